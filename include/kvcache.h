@@ -2145,7 +2145,7 @@ KVC_API kvc_status kvc_seq_load(kvc_cache *cache, const kvc_load_args *args, voi
  *   kvc_prefix_attach(cache, &query, NULL, &hit, &seq, &error);           // finds what was loaded
  *
  *   Store     kvc_prefix_publish queues the whole pages that a tier lacks. A thread of the cache copies each of them, and gives it to
- *             the tier. A page that is evicted before its turn is not stored.
+ *             the tier. A page that is evicted before that is not stored.
  *   Load      kvc_prefix_load reserves pages, and starts. The pages become findable in kvc_job_poll, all at once. A load that fails
  *             in part gives a shorter prefix; the engine computes the rest.
  *   Objects   A tier keeps one object for each page of a group, under a key that covers the fingerprint, the tokens, the salt and the
@@ -2259,7 +2259,7 @@ typedef struct kvc_tier_traffic {
   int32_t num_tiers;
   int64_t pages_waiting;       /* queued for their store, or being stored. 0: the tiers have all that they will get */
   int64_t pages_stored;
-  int64_t pages_dropped;       /* that were evicted before their turn, or did not fit the queue */
+  int64_t pages_dropped;       /* evicted before they were copied, or too many for the queue */
   int64_t pages_not_stored;    /* that a tier refused, or failed to store */
   int64_t pages_loading;       /* of jobs that run */
   int64_t pages_loaded;

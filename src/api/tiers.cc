@@ -35,8 +35,8 @@ Status check_tier_config(const kvc_tier_config& config) {
 // A tier of the caller's must have this version and every function.
 Status check_table(const kvc_tier& table) {
   if (table.version != KVC_TIER_VERSION || table.struct_size != sizeof(kvc_tier)) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "the tier has version %u and struct_size %u, not %u and %zu", table.version,
-                         table.struct_size, uint32_t{KVC_TIER_VERSION}, sizeof(kvc_tier));
+    return Status::error(KVC_ERROR_UNSUPPORTED, "the tier has version %u and struct_size %u, not %u and %zu",
+                         table.version, table.struct_size, uint32_t{KVC_TIER_VERSION}, sizeof(kvc_tier));
   }
   if (table.lookup == nullptr || table.store == nullptr || table.load == nullptr || table.remove == nullptr ||
       table.poll == nullptr || table.descriptor == nullptr || table.cancel == nullptr || table.stats == nullptr ||

@@ -112,7 +112,8 @@ class Cache {
   Status add_tier(const TierWorker::Tier& tier);
   // UNSUPPORTED if the cache cannot have tiers.
   Status check_can_have_tiers() const;
-  Status load_prefix(const PrefixQuery& query, const kvc_prefix_load_options& options, kvc_prefix_hit* hit, kvc_job* job);
+  Status load_prefix(const PrefixQuery& query, const kvc_prefix_load_options& options, kvc_prefix_hit* hit,
+                     kvc_job* job);
   Status poll_job(kvc_job job, kvc_job_info* info);
   Status cancel_job(kvc_job job);
   Status job_descriptor(int32_t* descriptor);

@@ -6,11 +6,11 @@
 namespace kvc {
 
 Status Cache::check_can_have_tiers() const {
-  const char* missing = !geometry_.store.indexed               ? "a prefix index (KVC_CACHE_PREFIX_INDEX)"
-                        : !geometry_.fingerprint               ? "a fingerprint (kvc_cache_config.fingerprint)"
-                        : geometry_.tables_only                ? "pools (KVC_STORAGE_OWN)"
+  const char* missing = !geometry_.store.indexed                      ? "a prefix index (KVC_CACHE_PREFIX_INDEX)"
+                        : !geometry_.fingerprint                      ? "a fingerprint (kvc_cache_config.fingerprint)"
+                        : geometry_.tables_only                       ? "pools (KVC_STORAGE_OWN)"
                         : context_->dl_device().device_type != kDLCPU ? "a context on the CPU"
-                                                               : nullptr;
+                                                                      : nullptr;
   if (missing == nullptr) return Status();
   return Status::error(KVC_ERROR_UNSUPPORTED, "a tier needs %s", missing);
 }

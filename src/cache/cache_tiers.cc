@@ -60,7 +60,8 @@ TierPage CacheTiers::page_of(const KeyedQuery& query, int32_t group, int64_t blo
   return page;
 }
 
-// ---- Stores -----------------------------------------------------------------------------------------------------------
+// ---- Stores
+// -----------------------------------------------------------------------------------------------------------
 
 void CacheTiers::queue_published(const KeyedQuery& query, int64_t published, int64_t known) {
   const int64_t page_size = layers_.geometry().page_size;
@@ -73,8 +74,8 @@ void CacheTiers::queue_published(const KeyedQuery& query, int64_t published, int
     const bool reused = (block + 1) * page_size <= known;
     for (int32_t t = 0; t < num_tiers(); ++t) {
       const TierWorker::Tier& tier = worker_.tier(t);
-      const bool wanted = tier.stores == TierWorker::Stores::kPublished ||
-                          (tier.stores == TierWorker::Stores::kReused && reused);
+      const bool wanted =
+          tier.stores == TierWorker::Stores::kPublished || (tier.stores == TierWorker::Stores::kReused && reused);
       if (!wanted || tokens < tier.min_tokens) continue;
       TierPage page = page_of(query, group, block);
       page.page = number;
@@ -84,7 +85,8 @@ void CacheTiers::queue_published(const KeyedQuery& query, int64_t published, int
   };
   const int64_t blocks = match.tokens / page_size;
   for (int32_t g = 0; g < store_.num_groups(); ++g) {
-    if (rules(g).holds_state() && blocks > 0 && match.tokens == blocks * page_size) queue(g, blocks - 1, source.at(g, 0));
+    if (rules(g).holds_state() && blocks > 0 && match.tokens == blocks * page_size)
+      queue(g, blocks - 1, source.at(g, 0));
     if (!rules(g).holds_tokens()) continue;
     for (int64_t b = 0; b < blocks; ++b) {
       if (const int32_t number = source.at(g, b); number >= 0) queue(g, b, number);
@@ -112,7 +114,8 @@ bool CacheTiers::read_page(const TierPage& page, const std::atomic<bool>& valid,
   }
 }
 
-// ---- Loads ------------------------------------------------------------------------------------------------------------
+// ---- Loads
+// ------------------------------------------------------------------------------------------------------------
 
 // The most whole pages of tokens that the pools can serve, at most `tokens`. They are the last match then.
 int64_t CacheTiers::match_whole_pages(const KeyedQuery& query, int64_t tokens) {

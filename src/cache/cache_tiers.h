@@ -1,7 +1,7 @@
 // CacheTiers: the tiers of a cache. It queues stores of published pages, plans and starts loads, and finishes them.
 //
-// Thread safety: methods marked "locked" need the cache's lock; the rest are for any thread. Ownership: of the tiers. It
-// is destroyed before the rest of the cache, because its thread uses the pools. Invariants
+// Thread safety: methods marked "locked" need the cache's lock; the rest are for any thread. Ownership: of the tiers.
+// It is destroyed before the rest of the cache, because its thread uses the pools. Invariants
 //   1. A page with handed(group, page) is held by the index, and was queued for the tiers, or came from one.
 //   2. Each job has a busy sequence of its own, which no caller knows.
 #pragma once
@@ -42,9 +42,9 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
  public:
   // What a load would do.
   struct Plan {
-    int64_t found = 0;   // whole pages of tokens that the pools have
-    int64_t tokens = 0;  // that they have after the load: as many, or more
-    int64_t ns = 0;      // that the load takes; 0 = unknown
+    int64_t found = 0;                        // whole pages of tokens that the pools have
+    int64_t tokens = 0;                       // that they have after the load: as many, or more
+    int64_t ns = 0;                           // that the load takes; 0 = unknown
     std::vector<TierWorker::LoadPage> pages;  // page numbers unset
   };
 

@@ -85,7 +85,8 @@ Status PageObjects::read(const TierPage& page) {
 ObjectHeader PageObjects::header_of(const TierPage& page) const {
   const Group& group = groups_[static_cast<size_t>(page.group)];
   const int64_t page_size = layers_.geometry().page_size;
-  const auto tokens = std::span(*page.tokens).subspan(static_cast<size_t>(page.block * page_size), static_cast<size_t>(page_size));
+  const auto tokens =
+      std::span(*page.tokens).subspan(static_cast<size_t>(page.block * page_size), static_cast<size_t>(page_size));
   ObjectHeader header;
   header.kind = ObjectKind::kPage;
   header.key = page.page_key;
@@ -110,7 +111,8 @@ void PageObjects::encode(const TierPage& page, std::vector<uint8_t>* object) con
   PayloadWriter writer(&sink, sizes, section_seed(head));
   Status written = writer.write(contents_);
   if (written.ok()) written = writer.finish();
-  KVC_ASSERT(written.ok() && static_cast<int64_t>(object->size()) == sizes.object_bytes(), object->size(), sizes.object_bytes());
+  KVC_ASSERT(written.ok() && static_cast<int64_t>(object->size()) == sizes.object_bytes(), object->size(),
+             sizes.object_bytes());
 }
 
 Status PageObjects::write(const TierPage& page, std::span<const uint8_t> object) {

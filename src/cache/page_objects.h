@@ -1,7 +1,8 @@
-// PageObjects: the objects that tiers store for the pages of a cache. It names them, makes them, and checks and unpacks them.
+// PageObjects: the objects that tiers store for the pages of a cache. It names them, makes them, and checks and unpacks
+// them.
 //
-// An object is that of docs/reference/format.md, kind 1. Its key in tiers is SHA-256(digest of the group's layout, page key):
-// so an engine with another layout finds nothing, and each group has objects of its own.
+// An object is that of docs/reference/format.md, kind 1. Its key in tiers is SHA-256(digest of the group's layout, page
+// key): so an engine with another layout finds nothing, and each group has objects of its own.
 //
 // Thread safety: key_of is for any thread; the others are for one thread at a time. Ownership: borrows the layers.
 #pragma once
@@ -29,7 +30,8 @@ class PageObjects {
   Status read(const TierPage& page);
   // Makes the object of the page that was read last. Throws std::bad_alloc.
   void encode(const TierPage& page, std::vector<uint8_t>* object) const;
-  // Checks every byte of an object, and writes the page. CORRUPT or LAYOUT if it is not the page's. Throws std::bad_alloc.
+  // Checks every byte of an object, and writes the page. CORRUPT or LAYOUT if it is not the page's. Throws
+  // std::bad_alloc.
   Status write(const TierPage& page, std::span<const uint8_t> object);
 
  private:

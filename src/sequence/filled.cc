@@ -1,4 +1,4 @@
-// Sequences that are filled from outside: pages of a prefix, and fresh pages behind them whose contents come later.
+// Sequences that are filled from outside: pages of a prefix, then fresh pages whose contents come later.
 #include <algorithm>
 #include <cinttypes>
 
@@ -34,8 +34,8 @@ Status SequenceStore::check_fill(const PrefixSource& source, int64_t found, int6
       const int64_t first = first_filled_entry(source, g, found, tokens);
       const int64_t new_nodes = (count - first) / (PageTable::kFanout - 1) + int64_t{2} * PageTable::levels_for(count);
       if (table(g).nodes().free() - new_nodes < reserved_nodes_[static_cast<size_t>(g)]) {
-        return Status::error(KVC_ERROR_OUT_OF_MEMORY, "group %d has no memory for another page list of %" PRId64 " pages",
-                             g, count - first)
+        return Status::error(KVC_ERROR_OUT_OF_MEMORY,
+                             "group %d has no memory for another page list of %" PRId64 " pages", g, count - first)
             .in_group(g);
       }
       required = count - std::max(first, held);
@@ -44,7 +44,8 @@ Status SequenceStore::check_fill(const PrefixSource& source, int64_t found, int6
     }
     if (required <= available) continue;
     return Status::error(KVC_ERROR_OUT_OF_PAGES,
-                         "a load of %" PRId64 " tokens needs %" PRId64 " pages of group %d, and %" PRId64 " are available",
+                         "a load of %" PRId64 " tokens needs %" PRId64 " pages of group %d, and %" PRId64
+                         " are available",
                          tokens - found, required, g, std::max<int64_t>(available, 0))
         .missing(required, std::max<int64_t>(available, 0))
         .in_group(g);

@@ -230,8 +230,8 @@ class SequenceStore {
   Status attach(const PrefixSource& source, int64_t tokens, uint64_t* id, std::vector<SlotCopy>* copies);
   // ---- Fills from tiers (filled.cc). Counts of tokens are whole pages. ----------------------------------------------
 
-  // A new sequence of `tokens` tokens: the first `found` are a prefix's, whose pages it shares, and the others get fresh
-  // pages without contents. It is busy until finish_fill, so no other call uses it.
+  // A new sequence of `tokens` tokens: the first `found` are a prefix's, whose pages it shares, and the others get
+  // fresh pages without contents. It is busy until finish_fill, so no other call uses it.
   Status begin_fill(const PrefixSource& source, int64_t found, int64_t tokens, uint64_t* id);
   void finish_fill(uint64_t id) noexcept;
 

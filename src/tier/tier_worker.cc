@@ -158,7 +158,8 @@ TierWorker::Loaded TierWorker::poll_load(uint64_t id) {
     }
   }
   work_->loads.erase(found);
-  const bool more = std::any_of(work_->loads.begin(), work_->loads.end(), [](const auto& l) { return l.second.done(); });
+  const bool more =
+      std::any_of(work_->loads.begin(), work_->loads.end(), [](const auto& l) { return l.second.done(); });
   if (!more) clear_event(done_event_);
   return result;
 }
@@ -196,7 +197,8 @@ void TierWorker::wake() noexcept {
   if (work_event_ >= 0) write_event(work_event_);
 }
 
-// ---- The thread -------------------------------------------------------------------------------------------------------
+// ---- The thread
+// -------------------------------------------------------------------------------------------------------
 
 void* TierWorker::thread_main(void* self) {
   pthread_setname_np(pthread_self(), "kvc-tier");
@@ -240,7 +242,8 @@ bool TierWorker::take_completions() {
       some = true;
       for (int64_t i = 0; i < std::min<int64_t>(count, std::size(done)); ++i) {
         Item& item = items_[done[i].job % kMaxOpenItems];
-        if (item.state != Item::State::kOpen || item.job != done[i].job || item.tier != t) continue;  // a tier's mistake
+        if (item.state != Item::State::kOpen || item.job != done[i].job || item.tier != t)
+          continue;  // a tier's mistake
         finish(item, done[i].result);
       }
     }

@@ -1,11 +1,11 @@
 // TierWorker: moves the pages of a cache to and from its tiers, on a thread of its own.
 //
-// A store is queued, and forgotten if its page is released before its turn. A load has a list of pages; the caller polls
-// for its end. The thread starts with the first work.
+// A store is queued, and forgotten if its page is released before it is copied. A load has a list of pages; the caller
+// polls for its end. The thread starts with the first work.
 //
-// Thread safety: any thread. Lock order: a cache's lock before this one, so the thread calls the owner without its lock.
-// Ownership: of the tiers and of all buffers. The owner outlives the worker. Invariants
-//   1. The pages of a load are nobody else's until poll_load or stop has said that the load is done.
+// Thread safety: any thread. Lock order: a cache's lock before this one, so the thread calls the owner without its
+// lock. Ownership: of the tiers and of all buffers. The owner outlives the worker. Invariants
+//   1. No other code touches the pages of a load until poll_load has said that it is done.
 //   2. At most kMaxOpenItems items are submitted to the tiers, so memory is bounded by their objects.
 //   3. A queued page is in Work::queue, and in Work::queued with the same number.
 //   4. In a child of fork() the thread does not exist. Nothing is found there, loads fail, and Work is not touched,
@@ -51,7 +51,8 @@ class TierWorker {
     virtual bool read_page(const TierPage& page, const std::atomic<bool>& valid, std::vector<uint8_t>* object) = 0;
     // Checks that an object is that of the page, and writes the page's contents. False: it is another.
     virtual bool write_page(const TierPage& page, std::span<const uint8_t> object) = 0;
-    // Runs in a child of fork(), before fork() returns. The worker's thread may have held the owner's lock: it is free now.
+    // Runs in a child of fork(), before fork() returns. The worker's thread may have held the owner's lock: it is free
+    // now.
     virtual void in_child() noexcept = 0;
   };
 
@@ -74,7 +75,7 @@ class TierWorker {
   struct Counts {
     int64_t queued = 0;         // pages that wait for their store, or are being stored
     int64_t stored_pages = 0;   // stores that succeeded
-    int64_t dropped_pages = 0;  // that were released before their turn, or did not fit the queue
+    int64_t dropped_pages = 0;  // released before they were copied, or too many for the queue
     int64_t failed_stores = 0;
     int64_t loading_pages = 0;  // of loads that run
     int64_t loaded_pages = 0;
@@ -86,7 +87,7 @@ class TierWorker {
   static constexpr int64_t kMaxOpenItems = 16;
 
   explicit TierWorker(Owner* owner);
-  // Cancels what has not begun, waits for what has, and closes the tiers.
+  // Cancels what did not begin, waits for the rest, and closes the tiers.
   ~TierWorker();
   TierWorker(const TierWorker&) = delete;
   TierWorker& operator=(const TierWorker&) = delete;

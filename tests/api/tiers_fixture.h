@@ -31,9 +31,9 @@ struct Folder {
 class MemoryTier {
  public:
   std::map<std::string, std::vector<uint8_t>> objects;
-  bool holds = false;          // completions wait for release()
-  int refuse = 0;              // so many submits answer RETRY
-  int64_t fail_load = -1;      // number of the load that fails; -1 = none
+  bool holds = false;      // completions wait for release()
+  int refuse = 0;          // so many submits answer RETRY
+  int64_t fail_load = -1;  // number of the load that fails; -1 = none
   int64_t loads = 0, stores = 0;
   int closed = 0;
   int64_t bytes_per_second = 0;  // that stats report
@@ -168,7 +168,8 @@ class TieredEngine {
         continue;
       }
       groups[g].num_pages = s.pages;
-      if (s.groups[g].window > 0) groups[g].visibility = KVC_VISIBLE_WINDOW, groups[g].window_tokens = s.groups[g].window;
+      if (s.groups[g].window > 0)
+        groups[g].visibility = KVC_VISIBLE_WINDOW, groups[g].window_tokens = s.groups[g].window;
       layers[g].num_q_heads = s.heads;
       layers[g].num_kv_heads = s.heads;
       layers[g].head_dim = kDims;
@@ -235,7 +236,8 @@ class TieredEngine {
         std::vector<float> states = state_of(tokens, end, l);
         int64_t shape[2] = {1, kDims};
         const DLTensor tensor = {states.data(), {kDLCPU, 0}, 2, {kDLFloat, 32, 1}, shape, nullptr, 0};
-        ASSERT_EQ(kvc_forward_store_state(made, f, static_cast<int32_t>(l), 0, &tensor, &error), KVC_OK) << error.message;
+        ASSERT_EQ(kvc_forward_store_state(made, f, static_cast<int32_t>(l), 0, &tensor, &error), KVC_OK)
+            << error.message;
         continue;
       }
       std::vector<float> k = rows(tokens, begin, end, l, 0), v = rows(tokens, begin, end, l, 1);
@@ -252,7 +254,8 @@ class TieredEngine {
   std::vector<float> rows(const Tokens &tokens, int64_t begin, int64_t end, size_t layer, int part) const {
     std::vector<float> out;
     for (int64_t p = begin; p < end; p++) {
-      for (int32_t d = 0; d < spec.heads * kDims; d++) out.push_back(value(tokens, static_cast<size_t>(p), layer, part, d));
+      for (int32_t d = 0; d < spec.heads * kDims; d++)
+        out.push_back(value(tokens, static_cast<size_t>(p), layer, part, d));
     }
     return out;
   }
@@ -262,8 +265,10 @@ class TieredEngine {
     return out;
   }
 
-  // Attaches what is found, checks its contents, computes the rest in steps up to each of `publishes`, and publishes there.
-  kvc_prefix_hit serve(const Tokens &tokens, uint64_t salt = 0, uint32_t flags = 0, std::vector<int64_t> publishes = {}) {
+  // Attaches what is found, checks its contents, computes the rest in steps up to each of `publishes`, and publishes
+  // there.
+  kvc_prefix_hit serve(const Tokens &tokens, uint64_t salt = 0, uint32_t flags = 0,
+                       std::vector<int64_t> publishes = {}) {
     const kvc_prefix_query query = Prefix::query(tokens, salt);
     kvc_prefix_hit hit;
     kvc_prefix_hit_init(&hit);

@@ -1,8 +1,8 @@
 // Tiers through the C API: each promise of section 15 of the header.
-#include "tiers_fixture.h"
-
 #include <poll.h>
 #include <sys/wait.h>
+
+#include "tiers_fixture.h"
 
 namespace kvt {
 namespace {
@@ -80,7 +80,8 @@ TEST(Tiers, ALoadExtendsWhatThePoolsHave) {
   EXPECT_EQ(engine.serve(prompt).tokens, 39);
 }
 
-// A sliding group needs the pages that the next query sees, and no tier has those of positions that were never published.
+// A sliding group needs the pages that the next query sees, and no tier has those of positions that were never
+// published.
 TEST(Tiers, AWindowIsServedWhereItsPagesWereStored) {
   MemoryTier tier;
   TieredEngine engine{full_and_window(6)};
@@ -264,7 +265,8 @@ TEST(Tiers, ALoadThatRunsHoldsItsPages) {
   ASSERT_EQ(kvc_cache_stats(engine.cache(), -1, &stats, nullptr), KVC_OK);
   EXPECT_EQ(stats.pages_used, 6);
   EXPECT_EQ(stats.num_sequences, 1);
-  refused(engine.cache(), {KVC_ERROR_BUSY}, "kvc_cache_clear", [&](kvc_error *e) { return kvc_cache_clear(engine.cache(), e); });
+  refused(engine.cache(), {KVC_ERROR_BUSY}, "kvc_cache_clear",
+          [&](kvc_error *e) { return kvc_cache_clear(engine.cache(), e); });
   // Another load of the same tokens does not fit.
   const kvc_prefix_query query = Prefix::query(prompt);
   const kvc_error error = refused(engine.cache(), {KVC_ERROR_OUT_OF_PAGES}, "kvc_prefix_load", [&](kvc_error *e) {
@@ -293,7 +295,8 @@ TEST(Tiers, ACancelledLoadEnds) {
   ASSERT_EQ(kvc_job_cancel(engine.cache(), job, nullptr), KVC_OK);
   tier.release();
   EXPECT_LE(engine.wait(job), 120);
-  refused(engine.cache(), {KVC_ERROR_STALE_ID}, "kvc_job_cancel", [&](kvc_error *e) { return kvc_job_cancel(engine.cache(), job, e); });
+  refused(engine.cache(), {KVC_ERROR_STALE_ID}, "kvc_job_cancel",
+          [&](kvc_error *e) { return kvc_job_cancel(engine.cache(), job, e); });
   EXPECT_EQ(engine.traffic().pages_loading, 0);
   engine.serve(prompt);
 }
@@ -425,7 +428,8 @@ TEST(Tiers, BadConfigsAreRefused) {
   bad(KVC_ERROR_OUT_OF_RANGE, [](kvc_tier_config &c) { c.capacity_bytes = -1; });
   bad(KVC_ERROR_OUT_OF_RANGE, [](kvc_tier_config &c) { c.min_tokens = -1; });
   bad(KVC_ERROR_UNSUPPORTED, [](kvc_tier_config &c) { c.reserved = 1; });
-  bad(KVC_ERROR_INVALID_ARGUMENT, [&](kvc_tier_config &c) { c.directory = nullptr, c.tier = &table, c.capacity_bytes = 1; });
+  bad(KVC_ERROR_INVALID_ARGUMENT,
+      [&](kvc_tier_config &c) { c.directory = nullptr, c.tier = &table, c.capacity_bytes = 1; });
   bad(KVC_ERROR_INVALID_ARGUMENT, [&](kvc_tier_config &c) { c.directory = nullptr, c.tier = &broken; });
   bad(KVC_ERROR_UNSUPPORTED, [&](kvc_tier_config &c) { c.directory = nullptr, c.tier = &old; });
   Prefix without(10);
@@ -455,7 +459,8 @@ TEST(Tiers, BadLoadsAreRefused) {
   kvc_job_info_init(&info);
   refused(engine.cache(), {KVC_ERROR_STALE_ID}, "kvc_job_poll",
           [&](kvc_error *e) { return kvc_job_poll(engine.cache(), 1, &info, e); });
-  refused(engine.cache(), {KVC_ERROR_STALE_ID}, "kvc_job_cancel", [&](kvc_error *e) { return kvc_job_cancel(engine.cache(), 0, e); });
+  refused(engine.cache(), {KVC_ERROR_STALE_ID}, "kvc_job_cancel",
+          [&](kvc_error *e) { return kvc_job_cancel(engine.cache(), 0, e); });
   MemoryTier tier;
   ASSERT_EQ(engine.add(tier), KVC_OK);
   options.token_ns = -1;

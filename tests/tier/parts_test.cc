@@ -68,7 +68,8 @@ TEST(ObjectFrame, Sizes) {
 TEST(ObjectName, RoundTrip) {
   EXPECT_EQ(object_name(counting_key(), 0x1f40),
             "00/000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f.1f40");
-  for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{15}, int64_t{16}, int64_t{65536}, kMaxFramePayloadBytes}) {
+  for (const int64_t bytes :
+       {int64_t{0}, int64_t{1}, int64_t{15}, int64_t{16}, int64_t{65536}, kMaxFramePayloadBytes}) {
     const kvc_tier_key key = key_of(static_cast<uint64_t>(bytes));
     const std::string name = object_name(key, bytes);
     kvc_tier_key read;

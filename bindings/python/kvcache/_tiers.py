@@ -22,7 +22,7 @@ class TierTraffic:
     """Queued for their store, or being stored. 0: the tiers have all that they will get."""
     pages_stored: int
     pages_dropped: int
-    """That were evicted before their turn, or did not fit the queue."""
+    """Evicted before they were copied, or too many for the queue."""
     pages_not_stored: int
     """That a tier refused, or failed to store."""
     pages_loading: int

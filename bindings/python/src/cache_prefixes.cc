@@ -146,8 +146,8 @@ void add_disk_tier(const Cache& self, const std::string& directory, int64_t capa
 }
 
 // A job, or 0, and what the prefix index has.
-nb::tuple load(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin, bool allow_all, uint64_t session,
-               int64_t priority, int64_t time_to_live, int64_t token_ns) {
+nb::tuple load(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin, bool allow_all,
+               uint64_t session, int64_t priority, int64_t time_to_live, int64_t token_ns) {
   auto handle = self.open();
   const Query query("load_prefix", tokens, salt, salt_begin, allow_all);
   kvc_prefix_load_options options;
