@@ -117,7 +117,12 @@ void draw_config(World &w, Cache *c) {
   const auto full = [](const kvc_group_config &g) { return g.row != KVC_ROW_STATE && g.visibility == KVC_VISIBLE_ALL; };
   if (std::any_of(c->groups.begin(), c->groups.end(), full)) config.flags |= KVC_CACHE_STREAMING;
   if (w.in.one_in(6)) config.storage = KVC_STORAGE_NONE;
-  if (c == &w.caches[0]) config.flags |= KVC_CACHE_PREFIX_INDEX;
+  if (c == &w.caches[0]) {
+    static const uint8_t model[32] = {1};
+    config.flags |= KVC_CACHE_PREFIX_INDEX;
+    config.fingerprint = model;
+    config.events_capacity = 16;
+  }
   w.in.size_of(config);
   w.in.numbers(config.flags, config.page_size, config.max_sequences, config.max_batch_tokens, config.max_open_forwards,
                config.rollback_tokens, config.capacity_tokens, config.capacity_pages, config.capacity_bytes,

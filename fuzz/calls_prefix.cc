@@ -1,5 +1,10 @@
 // The prefix index. Tokens are their tags, so that an attached sequence must hold the values of the query's tokens.
+#include <kvcache_tier.h>
+#include <sched.h>
+
 #include <algorithm>
+#include <map>
+#include <mutex>
 
 #include "objects.h"
 
@@ -62,6 +67,118 @@ void publish(World &w, Cache &c, kvc_seq id, const kvc_prefix_query &query) {
        w.in.one_in(3) ? nullptr : &published, w.error());
 }
 
+// Reads events, as a router does. This and use_tier take no bytes of the input, so that other calls stay what they
+// were.
+void read_events(World &w, Cache &c) {
+  std::vector<kvc_event> events(20);
+  kvc_events_args args;
+  kvc_events_args_init(&args);
+  args.events = events.data();
+  args.capacity = std::ssize(events);
+  kvc_events_range range;
+  kvc_events_range_init(&range);
+  CALL(kvc_events_read, c.cache, &args, &range, w.plain_error());
+  CALL(kvc_events_snapshot, c.cache, &args, &range, w.plain_error());
+  args.capacity = -1;
+  CALL(kvc_events_read, c.cache, &args, &range, w.plain_error());
+  CALL(kvc_events_snapshot, c.cache, &args, &range, w.plain_error());
+}
+
+// A tier of one process, whose work is done at once.
+struct Store {
+  std::map<std::string, std::string> objects;
+  std::mutex mutex;
+  std::vector<kvc_tier_completion> done;
+
+  static Store &of(void *self) { return *static_cast<Store *>(self); }
+  static std::string name(const kvc_tier_key &key) { return {reinterpret_cast<const char *>(key.bytes), 32}; }
+  int32_t work(uint64_t job, int64_t n, const kvc_tier_item *items, bool store) {
+    const std::lock_guard lock(mutex);
+    for (int64_t i = 0; i < n; i++) {
+      const kvc_tier_buffer &buffer = items[i].buffers[0];
+      std::string &object = objects[name(items[i].key)];
+      if (store) object.assign(static_cast<const char *>(buffer.data), static_cast<size_t>(buffer.bytes));
+      if (!store) std::memcpy(buffer.data, object.data(), object.size());
+      done.push_back({job, i, KVC_TIER_OK, 0});
+    }
+    return KVC_TIER_OK;
+  }
+};
+
+kvc_tier table_of(Store *store) {
+  kvc_tier t;
+  kvc_tier_init(&t);
+  t.name = "fuzz";
+  t.self = store;
+  t.max_object_bytes = 1 << 20;
+  t.max_job_items = 1;
+  t.lookup = [](void *self, int64_t n, const kvc_tier_key *keys, kvc_tier_found *found) {
+    const std::lock_guard lock(Store::of(self).mutex);
+    for (int64_t i = 0; i < n; i++) {
+      const auto it = Store::of(self).objects.find(Store::name(keys[i]));
+      const bool hit = it != Store::of(self).objects.end();
+      found[i] = {hit ? KVC_TIER_HIT : KVC_TIER_MISS, 0, hit ? static_cast<int64_t>(it->second.size()) : 0};
+    }
+  };
+  t.store = [](void *self, uint64_t job, int64_t n, const kvc_tier_item *items, kvc_error *) {
+    return Store::of(self).work(job, n, items, true);
+  };
+  t.load = [](void *self, uint64_t job, int64_t n, const kvc_tier_item *items, kvc_error *) {
+    return Store::of(self).work(job, n, items, false);
+  };
+  t.remove = [](void *, uint64_t, int64_t, const kvc_tier_item *, kvc_error *) { return int32_t{KVC_TIER_FAILED}; };
+  t.poll = [](void *self, kvc_tier_completion *done, int64_t capacity) {
+    const std::lock_guard lock(Store::of(self).mutex);
+    auto &waiting = Store::of(self).done;
+    const auto count = std::min<int64_t>(capacity, std::ssize(waiting));
+    std::copy_n(waiting.begin(), count, done);
+    waiting.erase(waiting.begin(), waiting.begin() + count);
+    return count;
+  };
+  t.descriptor = [](void *) { return int32_t{-1}; };
+  t.cancel = [](void *, uint64_t) {};
+  t.stats = [](void *, kvc_tier_stats *) {};
+  t.close = [](void *self) { delete &Store::of(self); };
+  return t;
+}
+
+// Stores what was published of a sequence, drops it from the pools, and loads it again.
+void use_tier(World &w, Cache &c, const Sequence *s) {
+  auto *store = new Store;
+  const kvc_tier table = table_of(store);
+  kvc_tier_config config;
+  kvc_tier_config_init(&config);
+  CALL(kvc_cache_add_tier, c.cache, &config, w.plain_error());
+  config.tier = &table;
+  if (CALL(kvc_cache_add_tier, c.cache, &config, w.plain_error()) != KVC_OK) delete store;
+  kvc_tier_traffic traffic;
+  kvc_tier_traffic_init(&traffic);
+  CALL(kvc_cache_tier_traffic, c.cache, &traffic, w.plain_error());
+  CALL(kvc_cache_tier_traffic, static_cast<kvc_cache *>(nullptr), &traffic, w.plain_error());
+  int32_t descriptor = -1;
+  CALL(kvc_cache_job_descriptor, c.cache, &descriptor, w.plain_error());
+  CALL(kvc_cache_job_descriptor, c.cache, static_cast<int32_t *>(nullptr), w.plain_error());
+  kvc_job_info info;
+  kvc_job_info_init(&info);
+  CALL(kvc_job_poll, c.cache, 0, &info, w.plain_error());
+  CALL(kvc_job_cancel, c.cache, 0, w.plain_error());
+  std::vector<int32_t> tags;
+  for (size_t i = 0; s != nullptr && i < s->tokens.size(); i++) tags.push_back(s->tokens[i].tag);
+  kvc_prefix_query query;
+  kvc_prefix_query_init(&query);
+  query.tokens = tags.data();
+  query.num_tokens = std::ssize(tags);
+  kvc_job job = 0;
+  CALL(kvc_prefix_load, c.cache, static_cast<const kvc_prefix_query *>(nullptr), nullptr, nullptr, &job,
+       w.plain_error());
+  if (s != nullptr) (void)kvc_prefix_publish(c.cache, s->id, &query, nullptr, nullptr, nullptr);
+  while (kvc_cache_tier_traffic(c.cache, &traffic, nullptr) == KVC_OK && traffic.pages_waiting > 0) sched_yield();
+  (void)kvc_prefix_drop(c.cache, &query, nullptr, nullptr);
+  if (CALL(kvc_prefix_load, c.cache, &query, nullptr, nullptr, &job, w.plain_error()) != KVC_OK || job == 0) return;
+  CALL(kvc_job_cancel, c.cache, job, w.plain_error());
+  while (info.done == 0 && CALL(kvc_job_poll, c.cache, job, &info, w.plain_error()) == KVC_OK) sched_yield();
+}
+
 }  // namespace
 
 void call_prefix(World &w) {
@@ -99,6 +216,8 @@ void call_prefix(World &w) {
       break;
     case 8:
       CALL(kvc_cache_set_time, w.handle(c), time, w.error());
+      read_events(w, c);
+      use_tier(w, c, s);
       break;
     default:
       attach(w, c, query);

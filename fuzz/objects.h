@@ -159,6 +159,12 @@ struct World {
 
   // The hooks of arguments that many functions take.
   kvc_error *error();
+  // Of a call without hostile arguments: it takes no bytes.
+  kvc_error *plain_error() {
+    kvc_error_init(&last_error);
+    error_given_ = true;
+    return &last_error;
+  }
   void *stream() { return in.wrong() ? reinterpret_cast<void *>(8) : nullptr; }
   kvc_context *some_context() { return in.pointer(context); }
   kvc_cache *handle(const Cache &c) { return in.pointer(c.cache); }

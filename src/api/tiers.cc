@@ -11,7 +11,7 @@ constexpr int64_t kNoLimit = INT64_MAX / 2;
 
 Status check_tier_config(const kvc_tier_config& config) {
   if ((config.directory == nullptr) == (config.tier == nullptr)) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "directory and tier are both %s: give one of them",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "directory and tier are both %s, and one is needed",
                          config.tier == nullptr ? "NULL" : "set");
   }
   if (config.sync < KVC_TIER_SYNC_DATA || config.sync > KVC_TIER_SYNC_FULL) {

@@ -1,0 +1,101 @@
+"""Tiers of a Cache: what is evicted, or was computed by an earlier process, is loaded instead of computed."""
+
+import time
+
+import numpy as np
+import pytest
+
+import kvcache
+
+LAYERS = [kvcache.Layer(q_heads=2, kv_heads=1, head_dim=8) for _ in range(2)]
+
+
+def make(folder, fingerprint=b"m" * 32, **options):
+    cache = kvcache.Cache(LAYERS, page_size=4, capacity_tokens=256, prefix_index=True, fingerprint=fingerprint)
+    cache.add_disk_tier(folder, **options)
+    return cache
+
+
+def rows(tokens, heads):
+    return np.array([[[t * 0.25 + h + d for d in range(8)] for h in range(heads)] for t in tokens], dtype=np.float32)
+
+
+def serve(cache, prompt):
+    """Attaches what is found, computes the rest, and publishes. Returns the outputs of the last token, and the hit."""
+    sequence, hit = cache.attach_prefix(prompt)
+    rest = prompt[hit.tokens :]
+    outputs = []
+    with cache.forward([sequence], [len(rest)]) as step:
+        for layer in range(len(LAYERS)):
+            outputs.append(step.attend(layer, rows(rest, 2), rows(rest, 1), rows(rest, 1))[-1].copy())
+    cache.publish_prefix(sequence, prompt)
+    cache.remove(sequence)
+    return outputs, hit
+
+
+def store(cache):
+    while cache.tier_traffic().pages_waiting > 0:
+        time.sleep(0.001)
+
+
+def test_a_later_process_loads_what_this_one_computed(tmp_path):
+    prompt = list(range(30))
+    with make(tmp_path / "tier") as cache:
+        computed, hit = serve(cache, prompt)
+        assert hit.tokens == hit.load_tokens == 0
+        store(cache)
+        assert cache.tier_traffic() == kvcache.TierTraffic(1, 0, 7, 0, 0, 0, 0, 0)
+    with make(tmp_path / "tier") as cache:
+        job, hit = cache.load_prefix(prompt)
+        assert (hit.tokens, hit.load_tokens) == (0, 28)
+        assert job.wait(30) == job.tokens == job.poll() == 28
+        assert "loaded 28 tokens" in repr(job)
+        job.cancel()  # it has ended: nothing happens
+        loaded, hit = serve(cache, prompt)
+        assert hit.tokens == 28
+        for a, b in zip(computed, loaded):
+            np.testing.assert_array_equal(a, b)
+        assert cache.load_prefix(prompt)[0] is None
+        assert cache.tier_traffic().pages_loaded == 7
+
+
+def test_nothing_crosses_salts_and_models(tmp_path):
+    prompt = list(range(16))
+    with make(tmp_path) as cache:
+        serve(cache, prompt)
+        store(cache)
+        cache.drop_prefix([])
+        assert cache.load_prefix(prompt, salt=1)[0] is None
+        assert cache.load_prefix(prompt)[0].wait(30) == 16
+    with make(tmp_path, fingerprint=b"n" * 32) as cache:
+        assert cache.load_prefix(prompt)[0] is None
+
+
+def test_private_prefixes_stay_in_the_pools(tmp_path):
+    with make(tmp_path) as cache:
+        sequence = cache.add()
+        with cache.forward([sequence], [8]) as step:
+            for layer in range(len(LAYERS)):
+                step.attend(layer, rows(range(8), 2), rows(range(8), 1), rows(range(8), 1))
+        cache.publish_prefix(sequence, list(range(8)), keep_private=True)
+        store(cache)
+        assert cache.tier_traffic().pages_stored == 0
+
+
+def test_bad_calls(tmp_path):
+    with kvcache.Cache(LAYERS, capacity_tokens=64, prefix_index=True) as cache:
+        with pytest.raises(kvcache.Unsupported, match="fingerprint"):
+            cache.add_disk_tier(tmp_path)
+        with pytest.raises(kvcache.Unsupported, match="no tier"):
+            cache.load_prefix([1, 2])
+    with make(tmp_path) as cache:
+        with pytest.raises(ValueError, match="sync 'often' is not one of data, none, full"):
+            cache.add_disk_tier(tmp_path, sync="often")
+        with pytest.raises(kvcache.OutOfRange, match="capacity_bytes -1"):
+            cache.add_disk_tier(tmp_path, capacity_bytes=-1)
+        with pytest.raises(kvcache.OutOfRange, match="token_ns -1"):
+            cache.load_prefix([1, 2], token_ns=-1)
+        file = tmp_path / "file"
+        file.write_text("")
+        with pytest.raises(kvcache.Error):
+            cache.add_disk_tier(file / "tier")
