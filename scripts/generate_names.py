@@ -37,7 +37,7 @@ def read(root: Path) -> dict:
         name, *translations = (part.strip() for part in line.split(" | "))
         if len(translations) != len(LANGUAGES) or name in names:
             raise c_header.HeaderError(f"bindings/names.txt:{number}: a new name and {len(LANGUAGES)} translations are needed")
-        names[name] = {language: by_rule(name, language) if text == "=" else text
+        names[name] = {language: by_rule(name, language) if text == "=" else name if text == "-" else text
                        for language, text in zip(LANGUAGES, translations)}
     return names
 

@@ -15,10 +15,12 @@ Status check_tier_config(const kvc_tier_config& config) {
                          config.tier == nullptr ? "NULL" : "set");
   }
   if (config.sync < KVC_TIER_SYNC_DATA || config.sync > KVC_TIER_SYNC_FULL) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "sync %d is no KVC_TIER_SYNC_*", config.sync);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "sync %d is outside %d..%d", config.sync, KVC_TIER_SYNC_DATA,
+                         KVC_TIER_SYNC_FULL);
   }
   if (config.store < KVC_TIER_STORE_PUBLISHED || config.store > KVC_TIER_STORE_NOTHING) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "store %d is no KVC_TIER_STORE_*", config.store);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "store %d is outside %d..%d", config.store,
+                         KVC_TIER_STORE_PUBLISHED, KVC_TIER_STORE_NOTHING);
   }
   if (config.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved %u is not 0", config.reserved);
   if (config.capacity_bytes < 0 || config.min_tokens < 0) {

@@ -6,9 +6,9 @@
 namespace kvc {
 
 Status Cache::check_can_have_tiers() const {
-  const char* missing = !geometry_.store.indexed                      ? "a prefix index (KVC_CACHE_PREFIX_INDEX)"
-                        : !geometry_.fingerprint                      ? "a fingerprint (kvc_cache_config.fingerprint)"
-                        : geometry_.tables_only                       ? "pools (KVC_STORAGE_OWN)"
+  const char* missing = !geometry_.store.indexed                      ? "KVC_CACHE_PREFIX_INDEX"
+                        : !geometry_.fingerprint                      ? "a fingerprint"
+                        : geometry_.tables_only                       ? "pools"
                         : context_->dl_device().device_type != kDLCPU ? "a context on the CPU"
                                                                       : nullptr;
   if (missing == nullptr) return Status();

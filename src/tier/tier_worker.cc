@@ -188,7 +188,7 @@ Status TierWorker::start_thread() {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   const int failed = pthread_create(&thread_, nullptr, thread_main, this);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (failed != 0) return Status::error(KVC_ERROR_OUT_OF_MEMORY, "pthread_create: %s", std::strerror(failed));
+  if (failed != 0) return Status::error(KVC_ERROR_OUT_OF_MEMORY, "a thread cannot start: %s", std::strerror(failed));
   started_ = true;
   return Status();
 }

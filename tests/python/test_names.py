@@ -16,6 +16,7 @@ NO_NAMES = set("""
     MLA CPU CUDA KVCACHE_CUDA_BACKEND libkvcache_cuda kvc_backend_get float8_e4m3fn float8_e5m2 cfs_period_us cfs_quota_us kvc_copy
     decode_items split_tiles prefix_groups kv_bytes host_parallel_for simd_available layer_begin layer_end kvc_graph struct_size
     kvc_error item_size kvc_ num_ device_id KVC_ASSERT kvc_event event_size GPU
+    num_buffers max_job_items max_items
 """.split())
 SOURCES = {"python": "bindings/python/kvcache/*.py*", "rust": "bindings/rust/kvcache/src/*.rs", "go": "bindings/go/*.go",
            "java": "bindings/java/src/main/java/dev/kvcache/*.java"}
@@ -56,8 +57,16 @@ def test_generated_tables_are_up_to_date():
 
 def test_every_name_in_a_message_is_known(tables):
     fields, names = tables
-    listed = set(names["go"]) | fields
+    listed = set(names["go"]) | fields | lacking_in("go")
     assert not sorted(word for word in words_of_messages() if word not in listed), "add them to bindings/names.txt"
+
+
+def lacking_in(language):
+    """What names.txt says that the package of a language lacks. Its messages never have these names."""
+    column = 1 + list(SOURCES).index(language)
+    lines = [line.split(" | ") for line in (ROOT / "bindings/names.txt").read_text().splitlines()
+             if " | " in line and not line.startswith("#")]
+    return {line[0] for line in lines if line[column].strip() == "-"}
 
 
 @pytest.mark.parametrize("language", SOURCES)
@@ -67,7 +76,8 @@ def test_translations_are_names_of_the_language(tables, language):
     source = "\n".join(path.read_text() for path in ROOT.glob(SOURCES[language]) if path.name not in GENERATED)
     known = set(re.findall(r"\w+", source))
     missing = {}
-    for word in words_of_messages():
+    lacking = lacking_in(language)
+    for word in words_of_messages() - lacking:
         if word.startswith("kvc_") and word not in names:
             missing[word] = "no translation"
         parts = set(re.findall(r'"\.+"|\w+', names.get(word, word))) - NO_SOURCE

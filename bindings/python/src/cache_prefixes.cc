@@ -132,12 +132,12 @@ void set_time(const Cache& self, int64_t now) {
   call_quick([&](kvc_error* error) { return kvc_cache_set_time(handle->cache, now, error); });
 }
 
-void add_disk_tier(const Cache& self, const std::string& directory, int64_t capacity_bytes, int64_t sync, int64_t store,
+void add_disk_tier(const Cache& self, const char* directory, int64_t capacity_bytes, int64_t sync, int64_t store,
                    int64_t min_tokens) {
   auto handle = self.open();
   kvc_tier_config config;
   kvc_tier_config_init(&config);
-  config.directory = directory.c_str();
+  config.directory = directory;
   config.capacity_bytes = capacity_bytes;
   config.sync = saturate(sync);
   config.store = saturate(store);
