@@ -242,7 +242,8 @@ def test_a_late_consumer_takes_a_snapshot_and_follows(cache, publisher):
         index.apply(payload)
         assert index.pages == held(cache)
         remember(cache, list(range(16, 32)))
-        assert receive(sub, index, cache)[0] == int.from_bytes(number, "big")
+        # The subscriber may have seen messages before the snapshot, too.
+        assert int.from_bytes(number, "big") in receive(sub, index, cache)
 
 
 def test_messages_are_replayed(cache, publisher):
