@@ -142,8 +142,8 @@ kvc_tier table_of(Store *store) {
   return t;
 }
 
-// Stores what was published of a sequence, drops it from the pools, and loads it again.
-void use_tier(World &w, Cache &c, const Sequence *s) {
+// Stores the tokens of each sequence, drops them from the pools, and loads them again.
+void use_tier(World &w, Cache &c) {
   auto *store = new Store;
   const kvc_tier table = table_of(store);
   kvc_tier_config config;
@@ -162,21 +162,68 @@ void use_tier(World &w, Cache &c, const Sequence *s) {
   kvc_job_info_init(&info);
   CALL(kvc_job_poll, c.cache, 0, &info, w.plain_error());
   CALL(kvc_job_cancel, c.cache, 0, w.plain_error());
-  std::vector<int32_t> tags;
-  for (size_t i = 0; s != nullptr && i < s->tokens.size(); i++) tags.push_back(s->tokens[i].tag);
-  kvc_prefix_query query;
-  kvc_prefix_query_init(&query);
-  query.tokens = tags.data();
-  query.num_tokens = std::ssize(tags);
   kvc_job job = 0;
   CALL(kvc_prefix_load, c.cache, static_cast<const kvc_prefix_query *>(nullptr), nullptr, nullptr, &job,
        w.plain_error());
-  if (s != nullptr) (void)kvc_prefix_publish(c.cache, s->id, &query, nullptr, nullptr, nullptr);
-  while (kvc_cache_tier_traffic(c.cache, &traffic, nullptr) == KVC_OK && traffic.pages_waiting > 0) sched_yield();
-  (void)kvc_prefix_drop(c.cache, &query, nullptr, nullptr);
-  if (CALL(kvc_prefix_load, c.cache, &query, nullptr, nullptr, &job, w.plain_error()) != KVC_OK || job == 0) return;
-  CALL(kvc_job_cancel, c.cache, job, w.plain_error());
-  while (info.done == 0 && CALL(kvc_job_poll, c.cache, job, &info, w.plain_error()) == KVC_OK) sched_yield();
+  for (const Sequence &s : c.sequences) {
+    std::vector<int32_t> tags;
+    for (const Token &token : s.tokens) tags.push_back(token.tag);
+    kvc_prefix_query query;
+    kvc_prefix_query_init(&query);
+    query.tokens = tags.data();
+    query.num_tokens = std::ssize(tags);
+    (void)kvc_prefix_publish(c.cache, s.id, &query, nullptr, nullptr, nullptr);
+    while (kvc_cache_tier_traffic(c.cache, &traffic, nullptr) == KVC_OK && traffic.pages_waiting > 0) sched_yield();
+    (void)kvc_prefix_drop(c.cache, &query, nullptr, nullptr);
+    if (CALL(kvc_prefix_load, c.cache, &query, nullptr, nullptr, &job, w.plain_error()) != KVC_OK || job == 0) continue;
+    CALL(kvc_job_cancel, c.cache, job, w.plain_error());
+    info.done = 0;
+    while (info.done == 0 && CALL(kvc_job_poll, c.cache, job, &info, w.plain_error()) == KVC_OK) sched_yield();
+  }
+}
+
+// A job that loads, in a cache of its own, because caches of inputs seldom have a prefix that every group can load.
+void run_job(World &w) {
+  kvc_layer_config layer;
+  kvc_layer_config_init(&layer);
+  layer.num_q_heads = layer.num_kv_heads = 1;
+  layer.head_dim = 4;
+  const uint8_t model[32] = {2};
+  kvc_cache_config config;
+  kvc_cache_config_init(&config);
+  config.layers = &layer;
+  config.num_layers = 1;
+  config.page_size = 4;
+  config.max_sequences = 2;
+  config.capacity_tokens = 16;
+  config.flags = KVC_CACHE_PREFIX_INDEX;
+  config.fingerprint = model;
+  Cache c;
+  if (kvc_cache_create(w.context, &config, &c.cache, nullptr) != KVC_OK) return;
+  float rows[8 * 4] = {};
+  int64_t shape[3] = {8, 1, 4};
+  const DLTensor kv = {rows, {kDLCPU, 0}, 3, {kDLFloat, 32, 1}, shape, nullptr, 0};
+  kvc_append_args append;
+  kvc_append_args_init(&append);
+  append.k = append.v = &kv;
+  const int32_t length = 8;
+  kvc_seq seq = 0;
+  kvc_forward forward = 0;
+  kvc_batch batch;
+  kvc_batch_init(&batch);
+  batch.sequences = &seq;
+  batch.append_lengths = &length;
+  batch.num_sequences = 1;
+  if (kvc_seq_add(c.cache, 1, &seq, nullptr) == KVC_OK &&
+      kvc_forward_begin(c.cache, &batch, nullptr, &forward, nullptr) == KVC_OK &&
+      kvc_forward_append(c.cache, forward, 0, &append, nullptr) == KVC_OK &&
+      kvc_forward_end(c.cache, forward, nullptr) == KVC_OK) {
+    Sequence s{seq, {}, {}, {}};
+    for (uint8_t tag = 1; tag <= 8; tag++) s.tokens.push_back({tag, ~0u});
+    c.sequences.push_back(s);
+    use_tier(w, c);
+  }
+  kvc_cache_destroy(c.cache);
 }
 
 }  // namespace
@@ -217,7 +264,8 @@ void call_prefix(World &w) {
     case 8:
       CALL(kvc_cache_set_time, w.handle(c), time, w.error());
       read_events(w, c);
-      use_tier(w, c, s);
+      use_tier(w, c);
+      run_job(w);
       break;
     default:
       attach(w, c, query);

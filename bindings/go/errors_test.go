@@ -43,6 +43,10 @@ func callsOfCache(c *Cache) map[string]error {
 	_, found["TakeCopies"] = c.TakeCopies()
 	found["Save"] = c.Save(1, "chat.kvc", SaveOptions{})
 	_, _, found["Load"] = c.Load("chat.kvc")
+	_, found["ReadEvents"] = c.ReadEvents(0, 1)
+	_, found["EventSnapshot"] = c.EventSnapshot()
+	_, found["EventMessage"] = c.EventMessage(0, MessageFormat{})
+	_, found["EventSnapshotMessage"] = c.EventSnapshotMessage(MessageFormat{})
 	_, found["NewGraph"] = c.NewGraph(GraphConfig{})
 	return found
 }

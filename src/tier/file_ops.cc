@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 namespace kvc {
 namespace {
@@ -115,7 +116,9 @@ int FileOps::list(int folder, const std::function<void(const char* name)>& found
 }
 
 FileOps& system_file_ops() noexcept {
-  static FileOps ops;
+  // It is never destroyed, because the library runs no code at exit.
+  alignas(FileOps) static unsigned char memory[sizeof(FileOps)];
+  static FileOps& ops = *new (memory) FileOps;
   return ops;
 }
 
