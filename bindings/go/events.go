@@ -127,8 +127,10 @@ func (c *Cache) fill(function string, call eventsCall, set func(*arena, *kvcEven
 }
 
 func (c *Cache) events(function string, call eventsCall, next uint64, most int) (EventRange, error) {
-	events, tokens := make([]kvcEvent, most), make([]int32, most*c.pageSize)
-	r, err := c.fill(function, call, func(a *arena, args *kvcEventsArgs) {
+	var events []kvcEvent
+	var tokens []int32
+	r, err := c.fill(function, call, func(a *arena, args *kvcEventsArgs) { // the Cache is not nil here
+		events, tokens = make([]kvcEvent, most), make([]int32, most*c.pageSize)
 		args.next, args.capacity, args.eventSize = next, int64(most), uint32(unsafe.Sizeof(kvcEvent{}))
 		args.events, args.tokens = address(a, events), address(a, tokens)
 	})

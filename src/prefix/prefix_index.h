@@ -191,10 +191,10 @@ class PrefixIndex {
   const Link& link(int32_t run, int32_t group) const noexcept { return links_[int64_t{run} * num_groups() + group]; }
 
   List& list(int32_t group, int32_t uses) noexcept {
-    return lists_[static_cast<size_t>(group * (kMostUses + 1) + uses)];
+    return lists_[static_cast<size_t>(group) * (kMostUses + 1) + static_cast<size_t>(uses)];
   }
   const List& list(int32_t group, int32_t uses) const noexcept {
-    return lists_[static_cast<size_t>(group * (kMostUses + 1) + uses)];
+    return lists_[static_cast<size_t>(group) * (kMostUses + 1) + static_cast<size_t>(uses)];
   }
   // The time of last use that decides the order of eviction. Each further use moves it later.
   int64_t time_of(int32_t run) const noexcept { return uses_[run].at + uses_[run].number * age_ / (2 * kAgeUnit); }
