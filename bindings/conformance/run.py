@@ -31,6 +31,10 @@ CALLS = BUILD / "calls.txt"
 # What a binding lacks: operations to which its runner may answer `skip`, or scripts in which it need not agree.
 MISSING: dict[str, set[str]] = {}
 
+# Tiers are in C and Python only, so no script calls them. tests/api/tiers_test.cc and tests/python/test_tiers.py do.
+IN_FEW_LANGUAGES = {"kvc_cache_add_tier", "kvc_prefix_load", "kvc_job_poll", "kvc_job_cancel", "kvc_cache_job_descriptor",
+                    "kvc_cache_tier_traffic"}
+
 
 def build_c() -> list[str]:
     dlpack = os.environ.get("DLPACK_INCLUDE_DIR") or subprocess.run(
@@ -102,7 +106,8 @@ def uncalled() -> list[str]:
     """Functions that no script called: the runner of C wrote their offsets in kvc_api."""
     called = {int(line) for line in CALLS.read_text().split()}
     first = 8  # after struct_size and abi
-    return [f"kvc_{name}" for index, name in enumerate(api_functions()) if first + 8 * index not in called]
+    missed = [f"kvc_{name}" for index, name in enumerate(api_functions()) if first + 8 * index not in called]
+    return [name for name in missed if name not in IN_FEW_LANGUAGES]
 
 
 def unlike_files(first: str, others: list[str]) -> list[str]:
@@ -163,7 +168,7 @@ def main() -> int:
         print("".join(f"        {error}\n" for error in comparison.errors[:10]), end="", flush=True)
         cases.append((path.stem, comparison.errors))
     if "c" in runners and not args.scripts:
-        print("every function of the C API is called" if not missed else f"no script calls {', '.join(missed)}")
+        print(f"every function of the C API is called, but for {len(IN_FEW_LANGUAGES)} of tiers" if not missed else f"no script calls {', '.join(missed)}")
         cases.append(("coverage of the C API", missed))
     unlike = unlike_files(runners[0], runners[1:])
     print("".join(f"        {error}\n" for error in unlike), end="")
