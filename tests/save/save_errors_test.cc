@@ -170,7 +170,7 @@ TEST(SaveErrors, CallbacksThatFail) {
   }
 }
 
-TEST(SaveErrors, AFullDiskLeavesTheOldFile) {
+TEST(SaveErrors, APathThatCannotBeCreatedIsAnError) {
   Saved s;
   kvc_save_args args;
   kvc_save_args_init(&args);
