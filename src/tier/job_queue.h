@@ -10,7 +10,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <vector>
 
@@ -101,7 +100,7 @@ class JobQueue {
   const int64_t max_items_;
   int event_ = -1;  // an eventfd; readable while there are completions
   mutable Mutex mutex_;
-  std::condition_variable_any work_;
+  Condition work_;
   Ring<TierTask> loads_ KVC_GUARDED_BY(mutex_);
   Ring<TierTask> others_ KVC_GUARDED_BY(mutex_);
   Ring<kvc_tier_completion> done_ KVC_GUARDED_BY(mutex_);
