@@ -2237,7 +2237,7 @@ pub struct kvc_tier_traffic {
     #[doc = " queued for their store, or being stored. 0: the tiers have all that they will get"]
     pub pages_waiting: i64,
     pub pages_stored: i64,
-    #[doc = " that were evicted before their turn, or did not fit the queue"]
+    #[doc = " evicted before they were copied, or too many for the queue"]
     pub pages_dropped: i64,
     #[doc = " that a tier refused, or failed to store"]
     pub pages_not_stored: i64,
