@@ -1,5 +1,6 @@
-// A std::mutex that clang's thread safety analysis understands (-Wthread-safety); the annotations are empty elsewhere. And a
-// condition variable for it, which needs no symbol of a libstdc++ newer than 11: std::condition_variable::wait() does.
+// A std::mutex that clang's thread safety analysis understands (-Wthread-safety); the annotations are empty elsewhere.
+// And a condition variable for it, which needs no symbol of a libstdc++ newer than 11: std::condition_variable::wait()
+// does.
 #pragma once
 
 #include <condition_variable>
