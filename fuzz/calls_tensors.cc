@@ -46,6 +46,16 @@ void check_output(const Cache &c, const Step &step, const DLTensor &out, bool fu
   }
 }
 
+// Lists of keys for some attends. They draw no byte, so inputs that were found before keep their meaning.
+void make_lists(World &w, const kvc_layer_config &l, int64_t n, kvc_attend_args *args) {
+  if (n % 4 != 2) return;
+  const int64_t heads = n % 8 == 2 ? l.num_kv_heads : 1;
+  std::vector<int64_t> entries(static_cast<size_t>(n * heads * (1 + n % 5)));
+  for (size_t i = 0; i < entries.size(); i++) entries[i] = static_cast<int64_t>(i * 5 % 7) - 1;
+  args->indices = w.indices(entries, {n, heads, 1 + n % 5});
+  args->index_block = static_cast<int32_t>(n % 3);
+}
+
 void attend(World &w, Cache &c, Step &step, int layer, kvc_forward id) {
   const kvc_layer_config &l = c.layers[layer];
   const int64_t n = step.tokens();
@@ -68,6 +78,7 @@ void attend(World &w, Cache &c, Step &step, int layer, kvc_forward id) {
   args.alibi_slopes = w.nullable(w.rows(kFloat32, {l.num_q_heads}));
   args.sinks = w.nullable(w.rows(kFloat32, {l.num_q_heads}));
   if (w.in.one_in(8)) args.rope_cos_sin = w.rows(kFloat32, {n, 2, 2}, {1, 1});
+  make_lists(w, l, n, &args);
   w.in.size_of(args);
   w.in.numbers(args.flags, args.softmax_scale, args.softcap);
   const bool exact = !w.in.fired();

@@ -894,7 +894,15 @@ typedef struct kvc_attend_args {
   const DLTensor *w_uk; /* nullable, with w_uv. Borrowed; [Hq, Dn, latent_dim] float32, float16 or bfloat16; innermost
                            stride 1; Dn 1..1024 - R */
   const DLTensor *w_uv; /* nullable, with w_uk. Borrowed; [Hq, Dv, latent_dim], as w_uk; Dv 1..1024 */
+  const DLTensor *indices; /* nullable: no lists. Borrowed; [>= T, 1 or Hkv, k] int32, rows as in q, innermost stride 1: the list
+                              of each query, for all heads or for each kv head. k * index_block <= KVC_MAX_LISTED_KEYS */
+  int32_t index_block;     /* b: an entry i is the tokens [i * b, (i + 1) * b). Any b from 1 on; 0 = 1 */
+  int32_t reserved;        /* 0 */
 } kvc_attend_args;
+
+enum {
+  KVC_MAX_LISTED_KEYS = 65536 /* tokens that a list may name */
+};
 
 static inline void kvc_attend_args_init(kvc_attend_args *args) {
   kvc_attend_args zero = KVC_ZERO_STRUCT;
@@ -909,12 +917,19 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  * were rounded for storage. A row that sees nothing has output 0 and LSE -inf (with a sink: the sink's logit).
  * An MLA layer with up-projections absorbs them into q and out where queries are few. Where they are many, it decompresses K
  * and V of the new tokens. Both give the same result within rounding (docs/reference/mla.md).
+ * With indices, a query attends to those listed keys that it would see without a list. Entry i counts tokens of the sequence,
+ * in a cross layer of the encoder sequence, from its first token on; nodes of a tree count in the order in which they were
+ * appended. So one list serves several layers. A list is a set: its order is free, and an entry that occurs twice counts once.
+ * Negative entries are padding, at any place. A list that names no visible key gives output 0 and LSE -inf, as above. K and V
+ * of keys that no list names are not read. Lists in ascending order are read fastest (docs/reference/lists.md).
  * Errors: those of kvc_forward_append, and
  *   ORDER             the layer was not appended, and k and v are NULL (PAST needs neither); the same part was attended before;
  *                     the layer reads the K and V of a layer outside of the forward's range; a forward of encoder tokens
- *   OUT_OF_RANGE      softmax_scale or softcap
+ *   OUT_OF_RANGE      softmax_scale, softcap, index_block, or the tokens of a list; an entry whose first token is not in the
+ *                     sequence, the new tokens included (error->index = its row of the batch)
+ *   UNSUPPORTED       indices on a backend that does not attend over lists (the CUDA backend)
  *   INVALID_ARGUMENT  PAST with SELF; PAST or SELF in a cross layer, all of whose keys are past; a recurrent layer; out or lse
- *                     shares an element with the other, or with q, k or v
+ *                     shares an element with the other, or with q, k, v or indices
  *   CANCELLED         within one work item of kvc_forward_cancel. out is then undefined, and k and v may have been stored
  * Threads: one at a time for one forward, any between forwards. Since 0.1.
  * From: latent attention and its absorbed form as in DeepSeek-V2; online softmax as in FlashAttention-2; split-KV and merge by
@@ -1394,6 +1409,8 @@ typedef struct kvc_flash_attn_args {
   int32_t attention_chunk; /* c > 0: of those, keys j with j/c == p/c, both counted from the first valid key; 0 = none */
   int32_t num_splits;      /* parts that each row's keys are cut into, at most 256, fewer where keys are few; 0 = chosen by
                               cost */
+  const DLTensor *indices; /* nullable: no lists. [B, Sq, 1 or Hkv, k] int32, or with cu_seqlens_q [>= Tq, 1 or Hkv, k]; k at most
+                              KVC_MAX_LISTED_KEYS. See below */
 } kvc_flash_attn_args;
 
 static inline void kvc_flash_attn_args_init(kvc_flash_attn_args *args) {
@@ -1408,11 +1425,16 @@ static inline void kvc_flash_attn_args_init(kvc_flash_attn_args *args) {
  * has output 0 and LSE -inf (with a sink: the sink's logit). Rows of q after the last cu_seqlens_q are not written in out.
  *   args    borrowed, tensors included; every value of index tensors that the host reads is checked before anything is written
  *   stream  the device's stream; NULL on the CPU
+ * With indices, a query attends to the listed slots of k_cache, page * page_size + offset, and nothing else hides a key: the
+ * contract of FlashMLA's sparse decoding. k_cache is [pages, page_size, Hkv, D]. Negative entries are padding, and a slot that
+ * occurs twice counts once. Slots have no positions, so what needs lengths or positions must be absent: k, v, block_table,
+ * cache_seqlens and its other name, cache_batch_idx, cache_leftpad, alibi_slopes, windows, chunks, and KVC_FLASH_ATTN_CAUSAL.
  * Two rows must not append to one slot through their tables. No memory is allocated once a call of this size was made.
  * Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8; qv with k_descale or
- * v_descale; dims), INVALID_ARGUMENT (arguments that contradict each other; what is written overlaps anything else in elements; a
- * cache row twice with k), OUT_OF_RANGE (a page id, index, length or position, with the row in error->index), BUFFER_TOO_SMALL (a
- * cache row without room for its new tokens: error->required and available in tokens, error->index = the row).
+ * v_descale; dims; indices on a backend that does not attend over lists), INVALID_ARGUMENT (arguments that contradict each other;
+ * what is written overlaps anything else in elements; a cache row twice with k), OUT_OF_RANGE (a page id, slot, index, length or
+ * position, with the row in error->index), BUFFER_TOO_SMALL (a cache row without room for its new tokens: error->required and
+ * available in tokens, error->index = the row).
  * Threads: any, on different caches. Since 0.1.
  * From: FlashAttention 2 and 3; paged caches as in vLLM's PagedAttention; the rest as kvc_forward_attend. */
 KVC_API kvc_status kvc_flash_attn_with_kvcache(kvc_context *context, const kvc_flash_attn_args *args, void *stream,

@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define KVC_BACKEND_VERSION 9
+#define KVC_BACKEND_VERSION 10
 
 /* ---- Services of the core ------------------------------------------------------------------- */
 
@@ -401,6 +401,24 @@ typedef struct kvc_backend_plan {
                                   item has at most this many queries, and all kv heads */
 } kvc_backend_plan;
 
+/* Lists of keys: a query attends to those listed keys that it would see without a list. Query t (a token of the rows) of kv
+ * head h has the entries [num_entries] at entries + t * token_stride + h * head_stride. Entry i >= 0 is the keys with indexes
+ * [i * block_tokens, (i + 1) * block_tokens) of the row; of a physical list it is the slot i = page * page_size + offset of the
+ * pools, and no rule of layer or row hides it. Negative entries are none, and an entry that occurs twice counts once. Values may
+ * change during the call, so a kernel reads each once and checks its range itself.
+ * The key ranges of items are then ranges of places in the list that a query has after this: ascending, without repetitions and
+ * without keys that it does not see. A part KVC_BACKEND_PART_SINKS has a list of its own. There are no shared items. */
+typedef struct kvc_backend_lists {
+  const int32_t *entries;
+  int64_t token_stride;
+  int64_t head_stride;  /* 0: one list for all kv heads */
+  int64_t row_stride;   /* only stateless calls: as kvc_backend_attend.q_row_stride */
+  int32_t num_entries;
+  int32_t block_tokens; /* 0: the call has no lists. num_entries * block_tokens <= KVC_MAX_LISTED_KEYS */
+  int32_t physical;     /* 1: entries are slots, and block_tokens is 1. Only stateless calls */
+  uint32_t reserved;
+} kvc_backend_lists;
+
 /* Attention of one layer over what is stored. */
 typedef struct kvc_backend_attend {
   const kvc_backend_layer *layer;
@@ -421,6 +439,7 @@ typedef struct kvc_backend_attend {
   const float *sinks;            /* nullable; [Hq]: a logit that joins the denominator once, at the final write */
   const int32_t *cancel_host;    /* nullable; read with relaxed atomic loads between items; not 0 = stop: the rest is
                                     skipped, and attend returns KVC_ERROR_CANCELLED */
+  kvc_backend_lists lists;       /* only if the backend has KVC_BACKEND_LISTS */
   /* Only stateless calls set the fields below. They are 0 in a forward. */
   kvc_backend_tensor qv;         /* without data: q is whole. Else [T, Hq, Dv] of q's dtype: a query is qv's row, followed
                                     by that of q, [T, Hq, D - Dv] */
@@ -700,13 +719,18 @@ typedef struct kvc_backend_open_args {
   const char *simd;             /* nullable; as kvc_context_config.simd */
 } kvc_backend_open_args;
 
+/* What a backend can do beyond what all of them must. */
+enum kvc_backend_features {
+  KVC_BACKEND_LISTS = 1 /* kvc_backend_attend.lists */
+};
+
 /* Functions return a kvc_status, and on failure fill `error` (never NULL). No function of the hot path (those that take
  * a stream) allocates. Arguments were checked by the core: shapes, dtypes and ids are right. */
 typedef struct kvc_backend {
   uint32_t struct_size;
   uint32_t version;      /* KVC_BACKEND_VERSION */
   int32_t device_type;   /* DLDeviceType */
-  uint32_t reserved;
+  uint32_t features;     /* KVC_BACKEND_* of kvc_backend_features */
   const char *name;      /* "cpu" */
 
   kvc_status (*open)(const kvc_backend_open_args *args, kvc_backend_device **device, kvc_error *error);

@@ -2,6 +2,7 @@
 # Builds the release preset, runs benchmarks, and prints each figure beside its target. Use a quiet machine.
 #   benchmark.sh                      size of the library, cold start, hand-off to the thread pool, the manager
 #   benchmark.sh plans [ARGS]         plans without a cache
+#   benchmark.sh lists [ARGS]         lists of keys beside attention over all keys
 #   benchmark.sh keys [ROUNDS]        page keys beside SHA-256 of one large buffer
 #   benchmark.sh store [ROUNDS]       the prefix index: match, a request's calls, eviction and memory, beside their lower bounds
 #   benchmark.sh disk [FOLDER]        the disk tier beside plain direct I/O, in a folder of the disk to measure
@@ -66,6 +67,10 @@ case ${1:-} in
   plans)
     build plans_benchmark
     "$build/benchmarks/plans_benchmark" "${@:2}"
+    ;;
+  lists)
+    build lists
+    "$build/benchmarks/lists" "${@:2}"
     ;;
   keys)
     build page_keys

@@ -104,8 +104,8 @@ class Scores:
 
 def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, seen: np.ndarray, distance: np.ndarray,
               options: Scores) -> tuple[np.ndarray, np.ndarray]:
-    """q [n, S or 1, Hq, D] (a query may look unlike to each key), k and v [S, Hkv, D], seen and distance [n, S]:
-    out [n, Hq, Dv] and lse [n, Hq]."""
+    """q [n, S or 1, Hq, D] (a query may look unlike to each key), k and v [S, Hkv, D], seen [n, S] or [n, Hq, S],
+    distance [n, S]: out [n, Hq, Dv] and lse [n, Hq]."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
     heads = q.shape[2] // k.shape[1]
     k, v = np.repeat(k, heads, axis=1), np.repeat(v, heads, axis=1)
@@ -115,7 +115,7 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, seen: np.ndarray, dis
     if options.slopes is not None:
         scores = scores - np.asarray(options.slopes, np.float64)[None, :, None] * (
             distance if options.signed else np.abs(distance))[:, None, :]
-    scores = np.where(seen[:, None, :], scores, -np.inf)
+    scores = np.where(seen if seen.ndim == 3 else seen[:, None, :], scores, -np.inf)
     if options.sinks is not None:
         sink = np.broadcast_to(np.asarray(options.sinks, np.float64)[None, :, None], (*scores.shape[:2], 1))
         scores = np.concatenate([scores, sink], axis=-1)

@@ -342,7 +342,15 @@ class Replay(PrefixReplay):
                          self.array(op.words["alibi"]) if "alibi" in op.words else None,
                          self.array(op.words["sinks"]) if "sinks" in op.words else None,
                          "alibi_signed" in op.words)  # fmt: skip
+        if "indices" in op.words:
+            seen = seen[:, None, :] & self.listed(op, tokens, len(k), layer)
         return reference.attention(queries, keys, v.values, seen, stands - positions, options)
+
+    def listed(self, op: Op, tokens: slice, keys: int, layer: Layer) -> np.ndarray:
+        """Which keys the lists of a row's queries name, [n, Hq, keys]."""
+        lists, units = self.array(op.words["indices"])[tokens], np.arange(keys) // (op.integer("index_block") or 1)
+        named = (lists[..., None] == units).any(axis=2)
+        return np.repeat(named, layer.heads // named.shape[1], axis=1)
 
     def turned(self, op: Op, step: Step, layer: Layer, row: Row, q: np.ndarray, stands: np.ndarray) -> np.ndarray:
         """Queries rotated at where they stand to each key, [n, S, Hq, D], rounded to q's dtype."""

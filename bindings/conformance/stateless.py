@@ -34,6 +34,8 @@ class FlashAttn:
     def slots(self, row: int, name: str) -> list[tuple[int, int]]:
         """Where the row's keys lie in a cache tensor, by its first two dims."""
         cache = self.t[name]
+        if "indices" in self.t:  # of all pages: the lists name slots
+            return [(page, at) for page in range(len(cache)) for at in range(cache.shape[1])]
         own = self.index("cache_batch_idx", row, row)
         if "block_table" not in self.t:
             return [(own, at) for at in range(cache.shape[1])]
@@ -90,6 +92,10 @@ class FlashAttn:
             q = np.concatenate([q, self.span("cu_seqlens_q", row, self.t["qv"]).astype(np.float64)], axis=-1)
             keys = np.concatenate([keys, values], axis=-1)
         seen = self.seen(at, np.arange(seen_keys))
+        if "indices" in self.t:
+            lists = self.span("cu_seqlens_q", row, self.t["indices"])
+            named = (lists[..., None] == np.arange(seen_keys)).any(axis=2)
+            seen = np.repeat(named, q.shape[1] // named.shape[1], axis=1)
         slopes = self.t.get("alibi")
         options = Scores(scale, op.number("softcap"), slopes[row] if slopes is not None and slopes.ndim == 2 else slopes,
                          self.t.get("sinks"), "alibi_signed" in words)  # fmt: skip

@@ -55,6 +55,7 @@ const (
 	kvcAttendPast                   = 2
 	kvcAttendSelf                   = 4
 	kvcAttendAlibiSigned            = 8
+	kvcMaxListedKeys                = 65536
 	kvcPoolKv                       = 0
 	kvcPoolK                        = 1
 	kvcPoolV                        = 2
@@ -395,6 +396,9 @@ type kvcAttendArgs struct {
 	ropeCosSin   *dlTensor
 	wUk          *dlTensor
 	wUv          *dlTensor
+	indices      *dlTensor
+	indexBlock   int32
+	reserved     int32
 }
 
 func (s *kvcAttendArgs) init() {
@@ -554,6 +558,7 @@ type kvcFlashAttnArgs struct {
 	windowRight    int32
 	attentionChunk int32
 	numSplits      int32
+	indices        *dlTensor
 }
 
 func (s *kvcFlashAttnArgs) init() {

@@ -53,7 +53,7 @@ type shared struct {
 }
 
 const (
-	maxTensors = 23 // of kvc_flash_attn_args
+	maxTensors = 24 // of kvc_flash_attn_args
 	maxWords   = 10 // most parameters of a function
 )
 

@@ -161,6 +161,9 @@ var layoutOfStructs = []layoutOfStruct{
 		{"rope_cos_sin", unsafe.Offsetof(kvcAttendArgs{}.ropeCosSin), unsafe.Sizeof(kvcAttendArgs{}.ropeCosSin)},
 		{"w_uk", unsafe.Offsetof(kvcAttendArgs{}.wUk), unsafe.Sizeof(kvcAttendArgs{}.wUk)},
 		{"w_uv", unsafe.Offsetof(kvcAttendArgs{}.wUv), unsafe.Sizeof(kvcAttendArgs{}.wUv)},
+		{"indices", unsafe.Offsetof(kvcAttendArgs{}.indices), unsafe.Sizeof(kvcAttendArgs{}.indices)},
+		{"index_block", unsafe.Offsetof(kvcAttendArgs{}.indexBlock), unsafe.Sizeof(kvcAttendArgs{}.indexBlock)},
+		{"reserved", unsafe.Offsetof(kvcAttendArgs{}.reserved), unsafe.Sizeof(kvcAttendArgs{}.reserved)},
 	}},
 	{"kvc_merge_args", unsafe.Sizeof(kvcMergeArgs{}), unsafe.Alignof(kvcMergeArgs{}), []layoutOfField{
 		{"struct_size", unsafe.Offsetof(kvcMergeArgs{}.structSize), unsafe.Sizeof(kvcMergeArgs{}.structSize)},
@@ -270,6 +273,7 @@ var layoutOfStructs = []layoutOfStruct{
 		{"window_right", unsafe.Offsetof(kvcFlashAttnArgs{}.windowRight), unsafe.Sizeof(kvcFlashAttnArgs{}.windowRight)},
 		{"attention_chunk", unsafe.Offsetof(kvcFlashAttnArgs{}.attentionChunk), unsafe.Sizeof(kvcFlashAttnArgs{}.attentionChunk)},
 		{"num_splits", unsafe.Offsetof(kvcFlashAttnArgs{}.numSplits), unsafe.Sizeof(kvcFlashAttnArgs{}.numSplits)},
+		{"indices", unsafe.Offsetof(kvcFlashAttnArgs{}.indices), unsafe.Sizeof(kvcFlashAttnArgs{}.indices)},
 	}},
 	{"kvc_append_slots_args", unsafe.Sizeof(kvcAppendSlotsArgs{}), unsafe.Alignof(kvcAppendSlotsArgs{}), []layoutOfField{
 		{"struct_size", unsafe.Offsetof(kvcAppendSlotsArgs{}.structSize), unsafe.Sizeof(kvcAppendSlotsArgs{}.structSize)},
@@ -646,6 +650,7 @@ var layoutOfConstants = []layoutOfConstant{
 	{"KVC_ATTEND_PAST", int64(kvcAttendPast)},
 	{"KVC_ATTEND_SELF", int64(kvcAttendSelf)},
 	{"KVC_ATTEND_ALIBI_SIGNED", int64(kvcAttendAlibiSigned)},
+	{"KVC_MAX_LISTED_KEYS", int64(kvcMaxListedKeys)},
 	{"KVC_POOL_KV", int64(kvcPoolKv)},
 	{"KVC_POOL_K", int64(kvcPoolK)},
 	{"KVC_POOL_V", int64(kvcPoolV)},

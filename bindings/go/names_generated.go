@@ -115,6 +115,7 @@ var namesOfC = map[string]string{
 	"head_dim":                            "HeadDim",
 	"high_freq_factor":                    "HighFreqFactor",
 	"hole_tokens":                         "HoleTokens",
+	"index_block":                         "IndexBlock",
 	"job_cancel":                          "JobCancel",
 	"job_poll":                            "JobPoll",
 	"k":                                   "K",

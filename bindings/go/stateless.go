@@ -24,6 +24,7 @@ type FlashAttn struct {
 	VDescale                  Tensor
 	AlibiSlopes               Tensor // [Hq] or [B, Hq] float32: scores get - slope * |p_q - p_k|
 	Sinks                     Tensor // [Hq] float32, float16 or bfloat16
+	Indices                   Tensor // [B, Sq, 1 or Hkv, k], or with CuSeqlensQ [Tq, 1 or Hkv, k] int32: the only slots to attend to
 	Causal                    bool
 	AlibiSigned               bool         // scores get - slope * (p_q - p_k)
 	RotaryInterleaved         bool         // rotated pairs are dims 2i, 2i+1; else i, i + rotary dim / 2
@@ -46,11 +47,11 @@ func (c *Context) FlashAttnWithKVCache(args FlashAttn) error {
 	}
 	defer leave(a, h)
 	if err := broken(function, "Q KCache VCache K V QV Out SoftmaxLSE CacheSeqlens CacheBatchIdx CacheLeftpad BlockTable "+
-		"CuSeqlensQ CuSeqlensKNew RotaryCos RotarySin RotarySeqlens QDescale KDescale VDescale AlibiSlopes Sinks SequsedK",
+		"CuSeqlensQ CuSeqlensKNew RotaryCos RotarySin RotarySeqlens QDescale KDescale VDescale AlibiSlopes Sinks SequsedK Indices",
 		&args.Q, &args.KCache, &args.VCache, &args.K, &args.V, &args.QV, &args.Out, &args.SoftmaxLSE, &args.CacheSeqlens,
 		&args.CacheBatchIdx, &args.CacheLeftpad, &args.BlockTable, &args.CuSeqlensQ, &args.CuSeqlensKNew, &args.RotaryCos,
 		&args.RotarySin, &args.RotarySeqlens, &args.QDescale, &args.KDescale, &args.VDescale, &args.AlibiSlopes,
-		&args.Sinks, &args.SequsedK); err != nil {
+		&args.Sinks, &args.SequsedK, &args.Indices); err != nil {
 		return err
 	}
 	f := &a.flash
@@ -65,6 +66,7 @@ func (c *Context) FlashAttnWithKVCache(args FlashAttn) error {
 	f.rotarySeqlens = a.tensor(16, &args.RotarySeqlens)
 	f.qDescale, f.kDescale, f.vDescale = a.tensor(17, &args.QDescale), a.tensor(18, &args.KDescale), a.tensor(19, &args.VDescale)
 	f.alibiSlopes, f.sinks, f.sequsedK = a.tensor(20, &args.AlibiSlopes), a.tensor(21, &args.Sinks), a.tensor(22, &args.SequsedK)
+	f.indices = a.tensor(23, &args.Indices)
 	f.flags = flag(args.Causal, kvcFlashAttnCausal) | flag(args.RotaryInterleaved, kvcFlashAttnRotaryInterleaved) |
 		flag(args.AlibiSigned, kvcFlashAttnAlibiSigned)
 	if w := args.Window; w != nil {

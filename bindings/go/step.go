@@ -222,6 +222,8 @@ type Attend struct {
 	Sinks        Tensor // may be absent; [Hq] float32
 	RopeCosSin   Tensor // may be absent; as Append's
 	WUK, WUV     Tensor // MLA: up-projections, or absent: q and out are in latent space
+	Indices      Tensor // may be absent; [T, 1 or Hkv, k] int32: the only tokens to which each query attends; negative: padding
+	IndexBlock   int    // b: an entry i is the tokens [i*b, (i+1)*b); 0 = 1
 	SoftmaxScale float64
 	Softcap      float64
 	Flags        AttendFlags
@@ -236,8 +238,8 @@ func (s *Step) Attend(ctx context.Context, layer int, args Attend) error {
 		return err
 	}
 	defer leave(a, h)
-	if err := broken("Step.Attend", "Q K V Out LSE AlibiSlopes Sinks RopeCosSin WUK WUV", &args.Q, &args.K, &args.V,
-		&args.Out, &args.LSE, &args.AlibiSlopes, &args.Sinks, &args.RopeCosSin, &args.WUK, &args.WUV); err != nil {
+	if err := broken("Step.Attend", "Q K V Out LSE AlibiSlopes Sinks RopeCosSin WUK WUV Indices", &args.Q, &args.K, &args.V,
+		&args.Out, &args.LSE, &args.AlibiSlopes, &args.Sinks, &args.RopeCosSin, &args.WUK, &args.WUV, &args.Indices); err != nil {
 		return err
 	}
 	c := &a.attend
@@ -246,6 +248,7 @@ func (s *Step) Attend(ctx context.Context, layer int, args Attend) error {
 	c.q, c.k, c.v, c.out = a.tensor(0, &args.Q), a.tensor(1, &args.K), a.tensor(2, &args.V), a.tensor(3, &args.Out)
 	c.lse, c.alibiSlopes, c.sinks = a.tensor(4, &args.LSE), a.tensor(5, &args.AlibiSlopes), a.tensor(6, &args.Sinks)
 	c.ropeCosSin, c.wUk, c.wUv = a.tensor(7, &args.RopeCosSin), a.tensor(8, &args.WUK), a.tensor(9, &args.WUV)
+	c.indices, c.indexBlock = a.tensor(10, &args.Indices), narrow(args.IndexBlock)
 	stop := s.watch(ctx)
 	status := h.lib.forwardAttend(a, h.address, s.id, narrow(layer), c)
 	if stop != nil {

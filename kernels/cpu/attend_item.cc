@@ -31,10 +31,21 @@ void attend_item(const Implementation& implementation, const kvc_backend_attend*
   const bool staged = layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT || key_table_of_row(args, item->row) != nullptr;
   const Type q = staged ? Type::kF32 : type_of(args->q.dtype), stored = staged ? Type::kF32 : stored_type(layer);
   const AttendFormat format = find_format(implementation, q, stored);
-  const int32_t rows = (item->q_end - item->q_begin) * (layer.num_q_heads / layer.num_kv_heads);
+  const bool lists = args->lists.block_tokens > 0;
+  const int32_t queries = lists ? 1 : item->q_end - item->q_begin;
+  const int32_t rows = queries * (layer.num_q_heads / layer.num_kv_heads);
   // A deterministic cache computes all rows with one kernel, because bits depend on the kernel.
   const bool panels = rows > format.decode_rows || args->plan->fold_keys > 0;
-  (panels ? format.panels : format.decode)(args, item, scratch);
+  const AttendItem kernel = panels ? format.panels : format.decode;
+  if (!lists) return kernel(args, item, nullptr, scratch);
+  const int32_t heads_each = args->lists.head_stride == 0 ? item->head_end - item->head_begin : 1;
+  for (int32_t query = 0; query < item->q_end - item->q_begin; ++query) {
+    for (int32_t head = item->head_begin; head < item->head_end; head += heads_each) {
+      ListedQuery listed = {query, head, head + heads_each, 0, nullptr};
+      find_listed_keys(*args, *item, &scratch->list, &listed);
+      kernel(args, item, &listed, scratch);
+    }
+  }
 }
 
 int32_t preferred_rows(const Implementation& implementation, const kvc_backend_layer* layer) {

@@ -9,8 +9,10 @@
 
 namespace kvc::kernels {
 
-// Computes one item: its rows of the output, or its partial state. `scratch` is the worker's.
-using AttendItem = void (*)(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch);
+// Computes one item: its rows of the output, or its partial state. `scratch` is the worker's. listed: null in a call
+// without lists. Else only this query and these heads of the item are computed, over these keys.
+using AttendItem = void (*)(const kvc_backend_attend* args, const kvc_backend_item* item, const ListedQuery* listed,
+                            Scratch* scratch);
 
 // How a target attends, for one type of q and one stored type.
 struct AttendFormat {

@@ -9,6 +9,7 @@
 #include "kernels/common/layer_check.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/query_place.h"
+#include "kernels/cpu/listed_keys.h"
 
 namespace kvc::kernels {
 
@@ -50,6 +51,7 @@ struct alignas(64) Scratch {
   float fold_m[kMaxRows];
   double fold_l[kMaxRows];
   double merged_row[kMaxHeadDim];  // merge_tile: o of one row
+  ListScratch list;                // of the query that is attended
 };
 
 static_assert(kMinRows * kMaxHeadDim >= kRowFloats && kMinPanelKeys * kMaxHeadDim >= kPanelFloats);

@@ -56,8 +56,37 @@ void rotate_row(const kvc_backend_layer* layer, const float* cos_sin, float* row
 struct Query {
   QueryPlace place;
   int32_t head;  // q head
+  const ListedQuery* listed;
   float q[kMaxHeadDim];
 };
+
+// The keys of an item that a query may see, by number, and the index of each.
+struct QueryKeys {
+  QueryMask mask;
+  KeyTree tree;
+  const ListedQuery* listed;  // numbers are places in its list
+  bool by_path;
+
+  int32_t index(int32_t number) const {
+    if (listed != nullptr) return listed->keys[number];
+    return by_path ? index_on_path(&tree, &mask, number) : number;
+  }
+  bool sees(int32_t index) const { return listed != nullptr || by_path || sees_key(&tree, &mask, index); }
+};
+
+QueryKeys keys_of(const kvc_backend_attend& args, const kvc_backend_item& item, const Query& query) {
+  const QueryPlace& place = query.place;
+  QueryKeys keys = {{}, tree_of_row(&args.plan->arrays.rows, place.row), query.listed, args.plan->fold_keys > 0};
+  if (query.listed != nullptr) {
+    const KeyRange item_keys = {item.key_begin, item.key_end}, listed = {0, query.listed->num_keys};
+    keys.mask.keys = intersect(item_keys, listed);
+    keys.mask.position = bias_position(&args, &item, place.row, place.token);
+  } else {
+    keys.mask = keys.by_path ? path_mask(&args, &item, place.row, place.query)
+                             : query_mask(&args, &item, place.row, place.query);
+  }
+  return keys;
+}
 
 void load_query(const kvc_backend_attend& args, const kvc_backend_item& item, Query* query) {
   const Type type = type_of(args.q.dtype);
@@ -88,9 +117,11 @@ struct StoredRow {
   double scale;
 };
 
+// cursor: null if `position` is a slot of the pools.
 StoredRow row_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, const kvc_backend_scales& scales,
                  PageCursor* cursor, int32_t position, int32_t kv_head) {
-  const int64_t page = page_at(cursor, position / layer.page_size), slot = position % layer.page_size;
+  const int64_t index = position / layer.page_size, slot = position % layer.page_size;
+  const int64_t page = cursor == nullptr ? index : page_at(cursor, index);
   return {static_cast<const unsigned char*>(pool.data) + page * pool.page_stride_bytes +
               kv_head * pool.head_stride_bytes + slot * pool.slot_stride_bytes,
           static_cast<double>(scale_of(&scales, page, kv_head, slot))};
@@ -127,30 +158,28 @@ void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, 
   const kvc_backend_layer& layer = *args.layer;
   const Type type = stored_type(layer);
   const int32_t kv_head = query.head / (layer.num_q_heads / layer.num_kv_heads);
-  const bool by_path = args.plan->fold_keys > 0;
-  const QueryMask mask = by_path ? path_mask(&args, &item, query.place.row, query.place.query)
-                                 : query_mask(&args, &item, query.place.row, query.place.query);
-  const KeyTree tree = tree_of_row(&args.plan->arrays.rows, query.place.row);
-  PageCursor cursor = page_cursor(&args.plan->arrays.tables, item.row);
+  const QueryKeys keys = keys_of(args, item, query);
+  PageCursor of_row = page_cursor(&args.plan->arrays.tables, item.row);
+  PageCursor* const cursor = args.lists.physical != 0 ? nullptr : &of_row;
   const double* key_table = key_table_of_row(&args, item.row);
   const int32_t row = query.place.row;
   const double score_scale = static_cast<double>(row_factor(&args.q_scales, row, kv_head)) *
                              static_cast<double>(row_factor(&args.k_scales, row, kv_head));
   const double value_scale = static_cast<double>(row_factor(&args.v_scales, row, kv_head));
   *state = {-INFINITY, 0.0, {}};
-  for (int32_t number = mask.keys.begin; number < mask.keys.end; ++number) {
-    const int32_t key = by_path ? index_on_path(&tree, &mask, number) : number;
-    if (!sees_key(&tree, &mask, key) && !by_path) continue;
-    const StoredRow k = row_of(layer, layer.k, layer.k_scales, &cursor, key, kv_head);
-    const StoredRow v = row_of(layer, layer.v, layer.v_scales, &cursor, key, kv_head);
-    const int32_t position = key_position(&tree, key);
+  for (int32_t number = keys.mask.keys.begin; number < keys.mask.keys.end; ++number) {
+    const int32_t key = keys.index(number);
+    if (!keys.sees(key)) continue;
+    const StoredRow k = row_of(layer, layer.k, layer.k_scales, cursor, key, kv_head);
+    const StoredRow v = row_of(layer, layer.v, layer.v_scales, cursor, key, kv_head);
+    const int32_t position = key_position(&keys.tree, key);
     float stored[kMaxHeadDim];
     load_key(args, key_table, k, v, position, stored);
     double dot = 0.0;
     for (int32_t d = 0; d < layer.head_dim; ++d) {
       dot += static_cast<double>(query.q[d]) * static_cast<double>(stored[d]);
     }
-    const double distance = static_cast<double>(mask.position) - position;
+    const double distance = static_cast<double>(keys.mask.position) - position;
     const double score = score_of(args, dot * (k.scale * score_scale), row, query.head, distance);
     if (score > state->m) {
       const double factor = exp(state->m - score);
@@ -242,15 +271,20 @@ void write_folded(const kvc_backend_attend& args, const Query& query, const Merg
   write_output(args, query, &state);
 }
 
-void attend_rows(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch*) {
+void attend_rows(const kvc_backend_attend* args, const kvc_backend_item* item, const ListedQuery* listed, Scratch*) {
   const int32_t group = args->layer->num_q_heads / args->layer->num_kv_heads;
   QueryCursor cursor = query_cursor(args, item);
-  for (int32_t query = 0; query < item->q_end - item->q_begin; ++query) {
+  const KeyRange queries =
+      listed != nullptr ? KeyRange{listed->query, listed->query + 1} : KeyRange{0, item->q_end - item->q_begin};
+  const KeyRange heads =
+      listed != nullptr ? KeyRange{listed->head_begin, listed->head_end} : KeyRange{item->head_begin, item->head_end};
+  for (int32_t query = queries.begin; query < queries.end; ++query) {
     const QueryPlace place = place_of_query(&cursor, query);
-    for (int32_t head = item->head_begin * group; head < item->head_end * group; ++head) {
+    for (int32_t head = heads.begin * group; head < heads.end * group; ++head) {
       Query q;
       q.place = place;
       q.head = head;
+      q.listed = listed;
       load_query(*args, *item, &q);
       if (args->plan->fold_keys > 0) {
         MergedState folded;

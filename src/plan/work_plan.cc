@@ -162,6 +162,9 @@ WorkPlan::Base WorkPlan::make_base(const kvc_backend_rows& rows, int32_t row, in
     if ((flags_ & KVC_ATTEND_PAST) != 0) part.key_end = std::min(part.key_end, first_index);
     if ((flags_ & KVC_ATTEND_SELF) != 0) part.key_begin = std::max(part.key_begin, first_index);
     part.key_begin = std::min(part.key_begin, part.key_end);  // it sees nothing, and writes that
+    if (listed_keys_ == kNoLists) continue;
+    part.key_end = std::min(listed_keys_, part.key_end - part.key_begin);
+    part.key_begin = 0;
   }
   // One part is enough if the other sees nothing.
   if (base.num_parts == 2 && base.parts[0].key_begin == base.parts[0].key_end)
@@ -193,16 +196,19 @@ void WorkPlan::for_each_base(const kvc_backend_rows& rows, Visit visit) const no
 }
 
 int64_t WorkPlan::cost(const kvc_backend_item& item) const noexcept {
-  const int64_t queries = (item.q_end - item.q_begin) * group_size(shape_);
-  return int64_t{item.key_end - item.key_begin} * (item.head_end - item.head_begin) *
-         std::max(queries, kMemoryBoundQueries);
+  const int64_t queries = item.q_end - item.q_begin, group = group_size(shape_);
+  const int64_t rows = listed_keys_ == kNoLists
+                           ? std::max(queries * group, kMemoryBoundQueries)
+                           : queries * std::max(group, kMemoryBoundQueries);  // each reads its keys
+  return int64_t{item.key_end - item.key_begin} * (item.head_end - item.head_begin) * rows;
 }
 
 int64_t WorkPlan::state_floats() const noexcept { return int64_t{shape_.num_q_heads} * (shape_.v_head_dim + 2); }
 
 void WorkPlan::build(const kvc_backend_rows& rows, uint32_t flags, const kvc_backend_tables* tables,
-                     const int32_t* key_sets) noexcept {
+                     const int32_t* key_sets, int32_t listed_keys) noexcept {
   flags_ = flags;
+  listed_keys_ = listed_keys;
   items_.clear();
   tiles_.clear();
   spans_.clear();
@@ -211,7 +217,8 @@ void WorkPlan::build(const kvc_backend_rows& rows, uint32_t flags, const kvc_bac
   partial_floats_ = 0;
   shared_queries_ = 0;
   fixed_items_ = fixed_floats_ = 0;
-  if (tables != nullptr && max_shared_queries_ > 0 && rows.num_rows > 1 && (flags & KVC_ATTEND_SELF) == 0) {
+  const bool shares = tables != nullptr && max_shared_queries_ > 0 && listed_keys == kNoLists;
+  if (shares && rows.num_rows > 1 && (flags & KVC_ATTEND_SELF) == 0) {
     find_prefixes(rows, *tables, key_sets);
   }
   int64_t target = INT64_MAX;

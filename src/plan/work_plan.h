@@ -79,8 +79,14 @@ class WorkPlan {
 
   // flags: KVC_ATTEND_* of the call, which decide the keys that items cover. tables: the page lists in which shared
   // prefixes are found; nullable: none are shared. key_sets: nullable; [tokens]: rows with unlike sets share no prefix.
+  // listed_keys: -1, or in a call with lists the most keys of a list. The key ranges of items then count places of
+  // lists, and no prefix is shared.
   void build(const kvc_backend_rows& rows, uint32_t flags = 0, const kvc_backend_tables* tables = nullptr,
-             const int32_t* key_sets = nullptr) noexcept;
+             const int32_t* key_sets = nullptr, int32_t listed_keys = kNoLists) noexcept;
+  static constexpr int32_t kNoLists = -1;
+  static int32_t listed_keys(const kvc_backend_lists& lists) noexcept {
+    return lists.block_tokens == 0 ? kNoLists : lists.num_entries * lists.block_tokens;
+  }
 
   // Writes the last build for a backend. It leaves the fields that the caller has for all its plans: device, counters,
   // partials and slot. rows, tables and key_sets (nullable) are those of the build, as in kvc_backend_plan_arrays.
@@ -167,6 +173,7 @@ class WorkPlan {
   int64_t fixed_floats_ = 0;
   int64_t partial_floats_ = 0;
   uint32_t flags_ = 0;
+  int32_t listed_keys_ = kNoLists;
 };
 
 }  // namespace kvc

@@ -111,7 +111,7 @@ Status flash_attn_with_kvcache(const std::shared_ptr<Context>& context, Stateles
   KVC_TRY(rows.build(call));
   prepare_plan(shape_of(*context, call), rows.rows(), &scratch);
   KVC_TRY(rows.map_pages(call, *scratch.plan));
-  scratch.plan->build(rows.rows(), call.flags);
+  scratch.plan->build(rows.rows(), call.flags, nullptr, nullptr, WorkPlan::listed_keys(call.attend.lists));
   kvc_backend_plan plan = plan_of(call, scratch);
   const int32_t queries = rows.rows().num_tokens, fresh = rows.new_begin()[call.rows];
   const int64_t partials = scratch.plan->partial_floats();

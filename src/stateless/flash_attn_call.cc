@@ -6,6 +6,7 @@
 
 #include "base/dtype_text.h"
 #include "kernels/common/stored_format.h"
+#include "tensor/key_lists.h"
 #include "tensor/tensor_overlap.h"
 
 namespace kvc {
@@ -174,7 +175,7 @@ Status FlashAttnCall::read_indexes(const kvc_flash_attn_args& args) {
   KVC_TRY(IndexTensor::read(args.cache_batch_idx, {"cache_batch_idx", device_, rows}, &batch_idx));
   KVC_TRY(IndexTensor::read(args.cache_leftpad, {"cache_leftpad", device_, rows, true}, &leftpad));
   const int64_t cache_rows = paged() ? block_table.num_rows() : cache.layer.num_pages;
-  if (batch_idx.given() || cache_rows >= rows) return Status();
+  if (batch_idx.given() || cache_rows >= rows || args.indices != nullptr) return Status();
   return Status::error(KVC_ERROR_SHAPE, "%s has %" PRId64 " rows, and q %" PRId64, paged() ? "block_table" : "k_cache",
                        cache_rows, rows);
 }
@@ -259,6 +260,36 @@ Status FlashAttnCall::read_options(const kvc_flash_attn_args& args) {
   return Status();
 }
 
+Status FlashAttnCall::read_lists(const kvc_flash_attn_args& args, const kvc_backend& backend) {
+  if (args.indices == nullptr) return Status();
+  KVC_TRY(check_attends_lists(backend));
+  const struct {
+    bool given;
+    const char* name;
+  } needs_positions[] = {{args.k != nullptr, "k"},
+                         {args.block_table != nullptr, "block_table"},
+                         {args.cache_seqlens != nullptr, "cache_seqlens"},
+                         {args.seqused_k != nullptr, "seqused_k"},
+                         {args.cache_batch_idx != nullptr, "cache_batch_idx"},
+                         {args.cache_leftpad != nullptr, "cache_leftpad"},
+                         {args.alibi_slopes != nullptr, "alibi_slopes"},
+                         {args.attention_chunk != 0, "attention_chunk"},
+                         {(args.flags & KVC_FLASH_ATTN_CAUSAL) != 0, "causal"},
+                         {(args.flags & KVC_FLASH_ATTN_WINDOW_LEFT) != 0, "window_left"},
+                         {(args.flags & KVC_FLASH_ATTN_WINDOW_RIGHT) != 0, "window_right"}};
+  for (const auto& option : needs_positions) {
+    if (option.given) return contradiction(option.name, "indices lists slots, which have no positions");
+  }
+  const bool ragged = row_queries < 0;
+  const int64_t batched[4] = {rows, row_queries, -1, -1}, packed[3] = {tokens_, -1, -1};
+  KVC_TRY(read_key_lists(args.indices,
+                         {"indices", device_, ragged ? 3 : 4, ragged ? packed : batched,
+                          ragged ? "[tokens, 1 or kv heads, entries]" : "[rows, queries, 1 or kv heads, entries]"},
+                         layer.num_kv_heads, 1, &indices, &attend.lists));
+  attend.lists.physical = 1;
+  return Status();
+}
+
 // Index tensors must be all on the host, or all on the device. Single numbers may be on the host in either case.
 Status FlashAttnCall::check_index_devices() {
   const char *host = nullptr, *device = nullptr;
@@ -294,6 +325,7 @@ Status FlashAttnCall::check_disjoint() const {
                               {"v_descale", given(v_descale)},
                               {"alibi_slopes", given(alibi_slopes)},
                               {"sinks", given(sinks)},
+                              {"indices", given(indices)},
                               {cache_seqlens.name(), cache_seqlens.tensor()},
                               {batch_idx.name(), batch_idx.tensor()},
                               {leftpad.name(), leftpad.tensor()},
@@ -325,6 +357,7 @@ Status FlashAttnCall::read(const kvc_flash_attn_args& args, const Context& conte
   KVC_TRY(call.read_outputs(args));
   KVC_TRY(call.read_options(args));
   KVC_TRY(call.read_scales(args));
+  KVC_TRY(call.read_lists(args, context.backend()));
   KVC_TRY(call.check_disjoint());
   call.layer.softmax_scale = static_cast<float>(call.attend.softmax_scale);
   call.attend.layer = &call.layer;

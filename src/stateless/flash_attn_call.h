@@ -22,7 +22,7 @@ struct FlashAttnCall {
   int32_t num_splits = 0;
   bool unlike_scales = false;  // new K and V are quantised, with scales for each row
 
-  TensorView q, qv, out, lse, k, v, q_descale, k_descale, v_descale, alibi_slopes, sinks;
+  TensorView q, qv, out, lse, k, v, q_descale, k_descale, v_descale, alibi_slopes, sinks, indices;
   IndexTensor cache_seqlens, batch_idx, leftpad, rotary_seqlens, cu_seqlens_q, cu_seqlens_k_new;
   IndexTable block_table;
   RotaryTables rotary;
@@ -34,6 +34,8 @@ struct FlashAttnCall {
     return sinks.rank == 0 || attend.sinks != nullptr ? 0 : float32_copy_floats(sinks.shape[0]);
   }
   bool paged() const noexcept { return block_table.given(); }
+  // Whether queries attend to lists of slots.
+  bool has_lists() const noexcept { return attend.lists.block_tokens > 0; }
   // lengths, offsets and page ids are on the device, so the host does not have their values
   bool indexes_on_device = false;
 
@@ -47,6 +49,7 @@ struct FlashAttnCall {
   Status read_indexes(const kvc_flash_attn_args& args);
   Status read_outputs(const kvc_flash_attn_args& args);
   Status read_options(const kvc_flash_attn_args& args);
+  Status read_lists(const kvc_flash_attn_args& args, const kvc_backend& backend);
   Status read_scales(const kvc_flash_attn_args& args);
   Status check_disjoint() const;
   Status check_index_devices();

@@ -4,6 +4,7 @@
 #include <cinttypes>
 
 #include "base/checked.h"
+#include "tensor/key_lists.h"
 
 namespace kvc {
 namespace {
@@ -67,7 +68,9 @@ Status FlashAttnRows::build(const FlashAttnCall& call) {
   rows_.positions = positions_.data();
   rows_.key_ends = ends ? key_ends_.data() : nullptr;
   rows_.key_begins = key_begins_.data();
-  for (int32_t row = 0; row < rows_.num_rows; ++row) KVC_TRY(build_row(call, row));
+  for (int32_t row = 0; row < rows_.num_rows; ++row) {
+    KVC_TRY(call.has_lists() ? build_listed_row(call, row) : build_row(call, row));
+  }
   place_lists(call);
   return call.appends && call.batch_idx.given() ? check_unlike(call) : Status();
 }
@@ -84,6 +87,27 @@ void FlashAttnRows::place_lists(const FlashAttnCall& call) {
   // A null array would mean that lists are trees. If a table has no columns, no list has an entry.
   tables_.pages = call.paged() && pages_.size() > 0 ? pages_.data() : cache_rows_.data();
   tables_.page_begin = page_begin_.data();
+}
+
+// A row whose queries attend to lists of slots. Its length is that of the lists.
+Status FlashAttnRows::build_listed_row(const FlashAttnCall& call, int32_t row) {
+  const auto r = static_cast<size_t>(row);
+  const kvc_backend_lists& lists = call.attend.lists;
+  const kvc_backend_layer& cache = call.cache.layer;
+  kv_lengths_[r] = lists.num_entries;
+  key_begins_[r] = cache_rows_[r] = 0;
+  const int64_t slots = cache.num_pages * cache.page_size;
+  BadEntry bad;
+  for (int32_t token = token_begin_[r]; token < token_begin_[r + 1]; ++token) {
+    positions_[static_cast<size_t>(token)] = 0;
+    if (!find_entry_beyond(lists, row, token, cache.num_kv_heads, slots, &bad)) continue;
+    return Status::error(KVC_ERROR_OUT_OF_RANGE,
+                         "indices has the slot %d in query %d of row %d, head %" PRId64 ", entry %" PRId64
+                         "; k_cache has %" PRId64,
+                         bad.value, token - token_begin_[r], row, bad.head, bad.place, slots)
+        .at(row);
+  }
+  return Status();
 }
 
 Status FlashAttnRows::build_row(const FlashAttnCall& call, int32_t row) {
@@ -174,6 +198,7 @@ Status FlashAttnRows::read_pages(const FlashAttnCall& call, int32_t row, int64_t
 
 Status FlashAttnRows::map_pages(const FlashAttnCall& call, const WorkPlan& plan) {
   const int64_t page_size = call.cache.layer.page_size;
+  if (call.has_lists()) return Status();
   for (int32_t row = 0; row < rows_.num_rows; ++row) {
     const auto r = static_cast<size_t>(row);
     const int32_t length = kv_lengths_[r], queries = token_begin_[r + 1] - token_begin_[r];

@@ -35,6 +35,7 @@ class FlashAttnRows {
   const int32_t* new_rotations() const noexcept { return new_rotations_.data(); }      // [new tokens]
 
  private:
+  Status build_listed_row(const FlashAttnCall& call, int32_t row);
   Status build_row(const FlashAttnCall& call, int32_t row);
   Status check_unlike(const FlashAttnCall& call);
   Status rotate_row(const FlashAttnCall& call, int32_t row, int64_t cached);

@@ -119,24 +119,27 @@ const int32_t* Forward::key_sets_of(const Planned& planned) noexcept {
   return sets >= 0 ? rope_sets_of(static_cast<size_t>(sets)) : nullptr;
 }
 
-void Forward::make_plan(Planned& planned, uint32_t flags) noexcept {
+void Forward::make_plan(Planned& planned, uint32_t flags, int32_t listed_keys) noexcept {
   const kvc_backend_rows& rows = batch->rows(planned.group);
   const kvc_backend_tables& tables = batch->tables(planned.group);
   const int32_t* const key_sets = key_sets_of(planned);
-  planned.work.build(rows, flags, &tables, key_sets);
+  planned.work.build(rows, flags, &tables, key_sets, listed_keys);
+  planned.listed_keys = listed_keys;
   planned.work.fill(rows, tables, key_sets, *planned.layer, &planned.plan);
   planned.made = true;
 }
 
-const WorkPlan& Forward::work_plan(size_t work_class, uint32_t flags) noexcept {
+const WorkPlan& Forward::work_plan(size_t work_class, uint32_t flags, int32_t listed_keys) noexcept {
   KVC_ASSERT(work_class < plans_.size(), work_class, plans_.size());
   Planned& planned = plans_[work_class];
-  if (!planned.made || planned.plan.flags != flags) make_plan(planned, flags);
+  if (!planned.made || planned.plan.flags != flags || planned.listed_keys != listed_keys) {
+    make_plan(planned, flags, listed_keys);
+  }
   return planned.work;
 }
 
-Status Forward::plan(size_t work_class, uint32_t flags, const kvc_backend_plan** out) {
-  work_plan(work_class, flags);
+Status Forward::plan(size_t work_class, uint32_t flags, int32_t listed_keys, const kvc_backend_plan** out) {
+  work_plan(work_class, flags, listed_keys);
   Planned& planned = plans_[work_class];
   planned.used = true;
   *out = &planned.plan;
@@ -246,7 +249,7 @@ Status Forward::stage(std::span<const kvc_backend_node_changes> changes) {
   staged_.clear();
   for (Planned& planned : plans_) {
     if (!attends || (!planned.used && !graph)) continue;
-    make_plan(planned, planned.plan.flags);
+    make_plan(planned, planned.plan.flags, planned.listed_keys);
     planned.used = false;
     staged_.push_back(&planned.plan);
   }

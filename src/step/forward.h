@@ -72,11 +72,11 @@ class Forward {
   void start() noexcept;
   // Sets the shapes that callers see, after the batch was built.
   void finish_batch() noexcept;
-  // How the work of a class is cut. The first layer that needs the plan makes it. flags: KVC_ATTEND_* of the call. A
-  // class keeps the plan for its last flags.
-  const WorkPlan& work_plan(size_t work_class, uint32_t flags = 0) noexcept;
+  // How the work of a class is cut. The first layer that needs the plan makes it. flags: KVC_ATTEND_* of the call.
+  // listed_keys: as WorkPlan::build's. A class keeps the plan for the last values of both.
+  const WorkPlan& work_plan(size_t work_class, uint32_t flags = 0, int32_t listed_keys = WorkPlan::kNoLists) noexcept;
   // The same for calls of the backend. The plan is staged once, if the backend stages plans.
-  Status plan(size_t work_class, uint32_t flags, const kvc_backend_plan** out);
+  Status plan(size_t work_class, uint32_t flags, int32_t listed_keys, const kvc_backend_plan** out);
   // A plan with the rows and page lists of a class, without items.
   kvc_backend_plan plan_without_items(size_t work_class, uint32_t flags) noexcept;
   // cos and sin of a RoPE class. The first layer that needs them computes them.
@@ -109,10 +109,11 @@ class Forward {
   struct Planned {
     WorkPlan work;
     int32_t group;
-    const kvc_backend_layer* layer;  // one layer of the class
-    kvc_backend_plan plan = {};      // of the last build
-    bool made = false;               // in this step
-    bool used = true;                // by a call of this step. Before the first step: true
+    const kvc_backend_layer* layer;            // one layer of the class
+    kvc_backend_plan plan = {};                // of the last build
+    int32_t listed_keys = WorkPlan::kNoLists;  // of the last build
+    bool made = false;                         // in this step
+    bool used = true;                          // by a call of this step. Before the first step: true
   };
   struct Rotation {
     std::shared_ptr<DeviceMemory> cos_sin;        // [max tokens, 2, rope_dim / 2]
@@ -123,7 +124,7 @@ class Forward {
     bool made_sinks = false;
     bool sets_made = false;
   };
-  void make_plan(Planned& planned, uint32_t flags) noexcept;
+  void make_plan(Planned& planned, uint32_t flags, int32_t listed_keys) noexcept;
   const int32_t* key_sets_of(const Planned& planned) noexcept;
   void point_to_device(Planned& planned) noexcept;
   void list_arrays(const void* device, bool by_capacity);

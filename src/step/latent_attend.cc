@@ -149,6 +149,7 @@ class LatentScratch::Run {
 
   bool is_decompressed(int32_t row) const noexcept {
     const bool streams = rows_.stream_windows != nullptr && rows_.stream_windows[row] > 0;
+    if (call_.attend.lists.block_tokens > 0) return false;
     // The two forms give other bits, and which one is used depends on how tokens are cut into steps.
     if (has_flag(KVC_ATTEND_PAST) || streams || call_.slots == nullptr ||
         kernels::place_of_scales(layer_.format) != KVC_BACKEND_SCALES_NONE || scratch_.deterministic_)
@@ -247,7 +248,14 @@ class LatentScratch::Run {
   }
 
   PlanKey key_of(int32_t begin, int32_t end, uint32_t flags, bool decompressed, const WorkShape& shape) const noexcept {
-    return {call_.plan.arrays.tables.roots, call_.plan.arrays.key_sets, begin, end, flags, decompressed, shape};
+    return {call_.plan.arrays.tables.roots,
+            call_.plan.arrays.key_sets,
+            begin,
+            end,
+            flags,
+            decompressed,
+            WorkPlan::listed_keys(call_.attend.lists),
+            shape};
   }
 
   // Finds the plan of rows [key.begin, key.end). It is made and staged unless an earlier layer did so. layer: that of
@@ -269,7 +277,7 @@ class LatentScratch::Run {
     kept.key = key;
     kept.layer = layer;
     kept.work.set_shape(key.shape);
-    kept.work.build(host.rows, key.flags);
+    kept.work.build(host.rows, key.flags, nullptr, nullptr, key.listed_keys);
     kept.work.fill(host.rows, host.tables, host.key_sets, kept.layer, &kept.plan);
     if (step_.get() != nullptr) KVC_TRY(step_.stage_plan(&kept.plan, stream_));
     kept.made = true;

@@ -66,6 +66,7 @@ class LatentScratch {
     int32_t begin, end;
     uint32_t flags;
     bool decompressed;
+    int32_t listed_keys;  // as WorkPlan::build's
     WorkShape shape;
     friend bool operator==(const PlanKey& a, const PlanKey& b) noexcept = default;
   };

@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "base/checked.h"
 #include "base/element_bytes.h"
 #include "context/run_attend.h"
 #include "step/step.h"
+#include "tensor/key_lists.h"
 #include "tensor/tensor_overlap.h"
 
 namespace kvc {
@@ -52,7 +54,7 @@ struct Rows {
   bool apart_from(const Rows& other, int64_t tokens) const noexcept {
     const auto* begin = static_cast<const char*>(tensor.data);
     const auto* others = static_cast<const char*>(other.tensor.data);
-    if (begin == nullptr || others == nullptr) return true;
+    if (begin == nullptr || others == nullptr || dims == 0 || other.dims == 0) return true;
     return begin + extent(tokens) <= others || others + other.extent(tokens) <= begin;
   }
   TensorView view(int64_t tokens) const noexcept {
@@ -81,13 +83,19 @@ Status Step::check_outputs(int32_t layer, const LatentCall& call, const KvRows& 
   const kvc_backend_attend& attend = call.attend;
   const int64_t heads = shape.num_q_heads, kv_heads = shape.num_kv_heads;
   const int64_t q_dims = call.shape.nope_dims + call.shape.rotary_dims();
+  const kvc_backend_lists& lists = attend.lists;
+  const int64_t list_heads = lists.head_stride == 0 ? 1 : kv_heads;
+  const kvc_backend_tensor entries = {
+      const_cast<int32_t*>(lists.entries), lists.token_stride, lists.head_stride, {kDLInt, 32, 1}, 0};
   const int64_t k_dims = shape.row_kind == KVC_BACKEND_ROW_LATENT && kv.v.data != nullptr
                              ? shape.head_dim - shape.v_head_dim
                              : shape.head_dim;
   const kvc_backend_tensor lse = {attend.lse, attend.lse_token_stride, attend.lse_head_stride, {kDLFloat, 32, 1}, 0};
   const Rows written[] = {{"out", attend.out, heads, call.shape.v_dims}, {"lse", lse, heads, 1}};
-  const Rows read[] = {
-      {"q", attend.q, heads, q_dims}, {"k", kv.k, kv_heads, k_dims}, {"v", kv.v, kv_heads, shape.v_head_dim}};
+  const Rows read[] = {{"q", attend.q, heads, q_dims},
+                       {"k", kv.k, kv_heads, k_dims},
+                       {"v", kv.v, kv_heads, shape.v_head_dim},
+                       {"indices", entries, list_heads, lists.num_entries}};
   const auto check = [&](const Rows& a, const Rows& b) {
     if (tokens == 0 || a.apart_from(b, tokens)) return Status();
     const TensorView view_a = a.view(tokens), view_b = b.view(tokens);
@@ -97,6 +105,35 @@ Status Step::check_outputs(int32_t layer, const LatentCall& call, const KvRows& 
   KVC_TRY(check(written[0], written[1]));
   for (const Rows& out : written) {
     for (const Rows& in : read) KVC_TRY(check(out, in));
+  }
+  return Status();
+}
+
+// Checks the shape of a call's lists, and every entry of the step's tokens. tokens: rows of the call's tensors.
+Status Step::check_lists(int32_t layer, const kvc_attend_args& args, int64_t tokens, kvc_backend_lists* out) const {
+  if (args.indices == nullptr) {
+    if (args.index_block == 0) return Status();
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "index_block is %d, and indices is NULL", args.index_block);
+  }
+  KVC_TRY(check_attends_lists(context().backend()));
+  const int64_t shape[3] = {tokens, -1, -1}, kv_heads = layers_[layer].backend.num_kv_heads;
+  TensorView view;
+  KVC_TRY(read_key_lists(args.indices, {"indices", context().dl_device(), 3, shape, "[tokens, 1 or kv heads, entries]"},
+                         kv_heads, args.index_block == 0 ? 1 : args.index_block, &view, out));
+  const kvc_backend_rows& rows = forward_->batch->rows(layers_[layer].group);
+  for (int32_t row = 0; row < rows.num_rows; ++row) {
+    const int32_t begin = rows.token_begin[row], length = rows.kv_lengths[row];
+    if (length < 0) continue;
+    const int64_t limit = ceil_div(length, out->block_tokens);
+    BadEntry bad;
+    for (int32_t token = begin; token < rows.token_begin[row + 1]; ++token) {
+      if (!find_entry_beyond(*out, 0, token, kv_heads, limit, &bad)) continue;
+      return Status::error(KVC_ERROR_OUT_OF_RANGE,
+                           "indices[%d, %" PRId64 ", %" PRId64
+                           "] is %d, for query %d of row %d, whose %d tokens have %" PRId64 " blocks of %d",
+                           token, bad.head, bad.place, bad.value, token - begin, row, length, limit, out->block_tokens)
+          .at(row);
+    }
   }
   return Status();
 }
@@ -123,7 +160,7 @@ Status Step::run_attend(int32_t layer, LatentCall* call) {
     call->plan = forward_->plan_without_items(source.work_class, flags);
     KVC_TRY(forward_->latent->attend(context(), *call, &forward_->device_step(), forward_->stream));
   } else {
-    KVC_TRY(forward_->plan(source.work_class, flags, &args->plan));
+    KVC_TRY(forward_->plan(source.work_class, flags, WorkPlan::listed_keys(args->lists), &args->plan));
     const bool calls = args->plan->num_items > 0 || forward_->tensor_rows() > 0;
     if (calls) KVC_TRY(kvc::run_attend(context(), *args, forward_->stream));
   }
@@ -201,6 +238,7 @@ Status Step::check_attend(int32_t layer, const kvc_attend_args& args, LatentCall
   }
   call->flags = args.flags;
   KVC_TRY(read_attend_options(args, shape.num_q_heads, context().dl_device(), &attend));
+  KVC_TRY(check_lists(layer, args, tokens, &attend.lists));
   return check_outputs(layer, *call, kv->rows, tokens);
 }
 

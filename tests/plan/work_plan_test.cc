@@ -90,6 +90,52 @@ void expect_covers(const WorkPlan& plan, const Batch& batch, const BatchLimits& 
   }
 }
 
+// In a call with lists, items cover places of lists: of each query as many as its list has keys at most, and it can
+// see.
+TEST(WorkPlan, CoversEveryPlaceOfLists) {
+  std::mt19937 random(9);
+  const BatchLimits limits = {20, 200};
+  int64_t splits = 0;
+  for (int round = 0; round < 300; ++round) {
+    WorkShape shape = shape_of(1 + static_cast<int32_t>(random() % 9), round % 3 == 0 ? 50 : 0);
+    if (round % 5 == 1) shape.fix_splits();
+    const int32_t listed = static_cast<int32_t>(random() % (round % 2 == 0 ? 40 : 5000));
+    WorkPlan plan(shape, limits);
+    Batch batch;
+    for (int r = 0; r < 12; ++r) {
+      const int32_t left = 200 - batch.token_begin.back();
+      batch.add(std::min<int32_t>(left, random() % 4 == 0 ? random() % 60 : random() % 3),
+                static_cast<int32_t>(random() % 9000));
+    }
+    plan.build(batch.rows(), 0, nullptr, nullptr, listed);
+    ASSERT_LE(static_cast<int64_t>(plan.items().size()), WorkPlan::max_items(shape, limits));
+    ASSERT_LE(plan.partial_floats(), WorkPlan::max_partial_floats(shape, limits));
+    splits += static_cast<int64_t>(plan.tiles().size());
+    std::map<std::tuple<int32_t, int32_t, int32_t>, int32_t> covered;  // (row, query, kv head) -> places from 0 on
+    for (const kvc_backend_item& item : plan.items()) {
+      for (int32_t q = item.q_begin; q < item.q_end; ++q) {
+        for (int32_t h = item.head_begin; h < item.head_end; ++h) {
+          int32_t& end = covered[{item.row, q, h}];
+          ASSERT_EQ(item.key_begin, end);
+          ASSERT_LE(item.key_end, listed);
+          end = item.key_end;
+        }
+      }
+    }
+    for (int32_t row = 0; row < static_cast<int32_t>(batch.kv_lengths.size()); ++row) {
+      const int32_t length = batch.kv_lengths[static_cast<size_t>(row)];
+      const int32_t queries =
+          batch.token_begin[static_cast<size_t>(row) + 1] - batch.token_begin[static_cast<size_t>(row)];
+      for (int32_t q = 0; q < queries; ++q) {
+        const int32_t seen =
+            std::min(length - queries + q + 1, shape.visible.window > 0 ? shape.visible.window : length);
+        for (int32_t h = 0; h < shape.num_kv_heads; ++h) ASSERT_GE((covered[{row, q, h}]), std::min(listed, seen));
+      }
+    }
+  }
+  EXPECT_GT(splits, 100);
+}
+
 TEST(WorkPlan, CoversEveryKeyOnce) {
   std::mt19937 random(7);
   const BatchLimits limits = {20, 200};

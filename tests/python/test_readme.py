@@ -63,7 +63,7 @@ static kvc_merge_args merge; static kvc_forward step; static kvc_seq seq, parent
 static kvc_state_config state; static kvc_rope_scaling scaling; static int64_t before, after; static int32_t num_frames;
 static float k_scales[1], v_scales[1];
 static const int32_t *prompt; static int64_t n; static uint64_t tenant; static void *stream;
-static DLTensor q, out, lse, latent_and_rope, w_uk, w_uv, states, slopes, sink_logits, cos_sin;
+static DLTensor q, out, lse, latent_and_rope, w_uk, w_uv, states, slopes, sink_logits, blocks, cos_sin;
 """
 
 

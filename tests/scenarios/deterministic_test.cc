@@ -119,7 +119,10 @@ Bits bits_of(const Setting &setting, uint32_t flags, const Way &way) {
     rows.insert(rows.begin() + static_cast<int64_t>(place), sequence);
     lengths.insert(lengths.begin() + static_cast<int64_t>(place), static_cast<int32_t>(count));
     for (int64_t t = 0; t < count; t++) tags.insert(tags.begin() + first_token + t, tag_of(1, at + t));
-    keep(cache.step(rows, lengths, tags, setting.options), first_token, count, at, &bits);
+    StepOptions options = setting.options;
+    options.positions.assign(tags.size(), 0);  // a neighbour's lists name its first block
+    for (int64_t t = 0; t < count; t++) options.positions[static_cast<size_t>(first_token + t)] = at + t;
+    keep(cache.step(rows, lengths, tags, options), first_token, count, at, &bits);
     at += count;
     if (at == way.forked_at) {  // from here on as a child, beside its parent
       neighbours.push_back(sequence);
@@ -173,6 +176,20 @@ TEST(Deterministic, EveryAxis) {
   expect_same_bits({DType::kI8, KVC_ROPE_ON_READ, all}, "int8, RoPE on read, options");
   expect_same_bits({DType::kE5M2, KVC_ROPE_NONE, all}, "e5m2, options");
   expect_same_bits({DType::kF16, KVC_ROPE_ON_READ}, "f16");
+}
+
+// Lists of more keys than a fold: places of a list take the part of keys.
+TEST(Deterministic, Lists) {
+  StepOptions options;
+  options.list_block = 37;
+  expect_same_bits({.dtype = DType::kBF16, .rope = KVC_ROPE_ON_APPEND, .options = options}, "bf16, lists");
+  const Setting plain = {.options = options, .length = 400};
+  EXPECT_NE(first_difference(bits_of(plain, 0, {}), bits_of(plain, 0, {.threads = 3, .decode_from = 300})), -1)
+      << "without the flag bits are the same: the test cannot fail";
+  options.softcap = 4.0;
+  options.alibi = options.sinks = true;
+  expect_same_bits({.dtype = DType::kI8, .rope = KVC_ROPE_ON_READ, .options = options}, "int8, lists, options");
+  expect_same_bits({.options = options, .length = 1500, .latent = true}, "latent, lists, options");
 }
 
 TEST(Deterministic, EveryTarget) {

@@ -276,10 +276,17 @@ class Harness {
     std::vector<float> slopes, sinks;  // [hq]
     bool causal = true, parts = false;
     int64_t heads = 0;
-    DLTensor tensors[2];
+    DLTensor tensors[3];
+    // Lists of keys, [rows of tensors][list_heads][list_entries]; list_heads 0: none.
+    std::vector<int32_t> indices;
+    int64_t index_shape[3] = {0, 0, 0};
+    int32_t index_block = 1;
+    bool has_lists() const { return index_shape[1] > 0; }
+    bool lists(int64_t token, int64_t kv_head, int64_t key) const;
     void set(kvc_attend_args *args);  // which then points into this
   };
   Attended random_options(const LayerSpec &layer);
+  void draw_lists(const Open &open, int layer, int64_t rows, Attended *how);
   // Past and self apart, in either order, and merged: as one attend. Float32 outputs.
   void attend_parts(const Open &open, int layer, const kvc_attend_args &args, Tensor *out, Tensor *lse);
   void count_attention(const Open &open, int layer, const Attended &how);

@@ -36,9 +36,51 @@ void Harness::Attended::set(kvc_attend_args *args) {
   };
   args->alibi_slopes = tensor_of(slopes, &tensors[0]);
   args->sinks = tensor_of(sinks, &tensors[1]);
+  if (has_lists()) {
+    tensors[2] = {indices.data(), test_device(), 3, {kDLInt, 32, 1}, index_shape, nullptr, 0};
+    args->indices = &tensors[2];
+    args->index_block = index_block;
+  }
   args->softcap = softcap;
   args->softmax_scale = scale;
   if (!causal) args->flags |= KVC_ATTEND_NON_CAUSAL;
+}
+
+bool Harness::Attended::lists(int64_t token, int64_t kv_head, int64_t key) const {
+  if (!has_lists()) return true;
+  const int64_t head = index_shape[1] == 1 ? 0 : kv_head;
+  const int32_t *begin = indices.data() + (token * index_shape[1] + head) * index_shape[2];
+  return std::find(begin, begin + index_shape[2], key / index_block) != begin + index_shape[2];
+}
+
+// Random lists for some calls: tokens or blocks, in any order, with repetitions and padding. Entries of inert rows, and
+// of rows from T on, are never read.
+void Harness::draw_lists(const Open &open, int layer, int64_t rows, Attended *how) {
+  if (options_.plain_inputs || test_device().device_type != kDLCPU || !chance(0.35)) return;
+  const LayerSpec &l = spec_.layers[layer];
+  constexpr int32_t kBlocks[] = {1, 1, 3, 4, 16, 64};
+  how->index_block = kBlocks[uniform(0, 5)];
+  how->index_shape[0] = rows;
+  how->index_shape[1] = chance(0.5) ? 1 : l.hkv;
+  how->index_shape[2] = chance(0.1) ? 0 : uniform(1, chance(0.2) ? 300 : 24);
+  how->indices.assign(rows * how->index_shape[1] * how->index_shape[2], INT32_MAX);
+  const bool sorted = chance(0.3);
+  int32_t *entry = how->indices.data();
+  for (const OpenRow &row : open.rows) {
+    const int64_t held = row.sequence < 0                         ? 0
+                         : is_cross(static_cast<size_t>(l.group)) ? length_in(row.sequence, l.group)
+                                                                  : row.start + row.length;
+    const int64_t units = (held + how->index_block - 1) / how->index_block;
+    for (int64_t list = 0; list < row.length * how->index_shape[1]; list++, entry += how->index_shape[2]) {
+      if (row.sequence < 0) continue;
+      for (int64_t i = 0; i < how->index_shape[2]; i++) {
+        const int64_t first = chance(0.5) ? 0 : std::max<int64_t>(0, units - 8);
+        entry[i] = units == 0 || chance(0.15) ? -static_cast<int32_t>(uniform(1, 3))
+                                              : static_cast<int32_t>(uniform(first, units - 1));
+      }
+      if (sorted) std::sort(entry, entry + how->index_shape[2]);
+    }
+  }
 }
 
 // Random queries; NaN in inert rows and from T on.
@@ -83,6 +125,7 @@ void Harness::attend_layer(int forward, int layer) {
   args.out = out.dl(true);
   if (with_lse) args.lse = lse.dl(true);
   Attended how = random_options(l);
+  draw_lists(open, layer, rows, &how);
   how.set(&args);
   if (fused) {
     args.v = make_kv(open, layer, rows, padding, offset, &k, &v) ? v.dl(true) : nullptr;
@@ -186,6 +229,7 @@ void Harness::count_attention(const Open &open, int layer, const Attended &how) 
   count(!how.sinks.empty(), "sinks");
   count(!how.causal, "non-causal");
   count(how.parts, "parts");
+  count(how.has_lists(), "lists");
   count(!stores(layer), "reader");
 }
 
@@ -265,6 +309,7 @@ void Harness::check_attention(const Open &open, int layer, const Attended &how, 
         std::vector<int64_t> seen;
         if (!group.cross) seen = visible(row, j, group, how.causal);
         for (int64_t index = 0; group.cross && index < high; index++) seen.push_back(index);
+        std::erase_if(seen, [&](int64_t index) { return !how.lists(first_t + j, h / ratio, index); });
         std::vector<float> seen_keys, seen_values;
         std::vector<double> bias;
         for (const int64_t index : seen) {
@@ -280,7 +325,7 @@ void Harness::check_attention(const Open &open, int layer, const Attended &how, 
           const auto distance = static_cast<double>(std::abs(from - key_position));
           bias.push_back(-static_cast<double>(how.slopes[static_cast<size_t>(h)]) * distance);
         }
-        if (seen.empty()) {  // an encoder sequence without tokens
+        if (seen.empty()) {  // an encoder sequence without tokens, or a list without visible keys
           const float sink = how.sinks.empty() ? -INFINITY : how.sinks[static_cast<size_t>(h)];
           for (int i = 0; i < l.v_dim(); i++) {
             if (out.at(first_t + j, h, i) != 0.0f) fail("attention over nothing is not 0");
@@ -319,10 +364,10 @@ void Harness::check_attention(const Open &open, int layer, const Attended &how, 
           std::ostringstream text;
           text << "attention of sequence " << row.sequence << " layer " << layer << " position " << position
                << " q head " << h << " dim " << i << ": " << got << ", expected " << ref.out[i] << " +- " << allowed
-               << " (" << seen.size() << " keys from " << seen[0] << " on" << (row.tree ? ", tree" : "") << ", q "
-               << name_of(q.type()) << ", kv " << name_of(l.dtype) << ", out " << name_of(out.type()) << ", D " << l.d
-               << ", Hq/Hkv " << l.hq << "/" << l.hkv << ", threads " << options_.threads << ", simd "
-               << (options_.simd ? options_.simd : "default") << ")";
+               << " (" << seen.size() << " keys from " << seen[0] << " on" << (row.tree ? ", tree" : "")
+               << (how.has_lists() ? ", listed" : "") << ", q " << name_of(q.type()) << ", kv " << name_of(l.dtype)
+               << ", out " << name_of(out.type()) << ", D " << l.d << ", Hq/Hkv " << l.hq << "/" << l.hkv
+               << ", threads " << options_.threads << ", simd " << (options_.simd ? options_.simd : "default") << ")";
           fail(text.str());
         }
         if (!lse) continue;

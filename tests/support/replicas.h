@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 
 #include "wrappers.h"
 
@@ -14,6 +15,10 @@ struct StepOptions {
   double softcap = 0;
   bool alibi = false, sinks = false;
   bool projected = false;  // MLA layers: q and out by up-projections
+  // Lists of keys in blocks of list_block tokens, of about half of a query's blocks: the same sets for the same tags
+  // and positions, in another order in each call. 0: none. positions: of the tokens, where list_block is given.
+  int32_t list_block = 0;
+  std::vector<int64_t> positions = {};
 };
 
 // Outputs of a step: of each layer [tokens, Hq, Dv] and [tokens, Hq].
@@ -101,6 +106,22 @@ class Replica {
     }
     return tensor;
   }
+  static constexpr int kListEntries = 64;
+  std::vector<int32_t> random_lists(const std::vector<uint64_t> &tags, const StepOptions &options, int layer,
+                                    int heads) {
+    std::vector<int32_t> entries(tags.size() * static_cast<size_t>(heads * kListEntries), -1);
+    int32_t *list = entries.data();
+    for (size_t t = 0; t < tags.size(); t++) {
+      for (int h = 0; h < heads; h++, list += kListEntries) {
+        int n = 0;
+        for (int32_t unit = 0; unit <= options.positions[t] / options.list_block && n < kListEntries; unit++) {
+          if (value(tags[t], layer, h, unit, 3) > -0.2f) list[n++] = unit;
+        }
+        std::shuffle(list, list + kListEntries, shuffler_);
+      }
+    }
+    return entries;
+  }
   void attend(kvc_forward forward, int layer, const std::vector<uint64_t> &tags, const StepOptions &options,
               StepOutputs *outputs) {
     const LayerSpec &l = spec_.layers[static_cast<size_t>(layer)];
@@ -135,6 +156,16 @@ class Replica {
     args.lse = outputs->lse.back().dl();
     args.flags = options.flags;
     args.softcap = options.softcap;
+    std::vector<int32_t> entries;
+    int64_t list_shape[3] = {tokens, l.hkv, kListEntries};
+    const DLTensor lists = {nullptr, test_device(), 3, {kDLInt, 32, 1}, list_shape, nullptr, 0};
+    DLTensor list_tensor = lists;
+    if (options.list_block > 0) {
+      entries = random_lists(tags, options, layer, l.hkv);
+      list_tensor.data = entries.data();
+      args.indices = &list_tensor;
+      args.index_block = options.list_block;
+    }
     if (options.alibi) args.alibi_slopes = slopes.dl();
     if (options.sinks) args.sinks = sinks.dl();
     check(kvc_forward_attend(cache_.get(), forward, layer, &args, &error_));
@@ -145,6 +176,7 @@ class Replica {
   CachePtr cache_;
   std::vector<kvc_seq> seqs_;
   kvc_error error_ = KVC_ERROR_INIT;
+  std::mt19937 shuffler_{std::random_device{}()};
 };
 
 }  // namespace kvt

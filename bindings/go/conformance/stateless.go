@@ -16,7 +16,7 @@ var stateless = map[string]func(*script) ([]string, error){
 			CacheLeftpad: s.tensor("cache_leftpad"), BlockTable: s.tensor("block_table"), CuSeqlensQ: s.tensor("cu_seqlens_q"),
 			CuSeqlensKNew: s.tensor("cu_seqlens_k_new"), RotaryCos: s.tensor("rotary_cos"), RotarySin: s.tensor("rotary_sin"),
 			RotarySeqlens: s.tensor("rotary_seqlens"), QDescale: s.tensor("q_descale"), KDescale: s.tensor("k_descale"),
-			VDescale: s.tensor("v_descale"), AlibiSlopes: s.tensor("alibi"), Sinks: s.tensor("sinks"), Causal: s.has("causal"), AlibiSigned: s.has("alibi_signed"),
+			VDescale: s.tensor("v_descale"), AlibiSlopes: s.tensor("alibi"), Sinks: s.tensor("sinks"), Indices: s.tensor("indices"), Causal: s.has("causal"), AlibiSigned: s.has("alibi_signed"),
 			RotaryInterleaved: s.has("rotary_interleaved"), AttentionChunk: s.integer("chunk"), NumSplits: s.integer("num_splits"),
 			SoftmaxScale: s.number("softmax_scale"), Softcap: s.number("softcap"),
 			Window: &kvcache.FlashWindow{Left: s.integerOr("window_left", -1), Right: s.integerOr("window_right", -1)}}

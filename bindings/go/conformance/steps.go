@@ -47,7 +47,7 @@ var steps = map[string]func(*script) ([]string, error){
 	"attend": func(s *script) ([]string, error) {
 		args := kvcache.Attend{Q: s.tensor("q"), K: s.tensor("k"), V: s.tensor("v"), Out: s.tensor("out"), LSE: s.tensor("lse"),
 			AlibiSlopes: s.tensor("alibi"), Sinks: s.tensor("sinks"), RopeCosSin: s.tensor("rope_cos_sin"), WUK: s.tensor("w_uk"),
-			WUV: s.tensor("w_uv"), SoftmaxScale: s.number("softmax_scale"), Softcap: s.number("softcap"),
+			WUV: s.tensor("w_uv"), Indices: s.tensor("indices"), IndexBlock: s.integer("index_block"), SoftmaxScale: s.number("softmax_scale"), Softcap: s.number("softcap"),
 			Flags: choice(s, "part", map[string]kvcache.AttendFlags{"past": kvcache.Past, "self": kvcache.Self})}
 		if s.has("non_causal") {
 			args.Flags |= kvcache.NonCausal

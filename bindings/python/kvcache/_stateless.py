@@ -74,13 +74,13 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - FlashAttention's own arguments
     window_size: Sequence[int | None] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
     rotary_interleaved: bool = True, alibi_slopes: Any = None, sinks: Any = None, scheduler_metadata: Any = None,
     num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0, return_softmax_lse: bool = False,
-    out: Any = None, dtype: Any = None, alibi_signed: bool = False, context: Context | None = None, stream: Any = None,
+    out: Any = None, dtype: Any = None, alibi_signed: bool = False, indices: Any = None, context: Context | None = None,
+    stream: Any = None,
 ) -> Any:
     """Appends k and v to the caller's cache, if they are given, and computes attention over it.
 
-    The function of that name of FlashAttention 2 and 3: arguments, defaults, shapes and results are theirs. Arrays are
-    numpy's (bfloat16 and float8 by ml_dtypes), PyTorch's or anyone's with __dlpack__; none is copied. In a row with L
-    valid keys, the new ones included, query i of n is at L - n + i, so the last query sees the last key.
+    As that of FlashAttention 2 and 3. Arrays are numpy's (bfloat16 and float8 by ml_dtypes), PyTorch's or anyone's with
+    __dlpack__; none is copied. In a row with L valid keys, the new ones included, query i of n is at L - n + i.
 
     Args:
         q: [batch, queries, heads, dim], or with cu_seqlens_q [tokens, heads, dim].
@@ -90,8 +90,7 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - FlashAttention's own arguments
             [tokens, kv heads, dim].
         qv: as q with v_cache's dims: scores are q.k + qv.v (absorbed latent attention).
         rotary_cos, rotary_sin: [positions, rotary dim / 2]: the first dims of q and k are rotated; only with k.
-        cache_seqlens: tokens in the cache without the new ones: a number, or [batch] of them. None: all of the cache.
-            Arrays of indexes are int32 or int64.
+        cache_seqlens: tokens in the cache without the new ones: a number, or [batch] int32 or int64 (as all indexes).
         cache_batch_idx, cache_leftpad: [batch]: each row's row of the cache (or of the table); its first valid key.
         block_table, page_table: [batch, max pages], the same under both names.
         cu_seqlens_q, cu_seqlens_k_new: [batch + 1]: the second is ignored without k.
@@ -104,6 +103,8 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - FlashAttention's own arguments
         rotary_interleaved: pairs are dims 2i, 2i + 1; else i, i + rotary dim / 2.
         alibi_slopes: [heads] or [batch, heads] float32: scores get - slope * |p_q - p_k|; alibi_signed: * (p_q - p_k).
         sinks: [heads] float32, float16 or bfloat16: a logit without a value.
+        indices: int32 [batch, queries, 1 or kv heads, k], or [tokens, 1 or kv heads, k]: a query attends to these slots
+            (page * page size + offset) alone; negative = padding. Without lengths, tables, windows and new tokens.
         max_seqlen_q, scheduler_metadata, pack_gqa, sm_margin: hints for a GPU's kernels; accepted and not needed.
         out: where to write; None = a new array of q's kind and type (bfloat16 for float8 q).
         dtype: the element type that unsigned-integer arrays of its width stand for, "float8_e4m3fn" for uint8.
@@ -113,9 +114,8 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - FlashAttention's own arguments
         out, or (out, softmax_lse): float32 [batch, heads, queries], or with cu_seqlens_q [heads, tokens].
 
     Raises:
-        OutOfRange (a page id, index, length or position, with .index = the row), BufferTooSmall (no room for the new
-        tokens: .required and .available), InvalidArgument (contradictions; an output that overlaps an input),
-        Shape, DType and so on. Nothing is written then.
+        OutOfRange (a page id, slot, length or position, with .index = the row), BufferTooSmall (no room for the new
+        tokens: .required, .available), InvalidArgument (contradictions, overlaps), Shape and so on. Nothing is written.
     """
     del max_seqlen_q, scheduler_metadata, pack_gqa, sm_margin
     if block_table is not None and page_table is not None:
@@ -129,7 +129,7 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - FlashAttention's own arguments
         _indexes(cache_batch_idx, q), _indexes(cache_leftpad, q), page_table if block_table is None else block_table,
         _indexes(cu_seqlens_q, q), None if k is None else _indexes(cu_seqlens_k_new, q), rotary_cos, rotary_sin,
         _indexes(rotary_seqlens, q), q_descale if _is_float8(q, dtype) else None, k_descale if float8_cache else None,
-        v_descale if float8_cache else None, alibi_slopes, sinks,
+        v_descale if float8_cache else None, alibi_slopes, sinks, indices,
     )
     return _kvcache.flash_attn(_context(context, q), arrays, return_softmax_lse,
                                flags | _INTERLEAVED * rotary_interleaved | _ALIBI_SIGNED * alibi_signed,

@@ -45,6 +45,7 @@ constexpr Field<Flash> kFlashFields[] = {
     {"v_descale", &Flash::v_descale},
     {"alibi_slopes", &Flash::alibi_slopes},
     {"sinks", &Flash::sinks},
+    {"indices", &Flash::indices},
 };
 constexpr size_t kFlashK = 3, kFlashOut = 6, kFlashLse = 7, kFlashCuQ = 13;
 

@@ -35,12 +35,12 @@ static uint32_t attend_flags(bool causal, bool alibi_signed, nb::handle part) {
 nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
                         nb::handle dtype, double softcap, double softmax_scale, nb::handle alibi_slopes,
                         nb::handle sinks, bool causal, bool alibi_signed, nb::handle part, nb::handle rope_cos_sin,
-                        nb::handle w_uk, nb::handle w_uv) const {
+                        nb::handle w_uk, nb::handle w_uv, nb::handle indices, int64_t index_block) const {
   auto handle = open();
   Work work = work_;
   const DLDataType integers_as = dtype_from_python(dtype);
   ArrayArgument q_array, k_array, v_array, out_array, lse_array, slopes_array, sinks_array, rotation, uk_array,
-      uv_array;
+      uv_array, indices_array;
   if (!w_uk.is_none()) uk_array.read(w_uk, "w_uk", integers_as, work);
   if (!w_uv.is_none()) uv_array.read(w_uv, "w_uv", integers_as, work);
   if (!rope_cos_sin.is_none()) rotation.read(rope_cos_sin, "rope_cos_sin", kNoDtype, work);
@@ -49,6 +49,7 @@ nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v,
   if (!v.is_none()) v_array.read(v, "v", integers_as, work);
   if (!alibi_slopes.is_none()) slopes_array.read(alibi_slopes, "alibi_slopes", kNoDtype, work);
   if (!sinks.is_none()) sinks_array.read(sinks, "sinks", kNoDtype, work);
+  if (!indices.is_none()) indices_array.read(indices, "indices", kNoDtype, work);
 
   // Without a valid q or layer there is no shape for a new output; the call below fails before it would write one.
   const DLTensor* const up = uv_array.tensor();
@@ -80,6 +81,8 @@ nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v,
   args.rope_cos_sin = rotation.tensor();
   args.w_uk = uk_array.tensor();
   args.w_uv = up;
+  args.indices = indices_array.tensor();
+  args.index_block = indices.is_none() && index_block == 1 ? 0 : saturate(index_block);
   call_without_gil(
       [&](kvc_error* error) { return kvc_forward_attend(handle->cache, forward_, saturate(layer), &args, error); });
   work.hand_back();
@@ -277,6 +280,10 @@ Args:
     w_uk, w_uv: MLA: up-projections [q_heads, nope, latent_dim] and [q_heads, v, latent_dim], of which views of
         kv_b_proj.weight.reshape(q_heads, nope + v, latent_dim) will do. q is then [>= T, q_heads, nope + rotary] and out
         [>= T, q_heads, v]. None, both: q and out are in latent space.
+    indices: [>= T, 1 or kv_heads, k] int32: a query attends only to the tokens that its list names, for all heads or for
+        its kv head, and of these to those that it sees without a list. Entries count from the sequence's first token
+        (Cross: from the encoder's), in any order; negative ones are padding. None: no lists.
+    index_block: b: an entry i names the tokens [i * b, (i + 1) * b).
 
 Returns:
     out, or (out, lse).
@@ -286,21 +293,24 @@ Raises:
     is read-only or of JAX, and for a tensor that requires a gradient; TypeError for what is no array; ValueError for
     an unknown part.)";
 
-void Step::bind(nb::module_& module) {
-  nb::class_<Step>(module, "Step", nb::type_slots(kSlots), nb::is_weak_referenceable(),
-                   R"(One step of the model over a batch: made by Cache.forward(), used by one thread at a time.
+static constexpr char kStepDoc[] =
+    R"(One step of the model over a batch: made by Cache.forward(), used by one thread at a time.
 
-Per layer either attend(layer, q, k, v), or append(layer, k, v) and attend(layer, q); layers in any order, each once.
-The T rows of q, k and v are the rows of the batch one after another.
+Per layer either attend(layer, q, k, v), or append(layer, k, v) and attend(layer, q); layers in any order, each once. The
+T rows of q, k and v are the rows of the batch in order.
 
 `with cache.forward(...) as step:` ends the step, and aborts it if an exception leaves the block or if it cannot end. A
-Step that is only dropped, without end() or abort(), stays open: no finaliser closes it.)")
+Step that is only dropped, without end() or abort(), stays open: no finaliser closes it.)";
+
+void Step::bind(nb::module_& module) {
+  nb::class_<Step>(module, "Step", nb::type_slots(kSlots), nb::is_weak_referenceable(), kStepDoc)
       .def("attend", &Step::attend, nb::arg("layer"), nb::arg("q"), nb::arg("k") = nb::none(),
            nb::arg("v") = nb::none(), nb::arg("out") = nb::none(), nb::arg("lse").none() = false,
            nb::arg("dtype") = nb::none(), nb::kw_only(), nb::arg("softcap") = 0.0, nb::arg("softmax_scale") = 0.0,
            nb::arg("alibi_slopes") = nb::none(), nb::arg("sinks") = nb::none(), nb::arg("causal") = true,
            nb::arg("alibi_signed") = false, nb::arg("part") = nb::none(), nb::arg("rope_cos_sin") = nb::none(),
-           nb::arg("w_uk") = nb::none(), nb::arg("w_uv") = nb::none(), kAttendDoc)
+           nb::arg("w_uk") = nb::none(), nb::arg("w_uv") = nb::none(), nb::arg("indices") = nb::none(),
+           nb::arg("index_block") = 1, kAttendDoc)
       .def("append", &Step::append, nb::arg("layer"), nb::arg("k"), nb::arg("v") = nb::none(),
            nb::arg("as_stored") = false, nb::arg("dtype") = nb::none(), nb::arg("k_scale") = nb::none(),
            nb::arg("v_scale") = nb::none(), nb::arg("rope_cos_sin") = nb::none(),

@@ -13,8 +13,9 @@
 namespace kvc::kernels::KVC_TARGET {
 
 template <class Format>
-static void decode_entry(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch) {
-  const View view = make_view(args, item, scratch);
+static void decode_entry(const kvc_backend_attend* args, const kvc_backend_item* item, const ListedQuery* listed,
+                         Scratch* scratch) {
+  const View view = make_view(args, item, listed, scratch);
   // The commonest head dims are constants here, so loops unroll, and addresses within a page are constants too.
   if constexpr (kLanes == 16) {
     const int32_t head_dim = view.head_dim == view.v_head_dim ? view.head_dim : 0;

@@ -281,7 +281,6 @@ static void decode_pass(const View& view, const DecodePass& pass) {
 // All rows and heads of the item, in as few passes as scratch allows.
 template <class Format, int kHeadDim>
 static void decode_item(const View& view) {
-  const kvc_backend_item& item = *view.item;
   DecodePass pass;
   pass.q_width = round_up(view.head_dim, Format::kStep) / (Format::kPairs ? 2 : 1);
   pass.o_width = round_up(view.v_head_dim, Format::kStep);
@@ -295,8 +294,8 @@ static void decode_item(const View& view) {
       pass.padded_rows += rows;
     });
     const int32_t fitting_heads = fitting_rows / pass.padded_rows;
-    for (pass.head_begin = item.head_begin; pass.head_begin < item.head_end; pass.head_begin = pass.head_end) {
-      pass.head_end = min_of(item.head_end, pass.head_begin + fitting_heads);
+    for (pass.head_begin = view.head_begin; pass.head_begin < view.head_end; pass.head_begin = pass.head_end) {
+      pass.head_end = min_of(view.head_end, pass.head_begin + fitting_heads);
       decode_pass<Format, kHeadDim>(view, pass);
     }
   }

@@ -410,7 +410,6 @@ static void panel_pass(const View& view, const PanelPass& pass) {
 
 template <class Format>
 static void panel_item(const View& view) {
-  const kvc_backend_item& item = *view.item;
   PanelPass pass;
   [[maybe_unused]] const typename Format::Registers registers;
   pass.q_width = round_up(view.head_dim, Format::kStep) / (Format::kPairs ? 2 : 1);
@@ -425,7 +424,7 @@ static void panel_item(const View& view) {
   pass.score_stride = pass.panel_keys + kMaxLanes;
   pass.value_rows = pass.panel_keys / (Format::kPairs ? 2 : 1);
   const int32_t fitting_rows = rows_of_pass(max_of(pass.q_width, pass.o_width)) / Format::kRowGroup * Format::kRowGroup;
-  for (pass.head = item.head_begin; pass.head < item.head_end; ++pass.head) {
+  for (pass.head = view.head_begin; pass.head < view.head_end; ++pass.head) {
     for (pass.row_begin = 0; pass.row_begin < view.num_rows; pass.row_begin = pass.row_end) {
       pass.row_end = min_of(view.num_rows, pass.row_begin + fitting_rows);
       panel_pass<Format>(view, pass);

@@ -18,7 +18,7 @@ namespace kvc::kernels::KVC_TARGET {
   Scratch& scratch = *view.scratch;
   const int32_t rope_dim = view.layer->rope_dim, half = rope_dim / 2;
   for (int32_t i = 0; i < block.count; ++i) {
-    const int32_t position = key_position(&view.tree, block.begin + i);
+    const int32_t position = position_of_key(view, block.begin + i);
     if (position >> KVC_BACKEND_ROPE_RADIX_LOG2 != *coarse_of) {
       rope_coarse(view.key_table, half, position, scratch.coarse);
       *coarse_of = position >> KVC_BACKEND_ROPE_RADIX_LOG2;

@@ -23,10 +23,14 @@ struct View {
   int32_t group;  // q heads a kv head
   int32_t head_dim;
   int32_t v_head_dim;
-  int32_t num_rows;            // queries of the item x group
-  KeyTree tree;                // of the item's row; rows share no nodes. None if the call numbers keys by paths
-  KeyTree path;                // the same tree if the call numbers keys by paths (tree_path.h); else none
-  const int32_t* key_indexes;  // with paths, in a panel of one query: the index of each key of the panel
+  int32_t first_query;           // of the item; 0 unless the call has lists
+  int32_t num_rows;              // queries x group
+  int32_t head_begin, head_end;  // kv heads
+  KeyTree tree;                  // of the item's row; rows share no nodes. None if the call numbers keys by paths
+  KeyTree path;                  // the same tree if the call numbers keys by paths (tree_path.h); else none
+  const ListedQuery* listed;  // null: no lists. Else the one query, whose keys are numbered by their places in its list
+  KeyTree listed_tree;        // with lists: the row's tree, for positions
+  const int32_t* key_indexes;  // with lists, or with paths in a panel of one query: the index of each key
   int32_t indexes_begin;       // number of key_indexes[0]
   const double* key_table;     // null: K is stored as it attends. Else K is rotated as it is read
   bool staged;                 // blocks of K go through scratch: K is rotated, or lies in two pools (staged_keys.h)
@@ -46,7 +50,8 @@ KVC_INLINE int32_t round_up(int32_t n, int32_t multiple) { return (n + multiple 
 KVC_INLINE int32_t min_of(int32_t a, int32_t b) { return a < b ? a : b; }
 KVC_INLINE int32_t max_of(int32_t a, int32_t b) { return a > b ? a : b; }
 
-static View make_view(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch) {
+[[gnu::noinline]] static View make_view(const kvc_backend_attend* args, const kvc_backend_item* item,
+                                        const ListedQuery* listed, Scratch* scratch) {
   const kvc_backend_layer* layer = args->layer;
   View view;
   view.args = args;
@@ -56,7 +61,10 @@ static View make_view(const kvc_backend_attend* args, const kvc_backend_item* it
   view.group = layer->num_q_heads / layer->num_kv_heads;
   view.head_dim = layer->head_dim;
   view.v_head_dim = layer->v_head_dim;
+  view.first_query = 0;
   view.num_rows = (item->q_end - item->q_begin) * view.group;
+  view.head_begin = item->head_begin;
+  view.head_end = item->head_end;
   constexpr KeyTree kNoTree = {INT32_MAX, nullptr};
   view.tree = is_shared(item) ? kNoTree : tree_of_row(&args->plan->arrays.rows, item->row);
   view.path = kNoTree;
@@ -64,8 +72,19 @@ static View make_view(const kvc_backend_attend* args, const kvc_backend_item* it
     view.path = view.tree;
     view.tree = kNoTree;
   }
+  view.listed = listed;
+  view.listed_tree = kNoTree;
   view.key_indexes = nullptr;
   view.indexes_begin = 0;
+  if (listed != nullptr) {
+    view.first_query = listed->query;
+    view.num_rows = view.group;
+    view.head_begin = listed->head_begin;
+    view.head_end = listed->head_end;
+    view.listed_tree = view.path.nodes != nullptr ? view.path : view.tree;
+    view.tree = view.path = kNoTree;
+    view.key_indexes = listed->keys;
+  }
   view.key_table = key_table_of_row(args, item->row);
   view.staged = view.key_table != nullptr || layer->row_kind == KVC_BACKEND_ROW_LATENT_SPLIT;
   const double scale = args->softmax_scale != 0.0 ? args->softmax_scale : static_cast<double>(layer->softmax_scale);
@@ -80,18 +99,34 @@ static View make_view(const kvc_backend_attend* args, const kvc_backend_item* it
   return view;
 }
 
+// The mask of a query over the places of its list: it sees all keys there.
+static QueryMask listed_mask(const View& view, const QueryPlace& place) {
+  const KeyRange item_keys = {view.item->key_begin, view.item->key_end}, listed = {0, view.listed->num_keys};
+  QueryMask mask = {};
+  mask.keys = intersect(item_keys, listed);
+  mask.position = bias_position(view.args, view.item, place.row, place.token);
+  return mask;
+}
+
+// The position of the key with number `key`.
+KVC_INLINE int32_t position_of_key(const View& view, int32_t key) {
+  if (view.listed == nullptr) return key_position(&view.tree, key);
+  return key_position(&view.listed_tree, view.key_indexes[key]);
+}
+
 // Fills masks and places of rows [row_begin, row_end), at indexes from 0 on. Returns the smallest range of keys that
 // covers all of them.
-static KeyRange fill_row_masks(const View& view, int32_t row_begin, int32_t row_end) {
+[[gnu::noinline]] static KeyRange fill_row_masks(const View& view, int32_t row_begin, int32_t row_end) {
   KeyRange all = {INT32_MAX, 0};
   QueryMask mask = {};
   QueryPlace place = {};
   QueryCursor cursor = query_cursor(view.args, view.item);
   for (int32_t r = row_begin; r < row_end; ++r) {
     if (r == row_begin || r % view.group == 0) {
-      place = place_of_query(&cursor, r / view.group);
-      mask = view.path.nodes != nullptr ? path_mask(view.args, view.item, place.row, place.query)
-                                        : query_mask(view.args, view.item, place.row, place.query);
+      place = place_of_query(&cursor, view.first_query + r / view.group);
+      mask = view.listed != nullptr       ? listed_mask(view, place)
+             : view.path.nodes != nullptr ? path_mask(view.args, view.item, place.row, place.query)
+                                          : query_mask(view.args, view.item, place.row, place.query);
       if (mask.keys.begin < mask.keys.end) {
         all.begin = min_of(all.begin, mask.keys.begin);
         all.end = max_of(all.end, mask.keys.end);
@@ -107,7 +142,7 @@ static KeyRange fill_row_masks(const View& view, int32_t row_begin, int32_t row_
 // Fills key_offsets for the keys [begin, begin + count).
 static void fill_key_offsets(const View& view, int32_t begin, int32_t count) {
   for (int32_t i = 0; i < count; ++i) {
-    view.scratch->key_offsets[i] = static_cast<float>(key_position(&view.tree, begin + i) - begin);
+    view.scratch->key_offsets[i] = static_cast<float>(position_of_key(view, begin + i) - begin);
   }
 }
 
@@ -135,7 +170,7 @@ KVC_INLINE void load_key_scales(const kvc_backend_layer& layer, int64_t page, in
 KVC_INLINE void load_page_keys(const View& view, PageCursor* cursor, int32_t page_index, int32_t slot, int32_t i,
                                int32_t end, KeyBlock* block) {
   const kvc_backend_layer& layer = *view.layer;
-  const int64_t page = page_at(cursor, page_index);
+  const int64_t page = view.args->lists.physical != 0 ? page_index : page_at(cursor, page_index);
   const kvc_backend_pool &of_k = layer.k, &of_v = layer.v;
   const unsigned char* k =
       static_cast<const unsigned char*>(of_k.data) + page * of_k.page_stride_bytes + slot * of_k.slot_stride_bytes;
@@ -158,12 +193,17 @@ static void load_key_block(const View& view, PageCursor* cursor, int32_t begin, 
   block->adjacent = false;
   int32_t page_index = first / layer.page_size, slot = first % layer.page_size;
   int32_t i = first - begin;
-  for (; view.key_indexes != nullptr && i < block->count; ++i) {
-    const int32_t index = view.key_indexes[begin - view.indexes_begin + i];
-    load_page_keys(view, cursor, index / layer.page_size, index % layer.page_size, i, i + 1, block);
-  }
   while (i < block->count) {
-    const int32_t run_end = min_of(block->count, i + layer.page_size - slot);
+    int32_t run_end = 0;
+    if (view.key_indexes != nullptr) {
+      const int32_t* const indexes = view.key_indexes + (begin - view.indexes_begin);
+      page_index = indexes[i] / layer.page_size;
+      slot = indexes[i] % layer.page_size;
+      const int32_t most = min_of(block->count, i + layer.page_size - slot);
+      for (run_end = i + 1; run_end < most && indexes[run_end] - indexes[i] == run_end - i;) ++run_end;
+    } else {
+      run_end = min_of(block->count, i + layer.page_size - slot);
+    }
     if (run_end - i == kKeyBlock) {
       block->adjacent =
           layer.k.slot_stride_bytes == layer.k.row_bytes && layer.v.slot_stride_bytes == layer.v.row_bytes;

@@ -40,6 +40,7 @@ static kvc_status flash_attn(void) {
   args.v_descale = tensor("v_descale");
   args.alibi_slopes = tensor("alibi");
   args.sinks = tensor("sinks");
+  args.indices = tensor("indices");
   args.softmax_scale = number("softmax_scale");
   args.softcap = number("softcap");
   args.window_left = (int32_t)integer("window_left", 0);

@@ -93,6 +93,8 @@ static kvc_status attend(void) {
   args.rope_cos_sin = tensor("rope_cos_sin");
   args.w_uk = tensor("w_uk");
   args.w_uv = tensor("w_uv");
+  args.indices = tensor("indices");
+  args.index_block = (int32_t)integer("index_block", 0);
   const kvc_status status = kvc(forward_attend)(cache(), step(), (int32_t)integer("layer", 0), &args, &error);
   if (status != KVC_OK) return status;
   result_tensor("out", args.out, AS_HEX);

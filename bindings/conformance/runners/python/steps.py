@@ -76,7 +76,8 @@ def attend(s: Script) -> dict[str, str]:
     s.step.attend(s.integer("layer"), s.tensor("q"), s.tensor("k"), s.tensor("v"), out, lse=lse,
                   softcap=s.number("softcap"), softmax_scale=s.number("softmax_scale"),
                   causal=not s.has("non_causal"), alibi_signed=s.has("alibi_signed"), part=s.words.get("part"),
-                  **s.given("sinks", "rope_cos_sin", "w_uk", "w_uv", alibi_slopes="alibi"))  # fmt: skip
+                  index_block=s.integer("index_block", 1),
+                  **s.given("sinks", "rope_cos_sin", "w_uk", "w_uv", "indices", alibi_slopes="alibi"))  # fmt: skip
     return outputs(out, lse)
 
 
@@ -191,7 +192,7 @@ def flash_attn(s: Script) -> dict[str, str]:
     window = tuple(s.integer(key) if s.has(key) else -1 for key in ("window_left", "window_right"))
     arrays = s.given("q", "k_cache", "v_cache", "k", "v", "qv", "cache_seqlens", "seqused_k", "cache_batch_idx",
                      "cache_leftpad", "block_table", "cu_seqlens_q", "cu_seqlens_k_new", "rotary_cos", "rotary_sin",
-                     "rotary_seqlens", "q_descale", "k_descale", "v_descale", "sinks", alibi_slopes="alibi")  # fmt: skip
+                     "rotary_seqlens", "q_descale", "k_descale", "v_descale", "sinks", "indices", alibi_slopes="alibi")  # fmt: skip
     made = kvcache.flash_attn_with_kvcache(
         **arrays, out=out, softmax_scale=s.number("softmax_scale"), softcap=s.number("softcap"),
         causal=s.has("causal"), window_size=window, attention_chunk=s.integer("chunk"),

@@ -50,6 +50,9 @@ pub struct FlashAttn<'a> {
     pub alibi_signed: bool,
     /// `[q heads]` f32, f16 or bf16: a logit of each head that takes part in the softmax without a value.
     pub sinks: Option<Tensor<'a>>,
+    /// `[B, Sq, 1 or kv heads, entries]`, or with `cu_seqlens_q` `[>= Tq, 1 or kv heads, entries]` i32: a query attends to these
+    /// slots of the cache alone, page * page size + offset; negative: padding. Without lengths, tables, windows and new keys.
+    pub indices: Option<Tensor<'a>>,
     /// 0 = head dim^-0.5.
     pub softmax_scale: f64,
     /// 0 = none.
@@ -116,6 +119,7 @@ impl<'a> FlashAttn<'a> {
             alibi_slopes: None,
             alibi_signed: false,
             sinks: None,
+            indices: None,
             softmax_scale: 0.0,
             softcap: 0.0,
             causal: false,
@@ -181,7 +185,7 @@ pub fn flash_attn_with_kvcache(context: &Context, call: &FlashAttn<'_>, stream: 
     let (cos, sin) = call.rotary.as_ref().map(|(cos, sin)| (cos.raw(), sin.raw())).unzip();
     let rotary_seqlens = raw(&call.rotary_seqlens);
     let (q_descale, k_descale, v_descale) = (raw(&call.q_descale), raw(&call.k_descale), raw(&call.v_descale));
-    let (slopes, sinks) = (raw(&call.alibi_slopes), raw(&call.sinks));
+    let (slopes, sinks, indices) = (raw(&call.alibi_slopes), raw(&call.sinks), raw(&call.indices));
     let args = sys::kvc_flash_attn_args {
         flags: call.flags(),
         q: &q,
@@ -206,6 +210,7 @@ pub fn flash_attn_with_kvcache(context: &Context, call: &FlashAttn<'_>, stream: 
         v_descale: pointer(&v_descale),
         alibi_slopes: pointer(&slopes),
         sinks: pointer(&sinks),
+        indices: pointer(&indices),
         softmax_scale: call.softmax_scale,
         softcap: call.softcap,
         window_left: narrow(call.window_left.unwrap_or(0)),

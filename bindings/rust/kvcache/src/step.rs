@@ -337,6 +337,11 @@ pub struct Attend<'a> {
     /// Latent layers: up-projections of K and V, `[q heads, dim, latent dim]`.
     pub w_uk: Option<Tensor<'a>>,
     pub w_uv: Option<Tensor<'a>>,
+    /// `[T, 1 or kv heads, entries]` i32: a query attends only to the tokens that its list names, and of these to those that
+    /// it sees without a list. Negative entries are padding.
+    pub indices: Option<Tensor<'a>>,
+    /// b: an entry i of `indices` names the tokens `[i * b, (i + 1) * b)`; 0 = 1.
+    pub index_block: usize,
     /// A query sees every key of its row, also those of later tokens.
     pub non_causal: bool,
     pub keys: Keys,
@@ -378,6 +383,8 @@ impl<'a> Attend<'a> {
             rope_cos_sin: None,
             w_uk: None,
             w_uv: None,
+            indices: None,
+            index_block: 0,
             non_causal: false,
             keys: Keys::All,
         }
@@ -389,7 +396,7 @@ impl<'a> Attend<'a> {
         let (q, out, lse) = (self.q.raw(), self.out.raw(), self.lse.as_ref().map(TensorMut::raw));
         let (k, v, rope) = (raw(&self.k), raw(&self.v), raw(&self.rope_cos_sin));
         let (slopes, sinks) = (raw(&self.alibi_slopes), raw(&self.sinks));
-        let (w_uk, w_uv) = (raw(&self.w_uk), raw(&self.w_uv));
+        let (w_uk, w_uv, indices) = (raw(&self.w_uk), raw(&self.w_uv), raw(&self.indices));
         let args = sys::kvc_attend_args {
             flags: self.flags(),
             q: &q,
@@ -404,6 +411,8 @@ impl<'a> Attend<'a> {
             rope_cos_sin: pointer(&rope),
             w_uk: pointer(&w_uk),
             w_uv: pointer(&w_uv),
+            indices: pointer(&indices),
+            index_block: narrow(self.index_block),
             ..Default::default()
         };
         // SAFETY: tensors that borrow their memory, those that are written exclusively; the library checks their shapes.

@@ -1010,10 +1010,16 @@ pub struct kvc_attend_args {
     pub w_uk: *const DLTensor,
     #[doc = " nullable, with w_uk. Borrowed; [Hq, Dv, latent_dim], as w_uk; Dv 1..1024"]
     pub w_uv: *const DLTensor,
+    #[doc = " nullable: no lists. Borrowed; [>= T, 1 or Hkv, k] int32, rows as in q, innermost stride 1: the list\nof each query, for all heads or for each kv head. k * index_block <= KVC_MAX_LISTED_KEYS"]
+    pub indices: *const DLTensor,
+    #[doc = " b: an entry i is the tokens [i * b, (i + 1) * b). Any b from 1 on; 0 = 1"]
+    pub index_block: i32,
+    #[doc = " 0"]
+    pub reserved: i32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_attend_args"][::core::mem::size_of::<kvc_attend_args>() - 104usize];
+    ["Size of kvc_attend_args"][::core::mem::size_of::<kvc_attend_args>() - 120usize];
     ["Alignment of kvc_attend_args"][::core::mem::align_of::<kvc_attend_args>() - 8usize];
     ["Offset of field: kvc_attend_args::struct_size"][::core::mem::offset_of!(kvc_attend_args, struct_size) - 0usize];
     ["Offset of field: kvc_attend_args::flags"][::core::mem::offset_of!(kvc_attend_args, flags) - 4usize];
@@ -1032,7 +1038,13 @@ const _: () = {
         [::core::mem::offset_of!(kvc_attend_args, rope_cos_sin) - 80usize];
     ["Offset of field: kvc_attend_args::w_uk"][::core::mem::offset_of!(kvc_attend_args, w_uk) - 88usize];
     ["Offset of field: kvc_attend_args::w_uv"][::core::mem::offset_of!(kvc_attend_args, w_uv) - 96usize];
+    ["Offset of field: kvc_attend_args::indices"][::core::mem::offset_of!(kvc_attend_args, indices) - 104usize];
+    ["Offset of field: kvc_attend_args::index_block"][::core::mem::offset_of!(kvc_attend_args, index_block) - 112usize];
+    ["Offset of field: kvc_attend_args::reserved"][::core::mem::offset_of!(kvc_attend_args, reserved) - 116usize];
 };
+#[doc = " tokens that a list may name"]
+pub const KVC_MAX_LISTED_KEYS: _bindgen_ty_1 = 65536;
+pub type _bindgen_ty_1 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_merge_args {
@@ -1384,10 +1396,12 @@ pub struct kvc_flash_attn_args {
     pub attention_chunk: i32,
     #[doc = " parts that each row's keys are cut into, at most 256, fewer where keys are few; 0 = chosen by\ncost"]
     pub num_splits: i32,
+    #[doc = " nullable: no lists. [B, Sq, 1 or Hkv, k] int32, or with cu_seqlens_q [>= Tq, 1 or Hkv, k]; k at most\nKVC_MAX_LISTED_KEYS. See below"]
+    pub indices: *const DLTensor,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_flash_attn_args"][::core::mem::size_of::<kvc_flash_attn_args>() - 224usize];
+    ["Size of kvc_flash_attn_args"][::core::mem::size_of::<kvc_flash_attn_args>() - 232usize];
     ["Alignment of kvc_flash_attn_args"][::core::mem::align_of::<kvc_flash_attn_args>() - 8usize];
     ["Offset of field: kvc_flash_attn_args::struct_size"]
         [::core::mem::offset_of!(kvc_flash_attn_args, struct_size) - 0usize];
@@ -1441,6 +1455,7 @@ const _: () = {
         [::core::mem::offset_of!(kvc_flash_attn_args, attention_chunk) - 216usize];
     ["Offset of field: kvc_flash_attn_args::num_splits"]
         [::core::mem::offset_of!(kvc_flash_attn_args, num_splits) - 220usize];
+    ["Offset of field: kvc_flash_attn_args::indices"][::core::mem::offset_of!(kvc_flash_attn_args, indices) - 224usize];
 };
 #[doc = " as KVC_FLASH_ATTN_ROTARY_INTERLEAVED"]
 pub const KVC_APPEND_SLOTS_ROTARY_INTERLEAVED: kvc_append_slots_flags = 1;

@@ -51,7 +51,7 @@ impl Inputs {
 }
 
 fn flash_attn(s: &mut Script) -> Done<Results> {
-    const KEYS: [&str; 21] = [
+    const KEYS: [&str; 22] = [
         "q",
         "k_cache",
         "v_cache",
@@ -73,6 +73,7 @@ fn flash_attn(s: &mut Script) -> Done<Results> {
         "v_descale",
         "alibi",
         "sinks",
+        "indices",
     ];
     let given = Inputs::read(s, &KEYS)?;
     let (mut out, mut lse) = (s.output("out")?.ok_or(Stop::Skip)?, s.output("lse")?);
@@ -111,6 +112,7 @@ fn flash_attn(s: &mut Script) -> Done<Results> {
         alibi_slopes: given.get("alibi")?,
         alibi_signed: s.has("alibi_signed"),
         sinks: given.get("sinks")?,
+        indices: given.get("indices")?,
         softmax_scale: s.number("softmax_scale")?,
         softcap: s.number("softcap")?,
         causal: s.has("causal"),

@@ -98,7 +98,7 @@ fn attend(s: &mut Script) -> Done<Results> {
     let (q, k, v) = (s.needed("q")?, s.tensor("k")?, s.tensor("v")?);
     let (mut out, mut lse) = (s.output("out")?.ok_or(Stop::Skip)?, s.output("lse")?);
     let (alibi, sinks, rope) = (s.tensor("alibi")?, s.tensor("sinks")?, s.tensor("rope_cos_sin")?);
-    let (w_uk, w_uv) = (s.tensor("w_uk")?, s.tensor("w_uv")?);
+    let (w_uk, w_uv, indices) = (s.tensor("w_uk")?, s.tensor("w_uv")?, s.tensor("indices")?);
     let attend = Attend {
         q: q.view()?,
         k: view(&k)?,
@@ -113,6 +113,8 @@ fn attend(s: &mut Script) -> Done<Results> {
         rope_cos_sin: view(&rope)?,
         w_uk: view(&w_uk)?,
         w_uv: view(&w_uv)?,
+        indices: view(&indices)?,
+        index_block: s.number("index_block")?,
         non_causal: s.has("non_causal"),
         keys: match s.word("part") {
             None => Keys::All,

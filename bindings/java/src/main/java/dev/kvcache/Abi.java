@@ -84,6 +84,7 @@ final class Abi {
   static final int KVC_ATTEND_PAST = 2;
   static final int KVC_ATTEND_SELF = 4;
   static final int KVC_ATTEND_ALIBI_SIGNED = 8;
+  static final int KVC_MAX_LISTED_KEYS = 65536;
   static final int KVC_POOL_KV = 0;
   static final int KVC_POOL_K = 1;
   static final int KVC_POOL_V = 2;
@@ -297,7 +298,7 @@ final class Abi {
   }
 
   static final class AttendArgs {
-    static final int SIZE = 104;
+    static final int SIZE = 120;
     static final int STRUCT_SIZE = 0;
     static final int FLAGS = 4;
     static final int Q = 8;
@@ -312,6 +313,9 @@ final class Abi {
     static final int ROPE_COS_SIN = 80;
     static final int W_UK = 88;
     static final int W_UV = 96;
+    static final int INDICES = 104;
+    static final int INDEX_BLOCK = 112;
+    static final int RESERVED = 116;
   }
 
   static final class MergeArgs {
@@ -407,7 +411,7 @@ final class Abi {
   }
 
   static final class FlashAttnArgs {
-    static final int SIZE = 224;
+    static final int SIZE = 232;
     static final int STRUCT_SIZE = 0;
     static final int FLAGS = 4;
     static final int Q = 8;
@@ -439,6 +443,7 @@ final class Abi {
     static final int WINDOW_RIGHT = 212;
     static final int ATTENTION_CHUNK = 216;
     static final int NUM_SPLITS = 220;
+    static final int INDICES = 224;
   }
 
   static final class AppendSlotsArgs {

@@ -25,7 +25,7 @@ import java.util.regex.Pattern;
 final class Arena {
   private static final int FIXED_BYTES = 16384;
   private static final int KEPT_BYTES = 1 << 20;
-  private static final int HOT_TENSORS = 10; // of kvc_attend_args
+  private static final int HOT_TENSORS = 11; // of kvc_attend_args
   private static final int TENSOR_BYTES = 48; // a DLTensor,
   private static final int SLOT_BYTES = TENSOR_BYTES + 2 * 8 * Tensor.MAX_RANK; // its shape and strides
   private static final Pattern WORD = Pattern.compile("[A-Za-z_][A-Za-z0-9_]*");

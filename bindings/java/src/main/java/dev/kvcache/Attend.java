@@ -7,9 +7,11 @@ package dev.kvcache;
 public final class Attend extends Args {
   private static final Fields FIELDS = new Fields("q", Abi.AttendArgs.Q, "k", Abi.AttendArgs.K, "v", Abi.AttendArgs.V, "out!",
       Abi.AttendArgs.OUT, "lse!", Abi.AttendArgs.LSE, "alibiSlopes", Abi.AttendArgs.ALIBI_SLOPES, "sinks", Abi.AttendArgs.SINKS,
-      "ropeCosSin", Abi.AttendArgs.ROPE_COS_SIN, "wUk", Abi.AttendArgs.W_UK, "wUv", Abi.AttendArgs.W_UV);
+      "ropeCosSin", Abi.AttendArgs.ROPE_COS_SIN, "wUk", Abi.AttendArgs.W_UK, "wUv", Abi.AttendArgs.W_UV,
+      "indices", Abi.AttendArgs.INDICES);
 
   private int flags;
+  private int indexBlock;
   private double softmaxScale;
   private double softcap;
 
@@ -78,6 +80,16 @@ public final class Attend extends Args {
     return this;
   }
 
+  /**
+   * [T, 1 or kvHeads, n] I32: a query attends only to the tokens that its list names, and of these to those that it sees without
+   * a list. An entry i names the tokens [i * block, (i + 1) * block); negative ones are padding. Null, with block 0: no lists.
+   */
+  public Attend indices(Tensor tensor, int block) {
+    tensors[10] = tensor;
+    indexBlock = block;
+    return this;
+  }
+
   /** 0 = the layer's. */
   public Attend softmaxScale(double scale) {
     softmaxScale = scale;
@@ -120,6 +132,7 @@ public final class Attend extends Args {
     c.putInt(Abi.AttendArgs.FLAGS, flags);
     c.putDouble(Abi.AttendArgs.SOFTMAX_SCALE, softmaxScale);
     c.putDouble(Abi.AttendArgs.SOFTCAP, softcap);
+    c.putInt(Abi.AttendArgs.INDEX_BLOCK, indexBlock);
     writeTensors(function, arena, c);
   }
 }

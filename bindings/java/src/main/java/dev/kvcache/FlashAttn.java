@@ -15,7 +15,8 @@ public final class FlashAttn extends Args {
       "rotaryCos", Abi.FlashAttnArgs.ROTARY_COS, "rotarySin", Abi.FlashAttnArgs.ROTARY_SIN,
       "rotarySeqlens", Abi.FlashAttnArgs.ROTARY_SEQLENS, "qDescale", Abi.FlashAttnArgs.Q_DESCALE,
       "kDescale", Abi.FlashAttnArgs.K_DESCALE, "vDescale", Abi.FlashAttnArgs.V_DESCALE,
-      "alibiSlopes", Abi.FlashAttnArgs.ALIBI_SLOPES, "sinks", Abi.FlashAttnArgs.SINKS);
+      "alibiSlopes", Abi.FlashAttnArgs.ALIBI_SLOPES, "sinks", Abi.FlashAttnArgs.SINKS,
+      "indices", Abi.FlashAttnArgs.INDICES);
 
   private int flags;
   private int windowLeft;
@@ -202,6 +203,15 @@ public final class FlashAttn extends Args {
   /** Parts that each row's keys are cut into; 0 = as it pays. */
   public FlashAttn numSplits(int n) {
     numSplits = n;
+    return this;
+  }
+
+  /**
+   * [B, Sq, 1 or Hkv, n] I32, or with cuSeqlensQ [>= Tq, 1 or Hkv, n]: a query attends to these slots of kCache alone, page *
+   * pageSize + offset; negative: padding. Without lengths, tables, windows and new tokens.
+   */
+  public FlashAttn indices(Tensor tensor) {
+    tensors[23] = tensor;
     return this;
   }
 

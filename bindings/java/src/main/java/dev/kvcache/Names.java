@@ -117,6 +117,7 @@ final class Names {
       Map.entry("head_dim", "headDim"),
       Map.entry("high_freq_factor", "highFreqFactor"),
       Map.entry("hole_tokens", "holeTokens"),
+      Map.entry("index_block", "indexBlock"),
       Map.entry("job_cancel", "jobCancel"),
       Map.entry("job_poll", "jobPoll"),
       Map.entry("k_cache", "kCache"),

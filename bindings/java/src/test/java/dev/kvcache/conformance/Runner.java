@@ -267,7 +267,7 @@ public final class Runner {
       s.step().attend(s.integer("layer"), Attend.of(s.tensor("q"), s.tensor("k"), s.tensor("v"), out).lse(lse)
           .nonCausal(s.has("non_causal")).past(part.equals("past")).self(part.equals("self")).softmaxScale(s.number("softmax_scale"))
           .softcap(s.number("softcap")).alibiSlopes(s.tensor("alibi")).alibiSigned(s.has("alibi_signed")).sinks(s.tensor("sinks")).ropeCosSin(s.tensor("rope_cos_sin"))
-          .upProjections(s.tensor("w_uk"), s.tensor("w_uv")));
+          .upProjections(s.tensor("w_uk"), s.tensor("w_uv")).indices(s.tensor("indices"), (int) s.integer("index_block", 0)));
       outputs(s, out, lse);
     });
     operation("load_state", s -> {
@@ -402,6 +402,7 @@ public final class Runner {
           .cuSeqlensQ(s.tensor("cu_seqlens_q")).cuSeqlensKNew(s.tensor("cu_seqlens_k_new")).rotaryCos(s.tensor("rotary_cos"))
           .rotarySin(s.tensor("rotary_sin")).rotarySeqlens(s.tensor("rotary_seqlens")).qDescale(s.tensor("q_descale"))
           .kDescale(s.tensor("k_descale")).vDescale(s.tensor("v_descale")).alibiSlopes(s.tensor("alibi")).alibiSigned(s.has("alibi_signed")).sinks(s.tensor("sinks"))
+          .indices(s.tensor("indices"))
           .softmaxScale(s.number("softmax_scale")).softcap(s.number("softcap")).causal(s.has("causal"))
           .window((int) s.integer("window_left", -1), (int) s.integer("window_right", -1)).attentionChunk(s.integer("chunk"))
           .numSplits(s.integer("num_splits")).rotaryInterleaved(s.has("rotary_interleaved")));
