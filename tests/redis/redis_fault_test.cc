@@ -1,6 +1,5 @@
 // Servers that are dead, restarted, paused, full, or cut off. Each time a load misses, fails, or has the right bytes;
 // nothing hangs, and nothing is leaked.
-#include <chrono>
 #include <set>
 
 #include "proxy.h"
@@ -10,6 +9,13 @@ namespace {
 
 constexpr size_t kBytes = 20000;
 
+// Puts objects 0 .. count-1 on a server, without the short timeouts of a test.
+void put(const RedisServer &server, uint64_t count) {
+  const RedisConfig config(server.address());
+  TierDriver tier(open_redis(config));
+  for (uint64_t i = 0; i < count; ++i) ASSERT_EQ(tier.store(i, payload_of(i, 0, kBytes)), KVC_TIER_OK);
+}
+
 // The tier works again when it has tried the server again.
 void expect_recovery(TierDriver &tier) {
   for (int tries = 0; tries < 3000; ++tries) {
@@ -17,8 +23,8 @@ void expect_recovery(TierDriver &tier) {
     ::usleep(10000);
   }
   Bytes loaded(kBytes, 'x');
-  ASSERT_EQ(tier.load(7, &loaded), KVC_TIER_OK) << "errno " << tier.os_error();
-  EXPECT_TRUE(loaded == payload_of(7, 0, kBytes));
+  for (int tries = 0; tries < 3000 && tier.load(7, &loaded) != KVC_TIER_OK; ++tries) ::usleep(10000);
+  EXPECT_TRUE(loaded == payload_of(7, 0, kBytes)) << "errno " << tier.os_error();
 }
 
 TEST(RedisFault, ServerDiesAndRestarts) {
@@ -95,8 +101,10 @@ TEST(RedisFault, ServerIsPaused) {
   RedisConfig config(server.address());
   config.timeout_ms = 200;
   config.threads = 2;
+  config.flags = KVC_REDIS_LAZY;
+  put(server, 2);
   TierDriver tier(open_redis(config));
-  ASSERT_EQ(tier.store(1, payload_of(1, 0, kBytes)), KVC_TIER_OK);
+  expect_recovery(tier);
   server.pause();
   Bytes loaded(kBytes, 'x');
   EXPECT_EQ(tier.load(1, &loaded), KVC_TIER_FAILED);
@@ -105,23 +113,28 @@ TEST(RedisFault, ServerIsPaused) {
   EXPECT_FALSE(tier.has(3));
   kvc_tier none = {};
   kvc_error error = KVC_ERROR_INIT;
+  config.flags = 0;
   EXPECT_EQ(kvc_redis_tier_open(&config, &none, &error), KVC_ERROR_IO);
   server.resume();
   expect_recovery(tier);
-  EXPECT_EQ(tier.load(1, &loaded), KVC_TIER_OK);
-  EXPECT_TRUE(loaded == payload_of(1, 0, kBytes));
 }
 
 TEST(RedisFault, ServerSleeps) {
   RedisServer server;
   RedisConfig config(server.address());
   config.timeout_ms = 200;
+  config.flags = KVC_REDIS_LAZY;
+  put(server, 2);
   TierDriver tier(open_redis(config));
-  ASSERT_EQ(tier.store(1, payload_of(1, 0, kBytes)), KVC_TIER_OK);
-  std::thread sleeper([&] { server.run({"DEBUG", "SLEEP", "1"}); });
-  ::usleep(100000);
-  Bytes loaded(kBytes, 'x');
-  EXPECT_EQ(tier.load(1, &loaded), KVC_TIER_FAILED);
+  expect_recovery(tier);
+  std::thread sleeper([&] { server.run({"DEBUG", "SLEEP", "2"}); });
+  int32_t result = KVC_TIER_OK;
+  for (int tries = 0; tries < 100000 && result == KVC_TIER_OK; ++tries) {
+    Bytes loaded(kBytes, 'x');
+    result = tier.load(1, &loaded);
+    EXPECT_TRUE(result != KVC_TIER_OK || loaded == payload_of(1, 0, kBytes));
+  }
+  EXPECT_EQ(result, KVC_TIER_FAILED);
   EXPECT_EQ(tier.os_error(), ETIMEDOUT);
   sleeper.join();
   expect_recovery(tier);
@@ -131,7 +144,7 @@ TEST(RedisFault, ServerSleeps) {
 TEST(RedisFault, CancelWhileThePausedServerIsWaitedFor) {
   RedisServer server;
   RedisConfig config(server.address());
-  config.timeout_ms = 1000;
+  config.timeout_ms = 20000;
   config.threads = 2;
   TierDriver tier(open_redis(config));
   const kvc_tier &t = tier.table();
@@ -162,9 +175,9 @@ TEST(RedisFault, CancelWhileThePausedServerIsWaitedFor) {
     }
   }
   EXPECT_EQ(indices.size(), 20u);
-  EXPECT_EQ(results[KVC_TIER_CANCELLED], 18);
-  EXPECT_EQ(results[KVC_TIER_OK], 2);
-  EXPECT_EQ(tier.stats().cancelled, 18);
+  EXPECT_GE(results[KVC_TIER_CANCELLED], 18);  // each of two threads may have begun one
+  EXPECT_EQ(results[KVC_TIER_OK], 20 - results[KVC_TIER_CANCELLED]);
+  EXPECT_EQ(tier.stats().cancelled, results[KVC_TIER_CANCELLED]);
   EXPECT_EQ(tier.stats().open_items, 0);
   Bytes again(kBytes, 'x');
   EXPECT_EQ(tier.load(5, &again), KVC_TIER_OK);
@@ -178,8 +191,9 @@ TEST(RedisFault, LateReplies) {
   RedisConfig config(proxy.address());
   config.timeout_ms = 100;
   config.threads = 1;
+  config.flags = KVC_REDIS_LAZY;
+  put(server, 8);
   TierDriver tier(open_redis(config));
-  for (uint64_t i = 0; i < 8; ++i) ASSERT_EQ(tier.store(i, payload_of(i, 0, kBytes)), KVC_TIER_OK);
   int failed = 0;
   for (uint64_t i = 0; i < 40; ++i) {
     proxy.stall = i % 4 == 1;
@@ -258,6 +272,7 @@ TEST(RedisFault, ChangedReplies) {
   RedisConfig config(proxy.address());
   config.threads = 1;
   config.timeout_ms = 200;  // a changed length makes the tier wait for bytes that do not come
+  config.flags = KVC_REDIS_LAZY;
   TierDriver tier(open_redis(config));
   const Bytes payload = payload_of(1, 0, 300);
   for (int64_t at = 0; at < 440; at += at < 10 ? 1 : 23) {
@@ -276,14 +291,16 @@ TEST(RedisFault, TricklingReplies) {
   Proxy proxy(server.port());
   RedisConfig config(proxy.address());
   config.timeout_ms = 300;
+  config.flags = KVC_REDIS_LAZY;
+  put(server, 2);
   TierDriver tier(open_redis(config));
-  ASSERT_EQ(tier.store(1, payload_of(1, 0, kBytes)), KVC_TIER_OK);
+  expect_recovery(tier);
   proxy.chunk = 10, proxy.delay_ms = 20;  // 40 s for the object
+  const int64_t passed = proxy.passed;
   Bytes loaded(kBytes, 'x');
-  const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(tier.load(1, &loaded), KVC_TIER_FAILED);
   EXPECT_EQ(tier.os_error(), ETIMEDOUT);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_LT(proxy.passed - passed, int64_t{kBytes} / 2);
   proxy.chunk = 1 << 16, proxy.delay_ms = 0;
   expect_recovery(tier);
 }
@@ -292,7 +309,7 @@ TEST(RedisFault, TricklingReplies) {
 TEST(RedisFault, CloseWhileTheServerIsPaused) {
   RedisServer server;
   RedisConfig config(server.address());
-  config.timeout_ms = 300;
+  config.timeout_ms = 1000;
   const int64_t descriptors = open_descriptors();
   TierDriver tier(open_redis(config));
   const kvc_tier &t = tier.table();

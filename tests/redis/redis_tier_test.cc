@@ -61,7 +61,7 @@ TEST(RedisTier, ReplacesAndRemoves) {
   EXPECT_EQ(server.run({"DBSIZE"}), "0");
 }
 
-// A lookup of what the tier has not seen begins a search. All keys of a batch are searched at once.
+// A lookup of a key that is new to the tier begins a search. All keys of a batch are searched at once.
 TEST(RedisTier, LookupsSearchTheServer) {
   RedisServer server;
   const RedisConfig config(server.address());

@@ -16,7 +16,11 @@ namespace {
 constexpr size_t kReadBytes = 256 << 10;
 constexpr size_t kMaxParts = 64;  // of one sendmsg
 
-std::string argument_head(int64_t bytes) { return "$" + std::to_string(bytes) + "\r\n"; }
+// "*3\r\n" is the head of a command of three arguments, and "$5\r\n" that of an argument of five bytes.
+std::string head(char kind, int64_t count) {
+  std::string text(1, kind);
+  return text.append(std::to_string(count)).append("\r\n");
+}
 
 }  // namespace
 
@@ -25,17 +29,18 @@ int64_t now_ns() noexcept {
       .count();
 }
 
-Command::Command(int32_t num_arguments) : before_("*" + std::to_string(num_arguments) + "\r\n") {}
+Command::Command(int32_t num_arguments) : before_(head('*', num_arguments)) {}
 
 Command& Command::add(const std::string& argument) {
-  (item_ == nullptr ? before_ : after_) += argument_head(static_cast<int64_t>(argument.size())) + argument + "\r\n";
+  std::string& to = item_ == nullptr ? before_ : after_;
+  to.append(head('$', static_cast<int64_t>(argument.size()))).append(argument).append("\r\n");
   return *this;
 }
 
 Command& Command::add_value(const std::string& header, const kvc_tier_item& item) {
-  before_ += argument_head(static_cast<int64_t>(header.size()) + item.bytes) + header;
+  before_.append(head('$', static_cast<int64_t>(header.size()) + item.bytes)).append(header);
   item_ = &item;
-  after_ = "\r\n";
+  after_.append("\r\n");
   return *this;
 }
 
@@ -70,7 +75,12 @@ int Connection::open(const Address& address, int64_t deadline_ns) {
     const int error = context_->err == REDIS_ERR_IO && errno != 0 ? errno : EHOSTUNREACH;  // the name is unknown
     return fail(error);
   }
-  context_->reader->maxbuf = 0;  // keeps its memory between large replies
+  redisReader& reader = *context_->reader;
+  reader.maxbuf = 0;  // it keeps its memory between large replies
+  functions_ = default_functions_ = *reader.fn;
+  functions_.createString = make_string;
+  reader.fn = &functions_;
+  reader.privdata = this;
   ::fcntl(context_->fd, F_SETFD, FD_CLOEXEC);
   const int one = 1;
   if (address.port != 0) ::setsockopt(context_->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -123,7 +133,19 @@ int Connection::send_parts(iovec* parts, size_t count, int64_t deadline_ns) {
   return 0;
 }
 
-int Connection::receive(Reply* reply, int64_t most_bytes, int64_t deadline_ns) {
+// hiredis calls it for each string that has arrived whole. Null: no memory.
+void* Connection::make_string(const redisReadTask* task, char* data, size_t bytes) noexcept {
+  const auto& connection = *static_cast<const Connection*>(task->privdata);
+  if (connection.sink_ == nullptr || task->type != REDIS_REPLY_STRING || task->parent != nullptr) {
+    return connection.default_functions_.createString(task, data, bytes);
+  }
+  (*connection.sink_)(reinterpret_cast<const uint8_t*>(data), static_cast<int64_t>(bytes));
+  char empty[1] = {};
+  return connection.default_functions_.createString(task, empty, 0);
+}
+
+int Connection::receive(Reply* reply, int64_t most_bytes, int64_t deadline_ns, const Sink* sink) {
+  sink_ = sink;
   for (;;) {
     void* found = nullptr;
     if (redisReaderGetReply(context_->reader, &found) != REDIS_OK) return fail(EPROTO);

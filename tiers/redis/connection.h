@@ -12,6 +12,7 @@
 #include <sys/uio.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -60,14 +61,20 @@ class Connection {
   int send(const Command& command, int64_t deadline_ns);
   int send(const std::string& commands, int64_t deadline_ns);  // each as Command::before() gives it
   // most_bytes: of the replies that come together. A server that sends more is cut off.
-  int receive(Reply* reply, int64_t most_bytes, int64_t deadline_ns);
+  // sink: nullable; is given a reply that is one string, which the reply then lacks. So large values are not copied.
+  using Sink = std::function<void(const uint8_t* data, int64_t bytes)>;
+  int receive(Reply* reply, int64_t most_bytes, int64_t deadline_ns, const Sink* sink = nullptr);
 
  private:
   int send_parts(iovec* parts, size_t count, int64_t deadline_ns);
   int wait(short events, int64_t deadline_ns) noexcept;
   int fail(int error) noexcept;
 
+  static void* make_string(const redisReadTask* task, char* data, size_t bytes) noexcept;
+
   redisContext* context_ = nullptr;
+  redisReplyObjectFunctions functions_ = {}, default_functions_ = {};  // with which hiredis makes replies
+  const Sink* sink_ = nullptr;                                         // of the reply that is received
   std::vector<char> buffer_;
 };
 

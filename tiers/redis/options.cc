@@ -128,7 +128,8 @@ Status parse_user(const std::string& text, Options* options) {
 std::string Address::text() const {
   if (port == 0) return host;
   const bool is_v6 = host.find(':') != std::string::npos;
-  return (is_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  std::string text(is_v6 ? "[" : "");
+  return text.append(host).append(is_v6 ? "]:" : ":").append(std::to_string(port));
 }
 
 Status parse_address(const std::string& text, Address* address) {

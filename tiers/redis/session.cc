@@ -159,7 +159,7 @@ Status Session::connect() {
 // ---- Commands
 
 int Session::exchange(const Address& server, bool asking, const Command& command, int64_t most_bytes,
-                      int64_t deadline_ns, Reply* reply) {
+                      int64_t deadline_ns, Reply* reply, const Connection::Sink* sink) {
   for (bool again = false;; again = true) {
     Connection* connection = &connections_[server.text()];
     const bool was_open = connection->is_open();
@@ -167,7 +167,7 @@ int Session::exchange(const Address& server, bool asking, const Command& command
     int error = asking ? connection->send(Command(1).add("ASKING"), deadline_ns) : 0;
     if (error == 0) error = connection->send(command, deadline_ns);
     if (error == 0 && asking) error = connection->receive(reply, kSmallReplyBytes, deadline_ns);
-    if (error == 0) error = connection->receive(reply, most_bytes, deadline_ns);
+    if (error == 0) error = connection->receive(reply, most_bytes, deadline_ns, sink);
     if (error == 0) {
       servers_.worked(server);  // also if it failed for another thread
       return 0;
@@ -196,13 +196,13 @@ bool Session::refresh_slots(int64_t deadline_ns) {
   return false;
 }
 
-int Session::run(const std::string& key, const Command& command, int64_t most_bytes, int64_t deadline_ns,
-                 Reply* reply) {
+int Session::run(const std::string& key, const Command& command, int64_t most_bytes, int64_t deadline_ns, Reply* reply,
+                 const Connection::Sink* sink) {
   const int slot = slot_of(key);
   Address server = servers_.of_slot(slot, now_ns());
   bool asking = false;
   for (int hop = 0; hop < kMaxHops; ++hop) {
-    if (const int error = exchange(server, asking, command, most_bytes, deadline_ns, reply)) {
+    if (const int error = exchange(server, asking, command, most_bytes, deadline_ns, reply, sink)) {
       // Another node may have taken over.
       const Address failed = server;
       if (!servers_.is_cluster() || !refresh_slots(deadline_ns)) return error;
@@ -247,18 +247,19 @@ Session::Outcome Session::store(const kvc_tier_item& item) {
 Session::Outcome Session::load(const kvc_tier_item& item) {
   const std::string key = key_text(item.key);
   Reply reply;
+  Outcome outcome = {KVC_TIER_MISS};
+  const Connection::Sink sink = [&](const uint8_t* value, int64_t bytes) {
+    if (bytes > 0) outcome = read_value(item, value, bytes);  // empty: there is none
+  };
   // One byte more than the object has, which shows that a value is longer. So a server sends no more than was expected.
   const int64_t last = kFrameHeaderBytes + item.bytes;
   const Command command = Command(4).add("GETRANGE").add(key).add("0").add(std::to_string(last));
-  if (const int error = run(key, command, last + kSmallReplyBytes, deadline(item.bytes), &reply)) {
+  if (const int error = run(key, command, last + kSmallReplyBytes, deadline(item.bytes), &reply, &sink)) {
     return {KVC_TIER_FAILED, error};
   }
   if (begins_with(reply, "WRONGTYPE")) return {KVC_TIER_MISS};
   if (is_error(reply)) return {KVC_TIER_FAILED, errno_of(reply)};
   if (reply->type != REDIS_REPLY_STRING) return {KVC_TIER_FAILED, EPROTO};
-  if (reply->len == 0) return {KVC_TIER_MISS};
-  const Outcome outcome =
-      read_value(item, reinterpret_cast<const uint8_t*>(reply->str), static_cast<int64_t>(reply->len));
   if (outcome.damaged) run(key, Command(2).add("DEL").add(key), kSmallReplyBytes, deadline(0), &reply);
   return outcome;
 }

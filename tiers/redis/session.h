@@ -46,9 +46,10 @@ class Session {
   int64_t timeout_ns() const noexcept { return int64_t{options_.timeout_ms} * 1'000'000; }
   std::string key_text(const kvc_tier_key& key) const;
   // Each returns 0 or an errno.
-  int run(const std::string& key, const Command& command, int64_t most_bytes, int64_t deadline_ns, Reply* reply);
+  int run(const std::string& key, const Command& command, int64_t most_bytes, int64_t deadline_ns, Reply* reply,
+          const Connection::Sink* sink = nullptr);
   int exchange(const Address& server, bool asking, const Command& command, int64_t most_bytes, int64_t deadline_ns,
-               Reply* reply);
+               Reply* reply, const Connection::Sink* sink = nullptr);
   int connection_to(const Address& server, int64_t deadline_ns, Connection** connection);
   int greet(Connection& connection, int64_t deadline_ns);
   int refuse(const Address& server, int error);
