@@ -1,7 +1,8 @@
-/* An engine in C on a Redis server that it shares with an engine in Python (test_shared.py). Both have the same layout, and
- * K and V that follow from the tokens.
- *   shared_prefix write ADDRESS PREFIX    computes 30 tokens, publishes them, and waits until they are stored
- *   shared_prefix read ADDRESS PREFIX     loads them, and compares what was loaded. Prints the number of tokens */
+/* An engine in C on a Redis server that it shares with an engine in Python (test_shared.py). Both have the same layout,
+ * and K and V that follow from the tokens.
+ *
+ *   shared_prefix write ADDRESS PREFIX    publishes 30 tokens. Prints how many pages were stored
+ *   shared_prefix read ADDRESS PREFIX     loads them, and compares K and V. Prints how many tokens were found */
 #include <kvcache_redis.h>
 #include <poll.h>
 #include <stdio.h>

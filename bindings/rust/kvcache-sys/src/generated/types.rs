@@ -1786,7 +1786,7 @@ pub struct kvc_prefix_hit {
     pub copied_tokens: i64,
     #[doc = " tokens that were published in this order, whatever is left of their pages"]
     pub known_tokens: i64,
-    #[doc = " with tiers: what `tokens` would be after kvc_prefix_load; else `tokens`"]
+    #[doc = " with tiers: what `tokens` would be after kvc_prefix_load, as far as they have searched; else `tokens`"]
     pub load_tokens: i64,
     #[doc = " with tiers: how long that load takes, as the tiers measured it; 0 = nothing to load, or not measured"]
     pub load_ns: i64,
@@ -2237,7 +2237,7 @@ pub struct kvc_tier_traffic {
     #[doc = " queued for their store, or being stored. 0: the tiers have all that they will get"]
     pub pages_waiting: i64,
     pub pages_stored: i64,
-    #[doc = " that were evicted before their turn, or did not fit the queue"]
+    #[doc = " evicted before they were copied, or too many for the queue"]
     pub pages_dropped: i64,
     #[doc = " that a tier refused, or failed to store"]
     pub pages_not_stored: i64,
