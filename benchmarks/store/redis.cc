@@ -32,7 +32,10 @@ double move(const kvc_tier& tier, bool store, int64_t bytes, int64_t items) {
     memory[place].resize(static_cast<size_t>(bytes), 'x');
     buffers[place] = {memory[place].data(), bytes};
     open[place] = {{}, &buffers[place], 1, 0, bytes};
-    std::memcpy(open[place].key.bytes, &submitted, sizeof submitted);
+    for (size_t at = 0; at < sizeof open[place].key.bytes; at += 8) {  // keys are hashes, so all their bytes differ
+      const uint64_t part = (static_cast<uint64_t>(submitted) + at) * 0x9e3779b97f4a7c15u;
+      std::memcpy(open[place].key.bytes + at, &part, sizeof part);
+    }
     ++submitted;
     const auto job = static_cast<uint64_t>(place);
     const int32_t result = store ? tier.store(tier.self, job, 1, &open[place], &error)

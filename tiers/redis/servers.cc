@@ -1,23 +1,31 @@
 #include "servers.h"
 
 #include <algorithm>
+#include <array>
 
 namespace kvc::redis {
 namespace {
 
 constexpr int64_t kFirstWaitNs = 100'000'000, kLongestWaitNs = 5'000'000'000, kRefreshNs = 1'000'000'000;
-constexpr size_t kMaxAddresses = 4096;  // a cluster has at most 1000 or so
+constexpr std::array<uint16_t, 256> crc_table() {
+  std::array<uint16_t, 256> table = {};
+  for (size_t byte = 0; byte < table.size(); ++byte) {
+    auto crc = static_cast<uint16_t>(byte << 8);
+    for (int bit = 0; bit < 8; ++bit) {
+      crc = static_cast<uint16_t>((crc & 0x8000) != 0 ? crc << 1 ^ 0x1021 : crc << 1);
+    }
+    table[byte] = crc;
+  }
+  return table;
+}
+constexpr std::array<uint16_t, 256> kCrc = crc_table();  // CRC16-XMODEM
+constexpr size_t kMaxAddresses = 4096;                   // a cluster has at most 1000 or so
 
 }  // namespace
 
 int slot_of(const std::string& key) noexcept {
-  uint16_t crc = 0;  // CRC16-XMODEM
-  for (const char c : key) {
-    crc = static_cast<uint16_t>(crc ^ static_cast<uint8_t>(c) << 8);
-    for (int bit = 0; bit < 8; ++bit) {
-      crc = static_cast<uint16_t>((crc & 0x8000) != 0 ? crc << 1 ^ 0x1021 : crc << 1);
-    }
-  }
+  uint16_t crc = 0;
+  for (const char c : key) crc = static_cast<uint16_t>(crc << 8 ^ kCrc[crc >> 8 ^ static_cast<uint8_t>(c)]);
   return crc % kSlots;
 }
 
