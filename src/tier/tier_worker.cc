@@ -242,7 +242,7 @@ void TierWorker::run() {
   while (!may_stop()) {
     searching_ = false;
     bool progress = take_completions();
-    search();
+    progress = search() || progress;
     if (submit_refused()) {
       // Loads come first, because a request waits for them.
       for (Item* item = free_item(); item != nullptr && (start_load_page(*item) || start_store(*item));) {
@@ -312,18 +312,20 @@ void TierWorker::submit(Item& item) {
   }
 }
 
-// Ends searches whose keys are known, or that took too long.
-void TierWorker::search() {
+// Ends searches whose keys are known, or that took too long. Whether there were such keys.
+bool TierWorker::search() {
   const int64_t now = now_ns();
+  int64_t known = 0;
   MutexLock lock(mutex_);
   for (auto& [id, load] : work_->loads) {
     std::vector<kvc_tier_key>& keys = load.searched;
     if (keys.empty() || load.cancelled) continue;
     if (now >= load.search_until_ns) keys.clear();
-    while (!keys.empty() && !is_pending(keys.back())) keys.pop_back();
+    for (; !keys.empty() && known < kMaxKnown && !is_pending(keys.back()); ++known) keys.pop_back();
     if (keys.empty()) write_event(done_event_);
     searching_ = searching_ || !keys.empty();
   }
+  return known > 0;
 }
 
 // Whether there was a page to load.

@@ -89,6 +89,7 @@ class TierWorker {
   static constexpr int64_t kMaxQueued = 1 << 16;
   static constexpr int64_t kMaxOpenItems = 16;
   static constexpr size_t kMaxSearched = 64;           // pages at the front of the queue that are looked up
+  static constexpr int64_t kMaxKnown = 1024;           // keys that a search looks up under the lock
   static constexpr int64_t kSearchNs = 1'000'000'000;  // the longest search
 
   explicit TierWorker(Owner* owner);
@@ -176,7 +177,7 @@ class TierWorker {
   void run();
   bool take_completions();
   bool submit_refused();
-  void search();
+  bool search();
   bool start_load_page(Item& item);
   bool start_store(Item& item);
   void submit(Item& item);

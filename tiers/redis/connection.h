@@ -3,7 +3,7 @@
 // Commands may be sent one after another before their replies are received; replies come in the same order. After an
 // error the connection is closed, so a reply that comes too late is never taken for another command's.
 //
-// Thread safety: none; each belongs to one thread. All signals are blocked there, so a closed socket raises none.
+// Thread safety: none; each belongs to one thread. A closed socket raises no signal.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

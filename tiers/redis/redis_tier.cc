@@ -94,9 +94,10 @@ class RedisTier {
 
   void stats(kvc_tier_stats* stats) noexcept {
     if (is_child()) return;
+    const int64_t open_items = queue_.open_items();  // before the lock, which cancel takes under the queue's
     MutexLock lock(mutex_);
     *stats = counts_;
-    stats->open_items = queue_.open_items();
+    stats->open_items = open_items;
     stats->load_latency_ns = load_meter_.latency_ns();
     stats->load_bytes_per_second = load_meter_.bytes_per_second();
     stats->store_latency_ns = store_meter_.latency_ns();

@@ -34,11 +34,11 @@ Address Servers::of_slot(int slot, int64_t now_ns) {
   if (!slots_.empty() && slots_[static_cast<size_t>(slot)] >= 0) {
     return addresses_[static_cast<size_t>(slots_[static_cast<size_t>(slot)])];
   }
-  const auto works = std::find_if(addresses_.begin(), addresses_.end(), [&](const Address& address) {
+  for (const Address& address : addresses_) {
     const auto failure = failures_.find(address.text());
-    return failure == failures_.end() || failure->second.again_ns <= now_ns;
-  });
-  return works != addresses_.end() ? *works : addresses_.front();
+    if (failure == failures_.end() || failure->second.again_ns <= now_ns) return address;
+  }
+  return addresses_.front();
 }
 
 std::vector<Address> Servers::all() {
