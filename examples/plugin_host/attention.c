@@ -1,5 +1,6 @@
 #include "attention.h"
 
+#include <kvcache_tensor.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,14 +57,6 @@ static int step_plainly(struct sequence *sequence, int tokens, float *q[LAYERS],
 
 /* ---- By the plug-in ---------------------------------------------------------------------------- */
 
-static DLTensor tensor_of(float *data, int64_t shape[3], int tokens, int heads) {
-  DLTensor tensor = {data, {kDLCPU, 0}, 3, {kDLFloat, 32, 1}, shape, NULL, 0};
-  shape[0] = tokens;
-  shape[1] = heads;
-  shape[2] = HEAD_DIM;
-  return tensor;
-}
-
 static int step_by_plugin(struct attention *attention, struct sequence *sequence, int tokens, float *q[LAYERS],
                           float *k[LAYERS], float *v[LAYERS], float *out[LAYERS], kvc_error *error) {
   const kvc_api *api = attention->plugin->api;
@@ -76,17 +69,13 @@ static int step_by_plugin(struct attention *attention, struct sequence *sequence
   batch.num_sequences = 1;
   if (api->forward_begin(attention->cache, &batch, NULL, &step, error)) return -1;
   for (int layer = 0; layer < LAYERS; layer++) {
-    int64_t shapes[4][3];
-    const DLTensor tq = tensor_of(q[layer], shapes[0], tokens, Q_HEADS);
-    const DLTensor tk = tensor_of(k[layer], shapes[1], tokens, KV_HEADS);
-    const DLTensor tv = tensor_of(v[layer], shapes[2], tokens, KV_HEADS);
-    const DLTensor tout = tensor_of(out[layer], shapes[3], tokens, Q_HEADS);
+    kvc_tensor tq, tk, tv, tout;
     kvc_attend_args args;
     kvc_attend_args_init(&args);
-    args.q = &tq;
-    args.k = &tk;
-    args.v = &tv;
-    args.out = &tout;
+    args.q = kvc_tensor_3d(&tq, q[layer], kvc_f32(), tokens, Q_HEADS, HEAD_DIM);
+    args.k = kvc_tensor_3d(&tk, k[layer], kvc_f32(), tokens, KV_HEADS, HEAD_DIM);
+    args.v = kvc_tensor_3d(&tv, v[layer], kvc_f32(), tokens, KV_HEADS, HEAD_DIM);
+    args.out = kvc_tensor_3d(&tout, out[layer], kvc_f32(), tokens, Q_HEADS, HEAD_DIM);
     if (api->forward_attend(attention->cache, step, layer, &args, error)) {
       api->forward_abort(attention->cache, step, NULL); /* as if it had never begun */
       return -1;

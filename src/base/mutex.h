@@ -1,6 +1,9 @@
 // A std::mutex that clang's thread safety analysis understands (-Wthread-safety); the annotations are empty elsewhere.
+// And a condition variable for it, which needs no symbol of a libstdc++ newer than 11: std::condition_variable::wait()
+// does.
 #pragma once
 
+#include <condition_variable>
 #include <mutex>
 
 #if defined(__clang__)
@@ -24,7 +27,21 @@ class KVC_CAPABILITY("mutex") Mutex {
   void unlock() KVC_RELEASE() { mutex_.unlock(); }
 
  private:
+  friend class Condition;
   std::mutex mutex_;
+};
+
+class Condition {
+ public:
+  // Unlocks the mutex, waits to be notified (or wakes for no reason), and locks it again.
+  void wait(Mutex& mutex) KVC_REQUIRES(mutex) {
+    pthread_cond_wait(condition_.native_handle(), mutex.mutex_.native_handle());
+  }
+  void notify_one() noexcept { condition_.notify_one(); }
+  void notify_all() noexcept { condition_.notify_all(); }
+
+ private:
+  std::condition_variable condition_;
 };
 
 class KVC_SCOPED_CAPABILITY MutexLock {

@@ -115,10 +115,10 @@ void add_group(const Geometry& geometry, int32_t group, std::string* text) {
   for (size_t i = 0; i < geometry.layers.size(); ++i) {
     const LayerGeometry& layer = geometry.layers[i];
     if (layer.group != group || layer.kv_layer >= 0) continue;
-    std::string own = layer_text(layer);
+    const std::string own = layer_text(layer);
     const auto known = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.first == own; });
     if (known == kinds.end()) {
-      kinds.push_back({std::move(own), {i}});
+      kinds.push_back({own, {i}});
     } else {
       known->second.push_back(i);
     }

@@ -145,7 +145,7 @@ void DiskStore::forget(const kvc_tier_item& item, bool damaged) {
   MutexLock name(stripe(item.key));
   FileStatus status;
   if (damaged) {
-    folder_->remove(item.key, item.bytes);
+    damaged = folder_->remove(item.key, item.bytes) != -ENOENT;  // else a scan was first, and counted it
   } else if (folder_->status(item.key, item.bytes, &status) == 0) {
     return;  // it was stored again since
   }

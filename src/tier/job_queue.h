@@ -11,7 +11,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <vector>
 
@@ -103,7 +102,7 @@ class JobQueue {
   const bool errands_first_;
   int event_ = -1;  // an eventfd; readable while there are completions
   mutable Mutex mutex_;
-  std::condition_variable_any work_;
+  Condition work_;
   Ring<TierTask> loads_ KVC_GUARDED_BY(mutex_);
   Ring<TierTask> others_ KVC_GUARDED_BY(mutex_);
   Ring<kvc_tier_completion> done_ KVC_GUARDED_BY(mutex_);

@@ -24,7 +24,7 @@ constexpr char kTemporaryFolder[] = "tmp";
 constexpr int64_t kStaleTemporaryNs = int64_t{3600} * 1'000'000'000;
 
 Status os_failure(const std::string& path, const char* what, int error) {
-  const kvc_status status = error == -ENOMEM ? KVC_ERROR_OUT_OF_MEMORY : KVC_ERROR_INVALID_ARGUMENT;
+  const kvc_status status = error == -ENOMEM ? KVC_ERROR_OUT_OF_MEMORY : KVC_ERROR_IO;
   return Status::error(status, "directory \"%.200s\": %s: %s", path.c_str(), what, std::strerror(-error));
 }
 

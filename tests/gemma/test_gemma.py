@@ -69,8 +69,9 @@ def run_forked_batch(model, page_size, prompts):
 
 def run_found(model, page_size, prompts):
     """Each prompt after a sibling with which it shares two thirds, and once more after itself. No sequence is left of
-    either: the prefix index serves the tokens."""
-    engine, runs = new_engine(model, page_size, prompts, sequences=1, prefix_index=True), []
+    either: the prefix index serves the tokens. (One sequence is open at a time. The sliding layers' pool has room for the
+    windows of more, so that no page is evicted that a sibling left.)"""
+    engine, runs = new_engine(model, page_size, prompts, len(prompts), prefix_index=True), []
     for ids in prompts:
         held = len(ids) * 2 // 3
         decode(engine, [Request(ids[:held] + ids[held:][::-1], STEPS)])

@@ -116,11 +116,26 @@ def worst_error(ours, stock):
 
 
 def assert_same(stock, ours):
+    """The same logits at every step, and the same tokens. Where a row's two best logits lie within the tolerance of each other,
+    rounding may choose another token. The rest of that row is then another text, and is not compared."""
     assert len(stock.logits) == len(ours.logits)
+    same = torch.ones(len(stock.logits[0]), dtype=torch.bool)
+    of_rows = len(stock.sequences) == len(same)  # not of beams, whose logits are in another order than their tokens
     for step, (expected, logits) in enumerate(zip(stock.logits, ours.logits)):
-        error = worst_error(logits, expected)
+        error = worst_error(logits[same], expected[same])
         assert error <= TOLERANCE, f"step {step}: {error:.2e}"
-    assert torch.equal(stock.sequences, ours.sequences)
+        if of_rows:
+            best = expected.topk(2).values
+            tie = best[:, 0] - best[:, 1] <= TOLERANCE * expected.abs().max()
+            place = step - len(stock.logits)
+            other = stock.sequences[:, place] != ours.sequences[:, place]
+            assert not (same & other & ~tie).any(), f"step {step}: other tokens"
+            same &= ~other
+    assert same.any()
+    if of_rows:
+        assert torch.equal(stock.sequences[same], ours.sequences[same])
+    else:
+        assert torch.equal(stock.sequences, ours.sequences)
 
 
 def shown(mask):

@@ -73,8 +73,7 @@ fn failures_and_panics_of_streams() {
     let (sequence, _) = chat(&cache);
     let save = |stream: &mut Broken| cache.save_to(sequence, stream, &SaveOptions::default(), Stream::NONE);
     let load = |stream: &mut Broken| cache.load_from(stream, Stream::NONE).map(|_| ());
-    let calls: [&dyn Fn(&mut Broken) -> Result<()>; 2] = [&save, &load];
-    for call in calls {
+    for call in [&save as &dyn Fn(&mut Broken) -> Result<()>, &load] {
         let error = call(&mut Broken { calls: 0, panics: false }).unwrap_err();
         assert_eq!(error.status(), Status::IO);
         assert!(error.message().contains("the stream is broken"), "{error}");
