@@ -1770,7 +1770,7 @@ typedef struct kvc_prefix_hit {
   int64_t tokens;        /* the longest prefix that every group can serve */
   int64_t copied_tokens; /* of these, the tokens in a last page that is not full: attach copies it */
   int64_t known_tokens;  /* tokens that were published in this order, whatever is left of their pages */
-  int64_t load_tokens;   /* with tiers: what `tokens` would be after kvc_prefix_load; else `tokens` */
+  int64_t load_tokens;   /* with tiers: what `tokens` would be after kvc_prefix_load, as far as they have searched; else `tokens` */
   int64_t load_ns;       /* with tiers: how long that load takes, as the tiers measured it; 0 = nothing to load, or not measured */
 } kvc_prefix_hit;
 
@@ -2169,12 +2169,12 @@ KVC_API kvc_status kvc_seq_load(kvc_cache *cache, const kvc_load_args *args, voi
  *   Store     kvc_prefix_publish queues the whole pages that a tier lacks. A thread of the cache copies each of them, and gives it to
  *             the tier. A page that is evicted before that is not stored.
  *   Load      kvc_prefix_load reserves pages, and starts. The pages become findable in kvc_job_poll, all at once. A load that fails
- *             in part gives a shorter prefix; the engine computes the rest.
+ *             in part gives a shorter prefix. If a tier must search first, as Redis does, kvc_job_poll reserves the pages later.
  *   Objects   A tier keeps one object for each page of a group, under a key that covers the fingerprint, the tokens, the salt and the
  *             layout of the group (docs/reference/keys.md). The object has a checksum, the layout and the tokens. What does
  *             not match exactly is a miss. So engines with the same fingerprint and layout share a tier.
  *   Order     Pages are taken in kvc_prefix_load and become findable in kvc_job_poll. So ranks that make equal calls, and poll until
- *             the same job is done, have equal page ids.
+ *             the same job is done, have equal page ids, unless a tier searches.
  *   fork()    Tiers work in the parent alone. In the child nothing is loaded or stored.
  * Tiers need a cache with a prefix index, a fingerprint and pools, on the CPU. */
 

@@ -6,6 +6,7 @@
 #   benchmark.sh keys [ROUNDS]        page keys beside SHA-256 of one large buffer
 #   benchmark.sh store [ROUNDS]       the prefix index: match, a request's calls, eviction and memory, beside their lower bounds
 #   benchmark.sh disk [FOLDER]        the disk tier beside plain direct I/O, in a folder of the disk to measure
+#   benchmark.sh redis                the Redis tier beside redis-benchmark, on a server on loopback
 #   benchmark.sh attention [ARGS]     attention beside the limits of this machine; without ARGS also the installed peers
 #   benchmark.sh attention --results  the same, and writes benchmarks/results/<cpu>-<date>.md with its roofline plot
 #   benchmark.sh calls                what a call costs in C, Rust, Python, Go and Java
@@ -14,7 +15,7 @@
 #                                     that the same call continues the run
 # ARGS: see benchmarks/attention/main.cc and benchmarks/peers/run.py.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-if [ "${1:-}" = calls ]; then
+if [ "${1:-}" = calls ] || [ "${1:-}" = redis ]; then
   set_up full cmake ninja cargo go java mvn
 else
   set_up test cmake ninja
@@ -39,6 +40,31 @@ attention() {
   if [ -n "$write" ]; then
     "$python" benchmarks/write_results.py "$results" --peers "$build/peers.json"
   fi
+}
+
+# Both with 8 connections. Best of five runs each.
+redis() {
+  local folder port=16379 bytes items theirs row name
+  folder=$(mktemp -d)
+  redis-server --port $port --bind 127.0.0.1 --save "" --dir "$folder" > /dev/null &
+  trap "kill $!; rm -rf $folder" EXIT
+  until redis-cli -p $port ping > /dev/null 2>&1; do sleep 0.05; done
+  echo "bytes of an object: stores, loads of the tier; SET, GET of redis-benchmark, in MB/s; the ratios (targets above 0.80)"
+  for bytes in 65536 262144 1048576; do
+    items=$((2000000000 / bytes / 4))
+    declare -A best=([SET]=0 [GET]=0)
+    for _ in 1 2 3 4 5; do
+      while IFS=, read -r name row _; do
+        name=${name//\"/} row=${row//\"/}
+        [[ -v best[$name] ]] && best[$name]=$(awk "BEGIN { x = $row * $bytes / 1e6; y = ${best[$name]}; printf \"%d\", (x > y ? x : y) }")
+      done < <(redis-benchmark -p $port -t set,get -d "$bytes" -c 8 -n "$items" -r "$items" --csv)
+    done
+    redis-cli -p $port flushall > /dev/null
+    read -r -a row <<< "$("$build/benchmarks/redis" 127.0.0.1:$port "$bytes" "$items")"
+    redis-cli -p $port flushall > /dev/null
+    awk "BEGIN { printf \"%8d: %d, %d; %d, %d; %.2f, %.2f\\n\", $bytes, ${row[0]}, ${row[1]}, ${best[SET]}, ${best[GET]},
+      ${row[0]} / ${best[SET]}, ${row[1]} / ${best[GET]} }"
+  done
 }
 
 manager() {
@@ -85,6 +111,11 @@ case ${1:-} in
     folder=${2:-$build/disk-benchmark}
     mkdir -p "$folder"
     "$build/benchmarks/disk" "$folder" "${@:3}"
+    ;;
+  redis)
+    PATH=$venv/bin:$PATH cmake --preset release -DPython3_EXECUTABLE="$python" -DKVCACHE_REDIS=ON > /dev/null
+    build redis
+    redis
     ;;
   peers)
     build kvcache attention

@@ -57,7 +57,7 @@ install_python_package() {
 }
 install_python_package_alone() {
   local stamp=$venv/kvcache.stamp now
-  now=$(fingerprint CMakeLists.txt cmake include src kernels bindings/python)
+  now=$(fingerprint CMakeLists.txt cmake include src kernels tiers bindings/python)
   if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$now" ]; then
     echo "kvcache is up to date in .venv"
     return

@@ -43,6 +43,8 @@ if [ "$level" = full ]; then
   want googletest test -e /usr/src/googletest/CMakeLists.txt
   want lcov has lcov
   want abigail-tools has abidiff
+  want libhiredis-dev has_header hiredis/hiredis.h
+  want redis-server has redis-server
   want libclang1-19 test -e /usr/lib/llvm-19/lib/libclang-19.so.1 # bindgen
 fi
 if [ "$level" = languages ] || [ "$level" = full ]; then

@@ -232,6 +232,12 @@ packages() {
 # quick tests, tests/python replaces it.
 fresh_clone() { KVC_FRESH_SET_UP=real run_pytest tests/python/test_scripts.py; }
 
+# The Redis tier against real servers on loopback, in C and in Python.
+redis_tests() {
+  install_python_package
+  run_ctest release --label-regex '^redis$'
+}
+
 # Replays the scripts of bindings/conformance in every language.
 conformance() {
   rust_environment
@@ -266,11 +272,11 @@ if grep -q setup=FAILED "$logs/ran"; then # its output lists what is missing
 fi
 
 strict=$([ $level = full ] && echo ON || echo OFF) # warnings are errors here, but not for users, whose compilers may have more of them
-part build-release configure_and_build release -DCMAKE_COMPILE_WARNING_AS_ERROR="$strict"
+part build-release configure_and_build release -DCMAKE_COMPILE_WARNING_AS_ERROR="$strict" -DKVCACHE_REDIS="$strict"
 part tidy run_ctest release --label-regex tidy
 part abi run_ctest release --label-regex abi
 head -n 40 build/release/abi-report.txt 2> /dev/null | sed -n '/^$/q; s/^/    /p' || true
-part unit run_ctest release --label-exclude 'tidy|abi|consumer'
+part unit run_ctest release --label-exclude 'tidy|abi|consumer|redis'
 part consumer run_ctest release --label-regex consumer
 part build-python install_python_package
 part python run_pytest tests/python --ignore=tests/python/test_torch.py --ignore=tests/python/test_jax.py
@@ -278,6 +284,7 @@ part python run_pytest tests/python --ignore=tests/python/test_torch.py --ignore
 KVC_EMULATED_CUDA=$root/build/release/tests/cuda/libkvcache_cuda_emulated_plugin.so part python-gpu run_pytest tests/gpu
 part gemma run_pytest tests/gemma --ignore=tests/gemma/test_model_torch.py
 if [ $level = full ]; then
+  part redis redis_tests
   part subdirectory run_ctest release --build-config Packages --tests-regex '^consumer.subdirectory$'
   beside torch_and_cuda other_languages
   part thread-safety thread_safety
@@ -287,12 +294,12 @@ if [ $level = full ]; then
     part fuzz-tier bash scripts/fuzz.sh tier --minutes 1
   fi
   if in_time build-asan asan rust-asan; then
-    part build-asan configure_and_build asan
+    part build-asan configure_and_build asan -DKVCACHE_REDIS=ON
     part asan run_ctest asan
     part rust-asan rust_asan
   fi
   if in_time build-tsan tsan; then
-    part build-tsan configure_and_build tsan
+    part build-tsan configure_and_build tsan -DKVCACHE_REDIS=ON
     part tsan run_ctest tsan
   fi
   if in_time build-aarch64 aarch64 aarch64-kernels; then

@@ -71,21 +71,19 @@ Status Cache::load_prefix(const PrefixQuery& query, const kvc_prefix_load_option
   if (options.token_ns < 0) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE, "token_ns %" PRId64 " is negative", options.token_ns);
   }
-  KeyedQuery keyed = tiers->keyed(query);
+  CacheTiers::Request request;
+  request.query = tiers->keyed(query);
+  request.most_tokens = most_tokens(query);
+  request.token_ns = options.token_ns;
   MutexLock lock(mutex_);
-  PrefixIndex::Terms terms;
-  KVC_TRY(check_terms(options.priority, options.time_to_live, &terms.expires));
-  terms.session = options.session;
-  terms.priority = options.priority;
-  const PrefixIndex::Match match = prefixes_->match(query.key, most_tokens(query));
+  KVC_TRY(check_terms(options.priority, options.time_to_live, &request.terms.expires));
+  request.terms.session = options.session;
+  request.terms.priority = options.priority;
+  const PrefixIndex::Match match = prefixes_->match(query.key, request.most_tokens);
   write_hit(match, geometry_.page_size, hit);
-  CacheTiers::Plan plan = tiers->plan(keyed, match);
-  write_load(plan, most_tokens(query), hit);
-  *job = 0;
-  const int64_t gain = hit->load_tokens - hit->tokens;
-  const bool slower = options.token_ns > 0 && plan.ns / options.token_ns >= gain;
-  if (gain <= 0 || slower) return Status();
-  return tiers->start(std::move(keyed), terms, std::move(plan), job);
+  CacheTiers::Plan plan = tiers->plan(request.query, match);
+  write_load(plan, request.most_tokens, hit);
+  return tiers->start(std::move(request), match, std::move(plan), job);
 }
 
 Status Cache::attach_prefix(const PrefixQuery& query, void* stream, kvc_prefix_hit* hit, kvc_seq* out) {

@@ -144,7 +144,7 @@ CacheTiers::GroupPages CacheTiers::look_up(const KeyedQuery& query, int32_t grou
     worker_.lookup(keys, std::span(pages.found).subspan(begin));
     first += count;
     missed = std::any_of(pages.found.begin() + static_cast<ptrdiff_t>(begin), pages.found.end(),
-                         [](const TierWorker::Found& f) { return f.tier < 0; });
+                         [](const TierWorker::Found& f) { return f.tier < 0 && !f.pending; });
   }
   int64_t run = 0;
   for (const TierWorker::Found& found : pages.found) pages.run.push_back(run = found.tier >= 0 ? run + 1 : 0);
@@ -165,12 +165,19 @@ CacheTiers::Plan CacheTiers::plan(const KeyedQuery& query, const PrefixIndex::Ma
       if (!rules(g).holds_tokens() || rules(g).windowed() != windowed) continue;
       GroupPages& pages = groups[static_cast<size_t>(g)] = look_up(query, g, first, end, !windowed);
       if (windowed) continue;
-      const auto missing = std::find(pages.run.begin(), pages.run.end(), 0);
-      end = std::min(end, first + (missing - pages.run.begin()));
+      const auto missing = std::find_if(pages.found.begin(), pages.found.end(),
+                                        [](const TierWorker::Found& f) { return f.tier < 0 && !f.pending; });
+      end = std::min(end, first + (missing - pages.found.begin()));
     }
   }
   for (int32_t g = 0; g < num_groups; ++g) {
     if (rules(g).holds_state()) groups[static_cast<size_t>(g)] = look_up(query, g, first, end, false);
+  }
+  for (int32_t g = 0; g < num_groups; ++g) {
+    const auto& found = groups[static_cast<size_t>(g)].found;
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (found[i].pending) plan.searched.push_back(objects_->key_of(g, query.keys[static_cast<size_t>(first) + i]));
+    }
   }
   // What a group must load for a prefix of `b` blocks begins here.
   const auto first_loaded = [&](int32_t g, int64_t b) {
@@ -202,33 +209,49 @@ CacheTiers::Plan CacheTiers::plan(const KeyedQuery& query, const PrefixIndex::Ma
   return plan;
 }
 
-Status CacheTiers::start(KeyedQuery query, const PrefixIndex::Terms& terms, Plan plan, uint64_t* job) {
-  KVC_ASSERT(plan.tokens > plan.found, plan.tokens, plan.found);
+bool CacheTiers::worth_loading(const Request& request, const PrefixIndex::Match& match, const Plan& plan) noexcept {
+  const int64_t gain = std::min(plan.tokens, request.most_tokens) - match.tokens;
+  return gain > 0 && (request.token_ns == 0 || plan.ns / request.token_ns < gain);
+}
+
+Status CacheTiers::start(Request request, const PrefixIndex::Match& match, Plan plan, uint64_t* job) {
+  *job = 0;
+  if (plan.searched.empty() && !worth_loading(request, match, plan)) return Status();
   Job& made = jobs_[last_job_ + 1];
-  made.query = std::move(query);
-  made.terms = terms;
-  made.found = match_whole_pages(made.query, plan.found);
-  made.tokens = plan.tokens;
-  Status begun = prefixes_.begin_fill(made.found, made.tokens, &made.sequence);
-  if (begun.ok()) {
-    const int32_t slot = store_.slot_of(made.sequence);
-    for (TierWorker::LoadPage& load : plan.pages) {
-      const int32_t group = load.page.group;
-      load.page.page = store_.page_at(slot, group, rules(group).holds_state() ? 0 : load.page.block, made.tokens);
-      KVC_ASSERT(load.page.page >= 0, group, load.page.block);
-    }
-    begun = worker_.load(std::move(plan.pages), &made.load);
-    if (!begun.ok()) {
-      store_.finish_fill(made.sequence);
-      KVC_TRY(store_.remove({&made.sequence, 1}));
-    }
-  }
+  made.request = std::move(request);
+  made.searching = !plan.searched.empty();
+  Status begun =
+      made.searching ? worker_.search(std::move(plan.searched), &made.load) : begin_load(&made, std::move(plan));
   if (!begun.ok()) {
     jobs_.erase(last_job_ + 1);
     return begun;
   }
   *job = ++last_job_;
   return Status();
+}
+
+// Takes the pages of a plan, and starts to fill them.
+Status CacheTiers::begin_load(Job* job, Plan plan) {
+  KVC_ASSERT(plan.tokens > plan.found, plan.tokens, plan.found);
+  job->searching = false;
+  job->found = match_whole_pages(job->request.query, plan.found);
+  job->tokens = plan.tokens;
+  uint64_t sequence = 0;
+  KVC_TRY(prefixes_.begin_fill(job->found, job->tokens, &sequence));
+  const int32_t slot = store_.slot_of(sequence);
+  for (TierWorker::LoadPage& load : plan.pages) {
+    const int32_t group = load.page.group;
+    load.page.page = store_.page_at(slot, group, rules(group).holds_state() ? 0 : load.page.block, job->tokens);
+    KVC_ASSERT(load.page.page >= 0, group, load.page.block);
+  }
+  Status begun = worker_.load(std::move(plan.pages), &job->load);
+  if (begun.ok()) {
+    job->sequence = sequence;
+    return begun;
+  }
+  store_.finish_fill(sequence);
+  KVC_TRY(store_.remove({&sequence, 1}));
+  return begun;
 }
 
 Status CacheTiers::poll(uint64_t id, bool* done, int64_t* tokens) {
@@ -238,20 +261,34 @@ Status CacheTiers::poll(uint64_t id, bool* done, int64_t* tokens) {
   *done = loaded.done;
   *tokens = 0;
   if (!loaded.done) return Status();
+  if (found->second.searching && !found->second.cancelled) {
+    const Request& request = found->second.request;
+    const PrefixIndex::Match match =
+        prefixes_.match(request.query.key(static_cast<int64_t>(request.query.tokens->size())), request.most_tokens);
+    Plan now = plan(request.query, match);
+    // Without room for the pages, the job ends without any.
+    *done = !worth_loading(request, match, now) || !begin_load(&found->second, std::move(now)).ok();
+    if (!*done) return Status();
+  }
   const Job job = std::move(found->second);
   jobs_.erase(found);
+  return job.sequence == 0 ? Status() : finish_load(job, loaded.first_failed, tokens);
+}
+
+// Publishes what was filled.
+Status CacheTiers::finish_load(const Job& job, int64_t first_failed, int64_t* tokens) {
   store_.finish_fill(job.sequence);
   const int64_t page_size = layers_.geometry().page_size;
   int64_t end = job.tokens;
-  if (loaded.first_failed < job.tokens / page_size) {
-    end = loaded.first_failed * page_size;
+  if (first_failed < job.tokens / page_size) {
+    end = first_failed * page_size;
     // Groups with windows or states may not serve the shorter prefix. Then the engine computes all of it.
     if (end > job.found && !store_.truncate({&job.sequence, 1}, {&end, 1}).ok()) end = job.found;
   }
   Status status;
   if (end > job.found) {
     PrefixStore::Published published;
-    status = prefixes_.publish(job.sequence, job.query.key(end), job.terms, &published);
+    status = prefixes_.publish(job.sequence, job.request.query.key(end), job.request.terms, &published);
     if (status.ok()) *tokens = std::max<int64_t>(0, published.known - job.found);
   }
   KVC_TRY(store_.remove({&job.sequence, 1}));
@@ -261,6 +298,7 @@ Status CacheTiers::poll(uint64_t id, bool* done, int64_t* tokens) {
 Status CacheTiers::cancel(uint64_t id) {
   const auto found = jobs_.find(id);
   if (found == jobs_.end()) return Status::error(KVC_ERROR_STALE_ID, "job %" PRIu64 " does not exist", id);
+  found->second.cancelled = true;
   worker_.cancel_load(found->second.load);
   return Status();
 }

@@ -45,6 +45,7 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
     int64_t found = 0;                        // whole pages of tokens that the pools have
     int64_t tokens = 0;                       // that they have after the load: as many, or more
     int64_t ns = 0;                           // that the load takes; 0 = unknown
+    std::vector<kvc_tier_key> searched;       // keys for which a tier still searches. Their pages are not in the plan
     std::vector<TierWorker::LoadPage> pages;  // page numbers unset
   };
 
@@ -64,8 +65,16 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
   void queue_published(const KeyedQuery& query, int64_t published, int64_t known);
   // Locked. The load that makes the longest prefix findable. `match` is the query's.
   Plan plan(const KeyedQuery& query, const PrefixIndex::Match& match);
-  // Locked. Takes the pages of a plan, and starts the load.
-  Status start(KeyedQuery query, const PrefixIndex::Terms& terms, Plan plan, uint64_t* job);
+  // What a job is to load.
+  struct Request {
+    KeyedQuery query;
+    PrefixIndex::Terms terms;
+    int64_t most_tokens = 0;  // that match and attach may find
+    int64_t token_ns = 0;     // kvc_prefix_load_options
+  };
+  // Locked. Starts the load of a plan or, if tiers still search, a job that makes another plan when they have found.
+  // *job: 0 = there is nothing to load, or computing is faster.
+  Status start(Request request, const PrefixIndex::Match& match, Plan plan, uint64_t* job);
   // Locked. Publishes what a job has loaded, once it has ended.
   Status poll(uint64_t job, bool* done, int64_t* tokens);
   // Locked.
@@ -81,11 +90,12 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
 
  private:
   struct Job {
-    KeyedQuery query;
-    PrefixIndex::Terms terms;
+    Request request;
+    bool cancelled = false;
+    bool searching = false;  // `load` is a search, and there is no sequence yet
     int64_t found = 0, tokens = 0;
-    uint64_t sequence = 0;
-    uint64_t load = 0;  // of the worker
+    uint64_t sequence = 0;  // 0 = none yet
+    uint64_t load = 0;      // of the worker
   };
   // Of one group: where each block's page is, from the block `first` on.
   struct GroupPages {
@@ -99,6 +109,9 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
   CacheTiers(const Layers& layers, Mutex* cache_mutex, SequenceStore* store, PrefixStore* prefixes);
   const GroupRules& rules(int32_t group) const noexcept { return store_.rules(group); }
   TierPage page_of(const KeyedQuery& query, int32_t group, int64_t block) const;
+  Status begin_load(Job* job, Plan plan);
+  Status finish_load(const Job& job, int64_t first_failed, int64_t* tokens);
+  static bool worth_loading(const Request& request, const PrefixIndex::Match& match, const Plan& plan) noexcept;
   int64_t match_whole_pages(const KeyedQuery& query, int64_t tokens);
   GroupPages look_up(const KeyedQuery& query, int32_t group, int64_t first, int64_t end, bool until_miss);
   uint8_t& handed(int32_t group, int32_t page) noexcept { return handed_[static_cast<size_t>(group)][page]; }

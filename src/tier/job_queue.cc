@@ -11,8 +11,9 @@
 
 namespace kvc {
 
-JobQueue::JobQueue(int32_t max_items)
+JobQueue::JobQueue(int32_t max_items, bool errands_first)
     : max_items_(max_items),
+      errands_first_(errands_first),
       loads_(static_cast<size_t>(max_items)),
       others_(static_cast<size_t>(max_items)),
       done_(static_cast<size_t>(max_items)) {}
@@ -54,7 +55,7 @@ JobQueue::Next JobQueue::take(TierTask* task) noexcept {
   while (!stop_ && !errand_ && loads_.size() == 0 && others_.size() == 0) work_.wait(mutex_);
   if (stop_) return Next::kStop;
   const bool load = loads_.size() > 0 && (loads_in_a_row_ < 7 || others_.size() == 0);
-  if (!load && others_.size() == 0) {
+  if (errand_ && (errands_first_ || (!load && others_.size() == 0))) {
     errand_ = false;
     return Next::kErrand;
   }

@@ -3,7 +3,8 @@
 //   open_items() = waiting + taken by threads + completions not polled  <= max_items
 // So all memory is taken when the queue is made. A submit beyond max_items is refused whole.
 // Loads are taken before other items, because a step waits for them. Every eighth item is one of the others, so that
-// stores proceed while loads keep coming.
+// stores proceed while loads keep coming. An errand is taken when no item waits or, if that is chosen, before all
+// items.
 //
 // Thread safety: any thread.
 //
@@ -51,7 +52,7 @@ class JobQueue {
   // What take() found for a thread to do.
   enum class Next { kTask, kErrand, kStop };
 
-  explicit JobQueue(int32_t max_items);  // throws std::bad_alloc
+  explicit JobQueue(int32_t max_items, bool errands_first = false);  // throws std::bad_alloc
   ~JobQueue();
   JobQueue(const JobQueue&) = delete;
   JobQueue& operator=(const JobQueue&) = delete;
@@ -98,6 +99,7 @@ class JobQueue {
   void add_completion(const TierTask& task, int32_t result, int32_t os_error) noexcept KVC_REQUIRES(mutex_);
 
   const int64_t max_items_;
+  const bool errands_first_;
   int event_ = -1;  // an eventfd; readable while there are completions
   mutable Mutex mutex_;
   Condition work_;

@@ -63,6 +63,12 @@ void encode_frame_header(const kvc_tier_key& key, int64_t payload_bytes, const C
   static_assert(kZerosAt + 8 == kPayloadSumAt && kMoreZerosAt + 32 == kHeaderSumAt, "zeros fill the gaps");
 }
 
+int64_t frame_payload_bytes(const uint8_t* header) noexcept {
+  uint64_t bytes = 0;
+  for (int i = 0; i < 8; ++i) bytes |= uint64_t{header[kPayloadBytesAt + i]} << (8 * i);
+  return static_cast<int64_t>(bytes);
+}
+
 // Every byte of a header follows from the key, the size and the checksum of the payload. So the header that should be
 // there is made again, and compared.
 bool check_frame_header(const uint8_t* header, const kvc_tier_key& key, int64_t payload_bytes,

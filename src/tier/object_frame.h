@@ -46,6 +46,9 @@ int64_t frame_bytes(int64_t payload_bytes) noexcept;
 void encode_frame_header(const kvc_tier_key& key, int64_t payload_bytes, const Checksum& payload,
                          uint8_t* header) noexcept;
 
+// The size of the payload, as the header says it. It may be any number until check_frame_header accepts it.
+int64_t frame_payload_bytes(const uint8_t* header) noexcept;
+
 // Whether `header`, [kFrameHeaderBytes], is that of this object, whole and of a known version. If so, fills the
 // checksum that the payload must have.
 bool check_frame_header(const uint8_t* header, const kvc_tier_key& key, int64_t payload_bytes,

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cinttypes>
 #include <cstring>
 #include <new>
@@ -15,6 +16,11 @@ namespace kvc {
 namespace {
 
 constexpr int kShortWaitMs = 1;  // for a tier that is full of work, or that has no descriptor
+
+int64_t now_ns() noexcept {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
 
 void write_event(int event) noexcept {
   const uint64_t one = 1;
@@ -86,9 +92,22 @@ void TierWorker::lookup(std::span<const kvc_tier_key> keys, std::span<Found> fou
     const kvc_tier& table = tiers_[t].table;
     table.lookup(table.self, static_cast<int64_t>(keys.size()), keys.data(), answers.data());
     for (size_t i = 0; i < keys.size(); ++i) {
-      if (found[i].tier < 0 && answers[i].result == KVC_TIER_HIT) found[i] = {t, answers[i].bytes};
+      const int32_t answer = answers[i].result;
+      if (found[i].tier < 0 && answer == KVC_TIER_HIT) found[i] = {t, false, answers[i].bytes};
+      if (found[i].tier < 0 && answer != KVC_TIER_MISS) found[i].pending = true;
     }
   }
+}
+
+bool TierWorker::is_pending(const kvc_tier_key& key) const {
+  bool pending = false;
+  for (int32_t t = 0; t < num_tiers(); ++t) {
+    kvc_tier_found answer = {};
+    tiers_[t].table.lookup(tiers_[t].table.self, 1, &key, &answer);
+    if (answer.result == KVC_TIER_HIT) return false;
+    pending = pending || answer.result != KVC_TIER_MISS;
+  }
+  return pending;
 }
 
 int64_t TierWorker::load_ns(int32_t tier, int64_t bytes) const {
@@ -131,13 +150,26 @@ void TierWorker::forget(int32_t group, int32_t page) {
 }
 
 Status TierWorker::load(std::vector<LoadPage> pages, uint64_t* load) {
+  Load made;
+  made.pages = std::move(pages);
+  return add_load(std::move(made), load);
+}
+
+Status TierWorker::search(std::vector<kvc_tier_key> keys, uint64_t* load) {
+  Load made;
+  made.searched = std::move(keys);
+  made.search_until_ns = now_ns() + kSearchNs;
+  return add_load(std::move(made), load);
+}
+
+Status TierWorker::add_load(Load load, uint64_t* id) {
   {
     MutexLock lock(mutex_);
     KVC_TRY(start_thread());
-    const auto count = static_cast<int64_t>(pages.size());
-    work_->loads[work_->last_load + 1].pages = std::move(pages);
+    const auto count = static_cast<int64_t>(load.pages.size());
+    work_->loads[work_->last_load + 1] = std::move(load);
     work_->counts.loading_pages += count;
-    *load = ++work_->last_load;
+    *id = ++work_->last_load;
   }
   wake();
   return Status();
@@ -208,7 +240,9 @@ void* TierWorker::thread_main(void* self) {
 
 void TierWorker::run() {
   while (!may_stop()) {
+    searching_ = false;
     bool progress = take_completions();
+    progress = search() || progress;
     if (submit_refused()) {
       // Loads come first, because a request waits for them.
       for (Item* item = free_item(); item != nullptr && (start_load_page(*item) || start_store(*item));) {
@@ -278,6 +312,22 @@ void TierWorker::submit(Item& item) {
   }
 }
 
+// Ends searches whose keys are known, or that took too long. Whether there were such keys.
+bool TierWorker::search() {
+  const int64_t now = now_ns();
+  int64_t known = 0;
+  MutexLock lock(mutex_);
+  for (auto& [id, load] : work_->loads) {
+    std::vector<kvc_tier_key>& keys = load.searched;
+    if (keys.empty() || load.cancelled) continue;
+    if (now >= load.search_until_ns) keys.clear();
+    for (; !keys.empty() && known < kMaxKnown && !is_pending(keys.back()); ++known) keys.pop_back();
+    if (keys.empty()) write_event(done_event_);
+    searching_ = searching_ || !keys.empty();
+  }
+  return known > 0;
+}
+
 // Whether there was a page to load.
 bool TierWorker::start_load_page(Item& item) {
   int64_t bytes = 0;
@@ -305,8 +355,9 @@ bool TierWorker::start_load_page(Item& item) {
   return true;
 }
 
-// Whether there was a page to store.
+// Whether there was a page to store. Pages for which a tier still searches keep their places in the queue.
 bool TierWorker::start_store(Item& item) {
+  kvc_tier_found known = {};
   {
     MutexLock lock(mutex_);
     Work& work = *work_;
@@ -315,20 +366,24 @@ bool TierWorker::start_store(Item& item) {
       const auto place = work.queued.find(place_of(queued.tier, queued.page.group, queued.page.page));
       return place != work.queued.end() && place->second == queued.number;
     };
-    while (!work.queue.empty() && !is_waiting(work.queue.front())) work.queue.pop_front();  // it was forgotten
-    if (work.queue.empty()) return false;
-    item.tier = work.queue.front().tier;
-    item.page = std::move(work.queue.front().page);
+    auto next = work.queue.begin();
+    for (size_t searched = 0;; ++searched, ++next) {
+      while (next != work.queue.end() && !is_waiting(*next)) next = work.queue.erase(next);  // it was forgotten
+      searching_ = searching_ || searched > 0;
+      if (next == work.queue.end() || searched == kMaxSearched) return false;
+      const kvc_tier& table = tiers_[next->tier].table;
+      table.lookup(table.self, 1, &next->page.key, &known);
+      if (known.result == KVC_TIER_MISS || known.result == KVC_TIER_HIT) break;
+    }
+    item.tier = next->tier;
+    item.page = std::move(next->page);
     item.load = 0;
-    work.queue.pop_front();
+    work.queue.erase(next);
     work.reading = place_of(item.tier, item.page.group, item.page.page);
     work.queued.erase(work.reading);
     ++work.counts.queued;  // until it is stored
     reading_valid_ = true;
   }
-  const kvc_tier& table = tiers_[item.tier].table;
-  kvc_tier_found known = {};
-  table.lookup(table.self, 1, &item.page.key, &known);
   const bool wanted = known.result == KVC_TIER_MISS;
   const bool read = wanted && owner_.read_page(item.page, reading_valid_, &item.object);
   {
@@ -373,7 +428,7 @@ void TierWorker::wait_for_work() {
   const auto any = [this](Item::State state) {
     return std::any_of(items_.get(), items_.get() + kMaxOpenItems, [=](const Item& i) { return i.state == state; });
   };
-  bool short_wait = any(Item::State::kRefused);
+  bool short_wait = searching_ || any(Item::State::kRefused);
   for (int32_t t = 0; t < num_tiers(); ++t) {
     const int fd = tiers_[t].table.descriptor(tiers_[t].table.self);
     if (fd >= 0) {

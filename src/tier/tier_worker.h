@@ -2,6 +2,8 @@
 //
 // A store is queued, and forgotten if its page is released before it is copied. A load has a list of pages; the caller
 // polls for its end. The thread starts with the first work.
+// A tier that must search for an object answers PENDING at first. Stores of such pages wait in the queue, and a search
+// says when no key is PENDING any more.
 //
 // Thread safety: any thread. Lock order: a cache's lock before this one, so the thread calls the owner without its
 // lock. Ownership: of the tiers and of all buffers. The owner outlives the worker. Invariants
@@ -65,7 +67,8 @@ class TierWorker {
   };
   // Where a page was found.
   struct Found {
-    int32_t tier = -1;  // -1 = in none
+    int32_t tier = -1;     // -1 = in none
+    bool pending = false;  // in none so far, and one still searches
     int64_t bytes = 0;
   };
   struct LoadPage {
@@ -85,6 +88,9 @@ class TierWorker {
   static constexpr int32_t kMaxTiers = 8;
   static constexpr int64_t kMaxQueued = 1 << 16;
   static constexpr int64_t kMaxOpenItems = 16;
+  static constexpr size_t kMaxSearched = 64;           // pages at the front of the queue that are looked up
+  static constexpr int64_t kMaxKnown = 1024;           // keys that a search looks up under the lock
+  static constexpr int64_t kSearchNs = 1'000'000'000;  // the longest search
 
   explicit TierWorker(Owner* owner);
   // Cancels what did not begin, waits for the rest, and closes the tiers.
@@ -109,6 +115,8 @@ class TierWorker {
 
   // Starts a load, and returns its number.
   Status load(std::vector<LoadPage> pages, uint64_t* load);
+  // Starts a load of nothing, which is done when no tier searches for one of the keys any more, or after kSearchNs.
+  Status search(std::vector<kvc_tier_key> keys, uint64_t* load);
   struct Loaded {
     bool known = false;
     bool done = false;
@@ -129,7 +137,9 @@ class TierWorker {
     int64_t open = 0;  // pages that were submitted
     bool cancelled = false;
     int64_t first_failed = INT64_MAX;
-    bool done() const noexcept { return open == 0 && (cancelled || next == pages.size()); }
+    std::vector<kvc_tier_key> searched;  // keys that may be PENDING
+    int64_t search_until_ns = 0;
+    bool done() const noexcept { return open == 0 && (cancelled || (next == pages.size() && searched.empty())); }
   };
   // An item of a tier, with its memory, which is used again.
   struct Item {
@@ -167,12 +177,15 @@ class TierWorker {
   void run();
   bool take_completions();
   bool submit_refused();
+  bool search();
   bool start_load_page(Item& item);
   bool start_store(Item& item);
   void submit(Item& item);
   void finish(Item& item, int32_t result);
   Item* free_item() noexcept;
   void end_page(uint64_t load, int64_t block, bool ok);
+  bool is_pending(const kvc_tier_key& key) const;
+  Status add_load(Load load, uint64_t* id);
   bool may_stop();
   void wait_for_work();
   void wake() noexcept;
@@ -194,6 +207,7 @@ class TierWorker {
 
   std::unique_ptr<Item[]> items_ = std::make_unique<Item[]>(kMaxOpenItems);  // of the thread alone
   uint64_t last_job_ = 0;                                                    // likewise
+  bool searching_ = false;                                                   // likewise: a tier still searches
 
   const ForkWatch fork_watch_;
 };

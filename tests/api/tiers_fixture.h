@@ -33,6 +33,7 @@ class MemoryTier {
   std::map<std::string, std::vector<uint8_t>> objects;
   bool holds = false;      // completions wait for release()
   int refuse = 0;          // so many submits answer RETRY
+  int64_t pending = 0;     // so many keys of lookups are PENDING
   int64_t fail_load = -1;  // number of the load that fails; -1 = none
   int64_t loads = 0, stores = 0;
   int closed = 0;
@@ -81,6 +82,11 @@ class MemoryTier {
     std::lock_guard lock(mutex);
     for (int64_t i = 0; i < n; i++) {
       const auto it = objects.find(name(keys[i]));
+      if (pending > 0) {
+        --pending;
+        found[i] = {KVC_TIER_PENDING, 0, 0};
+        continue;
+      }
       found[i] = it == objects.end() ? kvc_tier_found{KVC_TIER_MISS, 0, 0}
                                      : kvc_tier_found{KVC_TIER_HIT, 0, static_cast<int64_t>(it->second.size())};
     }

@@ -3,7 +3,7 @@
 
     include     src: api -> {cache -> {step, save} -> layer, stateless} -> {plan, events -> prefix -> keys, tables, tier -> object, context, rope,
                 tensor} -> sequence -> page -> base; of kernels only kernels/common;
-                kernels: only kernels/ and kvcache_backend.h; bindings and examples: only include/ and their own files
+                kernels: only kernels/ and kvcache_backend.h; tiers: of src only base and tier; bindings and examples: only include/ and their own files
     pure        events, keys, object, page, sequence, plan, prefix, tables and rope have no threads, clocks, environment, randomness or I/O
     size        a file over 500 lines or a function over 70 is in allowed.txt with its reason; no entry there is unused
     todo        a note about work to do says why it waits, in brackets after the word
@@ -34,7 +34,7 @@ MAY_INCLUDE["save"] = set(MAY_INCLUDE) - {"tables", "stateless"}
 MAY_INCLUDE["step"] = set(MAY_INCLUDE) - {"stateless", "save"}
 MAY_INCLUDE["cache"] = set(MAY_INCLUDE) - {"stateless"}
 MAY_INCLUDE["api"] = set(MAY_INCLUDE)
-PUBLIC = {"kvcache.h", "kvcache_backend.h", "kvcache_tensor.h", "kvcache_tier.h"}
+PUBLIC = {"kvcache.h", "kvcache_backend.h", "kvcache_tensor.h", "kvcache_tier.h", "kvcache_redis.h"}
 
 PURE = {"events", "keys", "object", "page", "sequence", "plan", "prefix", "rope", "tables"}
 IMPURE_HEADERS = r"thread|mutex|shared_mutex|condition_variable|future|stop_token|semaphore|latch|barrier|chrono" \
@@ -114,6 +114,10 @@ def includes(root: Path, name: str, lines: list) -> list:
             inside = any(path.is_file() and path.resolve().is_relative_to((root / "kernels").resolve()) for path in own)
             if target != "kvcache_backend.h" and not inside:
                 reason = "kernels see only kernels/ and kvcache_backend.h"
+        elif area == "tiers" and match[1] and target not in PUBLIC:
+            shared = re.match(r"(base|tier)/", target) and (root / "src" / target).is_file()
+            if not shared and not ((root / name).parent / target).is_file():
+                reason = "tiers see only include/, base and tier of src, and their own files"
         elif area in ("bindings", "examples") and re.match(r"(\.\./)*(src|kernels)/", target):
             reason = f"{area} see only include/"
         elif area in ("bindings", "examples") and match[1] and target not in PUBLIC | {"dlpack/dlpack.h"}:

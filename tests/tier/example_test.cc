@@ -1,5 +1,8 @@
-// examples/tier_memory.c: the rules of the table hold for it as for the disk tier. It is loaded as a plug-in.
+// examples/tier_memory.c and tier_memory.rs: the rules of the table hold for them as for the disk tier. They are loaded
+// as plug-ins.
 #include <dlfcn.h>
+
+#include <vector>
 
 #include "tier_driver.h"
 
@@ -7,22 +10,39 @@ namespace {
 
 using namespace kvt;
 
-kvc_tier_open_fn load_example() {
-  void *plugin = dlopen(EXAMPLE_TIER, RTLD_NOW | RTLD_LOCAL);
+struct Example {
+  const char *language, *file;
+};
+
+class ExampleTier : public ::testing::TestWithParam<Example> {};
+
+std::vector<Example> examples() {
+  std::vector<Example> all = {{"C", EXAMPLE_TIER}};
+#ifdef EXAMPLE_TIER_RUST
+  all.push_back({"Rust", EXAMPLE_TIER_RUST});
+#endif
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(In, ExampleTier, ::testing::ValuesIn(examples()),
+                         [](const auto &info) { return std::string(info.param.language); });
+
+kvc_tier_open_fn load_example(const Example &example) {
+  void *plugin = dlopen(example.file, RTLD_NOW | RTLD_LOCAL);
   EXPECT_NE(plugin, nullptr) << dlerror();
   return plugin ? reinterpret_cast<kvc_tier_open_fn>(dlsym(plugin, "kvc_tier_open")) : nullptr;
 }
 
-kvc_tier open_example() {
+kvc_tier open_example(const Example &example) {
   kvc_tier tier;
   kvc_tier_init(&tier);
   kvc_error error = KVC_ERROR_INIT;
-  EXPECT_EQ(load_example()(KVC_TIER_VERSION, "", &tier, &error), KVC_OK) << error.message;
+  EXPECT_EQ(load_example(example)(KVC_TIER_VERSION, "", &tier, &error), KVC_OK) << error.message;
   return tier;
 }
 
-TEST(ExampleTier, StoresLoadsAndRemoves) {
-  TierDriver tier(open_example());
+TEST_P(ExampleTier, StoresLoadsAndRemoves) {
+  TierDriver tier(open_example(GetParam()));
   for (const size_t bytes : {0, 1, 5000, 100000}) {
     EXPECT_FALSE(tier.has(bytes));
     ASSERT_EQ(tier.store(bytes, payload_of(bytes, 0, bytes + 1)), KVC_TIER_OK);
@@ -41,15 +61,15 @@ TEST(ExampleTier, StoresLoadsAndRemoves) {
   EXPECT_EQ(tier.stats().open_items, 0);
 }
 
-TEST(ExampleTier, ForgetsTheOldestWhenFull) {
-  TierDriver tier(open_example());
+TEST_P(ExampleTier, ForgetsTheOldestWhenFull) {
+  TierDriver tier(open_example(GetParam()));
   for (uint64_t i = 0; i < 1030; ++i) ASSERT_EQ(tier.store(i, payload_of(i, 0, 10)), KVC_TIER_OK);
   for (uint64_t i = 0; i < 1030; ++i) EXPECT_EQ(tier.has(i), i >= 6) << i;
   EXPECT_EQ(tier.stats().evictions, 6);
 }
 
-TEST(ExampleTier, FullQueueIsRefusedWhole) {
-  TierDriver tier(open_example());
+TEST_P(ExampleTier, FullQueueIsRefusedWhole) {
+  TierDriver tier(open_example(GetParam()));
   const kvc_tier &t = tier.table();
   std::vector<kvc_tier_item> items(257, kvc_tier_item{key_of(1), nullptr, 0, 0, 0});
   kvc_error error = KVC_ERROR_INIT;
@@ -64,11 +84,11 @@ TEST(ExampleTier, FullQueueIsRefusedWhole) {
   EXPECT_EQ(done[255].index, 55);
 }
 
-TEST(ExampleTier, AnotherVersionIsRefused) {
+TEST_P(ExampleTier, AnotherVersionIsRefused) {
   kvc_tier tier;
   kvc_tier_init(&tier);
   kvc_error error = KVC_ERROR_INIT;
-  EXPECT_EQ(load_example()(KVC_TIER_VERSION + 1, "", &tier, &error), KVC_ERROR_UNSUPPORTED);
+  EXPECT_EQ(load_example(GetParam())(KVC_TIER_VERSION + 1, "", &tier, &error), KVC_ERROR_UNSUPPORTED);
   EXPECT_STREQ(error.message, "version 2 of the table, and this tier has 1");
 }
 

@@ -192,7 +192,7 @@ class Data(Error):
 
 
 class FileError(Data, OSError):
-    """A file could not be written or read; the message has the reason."""
+    """A file could not be written or read, or a server did not answer; the message has the reason."""
 
 
 class Corrupt(Data):

@@ -5,12 +5,27 @@ from __future__ import annotations
 import os
 import select
 import time
+import urllib.parse
 from dataclasses import dataclass
+from pathlib import Path
 
 from ._prefixes import PrefixHit, Prefixes, TokenIds
 
 _SYNC = {"data": 0, "none": 1, "full": 2}
 _STORE = {"published": 0, "reused": 1, "nothing": 2}
+
+
+def _number_of(function: str, name: str, value: str, values: dict[str, int]) -> int:
+    if value not in values:
+        raise ValueError(f"{function}: {name} {value!r} is not one of {', '.join(values)}")
+    return values[value]
+
+
+def _redis_library() -> str:
+    """The library of the Redis tier: the one that the environment names, or that is beside this file, or of the system."""
+    named = os.environ.get("KVCACHE_REDIS_LIBRARY")
+    beside = Path(__file__).parent / "libkvcache_redis.so.0"
+    return named or (str(beside) if beside.exists() else beside.name)
 
 
 @dataclass(frozen=True)
@@ -93,12 +108,50 @@ class Tiers(Prefixes):
             min_tokens: a publish of fewer tokens is not stored.
 
         Raises:
-            Unsupported (no prefix_index, no fingerprint, a GPU, storage="none"), InvalidArgument, OutOfRange, IoError.
+            Unsupported (no prefix_index, no fingerprint, a GPU, storage="none"), InvalidArgument, OutOfRange, FileError.
         """
-        for name, value, values in (("sync", sync, _SYNC), ("store", store, _STORE)):
-            if value not in values:
-                raise ValueError(f"add_disk_tier: {name} {value!r} is not one of {', '.join(values)}")
-        self._add_disk_tier(os.fsdecode(directory), capacity_bytes, _SYNC[sync], _STORE[store], min_tokens)
+        self._add_disk_tier(os.fsdecode(directory), capacity_bytes, _number_of("add_disk_tier", "sync", sync, _SYNC),
+                            _number_of("add_disk_tier", "store", store, _STORE), min_tokens)
+
+    def add_redis_tier(self, url: str = "redis://127.0.0.1:6379", *, prefix: str = "kvcache:", time_to_live: float = 0,
+                       timeout: float = 1.0, threads: int = 8, lazy: bool = False, store: str = "published",
+                       min_tokens: int = 0) -> None:
+        """Adds a Redis or Valkey server that keeps published pages, for all machines that use it. It is below the tiers before it.
+
+        Args:
+            url: "redis://[[user]:password@]host[:port][/database]", or "unix://[[user]:password@]/path/of/socket". Several
+                hosts, with commas between them: the first one that answers. A node of a cluster stands for all of it.
+            prefix: of every key on the server.
+            time_to_live: seconds after which the server removes an object; 0 = it keeps them as its own policy says.
+            timeout: seconds that a call to the server may take, without the transfer of its bytes.
+            threads: each has a connection of its own.
+            lazy: do not connect now. The tier misses while no server answers, and works as soon as one does.
+            store, min_tokens: as in add_disk_tier().
+
+        Raises:
+            FileError (the tier's library is missing, no server answers, or it refuses), Unsupported, InvalidArgument, OutOfRange.
+        """
+        parameters = {"prefix": prefix, "ttl_ms": round(time_to_live * 1000), "timeout_ms": round(timeout * 1000),
+                      "threads": threads, "lazy": int(lazy)}
+        options = url + ("&" if "?" in url else "?") + urllib.parse.urlencode(parameters, quote_via=urllib.parse.quote)
+        self._add_plugin_tier("Tiers.add_redis_tier", _redis_library(), options,
+                              _number_of("add_redis_tier", "store", store, _STORE), min_tokens)
+
+    def add_plugin_tier(self, library: str | os.PathLike[str], options: str = "", *, store: str = "published",
+                        min_tokens: int = 0) -> None:
+        """Adds a tier of another program: a shared library that fills the table of kvcache_tier.h. It is below the tiers before it.
+
+        Args:
+            library: its symbol kvc_tier_open is called. It stays loaded.
+            options: text that the plug-in defines.
+            store, min_tokens: as in add_disk_tier().
+
+        Raises:
+            FileError (the library cannot be loaded), Unsupported (it is no tier, or one of another version), and what the
+            plug-in reports.
+        """
+        self._add_plugin_tier("Tiers.add_plugin_tier", os.fsdecode(library), options,
+                              _number_of("add_plugin_tier", "store", store, _STORE), min_tokens)
 
     def load_prefix(self, tokens: TokenIds, *, salt: int = 0, salt_begin: int = 0, allow_all: bool = False,
                     session: int = 0, priority: int = 0, time_to_live: int = 0,

@@ -1,6 +1,9 @@
 // The prefix index of kvcache.Cache. kvcache/_prefixes.py makes classes of the tuples.
+#include <dlfcn.h>
+
 #include "cache.h"
 #include "error.h"
+#include "kvcache_tier.h"
 
 namespace kvcpy {
 
@@ -145,6 +148,44 @@ void add_disk_tier(const Cache& self, const char* directory, int64_t capacity_by
   call_without_gil([&](kvc_error* error) { return kvc_cache_add_tier(handle->cache, &config, error); });
 }
 
+// Opens the tier of a plug-in. The plug-in stays loaded, because its threads may outlive the cache.
+kvc_status open_plugin(const char* library, const char* options, kvc_tier* tier, kvc_error* error) {
+  const auto fail = [&](kvc_status status, const char* what) {
+    std::snprintf(error->message, sizeof error->message, "kvc_tier_open: %s", what);
+    return error->code = status;
+  };
+  void* plugin = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  if (plugin == nullptr) return fail(KVC_ERROR_IO, dlerror());
+  void* symbol = dlsym(plugin, "kvc_tier_open");
+  if (symbol == nullptr) return fail(KVC_ERROR_UNSUPPORTED, dlerror());
+  kvc_tier_init(tier);
+  return reinterpret_cast<kvc_tier_open_fn>(symbol)(KVC_TIER_VERSION, options, tier, error);
+}
+
+void add_plugin_tier(const Cache& self, const char* caller, const char* library, const char* options, int64_t store,
+                     int64_t min_tokens) {
+  auto handle = self.open();
+  call_without_gil([&](kvc_error* error) {
+    kvc_tier tier;
+    kvc_status status = open_plugin(library, options, &tier, error);
+    if (status == KVC_OK) {
+      kvc_tier_config config;
+      kvc_tier_config_init(&config);
+      config.tier = &tier;
+      config.store = saturate(store);
+      config.min_tokens = min_tokens;
+      status = kvc_cache_add_tier(handle->cache, &config, error);
+      if (status != KVC_OK) tier.close(tier.self);
+    }
+    if (status != KVC_OK) {  // the message names the function that the program called
+      const std::string message = error->message;
+      const size_t name = std::min(message.find(": "), message.size());
+      std::snprintf(error->message, sizeof error->message, "%s%s", caller, message.c_str() + name);
+    }
+    return status;
+  });
+}
+
 // A job, or 0, and what the prefix index has.
 nb::tuple load(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin, bool allow_all,
                uint64_t session, int64_t priority, int64_t time_to_live, int64_t token_ns) {
@@ -203,6 +244,8 @@ void Cache::bind_prefixes(nb::class_<Cache>& cls) {
       .def("_publish_prefix", &publish, nb::arg("sequence"), nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"),
            nb::arg("session"), nb::arg("priority"), nb::arg("time_to_live"), nb::arg("keep_private"))
       .def("_add_disk_tier", &add_disk_tier, nb::arg("directory"), nb::arg("capacity_bytes"), nb::arg("sync"),
+           nb::arg("store"), nb::arg("min_tokens"))
+      .def("_add_plugin_tier", &add_plugin_tier, nb::arg("caller"), nb::arg("library"), nb::arg("options"),
            nb::arg("store"), nb::arg("min_tokens"))
       .def("_load_prefix", &load, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"), nb::arg("allow_all"),
            nb::arg("session"), nb::arg("priority"), nb::arg("time_to_live"), nb::arg("token_ns"))

@@ -1801,7 +1801,7 @@ pub struct kvc_prefix_hit {
     pub copied_tokens: i64,
     #[doc = " tokens that were published in this order, whatever is left of their pages"]
     pub known_tokens: i64,
-    #[doc = " with tiers: what `tokens` would be after kvc_prefix_load; else `tokens`"]
+    #[doc = " with tiers: what `tokens` would be after kvc_prefix_load, as far as they have searched; else `tokens`"]
     pub load_tokens: i64,
     #[doc = " with tiers: how long that load takes, as the tiers measured it; 0 = nothing to load, or not measured"]
     pub load_ns: i64,

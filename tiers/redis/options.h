@@ -1,0 +1,49 @@
+// What a Redis tier is opened with: from kvc_redis_config, or from the URL of a plug-in.
+//
+//   redis://[[user]:password@]host[:port][,host:port ...][/database][?name=value&...]
+//   unix://[[user]:password@]/path/of/socket[?name=value&...]
+//   names: prefix, database, timeout_ms, ttl_ms, lookup_ms, threads, max_items, lazy
+//
+// Pure. Thread safety: any thread.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "kvcache_redis.h"
+
+namespace kvc::redis {
+
+// Where a server listens. port 0: host is the path of a Unix socket.
+struct Address {
+  std::string host;
+  int port = 0;
+  bool operator==(const Address&) const = default;
+  std::string text() const;
+};
+
+// Reads "host:port", "[IPv6]:port", or a path. Without a port: 6379.
+Status parse_address(const std::string& text, Address* address);
+
+struct Options {
+  std::vector<Address> addresses;  // at least one
+  std::string user, password;      // both empty: no AUTH
+  std::string prefix = "kvcache:";
+  int32_t database = 0;
+  int32_t timeout_ms = 1000;
+  int64_t time_to_live_ms = 0;  // 0 = for ever
+  int32_t lookup_ms = 1000;
+  int32_t threads = 8;
+  int32_t max_items = 1024;
+  bool lazy = false;
+};
+
+// Errors: as those of kvc_redis_tier_open. They throw std::bad_alloc.
+Status options_of(const kvc_redis_config& config, Options* options);
+Status options_of_url(const std::string& url, Options* options);
+
+}  // namespace kvc::redis

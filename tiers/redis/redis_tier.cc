@@ -1,0 +1,320 @@
+// The Redis tier: its threads, between the queue of jobs and their sessions, and the table that callers see.
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+#include "known_objects.h"
+#include "kvcache_redis.h"
+#include "session.h"
+#include "tier/job_queue.h"
+#include "tier/tier_items.h"
+#include "tier/transfer_meter.h"
+
+namespace kvc::redis {
+namespace {
+
+constexpr int64_t kMaxObjectBytes = (int64_t{512} << 20) - kFrameHeaderBytes;  // a server's values are no larger
+constexpr size_t kSearchKeys = 512;                                            // of one round trip
+
+class RedisTier {
+ public:
+  explicit RedisTier(Options options)
+      : owner_(::getpid()),
+        options_(std::move(options)),
+        limits_{options_.max_items, kMaxObjectBytes},
+        queue_(options_.max_items, /*errands_first=*/true),
+        known_(int64_t{options_.lookup_ms} * 1'000'000),
+        servers_(options_.addresses) {}
+
+  Status open() {
+    KVC_TRY(queue_.open());
+    return options_.lazy ? Status() : Session(options_, &servers_).connect();
+  }
+  int32_t max_job_items() const noexcept { return options_.max_items; }
+
+  void lookup(int64_t n, const kvc_tier_key* keys, kvc_tier_found* found) noexcept {
+    std::fill(found, found + n, kvc_tier_found{KVC_TIER_MISS, 0, 0});
+    if (is_child()) return;
+    try {
+      if (known_.lookup(n, keys, found, now_ns()) && start_threads().ok()) queue_.request_errand();
+    } catch (const std::bad_alloc&) {
+      std::fill(found, found + n, kvc_tier_found{KVC_TIER_RETRY, 0, 0});
+    }
+    const int64_t hits = std::count_if(found, found + n, [](const auto& f) { return f.result == KVC_TIER_HIT; });
+    MutexLock lock(mutex_);
+    counts_.lookups += n;
+    counts_.hits += hits;
+  }
+
+  // Accepts all items or none. *accepted: false = the queue is full.
+  Status submit(TierWork work, uint64_t job, int64_t n, const kvc_tier_item* items, bool* accepted) noexcept {
+    if (is_child()) {
+      return Status::error(KVC_ERROR_UNSUPPORTED, "the tier belongs to process %ld, of which this is a child",
+                           static_cast<long>(owner_));
+    }
+    KVC_TRY(check_tier_items(work, n, items, limits_));
+    KVC_TRY(start_threads());
+    int64_t begun = 0;
+    if (work == TierWork::kStore) {
+      try {
+        for (; begun < n; ++begun) known_.begin_store(items[begun].key);
+      } catch (const std::bad_alloc&) {
+        end_stores(begun, items);
+        return Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory for a job of %" PRId64 " items", n);
+      }
+    }
+    *accepted = queue_.submit(work, job, n, items);
+    if (!*accepted) end_stores(begun, items);
+    return Status();
+  }
+
+  int64_t poll(kvc_tier_completion* done, int64_t capacity) noexcept {
+    return is_child() ? 0 : queue_.poll(done, capacity);
+  }
+  int32_t descriptor() const noexcept { return queue_.descriptor(); }
+
+  void cancel(uint64_t job) noexcept {
+    if (is_child()) return;
+    queue_.cancel(job, [this](const TierTask& task) {
+      if (task.work == TierWork::kStore) known_.end_store(task.item->key);
+      MutexLock lock(mutex_);
+      ++counts_.cancelled;
+    });
+  }
+
+  void stats(kvc_tier_stats* stats) noexcept {
+    if (is_child()) return;
+    const int64_t open_items = queue_.open_items();  // before the lock, which cancel takes under the queue's
+    MutexLock lock(mutex_);
+    *stats = counts_;
+    stats->open_items = open_items;
+    stats->load_latency_ns = load_meter_.latency_ns();
+    stats->load_bytes_per_second = load_meter_.bytes_per_second();
+    stats->store_latency_ns = store_meter_.latency_ns();
+    stats->store_bytes_per_second = store_meter_.bytes_per_second();
+  }
+
+  // A child of fork() leaves the memory alone, because threads that do not exist there may have held its locks. Its
+  // copies of the sockets close when it ends, or calls exec.
+  static void close(RedisTier* tier) noexcept {
+    if (tier->is_child()) {
+      tier->queue_.forget_descriptor();
+      return;
+    }
+    tier->queue_.stop();
+    std::vector<std::thread> threads;
+    {
+      MutexLock lock(tier->threads_mutex_);
+      threads.swap(tier->threads_);
+    }
+    for (std::thread& thread : threads) thread.join();
+    delete tier;
+  }
+
+ private:
+  // Threads and locks of the parent do not exist in a child of fork().
+  bool is_child() const noexcept { return ::getpid() != owner_; }
+
+  void end_stores(int64_t n, const kvc_tier_item* items) noexcept {
+    for (int64_t i = 0; i < n; ++i) known_.end_store(items[i].key);
+  }
+
+  // Threads that were started stay if a later one cannot be started: one is enough.
+  Status start_threads() noexcept {
+    MutexLock lock(threads_mutex_);
+    if (!threads_.empty()) return Status();
+    sigset_t all, before;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, &before);  // the threads inherit it: signals are for the host's threads
+    Status status;
+    try {
+      threads_.reserve(static_cast<size_t>(options_.threads));
+      for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run(); });
+    } catch (const std::exception& error) {
+      if (threads_.empty()) status = Status::error(KVC_ERROR_OUT_OF_MEMORY, "threads of a tier: %s", error.what());
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return status;
+  }
+
+  void run() noexcept {
+    Session session(options_, &servers_);
+    TierTask task;
+    for (;;) {
+      const JobQueue::Next next = queue_.take(&task);
+      if (next == JobQueue::Next::kStop) return;
+      if (next == JobQueue::Next::kErrand) {
+        search(session);
+        continue;
+      }
+      const Session::Outcome outcome = perform(task, session);
+      if (task.work == TierWork::kStore) known_.end_store(task.item->key);
+      queue_.complete(task, outcome.result, outcome.os_error);
+    }
+  }
+
+  void search(Session& session) noexcept {
+    std::vector<kvc_tier_key> keys;
+    std::vector<int64_t> bytes;
+    try {
+      keys = known_.take(kSearchKeys);
+      if (known_.waiting()) queue_.request_errand();  // another thread searches them meanwhile
+      session.search(keys, &bytes);
+    } catch (const std::bad_alloc&) {
+      bytes.clear();
+    }
+    for (size_t i = 0; i < keys.size(); ++i) known_.searched(keys[i], i < bytes.size() ? bytes[i] : -1, now_ns());
+  }
+
+  Session::Outcome perform(const TierTask& task, Session& session) noexcept {
+    const kvc_tier_item& item = *task.item;
+    TransferMeter* const meter = task.work == TierWork::kLoad    ? &load_meter_
+                                 : task.work == TierWork::kStore ? &store_meter_
+                                                                 : nullptr;
+    TransferMeter::Item measured;
+    if (meter != nullptr) {
+      MutexLock lock(mutex_);
+      measured = meter->begin(now_ns());
+    }
+    Session::Outcome outcome;
+    try {
+      outcome = task.work == TierWork::kLoad    ? session.load(item)
+                : task.work == TierWork::kStore ? session.store(item)
+                                                : session.remove(item.key);
+    } catch (const std::bad_alloc&) {
+      outcome = {KVC_TIER_FAILED, ENOMEM};
+    }
+    learn(task.work, item, outcome);
+    MutexLock lock(mutex_);
+    const bool ok = outcome.result == KVC_TIER_OK;
+    if (meter != nullptr) meter->end(measured, now_ns(), ok ? item.bytes : 0);
+    counts_.misses += outcome.result == KVC_TIER_MISS;
+    counts_.failed += outcome.result == KVC_TIER_FAILED;
+    counts_.damaged += outcome.damaged;
+    if (outcome.result == KVC_TIER_FAILED) counts_.last_os_error = outcome.os_error;
+    if (!ok) return outcome;
+    (task.work == TierWork::kLoad ? counts_.loads : task.work == TierWork::kStore ? counts_.stores : counts_.removes)++;
+    if (task.work == TierWork::kLoad) counts_.loaded_bytes += item.bytes;
+    if (task.work == TierWork::kStore) counts_.written_bytes += item.bytes;
+    return outcome;
+  }
+
+  // What an item says about its object.
+  void learn(TierWork work, const kvc_tier_item& item, const Session::Outcome& outcome) noexcept {
+    if (outcome.result == KVC_TIER_FAILED) {
+      if (work != TierWork::kLoad) known_.forget(item.key);  // it may have been done all the same
+    } else if (work == TierWork::kStore) {
+      known_.learned(item.key, item.bytes, now_ns());
+    } else {
+      known_.learned(item.key, work == TierWork::kLoad ? outcome.found_bytes : -1, now_ns());
+    }
+  }
+
+  const pid_t owner_;
+  const Options options_;
+  const TierLimits limits_;
+  JobQueue queue_;
+  KnownObjects known_;
+  Servers servers_;
+  Mutex mutex_;
+  TransferMeter load_meter_ KVC_GUARDED_BY(mutex_), store_meter_ KVC_GUARDED_BY(mutex_);
+  kvc_tier_stats counts_ KVC_GUARDED_BY(mutex_) = {};
+  Mutex threads_mutex_;
+  std::vector<std::thread> threads_ KVC_GUARDED_BY(threads_mutex_);
+};
+
+RedisTier* tier_of(void* self) { return static_cast<RedisTier*>(self); }
+
+int32_t submit(TierWork work, const char* name, void* self, uint64_t job, int64_t n, const kvc_tier_item* items,
+               kvc_error* error) noexcept {
+  bool accepted = false;
+  const Status status = tier_of(self)->submit(work, job, n, items, &accepted);
+  if (!status.ok()) {
+    status.write_to(name, error);
+    return KVC_TIER_FAILED;
+  }
+  return accepted ? KVC_TIER_OK : KVC_TIER_RETRY;
+}
+
+void fill_table(RedisTier* redis, kvc_tier* tier) {
+  kvc_tier_init(tier);
+  tier->name = "redis";
+  tier->self = redis;
+  tier->max_object_bytes = kMaxObjectBytes;
+  tier->max_job_items = redis->max_job_items();
+  tier->lookup = [](void* self, int64_t n, const kvc_tier_key* keys, kvc_tier_found* found) {
+    tier_of(self)->lookup(n, keys, found);
+  };
+  tier->store = [](void* self, uint64_t job, int64_t n, const kvc_tier_item* items, kvc_error* error) {
+    return submit(TierWork::kStore, "store", self, job, n, items, error);
+  };
+  tier->load = [](void* self, uint64_t job, int64_t n, const kvc_tier_item* items, kvc_error* error) {
+    return submit(TierWork::kLoad, "load", self, job, n, items, error);
+  };
+  tier->remove = [](void* self, uint64_t job, int64_t n, const kvc_tier_item* items, kvc_error* error) {
+    return submit(TierWork::kRemove, "remove", self, job, n, items, error);
+  };
+  tier->poll = [](void* self, kvc_tier_completion* done, int64_t capacity) {
+    return tier_of(self)->poll(done, capacity);
+  };
+  tier->descriptor = [](void* self) { return tier_of(self)->descriptor(); };
+  tier->cancel = [](void* self, uint64_t job) { tier_of(self)->cancel(job); };
+  tier->stats = [](void* self, kvc_tier_stats* stats) {
+    kvc_tier_stats all;
+    kvc_tier_stats_init(&all);
+    tier_of(self)->stats(&all);
+    all.struct_size = stats->struct_size;
+    std::memcpy(stats, &all, std::min<size_t>(stats->struct_size, sizeof all));
+  };
+  tier->close = [](void* self) { RedisTier::close(tier_of(self)); };
+}
+
+// Reads the options by `read`, and opens the tier.
+template <typename Read>
+kvc_status open(const char* function, kvc_tier* tier, kvc_error* error, Read read) noexcept {
+  Status status;
+  try {
+    Options options;
+    status = tier != nullptr ? read(&options) : Status::error(KVC_ERROR_NULL_ARGUMENT, "tier is NULL");
+    if (status.ok()) {
+      std::unique_ptr<RedisTier, void (*)(RedisTier*)> redis(new RedisTier(std::move(options)), RedisTier::close);
+      status = redis->open();
+      if (status.ok()) fill_table(redis.release(), tier);
+    }
+  } catch (const std::bad_alloc&) {
+    status = Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory for a Redis tier");
+  }
+  if (!status.ok() && error != nullptr) status.write_to(function, error);
+  return status.code();
+}
+
+}  // namespace
+}  // namespace kvc::redis
+
+extern "C" kvc_status kvc_redis_tier_open(const kvc_redis_config* config, kvc_tier* tier, kvc_error* error) {
+  return kvc::redis::open("kvc_redis_tier_open", tier, error, [&](kvc::redis::Options* options) {
+    if (config == nullptr) return kvc::Status::error(KVC_ERROR_NULL_ARGUMENT, "config is NULL");
+    return kvc::redis::options_of(*config, options);
+  });
+}
+
+// The symbol of a plug-in.
+extern "C" KVC_API kvc_status kvc_tier_open(uint32_t version, const char* url, kvc_tier* tier, kvc_error* error) {
+  return kvc::redis::open("kvc_tier_open", tier, error, [&](kvc::redis::Options* options) {
+    if (version != KVC_TIER_VERSION) {
+      return kvc::Status::error(KVC_ERROR_UNSUPPORTED, "version %u of the table, and this tier has %d", version,
+                                KVC_TIER_VERSION);
+    }
+    return kvc::redis::options_of_url(url != nullptr && url[0] != '\0' ? url : "redis://127.0.0.1", options);
+  });
+}
