@@ -13,4 +13,5 @@ mod storage;
 mod support;
 mod tables;
 mod threads;
+mod tiers;
 mod transfer;
