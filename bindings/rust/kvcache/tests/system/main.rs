@@ -1,6 +1,7 @@
 //! The safe layer on the real library.
 mod decode;
 mod errors;
+mod events;
 mod graphs;
 mod groups;
 mod hostile;
