@@ -64,11 +64,11 @@ class EventsTest {
       stored(one.get(0), 1, keys[1], keys[0], 1);
       assertEquals(1, cache.events().read(0, 1).end());
 
-      EventMessage message = cache.events().message(0, MessageFormat.create());
+      EventMessage message = cache.events().message(0, new MessageFormat());
       assertEquals(found.epoch(), message.epoch());
       assertArrayEquals(new long[] {0, 2, 2}, new long[] {message.begin(), message.end(), message.count()});
       assertTrue(contains(message.payload(), keys[1]));
-      refused(Status.BUFFER_TOO_SMALL, () -> cache.events().message(0, MessageFormat.create().maxBytes(1)));
+      refused(Status.BUFFER_TOO_SMALL, () -> cache.events().message(0, new MessageFormat().maxBytes(1)));
 
       cache.dropPrefix(PrefixQuery.of(tokens(0, 8)).salt(9).saltBegin(4));
       Event removed = cache.events().read(2, 100).events().get(0);
@@ -78,7 +78,7 @@ class EventsTest {
       assertEquals(3, snapshot.end());
       assertEquals(1, snapshot.events().size());
       stored(snapshot.events().get(0), 0, keys[0], null, 0);
-      EventMessage all = cache.events().snapshotMessage(MessageFormat.create());
+      EventMessage all = cache.events().snapshotMessage(new MessageFormat());
       assertEquals(1, all.count());
       assertTrue(contains(all.payload(), keys[0]));
       cache.clear();
