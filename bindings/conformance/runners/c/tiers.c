@@ -80,5 +80,4 @@ static kvc_status traffic(void) {
   return status;
 }
 
-const operation tier_operations[] = {
-    {"add_tier", add}, {"load_prefix", load}, {"tier_traffic", traffic}, {NULL, NULL}};
+const operation tier_operations[] = {{"add_tier", add}, {"load_prefix", load}, {"tier_traffic", traffic}, {NULL, NULL}};
