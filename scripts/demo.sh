@@ -2,7 +2,9 @@
 # Sets up a fresh Debian machine and runs the demo: Gemma 3 270M generates text for several users who share a system
 # prompt. All keys and values are in libkvcache.
 #   bash scripts/demo.sh [argument of examples/gemma/generate.py ...]
-#   bash scripts/demo.sh --all [new tokens]      the same with the decoders in Python, Rust, Go and Java, side by side
+#   bash scripts/demo.sh --tier DIRECTORY        keeps keys and values there, so that a later run does not compute its prompts again
+#   bash scripts/demo.sh --all [new tokens] [--tier DIRECTORY]      the same with the decoders in Python, Rust, Go and Java, side by
+#                                                side. With a tier, each is also killed, and started again
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 log=$root/build/logs/demo.log
 mkdir -p "$(dirname "$log")"

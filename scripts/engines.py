@@ -1,12 +1,16 @@
 """Shows what the decoders of examples/gemma printed side by side, and fails if their tokens differ.
 
     engines.py python.txt rust.txt ...      each a decoder's lines, as examples/gemma/README.md has them
+    engines.py --tier rust.txt rust-tier.txt      without a tier, and with the tier of a run that was killed: fails unless the second
+                                                  one has loaded the prompt, and gives the same tokens
 """
+import re
 import sys
 from pathlib import Path
 
 SAME = ("prompt", "ids", "text", "sharing")  # in every language
 WIDTH = 100
+PAGE = 16  # tokens: what is no whole page is computed
 
 
 def read(path: Path) -> dict:
@@ -19,7 +23,20 @@ def shorten(text: str) -> str:
     return text if len(text) <= WIDTH else text[:WIDTH - 3] + "..."
 
 
+def compare_tier(without: Path, with_tier: Path) -> int:
+    name, lines, own = without.stem, read(without), read(with_tier)
+    loaded, total, computed = map(int, re.findall(r"\d+", own.get("tier", "")) or (0, 0, 0))
+    differ = [key for key in lines if key.split()[0] in ("prompt", "ids", "text") and lines[key] != own.get(key)]
+    if not 0 <= computed < PAGE <= loaded == total - computed or differ or "ids 1" not in lines:
+        print(f"engines.py: {name} after SIGKILL:{own.get('tier', ' no tier')}; other lines: {differ}", file=sys.stderr)
+        return 1
+    print(f"{name} after SIGKILL: {loaded} of {total} tokens loaded, {computed} computed, the same answers")
+    return 0
+
+
 def main(paths) -> int:
+    if paths[0] == "--tier":
+        return compare_tier(*map(Path, paths[1:]))
     engines = {Path(path).stem: read(Path(path)) for path in paths}
     first, lines = next(iter(engines.items()))
     margin = max(map(len, engines)) + 2

@@ -210,7 +210,7 @@ rust_asan() { # with the library of the sanitizer build, which checks invariants
 engines() {
   rust_environment
   install_python_package
-  bash scripts/engines.sh 12
+  bash scripts/engines.sh 12 --tier "$root/build/logs/engines/tiers"
 }
 
 # Compiles the core with clang, which checks the annotations of base/mutex.h. A file with an unlocked access must be refused.

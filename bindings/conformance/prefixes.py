@@ -34,6 +34,8 @@ class PrefixReplay:
     """The operations of the prefix index."""
 
     published: list[Published]
+    stored: dict[str, list[Published]]  # by directory: copies of sequences
+    directories: dict[int, tuple[str, Op]]  # of caches by ordinal, and how they store there
     bound: dict[int, Sequence]
 
     def cache(self, op: Op) -> Cache:
@@ -52,6 +54,7 @@ class PrefixReplay:
         hidden = cache.fork(self.sequence(op), len(tokens))
         cache.sequences.remove(hidden)
         self.published.append(Published(tokens, op.integer("salt"), op.integer("session"), hidden))
+        self.store_prefix(op, tokens)
         return {"known": str(len(tokens))}
 
     def found(self, op: Op) -> tuple[int, Sequence | None]:
@@ -74,6 +77,38 @@ class PrefixReplay:
             cache.sequences.append(child)
         self.bound[op.integers("seqs")[0]] = child
         return {"tokens": str(tokens), "copied": str(tokens % cache.page_size)}
+
+    # ---- tiers: a folder for each cache, which has all whole pages that were published with it ----
+
+    def op_add_tier(self, op: Op) -> None:
+        self.directories[op.integer("cache")] = (op.words["directory"], op)
+
+    def store_prefix(self, op: Op, tokens: list[int]) -> None:
+        cache, (directory, tier) = self.cache(op), self.directories.get(op.integer("cache"), ("", op))
+        whole = len(tokens) // cache.page_size * cache.page_size
+        if not directory or "keep_private" in op.words or "store" in tier.words or len(tokens) < tier.integer("min_tokens"):
+            return
+        kept = cache.fork(self.sequence(op), whole)
+        copy = Published(tokens[:whole], op.integer("salt"), 0, cache.copy(kept))
+        self.stored.setdefault(directory, []).append(copy)
+        cache.free(kept)
+
+    def op_load_prefix(self, op: Op) -> Expected:
+        cache, tokens, found = self.cache(op), op.integers("prompt"), self.found(op)[0]
+        end, best = 0, None
+        for entry in self.stored.get(self.directories[op.integer("cache")][0], []):
+            same = common(entry.tokens, tokens) // cache.page_size * cache.page_size
+            if entry.salt == op.integer("salt") and same > end:
+                end, best = same, entry
+        if "cancel" in op.words:
+            return {}  # the script looks at none of it
+        loaded = max(0, end - found // cache.page_size * cache.page_size)
+        if best is not None and loaded > 0:
+            hidden = cache.load(best.sequence)
+            cache.sequences.remove(hidden)
+            cache.truncate(hidden, end)
+            self.published.append(Published(tokens[:end], op.integer("salt"), op.integer("session"), hidden))
+        return {"tokens": str(found), "loaded": str(loaded)}
 
     def op_drop_prefix(self, op: Op) -> None:
         tokens, size = op.integers("prompt"), self.cache(op).page_size

@@ -53,6 +53,8 @@ class Replay(PrefixReplay):
         self.layers: list[Layer] = []
         self.groups: list[dict[str, str]] = []
         self.published: list[Published] = []
+        self.stored: dict[str, list[Published]] = {}
+        self.directories: dict[int, tuple[str, Op]] = {}
         self.saved: dict[str, tuple[Sequence, str]] = {}  # by file: a copy, and its token ids
         self.nearly: set[str] = set()  # tensors that are known nearly
         self.adopted: set[str] = set()  # tensors that caches write to, wherever their pages are

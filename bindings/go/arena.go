@@ -45,10 +45,15 @@ type shared struct {
 	eventsRange kvcEventsRange
 	save        kvcSaveArgs
 	load        kvcLoadArgs
+	tier        kvcTierConfig
+	loadOptions kvcPrefixLoadOptions
+	jobInfo     kvcJobInfo
+	traffic     kvcTierTraffic
 	tensors     [maxTensors]tensorSlot
 	seq         Seq
 	numbers     [2]int64
 	id          uint64
+	descriptor  int32
 	handle      uintptr
 }
 

@@ -48,6 +48,8 @@ func callsOfCache(c *Cache) map[string]error {
 	_, found["EventMessage"] = c.EventMessage(0, MessageFormat{})
 	_, found["EventSnapshotMessage"] = c.EventSnapshotMessage(MessageFormat{})
 	_, found["NewGraph"] = c.NewGraph(GraphConfig{})
+	found["AddDiskTier"] = c.AddDiskTier("tier", DiskTierOptions{})
+	_, found["TierTraffic"] = c.TierTraffic()
 	return found
 }
 
@@ -62,6 +64,7 @@ func callsOnPrefixes(c *Cache, sequence Seq) map[string]error {
 	_, found["DropPrefix"] = c.DropPrefix(query)
 	_, found["DropSession"] = c.DropSession(1)
 	_, _, found["PinPrefix"] = c.PinPrefix(query)
+	_, _, found["LoadPrefix"] = c.LoadPrefix(query, LoadOptions{})
 	return found
 }
 
@@ -83,6 +86,14 @@ func callsOfStep(s *Step) map[string]error {
 func callsOfGraph(g *Graph) map[string]error {
 	found := map[string]error{"CanFit": g.CanFit(Batch{})}
 	_, found["Begin"] = g.Begin(background, Batch{})
+	return found
+}
+
+func callsOfLoadJob(j *LoadJob) map[string]error {
+	found := map[string]error{"Cancel": j.Cancel()}
+	_, _, found["Poll"] = j.Poll()
+	_, found["Wait"] = j.Wait(background)
+	_, found["Descriptor"] = j.Descriptor()
 	return found
 }
 
@@ -111,6 +122,7 @@ func TestTheseAreAllMethods(t *testing.T) {
 		{new(Graph), callsOfGraph(nil), []string{"Close"}},
 		{new(Context), callsOfContext(nil), []string{"Close"}},
 		{new(Plan), callsOfPlan(nil), []string{"Close"}},
+		{new(LoadJob), callsOfLoadJob(new(LoadJob)), []string{"Close"}},
 	} {
 		for i := range reflect.TypeOf(c.of).NumMethod() {
 			name := reflect.TypeOf(c.of).Method(i).Name

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"os"
+	"time"
 
 	"kvcache.dev/kvcache"
 )
@@ -298,4 +300,70 @@ func ExampleCache_AttachPrefix() {
 	// found 0 of 6
 	// found 4 of 6
 	// found 7 of 8
+}
+
+// A prompt is computed by one cache, and found by the next one, as after a restart of the process.
+func ExampleCache_LoadPrefix() {
+	ctx := context.Background()
+	folder, err := os.MkdirTemp("", "tier")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(folder)
+	prompt := []int32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
+	serve := func() error {
+		cache, err := kvcache.New(kvcache.Config{Layers: []kvcache.Layer{{QHeads: 1, KVHeads: 1, HeadDim: 8}}, PageSize: 4,
+			CapacityTokens: 64, PrefixIndex: true, Fingerprint: &[32]byte{7}}) // the fingerprint names the weights
+		if err != nil {
+			return err
+		}
+		defer cache.Close()
+		if err := cache.AddDiskTier(folder, kvcache.DiskTierOptions{}); err != nil {
+			return err
+		}
+		query := kvcache.PrefixQuery{Tokens: prompt}
+		job, _, err := cache.LoadPrefix(query, kvcache.LoadOptions{})
+		if err != nil {
+			return err
+		}
+		if _, err := job.Wait(ctx); err != nil { // or Poll between the steps of other sequences
+			return err
+		}
+		sequence, hit, err := cache.AttachPrefix(query)
+		if err != nil {
+			return err
+		}
+		fmt.Println("found", hit.Tokens, "of", len(prompt))
+		n := len(prompt) - int(hit.Tokens)
+		step, err := cache.Begin(ctx, kvcache.Batch{Sequences: []kvcache.Seq{sequence}, AppendLengths: []int32{int32(n)}})
+		if err != nil {
+			return err
+		}
+		defer step.Close()
+		rows := func() kvcache.Tensor { return kvcache.F32(make([]float32, n*8), n, 1, 8) }
+		if err := step.Attend(ctx, 0, kvcache.Attend{Q: rows(), K: rows(), V: rows(), Out: rows()}); err != nil {
+			return err
+		}
+		if err := step.End(); err != nil {
+			return err
+		}
+		if _, err := cache.PublishPrefix(sequence, query, kvcache.PrefixOptions{}); err != nil { // which stores it
+			return err
+		}
+		for { // before the end of the process, so that nothing is lost
+			traffic, err := cache.TierTraffic()
+			if err != nil || traffic.PagesWaiting == 0 {
+				return err
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for range 2 {
+		if err := serve(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// found 0 of 10
+	// found 8 of 10
 }

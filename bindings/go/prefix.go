@@ -14,13 +14,16 @@ type PrefixHit struct {
 	CopiedTokens int64 // of these, the tokens in a last page that is not full, which AttachPrefix copies
 	KnownTokens  int64 // tokens that were published in this order, whatever is left of their pages
 	LimitedBy    int   // the group because of which Tokens is below what was searched for and known; -1 = none
+	LoadTokens   int64 // with tiers: what Tokens would be after LoadPrefix. Else Tokens
+	LoadNs       int64 // with tiers: how long that load takes, as they measured it; 0 = nothing to load, or not measured
 }
 
 // PrefixOptions says how long published tokens should stay, and whose they are. Zero is the default everywhere.
 type PrefixOptions struct {
-	Priority   int    // 0 to 100: prefixes of lower priority are evicted first
-	Session    uint64 // DropSession drops what one session alone published; 0 = no session
-	TimeToLive int64  // so long after now, in the unit of SetTime, the tokens are evicted before all others; 0 = no limit
+	Priority    int    // 0 to 100: prefixes of lower priority are evicted first
+	Session     uint64 // DropSession drops what one session alone published; 0 = no session
+	TimeToLive  int64  // so long after now, in the unit of SetTime, the tokens are evicted before all others; 0 = no limit
+	KeepPrivate bool   // no tier stores what this publish adds
 }
 
 // PrefixPublished is what a publish did.
@@ -62,7 +65,7 @@ func (c *Cache) PublishPrefix(sequence Seq, query PrefixQuery, options PrefixOpt
 	err = c.withQuery("Cache.PublishPrefix", query, func(l *library, a *arena, cache uintptr) Status {
 		a.options.init()
 		a.options.priority, a.options.session = narrow(options.Priority), options.Session
-		a.options.timeToLive = options.TimeToLive
+		a.options.timeToLive, a.options.flags = options.TimeToLive, flag(options.KeepPrivate, kvcPrefixKeepPrivate)
 		p := &a.published
 		p.init()
 		status := l.prefixPublish(a, cache, sequence, &a.query, &a.options, p)
@@ -170,5 +173,6 @@ func (h *kvcPrefixHit) found(status Status) PrefixHit {
 	if status != kvcOk {
 		return PrefixHit{}
 	}
-	return PrefixHit{Tokens: h.tokens, CopiedTokens: h.copiedTokens, KnownTokens: h.knownTokens, LimitedBy: int(h.limitedBy)}
+	return PrefixHit{Tokens: h.tokens, CopiedTokens: h.copiedTokens, KnownTokens: h.knownTokens, LimitedBy: int(h.limitedBy),
+		LoadTokens: h.loadTokens, LoadNs: h.loadNs}
 }

@@ -55,7 +55,7 @@ func TestAttachFindsWhatWasPublished(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 
-	query, want := PrefixQuery{Tokens: prompt}, PrefixHit{Tokens: 10, CopiedTokens: 2, KnownTokens: 10, LimitedBy: -1}
+	query, want := PrefixQuery{Tokens: prompt}, PrefixHit{Tokens: 10, CopiedTokens: 2, KnownTokens: 10, LimitedBy: -1, LoadTokens: 10}
 	if hit := must(cache.MatchPrefix(query))(t); hit != want {
 		t.Errorf("%+v", hit)
 	}
@@ -82,7 +82,7 @@ func TestOneTokenIsLeftToCompute(t *testing.T) {
 	cache, prompt := newCache(t, remembering), tokensFrom(1, 8)
 	publish(t, cache, PrefixQuery{Tokens: prompt}, PrefixOptions{})
 	hit := must(cache.MatchPrefix(PrefixQuery{Tokens: prompt}))(t)
-	if hit != (PrefixHit{Tokens: 7, CopiedTokens: 3, KnownTokens: 8, LimitedBy: -1}) || found(t, cache, prompt) != 8 {
+	if hit != (PrefixHit{Tokens: 7, CopiedTokens: 3, KnownTokens: 8, LimitedBy: -1, LoadTokens: 7}) || found(t, cache, prompt) != 8 {
 		t.Errorf("%+v", hit)
 	}
 	for _, none := range [][]int32{{9, 9, 9}, {}, nil} {

@@ -16,7 +16,7 @@ func (c *Cache) Save(sequence Seq, path string, options SaveOptions) error {
 		return err
 	}
 	defer leave(a, h)
-	name, err := pathOf("Cache.Save", path)
+	name, err := pathOf("Cache.Save", "path", path)
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (c *Cache) Load(path string) (sequence Seq, tokens []int32, err error) {
 		return 0, nil, err
 	}
 	defer leave(a, h)
-	name, err := pathOf("Cache.Load", path)
+	name, err := pathOf("Cache.Load", "path", path)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -65,9 +65,9 @@ func (c *Cache) Load(path string) (sequence Seq, tokens []int32, err error) {
 }
 
 // pathOf is a path as C reads it.
-func pathOf(function, path string) ([]byte, error) {
+func pathOf(function, argument, path string) ([]byte, error) {
 	if strings.IndexByte(path, 0) >= 0 {
-		return nil, misuse(ErrInvalidArgument, "%s: path %q has a NUL", function, path)
+		return nil, misuse(ErrInvalidArgument, "%s: %s %q has a NUL", function, argument, path)
 	}
 	return append([]byte(path), 0), nil
 }

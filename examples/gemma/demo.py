@@ -8,11 +8,12 @@ from engine import Engine, Request, capacity_for
 from texts import Texts
 
 
-def run(model, files, max_new_tokens: int, page_size: int, chunk_tokens: int) -> None:
+def run(model, files, max_new_tokens: int, page_size: int, chunk_tokens: int, tier=None) -> None:
     texts = Texts.read(files)
     system, users = texts.system, [texts.system + user for user in texts.users]
     lengths = [len(system)] + [len(user) + max_new_tokens for user in users]
-    engine = Engine(model, capacity_for(lengths, page_size), len(lengths), page_size, chunk_tokens, prefix_index=True)
+    engine = Engine(model, capacity_for(lengths, page_size), len(lengths), page_size, chunk_tokens, prefix_index=True, tier=tier,
+                    fingerprint=files.fingerprint() if tier else None)
 
     show = display.Display([f"{i + 1}. {question}" for i, question in enumerate(texts.questions)])
     print(f"{len(users)} users share a system prompt of {len(system)} tokens\n", flush=True)
@@ -20,6 +21,8 @@ def run(model, files, max_new_tokens: int, page_size: int, chunk_tokens: int) ->
     shared = engine.prefill(system, lambda done: show.progress("system prompt", done, len(system)))
     requests = [Request(user, max_new_tokens, parent=shared, cached=len(system)) for user in users]
     prefilled = time.perf_counter()
+    if tier:
+        print(f"{engine.found} of them loaded from {tier}, {len(system) - engine.found} computed\n", flush=True)
 
     def on_token(request, token, logits):
         user = requests.index(request)
@@ -40,13 +43,14 @@ def run(model, files, max_new_tokens: int, page_size: int, chunk_tokens: int) ->
     names = ["system", *(f"user {i + 1}" for i in range(len(requests)))]
     usages = engine.usage([shared, *(request.sequence for request in requests)])
     print(f"\n{'speed':<15} {tokens / seconds:.1f} tokens/s: {tokens} tokens of {len(requests)} users in {seconds:.1f} s"
-          f" (system prompt, read once: {len(system) / (prefilled - started):.0f} tokens/s)")
+          f" (system prompt, {'loaded' if engine.found else 'read'} once: {len(system) / (prefilled - started):.0f} tokens/s)")
     print("\n".join(picture.summary(usages, names, picture.symbols_for(sys.stdout))))
 
     engine.remove([shared, *(request.sequence for request in requests)])
     answer = requests[0].tokens + ([] if requests[0].tokens[-1] in texts.stop_ids else texts.paragraph)
     again(engine, files.tokenizer, texts, max_new_tokens, {"a new visitor": system + texts.new_visitor,
                                                            "visitor 1 again": answer + texts.follow_up})
+    engine.store()
 
 
 def again(engine, tokenizer, texts, max_new_tokens: int, prompts: dict) -> None:

@@ -3,6 +3,7 @@
 Every step takes, of each active request, the tokens that the cache does not hold yet: one for a request
 that is decoding, a chunk for one whose prompt is still being read. All of them form one ragged batch.
 """
+import time
 from collections import Counter, deque
 from dataclasses import dataclass
 
@@ -67,10 +68,11 @@ def capacity_for(lengths, page_size: int) -> int:
 class Engine:
     """Greedy decoding of many requests. Not thread-safe; owns its cache.
 
-    With `prefix_index`, a request finds the tokens of all earlier ones, also of those whose sequence was removed."""
+    With `prefix_index`, a request finds the tokens of all earlier ones, also of those whose sequence was removed. With `tier`, a
+    folder, it also finds those of earlier processes with the same `fingerprint`."""
 
     def __init__(self, model, capacity_tokens: int, max_sequences: int, page_size: int = 16, chunk_tokens: int = 256,
-                 prefix_index: bool = False):
+                 prefix_index: bool = False, tier=None, fingerprint: bytes | None = None):
         c = model.config
         self.model, self.page_size = model, page_size
         self.max_sequences = max_sequences
@@ -81,8 +83,11 @@ class Engine:
                                   scale=c.attention_scale) for i in range(c.layers)],
             groups=[kvcache.Sliding(c.window_tokens), kvcache.Full()], page_size=page_size,
             capacity_tokens=capacity_tokens, max_sequences=max_sequences, max_batch_tokens=self.chunk_tokens,
-            prefix_index=prefix_index, context=kvcache.Context(model.device))
-        self.prefix_index = prefix_index
+            prefix_index=prefix_index or tier is not None, fingerprint=fingerprint, context=kvcache.Context(model.device))
+        if tier is not None:
+            self.cache.add_disk_tier(tier)
+        self.prefix_index, self.has_tier = prefix_index or tier is not None, tier is not None
+        self.found = 0  # tokens of the last prefill that the tier had
         self._open_sequences = 0
 
     def forward(self, sequences, token_lists, wanted_rows=None):
@@ -96,14 +101,30 @@ class Engine:
         return self.model.logits(hidden[rows.tolist()]) if len(rows) else np.empty((0, self.model.vocabulary), np.float32)
 
     def prefill(self, tokens, on_progress=lambda done: None) -> int:
-        """A new sequence that holds `tokens`, read in chunks; no logits are computed."""
-        sequence = self.cache.add()
+        """A new sequence that holds `tokens`, read in chunks; no logits are computed. With a tier, it has them when this returns."""
+        sequence, self.found = self._attach(tokens, allow_all=True) if self.has_tier else (self.cache.add(), 0)
         self._open_sequences += 1
-        for start in range(0, len(tokens), self.chunk_tokens):
+        for start in range(self.found, len(tokens), self.chunk_tokens):
             part = tokens[start:start + self.chunk_tokens]
             self.forward([sequence], [part], wanted_rows=[])
+            if self.has_tier:  # now: the sliding layers still have its pages
+                self.cache.publish_prefix(sequence, tokens[:start + len(part)])
             on_progress(start + len(part))
+        self.store()
         return sequence
+
+    def store(self) -> None:
+        """Waits until the tier has all that was published."""
+        while self.cache.tier_traffic().pages_waiting > 0:
+            time.sleep(0.001)
+
+    def _attach(self, tokens, allow_all=False):
+        """A sequence with the tokens that the prefix index has, after it has loaded those of the tier; and how many they are."""
+        job = self.cache.load_prefix(tokens, allow_all=allow_all)[0] if self.has_tier else None
+        if job is not None:
+            job.wait()
+        sequence, hit = self.cache.attach_prefix(tokens, allow_all=allow_all)
+        return sequence, hit.tokens
 
     def run(self, requests, stop_ids=frozenset(), on_token=lambda request, token, logits: None,
             on_step=lambda: None, keep=False) -> None:
@@ -144,8 +165,8 @@ class Engine:
                 request.sequence = child
         for request in fresh:
             if self.prefix_index:
-                request.sequence, hit = self.cache.attach_prefix(request.tokens)
-                request.found = request.cached = hit.tokens
+                request.sequence, request.found = self._attach(request.tokens)
+                request.cached = request.found
             else:
                 request.sequence = self.cache.add()
         self._open_sequences += len(requests)

@@ -25,7 +25,7 @@ def write(target, model, files) -> None:
     tensors = files.tensors | {name: np.array(values, np.int32) for name, values in ids.items()}
     tensors |= {"vocabulary.offsets": offsets, "vocabulary.bytes": pieces}  # bytes last: all others stay aligned
 
-    header, start = {"__metadata__": metadata(model.config, len(texts.users))}, 0
+    header, start = {"__metadata__": metadata(model.config, len(texts.users), files.fingerprint().hex())}, 0
     for name, array in tensors.items():
         end = start + array.nbytes
         header[name] = {"dtype": TYPES[array.dtype.name], "shape": array.shape, "data_offsets": (start, end)}
@@ -38,7 +38,7 @@ def write(target, model, files) -> None:
             file.write(np.ascontiguousarray(array).data)
 
 
-def metadata(config: Config, users: int) -> dict:
+def metadata(config: Config, users: int, fingerprint: str) -> dict:
     """Everything that a decoder must know, as text: safetensors has no other kind."""
     values = {
         "format": FORMAT, "layers": config.layers, "embedding": config.embedding, "q_heads": config.q_heads,
@@ -46,7 +46,7 @@ def metadata(config: Config, users: int) -> dict:
         "full_attention_every": ARCHITECTURE["full_attention_every"], "full_rope_theta": config.full_rope_theta,
         "sliding_rope_theta": ARCHITECTURE["sliding_rope_theta"], "norm_epsilon": config.norm_epsilon,
         "attention_scale": config.attention_scale, "users": users,
-        "embedding_scale": float(ARCHITECTURE["embedding_scale"](config.embedding)),
+        "fingerprint": fingerprint, "embedding_scale": float(ARCHITECTURE["embedding_scale"](config.embedding)),
     }
     return {name: str(value) for name, value in values.items()}
 

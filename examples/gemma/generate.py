@@ -22,6 +22,8 @@ def parse_arguments(argv):
     parser.add_argument("--export", metavar="FILE.safetensors",
                         help="write weights, demo prompts and vocabulary for the decoders in other languages, and stop")
     parser.add_argument("--plain", action="store_true", help="print the demo as those decoders do")
+    parser.add_argument("--tier", metavar="DIRECTORY",
+                        help="keep the demo's keys and values there: a later start does not compute its prompts again")
     parser.add_argument("--device", default="cpu", metavar="cpu|cuda|cuda:N",
                         help="where the model and its cache compute (default: cpu)")
     parser.add_argument("--arithmetic", choices=("numpy", "torch"),
@@ -38,6 +40,8 @@ def parse_arguments(argv):
         parser.error("--output, --logits and --share-prefix belong to --prompts")
     if sum(map(bool, (arguments.prompts, arguments.export, arguments.plain))) > 1:
         parser.error("--prompts, --export and --plain exclude each other")
+    if arguments.tier and (arguments.prompts or arguments.export):
+        parser.error("--tier belongs to the demo")
     arguments.arithmetic = arguments.arithmetic or ("numpy" if arguments.device == "cpu" else "torch")
     if arguments.device != "cpu" and arguments.arithmetic == "numpy":
         parser.error("--arithmetic numpy computes on the CPU alone")
@@ -92,9 +96,9 @@ def main(argv=None) -> int:
         elif arguments.export:
             export.write(arguments.export, model, files)
         elif arguments.plain:
-            plain.run(model, files, arguments.max_new_tokens)
+            plain.run(model, files, arguments.max_new_tokens, arguments.tier)
         else:
-            demo.run(model, files, arguments.max_new_tokens, arguments.page_size, arguments.chunk)
+            demo.run(model, files, arguments.max_new_tokens, arguments.page_size, arguments.chunk, arguments.tier)
         return 0
     except ExampleError as error:
         return fail(str(error))

@@ -7,11 +7,14 @@ from engine import Engine, Request, capacity_for
 from texts import Texts
 
 
-def run(model, files, max_new_tokens: int) -> None:
+def run(model, files, max_new_tokens: int, tier=None) -> None:
     texts = Texts.read(files)
     lengths = [len(texts.system)] + [len(texts.system) + len(user) + max_new_tokens for user in texts.users]
-    engine = Engine(model, capacity_for(lengths, 16), len(lengths))
+    engine = Engine(model, capacity_for(lengths, 16), len(lengths), tier=tier, fingerprint=files.fingerprint() if tier else None)
     shared = engine.prefill(texts.system)
+    if tier:
+        print(f"tier: {engine.found} of {len(texts.system)} tokens of the system prompt loaded,"
+              f" {len(texts.system) - engine.found} computed", flush=True)
     requests = [Request(texts.system + user, max_new_tokens, parent=shared, cached=len(texts.system))
                 for user in texts.users]
     times = [time.perf_counter()]

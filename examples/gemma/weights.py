@@ -39,6 +39,14 @@ class ModelFiles:
     tokenizer: tokenizer_module.Tokenizer
     eos_id: int
 
+    def fingerprint(self) -> bytes:
+        """32 bytes that name the weights: SHA-256 over names, shapes and numbers."""
+        digest = hashlib.sha256()
+        for name, array in sorted(self.tensors.items()):
+            digest.update(f"{name} {array.shape}\n".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.digest()
+
 
 def default_cache_dir() -> Path:
     if os.environ.get(CACHE_VARIABLE):

@@ -174,6 +174,18 @@ void sequences(Mistakes *m) {
     kvc_stats_init(&stats);
     return kvc_cache_stats(m->cache, 3, &stats, error);
   });
+  m->add("a tier is added without a prefix index", [&](kvc_error *error) {
+    kvc_tier_config tier;
+    kvc_tier_config_init(&tier);
+    tier.directory = "tier";
+    return kvc_cache_add_tier(m->cache, &tier, error);
+  });
+  m->add("a prefix is loaded without a tier", [&](kvc_error *error) {
+    kvc_prefix_query query;
+    kvc_prefix_query_init(&query);
+    kvc_job job = 0;
+    return kvc_prefix_load(m->cache, &query, nullptr, nullptr, &job, error);
+  });
 }
 
 void configs(Mistakes *m) {

@@ -2,6 +2,7 @@
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections import namedtuple
@@ -46,6 +47,22 @@ def test_demo_without_a_terminal():
     assert not [c for c in done.stdout if ord(c) < 32 and c != "\n"]
 
 
+def test_a_killed_demo_left_its_prompt_in_the_tier(tmp_path):
+    tier = ["--tier", str(tmp_path / "tier")]
+    command = [sys.executable, program.__file__, *tier]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        while " of them loaded from " not in (line := process.stdout.readline()):
+            assert line, "the demo ended before it was killed"
+        process.kill()  # SIGKILL
+        assert process.wait(60) == -signal.SIGKILL
+    assert line.startswith("0 of them loaded") and line.endswith(", 536 computed\n")
+    again, without = generate("--plain", "--max-new-tokens", 6, *tier), generate("--plain", "--max-new-tokens", 6)
+    assert (again.returncode, again.stderr) == (0, "")
+    assert again.stdout.startswith("tier: 528 of 536 tokens of the system prompt loaded, 8 computed\n")
+    answers = [line for line in without.stdout.splitlines() if line.startswith(("ids ", "text "))]
+    assert len(answers) == 16 and set(answers) <= set(again.stdout.splitlines())
+
+
 BAD_PROMPTS = ["{", "[]", '{"text": "x"}', '[{"ids": []}]', '[{"ids": [1.5]}]', '[{"ids": [true]}]', '[{"text": 1}]',
                '[{"ids": [1], "text": "x"}]', '[{"ids": [262144]}]', '[{"ids": [-1]}]',
                json.dumps([{"ids": [2] * 32768}]), "[" * 100000]
@@ -72,6 +89,11 @@ def main_in_process(capsys, files, monkeypatch):
         return err
 
     return run
+
+
+def test_a_tier_that_cannot_be_used(main_in_process, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "file/tier" in main_in_process("--plain", "--tier", tmp_path / "file" / "tier")
 
 
 def test_unknown_files(main_in_process, tmp_path):

@@ -3,6 +3,7 @@ example's own numpy model with attention from the definition."""
 import json
 import os
 import shutil
+import signal
 import struct
 import subprocess
 
@@ -16,6 +17,7 @@ METADATA = {
     "format": "kvcache-gemma-1", "layers": LAYERS, "embedding": EMBEDDING, "q_heads": Q_HEADS, "kv_heads": 1,
     "head_dim": DIM, "window_tokens": WINDOW, "full_attention_every": 6, "full_rope_theta": 1e6,
     "sliding_rope_theta": 1e4, "norm_epsilon": 1e-6, "attention_scale": 0.25, "embedding_scale": 5.5, "users": USERS,
+    "fingerprint": "5e" * 32,
 }  # fmt: skip
 TYPES = {"float32": "F32", "int32": "I32", "uint8": "U8"}
 
@@ -95,9 +97,18 @@ def decoder(tmp_path_factory):
     import kvcache
     library = os.environ.get("KVCACHE_LIBRARY") or kvcache.get_library()
 
-    def run(*arguments):
-        return subprocess.run([program, *map(str, arguments)], env=os.environ | {"KVCACHE_LIBRARY": str(library)},
-                              capture_output=True, text=True, timeout=60)
+    environment = os.environ | {"KVCACHE_LIBRARY": str(library)}
+
+    def run(*arguments, killed_after=None):
+        command = [program, *map(str, arguments)]
+        if killed_after is None:
+            return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+            while killed_after not in (line := process.stdout.readline()):
+                assert line, "the decoder ended before it was killed"
+            process.kill()  # SIGKILL
+            assert process.wait(60) == -signal.SIGKILL
+            return line
 
     return run
 
@@ -121,6 +132,28 @@ def test_tokens_are_those_of_the_definition(decoder, tmp_path):
     assert f"({USERS} forks of a system prompt of {SYSTEM} tokens)" in lines["sharing"]
     tokens = sum(map(len, answers))
     assert f"({tokens} tokens of {USERS} users in " in lines["speed"] and lines["binding"].startswith("at most ")
+
+
+def test_a_killed_decoder_left_its_prompt_in_the_tier(decoder, tmp_path):
+    many = 1500  # so many that it runs when it is killed
+    write(tmp_path / "small", make_tensors() | {"stop_ids": np.array([VOCABULARY], np.int32)}, METADATA)
+    without = decoder(tmp_path / "small", many)
+    tier = ["--tier", tmp_path / "tier"]
+    line = decoder(tmp_path / "small", many, *tier, killed_after="tier: ")
+    assert line == f"tier: 0 of {SYSTEM} tokens of the system prompt loaded, {SYSTEM} computed\n"
+    again = decoder(tmp_path / "small", many, *tier)
+    whole = SYSTEM // 16 * 16
+    assert again.stdout.startswith(
+        f"tier: {whole} of {SYSTEM} tokens of the system prompt loaded, {SYSTEM - whole} computed\n"), again.stderr
+    lines = [line for line in again.stdout.splitlines() if line.startswith(("ids ", "text "))]
+    assert len(lines) == 2 * USERS and set(lines) <= set(without.stdout.splitlines())
+
+    (tmp_path / "file").write_text("")
+    refused = decoder(tmp_path / "small", 1, "--tier", tmp_path / "file" / "tier")
+    assert refused.returncode == 1 and refused.stdout == "" and "file/tier" in refused.stderr
+    write(tmp_path / "unnamed", make_tensors(), METADATA | {"fingerprint": "5e"})
+    refused = decoder(tmp_path / "unnamed", 1, *tier)
+    assert refused.returncode == 1 and "fingerprint" in refused.stderr
 
 
 def test_bad_input_is_one_line(decoder, tmp_path):

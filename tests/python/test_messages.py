@@ -82,6 +82,8 @@ def test_messages_of_common_mistakes():
     mistakes.add("tokens beyond the end are exported", cache.export, a, 0, 0, 9)
     mistakes.add("a sequence is truncated beyond its end", cache.truncate, a, 9)
     mistakes.add("a group does not exist", cache.stats, 3)
+    mistakes.add("a tier is added without a prefix index", cache.add_disk_tier, "tier")
+    mistakes.add("a prefix is loaded without a tier", cache.load_prefix, [1])
     mistakes.add("q heads are no multiple of kv heads", kvcache.Cache, layers(kv_heads=3), capacity_tokens=32)
     mistakes.add("a layer's group does not exist", kvcache.Cache, layers(group=2), capacity_tokens=32)
     mistakes.add("a cache has no capacity", kvcache.Cache, layers())

@@ -16,7 +16,8 @@ var prefixes = map[string]func(*script) ([]string, error){
 	},
 	"publish_prefix": func(s *script) ([]string, error) {
 		done, err := s.cache().PublishPrefix(s.sequence(), s.query(), kvcache.PrefixOptions{Priority: s.integer("priority"),
-			Session: uint64(s.integer("session")), TimeToLive: int64(s.integer("time_to_live"))})
+			Session: uint64(s.integer("session")), TimeToLive: int64(s.integer("time_to_live")),
+			KeepPrivate: s.has("keep_private")})
 		return []string{result("known", done.KnownTokens), result("added", done.PagesAdded), result("freed", done.PagesFreed)}, err
 	},
 	"drop_prefix": func(s *script) ([]string, error) {

@@ -10,11 +10,11 @@ import (
 // Saved sequences, in files of the folders that the driver names.
 var saves = map[string]func(*script) ([]string, error){
 	"save": quiet(func(s *script) error {
-		return s.cache().Save(s.sequence(), s.pathIn("KVCACHE_CONFORMANCE_SAVE"),
+		return s.cache().Save(s.sequence(), s.pathIn("KVCACHE_CONFORMANCE_SAVE", "file"),
 			kvcache.SaveOptions{Tokens: list(s, "tokens", int32Of), SectionBytes: int64(s.integer("section_bytes"))})
 	}),
 	"load": func(s *script) ([]string, error) {
-		sequence, tokens, err := s.cache().Load(s.pathIn("KVCACHE_CONFORMANCE_LOAD"))
+		sequence, tokens, err := s.cache().Load(s.pathIn("KVCACHE_CONFORMANCE_LOAD", "file"))
 		if err == nil {
 			s.bind([]kvcache.Seq{sequence})
 		}
@@ -22,6 +22,6 @@ var saves = map[string]func(*script) ([]string, error){
 	},
 }
 
-func (s *script) pathIn(variable string) string {
-	return filepath.Join(os.Getenv(variable), s.words["file"])
+func (s *script) pathIn(variable, key string) string {
+	return filepath.Join(os.Getenv(variable), s.words[key])
 }

@@ -1,7 +1,7 @@
 // Gemma 3 270M over libkvcache: the demo's eight users share a forked system prompt and are decoded greedily, as one batch.
 //
 //	python examples/gemma/generate.py --export gemma.safetensors
-//	cd examples/gemma/go && KVCACHE_LIBRARY=... go run . gemma.safetensors [most new tokens a user, default 24]
+//	cd examples/gemma/go && KVCACHE_LIBRARY=... go run . gemma.safetensors [most new tokens a user, default 24] [--tier DIRECTORY]
 //
 // Keys, values and attention are the library's. Matrix products are gonum's (BSD-3-Clause): the most used of Go's numeric
 // libraries, pure Go with assembly for the inner loops, so that this builds without a C compiler and runs on all cores.
@@ -11,6 +11,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,12 +44,15 @@ func main() {
 }
 
 func run(arguments []string) error {
-	newTokens := 24
+	newTokens, tier := 24, ""
+	if n := len(arguments); n > 2 && arguments[n-2] == "--tier" {
+		arguments, tier = arguments[:n-2], arguments[n-1]
+	}
 	if len(arguments) == 2 {
 		newTokens, _ = strconv.Atoi(arguments[1]) // 0 if it is no number
 	}
 	if len(arguments) < 1 || len(arguments) > 2 || newTokens < 1 {
-		return errors.New("usage: gemma FILE.safetensors [NEW_TOKENS]")
+		return errors.New("usage: gemma FILE.safetensors [NEW_TOKENS] [--tier DIRECTORY]")
 	}
 	file, err := open(arguments[0])
 	if err != nil {
@@ -58,7 +62,7 @@ func run(arguments []string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", arguments[0], err)
 	}
-	return m.demo(newTokens)
+	return m.demo(newTokens, tier)
 }
 
 // ---- The file
@@ -286,8 +290,9 @@ func (m *model) forward(ctx context.Context, step *kvcache.Step, tokens []int32)
 
 // ---- The engine
 
-// cache is as engine.py makes it: full layers in one group, sliding ones in another, keys rotated by the library.
-func (m *model) cache(capacity, sequences int) (*kvcache.Cache, error) {
+// cache is as engine.py makes it: full layers in one group, sliding ones in another, keys rotated by the library. With a tier, it
+// keeps what is published in that folder, under the model's fingerprint.
+func (m *model) cache(capacity, sequences int, tier string) (*kvcache.Cache, error) {
 	f, every := m.file, max(1, m.file.integer("full_attention_every"))
 	layers := make([]kvcache.Layer, len(m.layers))
 	for i := range layers {
@@ -299,11 +304,60 @@ func (m *model) cache(capacity, sequences int) (*kvcache.Cache, error) {
 			Rope: kvcache.RopeOnAppend, RopeTheta: theta, SoftmaxScale: f.number("attention_scale")}
 	}
 	groups := []kvcache.Group{sliding: kvcache.Sliding(int64(f.integer("window_tokens"))), full: kvcache.Full()}
+	config := kvcache.Config{Layers: layers, Groups: groups, PageSize: pageSize, CapacityTokens: int64(capacity),
+		MaxSequences: sequences, MaxBatchTokens: stepTokens}
+	if tier != "" {
+		name, _ := hex.DecodeString(f.metadata["fingerprint"])
+		if len(name) != 32 {
+			f.fail("metadata fingerprint is %q", f.metadata["fingerprint"])
+			name = make([]byte, 32)
+		}
+		config.PrefixIndex, config.Fingerprint = true, (*[32]byte)(name)
+	}
 	if f.err != nil {
 		return nil, f.err
 	}
-	return kvcache.New(kvcache.Config{Layers: layers, Groups: groups, PageSize: pageSize, CapacityTokens: int64(capacity),
-		MaxSequences: sequences, MaxBatchTokens: stepTokens})
+	cache, err := kvcache.New(config)
+	if err == nil && tier != "" {
+		err = cache.AddDiskTier(tier, kvcache.DiskTierOptions{})
+	}
+	return cache, err
+}
+
+// read reads the system prompt, and says how many of its tokens an earlier run had left in the tier, if there is one. When it
+// returns, the tier has the prompt.
+func (m *model) read(ctx context.Context, cache *kvcache.Cache, system *request, tier string) (found int, err error) {
+	query := kvcache.PrefixQuery{Tokens: system.tokens, AllowAll: true}
+	if tier == "" {
+		system.sequence, err = cache.Add()
+	} else {
+		found, err = load(ctx, cache, query, system)
+	}
+	for err == nil && system.cached < len(system.tokens) {
+		if err = m.step(ctx, cache, []*request{system}); err == nil && tier != "" {
+			query.Tokens = system.tokens[:system.cached] // now: the sliding layers still have its pages
+			_, err = cache.PublishPrefix(system.sequence, query, kvcache.PrefixOptions{})
+		}
+	}
+	for waiting := tier != ""; err == nil && waiting; time.Sleep(time.Millisecond) {
+		var traffic kvcache.TierTraffic
+		traffic, err = cache.TierTraffic()
+		waiting = traffic.PagesWaiting > 0
+	}
+	return found, err
+}
+
+func load(ctx context.Context, cache *kvcache.Cache, query kvcache.PrefixQuery, system *request) (int, error) {
+	job, _, err := cache.LoadPrefix(query, kvcache.LoadOptions{})
+	if err != nil {
+		return 0, err
+	}
+	if _, err := job.Wait(ctx); err != nil {
+		return 0, err
+	}
+	sequence, hit, err := cache.AttachPrefix(query)
+	system.sequence, system.cached = sequence, int(hit.Tokens)
+	return system.cached, err
 }
 
 // request is one user: its tokens, of which the cache holds the first `cached`.
@@ -368,24 +422,24 @@ func (m *model) step(ctx context.Context, cache *kvcache.Cache, active []*reques
 }
 
 // demo reads the system prompt, forks it for every user, decodes them to their ends and prints what came of it.
-func (m *model) demo(newTokens int) error {
+func (m *model) demo(newTokens int, tier string) error {
 	system, users, capacity := m.requests(newTokens)
 	if m.file.err != nil {
 		return m.file.err
 	}
-	cache, err := m.cache(capacity, 1+len(users))
+	cache, err := m.cache(capacity, 1+len(users), tier)
+	defer cache.Close()
 	if err != nil {
 		return err
 	}
-	defer cache.Close()
 	ctx := context.Background()
-	if system.sequence, err = cache.Add(); err != nil {
+	found, err := m.read(ctx, cache, system, tier)
+	if err != nil {
 		return err
 	}
-	for system.cached < len(system.tokens) {
-		if err := m.step(ctx, cache, []*request{system}); err != nil {
-			return err
-		}
+	if tier != "" {
+		n := len(system.tokens)
+		fmt.Printf("tier: %d of %d tokens of the system prompt loaded, %d computed\n", found, n, n-found)
 	}
 	times := []time.Time{time.Now()}
 	sequences, err := cache.Fork(slices.Repeat([]kvcache.Seq{system.sequence}, len(users))...)

@@ -1,11 +1,16 @@
 import dev.kvcache.Attend;
 import dev.kvcache.Batch;
 import dev.kvcache.Cache;
+import dev.kvcache.CacheBuilder;
 import dev.kvcache.Context;
 import dev.kvcache.DType;
+import dev.kvcache.DiskTier;
 import dev.kvcache.Group;
 import dev.kvcache.KvcacheException;
 import dev.kvcache.Layer;
+import dev.kvcache.LoadJob;
+import dev.kvcache.LoadOptions;
+import dev.kvcache.PrefixQuery;
 import dev.kvcache.RopeMode;
 import dev.kvcache.Stats;
 import dev.kvcache.Step;
@@ -24,6 +29,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -38,7 +44,7 @@ import jdk.incubator.vector.VectorSpecies;
 /**
  * Gemma 3 270M through libkvcache: users share one system prompt, forked, and are decoded greedily as one batch.
  *
- * <pre>java -Xmx3g --add-modules jdk.incubator.vector -cp kvcache.jar Gemma.java gemma.safetensors [new tokens]</pre>
+ * <pre>java -Xmx3g --add-modules jdk.incubator.vector -cp kvcache.jar Gemma.java gemma.safetensors [new tokens] [--tier DIRECTORY]</pre>
  *
  * generate.py --export writes the file, and README.md says what is in it and what is printed. The cache keeps keys and values
  * and computes attention; the rest of the model, matrix products included, is below.
@@ -51,20 +57,26 @@ final class Gemma {
 
   public static void main(String[] arguments) {
     try (PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8)) {
+      int given = arguments.length;
+      Path tier = null;
+      if (given > 2 && arguments[given - 2].equals("--tier")) {
+        tier = Path.of(arguments[given - 1]);
+        arguments = Arrays.copyOf(arguments, given - 2);
+      }
       if (arguments.length < 1 || arguments.length > 2) {
-        throw new IOException("usage: Gemma FILE.safetensors [NEW TOKENS]");
+        throw new IOException("usage: Gemma FILE.safetensors [NEW TOKENS] [--tier DIRECTORY]");
       }
       int limit = arguments.length > 1 ? Integer.parseInt(arguments[1]) : 24;
       if (limit < 1) {
         throw new NumberFormatException();
       }
       File file = new File(Path.of(arguments[0]));
-      generate(new Model(file), file, limit, out);
+      generate(new Model(file), file, limit, tier, out);
     } catch (NumberFormatException e) {
       fail("the number of new tokens is not positive");
     } catch (NoSuchFileException e) {
       fail("cannot read " + e.getFile() + ": no such file");
-    } catch (IOException | KvcacheException | UnsatisfiedLinkError e) {
+    } catch (IOException | KvcacheException | InterruptedException | UnsatisfiedLinkError e) {
       fail(e.getMessage());
     }
   }
@@ -77,7 +89,7 @@ final class Gemma {
   // ---- Decoding ------------------------------------------------------------------------------------------------------
 
   /** Greedy decoding of all users; the lines that README.md describes. */
-  private static void generate(Model model, File file, int limit, PrintStream out) throws IOException {
+  private static void generate(Model model, File file, int limit, Path tier, PrintStream out) throws IOException, InterruptedException {
     int[] system = file.ints("prompts.system");
     int users = file.number("users").intValue();
     int[][] prompts = new int[users][];
@@ -87,11 +99,8 @@ final class Gemma {
       tokens += roundUp(system.length + prompts[user].length + limit);
     }
     int[] stopIds = file.ints("stop_ids");
-    try (Context context = Context.create(); Cache cache = model.cache(context, tokens, users + 1)) {
-      long shared = cache.add();
-      for (int begin = 0; begin < system.length; begin += STEP_TOKENS) {
-        model.step(cache, new long[] {shared}, List.of(Arrays.copyOfRange(system, begin, Math.min(begin + STEP_TOKENS, system.length))));
-      }
+    try (Context context = Context.create(); Cache cache = model.cache(context, tokens, users + 1, tier == null ? null : file.fingerprint())) {
+      long shared = read(model, cache, system, tier, out);
       long begin = System.nanoTime();
       long[] parents = new long[users];
       Arrays.fill(parents, shared);
@@ -139,6 +148,39 @@ final class Gemma {
             100 * calls / step, 1e3 * calls, 1e3 * step);
       }
     }
+  }
+
+  /**
+   * Reads the system prompt. With a tier, what an earlier run left there is loaded; when this returns, the tier has the prompt.
+   */
+  private static long read(Model model, Cache cache, int[] system, Path tier, PrintStream out) throws InterruptedException {
+    Cache.AttachedPrefix found = tier == null ? null : load(cache, PrefixQuery.of(system).allowAll(), tier);
+    long sequence = found == null ? cache.add() : found.sequence();
+    int loaded = found == null ? 0 : (int) found.hit().tokens();
+    for (int begin = loaded; begin < system.length; begin += STEP_TOKENS) {
+      int end = Math.min(begin + STEP_TOKENS, system.length);
+      model.step(cache, new long[] {sequence}, List.of(Arrays.copyOfRange(system, begin, end)));
+      if (tier != null) { // now: the sliding layers still have its pages
+        cache.publishPrefix(sequence, PrefixQuery.of(Arrays.copyOf(system, end)));
+      }
+    }
+    while (cache.tierTraffic().pagesWaiting() > 0) {
+      Thread.sleep(1);
+    }
+    if (tier != null) {
+      out.printf("tier: %d of %d tokens of the system prompt loaded, %d computed%n", loaded, system.length, system.length - loaded);
+    }
+    return sequence;
+  }
+
+  private static Cache.AttachedPrefix load(Cache cache, PrefixQuery query, Path tier) throws InterruptedException {
+    cache.addDiskTier(DiskTier.in(tier));
+    try (LoadJob job = cache.loadPrefix(query, LoadOptions.create()).job()) {
+      if (job != null) {
+        job.await();
+      }
+    }
+    return cache.attachPrefix(query);
   }
 
   private static int roundUp(int tokens) {
@@ -246,15 +288,17 @@ final class Gemma {
       return (qHeads + 2 * kvHeads) * headDim;
     }
 
-    Cache cache(Context context, int tokens, int maxSequences) {
+    /** With a fingerprint, the cache remembers prefixes, and may have a tier. */
+    Cache cache(Context context, int tokens, int maxSequences, byte[] fingerprint) {
       List<Layer> all = new ArrayList<>();
       for (int i = 0; i < layers.length; i++) {
         boolean full = i % fullEvery == fullEvery - 1;
         all.add(Layer.builder().group(full ? FULL : SLIDING).qHeads(qHeads).kvHeads(kvHeads).headDim(headDim)
             .rope(RopeMode.ON_APPEND).ropeTheta(full ? fullTheta : slidingTheta).softmaxScale(softmaxScale).build());
       }
-      return Cache.builder().context(context).layers(all).groups(Group.sliding(window), Group.full()).pageSize(PAGE_TOKENS)
-          .maxSequences(maxSequences).maxBatchTokens(STEP_TOKENS).capacityTokens(tokens).build();
+      CacheBuilder config = Cache.builder().context(context).layers(all).groups(Group.sliding(window), Group.full())
+          .pageSize(PAGE_TOKENS).maxSequences(maxSequences).maxBatchTokens(STEP_TOKENS).capacityTokens(tokens);
+      return (fingerprint == null ? config : config.prefixIndex().fingerprint(fingerprint)).build();
     }
 
     /** Appends tokens[i] to sequences[i]; the last token's hidden state of each, [sequences, embedding]. */
@@ -470,6 +514,15 @@ final class Gemma {
       } catch (NumberFormatException e) {
         throw new IOException(path + ": the metadata's " + name + " is " + metadata.get(name));
       }
+    }
+
+    /** 32 bytes that name the weights. */
+    byte[] fingerprint() throws IOException {
+      String text = metadata.getOrDefault("fingerprint", "missing");
+      if (!text.matches("[0-9a-f]{64}")) {
+        throw new IOException(path + ": the metadata's fingerprint is " + text);
+      }
+      return HexFormat.of().parseHex(text);
     }
 
     private ByteBuffer bytes(String name) throws IOException {

@@ -1,7 +1,7 @@
 /* The prefix index. */
 #include "runner.h"
 
-static kvc_prefix_query read_query(void) {
+kvc_prefix_query read_query(void) {
   kvc_prefix_query query;
   kvc_prefix_query_init(&query);
   query.tokens = integers_32("prompt", &query.num_tokens);
@@ -11,7 +11,7 @@ static kvc_prefix_query read_query(void) {
   return query;
 }
 
-static void result_hit(const kvc_prefix_hit *hit) {
+void result_hit(const kvc_prefix_hit *hit) {
   result_integer("tokens", hit->tokens);
   result_integer("copied", hit->copied_tokens);
   result_integer("known", hit->known_tokens);
@@ -45,6 +45,7 @@ static kvc_status publish(void) {
   options.session = (uint64_t)integer("session", 0);
   options.priority = (int32_t)integer("priority", 0);
   options.time_to_live = integer("time_to_live", 0);
+  options.flags = flag("keep_private") ? KVC_PREFIX_KEEP_PRIVATE : 0;
   kvc_prefix_published published;
   kvc_prefix_published_init(&published);
   const kvc_status status =

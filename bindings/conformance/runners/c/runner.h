@@ -28,6 +28,9 @@ void bind_graph(kvc_forward made); /* it stays bound when it is closed */
 void step_closed(void);            /* nothing to abort when the script ends */
 void close_all(void);
 
+const char *path_in(const char *variable, const char *key); /* a folder of the driver, and the word of the key */
+kvc_prefix_query read_query(void);
+void result_hit(const kvc_prefix_hit *hit);
 void result_tables(const kvc_tables *tables);
 uint32_t table_arrays(void);
 int32_t table_part(void);
@@ -41,6 +44,6 @@ typedef struct operation {
 /* One table a file, each closed by {NULL, NULL}. */
 extern const operation config_operations[], sequence_operations[], step_operations[], tensor_operations[],
     stateless_operations[], plan_operations[], prefix_operations[], event_operations[], save_operations[],
-    generated_operations[];
+    tier_operations[], generated_operations[];
 
 #endif

@@ -38,7 +38,8 @@ def attach_prefix(s: Script) -> dict[str, str]:
 @operation
 def publish_prefix(s: Script) -> dict[str, str]:
     published = s.cache.publish_prefix(s.sequence(), prompt(s), **query(s), session=s.integer("session"),
-                                       priority=s.integer("priority"), time_to_live=s.integer("time_to_live"))  # fmt: skip
+                                       priority=s.integer("priority"), time_to_live=s.integer("time_to_live"),
+                                       keep_private=s.has("keep_private"))  # fmt: skip
     return {"known": str(published.known_tokens), "added": str(published.pages_added),
             "freed": str(published.pages_freed)}  # fmt: skip
 

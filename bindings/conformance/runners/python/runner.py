@@ -14,6 +14,7 @@ import operations_generated  # noqa: F401
 import prefixes  # noqa: F401
 import saves  # noqa: F401
 import steps  # noqa: F401
+import tiers  # noqa: F401
 from script import OPERATIONS, Script
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from script import Script, integers, operation
 
 
-def path_in(variable: str, s: Script) -> Path:
-    return Path(os.environ.get(variable, "."), s.words["file"])
+def path_in(variable: str, s: Script, key: str = "file") -> Path:
+    return Path(os.environ.get(variable, "."), s.words[key])
 
 
 @operation

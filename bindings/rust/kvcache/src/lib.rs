@@ -20,6 +20,7 @@ mod stateless;
 mod step;
 mod tables;
 mod tensor;
+mod tiers;
 mod transfer;
 
 pub use cache::{Cache, Pool, RopeSet, Seq, Stream, StreamingWindow};
@@ -47,6 +48,7 @@ pub use sys::kvc_estimate as Estimate;
 pub use sys::kvc_stats as Stats;
 pub use tables::{Arrays, Part, Tables, TablesOptions};
 pub use tensor::{DType, Device, Element, Tensor, TensorMut, MAX_RANK};
+pub use tiers::{DiskTierOptions, LoadJob, LoadOptions, TierStore, TierSync, TierTraffic};
 pub use transfer::{ExportParts, Exported, Import};
 
 /// Version of the loaded library, "0.1.0".
@@ -69,6 +71,7 @@ const _: () = {
     send_and_sync::<Cache>();
     send_and_sync::<Canceller>();
     send_and_sync::<Graph>();
+    send_and_sync::<LoadJob>();
     send_and_sync::<Batch>();
     send_and_sync::<ManagedTensor>();
     send_and_sync::<Tensor<'_>>();

@@ -35,6 +35,10 @@ pub struct PrefixHit {
     pub known_tokens: usize,
     /// The group because of which `tokens` is below what was searched for and known.
     pub limited_by: Option<usize>,
+    /// With tiers: what `tokens` would be after [`Cache::load_prefix`]. Else `tokens`.
+    pub load_tokens: usize,
+    /// With tiers: how long that load takes in nanoseconds, as the tiers measured it. 0 = nothing to load, or not measured.
+    pub load_ns: u64,
 }
 
 /// How long published tokens should stay, and whose they are. The default is the lowest priority, no session and no limit.
@@ -47,6 +51,8 @@ pub struct PrefixOptions {
     /// The tokens are expired so long after now, in the unit of [`Cache::set_time`]. They are still found, but evicted before
     /// all others. 0 = no limit.
     pub time_to_live: u64,
+    /// No tier stores what this publish adds.
+    pub keep_private: bool,
 }
 
 /// What a publish did.
@@ -70,7 +76,7 @@ impl<'a> PrefixQuery<'a> {
         Self { tokens, salt: 0, salt_begin: 0, allow_all: false }
     }
 
-    fn raw(&self) -> sys::kvc_prefix_query {
+    pub(crate) fn raw(&self) -> sys::kvc_prefix_query {
         sys::kvc_prefix_query {
             flags: if self.allow_all { sys::KVC_PREFIX_ALLOW_ALL } else { 0 },
             tokens: self.tokens.as_ptr(),
@@ -89,6 +95,8 @@ impl From<sys::kvc_prefix_hit> for PrefixHit {
             copied_tokens: hit.copied_tokens as usize,
             known_tokens: hit.known_tokens as usize,
             limited_by: usize::try_from(hit.limited_by).ok(),
+            load_tokens: hit.load_tokens as usize,
+            load_ns: hit.load_ns as u64,
         }
     }
 }
@@ -157,6 +165,7 @@ impl Cache {
             priority: options.priority.into(),
             session: options.session,
             time_to_live: time(options.time_to_live),
+            flags: if options.keep_private { sys::KVC_PREFIX_KEEP_PRIVATE } else { 0 },
             ..Default::default()
         };
         let mut published = sys::kvc_prefix_published::default();
@@ -229,6 +238,6 @@ impl Cache {
 }
 
 /// The library's times are signed. A later one is the last one.
-fn time(value: u64) -> i64 {
+pub(crate) fn time(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

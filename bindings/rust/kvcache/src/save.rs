@@ -103,9 +103,9 @@ unsafe extern "C" fn read(user: *mut c_void, data: *mut c_void, bytes: i64) -> i
 /// A header is shorter: what follows it is never read twice.
 const MOST_SEEN: usize = 16 << 20;
 
-fn path_of(path: &Path) -> Result<CString> {
+pub(crate) fn path_of(name: &str, path: &Path) -> Result<CString> {
     CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| Error::misuse(Status::INVALID_ARGUMENT, format!("path {} has a NUL", path.display())))
+        .map_err(|_| Error::misuse(Status::INVALID_ARGUMENT, format!("{name} {} has a NUL", path.display())))
 }
 
 /// Sequences in files:
@@ -130,7 +130,7 @@ impl Cache {
     /// Saves a sequence: K and V of every group, states with their checkpoints, its settings and its token ids. The file appears
     /// whole, or not at all. The sequence is busy meanwhile, so save a fork to go on with it at once.
     pub fn save(&self, sequence: Seq, path: impl AsRef<Path>, options: &SaveOptions<'_>, stream: Stream) -> Result<()> {
-        let path = path_of(path.as_ref())?;
+        let path = path_of("path", path.as_ref())?;
         self.save_with(sequence, options, stream, sys::kvc_save_args { path: path.as_ptr(), ..Default::default() })
     }
 
@@ -169,7 +169,7 @@ impl Cache {
     /// Adds a sequence with the contents of a saved one, and returns its token ids, if they were saved. It continues with the
     /// same bits.
     pub fn load(&self, path: impl AsRef<Path>, stream: Stream) -> Result<(Seq, Vec<i32>)> {
-        let path = path_of(path.as_ref())?;
+        let path = path_of("path", path.as_ref())?;
         self.load_with(stream, || sys::kvc_load_args { path: path.as_ptr(), ..Default::default() })
     }
 

@@ -1,12 +1,12 @@
 //! Gemma 3 270M through libkvcache: users share one system prompt, forked, and are decoded greedily as one batch.
 //!
-//!     cargo run --release -- gemma.safetensors [new tokens]
+//!     cargo run --release -- gemma.safetensors [new tokens] [--tier DIRECTORY]
 //!
 //! `generate.py --export` writes the file, and README.md says what is in it and what is printed. The cache keeps keys and
 //! values and computes attention, the crate matrixmultiply multiplies matrices, and the rest of the model is below.
 use kvcache::{
-    Attend, Batch, Cache, CacheConfig, Capacity, Context, ContextConfig, Group, Layer, Rope, Seq, Stream, Tensor,
-    TensorMut,
+    Attend, Batch, Cache, CacheConfig, Capacity, Context, ContextConfig, DiskTierOptions, Group, Layer, LoadOptions,
+    PrefixOptions, PrefixQuery, Rope, Seq, Stream, Tensor, TensorMut,
 };
 use safetensors::SafeTensors;
 use std::collections::{HashMap, HashSet};
@@ -29,12 +29,16 @@ fn main() {
 
 fn run() -> Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
-    let (path, limit) = match &arguments[1..] {
+    let (arguments, tier) = match &arguments[1..] {
+        [others @ .., flag, directory] if flag == "--tier" => (others, Some(directory.as_str())),
+        others => (others, None),
+    };
+    let (path, limit) = match arguments {
         [path] => (path, 24),
         [path, tokens] => {
             (path, tokens.parse().ok().filter(|n| *n > 0).ok_or("the number of new tokens is not positive")?)
         }
-        _ => return Err("usage: gemma FILE.safetensors [NEW TOKENS]".into()),
+        _ => return Err("usage: gemma FILE.safetensors [NEW TOKENS] [--tier DIRECTORY]".into()),
     };
     let file = std::fs::File::open(path).map_err(|error| format!("cannot read {path}: {error}"))?;
     // SAFETY: no process writes the file while this runs.
@@ -44,22 +48,39 @@ fn run() -> Result<()> {
     let users = (0..file.number("users")?)
         .map(|user| file.ints(&format!("prompts.user.{user}")))
         .collect::<Result<Vec<_>>>()?;
-    generate(&model, &file, file.ints("prompts.system")?, &users, limit)
+    generate(&model, &file, file.ints("prompts.system")?, &users, limit, tier)
 }
 
 // ---- Decoding --------------------------------------------------------------------------------------------------------
 
 /// Greedy decoding of all users; the lines that README.md describes.
-fn generate(model: &Model, file: &File, system: &[i32], users: &[&[i32]], limit: usize) -> Result<()> {
+fn generate(
+    model: &Model,
+    file: &File,
+    system: &[i32],
+    users: &[&[i32]],
+    limit: usize,
+    tier: Option<&str>,
+) -> Result<()> {
     let context = Context::new(ContextConfig::new())?;
     let lengths = users.iter().map(|user| system.len() + user.len() + limit).chain([system.len()]);
-    let cache = Cache::new(&context, &model.cache_config(lengths, users.len() + 1))?;
+    let mut config = model.cache_config(lengths, users.len() + 1);
+    if tier.is_some() {
+        (config.prefix_index, config.fingerprint) = (true, Some(file.fingerprint()?));
+    }
+    let cache = Cache::new(&context, &config)?;
     let stop_ids = file.ints("stop_ids")?;
 
-    let shared = cache.add()?;
-    for chunk in system.chunks(STEP_TOKENS) {
-        model.step(&cache, &[shared], &[chunk])?;
-    }
+    let shared = match tier {
+        Some(directory) => read_with_tier(model, &cache, system, directory)?,
+        None => {
+            let shared = cache.add()?;
+            for chunk in system.chunks(STEP_TOKENS) {
+                model.step(&cache, &[shared], &[chunk])?;
+            }
+            shared
+        }
+    };
     let begin = Instant::now();
     let sequences = cache.fork(&vec![shared; users.len()], Stream::NONE)?; // every whole page is shared
     let mut outputs = vec![Vec::new(); users.len()];
@@ -101,6 +122,28 @@ fn generate(model: &Model, file: &File, system: &[i32], users: &[&[i32]], limit:
         );
     }
     Ok(())
+}
+
+/// Reads the system prompt: what an earlier run left in the tier is loaded. When it returns, the tier has the prompt.
+fn read_with_tier(model: &Model, cache: &Cache, system: &[i32], directory: &str) -> Result<Seq> {
+    cache.add_disk_tier(directory, &DiskTierOptions::default())?;
+    let query = PrefixQuery { allow_all: true, ..PrefixQuery::new(system) };
+    if let (Some(job), _) = cache.load_prefix(&query, &LoadOptions::default())? {
+        job.wait()?;
+    }
+    let (shared, hit) = cache.attach_prefix(&query, Stream::NONE)?;
+    let mut held = hit.tokens;
+    for chunk in system[hit.tokens..].chunks(STEP_TOKENS) {
+        model.step(cache, &[shared], &[chunk])?;
+        held += chunk.len(); // and published now: the sliding layers still have its pages
+        cache.publish_prefix(shared, &PrefixQuery::new(&system[..held]), &PrefixOptions::default())?;
+    }
+    while cache.tier_traffic()?.pages_waiting > 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (n, found) = (system.len(), hit.tokens);
+    println!("tier: {found} of {n} tokens of the system prompt loaded, {} computed", n - found);
+    Ok(shared)
 }
 
 /// What the sequences would hold in addition if each had its own copy of every page.
@@ -369,6 +412,15 @@ impl<'a> File<'a> {
     fn number<T: std::str::FromStr>(&self, name: &str) -> Result<T> {
         let text = self.metadata.get(name).ok_or_else(|| format!("the metadata lacks {name}"))?;
         text.parse().map_err(|_| format!("the metadata's {name} is {text:?}").into())
+    }
+
+    /// 32 bytes that name the weights.
+    fn fingerprint(&self) -> Result<[u8; 32]> {
+        let text = self.metadata.get("fingerprint").map_or("", String::as_str);
+        let digits = |i: usize| text.get(2 * i..2 * i + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let bytes: Option<Vec<u8>> = (0..text.len().div_ceil(2)).map(digits).collect();
+        let named = bytes.and_then(|bytes| bytes.try_into().ok());
+        named.ok_or_else(|| format!("the metadata's fingerprint is {text:?}").into())
     }
 
     fn floats(&self, name: &str) -> Result<&'a [f32]> {

@@ -10,6 +10,7 @@ mod script;
 mod sequences;
 mod stateless;
 mod steps;
+mod tiers;
 mod transfer;
 mod value;
 
@@ -75,6 +76,7 @@ fn run(script: &mut Script, name: &str) -> Done<Results> {
         sequences::run,
         prefixes::run,
         saves::run,
+        tiers::run,
         steps::run,
         transfer::run,
         stateless::run,

@@ -23,20 +23,20 @@ pub fn run(s: &mut Script, name: &str) -> Option<Done<Results>> {
 }
 
 /// What holds the tokens of a query.
-struct Prompt(Vec<i32>);
+pub struct Prompt(Vec<i32>);
 
 impl Prompt {
-    fn of(s: &Script) -> Done<Self> {
+    pub fn of(s: &Script) -> Done<Self> {
         Ok(Self(s.list("prompt")?))
     }
 
-    fn query(&self, s: &Script) -> Done<PrefixQuery<'_>> {
+    pub fn query(&self, s: &Script) -> Done<PrefixQuery<'_>> {
         let salt = s.number::<i64>("salt")? as u64;
         Ok(PrefixQuery { tokens: &self.0, salt, salt_begin: s.number("salt_begin")?, allow_all: s.has("allow_all") })
     }
 }
 
-fn results(hit: &PrefixHit) -> Results {
+pub fn results(hit: &PrefixHit) -> Results {
     vec![
         ("tokens", hit.tokens.to_string()),
         ("copied", hit.copied_tokens.to_string()),
@@ -60,6 +60,7 @@ fn publish_prefix(s: &Script) -> Done<Results> {
         priority: s.number("priority")?,
         session: s.number::<i64>("session")? as u64,
         time_to_live: s.number("time_to_live")?,
+        keep_private: s.has("keep_private"),
     };
     let done = s.cache()?.publish_prefix(s.sequence()?, &Prompt::of(s)?.query(s)?, &options)?;
     Ok(vec![

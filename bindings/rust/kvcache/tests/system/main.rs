@@ -1,6 +1,7 @@
 //! The safe layer on the real library.
 mod decode;
 mod errors;
+mod events;
 mod graphs;
 mod groups;
 mod hostile;
@@ -13,4 +14,5 @@ mod storage;
 mod support;
 mod tables;
 mod threads;
+mod tiers;
 mod transfer;

@@ -181,6 +181,9 @@ fn messages_of_common_mistakes() {
     mistakes.add("tokens beyond the end are exported", cache.export(sequences[0], 0, 0..9, Stream::NONE));
     mistakes.add("a sequence is truncated beyond its end", cache.truncate(&[(sequences[0], 9)]));
     mistakes.add("a group does not exist", cache.stats(Some(3)));
+    mistakes.add("a tier is added without a prefix index", cache.add_disk_tier("tier", &DiskTierOptions::default()));
+    mistakes
+        .add("a prefix is loaded without a tier", cache.load_prefix(&PrefixQuery::new(&[1]), &LoadOptions::default()));
     mistakes.configs();
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../messages/rust.txt");
     if std::env::var_os("KVC_UPDATE_MESSAGES").is_some() {

@@ -39,7 +39,7 @@ fn attach_finds_what_was_published() {
     assert_eq!((stats.num_sequences, stats.pages_used, stats.pages_published, stats.pages_idle), (0, 3, 3, 3));
 
     let query = PrefixQuery::new(&prompt);
-    let hit = PrefixHit { tokens: 10, copied_tokens: 2, known_tokens: 10, limited_by: None };
+    let hit = PrefixHit { tokens: 10, copied_tokens: 2, known_tokens: 10, load_tokens: 10, ..PrefixHit::default() };
     assert_eq!(cache.match_prefix(&query).unwrap(), hit);
     let (attached, its) = cache.attach_prefix(&query, Stream::NONE).unwrap();
     assert_eq!((its, cache.length(attached).unwrap()), (hit, 10));
@@ -126,7 +126,8 @@ fn left_of_three(change: impl Fn(&Cache, &[Vec<i32>; 3])) -> [bool; 3] {
     let cache = remembering(Capacity::Pages(4));
     let prompts = [tokens(10, 4), tokens(20, 4), tokens(30, 4)];
     for (i, prompt) in prompts.iter().enumerate() {
-        let options = PrefixOptions { priority: 50, session: i as u64 + 1, time_to_live: 100 };
+        let options =
+            PrefixOptions { priority: 50, session: i as u64 + 1, time_to_live: 100, ..PrefixOptions::default() };
         publish(&cache, PrefixQuery::new(prompt), options);
     }
     change(&cache, &prompts);

@@ -448,6 +448,35 @@ public final class Cache implements AutoCloseable {
     Prefixes.setTime(this, now);
   }
 
+  // ---- tiers: what is kept below the pools ---------------------------------------------------------------------------
+
+  /**
+   * Adds a folder that keeps published pages after they were evicted, and after the process has ended. It is below the tiers that
+   * were added before. The call reads the names in it. It needs {@link CacheBuilder#prefixIndex} and
+   * {@link CacheBuilder#fingerprint}.
+   */
+  public void addDiskTier(DiskTier tier) {
+    Tiers.add(this, tier);
+  }
+
+  /** A load that was started, or null if nothing is to be loaded or computing is faster; and what matchPrefix says. */
+  public record StartedLoad(LoadJob job, PrefixHit hit) {}
+
+  /**
+   * Starts to load what the tiers have of a prefix and the pools lack. {@link #attachPrefix} finds it when the job has ended.
+   * While it runs, a load holds one sequence and its pages.
+   *
+   * @throws OutOfPagesException if the pages for it are not free
+   */
+  public StartedLoad loadPrefix(PrefixQuery query, LoadOptions options) {
+    return Tiers.load(this, query, options);
+  }
+
+  /** Counts pages that were stored and loaded. An engine that shuts down waits until pagesWaiting is 0. */
+  public TierTraffic tierTraffic() {
+    return Tiers.traffic(this);
+  }
+
   // ---- steps ---------------------------------------------------------------------------------------------------------
 
   /** Throws what {@link #begin} would throw now, and changes nothing. */

@@ -5,6 +5,7 @@ public final class PrefixOptions {
   private int priority;
   private long session;
   private long timeToLive;
+  private boolean keepPrivate;
 
   private PrefixOptions() {}
 
@@ -33,11 +34,18 @@ public final class PrefixOptions {
     return this;
   }
 
+  /** No tier stores what this publish adds. */
+  public PrefixOptions keepPrivate() {
+    keepPrivate = true;
+    return this;
+  }
+
   Mem write(Arena arena) {
     Mem options = arena.struct(Abi.PrefixOptions.SIZE);
     options.putInt(Abi.PrefixOptions.PRIORITY, priority);
     options.putLong(Abi.PrefixOptions.SESSION, session);
     options.putLong(Abi.PrefixOptions.TIME_TO_LIVE, timeToLive);
+    options.putInt(Abi.PrefixOptions.FLAGS, keepPrivate ? Abi.KVC_PREFIX_KEEP_PRIVATE : 0);
     return options;
   }
 }

@@ -4,12 +4,12 @@ package dev.kvcache;
 final class Prefixes {
   private Prefixes() {}
 
-  private interface Call<T> {
+  interface Call<T> {
     T with(NativeCalls calls, Arena arena, long query);
   }
 
   /** Makes a call with the address of a query. The tokens are a copy. */
-  private static <T> T with(Cache cache, String function, PrefixQuery query, Call<T> call) {
+  static <T> T with(Cache cache, String function, PrefixQuery query, Call<T> call) {
     Arena arena = cache.enter(function);
     try {
       return call.with(cache.handle.calls, arena, Checks.given(function, "query", query).write(function, arena).address);

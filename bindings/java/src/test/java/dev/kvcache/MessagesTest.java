@@ -97,6 +97,8 @@ class MessagesTest {
     add("tokens beyond the end are exported", () -> cache.export(sequences[0], 0, 0, 9));
     add("a sequence is truncated beyond its end", () -> cache.truncate(sequences[0], 9));
     add("a group does not exist", () -> cache.stats(3));
+    add("a tier is added without a prefix index", () -> cache.addDiskTier(DiskTier.in(Path.of("tier"))));
+    add("a prefix is loaded without a tier", () -> cache.loadPrefix(PrefixQuery.of(1), LoadOptions.create()));
     configs();
     cache.close();
     add("a closed cache is used", cache::add);

@@ -77,7 +77,7 @@ class PrefixTest {
       assertArrayEquals(new long[] {0, 3, 3, 3},
           new long[] {stats.sequences(), stats.pagesUsed(), stats.pagesPublished(), stats.pagesIdle()});
 
-      PrefixHit hit = new PrefixHit(10, 2, 10, -1);
+      PrefixHit hit = new PrefixHit(10, 2, 10, -1, 10, 0);
       assertEquals(hit, cache.matchPrefix(PrefixQuery.of(prompt)));
       Cache.AttachedPrefix attached = cache.attachPrefix(PrefixQuery.of(prompt));
       assertEquals(hit, attached.hit());
@@ -101,11 +101,11 @@ class PrefixTest {
     try (Cache cache = remembering()) {
       int[] prompt = tokens(1, 8);
       publish(cache, prompt);
-      assertEquals(new PrefixHit(7, 3, 8, -1), cache.matchPrefix(PrefixQuery.of(prompt)));
+      assertEquals(new PrefixHit(7, 3, 8, -1, 7, 0), cache.matchPrefix(PrefixQuery.of(prompt)));
       assertEquals(8, found(cache, prompt));
       for (int[] none : new int[][] {{9, 9, 9}, {}}) {
         Cache.AttachedPrefix attached = cache.attachPrefix(PrefixQuery.of(none));
-        assertEquals(new PrefixHit(0, 0, 0, -1), attached.hit());
+        assertEquals(new PrefixHit(0, 0, 0, -1, 0, 0), attached.hit());
         assertEquals(0, cache.length(attached.sequence()));
       }
     }
@@ -233,7 +233,7 @@ class PrefixTest {
       cache.remove(sequence);
 
       PrefixHit none = cache.matchPrefix(PrefixQuery.of(Arrays.copyOf(prompt, 6))); // five of them: the index has no states there
-      assertEquals(new PrefixHit(0, 0, 6, 1), none);
+      assertEquals(new PrefixHit(0, 0, 6, 1, 0, 0), none);
       Cache.AttachedPrefix attached = cache.attachPrefix(PrefixQuery.of(prompt));
       assertEquals(6, attached.hit().tokens());
       Tensor read = Tensor.allocate(DType.F32, 1, 2);

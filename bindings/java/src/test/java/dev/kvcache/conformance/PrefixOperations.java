@@ -23,6 +23,9 @@ final class PrefixOperations {
     operations.put("publish_prefix", s -> {
       PrefixOptions options = PrefixOptions.create().priority(s.integer("priority")).session(s.integer("session", 0))
           .timeToLive(s.integer("time_to_live", 0));
+      if (s.has("keep_private")) {
+        options.keepPrivate();
+      }
       PrefixPublished done = s.cache().publishPrefix(s.sequence(), query(s), options);
       s.results.put("known", done.knownTokens());
       s.results.put("added", done.pagesAdded());
@@ -56,13 +59,13 @@ final class PrefixOperations {
     operations.put("set_time", s -> s.cache().setTime(s.integer("now", 0)));
   }
 
-  private static PrefixQuery query(Script s) {
+  static PrefixQuery query(Script s) {
     PrefixQuery query = PrefixQuery.of(s.has("prompt") ? s.ints("prompt") : new int[0]).salt(s.integer("salt", 0))
         .saltBegin(s.integer("salt_begin", 0));
     return s.has("allow_all") ? query.allowAll() : query;
   }
 
-  private static void results(Script s, PrefixHit hit) {
+  static void results(Script s, PrefixHit hit) {
     s.results.put("tokens", hit.tokens());
     s.results.put("copied", hit.copiedTokens());
     s.results.put("known", hit.knownTokens());

@@ -47,6 +47,7 @@ public final class Runner {
     GeneratedOperations.register(OPERATIONS);
     PrefixOperations.register(OPERATIONS);
     SaveOperations.register(OPERATIONS);
+    TierOperations.register(OPERATIONS);
     EventOperations.register(OPERATIONS);
     configuration();
     sequences();

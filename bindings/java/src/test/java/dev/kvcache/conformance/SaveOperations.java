@@ -14,16 +14,16 @@ final class SaveOperations {
   static void register(Map<String, Consumer<Script>> operations) {
     operations.put("save", s -> {
       int[] tokens = s.has("tokens") ? s.ints("tokens") : new int[0];
-      s.cache().save(s.sequence(), path("KVCACHE_CONFORMANCE_SAVE", s), tokens, s.integer("section_bytes", 0));
+      s.cache().save(s.sequence(), path("KVCACHE_CONFORMANCE_SAVE", s, "file"), tokens, s.integer("section_bytes", 0));
     });
     operations.put("load", s -> {
-      Cache.LoadedSequence loaded = s.cache().load(path("KVCACHE_CONFORMANCE_LOAD", s));
+      Cache.LoadedSequence loaded = s.cache().load(path("KVCACHE_CONFORMANCE_LOAD", s, "file"));
       s.bind(new long[] {loaded.sequence()});
       s.results.put("tokens", Arrays.stream(loaded.tokens()).mapToObj(Integer::toString).collect(Collectors.joining(",")));
     });
   }
 
-  private static Path path(String variable, Script s) {
-    return Path.of(System.getenv().getOrDefault(variable, "."), s.word("file", ""));
+  static Path path(String variable, Script s, String key) {
+    return Path.of(System.getenv().getOrDefault(variable, "."), s.word(key, ""));
   }
 }

@@ -1,0 +1,83 @@
+/* Tiers: folders below the pools, in those that the driver names. */
+#include <poll.h>
+#include <string.h>
+#include <time.h>
+
+#include "runner.h"
+
+static int32_t one_of(const char *key, const char *const *words) {
+  const char *word = text(key);
+  if (!word) return 0;
+  for (int32_t i = 0; words[i]; i++)
+    if (strcmp(words[i], word) == 0) return i;
+  fail("no such word", word);
+  return 0;
+}
+
+static kvc_status add(void) {
+  static const char *const sync[] = {"data", "none", "full", NULL};
+  static const char *const store[] = {"published", "reused", "nothing", NULL};
+  kvc_tier_config config;
+  kvc_tier_config_init(&config);
+  config.directory = path_in(flag("of_first") ? "KVCACHE_CONFORMANCE_LOAD" : "KVCACHE_CONFORMANCE_SAVE", "directory");
+  config.capacity_bytes = integer("capacity_bytes", 0);
+  config.sync = one_of("sync", sync);
+  config.store = one_of("store", store);
+  config.min_tokens = integer("min_tokens", 0);
+  return kvc(cache_add_tier)(cache(), &config, &error);
+}
+
+/* Waits for the end of a job. Its descriptor says when to look. */
+static kvc_status wait_for(kvc_job job, int64_t *tokens) {
+  struct pollfd readable = {-1, POLLIN, 0};
+  kvc_status status = kvc(cache_job_descriptor)(cache(), &readable.fd, &error);
+  kvc_job_info info;
+  kvc_job_info_init(&info);
+  while (status == KVC_OK && !info.done) {
+    poll(&readable, 1, 60000);
+    status = kvc(job_poll)(cache(), job, &info, &error);
+  }
+  *tokens = info.tokens;
+  return status;
+}
+
+static kvc_status load(void) {
+  const kvc_prefix_query query = read_query();
+  kvc_prefix_load_options options;
+  kvc_prefix_load_options_init(&options);
+  options.session = (uint64_t)integer("session", 0);
+  options.priority = (int32_t)integer("priority", 0);
+  options.time_to_live = integer("time_to_live", 0);
+  options.token_ns = integer("token_ns", 0);
+  kvc_prefix_hit hit;
+  kvc_prefix_hit_init(&hit);
+  kvc_job job = 0;
+  int64_t loaded = 0;
+  kvc_status status = kvc(prefix_load)(cache(), &query, &options, &hit, &job, &error);
+  if (status == KVC_OK && job && flag("cancel")) status = kvc(job_cancel)(cache(), job, &error);
+  if (status == KVC_OK && job) status = wait_for(job, &loaded);
+  if (flag("cancel")) return status;
+  result_hit(&hit);
+  result_integer("load_tokens", hit.load_tokens);
+  result_integer("loaded", loaded);
+  return status;
+}
+
+static kvc_status traffic(void) {
+  const struct timespec pause = {0, 1000000};
+  kvc_tier_traffic traffic;
+  kvc_tier_traffic_init(&traffic);
+  kvc_status status;
+  while ((status = kvc(cache_tier_traffic)(cache(), &traffic, &error)) == KVC_OK && traffic.pages_waiting > 0)
+    nanosleep(&pause, NULL);
+  result_integer("num_tiers", traffic.num_tiers);
+  result_integer("stored", traffic.pages_stored);
+  result_integer("dropped", traffic.pages_dropped);
+  result_integer("not_stored", traffic.pages_not_stored);
+  result_integer("loading", traffic.pages_loading);
+  result_integer("loaded", traffic.pages_loaded);
+  result_integer("not_loaded", traffic.pages_not_loaded);
+  return status;
+}
+
+const operation tier_operations[] = {{"add_tier", add}, {"load_prefix", load}, {"tier_traffic", traffic}, {NULL, NULL}};

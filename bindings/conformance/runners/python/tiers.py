@@ -1,0 +1,39 @@
+"""Tiers: folders below the pools, in those that the driver names."""
+
+from __future__ import annotations
+
+import time
+
+from prefixes import hit_results, prompt, query
+from saves import path_in
+from script import Script, operation
+
+
+@operation
+def add_tier(s: Script) -> None:
+    variable = "KVCACHE_CONFORMANCE_LOAD" if s.has("of_first") else "KVCACHE_CONFORMANCE_SAVE"
+    s.cache.add_disk_tier(path_in(variable, s, "directory"), capacity_bytes=s.integer("capacity_bytes"),
+                          sync=s.words.get("sync", "data"), store=s.words.get("store", "published"),
+                          min_tokens=s.integer("min_tokens"))  # fmt: skip
+
+
+@operation
+def load_prefix(s: Script) -> dict[str, str]:
+    job, hit = s.cache.load_prefix(prompt(s), **query(s, allow_all=s.has("allow_all")), session=s.integer("session"),
+                                   priority=s.integer("priority"), time_to_live=s.integer("time_to_live"),
+                                   token_ns=s.integer("token_ns"))  # fmt: skip
+    if job is not None and s.has("cancel"):
+        job.cancel()
+    loaded = 0 if job is None else job.wait()
+    if s.has("cancel"):
+        return {}
+    return {**hit_results(hit), "load_tokens": str(hit.load_tokens), "loaded": str(loaded)}
+
+
+@operation
+def tier_traffic(s: Script) -> dict[str, str]:
+    while (traffic := s.cache.tier_traffic()).pages_waiting > 0:
+        time.sleep(0.001)
+    return {"num_tiers": str(traffic.num_tiers), "stored": str(traffic.pages_stored), "dropped": str(traffic.pages_dropped),
+            "not_stored": str(traffic.pages_not_stored), "loading": str(traffic.pages_loading),
+            "loaded": str(traffic.pages_loaded), "not_loaded": str(traffic.pages_not_loaded)}  # fmt: skip

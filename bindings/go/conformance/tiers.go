@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"kvcache.dev/kvcache"
+)
+
+var (
+	syncs  = map[string]kvcache.TierSync{"": 0, "data": kvcache.TierSyncData, "none": kvcache.TierSyncNone, "full": kvcache.TierSyncFull}
+	stores = map[string]kvcache.TierStore{"": 0, "published": kvcache.TierStorePublished, "reused": kvcache.TierStoreReused,
+		"nothing": kvcache.TierStoreNothing}
+)
+
+// Tiers: folders below the pools, in those that the driver names.
+var tiers = map[string]func(*script) ([]string, error){
+	"add_tier": quiet(func(s *script) error {
+		folder := "KVCACHE_CONFORMANCE_SAVE"
+		if s.has("of_first") {
+			folder = "KVCACHE_CONFORMANCE_LOAD"
+		}
+		return s.cache().AddDiskTier(s.pathIn(folder, "directory"), kvcache.DiskTierOptions{
+			CapacityBytes: int64(s.integer("capacity_bytes")), Sync: syncs[s.words["sync"]], Store: stores[s.words["store"]],
+			MinTokens: int64(s.integer("min_tokens"))})
+	}),
+	"load_prefix": func(s *script) ([]string, error) {
+		job, hit, err := s.cache().LoadPrefix(s.query(), kvcache.LoadOptions{Priority: s.integer("priority"),
+			Session: uint64(s.integer("session")), TimeToLive: int64(s.integer("time_to_live")), TokenNs: int64(s.integer("token_ns"))})
+		if err == nil && s.has("cancel") {
+			err = job.Cancel()
+		}
+		if err != nil {
+			return nil, err
+		}
+		loaded, err := job.Wait(context.Background())
+		if s.has("cancel") {
+			return nil, err
+		}
+		return append(resultsOf(hit), result("load_tokens", hit.LoadTokens), result("loaded", loaded)), err
+	},
+	"tier_traffic": func(s *script) ([]string, error) {
+		traffic, err := s.cache().TierTraffic()
+		for err == nil && traffic.PagesWaiting > 0 {
+			time.Sleep(time.Millisecond)
+			traffic, err = s.cache().TierTraffic()
+		}
+		return []string{result("num_tiers", traffic.NumTiers), result("stored", traffic.PagesStored),
+			result("dropped", traffic.PagesDropped), result("not_stored", traffic.PagesNotStored), result("loading", traffic.PagesLoading),
+			result("loaded", traffic.PagesLoaded), result("not_loaded", traffic.PagesNotLoaded)}, err
+	},
+}

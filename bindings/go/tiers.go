@@ -1,0 +1,209 @@
+package kvcache
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// TierSync says when a page that a tier stores is on the disk.
+type TierSync int32
+
+const (
+	TierSyncData TierSync = kvcTierSyncData // before it becomes visible
+	TierSyncNone TierSync = kvcTierSyncNone // when the system writes it: after a loss of power it can be missing, and is never wrong
+	TierSyncFull TierSync = kvcTierSyncFull // as TierSyncData, and its name too: what was stored survives a loss of power
+)
+
+// TierStore says which published pages a tier stores.
+type TierStore int32
+
+const (
+	TierStorePublished TierStore = kvcTierStorePublished // all
+	TierStoreReused    TierStore = kvcTierStoreReused    // those that the index had before: a request came back to them
+	TierStoreNothing   TierStore = kvcTierStoreNothing   // none: the tier is read only
+)
+
+// DiskTierOptions says how a folder keeps pages. Zero is the default everywhere.
+type DiskTierOptions struct {
+	CapacityBytes int64 // the objects used least recently are removed beyond it; 0 = no limit
+	Sync          TierSync
+	Store         TierStore
+	MinTokens     int64 // a publish of fewer tokens is not stored
+}
+
+// LoadOptions says what the pages of a load get, as in PrefixOptions, and what computing would cost instead.
+type LoadOptions struct {
+	Priority   int // 0 to 100
+	Session    uint64
+	TimeToLive int64
+	TokenNs    int64 // what it costs to compute a token, in ns: nothing is loaded if that would take longer; 0 = load in any case
+}
+
+// TierTraffic counts pages of groups that went between the pools and all tiers, since the cache was made.
+type TierTraffic struct {
+	NumTiers       int
+	PagesWaiting   int64 // queued for their store, or being stored. 0: the tiers have all that they will get
+	PagesStored    int64
+	PagesDropped   int64 // evicted before they were copied, or too many for the queue
+	PagesNotStored int64 // that a tier refused, or failed to store
+	PagesLoading   int64 // of loads that run
+	PagesLoaded    int64
+	PagesNotLoaded int64 // that a tier no longer had, or whose bytes were not right
+}
+
+// AddDiskTier adds a folder that keeps published pages after they were evicted, and after the process has ended. It is below
+// the tiers that were added before. It is made if it does not exist, and several processes may share it. The call reads the
+// names in it. The cache needs Config.PrefixIndex and Config.Fingerprint.
+func (c *Cache) AddDiskTier(directory string, options DiskTierOptions) error {
+	a, h, err := c.enter("Cache.AddDiskTier")
+	if err != nil {
+		return err
+	}
+	defer leave(a, h)
+	name, err := pathOf("Cache.AddDiskTier", "directory", directory)
+	if err != nil {
+		return err
+	}
+	config := &a.tier
+	config.init()
+	config.directory, config.capacityBytes = address(a, name), options.CapacityBytes
+	config.sync, config.store, config.minTokens = int32(options.Sync), int32(options.Store), options.MinTokens
+	status := h.lib.cacheAddTier(a, h.address, config)
+	config.init() // it no longer points to the name
+	return a.check(status)
+}
+
+// LoadPrefix starts to load what the tiers have of a prefix and the pools lack. AttachPrefix finds it when the job has ended.
+// The job is nil if nothing is to be loaded, or computing is faster; a nil job has ended with 0 tokens. While it runs, a load
+// holds one sequence and its pages. The hit is that of MatchPrefix.
+func (c *Cache) LoadPrefix(query PrefixQuery, options LoadOptions) (job *LoadJob, hit PrefixHit, err error) {
+	err = c.withQuery("Cache.LoadPrefix", query, func(l *library, a *arena, cache uintptr) Status {
+		o := &a.loadOptions
+		o.init()
+		o.priority, o.session = narrow(options.Priority), options.Session
+		o.timeToLive, o.tokenNs = options.TimeToLive, options.TokenNs
+		a.id = 0
+		status := l.prefixLoad(a, cache, &a.query, o, &a.hit, &a.id)
+		hit = a.hit.found(status)
+		if status == kvcOk && a.id != 0 {
+			job = &LoadJob{cache: c, id: a.id}
+		}
+		return status
+	})
+	return job, hit, err
+}
+
+// TierTraffic counts pages that were stored and loaded. An engine that shuts down waits until PagesWaiting is 0.
+func (c *Cache) TierTraffic() (TierTraffic, error) {
+	a, h, err := c.enter("Cache.TierTraffic")
+	if err != nil {
+		return TierTraffic{}, err
+	}
+	defer leave(a, h)
+	t := &a.traffic
+	t.init()
+	if err := a.check(h.lib.cacheTierTraffic(a, h.address, t)); err != nil {
+		return TierTraffic{}, err
+	}
+	return TierTraffic{NumTiers: int(t.numTiers), PagesWaiting: t.pagesWaiting, PagesStored: t.pagesStored,
+		PagesDropped: t.pagesDropped, PagesNotStored: t.pagesNotStored, PagesLoading: t.pagesLoading,
+		PagesLoaded: t.pagesLoaded, PagesNotLoaded: t.pagesNotLoaded}, nil
+}
+
+// LoadJob is a load that runs. Any goroutine may call its methods. A job must be polled or waited for until its end, also
+// after Cancel, or closed: until then it holds one sequence and its pages, and the garbage collector does not end it.
+type LoadJob struct {
+	cache  *Cache
+	id     uint64
+	mutex  sync.Mutex
+	ended  bool // the library has said so
+	tokens int64
+}
+
+// Poll says whether the job has ended, and then how many tokens were loaded. It waits for nothing.
+func (j *LoadJob) Poll() (tokens int64, ended bool, err error) {
+	if j == nil {
+		return 0, true, nil
+	}
+	j.mutex.Lock()
+	defer j.mutex.Unlock()
+	if j.ended {
+		return j.tokens, true, nil
+	}
+	a, h, err := j.cache.enter("LoadJob.Poll")
+	if err != nil {
+		return 0, false, err
+	}
+	defer leave(a, h)
+	a.jobInfo.init()
+	if err := a.check(h.lib.jobPoll(a, h.address, j.id, &a.jobInfo)); err != nil {
+		return 0, false, err
+	}
+	j.ended, j.tokens = a.jobInfo.done != 0, a.jobInfo.tokens
+	return j.tokens, j.ended, nil
+}
+
+// Wait waits for the end of the job, and returns how many tokens were loaded. When ctx ends before, Wait returns an error with
+// ErrCancelled; the job runs on, and can be waited for again.
+func (j *LoadJob) Wait(ctx context.Context) (tokens int64, err error) {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	for pause := 50 * time.Microsecond; ctx.Err() == nil; pause = min(2*pause, time.Millisecond) {
+		tokens, ended, err := j.Poll()
+		if err != nil || ended {
+			return tokens, err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	ended := misuse(ErrCancelled, "LoadJob.Wait: the context has ended")
+	ended.ended = endingOf(ctx)
+	return 0, ended
+}
+
+// Cancel ends the job early. Pages that are being read are waited for: poll or wait for its end. It does nothing after that.
+func (j *LoadJob) Cancel() error {
+	if j == nil {
+		return nil
+	}
+	j.mutex.Lock()
+	defer j.mutex.Unlock()
+	if j.ended {
+		return nil
+	}
+	a, h, err := j.cache.enter("LoadJob.Cancel")
+	if err != nil {
+		return err
+	}
+	defer leave(a, h)
+	return a.check(h.lib.jobCancel(a, h.address, j.id))
+}
+
+// Close cancels the job, and waits for the pages that are being read. It does nothing after the end of the job, and after
+// that of its cache.
+func (j *LoadJob) Close() error {
+	if j.Cancel() == nil {
+		_, _ = j.Wait(context.Background()) // an error says that the job is gone
+	}
+	return nil
+}
+
+// Descriptor is a file descriptor that is readable while some job of the cache has ended and was not polled since: for poll,
+// epoll and the like. It is the cache's until Close: do not read or close it, and make no os.File of it.
+func (j *LoadJob) Descriptor() (int, error) {
+	if j == nil {
+		return -1, misuse(ErrNullArgument, "LoadJob.Descriptor: the LoadJob is nil")
+	}
+	a, h, err := j.cache.enter("LoadJob.Descriptor")
+	if err != nil {
+		return -1, err
+	}
+	defer leave(a, h)
+	a.descriptor = -1
+	err = a.check(h.lib.cacheJobDescriptor(a, h.address, &a.descriptor))
+	return int(a.descriptor), err
+}

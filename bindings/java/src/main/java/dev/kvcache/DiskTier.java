@@ -1,0 +1,84 @@
+package dev.kvcache;
+
+import java.nio.file.Path;
+
+/** A folder that keeps published pages, for {@link Cache#addDiskTier}. Without a change: no limit, and all that is published. */
+public final class DiskTier {
+  /** When a page that is stored is on the disk. */
+  public enum Sync {
+    /** Before it becomes visible. */
+    DATA(Abi.KVC_TIER_SYNC_DATA),
+    /** When the system writes it. After a loss of power it can be missing, and is never wrong. */
+    NONE(Abi.KVC_TIER_SYNC_NONE),
+    /** As DATA, and its name too: what was stored survives a loss of power. */
+    FULL(Abi.KVC_TIER_SYNC_FULL);
+
+    final int value;
+
+    Sync(int value) {
+      this.value = value;
+    }
+  }
+
+  /** Which published pages are stored. */
+  public enum Store {
+    PUBLISHED(Abi.KVC_TIER_STORE_PUBLISHED),
+    /** Those that the index had before the publish: a request came back to them. */
+    REUSED(Abi.KVC_TIER_STORE_REUSED),
+    /** None: the folder is read only. */
+    NOTHING(Abi.KVC_TIER_STORE_NOTHING);
+
+    final int value;
+
+    Store(int value) {
+      this.value = value;
+    }
+  }
+
+  private final Path directory;
+  private long capacityBytes;
+  private Sync sync = Sync.DATA;
+  private Store store = Store.PUBLISHED;
+  private long minTokens;
+
+  private DiskTier(Path directory) {
+    this.directory = directory;
+  }
+
+  /** The folder is made if it does not exist. Several processes may share it. */
+  public static DiskTier in(Path directory) {
+    return new DiskTier(directory);
+  }
+
+  /** The objects used least recently are removed beyond it; 0 = no limit. */
+  public DiskTier capacityBytes(long bytes) {
+    capacityBytes = bytes;
+    return this;
+  }
+
+  public DiskTier sync(Sync when) {
+    sync = when;
+    return this;
+  }
+
+  public DiskTier store(Store which) {
+    store = which;
+    return this;
+  }
+
+  /** A publish of fewer tokens is not stored. */
+  public DiskTier minTokens(long tokens) {
+    minTokens = tokens;
+    return this;
+  }
+
+  Mem write(String function, Arena arena) {
+    Mem config = arena.struct(Abi.TierConfig.SIZE);
+    config.putLong(Abi.TierConfig.DIRECTORY, arena.text(Checks.given(function, "directory", directory).toString()));
+    config.putLong(Abi.TierConfig.CAPACITY_BYTES, capacityBytes);
+    config.putInt(Abi.TierConfig.SYNC, Checks.given(function, "sync", sync).value);
+    config.putInt(Abi.TierConfig.STORE, Checks.given(function, "store", store).value);
+    config.putLong(Abi.TierConfig.MIN_TOKENS, minTokens);
+    return config;
+  }
+}

@@ -1,0 +1,40 @@
+package dev.kvcache;
+
+/** The calls of a cache on its tiers; {@link Cache} says what each does. */
+final class Tiers {
+  private Tiers() {}
+
+  static void add(Cache cache, DiskTier tier) {
+    String function = "Cache.addDiskTier";
+    Arena arena = cache.enter(function);
+    try {
+      Mem config = Checks.given(function, "tier", tier).write(function, arena);
+      arena.check(cache.handle.calls.cacheAddTier(cache.handle.address, config.address, arena.error.address));
+    } finally {
+      cache.leave(arena);
+    }
+  }
+
+  static Cache.StartedLoad load(Cache cache, PrefixQuery query, LoadOptions options) {
+    String function = "Cache.loadPrefix";
+    return Prefixes.with(cache, function, query, (calls, arena, address) -> {
+      Mem terms = Checks.given(function, "options", options).write(arena);
+      Mem hit = arena.struct(Abi.PrefixHit.SIZE);
+      arena.check(calls.prefixLoad(
+          cache.handle.address, address, terms.address, hit.address, arena.numbers.address, arena.error.address));
+      long job = arena.numbers.getLong(0);
+      return new Cache.StartedLoad(job == 0 ? null : new LoadJob(cache, job), PrefixHit.of(hit));
+    });
+  }
+
+  static TierTraffic traffic(Cache cache) {
+    Arena arena = cache.enter("Cache.tierTraffic");
+    try {
+      Mem traffic = arena.struct(Abi.TierTraffic.SIZE);
+      arena.check(cache.handle.calls.cacheTierTraffic(cache.handle.address, traffic.address, arena.error.address));
+      return TierTraffic.of(traffic);
+    } finally {
+      cache.leave(arena);
+    }
+  }
+}

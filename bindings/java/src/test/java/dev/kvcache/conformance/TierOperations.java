@@ -1,0 +1,57 @@
+package dev.kvcache.conformance;
+
+import dev.kvcache.Cache;
+import dev.kvcache.DiskTier;
+import dev.kvcache.LoadJob;
+import dev.kvcache.LoadOptions;
+import dev.kvcache.TierTraffic;
+import java.util.Locale;
+import java.util.Map;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.Consumer;
+
+/** Tiers: folders below the pools, in those that the driver names. */
+final class TierOperations {
+  private TierOperations() {}
+
+  static void register(Map<String, Consumer<Script>> operations) {
+    operations.put("add_tier", s -> {
+      String folder = s.has("of_first") ? "KVCACHE_CONFORMANCE_LOAD" : "KVCACHE_CONFORMANCE_SAVE";
+      s.cache().addDiskTier(DiskTier.in(SaveOperations.path(folder, s, "directory")).capacityBytes(s.integer("capacity_bytes", 0))
+          .sync(DiskTier.Sync.valueOf(s.word("sync", "data").toUpperCase(Locale.ROOT)))
+          .store(DiskTier.Store.valueOf(s.word("store", "published").toUpperCase(Locale.ROOT)))
+          .minTokens(s.integer("min_tokens", 0)));
+    });
+    operations.put("load_prefix", TierOperations::load);
+    operations.put("tier_traffic", s -> {
+      TierTraffic traffic = s.cache().tierTraffic();
+      while (traffic.pagesWaiting() > 0) {
+        LockSupport.parkNanos(1_000_000);
+        traffic = s.cache().tierTraffic();
+      }
+      s.results.put("num_tiers", traffic.numTiers());
+      s.results.put("stored", traffic.pagesStored());
+      s.results.put("dropped", traffic.pagesDropped());
+      s.results.put("not_stored", traffic.pagesNotStored());
+      s.results.put("loading", traffic.pagesLoading());
+      s.results.put("loaded", traffic.pagesLoaded());
+      s.results.put("not_loaded", traffic.pagesNotLoaded());
+    });
+  }
+
+  private static void load(Script s) {
+    LoadOptions options = LoadOptions.create().priority(s.integer("priority")).session(s.integer("session", 0))
+        .timeToLive(s.integer("time_to_live", 0)).tokenNs(s.integer("token_ns", 0));
+    Cache.StartedLoad load = s.cache().loadPrefix(PrefixOperations.query(s), options);
+    try (LoadJob job = load.job()) {
+      if (s.has("cancel")) {
+        return; // close cancels
+      }
+      PrefixOperations.results(s, load.hit());
+      s.results.put("load_tokens", load.hit().loadTokens());
+      s.results.put("loaded", job == null ? 0 : job.await());
+    } catch (InterruptedException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+}

@@ -1,0 +1,77 @@
+//! Tiers: folders below the pools, in those that the driver names.
+use crate::prefixes::{results, Prompt};
+use crate::saves::path_in;
+use crate::script::{Done, Script, Stop};
+use crate::Results;
+use kvcache::*;
+use std::time::Duration;
+
+pub fn run(s: &mut Script, name: &str) -> Option<Done<Results>> {
+    let done = match name {
+        "add_tier" => add_tier(s),
+        "load_prefix" => load_prefix(s),
+        "tier_traffic" => tier_traffic(s),
+        _ => return None,
+    };
+    Some(done)
+}
+
+fn add_tier(s: &Script) -> Done<Results> {
+    let unknown = |word: &str| Err(Stop::Failed(format!("no such word: {word}")));
+    let options = DiskTierOptions {
+        capacity_bytes: s.number("capacity_bytes")?,
+        sync: match s.word("sync") {
+            None | Some("data") => TierSync::Data,
+            Some("none") => TierSync::None,
+            Some("full") => TierSync::Full,
+            Some(word) => return unknown(word),
+        },
+        store: match s.word("store") {
+            None | Some("published") => TierStore::Published,
+            Some("reused") => TierStore::Reused,
+            Some("nothing") => TierStore::Nothing,
+            Some(word) => return unknown(word),
+        },
+        min_tokens: s.number("min_tokens")?,
+    };
+    let folder = if s.has("of_first") { "KVCACHE_CONFORMANCE_LOAD" } else { "KVCACHE_CONFORMANCE_SAVE" };
+    s.cache()?.add_disk_tier(path_in(folder, s, "directory")?, &options)?;
+    Ok(Vec::new())
+}
+
+fn load_prefix(s: &Script) -> Done<Results> {
+    let options = LoadOptions {
+        priority: s.number("priority")?,
+        session: s.number::<i64>("session")? as u64,
+        time_to_live: s.number("time_to_live")?,
+        token_ns: s.number("token_ns")?,
+    };
+    let (job, hit) = s.cache()?.load_prefix(&Prompt::of(s)?.query(s)?, &options)?;
+    if let (Some(job), true) = (&job, s.has("cancel")) {
+        job.cancel()?;
+    }
+    let loaded = job.map_or(Ok(0), |job| job.wait())?;
+    if s.has("cancel") {
+        return Ok(Vec::new());
+    }
+    let more = vec![("load_tokens", hit.load_tokens.to_string()), ("loaded", loaded.to_string())];
+    Ok([results(&hit), more].concat())
+}
+
+fn tier_traffic(s: &Script) -> Done<Results> {
+    loop {
+        let traffic = s.cache()?.tier_traffic()?;
+        if traffic.pages_waiting == 0 {
+            return Ok(vec![
+                ("num_tiers", traffic.num_tiers.to_string()),
+                ("stored", traffic.pages_stored.to_string()),
+                ("dropped", traffic.pages_dropped.to_string()),
+                ("not_stored", traffic.pages_not_stored.to_string()),
+                ("loading", traffic.pages_loading.to_string()),
+                ("loaded", traffic.pages_loaded.to_string()),
+                ("not_loaded", traffic.pages_not_loaded.to_string()),
+            ]);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
