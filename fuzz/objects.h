@@ -19,17 +19,13 @@
 #include <vector>
 
 #include "bytes.h"
+#include "reached.h"
 #include "wrappers.h"
 
 namespace fuzz {
 
 [[noreturn, gnu::format(printf, 1, 2)]] void die(const char *format, ...);
 
-// How often each public function succeeded and failed, over all inputs of the process.
-struct Reached {
-  int64_t succeeded = 0, failed = 0;
-};
-inline std::map<std::string, Reached> reached;
 inline const bool trace = std::getenv("KVC_FUZZ_TRACE") != nullptr;  // print every call
 
 constexpr uint8_t kUnknown = 0xff;  // the tag of a token that a hostile call may have stored
@@ -149,8 +145,7 @@ struct World {
       kvc_cache *cache = cache_of(arguments...);
       const uint64_t before = digest(cache);
       const kvc_status status = function(arguments...);
-      Reached &count = reached[name];
-      (status == KVC_OK ? count.succeeded : count.failed)++;
+      reached[name].count(status == KVC_OK);
       if (trace) std::fprintf(stderr, "%s: %s%s\n", name, kvc_status_name(status), in.fired() ? ", one fault" : "");
       if (status != KVC_OK) check_refusal(name, status, digest(cache) == before);
       return status;

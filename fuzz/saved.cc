@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kvcache.h"
+#include "reached.h"
 
 namespace {
 
@@ -153,6 +154,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   int64_t count = 0;
   kvc_error error = KVC_ERROR_INIT;
   const kvc_status status = kvc_seq_load(cache, &args, nullptr, &seq, &count, &error);
+  fuzz::reached["kvc_seq_load"].count(status == KVC_OK);
   if (status == KVC_OK) use(cache, seq);
   check(status != KVC_ERROR_INTERNAL, "load", error);
   check(pages_used(cache) == 0, "pages are left", error);
