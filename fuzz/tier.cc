@@ -1,10 +1,10 @@
-// Fuzz target of the disk tier's files: bytes become a file in the place of an object, and the name of a file.
+// Fuzz target of the disk tier's files: bytes become the file of an object, or the name of a file.
 //
 // The first byte chooses how the file is made.
 //   raw      the input is the file
 //   header   the header's checksum is made right, so that the other fields are reached
 //   whole    a whole object, in which the input then replaces some bytes
-// The system calls are replaced: the file is in memory, and a read gives as many bytes as the input says. A load must
+// The system calls are replaced: the file is in memory, and the input chooses how many bytes a read gives. A load must
 // give exactly the payload of the file if every byte of the header is right, and miss otherwise.
 #include <fcntl.h>
 
@@ -64,7 +64,7 @@ class MemoryOps : public kvc::FileOps {
   int list(int, const std::function<void(const char *)> &) override { return 0; }
 };
 
-// What a file must be, written down a second time.
+// Whether a file is whole, by a second implementation of the format.
 bool is_object(const std::vector<uint8_t> &file, const kvc_tier_key &key, int64_t bytes) {
   if (static_cast<int64_t>(file.size()) != (128 + bytes + 4095) / 4096 * 4096) return false;
   uint8_t expected[112] = {'k', 'v', 'c', 'd', 'i', 's', 'k', '1', 1, 0, 0, 0, 128, 0, 0, 0};
@@ -76,7 +76,7 @@ bool is_object(const std::vector<uint8_t> &file, const kvc_tier_key &key, int64_
   return std::memcmp(file.data(), expected, 112) == 0 && std::memcmp(file.data() + 112, header.data(), 16) == 0;
 }
 
-// Checks that a name that is an object's is the only one of that object.
+// Checks that an object has no second name.
 void check_name(Bytes in) {
   const int folder = in.byte();
   std::string name;
