@@ -26,6 +26,7 @@ Checksum digest_of(const XXH3_state_t& state) noexcept {
 
 Checksum checksum_of(std::span<const uint8_t> bytes, uint64_t seed) noexcept {
   XXH3_state_t state;
+  XXH3_INITSTATE(&state);
   XXH3_128bits_reset_withSeed(&state, seed);
   add_to(&state, bytes);
   return digest_of(state);
