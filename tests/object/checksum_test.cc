@@ -1,4 +1,4 @@
-// Checksums against those of another implementation, at sizes on both sides of every branch of XXH3.
+// Checksums compared with those of another implementation, at sizes around every branch of XXH3.
 #include "object/checksum.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Headers of objects: what is written is read, and nothing else is accepted.
+// Headers of objects: a written header can be read, and nothing else is accepted.
 #include "object/object_header.h"
 
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ TEST(ObjectHeader, EveryLengthIsRefused) {
   }
 }
 
-// Writes a field of the fixed part and asks for the sizes, as a reader does before it allocates.
+// Writes a field of the fixed part, and reads the sizes, as a reader does before it allocates.
 template <class T>
 kvc_status sizes_with(size_t offset, T value) {
   std::vector<uint8_t> bytes = encode_object_header(example());
