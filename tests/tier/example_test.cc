@@ -1,4 +1,4 @@
-// examples/tier_memory.c: the rules of the table hold for it as for the disk tier. It is loaded as a plug-in.
+// examples/tier_memory.c, loaded as a plug-in. It follows the rules of the table, as the disk tier does.
 #include <dlfcn.h>
 
 #include "tier_driver.h"

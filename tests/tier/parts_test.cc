@@ -112,7 +112,7 @@ TEST(TransferMeter, FindsLatencyAndBandwidth) {
   TransferMeter meter;
   EXPECT_EQ(meter.bytes_per_second(), 0);
   int64_t now = 5;
-  for (int i = 0; i < 200; ++i) {  // eight at once, so that the bandwidth of the disk shows
+  for (int i = 0; i < 200; ++i) {  // eight at once, so that bandwidth is the limit
     std::vector<TransferMeter::Item> items;
     for (int j = 0; j < 8; ++j) items.push_back(meter.begin(now));
     now += 100'000;
@@ -122,7 +122,7 @@ TEST(TransferMeter, FindsLatencyAndBandwidth) {
   EXPECT_GT(meter.latency_ns(), 20'000);
   EXPECT_LT(meter.latency_ns(), 200'000);
   const TransferMeter::Item failed = meter.begin(now);
-  meter.end(failed, now + 50'000'000, 0);  // a failure is no sample
+  meter.end(failed, now + 50'000'000, 0);  // a failure does not count as a sample
   EXPECT_NEAR(static_cast<double>(meter.bytes_per_second()), 0.987e9, 0.02e9);
 }
 
