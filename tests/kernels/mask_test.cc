@@ -24,7 +24,7 @@ void check_spike(const SceneConfig& config, int spike) {
     }
   }
   scene.store();
-  for_each_implementation(1, [&](const std::string& name, kvc_backend_device* device) {
+  const auto check = [&](const std::string& name, kvc_backend_device* device) {
     scene.attend(test_backend(), device);
     for (int t = 0; t < scene.num_tokens(); ++t) {
       const int p = scene.position(t);
@@ -34,7 +34,8 @@ void check_spike(const SceneConfig& config, int spike) {
             << name << " " << config.describe() << ": query at " << p << " head " << h << ", spike at " << spike;
       }
     }
-  });
+  };
+  for_each_implementation(1, check, true);
 }
 
 TEST(Mask, Spikes) {

@@ -200,6 +200,7 @@ TEST(Visible, Trees) {
       for (int node = 0; node < static_cast<int>(d.parents.size()); ++node) {
         const QueryMask mask = query_mask(&call.args, &call.item, 0, node);
         for (int key = 0; key < d.length(); ++key) {
+          ASSERT_EQ(key_position(&tree, key), d.position(key)) << d.describe() << " key " << key;
           const bool in_part = is_sink(d, key) == (part == KVC_BACKEND_PART_SINKS);
           ASSERT_EQ(sees_key(&tree, &mask, key), in_part && sees(d, d.committed + node, key))
               << d.describe() << " part " << part << " node " << node << " key " << key;

@@ -61,7 +61,7 @@ TEST(BatchPlan, RowsStreamFromTheTokenOnThatTheirWindowLacks) {
   SequenceStore store(config);
   std::vector<uint64_t> ids(3);
   ASSERT_TRUE(store.add(ids).ok());
-  const std::vector<StreamWindow> streams = {{2, 5}, {0, 8}, {}};
+  const std::vector<StreamWindow> streams = {{4, 5}, {0, 8}, {}};
   ASSERT_TRUE(store.set_streams(ids, streams, false).ok());
   BatchPlan plan({8, 64, 0, true}, 2);
   std::vector<Reservation> reservations(8);
@@ -83,7 +83,7 @@ TEST(BatchPlan, RowsStreamFromTheTokenOnThatTheirWindowLacks) {
   EXPECT_EQ(windows, (std::vector<int32_t>{5, 0, 8, 0}));
   EXPECT_EQ(plan.rows(0).stream_windows, plan.stream_windows());
   EXPECT_EQ(std::vector<int32_t>(plan.rows(0).stream_sinks, plan.rows(0).stream_sinks + 4),
-            (std::vector<int32_t>{2, 0, 0, 0}));
+            (std::vector<int32_t>{4, 0, 0, 0}));
   EXPECT_EQ(plan.rows(1).stream_windows, nullptr) << "a sliding group has its own window";
   EXPECT_EQ(std::vector<int32_t>(plan.sink_positions(), plan.sink_positions() + 6),
             (std::vector<int32_t>{4, 4, 4, 0, 7, 9}));

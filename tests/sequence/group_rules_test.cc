@@ -105,6 +105,11 @@ TEST(GroupRules, OnlyFullGroupsStream) {
   EXPECT_EQ((GroupRules{{}, 1, 4}.with(stream).sink_tokens()), 2);
   EXPECT_EQ((GroupRules{{}, 1, 4}.with(stream).first_visible(10)), 7);
   EXPECT_FALSE((GroupRules{{}, 1, 4}.with({}).windowed()));
+  for (const GroupRules& of_one : {sliding(1, 1, 4), chunked(1, 1, 4)}) {
+    EXPECT_TRUE(of_one.windowed());
+    EXPECT_EQ(of_one.with(stream).sink_tokens(), 0);
+    EXPECT_EQ(of_one.with(stream).first_visible(10), 10);
+  }
 }
 
 // The keys that a query of a streaming sequence sees, by the definition: j < s, and max(s, p-(w-s)+1) <= j <= p.
