@@ -957,4 +957,5 @@ type kvcApi struct {
 	jobCancel                uintptr
 	cacheJobDescriptor       uintptr
 	cacheTierTraffic         uintptr
+	seqExclusivePages        uintptr
 }

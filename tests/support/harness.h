@@ -222,6 +222,7 @@ class Harness {
   void share_page(int group, int page);
   void drop_page(int group, int page);
   int64_t pages_needed(const Sequence &s, int group, int64_t tokens) const;
+  std::vector<int> pages_with_forward(int handle, size_t group) const;
   Need need(const std::vector<Row> &rows) const;
   Faults batch_faults(const std::vector<Row> &rows, int layer_begin, int layer_end, bool in_graph = false) const;
   Faults open_faults() const;
