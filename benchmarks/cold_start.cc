@@ -1,6 +1,7 @@
 // From dlopen to the first block table, each time in a new process: median of the runs. Target: < 10 ms.
 //   cold_start LIBRARY [runs]
-// Loads the library by path and knows only kvc_get_api, as a plug-in host does; a 7B model's geometry, bf16.
+// It loads the library by its path, and uses kvc_get_api alone, as a plug-in host does. The geometry is that of a 7B
+// model in bf16.
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,7 +18,7 @@ namespace {
 
 constexpr int kLayers = 32;
 
-// Milliseconds of one cold start in this process, or a negative number.
+// Returns the milliseconds of one cold start in this process, or a negative number if it fails.
 double start(const char* path) {
   const auto begin = std::chrono::steady_clock::now();
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);

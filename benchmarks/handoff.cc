@@ -1,9 +1,11 @@
-// What it costs to hand work to the thread pool, by the state the worker is in. Prints medians and 99th percentiles.
+// Measures how long the thread pool takes to hand work to its worker, for each state of the worker. Prints medians and
+// 99th percentiles.
 //   handoff [rounds]     default 2000
-// Two figures a state:
+// Two figures for each state:
 //   delay    run() of two empty items: all that the pool may cost a caller that could have done them alone
 //   meeting  run() of two items that wait for each other: from the caller to a worker that really came, and back
-// The pool has two threads. A foreign busy thread is pinned to the core that the caller is not on.
+// The pool has two threads. In some states a busy thread of another owner is pinned to the core that the caller does
+// not use.
 #include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
@@ -42,11 +44,11 @@ void meet(void* arg, int64_t, int32_t) {
 
 struct Row {
   const char* name;
-  double pause_us;  // between two jobs, the caller busy
+  double pause_us;  // between two jobs; the caller is busy meanwhile
   int32_t effort;   // a kvc_backend_effort; tiny: the caller alone
   bool meeting;
   bool keep_awake;
-  bool foreign;  // a busy thread on the other core
+  bool foreign;  // another busy thread runs on the other core
 };
 
 void pin(int cpu) {

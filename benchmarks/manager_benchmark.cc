@@ -1,5 +1,5 @@
-// The cache manager: steps of 256 decoding sequences, pages, forks. The lower bound of each is 0 bytes of K/V moved: it
-// is the time to touch the bookkeeping of what changed, so it must not grow with the context.
+// The cache manager: steps of 256 decoding sequences, pages, forks. No K or V moves here. The times are those of the
+// bookkeeping of what changed, so they must not grow with the context.
 //
 // Targets (docs/internals/testing.md has them all): begin + end <= 10 us and flat from 1k to 128k tokens of context,
 // with forks as well; a page allocated, shared and freed < 100 ns; a fork of 100k tokens <= 5 us at page size 16 and 1.
@@ -24,7 +24,7 @@ void check(kvc_status status, const kvc_error& error) {
   std::exit(1);
 }
 
-// A cache of one layer as small as a layer can be, so that only the manager is seen.
+// A cache whose one layer is as small as a layer can be, so that only the manager takes time.
 class Cache {
  public:
   Cache(int32_t page_size, int64_t capacity_tokens, int32_t max_sequences, int64_t window = 0) {
@@ -120,8 +120,8 @@ class Cache {
 
 constexpr int kBatch = 256;
 
-// The mean holds what the machine did meanwhile; the median is the figure. One step in page_size takes new pages: the
-// 97th percentile is the median of those.
+// The median is the figure, because the mean includes what else the machine did. One step in page_size takes new pages,
+// and the 97th percentile is the median of those steps.
 void report_median(benchmark::State& state, std::vector<double>& us, double target_us) {
   std::sort(us.begin(), us.end());
   state.counters["median_us"] = us[us.size() / 2];
@@ -129,7 +129,7 @@ void report_median(benchmark::State& state, std::vector<double>& us, double targ
   state.counters["target_us"] = target_us;
 }
 
-// arguments: context in tokens, whether the sequences are forks of one, window of a second group (0 = none)
+// Arguments: context in tokens; whether the sequences are forks of one; window of a second group (0 = no such group).
 void BeginEnd256(benchmark::State& state) {
   const int64_t context = state.range(0);
   const bool forked = state.range(1) != 0;
@@ -181,7 +181,7 @@ void PageAllocateShareFree(benchmark::State& state) {
 }
 BENCHMARK(PageAllocateShareFree);
 
-// arguments: page size, position in the middle of a page or at the end of one
+// Arguments: page size; whether the position is in the middle of a page or at the end of one.
 void Fork100k(benchmark::State& state) {
   const auto page_size = static_cast<int32_t>(state.range(0));
   Cache cache(page_size, 200000, 70);
@@ -207,7 +207,7 @@ BENCHMARK(Fork100k)
     ->Iterations(1 << 14)
     ->Unit(benchmark::kMicrosecond);
 
-// The pages that 256 forks of a long sequence take in bookkeeping: nodes alone, since they share every page.
+// The bookkeeping that 256 forks of a long sequence add. They share every page, so it is nodes alone.
 void ForkBytes(benchmark::State& state) {
   constexpr int64_t kTokens = 131072;
   const int64_t page_size = state.range(0);

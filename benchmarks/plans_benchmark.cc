@@ -1,5 +1,5 @@
-// Plans without a cache: what a server pays for the tables of a step, on the host. The lower bound of each is the bytes
-// of the tables that it writes, at the speed of the cache they fit in.
+// Plans without a cache: the time that a server spends on the tables of a step, on the host. The lower bound is the
+// time to write the tables into the cache of the CPU that holds them.
 //
 // Targets: 256 rows of decode <= 5 us, verify of 256 x 8 drafts <= 50 us, local virtual batches of 64 sequences of 32k
 // <= 100 us.
@@ -69,8 +69,8 @@ class Server {
   kvc_error error_ = KVC_ERROR_INIT;
 };
 
-// Times builds one by one, each after `next` has changed the server's arrays. The mean holds what the machine did
-// meanwhile; the median is the figure.
+// Times builds one by one. Before each, `next` changes the server's arrays. The median is the figure, because the mean
+// includes what else the machine did.
 template <class Next>
 void measure(benchmark::State& state, Server& server, double target_us, Next next) {
   using Clock = std::chrono::steady_clock;
@@ -88,7 +88,7 @@ void measure(benchmark::State& state, Server& server, double target_us, Next nex
   state.counters["target_us"] = target_us;
 }
 
-// 256 rows, each a token longer than in the step before: only what is new is read.
+// 256 rows, each one token longer than in the step before. Only what is new is read.
 void Decode(benchmark::State& state) {
   const int64_t context = state.range(0);
   const bool grown = state.range(1) != 0;
@@ -132,8 +132,8 @@ BENCHMARK(Verify)
     ->UseManualTime()
     ->Unit(benchmark::kMicrosecond);
 
-// 256 rows, five draft steps of k branches in one build. Prefixes of 2k tokens. (No target: five tables, of two parts
-// each where there are branches.)
+// 256 rows after prefixes of 2k tokens: five draft steps of k branches in one build. It has no target. With branches,
+// each of the five tables has two parts.
 void DraftDecode(benchmark::State& state) {
   Server server(256, 2000, 160, 16);
   server.config.mode = KVC_PLAN_DRAFT_DECODE;
@@ -151,7 +151,8 @@ BENCHMARK(DraftDecode)
     ->UseManualTime()
     ->Unit(benchmark::kMicrosecond);
 
-// 64 prompts of 32k tokens in chunks of 8k: 256 virtual rows. (Slots and positions are the full layers' plan's.)
+// 64 prompts of 32k tokens in chunks of 8k: 256 virtual rows. Slots and positions are not built here, because the plan
+// of the full layers has them.
 void LocalVirtualBatches(benchmark::State& state) {
   Server server(64, 0, 2048, 16);
   server.config.mode = KVC_PLAN_EXTEND;

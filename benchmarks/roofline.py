@@ -91,7 +91,7 @@ def points(results: list) -> list:
         parts.append(text(WIDTH - 30, row, f"{100 * limit / result['seconds']['ours']:.0f} % of the limit", 12, "#222",
                           'text-anchor="end"'))
         row += 17
-    # Points on one spot share a label: below and to the right, where no roof is, or above if another label is there.
+    # Points at one place share a label. It is below and to the right, where no roof is, or above if another label is there.
     labels = []
     for x, y, numbers in groups:
         below = not any(abs(x - other[0]) < 75 and abs(y - other[1]) < 14 for other in labels)
@@ -103,12 +103,12 @@ def points(results: list) -> list:
 
 
 def plot(run: dict, threads: int) -> tuple:
-    """The parts of one plot and its height."""
+    """The SVG elements of one plot, and its height."""
     machine = next(m for m in run["machine"] if m["threads"] == threads)
     results = [r for r in run["results"] if r["threads"] == threads and r["verdict"] in ("reached", "short")
                and r["work"] in WORKS and (r["cold"] or r["work"] == "prefill")]
     title = f"Attention on {run['cpu']}, {threads} thread{'s' if threads > 1 else ''}"
-    others = int(run["load"].split()[3].split("/")[0]) - 1  # that ran when the run ended; the averages look back
+    others = int(run["load"].split()[3].split("/")[0]) - 1  # tasks beside it at the end; load averages look back
     note = (f"{run['date'][:10]}; {others} other threads running; K and V from memory; "
             "limit: the slower of reading K and V and computing at the peak")
     parts = [text(LEFT, 26, title, 17), text(LEFT, 45, note, 12, "#555"), *grid(), *roofs(machine), *points(results)]
@@ -116,7 +116,7 @@ def plot(run: dict, threads: int) -> tuple:
 
 
 def joined(runs: list) -> dict:
-    """One run made of several parts: all their results, and for each limit of the machine the best figure of any part."""
+    """Joins the parts of one run: all their results, and the best figure of any part for each limit of the machine."""
     whole = runs[0]
     for part in runs[1:]:
         whole["results"] += part["results"]
@@ -130,7 +130,7 @@ def joined(runs: list) -> dict:
 
 
 def picture(run: dict, counts: list) -> str:
-    """The SVG text: one plot for each number of threads in `counts`, below each other."""
+    """The SVG text: a plot for each number of threads in `counts`, one below the other."""
     parts, height = [], 0
     for threads in counts:
         plotted, needed = plot(run, threads)

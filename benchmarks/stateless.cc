@@ -1,6 +1,6 @@
-// The stateless call beside the forward path, over the same pages of one cache: the same plan and kernels, so what is
-// left is what a call costs that finds its rows and makes its plan anew. Prints medians and the median of paired
-// ratios.
+// Compares the stateless call with the forward path over the same pages of one cache. Both use the same plan and
+// kernels. So the difference is the time in which the stateless call finds its rows and makes a new plan. Prints
+// medians, and the median of paired ratios.
 //   stateless [rounds] [threads]     defaults 200, 0 (all)
 #include <algorithm>
 #include <chrono>
@@ -94,7 +94,7 @@ class Pair {
     kvc_cache_destroy(cache_);
   }
 
-  // Microseconds of both, one after the other over the same tokens.
+  // Microseconds of both, which run one after the other over the same tokens.
   void sample(double* forward, double* stateless) {
     *forward = append(sequences_, work_.new_tokens, true);
     *stateless = call();

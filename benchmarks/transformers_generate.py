@@ -2,8 +2,8 @@
 
     .venv-transformers/bin/python benchmarks/transformers_generate.py [--batch 8] [--prompt 1024] [--new 64] [--threads 1]
 
-The model is a Llama shape with random weights, small next to its keys, so that the caches are what is measured. Both run
-in turn, several times; medians are printed. PyTorch and libkvcache get the same number of threads.
+The model has the shape of Llama, random weights, and more bytes of keys than of weights, so that the caches take most of the
+time. Both run in turn, several times, and medians are printed. PyTorch and libkvcache get the same number of threads.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def new_model(arguments):
 
 
 def run(model, ids, new, cache):
-    """Tokens, seconds to the first one, and seconds of each step after it."""
+    """Returns the tokens, the seconds until the first one, and the seconds of each later step."""
     times = [time.perf_counter()]
     hook = model.register_forward_hook(lambda *_: times.append(time.perf_counter()))
     out = model.generate(ids, attention_mask=torch.ones_like(ids), past_key_values=cache, max_new_tokens=new, do_sample=False)
@@ -63,7 +63,7 @@ def main():
         return run(model, ids, arguments.new, paged)
 
     runs = {"stock cache, sdpa": [], "pages": []}
-    for _ in range(arguments.repeat + 1):  # the first is a warm-up
+    for _ in range(arguments.repeat + 1):  # the first run is a warm-up
         for name, way in zip(runs, (stock, ours)):
             runs[name].append(way())
     if arguments.dtype == "float32":

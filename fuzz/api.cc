@@ -4,10 +4,9 @@
 //   calls   Calls of every public function (objects.h). Half of them have one hostile argument: NULL, a wrong rank,
 //           shape, stride or dtype, a huge size, an id that is stale or of another cache, a wrong struct_size. Calls
 //           come in any order. After each, every sequence is compared with arrays of tokens.
-//   model   The random driver of tests/model, whose choices are the input's bytes. All arguments are valid or wrong in
-//   a
-//           way that the naive model of tests/support predicts: statuses, pages, contents, attention.
-// Either aborts at the first difference. Each run is a function of its input alone: contexts have one thread.
+//   model   The random driver of tests/model, whose choices are the input's bytes. All arguments are valid, or wrong in
+//           ways that the naive model of tests/support predicts: statuses, pages, contents, attention.
+// Either program aborts at the first difference. A run depends on its input alone, because contexts have one thread.
 #include <algorithm>
 
 #include "../tests/model/driver.h"
@@ -17,7 +16,7 @@
 namespace fuzz {
 namespace {
 
-// The driver's choices, from bytes. A finished input chooses nothing more.
+// Takes the driver's choices from bytes. When the input has ended, the driver stops.
 class Choices : public kvt::Choices {
  public:
   explicit Choices(Bytes in) : in_(in) {}

@@ -1,8 +1,9 @@
-// Bytes: what a fuzzer's input decides. Valid calls are the rule; one armed fault makes one argument of a call hostile.
+// Bytes: the choices that a fuzzer's input makes. Most calls are valid. In the others, a fault makes one argument
+// hostile.
 //
-// arm() reads how many hooks later the fault comes. Every argument of a call passes one hook (number, count, pointer,
-// wrong): it returns the value unchanged, or at the armed hook a hostile one. So an input spends one byte on the choice
-// of an argument, whatever number of arguments the call has. A finished input reads as zeros.
+// arm() reads the number of the hook that is hostile. Every argument of a call passes one hook (number, count, pointer,
+// wrong). A hook returns the value unchanged, but the chosen hook returns a hostile one. So an input spends one byte on
+// the choice of an argument, however many arguments the call has. After its end, an input reads as zeros.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +38,7 @@ class Bytes {
   void disarm() { countdown_ = -1; }
   bool fired() const { return fired_; }
 
-  // The hook of an argument: whether it is to be hostile.
+  // The hook of an argument: whether it must be hostile.
   bool wrong() {
     if (countdown_ < 0 || countdown_-- > 0) return false;
     fired_ = true;
@@ -51,14 +52,15 @@ class Bytes {
   void numbers(T &...fields) {
     ((fields = number(fields)), ...);
   }
-  // A struct_size that is too small or far too large: one in between would promise memory that is not there.
+  // A struct_size that is too small or far too large. One that is slightly too large would promise memory that does not
+  // exist.
   template <class Struct>
   void size_of(Struct &s) {
     constexpr uint32_t kSizes[] = {0, 4, 8, 65536, UINT32_MAX};
     if (wrong()) s.struct_size = kSizes[below(5)];
   }
-  // Elements of an array of `value` elements: hostile numbers are below or above the limit, which the library checks
-  // before it reads the array.
+  // The number of elements of an array of `value` elements. Hostile numbers are below or above the limit, which the
+  // library checks before it reads the array.
   template <class T>
   T count(T value, T limit) {
     if (!wrong()) return value;
@@ -70,7 +72,7 @@ class Bytes {
                          std::numeric_limits<T>::max()};
     return choices[below(6)];
   }
-  // The same where the array is read or filled up to that number, whatever it is: fewer elements, or a negative number.
+  // The same for an array of which that many elements are read or filled: hostile numbers are lower, or negative.
   int64_t fewer(int64_t value) {
     const int64_t choices[] = {-1, 0, value / 2, INT64_MIN};
     return wrong() ? choices[below(4)] : value;

@@ -81,7 +81,7 @@ void draw_config(World &w, Cache *c) {
   for (int64_t g = w.in.between(1, 3); g-- > 0;) {
     kvc_group_config &group = c->groups.emplace_back();
     kvc_group_config_init(&group);
-    const auto kind = static_cast<int32_t>(w.in.below(9));  // each row with each visibility, and states
+    const auto kind = static_cast<int32_t>(w.in.below(9));  // each kind of row with each visibility, and states
     group.row = kind == 8 ? KVC_ROW_STATE : kind / 4;
     group.visibility = kind % 4;
     if (group.visibility == KVC_VISIBLE_WINDOW) group.window_tokens = w.in.between(1, 9);
@@ -89,7 +89,7 @@ void draw_config(World &w, Cache *c) {
     if (w.in.one_in(2)) group.num_pages = 12;
   }
   for (size_t g = 0; g < c->groups.size(); g++) c->layers.push_back(draw_layer(w, c, static_cast<int>(g)));
-  if (w.in.one_in(4) && c->groups[0].row != KVC_ROW_STATE) {  // one that reads layer 0's K and V
+  if (w.in.one_in(4) && c->groups[0].row != KVC_ROW_STATE) {  // a layer that reads the K and V of layer 0
     c->layers.push_back(c->layers[0]);
     c->layers.back().kv_layer = 1;
     c->layers.back().num_scales = 0;
@@ -129,7 +129,7 @@ void draw_config(World &w, Cache *c) {
                config.max_tree_nodes, config.max_checkpoints, config.storage, config.prefix_policy);
 }
 
-// Every element of a pool becomes NaN, so that slots show that nothing was stored in them.
+// Sets every element of a pool to NaN, so that an export shows slots in which nothing was stored.
 void poison(World &w, Cache &c) {
   for (int layer = 0; layer < static_cast<int>(c.layers.size()); layer++) {
     for (const int32_t pool : {KVC_POOL_K, KVC_POOL_V, KVC_POOL_K_SCALE, KVC_POOL_V_SCALE}) {
@@ -168,7 +168,7 @@ void create_cache(World &w, Cache *c) {
       CALL(kvc_cache_create, w.some_context(), w.in.pointer(&c->config), w.in.pointer(&c->cache), w.error());
   if (status == KVC_OK && exact) return poison(w, *c);
   if (status != KVC_OK) kvt::drop_pools(&c->layers);
-  w.close(c);  // of a hostile config the model has nothing
+  w.close(c);  // the model cannot follow a hostile config
 }
 
 void call_context(World &w) {
@@ -208,7 +208,7 @@ void call_context(World &w) {
       config.flags = w.in.one_in(3) ? KVC_CONTEXT_VALIDATE : 0;
       w.in.size_of(config);
       w.in.numbers(config.device_type, config.device_id, config.num_threads, config.flags, config.reserved);
-      if (config.device_type != 0) config.backend = "no/such/file.so";  // none that is beside this program
+      if (config.device_type != 0) config.backend = "no/such/file.so";  // no such file exists
       CALL(kvc_context_create, w.in.pointer(&config), w.in.pointer(&other), w.error());
       CALL(kvc_context_destroy, other);
   }

@@ -1,4 +1,4 @@
-// The prefix index. Tokens are their tags, so that an attached sequence must hold the values of the query's tokens.
+// The prefix index. The id of a token is its tag, so an attached sequence must hold the values of the query's tokens.
 #include <kvcache_tier.h>
 #include <sched.h>
 
@@ -11,7 +11,7 @@
 namespace fuzz {
 namespace {
 
-// The tags of a sequence, cut and continued; its tokens live until the call returned.
+// The tags of a sequence, cut or continued. They live until the call has returned.
 kvc_prefix_query draw_query(World &w, const Sequence *s, bool exact) {
   std::vector<int32_t> tags;
   for (size_t i = 0; s != nullptr && i < s->tokens.size(); i++) tags.push_back(s->tokens[i].tag);
@@ -67,8 +67,8 @@ void publish(World &w, Cache &c, kvc_seq id, const kvc_prefix_query &query) {
        w.in.one_in(3) ? nullptr : &published, w.error());
 }
 
-// Reads events, as a router does. This and use_tier take no bytes of the input, so that other calls stay what they
-// were.
+// Reads events, as a router does. This function and use_tier read no bytes of the input, so inputs that existed before
+// them make the same calls as before.
 void read_events(World &w, Cache &c) {
   std::vector<kvc_event> events(20);
   kvc_events_args args;
@@ -84,7 +84,7 @@ void read_events(World &w, Cache &c) {
   CALL(kvc_events_snapshot, c.cache, &args, &range, w.plain_error());
 }
 
-// A tier of one process, whose work is done at once.
+// A tier within the process, which does all work at once.
 struct Store {
   std::map<std::string, std::string> objects;
   std::mutex mutex;
@@ -142,7 +142,7 @@ kvc_tier table_of(Store *store) {
   return t;
 }
 
-// Stores the tokens of each sequence, drops them from the pools, and loads them again.
+// Stores the tokens of each sequence, removes them from the pools, and loads them again.
 void use_tier(World &w, Cache &c) {
   auto *store = new Store;
   const kvc_tier table = table_of(store);
@@ -182,7 +182,8 @@ void use_tier(World &w, Cache &c) {
   }
 }
 
-// A job that loads, in a cache of its own, because caches of inputs seldom have a prefix that every group can load.
+// A job that loads pages. It has a cache of its own, because the caches of inputs seldom have a prefix that every group
+// can load.
 void run_job(World &w) {
   kvc_layer_config layer;
   kvc_layer_config_init(&layer);

@@ -1,4 +1,5 @@
-// Saved sequences: what was saved is kept, loaded later into this cache or the other, and damaged now and then.
+// Saved sequences. A saved one is kept, and later loaded into this cache or the other one. Sometimes its bytes are
+// damaged first.
 #include <algorithm>
 
 #include "objects.h"
@@ -47,7 +48,7 @@ void save(World &w, Cache &c) {
 void load(World &w, Cache &c) {
   const Saved &saved = w.saved;
   w.reading = saved.bytes;
-  // What a failed load evicted from the prefix index stays evicted, which would look like a change.
+  // A failed load may have evicted pages from the prefix index, and they stay evicted. That would look like a change.
   const bool indexed = (c.config.flags & KVC_CACHE_PREFIX_INDEX) != 0;
   bool damaged = saved.bytes.empty();
   if (!indexed && !damaged && w.in.wrong()) {

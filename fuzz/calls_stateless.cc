@@ -1,4 +1,4 @@
-// Calls that need no cache: plans, attention over a caller's own cache, slots, merges.
+// Calls without a cache: plans, attention over a caller's own cache, slots, merges.
 #include <algorithm>
 
 #include "objects.h"
@@ -226,7 +226,8 @@ void call_plan(World &w) {
   }
 }
 
-// Keys of tokens, with parts of the root, salts and media. The arrays are as long as the numbers say, or longer.
+// Page keys of tokens, with parts of the root key, salts and media. The arrays are as long as the numbers say, or
+// longer.
 void page_keys(World &w) {
   kvc_page_keys_args args;
   kvc_page_keys_args_init(&args);
@@ -247,7 +248,7 @@ void page_keys(World &w) {
   for (int64_t i = 0, at = 0; i < spans; i++) {
     begins.push_back(w.in.number(at + w.in.below(20)));
     lengths.push_back(w.in.number(w.in.between(1, 40)));
-    at = begins.back() % 4096 + lengths.back() % 64;  // small, whatever the numbers are
+    at = begins.back() % 4096 + lengths.back() % 64;  // small for any numbers
   }
   args.media_begins = w.in.pointer(w.array(begins));
   args.media_tokens = w.in.pointer(w.array(lengths));

@@ -73,7 +73,7 @@ void stream(World &w, Cache &c, int64_t n, const kvc_seq *ids) {
   CALL(kvc_seq_get_streaming, w.handle(c), n, w.in.pointer(ids), w.in.pointer(s), w.in.pointer(l), w.error());
 }
 
-// What many sequences are asked for at once.
+// Queries about several sequences.
 void ask(World &w, Cache &c, int64_t n, const kvc_seq *ids) {
   int64_t *numbers = w.in.pointer(w.array(std::vector<int64_t>(static_cast<size_t>(n))));
   const int64_t count = w.in.fewer(n);
@@ -83,6 +83,8 @@ void ask(World &w, Cache &c, int64_t n, const kvc_seq *ids) {
   switch (w.in.below(6)) {
     case 0:
       CALL(kvc_seq_lengths, w.handle(c), count, w.in.pointer(ids), numbers, w.error());
+      // It reads no bytes, so inputs that existed before it make the same calls as before.
+      CALL(kvc_seq_exclusive_pages, c.cache, group, count, ids, numbers, w.plain_error());
       break;
     case 1:
       CALL(kvc_seq_max_append, w.handle(c), count, w.in.pointer(ids), numbers, w.error());
@@ -114,7 +116,7 @@ void call_sequence(World &w) {
   for (int64_t i = 0; i < n; i++) drawn.push_back(w.some_sequence(c));
   kvc_seq *ids = w.array(drawn);
   const int64_t choice = w.in.below(16);
-  const auto count = [&] { return w.in.fewer(n); };  // negative, or fewer
+  const auto count = [&] { return w.in.fewer(n); };  // a hostile count is negative, or lower
   if (choice < 4 || c.sequences.empty()) {
     const int64_t some = w.in.count(n, int64_t{1} << 20);
     if (CALL(kvc_seq_add, w.handle(c), some, w.in.pointer(ids), w.error()) == KVC_OK) {
@@ -156,7 +158,7 @@ void call_sequence(World &w) {
 
 namespace {
 
-// Begins a step of plain rows, tree rows, spans or encoder tokens, alone or in a graph.
+// Begins a step of plain rows, tree rows, spans or encoder tokens. The step may run in a graph.
 void begin(World &w, Cache &c) {
   kvc_batch batch;
   kvc_batch_init(&batch);
@@ -205,11 +207,11 @@ void begin(World &w, Cache &c) {
   c.steps.push_back(step);
 }
 
-// The step's tokens become its sequences'.
+// Adds the tokens of a step to the sequences of the model.
 void keep(Cache &c, const Step &step) {
   for (const Step::Row &row : step.rows) {
     Sequence *s = c.find(row.id);
-    if (s == nullptr) continue;  // inert, or removed meanwhile
+    if (s == nullptr) continue;  // an inert row, or removed during the step
     for (size_t i = 0; i < row.tags.size(); i++) {
       const Token token{step.unknown ? kUnknown : row.tags[i], step.stored};
       if (step.encoder >= 0) {

@@ -1,4 +1,4 @@
-// What a step's layers take and give, exports, imports, views, and tables of a step.
+// Tensors: those of the layers of a step, exports, imports, views, and the tables of a step.
 #include <algorithm>
 #include <cmath>
 
@@ -18,7 +18,7 @@ std::vector<int64_t> tags_of(const Step &step) {
   return tags;
 }
 
-// K and V of a layer's new tokens: v is null where MLA's rows are given whole.
+// K and V of the new tokens of a layer. v is null if whole MLA rows are given.
 void make_kv(World &w, const Cache &c, int layer, int64_t n, const std::vector<int64_t> &tags, const DLTensor **k,
              const DLTensor **v) {
   const kvc_layer_config &l = c.layers[layer];
@@ -28,13 +28,14 @@ void make_kv(World &w, const Cache &c, int layer, int64_t n, const std::vector<i
   *v = latent && !halves ? nullptr : w.rows(dtype, {n, l.num_kv_heads, c.v_dim(layer)}, tags);
 }
 
-// Attention over tags lies between 0 (nothing seen, or a sink) and the largest tag, within rounding.
+// The output of attention over tags is between 0 and the largest tag, within rounding. It is 0 if nothing but sinks is
+// seen.
 void check_output(const Cache &c, const Step &step, const DLTensor &out, bool fused) {
   const auto *values = static_cast<const float *>(out.data);
   int64_t row = 0;
   for (const Step::Row &r : step.rows) {
     for (size_t i = 0; i < r.tags.size(); i++, row++) {
-      if (r.id == 0) continue;  // padding is left alone
+      if (r.id == 0) continue;  // outputs of padding rows are not written
       for (int64_t e = row * out.strides[0]; e < (row + 1) * out.strides[0]; e++) {
         const bool between = values[e] >= -0.01f && values[e] <= 8.5f;
         if (fused ? !std::isfinite(values[e]) : !between) {
@@ -134,7 +135,8 @@ void step_tables(World &w, Cache &c, Step &step) {
   CALL(kvc_forward_tables, w.handle(c), w.in.number(step.id), w.in.number(group), w.in.pointer(&tables), w.error());
 }
 
-// Whether an export holds the model's tokens. A token that the layer did not store is zeros, if it can be read at all.
+// Checks that an export holds the model's tokens. A token that the layer did not store reads as zeros, if it can be
+// read at all.
 void check_export(const Cache &c, const Sequence &s, const kvc_export_args &args,
                   const DLManagedTensorVersioned *managed) {
   static const std::vector<Token> kNone;
@@ -144,7 +146,7 @@ void check_export(const Cache &c, const Sequence &s, const kvc_export_args &args
                                                                    : encoder->second;
   const DLTensor &t = managed->dl_tensor;
   const DLDataType dtype = c.layers[args.layer].dtype;
-  if (dtype.bits == 8) return;  // stored bytes
+  if (dtype.bits == 8) return;  // the export has stored bytes
   for (int64_t i = 0; i < t.shape[0]; i++) {
     const Token &token = tokens.at(static_cast<size_t>(args.position_begin + i));
     const bool stored = token.layers >> c.source(args.layer) & 1;
@@ -174,7 +176,7 @@ void export_sequence(World &w, Cache &c) {
   if (CALL(kvc_seq_export, w.handle(c), id, w.in.pointer(&args), w.in.pointer(&out), w.stream(), w.error()) != KVC_OK) {
     return;
   }
-  const bool latent = c.layers[args.layer].latent_dim > 0;  // its leading dims are V, which RoPE leaves alone
+  const bool latent = c.layers[args.layer].latent_dim > 0;  // RoPE does not rotate its leading dims, which are V
   const DLManagedTensorVersioned *values = latent ? out.k : out.v;
   if (values) check_export(c, *s, args, values);
   for (DLManagedTensorVersioned *tensor : {out.k, out.v, out.k_scale, out.v_scale}) {

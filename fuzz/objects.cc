@@ -6,7 +6,8 @@
 namespace fuzz {
 namespace {
 
-// Elements from the lowest to the highest that a tensor reaches, of which the tensor's first element is `*first`.
+// The number of elements from the lowest one to the highest one that a tensor reaches. `*first` is the index of the
+// tensor's first element.
 __int128 reach(const Tensor &t, int rank, __int128 *first) {
   __int128 low = 0, high = 0;
   for (int i = 0; i < rank; i++) {
@@ -27,7 +28,7 @@ void fill(DLDataType dtype, char *element, int64_t value) {
                             : dtype.code == kDLBfloat ? kvt::DType::kBF16
                                                       : kvt::DType::kF16;
     kvt::store(type, element, 0, static_cast<float>(value));
-  }  // others keep what allocate wrote
+  }  // elements of other types keep what allocate wrote
 }
 
 }  // namespace
@@ -56,7 +57,7 @@ void World::close(Cache *c) {
 
 char *World::allocate(size_t bytes) {
   memory.emplace_back(new char[bytes]);
-  std::memset(memory.back().get(), 0x11, bytes);  // a small number in every dtype of floats
+  std::memset(memory.back().get(), 0x11, bytes);  // a small number in every float dtype
   return memory.back().get();
 }
 
@@ -100,8 +101,8 @@ Step *World::some_step(Cache &c) {
   return c.steps.empty() ? nullptr : &c.steps[in.below(static_cast<int64_t>(c.steps.size()))];
 }
 
-// A fault in a shape or stride is kept within memory: dims that would reach beyond it get stride 0, as a broadcast
-// array has, unless no address space holds them, which the library has to see.
+// A hostile shape or stride stays within memory: dims that would reach beyond it get stride 0, as in a broadcast array.
+// Sizes that exceed every address space are kept, because the library must notice them.
 DLTensor *World::tensor(DLDataType dtype, const std::vector<int64_t> &shape, const std::vector<int64_t> &values,
                         bool by_element) {
   if (in.wrong()) return nullptr;
@@ -137,14 +138,14 @@ DLTensor *World::tensor(DLDataType dtype, const std::vector<int64_t> &shape, con
   }
   t.dl.data = in.pointer(data);
   if (in.wrong())
-    t.dl.byte_offset = in.one_in(2) && bytes > 1 ? 1 : UINT64_MAX - 7;  // misaligned; before the first byte
-  if (in.wrong()) t.dl.strides = nullptr;                               // as compact
+    t.dl.byte_offset = in.one_in(2) && bytes > 1 ? 1 : UINT64_MAX - 7;  // misaligned, or before the first byte
+  if (in.wrong()) t.dl.strides = nullptr;                               // NULL means a compact tensor
   if (in.wrong()) t.dl.shape = nullptr;
   if (in.wrong()) t.dl.ndim = in.one_in(2) ? rank - 1 : in.one_in(2) ? INT32_MAX : -1;
   return &t.dl;
 }
 
-// What the library says of every live sequence, against the model.
+// Compares what the library says of every live sequence with the model.
 void World::check_model(Cache &c) {
   kvc_error why = KVC_ERROR_INIT;
   if (kvc_cache_check_invariants(c.cache, &why)) die("%s", why.message);

@@ -1,10 +1,10 @@
-// World: the objects that a fuzzed program has, and beside each cache a naive model: sequences as plain arrays of
+// World: the objects of a fuzzed program. Each cache has a naive model beside it, in which a sequence is an array of
 // tokens.
 //
-// Every token has a tag, 1..8, which is the value of all of its K and V: exact in every stored format. So an export
-// says which token lies in a slot, and attention over a sequence lies between 0 and 8. Pools begin as NaN, so reading a
-// slot that no token was stored in shows as well. call() checks what holds for every function: a refused call changes
-// nothing, fills kvc_error as documented, and none says INTERNAL.
+// Every token has a tag in 1..8. All of its K and V have this value, which is exact in every stored format. So an
+// export shows which token is in a slot, and outputs of attention are between 0 and 8. Pools begin as NaN, so a read of
+// a slot without a token shows too. call() checks the rules of all functions: a refused call changes nothing and fills
+// kvc_error as documented, and no call returns INTERNAL.
 #pragma once
 
 #include <cstdio>
@@ -19,17 +19,13 @@
 #include <vector>
 
 #include "bytes.h"
+#include "reached.h"
 #include "wrappers.h"
 
 namespace fuzz {
 
 [[noreturn, gnu::format(printf, 1, 2)]] void die(const char *format, ...);
 
-// How often each public function succeeded and failed, over all inputs of the process.
-struct Reached {
-  int64_t succeeded = 0, failed = 0;
-};
-inline std::map<std::string, Reached> reached;
 inline const bool trace = std::getenv("KVC_FUZZ_TRACE") != nullptr;  // print every call
 
 constexpr uint8_t kUnknown = 0xff;  // the tag of a token that a hostile call may have stored
@@ -47,7 +43,7 @@ struct Node {
 struct Sequence {
   kvc_seq id;
   std::vector<Token> tokens;
-  std::vector<Node> nodes;                     // uncommitted
+  std::vector<Node> nodes;                     // of its uncommitted tree
   std::map<int, std::vector<Token>> encoders;  // by group
 };
 
@@ -69,7 +65,7 @@ struct Step {
   }
 };
 
-// A cache's config with all that it points to, and what the model has of the cache.
+// A cache's config with all that it points to, and the model of the cache.
 struct Cache {
   kvc_cache *cache = nullptr;
   kvc_cache_config config;
@@ -79,7 +75,7 @@ struct Cache {
   std::deque<std::vector<float>> scales;
   std::deque<std::vector<double>> factors;
   kvc_state_config states[2];
-  bool unknown = false;  // a hostile call may have stored what the model does not have
+  bool unknown = false;  // a hostile call may have stored tokens that the model does not have
 
   std::vector<Sequence> sequences;
   std::vector<Step> steps;
@@ -101,7 +97,7 @@ struct Cache {
   }
 };
 
-// A DLTensor and what it points to. Its memory is exactly what its shape and strides reach.
+// A DLTensor and its memory, which is exactly as large as its shape and strides reach.
 struct Tensor {
   DLTensor dl;
   int64_t shape[8], strides[8];
@@ -132,14 +128,14 @@ struct World {
   Cache caches[2];
   std::vector<Plan> plans;
   std::vector<DLManagedTensorVersioned *> views;
-  std::deque<Tensor> tensors;                   // of the call at hand,
-  std::vector<std::unique_ptr<char[]>> memory;  // and its memory
+  std::deque<Tensor> tensors;                   // of the current call
+  std::vector<std::unique_ptr<char[]>> memory;  // likewise
   Saved saved;
-  std::string writing, reading;  // of the save or load at hand
-  int failing_bytes = -1;        // which call of its callback fails; -1 = none
+  std::string writing, reading;  // of the current save or load
+  int failing_bytes = -1;        // number of the call of its callback that fails; -1 = none
   kvc_error last_error;
 
-  // Calls a function; the first argument after its name is the function, the last one is error().
+  // Calls a function by its address; `name` is its name, and the last argument is error().
   template <class Function, class... Arguments>
   auto call(const char *name, Function function, Arguments... arguments) {
     if constexpr (!std::is_same_v<decltype(function(arguments...)), kvc_status>) {
@@ -149,17 +145,16 @@ struct World {
       kvc_cache *cache = cache_of(arguments...);
       const uint64_t before = digest(cache);
       const kvc_status status = function(arguments...);
-      Reached &count = reached[name];
-      (status == KVC_OK ? count.succeeded : count.failed)++;
+      reached[name].count(status == KVC_OK);
       if (trace) std::fprintf(stderr, "%s: %s%s\n", name, kvc_status_name(status), in.fired() ? ", one fault" : "");
       if (status != KVC_OK) check_refusal(name, status, digest(cache) == before);
       return status;
     }
   }
 
-  // The hooks of arguments that many functions take.
+  // Hooks of arguments that many functions have.
   kvc_error *error();
-  // Of a call without hostile arguments: it takes no bytes.
+  // For a call without hostile arguments. It reads no bytes.
   kvc_error *plain_error() {
     kvc_error_init(&last_error);
     error_given_ = true;
@@ -172,11 +167,11 @@ struct World {
   int some_layer(const Cache &c) { return static_cast<int>(in.below(static_cast<int64_t>(c.layers.size()))); }
   kvc_seq some_sequence(Cache &c);
   Step *some_step(Cache &c);
-  // An id that is none: stale, made up, of another cache or kind.
+  // An invalid id: stale, made up, of another cache or of another kind.
   uint64_t wrong_id(Cache &c, bool of_sequence);
 
-  // A copy of exactly the values' size, so that the sanitizers see a read past the last one. It lives until the call
-  // returned.
+  // A copy of exactly the values' size, so that the sanitizers notice a read past the last one. It lives until the call
+  // has returned.
   template <class T>
   T *array(const std::vector<T> &values) {
     char *bytes = allocate(values.size() * sizeof(T));
@@ -184,7 +179,8 @@ struct World {
     return reinterpret_cast<T *>(bytes);
   }
   char *allocate(size_t bytes);
-  // Tensors whose rows hold one value each, values[row % size], and index tensors; both with a hook in every field.
+  // rows: a tensor in which all values of a row are values[row % size]. indices: an index tensor. Every field has a
+  // hook.
   DLTensor *rows(DLDataType dtype, const std::vector<int64_t> &shape, const std::vector<int64_t> &values = {1}) {
     return tensor(dtype, shape, values, false);
   }
@@ -210,7 +206,7 @@ struct World {
   bool error_given_ = false;
 };
 
-// The calls, by part of the header. Each draws a call of its part, makes it, and follows it in the model.
+// The calls, by section of the header. Each function draws a call of its section, makes it, and updates the model.
 void call_context(World &w);
 void call_cache(World &w);
 void call_prefix(World &w);
@@ -221,7 +217,7 @@ void call_layer(World &w);
 void call_tensors(World &w);
 void call_plan(World &w);
 void call_stateless(World &w);
-// A cache with a group of each drawn kind; without faults it must be accepted.
+// Creates a cache with groups of drawn kinds. Without a hostile argument it must be accepted.
 void create_cache(World &w, Cache *c);
 
 }  // namespace fuzz

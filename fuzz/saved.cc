@@ -1,7 +1,7 @@
 // Fuzz target of saved sequences: a load of any bytes succeeds or is refused, and leaves nothing after a refusal.
 //
-// The first byte chooses whether the rest is read as it is, or with checksums that are right: then a changed length,
-// record or payload reaches the checks that come after those of the checksums.
+// The first byte chooses whether the rest is read as it is, or with checksums that are made right. With right
+// checksums, a changed length, record or payload reaches the checks that follow those of the checksums.
 #include <xxhash.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kvcache.h"
+#include "reached.h"
 
 namespace {
 
@@ -33,7 +34,7 @@ void check(bool holds, const char *what, const kvc_error &error) {
   std::abort();
 }
 
-// A group of each kind, in small. The corpus has files of it (fuzz/saved_seeds.py).
+// A small cache with a group of each kind. The corpus has files of it (fuzz/saved_seeds.py).
 kvc_cache *make_cache() {
   kvc_context *context = nullptr;
   kvc_context_config threads;
@@ -74,7 +75,7 @@ kvc_cache *make_cache() {
   config.flags = KVC_CACHE_STREAMING;
   kvc_cache *cache = nullptr;
   check(kvc_cache_create(context, &config, &cache, &error) == KVC_OK, "no cache", error);
-  kvc_context_destroy(context);  // the cache keeps it
+  kvc_context_destroy(context);  // the cache holds a reference
   return cache;
 }
 
@@ -90,7 +91,7 @@ void write_checksum(std::vector<uint8_t> *bytes, size_t begin, size_t end, uint6
   std::memcpy(bytes->data() + end, checksum.digest, 16);
 }
 
-// Makes the sizes of the header and all checksums right, as far as the bytes go.
+// Makes the sizes of the header and all checksums right, as far as the bytes reach.
 void repair(std::vector<uint8_t> *bytes) {
   if (bytes->size() < 208) return;
   const uint64_t used = 208 + number_at(*bytes, 20, 4) + 4 * number_at(*bytes, 24, 4) + number_at(*bytes, 28, 4);
@@ -118,7 +119,7 @@ int64_t pages_used(kvc_cache *cache) {
   return stats.pages_used;
 }
 
-// The sequence is whole: all that reads its bookkeeping works.
+// Checks that the sequence is whole: every call that reads its bookkeeping works.
 void use(kvc_cache *cache, kvc_seq seq) {
   kvc_error error = KVC_ERROR_INIT;
   check(kvc_cache_check_invariants(cache, &error) == KVC_OK, "invariants", error);
@@ -153,6 +154,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   int64_t count = 0;
   kvc_error error = KVC_ERROR_INIT;
   const kvc_status status = kvc_seq_load(cache, &args, nullptr, &seq, &count, &error);
+  fuzz::reached["kvc_seq_load"].count(status == KVC_OK);
   if (status == KVC_OK) use(cache, seq);
   check(status != KVC_ERROR_INTERNAL, "load", error);
   check(pages_used(cache) == 0, "pages are left", error);

@@ -1,10 +1,10 @@
-// Fuzz target of the disk tier's files: bytes become a file in the place of an object, and the name of a file.
+// Fuzz target of the disk tier's files: bytes become the file of an object, or the name of a file.
 //
 // The first byte chooses how the file is made.
 //   raw      the input is the file
 //   header   the header's checksum is made right, so that the other fields are reached
 //   whole    a whole object, in which the input then replaces some bytes
-// The system calls are replaced: the file is in memory, and a read gives as many bytes as the input says. A load must
+// The system calls are replaced: the file is in memory, and the input chooses how many bytes a read gives. A load must
 // give exactly the payload of the file if every byte of the header is right, and miss otherwise.
 #include <fcntl.h>
 
@@ -14,16 +14,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "bytes.h"
+#include "reached.h"
 #include "tier/object_folder.h"
 #include "tier/object_name.h"
 
 namespace fuzz {
-
-int64_t tier_hits, tier_misses, tier_names;  // outcomes, which the replay of the corpus checks
 
 namespace {
 
@@ -64,19 +64,19 @@ class MemoryOps : public kvc::FileOps {
   int list(int, const std::function<void(const char *)> &) override { return 0; }
 };
 
-// What a file must be, written down a second time.
+// Whether a file is whole, by a second implementation of the format.
 bool is_object(const std::vector<uint8_t> &file, const kvc_tier_key &key, int64_t bytes) {
   if (static_cast<int64_t>(file.size()) != (128 + bytes + 4095) / 4096 * 4096) return false;
   uint8_t expected[112] = {'k', 'v', 'c', 'd', 'i', 's', 'k', '1', 1, 0, 0, 0, 128, 0, 0, 0};
   std::memcpy(expected + 16, key.bytes, 32);
   std::memcpy(expected + 48, &bytes, 8);
-  const kvc::Checksum payload = kvc::checksum_of(file.data() + 128, bytes);
+  const kvc::Checksum payload = kvc::checksum_of({file.data() + 128, static_cast<size_t>(bytes)});
   std::memcpy(expected + 64, payload.data(), 16);
-  const kvc::Checksum header = kvc::checksum_of(expected, 112);
+  const kvc::Checksum header = kvc::checksum_of(expected);
   return std::memcmp(file.data(), expected, 112) == 0 && std::memcmp(file.data() + 112, header.data(), 16) == 0;
 }
 
-// Checks that a name that is an object's is the only one of that object.
+// Checks that an object has no second name.
 void check_name(Bytes in) {
   const int folder = in.byte();
   std::string name;
@@ -84,9 +84,10 @@ void check_name(Bytes in) {
   name = name.c_str();
   kvc_tier_key key;
   int64_t bytes;
-  if (!kvc::parse_object_name(folder, name.c_str(), &key, &bytes)) return;
+  const bool is_name = kvc::parse_object_name(folder, name.c_str(), &key, &bytes);
+  reached["name"].count(is_name);
+  if (!is_name) return;
   if (kvc::object_name(key, bytes) != kvc::folder_name(folder) + "/" + name) wrong("two names of one object");
-  ++tier_names;
 }
 
 void check_file(Bytes in, int mode) {
@@ -103,7 +104,8 @@ void check_file(Bytes in, int mode) {
     ops.file.resize(static_cast<size_t>(kvc::frame_bytes(bytes)));
     const uint8_t fill = in.byte();
     for (int64_t i = 0; i < bytes; ++i) ops.file[static_cast<size_t>(128 + i)] = static_cast<uint8_t>(i * fill);
-    kvc::encode_frame_header(key, bytes, kvc::checksum_of(ops.file.data() + 128, bytes), ops.file.data());
+    const auto payload = std::span(ops.file).subspan(128, static_cast<size_t>(bytes));
+    kvc::encode_frame_header(key, bytes, kvc::checksum_of(payload), ops.file.data());
     while (!in.empty()) {
       const size_t at = static_cast<size_t>(in.byte()) << 8 | in.byte();
       const uint8_t value = in.byte();
@@ -116,7 +118,7 @@ void check_file(Bytes in, int mode) {
     while (!in.empty()) ops.file.push_back(in.byte());
     if (mode == 1) ops.file.resize(static_cast<size_t>(kvc::frame_bytes(bytes)));
     if (mode == 1) {
-      const kvc::Checksum sum = kvc::checksum_of(ops.file.data(), 112);
+      const kvc::Checksum sum = kvc::checksum_of({ops.file.data(), 112});
       std::memcpy(ops.file.data() + 112, sum.data(), sum.size());
     }
   }
@@ -130,7 +132,7 @@ void check_file(Bytes in, int mode) {
     wrong(is_whole ? "a whole object misses" : "no object is loaded");
   if (is_whole && bytes > 0 && std::memcmp(loaded.data(), ops.file.data() + 128, loaded.size()) != 0)
     wrong("other bytes");
-  ++(is_whole ? tier_hits : tier_misses);
+  reached["load"].count(is_whole);
 }
 
 }  // namespace

@@ -685,6 +685,15 @@ KVC_API kvc_status kvc_seq_nearest_position(kvc_cache *cache, kvc_seq sequence, 
 KVC_API kvc_status kvc_seq_max_append(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *tokens,
                                       kvc_error *error);
 
+/* Says how many pages of a group the removal of each sequence, alone, would make available. These are the pages that no other
+ * sequence, pin, save or load holds. A page that only the prefix index holds besides counts, because it can be evicted then. The
+ * pages of an open forward, of an uncommitted tree and of checkpoints count too. An engine that is short of pages compares
+ * sequences by this number to choose which one to remove.
+ *   pages  [n], filled
+ * Errors: STALE_ID, OUT_OF_RANGE (group). Threads: any. O(pages) a sequence. Since 0.1. */
+KVC_API kvc_status kvc_seq_exclusive_pages(kvc_cache *cache, int32_t group, int64_t n, const kvc_seq *sequences,
+                                           int64_t *pages, kvc_error *error);
+
 enum kvc_streaming_flags {
   KVC_STREAMING_PREFIX_IS_SINK = 1 /* all tokens that a sequence holds now are sinks: s = max(sink_tokens, its length). Not
                                       allowed where the window is 0 */
@@ -2430,6 +2439,8 @@ typedef struct kvc_api {
   kvc_status (*job_cancel)(kvc_cache *cache, kvc_job job, kvc_error *error);
   kvc_status (*cache_job_descriptor)(kvc_cache *cache, int32_t *descriptor, kvc_error *error);
   kvc_status (*cache_tier_traffic)(kvc_cache *cache, kvc_tier_traffic *traffic, kvc_error *error);
+  kvc_status (*seq_exclusive_pages)(kvc_cache *cache, int32_t group, int64_t n, const kvc_seq *sequences,
+                                    int64_t *pages, kvc_error *error);
 } kvc_api;
 /* END GENERATED */
 

@@ -1,4 +1,4 @@
-// The table of cases, and what follows from a line of it.
+// The table of cases, and the sizes that follow from each line of it.
 // SPDX-License-Identifier: Apache-2.0
 #include "attention/case.h"
 
@@ -6,7 +6,7 @@ namespace kvc::benchmark {
 namespace {
 
 constexpr Shape kMha = {32, 32, 128}, kGqa = {32, 8, 128}, kWide = {4, 1, 256};
-constexpr Shape kGqaQuarter = {8, 2, 128};  // heads are independent: a quarter of them keeps 8k in seconds
+constexpr Shape kGqaQuarter = {8, 2, 128};  // heads are independent, so with a quarter of them 8k tokens take seconds
 constexpr Shape kMla16 = {16, 1, 576}, kMla128 = {128, 1, 576};
 constexpr bool kCold = true, kWarm = false, kQuick = true, kFull = false;
 

@@ -1,4 +1,4 @@
-// What is measured: one line of the table in case.cc a case. Everything else follows from these fields.
+// Case: what is measured, and what its time is compared with. Each line of the table in case.cc is one case.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,8 +10,8 @@ namespace kvc::benchmark {
 
 enum class Work {
   kDecode,        // one new token a sequence; timed: attend with the new k and v
-  kSharedPrefix,  // the same, all sequences of the batch being forks of one prefix of `shared` tokens
-  kPrefill,       // `new_tokens` over context - new_tokens old ones; timed: attend with the new k and v
+  kSharedPrefix,  // the same, where all sequences are forks of one prefix of `shared` tokens
+  kPrefill,       // `new_tokens` after `context - new_tokens` old ones; timed: attend with the new k and v
   kAppend,        // `new_tokens` stored; timed: append
   kPageCopy,      // `batch` forks inside a page; timed: fork
   kMlaDecode,     // decode in latent space: one row a token, of which kLatentDims are V
@@ -32,8 +32,8 @@ enum class Limit {
 
 struct Target {
   Limit limit;
-  double one;   // with one thread: limit's time / our time (kMicroseconds: the most that it may take)
-  double many;  // with more
+  double one;   // with one thread: the limit's time / our time. kMicroseconds: the longest time allowed
+  double many;  // with more threads, likewise
 };
 
 constexpr int32_t kLatentDims = 512;
@@ -51,14 +51,14 @@ struct Case {
   int32_t new_tokens;  // of each sequence
   int32_t page_size;
   int32_t shared;  // leading tokens that the batch shares
-  bool cold;       // copies of the sequences until 256 MiB are exceeded; else the same data again and again
+  bool cold;       // each run reads another copy of the sequences, of more than 256 MiB in all
   bool quick;      // part of --quick
   Target target;
 
   std::string name() const;
   int64_t token_bytes() const;  // K and V of one token
-  int64_t kv_bytes() const;     // K and V that the work has to read (append, copies: to write), each byte once
-  double operations() const;    // two a multiply-add; 0 for what only moves bytes
+  int64_t kv_bytes() const;     // of K and V that the work must read, or write (append, copies); each byte once
+  double operations() const;    // two for each multiply-add; 0 if the case only moves bytes
   int32_t value_dims() const { return work == Work::kMlaDecode ? kLatentDims : shape.head_dim; }
 };
 

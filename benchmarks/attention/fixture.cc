@@ -15,7 +15,7 @@ DLDataType dl_type(Type type) {
   return kTypes[static_cast<int>(type)];
 }
 
-// Nothing here is subnormal, infinite or NaN, so cutting the mantissa will do.
+// No number here is subnormal, infinite or NaN, so truncating the mantissa is enough.
 void write_number(Type type, float value, char* target) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -52,7 +52,7 @@ Tensor::Tensor(Type type, int64_t rows, int64_t heads, int64_t dims, uint32_t se
   const uintptr_t address = reinterpret_cast<uintptr_t>(data_.data());
   char* aligned = data_.data() + ((address + 63) / 64 * 64 - address);
   tensor_.data = aligned;
-  // Numbers with a prime period: drawing them all would take longer than to measure.
+  // The numbers repeat with a prime period, because drawing all of them would take longer than the measurement.
   std::mt19937 generator(seed);
   std::vector<float> numbers(std::min<size_t>(count, 65521));
   for (float& number : numbers) {
@@ -127,7 +127,8 @@ void Fixture::check(kvc_status status) const {
   if (status != KVC_OK) throw std::runtime_error(error_.message);
 }
 
-// Every page is taken by a sequence of its own, and given back in random order: free pages are taken again last first.
+// Gives each page to a sequence of its own, and frees the sequences in random order. Pages that are freed last are
+// given out first, so later sequences get pages in this random order.
 void Fixture::shuffle_pages(int64_t pages) {
   std::vector<kvc_seq> all = add(pages);
   const int64_t rows = batch_tokens_ / work_.page_size;

@@ -12,16 +12,16 @@
 
 namespace kvc::benchmark {
 
-// The library said no: the case is printed as such, and never counted as passed.
+// The library refuses the case. The case is printed as `not supported`, and never counts as passed.
 struct NotSupported : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A dense tensor of [rows, heads, dims] that owns random numbers around 0 with variance 1.
+// A dense tensor [rows, heads, dims], which owns random numbers of mean 0 and variance 1.
 class Tensor {
  public:
   Tensor(Type type, int64_t rows, int64_t heads, int64_t dims, uint32_t seed);
-  // The same shape over memory of someone else.
+  // A tensor of this shape over memory that the caller owns.
   Tensor(Type type, int64_t rows, int64_t heads, int64_t dims, void* data);
   const DLTensor* rows(int64_t n);  // its first n rows
 
@@ -39,7 +39,8 @@ struct Options {
 
 class Fixture {
  public:
-  // Room for `pages` pages and `sequences` sequences (the shuffling needs as many as pages), `batch_tokens` a step.
+  // A cache of `pages` pages and `sequences` sequences, which takes `batch_tokens` tokens in a step. Shuffling the
+  // pages needs as many sequences as pages.
   Fixture(const Case& work, const Options& options, int64_t pages, int64_t sequences, int32_t batch_tokens);
   ~Fixture();
   Fixture(const Fixture&) = delete;
@@ -48,8 +49,9 @@ class Fixture {
   std::vector<kvc_seq> add(int64_t n);
   void remove(const std::vector<kvc_seq>& sequences);
   std::vector<kvc_seq> fork(const std::vector<kvc_seq>& parents);      // at their ends
-  void append(const std::vector<kvc_seq>& sequences, int32_t tokens);  // random K and V to each
-  void append_nodes(const std::vector<kvc_seq>& sequences, const std::vector<int32_t>& parents);  // a tree to each
+  void append(const std::vector<kvc_seq>& sequences, int32_t tokens);  // with random K and V
+  // The same tree to each.
+  void append_nodes(const std::vector<kvc_seq>& sequences, const std::vector<int32_t>& parents);
   void commit(const std::vector<kvc_seq>& sequences, int32_t leaf);
   void truncate(const std::vector<kvc_seq>& sequences, int64_t length);
   // parents: of the tree of each sequence, nullable.
@@ -67,7 +69,7 @@ class Fixture {
   bool latent() const { return work_.work == Work::kMlaDecode; }
   void shuffle_pages(int64_t pages);
   void append_step(const std::vector<kvc_seq>& sequences, int32_t tokens, const int32_t* parents);
-  void check(kvc_status status) const;  // throws what `error_` says
+  void check(kvc_status status) const;  // throws the message of `error_`
 
   const Case work_;
   const int32_t batch_tokens_;
@@ -78,7 +80,7 @@ class Fixture {
   DLManagedTensorVersioned* view_ = nullptr;
 };
 
-// The dtype of q, k and v as they are handed over, for K and V stored in `type`.
+// The dtype of the q, k and v that a call gets, where K and V are stored in `type`.
 Type input_type(Type type);
 
 }  // namespace kvc::benchmark

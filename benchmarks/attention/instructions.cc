@@ -1,4 +1,4 @@
-// The multiply-add instructions, each in a loop of independent sums long enough to hide its latency.
+// The multiply-add instructions. Each runs in a loop over independent sums. There are enough sums to hide its latency.
 // SPDX-License-Identifier: Apache-2.0
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -12,7 +12,7 @@
 namespace kvc::benchmark {
 namespace {
 
-// The compiler must not see that the sums are equal, or it computes one of them.
+// This hides from the compiler that the sums are equal. Otherwise it would compute one of them only.
 constexpr int kSums = 12;
 
 #if defined(__x86_64__)
@@ -23,7 +23,7 @@ bool only_sse() { return !has_fma(); }
 bool only_fma() { return has_fma() && !has_avx512(); }
 bool has_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
 
-// AMX needs the system's leave, once a process; threads that start later inherit it.
+// A process must request AMX from the kernel once. Threads that start later inherit the permission.
 bool has_amx() {
   static const bool has = [] {
     constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24;
@@ -80,7 +80,8 @@ __attribute__((target("avx512f,avx512bf16"))) void run_bf16(int64_t rounds) {
   for (__m512& sum : sums) asm volatile("" : : "v"(sum));
 }
 
-// All tiles 16 rows of 64 bytes. (In memory, not on the stack: gcc 12 thinks that only 8 bytes of it are read.)
+// All tiles have 16 rows of 64 bytes. (They are in memory and not on the stack, because gcc 12 assumes that only 8
+// bytes are read.)
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
@@ -88,7 +89,7 @@ struct alignas(64) TileConfig {
 };
 constexpr TileConfig kTileConfig;
 
-// Four sums of 16 x 16, two tiles of each side: 16 x 16 x 32 multiply-adds an instruction.
+// Four sums of 16 x 16 numbers, from two tiles of each operand. An instruction does 16 x 16 x 32 multiply-adds.
 __attribute__((target("amx-tile,amx-bf16"))) void run_amx(int64_t rounds) {
   _tile_loadconfig(&kTileConfig);
   _tile_zero(0);
@@ -114,7 +115,7 @@ constexpr double kAmxOperations = 4 * 2.0 * 16 * 16 * 32;
 
 bool always() { return true; }
 
-// What the compiler makes of the plain loop.
+// The plain loop, as the compiler vectorises it.
 void run_portable(int64_t rounds) {
   using Lanes = float __attribute__((vector_size(16)));
   Lanes sums[kSums] = {}, x = {0.5f, 0.5f, 0.5f, 0.5f}, y = x;

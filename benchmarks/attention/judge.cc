@@ -42,7 +42,7 @@ double limit_seconds(const Sample& sample, Limit limit) {
   return 0;
 }
 
-// No kernel is faster than the instructions it is made of, whatever its target is held against.
+// No kernel is faster than the instructions that it consists of. So this limit is checked whatever the target is.
 bool probe_failed(const Sample& sample, Limit limit) {
   return std::max(sample.ops, limit_seconds(sample, limit)) > kBeyond * sample.ours;
 }

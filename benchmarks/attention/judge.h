@@ -1,4 +1,4 @@
-// What paired samples say of a target, and which of them cannot be true. Pure.
+// Judges a target by paired samples, and finds samples that cannot be true. Pure.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace kvc::benchmark {
 
-// Seconds each; 0 = does not apply.
+// Times in seconds; 0 = the case has no such limit.
 struct Sample {
   double ours = 0, stream = 0, pages = 0, ops = 0, copy = 0;
 };
@@ -22,23 +22,23 @@ struct Judgement {
   double low = 0, high = 0;  // quartiles of the paired ratios
 };
 
-// By how much ours may be faster than a limit before it is the limit's probe that is wrong.
+// If our work is faster than a limit by more than this factor, the probe of the limit is taken as wrong.
 constexpr double kBeyond = 1.05;
 
 constexpr size_t kFewestSamples = 5;
 
-// Seconds of the limit that a target names, in a sample.
+// The time of the target's limit in a sample, in seconds.
 double limit_seconds(const Sample& sample, Limit limit);
 
-// Whether a probe says that the machine cannot do what ours just did beside it. It was disturbed (its threads did not
-// run at once, a neighbour came), and a ratio to it means nothing.
+// Whether the probe of a limit is slower than our work beside it. Then something disturbed the probe, for example
+// another process, and its ratio says nothing.
 bool probe_failed(const Sample& sample, Limit limit);
 
-// Of samples whose probes were right, `failed` others having been thrown away. Nothing is reached, or missed, by fewer
-// than kFewestSamples, nor where most of the probes failed.
+// Judges samples whose probes are right; `failed` is the number of other samples, which were dropped. With fewer than
+// kFewestSamples samples, or if most of the probes failed, the verdict is neither reached nor short.
 Judgement judge(const std::vector<Sample>& samples, int failed, Limit limit, double target);
 
-// How much more several threads do than one, held against the machine's own gain.
+// The speed of several threads over that of one, compared with the same gain of the machine's limit.
 struct Scaling {
   double gain, machine_gain, ratio;
   Verdict verdict;

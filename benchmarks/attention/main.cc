@@ -1,14 +1,16 @@
-// Attention through the C API against this machine's limits, each sample beside a probe of them.
+// Measures attention through the C API against the limits of this machine. A probe of the limits is taken beside each
+// sample.
 //   attention [--threads N] [--quick] [--seconds S] [--simd NAME] [--json FILE] [--deterministic | --no-sharing]
 //             [--small-pages] [--part I/N] [FILTER]...
 //   attention --list                 the cases as JSON
 //   attention --serve NAME [...]     sets one case up; then answers each line of stdin with one sample
-// --small-pages: no huge pages in this process, whatever asks for them.
-// --part I/N: every N-th case, from the I-th of 1..N on, so that a run can be made in pieces (roofline.py joins them).
-// Without --threads: one thread, then all cores. FILTER: part of a case's name; several: any of them.
-// Times are CPU time of the process with one thread and wall time with more; ratios are those of medians, with the
-// quartiles of the paired samples. A case that the library refuses says so, and counts as nothing; a sample with a
-// probe that ours beats is taken again (judge.h).
+// --small-pages: this process gets no huge pages.
+// --part I/N: every N-th case from the I-th on, I in 1..N. So a run can be made in pieces, which roofline.py joins.
+// Without --threads: first one thread, then all cores. FILTER: part of a case's name; with several, a case matches any
+// of them.
+// Times are CPU time of the process with one thread, and wall time with more. Ratios are those of medians, with the
+// quartiles of the paired samples. A case that the library refuses is printed as such and counts as neither passed nor
+// failed. If a probe is slower than our own work beside it, the sample is taken again (judge.h).
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/prctl.h>
 
@@ -83,7 +85,8 @@ bool wanted(const Case& work, const Arguments& arguments) {
   return arguments.filters.empty();
 }
 
-// One case for another program that measures the same work in turn: a line of seconds for each line read.
+// Serves another program that measures the same work in turn: for each line of stdin, runs one sample of the case and
+// prints its seconds.
 int serve(const Arguments& arguments) {
   for (const Case& work : cases()) {
     if (work.name() != arguments.serve) continue;

@@ -7,7 +7,7 @@ namespace kvc::benchmark {
 
 Result measure(const Case& work, const Options& options, Team* team, double seconds) {
   constexpr size_t kMost = 101;
-  constexpr int kMostFailed = 20;  // where fewer than kFewestSamples are right
+  constexpr int kMostFailed = 20;  // failed probes, while fewer than kFewestSamples samples are right
   using Clock = std::chrono::steady_clock;
   Result result = {};
   result.work = work;

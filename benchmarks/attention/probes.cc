@@ -12,12 +12,12 @@ namespace {
 
 constexpr size_t kHuge = size_t{2} << 20;
 
-// The sum is kept from the compiler's eyes by this.
+// Stores to it keep the compiler from removing the sum.
 std::atomic<uint64_t> sink;
 
 using Block = uint64_t __attribute__((vector_size(64)));
 
-// Plain loads in the widest vectors of the machine, eight sums.
+// Plain loads in the widest vectors of the machine, added to eight sums.
 #if defined(__x86_64__)
 __attribute__((target_clones("avx512f", "avx2", "default")))
 #endif
@@ -36,7 +36,7 @@ sum_of(const char* data, size_t bytes) {
   return sum;
 }
 
-// Share `thread` of n things.
+// The range of n things that thread `thread` works on.
 struct Share {
   size_t begin, end;
 };

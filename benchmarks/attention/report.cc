@@ -18,7 +18,7 @@ const char* verdict_name(Verdict verdict) {
   return kNames[static_cast<int>(verdict)];
 }
 
-// What the work is counted in: multiply-adds' operations for prefill, else bytes.
+// The unit of the work: operations for prefill, else bytes.
 bool counts_operations(const Case& work) { return work.work == Work::kPrefill || work.work == Work::kMlaDecode; }
 
 double amount(const Case& work) {
@@ -83,7 +83,7 @@ Machine measure_machine(Team* team) {
   constexpr size_t kBytes = size_t{256} << 20;
   Machine machine = {team->threads(), 0, {}};
   const Arena arena(kBytes);
-  // The best of several: a neighbour that comes for a moment is no limit of the machine.
+  // The best of several samples, because another process may slow down some of them.
   for (int i = 0; i < 9; ++i) {
     const double bytes = static_cast<double>(kBytes) / read_stream(*team, arena.data(), kBytes);
     machine.stream_bytes = std::max(machine.stream_bytes, bytes);
@@ -119,7 +119,8 @@ void print_result(const Result& result) {
   }
   const Sample& median = judged.median;
   const auto bytes = static_cast<double>(result.work.kv_bytes()), all = amount(result.work);
-  // The peak in the unit of the work: for what is counted in bytes, the bytes that it lets pass.
+  // The peak in the unit of the work. For work that is counted in bytes, it is the bytes that the operations need in
+  // this time.
   std::printf("%-36s %2d %9s %8s %8s %8s %8s  ", name.c_str(), result.threads, giga(all, median.ours).c_str(),
               giga(bytes, median.stream).c_str(), giga(bytes, median.pages).c_str(), giga(bytes, median.copy).c_str(),
               giga(all, median.ops).c_str());

@@ -10,11 +10,11 @@
 
 namespace kvc::benchmark {
 
-// What was found out about the machine with one thread count.
+// The limits of the machine with one number of threads.
 struct Machine {
   int threads;
-  double stream_bytes;                                // a second, over 256 MiB
-  std::vector<std::pair<std::string, double>> rates;  // operations a second by instruction
+  double stream_bytes;                                // bytes per second, over 256 MiB
+  std::vector<std::pair<std::string, double>> rates;  // operations per second of each instruction
 };
 
 Machine measure_machine(Team* team);
@@ -23,7 +23,8 @@ void print_machine(const Machine& machine);
 void print_header();
 void print_result(const Result& result);
 
-// Lines that follow from others: how much more several threads do than one, against the machine's own gain.
+// The lines that compare others: the speed of several threads over that of one, beside the same gain of the machine's
+// limit.
 void print_scaling(const std::vector<Result>& results);
 
 void write_json(FILE* file, const std::vector<Machine>& machines, const std::vector<Result>& results);

@@ -13,7 +13,7 @@ int copies_of(const Case& work) { return work.cold ? static_cast<int>(kColdBytes
 
 int64_t pages_of(const Case& work, int64_t tokens) { return (tokens + work.page_size - 1) / work.page_size; }
 
-// Decode and prefill: batches of sequences that hold all but the new tokens, which are given back after each sample.
+// Decode and prefill. The sequences of a batch hold all tokens but the new ones, which are dropped after each sample.
 class Attend : public Subject {
  public:
   Attend(const Case& work, const Options& options, Team* team)
@@ -73,7 +73,7 @@ class Attend : public Subject {
   std::vector<std::vector<kvc_seq>> batches_;
 };
 
-// The pages that are written were last touched when 256 MiB were written since.
+// Between two uses of a page, 256 MiB are written. So the pages are cold.
 class Append : public Subject {
  public:
   Append(const Case& work, const Options& options, Team* team)
@@ -111,7 +111,7 @@ class Append : public Subject {
   std::vector<kvc_seq> sequences_;
 };
 
-// Forks inside a page, each of which copies the tokens before it.
+// Each fork ends inside a page, and copies the tokens of this page before its end.
 class PageCopy : public Subject {
  public:
   PageCopy(const Case& work, const Options& options, Team* team)
@@ -140,7 +140,7 @@ class PageCopy : public Subject {
   std::vector<std::vector<kvc_seq>> parents_, children_;
 };
 
-// Commits, each of which moves the second half of its trees to where the first half was.
+// Each commit moves the second half of its trees to the place of the first half.
 class Compaction : public Subject {
  public:
   Compaction(const Case& work, const Options& options, Team* team)
@@ -164,7 +164,7 @@ class Compaction : public Subject {
     const double begin = now();
     fixture_.commit(batch, work_.new_tokens - 1);
     const double took = now() - begin;
-    fixture_.truncate(batch, prompt());  // and a new tree, for the next run
+    fixture_.truncate(batch, prompt());  // the next run needs a new tree
     fixture_.append_nodes(batch, parents_);
     return took;
   }
@@ -198,7 +198,8 @@ double Subject::stream() {
   return read_stream(*team_, arena_.data(), bytes);
 }
 
-// Half of the copies away from what our own work reads, so that neither warms the other's data.
+// Reads a copy that is half of all copies away from the one that our own work reads. So neither brings the other's data
+// into the caches.
 double Subject::read_pages_of(int turn) {
   const std::vector<int32_t> list = pages(turn + copies() / 2);
   if (list.empty()) return 0;

@@ -1,4 +1,5 @@
-// A case that is set up: one sample of our work, and of the limits that it is held against, on the same data.
+// Subject: a case that is set up. A sample measures our work, and the limits that it is compared with, on the same
+// data.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,13 +18,13 @@ class Subject {
   virtual ~Subject() = default;
 
   double ours();    // one sample of our work alone
-  Sample sample();  // and of each limit, in an order that changes from call to call
+  Sample sample();  // of our work and of each limit. The order changes from call to call
   const Instruction* instruction() const { return instruction_; }
 
  protected:
-  // Seconds of the work over copy `turn` modulo its copies.
+  // Runs the work over copy `turn` modulo the number of copies, and returns its seconds.
   virtual double run(int turn) = 0;
-  // The pages that `run` reads, in its order; empty: none, or not known.
+  // The pages that `run` reads, in this order. Empty: none, or unknown.
   virtual const char* pool() const { return nullptr; }
   virtual std::vector<int32_t> pages(int) const { return {}; }
   virtual size_t page_bytes() const { return 0; }
@@ -38,7 +39,7 @@ class Subject {
   double stream();
   double read_pages_of(int turn);
 
-  const Instruction* instruction_ = nullptr;  // the best for the case, if it has operations
+  const Instruction* instruction_ = nullptr;  // the fastest one for the case; null: the case has no operations
   int turn_ = 0;
 };
 

@@ -14,7 +14,7 @@ void pin_to(int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(cpu, &set);
-  sched_setaffinity(0, sizeof set, &set);  // where that is refused, probes are as good as the system's choice
+  sched_setaffinity(0, sizeof set, &set);  // if it is refused, the system chooses the cores
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ void Team::meet_and_run(int thread) {
 double Team::run(const std::function<void(int)>& part) {
   cpu_set_t before;
   const bool restore = threads_ > 1 && sched_getaffinity(0, sizeof before, &before) == 0;
-  // The caller stays where it is: moved, it might next share its core with a thread of the library.
+  // The caller stays on its core. On another one it might share that core with a thread of the library later.
   const auto here = std::find(cpus_.begin(), cpus_.end(), sched_getcpu());
   first_cpu_ = here == cpus_.end() ? 0 : static_cast<size_t>(here - cpus_.begin());
   part_ = &part;

@@ -1,6 +1,7 @@
-// A few threads that run one function at once, for the probes of the machine: between runs they sleep, so that they
-// never take a core from what is measured. Each has a core of its own for the run, the caller too: a thread that is
-// woken on the core of who woke it shares that core until the system moves it, which can take longer than a probe.
+// Team: a few threads that run one function at once, for the probes of the machine. Between runs they sleep, so that
+// they take no core from what is measured. During a run each thread, the caller too, has a core of its own. Otherwise a
+// thread that wakes on the caller's core would share it until the system moves one of them, which can take longer than
+// a probe.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,11 +12,11 @@
 
 namespace kvc::benchmark {
 
-// Seconds on the clock that a measurement with so many threads uses. One thread: CPU time of the process, which a
-// neighbour on the same core cannot lengthen. More: wall time.
+// Seconds on the clock for measurements with so many threads. With one thread it is the CPU time of the process, which
+// other processes on the same core do not lengthen. With more it is wall time.
 double now_seconds(int threads);
 
-// Those that the calling thread may run on, ascending; never empty.
+// The CPUs that the calling thread may run on, ascending; never empty.
 std::vector<int> allowed_cpus();
 
 class Team {
@@ -27,7 +28,7 @@ class Team {
 
   int threads() const { return threads_; }
 
-  // Seconds from the moment when every thread is there until the last one has returned from part(thread).
+  // Seconds from the moment when all threads are ready until the last one returns from part(thread).
   double run(const std::function<void(int)>& part);
 
  private:
@@ -38,7 +39,7 @@ class Team {
   const std::vector<int> cpus_;  // that the process may use
   std::vector<std::thread> workers_;
   const std::function<void(int)>* part_ = nullptr;
-  size_t first_cpu_ = 0;             // of cpus_: the caller's, for one run
+  size_t first_cpu_ = 0;             // index of the caller's in cpus_, for one run
   std::vector<double> begin_, end_;  // [threads]
   std::atomic<int> round_{0}, arrived_{0}, done_{0};
   std::atomic<bool> stop_{false};

@@ -1,4 +1,4 @@
-"""What calls cost in Python: the same two as main.cc, with the same arguments.
+"""What calls cost in Python: the two calls of main.cc, with the same arguments.
 
     in_python.py Q_HEADS KV_HEADS HEAD_DIM LAYERS CAPACITY_TOKENS
 """
@@ -23,7 +23,7 @@ def main() -> None:
         trivial = min(trivial, (now() - begin) / 10000)
     q, out = (np.full((1, q_heads, dim), 0.1, np.float32) for _ in range(2))
     k, v = (np.full((1, kv_heads, dim), 0.2, np.float32) for _ in range(2))
-    for _ in range(100):  # the first touches each pool
+    for _ in range(100):  # the first round touches each pool
         step = cache.forward([sequence], [1])
         begin = now()
         for layer in range(num_layers):

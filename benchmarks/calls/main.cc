@@ -1,7 +1,8 @@
 // What a call costs in C: the baseline of benchmarks/calls/run.py.
 //   calls Q_HEADS KV_HEADS HEAD_DIM LAYERS CAPACITY_TOKENS
-// Prints two numbers, nanoseconds of the fastest round: kvc_seq_lengths of one sequence, and kvc_forward_attend of one
-// decode row that sees itself alone, on one thread: each layer of a step takes one.
+// Prints two numbers, the nanoseconds of the fastest round. The first is for kvc_seq_lengths of one sequence. The
+// second is for kvc_forward_attend of one decode row that sees itself alone, on one thread. A step makes that call once
+// for each layer.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -79,7 +80,7 @@ int main(int argc, char** argv) {
   batch.sequences = &seq;
   batch.append_lengths = &one;
   batch.num_sequences = 1;
-  for (int round = 0; round < 100; ++round) {  // the first touches each pool
+  for (int round = 0; round < 100; ++round) {  // the first round touches each pool
     kvc_forward forward = 0;
     check(kvc_forward_begin(cache, &batch, nullptr, &forward, &error), error);
     attend = std::min(attend, nanoseconds(num_layers, [&](int layer) {

@@ -1,5 +1,5 @@
-"""What a call costs in each language over the same call in C, on one thread: the fastest of several rounds. Languages run
-in turn with C, in the geometry of their own benchmark; what is not installed is named, and left out.
+"""What a call costs in each language beside the same call in C, on one thread: the fastest of several rounds. Each language
+runs in turn with C, with the geometry of its own benchmark. Languages that are not installed are named and left out.
 
     run.py CALLS LIBRARY     the C program of main.cc, and libkvcache.so
 """
@@ -15,8 +15,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 ROUNDS = 3
-GO_ROUNDS = 40  # short ones: its own average would hold what else the machine does
-# Nanoseconds that a trivial call may take more than in C; the attend has no target of its own.
+GO_ROUNDS = 40  # many short rounds, because an average would include what else the machine did
+# How many nanoseconds longer than in C a trivial call may take. The attend has no target.
 TARGETS = {"Rust": 5, "Python": 300, "Go": 250, "Go, cgo": 250, "Java": 100}
 
 
@@ -38,7 +38,7 @@ def rust(library, geometry):
     text = output("cargo", "bench", "--locked", "--quiet", "--bench", "overhead", cwd=ROOT / "bindings/rust",
                   KVCACHE_LIB_DIR=str(library.parent), CARGO_TARGET_DIR=str(ROOT / "build/rust"))
     rows = [line.split() for line in text.splitlines() if line.startswith(("seq_lengths", "forward_attend"))]
-    (_, trivial, _), (_, attend, _) = (map(float, row[-3:]) for row in rows)  # C, Rust, added
+    (_, trivial, _), (_, attend, _) = (map(float, row[-3:]) for row in rows)  # C, Rust, difference
     return trivial, attend
 
 

@@ -1,7 +1,7 @@
-"""Times on a card: medians of CUDA events, each run after a write that fills the L2 cache, and a pause in which the host gets
-ahead: what it takes to enqueue a call is not in the call's time.
+"""Times on a GPU: medians of CUDA events. Before each run, a write fills the L2 cache. A pause follows, in which the host
+enqueues the call, so that the time to enqueue it is not measured.
 
-What the card can do is measured in the same run: a copy's bytes, read and written, and a bf16 matrix product.
+The limits of the GPU are measured in the same run: the bytes that a copy reads and writes, and a bf16 matrix product.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ PAUSE = 3_000_000  # clocks: 1.5 ms
 
 
 class Clock:
-    """On the CPU (a dry run, whose figures mean nothing) the host's clock, once."""
+    """On the CPU (a dry run, whose figures mean nothing) it is the host's clock, read once."""
 
     def __init__(self, device: str, repeats: int):
         self.device, self.on_card = device, device != "cpu"
@@ -24,7 +24,7 @@ class Clock:
             self._flush = torch.empty(1 << 29, dtype=torch.uint8, device=device)
 
     def seconds(self, call, prepare=lambda: None, finish=lambda: None) -> float:
-        """Median time of call() on the device. prepare() and finish() run around each, unmeasured."""
+        """Median time of call() on the device. prepare() and finish() run before and after it, unmeasured."""
         times = []
         for number in range(self.repeats + 2):
             prepare()
@@ -34,7 +34,7 @@ class Clock:
                 times.append(time.perf_counter() - begin)
             else:
                 events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-                self._flush.fill_(number)  # above every L2
+                self._flush.fill_(number)  # larger than every L2 cache
                 torch.cuda._sleep(PAUSE)
                 events[0].record()
                 call()
@@ -45,8 +45,8 @@ class Clock:
         return statistics.median(times[2:])
 
     def recorded(self, open_step, calls):
-        """calls(step) as one graph, captured in a step that follows one without capture: a function of a later step that puts
-        it on the stream. On a card within side_stream(): all steps of a graph are of one stream."""
+        """Captures calls(step) as one graph, after a step that runs it without capture. Returns a function of a later step,
+        which enqueues the graph. On a GPU this must be within side_stream(), because all steps of a graph use one stream."""
         step = open_step()
         calls(step)
         step.abort()
@@ -61,11 +61,11 @@ class Clock:
         return lambda step: graph.replay()
 
     def side_stream(self) -> contextlib.AbstractContextManager:
-        """While it lasts all work goes to a stream that can be captured, as the default one cannot."""
+        """Within it all work goes to a stream of its own, because the default stream cannot be captured."""
         return torch.cuda.stream(torch.cuda.Stream()) if self.on_card else contextlib.nullcontext()
 
     def kernel_seconds(self, call, word, finish=lambda: None, prepare=lambda: None) -> float:
-        """Median time of the kernels of call() whose name has `word`: for calls that also allocate."""
+        """Median time of the kernels of call() whose names contain `word`. This suits calls that also allocate."""
         if not self.on_card:
             return self.seconds(call, prepare, finish)
         times = []
@@ -83,7 +83,7 @@ class Clock:
         return statistics.median(times)
 
     def host_seconds(self, call) -> float:
-        """Median time that the host spends in call(); the device is idle before."""
+        """Median time that the host spends in call(). The device is idle before each call."""
         times = []
         for _ in range(5 * self.repeats):
             self.synchronize()
@@ -98,7 +98,7 @@ class Clock:
 
 
 class Machine:
-    """What the card does at best: bytes a second of a copy, operations a second of a matrix product."""
+    """The limits of the GPU: bytes per second of a copy, operations per second of a matrix product."""
 
     def __init__(self, clock: Clock):
         size = 1 << (32 if clock.on_card else 20)

@@ -3,8 +3,9 @@
 
     python benchmarks/cuda/speed.py [--out FOLDER] [--seconds N] [--only WORD] [--dry]
 
-Writes speed.json and speed.md. A row that fails says why, and the others go on; what does not fit into --seconds is said to
-be left out. Data is random. Needs the kvcache package, its plug-in and PyTorch; --dry runs tiny shapes on the CPU.
+Writes speed.json and speed.md. A row that fails has the reason, and the others continue. Rows that do not fit into --seconds
+are marked as left out. Data is random. The program needs the kvcache package, its plug-in and PyTorch; --dry runs tiny shapes
+on the CPU.
 """
 
 import argparse
@@ -57,7 +58,7 @@ def main() -> int:
         else:
             try:
                 row.update(run())
-            except Exception as error:  # the next row may work
+            except Exception as error:  # a failed row does not stop the next one
                 row["error"] = f"{type(error).__name__}: {error}"
             if clock.on_card:
                 torch.cuda.empty_cache()

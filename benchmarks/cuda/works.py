@@ -25,7 +25,7 @@ class Bench:
                               scale=dim**-0.5, **scales)
         self.context = kvcache.Context("cuda:0", simd=simd) if clock.on_card else kvcache.Context("cpu")
         each = -(-(tokens + room) // page) * page
-        # A prefix that is shared is held once.
+        # A shared prefix is stored once.
         capacity = rows * (each - shared // page * page) + 2 * shared + 4 * page
         self.cache = kvcache.Cache([layer] * layers, [kvcache.Full(row="latent")] if latent else None, page_size=page, capacity_tokens=capacity,
                                    max_sequences=2 * rows + 1, max_batch_tokens=max(16384, rows * room), context=self.context,
@@ -60,7 +60,7 @@ class Bench:
             tokens -= count
 
     def attend_seconds(self, new=1):
-        """Attention of `new` tokens of each sequence over all that is stored; their append is not in it."""
+        """Time of attention of `new` tokens of each sequence over all that is stored, without their append."""
         total = self.rows * new
         q, (k, v) = self.random(total, self.q_heads, self.dim), self.kv(total)
         out = self.random(total, self.q_heads, self.latent or self.dim)
@@ -73,7 +73,7 @@ class Bench:
         return self.clock.seconds(lambda: steps[-1].attend(0, q, out=out), prepare, lambda: steps.pop().abort())
 
     def append_seconds(self, new, layers=1):
-        """Time of one append, measured over `layers` layers in a row: one alone may be too short for events."""
+        """Time of one append, measured over `layers` layers in a row, because one alone may be too short for events."""
         total = self.rows * new
         k, v = self.kv(total)
         steps = []
@@ -87,7 +87,7 @@ class Bench:
 
 
 def row(seconds, *, bytes_=None, operations=None, machine, target=None, torch_seconds=None):
-    """The row of a work that moves bytes or computes, against what the card does; `target` a share of that."""
+    """The row of a work that moves bytes or computes, beside the limit of the GPU. `target` is a share of the limit."""
     result = {"us": seconds * 1e6, "target": "" if target is None else f">= {100 * target:.0f} %"}
     if bytes_ is not None:
         result.update(rate=f"{bytes_ / seconds / 1e12:.3f} TB/s", share=bytes_ / seconds / machine.copy)
@@ -100,13 +100,13 @@ def row(seconds, *, bytes_=None, operations=None, machine, target=None, torch_se
 
 
 def absolute(result, rate, target):
-    """A target in operations a second, not as a share."""
+    """Replaces the target by one in operations per second."""
     result["target"], result["met"] = f">= {target / 1e12:.0f} TFLOP/s", rate >= target
     return result
 
 
 def sdpa_seconds(clock, batch, queries, keys, q_heads, kv_heads, dim, causal):
-    """PyTorch's attention over contiguous K and V; None where it does not run."""
+    """Time of PyTorch's attention over contiguous K and V; None if it does not run."""
     q, k, v = (torch.randn(batch, heads, n, dim, device=clock.device, dtype=torch.bfloat16)
                for heads, n in ((q_heads, queries), (kv_heads, keys), (kv_heads, keys)))
     with contextlib.suppress(RuntimeError, NotImplementedError):
@@ -143,8 +143,8 @@ def latent(clock, machine, heads, rows, tokens, target, by_bytes, dry, simd=None
 
 
 def by_warpgroups(clock):
-    """What chooses the kernels of warpgroup products, which no call gets unasked, and what its rows say; nothing if the card has
-    none. Dry, there is nothing to choose."""
+    """Pairs of the `simd` that selects kernels of warpgroup products, and the words for its rows. Without such a `simd` no
+    call uses these kernels. The list is empty if the GPU has none. A dry run has one pair, which selects nothing."""
     if not clock.on_card:
         return [(None, "by warpgroups")]
     names = kvcache.Context("cuda:0").describe()["simd_available"]
@@ -166,7 +166,7 @@ def prefill(clock, machine, dtype, page, target, dry, simd=None):
 
 
 def prefill_float8(clock, machine, dry, simd=None):
-    """bf16 queries over float8 K and V, as a part of what bf16 takes."""
+    """bf16 queries over float8 K and V: the time with bf16 K and V, divided by this time."""
     results = [prefill(clock, machine, dtype, 16, None, dry, simd) for dtype in ("bf16", "float8_e4m3fn")]
     result, part = results[1], results[0]["us"] / results[1]["us"]
     result.update(rate=f"{part:.2f} x bf16", target=">= 0.85 x bf16", met=part >= 0.85)
@@ -174,7 +174,7 @@ def prefill_float8(clock, machine, dry, simd=None):
 
 
 def shared_prefix(clock, machine, target, dry, simd=None):
-    """64 sequences that share a 32k prefix: how much faster than reading it for each."""
+    """64 sequences that share a 32k prefix: how much faster this is than reading the prefix for each of them."""
     rows, prefix, suffix = (4, 64, 8) if dry else (64, 32768, 128)
     times = []
     for share in ("always", "never"):
@@ -218,7 +218,7 @@ def export(clock, machine, dry):
 
 
 def copies(clock, machine, dry):
-    """Partial last pages, copied by forks: pages of 1024 tokens, all but one token of each in use."""
+    """Forks copy partial last pages: pages of 1024 tokens, of which all but one token are in use."""
     rows, page = (2, 16) if dry else (64, 1024)
     bench = Bench(clock, rows=rows, tokens=page - 1, room=page + 1, q_heads=8, kv_heads=8, dim=128, page=page)
     try:
@@ -231,10 +231,10 @@ def copies(clock, machine, dry):
 
 
 def compaction(clock, machine, dry):
-    """Accepted paths of token trees, every other node of each, moved to where their tokens belong."""
+    """Commits of token trees: the accepted path has every second node, and each moves to its final slot."""
     rows, nodes, start = (2, 7, 16) if dry else (64, 1023, 16)
     bench = Bench(clock, rows=rows, tokens=start, room=nodes, q_heads=8, kv_heads=8, dim=128, max_tree_nodes=nodes)
-    parents = [-1, *(node - 1 - (node + 1) % 2 for node in range(1, nodes))]  # 0, 2, 4 ... and beside each a leaf
+    parents = [-1, *(node - 1 - (node + 1) % 2 for node in range(1, nodes))]  # path 0, 2, 4 ..., a leaf beside each node
     k, v = bench.kv(rows * nodes)
 
     def prepare():
@@ -254,13 +254,13 @@ def merge(clock, machine, dry):
     context = kvcache.Context("cuda:0" if clock.on_card else "cpu")
     outputs = [torch.randn(tokens, heads, dim, device=clock.device) for _ in range(2)]
     lses = [torch.randn(tokens, heads, device=clock.device) for _ in range(2)]
-    seconds = clock.kernel_seconds(lambda: context.merge_states(outputs, lses), "merge_kernel")  # a new output is zeroed
+    seconds = clock.kernel_seconds(lambda: context.merge_states(outputs, lses), "merge_kernel")  # not the zeroing
     return row(seconds, bytes_=3 * tokens * heads * (dim + 1) * 4, machine=machine, target=0.85)
 
 
 def host_cost(clock, machine, dry):
-    """A decode step of 256 sequences over 32 layers whose attention is one replay: what the host does at begin and end, and what
-    the layers take beyond their kernels. Through Python, so the library's own time is less."""
+    """A decode step of 256 sequences over 32 layers, whose attention is one graph replay: the host's time in begin and end,
+    and the time of the layers beyond that of their kernels. Python's own time is part of it."""
     rows, layers = (4, 2) if dry else (256, 32)
     bench = Bench(clock, rows=rows, tokens=100, room=256, q_heads=8, kv_heads=8, dim=128, layers=layers)
     try:
@@ -317,7 +317,7 @@ def decodes(clock, machine, dry):
 
 
 def warpgroups(clock, machine, one_page, dry, simd, name):
-    """The rows whose targets are those of warpgroup products."""
+    """The rows with the targets of warpgroup products."""
     yield "prefill", f"bf16, D 128, causal 8k, page 16, {name}", lambda: prefill(clock, machine, "bf16", 16, 450e12, dry, simd)
     yield ("prefill", f"bf16, D 128, causal 8k, one page, {name}",
            lambda: prefill(clock, machine, "bf16", one_page, 520e12, dry, simd))
@@ -329,7 +329,7 @@ def warpgroups(clock, machine, one_page, dry, simd, name):
 
 
 def all_of(clock, machine, dry):
-    """One row of each work first, so that a run that is cut short says something of all."""
+    """The works with one row of each first, so that a run that is cut short has something of all."""
     rest = list(decodes(clock, machine, dry))
     first = [item for item in rest if "group 4, D 128" in item[1] and ("1024 MB" in item[1] or "bf16" in item[1] and "64 MB" in item[1])]
     yield from first

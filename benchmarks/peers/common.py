@@ -1,4 +1,4 @@
-"""What every peer needs: random numbers, memory on 2 MiB pages, how many copies make K and V cold."""
+"""What every peer needs: random numbers, memory on 2 MiB pages, and the number of copies that makes K and V cold."""
 import mmap
 
 import numpy as np
@@ -8,7 +8,7 @@ HUGE = 2 << 20
 
 
 class NotSupported(Exception):
-    """The peer cannot do the case."""
+    """The peer cannot compute the case."""
 
 
 def copies(case: dict, bytes_now: int = 0) -> int:
@@ -16,7 +16,7 @@ def copies(case: dict, bytes_now: int = 0) -> int:
 
 
 def block_tables(case: dict, block: int) -> np.ndarray:
-    """[copies, batch, blocks of a sequence]: shuffled ids. Sequences with a shared prefix have its blocks in common."""
+    """Shuffled block ids, [copies, batch, blocks of a sequence]. Sequences with a shared prefix share its blocks."""
     number, batch, common = copies(case), case["batch"], case["shared"] // block
     own = -(-case["context"] // block) - common
     order = np.random.default_rng(5).permutation(number * (common + batch * own)).astype(np.int32).reshape(number, -1)
@@ -25,7 +25,7 @@ def block_tables(case: dict, block: int) -> np.ndarray:
 
 
 def dense_bytes(case: dict) -> int:
-    """Of K and V where each sequence has its own, whatever it shares."""
+    """Bytes of K and V if each sequence has its own copy of the shared prefix."""
     own = case["context"] - case["shared"]
     return case["bytes"] * case["batch"] * case["context"] // (case["shared"] + case["batch"] * own)
 
@@ -41,7 +41,7 @@ def huge(shape: tuple, dtype) -> np.ndarray:
 
 
 def numbers(shape: tuple, seed: int) -> np.ndarray:
-    """Normal numbers, repeated with a prime period."""
+    """Normally distributed numbers, which repeat with a prime period."""
     block = np.random.default_rng(seed).standard_normal(1048573, dtype=np.float32)
     return np.resize(block, int(np.prod(shape))).reshape(shape)
 

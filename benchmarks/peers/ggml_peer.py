@@ -7,7 +7,7 @@ import numpy as np
 
 from common import copies, huge, numbers, only
 
-# ggml's number of a type, and how numpy holds it
+# ggml's number of a type, and the dtype that numpy has for it
 TYPES = {"f32": (0, np.float32), "f16": (1, np.float16), "bf16": (30, np.uint16)}
 F32, F16 = TYPES["f32"], TYPES["f16"]
 

@@ -6,12 +6,12 @@ from openvino._pyopenvino.op import _PagedAttentionExtension
 
 from common import NotSupported, block_tables, huge, numbers, only
 
-# inference precision and what the cache holds
+# inference precision, and the type of the cache
 PRECISIONS = {"f32": (Type.f32, Type.f32), "bf16": (Type.bf16, Type.bf16)}
 
 
 def graph(case: dict) -> ov.Model:
-    """One attention operator. Its 28 inputs, in order; those that switch features off are empty constants."""
+    """One attention operator. Its 28 inputs are in order. An empty constant switches a feature off."""
     dim, rows = case["head_dim"], Dimension(-1)
     widths = (case["q_heads"] * dim, case["kv_heads"] * dim, case["kv_heads"] * dim)
 

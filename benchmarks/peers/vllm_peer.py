@@ -7,12 +7,12 @@ import torch
 from common import block_tables, copies, numbers, only
 from pytorch_peer import DTYPES, tensor
 
-BLOCK = 128  # tokens; what vLLM uses on the CPU
+BLOCK = 128  # tokens; vLLM's block size on the CPU
 
 
 def load() -> None:
-    folder = importlib.util.find_spec("vllm").submodule_search_locations[0]  # not imported: it wants all of vLLM
-    with open("/proc/cpuinfo") as file:  # _C needs AVX-512; the other has vLLM's kernels alone
+    folder = importlib.util.find_spec("vllm").submodule_search_locations[0]  # not imported, because that imports all of vLLM
+    with open("/proc/cpuinfo") as file:  # _C needs AVX-512; the other library has vLLM's kernels only
         name = "_C" if "avx512f" in file.read() else "_C_AVX2"
     torch.ops.load_library(os.path.join(folder, f"{name}.abi3.so"))
 
@@ -48,7 +48,7 @@ class Paged:
 class Vllm(Paged):
     def __init__(self, case: dict, threads: int):
         super().__init__(case, threads, ("f32", "f16", "bf16"))
-        # Asks the system for AMX, without which its kernels die.
+        # Requests AMX from the system. Without it the kernels crash.
         tiles = self.dtype == torch.bfloat16 and torch.cpu._is_amx_tile_supported() and torch.cpu._init_amx()
         self.isa = "amx" if tiles else "vec"
         self.tables = torch.from_numpy(block_tables(case, BLOCK))

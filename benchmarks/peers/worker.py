@@ -1,9 +1,9 @@
-"""One peer, one case, one process: sets the work up, checks one row, then answers each line of stdin with one sample.
+"""One process for one peer and one case. It sets the work up, checks one row, and takes one sample for each line of stdin.
 
     worker.py MODULE CLASS CASE_JSON THREADS
 
-Speaks as `attention --serve` does: `ready` or `refused: why`, then {"ours": seconds} a line. Seconds are CPU time of
-the process with one thread and wall time with more, as there.
+It answers as `attention --serve` does: first `ready` or `refused: why`, then a line {"ours": seconds} for each sample. Seconds
+are CPU time of the process with one thread, and wall time with more.
 """
 import importlib
 import json
@@ -16,7 +16,7 @@ from common import NotSupported
 
 
 def check(peer) -> None:
-    """The last query of one head against float64: a peer that computes something else is not measured."""
+    """Compares the last query of one head with float64. A peer that computes something else is not measured."""
     out, q, k, v = (np.asarray(a, dtype=np.float64) for a in peer.one_row())
     scores = k @ q / np.sqrt(q.shape[-1])
     weights = np.exp(scores - scores.max())
@@ -33,7 +33,7 @@ def main() -> None:
         peer = getattr(importlib.import_module(module), name)(case, threads)
         peer.run(0)
         check(peer)
-    except Exception as error:  # said to the other side, whatever it is
+    except Exception as error:  # whatever it is, run.py prints it
         print("refused:", " ".join(str(error).split())[:200] or type(error).__name__, flush=True)
         return
     print("ready", flush=True)

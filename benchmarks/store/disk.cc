@@ -40,7 +40,7 @@ double seconds_now() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-// CPU time of all threads of this process. Unlike the rates, it hardly depends on other work on the machine.
+// CPU time of all threads of this process. Other work on the machine hardly changes it, but it changes the rates.
 double cpu_seconds() {
   timespec now;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
@@ -137,7 +137,7 @@ class Tier {
   Tier(const Tier&) = delete;
   Tier& operator=(const Tier&) = delete;
 
-  // New objects, whose keys the tier has not seen.
+  // New objects, with keys that the tier does not have.
   Sample store() {
     ++generation_;
     for (kvc_tier_item& item : items_) std::memcpy(item.key.bytes + 16, &generation_, sizeof generation_);

@@ -118,7 +118,7 @@ class Cache {
     check(kvc_prefix_publish(cache_, seq, &query, nullptr, nullptr, &error_), error_);
   }
   void remove(kvc_seq seq) { check(kvc_seq_remove(cache_, 1, &seq, &error_), error_); }
-  // Begins a step of so many tokens, and ends or aborts it.
+  // Begins a step of this many tokens, and ends or aborts it.
   void step(kvc_seq seq, int32_t tokens, bool keep = true) {
     kvc_batch batch;
     kvc_batch_init(&batch);
@@ -129,7 +129,7 @@ class Cache {
     check(kvc_forward_begin(cache_, &batch, nullptr, &forward, &error_), error_);
     check(keep ? kvc_forward_end(cache_, forward, &error_) : kvc_forward_abort(cache_, forward, &error_), error_);
   }
-  // Stores a prompt, as an engine does that computes it in steps of a few thousand tokens.
+  // Stores a prompt in steps of a few thousand tokens, as an engine does.
   kvc_seq prompt(const std::vector<int32_t>& tokens) {
     const kvc_prefix_query all = query(tokens);
     const kvc_seq seq = attach(all);
@@ -204,7 +204,7 @@ void measure_request(int32_t groups, int rounds) {
   print(what, median(all), "us", 10);
 }
 
-// The difference between two equal steps, of which the first one must evict.
+// The difference between the times of two equal steps. The first one must evict pages.
 void measure_eviction(int rounds) {
   constexpr int64_t kPages = 65536, kStep = 1024;
   Cache cache(1, kPages, kStep * kPageSize);
@@ -233,7 +233,7 @@ int64_t resident_bytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-// Memory that is touched while the index fills, less that of the pages' own counts, which every cache has.
+// Memory that is touched while the index fills, minus that of the reference counts of pages, which every cache has.
 void measure_memory() {
   constexpr int64_t kPages = 262144;
   Cache cache(1, kPages, 4096);

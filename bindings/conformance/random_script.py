@@ -348,6 +348,7 @@ class Generator:
             for group, kind in enumerate(self.cache.kinds):
                 if kind != "recurrent" and self.of(seq).step is None:
                     self.emit(f"pages seq={seq} group={group}")
+                    self.emit(f"exclusive_pages seqs={seq} group={group}")
         if self.alive:
             self.emit(f"lengths seqs={text(self.alive)}")
             self.emit(f"tree_nodes seqs={text(self.alive)}")

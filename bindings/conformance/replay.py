@@ -174,6 +174,11 @@ class Replay(PrefixReplay):
         group = op.integer("group")
         return {"lengths": ",".join(str(sequence.encoder.get(group, 0)) for sequence in self.sequences(op))}
 
+    def op_exclusive_pages(self, op: Op) -> Expected:
+        group = op.integer("group")
+        held = [sequence.pages.get(group, []) for sequence in self.sequences(op)]
+        return {"pages": ",".join(str(sum(page is not None and page.owners == 1 for page in pages)) for pages in held)}
+
     def op_tree_nodes(self, op: Op) -> Expected:
         return {"nodes": ",".join(str(len(sequence.parents)) for sequence in self.sequences(op))}
 

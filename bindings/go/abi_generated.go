@@ -962,4 +962,5 @@ type kvcApi struct {
 	jobCancel                uintptr
 	cacheJobDescriptor       uintptr
 	cacheTierTraffic         uintptr
+	seqExclusivePages        uintptr
 }

@@ -238,6 +238,9 @@ static int32_t kvcgo_cacheJobDescriptor(uintptr_t fn, uintptr_t p0, void *p1, vo
 static int32_t kvcgo_cacheTierTraffic(uintptr_t fn, uintptr_t p0, void *p1, void *p2) {
   return ((int32_t (*)(uintptr_t, void *, void *))fn)(p0, p1, p2);
 }
+static int32_t kvcgo_seqExclusivePages(uintptr_t fn, uintptr_t p0, int32_t p1, int64_t p2, void *p3, void *p4, void *p5) {
+  return ((int32_t (*)(uintptr_t, int32_t, int64_t, void *, void *, void *))fn)(p0, p1, p2, p3, p4, p5);
+}
 */
 import "C"
 
@@ -549,4 +552,8 @@ func (l *library) cacheJobDescriptor(a *arena, cache uintptr, descriptor *int32)
 
 func (l *library) cacheTierTraffic(a *arena, cache uintptr, traffic *kvcTierTraffic) Status {
 	return Status(C.kvcgo_cacheTierTraffic(C.uintptr_t(l.api.cacheTierTraffic), C.uintptr_t(cache), unsafe.Pointer(traffic), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) seqExclusivePages(a *arena, cache uintptr, group int32, n int64, sequences *Seq, pages *int64) Status {
+	return Status(C.kvcgo_seqExclusivePages(C.uintptr_t(l.api.seqExclusivePages), C.uintptr_t(cache), C.int32_t(group), C.int64_t(n), unsafe.Pointer(sequences), unsafe.Pointer(pages), unsafe.Pointer(&a.err)))
 }

@@ -631,3 +631,13 @@ func (l *library) cacheTierTraffic(a *arena, cache uintptr, traffic *kvcTierTraf
 	a.words[2] = uintptr(unsafe.Pointer(&a.err))
 	return Status(a.call(l.api.cacheTierTraffic, 3))
 }
+
+func (l *library) seqExclusivePages(a *arena, cache uintptr, group int32, n int64, sequences *Seq, pages *int64) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(group)
+	a.words[2] = uintptr(n)
+	a.words[3] = a.hold(3, unsafe.Pointer(sequences))
+	a.words[4] = a.hold(4, unsafe.Pointer(pages))
+	a.words[5] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.seqExclusivePages, 6))
+}

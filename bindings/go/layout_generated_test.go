@@ -567,6 +567,7 @@ var layoutOfStructs = []layoutOfStruct{
 		{"job_cancel", unsafe.Offsetof(kvcApi{}.jobCancel), unsafe.Sizeof(kvcApi{}.jobCancel)},
 		{"cache_job_descriptor", unsafe.Offsetof(kvcApi{}.cacheJobDescriptor), unsafe.Sizeof(kvcApi{}.cacheJobDescriptor)},
 		{"cache_tier_traffic", unsafe.Offsetof(kvcApi{}.cacheTierTraffic), unsafe.Sizeof(kvcApi{}.cacheTierTraffic)},
+		{"seq_exclusive_pages", unsafe.Offsetof(kvcApi{}.seqExclusivePages), unsafe.Sizeof(kvcApi{}.seqExclusivePages)},
 	}},
 }
 

@@ -98,6 +98,14 @@ func (c *Cache) MaxAppend(sequences ...Seq) ([]int64, error) {
 	})
 }
 
+// ExclusivePages is how many pages of a group the removal of each sequence, alone, would make available: those that no
+// other sequence, pin, save or load holds. A page that the prefix index holds too counts, because it can be evicted then.
+func (c *Cache) ExclusivePages(group int, sequences ...Seq) ([]int64, error) {
+	return results[int64](c, "Cache.ExclusivePages", len(sequences), func(l *library, a *arena, cache uintptr, out *int64) Status {
+		return l.seqExclusivePages(a, cache, narrow(group), int64(len(sequences)), first(sequences), out)
+	})
+}
+
 // TreeNodes are the numbers of uncommitted tree nodes of sequences.
 func (c *Cache) TreeNodes(sequences ...Seq) ([]int32, error) {
 	return results[int32](c, "Cache.TreeNodes", len(sequences), func(l *library, a *arena, cache uintptr, out *int32) Status {

@@ -81,7 +81,19 @@ func TestForkAndTruncate(t *testing.T) {
 	step(t, cache, parent, x)
 	near(t, "truncated", x.out, past.cut(3).with(x).attention(x.q))
 
-	check(t, cache.Remove(parent, early))
+	ids := []Seq{parent, early, children[0], children[1]}
+	used := must(cache.Stats(0))(t).PagesUsed
+	for i, pages := range must(cache.ExclusivePages(0, ids...))(t) {
+		if pages < 1 || pages > used {
+			t.Errorf("sequence %d of %d pages in use has %d of its own", i, used, pages)
+		}
+	}
+	alone := must(cache.ExclusivePages(0, early))(t)[0]
+	check(t, cache.Remove(early))
+	if now := must(cache.Stats(0))(t).PagesUsed; now != used-alone {
+		t.Errorf("%d pages in use, expected %d - %d", now, used, alone)
+	}
+	check(t, cache.Remove(parent))
 	if before, after, err := cache.NearestPosition(children[0], 5); before != 5 || after != 5 || err != nil {
 		t.Error(before, after, err)
 	}

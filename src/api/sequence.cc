@@ -129,6 +129,16 @@ kvc_status kvc_seq_max_append(kvc_cache* cache, int64_t n, const kvc_seq* sequen
   });
 }
 
+kvc_status kvc_seq_exclusive_pages(kvc_cache* cache, int32_t group, int64_t n, const kvc_seq* sequences, int64_t* pages,
+                                   kvc_error* error) {
+  return cache_call("kvc_seq_exclusive_pages", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_array(n, sequences, "sequences"));
+    KVC_TRY(check_array(n, pages, "pages"));
+    KVC_TRY(check_disjoint(n, sequences, "sequences", pages, "pages"));
+    return c.exclusive_pages(group, CallArray(sequences, n).span(), span_of(pages, n));
+  });
+}
+
 kvc_status kvc_seq_checkpoint(kvc_cache* cache, int64_t n, const kvc_seq* sequences, kvc_error* error) {
   return cache_call("kvc_seq_checkpoint", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_array(n, sequences, "sequences"));

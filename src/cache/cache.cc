@@ -333,6 +333,15 @@ Status Cache::max_append(std::span<const kvc_seq> ids, std::span<int64_t> out) {
   return Status();
 }
 
+Status Cache::exclusive_pages(int32_t group, std::span<const kvc_seq> ids, std::span<int64_t> out) {
+  KVC_TRY(layers_.check_group(group, false));
+  MutexLock lock(mutex_);
+  int32_t slot = -1;
+  for (size_t i = 0; i < ids.size(); ++i) KVC_TRY(store_.resolve(ids[i], static_cast<int64_t>(i), &slot));
+  for (size_t i = 0; i < ids.size(); ++i) out[i] = store_.exclusive_pages(store_.slot_of(ids[i]), group);
+  return Status();
+}
+
 Status Cache::stats(int32_t group, kvc_stats* out) {
   KVC_TRY(layers_.check_group(group, true));
   MutexLock lock(mutex_);

@@ -60,6 +60,7 @@ class Cache {
                        uint32_t flags);
   Status streaming(std::span<const kvc_seq> ids, std::span<int64_t> sinks, std::span<int64_t> windows);
   Status max_append(std::span<const kvc_seq> ids, std::span<int64_t> out);
+  Status exclusive_pages(int32_t group, std::span<const kvc_seq> ids, std::span<int64_t> out);
   Status commit(std::span<const kvc_seq> ids, std::span<const int32_t> leaves, void* stream);
   Status tree_nodes(std::span<const kvc_seq> ids, std::span<int32_t> out);
   Status checkpoint(std::span<const kvc_seq> ids);

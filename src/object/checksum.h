@@ -1,11 +1,12 @@
 // Checksums of stored objects: XXH3-128, in its canonical order of bytes. They find damage, and say nothing about who
-// wrote the bytes. Pure; any thread.
+// wrote the bytes. Pure. Thread safety: any thread; a checksum in progress is a value of one thread.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 namespace kvc {
@@ -14,5 +15,22 @@ inline constexpr int64_t kChecksumBytes = 16;
 using Checksum = std::array<uint8_t, kChecksumBytes>;
 
 Checksum checksum_of(std::span<const uint8_t> bytes, uint64_t seed = 0) noexcept;
+
+// The checksum, with seed 0, of bytes that come in parts.
+class RunningChecksum {
+ public:
+  RunningChecksum();  // throws std::bad_alloc
+  ~RunningChecksum();
+  RunningChecksum(const RunningChecksum&) = delete;
+  RunningChecksum& operator=(const RunningChecksum&) = delete;
+
+  void reset() noexcept;
+  void add(std::span<const uint8_t> bytes) noexcept;
+  Checksum value() const noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace kvc

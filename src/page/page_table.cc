@@ -51,15 +51,26 @@ int32_t PageTable::at(const PageList& list, int64_t index) const noexcept {
   return leaf == nullptr ? -1 : leaf[index & (kFanout - 1)];
 }
 
-bool PageTable::exclusive(const PageList& list, int64_t index) const noexcept {
+// The page at `index`, or -1 if another list has a node on its path.
+int32_t PageTable::unshared_at(const PageList& list, int64_t index) const noexcept {
   KVC_ASSERT(index >= 0 && index < list.size, index, list.size);
   int32_t node = list.root;
   for (int32_t level = list.levels; level >= 1; --level) {
     KVC_ASSERT(node >= 0, node, index);
-    if (nodes_.refs(node) != 1) return false;
+    if (nodes_.refs(node) != 1) return -1;
     node = children(node)[digit(index, level)];
   }
-  return pages_.refs(node) == 1;
+  return node;
+}
+
+bool PageTable::exclusive(const PageList& list, int64_t index) const noexcept {
+  const int32_t page = unshared_at(list, index);
+  return page >= 0 && pages_.refs(page) == 1;
+}
+
+bool PageTable::available_without(const PageList& list, int64_t index, uint32_t holds) const noexcept {
+  const int32_t page = unshared_at(list, index);
+  return page >= 0 && pages_.refs(page) - holds - pages_.is_indexed(page) == 1;
 }
 
 std::span<const int32_t> PageTable::changes() noexcept {

@@ -93,6 +93,8 @@ class PageTable {
 
   // Whether no other list or hold has a reference to the page at `index`.
   bool exclusive(const PageList& list, int64_t index) const noexcept;
+  // Whether the page at `index` becomes available when this list and `holds` holds of the page are dropped.
+  bool available_without(const PageList& list, int64_t index, uint32_t holds) const noexcept;
 
   // Returns a list that shares the first `count` entries.
   PageList share(const PageList& list, int64_t count) noexcept;
@@ -135,6 +137,7 @@ class PageTable {
   int32_t* children(int32_t node) noexcept { return children_.data() + int64_t{node} * kFanout; }
   const int32_t* children(int32_t node) const noexcept { return children_.data() + int64_t{node} * kFanout; }
   const int32_t* leaf_of(const PageList& list, int64_t index) const noexcept;
+  int32_t unshared_at(const PageList& list, int64_t index) const noexcept;
   void mark(int32_t node) noexcept {
     if (is_changed_.size() == 0 || is_changed_[node] != 0) return;
     is_changed_[node] = 1;

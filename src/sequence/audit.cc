@@ -184,6 +184,34 @@ SequenceStore::Counts SequenceStore::count(int32_t group) const {
   return counts;
 }
 
+int64_t SequenceStore::exclusive_pages(int32_t slot, int32_t group) const noexcept {
+  const PageTable& pages = table(group);
+  const PageList& own = list(slot, group);
+  int64_t count = 0;
+  // Each hold of a state is of another page, except that the last checkpoint's may be the tree's base too, and that one
+  // of them may be the current state.
+  int32_t held = -1;
+  uint32_t holds = 0, tail_holds = 0;
+  const auto count_held = [&] {
+    if (holds > 0 && pages.pages().refs(held) - pages.pages().is_indexed(held) == holds) ++count;
+  };
+  if (rules(group).holds_state()) {
+    for_each_state_page(slot, [&](int32_t g, int32_t page) {
+      if (g != group) return;
+      if (page == own.tail_page) {
+        ++tail_holds;
+        return;
+      }
+      if (page != held) count_held(), holds = 0;
+      held = page;
+      ++holds;
+    });
+    count_held();
+  }
+  pages.for_each(own, 0, own.size, [&](int64_t i, int32_t) { count += pages.available_without(own, i, tail_holds); });
+  return count;
+}
+
 uint64_t SequenceStore::digest() const {
   Digest digest;
   digest.add(static_cast<uint64_t>(num_sequences_));

@@ -157,6 +157,8 @@ class SequenceStore {
   // again. prefix_is_sink: the present tokens of a sequence become sinks. (streams.cc)
   Status set_streams(std::span<const uint64_t> ids, std::span<const StreamWindow> streams, bool prefix_is_sink);
   int64_t max_append(int32_t slot, int64_t limit) const noexcept;
+  // Pages of a group that become available when the sequence is removed. (audit.cc)
+  int64_t exclusive_pages(int32_t slot, int32_t group) const noexcept;
 
   // ---- Steps. `ids` may hold 0 (an inert row). --------------------------------------------------------------------
 

@@ -61,7 +61,6 @@ inline Status check_key_sum(int64_t keys) {
 
 // The most rows that whole_rows makes for a step. A row of q queries touches at most q chunks, and at most q / c + 2. A
 // row without queries makes one row.
-// row without queries is one row.
 inline int64_t most_whole_rows(const GroupRules& rules, int64_t rows, int64_t tokens) noexcept {
   const int32_t chunk = rules.visible.chunk;
   return chunk > 0 ? std::min(tokens / chunk + 2 * rows, tokens + rows) : rows;

@@ -2,9 +2,6 @@
 
 #include <cstring>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 namespace kvc {
 namespace {
 
@@ -19,31 +16,7 @@ void put(uint8_t* at, T value) noexcept {
   for (size_t i = 0; i < sizeof value; ++i) at[i] = static_cast<uint8_t>(value >> (8 * i));
 }
 
-Checksum canonical(XXH128_hash_t hash) noexcept {
-  XXH128_canonical_t bytes;
-  XXH128_canonicalFromHash(&bytes, hash);
-  Checksum sum;
-  std::memcpy(sum.data(), bytes.digest, sum.size());
-  return sum;
-}
-
 }  // namespace
-
-struct RunningChecksum::State {
-  XXH3_state_t xxh;
-};
-
-RunningChecksum::RunningChecksum() : state_(new State) { reset(); }
-RunningChecksum::~RunningChecksum() = default;
-void RunningChecksum::reset() noexcept { XXH3_128bits_reset(&state_->xxh); }
-void RunningChecksum::add(const void* data, int64_t bytes) noexcept {
-  if (bytes > 0) XXH3_128bits_update(&state_->xxh, data, static_cast<size_t>(bytes));
-}
-Checksum RunningChecksum::value() const noexcept { return canonical(XXH3_128bits_digest(&state_->xxh)); }
-
-Checksum checksum_of(const void* data, int64_t bytes) noexcept {
-  return canonical(XXH3_128bits(data, static_cast<size_t>(bytes)));
-}
 
 int64_t frame_bytes(int64_t payload_bytes) noexcept {
   return (kFrameHeaderBytes + payload_bytes + kFrameBlockBytes - 1) / kFrameBlockBytes * kFrameBlockBytes;
@@ -58,7 +31,7 @@ void encode_frame_header(const kvc_tier_key& key, int64_t payload_bytes, const C
   std::memcpy(header + kKeyAt, key.bytes, sizeof key.bytes);
   put(header + kPayloadBytesAt, static_cast<uint64_t>(payload_bytes));
   std::memcpy(header + kPayloadSumAt, payload.data(), payload.size());
-  const Checksum sum = checksum_of(header, kHeaderSumAt);
+  const Checksum sum = checksum_of({header, kHeaderSumAt});
   std::memcpy(header + kHeaderSumAt, sum.data(), sum.size());
   static_assert(kZerosAt + 8 == kPayloadSumAt && kMoreZerosAt + 32 == kHeaderSumAt, "zeros fill the gaps");
 }

@@ -1,43 +1,21 @@
 // The frame around an object in a file: 128 bytes before the payload, and zeros after it up to a multiple of 4096.
 // A frame proves that a file holds the object that its name says. docs/reference/tiers.md has it byte by byte.
 //
-// Pure. Thread safety: any thread; a checksum in progress is a value of one thread.
+// Pure. Thread safety: any thread.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <memory>
 
 #include "kvcache_tier.h"
+#include "object/checksum.h"
 
 namespace kvc {
 
 inline constexpr int64_t kFrameHeaderBytes = 128;
 inline constexpr int64_t kFrameBlockBytes = 4096;  // files have whole blocks, as direct I/O needs
 inline constexpr int64_t kMaxFramePayloadBytes = int64_t{1} << 40;
-
-using Checksum = std::array<uint8_t, 16>;  // XXH3-128 in its canonical byte order
-
-// The checksum of bytes that come in parts.
-class RunningChecksum {
- public:
-  RunningChecksum();  // throws std::bad_alloc
-  ~RunningChecksum();
-  RunningChecksum(const RunningChecksum&) = delete;
-  RunningChecksum& operator=(const RunningChecksum&) = delete;
-
-  void reset() noexcept;
-  void add(const void* data, int64_t bytes) noexcept;
-  Checksum value() const noexcept;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
-};
-
-Checksum checksum_of(const void* data, int64_t bytes) noexcept;
 
 // Size of the file of an object. payload_bytes is in 0..kMaxFramePayloadBytes.
 int64_t frame_bytes(int64_t payload_bytes) noexcept;

@@ -54,7 +54,8 @@ struct PayloadPart {
 int ObjectFolder::write_frame(int fd, const kvc_tier_item& item, Bounce& bounce) {
   RunningChecksum& sum = bounce.checksum();
   sum.reset();
-  BufferCursor(item).next(item.bytes, [&](const uint8_t* data, int64_t bytes) { sum.add(data, bytes); });
+  BufferCursor(item).next(item.bytes,
+                          [&](const uint8_t* data, int64_t bytes) { sum.add({data, static_cast<size_t>(bytes)}); });
   BufferCursor cursor(item);
   const int64_t total = frame_bytes(item.bytes);
   for (int64_t offset = 0; offset < total;) {
@@ -158,7 +159,7 @@ ObjectFolder::Outcome ObjectFolder::read_frame(int fd, const kvc_tier_item& item
     if (offset == 0 && !check_frame_header(bounce.data(), item.key, item.bytes, &expected)) return kDamaged;
     const PayloadPart part(offset, chunk, item.bytes);
     const uint8_t* from = bounce.data() + part.begin;
-    sum.add(from, part.bytes);
+    sum.add({from, static_cast<size_t>(part.bytes)});
     cursor.next(part.bytes, [&](uint8_t* data, int64_t bytes) {
       std::memcpy(data, from, static_cast<size_t>(bytes));
       from += bytes;

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """The header against kvcache.h.baseline, the header of the last release without its comments: what was added, and what
-would break a program of that release. Two witnesses: a comparison of declarations by the rules of docs/reference/abi.md, and abidiff
-on the debug information of both headers. While the version is 0.x this is a report; from 1.0 on a break fails.
+would break a program of that release. It checks in two ways: it compares declarations by the rules of docs/reference/abi.md,
+and it runs abidiff on the debug information of both headers. While the version is 0.x a break is only reported; from 1.0 on it
+fails.
 
     --update          writes the baseline: at a release, and before 1.0 after a break
-    --report FILE     writes the summary, then abidiff's words
+    --report FILE     writes the summary, then the output of abidiff
 """
 import argparse
 import re
@@ -21,13 +22,13 @@ import newer_release  # noqa: E402
 
 BASELINE = HERE / "kvcache.h.baseline"
 SKIPPED = 77
-FROZEN = {"kvc_error", "kvc_copy"}  # the one by its size, the other by item_size
+FROZEN = {"kvc_error", "kvc_copy"}  # kvc_error by its size, kvc_copy by item_size
 ABIDIFF_CHANGED, ABIDIFF_INCOMPATIBLE, ABIDIFF_FAILED = 4, 8, 3
 MAY_CHANGE = re.compile(r"KVC_VERSION_\w+|KVC_ABI_VERSION")
 
 
 def bare(header: str) -> str:
-    """The header without comments, but for the release of each function."""
+    """The header without comments. The release of each function is kept."""
     text = re.sub(r"/\*((?!\*/).)*?Since (\d+\.\d+)((?!\*/).)*?\*/(?=\nKVC_API)", r"@@\2@@", header, flags=re.S)
     text = re.sub(r"[ \t]+\n", "\n", c_header.without_comments(text))
     return re.sub(r"\n{2,}", "\n", re.sub(r"@@([\d.]+)@@", r"/* Since \1. */", text)).lstrip("\n")
@@ -67,7 +68,7 @@ def compare(old: str, new: str) -> tuple:
 
 
 def abidiff(old: str, new: str, compiler: str, dlpack: str) -> tuple:
-    """abidiff's exit status and words about libraries of empty functions: types and symbols are those of the headers."""
+    """abidiff's exit status and output for two libraries of empty functions with the types and symbols of the headers."""
     with tempfile.TemporaryDirectory() as directory:
         libraries = []
         for name, header in (("old", old), ("new", new)):
@@ -87,7 +88,7 @@ def abidiff(old: str, new: str, compiler: str, dlpack: str) -> tuple:
 
 
 def controls(header: str, witness) -> list:
-    """What the comparison must find, or must let pass, and whether abidiff must see it too."""
+    """Changes that the comparison must report or accept, and whether abidiff must report them too."""
     def changed(old, new):
         text = header.replace(old, new, 1)
         assert text != header, old

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Usage: generate_bindings_test.py go|java. Their generators follow the header: structs, calls, constants, and refuse what they
-do not know."""
+"""Usage: generate_bindings_test.py go|java. The generators of these bindings follow the structs, calls and constants of the
+header, and refuse types that they cannot translate."""
 import shutil
 import subprocess
 import sys
@@ -53,7 +53,7 @@ def check_java(java: Path, check) -> None:
     check(flat in (java / "native/calls.inc").read_text(), "the shim has it")
 
 
-# What is looked at in the files, and what is said of a type without a size.
+# Patterns in the generated files, and the message about a type without a size.
 LANGUAGES = {"go": (check_go, "no Go type is known for complex"), "java": (check_java, "no size is known for complex")}
 
 
@@ -80,7 +80,7 @@ def main(language: str) -> int:
 
         place = "/* Returns the version of the loaded library as text"
         header.write_text(original.replace(place, NEW + "\n" + place, 1))
-        run("generate_api.py", root)  # the table, from which the calls are taken
+        run("generate_api.py", root)  # the calls are taken from the table
         check(run(script, root, "--check").returncode == 1, "--check sees a change of the header")
         check(run(script, root).returncode == 0, "it is taken")
         check_files(folder, check)

@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def newest(compiler: str):
-    """The compiler's path; Debian may have it only with its version in the name."""
+    """The compiler's path. On Debian its name may end with its version."""
     for suffix in ("", "-19", "-18", "-17", "-16", "-15", "-14"):
         if path := shutil.which(compiler + suffix):
             return path

@@ -30,7 +30,7 @@ def main() -> int:
         result = subprocess.run(["java", "-Xcheck:jni", "-Xmx256m", "-cp", directory, "Host", shim, arguments.library],
                                 capture_output=True, text=True, cwd=directory, timeout=300)
     print(result.stdout, result.stderr)
-    # -Xcheck:jni only writes what it finds, also about signal handlers that are no longer the JVM's.
+    # -Xcheck:jni only prints what it finds. It also reports signal handlers that are not the JVM's any more.
     return 0 if result.returncode == 0 and (result.stdout, result.stderr) == ("as it should be\n", "") else 1
 
 

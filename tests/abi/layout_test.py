@@ -19,7 +19,7 @@ HEADERS = ["kvcache.h", "kvcache_backend.h"]
 
 
 def program() -> str:
-    """A C program that prints every struct with its fields, and every constant: nothing is listed by hand."""
+    """A C program that prints every struct with its fields, and every constant. It is made from the header."""
     lines = ["#include <stddef.h>", "#include <stdio.h>", '#include "kvcache_backend.h"', "int main(void) {"]
     for name in HEADERS:
         text = c_header.read(name)
@@ -43,7 +43,7 @@ def measure(compiler: str, includes: list) -> str:
 
 
 def broken_rules(layout: str) -> list:
-    """Padding anywhere; for structs that start with struct_size, a size that is no multiple of 8."""
+    """Finds padding, and structs that start with struct_size and whose size is not a multiple of 8."""
     problems, name, size, end, extensible = [], "", 0, 0, False
 
     def close():

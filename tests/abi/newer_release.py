@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes what a later release of the library would have changed, by the rules of docs/reference/abi.md: every extensible struct
-has two more fields at its end, and there is one more function. tests/abi builds the core once more from it, so that the
-rules are tested before there is a second release.
+"""Writes the headers of a later release, made by the rules of docs/reference/abi.md: every extensible struct has two more fields
+at its end, and there is one more function. tests/abi builds the core from them too, so that the rules are tested before there
+is a second release.
 
     newer_release.py OUT    OUT/include holds the headers, OUT/src/api the generated files and first_sizes.h
 """
@@ -42,7 +42,7 @@ def newer_header(header: str) -> str:
 
 
 def first_sizes(names: list) -> str:
-    """The specialisations that a developer who appends fields writes: each struct's size without them."""
+    """The lines that a developer writes who appends fields: the size of each struct without them."""
     lines = [f"template <> inline constexpr uint32_t kvc::api::kFirstSize<{name}> = offsetof({name}, later_number);"
              for name in names]
     return (ROOT / "src/api/first_sizes.h").read_text() + "\n".join(["", *lines, ""])

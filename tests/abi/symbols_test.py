@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What libkvcache.so exports, needs and is: read from the file as it ships."""
+"""The symbols, dependencies and properties of libkvcache.so, read from the file as it ships."""
 import argparse
 import re
 import shutil
@@ -12,7 +12,7 @@ HERE = Path(__file__).resolve().parent
 FUNCTIONS = HERE.parent.parent / "src/api/functions.txt"
 NEEDED = {"libstdc++.so.6", "libm.so.6", "libgcc_s.so.1", "libc.so.6"}
 NEEDED_PATTERN = r"ld-linux[\w-]*\.so\.\d"
-# Output, exit handlers and static destructors have no place in a library in a foreign process; CUDA is a plug-in.
+# A library must not print, or have exit handlers or static destructors, in the process of a host. CUDA is a plug-in.
 FORBIDDEN = r"(cu[A-Z]\w*|cuda\w*|__cxa_atexit|atexit|on_exit|exit|_exit|printf|puts|putchar|perror|stdout|stderr" \
             r"|signal|sigaction|_ZSt4cout|_ZSt4cerr|_ZSt4clog)"
 STRIPPED_LIMIT_BYTES = 3 << 20
@@ -23,7 +23,7 @@ def output(*command) -> str:
 
 
 def exported(library) -> set:
-    """name@node of every defined dynamic symbol; nodes themselves are absolute symbols (GNU ld makes one each)."""
+    """name@node of every defined dynamic symbol. GNU ld also makes an absolute symbol for each node."""
     names = set()
     for line in output("readelf", "--dyn-syms", "--wide", library).splitlines():
         words = line.split()
@@ -74,7 +74,7 @@ def problems(library) -> list:
 
 
 def broken_library_is_found(directory) -> bool:
-    """A control: a library with everything wrong must fail everything."""
+    """A control: a library with every fault must fail every check."""
     source, library = Path(directory) / "broken.cc", Path(directory) / "broken.so"
     source.write_text("#include <iostream>\n#include <string>\nstatic std::string text(100, 'x');\n"
                       "void leak() { std::cout << text; }\n"

@@ -1,11 +1,11 @@
-// Capacity outcomes carry numbers: what is needed, what there is, where.
+// Capacity outcomes: the error has the numbers of what is needed and what is available, and its place.
 #include "fixture.h"
 
 namespace kvt {
 namespace {
 
 TEST(Capacity, TooManySequences) {
-  World w;  // 6 places, 2 taken
+  World w;  // room for 6 sequences, 2 exist
   kvc_seq seqs[8] = {};
   kvc_error e = refused(w.cache, {KVC_ERROR_TOO_MANY_SEQUENCES}, "kvc_seq_add",
                         [&](kvc_error *x) { return kvc_seq_add(w.cache, 5, seqs, x); });
@@ -59,7 +59,7 @@ TEST(Capacity, TooManyForwardsAndLargeBatches) {
   batch.num_sequences = -1;
   refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_forward_begin",
           [&](kvc_error *x) { return kvc_forward_begin(w.cache, &batch, nullptr, &f, x); }, {"-1"});
-  // An inert row may have no tokens, never less.
+  // An inert row may have 0 tokens, but not fewer.
   batch.num_sequences = 1;
   length = -1;
   batch.append_lengths = &length;
@@ -68,7 +68,7 @@ TEST(Capacity, TooManyForwardsAndLargeBatches) {
   EXPECT_EQ(e.index, 0);
 }
 
-// A system that grants memory before it is used refuses 1 TiB at once, and grants it in parts.
+// Linux may promise memory that does not exist. It refuses 1 TiB at once, but grants the same in parts.
 TEST(Capacity, WhatTheHostLacksIsRefusedInOneLayerAndInMany) {
   const ContextPtr context = make_context(1);
   for (const int layers : {1, 80}) {
@@ -90,7 +90,7 @@ TEST(Capacity, WhatTheHostLacksIsRefusedInOneLayerAndInMany) {
 
 TEST(Capacity, OutOfPagesSaysWhichRowAndHowMany) {
   CacheSpec spec = World::default_spec();
-  spec.groups = {{0, 8}, {8, 7}};  // 5 pages of each are used by 20 tokens; the window then frees 3 of group 1
+  spec.groups = {{0, 8}, {8, 7}};  // 20 tokens take 5 pages of each group; then the window frees 3 of group 1
   World w(spec);
   kvc_seq more[2] = {};
   ASSERT_EQ(kvc_seq_add(w.cache, 2, more, nullptr), KVC_OK);
@@ -123,7 +123,8 @@ TEST(Capacity, OutOfPagesSaysWhichRowAndHowMany) {
   EXPECT_EQ(fork_error.available, 0);
 }
 
-// Each group is short of pages at another row. The error is of the one that is short first: the rows before it fit.
+// Each group runs out of pages at another row. The error is that of the group that runs out first, because the rows
+// before it fit.
 TEST(Capacity, RowsBeforeTheOneThatDoesNotFitDo) {
   CacheSpec spec = World::default_spec();
   spec.groups = {{0, 10}, {8, 5}};  // 20 tokens leave 5 pages of group 0, and 3 of group 1 once its window has moved
@@ -164,8 +165,8 @@ TEST(Capacity, ChildrenBeforeTheOneThatDoesNotFitDo) {
   EXPECT_EQ(kvc_seq_fork(w.cache, e.index, parents, positions, children, nullptr, nullptr), KVC_OK);
 }
 
-// Sizes by the header's words: a full group holds the capacity rounded up to pages; a sliding one max_sequences times
-// the peak of a sequence, never more than the capacity.
+// Sizes by the rules of the header. A full group has the capacity rounded up to pages. A sliding group has
+// max_sequences times the peak of a sequence, but never more than the capacity.
 TEST(Capacity, DefaultSizes) {
   ContextPtr context = make_context();
   auto pages = [&](CacheSpec spec, int group, auto change) {
@@ -210,13 +211,13 @@ TEST(Capacity, DefaultSizes) {
   EXPECT_EQ(all.storage_bytes, full.storage_bytes + window.storage_bytes);
   EXPECT_EQ(all.token_bytes, full.token_bytes + window.token_bytes);
   EXPECT_GT(all.bookkeeping_bytes, 0);
-  // capacity_bytes is a bound for all pools together, and most of it is used.
+  // capacity_bytes bounds the bytes of all pools together, and most of it is used.
   for (int64_t bytes : {20000, 100000, 1000000, 50000000}) {
     const kvc_estimate e = pages(spec, -1, [&](kvc_cache_config &c) { c.capacity_bytes = bytes; });
     EXPECT_LE(e.storage_bytes, bytes);
     EXPECT_GE(e.storage_bytes, bytes - 2 * (full.page_bytes + window.page_bytes)) << bytes;
   }
-  // What was estimated is what is created.
+  // The cache has the sizes that were estimated.
   BuiltConfig b(spec);
   b.config.capacity_tokens = 1600;
   kvc_cache *cache = nullptr;
@@ -231,7 +232,7 @@ TEST(Capacity, DefaultSizes) {
   EXPECT_EQ(stats.pages_peak, 0);
 }
 
-// A sliding group of the default size is enough for every sequence at its peak.
+// The default size of a sliding group is enough for every sequence at its peak.
 TEST(Capacity, DefaultWindowPoolHoldsEverySequenceAtItsPeak) {
   CacheSpec spec;
   spec.page_size = 16;

@@ -1,5 +1,5 @@
-// Arrays that another thread of the caller writes while a call reads them: a call sees one value of each element, so
-// what it checked is what it uses.
+// Another thread of the caller writes to arrays while a call reads them. The call reads each element once, so it uses
+// the values that it checked.
 #include <atomic>
 #include <thread>
 
@@ -8,7 +8,7 @@
 namespace kvt {
 namespace {
 
-// Writes an element in turns while it lives.
+// Writes two values to an element in turn, as long as the object lives.
 template <class T>
 class Writer {
  public:
@@ -46,7 +46,7 @@ TEST(ChangingArrays, ABatch) {
   int begun = 0, refused = 0;
   {
     Writer<int32_t> writer(&length, 1, 2000);
-    // On a busy machine the rounds may pass before the writer runs again.
+    // On a busy machine all rounds may pass before the writer runs again.
     for (int i = 0; i < kRounds || ((begun == 0 || refused == 0) && i < 1000 * kRounds); i++) {
       kvc_forward f = 0;
       if (kvc_forward_begin(w.cache, &batch, nullptr, &f, nullptr)) {
@@ -90,7 +90,7 @@ TEST(ChangingArrays, ParentsAndSpansOfABatch) {
   EXPECT_EQ(kvc_cache_check_invariants(w.cache, nullptr), KVC_OK);
 }
 
-// Several sequences, so that the first is checked long before it is changed.
+// With several sequences, the first one is checked long before it is changed.
 TEST(ChangingArrays, SequencesAndLengths) {
   World w;
   kvc_seq seqs[6] = {w.seq, w.forked};
@@ -98,7 +98,7 @@ TEST(ChangingArrays, SequencesAndLengths) {
   const kvc_seq known = seqs[5];
   int64_t lengths[6] = {20, 20, 0, 0, 0, 0}, counts[6] = {};
   {
-    // No id of this cache, but one whose low bits may name a slot.
+    // Not an id of this cache, but its low bits may name a slot.
     Writer<kvc_seq> writer(&seqs[5], known, (uint64_t{1} << 62) + 5);
     Writer<int64_t> lengths_writer(&lengths[0], 20, 21);
     for (int i = 0; i < 10 * kRounds; i++) {

@@ -1,4 +1,4 @@
-// KVC_CACHE_ZERO_ON_FREE: no page that is taken shows bytes of what held it before.
+// KVC_CACHE_ZERO_ON_FREE: a page never shows the bytes that its earlier owner stored.
 #include "prefix_fixture.h"
 
 namespace kvt {
@@ -35,7 +35,7 @@ struct Pools {
       }
     }
   }
-  // What slots [begin, 4) of a page hold: 0 everywhere, old bytes everywhere, or -1.
+  // The value of slots [begin, 4) of a page if all are 0 or all are old bytes; else -1.
   float rest(int32_t page, int64_t begin) const {
     const float first = slot(0, page, begin);
     for (size_t pool = 0; pool < owners.size(); pool++) {
@@ -49,7 +49,7 @@ struct Pools {
   std::vector<Managed> owners;
 };
 
-// What a step, a fork and an attach leave in the part of a last page that they do not fill.
+// The part of a last page that a step, a fork or an attach does not fill.
 std::vector<float> left_by_calls(uint32_t flags) {
   std::vector<float> left;
   Prefix p(spec_of(flags));
@@ -61,7 +61,7 @@ std::vector<float> left_by_calls(uint32_t flags) {
   left.push_back(pools.rest(p.pages(seq)[1], 2));
   p.publish(seq, Prefix::query(tokens));
   pools.fill();
-  EXPECT_EQ(p.step(seq, 1), KVC_OK);  // the last page was published: a copy of 2 tokens takes its place
+  EXPECT_EQ(p.step(seq, 1), KVC_OK);  // the last page was published, so a copy of its 2 tokens replaces it
   left.push_back(pools.rest(p.pages(seq)[1], 3));
   EXPECT_EQ(pools.slot(0, p.pages(seq)[1], 1), kOld) << "a copied token was cleared";
   pools.fill();
@@ -83,7 +83,7 @@ TEST(ClearedPages, HoldNothingOfAnotherSequence) {
   EXPECT_EQ(left_by_calls(0), std::vector<float>(4, kOld)) << "the test would not see old bytes";
 }
 
-// Every page of a pool that is evicted from the index and taken by a step is cleared, before the step stores anything.
+// A step takes pages that were evicted from the index. All of them are cleared before the step stores anything.
 TEST(ClearedPages, EvictedPagesAreClearedWhenAStepBegins) {
   Prefix p(spec_of(KVC_CACHE_ZERO_ON_FREE));
   Pools pools(p);

@@ -1,6 +1,6 @@
-// Every kind of layer group against every field, option and call that does not belong to it: bad values and
-// combinations from tables, each refused with a status of misuse, its values in the message, and nothing changed; what
-// the table allows succeeds, so no check refuses too much.
+// Every kind of layer group with every field, option and call that does not belong to it. Tables list the bad values
+// and combinations. Each is refused with a status of misuse and its values in the message, and changes nothing. What
+// the tables allow succeeds, so no check refuses too much.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -17,13 +17,13 @@ const Kinds kNone = {}, kAll = {0, 1, 2, 3, 4, 5}, kAttending = {0, 1, 2, 3, 4},
 
 bool has(const Kinds &kinds, int kind) { return std::find(kinds.begin(), kinds.end(), kind) != kinds.end(); }
 
-// What is set in a layer (or its group), in which kinds it is allowed, and what a refusal says.
+// A field of a layer or group that is set, the kinds that allow it, and the words of a refusal.
 struct Setting {
   std::string what;
   Kinds allowed;
   std::vector<std::string> mentions;
   std::function<void(kvc_layer_config &, kvc_group_config &)> set;
-  bool of_group = false;  // an error is the group's: error->group says so
+  bool of_group = false;  // error->group names the group
 };
 
 using Layer = kvc_layer_config;
@@ -51,14 +51,14 @@ void add_numbers(std::vector<Setting> *all) {
   ints("head_dim", &Layer::head_dim, {0}, {kRecurrentGroup});
   ints("head_dim", &Layer::head_dim, {513, 1024}, kMla);
   ints("head_dim", &Layer::head_dim, {512, 17}, kAttending);
-  ints("head_dim", &Layer::head_dim, {1, 11}, kPlain);  // MLA: narrower than its latent part
+  ints("head_dim", &Layer::head_dim, {1, 11}, kPlain);  // in MLA, narrower than the latent part
   ints("v_head_dim", &Layer::v_head_dim, {-1, 513, INT32_MAX}, kNone);
   ints("v_head_dim", &Layer::v_head_dim, {kLatent}, kAttending);
   ints("v_head_dim", &Layer::v_head_dim, {512, 3}, kPlain);
   ints("rope_mode", &Layer::rope_mode, {-1, 3, INT32_MAX}, kNone);
   ints("rope_mode", &Layer::rope_mode, {KVC_ROPE_ON_APPEND, KVC_ROPE_ON_READ}, kRotating);
   ints("kv_layer", &Layer::kv_layer, {-1, INT32_MIN}, kNone);
-  for (const int32_t value : {99, INT32_MAX}) {  // messages have the index of the layer, which is one less
+  for (const int32_t value : {99, INT32_MAX}) {  // kv_layer counts from 1, and messages from 0
     all->push_back(
         {"kv_layer " + std::to_string(value), kNone, {"kv_layer"}, [value](Layer &l, Group &) { l.kv_layer = value; }});
   }
@@ -162,7 +162,7 @@ void add_groups(std::vector<Setting> *all) {
   unknown("row", &Group::row, KVC_ROW_STATE + 1);
   unknown("visibility", &Group::visibility, KVC_VISIBLE_ENCODER + 1);
   all->push_back({"reserved", kNone, {"reserved 1"}, [](Layer &, Group &g) { g.reserved = 1; }, true});
-  // Rows of keys go with every visibility. A state goes with none but all.
+  // Rows of keys may have every visibility. States may have none but all.
   const char *const names[] = {"KVC_VISIBLE_ALL", "KVC_VISIBLE_WINDOW", "KVC_VISIBLE_CHUNK", "KVC_VISIBLE_ENCODER"};
   for (int32_t visibility = KVC_VISIBLE_ALL; visibility <= KVC_VISIBLE_ENCODER; ++visibility) {
     all->push_back({names[visibility],
@@ -177,7 +177,7 @@ void add_groups(std::vector<Setting> *all) {
   }
 }
 
-// Create and estimate agree; create says which layer or group.
+// Create and estimate agree. The error of create names the layer or the group.
 void expect_config(kvc_context *context, const Hybrid &h, bool allowed, int64_t index, const Setting &setting) {
   kvc_cache *cache = nullptr;
   kvc_estimate estimate;
@@ -219,14 +219,14 @@ TEST(Combinations, EveryFieldInEveryKindOfLayer) {
     for (int kind = 0; kind < kKinds; kind++) {
       SCOPED_TRACE(setting.what + " in a layer of kind " + kNames[kind]);
       Hybrid h;
-      h.config.num_layers = kKinds;  // the layer that shares layer 0's is another test's
+      h.config.num_layers = kKinds;  // another test has the layer that shares the K and V of layer 0
       setting.set(h.layers[kind], h.groups[kind]);
       expect_config(context.get(), h, has(setting.allowed, kind), kind, setting);
     }
   }
 }
 
-// Every field that says how K and V are stored, unlike in the layer that reads them.
+// Every field that says how K and V are stored, with another value in the layer that reads them.
 TEST(Combinations, SharedLayersThatDisagree) {
   ContextPtr context = make_context();
   const std::vector<Setting> all = {

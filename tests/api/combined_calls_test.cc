@@ -1,5 +1,5 @@
-// Every kind of layer against every call, tensor and option that does not belong to it, and batches of everything that
-// a batch may have: refused as misuse, nothing changed and nothing written; what belongs together is accepted.
+// Every kind of layer with every call, tensor and option that does not belong to it, and batches with every part that a
+// batch may have. Misuse is refused, changes nothing and writes nothing. What belongs together is accepted.
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +9,8 @@
 namespace kvt {
 namespace {
 
-// A cache of every kind with sequences of 9 tokens, of which the first has an encoder of 5 tokens in the cross group.
+// A cache with a group of every kind. Its sequences have 9 tokens, and the first one has an encoder sequence of 5
+// tokens in the cross group.
 struct Calls {
   Hybrid h;
   ContextPtr context = make_context(2);
@@ -36,7 +37,7 @@ struct Calls {
     EXPECT_EQ(kvc_forward_begin(cache, &batch, nullptr, &f, &error), KVC_OK) << error.message;
     return f;
   }
-  // Whatever a layer needs before end.
+  // Makes all calls that the layers need before the end of a step.
   void run(kvc_forward f, int layer, int64_t tokens) {
     if (layer == kRecurrentGroup) {
       Tensor state(DType::kF32, {6, 5});
@@ -63,7 +64,7 @@ struct Calls {
   static int64_t kv_heads(int layer) { return layer == kMlaGroup ? 1 : kKvHeads; }
 };
 
-// A tensor, spoiled in every way that a tensor can be; what was meant to be there stays readable.
+// Copies of a tensor, each with one fault. All memory that the original reaches stays readable.
 struct Spoiled {
   const char *what;
   DLTensor tensor;
@@ -110,7 +111,7 @@ struct Call {
   std::function<kvc_status(kvc_error *)> run;
 };
 
-// Refused as misuse, or for its order; the digest, and what the call would have written, as before.
+// Expects a refusal for misuse or for the order of calls. The digest and the memory of the outputs stay as they were.
 void expect_refused(kvc_cache *cache, const Call &call, Tensor *written) {
   const std::vector<uint8_t> before = written->bytes();
   kvc_error error = KVC_ERROR_INIT;
@@ -126,7 +127,7 @@ void expect_refused(kvc_cache *cache, const Call &call, Tensor *written) {
 
 constexpr int64_t kTokens = 6;
 
-// Calls of attend that a layer takes, with all its tensors: in latent space, and by up-projections.
+// The calls of attend that a layer accepts, with all their tensors: in latent space, and with up-projections.
 struct AttendCalls {
   bool mla, stores;
   Tensor q{DType::kF32, {kTokens, kHeads, kDim}}, out, lse{DType::kF32, {kTokens, kHeads}}, k,
@@ -155,7 +156,7 @@ struct AttendCalls {
   AttendCalls &operator=(const AttendCalls &) = delete;
 };
 
-// append and attend of a layer with each tensor spoiled in each way.
+// append and attend of a layer, with each fault in each tensor.
 TEST(CombinedCalls, EveryTensorOfEveryKindOfLayerSpoiled) {
   Calls c;
   const kvc_forward f = c.begin({c.seqs[0], c.seqs[2]}, {2, 4}, 0);
@@ -179,7 +180,7 @@ TEST(CombinedCalls, EveryTensorOfEveryKindOfLayerSpoiled) {
       spoil(*(base.*field), !is_lse, &bad);
       for (const auto &spoiled : bad) {
         SCOPED_TRACE(std::string(name) + ": " + spoiled->what + ", layer " + std::to_string(layer));
-        // Up-projections may have other dims, and of other tensors that is a misfit in another place.
+        // Up-projections may have other dims. Then another tensor is the one that does not fit.
         kvc_attend_args args = base;
         args.*field = &spoiled->tensor;
         expect_refused(
@@ -217,7 +218,7 @@ TEST(CombinedCalls, EveryTensorOfEveryKindOfLayerSpoiled) {
   EXPECT_EQ(kvc_forward_end(c.cache, f, &c.error), KVC_OK) << "after all that: " << c.error.message;
 }
 
-// Options and calls of one kind in every other.
+// The options and calls of each kind, in every other kind.
 TEST(CombinedCalls, EveryOptionInEveryKindOfLayer) {
   Calls c;
   const kvc_forward f = c.begin({c.seqs[0], c.seqs[2]}, {2, 4}, 0);
@@ -253,12 +254,13 @@ TEST(CombinedCalls, EveryOptionInEveryKindOfLayer) {
       Tensor &target = layer == kMlaGroup ? latent_out : out;
       args.out = target.dl();
       option.set(&args);
-      // Without k and v, layers that store are refused for their order; with them, for what is wrong.
+      // Without k and v, layers that store are refused for the order of calls. With k and v, they are refused for the
+      // fault.
       if (layer < kCrossGroup && args.k == nullptr && args.v == nullptr && args.flags == 0) {
         args.k = layer == kMlaGroup ? row.dl() : k.dl();
         args.v = layer == kMlaGroup ? nullptr : k.dl();
       }
-      if (layer == kMlaGroup && args.out == args.q) continue;  // another shape: refused for that
+      if (layer == kMlaGroup && args.out == args.q) continue;  // it is refused for its shape
       expect_refused(
           c.cache,
           {"kvc_forward_attend", [&](kvc_error *e) { return kvc_forward_attend(c.cache, f, layer, &args, e); }},
@@ -274,7 +276,7 @@ TEST(CombinedCalls, RowsAndStatesOfAnotherKind) {
       row(DType::kF32, {kTokens, 1, kDim}), part(DType::kF32, {kTokens, 1, kLatent}), state(DType::kF32, {2, 5}),
       scales(DType::kF32, {kTokens, kKvHeads});
   for (const int layer : {0, 1, 2, 3, 4, 5, kSharing}) {
-    for (const bool parts : {false, true}) {  // rows that are another kind's
+    for (const bool parts : {false, true}) {  // rows of another kind of layer
       kvc_append_args append;
       kvc_append_args_init(&append);
       append.k = layer == kMlaGroup ? (parts ? k.dl() : row.dl()) : row.dl();
@@ -315,8 +317,8 @@ TEST(CombinedCalls, RowsAndStatesOfAnotherKind) {
 enum class Tree { kNone, kChain, kBranch, kForward, kSelf, kBelow, kHalf };
 enum class Span { kNone, kZeros, kImage, kNegative };
 
-// Trees, spans, encoder groups, rows and layer ranges in every combination: begin says what the header says, can_fit
-// says the same, and an abort leaves the digest of before.
+// Trees, spans, encoder groups, rows and layer ranges in every combination. begin returns what the header says, can_fit
+// returns the same, and an abort restores the digest.
 TEST(CombinedCalls, EveryBatch) {
   Calls c;
   int accepted = 0, turned_down = 0;
@@ -342,7 +344,7 @@ TEST(CombinedCalls, EveryBatch) {
             if (row == 3) seqs[1] = ~seqs[0];
             if (row == 4) lengths[0] = 0;
             const bool inert = row == 1, with_tree = shape != Tree::kNone, cross = encoder != 0;
-            // A tree over recurrent state is a chain; the layers of a step do not matter to that.
+            // A tree over recurrent states must be a chain, whatever layers the step has.
             const bool bad_tree = with_tree && shape != Tree::kChain && !inert;
             const bool bad_span = !inert && (spans == Span::kNegative || (spans == Span::kImage && with_tree));
             const bool bad_encoder = encoder != 0 && encoder != 1 + kCrossGroup;
@@ -383,13 +385,13 @@ TEST(CombinedCalls, EveryBatch) {
   EXPECT_GT(turned_down, 500);
 }
 
-// Every call of a sequence, while it is busy, has a tree, streams, or is gone.
+// Every call on a sequence that is busy, has a tree, streams, or was removed.
 TEST(CombinedCalls, EveryCallInEveryStateOfASequence) {
   Calls c;
   const int64_t window[2] = {5, 5}, sinks[2] = {1, 5};
   refused(c.cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_seq_set_streaming",
           [&](kvc_error *e) { return kvc_seq_set_streaming(c.cache, 2, c.seqs, sinks, window, 0, e); }, {"5"});
-  // A tree over recurrent state that is stored and not committed.
+  // A tree over recurrent states that is stored and uncommitted.
   const int32_t chain[2] = {-1, 0};
   kvc_batch batch = batch_of({c.seqs[1]}, {2}, 0);
   const std::vector<kvc_seq> one = {c.seqs[1]};

@@ -1,5 +1,5 @@
-// Calls over no sequences at all: n = 0 does nothing and is fine, without arrays, on caches that have nothing of the
-// kind too.
+// Calls on no sequences: n = 0 is accepted and does nothing, without arrays, and also on caches without groups of the
+// call's kind.
 #include "fixture.h"
 
 namespace kvt {
@@ -17,6 +17,7 @@ TEST(Empty, EveryCallOverSequences) {
       [&](kvc_error *e) { return kvc_seq_truncate(cache, 0, nullptr, nullptr, e); },
       [&](kvc_error *e) { return kvc_seq_lengths(cache, 0, nullptr, nullptr, e); },
       [&](kvc_error *e) { return kvc_seq_max_append(cache, 0, nullptr, nullptr, e); },
+      [&](kvc_error *e) { return kvc_seq_exclusive_pages(cache, 0, 0, nullptr, nullptr, e); },
       [&](kvc_error *e) { return kvc_seq_set_streaming(cache, 0, nullptr, nullptr, nullptr, 0, e); },
       [&](kvc_error *e) { return kvc_seq_get_streaming(cache, 0, nullptr, nullptr, nullptr, e); },
       [&](kvc_error *e) { return kvc_seq_set_rope(cache, 0, nullptr, KVC_ROPE_SET_LONG, e); },
@@ -31,7 +32,7 @@ TEST(Empty, EveryCallOverSequences) {
   }
   ASSERT_EQ(kvc_cache_digest(cache, &after, nullptr), KVC_OK);
   EXPECT_EQ(before, after);
-  // What is wrong by itself is wrong without sequences too.
+  // Other wrong arguments are refused without sequences too.
   EXPECT_EQ(kvc_seq_set_streaming(cache, 0, nullptr, nullptr, nullptr, 64, nullptr), KVC_ERROR_UNSUPPORTED);
   EXPECT_EQ(kvc_seq_set_rope(cache, 0, nullptr, 9, nullptr), KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(kvc_seq_add(cache, -1, nullptr, nullptr), KVC_ERROR_INVALID_ARGUMENT);

@@ -1,4 +1,4 @@
-// Events of the prefix index: what is told, in which order, and what a reader learns of gaps.
+// Events of the prefix index: which events there are, their order, and how a reader learns of gaps.
 #include <algorithm>
 #include <cstring>
 
@@ -10,7 +10,7 @@ namespace {
 
 const std::vector<uint8_t> kModel(32, 7);
 
-// A cache whose events are read.
+// A cache, and a reader of its events.
 struct Told {
   static CacheSpec spec_of(std::vector<GroupSpec> groups, int64_t events, int64_t pages) {
     CacheSpec spec = Prefix::spec_of(std::move(groups), pages);
@@ -90,7 +90,7 @@ TEST(Events, SayWhatIsPublishedAndDropped) {
   whole.num_tokens = 8;
   ASSERT_EQ(kvc_prefix_drop(t.p.cache(), &whole, &pages, nullptr), KVC_OK);
   events = t.read(3);
-  ASSERT_EQ(events.size(), 2u);  // from the end
+  ASSERT_EQ(events.size(), 2u);  // pages at the end go first
   EXPECT_EQ(events[0].kind, KVC_EVENT_REMOVED);
   t.reader.read();
   t.reader.check();
@@ -230,7 +230,7 @@ TEST(Events, ASnapshotSaysHowLargeItIs) {
   EXPECT_EQ(range.count, 10);
   std::vector<uint8_t> bytes(static_cast<size_t>(range.num_bytes) + 4);
   args = Told::args_of(bytes, 0);
-  args.capacity_bytes = range.num_bytes + 4;  // a message is written if its largest rank fits too
+  args.capacity_bytes = range.num_bytes + 4;  // a message is written only if its largest possible rank fits too
   ASSERT_EQ(kvc_events_snapshot(t.p.cache(), &args, &range, &error), KVC_OK) << error.message;
   EXPECT_EQ(range.num_bytes, static_cast<int64_t>(bytes.size()) - 4);
   args.capacity_bytes = 20;

@@ -1,4 +1,4 @@
-// A small cache with something in it, and the check that a refused call changes nothing.
+// A small cache with sequences, and a check that a refused call changes nothing.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace kvt {
 
 using Statuses = std::vector<kvc_status>;
 
-// Tensors of one layer for `tokens` rows; contents are small numbers.
+// Tensors of one layer for `tokens` rows, filled with small numbers.
 struct LayerTensors {
   Tensor q, k, v, out, lse;
   LayerTensors(const LayerSpec &l, int64_t tokens, DType type = DType::kF32)
@@ -127,7 +127,7 @@ inline kvc_forward make_graph(kvc_cache *cache, int32_t rows, int32_t tokens) {
   return graph;
 }
 
-// A step of a graph, or of none (0). Borrows both.
+// A step, in the given graph or without one (0). It borrows the graph and the cache.
 inline kvc_batch batch_of(const std::vector<kvc_seq> &seqs, const std::vector<int32_t> &lengths, kvc_forward graph) {
   kvc_batch batch;
   kvc_batch_init(&batch);
@@ -138,8 +138,9 @@ inline kvc_batch batch_of(const std::vector<kvc_seq> &seqs, const std::vector<in
   return batch;
 }
 
-// Calls with an error struct and with NULL, expects one of `statuses` both times, the function's name at the start of
-// the message, the words in `mentions` in it, and, with a cache, the same digest as before. Returns the error.
+// Calls twice, with an error struct and with NULL. Each time it expects one of `statuses`. The message must begin with
+// the function's name and contain the words of `mentions`. With a cache, the digest must stay the same. Returns the
+// error.
 inline kvc_error refused(kvc_cache *cache, const Statuses &statuses, const char *function,
                          const std::function<kvc_status(kvc_error *)> &call,
                          const std::vector<std::string> &mentions = {}) {
@@ -171,7 +172,7 @@ inline kvc_error refused(kvc_cache *cache, const Statuses &statuses, const char 
   return error;
 }
 
-// What kvc_seq_export hands out; null: not asked for, or not there.
+// The tensors of kvc_seq_export; null if not requested, or if there is none.
 struct Export {
   Managed k, v, k_scale, v_scale;
   explicit Export(kvc_cache *cache, kvc_seq seq, uint32_t parts = 0) {

@@ -1,4 +1,5 @@
-// Graphs: what they have no room for, and ids that are none. What replays compute: tests/tables/forward_graph_test.cc.
+// Graphs: steps that exceed their capacity, and invalid ids. tests/tables/forward_graph_test.cc tests what replays
+// compute.
 #include <string>
 
 #include "fixture.h"
@@ -58,7 +59,7 @@ TEST(Graphs, RefusesWhatItHasNoRoomFor) {
   refused(w.cache, {KVC_ERROR_BUSY}, "kvc_cache_clear", [&](kvc_error *e) { return kvc_cache_clear(w.cache, e); });
   ASSERT_EQ(kvc_forward_abort(w.cache, graph, nullptr), KVC_OK);
 
-  // A graph's step leaves max_open_forwards (2) to others; their ids are no graphs.
+  // The step of a graph does not count towards max_open_forwards (2). Ids of other forwards are no graphs.
   kvc_seq more = 0;
   ASSERT_EQ(kvc_seq_add(w.cache, 1, &more, nullptr), KVC_OK);
   const kvc_forward plain = w.begin({w.seq}, {1}), second = w.begin({w.forked}, {1});
@@ -74,7 +75,7 @@ TEST(Graphs, RefusesWhatItHasNoRoomFor) {
   }
   for (const kvc_forward id : {plain, second, graph}) ASSERT_EQ(kvc_forward_abort(w.cache, id, nullptr), KVC_OK);
 
-  // A row of more pages than the graph's tables have columns: the step goes on, the tables are refused.
+  // A row with more pages than the graph's tables have columns. The step is valid, but its tables are refused.
   kvc_graph_config narrow;
   kvc_graph_config_init(&narrow);
   narrow.max_pages_per_row = 2;

@@ -1,4 +1,4 @@
-// Found by attacking the API with hostile input; one test a defect.
+// Defects that hostile input once found, one test for each.
 #include <climits>
 
 #include "fixture.h"
@@ -6,7 +6,7 @@
 namespace kvt {
 namespace {
 
-// Strides that fit in elements and not in bytes, and addresses that wrap, were computed modulo 2^64.
+// Regression: strides that overflow only in bytes, and addresses that wrap, were computed modulo 2^64.
 TEST(Hostile, TensorsThatLeaveTheAddressSpace) {
   World w;
   const kvc_forward f = w.begin({w.seq}, {2});
@@ -32,7 +32,7 @@ TEST(Hostile, TensorsThatLeaveTheAddressSpace) {
   EXPECT_EQ(kvc_forward_end(w.cache, f, nullptr), KVC_OK);
 }
 
-// What a call fills was read again as its input.
+// Regression: where an output overlapped an input, the call read what it had written.
 TEST(Hostile, OutputsThatOverlapInputs) {
   World w;
   kvc_seq ids[4] = {w.seq, w.forked, 0, 0};
@@ -44,9 +44,11 @@ TEST(Hostile, OutputsThatOverlapInputs) {
           [&](kvc_error *e) { return kvc_seq_lengths(w.cache, 2, ids, numbers, e); }, {"overlaps"});
   refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_seq_max_append",
           [&](kvc_error *e) { return kvc_seq_max_append(w.cache, 2, ids, numbers, e); }, {"overlaps"});
+  refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_seq_exclusive_pages",
+          [&](kvc_error *e) { return kvc_seq_exclusive_pages(w.cache, 0, 2, ids, numbers, e); }, {"overlaps"});
 }
 
-// The end of an array was computed beyond 2^64, so that arrays that overlap looked disjoint.
+// Regression: the end of an array was computed beyond 2^64, so overlapping arrays seemed disjoint.
 TEST(Hostile, OverlapsWhoseEndLeavesTheAddressSpace) {
   World w;
   auto *const last = reinterpret_cast<kvc_seq *>(UINTPTR_MAX - 31);
@@ -61,7 +63,7 @@ TEST(Hostile, OverlapsWhoseEndLeavesTheAddressSpace) {
   }
 }
 
-// encoder_group - 1 overflowed where encoder_group was INT32_MIN.
+// Regression: encoder_group - 1 overflowed for INT32_MIN.
 TEST(Hostile, EncoderGroupsThatDoNotExist) {
   World w;  // two groups, and no cross group
   const int32_t length = 1;
@@ -82,7 +84,8 @@ TEST(Hostile, EncoderGroupsThatDoNotExist) {
   }
 }
 
-// A host's thread that steals a task which asks this cache something must not find its lock taken.
+// While a thread of the host waits for its tasks, it may run another task that calls this cache. No lock may be held
+// then.
 struct Stealing {
   kvc_cache *cache = nullptr;
   kvc_seq seq = 0;
@@ -133,7 +136,7 @@ TEST(Hostile, TheHostsPoolMayCallTheCache) {
     ASSERT_EQ(kvc_forward_attend(owner.get(), f, 0, &args, nullptr), KVC_OK);
     ASSERT_EQ(kvc_forward_end(owner.get(), f, nullptr), KVC_OK);
   };
-  step({seq}, 136);  // a partial page: forks copy it
+  step({seq}, 136);  // ends inside a page, which forks copy
   EXPECT_GT(stealing.calls, 0);
   const std::vector<kvc_seq> parents(3, seq);
   std::vector<kvc_seq> children(3);

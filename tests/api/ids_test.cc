@@ -1,4 +1,4 @@
-// Ids that are stale, zero, of another cache, of the other kind, or invented.
+// Invalid ids: stale, zero, of another cache, of another kind, or invented.
 #include <algorithm>
 
 #include "fixture.h"
@@ -22,6 +22,8 @@ void every_sequence_call(World &w, kvc_seq bad, bool zero) {
                  [&](kvc_error *e) { return kvc_seq_lengths(w.cache, 2, pair, lengths, e); }));
   at_one(refused(w.cache, kStale, "kvc_seq_max_append",
                  [&](kvc_error *e) { return kvc_seq_max_append(w.cache, 2, pair, lengths, e); }));
+  at_one(refused(w.cache, kStale, "kvc_seq_exclusive_pages",
+                 [&](kvc_error *e) { return kvc_seq_exclusive_pages(w.cache, 0, 2, pair, lengths, e); }));
   int32_t nodes[2] = {0, 0};
   at_one(refused(w.cache, kStale, "kvc_seq_tree_nodes",
                  [&](kvc_error *e) { return kvc_seq_tree_nodes(w.cache, 2, pair, nodes, e); }));
@@ -151,7 +153,7 @@ TEST(Ids, AllSequencesOfAClearedCacheAreStale) {
   every_sequence_call(w, w.forked, false);
 }
 
-// A slot used again and again never makes an old id valid.
+// However often a slot is used again, an old id never becomes valid.
 TEST(Ids, GenerationsDoNotComeBackSoon) {
   CacheSpec spec = World::default_spec();
   spec.max_sequences = 2;

@@ -1,4 +1,4 @@
-// MLA groups through the API: what a config may say, how rows come in, and that a row is stored, exported and counted
+// MLA groups through the API: their configs, the forms of input rows, and that a row is stored, exported and counted
 // once.
 #include <cmath>
 
@@ -121,7 +121,8 @@ TEST(Latent, ARowIsCountedOnce) {
   deepseek.layers[0] = LayerSpec{0, 128, 1, 576};
   deepseek.layers[0].latent = 512;
   deepseek.layers[0].dtype = DType::kBF16;
-  // kv heads of 128 + 64 dims are not stored: the row of 576 is. DeepSeek-V3's scale, by its rope_scaling.
+  // The kv heads of 128 + 64 dims are not stored, but rows of 576 are. The scale is DeepSeek-V3's, from its
+  // rope_scaling.
   const double mscale = 0.1 * std::log(40.0) + 1;
   deepseek.layers[0].scale = mscale * mscale / std::sqrt(128.0 + 64.0);
   EXPECT_NEAR(deepseek.layers[0].scale, 0.13523, 5e-6);
@@ -133,7 +134,7 @@ TEST(Latent, ARowIsCountedOnce) {
   EXPECT_EQ(estimate.storage_bytes, 1024 * 1152);
 }
 
-// Whole rows and their two parts store the same, and an export's rows come in again as they were.
+// Whole rows and rows in two parts are stored alike. An exported row can be imported again, and is then the same.
 TEST(Latent, PartsExportsAndImports) {
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kE4M3, DType::kI8}) {
     SCOPED_TRACE(name_of(dtype));
@@ -284,7 +285,7 @@ TEST(Latent, RowsThatAreRefused) {
   }
 }
 
-// Outputs may lie right after the rotary part of K: for a row in two parts, each part's own width counts.
+// Outputs may follow the rotary part of K directly. Of a row in two parts, each part has its own width.
 TEST(Latent, OutputsBehindAPart) {
   Rows rows(spec_of());
   Tensor both(DType::kF32, {3 * (kRow - kLatent) + 3 * 4 * kLatent, 1}), q(DType::kF32, {3, 4, kRow}),

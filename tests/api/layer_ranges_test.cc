@@ -1,5 +1,5 @@
-// Forwards over a range of layers: a token cannot be read in a layer that did not store it. The page of such a token
-// may hold what another sequence left there, so every test first fills the pages with another tenant's values.
+// Forwards over a range of layers. A token cannot be read in a layer that did not store it. Its page may hold the
+// values of another sequence there, so every test first fills all pages with values of another sequence.
 #include <cmath>
 
 #include "fixture.h"
@@ -100,8 +100,8 @@ struct Ranges {
     out.k->deleter(out.k);
     return status;
   }
-  // A layer holds `held` of a sequence's `tokens`: no more of them is exported, and no forward covers it unless it
-  // holds all.
+  // A layer holds `held` of a sequence's `tokens` tokens. No more can be exported, and no forward covers the layer
+  // unless it holds all.
   void expect_held(kvc_seq id, int layer, int64_t held, int64_t tokens) {
     SCOPED_TRACE("layer " + std::to_string(layer));
     const bool complete = held == tokens;
@@ -144,7 +144,7 @@ struct Ranges {
     }
     EXPECT_EQ(kvc_cache_check_invariants(cache, &error), KVC_OK) << error.message;
   }
-  // The states and the K and V of a whole forward are the sequence's own.
+  // After a whole forward, the states and the K and V belong to the sequence.
   void expect_usable(kvc_seq id) {
     const kvc_forward f = begin(id, 1, 0, kAll);
     Tensor state(DType::kF32, {6, 5});
@@ -187,7 +187,7 @@ TEST(LayerRanges, WhatAllLayersHoldStaysReadable) {
   r.expect_usable(end);
 }
 
-// A checkpoint of a position at which a layer had stored no state.
+// A checkpoint at a position where one layer had stored no state.
 TEST(LayerRanges, ACheckpointDoesNotRestoreAStateThatWasNotStored) {
   Ranges r;
   const kvc_seq id = r.add();
@@ -218,7 +218,7 @@ TEST(LayerRanges, AnAbortedForwardChangesNothing) {
 TEST(LayerRanges, EncoderTokensCountApart) {
   Ranges r;
   const kvc_seq id = r.add();
-  r.step(id, 5, 0, kCrossGroup, kMine, kCrossGroup + 1);  // without the cross layer: nothing stores them
+  r.step(id, 5, 0, kCrossGroup, kMine, kCrossGroup + 1);  // without the cross layer, which stores nothing
   r.expect_held(id, kCrossGroup, 0, 5);
   const int32_t five = 5;
   const kvc_batch whole = r.batch(&id, &five, 0, 0);

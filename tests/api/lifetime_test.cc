@@ -1,4 +1,4 @@
-// What outlives what: exports after destroy, adopted storage, open forwards at destroy.
+// Lifetimes: exports after destroy, adopted storage, and forwards that are open at destroy.
 #include <atomic>
 #include <thread>
 
@@ -72,7 +72,8 @@ TEST(Lifetime, DestroyAbortsOpenForwards) {
   w.cache_owner.reset();
 }
 
-// Storage of the caller: [pages, 2, Hkv, page, D] (HND) or with tokens before heads (NHD), K and V together or apart.
+// Storage of the caller: [pages, 2, Hkv, page, D] (HND), or with tokens before heads (NHD). K and V are together or
+// apart.
 struct Storage {
   std::vector<float> data;
   std::vector<int64_t> shape, strides;
@@ -230,11 +231,11 @@ TEST(Lifetime, StorageThatIsRefusedStaysTheCallers) {
   EXPECT_EQ(kv.deleted + k.deleted + v.deleted, 0);
 }
 
-// Export and import are inverse: bit for bit, in every dtype, with rotation stored.
+// An import undoes an export bit by bit, in every dtype, also where rotated K is stored.
 TEST(Lifetime, ImportIsTheInverseOfExport) {
   World w;
   kvc_seq copy = 0;
-  // Pages that left the window are gone, so the sequence is shorter than the window.
+  // Pages that left the window cannot be exported, so the sequence is shorter than the window.
   const int64_t cut = 0;
   ASSERT_EQ(kvc_seq_truncate(w.cache, 1, &w.seq, &cut, nullptr), KVC_OK);
   w.step(w.seq, 7);

@@ -1,4 +1,4 @@
-// Configurations out of range, contradicting each other, or large enough to overflow.
+// Configurations with values that are out of range, contradict each other, or overflow.
 #include <cmath>
 #include <cstring>
 
@@ -14,7 +14,7 @@ const Statuses kHuge{KVC_ERROR_INVALID_ARGUMENT, KVC_ERROR_OUT_OF_RANGE, KVC_ERR
 struct Case {
   const char *what;
   Statuses statuses;
-  int64_t layer;  // expected error->index, -2 = not looked at
+  int64_t layer;  // expected error->index, -2 = not checked
   std::function<void(BuiltConfig &)> change;
 };
 
@@ -151,7 +151,7 @@ TEST(Limits, CacheConfigs) {
     c.change(b);
     create_refused(context.get(), b.config, c);
   }
-  // Bytes without limit either fit the machine's address space or are refused; nothing crashes.
+  // Enormous sizes either fit into the address space or are refused. Nothing crashes.
   for (int64_t window : {int64_t{1} << 20, int64_t{1} << 40, INT64_MAX}) {
     BuiltConfig b(World::default_spec());
     b.groups[1].window_tokens = window;
@@ -217,7 +217,7 @@ TEST(Limits, LayerConfigs) {
   }
 }
 
-// With rope_mode NONE the other rope fields are ignored, whatever rope_scaling points to.
+// With rope_mode NONE the other rope fields are ignored, even an invalid rope_scaling.
 TEST(Limits, ScalingOfALayerThatDoesNotRotate) {
   ContextPtr context = make_context();
   BuiltConfig b(World::default_spec());
@@ -312,6 +312,8 @@ TEST(Limits, SequencesAndPositions) {
             [&](kvc_error *e) { return kvc_seq_lengths(w.cache, n, seqs, lengths, e); });
     refused(w.cache, invalid, "kvc_seq_max_append",
             [&](kvc_error *e) { return kvc_seq_max_append(w.cache, n, seqs, lengths, e); });
+    refused(w.cache, invalid, "kvc_seq_exclusive_pages",
+            [&](kvc_error *e) { return kvc_seq_exclusive_pages(w.cache, 0, n, seqs, lengths, e); });
   }
   for (int64_t position : {int64_t{21}, int64_t{-2}, INT64_MAX, INT64_MIN}) {
     const int64_t positions[2] = {20, position};
@@ -345,7 +347,7 @@ TEST(Limits, SequencesAndPositions) {
               [&](kvc_error *e) { return kvc_cache_estimate(w.context.get(), &b.config, group, &estimate, e); });
     }
   }
-  // Duplicates, with the index of one of the two.
+  // Duplicates: the error has the index of one of the two.
   kvc_seq twice[3] = {w.seq, w.forked, w.seq};
   const int64_t zeros[3] = {0, 0, 0};
   const Statuses duplicate{KVC_ERROR_DUPLICATE};

@@ -1,5 +1,5 @@
-// Every pointer of every function is NULL once. Which pointers may not be, the header says: null_generated.inc follows
-// it.
+// Passes NULL for every pointer of every function. The header says which pointers may be NULL, and null_generated.inc
+// is made from it.
 #include <algorithm>
 
 #include "fixture.h"
@@ -15,7 +15,7 @@ TEST(Null, DestroyDoesNothing) {
   kvc_plan_destroy(nullptr);
 }
 
-// A value for every parameter that a call has beside the one that is NULL.
+// A valid value for every parameter of a call, except the one that is NULL.
 struct Valid {
   World world;
   BuiltConfig built{World::default_spec()};
@@ -220,7 +220,7 @@ TEST(Null, FieldsOfBatchesAndTensors) {
               [&](kvc_error *e) { return kvc_forward_attend(w.cache, f, 0, &attend, e); });
     }
   }
-  // Nothing above used the layer up.
+  // The refused calls did not use up the layer's append and attend.
   const kvc_attend_args attend = t.attend_args();
   EXPECT_EQ(kvc_forward_attend(w.cache, f, 0, &attend, nullptr), KVC_OK);
   EXPECT_EQ(kvc_forward_abort(w.cache, f, nullptr), KVC_OK);

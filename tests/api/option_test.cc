@@ -1,4 +1,4 @@
-// The options of kvc_forward_attend and kvc_merge_states: against dense float64, part by part, and refused when wrong.
+// The options of kvc_forward_attend and kvc_merge_states: results against float64, calls in parts, and wrong values.
 #include <cmath>
 #include <limits>
 #include <random>
@@ -20,7 +20,7 @@ CacheSpec one_layer(int64_t window = 0) {
   return spec;
 }
 
-// One layer, a sequence of kPast tokens, and a step of `tokens` more, with everything that is stored kept beside it.
+// One layer, a sequence of kPast tokens, and a step of `tokens` more. A copy of all that is stored is kept.
 struct Play {
   World world;
   int64_t window;
@@ -140,7 +140,8 @@ kvc_merge_args merge_args(const std::vector<const DLTensor *> &outputs, const st
   return args;
 }
 
-// Past before the new keys exist, then self, merged in place: as one attend. The sinks belong to one part.
+// Attends to the past before the new keys exist, then to the new keys, and merges in place. The result is that of one
+// attend. Sinks belong to one of the parts.
 TEST(Options, PartsMergeToTheWhole) {
   for (int tokens : {1, 40}) {
     for (bool sinks_with_past : {false, true}) {
@@ -272,7 +273,8 @@ TEST(MergeStates, AnyNumberOfParts) {
   }
 }
 
-// Parts and result of any of the three types, rows longer than a worker's scratch, and the first part in place.
+// Parts and result have any of the three types, rows are longer than a worker's scratch, and the result may be in the
+// place of the first part.
 TEST(MergeStates, OfSixteenBits) {
   const ContextPtr context = make_context(2);
   constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16;

@@ -38,7 +38,7 @@ TEST(Order, EachLayerOnce) {
   const kvc_append_args append = t.append_args();
   const kvc_attend_args fused = t.attend_args(), alone = t.attend_args(false);
   refused(w.cache, kOrder, "kvc_forward_attend",
-          [&](kvc_error *e) { return kvc_forward_attend(w.cache, f, 0, &alone, e); });  // nothing appended yet
+          [&](kvc_error *e) { return kvc_forward_attend(w.cache, f, 0, &alone, e); });  // nothing was appended yet
   ASSERT_EQ(kvc_forward_append(w.cache, f, 0, &append, nullptr), KVC_OK);
   const std::vector<uint8_t> clean = t.out.bytes();
   refused(w.cache, kOrder, "kvc_forward_append",
@@ -186,7 +186,7 @@ TEST(Order, ABusySequenceRefusesEverythingButQueriesAndRemove) {
   EXPECT_EQ(kvc_seq_nearest_position(w.cache, w.seq, 20, &before, &after, nullptr), KVC_OK);
   EXPECT_EQ(before, 20);
   EXPECT_EQ(after, 20);
-  // Remove acts when the forward closes.
+  // A remove takes effect when the forward closes.
   ASSERT_EQ(kvc_seq_remove(w.cache, 1, &w.seq, nullptr), KVC_OK);
   EXPECT_EQ(kvc_seq_lengths(w.cache, 1, &w.seq, &number, nullptr), KVC_ERROR_STALE_ID);
   w.attend_all(f, 2);
@@ -194,13 +194,14 @@ TEST(Order, ABusySequenceRefusesEverythingButQueriesAndRemove) {
   EXPECT_EQ(kvc_cache_check_invariants(w.cache, nullptr), KVC_OK);
 }
 
-// What a query there would see is not asked: where pages were freed nothing is stored, not even by one that sees only
-// itself (a window of 1, the first token of a chunk). Inside the last page that is left it is, and goes on.
+// Positions in freed pages are refused, because nothing is stored there. That holds even where a query sees only itself
+// (a window of 1, or the first token of a chunk). A position inside the last remaining page works, and the sequence
+// continues from there.
 TEST(Order, NoCutInsideFreedPagesWhateverAQueryThereSees) {
   for (const GroupSpec &group : {GroupSpec{1, 40}, GroupSpec{0, 40, 6}}) {
     CacheSpec spec = World::default_spec();
     spec.groups[1] = group;
-    World w(spec);  // 20 tokens, pages of 4: of group 1 all are freed, or (chunks of 6) those before 16
+    World w(spec);  // 20 tokens in pages of 4: group 1 has freed all, or (chunks of 6) those before 16
     const int64_t behind = group.window ? 20 : 18;
     int64_t before = -1, after = -1;
     for (int64_t position : {4, 6, 12}) {

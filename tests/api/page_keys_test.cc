@@ -1,4 +1,4 @@
-// kvc_page_keys: what it refuses. tests/keys has the vectors.
+// Arguments that kvc_page_keys refuses. tests/keys has the vectors.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace kvt {
 namespace {
 
-// Valid arguments of three pages, of which a test makes one wrong.
+// Valid arguments for three pages. A test makes one of them wrong.
 struct Call {
   std::array<uint8_t, 32> fingerprint = {1}, parent = {2};
   std::array<uint8_t, 64> hashes = {3};
@@ -33,7 +33,7 @@ struct Call {
   kvc_status run(kvc_error *error) { return kvc_page_keys(&args, keys.data(), error); }
 };
 
-// Expects one of the statuses for arguments that `spoil` makes wrong, and that no key is written.
+// Makes the arguments wrong by `spoil`, and expects one of the statuses and that no key is written.
 kvc_error spoiled(kvc_status status, const std::string &mention, const std::function<void(Call &)> &spoil) {
   Call call;
   spoil(call);
@@ -48,7 +48,7 @@ TEST(PageKeys, ValidCalls) {
   kvc_error error = KVC_ERROR_INIT;
   ASSERT_EQ(call.run(&error), KVC_OK) << error.message;
   const auto all = call.keys;
-  // The last page from the key of the second one. Everything about the root may be left out.
+  // Computes the key of the last page from that of the second page. Then everything about the root may be left out.
   call.args.parent = all.data() + 32, call.args.begin = 32, call.args.tokens += 32, call.args.num_tokens = 18;
   call.args.fingerprint = call.args.adapter = nullptr, call.args.adapter_bytes = 0;
   ASSERT_EQ(call.run(&error), KVC_OK) << error.message;
@@ -107,7 +107,7 @@ TEST(PageKeys, BeginIsAPageWithAParent) {
   spoiled(KVC_ERROR_STRUCT_SIZE, "args", [](Call &call) { call.args.struct_size = 8; });
 }
 
-// A salt that begins after the last position that a sequence can have changes nothing.
+// A salt that begins after the last possible position changes nothing.
 TEST(PageKeys, SaltsFarAway) {
   Call near, far;
   near.args.salt_bytes = 0;

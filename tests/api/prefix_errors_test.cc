@@ -1,4 +1,4 @@
-// What the calls of the prefix index refuse.
+// Arguments that the calls of the prefix index refuse.
 #include "prefix_fixture.h"
 
 namespace kvt {

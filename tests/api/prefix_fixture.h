@@ -74,7 +74,7 @@ struct Prefix {
     EXPECT_EQ(kvc_prefix_publish(cache(), seq, &q, &options, &published, &error), KVC_OK) << error.message;
     return published;
   }
-  // A sequence of these tokens that was published and removed.
+  // Computes and publishes a sequence of these tokens, and removes it.
   void remember(const kvc_prefix_query &q, uint64_t session = 0, int32_t priority = 0, int64_t time_to_live = 0) {
     kvc_prefix_hit hit;
     const kvc_seq seq = attach(q, &hit);

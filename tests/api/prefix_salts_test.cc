@@ -1,5 +1,5 @@
-// A million lookups over 64 salts: what one salt published is found under no other one, while prefixes are published,
-// dropped and evicted.
+// A million lookups with 64 salts, while prefixes are published, dropped and evicted. A prefix is never found under
+// another salt than its own.
 #include <random>
 #include <unordered_set>
 
@@ -24,7 +24,7 @@ struct Key {
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
   uint64_t salt_at(int64_t position) const { return (position / kPage + 1) * kPage > salt_begin ? salt : 0; }
   kvc_prefix_query query() const { return Prefix::query(tokens, salt, salt_begin); }
-  // Calls visit(n, hash) for the first n tokens with the salts in force, n = 1, 2, ..., until it returns false.
+  // Calls visit(n, hash) for the first n tokens and their salts, n = 1, 2, ..., until it returns false.
   template <class Visit>
   void for_each_prefix(Visit visit) const {
     uint64_t hash = 0x243F6A8885A308D3u;
@@ -42,7 +42,7 @@ class Tenants {
  public:
   explicit Tenants(int64_t pages) : prefix_(pages) {}
 
-  // Few tokens and few lengths, so that most tenants publish and look up the same tokens.
+  // There are few tokens and few lengths, so that most tenants publish and look up the same tokens.
   Key draw() {
     Key key;
     key.tokens.resize(1 + random_() % 20);
@@ -58,7 +58,7 @@ class Tenants {
       return true;
     });
   }
-  // What the tokens' own salt has published.
+  // How many tokens were published with this salt.
   int64_t longest(const Key &key) const {
     int64_t longest = 0;
     key.for_each_prefix([&](int64_t n, uint64_t hash) {
@@ -68,7 +68,7 @@ class Tenants {
     });
     return longest;
   }
-  // Returns what is found, which is never more than `longest`. evicts: it may be less.
+  // Returns how many tokens are found. That is never more than `longest`. If `evicts`, it may be fewer.
   void look_up(const Key &key, bool evicts) {
     const int64_t found = prefix_.found(key.query()), most = longest(key);
     if (evicts ? found > most : found != most) {

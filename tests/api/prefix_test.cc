@@ -27,7 +27,7 @@ TEST(Prefixes, ASecondRequestSharesPagesAndCopiesTheTail) {
   EXPECT_NE(a[2], b[2]);
   EXPECT_EQ(p.stats().prefix_attaches, 2);
   EXPECT_EQ(p.stats().prefix_tokens, 9);
-  // The published last page is not written any more: the next step of its sequence goes on in a copy.
+  // The published last page is no longer written, so the next step of its sequence uses a copy.
   ASSERT_EQ(p.step(first, 1), KVC_OK);
   EXPECT_NE(p.pages(first)[2], a[2]);
   EXPECT_EQ(p.stats().pages_idle, 1);
@@ -46,6 +46,47 @@ TEST(Prefixes, PagesOfEqualTokensAreFreed) {
   EXPECT_EQ(p.stats().pages_used, 4);
 }
 
+// The index's reference to a page does not count, since the page can be evicted. That of a pin does.
+TEST(Prefixes, ExclusivePagesBecomeAvailable) {
+  Prefix p;
+  const auto exclusive = [&](kvc_seq seq) {
+    int64_t pages = -1;
+    EXPECT_EQ(kvc_seq_exclusive_pages(p.cache(), 0, 1, &seq, &pages, nullptr), KVC_OK);
+    return pages;
+  };
+  const auto available = [&] { return p.stats().pages_free + p.stats().pages_idle; };
+  const kvc_seq parent = p.add();
+  EXPECT_EQ(exclusive(parent), 0);
+  ASSERT_EQ(p.step(parent, 10), KVC_OK);
+  EXPECT_EQ(exclusive(parent), 3);
+  p.publish(parent, p.query(count_to(8)));
+  EXPECT_EQ(exclusive(parent), 3);
+  kvc_seq child = 0;
+  ASSERT_EQ(kvc_seq_fork(p.cache(), 1, &parent, nullptr, &child, nullptr, nullptr), KVC_OK);
+  EXPECT_EQ(exclusive(parent), 1);
+  EXPECT_EQ(exclusive(child), 1);
+  p.remove(child);
+  EXPECT_EQ(exclusive(parent), 3);
+  const Tokens tokens = count_to(8);
+  const kvc_prefix_query query = p.query(tokens);
+  uint64_t pin = 0;
+  ASSERT_EQ(kvc_prefix_pin(p.cache(), &query, nullptr, &pin, nullptr), KVC_OK);
+  EXPECT_EQ(exclusive(parent), 1);
+  ASSERT_EQ(kvc_prefix_unpin(p.cache(), pin, nullptr), KVC_OK);
+  kvc_forward forward = 0;
+  ASSERT_EQ(p.begin(parent, 3, &forward), KVC_OK);
+  EXPECT_EQ(exclusive(parent), 4);  // with a page of the open forward
+  ASSERT_EQ(kvc_forward_abort(p.cache(), forward, nullptr), KVC_OK);
+  for (const int32_t group : {-1, 1}) {
+    int64_t pages = -1;
+    EXPECT_EQ(kvc_seq_exclusive_pages(p.cache(), group, 1, &parent, &pages, nullptr), KVC_ERROR_OUT_OF_RANGE);
+    EXPECT_EQ(pages, -1);
+  }
+  const int64_t before = available();
+  p.remove(parent);
+  EXPECT_EQ(available(), before + 3);
+}
+
 TEST(Prefixes, BeginEvictsIdlePagesAndNothingElse) {
   Prefix p(10);
   p.remember(p.query(count_to(24)));
@@ -54,7 +95,7 @@ TEST(Prefixes, BeginEvictsIdlePagesAndNothingElse) {
   int64_t most = 0;
   ASSERT_EQ(kvc_seq_max_append(p.cache(), 1, &seq, &most, nullptr), KVC_OK);
   EXPECT_EQ(most, 40);
-  ASSERT_EQ(p.step(seq, 28), KVC_OK);  // 7 pages: 3 of the 6 go, from the end
+  ASSERT_EQ(p.step(seq, 28), KVC_OK);  // 7 pages: 3 of the 6 idle pages are evicted, from the end
   EXPECT_EQ(p.stats().pages_evicted, 3);
   EXPECT_EQ(p.found(p.query(count_to(24))), 12);
   kvc_error error = KVC_ERROR_INIT;
@@ -109,7 +150,7 @@ TEST(Prefixes, PinnedPagesStay) {
 TEST(Prefixes, LowPriorityAndExpiredPrefixesGoFirst) {
   Prefix p(12);
   p.remember(p.query(count_to(16, 100)), 0, 10);      // the oldest, but the most important
-  p.remember(p.query(count_to(16, 200)), 0, 50, 10);  // until 10
+  p.remember(p.query(count_to(16, 200)), 0, 50, 10);  // expires at 10
   p.remember(p.query(count_to(16, 300)), 0, 5);
   const kvc_seq seq = p.add();
   ASSERT_EQ(p.step(seq, 4), KVC_OK);
@@ -143,7 +184,7 @@ TEST(Prefixes, ASessionIsDroppedWithWhatOnlyItUsed) {
   EXPECT_EQ(p.found(p.query(second)), 16);
   ASSERT_EQ(kvc_prefix_set_session_priority(p.cache(), 8, 100, 0, nullptr), KVC_OK);
   ASSERT_EQ(kvc_prefix_drop_session(p.cache(), 8, &pages, nullptr), KVC_OK);
-  EXPECT_EQ(pages, 2);  // the first two were both sessions'
+  EXPECT_EQ(pages, 2);  // the first two belong to both sessions
   EXPECT_EQ(p.stats().pages_idle, 2);
 }
 
@@ -202,7 +243,7 @@ TEST(Prefixes, AnAttachedWindowHasOfItsRollbackMarginWhatThereIs) {
   ASSERT_EQ(kvc_seq_nearest_position(p.cache(), seq, 34, &before, nullptr, nullptr), KVC_OK);
   EXPECT_EQ(before, 34);
   p.remove(seq);
-  // Ten of the twelve pages are taken, so that one of the three goes: the first.
+  // Ten of the twelve pages are taken, so one of the three prefixes is evicted: the first one.
   const kvc_seq other = p.add();
   for (int i = 0; i < 3; i++) ASSERT_EQ(p.step(other, 10 + i), KVC_OK);
   const kvc_seq third = p.add();
@@ -268,7 +309,7 @@ TEST(Prefixes, TreesAndGraphsGoOnFromAnAttachedSequence) {
   EXPECT_EQ(p.publish(seq, p.query(count_to(12))).known_tokens, 12);
   const int64_t length = 9;
   ASSERT_EQ(kvc_seq_truncate(p.cache(), 1, &seq, &length, nullptr), KVC_OK);
-  ASSERT_EQ(p.step(seq, 1), KVC_OK);  // in a copy: the published page keeps its tokens
+  ASSERT_EQ(p.step(seq, 1), KVC_OK);  // it writes to a copy, because the page is published
   EXPECT_EQ(p.found(p.query(count_to(12))), 12);
 }
 

@@ -46,7 +46,7 @@ constexpr bool kCanFork = false;  // the thread sanitizer does not follow thread
 constexpr bool kCanFork = true;
 #endif
 
-// After fork() the child goes on with tables and compute (its worker threads start anew), and so does the parent.
+// After fork() the child's tables and compute calls work, and its worker threads start anew. The parent's work too.
 TEST(Process, ForkedChildComputes) {
   if (!kCanFork) GTEST_SKIP();
   for (bool warm : {false, true}) {
@@ -87,8 +87,8 @@ int64_t threads_of_this_process() {
   return std::distance(begin(tasks), end(tasks));
 }
 
-// Another thread is inside one cache when the process forks: the child may use the other caches, in the same context
-// too.
+// The process forks while another thread is inside a call of one cache. The child may use the other caches, also those
+// of the same context.
 TEST(Process, ForkWhileAnotherThreadComputes) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "gcc 12's address sanitizer does not free its allocator's locks in a child";
@@ -108,7 +108,7 @@ TEST(Process, ForkWhileAnotherThreadComputes) {
     }
   });
   for (int i = 0; i < 20; i++) {
-    usleep(static_cast<useconds_t>(500 * i));  // at other places of the other thread's step
+    usleep(static_cast<useconds_t>(500 * i));  // each time at another place of the other thread's step
     const pid_t child = ::fork();
     if (child == 0) {
       alarm(60);
@@ -129,7 +129,7 @@ TEST(Process, ForkWhileAnotherThreadComputes) {
 }
 
 #if defined(__x86_64__)
-// The host's flush-to-zero, rounding mode and exception flags change no bit of the result, and are as before after.
+// The host's flush-to-zero, rounding mode and exception flags change no bit of the result, and are not changed.
 TEST(Process, FloatingPointModesOfTheHost) {
   for (int threads : {1, 3}) {
     auto compute = [&](unsigned mode) {

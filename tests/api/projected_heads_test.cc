@@ -1,5 +1,5 @@
-// MLA with up-projections of so many heads that scratch holds some at a time, and with more items than a call of the
-// backend takes: a token has what it has alone, where neither is so.
+// MLA with up-projections of so many heads that scratch has room for some at a time, and with more items than a call of
+// the backend takes. A token gets the same output as alone, where neither limit is reached.
 #include <random>
 
 #include "fixture.h"
@@ -25,7 +25,7 @@ class ManyHeads {
     for (Tensor *of_heads : {&slopes_, &sinks_}) fill(of_heads, kHeads);
   }
 
-  // Attends with the tokens from `first` on in one step, after those before it.
+  // Attends to the tokens from `first` on in one step, after those before it.
   void attend(int32_t first) {
     out = Tensor(DType::kF32, {kTokens, kHeads, kDims});
     lse = Tensor(DType::kF32, {kTokens, kHeads});
@@ -89,7 +89,7 @@ TEST(Projected, MoreHeadsThanScratchHolds) {
   ManyHeads scene;
   scene.attend(kTokens - 1);
   const Tensor alone = scene.out, alone_lse = scene.lse;
-  for (const int32_t first : {0, 128}) {  // a part of the heads at a time; all of them, each an item
+  for (const int32_t first : {0, 128}) {  // a part of the heads at a time; all heads, each as an item
     scene.attend(first);
     for (int64_t h = 0; h < kHeads; h++) {
       ASSERT_NEAR(scene.lse.at(kTokens - 1, h), alone_lse.at(kTokens - 1, h), 1e-4) << first << ", " << h;

@@ -1,5 +1,5 @@
-// MLA with the caller's up-projections, against its definition in float64: K of a head is [W_UK c | r] and V is W_UV c,
-// for the stored row [c | r]. Absorbed, decompressed and merged rows, as the cost function picks them.
+// MLA with the caller's up-projections, compared with the definition in float64: K of a head is [W_UK c | r] and V is
+// W_UV c, for the stored row [c | r]. The cost function chooses which rows are absorbed, decompressed or merged.
 #include <cmath>
 #include <random>
 
@@ -33,7 +33,7 @@ CacheSpec spec_of(DType dtype, int rope, const GroupSpec &group) {
   return spec;
 }
 
-// A cache whose sequences hold `past` tokens each, and a step of `fresh` more in each; everything kept beside it.
+// A cache whose sequences hold `past` tokens each, and a step with `fresh` more of each. A copy of everything is kept.
 struct Step {
   CacheSpec spec;
   DType type;  // of q, projections and out
@@ -42,7 +42,7 @@ struct Step {
   CachePtr owner;
   kvc_cache *cache;
   std::vector<kvc_seq> seqs;
-  std::vector<std::vector<float>> rows;  // of each sequence, as given
+  std::vector<std::vector<float>> rows;  // of each sequence, as the caller gave them
   std::mt19937 random{11};
   Tensor w, q, row, out, lse, slopes{DType::kF32, {kHeads}}, sinks{DType::kF32, {kHeads}};
   DLTensor w_uk, w_uv;
@@ -165,14 +165,14 @@ struct Step {
     return r;
   }
 
-  // Compares every output with the definition; seen(query, key) and positions are of tokens of the sequence.
+  // Compares every output with the definition. seen(query, key) gets tokens of the sequence, as the positions are.
   void check(const kvc_attend_args &a, const std::function<bool(int, int)> &seen,
              const std::function<int(int)> &position) {
     int64_t first = 0;
     for (size_t i = 0; i < sizes.size(); first += sizes[i].fresh, i++) {
       const int length = sizes[i].past + sizes[i].fresh;
       for (int h = 0; h < kHeads; h++) {
-        // In float64, and as 16-bit programs have them: K and V rounded, or q and the latent output.
+        // In float64, and as programs with 16 bits compute: K and V are rounded, or q and the latent output.
         std::vector<double> keys(length * kQ), values(length * kOut);
         std::vector<float> rounded_keys(length * kQ), rounded_values(length * kOut);
         for (int j = 0; j < length; j++) {
@@ -204,7 +204,7 @@ struct Step {
       const std::vector<float> raw(x.begin() + kNope, x.end());
       rotate_rounded(type, raw.data(), kRotary, kRotary, 10000.0, position(query), x.data() + kNope, flips.data());
     }
-    // The absorbed form rounds q W_UK: what that moves a score by, at most (five deviations).
+    // The absorbed form rounds q W_UK. This is the largest change of a score by that (five deviations).
     std::vector<double> latent_q(kLatent, 0.0);
     for (int d = 0; d < kLatent; d++) {
       for (int n = 0; n < kNope; n++) latent_q[d] += double{x[n]} * double{w.at(h, n, d)};
@@ -295,7 +295,7 @@ TEST(Projected, EveryTargetAgrees) {
   }
 }
 
-// Options reach both parts, sinks one of them alone.
+// Options apply to both parts, but sinks to one part only.
 TEST(Projected, Options) {
   for (int option = 0; option < 5; option++) {
     SCOPED_TRACE(option);
@@ -311,7 +311,7 @@ TEST(Projected, Options) {
   }
 }
 
-// Past and self apart, and what they leave out.
+// Calls for the past and for the new tokens alone, and what each leaves out.
 TEST(Projected, Parts) {
   for (uint32_t flags : {KVC_ATTEND_PAST, KVC_ATTEND_SELF}) {
     Step step(DType::kF32, DType::kF32, KVC_ROPE_ON_APPEND, {{25, 30}});
@@ -325,7 +325,7 @@ TEST(Projected, Parts) {
   }
 }
 
-// Rows that are absorbed, decompressed, and merged from both, whose queries see a window or a chunk alone.
+// Rows that are absorbed, decompressed, or merged from both forms. Their queries see a window or a chunk only.
 TEST(Projected, WindowsAndChunks) {
   const auto seen = [](const GroupSpec &group, int query, int key) {
     if (group.chunk > 0 && key / group.chunk != query / group.chunk) return false;
@@ -346,7 +346,7 @@ TEST(Projected, WindowsAndChunks) {
   }
 }
 
-// A tree, wide enough to be decompressed: each node sees the past and its ancestors.
+// A tree that is wide enough to be decompressed. Each node sees the past and its ancestors.
 TEST(Projected, Trees) {
   constexpr int kPast = 9, kNodes = 31;
   std::vector<int32_t> parents;

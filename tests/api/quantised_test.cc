@@ -1,4 +1,4 @@
-// Quantised layers through the API: what a config may say, what export and import carry, which views there are.
+// Quantised layers through the API: configs, exports, imports, and views.
 #include <cmath>
 
 #include "fixture.h"
@@ -96,8 +96,7 @@ TEST(Quantised, EstimateCountsScales) {
   }
 }
 
-// What an export says is the quantised K (rotated) and V; imported as stored it gives the same bytes, scales and
-// outputs.
+// An export has the quantised K (rotated) and V. Imported as stored, they give the same bytes, scales and outputs.
 TEST(Quantised, ExportAndImportAsStoredAreInverse) {
   for (DType dtype : {DType::kE4M3, DType::kE5M2, DType::kI8}) {
     SCOPED_TRACE(name_of(dtype));
@@ -151,7 +150,7 @@ TEST(Quantised, ExportAndImportAsStoredAreInverse) {
   }
 }
 
-// Raw floats are rotated and quantised by an import as by an append.
+// An import rotates and quantises raw floats as an append does.
 TEST(Quantised, ImportOfFloatsQuantises) {
   for (DType dtype : {DType::kE4M3, DType::kE5M2, DType::kI8}) {
     World w(spec_of(dtype), 1, 11);
@@ -169,7 +168,7 @@ TEST(Quantised, ImportOfFloatsQuantises) {
     EXPECT_TRUE(equal_bytes(appended.k->dl_tensor, imported.k->dl_tensor)) << name_of(dtype);
     EXPECT_TRUE(equal_bytes(appended.k_scale->dl_tensor, imported.k_scale->dl_tensor)) << name_of(dtype);
     ASSERT_EQ(kvc_seq_remove(w.cache, 1, &copy, nullptr), KVC_OK);
-    args.flags = KVC_IMPORT_AS_STORED;  // floats that are rotated already: quantised, and no more
+    args.flags = KVC_IMPORT_AS_STORED;  // the floats are rotated already, so they are only quantised
     ASSERT_EQ(kvc_seq_add(w.cache, 1, &copy, nullptr), KVC_OK);
     ASSERT_EQ(kvc_seq_import(w.cache, copy, &args, nullptr, nullptr), KVC_OK);
     const Export unrotated(w.cache, copy);

@@ -33,7 +33,8 @@ TEST(Query, StatusNames) {
   EXPECT_STRNE(kvc_status_name(57), kvc_status_name(157));
 }
 
-// describe-like calls: capacity 0 queries, a short buffer is refused whole, nothing is written after the text.
+// Calls that fill text: capacity 0 queries the length, a buffer that is too short stays empty, and nothing is written
+// after the text.
 void check_text(const char *function, const std::function<kvc_status(char *, int64_t, int64_t *, kvc_error *)> &call,
                 const std::vector<const char *> &keys) {
   int64_t length = -1;
@@ -76,7 +77,7 @@ TEST(Query, DescribeTexts) {
   EXPECT_EQ(kvc_forward_abort(w.cache, f, nullptr), KVC_OK);
 }
 
-// Sequences that share pages, in a forward of encoder tokens: their own tokens are no part of it.
+// Sequences that share pages, in a forward of encoder tokens, which does not contain their own tokens.
 TEST(Query, AForwardOfEncoderTokensPlansNoAttention) {
   Hybrid h;
   h.config.flags |= KVC_CACHE_SHARE_ALL_PREFIXES;
@@ -181,12 +182,12 @@ TEST(Query, TableOfFunctions) {
   ASSERT_NE(api, nullptr);
   EXPECT_EQ(api, kvc_get_api(kvc_abi_version())) << "static";
   EXPECT_EQ(kvc_get_api(0xffff0000u), nullptr);
-  // While major is 0 every minor may change the ABI: this library serves its own.
+  // While the major version is 0, every minor version may change the ABI, so this library accepts its own only.
   EXPECT_EQ(kvc_get_api(0), nullptr);
   EXPECT_EQ(kvc_get_api(kvc_abi_version() + 1), nullptr);
 }
 
-// Also what happens to errors long after: a message is complete and ends.
+// A message is complete and terminated, also long after the call.
 TEST(Query, MessagesCarryTheValues) {
   World w;
   const int64_t length = 40;

@@ -1,4 +1,5 @@
-// RoPE settings, tables and factor sets that make no sense: own status, the values in the message, nothing changed.
+// RoPE settings, tables and factor sets that make no sense: each has its status, its values in the message, and changes
+// nothing.
 #include <cmath>
 
 #include "fixture.h"
@@ -16,7 +17,7 @@ kvc_rope_scaling linear(double factor) {
   return scaling;
 }
 
-// The default world with a layer 2 (head dim 4, rotated) as `change` wants it, refused by create and estimate.
+// The default world with a layer 2 (head dim 4, rotated) that `change` makes wrong. Create and estimate refuse it.
 void config_refused(const char *what, const Statuses &statuses, const std::vector<std::string> &mentions,
                     const std::function<void(kvc_layer_config *)> &change) {
   SCOPED_TRACE(what);

@@ -1,11 +1,11 @@
-// The stateless calls as C functions: a first program, NULL, structs of other versions, batch 0, no allocation. What
-// they compute is tests/stateless'.
+// The stateless calls as C functions: a first program, NULL, structs of other versions, batch 0, no allocation.
+// tests/stateless tests what they compute.
 #include "fixture.h"
 
 namespace kvt {
 namespace {
 
-// One row of 5 tokens in a contiguous cache of 8, and one new one.
+// One row of 5 tokens and a new one, in a contiguous cache of 8.
 struct Decode {
   Tensor q{DType::kF32, {1, 2, 4}}, out{DType::kF32, {1, 2, 4}}, k{DType::kF32, {1, 1, 4}}, v{DType::kF32, {1, 1, 4}};
   Tensor k_cache{DType::kF32, {8, 1, 4}}, v_cache{DType::kF32, {8, 1, 4}};
@@ -65,7 +65,7 @@ TEST(Stateless, NullAndStructs) {
     slots.struct_size = size;
     refused(nullptr, {KVC_ERROR_STRUCT_SIZE}, "kvc_append_slots", [&](kvc_error *e) { return append(&slots, e); });
   }
-  // A later version's struct: zeros after ours are the default, anything else is unknown.
+  // A struct of a later version: zeros after our fields are defaults, and other values are unknown.
   d.args.struct_size = sizeof d.args;
   std::vector<uint64_t> later(sizeof d.args / 8 + 4, 0);
   std::memcpy(later.data(), &d.args, sizeof d.args);

@@ -1,4 +1,4 @@
-// Caches without storage: what they refuse, and how copies wait. Pools of the caller: what may not be adopted.
+// Caches without storage: refused calls, and copies that wait. Pools of the caller: pools that cannot be adopted.
 #include <algorithm>
 #include <random>
 #include <set>
@@ -239,7 +239,7 @@ TEST(StorageNone, WhatNeedsKAndVIsUnsupported) {
     return kvc_seq_import(t.cache, t.seq, &args, nullptr, e);
   });
   EXPECT_EQ(tensor, nullptr);
-  int64_t count = -1;  // and a cache with storage has nothing to hand over
+  int64_t count = -1;  // a cache with storage never has copies for the caller
   World w;
   kvc_copy copy;
   ASSERT_EQ(kvc_cache_take_copies(w.cache, &copy, sizeof copy, 1, &count, nullptr), KVC_OK);
@@ -289,7 +289,7 @@ TEST(StorageNone, BadConfigs) {
   EXPECT_EQ(Pool::alive, 0);
 }
 
-// Recurrent states are the cache's all the same.
+// The cache owns recurrent states in any case.
 TEST(StorageNone, RecurrentStatesStay) {
   ContextPtr context = make_context();
   kvc_layer_config layers[2];
@@ -366,14 +366,14 @@ std::set<int64_t> bytes_of(int64_t begin, const std::vector<int64_t> &strides) {
   return bytes;
 }
 
-// Two layers of one allocation, by any nesting of the dims and any distance: refused if and only if a slot belongs to
-// two pools. The oracle is a set of all elements.
+// Two layers in one allocation, with any nesting of the dims and any distance. They are refused if and only if a slot
+// belongs to two pools. The test decides that by a set of all elements.
 TEST(AdoptedPools, MayInterleaveButNotOverlap) {
   ContextPtr context = make_context();
   std::mt19937_64 random(5);
   int refusals = 0, adoptions = 0;
   for (int round = 0; round < 3000; round++) {
-    // Dims nest in a random order, with gaps: in all pools alike, or (K of layer 0) otherwise.
+    // Dims nest in a random order, with gaps. All pools nest alike, or K of layer 0 nests in another way.
     std::vector<int64_t> order = {0, 1, 2}, counts = {4, 2, 3};
     const auto strides_of = [&](int64_t innermost) {
       std::shuffle(order.begin(), order.end(), random);
@@ -454,7 +454,7 @@ TEST(AdoptedPools, AFailedCreateGivesEveryPoolBack) {
   }
 }
 
-// Borrowed: a tensor without deleter.
+// A tensor without a deleter is borrowed.
 TEST(AdoptedPools, ATensorWithoutDeleterIsBorrowed) {
   ContextPtr context = make_context();
   CacheSpec spec = two_layers();

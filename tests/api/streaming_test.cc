@@ -124,7 +124,7 @@ TEST(Streaming, CachesThatDoNotStream) {
           {"KVC_CACHE_STREAMING"});
 }
 
-// What is paid for: a cache without streams takes less, and an estimate says so.
+// A cache without streams takes less memory, and an estimate says so.
 TEST(Streaming, EstimatesCountIt) {
   ContextPtr context = make_context();
   int64_t scratch[2], bookkeeping[2];
@@ -177,7 +177,7 @@ TEST(Streaming, PagesExportsAndPositionsOfAHole) {
       refused(w.cache, {KVC_ERROR_EVICTED}, "kvc_seq_truncate",
               [&](kvc_error *e) { return kvc_seq_truncate(w.cache, 1, &w.seq, &in_the_hole, e); }, {"13", "[8, 12)"});
   EXPECT_EQ(error.index, 0);
-  // Where all groups work, not only the one that does not.
+  // Positions where all groups work, not only one of them.
   int64_t before = -1, after = -1;
   ASSERT_EQ(kvc_seq_nearest_position(w.cache, w.seq, in_the_hole, &before, &after, nullptr), KVC_OK);
   const std::string nearest = "nearest positions: " + std::to_string(before) + " and " + std::to_string(after) + ")";

@@ -11,18 +11,18 @@ static_assert(sizeof(kvc_forward_info) % 8 == 0 && sizeof(kvc_export_args) % 8 =
               sizeof(kvc_import_args) % 8 == 0);
 static_assert(sizeof(kvc_stats) % 8 == 0);
 
-// `item` as a caller with a longer struct would pass it: `extra` bytes of a later version after it.
+// `item` as a caller with a longer struct passes it: `extra` bytes of a later version follow.
 template <class T>
 std::vector<uint64_t> longer(const T &item, size_t extra, uint8_t last) {
   std::vector<uint64_t> words((sizeof(T) + extra + 7) / 8, 0);
-  if (words.size() * 8 < sizeof(T)) std::abort();  // never: gcc 12 does not see it
+  if (words.size() * 8 < sizeof(T)) std::abort();  // cannot happen, but gcc 12 warns without it
   std::memcpy(words.data(), &item, sizeof(T));
   reinterpret_cast<T *>(words.data())->struct_size = static_cast<uint32_t>(sizeof(T) + extra);
   reinterpret_cast<uint8_t *>(words.data())[sizeof(T) + extra - 1] = last;
   return words;
 }
 
-// `call(pointer, error)` with every size of an input struct. `undo` takes back what a success did.
+// Makes `call(pointer, error)` with every size of an input struct. `undo` reverts a success.
 template <class T>
 void check_input(
     kvc_cache *cache, const char *function, const T &good,
@@ -47,7 +47,7 @@ void check_input(
   }
 }
 
-// An output struct: the library fills what the caller has room for, and nothing after it.
+// An output struct: the library fills no more than the caller's size.
 template <class T>
 void check_output(kvc_cache *cache, const char *function, const std::function<kvc_status(T *, kvc_error *)> &call) {
   T good{};
@@ -171,7 +171,7 @@ TEST(Structs, Outputs) {
   kvc_forward_abort(w.cache, f, nullptr);
 }
 
-// Arrays of extensible structs: elements are items[0].struct_size apart, whatever the library's own size.
+// Arrays of extensible structs: the distance of elements is items[0].struct_size, whatever the library's own size is.
 template <class T>
 std::vector<uint64_t> spread(const std::vector<T> &items, size_t stride) {
   std::vector<uint64_t> words(items.size() * stride / 8, 0);
@@ -206,7 +206,7 @@ TEST(Structs, ArraysWithAForeignStride) {
     kvc_error error = KVC_ERROR_INIT;
     EXPECT_EQ(create(layers.data(), groups.data(), &error), KVC_OK) << error.message;
 
-    // What this library does not know, in element 2 (of the layers) and 1 (of the groups).
+    // Values that this library does not know, in element 2 of the layers and 1 of the groups.
     reinterpret_cast<char *>(layers.data())[3 * stride - 1] = 1;
     error = refused(nullptr, {KVC_ERROR_UNSUPPORTED}, "kvc_cache_create",
                     [&](kvc_error *e) { return create(layers.data(), nullptr, e); });
@@ -243,7 +243,7 @@ TEST(Structs, ArraysWithAForeignStride) {
   }
 }
 
-// kvc_error is frozen; one that was not initialised never makes the library write past what it says it is.
+// kvc_error is frozen. Without initialisation it has a random size, and the library never writes beyond that size.
 TEST(Structs, ErrorOfAnotherSize) {
   World w;
   for (uint32_t size : {0u, 1u, 8u, 40u}) {
@@ -255,7 +255,8 @@ TEST(Structs, ErrorOfAnotherSize) {
     const unsigned char *bytes = reinterpret_cast<unsigned char *>(&error);
     for (size_t i = std::max<size_t>(size, 4); i < sizeof(error); i++) ASSERT_EQ(bytes[i], 0x33) << size << " at " << i;
   }
-  // Nor past this library's size, if it claims to be longer (the layout is frozen: refused, or used as it is).
+  // If it claims to be longer than in this library, it is refused, or used with the library's size (the layout is
+  // frozen).
   struct {
     kvc_error error = KVC_ERROR_INIT;
     uint64_t more = 0x5555;

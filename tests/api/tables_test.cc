@@ -1,5 +1,5 @@
-// What plans and tables of forwards refuse: each argument in each wrong way. Nothing is written, and the message has
-// the values.
+// Wrong arguments of plans and of tables of forwards, one at a time. Nothing is written, and the message has the
+// values.
 #include "fixture.h"
 #include "tables/server.h"
 
@@ -68,7 +68,7 @@ struct Refused : testing::Test {
   kvc_plan_config config = plan_config(KVC_PLAN_EXTEND, 4);
   PlanPtr plan;
 
-  // Builds with args changed, twice as refused() does; a good build before and one after.
+  // Builds with changed args twice, as refused() does, with a good build before and after.
   void expect(const std::function<void(kvc_plan_args &)> &change, const Statuses &statuses, int64_t index,
               const std::vector<std::string> &mentions) {
     config.num_pool_pages = 15;
@@ -118,7 +118,7 @@ TEST_F(Refused, Lengths) {
   expect([](kvc_plan_args &a) { a.flags = 2; }, kUnsupported, -1, {"0x2"});
 }
 
-// Sums of keys are int32.
+// The sums of keys must fit in int32.
 TEST(PlanSums, ThatDoNotFit) {
   ContextPtr context = make_context();
   PlanPtr plan = make_plan(context.get(), plan_config(KVC_PLAN_DECODE, 65536));
@@ -179,14 +179,14 @@ TEST_F(Refused, SlotsOfTokens) {
       a.req_to_token = &table.tensor;
     };
   };
-  slots[8] = 60;  // row 0 of the table, token 8: begins a page
+  slots[8] = 60;  // token 8 of row 0 of the table, which begins a page
   const Ints beyond(slots, false, 20);
   expect(with(beyond), kRange, 1, {"req_to_token[0, 8]", "is 60", "0..59"});
   slots[8] = 10;
   const Ints crooked(slots, false, 20);
   expect(with(crooked), kInvalid, 1, {"req_to_token[0, 8]", "page of 4"});
   slots[8] = 8;
-  slots[12] = -1;  // the new token's, first of its page too
+  slots[12] = -1;  // of the new token, which also begins a page
   const Ints missing(slots, false, 20);
   expect(with(missing), kRange, 1, {"req_to_token[0, 12]", "is -1"});
 }
@@ -330,7 +330,7 @@ TEST(ForwardTables, Refused) {
           [&](kvc_error *e) { return kvc_forward_tables(w.cache, f, 0, nullptr, e); }, {"tables"});
   refused(nullptr, {KVC_ERROR_NULL_ARGUMENT}, "kvc_forward_tables",
           [&](kvc_error *e) { return kvc_forward_tables(nullptr, f, 0, &tables, e); }, {"cache"});
-  // Only what was asked for is made.
+  // Only requested arrays are made.
   tables.arrays = KVC_TABLES_CSR;
   ASSERT_EQ(kvc_forward_tables(w.cache, f, 0, &tables, nullptr), KVC_OK);
   EXPECT_EQ(tables.block_table.ndim, 0);

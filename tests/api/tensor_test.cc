@@ -1,4 +1,4 @@
-// Every tensor argument with a wrong dtype, device, rank, shape, stride and alignment; then the right one works.
+// Every tensor argument with a wrong dtype, device, rank, shape, stride or alignment. Then the right one works.
 #include <algorithm>
 
 #include "fixture.h"
@@ -31,7 +31,7 @@ std::vector<Spoiled> all_spoiled(bool must_be_f32) {
     dtype("bfloat16", {kDLBfloat, 16, 1});
   }
   for (DLDeviceType type : {kDLCUDA, kDLCUDAHost, kDLMetal, static_cast<DLDeviceType>(99)}) {
-    if (type == kDLCUDAHost) continue;  // host memory after all: either answer would do
+    if (type == kDLCUDAHost) continue;  // this is host memory, so both results are right
     all.push_back(
         {"device", {KVC_ERROR_DEVICE}, [type](DLTensor *t, Shape *, Shape *) { t->device.device_type = type; }});
   }
@@ -90,7 +90,7 @@ TEST(Tensors, AppendRefusesWrongOnes) {
                 [&](kvc_error *e) { return kvc_forward_attend(w.cache, f, layer, &attend, e); }, {which ? "v" : "k"});
       }
     }
-    // A head dim that is not the layer's.
+    // A head dim that differs from the layer's.
     for (int64_t change : {-1, 1}) {
       LayerSpec other = w.spec.layers[layer];
       other.dv = other.v_dim() + static_cast<int>(change);
@@ -119,7 +119,8 @@ TEST(Tensors, AttendRefusesWrongOnes) {
     for (int which = 0; which < 3; which++) {
       for (const Spoiled &s : all_spoiled(which == 2)) {
         SCOPED_TRACE(std::string(names[which]) + " " + s.what);
-        // The innermost dimension of lse counts heads: a wrong count of these is its second dimension as for others.
+        // The innermost dimension of lse counts heads. A wrong count there is reported as one of the second dimension
+        // of other tensors.
         kvc_attend_args args = t.attend_args();
         const DLTensor **slots[] = {&args.q, &args.out, &args.lse};
         DLTensor bad;
@@ -141,8 +142,8 @@ TEST(Tensors, AttendRefusesWrongOnes) {
   }
 }
 
-// Of two tensors with steps of their own that meet late: out in the left halves of rows, q in the right half of the
-// first, and from there on by one and a half rows.
+// Two tensors with different strides that overlap only far from their beginnings: out is in the left halves of rows. q
+// begins in the first right half, and its stride is one and a half rows.
 TEST(Tensors, InputsThatRunIntoOutputs) {
   World w;
   const kvc_forward f = w.begin({w.seq}, {3});
@@ -160,7 +161,7 @@ TEST(Tensors, InputsThatRunIntoOutputs) {
   args.out = &out, args.q = &q;
   refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_forward_attend",
           [&](kvc_error *e) { return kvc_forward_attend(w.cache, f, 0, &args, e); }, {"out", "q", "overlaps"});
-  q_strides[0] = 2 * half;  // beside each other
+  q_strides[0] = 2 * half;  // q and out alternate
   kvc_error error = KVC_ERROR_INIT;
   EXPECT_EQ(kvc_forward_attend(w.cache, f, 0, &args, &error), KVC_OK) << error.message;
 }
@@ -196,7 +197,7 @@ TEST(Tensors, ImportRefusesWrongOnes) {
         const kvc_error error = refused(w.cache, s.statuses, "kvc_seq_import", [&](kvc_error *e) {
           return kvc_seq_import(w.cache, w.seq, &args, nullptr, e);
         });
-        // (A different number of tokens in the first tensor makes every other one the odd one.)
+        // (If the first tensor has another number of tokens, all other tensors are reported.)
         const bool counts = std::string(s.what).find("row") != std::string::npos;
         if (!counts) {
           EXPECT_EQ(error.index, layer);
@@ -306,7 +307,7 @@ TEST(Tensors, StreamMustBeNullOnTheCpu) {
           [&](kvc_error *e) { return kvc_seq_import(w.cache, w.seq, &import, &something, e); }, {"stream"});
 }
 
-// What attend writes may stand beside what it reads, in one buffer, but not on it.
+// Outputs of attend may be beside its inputs in one buffer, but must not overlap them.
 TEST(Tensors, OutputsApartFromInputs) {
   World w;
   const LayerSpec &l = w.spec.layers[0];  // 4 query heads, 2 kv heads of 8 dims

@@ -1,4 +1,5 @@
-// Several threads: cancel, BUSY, forwards side by side, queries during compute, errors that migrate.
+// Several threads: cancel, BUSY, concurrent forwards, queries during a compute call, and errors that move between
+// threads.
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -11,7 +12,8 @@
 namespace kvt {
 namespace {
 
-// A host's pool that stops before its first item until it is let go: a compute call that lasts as long as a test needs.
+// A pool of the host that stops before its first item until it is released. So a compute call lasts as long as a test
+// needs.
 class Gate {
  public:
   static void run(void *self, int64_t n, void (*item)(void *, int64_t), void *arg) {
@@ -24,7 +26,8 @@ class Gate {
     }
     for (int64_t i = 0; i < n; i++) item(arg, i);
   }
-  // True when a compute call is inside; false after 30 s, or when `done` says that it was never needed.
+  // Waits until a compute call is inside, and returns true. Returns false after 30 s, or when `done` says that no call
+  // came.
   bool wait_inside(const std::atomic<bool> &done) {
     std::unique_lock<std::mutex> lock(mutex_);
     for (int i = 0; i < 3000 && !inside_ && !done; i++) changed_.wait_for(lock, std::chrono::milliseconds(10));
@@ -99,7 +102,7 @@ TEST(Threads, OneForwardIsUsedByOneThreadAtATime) {
   expect_busy("kvc_forward_attend", [&](kvc_error *e) { return kvc_forward_attend(w.cache, w.f, 1, &attend, e); });
   expect_busy("kvc_forward_end", [&](kvc_error *e) { return kvc_forward_end(w.cache, w.f, e); });
   expect_busy("kvc_forward_abort", [&](kvc_error *e) { return kvc_forward_abort(w.cache, w.f, e); });
-  // Queries and calls on other sequences never wait for the compute.
+  // Queries, and calls on other sequences, never wait for the compute call.
   int64_t n = 0;
   EXPECT_EQ(kvc_seq_lengths(w.cache, 1, w.seqs, &n, nullptr), KVC_OK);
   EXPECT_EQ(n, 0);
@@ -148,7 +151,7 @@ TEST(Threads, CancelFromAnotherThread) {
   EXPECT_EQ(stats.pages_used, 0);
 }
 
-// Cancelling at a random moment of a compute on the library's own threads.
+// A cancel at a random moment of a compute call on the library's own threads.
 TEST(Threads, CancelAtAnyMoment) {
   CacheSpec spec = large_spec();
   World w(spec, 3, 0);
@@ -173,7 +176,8 @@ TEST(Threads, CancelAtAnyMoment) {
   EXPECT_GT(cancelled, 0);
 }
 
-// Two forwards over disjoint sequences, each on its own thread, in one context, and the same alone: equal bits.
+// Two forwards over disjoint sequences, each on its own thread, in one context. The bits equal those of each forward
+// alone.
 TEST(Threads, TwoForwardsAtOnce) {
   for (int threads : {1, 3}) {
     CacheSpec spec = large_spec();
@@ -255,7 +259,7 @@ TEST(Threads, ManyThreadsOnOneCache) {
   EXPECT_EQ(stats.pages_used, 0);
 }
 
-// Steps of one forward move from thread to thread, and so does one error struct (goroutines and JVM threads migrate).
+// The calls of one forward, and one error struct, move from thread to thread, as goroutines and JVM threads do.
 TEST(Threads, AForwardAndItsErrorMigrate) {
   World w;
   kvc_error error = KVC_ERROR_INIT;
@@ -318,7 +322,7 @@ struct Log {
   std::atomic<int> elsewhere{0}, lines{0};
 };
 
-// The log comes on the thread that called, with no lock held: the callback may call the library.
+// The log callback runs on the thread of the call, with no lock held. So it may call the library.
 TEST(Threads, LogOnTheCallingThread) {
   Log log;
   kvc_context_config config;

@@ -1,4 +1,4 @@
-// What the calls of tiers refuse.
+// Arguments that the calls of tiers refuse.
 #include "tiers_fixture.h"
 
 namespace kvt {

@@ -1,4 +1,4 @@
-// Caches with tiers: an engine whose K and V follow from the tokens, and a tier in memory that can misbehave.
+// Caches with tiers: an engine whose K and V are functions of the tokens, and a tier in memory that can misbehave.
 #pragma once
 
 #include <kvcache_tier.h>
@@ -27,17 +27,17 @@ struct Folder {
   Folder &operator=(const Folder &) = delete;
 };
 
-// A tier of one process: objects in a map. Completions come at once, or when `release` says so.
+// A tier within the process: objects in a map. Completions come at once, or when `release` is called.
 class MemoryTier {
  public:
   std::map<std::string, std::vector<uint8_t>> objects;
   bool holds = false;      // completions wait for release()
-  int refuse = 0;          // so many submits answer RETRY
-  int64_t pending = 0;     // so many keys of lookups are PENDING
+  int refuse = 0;          // this many submits return RETRY
+  int64_t pending = 0;     // this many keys of lookups are PENDING
   int64_t fail_load = -1;  // number of the load that fails; -1 = none
   int64_t loads = 0, stores = 0;
   int closed = 0;
-  int64_t bytes_per_second = 0;  // that stats report
+  int64_t bytes_per_second = 0;  // what stats reports
   std::mutex mutex;
 
   kvc_tier table() {
@@ -151,7 +151,7 @@ struct TieredSpec {
   DLDataType dtype = {kDLFloat, 32, 1};
 };
 
-// An engine: what it stores for a token is a hash of all tokens up to it, the layer and the dim.
+// An engine. The values that it stores for a token are a hash of all tokens up to it, the layer and the dim.
 class TieredEngine {
  public:
   explicit TieredEngine(const TieredSpec &s) : spec(s), context(make_context()) {
@@ -271,8 +271,8 @@ class TieredEngine {
     return out;
   }
 
-  // Attaches what is found, checks its contents, computes the rest in steps up to each of `publishes`, and publishes
-  // there.
+  // Attaches the prefix that is found and checks its contents. Computes the rest in steps, which end at each of
+  // `publishes`, and publishes there.
   kvc_prefix_hit serve(const Tokens &tokens, uint64_t salt = 0, uint32_t flags = 0,
                        std::vector<int64_t> publishes = {}) {
     const kvc_prefix_query query = Prefix::query(tokens, salt);
@@ -299,7 +299,7 @@ class TieredEngine {
     return hit;
   }
 
-  // Whatever a query after `length` tokens sees has the values of these tokens.
+  // Checks that all that a query after `length` tokens sees has the values of these tokens.
   void check(kvc_seq seq, const Tokens &tokens, int64_t length) {
     if (length == 0) return;
     kvc_error error = KVC_ERROR_INIT;
@@ -351,7 +351,7 @@ class TieredEngine {
   void wait_stored() const {
     while (traffic().pages_waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  // Evicts everything that is idle.
+  // Evicts all idle pages.
   void forget_all() {
     kvc_prefix_query query;
     kvc_prefix_query_init(&query);

@@ -26,7 +26,7 @@ TEST(Tiers, EvictedPagesAreLoaded) {
   const Tokens prompt = count_to(30);
   EXPECT_EQ(engine.serve(prompt).tokens, 0);
   engine.wait_stored();
-  EXPECT_EQ(tier.objects.size(), 7u);  // whole pages alone
+  EXPECT_EQ(tier.objects.size(), 7u);  // only whole pages
   EXPECT_EQ(engine.traffic().pages_stored, 7);
   engine.forget_all();
   kvc_prefix_hit hit;
@@ -80,8 +80,8 @@ TEST(Tiers, ALoadExtendsWhatThePoolsHave) {
   EXPECT_EQ(engine.serve(prompt).tokens, 39);
 }
 
-// A sliding group needs the pages that the next query sees, and no tier has those of positions that were never
-// published.
+// A sliding group needs the pages that the next query sees. A tier has such pages only for positions at which the
+// prefix was published.
 TEST(Tiers, AWindowIsServedWhereItsPagesWereStored) {
   MemoryTier tier;
   TieredEngine engine{full_and_window(6)};
@@ -142,7 +142,7 @@ TEST(Tiers, AFailedPageOfAWindowGivesNothing) {
   EXPECT_EQ(engine.serve(prompt).tokens, 0);
 }
 
-// Every byte of an object counts.
+// A change of any byte of an object is found.
 TEST(Tiers, ADamagedObjectIsAMiss) {
   for (size_t byte = 0; byte < 400; byte += 1) {
     MemoryTier tier;
@@ -405,7 +405,7 @@ TEST(Tiers, AChildOfForkWorksWithoutThem) {
   }
 }
 
-// Requests and loads of several threads, over pools that are too small for all.
+// Requests and loads from several threads, with pools that are too small for all of them.
 TEST(Tiers, ThreadsShareThem) {
   MemoryTier tier;
   TieredSpec spec = full_and_window();
@@ -413,7 +413,7 @@ TEST(Tiers, ThreadsShareThem) {
   TieredEngine engine{spec};
   ASSERT_EQ(engine.add(tier), KVC_OK);
   std::vector<std::thread> threads;
-  std::mutex turn;  // of the engine's own calls: one step at a time
+  std::mutex turn;  // of the engine's own calls: it runs one step at a time
   for (int t = 0; t < 3; t++) {
     threads.emplace_back([&, t] {
       for (int round = 0; round < 40; round++) {

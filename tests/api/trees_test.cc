@@ -1,11 +1,10 @@
-// Token trees through the C API: each kind of bad input, what is refused while a tree is uncommitted, and what queries
-// say.
+// Token trees through the C API: bad input, calls that are refused while a tree is uncommitted, and queries.
 #include "fixture.h"
 
 namespace kvt {
 namespace {
 
-// A World whose first sequence (20 tokens) has a tree of 7 nodes; `bare` has 5 tokens and no tree.
+// A World whose first sequence (20 tokens) has a tree of 7 nodes. The sequence `bare` has 5 tokens and no tree.
 struct Grown : World {
   kvc_seq bare = 0;
   Grown() : World(spec_with_trees()) {
@@ -237,7 +236,8 @@ TEST(Trees, ConfigsAndTheirBookkeeping) {
   }
 }
 
-// The default rollback margin of a window is the largest tree: that many tokens can be dropped after a commit.
+// The default rollback margin of a window is the size of the largest tree: as many tokens can be dropped after a
+// commit.
 TEST(Trees, TheMarginDefaultsToTheLargestTree) {
   ContextPtr context = make_context();
   CacheSpec spec = World::default_spec();

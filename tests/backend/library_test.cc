@@ -1,5 +1,5 @@
-// The library on the example backend, beside the library on the reference that this backend calls: the same calls give
-// the same bits.
+// The library on the example backend, beside the library on the reference. The example calls the reference, so the bits
+// are equal.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -78,7 +78,7 @@ class Engine {
     return child;
   }
 
-  // Appends tokens and attends in every layer. All outputs, their LSEs and the loaded state go to bytes().
+  // Appends tokens and attends in every layer. bytes() then has all outputs, their LSEs and the loaded state.
   void step(kvc_seq seq, int32_t tokens) {
     kvc_batch batch;
     kvc_batch_init(&batch);
@@ -99,7 +99,7 @@ class Engine {
     ASSERT_EQ(kvc_forward_end(cache_.get(), forward, &error_), KVC_OK) << error_.message;
   }
 
-  // Reads what a layer stores of a sequence.
+  // Reads the stored K and V of a sequence in a layer.
   void keep_stored(kvc_seq seq, int32_t layer, uint32_t parts) {
     kvc_export_args args;
     kvc_export_args_init(&args);
@@ -160,7 +160,7 @@ class Engine {
   std::vector<uint8_t> bytes_;
 };
 
-// A long prompt whose keys are split, single tokens, and a fork that copies its parent's last page.
+// A long prompt whose keys are split, single tokens, and a fork that copies the last page of its parent.
 void run(Engine *engine) {
   const kvc_seq seq = engine->add();
   engine->step(seq, 30);

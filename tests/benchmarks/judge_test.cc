@@ -1,4 +1,4 @@
-// What is concluded from samples: reached, short, or nothing.
+// The verdict on samples: reached, short, or none.
 #include "attention/judge.h"
 
 #include <gtest/gtest.h>
@@ -17,11 +17,11 @@ Sample sample_of(double ours, double stream, double ops = 0, double copy = 0) {
 
 TEST(ProbeFailed, WhereTheMachineSeemsSlowerThanWhatItJustDid) {
   EXPECT_FALSE(probe_failed(sample_of(1.0, 0.9), Limit::kStream));
-  EXPECT_FALSE(probe_failed(sample_of(1.0, 1.04), Limit::kStream));  // as fast as a plain read, and noise
+  EXPECT_FALSE(probe_failed(sample_of(1.0, 1.04), Limit::kStream));  // as fast as a plain read, within noise
   EXPECT_TRUE(probe_failed(sample_of(1.0, 1.06), Limit::kStream));
   EXPECT_TRUE(probe_failed(sample_of(1.0, 1.06), Limit::kFloor));
   EXPECT_TRUE(probe_failed(sample_of(1.0, 0, 0, 2.0), Limit::kCopy));
-  // A prefill reads K and V many times, from the caches: a plain read of them is no limit to it.
+  // A prefill reads K and V many times from the caches of the CPU, so a plain read is no limit for it.
   EXPECT_FALSE(probe_failed(sample_of(1.0, 3.0, 0.9), Limit::kOps));
 }
 
@@ -59,7 +59,7 @@ TEST(Judge, RefusesWhereProbesFailed) {
   EXPECT_EQ(judge({}, 20, Limit::kStream, 0.8).verdict, Verdict::kProbeFailed);
 }
 
-// The line that gave this away: "2 threads do 2.02 times as much as one, the machine 1.00: got 2.02 reached".
+// This line showed the fault: "2 threads do 2.02 times as much as one, the machine 1.00: got 2.02 reached".
 TEST(Judge, RefusesAScalingThatTheMachineDoesNotHave) {
   const Sample one = sample_of(2.02, 0, 1.0);
   EXPECT_EQ(judge_scaling(one, sample_of(1.0, 0, 1.0), 0.93).verdict, Verdict::kProbeFailed);

@@ -21,7 +21,7 @@ TEST(Team, HasACoreForEachThread) {
       EXPECT_EQ(used.size(), std::min(cpus.size(), before.size())) << threads << " threads, round " << round;
     }
   }
-  EXPECT_EQ(allowed_cpus(), before);  // the caller goes where it went
+  EXPECT_EQ(allowed_cpus(), before);  // the caller may run on the same cores as before
 }
 
 TEST(Team, TakesFromTheFirstBeginToTheLastEnd) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Installs the library, moves it elsewhere, and builds and runs a program that knows only that place."""
+"""Installs the library, moves it to another folder, and builds and runs programs that are given this folder alone."""
 import argparse
 import os
 import shutil
@@ -43,13 +43,13 @@ def cached(build: Path, name: str) -> str:
 
 
 def installed(build: Path, work: Path) -> Path:
-    """The install tree, at another place than the one it was installed to."""
+    """The install tree, in another folder than the one it was installed to."""
     run("cmake", "--install", build, "--prefix", work / "first")
     return (work / "first").rename(work / "moved")
 
 
 def unpacked(tarball: Path, work: Path) -> Path:
-    """The one folder of a tarball, at a place of its own."""
+    """The one folder that a tarball contains, unpacked."""
     (work / "unpacked").mkdir()
     run("tar", "-xzf", tarball, "--directory", work / "unpacked")
     (folder,) = (work / "unpacked").iterdir()
@@ -57,7 +57,7 @@ def unpacked(tarball: Path, work: Path) -> Path:
 
 
 def install(build: Path, prefix: Path, work: Path) -> None:
-    """Exactly these files, and none of them names a place of this machine."""
+    """Checks that there are exactly these files, and that none contains a path of this machine."""
     version = cached(build, "CMAKE_PROJECT_VERSION")
     build_type = cached(build, "CMAKE_BUILD_TYPE").lower()
     libdir = cached(build, "CMAKE_INSTALL_LIBDIR") or "lib"
@@ -80,7 +80,7 @@ def install(build: Path, prefix: Path, work: Path) -> None:
 
 
 def find_package(build: Path, prefix: Path, work: Path) -> None:
-    generator = ("-G", cached(build, "CMAKE_GENERATOR"))  # the default one's program may be missing
+    generator = ("-G", cached(build, "CMAKE_GENERATOR"))  # the program of the default generator may be missing
     run("cmake", "-S", HERE / "find_package", "-B", work / "build", *generator, f"-DCMAKE_PREFIX_PATH={prefix}",
         "-DCMAKE_BUILD_TYPE=Release")
     run("cmake", "--build", work / "build")
@@ -105,7 +105,7 @@ def pkg_config(build: Path, prefix: Path, work: Path) -> None:
 
 
 def readme(build: Path, prefix: Path, work: Path) -> None:
-    """The first C program of the README, as it stands there."""
+    """The first C program of the README, unchanged."""
     text = (Path(cached(build, "CMAKE_HOME_DIRECTORY")) / "README.md").read_text()
     (work / "first.c").write_text(text.split("```c\n")[1].split("```")[0])
     path = next(prefix.rglob("kvcache.pc")).parent
@@ -124,7 +124,7 @@ def dlopen(build: Path, prefix: Path, work: Path) -> None:
     print(run(work / "loaded", next(prefix.rglob("libkvcache.so.0"))), end="")
 
 def plugin_host(build: Path, prefix: Path, work: Path) -> None:
-    """examples/plugin_host by its own build, with libraries of several versions, and without one."""
+    """Builds examples/plugin_host by its own CMakeLists.txt. Runs it with libraries of several versions, and without one."""
     source = Path(cached(build, "CMAKE_HOME_DIRECTORY")) / "examples/plugin_host"
     run("cmake", "-S", source, "-B", work / "build", "-G", cached(build, "CMAKE_GENERATOR"),
         f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_C_FLAGS=-Wall -Wextra -Werror")

@@ -10,7 +10,7 @@ SENTENCE = "libkvcache needs 64-bit Linux: this build is for {} with pointers of
 
 
 def errors_for(folder: Path, *settings: str) -> list:
-    """What CMake says is wrong, in one line each."""
+    """The errors that CMake reports, one line each."""
     folder.mkdir()
     toolchain = folder / "toolchain.cmake"
     toolchain.write_text("\n".join([*settings, "set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)"]))
@@ -27,7 +27,7 @@ def main() -> int:
         cases = [("FreeBSD", 8, "set(CMAKE_SYSTEM_NAME FreeBSD)"),
                  ("Linux", 4, 'set(CMAKE_C_FLAGS_INIT "-m32")\nset(CMAKE_CXX_FLAGS_INIT "-m32")')]
         if subprocess.run(["cc", "-m32", "-x", "c", "-c", "-o", work / "32.o", "-"], input=b"", capture_output=True).returncode:
-            cases.pop()  # a compiler for 64 bits alone
+            cases.pop()  # the compiler cannot build for 32 bits
         for i, (system, pointer_bytes, settings) in enumerate(cases):
             errors = errors_for(work / str(i), settings)
             expected = SENTENCE.format(system, pointer_bytes)

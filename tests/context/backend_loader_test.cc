@@ -10,7 +10,7 @@
 namespace {
 bool runs_with_more_rights = false;
 }
-// The program's own definition is the one that the loader calls: as the C library's in a set-uid process, or not.
+// The loader calls this definition and not that of the C library. It behaves as in a set-uid process, or not.
 char* secure_getenv(const char* name) noexcept { return runs_with_more_rights ? nullptr : getenv(name); }
 
 namespace kvc {
@@ -85,7 +85,7 @@ TEST_F(Plugins, NotByTheEnvironmentOfASetUidProcess) {
 
 TEST_F(Plugins, ElseItIsLookedForBesideTheLibrary) {
   expect_refused(nullptr, "/libkvcache_cuda.so");
-  setenv("KVCACHE_CUDA_BACKEND", "", 1);  // as if it were not set
+  setenv("KVCACHE_CUDA_BACKEND", "", 1);  // empty counts as not set
   expect_refused(nullptr, "/libkvcache_cuda.so");
 }
 

@@ -1,4 +1,4 @@
-// A CPU backend without kernels, under the symbol of the real one: it opens, lists names and hands out memory.
+// A CPU backend without kernels, under the symbol of the real one. It opens, lists names and gives memory.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace kvc::testing {
 
-// What the fake does and saw; one test at a time.
+// What the fake must do, and what it saw. One test uses it at a time.
 struct FakeBackend {
   uint32_t version = KVC_BACKEND_VERSION;  // of the table it serves
   bool served = true;                      // whether it serves a table at all

@@ -1,5 +1,5 @@
-// The pool in the child of a fork(). Skipped under sanitizers: TSan refuses threads there, and ASan's allocator hangs
-// if another thread of the parent held its lock (seen with gcc 12).
+// The pool in the child of a fork(). Sanitizers skip this: TSan refuses threads there, and ASan's allocator hangs if
+// another thread of the parent held its lock (seen with gcc 12).
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@
 namespace kvc {
 namespace {
 
-// Runs `body` in a forked child and returns its exit code; a child that hangs is killed by its alarm (128 + signal).
+// Runs `body` in a forked child and returns its exit code. An alarm ends a child that hangs (128 + signal).
 int in_child(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) {
@@ -37,7 +37,7 @@ int in_child(const std::function<int()>& body) {
 
 void count_item(void* arg, int64_t, int32_t) { ++*static_cast<std::atomic<int>*>(arg); }
 
-// Two items that wait for each other: needs a worker. The child's alarm ends a wait in vain.
+// Two items that wait for each other, which needs a worker. Without one, the child's alarm ends the wait.
 void meet(void* arg, int64_t, int32_t) {
   auto& arrived = *static_cast<std::atomic<int>*>(arg);
   arrived++;

@@ -1,4 +1,4 @@
-// What /proc says of this process's threads.
+// What /proc tells about the threads of this process.
 #pragma once
 
 #include <chrono>
@@ -40,7 +40,7 @@ inline bool eventually(const std::function<bool()>& condition) {
 
 inline int count_pool_threads() { return static_cast<int>(thread_status("kvc-", "Name").size()); }
 
-// A new thread takes its name a little later, and a joined one may be listed a little longer.
+// A new thread gets its name a little later, and a joined one may be listed a little longer.
 inline bool pool_threads_become(int count) {
   return eventually([count] { return count_pool_threads() == count; });
 }

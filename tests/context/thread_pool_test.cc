@@ -36,7 +36,7 @@ void run(ThreadPool& pool, int64_t n, const Function& function, int32_t effort =
   pool.run(n, effort, call, const_cast<Function*>(&function));
 }
 
-// Notes two items on one worker index at a time, and indices out of range.
+// Records if two items run on one worker index at once, and indices out of range.
 class ScratchCheck {
  public:
   explicit ScratchCheck(const ThreadPool& pool) : users_(pool.num_workers()) {}
@@ -76,7 +76,7 @@ TEST(ThreadPool, RunsEveryItemOnceWithOneToSeventeenThreads) {
   EXPECT_TRUE(pool_threads_become(0));
 }
 
-// A worker that comes late must find nothing of a job whose memory is gone.
+// A worker that starts late must not touch a job whose memory is freed.
 TEST(ThreadPool, LateWorkersDoNotTouchFinishedJobs) {
   struct Memory {
     std::atomic<int> magic{42};
@@ -117,7 +117,8 @@ TEST(ThreadPool, WorkersReallyHelpAwakeAndAsleep) {
   }
 }
 
-// Jobs that come just when the worker stops polling (after about 100 us): each needs it, so a lost wake shows.
+// Jobs that start just when the worker stops polling (after about 100 us). Each job needs the worker, so a lost wake-up
+// is seen.
 TEST(ThreadPool, NoWakeIsLostWhileAWorkerFallsAsleep) {
   ThreadPool pool(2);
   std::atomic<bool> met{true};
@@ -376,7 +377,7 @@ TEST(HostPool, IsAskedForAtMostNumThreadsLoops) {
   EXPECT_EQ(asked, (std::vector<int64_t>{2, 4, 4, 4}));
 }
 
-// A host that waits inside parallel_for may take up another task on the same stack, ours too (work stealing).
+// While a host waits inside parallel_for, it may run another task on the same stack, also one of ours (work stealing).
 TEST(HostPool, AWaitingHostThreadMayEnterAgain) {
   struct Stealing {
     ThreadPool* pool = nullptr;

@@ -1,5 +1,6 @@
-// Pools and tensors of a caller's that are not aligned to the 16 bytes that tensor-core kernels copy at once: the same
-// results by other kernels, and a line in the log. The emulation ends a test that copies 16 bytes that are not aligned.
+// Pools and tensors of the caller that are not aligned to the 16 bytes that tensor-core kernels copy at once. Other
+// kernels give the same results, and the log has a line. The emulation ends a test that copies 16 bytes from an
+// unaligned address.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -19,7 +20,7 @@ struct Log {
   }
 };
 
-// float16 elements from `shift` elements after an aligned address on.
+// float16 elements that begin `shift` elements after an aligned address.
 struct Halves {
   Halves(std::vector<int64_t> dims, int shift) : shape(std::move(dims)) {
     int64_t count = 1;
@@ -40,7 +41,7 @@ struct Shifts {
   int pool, q, k, out;
 };
 
-// What a step over an adopted pool gives; products: of tensor cores.
+// The outputs of a step over an adopted pool. products: the number that tensor cores computed.
 std::vector<uint16_t> attend(const Shifts &shifts, Log *log, int64_t *products) {
   kvc_context_config context_config;
   kvc_context_config_init(&context_config);
@@ -94,7 +95,7 @@ TEST(Alignment, OfACallersPoolsAndTensors) {
   const std::vector<uint16_t> aligned = attend({0, 0, 0, 0}, &silence, &products);
   EXPECT_GT(products, 0);
   EXPECT_EQ(silence.lines, "");
-  // Tensors of a call may lie anywhere.
+  // The tensors of a call may have any alignment.
   EXPECT_EQ(attend({0, 1, 3, 5}, &silence, &products), aligned);
   EXPECT_GT(products, 0);
   EXPECT_EQ(silence.lines, "");

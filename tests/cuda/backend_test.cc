@@ -1,4 +1,5 @@
-// The CUDA backend beside its arithmetic: machines without a driver, device or image, what is planned on the host.
+// The CUDA backend apart from its arithmetic: machines without a driver, device or image, and plans that the host
+// makes.
 #include "kernels/cuda/backend.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +57,7 @@ TEST(Device, NamesItsArch) {
   EXPECT_NE(std::strstr(other.error.message, "avx2"), nullptr);
 }
 
-// More blocks than a grid has are refused, not taken for fewer.
+// More blocks than a grid may have are refused. They are not truncated to fewer.
 TEST(Append, OfMoreBlocksThanAGridHasIsRefused) {
   const Opened opened = open_device();
   ASSERT_EQ(opened.status, KVC_OK);
@@ -70,7 +71,7 @@ TEST(Append, OfMoreBlocksThanAGridHasIsRefused) {
   kvc_backend_append args = {};
   args.layer = &layer;
   args.num_tokens = (int64_t{1} << 27) + 1;  // 2^32 + 32 blocks
-  args.device_slots = {nullptr, 0, -1, 0};   // none of which would store anything
+  args.device_slots = {nullptr, 0, -1, 0};   // none of them stores anything
   args.k = args.v = {rows, 32 * 512, 512, stored_dtype(layer), 0};
   EXPECT_EQ(table->append(opened.device, &args, nullptr, &error), KVC_ERROR_BATCH_TOO_LARGE);
   table->close(opened.device);
@@ -84,9 +85,9 @@ std::vector<kvc_backend_slot_copy> random_copies(int round, std::mt19937& random
   std::vector<kvc_backend_slot_copy> copies;
   for (int64_t i = 0, count = 1 + below(round % 3 == 1 ? 60 : 5); i < count; ++i) {
     const auto slots = static_cast<int32_t>(1 + below(kPageSize));
-    if (round % 3 == 0) {  // of the first six pages to others
+    if (round % 3 == 0) {  // from the first six pages to others
       copies.push_back({below(6 * kPageSize - slots), (6 + i) * kPageSize, slots, 0});
-    } else if (round % 3 == 1) {  // short ones within small parts: one reads what one just before it wrote
+    } else if (round % 3 == 1) {  // short ones within a few slots: one reads what an earlier one wrote
       const int64_t part = below(5) * 50;
       copies.push_back({part + below(10), part + below(10), static_cast<int32_t>(1 + below(2)), 0});
     } else {
@@ -96,8 +97,8 @@ std::vector<kvc_backend_slot_copy> random_copies(int round, std::mt19937& random
   return copies;
 }
 
-// Copies take effect in their order: those that do not meet run beside each other, and so do chains of those that do,
-// and no list of them shows which. In words of 16, 4 and 1 bytes, with scales of tokens and without.
+// Copies take effect in their order. Copies that do not overlap run in parallel, and so do chains of copies that
+// overlap. The results must not show this. In words of 16, 4 and 1 bytes, with scales of tokens and without.
 TEST(Copies, AreMadeInTheirOrder) {
   const Opened opened = open_device();
   ASSERT_EQ(opened.status, KVC_OK);
@@ -173,7 +174,7 @@ TEST(AttendPlan, RowsFitSharedMemory) {
   EXPECT_EQ(rows_of_block(1, 1024, 1024, true), 1);
 }
 
-// Every row of every item and head is in one block, whatever the rows of a block are.
+// Every row of every item and head is in one block, for each number of rows of a block.
 TEST(AttendPlan, BlocksCoverItems) {
   kvc_backend_layer layer = {};
   layer.num_q_heads = 12;
@@ -186,7 +187,7 @@ TEST(AttendPlan, BlocksCoverItems) {
   plan.layer = &layer;
   plan.arrays.items = items.data();
   plan.num_items = 3;
-  for (const int32_t rows : {0, 1, 2, 16, kWideRows.rows}) {  // 0: as calls are cut
+  for (const int32_t rows : {0, 1, 2, 16, kWideRows.rows}) {  // 0: as calls choose it
     const BlockCut cut = {rows, 0, INT32_MAX};
     const int64_t count = rows == 0 ? count_all_blocks(plan, kManyRows).both() : count_blocks(plan, cut);
     std::vector<AttendBlock> blocks(static_cast<size_t>(count));
@@ -212,7 +213,7 @@ TEST(AttendPlan, BlocksCoverItems) {
   }
 }
 
-// A window after a long context: only its pages are looked up, and the entries before it may be anything.
+// A window after a long context. Only its pages are looked up, so the entries before it may have any value.
 TEST(AttendPlan, PagesThatNobodySeesAreNotLookedUp) {
   const int32_t token_begin[] = {0, 1}, length = 1000, position = 999;
   kvc_backend_rows rows = {};
@@ -246,8 +247,8 @@ TEST(AttendPlan, PagesThatNobodySeesAreNotLookedUp) {
   for (int32_t entry = 60; entry < 63; ++entry) EXPECT_EQ(pages[page_begin[0] + entry], 100 + entry - 32);
 }
 
-// One query over 1300 keys in blocks of 512: the same bits whether one item folds them or each is an item of a tile,
-// and near float64.
+// One query over 1300 keys in blocks of 512. The bits are the same whether one item folds the blocks, or each block is
+// an item of a tile. They are close to float64.
 TEST(Fold, SameBitsHoweverItIsCut) {
   constexpr int32_t kKeys = 1300, kDims = 16, kFold = 512;
   std::mt19937 random(9);

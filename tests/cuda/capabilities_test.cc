@@ -1,6 +1,6 @@
-// What one device can do the other can: every public function and every option of a layer, on the CPU and on CUDA. One
-// program is run on both; what it calls is compared with the list of functions, so a function that is missing here, or
-// that one device refuses, shows. Outputs of both agree.
+// CUDA can do what the CPU can: every public function and every option of a layer. One program runs on both devices,
+// and their outputs agree. The calls of the program are compared with the list of functions. So a function that is
+// missing here, or that one device refuses, is reported.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char *kDevices[] = {"cpu", "cuda"};
 
-// The rest of the tests' helpers go by it.
+// The helpers of other tests use this device.
 void use(const char *device) { setenv("KVC_TEST_DEVICE", device, 1); }
 
 std::set<std::string> public_functions() {
@@ -34,7 +34,7 @@ std::set<std::string> public_functions() {
   return names;
 }
 
-// A program that calls every function, in some sensible order; `called` are those that did what they were asked.
+// A program that calls every function in a sensible order. `called` has those that succeeded.
 class Program {
  public:
   void run() {
@@ -142,6 +142,7 @@ class Program {
     ok("kvc_seq_pages", kvc_seq_pages(cache.get(), seq, 0, nullptr, 0, &a, &error_));
     ok("kvc_seq_nearest_position", kvc_seq_nearest_position(cache.get(), seq, 5, &a, &b, &error_));
     ok("kvc_seq_max_append", kvc_seq_max_append(cache.get(), 1, &seq, &a, &error_));
+    ok("kvc_seq_exclusive_pages", kvc_seq_exclusive_pages(cache.get(), 0, 1, &child, &a, &error_));
     ok("kvc_seq_set_streaming", kvc_seq_set_streaming(cache.get(), 1, &child, &sinks, &window, 0, &error_));
     ok("kvc_seq_get_streaming", kvc_seq_get_streaming(cache.get(), 1, &child, &a, &b, &error_));
     exports(cache.get(), seq);
@@ -205,7 +206,7 @@ class Program {
     kvc_forward graph = 0;
     ok("kvc_graph_create", kvc_graph_create(cache.get(), &config, &graph, &error_));
     forward = begin(cache.get(), seq, 1, nullptr, 0, graph);
-    // What may be replayed has the graph's sizes.
+    // Calls that may be replayed have the sizes of the graph.
     attend(cache.get(), forward, 0, test_device().device_type == kDLCUDA ? config.max_tokens : 1);
     kvc_tables_init(&tables);
     ok("kvc_forward_tables", kvc_forward_tables(cache.get(), forward, 0, &tables, &error_));
@@ -330,7 +331,7 @@ class Program {
     EXPECT_EQ(count, 1);
   }
 
-  // Index tensors of the host, and where they are usual on the device.
+  // Index tensors on the host, and on the device where that is usual.
   void stateless() {
     Array q(DType::kF32, {2, 1, 2, 4}), out = q, fresh(DType::kF32, {2, 1, 1, 4}), rows(DType::kF32, {2, 1, 4});
     Array k_cache(DType::kF32, {4, 16, 1, 4}), v_cache = k_cache, lse(DType::kF32, {2, 2});
@@ -404,7 +405,7 @@ TEST(Capabilities, EveryFunctionOnEveryDevice) {
   }
 }
 
-// Options of a layer, one a line; each is attended on both devices, with the same inputs.
+// Options of a layer, one on each line. Each is attended on both devices with the same inputs.
 struct Option {
   const char *name;
   LayerSpec layer;
@@ -440,7 +441,7 @@ std::vector<Option> options() {
   return all;
 }
 
-// Two steps of one sequence; the outputs of the second, or the message of what was refused.
+// Two steps of one sequence: the outputs of the second one, or the message of a refusal.
 std::vector<float> outputs(const Option &option, std::string *refused) {
   const ContextPtr context = make_context();
   CacheSpec spec;

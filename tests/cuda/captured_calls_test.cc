@@ -1,5 +1,5 @@
-// Calls without a cache that were captured once and are replayed, between others that were not: each gives what it
-// gives when it is called. And merges, of empty parts too, on both devices.
+// Calls without a cache are captured once, and replayed between other calls. Each replay gives the result of a plain
+// call. Merges too, also of empty parts, on both devices.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 
 void use(const char *device) { setenv("KVC_TEST_DEVICE", device, 1); }
 
-// Outputs and LSEs of `parts` parts of T rows; the result.
+// Outputs and LSEs of `parts` parts of T rows, and the result of their merge.
 struct Merge {
   static constexpr int kTokens = 5, kHeads = 3, kDims = 40;
 
@@ -28,7 +28,7 @@ struct Merge {
     for (Array &array : outputs) array.fill_random(&random);
     for (Array &array : lses) array.fill_random(&random, 5.0f);
   }
-  // A part that saw nothing of a row: its output is not read.
+  // A part without keys for a row: its output must not be read.
   void clear(int part, int token, int head) {
     lses[static_cast<size_t>(part)].set({token, head}, -std::numeric_limits<float>::infinity());
     for (int d = 0; d < kDims; d++) outputs[static_cast<size_t>(part)].set({token, head, d}, NAN);
@@ -43,7 +43,7 @@ struct Merge {
     args.outputs = given.data(), args.lses = given_lses.data(), args.out = out.dl(), args.lse = lse.dl();
     return kvc_merge_states(context, &args, stream, &error);
   }
-  // Against the definition, in float64.
+  // Compares with the definition, in float64.
   void check() {
     for (int t = 0; t < kTokens; t++) {
       for (int h = 0; h < kHeads; h++) {
@@ -87,14 +87,14 @@ TEST(Merges, PartsThatSawNothing) {
       SCOPED_TRACE(std::string(device) + ", " + std::to_string(parts) + " parts");
       Merge merge(parts);
       for (int i = 0; i < parts; i++) {
-        merge.clear(i, 0, 1);                  // a row that saw no key
+        merge.clear(i, 0, 1);                  // row 1: no part has a key
         if (i % 2 == 0) merge.clear(i, 1, 0);  // with one part: another
         if (i > 0) merge.clear(i, 2, 2);       // that the first saw alone
         if (i + 1 < parts) merge.clear(i, 3, 0);
       }
       ASSERT_EQ(merge.call(context.get()), KVC_OK) << merge.error.message;
       merge.check();
-      // Merged again, what is empty stays so.
+      // Rows that are empty stay empty when they are merged again.
       Merge again(2);
       again.outputs = {merge.out, merge.out}, again.lses = {merge.lse, merge.lse};
       ASSERT_EQ(again.call(context.get()), KVC_OK) << again.error.message;
@@ -121,7 +121,7 @@ class CapturedCalls : public testing::Test {
     cudaStreamEndCapture(stream, &graph);
     return graph;
   }
-  // What a call gives by itself, in a context of its own.
+  // The result of a plain call, in a context of its own.
   static Array expected(const PagedCall &call, bool splits) {
     const ContextPtr alone = make_context_on(kDLCUDA);
     PagedCall copy = call;
@@ -133,11 +133,11 @@ class CapturedCalls : public testing::Test {
   cudaStream_t streams_[3] = {};
 };
 
-// Scratch of a captured call is its capture's own: calls that come between, on whatever stream and however late, have
-// others, and so have two captures.
+// A captured call has scratch of its own. Calls between its replays have other scratch, on any stream and however late
+// the device is. So has a second capture.
 TEST_F(CapturedCalls, KeepTheirScratch) {
   const ContextPtr context = make_context_on(kDLCUDA);
-  PagedCall one, two;  // of one size
+  PagedCall one, two;  // of the same size
   one.num_splits = two.num_splits = 3;
   two.lengths.values = {2, 6, 12};
   const PagedCall fresh_one = one, fresh_two = two;
@@ -187,7 +187,7 @@ TEST_F(CapturedCalls, MergesOfFewPartsAndNewValuesAtEachReplay) {
     merge.check(), between.check();
   }
   cudaGraphDestroy(graph);
-  // More have their parts sent, which a replay would not do again.
+  // A merge of more parts copies the list of parts to the device, which a replay would not repeat.
   Merge many(33);
   const cudaGraph_t none = capture(
       streams_[0], [&] { EXPECT_EQ(many.call(context.get(), streams_[0]), KVC_ERROR_ORDER) << many.error.message; });

@@ -1,4 +1,4 @@
-// Which contexts the CUDA backend makes, and which is current when its calls return.
+// The CUDA contexts that the backend creates, and which one is current when its calls return.
 #include <gtest/gtest.h>
 
 #include "cuda.h"
@@ -8,8 +8,8 @@
 namespace kvc::kernels::cuda {
 namespace {
 
-// Of several devices the one that was asked for gets a context, and no other; what the calling thread had comes back:
-// nothing, a device, or a context of the driver's.
+// Of several devices, only the requested one gets a context. When a call returns, the calling thread has what it had
+// before: no context, a device, or a context of the driver.
 TEST(Contexts, OfTheCallerComeBack) {
   const kvc_backend* table = backend_of(KVC_BACKEND_VERSION);
   const auto use = [&] {

@@ -1,5 +1,5 @@
-// What calls cost the host once they were made before: copies to the device, from pinned memory; and none of them waits
-// for the device or allocates. docs/internals/cuda.md has the table.
+// What a repeated call costs on the host: how many copies to the device it makes, from pinned memory. It never waits
+// for the device and never allocates. docs/internals/cuda.md has the table.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -70,7 +70,7 @@ class Copies : public testing::Test {
     state(forward, true);
     end(forward);
   }
-  // The call sends so many copies, while the device has not come to anything yet.
+  // Checks that the call makes this many copies, while the device has not run anything yet.
   void sends(const char *what, int64_t copies, const std::function<void()> &call) {
     SCOPED_TRACE(what);
     cuda_emulation::set_order(cuda_emulation::kInTurn);
@@ -105,7 +105,7 @@ TEST_F(Copies, OfAStep) {
   sends("load_state", 0, [&] { state(forward, false); });
   sends("store_state", 0, [&] { state(forward, true); });
   sends("end", 0, [&] { end(forward); });
-  // Attends as in the step before are planned at begin; others by the call.
+  // begin plans attends that are like those of the step before. The call itself plans others.
   for (int i = 0; i < 20; i++) {
     forward = begin(1);
     attend(forward, 0, 1, i % 2 ? KVC_ATTEND_PAST : 0);
@@ -167,7 +167,7 @@ TEST_F(Copies, OfCallsWithoutACache) {
   }
 }
 
-// What calls on several streams have sent stays theirs until the device, however late, has read it.
+// Data that calls on several streams send stays unchanged until the device has read it, however late that is.
 TEST_F(Copies, AreTheirCallsOwn) {
   setenv("KVC_TEST_INDEXES", "host", 1);
   constexpr int kCalls = 40;

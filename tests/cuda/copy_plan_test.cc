@@ -1,4 +1,4 @@
-// Which copies of slots are made beside each other, and which in one chain.
+// Which copies of slots run in parallel, and which in one chain.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -31,7 +31,7 @@ std::set<int64_t> slots_of(const kvc_backend_slot_copy& copy) {
 using Key = std::tuple<int64_t, int64_t, int32_t>;
 Key key_of(const kvc_backend_slot_copy& copy) { return {copy.source_slot, copy.target_slot, copy.num_slots}; }
 
-// Every copy is in one chain, in the list's order there, and no slot is two chains' business.
+// Every copy is in exactly one chain, in the order of the list. No slot belongs to two chains.
 void check_chains(const Copies& copies, const CopyCut& cut) {
   std::map<int64_t, int64_t> chain_of_slot;
   std::multiset<Key> given, found;
@@ -71,8 +71,8 @@ TEST(CopyPlan, NoSlotIsTwoChainsBusiness) {
   EXPECT_GT(most_chains, 20);
 }
 
-// What a commit of many trees moves: nodes of a path to the front, where others of it were. No tree waits for another,
-// nor within a tree, of every other node, a node for those whose places it neither takes nor gives up.
+// The copies of a commit of many trees: nodes of a path move to the front, where other nodes were. No tree waits for
+// another one. Within a tree, a node waits only for nodes whose slots it takes or whose slot it gives up.
 TEST(CopyPlan, TreesAreChainsOfTheirOwn) {
   constexpr int64_t kTrees = 9, kNodes = 127, kSlots = 144;
   Copies shifted, halved;
@@ -84,7 +84,7 @@ TEST(CopyPlan, TreesAreChainsOfTheirOwn) {
       halved.push_back({tree * kSlots + 2 * node, tree * kSlots + node, 1, 0});
     }
   }
-  constexpr int64_t kOdd = 32;  // node numbers below 64, each with its doubles after it
+  constexpr int64_t kOdd = 32;  // chains over node numbers below 64: each is followed by its double
   for (const auto& [copies, chains] : {std::pair{shifted, kTrees}, std::pair{halved, kTrees * kOdd}}) {
     const Cut cut(copies);
     ASSERT_NE(cut.of.begins, nullptr);
@@ -93,13 +93,13 @@ TEST(CopyPlan, TreesAreChainsOfTheirOwn) {
   }
 }
 
-// Forks of one page: its slots are read by all, and written by none.
+// Forks of one page: all copies read its slots, and none writes them.
 TEST(CopyPlan, WhatIsReadTwiceIsApart) {
   Copies copies;
   for (int64_t child = 1; child < 9; ++child) copies.push_back({0, child * 16, 13, 0});
   EXPECT_EQ(Cut(copies).of.begins, nullptr);
   EXPECT_EQ(Cut(copies).of.copies, copies.data());
-  copies.push_back({32, 0, 1, 0});  // and now written: all go in order
+  copies.push_back({32, 0, 1, 0});  // now a slot is written too, so all run in order
   EXPECT_EQ(Cut(copies).of.chains, 1);
   check_chains(copies, Cut(copies).of);
   copies = {{0, 100, 1, 0}, {1, 101, 1, 0}, {7, 107, 0, 0}};  // apart, and more than a grid takes: chains of one

@@ -1,6 +1,6 @@
-// What a call of the table gives the device to read or write has to be where a card reaches it. An emulated device
-// reaches all of the host's memory; a card neither a thread's stack nor a program's static data. So a test that gives
-// it those ends here, with the argument's name, also where there is no GPU.
+// A call of the backend's table may only pass addresses that a GPU can reach. The emulated device reaches all of the
+// host's memory, but a GPU reaches neither a thread's stack nor a program's static data. So a test that passes such an
+// address ends here with the argument's name, also without a GPU.
 #pragma once
 
 #include <dlfcn.h>

@@ -1,5 +1,6 @@
-// The N-th call of the CUDA runtime fails, for N = 1, 2, 3 ... until a call of the library makes fewer: the library's
-// call says what failed, and the cache is as it was before or as the call makes it. What is sticky stays said.
+// The N-th call of the CUDA runtime fails, for N = 1, 2, 3, ..., until a call of the library makes fewer than N. The
+// library's call reports what failed, and the cache is as before or as after the call. Sticky errors are reported by
+// all later calls.
 #include <malloc.h>
 
 #include <cstring>
@@ -13,7 +14,7 @@ class Errors : public testing::Test {
  protected:
   ~Errors() override { cuda_emulation::fail_call(0, cudaSuccess); }
 
-  // A cache of the emulated device with a sequence of 6 tokens, and one with a tree of 3 nodes after 5.
+  // A cache on the emulated device, with a sequence of 6 tokens and one with a tree of 3 nodes after 5 tokens.
   struct Scene {
     Lockstep lockstep;
     int plain, tree;
@@ -49,8 +50,8 @@ class Errors : public testing::Test {
     }
   };
 
-  // prepare(scene), then call(scene) with a fault at every call of the runtime that it makes. undone(scene): after a
-  // failed call and a prepare, back to the digest before prepare.
+  // Runs prepare(scene), then call(scene) with a fault in each of its runtime calls in turn. undone(scene) reverts
+  // prepare after a failed call. Then the digest must be that before prepare.
   template <class Prepare, class Call>
   void check(const char* function, Prepare prepare, Call call, bool closes_forward) {
     for (const cudaError_t error : {cudaErrorInvalidValue, cudaErrorIllegalAddress}) {
@@ -82,7 +83,7 @@ class Errors : public testing::Test {
           cuda_emulation::fail_call(0, cudaSuccess);
         }
         const bool unordered = message.find("cudaEventRecord for the order of") != std::string::npos;
-        // Copies of some layers, or all of one and not the event after them, may be in flight.
+        // Copies of some layers may be in flight, or all copies of a layer without the event after them.
         const bool half =
             std::strcmp(function, "kvc_seq_commit") == 0 && message.find("upload of index") != std::string::npos;
         next_calls(scene, sticky, unordered || half);
@@ -91,14 +92,14 @@ class Errors : public testing::Test {
     }
   }
 
-  // Of the failed calls that launched a kernel, one has its name.
+  // When a launch fails, the message has the kernel's name.
   void expect_kernel(const char* kernel) const {
     EXPECT_NE(messages.find(std::string("cudaLaunchKernelEx for ") + kernel + ":"), std::string::npos) << messages;
   }
   std::string messages;
 
-  // What a cache says after a failure: that it works, or that it does not any more, in every call. lost: that it must
-  // not, since its stored tokens or their order are not known any more.
+  // After a failure a cache works in every call, or it refuses every call. lost: it must refuse, because its stored
+  // tokens or their order are no longer known.
   static void next_calls(Scene& scene, bool sticky, bool lost) {
     kvc_seq added = 0;
     const kvc_status status = kvc_seq_add(scene.cache(), 1, &added, scene.lockstep.error());
@@ -120,7 +121,7 @@ class Errors : public testing::Test {
     EXPECT_EQ(kvc_seq_remove(scene.cache(), 1, &added, scene.lockstep.error()), KVC_OK);
   }
 
-  // Begins a step of one sequence, and aborts it if that was possible.
+  // Begins a step of one sequence. Aborts it if it began.
   static kvc_status begin(Scene& s, kvc_seq id, kvc_forward graph = 0) {
     const int32_t length = 7;
     kvc_batch batch;
@@ -143,7 +144,7 @@ TEST_F(Errors, Begin) {
   check("kvc_forward_begin", [](Scene&) {}, [](Scene& s) { return begin(s, s.id(s.plain)); }, false);
 }
 
-// The last page is another's too, so it is copied first.
+// The last page is shared with another sequence, so it is copied first.
 TEST_F(Errors, BeginWithACopy) {
   kvc_seq child = 0;
   check(
@@ -157,7 +158,7 @@ TEST_F(Errors, BeginWithACopy) {
       [&](Scene& s) { return begin(s, child); }, false);
 }
 
-// The open step that the next two are about, on the CUDA side alone.
+// The open step of the next two tests, on the CUDA side alone.
 kvc_forward begin_alone(kvc_cache* cache, kvc_seq id, int32_t length, cudaStream_t stream) {
   kvc_error error = KVC_ERROR_INIT;
   kvc_batch batch;
@@ -222,7 +223,7 @@ TEST_F(Errors, Import) {
       false);
 }
 
-// A step in a graph's buffers; the graph itself has been made.
+// A step in the buffers of a graph, which exists already.
 TEST_F(Errors, BeginInGraph) {
   kvc_forward graph = 0;
   check(
@@ -285,7 +286,7 @@ TEST_F(Errors, Export) {
         const kvc_status status =
             kvc_seq_export(s.cache(), s.id(s.plain), &args, &exported, nullptr, s.lockstep.error());
         if (status == KVC_OK) {
-          cuda_emulation::fail_call(1000000, cudaErrorInvalidValue);  // what frees cannot fail
+          cuda_emulation::fail_call(1000000, cudaErrorInvalidValue);  // calls that free memory cannot fail
           exported.k->deleter(exported.k);
           exported.v->deleter(exported.v);
         }
@@ -294,7 +295,8 @@ TEST_F(Errors, Export) {
       false);
 }
 
-// What CUDA returns from every call from then on, in a process that was forked too, is said by every call of the cache.
+// CUDA returns some errors from every later call, and in a process after a fork. Then every call of the cache reports
+// them.
 TEST_F(Errors, ThatStayAreSaidForGood) {
   for (const cudaError_t stays :
        {cudaErrorNvlinkUncorrectable, cudaErrorContextIsDestroyed, cudaErrorInitializationError}) {
@@ -313,7 +315,7 @@ TEST_F(Errors, ThatStayAreSaidForGood) {
   }
 }
 
-// Creation: nothing is left.
+// A failed creation leaves no memory and no event.
 TEST_F(Errors, Create) {
   for (int64_t n = 1;; ++n) {
     SCOPED_TRACE(n);
@@ -359,7 +361,7 @@ constexpr cudaError_t kLasting[] = {
     cudaErrorTensorMemoryLeak,    cudaErrorContained,          cudaErrorMpsClientTerminated,
     cudaErrorExternalDevice,      cudaErrorECCUncorrectable,   cudaErrorUnknown};
 
-// The errors after which CUDA wants a new process: after one, all calls report it.
+// The errors after which CUDA needs a new process. After such an error, all calls report it.
 TEST_F(Errors, ThoseThatStay) {
   for (const cudaError_t lasting : kLasting) {
     SCOPED_TRACE(cudaGetErrorName(lasting));
@@ -378,8 +380,8 @@ TEST_F(Errors, ThoseThatStay) {
   }
 }
 
-// Wherever a device is lost, its objects can still be destroyed. They leave no memory, on the host neither, and no
-// event.
+// Wherever the device is lost, its objects can still be destroyed. They leave no event and no memory, also none of the
+// host.
 TEST_F(Errors, DestroyAfterADeviceIsLost) {
   const auto live_and_fail = [](int64_t n, cudaError_t error) {
     Lockstep lockstep({.rope = true});
@@ -400,7 +402,7 @@ TEST_F(Errors, DestroyAfterADeviceIsLost) {
     if (status == KVC_OK) status = kvc_forward_begin(lockstep.caches[1], &batch, nullptr, &step, lockstep.error());
     const kvc_attend_args args = lockstep.make_layer(length).args(1);
     if (status == KVC_OK) status = kvc_forward_attend(lockstep.caches[1], step, 0, &args, lockstep.error());
-    return std::pair(status, cuda_emulation::calls() >= n);  // destroyed with a step open, and a graph
+    return std::pair(status, cuda_emulation::calls() >= n);  // it is destroyed with an open step and a graph
   };
   const auto heap = [] { return mallinfo2().uordblks; };
   live_and_fail(1, cudaErrorIllegalAddress);
@@ -417,7 +419,7 @@ TEST_F(Errors, DestroyAfterADeviceIsLost) {
       EXPECT_EQ(cuda_emulation::counts().held, held);
       if (HasFailure() || !reached) break;
     }
-    // The first round fills what is kept for the process; from then on nothing grows.
+    // The first round fills what the process keeps. After that nothing grows.
     if (used > 0) {
       EXPECT_LE(heap(), used + 16384) << cudaGetErrorName(error);
     }

@@ -1,5 +1,5 @@
-// Deterministic attention on tensor cores (kvc_backend_plan.fold_keys): a query's bits are the same however many are
-// computed beside it, whether its keys are cut into items, and whatever length its sequence has reached.
+// Deterministic attention on tensor cores (kvc_backend_plan.fold_keys). The bits of a query do not depend on how many
+// queries are computed beside it, whether its keys are cut into items, or how long its sequence has become.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr int32_t kFold = 512, kLength = 1032, kQueries = 9, kHeads = 4, kPage =
 struct Way {
   int32_t queries = kQueries;  // of an item
   bool split = false;          // items of kFold keys, merged
-  bool one_by_one = false;     // a call for each, when the sequence ended there
+  bool one_by_one = false;     // a call for each query, with the sequence as long as it was then
   int32_t fold = kFold;
 };
 
@@ -43,7 +43,7 @@ struct Bits {
 
 class Folding {
  public:
-  // latent: leading dims of K that are V; 0: V is beside K, of as many dims.
+  // latent: the leading dims of K that are V. 0: V is a row beside K, with as many dims.
   Folding(Type stored, int32_t dim, const char* simd, const Rope& rope = {}, int32_t latent = 0)
       : stored_(stored), dim_(dim), v_dim_(latent > 0 ? latent : dim), random_(dim) {
     kvc_backend_open_args open = {};
@@ -118,7 +118,7 @@ class Folding {
     return data;
   }
 
-  // Tokens [first, first + count) of the last kQueries, of a sequence that ends with them.
+  // Tokens [first, first + count) of the last kQueries tokens, in a sequence that ends with them.
   void attend_tokens(const Way& way, int32_t first, int32_t count, Bits* bits) {
     const int32_t length = kLength - kQueries + first + count, token_begin[] = {0, count}, root = 3, levels = 2;
     std::vector<int32_t> positions;
@@ -220,7 +220,7 @@ TEST(MmaFold, BitsAreThoseOfEveryWay) {
   }
 }
 
-// The same numbers as the simple kernel's; and without folding, items that are cut have other bits.
+// The numbers are those of the simple kernel. Without folding, cutting into items changes the bits.
 TEST(MmaFold, NumbersAreThoseOfTheSimpleKernel) {
   const std::pair<Type, int32_t> cases[] = {{Type::kBf16, 0}, {Type::kI8, 0}, {Type::kBf16, 48}, {Type::kI8, 48}};
   for (const auto& [stored, latent] : cases) {
@@ -234,7 +234,8 @@ TEST(MmaFold, NumbersAreThoseOfTheSimpleKernel) {
   }
 }
 
-// Keys that are rotated on read: of either layout of pairs, some dims or all, at offsets that begin no chunk.
+// Keys that are rotated on read, in both layouts of pairs: some dims or all, and offsets that are not at the start of a
+// chunk.
 TEST(MmaTurned, NumbersAreThoseOfTheSimpleKernel) {
   const Rope ropes[] = {{64, 0, false}, {32, 0, true}, {34, 3, false}, {6, 57, true}, {16, 16, false}, {2, 62, false}};
   for (const Rope& rope : ropes) {
@@ -256,7 +257,7 @@ TEST(MmaTurned, NumbersAreThoseOfTheSimpleKernel) {
   }
 }
 
-// An infinite key has infinite scores, or NaN where infinities meet, and nothing more becomes NaN by its lower parts.
+// An infinite key gives infinite scores, or NaN where infinities cancel. Its lower parts make nothing else NaN.
 TEST(MmaTurned, InfiniteKeys) {
   const Rope rope = {64, 0, false};
   Folding fast(Type::kBf16, 64, nullptr, rope), simple(Type::kBf16, 64, "sm_90_simple", rope);
@@ -273,7 +274,7 @@ TEST(MmaTurned, InfiniteKeys) {
   EXPECT_LT(numbers, static_cast<int64_t>(bits.out.size()));
 }
 
-// Cards on which the states of earlier keys do not fit beside a tile: every row by the simple kernel.
+// GPUs where the states of earlier keys do not fit beside a tile: the simple kernel computes every row.
 TEST(MmaFold, SmallDevices) {
   cuda_emulation::set_shared(70 * 1024, 71 * 1024);
   Folding folding(Type::kBf16, 192, nullptr);

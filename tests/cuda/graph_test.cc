@@ -1,5 +1,5 @@
-// Steps of a kvc_graph whose calls were captured once and are replayed: the same results as the CPU's, whose calls are
-// made in every step, at any size of the batch.
+// Steps of a kvc_graph whose calls were captured once and are replayed. The results are those of the CPU, which makes
+// the calls in every step, for batches of any size.
 #include <thread>
 
 #include "lockstep.h"
@@ -88,7 +88,7 @@ TEST_F(Graphs, ReplaysAtAnySize) {
     create(lockstep);
     std::vector<int> s;
     for (int i = 0; i < kRows; ++i) s.push_back(lockstep.add());
-    lockstep.fill(s[0], 250, 64, stream_);  // about to be split along its keys
+    lockstep.fill(s[0], 250, 64, stream_);  // one token more, and it is split along its keys
     lockstep.fill(s[1], 7, 64, stream_);
     step(lockstep, {s[0], s[1]}, {1, 2}, How::kCalls);
     step(lockstep, {s[1]}, {1}, How::kCapture);
@@ -96,9 +96,9 @@ TEST_F(Graphs, ReplaysAtAnySize) {
     for (int i = 0; i < 6; ++i) step(lockstep, {s[0], s[3]}, {1, 1}, How::kReplay);
     lockstep.fill(s[0], 300, 64, stream_);
     step(lockstep, {s[0]}, {1}, How::kReplay);
-    // What was merged is not merged again by later steps, which come by the same buffers.
+    // Later steps use the same buffers, and must not merge old parts again.
     for (int i = 0; i < 5; ++i) step(lockstep, {s[1]}, {1}, How::kReplay);
-    step(lockstep, {}, {}, How::kReplay);                     // nothing
+    step(lockstep, {}, {}, How::kReplay);                     // no row
     step(lockstep, {-1, s[2], -1}, {2, 1, 0}, How::kReplay);  // inert rows
     step(lockstep, {s[4]}, {3}, How::kReplay, {-1, 0, 0});    // a tree
     ASSERT_EQ(lockstep.commit(s[4], 2, stream_), KVC_OK);
@@ -115,7 +115,7 @@ TEST_F(Graphs, ReplaysAtAnySize) {
   }
 }
 
-// A whole step of a model whose layers attend and recur.
+// A whole step of a model with attention layers and recurrent layers.
 TEST_F(Graphs, ReplaysStates) {
   Lockstep lockstep({.num_pages = 400, .max_batch_tokens = 64, .rope = true, .states = true});
   create(lockstep);
@@ -126,7 +126,7 @@ TEST_F(Graphs, ReplaysStates) {
   step(lockstep, {s[1]}, {1}, How::kCapture);
   step(lockstep, {s[0], s[1], s[2], s[3], s[4]}, {4, 1, 3, 3, 1}, How::kReplay);  // at capacity
   for (int i = 0; i < 4; ++i) step(lockstep, {s[0], s[3]}, {1, 1}, How::kReplay);
-  step(lockstep, {}, {}, How::kReplay);                     // nothing
+  step(lockstep, {}, {}, How::kReplay);                     // no row
   step(lockstep, {-1, s[2], -1}, {2, 1, 0}, How::kReplay);  // inert rows
   int child = -1;
   ASSERT_EQ(lockstep.fork(s[0], -1, stream_, &child), KVC_OK) << lockstep.message();
@@ -142,7 +142,7 @@ TEST_F(Graphs, ReplaysStates) {
   cudaDeviceSynchronize();
   for (const float x : states_->loaded[1]->data) ASSERT_EQ(x, 1e6f);
   step(lockstep, {s[2], child, s[1]}, {1, 1, 1}, How::kReplay);
-  // Of a forward in no graph they cannot be captured.
+  // Calls of a forward without a graph cannot be captured.
   Lockstep::Step alone;
   ASSERT_EQ(lockstep.begin({child}, {1}, {}, stream_, &alone), KVC_OK) << lockstep.message();
   cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal);
@@ -154,7 +154,7 @@ TEST_F(Graphs, ReplaysStates) {
   lockstep.compare();
 }
 
-// Steps of an encoder's tokens are the graph's too: everything stays where it is.
+// Steps of encoder tokens belong to the graph too: all addresses stay the same.
 TEST_F(Graphs, AddressesStayInStepsOfEveryKind) {
   kvc_context_config context_config;
   kvc_context_config_init(&context_config);
@@ -205,7 +205,7 @@ TEST_F(Graphs, AddressesStayInStepsOfEveryKind) {
   kvc_context_destroy(context);
 }
 
-// Several steps in a row while nothing has run yet.
+// Several steps in a row, while the device has not run any of them.
 TEST_F(Graphs, ReplaysWhileTheDeviceIsLate) {
   Lockstep lockstep({.num_pages = 60, .max_batch_tokens = 64});
   create(lockstep);
@@ -249,8 +249,8 @@ TEST_F(Graphs, StaleReplaysWriteNothing) {
   lockstep.compare();
 }
 
-// While one thread captures, others make caches and steps on streams of their own: what the library does for them waits
-// for events and allocates, and the capture goes on all the same.
+// While one thread captures, others create caches and run steps on streams of their own. The library allocates and
+// waits for events for them, and the capture stays valid.
 TEST_F(Graphs, CapturesOfOtherThreadsGoOn) {
   Lockstep lockstep({.num_pages = 60, .max_batch_tokens = 64});
   create(lockstep);
@@ -266,7 +266,7 @@ TEST_F(Graphs, CapturesOfOtherThreadsGoOn) {
       for (int i = 0; i < 6; ++i) other.fill(b, 20, 64, own);
       int child = -1;
       EXPECT_EQ(other.fork(b, 33, own, &child), KVC_OK);
-      // The NULL stream waits for the one that is captured, and CUDA takes nothing there.
+      // The NULL stream waits for the captured stream, so CUDA accepts no work on it.
       const kvc_seq id = other.sequences[static_cast<size_t>(b)].ids[1];
       const int64_t position = 33;
       kvc_seq none = 0;
@@ -280,7 +280,7 @@ TEST_F(Graphs, CapturesOfOtherThreadsGoOn) {
   lockstep.compare();
 }
 
-// What cannot be captured says so, and changes nothing.
+// Calls that cannot be captured are refused, and change nothing.
 TEST_F(Graphs, WhatCannotBeCapturedIsRefused) {
   Lockstep lockstep({.num_pages = 60, .max_batch_tokens = 64});
   create(lockstep);
@@ -312,7 +312,7 @@ TEST_F(Graphs, WhatCannotBeCapturedIsRefused) {
   kvc_cache_digest(cache, &after, lockstep.error());
   EXPECT_EQ(after, before);
 
-  batch.graph = 0;  // a forward of no graph
+  batch.graph = 0;  // a forward without a graph
   ASSERT_EQ(kvc_forward_begin(cache, &batch, stream_, &step, lockstep.error()), KVC_OK) << lockstep.message();
   kvc_attend_args args = tensors_[0]->args(1);
   EXPECT_EQ(captured([&] { return kvc_forward_attend(cache, step, 0, &args, lockstep.error()); }), KVC_ERROR_ORDER);

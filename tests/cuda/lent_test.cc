@@ -1,4 +1,4 @@
-// Memory that the CUDA backend lends to calls while the device is late: the upload ring, slots of stateless calls,
+// Memory that the CUDA backend lends to calls while their work is in flight: the upload ring, slots of stateless calls,
 // scratch.
 #include <gtest/gtest.h>
 
@@ -15,8 +15,7 @@
 namespace kvc::kernels::cuda {
 namespace {
 
-// The device is late: nothing runs before the host waits, so that a block of the ring that is used again too early, by
-// host or device, shows.
+// No work runs before the host waits. So the test notices if host or device uses a block of the ring again too early.
 class Late : public testing::Test {
  protected:
   Late() {
@@ -46,14 +45,14 @@ TEST_F(Late, UploadsOfSeveralStreamsArriveWhole) {
     ASSERT_EQ(table->upload(opened.device, targets.back().data(), source.data(), static_cast<int64_t>(source.size()), 0,
                             streams_[random() % 3], &error),
               KVC_OK);
-    std::fill(source.begin(), source.end(), static_cast<unsigned char>(0xab));  // free as soon as the call returned
+    std::fill(source.begin(), source.end(), static_cast<unsigned char>(0xab));  // the call has returned
   }
   cudaDeviceSynchronize();
   for (int i = 0; i < kUploads; ++i) EXPECT_EQ(targets[i], sent[i]) << i;
   table->close(opened.device);
 }
 
-// Memory that some kernel may still read, since no event says when it does not, goes to no other call.
+// If no event says when a kernel has read memory, no other call gets that memory.
 TEST_F(Late, MemoryWithoutAnEventIsNotUsedAgain) {
   const Opened opened = open_device();
   ASSERT_EQ(opened.status, KVC_OK);
@@ -90,7 +89,7 @@ TEST_F(Late, MemoryWithoutAnEventIsNotUsedAgain) {
   table->close(opened.device);
 }
 
-// Nothing is allocated from the first call on; a call is one copy, and the host waits for nothing while the ring has a
+// After the first call nothing is allocated. A call makes one copy, and the host waits for nothing while the ring has a
 // free slot.
 TEST_F(Late, SteadyCallsNeitherAllocateNorWait) {
   const Opened opened = open_device();
@@ -109,14 +108,14 @@ TEST_F(Late, SteadyCallsNeitherAllocateNorWait) {
   EXPECT_EQ(after.host_waits, before.host_waits);
   EXPECT_EQ(after.copies - before.copies, Upload::kSlots);
   EXPECT_EQ(after.launches - before.launches, Upload::kSlots);
-  ASSERT_EQ(table->rope(opened.device, &args, streams_[0], &error), KVC_OK);  // one too many: waits for the first
+  ASSERT_EQ(table->rope(opened.device, &args, streams_[0], &error), KVC_OK);  // one more waits for the first
   EXPECT_EQ(cuda_emulation::counts().host_waits, before.host_waits + 1);
   cudaDeviceSynchronize();
   EXPECT_NE(cos_sin[0], -1.0f);
   table->close(opened.device);
 }
 
-// A call that has a slot of the ring to itself keeps it while others go through the ring.
+// A call that holds a slot of the ring keeps it while others use the ring.
 TEST_F(Late, SlotsOfCallsAreTheirsUntilTheyEnd) {
   const Opened opened = open_device();
   ASSERT_EQ(opened.status, KVC_OK);
@@ -145,7 +144,7 @@ TEST_F(Late, SlotsOfCallsAreTheirsUntilTheyEnd) {
   EXPECT_EQ(cuda_emulation::counts().copies, copies + 3 * Upload::kSlots + 1);
   cudaDeviceSynchronize();
   EXPECT_EQ(cos_sin[0], 5.0f);
-  // All lent: one more is refused, and there is room again when one ends.
+  // When all slots are lent, one more call is refused. When a call ends, there is room again.
   const kvc_backend_step* steps[Upload::kSlots];
   for (const kvc_backend_step*& lent : steps) {
     ASSERT_EQ(table->begin_call(opened.device, &array, 1, nullptr, streams_[0], &lent, &error), KVC_OK);
@@ -158,8 +157,8 @@ TEST_F(Late, SlotsOfCallsAreTheirsUntilTheyEnd) {
   table->close(opened.device);
 }
 
-// What a cache is made with (tables of RoPE, scales) is written when the call returns, since its first step may be on
-// any stream; cudaMemcpy alone only puts it in the order of the NULL stream.
+// The constants of a cache (RoPE tables, scales) are written when its creation returns, because its first step may use
+// any stream. cudaMemcpy alone only orders them after the NULL stream.
 TEST_F(Late, TablesAreThereForEveryStream) {
   const Opened opened = open_device();
   ASSERT_EQ(opened.status, KVC_OK);
@@ -177,8 +176,8 @@ TEST_F(Late, TablesAreThereForEveryStream) {
   table->close(opened.device);
 }
 
-// Scratch belongs to one call until the device has passed its last use: on the same stream at once, on others later or
-// never.
+// Scratch belongs to a call until the device has finished its last use. The same stream may use it at once, and other
+// streams later or never.
 TEST_F(Late, ScratchIsLentInOrder) {
   const Opened opened = open_device();
   ASSERT_EQ(opened.status, KVC_OK);
@@ -193,25 +192,25 @@ TEST_F(Late, ScratchIsLentInOrder) {
     EXPECT_EQ(table->give_scratch(opened.device, memory, stream, &error), KVC_OK) << error.message;
   };
   void *const first = take(streams_[0], 1000), *const second = take(streams_[0], 1000);
-  EXPECT_NE(first, second);  // lent twice at once
+  EXPECT_NE(first, second);  // both are lent
   give(streams_[0], first);
   EXPECT_EQ(take(streams_[0], 1000), first);  // the stream's own order is enough
   give(streams_[0], first);
   give(streams_[0], second);
-  void* const other = take(streams_[1], 1000);  // neither has been passed
+  void* const other = take(streams_[1], 1000);  // neither use has finished
   EXPECT_NE(other, first);
   EXPECT_NE(other, second);
   give(streams_[1], other);
   cudaDeviceSynchronize();
   const cuda_emulation::Counts before = cuda_emulation::counts();
-  void* const later = take(streams_[2], 1000);  // all have: nothing is allocated
+  void* const later = take(streams_[2], 1000);  // all uses have finished, so nothing is allocated
   EXPECT_TRUE(later == first || later == second || later == other);
   give(streams_[2], later);
   EXPECT_EQ(cuda_emulation::counts().allocations, before.allocations);
   table->close(opened.device);
 }
 
-// Of as many blocks as there are, all in use on one stream, another stream gets one, and is ordered after that.
+// All blocks are in use on one stream. Another stream gets one of them, and is ordered after its use.
 TEST_F(Late, ScratchOfAnotherStreamIsWaitedFor) {
   constexpr int kBlocks = 16, kBytes = 64;
   const Opened opened = open_device();

@@ -1,6 +1,6 @@
-// The library on the CPU and over the emulated CUDA plug-in, in lockstep: every call is made on both, statuses and page
-// bookkeeping are compared at once, and outputs when the device has been waited for. Its calls are on streams, whose
-// work the emulation runs late and in any order that their events allow.
+// The library on the CPU and on the emulated CUDA plug-in, in lockstep. Every call is made on both. Statuses and the
+// bookkeeping of pages are compared at once, and outputs when the device has finished. The calls are on streams. The
+// emulation runs their work late, and in any order that their events allow.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -37,10 +37,10 @@ struct LockstepOptions {
   int64_t num_pages = 40;
   int32_t page_size = 4;
   int32_t max_sequences = 8, max_batch_tokens = 32, max_open_forwards = 2;
-  int64_t window_tokens = 0;  // of a second group, with a layer; 0 = there is none
+  int64_t window_tokens = 0;  // of a second group, which has one layer; 0 = no such group
   bool rope = false;
   int32_t max_tree_nodes = 8;
-  bool states = false;  // a last layer, kLayers, is recurrent, in a group of its own
+  bool states = false;  // a further layer, number kLayers, is recurrent, in a group of its own
 };
 
 class Lockstep {
@@ -76,7 +76,7 @@ class Lockstep {
   const char* message() const { return error_.message; }
   bool has_states() const { return states_; }
 
-  // Calls body(cache, side) on both; the statuses must be equal.
+  // Calls body(cache, side) on both sides. The statuses must be equal.
   template <class Body>
   kvc_status both(Body body) {
     const kvc_status cpu = body(caches[0], 0), cuda = body(caches[1], 1);
@@ -111,7 +111,7 @@ class Lockstep {
     });
   }
 
-  // parents: of trees, of all tokens; empty: none. graphs: nullable.
+  // parents: of all tokens, if they are nodes of trees; empty: plain rows. graphs: nullable.
   kvc_status begin(const std::vector<int>& rows, const std::vector<int32_t>& lengths,
                    const std::vector<int32_t>& parents, cudaStream_t stream, Step* step,
                    const kvc_forward* graphs = nullptr) {
@@ -131,7 +131,8 @@ class Lockstep {
     });
   }
 
-  // A state of the recurrent layer for each of `rows` rows, as it is loaded and stored, on both sides. They live on.
+  // A state of the recurrent layer for each of `rows` rows, to load and to store, on both sides. It lives as long as
+  // this object.
   struct States {
     std::unique_ptr<Rows> loaded[2], stored[2];
   };
@@ -144,14 +145,15 @@ class Lockstep {
     refill(made.stored);
     return made;
   }
-  // Loads the state of a step's rows, and stores another.
+  // Loads the states of a step's rows, and stores other ones.
   kvc_status move_states(kvc_forward step, int side, const States& made) {
     const kvc_status loaded = kvc_forward_load_state(caches[side], step, kLayers, 0, &made.loaded[side]->view, error());
     if (loaded != KVC_OK) return loaded;
     return kvc_forward_store_state(caches[side], step, kLayers, 0, &made.stored[side]->view, error());
   }
 
-  // Random q, k and v of a layer for `tokens` tokens, and room for out, on both sides. They live on.
+  // Random q, k and v of a layer for `tokens` tokens, and room for out, on both sides. They live as long as this
+  // object.
   struct Layer {
     std::unique_ptr<Rows> q[2], k[2], v[2], out[2];
     kvc_attend_args args(int side) const {
@@ -189,7 +191,7 @@ class Lockstep {
       return kvc_forward_attend(c, step.ids[side], layer, &args, error());
     });
   }
-  // The same without attending: quick, over the emulation.
+  // The same without attention, which is quick on the emulation.
   kvc_status append(const Step& step, int layer) {
     Layer& rows = make_layer(step.tokens);
     return both([&](kvc_cache* c, int side) {
@@ -200,7 +202,7 @@ class Lockstep {
       return kvc_forward_append(c, step.ids[side], layer, &args, error());
     });
   }
-  // A prompt of a sequence, appended.
+  // Appends a prompt to a sequence.
   void fill(int s, int32_t tokens, int32_t at_once, cudaStream_t stream) {
     for (; tokens > 0; tokens -= at_once) {
       Step step;
@@ -236,7 +238,7 @@ class Lockstep {
     EXPECT_EQ(digests[0], digests[1]);
   }
 
-  // Waits for the device, and compares everything that was computed.
+  // Waits for the device, and compares all outputs.
   void compare() {
     cudaDeviceSynchronize();
     const auto same = [](const float* a, const float* b, size_t n, const char* what, size_t index) {

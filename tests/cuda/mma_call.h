@@ -1,4 +1,4 @@
-// Calls of attend for the tests of tensor cores' kernels.
+// Calls of attend for the tests of the tensor-core kernels.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ struct Call {
   }
 };
 
-// One of a layer whose V is in K, or of which K's row is in two pools.
+// A call with a layer whose V is in K, or whose K rows are in two pools.
 inline Call latent_call(Type q, Type stored, int32_t head_dim, int32_t v_head_dim, bool apart = false) {
   Call call(q, stored, head_dim, v_head_dim);
   call.layer.num_kv_heads = 1;

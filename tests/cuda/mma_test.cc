@@ -1,5 +1,5 @@
-// The tensor cores' kernel beside its arithmetic (tests/kernels has that): the emulated instructions, what runs where,
-// how shared memory is cut, and whether products really are computed.
+// The tensor-core kernel apart from its numbers, which tests/kernels tests: the emulated instructions, which kernel
+// computes a call, how shared memory is cut, and whether tensor cores compute the products.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,13 +22,14 @@ void on_warp(const Body& body) {
   cuda_emulation::launch(nullptr, {1, 1, 1}, {32, 1, 1}, 4096, body);
 }
 
-// C = A B through shared memory as the kernel has it: A by ldmatrix, B^T (keys) plain or B (values) transposed.
+// C = A B through shared memory, as in the kernel: ldmatrix loads A, and loads B^T plainly (keys) or B transposed
+// (values).
 template <class T>
 void check_product(bool transposed) {
   float a[16][16], b[16][16], c[16][16] = {};  // b: two tiles of 8 columns
   for (int i = 0; i < 16; ++i) {
     for (int j = 0; j < 16; ++j) {
-      a[i][j] = static_cast<float>(i * 16 + j - 100);  // all distinct, and exact in bfloat16
+      a[i][j] = static_cast<float>(i * 16 + j - 100);  // all different, and exact in bfloat16
       b[i][j] = static_cast<float>((i * 16 + j) * 7 % 256 - 90);
     }
   }
@@ -74,7 +75,8 @@ TEST(Mma, ProductsAreThoseOfPlainMatrices) {
   }
 }
 
-// Fragments as the PTX documentation draws them, at places that tell rows from columns and halves from registers.
+// Fragments as the PTX documentation draws them, at positions that distinguish rows from columns and halves from
+// registers.
 TEST(Mma, FragmentsAreThoseOfTheDocumentation) {
   const auto is = [](MatrixPlace place, int row, int column) { return place.row == row && place.column == column; };
   EXPECT_TRUE(is(place_in_a(5, 1), 1, 3));   // a0: row lane / 4, column lane % 4 * 2 + 1
@@ -89,7 +91,7 @@ TEST(Mma, FragmentsAreThoseOfTheDocumentation) {
   EXPECT_TRUE(is(place_in_loaded(5, 1, true), 3, 1));
 }
 
-// Each 8 rows at a chunk, and each 8 neighbouring chunks of a row, lie in unlike banks (16 bytes are 4 of 32 banks).
+// 8 rows at one chunk, and 8 neighbouring chunks of a row, are in different banks (16 bytes are 4 of 32 banks).
 TEST(Mma, SwizzledTilesHaveNoBankConflicts) {
   for (int32_t pitch : {128, 256, 384, 512, 1152}) {
     for (int32_t row = 0; row < 64; row += 8) {
@@ -106,11 +108,11 @@ TEST(Mma, SwizzledTilesHaveNoBankConflicts) {
   }
 }
 
-// A copy is there for its thread after the wait, and for others after a barrier.
+// The thread that made a copy sees it after the wait, and other threads after a barrier.
 TEST(Mma, CopiesArriveWithTheirGroup) {
   alignas(16) unsigned char source[64];
   for (int i = 0; i < 64; ++i) source[i] = static_cast<unsigned char>(i + 1);
-  for (int launch = 0; launch < 4; ++launch) {  // late and early, forwards and backwards
+  for (int launch = 0; launch < 4; ++launch) {  // copies late and early, threads forwards and backwards
     on_warp([&] {
       unsigned char* const shared = shared_bytes();
       const int lane = cuda_emulation::lane();
@@ -125,12 +127,12 @@ TEST(Mma, CopiesArriveWithTheirGroup) {
       }
       __syncthreads();
       EXPECT_EQ(shared[15], 16);
-      EXPECT_EQ(shared[16], 0);  // nothing there: zeros
+      EXPECT_EQ(shared[16], 0);  // no source: zeros
     });
   }
 }
 
-// Every byte of the 8-bit types becomes what convert.h says, in either 16-bit type.
+// Every byte of the 8-bit types is converted as convert.h does it, to both 16-bit types.
 template <class T>
 void check_widened(Type stored, int byte) {
   const uint8_t bits = static_cast<uint8_t>(byte);
@@ -219,7 +221,7 @@ TEST(MmaPlan, WhatIsLeftToTheSimpleKernel) {
   EXPECT_EQ(pointer.why(), "rows are not aligned to 16 bytes");
 }
 
-// Parts of shared memory follow each other, each with its room, and fit the device's.
+// The parts of shared memory follow each other without overlap, and fit the device's limit.
 TEST(MmaPlan, SharedMemoryIsCutWithoutOverlap) {
   for (int32_t of_block : {99, 163, 227}) {
     for (int32_t dim : {16, 64, 80, 128, 192, 256}) {
@@ -259,7 +261,7 @@ TEST(MmaPlan, SharedMemoryIsCutWithoutOverlap) {
   }
 }
 
-// P lies in the tile, after V's dims and within the row, and all rows of the block have their place there.
+// P is in the tile, after the dims of V and within the row. All rows of the block have room for their P.
 TEST(MmaPlan, LatentTilesHaveRoomForP) {
   const int32_t dims[][2] = {{576, 512}, {288, 256}, {80, 64}, {112, 112}, {640, 512}, {48, 32}};
   for (const auto& dim : dims) {
@@ -286,26 +288,26 @@ TEST(MmaPlan, LatentTilesHaveRoomForP) {
   }
 }
 
-// Of 512 + 64 dims in 16 bits: what docs/internals/cuda.md says of the cards.
+// Stages for 512 + 64 dims in 16 bits, as docs/internals/cuda.md has them for each GPU.
 TEST(MmaPlan, LatentStagesOfTheCards) {
   const Call call = latent_call(Type::kBf16, Type::kBf16, 576, 512);
   const auto stages = [&](int32_t rows, int32_t of_block) {
     return shape_of_block(call.layer, rows, {}, kMmaSizes, of_block * 1024, (of_block + 1) * 1024).stages;
   };
-  EXPECT_EQ(stages(kManyRows.rows, 227), 2);  // the last byte of sm_90
+  EXPECT_EQ(stages(kManyRows.rows, 227), 2);  // uses all of sm_90's limit
   EXPECT_EQ(stages(kManyRows.rows, 163), 1);
-  EXPECT_EQ(stages(kManyRows.rows, 99), 0);  // rounds of few
+  EXPECT_EQ(stages(kManyRows.rows, 99), 0);  // blocks of few rows in rounds
   EXPECT_EQ(stages(kFewRows.rows, 227), 2);  // of each of two blocks
   EXPECT_EQ(stages(kFewRows.rows, 163), 1);
   EXPECT_EQ(stages(kFewRows.rows, 99), 1);  // of one block
 }
 
-// scripts/ptxas_report.py counts with so much.
+// scripts/ptxas_report.py assumes this size.
 TEST(MmaPlan, FixedPartIsAtMost16KiB) {
   EXPECT_LE(sizeof(MmaFixed) + (kMaxStages + 1) * (sizeof(MmaTile) + kMmaTileKeys * 8), size_t{16} * 1024);
 }
 
-// As many stages as two blocks of a multiprocessor have room for; if not even one, what one block has.
+// As many stages as fit if a multiprocessor runs two blocks. If not even one does, as many as one block has room for.
 TEST(MmaPlan, StagesLeaveRoomForASecondBlock) {
   const Call call;  // a stage is 32 KiB
   const auto stages = [&](int32_t rows, int32_t of_block, int32_t of_multiprocessor) {
@@ -341,15 +343,15 @@ TEST(MmaPlan, ItemsAreSortedByTheirRows) {
 TEST(Mma, TheKernelThatWasAskedForRuns) {
   EXPECT_EQ(attend_on("sm_90_simple", 1, 64, Type::kF16).products, 0);
   EXPECT_EQ(attend_on("sm_90", 1, 64, Type::kBf16).products, 0);  // another type than q
-  // Keys 0..199 are four tiles. Of each, a warp multiplies 2 fragments of 8 keys with D / 16 of q, and D / 8 of V with
-  // one of P; a warp with rows of its own 4 times as much.
+  // Keys 0..199 are four tiles. In each, a warp multiplies 2 fragments of 8 keys with D / 16 of q, and D / 8 of V with
+  // one of P. A warp that has rows of its own does 4 times as much.
   EXPECT_EQ(attend_on("sm_90", 1, 64, Type::kF16).products, 4 * 4 * (2 * 4 + 8));
   EXPECT_EQ(attend_on(nullptr, 40, 64, Type::kF16).products, 4 * 3 * (8 * 4 + 4 * 8));  // 3 of 4 warps have rows
   EXPECT_FLOAT_EQ(attend_on(nullptr, 40, 64, Type::kF16).out, 0.5f);
 }
 
-// Seven tiles of 32 keys: each of 4 warps multiplies a fragment of 8 keys with 5 of q; 2 of P meet 8 of V's columns. Of
-// 40 rows four tiles of 64 keys: 3 groups of rows times 8 fragments of keys; 4 of P.
+// Seven tiles of 32 keys. In each, 4 warps multiply a fragment of 8 keys with 5 of q, and 2 of P with 8 column groups
+// of V. 40 rows take four tiles of 64 keys: 3 groups of rows times 8 fragments of keys, and 4 of P.
 TEST(Mma, LatentRowsAreMultipliedTwice) {
   EXPECT_EQ(attend_on("sm_90_simple", 1, 80, Type::kF16, 64).products, 0);
   EXPECT_EQ(attend_on("sm_90", 1, 80, Type::kF16, 64).products, 7 * (4 * 5 + 2 * 8));
@@ -358,7 +360,7 @@ TEST(Mma, LatentRowsAreMultipliedTwice) {
   EXPECT_FLOAT_EQ(attend_on("sm_90", 40, 80, Type::kF16, 64).out, 0.5f);
 }
 
-// Little shared memory: one stage, and where not even that fits, the simple kernel.
+// With little shared memory there is one stage. If not even that fits, the simple kernel computes the call.
 TEST(Mma, SmallDevices) {
   const auto with = [](int block_kib, int rows, Type stored) {
     cuda_emulation::set_shared(block_kib * 1024, (block_kib + 1) * 1024);
@@ -389,7 +391,8 @@ TEST(Mma, SmallDevices) {
   EXPECT_FLOAT_EQ(with(60, 1, Type::kF16).out, 0.5f);
 }
 
-// Images of sm_90 and above count the system's kilobyte of a block as theirs: what a launch may have is less by that.
+// Images of sm_90 and later count the kilobyte that the system takes of each block. So a launch may have that much
+// less.
 TEST(Mma, ImagesWithSharedMemoryOfTheirOwn) {
   cuda_emulation::set_shared(227 * 1024, 228 * 1024, 1024);
   const Attended latent = attend_on(nullptr, 70, 576, Type::kF16, 512), wide = attend_on(nullptr, 70, 256, Type::kF16);

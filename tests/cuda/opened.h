@@ -1,4 +1,4 @@
-// The backend's device over the emulation, or why it would not open.
+// Opens the backend's device on the emulation, or keeps the reason why it cannot.
 #pragma once
 
 #include "kernels/cuda/backend.h"

@@ -1,4 +1,4 @@
-// Calls over a server's paged cache, by index tensors that are on the device (of KVC_TEST_DEVICE).
+// Calls over the paged cache of a server. The index tensors are on the device of KVC_TEST_DEVICE.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 namespace kvt {
 
-// While it lives, index tensors are on the device, which is CUDA's.
+// As long as it lives, index tensors are on the device, which is CUDA's.
 struct DeviceIndexes {
   DeviceIndexes() {
     setenv("KVC_TEST_DEVICE", "cuda", 1);
@@ -22,7 +22,8 @@ struct DeviceIndexes {
   }
 };
 
-// A call over a paged cache, of 3 rows with 2 queries and 2 new tokens each, with rotation; and kvc_append_slots to it.
+// A call over a paged cache with rotation: 3 rows with 2 queries and 2 new tokens each; and kvc_append_slots to that
+// cache.
 struct PagedCall {
   static constexpr int kRows = 3, kEach = 2, kTokens = kRows * kEach, kPage = 4, kColumns = 5, kPages = 18, kHq = 2,
                        kDim = 8, kPositions = 40;
@@ -80,7 +81,7 @@ struct PagedCall {
     return kvc_context_check(context, &error);
   }
 
-  // The values of another, in place: calls that were captured have the addresses.
+  // Takes the values of another call. The addresses stay the same, because captured calls have them.
   void reset_from(const PagedCall &other) {
     out.bytes = other.out.bytes;
     k_cache.bytes = other.k_cache.bytes, v_cache.bytes = other.v_cache.bytes;

@@ -1,5 +1,5 @@
-// A plan goes to the device once: layers of one work class that attend in one step send it together once, whatever the
-// kind of call. The emulation counts the copies from the host.
+// A plan is copied to the device once: the layers of one work class that attend in one step share one copy, whatever
+// the kind of call. The emulation counts the copies from the host.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -103,7 +103,8 @@ TEST_F(PlanCopies, OfLayersOfOneWorkClass) {
   }
 }
 
-// The step's stage cannot know flags that the step before did not have: the first layer sends the plan for all of them.
+// begin cannot stage plans for flags that the step before did not use. So the first layer copies the plan for all
+// layers.
 TEST_F(PlanCopies, OfFlagsThatAreNew) {
   Layers layers(false);
   layers.begin(100), layers.append(), layers.attend(), layers.end();
@@ -113,7 +114,7 @@ TEST_F(PlanCopies, OfFlagsThatAreNew) {
   layers.end();
 }
 
-// Rows of latent layers in either form: a prompt, a chunk of it over earlier tokens (both forms), and one token.
+// Rows of latent layers in both forms: a prompt, a chunk of a prompt over earlier tokens (both forms), and one token.
 TEST_F(PlanCopies, OfLatentLayers) {
   Layers layers(true);
   for (const auto &[tokens, plans] : {std::pair{100, 1}, {100, 2}, {1, 1}, {1, 1}}) {

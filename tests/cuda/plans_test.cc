@@ -1,5 +1,5 @@
-// Plans over arrays that are on the device, against the CPU's over the same arrays: every element of every array of
-// random batches, those that nothing uses too; and batches that the CPU refuses leave the arrays, and a word of 0.
+// Plans over arrays on the device, compared with the CPU's over the same arrays: every element of every array, also
+// unused ones, for random batches. Batches that the CPU refuses leave the arrays unchanged, and a word of 0.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kRows = 7, kTableRows = 9;
 
-// One batch: what a server has.
+// One batch: the arrays of a server.
 struct Batch {
   std::vector<int64_t> lens, appends, rows, encoders, parents, table;
   bool wide, picks, slots, with_encoders, with_parents;
@@ -89,7 +89,7 @@ class Plans : public testing::TestWithParam<int32_t> {
     if (config.mode == KVC_PLAN_EXTEND) config.max_tokens = 90;
     if (config.mode == KVC_PLAN_VERIFY) config.num_draft_tokens = static_cast<int32_t>(1 + below(9));
     if (config.mode == KVC_PLAN_DRAFT_DECODE) {
-      config.num_steps = static_cast<int32_t>(below(4) == 0 ? 20 : 1 + below(5));  // 20: more tables than a launch has
+      config.num_steps = static_cast<int32_t>(below(4) == 0 ? 20 : 1 + below(5));  // 20: not in one launch
       config.top_k = static_cast<int32_t>(1 + below(3));
     }
     if (below(3) == 0) {
@@ -156,7 +156,7 @@ class Plans : public testing::TestWithParam<int32_t> {
     }
   }
 
-  // One id, or slot, of the server's table: perhaps one that is never read.
+  // Changes one id or slot of the server's table, which may be one that is never read.
   void spoil_table(Batch *b, size_t i) {
     const auto row = static_cast<size_t>(b->picks ? std::max<int64_t>(0, b->rows[i]) : static_cast<int64_t>(i));
     const int64_t end = std::min<int64_t>(b->columns, (b->slots ? 1 : 0) * b->lens[i] + 12);
@@ -242,7 +242,7 @@ TEST_P(Plans, AreTheCpusBitForBit) {
   EXPECT_GT(refused, 15);
 }
 
-// A context that validates refuses exactly what the CPU refuses, ids among it, and says what it was.
+// A context that validates refuses exactly what the CPU refuses, also wrong ids, and reports the value.
 TEST_P(Plans, ThatAreValidatedRefuseWhatTheCpuRefuses) {
   const ContextPtr cpu = make_context_on(kDLCPU), cuda = make_context_on(kDLCUDA, KVC_CONTEXT_VALIDATE);
   int built = 0, refused = 0;
@@ -272,7 +272,7 @@ TEST_P(Plans, ThatAreValidatedRefuseWhatTheCpuRefuses) {
       const bool parts = batch.with_parents || (config.mode == KVC_PLAN_DRAFT_DECODE && config.top_k > 1);
       const kvc_tables tables = tables_of(ours.get(), parts ? KVC_TABLES_BRANCHES : KVC_TABLES_WHOLE);
       EXPECT_EQ(*static_cast<int64_t *>(tables.generation_word.data), 0) << what;
-      // A build that reports an earlier call makes nothing, and leaves its plan stale.
+      // A build that reports an error of an earlier call makes no tables, and makes its plan stale.
       ASSERT_EQ(kvc_plan_build(ours.get(), &on_device.args, nullptr, &generation, &error), KVC_OK) << error.message;
       EXPECT_EQ(kvc_plan_build(ours.get(), &on_device.args, nullptr, nullptr, &error), KVC_ERROR_EARLIER_CALL) << what;
       EXPECT_EQ(kvc_plan_check(ours.get(), generation, &error), KVC_ERROR_STALE) << what;
@@ -301,7 +301,7 @@ TEST_P(Plans, OnTheDeviceNeedGraphModeAndOnePlace) {
             KVC_ERROR_DEVICE);
 }
 
-// What shapes say the host refuses, with its numbers; captured kernels that look at the word see that nothing is there.
+// The host refuses wrong shapes, with their numbers. Captured kernels that read the word see that there are no tables.
 TEST(PlansOnTheDevice, ThatTheHostRefuses) {
   const ContextPtr cuda = make_context_on(kDLCUDA);
   kvc_plan_config config = plan_config(KVC_PLAN_DECODE, 4);
@@ -332,7 +332,8 @@ TEST(PlansOnTheDevice, ThatTheHostRefuses) {
   EXPECT_EQ(*word, 0);
 }
 
-// A plan for graphs of a decode step, built of arrays of the device: what build said, and what the tables' word says.
+// A plan for graphs of a decode step, built from arrays on the device: the result of the build, and the word of the
+// tables.
 struct DecodeBuild {
   kvc_status status;
   bool is_good;
@@ -372,7 +373,7 @@ TEST(PlansOnTheDevice, SlotsOfNewTokensHaveColumns) {
   }
 }
 
-// Lengths that are good one by one, and whose sum is no int32.
+// Each length is valid, but their sum exceeds int32.
 TEST(PlansOnTheDevice, KeysOfAllRowsFitAnInt32) {
   constexpr int64_t kPage = 65536, kColumns = (int64_t{1} << 30) / kPage, kMost = (int64_t{1} << 30) - 1;
   for (const int64_t less : {0, 2}) {

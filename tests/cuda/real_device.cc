@@ -20,14 +20,14 @@ namespace {
 
 bool is_path(const char* name) { return name != nullptr && std::strchr(name, '/') != nullptr; }
 
-// The driver's functions that give pinned memory and wait, by their names in its library.
+// The driver's functions for pinned memory and for waiting, found by name in its library.
 struct Driver {
   int (*init)(unsigned);
   int (*retain)(void**, int);
   int (*set_current)(void*);
   int (*host_alloc)(void**, size_t, unsigned);
   int (*synchronize)();
-  const char* missing = nullptr;  // what this machine lacks; null: device 0 is ready
+  const char* missing = nullptr;  // null: device 0 is ready; else what this machine lacks
 
   Driver() {
     void* const library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -55,12 +55,12 @@ Driver& driver() {
   return opened;
 }
 
-// Blocks of powers of two, each after 64 bytes that hold its class. Freed blocks are used again.
+// Blocks have sizes of powers of two. Each follows 64 bytes that hold its size class. Freed blocks are used again.
 class Arena {
  public:
   Arena() {
     if (!is_path(std::getenv("KVC_KERNEL_BACKEND"))) return;
-    if (driver().missing != nullptr) return;  // then real_backend refuses plug-ins for a card
+    if (driver().missing != nullptr) return;  // then real_backend refuses plug-ins for a GPU
     // One address space for host and device: such memory has one address for both.
     constexpr unsigned kPortableAndMapped = 3;
     void* memory = nullptr;
@@ -105,15 +105,15 @@ class Arena {
 
 Arena& arena() {
   alignas(Arena) static char memory[sizeof(Arena)];
-  static Arena* const made = ::new (memory) Arena;  // outlives every static object
+  static Arena* const made = ::new (memory) Arena;  // lives longer than every static object
   return *made;
 }
 
 const kvc_backend* tested = nullptr;
 bool on_card = false;
 
-// Checks the arguments of a function of the tested table, calls it, and waits for a card. So a launch that fails is
-// reported by the call that made it.
+// Checks the arguments of a function of the tested table, calls it, and waits for the GPU. So the call whose launch
+// fails is the one that reports it.
 template <auto kFunction, class... Arguments>
 kvc_status then_wait(Arguments... arguments) {
   (kvc::kernels::test::check_arguments(arguments), ...);

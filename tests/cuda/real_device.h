@@ -10,8 +10,8 @@ namespace kvc::kernels::test {
 // The plug-in's table, whose calls wait for the device. Ends the program with a message if that fails.
 const kvc_backend* real_backend(const char* path);
 
-// The emulated backend's table. As on a plug-in, a call with memory that a card cannot reach (device_memory.h) ends the
-// program.
+// The emulated backend's table. As with a plug-in, a call with memory that a GPU cannot reach (device_memory.h) ends
+// the program.
 const kvc_backend* checked_backend(const kvc_backend* emulated);
 
 }  // namespace kvc::kernels::test

@@ -1,5 +1,5 @@
-// A cache's work on several streams while the device is late: whatever order the streams' events allow, results are
-// those of the CPU, where every call is done on return. A wait that is missing shows as a wrong number.
+// Work of a cache on several streams, while the device is late. In any order that the events allow, the results are
+// those of the CPU, where every call has finished when it returns. A missing wait gives a wrong number.
 #include <set>
 #include <thread>
 
@@ -32,8 +32,8 @@ void run(Lockstep& lockstep, int sequence, int32_t tokens, cudaStream_t stream) 
   ASSERT_EQ(lockstep.end(step), KVC_OK);
 }
 
-// The parent's step is late, the fork copies its last page on another stream, the parent is truncated and appends again
-// on a third: the copy is of what was there before.
+// The parent's step is in flight. A fork copies its last page on another stream. The parent is truncated, and appends
+// again on a third stream. The copy must have the old contents.
 TEST_P(Streams, ForkThenTruncateAndAppend) {
   Lockstep lockstep;
   const int parent = lockstep.add();
@@ -48,7 +48,7 @@ TEST_P(Streams, ForkThenTruncateAndAppend) {
   lockstep.compare();
 }
 
-// Pages of a step that was given up, and of a removed sequence, go to others while their writers are still queued.
+// Pages of an aborted step and of a removed sequence are given to others while their writers are still queued.
 TEST_P(Streams, FreedPagesAreUsedAtOnce) {
   Lockstep lockstep({.num_pages = 4});
   const int first = lockstep.add(), second = lockstep.add();
@@ -242,7 +242,8 @@ INSTANTIATE_TEST_SUITE_P(Orders, Streams,
                          testing::Values(cuda_emulation::kInTurn, cuda_emulation::kNewestFirst, cuda_emulation::kRandom,
                                          cuda_emulation::kRandom + 1, cuda_emulation::kRandom + 2));
 
-// cudaStreamPerThread is one name for many streams: calls of two threads on it are ordered as those on any two streams.
+// cudaStreamPerThread is one name for many streams. Calls of two threads on it are ordered like those on any two
+// streams.
 TEST(StreamOfEachThread, IsAnotherStream) {
   cuda_emulation::set_order(cuda_emulation::kNewestFirst);
   Lockstep lockstep({.num_pages = 60});
@@ -255,8 +256,8 @@ TEST(StreamOfEachThread, IsAnotherStream) {
   cuda_emulation::set_order(cuda_emulation::kAtOnce);
 }
 
-// Once every buffer has been used a decode step is one copy, allocates nothing, and the host waits for nothing while
-// fewer steps are in flight than a forward's staging holds.
+// After every buffer has been used once, a decode step makes one copy and allocates nothing. The host waits for nothing
+// while fewer steps are in flight than there are staging buffers of a forward.
 TEST(SteadySteps, OneCopyNoAllocationNoWait) {
   Lockstep lockstep({.num_pages = 200, .rope = true});
   std::vector<int> rows;
@@ -289,8 +290,8 @@ TEST(SteadySteps, OneCopyNoAllocationNoWait) {
   cudaStreamDestroy(stream);
 }
 
-// A step with more changes of page lists than its staging holds sends them in several copies: every fork writes a path
-// of nodes anew.
+// A step that changes more nodes of page lists than its staging buffer holds makes several copies. Every fork rewrites
+// a path of nodes.
 TEST(SteadySteps, ManyChanges) {
   constexpr int kForks = 90;
   Lockstep lockstep({.num_pages = 4000, .page_size = 1, .max_sequences = kForks + 1, .max_batch_tokens = 128});

@@ -1,13 +1,13 @@
 // Keys that are rotated on read, on tensor cores: their place in shared memory, and how often they are multiplied.
-// (The numbers: tests/kernels/turned_test.cc, fold_test.cc.)
+// tests/kernels/turned_test.cc and fold_test.cc test the numbers.
 #include "kernels/cuda/attend/mma/tiles.cuh"
 #include "mma_call.h"
 
 namespace kvc::kernels::cuda {
 namespace {
 
-// The lower parts of keys that are rotated on read lie between the tiles and the folded states: one of float16,
-// two of bfloat16, of whole steps around the rotated dims.
+// The lower parts of keys that are rotated on read are between the tiles and the folded states: one part in float16,
+// two in bfloat16. They have whole steps of 16 dims around the rotated ones.
 TEST(MmaTurned, KeysHaveRoomForTheirLowerParts) {
   const double table = 0.0;
   for (Type q : {Type::kF16, Type::kBf16}) {

@@ -1,5 +1,6 @@
-// KVC_CONTEXT_VALIDATE: bad values in index tensors that only the device reads are found there, left out, and reported
-// by a later call, with their place; on the CPU by the call itself. Each case spoils one value of a call that is good.
+// KVC_CONTEXT_VALIDATE: the device finds bad values in index tensors that only it reads, leaves them out, and a later
+// call reports them with their place. On the CPU the call itself reports them. Each case makes one value of a good call
+// wrong.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -86,7 +87,7 @@ TEST_F(Validation, AttentionLeavesTheRowOutAndTheNextCallSaysWhy) {
         EXPECT_EQ(bad.out.get(at), row == c.bad_row ? before.get(at) : good.out.get(at)) << row << ", " << i;
       }
     }
-    // The report is of the next call, which does nothing; then it may be repeated.
+    // The next call makes the report and does nothing else. Then it may be repeated.
     PagedCall next(c.ragged);
     const std::string what = std::string("kvc_flash_attn_with_kvcache, ") + c.message;
     const int64_t row = what[what.find(", row ") + 6] - '0';
@@ -111,7 +112,7 @@ TEST_F(Validation, AppendedTokensWithoutASlotOrPosition) {
   for (const auto &value : spoiled) {
     PagedCall good(true), bad(true);
     bad.slots.values[3] = value.slot, bad.positions.values[3] = value.position;
-    good.slots.values[3] = -1;  // the same, left out
+    good.slots.values[3] = -1;  // the result must be as if this slot were left out
     ASSERT_EQ(good.append(cuda.get()), KVC_OK) << good.error.message;
     ASSERT_EQ(bad.append(cuda.get()), KVC_OK) << bad.error.message;
     EXPECT_EQ(bad.k_cache.bytes, good.k_cache.bytes) << value.what;
@@ -133,13 +134,13 @@ TEST_F(Validation, SlotsAndPositionsAreInOnePlace) {
                "kvc_append_slots: slot_mapping is on the device, and positions on the host: both on one of them");
 }
 
-// The device comes to it when it does; until then no call waits, and nothing is reported.
+// The device checks when it runs the work. Until then no call waits, and nothing is reported.
 TEST_F(Validation, TheFirstOfTwoIsReportedOnceTheDeviceHasComeToIt) {
   const ContextPtr cuda = validating(), other = validating();
   cudaStream_t stream = nullptr;
   cudaStreamCreate(&stream);
   PagedCall one(true), two(true), after(true);
-  ASSERT_EQ(one.append(cuda.get(), stream), KVC_OK);  // scratch is there
+  ASSERT_EQ(one.append(cuda.get(), stream), KVC_OK);  // now scratch is allocated
   cudaDeviceSynchronize();
   for (int round = 0; round < 3; round++) {
     cuda_emulation::set_order(cuda_emulation::kInTurn);
@@ -170,7 +171,7 @@ TEST_F(Validation, ReplaysReportWhatTheyMeet) {
   cudaStream_t stream = nullptr;
   cudaStreamCreate(&stream);
   PagedCall call, appended(true);
-  const kvc_flash_attn_args args = call.args();  // its tensors stay where they are
+  const kvc_flash_attn_args args = call.args();  // the addresses of its tensors stay the same
   const kvc_append_slots_args append = appended.append_args();
   cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
   ASSERT_EQ(kvc_flash_attn_with_kvcache(cuda.get(), &args, stream, &call.error), KVC_OK) << call.error.message;
@@ -233,7 +234,7 @@ TEST_F(Validation, OffItCostsAndSaysNothing) {
   EXPECT_EQ(launches[1], launches[0] + 1);  // the plan's ids
 }
 
-// A plan's build of two rows; what is spoiled, and what the report says.
+// The build of a plan of two rows, the value that is made wrong, and the report.
 struct BuildCase {
   const char *message;
   int32_t mode;
@@ -322,10 +323,10 @@ TEST_F(Validation, FlagsAndFailures) {
     if (status == KVC_OK) {
       kvc_context_destroy(context);
       if (!reached) break;
-      without_warpgroups++;  // the one call that may fail: the device is taken for one that has none
+      without_warpgroups++;  // this one call may fail: then the device counts as one without them
       continue;
     }
-    const bool counts_devices = n == 1;  // a machine that has none that can be used
+    const bool counts_devices = n == 1;  // then the machine has no usable device
     EXPECT_EQ(status, counts_devices ? KVC_ERROR_DEVICE_UNAVAILABLE : KVC_ERROR_OUT_OF_MEMORY) << error.message;
     failed++;
   }

@@ -1,5 +1,5 @@
-// The library over the device that attends by warpgroups, beside the CPU: blocks of 128 rows are listed by staged
-// steps, and by those of a graph, at whose capacity kernels are launched; of latent rows they are done in halves.
+// The library on the device that attends by warpgroups, beside the CPU. Staged steps list blocks of 128 rows, and steps
+// of a graph are launched at its capacity. Latent rows are computed in halves.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -76,7 +76,7 @@ class Warpgroups : public testing::TestWithParam<bool> {  // latent rows
     return &error_;
   }
 
-  // A step of the same random tokens on both sides; graphs: nullable.
+  // A step with the same random tokens on both sides; graphs: nullable.
   void step(const std::vector<kvc_seq> (&rows)[2], const std::vector<int32_t>& lengths, int64_t capacity,
             const kvc_forward* graphs) {
     std::vector<Rows> tensors[2];

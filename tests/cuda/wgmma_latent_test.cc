@@ -1,5 +1,5 @@
-// Attention over latent rows by warpgroups, beside the kernel's arithmetic (tests/kernels has that): which calls they
-// compute, how shared memory is cut, and queries that come in two parts, rotated or not aligned.
+// Attention over latent rows by warpgroups, apart from its numbers, which tests/kernels tests: which calls they
+// compute, how shared memory is cut, and queries that come in two parts, rotated or unaligned.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -68,7 +68,7 @@ TEST(WgmmaLatentPlan, SharedMemoryIsCutWithoutOverlap) {
   EXPECT_EQ(shape.k_at, shape.q_at + 64 * 576 * 2);
   EXPECT_EQ(shape.v_at, shape.k_at);
   EXPECT_EQ(shape.shared_bytes, shape.k_at + 2 * 64 * 576 * 2);
-  EXPECT_LE(shape.shared_bytes, 222 * 1024);  // scripts/ptxas_report.py counts with so much
+  EXPECT_LE(shape.shared_bytes, 222 * 1024);  // scripts/ptxas_report.py assumes this size
   EXPECT_EQ(shape.box_keys, 16);
 }
 
@@ -85,8 +85,8 @@ TEST(WgmmaLatentPlan, RotaryDimsAreBehindThoseOfV) {
 
 constexpr int kRows = 2, kHeads = 24, kRope = 64, kKeys = 90, kPage = 16, kPages = 6;
 
-// Two rows, a query of 24 heads each, over one list of pages. parted: the first 512 dims are a tensor of their own.
-// shift: elements by which queries are off an alignment of 16 bytes.
+// Two rows, each with a query of 24 heads, over one page list. parted: the first 512 dims are in a tensor of their own.
+// shift: elements from an alignment of 16 bytes to the queries.
 struct QueryCall : LatentCall {
   std::vector<uint16_t> pool_memory, q_memory, qv_memory;
   std::vector<float> cos_sin, out;
@@ -159,7 +159,7 @@ struct QueryCall : LatentCall {
   }
 };
 
-// The same call by mma.sync.
+// The same call, computed by mma.sync.
 TEST(WgmmaLatent, QueriesInPartsTurnedAndNotAligned) {
   std::vector<float> plain;
   for (const bool turned : {false, true}) {

@@ -63,9 +63,9 @@ TEST(WgmmaPlan, WhatWarpgroupsCompute) {
   }
 }
 
-// Parts of shared memory follow each other, begin where the swizzle's pattern does, and fit a block of the card.
+// The parts of shared memory do not overlap, begin where the pattern of the swizzle begins, and fit a block of the GPU.
 TEST(WgmmaPlan, SharedMemoryIsCutWithoutOverlap) {
-  EXPECT_LE(sizeof(WgmmaFixed), size_t{14} * 1024);  // scripts/ptxas_report.py counts with so much
+  EXPECT_LE(sizeof(WgmmaFixed), size_t{14} * 1024);  // scripts/ptxas_report.py assumes this size
   for (const auto& [dims, v_dims] : kDimsOfInstances) {
     const WideCall call(dims, v_dims);
     const WgmmaShape shape = wgmma_shape(call.layer, static_cast<int32_t>(sizeof(WgmmaFixed)));
@@ -86,7 +86,7 @@ TEST(WgmmaPlan, SharedMemoryIsCutWithoutOverlap) {
   }
 }
 
-// Tiles and pages are both made of whole boxes, and boxes of whole patterns; a lane has a box.
+// Tiles and pages consist of whole boxes, and boxes of whole patterns. Each box has a lane.
 TEST(WgmmaPlan, BoxesDivideTilesAndPages) {
   for (int32_t tile : {64, 128}) {
     for (int32_t page = 8; page <= 1024; page += 8) {
@@ -127,7 +127,7 @@ TEST(WgmmaNames, ChosenByNameOnly) {
   EXPECT_EQ(message, "simd \"sm_80_wgmma\"; this device has sm_90_simple, sm_90_wgmma and sm_90");
 }
 
-// The calls of the runtime on the way, each failing in turn: opening says which it was.
+// Each runtime call of an open fails in turn. The open reports which one it was.
 TEST(WgmmaNames, CallsThatFail) {
   std::string implementation, message, messages;
   for (int64_t n = 1;; ++n) {
@@ -138,7 +138,7 @@ TEST(WgmmaNames, CallsThatFail) {
     cuda_emulation::fail_call(0, cudaSuccess);
     if (!reached) break;
     messages += message + "\n";
-    if (status == KVC_ERROR_UNSUPPORTED) continue;  // taken for a device without warpgroup products
+    if (status == KVC_ERROR_UNSUPPORTED) continue;  // the device counts as one without warpgroup products
     EXPECT_EQ(status, n == 1 ? KVC_ERROR_DEVICE_UNAVAILABLE : KVC_ERROR_DEVICE_FAILED) << message;
     EXPECT_NE(message.find("cudaErrorInvalidValue"), std::string::npos) << message;
   }

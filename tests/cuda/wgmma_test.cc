@@ -1,5 +1,5 @@
-// Warpgroup products, barriers that count bytes and TMA, beside the kernel's arithmetic (tests/kernels has
-// that): the emulated instructions and their rules, layouts, and tensor maps.
+// Warpgroup products, barriers that count bytes, and TMA, apart from the kernel's numbers, which tests/kernels tests:
+// the emulated instructions and their rules, layouts, and tensor maps.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -30,7 +30,7 @@ void on_warpgroup(const Body& body, unsigned threads = kWarpgroupThreads) {
 unsigned char* panels() { return cuda_emulation::shared_memory(); }
 bool is_first() { return threadIdx.x == 0; }
 
-// Element (row, column) of an operand in panels of so many rows.
+// Index of element (row, column) of an operand in panels of this many rows.
 template <class T>
 void put(unsigned char* at, int rows, int row, int column, float x) {
   T element;
@@ -40,7 +40,7 @@ void put(unsigned char* at, int rows, int row, int column, float x) {
          &element, sizeof element);
 }
 
-// Small numbers that tell places from each other, and whose products are exact.
+// Small numbers that differ between places, and whose products are exact.
 float number(int row, int column) { return static_cast<float>((row * 7 + column * 3) % 15 - 7); }
 
 // D = A B^T with A [64][depth] and B [columns][depth], both K-major in panels.
@@ -81,7 +81,7 @@ void check_rows(int depth) {
   }
 }
 
-// D += A B with A [64][keys], in registers or in panels, and B [keys][columns] as it is stored: a row a key.
+// D += A B with A [64][keys], in registers or in panels, and B [keys][columns] as it is stored: one row for each key.
 template <class T, int kColumns>
 void check_columns(int keys, bool a_shared) {
   std::vector<float> d(64 * kColumns, -1.0f);
@@ -163,7 +163,7 @@ TEST(Wgmma, LayoutsAreThoseOfTheDocumentation) {
 
 // ---- Rules ----------------------------------------------------------------------------------------
 
-// One product of zeros, with what a test does in between.
+// One product of zeros, with code of a test between its parts.
 struct Steps {
   bool begin = true, publish = true, wait = true;
   std::function<void(float* d, uint32_t* a)> in_flight = [](float*, uint32_t*) {};
@@ -220,7 +220,8 @@ TEST(WgmmaDeathTest, RulesOfProducts) {
   EXPECT_DEATH(multiply_once(steps), "operand in shared memory was written");
 }
 
-// Two warps of four meet, again and again, and know what the other wrote before; the others do not wait for them.
+// Two of four warps meet at a barrier several times, and each sees what the other wrote before. The other two do not
+// wait.
 TEST(Wgmma, SomeThreadsOfABlockMeet) {
   on_warpgroup([] {
     auto* const rounds = reinterpret_cast<int*>(panels());
@@ -273,7 +274,8 @@ struct Pool {
   }
 };
 
-// Slots of a page and head, 64 dims, to 8 rows of a panel; zeros after the last page. Early and late, in any order.
+// Copies slots of a page and head, 64 dims, to 8 rows of a panel. Positions after the last page are zeros. Early and
+// late, in any order.
 TEST(Wgmma, BoxesAreSlotsOfAPage) {
   for (bool nhd : {false, true}) {
     const Pool pool(3, 2, 24, 128, nhd);
@@ -286,7 +288,7 @@ TEST(Wgmma, BoxesAreSlotsOfAPage) {
           init_barrier(barrier, 1);
           publish_barriers();
           arrive_expecting(barrier, 2 * 1024);
-          for (int i = 0; i < 2; ++i) {  // of page 1, and of one that is not there
+          for (int i = 0; i < 2; ++i) {  // page 1, and a page that does not exist
             begin_box(panels() + i * 1024, &map, barrier, 64, nhd ? 1 : 16, nhd ? 16 : 1, 1 + i * 2);
           }
         }
@@ -314,7 +316,7 @@ TEST(Wgmma, PhasesEndWithThreadsAndBytes) {
       auto* const barrier = reinterpret_cast<uint64_t*>(panels() + 8192);
       if (is_first()) init_barrier(barrier, 2);
       __syncthreads();
-      wait_phase(barrier, 1);  // of a new barrier: over
+      wait_phase(barrier, 1);  // of a new barrier, this phase counts as over
       __syncthreads();
       if (threadIdx.x == 32) arrive(barrier);
       if (is_first()) {
@@ -356,7 +358,7 @@ TEST(WgmmaDeathTest, RulesOfBarriersAndBoxes) {
   EXPECT_DEATH(with([&](uint64_t* b) { begin_box(panels() + 16, &map, b, 0, 0, 0, 0); }), "aligned to 128 bytes");
 }
 
-// What the driver's documentation asks of a map.
+// The demands of the driver's documentation on a tensor map.
 TEST(Wgmma, MapsThatTheDriverRefuses) {
   const Pool pool(2, 2, 16, 64, false);
   CUtensorMap map;
@@ -387,7 +389,7 @@ TEST(Wgmma, StridesOfPools) {
   EXPECT_EQ(boxes(one).strides[1], 24u * 128 * 2);
   hnd.layer.format = stored_format({kDLFloat8_e4m3fn, 8, 1});  // rows as stored
   EXPECT_EQ(boxes(hnd).box[0], 128u);
-  one.layer.num_pages = 0;  // not known
+  one.layer.num_pages = 0;  // unknown
   EXPECT_EQ(boxes(one).sizes[3], static_cast<uint64_t>(INT32_MAX));
 }
 

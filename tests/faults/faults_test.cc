@@ -1,5 +1,5 @@
-// The N-th allocation fails, for N = 1, 2, 3, ... until the call succeeds: OUT_OF_MEMORY with the state as before, or
-// success with the state as after; never something between, and nothing leaks.
+// The N-th allocation fails, for N = 1, 2, 3, ..., until the call succeeds. The result is OUT_OF_MEMORY with the state
+// before the call, or success with the state after it, but never a state between. Nothing leaks.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -23,7 +23,7 @@ CacheSpec small_spec() {
   return spec;
 }
 
-// With an MLA group beside them.
+// The same groups and an MLA group.
 CacheSpec latent_spec() {
   CacheSpec spec = small_spec();
   spec.groups.push_back({0, 80});
@@ -147,8 +147,8 @@ struct Prepared {
   void check() { EXPECT_EQ(kvc_cache_check_invariants(cache, nullptr), KVC_OK); }
 };
 
-// begin, append, attend, end, fork, truncate, add, remove, export, import: each with every allocation failing, on a
-// fresh cache (nothing warmed up), state equal before or after.
+// begin, append, attend, end, fork, truncate, add, remove, export, import: each allocation of each fails in turn, on a
+// fresh cache without warm buffers. The state is that before or after the call.
 TEST(Faults, EveryCallOfAScript) {
   for (int threads : {1, 3}) {
     const int64_t outside = live_blocks();
@@ -162,7 +162,7 @@ TEST(Faults, EveryCallOfAScript) {
       }
       auto stays = [&](const char *what, const std::function<kvc_status(kvc_error *)> &call,
                        const std::function<void()> &undo) {
-        // A success before the last N is taken back, so the next try starts from the same lengths.
+        // A call that succeeds before the last N is reverted, so the next try starts from the same lengths.
         for (int64_t n = 1; n < 2000; n++) {
           const uint64_t before = p.digest();
           kvc_error error = KVC_ERROR_INIT;
@@ -290,7 +290,7 @@ TEST(Faults, EveryCallOfAScript) {
   }
 }
 
-// A commit: with its copies planned or not, K and V and lengths are as before or as after.
+// A commit, whose copies were planned or not. K, V and lengths are as before or as after it.
 TEST(Faults, CommitOfTrees) {
   Options options;
   options.seed = 17;
@@ -302,12 +302,12 @@ TEST(Faults, CommitOfTrees) {
               std::vector<int> s;
               h.add(3, &s);
               h.step({{s[0], 21}, {s[1], 6}, {s[2], 1}});
-              std::vector<int32_t> odd{-1};  // a chain of every second node: nothing of its path lies in order
+              std::vector<int32_t> odd{-1};  // a chain of every second node, so every node of its path moves
               for (int32_t i = 1; i < 29; i++) odd.push_back(i % 2 ? i - 2 < 0 ? -1 : i - 2 : 0);
               h.step({{s[0], 29, 0, odd}, {s[1], 29, 0, odd}, {s[2], 29, 0, odd}});
               kvc_seq ids[3] = {h.id(s[0]), h.id(s[1]), h.id(s[2])};
               const int32_t leaves[3] = {27, 14, -1};
-              for (int64_t n : {1, 2}) {  // the list of all copies grows, then that of a layer's
+              for (int64_t n : {1, 2}) {  // the list of all copies grows, then that of one layer
                 const uint64_t before = h.digest();
                 kvc_error error = KVC_ERROR_INIT;
                 fail_allocation(n);
@@ -325,7 +325,7 @@ TEST(Faults, CommitOfTrees) {
             "");
 }
 
-// A window that frees pages at once: with its settings remembered or not, all is as before or as after.
+// A new window that frees pages at once. Its settings and pages are as before or as after.
 TEST(Faults, StreamingWindows) {
   Options options;
   options.seed = 23;
@@ -366,7 +366,7 @@ TEST(Faults, StreamingWindows) {
             "");
 }
 
-// No thread can be started: the caller computes alone, or gets a status; nothing else happens.
+// No thread can be started. The caller computes alone, or the call returns a status. Nothing else happens.
 TEST(Faults, NoThreads) {
   CacheSpec spec;
   spec.max_batch_tokens = 512;
@@ -398,7 +398,7 @@ TEST(Faults, NoThreads) {
   EXPECT_EQ(mismatch, "");
 }
 
-// Nothing is left when a cache that did everything is destroyed.
+// Destroying a cache that made every call leaves no memory.
 TEST(Faults, NothingLeaks) {
   auto everything = [] {
     Options options;
@@ -417,7 +417,7 @@ TEST(Faults, NothingLeaks) {
     h.begin({{s[2], 20}}, &g);
     h.run_layer(g, 1);
     h.abort(g);
-    h.begin({{s[3], 20}}, &g);  // left open
+    h.begin({{s[3], 20}}, &g);  // this forward stays open
     h.import(s[2], 7, true);
     h.set_streaming({s[0]}, {2}, {12});
     h.step({{s[0], 3, 0, {-1, -1, 0}}, {s[1], 2, 0, {-1, 0}}});

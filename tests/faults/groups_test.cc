@@ -1,5 +1,5 @@
-// A cache of full, cross and recurrent layers: every allocation of its creation and of its calls fails once, and its
-// steady state allocates nothing.
+// A cache of full, cross and recurrent layers. Every allocation of its creation and of its calls fails once. In the
+// steady state it allocates nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -63,7 +63,7 @@ struct Hybrid {
     owner.reset(cache);
     return status;
   }
-  // From here on nothing of the test allocates.
+  // From here on the test itself allocates nothing.
   kvc_status begin(int32_t length, int32_t encoder_group, kvc_forward *f) {
     const int32_t lengths[2] = {length, length};
     kvc_batch batch;
@@ -101,7 +101,7 @@ struct Hybrid {
     }
     return kvc_forward_end(cache, f, &error);
   }
-  // Drafts that are dropped again, and a child that comes and goes.
+  // Rejected drafts, and a child that is made and removed.
   kvc_status round(int64_t length) {
     const int64_t lengths[2] = {length, length};
     kvc_seq children[2];
@@ -138,7 +138,8 @@ TEST(Faults, CreateOfAHybridCache) {
   EXPECT_GT(failures, 20);
 }
 
-// The first calls of a fresh cache may allocate (forks do): each fails once, with the state before or after.
+// The first calls of a fresh cache may allocate (forks do). Each allocation fails once, and the state is that before or
+// after.
 TEST(Faults, ForkOfAHybridSequence) {
   Hybrid h;
   ASSERT_EQ(h.create(), KVC_OK) << h.error.message;

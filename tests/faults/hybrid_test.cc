@@ -1,5 +1,5 @@
-// Steps of a cache with a group of every kind: the N-th allocation of each call fails, for N = 1, 2, 3 ..., on a fresh
-// cache; digest and invariants are those of before, and afterwards the call works.
+// Steps of a cache with a group of every kind. The N-th allocation of each call fails, for N = 1, 2, 3, ..., on a fresh
+// cache. Digest and invariants are those before the call, and the call works afterwards.
 #include "hybrid.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class Script {
     }
   }
 
-  // Fails every allocation of a call once. Calls that succeed in spite of it are taken back, if they can be.
+  // Fails each allocation of a call once. A call that still succeeds is reverted, if that is possible.
   void call(const std::string &what, const std::function<kvc_status(kvc_error *)> &run,
             const std::function<void()> &undo = nullptr) {
     if (testing::Test::HasFatalFailure()) return;
@@ -49,7 +49,7 @@ class Script {
   void add() {
     call("add", [&](kvc_error *e) { return kvc_seq_add(cache_, 2, seqs_, e); });
   }
-  // One step of two rows in every layer that it touches. first_node: its tokens are nodes of a chain from there on.
+  // One step of two rows, in every layer that it concerns. first_node: its tokens from there on are nodes of a chain.
   void step(const std::string &what, int32_t length, int32_t encoder_group, int32_t first_node = -1) {
     const int32_t lengths[2] = {length, length};
     std::vector<int32_t> parents;

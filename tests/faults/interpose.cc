@@ -24,7 +24,7 @@ namespace {
 std::atomic<int64_t> allocations{0}, threads{0}, blocks{0}, mapped{0}, countdown{0};
 std::atomic<bool> has_failed{false}, threads_fail{false};
 
-// True if this allocation is the one to fail.
+// Whether this allocation must fail.
 bool fails() {
   allocations.fetch_add(1, std::memory_order_relaxed);
   if (countdown.load(std::memory_order_relaxed) <= 0) return false;

@@ -1,4 +1,4 @@
-// malloc, its relatives, mmap and pthread_create of this process, counted and made to fail.
+// Counts malloc and related functions, mmap and pthread_create of this process, and makes them fail.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@ struct Counts {
 void count_from_now();
 Counts counts();
 
-// Blocks allocated and not yet freed, since the process began.
+// Blocks that are allocated and not freed, since the process began.
 int64_t live_blocks();
 // Bytes mapped by mmap and not unmapped (a mapping may be trimmed by several munmaps).
 int64_t live_mapped_bytes();
 
-// The n-th allocation from now (1 = the next) fails, once; 0 = none. Failing allocations are those of the heap,
-// mmap and mremap.
+// The n-th allocation from now on (1 = the next one) fails once; 0 = none. It counts allocations of the heap, mmap and
+// mremap.
 void fail_allocation(int64_t n);
-// pthread_create fails from now on, or not.
+// Whether pthread_create fails from now on.
 void fail_threads(bool fail);
-// Whether the failure that was asked for has happened.
+// Whether the requested failure has happened.
 bool failed();
 
 }  // namespace kvt

@@ -1,4 +1,5 @@
-// The stateless calls: nothing is allocated once a call as large was made, and memory that runs out changes nothing.
+// The stateless calls. After one call of a size, calls of that size allocate nothing. Running out of memory changes
+// nothing.
 #include <gtest/gtest.h>
 
 #include "../stateless/arrays.h"
@@ -8,7 +9,7 @@
 namespace kvt {
 namespace {
 
-// Four rows of a paged cache with new tokens, rotated; long enough that keys are split.
+// Four rows of a paged cache with new tokens and rotation. They are long enough that their keys are split.
 struct Call {
   static constexpr int64_t kRows = 4, kPages = 200, kPage = 16;
   Array q{DType::kF32, {kRows, 1, 8, 32}}, k{DType::kF32, {kRows, 1, 2, 32}}, v{DType::kF32, {kRows, 1, 2, 32}};
@@ -79,7 +80,7 @@ TEST(StatelessFaults, EveryAllocation) {
       break;
     }
     failures++;
-    if (status == KVC_OK) continue;  // done without it
+    if (status == KVC_OK) continue;  // the call did not need this allocation
     EXPECT_EQ(status, KVC_ERROR_OUT_OF_MEMORY) << error.message;
     EXPECT_TRUE(call.k_cache.bytes == k_before) << "allocation " << n;
     EXPECT_TRUE(call.out.bytes == out_before) << "allocation " << n;

@@ -1,4 +1,5 @@
-// Steady state allocates nothing: 10,000 steps that cross page and table growth, forks, truncates and windows.
+// In the steady state nothing is allocated: 10,000 steps in which pages and tables grow, with forks, truncates and
+// windows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -73,7 +74,7 @@ struct Steady {
     }
     return kvc_forward_end(cache, f, &error) == KVC_OK;
   }
-  // The tables of a step that is given up.
+  // The tables of a step that is aborted.
   bool tables(kvc_forward graph = 0) {
     kvc_batch batch;
     kvc_batch_init(&batch);
@@ -92,7 +93,7 @@ struct Steady {
   }
 };
 
-// Workers start with the first compute call that is large enough: a prefill in another cache of the context.
+// The first large compute call starts the workers. Here it is a prefill in another cache of the context.
 void start_workers(kvc_context *context) {
   CacheSpec spec;
   spec.max_batch_tokens = 512;
@@ -127,7 +128,7 @@ TEST(Steady, NoAllocationInTenThousandSteps) {
       for (int i = 0; i < 50; i++) ASSERT_TRUE(s.step(true)) << s.error.message;  // scratch, first touches
       count_from_now();
       for (int i = 0; i < 10000; i++) {
-        // Attention over all of a long context would only take time: every 97th step.
+        // Only every 97th step attends, because attention over a long context takes time and adds nothing here.
         if (!s.step(i % 97 == 0)) FAIL() << s.error.message;
       }
       const Counts c = counts();
@@ -171,7 +172,7 @@ TEST(Steady, NoAllocationInForksTruncatesAndQueries) {
   EXPECT_EQ(kvc_cache_check_invariants(s.cache, &s.error), KVC_OK) << s.error.message;
 }
 
-// Streams go on for ever: windows slide, holes grow, page lists get taller, sinks are attended with a table of their
+// Streams are endless: windows slide, holes grow, page lists get more levels. Sinks are attended with a table of their
 // own.
 TEST(Steady, NoAllocationInStreams) {
   for (int threads : {1, 3}) {
@@ -199,7 +200,7 @@ TEST(Steady, NoAllocationInStreams) {
   }
 }
 
-// Forks of one prompt, and forks of those, decode side by side in groups.
+// Forks of one prompt, and forks of these, decode together in groups.
 TEST(Steady, NoAllocationInSharedPrefixes) {
   Steady s(3, 4, 4000, 9, KVC_CACHE_SHARE_ALL_PREFIXES);
   start_workers(s.context.get());
@@ -222,7 +223,8 @@ TEST(Steady, NoAllocationInSharedPrefixes) {
   EXPECT_EQ(c.threads, 0);
 }
 
-// Speculative decoding: a tree a sequence, a second round, a commit of paths of changing lengths.
+// Speculative decoding: each sequence has a tree, then a second round, then a commit of a path. The lengths of the
+// paths change.
 TEST(Steady, NoAllocationInTrees) {
   Steady s(1, 4, 4000, 3);
   std::vector<int32_t> first(21), second(21), leaves(3);
@@ -251,7 +253,7 @@ TEST(Steady, NoAllocationInTrees) {
   EXPECT_EQ(kvc_cache_check_invariants(s.cache, &s.error), KVC_OK) << s.error.message;
 }
 
-// MLA with projections: decode, a prompt, a chunk over a past, which has two parts that are merged.
+// MLA with projections: decode, a prompt, and a chunk over a past, which is computed in two parts and merged.
 TEST(Steady, NoAllocationInProjectedAttends) {
   constexpr int kHeads = 4, kRow = 24, kLatent = 16, kDims = 4, kTokens = 1 + 30 + 30;
   CacheSpec spec;
@@ -308,7 +310,7 @@ TEST(Steady, TablesOfForwards) {
   Steady s(1, 4, 4000, 3);
   const auto round = [&] { return s.tables(); };
   for (int i = 0; i < 30; i++) ASSERT_TRUE(s.step(true));
-  for (int i = 0; i < 3; i++) ASSERT_TRUE(round()) << s.error.message;  // of each Forward the first
+  for (int i = 0; i < 3; i++) ASSERT_TRUE(round()) << s.error.message;  // the first time in each Forward object
   count_from_now();
   bool ok = true;
   for (int i = 0; i < 1000 && ok; i++) ok = round();
@@ -317,8 +319,8 @@ TEST(Steady, TablesOfForwards) {
   EXPECT_EQ(c.allocations, 0);
 }
 
-// A graph has all its memory from the start; its tables from the first time that they are asked for, whatever comes
-// later.
+// A graph has all its memory from its creation on. Its tables have theirs from the first request on, for all later
+// steps.
 TEST(Steady, GraphsOfAnyLength) {
   Steady s(1, 4, 4000, 3);
   kvc_graph_config config;

@@ -1,7 +1,7 @@
 """Gemma 3 without any cache: one teacher-forced pass over a whole text, every attention matrix dense.
 
-Independent of examples/gemma (only the dequantised tensors are common): its own norms, RoPE, masks and
-softmax, written for reading, not for speed. Rotations are computed in float64 and rounded once.
+It shares only the dequantised tensors with examples/gemma. It has its own norms, RoPE, masks and softmax, which are
+written for reading and not for speed. Rotations are computed in float64 and rounded once.
 """
 import numpy as np
 
@@ -22,7 +22,7 @@ def rotate(x, theta):
 
 
 def attention(q, k, v, window):
-    """q [T, HEADS, DIM], one key/value head k, v [T, 1, DIM]; a query sees itself and window - 1 before."""
+    """q [T, HEADS, DIM], one key/value head k, v [T, 1, DIM]; a query sees itself and window - 1 tokens before it."""
     distance = np.arange(len(q))[:, None] - np.arange(len(q))[None, :]
     visible = (distance >= 0) & (distance < window)
     out = np.empty_like(q)

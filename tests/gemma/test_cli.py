@@ -1,4 +1,4 @@
-"""generate.py as a user starts it: the stable interface, the demo, and one clear line for bad input."""
+"""generate.py as a user starts it: the stable interface, the demo, and one clear line for each bad input."""
 import json
 import re
 import shutil
@@ -41,7 +41,7 @@ def test_demo_without_a_terminal():
     assert "tokens/s" in done.stdout and "saved by sharing" in done.stdout and "page table" in done.stdout
     found = [line.split(": ")[1] for line in done.stdout.splitlines() if " tokens found, " in line]
     assert len(found) == 2, done.stdout
-    for line in found:  # all but the new question, and the token whose logits are needed
+    for line in found:  # all but the new question, and one token whose logits are needed
         held, total, computed = (int(number) for number in re.findall(r"\d+", line))
         assert held + computed == total and held >= 536 and 0 < computed < 16, line
     assert not [c for c in done.stdout if ord(c) < 32 and c != "\n"]

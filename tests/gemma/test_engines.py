@@ -1,4 +1,4 @@
-"""What scripts/demo.sh --all says of decoders that differ."""
+"""The messages of scripts/demo.sh --all about decoders that differ."""
 import subprocess
 import sys
 from pathlib import Path

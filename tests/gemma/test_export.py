@@ -1,4 +1,4 @@
-"""The file for decoders in other languages: what README.md says is in it, read by hand."""
+"""The file for decoders in other languages. The test parses it as README.md describes it."""
 import json
 import struct
 import subprocess
@@ -17,7 +17,7 @@ def exported(model, files, tmp_path_factory):
     target = tmp_path_factory.mktemp("export") / "gemma.safetensors"
     export.write(target, model, files)
     yield target
-    target.unlink()  # a gigabyte
+    target.unlink()  # it has a gigabyte
 
 
 def read(target):

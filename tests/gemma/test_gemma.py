@@ -1,7 +1,7 @@
-"""The main job: Gemma 3 270M through libkvcache gives the logits of a recompute without any cache.
+"""The main test: Gemma 3 270M through libkvcache gives the logits of a computation without any cache.
 
-The prompts are ones whose greedy path has no near tie: at every step the recompute's two best logits are
-more than twice the tolerance apart (asserted below), so equal tokens is a strict demand, not luck.
+The greedy paths of the prompts have no near ties: at every step the two best logits are more than twice the tolerance
+apart, which is asserted below. So equal tokens are a strict demand, and not luck.
 """
 import json
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ PAGE_SIZES = (16, 5)
 
 @dataclass
 class Run:
-    """A prompt's greedy tokens and the logits that each was chosen from, float32 [STEPS, vocabulary]."""
+    """The greedy tokens of a prompt, and the logits of each choice, float32 [STEPS, vocabulary]."""
     output: list
     logits: np.ndarray
 
@@ -45,7 +45,7 @@ def run_batch(model, page_size, prompts):
 
 
 def forked_requests(engine, ids):
-    """The prompt, and a sibling of other tokens that grows beside it from the same parent's pages."""
+    """The prompt, and a sibling that gets other tokens. Both share the pages of one parent."""
     held = len(ids) * 2 // 3
     parent = engine.prefill(ids[:held])
     texts = [ids, ids[:held] + ids[held:][::-1]]
@@ -68,9 +68,9 @@ def run_forked_batch(model, page_size, prompts):
 
 
 def run_found(model, page_size, prompts):
-    """Each prompt after a sibling with which it shares two thirds, and once more after itself. No sequence is left of
-    either: the prefix index serves the tokens. (One sequence is open at a time. The sliding layers' pool has room for the
-    windows of more, so that no page is evicted that a sibling left.)"""
+    """Each prompt after a sibling that shares two thirds of it, and again after itself. The earlier sequences are removed,
+    so the prefix index serves the tokens. One sequence is open at a time. The sliding layers' pool has room for the windows of
+    more, so no page is evicted that a sibling left."""
     engine, runs = new_engine(model, page_size, prompts, len(prompts), prefix_index=True), []
     for ids in prompts:
         held = len(ids) * 2 // 3
@@ -134,7 +134,7 @@ def test_control_one_disturbed_key_changes_the_logits(model, prompts, expected):
     key = pool[engine.cache.pages(parent, 1)[position // 16], 0, 0, position % 16]
 
     def error_now():
-        child = engine.cache.fork([parent])[0]  # reads the parent's pages where they are shared
+        child = engine.cache.fork([parent])[0]  # it reads the shared pages of the parent
         logits = engine.forward([child], [ids[-1:]])
         engine.cache.remove([child])
         return worst_error(logits[0], expected[1].logits[0])

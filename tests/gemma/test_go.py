@@ -1,5 +1,5 @@
-"""The decoder in Go (examples/gemma/go): a small random model in the format of examples/gemma/README.md, decoded by the
-example's own numpy model with attention from the definition."""
+"""The decoder in Go (examples/gemma/go), with a small random model in the format of examples/gemma/README.md. The expected
+tokens come from the example's numpy model, with attention from the definition."""
 import json
 import os
 import shutil
@@ -35,7 +35,7 @@ def make_tensors():
                   "post_attention_norm": (EMBEDDING,), "ffn_norm": (EMBEDDING,), "post_ffw_norm": (EMBEDDING,),
                   "attn_q_norm": (DIM,), "attn_k_norm": (DIM,)}  # fmt: skip
         tensors |= {f"blk.{i}.{name}.weight": weight(*shape) for name, shape in shapes.items()}
-        for name in ("attn_q_norm", "attn_k_norm", "post_attention_norm"):  # attention that matters
+        for name in ("attn_q_norm", "attn_k_norm", "post_attention_norm"):  # so that attention matters
             tensors[f"blk.{i}.{name}.weight"] *= 3
     ids = {"prompts.system": rng.integers(VOCABULARY, size=SYSTEM), "stop_ids": STOP}
     ids |= {f"prompts.user.{i}": rng.integers(VOCABULARY, size=4 + 3 * i) for i in range(USERS)}
@@ -58,7 +58,7 @@ def write(target, tensors, metadata):
 
 
 def attention(layer, q, k, v):
-    """Of a whole prompt: RoPE, then softmax over the keys that the layer's queries see, in float64."""
+    """Attention of a whole prompt: RoPE, then softmax over the keys that each query sees, in float64."""
     full = layer % 6 == 5
     position, half = np.arange(len(q)), DIM // 2
     angles = position[:, None] * (1e6 if full else 1e4) ** (-2 * np.arange(half) / DIM)
@@ -76,7 +76,8 @@ def attention(layer, q, k, v):
 
 
 def check_greedy(tensors, user, output):
-    """Each token is the most likely one after those before it: the numpy model, over the whole text at once."""
+    """Checks that each token is the most likely one after those before it. The numpy model computes the whole text at
+    once."""
     from model import Config, Model
     model = Model(Config(LAYERS, EMBEDDING, Q_HEADS, 1, DIM, WINDOW, 1e6, 1e-6, 4096), tensors)
     model._scale = np.float32(METADATA["embedding_scale"])

@@ -1,5 +1,5 @@
-"""The same model by PyTorch: the tokens of numpy's. On the CPU here; --device cuda differs in the device alone, and runs where
-PyTorch sees a card. Run only where torch is installed: scripts name this file."""
+"""The same model in PyTorch gives the tokens of numpy's. This runs on the CPU. --device cuda only changes the device, and
+runs if PyTorch sees a GPU. The test needs torch, so only scripts that install it name this file."""
 import json
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def prompts(files):
 
 
 def decoded(model, prompts):
-    """Each prompt's tokens, and the logits that each was chosen from."""
+    """The tokens of each prompt, and the logits of each choice."""
     engine = Engine(model, capacity_for([len(ids) + STEPS for ids in prompts], 16), len(prompts), chunk_tokens=192)
     requests = [Request(ids, STEPS) for ids in prompts]
     logits = {request: [] for request in requests}
@@ -92,7 +92,7 @@ def test_random_weights(random_files, random_prompts, device):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_command_line_with_random_weights(random_files, random_prompts, device, tmp_path, capsys, monkeypatch):
-    """generate.py --device: the file that it writes is numpy's to the letter, with a shared prefix too."""
+    """generate.py --device writes exactly the file that numpy's model gives, also with a shared prefix."""
     import weights
 
     monkeypatch.setattr(weights, "load", lambda *_: random_files)

@@ -35,7 +35,7 @@ def model_file(tmp_path):
 def check(files):
     assert files.metadata["gemma3.block_count"] == 1 and files.eos_id == 1
     assert files.tensors["token_embd.weight"].shape == (11, 32)
-    # q, k, v and gate, up in the order that model.py splits them, whatever the file's order was
+    # q, k, v and gate, up are in the order in which model.py splits them, for any order in the file
     assert files.tensors["blk.0.attn_qkv.weight"][:, 0].tolist() == [2] * 4 + [1] * 2 + [3] * 2
     assert files.tensors["blk.0.ffn_gate_up.weight"][:, 0].tolist() == [5] * 3 + [4] * 3
 
@@ -70,5 +70,5 @@ def test_tokenizer(model_file, tmp_path):
     text = weights.load(model_file, tmp_path / "cache").tokenizer
     assert text.encode("ab ab\n") == [2, 8, 9, 4]
     assert text.encode("c") == [2, 10]                      # byte fallback
-    assert 1 not in text.encode("<eos>")                    # text cannot name control tokens
+    assert 1 not in text.encode("<eos>")                    # text never becomes a control token
     assert text.decode([2, 8, 9, 4, 10, 1]) == "ab ab\nc"

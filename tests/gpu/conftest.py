@@ -1,14 +1,14 @@
-"""Every test here is of every device that there is: `device` is the CPU, the emulated CUDA backend, a card.
+"""Every test here runs on every device of the machine: `device` is the CPU, the emulated CUDA backend, or a GPU.
 
---device NAME takes one alone: then tests that the machine cannot run fail. Without it those that need a card are skipped
-on machines without one, with the reason; a skipped test is not a passed one.
+--device NAME selects one device. Then tests that the machine cannot run fail. Without it, tests that need a GPU are skipped on
+machines without one, with the reason; a skipped test is not a passed one.
 """
 
 import json
 import os
 from pathlib import Path
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's products are small here: threads would wait for each other
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's products are small here, so threads only cost time
 
 import dense
 import numpy as np
@@ -38,13 +38,13 @@ def pytest_generate_tests(metafunc):
     wanted = mark.args if mark else tuple(MAKERS)
     chosen = metafunc.config.getoption("--device")
     names = [name for name in wanted if chosen in (None, name)]
-    if chosen is None and len(wanted) > 1:  # what is not here is left out; a test that is a card's alone says why it is skipped
+    if chosen is None and len(wanted) > 1:  # leaves out missing devices; a test for GPUs alone is skipped with its reason
         names = [name for name in names if why_not(name) is None]
     metafunc.parametrize("device", names, indirect=True, scope="session")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Tests that mean nothing on the one device that was asked for."""
+    """Leaves out tests that do not apply to the requested device."""
     of_others = [item for item in items if "NOTSET" in item.name]
     progress = config.getoption("--progress")
     if progress and progress.exists():
@@ -68,7 +68,7 @@ def pytest_runtest_protocol(item):
     text = str(worst.longrepr[2]) if worst.skipped and isinstance(worst.longrepr, tuple) else worst.longreprtext
     write(worst.outcome, round(sum(r.duration for r in reports), 3), text)
     if worst.failed and "cuda" in _made and not _made["cuda"].works():
-        os._exit(70)  # the GPU refuses everything to a process that met an error on it: the rest is another's
+        os._exit(70)  # after an error the GPU refuses all work of this process, so another process runs the rest
     return result
 
 
@@ -110,5 +110,5 @@ def rng():
 
 @pytest.fixture
 def sampled(request, device):
-    """sampled(n): how many of n cases of a grid this device takes."""
+    """sampled(n): how many of n cases of a grid this device runs."""
     return lambda n: max(2, int(n * device.share * request.config.getoption("--share")))

@@ -1,7 +1,7 @@
-"""Arrays that DLPack says are on CUDA device 0, in memory that the host reads: what tests of the emulated backend need.
+"""Arrays that are on CUDA device 0 by DLPack, in memory that the host can read, for tests of the emulated backend.
 
-CudaArray is a producer of DLPack capsules, of today's and of the first kind, that remembers which stream each consumer
-named. `on_host` is a consumer: the numpy array of a producer.
+CudaArray is a producer of DLPack capsules, versioned and unversioned ones. It records the stream that each consumer names.
+`on_host` is a consumer, which gives the numpy array of a producer.
 """
 
 import ctypes
@@ -11,7 +11,7 @@ import numpy as np
 
 try:
     import ml_dtypes
-except ImportError:  # what a card's tests do without
+except ImportError:  # tests on a GPU do not need it
     ml_dtypes = None
 
 CPU, CUDA = 1, 2  # DLDeviceType
@@ -43,7 +43,7 @@ _CODES = {} if ml_dtypes is None else {np.dtype(ml_dtypes.bfloat16): (4, 16), np
                                        np.dtype(ml_dtypes.float8_e5m2): (12, 8)}
 _KINDS = {"i": 0, "u": 1, "f": 2}
 
-alive = {}  # capsules whose memory a consumer still has: address -> what keeps it
+alive = {}  # capsules whose memory a consumer still uses: address -> the owner of the memory
 
 
 @_DELETER
@@ -63,11 +63,11 @@ def _dtype_of(tensor):
 
 
 class CudaArray:
-    """`array`, as memory of CUDA device `device_id`."""
+    """`array`, presented as memory of CUDA device `device_id`."""
 
     def __init__(self, array, device_id=0, flags=0):
         self.array, self.device_id, self.flags = array, device_id, flags
-        self.streams = []  # what consumers named
+        self.streams = []  # that consumers named
 
     @property
     def shape(self):
@@ -106,7 +106,7 @@ class FirstKind(CudaArray):
 
 
 def on_host(producer, stream=1):
-    """The memory of a producer as a numpy array; the producer was told `stream`."""
+    """The memory of a producer as a numpy array. The producer gets `stream` as the consumer's stream."""
     capsule = producer.__dlpack__(stream=stream, max_version=(1, 1))
     address = _api.PyCapsule_GetPointer(capsule, b"dltensor_versioned")
     managed = ctypes.cast(address, ctypes.POINTER(_Versioned)).contents
@@ -116,5 +116,5 @@ def on_host(producer, stream=1):
     strides = tuple(tensor.strides[i] * dtype.itemsize for i in range(tensor.ndim))
     extent = sum((n - 1) * s for n, s in zip(shape, strides)) + dtype.itemsize if 0 not in shape else 0
     memory = (ctypes.c_char * max(extent, 1)).from_address(tensor.data + tensor.byte_offset)
-    weakref.finalize(memory, lambda keep: None, capsule)  # the capsule goes when the last view has gone
+    weakref.finalize(memory, lambda keep: None, capsule)  # the capsule lives as long as the last view
     return np.ndarray(shape, dtype, memory, strides=strides)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-product = np.matmul  # [H, n, k] @ [H, k, m] in float64; a card has a faster one (devices.Card)
+product = np.matmul  # [H, n, k] @ [H, k, m] in float64; devices.Card has a faster one
 
 
 def seen_by(positions, keys, window=None, chunk=None, causal=True):

@@ -1,4 +1,4 @@
-"""Where the tests here compute: the CPU over numpy, the emulated CUDA backend, a CUDA card over PyTorch."""
+"""The devices of these tests: the CPU with numpy, the emulated CUDA backend, and a CUDA GPU with PyTorch."""
 
 import contextlib
 import ctypes
@@ -10,7 +10,7 @@ from cuda_array import CudaArray, on_host
 import kvcache
 
 DTYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "int8": np.dtype(np.int8), "i32": np.dtype(np.int32)}
-with contextlib.suppress(ImportError):  # a card needs it not
+with contextlib.suppress(ImportError):  # a GPU does not need it
     import ml_dtypes
 
     DTYPES |= {"bf16": np.dtype(ml_dtypes.bfloat16), "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
@@ -19,7 +19,7 @@ POISON = 7.0e4  # finite in bfloat16 and float32; in float16 infinite
 
 
 def rounded(values, dtype):
-    """What an element type makes of numbers: an array of it, or of float32 where numpy does not have it."""
+    """The numbers rounded to an element type: an array of this type, or of float32 if numpy does not have it."""
     with np.errstate(over="ignore"):
         values = np.asarray(values, np.float64).astype(np.float32)
         if dtype in DTYPES:
@@ -32,7 +32,7 @@ def rounded(values, dtype):
 
 class Cpu:
     name = "cpu"
-    share = 0.3  # of what a card takes of sampled grids
+    share = 0.3  # of the cases of sampled grids that a GPU runs
     library = "numpy"
 
     def __init__(self):
@@ -50,18 +50,18 @@ class Cpu:
         return np.ascontiguousarray(rounded(values, dtype) if dtype != "i32" else np.asarray(values, np.int32))
 
     def host(self, array):
-        """Its values; waits for the device."""
+        """The values of an array. It waits for the device."""
         return np.asarray(array)
 
     def poisoned(self, shape, dtype="f32"):
         return self.array(np.full(shape, POISON), dtype)
 
     def untouched(self, shape, dtype):
-        """An array without contents. On the host it takes no memory where nothing is written."""
+        """An uninitialised array. On the host, parts that nothing writes take no memory."""
         return np.zeros(shape, DTYPES[dtype])
 
     def put(self, array, values, dtype="f32", stream=None):
-        """Values into the first rows of an array, on a stream."""
+        """Writes values into the first rows of an array, on a stream."""
         array[: len(values)] = self.array(values, dtype)
 
     def synchronize(self):
@@ -69,17 +69,17 @@ class Cpu:
 
     @contextlib.contextmanager
     def late(self, *streams):
-        """While it lasts, nothing of what is put on these streams (none: on the default one) is done yet. Gives a function
-        that says so: it is False once the host was made to wait. Here calls return with their work done."""
+        """Within it, no work on these streams (none: on the default one) has finished. Gives a function that returns True
+        while that holds, and False after the host had to wait. On this device, calls return with their work done."""
         yield lambda: True
 
     def rounds(self):
-        """Ways to run a test of work in flight: `late`, and before it a run that loads and allocates everything."""
+        """How to run a test of work in flight: with `late`, after a run that loads and allocates everything."""
         return [self.late]
 
 
 class Emulated(Cpu):
-    """The CUDA backend over an emulation of CUDA on the host (tests/cuda/emulation): a plug-in by its path."""
+    """The CUDA backend on an emulation of CUDA on the host (tests/cuda/emulation), a plug-in that is loaded by its path."""
 
     name = "emulated"
     share = 0.08
@@ -98,7 +98,7 @@ class Emulated(Cpu):
 
     def array(self, values, dtype="f32"):
         array = CudaArray(super().array(values, dtype))
-        self._kept.append(array)  # calls that are queued still read it
+        self._kept.append(array)  # queued calls still read it
         return array
 
     def untouched(self, shape, dtype):
@@ -132,7 +132,7 @@ class Emulated(Cpu):
             self.synchronize()
 
     def lose(self):
-        """From here on the device refuses this process everything."""
+        """Makes the device refuse all further work of this process."""
         self.driver.emulation_fail(ctypes.c_int64(1), 710)  # cudaErrorAssert
 
     def stream(self):
@@ -146,8 +146,8 @@ class Emulated(Cpu):
 
     @contextlib.contextmanager
     def capture(self, stream):
-        """What is put on the stream meanwhile is recorded, and not run: the function that it gives puts it on, again and
-        again."""
+        """Within it, work on the stream is recorded and does not run. Gives a function that enqueues the recorded work, as
+        often as it is called."""
         self.driver.emulation_begin_capture(ctypes.c_void_p(stream))
         graph = []
         try:
@@ -157,7 +157,7 @@ class Emulated(Cpu):
 
 
 class Card(Cpu):
-    """A CUDA card, its memory and streams as PyTorch's."""
+    """A CUDA GPU. PyTorch manages its memory and streams."""
 
     name = "cuda"
     share = 1.0
@@ -174,25 +174,25 @@ class Card(Cpu):
                        "float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2, "i32": torch.int32}
 
     def open(self, **options):
-        options.setdefault("simd", os.environ.get("KVC_GPU_SIMD"))  # kernels that none gets unasked
+        options.setdefault("simd", os.environ.get("KVC_GPU_SIMD"))  # for kernels that are not the default
         return kvcache.Context("cuda:0", **options)
 
     def product(self, a, b):
-        """Of matrices in float64: numpy's takes long for what a card can hold."""
+        """Product of matrices in float64. numpy would take long for the sizes that a GPU can hold."""
         a, b = (self.torch.from_numpy(np.ascontiguousarray(x)).cuda() for x in (a, b))
         return (a @ b).cpu().numpy()
 
     def array(self, values, dtype="f32"):
-        # A copy of pageable memory waits for its stream: on one of its own, so that it never waits for what is late.
+        # A copy of pageable memory waits for its stream. On a stream of its own it does not wait for work in flight.
         values = np.ascontiguousarray(values, np.int32 if dtype == "i32" else np.float32)
         with self.torch.cuda.stream(self._uploads):
             array = self.torch.from_numpy(values).to(self._types[dtype]).cuda()
         self._uploads.synchronize()
-        self._kept.append(array)  # its memory is that stream's again when it goes: not while calls on others read it
+        self._kept.append(array)  # kept, because PyTorch would give its memory to that stream while calls on others read it
         return array
 
     def host(self, array):
-        self.torch.cuda.synchronize()  # whatever stream writes it: a copy waits for its own alone
+        self.torch.cuda.synchronize()  # for writes on any stream, because a copy only waits for its own
         if isinstance(array, kvcache.Tensor):
             array = self.torch.from_dlpack(array)
         array = array.detach().cpu()
@@ -221,14 +221,14 @@ class Card(Cpu):
         self.synchronize()
         for stream in streams or (cuda.current_stream(),):
             with cuda.stream(stream):
-                cuda._sleep(1_500_000_000)  # clocks: most of a second; other processes may share the card
+                cuda._sleep(1_500_000_000)  # clocks: most of a second; other processes may share the GPU
                 ends.append(cuda.Event())
                 ends[-1].record()
         yield lambda: not any(end.query() for end in ends)
         self.synchronize()
 
     def works(self):
-        """False once the GPU refuses whatever this process asks of it."""
+        """False after the GPU has begun to refuse all work of this process."""
         try:
             self.synchronize()
         except RuntimeError:
@@ -236,7 +236,7 @@ class Card(Cpu):
         return True
 
     def rounds(self):
-        return [Cpu.late.__get__(self), self.late]  # the driver loads a kernel when it is first used, and may wait for that
+        return [Cpu.late.__get__(self), self.late]  # the first use of a kernel loads it, and may wait
 
     def lose(self):
         with contextlib.suppress(RuntimeError):
@@ -265,7 +265,7 @@ class Card(Cpu):
 
 
 def why_not(name):
-    """Why a device cannot be had here, or None."""
+    """The reason why a device is not available, or None."""
     if name == "emulated" and not os.environ.get("KVC_EMULATED_CUDA"):
         return "KVC_EMULATED_CUDA does not name the emulated plug-in (tests/cuda)"
     if name != "cuda":

@@ -1,4 +1,4 @@
-"""A cache and what it should hold: every step is computed by both, and compared."""
+"""A cache, and a model of its contents. Both compute every step, and the results are compared."""
 
 import numpy as np
 from devices import POISON, rounded
@@ -6,7 +6,7 @@ from dense import attention, rotate, seen_by, tree_sees
 
 import kvcache
 
-# Largest error of an output, values being of the standard normal distribution, by the type of q and out; of an LSE.
+# Largest errors of outputs, by the type of q and out, for values of the standard normal distribution; and of an LSE.
 TOLERANCE = {"f32": 5e-5, "f16": 4e-3, "bf16": 2.5e-2}
 LSE_TOLERANCE = {"f32": 1e-4, "f16": 2e-3, "bf16": 5e-3}
 
@@ -18,7 +18,7 @@ def values_of(array):
 class Scene:
     """A cache of one layer, sequences in it, and each sequence's K and V as the library says that they are stored.
 
-    What is stored is checked against what was given, apart from attention: so a wrong kernel of either is told from the other.
+    Stored values are compared with the given ones, apart from attention. So a failure shows which of the two kernels is wrong.
     """
 
     def __init__(self, device, rng, *, q_heads=2, kv_heads=1, dim=32, v_dim=0, q_dtype="f32", kv_dtype="f32", page=16,
@@ -67,11 +67,11 @@ class Scene:
                 self.random(tokens, self.kv_heads, self.v_dim, self.q_dtype))
 
     def stored(self, x, positions):
-        """What K and V are expected to become, without quantisation."""
+        """The expected K and V, before quantisation."""
         return values_of(rounded(rotate(x, positions) if self.rope and positions is not None else x, self.kv_dtype))
 
     def check_stored(self, sequence, begin, given_k, given_v):
-        """Takes what the cache holds from `begin` on, compared with what was given to it."""
+        """Reads what the cache holds from `begin` on, and compares it with what was given."""
         quantised = self.kv_dtype not in ("f32", "f16", "bf16")
         parts = self.cache.export(sequence, 0, begin, scales=quantised)
         parts = [values_of(self.device.host(part)) for part in parts]
@@ -89,7 +89,7 @@ class Scene:
         return parts
 
     def fill(self, sequence, tokens):
-        """Appends without attention: what the definition would take is the square of the length."""
+        """Appends without attention, because the definition would take time that grows with the square of the length."""
         _, k, v = self.new_rows(tokens)
         with self.cache.forward(sequence, tokens) as step:
             step.append(0, *(self.device.array(x, self.q_dtype) for x in (k, v)))
@@ -97,9 +97,9 @@ class Scene:
 
     def step(self, sequences, lengths, *, stream=None, graph=None, parents=None, check=True, softcap=0.0, slopes=None,
              sinks=None, causal=True, lse=True):
-        """A step of the model: what it gives is compared with the definition, and what it stored with what was given.
+        """A step. Its outputs are compared with the definition, and its stored values with the given ones.
 
-        check=False: the first, and only when the function that it returns is called; the device may be late until then.
+        check=False: returns a function that compares the outputs only. The device may be late until it is called.
         """
         device, total = self.device, sum(lengths)
         q, k, v = self.new_rows(total)
@@ -138,7 +138,7 @@ class Scene:
         return compare
 
     def commit(self, sequence, parents, leaf):
-        """Keeps a path of a tree that the last step appended."""
+        """Commits a path of the tree that the last step appended."""
         begin = len(self.keys[sequence]) - len(parents)
         path, node = [], leaf
         while node >= 0:

@@ -13,7 +13,7 @@ import kvcache
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("page", [1, 16])
 def test_flash_attn_with_kvcache(device, rng, dtype, page):
-    """A paged cache of the server's, appended to and attended; one row shorter than the other."""
+    """Appends to a paged cache of the server and attends. One row is shorter than the other."""
     heads, kv_heads, dim, new = 4, 2, 64, 3
     lengths, pages = np.array([70, 9]), 100 // page + 2
     pool = [values_of(rounded(rng.standard_normal((2 * pages, page, kv_heads, dim)), dtype)) for _ in "kv"]

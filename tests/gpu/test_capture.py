@@ -1,5 +1,5 @@
-"""Steps that were captured once in a CUDA graph and are replayed in other steps: on a card torch.cuda.CUDAGraph around attend
-calls of a library graph. Between replays the host only begins and ends steps."""
+"""Steps that were captured once in a CUDA graph and are replayed in other steps. On a GPU, torch.cuda.CUDAGraph captures the
+attend calls of a library graph. Between replays the host only begins and ends steps."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ class Program:
             self.device.put(self.arrays[i], np.full(self.shapes[i], POISON), self.types[i], self.stream)
 
     def results(self):
-        """Values of out and LSE, and which of them are poison still."""
+        """Values of out and LSE, and which of them still are poison."""
         self.device.synchronize()
         got = [values_of(self.device.host(self.arrays[i])) for i in (3, 4)]
         return got, [x == values_of(rounded(POISON, self.types[i])) for i, x in zip((3, 4), got)]
@@ -82,7 +82,7 @@ def test_captured_short_replayed_up_to_the_capacity(device, scene):
     program = Program(scene, [first], [1])
     program.replay([first], [1])
     rows = [first] + [scene.add() for _ in range(ROWS - 1)]
-    program.replay(rows, [2] * ROWS)  # rows and tokens at the capacity, most rows new
+    program.replay(rows, [2] * ROWS)  # rows and tokens at the capacity; most rows are new
     scene.fill(rows[1], LONGEST[device.name] // 2)
     program.replay(rows, [1] * ROWS)
     program.replay(rows[::-1], [2, 1, 3, 1, 1, 4, 2, 2])
@@ -90,7 +90,7 @@ def test_captured_short_replayed_up_to_the_capacity(device, scene):
 
 
 def test_replays_of_nothing(scene):
-    """No rows, rows without tokens, and rows that are padding: nothing is written."""
+    """No rows, rows without tokens, and padding rows: nothing is written."""
     a = scene.add()
     scene.step([a], [5])
     program = Program(scene, [a], [1])
@@ -101,7 +101,7 @@ def test_replays_of_nothing(scene):
 
 
 def test_replays_across_split_borders(device, scene):
-    """Between replays the context grows past the lengths at which decode is cut into more parts."""
+    """Between replays the context grows beyond lengths at which decode is cut into more parts."""
     a, b = scene.add(), scene.add()
     scene.step([a, b], [1, 40])
     program = Program(scene, [a, b], [1, 1])
@@ -146,4 +146,4 @@ def test_a_stale_replay_writes_nothing(device, scene):
     assert all(is_poison.all() for is_poison in program.results()[1])
     np.testing.assert_array_equal(values_of(device.host(scene.cache.layer_pool(0))), before)
     assert scene.cache.length(a) == length
-    program.replay([a], [1])  # and the next step is as if nothing had been
+    program.replay([a], [1])  # the replay without a step changed nothing

@@ -1,5 +1,5 @@
-"""Arrays and streams across the package's border, over the emulated device: producers see the call's stream, streams wait
-for each other where they differ, arrays of the wrong device are refused, capsules are given back."""
+"""Arrays and streams that are given to the package, on the emulated device: producers get the call's stream, different
+streams wait for each other, arrays of the wrong device are refused, and capsules are released."""
 
 import contextlib
 import ctypes
@@ -40,7 +40,7 @@ def expected_of(numbers):
 
 @pytest.fixture
 def orders(device, monkeypatch):
-    """What the package asked the driver for; done by the emulation."""
+    """Records the driver calls of the package, which the emulation runs."""
     calls = []
 
     class Driver:
@@ -86,7 +86,7 @@ def test_producers_are_told_the_steps_stream(cache, device, numbers, kind):
         np.testing.assert_allclose(out.array, expected_of(numbers), atol=1e-5)
         assert (lse.array != 7).all()
     gc.collect()
-    assert len(alive) == before  # every capsule was given back
+    assert len(alive) == before  # every capsule was released
 
 
 def test_a_producer_that_is_late_is_waited_for(cache, device, numbers):
@@ -110,7 +110,7 @@ def test_a_producer_that_is_late_is_waited_for(cache, device, numbers):
 
 
 class TorchLike(CudaArray):
-    """A tensor of a library whose classes say torch."""
+    """A tensor of a class whose module is called torch."""
 
     requires_grad = False
 
@@ -123,7 +123,7 @@ TorchLike.__module__ = "torch"
 
 @pytest.fixture
 def torch(device, monkeypatch):
-    """What the package asks of PyTorch."""
+    """The part of PyTorch that the package uses."""
     module = types.ModuleType("torch")
     module.stream = device.stream()
     module.float32 = np.float32
@@ -142,13 +142,14 @@ def test_pytorchs_current_stream_is_the_default(cache, device, torch, numbers, o
         for i in (1, 2, 3):
             step.append(i, k, v)
     assert set(q.streams + k.streams + v.streams + out.streams) == {torch.stream}
-    assert orders == []  # one stream: nothing to order
+    assert orders == []  # with one stream there is nothing to order
     device.synchronize()
     np.testing.assert_allclose(out.array, expected_of(numbers), atol=1e-5)
 
 
 def test_a_step_on_another_stream_is_waited_for(cache, device, torch, numbers, orders):
-    """Begun on one stream, called under another: the current stream waits for the step's, so the result can be used."""
+    """A step begins on one stream, and its calls are made under another. The current stream waits for the step's, so the
+    result can be used."""
     stream = device.stream()
     q, k, v = (TorchLike(x) for x in numbers)
     result = np.zeros((TOKENS, HEADS, DIM), np.float32)
@@ -177,7 +178,7 @@ def test_copies_run_on_the_current_stream_and_their_results_wait_for_it(cache, d
     assert [first for first, _ in pairs(orders)] == [torch.stream] and len(pairs(orders)) == 1
     np.testing.assert_array_equal(taken[0], numbers[1])
     np.testing.assert_array_equal(taken[1], numbers[2])
-    on_host(k, stream=-1)  # the consumer's own business
+    on_host(k, stream=-1)  # the consumer orders its own work
     with pytest.raises(ValueError, match="__dlpack__"):
         on_host(k, stream=0)
     cache.import_(cache.add(), [k] * 4, [v] * 4, as_stored=True)
@@ -224,7 +225,7 @@ def test_arrays_of_another_device_are_refused(cache, device, numbers):
     with kvcache.Cache([layer], capacity_tokens=64) as host, host.forward(host.add(), TOKENS) as step:
         with pytest.raises(kvcache.Device, match="q: the array is on cuda:0, and the call computes on the CPU"):
             step.attend(0, fresh := CudaArray(numbers[0]), *numbers[1:])
-        assert fresh.streams == []  # it was not even asked for its memory
+        assert fresh.streams == []  # its memory was not even requested
         step.abort()
         with pytest.raises(kvcache.Device, match="the CPU has no streams"):
             host.forward(host.add(), TOKENS, stream=device.stream())
@@ -255,7 +256,8 @@ def test_the_driver_is_named_where_there_is_none(monkeypatch):
 
 
 def test_the_plugin_is_found(device, tmp_path):
-    """By path, by $KVCACHE_CUDA_BACKEND, beside the library; and what is said where it is not."""
+    """The plug-in is found by its path, by $KVCACHE_CUDA_BACKEND, or beside the library. Otherwise the message says what is
+    missing."""
     import os
     import shutil
 

@@ -1,4 +1,4 @@
-"""Tensors of PyTorch, CuPy and JAX on a card, on their streams: the same results, ready where they are used."""
+"""Tensors of PyTorch, CuPy and JAX on a GPU, on their streams: the results are equal, and ready when they are used."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def check(out, numbers):
 
 
 def test_pytorch_on_every_stream(device, cache, numbers):
-    """Inputs still in flight on the current stream; a step on it, on another, and under another than it was begun on."""
+    """Inputs are in flight on the current stream. The step is on this stream, on another one, or begun under another one."""
     torch = device.torch
     side, third = torch.cuda.Stream(), torch.cuda.Stream()
     for begun_on, called_on in ((None, None), (side, side), (side, None), (None, side), (side, third)):
@@ -42,7 +42,7 @@ def test_pytorch_on_every_stream(device, cache, numbers):
             stream = begun_on if begun_on is not None else torch.cuda.default_stream()
             with cache.forward(cache.add(), TOKENS, (0, 1), stream=stream) as step:
                 out, lse = step.attend(0, *arrays, lse=True)
-            result = out * 1  # on the current stream: waits for the step's
+            result = out * 1  # on the current stream, which waits for the step's
         assert out.is_cuda and lse.dtype == torch.float32
         check(result.cpu().numpy(), numbers)
 

@@ -1,5 +1,6 @@
-"""A device that is lost, for any reason: every call of its caches reports it from then on, with CUDA's name for it; they can be
-closed, and the CPU works on. In a process of its own, which the GPU refuses everything afterwards."""
+"""A device that is lost, for any reason. Every later call of its caches reports it with CUDA's name of the error. The caches
+can be closed, and the CPU backend still works. The test runs in a process of its own, because the GPU refuses all its later
+work."""
 
 import os
 import subprocess
@@ -52,7 +53,7 @@ def main(name):
         with cache.forward(sequence, 3) as step:
             np.testing.assert_allclose(step.attend(0, rows, rows, rows), rows)
     print("the CPU works on", flush=True)
-    os._exit(0)  # what PyTorch says of its own memory at the end is its business
+    os._exit(0)  # ignores what PyTorch reports about its memory at exit
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What must not be read and what must not be written: poison in pools and outputs; addresses beyond 2^31."""
+"""Memory that must not be read or written: poison in pools and outputs; addresses beyond 2^31."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_unused_slots_are_never_read_nor_written(device, rng, dtype):
         for index, number in enumerate(scene.cache.pages(sequence)):
             used[number, : max(0, min(page, len(scene.keys[sequence]) - index * page))] = True
     held = ~np.isnan(values_of(device.host(memory))).any(axis=(1, 2, 4))  # [pages, page]
-    # A copied partial page may bring more rows along than the child keeps, but nothing that was never written.
+    # A copied partial page may contain more rows than the child keeps, but no row that was never written.
     assert (held >= used).all() and held.sum() <= used.sum() + page
     scene.close()
 
@@ -34,7 +34,7 @@ def test_unused_slots_are_never_read_nor_written(device, rng, dtype):
 @pytest.mark.parametrize("page", [16, 64])
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_nothing_behind_the_last_key_is_read(device, rng, dtype, page):
-    """Lengths at which tiles, pages and splits of keys end, a token at a time; every slot after them is NaN."""
+    """Lengths around the ends of tiles, pages and splits of keys, one token at a time. Every later slot is NaN."""
     memory = device.array(np.full((5 * 64 // page + 1, 2, 2, page, 64), np.nan), dtype)
     scene = Scene(device, rng, q_heads=4, kv_heads=2, dim=64, q_dtype=dtype, kv_dtype=dtype, page=page, pool=memory,
                   capacity=5 * 64)
@@ -48,7 +48,7 @@ def test_nothing_behind_the_last_key_is_read(device, rng, dtype, page):
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_rows_that_are_not_there_are_left_alone(device, rng, dtype):
-    """Inert rows of a batch, and rows after it, in outputs and LSE."""
+    """Inert rows of a batch, and the rows after the batch, in outputs and LSE."""
     layer = kvcache.Layer(q_heads=2, head_dim=32, dtype=dtype)
     with kvcache.Cache([layer], capacity_tokens=256, context=device.context()) as cache:
         a, b = cache.add(2)
@@ -84,7 +84,7 @@ def test_offsets_beyond_2_to_the_31(device, rng, dtype, dim):
                 return device.host(first), device.host(step.attend(0, *decode))
 
         near = run(low)
-        while cache.stats().pages_free > 12:  # the rest of the pool is taken; its content does not matter
+        while cache.stats().pages_free > 12:  # takes the rest of the pool; its contents do not matter
             tokens = min(512, (cache.stats().pages_free - 12) * page)
             junk = [device.torch.zeros(tokens, heads, dim, dtype=device.torch.bfloat16, device="cuda") for _ in "kv"]
             with cache.forward(filler, tokens) as step:
@@ -97,8 +97,8 @@ def test_offsets_beyond_2_to_the_31(device, rng, dtype, dim):
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_a_servers_pages_beyond_2_to_the_31(device, rng, dtype):
-    """K and V of a server, of 8 GiB each, in pages at their end: a prompt, a few tokens, one. On the host, memory that nothing
-    touches is not there."""
+    """K and V of a server, of 8 GiB each, and sequences in pages at their end: a prompt, a few tokens, one token. On the
+    host, memory that nothing touches does not exist."""
     page, heads, dim = 16, 2, 64
     pages = (1 << 33) // (4 if dtype == "f32" else 2) // (page * heads * dim)
     try:

@@ -1,4 +1,5 @@
-"""A model test: random calls on a cache and on the scene's dense lists; every step, length and invariant is compared."""
+"""A model test: random calls on a cache and on the dense lists of a scene. Every step and length is compared, and the
+invariants are checked."""
 
 import numpy as np
 import pytest

@@ -14,7 +14,7 @@ PAGES = (1, 2, 16, 64, 128)
 
 
 def drawn(seed):
-    """Options of one case; small on slow devices."""
+    """Options of one case. They are small on slow devices."""
     rng = np.random.default_rng(seed)
 
     def pick(items):
@@ -28,7 +28,7 @@ def drawn(seed):
             "rope": bool(rng.integers(3) == 0), "v_dim": 0}
     if rng.integers(6) == 0:
         case["v_dim"] = pick((16, 64, 128))
-    if case["kv_dtype"] not in ("f32", "f16", "bf16"):  # what was stored is read back: pages must all be there
+    if case["kv_dtype"] not in ("f32", "f16", "bf16"):  # stored values are read back, so no page may be freed
         case["mask"] = "full"
     return case, rng
 
@@ -77,7 +77,7 @@ def test_long_contexts_are_split(device, rng, q_dtype):
 
 
 def test_shared_prefixes(device, rng):
-    """Forks of one prompt decode side by side: the prompt is attended to for all of them together."""
+    """Forks of one prompt decode together: attention to the prompt is computed for all of them at once."""
     length = {"cpu": 400, "emulated": 90, "cuda": 3000}[device.name]
     for share in ("always", "never"):
         scene = Scene(device, rng, q_heads=8, kv_heads=2, dim=64, page=16, capacity=3 * length + 2048,
@@ -108,7 +108,7 @@ def test_trees(device, rng, sampled):
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("projected", [False, True])
 def test_latent(device, rng, dtype, projected):
-    """MLA: absorbed by the caller, and with the projections given."""
+    """MLA: absorbed by the caller, and with projections."""
     heads, latent, rotary, nope, v_dim = (4, 64, 16, 32, 48) if device.name == "emulated" else (16, 512, 64, 128, 128)
     scale, lengths = 0.1, {"cpu": (120, 1, 40), "emulated": (20, 1, 9), "cuda": (700, 1, 600)}[device.name]
     layer = kvcache.Layer(q_heads=heads, head_dim=latent + rotary, latent_dim=latent, dtype=dtype, scale=scale)
@@ -140,7 +140,7 @@ def test_latent(device, rng, dtype, projected):
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 def test_parts_merge(device, rng, dtype):
-    """Past and self, each once, and the whole of them by their LSE."""
+    """The past and the new tokens in one call each, merged by their LSE."""
     scene = Scene(device, rng, q_heads=4, kv_heads=2, dim=64, q_dtype=dtype, kv_dtype=dtype)
     a = scene.add()
     scene.step([a], [50])
@@ -164,7 +164,7 @@ def test_parts_merge(device, rng, dtype):
 
 
 def test_streaming(device, rng):
-    """Sinks and a window: as attention over the kept tokens at positions as if they were contiguous."""
+    """Sinks and a window: attention over the kept tokens, at positions as if they were contiguous."""
     sinks, window, layers = 3, 20, [kvcache.Layer(q_heads=2, head_dim=32)]
     with kvcache.Cache(layers, page_size=4, capacity_tokens=256, streaming=True, context=device.context()) as cache:
         a = cache.add()

@@ -1,7 +1,7 @@
-"""The host runs ahead of the device: page ids, forks, truncates and removes never wait for it, and stay right.
+"""The host runs ahead of the device: page ids, forks, truncates and removes never wait for it, and are right.
 
-While `device.late()` lasts nothing that was put on the emulated device's streams is done, and a card is busy with something
-else; on the CPU the same calls run at once.
+Within `device.late()`, no work on the streams of the emulated device has finished, and a GPU is busy with something else. On the
+CPU the same calls run at once.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ SETTING = {"q_heads": 4, "kv_heads": 2, "dim": 32, "page": 8}
 
 
 def test_fork_then_truncate_and_append_while_the_copy_is_queued(device, rng):
-    """The child's partial page is copied before the parent's later tokens overwrite it, as the stream orders it."""
+    """The child's partial page is copied before later tokens of the parent overwrite it, because the stream orders both."""
     for late in device.rounds():
         scene = Scene(device, rng, **SETTING)
         parent = scene.add()
@@ -33,7 +33,7 @@ def test_fork_then_truncate_and_append_while_the_copy_is_queued(device, rng):
 
 
 def test_pages_are_freed_under_steps_in_flight(device, rng):
-    """A removed sequence's pages are given to the next one at once, while steps that read them are queued."""
+    """The pages of a removed sequence are given to the next one at once, while steps that read them are queued."""
     for late in device.rounds():
         scene = Scene(device, rng, capacity=64, max_sequences=4, **SETTING)
         checks, pages = [], set()
@@ -45,7 +45,7 @@ def test_pages_are_freed_under_steps_in_flight(device, rng):
                 checks.append(scene.step([sequence], [1], check=False))
                 pages |= set(scene.cache.pages(sequence).tolist())
                 scene.remove(sequence)
-        assert len(pages) <= 8  # the same ones again and again
+        assert len(pages) <= 8  # the same pages are used again and again
         for check in checks:
             check()
         scene.close()
@@ -85,7 +85,7 @@ def test_aborted_steps_leave_no_trace(device, rng):
 
 @pytest.mark.only("emulated", "cuda")
 def test_caches_on_streams_of_their_own(device, rng):
-    """Four caches on four streams of one context, steps of all of them interleaved."""
+    """Four caches on four streams of one context. Their steps are interleaved."""
     streams = [device.stream() for _ in range(4)]
     for late in device.rounds():
         scenes = [Scene(device, rng, **SETTING) for _ in streams]
@@ -104,7 +104,7 @@ def test_caches_on_streams_of_their_own(device, rng):
 
 @pytest.mark.only("emulated", "cuda")
 def test_a_cache_moves_to_another_stream(device, rng):
-    """What one stream stored another one reads, once it waits for the first."""
+    """Another stream reads what one stream stored, after it waits for that one."""
     first, second = device.stream(), device.stream()
     for late in device.rounds():
         scene = Scene(device, rng, **SETTING)

@@ -1,4 +1,4 @@
-"""Plans whose arrays are on the device, made by its kernels: the same tables as the CPU's plans over the same numbers."""
+"""Plans whose arrays are on the device. Its kernels make the same tables as the CPU's plans for the same numbers."""
 
 import numpy as np
 import pytest

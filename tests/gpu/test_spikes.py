@@ -1,5 +1,5 @@
-"""Spike probes: one key decides, so the output is that key's value, exactly. A key that is missed, read twice, masked wrongly
-or looked up in the wrong page shows at once, wherever it is."""
+"""Spike probes: one key has all the weight, so the output is exactly its value. A key that is missed, read twice, masked
+wrongly or looked up in the wrong page is noticed, wherever it is."""
 
 import numpy as np
 import pytest
@@ -19,12 +19,12 @@ def probes(length, page):
 
 
 def digits(numbers):
-    """[n, DIM] that tell numbers below 2^14 apart and are exact in every type: the lower and the upper 7 bits."""
+    """Vectors [n, DIM] for the numbers 0..n-1, which are below 2^14: the lower and the upper 7 bits, exact in every type."""
     numbers = np.asarray(numbers)[:, None]
     return np.where(np.arange(DIM) % 2 == 0, numbers % 128, numbers // 128)
 
 
-# Queries as kernels cut them: few rows of a block, and many; f32 is another kernel than what tensor cores compute.
+# Queries for blocks of few rows and of many rows. f32 uses another kernel than tensor cores.
 @pytest.mark.parametrize("page", [1, 16, 64])
 @pytest.mark.parametrize("dtype, queries", [("f32", 1), ("f32", 3), ("bf16", 1), ("bf16", 3), ("bf16", 40), ("f16", 2)])
 def test_every_key_is_seen_once(device, page, dtype, queries):
@@ -33,7 +33,7 @@ def test_every_key_is_seen_once(device, page, dtype, queries):
     places = probes(length, page)
     with kvcache.Cache([layer], page_size=page, capacity_tokens=2 * length + 16 * page, max_batch_tokens=length,
                        max_sequences=2, context=device.context()) as cache:
-        # Key p points where query i looks only if it is that query's spike; two kv heads have spikes apart.
+        # Key p has the direction of query i only if it is that query's spike. Two kv heads have different spikes.
         keys, values = np.zeros((length, 2, DIM)), np.zeros((length, 2, DIM))
         values[:, 0] = digits(np.arange(length))
         values[:, 1] = -values[:, 0]
@@ -67,7 +67,7 @@ def test_every_key_is_seen_once(device, page, dtype, queries):
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("group", [kvcache.Sliding(7), kvcache.Sliding(64), kvcache.Chunked(10), kvcache.Chunked(64)], ids=str)
 def test_masks_are_exact_in_every_row(device, group, dtype):
-    """A spike at one key: exactly the rows that see it are its value, wherever it is to pages, tiles and chunks."""
+    """A spike at one key: exactly the rows that see it have its value, wherever it is within pages, tiles and chunks."""
     window, chunk = getattr(group, "window", None), getattr(group, "chunk", None)
     prompt, after, page = (window or chunk) + 45, 3, 8
     length = prompt + after

@@ -1,4 +1,4 @@
-"""The same calls with the same numbers on the device and on the CPU: what has no definition of its own here."""
+"""The same calls with the same numbers on the device and on the CPU, for what has no definition in these tests."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,8 @@ HEADS, KV_HEADS, DIM = 4, 2, 64
 
 
 class Twins:
-    """Two caches of one configuration. A sequence is a pair of ids, an array a pair of arrays: the CPU's and the device's."""
+    """Two caches of one configuration. A sequence is a pair of ids, an array a pair of arrays: the CPU's and the
+    device's."""
 
     def __init__(self, device, rng, layers, groups=None, **options):
         self.devices, self.rng = (MAKERS["cpu"](), device), rng
@@ -30,7 +31,7 @@ class Twins:
         return list(zip(*(cache.add(count) for cache in self.caches)))
 
     def each(self, *pairs):
-        """(cache, its device, the pairs' own) of both."""
+        """(cache, its device, its half of the pairs) for both sides."""
         return zip(self.caches, self.devices, *([list(x) for x in zip(*p)] if isinstance(p, list) else p for p in pairs))
 
     def attend(self, ids, lengths, layer=0, dtype="f32", keys=True, forward=None, **options):
@@ -86,7 +87,7 @@ def test_cross_attention(device, rng, dtype):
     for cache, _, rows, *arrays in twins.each([a, b], k, v):
         with cache.forward(rows, [37, 13], encoder_group=1) as step:
             step.append(1, *arrays)
-    for lengths in ([5, 2], [1, 1]):  # both layers in one step: a token is in every layer of it
+    for lengths in ([5, 2], [1, 1]):  # both layers in one step, because a token is stored in every layer
         total = sum(lengths)
         arrays = [twins.random(total, heads, DIM, dtype=dtype) for heads in (HEADS, KV_HEADS, KV_HEADS, HEADS)]
         outs = [twins.poisoned(total, HEADS, DIM, dtype=dtype) for _ in range(2)]
@@ -100,7 +101,7 @@ def test_cross_attention(device, rng, dtype):
 
 
 def test_recurrent_states(device, rng):
-    """States of odd sizes: loaded, stored, forked, kept by a checkpoint, come back to."""
+    """States of odd sizes: they are loaded, stored, forked, kept by a checkpoint and restored."""
     shapes, dtypes = ((3, 5), (2, 8, 16), (7,)), ("f32", "bf16", "f32")
     states = [kvcache.StateTensor(shape, dtype) for shape, dtype in zip(shapes, dtypes)]
     layers = [kvcache.Layer(head_dim=16), kvcache.RecurrentLayer(1, states)]
@@ -136,7 +137,7 @@ def test_recurrent_states(device, rng):
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_deterministic_bits(device, rng, dtype):
-    """A token's bits on the device: alone and in a batch, in one step and in several, of a fork."""
+    """The bits of a token on the device are the same alone and in a batch, in one step and in several, and in a fork."""
     twins = Twins(device, rng, [kvcache.Layer(q_heads=HEADS, kv_heads=KV_HEADS, head_dim=DIM, dtype=dtype)], deterministic=True)
     cache, length = twins.caches[1], 90
     q, k, v = (values_of(rounded(rng.standard_normal((length, heads, DIM)), dtype)) for heads in (HEADS, KV_HEADS, KV_HEADS))
@@ -163,7 +164,7 @@ def test_deterministic_bits(device, rng, dtype):
 
 
 def test_what_was_exported_comes_back(device, rng):
-    """Rows that leave a cache and are imported into another, as they are stored: int8 with its scales too."""
+    """Rows that are exported as they are stored, and imported into another cache; int8 with its scales too."""
     for dtype in ("bf16", "int8"):
         layer = kvcache.Layer(q_heads=HEADS, kv_heads=KV_HEADS, head_dim=DIM, dtype=dtype)
         twins = Twins(device, rng, [layer])

@@ -1,5 +1,5 @@
-"""A context that validates: bad index arrays of a server's calls. On the CPU the call itself says so; on a GPU the row or
-token is left out, and a later call says why."""
+"""A context that validates, and calls of a server with bad index arrays. On the CPU the call itself reports them. On a GPU
+the row or token is left out, and a later call reports it."""
 
 import numpy as np
 import pytest
@@ -68,7 +68,7 @@ def test_bad_values_are_left_out_and_reported(device, context, rng, what):
         return context.check()
     with device.late():
         call(calls)
-        context.check()  # it is not known yet, and no call waits
+        context.check()  # no call waits, so it is not known yet
     device.synchronize()
     if call is Calls.attend:
         out = values_of(device.host(calls.out))
@@ -77,7 +77,7 @@ def test_bad_values_are_left_out_and_reported(device, context, rng, what):
         calls.attend()
     assert what in str(report.value) and report.value.index == 0
     assert "an earlier " in str(report.value)
-    context.check()  # once
+    context.check()  # reported once
 
 
 def test_builds_of_plans(device, context):

@@ -1,4 +1,4 @@
-// Attention against float64, over a sampled grid of shapes, types, layouts and ways to cut the work.
+// Attention compared with float64, on a sampled grid of shapes, types, layouts and cuts of the work.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -134,7 +134,7 @@ TEST(Attend, ScaleOfAnySign) {
   }
 }
 
-// Scores of +-1e4 that float32 holds exactly, a few units apart: only differences may matter.
+// Scores of +-1e4, a few units apart, which float32 holds exactly. Only their differences may matter.
 TEST(Attend, LargeScores) {
   for (double sign : {1.0, -1.0}) {
     for (int splits : {1, 4}) {
@@ -164,8 +164,8 @@ TEST(Attend, LargeScores) {
   }
 }
 
-// Scores that rise or fall from one block of 512 keys to the next, by less and by more than what a running reference of
-// the softmax may lag (2^8, 5.5 in natural units).
+// Scores that rise or fall from one block of 512 keys to the next. They change by less and by more than the softmax's
+// running reference may lag (2^8, 5.5 in natural units).
 TEST(Attend, RisingScores) {
   for (float rise : {0.5f, 3.0f, 5.5f, 5.6f, 60.0f, 100.0f, -5.6f, -60.0f}) {
     for (int queries : {2, 20}) {

@@ -1,4 +1,4 @@
-// The backend as a whole: opening, refusing, memory, the float environment, cancelling, guard pages.
+// The backend as a whole: opening, refusals, memory, the float environment, cancellation, guard pages.
 #include <gtest/gtest.h>
 
 #if defined(__x86_64__)
@@ -75,10 +75,11 @@ TEST(Backend, NoTileStateIsLeft) {
   });
 }
 
-// A system that refuses tiles (here because a thread's signal stack cannot hold them): another is the default.
+// If the system refuses tiles (here because a thread's signal stack is too small for them), another target is the
+// default.
 TEST(Backend, RefusedTiles) {
   if (!has_amx()) GTEST_SKIP() << "no AMX here";
-  GTEST_FLAG_SET(death_test_style, "threadsafe");  // in a process of its own, which has not asked yet
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // in a process of its own, which has not requested them yet
   const auto open_without_tiles = [] {
     static unsigned char memory[8192];
     stack_t stack = {};
@@ -156,7 +157,7 @@ TEST(Backend, Memory) {
   });
 }
 
-// The float control register: what a host may set in it, and reading and writing it.
+// The float control register: the bits that a host may set, and functions that read and write it.
 #if defined(__x86_64__)
 constexpr uint64_t kHostile = 0x1f80 | 0x8040 | 0x6000;  // FTZ, DAZ, towards zero
 uint64_t float_control() { return _mm_getcsr(); }
@@ -171,7 +172,7 @@ uint64_t float_control() {
 void set_float_control(uint64_t value) { asm volatile("msr fpcr, %0" : : "r"(value) : "memory"); }
 #endif
 
-// A host with flush-to-zero and another rounding mode gets the same bits, and its settings back.
+// A host with flush-to-zero and another rounding mode gets the same bits, and its settings are restored.
 TEST(Backend, FloatEnvironment) {
   SceneConfig config;
   config.rows = {{1, 50}, {20, 30}};
@@ -219,7 +220,7 @@ TEST(Backend, Cancel) {
   });
 }
 
-// Memory that ends at an unreadable page: nothing may touch one byte more.
+// Memory that ends at an unreadable page, so one byte too many is noticed.
 class Guarded {
  public:
   explicit Guarded(size_t bytes) : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {

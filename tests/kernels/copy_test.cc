@@ -1,4 +1,5 @@
-// copy_slots and states cut into parts: whatever the threads, the bytes that one copy after another gives.
+// copy_slots and copies of states are cut into parts. With any number of threads, the bytes are those of one copy after
+// another.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +38,7 @@ class CopyPools {
     for (int which = 0; which < 2; ++which) {
       kvc_backend_pool& pool = which == 0 ? layer.k : layer.v;
       const int dims = which == 0 ? c.k_dim : c.v_dim;
-      const int64_t page_stride = int64_t{dims} * c.heads * c.page_size + 8;  // a gap, which must survive
+      const int64_t page_stride = int64_t{dims} * c.heads * c.page_size + 8;  // with a gap, which must not change
       const bool nhd = c.layout == Layout::kNhd;
       rows[which].resize(static_cast<size_t>(page_stride * kPages * bytes_));
       for (unsigned char& b : rows[which]) b = static_cast<unsigned char>(random());
@@ -55,7 +56,7 @@ class CopyPools {
     }
   }
 
-  // By definition: one copy after another, one slot after another, all heads.
+  // The definition: one copy after another, one slot after another, all heads.
   void copy(const std::vector<kvc_backend_slot_copy>& copies) {
     for (const kvc_backend_slot_copy& copy : copies) {
       for (int i = 0; i < copy.num_slots; ++i) copy_slot(copy.source_slot + i, copy.target_slot + i);
@@ -90,8 +91,8 @@ class CopyPools {
   const int64_t bytes_;
 };
 
-// Runs of slots from anywhere to anywhere: sources are targets of earlier copies, targets are sources of earlier ones,
-// and within a page runs overlap, the target below.
+// Runs of slots between any places. Sources are targets of earlier copies, and targets are sources of earlier ones.
+// Within a page runs overlap, with the target before the source.
 std::vector<kvc_backend_slot_copy> random_copies(const kvc_backend_layer& layer, int64_t num_slots) {
   std::mt19937 random(17);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint32_t>(n)); };
@@ -108,7 +109,7 @@ std::vector<kvc_backend_slot_copy> random_copies(const kvc_backend_layer& layer,
   return copies;
 }
 
-// The CPU backend, open on a host with so many threads.
+// The CPU backend, opened on a host with this many threads.
 class Device {
  public:
   explicit Device(int threads) : Device(threads, threads) {}
@@ -140,17 +141,17 @@ class Device {
 
 TEST(Parts, EveryNumberOfThreadsMovesWhatOneAfterAnotherMoves) {
   const CopyCase cases[] = {
-      {Kind::kBf16, Layout::kHnd, 8, 128, 128, 16},  // cut by heads alone, up to 8 threads
-      {Kind::kF32, Layout::kNhd, 3, 80, 48, 7},      // heads that share unevenly
+      {Kind::kBf16, Layout::kHnd, 8, 128, 128, 16},  // cut by heads only, up to 8 threads
+      {Kind::kF32, Layout::kNhd, 3, 80, 48, 7},      // heads that threads share unevenly
       {Kind::kI8, Layout::kHnd, 5, 128, 192, 16},    // scales go with the first piece of their rows
-      {Kind::kF32, Layout::kHnd, 1, 256, 256, 4},    // one head: pieces of rows
+      {Kind::kF32, Layout::kHnd, 1, 256, 256, 4},    // one head, so rows are cut into pieces
       {Kind::kI8, Layout::kLatent, 1, 576, 512, 8},  // one pool
-      {Kind::kF16, Layout::kNhd, 2, 24, 10, 5},      // rows below a line: not cut
+      {Kind::kF16, Layout::kNhd, 2, 24, 10, 5},      // rows are shorter than a cache line, so they are not cut
   };
   for (const CopyCase& c : cases) {
     const CopyPools before(c);
     const int64_t slot_bytes = int64_t{c.heads} * (c.k_dim + c.v_dim) * bytes_of(c.kind);
-    // More than goes through the caches; enough for all the parts of 17 threads; and little: no part at all.
+    // More bytes than the caches take, enough for all parts of 17 threads, and so few that there are no parts.
     for (const int64_t bytes : {int64_t{17} << 20, int64_t{5} << 20, int64_t{10'000}}) {
       CopyPools expected(c);
       const std::vector<kvc_backend_slot_copy> copies = random_copies(before.layer, bytes / slot_bytes);
@@ -170,7 +171,7 @@ TEST(Parts, EveryNumberOfThreadsMovesWhatOneAfterAnotherMoves) {
   }
 }
 
-// Under the cache's lock no thread of the host may come: with one thread of our own, run() is not called.
+// No thread of the host may be used under the cache's lock. With one thread of our own, run() is not called.
 TEST(Parts, TheHostsThreadsAreNotUsedForCopies) {
   const CopyCase c = {Kind::kF32, Layout::kHnd, 8, 128, 128, 16};
   CopyPools pools(c), expected(c);
@@ -182,7 +183,7 @@ TEST(Parts, TheHostsThreadsAreNotUsedForCopies) {
   EXPECT_TRUE(pools.rows[0] == expected.rows[0] && pools.rows[1] == expected.rows[1]);
 }
 
-// Row i of `rows` to or from page pages[i] of `pool`, by definition.
+// The definition: copies row i of `rows` to or from page pages[i] of `pool`.
 void move_states(const kvc_backend_states& args) {
   const auto bytes = static_cast<size_t>(args.state_bytes);
   for (int32_t i = 0; i < args.num_rows; ++i) {

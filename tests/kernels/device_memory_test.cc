@@ -1,5 +1,5 @@
-// What tests give a device to read and write is where a card reaches it: those that give it something else end, also
-// over the emulation.
+// Tests may only give a device memory that a GPU can reach. A test that gives it other memory ends, also on the
+// emulation.
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes fp8_golden.inc: what ml_dtypes, an implementation of its own, makes of float8 and of float32.
+"""Writes fp8_golden.inc: conversions between float8 and float32 by ml_dtypes, which is an independent implementation.
 
-Needs numpy and ml_dtypes; run by hand, the result is kept.
+It needs numpy and ml_dtypes. It is run by hand, and its result is in the repository.
 """
 from pathlib import Path
 
@@ -12,7 +12,7 @@ FORMATS = {"kE4m3": ml_dtypes.float8_e4m3fn, "kE5m2": ml_dtypes.float8_e5m2}
 
 
 def inputs(dtype: type) -> np.ndarray:
-    """Every value, every tie between two of them with its neighbours, what saturates, and the specials."""
+    """Every value, every tie between two values and its neighbours, numbers that saturate, and special values."""
     every = np.arange(128, dtype=np.uint8).view(dtype).astype(np.float32)
     finite = np.unique(every[np.isfinite(every)])
     ties = (finite[:-1] + finite[1:]) / np.float32(2)

@@ -1,4 +1,5 @@
-// A kvc_backend_host for tests: runs items on 1 to n threads, started for each call so that sanitizers see every edge.
+// A kvc_backend_host for tests. It runs items on 1 to n threads. They start in each call, so that sanitizers see every
+// dependency.
 #pragma once
 
 #include <atomic>
@@ -13,7 +14,7 @@ namespace kvc::kernels::test {
 class HostStub {
  public:
   explicit HostStub(int threads) : HostStub(threads, threads) {}
-  // own_threads: of those, as a kvc_backend_host says it.
+  // own_threads: how many of them count as the library's own, as in kvc_backend_host.
   HostStub(int threads, int own_threads) : threads_(threads), host_{this, threads, own_threads, &HostStub::run} {}
   HostStub(const HostStub&) = delete;
   HostStub& operator=(const HostStub&) = delete;

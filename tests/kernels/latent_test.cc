@@ -1,5 +1,5 @@
 // Rows whose leading dims are V (MLA, absorbed form): attention over one wide row for all heads, append of a row in one
-// or two parts, and moves that touch it once.
+// or two parts, and copies that move it once.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -35,7 +35,7 @@ TEST(Latent, ReferenceAgreesToo) {
   }
 }
 
-// Decode and prefill kernels over row widths beyond 512, head counts of one to several passes, and the types.
+// Decode and prefill kernels: row widths above 512, head counts of one to several passes, and the types.
 TEST(Latent, Grid) {
   const int rows[][2] = {{576, 512}, {288, 256}, {40, 32}, {96, 96}, {1024, 1000}, {33, 17}, {1024, 1024}, {600, 1}};
   const Kind stored[] = {Kind::kF32, Kind::kF16, Kind::kBf16, Kind::kE4m3, Kind::kE5m2, Kind::kI8};
@@ -49,7 +49,7 @@ TEST(Latent, Grid) {
         config.kv = stored[random() % 6];
         config.q = random() % 2 == 0 && config.kv < Kind::kE4m3 ? config.kv : static_cast<Kind>(random() % 3);
         config.out = static_cast<Kind>(random() % 3);
-        if (row[1] < 32) config.out = Kind::kF32;  // of few dims, the naive error may miss what rounding out can do
+        if (row[1] < 32) config.out = Kind::kF32;  // with few dims, rounding out may be the larger error
         config.head_scales = static_cast<int>(random() % 3);
         const int page_sizes[] = {1, 3, 16, 64};
         config.page_size = page_sizes[random() % 4];
@@ -68,8 +68,8 @@ TEST(Latent, Grid) {
   }
 }
 
-// Several tiles of tensor cores: one to many blocks of few and of many rows, rounds of them, every storage, and what
-// decides which keys a row sees.
+// Several tiles of tensor cores: one to many blocks of few and of many rows, rounds of blocks, every storage, and every
+// mask.
 TEST(Latent, TilesOfKeys) {
   const int dims[][2] = {{576, 512}, {80, 64}, {288, 256}, {112, 112}, {48, 32}, {640, 512}, {144, 48}};
   const Kind stored[] = {Kind::kBf16, Kind::kE4m3, Kind::kF16, Kind::kI8, Kind::kE5m2};
@@ -123,7 +123,7 @@ TEST(Latent, OptionsPartsTreesAndStreams) {
   }
 }
 
-// NaN in a later row reaches no earlier query, as V neither as K.
+// NaN in a later row reaches no earlier query, neither as K nor as V.
 TEST(Latent, PoisonStaysWhereItIs) {
   for (Kind kv : {Kind::kF32, Kind::kBf16, Kind::kI8}) {
     for (int queries : {2, 9}) {
@@ -176,8 +176,8 @@ void check_spike(Kind kind, int heads, int queries, int length, int spike) {
   });
 }
 
-// A logit of +30 at one key: its row comes out, at the first and the last key of each query, at edges of pages and
-// tiles.
+// With a logit of +30 at one key, its row is the output. The key is the first or the last one of each query, or at the
+// edge of a page or tile.
 TEST(Latent, SpikesAreSeenExactly) {
   for (int spike : {0, 15, 16, 40, 47, 48, 49, 55}) check_spike(Kind::kF32, 16, 9, 56, spike);
   for (int spike : {31, 32, 63, 64, 127, 128, 129, 130}) {
@@ -224,8 +224,8 @@ kvc_backend_tensor tensor_of(Kind kind, int dims, std::vector<unsigned char>& me
   return tensor;
 }
 
-// Two parts store the bytes that the whole row stores, rotated or not, the same on every target, and nothing else is
-// touched.
+// A row in two parts is stored as the whole row is, rotated or not, with the same bits on every target. No other byte
+// changes.
 TEST(Latent, PartsStoreTheSameBytesAsTheRow) {
   std::mt19937 random(23);
   std::normal_distribution<float> normal;
@@ -286,7 +286,7 @@ TEST(Latent, PartsStoreTheSameBytesAsTheRow) {
   }
 }
 
-// A move within a page where source and target overlap would go wrong if it were made twice.
+// A move within a page, where source and target overlap. If it were made twice, the result would be wrong.
 TEST(Latent, SlotsAreMovedOnce) {
   for (Kind kind : {Kind::kBf16, Kind::kI8}) {
     for_each_implementation(1, [&](const std::string& name, kvc_backend_device* device) {
@@ -335,7 +335,7 @@ TEST(Latent, LayersThatMakeNoSense) {
     refuses([](kvc_backend_layer& l) { l.rope_offset = Rows::kLatent - 2; });
     refuses([](kvc_backend_layer& l) { l.row_kind = KVC_BACKEND_ROW_LATENT_SPLIT, l.v_head_dim = l.head_dim; });
     refuses([](kvc_backend_layer& l) { l.row_kind = KVC_BACKEND_ROW_LATENT_SPLIT + 1; });
-    // Many heads: a row of queries has as many as one pass takes, at least one.
+    // Many heads: a pass takes as many heads of a query as fit, and at least one.
     rows.layer.num_q_heads = 128;
     kvc_backend_tiling tiling;
     test_backend()->tiling(device, &rows.layer, &tiling);

@@ -1,7 +1,7 @@
 // Sums over many keys: the error of an output and of its LSE does not grow with the number of keys.
 //
-// One page of equal values stands in the page list as often as it takes, so a sequence of a million keys costs nothing
-// to make. With flat scores every term of a sum is the same, and every rounding has the same sign: the worst case.
+// The page list contains one page of equal values many times, so a sequence of a million keys costs nothing. With flat
+// scores every term of a sum is equal, and every rounding has the same sign. That is the worst case.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -56,7 +56,7 @@ DLDataType dtype_of(Type type) {
   }
 }
 
-// Elements of one value in a type; `scale`: of int8.
+// Elements of one value in a type; `scale`: for int8.
 std::vector<unsigned char> filled(Type type, int64_t count, float value) {
   std::vector<unsigned char> data(static_cast<size_t>(count * element_bytes(type)));
   for (int64_t i = 0; i < count; ++i) store_element(type, data.data(), i, value);
@@ -104,7 +104,7 @@ class FlatCall {
 
   void make_pools() {
     const bool is_int8 = flat_.kv == Type::kI8;
-    // A power of two: some kernels round P times the scale to bf16.
+    // A power of two, because some kernels round P times the scale to bf16.
     const float scale = is_int8 ? 0.0078125f : 1.0f, stored = flat_.value / scale;
     k_pool_ = filled(flat_.kv, int64_t{kPage} * flat_.head_dim, stored);
     v_pool_ = filled(flat_.kv, int64_t{kPage} * v_dim_, stored);
@@ -212,7 +212,7 @@ TEST(LongSums, MillionKeys) {
   run_flat({.length = most_keys(), .fold_keys = 1024});
 }
 
-// Rows of the panel kernel, and blocks of many rows on CUDA.
+// Rows for the panel kernel, and for blocks of many rows on CUDA.
 TEST(LongSums, Prefill) {
   for (Type kv : {Type::kF32, Type::kF16, Type::kBf16, Type::kE4m3}) {
     const Type q = kv == Type::kF16 ? Type::kF16 : kv == Type::kF32 ? Type::kF32 : Type::kBf16;
@@ -241,7 +241,7 @@ TEST(LongSums, Split) {
   run_flat({.queries = 40, .split = 9000});
 }
 
-// Scores that rise slowly: m is raised all the time, or never.
+// Scores that rise slowly, so the maximum m changes all the time or never.
 TEST(LongSums, RisingScores) {
   for (double slope : {1e-6, 1e-4, 1e-2}) {
     for (int32_t queries : {1, 40}) {
@@ -251,7 +251,7 @@ TEST(LongSums, RisingScores) {
   }
 }
 
-// Other values than the one that the fault was reported for.
+// Values other than that of the reported fault.
 TEST(LongSums, OtherValues) {
   for (float value : {0.1f, 0.3f, 0.9f, 1.1f, 3.7f}) {
     for (int32_t queries : {1, 40}) run_flat({.queries = queries, .value = value});

@@ -1,4 +1,4 @@
-// The mask, exactly: spikes that any wrong key would show, rows that see nothing, keys that hold NaN for later queries.
+// The mask, exactly: spikes that show any wrong key, rows that see nothing, and keys that are NaN for later queries.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace kvc::kernels::test {
 namespace {
 
-// A key with a logit of +30 and a one-hot V, at `spike`: queries that see it must show it, the others must not.
+// The key at `spike` has a logit of +30 and a one-hot V. The outputs of queries that see it show it, and others do not.
 void check_spike(const SceneConfig& config, int spike) {
   Scene scene(config);
   for (int t = 0; t < scene.num_tokens(); ++t) {
@@ -24,7 +24,7 @@ void check_spike(const SceneConfig& config, int spike) {
     }
   }
   scene.store();
-  for_each_implementation(1, [&](const std::string& name, kvc_backend_device* device) {
+  const auto check = [&](const std::string& name, kvc_backend_device* device) {
     scene.attend(test_backend(), device);
     for (int t = 0; t < scene.num_tokens(); ++t) {
       const int p = scene.position(t);
@@ -34,7 +34,8 @@ void check_spike(const SceneConfig& config, int spike) {
             << name << " " << config.describe() << ": query at " << p << " head " << h << ", spike at " << spike;
       }
     }
-  });
+  };
+  for_each_implementation(1, check, true);
 }
 
 TEST(Mask, Spikes) {
@@ -157,7 +158,7 @@ TEST(Mask, LaterTokensMayBeNaN) {
   }
 }
 
-// Queries on either side of where tensor cores' tiles of 64 keys begin, and windows that begin there.
+// Queries around the beginning of tiles of 64 keys on tensor cores, and windows that begin there.
 TEST(Mask, SpikesAtEdgesOfTiles) {
   for (int window : {0, 63, 64}) {
     for (int queries : {3, 4, 5, 20}) {
@@ -179,7 +180,7 @@ TEST(Mask, SpikesAtEdgesOfTiles) {
   }
 }
 
-// Two chains of nodes side by side, NaN in the second one's first: only its own descendants see it.
+// Two chains of nodes. The first node of the second chain is NaN, and only its own descendants see it.
 TEST(Mask, NodesOfOtherBranchesMayBeNaN) {
   for (Kind kind : {Kind::kF32, Kind::kF16, Kind::kBf16, Kind::kI8}) {
     for (int nodes : {3, 8, 41}) {
@@ -215,7 +216,7 @@ TEST(Mask, NodesOfOtherBranchesMayBeNaN) {
   }
 }
 
-// Splits that lie wholly outside a row's window are empty; so are all splits of an item without keys.
+// Splits that are wholly outside a row's window are empty, and so are all splits of an item without keys.
 TEST(Mask, EmptySplits) {
   for (int queries : {1, 30}) {
     SceneConfig config;

@@ -1,4 +1,5 @@
-// The merge of partial softmax states, as a property: associative, commutative, empties neutral, against float64.
+// Properties of the merge of partial softmax states: it is associative and commutative, empty states are neutral, and
+// it agrees with float64.
 #include "kernels/common/merge.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +44,7 @@ TEST(Merge, Properties) {
     expect_near(merged(s[0], s[1]), merged(s[1], s[0]));
     expect_near(merged(s[0], State()), s[0]);
     expect_near(merged(State(), s[0]), s[0]);
-    // Against float64, normalised.
+    // Compares normalised states with float64.
     const double m = std::max({s[0].m, s[1].m, s[2].m});
     if (m == -INFINITY) continue;
     double l = 0.0, o = 0.0;

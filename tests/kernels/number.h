@@ -1,5 +1,5 @@
-// Element conversions of the tests, written apart from kernels/common/convert.h: by candidates and distances, not by
-// bits.
+// Element conversions for tests, independent of kernels/common/convert.h. They compare candidates by their distances,
+// and use no bit operations.
 #pragma once
 
 #include <dlpack/dlpack.h>
@@ -47,7 +47,8 @@ inline uint16_t half_bits(Kind kind, double x) {
     const uint16_t middle = static_cast<uint16_t>((low + high) / 2);
     (half_value(kind, middle) <= magnitude ? low : high) = middle;
   }
-  // Beyond the largest finite value the next step would be a power of two: that is where infinity begins to be nearer.
+  // After the largest finite value the next step would be a power of two. From half of that step on, infinity is
+  // nearer.
   const double upper = high == infinity ? std::ldexp(1.0, kind == Kind::kF16 ? 16 : 128) : half_value(kind, high);
   const double to_low = magnitude - half_value(kind, low), to_high = upper - magnitude;
   const bool up = magnitude == INFINITY || to_high < to_low || (to_high == to_low && low % 2 == 1);
@@ -107,7 +108,7 @@ inline void write_number(Kind kind, void* p, float x) {
   std::memcpy(p, &bits, 2);
 }
 
-// Of an int8 row: its largest magnitude / 127, and 1 for zeros.
+// The scale of an int8 row: its largest magnitude / 127, or 1 for a row of zeros.
 inline float int8_scale(const float* row, int n) {
   float largest = 0.0f;
   for (int i = 0; i < n; ++i) largest = std::fmax(largest, std::fabs(row[i]));

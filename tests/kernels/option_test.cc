@@ -1,4 +1,4 @@
-// Score options and masks of every kind, alone and together, against float64. Keys that no query sees hold NaN.
+// Score options and masks of every kind, alone and together, compared with float64. Keys that no query sees are NaN.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace kvc::kernels::test {
 namespace {
 
-// A row with a tree of `nodes`: chains, bushes and several roots as `shape` has it.
+// A row with a tree of `nodes` nodes: a chain, a bush or several roots, by `shape`.
 std::vector<int> random_parents(int nodes, int shape, std::mt19937& random) {
   std::vector<int> parents;
   for (int i = 0; i < nodes; ++i) {
@@ -82,7 +82,7 @@ TEST(Option, RandomCombinations) {
   }
 }
 
-// Each option and mask alone, on rows of both kernels, so that a failure names what is broken.
+// Each option and mask alone, on rows of both kernels, so that a failure names the option.
 TEST(Option, EachAlone) {
   const auto run = [](const std::function<void(SceneConfig*)>& change) {
     for (int queries : {1, 3, 40}) {
@@ -121,7 +121,7 @@ TEST(Option, EachAlone) {
   });
 }
 
-// A tree as large as the library allows, whose masks span several panels, and its chain, which is no mask at all.
+// A tree of the largest size, whose masks span several panels; and a chain of this size, which needs no mask.
 TEST(Option, LargeTrees) {
   std::mt19937 random(9);
   for (int shape : {0, 1, 2}) {
@@ -136,7 +136,7 @@ TEST(Option, LargeTrees) {
   }
 }
 
-// tanh by itself: with one key, the LSE is the score.
+// tanh alone: with one key, the LSE is the score.
 TEST(Option, SoftcapIsExact) {
   for (double cap : {0.01, 1.0, 30.0, 1e4}) {
     SceneConfig config;
@@ -163,7 +163,8 @@ TEST(Option, SoftcapIsExact) {
   }
 }
 
-// Logits of +-1e4 are +-cap, not NaN; without a cap, ALiBi far away hides a key and nothing else.
+// With a cap, logits of +-1e4 become +-cap, and not NaN. Without a cap, ALiBi hides a key that is far away, and nothing
+// else.
 TEST(Option, LargeLogits) {
   for (double scale : {1e4, -1e4, 1e30}) {
     for (int queries : {1, 20}) {
@@ -177,7 +178,7 @@ TEST(Option, LargeLogits) {
   }
 }
 
-// Rows that see nothing give 0 and -inf, or the sink alone.
+// Rows that see nothing give 0 and -inf, or the attention sink alone.
 TEST(Option, SinksAlone) {
   for (bool sinks : {false, true}) {
     for (int splits : {1, 3}) {

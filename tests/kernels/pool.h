@@ -1,4 +1,4 @@
-// Pools and scales of a layer for the tests of kernels, whose arrays have elements of whole bytes.
+// Pools and scales of a layer for kernel tests. The elements of their arrays have whole bytes.
 #pragma once
 
 #include "kernels/common/stored_format.h"

@@ -1,5 +1,5 @@
-// project: products with a matrix a head against float64, in every type, either orientation, with tails; and merges
-// whose result has 16 bits.
+// project: products of each head with its matrix, compared with float64, in every type and both orientations, with
+// tails. Also merges into 16-bit results.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr unsigned char kFill = 0x5a;
 
-// Rows [count, heads, dims] 2 bytes off any alignment, with gaps; heads_share: one row for all heads.
+// Rows [count, heads, dims] that are 2 bytes off any alignment, with gaps; heads_share: all heads share one row.
 struct Rows {
   Kind kind;
   int64_t head_stride, token_stride;
@@ -35,7 +35,7 @@ struct Sizes {
   int tokens, heads, in, out, tail;
 };
 
-// What one output should be, and what of it float32 code may miss.
+// The exact value of one output, and the error that float32 code may have.
 struct Product {
   double exact, allowed;
 };
@@ -143,7 +143,7 @@ TEST(Project, Sizes) {
   for (bool transposed : {false, true}) {
     for (const Sizes& s : {Sizes{1, 1, 1, 1, 0}, Sizes{1, 16, 128, 512, 64}, Sizes{97, 2, 64, 33, 0},
                            Sizes{200, 1, 17, 100, 2}, Sizes{3, 2, 1024, 1024, 0}, Sizes{7, 2, 512, 128, 0}}) {
-      if (kSampling > 1 && transposed != (s.heads == 2)) continue;  // one orientation of each; the other test has both
+      if (kSampling > 1 && transposed != (s.heads == 2)) continue;  // one of each; another test has both
       check_product(s, transposed, false, Kind::kBf16, Kind::kBf16, Kind::kF32);
       check_product(s, transposed, true, Kind::kF32, Kind::kF16, Kind::kBf16);
     }

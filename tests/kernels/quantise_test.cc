@@ -1,4 +1,4 @@
-// The quantiser and its inverse, bit by bit, against ml_dtypes (fp8_golden.inc) and against plain arithmetic.
+// The quantiser and its inverse, bit by bit, compared with ml_dtypes (fp8_golden.inc) and with plain arithmetic.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,8 @@ float from_bits(uint32_t bits) {
   return x;
 }
 
-// A pool for one kv head: `slots` tokens of `dims` elements on pages of 4, with a scale for each if the kind has them.
+// A pool for one kv head: `slots` tokens of `dims` elements in pages of 4. There is a scale for each token if the kind
+// has scales.
 struct Pool {
   Pool(Kind kind, int slots, int dims) {
     bytes.assign(static_cast<size_t>(slots) * dims, 0xee);
@@ -109,7 +110,7 @@ TEST(Quantise, NaNStaysNaN) {
   }
 }
 
-// What a single key's V is read as, for all 256 bytes, with and without a scale.
+// The value that V of a single key is read as, for all 256 bytes, with and without a scale.
 TEST(Quantise, EveryByteIsReadAsMlDtypesReadsIt) {
   for (Kind kind : {Kind::kE4m3, Kind::kE5m2}) {
     for (int queries : {1, 20}) {
@@ -134,7 +135,8 @@ TEST(Quantise, EveryByteIsReadAsMlDtypesReadsIt) {
               scene.attend(test_backend(), device);
               for (int d = 0; d < 256; ++d) {
                 const float value = from_bits((kind == Kind::kE4m3 ? kE4m3Decoded : kE5m2Decoded)[d]) * scale;
-                // Of one key exactly; of several, all the same, but for the rounding of their weights' sum.
+                // With one key the value is exact. With several equal keys it is equal but for the rounding of the sum
+                // of their weights.
                 for (int t = 0; t < queries; ++t) {
                   if (std::isnan(value)) {
                     ASSERT_TRUE(std::isnan(scene.out(t, 0, d))) << name << " byte " << d;
@@ -209,7 +211,7 @@ TEST(Quantise, Int8ScalesEachTokenAndHead) {
       check_int8_row(row, int8_scale(row.data(), dims));
     }
   }
-  // Ties go to the even side: with a scale of 1 (largest 127).
+  // Ties are rounded to the even side, with a scale of 1 (the largest value is 127).
   check_int8_row({127.0f, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 126.5f, -126.5f, -0.0f}, 1.0f);
   check_int8_row(std::vector<float>(20, 0.0f), 1.0f);
   // Subnormal: the scale rounds to 2 * 2^-149, and to 0, which counts as a row of zeros.
@@ -222,7 +224,7 @@ TEST(Quantise, Int8ScalesEachTokenAndHead) {
   check_int8_row(with_nan, NAN);
 }
 
-// Rows that are stored bytes already keep their bits, and int8 the scales that come with them.
+// Rows of stored bytes keep their bits. int8 rows keep the scales that come with them.
 TEST(Quantise, StoredBytesAreCopied) {
   for (Kind kind : {Kind::kE4m3, Kind::kE5m2, Kind::kI8}) {
     for_each_implementation(

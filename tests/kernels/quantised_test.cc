@@ -1,5 +1,5 @@
-// Attention over quantised K and V against float64 on what the stored bytes and scales say, with every unused slot and
-// scale poisoned.
+// Attention over quantised K and V, compared with float64 on the values of the stored bytes and scales. Every unused
+// slot and scale is poison.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -74,7 +74,7 @@ TEST(Quantised, Grid) {
   }
 }
 
-// NaN of 8-bit floats is read as NaN, and of a poisoned key only those see it that may.
+// NaN of an 8-bit float is read as NaN. Only queries that see a poisoned key get it.
 TEST(Quantised, PoisonStaysWhereItIs) {
   for (Kind kv : kStored) {
     for (int queries : {4, 40}) {
@@ -99,7 +99,7 @@ TEST(Quantised, PoisonStaysWhereItIs) {
   }
 }
 
-// Scales far from 1 stay exact: they multiply scores and outputs.
+// Scales far from 1 are exact, because they multiply scores and outputs.
 TEST(Quantised, Int8ScalesOfAnySize) {
   for (float factor : {1e-12f, 1e12f}) {
     for (int queries : {1, 40}) {

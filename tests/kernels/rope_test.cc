@@ -1,4 +1,4 @@
-// cos and sin tables, and rotated K as append stores it: accuracy, pair layouts, the same bits on every target.
+// Tables of cos and sin, and rotated K as append stores it: accuracy, pair layouts, equal bits on every target.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -54,7 +54,8 @@ TEST(Rope, AnglesAgainstLongDouble) {
         for (int i = 0; i < half; ++i) {
           const long double angle = angle_of(f[static_cast<size_t>(i)], positions[t]);
           const float* got = &cos_sin[t * static_cast<size_t>(rope_dim)];
-          // Half a unit of float32's last place, what is left of float64's at cancellation, and this test's own error.
+          // Half a unit in the last place of float32, the error of float64 where terms cancel, and the error of this
+          // test.
           const auto check = [&](float value, long double exact) {
             const double wanted = static_cast<double>(exact);
             const double allowed = std::ldexp(1.0, std::max(std::ilogb(wanted), -1000) - 24) * 1.001 + 3e-15 +
@@ -177,7 +178,7 @@ TEST(Rope, AppendRotatesInLongDouble) {
   }
 }
 
-// By hand: a rotation by 90 degrees, so that each pair (x, y) becomes (-y, x) and every other dim stays.
+// Worked out by hand: a rotation by 90 degrees makes each pair (x, y) to (-y, x), and leaves every other dim.
 TEST(Rope, PairsByHand) {
   const std::vector<float> quarter = {0.0f, 0.0f, 1.0f, 1.0f};  // cos, cos, sin, sin of two pairs
   const struct {

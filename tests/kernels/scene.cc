@@ -19,10 +19,10 @@ namespace {
 constexpr int32_t kPoison = 0x7fffffff;
 constexpr unsigned char kOutFill = 0x5a;
 
-// Bytes from an aligned address to where a scene's memory begins.
+// Distance in bytes from an aligned address to the memory of a scene.
 int64_t misalignment(Kind kind) { return tests_cuda() ? bytes_of(kind) : 2; }
-// The same of pools, and elements between their rows. On CUDA pools of most scenes are aligned to 16 bytes, as tensor
-// cores need them; each fourth seed has pools that only the simple kernel reads.
+// The same for pools, and elements between their rows. On CUDA the pools of most scenes are aligned to 16 bytes, as
+// tensor cores need. Every fourth seed has pools that only the simple kernel can read.
 bool has_aligned_pools(const SceneConfig& config) { return tests_cuda() && config.seed % 4 != 0; }
 int64_t pool_misalignment(const SceneConfig& config) { return has_aligned_pools(config) ? 0 : misalignment(config.kv); }
 
@@ -182,7 +182,7 @@ bool Scene::needed(int row, int key) const {
 }
 
 void Scene::build_pages() {
-  int total = 3;  // pages of no sequence
+  int total = 3;  // pages without a sequence
   for (const SceneRow& row : config_.rows) total += (row.kv_length + config_.page_size - 1) / config_.page_size;
   std::vector<int> ids(total);
   for (int i = 0; i < total; ++i) ids[i] = i;
@@ -240,7 +240,7 @@ void Scene::build_pages() {
   lse_.assign(static_cast<size_t>(num_tokens_) * config_.q_heads, 12345.0f);
 }
 
-// Scales of a token (int8) are NaN until a key is stored there.
+// The scales of a token (int8) are NaN until a key is stored in its slot.
 void Scene::build_scales() {
   const auto lay_out = [&](kvc_backend_scales& scales, float first, std::vector<float>& memory) {
     if (config_.kv == Kind::kI8) {
@@ -260,7 +260,7 @@ void Scene::build_scales() {
   if (is_latent()) layer_.v_scales = layer_.k_scales;
 }
 
-// Stores a row of one head; values: then as they are read.
+// Stores a row of one head. `values` then has the values as they are read.
 void Scene::store_row(const kvc_backend_pool& pool, const kvc_backend_scales& scales, int64_t page, int head,
                       int64_t slot, float* values, int dims) {
   float scale = 1.0f;
@@ -324,7 +324,7 @@ void Scene::store() {
 
 void Scene::build_tables() {
   constexpr int kFanout = KVC_BACKEND_NODE_FANOUT;
-  nodes_.assign(2 * kFanout, kPoison);  // two nodes of no list
+  nodes_.assign(2 * kFanout, kPoison);  // two nodes that belong to no list
   for (size_t r = 0; r < pages_.size(); ++r) {
     std::vector<int32_t> entries(pages_[r].size(), kPoison);
     for (int key = 0; key < kv_lengths_[r]; ++key) {

@@ -1,9 +1,10 @@
-// A scene: rows of a batch over a paged pool, built so that whatever must not be read is poison.
+// A scene: the rows of a batch over a paged pool. All that must not be read is poison.
 //
-//   - every slot that no query sees holds NaN, in pages of the scene and in pages of no sequence;
-//   - page ids are shuffled, table entries that no query needs are 0x7fffffff;
-//   - pools, q and out are 2 bytes off any alignment (on CUDA one element) and have gaps between rows; gaps of out must
-//   survive.
+//   - every slot that no query sees holds NaN, in pages of the scene and in pages without a sequence;
+//   - page ids are shuffled, and table entries that no query needs are 0x7fffffff;
+//   - pools, q and out are 2 bytes off any alignment (on CUDA one element), with gaps between rows. Gaps of out must
+// not
+//     change.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +20,14 @@
 namespace kvc::kernels::test {
 
 struct SceneRow {
-  int queries;  // the last ones of kv_length
+  int queries;  // the last tokens of kv_length
   int kv_length;
   int stream_window = 0, stream_sinks = 0;
-  std::vector<int> parents = {};  // a tree: of the last keys, the index of each one's parent among them, -1 = root
+  std::vector<int> parents = {};  // of a tree, which is the last keys: index of each node's parent; -1 = root
 };
 
-// Keys [begin, end) that rows have in common, in the same pages (whole ones): attended by shared items. A row's shares
-// follow one another from key 0 on, and its own items have the rest.
+// Keys [begin, end) that rows share, in whole pages. Shared items attend to them. The shares of a row are contiguous
+// from key 0 on, and the row's own items have the rest.
 struct SceneShare {
   std::vector<int> rows;
   int begin, end;
@@ -36,7 +37,7 @@ struct SceneConfig {
   int q_heads = 4, kv_heads = 2, head_dim = 64, v_head_dim = 64, page_size = 16;
   int window = 0, chunk = 0;
   uint32_t flags = 0;  // KVC_ATTEND_*
-  bool spans = false;  // new tokens see each other within spans of 5, of which every other one is a span
+  bool spans = false;  // every second group of 5 new tokens is a span, whose tokens see each other
   double softcap = 0.0;
   bool alibi = false, sinks = false;
   Kind q = Kind::kF32, kv = Kind::kF32, out = Kind::kF32;
@@ -46,10 +47,10 @@ struct SceneConfig {
   uint32_t row_kind = KVC_BACKEND_ROW_KV;
   bool rotate = false;   // pass cos_sin to attend
   bool on_read = false;  // keys are raw, and rotated on read
-  int head_scales = 0;   // of fp8: 0 = none, 1 = one for all, 2 = one a kv head
+  int head_scales = 0;   // of fp8: 0 = none, 1 = one for all heads, 2 = one for each kv head
   double scale = 0.0;    // of the layer; 0 = head_dim^-0.5
   double call_scale = 0.0;
-  int splits = 1;          // items over the keys of each tile; 1 = items that write out themselves
+  int splits = 1;          // items over the keys of each tile; 1 = no merge, so items write out
   int query_tile = 0;      // queries of an item; 0 = all of the row
   int heads_per_item = 0;  // 0 = all
   unsigned seed = 1;
@@ -57,14 +58,14 @@ struct SceneConfig {
   std::string describe() const;
 };
 
-// One row of outputs to expect, in float64, and as plain float32 code would compute them.
+// The expected outputs of one row and head, in float64 and as plain float32 code computes them.
 struct Expected {
   std::vector<double> exact, naive;
-  double rounding = 0.0;  // where P is rounded: what independent roundings add up to, for naive code by luck less
+  double rounding = 0.0;  // where P is rounded: the sum of independent roundings. Naive code may have less by chance
   double exact_lse, naive_lse;
 };
 
-// Sanitizers and emulations are slow: the large grids take every kSampling-th case there. KVC_KERNEL_SAMPLING sets it.
+// Sanitizers and emulations are slow, so large grids run every kSampling-th case there. KVC_KERNEL_SAMPLING sets it.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr unsigned kUsualSampling = 5;
 #elif defined(__has_feature)
@@ -89,18 +90,18 @@ class Scene {
  public:
   explicit Scene(const SceneConfig& config);
 
-  // Values of a row's keys; after store() as they are read, times their scale. head: kv head.
+  // Values of the keys of a row. After store() they are the values as read, times their scale. head: a kv head.
   float& k(int row, int position, int head, int dim);
   float& v(int row, int position, int head, int dim);
   // q as given, before rotation.
   float& q(int token, int head, int dim);
-  // Writes the values above, rounded, to pools and tensors. Call after changing them.
+  // Writes these values, rounded, to pools and tensors. Must be called after a change of them.
   void store();
   // Makes K and V of one stored key NaN, until store().
   void poison_key(int row, int position);
-  // Whether a query sees the key at an index of its row, from the definitions alone.
+  // Whether a query sees the key at an index of its row, by the definitions.
   bool sees(int token, int key) const;
-  // Makes every sequence empty for the mask: no query sees a key.
+  // Makes the lengths of all sequences 0, so no query sees a key.
   void forget_keys();
 
   kvc_backend_layer layer() const { return layer_; }
@@ -108,11 +109,11 @@ class Scene {
   int position(int token) const { return positions_[token]; }
   int row_of(int token) const { return row_of_[token]; }
 
-  // Runs the backend's attend. Fails the test on an error status or a written gap.
+  // Runs the backend's attend. The test fails if it returns an error or writes to a gap.
   void attend(const kvc_backend* backend, kvc_backend_device* device);
   kvc_status try_attend(const kvc_backend* backend, kvc_backend_device* device, kvc_error* error);
   void set_cancel(int32_t cancel) { cancel_ = cancel; }
-  float unwritten() const;  // what an output element that was never written reads as
+  float unwritten() const;  // the value of output elements that were never written
   float out(int token, int head, int dim) const;
   float lse(int token, int head) const { return lse_[token * config_.q_heads + head]; }
   Expected expect(int token, int head) const;
@@ -127,11 +128,11 @@ class Scene {
   void build_tree(const SceneRow& row);
   void add_items(const kvc_backend_item& item, int key_begin, int key_end, int splits, int64_t* offset);
   void add_shared_items(int64_t* offset);
-  // Whether a key must hold numbers: a query sees it, or it is a node of a tree.
+  // Whether a key must have values, because a query sees it or it is a node of a tree.
   bool needed(int row, int key) const;
   bool is_latent() const { return config_.row_kind != KVC_BACKEND_ROW_KV; }
   bool is_split() const { return config_.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT; }
-  int k_begin() const { return is_split() ? config_.v_head_dim : 0; }  // dim of K's row where its pool begins
+  int k_begin() const { return is_split() ? config_.v_head_dim : 0; }  // first dim of the K row that is in K's pool
   int key_position(int row, int key) const;
   double distance(int token, int key) const;
   void build_scales();
@@ -142,7 +143,7 @@ class Scene {
   Kind rounding_of_p() const;
   float value_scale(int row, int key, int head) const;  // of int8
   float rotated_q(int token, int head, int dim, const std::vector<float>& cos_sin) const;
-  // Scores of the keys that a query sees, in float64 and as plain float32 code would compute them.
+  // Scores of the keys that a query sees, in float64 and as plain float32 code computes them.
   void score(int token, int head, std::vector<int>* keys, std::vector<double>* exact, std::vector<float>* naive) const;
 
   SceneConfig config_;
@@ -173,17 +174,18 @@ class Scene {
 kvc_backend_rows plain_rows(int32_t num_rows, int32_t num_tokens, const int32_t* token_begin, const int32_t* kv_lengths,
                             const int32_t* positions);
 
-// The backend that tests are about: the CPU's; with KVC_KERNEL_BACKEND=cuda the emulated one of kernels/cuda, with a
-// path the plug-in of that file, on a GPU (but for the reference, which is the CPU's everywhere).
+// The backend under test: the CPU's. With KVC_KERNEL_BACKEND=cuda it is kernels/cuda on the emulation, and with a path
+// it is the plug-in of that file. The reference is always the CPU's.
 const kvc_backend* test_backend();
 bool tests_cuda();
-// Runs body(name, device) for each implementation that this machine can run (the reference only if asked for, and then
-// first), with a host of `threads` threads.
+// Runs body(name, device) for each implementation that this machine can run, on a host with `threads` threads. The
+// reference runs only if requested, and then first.
 void for_each_implementation(int threads, const std::function<void(const std::string&, kvc_backend_device*)>& body,
                              bool with_reference = false);
-// Runs body on CUDA's device that attends by warpgroups, if there is one. (for_each_implementation does on cards only.)
+// Runs body on CUDA's device that attends by warpgroups, if there is one. (for_each_implementation does so only on
+// GPUs.)
 void for_warpgroups(const std::function<void(const std::string&, kvc_backend_device*)>& body);
-// Computes a scene by each and checks it against float64.
+// Computes a scene by each implementation, and compares it with float64.
 void run_scene(const SceneConfig& config, int threads, bool with_reference = false);
 
 }  // namespace kvc::kernels::test

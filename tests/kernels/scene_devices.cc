@@ -1,4 +1,4 @@
-// What scenes run on: the CPU's targets, or CUDA's kernels by name, emulated or on a card.
+// The devices of scenes: the CPU's targets, or CUDA's kernels by name, emulated or on a GPU.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -62,13 +62,13 @@ std::vector<std::string> names_of_device(const kvc_backend* cuda) {
   if (device == nullptr) return {};
   const char* found[3];
   const int count = cuda->implementations(device, found, 3);
-  const std::vector<std::string> names(found, found + count);  // they are the device's
+  const std::vector<std::string> names(found, found + count);  // the names belong to the device
   cuda->close(device);
   return names;
 }
 
 bool is_by_warpgroups(const std::string& name) { return name.find("_wgmma") != std::string::npos; }
-// Emulated it runs in warpgroup_test.cc: most of what is elsewhere other kernels compute by that name too.
+// On the emulation, warpgroup_test.cc runs it. Most scenes of other tests use other kernels under this name too.
 bool runs_everywhere(const std::string& name) {
   return !is_by_warpgroups(name) || std::strcmp(std::getenv("KVC_KERNEL_BACKEND"), "cuda") != 0;
 }

@@ -1,4 +1,4 @@
-// What a scene's outputs should be: who sees whom by the definitions, one key at a time, and attention in float64.
+// The expected outputs of a scene: visibility by the definitions, one key at a time, and attention in float64.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ bool Scene::sees(int token, int key) const {
   }
   if (key >= committed) {
     int node = own - committed;
-    while (node > key - committed) node = row.parents[node];  // parents come first
+    while (node > key - committed) node = row.parents[node];  // parents have lower indices
     return node == key - committed;
   }
   if ((config_.flags & KVC_ATTEND_NON_CAUSAL) != 0) return true;
@@ -61,7 +61,7 @@ float Scene::rotated_q(int token, int head, int dim, const std::vector<float>& c
   return rounded(config_.q, dim < half ? a - b : c + d);
 }
 
-// Keys of sequences as attention sees them: float32 products and sums, each rounded.
+// The keys as attention sees them: products and sums in float32, each rounded.
 void Scene::turn_keys() {
   turned_k_values_ = k_values_;
   if (!config_.on_read) return;
@@ -121,11 +121,11 @@ void Scene::score(int token, int head, std::vector<int>* keys, std::vector<doubl
   }
 }
 
-// What P may be rounded to where it meets V: V's 16-bit type, unless q is float32. (That of 8-bit storage is what it
-// is converted to, on tensor cores: q's, and bfloat16 where P takes the scales of tokens.) kF32: not at all.
+// The type to which P may be rounded before it meets V: the 16-bit type of V, unless q is float32. 8-bit V is converted
+// on tensor cores to the type of q, or to bfloat16 if P takes the scales of tokens. kF32: P is not rounded.
 Kind Scene::rounding_of_p() const {
   const bool as_bf16 = config_.kv == Kind::kBf16 || config_.kv == Kind::kE4m3 || config_.kv == Kind::kI8;
-  if (config_.q == Kind::kBf16 && as_bf16) return Kind::kBf16;  // what bf16 dot products take
+  if (config_.q == Kind::kBf16 && as_bf16) return Kind::kBf16;  // for bf16 dot products
   if (!tests_cuda() || config_.q == Kind::kF32) return Kind::kF32;
   if (is_quantised(config_.kv)) return config_.kv == Kind::kI8 ? Kind::kBf16 : config_.q;
   return config_.kv == config_.q ? config_.q : Kind::kF32;
@@ -176,7 +176,7 @@ Expected Scene::expect(int token, int head) const {
   }
   for (int d = 0; d < config_.v_head_dim; ++d) {
     e.exact[d] /= exact_l;
-    // Doubled where it is compared: five standard deviations of roundings that are independent of the naive code's.
+    // The comparison doubles it: five standard deviations of roundings that are independent of those of the naive code.
     const int half_ulp = p_kind == Kind::kF16 ? -12 : -9;
     if (p_kind != Kind::kF32)
       e.rounding = std::max(e.rounding, std::ldexp(1.45 * std::sqrt(squares[d]) / exact_l, half_ulp));

@@ -1,4 +1,4 @@
-// The work items of a scene: cut as its config says, not as a plan would.
+// The work items of a scene. Its config says how they are cut, and not a plan.
 #include <algorithm>
 #include <cmath>
 
@@ -6,7 +6,7 @@
 
 namespace kvc::kernels::test {
 
-// Splits of one tile over keys of the row.
+// Adds the splits of one tile over the keys of the row.
 void Scene::add_items(const kvc_backend_item& whole, int key_begin, int key_end, int splits, int64_t* offset) {
   for (int s = 0; s < splits; ++s) {
     kvc_backend_item item = whole;
@@ -20,8 +20,8 @@ void Scene::add_items(const kvc_backend_item& whole, int key_begin, int key_end,
   }
 }
 
-// The shared items, and tiles of their rows with those states as parts. Parts of a tile are neighbours, so the items
-// come row by row later.
+// Adds the shared items, and the tiles of their rows with these states as parts. The parts of a tile must be
+// neighbours, so the items are listed by rows later.
 void Scene::add_shared_items(int64_t* offset) {
   shared_keys_.assign(config_.rows.size(), 0);
   shared_tiles_.assign(config_.rows.size(), -1);
@@ -86,7 +86,7 @@ void Scene::build_items() {
         item.head_end = std::min(h + heads, config_.kv_heads);
         item.tile = -1;
         item.partial_offset = -1;
-        item.key_end = row.kv_length + 1000;  // generous
+        item.key_end = row.kv_length + 1000;  // more than there are
         if (config_.splits <= 1 && row.stream_window == 0 && !shares) {
           items_.push_back(item);
           continue;

@@ -1,5 +1,5 @@
-// Items over a prefix that several rows share: every kernel, dtype and option, against float64. What no query sees is
-// poison, in shared pages too.
+// Items over a prefix that several rows share: every kernel, dtype and option, compared with float64. What no query
+// sees is poison, also in shared pages.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace kvc::kernels::test {
 namespace {
 
-// `count` rows of 1 or `queries` new tokens over one prefix of `shared` keys, with rests of unlike lengths.
+// `count` rows of 1 or `queries` new tokens after one prefix of `shared` keys. Their own parts have different lengths.
 void add_rows(SceneConfig* config, int count, int queries, int shared) {
   SceneShare share = {{}, 0, shared};
   config->rows.clear();
@@ -22,14 +22,14 @@ void add_rows(SceneConfig* config, int count, int queries, int shared) {
   config->shares = {share};
 }
 
-// From two rows of one head, which the decode kernel takes, to hundreds of stacked rows.
+// From two rows of one head, which the decode kernel computes, to hundreds of stacked rows.
 TEST(Shared, EveryDtypeAndCount) {
   for (Kind kind : {Kind::kF32, Kind::kF16, Kind::kBf16, Kind::kE4m3, Kind::kE5m2, Kind::kI8}) {
     for (int count : {2, 3, 5, 16, 70}) {
       SceneConfig config;
       config.q_heads = count == 2 ? 2 : 8;
       config.kv = kind;
-      // Where P is rounded, the largest error of very many outputs says little: few of those.
+      // Where P is rounded, the largest error of very many outputs is a weak test, so these are few.
       config.q = count == 70 ? Kind::kF32 : is_quantised(kind) ? Kind::kBf16 : kind;
       config.head_scales = 2;
       config.splits = count % 2 == 0 ? 1 : 3;
@@ -64,13 +64,13 @@ TEST(Shared, EachOptionAlone) {
     c->page_size = 1;
     c->nhd = true;
   });
-  run([](SceneConfig* c) {  // nodes come after what is shared
+  run([](SceneConfig* c) {  // the nodes follow the shared keys
     c->rows[0] = {3, 90, 0, 0, {-1, 0, -1}};
     c->alibi = true;
   });
 }
 
-// Prefixes within prefixes, beside rows that share nothing, a stream, and a tree.
+// Prefixes within prefixes, beside rows that share nothing, a stream and a tree.
 TEST(Shared, PrefixesWithinPrefixes) {
   for (int splits : {1, 2}) {
     SceneConfig config;
@@ -115,7 +115,7 @@ TEST(Shared, RandomCombinations) {
   }
 }
 
-// Every row's state over the prefix is its own: one row's NaN query stays with it.
+// Every row has a state of its own over the prefix: a NaN in the query of one row reaches no other row.
 TEST(Shared, ANaNQueryStaysWithItsRow) {
   for (int count : {2, 8}) {
     SceneConfig config;

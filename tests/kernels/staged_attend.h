@@ -1,11 +1,11 @@
-// One attend of a backend's table, as the library makes them: its plan is staged first where the backend needs that.
+// One attend of a backend's table, as the library makes it: if the backend needs it, the plan is staged first.
 #pragma once
 
 #include "kvcache_backend.h"
 
 namespace kvc::kernels::test {
 
-// plan: its host's arrays, sizes, layer and partials.
+// plan: with its arrays on the host, its sizes, layer and partials.
 inline kvc_status staged_attend(const kvc_backend* backend, kvc_backend_device* device, kvc_backend_attend args,
                                 kvc_backend_plan plan, void* stream, kvc_error* error) {
   args.plan = &plan;

@@ -1,4 +1,4 @@
-// append, copy_slots, gather: bits in their places.
+// append, copy_slots, gather: the right bits at the right places.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -145,7 +145,8 @@ TEST(Append, NaNStaysNaN) {
   }
 }
 
-// The first half of each float32 with some second halves, and every float16 and bfloat16, NaN too: stored alike by all.
+// The upper half of each float32 with some lower halves, and every float16 and bfloat16, NaN too. All targets store the
+// same bits.
 TEST(Append, EveryPatternAsTheReferenceStoresIt) {
   constexpr uint16_t kSecondHalves[] = {0, 1, 0xfff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff};
   const int dim = 512, tokens = 65536 / dim;
@@ -182,8 +183,8 @@ TEST(Append, EveryPatternAsTheReferenceStoresIt) {
   }
 }
 
-// What many tokens store past the caches is what few store: rows rotated, converted or unchanged, beginning within a
-// line or on one, and nothing beside them.
+// Many tokens are stored with writes that bypass the caches of the CPU. The bits are those of few tokens: rows rotated,
+// converted or unchanged, beginning within a cache line or at one. Neighbouring bytes stay unchanged.
 TEST(Append, ManyTokensStoreWhatFewDo) {
   struct Rows {
     Kind source, stored;
@@ -277,7 +278,7 @@ TEST(Slots, CopyAndGather) {
   }
 }
 
-// What a gather reads, a store puts back; other slots, and those of skipped tokens, stay as they were.
+// A store of gathered rows restores them. Other slots, and those of skipped tokens, do not change.
 TEST(Slots, StoreIsTheInverseOfGather) {
   for (Kind kind : kKinds) {
     for (bool nhd : {false, true}) {

@@ -1,5 +1,5 @@
-// Keys that are rotated on read (RoPE on read), 16 bits and less: against float64, with a tolerance that no
-// rounding of a rotated key would meet, and NaN that stays where it is.
+// Keys that are rotated on read (RoPE on read), of 16 bits and less, compared with float64. The tolerance is so small
+// that a rounded rotated key would exceed it. NaN stays in its key.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -94,7 +94,7 @@ TEST(Turned, LaterTokensMayBeNaN) {
   }
 }
 
-// Keys near the end of float16's range, which are beyond it after rotation, and tiny ones of large queries.
+// Keys near the end of float16's range, which rotation moves beyond it, and tiny keys with large queries.
 TEST(Turned, LargeAndTinyKeys) {
   for (const float size : {60000.0f, 1e-4f}) {
     SceneConfig config;

@@ -1,4 +1,4 @@
-// kernels/common/visible.h and mask.h against the definition of what a query sees, key by key.
+// kernels/common/visible.h and mask.h, compared with the definition of what a query sees, key by key.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -11,7 +11,7 @@
 namespace kvc::kernels {
 namespace {
 
-// A row as the specification describes it. 0 = there is no such rule.
+// A row in the terms of the specification. 0 = there is no such rule.
 struct Definition {
   int window = 0;   // a query at p sees p - w + 1 .. p
   int chunk = 0;    // it sees keys of its own chunk
@@ -23,7 +23,7 @@ struct Definition {
   bool non_causal = false;
 
   int length() const { return committed + static_cast<int>(parents.size()); }
-  // A node is as many positions after the committed tokens as it has ancestors.
+  // The position of a node: the committed tokens, plus the number of its ancestors.
   int position(int key) const {
     int position = key < committed ? key : committed;
     for (int node = key - committed; node >= 0 && parents[node] >= 0; node = parents[node]) ++position;
@@ -57,7 +57,7 @@ bool sees(const Definition& d, int query, int key) {
   return d.span_ends.empty() ? j <= p : j < d.span_ends[static_cast<size_t>(query)];
 }
 
-// One row, every token of which is a new one, as backends have it.
+// One row in the form that backends get. Every token of it is a new one.
 struct Call {
   explicit Call(const Definition& definition) : d(definition) {
     const int length = d.length();
@@ -110,7 +110,7 @@ struct Call {
   kvc_backend_item item = {};
 };
 
-// Every query of the row, and every key in each of the two parts that items of a streaming row have.
+// Checks every query of the row with every key, in both parts that items of a streaming row have.
 void check_row(const Definition& definition) {
   Call call(definition);
   const Definition& d = call.d;
@@ -189,7 +189,7 @@ TEST(Visible, Trees) {
     if (round % 4 == 1) d.window = 1 + below(20);
     if (round % 4 == 2) d.chunk = 1 + below(20);
     if (round % 4 == 3) d.stream_sinks = below(12), d.stream_window = d.stream_sinks + 1 + below(12);
-    // Plain queries before the tree see none of it; a row with a tree has nodes only.
+    // Plain queries before the tree see none of its nodes. A row with a tree has no new tokens but its nodes.
     Call call(d);
     const KeyTree tree = tree_of_row(&call.rows, 0);
     call.token_begin[1] = static_cast<int32_t>(d.parents.size());
@@ -200,6 +200,7 @@ TEST(Visible, Trees) {
       for (int node = 0; node < static_cast<int>(d.parents.size()); ++node) {
         const QueryMask mask = query_mask(&call.args, &call.item, 0, node);
         for (int key = 0; key < d.length(); ++key) {
+          ASSERT_EQ(key_position(&tree, key), d.position(key)) << d.describe() << " key " << key;
           const bool in_part = is_sink(d, key) == (part == KVC_BACKEND_PART_SINKS);
           ASSERT_EQ(sees_key(&tree, &mask, key), in_part && sees(d, d.committed + node, key))
               << d.describe() << " part " << part << " node " << node << " key " << key;
@@ -209,7 +210,7 @@ TEST(Visible, Trees) {
   }
 }
 
-// The functions that pages and tables go by, from what single queries see.
+// The functions that the freeing of pages and tables use, compared with what single queries see.
 TEST(Visible, WhatLaterQueriesSee) {
   std::vector<Definition> definitions;
   for (const int n : {1, 2, 7, 16}) {
@@ -246,7 +247,7 @@ TEST(Visible, WhatLaterQueriesSee) {
       while (next[p] == 0 || first[p] < begin) ++p;
       EXPECT_EQ(first_query_beyond(rule, begin), p) << d.describe() << " begin " << begin;
     }
-    for (int p = 0; p < kLength; ++p) {  // the queries that have keys of p's chunk
+    for (int p = 0; p < kLength; ++p) {  // the queries in p's chunk
       int end = p + 1;
       while (d.chunk > 0 && end < kLength && sees(d, end, p)) ++end;
       EXPECT_EQ(visible_end(rule, p, kLength), d.chunk > 0 ? end : kLength) << d.describe() << " p " << p;

@@ -1,5 +1,5 @@
-// Attention over latent rows by CUDA's warpgroup products against float64: heads, pages and pools, every mask and
-// option, and keys that are NaN for some rows.
+// Attention over latent rows by CUDA's warpgroup products, compared with float64: heads, pages and pools, every mask
+// and option, and keys that are NaN for some rows.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,7 +23,7 @@ SceneConfig latent_config(int heads, Kind kind) {
   return config;
 }
 
-// Blocks from 16 rows to two halves of 128, pages of one and of several boxes, V's dims in K's pool or in their own.
+// Blocks from 16 rows to two halves of 128, pages of one box and of several, one pool or two.
 TEST(Warpgroup, LatentHeadsAndPages) {
   unsigned seed = 201;
   const struct {
@@ -88,14 +88,14 @@ TEST(Warpgroup, LatentMasksAndOptions) {
   });
 }
 
-// Many tiles: every slot is filled again while products of its last tile may still run, whichever comes first.
+// Many tiles: every slot is filled again, while products of its last tile may still run. Either may finish first.
 TEST(Warpgroup, LatentSlotsAreFilledAgain) {
   SceneConfig config = latent_config(64, Kind::kBf16);
   config.rows = {{1, 500}};
   for (int launch = 0; launch < 4; ++launch) run_by_warpgroups(config);
 }
 
-// NaN in one key: only rows that see it have them, wherever the key is in a tile.
+// One key is NaN. Only outputs of rows that see it are NaN, wherever the key is in a tile.
 TEST(Warpgroup, LatentKeysOfOthersMayBeNaN) {
   for (const Kind kind : {Kind::kF16, Kind::kBf16}) {
     for (int poisoned : {129, 140, 149}) {
@@ -125,7 +125,7 @@ TEST(Warpgroup, LatentKeysOfOthersMayBeNaN) {
   }
 }
 
-// Scores of 1e4, a few units apart, and each half of a tile's keys the larger one in turn.
+// Scores of 1e4, a few units apart. Each half of a tile's keys has the larger ones in turn.
 TEST(Warpgroup, LatentLargeScores) {
   SceneConfig config = latent_config(16, Kind::kBf16);
   config.scale = 1.0;
@@ -135,7 +135,7 @@ TEST(Warpgroup, LatentLargeScores) {
     for (int d = 0; d < config.head_dim; ++d) scene.q(0, h, d) = d < 2 ? 1.0f : 0.0f;
   }
   for (int p = 0; p < 190; ++p) {
-    scene.k(0, p, 0, 0) = p / 32 % 3 == 0 ? -10240.0f : 10240.0f;  // exact in bfloat16, and so are their sums
+    scene.k(0, p, 0, 0) = p / 32 % 3 == 0 ? -10240.0f : 10240.0f;  // they and their sums are exact in bfloat16
     scene.k(0, p, 0, 1) = 0.25f * static_cast<float>((p * 7) % 13);
   }
   scene.store();

@@ -1,5 +1,5 @@
-// Scenes that CUDA's warpgroup products compute, where a device has them: emulated (KVC_KERNEL_BACKEND=cuda), or a
-// card.
+// Scenes that CUDA's warpgroup products compute. They run where a device has such products: on the emulation
+// (KVC_KERNEL_BACKEND=cuda), or on a GPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace kvc::kernels::test {
 
-// Products of warpgroups so far, where they are counted.
+// The number of warpgroup products so far, if it is counted.
 inline int64_t warpgroup_products() {
 #if defined(KVC_TESTS_CUDA)
   return cuda_emulation::counts().warpgroup_products;
@@ -22,7 +22,7 @@ inline int64_t warpgroup_products() {
 inline bool counts_products() { return tests_cuda() && std::string(std::getenv("KVC_KERNEL_BACKEND")) == "cuda"; }
 
 inline void run_by_warpgroups(SceneConfig config) {
-  if (config.seed % 4 == 0) ++config.seed;  // those have pools that warpgroups do not read
+  if (config.seed % 4 == 0) ++config.seed;  // such seeds have pools that warpgroups cannot read
   Scene scene(config);
   for_warpgroups([&](const std::string& name, kvc_backend_device* device) {
     const int64_t before = warpgroup_products();

@@ -1,5 +1,6 @@
-// Attention by CUDA's warpgroup products against float64: shapes that they compute, every mask and option, and keys
-// that are NaN for some rows. Runs where a device has them: emulated (KVC_KERNEL_BACKEND=cuda), or a card.
+// Attention by CUDA's warpgroup products, compared with float64: the shapes that they compute, every mask and option,
+// and keys that are NaN for some rows. It runs where a device has such products: on the emulation
+// (KVC_KERNEL_BACKEND=cuda), or on a GPU.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -35,7 +36,7 @@ TEST(Warpgroup, DimsAndPages) {
   }
 }
 
-// K wider than V: MLA's rows, decompressed.
+// K is wider than V: decompressed rows of MLA.
 TEST(Warpgroup, UnlikeDims) {
   unsigned seed = 31;
   for (int page_size : {8, 16, 64}) {
@@ -51,8 +52,8 @@ TEST(Warpgroup, UnlikeDims) {
   }
 }
 
-// K and V of 8 bits are dequantised on their way. From one tile to several rounds of the slots, with every kind of
-// scales.
+// K and V of 8 bits are dequantised on the way to the tile. From one tile to several rounds of the slots, with every
+// kind of scales.
 TEST(Warpgroup, EightBits) {
   unsigned seed = 41;
   for (Kind kv : {Kind::kE4m3, Kind::kE5m2}) {
@@ -74,7 +75,8 @@ TEST(Warpgroup, EightBits) {
   }
 }
 
-// Rows from one warpgroup's to several blocks, of any group, and keys from one to several rounds of the slots.
+// From the rows of one warpgroup to several blocks, groups of any size, and keys from one to several rounds of the
+// slots.
 TEST(Warpgroup, RowsAndKeys) {
   unsigned seed = 51;
   for (int group : {1, 3, 8}) {
@@ -127,7 +129,7 @@ TEST(Warpgroup, MasksAndOptions) {
   });
 }
 
-// Many tiles: every slot is filled again while products of its last tile may still run, whichever comes first.
+// Many tiles: every slot is filled again, while products of its last tile may still run. Either may finish first.
 TEST(Warpgroup, SlotsAreFilledAgain) {
   for (const auto& [dims, kv] :
        {std::pair{64, Kind::kBf16}, {128, Kind::kBf16}, {256, Kind::kBf16}, {64, Kind::kE4m3}, {128, Kind::kE5m2}}) {
@@ -140,8 +142,8 @@ TEST(Warpgroup, SlotsAreFilledAgain) {
   }
 }
 
-// NaN in K and V of one key: only rows that see it have them. Wherever the key is in a tile, in every
-// dim's panel, whichever rows see it.
+// K and V of one key are NaN. Only outputs of rows that see it are NaN, wherever the key is in a tile, in every panel
+// of dims, and whichever rows see it.
 TEST(Warpgroup, KeysOfOthersMayBeNaN) {
   const struct {
     int k_dims, dims;
@@ -180,7 +182,8 @@ TEST(Warpgroup, KeysOfOthersMayBeNaN) {
   }
 }
 
-// An infinity or NaN in one dim of V, of a key that some rows of its tile see: in their output's dim, in no other.
+// One dim of V is infinite or NaN, for a key that some rows of its tile see. It reaches that dim of their outputs, and
+// nothing else.
 TEST(Warpgroup, OddValuesStayInTheirDim) {
   const struct {
     int dims;
@@ -213,7 +216,7 @@ TEST(Warpgroup, OddValuesStayInTheirDim) {
   }
 }
 
-// Scores of 1e4, a few units apart: only differences may matter.
+// Scores of 1e4, a few units apart. Only their differences may matter.
 TEST(Warpgroup, LargeScores) {
   SceneConfig config = scene_config(64, Kind::kBf16);
   config.scale = 1.0;
@@ -226,7 +229,7 @@ TEST(Warpgroup, LargeScores) {
   }
   for (int p = 0; p < 190; ++p) {
     for (int h = 0; h < config.kv_heads; ++h) {
-      scene.k(0, p, h, 0) = p % 5 == 0 ? -10240.0f : 10240.0f;  // exact in bfloat16, and so are their sums
+      scene.k(0, p, h, 0) = p % 5 == 0 ? -10240.0f : 10240.0f;  // they and their sums are exact in bfloat16
       scene.k(0, p, h, 1) = 0.25f * static_cast<float>((p * 7) % 13);
     }
   }

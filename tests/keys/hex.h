@@ -1,4 +1,4 @@
-// Bytes as hexadecimal text, as the files of vectors have them.
+// Bytes as hexadecimal text, as in the files of vectors.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,7 +18,7 @@ inline std::string to_hex(std::span<const uint8_t> bytes) {
   return text;
 }
 
-// "-" is no bytes.
+// "-" stands for no bytes.
 inline std::vector<uint8_t> from_hex(const std::string& text) {
   std::vector<uint8_t> bytes;
   for (size_t i = 0; i + 1 < text.size(); i += 2) {

@@ -1,6 +1,6 @@
-// What page keys promise: no two inputs share a message, a key covers every page before it, and a salt separates from
-// its page on. The chain, which works on several pages at once, is compared with messages that are written field by
-// field.
+// The promises of page keys: no two inputs have the same message, a key covers every page before it, and a salt
+// separates keys from its page on. The chain computes several pages at once, and is compared with messages that are
+// written field by field.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "keys/page_key.h"
@@ -51,7 +51,7 @@ Keys keys_of(const KeyedTokens& in, const Sha256Blocks& blocks = sha256_blocks()
 }
 Keys keys_of(const Input& in) { return keys_of(view(in)); }
 
-// The definition, one page after the other, as docs/reference/keys.md writes it.
+// The definition in docs/reference/keys.md, one page after the other.
 class Message {
  public:
   Message& bytes(std::span<const uint8_t> more) {
@@ -191,8 +191,8 @@ TEST(PageKeys, NoTwoInputsShareAKey) {
   }
 }
 
-// A salt never equals an adapter, even for a fingerprint that was chosen to be the root of another model: then the two
-// messages differ in their type alone.
+// A salt never has the same key as an adapter, even if a fingerprint was chosen to be the root of another model. Then
+// the two messages differ in their type only.
 TEST(PageKeys, SaltIsNoAdapter) {
   const std::string name = "org_1";
   Input with_salt, with_adapter;
@@ -210,7 +210,7 @@ TEST(PageKeys, SayWhichPartOfAnImageAPageHolds) {
     Input in;
     in.media = {{.begin = begin, .tokens = 32, .hash = {9}}};
     KeyedTokens second = view(in);
-    second.parent = parent.data();  // the same for all, so that only the span differs
+    second.parent = parent.data();  // equal for all, so that only the span differs
     second.begin = 16;
     const auto [other, is_new] = seen.emplace(keys_of(second)[0], begin);
     EXPECT_TRUE(is_new) << "the image from " << begin << " is that from " << other->second;
@@ -221,7 +221,7 @@ TEST(PageKeys, CoverEveryPageBefore) {
   Input in;
   in.tokens.resize(10 * 16 + 7);
   const Keys all = keys_of(in);
-  ASSERT_EQ(all.size(), 10u);  // the last 7 tokens are no page
+  ASSERT_EQ(all.size(), 10u);  // the last 7 tokens do not fill a page
   for (size_t token = 0; token < in.tokens.size(); ++token) {
     Input other = in;
     other.tokens[token] += 1;

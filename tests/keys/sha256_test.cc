@@ -1,4 +1,4 @@
-// SHA-256 against NIST's examples and Python's hashlib, in every implementation that this CPU can run.
+// SHA-256 compared with NIST's examples and Python's hashlib, in every implementation that this CPU can run.
 // SPDX-License-Identifier: Apache-2.0
 #include "keys/sha256.h"
 
@@ -73,7 +73,7 @@ TEST_P(Sha256Test, EveryShortLength) {
   EXPECT_EQ(lines, 131);
 }
 
-// A message in pieces of any size has the digest of the whole.
+// A message that comes in pieces of any size has the digest of the whole message.
 TEST_P(Sha256Test, Pieces) {
   std::mt19937 draw(3);
   Bytes message(1000);
@@ -92,7 +92,7 @@ TEST_P(Sha256Test, Pieces) {
   }
 }
 
-// Two messages at once have the states of each alone, at any alignment.
+// Two messages that are hashed at once have the states of each alone, at any alignment.
 TEST_P(Sha256Test, Pairs) {
   std::mt19937 draw(4);
   Bytes data(2000);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Page keys from docs/reference/keys.md alone, with hashlib: a second implementation to compare the library with.
+"""Page keys from docs/reference/keys.md alone, with hashlib: a second implementation, with which the library is compared.
 
     vectors.py FILE            checks the keys of every vector in FILE
     vectors.py --write FILE    writes the vectors: some named ones, then random ones

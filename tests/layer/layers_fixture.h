@@ -1,4 +1,4 @@
-// Layers of a small cache on the CPU, for tests of what moves and describes stored rows.
+// Layers of a small cache on the CPU, for tests of code that moves or describes stored rows.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 namespace kvc {
 
-// A config in which tests set what they are about.
+// A config. Tests set the fields that they are about.
 struct SmallConfig {
   CacheConfig in;
 

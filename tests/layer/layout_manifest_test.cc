@@ -1,4 +1,4 @@
-// The layout manifest: its text, and that all that changes the meaning of stored bytes changes it.
+// The layout manifest: its text, and that it changes with everything that changes the meaning of stored bytes.
 #include "layer/layout_manifest.h"
 
 #include <clocale>
@@ -55,7 +55,7 @@ TEST_F(ManifestTest, IsReadable) {
             "page 16 tokens\n");
 }
 
-// Changes of one layer or group, each of which gives another meaning to stored bytes.
+// Changes of one layer or group. Each gives stored bytes another meaning.
 TEST_F(ManifestTest, EveryChangeOfMeaningChangesIt) {
   using Layer = kvc_layer_config;
   static const float scales[2] = {0.5f, 2.0f};

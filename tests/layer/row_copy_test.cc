@@ -23,7 +23,7 @@ class RowCopyTest : public LayersTest {
     EXPECT_TRUE(RowCopy::create(layers, &copy).ok());
     return copy;
   }
-  // What group 0 has in these slots.
+  // The stored bytes of group 0 in these slots.
   std::vector<uint8_t> read(const Layers& layers, const std::vector<int64_t>& slots) {
     std::vector<uint8_t> bytes(slots.size() * static_cast<size_t>(RowCopy::token_bytes(layers, 0)));
     EXPECT_TRUE(copy_of(layers)->read_tokens(0, slots, bytes.data(), nullptr).ok());
@@ -78,7 +78,7 @@ TEST_F(RowCopyTest, RunsAreInTheCanonicalOrder) {
   EXPECT_EQ(of_latent[0].token_bytes, 24 * 4);
 }
 
-// A pool of the caller's, [pages, 2, page_size, heads, dims] in memory: NHD.
+// A pool of the caller: [pages, 2, page_size, heads, dims] in memory (NHD).
 struct NhdPool {
   std::vector<float> memory;
   int64_t shape[5], strides[5];

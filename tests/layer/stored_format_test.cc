@@ -53,12 +53,12 @@ StoredFormat alike(const RowFormat& row, int32_t order = KVC_BACKEND_PAGE_ROWS_F
   return format;
 }
 
-// A layer as the page layout reads it, and the places that follow.
+// A layer as the page layout reads it, and the resulting places.
 struct Pages {
   kvc_backend_layer layer = {};
   PageLayout layout;
 
-  // v_dims 0: one row a token, as MLA and index keys have it.
+  // v_dims 0: one row for each token, as MLA and index keys have it.
   Pages(const StoredFormat& format, int32_t heads, int32_t page_size, int32_t dims, int32_t v_dims) {
     layer.format = format;
     layer.num_pages = 3;
@@ -72,13 +72,13 @@ struct Pages {
   const RowFormat& row(bool v) const { return v ? layer.format.v : layer.format.k; }
   int32_t dims(bool v) const { return v ? layer.v_head_dim : layer.head_dim; }
 
-  // Bit of an element, from the begin of page 0.
+  // Position of an element in bits, from the begin of page 0.
   int64_t bit(int32_t token, int32_t head, int32_t dim, bool v = false) const {
     const RowsLayout& rows = (v ? layout.v : layout.k).rows;
     const int64_t begin = rows.offset_bytes + head * rows.head_stride_bytes + token * rows.slot_stride_bytes;
     return begin * 8 + kernels::bit_of_element(row(v), dims(v), dim);
   }
-  // Byte of an element that begins with one.
+  // Position in bytes of an element that begins at a byte.
   int64_t element(int32_t token, int32_t head, int32_t dim, bool v = false) const {
     EXPECT_EQ(bit(token, head, dim, v) % 8, 0);
     return bit(token, head, dim, v) / 8;
@@ -86,7 +86,7 @@ struct Pages {
   const ScaleFormat& scales_of_dim(int32_t dim, bool v) const {
     return row(v).segments[kernels::segment_of_dim(row(v), dims(v), dim)].scales;
   }
-  // Byte of the scale of an element, from the begin of page 0.
+  // Position in bytes of the scale of an element, from the begin of page 0.
   int64_t scale(int32_t token, int32_t head, int32_t dim, bool v = false) const {
     const PoolLayout& pool = v ? layout.v : layout.k;
     const ScaleFormat& scales = scales_of_dim(dim, v);
@@ -98,7 +98,7 @@ struct Pages {
   }
 };
 
-// Every element has its own bits, no scale lies on an element, and all of a page lies within it.
+// Every element has its own bits, no scale overlaps an element, and a page contains all of its parts.
 void expect_apart(const Pages& pages) {
   const kvc_backend_layer& layer = pages.layer;
   const bool apart = pages.layout.v.rows.offset_bytes >= pages.layout.page_bytes;  // V has a pool of its own

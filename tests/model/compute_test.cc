@@ -6,7 +6,7 @@
 namespace kvt {
 namespace {
 
-// Attention of every thread count and every SIMD target, with batches large enough to be shared out.
+// Attention with every thread count and every SIMD target. Batches are large enough to be divided among threads.
 CacheSpec larger_spec(int page_size, DType dtype, int rope) {
   CacheSpec spec;
   spec.page_size = page_size;

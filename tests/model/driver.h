@@ -1,4 +1,4 @@
-// Random operations on a Harness: what the model tests run.
+// Driver: random operations on a Harness, for the model tests.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +10,11 @@
 
 namespace kvt {
 
-// Where a driver's choices come from.
+// The source of a driver's choices.
 class Choices {
  public:
   virtual ~Choices() = default;
-  virtual bool done() { return false; }  // whether the driver is to stop
+  virtual bool done() { return false; }  // whether the driver must stop
   virtual int64_t uniform(int64_t low, int64_t high) = 0;
   virtual bool chance(double p) = 0;
   virtual void shuffle(std::vector<int> *values) = 0;
@@ -33,10 +33,11 @@ class SeededChoices : public Choices {
   std::mt19937_64 random_;
 };
 
-// One random operation after another. Deterministic: depends on the choices and on what the model predicts alone.
+// Makes one random operation after another. They depend on the choices and on the model's predictions only, so a run
+// can be repeated.
 class Driver {
  public:
-  // choices: of the seed in `options`, or the caller's, which must outlive the driver.
+  // choices: by the seed in `options`, or the caller's, which must outlive the driver.
   Driver(const CacheSpec &spec, const Options &options, Choices *choices = nullptr)
       : h_(spec, options), seeded_(options.seed * 77 + 1), choices_(choices ? *choices : seeded_) {}
 
@@ -62,7 +63,7 @@ class Driver {
   bool chance(double p) { return choices_.chance(p); }
   int pick(const std::vector<int> &from) { return from[uniform(0, static_cast<int64_t>(from.size()) - 1)]; }
 
-  // A position at which fork and truncate probably work: most tokens of a long sequence have left its windows.
+  // A position at which fork and truncate probably work. Most tokens of a long sequence are outside of its windows.
   int64_t some_position(int handle) {
     const int64_t length = h_.length(handle), page = h_.spec().page_size;
     if (h_.sinks(handle) > 0 && chance(0.3)) return std::min(length, uniform(0, h_.sinks(handle) + page));
@@ -82,7 +83,7 @@ class Driver {
     }
   }
 
-  // The cross group that a batch's tokens are of, mostly none.
+  // The cross group of a batch's encoder tokens; in most cases none.
   int some_encoder() {
     if (chance(0.75)) return -1;
     for (size_t g = 0; g < h_.spec().groups.size(); g++) {
@@ -141,7 +142,7 @@ class Driver {
     row->parents[bad] = static_cast<int32_t>(bad == 0 ? -3 : uniform(-3, before + row->length));
   }
 
-  // Spans next to each other, with and without tokens between; an id may come back.
+  // Spans that are adjacent or have tokens between them. A span id may occur again.
   void make_spans(Harness::Row *row) {
     while (static_cast<int32_t>(row->spans.size()) < row->length) {
       const int32_t id = chance(0.01) ? -1 : static_cast<int32_t>(uniform(0, 3));
@@ -150,7 +151,7 @@ class Driver {
     }
   }
 
-  // Something that begin has to refuse (mostly).
+  // A batch that begin refuses, in most cases.
   void spoil(std::vector<Harness::Row> *rows) {
     switch (uniform(0, 6)) {
       case 0:
@@ -335,7 +336,7 @@ class Driver {
       if (chance(0.2)) layer_end = layers + 1;
     }
     if (h_.begin(rows, &forward, layer_begin, layer_end)) return;
-    if (chance(0.3)) return;  // stays open
+    if (chance(0.3)) return;  // the step stays open
     h_.run_layers(forward);
     if (chance(0.1)) {
       h_.abort(forward);
@@ -347,7 +348,7 @@ class Driver {
     }
   }
 
-  // Something on an open forward.
+  // A random call on an open forward.
   void advance(int forward) {
     switch (uniform(0, 11)) {
       case 0:

@@ -1,4 +1,4 @@
-// Random operations against the naive model of tests/support/harness.h.
+// Random operations, compared with the naive model of tests/support/harness.h.
 //
 //   KVC_MODEL_OPERATIONS  operations of the whole run (default 500000), spread over the configurations
 //   KVC_MODEL_ROUNDS      caches tried in each of the 40 configurations (default 12)
@@ -69,8 +69,8 @@ std::vector<Case> all_cases() {
 INSTANTIATE_TEST_SUITE_P(All, Model, testing::ValuesIn(all_cases()),
                          [](const testing::TestParamInfo<Case> &info) { return name_of(info.param); });
 
-// Every call is drawn, succeeds, and is refused for each reason that a caller can have; every kind of group is attended
-// to by every kind of row and with every option. What is missing here the tests above do not test.
+// Every call is drawn, succeeds, and is refused for each reason that a caller can cause. Every kind of group is
+// attended by every kind of row and with every option. The tests above do not test what is missing here.
 TEST(ModelCoverage, EveryOperationKindAndOption) {
   std::map<std::string, int64_t> drawn;
   uint64_t seed = 1;
@@ -134,7 +134,7 @@ TEST(ModelCoverage, EveryOperationKindAndOption) {
   for (const auto &[what, count] : drawn) std::printf("%8lld  %s\n", static_cast<long long>(count), what.c_str());
 }
 
-// The same calls give the same bookkeeping: digests, page ids and statuses, on another cache, with other threads.
+// The same calls on another cache, with other threads, give the same digests, page ids and statuses.
 TEST(ModelDeterminism, SameOperationsSameDigestsAndPages) {
   const int64_t operations = std::min<int64_t>(2000, from_environment("KVC_MODEL_OPERATIONS", 500000) / 20);
   for (const Case &c : {Case{1, Kind::kBoth}, Case{3, Kind::kThree}, Case{16, Kind::kBoth}, Case{64, Kind::kFull}}) {

@@ -1,7 +1,7 @@
-// Model test of the prefix index: random calls against a naive model that keeps the tokens and the salt of every
-// sequence. K, V and states of a token are hashes of everything before it, its salt included, so that a page of other
-// tokens, of another length or of another salt is seen at once. A reader of events has the pages of the index at any
-// time, under the keys of their tokens and salts.
+// Model test of the prefix index: random calls, compared with a naive model that has the tokens and the salt of every
+// sequence. K, V and states of a token are hashes of everything before it, with its salt. So a page of other tokens, of
+// another length or of another salt is noticed at once. A reader of events always has the pages of the index, under the
+// keys of their tokens and salts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ struct Sequence {
 
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
   uint64_t salt_at(int64_t position) const { return (position / kPageSize + 1) * kPageSize > salt_begin ? salt : 0; }
-  // Of tokens 0..position: what K, V and the states follow from.
+  // The hash of tokens 0..position, from which K, V and the states are computed.
   std::vector<uint64_t> hashes() const {
     std::vector<uint64_t> hashes;
     uint64_t hash = 1;
@@ -57,7 +57,7 @@ struct Sequence {
 
 class PrefixWalk {
  public:
-  // exact: groups in which every prefix can be served, room for everything, and no drops.
+  // exact: the groups can serve every prefix, there is room for everything, and nothing is dropped.
   PrefixWalk(uint64_t seed, bool exact) : random_(seed), exact_(exact), context_(make_context(1)) {
     for (int group = 0; group < kGroups; group++) {
       if (exact && group != kFull && group != kLatent) continue;
@@ -87,7 +87,7 @@ class PrefixWalk {
       if (kind == kSliding) group.visibility = KVC_VISIBLE_WINDOW, group.window_tokens = kWindow;
       if (kind == kChunked) group.visibility = KVC_VISIBLE_CHUNK, group.chunk_tokens = kChunk;
       if (kind == kLatent) group.row = KVC_ROW_LATENT, layer.latent_dim = kDim - 1;
-      // So that either kind of group is the one that is short.
+      // So that each kind of group runs out of pages first in some runs.
       if (!exact && seed % 2 == 1 && (kind == kSliding || kind == kChunked)) group.num_pages = 11;
       groups.push_back(group);
       layers.push_back(layer);
@@ -107,7 +107,7 @@ class PrefixWalk {
     config.capacity_pages = exact ? 4000 : 20;
     config.flags = KVC_CACHE_PREFIX_INDEX;
     config.fingerprint = kModel;
-    config.events_capacity = seed % 3 == 0 ? 12 : 100000;  // so that a reader loses events, or none
+    config.events_capacity = seed % 3 == 0 ? 12 : 100000;  // so that a reader loses some events, or none
     kvc_cache *raw = nullptr;
     kvc_error error = KVC_ERROR_INIT;
     if (kvc_cache_create(context_.get(), &config, &raw, &error)) throw std::runtime_error(describe(error));
@@ -155,7 +155,7 @@ class PrefixWalk {
     query.salt_begin = s.salt_begin;
     return query;
   }
-  // Mostly what was published, cut anywhere and continued.
+  // In most cases tokens that were published, cut at any position and continued.
   Sequence draw() {
     Sequence s;
     s.salt = one_in(3) ? below(kSalts) : below(3);
@@ -226,7 +226,7 @@ class PrefixWalk {
     model_[seq] = s;
   }
 
-  // A step with the hashes of the new tokens: ended, or aborted. can_fit says the same as begin.
+  // A step with the hashes of the new tokens, which is ended or aborted. can_fit gives the same status as begin.
   void append() {
     const kvc_seq seq = pick();
     Sequence after = model_[seq];
@@ -308,7 +308,7 @@ class PrefixWalk {
     published_.push_back(s);
     follower_->remember(query);
   }
-  // A reader that follows now and then has the pages of the index.
+  // A reader that reads events from time to time has the pages of the index.
   void check_events() {
     if (!one_in(4)) return;
     gaps_ += follower_->read();
@@ -321,7 +321,7 @@ class PrefixWalk {
     if (one_in(2)) position = model_[parent].length();
     kvc_seq child = 0;
     const kvc_status status = kvc_seq_fork(cache_.get(), 1, &parent, &position, &child, nullptr, nullptr);
-    if (status != KVC_OK) return;  // tests of forks say when
+    if (status != KVC_OK) return;  // tests of forks check when that is right
     Sequence copy = model_[parent];
     copy.tokens.resize(static_cast<size_t>(position));
     model_[child] = copy;
@@ -334,7 +334,14 @@ class PrefixWalk {
   }
   void remove() {
     const kvc_seq seq = pick();
+    std::vector<int64_t> expected;  // available pages of each group
+    for (size_t g = 0; g < groups_.size(); g++) {
+      int64_t pages = -1;
+      ASSERT_EQ(kvc_seq_exclusive_pages(cache_.get(), static_cast<int32_t>(g), 1, &seq, &pages, nullptr), KVC_OK);
+      expected.push_back(available(g) + pages);
+    }
     ASSERT_EQ(kvc_seq_remove(cache_.get(), 1, &seq, nullptr), KVC_OK);
+    for (size_t g = 0; g < groups_.size(); g++) ASSERT_EQ(available(g), expected[g]) << "group " << g;
     model_.erase(seq);
   }
   void pin() {
@@ -360,7 +367,7 @@ class PrefixWalk {
     const kvc_prefix_query query = query_of(s);
     ASSERT_EQ(kvc_prefix_set_priority(cache_.get(), &query, priority, time_to_live, nullptr), KVC_OK);
   }
-  // What was dropped is not found: a prefix then ends before its last page.
+  // A dropped prefix is not found: the hit ends before its last page.
   void drop() {
     if (exact_) return;
     int64_t pages = -1;
@@ -381,7 +388,7 @@ class PrefixWalk {
     }
   }
 
-  // K and V of every sequence, where its next query sees them.
+  // Checks K and V of every sequence where its next query sees them.
   void check_contents() {
     for (const auto &[seq, s] : model_) {
       const std::vector<uint64_t> hashes = s.hashes();
@@ -420,6 +427,10 @@ class PrefixWalk {
     kvc_stats_init(&stats);
     EXPECT_EQ(kvc_cache_stats(cache_.get(), group, &stats, nullptr), KVC_OK);
     return stats;
+  }
+  int64_t available(size_t group) const {
+    const kvc_stats s = stats(static_cast<int32_t>(group));
+    return s.pages_free + s.pages_idle;
   }
   void check_stats() {
     for (size_t g = 0; g < groups_.size(); g++) {

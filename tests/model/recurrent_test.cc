@@ -1,5 +1,5 @@
-// Model test of recurrent state beside sliding, chunked, full and MLA groups: random calls against a naive model in
-// which a sequence's state is a hash of its whole history, so that a state of another length or sequence is seen at
+// Model test of recurrent states beside sliding, chunked, full and MLA groups: random calls, compared with a naive
+// model. The state of a sequence is a hash of its whole history, so a state of another length or sequence is noticed at
 // once.
 #include <gtest/gtest.h>
 
@@ -168,10 +168,7 @@ class Recurrent {
     std::vector<kvc_seq> all;
     for (const auto &entry : model_) all.push_back(entry.first);
     ASSERT_EQ(kvc_seq_remove(cache_.get(), static_cast<int64_t>(all.size()), all.data(), nullptr), KVC_OK);
-    kvc_stats stats;
-    kvc_stats_init(&stats);
-    ASSERT_EQ(kvc_cache_stats(cache_.get(), -1, &stats, nullptr), KVC_OK);
-    EXPECT_EQ(stats.pages_used, 0);
+    EXPECT_EQ(used(-1), 0);
     EXPECT_GT(checked_states_, 0);
     EXPECT_GT(checked_queries_, 1000);
   }
@@ -189,10 +186,22 @@ class Recurrent {
     ASSERT_EQ(status, model_.size() < kSequences ? KVC_OK : KVC_ERROR_TOO_MANY_SEQUENCES);
     if (status == KVC_OK) model_[seq] = Sequence();
   }
+  int64_t used(int32_t group) const {
+    kvc_stats stats;
+    kvc_stats_init(&stats);
+    EXPECT_EQ(kvc_cache_stats(cache_.get(), group, &stats, nullptr), KVC_OK);
+    return stats.pages_used;
+  }
   void remove() {
     if (model_.size() < 2) return;
     const kvc_seq seq = pick();
+    int64_t expected[kNumGroups] = {};  // pages in use
+    for (int32_t g = 0; g < kNumGroups; g++) {
+      ASSERT_EQ(kvc_seq_exclusive_pages(cache_.get(), g, 1, &seq, &expected[g], nullptr), KVC_OK);
+      expected[g] = used(g) - expected[g];
+    }
     ASSERT_EQ(kvc_seq_remove(cache_.get(), 1, &seq, nullptr), KVC_OK);
+    for (int32_t g = 0; g < kNumGroups; g++) ASSERT_EQ(used(g), expected[g]) << "group " << g;
     model_.erase(seq);
   }
   int64_t some_position(const Sequence &s) {
@@ -279,7 +288,7 @@ class Recurrent {
     return Tensor(spec.dtype, shape);
   }
 
-  // Every state of a step: loads give what was before it, and what is stored is a hash of what will be.
+  // Every state of a step. Loads give the state before the step, and the stored state is the hash after it.
   void check_states(kvc_forward f, const std::vector<kvc_seq> &seqs, const std::vector<std::vector<uint64_t>> &fresh) {
     kvc_error error = KVC_ERROR_INIT;
     const auto rows = static_cast<int64_t>(seqs.size());
@@ -287,14 +296,14 @@ class Recurrent {
       Tensor loaded = rows_of(spec, rows), wanted = rows_of(spec, rows), next = rows_of(spec, rows);
       for (int64_t r = 0; r < rows; r++) {
         const kvc_seq seq = seqs[static_cast<size_t>(r)];
-        if (seq == 0) continue;  // left alone
+        if (seq == 0) continue;  // an inert row
         Sequence after = model_[seq];
         fill(&wanted, r, spec, after.history());
         after.nodes.insert(after.nodes.end(), fresh[static_cast<size_t>(r)].begin(),
                            fresh[static_cast<size_t>(r)].end());
         fill(&next, r, spec, after.history());
       }
-      const bool early = random_() % 2 == 0;  // loads give what was before the step, whatever was stored
+      const bool early = random_() % 2 == 0;  // loads give the state before the step, even after a store
       if (early) {
         ASSERT_EQ(kvc_forward_store_state(cache_.get(), f, spec.layer, spec.index, next.dl(), &error), KVC_OK)
             << error.message;
@@ -311,7 +320,7 @@ class Recurrent {
     }
   }
 
-  // A step of a random batch: plain rows, chains, inert rows; ended, or aborted.
+  // A step of a random batch with plain rows, chains and inert rows. It is ended or aborted.
   void step() {
     if (model_.empty()) return;
     std::vector<kvc_seq> seqs;

@@ -35,7 +35,7 @@ inline void make_latent(bool deep, std::mt19937_64 &random, LayerSpec *l) {
   l->scale = 0.5;
 }
 
-// A layer over the K and V of another, with queries of its own.
+// A layer that reads the K and V of another one, with queries of its own.
 inline void add_reader(std::mt19937_64 &random, CacheSpec *spec) {
   const int source = static_cast<int>(random() % spec->layers.size());
   LayerSpec l = spec->layers[static_cast<size_t>(source)];
@@ -46,8 +46,8 @@ inline void add_reader(std::mt19937_64 &random, CacheSpec *spec) {
   spec->layers.push_back(l);
 }
 
-// Two to five groups of any rows and visibilities, the first of the sequences' own tokens. *latent: those of latent
-// rows.
+// Two to five groups with any rows and visibilities. The first one holds the sequences' own tokens. *latent: the groups
+// with latent rows.
 inline std::vector<GroupSpec> any_groups(int64_t pages, int64_t window, std::mt19937_64 &random,
                                          std::set<int> *latent) {
   std::vector<GroupSpec> groups;

@@ -1,5 +1,5 @@
-// A cache without storage against a cache with it: the same random calls, and an engine that keeps K and V in plain
-// arrays, makes the copies that it is handed, and must end up with what the second cache holds.
+// A cache without storage beside a cache with storage, with the same random calls. An engine keeps K and V of the first
+// cache in plain arrays, and makes the copies that the cache gives it. Its arrays must then equal the second cache.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -87,7 +87,7 @@ class Twins {
     }
     while (!open_.empty() && !testing::Test::HasFatalFailure()) close(open_.begin()->first);
     compare();
-    if (operations < 6000) return;  // asked for a shorter run
+    if (operations < 6000) return;  // a shorter run was requested
     EXPECT_GT(taken_, 500);
     EXPECT_GT(compared_, 100000);
     EXPECT_EQ(moved_within_ > 0, page_size_ > 1) << "copies of a commit that overlap";
@@ -101,12 +101,12 @@ class Twins {
   struct Open {
     kvc_forward own, none;
     std::vector<int> rows;
-    int64_t waiting;  // of its own copies, until taken
+    int64_t waiting;  // its own copies that were not taken yet
   };
   int64_t uniform(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
   bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
 
-  // The same call to both caches: the same status and numbers.
+  // Makes the same call on both caches, which must return the same status and numbers.
   kvc_status both(const std::function<kvc_status(kvc_cache *, bool, kvc_error *)> &call) {
     kvc_error a = KVC_ERROR_INIT, b = KVC_ERROR_INIT;
     const kvc_status status = call(own_.get(), true, &a);
@@ -124,7 +124,7 @@ class Twins {
     return count;
   }
 
-  // The engine's part: takes the copies and makes them in its arrays, in every layer of the group.
+  // The engine's part: takes the copies, and makes them in its arrays in every layer of the group.
   void take() {
     std::vector<kvc_copy> copies(static_cast<size_t>(waiting() + uniform(0, 2)));
     int64_t count = 0;
@@ -153,7 +153,7 @@ class Twins {
     ASSERT_EQ(waiting(), 0);
   }
 
-  // One slot of the second cache's pools as the engine's arrays have it.
+  // Copies one slot of the second cache's pools to the engine's arrays.
   void read_slot(int layer, int64_t slot, float *row) const {
     for (int part = 0; part < 2; part++) {
       const DLTensor &t = pools_[layer][part]->dl_tensor;
@@ -163,8 +163,8 @@ class Twins {
     }
   }
 
-  // A layer's new tokens: every value is new, so the slots that changed in the second cache are those of the step. The
-  // engine stores there.
+  // The new tokens of a layer. Every value is new, so the slots that changed in the second cache are those of the step.
+  // The engine stores the tokens in these slots.
   void append(Open *open, int layer, int64_t tokens) {
     const int64_t slots = static_cast<int64_t>(plain_[layer].size()) / kRow - (kGroups - group_of(layer)) * page_size_;
     std::vector<float> before(static_cast<size_t>(slots * kRow)), after(before);
@@ -253,7 +253,7 @@ class Twins {
     }
   }
 
-  // After a refusal for want of pages, sequences or forwards.
+  // After a refusal because pages, sequences or forwards are used up.
   void make_room(const std::vector<int> &from) {
     if (!open_.empty()) return close(open_.begin()->first);
     for (const int handle : from) {
@@ -350,7 +350,7 @@ class Twins {
       return;
     }
     open.waiting = waiting();
-    if (chance(0.5)) take(), open.waiting = 0;  // else later: before the next step at the latest
+    if (chance(0.5)) take(), open.waiting = 0;  // else later, but before the next step
     for (const int layer : {0, 1, 2, 4}) {
       if ((layer == 2) == encoder) append(&open, layer, tokens);
     }
@@ -373,7 +373,7 @@ class Twins {
     open_.erase(key);
   }
 
-  // Pages are the same, and with the copies made so are all tokens.
+  // Pages are equal. When the copies are made, all tokens are equal too.
   void compare() {
     if (chance(0.5)) take();
     const bool made = waiting() == 0;

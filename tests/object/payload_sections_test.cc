@@ -1,4 +1,4 @@
-// Payloads in sections: written in any pieces, read in any pieces, and nothing damaged is read.
+// Payloads in sections: they are written and read in pieces of any size, and nothing damaged is read.
 #include "object/payload_sections.h"
 
 #include <gtest/gtest.h>
@@ -89,7 +89,7 @@ TEST(PayloadSections, EveryDamagedByteIsFoundBeforeItIsUsed) {
     PayloadReader reader(&memory, sizes, kSeed);
     std::vector<uint8_t> read(payload.size());
     EXPECT_EQ(reader.read(read).code(), KVC_ERROR_CORRUPT) << at;
-    const size_t verified = at / (4096 + kChecksumBytes) * 4096;  // what was read is what was written
+    const size_t verified = at / (4096 + kChecksumBytes) * 4096;  // the read bytes are the written ones
     EXPECT_TRUE(std::equal(read.begin(), read.begin() + static_cast<int64_t>(verified), payload.begin()));
     EXPECT_TRUE(
         std::all_of(read.begin() + static_cast<int64_t>(verified), read.end(), [](uint8_t b) { return b == 0; }));

@@ -1,5 +1,5 @@
-// Page lists against plain vectors of page ids: every list holds what its vector says, and every page and node is
-// referenced exactly as often as the lists say.
+// Page lists, compared with plain vectors of page ids: every list has the entries of its vector, and the references to
+// every page and node are those of the lists.
 #include "page/page_table.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ TEST(PageTable, SharingCostsThePathNotTheList) {
     EXPECT_EQ(table.at(children[static_cast<size_t>(i)], 131072 - 17 * i - 1), 131072 - 17 * i - 1);
   }
   table.release(parent);
-  EXPECT_EQ(table.pages().used(), 131072);  // the first child still has all of it
+  EXPECT_EQ(table.pages().used(), 131072);  // the first child still has all pages
   for (PageList& child : children) table.release(child);
   EXPECT_EQ(table.pages().used(), 0);
   EXPECT_EQ(table.nodes().used(), 0);
@@ -130,7 +130,7 @@ TEST(PageTable, AHoleBehindKeptEntries) {
   EXPECT_EQ(table.nodes().used(), 0);
 }
 
-// A stream that never ends holds its sinks, its window, and the nodes above them.
+// An endless stream holds its sinks, its window, and the nodes above them.
 TEST(PageTable, AnEndlessStreamTakesNoMoreNodes) {
   PageTable table(64, PageTable::nodes_needed(64, 1, 1 << 20, 2));
   PageList list;
@@ -142,7 +142,8 @@ TEST(PageTable, AnEndlessStreamTakesNoMoreNodes) {
   }
 }
 
-// A copy of the nodes that takes changes only, from time to time, as a device's does: every list can be walked in it.
+// A copy of the nodes that is updated by changes alone, from time to time, as a device's copy is. Every list can be
+// read from it.
 class Mirror {
  public:
   explicit Mirror(PageTable& table)
@@ -169,7 +170,8 @@ class Mirror {
   std::vector<int32_t> nodes_;
 };
 
-// Random operations on up to `kLists` lists. Node use is checked against its bound all the way. edges: as nodes_needed.
+// Random operations on up to `kLists` lists. The number of used nodes never exceeds its bound. edges: as in
+// nodes_needed.
 void play(uint32_t seed, int operations, int32_t edges) {
   SCOPED_TRACE(testing::Message() << "seed " << seed << " edges " << edges);
   const bool windows = edges > 0;

@@ -61,7 +61,7 @@ TEST(BatchPlan, RowsStreamFromTheTokenOnThatTheirWindowLacks) {
   SequenceStore store(config);
   std::vector<uint64_t> ids(3);
   ASSERT_TRUE(store.add(ids).ok());
-  const std::vector<StreamWindow> streams = {{2, 5}, {0, 8}, {}};
+  const std::vector<StreamWindow> streams = {{4, 5}, {0, 8}, {}};
   ASSERT_TRUE(store.set_streams(ids, streams, false).ok());
   BatchPlan plan({8, 64, 0, true}, 2);
   std::vector<Reservation> reservations(8);
@@ -83,11 +83,11 @@ TEST(BatchPlan, RowsStreamFromTheTokenOnThatTheirWindowLacks) {
   EXPECT_EQ(windows, (std::vector<int32_t>{5, 0, 8, 0}));
   EXPECT_EQ(plan.rows(0).stream_windows, plan.stream_windows());
   EXPECT_EQ(std::vector<int32_t>(plan.rows(0).stream_sinks, plan.rows(0).stream_sinks + 4),
-            (std::vector<int32_t>{2, 0, 0, 0}));
+            (std::vector<int32_t>{4, 0, 0, 0}));
   EXPECT_EQ(plan.rows(1).stream_windows, nullptr) << "a sliding group has its own window";
   EXPECT_EQ(std::vector<int32_t>(plan.sink_positions(), plan.sink_positions() + 6),
             (std::vector<int32_t>{4, 4, 4, 0, 7, 9}));
-  // Where bits must not depend on the step, sinks are apart from the first token on.
+  // In deterministic caches, sinks are a part of their own from the first token on.
   BatchPlan apart({8, 64, 0, true, true}, 2);
   std::vector<uint64_t> fresh(1);
   ASSERT_TRUE(store.add(fresh).ok());
@@ -145,7 +145,7 @@ TEST(BatchPlan, TreesStandBesidePlainRows) {
     EXPECT_EQ(nodes[i].exit, expected[i][1]) << i;
     EXPECT_EQ(nodes[i].position, expected[i][2]) << i;
   }
-  // Nodes are stored one after another, whatever their positions.
+  // Nodes are stored in order, whatever their positions are.
   EXPECT_EQ(std::vector<int64_t>(plan.slot_mapping(0), plan.slot_mapping(0) + 6),
             (std::vector<int64_t>{8, 9, -1, 12, 13, 14}));
 }

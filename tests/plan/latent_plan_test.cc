@@ -16,7 +16,7 @@ TEST(LatentPlan, APromptIsDecompressed) {
   for (int64_t tokens : {2, 16, 512, 100000}) EXPECT_TRUE(decompresses(kDeepSeek, tokens, 0));
 }
 
-// Over a past, from where pairs * (1088 - 320) exceed tokens * 256 * 512.
+// Over a past, rows are decompressed when pairs * (1088 - 320) exceeds tokens * 256 * 512.
 TEST(LatentPlan, ChunksOverAPastWhenTheyAreLong) {
   EXPECT_FALSE(decompresses(kDeepSeek, 340, 1));
   EXPECT_TRUE(decompresses(kDeepSeek, 341, 1));

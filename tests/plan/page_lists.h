@@ -1,4 +1,4 @@
-// Rows over page lists that forks share, for tests of plans: a page table, and the arrays that a batch would have.
+// Rows over page lists that forks share, for tests of plans: a page table, and the arrays of a batch.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ class PageLists {
  public:
   PageLists(int64_t pages, int64_t lists) : table_(pages, PageTable::nodes_needed(pages, lists + 4, pages, false)) {}
 
-  // A row that begins with the first `shared` pages of row `parent` (-1: of none), and then has `own` more.
+  // A row that begins with the first `shared` pages of row `parent` (-1: no row), followed by `own` pages of its own.
   int add(int parent, int64_t shared, int64_t own) {
     PageList list = parent < 0 ? PageList{} : table_.share(lists_[static_cast<size_t>(parent)], shared);
     for (int64_t i = 0; i < own; ++i) table_.append(list);
@@ -32,7 +32,7 @@ class PageLists {
     tables_ = {table_.node_data(), roots_.data(), levels_.data()};
     return tables_;
   }
-  // Leading pages in which two rows agree.
+  // The number of leading pages that two rows share.
   int64_t common(int a, int b) const {
     int64_t n = 0;
     while (n < size(a) && n < size(b) && page(a, n) == page(b, n)) ++n;

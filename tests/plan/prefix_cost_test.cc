@@ -1,4 +1,4 @@
-// The cost model: when rows attend to a shared prefix together.
+// The cost model: it decides when rows attend to a shared prefix together.
 #include "plan/prefix_cost.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ TEST(PrefixCost, ALittleLessIsNoReasonToChangeThePlan) {
   EXPECT_FALSE(sharing_pays(decode(2, 100)));
 }
 
-// The more rows and the more keys, the better; with a state that is merged in any case, sooner.
+// Sharing pays more with more rows and more keys, and earlier if a state is merged anyway.
 TEST(PrefixCost, GrowsWithRowsAndKeys) {
   for (int32_t rows = 2; rows < 64; rows *= 2) {
     for (int64_t keys = 16; keys < 4096; keys *= 2) {
@@ -51,7 +51,7 @@ TEST(PrefixCost, GrowsWithRowsAndKeys) {
   }
 }
 
-// Rows of many queries each keep the CPU busy: reading their prefix once saves little, and their states are many.
+// Rows with many queries keep the CPU busy. Reading their prefix once saves little, and they have many states.
 TEST(PrefixCost, RowsThatComputeGainLittle) {
   PrefixCase prefix = decode(2, 64);
   EXPECT_FALSE(sharing_pays(prefix));

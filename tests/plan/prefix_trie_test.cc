@@ -1,4 +1,4 @@
-// The trie of page lists against a comparison of every pair, page by page.
+// The trie of page lists, compared with a comparison of every pair, page by page.
 #include "plan/prefix_trie.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 using Groups = std::set<std::pair<std::vector<int>, int64_t>>;  // rows, sorted, and the pages they share
 
-// What every pair says. limits: pages of a row that count; kinds: who may share.
+// The groups by a comparison of every pair. limits: pages of a row that count; kinds: rows of one kind may share.
 Groups groups_of_pairs(const PageLists& lists, const std::vector<int>& rows, const std::vector<int32_t>& limits,
                        const std::vector<int32_t>& kinds) {
   const auto common = [&](size_t a, size_t b) {
@@ -82,7 +82,7 @@ TEST(PrefixTrie, IsWhatEveryPairSays) {
   }
 }
 
-// Lists whose nodes differ and whose pages are the same: what truncating two forks leaves.
+// Lists with equal pages in different nodes, as after truncating two forks.
 TEST(PrefixTrie, CopiedNodesWithTheSamePages) {
   PageLists lists(4000, 8);
   const int parent = lists.add(-1, 0, 1000);
@@ -93,7 +93,7 @@ TEST(PrefixTrie, CopiedNodesWithTheSamePages) {
   EXPECT_EQ(PrefixTrie::common_pages(tables, 0, 2, 1000), 500);
 }
 
-// Trees of unlike height.
+// Trees of different heights.
 TEST(PrefixTrie, AShortListOfALongOne) {
   PageLists lists(4000, 8);
   const int parent = lists.add(-1, 0, 20);
@@ -102,7 +102,8 @@ TEST(PrefixTrie, AShortListOfALongOne) {
   EXPECT_EQ(PrefixTrie::common_pages(lists.tables({high, parent}), 0, 1, 12), 12);
 }
 
-// A chain, in which each row shares more with the next: all of it would be compared as often as there are pairs.
+// A chain in which each row shares more with the next one. A naive trie would compare all of it as often as there are
+// pairs.
 TEST(PrefixTrie, DeepTriesAreFoundInPart) {
   constexpr int kRows = 300;
   PageLists lists(2 * kRows, kRows);

@@ -25,7 +25,7 @@ struct Batch {
     token_begin.push_back(token_begin.back() + queries);
     kv_lengths.push_back(static_cast<int32_t>(length));
   }
-  // A new list of `tokens`, which begins with the first `shared` pages of list `parent`.
+  // A new list of `tokens` tokens, which begins with the first `shared` pages of list `parent`.
   void add(int parent, int64_t shared, int32_t queries, int64_t tokens) {
     const int64_t pages = (tokens + kPageSize - 1) / kPageSize;
     add(lists.add(parent, shared, pages - shared), queries, tokens);
@@ -131,7 +131,7 @@ class Coverage {
       }
     }
   }
-  // Blocks of states do not overlap, and fill what was asked for.
+  // Blocks of states do not overlap, and fill the requested floats.
   void check_partials() const {
     int64_t next = 0;
     for (const auto& [offset, floats] : blocks_) {
@@ -204,7 +204,7 @@ TEST(SharedWork, CoversEveryKeyOnce) {
   EXPECT_GT(groups, 300);
 }
 
-// 16 sequences over one prompt: it is read once, by items of all 16; the cost model says so.
+// 16 sequences over one prompt. Items of all 16 read it once, as the cost model decides.
 TEST(SharedWork, OnePromptOfManyRows) {
   const BatchLimits limits = {16, 64};
   for (int32_t threads : {1, 2, 16}) {
@@ -226,7 +226,7 @@ TEST(SharedWork, OnePromptOfManyRows) {
   }
 }
 
-// Prompts within prompts: each is a group, whatever the order of rows; without sharing there is none.
+// Prompts within prompts. Each is a group, in any order of the rows. Without sharing there is no group.
 TEST(SharedWork, ATrieOfPrompts) {
   const BatchLimits limits = {8, 64};
   Batch batch;
@@ -244,8 +244,8 @@ TEST(SharedWork, ATrieOfPrompts) {
   }
 }
 
-// Rows that must not share: of windows, of unlike RoPE sets, with more new tokens than a decode tile has; and calls on
-// the new tokens alone.
+// Rows that must not share: rows with windows, with different RoPE sets, or with more new tokens than a decode tile
+// has; and calls on the new tokens alone.
 TEST(SharedWork, WhatDoesNotShare) {
   const BatchLimits limits = {8, 64};
   Batch batch;
@@ -275,7 +275,7 @@ TEST(SharedWork, WhatDoesNotShare) {
   EXPECT_EQ(groups(shape, 0, nullptr), 0);
 }
 
-// Rows that stream see holes; nodes of a tree are their row's own.
+// Streaming rows see holes, and the nodes of a tree belong to their row alone.
 TEST(SharedWork, StreamsAndTrees) {
   const BatchLimits limits = {8, 64};
   Batch batch;
@@ -296,7 +296,7 @@ TEST(SharedWork, StreamsAndTrees) {
   EXPECT_EQ(plan.items()[0].key_end, 3000);
 }
 
-// PAST of rows whose past is shared to its last key: each row still has an item of its own, over nothing.
+// KVC_ATTEND_PAST for rows whose whole past is shared: each row still has an item of its own, with no keys.
 TEST(SharedWork, NothingLeftOfTheRow) {
   const BatchLimits limits = {8, 64};
   Batch batch;
@@ -311,13 +311,13 @@ TEST(SharedWork, NothingLeftOfTheRow) {
   }
 }
 
-// More sharing than scratch has room for: what does not fit is attended row by row.
+// More sharing than scratch has room for. Rows that do not fit are attended alone.
 TEST(SharedWork, ScratchIsBounded) {
   const BatchLimits limits = {20, 20};
   WorkPlan plan(shape_of(1, PrefixSharing::kAlways), limits);
   Batch batch;
   batch.add(-1, 0, 1, 4001);
-  for (int r = 1; r < 20; ++r) batch.add(r - 1, 40 * r, 1, 4001);  // a chain: each shares more with the next
+  for (int r = 1; r < 20; ++r) batch.add(r - 1, 40 * r, 1, 4001);  // a chain: each row shares more with the next one
   plan.build(batch.backend_rows(), 0, &batch.lists.tables(batch.rows));
   Coverage(plan, batch, limits);
   EXPECT_GT(plan.num_prefix_groups(), 1);

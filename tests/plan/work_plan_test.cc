@@ -159,7 +159,7 @@ TEST(WorkPlan, CoversEveryKeyOnce) {
   }
 }
 
-// Nodes stand at positions below their indices: a window reaches further back than it would for plain tokens.
+// Positions of nodes are below their indices, so a window begins at a lower index than for plain tokens.
 TEST(WorkPlan, ATreesWindowGoesByPosition) {
   WorkPlan plan(shape_of(1, 6), {4, 64});
   Batch batch;
@@ -175,12 +175,12 @@ TEST(WorkPlan, ATreesWindowGoesByPosition) {
   }
 }
 
-// Keys that a query of a streaming row sees, from the definition: sinks j < s, and max(s, p-(w-s)+1) <= j <= p.
+// The keys that a query of a streaming row sees, by the definition: sinks j < s, and max(s, p-(w-s)+1) <= j <= p.
 struct Stream {
   int32_t sinks, window;
 };
 
-// Every query and head of a streaming row finds its sinks in items of that part and its window in the others, in order.
+// Every query and head of a streaming row has its sinks in items of that part, and its window in the others, in order.
 void expect_covers_stream(const WorkPlan& plan, const Batch& batch, const std::vector<Stream>& streams,
                           uint32_t flags) {
   using Range = std::pair<int32_t, int32_t>;
@@ -223,7 +223,7 @@ void expect_covers_stream(const WorkPlan& plan, const Batch& batch, const std::v
         };
         ASSERT_TRUE(covers(KVC_BACKEND_PART_ALL, left, p + 1)) << "row " << row << " position " << p;
         ASSERT_TRUE(window == 0 || covers(KVC_BACKEND_PART_SINKS, 0, sinks)) << "row " << row << " position " << p;
-        // What is between sinks and window may be freed: no item reads it.
+        // Pages between sinks and window may be freed, so no item reads them.
         const auto recent = seen.find({static_cast<int32_t>(row), q, h, KVC_BACKEND_PART_ALL});
         const int32_t tile_first = past + q / plan.shape().tiling.query_tile * plan.shape().tiling.query_tile;
         const int32_t lowest = queries <= plan.shape().tiling.decode_max_queries ? past : tile_first;
@@ -312,7 +312,7 @@ TEST(WorkPlan, ItemsCoverNoKeyThatNoQuerySees) {
   }
 }
 
-// Sinks that are nodes: their indices are not below s, only their positions.
+// Sinks that are nodes. Their positions are below s, but not their indices.
 TEST(WorkPlan, ATreeWithinTheSinks) {
   WorkShape shape = shape_of(1);
   shape.streaming = true;
@@ -353,20 +353,21 @@ TEST(WorkPlan, ALongDecodeRowIsSharedAmongThreads) {
   EXPECT_EQ(plan.tiles().size(), 2u) << "two heads, and one";
 }
 
-// One row of 8 kv heads of 512 bytes a key: how many heads its items have, and how many parts the keys of a head.
+// One row of 8 kv heads with 512 bytes for each key: how many heads an item has, and how many parts the keys of a head
+// have.
 TEST(WorkPlan, SmallDecodeRowsAreCutByHeads) {
   struct Expected {
     int32_t threads, keys, heads_each, key_parts;
   };
   for (const Expected expected : {
-           Expected{2, 31, 8, 1},       // not worth two items
-           Expected{2, 32, 4, 1},       // as few as there is work for
+           Expected{2, 31, 8, 1},       // too few keys for two items
+           Expected{2, 32, 4, 1},       // as many items as there is work for
            Expected{2, 64, 2, 1},       //
            Expected{2, 1024, 1, 1},     // four items a thread, nothing to merge
            Expected{2, 4096, 1, 1},     // items of 2 MiB
-           Expected{2, 16384, 8, 8},    // from memory whole pages are faster
+           Expected{2, 16384, 8, 8},    // whole pages are faster to read from memory
            Expected{4, 4096, 1, 2},     // more items than heads
-           Expected{16, 1024, 1, 2},    // none of its keys below min_split_keys, of all heads
+           Expected{16, 1024, 1, 2},    // parts have at least min_split_keys keys of all heads
            Expected{16, 32768, 1, 8},   //
            Expected{16, 65536, 8, 64},  //
        }) {
@@ -393,8 +394,7 @@ TEST(WorkPlan, SmallDecodeRowsAreCutByHeads) {
   }
 }
 
-// What a backend has no use for: items of fewer heads than it asks for, and of other numbers of splits than the
-// caller's.
+// A backend gets no items with fewer heads than its tiling has, and no other number of splits than the caller's.
 TEST(WorkPlan, HeadsStayTogether) {
   WorkShape shape = shape_of(8);
   shape.tiling.heads_per_item = 3;
@@ -412,7 +412,8 @@ TEST(WorkPlan, HeadsStayTogether) {
   }
 }
 
-// With fixed splits a row has an item a block, as long as items and the floats of their states have room.
+// With fixed splits a row has an item for each block, as long as there is room for items and for the floats of their
+// states.
 TEST(WorkPlan, FixedSplitsAreBounded) {
   for (const auto& [v_head_dim, blocks] : {std::pair{10, 4096}, std::pair{1022, 2048}}) {
     WorkShape shape = shape_of(8);
@@ -441,7 +442,7 @@ TEST(WorkPlan, AShortRowIsNotWorthASplit) {
   EXPECT_EQ(plan.items().size(), 1u);
 }
 
-// Calls that see another part of the keys: every row still has its item, over no more than that part.
+// Calls that see only a part of the keys. Every row still has its item, over no more than that part.
 TEST(WorkPlan, FollowsTheFlagsOfTheCall) {
   for (int32_t threads : {1, 8}) {
     WorkPlan plan(shape_of(threads), {4, 64});

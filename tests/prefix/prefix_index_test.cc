@@ -1,4 +1,4 @@
-// PrefixIndex against naive sequences.
+// PrefixIndex, compared with naive sequences.
 #include <random>
 #include <tuple>
 
@@ -40,7 +40,7 @@ TEST(PrefixIndex, AWindowServesOnlyWhereItsPagesAre) {
   EXPECT_EQ(match.known, 30);
   EXPECT_EQ(match.tokens, 0);
   EXPECT_EQ(match.limited_by, 1);
-  // A sequence that was published at 20 too serves 20.
+  // A sequence that was also published at 20 serves 20 too.
   Sequence second = scene.run(count_to(20));
   scene.publish(second);
   second.append(count_to(20, 21));
@@ -145,7 +145,7 @@ TEST(PrefixIndex, ALastPageThatIsNotFullStaysItsOwners) {
   scene.publish(first);
   scene.publish(second);
   EXPECT_EQ(first.at(0, 0), second.at(0, 0));
-  EXPECT_NE(first.at(0, 1), second.at(0, 1));  // both go on writing there
+  EXPECT_NE(first.at(0, 1), second.at(0, 1));  // both sequences continue to write there
 }
 
 TEST(PrefixIndex, ARunThatGrowsIsNotEvicted) {
@@ -153,7 +153,7 @@ TEST(PrefixIndex, ARunThatGrowsIsNotEvicted) {
   Sequence first = scene.run(count_to(8));
   scene.publish(first);
   first.remove();
-  Sequence second = scene.run(count_to(40));  // of its first tokens only `first` had pages
+  Sequence second = scene.run(count_to(40));  // only `first` had pages of its first tokens
   EXPECT_EQ(scene.publish(second), 8);
   EXPECT_TRUE(scene.index.is_valid());
   EXPECT_EQ(scene.match(count_to(8)), 8);
@@ -161,13 +161,13 @@ TEST(PrefixIndex, ARunThatGrowsIsNotEvicted) {
 
 TEST(PrefixIndex, ARunWithoutPagesStaysWhileOneGrowsBelowIt) {
   Scene scene({sliding(4)}, 2);
-  Sequence first = scene.run(count_to(8));  // the window left the first page
+  Sequence first = scene.run(count_to(8));  // the first page left the window
   scene.publish(first);
   first.remove();
   Tokens tokens = count_to(4);
   for (const int32_t token : count_to(4, 50)) tokens.push_back(token);
   Sequence second = scene.run(tokens);
-  EXPECT_EQ(scene.publish(second), 8);  // the other branch is evicted for it
+  EXPECT_EQ(scene.publish(second), 8);  // the other branch is evicted to make room
   EXPECT_TRUE(scene.index.is_valid());
   EXPECT_EQ(scene.match(tokens), 8);
 }
@@ -189,7 +189,7 @@ TEST(PrefixIndex, ABlockTakesItsCheckpointsAlong) {
 
 using Published = std::vector<std::tuple<Tokens, uint64_t, int64_t>>;  // tokens, salt, where it begins
 
-// The definition: the longest run of equal tokens under equal salts from the beginning, over everything published.
+// The definition: over everything published, the longest run of equal tokens under equal salts from the beginning.
 int64_t longest_known(const Published& published, const Tokens& query, uint64_t salt, int64_t salt_begin) {
   const auto in_force = [](int64_t position, uint64_t s, int64_t begin) {
     return (position / kPage + 1) * kPage > begin ? s : 0;
@@ -209,8 +209,8 @@ int64_t longest_known(const Published& published, const Tokens& query, uint64_t 
 
 class PrefixWalk : public testing::TestWithParam<int> {};
 
-// Whatever was published, attached, evicted and removed: an attached sequence has pages of its own tokens and salt,
-// references add up, and without evictions the longest known prefix is found.
+// After any publishes, attaches, evictions and removals: an attached sequence has pages of its own tokens and salt, the
+// references are right, and without evictions the longest known prefix is found.
 TEST_P(PrefixWalk, HoldsWhatItSays) {
   const int seed = GetParam();
   std::mt19937 random(static_cast<uint32_t>(seed));

@@ -1,4 +1,4 @@
-// What listeners of a prefix index hear, against what the pages hold.
+// What listeners of a prefix index are told, compared with the contents of the pages.
 #include <random>
 #include <set>
 
@@ -27,7 +27,7 @@ PageKey key_of(const Tokens& tokens, uint64_t salt, int64_t salt_begin) {
   return keys.back();
 }
 
-// Keeps the pages that it hears of, and checks each against the pool and the index.
+// A listener that records its pages, and checks each with the pool and the index.
 class Follower : public PrefixListener {
  public:
   using Name = std::pair<PageKey, int32_t>;  // and the group
@@ -64,7 +64,7 @@ class Follower : public PrefixListener {
     ++clears;
   }
 
-  // The pages are those of the pool that the index holds and that end at a whole page, and those that it lists.
+  // The pages are those that the index holds and that end at a whole page, and those that it lists.
   void check() {
     std::map<Name, int32_t> listed;
     std::set<PageKey> parents;
@@ -100,7 +100,7 @@ TEST(PrefixListener, HearsOfWholePagesUnderTheirKeys) {
   EXPECT_FALSE(follower.pages.contains({key_of(count_to(4), 0, 0), 0})) << "the salt is in the key";
   scene.match(count_to(9), 7);
   EXPECT_EQ(scene.index.matched_key(1), key_of(count_to(8), 7, 0));
-  first.append(count_to(6, 11));  // the page that was not full is now, and one more
+  first.append(count_to(6, 11));  // fills the partial page, and one more
   scene.publish(first);
   EXPECT_TRUE(follower.pages.contains({key_of(count_to(12), 7, 0), 0}));
   follower.check();
@@ -141,7 +141,7 @@ TEST(PrefixListener, HearsOnceThatAllIsGone) {
 
 class ListenerWalk : public testing::TestWithParam<int> {};
 
-// Whatever is published, evicted and dropped, a listener has the pages that the index holds, under the keys of their
+// After any publishes, evictions and drops, a listener has the pages that the index holds, under the keys of their
 // tokens and salts.
 TEST_P(ListenerWalk, HasThePagesOfTheIndex) {
   const int seed = GetParam();

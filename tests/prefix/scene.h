@@ -1,4 +1,4 @@
-// PrefixIndex over naive sequences: each page remembers which tokens it holds, so a wrong page is seen at once.
+// PrefixIndex over naive sequences. Each page records its tokens, so a wrong page is noticed at once.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,7 +36,8 @@ inline GroupRules state() {
   return rules;
 }
 
-// Pages with reference counts, and what each holds: the salt in force and all tokens from the sequence's first one on.
+// Pages with reference counts and contents. The contents are the salt in force and all tokens from the sequence's first
+// one on.
 class Pool : public PrefixPages {
  public:
   struct Page {
@@ -109,8 +110,8 @@ struct Sequence : PublishedPages {
     ++pool->at(group, page).refs;
     own = page;
   }
-  // Appends tokens as a step does: fresh pages, a copy of a shared last page, a fresh state; then frees what no query
-  // sees any more.
+  // Appends tokens as a step does: fresh pages, a copy of a shared last page, a fresh state. Then it frees the pages
+  // that no query will see.
   void append(const Tokens& more) {
     const int64_t before = length();
     tokens.insert(tokens.end(), more.begin(), more.end());
@@ -165,7 +166,7 @@ class Scene {
   }
   int64_t publish(Sequence& sequence) { return index.publish(sequence.key(), sequence, pool, {}); }
 
-  // A sequence that begins with what the index finds, whose every page is checked.
+  // A sequence that begins with the pages that the index finds. Every page is checked.
   Sequence attach(const Tokens& query, uint64_t salt, int64_t salt_begin, PrefixIndex::Match* match) {
     Sequence sequence = make(salt, salt_begin);
     *match = index.match({query, salt, salt_begin}, static_cast<int64_t>(query.size()));
@@ -200,7 +201,8 @@ class Scene {
     index.use();
     return sequence;
   }
-  // The only references are the index's and those of the live sequences; then there are none.
+  // Checks that only the index and the live sequences have references. Then removes them all, and checks that none is
+  // left.
   void end(std::vector<Sequence>& live) {
     for (Sequence& sequence : live) sequence.remove();
     int64_t held = 0;

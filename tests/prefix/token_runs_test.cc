@@ -1,5 +1,5 @@
-// TokenRuns against a plain list of token sequences: the longest common prefix, whatever was added, split, grown and
-// removed.
+// TokenRuns, compared with a plain list of token sequences: the longest common prefix, after any additions, splits,
+// growth and removals.
 #include "prefix/token_runs.h"
 
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ TEST(TokenRuns, SaltsNeverMatchEachOther) {
   tree.add_run(shared, 9, part(tokens, 4, 8));
   EXPECT_EQ(walk(tree, tokens, 9, 4), 8);
   EXPECT_EQ(walk(tree, tokens, 9, 3), 0);  // token 3 is in the first block
-  EXPECT_EQ(walk(tree, tokens, 8, 4), 4);  // the shared prompt, and nothing of another tenant's
+  EXPECT_EQ(walk(tree, tokens, 8, 4), 4);  // the shared prompt, and no token of another tenant
   EXPECT_EQ(walk(tree, tokens), 4);
   EXPECT_TRUE(tree.is_valid());
 }

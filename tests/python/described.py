@@ -1,4 +1,4 @@
-"""Arrays as their exporter describes them, true or not."""
+"""Arrays with the description that their exporter gives, which may be wrong."""
 
 import ctypes
 

@@ -1,4 +1,4 @@
-"""A cache of any layer groups, and what it should hold and give: plain lists of tokens, float64, no code of the library."""
+"""A cache of any layer groups, and a model of its contents and outputs: lists of tokens, float64, no code of the library."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from reference import rope
 
 import kvcache
 
-HEADS, NOPE, OUT = 4, 5, 7  # query heads; dims of a head of q and of out where an MLA layer is given up-projections
+HEADS, NOPE, OUT = 4, 5, 7  # query heads; dims of a head of q and of out in MLA layers with up-projections
 WINDOW, CHUNK, MAX_CHECKPOINTS = 7, 6, 2
 
 
@@ -15,7 +15,7 @@ WINDOW, CHUNK, MAX_CHECKPOINTS = 7, 6, 2
 class Token:
     position: int
     rows: dict = field(default_factory=dict)  # layer -> (k, v), each [heads, dims], before any rotation
-    path: frozenset = frozenset()  # of a node: ids of its ancestors, itself included
+    path: frozenset = frozenset()  # of a node: ids of its ancestors and its own
     span: int = 0
 
 
@@ -29,10 +29,10 @@ class Sequence:
     checkpoints: dict = field(default_factory=dict)  # length -> states
     sinks: int = 0
     window: int = 0
-    dropped: set = field(default_factory=set)  # lengths whose checkpoint was the oldest of too many
+    dropped: set = field(default_factory=set)  # lengths whose checkpoints were dropped because there were too many
 
     def cut(self, length):
-        """Truncates it."""
+        """Truncates the sequence."""
         if length < len(self.tokens):
             self.states = self.checkpoints.get(length, {})
         elif self.nodes:
@@ -48,7 +48,7 @@ class Sequence:
 
     @property
     def marked(self):
-        """Lengths that were checkpoints, dropped ones too."""
+        """Lengths that were checkpoints, also dropped ones."""
         return sorted({at for at in (*self.checkpoints, *self.dropped) if at < len(self.tokens)})
 
     def checkpoint(self):
@@ -71,7 +71,7 @@ class Sequence:
 
 @dataclass
 class Options:
-    """Of one call of attend."""
+    """The options of one call of attend."""
 
     causal: bool = True
     softcap: float = 0.0
@@ -124,7 +124,7 @@ class Attending:
         return k, None if self.latent else rng.standard_normal((tokens, self.kv_heads, self.v_dim), dtype="f4")
 
     def turned(self, x, position):
-        """[heads, dims] at a position; of an MLA row the part after the latent one."""
+        """Rotates [heads, dims] at a position. Of an MLA row, only the part after the latent one."""
         x = np.asarray(x, np.float64)
         if self.rope is None:
             return x
@@ -132,7 +132,7 @@ class Attending:
         return np.concatenate([x[:, : self.latent], turned], axis=-1)
 
     def seen(self, sequence, token, step, causal):
-        """Tokens that one of `step` (a sequence's new tokens) sees."""
+        """The tokens that one of `step` (the new tokens of a sequence) sees."""
         if self.kind == "cross":
             return sequence.frames.get(self.group, [])
         if token.path:
@@ -192,7 +192,7 @@ class Recurrent:
         return kvcache.RecurrentLayer(self.group, [kvcache.StateTensor(shape) for shape in self.shapes])
 
     def run(self, rng, step, index, sequences):
-        """Compares and replaces every state; returns what the sequences have once the step has ended."""
+        """Compares and replaces every state. Returns the states that the sequences have after the step."""
         after = [dict(sequence.states) for sequence in sequences]
         for number, shape in enumerate(self.shapes):
             loaded = step.load_state(index, number, np.empty((len(sequences), *shape), np.float32))

@@ -45,7 +45,7 @@ def attention(q, k, v, q_positions, window=None, scale=None, chunk=None):
 
 
 class DenseLayer:
-    """What one layer should hold of each sequence, and what attention over it should give."""
+    """The expected contents of one layer for each sequence, and the expected attention over them."""
 
     def __init__(self, dtype="f32", window=None, scale=None, theta=None, rope_dim=0, chunk=None):
         self.dtype, self.window, self.scale, self.theta, self.rope_dim = dtype, window, scale, theta, rope_dim

@@ -28,7 +28,7 @@ def resident_peak_bytes():
 
 
 def test_inputs_are_not_copied(step):
-    """Rows after the batch are ignored: of 1 GB that was never touched, only the first rows may be read."""
+    """Rows after the batch are ignored. The array has 1 GB that was never touched, and only its first rows may be read."""
     big = np.zeros((1 << 23, 2, 16), np.float32)
     out = np.zeros((1 << 23, 2, 16), np.float32)
     before = resident_peak_bytes()
@@ -134,7 +134,7 @@ def test_bfloat16_as_integers(step, qkv):
     assert out.dtype == np.uint16
     expected, _ = DenseLayer().step([0], [3], from_bits(q), from_bits(k), from_bits(v))
     np.testing.assert_allclose(from_bits(out), expected, atol=3e-2)
-    out32 = np.zeros((3, 2, 16), np.float32)  # other types stay what they are
+    out32 = np.zeros((3, 2, 16), np.float32)  # outputs of other types are allowed
     step.append(1, k, v, dtype="bfloat16")
     step.attend(1, q, out=out32, dtype="bf16")
     np.testing.assert_array_equal(bits(out32), out)
@@ -161,7 +161,7 @@ def test_ml_dtypes(step, qkv):
     frozen.flags.writeable = False
     with pytest.raises(kvcache.InvalidArgument, match="read-only"):
         step.attend(4, q, k, v, out=frozen)
-    for name in ("float8_e4m3fn", "float8_e5m2"):  # arrive as what they are; the cache has no such type yet
+    for name in ("float8_e4m3fn", "float8_e5m2"):  # the dtype arrives unchanged, but no layer of the cache has it
         with pytest.raises(kvcache.DType):
             step.attend(4, q.astype(getattr(ml_dtypes, name)), k, v)
         with pytest.raises(kvcache.DType):
@@ -169,7 +169,7 @@ def test_ml_dtypes(step, qkv):
 
 
 class Exporter:
-    """An array library of its own: nothing but DLPack, of before or after 1.0."""
+    """An array of another library, which has DLPack alone, of a version before or after 1.0."""
 
     def __init__(self, array, versioned):
         self.array, self.versioned = array, versioned

@@ -1,4 +1,4 @@
-"""Contexts, estimates, and what lies in the package."""
+"""Contexts, estimates, and the files of the package."""
 
 import ctypes
 import gc
@@ -69,7 +69,8 @@ for output in outputs:
 
 
 def test_openmp_pool():
-    """Contexts on the threads of a loaded runtime: they find it, start none of their own, and use it."""
+    """Contexts on the threads of a loaded OpenMP runtime. They find the runtime, use its threads, and start none of their
+    own."""
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", OPENMP], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
@@ -130,7 +131,7 @@ def test_estimate():
 
 
 def test_rollback_tokens():
-    """None is the library's default margin, 0 is none at all."""
+    """None is the default margin of the library, and 0 is no margin."""
     pages = {}
     for rollback in (None, 0, 8):
         with kvcache.Cache([LAYER], [kvcache.Sliding(4)], page_size=4, capacity_tokens=1024, max_sequences=1,
@@ -154,7 +155,7 @@ def test_package():
     assert kvcache.__version__ == kvcache.version() == kvcache.build_info()["version"]
     for header in ("kvcache.h", "dlpack/dlpack.h"):
         assert os.path.isfile(os.path.join(kvcache.get_include(), header))
-    library = ctypes.CDLL(kvcache.get_library())  # the one that is loaded already
+    library = ctypes.CDLL(kvcache.get_library())  # it is loaded already
     library.kvc_version.restype = ctypes.c_char_p
     assert library.kvc_version().decode() == kvcache.__version__
     assert os.path.isfile(os.path.join(os.path.dirname(kvcache.__file__), "py.typed"))

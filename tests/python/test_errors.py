@@ -1,4 +1,4 @@
-"""Failures are exceptions that carry status, row and missing amount; nothing has changed."""
+"""Failures are exceptions with a status, the row and the missing amount. A failed call changes nothing."""
 
 import pickle
 

@@ -73,7 +73,7 @@ def decode(payload):
 
 
 class Index:
-    """What a router knows of one engine: the tokens of each page, by group and key."""
+    """A router's record of one engine: the tokens of each page, by group and key."""
 
     def __init__(self):
         self.pages = {}
@@ -184,7 +184,7 @@ def subscriber(publisher, topic=b""):
         sub.setsockopt(zmq.SUBSCRIBE, topic)
         sub.rcvtimeo = 10_000
         sub.connect(publisher.endpoint)
-        time.sleep(0.3)  # until the publisher has the subscription
+        time.sleep(0.3)  # time for the subscription to arrive
         yield sub
 
 
@@ -206,7 +206,7 @@ def publisher(cache):
 
 
 def receive(sub, index, cache, last=None):
-    """Applies messages until the index has what the cache has. Returns the numbers."""
+    """Applies messages until the index equals that of the cache. Returns the numbers of the messages."""
     numbers = []
     while True:
         topic, number, payload = sub.recv_multipart()
@@ -275,7 +275,7 @@ def test_a_gap_is_seen_and_mended():
             remember(cache, list(range(4)))
             first = receive(sub, index, cache)
             assert first == [int(now * 1000) << 16]
-            remember(cache, list(range(100, 140)))  # more events than the ring has
+            remember(cache, list(range(100, 140)))  # more events than the ring can hold
             assert receive(sub, index, cache) == [first[0] + 2]
 
 

@@ -1,4 +1,4 @@
-"""vLLM's own event classes read our messages: of the installed package, or of the file that KVC_VLLM_EVENTS names.
+"""vLLM's own event classes read our messages. They come from the installed package, or from the file of KVC_VLLM_EVENTS.
 
 Without either, the classes are those of vLLM 0.32 as docs/reference/events.md describes them (test_events.py)."""
 

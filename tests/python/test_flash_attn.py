@@ -70,7 +70,7 @@ def test_appends_in_place_and_does_not_advance(rng):
 
 
 def paged(rng, k_cache, v_cache, page):
-    """The same caches cut into shuffled pages, and their table."""
+    """The same caches, cut into shuffled pages, and their block table."""
     rows, capacity = k_cache.shape[:2]
     columns = capacity // page
     table = rng.permutation(rows * columns).astype(np.int32).reshape(rows, columns)

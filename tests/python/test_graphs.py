@@ -1,4 +1,4 @@
-"""Graphs: what was recorded with one step is replayed in later ones, and refused while none is open."""
+"""Graphs: calls that were recorded in one step are replayed in later steps. A replay without an open step is refused."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def cache():
 
 
 class Program:
-    """A model that was recorded once: a step, and arrays that stay where they are."""
+    """A model that was recorded once: a step, and arrays with fixed addresses."""
 
     def __init__(self, step):
         self.step = step

@@ -1,5 +1,5 @@
-"""Kinds of layer groups beside full and sliding ones: encoder sequences, recurrent states, layers that share K and V;
-and spans of tokens that see each other."""
+"""Kinds of layer groups other than full and sliding ones: encoder sequences, recurrent states, layers that share K and V.
+Also spans of tokens that see each other."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def test_every_token_sees_the_whole_encoder_sequence(qkv):
 
 
 def run(cache, sequences, values, length=1):
-    """A step that stores `values` as states; returns the ones before."""
+    """A step that stores `values` as states. Returns the states before it."""
     rows = len(sequences)
     before = np.full((rows, 3, 5), -1, np.float32)
     with cache.forward(sequences, [length] * rows) as step:

@@ -1,4 +1,4 @@
-"""Arguments that no sane program passes, and threads that change arguments during a call: errors, never a crash."""
+"""Absurd arguments, and threads that change arguments during a call. The result is an error, and never a crash."""
 
 import contextlib
 import threading
@@ -11,12 +11,12 @@ import kvcache
 from described import Described
 
 ROW = np.ones((64, 16), np.float32)
-HUGE = 1 << 52  # rows of 64 * 16 floats: their bytes are 2**64, which is 0 in 64 bits
+HUGE = 1 << 52  # rows of 64 * 16 floats have 2**64 bytes, which is 0 in 64 bits
 
 
 @contextlib.contextmanager
 def rewriting(*arrays, garbage=(1 << 30)):
-    """Another thread writes garbage into index arrays and restores them, again and again."""
+    """Another thread repeatedly writes garbage into index arrays and restores them."""
     good, stop = [array.copy() for array in arrays], threading.Event()
 
     def write():
@@ -35,7 +35,7 @@ def rewriting(*arrays, garbage=(1 << 30)):
 
 
 def hammer(call, seconds=0.7):
-    """Calls until the time is up; the calls that succeeded and those that were refused."""
+    """Calls until the time is over. Returns how many calls succeeded, and how many were refused."""
     done = refused = 0
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -50,7 +50,7 @@ def hammer(call, seconds=0.7):
 @pytest.mark.parametrize("rows", [HUGE, HUGE << 8, -1, -HUGE])
 @pytest.mark.parametrize("lse", [False, True])
 def test_new_outputs_have_a_size(rows, lse):
-    """A broadcast array has as many rows as it says; those of a new output are memory."""
+    """A broadcast array has many rows and little memory, but a new output needs memory for its rows."""
     q, kv = Described(ROW, (rows, 64, 16), (0, 16, 1)), np.ones((3, 1, 16), np.float32)
     with kvcache.Cache([kvcache.Layer(q_heads=64, head_dim=16)], capacity_tokens=64) as cache:
         with cache.forward([cache.add()], [3]) as step:
@@ -73,7 +73,7 @@ def test_new_outputs_of_stateless_calls_have_a_size():
 
 
 def test_rows_behind_the_batch_are_not_there():
-    """2**62 rows in one place, of which the step has three."""
+    """2**62 rows at one address. The step uses three of them."""
     kv, out = Described(ROW, (1 << 62, 1, 16), (0, 16, 1)), np.zeros((3, 2, 16), np.float32)
     with kvcache.Cache([kvcache.Layer(q_heads=2, head_dim=16)], capacity_tokens=64) as cache:
         with cache.forward([cache.add()], [3]) as step:
@@ -110,7 +110,7 @@ def test_a_list_that_shrinks_while_it_is_read():
 
 
 def test_an_encoder_step_of_forks_is_described():
-    """Siblings share the pages of their encoder sequence, and a step that appends to it attends to nothing."""
+    """Siblings share the pages of their encoder sequence. A step that appends to it attends to nothing."""
     layers = [kvcache.Layer(q_heads=2, head_dim=16), kvcache.Layer(q_heads=2, head_dim=16, group=1)]
     with kvcache.Cache(layers, [kvcache.Full(), kvcache.Cross()], capacity_tokens=1024, share_prefixes="always") as cache:
         a = cache.add()
@@ -123,7 +123,7 @@ def test_an_encoder_step_of_forks_is_described():
 
 
 def test_padding_alone_with_empty_rotary_tables():
-    """No token is stored, and the tables of cos and sin have no rows: nothing is read of them."""
+    """No token is stored, so tables of cos and sin without rows are not read."""
     rows, pool = np.ones((3, 1, 16), np.float32), np.zeros((4, 16, 1, 16), np.float32)
     empty = np.zeros((0, 8), np.float32)
     kvcache.append_slots(rows, rows, pool, pool.copy(), np.full(3, -1), rotary_cos=empty, rotary_sin=empty,

@@ -1,5 +1,5 @@
-"""Mixtures of every kind of layer group in one cache, step by step against numpy float64, through forks, rejected drafts and
-trees; and every option that belongs to another kind: refused, with the value, and nothing changed."""
+"""Mixtures of every kind of layer group in one cache, compared with numpy float64 after each step, with forks, rejected
+drafts and trees. Options of other kinds are refused, with their value, and nothing changes."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ LATENT, ROTARY, SCALE = 12, 4, 0.2
 
 
 class Softmax:
-    """A layer with K and V, and what it should give."""
+    """A layer with K and V, and its expected outputs."""
 
     def __init__(self, group, **mask):
         self.layer = kvcache.Layer(group, q_heads=HEADS, kv_heads=KV_HEADS, head_dim=DIM)
@@ -26,7 +26,7 @@ class Softmax:
 
 
 class Latent(Softmax):
-    """A row is K, and its first dims are V, of one kv head."""
+    """A layer with one kv head, whose K is a row and whose V is the first dims of it."""
 
     def __init__(self, group, **seen):
         self.layer = kvcache.Layer(group, q_heads=HEADS, kv_heads=1, head_dim=LATENT + ROTARY, latent_dim=LATENT,
@@ -98,7 +98,7 @@ def test_hybrid_models(name, threads, rng):
         child = cache.fork(a)
         for layer in layers:
             layer.dense.fork(a, child)
-        for _ in range(12):  # drafts of 4 right after the windows slid: one is accepted
+        for _ in range(12):  # drafts of 4 just after the windows moved; one token is accepted
             step([b, child, a], [1, 1, 1])
             length = cache.length(a)
             if recurrent:
@@ -227,7 +227,7 @@ def check_refused(what, call, with_step):
         assert caught.value.message and caught.value.status < 100 or isinstance(caught.value, kvcache.Order), what
         assert cache.digest() == before
         cache.check_invariants()
-        if step is not None:  # and goes on as if nothing had been
+        if step is not None:  # the step continues as if nothing had happened
             out = step.attend(0, ARRAY, K, K + 1)
             np.testing.assert_array_equal(out, np.ones_like(out))
             step.append(3, ROW)

@@ -1,4 +1,4 @@
-"""scripts/run_isolated.py: tests after one that crashes or hangs still run, and the end of each is written."""
+"""scripts/run_isolated.py: if a test crashes or hangs, later tests still run. The result of each is recorded."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""JAX arrays as they are. Run only where jax is installed: scripts name this file."""
+"""JAX arrays without conversion. The test needs jax, so only scripts that install it name this file."""
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ def test_in_and_out(step, qkv, dtype):
     np.testing.assert_allclose(np.asarray(out, np.float32), expected, atol=tolerance)
     np.testing.assert_allclose(lse, expected_lse, atol=tolerance)
     del step
-    assert jnp.isfinite(out.sum())  # the memory is the array's own
+    assert jnp.isfinite(out.sum())  # the array owns its memory
 
 
 def test_arrays_are_no_outputs(step, qkv):

@@ -1,4 +1,4 @@
-"""Page keys: the vectors of docs/reference/keys.md, and what is refused."""
+"""Page keys: the vectors of docs/reference/keys.md, and refused arguments."""
 
 from __future__ import annotations
 

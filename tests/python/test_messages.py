@@ -98,7 +98,7 @@ def test_messages_of_common_mistakes():
 
 
 def test_languages_make_the_same_mistakes():
-    """A mistake that a language does not have is listed here, with those that it has alone."""
+    """Mistakes that only some languages allow, with these languages."""
     made = {name: {line for line in (FOLDER / f"{name}.txt").read_text().splitlines() if not line.startswith(" ")}
             for name in LANGUAGES}
     differ = {

@@ -1,5 +1,5 @@
-"""Random calls on random mixtures of every kind of layer group: attention of every token and every state, against float64,
-through forks, rollback, checkpoints, trees, streaming windows, spans and encoder tokens."""
+"""Random calls on random mixtures of every kind of layer group, with forks, rollback, checkpoints, trees, streaming windows,
+spans and encoder tokens. Attention of every token and every state are compared with float64."""
 
 import collections
 
@@ -32,7 +32,7 @@ class Engine:
         handles = [handle for handle, sequence in self.sequences.items() if trees or not sequence.nodes]
         return int(self.rng.choice(handles)) if handles else None
 
-    # Whatever it does not refuse happens here too; where it refuses, nearest_position says where it would not have.
+    # If the call succeeds, the model does the same. If it is refused, nearest_position gives the positions that work.
     def fork(self):
         handle = self.pick(trees=False)
         if handle is None or len(self.sequences) == 6:
@@ -51,7 +51,7 @@ class Engine:
             drawn["truncate"] += 1
 
     def position(self, handle, otherwise):
-        """Often one that has a checkpoint, or had one."""
+        """A length: often one that has or had a checkpoint."""
         kept = self.sequences[handle].marked
         return int(self.rng.choice(kept)) if kept and self.rng.random() < 0.6 else max(0, otherwise)
 
@@ -110,7 +110,7 @@ class Engine:
             drawn["commit"] += 1
 
     def encode(self):
-        """New tokens of encoder sequences."""
+        """Appends tokens to encoder sequences."""
         handles = [handle for handle, sequence in self.sequences.items() if not sequence.nodes]
         if not self.cross or not handles:
             return
@@ -213,7 +213,7 @@ def test_random_calls_on_random_groups(seed):
 
 
 def test_everything_was_drawn():
-    """What is missing here the test above did not test."""
+    """Checks that the test above drew everything. It did not test what is missing here."""
     if not drawn:
         pytest.skip("the random calls did not run")
     for what in ("full", "sliding", "chunked", "cross"):

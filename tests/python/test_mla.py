@@ -1,4 +1,5 @@
-"""MLA groups: latent rows stored once, q in latent space or by the model's own projections, against numpy float64."""
+"""MLA groups: latent rows that are stored once, with q in latent space or with the model's projections, compared with numpy
+float64."""
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def softmax_rows(scores, values, first):
 
 @pytest.fixture
 def rows():
-    """Stored rows as given, of PAST tokens and 30 more."""
+    """The given rows of PAST tokens and 30 more."""
     return np.random.default_rng(3).standard_normal((PAST + 30, 1, ROW), dtype="f4")
 
 
@@ -83,8 +84,8 @@ def test_projections_as_the_checkpoint_has_them(rows, tokens, parts):
 
 
 def test_deepseeks_dims():
-    """Scenario K with the model's projections: 128 heads, latent 512, rotary 64, v 128; a prompt and a chunk over a past
-    that are decompressed, decode and drafts that are absorbed, a fork, and tokens that are taken back."""
+    """Scenario K with the model's projections: 128 heads, latent 512, rotary 64, v 128. A prompt and a chunk over a past are
+    decompressed. Decode and drafts are absorbed. There is a fork, and tokens are truncated."""
     heads, latent, rotary, nope, v_dim, scale = 128, 512, 64, 128, 128, 0.13523
     random = np.random.default_rng(6)
     w = random.standard_normal((heads, nope + v_dim, latent), dtype="f4") / latent**0.5

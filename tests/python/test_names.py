@@ -1,4 +1,5 @@
-"""Messages speak Python: the library names functions, fields and constants of its header, and each binding replaces them."""
+"""Messages have the names of Python: the library names functions, fields and constants of its header, and each binding
+translates them."""
 
 import re
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 import kvcache
 
 ROOT = Path(__file__).resolve().parents[2]
-# Words of the library's texts that look like C's names and are none.
+# Words in the library's texts that look like names of C, but are not.
 NO_NAMES = set("""
     MLA CPU CUDA KVCACHE_CUDA_BACKEND libkvcache_cuda kvc_backend_get float8_e4m3fn float8_e5m2 cfs_period_us cfs_quota_us kvc_copy
     decode_items split_tiles prefix_groups kv_bytes host_parallel_for simd_available layer_begin layer_end kvc_graph struct_size
@@ -22,7 +23,7 @@ SOURCES = {"python": "bindings/python/kvcache/*.py*", "rust": "bindings/rust/kvc
            "java": "bindings/java/src/main/java/dev/kvcache/*.java"}
 GENERATED = {"_names.py", "names.rs", "names_generated.go", "Names.java", "abi_generated.go", "Abi.java", "JniCalls.java",
              "NativeCalls.java", "calls_cgo_generated.go", "calls_purego_generated.go"}
-# Translations that are no names of the language: words, and parts of a text.
+# Translations that are not names of the language: words, and parts of a text.
 NO_SOURCE = {"absent", '"..."', "Plan", "len", "size", "length"}
 
 
@@ -62,7 +63,7 @@ def test_every_name_in_a_message_is_known(tables):
 
 
 def lacking_in(language):
-    """What names.txt says that the package of a language lacks. Its messages never have these names."""
+    """Names that the package of a language lacks, by names.txt. Its messages never contain them."""
     column = 1 + list(SOURCES).index(language)
     lines = [line.split(" | ") for line in (ROOT / "bindings/names.txt").read_text().splitlines()
              if " | " in line and not line.startswith("#")]
@@ -71,7 +72,7 @@ def lacking_in(language):
 
 @pytest.mark.parametrize("language", SOURCES)
 def test_translations_are_names_of_the_language(tables, language):
-    """What a message says stands in the sources of the package."""
+    """The names in messages exist in the sources of the package."""
     names = tables[1][language]
     source = "\n".join(path.read_text() for path in ROOT.glob(SOURCES[language]) if path.name not in GENERATED)
     known = set(re.findall(r"\w+", source))

@@ -30,7 +30,7 @@ def dense(q, k, v, softcap=0.0, softmax_scale=0.0, alibi_slopes=None, sinks=None
 
 @pytest.fixture
 def filled(qkv):
-    """A cache with PAST tokens, and a step's worth of arrays: (cache, sequence, k so far, v so far, make)."""
+    """A cache with PAST tokens, and arrays for a step: (cache, sequence, k so far, v so far, make)."""
     with kvcache.Cache([kvcache.Layer(q_heads=HQ, kv_heads=HKV, head_dim=D, v_head_dim=DV)], page_size=4,
                        capacity_tokens=256) as cache:  # fmt: skip
         sequence = cache.add()
@@ -118,7 +118,7 @@ def test_refusals(filled, qkv):
 @pytest.mark.parametrize("name", ["sinks", "alibi_slopes"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_number_that_is_none_stays_with_its_head(filled, qkv, name, value):
-    """What is in a tensor is not checked, and reaches no other head."""
+    """The values of a tensor are not checked, and affect no other head."""
     cache, sequence, _, _ = filled
     for tokens in (1, 30):
         q, k, v = qkv(tokens, HQ, HKV, D, DV)

@@ -1,4 +1,5 @@
-"""Attention by the stateless call over the tables of a plan, against dense attention over what the kind of step says."""
+"""Attention by the stateless call over the tables of a plan, compared with dense attention over the keys that this kind of
+step sees."""
 import kvcache
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ class Server:
         self.page_size, self.rows = page_size, rows
         self.columns = -(-(longest + extra) // page_size) + 4
         self.table = self.random.permutation(rows * self.columns).astype(np.int32).reshape(rows, -1)
-        # On both sides of a page's border, too.
+        # Also around the end of a page.
         borders = [0, 1, page_size - 1, page_size, page_size + 1, 2 * page_size, longest]
         self.lengths = self.random.choice(borders + list(range(longest)), rows)
         shape = (self.table.size, page_size, KV_HEADS, DIM)

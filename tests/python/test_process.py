@@ -1,4 +1,5 @@
-"""An interpreter that loads the library keeps its signal handlers and its threads' names, and ends as it would without."""
+"""An interpreter that loads the library keeps its signal handlers and the names of its threads, and ends as without the
+library."""
 import subprocess
 import sys
 

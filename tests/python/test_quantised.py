@@ -1,4 +1,5 @@
-"""Quantised layers: what is stored is what ml_dtypes and numpy make of the same numbers, and attention reads that."""
+"""Quantised layers: stored values are those that ml_dtypes and numpy compute from the same numbers, and attention reads
+them."""
 import numpy as np
 import pytest
 

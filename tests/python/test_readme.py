@@ -1,4 +1,4 @@
-"""The Python programs of the READMEs and the guide run as they stand there, and the lines of C in the guide compile."""
+"""The Python programs of the READMEs and the guide run unchanged, and the lines of C in the guide compile."""
 import pathlib
 import re
 import shutil
@@ -44,7 +44,7 @@ def test_every_kind_of_cache_and_attention():
 
 @pytest.mark.parametrize(("page", "least"), [("tutorial.md", 6), ("prefix.md", 2)])
 def test_programs_print_what_their_comments_say(page, least, capsys):
-    """Each program of a page goes on where the one before ended."""
+    """Each program of a page continues where the one before it ended."""
     names, checked = {}, 0
     for program in blocks("python", page):
         exec(compile(program, f"docs/guide/{page}", "exec"), names)
@@ -54,7 +54,7 @@ def test_programs_print_what_their_comments_say(page, least, capsys):
     assert checked >= least
 
 
-# What the lines of C use without a declaration.
+# Declarations for the lines of C.
 DECLARATIONS = """
 #include <kvcache.h>
 static kvc_context *context; static kvc_cache *cache; static kvc_error error; static kvc_cache_config config;

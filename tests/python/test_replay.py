@@ -1,4 +1,4 @@
-"""`kvcache replay`: traces are read or refused with their line, and hit rates are those of plain simulations."""
+"""`kvcache replay`: a trace is read, or refused with the number of the line. Hit rates are those of simple simulations."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def chats(seed, turns=400):
 
 
 def scans(seed, count=3000):
-    """Prompts that come back between prompts that come once."""
+    """Prompts that are repeated, between prompts that come once."""
     rng, fresh = random.Random(seed), iter(range(1, 1 << 30))
     popular = [[next(fresh) for _ in range(8)] for _ in range(12)]
     return [rng.choice(popular) if rng.random() < 0.25 else [next(fresh) for _ in range(8)] for _ in range(count)]
@@ -141,7 +141,7 @@ def test_wrong_arguments_are_a_line_and_a_status(tmp_path):
         _replay.in_cache([[1, 2, 3]], 2, "lru")
 
 
-# Figures that Mooncake's conversation trace has, where KVCACHE_TRACES names its folder; else those of a synthetic trace.
+# Figures of Mooncake's conversation trace, if KVCACHE_TRACES names its folder; else those of a synthetic trace.
 PUBLISHED = {1000: 4.5, 5000: 11.2, 10000: 21.2, 20000: 28.8, 50000: 35.5}
 
 

@@ -37,7 +37,7 @@ def test_on_read_stores_raw_keys_and_attends_as_on_append():
 
 
 def check(layer, angles, turn_options=None, table=None, prepare=None):
-    """One prefill of the layer in a new cache, against attention over what numpy rotated."""
+    """One prefill of the layer in a new cache, compared with attention over rows that numpy rotated."""
     random = np.random.default_rng(4)
     count = len(angles)
     q, k, v = (random.standard_normal((count, 2, layer.head_dim), np.float32) for _ in range(3))

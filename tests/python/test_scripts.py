@@ -24,8 +24,8 @@ SCRIPTS = sorted({path.name for path in (ROOT / "scripts").glob("*.sh")} - WITHO
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    """What a set-up reads of the sources. In the quick tests a stand-in for scripts/setup.sh links the environment that is here, and
-    makes empty programs for the tools that its level provides: they need not be installed."""
+    """A clone with the sources that a set-up reads. In the quick tests a substitute for scripts/setup.sh links the existing
+    environment, and makes empty programs for the tools of its level, so that they need not be installed."""
     folder = tmp_path_factory.mktemp("clone")
     shutil.copytree(ROOT / "scripts", folder / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
     for module in ("bindings/go", "examples/gemma/go"):
@@ -48,8 +48,8 @@ def test_a_script_sets_up_what_it_needs(clone, script):
     environment = {name: value for name, value in os.environ.items() if name not in names}
     environment["KVC_SET_UP_ONLY"] = "1"
     if not REAL:
-        environment["HOME"] = str(clone)  # tools of the user's own, such as cargo
-        environment["PATH"] = f"{clone / 'installed'}:/usr/bin:/bin"  # other tools than these are as if they were not installed
+        environment["HOME"] = str(clone)  # hides the user's own tools, such as cargo
+        environment["PATH"] = f"{clone / 'installed'}:/usr/bin:/bin"  # hides all other tools
     result = subprocess.run(["bash", clone / "scripts" / script], env=environment, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600, check=False)
     assert result.returncode == 0, result.stdout

@@ -53,6 +53,20 @@ def test_pages_and_positions(cache):
     assert cache.max_append(a) == 48 and cache.max_append([a]) == [48]
 
 
+def test_exclusive_pages_are_what_a_removal_frees(cache):
+    a = cache.add()
+    grow(cache, [a], [9])  # pages of 4 tokens
+    b = cache.fork(a)
+    assert cache.exclusive_pages(a) == 1 and cache.exclusive_pages([a, b]) == [1, 1] and cache.exclusive_pages([]) == []
+    used = cache.stats().pages_used
+    cache.remove(a)
+    assert cache.stats().pages_used == used - 1 and cache.exclusive_pages(b, group=0) == 3
+    with pytest.raises(kvcache.OutOfRange, match="group"):
+        cache.exclusive_pages(b, 1)
+    with pytest.raises(kvcache.StaleId):
+        cache.exclusive_pages([b, a])
+
+
 def test_pages_behind_a_window_are_gone():
     with kvcache.Cache([kvcache.Layer(head_dim=16)], [kvcache.Sliding(4)], page_size=4, capacity_tokens=256,
                        max_sequences=2, rollback_tokens=0) as cache:
@@ -142,4 +156,4 @@ def test_sequences_context_manager(cache):
             1 / 0
     assert cache.stats().num_sequences == 0
     with cache.sequences(2):
-        cache.close()  # nothing to remove then
+        cache.close()  # then the sequence needs no removal

@@ -9,7 +9,7 @@ LAYER = kvcache.Layer(q_heads=8, kv_heads=2, head_dim=32)
 
 
 def decode_forks(qkv, **options):
-    """8 forks of a prompt of 1,500 tokens decode side by side: outputs, and what was planned."""
+    """8 forks of a prompt of 1,500 tokens decode together. Returns the outputs and the plan."""
     with kvcache.Cache([LAYER], capacity_tokens=4096, **options) as cache:
         parent = cache.add()
         with cache.forward([parent], [1500]) as step:

@@ -1,4 +1,5 @@
-"""examples/simple_engine.py: its tables against arithmetic on lengths, its tokens against a recompute without a cache."""
+"""examples/simple_engine.py: its tables are compared with arithmetic on lengths, and its tokens with a computation without a
+cache."""
 
 import subprocess
 import sys
@@ -45,7 +46,7 @@ def test_tokens_are_those_of_a_recompute_without_a_cache():
     assert manager.cache.stats().pages_used == 0
 
 
-# Two classic bugs: a prompt whose length is a multiple of the block has "0" filled positions and a wrong last position;
+# Two common bugs: if the length of a prompt is a multiple of the block, positions are 0 and the last one is wrong;
 # and one block of a row is never freed.
 @pytest.mark.parametrize("lengths", [(PAGE,), (2 * PAGE, PAGE), (3, PAGE, 5), (1, 2 * PAGE - 1)])
 def test_tables_say_what_lengths_say_and_every_page_comes_back(lengths):

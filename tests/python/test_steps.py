@@ -1,4 +1,4 @@
-"""Steps: the context manager, the order of calls, cancel, and what is known of the rows."""
+"""Steps: the context manager, the order of calls, cancel, and the information about rows."""
 
 import gc
 
@@ -107,7 +107,7 @@ def test_rows(cache):
         described = step.describe()
         assert isinstance(described, dict) and described["tokens"] == 3
         run(step)
-    assert step.positions.tolist() == [5, 6, 3]  # copies: they outlive the step
+    assert step.positions.tolist() == [5, 6, 3]  # these are copies, so they outlive the step
     with cache.forward([], []) as step:
         assert step.positions.shape == (0,)
         run(step)

@@ -1,4 +1,4 @@
-"""Whose memory K and V are in: the library's, the server's, or none (tables only)."""
+"""The owner of the memory of K and V: the library, the server, or none (tables only)."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def make(storage, n=2, **options):
 
 
 def run(cache, seed=5):
-    """Steps, a fork and a truncate; all outputs."""
+    """Runs steps, a fork and a truncate. Returns all outputs."""
     rng = np.random.default_rng(seed)
     outputs = []
 

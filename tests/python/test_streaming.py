@@ -1,4 +1,5 @@
-"""Streaming windows: sinks and a window that slides, as if what is kept were contiguous; what is freed, and refused."""
+"""Streaming windows: sinks and a sliding window, at positions as if the kept tokens were contiguous. Also what is freed or
+refused."""
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ def kept(position, sinks, window):
 
 
 def closed_up(q, k, v, position, sinks, window):
-    """The query at `position` over what it sees, every key rotated anew at its place among those."""
+    """Attention of the query at `position` over the keys that it sees. Every key is rotated at its index among those."""
     seen = kept(position, sinks, window)
     places = np.arange(len(seen))
     out, _ = attention(rope(q[position : position + 1], places[-1:]), rope(k[seen], places), v[seen], places[-1:])
@@ -56,7 +57,7 @@ def test_memory_stays_bounded():
     with make_cache() as cache:
         seq = cache.add()
         cache.set_streaming(seq, sinks=4, window=40)
-        for _ in range(500):  # ten times what the cache holds
+        for _ in range(500):  # ten times the capacity of the cache
             append(cache, seq, 8)
         assert cache.length(seq) == 4000
         assert cache.stats().pages_used <= 1 + 36 // PAGE + 8 // PAGE + 1

@@ -1,4 +1,4 @@
-"""The stub of the extension module names what the module has: classes, methods and their arguments, in order."""
+"""The stub of the extension module has the classes and methods of the module, and their arguments in order."""
 import ast
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ CLASSES = {node.name: node for node in STUB.body if isinstance(node, ast.ClassDe
 
 
 def arguments_by_method(cls):
-    """Method -> its longest overload's argument names."""
+    """Method -> the argument names of its longest overload."""
     methods = {}
     for node in cls.body:
         if isinstance(node, ast.FunctionDef):

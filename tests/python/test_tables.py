@@ -38,7 +38,7 @@ def test_step_tables():
     with cache.forward([a, b], [1, 4]) as step:
         tables = step.tables(0, pad=-7)
         step.append(0, kv, kv)
-    pages = [cache.pages(a), cache.pages(b)]  # tables are copies: they outlive the step
+    pages = [cache.pages(a), cache.pages(b)]  # tables are copies, so they outlive the step
     assert tables.cache_seqlens.tolist() == [7, 7] and tables.max_seqlen_q == 4 and tables.causal
     assert tables.block_table.tolist() == [list(pages[0]), list(pages[1])]
     assert tables.last_page_len.tolist() == [3, 3] and tables.indptr.tolist() == [0, 2, 4]
@@ -121,7 +121,7 @@ def test_graph_views_follow_the_builds(table):
     with pytest.raises(kvcache.Stale):
         plan.tables()
     del plan
-    assert tables.cache_seqlens.tolist() == [9, 0, 0, 0]  # views keep it alive
+    assert tables.cache_seqlens.tolist() == [9, 0, 0, 0]  # views keep the plan alive
 
 
 def test_rows_that_grew(table):

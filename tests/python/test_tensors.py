@@ -1,4 +1,4 @@
-"""Views of page pools, adopted storage and exports: whose memory it is, and how long it lives."""
+"""Views of page pools, adopted storage and exports: who owns the memory, and how long it lives."""
 
 import gc
 import subprocess
@@ -66,9 +66,9 @@ def test_dlpack_protocol():
         for arguments in ({}, {"copy": True}, {"max_version": (1, 0), "dl_device": (2, 0)}):
             with pytest.raises(BufferError):
                 frozen.__dlpack__(**arguments)
-        if np.lib.NumpyVersion(np.__version__) >= "2.1.0":  # knows DLPack 1.0, so read-only
+        if np.lib.NumpyVersion(np.__version__) >= "2.1.0":  # it supports DLPack 1.0, so the array is read-only
             assert not np.from_dlpack(frozen).flags.writeable
-        with pytest.raises(kvcache.InvalidArgument, match="read-only"):  # a frozen pool is no output
+        with pytest.raises(kvcache.InvalidArgument, match="read-only"):  # a read-only pool cannot be an output
             with cache.forward([0], [1]) as step:
                 one = np.zeros((1, 1, 16), np.float32)
                 step.attend(0, one, one, one, out=frozen)

@@ -9,11 +9,11 @@ import pytest
 import kvcache
 
 HEAD_DIM = 64
-SECONDS = 0.15  # what a "long" attend takes
+SECONDS = 0.15  # duration of a "long" attend
 
 
 class Prefill:
-    """An attend over `tokens` new tokens with enough heads to take a while on one thread."""
+    """An attend over `tokens` new tokens, with so many heads that it takes long on one thread."""
 
     def __init__(self, tokens, heads):
         layer = kvcache.Layer(q_heads=heads, kv_heads=1, head_dim=HEAD_DIM)
@@ -66,7 +66,7 @@ def test_the_gil_is_released_in_a_long_attend(prefill):
     finally:
         running = False
         thread.join()
-    assert sum(start < t < end for t in ticks) >= 5  # without the release: none but one
+    assert sum(start < t < end for t in ticks) >= 5  # if the GIL were held, at most one
 
 
 def test_cancel_and_queries_from_another_thread(prefill):
@@ -107,7 +107,7 @@ def test_close_waits_for_a_running_call():
     try:
         candidate.attend(step)
     except kvcache.Closed:
-        pass  # the other thread was first
+        pass  # the other thread has closed it already
     thread.join()
     with pytest.raises(kvcache.Closed):
         step.end()
@@ -123,7 +123,7 @@ def test_threads_with_steps_of_their_own():
                 for _ in range(100):
                     with cache.forward([sequence], [1]) as step:
                         step.attend(0, one, one, one)
-            except Exception as error:  # shown by the main thread
+            except Exception as error:  # the main thread prints it
                 failures.append(error)
 
         sequences = cache.add(4)

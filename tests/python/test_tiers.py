@@ -1,4 +1,4 @@
-"""Tiers of a Cache: what is evicted, or was computed by an earlier process, is loaded instead of computed."""
+"""Tiers of a Cache: tokens that were evicted, or computed by an earlier process, are loaded and not computed again."""
 
 import time
 
@@ -50,11 +50,11 @@ def test_a_later_process_loads_what_this_one_computed(tmp_path):
         assert (hit.tokens, hit.load_tokens) == (0, 28)
         assert job.wait(30) == job.tokens == job.poll() == 28
         assert "loaded 28 tokens" in repr(job)
-        job.cancel()  # it has ended: nothing happens
+        job.cancel()  # the job has ended, so nothing happens
         loaded, hit = serve(cache, prompt)
         assert hit.tokens == 28
         for a, b in zip(computed, loaded):
-            np.testing.assert_allclose(a, b, rtol=1e-4)  # a step of 2 tokens rounds otherwise than one of 30
+            np.testing.assert_allclose(a, b, rtol=1e-4)  # a step of 2 tokens rounds in another way than one of 30
         assert cache.load_prefix(prompt)[0] is None
         assert cache.tier_traffic().pages_loaded == 7
 

@@ -1,4 +1,4 @@
-"""PyTorch tensors as they are. Run only where torch is installed: scripts name this file."""
+"""PyTorch tensors without conversion. The test needs torch, so only scripts that install it name this file."""
 
 import numpy as np
 import pytest
@@ -77,7 +77,8 @@ def test_parameters_where_no_gradient_is_recorded(step, qkv):
 
 
 def test_compiled_calls_without_a_context(rng):
-    """torch.compile breaks its graph at each call, and compiles what comes after it. The first call of all may be a compiled one."""
+    """torch.compile breaks its graph at each call, and compiles what follows it. The first call of a process may be compiled
+    too."""
     q, new, pool = (torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
                     for shape in [(2, 1, 4, 32), (2, 2, 32), (6, 16, 2, 32)])
     lengths, table = torch.tensor([17, 30], dtype=torch.int32), torch.tensor([[0, 1], [2, 3]], dtype=torch.int32)
@@ -119,7 +120,7 @@ def test_pools_exports_and_storage(qkv):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("causal", [False, True])
 def test_flash_attn_with_kvcache_like_sdpa(rng, dtype, causal):
-    """PyTorch's own attention as the oracle, and the caches appended in place."""
+    """Compares with PyTorch's own attention. The caches are appended in place."""
     def new(*shape):
         return torch.from_numpy(rng.standard_normal(shape).astype(np.float32)).to(dtype)
 

@@ -1,4 +1,5 @@
-"""Token trees: attention of every node against dense numpy, what a commit keeps, and what is refused meanwhile."""
+"""Token trees: attention of every node compared with dense numpy, the tokens that a commit keeps, and calls that are refused
+meanwhile."""
 
 import numpy as np
 import pytest
@@ -61,13 +62,13 @@ def test_rounds_and_commits_of_some(cache, qkv):
     a, b = cache.add(2)
     grow(cache, qkv, [a, b], [3, 3])
     grow(cache, qkv, [a, b], [1, 2], [[-1], np.array([-1, -1])])
-    with cache.forward(a, 3, parents=[0, 0, 2]) as step:  # one sequence: its parents alone
+    with cache.forward(a, 3, parents=[0, 0, 2]) as step:  # for one sequence, `parents` is one list
         assert step.positions.tolist() == [4, 4, 5]
         step.append(0, *qkv(3, HEADS, KV_HEADS, DIM)[1:])
     assert cache.tree_nodes([a, b]) == [4, 2] and cache.max_append([a, b]) == [16, 18]
     cache.commit([b], [-1])
     assert cache.lengths([a, b]) == [3, 3]
-    with pytest.raises(kvcache.Cancelled):  # aborted: the first rounds stay
+    with pytest.raises(kvcache.Cancelled):  # the step is aborted, and the first rounds stay
         with cache.forward([a], [1], parents=[[3]]) as step:
             step.cancel()
     cache.commit([a], (3,))

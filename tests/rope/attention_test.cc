@@ -1,4 +1,4 @@
-// RoPE through the C API: what a layer's settings do to stored K and to attention, tables that the caller makes, and
+// RoPE through the C API: the effect of a layer's settings on stored K and on attention, tables of the caller, and
 // longrope's factor sets.
 #include <algorithm>
 #include <string>
@@ -78,7 +78,8 @@ TEST(RopeAttention, Layouts) {
   }
 }
 
-// Each kind with settings under which it is a formula of one line; tests/rope/frequencies_test.cc has the models.
+// Each kind of scaling, with settings for which it is a formula of one line. tests/rope/frequencies_test.cc has the
+// models.
 TEST(RopeAttention, Scalings) {
   const int dims = 32;
   Rotation slower = {0, false, plain_frequencies(dims), 1.0};
@@ -93,13 +94,13 @@ TEST(RopeAttention, Scalings) {
     check_layer(c, wanted, what);
   };
   with([](auto *s) { s->kind = KVC_ROPE_SCALING_LINEAR, s->factor = 8.0; }, slower, "linear");
-  with(  // trained on 2 tokens: every wave is longer
+  with(  // trained on 2 tokens, so every wave is longer than that
       [](auto *s) {
         s->kind = KVC_ROPE_SCALING_LLAMA3, s->factor = 8.0, s->original_max_position = 2;
         s->low_freq_factor = 1.0, s->high_freq_factor = 4.0;
       },
       slower, "llama3");
-  with(  // a factor of 1 leaves the frequencies, so that only the attention factor is seen
+  with(  // a factor of 1 keeps the frequencies, so only the attention factor acts
       [](auto *s) {
         s->kind = KVC_ROPE_SCALING_YARN, s->factor = 1.0, s->original_max_position = 64, s->attention_factor = 1.5;
       },
@@ -114,8 +115,8 @@ TEST(RopeAttention, Scalings) {
       {0, false, slower.frequencies, std::sqrt(2.0)}, "longrope");
 }
 
-// A float32 layer that rotates keys on read gives the bits of one that stored them rotated: long sequences too,
-// in steps for both kernels. What it stores is raw.
+// A float32 layer that rotates keys on read gives the same bits as one that stores rotated keys, also for long
+// sequences, in steps for both kernels. Its stored keys are not rotated.
 TEST(RopeOnRead, TheBitsOfOnAppend) {
   const struct {
     int dims, rope_dim, offset;
@@ -151,7 +152,7 @@ TEST(RopeOnRead, TheBitsOfOnAppend) {
   }
 }
 
-// Rotated keys lose bits when a 16-bit layer rounds them; raw ones are rounded before, and rotated in float32.
+// A 16-bit layer rounds rotated keys. Unrotated keys are rounded first, and then rotated in float32.
 TEST(RopeOnRead, SixteenBitKeysTurnUnrounded) {
   const int dims = 64;
   for (const DType type : {DType::kF16, DType::kBF16}) {
@@ -172,7 +173,7 @@ TEST(RopeOnRead, SixteenBitKeysTurnUnrounded) {
   }
 }
 
-// An import of what an export gave: raw again, at its own positions.
+// An import of exported rows: they are unrotated again, at their own positions.
 TEST(RopeOnRead, ExportsAndImportsAreRaw) {
   RopeCache c(16);
   c.layer.rope_mode = KVC_ROPE_ON_READ;
@@ -197,7 +198,8 @@ TEST(RopeOnRead, ExportsAndImportsAreRaw) {
   }
 }
 
-// Attention knows only distances: the same rows at the end of a long sequence, seen through a window, give the same.
+// Attention depends on distances only: the same rows at the end of a long sequence, seen through a window, give the
+// same result.
 TEST(RopeAttention, OnlyDistancesMatter) {
   const int dims = 16, window = 6;
   for (const bool interleaved : {false, true}) {
@@ -294,7 +296,7 @@ TEST(RopeAttention, FactorSetOfASequence) {
   values.push_back(rows.v[0]);
   expect_near(attend_rows(c, {forks[1]}, {1}, rows, 0, 1)[0],
               attend(c.rotations[1].at(rows.q[0], 30.0), keys, values, 0, 30, 0.25), "fork");
-  // Emptied, it may choose again; its slot goes to the next sequence with the default.
+  // An emptied sequence may choose its set again. The next sequence in its slot has the default.
   const int64_t none = 0;
   ASSERT_EQ(kvc_seq_truncate(c.cache.get(), 1, &chosen, &none, nullptr), KVC_OK);
   EXPECT_EQ(c.set({chosen}, KVC_ROPE_SET_SHORT), KVC_OK);
@@ -351,7 +353,8 @@ TEST(RopeAttention, RowsOfUnlikeSetsAtOnePosition) {
   }
 }
 
-// Read, not stored: a sequence may change its set, and has the long one beyond the original length by itself.
+// Keys are rotated on read, so a sequence may change its set. Beyond the original length it gets the long set by
+// itself.
 TEST(RopeOnRead, FactorSetByLength) {
   LongRope c(KVC_ROPE_ON_READ);
   const Rows rows(20, 16, 4);

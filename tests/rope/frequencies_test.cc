@@ -1,4 +1,5 @@
-// Frequencies of published models against numbers computed in decimal (goldens.py), and what is refused.
+// Frequencies of published models, compared with numbers that were computed in decimal (goldens.py), and refused
+// settings.
 #include "rope/frequencies.h"
 
 #include <gtest/gtest.h>
@@ -82,8 +83,8 @@ kvc_rope_scaling phi35(const std::vector<double>& shorts, const std::vector<doub
   return scaling;
 }
 
-// Frequencies within a few units of float64's last place; cos and sin as the CPU backend makes them within a unit of
-// float32's.
+// Frequencies are right within a few units in the last place of float64. cos and sin, as the CPU backend computes them,
+// are right within one unit of float32.
 void expect_golden(const std::string& name, const RopeFrequencies& got) {
   const Golden& wanted = golden(name);
   EXPECT_NEAR(got.attention_factor, wanted.attention_factor, 1e-15) << name;
@@ -137,7 +138,7 @@ TEST(RopeFrequencies, PublishedAttentionFactors) {
   EXPECT_NEAR(factor(scaling_of(KVC_ROPE_SCALING_YARN, 4.0, 32768), 128, 1e6), 1.138629436111989, 1e-15);
   const std::vector<double> ones(48, 1.0);
   EXPECT_NEAR(factor(phi35(ones, ones), 96, 10000.0), 1.1902380714238083, 1e-15);
-  kvc_rope_scaling moe = phi35(ones, ones);  // Phi-3.5-MoE gives its own
+  kvc_rope_scaling moe = phi35(ones, ones);  // Phi-3.5-MoE has its own
   moe.attention_factor = 1.243163121016122;
   EXPECT_EQ(factor(moe, 96, 10000.0), 1.243163121016122);
   // DeepSeek-V3: cos and sin are not scaled, the softmax scale is. As docs/reference/rope.md says: mscale^2 /
@@ -145,7 +146,7 @@ TEST(RopeFrequencies, PublishedAttentionFactors) {
   EXPECT_EQ(factor(deepseek_v3(), 64, 10000.0), 1.0);
   const double mscale = factor(scaling_of(KVC_ROPE_SCALING_YARN, 40.0, 4096), 64, 10000.0);
   EXPECT_NEAR(mscale * mscale / std::sqrt(192.0), 0.13523, 5e-6);
-  kvc_rope_scaling lite = deepseek_v3();  // unlike mscales: their ratio
+  kvc_rope_scaling lite = deepseek_v3();  // different mscales, of which the ratio counts
   lite.mscale = 0.707;
   EXPECT_NEAR(factor(lite, 64, 10000.0), (0.0707 * std::log(40.0) + 1.0) / (0.1 * std::log(40.0) + 1.0), 1e-15);
 }

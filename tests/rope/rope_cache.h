@@ -1,4 +1,4 @@
-// A cache of one layer with RoPE through the C API, and what it should give: rotation and attention in float64.
+// A cache of one layer with RoPE through the C API, and its expected results: rotation and attention in float64.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ struct Rotation {
   Vector frequencies;
   double factor = 1.0;
 
-  // x rotated by the angles angle(i).
+  // Returns x, rotated by the angles angle(i).
   Vector turn(const Vector &x, const std::function<double(size_t)> &angle) const {
     Vector out = x;
     const size_t half = frequencies.size();
@@ -44,7 +44,7 @@ inline Vector plain_frequencies(int dim, double theta = 10000.0) {
   return f;
 }
 
-// Softmax of the query over keys [first, last], and its output.
+// Attention of the query over keys [first, last]: the softmax and its output.
 inline Vector attend(const Vector &q, const std::vector<Vector> &keys, const std::vector<Vector> &values, size_t first,
                      size_t last, double scale) {
   Vector scores, out(values[0].size(), 0.0);
@@ -62,7 +62,7 @@ inline Vector attend(const Vector &q, const std::vector<Vector> &keys, const std
   return out;
 }
 
-// One layer of one head, float32 unless it is changed, in a cache of its own.
+// A cache of one layer with one head. It is float32, unless the test changes that.
 struct RopeCache {
   static constexpr int kTokens = 512;  // of a batch
 
@@ -140,7 +140,7 @@ inline Tensor tensor_of(const std::vector<Vector> &rows, size_t begin, size_t en
   return tensor;
 }
 
-// Appends and attends rows [begin, end), with a cos/sin table if there is one; returns the outputs.
+// Appends and attends rows [begin, end), with a table of cos and sin if there is one. Returns the outputs.
 inline std::vector<Vector> attend_rows(RopeCache &c, const std::vector<kvc_seq> &ids,
                                        const std::vector<int32_t> &lengths, const Rows &rows, size_t begin, size_t end,
                                        Tensor *cos_sin = nullptr, bool fused = true) {

@@ -1,5 +1,5 @@
-// Streaming windows under RoPE and ALiBi: as if the kept tokens were contiguous. The reference really closes the gap:
-// it numbers what a query sees 0, 1, 2 ... and rotates every key anew at its number, and the query at the last.
+// Streaming windows with RoPE and ALiBi: the kept tokens count as contiguous. The reference closes the gap: it numbers
+// the keys that a query sees 0, 1, 2, ..., rotates every key at its number, and the query at the last one.
 #include <algorithm>
 #include <string>
 
@@ -54,7 +54,7 @@ struct StreamCache : RopeCache {
   }
 };
 
-// One step of tokens [begin, end), with ALiBi or parts of its own if wanted.
+// One step of tokens [begin, end), optionally with ALiBi, or in parts.
 std::vector<Vector> step(RopeCache &c, kvc_seq id, const Rows &rows, int begin, int end, float slope = 0.0f,
                          bool apart = false) {
   Tensor q = tensor_of(rows.q, begin, end), k = tensor_of(rows.k, begin, end), v = tensor_of(rows.v, begin, end);
@@ -151,7 +151,7 @@ TEST(StreamingRope, DistancesOfAlibi) {
   }
 }
 
-// The tokens that a stream keeps never reach the length from which on longrope's long factors are due.
+// The kept tokens of a stream never reach the length from which longrope uses its long factors.
 TEST(StreamingRope, LongRopeByTheKeptLength) {
   const std::vector<double> shorts(8, 1.0), longs(8, 5.0);
   kvc_rope_scaling scaling;
@@ -167,7 +167,7 @@ TEST(StreamingRope, LongRopeByTheKeptLength) {
   check_stream(c, c.add_stream(), Rows(70, 16, 9), 3, {0, false, plain_frequencies(16), 1.0}, 0.25, "longrope");
 }
 
-// Sinks need a second rotation of q, which a table of the caller's has not.
+// Sinks need a second rotation of q, which a table of the caller does not have.
 TEST(StreamingRope, CallersTablesEndWithTheWindow) {
   StreamCache c(16);
   ASSERT_EQ(c.create(), KVC_OK);
@@ -195,7 +195,7 @@ TEST(StreamingRope, CallersTablesEndWithTheWindow) {
   EXPECT_EQ(kvc_forward_attend(c.cache.get(), forward, 0, &args, &error), KVC_ERROR_UNSUPPORTED);
   EXPECT_EQ(error.index, 0);
   EXPECT_NE(std::string(error.message).find("rope_cos_sin"), std::string::npos) << error.message;
-  // Nothing was stored: k may come with the call that follows.
+  // Nothing was stored, so k may come with the next call.
   args.rope_cos_sin = nullptr;
   EXPECT_EQ(kvc_forward_attend(c.cache.get(), forward, 0, &args, &error), KVC_OK) << error.message;
   EXPECT_EQ(kvc_forward_end(c.cache.get(), forward, &error), KVC_OK) << error.message;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The reader of reader.py finds in the files of golden/ what save_golden_test.cc put there."""
+"""reader.py finds in the files of golden/ what save_golden_test.cc stored there."""
 import sys
 from pathlib import Path
 

@@ -15,12 +15,12 @@ STATE = re.compile(r" (\w+)\[([\d,]+)\]")
 
 
 class Bad(Exception):
-    """The bytes are no object."""
+    """The bytes are not an object."""
 
 
 @dataclass
 class Layer:
-    """What a layer stores of a token, or the dtypes and shapes of its states."""
+    """The parts of a layer's row of a token, or the dtypes and shapes of its states."""
     latent: bool = False
     runs: list = field(default_factory=list)  # (name, element type, shape of a token)
     states: list = field(default_factory=list)

@@ -74,7 +74,7 @@ TEST(SaveErrors, AFailedLoadLeavesTheFreePagesInTheirOrder) {
   Bytes damaged = chat.save(seq);
   damaged.back() ^= 1;
   uint64_t before = 0, after = 0;
-  for (int i = 0; i < 3; i++) {  // an order that is reversed comes back after two calls
+  for (int i = 0; i < 3; i++) {  // two calls restore a reversed order
     ASSERT_EQ(kvc_cache_digest(chat.cache, &before, nullptr), KVC_OK);
     kvc_seq loaded = 0;
     EXPECT_EQ(chat.try_load(damaged, &loaded, nullptr), KVC_ERROR_CORRUPT);
@@ -174,7 +174,7 @@ TEST(SaveErrors, APathThatCannotBeCreatedIsAnError) {
   Saved s;
   kvc_save_args args;
   kvc_save_args_init(&args);
-  args.path = "/dev/full/chat.kvc";  // no folder
+  args.path = "/dev/full/chat.kvc";  // not a folder
   refused(s.chat.cache, {KVC_ERROR_IO}, "kvc_seq_save",
           [&](kvc_error *e) { return kvc_seq_save(s.chat.cache, s.seq, &args, nullptr, e); });
 }
@@ -263,7 +263,7 @@ TEST(SaveErrors, Arguments) {
           [&](kvc_error *e) { return kvc_seq_save(tables.cache, tables.seq, &args, nullptr, e); });
 }
 
-// What happens while a save runs: its write callback makes the calls.
+// Calls during a save, which its write callback makes.
 TEST(SaveErrors, ASequenceIsBusyWhileItIsSaved) {
   struct Inside {
     Chat chat;
@@ -279,7 +279,7 @@ TEST(SaveErrors, ASequenceIsBusyWhileItIsSaved) {
       EXPECT_EQ(kvc_cache_check_invariants(self.chat.cache, nullptr), KVC_OK);
       if (self.calls++ == 1) {
         EXPECT_EQ(kvc_seq_remove(self.chat.cache, 1, &self.seq, nullptr), KVC_OK);
-        self.chat.step(self.other, 3);  // others go on, and take no page of it
+        self.chat.step(self.other, 3);  // other sequences continue, and take none of its pages
       }
       EXPECT_EQ(self.chat.length(self.other), self.calls > 1 ? 3 : 0);
       return Memory::write(&self.memory, data, bytes);

@@ -56,7 +56,7 @@ inline kvc_load_args load_args(Memory *memory) {
   return args;
 }
 
-// A cache of Hybrid's groups. What a step computes follows from positions, and from what the cache has stored.
+// A cache with the groups of Hybrid. The inputs of a step are functions of positions and of what the cache has stored.
 struct Chat {
   Hybrid hybrid;
   ContextPtr context = make_context(1);
@@ -114,7 +114,7 @@ struct Chat {
     EXPECT_EQ(kvc_forward_append(cache, f, kCrossGroup, &args, &error), KVC_OK) << error.message;
     EXPECT_EQ(kvc_forward_end(cache, f, &error), KVC_OK) << error.message;
   }
-  // A step: all its outputs and states.
+  // A step. Returns all its outputs and states.
   Bytes step(kvc_seq seq, int32_t tokens) {
     Bytes all;
     const auto keep = [&](const Tensor &t) { all.insert(all.end(), t.bytes().begin(), t.bytes().end()); };
@@ -198,7 +198,7 @@ struct Chat {
   }
 };
 
-// A folder of the test's own.
+// A temporary folder.
 struct Folder {
   std::string path;
   Folder() {

@@ -1,4 +1,4 @@
-// kvc_seq_save and kvc_seq_load: a loaded sequence goes on as the saved one would have.
+// kvc_seq_save and kvc_seq_load: a loaded sequence continues exactly as the saved one.
 #include <sys/wait.h>
 
 #include "save_fixture.h"
@@ -191,7 +191,7 @@ TEST(Save, AFileAppearsWholeOrNotAtAll) {
   kvc_seq loaded = 0;
   ASSERT_EQ(kvc_seq_load(b.cache, &load, nullptr, &loaded, nullptr, &error), KVC_OK) << error.message;
   EXPECT_EQ(b.save(loaded), a.save(saved));
-  std::ofstream(path, std::ios::app) << "x";  // goes on after its end
+  std::ofstream(path, std::ios::app) << "x";  // bytes after its end
   refused(b.cache, {KVC_ERROR_CORRUPT}, "kvc_seq_load",
           [&](kvc_error *e) { return kvc_seq_load(b.cache, &load, nullptr, &loaded, nullptr, e); });
   const std::string missing = folder.file("none/chat.kvc");

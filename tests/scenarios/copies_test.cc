@@ -1,4 +1,5 @@
-// Copies that are large enough for several threads: whatever their number, what the model says is stored.
+// Copies that are large enough for several threads. With any number of threads, the stored tokens are those of the
+// model.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -12,14 +13,14 @@ namespace {
 using Parents = std::vector<int32_t>;
 constexpr int kSequences = 8, kNodes = 192;
 
-// Every second node is on the path, from node 1 on: one slot moves at a time, and most targets were sources before.
+// Every second node is on the path, from node 1 on. So slots move one at a time, and most targets were sources before.
 Parents every_second() {
   Parents parents;
   for (int node = 0; node < kNodes; node++) parents.push_back(node % 2 == 0 || node == 1 ? KVC_TREE_ROOT : node - 2);
   return parents;
 }
 
-// The second half is the path: moved in runs of slots, to where the first half was.
+// The second half is the path. It moves in runs of slots to the place of the first half.
 Parents second_half() {
   Parents parents;
   for (int node = 0; node < kNodes; node++) parents.push_back(node <= kNodes / 2 ? KVC_TREE_ROOT : node - 1);
@@ -59,13 +60,13 @@ CacheSpec spec_of(const Geometry &g) {
 Options options_of(int threads) {
   Options options;
   options.threads = threads;
-  options.attend_checks = 0;  // other tests attend; here every stored K and V is compared
+  options.attend_checks = 0;  // other tests attend; this one compares every stored K and V
   options.seed = 900 + static_cast<uint64_t>(threads);
   return options;
 }
 
-// Prompts that end inside a page, their forks (a copied page each), trees of both kinds, and all of it once more on the
-// forks, after a step.
+// Prompts that end inside a page, their forks (each copies a page), and trees of both kinds. Then all of it again on
+// the forks, after a step.
 void copy_much(Play &p) {
   std::vector<Play::Append> prompts, more;
   std::vector<Play::Fork> forks;
@@ -107,7 +108,7 @@ TEST_P(Copies, AnyNumberOfThreadsStoresWhatTheModelSays) {
 INSTANTIATE_TEST_SUITE_P(Kinds, Copies, testing::ValuesIn(kGeometries),
                          [](const auto &info) { return std::string(info.param.name); });
 
-// A host's pool whose loops may want the cache: copies come under its lock, so they must not run there.
+// A pool of the host whose loops may call the cache. Copies run under the cache's lock, so they must not use this pool.
 struct HostPool {
   std::atomic<bool> copying{false};
   std::atomic<int> loops_while_copying{0};

@@ -1,5 +1,5 @@
-// Cross groups: encoder sequences of their own lengths, written in forwards of their own, seen whole by every decoder
-// token; beside a full group, through forks, truncates, trees and inert rows.
+// Cross groups: encoder sequences have lengths and forwards of their own, and every decoder token sees them whole. They
+// are beside a full group, with forks, truncates, trees and inert rows.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -109,7 +109,7 @@ class Cross : public testing::TestWithParam<std::tuple<int, DType>> {
     audit();
   }
 
-  // One decoder step: every cross layer's output against float64, for every row that is not inert.
+  // One decoder step. The output of every cross layer is compared with float64, for every row that is not inert.
   void decode(const std::vector<kvc_seq> &seqs, const std::vector<int32_t> &lengths, const int32_t *parents = nullptr) {
     kvc_forward f = 0;
     ASSERT_EQ(begin(seqs, lengths, 0, &f, parents), KVC_OK) << error_.message;
@@ -226,7 +226,7 @@ TEST_P(Cross, ForksShareThemAndTruncateLeavesThem) {
   ASSERT_EQ(kvc_seq_truncate(cache_.get(), 1, &children[0], &zero, &error_), KVC_OK) << error_.message;
   EXPECT_EQ(encoder_length(1, children[0]), 21);
   decode({children[1], children[0], seqs_[0], children[2]}, {1, 2, 1, 4});
-  // A child's further encoder tokens are its own.
+  // Encoder tokens that a child adds are its own.
   encode(1, {children[1]}, {6});
   decode({seqs_[0], children[1], children[0]}, {1, 1, 1});
   ASSERT_EQ(kvc_seq_remove(cache_.get(), 1, &seqs_[0], nullptr), KVC_OK);
@@ -324,7 +324,7 @@ INSTANTIATE_TEST_SUITE_P(
       return "page" + std::to_string(std::get<0>(info.param)) + "_" + name_of(std::get<1>(info.param));
     });
 
-// An import is of the sequence's own tokens, which no layer here stores.
+// An import has the sequence's own tokens, which no layer here stores.
 void expect_no_import(kvc_context *context, const kvc_cache_config &config) {
   kvc_error error = KVC_ERROR_INIT;
   kvc_cache *raw = nullptr;

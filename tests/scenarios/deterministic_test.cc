@@ -1,6 +1,6 @@
-// KVC_CACHE_DETERMINISTIC: the bits of a token's output depend on nothing but its sequence. Every axis alone and all
-// together against one prefill of one sequence in one thread; without the flag each of several axes changes bits, so
-// the test can fail.
+// KVC_CACHE_DETERMINISTIC: the bits of a token's output depend on its sequence alone. Every influence is tested alone
+// and with all others, beside one prefill of one sequence on one thread. Without the flag, several of them change bits,
+// so the test can fail.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -18,8 +18,8 @@ struct Setting {
   StepOptions options = {};
   std::string simd = "";
   int32_t length = 2300;          // tokens of the sequence: more than two blocks of 1,024
-  bool wide = false;              // heads of 512 dims alone: as large as scratch must serve
-  bool latent = false;            // MLA rows of 64 dims alone
+  bool wide = false;              // only heads of 512 dims, the largest that scratch must serve
+  bool latent = false;            // only MLA rows of 64 dims
   int64_t sinks = 0, window = 0;  // of a streaming window, from the first token on
 };
 
@@ -48,11 +48,11 @@ CacheSpec spec_of(const Setting &setting, uint32_t flags) {
   return spec;
 }
 
-// How the sequence comes to be in a cache.
+// How the sequence is brought into a cache.
 struct Way {
   int threads = 1;
   int32_t piece = 0;        // tokens of a step; 0 = all at once, -1 = random ones
-  int32_t decode_from = 0;  // from here on one by one; 0 = never
+  int32_t decode_from = 0;  // from here on in steps of one token; 0 = never
   int neighbours = 0;       // other sequences in each step
   int64_t forked_at = 0;    // 0: no fork
   bool shuffled = false;    // page ids
@@ -78,7 +78,7 @@ void keep(const StepOutputs &outputs, int64_t first_token, int64_t count, int64_
   }
 }
 
-// Other sequences' pages come and go before ours are taken.
+// Other sequences take and free pages before ours takes any.
 void shuffle_pages(Replica *cache, std::mt19937 *random) {
   std::vector<int> others;
   for (int i = 0; i < 8; i++) {
@@ -107,7 +107,7 @@ Bits bits_of(const Setting &setting, uint32_t flags, const Way &way) {
     std::vector<int> rows;
     std::vector<int32_t> lengths;
     std::vector<uint64_t> tags;
-    for (size_t i = 0; i < neighbours.size(); i++) {  // some before ours, some after it
+    for (size_t i = 0; i < neighbours.size(); i++) {  // some rows before ours, some after it
       const int32_t length = 1 + static_cast<int32_t>(random() % 12);
       rows.push_back(neighbours[i]);
       lengths.push_back(length);
@@ -124,7 +124,7 @@ Bits bits_of(const Setting &setting, uint32_t flags, const Way &way) {
     for (int64_t t = 0; t < count; t++) options.positions[static_cast<size_t>(first_token + t)] = at + t;
     keep(cache.step(rows, lengths, tags, options), first_token, count, at, &bits);
     at += count;
-    if (at == way.forked_at) {  // from here on as a child, beside its parent
+    if (at == way.forked_at) {  // from here on it is a child, beside its parent
       neighbours.push_back(sequence);
       sequence = cache.fork(sequence, at);
     }
@@ -132,7 +132,7 @@ Bits bits_of(const Setting &setting, uint32_t flags, const Way &way) {
   return bits;
 }
 
-// The first token whose bits differ, -1 if none does.
+// The first token whose bits differ; -1 = none.
 int64_t first_difference(const Bits &a, const Bits &b) {
   for (size_t t = 0; t < a.size(); t++) {
     if (a[t].size() != b[t].size() || std::memcmp(a[t].data(), b[t].data(), a[t].size() * sizeof(float)) != 0) {
@@ -215,7 +215,7 @@ TEST(Deterministic, WideHeads) {
   }
 }
 
-// Sinks and window are two states: from the first token on, in the step that passes the window, and after it.
+// Sinks and window are two states: from the first token on, in the step in which the window begins to move, and later.
 TEST(Deterministic, EveryStream) {
   StepOptions all;
   all.softcap = 4.0;
@@ -228,7 +228,7 @@ TEST(Deterministic, EveryStream) {
   expect_same_bits({DType::kI8, KVC_ROPE_NONE, {}, "", 1300, false, true, 4, 1100}, "latent rows");
 }
 
-// Rows of latents, in latent space and by up-projections (always absorbed there).
+// Latent rows, in latent space and with up-projections (deterministic caches always absorb these).
 TEST(Deterministic, EveryLatentRow) {
   StepOptions projected;
   projected.projected = projected.sinks = true;
@@ -239,7 +239,7 @@ TEST(Deterministic, EveryLatentRow) {
   }
 }
 
-// Rounds of one tree of a sequence: the parents of each round's nodes.
+// Rounds of one tree: the parents of the nodes of each round.
 using Rounds = std::vector<std::vector<int32_t>>;
 
 struct TreeSetting {
@@ -280,8 +280,8 @@ bool same_token(const StepOutputs &a, int64_t token_a, const StepOutputs &b, int
          std::memcmp(bits[0].data(), bits[1].data(), bits[0].size() * sizeof(float)) == 0;
 }
 
-// Each node's bits are those of its token after its path, appended plainly to the same prefix: in one step, and one by
-// one. After a commit of `leaf`, so are those of tokens that follow.
+// Each node has the bits that its token has if its path is appended plainly to the same prefix, in one step and one by
+// one. After a commit of `leaf`, so have the following tokens.
 void expect_plain_bits(const TreeSetting &setting, int64_t prefix, const Rounds &rounds, int32_t leaf,
                        const std::string &what) {
   SCOPED_TRACE(what + ", prefix " + std::to_string(prefix));
@@ -334,11 +334,11 @@ void expect_plain_bits(const TreeSetting &setting, int64_t prefix, const Rounds 
 constexpr int32_t kRoot = KVC_TREE_ROOT;
 const Rounds kBinary = {{kRoot, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6}};
 const Rounds kTwins = {{kRoot, kRoot, 0, 1, 0, 1, 2, 3, 7, 6}};
-// A second and a third round below nodes of those before it.
+// A second and a third round, below nodes of earlier rounds.
 const Rounds kStacked = {{kRoot, 0, 0, kRoot}, {2, 1, 3, 1, 4, 6}, {9, 4, 5, 8, 13, 12, 11}};
 
 TEST(Deterministic, NodesOfTrees) {
-  // The tree is within a block of 1,024 keys, crosses from one to the next, and begins with one.
+  // The tree is within a block of 1,024 keys, crosses from one block to the next, or begins with a block.
   for (int64_t prefix : {20, 500, 1017, 1024, 2040}) {
     expect_plain_bits({}, prefix, kBinary, 13, "binary tree");
     expect_plain_bits({}, prefix, kTwins, 8, "two trees");
@@ -425,14 +425,14 @@ TEST(Deterministic, OneByOne) {
       -1);
 }
 
-// The comparison sees what the flag prevents.
+// The comparison detects what the flag prevents.
 TEST(Deterministic, WithoutTheFlagBitsDiffer) {
   const Setting setting = {DType::kF32, KVC_ROPE_NONE, {}, "", 2300};
   const Bits once = bits_of(setting, 0, {});
   for (const Axis &axis : axes(setting.length)) {
     const bool differs = first_difference(once, bits_of(setting, 0, axis.way)) >= 0;
     if (std::string(axis.name) == "pages") {
-      EXPECT_FALSE(differs);  // the only one that never matters
+      EXPECT_FALSE(differs);  // the only influence that never matters
     } else if (axis.way.decode_from > 0) {
       EXPECT_TRUE(differs) << axis.name;
     }

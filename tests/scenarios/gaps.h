@@ -1,4 +1,4 @@
-// What the tests of the gaps list share.
+// Shared by the tests of gaps: combinations that caches commonly get wrong.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The gaps list, second half: aborted steps, shared pages, removal in use, deep forks, poisoned slots, large logits.
+// Gaps, second half: aborted steps, shared pages, removal in use, deep forks, poisoned slots, large logits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,8 +37,8 @@ TEST(Gaps, AbortedStepAndDoubleAbort) {
   }
 }
 
-// Two siblings that end inside one shared page append in one batch, or in two open forwards: neither may write into
-// the page while an abort could still give it back.
+// Two siblings that end inside one shared page append in one batch, or in two open forwards. Neither may write to the
+// page while an abort could still restore it.
 TEST(Gaps, SiblingsTruncatedIntoOneSharedPage) {
   for (bool first_aborts : {false, true}) {
     for (bool second_aborts : {false, true}) {
@@ -60,7 +60,7 @@ TEST(Gaps, SiblingsTruncatedIntoOneSharedPage) {
         p.verify(0);
         second_aborts ? h.abort(second) : h.end(second);
         p.verify_all();
-        // And in one batch.
+        // The same in one batch.
         p.drop({{0, static_cast<int32_t>(h.length(p.handle(0)) - 20)}});
         p.fork({{3, 0, 16}, {4, 0, kEnd}});
         int both = -1;
@@ -88,13 +88,13 @@ TEST(Gaps, RemoveWhileInUse) {
       h.begin({{s, 4}, {p.handle(1), 2}}, &forward);
       h.run_layer(forward, 1);
       h.remove({s});
-      h.check_stale(id);  // gone for every later call
+      h.check_stale(id);  // stale for every later call
       if (kvc_seq_remove(h.cache(), 1, &id, nullptr) != KVC_ERROR_STALE_ID) throw Mismatch("removed twice");
-      h.check_stats();  // its pages are still counted
+      h.check_stats();  // its pages still count as used
       std::vector<int> fresh;
       h.add(1, &fresh);
-      h.step({{fresh[0], 7}});  // takes pages, none of those in use
-      h.run_layers(forward);    // goes on, and its results are right
+      h.step({{fresh[0], 7}});  // takes pages, but none that is in use
+      h.run_layers(forward);    // the forward continues, and its results are right
       abort ? h.abort(forward) : h.end(forward);
       h.check_all();
       h.check_stale(id);
@@ -103,7 +103,7 @@ TEST(Gaps, RemoveWhileInUse) {
 }
 
 TEST(Gaps, DeepForkChain) {
-  constexpr int kDepth = 400;  // what is checked after each call grows with it
+  constexpr int kDepth = 400;  // the checks after each call grow with it
   for (int page : {3, 16}) {
     EXPECT_PLAYS({
       CacheSpec spec = small_spec(page, 0, 0);
@@ -141,7 +141,7 @@ TEST(Gaps, DeepForkChain) {
   }
 }
 
-// Slots that nothing was stored in keep the NaN they were filled with, and stored ones lost it.
+// Slots in which nothing was stored still have their NaN, and slots with tokens do not.
 TEST(Gaps, PoisonedSlotsStayPoisoned) {
   for (int page : {3, 16}) {
     EXPECT_PLAYS({
@@ -173,7 +173,7 @@ TEST(Gaps, PoisonedSlotsStayPoisoned) {
             for (int64_t slot = 0; slot < page; slot++) {
               const bool nan = std::isnan(at(view->dl_tensor, {i, 0, slot, 0}));
               if (stored[i][slot] && nan) throw Mismatch("a stored slot is NaN");
-              // A freed page of the sliding group keeps what it held; in the full group nothing was freed.
+              // A freed page of the sliding group keeps its contents. The full group frees nothing.
               if (group == 0 && !stored[i][slot] && !nan) throw Mismatch("an unused slot was written");
             }
           }
@@ -184,7 +184,7 @@ TEST(Gaps, PoisonedSlotsStayPoisoned) {
 }
 
 TEST(Gaps, StatesOfLargeLogits) {
-  // Logits of +-1e4: finite, and the largest wins.
+  // Logits of +-1e4: the output is finite, and the largest logit has all the weight.
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     CacheSpec spec;
     spec.max_batch_tokens = 128;
@@ -233,7 +233,7 @@ TEST(Gaps, StatesOfLargeLogits) {
         EXPECT_EQ(out.at(t, 0, 50 % 16), 1.0f);
         EXPECT_NEAR(lse.at(t, 0), 10240.0f, 0.01f);
       }
-      // A row whose keys all have the logit -10240 is their mean.
+      // If all keys of a row have the logit -10240, the output is the mean of their values.
       if (t < 50) {
         EXPECT_NEAR(lse.at(t, 0), -10240.0 + std::log(t + 1.0), 0.01);
       }

@@ -1,4 +1,4 @@
-// What other caches never tested, and got wrong, as far as it applies to full and sliding groups.
+// Gaps: combinations that other caches do not test and get wrong, for full and sliding groups.
 #include "gaps.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ TEST(Gaps, PoolFullInTheMiddleOfABatch) {
       p.step({{0, 2 * page}, {1, page}, {2, page}});
       Harness &h = p.harness();
       int forward = -1;
-      // Two pages free: the second and third rows do not fit with the first.
+      // Two pages are free, so the second and third rows do not fit beside the first.
       const std::vector<Harness::Row> rows{{p.handle(0), page}, {p.handle(1), page}, {p.handle(2), page}};
       if (h.begin(rows, &forward) != KVC_ERROR_OUT_OF_PAGES) throw Mismatch("expected OUT_OF_PAGES");
       p.verify_all();
@@ -27,7 +27,7 @@ TEST(Gaps, PoolFullInTheMiddleOfABatch) {
 }
 
 TEST(Gaps, PageFailureAtEveryCount) {
-  // A pool of exactly k pages, k = 1, 2, ...: the script stops at the first refusal, with everything as before it.
+  // Pools of exactly k pages, k = 1, 2, ...: the script stops at the first refusal, which changes nothing.
   for (int page : {1, 3, 16}) {
     bool finished = false;
     for (int64_t pages = 1; !finished && pages < 200; pages++) {
@@ -202,7 +202,7 @@ TEST(Gaps, DraftsRejectedRightAfterAWindowSlid) {
         p.step({{0, 11}});
         for (int round = 0; round < 40; round++) {
           const int accepted = round % 5;
-          p.step({{0, 4}});             // a draft of four, whatever the window slid over
+          p.step({{0, 4}});             // a draft of four tokens, after any movement of the window
           p.drop({{0, 4 - accepted}});  // must always work
         }
         p.verify_all();

@@ -14,8 +14,8 @@ struct Geometry {
   DType dtype;
   int rope;
   bool sliding;    // two of the four layers have a window of 33
-  int latent = 0;  // MLA: two layers of rows of d, of which so many dims are V; sliding: a sliding and a full one more
-  GroupSpec latent_group = {};  // what queries of those two see
+  int latent = 0;  // MLA: rows of d dims in two layers, of which these are V; sliding adds a sliding and a full layer
+  GroupSpec latent_group = {};  // what the queries of these layers see
 };
 
 std::string name_of(const Geometry &g) {
@@ -27,7 +27,7 @@ std::string name_of(const Geometry &g) {
          (g.rope ? g.rope == KVC_ROPE_ON_READ ? "_rope_on_read" : "_rope" : "") + (g.sliding ? "_sliding" : "") + row;
 }
 
-// The base geometry with one thing changed at a time, and some mixtures.
+// The base geometry with one change at a time, and some mixtures.
 std::vector<Geometry> geometries() {
   const Geometry base{16, 32, 4, 128, DType::kF32, KVC_ROPE_NONE, false};
   std::vector<Geometry> all{base};
@@ -82,7 +82,7 @@ CacheSpec spec_of(const Geometry &g) {
   spec.max_sequences = 32;
   spec.max_batch_tokens = 512;
   spec.rollback = 128;
-  // 2,048 tokens as written; pages of 64 and 256 tokens need a few more to have one for each sequence.
+  // 2,048 tokens. With pages of 64 and 256 tokens it is a few more, so that each sequence has a page.
   spec.capacity_tokens = g.page_size < 64 ? 2048 : g.page_size == 64 ? 4096 : 10240;
   spec.groups = {g.latent_group};
   if (g.sliding) spec.groups.push_back({33, spec.capacity_tokens / g.page_size});
@@ -235,7 +235,7 @@ CacheSpec windows_spec(int page_size, int64_t window, int64_t rollback, DType dt
   spec.rollback = rollback;
   spec.groups = {{window, 2048 / page_size + 8}, {0, 2048 / page_size + 8}};
   spec.layers.clear();
-  for (int i = 0; i < 6; i++) {  // five sliding layers to one full
+  for (int i = 0; i < 6; i++) {  // five sliding layers and a full one
     LayerSpec l;
     l.group = i % 6 == 5 ? 1 : 0;
     l.hq = 4;

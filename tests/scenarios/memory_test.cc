@@ -1,4 +1,4 @@
-// Forks cost bookkeeping only, and little of it.
+// Forks need little memory, for bookkeeping alone.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -62,7 +62,7 @@ TEST_P(Forks, A128kSequenceForked256TimesCostsKibibytes) {
   ASSERT_EQ(kvc_seq_add(cache.get(), 1, &parent, &error), KVC_OK);
   append_all(cache.get(), parent, tokens, 8192);
 
-  // One fork first, so that code and tables that any fork touches are there.
+  // The first fork is not measured, because it touches code and tables that all forks use.
   kvc_seq first = 0;
   ASSERT_EQ(kvc_seq_fork(cache.get(), 1, &parent, nullptr, &first, nullptr, &error), KVC_OK) << error.message;
   const int64_t before = resident_bytes();
@@ -73,7 +73,7 @@ TEST_P(Forks, A128kSequenceForked256TimesCostsKibibytes) {
   }
   const int64_t grown = resident_bytes() - before;
 #if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  // Debug builds audit after every call, and sanitizers keep freed memory: neither says anything about forks.
+  // Debug builds audit after every call, and sanitizers keep freed memory, so their memory says nothing about forks.
   EXPECT_LT(grown, 512 * 1024) << "bytes for 255 forks";
 #endif
   RecordProperty("bytes_for_255_forks", std::to_string(grown));
@@ -88,7 +88,7 @@ TEST_P(Forks, A128kSequenceForked256TimesCostsKibibytes) {
   EXPECT_EQ(stats.num_sequences, 257);
   ASSERT_EQ(kvc_cache_check_invariants(cache.get(), &error), KVC_OK) << error.message;
 
-  // Each fork goes on by itself; every one takes one page.
+  // Each fork continues alone, and takes one page.
   for (int i = 0; i < 255; i += 5) append_all(cache.get(), children[i], 1, 1);
   ASSERT_EQ(kvc_cache_stats(cache.get(), 0, &stats, &error), KVC_OK);
   EXPECT_EQ(stats.pages_used, tokens / page + 51);

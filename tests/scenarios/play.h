@@ -1,4 +1,4 @@
-// Scenarios name their sequences by small numbers; this maps them to a Harness and checks every step.
+// Play: scenarios name their sequences by small numbers. It maps them to a Harness, and checks every step.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ class Play {
 
   Play(const CacheSpec &spec, const Options &options) : h_(spec, options) {}
 
-  // A batch; sequences that do not exist yet are added. Compared: attention, page tables, K and V, invariants.
+  // Runs a batch, and adds missing sequences. Compares attention, page tables, K and V, and checks the invariants.
   void step(const std::vector<Append> &batch) {
     std::vector<Harness::Row> rows;
     for (const Append &a : batch) {
@@ -33,13 +33,13 @@ class Play {
     for (const Append &a : batch) verify(a.sequence);
     h_.check_invariants();
   }
-  // A tree of a sequence, or so many plain tokens.
+  // A row: a tree of a sequence, or a number of plain tokens.
   struct Grow {
     int sequence;
     std::vector<int32_t> parents;
     int32_t plain = 0;
   };
-  // The same with trees; attention of every layer is compared.
+  // The same with trees. Attention of every layer is compared.
   void grow(const std::vector<Grow> &batch) {
     std::vector<Harness::Row> rows;
     for (const Grow &g : batch) {
@@ -65,8 +65,8 @@ class Play {
     for (const auto &[sequence, leaf] : leaves) verify(sequence);
     h_.check_invariants();
   }
-  // Forks a sequence at each position, then truncates it to each from the end to 0: library and model agree which work,
-  // and those that do go on with the right contents. `must`: positions that have to work.
+  // Forks a sequence at each position, then truncates it to each position from its end to 0. Library and model agree
+  // which positions work, and the sequence has the right contents there. `must`: positions that have to work.
   template <class Must>
   void fork_and_truncate_everywhere(int sequence, Must must) {
     const int s = handle(sequence);
@@ -95,7 +95,7 @@ class Play {
     }
     if (h_.length(s) != 0) throw Mismatch("scenario: 0 always works");
   }
-  // Streaming windows of sequences; those that do not exist yet are added.
+  // Sets streaming windows of sequences, and adds missing sequences.
   struct Stream {
     int sequence;
     int64_t sinks, window;
@@ -133,7 +133,7 @@ class Play {
     }
     h_.check_invariants();
   }
-  // Drops so many tokens from the end of each.
+  // Drops this many tokens from the end of each sequence.
   void drop(const std::vector<Append> &drops) {
     std::vector<int> handles;
     std::vector<int64_t> lengths;

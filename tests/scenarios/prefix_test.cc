@@ -1,4 +1,4 @@
-// Shared prefixes end to end: caches that share by cost, never, and always are given the same calls and agree.
+// Shared prefixes end to end: caches that share by cost, never and always get the same calls, and agree.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ CacheSpec spec_of(int page_size, DType dtype, int rope) {
   return spec;
 }
 
-// What is alive, as every replica has it.
+// The live sequences, which every replica has.
 struct Living {
   int seq;
   int64_t length;
@@ -93,7 +93,8 @@ class Twins {
   void add() {
     living_.push_back({all([](Replica &r) { return r.add(); }), 0, 0});
   }
-  // At the end, or within the window's rollback: mostly of the youngest, so that forks get deep.
+  // A position at the end, or within the window's rollback. In most cases of the youngest sequence, so that forks get
+  // deep.
   void fork() {
     Living parent = living_[static_cast<size_t>(below(2) == 0 ? below(static_cast<int64_t>(living_.size()))
                                                               : static_cast<int64_t>(living_.size()) - 1)];
@@ -159,8 +160,8 @@ TEST(Prefix, SharedOrNotIsTheSame) {
   }
 }
 
-// 16 sequences over one long prompt: found in any row order, also after members were removed and forked again; the
-// bytes that a step reads are those of the prompt once.
+// 16 sequences over one long prompt. The prompt is found in any order of rows, also after members were removed and
+// forked again. A step reads the bytes of the prompt once.
 TEST(Prefix, OnePromptIsReadOnce) {
   CacheSpec spec = spec_of(16, DType::kF32, KVC_ROPE_NONE);
   spec.groups = {{0, 600}, {30, 600}};

@@ -1,5 +1,5 @@
-// Scenario L: recurrent states, and drafts that are rejected right after a window slid, on sliding, full and recurrent
-// groups in one cache.
+// Scenario L: recurrent states, and drafts that are rejected just after a window moved, with sliding, full and
+// recurrent groups in one cache.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -74,7 +74,7 @@ struct World {
     for (int64_t i = 0; i < n * side * side; i++) store(t.type(), t.data(), i, value);
     return t;
   }
-  // One step: every state of row i becomes values[i] (in state 1: half of it); returns what it was before.
+  // One step: every state of row i becomes values[i] (state 1 becomes half of it). Returns the values before.
   std::vector<float> step(std::vector<kvc_seq> batch_seqs, std::vector<int32_t> lengths, std::vector<float> values) {
     const auto n = static_cast<int64_t>(batch_seqs.size());
     const kvc_forward f = begin(batch_seqs, lengths);
@@ -138,7 +138,7 @@ struct World {
     return out;
   }
 
-  // Attention over keys whose dims are one number each, and which are their values too.
+  // Expected attention over keys whose dims all are one number, which is also their value.
   static float attention(const std::vector<float> &keys) {
     double sum = 0, out = 0;
     for (const float key : keys) {
@@ -148,7 +148,7 @@ struct World {
     }
     return static_cast<float>(out / sum);
   }
-  // What the last step's attention over a layer gave for its token i.
+  // The output of the last step's attention over a layer, for its token i.
   float out(int layer, int64_t i) const { return outs[layer].at(i, 0, 0); }
 
   float next_key = 0;
@@ -256,8 +256,8 @@ TEST(L_Recurrent, PoolFullInTheMiddleOfABatchChangesNothing) {
   EXPECT_EQ(w.step({w.seqs[0]}, {1}, {3}), (Floats{2}));
 }
 
-// Verify a draft of four tokens and accept one, again and again while the window slides: go back to the checkpoint, run
-// the accepted token alone, and everything is as if the draft had never been.
+// Verifies a draft of four tokens and accepts one, repeatedly while the window moves. Each time it goes back to the
+// checkpoint and runs the accepted token alone. Then everything is as if the draft had never existed.
 TEST(RejectedDrafts, RightAfterAWindowSlidOnSlidingFullAndRecurrent) {
   World drafted(true), plain(true);
   drafted.open();
@@ -283,7 +283,7 @@ TEST(RejectedDrafts, RightAfterAWindowSlidOnSlidingFullAndRecurrent) {
   }
 }
 
-// The same with an uncommitted chain: what was before it comes back without a checkpoint.
+// The same with an uncommitted chain. The state before it is restored without a checkpoint.
 TEST(RejectedDrafts, AsChainsOverRecurrentState) {
   World w(true);
   w.open();

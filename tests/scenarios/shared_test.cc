@@ -1,5 +1,5 @@
-// J: layers that read another layer's K and V. A second cache stores the same K and V in every layer itself: outputs
-// must be the same bits, and the pages of the sharing cache those of its storing layers alone.
+// J: layers that read the K and V of another layer. A second cache stores the same K and V in every layer itself. The
+// outputs must have the same bits, and the sharing cache has pages for its storing layers only.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -39,7 +39,7 @@ struct Twin {
     EXPECT_EQ(kvc_seq_add(raw, 2, seqs, &error), KVC_OK) << error.message;
   }
 
-  // One step of both sequences; outputs of all layers, one after another.
+  // One step of both sequences. Returns the outputs of all layers, one after another.
   std::vector<unsigned char> step(const CacheSpec &spec, bool shared, std::vector<int32_t> lengths, uint64_t seed) {
     std::vector<unsigned char> outputs;
     kvc_batch batch;
@@ -100,7 +100,7 @@ TEST(J_SharedLayers, GiveTheSameBitsAsLayersThatStoreTheSame) {
               << name_of(dtype) << " rope " << rope << " page " << page_size << " step " << seed;
           ++seed;
         }
-        // A fork in the middle of a page copies in the storing layers alone, once.
+        // A fork inside a page copies once, in the storing layers only.
         for (Twin *twin : {&shared, &apart}) {
           kvc_seq child = 0;
           const int64_t position = 5;

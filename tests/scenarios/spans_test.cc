@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kPast = 7, kNew = 45, kLength = kPast + kNew, kDim = 16;
 
-// Two spans that touch, one of a single token, one at the end; and the same id again elsewhere, which is another span.
+// Two adjacent spans, one of a single token and one at the end. The same id again elsewhere is another span.
 std::vector<int32_t> span_ids() {
   std::vector<int32_t> ids(kNew, 0);
   std::fill(ids.begin() + 2, ids.begin() + 12, 4);
@@ -21,7 +21,7 @@ std::vector<int32_t> span_ids() {
   return ids;
 }
 
-// From the definition: the last position of the span of new token i.
+// By the definition: the last position of the span of new token i.
 int span_end(const std::vector<int32_t> &ids, int i) {
   int end = i;
   while (ids[i] > 0 && end + 1 < kNew && ids[end + 1] == ids[i]) end++;

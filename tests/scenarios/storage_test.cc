@@ -1,4 +1,4 @@
-// Pools of the caller: a cache that adopts them computes, copies and stores the same bits as one with pools of its own.
+// Pools of the caller: a cache that adopts them computes, copies and stores the same bits as one with its own pools.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -19,7 +19,7 @@ LayerSpec layer(int group, int hq, int hkv, int d, DType dtype = DType::kF32, in
   return l;
 }
 
-// Full and sliding groups; V as wide as K and not, float8 with scales, rotated keys.
+// Full and sliding groups, V of the width of K and of another one, float8 with scales, rotated keys.
 CacheSpec spec_of(Layout layout) {
   CacheSpec spec;
   spec.page_size = 5;
@@ -35,7 +35,7 @@ CacheSpec spec_of(Layout layout) {
   return spec;
 }
 
-// What a sequence holds in a layer, as bytes.
+// The contents of a sequence in a layer, as bytes.
 std::vector<uint8_t> contents(kvc_cache *cache, kvc_seq seq, int32_t layer) {
   kvc_export_args args;
   kvc_export_args_init(&args);
@@ -134,7 +134,7 @@ TEST_P(Adopted, PoolsGiveTheSameBitsAsTheCachesOwn) {
   EXPECT_EQ(Pool::alive, 0) << "every deleter ran, once";
 }
 
-// What the cache stores lies where the server's own kernels would look for it.
+// The cache stores tokens at the places where the server's own kernels look for them.
 TEST_P(Adopted, ExportedViewsAreTheServersMemory) {
   ContextPtr context = make_context();
   const CacheSpec spec = spec_of(GetParam());

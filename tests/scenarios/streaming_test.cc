@@ -1,4 +1,4 @@
-// Scenario F and what others never tested about streaming windows: sink tokens, a window, and a hole between them.
+// Scenario F, and gaps of streaming windows: sink tokens, a window, and a hole between them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace kvt {
 namespace {
 
-// Full layers with and without RoPE, and beside them, if wanted, a sliding and a chunked group.
+// Full layers with and without RoPE. Optionally also a sliding and a chunked group.
 CacheSpec stream_spec(int page_size, int64_t pages, bool mixed = false, int64_t rollback = 0) {
   CacheSpec spec;
   spec.page_size = page_size;
@@ -77,7 +77,7 @@ TEST_P(Streaming, F_Windows) {
   });
 }
 
-// Chunks longer than the window, plain rows beside, in any order.
+// Chunks that are longer than the window, beside plain rows, in any order.
 TEST_P(Streaming, LongChunksBesidePlainRows) {
   EXPECT_PLAYS({
     Play p(spec(), options());
@@ -104,7 +104,7 @@ std::vector<Geometry> geometries() {
 INSTANTIATE_TEST_SUITE_P(All, Streaming, testing::ValuesIn(geometries()),
                          [](const testing::TestParamInfo<Geometry> &info) { return name_of(info.param); });
 
-// ---- What others never tested --------------------------------------------------------------------
+// ---- Gaps ----------------------------------------------------------------------------------------
 
 TEST(StreamingGaps, ChunkSizesOneTwoAndAllAtOnce) {
   for (int page : {1, 3, 16}) {
@@ -159,8 +159,8 @@ TEST(StreamingGaps, WindowNotAboveTheSinks) {
   });
 }
 
-// A prefix that many sequences share is what they sink into: refused if it fills the window, and else kept by all,
-// while each slides alone.
+// The sinks are a prefix that many sequences share. It is refused if it fills the window. Otherwise all sequences keep
+// it, while the window of each moves by itself.
 TEST(StreamingGaps, ASharedPrefixAsSinks) {
   for (int page : {1, 3, 16}) {
     EXPECT_PLAYS({
@@ -205,7 +205,7 @@ TEST(StreamingGaps, WindowsWithForkDepthThreeAndMore) {
   }
 }
 
-// Every position, after every kind of slide: library and model agree which work, and they do.
+// Every position, after every kind of movement: library and model agree which positions work, and these do work.
 TEST(StreamingGaps, TruncateAndForkAfterAStreamSlid) {
   for (int page : {1, 3, 8, 16}) {
     for (int64_t rollback : {0, 4, 20}) {
@@ -221,8 +221,8 @@ TEST(StreamingGaps, TruncateAndForkAfterAStreamSlid) {
   }
 }
 
-// Drafts rejected right after the windows slid, as chains by truncate and as trees by commit, in a cache with full,
-// sliding and chunked groups: nothing must be computed again.
+// Drafts that are rejected just after the windows moved, as chains by truncate and as trees by commit, in a cache with
+// full, sliding and chunked groups. Nothing must be computed again.
 TEST(StreamingGaps, DraftsRejectedRightAfterAWindowSlid) {
   for (int page : {1, 3, 4, 16}) {
     EXPECT_PLAYS({
@@ -241,7 +241,8 @@ TEST(StreamingGaps, DraftsRejectedRightAfterAWindowSlid) {
   }
 }
 
-// Trees from an empty sequence on: nodes are sinks, nodes see across the sinks' edge, and windows reach past trees.
+// Trees that begin in an empty sequence: nodes are sinks, nodes see keys on both sides of the sinks' end, and windows
+// reach before the tree.
 TEST(StreamingGaps, TreesInSinksAndAcrossTheirEdge) {
   for (int page : {1, 3, 16}) {
     EXPECT_PLAYS({
@@ -259,7 +260,7 @@ TEST(StreamingGaps, TreesInSinksAndAcrossTheirEdge) {
   }
 }
 
-// A window may shrink at any time, and grow or go where nothing that it needs is gone.
+// A window may shrink at any time. It may grow or be removed if all tokens that it then needs are still there.
 TEST(StreamingGaps, ChangedAndTurnedOff) {
   for (int page : {1, 4, 16}) {
     EXPECT_PLAYS({
@@ -282,8 +283,8 @@ TEST(StreamingGaps, ChangedAndTurnedOff) {
 }
 
 // Pools of k pages, k = 1, 2, ...: windows, a fork, a tree, its commit and a longer chunk over full, sliding and
-// chunked groups, until the first call that finds no page; library and model agree on what is missing, and nothing has
-// changed.
+// chunked groups, until the first call that finds no page. Library and model agree on what is missing, and nothing
+// changes.
 TEST(StreamingGaps, PageFailureAtEveryCount) {
   for (int page : {1, 3, 16}) {
     bool finished = false;
@@ -314,7 +315,7 @@ TEST(StreamingGaps, PageFailureAtEveryCount) {
   }
 }
 
-// The sequence goes on for ever in the pages of its window.
+// An endless sequence needs only the pages of its window.
 TEST(StreamingGaps, MemoryStaysBounded) {
   for (int page : {1, 16}) {
     EXPECT_PLAYS({

@@ -1,4 +1,4 @@
-// Scenario H, and what the gaps list says of token trees: attention of every node, K and V of what a commit kept.
+// Scenario H, and gaps of token trees: attention of every node, and K and V that a commit keeps.
 #include <gtest/gtest.h>
 
 #include "gaps.h"
@@ -8,7 +8,7 @@ namespace {
 
 using Parents = std::vector<int32_t>;
 
-// `count` nodes of a binary tree in level order, the first of which is node `first`; a root's parent is -1.
+// `count` nodes of a binary tree in level order. The first one is node `first`, and a root's parent is -1.
 Parents binary(int count, int first = 0) {
   Parents parents;
   for (int i = first; i < first + count; i++) parents.push_back(i == 0 ? KVC_TREE_ROOT : (i - 1) / 2);
@@ -109,7 +109,7 @@ TEST_P(Trees, H_StackedRoundsAreCommittedOnlyAtTheEnd) {
           {{3, binary(count, first)}, {0, binary(count, first)}, {2, binary(count, first)}, {1, binary(count, first)}});
       first += count;
     }
-    p.commit({{0, 30}, {1, 15}, {2, 4}, {3, -1}});  // leaves on the right and left, an inner node, nothing
+    p.commit({{0, 30}, {1, 15}, {2, 4}, {3, -1}});  // a leaf on the right, one on the left, an inner node, none
     for (int i = 0; i < 5; i++) p.decode({0, 1, 2, 3});
   });
 }
@@ -167,7 +167,7 @@ TEST(Gaps, TreesAtMixedDepthsNextToRowsWithoutOne) {
   }
 }
 
-// Rejected and accepted in one commit: no sequence may follow what another one's leaf says.
+// One commit rejects some trees and accepts others. A sequence must not follow the leaf of another one.
 TEST(Gaps, CommitIsDecidedForEachSequence) {
   EXPECT_PLAYS({
     Play p(small_spec(4, 100, 6, 4), Options{});
@@ -183,7 +183,7 @@ TEST(Gaps, CommitIsDecidedForEachSequence) {
   });
 }
 
-// The path of a stacked tree has rows of every round, in pages of their own.
+// The path of a tree of several rounds has rows of every round, in different pages.
 TEST(Gaps, CompactionTakesRowsOfEveryRound) {
   for (int page : {1, 2, 3, 16}) {
     EXPECT_PLAYS({
@@ -201,8 +201,8 @@ TEST(Gaps, CompactionTakesRowsOfEveryRound) {
   }
 }
 
-// The window slid with the commit before; this tree is rejected whole, then a chain by truncate: no recompute, and what
-// the window of the next query needs is still there.
+// The window moved with the commit before. Then a tree is rejected whole, and a chain by truncate. Nothing is computed
+// again, and the window of the next query is complete.
 TEST(Gaps, ATreeRejectedRightAfterAWindowSlid) {
   for (int page : {1, 3, 4, 16}) {
     for (int64_t window : {1, 4, 7, 20}) {
@@ -212,7 +212,7 @@ TEST(Gaps, ATreeRejectedRightAfterAWindowSlid) {
           p.step({{0, 30}, {1, 2 * page}});
           for (int round = 0; round < 4; round++) {
             p.grow({{0, binary(15)}, {1, chain(9)}});
-            p.commit({{0, 14}, {1, 8}});  // slides
+            p.commit({{0, 14}, {1, 8}});  // the window moves
             p.grow({{1, twins(7)}, {0, chain(30)}});
             p.commit({{0, -1}, {1, -1}});
             p.decode({0, 1});
@@ -226,7 +226,8 @@ TEST(Gaps, ATreeRejectedRightAfterAWindowSlid) {
   }
 }
 
-// Windows shorter than a branch, as long, and longer: a node sees committed tokens, its upper branch, or neither.
+// Windows shorter than a branch, as long as it, and longer. So a node sees a part of its branch, or committed tokens
+// too.
 TEST(Gaps, ATreeNodeWhoseWindowReachesPastItsTree) {
   for (int64_t window : {1, 2, 5, 6, 7, 11, 40}) {
     EXPECT_PLAYS({
@@ -263,7 +264,7 @@ TEST(Gaps, ForksBeforeTheTreeShareTheirPrefix) {
   }
 }
 
-// As many nodes as there may be, in one step and in rounds, over a long sequence.
+// The largest number of nodes, in one step and in rounds, over a long sequence.
 TEST(Gaps, TheLargestTrees) {
   EXPECT_PLAYS({
     CacheSpec spec = small_spec(16, 400, 100, 1);
@@ -283,7 +284,7 @@ TEST(Gaps, TheLargestTrees) {
   });
 }
 
-// Nodes need pages as tokens do: too few, and nothing has changed; a commit and a rejection need none.
+// Nodes need pages as tokens do. If there are too few, nothing changes. Commits and rejections need none.
 TEST(Gaps, NoPagesForATree) {
   EXPECT_PLAYS({
     Play p(small_spec(4, 10, 5, 2), Options{});

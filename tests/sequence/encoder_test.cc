@@ -1,4 +1,4 @@
-// Encoder groups of the store: lists with lengths of their own, in steps of their own, shared whole by forks.
+// Encoder groups of the store: their lists have lengths and steps of their own, and forks share them whole.
 #include <gtest/gtest.h>
 
 #include "store_fixture.h"
@@ -22,7 +22,7 @@ std::vector<SlotCopy> encode(Fixture* f, uint64_t id, int32_t tokens) {
   return step.copies;
 }
 
-// The first of the two that writes to a last page that both hold gets a copy of it.
+// Two sequences hold the same last page. The first one that writes to it gets a copy.
 TEST(EncoderLists, ASharedLastPageIsWrittenByNeither) {
   for (const bool parent_first : {true, false}) {
     Fixture f(encoder_config());
@@ -56,7 +56,7 @@ TEST(EncoderLists, AreAsLongAsASequenceMayBe) {
   EXPECT_EQ(f.store.stored_in(f.store.slot_of(id), 1), 9);
 }
 
-// The next step takes a fresh page for the state, and reads the old one, as if the encoder's step had never been.
+// The next step takes a fresh page for the state and reads the old one. The encoder's step changed nothing.
 TEST(EncoderLists, AnAbortedStepLeavesTheStateAlone) {
   SequenceStoreConfig config = encoder_config();
   config.groups.push_back({{{}, 0, int64_t{1} << 31}, 4});

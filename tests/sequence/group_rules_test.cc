@@ -64,7 +64,7 @@ TEST(GroupRules, AChunkDropsExactlyWhatNoLaterQuerySees) {
   }
 }
 
-// Every page that is dropped is invisible to the query at length - rollback and to all later ones; the next is not.
+// A dropped page is invisible to the query at length - rollback and to all later ones. The next page is not.
 TEST(GroupRules, DropsExactlyWhatNoLaterQuerySees) {
   for (const int32_t window : {1, 2, 3, 16, 100}) {
     for (const int64_t rollback : {0, 1, 7, 64}) {
@@ -105,15 +105,20 @@ TEST(GroupRules, OnlyFullGroupsStream) {
   EXPECT_EQ((GroupRules{{}, 1, 4}.with(stream).sink_tokens()), 2);
   EXPECT_EQ((GroupRules{{}, 1, 4}.with(stream).first_visible(10)), 7);
   EXPECT_FALSE((GroupRules{{}, 1, 4}.with({}).windowed()));
+  for (const GroupRules& of_one : {sliding(1, 1, 4), chunked(1, 1, 4)}) {
+    EXPECT_TRUE(of_one.windowed());
+    EXPECT_EQ(of_one.with(stream).sink_tokens(), 0);
+    EXPECT_EQ(of_one.with(stream).first_visible(10), 10);
+  }
 }
 
-// What a query of a streaming sequence sees, from the definition: j < s, and max(s, p-(w-s)+1) <= j <= p.
+// The keys that a query of a streaming sequence sees, by the definition: j < s, and max(s, p-(w-s)+1) <= j <= p.
 bool sees(int64_t sinks, int64_t window, int64_t p, int64_t j) {
   return j <= p && (j < sinks || j >= std::max(sinks, p - (window - sinks) + 1));
 }
 
-// Tokens that are held after every length up to `length` was reached: those of pages that some query from
-// length - rollback on sees a token of, or that are not full.
+// The tokens that are held after every length up to `length` was reached. They are in pages of which a query from
+// length - rollback on sees a token, or which are not full.
 std::vector<bool> held_at(int64_t sinks, int64_t window, int64_t rollback, int64_t page_size, int64_t length) {
   const int64_t last = length + window + page_size;
   std::vector<bool> held(static_cast<size_t>(ceil_div(last, page_size) * page_size), false);
@@ -128,7 +133,7 @@ std::vector<bool> held_at(int64_t sinks, int64_t window, int64_t rollback, int64
   return held;
 }
 
-// Dropped pages and working positions of streaming windows against the definition of what queries see.
+// Dropped pages and working positions of streaming windows, compared with the definition of what queries see.
 TEST(GroupRules, AStreamDropsAndAllowsExactlyWhatItsQueriesSay) {
   for (const auto& [sinks, window] : {std::pair{0, 5}, {1, 2}, {4, 7}, {6, 20}, {5, 6}, {3, 30}}) {
     for (const int64_t rollback : {0, 1, 9}) {
@@ -144,7 +149,7 @@ TEST(GroupRules, AStreamDropsAndAllowsExactlyWhatItsQueriesSay) {
                 << length << " key " << j;
           }
           for (int64_t position = 0; position <= length; ++position) {
-            // Cut there, the next query sees itself, and nothing but held tokens before it.
+            // After a cut there, the next query sees itself, and only held tokens before it.
             bool works = position <= hole.begin * page_size || position >= hole.end * page_size;
             for (int64_t j = 0; j < position; ++j) {
               works = works && (!sees(sinks, window, position, j) || held[static_cast<size_t>(j)]);
@@ -172,7 +177,7 @@ TEST(GroupRules, AStreamDropsAndAllowsExactlyWhatItsQueriesSay) {
   }
 }
 
-// The peak is what a sequence really holds, stepped with any chunk up to the largest.
+// The peak is what a sequence holds at most, with steps of any length up to the largest.
 TEST(GroupRules, PeakIsReachedAndNeverExceeded) {
   for (const int64_t page_size : {1, 3, 16}) {
     for (const GroupRules& rules :

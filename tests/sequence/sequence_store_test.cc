@@ -52,7 +52,7 @@ TEST(SequenceStore, TruncateIntoASharedPageDelaysTheCopy) {
   const uint64_t child = f.fork(parent[0], 8);
   ASSERT_TRUE(f.store.truncate(Ids{child}, std::vector<int64_t>{6}).ok());
   EXPECT_EQ(f.store.table(0).pages().used(), 2);
-  EXPECT_EQ(f.store.max_append(f.store.slot_of(child), 100), 2 + 4);  // a page for the copy, then one more
+  EXPECT_EQ(f.store.max_append(f.store.slot_of(child), 100), 2 + 4);  // one page for the copy, and one more
   Fixture::Step step;
   ASSERT_TRUE(f.begin({child}, {1}, &step).ok());
   ASSERT_EQ(step.copies.size(), 1u);
@@ -81,8 +81,8 @@ TEST(SequenceStore, TruncateWithinTheLastSharedPageNeedsACopyToo) {
   EXPECT_EQ(step.copies[0].tokens, 2);
 }
 
-// A regression: an inert row kept the reservation of an earlier step's row, and the audit counted its page.
-// What is free in a last page that is shared can be used by who has a page for the copy.
+// Regression: an inert row kept the reservation of an earlier step's row, and the audit counted its page.
+// The free slots of a shared last page are of use to a sequence that has a page for the copy.
 TEST(SequenceStore, ASharedTailHasRoomIfItCanBeCopied) {
   for (const int64_t pages : {2, 3, 4}) {
     Fixture f(config_of(4, pages));
@@ -148,7 +148,7 @@ TEST(SequenceStore, AWindowGivesPagesBackAndKeepsTheMargin) {
   Fixture f(config_of(2, 64, 5, 16, 3));
   const Ids ids = f.add(1);
   for (int i = 0; i < 40; ++i) f.append(ids, {1});
-  // Length 40: the earliest query that may come is at 37, and sees 33..37: pages before 32 / 2 are gone.
+  // Length 40: the earliest possible query is at 37 and sees 33..37, so the pages before 32 / 2 are freed.
   const std::vector<int32_t> pages = f.pages(ids[0], 1);
   EXPECT_EQ(std::count(pages.begin(), pages.end(), -1), 16);
   EXPECT_TRUE(f.store.truncate(ids, std::vector<int64_t>{37}).ok());

@@ -1,4 +1,4 @@
-// StoredLayers against a naive model that keeps, for every token, the set of layers that stored it.
+// StoredLayers, compared with a naive model that has the set of layers that stored each token.
 #include "sequence/stored_layers.h"
 
 #include <gtest/gtest.h>

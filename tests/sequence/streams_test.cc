@@ -1,4 +1,5 @@
-// Streaming windows of sequences in the store: holes of page lists, what still works, and who else keeps the pages.
+// Streaming windows of sequences in the store: holes of page lists, positions that still work, and other owners of the
+// pages.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -64,7 +65,7 @@ TEST(Streams, TheMarginKeepsWhatADroppedDraftNeeds) {
   ASSERT_TRUE(truncate(f, id, 34).ok());
   f.append({id}, {6});
   const uint64_t before = f.store.digest();
-  // 28 is the first key that is held: the page of 29, which the query at 34 needs, begins with it.
+  // 28 is the first held key, because the query at 34 needs 29, whose page begins with 28.
   expect_refused(f, truncate(f, id, 32), KVC_ERROR_EVICTED, before);
   EXPECT_EQ(nearest(f, id, 32), std::pair(int64_t{2}, int64_t{33}));
 }
@@ -75,7 +76,8 @@ TEST(Streams, ForkAndTruncateWorkInTheSinksAndBehindTheHole) {
   ASSERT_TRUE(set(f, id, {6, 14}).ok());  // sinks in pages 0 and 1
   f.append({id}, {10});
   for (int i = 0; i < 37; ++i) f.append({id}, {1});
-  // Length 47, window from 40 on: pages 2..9 are gone. A query at 47 needs 40..46; the smallest such is 40 + 8 - 1.
+  // Length 47, window from 40 on: pages 2..9 are freed. A query at 47 needs 40..46, and the smallest position that
+  // works is 40 + 8 - 1.
   ASSERT_EQ(f.pages(id)[1], 1);
   ASSERT_EQ(f.pages(id)[2], -1);
   ASSERT_EQ(f.pages(id)[9], -1);
@@ -159,14 +161,14 @@ TEST(Streams, SettingsThatNeedFreedKeysAreRefused) {
   expect_refused(f, set(f, id, {5, 12}), KVC_ERROR_EVICTED, before);
   expect_refused(f, set(f, id, {36, 41}), KVC_ERROR_EVICTED, before);
   expect_refused(f, set(f, id, {6, 6}), KVC_ERROR_INVALID_ARGUMENT, before);
-  // A smaller window and fewer sinks never need more.
+  // A smaller window and fewer sinks never need more pages.
   ASSERT_TRUE(set(f, id, {1, 10}).ok());
   EXPECT_EQ(nearest(f, id, 3), std::pair(int64_t{3}, int64_t{3})) << "nothing but the window's side slid meanwhile";
   ASSERT_TRUE(set(f, id, {0, 4}).ok());
   f.append({id}, {4});
   EXPECT_EQ(f.pages(id)[0], -1);
   EXPECT_EQ(nearest(f, id, 3), std::pair(int64_t{0}, int64_t{43}));
-  // Back in the sinks, nothing is gone, and streaming may be switched off.
+  // A sequence that is cut within its sinks has lost nothing, so streaming may be switched off.
   ASSERT_TRUE(truncate(f, id, 0).ok());
   ASSERT_TRUE(set(f, id, {0, 0}).ok());
   f.append({id}, {40});
@@ -204,7 +206,7 @@ TEST(Streams, ASlotIsUsedAgainWithoutAWindow) {
   EXPECT_FALSE(f.store.stream(f.store.slot_of(f.add(1)[0])).on());
 }
 
-// A rejected tree costs nothing that must be computed again; what leaves the window after a commit is freed.
+// After a rejected tree nothing must be computed again. Pages that leave the window after a commit are freed.
 TEST(Streams, TreesSlideWhenTheyAreCommitted) {
   Fixture f(stream_config(2, 64));
   const uint64_t id = f.add(1)[0];
@@ -241,7 +243,7 @@ TEST(Streams, ASlidingGroupBesideItKeepsItsOwnRules) {
   EXPECT_EQ(f.pages(id, 1)[0], -1);
   EXPECT_EQ(f.pages(id, 1)[12], -1);
   EXPECT_GE(f.pages(id, 1)[13], 0);
-  // In the sinks the sliding group has freed its keys: only 0 works, and what works in both.
+  // Within the sinks the sliding group has freed its keys, so only 0 works, and positions that work in both groups.
   EXPECT_EQ(nearest(f, id, 9), std::pair(int64_t{0}, int64_t{58}));
   ASSERT_TRUE(truncate(f, id, 58).ok());
   EXPECT_EQ(truncate(f, id, 9).code(), KVC_ERROR_EVICTED);

@@ -62,7 +62,7 @@ TEST(TokenTree, IntervalsSayWhoIsAnAncestor) {
 }
 
 TEST(TokenTree, LaterRoundsNumberAllNodesAnew) {
-  // Node 3 comes a round later, and is a child of the first subtree: what follows that moves on.
+  // Node 3 is added a round later, as a child in the first subtree. So the intervals after it move.
   EXPECT_EQ(number({-1, 0, -1})[2].enter, 2);
   const std::vector<kvc_backend_tree_node> nodes = number({-1, 0, -1, 0});
   EXPECT_EQ(nodes[3].enter, 2);

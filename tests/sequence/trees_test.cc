@@ -1,4 +1,4 @@
-// Trees of sequences: what steps keep uncommitted, what a commit moves, and what it leaves.
+// Trees of sequences: uncommitted nodes of steps, the copies of a commit, and the result.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -17,7 +17,7 @@ SequenceStoreConfig tree_config(int64_t page_size, int64_t pages, int64_t window
   return config;
 }
 
-// What a cache would store: a number in every slot of every group.
+// What a cache would store: one number in every slot of every group.
 struct Trees : Fixture {
   explicit Trees(const SequenceStoreConfig& config) : Fixture(config) {
     for (const auto& group : config.groups) memory.emplace_back(group.num_pages * group.rules.page_size, -1);
@@ -37,7 +37,7 @@ struct Trees : Fixture {
         slots[static_cast<size_t>(c.target + i)] = slots[static_cast<size_t>(c.source + i)];
     }
   }
-  // A step of one row, of which every new token is stored as `value` + its place in the row. parents empty: plain.
+  // A step of one row. Every new token is stored as `value` + its index in the row. parents empty: a plain row.
   void step(uint64_t id, int32_t length, const Ints& parents, int64_t value) {
     Step step;
     const Status begun = parents.empty() ? begin({id}, {length}, &step) : begin({id}, {length}, parents, &step);
@@ -193,7 +193,7 @@ TEST(Trees, ForksAndPlainAppendsAreRefused) {
   EXPECT_EQ(f.begin({ids[1], ids[0]}, {1, 1}, &step).code(), KVC_ERROR_UNCOMMITTED);
   EXPECT_EQ(f.begin({ids[1], ids[0]}, {1, 1}, {-1, KVC_TREE_NONE}, &step).code(), KVC_ERROR_UNCOMMITTED);
   EXPECT_EQ(f.store.digest(), before);
-  ASSERT_TRUE(f.begin({ids[1], ids[0]}, {1, 1}, {KVC_TREE_NONE, 1}, &step).ok());  // a plain row beside it is none
+  ASSERT_TRUE(f.begin({ids[1], ids[0]}, {1, 1}, {KVC_TREE_NONE, 1}, &step).ok());  // the plain row is no tree
   ASSERT_TRUE(f.commit(step).ok());
   EXPECT_EQ(f.length(ids[1]), 1);
   EXPECT_EQ(f.nodes(ids[0]), 3);
@@ -216,7 +216,7 @@ TEST(Trees, BadParentsAreRefusedWithTheirRow) {
   };
   refused({ids[1]}, {2}, {-1, 1}, KVC_ERROR_INVALID_ARGUMENT, 0);             // its own parent
   refused({ids[1]}, {3}, {-1, 2, 0}, KVC_ERROR_INVALID_ARGUMENT, 0);          // a later node
-  refused({ids[1], ids[0]}, {1, 1}, {-1, 3}, KVC_ERROR_INVALID_ARGUMENT, 1);  // node 3 of the second
+  refused({ids[1], ids[0]}, {1, 1}, {-1, 3}, KVC_ERROR_INVALID_ARGUMENT, 1);  // the second sequence has no node 3
   refused({ids[1]}, {2}, {-1, -2}, KVC_ERROR_INVALID_ARGUMENT, 0);            // half a plain row
   refused({ids[1]}, {2}, {-2, -1}, KVC_ERROR_INVALID_ARGUMENT, 0);
   refused({ids[1]}, {1}, {-3}, KVC_ERROR_INVALID_ARGUMENT, 0);
@@ -297,12 +297,13 @@ TEST(Trees, RemovedWithItsTreeAndWithinATreeStep) {
   f.append(again, {1, 1});
 }
 
-// While a tree is uncommitted nothing leaves the window, so that rejecting it needs no recompute; a commit then frees.
+// While a tree is uncommitted, no page leaves the window, so rejecting the tree needs no computation. A commit then
+// frees pages.
 TEST(Trees, WindowsSlideAtTheCommit) {
   Trees f(tree_config(2, 64, 4));
   const Ids ids = f.add(1);
   f.step(ids[0], 10, {}, 100);
-  // The next query is at 10 - 0 and sees 7..10: pages before 7 / 2 are gone.
+  // The next query is at 10 - 0 and sees 7..10, so the pages before 7 / 2 are freed.
   const auto dropped = [&] {
     const Ints pages = f.pages(ids[0], 1);
     return std::count(pages.begin(), pages.end(), -1);

@@ -1,4 +1,4 @@
-// kvc_append_slots: every byte of the cache against what the header says is stored there.
+// kvc_append_slots: every byte of the cache, compared with what the header says is stored there.
 #include <cmath>
 #include <cstdlib>
 
@@ -159,7 +159,7 @@ TEST(AppendSlots, TakesInt32SlotsAndNoTokens) {
   EXPECT_TRUE(call.k_cache.bytes == before);
 }
 
-// Tokens that are all padding have no position, so cos and sin may have no rows; a token that is stored needs one.
+// If all tokens are padding, none has a position, so cos and sin may have no rows. A token that is stored needs a row.
 TEST(AppendSlots, PaddingAloneNeedsNoRowsOfCosAndSin) {
   const ContextPtr context = make_context(2);
   for (const bool latent : {false, true}) {
@@ -172,7 +172,7 @@ TEST(AppendSlots, PaddingAloneNeedsNoRowsOfCosAndSin) {
     const kvc_append_slots_args args = call.args();
     kvc_error error = KVC_ERROR_INIT;
     EXPECT_EQ(kvc_append_slots(context.get(), &args, nullptr, &error), KVC_OK) << error.message;
-    if (std::getenv("KVC_TEST_INDEXES") == nullptr) {  // the host reads slots and positions
+    if (std::getenv("KVC_TEST_INDEXES") == nullptr) {  // only where the host reads slots and positions
       call.slots.values[3] = 0, call.positions.values[3] = 0;
       EXPECT_EQ(kvc_append_slots(context.get(), &args, nullptr, &error), KVC_ERROR_OUT_OF_RANGE);
       EXPECT_EQ(error.index, 3);

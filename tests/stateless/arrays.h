@@ -1,4 +1,4 @@
-// Tensors of any rank, dtype and memory order, for calls that take a caller's own; and index tensors.
+// Tensors of any rank, dtype and memory order, for calls on arrays of the caller. Also index tensors.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ using Index = std::vector<int64_t>;
 class Array {
  public:
   Array() = default;
-  // order: dims from the outermost in memory to the innermost (empty: as they are); padding: elements after each
-  // innermost row. Elements start as NaN, so that an element that was never set is seen.
+  // order: dims from the outermost in memory to the innermost (empty: in their own order); padding: elements after each
+  // innermost row. Elements begin as NaN, so an element that was never set is noticed.
   Array(DType dtype, Index dims, std::vector<int> order = {}, int64_t padding = 0)
       : type(dtype), shape(std::move(dims)) {
     if (order.empty()) {
@@ -44,7 +44,7 @@ class Array {
     return is_quantised(type) ? static_cast<float>(byte_value(type, storage()[static_cast<size_t>(i)]))
                               : load(type, storage().data(), i);
   }
-  // Rounds; to float8 saturates.
+  // Rounds a number to the type. Float8 saturates.
   void set(const Index &index, float x) {
     const int64_t i = at(index);
     if (is_quantised(type)) {
@@ -53,7 +53,7 @@ class Array {
       store(type, storage().data(), i, x);
     }
   }
-  // x as an element holds it.
+  // The value of x after it was stored in an element.
   float rounded(float x) const {
     return is_quantised(type) ? static_cast<float>(nearest_value(type, static_cast<double>(x))) : round_to(type, x);
   }
@@ -89,7 +89,7 @@ class Array {
   DType type = DType::kF32;
   Index shape, strides;
   int64_t begin = 0;
-  std::vector<uint8_t> bytes;  // of an array that is no part of another
+  std::vector<uint8_t> bytes;  // of an array that owns its memory
 
  private:
   uint8_t byte_of(float x) const {

@@ -9,7 +9,7 @@
 namespace kvt {
 namespace {
 
-// Products and the sum each rounded to float32, as the library says that it rotates.
+// The products and the sum are each rounded to float32, as the library documents it.
 float rounded_difference(float a, float b, float c, float d) {
   volatile float left = a * b, right = c * d;
   volatile float result = left - right;
@@ -105,7 +105,7 @@ void FlashCall::make_cache(std::mt19937 *random) {
   if (s.page) {
     for (size_t i = 0; i < table.values.size(); i++) table.values[i] = ids[i];
   }
-  // Only what a query sees is a number; all else stays NaN.
+  // Only keys that a query sees get numbers. All others stay NaN.
   std::normal_distribution<float> normal;
   const auto descale = [&](float base) {
     Array a(DType::kF32, {s.rows, s.hkv});
@@ -135,7 +135,7 @@ void FlashCall::make_cache(std::mt19937 *random) {
       }
     }
   }
-  // What no one needs is no page: entries that must never be looked at.
+  // Table entries that nothing needs are invalid, so they must not be used.
   constexpr int32_t kWild[3] = {-1, INT32_MAX, INT32_MIN};
   for (size_t i = 0; i < table.values.size(); i++) {
     if (!needed[i]) table.values[i] = kWild[i % 3];
@@ -239,7 +239,7 @@ Index FlashCall::place(int row, int64_t key) const {
   return {table.values[static_cast<size_t>(cache_row * columns + key / setting.page)], key % setting.page};
 }
 
-// The definition: positions count from the first valid key, and the last query stands at the last key.
+// The definition: positions count from the first valid key, and the last query is at the last key.
 bool FlashCall::sees(int row, int64_t query, int64_t key) const {
   const FlashSetting &s = setting;
   if (key < pad(row) || key >= length(row)) return false;
@@ -278,7 +278,7 @@ std::vector<float> FlashCall::rotated(std::vector<float> x, int64_t position, DT
   return x;
 }
 
-// What the caches hold afterwards.
+// The expected contents of the caches after the call.
 void FlashCall::store_expected(Array *k_expected, Array *v_expected) const {
   const FlashSetting &s = setting;
   for (int r = 0; r < s.rows && s.append != New::kNone; r++) {

@@ -1,5 +1,5 @@
-// One call of kvc_flash_attn_with_kvcache as a test sees it: its tensors, made from a setting, and what they should
-// give, written from the header alone: which slot is which token, who sees whom, what is stored.
+// One call of kvc_flash_attn_with_kvcache: its tensors, made from a setting, and its expected results. These follow the
+// header alone: the token of each slot, what each query sees, and what is stored.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -47,8 +47,7 @@ class FlashCall {
   explicit FlashCall(const FlashSetting &setting);
 
   kvc_flash_attn_args args();
-  // Calls, and compares what was stored and what came out: all of the cache's bytes, and the outputs of some or of all
-  // queries and heads.
+  // Makes the call, and compares all bytes of the cache, and the outputs of some or all queries and heads.
   void run_and_check(kvc_context *context, bool all = false);
 
   const FlashSetting setting;

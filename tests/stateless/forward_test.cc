@@ -1,10 +1,10 @@
-// The stateless call over the pages of a real cache is the forward path: same plan, same kernels, same bits.
+// The stateless call over the pages of a cache equals the forward path: same plan, same kernels, same bits.
 #include "flash_call.h"
 
 namespace kvt {
 namespace {
 
-// A layer of a cache as a caller's own tensors, and its sequences' tables.
+// A layer of a cache as tensors of the caller, with the block tables of its sequences.
 class CacheView {
  public:
   // The pool [pages, 2, Hkv, page_size, D] as two caches [pages, page_size, Hkv, D].
@@ -52,7 +52,7 @@ class BothPaths {
     spec.page_size = 16;
     spec.max_batch_tokens = 800;
     spec.flags = KVC_CACHE_NO_PREFIX_SHARING;
-    spec.rollback = 800;  // pages that left a window stay
+    spec.rollback = 800;  // so pages that left a window stay
     spec.groups = {{s.window, 200}};
     spec.layers = {LayerSpec{0, 8, 2, 64, 0, s.type}};
     cache_ = make_cache(context_.get(), spec);

@@ -1,5 +1,6 @@
-// The grid of flash_attn_with_kvcache, sampled so that every two values of two axes occur together, against float64.
-// What no query sees is NaN, and table entries that nothing needs are no pages: reading a forbidden slot shows.
+// The grid of flash_attn_with_kvcache, compared with float64. It is sampled so that every two values of two axes occur
+// together. Keys that no query sees are NaN, and unneeded table entries are invalid, so reading a forbidden slot is
+// noticed.
 #include <functional>
 #include <set>
 
@@ -98,7 +99,7 @@ std::vector<Axis> axes() {
   };
 }
 
-// Values that contradict each other: the later axis gives way.
+// If two values contradict each other, that of the later axis is changed.
 void settle(FlashSetting *s) {
   if (s->append == New::kNone || is_quantised(s->q) || is_quantised(s->fresh)) s->rotary_dim = 0;
   s->rotary_dim = s->rotary_dim * s->d / 10 / 2 * 2;
@@ -117,7 +118,7 @@ std::set<std::vector<size_t>> pairs_of(const Choice &choice) {
   return pairs;
 }
 
-// Choices in which every pair occurs: of some random ones the one with the most new pairs, again and again.
+// Choices in which every pair occurs. Repeatedly takes the one of some random choices that has the most new pairs.
 std::vector<Choice> choices(const std::vector<Axis> &all) {
   std::mt19937 random(20);
   std::set<std::vector<size_t>> missing;
@@ -171,7 +172,8 @@ TEST(FlashAttnGrid, EveryPairOfValues) {
   }
 }
 
-// Queries before the first key: a causal one sees nothing, one of a chunk before it neither, others what they would.
+// Queries before the first key. A causal query there sees nothing, and so does one of an earlier chunk. Others see what
+// they always see.
 TEST(FlashAttnGrid, MoreQueriesThanKeys) {
   for (const std::string &simd : simd_targets()) {
     const ContextPtr context = make_context(2, simd.c_str());

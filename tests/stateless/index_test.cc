@@ -1,5 +1,5 @@
-// Index tensors of every type and rank that is taken, and arguments that a call ignores, as FlashAttention does: the
-// same results to the bit.
+// Index tensors of every accepted type and rank, and arguments that a call ignores as FlashAttention does. The results
+// have the same bits.
 #include <functional>
 
 #include "flash_call.h"
@@ -68,7 +68,7 @@ TEST(FlashAttnIndexes, LengthsOfRankZero) {
   EXPECT_TRUE(wanted == run(setting, [&](FlashCall *, kvc_flash_attn_args *args) { args->rotary_seqlens = &one; }));
 }
 
-// A page id that int32 does not hold is no page, whatever its low bits are.
+// A page id that exceeds int32 is invalid, whatever its low bits are.
 TEST(FlashAttnIndexes, Int64PagesThatInt32DoesNotHoldAreRefused) {
   const ContextPtr context = make_context(1);
   FlashCall call(paged());
@@ -80,7 +80,7 @@ TEST(FlashAttnIndexes, Int64PagesThatInt32DoesNotHoldAreRefused) {
   EXPECT_EQ(kvc_flash_attn_with_kvcache(context.get(), &args, nullptr, &error), KVC_ERROR_OUT_OF_RANGE);
 }
 
-// Without rotary tables, and without new tokens, rotary_seqlens is not read at all.
+// Without rotary tables, and without new tokens, rotary_seqlens is not read.
 TEST(FlashAttnIndexes, RotarySeqlensWithoutRotaryIsIgnored) {
   FlashSetting setting = paged();
   setting.rotary_dim = 0;

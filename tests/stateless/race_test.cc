@@ -1,5 +1,5 @@
-// Index tensors that another thread writes during a call. The call may be refused, and its results may be anything, but
-// it reads and writes nothing outside of its tensors: the ids that the thread writes lead far away from them.
+// Another thread writes index tensors during a call. The call may be refused, and its results may be anything, but it
+// reads and writes nothing outside of its tensors. The ids that the thread writes are far outside.
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -12,8 +12,8 @@ namespace {
 
 constexpr auto kEach = std::chrono::milliseconds(400);
 
-// Calls `body` again and again while a thread switches between two values of `target`. Its stores are atomic, so the
-// thread sanitizer reports every load of the library that is not.
+// Calls `body` repeatedly, while a thread switches between two values of `target`. Its stores are atomic, so the thread
+// sanitizer reports every load of the library that is not.
 template <class T>
 void race(std::vector<T> *target, size_t first, T good, T bad, const std::function<kvc_status(kvc_error *)> &body) {
   std::atomic<bool> stop{false};

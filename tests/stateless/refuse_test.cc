@@ -1,4 +1,4 @@
-// Bad input: its own status, a message with the values, and not one byte written.
+// Bad input: each fault has its status and a message with the values, and no byte is written.
 #include <functional>
 #include <set>
 
@@ -16,11 +16,11 @@ FlashSetting paged() {
   return s;
 }
 
-// A refused call, with a change to a good one, and what its error says.
+// A good call, a change that makes it bad, and the words of the error.
 class Refusal {
  public:
   explicit Refusal(const FlashSetting &setting = paged()) : call(setting), args(call.args()) {
-    static std::set<std::string> accepted;  // settings whose call without the change is good
+    static std::set<std::string> accepted;  // settings whose unchanged call was accepted
     if (!accepted.insert(describe(setting)).second) return;
     kvc_error error = KVC_ERROR_INIT;
     FlashCall good(setting);
@@ -112,7 +112,7 @@ TEST(FlashAttnRefuses, ValuesOfIndexTensors) {
         {"row 0", "rotary_cos", "50"});
   check(
       [](Refusal *b) { b->call.cos.shape[0] = b->call.sin.shape[0] = b->call.length(0) - 1, b->args = b->call.args(); },
-      {"row 0", "rotary_cos"});  // one too few
+      {"row 0", "rotary_cos"});  // one row too few
 }
 
 TEST(FlashAttnRefuses, Overlaps) {
@@ -215,7 +215,7 @@ TEST(FlashAttnRefuses, TensorsAndContradictions) {
         {"66 dims of 64"});
 }
 
-// What float8 and the rows of MLA do not go with.
+// Options that float8 and MLA rows do not support.
 TEST(FlashAttnRefuses, RotationAndScalesThatDoNotFit) {
   FlashSetting float8 = paged();
   float8.kv = float8.fresh = DType::kE4M3, float8.rotary_dim = 0;
@@ -287,7 +287,7 @@ TEST(AppendSlotsRefuses, BadInput) {
   kvc_append_slots_args_init(&args);
   args.k = k.dl(), args.v = v.dl(), args.k_cache = k_cache.dl(), args.v_cache = v_cache.dl(),
   args.slot_mapping = slots.dl();
-  rotate(&args, &positions);  // the position of what is not stored may be anything
+  rotate(&args, &positions);  // tokens that are not stored may have any position
   kvc_error error = KVC_ERROR_INIT;
   EXPECT_EQ(kvc_append_slots(context.get(), &args, nullptr, &error), KVC_OK) << error.message;
 }

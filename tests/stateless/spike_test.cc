@@ -1,6 +1,6 @@
-// Spike probes: one key among thousands hides under any tolerance. Here one key has a score of +30 and a value of its
-// own, at and beside every edge: of windows, chunks, padding, causal ends, pages and appended tokens. A query that sees
-// it has its value, and one that does not has none of it: the mask is exact or this fails.
+// Spike probes. A wrong key among thousands is hidden by any tolerance. Here one key has a score of +30 and a value of
+// its own. It is at and beside every edge: of windows, chunks, padding, causal ends, pages and appended tokens. A query
+// that sees it has its value, and others have none of it, so the mask must be exact.
 #include <set>
 
 #include "flash_call.h"
@@ -8,7 +8,8 @@
 namespace kvt {
 namespace {
 
-// All keys equal, value 0; the spike scores 30 more, with value 1. Only what a query sees stays set.
+// All keys are equal and have value 0. The spike scores 30 more and has value 1. Only keys that a query sees are
+// numbers.
 void check_spike(FlashSetting setting, int64_t spike, kvc_context *context) {
   setting.rows = 2, setting.hq = 4, setting.hkv = 2, setting.d = setting.dv = 16;
   FlashCall call(setting);
@@ -59,7 +60,7 @@ struct Rule {
 
 class FlashAttnSpikes : public ::testing::TestWithParam<const char *> {};
 
-// Around p of the first and of the last query, and around all edges that the rule gives them.
+// Keys around the positions of the first and the last query, and around all edges of the rule for them.
 TEST_P(FlashAttnSpikes, AtEveryEdge) {
   const ContextPtr context = make_context(2, GetParam());
   unsigned number = 0;

@@ -1,5 +1,5 @@
-// Many threads call through one context, each on a cache of its own: the header allows it, and scratch is the
-// context's.
+// Many threads call with one context, each on a cache of its own. The header allows it, although they share the
+// context's scratch.
 #include <thread>
 
 #include "flash_call.h"

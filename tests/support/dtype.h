@@ -1,4 +1,4 @@
-// Element types of the tests, with conversions of their own (nothing shared with the library).
+// Element types of the tests, with their own conversions (they share nothing with the library).
 #pragma once
 
 #include <cmath>
@@ -24,20 +24,21 @@ inline const char *name_of(DType type) {
   return kNames[static_cast<int>(type)];
 }
 
-// Where contexts and tensors of the tests are: on the CPU, or with KVC_TEST_DEVICE=cuda on the device of the emulated
-// CUDA backend (tests/cuda), whose memory the host reads like its own.
+// The device of contexts and tensors: the CPU, or, with KVC_TEST_DEVICE=cuda, that of the emulated CUDA backend
+// (tests/cuda). The host can read its memory.
 inline DLDevice test_device() {
   const char *name = std::getenv("KVC_TEST_DEVICE");
   return {name != nullptr && std::strcmp(name, "cuda") == 0 ? kDLCUDA : kDLCPU, 0};
 }
 
-// Where index tensors of calls without a cache are: on the host, or with KVC_TEST_INDEXES=device where all else is.
+// The device of index tensors of calls without a cache: the host, or, with KVC_TEST_INDEXES=device, the device of the
+// other tensors.
 inline DLDevice index_test_device() {
   const char *name = std::getenv("KVC_TEST_INDEXES");
   return name != nullptr && std::strcmp(name, "device") == 0 ? test_device() : DLDevice{kDLCPU, 0};
 }
 
-// Large grids take every n-th case where each is slow: KVC_TEST_EVERY.
+// Large grids run every n-th case where each case is slow: KVC_TEST_EVERY.
 inline unsigned test_every() {
   const char *every = std::getenv("KVC_TEST_EVERY");
   return every != nullptr ? static_cast<unsigned>(std::atoi(every)) : 1;
@@ -112,8 +113,8 @@ inline float round_to(DType type, float x) {
   if (type == DType::kF32) return x;
   return type == DType::kF16 ? from_f16(to_f16(x)) : from_bf16(to_bf16(x));
 }
-// A double rounded once: to f32 to nearest, to 16 bits by way of f32 (double rounding differs by less than the
-// tolerance that callers allow for rotated values anyway).
+// A double, rounded to f32 to nearest, or to 16 bits through f32. This double rounding differs by less than the
+// tolerance that callers allow for rotated values.
 inline float round_double(DType type, double x) { return round_to(type, static_cast<float>(x)); }
 
 }  // namespace kvt

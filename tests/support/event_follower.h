@@ -1,4 +1,5 @@
-// A reader of a cache's events: it keeps the pages of the prefix index, and compares them with a snapshot.
+// EventFollower: a reader of a cache's events. It keeps the pages of the prefix index, and compares them with a
+// snapshot.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,11 +27,11 @@ class EventFollower {
   };
   using Pages = std::map<std::pair<PageKey, int32_t>, Page>;  // by key and group
 
-  // fingerprint: [32], the cache's.
+  // fingerprint: [32], that of the cache.
   EventFollower(kvc_cache *cache, int64_t page_size, const uint8_t *fingerprint)
       : cache_(cache), page_size_(page_size), fingerprint_(fingerprint) {}
 
-  // Remembers what each page key of a published query means.
+  // Records the tokens of each page key of a published query.
   void remember(const kvc_prefix_query &query) {
     const auto pages = static_cast<size_t>(query.num_tokens / page_size_);
     std::vector<PageKey> keys(pages + 1);
@@ -54,7 +55,7 @@ class EventFollower {
     }
   }
 
-  // Reads on, a few events a call. Returns whether events were lost; the follower then has a snapshot.
+  // Reads further events, a few in each call. Returns whether events were lost; then the follower has read a snapshot.
   bool read() {
     std::vector<kvc_event> events(7);
     std::vector<int32_t> tokens(events.size() * static_cast<size_t>(page_size_));
@@ -83,7 +84,7 @@ class EventFollower {
     }
   }
 
-  // Returns what the index holds, and the number of the next event.
+  // Returns the pages of the index, and the number of the next event.
   Pages snapshot(uint64_t *next) const {
     kvc_events_args args;
     kvc_events_args_init(&args);
@@ -104,7 +105,7 @@ class EventFollower {
     return pages;
   }
 
-  // After read: whether the pages are exactly those of the index, and each key means what was published.
+  // After read: checks that the pages are exactly those of the index, and that each key has the published tokens.
   void check() const {
     uint64_t next = 0;
     const Pages held = snapshot(&next);

@@ -53,7 +53,7 @@ Harness::Harness(const CacheSpec &spec, const Options &options)
   }
 }
 
-// Every byte 0xff: a NaN of every type of floats. (int8 has none: its scales are NaN.)
+// Sets every byte to 0xff, which is NaN in every float type. (int8 has no NaN, but its scales have.)
 void Harness::poison_pool(int32_t layer, int32_t pool) {
   DLManagedTensorVersioned *view = nullptr;
   kvc_error error = KVC_ERROR_INIT;

@@ -1,11 +1,11 @@
-// A cache of the library in lockstep with a naive model of it.
+// Harness: a cache of the library in lockstep with a naive model of it.
 //
-// The model keeps every sequence's tokens in plain arrays and every page as a counted number; it predicts the status
-// and the numbers of each call, the page tables up to renaming of pages, the statistics, every stored K and V, and
-// attention. The first difference throws Mismatch.
+// The model has every sequence's tokens in plain arrays, and every page as a number with a count. It predicts the
+// status and the numbers of each call, the page tables (up to the names of pages), the statistics, every stored K and
+// V, and attention. The first difference throws Mismatch.
 //
-// Contents are a hash of (tag of the token, position, layer, head, dim): a token's tag is unique to the append that
-// stored it, so a slot of a wrong page, position, layer or lineage is seen at once.
+// Contents are a hash of (tag of the token, position, layer, head, dim). Each append gives its tokens unique tags, so a
+// slot of a wrong page, position, layer or ancestor is noticed at once.
 #pragma once
 
 #include <cstdint>
@@ -33,12 +33,12 @@ struct Fault {
 };
 using Faults = std::vector<Fault>;
 
-// What was stored for one token: which append it was, how it came in.
+// How one token was stored: by which append, and with which inputs.
 struct Token {
   uint32_t tag = 0;
-  DType input = DType::kF32;  // dtype of the k and v that were handed in
-  bool rough = false;         // values that need rounding, instead of ones exact in every dtype
-  bool as_stored = false;     // not rotated on the way in
+  DType input = DType::kF32;  // dtype of the given k and v
+  bool rough = false;         // values that need rounding; else they are exact in every dtype
+  bool as_stored = false;     // the library did not rotate it
   uint64_t layers = ~0ull;    // bit per layer that stored it
 };
 
@@ -56,7 +56,7 @@ struct Options {
   int heads_checked = 1 << 20;  // q heads sampled per row and layer
   int rows_checked = 1 << 20;   // query rows sampled per batch row, first and last always
   bool trace = false;           // print every operation, for a reproduction
-  bool graph = false;           // half of the forwards are those of a graph, if none is open in it
+  bool graph = false;           // half of the forwards use a graph, if it has no open step
   bool plain_inputs = false;    // f32 inputs, contiguous, fused attend, no attention options (for speed)
 };
 
@@ -69,7 +69,7 @@ class Harness {
     kvc_seq raw = 0;                    // kRaw: this id as it is
     std::vector<int32_t> parents = {};  // of a tree row, [length]; empty = a plain row
     std::vector<int32_t> spans = {};    // [length], or empty: none
-    int encoder = -1;                   // of all rows alike: the cross group whose encoder sequences grow; -1 = none
+    int encoder = -1;                   // of all rows: the cross group whose encoder sequences grow; -1 = none
   };
 
   Harness(const CacheSpec &spec, const Options &options);
@@ -84,10 +84,10 @@ class Harness {
   kvc_status truncate(const std::vector<int> &handles, const std::vector<int64_t> &lengths);
   kvc_status clear();
   kvc_status begin(const std::vector<Row> &rows, int *forward, int layer_begin = 0, int layer_end = 0);
-  void run_layer(int forward, int layer);  // whatever is left of it: append and attend
+  void run_layer(int forward, int layer);  // the remaining calls of append and attend
   void append_layer(int forward, int layer);
   void attend_layer(int forward, int layer);
-  void run_layers(int forward);  // all that is left, in a random order
+  void run_layers(int forward);  // the remaining layers, in a random order
   kvc_status end(int forward);
   kvc_status abort(int forward);
   kvc_status cancel(int forward);
@@ -112,14 +112,14 @@ class Harness {
   void check_stale(kvc_seq id);
   uint64_t digest();
 
-  // ---- What the model knows. ----
+  // ---- State of the model. ----
   std::vector<int> live() const;  // handles, oldest first
-  std::vector<int> idle() const;  // of those, in no open forward
+  std::vector<int> idle() const;  // those in no open forward
   std::vector<int> open() const;
   bool is_busy(int handle) const { return sequence(handle).forward >= 0; }
   int64_t length(int handle) const { return static_cast<int64_t>(sequence(handle).tokens.size()); }
   int32_t nodes(int handle) const { return static_cast<int32_t>(sequence(handle).nodes.size()); }
-  // Positions [begin, end) that a group freed; begin == end: none.
+  // The positions [begin, end) that a group has freed; begin == end: none.
   struct Freed {
     int64_t begin, end;
   };
@@ -129,7 +129,7 @@ class Harness {
   int64_t window(int handle) const { return sequence(handle).window; }
   bool stores(int layer) const { return spec_.layers[layer].kv_layer < 0; }
   bool is_cross(size_t group) const { return spec_.groups[group].cross; }
-  // Tokens that a group holds of a sequence: its own, or its encoder sequence's.
+  // Tokens of a sequence in a group: its own, or those of its encoder sequence.
   int64_t held(int handle, int layer) const;
   int64_t length_in(int handle, int group) const {
     return static_cast<int64_t>(tokens_in(sequence(handle), static_cast<size_t>(group)).size());
@@ -146,11 +146,11 @@ class Harness {
   std::mt19937_64 &random() { return random_; }
   uint64_t trail() const { return trail_; }  // hash of digests and page tables seen: equal for equal runs
   uint64_t attends_checked() const { return attends_checked_; }
-  // How often each call had each status, "kvc_seq_fork KVC_OK", and what attention was compared, "full tree", "full
-  // softcap".
+  // How often each call returned each status ("kvc_seq_fork KVC_OK"), and which attention was compared ("full tree",
+  // "full softcap").
   const std::map<std::string, int64_t> &drawn() const { return drawn_; }
 
-  // Value of K (which = 0) or V (1) before rotation, as handed in (rounded to the token's input dtype).
+  // Value of K (which = 0) or V (1) before rotation, as it is given (rounded to the token's input dtype).
   static float value(const Token &token, int64_t position, int layer, int head, int dim, int which);
 
  private:
@@ -214,14 +214,15 @@ class Harness {
   bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
   int64_t uniform(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
 
-  // The ids of a call's distinct sequences, whatever they are; faults for handles that are stale or occur again.
-  // Calls visit(index, sequence) for live ones.
+  // The ids of a call's handles, valid or not. Adds faults for handles that are stale or occur twice. Calls
+  // visit(index, sequence) for live ones.
   std::vector<kvc_seq> resolve(const std::vector<int> &handles, Faults *faults,
                                const std::function<void(size_t, const Sequence &)> &visit);
   int take_page(int group);
   void share_page(int group, int page);
   void drop_page(int group, int page);
   int64_t pages_needed(const Sequence &s, int group, int64_t tokens) const;
+  std::vector<int> pages_with_forward(int handle, size_t group) const;
   Need need(const std::vector<Row> &rows) const;
   Faults batch_faults(const std::vector<Row> &rows, int layer_begin, int layer_end, bool in_graph = false) const;
   Faults open_faults() const;
@@ -249,14 +250,14 @@ class Harness {
   int64_t stored_in(const Sequence &s, size_t group) const {
     return is_cross(group) ? static_cast<int64_t>(s.encoders[group].size()) : s.stored();
   }
-  // Whether a step makes a group's lists longer, and whether a layer takes its K and V.
+  // Whether a step makes the lists of a group longer, and whether a layer takes K and V from it.
   bool grows(size_t group, int encoder) const {
     return is_cross(group) ? static_cast<int>(group) == encoder : encoder < 0;
   }
   bool appends(const Open &open, int layer) const {
     return stores(layer) && grows(static_cast<size_t>(spec_.layers[layer].group), open.encoder);
   }
-  // The layer whose K and V a layer reads: itself, mostly.
+  // The layer whose K and V a layer reads; in most cases itself.
   int source(int layer) const { return stores(layer) ? layer : spec_.layers[layer].kv_layer; }
   void tree_faults(const std::vector<Row> &rows, Faults *faults) const;
   void drop_nodes(Sequence *s, int64_t length);
@@ -287,13 +288,14 @@ class Harness {
   };
   Attended random_options(const LayerSpec &layer);
   void draw_lists(const Open &open, int layer, int64_t rows, Attended *how);
-  // Past and self apart, in either order, and merged: as one attend. Float32 outputs.
+  // Attends to the past and to the new tokens in calls of their own, in either order, and merges. The result is that of
+  // one attend. Outputs are float32.
   void attend_parts(const Open &open, int layer, const kvc_attend_args &args, Tensor *out, Tensor *lse);
   void count_attention(const Open &open, int layer, const Attended &how);
   void check_attention(const Open &open, int layer, const Attended &how, const Tensor &q, const Tensor &out,
                        const Tensor *lse);
   void fill_q(const Open &open, const LayerSpec &l, float amplitude, Tensor *q);
-  // New K and V of `rows` rows of tensors; false: k is all, v is not to be given (MLA).
+  // New K and V for `rows` rows of tensors. Returns false if k has all and v must not be given (MLA).
   bool make_kv(const Open &open, int layer, int64_t rows, int64_t padding, int64_t offset, Tensor *k, Tensor *v);
   void check_info(const Open &open);
   void mix(uint64_t x) {
@@ -319,7 +321,7 @@ class Harness {
   std::string last_call_;
 };
 
-// A host's pool: runs items in a random order, on up to `threads` threads.
+// A pool of the host, which runs items in a random order on up to `threads` threads.
 class RandomPool {
  public:
   RandomPool(int threads, uint64_t seed) : threads_(threads), random_(seed) {}
@@ -332,7 +334,7 @@ class RandomPool {
   int64_t runs_ = 0;
 };
 
-// Runs `body`, which throws Mismatch; returns what it said, "" if nothing.
+// Runs `body`, which may throw Mismatch. Returns the message, or "".
 template <class Body>
 std::string mismatch_of(Body &&body) {
   try {

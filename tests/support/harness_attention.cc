@@ -141,7 +141,7 @@ void Harness::attend_layer(int forward, int layer) {
   if (fused) open.appended.insert(layer);
   open.attended.insert(layer);
 
-  // Everything but the rows of sequences is left alone: padding, inert rows, rows from T on.
+  // Outputs of padding, inert rows and rows from T on must not be written.
   const Tensor fresh_out(out_type, {rows, l.hq, l.v_dim()}, padding, offset);
   Tensor seen = fresh_out, seen_lse(DType::kF32, {rows, l.hq}, padding, offset);
   int64_t t = 0;
@@ -154,7 +154,7 @@ void Harness::attend_layer(int forward, int layer) {
                       out.bytes().data() + (offset + out.index(t, h, 0)) * size_of(out_type),
                       l.v_dim() * size_of(out_type));
         }
-        // The LSE of a row that sees nothing: left alone, or -infinity.
+        // The LSE of a row that sees nothing: it is not written, or is -infinity.
         const float x = lse.at(t, h);
         if (!inert || x == -INFINITY) seen_lse.set(t, h, x);
       }
@@ -179,7 +179,7 @@ void Harness::attend_parts(const Open &open, int layer, const kvc_attend_args &a
     kvc_attend_args part = args;
     const bool past = (i == 0) == past_first;
     part.flags |= past ? KVC_ATTEND_PAST : KVC_ATTEND_SELF;
-    if (stored || (past && i == 0 && chance(0.5))) part.k = part.v = nullptr;  // the past needs nothing new
+    if (stored || (past && i == 0 && chance(0.5))) part.k = part.v = nullptr;  // the past needs no new k and v
     stored = stored || part.k != nullptr;
     if ((i == 0) != sinks_first) part.sinks = nullptr;
     part.out = outs[i].dl();
@@ -295,8 +295,8 @@ void Harness::check_attention(const Open &open, int layer, const Attended &how, 
       }
       for (int32_t j : queries) {
         const int64_t position = row.entries[j].position;
-        // In a streaming row, q is rotated twice: [0, d) meets the window, [d, 2d) the sinks, and keys are 0 in the
-        // other.
+        // In a streaming row, q is rotated twice: [0, d) is for the window and [d, 2d) for the sinks. A key is 0 in the
+        // half that is not its own.
         const int parts = streams && l.rope != KVC_ROPE_NONE ? 2 : 1;
         const int width = parts * l.d;
         std::vector<float> query(width), query_flips(width, 0.0f), raw(l.d);
@@ -319,7 +319,7 @@ void Harness::check_attention(const Open &open, int layer, const Attended &how, 
           std::copy_n(key, l.d, seen_keys.end() - width + part * l.d);
           seen_values.insert(seen_values.end(), value, value + l.v_dim());
           if (how.slopes.empty()) continue;
-          // To the sinks of a streaming row the kept tokens count as contiguous.
+          // For the sinks of a streaming row, the kept tokens count as contiguous.
           const int64_t key_position = stored(index).position;
           const int64_t from = streams && key_position < s.sinks ? std::min(position, s.window - 1) : position;
           const auto distance = static_cast<double>(std::abs(from - key_position));
@@ -339,7 +339,7 @@ void Harness::check_attention(const Open &open, int layer, const Attended &how, 
           for (int i = 0; i < width; i++) sum += std::fabs(query[i]) * key_flips[f][i % l.d];
           slack = std::max(slack, sum);
         }
-        // |k| is about 1: a rotated query that rounds either way moves a score by so much.
+        // |k| is about 1. If a rotated query is rounded in either direction, the score changes by this much.
         for (int i = 0; i < width; i++) query_slack += 1.5 * query_flips[i];
         AttentionInput in;
         in.q = query.data();

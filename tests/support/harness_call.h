@@ -1,4 +1,4 @@
-// Calls of the library, and what the model expects of them. Internal to the harness.
+// Calls of the library, and the expectations of the model. Internal to the harness.
 #pragma once
 
 #include <algorithm>
@@ -19,13 +19,13 @@ inline uint64_t hash(uint64_t x) {
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The failures that are accepted, in words.
+// The accepted failures, as text.
 std::string text(const Faults &faults);
 
 inline bool same(int64_t wanted, int64_t got) { return wanted == Fault::kAny || wanted == got; }
 
-// Calls the library and compares status, numbers and message with `faults` (none = success); a refused call leaves the
-// digest as it was.
+// Calls the library, and compares status, numbers and message with `faults` (none = success). A refused call must not
+// change the digest.
 template <class Call>
 kvc_status Harness::call(const char *function, const Faults &faults, Call &&function_call) {
   last_call_ = function;

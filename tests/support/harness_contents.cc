@@ -1,4 +1,4 @@
-// Contents: what is stored is what was handed in, rotated and rounded.
+// Contents: stored values are the given ones, rotated and rounded.
 #include <algorithm>
 #include <cmath>
 #include <sstream>
@@ -16,7 +16,7 @@ float Harness::value(const Token &token, int64_t position, int layer, int head, 
   uint64_t h = hash((static_cast<uint64_t>(token.tag) << 32) ^ static_cast<uint64_t>(position));
   h = hash(h ^ (static_cast<uint64_t>(layer) << 40) ^ (static_cast<uint64_t>(head) << 24) ^
            (static_cast<uint64_t>(dim) << 4) ^ static_cast<uint64_t>(which));
-  // 8 significant bits are exact in every dtype; otherwise 24 bits that have to be rounded.
+  // 8 significant bits, which are exact in every dtype; or 24 bits, which must be rounded.
   if (!token.rough) return static_cast<float>(static_cast<int8_t>(h)) / 128.0f;
   return round_to(token.input, static_cast<float>(static_cast<int32_t>(h) >> 8) / 8388608.0f);
 }
@@ -80,7 +80,7 @@ bool is_export_dtype(DLDataType got, DType type) {
 
 }  // namespace
 
-// Tokens of a sequence that a layer holds: those before the first forward that did not cover it.
+// The tokens of a sequence that a layer holds: those before the first forward that did not cover the layer.
 int64_t Harness::held(int handle, int layer) const {
   const std::vector<Token> &tokens = tokens_in(sequence(handle), static_cast<size_t>(spec_.layers[layer].group));
   const auto lacks = [&](const Token &token) { return !(token.layers >> source(layer) & 1); };

@@ -24,13 +24,13 @@ Harness::Batch::Batch(const Harness &harness, const std::vector<Row> &rows, int 
     const bool exists = row.sequence >= 0;
     ids.push_back(exists ? harness.sequence(row.sequence).id : row.sequence == kRaw ? row.raw : 0);
     lengths.push_back(row.length);
-    // What inert rows have for spans is ignored too.
+    // Spans of inert rows are ignored.
     if (any_spans && row.length > 0) {
       spans.insert(spans.end(), static_cast<size_t>(row.length), row.sequence == kInert ? -3 : 0);
     }
     std::copy(row.spans.begin(), row.spans.end(), spans.end() - static_cast<std::ptrdiff_t>(row.spans.size()));
     if (!trees || row.length <= 0) continue;
-    // What an inert row's tokens have for parents is ignored.
+    // Parents of an inert row's tokens are ignored.
     parents.insert(parents.end(), static_cast<size_t>(row.length), row.sequence == kInert ? 12345 : KVC_TREE_NONE);
     std::copy(row.parents.begin(), row.parents.end(), parents.end() - row.length);
   }
@@ -67,7 +67,7 @@ void Harness::apply_begin(const std::vector<Row> &rows, Open *open) {
       for (int32_t i = 0; i < row.length; i++) {
         Node node{token, -1, r.start + i};
         if (r.tree) {
-          // Siblings are at one position: a tag each.
+          // Siblings are at the same position, so each has its own tag.
           node.token.tag = next_tag_++;
           node.parent = row.parents[i];
           const int64_t above = node.parent - static_cast<int64_t>(s.nodes.size());
@@ -146,7 +146,7 @@ kvc_status Harness::begin(const std::vector<Row> &rows, int *forward, int layer_
     built.batch.graph = graph_;
   }
   const Faults faults = batch_faults(rows, layer_begin, layer_end, batch.graph != 0);
-  // can_fit says the same, with the same numbers.
+  // can_fit returns the same status and numbers.
   const bool ask = chance(0.5);
   kvc_error fit = KVC_ERROR_INIT, refused = KVC_ERROR_INIT;
   const kvc_status fits = ask ? kvc_cache_can_fit(cache_.get(), &batch, &fit) : KVC_OK;
@@ -228,7 +228,7 @@ bool Harness::make_kv(const Open &open, int layer, int64_t rows, int64_t padding
   *v = Tensor(open.input, {rows, l.hkv, l.v_dim()}, padding, offset);
   for (int64_t t = 0; t < rows; t++) {
     for (int h = 0; h < l.hkv; h++) {
-      // Inert rows, and rows after the batch's tokens, hold NaN: nothing may read them.
+      // Inert rows, and rows after the batch's tokens, hold NaN, because nothing may read them.
       for (int64_t i = 0; i < k->dim(2); i++) k->set(t, h, i, NAN);
       for (int i = 0; i < l.v_dim(); i++) v->set(t, h, i, NAN);
     }
@@ -275,15 +275,15 @@ void Harness::run_layer(int forward, int layer) {
     return;
   }
   if (is_cross(static_cast<size_t>(spec_.layers[layer].group))) {
-    // It attends to what is there.
-  } else if (!stores(layer)) {  // after what it reads
+    // It attends to the tokens that are there.
+  } else if (!stores(layer)) {  // after the layer that it reads
     const int stored = source(layer);
-    if (stored < open.layer_begin) return;  // of a layer range without it: nothing to attend to
+    if (stored < open.layer_begin) return;  // the layer range has no such layer, so there is nothing to attend to
     if (!open.appended.count(stored)) append_layer(forward, stored);
   } else if (!open.appended.count(layer)) {
     if (options_.plain_inputs || chance(0.5)) return attend_layer(forward, layer);
     append_layer(forward, layer);
-    if (chance(0.2)) return;  // stored, never attended: allowed
+    if (chance(0.2)) return;  // a step may store and never attend
   }
   if (chance(0.7)) attend_layer(forward, layer);
 }
@@ -308,7 +308,7 @@ kvc_status Harness::end(int forward) {
   for (int l = open.layer_begin; l < open.layer_end && !open.cancelled; l++) {
     if (open.appended.count(l) || !appends(open, l)) continue;
     faults.push_back({KVC_ERROR_ORDER, l});
-    if (open.tokens == 0) faults.push_back({KVC_OK});  // nothing to append: either answer
+    if (open.tokens == 0) faults.push_back({KVC_OK});  // nothing to append, so both results are right
     break;
   }
   const kvc_status status =

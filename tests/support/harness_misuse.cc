@@ -1,4 +1,4 @@
-// Calls that have to be refused, on forwards and ids.
+// Calls on forwards and ids that must be refused.
 #include <vector>
 
 #include "harness.h"
@@ -52,7 +52,7 @@ void Harness::check_misuse(int forward) {
          [&](kvc_error *e) { return kvc_forward_attend(cache_.get(), open.id, layer, &attend, e); });
   }
   if (out.bytes() != clean) fail("a refused attend wrote its output");
-  // A sequence's id is not a forward's, and a closed forward is gone.
+  // The id of a sequence is not one of a forward, and that of a closed forward is stale.
   std::vector<kvc_forward> gone;
   if (!stale_forwards_.empty())
     gone.push_back(stale_forwards_[uniform(0, static_cast<int64_t>(stale_forwards_.size()) - 1)]);

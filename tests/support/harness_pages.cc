@@ -1,4 +1,4 @@
-// Pages of the model, and what a batch needs of them.
+// Pages of the model, and the pages that a batch needs.
 #include <algorithm>
 #include <map>
 
@@ -129,7 +129,7 @@ Faults Harness::batch_faults(const std::vector<Row> &rows, int layer_begin, int 
   for (const Fault &f : in_graph ? Faults{} : open_faults()) faults.push_back(f);
   if (!faults.empty()) return faults;
   const Need n = need(rows);
-  int first = -1;  // the group that is short at the first row
+  int first = -1;  // the group that runs out at the earliest row
   for (size_t g = 0; g < pools_.size(); g++) {
     if (n.first_over[g] >= 0 && (first < 0 || n.first_over[g] < n.first_over[first])) first = static_cast<int>(g);
   }

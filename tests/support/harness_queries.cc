@@ -29,7 +29,7 @@ int64_t Harness::check_max_append(int handle) {
       }
       return true;
     };
-    int64_t low = 0, high = spec_.max_batch_tokens;  // needs are monotonic in n
+    int64_t low = 0, high = spec_.max_batch_tokens;  // more tokens never need fewer pages
     if (!s.nodes.empty()) high = std::min<int64_t>(high, spec_.tree_nodes() - static_cast<int64_t>(s.nodes.size()));
     while (low < high) {
       const int64_t middle = (low + high + 1) / 2;
@@ -80,6 +80,19 @@ void Harness::check_nearest(int handle, int64_t position) {
   }
 }
 
+// The pages of a sequence, with those that its open forward has taken.
+std::vector<int> Harness::pages_with_forward(int handle, size_t group) const {
+  const Sequence &s = sequence(handle);
+  std::vector<int> pages = s.pages[group];
+  if (s.forward < 0) return pages;
+  for (const OpenRow &row : forwards_.at(s.forward).rows) {
+    if (row.sequence != handle) continue;
+    if (row.copied[group]) pages.pop_back();
+    pages.insert(pages.end(), row.fresh[group].begin(), row.fresh[group].end());
+  }
+  return pages;
+}
+
 void Harness::check_tables(int handle) {
   const Sequence &s = sequence(handle);
   int64_t got = -1;
@@ -95,7 +108,7 @@ void Harness::check_tables(int handle) {
        [&](kvc_error *e) { return kvc_seq_get_streaming(cache_.get(), 1, &s.id, &stream[0], &stream[1], e); });
   if (stream[0] != s.sinks || stream[1] != s.window) fail("the streaming window is another one");
   for (size_t g = 0; g < pools_.size(); g++) {
-    // Those of uncommitted nodes are not told.
+    // kvc_seq_pages leaves out the pages of uncommitted nodes.
     const int64_t tokens = length_in(handle, static_cast<int>(g));
     const std::vector<int> pages(s.pages[g].begin(), s.pages[g].begin() + ceil_div(tokens, spec_.page_size));
     int64_t encoder_tokens = -1;
@@ -104,6 +117,15 @@ void Harness::check_tables(int handle) {
       return kvc_seq_encoder_lengths(cache_.get(), static_cast<int32_t>(g), 1, &s.id, &encoder_tokens, e);
     });
     if (is_cross(g) && encoder_tokens != tokens) fail("encoder_lengths is not " + std::to_string(tokens));
+    int64_t exclusive = -1, alone = 0;
+    call("kvc_seq_exclusive_pages", {}, [&](kvc_error *e) {
+      return kvc_seq_exclusive_pages(cache_.get(), static_cast<int32_t>(g), 1, &s.id, &exclusive, e);
+    });
+    for (const int page : pages_with_forward(handle, g)) alone += page >= 0 && pools_[g].refs.at(page) == 1;
+    if (exclusive != alone) {
+      fail("group " + std::to_string(g) + ": exclusive_pages is " + std::to_string(exclusive) + ", expected " +
+           std::to_string(alone));
+    }
     std::vector<int32_t> ids(pages.size() + 1, -99);
     int64_t count = -1;
     call("kvc_seq_pages", {}, [&](kvc_error *e) {
@@ -174,7 +196,7 @@ void Harness::check_stats() {
     int64_t of_group = 0;
     for (const auto &[handle, s] : sequences_) of_group += length_in(handle, static_cast<int>(g));
     expect("tokens_logical", stats.tokens_logical, of_group);
-    // Tokens of a page: as many as its longest owner has; shared: as many as its second longest has.
+    // The tokens of a page are those of its longest owner; the shared ones are those of its second longest owner.
     std::unordered_map<int, std::pair<int64_t, int64_t>> coverage;
     for (const auto &[handle, s] : sequences_) {
       for (size_t i = 0; i < s.pages[g].size(); i++) {

@@ -15,7 +15,7 @@ kvc_status Harness::add(int n, std::vector<int> *handles) {
   if (n > spec_.max_sequences - live_count - doomed_) {
     faults.push_back({KVC_ERROR_TOO_MANY_SEQUENCES, Fault::kAny, n});
     if (n > spec_.max_sequences) faults.push_back({KVC_ERROR_INVALID_ARGUMENT});
-    // A removed sequence that an open forward still uses may or may not take a place.
+    // A removed sequence that an open forward still uses may count or not count as one.
     if (n <= spec_.max_sequences - live_count) faults.push_back({KVC_OK});
   }
   if (n < 0) faults.push_back({KVC_ERROR_INVALID_ARGUMENT});
@@ -99,7 +99,8 @@ kvc_status Harness::remove(const std::vector<int> &handles) {
   return status;
 }
 
-// What a fork of `parent` at `position` holds: whole pages and encoder sequences are shared, a partial page is a copy.
+// The contents of a fork of `parent` at `position`: it shares whole pages and encoder sequences, and copies a partial
+// page.
 Harness::Sequence Harness::child_of(const Sequence &parent, kvc_seq id, int64_t position) {
   Sequence child;
   child.id = id;

@@ -1,4 +1,4 @@
-// Streaming windows: what their queries see, what is freed, and what still works, from the specification.
+// Streaming windows by the specification: what queries see, what is freed, and what still works.
 #include <algorithm>
 
 #include "harness.h"
@@ -6,7 +6,7 @@
 
 namespace kvt {
 
-// Whether a query at `position` of a sequence sees a key at `key` <= position, as far as windows and chunks go.
+// Whether a query at `position` of a sequence sees a key at `key` <= position, by windows and chunks.
 bool Harness::sees(const Sequence &s, const GroupSpec &group, int64_t position, int64_t key) {
   if (s.window == 0 || !group.full()) return key >= group.first_seen(position);
   return key < s.sinks || key >= std::max(s.sinks, position - (s.window - s.sinks) + 1);
@@ -20,7 +20,7 @@ Harness::Freed Harness::freed(const Sequence &s, int group) const {
 }
 Harness::Freed Harness::freed(int handle, int group) const { return freed(sequence(handle), group); }
 
-// Whether the sequence can be cut at `position` and go on: all that the next query sees is there, and so is the place
+// Whether the sequence can be cut at `position` and continue: all that the next query sees is there, and so is the slot
 // of its own key.
 bool Harness::works(const Sequence &s, int64_t position) const {
   for (size_t g = 0; g < pools_.size(); g++) {
@@ -35,7 +35,7 @@ bool Harness::works(const Sequence &s, int64_t position) const {
 }
 bool Harness::position_works(int handle, int64_t position) const { return works(sequence(handle), position); }
 
-// Frees the pages of which no query of a sequence sees a token any more.
+// Frees the pages of which no later query of a sequence sees a token.
 void Harness::slide(Sequence *s) {
   const int64_t page_size = spec_.page_size;
   const int64_t earliest = std::max<int64_t>(0, static_cast<int64_t>(s->tokens.size()) - spec_.rollback);
@@ -46,7 +46,7 @@ void Harness::slide(Sequence *s) {
         streams ? std::max(s->sinks, earliest - (s->window - s->sinks) + 1) : group.first_seen(earliest);
     const int64_t begin = streams ? ceil_div(s->sinks, page_size) : 0, end = left / page_size;
     const Freed gone = freed(*s, static_cast<int>(g));
-    // What was freed grows at its end; a margin that reaches over all of it keeps the sinks of before.
+    // The hole grows at its end. If the margin covers all of it, the earlier sinks are kept.
     if (gone.begin < gone.end && end * page_size <= gone.end) continue;
     std::vector<int> &pages = s->pages[g];
     for (int64_t p = begin; p < std::min(end, static_cast<int64_t>(pages.size())); p++) {
@@ -80,7 +80,7 @@ kvc_status Harness::set_streaming(const std::vector<int> &handles, const std::ve
       faults.push_back({KVC_ERROR_EVICTED, index});
     }
   });
-  for (size_t i = 0; i < handles.size(); i++) {  // of values that are wrong whatever the sequence
+  for (size_t i = 0; i < handles.size(); i++) {  // values that are wrong for any sequence
     if (windows[i] < 0 || sinks[i] < 0 || (windows[i] == 0 && sinks[i] > 0)) {
       faults.push_back({KVC_ERROR_INVALID_ARGUMENT, static_cast<int64_t>(i)});
     }

@@ -1,4 +1,4 @@
-// Token trees: what steps may add, what each node sees, and the commit of a path.
+// Token trees: nodes that steps may add, what each node sees, and the commit of a path.
 #include <algorithm>
 #include <map>
 
@@ -22,7 +22,7 @@ void Harness::tree_faults(const std::vector<Row> &rows, Faults *faults) const {
   }
 }
 
-// What is stored at an index of the row's sequence, the new tokens included.
+// The token at an index of the row's sequence, with the new tokens.
 Harness::Node Harness::stored_at(const OpenRow &row, int64_t index) const {
   const Sequence &s = sequence(row.sequence);
   const int64_t committed = static_cast<int64_t>(s.tokens.size());
@@ -31,7 +31,7 @@ Harness::Node Harness::stored_at(const OpenRow &row, int64_t index) const {
   return {s.tokens[index], -1, index};
 }
 
-// Indices that a new token of a row sees, in order.
+// The indices that a new token of a row sees, in order.
 std::vector<int64_t> Harness::visible(const OpenRow &row, int32_t query, const GroupSpec &group, bool causal) const {
   const int64_t committed = static_cast<int64_t>(sequence(row.sequence).tokens.size());
   const int64_t position = row.entries[query].position, self = row.start + query;
@@ -44,7 +44,7 @@ std::vector<int64_t> Harness::visible(const OpenRow &row, int32_t query, const G
   }
   for (int64_t index = committed; index-- > 0;) seen.push_back(index);
   std::reverse(seen.begin(), seen.end());
-  // Not causal: the row's later tokens too, but for nodes of a tree. Causal: those of the query's span.
+  // Not causal: the row's later tokens too, except for nodes of a tree. Causal: only those of the query's span.
   for (int32_t later = query + 1; !row.tree && later < row.length; later++) {
     const bool in_span = !row.spans.empty() && row.spans[query] > 0 && row.spans[later] == row.spans[query];
     if (causal && !in_span) break;

@@ -1,4 +1,4 @@
-// A cache config with a group of every row and every visibility, and a layer that shares another's K and V.
+// A cache config with a group of every row and visibility, and a layer that shares the K and V of another.
 #pragma once
 
 #include "wrappers.h"

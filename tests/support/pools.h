@@ -1,4 +1,4 @@
-// Page pools in memory of the caller, as servers lay them out, for caches to adopt.
+// Page pools in memory of the caller, in the layouts of servers, for caches to adopt.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ inline const char *name_of(Layout layout) {
   return kNames[static_cast<int>(layout)];
 }
 
-// A managed tensor over shared memory; counts how many are alive.
+// A managed tensor over shared memory. It counts how many are alive.
 struct Pool {
   std::shared_ptr<std::vector<uint8_t>> memory;
   std::vector<int64_t> shape, strides;  // elements
@@ -54,8 +54,8 @@ struct Pool {
   }
 };
 
-// Gives every layer of a config a storage in this layout; but those that cannot have one (int8, recurrent, readers of
-// another layer's). pages: of each group. K and V of unlike dims, and MLA rows, are apart in any layout.
+// Gives every layer of a config storage in this layout, except layers that cannot have it (int8, recurrent, readers of
+// another layer). pages: of each group. K and V of different dims, and MLA rows, are apart in any layout.
 inline void add_pools(Layout layout, const std::vector<int64_t> &pages, int page_size,
                       std::vector<kvc_layer_config> *layers) {
   const auto adopts = [](const kvc_layer_config &l) {
@@ -112,7 +112,7 @@ inline void add_pools(Layout layout, const std::vector<int64_t> &pages, int page
   }
 }
 
-// Gives back the storages of a config that no cache has adopted.
+// Releases the storages of a config that no cache has adopted.
 inline void drop_pools(std::vector<kvc_layer_config> *layers) {
   for (kvc_layer_config &l : *layers) {
     for (DLManagedTensorVersioned **storage : {&l.kv_storage, &l.k_storage, &l.v_storage}) {

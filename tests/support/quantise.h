@@ -1,4 +1,4 @@
-// Quantised elements of the tests, by values and distances (nothing shared with the library).
+// Quantised elements of the tests, by values and distances (they share nothing with the library).
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ inline const std::vector<double> &magnitudes(DType type) {
   return type == DType::kE4M3 ? e4m3 : e5m2;
 }
 
-// The nearest value that a finite byte has, ties to the even byte.
+// The nearest value of a finite byte, ties to the even byte.
 inline double nearest_value(DType type, double x) {
   if (type == DType::kI8) return std::nearbyint(std::clamp(x, -127.0, 127.0));
   const std::vector<double> &values = magnitudes(type);
@@ -42,8 +42,8 @@ inline double nearest_value(DType type, double x) {
   return std::copysign(up ? *above : above[-1], x);
 }
 
-// A row as a quantised layer reads it again. x: as computed; slack: how far each x may be off; head_scale: of float8.
-// flips[i]: the distance between the values that rounding may give.
+// A row as a quantised layer reads it. x: the computed row; slack: the possible error of each x; head_scale: for
+// float8. flips[i]: the distance between the two values that rounding may give.
 inline void quantise_row(DType type, float head_scale, const std::vector<double> &x, const std::vector<double> &slack,
                          float *values, float *flips) {
   float scale = head_scale;

@@ -106,7 +106,7 @@ AttentionOutput attend_reference(const AttentionInput &in) {
   result.lse = largest + std::log(sum);
   const double lse32 = largest32 + std::log(sum32);
 
-  // Naive float32 with P as it is, and rounded as allowed.
+  // Naive float32 code with P unrounded, and rounded as allowed.
   double worst = 0, spread = 0, extent = 0;
   std::vector<float> naive(in.dv), naive_rounded(in.dv);
   for (int64_t j = 0; j < in.n; j++) {
@@ -123,8 +123,8 @@ AttentionOutput attend_reference(const AttentionInput &in) {
     worst = std::max({worst, std::fabs(naive[i] - result.out[i]), std::fabs(naive_rounded[i] - result.out[i])});
   }
   if (in.p_type != DType::kF32) {
-    // Roundings of P are independent of those that the naive sum made, and the sum of P may be rounded or not: five
-    // standard deviations of their sum.
+    // The roundings of P are independent of those of the naive sum, and the sum of P may be rounded or not. The
+    // tolerance is five standard deviations of their sum.
     const double unit = in.p_type == DType::kBF16 ? 0x1p-9 : 0x1p-12;
     for (int i = 0; i < in.dv; i++) {
       double square = 0;

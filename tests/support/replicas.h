@@ -1,4 +1,4 @@
-// Caches that get the same calls with the same numbers, so that tests can compare their outputs.
+// Replicas: caches that get the same calls with the same numbers, so that tests can compare their outputs.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class Replica {
   explicit Replica(const CacheSpec &spec, int threads = 1, const char *simd = nullptr)
       : spec_(spec), context_(make_context(threads, simd)), cache_(make_cache(context_.get(), spec)) {}
 
-  // Sequences are named by their index here, in all replicas alike.
+  // A sequence has the same index in all replicas.
   int add() {
     seqs_.push_back(0);
     check(kvc_seq_add(cache_.get(), 1, &seqs_.back(), &error_));
@@ -52,12 +52,12 @@ class Replica {
     check(kvc_seq_truncate(cache_.get(), 1, &seqs_[static_cast<size_t>(seq)], &length, &error_));
   }
 
-  // Keeps the path to `leaf` of a sequence's tree.
+  // Commits the path to `leaf` of a sequence's tree.
   void commit(int seq, int32_t leaf) {
     check(kvc_seq_commit(cache_.get(), 1, &seqs_[static_cast<size_t>(seq)], &leaf, nullptr, &error_));
   }
 
-  // Appends lengths[i] tokens to rows[i], whose numbers are value(tags[token], ...), and attends in every layer.
+  // Appends lengths[i] tokens to rows[i], with the numbers value(tags[token], ...), and attends in every layer.
   // parents: empty, or of each token as in kvc_batch.tree_parents.
   StepOutputs step(const std::vector<int> &rows, const std::vector<int32_t> &lengths, const std::vector<uint64_t> &tags,
                    const StepOptions &options = {}, const std::vector<int32_t> &parents = {}) {

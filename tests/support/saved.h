@@ -19,7 +19,7 @@ inline kvc_status save_to(kvc_cache *cache, kvc_seq seq, std::string *bytes, kvc
   return kvc_seq_save(cache, seq, &args, nullptr, error);
 }
 
-// No bytes after a failure.
+// Returns no bytes after a failure.
 inline std::string saved(kvc_cache *cache, kvc_seq seq) {
   std::string bytes;
   return save_to(cache, seq, &bytes, nullptr) == KVC_OK ? bytes : std::string();

@@ -1,4 +1,4 @@
-// Tensors handed to the library, and tensors that it hands out.
+// Tensors that are given to the library, and tensors that it returns.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace kvt {
 
-// A host tensor that owns its bytes. `padding` elements follow each row of the innermost but one dimension and
-// `offset` elements precede the data (byte_offset), so that strides and offsets are really read.
+// A host tensor that owns its bytes. `padding` elements follow each row of the second innermost dimension, and `offset`
+// elements come before the data (byte_offset), so that strides and offsets matter.
 class Tensor {
  public:
   Tensor() = default;
@@ -44,7 +44,7 @@ class Tensor {
   std::vector<uint8_t> &bytes() { return bytes_; }
   const std::vector<uint8_t> &bytes() const { return bytes_; }
 
-  // NULL strides when the tensor is compact and `null_strides` asks for it. Valid while the tensor lives in place.
+  // Strides are NULL if the tensor is compact and `null_strides` is set. Valid while the tensor lives at its address.
   const DLTensor *dl(bool null_strides = false) {
     dl_.data = bytes_.data();
     dl_.device = test_device();
@@ -65,7 +65,7 @@ class Tensor {
   DLTensor dl_{};
 };
 
-// A tensor that the library returned: released by its own deleter.
+// A tensor that the library returned. Its own deleter releases it.
 struct ManagedDeleter {
   void operator()(DLManagedTensorVersioned *tensor) const {
     if (tensor && tensor->deleter) tensor->deleter(tensor);
@@ -73,7 +73,7 @@ struct ManagedDeleter {
 };
 using Managed = std::unique_ptr<DLManagedTensorVersioned, ManagedDeleter>;
 
-// Not for quantised elements: quantise.h reads those.
+// Not for quantised elements, which quantise.h reads.
 inline DType dtype_of(DLDataType type) {
   if (type.code == kDLBfloat) return DType::kBF16;
   return type.bits == 32 ? DType::kF32 : DType::kF16;

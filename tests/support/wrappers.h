@@ -1,4 +1,4 @@
-// Thin owners over the C API, and descriptions of caches in numbers.
+// Owners of C objects, and descriptions of caches in numbers.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ struct LayerSpec {
   int rope = KVC_ROPE_NONE, rope_dim = 0;
   double theta = 0, scale = 0;
   int num_scales = 0;  // of float8: 0, 1 or hkv
-  int kv_layer = -1;   // reads what this earlier layer stores, and has no K and V of its own
+  int kv_layer = -1;   // reads the K and V of this earlier layer, and has none of its own
   int latent = 0;      // MLA: V is the first `latent` dims of K's row of d; its group is an MLA group. Needs a scale
 
   // Of float8, for K (which = 0) and V (1): makes numbers below 1 large enough for normal values.
@@ -196,7 +196,7 @@ inline CachePtr make_cache(kvc_context *context, const CacheSpec &spec) {
   for (int32_t g = 0; spec.layout != Layout::kOwn && g < built.config.num_groups; g++) {
     kvc_estimate estimate;
     kvc_estimate_init(&estimate);
-    if (kvc_cache_estimate(context, &built.config, g, &estimate, &error)) break;  // create says the same
+    if (kvc_cache_estimate(context, &built.config, g, &estimate, &error)) break;  // create reports the same error
     pages.push_back(estimate.num_pages);
   }
   if (pages.size() == built.groups.size()) add_pools(spec.layout, pages, spec.page_size, &built.layers);

@@ -1,6 +1,6 @@
-// Tables of a cache's forwards: every kind of group, streams and trees, in random steps with forks and truncates,
-// against the definitions. Slots are those that kvc_seq_pages and the slot mappings say. In a graph the same tables are
-// read by what the first step gave: addresses and shapes never change, and what a step does not use is inert.
+// Tables of a cache's forwards, compared with the definitions: every kind of group, streams and trees, in random steps
+// with forks and truncates. kvc_seq_pages and the slot mappings give the slots. In a graph the tables are read through
+// what the first step returned: addresses and shapes never change, and unused parts are inert.
 #include <map>
 #include <random>
 
@@ -64,7 +64,7 @@ struct CacheTables : testing::TestWithParam<std::tuple<int, bool>> {
   static constexpr int kGraphRows = 10;
   static constexpr int32_t kGraphTokens = 60;
 
-  // A table of the step; of a graph as a kernel that was recorded in its first step sees it.
+  // A table of the step. In a graph it is what a kernel sees that was recorded in the first step.
   kvc_tables look(kvc_forward f, int32_t group, int32_t part, uint32_t flags = 0, int32_t pad = 0) {
     const kvc_tables now = ask(cache, f, group, part, flags, pad);
     if (!graph) return now;
@@ -103,7 +103,7 @@ struct CacheTables : testing::TestWithParam<std::tuple<int, bool>> {
     if (group == 2) return key / 7 == query / 7;
     return k.stream == 0 || key < k.sinks || key > query - (k.stream - k.sinks);
   }
-  // Windows that a kernel is told for rows of several queries; only where all rows agree.
+  // The windows that a kernel gets for rows of several queries, if all rows agree.
   int64_t kernel_window(int group, const std::vector<kvc_seq> &seqs) const {
     if (group == 1) return 11;
     for (const kvc_seq seq : seqs) {
@@ -149,7 +149,7 @@ struct CacheTables : testing::TestWithParam<std::tuple<int, bool>> {
       compare(f, group, seqs, lengths, !parents.empty());
       if (HasFatalFailure()) return;
     }
-    // What a device may replay has the graph's sizes.
+    // Tables that a device may replay have the sizes of the graph.
     const int64_t sizes = graph && test_device().device_type == kDLCUDA ? kGraphTokens : total;
     for (size_t l = 0; l < spec.layers.size(); l++) {
       LayerTensors t(spec.layers[l], sizes);
@@ -167,7 +167,7 @@ struct CacheTables : testing::TestWithParam<std::tuple<int, bool>> {
       if (seqs[i]) check_pages(seqs[i]);
     }
   }
-  // Of a graph: tokens and rows that the step has not are inert.
+  // In a graph, tokens and rows that the step does not have are inert.
   void check_tokens(size_t rows, int64_t total) {
     kvc_forward_info info;
     kvc_forward_info_init(&info);
@@ -199,7 +199,7 @@ struct CacheTables : testing::TestWithParam<std::tuple<int, bool>> {
       }
     }
   }
-  // The pages that a sequence still has are where its tokens' slots say.
+  // The tokens of the remaining pages of a sequence have their slots in these pages.
   void check_pages(kvc_seq seq) {
     const Known &k = known[seq];
     for (int group = 0; group < 3; group++) {
@@ -240,7 +240,7 @@ struct CacheTables : testing::TestWithParam<std::tuple<int, bool>> {
     }
     const auto total = static_cast<int64_t>(wanted.size());
     for (const uint32_t flags : {0u, uint32_t{KVC_TABLES_SLOTS}, uint32_t{KVC_TABLES_PAD_VALUE}}) {
-      if (graph && flags == KVC_TABLES_PAD_VALUE) continue;  // a table of a graph has one padding
+      if (graph && flags == KVC_TABLES_PAD_VALUE) continue;  // tables of a graph have one padding value
       const int32_t pad = flags & KVC_TABLES_PAD_VALUE ? 77 : 0;
       std::vector<std::vector<Slots>> seen;
       for (const int32_t part : trees ? std::vector<int32_t>{KVC_TABLES_PREFIX, KVC_TABLES_BRANCHES}
@@ -280,7 +280,7 @@ TEST_P(CacheTables, PlainRowsWithForksAndTruncates) {
     }
     step(rows, lengths, {});
     if (HasFailure()) FAIL() << "round " << round;
-    if (round % 7 == 3 && seqs.size() < 9) {  // a fork at the end: its pages are shared, but for the last
+    if (round % 7 == 3 && seqs.size() < 9) {  // a fork at the end shares all pages but the last one
       const kvc_seq parent = seqs[static_cast<size_t>(below(static_cast<int64_t>(seqs.size())))];
       kvc_seq child = 0;
       ASSERT_EQ(kvc_seq_fork(cache, 1, &parent, nullptr, &child, nullptr, nullptr), KVC_OK);
@@ -298,7 +298,7 @@ TEST_P(CacheTables, PlainRowsWithForksAndTruncates) {
   }
 }
 
-// Sinks, a hole, and the window's pages; rows that are not longer than their window yet too.
+// Sinks, a hole and the pages of the window; also rows that are not longer than their window.
 TEST_P(CacheTables, Streams) {
   std::vector<kvc_seq> seqs{add(), add(), add()};
   for (const kvc_seq seq : seqs) {
@@ -362,7 +362,7 @@ INSTANTIATE_TEST_SUITE_P(Pages, CacheTables, testing::Combine(testing::Values(1,
                                   (std::get<1>(info.param) ? "_graph" : "");
                          });
 
-// A chain of drafts needs one table; what branches has no whole one.
+// A chain of drafts needs one table. A tree with branches has no single table.
 TEST(ForwardTables, ChainsAreWholeAndTreesAreNot) {
   World w;
   for (const bool chain : {true, false}) {
@@ -392,7 +392,7 @@ TEST(ForwardTables, ChainsAreWholeAndTreesAreNot) {
   }
 }
 
-// A cross group names its encoder's keys, all of them for every query; a recurrent group has none.
+// A table of a cross group has all keys of the encoder for every query. A recurrent group has no table.
 TEST(ForwardTables, CrossGroups) {
   kvc_layer_config layers[3];
   kvc_group_config groups[3];

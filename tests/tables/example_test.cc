@@ -60,7 +60,7 @@ TEST(WorkedExample, VirtualBatches) {
   EXPECT_EQ(ints(e.tables.last_page_len), (Values{2, 2, 2, 2, 2, 1, 2, 1}));
 }
 
-// Chunks of 3 begin inside pages of 2: by leftpad, and by a table of page size 1. None is rounded.
+// Chunks of 3 begin inside pages of 2: with leftpad, and with a table of page size 1. No chunk is rounded.
 TEST(WorkedExample, ChunksThatBeginInsideAPage) {
   const Example pages(3), slots(3, KVC_PLAN_SLOTS);
   const Values starts{0, 3, 6, 9, 12, 15, 3, 6};  // rows at 2..5, 7..16, 4..8

@@ -1,5 +1,5 @@
-// Graphs of a cache: calls with frozen arguments, replayed while lengths grow, shrink to nothing and cross the edges of
-// pages, windows and splits, give the bits of plain forwards. Replays that no step is open for touch nothing.
+// Graphs of a cache: calls with fixed arguments are replayed while lengths grow, shrink to 0 and cross the edges of
+// pages, windows and splits. They give the bits of plain forwards. Replays without an open step touch nothing.
 #include <cstring>
 #include <map>
 #include <random>
@@ -70,7 +70,7 @@ struct Program {
   }
 };
 
-// The same steps in two caches, by a graph and by plain forwards. Long prompts come in plain forwards in both.
+// The same steps in two caches, by a graph and by plain forwards. In both, long prompts use plain forwards.
 struct Twins {
   CacheSpec spec = mixed_spec();
   ContextPtr context;

@@ -1,5 +1,6 @@
-// Graph mode: calls recorded once over a plan's tables are replayed while lengths grow, shrink to 0 and cross the edges
-// of pages and splits. Addresses and shapes stay, what is unused is inert, and stale replays are seen.
+// Graph mode: calls that were recorded once over the tables of a plan are replayed while lengths grow, shrink to 0 and
+// cross the edges of pages and splits. Addresses and shapes stay the same, unused parts are inert, and stale replays
+// are noticed.
 #include <cstring>
 
 #include "server.h"
@@ -54,8 +55,7 @@ struct Graph : testing::Test {
   }
 };
 
-// A recorded call: what a captured kernel has are addresses, shapes and maxima. It attends for every row of the
-// capacity.
+// A recorded call. A captured kernel has addresses, shapes and maxima, and attends for every row of the capacity.
 struct Recorded {
   kvc_tables tables;
   std::vector<Slots> replay(int64_t window) const {
@@ -88,7 +88,7 @@ TEST_F(Graph, RecordedCallsFollowTheLengths) {
       }
       ASSERT_EQ(now.max_seqlen_k, recorded.tables.max_seqlen_k);
       ASSERT_EQ(now.max_seqlen_q, recorded.tables.max_seqlen_q);
-      // Replayed: every query of a live row sees its window, and every other row nothing.
+      // In a replay, every query of a live row sees its window, and every other row sees nothing.
       const std::vector<Slots> seen = recorded.replay(window);
       size_t token = 0;
       for (size_t i = 0; i < rows; i++) {
@@ -151,7 +151,7 @@ TEST_F(Graph, StaleReplaysAreSeen) {
   ASSERT_EQ(build({6, 10}, {}), KVC_OK);
   EXPECT_EQ(kvc_plan_check(plan.get(), first, &error), KVC_ERROR_STALE) << "the arrays hold the next step";
   EXPECT_EQ(kvc_plan_check(plan.get(), generation, nullptr), KVC_OK);
-  // A refused build leaves the arrays, and no call may use them.
+  // A refused build leaves the arrays unchanged, and no call may use them.
   const std::vector<int64_t> before = ints(tables.cache_seqlens);
   ASSERT_EQ(build({7, kPages * kPage}, {}, &error), KVC_ERROR_BATCH_TOO_LARGE) << error.message;
   EXPECT_EQ(error.required, kPages + 1);
@@ -170,7 +170,7 @@ TEST_F(Graph, StaleReplaysAreSeen) {
   ASSERT_EQ(build({1, 1, 1, 1, 1, 1, 1}, {}, &error), KVC_ERROR_BATCH_TOO_LARGE);
 }
 
-// Rows that only grew: only new pages are read, and the tables are as if all had been.
+// If rows only grew, only new pages are read, and the tables are as if all pages had been.
 TEST_F(Graph, RowsThatGrew) {
   for (const uint32_t flags : {0u, uint32_t{KVC_PLAN_GRAPH}}) {
     for (const int64_t window : {0, 9}) {
@@ -195,7 +195,7 @@ TEST_F(Graph, RowsThatGrew) {
         kvc_error error = KVC_ERROR_INIT;
         ASSERT_EQ(kvc_plan_build(fresh.get(), &args, nullptr, nullptr, nullptr), KVC_OK);
         args.flags = step > 0 ? KVC_PLAN_ROWS_GREW : 0;
-        // What it has read before is not looked at again: poison there changes nothing.
+        // Entries that were read before are not read again, so poison there changes nothing.
         args.block_table = &partly.tensor;
         ASSERT_EQ(kvc_plan_build(grown.get(), &args, nullptr, nullptr, &error), KVC_OK) << error.message;
         if (window == 0) {
@@ -234,7 +234,7 @@ TEST_F(Graph, RowsThatGrew) {
   }
 }
 
-// Batch 0 is fine.
+// A batch of 0 rows is accepted.
 TEST_F(Graph, NoRowsAtAll) {
   for (const int32_t mode : {KVC_PLAN_DECODE, KVC_PLAN_EXTEND, KVC_PLAN_VERIFY}) {
     for (const bool graph : {true, false}) {

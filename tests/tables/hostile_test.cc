@@ -1,5 +1,5 @@
-// Plans over arrays that are not what they say: offsets that wrap around, sums beyond int32, lengths beyond the table,
-// and arrays that another thread writes meanwhile. A build ends in a status, at once and within the caller's memory.
+// Plans over arrays with wrong contents: offsets that wrap around, sums beyond int32, lengths beyond the table, and
+// arrays that another thread writes meanwhile. A build returns a status soon, and stays within the caller's memory.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -44,7 +44,7 @@ TEST(HostilePlans, OffsetsThatWrapAround) {
   }
 }
 
-// 4,200 chains of 1,024 drafts list 2.2 billion keys. That is refused before 8 GiB are taken for them.
+// 4,200 chains of 1,024 drafts list 2.2 billion keys. This is refused before 8 GiB are allocated for them.
 TEST(HostilePlans, KeysOfBranchesBeyondInt32) {
   const ContextPtr context = make_context();
   constexpr int64_t kRows = 4200, kDrafts = 1024;
@@ -83,7 +83,8 @@ TEST(HostilePlans, ChunksBeyondTheTable) {
   }
 }
 
-// Builds again and again while a thread writes two values in turn, one of them bad. `values` ends where memory ends.
+// Builds repeatedly, while a thread writes two values in turn, one of them bad. `values` ends at the end of accessible
+// memory.
 template <class Build>
 void race(volatile int32_t *values, int64_t count, int32_t good, int32_t bad, Build build) {
   std::atomic<bool> stop{false};
@@ -112,7 +113,7 @@ TEST(HostilePlans, ArraysThatAreWrittenMeanwhile) {
 #endif
   const ContextPtr context = make_context();
   const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  // A page that can be written, between two that cannot be touched.
+  // A writable page between two inaccessible ones.
   char *const memory =
       static_cast<char *>(mmap(nullptr, 3 * page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(memory, MAP_FAILED);

@@ -1,5 +1,5 @@
-// Every mode of a plan against a slow reference written from the definitions: which query sees which token. Random
-// lengths around the edges of pages, on a server with shuffled pages and poisoned unused entries.
+// Every mode of a plan, compared with a slow reference that follows the definitions of which query sees which token.
+// Lengths are random around the edges of pages. Pages are shuffled, and unused entries are poison.
 #include "server.h"
 
 namespace kvt {
@@ -58,7 +58,7 @@ struct Mode : testing::TestWithParam<int> {
       config.pad_value = static_cast<int32_t>(below(1000)) - 500;
     }
   }
-  // Puts the encoder's and the own tokens of every live row.
+  // Stores the encoder tokens and the own tokens of every live row.
   void fill() {
     for (size_t i = 0; i < rows.size(); i++) {
       if (rows[i] < 0) continue;
@@ -101,7 +101,7 @@ struct Mode : testing::TestWithParam<int> {
       for (int64_t c = used; c < t.max_pages; c++) ASSERT_EQ(int_at(t.block_table, r, c), pad) << r << ", " << c;
     }
   }
-  // Each query's parts, together, name wanted[query] and nothing twice; attention over them is that over wanted.
+  // The parts of each query together have wanted[query], and nothing twice. Attention over them is that over wanted.
   void check_seen(const std::vector<kvc_tables> &parts, const std::vector<std::vector<int64_t>> &wanted) {
     const auto total = static_cast<int64_t>(wanted.size());
     std::vector<std::vector<Slots>> seen;
@@ -137,7 +137,7 @@ struct Mode : testing::TestWithParam<int> {
   }
 };
 
-// Prefill with and without a cached prefix, mixed with decoding and with rows that add nothing, draft extend; encoders.
+// Prefill with and without a cached prefix, beside decoding and rows that add nothing; draft extend; encoders.
 TEST_P(Mode, Extend) {
   for (int trial = 0; trial < 120; trial++) {
     const bool encoders = trial % 3 == 0;
@@ -233,7 +233,8 @@ TEST_P(Mode, DraftDecode) {
     config.num_steps = static_cast<int32_t>(steps);
     config.top_k = static_cast<int32_t>(branches);
     fill();
-    // Where drafts lie: after the prefix; with branches, each after its own copy of the partial last page.
+    // The slots of drafts: after the prefix, or, with branches, each branch after its own copy of the partial last
+    // page.
     const auto place = [&](size_t i, int64_t branch, int64_t step) {
       if (branches == 1) return before[i] + step;
       const int64_t tail = before[i] % page, region = (tail + steps + page - 1) / page * page;

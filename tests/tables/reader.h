@@ -1,6 +1,6 @@
-// Reads exported tables as a foreign kernel would: written from what FlashAttention (block table, cache_seqlens,
-// leftpad, bottom-right causality, windows) and FlashInfer (indptr, indices, last_page_len) document. Shares no code
-// with the library.
+// Reads exported tables as a foreign kernel would, by the documentation of FlashAttention (block table, cache_seqlens,
+// leftpad, bottom-right causality, windows) and FlashInfer (indptr, indices, last_page_len). It shares no code with the
+// library.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,8 +32,8 @@ inline int64_t int_at(const DLTensor &t, int64_t i, int64_t j) {
   return data[i * t.strides[0] + j * t.strides[1]];
 }
 
-// Whether columns [from, to) of row i, which are contiguous, all hold the value. (Tables of graphs are padded by a
-// thousand columns: an expectation of each would take most of a test's time.)
+// Whether columns [from, to) of row i, which are contiguous, all have the value. (Tables of graphs have a thousand
+// columns of padding, and an expectation for each would take most of the test's time.)
 inline bool all_are(int32_t value, const DLTensor &t, int64_t i, int64_t from, int64_t to) {
   if (from >= to) return true;
   const auto *data = reinterpret_cast<const int32_t *>(static_cast<const char *>(t.data) + t.byte_offset);
@@ -42,14 +42,14 @@ inline bool all_are(int32_t value, const DLTensor &t, int64_t i, int64_t from, i
   return t.strides[1] == 1 && *first == value && std::memcmp(first, first + 1, others * sizeof(int32_t)) == 0;
 }
 
-// All tensors that a table may have, sinks aside.
+// All tensors that a table may have, except for sinks.
 inline std::vector<const DLTensor *> tensors(const kvc_tables &t) {
   return {&t.block_table,  &t.cache_seqlens, &t.cu_seqlens_q, &t.cu_seqlens_k,   &t.indptr,
           &t.indices,      &t.last_page_len, &t.key_starts,   &t.leftpad,        &t.batch_rows,
           &t.slot_mapping, &t.positions,     &t.last_rows,    &t.generation_word};
 }
 
-// Slots of row r's tokens up to its last key, leftpad and hole included.
+// The slots of row r up to its last key, with leftpad and hole.
 inline Slots dense_row(const kvc_tables &t, int64_t r) {
   Slots slots;
   for (int64_t i = 0; i < int_at(t.cache_seqlens, r); i++) {
@@ -73,7 +73,8 @@ inline Slots csr_row(const kvc_tables &t, int64_t r) {
   return slots;
 }
 
-// What each query sees: [T] lists of slots. window: that the kernel is told (0 = none), for rows of several queries.
+// The slots that each query sees: [T] lists. window: the one that the kernel gets (0 = none), for rows of several
+// queries.
 inline std::vector<Slots> read_tables(const kvc_tables &t, int64_t num_tokens, int64_t window) {
   std::vector<Slots> seen(static_cast<size_t>(num_tokens));
   EXPECT_EQ(int_at(t.cu_seqlens_q, 0), 0);

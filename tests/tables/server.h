@@ -1,5 +1,5 @@
 // A server with an allocator of its own: rows of tokens in shuffled pages, as a block table and as req_to_token. Every
-// slot knows its token, so that a table can be judged by the tokens that it names.
+// slot records its token, so tables are judged by the tokens that they name.
 #pragma once
 
 #include <map>
@@ -38,7 +38,7 @@ struct Ints {
 
 class Server {
  public:
-  // Rows of `columns` pages each; every entry has a slot once `fill` was called for it, and is poisoned before.
+  // Rows of `columns` pages each. An entry gets a slot when `fill` is called for it, and is poison before.
   Server(int rows, int columns, int page_size, uint32_t seed)
       : rng(seed),
         page_size(page_size),
@@ -51,7 +51,7 @@ class Server {
     for (auto &row : rows_) row.assign(static_cast<size_t>(columns), -1);
   }
 
-  // Says that entry e of a row holds `token`.
+  // Records that entry e of a row holds `token`.
   void put(int row, int64_t entry, int64_t token) {
     int64_t &page = rows_[static_cast<size_t>(row)][static_cast<size_t>(entry / page_size)];
     if (page < 0) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""clang-format leaves every C and C++ file as it is. (include/ is set by hand: its comments are tables.)"""
+"""clang-format changes no C or C++ file. (include/ is formatted by hand, because its comments are tables.)"""
 import shutil
 import subprocess
 import sys

@@ -1,4 +1,5 @@
-"""Finds functions in C and C++ text, by braces: enough to count their lines, in code that clang-format has seen."""
+"""Finds functions in C and C++ text by their braces. This is enough to count their lines, in code that clang-format
+wrote."""
 import re
 
 SCOPE = r"^(inline\s+)?(namespace\b|extern\b|(template\s*<.*>\s*)?(typedef\s+)?(class|struct|union|enum)\b)"
@@ -40,7 +41,7 @@ def lengths(text: str) -> list:
 
 
 def _is_function(words: str) -> bool:
-    """`result name(...)`, whatever follows: const, noexcept, -> type, attributes, member initialisers."""
+    """`result name(...)`, which const, noexcept, -> type, attributes or member initialisers may follow."""
     return bool(re.search(r"[\w>\])=]\s*\(", words)) and not re.match(r"(class|struct|enum|union|namespace)\b[^(]*$", words)
 
 

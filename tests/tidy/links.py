@@ -14,12 +14,12 @@ import tidy
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 PAGE = re.compile(r"(?<![\w./-])((?:docs|benchmarks/results)/[\w./-]*\w\.(?:md|svg))")
 SOURCE = re.compile(r"`((?:src|kernels|include|tests|bindings|examples|benchmarks|scripts|cmake|docs)/[\w./*-]+)`")
-# These write paths of pages that do not exist, on purpose.
+# These contain paths of pages that do not exist, on purpose.
 EXEMPT = {"tests/tidy/tidy_self_test.py", "tests/tidy/prose_self_test.py"}
 
 
 def headings(path: Path) -> set:
-    """The anchors of a page, as the common renderers form them."""
+    """The anchors of a page, as common renderers make them."""
     found = set()
     for line in re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL).splitlines():
         if match := re.match(r"#+ (.*)", line):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The tests of links and words find what is broken on purpose, and leave alone what looks alike."""
+"""The tests of links and words find deliberate faults, and accept what only looks like one."""
 import sys
 import tempfile
 from pathlib import Path
@@ -56,7 +56,7 @@ def write(root: Path, contents: dict) -> None:
 
 
 def failures(check, good: dict, broken: list) -> list:
-    """What `check`, a function from a folder to a list of problems, gets wrong."""
+    """The mistakes of `check`, which is a function from a folder to a list of problems."""
     found = []
     with tempfile.TemporaryDirectory() as directory:
         write(Path(directory), good)

@@ -135,7 +135,7 @@ def src_include(root: Path, name: str, folder: str, target: str, quoted: bool) -
         return ""
     head = target.split("/")[0]
     if target.startswith("kernels/common/") and (root / target).is_file():
-        return ""  # rules that both planes go by
+        return ""  # rules of both planes
     if head == "kernels" or "../" in target:
         return "src never includes kernels but for kernels/common, and names files from src/ on"
     if quoted and head not in MAY_INCLUDE and not ((root / name).parent / target).is_file():
@@ -170,7 +170,7 @@ def lengths(path: Path, text: str) -> list:
 
 
 def sizes(root: Path, large: dict) -> list:
-    """What is large and not allowed, and what is allowed and not large."""
+    """Files and functions that are too large, and entries of allowed.txt that are not needed."""
     allowed, found = set(), []
     list_path = root / "tests/tidy/allowed.txt"
     for number, line in enumerate(list_path.read_text().splitlines() if list_path.exists() else [], 1):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every rule of tidy.py finds what is broken on purpose, and leaves alone what looks alike."""
+"""Every rule of tidy.py finds deliberate faults, and accepts what only looks like one."""
 import sys
 import tempfile
 from pathlib import Path

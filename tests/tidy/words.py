@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Keeps words out that make a reader stop. Prints `file:line: word: write instead` and exits with 1 if it finds one.
+"""Finds words that readers stumble over. Prints `file:line: word: write instead` and exits with 1 if it finds one.
 
-The last table of docs/glossary.md explains each. The test reads Markdown without its code, and in source files the comments and
-Python's docstrings.
+The last table of docs/glossary.md explains each. The test reads Markdown without its code. Of source files it reads the comments
+and Python's docstrings.
 """
 import ast
 import io
@@ -37,7 +37,7 @@ WORDS = [(re.compile(pattern.replace("_", r"\s+"), re.IGNORECASE), instead) for 
 TEXT = {".md"}
 C_LIKE = {".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".inc", ".rs", ".go", ".java"}
 HASH = {".sh", ".cmake", ".txt", ".toml", ".yml", ".kvs"}
-# Each holds the words on purpose.
+# These files contain the words on purpose.
 DEFINE_THEM = {"docs/glossary.md", "tests/tidy/words.py", "tests/tidy/prose_self_test.py"}
 GENERATED = re.compile(r"(^|/)(generated/|.*_generated|layout\.golden|kvcache\.h\.baseline|Cargo\.lock|.*\.svg)")
 C_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|(//[^\n]*|/\*.*?\*/)', re.DOTALL)
@@ -91,7 +91,7 @@ def prose(path: Path, text: str) -> str:
 
 
 def found_in(name: str, text: str) -> list:
-    """Problems of one file. A phrase may go over the end of a line."""
+    """Problems of one file. A phrase may continue on the next line."""
     found = []
     flat = re.sub(r"(?<=\n)[ \t]*(//+!?|\*|#)?", lambda match: " " * len(match[0]), text).replace("\n", " ")
     for pattern, instead in WORDS:

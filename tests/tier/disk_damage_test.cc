@@ -1,5 +1,5 @@
-// Files that are not what the tier wrote: flipped bits, other lengths, other objects, things that are no files. Each is
-// a miss, and is deleted.
+// Files that differ from what the tier wrote: flipped bits, other lengths, other objects, things that are not files.
+// Each is a miss, and is deleted.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -25,7 +25,7 @@ class DiskDamage : public testing::Test {
     ASSERT_EQ(good_.size(), 3 * 4096u);
   }
 
-  // Without scans for files of other processes, which would find what a test is writing.
+  // There are no scans for files of other processes, because they would find files that a test is writing.
   DiskTierOptions options() const {
     DiskTierOptions options = disk_options(folder_);
     options.rescan_ms = 1 << 30;
@@ -45,7 +45,7 @@ class DiskDamage : public testing::Test {
     struct stat status;
     return lstat(path.c_str(), &status) == 0;
   }
-  // The file of object 1 has these bytes: a load misses, and the file is gone.
+  // Gives the file of object 1 these bytes. A load then misses, and the file is deleted.
   void expect_miss(const Bytes &bytes, const std::string &what) {
     write(path(1), bytes);
     const int64_t damaged = tier_->stats().damaged;
@@ -158,7 +158,7 @@ TEST_F(DiskDamage, ThingsThatAreNoFiles) {
   expect_good();
 }
 
-// Files with names that no object has stay, whatever they hold.
+// Files with names that no object has are kept, whatever they contain.
 TEST_F(DiskDamage, UnknownNamesAreLeftAlone) {
   const std::string folder = path(1).substr(0, path(1).rfind('/'));
   const std::string name = path(1).substr(path(1).rfind('/') + 1);

@@ -1,5 +1,5 @@
-// System calls that fail. Whatever fails, a load gives the bytes that were stored, or misses, or fails. Nothing hangs
-// and nothing leaks.
+// System calls that fail. Whichever fails, a load gives the stored bytes, misses, or fails. Nothing hangs, and nothing
+// leaks.
 #include <fcntl.h>
 
 #include "disk_driver.h"
@@ -12,7 +12,7 @@ using namespace kvt;
 
 constexpr size_t kBytes = 9000;
 
-// One life of a tier. Two keys, of which the first is stored twice with different sizes.
+// The life of a tier with two keys. The first one is stored twice with different sizes.
 void live(const DiskTierOptions &options) {
   kvc_tier table;
   kvc_tier_init(&table);
@@ -39,7 +39,7 @@ void live(const DiskTierOptions &options) {
   EXPECT_TRUE(tier.remove(2) != KVC_TIER_OK || !tier.has(2));
 }
 
-// The calls of `live` fail one after another: the N-th, or all from the N-th on.
+// The calls of `live` fail in turn: the N-th only, or all from the N-th on.
 TEST(DiskFault, EveryCallFails) {
   const auto options_of = [](const TemporaryFolder &folder, FaultyOps *ops) {
     DiskTierOptions options = disk_options(folder, 6 * 4096);
@@ -81,7 +81,7 @@ TEST(DiskFault, EveryCallFails) {
         live(options);
         EXPECT_EQ(open_descriptors(), before);
         ops.fail_from = -1;
-        live(options);  // the disk is well again
+        live(options);  // now the disk works again
         EXPECT_EQ(folder.files("tmp"), 0);
         EXPECT_EQ(open_descriptors(), before);
       }
@@ -125,7 +125,7 @@ TEST(DiskFault, FullDisk) {
   EXPECT_EQ(tier.store(2, payload_of(2, 0, kBytes)), KVC_TIER_OK);
 }
 
-// An object that the disk cannot read any more is forgotten, so that it is computed and stored again.
+// An object that the disk can no longer read is forgotten, so that it is computed and stored again.
 TEST(DiskFault, UnreadableObjectIsForgotten) {
   TemporaryFolder folder;
   FaultyOps ops;
@@ -143,7 +143,7 @@ TEST(DiskFault, UnreadableObjectIsForgotten) {
   EXPECT_TRUE(loaded == payload_of(1, 1, kBytes));
 }
 
-// An object that is evicted while a thread reads it is not in the index afterwards.
+// If an object is evicted while a thread reads it, the index does not contain it afterwards.
 TEST(DiskFault, EvictedWhileItIsRead) {
   class PausedOps : public FileOps {
    public:
@@ -180,7 +180,7 @@ TEST(DiskFault, EvictedWhileItIsRead) {
   }
 }
 
-// A file system that cannot be written serves what it has.
+// A read-only file system serves its objects.
 TEST(DiskFault, ReadOnlyDirectory) {
   class ReadOnlyOps : public FileOps {
    public:

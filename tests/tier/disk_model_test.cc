@@ -1,4 +1,4 @@
-// Random calls of a disk tier beside a map of what was stored.
+// Random calls of a disk tier, compared with a map of the stored objects.
 //
 //   KVC_TIER_OPERATIONS   number of calls (default 3000); KVC_TIER_SEED   default 1
 #include <cstdlib>
@@ -20,10 +20,10 @@ uint64_t number_from_environment(const char *name, uint64_t otherwise) {
 struct Stored {
   uint64_t version = 0;
   size_t bytes = 0;
-  int64_t used = 0;  // by a count of calls
+  int64_t used = 0;  // number of the call that used it last
 };
 
-// An exact model: one call at a time, so the order of use is that of the calls.
+// An exact model. Calls are made one at a time, so the order of use is the order of the calls.
 class Model {
  public:
   explicit Model(int64_t capacity_bytes) : capacity_(capacity_bytes) {}
@@ -66,7 +66,7 @@ TEST(DiskModel, RandomCallsAndRestarts) {
   std::mt19937_64 random(seed);
   TemporaryFolder folder;
   DiskTierOptions options = disk_options(folder, 40 * 4096);
-  // Each reading of the clock is two seconds later, so that every use is written into its file and survives a restart.
+  // Each reading of the clock is two seconds later, so that every use is written to its file and survives a restart.
   static int64_t clock_ns;
   clock_ns = 1'700'000'000'000'000'000;
   options.wall_ns = [] { return clock_ns += 2'000'000'000; };
@@ -105,7 +105,7 @@ TEST(DiskModel, RandomCallsAndRestarts) {
   }
 }
 
-// Jobs of many items on four threads. Whatever the order, a load gives bytes that were stored under its key.
+// Jobs of many items on four threads. In any order, a load gives bytes that were stored under its key.
 TEST(DiskModel, ParallelJobs) {
   std::mt19937_64 random(7);
   TemporaryFolder folder;
@@ -155,7 +155,7 @@ TEST(DiskModel, KeySetsDoNotMix) {
   TierDriver tier(open_disk(disk_options(folder)));
   std::mt19937_64 random(5);
   constexpr uint64_t kSets = 64, kObjects = 16;
-  // Each set has the same objects. In a set, odd objects are stored only if the set is odd, and so on for even.
+  // Each set has the same objects. Odd sets store only odd objects, and even sets only even ones.
   const auto stored = [](uint64_t set, uint64_t object) { return (set ^ object) % 2 == 0; };
   const auto bytes_of = [](uint64_t set) { return 64 + set; };
   for (uint64_t set = 0; set < kSets; ++set) {

@@ -35,8 +35,8 @@ struct Report {
   }
 }
 
-// A completed store survives kill -9. An object is that of the last completed store, or of a later one that was not
-// reported, and nothing else.
+// A completed store survives kill -9. The object is that of the last completed store, or of a later one that was not
+// reported, and never another one.
 TEST(DiskProcess, KilledWhileItStores) {
   const char *text = getenv("KVC_TIER_KILLS");
   const int64_t kills = text ? atoll(text) : 40;
@@ -84,7 +84,7 @@ TEST(DiskProcess, KilledWhileItStores) {
       if (is_unreported) latest = unreported;
     }
     EXPECT_EQ(tier.stats().damaged, 0);
-    version += 2;  // one may have been stored and not reported
+    version += 2;  // one store may not have been reported
   }
 }
 
@@ -135,7 +135,7 @@ TEST(DiskProcess, ShareADirectory) {
   EXPECT_EQ(folder.object_bytes(), tier.stats().stored_bytes);
 }
 
-// Lookups find what another process has stored or removed, soon.
+// Lookups soon find what another process has stored or removed.
 TEST(DiskProcess, SeesObjectsOfOthers) {
   TemporaryFolder folder;
   DiskTierOptions options = disk_options(folder);
@@ -154,18 +154,18 @@ TEST(DiskProcess, SeesObjectsOfOthers) {
   EXPECT_TRUE(becomes(1, true));
   ASSERT_EQ(one.store(1, payload_of(1, 1, 5000)), KVC_TIER_OK);
   Bytes loaded(5000, 'x');
-  EXPECT_EQ(two.load(1, &loaded), KVC_TIER_OK);  // of the new size, before a scan has found it
+  EXPECT_EQ(two.load(1, &loaded), KVC_TIER_OK);  // it has the new size, and no scan has found it yet
   EXPECT_TRUE(loaded == payload_of(1, 1, 5000));
   ASSERT_EQ(one.remove(1), KVC_TIER_OK);
   EXPECT_TRUE(becomes(1, false));
-  // A third tier is not alone, so it leaves files alone that the others write.
+  // A third tier in the directory is not alone, so it does not delete files that the others are writing.
   ASSERT_EQ(two.store(3, payload_of(3, 0, 100)), KVC_TIER_OK);
   TierDriver three(open_disk(options));
   ASSERT_EQ(one.store(4, payload_of(4, 0, 100)), KVC_TIER_OK);
   EXPECT_TRUE(three.has(3));
 }
 
-// An object that another process has used since is not the one used longest ago.
+// If another process has used an object since, it is not the least recently used one.
 TEST(DiskProcess, UsesOfOthersCount) {
   TemporaryFolder folder;
   static int64_t clock_ns;

@@ -1,4 +1,4 @@
-// The disk tier as a table: each function, what survives a restart, what is refused.
+// The disk tier through its table: each function, restarts, and refused arguments.
 #include "tier/disk_tier.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST(DiskTier, ReplacesAndRemoves) {
   EXPECT_TRUE(loaded == payload_of(1, 1, 5000));
   ASSERT_EQ(tier.store(1, payload_of(1, 2, 9000)), KVC_TIER_OK);  // another size
   EXPECT_EQ(tier.lookup(1).bytes, 9000);
-  EXPECT_EQ(tier.load(1, &loaded), KVC_TIER_MISS);  // of the size that it had
+  EXPECT_EQ(tier.load(1, &loaded), KVC_TIER_MISS);  // the request has the old size
   EXPECT_EQ(tier.lookup(1).bytes, 9000);
   loaded.resize(9000);
   ASSERT_EQ(tier.load(1, &loaded), KVC_TIER_OK);
@@ -112,13 +112,13 @@ TEST(DiskTier, EvictsTheObjectUsedLongestAgo) {
     EXPECT_EQ(tier.stats().evictions, 4);
     EXPECT_EQ(tier.stats().stored_bytes, 10 * 4096);
   }
-  options.capacity_bytes = 2 * 4096;  // a smaller capacity holds from open on
+  options.capacity_bytes = 2 * 4096;  // a smaller capacity takes effect at open
   TierDriver tier(open_disk(options));
   EXPECT_FALSE(tier.has(10));
   EXPECT_LE(tier.stats().stored_bytes, 2 * 4096);
 }
 
-// A full tier writes over the files that it evicts. Never with another policy, and never over a file of another size.
+// A full tier overwrites the files that it evicts, but not with another policy, and never a file of another size.
 TEST(DiskTier, RecyclesFiles) {
   for (const DiskSync sync : {DiskSync::kNever, DiskSync::kData}) {
     TemporaryFolder folder;
@@ -165,7 +165,7 @@ TEST(DiskTier, RestartKeepsTheOrderOfUse) {
   EXPECT_FALSE(tier.has(1));
 }
 
-// The clock jumps far ahead, back to 1970, and into the next century. The order of use is as if it had not.
+// The clock jumps far ahead, back to 1970, and into the next century. The order of use does not change by that.
 TEST(DiskTier, ClockThatJumps) {
   static int64_t clock_ns;
   TemporaryFolder folder;
@@ -201,7 +201,7 @@ TEST(DiskTier, FullQueueIsRefusedWhole) {
   EXPECT_EQ(error.required, 9);
   EXPECT_EQ(error.available, 8);
   EXPECT_EQ(t.store(t.self, 1, 5, items.data(), &error), KVC_TIER_OK);
-  EXPECT_EQ(t.store(t.self, 2, 4, items.data(), &error), KVC_TIER_RETRY);  // until completions are polled, they count
+  EXPECT_EQ(t.store(t.self, 2, 4, items.data(), &error), KVC_TIER_RETRY);  // they count until they are polled
   EXPECT_EQ(tier.stats().open_items, 5);
   EXPECT_EQ(t.store(t.self, 2, 3, items.data(), &error), KVC_TIER_OK);
   const auto done = tier.wait(8);
@@ -371,7 +371,7 @@ TEST(DiskTier, ThreadsBlockSignalsAndStartLazily) {
   TierDriver tier(open_disk(disk_options(folder)));
   std::thread([] {}).join();  // the thread sanitizer starts a thread of its own beside the first one of a process
   const auto before = threads();
-  EXPECT_FALSE(tier.has(1));  // may start threads: a miss lets them search for files of other processes
+  EXPECT_FALSE(tier.has(1));  // a miss may start threads, which search for files of other processes
   ASSERT_EQ(tier.store(1, payload_of(1, 0, 10)), KVC_TIER_OK);
   EXPECT_EQ(threads().first, before.first + 4);
   EXPECT_EQ(threads().second, before.second + 4);

@@ -1,5 +1,4 @@
-// examples/tier_memory.c and tier_memory.rs: the rules of the table hold for them as for the disk tier. They are loaded
-// as plug-ins.
+// examples/tier_memory.c and tier_memory.rs, loaded as plug-ins. They follow the rules of the table, as the disk tier does.
 #include <dlfcn.h>
 
 #include <vector>

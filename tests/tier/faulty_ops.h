@@ -1,4 +1,4 @@
-// System calls of a disk tier that fail, or transfer only a part, when a test says so.
+// System calls of a disk tier that fail, or transfer only a part, as a test chooses.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ class FaultyOps : public kvc::FileOps {
   std::atomic<int64_t> fail_from{-1};  // the number of the first call that fails; -1 = none
   std::atomic<int64_t> fail_count{1};  // how many calls fail from there on
   std::atomic<int> error{EIO};
-  std::atomic<int64_t> room_bytes{INT64_MAX};  // what still fits on the disk
+  std::atomic<int64_t> room_bytes{INT64_MAX};  // free bytes on the disk
   std::atomic<bool> short_transfers{false};    // reads and writes move one block at a time
 
   int open_at(int folder, const char *name, int flags, mode_t mode) override {

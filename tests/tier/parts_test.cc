@@ -31,7 +31,8 @@ kvc_tier_key counting_key() {
 // Golden bytes: files of this release stay readable. The checksums are those of the program xxhsum.
 TEST(ObjectFrame, HeaderByteByByte) {
   uint8_t header[kFrameHeaderBytes];
-  encode_frame_header(counting_key(), 5, checksum_of("hello", 5), header);
+  const uint8_t hello[] = {'h', 'e', 'l', 'l', 'o'};
+  encode_frame_header(counting_key(), 5, checksum_of(hello), header);
   EXPECT_EQ(hex(header, 16),
             "6b766364"
             "69736b31"
@@ -43,19 +44,7 @@ TEST(ObjectFrame, HeaderByteByByte) {
             "0000000000000000");
   EXPECT_EQ(hex(header + 64, 16), "b5e9c1ad071b3e7fc779cfaa5e523818");
   EXPECT_EQ(hex(header + 80, 32), std::string(64, '0'));
-  EXPECT_EQ(hex(header + 112, 16), hex(checksum_of(header, 112).data(), 16));
-  EXPECT_EQ(hex(checksum_of("", 0).data(), 16), "99aa06d3014798d86001c324468d497f");
-}
-
-TEST(ObjectFrame, ChecksumInParts) {
-  const Bytes bytes = payload_of(1, 0, 5000);
-  RunningChecksum sum;
-  for (const size_t first : {0, 1, 239, 241, 1024, 5000}) {
-    sum.reset();
-    sum.add(bytes.data(), static_cast<int64_t>(first));
-    sum.add(bytes.data() + first, static_cast<int64_t>(bytes.size() - first));
-    EXPECT_EQ(sum.value(), checksum_of(bytes.data(), 5000)) << first;
-  }
+  EXPECT_EQ(hex(header + 112, 16), "52effa1e9826a0de397c61e7ba4cadcd");
 }
 
 TEST(ObjectFrame, Sizes) {
@@ -123,7 +112,7 @@ TEST(TransferMeter, FindsLatencyAndBandwidth) {
   TransferMeter meter;
   EXPECT_EQ(meter.bytes_per_second(), 0);
   int64_t now = 5;
-  for (int i = 0; i < 200; ++i) {  // eight at once, so that the bandwidth of the disk shows
+  for (int i = 0; i < 200; ++i) {  // eight at once, so that bandwidth is the limit
     std::vector<TransferMeter::Item> items;
     for (int j = 0; j < 8; ++j) items.push_back(meter.begin(now));
     now += 100'000;
@@ -133,7 +122,7 @@ TEST(TransferMeter, FindsLatencyAndBandwidth) {
   EXPECT_GT(meter.latency_ns(), 20'000);
   EXPECT_LT(meter.latency_ns(), 200'000);
   const TransferMeter::Item failed = meter.begin(now);
-  meter.end(failed, now + 50'000'000, 0);  // a failure is no sample
+  meter.end(failed, now + 50'000'000, 0);  // a failure does not count as a sample
   EXPECT_NEAR(static_cast<double>(meter.bytes_per_second()), 0.987e9, 0.02e9);
 }
 

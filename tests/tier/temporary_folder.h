@@ -1,4 +1,4 @@
-// A folder that is removed with all that is in it.
+// A temporary folder, which is removed with its contents.
 #pragma once
 
 #include <unistd.h>

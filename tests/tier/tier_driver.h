@@ -28,7 +28,7 @@ inline kvc_tier_key key_of(uint64_t number) {
   return key;
 }
 
-// Bytes that follow from a key and a version of its object, so that wrong bytes are seen.
+// Bytes that are a function of a key and a version of its object, so that wrong bytes are noticed.
 inline Bytes payload_of(uint64_t number, uint64_t version, size_t bytes) {
   std::mt19937_64 random(number * 1000003 + version);
   Bytes payload(bytes, '\0');
@@ -95,7 +95,7 @@ class TierDriver {
     Parts parts(key_of(number), &copy);
     return finish(tier_.store(tier_.self, next_job_, 1, &parts.item(), &error_));
   }
-  // Fills *payload, of the size that it has.
+  // Fills *payload, which has the size of the object.
   int32_t load(uint64_t number, Bytes *payload) {
     Parts parts(key_of(number), payload);
     return finish(tier_.load(tier_.self, next_job_, 1, &parts.item(), &error_));
@@ -111,7 +111,7 @@ class TierDriver {
     return stats;
   }
 
-  // Takes completions until `n` have come.
+  // Polls completions until `n` have come.
   std::vector<kvc_tier_completion> wait(int64_t n) {
     std::vector<kvc_tier_completion> all;
     while (static_cast<int64_t>(all.size()) < n) {

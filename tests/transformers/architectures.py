@@ -6,7 +6,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from twin import VOCABULARY, WINDOW
 
-# Fields of a configuration by name. Those that a class has are set; its own defaults make 7 billion parameters.
+# Fields of a configuration. Those that a class has are set, because its defaults make models of 7 billion parameters.
 SIZES = dict(
     vocab_size=VOCABULARY, hidden_size=64, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
     intermediate_size=96, max_position_embeddings=256, sliding_window=WINDOW, attention_chunk_size=WINDOW,
@@ -30,9 +30,9 @@ SIZES = dict(
     rotary_dim=8, word_embed_proj_dim=64, embedding_size=64, attention_head_dim=16)
 
 
-# What single architectures need besides, or otherwise. None: leave the class's own value.
+# Further or other values for single architectures. None: the class's own value.
 _MIXED = ["linear_attention", "full_attention"] * 2
-_LATENT = dict(head_dim=8, num_key_value_heads=4)  # the rotary part alone
+_LATENT = dict(head_dim=8, num_key_value_heads=4)  # only the rotary part
 CHANGES = {
     **dict.fromkeys(("axk1", "axk2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "longcat_flash",
                      "minicpm3", "youtu", "mistral4"), _LATENT),
@@ -72,7 +72,7 @@ CHANGES = {
 }
 
 
-# Architectures of which no small model is made, or whose logits have no meaning for this comparison; and why.
+# Architectures without a small model, or whose logits cannot be compared, and the reason.
 NOT_EXAMINED = {
     "blt": "it generates without a cache",
     "cpmant": "it puts 32 positions of its own before the tokens",
@@ -96,7 +96,7 @@ def default_config(name):
 
 
 def has_field(config, name):
-    """Whether it is set; one that may differ by layer cannot be read."""
+    """Whether a field is set. A field that may differ between layers cannot be read."""
     try:
         return getattr(config, name, None) is not None
     except (AttributeError, RuntimeError):  # the latter: AmbiguousGlobalPerLayerAttributeError
@@ -107,7 +107,7 @@ def small_config(name):
     default = default_config(name)
     fields = {field: value for field, value in SIZES.items() if has_field(default, field)}
     if hasattr(default, "is_decoder"):
-        fields["is_decoder"] = True  # of BERT and its kin
+        fields["is_decoder"] = True  # for BERT and similar models
     fields |= CHANGES.get(name, {})
     return type(default)(**{field: value for field, value in fields.items() if value is not None})
 

@@ -1,4 +1,4 @@
-"""Runs a small model of an architecture with the stock cache and with pages, and says how that went."""
+"""Runs a small model of an architecture with the stock cache and with pages, and reports the result."""
 
 import copy
 import inspect
@@ -24,12 +24,12 @@ PAGE = Path(__file__).parents[2] / "docs/reference/transformers-models.md"
 
 @dataclass
 class Finding:
-    """What one architecture did."""
+    """The result of one architecture."""
 
-    attention: str = ""  # whose it was; "" = it does not run
+    attention: str = ""  # who computed it; "" = it does not run
     message: str = ""  # of the refusal
-    reason: str = ""  # why there is nothing to compare
-    fault: str = ""  # other logits, or an error that is no refusal
+    reason: str = ""  # the reason, if there is nothing to compare
+    fault: str = ""  # wrong logits, or an error that is not a refusal
     error: float = 0.0
     steps: list = field(default_factory=list)  # what was compared
 
@@ -50,7 +50,7 @@ class Pair:
         self.takes_positions = "position_ids" in parameters
         self.name = "past_key_values" if "past_key_values" in parameters else "cache_params"
         self.mask = torch.zeros(len(LENGTHS), 0, dtype=torch.long)
-        self.masked = any(isinstance(layer, CacheLayerMixin) for layer in cache.layers)  # states alone: no padding
+        self.masked = any(isinstance(layer, CacheLayerMixin) for layer in cache.layers)  # else there is no padding
 
     def run(self, cache, attention, ids):
         self.model.set_attn_implementation(attention)
@@ -67,7 +67,7 @@ class Pair:
         ours = self.run(self.paged, "kvcache" if self.finding.attention == "kvcache" else "eager", ids)
         seen = mask.bool()
         error = worst_error(ours[seen], expected[seen])
-        if not error <= TOLERANCE:  # NaN too
+        if not error <= TOLERANCE:  # also catches NaN
             raise Unlike(f"{name}: {error:.1e} of the largest logit")
         self.finding.error = max(self.finding.error, error)
         if name not in self.finding.steps:
@@ -78,7 +78,7 @@ class Pair:
 
 
 def exercise(pair):
-    """Prefill in chunks with padding, decoding, rows that fork, and drafts that are dropped."""
+    """Prefill in chunks with padding, decoding, forks of rows, and rejected drafts."""
     ids, arguments = prompts(*LENGTHS if pair.masked else LENGTHS[:1] * len(LENGTHS))
     parts = zip(ids.split(CHUNKS, dim=1), arguments["attention_mask"].split(CHUNKS, dim=1))
     for part, mask in parts:
@@ -138,7 +138,8 @@ def keeps_a_cache(model):
 
 
 def census(name):
-    """What an architecture does: with the library's attention, else with its own over pages, else why not."""
+    """The result of an architecture with the library's attention, else with its own attention over pages, else the
+    reason."""
     if name in NOT_EXAMINED:
         return Finding(reason=NOT_EXAMINED[name])
     config = default_config(name)

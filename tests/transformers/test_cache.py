@@ -1,4 +1,4 @@
-"""What a PagedCache does between forwards, against the stock cache doing the same; and what it refuses."""
+"""Operations of a PagedCache between forwards, compared with those of the stock cache; and refused calls."""
 
 import copy
 import gc
@@ -14,7 +14,7 @@ from twin import llama as new_llama
 
 
 class Both:
-    """The same forwards and the same cache operations on both caches; every forward compares the logits."""
+    """Makes the same forwards and cache operations on both caches. Every forward compares the logits."""
 
     def __init__(self, twin, *lengths, **options):
         self.twin, self.stock, self.paged = twin, twin.stock_cache(), twin.paged_cache(**options)
@@ -25,7 +25,7 @@ class Both:
             self.feed(ids, arguments["attention_mask"])
 
     def feed(self, ids, mask=None):
-        """Appends tokens to every row; `ids` may be how many random ones."""
+        """Appends tokens to every row. `ids` may be a number of random ones."""
         if isinstance(ids, int):
             ids = prompts(*[ids] * len(self.mask), padded=False)
         self.mask = torch.cat([self.mask, torch.ones_like(ids) if mask is None else mask], dim=1)
@@ -62,12 +62,12 @@ def test_every_key_and_value_is_in_the_pages(main_twin):
 
 @pytest.mark.parametrize("tokens", [1, 3, 6])
 def test_crop(main_twin, tokens):
-    """Before the window slides, right after it did, and into the prompt's padding."""
+    """Crops before the window moves, just after it moved, and into the padding of the prompt."""
     both = Both(main_twin, WINDOW - 1, 2)
     both.crop(-tokens)  # row 1 has padding there
     both.feed(tokens + 2)
     for _ in range(3):
-        both.feed(6)  # slides by less than the window
+        both.feed(6)  # the window moves by less than its length
         both.crop(-tokens)
         both.feed(1)
     both.crop(0)
@@ -168,7 +168,7 @@ def test_a_forward_that_raises_stores_nothing(main_twin):
     for _ in range(3):
         forward_that_raises(both)
         assert both.paged.get_seq_length() == 9
-    both.feed(2)  # the next forward takes its place
+    both.feed(2)  # the next forward replaces it
     forward_that_raises(both)
     both.crop(-2)  # so does any other call
     assert both.paged.pool.stats().pages_used == pages
@@ -176,7 +176,7 @@ def test_a_forward_that_raises_stores_nothing(main_twin):
 
 
 def test_right_padding(llama):
-    """Hidden tokens take no slot wherever they are."""
+    """Hidden tokens take no slot, wherever they are in the prompt."""
     both = Both(llama)
     ids, mask = prompts(7, 4)
     both.mask = mask["attention_mask"][:, :0]
@@ -202,7 +202,7 @@ def refused(twin, cache, ids, match, error=ValueError, **arguments):
 def test_masks_that_do_not_fit(llama):
     both = Both(llama, 6, 4)
     one = torch.tensor([[5], [6]])
-    refused(llama, both.paged, one, "differs")  # no mask: the padding would be visible
+    refused(llama, both.paged, one, "differs")  # without a mask the padding would be visible
     refused(llama, both.paged, one, "differs", attention_mask=torch.ones(2, 7))
     hides = torch.cat([both.mask, torch.ones(2, 1, dtype=torch.long)], dim=1)
     hides[0, 2] = 0
@@ -293,4 +293,4 @@ def test_names(llama):
     with pytest.raises(kvcache.Closed):
         both.feed(1)
     del both.paged
-    gc.collect()  # quietly
+    gc.collect()  # without a warning

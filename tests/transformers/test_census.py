@@ -1,4 +1,4 @@
-"""The table of architectures, of which a dozen are run here; `scripts/test.sh transformers-census` runs all."""
+"""The table of architectures. A dozen of them run here, and `scripts/test.sh transformers-census` runs all."""
 
 import pytest
 import transformers

@@ -1,4 +1,4 @@
-"""The real Gemma 3 270M, read by transformers' own GGUF loader. Its window of 512 slides in the longest prompt."""
+"""The real Gemma 3 270M, read by transformers' own GGUF loader. The longest prompt is longer than its window of 512."""
 
 import json
 import sys

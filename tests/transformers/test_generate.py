@@ -57,7 +57,7 @@ def test_sampling_several_returns(main_twin):
 
 
 class Crops:
-    """Notes what a cache is cropped by, and at which length."""
+    """Records by how much a cache is cropped, and at which length."""
 
     def __init__(self, cache):
         self.seen = []
@@ -85,7 +85,7 @@ def test_prompt_lookup(main_twin, padding):
 
 
 def test_assisted_by_a_stranger(main_twin):
-    """Another random model drafts: nearly everything is rejected, most of it when the window has long slid."""
+    """Another random model drafts. Nearly everything is rejected, mostly after the window has moved."""
     torch.manual_seed(5)
     assistant = llama(num_hidden_layers=1).eval()
     assistant.generation_config.num_assistant_tokens = 5
@@ -109,7 +109,7 @@ def test_assisted_by_a_sibling(main_twin):
     with torch.no_grad():
         for parameter in assistant.parameters():
             parameter += 0.01 * torch.randn_like(parameter)
-    # The assistant keeps the stock cache, which generate makes for it: it has a config, and so an attention, of its own.
+    # The assistant keeps the stock cache that generate makes for it, because its config has another attention.
     assistant.config = type(assistant.config)(**main_twin.model.config.to_dict())
     for module in assistant.modules():
         if hasattr(module, "config"):
@@ -120,7 +120,7 @@ def test_assisted_by_a_sibling(main_twin):
 
 
 def test_chunked_prefill(main_twin):
-    ids, arguments = prompts(17, 3, 9)  # whole chunks of padding too
+    ids, arguments = prompts(17, 3, 9)  # some chunks are padding only
     cache = main_twin.paged_cache(max_batch_tokens=12)
     stock, ours, _ = main_twin.generate_both(ids, cache, **arguments, prefill_chunk_size=4)
     assert_same(stock, ours)
@@ -136,7 +136,7 @@ def test_twice_with_new_caches(main_twin):
     assert second.pool is first.pool and first.batch_size == 2 and second.batch_size == 3
     assert first.pool.stats().num_sequences == 5
     del second
-    assert first.pool.stats().num_sequences == 2  # a cache that is gone gives its rows back
+    assert first.pool.stats().num_sequences == 2  # a deleted cache frees its rows
 
 
 @pytest.mark.parametrize("lengths", [(9,), (9, 4, 6)])
@@ -157,7 +157,7 @@ def test_chat(main_twin, lengths):
 
 
 def test_bfloat16(main_twin):
-    """Both caches round; ours is not further from float32 than the stock one is."""
+    """Both caches round. Ours is as close to float32 as the stock one."""
     state, config = main_twin.model.state_dict(), main_twin.model.config
     half = Twin(type(main_twin.model)(type(config)(**config.to_dict())).eval())
     half.model.load_state_dict(state)
@@ -191,7 +191,7 @@ def test_int8_pages(llama):
 
 
 def test_out_of_pages(main_twin):
-    """More tokens than the pool holds: our error with its numbers, and the cache as it was before that forward."""
+    """More tokens than the pool holds: the error has the numbers, and the cache is as before that forward."""
     ids, arguments = prompts(9, 5)
     stock = generate(main_twin.on_stock(), ids, max_new_tokens=60, **arguments)
     cache = main_twin.paged_cache(capacity_tokens=28, max_sequences=2)
@@ -202,7 +202,7 @@ def test_out_of_pages(main_twin):
     assert error.available == cache.pool.stats(error.group).pages_free
     length = cache.get_seq_length()
     assert 9 < length < 68 and cache.pool.lengths(cache.sequences) == [length, length - 4]
-    # Nothing of the refused forward was stored: with pages given back, the same cache goes on as a fresh one would.
+    # The refused forward stored nothing. When pages are freed, the same cache continues as a fresh one would.
     cache.crop(-4)
     known = torch.cat([ids, torch.randint(2, 99, (2, length - 9))], dim=1)
     known[:, :length - 4] = stock.sequences[:, :length - 4]

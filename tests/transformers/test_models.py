@@ -1,4 +1,4 @@
-"""Models that differ from the plain ones: what they cache, and what they are told when a call does not fit them."""
+"""Models that differ from the plain ones: what they cache, and the messages about calls that do not suit them."""
 
 import pytest
 import torch
@@ -17,12 +17,12 @@ def twin(name):
 
 
 def copies(twin, **options):
-    """A cache whose pages the model gets copies of."""
+    """A cache that gives the model copies of its pages."""
     return twin.paged_cache(attention="model", **options)
 
 
 def generate_by_the_model(twin, cache, ids, **arguments):
-    """The stock output, and that of the model's own attention over pages."""
+    """The stock output, and the output of the model's own attention over pages."""
     arguments["use_cache"] = True  # MPT's configuration says no
     expected = generate(twin.on_stock(), ids, past_key_values=twin.stock_cache(), **arguments)
     return expected, generate(twin.on_stock(), ids, past_key_values=cache, **arguments)
@@ -55,7 +55,7 @@ def test_longrope_up_to_the_original_length():
 
 
 def test_longrope_past_the_original_length():
-    """The model drops its cache there. It says so, and goes on as the message tells."""
+    """The model drops its cache here. The error says so, and what to do, which works."""
     model = longrope()
     cache, ids = model.paged_cache(), prompts(6, padded=False)
     stock = generate(model.on_stock(), ids, max_new_tokens=14)
@@ -84,7 +84,7 @@ def test_models_that_compute_attention_themselves(name):
 
 
 def test_every_kind_of_layer_can_be_copied(main_twin):
-    """Of sliding layers the window, in pages that begin before it."""
+    """Sliding layers hold the window, in pages that may begin before it."""
     ids, arguments = prompts(*LENGTHS)
     cache = copies(main_twin, rollback_tokens=0)
     assert_same(*generate_by_the_model(main_twin, cache, ids, **arguments))
@@ -118,7 +118,7 @@ LATENT = ["deepseek_v2", "deepseek_v3", "longcat_flash"]
 
 @pytest.mark.parametrize("name", LATENT)
 def test_latent_rows(name):
-    """One row a token for all heads; the model's own projections give keys and values."""
+    """One row for each token and all heads. The model's own projections make keys and values."""
     model = twin(name)
     ids, arguments = prompts(*LENGTHS)
     stock, ours, cache = model.generate_both(ids, **arguments)
@@ -143,7 +143,7 @@ def test_latents_with_other_projections():
 
 @pytest.mark.parametrize("name", ["gemma3n_text", "gemma4_text"])
 def test_layers_that_read_keys_of_others(name):
-    """Gemma 4 gives them the queries of the last tokens alone."""
+    """Gemma 4 gives these layers only the queries of the last tokens."""
     model = twin(name)
     ids, arguments = prompts(*LENGTHS)
     stock, ours, cache = model.generate_both(ids, **arguments)
@@ -154,7 +154,7 @@ def test_layers_that_read_keys_of_others(name):
 
 
 def test_keys_of_an_indexer():
-    """They have no values: the model selects by them and attends itself."""
+    """These rows have no values. The model selects keys by them, and attends itself."""
     model = twin("glm_moe_dsa")
     ids, arguments = prompts(*LENGTHS)
     with pytest.raises(NotImplementedError, match='indexer selects.*attention="model"'):
@@ -168,7 +168,7 @@ def test_keys_of_an_indexer():
 
 
 def test_latents_of_a_forward_that_raised():
-    """They are not taken for those of the next forward, whose cache is another one."""
+    """They do not count as those of the next forward, which has another cache."""
     model = twin("deepseek_v3")
     attention = model.model.model.layers[0].self_attn
     expand, attention.expand_kv = attention.expand_kv, lambda *_: 1 / 0
@@ -181,9 +181,9 @@ def test_latents_of_a_forward_that_raised():
     assert_same(*model.generate_both(ids)[:2])
 
 
-@pytest.mark.parametrize("name", ["minicpm3", "olmo_hybrid", "gemma3n_text", "gptj"])  # without experts: routing is not continuous
+@pytest.mark.parametrize("name", ["minicpm3", "olmo_hybrid", "gemma3n_text", "gptj"])  # no experts: routing is not continuous
 def test_bfloat16(name):
-    """Both caches round; ours is about as near to float32 as the stock one."""
+    """Both caches round. Ours is about as close to float32 as the stock one."""
     exact, half = twin(name), twin(name)
     half.model.to(torch.bfloat16)
     exact.model.load_state_dict({key: x.float() for key, x in half.model.state_dict().items()})
@@ -237,7 +237,7 @@ def test_states_cannot_be_dropped(name):
 
 @pytest.mark.parametrize("name", RECURRENT)
 def test_a_forward_that_raises_keeps_the_states(name):
-    """Wherever it raises: the next forward begins from the states before."""
+    """Wherever a forward raises, the next one begins with the states before it."""
     model, ids = twin(name), prompts(6, 6, padded=False)
     stock_cache, cache = model.stock_cache(), model.paged_cache()
     model.forward_both(stock_cache, cache, ids)
@@ -258,7 +258,7 @@ def test_a_forward_that_raises_keeps_the_states(name):
 
 
 def test_states_alone():
-    """Mamba has no keys, and makes no mask that would announce a forward."""
+    """Mamba has no keys, and makes no mask, by which other models announce a forward."""
     model = twin("mamba")
     ids = prompts(6, 6, padded=False)
     stock_cache, cache = model.stock_cache(), model.paged_cache()

@@ -1,4 +1,4 @@
-"""The example and the quick start of docs/guide/transformers.md run as they stand there."""
+"""The example and the quick start of docs/guide/transformers.md run unchanged."""
 
 import re
 import runpy

@@ -1,4 +1,4 @@
-"""A model that runs with transformers' own cache and attention, and with ours, and how the two are compared."""
+"""A model that runs with transformers' own cache and attention and with ours, and the comparison of both."""
 
 from dataclasses import dataclass, field
 from functools import cache
@@ -68,7 +68,7 @@ class Twin:
         return Twin(FAMILIES[family]().eval())
 
     def on_stock(self):
-        self.model.set_attn_implementation("eager")  # the obvious one, and the only one with soft caps and sinks
+        self.model.set_attn_implementation("eager")  # the simplest one, and the only one with soft caps and sinks
         return self.model
 
     def on_pages(self):

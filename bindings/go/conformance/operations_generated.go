@@ -34,4 +34,8 @@ var generatedOperations = map[string]func(*script) ([]string, error){
 		lengths, err := s.cache().EncoderLengths(s.integer("group"), s.sequences("seqs")...)
 		return []string{integers("lengths", lengths)}, err
 	},
+	"exclusive_pages": func(s *script) ([]string, error) {
+		pages, err := s.cache().ExclusivePages(s.integer("group"), s.sequences("seqs")...)
+		return []string{integers("pages", pages)}, err
+	},
 }

@@ -109,6 +109,7 @@ NAMES: dict[str, str] = {
     "kvc_seq_checkpoint": 'Cache.checkpoint',
     "kvc_seq_commit": 'Cache.commit',
     "kvc_seq_encoder_lengths": 'Cache.encoder_lengths',
+    "kvc_seq_exclusive_pages": 'Cache.exclusive_pages',
     "kvc_seq_export": 'Cache.export',
     "kvc_seq_fork": 'Cache.fork',
     "kvc_seq_get_streaming": 'Cache.streaming',

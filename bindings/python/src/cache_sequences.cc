@@ -77,6 +77,17 @@ nb::object max_append(const Cache& self, nb::handle sequences) {
   return integers_to_python(result, ids.is_scalar);
 }
 
+nb::object exclusive_pages(const Cache& self, nb::handle sequences, int64_t group) {
+  auto handle = self.open();
+  const Integers ids = integers_from_python(sequences);
+  std::vector<int64_t> result(ids.values.size());
+  if (result.empty()) return nb::list();
+  call_quick([&](kvc_error* error) {
+    return kvc_seq_exclusive_pages(handle->cache, saturate(group), ids.size(), ids.sequences(), result.data(), error);
+  });
+  return integers_to_python(result, ids.is_scalar);
+}
+
 nb::object pages(const Cache& self, nb::handle sequence, int64_t group) {
   auto handle = self.open();
   const Integers id = integers_from_python(sequence);
@@ -156,6 +167,13 @@ Raises: StaleId, Busy, Duplicate, OutOfRange, Evicted; nothing was truncated the
 if it has uncommitted ones.
 
 A list for several ids, an integer for one. Raises StaleId.)")
+      .def("exclusive_pages", &exclusive_pages, nb::arg("sequences"), nb::arg("group") = 0,
+           R"(Pages of a group that the removal of each sequence, alone, would make available.
+
+No other sequence, pin, save or load holds them. A page that the prefix index holds too counts, because it can be evicted
+then. Short of pages, an engine compares sequences by this number to choose which one to remove.
+
+A list for several ids, an integer for one. Raises StaleId, OutOfRange (group).)")
       .def("pages", &pages, nb::arg("sequence"), nb::arg("group") = 0,
            R"(Page ids of a sequence in one group, a new int32 numpy array.
 

@@ -1,5 +1,5 @@
-// Contexts of devices, and the driver's functions for them, on the host. All devices are one: what is looked at is who
-// is given a context.
+// Contexts of devices, and the driver's functions for them, on the host. All devices share one implementation. Tests
+// only check which device gets a context.
 #include <map>
 #include <mutex>
 #include <string>

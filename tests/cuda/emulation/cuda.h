@@ -1,5 +1,6 @@
-// What kernels/cuda uses of the driver's header, on the host: contexts and tensor maps. Names are CUDA's. The encoding
-// is this emulation's own; what the driver's documentation asks of its arguments is checked (warpgroup.cc).
+// The part of the driver's header that kernels/cuda uses, on the host: contexts and tensor maps. Names are CUDA's. The
+// encoding of tensor maps is the emulation's own. It checks arguments as the driver's documentation demands
+// (warpgroup.cc).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,7 +12,7 @@ enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1 };
 using CUdevice = int;
 using CUcontext = struct CudaContext*;
 CUresult cuDeviceGet(CUdevice* device, int ordinal);
-// A device's primary context, which the runtime makes too where a thread calls it and has none.
+// A device's primary context. The runtime also makes one when a thread without a context calls it.
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device);
 CUresult cuDevicePrimaryCtxRelease(CUdevice device);
 CUresult cuCtxGetCurrent(CUcontext* context);
@@ -30,7 +31,7 @@ struct alignas(64) CUtensorMap {
   cuuint64_t dims[4], strides[3];  // strides in bytes
   cuuint32_t box[4];
   cuuint32_t element_bytes;
-  cuuint32_t swizzles;  // by 128 bytes; else not at all
+  cuuint32_t swizzles;  // with the 128-byte pattern; else no swizzle
   unsigned char rest[128 - 8 - 32 - 24 - 16 - 8];
 };
 static_assert(sizeof(CUtensorMap) == 128);

@@ -1,11 +1,11 @@
-// What kernels/cuda uses of CUDA, on the host: a kernel's blocks run one after another on the calling thread, a block's
-// threads as fibers that are switched at barriers and shuffles. So the very source of the kernels runs in tests on any
-// machine, and a barrier that not all threads reach, or a lane that is missing from a shuffle, ends the test with a
-// message. A warp runs until it needs the others. Warps, lanes and blocks run in ascending order in every other launch
-// and in descending order in between: where a barrier is missing, one of the two reads what is not there yet. Shared
-// memory holds NaN at the start of a block.
+// The part of CUDA that kernels/cuda uses, on the host. The blocks of a kernel run one after another on the calling
+// thread. The threads of a block are fibers, which are switched at barriers and shuffles. So tests run the very source
+// of the kernels on any machine. A barrier that not all threads reach, or a lane that is missing from a shuffle, ends
+// the test with a message. A warp runs until it needs the others. Warps, lanes and blocks run in ascending order in one
+// launch and in descending order in the next. If a barrier is missing, one of the two orders reads data that is not yet
+// written. Shared memory holds NaN at the start of a block.
 //
-// It is found before the toolkit's own header by the include path of kvcache_cuda_emulated. Names are CUDA's.
+// The include path of kvcache_cuda_emulated finds it before the toolkit's header. Names are CUDA's.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,49 +29,53 @@ struct dim3 {
 
 namespace cuda_emulation {
 
-unsigned char* shared_memory();  // of the running block, its dynamic one
+unsigned char* shared_memory();  // dynamic shared memory of the running block
 
 void barrier();
-// Waits for the whole warp, and returns what its lane `source` brought; a full mask only.
+// Waits for the whole warp, and returns the value of lane `source`. The mask must be full.
 uint64_t exchange(unsigned mask, uint64_t value, int source);
 unsigned ballot(unsigned mask, bool predicate);
 int lane();
 [[noreturn]] void die(const char* what);
-void count_product();            // of matrices, by a lane
-void count_warpgroup_product();  // by a warpgroup
+void count_product();            // counts a matrix product of a lane
+void count_warpgroup_product();  // counts one of a warpgroup
 
-// Runs a grid at once; and enqueues one.
+// The first runs a grid at once, and the second one enqueues it.
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread);
 int launch(void* stream, dim3 grid, dim3 block, size_t shared_bytes, std::function<void()> thread);
 
-// Operations on streams wait in their queues until a host call needs them (an event's or a device's synchronisation):
-// what a program frees or changes too early is then seen. Streams are ordered by their own queues and by events, and by
-// nothing else (the NULL stream too). kAtOnce: nothing waits. Else which stream goes on, of those that can:
-//   kInTurn one after another; kNewestFirst that with the latest operation in front, so that what was enqueued first
-//   and that nothing waits for comes last; from kRandom on the value is the seed of a random choice.
+// Operations on streams wait in their queues until a host call needs them (it synchronises with an event or a device).
+// So tests notice a program that frees or changes memory too early. Streams are ordered by their own queues and by
+// events, and by nothing else (also the NULL stream). With kAtOnce nothing waits. The other values choose which stream
+// continues, of those that can:
+//   kInTurn        one after another
+//   kNewestFirst   the one whose next operation is the newest. Old operations that nothing waits for run last
+//   kRandom + n    a random one; the value is the seed
 enum Order : unsigned { kAtOnce = 0, kInTurn = 1, kNewestFirst = 2, kRandom = 3 };
 void set_order(unsigned order);
 inline void defer(bool deferred) { set_order(deferred ? kInTurn : kAtOnce); }
-// Pretends that a machine has no driver (cudaErrorInsufficientDriver), no device, or a device no kernel was built for.
+// Emulates a machine without a driver (cudaErrorInsufficientDriver), without a device, or with a device that no kernel
+// was built for.
 enum class Machine { kWorks, kNoDriver, kNoDevice, kOtherArch };
 void set_machine(Machine machine);
-// How many devices it has, 1 by default; and of one whether somebody made it a primary context since then, and how
-// often that is retained by the driver's call.
+// The number of devices, 1 by default. For one device: whether something made its primary context since then, and how
+// often the driver's call retained it.
 void set_devices(int count);
 bool has_context(int device);
 int retained(int device);
 int num_devices();
-void need_context();  // as any call of the runtime does that works on a device
-// The n-th call of the runtime from now on (1: the next) that can fail returns `error` (of cudaError_t), and if that is
-// a sticky one so do all after it. 0: none, and the device works again. Calls since then are counted.
+void need_context();  // as any runtime call on a device does
+// The n-th runtime call from now on (1 = the next one) that can fail returns `error` (a cudaError_t). After a sticky
+// error, all later calls return it too. With n = 0 no call fails, and the device works again. It also begins to count
+// calls anew.
 void fail_call(int64_t n, int error);
 int64_t calls();
-// Of all calls so far.
+// Counters of all calls so far.
 struct Counts {
   int64_t copies, launches, allocations, host_waits;
   int64_t products;  // that tensor cores computed
   int64_t warpgroup_products;
-  int64_t held;  // blocks of memory, and events, that exist now
+  int64_t held;  // memory blocks and events that exist now
 };
 Counts counts();
 
@@ -89,10 +93,10 @@ T value_of(uint64_t bits) {
   return value;
 }
 
-// How much shared memory a kernel may be launched with: 48 KiB, or what cudaFuncSetAttribute said.
+// How much shared memory a launch of a kernel may have: 48 KiB, or the value given to cudaFuncSetAttribute.
 void check_shared(const void* kernel, size_t bytes);
-// What the device lets a block have, and a multiprocessor has; and what of the first an image says that it takes
-// itself.
+// The shared memory that a block may have, and that a multiprocessor has. Also how much of a block's share the image
+// reserves for the system.
 void set_shared(int bytes_of_block, int bytes_of_multiprocessor, int bytes_of_image = 0);
 
 }  // namespace cuda_emulation
@@ -112,7 +116,7 @@ T __shfl_xor_sync(unsigned mask, T value, int lanes) {
   return __shfl_sync(mask, value, cuda_emulation::lane() ^ lanes);
 }
 
-// Threads run in turn here, so that plain memory does.
+// Threads run one at a time here, so a plain write is atomic.
 inline void __threadfence_system() {}
 inline unsigned atomicMax(unsigned* to, unsigned value) {
   const unsigned before = *to;
@@ -159,7 +163,7 @@ enum cudaError_t {
   cudaErrorUnknown = 999,
 };
 namespace cuda_emulation {
-cudaError_t count_call();  // begins a call that can fail: what it fails with, if it does
+cudaError_t count_call();  // begins a call that can fail, and returns its error
 }
 
 const char* cudaGetErrorName(cudaError_t error);
@@ -207,14 +211,15 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
-// A stream without cudaStreamNonBlocking waits for the NULL stream: while it is captured nothing can use that one.
+// A stream without cudaStreamNonBlocking waits for the NULL stream. While such a stream is captured, the NULL stream
+// cannot be used.
 enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1 };
 cudaError_t cudaStreamCreate(cudaStream_t* stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
-// What is enqueued between the two is recorded, and not run; a launch enqueues it all again.
+// Operations that are enqueued between these two calls are recorded, and do not run. Each launch enqueues all of them.
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags);

@@ -40,12 +40,12 @@ struct Fiber {
   State state;
   bool started;
   unsigned thread;                                  // its index
-  unsigned char brought[kMostBrought];              // to an exchange
+  unsigned char brought[kMostBrought];              // its value for an exchange
   const Fiber* warp;                                // its warp's first fiber
-  unsigned char received[kWarpSize][kMostBrought];  // in that: what the lanes brought to the last exchange
-  std::vector<Copy> copies;                         // in the background, of the open group
-  std::deque<std::vector<Copy>> groups;             // closed and not waited for
-  const std::function<bool()>* until;               // what it waits for
+  unsigned char received[kWarpSize][kMostBrought];  // in the first fiber: the values of all lanes in the last exchange
+  std::vector<Copy> copies;                         // asynchronous copies of the open group
+  std::deque<std::vector<Copy>> groups;             // closed groups that were not waited for
+  const std::function<bool()>* until;               // the condition that it waits for
 };
 
 struct Block {
@@ -92,7 +92,7 @@ void wait(State state) {
   if (_setjmp(fiber.jump) == 0) _longjmp(block.scheduler, 1);
 }
 
-// Lets the lanes of a warp go on if all are there, with what they brought.
+// If all lanes of a warp have arrived, gives them each other's values and lets them continue.
 bool release_warp(int first, int threads) {
   const auto warp = block.fibers.begin() + first, end = warp + std::min(kWarpSize, threads - first);
   if (!std::all_of(warp, end, [](const Fiber& f) { return f.state == State::kAtWarp; })) return false;
@@ -110,7 +110,8 @@ bool release_barrier(int threads) {
   return true;
 }
 
-// Runs a warp as far as it gets without the others: to a barrier of the block, or its end. Whether it got anywhere.
+// Runs a warp until it needs the other warps: up to a barrier of the block, or its end. Returns whether it made
+// progress.
 bool run_warp(int first, int threads, bool backwards) {
   const int lanes = std::min(kWarpSize, threads - first);
   bool ran = false;

@@ -24,13 +24,13 @@ struct Operation {
 };
 struct CudaGraph {
   unsigned long long id = 0;
-  bool invalid = false;  // by a call that its capture forbids
+  bool invalid = false;  // a forbidden call made the capture invalid
   std::vector<std::function<void()>> operations;
 };
 struct CudaStream {
   std::deque<Operation> queue;
   CudaGraph* capture = nullptr;
-  bool blocking = true;  // it and the NULL stream wait for each other: here only what that forbids
+  bool blocking = true;  // it and the NULL stream wait for each other; the emulation only checks what that forbids
 };
 struct CudaEvent {
   uint64_t recorded = 0, reached = 0;
@@ -38,7 +38,7 @@ struct CudaEvent {
 
 namespace {
 
-// One lock for all: tests call from several threads.
+// One lock for everything, because tests call from several threads.
 std::recursive_mutex mutex;
 unsigned order = cuda_emulation::kAtOnce;
 std::mt19937 random_choice;
@@ -48,18 +48,18 @@ uint64_t operations = 0;
 std::atomic<int64_t> products{0}, warpgroup_products{0};
 constexpr int registers_of_kernel = 168;
 int shared_of_block = 227 * 1024, shared_of_multiprocessor = 228 * 1024, shared_of_image = 0;
-std::map<const void*, size_t> shared_of_kernel;  // where more than 48 KiB was asked for
+std::map<const void*, size_t> shared_of_kernel;  // of kernels that requested more than 48 KiB
 CudaStream default_stream;
 std::vector<CudaStream*> streams = {&default_stream};  // in the order in which they were made
 int64_t calls_made = 0, failing_call = 0;
 cudaError_t failure = cudaSuccess;
 bool lost = false;               // by a sticky error
-cudaError_t last = cudaSuccess;  // not yet returned by cudaGetLastError
+cudaError_t last = cudaSuccess;  // that cudaGetLastError has not returned yet
 
 CudaStream* resolve(cudaStream_t stream) {
   if (stream == nullptr) return &default_stream;
   if (stream != cudaStreamPerThread) return stream;
-  thread_local CudaStream* own = nullptr;  // outlives its thread: what is queued on it is to run
+  thread_local CudaStream* own = nullptr;  // it outlives its thread, because its queued operations must run
   if (own == nullptr) {
     own = new CudaStream;
     streams.push_back(own);
@@ -67,14 +67,14 @@ CudaStream* resolve(cudaStream_t stream) {
   return own;
 }
 
-// Whether the NULL stream is meant, and cannot be used.
+// Whether `stream` is the NULL stream while that cannot be used.
 bool is_forbidden(cudaStream_t stream) {
   return stream == nullptr && std::any_of(streams.begin(), streams.end(), [](const CudaStream* other) {
            return other != &default_stream && other->blocking && other->capture != nullptr;
          });
 }
 
-// Those of which driver_types.h says that every call returns them from then on; and two after which none can be
+// The errors that, by driver_types.h, every later call returns too, and two errors after which no later result can be
 // trusted.
 bool is_sticky(cudaError_t error) {
   return (error >= cudaErrorIllegalAddress && error <= cudaErrorTensorMemoryLeak) || error == cudaErrorContained ||
@@ -82,7 +82,7 @@ bool is_sticky(cudaError_t error) {
          error == cudaErrorECCUncorrectable || error == cudaErrorNvlinkUncorrectable || error == cudaErrorUnknown;
 }
 
-// What this call, which works on a device, fails with, if it does.
+// The error of this call on a device, if it fails.
 cudaError_t fault() {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   cuda_emulation::need_context();
@@ -95,7 +95,7 @@ bool can_run(const CudaStream* stream) {
   return operation.waits_for == nullptr || operation.waits_for->reached >= operation.ticket;
 }
 
-// The stream that goes on, or null.
+// The stream whose next operation runs, or null.
 CudaStream* choose() {
   std::vector<CudaStream*> able;
   std::copy_if(streams.begin(), streams.end(), std::back_inserter(able), can_run);
@@ -137,8 +137,8 @@ cudaError_t enqueue(cudaStream_t on, Operation operation) {
   return cudaSuccess;
 }
 
-// Captures are global ones: of all threads that have not said that they know better, they forbid what may wait for the
-// device or give it memory, and are lost with it.
+// Captures are global. While one is open, calls that may wait for the device or allocate on it are forbidden to all
+// threads, except those that have relaxed this. Such a call also makes the capture invalid.
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 bool spoils_capture() {
   if (capture_mode == cudaStreamCaptureModeRelaxed) return false;
@@ -221,7 +221,7 @@ void set_shared(int bytes_of_block, int bytes_of_multiprocessor, int bytes_of_im
 
 }  // namespace cuda_emulation
 
-// Fails the calling function if it is the chosen one.
+// Returns the error from the calling function if this is the call that must fail.
 #define KVC_FAULT_OF(call)                                 \
   const std::lock_guard<std::recursive_mutex> lock(mutex); \
   if (const cudaError_t failed = call; failed != cudaSuccess) return failed
@@ -298,7 +298,7 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int byte
   KVC_FAULT();
   if (bytes + shared_of_image > shared_of_block) return cudaErrorInvalidValue;
   size_t& most = shared_of_kernel[kernel];
-  // It is the kernel's for all threads: one that is about to launch it with more would fail.
+  // The limit belongs to the kernel and not to the thread. A second thread that launches with more would fail.
   if (most > static_cast<size_t>(bytes)) cuda_emulation::die("a kernel's shared memory is lowered");
   most = static_cast<size_t>(bytes);
   return cudaSuccess;
@@ -317,10 +317,10 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   *memory = bytes > (size_t{1} << 40) ? nullptr : aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (*memory == nullptr) return cudaErrorMemoryAllocation;
   ++total.held;
-  memset(*memory, 0xff, std::min<size_t>(bytes, 1 << 20));  // whatever was there
+  memset(*memory, 0xff, std::min<size_t>(bytes, 1 << 20));  // old contents may be anything
   return cudaSuccess;
 }
-// CUDA's waits for the device. Of a lost device the memory comes back too, so that what leaks is the program's own.
+// cudaFree waits for the device. It also frees memory of a lost device, so a leak is one of the program itself.
 cudaError_t cudaFree(void* memory) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   const cudaError_t failed = fault();
@@ -338,13 +338,13 @@ cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
-// On the device's memory: enqueued on the NULL stream.
+// On memory of the device it is enqueued on the NULL stream.
 cudaError_t cudaMemset(void* memory, int value, size_t bytes) { return cudaMemsetAsync(memory, value, bytes, nullptr); }
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
   KVC_FAULT();
   return enqueue(stream, {[=] { memset(memory, value, bytes); }});
 }
-// From pageable memory: returns when the source has been read, and the target may be written later, in the order of the
+// With pageable memory it returns when the source has been read. The target may be written later, in the order of the
 // NULL stream.
 cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcpyKind) {
   KVC_FAULT();
@@ -457,7 +457,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   return cudaErrorStreamCaptureInvalidated;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
-  *exec = graph;  // one object for both here
+  *exec = graph;  // the emulation has one object for both
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {

@@ -1,7 +1,7 @@
-// The emulation of kernels/cuda/attend/mma/instructions.cuh: a warp's lanes bring their registers or addresses,
-// and each computes what it gets from all of them, by the layouts of kernels/cuda/attend/mma/layout.h. Copies in the
-// background arrive when they are waited for, or at once, or change with every other launch: both are allowed on a GPU,
-// so that a missing wait or barrier gives wrong data in one of the two.
+// The emulation of kernels/cuda/attend/mma/instructions.cuh. The lanes of a warp exchange their registers or addresses.
+// Each lane computes its results from all of them, by the layouts of kernels/cuda/attend/mma/layout.h. Asynchronous
+// copies arrive either at once or when they are waited for, in alternate launches. A GPU may do both, so a missing wait
+// or barrier gives wrong data in one of the two.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -17,7 +17,8 @@ using kvc::kernels::Bf16;
 using kvc::kernels::F16;
 
 constexpr size_t kMostBrought = 32;  // bytes of a lane
-// Waits for the whole warp; returns what its lanes brought, [32][kMostBrought], until the next exchange.
+// Waits for the whole warp, and returns the values of its lanes, [32][kMostBrought]. They are valid until the next
+// exchange.
 const unsigned char (*gather_warp(const void* brought, size_t bytes))[kMostBrought];
 
 void begin_copy(void* shared, const void* global, bool there);
@@ -44,7 +45,7 @@ void multiply(T, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1
   const auto* brought = gather_warp(&mine, sizeof mine);
   float rows[kMmaRows][kMmaDepth], columns[kMmaColumns][kMmaDepth];
   const int own = lane();
-  // Only what this lane's results need: two rows of A and two columns of B.
+  // Only the parts that this lane's results need: two rows of A and two columns of B.
   for (int other = 0; other < 32; ++other) {
     Fragments theirs;
     memcpy(&theirs, brought[other], sizeof theirs);

@@ -1,4 +1,4 @@
-// Warpgroups' products, barriers that count bytes, TMA, tensor maps.
+// Products of warpgroups, barriers that count bytes, TMA, and tensor maps.
 #include <string.h>
 
 #include <algorithm>
@@ -14,12 +14,12 @@ namespace cuda_emulation {
 namespace {
 
 using namespace kvc::kernels::cuda;
-constexpr uint32_t kFirstAddress = 1024;  // where a block's dynamic shared memory begins: the system has what is before
-constexpr uint32_t kNothingYet = 0xffffffffu;  // of a result: NaN
+constexpr uint32_t kFirstAddress = 1024;       // of a block's dynamic shared memory; the system uses what is before it
+constexpr uint32_t kNothingYet = 0xffffffffu;  // a result that is not computed yet: NaN
 
 struct Barrier {
   uint32_t count, left;
-  int64_t bytes;  // expected and not there
+  int64_t bytes;  // that are expected and have not arrived
   uint64_t phase;
 };
 
@@ -32,12 +32,12 @@ struct Box {
 
 struct Begun {  // a product
   Product product;
-  int threads = 0, taken = 0;  // that have begun it, and taken their results
+  int threads = 0, taken = 0;  // threads that have begun it, and that have taken their results
   float* d[kWarpgroupThreads];
   const uint32_t* a[kWarpgroupThreads];
   uint32_t a_values[kWarpgroupThreads][4];
   bool chained = false;                 // d was in flight already
-  std::vector<float> result;            // [64][columns]: first what d held
+  std::vector<float> result;            // [64][columns]; at first the old contents of d
   std::vector<unsigned char> operands;  // in shared memory, when it began
   bool computed = false;
   bool over = false;  // where products are late
@@ -48,7 +48,7 @@ struct Thread {
   std::vector<size_t> open;
   std::vector<std::vector<size_t>> groups;
   bool begun = false;              // begin_products since the last wait
-  int published = 0, carried = 0;  // how often its writes; and as of its last barrier
+  int published = 0, carried = 0;  // how often it published its writes, now and at its last barrier
 };
 
 // One of a block's barriers by number.
@@ -60,12 +60,12 @@ constexpr int kMeetings = 16;
 
 struct State {
   unsigned char* shared = nullptr;
-  std::vector<unsigned char> seen;  // shared memory, by products and copies
+  std::vector<unsigned char> seen;  // shared memory as products and copies see it
   std::map<const uint64_t*, Barrier> barriers;
   Meeting meetings[kMeetings];
   std::deque<Box> boxes;
   std::vector<Thread> threads;
-  std::vector<std::deque<std::shared_ptr<Begun>>> products;  // of each warpgroup, all since the block began
+  std::vector<std::deque<std::shared_ptr<Begun>>> products;  // of each warpgroup, since the block began
   bool at_once = false, newest_first = false;
 };
 thread_local State state;
@@ -85,7 +85,7 @@ void settle(Barrier& barrier) {
 
 void publish() { memcpy(state.seen.data(), state.shared, state.seen.size()); }
 
-// What a thread arrives with: its warp's writes, if all its lanes said so.
+// What a thread brings to a barrier: the writes of its warp, if all lanes have published them.
 void carry_writes() {
   const size_t first = threadIdx.x / 32 * 32, end = std::min(first + 32, state.threads.size());
   const auto warp = state.threads.begin() + static_cast<ptrdiff_t>(first);
@@ -106,8 +106,8 @@ void arrive_at(uint64_t* barrier, int64_t bytes) {
   settle(at);
 }
 
-// Copies a box: zeros where there is nothing, chunks of 16 bytes exchanged by bits 7 to 9 of the address if the map
-// says so.
+// Copies a box. Positions outside the tensor are zeros. If the map swizzles, chunks of 16 bytes are permuted by bits 7
+// to 9 of the address.
 void copy(const Box& box) {
   const CUtensorMap& map = *box.map;
   uint32_t written = 0;
@@ -163,7 +163,7 @@ uint16_t element_at(uint32_t plain) {
   return element;
 }
 
-// [rows][16] of a K-major operand.
+// The [rows][16] block of a K-major operand.
 void read_rows(uint64_t descriptor, int rows, std::vector<uint16_t>* to) {
   const Fields fields = decode(descriptor);
   for (int row = 0; row < rows; ++row) {
@@ -250,7 +250,7 @@ bool holds_nothing_yet(const float* d, int count) {
 
 std::deque<std::shared_ptr<Begun>>& of_warpgroup() { return state.products[threadIdx.x / kWarpgroupThreads]; }
 
-// The latest product that has these results in flight, of the thread; or null.
+// The latest product whose results are these registers of the thread and are in flight; null if there is none.
 Begun* in_flight(const Thread& thread, const float* d) {
   const auto is_mine = [&](size_t index) { return of_warpgroup()[index]->d[threadIdx.x % kWarpgroupThreads] == d; };
   for (auto i = thread.open.rbegin(); i != thread.open.rend(); ++i) {
@@ -289,7 +289,7 @@ void take_results(size_t index, bool in_flight_still) {
     }
   }
   if (++begun.taken < kWarpgroupThreads) return;
-  unchanged_operands(begun);  // a warp that is done with it knows nothing of the others
+  unchanged_operands(begun);  // a warp that has finished cannot know about the others
   begun.operands = {};
 }
 
@@ -392,7 +392,7 @@ void wait_for_products(int groups) {
     thread.groups.erase(thread.groups.begin());
     for (size_t i = 0; i < group.size(); ++i) {
       const size_t index = group[i];
-      const Begun& begun = *of_warpgroup()[index];  // asked while another thread runs
+      const Begun& begun = *of_warpgroup()[index];  // evaluated while another thread runs
       wait_until([&] { return begun.threads == kWarpgroupThreads && (begun.over || !state.at_once); });
       const float* const d = of_warpgroup()[index]->d[threadIdx.x % kWarpgroupThreads];
       const bool again = std::any_of(group.begin() + static_cast<ptrdiff_t>(i) + 1, group.end(), [&](size_t later) {

@@ -1,12 +1,12 @@
 // The emulation of kernels/cuda/attend/wgmma/instructions.cuh, by the layouts of kernels/cuda/wgmma_layout.h.
 //
-// Products of a warpgroup are computed when their group is waited for. Until then results hold NaN; who has written to
-// them meanwhile, or to the operand in registers, or, before all warps have waited, to the operands in shared memory,
-// ends the test with a message, and so does a product in front of which begin_products is missing. Operands are read
-// as the asynchronous proxy sees shared memory: what TMA wrote, and what ordinary stores wrote if all
-// threads of a warp (at the block's barrier: of the block) called publish_writes before the barrier at which they
-// arrived next. All else there is NaN, or old. Boxes arrive at once, or, in every other pair of launches, not before
-// all threads wait, oldest or newest first.
+// A product of a warpgroup is computed when its group is waited for. Until then its results hold NaN. The test ends
+// with a message if a thread meanwhile writes to the results or to an operand in registers, or writes to operands in
+// shared memory before all warps have waited. It also ends if begin_products is missing before a product. Operands are
+// read as the asynchronous proxy sees shared memory. It sees what TMA wrote. It sees what ordinary stores wrote only if
+// all threads of a warp called publish_writes before the next barrier at which they arrived (all threads of the block,
+// if it is a barrier of the block). Everything else there is NaN or old. The boxes of TMA arrive at once, or, in every
+// other pair of launches, only when all threads wait, oldest or newest first.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -39,7 +39,7 @@ void publish_writes();
 
 // A product, of any size and type.
 struct Product {
-  bool a_shared, b_by_keys;  // b_by_keys: MN-major
+  bool a_shared, b_by_keys;  // b_by_keys: B is MN-major
   uint64_t a, b;             // descriptors
   int columns;
   bool is_f16, adds;
@@ -72,8 +72,8 @@ void take_registers() {}
 template <int kRegisters>
 void give_registers() {}
 
-// What emulation.cc tells of the running block: its begin, that a thread is stuck at the block's barrier with all
-// others, that all threads wait (true: something arrived, or ended), its end.
+// emulation.cc calls these for the running block: at its begin; when a thread and all others are stuck at the block's
+// barrier; when all threads wait (true: something arrived, or ended); and at its end.
 void begin_warpgroups(int threads, unsigned char* shared, size_t bytes, bool at_once, bool newest_first);
 void pass_block_barrier();
 bool deliver();

@@ -60,6 +60,15 @@ static kvc_status op_encoder_lengths(void) {
   return status;
 }
 
+static kvc_status op_exclusive_pages(void) {
+  int64_t n;
+  const kvc_seq *seqs = sequences("seqs", &n);
+  int64_t *pages = take((size_t)n * sizeof(*pages));
+  const kvc_status status = kvc(seq_exclusive_pages)(cache(), (int32_t)integer("group", 0), n, seqs, pages, &error);
+  result_integers("pages", n, pages);
+  return status;
+}
+
 const operation generated_operations[] = {
     {"cache_clear", op_cache_clear},
     {"remove", op_remove},
@@ -70,5 +79,6 @@ const operation generated_operations[] = {
     {"tree_nodes", op_tree_nodes},
     {"checkpoint", op_checkpoint},
     {"encoder_lengths", op_encoder_lengths},
+    {"exclusive_pages", op_exclusive_pages},
     {NULL, NULL},
 };

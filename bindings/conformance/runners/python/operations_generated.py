@@ -48,3 +48,8 @@ def checkpoint(s: Script) -> None:
 @operation
 def encoder_lengths(s: Script) -> dict[str, str]:
     return {"lengths": integers(s.cache.encoder_lengths(s.sequences(), group=s.integer("group")))}
+
+
+@operation
+def exclusive_pages(s: Script) -> dict[str, str]:
+    return {"pages": integers(s.cache.exclusive_pages(s.sequences(), group=s.integer("group")))}

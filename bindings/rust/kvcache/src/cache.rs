@@ -198,6 +198,15 @@ impl Cache {
         })
     }
 
+    /// How many pages of a group the removal of each sequence, alone, would make available: those that no other sequence,
+    /// pin, save or load holds. A page that the prefix index holds too counts, because it can be evicted then.
+    pub fn exclusive_pages(&self, group: usize, sequences: &[Seq]) -> Result<Vec<usize>> {
+        self.numbers(sequences, |n, sequences, pages, error| {
+            // SAFETY: twice [n].
+            unsafe { sys::kvc_seq_exclusive_pages(self.raw(), narrow(group), n, sequences, pages, error) }
+        })
+    }
+
     /// Lengths of encoder sequences in a cross group.
     pub fn encoder_lengths(&self, group: usize, sequences: &[Seq]) -> Result<Vec<usize>> {
         self.numbers(sequences, |n, sequences, lengths, error| {

@@ -109,6 +109,15 @@ unsafe extern "C" {
         tokens: *mut i64,
         error: *mut kvc_error,
     ) -> kvc_status;
+    #[doc = " Says how many pages of a group the removal of each sequence, alone, would make available. These are the pages that no other\n sequence, pin, save or load holds. A page that only the prefix index holds besides counts, because it can be evicted then. The\n pages of an open forward, of an uncommitted tree and of checkpoints count too. An engine that is short of pages compares\n sequences by this number to choose which one to remove.\n   pages  [n], filled\n Errors: STALE_ID, OUT_OF_RANGE (group). Threads: any. O(pages) a sequence. Since 0.1."]
+    pub fn kvc_seq_exclusive_pages(
+        cache: *mut kvc_cache,
+        group: i32,
+        n: i64,
+        sequences: *const kvc_seq,
+        pages: *mut i64,
+        error: *mut kvc_error,
+    ) -> kvc_status;
     #[doc = " Gives n sequences a streaming window, so that they can continue without end in bounded memory. With s sink tokens and a\n window w, a query at position p of a full group sees keys j < s and max(s, p-(w-s)+1) <= j <= p. These are w keys, its own\n included, for any cut into steps. Sliding and chunked groups keep their own rules.\n   Positions  Attention works as if the kept tokens were contiguous, and no key is rotated again. attend rotates q at p for\n              the window and at min(p, w-1) for the sinks, and merges both. Distances for ALiBi follow the same rule. If the\n              caller rotates q, the sinks are at their true distance. Lengths and positions count every token, to 2^30.\n   Memory     Pages that lie wholly between the sinks and the window (with its rollback margin) lose this sequence's\n              reference when the window is set, and when a forward ends. A sequence then holds at most the\n              pages of w + rollback_tokens + the tokens of a step, plus two pages. If a later window has\n              fewer sinks, the pages of the former sinks are freed when the next page leaves the window.\n   Rollback   fork and truncate work within the pages of the sinks, and where the window of the next query is complete\n              (kvc_seq_nearest_position). Elsewhere they return EVICTED.\n A fork has its parent's window, truncate keeps it, and a new sequence has none.\n   sequences      [n], distinct\n   sink_tokens    nullable: 0 of each. [n]: s, 0..2^30\n   window_tokens  [n]: w, above s, at most 2^30; 0 = streaming ends, and s must be 0\n   flags          KVC_STREAMING_* or 0\n Errors (nothing changed), each with the index: STALE_ID, DUPLICATE, BUSY, UNCOMMITTED, INVALID_ARGUMENT (w <= s; other\n values), EVICTED (keys that the next query would see are gone). Also UNSUPPORTED (a cache without KVC_CACHE_STREAMING).\n Threads: any. The cost follows what it frees. Since 0.1. From: attention sinks as in StreamingLLM (Xiao et al.)."]
     pub fn kvc_seq_set_streaming(
         cache: *mut kvc_cache,

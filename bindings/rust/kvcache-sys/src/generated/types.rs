@@ -2826,10 +2826,20 @@ pub struct kvc_api {
             error: *mut kvc_error,
         ) -> kvc_status,
     >,
+    pub seq_exclusive_pages: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            group: i32,
+            n: i64,
+            sequences: *const kvc_seq,
+            pages: *mut i64,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 624usize];
+    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 632usize];
     ["Alignment of kvc_api"][::core::mem::align_of::<kvc_api>() - 8usize];
     ["Offset of field: kvc_api::struct_size"][::core::mem::offset_of!(kvc_api, struct_size) - 0usize];
     ["Offset of field: kvc_api::abi"][::core::mem::offset_of!(kvc_api, abi) - 4usize];
@@ -2915,6 +2925,7 @@ const _: () = {
     ["Offset of field: kvc_api::cache_job_descriptor"]
         [::core::mem::offset_of!(kvc_api, cache_job_descriptor) - 608usize];
     ["Offset of field: kvc_api::cache_tier_traffic"][::core::mem::offset_of!(kvc_api, cache_tier_traffic) - 616usize];
+    ["Offset of field: kvc_api::seq_exclusive_pages"][::core::mem::offset_of!(kvc_api, seq_exclusive_pages) - 624usize];
 };
 impl Default for kvc_error {
     fn default() -> Self {

@@ -13,6 +13,7 @@ pub fn run(s: &mut Script, name: &str) -> Option<Done<Results>> {
         "tree_nodes" => tree_nodes(s),
         "checkpoint" => checkpoint(s),
         "encoder_lengths" => encoder_lengths(s),
+        "exclusive_pages" => exclusive_pages(s),
         _ => return None,
     };
     Some(done)
@@ -57,4 +58,8 @@ fn checkpoint(s: &Script) -> Done<Results> {
 
 fn encoder_lengths(s: &Script) -> Done<Results> {
     Ok(vec![("lengths", list(s.cache()?.encoder_lengths(s.number("group")?, &s.sequences("seqs")?)?))])
+}
+
+fn exclusive_pages(s: &Script) -> Done<Results> {
+    Ok(vec![("pages", list(s.cache()?.exclusive_pages(s.number("group")?, &s.sequences("seqs")?)?))])
 }

@@ -94,6 +94,7 @@ fn ids_of_another_cache_and_ids_that_are_gone() {
         misuse(cache.pages(bad, 0), Status::STALE_ID, "");
         misuse(cache.nearest_positions(bad, 0), Status::STALE_ID, "");
         misuse(cache.max_append(&[bad]), Status::STALE_ID, "");
+        misuse(cache.exclusive_pages(0, &[bad]), Status::STALE_ID, "Cache::exclusive_pages");
         misuse(cache.tree_nodes(&[bad]), Status::STALE_ID, "");
         misuse(cache.streaming(bad), Status::STALE_ID, "");
         misuse(cache.export(bad, 0, 0..1, Stream::NONE), Status::STALE_ID, "");

@@ -164,6 +164,7 @@ fn stats_estimate_and_descriptions() {
     let stats = cache.stats(Some(0)).unwrap();
     assert_eq!((stats.num_sequences, stats.tokens_logical, stats.pages_shared), (4, 12, 1));
     assert_eq!((stats.pages_total, stats.storage_bytes), (estimate.num_pages, estimate.storage_bytes));
+    assert_eq!(cache.exclusive_pages(0, &[sequences[0], fork[0], sequences[1]]).unwrap(), [1, 1, 0]);
     let pages = cache.pages(fork[0], 0).unwrap();
     assert_eq!(pages[0], cache.pages(sequences[0], 0).unwrap()[0]); // the whole page is shared, the partial one is not
     assert_ne!(pages[1], cache.pages(sequences[0], 0).unwrap()[1]);

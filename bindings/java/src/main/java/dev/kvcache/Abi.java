@@ -695,7 +695,7 @@ final class Abi {
   }
 
   static final class Api {
-    static final int SIZE = 624;
+    static final int SIZE = 632;
     static final int STRUCT_SIZE = 0;
     static final int ABI = 4;
     static final int VERSION = 8;
@@ -775,5 +775,6 @@ final class Abi {
     static final int JOB_CANCEL = 600;
     static final int CACHE_JOB_DESCRIPTOR = 608;
     static final int CACHE_TIER_TRAFFIC = 616;
+    static final int SEQ_EXCLUSIVE_PAGES = 624;
   }
 }

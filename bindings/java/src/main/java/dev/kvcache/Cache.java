@@ -192,6 +192,15 @@ public final class Cache implements AutoCloseable {
         calls.seqMaxAppend(handle.address, sequences.length, in, out, arena.error.address));
   }
 
+  /**
+   * Pages of a group that the removal of each sequence, alone, would make available: those that no other sequence, pin, save
+   * or load holds. A page that the prefix index holds too counts, because it can be evicted then.
+   */
+  public long[] exclusivePages(int group, long... sequences) {
+    return longsOf("Cache.exclusivePages", sequences, (calls, arena, in, out) ->
+        calls.seqExclusivePages(handle.address, group, sequences.length, in, out, arena.error.address));
+  }
+
   /** Lengths of the encoder sequences in a cross group. */
   public long[] encoderLengths(int group, long... sequences) {
     return longsOf("Cache.encoderLengths", sequences, (calls, arena, in, out) ->

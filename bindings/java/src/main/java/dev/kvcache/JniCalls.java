@@ -393,6 +393,11 @@ final class JniCalls implements NativeCalls {
   }
 
   @Override
+  public int seqExclusivePages(long cache, int group, long n, long sequences, long pages, long error) {
+    return Jni.kvj_seq_exclusive_pages(cache, group, n, sequences, pages, error);
+  }
+
+  @Override
   public String open(String path) {
     return Jni.kvj_open(path);
   }

@@ -83,6 +83,7 @@ interface NativeCalls {
   int jobCancel(long cache, long job, long error);
   int cacheJobDescriptor(long cache, long descriptor, long error);
   int cacheTierTraffic(long cache, long traffic, long error);
+  int seqExclusivePages(long cache, int group, long n, long sequences, long pages, long error);
 
   /** Loads libkvcache, by path or by a name for the system's loader: null, or what is wrong. Once. */
   String open(String path);

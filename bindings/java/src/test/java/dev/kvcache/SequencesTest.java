@@ -34,6 +34,8 @@ class SequencesTest {
       step(cache, parent, prompt);
       long[] children = cache.fork(parent, parent, parent);
       assertEquals(3 + 3, cache.stats().pagesUsed()); // two whole pages are shared, the third is copied
+      assertArrayEquals(new long[] {1, 1}, cache.exclusivePages(0, parent, children[0]));
+      refused(Status.OUT_OF_RANGE, () -> cache.exclusivePages(1, parent));
       assertEquals(4, cache.stats().sequences());
       assertEquals(40, cache.stats(0).tokensLogical());
       assertArrayEquals(floats(prompt.k), floats(cache.export(children[2], 0).k()));

@@ -18,5 +18,7 @@ final class GeneratedOperations {
     operations.put("checkpoint", s -> s.cache().checkpoint(s.sequences("seqs")));
     operations.put("encoder_lengths", s ->
         s.results.put("lengths", Values.join(s.cache().encoderLengths(s.integer("group"), s.sequences("seqs")))));
+    operations.put("exclusive_pages", s ->
+        s.results.put("pages", Values.join(s.cache().exclusivePages(s.integer("group"), s.sequences("seqs")))));
   }
 }
