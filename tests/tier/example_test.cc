@@ -1,4 +1,5 @@
-// examples/tier_memory.c and tier_memory.rs, loaded as plug-ins. They follow the rules of the table, as the disk tier does.
+// examples/tier_memory.c and tier_memory.rs, loaded as plug-ins. They follow the rules of the table, as the disk tier
+// does.
 #include <dlfcn.h>
 
 #include <vector>
