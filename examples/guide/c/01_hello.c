@@ -29,7 +29,8 @@ static kvc_status forward(kvc_cache *cache, kvc_seq sequence, const int32_t *tok
   embed(tokens, n, hidden);
   for (int32_t layer = 0; layer < LAYERS; layer++) {
     project(hidden, n, q, k, v);
-    status = kvc_forward_attend(cache, step, layer, &args, error); /* stores k and v, then attends to everything stored */
+    status =
+        kvc_forward_attend(cache, step, layer, &args, error); /* stores k and v, then attends to everything stored */
     if (status) {
       kvc_forward_abort(cache, step, NULL); /* the new tokens go */
       return status;
@@ -64,8 +65,7 @@ static kvc_status hello(kvc_cache *cache, kvc_error *error) {
   kvc_status status = kvc_seq_add(cache, 1, &sequence, error);
   if (!status) status = forward(cache, sequence, prompt, n, &answer[0], error);
   if (!status) status = show(cache, sequence, error);
-  for (int32_t i = 1; i < 40 && !status; i++)
-    status = forward(cache, sequence, &answer[i - 1], 1, &answer[i], error);
+  for (int32_t i = 1; i < 40 && !status; i++) status = forward(cache, sequence, &answer[i - 1], 1, &answer[i], error);
   if (!status) status = show(cache, sequence, error);
   if (status) return status;
 

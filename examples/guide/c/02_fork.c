@@ -8,7 +8,8 @@
 enum { USERS = 3, ANSWER = 8 /* tokens of an answer */ };
 static const char *const kSystem = "You are a terse assistant. Answer in one short word. ";
 static const char *const kNames[USERS] = {"Ada", "Bob", "Cy"};
-static const char *const kQuestions[USERS] = {"What is a page?", "What does a fork share, and what does it copy?", "Why?"};
+static const char *const kQuestions[USERS] = {"What is a page?", "What does a fork share, and what does it copy?",
+                                              "Why?"};
 
 /* Appends n tokens to a sequence, and gives the token that comes next. */
 static kvc_status forward(kvc_cache *cache, kvc_seq sequence, const int32_t *tokens, int32_t n, int32_t *next,
@@ -32,8 +33,9 @@ static kvc_status show(kvc_cache *cache, const char *what, kvc_error *error) {
   kvc_stats_init(&stats);
   kvc_status status = kvc_cache_stats(cache, -1, &stats, error);
   if (!status)
-    printf("%s: %lld pages in use, %lld of them shared, %lld tokens in %d sequences\n", what, (long long)stats.pages_used,
-           (long long)stats.pages_shared, (long long)stats.tokens_logical, stats.num_sequences);
+    printf("%s: %lld pages in use, %lld of them shared, %lld tokens in %d sequences\n", what,
+           (long long)stats.pages_used, (long long)stats.pages_shared, (long long)stats.tokens_logical,
+           stats.num_sequences);
   return status;
 }
 

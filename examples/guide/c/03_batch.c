@@ -15,7 +15,8 @@ enum {
 };
 static const char *const kSystem = "You are a terse assistant. Answer in one short word. ";
 static const char *const kNames[USERS] = {"Ada", "Bob", "Cy"};
-static const char *const kQuestions[USERS] = {"What is a page?", "What does a fork share, and what does it copy?", "Why?"};
+static const char *const kQuestions[USERS] = {"What is a page?", "What does a fork share, and what does it copy?",
+                                              "Why?"};
 static const char *const kLeaves = "Ada"; /* who closes the connection */
 
 typedef struct user {
@@ -51,8 +52,8 @@ static kvc_status read_system_prompt(kvc_cache *cache, kvc_seq *system, kvc_erro
 }
 
 /* One step of all users. Gives the letter that comes next in each row, and the user who left, or -1. */
-static kvc_status step_of(kvc_cache *cache, int32_t number, const user *users, int32_t num_users, int32_t *next, int32_t *gone,
-                          kvc_error *error) {
+static kvc_status step_of(kvc_cache *cache, int32_t number, const user *users, int32_t num_users, int32_t *next,
+                          int32_t *gone, kvc_error *error) {
   kvc_seq sequences[USERS];
   int32_t counts[USERS], tokens[MAX_TOKENS], predicted[MAX_TOKENS], n = 0;
   for (int32_t i = 0; i < num_users; i++) {

@@ -14,7 +14,8 @@ enum {
 };
 static const char *const kSystem = "You are a terse assistant. Answer in one short word. ";
 static const char *const kNames[USERS] = {"Ada", "Bob", "Cy"};
-static const char *const kQuestions[USERS] = {"What is a page?", "What does a fork share, and what does it copy?", "Why?"};
+static const char *const kQuestions[USERS] = {"What is a page?", "What does a fork share, and what does it copy?",
+                                              "Why?"};
 
 typedef struct request {
   const char *name;
@@ -101,7 +102,7 @@ static kvc_status admit(engine *e, kvc_error *error) {
     if (status) {
       kvc_error ignored = KVC_ERROR_INIT;
       release(e, r, &ignored);
-      int capacity = status >= 100 && status <= 199;          /* the band of statuses that mean "not now" */
+      int capacity = status >= 100 && status <= 199;           /* the band of statuses that mean "not now" */
       return capacity && e->num_running > 0 ? KVC_OK : status; /* alone: it never fits */
     }
     printf("step %d: %s starts, %d of %d tokens are cached\n", e->number, r->name, r->cached, r->num_tokens);

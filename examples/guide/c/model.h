@@ -1,5 +1,5 @@
-/* A stand-in for a model, without weights: two layers, and tokens that are the bytes of a text. Every number is a hash of a
- * token, so the programs in all five languages compute the same.
+/* A stand-in for a model, without weights: two layers, and tokens that are the bytes of a text. Every number is a hash
+ * of a token, so the programs in all five languages compute the same.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef MODEL_H_
@@ -17,7 +17,7 @@ enum {
   WINDOW = 32,                /* keys that a query of the first layer sees */
   SLIDING = 0,                /* the groups: layers that see the same keys share page tables */
   FULL = 1,
-  MAX_TOKENS = 256            /* of one step, and of one conversation */
+  MAX_TOKENS = 256 /* of one step, and of one conversation */
 };
 
 /* Starts the config of a cache for this model: layers and groups. The program adds the capacity. */
@@ -41,8 +41,8 @@ void add(float *hidden, const float *out, int32_t n);
 /* Gives, for each of n rows, the letter that comes next. */
 void predict(const float *hidden, int32_t n, int32_t *next);
 
-/* Runs the layers in an open step of n tokens. Gives, for each of the tokens, the one that comes next. If a call fails, it
- * aborts the step. */
+/* Runs the layers in an open step of n tokens. Gives, for each of the tokens, the one that comes next. If a call fails,
+ * it aborts the step. */
 kvc_status run(kvc_cache *cache, kvc_forward step, const int32_t *tokens, int32_t n, int32_t *next, kvc_error *error);
 
 /* Makes a cache, calls the program, reports its error, and releases everything. Returns the exit code. */
