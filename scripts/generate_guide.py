@@ -44,7 +44,8 @@ def program(root: Path, name: str) -> list:
 def models(root: Path) -> list:
     lines = []
     for language, code, _, paths in LANGUAGES:
-        lines += fold(f"{language}: {', '.join(paths)}", [(code, (root / FOLDER / path).read_text()) for path in paths], False)
+        blocks = [(code, (root / FOLDER / path).read_text()) for path in paths]
+        lines += fold(f"{language}: {', '.join(paths)}", blocks, False)
     return lines
 
 

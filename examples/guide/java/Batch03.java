@@ -11,7 +11,7 @@ final class Batch03 {
   static final String[] NAMES = {"Ada", "Bob", "Cy"};
   static final String[] QUESTIONS = {"What is a page?", "What does a fork share, and what does it copy?", "Why?"};
   static final int ANSWER = 8; // tokens of an answer
-  static final int CHUNK = 16; // most tokens that one row appends in a step, so that a long prompt does not hold up the others
+  static final int CHUNK = 16; // most tokens that one row appends in a step: a long prompt does not hold up the others
   static final String LEAVES = "Ada"; // who closes the connection,
   static final int LEAVES_IN_STEP = 5; // and in which step
 

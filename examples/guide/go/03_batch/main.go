@@ -31,8 +31,9 @@ type user struct {
 	answer   []int32
 }
 
-// inStep begins a step, runs the layers, and ends it. A call of during is made while the step is open.
-func inStep(ctx context.Context, cache *kvcache.Cache, batch kvcache.Batch, tokens []int32, during func() error) ([]int32, error) {
+// inStep begins a step, runs the layers, and ends it. It calls during while the step is open.
+func inStep(ctx context.Context, cache *kvcache.Cache, batch kvcache.Batch, tokens []int32,
+	during func() error) ([]int32, error) {
 	step, err := cache.Begin(ctx, batch)
 	if err != nil {
 		return nil, err
