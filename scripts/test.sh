@@ -133,7 +133,7 @@ go_package() {
   local results=$root/build/logs/go checked
   rm -rf "$results" && mkdir -p "$results"
   cd bindings/go
-  test -z "$(gofmt -l . ../../examples/gemma/go | tee /dev/stderr)"
+  test -z "$(gofmt -l . ../../examples/gemma/go ../../examples/guide/go | tee /dev/stderr)"
   CGO_ENABLED=0 go vet ./... && CGO_ENABLED=1 go vet -tags kvcache_cgo .
   go_checked & # at the same time as the others
   checked=$!
@@ -185,6 +185,7 @@ rust() {
   in_rust
   cargo fmt --check
   cargo fmt --check --manifest-path ../../examples/gemma/rust/Cargo.toml
+  cargo fmt --check --manifest-path ../../examples/guide/rust/Cargo.toml
   cargo clippy --locked --all-targets --no-deps -- -D warnings
   cargo clippy --locked --no-deps --features dynamic -- -D warnings
   run_cargo_test
@@ -211,6 +212,13 @@ engines() {
   rust_environment
   install_python_package
   bash scripts/engines.sh 12 --tier "$root/build/logs/engines/tiers"
+}
+
+# The programs of the guide, in every language. All must print the same lines.
+guide() {
+  rust_environment
+  install_python_package
+  run_pytest tests/guide
 }
 
 # Compiles the core with clang, which checks the annotations of base/mutex.h. A file with an unlocked access must be refused.
@@ -252,6 +260,7 @@ other_languages() { # build/java and build/rust
   part java java_package
   part conformance conformance
   part engines engines
+  part guide guide
   part packages packages
   part fresh-clone fresh_clone
 }
@@ -283,7 +292,9 @@ part python run_pytest tests/python --ignore=tests/python/test_torch.py --ignore
 # On the CPU, and part of it on the emulated CUDA device. scripts/gpu_check.sh runs all of it on a GPU.
 KVC_EMULATED_CUDA=$root/build/release/tests/cuda/libkvcache_cuda_emulated_plugin.so part python-gpu run_pytest tests/gpu
 part gemma run_pytest tests/gemma --ignore=tests/gemma/test_model_torch.py
-if [ $level = full ]; then
+if [ $level != full ]; then
+  part guide run_pytest tests/guide -k "in_python or in_c" # the others need their compilers
+else
   part redis redis_tests
   part subdirectory run_ctest release --build-config Packages --tests-regex '^consumer.subdirectory$'
   beside torch_and_cuda other_languages
