@@ -80,7 +80,7 @@ Session::Outcome read_value(const kvc_tier_item& item, const uint8_t* value, int
   if (longer ? payload_bytes <= item.bytes : payload_bytes != bytes - kFrameHeaderBytes) return kDamaged;
   if (payload_bytes != item.bytes) return {KVC_TIER_MISS, 0, false, payload_bytes};  // another object under the key
   const uint8_t* from = value + kFrameHeaderBytes;
-  if (checksum_of(from, payload_bytes) != expected) return kDamaged;
+  if (checksum_of({from, static_cast<size_t>(payload_bytes)}) != expected) return kDamaged;
   for (int32_t i = 0; i < item.num_buffers; from += item.buffers[i++].bytes) {
     if (item.buffers[i].bytes > 0) {
       std::memcpy(item.buffers[i].data, from, static_cast<size_t>(item.buffers[i].bytes));
@@ -229,7 +229,9 @@ int Session::run(const std::string& key, const Command& command, int64_t most_by
 
 Session::Outcome Session::store(const kvc_tier_item& item) {
   RunningChecksum sum;
-  for (int32_t i = 0; i < item.num_buffers; ++i) sum.add(item.buffers[i].data, item.buffers[i].bytes);
+  for (int32_t i = 0; i < item.num_buffers; ++i) {
+    sum.add({static_cast<const uint8_t*>(item.buffers[i].data), static_cast<size_t>(item.buffers[i].bytes)});
+  }
   std::string header(kFrameHeaderBytes, '\0');
   encode_frame_header(item.key, item.bytes, sum.value(), reinterpret_cast<uint8_t*>(header.data()));
   const std::string key = key_text(item.key);
