@@ -77,8 +77,9 @@ class LoadJob:
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
                 raise TimeoutError(f"the load has not ended after {timeout} s")
-            # Another job may have made the descriptor readable, so it is looked at again soon.
-            select.select([self.fileno()], [], [], 0.05 if left is None else min(left, 0.05))
+            most = 0.05 if left is None else min(left, 0.05)
+            if select.select([self.fileno()], [], [], most)[0] and self.poll() is None:
+                time.sleep(min(most, 0.001))  # readable because of another job, which its owner has not polled yet
         assert self.tokens is not None
         return self.tokens
 
