@@ -274,8 +274,14 @@ void Harness::run_layer(int forward, int layer) {
     if (appends(open, layer) && !open.appended.count(layer)) append_layer(forward, layer);
     return;
   }
-  if (is_cross(static_cast<size_t>(spec_.layers[layer].group))) {
-    // It attends to the tokens that are there.
+  if (const auto group = static_cast<size_t>(spec_.layers[layer].group); is_cross(group)) {
+    // It attends to the tokens that are there. The forward that stored them may have skipped the layer.
+    for (const OpenRow &row : open.rows) {
+      if (row.sequence < 0) continue;
+      for (const Token &token : sequence(row.sequence).encoders[group]) {
+        if (!(token.layers >> source(layer) & 1)) return;
+      }
+    }
   } else if (!stores(layer)) {  // after the layer that it reads
     const int stored = source(layer);
     if (stored < open.layer_begin) return;  // the layer range has no such layer, so there is nothing to attend to
