@@ -15,7 +15,12 @@ DOZEN = ["llama", "gemma4_text", "gpt_oss", "mimo_v2_flash", "deepseek_v3", "kim
 def test_row_of_the_table(name):
     finding = census(name)
     assert not finding.fault
-    assert row(name, finding) in PAGE.read_text().splitlines()
+    found = row(name, finding).split("|")
+    listed = next(line for line in PAGE.read_text().splitlines() if line.startswith(f"| `{name}` |")).split("|")
+    if finding.attention:  # on another CPU, the error may be rounded up to the next power of ten
+        error, limit = float(found.pop(3)), float(listed.pop(3))
+        assert error <= 10 * limit and error <= 1e-4
+    assert found == listed
 
 
 def test_the_table_is_complete():
