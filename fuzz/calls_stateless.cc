@@ -174,7 +174,8 @@ void build(World &w, Plan &p) {
     std::vector<int64_t> slots = draw(w, n, 0, 3);  // of each row, runs of pages in order
     std::vector<int64_t> table;
     for (const int64_t first : slots) {
-      for (int64_t i = 0; i < columns; i++) table.push_back(first * page_size + i);
+      const auto begin = static_cast<uint64_t>(first) * static_cast<uint64_t>(page_size);  // may be beyond int64
+      for (uint64_t i = 0; i < static_cast<uint64_t>(columns); i++) table.push_back(static_cast<int64_t>(begin + i));
     }
     args.req_to_token = w.indices(table, {n, columns});
   }

@@ -34,12 +34,13 @@ Status read_key_lists(const DLTensor* tensor, TensorSpec spec, int64_t kv_heads,
                          entries, block, KVC_MAX_LISTED_KEYS);
   }
   *out = {};
+  out->block_tokens = block;
+  if (entries == 0) return Status();  // the tensor may have no data, so nothing is added to its address
   out->entries = reinterpret_cast<const int32_t*>(view->data);
   out->token_stride = view->strides[view->rank - 3];
   out->head_stride = heads == 1 ? 0 : view->strides[view->rank - 2];
   out->row_stride = view->rank == 4 ? view->strides[0] - view->shape[1] * view->strides[1] : 0;
   out->num_entries = static_cast<int32_t>(entries);
-  out->block_tokens = block;
   return Status();
 }
 
