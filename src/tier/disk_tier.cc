@@ -1,22 +1,18 @@
 #include "tier/disk_tier.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cinttypes>
-#include <cstring>
 #include <memory>
 #include <new>
-#include <thread>
-#include <vector>
 
-#include "base/mutex.h"
 #include "tier/disk_store.h"
 #include "tier/job_queue.h"
 #include "tier/tier_items.h"
+#include "tier/tier_table.h"
+#include "tier/tier_threads.h"
 
 namespace kvc {
 namespace {
@@ -31,16 +27,16 @@ class DiskTier {
  public:
   explicit DiskTier(const DiskTierOptions& options)
       : owner_(::getpid()),
-        num_threads_(options.threads),
         limits_{options.max_items, largest_object(options)},
         queue_(options.max_items),
-        store_(options) {}
+        store_(options),
+        threads_(options.threads, [this] { run(); }) {}
 
   Status open(const DiskTierOptions& options) {
     KVC_TRY(queue_.open());
     KVC_TRY(store_.open(options.directory));
     if (!store_.scanned()) {
-      KVC_TRY(start_threads());
+      KVC_TRY(threads_.start());
       queue_.request_errand();
     }
     return Status();
@@ -56,7 +52,7 @@ class DiskTier {
     }
     bool rescan;
     store_.lookup(n, keys, found, &rescan);
-    if (rescan && start_threads().ok()) queue_.request_errand();
+    if (rescan && threads_.start().ok()) queue_.request_errand();
   }
 
   // Accepts all items or none. *accepted: false = the queue is full.
@@ -68,7 +64,7 @@ class DiskTier {
     // Another process may have stored larger objects in the directory.
     const int64_t largest = work == TierWork::kStore ? limits_.max_object_bytes : kMaxFramePayloadBytes;
     KVC_TRY(check_tier_items(work, n, items, {limits_.max_job_items, largest}));
-    KVC_TRY(start_threads());
+    KVC_TRY(threads_.start());
     int64_t begun = 0;
     if (work == TierWork::kStore) {
       try {
@@ -111,36 +107,13 @@ class DiskTier {
       return;
     }
     tier->queue_.stop();
-    std::vector<std::thread> threads;
-    {
-      MutexLock lock(tier->threads_mutex_);
-      threads.swap(tier->threads_);
-    }
-    for (std::thread& thread : threads) thread.join();
+    tier->threads_.join();
     delete tier;
   }
 
  private:
   void end_stores(int64_t n, const kvc_tier_item* items) noexcept {
     for (int64_t i = 0; i < n; ++i) store_.end_store(items[i].key);
-  }
-
-  // Threads that were started stay if a later one cannot be started: one is enough.
-  Status start_threads() {
-    MutexLock lock(threads_mutex_);
-    if (!threads_.empty()) return Status();
-    sigset_t all, before;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, &before);  // the threads inherit it: signals are for the host's threads
-    Status status;
-    try {
-      threads_.reserve(static_cast<size_t>(num_threads_));
-      for (int i = 0; i < num_threads_; ++i) threads_.emplace_back([this] { run(); });
-    } catch (const std::exception& error) {
-      if (threads_.empty()) status = Status::error(KVC_ERROR_OUT_OF_MEMORY, "threads of a disk tier: %s", error.what());
-    }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return status;
   }
 
   void run() noexcept {
@@ -179,26 +152,11 @@ class DiskTier {
   }
 
   const pid_t owner_;
-  const int num_threads_;
   const TierLimits limits_;
   JobQueue queue_;
   DiskStore store_;
-  Mutex threads_mutex_;
-  std::vector<std::thread> threads_ KVC_GUARDED_BY(threads_mutex_);
+  TierThreads threads_;
 };
-
-DiskTier* tier_of(void* self) { return static_cast<DiskTier*>(self); }
-
-int32_t submit(TierWork work, const char* name, void* self, uint64_t job, int64_t n, const kvc_tier_item* items,
-               kvc_error* error) noexcept {
-  bool accepted = false;
-  Status status = tier_of(self)->submit(work, job, n, items, &accepted);
-  if (!status.ok()) {
-    status.write_to(name, error);
-    return KVC_TIER_FAILED;
-  }
-  return accepted ? KVC_TIER_OK : KVC_TIER_RETRY;
-}
 
 Status check_options(const DiskTierOptions& options) {
   if (options.directory.empty()) return Status::error(KVC_ERROR_INVALID_ARGUMENT, "directory is empty");
@@ -216,35 +174,10 @@ Status check_options(const DiskTierOptions& options) {
 }
 
 void fill_table(const DiskTierOptions& options, DiskTier* disk, kvc_tier* tier) {
+  fill_tier_table(disk, tier);
   tier->name = "disk";
-  tier->self = disk;
   tier->max_object_bytes = largest_object(options);
   tier->max_job_items = options.max_items;
-  tier->lookup = [](void* self, int64_t n, const kvc_tier_key* keys, kvc_tier_found* found) {
-    tier_of(self)->lookup(n, keys, found);
-  };
-  tier->store = [](void* self, uint64_t job, int64_t n, const kvc_tier_item* items, kvc_error* error) {
-    return submit(TierWork::kStore, "store", self, job, n, items, error);
-  };
-  tier->load = [](void* self, uint64_t job, int64_t n, const kvc_tier_item* items, kvc_error* error) {
-    return submit(TierWork::kLoad, "load", self, job, n, items, error);
-  };
-  tier->remove = [](void* self, uint64_t job, int64_t n, const kvc_tier_item* items, kvc_error* error) {
-    return submit(TierWork::kRemove, "remove", self, job, n, items, error);
-  };
-  tier->poll = [](void* self, kvc_tier_completion* done, int64_t capacity) {
-    return tier_of(self)->poll(done, capacity);
-  };
-  tier->descriptor = [](void* self) { return tier_of(self)->descriptor(); };
-  tier->cancel = [](void* self, uint64_t job) { tier_of(self)->cancel(job); };
-  tier->stats = [](void* self, kvc_tier_stats* stats) {
-    kvc_tier_stats all;
-    kvc_tier_stats_init(&all);
-    tier_of(self)->stats(&all);
-    all.struct_size = stats->struct_size;
-    std::memcpy(stats, &all, std::min<size_t>(stats->struct_size, sizeof all));
-  };
-  tier->close = [](void* self) { DiskTier::close(tier_of(self)); };
 }
 
 }  // namespace

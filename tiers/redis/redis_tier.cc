@@ -1,15 +1,11 @@
 // The Redis tier: its threads, between the queue of jobs and their sessions, and the table that callers see.
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cinttypes>
-#include <cstring>
 #include <memory>
 #include <new>
-#include <thread>
 #include <vector>
 
 #include "base/mutex.h"
@@ -18,6 +14,8 @@
 #include "session.h"
 #include "tier/job_queue.h"
 #include "tier/tier_items.h"
+#include "tier/tier_table.h"
+#include "tier/tier_threads.h"
 #include "tier/transfer_meter.h"
 
 namespace kvc::redis {
@@ -34,7 +32,8 @@ class RedisTier {
         limits_{options_.max_items, kMaxObjectBytes},
         queue_(options_.max_items, /*errands_first=*/true),
         known_(int64_t{options_.lookup_ms} * 1'000'000),
-        servers_(options_.addresses) {}
+        servers_(options_.addresses),
+        threads_(options_.threads, [this] { run(); }) {}
 
   Status open() {
     KVC_TRY(queue_.open());
@@ -46,7 +45,7 @@ class RedisTier {
     std::fill(found, found + n, kvc_tier_found{KVC_TIER_MISS, 0, 0});
     if (is_child()) return;
     try {
-      if (known_.lookup(n, keys, found, now_ns()) && start_threads().ok()) queue_.request_errand();
+      if (known_.lookup(n, keys, found, now_ns()) && threads_.start().ok()) queue_.request_errand();
     } catch (const std::bad_alloc&) {
       std::fill(found, found + n, kvc_tier_found{KVC_TIER_RETRY, 0, 0});
     }
@@ -63,7 +62,7 @@ class RedisTier {
                            static_cast<long>(owner_));
     }
     KVC_TRY(check_tier_items(work, n, items, limits_));
-    KVC_TRY(start_threads());
+    KVC_TRY(threads_.start());
     int64_t begun = 0;
     if (work == TierWork::kStore) {
       try {
@@ -112,12 +111,7 @@ class RedisTier {
       return;
     }
     tier->queue_.stop();
-    std::vector<std::thread> threads;
-    {
-      MutexLock lock(tier->threads_mutex_);
-      threads.swap(tier->threads_);
-    }
-    for (std::thread& thread : threads) thread.join();
+    tier->threads_.join();
     delete tier;
   }
 
@@ -127,24 +121,6 @@ class RedisTier {
 
   void end_stores(int64_t n, const kvc_tier_item* items) noexcept {
     for (int64_t i = 0; i < n; ++i) known_.end_store(items[i].key);
-  }
-
-  // Threads that were started stay if a later one cannot be started: one is enough.
-  Status start_threads() noexcept {
-    MutexLock lock(threads_mutex_);
-    if (!threads_.empty()) return Status();
-    sigset_t all, before;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, &before);  // the threads inherit it: signals are for the host's threads
-    Status status;
-    try {
-      threads_.reserve(static_cast<size_t>(options_.threads));
-      for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run(); });
-    } catch (const std::exception& error) {
-      if (threads_.empty()) status = Status::error(KVC_ERROR_OUT_OF_MEMORY, "threads of a tier: %s", error.what());
-    }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return status;
   }
 
   void run() noexcept {
@@ -229,54 +205,15 @@ class RedisTier {
   Mutex mutex_;
   TransferMeter load_meter_ KVC_GUARDED_BY(mutex_), store_meter_ KVC_GUARDED_BY(mutex_);
   kvc_tier_stats counts_ KVC_GUARDED_BY(mutex_) = {};
-  Mutex threads_mutex_;
-  std::vector<std::thread> threads_ KVC_GUARDED_BY(threads_mutex_);
+  TierThreads threads_;
 };
-
-RedisTier* tier_of(void* self) { return static_cast<RedisTier*>(self); }
-
-int32_t submit(TierWork work, const char* name, void* self, uint64_t job, int64_t n, const kvc_tier_item* items,
-               kvc_error* error) noexcept {
-  bool accepted = false;
-  const Status status = tier_of(self)->submit(work, job, n, items, &accepted);
-  if (!status.ok()) {
-    status.write_to(name, error);
-    return KVC_TIER_FAILED;
-  }
-  return accepted ? KVC_TIER_OK : KVC_TIER_RETRY;
-}
 
 void fill_table(RedisTier* redis, kvc_tier* tier) {
   kvc_tier_init(tier);
+  fill_tier_table(redis, tier);
   tier->name = "redis";
-  tier->self = redis;
   tier->max_object_bytes = kMaxObjectBytes;
   tier->max_job_items = redis->max_job_items();
-  tier->lookup = [](void* self, int64_t n, const kvc_tier_key* keys, kvc_tier_found* found) {
-    tier_of(self)->lookup(n, keys, found);
-  };
-  tier->store = [](void* self, uint64_t job, int64_t n, const kvc_tier_item* items, kvc_error* error) {
-    return submit(TierWork::kStore, "store", self, job, n, items, error);
-  };
-  tier->load = [](void* self, uint64_t job, int64_t n, const kvc_tier_item* items, kvc_error* error) {
-    return submit(TierWork::kLoad, "load", self, job, n, items, error);
-  };
-  tier->remove = [](void* self, uint64_t job, int64_t n, const kvc_tier_item* items, kvc_error* error) {
-    return submit(TierWork::kRemove, "remove", self, job, n, items, error);
-  };
-  tier->poll = [](void* self, kvc_tier_completion* done, int64_t capacity) {
-    return tier_of(self)->poll(done, capacity);
-  };
-  tier->descriptor = [](void* self) { return tier_of(self)->descriptor(); };
-  tier->cancel = [](void* self, uint64_t job) { tier_of(self)->cancel(job); };
-  tier->stats = [](void* self, kvc_tier_stats* stats) {
-    kvc_tier_stats all;
-    kvc_tier_stats_init(&all);
-    tier_of(self)->stats(&all);
-    all.struct_size = stats->struct_size;
-    std::memcpy(stats, &all, std::min<size_t>(stats->struct_size, sizeof all));
-  };
-  tier->close = [](void* self) { RedisTier::close(tier_of(self)); };
 }
 
 // Reads the options by `read`, and opens the tier.
