@@ -12,7 +12,7 @@ namespace kvc::kernels::KVC_TARGET {
 
 // The decode kernel: keys between two folds. At least kMaxPanelKeys.
 static constexpr int32_t kFoldKeys = 512;
-// The panel kernel: keys between two folds. It adds the keys of a panel to one another first.
+// The panel kernel: keys between two folds. It adds the keys of a panel to one another first, and AMX those of a tile.
 static constexpr int32_t kPanelFoldKeys = 8192;
 static_assert(kFoldKeys >= kMaxPanelKeys);
 

@@ -420,7 +420,7 @@ static void panel_item(const View& view) {
   pass.panel_keys = min_of(kMaxPanelKeys, max_of(kMinPanelKeys, kPanelFloats / key_dwords / kPanelStep * kPanelStep));
   while (view.args->plan->fold_keys > 0 && kMaxPanelKeys % pass.panel_keys != 0) pass.panel_keys -= kPanelStep;
   pass.in_order = view.args->plan->fold_keys > 0;
-  pass.fold_keys = (Format::kTiles ? kFoldKeys : kPanelFoldKeys) / pass.panel_keys * pass.panel_keys;
+  pass.fold_keys = kPanelFoldKeys / pass.panel_keys * pass.panel_keys;
   pass.score_stride = pass.panel_keys + kMaxLanes;
   pass.value_rows = pass.panel_keys / (Format::kPairs ? 2 : 1);
   const int32_t fitting_rows = rows_of_pass(max_of(pass.q_width, pass.o_width)) / Format::kRowGroup * Format::kRowGroup;
