@@ -7,13 +7,15 @@
 #   benchmark.sh store [ROUNDS]       the prefix index: match, a request's calls, eviction and memory, beside their lower bounds
 #   benchmark.sh disk [FOLDER]        the disk tier beside plain direct I/O, in a folder of the disk to measure
 #   benchmark.sh redis                the Redis tier beside redis-benchmark, on a server on loopback
+#   benchmark.sh loads [ARGS]         loading a prefix from each tier beside computing it, with Gemma 3 270M
 #   benchmark.sh attention [ARGS]     attention beside the limits of this machine; without ARGS also the installed peers
 #   benchmark.sh attention --results  the same, and writes benchmarks/results/<cpu>-<date>.md with its roofline plot
+#   benchmark.sh versions COMMIT [ARGS]  attention beside that of another commit, which it builds in build/versions
 #   benchmark.sh calls                what a call costs in C, Rust, Python, Go and Java
 #   benchmark.sh peers [ARGS]         the same work by other projects, sample by sample in turn; installs them on demand
 #   benchmark.sh peers --table --threads 1       the table of peers. With --budget 50 it runs in pieces: exit code 3 means
 #                                     that the same call continues the run
-# ARGS: see benchmarks/attention/main.cc and benchmarks/peers/run.py.
+# ARGS: see benchmarks/attention/main.cc, benchmarks/versions.py, benchmarks/store/loads.py and benchmarks/peers/run.py.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 if [ "${1:-}" = calls ] || [ "${1:-}" = redis ]; then
   set_up full cmake ninja cargo go java mvn
@@ -40,6 +42,14 @@ attention() {
   if [ -n "$write" ]; then
     "$python" benchmarks/write_results.py "$results" --peers "$build/peers.json"
   fi
+}
+
+versions() {
+  local old
+  old=$root/build/versions/$(git rev-parse --short "$1")
+  [ -d "$old" ] || git worktree add --detach "$old" "$1" > /dev/null
+  (cd "$old" && build attention)
+  "$python" benchmarks/versions.py "$old/build/release/benchmarks/attention" "$build/benchmarks/attention" "${@:2}"
 }
 
 # Both with 8 connections. Best of five runs each.
@@ -72,7 +82,7 @@ manager() {
   stripped=$(mktemp)
   trap 'rm -f "$stripped"' EXIT
   strip -o "$stripped" "$library"
-  echo "stripped library: $(stat -c %s "$stripped") bytes (target below 3145728)"
+  echo "stripped library: $(stat -c %s "$stripped") bytes (target below 3000000)"
   "$build/benchmarks/cold_start" "$library"
   "$build/benchmarks/handoff"
   "$build/benchmarks/stateless"
@@ -84,6 +94,10 @@ case ${1:-} in
     build kvcache attention handoff
     "$build/benchmarks/handoff"
     attention "${@:2}"
+    ;;
+  versions)
+    build attention
+    versions "${@:2}"
     ;;
   calls)
     build kvcache calls
@@ -116,6 +130,13 @@ case ${1:-} in
     PATH=$venv/bin:$PATH cmake --preset release -DPython3_EXECUTABLE="$python" -DKVCACHE_REDIS=ON > /dev/null
     build redis
     redis
+    ;;
+  loads)
+    PATH=$venv/bin:$PATH cmake --preset release -DPython3_EXECUTABLE="$python" -DKVCACHE_REDIS=ON > /dev/null
+    build kvcache_redis
+    install_python_package > /dev/null
+    export KVCACHE_REDIS_LIBRARY=$build/tiers/redis/libkvcache_redis.so
+    "$python" benchmarks/store/loads.py "${@:2}"
     ;;
   peers)
     build kvcache attention

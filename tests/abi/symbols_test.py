@@ -15,7 +15,7 @@ NEEDED_PATTERN = r"ld-linux[\w-]*\.so\.\d"
 # A library must not print, or have exit handlers or static destructors, in the process of a host. CUDA is a plug-in.
 FORBIDDEN = r"(cu[A-Z]\w*|cuda\w*|__cxa_atexit|atexit|on_exit|exit|_exit|printf|puts|putchar|perror|stdout|stderr" \
             r"|signal|sigaction|_ZSt4cout|_ZSt4cerr|_ZSt4clog)"
-STRIPPED_LIMIT_BYTES = 3 << 20
+STRIPPED_LIMIT_BYTES = 3_000_000
 
 
 def output(*command) -> str:
