@@ -101,8 +101,8 @@ coverage_report() {
 transformers_tests() {
   install_python_package
   bash scripts/setup_transformers.sh
-  OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 python=$root/.venv-transformers/bin/python run_pytest tests/transformers tests/python/test_torch.py \
-    tests/gemma/test_model_torch.py
+  OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 python=$root/.venv-transformers/bin/python run_pytest tests/transformers \
+    tests/compat tests/python/test_torch.py tests/gemma/test_model_torch.py
   OMP_NUM_THREADS=1 "$root/.venv-transformers/bin/python" benchmarks/cuda/speed.py --dry --out build/logs
 }
 transformers_census() {
