@@ -130,6 +130,7 @@ var namesOfC = map[string]string{
 	"kv_storage":                          "KVStorage",
 	"kvc_append_slots":                    "Context.AppendSlots",
 	"kvc_cache_add_tier":                  "Cache.AddDiskTier",
+	"kvc_cache_add_tier.capacity_bytes":   "CapacityBytes",
 	"kvc_cache_can_fit":                   "Cache.CanFit",
 	"kvc_cache_can_fit.append_lengths":    "AppendLengths",
 	"kvc_cache_can_fit.tree_parents":      "TreeParents",

@@ -33,7 +33,7 @@ Status CacheTiers::make_suspend_key(PageKey* key) {
 
 Status CacheTiers::suspend(uint64_t sequence, uint64_t* job) {
   if (!worker_.can_store()) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "every tier has KVC_TIER_STORE_NOTHING");
+    return Status::error(KVC_ERROR_UNSUPPORTED, "every tier is read only");
   }
   Job made;
   made.kind = Job::Kind::kSuspend;

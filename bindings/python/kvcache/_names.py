@@ -46,6 +46,7 @@ NAMES: dict[str, str] = {
     "forwards": 'steps',
     "kvc_append_slots": 'append_slots',
     "kvc_cache_add_tier": 'Tiers.add_disk_tier',
+    "kvc_cache_add_tier.capacity_bytes": 'capacity_bytes',
     "kvc_cache_can_fit": 'Cache.check_fit',
     "kvc_cache_can_fit.append_lengths": 'lengths',
     "kvc_cache_can_fit.tree_parents": 'parents',

@@ -51,6 +51,7 @@ pub(crate) const NAMES: &[(&str, &str)] = &[
     ("forwards", "steps"),
     ("kvc_append_slots", "append_slots"),
     ("kvc_cache_add_tier", "Cache::add_disk_tier"),
+    ("kvc_cache_add_tier.capacity_bytes", "capacity_bytes"),
     ("kvc_cache_can_fit", "Cache::can_fit"),
     ("kvc_cache_can_fit.append_lengths", "append_lengths"),
     ("kvc_cache_can_fit.tree_parents", "tree_parents"),

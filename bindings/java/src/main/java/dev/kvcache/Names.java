@@ -131,6 +131,7 @@ final class Names {
       Map.entry("kv_storage", "kvStorage"),
       Map.entry("kvc_append_slots", "Context.appendSlots"),
       Map.entry("kvc_cache_add_tier", "Cache.addDiskTier"),
+      Map.entry("kvc_cache_add_tier.capacity_bytes", "capacityBytes"),
       Map.entry("kvc_cache_can_fit", "Cache.canFit"),
       Map.entry("kvc_cache_can_fit.append_lengths", "appendLengths"),
       Map.entry("kvc_cache_can_fit.tree_parents", "treeParents"),
