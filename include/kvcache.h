@@ -176,7 +176,7 @@ enum kvc_status_code {
   KVC_ERROR_BUFFER_TOO_SMALL = 105,      /* required, available: elements of an output array */
   KVC_ERROR_TREE_TOO_LARGE = 106,        /* required, available: uncommitted tree nodes of a sequence */
   /* State. */
-  KVC_ERROR_BUSY = 200,       /* the sequence is in an open forward, or another thread uses the forward */
+  KVC_ERROR_BUSY = 200,       /* the sequence is in an open forward or a job, or another thread uses the forward */
   KVC_ERROR_ORDER = 201,      /* calls in the wrong order, or the same call twice */
   KVC_ERROR_CANCELLED = 202,  /* the forward was cancelled: only abort is left; or the job of a suspend or resume was */
   KVC_ERROR_EVICTED = 203,    /* the needed keys were freed, because they left a window */

@@ -33,7 +33,7 @@ Status check_tier_config(const kvc_tier_config& config) {
                          config.capacity_bytes, config.min_tokens);
   }
   if (config.tier != nullptr && config.capacity_bytes != 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "capacity_bytes %" PRId64 " is for a directory or KVC_TIER_HOST",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "capacity_bytes %" PRId64 " is for a directory or a host tier",
                          config.capacity_bytes);
   }
   if (config.directory == nullptr && config.sync != 0) {

@@ -147,7 +147,7 @@ impl Cache {
     /// Adds memory of this process that keeps published pages after they were evicted, below the tiers that were added before.
     pub fn add_host_tier(&self, options: &HostTierOptions) -> Result<()> {
         let config = sys::kvc_tier_config {
-            flags: sys::KVC_TIER_HOST as u32,
+            flags: sys::KVC_TIER_HOST,
             capacity_bytes: time(options.capacity_bytes),
             store: options.store.raw(),
             min_tokens: wide(options.min_tokens),
@@ -171,7 +171,7 @@ impl Cache {
     /// # let config = CacheConfig { layers, capacity: Capacity::Tokens(256), ..CacheConfig::default() };
     /// let cache = Cache::new(&context, &CacheConfig { prefix_index: true, fingerprint: Some([7; 32]), ..config })?;
     /// cache.add_host_tier(&HostTierOptions { capacity_bytes: 1 << 30, ..HostTierOptions::default() })?;
-    /// let victim = cache.add(1)?[0];
+    /// let victim = cache.add()?;
     /// cache.suspend(victim)?.wait()?; // its pages are free
     /// cache.resume(victim)?.wait()?; // OutOfPages: later
     /// # Ok(())
