@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 
@@ -67,8 +68,8 @@ void publish(World &w, Cache &c, kvc_seq id, const kvc_prefix_query &query) {
        w.in.one_in(3) ? nullptr : &published, w.error());
 }
 
-// Reads events, as a router does. This function and use_tier read no bytes of the input, so inputs that existed before
-// them make the same calls as before.
+// Reads events, as a router does. This function and those of tiers read no bytes of the input, so inputs that existed
+// before them make the same calls as before.
 void read_events(World &w, Cache &c) {
   std::vector<kvc_event> events(20);
   kvc_events_args args;
@@ -92,13 +93,20 @@ struct Store {
 
   static Store &of(void *self) { return *static_cast<Store *>(self); }
   static std::string name(const kvc_tier_key &key) { return {reinterpret_cast<const char *>(key.bytes), 32}; }
-  int32_t work(uint64_t job, int64_t n, const kvc_tier_item *items, bool store) {
+  enum class Work { kStore, kLoad, kRemove };
+  int32_t work(uint64_t job, int64_t n, const kvc_tier_item *items, Work what) {
     const std::lock_guard lock(mutex);
     for (int64_t i = 0; i < n; i++) {
+      if (what == Work::kRemove) {
+        const bool had = objects.erase(name(items[i].key)) > 0;
+        done.push_back({job, i, had ? KVC_TIER_OK : KVC_TIER_MISS, 0});
+        continue;
+      }
       const kvc_tier_buffer &buffer = items[i].buffers[0];
       std::string &object = objects[name(items[i].key)];
-      if (store) object.assign(static_cast<const char *>(buffer.data), static_cast<size_t>(buffer.bytes));
-      if (!store) std::memcpy(buffer.data, object.data(), object.size());
+      if (what == Work::kStore)
+        object.assign(static_cast<const char *>(buffer.data), static_cast<size_t>(buffer.bytes));
+      if (what == Work::kLoad) std::memcpy(buffer.data, object.data(), object.size());
       done.push_back({job, i, KVC_TIER_OK, 0});
     }
     return KVC_TIER_OK;
@@ -121,12 +129,14 @@ kvc_tier table_of(Store *store) {
     }
   };
   t.store = [](void *self, uint64_t job, int64_t n, const kvc_tier_item *items, kvc_error *) {
-    return Store::of(self).work(job, n, items, true);
+    return Store::of(self).work(job, n, items, Store::Work::kStore);
   };
   t.load = [](void *self, uint64_t job, int64_t n, const kvc_tier_item *items, kvc_error *) {
-    return Store::of(self).work(job, n, items, false);
+    return Store::of(self).work(job, n, items, Store::Work::kLoad);
   };
-  t.remove = [](void *, uint64_t, int64_t, const kvc_tier_item *, kvc_error *) { return int32_t{KVC_TIER_FAILED}; };
+  t.remove = [](void *self, uint64_t job, int64_t n, const kvc_tier_item *items, kvc_error *) {
+    return Store::of(self).work(job, n, items, Store::Work::kRemove);
+  };
   t.poll = [](void *self, kvc_tier_completion *done, int64_t capacity) {
     const std::lock_guard lock(Store::of(self).mutex);
     auto &waiting = Store::of(self).done;
@@ -140,6 +150,22 @@ kvc_tier table_of(Store *store) {
   t.stats = [](void *, kvc_tier_stats *) {};
   t.close = [](void *self) { delete &Store::of(self); };
   return t;
+}
+
+// Suspends a sequence and resumes it. What it was suspended from has room for it.
+void move_out_and_in(World &w, kvc_cache *cache, kvc_seq seq) {
+  kvc_job_info info;
+  kvc_job_info_init(&info);
+  kvc_job job = 0;
+  const auto wait = [&] {
+    info.done = 0;
+    while (kvc_job_poll(cache, job, &info, nullptr) == KVC_OK && info.done == 0) sched_yield();
+    return info.done != 0;
+  };
+  CALL(kvc_seq_resume, cache, seq, &job, w.plain_error());
+  CALL(kvc_seq_suspend, cache, kvc_seq{0}, &job, w.plain_error());
+  if (CALL(kvc_seq_suspend, cache, seq, &job, w.plain_error()) != KVC_OK || !wait()) return;
+  if (CALL(kvc_seq_resume, cache, seq, &job, w.plain_error()) != KVC_OK || !wait()) std::abort();
 }
 
 // Stores the tokens of each sequence, removes them from the pools, and loads them again.
@@ -180,6 +206,7 @@ void use_tier(World &w, Cache &c) {
     info.done = 0;
     while (info.done == 0 && CALL(kvc_job_poll, c.cache, job, &info, w.plain_error()) == KVC_OK) sched_yield();
   }
+  for (const Sequence &s : c.sequences) move_out_and_in(w, c.cache, s.id);
 }
 
 // A job that loads pages. It has a cache of its own, because the caches of inputs seldom have a prefix that every group

@@ -176,12 +176,13 @@ enum kvc_status_code {
   KVC_ERROR_BUFFER_TOO_SMALL = 105,      /* required, available: elements of an output array */
   KVC_ERROR_TREE_TOO_LARGE = 106,        /* required, available: uncommitted tree nodes of a sequence */
   /* State. */
-  KVC_ERROR_BUSY = 200,       /* the sequence is in an open forward, or another thread uses the forward */
+  KVC_ERROR_BUSY = 200,       /* the sequence is in an open forward or a job, or another thread uses the forward */
   KVC_ERROR_ORDER = 201,      /* calls in the wrong order, or the same call twice */
-  KVC_ERROR_CANCELLED = 202,  /* the forward was cancelled: only abort is left */
+  KVC_ERROR_CANCELLED = 202,  /* the forward was cancelled: only abort is left; or the job of a suspend or resume was */
   KVC_ERROR_EVICTED = 203,    /* the needed keys were freed, because they left a window */
   KVC_ERROR_UNCOMMITTED = 204, /* the sequence has an uncommitted tree: kvc_seq_commit first */
   KVC_ERROR_STALE = 205,      /* a plan's arrays hold another step than the requested one, or no step is open in a graph */
+  KVC_ERROR_SUSPENDED = 206,  /* the sequence is suspended: kvc_seq_resume it first */
   /* Device. */
   KVC_ERROR_DEVICE_UNAVAILABLE = 300, /* no backend, driver or device of that type */
   KVC_ERROR_DEVICE_FAILED = 301,      /* the driver reported an error: the message has its name and the call */
@@ -2184,6 +2185,7 @@ KVC_API kvc_status kvc_seq_load(kvc_cache *cache, const kvc_load_args *args, voi
  *             not match exactly is a miss. So engines with the same fingerprint and layout share a tier.
  *   Order     Pages are taken in kvc_prefix_load and become findable in kvc_job_poll. So ranks that make equal calls, and poll until
  *             the same job is done, have equal page ids, unless a tier searches.
+ *   Suspend   kvc_seq_suspend moves the pages of a sequence to a tier and frees them, and kvc_seq_resume brings them back.
  *   fork()    Tiers work in the parent alone. In the child nothing is loaded or stored.
  * Tiers need a cache with a prefix index, a fingerprint and pools, on the CPU. */
 
@@ -2196,21 +2198,26 @@ enum kvc_tier_sync {
   KVC_TIER_SYNC_FULL = 2  /* as DATA, and its name too: what was stored survives a loss of power */
 };
 
+enum kvc_tier_flag {
+  KVC_TIER_HOST = 1 /* the tier is memory of this process, of at most capacity_bytes. It holds what the pools evict */
+};
+
 /* Which published pages a tier stores. */
 enum kvc_tier_store {
   KVC_TIER_STORE_PUBLISHED = 0, /* all */
   KVC_TIER_STORE_REUSED = 1,    /* those that the index had before the publish: a request came back to them */
-  KVC_TIER_STORE_NOTHING = 2    /* none: the tier is read only */
+  KVC_TIER_STORE_NOTHING = 2    /* none: the tier is read only, and takes no suspended sequence */
 };
 
 typedef struct kvc_tier_config {
   uint32_t struct_size;
   int32_t sync;               /* disk: KVC_TIER_SYNC_* */
   const char *directory;      /* nullable; disk: a folder, made if it does not exist. Several processes may share it */
-  const kvc_tier *tier;       /* nullable; adopted: a tier of the engine. Exactly one of directory and tier is given */
-  int64_t capacity_bytes;     /* disk: the objects that were used least recently are removed beyond it; 0 = no limit */
+  const kvc_tier *tier;       /* nullable; adopted: a tier of the engine. One of directory, tier and KVC_TIER_HOST is given */
+  int64_t capacity_bytes;     /* disk and host: the objects that were used least recently are removed beyond it. Disk: 0 = no
+                                 limit. Host: at least 4096; memory is taken when objects fill it */
   int32_t store;              /* KVC_TIER_STORE_* */
-  uint32_t reserved;          /* 0 */
+  uint32_t flags;             /* KVC_TIER_HOST or 0 */
   int64_t min_tokens;         /* a publish of fewer tokens is not stored; >= 0 */
 } kvc_tier_config;
 
@@ -2223,9 +2230,9 @@ static inline void kvc_tier_config_init(kvc_tier_config *config) {
 /* Adds a tier below the pools, and below the tiers that were added before: lookups take the first tier that has a page.
  *   config  borrowed; its tier is adopted: kvc_cache_destroy closes it
  * It may wait for I/O: it reads the names in the directory.
- * Errors: INVALID_ARGUMENT (directory, tier, store or sync), OUT_OF_RANGE (capacity_bytes, min_tokens), UNSUPPORTED (no prefix
- * index, no fingerprint, no pools, a GPU, a ninth tier, or another version of kvcache_tier.h), IO (the directory cannot be used).
- * Threads: any. Since 0.1. */
+ * Errors: INVALID_ARGUMENT (directory, tier, store, sync or the capacity of a host tier), OUT_OF_RANGE (capacity_bytes,
+ * min_tokens), UNSUPPORTED (no prefix index, no fingerprint, no pools, a GPU, a ninth tier, another version of kvcache_tier.h, or
+ * flags), IO (the directory cannot be used), OUT_OF_MEMORY. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_add_tier(kvc_cache *cache, const kvc_tier_config *config, kvc_error *error);
 
 /* Work in the background. 0 = none. */
@@ -2260,7 +2267,8 @@ KVC_API kvc_status kvc_prefix_load(kvc_cache *cache, const kvc_prefix_query *que
 typedef struct kvc_job_info {
   uint32_t struct_size;
   int32_t done;         /* 1 = the job has ended, and its id is stale from now on */
-  int64_t tokens;       /* done: tokens of the query that were loaded. They are findable now */
+  int64_t tokens;       /* done: tokens of the query that were loaded. They are findable now. Suspend and resume: the sequence's
+                           length */
 } kvc_job_info;
 
 static inline void kvc_job_info_init(kvc_job_info *info) {
@@ -2269,12 +2277,15 @@ static inline void kvc_job_info_init(kvc_job_info *info) {
   info->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Says whether a job has ended. The call that first says so publishes what was loaded, and ends the job.
+/* Says whether a job has ended. The call that first says so ends the job: it publishes what was loaded, frees the pages of the
+ * suspended sequence, or makes the resumed one usable. If a suspend or resume has failed, the error says so and ends the job too.
  *   info  filled
- * Errors: STALE_ID. Threads: any. It waits for nothing. Since 0.1. */
+ * Errors: STALE_ID (no such job; or the sequence of a suspend or resume was removed, which ends the job), IO (no tier took a page of
+ * the sequence, or a tier has lost one), CANCELLED (a suspend or resume). Threads: any. It waits for nothing. Since 0.1. */
 KVC_API kvc_status kvc_job_poll(kvc_cache *cache, kvc_job job, kvc_job_info *info, kvc_error *error);
 
-/* Ends a job early. Pages of it that are being read are waited for: poll it until it is done. What was loaded by then is kept.
+/* Ends a job early. Pages of it that are being read or written are waited for: poll it until it is done. What was loaded by then is
+ * kept. A suspend or resume leaves its sequence as it was.
  * Errors: STALE_ID. Threads: any. It waits for nothing. Since 0.1. */
 KVC_API kvc_status kvc_job_cancel(kvc_cache *cache, kvc_job job, kvc_error *error);
 
@@ -2295,6 +2306,7 @@ typedef struct kvc_tier_traffic {
   int64_t pages_loading;       /* of jobs that run */
   int64_t pages_loaded;
   int64_t pages_not_loaded;    /* that a tier no longer had, or whose object did not match */
+  int64_t sequences_suspended; /* sequences that are suspended now */
 } kvc_tier_traffic;
 
 static inline void kvc_tier_traffic_init(kvc_tier_traffic *traffic) {
@@ -2307,6 +2319,34 @@ static inline void kvc_tier_traffic_init(kvc_tier_traffic *traffic) {
  *   traffic  filled
  * Errors: none but misuse. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_tier_traffic(kvc_cache *cache, kvc_tier_traffic *traffic, kvc_error *error);
+
+/* Starts to move the pages of a sequence to a tier. The loop of an engine that has too few pages for a step:
+ *
+ *   kvc_seq victim = latest_request();
+ *   if (kvc_seq_suspend(cache, victim, &job, &error)) return report(error.message);
+ *   ...                                                        // poll the job until it is done: then its pages are available
+ *   if (kvc_seq_resume(cache, victim, &job, &error) == KVC_ERROR_OUT_OF_PAGES) continue;     // later, when others have ended
+ *   ...                                                        // poll the job until it is done: then the sequence is as before
+ *
+ * The pages are those that kvc_seq_exclusive_pages counts. Pages that another sequence or an export uses too stay, and the sequence
+ * keeps its references. Each page goes to the first tier that takes it, in the order in which the tiers were added. A host tier never
+ * evicts it, and takes none that does not fit; another tier may evict it. Until the job is done the sequence is busy, as in an open
+ * forward, and a failure leaves it as it was.
+ *   A suspended sequence keeps its id, length, settings and checkpoints, and counts as one of max_sequences. Calls that read or
+ * change its contents return SUSPENDED, and kvc_seq_pages gives -1 for its pages. kvc_seq_remove and kvc_cache_clear remove
+ * it, and its objects from the tiers. A process that is killed leaves its objects in a folder, until the capacity evicts them.
+ *   job  filled; never 0
+ * Errors: STALE_ID, BUSY, UNCOMMITTED, SUSPENDED, UNSUPPORTED (the cache has no tier, or they all have KVC_TIER_STORE_NOTHING),
+ * OUT_OF_MEMORY. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_seq_suspend(kvc_cache *cache, kvc_seq sequence, kvc_job *job, kvc_error *error);
+
+/* Starts to bring back a suspended sequence. It takes all pages at once, and evicts as kvc_forward_begin does. The sequence stays
+ * suspended until the job is done. If a tier has lost an object, the job fails, and the sequence stays suspended: remove it and
+ * compute its tokens again.
+ *   job  filled; never 0
+ * Errors: STALE_ID, BUSY (a resume runs), ORDER (the sequence is not suspended), OUT_OF_PAGES (of error->group), OUT_OF_MEMORY,
+ * UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_seq_resume(kvc_cache *cache, kvc_seq sequence, kvc_job *job, kvc_error *error);
 
 /* ============================================================================================
  * 17  Advanced: proofs and comparisons
@@ -2441,6 +2481,8 @@ typedef struct kvc_api {
   kvc_status (*cache_tier_traffic)(kvc_cache *cache, kvc_tier_traffic *traffic, kvc_error *error);
   kvc_status (*seq_exclusive_pages)(kvc_cache *cache, int32_t group, int64_t n, const kvc_seq *sequences,
                                     int64_t *pages, kvc_error *error);
+  kvc_status (*seq_suspend)(kvc_cache *cache, kvc_seq sequence, kvc_job *job, kvc_error *error);
+  kvc_status (*seq_resume)(kvc_cache *cache, kvc_seq sequence, kvc_job *job, kvc_error *error);
 } kvc_api;
 /* END GENERATED */
 

@@ -101,11 +101,15 @@ typedef struct kvc_tier_buffer {
   int64_t bytes; /* >= 0; 0: data may be NULL */
 } kvc_tier_buffer;
 
+enum kvc_tier_item_flag {
+  KVC_TIER_ITEM_KEEP = 1 /* store: the object is not evicted before it is removed. Only of a tier with KVC_TIER_KEEPS */
+};
+
 typedef struct kvc_tier_item {
   kvc_tier_key key;
   const kvc_tier_buffer *buffers; /* [num_buffers]: the parts of the object in order, without gaps. remove: NULL */
   int32_t num_buffers;            /* >= 0 */
-  uint32_t reserved;              /* 0 */
+  uint32_t flags;                 /* KVC_TIER_ITEM_KEEP or 0 */
   int64_t bytes;                  /* the sum of all buffers' bytes: the size of the object. remove: 0 */
 } kvc_tier_item;
 
@@ -155,6 +159,10 @@ static inline void kvc_tier_stats_init(kvc_tier_stats *stats) {
  * 5  The table
  * ============================================================================================ */
 
+enum kvc_tier_table_flag {
+  KVC_TIER_KEEPS = 1 /* the tier honours KVC_TIER_ITEM_KEEP. A store without room completes as RETRY */
+};
+
 /* A tier. The struct may be copied; every copy names the same tier. All functions are set. */
 struct kvc_tier { /* kvc_tier: kvcache.h */
   uint32_t struct_size;
@@ -163,7 +171,7 @@ struct kvc_tier { /* kvc_tier: kvcache.h */
   void *self;               /* the first argument of every function */
   int64_t max_object_bytes; /* the largest object; constant */
   int32_t max_job_items;    /* the most items of one job; constant */
-  uint32_t reserved;        /* 0 */
+  uint32_t flags;           /* KVC_TIER_KEEPS or 0 */
 
   /* Answers for n keys. It only reads memory: a tier that must search elsewhere starts to search, and answers PENDING.
    *   keys   borrowed; [n]

@@ -81,7 +81,7 @@ class PrefixReplay:
     # ---- tiers: a folder for each cache, which has all whole pages that were published with it ----
 
     def op_add_tier(self, op: Op) -> None:
-        self.directories[op.integer("cache")] = (op.words["directory"], op)
+        self.directories[op.integer("cache")] = (op.words.get("directory", f"memory of {op.integer('cache')}"), op)
 
     def store_prefix(self, op: Op, tokens: list[int]) -> None:
         cache, (directory, tier) = self.cache(op), self.directories.get(op.integer("cache"), ("", op))
@@ -109,6 +109,12 @@ class PrefixReplay:
             cache.truncate(hidden, end)
             self.published.append(Published(tokens[:end], op.integer("salt"), op.integer("session"), hidden))
         return {"tokens": str(found), "loaded": str(loaded)}
+
+    # A suspended sequence keeps its contents here: scripts look at no pages meanwhile.
+    def op_suspend(self, op: Op) -> Expected:
+        return {"tokens": str(self.sequence(op).length)}
+
+    op_resume = op_suspend
 
     def op_drop_prefix(self, op: Op) -> None:
         tokens, size = op.integers("prompt"), self.cache(op).page_size

@@ -103,6 +103,7 @@ const (
 	kvcTierSyncData                 = 0
 	kvcTierSyncNone                 = 1
 	kvcTierSyncFull                 = 2
+	kvcTierHost                     = 1
 	kvcTierStorePublished           = 0
 	kvcTierStoreReused              = 1
 	kvcTierStoreNothing             = 2
@@ -136,6 +137,7 @@ const (
 	ErrEvicted           Status = 203
 	ErrUncommitted       Status = 204
 	ErrStale             Status = 205
+	ErrSuspended         Status = 206
 	ErrDeviceUnavailable Status = 300
 	ErrDeviceFailed      Status = 301
 	ErrIo                Status = 400
@@ -171,6 +173,7 @@ var statusNames = map[Status]string{
 	ErrEvicted:           "KVC_ERROR_EVICTED",
 	ErrUncommitted:       "KVC_ERROR_UNCOMMITTED",
 	ErrStale:             "KVC_ERROR_STALE",
+	ErrSuspended:         "KVC_ERROR_SUSPENDED",
 	ErrDeviceUnavailable: "KVC_ERROR_DEVICE_UNAVAILABLE",
 	ErrDeviceFailed:      "KVC_ERROR_DEVICE_FAILED",
 	ErrIo:                "KVC_ERROR_IO",
@@ -832,7 +835,7 @@ type kvcTierConfig struct {
 	tier          uintptr
 	capacityBytes int64
 	store         int32
-	reserved      uint32
+	flags         uint32
 	minTokens     int64
 }
 
@@ -865,16 +868,17 @@ func (s *kvcJobInfo) init() {
 }
 
 type kvcTierTraffic struct {
-	_              structs.HostLayout
-	structSize     uint32
-	numTiers       int32
-	pagesWaiting   int64
-	pagesStored    int64
-	pagesDropped   int64
-	pagesNotStored int64
-	pagesLoading   int64
-	pagesLoaded    int64
-	pagesNotLoaded int64
+	_                  structs.HostLayout
+	structSize         uint32
+	numTiers           int32
+	pagesWaiting       int64
+	pagesStored        int64
+	pagesDropped       int64
+	pagesNotStored     int64
+	pagesLoading       int64
+	pagesLoaded        int64
+	pagesNotLoaded     int64
+	sequencesSuspended int64
 }
 
 func (s *kvcTierTraffic) init() {
@@ -963,4 +967,6 @@ type kvcApi struct {
 	cacheJobDescriptor       uintptr
 	cacheTierTraffic         uintptr
 	seqExclusivePages        uintptr
+	seqSuspend               uintptr
+	seqResume                uintptr
 }

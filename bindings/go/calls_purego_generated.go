@@ -641,3 +641,19 @@ func (l *library) seqExclusivePages(a *arena, cache uintptr, group int32, n int6
 	a.words[5] = uintptr(unsafe.Pointer(&a.err))
 	return Status(a.call(l.api.seqExclusivePages, 6))
 }
+
+func (l *library) seqSuspend(a *arena, cache uintptr, sequence Seq, job *uint64) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(sequence)
+	a.words[2] = a.hold(2, unsafe.Pointer(job))
+	a.words[3] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.seqSuspend, 4))
+}
+
+func (l *library) seqResume(a *arena, cache uintptr, sequence Seq, job *uint64) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(sequence)
+	a.words[2] = a.hold(2, unsafe.Pointer(job))
+	a.words[3] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.seqResume, 4))
+}

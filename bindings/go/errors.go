@@ -91,6 +91,16 @@ func (a *arena) check(status Status) error {
 	return a.failure(status)
 }
 
+// ofFunction names another function in an error of the library: the one of this package that has called it.
+func ofFunction(name string, err error) error {
+	if failed, ok := err.(*Error); ok {
+		if _, what, found := strings.Cut(failed.Message, ": "); found {
+			failed.Message = name + ": " + what
+		}
+	}
+	return err
+}
+
 func (a *arena) failure(status Status) error {
 	written, _, _ := bytes.Cut(a.err.message[:], []byte{0})
 	err := &Error{Status: status, Message: inGo(string(written)), Index: int(a.err.index), Group: int(a.err.group),

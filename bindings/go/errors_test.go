@@ -50,6 +50,9 @@ func callsOfCache(c *Cache) map[string]error {
 	_, found["EventSnapshotMessage"] = c.EventSnapshotMessage(MessageFormat{})
 	_, found["NewGraph"] = c.NewGraph(GraphConfig{})
 	found["AddDiskTier"] = c.AddDiskTier("tier", DiskTierOptions{})
+	found["AddHostTier"] = c.AddHostTier(HostTierOptions{CapacityBytes: 4096})
+	_, found["Suspend"] = c.Suspend(1)
+	_, found["Resume"] = c.Resume(1)
 	_, found["TierTraffic"] = c.TierTraffic()
 	return found
 }

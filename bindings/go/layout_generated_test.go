@@ -461,7 +461,7 @@ var layoutOfStructs = []layoutOfStruct{
 		{"tier", unsafe.Offsetof(kvcTierConfig{}.tier), unsafe.Sizeof(kvcTierConfig{}.tier)},
 		{"capacity_bytes", unsafe.Offsetof(kvcTierConfig{}.capacityBytes), unsafe.Sizeof(kvcTierConfig{}.capacityBytes)},
 		{"store", unsafe.Offsetof(kvcTierConfig{}.store), unsafe.Sizeof(kvcTierConfig{}.store)},
-		{"reserved", unsafe.Offsetof(kvcTierConfig{}.reserved), unsafe.Sizeof(kvcTierConfig{}.reserved)},
+		{"flags", unsafe.Offsetof(kvcTierConfig{}.flags), unsafe.Sizeof(kvcTierConfig{}.flags)},
 		{"min_tokens", unsafe.Offsetof(kvcTierConfig{}.minTokens), unsafe.Sizeof(kvcTierConfig{}.minTokens)},
 	}},
 	{"kvc_prefix_load_options", unsafe.Sizeof(kvcPrefixLoadOptions{}), unsafe.Alignof(kvcPrefixLoadOptions{}), []layoutOfField{
@@ -486,6 +486,7 @@ var layoutOfStructs = []layoutOfStruct{
 		{"pages_loading", unsafe.Offsetof(kvcTierTraffic{}.pagesLoading), unsafe.Sizeof(kvcTierTraffic{}.pagesLoading)},
 		{"pages_loaded", unsafe.Offsetof(kvcTierTraffic{}.pagesLoaded), unsafe.Sizeof(kvcTierTraffic{}.pagesLoaded)},
 		{"pages_not_loaded", unsafe.Offsetof(kvcTierTraffic{}.pagesNotLoaded), unsafe.Sizeof(kvcTierTraffic{}.pagesNotLoaded)},
+		{"sequences_suspended", unsafe.Offsetof(kvcTierTraffic{}.sequencesSuspended), unsafe.Sizeof(kvcTierTraffic{}.sequencesSuspended)},
 	}},
 	{"kvc_api", unsafe.Sizeof(kvcApi{}), unsafe.Alignof(kvcApi{}), []layoutOfField{
 		{"struct_size", unsafe.Offsetof(kvcApi{}.structSize), unsafe.Sizeof(kvcApi{}.structSize)},
@@ -568,6 +569,8 @@ var layoutOfStructs = []layoutOfStruct{
 		{"cache_job_descriptor", unsafe.Offsetof(kvcApi{}.cacheJobDescriptor), unsafe.Sizeof(kvcApi{}.cacheJobDescriptor)},
 		{"cache_tier_traffic", unsafe.Offsetof(kvcApi{}.cacheTierTraffic), unsafe.Sizeof(kvcApi{}.cacheTierTraffic)},
 		{"seq_exclusive_pages", unsafe.Offsetof(kvcApi{}.seqExclusivePages), unsafe.Sizeof(kvcApi{}.seqExclusivePages)},
+		{"seq_suspend", unsafe.Offsetof(kvcApi{}.seqSuspend), unsafe.Sizeof(kvcApi{}.seqSuspend)},
+		{"seq_resume", unsafe.Offsetof(kvcApi{}.seqResume), unsafe.Sizeof(kvcApi{}.seqResume)},
 	}},
 }
 
@@ -603,6 +606,7 @@ var layoutOfConstants = []layoutOfConstant{
 	{"KVC_ERROR_EVICTED", int64(ErrEvicted)},
 	{"KVC_ERROR_UNCOMMITTED", int64(ErrUncommitted)},
 	{"KVC_ERROR_STALE", int64(ErrStale)},
+	{"KVC_ERROR_SUSPENDED", int64(ErrSuspended)},
 	{"KVC_ERROR_DEVICE_UNAVAILABLE", int64(ErrDeviceUnavailable)},
 	{"KVC_ERROR_DEVICE_FAILED", int64(ErrDeviceFailed)},
 	{"KVC_ERROR_IO", int64(ErrIo)},
@@ -699,6 +703,7 @@ var layoutOfConstants = []layoutOfConstant{
 	{"KVC_TIER_SYNC_DATA", int64(kvcTierSyncData)},
 	{"KVC_TIER_SYNC_NONE", int64(kvcTierSyncNone)},
 	{"KVC_TIER_SYNC_FULL", int64(kvcTierSyncFull)},
+	{"KVC_TIER_HOST", int64(kvcTierHost)},
 	{"KVC_TIER_STORE_PUBLISHED", int64(kvcTierStorePublished)},
 	{"KVC_TIER_STORE_REUSED", int64(kvcTierStoreReused)},
 	{"KVC_TIER_STORE_NOTHING", int64(kvcTierStoreNothing)},

@@ -32,6 +32,13 @@ type DiskTierOptions struct {
 	MinTokens     int64 // a publish of fewer tokens is not stored
 }
 
+// HostTierOptions says how memory of this process keeps pages.
+type HostTierOptions struct {
+	CapacityBytes int64 // the objects used least recently are removed beyond it; at least 4096
+	Store         TierStore
+	MinTokens     int64 // a publish of fewer tokens is not stored
+}
+
 // LoadOptions says what the pages of a load get, as in PrefixOptions, and what computing would cost instead.
 type LoadOptions struct {
 	Priority   int // 0 to 100
@@ -50,6 +57,8 @@ type TierTraffic struct {
 	PagesLoading   int64 // of loads that run
 	PagesLoaded    int64
 	PagesNotLoaded int64 // that a tier no longer had, or whose bytes were not right
+
+	SequencesSuspended int64 // that are suspended now
 }
 
 // AddDiskTier adds a folder that keeps published pages after they were evicted, and after the process has ended. It is below
@@ -72,6 +81,54 @@ func (c *Cache) AddDiskTier(directory string, options DiskTierOptions) error {
 	status := h.lib.cacheAddTier(a, h.address, config)
 	config.init() // it no longer points to the name
 	return a.check(status)
+}
+
+// AddHostTier adds memory of this process that keeps published pages after they were evicted. It is below the tiers that were
+// added before, and takes memory when objects fill it.
+func (c *Cache) AddHostTier(options HostTierOptions) error {
+	a, h, err := c.enter("Cache.AddHostTier")
+	if err != nil {
+		return err
+	}
+	defer leave(a, h)
+	config := &a.tier
+	config.init()
+	config.flags, config.capacityBytes = kvcTierHost, options.CapacityBytes
+	config.store, config.minTokens = int32(options.Store), options.MinTokens
+	status := h.lib.cacheAddTier(a, h.address, config)
+	config.init()
+	return ofFunction("Cache.AddHostTier", a.check(status))
+}
+
+// Suspend starts to move the pages that only this sequence uses to a tier. They are free when Poll or Wait has seen the end of
+// the job. Until then the sequence is busy, and suspended then: it keeps its id, its length and its settings. Each page goes to
+// the first tier that takes it, and a host tier never evicts it. A failed or cancelled job is an error of Poll, and the sequence
+// is as it was.
+func (c *Cache) Suspend(sequence Seq) (*LoadJob, error) {
+	return c.moving("Cache.Suspend", func(l *library, a *arena, cache uintptr) Status {
+		return l.seqSuspend(a, cache, sequence, &a.id)
+	})
+}
+
+// Resume starts to bring back a suspended sequence, which is usable when the job has ended. It takes all pages at once: after an
+// OutOfPages nothing has changed.
+func (c *Cache) Resume(sequence Seq) (*LoadJob, error) {
+	return c.moving("Cache.Resume", func(l *library, a *arena, cache uintptr) Status {
+		return l.seqResume(a, cache, sequence, &a.id)
+	})
+}
+
+func (c *Cache) moving(function string, call func(*library, *arena, uintptr) Status) (*LoadJob, error) {
+	a, h, err := c.enter(function)
+	if err != nil {
+		return nil, err
+	}
+	defer leave(a, h)
+	a.id = 0
+	if err := a.check(call(h.lib, a, h.address)); err != nil {
+		return nil, err
+	}
+	return &LoadJob{cache: c, id: a.id}, nil
 }
 
 // LoadPrefix starts to load what the tiers have of a prefix and the pools lack. AttachPrefix finds it when the job has ended.
@@ -108,11 +165,11 @@ func (c *Cache) TierTraffic() (TierTraffic, error) {
 	}
 	return TierTraffic{NumTiers: int(t.numTiers), PagesWaiting: t.pagesWaiting, PagesStored: t.pagesStored,
 		PagesDropped: t.pagesDropped, PagesNotStored: t.pagesNotStored, PagesLoading: t.pagesLoading,
-		PagesLoaded: t.pagesLoaded, PagesNotLoaded: t.pagesNotLoaded}, nil
+		PagesLoaded: t.pagesLoaded, PagesNotLoaded: t.pagesNotLoaded, SequencesSuspended: t.sequencesSuspended}, nil
 }
 
-// LoadJob is a load that runs. Any goroutine may call its methods. A job must be polled or waited for until its end, also
-// after Cancel, or closed: until then it holds one sequence and its pages, and the garbage collector does not end it.
+// LoadJob is a load, suspend or resume that runs. Any goroutine may call its methods. A job must be polled or waited for until
+// its end, also after Cancel, or closed: until then it holds its pages, and the garbage collector does not end it.
 type LoadJob struct {
 	cache  *Cache
 	id     uint64
@@ -121,7 +178,8 @@ type LoadJob struct {
 	tokens int64
 }
 
-// Poll says whether the job has ended, and then how many tokens were loaded. It waits for nothing.
+// Poll says whether the job has ended, and then how many tokens were loaded, or how many the suspended or resumed sequence has.
+// It waits for nothing. If a suspend or resume has failed, the error ends the job.
 func (j *LoadJob) Poll() (tokens int64, ended bool, err error) {
 	if j == nil {
 		return 0, true, nil

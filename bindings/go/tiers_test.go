@@ -223,3 +223,33 @@ func TestTiersThatAreRefused(t *testing.T) {
 	_, _, err = cache.LoadPrefix(PrefixQuery{Tokens: []int32{1, 2}}, LoadOptions{TokenNs: -1})
 	refused(t, err, ErrOutOfRange, "TokenNs -1")
 }
+
+func TestAResumedSequenceGoesOn(t *testing.T) {
+	cache := newCache(t, withFingerprint)
+	check(t, cache.AddHostTier(HostTierOptions{CapacityBytes: 1 << 20}))
+	sequence := must(cache.Add())(t)
+	random := rand.New(rand.NewSource(3))
+	computed, next := randomTokens(random, 30), randomTokens(random, 2)
+	step(t, cache, sequence, computed)
+	wait := func(job *LoadJob, err error) {
+		t.Helper()
+		check(t, err)
+		if tokens := must(job.Wait(background))(t); tokens != 30 {
+			t.Error(tokens)
+		}
+	}
+	wait(cache.Suspend(sequence))
+	if traffic := must(cache.TierTraffic())(t); traffic.SequencesSuspended != 1 || must(cache.Stats(-1))(t).PagesUsed != 0 {
+		t.Errorf("%+v", traffic)
+	}
+	_, err := cache.Fork(sequence)
+	refused(t, err, ErrSuspended)
+	wait(cache.Resume(sequence))
+	step(t, cache, sequence, next) // it attends to what came back
+	near(t, "resumed", next.out, history{}.with(computed).with(next).attention(next.q))
+	_, err = cache.Resume(sequence)
+	refused(t, err, ErrOrder)
+	err = cache.AddHostTier(HostTierOptions{CapacityBytes: 10})
+	refused(t, err, ErrInvalidArgument, "Cache.AddHostTier: CapacityBytes is 10")
+	check(t, cache.CheckInvariants())
+}

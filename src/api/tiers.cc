@@ -1,6 +1,7 @@
 // Section 14 of the header: tiers, and the jobs that load from them.
 #include "api/boundary.h"
 #include "tier/disk_tier.h"
+#include "tier/host_tier.h"
 
 using namespace kvc;
 using namespace kvc::api;
@@ -10,9 +11,14 @@ namespace {
 constexpr int64_t kNoLimit = INT64_MAX / 2;
 
 Status check_tier_config(const kvc_tier_config& config) {
-  if ((config.directory == nullptr) == (config.tier == nullptr)) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "directory and tier are both %s, and one is needed",
-                         config.tier == nullptr ? "NULL" : "set");
+  if ((config.flags & ~uint32_t{KVC_TIER_HOST}) != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", config.flags);
+  }
+  const bool host = config.flags != 0;
+  if (int{config.directory != nullptr} + int{config.tier != nullptr} + int{host} != 1) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "directory is %s, tier is %s and flags is 0x%x: one is needed",
+                         config.directory == nullptr ? "NULL" : "set", config.tier == nullptr ? "NULL" : "set",
+                         config.flags);
   }
   if (config.sync < KVC_TIER_SYNC_DATA || config.sync > KVC_TIER_SYNC_FULL) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "sync %d is outside %d..%d", config.sync, KVC_TIER_SYNC_DATA,
@@ -22,14 +28,16 @@ Status check_tier_config(const kvc_tier_config& config) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "store %d is outside %d..%d", config.store,
                          KVC_TIER_STORE_PUBLISHED, KVC_TIER_STORE_NOTHING);
   }
-  if (config.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved %u is not 0", config.reserved);
   if (config.capacity_bytes < 0 || config.min_tokens < 0) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE, "capacity_bytes %" PRId64 " or min_tokens %" PRId64 " is negative",
                          config.capacity_bytes, config.min_tokens);
   }
-  if (config.tier != nullptr && (config.capacity_bytes != 0 || config.sync != 0)) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "capacity_bytes %" PRId64 " and sync %d are for a directory",
-                         config.capacity_bytes, config.sync);
+  if (config.tier != nullptr && config.capacity_bytes != 0) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "capacity_bytes %" PRId64 " is for a directory or a host tier",
+                         config.capacity_bytes);
+  }
+  if (config.directory == nullptr && config.sync != 0) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "sync %d is for a directory", config.sync);
   }
   return Status();
 }
@@ -56,6 +64,7 @@ Status open_tier(const kvc_tier_config& config, kvc_tier* table) {
     return Status();
   }
   kvc_tier_init(table);
+  if (config.flags != 0) return open_host_tier(config.capacity_bytes, table);
   DiskTierOptions options;
   options.directory = config.directory;
   options.capacity_bytes = config.capacity_bytes > 0 ? config.capacity_bytes : kNoLimit;
@@ -96,6 +105,20 @@ kvc_status kvc_job_poll(kvc_cache* cache, kvc_job job, kvc_job_info* info, kvc_e
 
 kvc_status kvc_job_cancel(kvc_cache* cache, kvc_job job, kvc_error* error) {
   return cache_call("kvc_job_cancel", cache, error, [&](Cache& c) { return c.cancel_job(job); });
+}
+
+kvc_status kvc_seq_suspend(kvc_cache* cache, kvc_seq sequence, kvc_job* job, kvc_error* error) {
+  return cache_call("kvc_seq_suspend", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_not_null(job, "job"));
+    return c.suspend(sequence, job);
+  });
+}
+
+kvc_status kvc_seq_resume(kvc_cache* cache, kvc_seq sequence, kvc_job* job, kvc_error* error) {
+  return cache_call("kvc_seq_resume", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_not_null(job, "job"));
+    return c.resume(sequence, job);
+  });
 }
 
 kvc_status kvc_cache_job_descriptor(kvc_cache* cache, int32_t* descriptor, kvc_error* error) {

@@ -127,6 +127,9 @@ Status Cache::remove(std::span<const kvc_seq> ids) {
   MutexLock lock(mutex_);
   KVC_TRY(store_.remove(ids));
   for (kvc_seq id : ids) rope_sets_.set(store_.slot_of(id), KVC_ROPE_SET_SHORT);
+  if (owned_tiers_) {
+    for (kvc_seq id : ids) owned_tiers_->forget(id);
+  }
   return Status();
 }
 
@@ -174,9 +177,10 @@ Status Cache::clear() {
   for_each_open([&](const Step&) { busy = true; });
   if (busy) return Status::error(KVC_ERROR_BUSY, "a forward is open");
   if (const CacheTiers* tiers = tiers_; tiers != nullptr && tiers->has_jobs()) {
-    return Status::error(KVC_ERROR_BUSY, "a load runs: cancel its job, and poll it until it is done");
+    return Status::error(KVC_ERROR_BUSY, "a job runs: cancel it, and poll it until it is done");
   }
   KVC_TRY(store_.clear());
+  if (owned_tiers_) owned_tiers_->forget_all();
   if (prefixes_) prefixes_->clear();
   copy_queue_.clear();
   rope_sets_.clear();
@@ -275,9 +279,7 @@ Status Cache::set_rope(std::span<const kvc_seq> ids, int32_t set) {
     const auto index = static_cast<int64_t>(i);
     int32_t slot = -1;
     KVC_TRY(store_.resolve(ids[i], index, &slot));
-    if (store_.busy(slot)) {
-      return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " is in an open forward", ids[i]).at(index);
-    }
+    if (store_.busy(slot)) return store_.in_step(slot, index);
     if (!stored || store_.stored(slot) == 0) continue;
     return Status::error(KVC_ERROR_ORDER, "sequence %" PRIu64 " holds %" PRId64 " tokens rotated by its set", ids[i],
                          store_.stored(slot))

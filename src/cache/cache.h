@@ -119,6 +119,8 @@ class Cache {
   Status cancel_job(kvc_job job);
   Status job_descriptor(int32_t* descriptor);
   Status tier_traffic(kvc_tier_traffic* traffic);
+  Status suspend(kvc_seq id, kvc_job* job);
+  Status resume(kvc_seq id, kvc_job* job);
 
   // Tensors (cache_tensors.cc)
   Status export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManagedTensorVersioned** out, void* stream);

@@ -263,7 +263,7 @@ Status Cache::export_sequence(kvc_seq id, const kvc_export_args& args, kvc_expor
     MutexLock lock(mutex_);
     int32_t slot = -1;
     KVC_TRY(store_.resolve(id, 0, &slot));
-    if (store_.busy(slot)) return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " is in an open forward", id);
+    if (store_.busy(slot)) return store_.in_step(slot, 0);
     KVC_TRY(find_slots(slot, args.layer, args.position_begin, args.position_end, &slots));
     snapshot = store_.take_snapshot(slot, source.group);
     if (snapshot < 0)

@@ -53,10 +53,26 @@ Status Cache::job_descriptor(int32_t* descriptor) {
   return Status();
 }
 
+Status Cache::suspend(kvc_seq id, kvc_job* job) {
+  CacheTiers* tiers = nullptr;
+  KVC_TRY(find_tiers(&tiers));
+  MutexLock lock(mutex_);
+  return tiers->suspend(id, job);
+}
+
+Status Cache::resume(kvc_seq id, kvc_job* job) {
+  CacheTiers* tiers = nullptr;
+  KVC_TRY(find_tiers(&tiers));
+  MutexLock lock(mutex_);
+  return tiers->resume(id, job);
+}
+
 Status Cache::tier_traffic(kvc_tier_traffic* traffic) {
   CacheTiers* const tiers = tiers_;
   if (tiers == nullptr) return Status();
+  MutexLock lock(mutex_);
   const TierWorker::Counts counts = tiers->counts();
+  traffic->sequences_suspended = tiers->num_suspended();
   traffic->num_tiers = tiers->num_tiers();
   traffic->pages_waiting = counts.queued;
   traffic->pages_stored = counts.stored_pages;

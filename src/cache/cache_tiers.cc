@@ -20,13 +20,17 @@ Status CacheTiers::create(const Layers& layers, Mutex* cache_mutex, SequenceStor
                           std::unique_ptr<CacheTiers>* out) {
   std::unique_ptr<CacheTiers> tiers(new CacheTiers(layers, cache_mutex, store, prefixes));
   KVC_TRY(PageObjects::create(layers, *layers.geometry().fingerprint, &tiers->objects_));
+  KVC_TRY(make_suspend_key(&tiers->suspend_key_));
   for (int32_t g = 0; g < store->num_groups(); ++g) tiers->handed_.emplace_back(store->table(g).num_pages());
   prefixes->set_watcher(tiers.get());
   *out = std::move(tiers);
   return Status();
 }
 
-CacheTiers::~CacheTiers() { prefixes_.set_watcher(nullptr); }
+CacheTiers::~CacheTiers() {
+  prefixes_.set_watcher(nullptr);
+  end_suspends();
+}
 
 KeyedQuery CacheTiers::keyed(const PrefixQuery& query) const {
   const TokenRuns::Key& key = query.key;
@@ -257,7 +261,7 @@ Status CacheTiers::begin_load(Job* job, Plan plan) {
 Status CacheTiers::poll(uint64_t id, bool* done, int64_t* tokens) {
   const auto found = jobs_.find(id);
   if (found == jobs_.end()) return Status::error(KVC_ERROR_STALE_ID, "job %" PRIu64 " does not exist", id);
-  const TierWorker::Loaded loaded = worker_.poll_load(found->second.load);
+  TierWorker::Loaded loaded = worker_.poll_load(found->second.load);
   *done = loaded.done;
   *tokens = 0;
   if (!loaded.done) return Status();
@@ -272,6 +276,8 @@ Status CacheTiers::poll(uint64_t id, bool* done, int64_t* tokens) {
   }
   const Job job = std::move(found->second);
   jobs_.erase(found);
+  if (job.kind == Job::Kind::kSuspend) return finish_suspend(job, std::move(loaded), tokens);
+  if (job.kind == Job::Kind::kResume) return finish_resume(job, loaded, tokens);
   return job.sequence == 0 ? Status() : finish_load(job, loaded.first_failed, tokens);
 }
 

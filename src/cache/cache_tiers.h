@@ -3,7 +3,7 @@
 // Thread safety: methods marked "locked" need the cache's lock; the rest are for any thread. Ownership: of the tiers.
 // It is destroyed before the rest of the cache, because its thread uses the pools. Invariants
 //   1. A page with handed(group, page) is held by the index, and was queued for the tiers, or came from one.
-//   2. Each job has a busy sequence of its own, which no caller knows.
+//   2. The job of a load has a busy sequence of its own, which no caller knows.
 #pragma once
 
 #include <map>
@@ -79,6 +79,13 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
   Status poll(uint64_t job, bool* done, int64_t* tokens);
   // Locked.
   Status cancel(uint64_t job);
+  // Locked. Jobs that move the pages of a sequence to tiers, and back. (cache_suspend.cc)
+  Status suspend(uint64_t sequence, uint64_t* job);
+  Status resume(uint64_t sequence, uint64_t* job);
+  // Locked. The sequence was removed: its objects go too. Nothing happens to others.
+  void forget(uint64_t sequence) noexcept;
+  void forget_all() noexcept;
+  int64_t num_suspended() const noexcept;
   bool has_jobs() const noexcept { return !jobs_.empty(); }
 
   // Of the worker's thread.
@@ -90,11 +97,13 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
 
  private:
   struct Job {
+    enum class Kind : uint8_t { kLoad, kSuspend, kResume };
+    Kind kind = Kind::kLoad;
     Request request;
     bool cancelled = false;
     bool searching = false;  // `load` is a search, and there is no sequence yet
     int64_t found = 0, tokens = 0;
-    uint64_t sequence = 0;  // 0 = none yet
+    uint64_t sequence = 0;  // 0 = none yet; of a suspend or resume, the caller's
     uint64_t load = 0;      // of the worker
   };
   // Of one group: where each block's page is, from the block `first` on.
@@ -111,6 +120,11 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
   TierPage page_of(const KeyedQuery& query, int32_t group, int64_t block) const;
   Status begin_load(Job* job, Plan plan);
   Status finish_load(const Job& job, int64_t first_failed, int64_t* tokens);
+  Status finish_suspend(const Job& job, TierWorker::Loaded stored, int64_t* tokens);
+  Status finish_resume(const Job& job, const TierWorker::Loaded& loaded, int64_t* tokens);
+  static Status make_suspend_key(PageKey* key);
+  void end_suspends() noexcept;
+  void remove_objects(std::vector<TierWorker::LoadPage> pages) noexcept;
   static bool worth_loading(const Request& request, const PrefixIndex::Match& match, const Plan& plan) noexcept;
   int64_t match_whole_pages(const KeyedQuery& query, int64_t tokens);
   GroupPages look_up(const KeyedQuery& query, int32_t group, int64_t first, int64_t end, bool until_miss);
@@ -123,6 +137,9 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
   std::unique_ptr<PageObjects> objects_;
   std::vector<LazyArray<uint8_t>> handed_;  // [groups], [pages]
   std::map<uint64_t, Job> jobs_;
+  std::map<uint64_t, std::vector<TierWorker::LoadPage>>
+      suspended_;             // by sequence: its pages, and where their objects are
+  PageKey suspend_key_ = {};  // begins the keys of these objects
   uint64_t last_job_ = 0;
   TierWorker worker_;  // the last member: its thread uses the others
 };

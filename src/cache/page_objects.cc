@@ -85,18 +85,19 @@ Status PageObjects::read(const TierPage& page) {
 ObjectHeader PageObjects::header_of(const TierPage& page) const {
   const Group& group = groups_[static_cast<size_t>(page.group)];
   const int64_t page_size = layers_.geometry().page_size;
+  ObjectHeader header;
+  header.key = page.page_key;
+  header.fingerprint = fingerprint_;
+  header.manifest = group.manifest;
+  header.payload_bytes = group.payload_bytes;
+  header.kind = page.tokens == nullptr ? ObjectKind::kSuspended : ObjectKind::kPage;
+  if (page.tokens == nullptr) return header;
   const auto tokens =
       std::span(*page.tokens).subspan(static_cast<size_t>(page.block * page_size), static_cast<size_t>(page_size));
-  ObjectHeader header;
-  header.kind = ObjectKind::kPage;
-  header.key = page.page_key;
   header.parent = page.parent_key;
-  header.fingerprint = fingerprint_;
   header.token_begin = page.block * page_size;
   header.num_tokens = page_size;
-  header.manifest = group.manifest;
   header.tokens.assign(tokens.begin(), tokens.end());
-  header.payload_bytes = group.payload_bytes;
   return header;
 }
 

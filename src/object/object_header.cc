@@ -57,7 +57,7 @@ Status check_fixed(const Fixed& fixed) {
     const char* name;
     int64_t value, least, most;
   } fields[] = {
-      {"kind", fixed.kind, 1, 2},
+      {"kind", fixed.kind, 1, 3},
       {"manifest bytes", fixed.manifest_bytes, 0, kMaxManifestBytes},
       {"token ids", fixed.num_token_ids, 0, kMaxObjectTokens},
       {"detail bytes", fixed.detail_bytes, 0, kMaxDetailBytes},

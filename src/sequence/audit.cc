@@ -235,6 +235,7 @@ uint64_t SequenceStore::digest() const {
       table(g).for_each(pages, 0, pages.size, [&](int64_t, int32_t page) { digest.add(static_cast<uint64_t>(page)); });
     }
   }
+  for_each_kept([&](int32_t, int32_t page) { digest.add(static_cast<uint64_t>(page)); });
   for (int32_t g = 0; g < num_groups(); ++g) {
     digest.add(static_cast<uint64_t>(table(g).pages().fresh()));
     table(g).pages().for_each_freed([&](int32_t page) { digest.add(static_cast<uint64_t>(page)); });
@@ -317,6 +318,9 @@ Status SequenceStore::check_invariants(const std::vector<std::span<const Reserva
         if (step[i].copied_from >= 0) references.hold(step[i].copied_from);
       }
     }
+    for_each_kept([&](int32_t group, int32_t page) {
+      if (group == g) references.hold(page);
+    });
     for (const PageReference& other : others) {
       if (other.group == g) references.hold(other.page);
     }

@@ -122,6 +122,11 @@ Status SequenceStore::duplicate(uint64_t id, int64_t index) const {
 }
 
 Status SequenceStore::in_step(int32_t slot, int64_t index) const {
+  if (is_suspended(slot)) {
+    return Status::error(KVC_ERROR_SUSPENDED, "sequence %" PRIu64 " at index %" PRId64 " is suspended",
+                         records_[slot].id, index)
+        .at(index);
+  }
   return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " at index %" PRId64 " is in an open forward",
                        records_[slot].id, index)
       .at(index);
@@ -150,7 +155,11 @@ int32_t SequenceStore::take_slot() noexcept {
 }
 
 void SequenceStore::free_slot(int32_t slot) noexcept {
-  KVC_ASSERT(records_[slot].used && !busy(slot), slot, records_[slot].state);
+  KVC_ASSERT(records_[slot].used && (records_[slot].state & kBusy) == 0, slot, records_[slot].state);
+  if (is_suspended(slot)) {
+    drop_suspended(slot);
+    records_[slot].checkpoints = 0;
+  }
   if (has_states()) {
     close_base(slot, false);
     drop_checkpoints_after(slot, -1);
@@ -185,7 +194,7 @@ Status SequenceStore::remove(std::span<const uint64_t> ids) {
   for (const uint64_t id : ids) {
     const int32_t slot = slot_of(id);
     KVC_ASSERT(records_[slot].used, slot, id);
-    if (busy(slot)) {
+    if ((records_[slot].state & kBusy) != 0) {
       records_[slot].id = 0;
       ++num_removed_;
     } else {
@@ -343,7 +352,7 @@ Status SequenceStore::truncate(std::span<const uint64_t> ids, std::span<const in
 
 Status SequenceStore::clear() {
   for (int32_t slot = 0; slot < fresh_slot_; ++slot) {
-    if (records_[slot].used && busy(slot)) {
+    if (records_[slot].used && (records_[slot].state & kBusy) != 0) {
       return Status::error(KVC_ERROR_BUSY, "a forward is open");
     }
   }

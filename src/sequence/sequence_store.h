@@ -14,11 +14,14 @@
 // 5. A list of an encoder group counts the encoder's tokens instead; one of a state group has one page, which no step
 //    writes twice: each takes a fresh one. A checkpoint holds the state pages of its position, and uncommitted nodes
 //    those of n.
-// 6. A step runs over layers that hold all tokens of its sequences (StoredLayers); the other layers then lack the
+// 6. A suspended sequence has lists of their size without pages, and SuspendedPages instead. While it is resumed it has
+//    both.
+// 7. A step runs over layers that hold all tokens of its sequences (StoredLayers); the other layers then lack the
 //    tokens of the step, and no later step covers them until truncate has dropped these tokens.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -136,7 +139,11 @@ class SequenceStore {
     return stored_layers_.held(slot, layer, length_in(slot, group));
   }
   int32_t nodes(int32_t slot) const noexcept { return records_[slot].nodes; }
-  bool busy(int32_t slot) const noexcept { return (records_[slot].state & kBusy) != 0; }
+  // Whether no call but remove may use it: it is in an open step, saved, loaded or suspended.
+  bool busy(int32_t slot) const noexcept { return (records_[slot].state & (kBusy | kSuspended)) != 0; }
+  bool is_suspended(int32_t slot) const noexcept { return (records_[slot].state & kSuspended) != 0; }
+  // BUSY or SUSPENDED, of a busy sequence.
+  Status in_step(int32_t slot, int64_t index) const;
   const PageList& list(int32_t slot, int32_t group) const noexcept {
     return lists_[int64_t{slot} * num_groups() + group];
   }
@@ -263,6 +270,20 @@ class SequenceStore {
   // The state of a group at a checkpoint.
   int32_t checkpoint_page(int32_t slot, int32_t group, int64_t index) const noexcept;
 
+  // ---- Suspended sequences (suspended.cc). A sequence is busy from begin to end, so that its pages can be copied ----
+
+  struct PageReference {
+    int32_t group, page;
+  };
+  // moved: the pages that become available without the sequence.
+  Status begin_suspend(uint64_t id, std::vector<PageReference>* moved);
+  // done: drops these pages. False: it was removed meanwhile, and its pages are free now.
+  bool end_suspend(uint64_t id, bool done) noexcept;
+  // fresh: pages without contents for those that were moved, in the same order.
+  Status begin_resume(uint64_t id, std::vector<PageReference>* fresh);
+  // done: it is as it was before it was suspended. Otherwise the fresh pages are dropped. False: as end_suspend.
+  bool end_resume(uint64_t id, bool done) noexcept;
+
   // ---- Snapshots: a list that stays as it is while its pages are read outside the lock ---------------------------
 
   // Returns -1 if all snapshots are taken.
@@ -277,9 +298,6 @@ class SequenceStore {
   // Throws std::bad_alloc, as the next two do.
   Counts count(int32_t group) const;
   uint64_t digest() const;
-  struct PageReference {
-    int32_t group, page;
-  };
   // open_steps: the reservations of all open steps, each [rows, groups], which hold pages too. others: references from
   // outside.
   Status check_invariants(const std::vector<std::span<const Reservation>>& open_steps,
@@ -290,6 +308,7 @@ class SequenceStore {
   static constexpr uint8_t kBusy = 1;       // in an open step, a save or a load
   static constexpr uint8_t kTree = 2;       // has uncommitted nodes
   static constexpr uint8_t kGrowsTree = 4;  // the open step adds nodes
+  static constexpr uint8_t kSuspended = 8;  // is suspended, or is being resumed
   struct Record {
     int64_t stored;  // tokens in its lists: its length, and its uncommitted nodes
     uint64_t id;     // 0 if the slot is free, or if the sequence was removed while busy
@@ -330,12 +349,11 @@ class SequenceStore {
   Status duplicate(uint64_t id, int64_t index) const;
   // Refuses a busy sequence, and a sequence with uncommitted nodes.
   Status check_idle(int32_t slot, int64_t index) const {
-    return (records_[slot].state & (kBusy | kTree)) == 0 ? Status() : not_idle(slot, index);
+    return (records_[slot].state & (kBusy | kTree | kSuspended)) == 0 ? Status() : not_idle(slot, index);
   }
   Status not_idle(int32_t slot, int64_t index) const {
     return busy(slot) ? in_step(slot, index) : uncommitted(slot, index);
   }
-  Status in_step(int32_t slot, int64_t index) const;
   Status uncommitted(int32_t slot, int64_t index) const;
   Status check_tree_row(int32_t slot, int64_t row, std::span<const int32_t> parents, int64_t first_token) const;
   void drop_nodes(int32_t slot) noexcept;
@@ -353,7 +371,9 @@ class SequenceStore {
   template <class Visit>
   void for_each_state_page(int32_t slot, Visit visit) const {
     for_each_state_group([&](int32_t g, int32_t ordinal) {
-      for (int64_t i = 0; i < records_[slot].checkpoints; ++i) visit(g, checkpoint_pages(slot, i)[ordinal]);
+      for (int64_t i = 0; i < records_[slot].checkpoints; ++i) {
+        if (const int32_t page = checkpoint_pages(slot, i)[ordinal]; page >= 0) visit(g, page);  // else it was moved
+      }
       const int32_t base = tree_bases_[int64_t{slot} * num_state_groups_ + ordinal];
       if (base >= 0) visit(g, base);
     });
@@ -384,6 +404,33 @@ class SequenceStore {
   Status check_attach(const PrefixSource& source, int64_t tokens);
   Status check_saved_list(const SavedSequence& saved, int32_t group);
   Status check_load(const SavedSequence& saved);
+  // A reference of a suspended sequence. page: -1 = none; of one that was moved, what it was.
+  struct Place {
+    int32_t page = -1;
+    bool moved = false;
+    bool is_kept() const noexcept { return page >= 0 && !moved; }
+  };
+  using SuspendedPages = std::vector<std::vector<Place>>;  // [groups], [places]
+  static bool is_first(const std::vector<Place>& places, size_t index) noexcept;
+  void find_places(int32_t slot, int32_t group, std::vector<Place>* places) const;
+  template <class Visit>
+  void for_each_moved(const SuspendedPages& suspended, Visit visit) const;
+  // Calls visit(group, page) for the pages that suspended sequences keep.
+  template <class Visit>
+  void for_each_kept(Visit visit) const {
+    for (const auto& [slot, pages] : suspended_) {
+      if (!is_suspended(slot)) continue;  // it is being suspended, and its lists have the pages
+      for (int32_t g = 0; g < num_groups(); ++g) {
+        for (const Place& place : pages[static_cast<size_t>(g)]) {
+          if (place.is_kept()) visit(g, place.page);
+        }
+      }
+    }
+  }
+  void drop_lists(int32_t slot) noexcept;
+  void drop_suspended(int32_t slot) noexcept;
+  Status check_resume(int32_t slot);
+  void fill_states(int32_t slot, const SuspendedPages& pages, std::vector<PageReference>* fresh) noexcept;
   void take_state_pages(const SavedSequence& saved, int32_t slot) noexcept;
   int64_t first_filled_entry(const PrefixSource& source, int32_t group, int64_t found, int64_t tokens) const noexcept;
   Status check_fill(const PrefixSource& source, int64_t found, int64_t tokens);
@@ -415,6 +462,7 @@ class SequenceStore {
   LazyArray<int32_t> tree_bases_;            // [max_sequences, state groups]: states before the uncommitted nodes
   std::vector<int32_t> path_;                // [max_tree_nodes]: scratch of a commit
   StoredLayers stored_layers_;
+  std::map<int32_t, SuspendedPages> suspended_;      // by slot; also of sequences that are being suspended
   std::vector<int32_t> lists_of_groups_;             // [groups]: a group's list in stored_layers_
   std::vector<StoredLayers::LayerSet> step_layers_;  // [lists]: scratch of check_step, the layers that a step needs
   int32_t num_state_groups_ = 0;

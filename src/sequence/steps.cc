@@ -105,7 +105,7 @@ Status SequenceStore::check_row(uint64_t id, int32_t length, int64_t row, StepKi
   if (id == 0) return Status();
   KVC_TRY(resolve_first(id, row, slot));
   const Record& record = records_[*slot];
-  if ((record.state & (kind.with_trees ? kBusy : kBusy | kTree)) != 0) return not_idle(*slot, row);
+  if (busy(*slot) || (!kind.with_trees && (record.state & kTree) != 0)) return not_idle(*slot, row);
   KVC_TRY(check_layers(*slot, row, kind));
   const int64_t stored = kind.encoder_group < 0 ? record.stored : stored_in(*slot, kind.encoder_group);
   if (length <= config_.max_length - stored) return Status();
@@ -117,7 +117,7 @@ Status SequenceStore::check_row(uint64_t id, int32_t length, int64_t row, StepKi
 
 Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const int32_t> lengths,
                                  std::span<int32_t> slots, StepKind kind) {
-  const uint8_t refused = kind.with_trees ? kBusy : kBusy | kTree;
+  const uint8_t refused = kBusy | kSuspended | (kind.with_trees ? 0 : kTree);
   const bool tokens = kind.encoder_group < 0;
   start_marking();
   find_step_layers(kind);

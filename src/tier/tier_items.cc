@@ -41,8 +41,9 @@ Status check_tier_items(TierWork work, int64_t n, const kvc_tier_item* items, co
   }
   if (!items) return Status::error(KVC_ERROR_NULL_ARGUMENT, "items is NULL");
   for (int64_t i = 0; i < n; ++i) {
-    if (items[i].reserved != 0) {
-      return Status::error(KVC_ERROR_UNSUPPORTED, "item %" PRId64 ": reserved is not 0", i).at(i);
+    if ((items[i].flags & ~limits.item_flags) != 0) {
+      return Status::error(KVC_ERROR_UNSUPPORTED, "item %" PRId64 ": flags 0x%x has unknown bits", i, items[i].flags)
+          .at(i);
     }
     if (work == TierWork::kRemove) continue;
     if (Status status = check_buffers(items[i]); !status.ok()) {

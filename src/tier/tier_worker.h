@@ -4,10 +4,12 @@
 // polls for its end. The thread starts with the first work.
 // A tier that must search for an object answers PENDING at first. Stores of such pages wait in the queue, and a search
 // says when no key is PENDING any more.
+// Pages of suspended sequences have stores that are polled for as loads are. Their objects are removed in the
+// background.
 //
 // Thread safety: any thread. Lock order: a cache's lock before this one, so the thread calls the owner without its
 // lock. Ownership: of the tiers and of all buffers. The owner outlives the worker. Invariants
-//   1. No other code touches the pages of a load until poll_load has said that it is done.
+//   1. No other code touches the pages of a load or of a polled store until poll_load has said that it is done.
 //   2. At most kMaxOpenItems items are submitted to the tiers, so memory is bounded by their objects.
 //   3. A queued page is in Work::queue, and in Work::queued with the same number.
 //   4. In a child of fork() the thread does not exist. Nothing is found there, loads fail, and Work is not touched,
@@ -30,6 +32,7 @@
 #include "context/fork_watch.h"
 #include "keys/page_key.h"
 #include "kvcache_tier.h"
+#include "tier/tier_items.h"
 
 namespace kvc {
 
@@ -40,7 +43,7 @@ struct TierPage {
   int64_t block = 0;      // its first token is block * page_size
   kvc_tier_key key = {};  // of its object
   PageKey page_key = {}, parent_key = {};
-  std::shared_ptr<const std::vector<int32_t>> tokens;  // of the whole prefix
+  std::shared_ptr<const std::vector<int32_t>> tokens;  // of the whole prefix; null = of a suspended sequence
 };
 
 class TierWorker {
@@ -115,12 +118,19 @@ class TierWorker {
 
   // Starts a load, and returns its number.
   Status load(std::vector<LoadPage> pages, uint64_t* load);
+  // Starts to store pages, each in the first tier that takes it, and returns a number as load does.
+  Status store_all(std::vector<LoadPage> pages, uint64_t* load);
+  // Removes objects in the background. Pages that were in no tier are left out.
+  void remove(std::vector<LoadPage> pages);
+  // Whether some tier may get the pages of suspended sequences.
+  bool can_store() const noexcept { return next_tier(-1) >= 0; }
   // Starts a load of nothing, which is done when no tier searches for one of the keys any more, or after kSearchNs.
   Status search(std::vector<kvc_tier_key> keys, uint64_t* load);
   struct Loaded {
     bool known = false;
     bool done = false;
-    int64_t first_failed = INT64_MAX;  // the first block that could not be loaded
+    int64_t first_failed = INT64_MAX;  // the first block that could not be loaded or stored
+    std::vector<LoadPage> pages;       // of store_all: with the tiers that have their objects
   };
   // The load is forgotten when this says that it is done.
   Loaded poll_load(uint64_t load);
@@ -132,6 +142,7 @@ class TierWorker {
 
  private:
   struct Load {
+    TierWork work = TierWork::kLoad;
     std::vector<LoadPage> pages;
     size_t next = 0;   // first page that was not submitted
     int64_t open = 0;  // pages that were submitted
@@ -147,7 +158,9 @@ class TierWorker {
     State state = State::kFree;
     int32_t tier = 0;
     uint64_t job = 0;
-    uint64_t load = 0;  // 0 = a store
+    uint64_t load = 0;  // 0 = a store that was queued
+    TierWork work = TierWork::kStore;
+    size_t index = 0;  // in the pages of the load
     TierPage page;
     std::vector<uint8_t> object;
     kvc_tier_buffer buffer = {};
@@ -178,12 +191,14 @@ class TierWorker {
   bool take_completions();
   bool submit_refused();
   bool search();
-  bool start_load_page(Item& item);
+  bool start_page(Item& item);
   bool start_store(Item& item);
   void submit(Item& item);
   void finish(Item& item, int32_t result);
   Item* free_item() noexcept;
-  void end_page(uint64_t load, int64_t block, bool ok);
+  void end_page(const Item& item, bool ok);
+  // The first tier after `tier` that stores objects; -1 = none.
+  int32_t next_tier(int32_t tier) const noexcept;
   bool is_pending(const kvc_tier_key& key) const;
   Status add_load(Load load, uint64_t* id);
   bool may_stop();

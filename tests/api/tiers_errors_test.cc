@@ -26,7 +26,13 @@ TEST(TiersErrors, BadConfigsAreRefused) {
   bad(KVC_ERROR_INVALID_ARGUMENT, [](kvc_tier_config &c) { c.store = -1; });
   bad(KVC_ERROR_OUT_OF_RANGE, [](kvc_tier_config &c) { c.capacity_bytes = -1; });
   bad(KVC_ERROR_OUT_OF_RANGE, [](kvc_tier_config &c) { c.min_tokens = -1; });
-  bad(KVC_ERROR_UNSUPPORTED, [](kvc_tier_config &c) { c.reserved = 1; });
+  bad(KVC_ERROR_UNSUPPORTED, [](kvc_tier_config &c) { c.flags = 2; });
+  bad(KVC_ERROR_INVALID_ARGUMENT, [](kvc_tier_config &c) { c.flags = KVC_TIER_HOST; });
+  const auto host = [](kvc_tier_config &c) { c.directory = nullptr, c.flags = KVC_TIER_HOST, c.capacity_bytes = 4096; };
+  bad(KVC_ERROR_INVALID_ARGUMENT, [&](kvc_tier_config &c) { host(c), c.tier = &table; });
+  bad(KVC_ERROR_INVALID_ARGUMENT, [&](kvc_tier_config &c) { host(c), c.capacity_bytes = 4095; });
+  bad(KVC_ERROR_INVALID_ARGUMENT, [&](kvc_tier_config &c) { host(c), c.sync = KVC_TIER_SYNC_FULL; });
+  bad(KVC_ERROR_INVALID_ARGUMENT, [&](kvc_tier_config &c) { host(c), c.capacity_bytes = int64_t{1} << 60; });
   bad(KVC_ERROR_INVALID_ARGUMENT,
       [&](kvc_tier_config &c) { c.directory = nullptr, c.tier = &table, c.capacity_bytes = 1; });
   bad(KVC_ERROR_INVALID_ARGUMENT, [&](kvc_tier_config &c) { c.directory = nullptr, c.tier = &broken; });

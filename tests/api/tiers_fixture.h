@@ -31,10 +31,11 @@ struct Folder {
 class MemoryTier {
  public:
   std::map<std::string, std::vector<uint8_t>> objects;
-  bool holds = false;      // completions wait for release()
-  int refuse = 0;          // this many submits return RETRY
-  int64_t pending = 0;     // this many keys of lookups are PENDING
-  int64_t fail_load = -1;  // number of the load that fails; -1 = none
+  bool holds = false;       // completions wait for release()
+  int refuse = 0;           // this many submits return RETRY
+  int64_t pending = 0;      // this many keys of lookups are PENDING
+  int64_t fail_load = -1;   // number of the load that fails; -1 = none
+  int64_t fail_store = -1;  // the same of a store
   int64_t loads = 0, stores = 0;
   int closed = 0;
   int64_t bytes_per_second = 0;  // what stats reports
@@ -51,12 +52,14 @@ class MemoryTier {
       of(self).lookup(n, keys, found);
     };
     t.store = [](void *self, uint64_t job, int64_t n, const kvc_tier_item *items, kvc_error *) {
-      return of(self).submit(job, n, items, true);
+      return of(self).submit(job, n, items, Op::kStore);
     };
     t.load = [](void *self, uint64_t job, int64_t n, const kvc_tier_item *items, kvc_error *) {
-      return of(self).submit(job, n, items, false);
+      return of(self).submit(job, n, items, Op::kLoad);
     };
-    t.remove = [](void *, uint64_t, int64_t, const kvc_tier_item *, kvc_error *) { return int32_t{KVC_TIER_FAILED}; };
+    t.remove = [](void *self, uint64_t job, int64_t n, const kvc_tier_item *items, kvc_error *) {
+      return of(self).submit(job, n, items, Op::kRemove);
+    };
     t.poll = [](void *self, kvc_tier_completion *done, int64_t capacity) { return of(self).poll(done, capacity); };
     t.descriptor = [](void *) { return int32_t{-1}; };
     t.cancel = [](void *, uint64_t) {};
@@ -75,7 +78,13 @@ class MemoryTier {
     it->second[byte % it->second.size()] ^= 0x10;
   }
 
+  int64_t num_objects() {
+    std::lock_guard lock(mutex);
+    return static_cast<int64_t>(objects.size());
+  }
+
  private:
+  enum class Op { kStore, kLoad, kRemove };
   static MemoryTier &of(void *self) { return *static_cast<MemoryTier *>(self); }
   static std::string name(const kvc_tier_key &key) { return {reinterpret_cast<const char *>(key.bytes), 32}; }
   void lookup(int64_t n, const kvc_tier_key *keys, kvc_tier_found *found) {
@@ -91,13 +100,13 @@ class MemoryTier {
                                      : kvc_tier_found{KVC_TIER_HIT, 0, static_cast<int64_t>(it->second.size())};
     }
   }
-  int32_t submit(uint64_t job, int64_t n, const kvc_tier_item *items, bool store) {
+  int32_t submit(uint64_t job, int64_t n, const kvc_tier_item *items, Op op) {
     std::lock_guard lock(mutex);
     if (refuse > 0) {
       --refuse;
       return KVC_TIER_RETRY;
     }
-    for (int64_t i = 0; i < n; i++) waiting.push_back({job, i, items[i], store});
+    for (int64_t i = 0; i < n; i++) waiting.push_back({job, i, items[i], op});
     return KVC_TIER_OK;
   }
   int64_t poll(kvc_tier_completion *done, int64_t capacity) {
@@ -107,8 +116,11 @@ class MemoryTier {
       const Waiting w = waiting.front();
       waiting.pop_front();
       int32_t result = KVC_TIER_OK;
-      if (w.store) {
-        ++stores;
+      if (w.op == Op::kRemove) {
+        result = objects.erase(name(w.item.key)) == 1 ? KVC_TIER_OK : KVC_TIER_MISS;
+      } else if (w.op == Op::kStore && stores++ == fail_store) {
+        result = KVC_TIER_FAILED;
+      } else if (w.op == Op::kStore) {
         std::vector<uint8_t> &object = objects[name(w.item.key)];
         object.clear();
         for (int32_t b = 0; b < w.item.num_buffers; b++) {
@@ -132,7 +144,7 @@ class MemoryTier {
     uint64_t job;
     int64_t index;
     kvc_tier_item item;
-    bool store;
+    Op op;
   };
   std::deque<Waiting> waiting;
 };
@@ -149,6 +161,8 @@ struct TieredSpec {
   int32_t heads = 1;
   uint8_t model = 7;  // fingerprint
   DLDataType dtype = {kDLFloat, 32, 1};
+  uint32_t flags = 0;  // of kvc_cache_config
+  int64_t sequences = 6;
 };
 
 // An engine. The values that it stores for a token are a hash of all tokens up to it, the layer and the dim.
@@ -186,10 +200,10 @@ class TieredEngine {
     kvc_cache_config_init(&config);
     config.layers = layers.data(), config.num_layers = static_cast<int32_t>(layers.size());
     config.groups = groups.data(), config.num_groups = static_cast<int32_t>(groups.size());
-    config.page_size = 4, config.max_sequences = 6, config.max_batch_tokens = 256;
-    config.flags = KVC_CACHE_PREFIX_INDEX | (s.rollback == 0 ? KVC_CACHE_NO_ROLLBACK : 0);
+    config.page_size = 4, config.max_sequences = static_cast<int32_t>(s.sequences), config.max_batch_tokens = 256;
+    config.flags = KVC_CACHE_PREFIX_INDEX | (s.rollback == 0 ? KVC_CACHE_NO_ROLLBACK : 0) | s.flags;
     config.rollback_tokens = s.rollback;
-    if (recurrent) config.prefix_checkpoints = 16;
+    if (recurrent) config.prefix_checkpoints = 16, config.max_checkpoints = 3;
     config.fingerprint = fingerprint.data();
     kvc_error error = KVC_ERROR_INIT;
     EXPECT_EQ(kvc_cache_create(context.get(), &config, &made, &error), KVC_OK) << error.message;
@@ -211,10 +225,19 @@ class TieredEngine {
     config.min_tokens = min_tokens;
     return kvc_cache_add_tier(made, &config, nullptr);
   }
-  kvc_status add(const Folder &folder) {
+  kvc_status add_host(int64_t bytes) {
+    kvc_tier_config config;
+    kvc_tier_config_init(&config);
+    config.flags = KVC_TIER_HOST;
+    config.capacity_bytes = bytes;
+    return kvc_cache_add_tier(made, &config, nullptr);
+  }
+  kvc_status add(const Folder &folder, int64_t bytes = 0, int32_t sync = KVC_TIER_SYNC_DATA) {
     kvc_tier_config config;
     kvc_tier_config_init(&config);
     config.directory = folder.path.c_str();
+    config.capacity_bytes = bytes;
+    config.sync = sync;
     kvc_error error = KVC_ERROR_INIT;
     const kvc_status status = kvc_cache_add_tier(made, &config, &error);
     EXPECT_EQ(status, KVC_OK) << error.message;
@@ -269,6 +292,37 @@ class TieredEngine {
     std::vector<float> out;
     for (int64_t d = 0; d < kDims; d++) out.push_back(value(tokens, static_cast<size_t>(length - 1), layer, 0, d));
     return out;
+  }
+
+  kvc_seq add_sequence() {
+    kvc_seq seq = 0;
+    EXPECT_EQ(kvc_seq_add(made, 1, &seq, nullptr), KVC_OK);
+    return seq;
+  }
+  void remove(kvc_seq seq) { EXPECT_EQ(kvc_seq_remove(made, 1, &seq, nullptr), KVC_OK); }
+  int64_t available_pages(int32_t group) const {
+    kvc_stats stats;
+    kvc_stats_init(&stats);
+    EXPECT_EQ(kvc_cache_stats(made, group, &stats, nullptr), KVC_OK);
+    return stats.pages_free + stats.pages_idle;
+  }
+  // Suspends or resumes, and waits for the end of the job.
+  kvc_status move(decltype(kvc_seq_suspend) *call, kvc_seq seq, kvc_error *error = nullptr) {
+    kvc_job job = 0;
+    if (const kvc_status begun = call(made, seq, &job, error)) return begun;
+    EXPECT_NE(job, 0u);
+    return end(job, error);
+  }
+  kvc_status suspend(kvc_seq seq, kvc_error *error = nullptr) { return move(kvc_seq_suspend, seq, error); }
+  kvc_status resume(kvc_seq seq, kvc_error *error = nullptr) { return move(kvc_seq_resume, seq, error); }
+  kvc_status end(kvc_job job, kvc_error *error = nullptr) {
+    kvc_job_info info;
+    kvc_job_info_init(&info);
+    for (;;) {
+      if (const kvc_status polled = kvc_job_poll(made, job, &info, error)) return polled;
+      if (info.done != 0) return KVC_OK;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
 
   // Attaches the prefix that is found and checks its contents. Computes the rest in steps, which end at each of

@@ -44,12 +44,12 @@ def test_a_later_process_loads_what_this_one_computed(tmp_path):
         computed, hit = serve(cache, prompt)
         assert hit.tokens == hit.load_tokens == 0
         store(cache)
-        assert cache.tier_traffic() == kvcache.TierTraffic(1, 0, 7, 0, 0, 0, 0, 0)
+        assert cache.tier_traffic() == kvcache.TierTraffic(1, 0, 7, 0, 0, 0, 0, 0, 0)
     with make(tmp_path / "tier") as cache:
         job, hit = cache.load_prefix(prompt)
         assert (hit.tokens, hit.load_tokens) == (0, 28)
         assert job.wait(30) == job.tokens == job.poll() == 28
-        assert "loaded 28 tokens" in repr(job)
+        assert "ended with 28 tokens" in repr(job)
         job.cancel()  # the job has ended, so nothing happens
         loaded, hit = serve(cache, prompt)
         assert hit.tokens == 28
@@ -99,3 +99,66 @@ def test_bad_calls(tmp_path):
         file.write_text("")
         with pytest.raises(kvcache.Error):
             cache.add_disk_tier(file / "tier")
+
+
+def host_cache(capacity_bytes=1 << 20):
+    cache = kvcache.Cache(LAYERS, page_size=4, capacity_tokens=256, prefix_index=True, fingerprint=b"m" * 32)
+    cache.add_host_tier(capacity_bytes)
+    return cache
+
+
+def decode(cache, sequence, tokens):
+    with cache.forward([sequence], [len(tokens)]) as step:
+        return [step.attend(layer, rows(tokens, 2), rows(tokens, 1), rows(tokens, 1)).copy() for layer in range(len(LAYERS))]
+
+
+def test_a_host_tier_keeps_what_is_evicted():
+    prompt = list(range(30))
+    with host_cache() as cache:
+        computed, _ = serve(cache, prompt)
+        store(cache)
+        cache.drop_prefix([])
+        assert cache.load_prefix(prompt)[0].wait(30) == 28
+        loaded, hit = serve(cache, prompt)
+        assert hit.tokens == 28
+        for a, b in zip(computed, loaded):
+            np.testing.assert_allclose(a, b, rtol=1e-4)
+
+
+def test_a_resumed_sequence_goes_on_as_if_nothing_had_happened():
+    with host_cache() as cache:
+        a, b = cache.add(2)
+        for sequence in (a, b):
+            decode(cache, sequence, range(30))
+        used = cache.stats().pages_used
+        assert cache.suspend(a).wait(30) == 30
+        assert cache.stats().pages_used == used - 8 and cache.tier_traffic().sequences_suspended == 1
+        for call in (lambda: decode(cache, a, [1]), lambda: cache.fork(a), lambda: cache.suspend(a)):
+            with pytest.raises(kvcache.Suspended, match="is suspended"):
+                call()
+        assert cache.length(a) == 30
+        decode(cache, cache.add(), range(100, 140))  # writes into its pages
+        job = cache.resume(a)
+        assert job.wait(30) == job.poll() == 30
+        for x, y in zip(decode(cache, a, range(30, 35)), decode(cache, b, range(30, 35))):
+            assert (x == y).all()
+        with pytest.raises(kvcache.Order, match="Tiers.resume: sequence .* is not suspended"):
+            cache.resume(a)
+        cache.remove(a)
+        with pytest.raises(kvcache.StaleId):
+            cache.suspend(a)
+
+
+def test_a_failed_suspend_is_an_error_of_its_job():
+    with host_cache(4096) as cache:  # one page fits
+        sequence = cache.add()
+        decode(cache, sequence, range(30))
+        with pytest.raises(kvcache.FileError, match="no tier took page"):
+            cache.suspend(sequence).wait(30)
+        assert cache.tier_traffic().sequences_suspended == 0
+        decode(cache, sequence, [1])
+        with pytest.raises(kvcache.InvalidArgument, match="Tiers.add_host_tier: capacity_bytes is 10, not in"):
+            cache.add_host_tier(10)
+    with kvcache.Cache(LAYERS, page_size=4, capacity_tokens=256) as cache:
+        with pytest.raises(kvcache.Unsupported, match="Tiers.suspend: the cache has no tier"):
+            cache.suspend(cache.add())

@@ -37,7 +37,7 @@ def header(data):
     names = ("magic version kind header_bytes manifest_bytes num_token_ids detail_bytes payload_bytes section_bytes "
              "reserved token_begin num_tokens key parent fingerprint digest").split()
     fields = dict(zip(names, FIXED.unpack_from(data)))
-    check(fields["magic"] == b"kvcobj\r\n" and fields["version"] == 1 and fields["kind"] in (1, 2), "magic or version")
+    check(fields["magic"] == b"kvcobj\r\n" and fields["version"] == 1 and fields["kind"] in (1, 2, 3), "magic or version")
     size = fields["header_bytes"]
     parts = FIXED.size + fields["manifest_bytes"] + 4 * fields["num_token_ids"] + fields["detail_bytes"] + 16
     check(size == (parts + 63) // 64 * 64 and len(data) >= size, "header_bytes")

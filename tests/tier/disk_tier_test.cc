@@ -228,7 +228,7 @@ TEST(DiskTier, WrongArgumentsAreRefused) {
   } cases[] = {
       {0, {key_of(1), one, 1, 0, 1}, KVC_ERROR_INVALID_ARGUMENT, "store: a job of 0 items"},
       {-1, {key_of(1), one, 1, 0, 1}, KVC_ERROR_INVALID_ARGUMENT, "store: a job of -1 items"},
-      {1, {key_of(1), one, 1, 7, 1}, KVC_ERROR_UNSUPPORTED, "store: item 0: reserved is not 0"},
+      {1, {key_of(1), one, 1, 7, 1}, KVC_ERROR_UNSUPPORTED, "store: item 0: flags 0x7 has unknown bits"},
       {1, {key_of(1), one, -1, 0, 1}, KVC_ERROR_INVALID_ARGUMENT, "store: item 0: num_buffers is -1"},
       {1, {key_of(1), nullptr, 1, 0, 1}, KVC_ERROR_NULL_ARGUMENT, "store: item 0: buffers is NULL"},
       {1, {key_of(1), none, 1, 0, 4}, KVC_ERROR_NULL_ARGUMENT, "store: item 0: buffer 0 has 4 bytes at NULL"},

@@ -13,9 +13,25 @@ var (
 		"nothing": kvcache.TierStoreNothing}
 )
 
-// Tiers: folders below the pools, in those that the driver names.
+// Waits for a suspend or resume.
+func moved(start func(*kvcache.Cache, kvcache.Seq) (*kvcache.LoadJob, error)) func(*script) ([]string, error) {
+	return func(s *script) ([]string, error) {
+		job, err := start(s.cache(), s.sequence())
+		if err != nil {
+			return nil, err
+		}
+		tokens, err := job.Wait(context.Background())
+		return []string{result("tokens", tokens)}, err
+	}
+}
+
+// Tiers: memory, and folders in those that the driver names.
 var tiers = map[string]func(*script) ([]string, error){
 	"add_tier": quiet(func(s *script) error {
+		if s.has("host") {
+			return s.cache().AddHostTier(kvcache.HostTierOptions{CapacityBytes: int64(s.integer("capacity_bytes")),
+				Store: stores[s.words["store"]], MinTokens: int64(s.integer("min_tokens"))})
+		}
 		folder := "KVCACHE_CONFORMANCE_SAVE"
 		if s.has("of_first") {
 			folder = "KVCACHE_CONFORMANCE_LOAD"
@@ -39,6 +55,8 @@ var tiers = map[string]func(*script) ([]string, error){
 		}
 		return append(resultsOf(hit), result("load_tokens", hit.LoadTokens), result("loaded", loaded)), err
 	},
+	"suspend": moved((*kvcache.Cache).Suspend),
+	"resume":  moved((*kvcache.Cache).Resume),
 	"tier_traffic": func(s *script) ([]string, error) {
 		traffic, err := s.cache().TierTraffic()
 		for err == nil && traffic.PagesWaiting > 0 {
@@ -47,6 +65,7 @@ var tiers = map[string]func(*script) ([]string, error){
 		}
 		return []string{result("num_tiers", traffic.NumTiers), result("stored", traffic.PagesStored),
 			result("dropped", traffic.PagesDropped), result("not_stored", traffic.PagesNotStored), result("loading", traffic.PagesLoading),
-			result("loaded", traffic.PagesLoaded), result("not_loaded", traffic.PagesNotLoaded)}, err
+			result("loaded", traffic.PagesLoaded), result("not_loaded", traffic.PagesNotLoaded),
+			result("suspended", traffic.SequencesSuspended)}, err
 	},
 }

@@ -171,6 +171,10 @@ class Stale(State):
     """The tables of a plan hold another step than the requested one, or no step is open in a graph."""
 
 
+class Suspended(State):
+    """The sequence is suspended: resume() it first."""
+
+
 class Uncommitted(State):
     """The sequence has an uncommitted tree: commit() it first."""
 
@@ -212,7 +216,7 @@ _BY_STATUS: dict[int, type[Error]] = {
     9: Stride, 10: OutOfRange, 11: StaleId, 12: Duplicate, 13: EarlierCall,
     100: OutOfPages, 101: OutOfMemory, 102: TooManySequences, 103: TooManyForwards, 104: BatchTooLarge,
     105: BufferTooSmall, 106: TreeTooLarge,
-    200: Busy, 201: Order, 202: Cancelled, 203: Evicted, 204: Uncommitted, 205: Stale,
+    200: Busy, 201: Order, 202: Cancelled, 203: Evicted, 204: Uncommitted, 205: Stale, 206: Suspended,
     300: DeviceUnavailable,
     400: FileError, 401: Corrupt, 402: Layout,
     900: Internal,

@@ -1,4 +1,4 @@
-"""Tiers of a Cache: folders that keep published pages, and the jobs that load from them."""
+"""Tiers of a Cache: memory and folders that keep published pages and suspended sequences, and the jobs that move them."""
 
 from __future__ import annotations
 
@@ -45,23 +45,30 @@ class TierTraffic:
     pages_loaded: int
     pages_not_loaded: int
     """That a tier no longer had, or whose bytes were not right."""
+    sequences_suspended: int
+    """Sequences that are suspended now."""
 
 
 class LoadJob:
-    """A load that runs. `tokens` is None until poll() or wait() has seen its end."""
+    """A load, suspend or resume that runs. `tokens` is None until poll() or wait() has seen its end."""
 
     def __init__(self, cache: Tiers, job: int) -> None:
         self._cache = cache
         self._job = job
         self.tokens: int | None = None
-        """Tokens that were loaded, once the job has ended. They are findable then."""
+        """Once the job has ended: tokens that were loaded and are findable, or the length of the sequence."""
 
     def fileno(self) -> int:
         """A descriptor that is readable when some job of the cache has ended: for select, selectors and asyncio."""
         return self._cache._job_descriptor()
 
     def poll(self) -> int | None:
-        """The number of tokens that were loaded, or None while the job runs. It waits for nothing."""
+        """The number of tokens that were loaded, or None while the job runs. It waits for nothing.
+
+        Raises:
+            FileError (no tier took a page of the sequence, or a tier has lost one), Cancelled, StaleId (the sequence was
+            removed): a suspend or resume has failed and ended. The sequence is as it was.
+        """
         if self.tokens is None:
             self.tokens = self._cache._poll_job(self._job)
         return self.tokens
@@ -70,13 +77,13 @@ class LoadJob:
         """Waits for the end of the job, and returns the number of tokens that were loaded.
 
         Raises:
-            TimeoutError: the job runs on, and can be waited for again.
+            TimeoutError: the job runs on, and can be waited for again. And what poll() raises.
         """
         end = None if timeout is None else time.monotonic() + timeout
         while self.poll() is None:
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
-                raise TimeoutError(f"the load has not ended after {timeout} s")
+                raise TimeoutError(f"the job has not ended after {timeout} s")
             most = 0.05 if left is None else min(left, 0.05)
             if select.select([self.fileno()], [], [], most)[0] and self.poll() is None:
                 time.sleep(min(most, 0.001))  # readable because of another job, which its owner has not polled yet
@@ -84,16 +91,29 @@ class LoadJob:
         return self.tokens
 
     def cancel(self) -> None:
-        """Ends the job early. Pages that are being read are waited for: poll() or wait() for its end."""
+        """Ends the job early. Pages that are being moved are waited for: poll() or wait() for its end."""
         if self.tokens is None:
             self._cache._cancel_job(self._job)
 
     def __repr__(self) -> str:
-        return f"<LoadJob {self._job}, {'runs' if self.tokens is None else f'loaded {self.tokens} tokens'}>"
+        return f"<LoadJob {self._job}, {'runs' if self.tokens is None else f'ended with {self.tokens} tokens'}>"
 
 
 class Tiers(Prefixes):
     """The calls of Cache on its tiers."""
+
+    def add_host_tier(self, capacity_bytes: int, *, store: str = "published", min_tokens: int = 0) -> None:
+        """Adds memory of this process that keeps published pages after they were evicted. It is below the tiers before it.
+
+        Args:
+            capacity_bytes: the objects used least recently are removed beyond it. At least 4096. Memory is taken when objects
+                fill it.
+            store, min_tokens: as in add_disk_tier().
+
+        Raises:
+            Unsupported (no prefix_index, no fingerprint, a GPU, storage="none"), InvalidArgument, OutOfRange, OutOfMemory.
+        """
+        self._add_host_tier(capacity_bytes, _number_of("add_host_tier", "store", store, _STORE), min_tokens)
 
     def add_disk_tier(self, directory: str | os.PathLike[str], *, capacity_bytes: int = 0, sync: str = "data",
                       store: str = "published", min_tokens: int = 0) -> None:
@@ -173,6 +193,27 @@ class Tiers(Prefixes):
         """
         job, hit = self._load_prefix(tokens, salt, salt_begin, allow_all, session, priority, time_to_live, token_ns)
         return (LoadJob(self, job) if job != 0 else None), PrefixHit(*hit)
+
+    def suspend(self, sequence: int) -> LoadJob:
+        """Starts to move the pages that only this sequence uses to a tier, and frees them at the end of the job.
+
+        Pages that a fork uses too stay. Each page goes to the first tier that takes it. The sequence is busy until poll() or
+        wait() of the job has seen its end, and suspended then: it keeps its id, its length and its settings. A host tier never
+        evicts its pages.
+
+        Raises:
+            StaleId, Busy, Uncommitted, Suspended, Unsupported (no tier that stores).
+        """
+        return LoadJob(self, self._suspend(sequence))
+
+    def resume(self, sequence: int) -> LoadJob:
+        """Starts to bring back a suspended sequence. It takes all pages at once.
+
+        Raises:
+            OutOfPages (nothing changed: try again when others have ended), StaleId, Busy (it is being resumed), Order (it is
+            not suspended), Unsupported (no tier).
+        """
+        return LoadJob(self, self._resume(sequence))
 
     def tier_traffic(self) -> TierTraffic:
         """Counts pages that were stored and loaded. An engine that shuts down waits until pages_waiting is 0."""

@@ -148,6 +148,28 @@ void add_disk_tier(const Cache& self, const char* directory, int64_t capacity_by
   call_without_gil([&](kvc_error* error) { return kvc_cache_add_tier(handle->cache, &config, error); });
 }
 
+// Puts the name of the function that the program called in front of a message.
+void rename_function(const char* caller, kvc_error* error) {
+  const std::string message = error->message;
+  const size_t name = std::min(message.find(": "), message.size());
+  std::snprintf(error->message, sizeof error->message, "%s%s", caller, message.c_str() + name);
+}
+
+void add_host_tier(const Cache& self, int64_t capacity_bytes, int64_t store, int64_t min_tokens) {
+  auto handle = self.open();
+  kvc_tier_config config;
+  kvc_tier_config_init(&config);
+  config.flags = KVC_TIER_HOST;
+  config.capacity_bytes = capacity_bytes;
+  config.store = saturate(store);
+  config.min_tokens = min_tokens;
+  call_without_gil([&](kvc_error* error) {
+    const kvc_status status = kvc_cache_add_tier(handle->cache, &config, error);
+    if (status != KVC_OK) rename_function("Tiers.add_host_tier", error);
+    return status;
+  });
+}
+
 // Opens the tier of a plug-in. The plug-in stays loaded, because its threads may outlive the cache.
 kvc_status open_plugin(const char* library, const char* options, kvc_tier* tier, kvc_error* error) {
   const auto fail = [&](kvc_status status, const char* what) {
@@ -177,11 +199,7 @@ void add_plugin_tier(const Cache& self, const char* caller, const char* library,
       status = kvc_cache_add_tier(handle->cache, &config, error);
       if (status != KVC_OK) tier.close(tier.self);
     }
-    if (status != KVC_OK) {  // the message names the function that the program called
-      const std::string message = error->message;
-      const size_t name = std::min(message.find(": "), message.size());
-      std::snprintf(error->message, sizeof error->message, "%s%s", caller, message.c_str() + name);
-    }
+    if (status != KVC_OK) rename_function(caller, error);
     return status;
   });
 }
@@ -203,6 +221,20 @@ nb::tuple load(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt
   call_without_gil(
       [&](kvc_error* error) { return kvc_prefix_load(handle->cache, &query.query, &options, &hit, &job, error); });
   return nb::make_tuple(job, hit_tuple(hit));
+}
+
+uint64_t suspend(const Cache& self, uint64_t sequence) {
+  auto handle = self.open();
+  kvc_job job = 0;
+  call_without_gil([&](kvc_error* error) { return kvc_seq_suspend(handle->cache, sequence, &job, error); });
+  return job;
+}
+
+uint64_t resume(const Cache& self, uint64_t sequence) {
+  auto handle = self.open();
+  kvc_job job = 0;
+  call_without_gil([&](kvc_error* error) { return kvc_seq_resume(handle->cache, sequence, &job, error); });
+  return job;
 }
 
 // The tokens that were loaded, or None while the job runs.
@@ -232,7 +264,7 @@ nb::tuple tier_traffic(const Cache& self) {
   kvc_tier_traffic_init(&t);
   call_without_gil([&](kvc_error* error) { return kvc_cache_tier_traffic(handle->cache, &t, error); });
   return nb::make_tuple(t.num_tiers, t.pages_waiting, t.pages_stored, t.pages_dropped, t.pages_not_stored,
-                        t.pages_loading, t.pages_loaded, t.pages_not_loaded);
+                        t.pages_loading, t.pages_loaded, t.pages_not_loaded, t.sequences_suspended);
 }
 
 }  // namespace
@@ -245,6 +277,9 @@ void Cache::bind_prefixes(nb::class_<Cache>& cls) {
            nb::arg("session"), nb::arg("priority"), nb::arg("time_to_live"), nb::arg("keep_private"))
       .def("_add_disk_tier", &add_disk_tier, nb::arg("directory"), nb::arg("capacity_bytes"), nb::arg("sync"),
            nb::arg("store"), nb::arg("min_tokens"))
+      .def("_add_host_tier", &add_host_tier, nb::arg("capacity_bytes"), nb::arg("store"), nb::arg("min_tokens"))
+      .def("_suspend", &suspend, nb::arg("sequence"))
+      .def("_resume", &resume, nb::arg("sequence"))
       .def("_add_plugin_tier", &add_plugin_tier, nb::arg("caller"), nb::arg("library"), nb::arg("options"),
            nb::arg("store"), nb::arg("min_tokens"))
       .def("_load_prefix", &load, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"), nb::arg("allow_all"),

@@ -1,4 +1,4 @@
-/* Tiers: folders below the pools, in those that the driver names. */
+/* Tiers: memory, and folders in those that the driver names. */
 #include <poll.h>
 #include <string.h>
 #include <time.h>
@@ -19,7 +19,8 @@ static kvc_status add(void) {
   static const char *const store[] = {"published", "reused", "nothing", NULL};
   kvc_tier_config config;
   kvc_tier_config_init(&config);
-  config.directory = path_in(flag("of_first") ? "KVCACHE_CONFORMANCE_LOAD" : "KVCACHE_CONFORMANCE_SAVE", "directory");
+  if (flag("host")) config.flags = KVC_TIER_HOST;
+  else config.directory = path_in(flag("of_first") ? "KVCACHE_CONFORMANCE_LOAD" : "KVCACHE_CONFORMANCE_SAVE", "directory");
   config.capacity_bytes = integer("capacity_bytes", 0);
   config.sync = one_of("sync", sync);
   config.store = one_of("store", store);
@@ -63,6 +64,18 @@ static kvc_status load(void) {
   return status;
 }
 
+static kvc_status move(bool resume) {
+  kvc_job job = 0;
+  int64_t tokens = 0;
+  kvc_status status = (resume ? kvc(seq_resume) : kvc(seq_suspend))(cache(), sequence(integer("seq", 0)), &job, &error);
+  if (status == KVC_OK) status = wait_for(job, &tokens);
+  result_integer("tokens", tokens);
+  return status;
+}
+
+static kvc_status suspend(void) { return move(false); }
+static kvc_status resume(void) { return move(true); }
+
 static kvc_status traffic(void) {
   const struct timespec pause = {0, 1000000};
   kvc_tier_traffic traffic;
@@ -77,7 +90,9 @@ static kvc_status traffic(void) {
   result_integer("loading", traffic.pages_loading);
   result_integer("loaded", traffic.pages_loaded);
   result_integer("not_loaded", traffic.pages_not_loaded);
+  result_integer("suspended", traffic.sequences_suspended);
   return status;
 }
 
-const operation tier_operations[] = {{"add_tier", add}, {"load_prefix", load}, {"tier_traffic", traffic}, {NULL, NULL}};
+const operation tier_operations[] = {{"add_tier", add}, {"load_prefix", load}, {"tier_traffic", traffic},
+                                     {"suspend", suspend},  {"resume", resume},    {NULL, NULL}};

@@ -1,4 +1,4 @@
-"""Tiers: folders below the pools, in those that the driver names."""
+"""Tiers: memory, and folders in those that the driver names."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from script import Script, operation
 
 @operation
 def add_tier(s: Script) -> None:
+    if s.has("host"):
+        s.cache.add_host_tier(s.integer("capacity_bytes"), store=s.words.get("store", "published"),
+                              min_tokens=s.integer("min_tokens"))  # fmt: skip
+        return
     variable = "KVCACHE_CONFORMANCE_LOAD" if s.has("of_first") else "KVCACHE_CONFORMANCE_SAVE"
     s.cache.add_disk_tier(path_in(variable, s, "directory"), capacity_bytes=s.integer("capacity_bytes"),
                           sync=s.words.get("sync", "data"), store=s.words.get("store", "published"),
@@ -31,9 +35,20 @@ def load_prefix(s: Script) -> dict[str, str]:
 
 
 @operation
+def suspend(s: Script) -> dict[str, str]:
+    return {"tokens": str(s.cache.suspend(s.sequence()).wait())}
+
+
+@operation
+def resume(s: Script) -> dict[str, str]:
+    return {"tokens": str(s.cache.resume(s.sequence()).wait())}
+
+
+@operation
 def tier_traffic(s: Script) -> dict[str, str]:
     while (traffic := s.cache.tier_traffic()).pages_waiting > 0:
         time.sleep(0.001)
     return {"num_tiers": str(traffic.num_tiers), "stored": str(traffic.pages_stored), "dropped": str(traffic.pages_dropped),
             "not_stored": str(traffic.pages_not_stored), "loading": str(traffic.pages_loading),
-            "loaded": str(traffic.pages_loaded), "not_loaded": str(traffic.pages_not_loaded)}  # fmt: skip
+            "loaded": str(traffic.pages_loaded), "not_loaded": str(traffic.pages_not_loaded),
+            "suspended": str(traffic.sequences_suspended)}  # fmt: skip

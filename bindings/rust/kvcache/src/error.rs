@@ -18,7 +18,7 @@ pub enum Error {
     Capacity(Failure),
     /// The program is wrong: a value, a shape, a dtype, an id that is gone or of another cache.
     Misuse(Failure),
-    /// The cache or the step is not in the state that this needs: busy, out of order, cancelled, evicted, uncommitted.
+    /// The cache or the step is not in the state that this needs: busy, out of order, cancelled, evicted, uncommitted, suspended.
     State(Failure),
     /// No such device, or it failed; with feature `dynamic` also: no library.
     Device(Failure),
@@ -75,6 +75,22 @@ impl Error {
             | Error::Data(failure)
             | Error::Internal(failure) => Some(failure),
         }
+    }
+
+    /// The same of another function of this crate, which has called the library's.
+    pub(crate) fn of_function(mut self, name: &str) -> Self {
+        let message = match &mut self {
+            Error::OutOfPages { message, .. } => message,
+            Error::Capacity(failure)
+            | Error::Misuse(failure)
+            | Error::State(failure)
+            | Error::Device(failure)
+            | Error::Data(failure)
+            | Error::Internal(failure) => &mut failure.message,
+        };
+        let end = message.find(": ").unwrap_or(message.len());
+        message.replace_range(..end, name);
+        self
     }
 
     /// What this crate finds out before the library can: arrays that do not fit their lengths.
@@ -190,6 +206,7 @@ statuses! {
     EVICTED = KVC_ERROR_EVICTED,
     UNCOMMITTED = KVC_ERROR_UNCOMMITTED,
     STALE = KVC_ERROR_STALE,
+    SUSPENDED = KVC_ERROR_SUSPENDED,
     DEVICE_UNAVAILABLE = KVC_ERROR_DEVICE_UNAVAILABLE,
     DEVICE_FAILED = KVC_ERROR_DEVICE_FAILED,
     IO = KVC_ERROR_IO,

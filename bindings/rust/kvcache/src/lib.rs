@@ -48,7 +48,7 @@ pub use sys::kvc_estimate as Estimate;
 pub use sys::kvc_stats as Stats;
 pub use tables::{Arrays, Part, Tables, TablesOptions};
 pub use tensor::{DType, Device, Element, Tensor, TensorMut, MAX_RANK};
-pub use tiers::{DiskTierOptions, LoadJob, LoadOptions, TierStore, TierSync, TierTraffic};
+pub use tiers::{DiskTierOptions, HostTierOptions, LoadJob, LoadOptions, TierStore, TierSync, TierTraffic};
 pub use transfer::{ExportParts, Exported, Import};
 
 /// Version of the loaded library, "0.1.0".

@@ -1,5 +1,5 @@
-//! Tiers: folders that keep published pages, and the jobs that load from them.
-use crate::cache::Cache;
+//! Tiers: memory and folders that keep published pages and suspended sequences, and the jobs that move them.
+use crate::cache::{Cache, Seq};
 use crate::config::wide;
 use crate::error::{check, Result};
 use crate::prefix::{time, PrefixHit, PrefixQuery};
@@ -35,12 +35,33 @@ pub enum TierStore {
     Nothing,
 }
 
+impl TierStore {
+    fn raw(self) -> i32 {
+        let store = match self {
+            TierStore::Published => sys::KVC_TIER_STORE_PUBLISHED,
+            TierStore::Reused => sys::KVC_TIER_STORE_REUSED,
+            TierStore::Nothing => sys::KVC_TIER_STORE_NOTHING,
+        };
+        store as i32
+    }
+}
+
 /// How a folder keeps pages. The default has no limit, and stores all that is published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiskTierOptions {
     /// The objects used least recently are removed beyond it; 0 = no limit.
     pub capacity_bytes: u64,
     pub sync: TierSync,
+    pub store: TierStore,
+    /// A publish of fewer tokens is not stored.
+    pub min_tokens: usize,
+}
+
+/// How memory of this process keeps pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HostTierOptions {
+    /// The objects used least recently are removed beyond it. At least 4096. Memory is taken when objects fill it.
+    pub capacity_bytes: u64,
     pub store: TierStore,
     /// A publish of fewer tokens is not stored.
     pub min_tokens: usize,
@@ -74,6 +95,8 @@ pub struct TierTraffic {
     pub pages_loaded: usize,
     /// That a tier no longer had, or whose bytes were not right.
     pub pages_not_loaded: usize,
+    /// Sequences that are suspended now.
+    pub sequences_suspended: usize,
 }
 
 /// Tiers keep published pages after they were evicted, and after the process has ended. The cache needs
@@ -113,16 +136,61 @@ impl Cache {
                 TierSync::None => sys::KVC_TIER_SYNC_NONE,
                 TierSync::Full => sys::KVC_TIER_SYNC_FULL,
             } as i32,
-            store: match options.store {
-                TierStore::Published => sys::KVC_TIER_STORE_PUBLISHED,
-                TierStore::Reused => sys::KVC_TIER_STORE_REUSED,
-                TierStore::Nothing => sys::KVC_TIER_STORE_NOTHING,
-            } as i32,
+            store: options.store.raw(),
             min_tokens: wide(options.min_tokens),
             ..Default::default()
         };
         // SAFETY: the config borrows the directory's name for the time of the call.
         check(|error| unsafe { sys::kvc_cache_add_tier(self.raw(), &config, error) })
+    }
+
+    /// Adds memory of this process that keeps published pages after they were evicted, below the tiers that were added before.
+    pub fn add_host_tier(&self, options: &HostTierOptions) -> Result<()> {
+        let config = sys::kvc_tier_config {
+            flags: sys::KVC_TIER_HOST,
+            capacity_bytes: time(options.capacity_bytes),
+            store: options.store.raw(),
+            min_tokens: wide(options.min_tokens),
+            ..Default::default()
+        };
+        // SAFETY: the config has no pointers.
+        check(|error| unsafe { sys::kvc_cache_add_tier(self.raw(), &config, error) })
+            .map_err(|error| error.of_function("Cache::add_host_tier"))
+    }
+
+    /// Starts to move the pages that only this sequence uses to a tier. They are free when [`LoadJob::poll`] or
+    /// [`LoadJob::wait`] has seen the end of the job. Until then the sequence is busy, and suspended then: it keeps its id, its
+    /// length and its settings. Each page goes to the first tier that takes it, and a host tier never evicts it. A job that has
+    /// failed or was cancelled is an error of `poll`, and the sequence is as it was.
+    ///
+    /// ```
+    /// # use kvcache::*;
+    /// # fn main() -> Result<()> {
+    /// # let context = Context::new(ContextConfig::new())?;
+    /// # let layers = vec![Layer { q_heads: 1, kv_heads: 1, head_dim: 16, ..Layer::default() }];
+    /// # let config = CacheConfig { layers, capacity: Capacity::Tokens(256), ..CacheConfig::default() };
+    /// let cache = Cache::new(&context, &CacheConfig { prefix_index: true, fingerprint: Some([7; 32]), ..config })?;
+    /// cache.add_host_tier(&HostTierOptions { capacity_bytes: 1 << 30, ..HostTierOptions::default() })?;
+    /// let victim = cache.add()?;
+    /// cache.suspend(victim)?.wait()?; // its pages are free
+    /// cache.resume(victim)?.wait()?; // OutOfPages: later
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn suspend(&self, sequence: Seq) -> Result<LoadJob> {
+        let mut id = 0;
+        // SAFETY: one number; an id that may be gone: an error.
+        check(|error| unsafe { sys::kvc_seq_suspend(self.raw(), sequence.0, &mut id, error) })?;
+        Ok(LoadJob { cache: self.clone(), id, tokens: Mutex::new(None) })
+    }
+
+    /// Starts to bring back a suspended sequence, which is usable when the job has ended. It takes all pages at once: after
+    /// [`Error::OutOfPages`](crate::Error::OutOfPages) nothing has changed.
+    pub fn resume(&self, sequence: Seq) -> Result<LoadJob> {
+        let mut id = 0;
+        // SAFETY: one number; an id that may be gone: an error.
+        check(|error| unsafe { sys::kvc_seq_resume(self.raw(), sequence.0, &mut id, error) })?;
+        Ok(LoadJob { cache: self.clone(), id, tokens: Mutex::new(None) })
     }
 
     /// Starts to load what the tiers have of a prefix and the pools lack; `None` = nothing, or computing is faster.
@@ -157,12 +225,13 @@ impl Cache {
             pages_loading: traffic.pages_loading as usize,
             pages_loaded: traffic.pages_loaded as usize,
             pages_not_loaded: traffic.pages_not_loaded as usize,
+            sequences_suspended: traffic.sequences_suspended as usize,
         })
     }
 }
 
-/// A load that runs; it keeps its cache alive. Any thread may call it. A job that is dropped before its end is cancelled, and
-/// the drop waits for the pages that are being read.
+/// A load, suspend or resume that runs; it keeps its cache alive. Any thread may call it. A job that is dropped before its end is
+/// cancelled, and the drop waits for the pages that are being moved.
 #[derive(Debug)]
 #[must_use = "a dropped job is cancelled"]
 pub struct LoadJob {
@@ -172,7 +241,8 @@ pub struct LoadJob {
 }
 
 impl LoadJob {
-    /// The number of tokens that were loaded, or `None` while the job runs. It waits for nothing.
+    /// The number of tokens that were loaded, or the length of the suspended or resumed sequence; `None` while the job runs. It
+    /// waits for nothing. If a suspend or resume has failed, the error ends the job.
     pub fn poll(&self) -> Result<Option<usize>> {
         let mut tokens = self.tokens();
         if tokens.is_none() {

@@ -451,7 +451,7 @@ unsafe extern "C" {
         num_tokens: *mut i64,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Adds a tier below the pools, and below the tiers that were added before: lookups take the first tier that has a page.\n   config  borrowed; its tier is adopted: kvc_cache_destroy closes it\n It may wait for I/O: it reads the names in the directory.\n Errors: INVALID_ARGUMENT (directory, tier, store or sync), OUT_OF_RANGE (capacity_bytes, min_tokens), UNSUPPORTED (no prefix\n index, no fingerprint, no pools, a GPU, a ninth tier, or another version of kvcache_tier.h), IO (the directory cannot be used).\n Threads: any. Since 0.1."]
+    #[doc = " Adds a tier below the pools, and below the tiers that were added before: lookups take the first tier that has a page.\n   config  borrowed; its tier is adopted: kvc_cache_destroy closes it\n It may wait for I/O: it reads the names in the directory.\n Errors: INVALID_ARGUMENT (directory, tier, store, sync or the capacity of a host tier), OUT_OF_RANGE (capacity_bytes,\n min_tokens), UNSUPPORTED (no prefix index, no fingerprint, no pools, a GPU, a ninth tier, another version of kvcache_tier.h, or\n flags), IO (the directory cannot be used), OUT_OF_MEMORY. Threads: any. Since 0.1."]
     pub fn kvc_cache_add_tier(
         cache: *mut kvc_cache,
         config: *const kvc_tier_config,
@@ -466,14 +466,14 @@ unsafe extern "C" {
         job: *mut kvc_job,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Says whether a job has ended. The call that first says so publishes what was loaded, and ends the job.\n   info  filled\n Errors: STALE_ID. Threads: any. It waits for nothing. Since 0.1."]
+    #[doc = " Says whether a job has ended. The call that first says so ends the job: it publishes what was loaded, frees the pages of the\n suspended sequence, or makes the resumed one usable. If a suspend or resume has failed, the error says so and ends the job too.\n   info  filled\n Errors: STALE_ID (no such job; or the sequence of a suspend or resume was removed, which ends the job), IO (no tier took a page of\n the sequence, or a tier has lost one), CANCELLED (a suspend or resume). Threads: any. It waits for nothing. Since 0.1."]
     pub fn kvc_job_poll(
         cache: *mut kvc_cache,
         job: kvc_job,
         info: *mut kvc_job_info,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Ends a job early. Pages of it that are being read are waited for: poll it until it is done. What was loaded by then is kept.\n Errors: STALE_ID. Threads: any. It waits for nothing. Since 0.1."]
+    #[doc = " Ends a job early. Pages of it that are being read or written are waited for: poll it until it is done. What was loaded by then is\n kept. A suspend or resume leaves its sequence as it was.\n Errors: STALE_ID. Threads: any. It waits for nothing. Since 0.1."]
     pub fn kvc_job_cancel(cache: *mut kvc_cache, job: kvc_job, error: *mut kvc_error) -> kvc_status;
     #[doc = " Gives a file descriptor that is readable while a job has ended and was not polled since, for poll(), epoll and the like. The cache\n owns it: do not read or close it. It is valid until kvc_cache_destroy.\n   descriptor  filled\n Errors: UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1."]
     pub fn kvc_cache_job_descriptor(cache: *mut kvc_cache, descriptor: *mut i32, error: *mut kvc_error) -> kvc_status;
@@ -481,6 +481,20 @@ unsafe extern "C" {
     pub fn kvc_cache_tier_traffic(
         cache: *mut kvc_cache,
         traffic: *mut kvc_tier_traffic,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Starts to move the pages of a sequence to a tier. The loop of an engine that has too few pages for a step:\n\n   kvc_seq victim = latest_request();\n   if (kvc_seq_suspend(cache, victim, &job, &error)) return report(error.message);\n   ...                                                        // poll the job until it is done: then its pages are available\n   if (kvc_seq_resume(cache, victim, &job, &error) == KVC_ERROR_OUT_OF_PAGES) continue;     // later, when others have ended\n   ...                                                        // poll the job until it is done: then the sequence is as before\n\n The pages are those that kvc_seq_exclusive_pages counts. Pages that another sequence or an export uses too stay, and the sequence\n keeps its references. Each page goes to the first tier that takes it, in the order in which the tiers were added. A host tier never\n evicts it, and takes none that does not fit; another tier may evict it. Until the job is done the sequence is busy, as in an open\n forward, and a failure leaves it as it was.\n   A suspended sequence keeps its id, length, settings and checkpoints, and counts as one of max_sequences. Calls that read or\n change its contents return SUSPENDED, and kvc_seq_pages gives -1 for its pages. kvc_seq_remove and kvc_cache_clear remove\n it, and its objects from the tiers. A process that is killed leaves its objects in a folder, until the capacity evicts them.\n   job  filled; never 0\n Errors: STALE_ID, BUSY, UNCOMMITTED, SUSPENDED, UNSUPPORTED (the cache has no tier, or they all have KVC_TIER_STORE_NOTHING),\n OUT_OF_MEMORY. Threads: any. Since 0.1."]
+    pub fn kvc_seq_suspend(
+        cache: *mut kvc_cache,
+        sequence: kvc_seq,
+        job: *mut kvc_job,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Starts to bring back a suspended sequence. It takes all pages at once, and evicts as kvc_forward_begin does. The sequence stays\n suspended until the job is done. If a tier has lost an object, the job fails, and the sequence stays suspended: remove it and\n compute its tokens again.\n   job  filled; never 0\n Errors: STALE_ID, BUSY (a resume runs), ORDER (the sequence is not suspended), OUT_OF_PAGES (of error->group), OUT_OF_MEMORY,\n UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1."]
+    pub fn kvc_seq_resume(
+        cache: *mut kvc_cache,
+        sequence: kvc_seq,
+        job: *mut kvc_job,
         error: *mut kvc_error,
     ) -> kvc_status;
     #[doc = " Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. Equal calls on equal configs give equal hashes, so\n ranks and replays can be compared. The hash may differ between versions of the library.\n   digest  filled\n Errors: none but misuse. Threads: any. The cost follows the size of the tables. Since 0.1."]

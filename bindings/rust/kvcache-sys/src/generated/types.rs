@@ -346,11 +346,11 @@ pub const KVC_ERROR_BATCH_TOO_LARGE: kvc_status_code = 104;
 pub const KVC_ERROR_BUFFER_TOO_SMALL: kvc_status_code = 105;
 #[doc = " required, available: uncommitted tree nodes of a sequence"]
 pub const KVC_ERROR_TREE_TOO_LARGE: kvc_status_code = 106;
-#[doc = " the sequence is in an open forward, or another thread uses the forward"]
+#[doc = " the sequence is in an open forward or a job, or another thread uses the forward"]
 pub const KVC_ERROR_BUSY: kvc_status_code = 200;
 #[doc = " calls in the wrong order, or the same call twice"]
 pub const KVC_ERROR_ORDER: kvc_status_code = 201;
-#[doc = " the forward was cancelled: only abort is left"]
+#[doc = " the forward was cancelled: only abort is left; or the job of a suspend or resume was"]
 pub const KVC_ERROR_CANCELLED: kvc_status_code = 202;
 #[doc = " the needed keys were freed, because they left a window"]
 pub const KVC_ERROR_EVICTED: kvc_status_code = 203;
@@ -358,6 +358,8 @@ pub const KVC_ERROR_EVICTED: kvc_status_code = 203;
 pub const KVC_ERROR_UNCOMMITTED: kvc_status_code = 204;
 #[doc = " a plan's arrays hold another step than the requested one, or no step is open in a graph"]
 pub const KVC_ERROR_STALE: kvc_status_code = 205;
+#[doc = " the sequence is suspended: kvc_seq_resume it first"]
+pub const KVC_ERROR_SUSPENDED: kvc_status_code = 206;
 #[doc = " no backend, driver or device of that type"]
 pub const KVC_ERROR_DEVICE_UNAVAILABLE: kvc_status_code = 300;
 #[doc = " the driver reported an error: the message has its name and the call"]
@@ -2155,11 +2157,14 @@ pub const KVC_TIER_SYNC_NONE: kvc_tier_sync = 1;
 #[doc = " as DATA, and its name too: what was stored survives a loss of power"]
 pub const KVC_TIER_SYNC_FULL: kvc_tier_sync = 2;
 pub type kvc_tier_sync = ::core::ffi::c_uint;
+#[doc = " the tier is memory of this process, of at most capacity_bytes. It holds what the pools evict"]
+pub const KVC_TIER_HOST: kvc_tier_flag = 1;
+pub type kvc_tier_flag = ::core::ffi::c_uint;
 #[doc = " all"]
 pub const KVC_TIER_STORE_PUBLISHED: kvc_tier_store = 0;
 #[doc = " those that the index had before the publish: a request came back to them"]
 pub const KVC_TIER_STORE_REUSED: kvc_tier_store = 1;
-#[doc = " none: the tier is read only"]
+#[doc = " none: the tier is read only, and takes no suspended sequence"]
 pub const KVC_TIER_STORE_NOTHING: kvc_tier_store = 2;
 #[doc = " Which published pages a tier stores."]
 pub type kvc_tier_store = ::core::ffi::c_uint;
@@ -2171,14 +2176,14 @@ pub struct kvc_tier_config {
     pub sync: i32,
     #[doc = " nullable; disk: a folder, made if it does not exist. Several processes may share it"]
     pub directory: *const ::core::ffi::c_char,
-    #[doc = " nullable; adopted: a tier of the engine. Exactly one of directory and tier is given"]
+    #[doc = " nullable; adopted: a tier of the engine. One of directory, tier and KVC_TIER_HOST is given"]
     pub tier: *const kvc_tier,
-    #[doc = " disk: the objects that were used least recently are removed beyond it; 0 = no limit"]
+    #[doc = " disk and host: the objects that were used least recently are removed beyond it. Disk: 0 = no\nlimit. Host: at least 4096; memory is taken when objects fill it"]
     pub capacity_bytes: i64,
     #[doc = " KVC_TIER_STORE_*"]
     pub store: i32,
-    #[doc = " 0"]
-    pub reserved: u32,
+    #[doc = " KVC_TIER_HOST or 0"]
+    pub flags: u32,
     #[doc = " a publish of fewer tokens is not stored; >= 0"]
     pub min_tokens: i64,
 }
@@ -2193,7 +2198,7 @@ const _: () = {
     ["Offset of field: kvc_tier_config::capacity_bytes"]
         [::core::mem::offset_of!(kvc_tier_config, capacity_bytes) - 24usize];
     ["Offset of field: kvc_tier_config::store"][::core::mem::offset_of!(kvc_tier_config, store) - 32usize];
-    ["Offset of field: kvc_tier_config::reserved"][::core::mem::offset_of!(kvc_tier_config, reserved) - 36usize];
+    ["Offset of field: kvc_tier_config::flags"][::core::mem::offset_of!(kvc_tier_config, flags) - 36usize];
     ["Offset of field: kvc_tier_config::min_tokens"][::core::mem::offset_of!(kvc_tier_config, min_tokens) - 40usize];
 };
 #[doc = " Work in the background. 0 = none."]
@@ -2232,7 +2237,7 @@ pub struct kvc_job_info {
     pub struct_size: u32,
     #[doc = " 1 = the job has ended, and its id is stale from now on"]
     pub done: i32,
-    #[doc = " done: tokens of the query that were loaded. They are findable now"]
+    #[doc = " done: tokens of the query that were loaded. They are findable now. Suspend and resume: the sequence's\nlength"]
     pub tokens: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -2261,10 +2266,12 @@ pub struct kvc_tier_traffic {
     pub pages_loaded: i64,
     #[doc = " that a tier no longer had, or whose object did not match"]
     pub pages_not_loaded: i64,
+    #[doc = " sequences that are suspended now"]
+    pub sequences_suspended: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_tier_traffic"][::core::mem::size_of::<kvc_tier_traffic>() - 64usize];
+    ["Size of kvc_tier_traffic"][::core::mem::size_of::<kvc_tier_traffic>() - 72usize];
     ["Alignment of kvc_tier_traffic"][::core::mem::align_of::<kvc_tier_traffic>() - 8usize];
     ["Offset of field: kvc_tier_traffic::struct_size"][::core::mem::offset_of!(kvc_tier_traffic, struct_size) - 0usize];
     ["Offset of field: kvc_tier_traffic::num_tiers"][::core::mem::offset_of!(kvc_tier_traffic, num_tiers) - 4usize];
@@ -2282,6 +2289,8 @@ const _: () = {
         [::core::mem::offset_of!(kvc_tier_traffic, pages_loaded) - 48usize];
     ["Offset of field: kvc_tier_traffic::pages_not_loaded"]
         [::core::mem::offset_of!(kvc_tier_traffic, pages_not_loaded) - 56usize];
+    ["Offset of field: kvc_tier_traffic::sequences_suspended"]
+        [::core::mem::offset_of!(kvc_tier_traffic, sequences_suspended) - 64usize];
 };
 #[doc = " BEGIN GENERATED by scripts/generate_api.py"]
 #[repr(C)]
@@ -2836,10 +2845,26 @@ pub struct kvc_api {
             error: *mut kvc_error,
         ) -> kvc_status,
     >,
+    pub seq_suspend: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            sequence: kvc_seq,
+            job: *mut kvc_job,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub seq_resume: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            sequence: kvc_seq,
+            job: *mut kvc_job,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 632usize];
+    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 648usize];
     ["Alignment of kvc_api"][::core::mem::align_of::<kvc_api>() - 8usize];
     ["Offset of field: kvc_api::struct_size"][::core::mem::offset_of!(kvc_api, struct_size) - 0usize];
     ["Offset of field: kvc_api::abi"][::core::mem::offset_of!(kvc_api, abi) - 4usize];
@@ -2926,6 +2951,8 @@ const _: () = {
         [::core::mem::offset_of!(kvc_api, cache_job_descriptor) - 608usize];
     ["Offset of field: kvc_api::cache_tier_traffic"][::core::mem::offset_of!(kvc_api, cache_tier_traffic) - 616usize];
     ["Offset of field: kvc_api::seq_exclusive_pages"][::core::mem::offset_of!(kvc_api, seq_exclusive_pages) - 624usize];
+    ["Offset of field: kvc_api::seq_suspend"][::core::mem::offset_of!(kvc_api, seq_suspend) - 632usize];
+    ["Offset of field: kvc_api::seq_resume"][::core::mem::offset_of!(kvc_api, seq_resume) - 640usize];
 };
 impl Default for kvc_error {
     fn default() -> Self {

@@ -1,4 +1,4 @@
-//! Tiers: folders below the pools, in those that the driver names.
+//! Tiers: memory, and folders in those that the driver names.
 use crate::prefixes::{results, Prompt};
 use crate::saves::path_in;
 use crate::script::{Done, Script, Stop};
@@ -10,6 +10,8 @@ pub fn run(s: &mut Script, name: &str) -> Option<Done<Results>> {
     let done = match name {
         "add_tier" => add_tier(s),
         "load_prefix" => load_prefix(s),
+        "suspend" => moved(s, Cache::suspend),
+        "resume" => moved(s, Cache::resume),
         "tier_traffic" => tier_traffic(s),
         _ => return None,
     };
@@ -18,25 +20,36 @@ pub fn run(s: &mut Script, name: &str) -> Option<Done<Results>> {
 
 fn add_tier(s: &Script) -> Done<Results> {
     let unknown = |word: &str| Err(Stop::Failed(format!("no such word: {word}")));
+    let store = match s.word("store") {
+        None | Some("published") => TierStore::Published,
+        Some("reused") => TierStore::Reused,
+        Some("nothing") => TierStore::Nothing,
+        Some(word) => return unknown(word),
+    };
+    let (capacity_bytes, min_tokens) = (s.number("capacity_bytes")?, s.number("min_tokens")?);
+    if s.has("host") {
+        s.cache()?.add_host_tier(&HostTierOptions { capacity_bytes, store, min_tokens })?;
+        return Ok(Vec::new());
+    }
     let options = DiskTierOptions {
-        capacity_bytes: s.number("capacity_bytes")?,
+        capacity_bytes,
         sync: match s.word("sync") {
             None | Some("data") => TierSync::Data,
             Some("none") => TierSync::None,
             Some("full") => TierSync::Full,
             Some(word) => return unknown(word),
         },
-        store: match s.word("store") {
-            None | Some("published") => TierStore::Published,
-            Some("reused") => TierStore::Reused,
-            Some("nothing") => TierStore::Nothing,
-            Some(word) => return unknown(word),
-        },
-        min_tokens: s.number("min_tokens")?,
+        store,
+        min_tokens,
     };
     let folder = if s.has("of_first") { "KVCACHE_CONFORMANCE_LOAD" } else { "KVCACHE_CONFORMANCE_SAVE" };
     s.cache()?.add_disk_tier(path_in(folder, s, "directory")?, &options)?;
     Ok(Vec::new())
+}
+
+fn moved(s: &Script, start: fn(&Cache, Seq) -> Result<LoadJob>) -> Done<Results> {
+    let tokens = start(s.cache()?, s.sequence()?)?.wait()?;
+    Ok(vec![("tokens", tokens.to_string())])
 }
 
 fn load_prefix(s: &Script) -> Done<Results> {
@@ -70,6 +83,7 @@ fn tier_traffic(s: &Script) -> Done<Results> {
                 ("loading", traffic.pages_loading.to_string()),
                 ("loaded", traffic.pages_loaded.to_string()),
                 ("not_loaded", traffic.pages_not_loaded.to_string()),
+                ("suspended", traffic.sequences_suspended.to_string()),
             ]);
         }
         std::thread::sleep(Duration::from_millis(1));

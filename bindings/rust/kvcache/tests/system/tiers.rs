@@ -192,3 +192,22 @@ fn refused_calls() {
     assert_eq!(error.status(), Status::OUT_OF_RANGE);
     assert!(error.message().starts_with("Cache::load_prefix: priority 101"), "{error}");
 }
+
+#[test]
+fn a_resumed_sequence_goes_on() {
+    let cache = without_tier();
+    cache.add_host_tier(&HostTierOptions { capacity_bytes: 1 << 20, ..HostTierOptions::default() }).unwrap();
+    let (sequence, mut history) = (cache.add().unwrap(), History::default());
+    run_step(&cache, &mut [(sequence, &mut history, 30)], None, &mut Random(5));
+    assert_eq!(cache.suspend(sequence).unwrap().wait().unwrap(), 30);
+    assert_eq!(cache.tier_traffic().unwrap().sequences_suspended, 1);
+    assert_eq!(cache.stats(None).unwrap().pages_used, 0);
+    assert_eq!(cache.fork(&[sequence], Stream::NONE).unwrap_err().status(), Status::SUSPENDED);
+    assert_eq!(cache.resume(sequence).unwrap().wait().unwrap(), 30);
+    run_step(&cache, &mut [(sequence, &mut history, 2)], None, &mut Random(6)); // it attends to what came back
+    assert_eq!(cache.resume(sequence).unwrap_err().status(), Status::ORDER);
+    let error = cache.add_host_tier(&HostTierOptions { capacity_bytes: 10, ..HostTierOptions::default() }).unwrap_err();
+    assert!(error.message().starts_with("Cache::add_host_tier: capacity_bytes is 10"), "{error}");
+    drop(cache.suspend(sequence).unwrap()); // cancels it, or it had ended
+    cache.check_invariants().unwrap();
+}

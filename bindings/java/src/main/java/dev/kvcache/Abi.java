@@ -36,6 +36,7 @@ final class Abi {
   static final int KVC_ERROR_EVICTED = 203;
   static final int KVC_ERROR_UNCOMMITTED = 204;
   static final int KVC_ERROR_STALE = 205;
+  static final int KVC_ERROR_SUSPENDED = 206;
   static final int KVC_ERROR_DEVICE_UNAVAILABLE = 300;
   static final int KVC_ERROR_DEVICE_FAILED = 301;
   static final int KVC_ERROR_IO = 400;
@@ -132,6 +133,7 @@ final class Abi {
   static final int KVC_TIER_SYNC_DATA = 0;
   static final int KVC_TIER_SYNC_NONE = 1;
   static final int KVC_TIER_SYNC_FULL = 2;
+  static final int KVC_TIER_HOST = 1;
   static final int KVC_TIER_STORE_PUBLISHED = 0;
   static final int KVC_TIER_STORE_REUSED = 1;
   static final int KVC_TIER_STORE_NOTHING = 2;
@@ -661,7 +663,7 @@ final class Abi {
     static final int TIER = 16;
     static final int CAPACITY_BYTES = 24;
     static final int STORE = 32;
-    static final int RESERVED = 36;
+    static final int FLAGS = 36;
     static final int MIN_TOKENS = 40;
   }
 
@@ -682,7 +684,7 @@ final class Abi {
   }
 
   static final class TierTraffic {
-    static final int SIZE = 64;
+    static final int SIZE = 72;
     static final int STRUCT_SIZE = 0;
     static final int NUM_TIERS = 4;
     static final int PAGES_WAITING = 8;
@@ -692,10 +694,11 @@ final class Abi {
     static final int PAGES_LOADING = 40;
     static final int PAGES_LOADED = 48;
     static final int PAGES_NOT_LOADED = 56;
+    static final int SEQUENCES_SUSPENDED = 64;
   }
 
   static final class Api {
-    static final int SIZE = 632;
+    static final int SIZE = 648;
     static final int STRUCT_SIZE = 0;
     static final int ABI = 4;
     static final int VERSION = 8;
@@ -776,5 +779,7 @@ final class Abi {
     static final int CACHE_JOB_DESCRIPTOR = 608;
     static final int CACHE_TIER_TRAFFIC = 616;
     static final int SEQ_EXCLUSIVE_PAGES = 624;
+    static final int SEQ_SUSPEND = 632;
+    static final int SEQ_RESUME = 640;
   }
 }

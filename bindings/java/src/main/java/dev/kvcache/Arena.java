@@ -292,6 +292,13 @@ final class Arena {
     }
   }
 
+  /** The same for a function of this package that calls a function of the library with another name. */
+  void check(String function, int status) {
+    if (status != 0) {
+      throw failure(status, function);
+    }
+  }
+
   /** A message of the library with this package's names for C's. A name may have a meaning of its own in one function. */
   static String inJava(String message) {
     String function = message.substring(0, Math.max(message.indexOf(':'), 0));
@@ -300,6 +307,10 @@ final class Arena {
   }
 
   KvcacheException failure(int status) {
+    return failure(status, null);
+  }
+
+  private KvcacheException failure(int status, String function) {
     byte[] text = new byte[Abi.Error.SIZE - Abi.Error.MESSAGE];
     error.buffer.get(error.at + Abi.Error.MESSAGE, text);
     int length = 0;
@@ -308,6 +319,9 @@ final class Arena {
     }
     String name = calls.statusName(status);
     String message = length == 0 ? name : inJava(new String(text, 0, length, StandardCharsets.UTF_8));
+    if (function != null && message.contains(": ")) {
+      message = function + message.substring(message.indexOf(": "));
+    }
     long index = error.getLong(Abi.Error.INDEX);
     long group = error.getLong(Abi.Error.GROUP);
     long required = error.getLong(Abi.Error.REQUIRED);

@@ -468,6 +468,32 @@ public final class Cache implements AutoCloseable {
     Tiers.add(this, tier);
   }
 
+  /**
+   * Adds memory of this process that keeps published pages after they were evicted. It is below the tiers that were added before.
+   */
+  public void addHostTier(HostTier tier) {
+    Tiers.add(this, tier);
+  }
+
+  /**
+   * Starts to move the pages that only this sequence uses to a tier. They are free when {@link LoadJob#poll} or
+   * {@link LoadJob#await} has seen the end of the job. Until then the sequence is busy, and suspended then: it keeps its id, its
+   * length and its settings. Each page goes to the first tier that takes it, and a host tier never evicts it. A failed or
+   * cancelled job is an exception of poll, and the sequence is as it was.
+   */
+  public LoadJob suspend(long sequence) {
+    return Tiers.move(this, false, sequence);
+  }
+
+  /**
+   * Starts to bring back a suspended sequence, which is usable when the job has ended. It takes all pages at once.
+   *
+   * @throws OutOfPagesException nothing has changed: try again when others have ended
+   */
+  public LoadJob resume(long sequence) {
+    return Tiers.move(this, true, sequence);
+  }
+
   /** A load that was started, or null if nothing is to be loaded or computing is faster; and what matchPrefix says. */
   public record StartedLoad(LoadJob job, PrefixHit hit) {}
 

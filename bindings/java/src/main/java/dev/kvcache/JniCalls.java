@@ -398,6 +398,16 @@ final class JniCalls implements NativeCalls {
   }
 
   @Override
+  public int seqSuspend(long cache, long sequence, long job, long error) {
+    return Jni.kvj_seq_suspend(cache, sequence, job, error);
+  }
+
+  @Override
+  public int seqResume(long cache, long sequence, long job, long error) {
+    return Jni.kvj_seq_resume(cache, sequence, job, error);
+  }
+
+  @Override
   public String open(String path) {
     return Jni.kvj_open(path);
   }

@@ -15,6 +15,33 @@ final class Tiers {
     }
   }
 
+  static void add(Cache cache, HostTier tier) {
+    String function = "Cache.addHostTier";
+    Arena arena = cache.enter(function);
+    try {
+      Mem config = Checks.given(function, "tier", tier).write(function, arena);
+      arena.check(function, cache.handle.calls.cacheAddTier(cache.handle.address, config.address, arena.error.address));
+    } finally {
+      cache.leave(arena);
+    }
+  }
+
+  /** Starts to suspend or to resume a sequence. */
+  static LoadJob move(Cache cache, boolean resume, long sequence) {
+    Arena arena = cache.enter(resume ? "Cache.resume" : "Cache.suspend");
+    try {
+      NativeCalls calls = cache.handle.calls;
+      long job = arena.numbers.address;
+      long error = arena.error.address;
+      arena.check(resume
+          ? calls.seqResume(cache.handle.address, sequence, job, error)
+          : calls.seqSuspend(cache.handle.address, sequence, job, error));
+      return new LoadJob(cache, arena.numbers.getLong(0));
+    } finally {
+      cache.leave(arena);
+    }
+  }
+
   static Cache.StartedLoad load(Cache cache, PrefixQuery query, LoadOptions options) {
     String function = "Cache.loadPrefix";
     return Prefixes.with(cache, function, query, (calls, arena, address) -> {

@@ -70,7 +70,7 @@ class TiersTest {
     Tokens computed;
     try (Cache first = tiered()) {
       computed = store(first, 30, PrefixOptions.create());
-      assertEquals(new TierTraffic(1, 0, 7, 0, 0, 0, 0, 0), first.tierTraffic());
+      assertEquals(new TierTraffic(1, 0, 7, 0, 0, 0, 0, 0, 0), first.tierTraffic());
     }
     try (Cache cache = tiered()) {
       Cache.StartedLoad load = cache.loadPrefix(prompt(30), LoadOptions.create());
@@ -89,6 +89,31 @@ class TiersTest {
           floats(next.q), floats(next.out), floats(next.lse), 1 << 30);
       assertNull(load(cache, 30));
       assertEquals(7, cache.tierTraffic().pagesLoaded());
+      cache.checkInvariants();
+    }
+  }
+
+  @Test
+  void aResumedSequenceGoesOn() throws InterruptedException {
+    try (Cache cache = withoutTier()) {
+      cache.addHostTier(HostTier.of(1 << 20));
+      long sequence = cache.add();
+      Tokens tokens = new Tokens(new Random(9), 30);
+      step(cache, sequence, tokens);
+      assertEquals(30, cache.suspend(sequence).await());
+      assertEquals(1, cache.tierTraffic().sequencesSuspended());
+      assertEquals(0, cache.stats().pagesUsed());
+      refused(Status.SUSPENDED, () -> cache.fork(sequence));
+      step(cache, cache.add(), new Tokens(new Random(8), 30)); // writes into its pages
+      assertEquals(30, cache.resume(sequence).await());
+      Tokens next = new Tokens(new Random(10), 2);
+      step(cache, sequence, next);
+      expectAttention(concat(floats(tokens.k), floats(next.k)), concat(floats(tokens.v), floats(next.v)), floats(next.q),
+          floats(next.out), floats(next.lse), 1 << 30);
+      KvcacheException error = refused(Status.ORDER, () -> cache.resume(sequence));
+      assertTrue(error.getMessage().startsWith("Cache.resume: "), error.getMessage());
+      error = refused(Status.INVALID_ARGUMENT, () -> cache.addHostTier(HostTier.of(10)));
+      assertTrue(error.getMessage().startsWith("Cache.addHostTier: capacityBytes is 10"), error.getMessage());
       cache.checkInvariants();
     }
   }

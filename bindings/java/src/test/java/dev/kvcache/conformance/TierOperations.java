@@ -2,6 +2,7 @@ package dev.kvcache.conformance;
 
 import dev.kvcache.Cache;
 import dev.kvcache.DiskTier;
+import dev.kvcache.HostTier;
 import dev.kvcache.LoadJob;
 import dev.kvcache.LoadOptions;
 import dev.kvcache.TierTraffic;
@@ -10,12 +11,18 @@ import java.util.Map;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Consumer;
 
-/** Tiers: folders below the pools, in those that the driver names. */
+/** Tiers: memory, and folders in those that the driver names. */
 final class TierOperations {
   private TierOperations() {}
 
   static void register(Map<String, Consumer<Script>> operations) {
     operations.put("add_tier", s -> {
+      if (s.has("host")) {
+        s.cache().addHostTier(HostTier.of(s.integer("capacity_bytes", 0))
+            .store(DiskTier.Store.valueOf(s.word("store", "published").toUpperCase(Locale.ROOT)))
+            .minTokens(s.integer("min_tokens", 0)));
+        return;
+      }
       String folder = s.has("of_first") ? "KVCACHE_CONFORMANCE_LOAD" : "KVCACHE_CONFORMANCE_SAVE";
       s.cache().addDiskTier(DiskTier.in(SaveOperations.path(folder, s, "directory")).capacityBytes(s.integer("capacity_bytes", 0))
           .sync(DiskTier.Sync.valueOf(s.word("sync", "data").toUpperCase(Locale.ROOT)))
@@ -23,6 +30,8 @@ final class TierOperations {
           .minTokens(s.integer("min_tokens", 0)));
     });
     operations.put("load_prefix", TierOperations::load);
+    operations.put("suspend", s -> await(s, s.cache().suspend(s.sequence())));
+    operations.put("resume", s -> await(s, s.cache().resume(s.sequence())));
     operations.put("tier_traffic", s -> {
       TierTraffic traffic = s.cache().tierTraffic();
       while (traffic.pagesWaiting() > 0) {
@@ -36,7 +45,16 @@ final class TierOperations {
       s.results.put("loading", traffic.pagesLoading());
       s.results.put("loaded", traffic.pagesLoaded());
       s.results.put("not_loaded", traffic.pagesNotLoaded());
+      s.results.put("suspended", traffic.sequencesSuspended());
     });
+  }
+
+  private static void await(Script s, LoadJob job) {
+    try {
+      s.results.put("tokens", job.await());
+    } catch (InterruptedException e) {
+      throw new IllegalStateException(e);
+    }
   }
 
   private static void load(Script s) {

@@ -1,0 +1,37 @@
+package dev.kvcache;
+
+/** Memory of this process that keeps published pages, for {@link Cache#addHostTier}. Without a change: all that is published. */
+public final class HostTier {
+  private final long capacityBytes;
+  private DiskTier.Store store = DiskTier.Store.PUBLISHED;
+  private long minTokens;
+
+  private HostTier(long capacityBytes) {
+    this.capacityBytes = capacityBytes;
+  }
+
+  /** The objects used least recently are removed beyond it. At least 4096. Memory is taken when objects fill it. */
+  public static HostTier of(long capacityBytes) {
+    return new HostTier(capacityBytes);
+  }
+
+  public HostTier store(DiskTier.Store which) {
+    store = which;
+    return this;
+  }
+
+  /** A publish of fewer tokens is not stored. */
+  public HostTier minTokens(long tokens) {
+    minTokens = tokens;
+    return this;
+  }
+
+  Mem write(String function, Arena arena) {
+    Mem config = arena.struct(Abi.TierConfig.SIZE);
+    config.putInt(Abi.TierConfig.FLAGS, Abi.KVC_TIER_HOST);
+    config.putLong(Abi.TierConfig.CAPACITY_BYTES, capacityBytes);
+    config.putInt(Abi.TierConfig.STORE, Checks.given(function, "store", store).value);
+    config.putLong(Abi.TierConfig.MIN_TOKENS, minTokens);
+    return config;
+  }
+}

@@ -1,0 +1,227 @@
+// Suspended sequences: pages that nothing else uses leave the pools, and fresh pages take their places later.
+#include <algorithm>
+#include <cinttypes>
+
+#include "base/assert.h"
+#include "sequence/sequence_store.h"
+#include "sequence/shortage.h"
+
+namespace kvc {
+
+// Whether the page at `index` is not that of an earlier place. The state of a sequence may be that of a checkpoint.
+bool SequenceStore::is_first(const std::vector<Place>& places, size_t index) noexcept {
+  return std::none_of(places.begin(), places.begin() + static_cast<ptrdiff_t>(index),
+                      [&](const Place& place) { return place.page == places[index].page; });
+}
+
+// The places of a group: the entries of its list or, in a group of states, the checkpoints and then the state now.
+void SequenceStore::find_places(int32_t slot, int32_t group, std::vector<Place>* places) const {
+  const PageList& own = list(slot, group);
+  const PageTable& pages = table(group);
+  places->assign(static_cast<size_t>(own.size), {});
+  if (!rules(group).holds_state()) {
+    pages.for_each(own, 0, own.size, [&](int64_t i, int32_t page) {
+      (*places)[static_cast<size_t>(i)] = {page, pages.available_without(own, i, 0)};
+    });
+    return;
+  }
+  places->clear();
+  for_each_state_page(slot, [&](int32_t g, int32_t page) {
+    if (g == group) places->push_back({page, false});
+  });
+  for (Place& place : *places) {
+    const auto holds =
+        std::count_if(places->begin(), places->end(), [&](const Place& p) { return p.page == place.page; });
+    place.moved = pages.pages().refs(place.page) - pages.pages().is_indexed(place.page) == holds;
+  }
+  if (own.size == 0) return;
+  const auto holds =
+      std::count_if(places->begin(), places->end(), [&](const Place& p) { return p.page == own.tail_page; });
+  const bool moved = pages.available_without(own, 0, static_cast<uint32_t>(holds));
+  for (Place& place : *places) place.moved = place.page == own.tail_page ? moved : place.moved;
+  places->push_back({own.tail_page, moved});
+}
+
+// Calls visit(group, page) for each page that is moved, once.
+template <class Visit>
+void SequenceStore::for_each_moved(const SuspendedPages& suspended, Visit visit) const {
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    const std::vector<Place>& places = suspended[static_cast<size_t>(g)];
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (places[i].moved && (!rules(g).holds_state() || is_first(places, i))) visit(g, places[i].page);
+    }
+  }
+}
+
+Status SequenceStore::begin_suspend(uint64_t id, std::vector<PageReference>* moved) {
+  int32_t slot = -1;
+  KVC_TRY(resolve(id, 0, &slot));
+  KVC_TRY(check_idle(slot, 0));
+  SuspendedPages pages(static_cast<size_t>(num_groups()));
+  for (int32_t g = 0; g < num_groups(); ++g) find_places(slot, g, &pages[static_cast<size_t>(g)]);
+  moved->clear();
+  for_each_moved(pages, [&](int32_t g, int32_t page) { moved->push_back({g, page}); });
+  suspended_[slot] = std::move(pages);
+  records_[slot].state |= kBusy;
+  return Status();
+}
+
+bool SequenceStore::end_suspend(uint64_t id, bool done) noexcept {
+  const int32_t slot = slot_of(id);
+  Record& record = records_[slot];
+  KVC_ASSERT(record.used && busy(slot) && suspended_.count(slot) == 1, slot, record.state);
+  record.state &= static_cast<uint8_t>(~kBusy);
+  if (record.removed() || !done) {
+    suspended_.erase(slot);
+    if (record.removed()) free_slot(slot);
+    return record.used;
+  }
+  record.state |= kSuspended;
+  const SuspendedPages& pages = suspended_.find(slot)->second;
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    for (const Place& place : pages[static_cast<size_t>(g)]) {
+      if (place.is_kept()) hold_page(g, place.page);
+    }
+  }
+  drop_lists(slot);
+  return true;
+}
+
+// Drops the references of the lists and checkpoints. Their shape stays, so that lengths and holes can still be told.
+void SequenceStore::drop_lists(int32_t slot) noexcept {
+  for_each_state_group([&](int32_t g, int32_t ordinal) {
+    for (int64_t i = 0; i < records_[slot].checkpoints; ++i) {
+      int32_t& page = checkpoint_pages(slot, i)[ordinal];
+      unhold_page(g, page);
+      page = -1;
+    }
+  });
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    PageList& own = edit_list(slot, g);
+    PageList shape = own;
+    edit_table(g).release(own);
+    shape.root = shape.tail_page = -1;
+    shape.levels = 0;
+    own = shape;
+  }
+}
+
+// Drops what a suspended sequence keeps.
+void SequenceStore::drop_suspended(int32_t slot) noexcept {
+  const auto found = suspended_.find(slot);
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    for (const Place& place : found->second[static_cast<size_t>(g)]) {
+      if (place.is_kept()) unhold_page(g, place.page);
+    }
+  }
+  suspended_.erase(found);
+  records_[slot].state &= static_cast<uint8_t>(~kSuspended);
+}
+
+Status SequenceStore::check_resume(int32_t slot) {
+  Shortage shortage;
+  std::fill(needed_pages_.begin(), needed_pages_.end(), 0);
+  const SuspendedPages& pages = suspended_.find(slot)->second;
+  for_each_moved(pages, [&](int32_t g, int32_t) { ++needed_pages_[static_cast<size_t>(g)]; });
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    const int64_t needed = needed_pages_[static_cast<size_t>(g)];
+    shortage.add(g, needed, needed > table(g).available_pages() ? 0 : -1);
+    // Nodes over shared pages are not shared then, so they are among those that the index may use.
+    const std::vector<Place>& places = pages[static_cast<size_t>(g)];
+    if (std::none_of(places.begin(), places.end(), [](const Place& place) { return place.is_kept(); })) continue;
+    const auto size = static_cast<int64_t>(places.size());
+    const int64_t new_nodes = size / (PageTable::kFanout - 1) + int64_t{2} * PageTable::levels_for(size);
+    if (table(g).nodes().free() - new_nodes >= reserved_nodes_[static_cast<size_t>(g)]) continue;
+    return Status::error(KVC_ERROR_OUT_OF_MEMORY, "group %d has no memory for another page list of %" PRId64 " pages",
+                         g, size)
+        .in_group(g);
+  }
+  return check_pages(shortage.group, shortage.required, shortage.row);
+}
+
+Status SequenceStore::begin_resume(uint64_t id, std::vector<PageReference>* fresh) {
+  int32_t slot = -1;
+  KVC_TRY(resolve(id, 0, &slot));
+  if ((records_[slot].state & kBusy) != 0) {
+    if (!is_suspended(slot)) return in_step(slot, 0);
+    return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " is being resumed", id);
+  }
+  if (!is_suspended(slot)) return Status::error(KVC_ERROR_ORDER, "sequence %" PRIu64 " is not suspended", id);
+  KVC_TRY(check_resume(slot));
+  fresh->clear();
+  int64_t total = 0;
+  for (const int64_t needed : needed_pages_) total += needed;
+  fresh->reserve(static_cast<size_t>(total));  // the last thing that may fail
+  make_room();
+  const SuspendedPages& pages = suspended_.find(slot)->second;
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    if (rules(g).holds_state()) continue;
+    const std::vector<Place>& places = pages[static_cast<size_t>(g)];
+    PageList& own = edit_list(slot, g);
+    const PageList shape = own;
+    own = {};
+    for (int32_t i = 0; i < shape.size; ++i) {
+      if (i == shape.kept && shape.has_hole()) {
+        edit_table(g).skip(own, shape.first - shape.kept);
+        if ((i = shape.first) == shape.size) break;
+      }
+      if (const Place& place = places[static_cast<size_t>(i)]; place.moved) {
+        fresh->push_back({g, edit_table(g).append(own)});
+      } else {
+        edit_table(g).append_shared(own, {&place.page, 1});
+      }
+    }
+    own.tail_shared = own.tail_shared || (own.tail_page >= 0 && shape.tail_shared);
+  }
+  fill_states(slot, pages, fresh);
+  records_[slot].state |= kBusy;
+  // The caller gives contents to the pages in the order of for_each_moved.
+  std::stable_sort(fresh->begin(), fresh->end(),
+                   [](const PageReference& a, const PageReference& b) { return a.group < b.group; });
+  return Status();
+}
+
+// The states of a sequence that is resumed: its checkpoints, and the state now.
+void SequenceStore::fill_states(int32_t slot, const SuspendedPages& pages, std::vector<PageReference>* fresh) noexcept {
+  for_each_state_group([&](int32_t g, int32_t ordinal) {
+    const std::vector<Place>& places = pages[static_cast<size_t>(g)];
+    const auto count = static_cast<size_t>(records_[slot].checkpoints);
+    PageTable& table = edit_table(g);
+    PageList& own = edit_list(slot, g);
+    own = {};
+    for (size_t i = 0; i < places.size(); ++i) {
+      const int32_t before = places[i].page;
+      PageList taken;
+      int32_t page = before;
+      if (places[i].moved && is_first(places, i)) {
+        fresh->push_back({g, page = table.append(taken)});
+      } else if (places[i].moved) {
+        const auto same = std::find_if(places.begin(), places.end(), [&](const Place& p) { return p.page == before; });
+        page = checkpoint_pages(slot, same - places.begin())[ordinal];
+      }
+      if (i < count) {
+        table.hold_page(page);
+        checkpoint_pages(slot, static_cast<int64_t>(i))[ordinal] = page;
+      } else {
+        table.append_shared(own, {&page, 1});  // never written again
+      }
+      table.release(taken);
+    }
+  });
+}
+
+bool SequenceStore::end_resume(uint64_t id, bool done) noexcept {
+  const int32_t slot = slot_of(id);
+  Record& record = records_[slot];
+  KVC_ASSERT(record.used && busy(slot) && suspended_.count(slot) == 1, slot, record.state);
+  record.state &= static_cast<uint8_t>(~kBusy);
+  if (!done || record.removed()) drop_lists(slot);
+  if (record.removed()) {
+    free_slot(slot);
+    return false;
+  }
+  if (done) drop_suspended(slot);
+  return true;
+}
+
+}  // namespace kvc

@@ -1,0 +1,83 @@
+// HostStore: objects in memory of the process, bounded in bytes. The objects that were used least recently make room.
+//
+// The memory is one range of blocks. An object is a chain of blocks, so nothing is fragmented. Blocks take memory when
+// they are first used.
+//   (stored blocks + blocks of open stores and loads + free blocks) = all blocks
+// Bytes are copied outside the lock. An object that is being loaded keeps its blocks, also when it is replaced or
+// removed. Thread safety: any thread.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <span>
+#include <unordered_map>
+
+#include "base/lazy_array.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "tier/tier_items.h"
+#include "tier/tier_key.h"
+#include "tier/transfer_meter.h"
+
+namespace kvc {
+
+class HostStore {
+ public:
+  static constexpr int64_t kBlockBytes = 4096;
+  static constexpr int64_t kMaxBytes = INT32_MAX * kBlockBytes;
+
+  HostStore() = default;
+  ~HostStore();
+  HostStore(const HostStore&) = delete;
+  HostStore& operator=(const HostStore&) = delete;
+
+  // Reserves addresses for so many whole blocks. OUT_OF_MEMORY. Call it once, before all else.
+  Status open(int64_t capacity_bytes);
+  int64_t largest_object() const noexcept { return num_blocks_ * kBlockBytes; }
+
+  void lookup(int64_t n, const kvc_tier_key* keys, kvc_tier_found* found) noexcept;
+  // Results of an item: KVC_TIER_OK, MISS, or RETRY if open loads and kept objects leave no room.
+  int32_t perform(TierWork work, const kvc_tier_item& item);
+  void count_failure(int32_t os_error) noexcept;
+  void fill(kvc_tier_stats* stats) const noexcept;
+
+ private:
+  struct Object {
+    kvc_tier_key key = {};
+    int64_t bytes = 0;
+    int32_t first = -1;    // block; -1 = none
+    int32_t loads = 0;     // that copy it
+    bool kept = false;     // it is not evicted
+    bool dropped = false;  // it is freed after the last of them
+  };
+  using Objects = std::list<Object>;
+
+  static int64_t blocks_of(int64_t bytes) noexcept { return (bytes + kBlockBytes - 1) / kBlockBytes; }
+  int32_t store(const kvc_tier_item& item);
+  int32_t load(const kvc_tier_item& item);
+  bool take_blocks(int64_t count, int32_t* first) noexcept KVC_REQUIRES(mutex_);
+  void free_blocks(int32_t first) noexcept KVC_REQUIRES(mutex_);
+  Objects& list_of(const Object& object) noexcept KVC_REQUIRES(mutex_) { return object.kept ? kept_ : objects_; }
+  void drop(Objects::iterator object) noexcept KVC_REQUIRES(mutex_);
+  // Between the buffers of an item and a chain of blocks, which nothing else changes.
+  void copy(const kvc_tier_item& item, int32_t block, bool into_blocks) const noexcept;
+
+  uint8_t* memory_ = nullptr;
+  int64_t num_blocks_ = 0;
+  LazyArray<int32_t> next_;  // [num_blocks]: of a chain, or of the free blocks; -1 = the last
+
+  mutable Mutex mutex_;
+  Objects objects_ KVC_GUARDED_BY(mutex_);  // the least recently used one first
+  Objects kept_ KVC_GUARDED_BY(mutex_);     // those that are not evicted
+  Objects dropped_ KVC_GUARDED_BY(mutex_);  // that loads still copy
+  std::unordered_map<kvc_tier_key, Objects::iterator, TierKeyHash, TierKeyEqual> index_ KVC_GUARDED_BY(mutex_);
+  int32_t free_ KVC_GUARDED_BY(mutex_) = -1;
+  int64_t num_free_ KVC_GUARDED_BY(mutex_) = 0;  // the blocks of the free chain, and those from fresh_ on
+  int32_t fresh_ KVC_GUARDED_BY(mutex_) = 0;     // first block that was never used
+  TransferMeter load_meter_ KVC_GUARDED_BY(mutex_), store_meter_ KVC_GUARDED_BY(mutex_);
+  kvc_tier_stats counts_ KVC_GUARDED_BY(mutex_) = {};
+};
+
+}  // namespace kvc

@@ -1,0 +1,261 @@
+// What the thread of a TierWorker does.
+#include <poll.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <iterator>
+#include <new>
+
+#include "tier/tier_worker.h"
+#include "tier/wake_event.h"
+
+namespace kvc {
+namespace {
+
+constexpr int kShortWaitMs = 1;  // for a tier that is full of work, or that has no descriptor
+
+}  // namespace
+
+void* TierWorker::thread_main(void* self) {
+  pthread_setname_np(pthread_self(), "kvc-tier");
+  static_cast<TierWorker*>(self)->run();
+  return nullptr;
+}
+
+void TierWorker::run() {
+  while (!may_stop()) {
+    searching_ = false;
+    bool progress = take_completions();
+    progress = search() || progress;
+    if (submit_refused()) {
+      // Loads and polled stores come first, because a request waits for them.
+      for (Item* item = free_item(); item != nullptr && (start_page(*item) || start_store(*item));) {
+        progress = true;
+        item = submit_refused() ? free_item() : nullptr;
+      }
+    }
+    if (!progress) wait_for_work();
+  }
+}
+
+bool TierWorker::may_stop() {
+  const auto in_use = [](const Item& item) { return item.state == Item::State::kOpen; };
+  MutexLock lock(mutex_);
+  const bool removing = std::any_of(work_->loads.begin(), work_->loads.end(),
+                                    [](const auto& l) { return l.second.work == TierWork::kRemove; });
+  return work_->stopping && !removing && std::none_of(items_.get(), items_.get() + kMaxOpenItems, in_use);
+}
+
+TierWorker::Item* TierWorker::free_item() noexcept {
+  Item* const end = items_.get() + kMaxOpenItems;
+  Item* const item = std::find_if(items_.get(), end, [](const Item& i) { return i.state == Item::State::kFree; });
+  return item == end ? nullptr : item;
+}
+
+bool TierWorker::take_completions() {
+  kvc_tier_completion done[16];
+  bool some = false;
+  for (int32_t t = 0; t < num_tiers(); ++t) {
+    const kvc_tier& table = tiers_[t].table;
+    int64_t count = 0;
+    while ((count = table.poll(table.self, done, std::size(done))) > 0) {
+      some = true;
+      for (int64_t i = 0; i < std::min<int64_t>(count, std::size(done)); ++i) {
+        Item& item = items_[done[i].job % kMaxOpenItems];
+        if (item.state != Item::State::kOpen || item.job != done[i].job || item.tier != t)
+          continue;  // a tier's mistake
+        finish(item, done[i].result);
+      }
+    }
+  }
+  return some;
+}
+
+// True if no item waits for a tier that was full of work.
+bool TierWorker::submit_refused() {
+  for (int64_t i = 0; i < kMaxOpenItems; ++i) {
+    if (items_[i].state != Item::State::kRefused) continue;
+    submit(items_[i]);
+    if (items_[i].state == Item::State::kRefused) return false;
+  }
+  return true;
+}
+
+void TierWorker::submit(Item& item) {
+  const kvc_tier& table = tiers_[item.tier].table;
+  const bool removes = item.work == TierWork::kRemove;
+  item.buffer = {item.object.data(), static_cast<int64_t>(item.object.size())};
+  item.item = {item.page.key, removes ? nullptr : &item.buffer, removes ? 0 : 1, 0, item.buffer.bytes};
+  const bool keeps = item.load != 0 && item.work == TierWork::kStore && (table.flags & KVC_TIER_KEEPS) != 0;
+  if (keeps) item.item.flags = KVC_TIER_ITEM_KEEP;  // of a suspended sequence
+  item.job = ++last_job_ * kMaxOpenItems + static_cast<uint64_t>(&item - items_.get());
+  item.state = Item::State::kOpen;
+  kvc_error error = KVC_ERROR_INIT;
+  const auto call = item.work == TierWork::kLoad ? table.load : removes ? table.remove : table.store;
+  const int32_t result = call(table.self, item.job, 1, &item.item, &error);
+  if (result == KVC_TIER_OK) return;
+  if (result == KVC_TIER_RETRY) {
+    item.state = Item::State::kRefused;
+  } else {
+    finish(item, result);
+  }
+}
+
+// Ends searches whose keys are known, or that took too long. Whether there were such keys.
+bool TierWorker::search() {
+  const int64_t now = now_ns();
+  int64_t known = 0;
+  MutexLock lock(mutex_);
+  for (auto& [id, load] : work_->loads) {
+    std::vector<kvc_tier_key>& keys = load.searched;
+    if (keys.empty() || load.cancelled) continue;
+    if (now >= load.search_until_ns) keys.clear();
+    for (; !keys.empty() && known < kMaxKnown && !is_pending(keys.back()); ++known) keys.pop_back();
+    if (keys.empty()) write_event(done_event_);
+    searching_ = searching_ || !keys.empty();
+  }
+  return known > 0;
+}
+
+// Whether there was a page of a load, of a polled store, or to remove.
+bool TierWorker::start_page(Item& item) {
+  int64_t bytes = 0;
+  {
+    MutexLock lock(mutex_);
+    const auto load = std::find_if(work_->loads.begin(), work_->loads.end(), [this](const auto& l) {
+      const bool wanted = l.second.work == TierWork::kRemove || !work_->stopping;
+      return wanted && !l.second.cancelled && l.second.next < l.second.pages.size();
+    });
+    if (load == work_->loads.end()) return false;
+    item.work = load->second.work;
+    item.index = load->second.next;
+    const LoadPage& next = load->second.pages[load->second.next++];
+    ++load->second.open;
+    item.page = next.page;
+    item.tier = item.work == TierWork::kStore ? next_tier(-1) : next.found.tier;
+    item.load = load->first;
+    bytes = item.work == TierWork::kLoad ? next.found.bytes : 0;
+  }
+  static const std::atomic<bool> valid = true;  // nothing releases the page of a polled store
+  bool ready = item.work != TierWork::kStore || owner_.read_page(item.page, valid, &item.object);
+  try {
+    if (item.work != TierWork::kStore) item.object.resize(static_cast<size_t>(bytes));
+  } catch (const std::exception&) {  // the tier's size is too large for this process
+    ready = false;
+  }
+  if (ready) {
+    submit(item);
+  } else {
+    end_page(item, false);
+  }
+  return true;
+}
+
+// Whether there was a page to store. Pages for which a tier still searches keep their places in the queue.
+bool TierWorker::start_store(Item& item) {
+  kvc_tier_found known = {};
+  {
+    MutexLock lock(mutex_);
+    Work& work = *work_;
+    if (work.stopping) return false;
+    const auto is_waiting = [&work](const Queued& queued) {
+      const auto place = work.queued.find(place_of(queued.tier, queued.page.group, queued.page.page));
+      return place != work.queued.end() && place->second == queued.number;
+    };
+    auto next = work.queue.begin();
+    for (size_t searched = 0;; ++searched, ++next) {
+      while (next != work.queue.end() && !is_waiting(*next)) next = work.queue.erase(next);  // it was forgotten
+      searching_ = searching_ || searched > 0;
+      if (next == work.queue.end() || searched == kMaxSearched) return false;
+      const kvc_tier& table = tiers_[next->tier].table;
+      table.lookup(table.self, 1, &next->page.key, &known);
+      if (known.result == KVC_TIER_MISS || known.result == KVC_TIER_HIT) break;
+    }
+    item.tier = next->tier;
+    item.page = std::move(next->page);
+    item.load = 0;
+    item.work = TierWork::kStore;
+    work.queue.erase(next);
+    work.reading = place_of(item.tier, item.page.group, item.page.page);
+    work.queued.erase(work.reading);
+    ++work.counts.queued;  // until it is stored
+    reading_valid_ = true;
+  }
+  const bool wanted = known.result == KVC_TIER_MISS;
+  const bool read = wanted && owner_.read_page(item.page, reading_valid_, &item.object);
+  {
+    MutexLock lock(mutex_);
+    work_->reading = 0;
+    if (!read) {
+      --work_->counts.queued;
+      work_->counts.dropped_pages += wanted;
+    }
+  }
+  if (read) submit(item);
+  return true;
+}
+
+void TierWorker::finish(Item& item, int32_t result) {
+  item.state = Item::State::kFree;
+  bool ok = result == KVC_TIER_OK;
+  if (item.load != 0) {
+    const int32_t next = item.work == TierWork::kStore && !ok ? next_tier(item.tier) : -1;
+    if (next >= 0) {
+      item.tier = next;
+      submit(item);
+      return;
+    }
+    if (item.work == TierWork::kLoad) ok = ok && owner_.write_page(item.page, item.object);
+    end_page(item, ok);
+    return;
+  }
+  MutexLock lock(mutex_);
+  --work_->counts.queued;
+  ++(ok ? work_->counts.stored_pages : work_->counts.failed_stores);
+}
+
+void TierWorker::end_page(const Item& item, bool ok) {
+  MutexLock lock(mutex_);
+  const auto found = work_->loads.find(item.load);
+  Load& load = found->second;
+  --load.open;
+  if (load.work == TierWork::kRemove) {
+    if (load.done()) work_->loads.erase(found);
+    return;
+  }
+  Counts& counts = work_->counts;
+  if (load.work == TierWork::kLoad) {
+    --counts.loading_pages;
+    ++(ok ? counts.loaded_pages : counts.failed_loads);
+  } else {
+    --counts.queued;
+    ++(ok ? counts.stored_pages : counts.failed_stores);
+    if (ok) load.pages[item.index].found = {item.tier, false, static_cast<int64_t>(item.object.size())};
+  }
+  if (!ok) {
+    load.first_failed = std::min(load.first_failed, item.page.block);
+    load.cancelled = true;  // what follows could not be used
+  }
+  if (load.done()) write_event(done_event_);
+}
+
+void TierWorker::wait_for_work() {
+  struct pollfd waits[kMaxTiers + 1] = {{work_event_, POLLIN, 0}};
+  nfds_t count = 1;
+  const auto any = [this](Item::State state) {
+    return std::any_of(items_.get(), items_.get() + kMaxOpenItems, [=](const Item& i) { return i.state == state; });
+  };
+  bool short_wait = searching_ || any(Item::State::kRefused);
+  for (int32_t t = 0; t < num_tiers(); ++t) {
+    const int fd = tiers_[t].table.descriptor(tiers_[t].table.self);
+    if (fd >= 0) {
+      waits[count++] = {fd, POLLIN, 0};
+    } else {
+      short_wait = short_wait || any(Item::State::kOpen);
+    }
+  }
+  if (poll(waits, count, short_wait ? kShortWaitMs : -1) < 0) return;
+  if (waits[0].revents != 0) clear_event(work_event_);
+}
+
+}  // namespace kvc

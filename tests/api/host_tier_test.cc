@@ -1,0 +1,116 @@
+// Tiers in the process's memory, alone and above a folder.
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include "tiers_fixture.h"
+
+namespace kvt {
+namespace {
+
+constexpr int64_t kManyBytes = int64_t{64} << 20;
+constexpr char kMagic[] = "kvcobj\r\n";
+
+TEST(HostTierOfACache, EvictedPagesAreLoaded) {
+  TieredSpec spec;
+  spec.groups = {{KVC_ROW_KV, 0}, {KVC_ROW_KV, 6}, {KVC_ROW_STATE, 0}};
+  TieredEngine engine{spec};
+  ASSERT_EQ(engine.add_host(kManyBytes), KVC_OK);
+  const Tokens prompt = count_to(32);
+  engine.serve(prompt, 0, 0, {16});
+  engine.wait_stored();
+  EXPECT_EQ(engine.traffic().num_tiers, 1);
+  EXPECT_GT(engine.traffic().pages_stored, 8);
+  EXPECT_EQ(engine.traffic().pages_not_stored, 0);
+  engine.forget_all();
+  EXPECT_EQ(engine.load(prompt), 32);
+  EXPECT_EQ(engine.serve(count_to(40)).tokens, 32);
+}
+
+// Objects take a block each here, so the host tier holds 6 pages of 8. The folder has all of them.
+TEST(HostTierOfACache, WhatItEvictsIsFoundInTheTierBelow) {
+  const Folder folder;
+  TieredEngine engine{TieredSpec{}};
+  ASSERT_EQ(engine.add_host(6 * 4096), KVC_OK);
+  ASSERT_EQ(engine.add(folder), KVC_OK);
+  const Tokens prompt = count_to(32);
+  engine.serve(prompt);
+  engine.wait_stored();
+  EXPECT_EQ(engine.traffic().pages_stored, 16);
+  engine.forget_all();
+  EXPECT_EQ(engine.load(prompt), 32);
+  EXPECT_EQ(engine.serve(prompt).tokens, 31);
+  EXPECT_EQ(engine.traffic().pages_not_loaded, 0);
+}
+
+// Without the folder, the first pages are missing, so nothing can be served.
+TEST(HostTierOfACache, AloneItForgetsTheOldest) {
+  TieredEngine engine{TieredSpec{}};
+  ASSERT_EQ(engine.add_host(6 * 4096), KVC_OK);
+  const Tokens prompt = count_to(32);
+  engine.serve(prompt);
+  engine.wait_stored();
+  engine.forget_all();
+  EXPECT_EQ(engine.start(prompt), 0u);
+  EXPECT_EQ(engine.serve(prompt).tokens, 0);
+}
+
+// A load from the tier below is followed by a store in the tier above, once the prefix is published again.
+TEST(HostTierOfACache, APublishFillsTheTierAbove) {
+  const Folder folder;
+  const Tokens prompt = count_to(32);
+  {
+    TieredEngine engine{TieredSpec{}};
+    ASSERT_EQ(engine.add(folder), KVC_OK);
+    engine.serve(prompt);
+    engine.wait_stored();
+  }
+  TieredEngine engine{TieredSpec{}};
+  ASSERT_EQ(engine.add_host(kManyBytes), KVC_OK);
+  ASSERT_EQ(engine.add(folder), KVC_OK);
+  EXPECT_EQ(engine.load(prompt), 32);
+  EXPECT_EQ(engine.serve(prompt).tokens, 31);
+  engine.wait_stored();
+  EXPECT_EQ(engine.traffic().pages_stored, 8);
+  std::filesystem::remove_all(folder.path);
+  engine.forget_all();
+  EXPECT_EQ(engine.load(prompt), 32);
+}
+
+// Flips a bit in each object in memory. Objects begin at blocks, with the magic bytes of the format.
+int64_t damage_objects_in_memory() {
+  std::ifstream maps("/proc/self/maps");
+  int64_t found = 0;
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0, end = 0;
+    char rights[5] = "";
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, rights) != 3) continue;
+    const bool anonymous = line.find('/') == std::string::npos && line.find('[') == std::string::npos;
+    if (std::string(rights) != "rw-p" || !anonymous || end - begin < size_t{kManyBytes}) continue;
+    for (uintptr_t block = begin; block < end; block += 4096) {
+      auto *bytes = reinterpret_cast<uint8_t *>(block);
+      if (std::memcmp(bytes, kMagic, sizeof kMagic - 1) != 0) continue;
+      uint32_t header_bytes = 0;
+      std::memcpy(&header_bytes, bytes + 16, sizeof header_bytes);
+      bytes[header_bytes + 50] ^= 4;
+      ++found;
+    }
+  }
+  return found;
+}
+
+TEST(HostTierOfACache, ADamagedObjectIsAMiss) {
+  TieredEngine engine{TieredSpec{}};
+  ASSERT_EQ(engine.add_host(kManyBytes), KVC_OK);
+  const Tokens prompt = count_to(32);
+  engine.serve(prompt);
+  engine.wait_stored();
+  engine.forget_all();
+  EXPECT_EQ(damage_objects_in_memory(), 8);
+  EXPECT_EQ(engine.load(prompt), 0);
+  EXPECT_GT(engine.traffic().pages_not_loaded, 0);
+  EXPECT_EQ(engine.serve(prompt).tokens, 0);
+}
+
+}  // namespace
+}  // namespace kvt
