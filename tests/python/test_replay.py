@@ -72,6 +72,38 @@ def test_the_index_is_a_plain_lru_and_lies_below_the_bounds(seed, tmp_path):
     assert _replay.in_cache(trace.requests, trace.blocks, "reuse") == unlimited
 
 
+def layered_lru(requests, size, host):
+    """Blocks found in a pool or in the tier below it. Both are LRU. The tier gets what is published and what it gives."""
+    pool, tier, hits = OrderedDict(), OrderedDict(), 0
+    for request in requests:
+        hits += next((i for i, block in enumerate(request) if block not in pool and block not in tier), len(request))
+        for block in reversed(request):
+            pool.pop(block, None)
+            pool[block] = 0
+        for block in request:
+            tier.pop(block, None)
+            tier[block] = 0
+        for stored, limit in ((pool, size), (tier, host)):
+            while len(stored) > limit:
+                stored.popitem(last=False)
+    return hits
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_host_tier_adds_its_blocks(seed, tmp_path):
+    requests = _replay.read_trace(write(tmp_path / "trace.jsonl", chats(seed))).requests
+    blocks = sum(map(len, requests))
+    unlimited = _replay.without_limit(requests)
+    hits, loaded = _replay.with_host_tier(requests, 30, blocks)
+    assert hits == unlimited and loaded >= unlimited - _replay.with_foresight(requests, 30) > 0
+    assert _replay.with_host_tier(requests, blocks, blocks) == (unlimited, 0)
+    for host in (40, 100):
+        hits, loaded = _replay.with_host_tier(requests, 30, host)
+        assert _replay.in_cache(requests, 30, "reuse") < hits <= _replay.with_foresight(requests, 30 + host)
+        assert abs(hits - layered_lru(requests, 30, host)) <= 0.1 * unlimited
+        assert _replay.with_host_tier(requests, 30, host) == (hits, loaded)
+
+
 def test_the_command_prints_a_table_json_and_a_picture(tmp_path):
     path = write(tmp_path / "trace.jsonl", chats(1))
     picture = tmp_path / "rates.svg"

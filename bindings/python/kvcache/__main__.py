@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     replay.add_argument("trace", type=Path, help="JSON lines with hash_ids or input_length, or CSV with a column of lengths")
     replay.add_argument("--blocks", type=_numbers, default=[1000, 5000, 10000, 20000, 50000], help="sizes of the index")
     replay.add_argument("--block-tokens", type=int, default=512, help="tokens of a block, where the trace has lengths alone")
+    replay.add_argument("--host-blocks", type=int, default=0, help="also over a host tier of so many blocks")
     replay.add_argument("--json", action="store_true", help="one JSON object")
     replay.add_argument("--plot", type=Path, help="an SVG file to write")
     options = parser.parse_args(arguments)
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif options.command == "bench":
             _bench(options)
         else:
-            _replay.run(options.trace, options.blocks, options.block_tokens, options.json, options.plot)
+            _replay.run(options.trace, options.blocks, options.block_tokens, options.host_blocks, options.json, options.plot)
     except kvcache.Error as error:
         print(f"kvcache: {error}", file=sys.stderr)
         return 1

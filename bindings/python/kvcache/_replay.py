@@ -7,10 +7,13 @@ import heapq
 import html
 import json
 import math
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 import kvcache
 
@@ -151,6 +154,38 @@ def in_cache(requests: Iterable[list[int]], blocks: int, policy: str) -> int:
     return hits
 
 
+_HOST_BLOCK_BYTES = 4096  # an object of one token takes one block of a host tier
+
+
+def with_host_tier(requests: Iterable[list[int]], blocks: int, host_blocks: int) -> tuple[int, int]:
+    """The same with the default policy over a host tier that holds `host_blocks` pages: blocks found in the pool or the tier,
+    and how many of them were loaded."""
+    longest = max(map(len, requests), default=0)
+    cache = kvcache.Cache([kvcache.Layer(q_heads=1, kv_heads=1, head_dim=1)], page_size=1, capacity_pages=blocks,
+                          max_sequences=2, max_batch_tokens=longest, prefix_index=True, fingerprint=bytes(32),
+                          context=kvcache.Context(threads=1))  # fmt: skip
+    cache.add_host_tier(host_blocks * _HOST_BLOCK_BYTES)
+    rows = np.zeros((longest, 1, 1), np.float32)
+    hits = loaded = 0
+    for request in requests:
+        job, hit = cache.load_prefix(request, allow_all=True)
+        if job is not None:
+            job.wait()
+        in_pool = hit.tokens
+        sequence, hit = cache.attach_prefix(request, allow_all=True)
+        hits += hit.tokens
+        loaded += hit.tokens - in_pool
+        if hit.tokens < len(request):
+            count = len(request) - hit.tokens
+            with cache.forward([sequence], [count]) as step:
+                step.append(0, rows[:count], rows[:count])
+        cache.publish_prefix(sequence, request)
+        cache.remove(sequence)
+        while cache.tier_traffic().pages_waiting > 0:  # so that equal traces give equal rates
+            time.sleep(0.0001)
+    return hits, loaded
+
+
 def with_foresight(requests: list[list[int]], blocks: int) -> int:
     """Belady's bound: what is used again last is evicted first, and a block before those that it continues."""
     never = len(requests)
@@ -254,8 +289,9 @@ class Series:
     rates: list[float | None]
 
 
-def replay(trace: Trace, sizes: list[int]) -> list[Series]:
-    """Hit rates of the index's two policies over a real Cache, and of S3-FIFO and Belady's bound, which are simulated.
+def replay(trace: Trace, sizes: list[int], host_blocks: int = 0) -> list[Series]:
+    """Hit rates of the index's two policies over a real Cache, and of S3-FIFO and Belady's bound, which are simulated. With
+    host_blocks also those of a real Cache over a host tier of that size, and Belady's bound for both together.
 
     A hit is a block that a request finds together with all blocks before it.
     """
@@ -265,25 +301,31 @@ def replay(trace: Trace, sizes: list[int]) -> list[Series]:
     def series(name: str, hits: Callable[[int], int]) -> Series:
         return Series(name, [100 * hits(size) / trace.blocks if longest <= size else None for size in sizes])
 
-    return [series("lru", lambda size: in_cache(requests, size, "lru")),
-            series("reuse (default)", lambda size: in_cache(requests, size, "reuse")),
-            series("s3-fifo (simulated)", lambda size: with_s3_fifo(requests, size)),
-            series("belady (bound)", lambda size: with_foresight(requests, size))]  # fmt: skip
+    found = [series("lru", lambda size: in_cache(requests, size, "lru")),
+             series("reuse (default)", lambda size: in_cache(requests, size, "reuse")),
+             series("s3-fifo (simulated)", lambda size: with_s3_fifo(requests, size)),
+             series("belady (bound)", lambda size: with_foresight(requests, size))]  # fmt: skip
+    if host_blocks > 0:
+        found += [series("reuse + host tier", lambda size: with_host_tier(requests, size, host_blocks)[0]),
+                  series("belady of both", lambda size: with_foresight(requests, size + host_blocks))]  # fmt: skip
+    return found
 
 
-def run(path: Path, sizes: list[int], block_tokens: int, as_json: bool, plot: Path | None) -> None:
+def run(path: Path, sizes: list[int], block_tokens: int, host_blocks: int, as_json: bool, plot: Path | None) -> None:
     if not sizes or min(sizes) < 1 or max(sizes) > _MOST_BLOCKS:
         raise kvcache.OutOfRange(f"replay: blocks must be 1 to {_MOST_BLOCKS}", status=2)
     if not 1 <= block_tokens <= 1 << 20:
         raise kvcache.OutOfRange(f"replay: block_tokens must be 1 to {1 << 20}", status=2)
+    if not 0 <= host_blocks <= _MOST_BLOCKS:
+        raise kvcache.OutOfRange(f"replay: host_blocks must be 0 to {_MOST_BLOCKS}", status=2)
     trace = read_trace(path, block_tokens)
     if trace.blocks == 0:
         raise _wrong(path, 0, "no request has a block")
     unlimited = 100 * without_limit(trace.requests) / trace.blocks
-    series = replay(trace, sizes)
+    series = replay(trace, sizes, host_blocks)
     if as_json:
         print(json.dumps({"trace": path.name, "requests": len(trace.requests), "blocks": trace.blocks, "sizes": sizes,
-                          "unlimited": unlimited, "rates": {s.name: s.rates for s in series}}, indent=2))  # fmt: skip
+                          "host_blocks": host_blocks, "unlimited": unlimited, "rates": {s.name: s.rates for s in series}}, indent=2))  # fmt: skip
     else:
         print(f"{path.name}: {len(trace.requests)} requests, {trace.blocks} blocks; hits in % of all blocks, without a limit "
               f"{unlimited:.2f}")
@@ -298,7 +340,7 @@ def run(path: Path, sizes: list[int], block_tokens: int, as_json: bool, plot: Pa
             print(f"wrote {plot}")
 
 
-_COLOURS = ("#1f5fa8", "#c2410c", "#2f8f4e", "#555555")
+_COLOURS = ("#1f5fa8", "#c2410c", "#2f8f4e", "#555555", "#7c3aed", "#999999")
 
 
 def picture(title: str, sizes: list[int], series: list[Series], unlimited: float) -> str:
@@ -323,7 +365,7 @@ def picture(title: str, sizes: list[int], series: list[Series], unlimited: float
         parts += [f'<path d="M{left} {y(rate):.1f}H{width - 190}" stroke="#dddddd"/>',
                   text(left - 8, y(rate) + 4, f"{rate:.1f}", anchor="end")]  # fmt: skip
     parts += [text(x(size), height - 25, f"{size:,}", anchor="middle") for size in sizes]
-    for row, (s, colour) in enumerate(zip(series, _COLOURS, strict=True)):
+    for row, (s, colour) in enumerate(zip(series, _COLOURS, strict=False)):
         points = [(x(size), y(rate)) for size, rate in zip(sizes, s.rates, strict=True) if rate is not None]
         parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="'
                      + " ".join(f"{px:.1f},{py:.1f}" for px, py in points) + '"/>')  # fmt: skip
