@@ -2,8 +2,8 @@
 """Loading a prefix from each tier beside computing it: Gemma 3 270M in float32 on the CPU, 512 to 16,384 tokens.
 
 usage: loads.py [--lengths N,N,...] [--tiers NAME,...] [--folder FOLDER]
-For each length, one engine computes the prompt and stores it in every tier. Then, for each tier, an engine with an empty cache
-gets the prefix back. Printed are the seconds of both (the best of three loads), the bytes that were read, their bandwidth,
+For each length, one engine computes the prompt and stores it in every tier. Then, for each tier, an engine with empty pools gets
+the prefix back: the same one from its host tier, and new ones from the others. Printed are the seconds of both (the best of three loads), the bytes that were read, their bandwidth,
 and the library's own estimate (PrefixHit.load_ns). The token after the prefix must
 be the same in every case. Then a load is asked for whose token_ns says that computing is quicker, and must load nothing.
 A load reads what the system has in its page cache. benchmark.sh disk measures the disk itself.
@@ -31,7 +31,7 @@ PORT = 16390
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lengths", default="512,1024,2048,4096,8192,16384")
-    parser.add_argument("--tiers", default="disk,redis")
+    parser.add_argument("--tiers", default="host,disk,redis")
     parser.add_argument("--folder", type=Path, help="on the disk to use; default: a temporary folder")
     return parser.parse_args()
 
@@ -54,7 +54,9 @@ class Redis:
 
 
 def add_tier(engine: Engine, name: str, folder: Path) -> None:
-    if name == "disk":
+    if name == "host":
+        engine.cache.add_host_tier(2 << 30)
+    elif name == "disk":
         engine.cache.add_disk_tier(folder / "disk")
     elif name == "redis":
         engine.cache.add_redis_tier(f"redis://127.0.0.1:{PORT}")
@@ -73,7 +75,7 @@ def next_token(engine: Engine, sequence: int, token: int) -> int:
 
 
 def compute(model, fingerprint: bytes, tokens: list, last: int, tiers: list, folder: Path) -> tuple:
-    """Seconds of the steps alone, and the token that follows. Afterwards, every tier has the prefix."""
+    """The engine, seconds of the steps alone, and the token that follows. Afterwards, every tier has the prefix."""
     engine = empty_engine(model, fingerprint, len(tokens))
     for name in tiers:
         add_tier(engine, name, folder)
@@ -85,15 +87,16 @@ def compute(model, fingerprint: bytes, tokens: list, last: int, tiers: list, fol
         seconds += time.perf_counter() - begin
         engine.cache.publish_prefix(sequence, tokens[:start + len(part)])  # while the sliding layers still have its pages
         engine.store()  # so that the stores do not slow the steps
-    return seconds, next_token(engine, sequence, last)
+    following = next_token(engine, sequence, last)
+    engine.cache.remove([sequence])
+    engine.cache.drop_prefix([])  # from the pools alone
+    return engine, seconds, following
 
 
-def load(model, fingerprint: bytes, tokens: list, last: int, tier: str, folder: Path) -> tuple:
-    """Three loads into an emptied cache. The least seconds from the request to a sequence that has the prefix, its bytes, the
+def load(engine: Engine, tokens: list, last: int, tier: str) -> tuple:
+    """Three loads into empty pools. The least seconds from the request to a sequence that has the prefix, its bytes, the
     library's estimate in seconds before the last load, the tokens that follow, and whether a load was refused that takes
     longer than computing."""
-    engine = empty_engine(model, fingerprint, len(tokens))
-    add_tier(engine, tier, folder)
     cache, times, following = engine.cache, [], []
     for _ in range(3):
         begin = time.perf_counter()
@@ -107,8 +110,8 @@ def load(model, fingerprint: bytes, tokens: list, last: int, tier: str, folder: 
         groups = [cache.stats(group) for group in (0, 1)]
         size = sum(stats.pages_used * stats.storage_bytes // stats.pages_total for stats in groups)
         following.append(next_token(engine, sequence, last))
-        engine.cache.remove([sequence])
-        cache.drop_prefix([])  # from the pools alone
+        cache.remove([sequence])
+        cache.drop_prefix([])
     job, left = cache.load_prefix(tokens, allow_all=True, token_ns=1)
     if left.load_tokens != len(tokens):
         raise RuntimeError(f"{tier}: {left}")
@@ -128,9 +131,14 @@ def main() -> int:
         for length in map(int, arguments.lengths.split(",")):
             tokens = np.random.default_rng(length).integers(3, 100_000, length + 1).tolist()
             tokens, last = tokens[:-1], tokens[-1]
-            seconds, expected = compute(model, fingerprint, tokens, last, tiers, folder)
+            computing, seconds, expected = compute(model, fingerprint, tokens, last, tiers, folder)
             for tier in tiers:
-                best, size, estimate, following, held = load(model, fingerprint, tokens, last, tier, folder)
+                if tier == "host":
+                    engine = computing
+                else:
+                    engine = empty_engine(model, fingerprint, length)
+                    add_tier(engine, tier, folder)
+                best, size, estimate, following, held = load(engine, tokens, last, tier)
                 same = set(following) == {expected}
                 failed += not same or not held or best >= seconds
                 print(f"{length:>7} {tier:<6} {seconds:>8.2f}s {best * 1e3:>7.1f}ms {seconds / best:>7.1f} {size / 1e6:>7.1f} "
