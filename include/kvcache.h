@@ -936,8 +936,8 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
 /* Stores a layer's new K and V, and computes out = softmax(masked scores) V over everything stored, the new tokens included.
  *   layer  a layer of the forward; each once, or once with PAST and once with SELF; in any order
  * Scores are scale * q.k, then softcap, then ALiBi, then + rel_bias and key_bias (docs/reference/biases.md). Positions are
- * absolute, in partial calls too. Scores, sums and partial outputs are float32. Weights are float32, or are rounded to 16 bits unless q is float32. K and V are always read as they
- * were rounded for storage. A row that sees nothing has output 0 and LSE -inf (with a sink: the sink's logit).
+ * absolute, in partial calls too. Scores, sums and partial outputs are float32; weights too, or of 16 bits if q has no more. K
+ * and V are read as they were rounded for storage. A row that sees nothing has output 0 and LSE -inf (or its sink's logit).
  * An MLA layer with up-projections absorbs them into q and out where queries are few. Where they are many, it decompresses K
  * and V of the new tokens. Both give the same result within rounding (docs/reference/mla.md).
  * With indices, a query attends to those listed keys that it would see without a list. Entry i counts tokens of the sequence,
