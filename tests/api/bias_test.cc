@@ -221,31 +221,30 @@ struct Refusals {
         world.cache, statuses, "kvc_forward_attend",
         [&](kvc_error *e) { return kvc_forward_attend(world.cache, forward, 0, &args, e); }, words);
   }
+  kvc_error rel(Tensor bias, kvc_status status, const std::vector<std::string> &words) {
+    return refuse({status}, words, [&](kvc_attend_args *a) { a->rel_bias = bias.dl(); });
+  }
+  kvc_error key(Tensor bias, kvc_status status, const std::vector<std::string> &words) {
+    return refuse({status}, words, [&](kvc_attend_args *a) { a->key_bias = bias.dl(); });
+  }
 };
+
+constexpr DType f32 = DType::kF32, f16 = DType::kF16;
 
 TEST(Biases, RefusesWrongTensors) {
   Refusals r;
-  const auto rel = [&](const Tensor &bias, kvc_status status, const std::vector<std::string> &words) {
-    Tensor copy = bias;
-    r.refuse({status}, words, [&](kvc_attend_args *a) { a->rel_bias = copy.dl(); });
-  };
-  const auto key = [&](const Tensor &bias, kvc_status status, const std::vector<std::string> &words) {
-    Tensor copy = bias;
-    return r.refuse({status}, words, [&](kvc_attend_args *a) { a->key_bias = copy.dl(); });
-  };
-  constexpr DType f32 = DType::kF32, f16 = DType::kF16;
-  rel({f16, {kHq, 4}}, KVC_ERROR_DTYPE, {"rel_bias", "float32"});
-  rel({f32, {4}}, KVC_ERROR_RANK, {"rel_bias"});
-  rel({f32, {kHq + 1, 4}}, KVC_ERROR_SHAPE, {"rel_bias has 7 heads, not 6"});
-  rel({f32, {kHq - 1, 4}}, KVC_ERROR_SHAPE, {"rel_bias"});
-  rel({f32, {4, kHq, 4}}, KVC_ERROR_SHAPE, {"rel_bias", "[4, 6, 4]"});
-  rel({f32, {5, kHq + 1, 4}}, KVC_ERROR_SHAPE, {"rel_bias"});
-  rel({f32, {kHq, 0}}, KVC_ERROR_SHAPE, {"rel_bias has 0 distances"});
-  key({f16, {2, 23, 1}}, KVC_ERROR_DTYPE, {"key_bias", "float32"});
-  key({f32, {2, 23}}, KVC_ERROR_RANK, {"key_bias"});
-  key({f32, {1, 23, 1}}, KVC_ERROR_SHAPE, {"key_bias", "[1, 23, 1]"});
-  key({f32, {2, 23, 3}}, KVC_ERROR_SHAPE, {"key_bias has 3 heads, not 1 or 2"});
-  EXPECT_EQ(key({f32, {2, 22, 1}}, KVC_ERROR_SHAPE, {"key_bias has 22 keys, and row 0 has 23 tokens"}).index, 0);
+  r.rel({f16, {kHq, 4}}, KVC_ERROR_DTYPE, {"rel_bias", "float32"});
+  r.rel({f32, {4}}, KVC_ERROR_RANK, {"rel_bias"});
+  r.rel({f32, {kHq + 1, 4}}, KVC_ERROR_SHAPE, {"rel_bias has 7 heads, not 6"});
+  r.rel({f32, {kHq - 1, 4}}, KVC_ERROR_SHAPE, {"rel_bias"});
+  r.rel({f32, {4, kHq, 4}}, KVC_ERROR_SHAPE, {"rel_bias", "[4, 6, 4]"});
+  r.rel({f32, {5, kHq + 1, 4}}, KVC_ERROR_SHAPE, {"rel_bias"});
+  r.rel({f32, {kHq, 0}}, KVC_ERROR_SHAPE, {"rel_bias has 0 distances"});
+  r.key({f16, {2, 23, 1}}, KVC_ERROR_DTYPE, {"key_bias", "float32"});
+  r.key({f32, {2, 23}}, KVC_ERROR_RANK, {"key_bias"});
+  r.key({f32, {1, 23, 1}}, KVC_ERROR_SHAPE, {"key_bias", "[1, 23, 1]"});
+  r.key({f32, {2, 23, 3}}, KVC_ERROR_SHAPE, {"key_bias has 3 heads, not 1 or 2"});
+  EXPECT_EQ(r.key({f32, {2, 22, 1}}, KVC_ERROR_SHAPE, {"key_bias has 22 keys, and row 0 has 23 tokens"}).index, 0);
   int64_t shape[3] = {5, 1, 22};
   std::vector<float> bytes(5 * 3 * 23);
   DLTensor mask = {bytes.data(), test_device(), 3, {kDLUInt, 8, 1}, shape, nullptr, 0};
@@ -263,16 +262,19 @@ TEST(Biases, RefusesWrongTensors) {
   masked({23}, {kDLBool, 8, 1}, KVC_ERROR_RANK, {"mask"});
   masked({5, 23}, {kDLInt, 32, 1}, KVC_ERROR_DTYPE, {"mask", "bool or uint8"});
   masked({5, 23}, {kDLFloat, 32, 1}, KVC_ERROR_DTYPE, {"mask"});
+}
 
-  // Wrong numbers: NaN and +infinity. -infinity hides a key.
+// NaN and +infinity. (-infinity hides a key.)
+TEST(Biases, RefusesWrongNumbers) {
+  Refusals r;
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     Tensor table(f32, {5, kHq, 4}), of_heads(f32, {kHq, 9}), keys(f32, {2, 30, 2});
     table.set(2, 1, 3, bad);
     of_heads.set(4, 7, bad);
     keys.set(1, 21, 1, bad);
-    rel(table, KVC_ERROR_INVALID_ARGUMENT, {"rel_bias[2, 1, 3] is", "not finite or -infinity"});
-    rel(of_heads, KVC_ERROR_INVALID_ARGUMENT, {"rel_bias[0, 4, 7] is"});
-    EXPECT_EQ(key(keys, KVC_ERROR_INVALID_ARGUMENT, {"key_bias", "[0, 21, 1] is"}).index, 1);
+    r.rel(table, KVC_ERROR_INVALID_ARGUMENT, {"rel_bias[2, 1, 3] is", "not finite or -infinity"});
+    r.rel(of_heads, KVC_ERROR_INVALID_ARGUMENT, {"rel_bias[0, 4, 7] is"});
+    EXPECT_EQ(r.key(keys, KVC_ERROR_INVALID_ARGUMENT, {"key_bias", "[0, 21, 1] is"}).index, 1);
     // A number that no row reads is no mistake.
     Tensor more(f32, {3, 30, 1});
     more.set(1, 22, 0, bad);
@@ -284,8 +286,11 @@ TEST(Biases, RefusesWrongTensors) {
     EXPECT_EQ(kvc_forward_abort(r.world.cache, r.forward, nullptr), KVC_OK);
     r.forward = r.world.begin({r.world.seq, r.world.forked}, {3, 2});
   }
+}
 
-  // Outputs over inputs, and flags without what they are for.
+// Outputs over inputs, and flags without what they are for.
+TEST(Biases, RefusesContradictions) {
+  Refusals r;
   r.refuse({KVC_ERROR_INVALID_ARGUMENT}, {"REL_BIAS_ZERO"},
            [](kvc_attend_args *a) { a->flags = KVC_ATTEND_REL_BIAS_ZERO; });
   r.refuse({KVC_ERROR_INVALID_ARGUMENT}, {"out is written and overlaps rel_bias"}, [&](kvc_attend_args *a) {

@@ -124,6 +124,36 @@ class Replica {
     }
     return entries;
   }
+  struct Biases {
+    Tensor rel_bias, key_bias;
+    std::vector<uint8_t> mask;
+    int64_t mask_shape[2];
+    DLTensor mask_tensor;
+  };
+  void make_biases(int layer, size_t rows, const std::vector<uint64_t> &tags, const StepOptions &options,
+                   Biases *biases, kvc_attend_args *args) {
+    const LayerSpec &l = spec_.layers[static_cast<size_t>(layer)];
+    if (options.rel_bias) {
+      biases->rel_bias = rows_of(tags, DType::kF32, layer, l.hq, kBiasDistances, 3);
+      args->rel_bias = biases->rel_bias.dl();
+    }
+    if (!options.by_key) return;
+    biases->key_bias = Tensor(DType::kF32, {static_cast<int64_t>(rows), kBiasKeys, l.hkv});
+    for (int64_t key = 0; key < kBiasKeys; key++) {
+      for (int h = 0; h < l.hkv; h++) {
+        const float bias = value(static_cast<uint64_t>(key), layer, h, 1, 3);
+        for (size_t row = 0; row < rows; row++) biases->key_bias.set(static_cast<int64_t>(row), key, h, bias);
+      }
+    }
+    args->key_bias = biases->key_bias.dl();
+    for (uint64_t tag : tags) {
+      for (int key = 0; key < kBiasKeys; key++) biases->mask.push_back(value(tag, layer, 0, key, 3) > -1.0f ? 1 : 0);
+    }
+    biases->mask_shape[0] = static_cast<int64_t>(tags.size());
+    biases->mask_shape[1] = kBiasKeys;
+    biases->mask_tensor = {biases->mask.data(), test_device(), 2, {kDLBool, 8, 1}, biases->mask_shape, nullptr, 0};
+    args->mask = &biases->mask_tensor;
+  }
   void attend(kvc_forward forward, int layer, size_t rows, const std::vector<uint64_t> &tags,
               const StepOptions &options, StepOutputs *outputs) {
     const LayerSpec &l = spec_.layers[static_cast<size_t>(layer)];
@@ -168,29 +198,8 @@ class Replica {
       args.indices = &list_tensor;
       args.index_block = options.list_block;
     }
-    Tensor rel_bias, key_bias;
-    std::vector<uint8_t> masked;
-    int64_t mask_shape[2] = {tokens, kBiasKeys};
-    if (options.rel_bias) {
-      rel_bias = rows_of(tags, DType::kF32, layer, l.hq, kBiasDistances, 3);
-      args.rel_bias = rel_bias.dl();
-    }
-    if (options.by_key) {
-      key_bias = Tensor(DType::kF32, {static_cast<int64_t>(rows), kBiasKeys, l.hkv});
-      for (int64_t key = 0; key < kBiasKeys; key++) {
-        for (size_t row = 0; row < rows; row++) {
-          for (int h = 0; h < l.hkv; h++) {
-            key_bias.set(static_cast<int64_t>(row), key, h, value(static_cast<uint64_t>(key), layer, h, 1, 3));
-          }
-        }
-      }
-      args.key_bias = key_bias.dl();
-      for (uint64_t tag : tags) {
-        for (int key = 0; key < kBiasKeys; key++) masked.push_back(value(tag, layer, 0, key, 3) > -1.0f ? 1 : 0);
-      }
-    }
-    const DLTensor mask = {masked.data(), test_device(), 2, {kDLBool, 8, 1}, mask_shape, nullptr, 0};
-    if (options.by_key) args.mask = &mask;
+    Biases biases;
+    if (options.rel_bias || options.by_key) make_biases(layer, rows, tags, options, &biases, &args);
     if (options.alibi) args.alibi_slopes = slopes.dl();
     if (options.sinks) args.sinks = sinks.dl();
     check(kvc_forward_attend(cache_.get(), forward, layer, &args, &error_));

@@ -23,6 +23,14 @@ static void score_row(const View& view, const PanelPass& pass, int32_t panel_beg
   add_biases(*view.args, row, bias_keys(view, seen.begin, seen.end), scores + seen.begin, 1);
 }
 
+// Whether row r of the pass sees key i of the panel, which has the number `key`.
+[[gnu::noinline]] static bool row_sees(const View& view, int r, int32_t kv_head, int32_t key, int i) {
+  if (!sees_key(&view.tree, view.scratch->masks + r, key)) return false;
+  const kvc_backend_bias& bias = view.args->bias;
+  return bias.mask == nullptr ||
+         !mask_hides(bias, view.scratch->places[r].token, kv_head, view.scratch->bias_indexes[i]);
+}
+
 // Fills nodes_seen for the keys `seen` of the panel, and row r of the pass.
 static void find_nodes(const View& view, const PanelPass& pass, int32_t panel_begin, int r, KeyRange seen) {
   for (int32_t i = seen.begin; i < seen.end; ++i) {

@@ -1,6 +1,7 @@
 // Score options: softcap, ALiBi and biases. Without them, scores stay plain dot products (view.h), and nothing here
 // runs. With one of them, one pass over the scores of a block converts them to natural-log units, before the mask.
-// Biases are then added by kernels/cpu/biases.h. SPDX-License-Identifier: Apache-2.0
+// kernels/cpu/biases.h then adds the biases.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/common/mask.h"

@@ -166,14 +166,6 @@ KVC_INLINE BiasKeys bias_keys(const View& view, int begin, int end) {
   return {view.scratch->bias_indexes + begin, view.scratch->bias_positions + begin, end - begin};
 }
 
-// Whether row r of the pass sees key i of its block or panel, which is the key with number `key`.
-[[gnu::noinline]] static bool row_sees(const View& view, int r, int32_t kv_head, int32_t key, int i) {
-  if (!sees_key(&view.tree, view.scratch->masks + r, key)) return false;
-  const kvc_backend_bias& bias = view.args->bias;
-  return bias.mask == nullptr ||
-         !mask_hides(bias, view.scratch->places[r].token, kv_head, view.scratch->bias_indexes[i]);
-}
-
 // Addresses of up to kKeyBlock consecutive keys, for kv head 0.
 struct KeyBlock {
   int32_t begin;  // position of key 0
