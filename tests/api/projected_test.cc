@@ -10,7 +10,7 @@ namespace kvt {
 namespace {
 
 constexpr int kHeads = 5, kLatent = 32, kRotary = 8, kRow = kLatent + kRotary, kNope = 6, kOut = 10;
-constexpr int kQ = kNope + kRotary;
+constexpr int kQ = kNope + kRotary, kMostKeys = 512, kDistances = 9;
 constexpr double kScale = 0.3;
 
 struct Sizes {

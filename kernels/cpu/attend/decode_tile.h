@@ -217,18 +217,23 @@ struct TileMask {
   uint32_t common;  // the keys that all rows see, padding aside
 };
 
+// Removes the keys that the call's mask hides from the rows of a tile.
+[[gnu::noinline]] static void remove_masked_keys(const View& view, const DecodeTile& tile, int count, uint32_t* rows) {
+  for (int g = 0; g < tile.num_rows; ++g) {
+    const int32_t token = place_of_row(view, tile, g).token;
+    rows[g] &= unmasked_keys(*view.args, token, tile.q_head / view.group, bias_keys(view, 0, count));
+  }
+}
+
 template <int kRows>
 KVC_INLINE TileMask<kRows> tile_mask(const View& view, const DecodeTile& tile, const KeyBlock& block) {
   TileMask<kRows> mask;
   mask.common = ~0u;
   for (int g = 0; g < kRows; ++g) {
     mask.rows[g] = g < tile.num_rows ? seen_bits(&view.tree, tile.masks + g, block.begin, block.count) : 0;
-    if (view.args->bias.mask != nullptr && g < tile.num_rows) {
-      mask.rows[g] &= unmasked_keys(*view.args, place_of_row(view, tile, g).token, tile.q_head / view.group,
-                                    bias_keys(view, 0, block.count));
-    }
-    if (g < tile.num_rows) mask.common &= mask.rows[g];
   }
+  if (view.args->bias.mask != nullptr) remove_masked_keys(view, tile, block.count, mask.rows);
+  for (int g = 0; g < tile.num_rows; ++g) mask.common &= mask.rows[g];
   return mask;
 }
 
