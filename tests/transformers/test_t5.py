@@ -70,7 +70,7 @@ class Decoder:
                 out = step.attend(2 * i + 1, self.heads(attention.q(cross.layer_norm(hidden))), softmax_scale=1.0)
                 hidden = feed(hidden + attention.o(out.flatten(1)))
         hidden = self.model.decoder.final_layer_norm(hidden)
-        if self.model.config.tie_word_embeddings:
+        if not isinstance(self.model, transformers.MT5ForConditionalGeneration):
             hidden = hidden * self.model.config.d_model**-0.5
         return self.model.lm_head(hidden)
 
