@@ -8,6 +8,7 @@ namespace fuzz {
 namespace {
 
 constexpr DLDataType kFloat32 = {kDLFloat, 32, 1};
+constexpr DLDataType kUint8 = {kDLUInt, 8, 1};
 
 DLDataType some_float(World &w) { return kvt::dl_type(static_cast<kvt::DType>(w.in.below(3))); }
 
@@ -57,6 +58,15 @@ void make_lists(World &w, const kvc_layer_config &l, int64_t n, kvc_attend_args 
   args->index_block = static_cast<int32_t>(n % 3);
 }
 
+// Biases and a mask for some attends, with too few keys for some rows. They draw no byte either.
+void make_biases(World &w, const kvc_layer_config &l, int64_t n, int64_t rows, kvc_attend_args *args) {
+  if (n % 4 != 1) return;
+  const int64_t heads = n % 8 == 1 ? l.num_kv_heads : 1, keys = 8 + n * 8;
+  args->rel_bias = n % 3 == 0 ? w.rows(kFloat32, {l.num_q_heads, 1 + n % 5}) : w.rows(kFloat32, {n, l.num_q_heads, 3});
+  args->key_bias = w.rows(kFloat32, {rows, keys, heads});
+  args->mask = w.rows(kUint8, {n, heads, keys});
+}
+
 void attend(World &w, Cache &c, Step &step, int layer, kvc_forward id) {
   const kvc_layer_config &l = c.layers[layer];
   const int64_t n = step.tokens();
@@ -80,6 +90,7 @@ void attend(World &w, Cache &c, Step &step, int layer, kvc_forward id) {
   args.sinks = w.nullable(w.rows(kFloat32, {l.num_q_heads}));
   if (w.in.one_in(8)) args.rope_cos_sin = w.rows(kFloat32, {n, 2, 2}, {1, 1});
   make_lists(w, l, n, &args);
+  make_biases(w, l, n, static_cast<int64_t>(step.rows.size()), &args);
   w.in.size_of(args);
   w.in.numbers(args.flags, args.softmax_scale, args.softcap);
   const bool exact = !w.in.fired();

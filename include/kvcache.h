@@ -872,8 +872,13 @@ enum kvc_attend_flags {
   KVC_ATTEND_PAST = 2,       /* only keys of earlier steps */
   KVC_ATTEND_SELF = 4,       /* only keys of this step's tokens. To compute the two parts apart, call attend twice for a
                                 layer, and merge the results by their LSE (kvc_merge_states) */
-  KVC_ATTEND_ALIBI_SIGNED = 8 /* scores get - slope * (p_q - p_k), so keys after the query score higher. It matters where
-                                queries see such keys: with NON_CAUSAL, and in spans */
+  KVC_ATTEND_ALIBI_SIGNED = 8, /* scores get - slope * (p_q - p_k), so keys after the query score higher. It matters where
+                                 queries see such keys: with NON_CAUSAL, and in spans */
+  KVC_ATTEND_REL_BIAS_ZERO = 16, /* rel_bias adds 0 at distances that it has no entry for */
+  KVC_ATTEND_NO_SPANS = 32,      /* this layer ignores the step's spans */
+  KVC_ATTEND_STEP_WINDOW = 64    /* the window, or chunk, of every query begins where that of the row's first new token does.
+                                    So with NON_CAUSAL all queries of a step see the same keys. UNSUPPORTED in steps with
+                                    trees */
 };
 
 typedef struct kvc_attend_args {
@@ -908,6 +913,15 @@ typedef struct kvc_attend_args {
                               of each query, for all heads or for each kv head. k * index_block <= KVC_MAX_LISTED_KEYS */
   int32_t index_block;     /* b: an entry i is the tokens [i * b, (i + 1) * b). Any b from 1 on; 0 = 1 */
   int32_t reserved;        /* 0 */
+  const DLTensor *rel_bias; /* nullable; borrowed; [Hq, E] or [>= T, Hq, E] float32, innermost stride 1: scores get + the entry
+                               of the head at d = p_q - p_k. E is 1 or more. A larger d gets the last entry, and a negative d
+                               the first (but see KVC_ATTEND_REL_BIAS_ZERO) */
+  const DLTensor *key_bias; /* nullable; borrowed; [>= num_sequences, >= keys, 1 or Hkv] float32: scores with key j of row r get
+                               + entry [r, j]. Keys count as entries of indices do. `keys` is the most tokens that a row of the
+                               step with queries has, its new ones included */
+  const DLTensor *mask; /* nullable; borrowed; [>= T, >= keys] or [>= T, 1 or Hkv, >= keys] bool or uint8, innermost stride 1: 0
+                           hides key j from the query. It only hides: with NON_CAUSAL in a layer without window and chunks, it
+                           says alone what a query sees. Rows and keys as in q and key_bias */
 } kvc_attend_args;
 
 enum {
@@ -922,9 +936,9 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
 
 /* Stores a layer's new K and V, and computes out = softmax(masked scores) V over everything stored, the new tokens included.
  *   layer  a layer of the forward; each once, or once with PAST and once with SELF; in any order
- * Scores are scale * q.k, then softcap, then ALiBi. Positions are absolute, in partial calls too. Scores, sums and partial
- * outputs are float32. Weights are float32, or are rounded to 16 bits unless q is float32. K and V are always read as they
- * were rounded for storage. A row that sees nothing has output 0 and LSE -inf (with a sink: the sink's logit).
+ * Scores are scale * q.k, then softcap, then ALiBi, then + rel_bias and key_bias (docs/reference/biases.md). Positions are
+ * absolute, in partial calls too. Scores, sums and partial outputs are float32; weights too, or of 16 bits if q has no more. K
+ * and V are read as they were rounded for storage. A row that sees nothing has output 0 and LSE -inf (or its sink's logit).
  * An MLA layer with up-projections absorbs them into q and out where queries are few. Where they are many, it decompresses K
  * and V of the new tokens. Both give the same result within rounding (docs/reference/mla.md).
  * With indices, a query attends to those listed keys that it would see without a list. Entry i counts tokens of the sequence,
@@ -937,9 +951,12 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  *                     the layer reads the K and V of a layer outside of the forward's range; a forward of encoder tokens
  *   OUT_OF_RANGE      softmax_scale, softcap, index_block, or the tokens of a list; an entry whose first token is not in the
  *                     sequence, the new tokens included (error->index = its row of the batch)
- *   UNSUPPORTED       indices on a backend that does not attend over lists (the CUDA backend)
+ *   SHAPE             also: key_bias or mask has fewer keys than a row (error->index = the row)
+ *   UNSUPPORTED       indices on a backend that does not attend over lists (the CUDA backend); STEP_WINDOW with trees; key_bias
+ *                     or mask in a graph whose calls a device replays
  *   INVALID_ARGUMENT  PAST with SELF; PAST or SELF in a cross layer, all of whose keys are past; a recurrent layer; out or lse
- *                     shares an element with the other, or with q, k, v or indices
+ *                     shares an element with the other, or with a tensor that is read; REL_BIAS_ZERO without rel_bias; on the
+ *                     CPU, a NaN or +infinity in rel_bias or key_bias (-infinity hides a key)
  *   CANCELLED         within one work item of kvc_forward_cancel. out is then undefined, and k and v may have been stored
  * Threads: one at a time for one forward, any between forwards. Since 0.1.
  * From: latent attention and its absorbed form as in DeepSeek-V2; online softmax as in FlashAttention-2; split-KV and merge by

@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define KVC_BACKEND_VERSION 10
+#define KVC_BACKEND_VERSION 11
 
 /* ---- Services of the core ------------------------------------------------------------------- */
 
@@ -419,6 +419,28 @@ typedef struct kvc_backend_lists {
   uint32_t reserved;
 } kvc_backend_lists;
 
+/* Numbers that scores get after softcap and ALiBi, and a mask. `index` is a key's index in its row. */
+typedef struct kvc_backend_bias {
+  /* nullable. Of query t (a token of the rows), q head h and distance d in [0, num_distances), d = p_q - p_k: entry
+   * t * relative_token_stride + h * relative_head_stride + d. Without an entry for d: that of the nearest distance, or 0 with
+   * KVC_ATTEND_REL_BIAS_ZERO. Sinks of streaming rows: distances as ALiBi has them. */
+  const float *relative;
+  int64_t relative_token_stride; /* 0: one table for all queries */
+  int64_t relative_head_stride;
+  /* nullable. Of row r, key `index` and kv head h: entry r * key_row_stride + index * key_stride + h * key_head_stride. */
+  const float *keys;
+  int64_t key_row_stride;
+  int64_t key_stride;
+  int64_t key_head_stride; /* 0: the same for all heads */
+  /* nullable. Of query t, kv head h and key `index`: entry t * mask_token_stride + h * mask_head_stride + index. 0: the query
+   * does not see the key. */
+  const uint8_t *mask;
+  int64_t mask_token_stride;
+  int64_t mask_head_stride; /* 0: the same for all heads */
+  int32_t num_distances;
+  uint32_t reserved;
+} kvc_backend_bias;
+
 /* Attention of one layer over what is stored. */
 typedef struct kvc_backend_attend {
   const kvc_backend_layer *layer;
@@ -440,6 +462,7 @@ typedef struct kvc_backend_attend {
   const int32_t *cancel_host;    /* nullable; read with relaxed atomic loads between items; not 0 = stop: the rest is
                                     skipped, and attend returns KVC_ERROR_CANCELLED */
   kvc_backend_lists lists;       /* only if the backend has KVC_BACKEND_LISTS */
+  kvc_backend_bias bias;         /* of a call of a cache; nothing in it is set if the backend lacks KVC_BACKEND_BIASES */
   /* Only stateless calls set the fields below. They are 0 in a forward. */
   kvc_backend_tensor qv;         /* without data: q is whole. Else [T, Hq, Dv] of q's dtype: a query is qv's row, followed
                                     by that of q, [T, Hq, D - Dv] */
@@ -721,7 +744,8 @@ typedef struct kvc_backend_open_args {
 
 /* What a backend can do beyond what all of them must. */
 enum kvc_backend_features {
-  KVC_BACKEND_LISTS = 1 /* kvc_backend_attend.lists */
+  KVC_BACKEND_LISTS = 1, /* kvc_backend_attend.lists */
+  KVC_BACKEND_BIASES = 2 /* kvc_backend_attend.bias */
 };
 
 /* Functions return a kvc_status, and on failure fill `error` (never NULL). No function of the hot path (those that take

@@ -305,6 +305,8 @@ class Generator:
         words += [f"sinks={self.tensor(layer.heads, dtype='f32')}"] * (self.chance(0.15) and "part=past" not in new)
         words += [f"alibi={self.tensor(layer.heads, dtype='f32')}"] * (self.chance(0.15) and not cross)
         words += ["non_causal=1"] * (self.chance(0.1) and not cross)
+        if self.chance(0.15) and not cross:
+            words += [f"rel_bias={self.tensor(layer.heads, 7, dtype='f32')}"] + ["rel_bias_zero=1"] * self.chance(0.5)
         words += [f"out={self.random.choice(['f32', 'f32', 'f16', 'bf16'])}[{step.tokens},{layer.heads},{layer.v_dim}]"]
         words += [f"lse=f32[{step.tokens},{layer.heads}]"] * self.chance(0.7)
         self.emit(f"attend {' '.join(words)}")

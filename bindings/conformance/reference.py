@@ -100,6 +100,7 @@ class Scores:
     slopes: np.ndarray | None = None  # [Hq]
     sinks: np.ndarray | None = None  # [Hq]
     signed: bool = False  # distances of slopes
+    added: np.ndarray | None = None  # [n, Hq, S]: relative and key biases
 
 
 def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, seen: np.ndarray, distance: np.ndarray,
@@ -115,6 +116,8 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, seen: np.ndarray, dis
     if options.slopes is not None:
         scores = scores - np.asarray(options.slopes, np.float64)[None, :, None] * (
             distance if options.signed else np.abs(distance))[:, None, :]
+    if options.added is not None:
+        scores = scores + options.added
     scores = np.where(seen if seen.ndim == 3 else seen[:, None, :], scores, -np.inf)
     if options.sinks is not None:
         sink = np.broadcast_to(np.asarray(options.sinks, np.float64)[None, :, None], (*scores.shape[:2], 1))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import biases
 import numpy as np
 import reference
 import stateless
@@ -349,15 +350,13 @@ class Replay(PrefixReplay):
                          self.array(op.words["alibi"]) if "alibi" in op.words else None,
                          self.array(op.words["sinks"]) if "sinks" in op.words else None,
                          "alibi_signed" in op.words)  # fmt: skip
-        if "indices" in op.words:
-            seen = seen[:, None, :] & self.listed(op, tokens, len(k), layer)
+        given = {name: self.array(op.words[name]) for name in biases.NAMES if name in op.words}
+        options.added = biases.added(given, tokens, step.rows.index(row), stands - positions, layer.heads,
+                                     "rel_bias_zero" in op.words)  # fmt: skip
+        for hides in (biases.listed(given, tokens, op.integer("index_block") or 1, len(k), layer.heads),
+                      biases.unmasked(given, tokens, len(k), layer.heads)):  # fmt: skip
+            seen = seen if hides is None else (seen if seen.ndim == 3 else seen[:, None, :]) & hides
         return reference.attention(queries, keys, v.values, seen, stands - positions, options)
-
-    def listed(self, op: Op, tokens: slice, keys: int, layer: Layer) -> np.ndarray:
-        """Which keys the lists of a row's queries name, [n, Hq, keys]."""
-        lists, units = self.array(op.words["indices"])[tokens], np.arange(keys) // (op.integer("index_block") or 1)
-        named = (lists[..., None] == units).any(axis=2)
-        return np.repeat(named, layer.heads // named.shape[1], axis=1)
 
     def turned(self, op: Op, step: Step, layer: Layer, row: Row, q: np.ndarray, stands: np.ndarray) -> np.ndarray:
         """Queries rotated at where they stand to each key, [n, S, Hq, D], rounded to q's dtype."""
@@ -390,14 +389,15 @@ class Replay(PrefixReplay):
         sinks, window, chunk = cache.bounds(sequence, layer.group)
         seen = np.zeros((row.count, num_keys), bool)
         for i, at in enumerate(row.positions):
-            begin = np.array([cache.first_seen(sequence, layer.group, at)] * num_keys)
+            begins_at = row.positions[0] if "step_window" in op.words else at
+            begin = np.array([cache.first_seen(sequence, layer.group, begins_at)] * num_keys)
             mine = (positions >= begin) | (positions < sinks)
             if row.parents:
                 mine[length:] &= np.isin(np.arange(num_keys - length), self.ancestors(sequence, row, nodes + i))
             elif "non_causal" in op.words:
                 mine &= positions < (at // chunk + 1) * chunk if chunk else True
             else:
-                mine &= positions <= self.last_seen(row, i)
+                mine &= positions <= (at if "no_spans" in op.words else self.last_seen(row, i))
             earlier = np.arange(num_keys) < length + nodes
             mine &= {"past": earlier, "self": ~earlier}.get(op.words.get("part", ""), True)
             seen[i] = mine

@@ -55,6 +55,9 @@ const (
 	kvcAttendPast                   = 2
 	kvcAttendSelf                   = 4
 	kvcAttendAlibiSigned            = 8
+	kvcAttendRelBiasZero            = 16
+	kvcAttendNoSpans                = 32
+	kvcAttendStepWindow             = 64
 	kvcMaxListedKeys                = 65536
 	kvcPoolKv                       = 0
 	kvcPoolK                        = 1
@@ -402,6 +405,9 @@ type kvcAttendArgs struct {
 	indices      *dlTensor
 	indexBlock   int32
 	reserved     int32
+	relBias      *dlTensor
+	keyBias      *dlTensor
+	mask         *dlTensor
 }
 
 func (s *kvcAttendArgs) init() {

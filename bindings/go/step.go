@@ -210,6 +210,10 @@ const (
 	Self      AttendFlags = kvcAttendSelf      // only keys of this step's tokens
 	// AlibiSigned: scores get - slope * (p_q - p_k), not - slope * |p_q - p_k|
 	AlibiSigned AttendFlags = kvcAttendAlibiSigned
+	RelBiasZero AttendFlags = kvcAttendRelBiasZero // RelBias adds 0 at distances that it has no entry for
+	NoSpans     AttendFlags = kvcAttendNoSpans     // this layer ignores the step's spans
+	// StepWindow: the window, or chunk, of every query begins where that of the row's first new token does
+	StepWindow AttendFlags = kvcAttendStepWindow
 )
 
 // Attend is the tensors and options of one layer's attention. K and V are absent where they were appended already.
@@ -224,6 +228,9 @@ type Attend struct {
 	WUK, WUV     Tensor // MLA: up-projections, or absent: q and out are in latent space
 	Indices      Tensor // may be absent; [T, 1 or Hkv, k] int32: the only tokens to which each query attends; negative: padding
 	IndexBlock   int    // b: an entry i is the tokens [i*b, (i+1)*b); 0 = 1
+	RelBias      Tensor // may be absent; [Hq, E] or [T, Hq, E] float32: scores get + the entry at p_q - p_k; beyond: the nearest
+	KeyBias      Tensor // may be absent; [sequences, keys, 1 or Hkv] float32: scores get + the entry of the row and key
+	Mask         Tensor // may be absent; [T, keys] or [T, 1 or Hkv, keys] uint8: 0 hides a key that the query would see
 	SoftmaxScale float64
 	Softcap      float64
 	Flags        AttendFlags
@@ -238,8 +245,9 @@ func (s *Step) Attend(ctx context.Context, layer int, args Attend) error {
 		return err
 	}
 	defer leave(a, h)
-	if err := broken("Step.Attend", "Q K V Out LSE AlibiSlopes Sinks RopeCosSin WUK WUV Indices", &args.Q, &args.K, &args.V,
-		&args.Out, &args.LSE, &args.AlibiSlopes, &args.Sinks, &args.RopeCosSin, &args.WUK, &args.WUV, &args.Indices); err != nil {
+	if err := broken("Step.Attend", "Q K V Out LSE AlibiSlopes Sinks RopeCosSin WUK WUV Indices RelBias KeyBias Mask", &args.Q,
+		&args.K, &args.V, &args.Out, &args.LSE, &args.AlibiSlopes, &args.Sinks, &args.RopeCosSin, &args.WUK, &args.WUV,
+		&args.Indices, &args.RelBias, &args.KeyBias, &args.Mask); err != nil {
 		return err
 	}
 	c := &a.attend
@@ -249,6 +257,7 @@ func (s *Step) Attend(ctx context.Context, layer int, args Attend) error {
 	c.lse, c.alibiSlopes, c.sinks = a.tensor(4, &args.LSE), a.tensor(5, &args.AlibiSlopes), a.tensor(6, &args.Sinks)
 	c.ropeCosSin, c.wUk, c.wUv = a.tensor(7, &args.RopeCosSin), a.tensor(8, &args.WUK), a.tensor(9, &args.WUV)
 	c.indices, c.indexBlock = a.tensor(10, &args.Indices), narrow(args.IndexBlock)
+	c.relBias, c.keyBias, c.mask = a.tensor(11, &args.RelBias), a.tensor(12, &args.KeyBias), a.tensor(13, &args.Mask)
 	stop := s.watch(ctx)
 	status := h.lib.forwardAttend(a, h.address, s.id, narrow(layer), c)
 	if stop != nil {

@@ -11,11 +11,15 @@ KVC_HOST_DEVICE KeyRange visible_positions(const kvc_backend_attend* args, const
                                            int32_t token) {
   const kvc_backend_rows* rows = &args->plan->arrays.rows;
   const int32_t p = rows->positions[token];
+  const uint32_t flags = args->plan->flags;
   const VisibleRule rule = rule_of_row(rule_of_layer(args->layer), rows, row);
-  int32_t end = rows->key_ends != nullptr ? rows->key_ends[token] : causal_end(p);
-  if ((args->plan->flags & KVC_ATTEND_NON_CAUSAL) != 0) end = INT32_MAX;
+  const bool spans = rows->key_ends != nullptr && (flags & KVC_ATTEND_NO_SPANS) == 0;
+  int32_t end = spans ? rows->key_ends[token] : causal_end(p);
+  if ((flags & KVC_ATTEND_NON_CAUSAL) != 0) end = INT32_MAX;
   if (item->part == KVC_BACKEND_PART_SINKS) return KeyRange{0, visible_sinks(rule, end)};
-  return visible_keys(rule, p, end);
+  KeyRange keys = visible_keys(rule, p, end);
+  if ((flags & KVC_ATTEND_STEP_WINDOW) != 0) keys.begin = visible_begin(rule, rows->positions[rows->token_begin[row]]);
+  return keys;
 }
 
 // The position of a query for biases.

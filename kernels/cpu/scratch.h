@@ -38,7 +38,9 @@ struct alignas(64) Scratch {
   QueryMask masks[kMaxRows];            // what a row sees
   QueryPlace places[kMaxRows];          // which query the row belongs to
   float key_offsets[kMaxPanelKeys];     // ALiBi: positions of a block's keys, relative to its first index
-  float nodes_seen[kMaxPanelKeys];      // trees: 1 where a query sees a key of the panel
+  int32_t bias_indexes[kMaxPanelKeys];  // biases and masks: of a block's keys, the index in their row
+  int32_t bias_positions[kMaxPanelKeys];
+  float nodes_seen[kMaxPanelKeys];  // trees and masks: 1 where a query sees a key of the panel
   // RoPE on read: a block of one kv head in float32, with K rotated; cos and sin [keys][2][half] of its positions; and
   // their coarse part.
   float staged_k[kKeyBlock * kMaxHeadDim];

@@ -151,7 +151,7 @@ constexpr kvc_backend kBackend = {
     sizeof(kvc_backend),
     KVC_BACKEND_VERSION,
     kDLCUDA,
-    0,
+    KVC_BACKEND_BIASES,
     "cuda",
     open_device,
     close_device,

@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 
+#include "kernels/common/bias.h"
 #include "kernels/common/merge.h"
 #include "kernels/common/page_walk.h"
 #include "kernels/common/query_place.h"
@@ -169,7 +170,7 @@ void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, 
   *state = {-INFINITY, 0.0, {}};
   for (int32_t number = keys.mask.keys.begin; number < keys.mask.keys.end; ++number) {
     const int32_t key = keys.index(number);
-    if (!keys.sees(key)) continue;
+    if (!keys.sees(key) || mask_hides(args.bias, query.place.token, kv_head, key)) continue;
     const StoredRow k = row_of(layer, layer.k, layer.k_scales, cursor, key, kv_head);
     const StoredRow v = row_of(layer, layer.v, layer.v_scales, cursor, key, kv_head);
     const int32_t position = key_position(&keys.tree, key);
@@ -179,8 +180,10 @@ void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, 
     for (int32_t d = 0; d < layer.head_dim; ++d) {
       dot += static_cast<double>(query.q[d]) * static_cast<double>(stored[d]);
     }
-    const double distance = static_cast<double>(keys.mask.position) - position;
-    const double score = score_of(args, dot * (k.scale * score_scale), row, query.head, distance);
+    const int32_t distance = keys.mask.position - position;
+    const double score = score_of(args, dot * (k.scale * score_scale), row, query.head, distance) +
+                         static_cast<double>(bias_of(args.bias, args.plan->flags, row, query.place.token, query.head,
+                                                     kv_head, key, distance));
     if (score > state->m) {
       const double factor = exp(state->m - score);
       state->m = score;

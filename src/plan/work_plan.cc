@@ -131,7 +131,8 @@ WorkPlan::Base WorkPlan::make_base(const kvc_backend_rows& rows, int32_t row, in
   const int32_t first_index = length - (rows.token_begin[row + 1] - rows.token_begin[row]);
   // Nodes of a tree are at positions from tree_begin on, and no key has a position above its index.
   const bool tree = rows.tree_begin != nullptr && rows.tree_begin[row] < length;
-  const int32_t first_position = tree ? rows.tree_begin[row] : first_index + q_begin;
+  const bool of_step = (flags_ & KVC_ATTEND_STEP_WINDOW) != 0;
+  const int32_t first_position = tree ? rows.tree_begin[row] : first_index + (of_step ? 0 : q_begin);
   Base base = {{}, 1};
   kvc_backend_item& keys = base.parts[0];
   keys.row = row;
@@ -140,7 +141,7 @@ WorkPlan::Base WorkPlan::make_base(const kvc_backend_rows& rows, int32_t row, in
   const kernels::VisibleRule rule = rule_of(rows, row);
   keys.key_begin = kernels::visible_begin(rule, first_position);
   keys.key_end = std::max(0, kernels::causal_end(first_index + q_end - 1));
-  if (rows.key_ends != nullptr) {
+  if (rows.key_ends != nullptr && (flags_ & KVC_ATTEND_NO_SPANS) == 0) {
     const int32_t* ends = rows.key_ends + rows.token_begin[row];
     keys.key_end = *std::max_element(ends + q_begin, ends + q_end);
   }

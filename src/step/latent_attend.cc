@@ -233,8 +233,8 @@ class LatentScratch::Run {
     return {from(a.out, 0, head), lse, a.lse_token_stride, a.lse_head_stride};
   }
 
-  // The call for `layer` and its q, from `head` on.
-  kvc_backend_attend part(const kvc_backend_layer& layer, int32_t head, const float* sinks,
+  // The call for `layer` and its q, from `head` on, over a plan of rows from `row` on.
+  kvc_backend_attend part(const kvc_backend_layer& layer, int32_t row, int32_t head, const float* sinks,
                           const Result& to) const noexcept {
     kvc_backend_attend args = call_.attend;
     args.layer = &layer;
@@ -244,6 +244,8 @@ class LatentScratch::Run {
     args.lse_head_stride = to.lse_head_stride;
     args.sinks = sinks == nullptr ? nullptr : sinks + head;
     if (args.alibi_slopes != nullptr) args.alibi_slopes += head;
+    if (args.bias.relative != nullptr) args.bias.relative += head * args.bias.relative_head_stride;
+    if (args.bias.keys != nullptr) args.bias.keys += row * args.bias.key_row_stride;
     return args;
   }
 
@@ -296,7 +298,7 @@ class LatentScratch::Run {
                     s.latent_dims, s.rotary_dims(), q));
     kvc_backend_layer layer = layer_;
     layer.num_q_heads = heads;
-    kvc_backend_attend args = part(layer, head, sinks, to);
+    kvc_backend_attend args = part(layer, begin, head, sinks, to);
     args.q = from(q, -token, 0);
     args.out = from(o, -token, 0);
     const WorkShape shape = shape_of(context_, layer, scratch_.streaming_, scratch_.deterministic_);
@@ -334,7 +336,7 @@ class LatentScratch::Run {
     };
     layer.k = pool_of(k, q_dims);
     layer.v = pool_of(v, s.v_dims);
-    kvc_backend_attend args = part(layer, head, call_.attend.sinks, to);
+    kvc_backend_attend args = part(layer, row, head, call_.attend.sinks, to);
     args.q = from(call_.attend.q, 0, head);
     const uint32_t flags = call_.plan.flags | KVC_ATTEND_SELF;
     const WorkShape shape = decompressed_shape_of(context_, layer);

@@ -120,6 +120,7 @@ class Step {
   Status run_append(int32_t layer, const NewKv& kv);
   Status check_attends(int32_t layer, const kvc_attend_args& args) const;
   Status check_outputs(int32_t layer, const LatentCall& call, const KvRows& kv, int64_t tokens) const;
+  Status check_biases(int32_t layer, const kvc_attend_args& args, const LatentCall& call, kvc_backend_bias* out) const;
   Status check_lists(int32_t layer, const kvc_attend_args& args, int64_t tokens, kvc_backend_lists* out) const;
   Status check_attend(int32_t layer, const kvc_attend_args& args, LatentCall* call, NewKv* kv) const;
   Status run_attend(int32_t layer, LatentCall* call);

@@ -7,6 +7,7 @@
 #include "context/run_attend.h"
 #include "step/step.h"
 #include "tensor/key_lists.h"
+#include "tensor/score_biases.h"
 #include "tensor/tensor_overlap.h"
 
 namespace kvc {
@@ -20,7 +21,9 @@ uint8_t parts_of(uint32_t flags) {
 }
 
 Status check_attend_flags(uint32_t flags) {
-  if ((flags & ~uint32_t{KVC_ATTEND_NON_CAUSAL | KVC_ATTEND_PAST | KVC_ATTEND_SELF | KVC_ATTEND_ALIBI_SIGNED}) != 0) {
+  constexpr uint32_t kKnown = KVC_ATTEND_NON_CAUSAL | KVC_ATTEND_PAST | KVC_ATTEND_SELF | KVC_ATTEND_ALIBI_SIGNED |
+                              KVC_ATTEND_REL_BIAS_ZERO | KVC_ATTEND_NO_SPANS | KVC_ATTEND_STEP_WINDOW;
+  if ((flags & ~kKnown) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", flags);
   }
   if ((flags & KVC_ATTEND_PAST) == 0 || (flags & KVC_ATTEND_SELF) == 0) return Status();
@@ -138,6 +141,37 @@ Status Step::check_lists(int32_t layer, const kvc_attend_args& args, int64_t tok
   return Status();
 }
 
+// Checks the biases and the mask of a call, whose q and outputs were read, and the flags that go with rows and biases.
+Status Step::check_biases(int32_t layer, const kvc_attend_args& args, const LatentCall& call,
+                          kvc_backend_bias* out) const {
+  const kvc_backend_layer& shape = layers_[layer].backend;
+  const kvc_backend_rows& rows = forward_->batch->rows(layers_[layer].group);
+  if ((args.flags & KVC_ATTEND_STEP_WINDOW) != 0 && rows.tree_begin != nullptr) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x: STEP_WINDOW in a step with trees", args.flags);
+  }
+  if ((args.flags & KVC_ATTEND_REL_BIAS_ZERO) != 0 && args.rel_bias == nullptr) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "flags 0x%x: REL_BIAS_ZERO, and rel_bias is NULL", args.flags);
+  }
+  if (args.rel_bias == nullptr && args.key_bias == nullptr && args.mask == nullptr) return Status();
+  KVC_TRY(check_takes_biases(context().backend(), args));
+  if (forward_->replayed() && (args.key_bias != nullptr || args.mask != nullptr)) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "%s in a graph: a later step may have more keys",
+                         args.key_bias != nullptr ? "key_bias" : "mask");
+  }
+  const int64_t tokens = forward_->tensor_rows();
+  BiasViews views;
+  KVC_TRY(read_biases(args, {rows, tokens, shape.num_q_heads, shape.num_kv_heads, context().dl_device()}, &views, out));
+  const kvc_backend_attend& attend = call.attend;
+  const kvc_backend_tensor lse = {attend.lse, attend.lse_token_stride, attend.lse_head_stride, {kDLFloat, 32, 1}, 0};
+  const TensorView out_view = Rows{"out", attend.out, shape.num_q_heads, call.shape.v_dims}.view(tokens);
+  const TensorView lse_view = Rows{"lse", lse, shape.num_q_heads, 1}.view(tokens);
+  const NamedTensor written[] = {{"out", &out_view}, {"lse", &lse_view}};
+  const NamedTensor read[] = {{"rel_bias", &views.rel_bias}, {"key_bias", &views.key_bias}, {"mask", &views.mask}};
+  if (tokens == 0) return Status();
+  for (const NamedTensor& tensor : written) KVC_TRY(check_overlaps(&tensor, 1, read, 3));
+  return Status();
+}
+
 // Runs attention in the backend. A call with up-projections goes through LatentScratch.
 Status Step::run_attend(int32_t layer, LatentCall* call) {
   kvc_backend_attend* args = &call->attend;
@@ -239,6 +273,7 @@ Status Step::check_attend(int32_t layer, const kvc_attend_args& args, LatentCall
   call->flags = args.flags;
   KVC_TRY(read_attend_options(args, shape.num_q_heads, context().dl_device(), &attend));
   KVC_TRY(check_lists(layer, args, tokens, &attend.lists));
+  KVC_TRY(check_biases(layer, args, *call, &attend.bias));
   return check_outputs(layer, *call, kv->rows, tokens);
 }
 

@@ -192,7 +192,7 @@ TEST(Options, RefusesWhatMakesNoSense) {
     refuse({KVC_ERROR_OUT_OF_RANGE}, {"softmax_scale"}, [&](kvc_attend_args *a) { a->softmax_scale = bad; });
   }
   refuse({KVC_ERROR_OUT_OF_RANGE}, {"softcap 1e-07"}, [](kvc_attend_args *a) { a->softcap = 1e-7; });
-  refuse({KVC_ERROR_UNSUPPORTED}, {"0x10"}, [](kvc_attend_args *a) { a->flags = 16; });
+  refuse({KVC_ERROR_UNSUPPORTED}, {"0x80"}, [](kvc_attend_args *a) { a->flags = 128; });
   refuse({KVC_ERROR_INVALID_ARGUMENT}, {"0x6", "PAST and SELF"},
          [](kvc_attend_args *a) { a->flags = KVC_ATTEND_PAST | KVC_ATTEND_SELF; });
   refuse({KVC_ERROR_ORDER}, {"was not appended"},

@@ -72,6 +72,7 @@ class ManyHeads {
     kvc_attend_args_init(&args);
     args.q = &q, args.out = &to, args.lse = &sums;
     args.w_uk = w_uk_.dl(), args.w_uv = w_uv_.dl(), args.alibi_slopes = slopes_.dl(), args.sinks = sinks_.dl();
+    args.rel_bias = rel_bias_.dl(), args.key_bias = key_bias_.dl();
     if (attends) {
       ASSERT_EQ(kvc_forward_attend(cache, forward, 0, &args, &error), KVC_OK) << error.message;
     }
@@ -82,7 +83,7 @@ class ManyHeads {
   std::mt19937 random_{5};
   Tensor rows_{DType::kF32, {kTokens, 1, 6}}, q_{DType::kF32, {kTokens, kHeads, 2 * kDims}},
       w_uk_{DType::kF32, {kHeads, kDims, 4}}, w_uv_{DType::kF32, {kHeads, kDims, 4}}, slopes_{DType::kF32, {kHeads}},
-      sinks_{DType::kF32, {kHeads}};
+      sinks_{DType::kF32, {kHeads}}, rel_bias_{DType::kF32, {kHeads, 300}}, key_bias_{DType::kF32, {1, kTokens, 1}};
 };
 
 TEST(Projected, MoreHeadsThanScratchHolds) {

@@ -10,7 +10,7 @@ namespace kvt {
 namespace {
 
 constexpr int kHeads = 5, kLatent = 32, kRotary = 8, kRow = kLatent + kRotary, kNope = 6, kOut = 10;
-constexpr int kQ = kNope + kRotary;
+constexpr int kQ = kNope + kRotary, kMostKeys = 512, kDistances = 9;
 constexpr double kScale = 0.3;
 
 struct Sizes {
@@ -44,8 +44,10 @@ struct Step {
   std::vector<kvc_seq> seqs;
   std::vector<std::vector<float>> rows;  // of each sequence, as the caller gave them
   std::mt19937 random{11};
-  Tensor w, q, row, out, lse, slopes{DType::kF32, {kHeads}}, sinks{DType::kF32, {kHeads}};
+  Tensor w, q, row, out, lse, rel_bias, key_bias, slopes{DType::kF32, {kHeads}}, sinks{DType::kF32, {kHeads}};
   DLTensor w_uk, w_uv;
+  std::vector<uint8_t> mask;  // [tokens, kMostKeys]
+  int64_t mask_shape[2] = {0, kMostKeys};
   int64_t uk_shape[3] = {kHeads, kNope, kLatent}, uv_shape[3] = {kHeads, kOut, kLatent};
   kvc_forward forward = 0;
   int tokens = 0;
@@ -85,6 +87,12 @@ struct Step {
       store(DType::kF32, slopes.data(), h, 0.3f / static_cast<float>(h + 1));
       store(DType::kF32, sinks.data(), h, static_cast<float>(h) * 0.5f - 1.0f);
     }
+    rel_bias = Tensor(DType::kF32, {tokens, kHeads, kDistances});
+    fill(&rel_bias, 1.0f);
+    key_bias = Tensor(DType::kF32, {static_cast<int64_t>(sizes.size()), kMostKeys, 1});
+    fill(&key_bias, 1.0f);
+    for (int64_t b = 0; b < tokens * kMostKeys; b++) mask.push_back(random() % 3 != 0);
+    mask_shape[0] = tokens;
     w_uk = w_uv = *w.dl();
     w_uk.shape = uk_shape;
     w_uv.shape = uv_shape;
@@ -165,6 +173,13 @@ struct Step {
     return r;
   }
 
+  double bias(const kvc_attend_args &a, size_t i, int64_t token, int h, int key, int distance) const {
+    double sum = 0;
+    if (a.rel_bias) sum += double{rel_bias.at(token, h, std::clamp(distance, 0, kDistances - 1))};
+    if (a.key_bias) sum += double{key_bias.at(static_cast<int64_t>(i), key, 0)};
+    return sum;
+  }
+
   // Compares every output with the definition. seen(query, key) gets tokens of the sequence, as the positions are.
   void check(const kvc_attend_args &a, const std::function<bool(int, int)> &seen,
              const std::function<int(int)> &position) {
@@ -215,7 +230,7 @@ struct Step {
     if (a.sinks) sum = naive_sum = std::exp(double{load(DType::kF32, sinks.data(), h)});
     const bool on_append = spec.layers[0].rope == KVC_ROPE_ON_APPEND;
     for (int j = 0; j < length; j++) {
-      if (!seen(query, j)) continue;
+      if (!seen(query, j) || (a.mask && !mask[static_cast<size_t>(token * kMostKeys + j)])) continue;
       const std::vector<float> r = stored(i, j, position(j));
       double score = 0, naive_score = 0, rounding = 0;
       for (int d = 0; d < kQ; d++) {
@@ -233,7 +248,7 @@ struct Step {
         s *= scale;
         if (a.softcap != 0) s = a.softcap * std::tanh(s / a.softcap);
         if (a.alibi_slopes) s -= double{load(DType::kF32, slopes.data(), h)} * std::abs(position(query) - position(j));
-        return s;
+        return s + bias(a, i, token, h, j, position(query) - position(j));
       };
       const double p = std::exp(shape(score)), naive_p = std::exp(shape(naive_score));
       sum += p;
@@ -297,7 +312,7 @@ TEST(Projected, EveryTargetAgrees) {
 
 // Options apply to both parts, but sinks to one part only.
 TEST(Projected, Options) {
-  for (int option = 0; option < 5; option++) {
+  for (int option = 0; option < 8; option++) {
     SCOPED_TRACE(option);
     Step step(DType::kF32, DType::kF32, KVC_ROPE_ON_APPEND, {{25, 30}, {30, 2}, {0, 18}});
     kvc_attend_args args = step.args();
@@ -306,6 +321,10 @@ TEST(Projected, Options) {
     if (option == 2) args.sinks = step.sinks.dl();
     if (option == 3) args.softmax_scale = 0.1;
     if (option == 4) args.flags = KVC_ATTEND_NON_CAUSAL;
+    if (option == 5) args.rel_bias = step.rel_bias.dl();
+    if (option == 6) args.key_bias = step.key_bias.dl();
+    const DLTensor mask = {step.mask.data(), test_device(), 2, {kDLUInt, 8, 1}, step.mask_shape, nullptr, 0};
+    if (option == 7) args.mask = &mask;
     if (step.attend(args)) return;
     step.check(args, [&](int query, int key) { return option == 4 || key <= query; }, [](int token) { return token; });
   }

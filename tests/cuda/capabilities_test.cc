@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <sstream>
@@ -437,6 +438,28 @@ std::vector<Option> options() {
   all.push_back({"scale", {.d = 16}, {}, 0, [](kvc_attend_args *a) { a->softmax_scale = 0.7; }});
   all.push_back({"past", {.d = 16}, {}, 0, [](kvc_attend_args *a) { a->flags = KVC_ATTEND_PAST; }});
   all.push_back({"self", {.d = 16}, {}, 0, [](kvc_attend_args *a) { a->flags = KVC_ATTEND_SELF; }});
+  // The arrays are of the device of the call, and live until the next one.
+  all.push_back({"relative bias", {.d = 16}, {}, 0, [](kvc_attend_args *a) {
+                   static std::optional<Array> table;
+                   table.emplace(DType::kF32, std::vector<int64_t>{a->q->shape[1], 3});
+                   std::mt19937 random(5);
+                   table->fill_random(&random, 1.0f);
+                   a->rel_bias = table->dl();
+                 }});
+  all.push_back({"key bias and mask", {.d = 16}, {}, 0, [](kvc_attend_args *a) {
+                   static std::optional<Array> keys, ones;
+                   static int64_t shape[2];
+                   static DLTensor mask;
+                   keys.emplace(DType::kF32, std::vector<int64_t>{1, 16, 1});
+                   ones.emplace(DType::kF32, std::vector<int64_t>{a->q->shape[0], 4});
+                   for (int j = 0; j < 16; j++) keys->set({0, j, 0}, static_cast<float>(j % 3));
+                   for (int64_t t = 0; t < a->q->shape[0]; t++) {
+                     for (int j = 0; j < 4; j++) ones->set({t, j}, 1.0f);  // bytes 0, 0, 128, 63
+                   }
+                   shape[0] = a->q->shape[0], shape[1] = 16;
+                   mask = {ones->dl()->data, ones->dl()->device, 2, {kDLUInt, 8, 1}, shape, nullptr, 0};
+                   a->key_bias = keys->dl(), a->mask = &mask;
+                 }});
   all.push_back({"not causal", {.d = 16}, {}, 0, [](kvc_attend_args *a) { a->flags = KVC_ATTEND_NON_CAUSAL; }});
   return all;
 }

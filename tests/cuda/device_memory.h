@@ -78,6 +78,9 @@ inline void check_arguments(const kvc_backend_attend* args) {
   check_reached(args->key_tables, "key_tables");
   check_reached(args->alibi_slopes, "alibi_slopes");
   check_reached(args->sinks, "sinks");
+  check_reached(args->bias.relative, "bias.relative");
+  check_reached(args->bias.keys, "bias.keys");
+  check_reached(args->bias.mask, "bias.mask");
   check_reached(args->q_scales.data, "q_scales");
   check_reached(args->k_scales.data, "k_scales");
   check_reached(args->v_scales.data, "v_scales");

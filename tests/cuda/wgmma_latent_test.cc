@@ -46,6 +46,8 @@ TEST(WgmmaLatentPlan, WhatWarpgroupsCompute) {
   EXPECT_EQ(but([](LatentCall& c) { c.args.q.dtype = {kDLFloat, 16, 1}; }), "K has another type than q");
   EXPECT_EQ(but([](LatentCall& c) { c.layer.format = stored_format({kDLFloat8_e4m3fn, 8, 1}); }),
             "K has another type than q");
+  const uint8_t mask = 1;
+  EXPECT_EQ(but([&](LatentCall& c) { c.args.bias.mask = &mask; }), "scores have a bias or a mask");
   const double table = 0.0;
   EXPECT_EQ(but([&](LatentCall& c) { c.args.key_tables = &table; }), "keys turn where they are read");
   EXPECT_EQ(but([](LatentCall& c) { c.plan.fold_keys = 1024; }), "the cache is deterministic");

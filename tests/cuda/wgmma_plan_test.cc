@@ -49,6 +49,11 @@ TEST(WgmmaPlan, WhatWarpgroupsCompute) {
       EXPECT_EQ(call.why(), dims > 128 ? "K and V have 8 bits and more than 128 dims" : "") << dims;
     }
   }
+  const float bias = 0.0f;
+  const uint8_t mask = 1;
+  EXPECT_EQ(but([&](WideCall& c) { c.args.bias.relative = &bias; }), "scores have a bias or a mask");
+  EXPECT_EQ(but([&](WideCall& c) { c.args.bias.keys = &bias; }), "scores have a bias or a mask");
+  EXPECT_EQ(but([&](WideCall& c) { c.args.bias.mask = &mask; }), "scores have a bias or a mask");
   EXPECT_EQ(but([&](WideCall& c) { c.args.key_tables = &table; }), "keys turn where they are read");
   EXPECT_EQ(but([](WideCall& c) { c.layer.row_kind = KVC_BACKEND_ROW_LATENT_SPLIT; }), "K is in two pools");
   EXPECT_EQ(but([](WideCall& c) { c.plan.fold_keys = 1024; }), "the cache is deterministic");

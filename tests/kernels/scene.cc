@@ -43,11 +43,12 @@ std::string SceneConfig::describe() const {
   std::string text = std::to_string(q_heads) + "/" + std::to_string(kv_heads) + " D" + std::to_string(head_dim) + "/" +
                      std::to_string(v_head_dim) + " page " + std::to_string(page_size) + " window " +
                      std::to_string(window) + " chunk " + std::to_string(chunk) + " flags " + std::to_string(flags) +
-                     (spans ? " spans" : "") + (alibi ? " alibi" : "") + (sinks ? " sinks" : "") + " cap " +
-                     std::to_string(softcap) + " q " + name_of(q) + " kv " + name_of(kv) + " out " + name_of(out) +
-                     (nhd ? " NHD" : " HND") + (rotate ? " rotate" : "") + " splits " + std::to_string(splits) +
-                     " tile " + std::to_string(query_tile) + " heads " + std::to_string(heads_per_item) + " scales " +
-                     std::to_string(head_scales) + " rows";
+                     (spans ? " spans" : "") + (alibi ? " alibi" : "") + (sinks ? " sinks" : "") + " bias " +
+                     std::to_string(rel_bias) + "/" + std::to_string(key_bias) + " mask " + std::to_string(mask) +
+                     " cap " + std::to_string(softcap) + " q " + name_of(q) + " kv " + name_of(kv) + " out " +
+                     name_of(out) + (nhd ? " NHD" : " HND") + (rotate ? " rotate" : "") + " splits " +
+                     std::to_string(splits) + " tile " + std::to_string(query_tile) + " heads " +
+                     std::to_string(heads_per_item) + " scales " + std::to_string(head_scales) + " rows";
   text.append(on_read ? " on-read" : "").append(row_kind == KVC_BACKEND_ROW_LATENT ? " latent" : "");
   text.append(row_kind == KVC_BACKEND_ROW_LATENT_SPLIT ? " latent-split" : "");
   for (const SceneRow& row : rows)
@@ -117,6 +118,7 @@ Scene::Scene(const SceneConfig& config) : config_(config) {
     EXPECT_EQ(kvc_cpu_backend_get(KVC_BACKEND_VERSION)->rope_table(nullptr, &args, &error), KVC_OK);
   }
   build_masks();
+  build_biases();
   build_pages();
   build_tables();
   build_items();
@@ -173,10 +175,64 @@ void Scene::build_masks() {
   }
 }
 
-bool Scene::needed(int row, int key) const {
+void Scene::build_biases() {
+  std::mt19937 random(config_.seed + 3);
+  std::normal_distribution<float> normal(0.0f, 2.0f);
+  const int longest = *std::max_element(kv_lengths_.begin(), kv_lengths_.end());
+  if (config_.rel_bias != 0) {
+    bias_.relative_head_stride = config_.distances + 2;
+    bias_.relative_token_stride = config_.rel_bias == 1 ? 0 : bias_.relative_head_stride * config_.q_heads + 1;
+    bias_.num_distances = config_.distances;
+    const int64_t tables = config_.rel_bias == 1 ? 0 : num_tokens_ - 1;
+    rel_bias_.assign(
+        static_cast<size_t>(tables * bias_.relative_token_stride + config_.q_heads * bias_.relative_head_stride), NAN);
+    for (int64_t t = 0; t <= tables; ++t) {
+      for (int h = 0; h < config_.q_heads; ++h) {
+        float* const table = &rel_bias_[t * bias_.relative_token_stride + h * bias_.relative_head_stride];
+        for (int d = 0; d < config_.distances; ++d) table[d] = d % 11 == 10 ? -INFINITY : normal(random);
+      }
+    }
+    bias_.relative = rel_bias_.data();
+  }
+  if (config_.key_bias != 0) {
+    const int heads = config_.key_bias == 1 ? 1 : config_.kv_heads;
+    bias_.key_stride = heads + 1;
+    bias_.key_head_stride = config_.key_bias == 1 ? 0 : 1;
+    bias_.key_row_stride = longest * bias_.key_stride;
+    key_bias_.resize(config_.rows.size() * static_cast<size_t>(bias_.key_row_stride));
+    for (float& x : key_bias_) x = normal(random);
+    bias_.keys = key_bias_.data();
+  }
+  if (config_.mask == 0) return;
+  const int heads = config_.mask == 1 ? 1 : config_.kv_heads;
+  bias_.mask_head_stride = config_.mask == 1 ? 0 : longest;
+  bias_.mask_token_stride = int64_t{heads} * longest + 3;
+  mask_.resize(static_cast<size_t>(bias_.mask_token_stride) * num_tokens_);
+  for (int t = 0; t < num_tokens_; ++t) {
+    // Every seventh query sees nothing. The others do not see runs of keys, and single keys.
+    for (int64_t i = 0; i < bias_.mask_token_stride; ++i) {
+      const bool seen = t % 7 != 6 && (i + t) / 40 % 3 != 1 && random() % 4 != 0;
+      mask_[static_cast<size_t>(t * bias_.mask_token_stride + i)] = seen ? static_cast<uint8_t>(1 + i % 3) : 0;
+    }
+  }
+  bias_.mask = mask_.data();
+}
+
+bool Scene::in_range(int row, int key) const {
   if (key >= tree_begin_[row]) return true;
   for (int t = token_begin_[row]; t < token_begin_[row + 1]; ++t) {
     if (sees(t, key)) return true;
+  }
+  return false;
+}
+
+bool Scene::needed(int row, int key) const {
+  if (!in_range(row, key)) return false;
+  if (config_.mask == 0) return true;
+  for (int t = token_begin_[row]; t < token_begin_[row + 1]; ++t) {
+    for (int h = 0; h < config_.kv_heads; ++h) {
+      if (sees(t, key) && unmasked(t, h, key)) return true;
+    }
   }
   return false;
 }
@@ -329,7 +385,7 @@ void Scene::build_tables() {
     std::vector<int32_t> entries(pages_[r].size(), kPoison);
     for (int key = 0; key < kv_lengths_[r]; ++key) {
       const int page = key / config_.page_size;
-      if (entries[page] == kPoison && needed(static_cast<int>(r), key)) entries[page] = pages_[r][page];
+      if (entries[page] == kPoison && in_range(static_cast<int>(r), key)) entries[page] = pages_[r][page];
     }
     int32_t levels = 0;
     while (levels == 0 || entries.size() > 1) {
@@ -392,6 +448,7 @@ kvc_status Scene::try_attend(const kvc_backend* backend, kvc_backend_device* dev
   args.softcap = config_.softcap;
   args.alibi_slopes = config_.alibi ? slopes_.data() : nullptr;
   args.sinks = config_.sinks ? sinks_.data() : nullptr;
+  args.bias = bias_;
   args.cancel_host = &cancel_;
   return staged_attend(backend, device, args, plan, nullptr, error);
 }

@@ -40,6 +40,10 @@ struct SceneConfig {
   bool spans = false;  // every second group of 5 new tokens is a span, whose tokens see each other
   double softcap = 0.0;
   bool alibi = false, sinks = false;
+  int rel_bias = 0;  // 0 = none, 1 = a table for all queries, 2 = a table for each
+  int distances = 20;
+  int key_bias = 0;  // 0 = none, 1 = the same for all heads, 2 = for each kv head
+  int mask = 0;      // likewise
   Kind q = Kind::kF32, kv = Kind::kF32, out = Kind::kF32;
   std::vector<SceneRow> rows = {{1, 100}};
   std::vector<SceneShare> shares = {};
@@ -99,8 +103,9 @@ class Scene {
   void store();
   // Makes K and V of one stored key NaN, until store().
   void poison_key(int row, int position);
-  // Whether a query sees the key at an index of its row, by the definitions.
+  // Whether a query sees the key at an index of its row, by the definitions. The mask of the call is apart.
   bool sees(int token, int key) const;
+  bool unmasked(int token, int kv_head, int key) const;
   // Makes the lengths of all sequences 0, so no query sees a key.
   void forget_keys();
 
@@ -128,13 +133,17 @@ class Scene {
   void build_tree(const SceneRow& row);
   void add_items(const kvc_backend_item& item, int key_begin, int key_end, int splits, int64_t* offset);
   void add_shared_items(int64_t* offset);
-  // Whether a key must have values, because a query sees it or it is a node of a tree.
+  // Whether a key must have a page, because it is a node of a tree or in the range of a query; and whether it must have
+  // values, because a query sees it.
+  bool in_range(int row, int key) const;
   bool needed(int row, int key) const;
   bool is_latent() const { return config_.row_kind != KVC_BACKEND_ROW_KV; }
   bool is_split() const { return config_.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT; }
   int k_begin() const { return is_split() ? config_.v_head_dim : 0; }  // first dim of the K row that is in K's pool
   int key_position(int row, int key) const;
-  double distance(int token, int key) const;
+  int distance(int token, int key) const;  // p_q - p_k
+  float bias(int token, int head, int key) const;
+  void build_biases();
   void build_scales();
   void store_key(int row, int position);
   void store_row(const kvc_backend_pool& pool, const kvc_backend_scales& scales, int64_t page, int head, int64_t slot,
@@ -157,6 +166,9 @@ class Scene {
   std::vector<std::vector<float>> turned_k_values_;      // the same rotated, if on_read
   std::vector<double> key_table_;
   std::vector<float> q_values_, cos_sin_, cos_sin_sinks_, lse_, partials_, slopes_, sinks_;
+  std::vector<float> rel_bias_, key_bias_;
+  std::vector<uint8_t> mask_;
+  kvc_backend_bias bias_ = {};
   std::vector<int32_t> key_ends_, stream_windows_, stream_sinks_, tree_begin_, tree_offset_;
   std::vector<kvc_backend_tree_node> tree_nodes_;
   std::vector<float> k_scales_, v_scales_;  // of quantised pools

@@ -25,9 +25,12 @@ bool Scene::sees(int token, int key) const {
   const int own = first_new + token - token_begin_[r], position = key_position(r, key);
   if ((config_.flags & KVC_ATTEND_PAST) != 0 && key >= first_new) return false;
   if ((config_.flags & KVC_ATTEND_SELF) != 0 && key < first_new) return false;
-  if (config_.window > 0 && position <= p - config_.window) return false;
-  if (config_.chunk > 0 && position / config_.chunk != p / config_.chunk) return false;
-  if (row.stream_window > 0 && position >= row.stream_sinks && position <= p - (row.stream_window - row.stream_sinks)) {
+  const int begins_at = (config_.flags & KVC_ATTEND_STEP_WINDOW) != 0 ? positions_[token_begin_[r]] : p;
+  if (config_.window > 0 && position <= begins_at - config_.window) return false;
+  if (config_.chunk > 0 && position / config_.chunk < begins_at / config_.chunk) return false;
+  if (config_.chunk > 0 && position / config_.chunk > p / config_.chunk) return false;
+  if (row.stream_window > 0 && position >= row.stream_sinks &&
+      position <= begins_at - (row.stream_window - row.stream_sinks)) {
     return false;
   }
   if (key >= committed) {
@@ -36,16 +39,33 @@ bool Scene::sees(int token, int key) const {
     return node == key - committed;
   }
   if ((config_.flags & KVC_ATTEND_NON_CAUSAL) != 0) return true;
-  return key < (config_.spans ? key_ends_[token] : p + 1);
+  const bool spans = config_.spans && (config_.flags & KVC_ATTEND_NO_SPANS) == 0;
+  return key < (spans ? key_ends_[token] : p + 1);
 }
 
-double Scene::distance(int token, int key) const {
+bool Scene::unmasked(int token, int kv_head, int key) const {
+  if (bias_.mask == nullptr) return true;
+  return bias_.mask[token * bias_.mask_token_stride + kv_head * bias_.mask_head_stride + key] != 0;
+}
+
+float Scene::bias(int token, int head, int key) const {
+  const int row = row_of_[token], kv_head = head / (config_.q_heads / config_.kv_heads);
+  float sum = 0.0f;
+  if (config_.rel_bias != 0) {
+    const float* table = bias_.relative + token * bias_.relative_token_stride + head * bias_.relative_head_stride;
+    const int d = distance(token, key), nearest = std::clamp(d, 0, config_.distances - 1);
+    sum += d != nearest && (config_.flags & KVC_ATTEND_REL_BIAS_ZERO) != 0 ? 0.0f : table[nearest];
+  }
+  if (config_.key_bias == 0) return sum;
+  return sum + bias_.keys[row * bias_.key_row_stride + key * bias_.key_stride + kv_head * bias_.key_head_stride];
+}
+
+int Scene::distance(int token, int key) const {
   const SceneRow& row = config_.rows[row_of_[token]];
   const int position = key_position(row_of_[token], key);
   const bool sink = row.stream_window > 0 && position < row.stream_sinks;
   const int p = sink ? std::min(positions_[token], row.stream_window - 1) : positions_[token];
-  const double distance = static_cast<double>(p) - position;
-  return (config_.flags & KVC_ATTEND_ALIBI_SIGNED) != 0 ? distance : std::fabs(distance);
+  return p - position;
 }
 
 float Scene::rotated_q(int token, int head, int dim, const std::vector<float>& cos_sin) const {
@@ -95,7 +115,7 @@ void Scene::score(int token, int head, std::vector<int>* keys, std::vector<doubl
     q_sinks[d] = rotated_q(token, head, d, cos_sin_sinks_);
   }
   for (int key = 0; key < kv_lengths_[row]; ++key) {
-    if (!sees(token, key)) continue;
+    if (!sees(token, key) || !unmasked(token, kv_head, key)) continue;
     const bool sink = r.stream_window > 0 && key_position(row, key) < r.stream_sinks;
     const float* k = &turned_k_values_[row][(static_cast<size_t>(key) * config_.kv_heads + kv_head) * config_.head_dim];
     double exact = 0.0;
@@ -112,9 +132,14 @@ void Scene::score(int token, int head, std::vector<int>* keys, std::vector<doubl
       naive = cap * std::tanh(naive / cap);
     }
     if (config_.alibi) {
-      exact -= static_cast<double>(slopes_[head]) * distance(token, key);
-      naive -= slopes_[head] * static_cast<float>(distance(token, key));
+      const int signed_distance = distance(token, key);
+      const int apart = (config_.flags & KVC_ATTEND_ALIBI_SIGNED) != 0 ? signed_distance : std::abs(signed_distance);
+      exact -= static_cast<double>(slopes_[head]) * apart;
+      naive -= slopes_[head] * static_cast<float>(apart);
     }
+    const float added = bias(token, head, key);
+    exact += static_cast<double>(added);
+    naive += added;
     keys->push_back(key);
     exact_scores->push_back(exact);
     naive_scores->push_back(naive);

@@ -123,8 +123,8 @@ TEST(ModelCoverage, EveryOperationKindAndOption) {
   }
   for (const char *kind : {"full", "sliding", "chunked", "mla", "cross"}) {
     const bool cross = kind[0] == 'c' && kind[1] == 'r';
-    for (const char *what :
-         {"plain", "tree", "spans", "softcap", "scale", "alibi", "sinks", "non-causal", "reader", "lists"}) {
+    for (const char *what : {"plain", "tree", "spans", "softcap", "scale", "alibi", "sinks", "non-causal", "reader",
+                             "lists", "relative bias", "key bias", "mask", "no spans", "step window"}) {
       expect(std::string(kind) + " " + what, 10);
     }
     if (!cross) expect(std::string(kind) + " parts", 10);

@@ -178,6 +178,18 @@ TEST(Deterministic, EveryAxis) {
   expect_same_bits({DType::kF16, KVC_ROPE_ON_READ}, "f16");
 }
 
+// Biases and masks by the index of a key, which does not depend on how its tokens came.
+TEST(Deterministic, Biases) {
+  StepOptions options;
+  options.rel_bias = options.by_key = true;
+  expect_same_bits({.options = options, .length = 1500}, "f32, biases");
+  options.softcap = 4.0;
+  options.sinks = true;
+  expect_same_bits({.dtype = DType::kBF16, .rope = KVC_ROPE_ON_APPEND, .options = options}, "bf16, biases");
+  options.list_block = 37;
+  expect_same_bits({.options = options, .length = 1500, .latent = true}, "latent, biases, lists");
+}
+
 // Lists of more keys than a fold: places of a list take the part of keys.
 TEST(Deterministic, Lists) {
   StepOptions options;
@@ -350,6 +362,8 @@ TEST(Deterministic, NodesOfTreesInEveryGeometry) {
   StepOptions all;
   all.softcap = 4.0;
   all.alibi = all.sinks = true;
+  StepOptions biased;
+  biased.rel_bias = true;
   const TreeSetting settings[] = {
       {DType::kBF16, KVC_ROPE_ON_APPEND},
       {DType::kBF16, KVC_ROPE_ON_READ, all},
@@ -358,6 +372,7 @@ TEST(Deterministic, NodesOfTreesInEveryGeometry) {
       {DType::kE5M2, KVC_ROPE_NONE, all},
       {.window = 3, .chunk = 5},
       {.options = all, .window = 40, .chunk = 17},
+      {.options = biased},
       {.dtype = DType::kBF16, .latent = true},
       {.latent = true},
       {.threads = 3},

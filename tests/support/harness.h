@@ -267,7 +267,6 @@ class Harness {
   bool works(const Sequence &s, int64_t position) const;
   void slide(Sequence *s);
   Node stored_at(const OpenRow &row, int64_t index) const;
-  std::vector<int64_t> visible(const OpenRow &row, int32_t query, const GroupSpec &group, bool causal) const;
   Token new_token();
   void expected(const Token &token, int64_t position, int layer, int head, int which, float *values,
                 float *flips) const;
@@ -277,17 +276,26 @@ class Harness {
     std::vector<float> slopes, sinks;  // [hq]
     bool causal = true, parts = false;
     int64_t heads = 0;
-    DLTensor tensors[3];
+    DLTensor tensors[6];
     // Lists of keys, [rows of tensors][list_heads][list_entries]; list_heads 0: none.
     std::vector<int32_t> indices;
     int64_t index_shape[3] = {0, 0, 0};
     int32_t index_block = 1;
     bool has_lists() const { return index_shape[1] > 0; }
     bool lists(int64_t token, int64_t kv_head, int64_t key) const;
+    // Biases and a mask, or empty: [rows or 1][hq][distances], [sequences][keys][1 or hkv], [rows][1 or hkv][keys].
+    std::vector<float> rel_bias, key_bias;
+    std::vector<uint8_t> mask;
+    int64_t rel_shape[3] = {0, 0, 0}, key_shape[3] = {0, 0, 0}, mask_shape[3] = {0, 0, 0};
+    bool rel_zero = false, no_spans = false, step_window = false;
+    bool unmasked(int64_t token, int64_t kv_head, int64_t key) const;
+    double bias(int64_t row, int64_t token, int64_t head, int64_t kv_head, int64_t key, int64_t distance) const;
     void set(kvc_attend_args *args);  // which then points into this
   };
+  std::vector<int64_t> visible(const OpenRow &row, int32_t query, const GroupSpec &group, const Attended &how) const;
   Attended random_options(const LayerSpec &layer);
   void draw_lists(const Open &open, int layer, int64_t rows, Attended *how);
+  void draw_biases(const Open &open, int layer, int64_t rows, Attended *how);
   // Attends to the past and to the new tokens in calls of their own, in either order, and merges. The result is that of
   // one attend. Outputs are float32.
   void attend_parts(const Open &open, int layer, const kvc_attend_args &args, Tensor *out, Tensor *lse);

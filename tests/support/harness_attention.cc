@@ -41,6 +41,22 @@ void Harness::Attended::set(kvc_attend_args *args) {
     args->indices = &tensors[2];
     args->index_block = index_block;
   }
+  if (!rel_bias.empty()) {
+    const int skipped = rel_shape[0] == 1 ? 1 : 0;
+    tensors[3] = {rel_bias.data(), test_device(), 3 - skipped, {kDLFloat, 32, 1}, rel_shape + skipped, nullptr, 0};
+    args->rel_bias = &tensors[3];
+    if (rel_zero) args->flags |= KVC_ATTEND_REL_BIAS_ZERO;
+  }
+  if (!key_bias.empty()) {
+    tensors[4] = {key_bias.data(), test_device(), 3, {kDLFloat, 32, 1}, key_shape, nullptr, 0};
+    args->key_bias = &tensors[4];
+  }
+  if (!mask.empty()) {
+    tensors[5] = {mask.data(), test_device(), 3, {kDLBool, 8, 1}, mask_shape, nullptr, 0};
+    args->mask = &tensors[5];
+  }
+  if (no_spans) args->flags |= KVC_ATTEND_NO_SPANS;
+  if (step_window) args->flags |= KVC_ATTEND_STEP_WINDOW;
   args->softcap = softcap;
   args->softmax_scale = scale;
   if (!causal) args->flags |= KVC_ATTEND_NON_CAUSAL;
@@ -126,6 +142,7 @@ void Harness::attend_layer(int forward, int layer) {
   if (with_lse) args.lse = lse.dl(true);
   Attended how = random_options(l);
   draw_lists(open, layer, rows, &how);
+  draw_biases(open, layer, rows, &how);
   how.set(&args);
   if (fused) {
     args.v = make_kv(open, layer, rows, padding, offset, &k, &v) ? v.dl(true) : nullptr;
@@ -230,6 +247,11 @@ void Harness::count_attention(const Open &open, int layer, const Attended &how) 
   count(!how.causal, "non-causal");
   count(how.parts, "parts");
   count(how.has_lists(), "lists");
+  count(!how.rel_bias.empty(), "relative bias");
+  count(!how.key_bias.empty(), "key bias");
+  count(!how.mask.empty(), "mask");
+  count(how.no_spans, "no spans");
+  count(how.step_window, "step window");
   count(!stores(layer), "reader");
 }
 
@@ -307,9 +329,11 @@ void Harness::check_attention(const Open &open, int layer, const Attended &how, 
                          &query_flips[part * l.d + l.latent]);
         }
         std::vector<int64_t> seen;
-        if (!group.cross) seen = visible(row, j, group, how.causal);
+        if (!group.cross) seen = visible(row, j, group, how);
         for (int64_t index = 0; group.cross && index < high; index++) seen.push_back(index);
-        std::erase_if(seen, [&](int64_t index) { return !how.lists(first_t + j, h / ratio, index); });
+        std::erase_if(seen, [&](int64_t index) {
+          return !how.lists(first_t + j, h / ratio, index) || !how.unmasked(first_t + j, h / ratio, index);
+        });
         std::vector<float> seen_keys, seen_values;
         std::vector<double> bias;
         for (const int64_t index : seen) {
@@ -318,12 +342,15 @@ void Harness::check_attention(const Open &open, int layer, const Attended &how, 
           seen_keys.resize(seen_keys.size() + width, 0.0f);
           std::copy_n(key, l.d, seen_keys.end() - width + part * l.d);
           seen_values.insert(seen_values.end(), value, value + l.v_dim());
-          if (how.slopes.empty()) continue;
+          if (how.slopes.empty() && how.rel_bias.empty() && how.key_bias.empty()) continue;
           // For the sinks of a streaming row, the kept tokens count as contiguous.
           const int64_t key_position = stored(index).position;
           const int64_t from = streams && key_position < s.sinks ? std::min(position, s.window - 1) : position;
-          const auto distance = static_cast<double>(std::abs(from - key_position));
-          bias.push_back(-static_cast<double>(how.slopes[static_cast<size_t>(h)]) * distance);
+          const int64_t distance = from - key_position, row_number = &row - open.rows.data();
+          bias.push_back(how.bias(row_number, first_t + j, h, h / ratio, index, distance));
+          if (how.slopes.empty()) continue;
+          bias.back() -=
+              static_cast<double>(how.slopes[static_cast<size_t>(h)]) * static_cast<double>(std::abs(distance));
         }
         if (seen.empty()) {  // an encoder sequence without tokens, or a list without visible keys
           const float sink = how.sinks.empty() ? -INFINITY : how.sinks[static_cast<size_t>(h)];
@@ -365,9 +392,11 @@ void Harness::check_attention(const Open &open, int layer, const Attended &how, 
           text << "attention of sequence " << row.sequence << " layer " << layer << " position " << position
                << " q head " << h << " dim " << i << ": " << got << ", expected " << ref.out[i] << " +- " << allowed
                << " (" << seen.size() << " keys from " << seen[0] << " on" << (row.tree ? ", tree" : "")
-               << (how.has_lists() ? ", listed" : "") << ", q " << name_of(q.type()) << ", kv " << name_of(l.dtype)
-               << ", out " << name_of(out.type()) << ", D " << l.d << ", Hq/Hkv " << l.hq << "/" << l.hkv
-               << ", threads " << options_.threads << ", simd " << (options_.simd ? options_.simd : "default") << ")";
+               << (how.has_lists() ? ", listed" : "") << (how.mask.empty() ? "" : ", masked")
+               << (how.rel_bias.empty() && how.key_bias.empty() ? "" : ", biased") << ", q " << name_of(q.type())
+               << ", kv " << name_of(l.dtype) << ", out " << name_of(out.type()) << ", D " << l.d << ", Hq/Hkv " << l.hq
+               << "/" << l.hkv << ", threads " << options_.threads << ", simd "
+               << (options_.simd ? options_.simd : "default") << ")";
           fail(text.str());
         }
         if (!lse) continue;

@@ -32,7 +32,8 @@ Harness::Node Harness::stored_at(const OpenRow &row, int64_t index) const {
 }
 
 // The indices that a new token of a row sees, in order.
-std::vector<int64_t> Harness::visible(const OpenRow &row, int32_t query, const GroupSpec &group, bool causal) const {
+std::vector<int64_t> Harness::visible(const OpenRow &row, int32_t query, const GroupSpec &group,
+                                      const Attended &how) const {
   const int64_t committed = static_cast<int64_t>(sequence(row.sequence).tokens.size());
   const int64_t position = row.entries[query].position, self = row.start + query;
   std::vector<int64_t> seen;
@@ -46,14 +47,16 @@ std::vector<int64_t> Harness::visible(const OpenRow &row, int32_t query, const G
   std::reverse(seen.begin(), seen.end());
   // Not causal: the row's later tokens too, except for nodes of a tree. Causal: only those of the query's span.
   for (int32_t later = query + 1; !row.tree && later < row.length; later++) {
-    const bool in_span = !row.spans.empty() && row.spans[query] > 0 && row.spans[later] == row.spans[query];
-    if (causal && !in_span) break;
+    const bool in_span =
+        !how.no_spans && !row.spans.empty() && row.spans[query] > 0 && row.spans[later] == row.spans[query];
+    if (how.causal && !in_span) break;
     seen.push_back(row.start + later);
   }
   const int64_t end = group.chunk > 0 ? group.first_seen(position) + group.chunk : INT64_MAX;
+  const int64_t begins_at = how.step_window ? row.start : position;
   const auto outside = [&](int64_t index) {
     const int64_t key = stored_at(row, index).position;
-    return key >= end || !sees(sequence(row.sequence), group, position, key);
+    return key >= end || !sees(sequence(row.sequence), group, begins_at, key);
   };
   seen.erase(std::remove_if(seen.begin(), seen.end(), outside), seen.end());
   return seen;

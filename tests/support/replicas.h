@@ -14,6 +14,8 @@ struct StepOptions {
   uint32_t flags = 0;  // KVC_ATTEND_*
   double softcap = 0;
   bool alibi = false, sinks = false;
+  bool rel_bias = false;   // one for each query
+  bool by_key = false;     // a bias for each key and head, and a mask; both by the index of the key
   bool projected = false;  // MLA layers: q and out by up-projections
   // Lists of keys in blocks of list_block tokens, of about half of a query's blocks: the same sets for the same tags
   // and positions, in another order in each call. 0: none. positions: of the tokens, where list_block is given.
@@ -76,7 +78,7 @@ class Replica {
       return kvc_forward_describe(cache_.get(), forward, buffer, capacity, length, nullptr);
     });
     for (size_t layer = 0; layer < spec_.layers.size(); layer++) {
-      attend(forward, static_cast<int>(layer), tags, options, &outputs);
+      attend(forward, static_cast<int>(layer), rows.size(), tags, options, &outputs);
     }
     check(kvc_forward_end(cache_.get(), forward, &error_));
     return outputs;
@@ -106,7 +108,7 @@ class Replica {
     }
     return tensor;
   }
-  static constexpr int kListEntries = 64;
+  static constexpr int kListEntries = 64, kBiasKeys = 4096, kBiasDistances = 300;
   std::vector<int32_t> random_lists(const std::vector<uint64_t> &tags, const StepOptions &options, int layer,
                                     int heads) {
     std::vector<int32_t> entries(tags.size() * static_cast<size_t>(heads * kListEntries), -1);
@@ -122,8 +124,38 @@ class Replica {
     }
     return entries;
   }
-  void attend(kvc_forward forward, int layer, const std::vector<uint64_t> &tags, const StepOptions &options,
-              StepOutputs *outputs) {
+  struct Biases {
+    Tensor rel_bias, key_bias;
+    std::vector<uint8_t> mask;
+    int64_t mask_shape[2];
+    DLTensor mask_tensor;
+  };
+  void make_biases(int layer, size_t rows, const std::vector<uint64_t> &tags, const StepOptions &options,
+                   Biases *biases, kvc_attend_args *args) {
+    const LayerSpec &l = spec_.layers[static_cast<size_t>(layer)];
+    if (options.rel_bias) {
+      biases->rel_bias = rows_of(tags, DType::kF32, layer, l.hq, kBiasDistances, 3);
+      args->rel_bias = biases->rel_bias.dl();
+    }
+    if (!options.by_key) return;
+    biases->key_bias = Tensor(DType::kF32, {static_cast<int64_t>(rows), kBiasKeys, l.hkv});
+    for (int64_t key = 0; key < kBiasKeys; key++) {
+      for (int h = 0; h < l.hkv; h++) {
+        const float bias = value(static_cast<uint64_t>(key), layer, h, 1, 3);
+        for (size_t row = 0; row < rows; row++) biases->key_bias.set(static_cast<int64_t>(row), key, h, bias);
+      }
+    }
+    args->key_bias = biases->key_bias.dl();
+    for (uint64_t tag : tags) {
+      for (int key = 0; key < kBiasKeys; key++) biases->mask.push_back(value(tag, layer, 0, key, 3) > -1.0f ? 1 : 0);
+    }
+    biases->mask_shape[0] = static_cast<int64_t>(tags.size());
+    biases->mask_shape[1] = kBiasKeys;
+    biases->mask_tensor = {biases->mask.data(), test_device(), 2, {kDLBool, 8, 1}, biases->mask_shape, nullptr, 0};
+    args->mask = &biases->mask_tensor;
+  }
+  void attend(kvc_forward forward, int layer, size_t rows, const std::vector<uint64_t> &tags,
+              const StepOptions &options, StepOutputs *outputs) {
     const LayerSpec &l = spec_.layers[static_cast<size_t>(layer)];
     const DType type = is_quantised(l.dtype) ? DType::kF32 : l.dtype;
     const auto tokens = static_cast<int64_t>(tags.size());
@@ -166,6 +198,8 @@ class Replica {
       args.indices = &list_tensor;
       args.index_block = options.list_block;
     }
+    Biases biases;
+    if (options.rel_bias || options.by_key) make_biases(layer, rows, tags, options, &biases, &args);
     if (options.alibi) args.alibi_slopes = slopes.dl();
     if (options.sinks) args.sinks = sinks.dl();
     check(kvc_forward_attend(cache_.get(), forward, layer, &args, &error_));

@@ -47,13 +47,17 @@ var steps = map[string]func(*script) ([]string, error){
 	"attend": func(s *script) ([]string, error) {
 		args := kvcache.Attend{Q: s.tensor("q"), K: s.tensor("k"), V: s.tensor("v"), Out: s.tensor("out"), LSE: s.tensor("lse"),
 			AlibiSlopes: s.tensor("alibi"), Sinks: s.tensor("sinks"), RopeCosSin: s.tensor("rope_cos_sin"), WUK: s.tensor("w_uk"),
-			WUV: s.tensor("w_uv"), Indices: s.tensor("indices"), IndexBlock: s.integer("index_block"), SoftmaxScale: s.number("softmax_scale"), Softcap: s.number("softcap"),
+			WUV: s.tensor("w_uv"), Indices: s.tensor("indices"), IndexBlock: s.integer("index_block"), RelBias: s.tensor("rel_bias"),
+			KeyBias: s.tensor("key_bias"), Mask: s.tensor("mask"), SoftmaxScale: s.number("softmax_scale"), Softcap: s.number("softcap"),
 			Flags: choice(s, "part", map[string]kvcache.AttendFlags{"past": kvcache.Past, "self": kvcache.Self})}
 		if s.has("non_causal") {
 			args.Flags |= kvcache.NonCausal
 		}
-		if s.has("alibi_signed") {
-			args.Flags |= kvcache.AlibiSigned
+		for word, flag := range map[string]kvcache.AttendFlags{"alibi_signed": kvcache.AlibiSigned, "rel_bias_zero": kvcache.RelBiasZero,
+			"no_spans": kvcache.NoSpans, "step_window": kvcache.StepWindow} {
+			if s.has(word) {
+				args.Flags |= flag
+			}
 		}
 		if err := s.step().Attend(background, s.integer("layer"), args); err != nil {
 			return nil, err

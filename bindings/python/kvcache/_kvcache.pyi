@@ -224,14 +224,18 @@ class Step:
                alibi_slopes: Array | None = None, sinks: Array | None = None, causal: bool = True,
                alibi_signed: bool = False, part: Literal["past", "self"] | None = None, rope_cos_sin: Array | None = None,
                w_uk: Array | None = None, w_uv: Array | None = None, indices: Array | None = None,
-               index_block: int = 1) -> Any: ...
+               index_block: int = 1, rel_bias: Array | None = None, rel_bias_zero: bool = False,
+               key_bias: Array | None = None, mask: Array | None = None, spans: bool = True,
+               step_window: bool = False) -> Any: ...
     @overload
     def attend(self, layer: int, q: Array, k: Array | None = None, v: Array | None = None, out: Array | None = None,
                *, lse: Any, dtype: Any = None, softcap: float = 0.0, softmax_scale: float = 0.0,
                alibi_slopes: Array | None = None, sinks: Array | None = None, causal: bool = True,
                alibi_signed: bool = False, part: Literal["past", "self"] | None = None,
                rope_cos_sin: Array | None = None, w_uk: Array | None = None,
-               w_uv: Array | None = None, indices: Array | None = None, index_block: int = 1) -> tuple[Any, Any]: ...
+               w_uv: Array | None = None, indices: Array | None = None, index_block: int = 1,
+               rel_bias: Array | None = None, rel_bias_zero: bool = False, key_bias: Array | None = None,
+               mask: Array | None = None, spans: bool = True, step_window: bool = False) -> tuple[Any, Any]: ...
     def append(self, layer: int, k: Array, v: Array | None = None, as_stored: bool = False, dtype: Any = None,
                k_scale: Array | None = None, v_scale: Array | None = None,
                rope_cos_sin: Array | None = None) -> None: ...

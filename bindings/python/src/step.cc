@@ -22,8 +22,11 @@ Step Step::begin(nb::handle_t<Cache> cache, nb::handle sequences, nb::handle len
 std::shared_ptr<CacheHandle> Step::open() const { return nb::inst_ptr<Cache>(cache_)->open(); }
 
 // KVC_ATTEND_* of the arguments.
-static uint32_t attend_flags(bool causal, bool alibi_signed, nb::handle part) {
-  const uint32_t flags = (causal ? 0 : KVC_ATTEND_NON_CAUSAL) | (alibi_signed ? KVC_ATTEND_ALIBI_SIGNED : 0);
+static uint32_t attend_flags(bool causal, bool alibi_signed, bool rel_bias_zero, bool spans, bool step_window,
+                             nb::handle part) {
+  const uint32_t flags = (causal ? 0 : KVC_ATTEND_NON_CAUSAL) | (alibi_signed ? KVC_ATTEND_ALIBI_SIGNED : 0) |
+                         (rel_bias_zero ? KVC_ATTEND_REL_BIAS_ZERO : 0) | (spans ? 0 : KVC_ATTEND_NO_SPANS) |
+                         (step_window ? KVC_ATTEND_STEP_WINDOW : 0);
   if (part.is_none()) return flags;
   const std::string name = PyUnicode_Check(part.ptr()) ? nb::borrow<nb::str>(part).c_str() : "";
   if (name == "past") return flags | KVC_ATTEND_PAST;
@@ -35,12 +38,13 @@ static uint32_t attend_flags(bool causal, bool alibi_signed, nb::handle part) {
 nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
                         nb::handle dtype, double softcap, double softmax_scale, nb::handle alibi_slopes,
                         nb::handle sinks, bool causal, bool alibi_signed, nb::handle part, nb::handle rope_cos_sin,
-                        nb::handle w_uk, nb::handle w_uv, nb::handle indices, int64_t index_block) const {
+                        nb::handle w_uk, nb::handle w_uv, nb::handle indices, int64_t index_block, nb::handle rel_bias,
+                        bool rel_bias_zero, nb::handle key_bias, nb::handle mask, bool spans, bool step_window) const {
   auto handle = open();
   Work work = work_;
   const DLDataType integers_as = dtype_from_python(dtype);
   ArrayArgument q_array, k_array, v_array, out_array, lse_array, slopes_array, sinks_array, rotation, uk_array,
-      uv_array, indices_array;
+      uv_array, indices_array, rel_bias_array, key_bias_array, mask_array;
   if (!w_uk.is_none()) uk_array.read(w_uk, "w_uk", integers_as, work);
   if (!w_uv.is_none()) uv_array.read(w_uv, "w_uv", integers_as, work);
   if (!rope_cos_sin.is_none()) rotation.read(rope_cos_sin, "rope_cos_sin", kNoDtype, work);
@@ -50,6 +54,9 @@ nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v,
   if (!alibi_slopes.is_none()) slopes_array.read(alibi_slopes, "alibi_slopes", kNoDtype, work);
   if (!sinks.is_none()) sinks_array.read(sinks, "sinks", kNoDtype, work);
   if (!indices.is_none()) indices_array.read(indices, "indices", kNoDtype, work);
+  if (!rel_bias.is_none()) rel_bias_array.read(rel_bias, "rel_bias", kNoDtype, work);
+  if (!key_bias.is_none()) key_bias_array.read(key_bias, "key_bias", kNoDtype, work);
+  if (!mask.is_none()) mask_array.read(mask, "mask", kNoDtype, work);
 
   // Without a valid q or layer there is no shape for a new output; the call below fails before it would write one.
   const DLTensor* const up = uv_array.tensor();
@@ -73,7 +80,7 @@ nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v,
   args.v = v_array.tensor();
   args.out = out_array.tensor() ? out_array.tensor() : &q_tensor;
   args.lse = lse_array.tensor();
-  args.flags = attend_flags(causal, alibi_signed, part);
+  args.flags = attend_flags(causal, alibi_signed, rel_bias_zero, spans, step_window, part);
   args.softcap = softcap;
   args.softmax_scale = softmax_scale;
   args.alibi_slopes = slopes_array.tensor();
@@ -82,6 +89,9 @@ nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v,
   args.w_uk = uk_array.tensor();
   args.w_uv = up;
   args.indices = indices_array.tensor();
+  args.rel_bias = rel_bias_array.tensor();
+  args.key_bias = key_bias_array.tensor();
+  args.mask = mask_array.tensor();
   args.index_block = indices.is_none() && index_block == 1 ? 0 : saturate(index_block);
   call_without_gil(
       [&](kvc_error* error) { return kvc_forward_attend(handle->cache, forward_, saturate(layer), &args, error); });
@@ -252,7 +262,7 @@ Busy; ValueError for unknown names.)";
 static constexpr char kAttendDoc[] =
     R"(Stores a layer's new K and V, and computes softmax(scores, masked) V over all that is stored.
 
-Scores are scale * q.k, then softcap, then ALiBi.
+Scores are scale * q.k, then softcap, then ALiBi, then + rel_bias and key_bias.
 
 Args:
     layer: index of the layer.
@@ -284,6 +294,15 @@ Args:
         its kv head, and of these to those that it sees without a list. Entries count from the sequence's first token
         (Cross: from the encoder's), in any order; negative ones are padding. None: no lists.
     index_block: b: an entry i names the tokens [i * b, (i + 1) * b).
+    rel_bias: [q_heads, E] or [>= T, q_heads, E] float32: scores get + the entry of the head at d = p_q - p_k. A larger d
+        gets the last entry (T5), a negative d the first.
+    rel_bias_zero: such a d gets 0 (Inkling).
+    key_bias: [>= rows, >= keys, 1 or kv_heads] float32: scores with key j of row r get + entry [r, j]. Keys count as
+        entries of indices do; `keys` is the most tokens that a row has, its new ones included.
+    mask: [>= T, >= keys] or [>= T, 1 or kv_heads, >= keys] bool or uint8: False or 0 hides key j from the query. It only
+        hides: with causal=False, in a layer without window and chunks, it says alone what a query sees.
+    spans: False: this layer ignores the step's spans.
+    step_window: the window (or chunk) of every query begins where that of the row's first new token does. Not with trees.
 
 Returns:
     out, or (out, lse).
@@ -310,7 +329,9 @@ void Step::bind(nb::module_& module) {
            nb::arg("alibi_slopes") = nb::none(), nb::arg("sinks") = nb::none(), nb::arg("causal") = true,
            nb::arg("alibi_signed") = false, nb::arg("part") = nb::none(), nb::arg("rope_cos_sin") = nb::none(),
            nb::arg("w_uk") = nb::none(), nb::arg("w_uv") = nb::none(), nb::arg("indices") = nb::none(),
-           nb::arg("index_block") = 1, kAttendDoc)
+           nb::arg("index_block") = 1, nb::arg("rel_bias") = nb::none(), nb::arg("rel_bias_zero") = false,
+           nb::arg("key_bias") = nb::none(), nb::arg("mask") = nb::none(), nb::arg("spans") = true,
+           nb::arg("step_window") = false, kAttendDoc)
       .def("append", &Step::append, nb::arg("layer"), nb::arg("k"), nb::arg("v") = nb::none(),
            nb::arg("as_stored") = false, nb::arg("dtype") = nb::none(), nb::arg("k_scale") = nb::none(),
            nb::arg("v_scale") = nb::none(), nb::arg("rope_cos_sin") = nb::none(),

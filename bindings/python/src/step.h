@@ -23,7 +23,8 @@ class Step {
   nb::object attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
                     nb::handle dtype, double softcap, double softmax_scale, nb::handle alibi_slopes, nb::handle sinks,
                     bool causal, bool alibi_signed, nb::handle part, nb::handle rope_cos_sin, nb::handle w_uk,
-                    nb::handle w_uv, nb::handle indices, int64_t index_block) const;
+                    nb::handle w_uv, nb::handle indices, int64_t index_block, nb::handle rel_bias, bool rel_bias_zero,
+                    nb::handle key_bias, nb::handle mask, bool spans, bool step_window) const;
   void append(int64_t layer, nb::handle k, nb::handle v, bool as_stored, nb::handle dtype, nb::handle k_scale,
               nb::handle v_scale, nb::handle rope_cos_sin) const;
   nb::object load_state(int64_t layer, int64_t state, nb::handle out, nb::handle dtype) const;

@@ -214,7 +214,7 @@ template <class Format, int kHeadDim>
 static void decode_pass(const View& view, const DecodePass& pass) {
   const KeyRange keys = fill_row_masks(view, pass.row_begin, pass.row_end);
   begin_decode<Format>(view, pass);
-  KeyRange common = {keys.begin, min_of(keys.end, view.tree.begin)};  // the keys that every row sees
+  KeyRange common = {keys.begin, min_of(keys.end, view.picked_begin)};  // the keys that every row sees
   for (int r = 0; r < pass.row_end - pass.row_begin; ++r) common = intersect(common, view.scratch->masks[r].keys);
   PageCursor cursor = page_cursor(&view.args->plan->arrays.tables, view.item->row);
   const int32_t num_heads = pass.head_end - pass.head_begin;
@@ -252,6 +252,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
     };
     KeyBlock* block = &blocks[current % 4];
     if (view.options.alibi_slopes != nullptr) fill_key_offsets(view, begin, end - begin);
+    if (has_bias_keys(view)) fill_bias_keys(view, begin, end - begin);
     if (view.key_table != nullptr) turn_keys(view, *block, &coarse_of);
     const bool whole = end - begin == kKeyBlock && begin >= common.begin && end <= common.end;
     for (int32_t h = 0; h < num_heads; ++h) {

@@ -175,9 +175,25 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
   }
 }
 
-// Applies the score options.
+// The place of row g of a tile.
+KVC_INLINE const QueryPlace& place_of_row(const View& view, const DecodeTile& tile, int g) {
+  return view.scratch->places[tile.masks - view.scratch->masks + g];
+}
+
+// Adds the biases of a block of `count` keys to the scores [key][stride] of a tile.
+[[gnu::noinline]] static void add_tile_biases(const View& view, const DecodeTile& tile, int count, int stride,
+                                              float* scores) {
+  for (int g = 0; g < tile.num_rows; ++g) {
+    const int32_t head = tile.q_head + (tile.row + g) % view.group;
+    const BiasRow row = {place_of_row(view, tile, g), tile.masks[g].position, head, tile.q_head / view.group};
+    add_biases(*view.args, row, bias_keys(view, 0, count), scores + g, stride);
+  }
+}
+
+// Applies the score options. count: keys of the block.
 template <int kRows>
-static void score_tile(const View& view, const DecodeTile& tile, int32_t block_begin, int vectors, float* scores) {
+static void score_tile(const View& view, const DecodeTile& tile, int32_t block_begin, int count, int vectors,
+                       float* scores) {
   const bool alibi = view.options.alibi_slopes != nullptr;
   float slopes[kLanes] = {}, positions[kLanes] = {}, distances[kLanes] = {};
   for (int i = 0; alibi && i < kLanes; ++i) {
@@ -191,6 +207,7 @@ static void score_tile(const View& view, const DecodeTile& tile, int32_t block_b
     for (int i = 0; alibi && i < kLanes; ++i) distances[i] = positions[i] - offsets[i / kRows];
     store(scores + z * kLanes, score_of(view.options, load(scores + z * kLanes), load(slopes), load(distances)));
   }
+  if (view.options.biases) add_tile_biases(view, tile, count, kRows, scores);
 }
 
 // Which keys of a block each row of a tile sees, a bit for each key. Padding rows see nothing.
@@ -200,14 +217,23 @@ struct TileMask {
   uint32_t common;  // the keys that all rows see, padding aside
 };
 
+// Removes the keys that the call's mask hides from the rows of a tile.
+[[gnu::noinline]] static void remove_masked_keys(const View& view, const DecodeTile& tile, int count, uint32_t* rows) {
+  for (int g = 0; g < tile.num_rows; ++g) {
+    const int32_t token = place_of_row(view, tile, g).token;
+    rows[g] &= unmasked_keys(*view.args, token, tile.q_head / view.group, bias_keys(view, 0, count));
+  }
+}
+
 template <int kRows>
 KVC_INLINE TileMask<kRows> tile_mask(const View& view, const DecodeTile& tile, const KeyBlock& block) {
   TileMask<kRows> mask;
   mask.common = ~0u;
   for (int g = 0; g < kRows; ++g) {
     mask.rows[g] = g < tile.num_rows ? seen_bits(&view.tree, tile.masks + g, block.begin, block.count) : 0;
-    if (g < tile.num_rows) mask.common &= mask.rows[g];
   }
+  if (view.args->bias.mask != nullptr) remove_masked_keys(view, tile, block.count, mask.rows);
+  for (int g = 0; g < tile.num_rows; ++g) mask.common &= mask.rows[g];
   return mask;
 }
 

@@ -138,7 +138,7 @@ template <class Format, int kRows>
   const KeyBlock& block = *keys.now.block;
   const KeyRows following = keys.next.k();
   const int vectors = (block.count + kKeys - 1) / kKeys;
-  if (view.options.any) score_tile<kRows>(view, tile, block.begin, vectors, scores);
+  if (view.options.any) score_tile<kRows>(view, tile, block.begin, block.count, vectors, scores);
   if (whole) {
     tile_softmax<Format, kRows>(view, tile, vectors, scores);
     add_any_value_rows<Format, kRows>(view, keys, following, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);

@@ -83,15 +83,15 @@ static void add_row_edge(const View& view, const PanelPass& pass, const float* p
   }
 }
 
-// The same for those of the keys that row r of the pass sees. A node of a tree that it does not see may hold NaN.
+// The same for those of the keys that row r of the pass sees. A key that it does not see may hold NaN.
 template <class Format>
 static void add_row_keys(const View& view, const PanelPass& pass, const Panel& panel, int r, const float* p, int begin,
                          int end, float* o) {
-  const int nodes = min_of(end, max_of(begin, view.tree.begin - panel.begin));
-  if (begin < nodes) add_row_edge<Format>(view, pass, p, begin, nodes, o);
-  for (int k = nodes; k < end; ++k) {
+  const int picked = min_of(end, max_of(begin, view.picked_begin - panel.begin));
+  if (begin < picked) add_row_edge<Format>(view, pass, p, begin, picked, o);
+  for (int k = picked; k < end; ++k) {
     int run_end = k;
-    while (run_end < end && sees_node(&view.tree, view.scratch->masks + r, panel.begin + run_end)) ++run_end;
+    while (run_end < end && row_sees(view, r, pass.head, panel.begin + run_end, run_end)) ++run_end;
     if (k < run_end) add_row_edge<Format>(view, pass, p, k, run_end, o);
     k = run_end;
   }
@@ -123,8 +123,8 @@ static void group_values(const View& view, const PanelPass& pass, const Panel& p
   Scratch& scratch = *view.scratch;
   for (int r = first; r < end; r += Format::kRows) {
     KeyRange& all = ranges[(r - first) / Format::kRows].all;
-    // only the row itself tells which nodes it sees
-    all.end = min_of(all.end, max_of(0, view.tree.begin - panel.begin));
+    // only the row itself tells which of these it sees
+    all.end = min_of(all.end, max_of(0, view.picked_begin - panel.begin));
     all.begin += all.begin % kKeys;  // whole pairs
     all.end -= all.end % kKeys;
     if (all.begin > all.end) all.end = all.begin;
@@ -159,7 +159,7 @@ static void tile_values(const View& view, const PanelPass& pass, const Panel& pa
     const KeyRange seen = first + i < real_end ? keys_in_panel(view, panel, first + i) : KeyRange{0, 0};
     clear_weights<Format>(seen, steps, scratch.scores + static_cast<int64_t>(i) * pass.score_stride);
   }
-  ranges.all.end = min_of(ranges.all.end, max_of(0, view.tree.begin - panel.begin));
+  ranges.all.end = min_of(ranges.all.end, max_of(0, view.picked_begin - panel.begin));
   float* o = scratch.o + static_cast<int64_t>(first) * pass.o_width;
   add_all_steps<Format>(view, pass, scratch.scores, steps, ranges.all, o, [&](int key) {
     for (int r = first; r < real_end; ++r) {
@@ -183,9 +183,9 @@ static void group_softmax(const View& view, const PanelPass& pass, const Panel& 
     const RowScores row = {scratch.scores + static_cast<int64_t>(r - first) * pass.score_stride,
                            {seen.begin / kLanes, (seen.end - 1) / kLanes + 1}};
     if (view.options.any) score_row(view, pass, panel.begin, r, seen, row.scores);
-    if (view.tree.begin < panel.begin + seen.end) {
+    if (view.picked_begin < panel.begin + seen.end) {
       const int query = (pass.row_begin + r) / view.group;
-      if (query != nodes_of) find_nodes(view, panel.begin, scratch.masks[r], seen);
+      if (query != nodes_of) find_nodes(view, pass, panel.begin, r, seen);
       nodes_of = query;
       hide_nodes(view, seen, row.scores);
     }
@@ -272,6 +272,7 @@ template <class Format>
 static void attend_panel(const View& view, const PanelPass& pass, int padded_rows, PageCursor* cursor,
                          const Panel& panel, KeyRange keys) {
   if (view.options.alibi_slopes != nullptr) fill_key_offsets(view, panel.begin, panel.count);
+  if (has_bias_keys(view)) fill_bias_keys(view, panel.begin, panel.count);
   pack_panel<Format>(view, pass, cursor, panel, keys);
   if constexpr (Format::kTiles) clear_values_behind(view, pass, panel.count);
   const int first_group = panel.first_row / Format::kRowGroup * Format::kRowGroup;

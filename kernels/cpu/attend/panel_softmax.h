@@ -18,12 +18,23 @@ static void score_row(const View& view, const PanelPass& pass, int32_t panel_beg
     const F32 distance = alibi ? sub(position, load(view.scratch->key_offsets + z * kLanes)) : zero();
     store(scores + z * kLanes, score_of(view.options, load(scores + z * kLanes), slope, distance));
   }
+  if (!view.options.biases) return;
+  const BiasRow row = {view.scratch->places[r], view.scratch->masks[r].position, head, pass.head};
+  add_biases(*view.args, row, bias_keys(view, seen.begin, seen.end), scores + seen.begin, 1);
 }
 
-// Fills nodes_seen for the keys `seen` of the panel.
-static void find_nodes(const View& view, int32_t panel_begin, const QueryMask& mask, KeyRange seen) {
+// Whether row r of the pass sees key i of the panel, which has the number `key`.
+[[gnu::noinline]] static bool row_sees(const View& view, int r, int32_t kv_head, int32_t key, int i) {
+  if (!sees_key(&view.tree, view.scratch->masks + r, key)) return false;
+  const kvc_backend_bias& bias = view.args->bias;
+  return bias.mask == nullptr ||
+         !mask_hides(bias, view.scratch->places[r].token, kv_head, view.scratch->bias_indexes[i]);
+}
+
+// Fills nodes_seen for the keys `seen` of the panel, and row r of the pass.
+static void find_nodes(const View& view, const PanelPass& pass, int32_t panel_begin, int r, KeyRange seen) {
   for (int32_t i = seen.begin; i < seen.end; ++i) {
-    view.scratch->nodes_seen[i] = sees_key(&view.tree, &mask, panel_begin + i) ? 1.0f : 0.0f;
+    view.scratch->nodes_seen[i] = row_sees(view, r, pass.head, panel_begin + i, i) ? 1.0f : 0.0f;
   }
 }
 

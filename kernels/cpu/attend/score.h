@@ -1,9 +1,11 @@
-// Score options: softcap and ALiBi. Without them, scores stay plain dot products (view.h), and nothing here runs. With
-// one of them, one pass over the scores of a block converts them to natural-log units, before the mask.
+// Score options: softcap, ALiBi and biases. Without them, scores stay plain dot products (view.h), and nothing here
+// runs. With one of them, one pass over the scores of a block converts them to natural-log units, before the mask.
+// kernels/cpu/biases.h then adds the biases.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/common/mask.h"
+#include "kernels/cpu/biases.h"
 #include "kernels/cpu/simd/target.h"
 
 namespace kvc::kernels::KVC_TARGET {
@@ -14,11 +16,13 @@ struct ScoreOptions {
   float softcap;              // 0 = none
   const float* alibi_slopes;  // [Hq] of the item's row, nullable
   bool signed_distances;      // of ALiBi; else their magnitudes
+  bool biases;                // relative or key biases
 };
 
 static ScoreOptions score_options(const kvc_backend_attend* args, int32_t row, double softmax_scale) {
   ScoreOptions options;
-  options.any = args->softcap != 0.0 || args->alibi_slopes != nullptr;
+  options.biases = has_bias(args->bias);
+  options.any = args->softcap != 0.0 || args->alibi_slopes != nullptr || options.biases;
   options.scale = static_cast<float>(args->softcap != 0.0 ? softmax_scale / args->softcap : softmax_scale);
   options.softcap = static_cast<float>(args->softcap);
   options.alibi_slopes = args->alibi_slopes == nullptr ? nullptr : args->alibi_slopes + row * args->alibi_row_stride;

@@ -30,6 +30,8 @@ struct View {
   KeyTree path;                  // the same tree if the call numbers keys by paths (tree_path.h); else none
   const ListedQuery* listed;  // null: no lists. Else the one query, whose keys are numbered by their places in its list
   KeyTree listed_tree;        // with lists: the row's tree, for positions
+  int32_t picked_begin;  // the number of the first key that rows may not see in spite of their ranges: the first node
+                         // of `tree`, or 0 if the call has a mask
   const int32_t* key_indexes;  // with lists, or with paths in a panel of one query: the index of each key
   int32_t indexes_begin;       // number of key_indexes[0]
   const double* key_table;     // null: K is stored as it attends. Else K is rotated as it is read
@@ -85,6 +87,7 @@ KVC_INLINE int32_t max_of(int32_t a, int32_t b) { return a > b ? a : b; }
     view.tree = view.path = kNoTree;
     view.key_indexes = listed->keys;
   }
+  view.picked_begin = args->bias.mask != nullptr ? 0 : view.tree.begin;
   view.key_table = key_table_of_row(args, item->row);
   view.staged = view.key_table != nullptr || layer->row_kind == KVC_BACKEND_ROW_LATENT_SPLIT;
   const double scale = args->softmax_scale != 0.0 ? args->softmax_scale : static_cast<double>(layer->softmax_scale);
@@ -144,6 +147,23 @@ static void fill_key_offsets(const View& view, int32_t begin, int32_t count) {
   for (int32_t i = 0; i < count; ++i) {
     view.scratch->key_offsets[i] = static_cast<float>(position_of_key(view, begin + i) - begin);
   }
+}
+
+// Whether the call reads what fill_bias_keys fills.
+KVC_INLINE bool has_bias_keys(const View& view) { return view.options.biases || view.args->bias.mask != nullptr; }
+
+// Fills bias_indexes and bias_positions for the keys [begin, begin + count).
+[[gnu::noinline]] static void fill_bias_keys(const View& view, int32_t begin, int32_t count) {
+  for (int32_t i = 0; i < count; ++i) {
+    const bool numbered = view.key_indexes != nullptr;
+    view.scratch->bias_indexes[i] = numbered ? view.key_indexes[begin - view.indexes_begin + i] : begin + i;
+    view.scratch->bias_positions[i] = position_of_key(view, begin + i);
+  }
+}
+
+// The keys [begin, end) of the block or panel for which fill_bias_keys ran.
+KVC_INLINE BiasKeys bias_keys(const View& view, int begin, int end) {
+  return {view.scratch->bias_indexes + begin, view.scratch->bias_positions + begin, end - begin};
 }
 
 // Addresses of up to kKeyBlock consecutive keys, for kv head 0.

@@ -80,7 +80,9 @@ static kvc_status attend(void) {
   kvc_attend_args args;
   kvc_attend_args_init(&args);
   args.flags = part_flags[choice("part", parts)] | (flag("non_causal") ? KVC_ATTEND_NON_CAUSAL : 0) |
-               (flag("alibi_signed") ? KVC_ATTEND_ALIBI_SIGNED : 0);
+               (flag("alibi_signed") ? KVC_ATTEND_ALIBI_SIGNED : 0) |
+               (flag("rel_bias_zero") ? KVC_ATTEND_REL_BIAS_ZERO : 0) | (flag("no_spans") ? KVC_ATTEND_NO_SPANS : 0) |
+               (flag("step_window") ? KVC_ATTEND_STEP_WINDOW : 0);
   args.q = tensor("q");
   args.k = tensor("k");
   args.v = tensor("v");
@@ -95,6 +97,9 @@ static kvc_status attend(void) {
   args.w_uv = tensor("w_uv");
   args.indices = tensor("indices");
   args.index_block = (int32_t)integer("index_block", 0);
+  args.rel_bias = tensor("rel_bias");
+  args.key_bias = tensor("key_bias");
+  args.mask = tensor("mask");
   const kvc_status status = kvc(forward_attend)(cache(), step(), (int32_t)integer("layer", 0), &args, &error);
   if (status != KVC_OK) return status;
   result_tensor("out", args.out, AS_HEX);

@@ -76,8 +76,10 @@ def attend(s: Script) -> dict[str, str]:
     s.step.attend(s.integer("layer"), s.tensor("q"), s.tensor("k"), s.tensor("v"), out, lse=lse,
                   softcap=s.number("softcap"), softmax_scale=s.number("softmax_scale"),
                   causal=not s.has("non_causal"), alibi_signed=s.has("alibi_signed"), part=s.words.get("part"),
-                  index_block=s.integer("index_block", 1),
-                  **s.given("sinks", "rope_cos_sin", "w_uk", "w_uv", "indices", alibi_slopes="alibi"))  # fmt: skip
+                  index_block=s.integer("index_block", 1), rel_bias_zero=s.has("rel_bias_zero"),
+                  spans=not s.has("no_spans"), step_window=s.has("step_window"),
+                  **s.given("sinks", "rope_cos_sin", "w_uk", "w_uv", "indices", "rel_bias", "key_bias", "mask",
+                            alibi_slopes="alibi"))  # fmt: skip
     return outputs(out, lse)
 
 

@@ -342,6 +342,19 @@ pub struct Attend<'a> {
     pub indices: Option<Tensor<'a>>,
     /// b: an entry i of `indices` names the tokens `[i * b, (i + 1) * b)`; 0 = 1.
     pub index_block: usize,
+    /// `[q heads, E]` or `[T, q heads, E]` f32: scores get + the entry of the head at p_q - p_k; where there is none, the
+    /// nearest one.
+    pub rel_bias: Option<Tensor<'a>>,
+    /// Where `rel_bias` has no entry, scores get 0.
+    pub rel_bias_zero: bool,
+    /// `[sequences, keys, 1 or kv heads]` f32: scores get + the entry of the row and key. Keys count as entries of `indices`.
+    pub key_bias: Option<Tensor<'a>>,
+    /// `[T, keys]` or `[T, 1 or kv heads, keys]` u8: 0 hides a key that the query would see.
+    pub mask: Option<Tensor<'a>>,
+    /// This layer ignores the step's spans.
+    pub no_spans: bool,
+    /// The window, or chunk, of every query begins where that of the row's first new token does.
+    pub step_window: bool,
     /// A query sees every key of its row, also those of later tokens.
     pub non_causal: bool,
     pub keys: Keys,
@@ -385,6 +398,12 @@ impl<'a> Attend<'a> {
             w_uv: None,
             indices: None,
             index_block: 0,
+            rel_bias: None,
+            rel_bias_zero: false,
+            key_bias: None,
+            mask: None,
+            no_spans: false,
+            step_window: false,
             non_causal: false,
             keys: Keys::All,
         }
@@ -397,6 +416,7 @@ impl<'a> Attend<'a> {
         let (k, v, rope) = (raw(&self.k), raw(&self.v), raw(&self.rope_cos_sin));
         let (slopes, sinks) = (raw(&self.alibi_slopes), raw(&self.sinks));
         let (w_uk, w_uv, indices) = (raw(&self.w_uk), raw(&self.w_uv), raw(&self.indices));
+        let (rel_bias, key_bias, mask) = (raw(&self.rel_bias), raw(&self.key_bias), raw(&self.mask));
         let args = sys::kvc_attend_args {
             flags: self.flags(),
             q: &q,
@@ -413,6 +433,9 @@ impl<'a> Attend<'a> {
             w_uv: pointer(&w_uv),
             indices: pointer(&indices),
             index_block: narrow(self.index_block),
+            rel_bias: pointer(&rel_bias),
+            key_bias: pointer(&key_bias),
+            mask: pointer(&mask),
             ..Default::default()
         };
         // SAFETY: tensors that borrow their memory, those that are written exclusively; the library checks their shapes.
@@ -425,8 +448,12 @@ impl<'a> Attend<'a> {
             Keys::Past => sys::KVC_ATTEND_PAST,
             Keys::New => sys::KVC_ATTEND_SELF,
         };
-        keys | if self.non_causal { sys::KVC_ATTEND_NON_CAUSAL } else { 0 }
-            | if self.alibi_signed { sys::KVC_ATTEND_ALIBI_SIGNED } else { 0 }
+        let when = |on, flag| if on { flag } else { 0 };
+        keys | when(self.non_causal, sys::KVC_ATTEND_NON_CAUSAL)
+            | when(self.alibi_signed, sys::KVC_ATTEND_ALIBI_SIGNED)
+            | when(self.rel_bias_zero, sys::KVC_ATTEND_REL_BIAS_ZERO)
+            | when(self.no_spans, sys::KVC_ATTEND_NO_SPANS)
+            | when(self.step_window, sys::KVC_ATTEND_STEP_WINDOW)
     }
 }
 

@@ -81,7 +81,7 @@ void set_scales(AttendCall* call) {
   const double scale = args.softmax_scale != 0.0 ? args.softmax_scale : static_cast<double>(call->layer.softmax_scale);
   call->q_sign = scale > 0.0 ? 1.0f : scale < 0.0 ? -1.0f : 0.0f;
   call->natural_scale = scale > 0.0 ? scale : scale < 0.0 ? -scale : 1.0;
-  call->has_options = args.softcap != 0.0 || args.alibi_slopes != nullptr ? 1 : 0;
+  call->has_options = args.softcap != 0.0 || args.alibi_slopes != nullptr || has_bias(args.bias) ? 1 : 0;
   call->option_scale =
       static_cast<float>(args.softcap != 0.0 ? call->natural_scale / args.softcap : call->natural_scale);
   if (call->has_options != 0) call->natural_scale = 1.0;

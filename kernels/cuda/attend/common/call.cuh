@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/common/alibi.h"
+#include "kernels/common/bias.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/query_place.h"
 #include "kernels/common/scales.h"
@@ -31,7 +32,7 @@ struct AttendCall {
   float q_sign;
   double natural_scale;  // a score times this is in natural-log units
   float exp2_scale;      // p = 2^((score - m) * exp2_scale)
-  float option_scale;    // with softcap or ALiBi: dot products are multiplied by it before these options
+  float option_scale;    // with softcap, ALiBi or biases: dot products are multiplied by it before these options
   int32_t has_options;
 };
 

@@ -5,6 +5,7 @@
 
 #include <initializer_list>
 
+#include "kernels/common/bias.h"
 #include "kernels/common/stored_format.h"
 #include "kvcache_backend.h"
 
@@ -32,6 +33,7 @@ KVC_HOST_DEVICE bool is_latent(const kvc_backend_layer& layer) { return layer.ro
 inline const char* why_simple(const kvc_backend_attend& args) {
   const kvc_backend_layer& layer = *args.layer;
   const Type q = type_of(args.q.dtype), stored = stored_type(layer);
+  if (has_bias_or_mask(args.bias)) return "scores have a bias or a mask";
   if (q != Type::kF16 && q != Type::kBf16) return "q has not 16 bits";
   if (stored != q && !is_quantised(stored)) return "K has another type than q";
   if (layer.head_dim % 16 != 0 || layer.v_head_dim % 16 != 0) return "a head dim is no multiple of 16";

@@ -4,7 +4,8 @@
 // The block takes 32 keys at a time, one for each lane. It looks up their addresses, copies K to shared memory as
 // float32, 64 dims at a time, and each warp sums the scores of every fourth row. Then one warp updates the online
 // softmax of each row. V goes the same way into o, which stays in shared memory. Everything is float32.
-// kernels/common/mask.h decides once for each row and key whether the row sees it.
+// kernels/common/mask.h, and the mask of the call, decide once for each row and key whether the row sees it. Biases are
+// read for each score.
 //
 // Shared memory: Fixed (below), then q [rows][D], o [rows][Dv] and, if states are folded, those of earlier keys
 // [rows][Dv]. There are as many rows as fit 48 KiB (attend/simple/plan.h).
@@ -15,6 +16,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/common/bias.h"
 #include "kernels/common/convert.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/merge.h"
@@ -134,7 +136,10 @@ __device__ __forceinline__ uint32_t find_keys(const AttendState& state, PageCurs
   Fixed& fixed = *state.fixed;
   const kvc_backend_layer& layer = state.call->layer;
   for (int32_t r = state.warp; r < state.rows; r += kAttendWarps) {
-    const uint32_t bits = __ballot_sync(kAllLanes, sees_key(&fixed.tree, &fixed.masks[r], begin + state.lane));
+    const int32_t key = begin + state.lane;
+    const bool seen = sees_key(&fixed.tree, &fixed.masks[r], key) &&
+                      !mask_hides(state.call->args.bias, fixed.places[r].token, state.block.head, key);
+    const uint32_t bits = __ballot_sync(kAllLanes, seen);
     if (state.lane == 0) fixed.seen[r] = bits;
   }
   __syncthreads();
@@ -194,29 +199,36 @@ __device__ __forceinline__ void dot_products(const AttendState& state, const dou
   }
 }
 
-// Converts a dot product to a score, in the units of call.exp2_scale.
-__device__ __forceinline__ float score_of(const AttendState& state, int32_t row, float dot) {
+// Converts the dot product of the lane's key, the one with index `key`, to a score, in the units of call.exp2_scale.
+__device__ __forceinline__ float score_of(const AttendState& state, int32_t row, int32_t key, float dot) {
   const AttendCall& call = *state.call;
   const kvc_backend_attend& args = call.args;
   float score = dot * (state.fixed->units[row] * state.fixed->k_scale[state.lane]);
   if (call.has_options == 0) return score;
   score *= call.option_scale;
   if (args.softcap != 0.0) score = tanhf(score) * static_cast<float>(args.softcap);
-  if (args.alibi_slopes == nullptr) return score;
-  const int64_t slope = state.fixed->places[row].row * args.alibi_row_stride + q_head_of(state, row);
+  const QueryPlace& place = state.fixed->places[row];
+  const uint32_t flags = plan_of(call)->flags;
   const int32_t distance = state.fixed->masks[row].position - state.fixed->position[state.lane];
-  return score - args.alibi_slopes[slope] * alibi_distance(plan_of(call)->flags, static_cast<float>(distance));
+  if (args.alibi_slopes != nullptr) {
+    const int64_t slope = place.row * args.alibi_row_stride + q_head_of(state, row);
+    score -= args.alibi_slopes[slope] * alibi_distance(flags, static_cast<float>(distance));
+  }
+  if (!has_bias(args.bias)) return score;
+  return score +
+         bias_of(args.bias, flags, place.row, place.token, q_head_of(state, row), state.block.head, key, distance);
 }
 
-// The online softmax of the warp's rows over the lane's key: p (times V's scale), m, l, and the factor of o.
-__device__ __forceinline__ void add_scores(const AttendState& state, const float (&dots)[kRowsPerWarp]) {
+// The online softmax of the warp's rows over the lane's key: p (times V's scale), m, l, and the factor of o. begin:
+// index of the first lane's key.
+__device__ __forceinline__ void add_scores(const AttendState& state, int32_t begin, const float (&dots)[kRowsPerWarp]) {
   Fixed& fixed = *state.fixed;
 #pragma unroll
   for (int i = 0; i < kRowsPerWarp; ++i) {
     const int32_t r = state.warp + i * kAttendWarps;
     if (r >= state.rows) break;
     const bool seen = ((fixed.seen[r] >> state.lane) & 1u) != 0;
-    const float score = seen ? score_of(state, r, dots[i]) : -INFINITY;
+    const float score = seen ? score_of(state, r, begin + state.lane, dots[i]) : -INFINITY;
     const float before = fixed.m[r], m = fmaxf(before, warp_max(score));
     const float p = score == -INFINITY ? 0.0f : exp2f((score - m) * state.call->exp2_scale);
     const float alpha = before == m ? 1.0f : exp2f((before - m) * state.call->exp2_scale);
@@ -356,7 +368,7 @@ __device__ __forceinline__ void attend_keys(const AttendState& state) {
     if (find_keys(state, &cursor, begin) == 0) continue;
     float dots[kRowsPerWarp];
     dot_products<T>(state, table, dots);
-    add_scores(state, dots);
+    add_scores(state, begin, dots);
     weigh_values<T>(state);
   }
   if (fold > 0) fold_states(state);

@@ -23,6 +23,7 @@ static_assert(kWideRows.rows % kWarpgroupRows == 0 && kFewRows.rows <= kWarpgrou
 inline const char* why_not_wgmma_latent(const kvc_backend_attend& args, const BlockCut& cut) {
   const kvc_backend_layer& layer = *args.layer;
   const Type q = type_of(args.q.dtype);
+  if (has_bias_or_mask(args.bias)) return "scores have a bias or a mask";
   if (!is_latent(layer)) return "V is not in K's row";
   if (layer.head_dim != kLatentKeyDims || layer.v_head_dim != kLatentValueDims) return "rows are not 512 + 64 dims";
   if (q != Type::kF16 && q != Type::kBf16) return "q has not 16 bits";

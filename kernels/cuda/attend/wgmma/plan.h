@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/common/bias.h"
 #include "kernels/common/stored_format.h"
 #include "kernels/cuda/attend/common/plan.h"
 #include "kernels/cuda/attend/wgmma/layout.h"
@@ -48,6 +49,7 @@ inline const char* why_not_boxes(const kvc_backend_layer& layer) {
 inline const char* why_not_wgmma(const kvc_backend_attend& args) {
   const kvc_backend_layer& layer = *args.layer;
   const Type q = type_of(args.q.dtype), stored = stored_type(layer);
+  if (has_bias_or_mask(args.bias)) return "scores have a bias or a mask";
   if (q != Type::kF16 && q != Type::kBf16) return "q has not 16 bits";
   if (stored == Type::kI8) return "tokens have scales";
   if (stored != q && !is_quantised(stored)) return "K has another type than q";

@@ -981,6 +981,12 @@ pub const KVC_ATTEND_PAST: kvc_attend_flags = 2;
 pub const KVC_ATTEND_SELF: kvc_attend_flags = 4;
 #[doc = " scores get - slope * (p_q - p_k), so keys after the query score higher. It matters where\nqueries see such keys: with NON_CAUSAL, and in spans"]
 pub const KVC_ATTEND_ALIBI_SIGNED: kvc_attend_flags = 8;
+#[doc = " rel_bias adds 0 at distances that it has no entry for"]
+pub const KVC_ATTEND_REL_BIAS_ZERO: kvc_attend_flags = 16;
+#[doc = " this layer ignores the step's spans"]
+pub const KVC_ATTEND_NO_SPANS: kvc_attend_flags = 32;
+#[doc = " the window, or chunk, of every query begins where that of the row's first new token does.\nSo with NON_CAUSAL all queries of a step see the same keys. UNSUPPORTED in steps with\ntrees"]
+pub const KVC_ATTEND_STEP_WINDOW: kvc_attend_flags = 64;
 pub type kvc_attend_flags = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1018,10 +1024,16 @@ pub struct kvc_attend_args {
     pub index_block: i32,
     #[doc = " 0"]
     pub reserved: i32,
+    #[doc = " nullable; borrowed; [Hq, E] or [>= T, Hq, E] float32, innermost stride 1: scores get + the entry\nof the head at d = p_q - p_k. E is 1 or more. A larger d gets the last entry, and a negative d\nthe first (but see KVC_ATTEND_REL_BIAS_ZERO)"]
+    pub rel_bias: *const DLTensor,
+    #[doc = " nullable; borrowed; [>= num_sequences, >= keys, 1 or Hkv] float32: scores with key j of row r get\n+ entry [r, j]. Keys count as entries of indices do. `keys` is the most tokens that a row of the\nstep with queries has, its new ones included"]
+    pub key_bias: *const DLTensor,
+    #[doc = " nullable; borrowed; [>= T, >= keys] or [>= T, 1 or Hkv, >= keys] bool or uint8, innermost stride 1: 0\nhides key j from the query. It only hides: with NON_CAUSAL in a layer without window and chunks, it\nsays alone what a query sees. Rows and keys as in q and key_bias"]
+    pub mask: *const DLTensor,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_attend_args"][::core::mem::size_of::<kvc_attend_args>() - 120usize];
+    ["Size of kvc_attend_args"][::core::mem::size_of::<kvc_attend_args>() - 144usize];
     ["Alignment of kvc_attend_args"][::core::mem::align_of::<kvc_attend_args>() - 8usize];
     ["Offset of field: kvc_attend_args::struct_size"][::core::mem::offset_of!(kvc_attend_args, struct_size) - 0usize];
     ["Offset of field: kvc_attend_args::flags"][::core::mem::offset_of!(kvc_attend_args, flags) - 4usize];
@@ -1043,6 +1055,9 @@ const _: () = {
     ["Offset of field: kvc_attend_args::indices"][::core::mem::offset_of!(kvc_attend_args, indices) - 104usize];
     ["Offset of field: kvc_attend_args::index_block"][::core::mem::offset_of!(kvc_attend_args, index_block) - 112usize];
     ["Offset of field: kvc_attend_args::reserved"][::core::mem::offset_of!(kvc_attend_args, reserved) - 116usize];
+    ["Offset of field: kvc_attend_args::rel_bias"][::core::mem::offset_of!(kvc_attend_args, rel_bias) - 120usize];
+    ["Offset of field: kvc_attend_args::key_bias"][::core::mem::offset_of!(kvc_attend_args, key_bias) - 128usize];
+    ["Offset of field: kvc_attend_args::mask"][::core::mem::offset_of!(kvc_attend_args, mask) - 136usize];
 };
 #[doc = " tokens that a list may name"]
 pub const KVC_MAX_LISTED_KEYS: _bindgen_ty_1 = 65536;

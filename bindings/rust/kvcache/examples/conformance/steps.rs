@@ -99,6 +99,7 @@ fn attend(s: &mut Script) -> Done<Results> {
     let (mut out, mut lse) = (s.output("out")?.ok_or(Stop::Skip)?, s.output("lse")?);
     let (alibi, sinks, rope) = (s.tensor("alibi")?, s.tensor("sinks")?, s.tensor("rope_cos_sin")?);
     let (w_uk, w_uv, indices) = (s.tensor("w_uk")?, s.tensor("w_uv")?, s.tensor("indices")?);
+    let (rel_bias, key_bias, mask) = (s.tensor("rel_bias")?, s.tensor("key_bias")?, s.tensor("mask")?);
     let attend = Attend {
         q: q.view()?,
         k: view(&k)?,
@@ -115,6 +116,12 @@ fn attend(s: &mut Script) -> Done<Results> {
         w_uv: view(&w_uv)?,
         indices: view(&indices)?,
         index_block: s.number("index_block")?,
+        rel_bias: view(&rel_bias)?,
+        rel_bias_zero: s.has("rel_bias_zero"),
+        key_bias: view(&key_bias)?,
+        mask: view(&mask)?,
+        no_spans: s.has("no_spans"),
+        step_window: s.has("step_window"),
         non_causal: s.has("non_causal"),
         keys: match s.word("part") {
             None => Keys::All,

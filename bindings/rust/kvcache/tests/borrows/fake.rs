@@ -308,6 +308,7 @@ unsafe extern "C" fn forward_attend(
     unsafe {
         let args = &*args;
         read(&[args.q, args.k, args.v, args.alibi_slopes, args.sinks, args.rope_cos_sin, args.w_uk, args.w_uv]);
+        read(&[args.indices, args.rel_bias, args.key_bias, args.mask]);
         write(&[args.out, args.lse]);
     }
     0

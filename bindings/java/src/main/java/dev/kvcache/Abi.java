@@ -85,6 +85,9 @@ final class Abi {
   static final int KVC_ATTEND_PAST = 2;
   static final int KVC_ATTEND_SELF = 4;
   static final int KVC_ATTEND_ALIBI_SIGNED = 8;
+  static final int KVC_ATTEND_REL_BIAS_ZERO = 16;
+  static final int KVC_ATTEND_NO_SPANS = 32;
+  static final int KVC_ATTEND_STEP_WINDOW = 64;
   static final int KVC_MAX_LISTED_KEYS = 65536;
   static final int KVC_POOL_KV = 0;
   static final int KVC_POOL_K = 1;
@@ -300,7 +303,7 @@ final class Abi {
   }
 
   static final class AttendArgs {
-    static final int SIZE = 120;
+    static final int SIZE = 144;
     static final int STRUCT_SIZE = 0;
     static final int FLAGS = 4;
     static final int Q = 8;
@@ -318,6 +321,9 @@ final class Abi {
     static final int INDICES = 104;
     static final int INDEX_BLOCK = 112;
     static final int RESERVED = 116;
+    static final int REL_BIAS = 120;
+    static final int KEY_BIAS = 128;
+    static final int MASK = 136;
   }
 
   static final class MergeArgs {

@@ -8,7 +8,8 @@ public final class Attend extends Args {
   private static final Fields FIELDS = new Fields("q", Abi.AttendArgs.Q, "k", Abi.AttendArgs.K, "v", Abi.AttendArgs.V, "out!",
       Abi.AttendArgs.OUT, "lse!", Abi.AttendArgs.LSE, "alibiSlopes", Abi.AttendArgs.ALIBI_SLOPES, "sinks", Abi.AttendArgs.SINKS,
       "ropeCosSin", Abi.AttendArgs.ROPE_COS_SIN, "wUk", Abi.AttendArgs.W_UK, "wUv", Abi.AttendArgs.W_UV,
-      "indices", Abi.AttendArgs.INDICES);
+      "indices", Abi.AttendArgs.INDICES, "relBias", Abi.AttendArgs.REL_BIAS, "keyBias", Abi.AttendArgs.KEY_BIAS,
+      "mask", Abi.AttendArgs.MASK);
 
   private int flags;
   private int indexBlock;
@@ -90,6 +91,27 @@ public final class Attend extends Args {
     return this;
   }
 
+  /**
+   * [qHeads, E] or [T, qHeads, E] F32: scores get + the entry of the head at pQ - pK. Where there is none, they get the nearest
+   * one; or 0, if zeroBeyond.
+   */
+  public Attend relBias(Tensor tensor, boolean zeroBeyond) {
+    tensors[11] = tensor;
+    return flag(Abi.KVC_ATTEND_REL_BIAS_ZERO, zeroBeyond);
+  }
+
+  /** [sequences, keys, 1 or kvHeads] F32: scores get + the entry of the row and key. Keys count as entries of indices. */
+  public Attend keyBias(Tensor tensor) {
+    tensors[12] = tensor;
+    return this;
+  }
+
+  /** [T, keys] or [T, 1 or kvHeads, keys] U8: 0 hides a key that the query would see. */
+  public Attend mask(Tensor tensor) {
+    tensors[13] = tensor;
+    return this;
+  }
+
   /** 0 = the layer's. */
   public Attend softmaxScale(double scale) {
     softmaxScale = scale;
@@ -110,6 +132,16 @@ public final class Attend extends Args {
   /** With slopes, scores get - slope * (pQ - pK). */
   public Attend alibiSigned(boolean on) {
     return flag(Abi.KVC_ATTEND_ALIBI_SIGNED, on);
+  }
+
+  /** This layer ignores the step's spans. */
+  public Attend noSpans(boolean on) {
+    return flag(Abi.KVC_ATTEND_NO_SPANS, on);
+  }
+
+  /** The window, or chunk, of every query begins where that of the row's first new token does. */
+  public Attend stepWindow(boolean on) {
+    return flag(Abi.KVC_ATTEND_STEP_WINDOW, on);
   }
 
   /** Only keys of earlier steps. */

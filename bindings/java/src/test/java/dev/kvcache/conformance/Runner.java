@@ -268,7 +268,9 @@ public final class Runner {
       s.step().attend(s.integer("layer"), Attend.of(s.tensor("q"), s.tensor("k"), s.tensor("v"), out).lse(lse)
           .nonCausal(s.has("non_causal")).past(part.equals("past")).self(part.equals("self")).softmaxScale(s.number("softmax_scale"))
           .softcap(s.number("softcap")).alibiSlopes(s.tensor("alibi")).alibiSigned(s.has("alibi_signed")).sinks(s.tensor("sinks")).ropeCosSin(s.tensor("rope_cos_sin"))
-          .upProjections(s.tensor("w_uk"), s.tensor("w_uv")).indices(s.tensor("indices"), (int) s.integer("index_block", 0)));
+          .upProjections(s.tensor("w_uk"), s.tensor("w_uv")).indices(s.tensor("indices"), (int) s.integer("index_block", 0))
+          .relBias(s.tensor("rel_bias"), s.has("rel_bias_zero")).keyBias(s.tensor("key_bias")).mask(s.tensor("mask"))
+          .noSpans(s.has("no_spans")).stepWindow(s.has("step_window")));
       outputs(s, out, lse);
     });
     operation("load_state", s -> {
