@@ -42,7 +42,7 @@ struct Calls {
     if (layer == kRecurrentGroup) {
       Tensor state(DType::kF32, {6, 5});
       for (int i = 0; i < 2; i++) {
-        EXPECT_EQ(kvc_forward_store_state(cache, f, layer, i, state.dl(), &error), KVC_OK) << error.message;
+        EXPECT_EQ(kvc_forward_store_state(cache, f, layer, i, -1, state.dl(), &error), KVC_OK) << error.message;
       }
       return;
     }
@@ -299,7 +299,7 @@ TEST(CombinedCalls, RowsAndStatesOfAnotherKind) {
     for (const int index : {-1, 0, 1, 2, INT32_MAX}) {
       expect_refused(c.cache,
                      {"kvc_forward_load_state",
-                      [&](kvc_error *e) { return kvc_forward_load_state(c.cache, f, layer, index, state.dl(), e); }},
+                      [&](kvc_error *e) { return kvc_forward_load_state(c.cache, f, layer, index, -1, state.dl(), e); }},
                      &state);
     }
   }
@@ -307,7 +307,7 @@ TEST(CombinedCalls, RowsAndStatesOfAnotherKind) {
     expect_refused(
         c.cache,
         {"kvc_forward_store_state",
-         [&](kvc_error *e) { return kvc_forward_store_state(c.cache, f, kRecurrentGroup, index, state.dl(), e); }},
+         [&](kvc_error *e) { return kvc_forward_store_state(c.cache, f, kRecurrentGroup, index, -1, state.dl(), e); }},
         &state);
   }
 }

@@ -305,16 +305,16 @@ class Recurrent {
       }
       const bool early = random_() % 2 == 0;  // loads give the state before the step, even after a store
       if (early) {
-        ASSERT_EQ(kvc_forward_store_state(cache_.get(), f, spec.layer, spec.index, next.dl(), &error), KVC_OK)
+        ASSERT_EQ(kvc_forward_store_state(cache_.get(), f, spec.layer, spec.index, -1, next.dl(), &error), KVC_OK)
             << error.message;
       }
-      ASSERT_EQ(kvc_forward_load_state(cache_.get(), f, spec.layer, spec.index, loaded.dl(), &error), KVC_OK)
+      ASSERT_EQ(kvc_forward_load_state(cache_.get(), f, spec.layer, spec.index, -1, loaded.dl(), &error), KVC_OK)
           << error.message;
       ASSERT_EQ(loaded.bytes(), wanted.bytes()) << "layer " << spec.layer << " state " << spec.index;
       ++checked_states_;
       if (!early) {
         ASSERT_EQ(kvc_forward_end(cache_.get(), f, &error), KVC_ERROR_ORDER) << "before its states are stored";
-        ASSERT_EQ(kvc_forward_store_state(cache_.get(), f, spec.layer, spec.index, next.dl(), &error), KVC_OK)
+        ASSERT_EQ(kvc_forward_store_state(cache_.get(), f, spec.layer, spec.index, -1, next.dl(), &error), KVC_OK)
             << error.message;
       }
     }
