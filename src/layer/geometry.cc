@@ -26,7 +26,7 @@ constexpr double kLargestNumber = 1e30;
 constexpr double kSmallestScale = 1e-20f;  // of float8: what is multiplied by it stays finite and normal
 constexpr double kLargestScale = 1e20f;
 constexpr int64_t kMaxDraftStates = 63;  // LayerCalls has a bit for each
-constexpr int64_t kMaxSnapshots = 32;  // exports at once
+constexpr int64_t kMaxSnapshots = 32;    // exports at once
 
 Status check_range(const char* what, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return Status();

@@ -174,8 +174,8 @@ class SequenceStore {
   // `copies`, which has room for most_copies.
   void reserve(std::span<const int32_t> slots, std::span<const int32_t> lengths, std::span<Reservation> reservations,
                std::vector<SlotCopy>* copies, StepKind kind = {}, std::span<const int32_t> parents = {}) noexcept;
-  // Keeps the step's tokens, and frees pages that left a window and sequences that were removed meanwhile. stored_states:
-  // bit i = the states after token i of each row were stored, if the token is a node.
+  // Keeps the step's tokens, and frees pages that left a window and sequences that were removed meanwhile.
+  // stored_states: bit i = the states after token i of each row were stored, if the token is a node.
   void commit(std::span<const int32_t> slots, std::span<const int32_t> lengths,
               std::span<const Reservation> reservations, StepKind kind = {},
               uint64_t stored_states = UINT64_MAX) noexcept;

@@ -196,7 +196,7 @@ Status SequenceStore::check_state_parents(int32_t slot, int64_t row, std::span<c
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                          "row %" PRId64 ": node %" PRId64
                          " has parent %d, whose recurrent state is not kept (max_draft_states %" PRId64
-                         "): only node %" PRId64 " can be its parent without",
+                         "). Such trees are chains: %" PRId64,
                          row, node, parent, config_.max_draft_states, node - 1)
         .at(row);
   }

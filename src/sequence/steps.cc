@@ -172,8 +172,8 @@ void SequenceStore::clear_rest(int32_t group, int32_t page, int64_t filled, std:
 }
 
 void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int32_t> lengths,
-                            std::span<Reservation> reservations, std::vector<SlotCopy>* copies,
-                            StepKind kind, std::span<const int32_t> parents) noexcept {
+                            std::span<Reservation> reservations, std::vector<SlotCopy>* copies, StepKind kind,
+                            std::span<const int32_t> parents) noexcept {
   make_room();
   size_t token = 0;
   for (size_t i = 0; i < slots.size(); token += static_cast<size_t>(lengths[i++])) {
@@ -227,8 +227,7 @@ void SequenceStore::drop_unseen(int32_t slot) noexcept {
 }
 
 void SequenceStore::commit(std::span<const int32_t> slots, std::span<const int32_t> lengths,
-                           std::span<const Reservation> reservations, StepKind kind,
-                           uint64_t stored_states) noexcept {
+                           std::span<const Reservation> reservations, StepKind kind, uint64_t stored_states) noexcept {
   const int32_t list = kind.encoder_group < 0 ? 0 : list_of(kind.encoder_group);
   const StoredLayers::LayerSet layers = stored_layers_.layers_of(list, kind.layers);
   for (size_t i = 0; i < slots.size(); ++i) {

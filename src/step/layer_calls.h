@@ -74,8 +74,8 @@ class LayerCalls {
   };
   const Calls& of(size_t layer, bool replayed) const noexcept { return (replayed ? recorded_ : step_)[layer]; }
 
-  std::vector<Calls> step_;      // [layers]
-  std::vector<Calls> recorded_;  // [layers]
+  std::vector<Calls> step_;                // [layers]
+  std::vector<Calls> recorded_;            // [layers]
   std::vector<int32_t> first_states_;      // [layers + 1]: where a layer's states begin in the next two
   std::vector<uint64_t> step_states_;      // [states of all layers]
   std::vector<uint64_t> recorded_states_;  // [states of all layers]

@@ -83,7 +83,7 @@ Status Step::check_complete() const {
     if (layers_[layer].states && forward_->kind.encoder_group < 0) {
       for (int32_t state = 0; state < forward_->calls.num_states(index); ++state) {
         const uint64_t stored = forward_->calls.stored_state(index, state, forward_->replayed());
-        if ((stored & LayerCalls::kLast) != 0 || (lasts & ~stored) == 0) continue;
+        if ((stored & LayerCalls::kLast) != 0 || (stored != 0 && (lasts & ~stored) == 0)) continue;
         return Status::error(KVC_ERROR_ORDER, "state %d of layer %d was not stored%s", state, layer,
                              stored == 0 ? "" : " after the last token of every row")
             .at(layer);

@@ -85,8 +85,8 @@ class Step {
 
   Status append(int32_t layer, const kvc_append_args& args);
   Status attend(int32_t layer, const kvc_attend_args& args);
-  // Copies a state tensor of a recurrent layer into the cache (store), or out of it: after or before a token of each row.
-  // -1: the last token, or the first.
+  // Copies a state tensor of a recurrent layer into the cache (store), or out of it: after or before a token of each
+  // row. -1: the last token, or the first.
   Status copy_state(int32_t layer, int32_t state, int32_t token, const DLTensor* tensor, bool store);
   Status tables(int32_t group, kvc_tables* out);
   Status describe(std::string* out);

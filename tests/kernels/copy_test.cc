@@ -214,10 +214,9 @@ TEST(Parts, AStateIsMovedWholeByAnyNumberOfThreads) {
       for (const bool storing : {false, true}) {
         std::vector<unsigned char> pool = some_pool, rows = some_rows;
         std::vector<unsigned char> expected_pool = pool, expected_rows = rows;
-        kvc_backend_states args = {pool.data(), page_bytes,     rows.data(),
-                                   state_bytes, state_bytes,    storing ? store : load,
-                                   kRows,       storing ? 1 : 0,
-                                   nullptr,     0x1122334455667788};
+        kvc_backend_states args = {
+            pool.data(), page_bytes,      rows.data(), state_bytes,       state_bytes, storing ? store : load,
+            kRows,       storing ? 1 : 0, nullptr,     0x1122334455667788};
         device.move(args);
         args.pool = expected_pool.data();
         args.rows = expected_rows.data();

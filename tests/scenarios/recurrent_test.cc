@@ -391,7 +391,7 @@ TEST(RecurrentMisuse, ConfigsAreRefused) {
   EXPECT_EQ(status_of([](World *w) { w->states[1].shape[3] = 2; }, "shape entry 2 is not 0 behind the rank"),
             KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->states[0].shape[0] = INT64_MAX; }, "2^40 bytes"), KVC_ERROR_INVALID_ARGUMENT);
-  EXPECT_EQ(status_of([](World *w) { w->states[0].dtype = {kDLInt, 32, 1}; }, "dtype int32"), KVC_ERROR_DTYPE);
+  EXPECT_EQ(status_of([](World *w) { w->states[0].dtype = {kDLInt, 8, 1}; }, "dtype int8"), KVC_ERROR_DTYPE);
   EXPECT_EQ(status_of([](World *w) { w->groups[0].window_tokens = 3; }, "window_tokens 3"), KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->config.max_checkpoints = 1025; }, "1025"), KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->groups[0].row = KVC_ROW_KV; }, "max_checkpoints 3"),
