@@ -423,17 +423,15 @@ class Replay(PrefixReplay):
 
     def op_load_state(self, op: Op) -> Expected:
         step, key = self.steps[op.integer("step")], (op.integer("layer"), op.integer("state"))
-        fill = step.cache.layers[key[0]].states[key[1]][2]
         out, token = self.array(op.words["out"]).copy(), max(op.integer("token", -1), 0)
         for index, row in enumerate(step.rows):
-            if row.sequence is None or token >= row.count or (token > 0 and not row.parents):
+            if row.sequence is None or token >= max(len(row.parents), 1):
                 continue
-            known = row.sequence.parents
-            parent = row.parents[token] if row.parents else -1
-            if parent < len(known):
-                out[index] = step.cache.state_of_node(row.sequence, parent).get(key, np.full_like(out[index], fill))
+            parent, known = (row.parents or [-1])[token], len(row.sequence.parents)
+            if parent < known:
+                out[index] = step.cache.state_of_node(row.sequence, parent).get(key, step.cache.layers[key[0]].states[key[1]][2])
             elif parent < step.cache.max_draft_states:  # a node of this step
-                out[index] = step.states[(*key, parent - len(known))][index]
+                out[index] = step.states[(*key, parent - known)][index]
         return {"out": Exact(out)}
 
     def op_store_state(self, op: Op) -> None:

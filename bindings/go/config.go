@@ -16,8 +16,8 @@ type Config struct {
 	// MaxDraftStates is how many of the first nodes of an uncommitted tree have their recurrent states kept, so that each
 	// of them can be committed; at most 63.
 	MaxDraftStates int
-	RollbackTokens  int64   // kept before windows, so that as many can be dropped; 0 = MaxTreeNodes
-	NoRollback      bool    // keep no tokens before windows
+	RollbackTokens int64 // kept before windows, so that as many can be dropped; 0 = MaxTreeNodes
+	NoRollback     bool  // keep no tokens before windows
 	// Capacity: one of the three, or none if every group sets Pages.
 	CapacityTokens int64
 	CapacityPages  int64

@@ -77,7 +77,7 @@ func callsOfStep(s *Step) map[string]error {
 		"LoadState": s.LoadState(0, 0, x.attend().K), "StoreState": s.StoreState(0, 0, x.attend().K),
 		"LoadStateBefore": s.LoadStateBefore(0, 0, 0, x.attend().K),
 		"StoreStateAfter": s.StoreStateAfter(0, 0, 0, x.attend().K),
-		"End": s.End(), "Abort": s.Abort(), "Cancel": s.Cancel(),
+		"End":             s.End(), "Abort": s.Abort(), "Cancel": s.Cancel(),
 	}
 	_, found["Positions"] = s.Positions()
 	_, found["LastRows"] = s.LastRows()

@@ -25,8 +25,7 @@ constexpr double kSmallestNumber = 1e-30;  // of a softmax scale or a RoPE base:
 constexpr double kLargestNumber = 1e30;
 constexpr double kSmallestScale = 1e-20f;  // of float8: what is multiplied by it stays finite and normal
 constexpr double kLargestScale = 1e20f;
-constexpr int64_t kMaxDraftStates = 63;  // LayerCalls has a bit for each
-constexpr int64_t kMaxSnapshots = 32;    // exports at once
+constexpr int64_t kMaxSnapshots = 32;  // exports at once
 
 Status check_range(const char* what, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return Status();
@@ -442,21 +441,12 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
   KVC_TRY(check_range("max_open_forwards", geometry->max_open_forwards, 1, 64));
   KVC_TRY(check_range("rollback_tokens", config.rollback_tokens, 0, kMaxLength));
   KVC_TRY(check_range("max_tree_nodes", geometry->limits.tree_nodes, 1, kMaxTreeNodes));
-  KVC_TRY(check_range("max_checkpoints", config.max_checkpoints, 0, 1024));
-  KVC_TRY(check_range("max_draft_states", config.max_draft_states, 0,
-                      std::min<int64_t>(kMaxDraftStates, geometry->limits.tree_nodes)));
   if (config.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved 0x%x is not 0", config.reserved);
   KVC_TRY(check_range("storage", config.storage, KVC_STORAGE_OWN, KVC_STORAGE_NONE));
   geometry->tables_only = config.storage == KVC_STORAGE_NONE;
   const bool recurrent =
       std::any_of(in.groups.begin(), in.groups.end(), [](const auto& g) { return g.row == KVC_ROW_STATE; });
-  for (const auto& [name, value] :
-       {std::pair{"max_checkpoints", config.max_checkpoints}, {"max_draft_states", config.max_draft_states}}) {
-    if (value == 0 || recurrent) continue;
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s %d, and no group is recurrent", name, value);
-  }
-  geometry->store.max_draft_states = geometry->limits.draft_states = config.max_draft_states;
-  geometry->store.max_checkpoints = recurrent ? or_default(config.max_checkpoints, 1) : 0;
+  KVC_TRY(read_state_limits(config, recurrent, geometry));
   KVC_TRY(make_prefixes(config, recurrent, geometry));
   geometry->store.max_tree_nodes = geometry->limits.tree_nodes;
   geometry->store.max_length = kMaxLength;

@@ -1,5 +1,6 @@
 #include "layer/recurrent_layer.h"
 
+#include <algorithm>
 #include <cfloat>
 #include <cinttypes>
 #include <cmath>
@@ -17,6 +18,7 @@ namespace kvc {
 namespace {
 
 constexpr int64_t kStateAlignment = 64;
+constexpr int64_t kMaxDraftStates = 63;  // LayerCalls has a bit for each
 constexpr int64_t kMaxStateBytes = int64_t{1} << 40;
 
 bool is_state_dtype(DLDataType t) { return is_float_dtype(t) || (t.code == kDLInt && (t.bits == 32 || t.bits == 64)); }
@@ -120,6 +122,26 @@ Status check_states_alone(const kvc_layer_config& config, int64_t index) {
 }
 
 }  // namespace
+
+Status read_state_limits(const kvc_cache_config& config, bool recurrent, Geometry* geometry) {
+  const struct {
+    const char* name;
+    int32_t value;
+    int64_t most;
+  } limits[] = {
+      {"max_checkpoints", config.max_checkpoints, 1024},
+      {"max_draft_states", config.max_draft_states, std::min<int64_t>(kMaxDraftStates, geometry->limits.tree_nodes)}};
+  for (const auto& [name, value, most] : limits) {
+    if (value < 0 || value > most) {
+      return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s %d is outside 0..%" PRId64, name, value, most);
+    }
+    if (value == 0 || recurrent) continue;
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s %d, and no group is recurrent", name, value);
+  }
+  geometry->store.max_checkpoints = !recurrent ? 0 : config.max_checkpoints == 0 ? 1 : config.max_checkpoints;
+  geometry->store.max_draft_states = geometry->limits.draft_states = config.max_draft_states;
+  return Status();
+}
 
 Status make_recurrent_layer(const kvc_layer_config& config, const std::vector<kvc_state_config>& states, int64_t index,
                             Geometry* geometry) {

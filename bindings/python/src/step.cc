@@ -327,17 +327,14 @@ Raises: as attend.)")
       .def(
           "load_state", &Step::load_state, nb::arg("layer"), nb::arg("state"), nb::arg("out"),
           nb::arg("dtype") = nb::none(), nb::arg("token") = -1,
-          R"(Copies a recurrent layer's state out: row i of `out` becomes that of sequence i before this step.
-
-It is StateTensor.fill for an empty sequence.
+          R"(Copies a recurrent layer's state out: row i of `out` becomes that of sequence i before this step, or StateTensor.fill.
 
 Args:
     layer: a RecurrentLayer.
     state: index into its states.
     out: [>= rows, *shape] of the state's dtype, written; each row compact. Rows of inert rows are left alone.
     dtype: as attend.
-    token: i = the state before token i of each row, 0 to max_draft_states - 1. Before a tree node that is the state
-        after its parent, which this step may have stored. Rows without it are left alone.
+    token: i = before token i of each row, 0 to max_draft_states - 1. Before a tree node: after its parent. Else: no change.
 
 Returns:
     out.
@@ -350,8 +347,7 @@ Raises: OutOfRange, InvalidArgument (another kind of layer), Cancelled, Busy, St
 Every state of every recurrent layer is to be stored before that. Arguments and exceptions as load_state.
 
 Args:
-    token: i = the state after token i of each row, 0 to max_draft_states - 1. It is kept after a row's last token, and
-        after tree nodes below max_draft_states: commit can keep those nodes. Other rows are not read.)")
+    token: i = after token i of each row, if that is its last, or a tree node below max_draft_states, to be committed.)")
       .def("end", &Step::end, R"(Closes the step and keeps its tokens.
 
 Raises: Order (with .index, the first layer without its append), Cancelled, Busy, StaleId; the step stays open.)")
