@@ -424,9 +424,8 @@ class Replay(PrefixReplay):
     def op_load_state(self, op: Op) -> Expected:
         step, key = self.steps[op.integer("step")], (op.integer("layer"), op.integer("state"))
         out, token = self.array(op.words["out"]).copy(), max(op.integer("token", -1), 0)
-        for index, row in enumerate(step.rows):
-            if row.sequence is None or token >= max(len(row.parents), 1):
-                continue
+        rows = [(index, row) for index, row in enumerate(step.rows) if row.sequence and token < max(len(row.parents), 1)]
+        for index, row in rows:
             parent, known = (row.parents or [-1])[token], len(row.sequence.parents)
             if parent < known:
                 out[index] = step.cache.state_of_node(row.sequence, parent).get(key, step.cache.layers[key[0]].states[key[1]][2])
