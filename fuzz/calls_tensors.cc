@@ -121,9 +121,14 @@ void states(World &w, Cache &c, Step &step, int layer, kvc_forward id) {
     const kvc_state_config &s = c.states[state];
     DLTensor *tensor = w.rows(kFloat32, {std::ssize(step.rows), s.shape[0], s.shape[1]});
     if (w.in.one_in(2)) {
-      CALL(kvc_forward_load_state, w.handle(c), id, w.in.number(layer), w.in.number(state), tensor, w.error());
+      CALL(kvc_forward_load_state, w.handle(c), id, w.in.number(layer), w.in.number(state), -1, tensor, w.error());
     }
-    CALL(kvc_forward_store_state, w.handle(c), id, w.in.number(layer), w.in.number(state), tensor, w.error());
+    CALL(kvc_forward_store_state, w.handle(c), id, w.in.number(layer), w.in.number(state), -1, tensor, w.error());
+    // The state after the first token of each row, in some steps. It takes no bytes of the input.
+    const int32_t token = static_cast<int32_t>(step.rows.size() % 2) - 1 + state;
+    if (token < 0) continue;
+    CALL(kvc_forward_load_state, c.cache, step.id, layer, state, token, tensor, w.plain_error());
+    CALL(kvc_forward_store_state, c.cache, step.id, layer, state, token, tensor, w.plain_error());
   }
 }
 

@@ -382,10 +382,12 @@ enum kvc_layer_flags {
  * the state of linear attention or of a state-space model. */
 typedef struct kvc_state_config {
   uint32_t struct_size;
-  DLDataType dtype;  /* float32, float16, bfloat16; {0,0,0} = float32 */
+  DLDataType dtype;  /* float32, float16, bfloat16, int32, int64; {0,0,0} = float32 */
   int32_t rank;      /* 1..4 */
   uint32_t reserved; /* 0 */
   int64_t shape[4];  /* shape[0..rank - 1], each >= 1; the rest 0 */
+  double fill;       /* every element of the state of an empty sequence. The dtype can hold it: a number that rounds to a
+                        finite one, or an infinity; for integers a whole number of at most 2^53 */
 } kvc_state_config;
 
 static inline void kvc_state_config_init(kvc_state_config *config) {
@@ -481,7 +483,8 @@ typedef struct kvc_group_config {
   int64_t chunk_tokens;   /* KVC_VISIBLE_CHUNK: c, 1..2^30, no multiple of the page size needed; else 0 */
   int64_t num_pages;      /* pages of this group's pool, below 2^31; 0 = from the cache's capacity. Recurrent: a
                              sequence has one page, one more in an open forward, one for each checkpoint, and one while
-                             it has an uncommitted tree; 0 = max_sequences * (2 + max_checkpoints) */
+                             it has an uncommitted tree, with one more for each node whose state is kept;
+                             0 = max_sequences * (2 + max_checkpoints + max_draft_states) */
 } kvc_group_config;
 
 static inline void kvc_group_config_init(kvc_group_config *config) {
@@ -560,6 +563,9 @@ typedef struct kvc_cache_config {
                                      kvc_page_keys_args. Without it nothing of the cache can be named outside of it: no events */
   int64_t events_capacity;        /* KVC_CACHE_PREFIX_INDEX and a fingerprint: events of the index that the cache keeps for readers,
                                      below 2^31; 0 = none. Else 0 */
+  int32_t max_draft_states;       /* the first nodes of an uncommitted tree whose recurrent states are kept, so that each of them
+                                     can be committed; 0..63, at most max_tree_nodes. Only with a recurrent group */
+  uint32_t reserved;              /* 0 */
 } kvc_cache_config;
 
 static inline void kvc_cache_config_init(kvc_cache_config *config) {
@@ -965,23 +971,31 @@ KVC_API kvc_status kvc_forward_attend(kvc_cache *cache, kvc_forward forward, int
                                       kvc_error *error);
 
 /* Copies a state tensor of a recurrent layer out of the cache. Row i of the tensor becomes the state that sequence i of the
- * batch had before this forward; zeros for an empty sequence. Rows of inert rows are not written. It may be called any number
- * of times.
+ * batch had before this forward; the fill value (kvc_state_config) for an empty sequence. Rows of inert rows are not written.
+ * It may be called any number of times.
  *   layer   a recurrent layer of the forward
  *   state   0..num_states - 1
+ *   token   -1 = the state before each row's first token; i = before its token i, 0..max_draft_states - 1. Before a node is
+ *           the state after its parent, which this forward may have stored. Rows without such a token, or without its state,
+ *           are not written
  *   tensor  borrowed, its data is written; [>= num_sequences, shape...] of the state's dtype; rows by any stride, each compact
- * Errors: STALE_ID, BUSY, CANCELLED, OUT_OF_RANGE (layer, state), INVALID_ARGUMENT (the layer is not recurrent, a forward of
+ * Errors: STALE_ID, BUSY, CANCELLED, OUT_OF_RANGE (layer, state, token), INVALID_ARGUMENT (the layer is not recurrent, a forward of
  * encoder tokens), DTYPE, DEVICE, RANK, SHAPE, STRIDE. An error of the device closes the forward, as kvc_forward_abort does.
  * Threads: one at a time for one forward, any between forwards. Since 0.1. */
-KVC_API kvc_status kvc_forward_load_state(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state,
+KVC_API kvc_status kvc_forward_load_state(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state, int32_t token,
                                           const DLTensor *tensor, kvc_error *error);
 
 /* Copies a state tensor of a recurrent layer into the cache. Row i becomes the state of sequence i of the batch when this
  * forward ends. After an abort the sequence has the state that it had. Store every state of every recurrent layer in range
  * before kvc_forward_end. If a state is stored twice, the second one counts.
+ * Drafts: with max_draft_states, a cache also keeps the states after uncommitted nodes, and kvc_seq_commit keeps that of its
+ * leaf. For drafts of 4 tokens, with states [num_sequences, 4, shape...], call it for tokens 0 to 3, each with one slice.
+ *   token   -1 = the state after each row's last token; i = after its token i, 0..max_draft_states - 1. Rows that have no such
+ *           token are not read. Nor are rows for which it is not kept: it is kept after a row's last token, and after nodes
+ *           below max_draft_states
  *   tensor  borrowed; as kvc_forward_load_state's
- * Errors, threads: as kvc_forward_load_state. Since 0.1. */
-KVC_API kvc_status kvc_forward_store_state(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state,
+ * Errors, threads: as kvc_forward_load_state. Since 0.1. From: a state for each draft as in vLLM's speculative Mamba. */
+KVC_API kvc_status kvc_forward_store_state(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state, int32_t token,
                                            const DLTensor *tensor, kvc_error *error);
 
 typedef struct kvc_merge_args {
@@ -1137,8 +1151,10 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  * Positions: a node's position is the sequence's length + its depth (0 for a root). RoPE, windows and biases use it.
  * Limits: a sequence with uncommitted nodes refuses forks and plain appends (UNCOMMITTED). It frees no page that left a window
  * until the commit, so rejecting a tree costs no recomputation. Aborting a step drops the nodes of that step only.
- * Recurrent states: trees are chains, and are kept whole or dropped, because no state between their nodes is kept. If the first
- * few nodes of a chain are accepted, drop the chain (-1) and append those tokens as plain tokens. */
+ * Recurrent states: the states after the first max_draft_states nodes are kept if each was stored (kvc_forward_store_state), and
+ * that after the last node of the newest step always. Only nodes with a state can be committed (EVICTED), or get children in
+ * a later step. Without max_draft_states, trees are chains, and are kept whole or dropped: if the first few nodes are accepted,
+ * drop the chain (-1) and append those tokens as plain tokens. */
 
 /* Keeps the path from a root to node leaves[i] as tokens of sequences[i], and drops its other uncommitted nodes. Each sequence
  * has a leaf of its own. All are committed, or none. K and V of kept nodes move to their final slots where needed; no page is
@@ -1147,7 +1163,7 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  *   leaves     [n]: a node, 0..kvc_seq_tree_nodes - 1; -1 = drop all
  *   stream     as kvc_seq_fork
  * Errors (nothing committed), each with the index: STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes; as kvc_seq_fork),
- * OUT_OF_RANGE, EVICTED (a node in the middle of a chain over recurrent state: see above). An error of the device leaves K and V
+ * OUT_OF_RANGE, EVICTED (a node whose recurrent state is not kept: see above). An error of the device leaves K and V
  * of the nodes undefined; then only dropping them (-1) works. Threads: any. The cost follows what it moves and frees.
  * Since 0.1. From: tree attention as in SpecInfer and Medusa. */
 KVC_API kvc_status kvc_seq_commit(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int32_t *leaves,
@@ -2443,9 +2459,9 @@ typedef struct kvc_api {
   kvc_status (*seq_checkpoint)(kvc_cache *cache, int64_t n, const kvc_seq *sequences, kvc_error *error);
   kvc_status (*seq_encoder_lengths)(kvc_cache *cache, int32_t group, int64_t n, const kvc_seq *sequences,
                                     int64_t *lengths, kvc_error *error);
-  kvc_status (*forward_load_state)(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state,
+  kvc_status (*forward_load_state)(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state, int32_t token,
                                    const DLTensor *tensor, kvc_error *error);
-  kvc_status (*forward_store_state)(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state,
+  kvc_status (*forward_store_state)(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state, int32_t token,
                                     const DLTensor *tensor, kvc_error *error);
   kvc_status (*seq_set_streaming)(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int64_t *sink_tokens,
                                   const int64_t *window_tokens, uint32_t flags, kvc_error *error);

@@ -633,10 +633,11 @@ typedef struct kvc_backend_states {
   int32_t num_rows;
   int32_t store;             /* 1: rows to pages; 0: pages to rows */
   const kvc_backend_step *step; /* nullable; else pages is an address on the device */
+  uint64_t fill;             /* the bytes of a fresh state: byte j is byte j % 8 of this word in memory */
 } kvc_backend_states;
 
 enum kvc_backend_state_page {
-  KVC_BACKEND_STATE_ZERO = -1, /* load: the row becomes zeros. Not in a store */
+  KVC_BACKEND_STATE_FILL = -1, /* load: the row becomes a fresh state. Not in a store */
   KVC_BACKEND_STATE_SKIP = -2  /* the row is not changed */
 };
 

@@ -43,7 +43,7 @@ class Layer:
     index: int
     group: int
     words: dict[str, str]
-    states: list[tuple[tuple[int, ...], str]] = field(default_factory=list)
+    states: list[tuple[tuple[int, ...], str, float]] = field(default_factory=list)
     known: bool = True
 
     def __post_init__(self) -> None:
@@ -86,6 +86,7 @@ class Sequence:
     parents: list[int] = field(default_factory=list)  # of uncommitted nodes
     states: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
     committed_states: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
+    node_states: list[dict[tuple[int, int], np.ndarray]] = field(default_factory=list)  # of uncommitted nodes, where kept
     checkpoints: dict[int, dict[tuple[int, int], np.ndarray]] = field(default_factory=dict)
     stream: tuple[int, int] = (0, 0)
     long_rope: bool = False
@@ -123,7 +124,7 @@ class Step:
     layers: range
     encoder_group: int | None
     new: dict[tuple[int, str], Rows] = field(default_factory=dict)
-    states: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
+    states: dict[tuple[int, int, int], np.ndarray] = field(default_factory=dict)  # (layer, state, token)
     before: list[tuple[Sequence, dict[int, list[Page | None]]]] = field(default_factory=list)
     held: list[tuple[int, Page]] = field(default_factory=list)
 
@@ -148,6 +149,7 @@ class Cache:
         self.page_size = sizes.integer("page_size") or 16
         self.rollback = sizes.integer("rollback_tokens", sizes.integer("max_tree_nodes") or 64)
         self.max_checkpoints = sizes.integer("max_checkpoints") or 1
+        self.max_draft_states = sizes.integer("max_draft_states")
         self.has_storage = sizes.words.get("storage") != "none"
         self.pools = [Pool(self._total(group, sizes)) for group in self.groups]
         self.sequences: list[Sequence] = []
@@ -298,7 +300,7 @@ class Cache:
 
     def truncate(self, sequence: Sequence, length: int) -> None:
         self.restore_states(sequence, sequence, length)
-        sequence.parents = []
+        sequence.parents, sequence.node_states = [], []
         sequence.length = length
         for key, rows in sequence.rows.items():
             sequence.rows[key] = self.forked_rows(key, rows, length)
@@ -311,8 +313,8 @@ class Cache:
             path.insert(0, leaf)
             leaf = sequence.parents[leaf]
         if path:
-            sequence.committed_states = dict(sequence.states)
-        sequence.states = dict(sequence.committed_states)
+            sequence.committed_states = dict(self.state_of_node(sequence, path[-1]))
+        sequence.states, sequence.node_states = dict(sequence.committed_states), []
         keep = [*range(sequence.length), *(sequence.length + node for node in path)]
         for (layer, part), rows in sequence.rows.items():
             if self.kinds[self.layers[layer].group] != "cross":
@@ -322,6 +324,12 @@ class Cache:
         for group in self.token_groups():
             self.cut(sequence, group, sequence.length)
         self.free_behind(sequence)
+
+    @staticmethod
+    def state_of_node(sequence: Sequence, node: int) -> dict[tuple[int, int], np.ndarray]:
+        if node < 0:
+            return sequence.committed_states
+        return sequence.states if node == len(sequence.node_states) - 1 else sequence.node_states[node]
 
     def close_step(self, step: Step, kept: bool) -> None:
         for group, page in step.held:
@@ -346,6 +354,12 @@ class Cache:
                     self.pools[group].drop(page)
             sequence.pages[group] = old
 
+    @staticmethod
+    def states_after(step: Step, row: Row, token: int) -> dict[tuple[int, int], np.ndarray]:
+        last = token == row.count - 1
+        return {key[:2]: values[step.rows.index(row)] for key, values in step.states.items()
+                if key[2] == token or (last and key[2] == -1)}  # fmt: skip
+
     def _keep(self, step: Step) -> None:
         for row in step.rows:
             if row.sequence is None:
@@ -362,10 +376,10 @@ class Cache:
             if step.encoder_group is not None:
                 sequence.encoder[step.encoder_group] = sequence.encoder.get(step.encoder_group, 0) + row.count
                 continue
-            for key, values in step.states.items():
-                sequence.states[key] = values[step.rows.index(row)]
+            sequence.states.update(self.states_after(step, row, row.count - 1))
             if row.parents:
                 sequence.parents.extend(row.parents)
+                sequence.node_states.extend(self.states_after(step, row, token) for token in range(row.count))
                 continue
             sequence.length += row.count
             sequence.committed_states = dict(sequence.states)

@@ -96,7 +96,7 @@ class Replay(PrefixReplay):
             self.adopted.add(op.words.get(key, "$")[1:])
 
     def op_state(self, op: Op) -> None:
-        self.layers[-1].states.append((tuple(op.integers("shape")), op.words.get("dtype", "f32")))
+        self.layers[-1].states.append((tuple(op.integers("shape")), op.words.get("dtype", "f32"), op.number("fill")))
 
     # ---- sequences ----
 
@@ -423,14 +423,19 @@ class Replay(PrefixReplay):
 
     def op_load_state(self, op: Op) -> Expected:
         step, key = self.steps[op.integer("step")], (op.integer("layer"), op.integer("state"))
-        out = self.array(op.words["out"]).copy()
-        for index, row in enumerate(step.rows):
-            if row.sequence is not None:
-                out[index] = row.sequence.states.get(key, np.zeros_like(out[index]))
+        out, token = self.array(op.words["out"]).copy(), max(op.integer("token", -1), 0)
+        rows = [(index, row) for index, row in enumerate(step.rows) if row.sequence and token < max(len(row.parents), 1)]
+        for index, row in rows:
+            parent, known = (row.parents or [-1])[token], len(row.sequence.parents)
+            if parent < known:
+                out[index] = step.cache.state_of_node(row.sequence, parent).get(key, step.cache.layers[key[0]].states[key[1]][2])
+            elif parent < step.cache.max_draft_states:  # a node of this step
+                out[index] = step.states[(*key, parent - known)][index]
         return {"out": Exact(out)}
 
     def op_store_state(self, op: Op) -> None:
-        self.steps[op.integer("step")].states[op.integer("layer"), op.integer("state")] = self.array(op.words["value"])
+        key = op.integer("layer"), op.integer("state"), op.integer("token", -1)
+        self.steps[op.integer("step")].states[key] = self.array(op.words["value"])
 
     def op_tensor(self, op: Op) -> None:
         form = op.words["value"]

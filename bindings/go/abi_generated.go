@@ -252,6 +252,7 @@ type kvcStateConfig struct {
 	rank       int32
 	reserved   uint32
 	shape      [4]int64
+	fill       float64
 }
 
 func (s *kvcStateConfig) init() {
@@ -330,6 +331,8 @@ type kvcCacheConfig struct {
 	prefixCheckpoints int64
 	fingerprint       *uint8
 	eventsCapacity    int64
+	maxDraftStates    int32
+	reserved          uint32
 }
 
 func (s *kvcCacheConfig) init() {

@@ -127,11 +127,11 @@ static int32_t kvcgo_seqCheckpoint(uintptr_t fn, uintptr_t p0, int64_t p1, void 
 static int32_t kvcgo_seqEncoderLengths(uintptr_t fn, uintptr_t p0, int32_t p1, int64_t p2, void *p3, void *p4, void *p5) {
   return ((int32_t (*)(uintptr_t, int32_t, int64_t, void *, void *, void *))fn)(p0, p1, p2, p3, p4, p5);
 }
-static int32_t kvcgo_forwardLoadState(uintptr_t fn, uintptr_t p0, uint64_t p1, int32_t p2, int32_t p3, void *p4, void *p5) {
-  return ((int32_t (*)(uintptr_t, uint64_t, int32_t, int32_t, void *, void *))fn)(p0, p1, p2, p3, p4, p5);
+static int32_t kvcgo_forwardLoadState(uintptr_t fn, uintptr_t p0, uint64_t p1, int32_t p2, int32_t p3, int32_t p4, void *p5, void *p6) {
+  return ((int32_t (*)(uintptr_t, uint64_t, int32_t, int32_t, int32_t, void *, void *))fn)(p0, p1, p2, p3, p4, p5, p6);
 }
-static int32_t kvcgo_forwardStoreState(uintptr_t fn, uintptr_t p0, uint64_t p1, int32_t p2, int32_t p3, void *p4, void *p5) {
-  return ((int32_t (*)(uintptr_t, uint64_t, int32_t, int32_t, void *, void *))fn)(p0, p1, p2, p3, p4, p5);
+static int32_t kvcgo_forwardStoreState(uintptr_t fn, uintptr_t p0, uint64_t p1, int32_t p2, int32_t p3, int32_t p4, void *p5, void *p6) {
+  return ((int32_t (*)(uintptr_t, uint64_t, int32_t, int32_t, int32_t, void *, void *))fn)(p0, p1, p2, p3, p4, p5, p6);
 }
 static int32_t kvcgo_seqSetStreaming(uintptr_t fn, uintptr_t p0, int64_t p1, void *p2, void *p3, void *p4, uint32_t p5, void *p6) {
   return ((int32_t (*)(uintptr_t, int64_t, void *, void *, void *, uint32_t, void *))fn)(p0, p1, p2, p3, p4, p5, p6);
@@ -412,12 +412,12 @@ func (l *library) seqEncoderLengths(a *arena, cache uintptr, group int32, n int6
 	return Status(C.kvcgo_seqEncoderLengths(C.uintptr_t(l.api.seqEncoderLengths), C.uintptr_t(cache), C.int32_t(group), C.int64_t(n), unsafe.Pointer(sequences), unsafe.Pointer(lengths), unsafe.Pointer(&a.err)))
 }
 
-func (l *library) forwardLoadState(a *arena, cache uintptr, forward uint64, layer int32, state int32, tensor *dlTensor) Status {
-	return Status(C.kvcgo_forwardLoadState(C.uintptr_t(l.api.forwardLoadState), C.uintptr_t(cache), C.uint64_t(forward), C.int32_t(layer), C.int32_t(state), unsafe.Pointer(tensor), unsafe.Pointer(&a.err)))
+func (l *library) forwardLoadState(a *arena, cache uintptr, forward uint64, layer int32, state int32, token int32, tensor *dlTensor) Status {
+	return Status(C.kvcgo_forwardLoadState(C.uintptr_t(l.api.forwardLoadState), C.uintptr_t(cache), C.uint64_t(forward), C.int32_t(layer), C.int32_t(state), C.int32_t(token), unsafe.Pointer(tensor), unsafe.Pointer(&a.err)))
 }
 
-func (l *library) forwardStoreState(a *arena, cache uintptr, forward uint64, layer int32, state int32, tensor *dlTensor) Status {
-	return Status(C.kvcgo_forwardStoreState(C.uintptr_t(l.api.forwardStoreState), C.uintptr_t(cache), C.uint64_t(forward), C.int32_t(layer), C.int32_t(state), unsafe.Pointer(tensor), unsafe.Pointer(&a.err)))
+func (l *library) forwardStoreState(a *arena, cache uintptr, forward uint64, layer int32, state int32, token int32, tensor *dlTensor) Status {
+	return Status(C.kvcgo_forwardStoreState(C.uintptr_t(l.api.forwardStoreState), C.uintptr_t(cache), C.uint64_t(forward), C.int32_t(layer), C.int32_t(state), C.int32_t(token), unsafe.Pointer(tensor), unsafe.Pointer(&a.err)))
 }
 
 func (l *library) seqSetStreaming(a *arena, cache uintptr, n int64, sequences *Seq, sinkTokens *int64, windowTokens *int64, flags uint32) Status {

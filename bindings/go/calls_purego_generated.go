@@ -325,24 +325,26 @@ func (l *library) seqEncoderLengths(a *arena, cache uintptr, group int32, n int6
 	return Status(a.call(l.api.seqEncoderLengths, 6))
 }
 
-func (l *library) forwardLoadState(a *arena, cache uintptr, forward uint64, layer int32, state int32, tensor *dlTensor) Status {
+func (l *library) forwardLoadState(a *arena, cache uintptr, forward uint64, layer int32, state int32, token int32, tensor *dlTensor) Status {
 	a.words[0] = cache
 	a.words[1] = uintptr(forward)
 	a.words[2] = uintptr(layer)
 	a.words[3] = uintptr(state)
-	a.words[4] = a.hold(4, unsafe.Pointer(tensor))
-	a.words[5] = uintptr(unsafe.Pointer(&a.err))
-	return Status(a.call(l.api.forwardLoadState, 6))
+	a.words[4] = uintptr(token)
+	a.words[5] = a.hold(5, unsafe.Pointer(tensor))
+	a.words[6] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.forwardLoadState, 7))
 }
 
-func (l *library) forwardStoreState(a *arena, cache uintptr, forward uint64, layer int32, state int32, tensor *dlTensor) Status {
+func (l *library) forwardStoreState(a *arena, cache uintptr, forward uint64, layer int32, state int32, token int32, tensor *dlTensor) Status {
 	a.words[0] = cache
 	a.words[1] = uintptr(forward)
 	a.words[2] = uintptr(layer)
 	a.words[3] = uintptr(state)
-	a.words[4] = a.hold(4, unsafe.Pointer(tensor))
-	a.words[5] = uintptr(unsafe.Pointer(&a.err))
-	return Status(a.call(l.api.forwardStoreState, 6))
+	a.words[4] = uintptr(token)
+	a.words[5] = a.hold(5, unsafe.Pointer(tensor))
+	a.words[6] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.forwardStoreState, 7))
 }
 
 func (l *library) seqSetStreaming(a *arena, cache uintptr, n int64, sequences *Seq, sinkTokens *int64, windowTokens *int64, flags uint32) Status {

@@ -13,8 +13,11 @@ type Config struct {
 	MaxOpenForwards int     // steps that are open at once; 0 = 2
 	MaxTreeNodes    int     // uncommitted tree nodes of a sequence; 0 = 64
 	MaxCheckpoints  int     // of a sequence with recurrent layers; 0 = 1
-	RollbackTokens  int64   // kept before windows, so that as many can be dropped; 0 = MaxTreeNodes
-	NoRollback      bool    // keep no tokens before windows
+	// MaxDraftStates is how many of the first nodes of an uncommitted tree have their recurrent states kept, so that each
+	// of them can be committed; at most 63.
+	MaxDraftStates int
+	RollbackTokens int64 // kept before windows, so that as many can be dropped; 0 = MaxTreeNodes
+	NoRollback     bool  // keep no tokens before windows
 	// Capacity: one of the three, or none if every group sets Pages.
 	CapacityTokens int64
 	CapacityPages  int64
@@ -118,8 +121,9 @@ const (
 
 // State is one state tensor of a recurrent layer.
 type State struct {
-	DType DType // 0 = Float32
+	DType DType // 0 = Float32; Float16, BFloat16, Int32, Int64
 	Shape []int
+	Fill  float64 // every element of the state of an empty sequence, a value of DType
 }
 
 // Group is layers that share page tables.
@@ -197,6 +201,7 @@ func (config *Config) c(a *arena, kept *adopted) (*kvcCacheConfig, error) {
 	c.pageSize, c.maxSequences = narrow(config.PageSize), narrow(config.MaxSequences)
 	c.maxBatchTokens, c.maxOpenForwards = narrow(config.MaxBatchTokens), narrow(config.MaxOpenForwards)
 	c.maxTreeNodes, c.maxCheckpoints = narrow(config.MaxTreeNodes), narrow(config.MaxCheckpoints)
+	c.maxDraftStates = narrow(config.MaxDraftStates)
 	c.rollbackTokens, c.storage = config.RollbackTokens, int32(config.Storage)
 	c.capacityTokens, c.capacityPages, c.capacityBytes = config.CapacityTokens, config.CapacityPages, config.CapacityBytes
 	c.prefixPages, c.prefixCheckpoints = config.PrefixPages, config.PrefixCheckpoints
@@ -255,6 +260,7 @@ func (layer Layer) c(a *arena, kept *adopted, c *kvcLayerConfig) *Error {
 	for i, state := range layer.States {
 		states[i].init()
 		states[i].dtype, states[i].rank = state.DType.dl(), narrow(len(state.Shape))
+		states[i].fill = state.Fill
 		if len(state.Shape) > len(states[i].shape) {
 			return misuse(ErrRank, "a state has %d dimensions, at most %d are known", len(state.Shape), len(states[i].shape))
 		}

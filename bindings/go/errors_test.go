@@ -78,7 +78,9 @@ func callsOfStep(s *Step) map[string]error {
 		"Append":    s.Append(background, 0, Append{K: x.attend().K, V: x.attend().V}),
 		"Attend":    s.Attend(background, 0, x.attend()),
 		"LoadState": s.LoadState(0, 0, x.attend().K), "StoreState": s.StoreState(0, 0, x.attend().K),
-		"End": s.End(), "Abort": s.Abort(), "Cancel": s.Cancel(),
+		"LoadStateBefore": s.LoadStateBefore(0, 0, 0, x.attend().K),
+		"StoreStateAfter": s.StoreStateAfter(0, 0, 0, x.attend().K),
+		"End":             s.End(), "Abort": s.Abort(), "Cancel": s.Cancel(),
 	}
 	_, found["Positions"] = s.Positions()
 	_, found["LastRows"] = s.LastRows()

@@ -53,6 +53,7 @@ var layoutOfStructs = []layoutOfStruct{
 		{"rank", unsafe.Offsetof(kvcStateConfig{}.rank), unsafe.Sizeof(kvcStateConfig{}.rank)},
 		{"reserved", unsafe.Offsetof(kvcStateConfig{}.reserved), unsafe.Sizeof(kvcStateConfig{}.reserved)},
 		{"shape", unsafe.Offsetof(kvcStateConfig{}.shape), unsafe.Sizeof(kvcStateConfig{}.shape)},
+		{"fill", unsafe.Offsetof(kvcStateConfig{}.fill), unsafe.Sizeof(kvcStateConfig{}.fill)},
 	}},
 	{"kvc_layer_config", unsafe.Sizeof(kvcLayerConfig{}), unsafe.Alignof(kvcLayerConfig{}), []layoutOfField{
 		{"struct_size", unsafe.Offsetof(kvcLayerConfig{}.structSize), unsafe.Sizeof(kvcLayerConfig{}.structSize)},
@@ -113,6 +114,8 @@ var layoutOfStructs = []layoutOfStruct{
 		{"prefix_checkpoints", unsafe.Offsetof(kvcCacheConfig{}.prefixCheckpoints), unsafe.Sizeof(kvcCacheConfig{}.prefixCheckpoints)},
 		{"fingerprint", unsafe.Offsetof(kvcCacheConfig{}.fingerprint), unsafe.Sizeof(kvcCacheConfig{}.fingerprint)},
 		{"events_capacity", unsafe.Offsetof(kvcCacheConfig{}.eventsCapacity), unsafe.Sizeof(kvcCacheConfig{}.eventsCapacity)},
+		{"max_draft_states", unsafe.Offsetof(kvcCacheConfig{}.maxDraftStates), unsafe.Sizeof(kvcCacheConfig{}.maxDraftStates)},
+		{"reserved", unsafe.Offsetof(kvcCacheConfig{}.reserved), unsafe.Sizeof(kvcCacheConfig{}.reserved)},
 	}},
 	{"kvc_estimate", unsafe.Sizeof(kvcEstimate{}), unsafe.Alignof(kvcEstimate{}), []layoutOfField{
 		{"struct_size", unsafe.Offsetof(kvcEstimate{}.structSize), unsafe.Sizeof(kvcEstimate{}.structSize)},

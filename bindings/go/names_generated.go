@@ -236,6 +236,7 @@ var namesOfC = map[string]string{
 	"lse":                                 "LSE",
 	"max_batch_tokens":                    "MaxBatchTokens",
 	"max_checkpoints":                     "MaxCheckpoints",
+	"max_draft_states":                    "MaxDraftStates",
 	"max_open_forwards":                   "MaxOpenForwards",
 	"max_pages":                           "MaxPages",
 	"max_pages_per_row":                   "MaxPagesPerRow",

@@ -267,18 +267,30 @@ func (s *Step) Attend(ctx context.Context, layer int, args Attend) error {
 }
 
 // LoadState copies a state of a recurrent layer out of the cache. Row i of the tensor becomes the state that sequence i
-// of the batch had before this step, or zeros if the sequence is new.
+// of the batch had before this step, or State.Fill if the sequence is empty.
 func (s *Step) LoadState(layer, state int, tensor Tensor) error {
-	return s.state("Step.LoadState", layer, state, &tensor, (*library).forwardLoadState)
+	return s.state("Step.LoadState", layer, state, -1, &tensor, (*library).forwardLoadState)
+}
+
+// LoadStateBefore copies the states before a token of each row, below Config.MaxDraftStates. Before a node of a tree that
+// is the state after its parent, which this step may have stored. Rows without it are not written.
+func (s *Step) LoadStateBefore(layer, state, token int, tensor Tensor) error {
+	return s.state("Step.LoadStateBefore", layer, state, token, &tensor, (*library).forwardLoadState)
 }
 
 // StoreState copies a state into the cache. Row i becomes the state of sequence i of the batch when the step ends.
 func (s *Step) StoreState(layer, state int, tensor Tensor) error {
-	return s.state("Step.StoreState", layer, state, &tensor, (*library).forwardStoreState)
+	return s.state("Step.StoreState", layer, state, -1, &tensor, (*library).forwardStoreState)
 }
 
-func (s *Step) state(function string, layer, state int, tensor *Tensor,
-	call func(*library, *arena, uintptr, uint64, int32, int32, *dlTensor) Status) error {
+// StoreStateAfter copies in the states after a token of each row, below Config.MaxDraftStates. They are kept after a row's
+// last token, and after nodes of trees below MaxDraftStates, which can then be committed. Other rows are not read.
+func (s *Step) StoreStateAfter(layer, state, token int, tensor Tensor) error {
+	return s.state("Step.StoreStateAfter", layer, state, token, &tensor, (*library).forwardStoreState)
+}
+
+func (s *Step) state(function string, layer, state, token int, tensor *Tensor,
+	call func(*library, *arena, uintptr, uint64, int32, int32, int32, *dlTensor) Status) error {
 	s = s.current()
 	a, h, err := s.enter(function)
 	if err != nil {
@@ -288,7 +300,7 @@ func (s *Step) state(function string, layer, state int, tensor *Tensor,
 	if err := broken(function, "tensor", tensor); err != nil {
 		return err
 	}
-	return s.done(a, call(h.lib, a, h.address, s.id, narrow(layer), narrow(state), a.tensor(0, tensor)))
+	return s.done(a, call(h.lib, a, h.address, s.id, narrow(layer), narrow(state), narrow(token), a.tensor(0, tensor)))
 }
 
 // Positions are the position of each of the step's T tokens in its sequence.

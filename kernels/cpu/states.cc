@@ -7,6 +7,13 @@
 
 namespace kvc::kernels {
 
+// Fills bytes from a multiple of 8 on.
+static void fill_bytes(char* to, size_t bytes, uint64_t fill) {
+  size_t i = 0;
+  for (; i + sizeof fill <= bytes; i += sizeof fill) memcpy(to + i, &fill, sizeof fill);
+  memcpy(to + i, &fill, bytes - i);
+}
+
 kvc_status states(kvc_backend_device* device, const kvc_backend_states* args, void*, kvc_error*) {
   // A state can be larger than all other data of a step. So it is cut, and several threads can copy one row.
   const int64_t pieces = args->state_bytes > kInlineBytes ? args->state_bytes / kInlineBytes : 1;
@@ -16,8 +23,8 @@ kvc_status states(kvc_backend_device* device, const kvc_backend_states* args, vo
     const Range part = share_of(args->state_bytes, kLineBytes, piece, pieces);
     const auto bytes = static_cast<size_t>(part.end - part.begin);
     char* row = static_cast<char*>(args->rows) + row_index * args->row_stride_bytes + part.begin;
-    if (page == KVC_BACKEND_STATE_ZERO) {
-      memset(row, 0, bytes);
+    if (page == KVC_BACKEND_STATE_FILL) {
+      fill_bytes(row, bytes, args->fill);
       return;
     }
     char* state = static_cast<char*>(args->pool) + page * args->page_stride_bytes + part.begin;

@@ -41,19 +41,19 @@ kvc_status kvc_forward_attend(kvc_cache* cache, kvc_forward forward, int32_t lay
   });
 }
 
-kvc_status kvc_forward_load_state(kvc_cache* cache, kvc_forward forward, int32_t layer, int32_t state,
+kvc_status kvc_forward_load_state(kvc_cache* cache, kvc_forward forward, int32_t layer, int32_t state, int32_t token,
                                   const DLTensor* tensor, kvc_error* error) {
   return cache_call("kvc_forward_load_state", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_not_null(tensor, "tensor"));
-    return c.in_step(forward, false, [&](Step& step) { return step.copy_state(layer, state, tensor, false); });
+    return c.in_step(forward, false, [&](Step& step) { return step.copy_state(layer, state, token, tensor, false); });
   });
 }
 
-kvc_status kvc_forward_store_state(kvc_cache* cache, kvc_forward forward, int32_t layer, int32_t state,
+kvc_status kvc_forward_store_state(kvc_cache* cache, kvc_forward forward, int32_t layer, int32_t state, int32_t token,
                                    const DLTensor* tensor, kvc_error* error) {
   return cache_call("kvc_forward_store_state", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_not_null(tensor, "tensor"));
-    return c.in_step(forward, false, [&](Step& step) { return step.copy_state(layer, state, tensor, true); });
+    return c.in_step(forward, false, [&](Step& step) { return step.copy_state(layer, state, token, tensor, true); });
   });
 }
 

@@ -79,7 +79,7 @@ Status Cache::check_batch(const kvc_batch& batch, std::span<int32_t> slots, Step
   kind->layers = all ? LayerRange{0, num_layers} : LayerRange{batch.layer_begin, batch.layer_end};
   if (kind->with_trees) KVC_TRY(store_.check_trees(batch_.ids(), batch_.lengths(), batch_.parents()));
   KVC_TRY(check_copies_taken());
-  return store_.check_step(batch_.ids(), batch_.lengths(), slots.first(batch_.ids().size()), *kind);
+  return store_.check_step(batch_.ids(), batch_.lengths(), slots.first(batch_.ids().size()), *kind, batch_.parents());
 }
 
 Status Cache::read_kind(const kvc_batch& batch, StepKind* out) const {
@@ -121,7 +121,7 @@ Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
   step.start(kind, batch_, checked_slots_, rope_sets_, stream);
   copies_.clear();
   copies_.reserve(static_cast<size_t>(store_.most_copies(static_cast<int64_t>(batch_.ids().size()))));
-  store_.reserve(step.slots(), step.lengths(), step.reservations(), &copies_, kind);
+  store_.reserve(step.slots(), step.lengths(), step.reservations(), &copies_, kind, batch_.parents());
   if (Status copied = copy_slots(copies_, stream); !copied.ok()) {
     store_.rollback(step.slots(), step.reservations());
     return copied;
@@ -168,7 +168,7 @@ Status Cache::close(Step& step, bool keep) {
 void Cache::give_back(Step& step, bool keep) {
   if (step.kind().with_trees) store_.close_nodes(step.slots(), step.lengths(), keep);
   if (keep) {
-    store_.commit(step.slots(), step.lengths(), step.reservations(), step.kind());
+    store_.commit(step.slots(), step.lengths(), step.reservations(), step.kind(), step.stored_states());
   } else {
     store_.rollback(step.slots(), step.reservations());
   }

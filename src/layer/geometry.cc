@@ -325,9 +325,11 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
 
 // Pages of a group that does not set its own, if full groups get `capacity`.
 int64_t default_pages(const GroupRules& rules, int64_t capacity, const Geometry& geometry) {
-  // The last, one more in an open step, and the checkpoints (or what was before a tree).
+  // The last, one more in an open step, the checkpoints (or what was before a tree), and those of nodes.
   if (rules.holds_state()) {
-    return geometry.store.max_sequences * (2 + geometry.store.max_checkpoints) + geometry.prefixes.max_checkpoints;
+    const SequenceStoreConfig& store = geometry.store;
+    return store.max_sequences * (2 + store.max_checkpoints + store.max_draft_states) +
+           geometry.prefixes.max_checkpoints;
   }
   if (!rules.windowed()) return capacity;
   int64_t wanted = 0;
@@ -439,16 +441,12 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
   KVC_TRY(check_range("max_open_forwards", geometry->max_open_forwards, 1, 64));
   KVC_TRY(check_range("rollback_tokens", config.rollback_tokens, 0, kMaxLength));
   KVC_TRY(check_range("max_tree_nodes", geometry->limits.tree_nodes, 1, kMaxTreeNodes));
-  KVC_TRY(check_range("max_checkpoints", config.max_checkpoints, 0, 1024));
+  if (config.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved 0x%x is not 0", config.reserved);
   KVC_TRY(check_range("storage", config.storage, KVC_STORAGE_OWN, KVC_STORAGE_NONE));
   geometry->tables_only = config.storage == KVC_STORAGE_NONE;
   const bool recurrent =
       std::any_of(in.groups.begin(), in.groups.end(), [](const auto& g) { return g.row == KVC_ROW_STATE; });
-  if (config.max_checkpoints != 0 && !recurrent) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "max_checkpoints %d, and no group is recurrent",
-                         config.max_checkpoints);
-  }
-  geometry->store.max_checkpoints = recurrent ? or_default(config.max_checkpoints, 1) : 0;
+  KVC_TRY(read_state_limits(config, recurrent, geometry));
   KVC_TRY(make_prefixes(config, recurrent, geometry));
   geometry->store.max_tree_nodes = geometry->limits.tree_nodes;
   geometry->store.max_length = kMaxLength;

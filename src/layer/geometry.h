@@ -24,6 +24,7 @@ struct StateGeometry {
   int32_t rank = 0;
   int64_t shape[4] = {};
   int64_t bytes = 0;         // of one sequence's
+  uint64_t fill = 0;         // of a fresh one: kvc_backend_states.fill
   int64_t offset_bytes = 0;  // in a page
 };
 

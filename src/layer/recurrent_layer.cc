@@ -1,6 +1,9 @@
 #include "layer/recurrent_layer.h"
 
+#include <algorithm>
+#include <cfloat>
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <utility>
@@ -8,13 +11,37 @@
 #include "base/checked.h"
 #include "base/dtype_text.h"
 #include "base/element_bytes.h"
+#include "kernels/common/convert.h"
 #include "tensor/tensor_check.h"
 
 namespace kvc {
 namespace {
 
 constexpr int64_t kStateAlignment = 64;
+constexpr int64_t kMaxDraftStates = 63;  // LayerCalls has a bit for each
 constexpr int64_t kMaxStateBytes = int64_t{1} << 40;
+
+bool is_state_dtype(DLDataType t) { return is_float_dtype(t) || (t.code == kDLInt && (t.bits == 32 || t.bits == 64)); }
+
+// The bytes of an element, repeated: kvc_backend_states.fill. False: the dtype does not hold the value.
+bool read_fill(double value, DLDataType dtype, uint64_t* fill) {
+  unsigned char element[8] = {};
+  const auto bytes = static_cast<size_t>(element_bytes(dtype));
+  if (dtype.code == kDLInt) {
+    const double most = bytes == 4 ? INT32_MAX : 0x1p53;
+    if (!(value >= (bytes == 4 ? INT32_MIN : -most) && value <= most) || value != std::trunc(value)) return false;
+    const auto whole = static_cast<int64_t>(value);
+    std::memcpy(element, &whole, sizeof whole);  // little-endian: the low bytes come first
+  } else {
+    if (std::isnan(value) || (std::isfinite(value) && std::fabs(value) > FLT_MAX)) return false;
+    const kernels::Type type = kernels::type_of(dtype);
+    kernels::store_element(type, element, 0, static_cast<float>(value));
+    if (std::isfinite(value) && !std::isfinite(kernels::load_element(type, element, 0))) return false;
+  }
+  for (size_t i = bytes; i < sizeof element; ++i) element[i] = element[i - bytes];
+  std::memcpy(fill, element, sizeof element);
+  return true;
+}
 
 Status make_state(const kvc_state_config& config, int64_t layer, size_t index, StateGeometry* out) {
   const auto fail = [&](kvc_status code, const char* what, int64_t value, const char* wanted) {
@@ -23,9 +50,15 @@ Status make_state(const kvc_state_config& config, int64_t layer, size_t index, S
         .at(layer);
   };
   out->dtype = same_dtype(config.dtype, {0, 0, 0}) ? DLDataType{kDLFloat, 32, 1} : config.dtype;
-  if (!is_float_dtype(out->dtype)) {
-    return Status::error(KVC_ERROR_DTYPE, "layer %" PRId64 ": state %zu: dtype %s is not float32, float16 or bfloat16",
+  if (!is_state_dtype(out->dtype)) {
+    return Status::error(KVC_ERROR_DTYPE,
+                         "layer %" PRId64 ": state %zu: dtype %s is not float32, float16, bfloat16, int32 or int64",
                          layer, index, DtypeText(out->dtype).c_str())
+        .at(layer);
+  }
+  if (!read_fill(config.fill, out->dtype, &out->fill)) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": state %zu: fill %g is no value of %s", layer,
+                         index, config.fill, DtypeText(out->dtype).c_str())
         .at(layer);
   }
   if (config.reserved != 0) return fail(KVC_ERROR_UNSUPPORTED, "reserved", config.reserved, "0");
@@ -89,6 +122,26 @@ Status check_states_alone(const kvc_layer_config& config, int64_t index) {
 }
 
 }  // namespace
+
+Status read_state_limits(const kvc_cache_config& config, bool recurrent, Geometry* geometry) {
+  const struct {
+    const char* name;
+    int32_t value;
+    int64_t most;
+  } limits[] = {
+      {"max_checkpoints", config.max_checkpoints, 1024},
+      {"max_draft_states", config.max_draft_states, std::min<int64_t>(kMaxDraftStates, geometry->limits.tree_nodes)}};
+  for (const auto& [name, value, most] : limits) {
+    if (value < 0 || value > most) {
+      return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s %d is outside 0..%" PRId64, name, value, most);
+    }
+    if (value == 0 || recurrent) continue;
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s %d, and no group is recurrent", name, value);
+  }
+  geometry->store.max_checkpoints = !recurrent ? 0 : config.max_checkpoints == 0 ? 1 : config.max_checkpoints;
+  geometry->store.max_draft_states = geometry->limits.draft_states = config.max_draft_states;
+  return Status();
+}
 
 Status make_recurrent_layer(const kvc_layer_config& config, const std::vector<kvc_state_config>& states, int64_t index,
                             Geometry* geometry) {

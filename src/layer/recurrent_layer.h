@@ -10,6 +10,9 @@ namespace kvc {
 
 constexpr int32_t kMaxStates = 16;  // of a layer
 
+// Reads how many states of a sequence are kept besides its last. limits.tree_nodes is known.
+Status read_state_limits(const kvc_cache_config& config, bool recurrent, Geometry* geometry);
+
 // Checks the layer, which is in a recurrent group, and adds it.
 Status make_recurrent_layer(const kvc_layer_config& config, const std::vector<kvc_state_config>& states, int64_t index,
                             Geometry* geometry);

@@ -126,6 +126,8 @@ class PageTable {
   // Drops all references; the list is empty afterwards.
   void release(PageList& list) noexcept;
 
+  // A fresh page of no list, with one hold. Needs one page.
+  int32_t take_page() noexcept { return pages_.allocate(); }
   // An extra reference to a page, or to a whole list (a snapshot). A matching call drops it.
   void hold_page(int32_t page) noexcept { pages_.ref(page); }
   void unhold_page(int32_t page) noexcept { pages_.unref(page); }

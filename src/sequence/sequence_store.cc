@@ -52,6 +52,7 @@ SequenceStore::SequenceStore(SequenceStoreConfig config)
     reserved_nodes_.push_back(nodes_of(config_, group));
     has_encoders_ = has_encoders_ || group.rules.holds_encoder();
     has_windows_ = has_windows_ || group.rules.windowed();
+    ordinals_.push_back(num_state_groups_);
     num_state_groups_ += group.rules.holds_state();
   }
   int32_t num_lists = 0;
@@ -64,7 +65,7 @@ SequenceStore::SequenceStore(SequenceStoreConfig config)
   if (!has_states()) return;
   checkpoint_positions_ = LazyArray<int64_t>(config_.max_sequences * config_.max_checkpoints);
   checkpoint_pages_ = LazyArray<int32_t>(config_.max_sequences * config_.max_checkpoints * num_state_groups_);
-  tree_bases_ = LazyArray<int32_t>(config_.max_sequences * num_state_groups_);
+  tree_states_ = LazyArray<int32_t>(tree_state_index(static_cast<int32_t>(config_.max_sequences), 0, -1));
 }
 
 int64_t SequenceStore::bytes_needed(const SequenceStoreConfig& config) {
@@ -84,14 +85,15 @@ int64_t SequenceStore::bytes_needed(const SequenceStoreConfig& config) {
   bytes +=
       StoredLayers::bytes_needed(config.max_sequences, static_cast<int64_t>(config.layer_groups.size()), 1 + encoders);
   if (states > 0) bytes += config.max_sequences * config.max_checkpoints * static_cast<int64_t>(sizeof(int64_t));
-  bytes += config.max_sequences * (config.max_checkpoints + 1) * states * static_cast<int64_t>(sizeof(int32_t));
+  bytes += config.max_sequences * (config.max_checkpoints + 1 + config.max_draft_states) * states *
+           static_cast<int64_t>(sizeof(int32_t));
   return bytes;
 }
 
 int64_t SequenceStore::bytes() const noexcept {
   int64_t bytes = records_.bytes() + lists_.bytes() + free_slots_.bytes() + snapshots_.bytes() + tree_parents_.bytes() +
                   encoder_tokens_.bytes() + checkpoint_positions_.bytes() + checkpoint_pages_.bytes() +
-                  tree_bases_.bytes() + static_cast<int64_t>(path_.size() * sizeof(int32_t)) + stored_layers_.bytes();
+                  tree_states_.bytes() + static_cast<int64_t>(path_.size() * sizeof(int32_t)) + stored_layers_.bytes();
   for (const PageTable& table : tables_) bytes += table.bytes();
   return bytes;
 }
@@ -149,7 +151,10 @@ int32_t SequenceStore::take_slot() noexcept {
   stored_layers_.clear(slot);
   for (int32_t g = 0; g < num_groups(); ++g) edit_list(slot, g) = PageList{};
   if (has_encoders_) std::fill_n(encoder_tokens_.data() + int64_t{slot} * num_groups(), num_groups(), 0);
-  if (has_states()) std::fill_n(tree_bases_.data() + int64_t{slot} * num_state_groups_, num_state_groups_, -1);
+  if (has_states()) {
+    const int64_t first = tree_state_index(slot, 0, -1);
+    std::fill_n(tree_states_.data() + first, tree_state_index(slot + 1, 0, -1) - first, -1);
+  }
   ++num_sequences_;
   return slot;
 }
@@ -161,7 +166,7 @@ void SequenceStore::free_slot(int32_t slot) noexcept {
     records_[slot].checkpoints = 0;
   }
   if (has_states()) {
-    close_base(slot, false);
+    close_tree_states(slot, records_[slot].nodes - 1);
     drop_checkpoints_after(slot, -1);
   }
   for (int32_t g = 0; g < num_groups(); ++g) edit_table(g).release(edit_list(slot, g));
@@ -335,7 +340,7 @@ Status SequenceStore::truncate(std::span<const uint64_t> ids, std::span<const in
   for (size_t i = 0; i < ids.size(); ++i) {
     const int32_t slot = slot_of(ids[i]);
     const bool shorter = lengths[i] < length(slot);
-    if (has_states()) close_base(slot, true);
+    if (has_states()) close_tree_states(slot, -1);
     records_[slot].stored = lengths[i];
     stored_layers_.truncate(slot, 0, lengths[i]);
     drop_nodes(slot);

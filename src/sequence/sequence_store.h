@@ -13,7 +13,8 @@
 //    read from index n on.
 // 5. A list of an encoder group counts the encoder's tokens instead; one of a state group has one page, which no step
 //    writes twice: each takes a fresh one. A checkpoint holds the state pages of its position, and uncommitted nodes
-//    those of n.
+//    those of n, and of the first max_draft_states nodes but the last, whose state the list has. An open step already
+//    holds the pages of its nodes.
 // 6. A suspended sequence has lists of their size without pages, and SuspendedPages instead. While it is resumed it has
 //    both.
 // 7. A step runs over layers that hold all tokens of its sequences (StoredLayers); the other layers then lack the
@@ -56,6 +57,7 @@ struct SequenceStoreConfig {
   int64_t max_length = 0;             // tokens a sequence may reach
   int64_t max_tree_nodes = 0;         // uncommitted nodes of a sequence, at most kMaxTreeNodes
   int64_t max_checkpoints = 0;        // of a sequence, if there are state groups
+  int64_t max_draft_states = 0;       // uncommitted nodes of a sequence whose states are kept, at most 63
   bool streaming = false;             // sequences may have streaming windows
   bool indexed = false;               // there is a prefix index: set_evictor, attach and publish
   bool cleared = false;               // a page is cleared when it is taken, except where a copy fills it
@@ -170,18 +172,20 @@ class SequenceStore {
   // ---- Steps. `ids` may hold 0 (an inert row). --------------------------------------------------------------------
 
   // Checks that a step with lengths[i] new tokens for ids[i] fits. On success slots[i] is the slot, or -1. with_trees:
-  // the step passed check_trees, so sequences may have uncommitted nodes.
+  // the step passed check_trees, so sequences may have uncommitted nodes. parents: as check_trees's, or empty.
   Status check_step(std::span<const uint64_t> ids, std::span<const int32_t> lengths, std::span<int32_t> slots,
-                    StepKind kind = {});
+                    StepKind kind = {}, std::span<const int32_t> parents = {});
   // The most copies that reserve appends for the step that was checked last, which has `rows` rows.
   int64_t most_copies(int64_t rows) const noexcept;
   // Reserves the pages of a checked step. reservations: [rows, groups], filled. It appends the page copies to make to
   // `copies`, which has room for most_copies.
   void reserve(std::span<const int32_t> slots, std::span<const int32_t> lengths, std::span<Reservation> reservations,
-               std::vector<SlotCopy>* copies, StepKind kind = {}) noexcept;
+               std::vector<SlotCopy>* copies, StepKind kind = {}, std::span<const int32_t> parents = {}) noexcept;
   // Keeps the step's tokens, and frees pages that left a window and sequences that were removed meanwhile.
+  // stored_states: bit i = the states after token i of each row were stored, if the token is a node.
   void commit(std::span<const int32_t> slots, std::span<const int32_t> lengths,
-              std::span<const Reservation> reservations, StepKind kind = {}) noexcept;
+              std::span<const Reservation> reservations, StepKind kind = {},
+              uint64_t stored_states = UINT64_MAX) noexcept;
   // Returns everything that reserve took.
   void rollback(std::span<const int32_t> slots, std::span<const Reservation> reservations) noexcept;
 
@@ -220,6 +224,12 @@ class SequenceStore {
     return {checkpoint_positions_.data() + slot * config_.max_checkpoints,
             static_cast<size_t>(records_[slot].checkpoints)};
   }
+  // The page that is held for the state after an uncommitted node, or -1. Node -1: the state before all nodes. ordinal:
+  // of the group among the state groups.
+  int32_t tree_state(int32_t slot, int32_t ordinal, int32_t node) const noexcept {
+    return tree_states_[tree_state_index(slot, ordinal, node)];
+  }
+  bool keeps_state_of(int64_t node) const noexcept { return node < config_.max_draft_states; }
 
   // ---- Prefix index (published.cc) --------------------------------------------------------------------------------
 
@@ -374,9 +384,17 @@ class SequenceStore {
       for (int64_t i = 0; i < records_[slot].checkpoints; ++i) {
         if (const int32_t page = checkpoint_pages(slot, i)[ordinal]; page >= 0) visit(g, page);  // else it was moved
       }
-      const int32_t base = tree_bases_[int64_t{slot} * num_state_groups_ + ordinal];
-      if (base >= 0) visit(g, base);
+      for (int32_t node = -1; keeps_state_of(node); ++node) {
+        const int32_t page = tree_state(slot, ordinal, node);
+        if (page >= 0) visit(g, page);
+      }
     });
+  }
+  int64_t tree_state_index(int32_t slot, int32_t ordinal, int32_t node) const noexcept {
+    return (int64_t{slot} * num_state_groups_ + ordinal) * (1 + config_.max_draft_states) + 1 + node;
+  }
+  int32_t& edit_tree_state(int32_t slot, int32_t ordinal, int32_t node) noexcept {
+    return tree_states_[tree_state_index(slot, ordinal, node)];
   }
   int32_t* checkpoint_pages(int32_t slot, int64_t index) noexcept {
     return checkpoint_pages_.data() + (slot * config_.max_checkpoints + index) * num_state_groups_;
@@ -391,9 +409,18 @@ class SequenceStore {
   void nearest_checkpoint(int32_t slot, int64_t position, int64_t* before, int64_t* after) const noexcept;
   Status check_states_at(int32_t slot, int64_t position, int64_t index) const;
   void restore_states(int32_t slot, int64_t position) noexcept;
-  void keep_bases(int32_t slot, std::span<const Reservation> row) noexcept;
-  void close_base(int32_t slot, bool restore) noexcept;
-  Status check_chain(int32_t slot, int64_t row, std::span<const int32_t> parents) const;
+  bool has_state_of(int32_t slot, int32_t node) const noexcept;
+  bool keeps_drafts(int32_t group, std::span<const int32_t> parents) const noexcept {
+    return config_.max_draft_states > 0 && !parents.empty() && rules(group).holds_state();
+  }
+  int64_t draft_pages(int32_t slot, int64_t nodes) const noexcept;
+  int64_t max_nodes(int32_t slot, int32_t group) const noexcept;
+  void take_draft_pages(int32_t slot, int32_t group, int64_t nodes) noexcept;
+  void drop_tree_states(int32_t slot, int32_t group, int32_t first) noexcept;
+  int32_t ordinal_of(int32_t group) const noexcept { return ordinals_[static_cast<size_t>(group)]; }
+  void keep_tree_states(int32_t slot, int32_t added, std::span<const Reservation> row, uint64_t stored) noexcept;
+  void close_tree_states(int32_t slot, int32_t leaf) noexcept;
+  Status check_state_parents(int32_t slot, int64_t row, std::span<const int32_t> parents) const;
   void plan_moves(int32_t slot, int32_t group, std::span<const int32_t> path, std::vector<SlotCopy>* copies) const;
   Status check_works_at(int32_t slot, int64_t position, int64_t index) const;
   Status check_pages(int32_t group, int64_t required, int64_t index) const;
@@ -459,12 +486,13 @@ class SequenceStore {
   LazyArray<int64_t> encoder_tokens_;        // [max_sequences, groups] if a group has encoder sequences
   LazyArray<int64_t> checkpoint_positions_;  // [max_sequences, max_checkpoints]
   LazyArray<int32_t> checkpoint_pages_;      // [max_sequences, max_checkpoints, state groups]
-  LazyArray<int32_t> tree_bases_;            // [max_sequences, state groups]: states before the uncommitted nodes
+  LazyArray<int32_t> tree_states_;           // [max_sequences, state groups, 1 + max_draft_states]: see tree_state
   std::vector<int32_t> path_;                // [max_tree_nodes]: scratch of a commit
   StoredLayers stored_layers_;
   std::map<int32_t, SuspendedPages> suspended_;      // by slot; also of sequences that are being suspended
   std::vector<int32_t> lists_of_groups_;             // [groups]: a group's list in stored_layers_
   std::vector<StoredLayers::LayerSet> step_layers_;  // [lists]: scratch of check_step, the layers that a step needs
+  std::vector<int32_t> ordinals_;                    // [groups]: of a state group among them
   int32_t num_state_groups_ = 0;
   bool has_encoders_ = false;
   bool has_windows_ = false;  // some group has a window of its own

@@ -1,4 +1,4 @@
-// State groups of sequences: checkpoints, and the states before a tree.
+// State groups of sequences: checkpoints, and the states of uncommitted nodes.
 #include <algorithm>
 #include <cinttypes>
 
@@ -105,40 +105,99 @@ void SequenceStore::restore_states(int32_t slot, int64_t position) noexcept {
   });
 }
 
-// Keeps the references that the step took which added the first nodes.
-void SequenceStore::keep_bases(int32_t slot, std::span<const Reservation> row) noexcept {
-  for_each_state_group([&](int32_t g, int32_t ordinal) {
-    tree_bases_[int64_t{slot} * num_state_groups_ + ordinal] = row[static_cast<size_t>(g)].copied_from;
-  });
+// ---- States of uncommitted nodes. The list has that of the last node; the others are held. ----
+
+// Whether the state after an uncommitted node is known.
+bool SequenceStore::has_state_of(int32_t slot, int32_t node) const noexcept {
+  if (node == records_[slot].nodes - 1) return true;
+  return keeps_state_of(node) && tree_state(slot, 0, node) >= 0;  // as in every other group
 }
 
-// Drops the states before the uncommitted nodes, or restores them.
-void SequenceStore::close_base(int32_t slot, bool restore) noexcept {
-  if (records_[slot].nodes == 0) return;
+// The pages that a step needs for the states of its `nodes` new nodes, without that of the last one.
+int64_t SequenceStore::draft_pages(int32_t slot, int64_t nodes) const noexcept {
+  const int64_t first = records_[slot].nodes;
+  return std::max<int64_t>(std::min(config_.max_draft_states, first + nodes - 1) - first, 0);
+}
+
+// The most nodes that the free pages of a state group allow.
+int64_t SequenceStore::max_nodes(int32_t slot, int32_t group) const noexcept {
+  const int64_t pages = table(group).available_pages();
+  return pages > draft_pages(slot, config_.max_tree_nodes) ? config_.max_tree_nodes : pages;
+}
+
+void SequenceStore::take_draft_pages(int32_t slot, int32_t group, int64_t nodes) noexcept {
+  const int32_t first = records_[slot].nodes, end = first + static_cast<int32_t>(draft_pages(slot, nodes));
+  for (int32_t node = first; node < end; ++node) {
+    edit_tree_state(slot, ordinal_of(group), node) = edit_table(group).take_page();
+  }
+}
+
+// Drops the states that are held after nodes from `first` on; -1: and before all of them. It drops the last ones first,
+// so that the order of the free pages is restored.
+void SequenceStore::drop_tree_states(int32_t slot, int32_t group, int32_t first) noexcept {
+  for (auto node = static_cast<int32_t>(config_.max_draft_states); --node >= first;) {
+    int32_t& page = edit_tree_state(slot, ordinal_of(group), node);
+    if (page >= 0) edit_table(group).unhold_page(page);
+    page = -1;
+  }
+}
+
+// A step has added nodes. Keeps the state before them, which the step holds, and drops those that were not stored.
+void SequenceStore::keep_tree_states(int32_t slot, int32_t added, std::span<const Reservation> row,
+                                     uint64_t stored) noexcept {
+  const int32_t first = records_[slot].nodes - added;
   for_each_state_group([&](int32_t g, int32_t ordinal) {
-    int32_t& base = tree_bases_[int64_t{slot} * num_state_groups_ + ordinal];
-    KVC_ASSERT(base < table(g).num_pages(), base, table(g).num_pages());
-    PageList& pages = edit_list(slot, g);
-    if (!restore) {
-      if (base >= 0) edit_table(g).unhold_page(base);
-    } else if (base >= 0) {
-      edit_table(g).restore_tail(pages, base, true);
+    const int32_t before = row[static_cast<size_t>(g)].copied_from;
+    if (keeps_state_of(first - 1)) {
+      edit_tree_state(slot, ordinal, first - 1) = before;
     } else {
-      edit_table(g).truncate(pages, 0);
+      edit_table(g).unhold_page(before);
     }
-    base = -1;
+    for (int32_t i = 0; i < added - 1 && keeps_state_of(first + i); ++i) {
+      int32_t& page = edit_tree_state(slot, ordinal, first + i);
+      if ((stored >> i & 1) != 0) continue;
+      edit_table(g).unhold_page(page);
+      page = -1;
+    }
   });
 }
 
-// Each state follows from the one before, so nodes over states must be a chain.
-Status SequenceStore::check_chain(int32_t slot, int64_t row, std::span<const int32_t> parents) const {
+// Makes the state after node `leaf` that of the sequence; -1: the state before all nodes. Drops the others.
+void SequenceStore::close_tree_states(int32_t slot, int32_t leaf) noexcept {
+  if (records_[slot].nodes == 0) return;
+  KVC_ASSERT(leaf < 0 || has_state_of(slot, leaf), leaf, records_[slot].nodes);
+  for_each_state_group([&](int32_t g, int32_t ordinal) {
+    if (leaf != records_[slot].nodes - 1) {
+      int32_t& page = edit_tree_state(slot, ordinal, leaf);
+      KVC_ASSERT(page < table(g).num_pages(), page, table(g).num_pages());
+      if (page >= 0) {
+        edit_table(g).restore_tail(edit_list(slot, g), page, true);
+      } else {
+        edit_table(g).truncate(edit_list(slot, g), 0);  // the sequence was empty
+      }
+      page = -1;
+    }
+    drop_tree_states(slot, g, -1);
+  });
+}
+
+// The state before a node is that after its parent. The caller has that of the node before, and reads others from the
+// cache.
+Status SequenceStore::check_state_parents(int32_t slot, int64_t row, std::span<const int32_t> parents) const {
+  const int32_t nodes = records_[slot].nodes;
   for (size_t i = 0; i < parents.size(); ++i) {
-    const int64_t node = records_[slot].nodes + static_cast<int64_t>(i);
-    if (parents[i] == node - 1) continue;
+    const int64_t node = nodes + static_cast<int64_t>(i);
+    const int32_t parent = parents[i];
+    if (parent == node - 1) continue;
+    if (config_.max_draft_states > 0 &&
+        (parent < 0 || (parent < nodes ? has_state_of(slot, parent) : keeps_state_of(parent)))) {
+      continue;
+    }
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                          "row %" PRId64 ": node %" PRId64
-                         " has parent %d, but trees over recurrent state are chains: %" PRId64,
-                         row, node, parents[i], node - 1)
+                         " has parent %d, whose recurrent state is not kept (max_draft_states %" PRId64
+                         "). Such trees are chains: %" PRId64,
+                         row, node, parent, config_.max_draft_states, node - 1)
         .at(row);
   }
   return Status();

@@ -38,6 +38,7 @@ int64_t SequenceStore::max_append(int32_t slot, int64_t limit) const noexcept {
   if (nodes(slot) > 0) tokens = std::min(tokens, config_.max_tree_nodes - nodes(slot));
   for (int32_t g = 0; g < num_groups(); ++g) {
     if (rules(g).holds_encoder()) continue;
+    if (rules(g).holds_state() && nodes(slot) > 0) tokens = std::min(tokens, max_nodes(slot, g));
     const int64_t page_size = rules(g).page_size;
     int64_t pages = table(g).available_pages();
     int64_t room = tail_room(slot, g);
@@ -116,7 +117,7 @@ Status SequenceStore::check_row(uint64_t id, int32_t length, int64_t row, StepKi
 }
 
 Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const int32_t> lengths,
-                                 std::span<int32_t> slots, StepKind kind) {
+                                 std::span<int32_t> slots, StepKind kind, std::span<const int32_t> parents) {
   const uint8_t refused = kBusy | kSuspended | (kind.with_trees ? 0 : kTree);
   const bool tokens = kind.encoder_group < 0;
   start_marking();
@@ -142,10 +143,13 @@ Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const 
     required = 0;
     if (!grows(g, kind)) continue;
     const int64_t available = table(g).available_pages();
+    const bool with_drafts = keeps_drafts(g, parents);
     int64_t first_missing = -1;
-    for (size_t i = 0; i < ids.size(); ++i) {
+    size_t token = 0;
+    for (size_t i = 0; i < ids.size(); token += static_cast<size_t>(lengths[i++])) {
       if (slots[i] < 0 || fits_tail(slots[i], g, lengths[i])) continue;
       required += pages_for_append(slots[i], g, lengths[i]);
+      if (with_drafts && parents[token] != KVC_TREE_NONE) required += draft_pages(slots[i], lengths[i]);
       if (required > available && first_missing < 0) first_missing = static_cast<int64_t>(i);
     }
     shortage.add(g, required, first_missing);
@@ -168,10 +172,11 @@ void SequenceStore::clear_rest(int32_t group, int32_t page, int64_t filled, std:
 }
 
 void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int32_t> lengths,
-                            std::span<Reservation> reservations, std::vector<SlotCopy>* copies,
-                            StepKind kind) noexcept {
+                            std::span<Reservation> reservations, std::vector<SlotCopy>* copies, StepKind kind,
+                            std::span<const int32_t> parents) noexcept {
   make_room();
-  for (size_t i = 0; i < slots.size(); ++i) {
+  size_t token = 0;
+  for (size_t i = 0; i < slots.size(); token += static_cast<size_t>(lengths[i++])) {
     const int32_t slot = slots[i];
     const std::span<Reservation> row = reservations.subspan(i * static_cast<size_t>(num_groups()));
     if (slot < 0) {
@@ -185,6 +190,7 @@ void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int3
       Reservation& reservation = row[static_cast<size_t>(g)];
       reservation = {tail.size, -1};
       if (!grows(g, kind) || fits_tail(slot, g, lengths[i])) continue;
+      if (keeps_drafts(g, parents) && parents[token] != KVC_TREE_NONE) take_draft_pages(slot, g, lengths[i]);
       const int64_t page_size = rules(g).page_size;
       int64_t room = tail_room(slot, g);
       if (tail_needs_copy(slot, g)) {
@@ -221,7 +227,7 @@ void SequenceStore::drop_unseen(int32_t slot) noexcept {
 }
 
 void SequenceStore::commit(std::span<const int32_t> slots, std::span<const int32_t> lengths,
-                           std::span<const Reservation> reservations, StepKind kind) noexcept {
+                           std::span<const Reservation> reservations, StepKind kind, uint64_t stored_states) noexcept {
   const int32_t list = kind.encoder_group < 0 ? 0 : list_of(kind.encoder_group);
   const StoredLayers::LayerSet layers = stored_layers_.layers_of(list, kind.layers);
   for (size_t i = 0; i < slots.size(); ++i) {
@@ -236,13 +242,12 @@ void SequenceStore::commit(std::span<const int32_t> slots, std::span<const int32
       encoder_tokens_[int64_t{slot} * num_groups() + kind.encoder_group] += lengths[i];
     }
     record.state &= static_cast<uint8_t>(~kBusy);
-    // These are the first nodes of a tree. The states before them are kept until the nodes are committed or dropped.
-    const bool keep_states = has_states() && record.nodes > 0 && record.nodes == lengths[i];
-    if (keep_states) keep_bases(slot, reservations.subspan(i * static_cast<size_t>(num_groups())));
+    const auto row = reservations.subspan(i * static_cast<size_t>(num_groups()), static_cast<size_t>(num_groups()));
+    const bool has_tree_states = has_states() && record.nodes > 0;  // the step has added nodes
+    if (has_tree_states) keep_tree_states(slot, lengths[i], row, stored_states);
     for (int32_t g = 0; g < num_groups(); ++g) {
-      const Reservation& reservation = reservations[i * static_cast<size_t>(num_groups()) + static_cast<size_t>(g)];
-      const bool kept = keep_states && rules(g).holds_state();
-      if (reservation.copied_from >= 0 && !kept) edit_table(g).unhold_page(reservation.copied_from);
+      const int32_t copied = row[static_cast<size_t>(g)].copied_from;
+      if (copied >= 0 && !(has_tree_states && rules(g).holds_state())) edit_table(g).unhold_page(copied);
     }
     if (has_windows_ || record.stream.on()) drop_unseen(slot);
     if (record.removed()) free_slot(slot);
@@ -263,6 +268,7 @@ void SequenceStore::rollback(std::span<const int32_t> slots, std::span<const Res
       // If the step did not change the list, nothing is restored: the last page of a state is never written again.
       if (tail.size > reservation.old_size) edit_table(g).truncate(tail, reservation.old_size);
       if (reservation.copied_from >= 0) edit_table(g).restore_tail(tail, reservation.copied_from, true);
+      if (rules(g).holds_state()) drop_tree_states(slot, g, record.nodes);
       KVC_ASSERT(tail.size == reservation.old_size, tail.size, reservation.old_size);
     }
     if (record.removed()) free_slot(slot);

@@ -44,7 +44,7 @@ Status SequenceStore::check_tree_row(int32_t slot, int64_t row, std::span<const 
                          row, first_token + i, parent, record.nodes + i, record.nodes + i - 1)
         .at(row);
   }
-  return tree && has_states() ? check_chain(slot, row, parents) : Status();
+  return tree && has_states() ? check_state_parents(slot, row, parents) : Status();
 }
 
 Status SequenceStore::check_trees(std::span<const uint64_t> ids, std::span<const int32_t> lengths,
@@ -115,13 +115,12 @@ Status SequenceStore::plan_commit(std::span<const uint64_t> ids, std::span<const
                            nodes)
           .at(index);
     }
-    // Only the states before the tree and after its last node are known.
-    if (has_states() && leaves[i] >= 0 && leaves[i] != nodes - 1) {
+    if (has_states() && leaves[i] >= 0 && !has_state_of(slot, leaves[i])) {
       return Status::error(KVC_ERROR_EVICTED,
                            "leaf %d at index %" PRId64
-                           " would need the states after it: a tree over recurrent state is kept whole (%d) or "
-                           "dropped (-1)",
-                           leaves[i], index, nodes - 1)
+                           ": the recurrent state after it is not kept. Kept are those of the last node (%d), and of "
+                           "nodes below max_draft_states %" PRId64 " that were stored",
+                           leaves[i], index, nodes - 1, config_.max_draft_states)
           .at(index);
     }
   }
@@ -164,7 +163,7 @@ void SequenceStore::finish_commit(std::span<const uint64_t> ids, std::span<const
     const int32_t slot = slot_of(ids[i]);
     Record& record = records_[slot];
     KVC_ASSERT(!busy(slot) && leaves[i] < record.nodes, leaves[i], record.nodes);
-    if (has_states()) close_base(slot, leaves[i] < 0);
+    if (has_states()) close_tree_states(slot, leaves[i]);
     const int64_t first = length(slot);
     const auto kept = static_cast<size_t>(path_to(tree(slot, 0), leaves[i], path_));
     stored_layers_.keep_path(slot, 0, first, {path_.data(), kept});

@@ -57,9 +57,12 @@ Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& 
   forward->batch = std::make_unique<BatchPlan>(geometry.limits, static_cast<int32_t>(groups));
   for (int32_t g = 0; g < groups; ++g) {
     if (!geometry.store.groups[static_cast<size_t>(g)].rules.holds_state()) continue;
-    forward->state_pages.push_back({g, StepArray<int32_t>(rows), StepArray<int32_t>(rows)});
+    const int64_t count = rows * (1 + geometry.store.max_draft_states);
+    forward->state_pages.push_back({g, StepArray<int32_t>(count), StepArray<int32_t>(count)});
   }
-  forward->calls = LayerCalls(geometry.layers.size());
+  std::vector<int32_t> num_states;
+  for (const LayerGeometry& layer : geometry.layers) num_states.push_back(static_cast<int32_t>(layer.states.size()));
+  forward->calls = LayerCalls(num_states);
   int64_t tiles = 0;
   for (size_t i = 0; i < classes.size(); ++i) {
     const WorkClass& c = classes[i];
@@ -197,8 +200,9 @@ void Forward::list_arrays(const void* device, bool by_capacity) {
   const auto list = [&](auto& array, int64_t count) { arrays_.add(array.data(), count, array.size(), &array.device); };
   batch->for_each_array(graph, list);
   for (StatePages& pages : state_pages) {
-    list(pages.before, num_rows);
-    list(pages.after, num_rows);
+    const int64_t count = state_begin(limits.draft_states);
+    list(pages.before, count);
+    list(pages.after, count);
   }
   for (Rotation& rotation : rotations_) {
     list(rotation.sets, rotation.sets_made ? batch->rows().num_tokens : 0);

@@ -32,10 +32,11 @@ class Forward {
   // Bytes of host and device memory that create allocates.
   static int64_t scratch_bytes(const Context& context, const Geometry& geometry, const std::vector<WorkClass>& classes);
 
-  // The pages of the rows' states in a group, or KVC_BACKEND_STATE_*: [rows] each.
+  // The pages of the rows' states in a group, or KVC_BACKEND_STATE_*: [1 + draft states, rows] each. First those before
+  // and after the step, then those before and after token 0 of each row, and so on.
   struct StatePages {
     int32_t group;
-    StepArray<int32_t> before, after;  // before and after the step
+    StepArray<int32_t> before, after;
   };
 
   bool graph = false;     // tensors of callers have the shapes of the limits
@@ -97,6 +98,8 @@ class Forward {
   // replayed, this is the capacity, because later steps can be larger.
   int64_t tensor_rows() const noexcept { return replayed() ? limits.tokens : batch->rows().num_tokens; }
   int64_t state_rows() const noexcept { return replayed() ? limits.rows : num_rows; }
+  // Where the pages of the states at a token begin in the arrays of StatePages. token: -1 or up.
+  int64_t state_begin(int32_t token) const noexcept { return (token + 1) * (graph ? limits.rows : num_rows); }
   // The step that calls of the backend name; null if nothing is staged.
   const kvc_backend_step* step() const noexcept { return device_step_.get(); }
   // For plans of MLA calls, which are not plans of a class.

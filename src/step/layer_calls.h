@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/assert.h"
@@ -23,21 +24,35 @@ class LayerCalls {
   static constexpr uint8_t kPast = 1;
   static constexpr uint8_t kSelf = 2;
 
+  // After which tokens of its row a state was stored, as bits: after token i, or after the last one.
+  static constexpr int32_t kMaxTokens = 63;
+  static constexpr uint64_t kLast = uint64_t{1} << kMaxTokens;
+
   LayerCalls() = default;
-  // Throws std::bad_alloc.
-  explicit LayerCalls(size_t num_layers) : step_(num_layers), recorded_(num_layers) {}
+  // num_states: of each layer. Throws std::bad_alloc.
+  explicit LayerCalls(std::span<const int32_t> num_states)
+      : step_(num_states.size()), recorded_(num_states.size()), first_states_{0} {
+    for (const int32_t states : num_states) first_states_.push_back(first_states_.back() + states);
+    step_states_.resize(static_cast<size_t>(first_states_.back()));
+    recorded_states_.resize(step_states_.size());
+  }
 
   // A new step begins. Recorded calls stay.
-  void start() noexcept { std::fill(step_.begin(), step_.end(), Calls()); }
+  void start() noexcept {
+    std::fill(step_.begin(), step_.end(), Calls());
+    std::fill(step_states_.begin(), step_states_.end(), 0);
+  }
 
   void note_append(size_t layer) noexcept {
     KVC_ASSERT(!step_[layer].appended, layer, step_.size());
     step_[layer].appended = recorded_[layer].appended = true;
   }
   void note_attend(size_t layer, uint8_t parts) noexcept { step_[layer].attended_parts |= parts; }
-  void note_state(size_t layer, int32_t state) noexcept {
-    step_[layer].states |= uint32_t{1} << state;
-    recorded_[layer].states |= uint32_t{1} << state;
+  // token: -1 = the last one.
+  void note_state(size_t layer, int32_t state, int32_t token) noexcept {
+    const size_t index = static_cast<size_t>(first_states_[layer] + state);
+    step_states_[index] |= token < 0 ? kLast : uint64_t{1} << token;
+    recorded_states_[index] |= step_states_[index];
   }
 
   // In this step.
@@ -46,19 +61,24 @@ class LayerCalls {
 
   // In this step, or if `replayed` by a recorded call.
   bool has_append(size_t layer, bool replayed) const noexcept { return of(layer, replayed).appended; }
-  // The stored states, a bit for each.
-  uint32_t states(size_t layer, bool replayed) const noexcept { return of(layer, replayed).states; }
+  int32_t num_states(size_t layer) const noexcept { return first_states_[layer + 1] - first_states_[layer]; }
+  // After which tokens a state was stored.
+  uint64_t stored_state(size_t layer, int32_t state, bool replayed) const noexcept {
+    return (replayed ? recorded_states_ : step_states_)[static_cast<size_t>(first_states_[layer] + state)];
+  }
 
  private:
   struct Calls {
     bool appended = false;
     uint8_t attended_parts = 0;
-    uint32_t states = 0;
   };
   const Calls& of(size_t layer, bool replayed) const noexcept { return (replayed ? recorded_ : step_)[layer]; }
 
-  std::vector<Calls> step_;      // [layers]
-  std::vector<Calls> recorded_;  // [layers]
+  std::vector<Calls> step_;                // [layers]
+  std::vector<Calls> recorded_;            // [layers]
+  std::vector<int32_t> first_states_;      // [layers + 1]: where a layer's states begin in the next two
+  std::vector<uint64_t> step_states_;      // [states of all layers]
+  std::vector<uint64_t> recorded_states_;  // [states of all layers]
 };
 
 }  // namespace kvc

@@ -42,7 +42,7 @@ void Step::start(StepKind kind, const BatchArrays& batch, std::span<const int32_
 void Step::open(SequenceStore* store, const BatchArrays& batch) noexcept {
   BatchPlan& plan = *forward_->batch;
   const bool own_tokens = kind().encoder_group < 0, streaming = layers_.geometry().limits.streaming;
-  if (own_tokens) find_state_pages(*store);
+  if (own_tokens) find_state_pages(*store, batch.parents());
   plan.build(*store, slots(), lengths(), kind().encoder_group);
   if (kind().with_trees) {
     store->add_nodes(slots(), lengths(), batch.parents());
@@ -76,15 +76,19 @@ bool Step::appends(int32_t layer) const {
 
 // Checks that all layers in range have what kvc_forward_end needs.
 Status Step::check_complete() const {
+  const uint64_t lasts = last_tokens();
   for (int32_t layer = forward_->kind.layers.begin; layer < forward_->kind.layers.end; ++layer) {
     const auto index = static_cast<size_t>(layer);
     if (forward_->batch->rows().num_tokens == 0) continue;  // nothing to append
     if (layers_[layer].states && forward_->kind.encoder_group < 0) {
-      const size_t states = layers_.geometry(layer).states.size();
-      const uint32_t missing = ((1u << states) - 1) & ~forward_->calls.states(index, forward_->replayed());
-      if (missing == 0) continue;
-      return Status::error(KVC_ERROR_ORDER, "state %d of layer %d was not stored", __builtin_ctz(missing), layer)
-          .at(layer);
+      for (int32_t state = 0; state < forward_->calls.num_states(index); ++state) {
+        const uint64_t stored = forward_->calls.stored_state(index, state, forward_->replayed());
+        if ((stored & LayerCalls::kLast) != 0 || (stored != 0 && (lasts & ~stored) == 0)) continue;
+        return Status::error(KVC_ERROR_ORDER, "state %d of layer %d was not stored%s", state, layer,
+                             stored == 0 ? "" : " after the last token of every row")
+            .at(layer);
+      }
+      continue;
     }
     if (layers_.geometry().tables_only || !appends(layer)) continue;
     if (forward_->calls.has_append(index, forward_->replayed())) continue;

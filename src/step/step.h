@@ -75,6 +75,8 @@ class Step {
   Status unstage() { return forward_->unstage(); }
   // Whether all layers in range have stored their tokens and states.
   Status check_complete() const;
+  // Bit i: all states after token i of each row were stored, in all layers in range.
+  uint64_t stored_states() const noexcept;
   // Closes the step. Its tables become stale.
   void close() noexcept;
   Status info(kvc_forward_info* out) const;
@@ -83,8 +85,9 @@ class Step {
 
   Status append(int32_t layer, const kvc_append_args& args);
   Status attend(int32_t layer, const kvc_attend_args& args);
-  // Copies a state tensor of a recurrent layer into the cache (store), or out of it.
-  Status copy_state(int32_t layer, int32_t state, const DLTensor* tensor, bool store);
+  // Copies a state tensor of a recurrent layer into the cache (store), or out of it: after or before a token of each
+  // row. -1: the last token, or the first.
+  Status copy_state(int32_t layer, int32_t state, int32_t token, const DLTensor* tensor, bool store);
   Status tables(int32_t group, kvc_tables* out);
   Status describe(std::string* out);
   // Appends rows that were already checked.
@@ -126,7 +129,8 @@ class Step {
   Status run_attend(int32_t layer, LatentCall* call);
   Status check_tables(int32_t group, const kvc_tables& wanted) const;
   std::string describe_group(int32_t group);
-  void find_state_pages(const SequenceStore& store) noexcept;
+  void find_state_pages(const SequenceStore& store, std::span<const int32_t> parents) noexcept;
+  uint64_t last_tokens() const noexcept;
 
   const Layers& layers_;
   const std::unique_ptr<Forward> forward_;

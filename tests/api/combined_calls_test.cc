@@ -42,7 +42,7 @@ struct Calls {
     if (layer == kRecurrentGroup) {
       Tensor state(DType::kF32, {6, 5});
       for (int i = 0; i < 2; i++) {
-        EXPECT_EQ(kvc_forward_store_state(cache, f, layer, i, state.dl(), &error), KVC_OK) << error.message;
+        EXPECT_EQ(kvc_forward_store_state(cache, f, layer, i, -1, state.dl(), &error), KVC_OK) << error.message;
       }
       return;
     }
@@ -207,9 +207,9 @@ TEST(CombinedCalls, EveryTensorOfEveryKindOfLayerSpoiled) {
     for (const auto &spoiled : bad) {
       SCOPED_TRACE(std::string("state: ") + spoiled->what);
       const char *name = call == &kvc_forward_load_state ? "kvc_forward_load_state" : "kvc_forward_store_state";
-      expect_refused(c.cache,
-                     {name, [&](kvc_error *e) { return call(c.cache, f, kRecurrentGroup, 0, &spoiled->tensor, e); }},
-                     &state);
+      expect_refused(
+          c.cache, {name, [&](kvc_error *e) { return call(c.cache, f, kRecurrentGroup, 0, -1, &spoiled->tensor, e); }},
+          &state);
       checked++;
     }
   }
@@ -297,17 +297,18 @@ TEST(CombinedCalls, RowsAndStatesOfAnotherKind) {
         {"kvc_forward_append", [&](kvc_error *e) { return kvc_forward_append(c.cache, f, layer, &scaled, e); }}, &out);
     if (layer == kRecurrentGroup) continue;
     for (const int index : {-1, 0, 1, 2, INT32_MAX}) {
-      expect_refused(c.cache,
-                     {"kvc_forward_load_state",
-                      [&](kvc_error *e) { return kvc_forward_load_state(c.cache, f, layer, index, state.dl(), e); }},
-                     &state);
+      expect_refused(
+          c.cache,
+          {"kvc_forward_load_state",
+           [&](kvc_error *e) { return kvc_forward_load_state(c.cache, f, layer, index, -1, state.dl(), e); }},
+          &state);
     }
   }
   for (const int index : {-1, 2, 17, INT32_MAX, INT32_MIN}) {
     expect_refused(
         c.cache,
         {"kvc_forward_store_state",
-         [&](kvc_error *e) { return kvc_forward_store_state(c.cache, f, kRecurrentGroup, index, state.dl(), e); }},
+         [&](kvc_error *e) { return kvc_forward_store_state(c.cache, f, kRecurrentGroup, index, -1, state.dl(), e); }},
         &state);
   }
 }

@@ -59,7 +59,7 @@ struct Ranges {
         Tensor state(DType::kF32, {6, 5});
         fill(&state, value);
         for (int i = 0; i < 2; i++) {
-          EXPECT_EQ(kvc_forward_store_state(cache, f, layer, i, state.dl(), &error), KVC_OK) << error.message;
+          EXPECT_EQ(kvc_forward_store_state(cache, f, layer, i, -1, state.dl(), &error), KVC_OK) << error.message;
         }
         continue;
       }
@@ -149,7 +149,7 @@ struct Ranges {
     const kvc_forward f = begin(id, 1, 0, kAll);
     Tensor state(DType::kF32, {6, 5});
     fill(&state, kTheirs);
-    EXPECT_EQ(kvc_forward_load_state(cache, f, kRecurrentGroup, 1, state.dl(), &error), KVC_OK) << error.message;
+    EXPECT_EQ(kvc_forward_load_state(cache, f, kRecurrentGroup, 1, -1, state.dl(), &error), KVC_OK) << error.message;
     for (int i = 0; i < 5; i++) EXPECT_NE(reinterpret_cast<const float *>(state.bytes().data())[i], kTheirs);
     EXPECT_EQ(kvc_forward_abort(cache, f, &error), KVC_OK);
   }

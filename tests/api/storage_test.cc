@@ -333,9 +333,9 @@ TEST(StorageNone, RecurrentStatesStay) {
     EXPECT_EQ(kvc_forward_end(raw, f, nullptr), KVC_ERROR_ORDER) << "its state was not stored";
     Tensor loaded(DType::kF32, {1, 3}), next(DType::kF32, {1, 3});
     for (int i = 0; i < 3; i++) next.set(0, i, static_cast<float>(step + 1));
-    ASSERT_EQ(kvc_forward_load_state(raw, f, 1, 0, loaded.dl(), &error), KVC_OK) << error.message;
+    ASSERT_EQ(kvc_forward_load_state(raw, f, 1, 0, -1, loaded.dl(), &error), KVC_OK) << error.message;
     EXPECT_EQ(loaded.at(0, 2), static_cast<float>(step));
-    ASSERT_EQ(kvc_forward_store_state(raw, f, 1, 0, next.dl(), &error), KVC_OK) << error.message;
+    ASSERT_EQ(kvc_forward_store_state(raw, f, 1, 0, -1, next.dl(), &error), KVC_OK) << error.message;
     ASSERT_EQ(kvc_forward_end(raw, f, &error), KVC_OK) << error.message;
     int64_t count = -1;
     ASSERT_EQ(kvc_cache_take_copies(raw, nullptr, sizeof(kvc_copy), 0, &count, nullptr), KVC_OK);

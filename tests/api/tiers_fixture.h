@@ -265,7 +265,7 @@ class TieredEngine {
         std::vector<float> states = state_of(tokens, end, l);
         int64_t shape[2] = {1, kDims};
         const DLTensor tensor = {states.data(), {kDLCPU, 0}, 2, {kDLFloat, 32, 1}, shape, nullptr, 0};
-        ASSERT_EQ(kvc_forward_store_state(made, f, static_cast<int32_t>(l), 0, &tensor, &error), KVC_OK)
+        ASSERT_EQ(kvc_forward_store_state(made, f, static_cast<int32_t>(l), 0, -1, &tensor, &error), KVC_OK)
             << error.message;
         continue;
       }
@@ -391,7 +391,7 @@ class TieredEngine {
     std::vector<float> states(kDims);
     int64_t shape[2] = {1, kDims};
     const DLTensor tensor = {states.data(), {kDLCPU, 0}, 2, {kDLFloat, 32, 1}, shape, nullptr, 0};
-    EXPECT_EQ(kvc_forward_load_state(made, f, static_cast<int32_t>(layer), 0, &tensor, nullptr), KVC_OK);
+    EXPECT_EQ(kvc_forward_load_state(made, f, static_cast<int32_t>(layer), 0, -1, &tensor, nullptr), KVC_OK);
     EXPECT_EQ(states, state_of(tokens, length, layer));
     EXPECT_EQ(kvc_forward_abort(made, f, nullptr), KVC_OK);
   }

@@ -210,6 +210,7 @@ static kvc_status gather(kvc_backend_device *device, const kvc_backend_gather *a
 }
 
 static kvc_status states(kvc_backend_device *device, const kvc_backend_states *args, void *stream, kvc_error *error) {
+  int64_t byte;
   int32_t i;
   (void)device;
   (void)stream;
@@ -218,8 +219,8 @@ static kvc_status states(kvc_backend_device *device, const kvc_backend_states *a
     unsigned char *row = (unsigned char *)args->rows + i * args->row_stride_bytes;
     unsigned char *page;
     if (args->pages[i] == KVC_BACKEND_STATE_SKIP) continue;
-    if (args->pages[i] == KVC_BACKEND_STATE_ZERO) {
-      memset(row, 0, (size_t)args->state_bytes);
+    if (args->pages[i] == KVC_BACKEND_STATE_FILL) {
+      for (byte = 0; byte < args->state_bytes; ++byte) row[byte] = ((const unsigned char *)&args->fill)[byte % 8];
       continue;
     }
     page = (unsigned char *)args->pool + args->pages[i] * args->page_stride_bytes;

@@ -90,11 +90,11 @@ class Engine {
     for (size_t i = 0; i < spec_.layers.size(); i++) attend(forward, static_cast<int32_t>(i), tokens);
     const auto recurrent = static_cast<int32_t>(spec_.layers.size());
     Tensor state(DType::kF32, {1, kStateBytes / 4});
-    ASSERT_EQ(kvc_forward_load_state(cache_.get(), forward, recurrent, 0, state.dl(), &error_), KVC_OK)
+    ASSERT_EQ(kvc_forward_load_state(cache_.get(), forward, recurrent, 0, -1, state.dl(), &error_), KVC_OK)
         << error_.message;
     keep(state);
     for (int64_t i = 0; i < kStateBytes / 4; i++) state.set(0, i, next());
-    ASSERT_EQ(kvc_forward_store_state(cache_.get(), forward, recurrent, 0, state.dl(), &error_), KVC_OK)
+    ASSERT_EQ(kvc_forward_store_state(cache_.get(), forward, recurrent, 0, -1, state.dl(), &error_), KVC_OK)
         << error_.message;
     ASSERT_EQ(kvc_forward_end(cache_.get(), forward, &error_), KVC_OK) << error_.message;
   }

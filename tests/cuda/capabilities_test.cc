@@ -258,8 +258,8 @@ class Program {
     ok("kvc_seq_encoder_lengths", kvc_seq_encoder_lengths(cache.get(), 1, 1, &seq, &frames, &error_));
     forward = begin(cache.get(), seq, 2);
     attend(cache.get(), forward, 0, 2);
-    ok("kvc_forward_load_state", kvc_forward_load_state(cache.get(), forward, 2, 0, row.dl(), &error_));
-    ok("kvc_forward_store_state", kvc_forward_store_state(cache.get(), forward, 2, 0, row.dl(), &error_));
+    ok("kvc_forward_load_state", kvc_forward_load_state(cache.get(), forward, 2, 0, -1, row.dl(), &error_));
+    ok("kvc_forward_store_state", kvc_forward_store_state(cache.get(), forward, 2, 0, -1, row.dl(), &error_));
     ok("kvc_forward_end", kvc_forward_end(cache.get(), forward, &error_));
     ok("kvc_seq_checkpoint", kvc_seq_checkpoint(cache.get(), 1, &seq, &error_));
   }

@@ -147,9 +147,10 @@ class Lockstep {
   }
   // Loads the states of a step's rows, and stores other ones.
   kvc_status move_states(kvc_forward step, int side, const States& made) {
-    const kvc_status loaded = kvc_forward_load_state(caches[side], step, kLayers, 0, &made.loaded[side]->view, error());
+    const kvc_status loaded =
+        kvc_forward_load_state(caches[side], step, kLayers, 0, -1, &made.loaded[side]->view, error());
     if (loaded != KVC_OK) return loaded;
-    return kvc_forward_store_state(caches[side], step, kLayers, 0, &made.stored[side]->view, error());
+    return kvc_forward_store_state(caches[side], step, kLayers, 0, -1, &made.stored[side]->view, error());
   }
 
   // Random q, k and v of a layer for `tokens` tokens, and room for out, on both sides. They live as long as this

@@ -96,8 +96,8 @@ struct Hybrid {
     args.out = out.dl();
     if (kvc_status status = kvc_forward_attend(cache, f, 1, &args, &error)) return status;
     for (int32_t i = 0; i < 2; i++) {
-      if (kvc_status status = kvc_forward_load_state(cache, f, 2, i, state_rows[i].dl(), &error)) return status;
-      if (kvc_status status = kvc_forward_store_state(cache, f, 2, i, state_rows[i].dl(), &error)) return status;
+      if (kvc_status status = kvc_forward_load_state(cache, f, 2, i, -1, state_rows[i].dl(), &error)) return status;
+      if (kvc_status status = kvc_forward_store_state(cache, f, 2, i, -1, state_rows[i].dl(), &error)) return status;
     }
     return kvc_forward_end(cache, f, &error);
   }

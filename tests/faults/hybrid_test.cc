@@ -139,8 +139,8 @@ class Script {
     const std::string name = what + " layer " + std::to_string(layer);
     if (layer == kRecurrentGroup) {
       for (int32_t i = 0; i < 2; i++) {
-        call(name, [&](kvc_error *e) { return kvc_forward_load_state(cache_, f, layer, i, state_.dl(), e); });
-        call(name, [&](kvc_error *e) { return kvc_forward_store_state(cache_, f, layer, i, state_.dl(), e); });
+        call(name, [&](kvc_error *e) { return kvc_forward_load_state(cache_, f, layer, i, -1, state_.dl(), e); });
+        call(name, [&](kvc_error *e) { return kvc_forward_store_state(cache_, f, layer, i, -1, state_.dl(), e); });
       }
       return;
     }

@@ -189,7 +189,9 @@ void move_states(const kvc_backend_states& args) {
   for (int32_t i = 0; i < args.num_rows; ++i) {
     char* const row = static_cast<char*>(args.rows) + i * args.row_stride_bytes;
     char* const state = static_cast<char*>(args.pool) + args.pages[i] * args.page_stride_bytes;
-    if (args.pages[i] == KVC_BACKEND_STATE_ZERO) std::memset(row, 0, bytes);
+    for (size_t j = 0; args.pages[i] == KVC_BACKEND_STATE_FILL && j < bytes; ++j) {
+      row[j] = reinterpret_cast<const char*>(&args.fill)[j % 8];
+    }
     if (args.pages[i] < 0) continue;
     std::memcpy(args.store != 0 ? state : row, args.store != 0 ? row : state, bytes);
   }
@@ -197,7 +199,7 @@ void move_states(const kvc_backend_states& args) {
 
 TEST(Parts, AStateIsMovedWholeByAnyNumberOfThreads) {
   constexpr int kRows = 5, kPages = 4;
-  const int32_t load[kRows] = {3, KVC_BACKEND_STATE_ZERO, 0, KVC_BACKEND_STATE_SKIP, 2};
+  const int32_t load[kRows] = {3, KVC_BACKEND_STATE_FILL, 0, KVC_BACKEND_STATE_SKIP, 2};
   const int32_t store[kRows] = {1, KVC_BACKEND_STATE_SKIP, 3, KVC_BACKEND_STATE_SKIP, 0};
   for (const int64_t state_bytes : {int64_t{12}, int64_t{70'000}, int64_t{300'003}}) {
     const int64_t page_bytes = state_bytes + 40;
@@ -212,9 +214,9 @@ TEST(Parts, AStateIsMovedWholeByAnyNumberOfThreads) {
       for (const bool storing : {false, true}) {
         std::vector<unsigned char> pool = some_pool, rows = some_rows;
         std::vector<unsigned char> expected_pool = pool, expected_rows = rows;
-        kvc_backend_states args = {pool.data(), page_bytes,     rows.data(),
-                                   state_bytes, state_bytes,    storing ? store : load,
-                                   kRows,       storing ? 1 : 0};
+        kvc_backend_states args = {
+            pool.data(), page_bytes,      rows.data(), state_bytes,       state_bytes, storing ? store : load,
+            kRows,       storing ? 1 : 0, nullptr,     0x1122334455667788};
         device.move(args);
         args.pool = expected_pool.data();
         args.rows = expected_rows.data();

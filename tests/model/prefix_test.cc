@@ -256,14 +256,14 @@ class PrefixWalk {
       const auto index = static_cast<int32_t>(layer);
       if (groups_[layer] == kRecurrent) {
         Tensor loaded(DType::kF32, {1, kDim}), next(DType::kF32, {1, kDim});
-        ASSERT_EQ(kvc_forward_load_state(cache_.get(), f, index, 0, loaded.dl(), nullptr), KVC_OK);
+        ASSERT_EQ(kvc_forward_load_state(cache_.get(), f, index, 0, -1, loaded.dl(), nullptr), KVC_OK);
         for (int64_t d = 0; d < kDim; d++) {
           const float wanted =
               before == 0 ? 0 : value_of(hashes[static_cast<size_t>(before - 1)], static_cast<uint64_t>(100 + d));
           ASSERT_EQ(loaded.at(0, d), wanted) << "state after " << before << " tokens";
           next.set(0, d, value_of(hashes.back(), static_cast<uint64_t>(100 + d)));
         }
-        ASSERT_EQ(kvc_forward_store_state(cache_.get(), f, index, 0, next.dl(), nullptr), KVC_OK);
+        ASSERT_EQ(kvc_forward_store_state(cache_.get(), f, index, 0, -1, next.dl(), nullptr), KVC_OK);
         continue;
       }
       Tensor k(DType::kF32, {count, 1, kDim}), v(DType::kF32, {count, 1, kDim});

@@ -125,9 +125,9 @@ struct Chat {
       if (layer == kRecurrentGroup) {
         for (int s = 0; s < 2; s++) {
           Tensor state(DType::kF32, {1, 5});
-          EXPECT_EQ(kvc_forward_load_state(cache, f, layer, s, state.dl(), &error), KVC_OK) << error.message;
+          EXPECT_EQ(kvc_forward_load_state(cache, f, layer, s, -1, state.dl(), &error), KVC_OK) << error.message;
           for (int i = 0; i < 5; i++) state.set(0, i, state.at(0, i) * 0.5f + static_cast<float>(position + i + s));
-          EXPECT_EQ(kvc_forward_store_state(cache, f, layer, s, state.dl(), &error), KVC_OK) << error.message;
+          EXPECT_EQ(kvc_forward_store_state(cache, f, layer, s, -1, state.dl(), &error), KVC_OK) << error.message;
           keep(state);
         }
         continue;

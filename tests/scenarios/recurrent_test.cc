@@ -81,7 +81,7 @@ struct World {
     std::vector<float> before;
     for (int state = 0; state < 2; state++) {
       Tensor loaded = rows(state, n, -1.0f), next = rows(state, n, 0.0f);
-      EXPECT_EQ(kvc_forward_load_state(cache.get(), f, 0, state, loaded.dl(), &error), KVC_OK) << error.message;
+      EXPECT_EQ(kvc_forward_load_state(cache.get(), f, 0, state, -1, loaded.dl(), &error), KVC_OK) << error.message;
       const int64_t last = next.dim(1) - 1;
       for (int64_t i = 0; i < n; i++) {
         const float first = loaded.at(i, 0, 0);
@@ -94,7 +94,7 @@ struct World {
           for (int64_t b = 0; b <= last; b++) next.set(i, a, b, values[static_cast<size_t>(i)] / (state == 0 ? 1 : 2));
         }
       }
-      EXPECT_EQ(kvc_forward_store_state(cache.get(), f, 0, state, next.dl(), &error), KVC_OK) << error.message;
+      EXPECT_EQ(kvc_forward_store_state(cache.get(), f, 0, state, -1, next.dl(), &error), KVC_OK) << error.message;
     }
     int64_t total = 0;
     for (int32_t l : lengths) total += l;
@@ -307,7 +307,7 @@ TEST(RejectedDrafts, AsChainsOverRecurrentState) {
       ASSERT_EQ(kvc_forward_begin(w.cache.get(), &batch, nullptr, &f, &w.error), KVC_OK) << w.error.message;
       for (int i = 0; i < 2; i++) {
         Tensor next = World::rows(i, 1, (state + static_cast<float>(stacked) + 1) / (i == 0 ? 1 : 2));
-        ASSERT_EQ(kvc_forward_store_state(w.cache.get(), f, 0, i, next.dl(), &w.error), KVC_OK);
+        ASSERT_EQ(kvc_forward_store_state(w.cache.get(), f, 0, i, -1, next.dl(), &w.error), KVC_OK);
       }
       for (int32_t layer = 1; layer < 3; layer++) {
         Tensor k(DType::kF32, {2, 1, 8});
@@ -336,21 +336,21 @@ TEST(RecurrentMisuse, HasAStatusAndAMessage) {
   Tensor right = World::rows(0, 2, 1), few = World::rows(0, 1, 1), other = World::rows(1, 2, 1);
   Tensor rank(DType::kF16, {2, 16});
   kvc_cache *c = w.cache.get();
-  EXPECT_EQ(kvc_forward_load_state(c, f, 0, 0, nullptr, &w.error), KVC_ERROR_NULL_ARGUMENT);
-  EXPECT_EQ(kvc_forward_load_state(c, f, 0, 2, right.dl(), &w.error), KVC_ERROR_OUT_OF_RANGE);
-  EXPECT_EQ(kvc_forward_load_state(c, f, 7, 0, right.dl(), &w.error), KVC_ERROR_OUT_OF_RANGE);
-  EXPECT_EQ(kvc_forward_load_state(c, f, 1, 0, right.dl(), &w.error), KVC_ERROR_INVALID_ARGUMENT);
-  EXPECT_EQ(kvc_forward_load_state(c, f, 0, 0, few.dl(), &w.error), KVC_ERROR_SHAPE);
-  EXPECT_EQ(kvc_forward_load_state(c, f, 0, 0, other.dl(), &w.error), KVC_ERROR_DTYPE);
-  EXPECT_EQ(kvc_forward_load_state(c, f, 0, 0, rank.dl(), &w.error), KVC_ERROR_RANK);
+  EXPECT_EQ(kvc_forward_load_state(c, f, 0, 0, -1, nullptr, &w.error), KVC_ERROR_NULL_ARGUMENT);
+  EXPECT_EQ(kvc_forward_load_state(c, f, 0, 2, -1, right.dl(), &w.error), KVC_ERROR_OUT_OF_RANGE);
+  EXPECT_EQ(kvc_forward_load_state(c, f, 7, 0, -1, right.dl(), &w.error), KVC_ERROR_OUT_OF_RANGE);
+  EXPECT_EQ(kvc_forward_load_state(c, f, 1, 0, -1, right.dl(), &w.error), KVC_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(kvc_forward_load_state(c, f, 0, 0, -1, few.dl(), &w.error), KVC_ERROR_SHAPE);
+  EXPECT_EQ(kvc_forward_load_state(c, f, 0, 0, -1, other.dl(), &w.error), KVC_ERROR_DTYPE);
+  EXPECT_EQ(kvc_forward_load_state(c, f, 0, 0, -1, rank.dl(), &w.error), KVC_ERROR_RANK);
   DLTensor overlapping = *right.dl();
   int64_t strides[3] = {0, 16, 1};
   overlapping.strides = strides;
-  EXPECT_EQ(kvc_forward_load_state(c, f, 0, 0, &overlapping, &w.error), KVC_ERROR_STRIDE);
-  EXPECT_EQ(kvc_forward_store_state(c, f, 0, 0, &overlapping, &w.error), KVC_OK) << "one state for all rows";
+  EXPECT_EQ(kvc_forward_load_state(c, f, 0, 0, -1, &overlapping, &w.error), KVC_ERROR_STRIDE);
+  EXPECT_EQ(kvc_forward_store_state(c, f, 0, 0, -1, &overlapping, &w.error), KVC_OK) << "one state for all rows";
   int64_t transposed[3] = {256, 1, 16};
   overlapping.strides = transposed;
-  EXPECT_EQ(kvc_forward_store_state(c, f, 0, 0, &overlapping, &w.error), KVC_ERROR_STRIDE);
+  EXPECT_EQ(kvc_forward_store_state(c, f, 0, 0, -1, &overlapping, &w.error), KVC_ERROR_STRIDE);
   EXPECT_EQ(kvc_seq_checkpoint(c, 1, w.seqs.data(), &w.error), KVC_ERROR_BUSY);
   Tensor k(DType::kF32, {3, 1, 8});
   kvc_append_args append;
@@ -364,7 +364,7 @@ TEST(RecurrentMisuse, HasAStatusAndAMessage) {
   EXPECT_EQ(kvc_forward_end(c, f, &w.error), KVC_ERROR_ORDER);
   EXPECT_NE(std::strstr(w.error.message, "state 1 of layer 0"), nullptr) << w.error.message;
   ASSERT_EQ(kvc_forward_abort(c, f, nullptr), KVC_OK);
-  EXPECT_EQ(kvc_forward_load_state(c, f, 0, 0, right.dl(), &w.error), KVC_ERROR_STALE_ID);
+  EXPECT_EQ(kvc_forward_load_state(c, f, 0, 0, -1, right.dl(), &w.error), KVC_ERROR_STALE_ID);
   DLManagedTensorVersioned *view = nullptr;
   EXPECT_EQ(kvc_cache_export_pool(c, 0, KVC_POOL_K, 0, &view, nullptr, &w.error), KVC_ERROR_UNSUPPORTED);
 }
@@ -391,7 +391,7 @@ TEST(RecurrentMisuse, ConfigsAreRefused) {
   EXPECT_EQ(status_of([](World *w) { w->states[1].shape[3] = 2; }, "shape entry 2 is not 0 behind the rank"),
             KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->states[0].shape[0] = INT64_MAX; }, "2^40 bytes"), KVC_ERROR_INVALID_ARGUMENT);
-  EXPECT_EQ(status_of([](World *w) { w->states[0].dtype = {kDLInt, 32, 1}; }, "dtype int32"), KVC_ERROR_DTYPE);
+  EXPECT_EQ(status_of([](World *w) { w->states[0].dtype = {kDLInt, 8, 1}; }, "dtype int8"), KVC_ERROR_DTYPE);
   EXPECT_EQ(status_of([](World *w) { w->groups[0].window_tokens = 3; }, "window_tokens 3"), KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->config.max_checkpoints = 1025; }, "1025"), KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->groups[0].row = KVC_ROW_KV; }, "max_checkpoints 3"),

@@ -53,7 +53,8 @@ var settings = map[string]func(*script) ([]string, error){
 	}),
 	"state": quiet(func(s *script) error {
 		layer := &s.layers[len(s.layers)-1]
-		layer.States = append(layer.States, kvcache.State{DType: choice(s, "dtype", dtypes), Shape: list(s, "shape", strconv.Atoi)})
+		layer.States = append(layer.States, kvcache.State{DType: choice(s, "dtype", dtypes), Shape: list(s, "shape", strconv.Atoi),
+			Fill: s.number("fill")})
 		return nil
 	}),
 	"estimate": func(s *script) ([]string, error) {
@@ -101,7 +102,8 @@ func configOf(s *script) kvcache.Config {
 	return kvcache.Config{Context: s.context(), Layers: s.layers, Groups: s.groups, PageSize: s.integer("page_size"),
 		MaxSequences: s.integer("max_sequences"), MaxBatchTokens: s.integer("max_batch_tokens"),
 		MaxOpenForwards: s.integer("max_open_forwards"), MaxTreeNodes: s.integer("max_tree_nodes"),
-		MaxCheckpoints: s.integer("max_checkpoints"), RollbackTokens: int64(s.integer("rollback_tokens")),
+		MaxCheckpoints: s.integer("max_checkpoints"), MaxDraftStates: s.integer("max_draft_states"),
+		RollbackTokens: int64(s.integer("rollback_tokens")),
 		NoRollback:     s.has("rollback_tokens") && s.integer("rollback_tokens") == 0,
 		CapacityTokens: int64(s.integer("capacity_tokens")), CapacityPages: int64(s.integer("capacity_pages")),
 		CapacityBytes: int64(s.integer("capacity_bytes")), Streaming: s.has("streaming"), Deterministic: s.has("deterministic"),

@@ -66,12 +66,21 @@ var steps = map[string]func(*script) ([]string, error){
 	},
 	"load_state": func(s *script) ([]string, error) {
 		out := s.tensor("out")
-		if err := s.step().LoadState(s.integer("layer"), s.integer("state"), out); err != nil {
+		load := func() error { return s.step().LoadState(s.integer("layer"), s.integer("state"), out) }
+		if s.has("token") {
+			load = func() error {
+				return s.step().LoadStateBefore(s.integer("layer"), s.integer("state"), s.integer("token"), out)
+			}
+		}
+		if err := load(); err != nil {
 			return nil, err
 		}
 		return s.outputs(out, kvcache.Tensor{}), nil
 	},
 	"store_state": quiet(func(s *script) error {
+		if s.has("token") {
+			return s.step().StoreStateAfter(s.integer("layer"), s.integer("state"), s.integer("token"), s.tensor("value"))
+		}
 		return s.step().StoreState(s.integer("layer"), s.integer("state"), s.tensor("value"))
 	}),
 	"tables": func(s *script) ([]string, error) {

@@ -92,7 +92,8 @@ def _sizes(page_size: int, capacity_tokens: int, capacity_pages: int, capacity_b
            max_batch_tokens: int, max_open_forwards: int, rollback_tokens: int | None, max_tree_nodes: int,
            max_checkpoints: int, streaming: bool, share_prefixes: str, deterministic: bool,
            storage: int, prefix_index: bool, prefix_pages: int, prefix_checkpoints: int, prefix_policy: str,
-           zero_on_free: bool, fingerprint: bytes | None, events_capacity: int) -> tuple[Any, ...]:
+           zero_on_free: bool, fingerprint: bytes | None, events_capacity: int,
+           max_draft_states: int) -> tuple[Any, ...]:
     if share_prefixes not in _SHARING:
         raise InvalidArgument(f'Cache: share_prefixes must be "auto", "never" or "always", not {share_prefixes!r}',
                               status=1)  # fmt: skip
@@ -103,7 +104,7 @@ def _sizes(page_size: int, capacity_tokens: int, capacity_pages: int, capacity_b
     flags |= (_PREFIX_INDEX if prefix_index else 0) | (_ZERO_ON_FREE if zero_on_free else 0)
     return (flags, page_size, max_sequences, max_batch_tokens, max_open_forwards, rollback_tokens or 0,
             capacity_tokens, capacity_pages, capacity_bytes, max_tree_nodes, max_checkpoints, storage, prefix_pages,
-            prefix_checkpoints, _POLICIES[prefix_policy], fingerprint, events_capacity)  # fmt: skip
+            prefix_checkpoints, _POLICIES[prefix_policy], fingerprint, events_capacity, max_draft_states)  # fmt: skip
 
 
 def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] | None = None, page_size: int = 16,
@@ -113,7 +114,7 @@ def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] |
              share_prefixes: str = "auto", deterministic: bool = False, context: Context | None = None,
              storage: Any = "own", prefix_index: bool = False, prefix_pages: int = 0,
              prefix_checkpoints: int = 0, prefix_policy: str = "reuse", zero_on_free: bool = False,
-             fingerprint: bytes | None = None, events_capacity: int = 0) -> Estimate:
+             fingerprint: bytes | None = None, events_capacity: int = 0, max_draft_states: int = 0) -> Estimate:
     """What Cache(...) with the same arguments would take, or why it would be refused; allocates no pool.
 
     Raises:
@@ -125,7 +126,7 @@ def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] |
     sizes = _sizes(page_size, capacity_tokens, capacity_pages, capacity_bytes, max_sequences, max_batch_tokens,
                    max_open_forwards, rollback_tokens, max_tree_nodes, max_checkpoints, streaming, share_prefixes,
                    deterministic, kind, prefix_index, prefix_pages, prefix_checkpoints, prefix_policy, zero_on_free,
-                   fingerprint, events_capacity)  # fmt: skip
+                   fingerprint, events_capacity, max_draft_states)  # fmt: skip
     pages, _, token_bytes, storage, bookkeeping, scratch = _kvcache.estimate(
         context, layer_fields, group_fields, sizes, -1)
     by_group = (_kvcache.estimate(context, layer_fields, group_fields, sizes, group)
@@ -154,6 +155,8 @@ class Cache(Tiers):
             drafts). None = the library's default, max_tree_nodes; 0 = none.
         max_tree_nodes: most uncommitted tree nodes of a sequence, at most 1024.
         max_checkpoints: with a Recurrent group: checkpoints that a sequence keeps, at most 1024; 0 = 1.
+        max_draft_states: with a Recurrent group: the first nodes of an uncommitted tree whose states are kept, so that
+            each of them can be committed; at most 63.
         streaming: sequences may get streaming windows (set_streaming).
         share_prefixes: whether rows of a step that begin with the same pages attend there as one group: "auto" where it
             pays, "never", or "always". Results agree within rounding.
@@ -190,12 +193,12 @@ class Cache(Tiers):
                  share_prefixes: str = "auto", deterministic: bool = False, context: Context | None = None,
                  storage: Any = "own", prefix_index: bool = False, prefix_pages: int = 0,
                  prefix_checkpoints: int = 0, prefix_policy: str = "reuse", zero_on_free: bool = False,
-                 fingerprint: bytes | None = None, events_capacity: int = 0) -> None:
+                 fingerprint: bytes | None = None, events_capacity: int = 0, max_draft_states: int = 0) -> None:
         layers, kind = _with_storage(layers, storage)
         sizes = _sizes(page_size, capacity_tokens, capacity_pages, capacity_bytes, max_sequences, max_batch_tokens,
                        max_open_forwards, rollback_tokens, max_tree_nodes, max_checkpoints, streaming, share_prefixes,
                        deterministic, kind, prefix_index, prefix_pages, prefix_checkpoints, prefix_policy, zero_on_free,
-                       fingerprint, events_capacity)  # fmt: skip
+                       fingerprint, events_capacity, max_draft_states)  # fmt: skip
         super().__init__(Context() if context is None else context, [layer._fields() for layer in layers],
                          _group_fields(groups), sizes)
         self._made = True

@@ -140,11 +140,13 @@ class StateTensor:
 
     Args:
         shape: 1 to 4 sizes, each >= 1.
-        dtype: "f32", "f16", "bf16", or a dtype of numpy, ml_dtypes, torch or jax.
+        dtype: "f32", "f16", "bf16", "i32", "i64", or a dtype of numpy, ml_dtypes, torch or jax.
+        fill: every element of the state of an empty sequence, a value of the dtype; of integers at most 2^53.
     """
 
     shape: Sequence[int]
     dtype: Any = "f32"
+    fill: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ class RecurrentLayer:
     states: Sequence[StateTensor]
 
     def _fields(self) -> tuple[Any, ...]:
-        states = tuple((tuple(state.shape), state.dtype) for state in self.states)
+        states = tuple((tuple(state.shape), state.dtype, float(state.fill)) for state in self.states)
         return (self.group, 0, 0, 0, 0, None, 0, 0, 0.0, 0.0, None, None, None, [], [], 0, 0, None, 0, states, 0)
 
 
@@ -280,8 +282,8 @@ class Recurrent:
     """Layers (RecurrentLayer) with states of fixed size instead of keys.
 
     Args:
-        pages: states that the pool holds: one a sequence, one more for each in an open step, and the checkpoints;
-            0 = max_sequences * (2 + max_checkpoints).
+        pages: states that the pool holds: one a sequence, one more for each in an open step, the checkpoints, and
+            those of tree nodes; 0 = max_sequences * (2 + max_checkpoints + max_draft_states).
     """
 
     pages: int = 0

@@ -67,6 +67,7 @@ CacheConfig::CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes, DLDe
     config_.fingerprint = fingerprint_.data();
   }
   config_.events_capacity = integer_from_python(sizes[16]);
+  config_.max_draft_states = int32_field(sizes, 17);
 }
 
 CacheConfig::~CacheConfig() { drop_storages(); }
@@ -119,6 +120,7 @@ void CacheConfig::add_states(nb::tuple states, kvc_layer_config& layer) {
     state.rank = saturate(shape.size());
     for (size_t i = 0; i < shape.values.size() && i < std::size(state.shape); ++i) state.shape[i] = shape.values[i];
     state.dtype = dtype_from_python(fields[1]);
+    state.fill = nb::cast<double>(fields[2]);
   }
   layer.states = owned.data();
   layer.num_states = saturate(static_cast<int64_t>(owned.size()));

@@ -126,25 +126,27 @@ void Step::append(int64_t layer, nb::handle k, nb::handle v, bool as_stored, nb:
   work.hand_back();
 }
 
-nb::object Step::load_state(int64_t layer, int64_t state, nb::handle out, nb::handle dtype) const {
+nb::object Step::load_state(int64_t layer, int64_t state, nb::handle out, nb::handle dtype, int64_t token) const {
   auto handle = open();
   Work work = work_;
   ArrayArgument array;
   array.write(out, "out", dtype_from_python(dtype), work);
   call_without_gil([&](kvc_error* error) {
-    return kvc_forward_load_state(handle->cache, forward_, saturate(layer), saturate(state), array.tensor(), error);
+    return kvc_forward_load_state(handle->cache, forward_, saturate(layer), saturate(state), saturate(token),
+                                  array.tensor(), error);
   });
   work.hand_back();
   return nb::borrow(out);
 }
 
-void Step::store_state(int64_t layer, int64_t state, nb::handle tensor, nb::handle dtype) const {
+void Step::store_state(int64_t layer, int64_t state, nb::handle tensor, nb::handle dtype, int64_t token) const {
   auto handle = open();
   Work work = work_;
   ArrayArgument array;
   array.read(tensor, "tensor", dtype_from_python(dtype), work);
   call_without_gil([&](kvc_error* error) {
-    return kvc_forward_store_state(handle->cache, forward_, saturate(layer), saturate(state), array.tensor(), error);
+    return kvc_forward_store_state(handle->cache, forward_, saturate(layer), saturate(state), saturate(token),
+                                   array.tensor(), error);
   });
   work.hand_back();
 }
@@ -345,24 +347,28 @@ Args:
 Raises: as attend.)")
       .def(
           "load_state", &Step::load_state, nb::arg("layer"), nb::arg("state"), nb::arg("out"),
-          nb::arg("dtype") = nb::none(),
-          R"(Copies a recurrent layer's state out: row i of `out` becomes that of sequence i before this step, or zeros.
+          nb::arg("dtype") = nb::none(), nb::arg("token") = -1,
+          R"(Copies a recurrent layer's state out: row i of `out` becomes that of sequence i before this step, or StateTensor.fill.
 
 Args:
     layer: a RecurrentLayer.
     state: index into its states.
     out: [>= rows, *shape] of the state's dtype, written; each row compact. Rows of inert rows are left alone.
     dtype: as attend.
+    token: i = before token i of each row, 0 to max_draft_states - 1. Before a tree node: after its parent. Else: no change.
 
 Returns:
     out.
 
 Raises: OutOfRange, InvalidArgument (another kind of layer), Cancelled, Busy, StaleId, DType, Shape and so on.)")
       .def("store_state", &Step::store_state, nb::arg("layer"), nb::arg("state"), nb::arg("tensor"),
-           nb::arg("dtype") = nb::none(),
+           nb::arg("dtype") = nb::none(), nb::arg("token") = -1,
            R"(Copies it in: row i of `tensor` becomes the state of sequence i once the step ends.
 
-Every state of every recurrent layer is to be stored before that. Arguments and exceptions as load_state.)")
+Every state of every recurrent layer is to be stored before that. Arguments and exceptions as load_state.
+
+Args:
+    token: i = after token i of each row, if that is its last, or a tree node below max_draft_states, to be committed.)")
       .def("end", &Step::end, R"(Closes the step and keeps its tokens.
 
 Raises: Order (with .index, the first layer without its append), Cancelled, Busy, StaleId; the step stays open.)")

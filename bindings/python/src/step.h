@@ -27,8 +27,8 @@ class Step {
                     nb::handle key_bias, nb::handle mask, bool spans, bool step_window) const;
   void append(int64_t layer, nb::handle k, nb::handle v, bool as_stored, nb::handle dtype, nb::handle k_scale,
               nb::handle v_scale, nb::handle rope_cos_sin) const;
-  nb::object load_state(int64_t layer, int64_t state, nb::handle out, nb::handle dtype) const;
-  void store_state(int64_t layer, int64_t state, nb::handle tensor, nb::handle dtype) const;
+  nb::object load_state(int64_t layer, int64_t state, nb::handle out, nb::handle dtype, int64_t token) const;
+  void store_state(int64_t layer, int64_t state, nb::handle tensor, nb::handle dtype, int64_t token) const;
   void end();
   void abort();
   void cancel() const;

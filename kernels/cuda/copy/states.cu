@@ -16,6 +16,14 @@ struct StatesCall {
   const kvc_backend_step::Sizes* live_sizes;  // for calls that may be replayed in later steps; null: all rows
 };
 
+// Word `index` of a fresh state.
+__device__ Word16 fresh_word(Word16, uint64_t fill, int64_t) { return {fill, fill}; }
+template <class Word>
+__device__ Word fresh_word(Word, uint64_t fill, int64_t index) {
+  constexpr int64_t kWords = sizeof(fill) / sizeof(Word), kBits = 8 * sizeof(Word);
+  return static_cast<Word>(fill >> (index % kWords * kBits));
+}
+
 // Copies a block's share of one state. A word divides all addresses and sizes.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) states_kernel(const __grid_constant__ StatesCall call) {
@@ -29,8 +37,8 @@ __global__ void __launch_bounds__(kThreads) states_kernel(const __grid_constant_
   const int64_t words = args.state_bytes / static_cast<int64_t>(sizeof(Word));
   int64_t word = static_cast<int64_t>(blockIdx.x) * kThreads * kWordsOfThread + threadIdx.x;
   for (int i = 0; i < kWordsOfThread && word < words; ++i, word += kThreads) {
-    if (page == KVC_BACKEND_STATE_ZERO) {
-      row[word] = Word{};
+    if (page == KVC_BACKEND_STATE_FILL) {
+      row[word] = fresh_word(Word{}, args.fill, word);
     } else if (args.store != 0) {
       state[word] = row[word];
     } else {

@@ -140,6 +140,7 @@ static kvc_status add_state(void) {
   state->rank = (int32_t)rank;
   for (int64_t i = 0; i < rank && i < 4; i++) state->shape[i] = shape[i];
   state->dtype = dtype("dtype");
+  state->fill = number("fill");
   return KVC_OK;
 }
 
@@ -162,6 +163,7 @@ static kvc_cache_config read_sizes(void) {
   config.max_open_forwards = (int32_t)integer("max_open_forwards", 0);
   config.max_tree_nodes = (int32_t)integer("max_tree_nodes", 0);
   config.max_checkpoints = (int32_t)integer("max_checkpoints", 0);
+  config.max_draft_states = (int32_t)integer("max_draft_states", 0);
   config.rollback_tokens = integer("rollback_tokens", 0);
   if (text("rollback_tokens") && config.rollback_tokens == 0) config.flags |= KVC_CACHE_NO_ROLLBACK;
   if (flag("streaming")) config.flags |= KVC_CACHE_STREAMING;

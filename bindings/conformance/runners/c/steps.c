@@ -110,14 +110,15 @@ static kvc_status attend(void) {
 static kvc_status load_state(void) {
   const DLTensor *out = tensor("out");
   const kvc_status status =
-      kvc(forward_load_state)(cache(), step(), (int32_t)integer("layer", 0), (int32_t)integer("state", 0), out, &error);
+      kvc(forward_load_state)(cache(), step(), (int32_t)integer("layer", 0), (int32_t)integer("state", 0),
+                              (int32_t)integer("token", -1), out, &error);
   if (status == KVC_OK) result_tensor("out", out, AS_HEX);
   return status;
 }
 
 static kvc_status store_state(void) {
   return kvc(forward_store_state)(cache(), step(), (int32_t)integer("layer", 0), (int32_t)integer("state", 0),
-                                  tensor("value"), &error);
+                                  (int32_t)integer("token", -1), tensor("value"), &error);
 }
 
 static kvc_status tables(void) {

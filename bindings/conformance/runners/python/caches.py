@@ -82,12 +82,13 @@ def layer(s: Script) -> None:
 
 @operation
 def state(s: Script) -> None:
-    s.layers[-1]["states"].append(kvcache.StateTensor(s.integers("shape") or [], s.words.get("dtype", "f32")))
+    s.layers[-1]["states"].append(kvcache.StateTensor(s.integers("shape") or [], s.words.get("dtype", "f32"),
+                                                      s.number("fill")))
 
 
 def config(s: Script) -> dict[str, Any]:
     sizes = ("page_size", "capacity_tokens", "capacity_pages", "capacity_bytes", "max_sequences", "max_batch_tokens",
-             "max_open_forwards", "max_tree_nodes", "max_checkpoints", "rollback_tokens", "prefix_pages", "prefix_checkpoints", "events_capacity")  # fmt: skip
+             "max_open_forwards", "max_tree_nodes", "max_checkpoints", "max_draft_states", "rollback_tokens", "prefix_pages", "prefix_checkpoints", "events_capacity")  # fmt: skip
     return {
         "layers": [kvcache.RecurrentLayer(**f) if "states" in f else kvcache.Layer(**f) for f in s.layers],
         "groups": s.groups or None, "context": s.context, "streaming": s.has("streaming"),

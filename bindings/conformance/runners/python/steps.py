@@ -86,13 +86,13 @@ def attend(s: Script) -> dict[str, str]:
 @operation
 def load_state(s: Script) -> dict[str, str]:
     out = s.tensor("out")
-    s.step.load_state(s.integer("layer"), s.integer("state"), out)
+    s.step.load_state(s.integer("layer"), s.integer("state"), out, token=s.integer("token", -1))
     return outputs(out, None)
 
 
 @operation
 def store_state(s: Script) -> None:
-    s.step.store_state(s.integer("layer"), s.integer("state"), s.tensor("value"))
+    s.step.store_state(s.integer("layer"), s.integer("state"), s.tensor("value"), token=s.integer("token", -1))
 
 
 NUMBERS = ("causal", "num_rows", "num_queries", "page_size", "max_seqlen_q", "max_seqlen_k", "max_pages", "num_pages",

@@ -36,6 +36,9 @@ pub struct CacheConfig {
     pub max_tree_nodes: usize,
     /// Checkpoints of a sequence over recurrent state; 0 = 1.
     pub max_checkpoints: usize,
+    /// The first nodes of an uncommitted tree whose recurrent states are kept, so that each of them can be committed; at
+    /// most 63.
+    pub max_draft_states: usize,
     /// Sequences may get streaming windows.
     pub streaming: bool,
     pub prefix_sharing: PrefixSharing,
@@ -213,11 +216,14 @@ pub struct Layer {
 }
 
 /// A state tensor of a recurrent layer, of one sequence.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct State {
+    /// Floating point of 16 or 32 bits, or integers of 32 or 64.
     pub dtype: DType,
     /// 1 to 4 dimensions.
     pub shape: Vec<usize>,
+    /// Every element of the state of an empty sequence, a value of `dtype`.
+    pub fill: f64,
 }
 
 /// Rotary position embedding of a layer; the default is none.
@@ -376,6 +382,7 @@ impl CacheConfig {
             capacity_bytes: wide(bytes),
             max_tree_nodes: narrow(self.max_tree_nodes),
             max_checkpoints: narrow(self.max_checkpoints),
+            max_draft_states: narrow(self.max_draft_states),
             storage: match self.storage {
                 Storage::Own => sys::KVC_STORAGE_OWN as i32,
                 Storage::None => sys::KVC_STORAGE_NONE as i32,
@@ -420,6 +427,7 @@ impl State {
             dtype: self.dtype.raw(),
             rank: self.shape.len() as i32,
             shape,
+            fill: self.fill,
             ..Default::default()
         })
     }

@@ -124,12 +124,28 @@ impl Graph {
 
     /// [`Step::load_state`](crate::Step::load_state) of the step that is open in the graph. STALE if none is open.
     pub fn load_state(&self, layer: usize, state: usize, tensor: &mut TensorMut<'_>) -> Result<()> {
-        load_state(&self.0.cache, self.0.id, layer, state, tensor)
+        load_state(&self.0.cache, self.0.id, layer, state, -1, tensor)
+    }
+
+    /// [`Step::load_state_before`](crate::Step::load_state_before) of the step that is open in the graph.
+    pub fn load_state_before(
+        &self,
+        layer: usize,
+        state: usize,
+        token: usize,
+        tensor: &mut TensorMut<'_>,
+    ) -> Result<()> {
+        load_state(&self.0.cache, self.0.id, layer, state, narrow(token), tensor)
     }
 
     /// [`Step::store_state`](crate::Step::store_state) of the step that is open in the graph. STALE if none is open.
     pub fn store_state(&self, layer: usize, state: usize, tensor: &Tensor<'_>) -> Result<()> {
-        store_state(&self.0.cache, self.0.id, layer, state, tensor)
+        store_state(&self.0.cache, self.0.id, layer, state, -1, tensor)
+    }
+
+    /// [`Step::store_state_after`](crate::Step::store_state_after) of the step that is open in the graph.
+    pub fn store_state_after(&self, layer: usize, state: usize, token: usize, tensor: &Tensor<'_>) -> Result<()> {
+        store_state(&self.0.cache, self.0.id, layer, state, narrow(token), tensor)
     }
 
     /// Frees the graph now, even if clones exist. Later calls on it return STALE_ID. BUSY while a step is open in it.

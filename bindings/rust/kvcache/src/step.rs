@@ -173,12 +173,30 @@ impl Step {
 
     /// Copies the states that the batch's sequences had before the step into `tensor`: `[rows, shape...]`.
     pub fn load_state(&self, layer: usize, state: usize, tensor: &mut TensorMut<'_>) -> Result<()> {
-        load_state(&self.cache, self.forward, layer, state, tensor)
+        load_state(&self.cache, self.forward, layer, state, -1, tensor)
+    }
+
+    /// Copies the states before token `token` of each row, below `max_draft_states`. Before a tree node that is the state
+    /// after its parent. Rows without it are not written.
+    pub fn load_state_before(
+        &self,
+        layer: usize,
+        state: usize,
+        token: usize,
+        tensor: &mut TensorMut<'_>,
+    ) -> Result<()> {
+        load_state(&self.cache, self.forward, layer, state, narrow(token), tensor)
     }
 
     /// Makes `tensor` the states of the sequences after the step.
     pub fn store_state(&self, layer: usize, state: usize, tensor: &Tensor<'_>) -> Result<()> {
-        store_state(&self.cache, self.forward, layer, state, tensor)
+        store_state(&self.cache, self.forward, layer, state, -1, tensor)
+    }
+
+    /// Makes `tensor` the states after token `token` of each row, below `max_draft_states`. They are kept after a row's
+    /// last token, and after tree nodes below `max_draft_states`, which can then be committed. Other rows are not read.
+    pub fn store_state_after(&self, layer: usize, state: usize, token: usize, tensor: &Tensor<'_>) -> Result<()> {
+        store_state(&self.cache, self.forward, layer, state, narrow(token), tensor)
     }
 
     /// Position of each new token in its sequence.
@@ -462,11 +480,12 @@ pub(crate) fn load_state(
     forward: sys::kvc_forward,
     layer: usize,
     state: usize,
+    token: i32,
     tensor: &mut TensorMut<'_>,
 ) -> Result<()> {
     let (layer, state, tensor) = (narrow(layer), narrow(state), tensor.raw());
     // SAFETY: the tensor borrows its memory exclusively.
-    check(|error| unsafe { sys::kvc_forward_load_state(cache.raw(), forward, layer, state, &tensor, error) })
+    check(|error| unsafe { sys::kvc_forward_load_state(cache.raw(), forward, layer, state, token, &tensor, error) })
 }
 
 pub(crate) fn store_state(
@@ -474,11 +493,12 @@ pub(crate) fn store_state(
     forward: sys::kvc_forward,
     layer: usize,
     state: usize,
+    token: i32,
     tensor: &Tensor<'_>,
 ) -> Result<()> {
     let (layer, state, tensor) = (narrow(layer), narrow(state), tensor.raw());
     // SAFETY: the tensor borrows its memory.
-    check(|error| unsafe { sys::kvc_forward_store_state(cache.raw(), forward, layer, state, &tensor, error) })
+    check(|error| unsafe { sys::kvc_forward_store_state(cache.raw(), forward, layer, state, token, &tensor, error) })
 }
 
 /// Merges results of attention over disjoint sets of keys, `(output [T, H, Dv], lse [T, H])` each, by their LSE.

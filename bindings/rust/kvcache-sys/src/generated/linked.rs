@@ -187,21 +187,23 @@ unsafe extern "C" {
         args: *const kvc_attend_args,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Copies a state tensor of a recurrent layer out of the cache. Row i of the tensor becomes the state that sequence i of the\n batch had before this forward; zeros for an empty sequence. Rows of inert rows are not written. It may be called any number\n of times.\n   layer   a recurrent layer of the forward\n   state   0..num_states - 1\n   tensor  borrowed, its data is written; [>= num_sequences, shape...] of the state's dtype; rows by any stride, each compact\n Errors: STALE_ID, BUSY, CANCELLED, OUT_OF_RANGE (layer, state), INVALID_ARGUMENT (the layer is not recurrent, a forward of\n encoder tokens), DTYPE, DEVICE, RANK, SHAPE, STRIDE. An error of the device closes the forward, as kvc_forward_abort does.\n Threads: one at a time for one forward, any between forwards. Since 0.1."]
+    #[doc = " Copies a state tensor of a recurrent layer out of the cache. Row i of the tensor becomes the state that sequence i of the\n batch had before this forward; the fill value (kvc_state_config) for an empty sequence. Rows of inert rows are not written.\n It may be called any number of times.\n   layer   a recurrent layer of the forward\n   state   0..num_states - 1\n   token   -1 = the state before each row's first token; i = before its token i, 0..max_draft_states - 1. Before a node is\n           the state after its parent, which this forward may have stored. Rows without such a token, or without its state,\n           are not written\n   tensor  borrowed, its data is written; [>= num_sequences, shape...] of the state's dtype; rows by any stride, each compact\n Errors: STALE_ID, BUSY, CANCELLED, OUT_OF_RANGE (layer, state, token), INVALID_ARGUMENT (the layer is not recurrent, a forward of\n encoder tokens), DTYPE, DEVICE, RANK, SHAPE, STRIDE. An error of the device closes the forward, as kvc_forward_abort does.\n Threads: one at a time for one forward, any between forwards. Since 0.1."]
     pub fn kvc_forward_load_state(
         cache: *mut kvc_cache,
         forward: kvc_forward,
         layer: i32,
         state: i32,
+        token: i32,
         tensor: *const DLTensor,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Copies a state tensor of a recurrent layer into the cache. Row i becomes the state of sequence i of the batch when this\n forward ends. After an abort the sequence has the state that it had. Store every state of every recurrent layer in range\n before kvc_forward_end. If a state is stored twice, the second one counts.\n   tensor  borrowed; as kvc_forward_load_state's\n Errors, threads: as kvc_forward_load_state. Since 0.1."]
+    #[doc = " Copies a state tensor of a recurrent layer into the cache. Row i becomes the state of sequence i of the batch when this\n forward ends. After an abort the sequence has the state that it had. Store every state of every recurrent layer in range\n before kvc_forward_end. If a state is stored twice, the second one counts.\n Drafts: with max_draft_states, a cache also keeps the states after uncommitted nodes, and kvc_seq_commit keeps that of its\n leaf. For drafts of 4 tokens, with states [num_sequences, 4, shape...], call it for tokens 0 to 3, each with one slice.\n   token   -1 = the state after each row's last token; i = after its token i, 0..max_draft_states - 1. Rows that have no such\n           token are not read. Nor are rows for which it is not kept: it is kept after a row's last token, and after nodes\n           below max_draft_states\n   tensor  borrowed; as kvc_forward_load_state's\n Errors, threads: as kvc_forward_load_state. Since 0.1. From: a state for each draft as in vLLM's speculative Mamba."]
     pub fn kvc_forward_store_state(
         cache: *mut kvc_cache,
         forward: kvc_forward,
         layer: i32,
         state: i32,
+        token: i32,
         tensor: *const DLTensor,
         error: *mut kvc_error,
     ) -> kvc_status;
@@ -243,7 +245,7 @@ unsafe extern "C" {
     ) -> kvc_status;
     #[doc = " Frees a graph, and everything that was borrowed from it. kvc_cache_destroy frees all graphs that are left.\n Errors: STALE_ID (no graph of this cache), BUSY (a forward is open in it: end or abort it). Threads: any. Since 0.1."]
     pub fn kvc_graph_destroy(cache: *mut kvc_cache, graph: kvc_forward, error: *mut kvc_error) -> kvc_status;
-    #[doc = " Keeps the path from a root to node leaves[i] as tokens of sequences[i], and drops its other uncommitted nodes. Each sequence\n has a leaf of its own. All are committed, or none. K and V of kept nodes move to their final slots where needed; no page is\n needed.\n   sequences  [n], distinct, any order, each with uncommitted nodes\n   leaves     [n]: a node, 0..kvc_seq_tree_nodes - 1; -1 = drop all\n   stream     as kvc_seq_fork\n Errors (nothing committed), each with the index: STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes; as kvc_seq_fork),\n OUT_OF_RANGE, EVICTED (a node in the middle of a chain over recurrent state: see above). An error of the device leaves K and V\n of the nodes undefined; then only dropping them (-1) works. Threads: any. The cost follows what it moves and frees.\n Since 0.1. From: tree attention as in SpecInfer and Medusa."]
+    #[doc = " Keeps the path from a root to node leaves[i] as tokens of sequences[i], and drops its other uncommitted nodes. Each sequence\n has a leaf of its own. All are committed, or none. K and V of kept nodes move to their final slots where needed; no page is\n needed.\n   sequences  [n], distinct, any order, each with uncommitted nodes\n   leaves     [n]: a node, 0..kvc_seq_tree_nodes - 1; -1 = drop all\n   stream     as kvc_seq_fork\n Errors (nothing committed), each with the index: STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes; as kvc_seq_fork),\n OUT_OF_RANGE, EVICTED (a node whose recurrent state is not kept: see above). An error of the device leaves K and V\n of the nodes undefined; then only dropping them (-1) works. Threads: any. The cost follows what it moves and frees.\n Since 0.1. From: tree attention as in SpecInfer and Medusa."]
     pub fn kvc_seq_commit(
         cache: *mut kvc_cache,
         n: i64,

@@ -583,7 +583,7 @@ pub type kvc_layer_flags = ::core::ffi::c_uint;
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_state_config {
     pub struct_size: u32,
-    #[doc = " float32, float16, bfloat16; {0,0,0} = float32"]
+    #[doc = " float32, float16, bfloat16, int32, int64; {0,0,0} = float32"]
     pub dtype: DLDataType,
     #[doc = " 1..4"]
     pub rank: i32,
@@ -591,16 +591,19 @@ pub struct kvc_state_config {
     pub reserved: u32,
     #[doc = " shape[0..rank - 1], each >= 1; the rest 0"]
     pub shape: [i64; 4usize],
+    #[doc = " every element of the state of an empty sequence. The dtype can hold it: a number that rounds to a\nfinite one, or an infinity; for integers a whole number of at most 2^53"]
+    pub fill: f64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_state_config"][::core::mem::size_of::<kvc_state_config>() - 48usize];
+    ["Size of kvc_state_config"][::core::mem::size_of::<kvc_state_config>() - 56usize];
     ["Alignment of kvc_state_config"][::core::mem::align_of::<kvc_state_config>() - 8usize];
     ["Offset of field: kvc_state_config::struct_size"][::core::mem::offset_of!(kvc_state_config, struct_size) - 0usize];
     ["Offset of field: kvc_state_config::dtype"][::core::mem::offset_of!(kvc_state_config, dtype) - 4usize];
     ["Offset of field: kvc_state_config::rank"][::core::mem::offset_of!(kvc_state_config, rank) - 8usize];
     ["Offset of field: kvc_state_config::reserved"][::core::mem::offset_of!(kvc_state_config, reserved) - 12usize];
     ["Offset of field: kvc_state_config::shape"][::core::mem::offset_of!(kvc_state_config, shape) - 16usize];
+    ["Offset of field: kvc_state_config::fill"][::core::mem::offset_of!(kvc_state_config, fill) - 48usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -721,7 +724,7 @@ pub struct kvc_group_config {
     pub window_tokens: i64,
     #[doc = " KVC_VISIBLE_CHUNK: c, 1..2^30, no multiple of the page size needed; else 0"]
     pub chunk_tokens: i64,
-    #[doc = " pages of this group's pool, below 2^31; 0 = from the cache's capacity. Recurrent: a\nsequence has one page, one more in an open forward, one for each checkpoint, and one while\nit has an uncommitted tree; 0 = max_sequences * (2 + max_checkpoints)"]
+    #[doc = " pages of this group's pool, below 2^31; 0 = from the cache's capacity. Recurrent: a\nsequence has one page, one more in an open forward, one for each checkpoint, and one while\nit has an uncommitted tree, with one more for each node whose state is kept;\n0 = max_sequences * (2 + max_checkpoints + max_draft_states)"]
     pub num_pages: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -810,10 +813,14 @@ pub struct kvc_cache_config {
     pub fingerprint: *const u8,
     #[doc = " KVC_CACHE_PREFIX_INDEX and a fingerprint: events of the index that the cache keeps for readers,\nbelow 2^31; 0 = none. Else 0"]
     pub events_capacity: i64,
+    #[doc = " the first nodes of an uncommitted tree whose recurrent states are kept, so that each of them\ncan be committed; 0..63, at most max_tree_nodes. Only with a recurrent group"]
+    pub max_draft_states: i32,
+    #[doc = " 0"]
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_cache_config"][::core::mem::size_of::<kvc_cache_config>() - 128usize];
+    ["Size of kvc_cache_config"][::core::mem::size_of::<kvc_cache_config>() - 136usize];
     ["Alignment of kvc_cache_config"][::core::mem::align_of::<kvc_cache_config>() - 8usize];
     ["Offset of field: kvc_cache_config::struct_size"][::core::mem::offset_of!(kvc_cache_config, struct_size) - 0usize];
     ["Offset of field: kvc_cache_config::flags"][::core::mem::offset_of!(kvc_cache_config, flags) - 4usize];
@@ -851,6 +858,9 @@ const _: () = {
         [::core::mem::offset_of!(kvc_cache_config, fingerprint) - 112usize];
     ["Offset of field: kvc_cache_config::events_capacity"]
         [::core::mem::offset_of!(kvc_cache_config, events_capacity) - 120usize];
+    ["Offset of field: kvc_cache_config::max_draft_states"]
+        [::core::mem::offset_of!(kvc_cache_config, max_draft_states) - 128usize];
+    ["Offset of field: kvc_cache_config::reserved"][::core::mem::offset_of!(kvc_cache_config, reserved) - 132usize];
 };
 #[doc = " What a cache of a config would need."]
 #[repr(C)]
@@ -2590,6 +2600,7 @@ pub struct kvc_api {
             forward: kvc_forward,
             layer: i32,
             state: i32,
+            token: i32,
             tensor: *const DLTensor,
             error: *mut kvc_error,
         ) -> kvc_status,
@@ -2600,6 +2611,7 @@ pub struct kvc_api {
             forward: kvc_forward,
             layer: i32,
             state: i32,
+            token: i32,
             tensor: *const DLTensor,
             error: *mut kvc_error,
         ) -> kvc_status,

@@ -132,7 +132,7 @@ fn scaling(s: &Script) -> Done<Option<RopeScaling>> {
 }
 
 fn state(s: &mut Script) -> Done<Results> {
-    let state = State { dtype: type_of(s)?, shape: s.list("shape")? };
+    let state = State { dtype: type_of(s)?, shape: s.list("shape")?, fill: s.number("fill")? };
     s.layers.last_mut().ok_or(Stop::Skip)?.0.states.push(state);
     Ok(vec![])
 }
@@ -157,6 +157,7 @@ fn config(s: &Script) -> Done<CacheConfig> {
         rollback_tokens: s.optional("rollback_tokens")?,
         max_tree_nodes: s.number("max_tree_nodes")?,
         max_checkpoints: s.number("max_checkpoints")?,
+        max_draft_states: s.number("max_draft_states")?,
         streaming: s.has("streaming"),
         prefix_sharing: match s.word("sharing") {
             Some("never") => PrefixSharing::Never,

@@ -150,18 +150,24 @@ pub fn outputs(s: &mut Script, out: Buffer, lse: Option<Buffer>) -> Results {
 fn load_state(s: &mut Script) -> Done<Results> {
     let mut out = s.output("out")?.ok_or(Stop::Skip)?;
     let (layer, state) = (s.number("layer")?, s.number("state")?);
-    match s.replay()? {
-        Some(graph) => graph.load_state(layer, state, &mut out.view_mut()?)?,
-        None => s.step()?.load_state(layer, state, &mut out.view_mut()?)?,
+    let view = &mut out.view_mut()?;
+    match (s.replay()?, s.optional("token")?) {
+        (Some(graph), None) => graph.load_state(layer, state, view)?,
+        (Some(graph), Some(token)) => graph.load_state_before(layer, state, token, view)?,
+        (None, None) => s.step()?.load_state(layer, state, view)?,
+        (None, Some(token)) => s.step()?.load_state_before(layer, state, token, view)?,
     }
     Ok(outputs(s, out, None))
 }
 
 fn store_state(s: &Script) -> Done<Results> {
     let (layer, state, value) = (s.number("layer")?, s.number("state")?, s.needed("value")?);
-    match s.replay()? {
-        Some(graph) => graph.store_state(layer, state, &value.view()?)?,
-        None => s.step()?.store_state(layer, state, &value.view()?)?,
+    let view = &value.view()?;
+    match (s.replay()?, s.optional("token")?) {
+        (Some(graph), None) => graph.store_state(layer, state, view)?,
+        (Some(graph), Some(token)) => graph.store_state_after(layer, state, token, view)?,
+        (None, None) => s.step()?.store_state(layer, state, view)?,
+        (None, Some(token)) => s.step()?.store_state_after(layer, state, token, view)?,
     }
     Ok(vec![])
 }

@@ -13,7 +13,7 @@ fn cache() -> Cache {
     let long = LongRope { short_factors: vec![1.0, 2.0], long_factors: vec![3.0], ..LongRope::default() };
     let layer = Layer { k_scales: vec![1.0, 2.0], v_scales: vec![3.0, 4.0], ..Layer::default() };
     let scaled = Layer { rope: Rope::on_append(1e4).scaled(RopeScaling::LongRope(long)), ..Layer::default() };
-    let states = vec![State { dtype: DType::F32, shape: vec![2, 3] }; 2];
+    let states = vec![State { dtype: DType::F32, shape: vec![2, 3], ..State::default() }; 2];
     let layers = vec![layer, scaled, Layer { states, ..Layer::default() }];
     let groups = vec![Group::full(), Group::sliding(4)];
     Cache::new(&context, &CacheConfig { layers, groups, ..CacheConfig::default() }).unwrap()

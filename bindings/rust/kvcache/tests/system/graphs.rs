@@ -78,7 +78,7 @@ fn replays_give_the_bits_of_plain_steps() {
 
 #[test]
 fn a_replay_without_a_step_is_stale_and_touches_nothing() {
-    let states = vec![State { dtype: DType::F32, shape: vec![2] }];
+    let states = vec![State { dtype: DType::F32, shape: vec![2], ..State::default() }];
     let layers = vec![layer(), Layer { states, group: 1, ..Layer::default() }];
     let groups = vec![Group::full(), Group::recurrent()];
     let cache = Cache::new(&context(), &CacheConfig { layers, groups, ..config() }).unwrap();

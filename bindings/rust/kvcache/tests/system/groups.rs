@@ -4,7 +4,7 @@ use kvcache::*;
 
 #[test]
 fn recurrent_states_load_store_and_roll_back() {
-    let state = State { dtype: DType::F16, shape: vec![2, 3] };
+    let state = State { dtype: DType::F16, shape: vec![2, 3], ..State::default() };
     let layers = vec![Layer { states: vec![state], ..Layer::default() }];
     let groups = vec![Group::recurrent()];
     let config = CacheConfig { layers, groups, capacity: Capacity::Groups, max_checkpoints: 2, ..config() };

@@ -190,12 +190,13 @@ final class Abi {
   }
 
   static final class StateConfig {
-    static final int SIZE = 48;
+    static final int SIZE = 56;
     static final int STRUCT_SIZE = 0;
     static final int DTYPE = 4;
     static final int RANK = 8;
     static final int RESERVED = 12;
     static final int SHAPE = 16;
+    static final int FILL = 48;
   }
 
   static final class LayerConfig {
@@ -239,7 +240,7 @@ final class Abi {
   }
 
   static final class CacheConfig {
-    static final int SIZE = 128;
+    static final int SIZE = 136;
     static final int STRUCT_SIZE = 0;
     static final int FLAGS = 4;
     static final int LAYERS = 8;
@@ -262,6 +263,8 @@ final class Abi {
     static final int PREFIX_CHECKPOINTS = 104;
     static final int FINGERPRINT = 112;
     static final int EVENTS_CAPACITY = 120;
+    static final int MAX_DRAFT_STATES = 128;
+    static final int RESERVED = 132;
   }
 
   static final class Estimate {

@@ -21,6 +21,7 @@ public final class CacheBuilder {
   private long capacityBytes;
   private int maxTreeNodes;
   private int maxCheckpoints;
+  private int maxDraftStates;
   private boolean tablesOnly;
   private long prefixPages;
   private Cache.PrefixPolicy prefixPolicy = Cache.PrefixPolicy.REUSE;
@@ -107,6 +108,12 @@ public final class CacheBuilder {
   /** Checkpoints of a sequence, with a recurrent group; 0 = 1. */
   public CacheBuilder maxCheckpoints(int n) {
     maxCheckpoints = n;
+    return this;
+  }
+
+  /** The first nodes of an uncommitted tree whose recurrent states are kept, so that each of them can be committed; at most 63. */
+  public CacheBuilder maxDraftStates(int n) {
+    maxDraftStates = n;
     return this;
   }
 
@@ -249,6 +256,7 @@ public final class CacheBuilder {
     c.putLong(Abi.CacheConfig.CAPACITY_BYTES, capacityBytes);
     c.putInt(Abi.CacheConfig.MAX_TREE_NODES, maxTreeNodes);
     c.putInt(Abi.CacheConfig.MAX_CHECKPOINTS, maxCheckpoints);
+    c.putInt(Abi.CacheConfig.MAX_DRAFT_STATES, maxDraftStates);
     c.putInt(Abi.CacheConfig.STORAGE, tablesOnly ? Abi.KVC_STORAGE_NONE : Abi.KVC_STORAGE_OWN);
     c.putLong(Abi.CacheConfig.PREFIX_PAGES, prefixPages);
     c.putInt(Abi.CacheConfig.PREFIX_POLICY, prefixPolicy == null ? 0 : prefixPolicy.value);

@@ -207,13 +207,13 @@ final class JniCalls implements NativeCalls {
   }
 
   @Override
-  public int forwardLoadState(long cache, long forward, int layer, int state, long tensor, long error) {
-    return Jni.kvj_forward_load_state(cache, forward, layer, state, tensor, error);
+  public int forwardLoadState(long cache, long forward, int layer, int state, int token, long tensor, long error) {
+    return Jni.kvj_forward_load_state(cache, forward, layer, state, token, tensor, error);
   }
 
   @Override
-  public int forwardStoreState(long cache, long forward, int layer, int state, long tensor, long error) {
-    return Jni.kvj_forward_store_state(cache, forward, layer, state, tensor, error);
+  public int forwardStoreState(long cache, long forward, int layer, int state, int token, long tensor, long error) {
+    return Jni.kvj_forward_store_state(cache, forward, layer, state, token, tensor, error);
   }
 
   @Override

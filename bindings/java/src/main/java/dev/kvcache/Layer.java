@@ -35,11 +35,18 @@ public final class Layer implements Cloneable {
     return new Builder();
   }
 
-  /** One state tensor of a recurrent layer: F32, F16 or BF16, of 1 to 4 dimensions. */
-  public record State(DType dtype, long... shape) {
+  /**
+   * One state tensor of a recurrent layer: F32, F16, BF16, I32 or I64, of 1 to 4 dimensions. Every element of the state of an empty
+   * sequence is fill, a value of the dtype.
+   */
+  public record State(DType dtype, double fill, long... shape) {
+    public State(DType dtype, long... shape) {
+      this(dtype, 0.0, shape);
+    }
+
     @Override
     public String toString() {
-      return "State(" + dtype + Arrays.toString(shape) + ")";
+      return "State(" + dtype + Arrays.toString(shape) + (fill == 0 ? "" : " of " + fill) + ")";
     }
   }
 
@@ -244,6 +251,7 @@ public final class Layer implements Cloneable {
       all.putInt(at, Abi.StateConfig.SIZE);
       all.putInt(at + Abi.StateConfig.DTYPE, state.dtype() == null ? 0 : state.dtype().dl);
       all.putInt(at + Abi.StateConfig.RANK, rank);
+      all.putDouble(at + Abi.StateConfig.FILL, state.fill());
       for (int dim = 0; dim < rank; dim++) {
         all.putLong(at + Abi.StateConfig.SHAPE + 8 * dim, state.shape()[dim]);
       }

@@ -236,6 +236,7 @@ final class Names {
       Map.entry("low_freq_factor", "lowFreqFactor"),
       Map.entry("max_batch_tokens", "maxBatchTokens"),
       Map.entry("max_checkpoints", "maxCheckpoints"),
+      Map.entry("max_draft_states", "maxDraftStates"),
       Map.entry("max_open_forwards", "maxOpenForwards"),
       Map.entry("max_pages", "maxPages"),
       Map.entry("max_pages_per_row", "maxPagesPerRow"),

@@ -46,8 +46,8 @@ interface NativeCalls {
   int seqSetRope(long cache, long n, long sequences, int set, long error);
   int seqCheckpoint(long cache, long n, long sequences, long error);
   int seqEncoderLengths(long cache, int group, long n, long sequences, long lengths, long error);
-  int forwardLoadState(long cache, long forward, int layer, int state, long tensor, long error);
-  int forwardStoreState(long cache, long forward, int layer, int state, long tensor, long error);
+  int forwardLoadState(long cache, long forward, int layer, int state, int token, long tensor, long error);
+  int forwardStoreState(long cache, long forward, int layer, int state, int token, long tensor, long error);
   int seqSetStreaming(long cache, long n, long sequences, long sinkTokens, long windowTokens, int flags, long error);
   int seqGetStreaming(long cache, long n, long sequences, long sinkTokens, long windowTokens, long error);
   int cacheTakeCopies(long cache, long copies, int itemSize, long capacity, long count, long error);

@@ -60,12 +60,20 @@ public final class Step implements AutoCloseable {
 
   /** Copies a state of a recurrent layer out of the cache. Row i of the tensor is that of sequence i of the batch before the step. */
   public void loadState(int layer, int state, Tensor tensor) {
+    loadState(layer, state, -1, tensor);
+  }
+
+  /**
+   * Copies the states before a token of each row, below maxDraftStates; -1: before the first. Before a node of a tree that is the state
+   * after its parent, which this step may have stored. Rows without it are not written.
+   */
+  public void loadState(int layer, int state, int token, Tensor tensor) {
     Checks.writable("Step.loadState", "tensor", tensor);
     Arena arena = enter("Step.loadState");
     try {
       long address = arena.tensor("Step.loadState", "tensor", 0, tensor);
       Handle handle = handle();
-      arena.check(arena.calls().forwardLoadState(handle.address, id, layer, state, address, arena.error.address));
+      arena.check(arena.calls().forwardLoadState(handle.address, id, layer, state, token, address, arena.error.address));
     } finally {
       cache.leave(arena);
     }
@@ -73,11 +81,19 @@ public final class Step implements AutoCloseable {
 
   /** Copies a state into the cache. Row i becomes the state of sequence i of the batch when the step ends. */
   public void storeState(int layer, int state, Tensor tensor) {
+    storeState(layer, state, -1, tensor);
+  }
+
+  /**
+   * Copies in the states after a token of each row, below maxDraftStates; -1: after the last. They are kept after a row's last token, and
+   * after nodes of trees below maxDraftStates, which can then be committed. Other rows are not read.
+   */
+  public void storeState(int layer, int state, int token, Tensor tensor) {
     Arena arena = enter("Step.storeState");
     try {
       long address = arena.tensor("Step.storeState", "tensor", 0, tensor);
       Handle handle = handle();
-      arena.check(arena.calls().forwardStoreState(handle.address, id, layer, state, address, arena.error.address));
+      arena.check(arena.calls().forwardStoreState(handle.address, id, layer, state, token, address, arena.error.address));
     } finally {
       cache.leave(arena);
     }

@@ -75,7 +75,7 @@ public final class Runner {
       s.states.add(new ArrayList<>());
     });
     operation("state", s -> s.states.get(s.states.size() - 1)
-        .add(new Layer.State(Values.dtype(s.word("dtype", "f32")), s.longs("shape"))));
+        .add(new Layer.State(Values.dtype(s.word("dtype", "f32")), s.number("fill"), s.longs("shape"))));
     operation("estimate", s -> {
       int group = (int) s.integer("group", -1);
       Estimate e = config(s).estimate(group);
@@ -149,7 +149,7 @@ public final class Runner {
         .pageSize(s.integer("page_size")).capacityTokens(s.integer("capacity_tokens", 0)).capacityPages(s.integer("capacity_pages", 0))
         .capacityBytes(s.integer("capacity_bytes", 0)).maxSequences(s.integer("max_sequences"))
         .maxBatchTokens(s.integer("max_batch_tokens")).maxOpenForwards(s.integer("max_open_forwards"))
-        .maxTreeNodes(s.integer("max_tree_nodes")).maxCheckpoints(s.integer("max_checkpoints"))
+        .maxTreeNodes(s.integer("max_tree_nodes")).maxCheckpoints(s.integer("max_checkpoints")).maxDraftStates(s.integer("max_draft_states"))
         .rollbackTokens(s.integer("rollback_tokens", 0)).sharePrefixes(switch (s.word("sharing", "")) {
           case "never" -> Cache.SharePrefixes.NEVER;
           case "always" -> Cache.SharePrefixes.ALWAYS;
@@ -275,10 +275,10 @@ public final class Runner {
     });
     operation("load_state", s -> {
       Tensor out = s.tensor("out");
-      s.step().loadState(s.integer("layer"), s.integer("state"), out);
+      s.step().loadState(s.integer("layer"), s.integer("state"), (int) s.integer("token", -1), out);
       outputs(s, out, null);
     });
-    operation("store_state", s -> s.step().storeState(s.integer("layer"), s.integer("state"), s.tensor("value")));
+    operation("store_state", s -> s.step().storeState(s.integer("layer"), s.integer("state"), (int) s.integer("token", -1), s.tensor("value")));
     operation("tables", s -> {
       Tables.Request request = Tables.request().part(part(s));
       if (s.has("slots")) {
