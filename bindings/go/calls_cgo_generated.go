@@ -241,6 +241,9 @@ static int32_t kvcgo_cacheTierTraffic(uintptr_t fn, uintptr_t p0, void *p1, void
 static int32_t kvcgo_seqExclusivePages(uintptr_t fn, uintptr_t p0, int32_t p1, int64_t p2, void *p3, void *p4, void *p5) {
   return ((int32_t (*)(uintptr_t, int32_t, int64_t, void *, void *, void *))fn)(p0, p1, p2, p3, p4, p5);
 }
+static int32_t kvcgo_forwardSelect(uintptr_t fn, uintptr_t p0, uint64_t p1, int32_t p2, void *p3, void *p4) {
+  return ((int32_t (*)(uintptr_t, uint64_t, int32_t, void *, void *))fn)(p0, p1, p2, p3, p4);
+}
 */
 import "C"
 
@@ -556,4 +559,8 @@ func (l *library) cacheTierTraffic(a *arena, cache uintptr, traffic *kvcTierTraf
 
 func (l *library) seqExclusivePages(a *arena, cache uintptr, group int32, n int64, sequences *Seq, pages *int64) Status {
 	return Status(C.kvcgo_seqExclusivePages(C.uintptr_t(l.api.seqExclusivePages), C.uintptr_t(cache), C.int32_t(group), C.int64_t(n), unsafe.Pointer(sequences), unsafe.Pointer(pages), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) forwardSelect(a *arena, cache uintptr, forward uint64, layer int32, args *kvcSelectArgs) Status {
+	return Status(C.kvcgo_forwardSelect(C.uintptr_t(l.api.forwardSelect), C.uintptr_t(cache), C.uint64_t(forward), C.int32_t(layer), unsafe.Pointer(args), unsafe.Pointer(&a.err)))
 }

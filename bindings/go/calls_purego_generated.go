@@ -641,3 +641,12 @@ func (l *library) seqExclusivePages(a *arena, cache uintptr, group int32, n int6
 	a.words[5] = uintptr(unsafe.Pointer(&a.err))
 	return Status(a.call(l.api.seqExclusivePages, 6))
 }
+
+func (l *library) forwardSelect(a *arena, cache uintptr, forward uint64, layer int32, args *kvcSelectArgs) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(forward)
+	a.words[2] = uintptr(layer)
+	a.words[3] = a.hold(3, unsafe.Pointer(args))
+	a.words[4] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.forwardSelect, 5))
+}

@@ -56,6 +56,7 @@ final class Abi {
   static final int KVC_ROPE_SCALING_LONGROPE = 4;
   static final int KVC_ROPE_SCALING_NO_TRUNCATE = 1;
   static final int KVC_LAYER_ROPE_INTERLEAVED = 1;
+  static final int KVC_LAYER_KEYS_ONLY = 2;
   static final int KVC_ROW_KV = 0;
   static final int KVC_ROW_LATENT = 1;
   static final int KVC_ROW_STATE = 2;
@@ -85,6 +86,8 @@ final class Abi {
   static final int KVC_ATTEND_SELF = 4;
   static final int KVC_ATTEND_ALIBI_SIGNED = 8;
   static final int KVC_MAX_LISTED_KEYS = 65536;
+  static final int KVC_SELECT_RELU_SUM = 0;
+  static final int KVC_SELECT_EACH_HEAD = 1;
   static final int KVC_POOL_KV = 0;
   static final int KVC_POOL_K = 1;
   static final int KVC_POOL_V = 2;
@@ -316,6 +319,21 @@ final class Abi {
     static final int INDICES = 104;
     static final int INDEX_BLOCK = 112;
     static final int RESERVED = 116;
+  }
+
+  static final class SelectArgs {
+    static final int SIZE = 64;
+    static final int STRUCT_SIZE = 0;
+    static final int RULE = 4;
+    static final int Q = 8;
+    static final int WEIGHTS = 16;
+    static final int INDICES = 24;
+    static final int CANDIDATES = 32;
+    static final int ROPE_COS_SIN = 40;
+    static final int INDEX_BLOCK = 48;
+    static final int CANDIDATE_BLOCK = 52;
+    static final int FIRST_BLOCKS = 56;
+    static final int LAST_BLOCKS = 60;
   }
 
   static final class MergeArgs {
@@ -695,7 +713,7 @@ final class Abi {
   }
 
   static final class Api {
-    static final int SIZE = 632;
+    static final int SIZE = 640;
     static final int STRUCT_SIZE = 0;
     static final int ABI = 4;
     static final int VERSION = 8;
@@ -776,5 +794,6 @@ final class Abi {
     static final int CACHE_JOB_DESCRIPTOR = 608;
     static final int CACHE_TIER_TRAFFIC = 616;
     static final int SEQ_EXCLUSIVE_PAGES = 624;
+    static final int FORWARD_SELECT = 632;
   }
 }

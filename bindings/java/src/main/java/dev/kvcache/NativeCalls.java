@@ -84,6 +84,7 @@ interface NativeCalls {
   int cacheJobDescriptor(long cache, long descriptor, long error);
   int cacheTierTraffic(long cache, long traffic, long error);
   int seqExclusivePages(long cache, int group, long n, long sequences, long pages, long error);
+  int forwardSelect(long cache, long forward, int layer, long args, long error);
 
   /** Loads libkvcache, by path or by a name for the system's loader: null, or what is wrong. Once. */
   String open(String path);
