@@ -24,6 +24,9 @@ class Step {
                     nb::handle dtype, double softcap, double softmax_scale, nb::handle alibi_slopes, nb::handle sinks,
                     bool causal, bool alibi_signed, nb::handle part, nb::handle rope_cos_sin, nb::handle w_uk,
                     nb::handle w_uv, nb::handle indices, int64_t index_block) const;
+  nb::object select(int64_t layer, nb::handle q, int64_t count, nb::handle weights, nb::handle out, nb::handle dtype,
+                    bool each_head, int64_t index_block, int64_t first_blocks, int64_t last_blocks,
+                    nb::handle candidates, int64_t candidate_block, nb::handle rope_cos_sin) const;
   void append(int64_t layer, nb::handle k, nb::handle v, bool as_stored, nb::handle dtype, nb::handle k_scale,
               nb::handle v_scale, nb::handle rope_cos_sin) const;
   nb::object load_state(int64_t layer, int64_t state, nb::handle out, nb::handle dtype) const;
