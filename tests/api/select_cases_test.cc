@@ -171,59 +171,115 @@ TEST(Select, NaNInfinityAndZeros) {
   EXPECT_EQ(kvc_forward_abort(scene.cache.get(), forward, nullptr), KVC_OK);
 }
 
-TEST(Select, RefusesWhatMakesNoSense) {
-  CacheSpec spec;
-  spec.page_size = 4;
-  spec.max_batch_tokens = 32;
-  spec.streaming = true;
-  spec.groups = {{0, 20}};
-  spec.layers = {keys_of(0, 2, DType::kF32), LayerSpec{0, 2, 1, 8}};
-  const ContextPtr context = make_context();
-  const CachePtr owner = make_cache(context.get(), spec);
+// A step of three tokens in a layer with keys only and in an ordinary one. Nothing is appended yet.
+struct Refusals {
+  CacheSpec spec = spec_of_layers();
+  ContextPtr context = make_context();
+  CachePtr owner = make_cache(context.get(), spec);
   kvc_cache *cache = owner.get();
   kvc_seq seq = 0;
-  ASSERT_EQ(kvc_seq_add(cache, 1, &seq, nullptr), KVC_OK);
-  const std::vector<kvc_seq> ids = {seq};
-  const std::vector<int32_t> lengths = {3};
-  const kvc_batch batch = batch_of(ids, lengths, 0);
   kvc_forward forward = 0;
-  ASSERT_EQ(kvc_forward_begin(cache, &batch, nullptr, &forward, nullptr), KVC_OK);
-  std::mt19937 random(1);
-  Step step(&random, 3, DType::kF32);
-  Lists out(3, 1, 4), heads(3, kHeads, 4), candidates(3, 1, 2);
-  std::fill(candidates.entries.begin(), candidates.entries.end(), 1);
-  const Call call;
-  const auto refuse = [&](kvc_status status, const std::vector<std::string> &words, auto change, int32_t layer = 0) {
-    kvc_select_args args = step.args(call, &out);
+  std::mt19937 random{1};
+  Step step{&random, 3, DType::kF32};
+  LayerTensors tensors{spec.layers[0], 3};
+  Lists out{3, 1, 4};
+
+  static CacheSpec spec_of_layers() {
+    CacheSpec spec;
+    spec.page_size = 4;
+    spec.max_batch_tokens = 32;
+    spec.streaming = true;
+    spec.groups = {{0, 20}};
+    spec.layers = {keys_of(0, 2, DType::kF32), LayerSpec{0, 2, 1, 8}};
+    return spec;
+  }
+  Refusals() {
+    EXPECT_EQ(kvc_seq_add(cache, 1, &seq, nullptr), KVC_OK);
+    begin();
+  }
+  ~Refusals() { EXPECT_EQ(kvc_forward_abort(cache, forward, nullptr), KVC_OK); }
+  void begin() {
+    const std::vector<kvc_seq> ids = {seq};
+    const std::vector<int32_t> lengths = {3};
+    const kvc_batch batch = batch_of(ids, lengths, 0);
+    EXPECT_EQ(kvc_forward_begin(cache, &batch, nullptr, &forward, nullptr), KVC_OK);
+  }
+  void append(int32_t layer = 0) {
+    LayerTensors rows(spec.layers[static_cast<size_t>(layer)], 3);
+    kvc_append_args args = rows.append_args();
+    if (layer == 0) args.v = nullptr;
+    EXPECT_EQ(kvc_forward_append(cache, forward, layer, &args, nullptr), KVC_OK);
+  }
+  template <class Change>
+  kvc_error refuse(kvc_status status, const std::vector<std::string> &words, Change change, int32_t layer = 0) {
+    kvc_select_args args = step.args({}, &out);
     change(&args);
-    return refused(
-        cache, {status}, "kvc_forward_select",
-        [&](kvc_error *e) { return kvc_forward_select(cache, forward, layer, &args, e); }, words);
-  };
-  const auto same = [](kvc_select_args *) {};
-  refuse(KVC_ERROR_ORDER, {"layer 0 was not appended"}, same);
-  LayerTensors tensors(spec.layers[0], 3);
-  kvc_append_args append = tensors.append_args();
-  refused(cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_forward_append",
-          [&](kvc_error *e) { return kvc_forward_append(cache, forward, 0, &append, e); }, {"v is given", "keys only"});
-  append.v = nullptr;
-  ASSERT_EQ(kvc_forward_append(cache, forward, 0, &append, nullptr), KVC_OK);
-  const kvc_attend_args attend = tensors.attend_args(false);
-  refused(cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_forward_attend",
-          [&](kvc_error *e) { return kvc_forward_attend(cache, forward, 0, &attend, e); },
+    const auto call = [&](kvc_error *e) { return kvc_forward_select(cache, forward, layer, &args, e); };
+    return refused(cache, {status}, "kvc_forward_select", call, words);
+  }
+};
+
+constexpr auto kSame = [](kvc_select_args *) {};
+
+TEST(Select, RefusesOtherLayersAndWrongOrder) {
+  Refusals scene;
+  scene.refuse(KVC_ERROR_ORDER, {"layer 0 was not appended"}, kSame);
+  const kvc_append_args append = scene.tensors.append_args();
+  refused(scene.cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_forward_append",
+          [&](kvc_error *e) { return kvc_forward_append(scene.cache, scene.forward, 0, &append, e); },
+          {"v is given", "keys only"});
+  scene.append();
+  const kvc_attend_args attend = scene.tensors.attend_args(false);
+  refused(scene.cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_forward_attend",
+          [&](kvc_error *e) { return kvc_forward_attend(scene.cache, scene.forward, 0, &attend, e); },
           {"layer 0 stores keys only", "nothing attends"});
-  refuse(KVC_ERROR_INVALID_ARGUMENT, {"layer 1 does not store keys only"}, same, 1);
-  refuse(KVC_ERROR_OUT_OF_RANGE, {"layer 2"}, same, 2);
-  refuse(KVC_ERROR_INVALID_ARGUMENT, {"rule 2"}, [](kvc_select_args *a) { a->rule = 2; });
-  refuse(KVC_ERROR_INVALID_ARGUMENT, {"rule -1"}, [](kvc_select_args *a) { a->rule = -1; });
+  scene.refuse(KVC_ERROR_INVALID_ARGUMENT, {"layer 1 does not store keys only"}, kSame, 1);
+  scene.refuse(KVC_ERROR_OUT_OF_RANGE, {"layer 2"}, kSame, 2);
+  kvc_select_args good = scene.step.args({}, &scene.out);
+  EXPECT_EQ(kvc_forward_select(scene.cache, scene.forward, 0, &good, nullptr), KVC_OK);
+  Lists none(3, 1, 0);
+  good.indices = none.dl();
+  EXPECT_EQ(kvc_forward_select(scene.cache, scene.forward, 0, &good, nullptr), KVC_OK);
+  EXPECT_EQ(kvc_forward_cancel(scene.cache, scene.forward, nullptr), KVC_OK);
+  scene.refuse(KVC_ERROR_CANCELLED, {}, kSame);
+}
+
+TEST(Select, RefusesTensorsThatDoNotFit) {
+  Refusals scene;
+  scene.append();
+  Lists heads(3, kHeads, 4), candidates(3, 1, 2);
+  std::fill(candidates.entries.begin(), candidates.entries.end(), 1);
+  const auto refuse = [&](kvc_status status, const std::vector<std::string> &words, auto change) {
+    return scene.refuse(status, words, change);
+  };
   refuse(KVC_ERROR_INVALID_ARGUMENT, {"weights", "EACH_HEAD"}, [](kvc_select_args *a) { a->rule = 1; });
   refuse(KVC_ERROR_SHAPE, {"indices", "[3, 1, 4]"},
          [](kvc_select_args *a) { a->rule = KVC_SELECT_EACH_HEAD, a->weights = nullptr; });
   refuse(KVC_ERROR_SHAPE, {"indices", "[3, 6, 4]"}, [&](kvc_select_args *a) { a->indices = heads.dl(); });
   refuse(KVC_ERROR_NULL_ARGUMENT, {"indices is NULL"}, [](kvc_select_args *a) { a->indices = nullptr; });
   refuse(KVC_ERROR_NULL_ARGUMENT, {"q is NULL"}, [](kvc_select_args *a) { a->q = nullptr; });
-  refuse(KVC_ERROR_SHAPE, {"q has shape"}, [&](kvc_select_args *a) { a->q = tensors.k.dl(); });
-  refuse(KVC_ERROR_RANK, {"weights"}, [&](kvc_select_args *a) { a->weights = tensors.k.dl(); });
+  refuse(KVC_ERROR_SHAPE, {"q has shape"}, [&](kvc_select_args *a) { a->q = scene.tensors.k.dl(); });
+  refuse(KVC_ERROR_RANK, {"weights"}, [&](kvc_select_args *a) { a->weights = scene.tensors.k.dl(); });
+  refuse(KVC_ERROR_INVALID_ARGUMENT, {"rope_cos_sin"},
+         [&](kvc_select_args *a) { a->rope_cos_sin = scene.tensors.k.dl(); });
+  candidates.entries[5] = 3;
+  const kvc_error beyond = refuse(KVC_ERROR_OUT_OF_RANGE, {"candidates[2, 0, 1] is 3", "query 2 of row 0"},
+                                  [&](kvc_select_args *a) { a->candidates = candidates.dl(); });
+  EXPECT_EQ(beyond.index, 0);
+  std::fill(scene.out.entries.begin(), scene.out.entries.end(), 0);
+  refuse(KVC_ERROR_INVALID_ARGUMENT, {"indices", "candidates"}, [](kvc_select_args *a) { a->candidates = a->indices; });
+}
+
+TEST(Select, RefusesNumbersOutOfRange) {
+  Refusals scene;
+  scene.append();
+  Lists candidates(3, 1, 2);
+  std::fill(candidates.entries.begin(), candidates.entries.end(), 1);
+  const auto refuse = [&](kvc_status status, const std::vector<std::string> &words, auto change) {
+    scene.refuse(status, words, change);
+  };
+  refuse(KVC_ERROR_INVALID_ARGUMENT, {"rule 2"}, [](kvc_select_args *a) { a->rule = 2; });
+  refuse(KVC_ERROR_INVALID_ARGUMENT, {"rule -1"}, [](kvc_select_args *a) { a->rule = -1; });
   refuse(KVC_ERROR_OUT_OF_RANGE, {"index_block -1"}, [](kvc_select_args *a) { a->index_block = -1; });
   refuse(KVC_ERROR_OUT_OF_RANGE, {"4 blocks of 20000"}, [](kvc_select_args *a) { a->index_block = 20000; });
   refuse(KVC_ERROR_OUT_OF_RANGE, {"first_blocks -1 is not in 0..4"}, [](kvc_select_args *a) { a->first_blocks = -1; });
@@ -234,24 +290,50 @@ TEST(Select, RefusesWhatMakesNoSense) {
          [](kvc_select_args *a) { a->candidate_block = 3; });
   refuse(KVC_ERROR_OUT_OF_RANGE, {"candidate_block -3"},
          [&](kvc_select_args *a) { a->candidates = candidates.dl(), a->candidate_block = -3; });
-  candidates.entries[5] = 3;
-  const kvc_error beyond = refuse(KVC_ERROR_OUT_OF_RANGE, {"candidates[2, 0, 1] is 3", "query 2 of row 0"},
-                                  [&](kvc_select_args *a) { a->candidates = candidates.dl(); });
-  EXPECT_EQ(beyond.index, 0);
-  refuse(KVC_ERROR_INVALID_ARGUMENT, {"indices", "candidates"}, [&](kvc_select_args *a) {
-    candidates.entries[5] = 2;
-    a->candidates = a->indices;
-    std::fill(out.entries.begin(), out.entries.end(), 0);
-  });
-  refuse(KVC_ERROR_INVALID_ARGUMENT, {"rope_cos_sin"}, [&](kvc_select_args *a) { a->rope_cos_sin = tensors.k.dl(); });
-  kvc_select_args good = step.args(call, &out);
-  EXPECT_EQ(kvc_forward_select(cache, forward, 0, &good, nullptr), KVC_OK);
-  Lists none(3, 1, 0);
-  good.indices = none.dl();
-  EXPECT_EQ(kvc_forward_select(cache, forward, 0, &good, nullptr), KVC_OK);
-  EXPECT_EQ(kvc_forward_cancel(cache, forward, nullptr), KVC_OK);
-  refuse(KVC_ERROR_CANCELLED, {}, same);
-  EXPECT_EQ(kvc_forward_abort(cache, forward, nullptr), KVC_OK);
+}
+
+TEST(Select, RefusesStreams) {
+  Refusals scene;
+  for (const int32_t layer : {0, 1}) scene.append(layer);
+  ASSERT_EQ(kvc_forward_end(scene.cache, scene.forward, nullptr), KVC_OK);
+  const int64_t sinks = 1, window = 4;
+  ASSERT_EQ(kvc_seq_set_streaming(scene.cache, 1, &scene.seq, &sinks, &window, 0, nullptr), KVC_OK);
+  scene.begin();
+  scene.append();
+  const kvc_error error = scene.refuse(KVC_ERROR_UNSUPPORTED, {"row 0", "streaming window of 4"}, kSame);
+  EXPECT_EQ(error.index, 0);
+}
+
+// The library rotates q as it rotated k: a query is closest to the key of its own position.
+TEST(Select, RotatesQueries) {
+  for (const bool given : {false, true}) {
+    LayerSpec layer{0, 2, 1, 8, 0, DType::kF32, KVC_ROPE_ON_APPEND};
+    layer.keys_only = true;
+    Scene scene(layer);
+    Tensor k(DType::kF32, {20, 1, 8}), q(DType::kF32, {20, 2, 8}), table(DType::kF32, {20, 2, 4});
+    for (int64_t t = 0; t < 20; t++) {
+      for (int d = 0; d < 8; d++) k.set(t, 0, d, 1.0f), q.set(t, 0, d, 1.0f), q.set(t, 1, d, -1.0f);
+      for (int i = 0; i < 4; i++) {
+        const double angle = static_cast<double>(t) / 9 * (i + 1);
+        table.set(t, 0, i, static_cast<float>(std::cos(angle))),
+            table.set(t, 1, i, static_cast<float>(std::sin(angle)));
+      }
+    }
+    const kvc_forward forward = scene.begin(scene.seq, 20);
+    kvc_append_args append;
+    kvc_append_args_init(&append);
+    append.k = k.dl(), append.rope_cos_sin = given ? table.dl() : nullptr;
+    ASSERT_EQ(kvc_forward_append(scene.cache.get(), forward, 0, &append, nullptr), KVC_OK);
+    Lists lists(20, 2, 1);
+    kvc_select_args args;
+    kvc_select_args_init(&args);
+    args.q = q.dl(), args.indices = lists.dl(), args.rule = KVC_SELECT_EACH_HEAD;
+    args.rope_cos_sin = append.rope_cos_sin;
+    ASSERT_EQ(kvc_forward_select(scene.cache.get(), forward, 0, &args, nullptr), KVC_OK);
+    for (int32_t t = 0; t < 20; t++) EXPECT_EQ(*lists.list(t, 0), t);
+    EXPECT_LT(*lists.list(19, 1), 19);
+    EXPECT_EQ(kvc_forward_abort(scene.cache.get(), forward, nullptr), KVC_OK);
+  }
 }
 
 // What a cache refuses when it is created, with the layer.

@@ -14,7 +14,7 @@ def integers(tokens, heads):
 
 
 def choose(scores, count, forced=()):
-    """The highest entries of a 1-D array, the lowest first of equal ones; ascending, with -1 behind."""
+    """The highest entries of a 1-D array, the lowest first of equal ones; ascending, with -1 after them."""
     scores = scores.copy()
     scores[list(forced)] = np.inf
     chosen = np.sort(np.argsort(-scores, kind="stable")[:count])
@@ -89,3 +89,55 @@ def test_refusals(step):
         step.select(0, q, -1)
     with pytest.raises(kvcache.InvalidArgument, match="v_head_dim 8"):
         kvcache.Cache([kvcache.Layer(head_dim=8, v_head_dim=8, keys_only=True)], capacity_tokens=16)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "float8_e4m3fn", "float8_e5m2", "int8"])
+def test_index_keys_go_wherever_tokens_go(dtype, tmp_path):
+    """Forks, exports and imports, saved sequences and the prefix index keep the keys, beside those of an MLA layer."""
+    rows = kvcache.Layer(head_dim=24, latent_dim=16, scale=0.2, dtype=dtype)
+    keys = kvcache.Layer(q_heads=HEADS, kv_heads=2, head_dim=DIM, keys_only=True, dtype=dtype)
+    q, new, count = integers(1, HEADS), integers(23, 2), 7
+    with kvcache.Cache([rows, keys], [kvcache.Full(row="latent")], page_size=4, capacity_tokens=200, prefix_index=True,
+                       zero_on_free=True) as cache:
+        def select(sequence):
+            with cache.forward(sequence, 1) as step:
+                step.append(0, np.ones((1, 1, 24), np.float32))
+                step.append(1, np.zeros((1, 2, DIM), np.float32))
+                lists = step.select(1, q, count, each_head=True)
+            cache.truncate(sequence, 23)
+            return lists
+
+        first = cache.add()
+        with cache.forward(first, 23) as step:
+            step.append(0, RANDOM.standard_normal((23, 1, 24), dtype=np.float32))
+            step.append(1, new)
+        expected = select(first)
+        assert len(np.unique(expected)) > count
+        forked = cache.fork(first)
+        np.testing.assert_array_equal(select(forked), expected)
+        cache.save(first, tmp_path / "saved")
+        exported = [cache.export(first, layer, scales=dtype == "int8") for layer in (0, 1)]
+        assert exported[1][1] is None
+        assert cache.layer_pool(1, "k").shape == (50, 2, 4, DIM)
+        with pytest.raises(kvcache.Unsupported, match="keys only"):
+            cache.layer_pool(1, "v")
+        imported = cache.add()
+        scales = {"k_scales": [parts[2] for parts in exported]} if dtype == "int8" else {}
+        cache.import_(imported, [parts[0] for parts in exported], [None, None], as_stored=True, **scales)
+        np.testing.assert_array_equal(select(imported), expected)
+        tokens = np.arange(23, dtype=np.int32)
+        cache.publish_prefix(first, tokens)
+        cache.remove([first, forked, imported])
+        attached, hit = cache.attach_prefix(tokens, allow_all=True)
+        assert hit.tokens == 23
+        np.testing.assert_array_equal(select(attached), expected)
+        cache.clear()
+        np.testing.assert_array_equal(select(cache.load(tmp_path / "saved")[0]), expected)
+        cache.check_invariants()
+
+
+def test_estimate():
+    config = dict(page_size=4, capacity_tokens=64)
+    one, two = kvcache.Layer(head_dim=DIM), kvcache.Layer(q_heads=HEADS, head_dim=DIM, keys_only=True)
+    without, with_keys = kvcache.estimate([one], **config), kvcache.estimate([one, two], **config)
+    assert with_keys.token_bytes - without.token_bytes == DIM * 4

@@ -353,7 +353,7 @@ Args:
     rope_cos_sin: as attend, for q.
 
 Returns:
-    The lists, in ascending order, with -1 behind entries that are fewer than `count`.
+    The lists, in ascending order. If fewer than `count` entries are visible, -1 fills the rest.
 
 Raises: as attend; Unsupported for a backend that does not select, and a sequence longer than its streaming window.)";
 
