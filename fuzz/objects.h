@@ -208,6 +208,7 @@ struct World {
 
 // The calls, by section of the header. Each function draws a call of its section, makes it, and updates the model.
 void call_context(World &w);
+void call_select(World &w);
 void call_cache(World &w);
 void call_prefix(World &w);
 void call_saves(World &w);

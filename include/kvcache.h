@@ -375,7 +375,12 @@ static inline void kvc_rope_scaling_init(kvc_rope_scaling *scaling) {
 }
 
 enum kvc_layer_flags {
-  KVC_LAYER_ROPE_INTERLEAVED = 1 /* rotated pairs are dims 2i, 2i+1 (GPT-J); without: i, i + rope_dim/2 (GPT-NeoX) */
+  KVC_LAYER_ROPE_INTERLEAVED = 1, /* rotated pairs are dims 2i, 2i+1 (GPT-J); without: i, i + rope_dim/2 (GPT-NeoX) */
+  /* The layer stores K and no V: the index keys of a model with an indexer. kvc_forward_select chooses tokens by them, and
+   * nothing attends to them. It may be a layer of any group but recurrent and cross groups, so index keys lie beside the K and V
+   * of other layers, under the same page ids. v_head_dim and latent_dim are 0, storage is k_storage alone, v_scales is NULL, and
+   * rope_mode is not KVC_ROPE_ON_READ. num_q_heads is the number of index heads */
+  KVC_LAYER_KEYS_ONLY = 2
 };
 
 /* One state tensor of a recurrent layer: what the layer keeps of one sequence, such as the last inputs of a convolution, or
@@ -844,8 +849,9 @@ typedef struct kvc_append_args {
   uint32_t struct_size;
   uint32_t flags;     /* KVC_APPEND_* */
   const DLTensor *k;  /* borrowed; [>= T, Hkv, D] float32, float16 or bfloat16; innermost stride 1 */
-  const DLTensor *v;  /* borrowed; [>= T, Hkv, Dv], as k. MLA: NULL, and k has whole rows; or v has the latent parts
-                         [>= T, 1, latent_dim], and k the rotary parts [>= T, 1, D - latent_dim] */
+  const DLTensor *v;  /* borrowed; [>= T, Hkv, Dv], as k. KVC_LAYER_KEYS_ONLY: NULL. MLA: NULL, and k has whole rows;
+                         or v has the latent parts [>= T, 1, latent_dim], and k the rotary parts
+                         [>= T, 1, D - latent_dim] */
   const DLTensor *rope_cos_sin; /* nullable: the layer's rope fields and the tokens' positions give the angles. Borrowed;
                                    [>= T, 2, rope_dim / 2] float32, compact: cos, then sin of each pair's angle, times any
                                    attention factor. For positions that only the caller has (M-RoPE, dynamic NTK:
@@ -960,14 +966,66 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  *   SHAPE             also: key_bias or mask has fewer keys than a row (error->index = the row)
  *   UNSUPPORTED       indices on a backend that does not attend over lists (the CUDA backend); STEP_WINDOW with trees; key_bias
  *                     or mask in a graph whose calls a device replays
- *   INVALID_ARGUMENT  PAST with SELF; PAST or SELF in a cross layer, all of whose keys are past; a recurrent layer; out or lse
- *                     shares an element with the other, or with a tensor that is read; REL_BIAS_ZERO without rel_bias; on the
- *                     CPU, a NaN or +infinity in rel_bias or key_bias (-infinity hides a key)
+ *   INVALID_ARGUMENT  PAST with SELF; PAST or SELF in a cross layer, all of whose keys are past; a recurrent layer; a layer with
+ *                     KVC_LAYER_KEYS_ONLY; out or lse shares an element with the other, or with a tensor that is read;
+ *                     REL_BIAS_ZERO without rel_bias; on the CPU, a NaN or +infinity in rel_bias or key_bias (-infinity hides a
+ *                     key)
  *   CANCELLED         within one work item of kvc_forward_cancel. out is then undefined, and k and v may have been stored
  * Threads: one at a time for one forward, any between forwards. Since 0.1.
  * From: latent attention and its absorbed form as in DeepSeek-V2; online softmax as in FlashAttention-2; split-KV and merge by
  * LSE as in Flash-Decoding; softcap as in Gemma 2, slopes as in ALiBi (Press et al.), sinks as in gpt-oss. */
 KVC_API kvc_status kvc_forward_attend(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_attend_args *args,
+                                      kvc_error *error);
+
+enum kvc_select_rule {
+  KVC_SELECT_RELU_SUM = 0, /* a token's score is the sum over heads h of weights[h] * max(0, q[h].k): one list a query */
+  KVC_SELECT_EACH_HEAD = 1 /* a token's score in head h is q[h].k: a list for each head */
+};
+
+typedef struct kvc_select_args {
+  uint32_t struct_size;
+  int32_t rule;            /* KVC_SELECT_* */
+  const DLTensor *q;       /* borrowed; [>= T, Hq, D] float32, float16 or bfloat16; innermost stride 1. Head h scores the keys of
+                              head h / (Hq / Hkv) */
+  const DLTensor *weights; /* KVC_SELECT_RELU_SUM: borrowed; [>= T, Hq] float32, of any sign; nullable: all 1. Else NULL */
+  const DLTensor *indices; /* borrowed, written; [>= T, lists, k] int32, innermost stride 1; lists is 1, or Hq with
+                              KVC_SELECT_EACH_HEAD. k * index_block <= KVC_MAX_LISTED_KEYS. It must not overlap the others. Tokens
+                              of inert rows, and rows from T on, are not written */
+  const DLTensor *candidates;   /* nullable: all tokens that the query sees. Borrowed; [>= T, 1 or lists, n] int32, as
+                                   kvc_attend_args.indices: only tokens that it names are scored */
+  const DLTensor *rope_cos_sin; /* nullable; as kvc_append_args.rope_cos_sin, for q */
+  int32_t index_block;     /* b: an entry i is the tokens [i * b, (i + 1) * b), and its score is the largest of those that the
+                              query sees. Any b from 1 on; 0 = 1 */
+  int32_t candidate_block; /* the same for entries of candidates; 0 = 1 */
+  int32_t first_blocks;    /* so many first entries of the sequence are always chosen. They count towards k */
+  int32_t last_blocks;     /* the same for the entry of the query's own token and those before it. first_blocks + last_blocks is
+                              at most k */
+} kvc_select_args;
+
+static inline void kvc_select_args_init(kvc_select_args *args) {
+  kvc_select_args zero = KVC_ZERO_STRUCT;
+  *args = zero;
+  args->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Chooses, for each query, the k tokens or blocks with the highest scores among those that the query sees. The result can be
+ * kvc_attend_args.indices of other layers in the same forward.
+ *   layer  a layer with KVC_LAYER_KEYS_ONLY, after its append in this forward. Any number of calls
+ * Windows, chunks, spans and trees hide tokens as in kvc_forward_attend. Scores are float32. They are not scaled, because a
+ * positive factor changes no choice. Of equal scores the lowest entry is chosen. A score that is NaN is lower than all others; in
+ * KVC_SELECT_RELU_SUM max(0, NaN) is 0. A list ascends. If fewer than k entries have a token that the query sees, all of them are
+ * chosen, and the rest of the list is -1. The choice does not depend on the batch, the cut into steps or the threads
+ * (docs/reference/select.md).
+ * Errors: STALE_ID, BUSY, CANCELLED, NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, and
+ *   ORDER             the layer was not appended in this forward
+ *   OUT_OF_RANGE      layer; index_block, candidate_block or the tokens of a list; first_blocks and last_blocks; an entry of
+ *                     candidates whose first token is not in the sequence (error->index = its row of the batch)
+ *   UNSUPPORTED       a backend that does not select (the CUDA backend); a sequence longer than its streaming window; no storage
+ *   INVALID_ARGUMENT  rule, or weights with KVC_SELECT_EACH_HEAD; a layer without KVC_LAYER_KEYS_ONLY; indices shares an element
+ *                     with another tensor
+ * After CANCELLED, indices is undefined. Threads: one at a time for one forward, any between forwards. Since 0.1.
+ * From: the lightning indexer of DeepSeek-V3.2, and block selection as in MiniMax-M3. */
+KVC_API kvc_status kvc_forward_select(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_select_args *args,
                                       kvc_error *error);
 
 /* Copies a state tensor of a recurrent layer out of the cache. Row i of the tensor becomes the state that sequence i of the
@@ -2516,6 +2574,8 @@ typedef struct kvc_api {
                                     int64_t *pages, kvc_error *error);
   kvc_status (*seq_suspend)(kvc_cache *cache, kvc_seq sequence, kvc_job *job, kvc_error *error);
   kvc_status (*seq_resume)(kvc_cache *cache, kvc_seq sequence, kvc_job *job, kvc_error *error);
+  kvc_status (*forward_select)(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_select_args *args,
+                               kvc_error *error);
 } kvc_api;
 /* END GENERATED */
 

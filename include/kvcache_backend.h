@@ -131,7 +131,8 @@ enum kvc_backend_row_kind {
   KVC_BACKEND_ROW_KV = 0,
   /* An MLA row, [latent | rotary], in the pool k. All of it is K, and its first v_head_dim dims are V. It is written and
    * copied once. v and v_scales are equal to k and k_scales, but v.row_bytes is the size of the latent part. num_kv_heads
-   * is 1, and no rotated dim is below v_head_dim. */
+   * is 1, and no rotated dim is below v_head_dim. If v_head_dim is 0, the layer has keys only: num_kv_heads is any number,
+   * and nothing attends to it. */
   KVC_BACKEND_ROW_LATENT = 1,
   /* The two parts of an MLA row in two pools: the latent part in v, the rotary part [head_dim - v_head_dim] in k. V is
    * the latent part, and K is both. Only attend takes such a layer. There are no scales of tokens. */
@@ -474,6 +475,28 @@ typedef struct kvc_backend_attend {
   kvc_backend_row_scales q_scales, k_scales, v_scales; /* beside the layer's scales; q may be float8 then. No shared items */
 } kvc_backend_attend;
 
+/* Chooses the entries with the highest scores for each query of a layer with keys only, as kvc_forward_select says. */
+typedef struct kvc_backend_select {
+  const kvc_backend_layer *layer;
+  const kvc_backend_plan *plan; /* its rows and tables are read; it has no items */
+  kvc_backend_tensor q;         /* [T, Hq, D]: float32, float16, bfloat16 */
+  const float *weights;         /* nullable: all 1. [T, Hq] by the strides below */
+  int64_t weights_token_stride, weights_head_stride;
+  const float *cos_sin;         /* as in kvc_backend_attend */
+  kvc_backend_lists candidates; /* block_tokens 0: all keys that the query sees. The head of a list is an index of the lists
+                                   of entries */
+  int32_t *entries;             /* out: list l of token t is [num_entries] at entries + t * token_stride + l * head_stride */
+  int64_t token_stride, head_stride;
+  int32_t num_entries;          /* 1 or more */
+  int32_t rule;                 /* KVC_SELECT_* */
+  int32_t block_tokens;
+  int32_t first_blocks, last_blocks;
+  uint32_t reserved;
+  void *scratch;                /* of the device, 64-byte aligned: 8 bytes for each key that any query sees, and 8 KiB more */
+  int64_t scratch_bytes;
+  const int32_t *cancel_host;   /* as in kvc_backend_attend */
+} kvc_backend_select;
+
 /* The plan of a stateless call whose index tensors are on the device. plan_flash makes on the stream what the core makes of
  * host tensors: rows, page lists, slots and items. Arrays have the sizes of the capacity. Unused entries are inert: items
  * without queries, tiles without items, slot -1, rotation -1. A row with a value out of range has no queries, and its new
@@ -746,7 +769,8 @@ typedef struct kvc_backend_open_args {
 /* What a backend can do beyond what all of them must. */
 enum kvc_backend_features {
   KVC_BACKEND_LISTS = 1, /* kvc_backend_attend.lists */
-  KVC_BACKEND_BIASES = 2 /* kvc_backend_attend.bias */
+  KVC_BACKEND_BIASES = 2, /* kvc_backend_attend.bias */
+  KVC_BACKEND_SELECT = 4 /* kvc_backend.select */
 };
 
 /* Functions return a kvc_status, and on failure fill `error` (never NULL). No function of the hot path (those that take
@@ -793,6 +817,8 @@ typedef struct kvc_backend {
   kvc_status (*merge)(kvc_backend_device *device, const kvc_backend_merge *args, void *stream, kvc_error *error);
   kvc_status (*states)(kvc_backend_device *device, const kvc_backend_states *args, void *stream, kvc_error *error);
   kvc_status (*project)(kvc_backend_device *device, const kvc_backend_project *args, void *stream, kvc_error *error);
+  /* NULL without KVC_BACKEND_SELECT. */
+  kvc_status (*select)(kvc_backend_device *device, const kvc_backend_select *args, void *stream, kvc_error *error);
 
   /* All that follow are NULL in backends whose calls return with their work done. */
   /* KVC_OK, or why the device can never work again. Any thread; costs one load. */

@@ -51,7 +51,8 @@ class Layer:
         self.recurrent = "recurrent" in self.words
         self.heads, self.kv_heads = op.integer("q_heads", 1), op.integer("kv_heads", 1)
         self.dim, self.latent = op.integer("head_dim"), op.integer("latent_dim")
-        self.v_dim = op.integer("v_head_dim") or self.latent or self.dim
+        self.keys_only = "keys_only" in self.words
+        self.v_dim = 0 if self.keys_only else op.integer("v_head_dim") or self.latent or self.dim
         self.dtype = self.words.get("dtype", "f32")
         self.source = op.integer("kv_layer", self.index)
         self.scale = op.number("softmax_scale") or (self.dim or 1) ** -0.5

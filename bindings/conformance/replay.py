@@ -18,6 +18,7 @@ from model import Cache, Layer, Page, Pool, Row, Sequence, Step
 from prefixes import PrefixReplay, Published
 from reference import Rows, Scores
 from script import FLOATS, Op, new_tensor
+from selection import Selection
 
 Expected = dict[str, Any]
 
@@ -45,7 +46,7 @@ class PageList:
     pages: list[Page | None]
 
 
-class Replay(PrefixReplay):
+class Replay(PrefixReplay, Selection):
     def __init__(self) -> None:
         self.caches: dict[int, Cache] = {}
         self.steps: dict[int, Step] = {}
@@ -269,7 +270,7 @@ class Replay(PrefixReplay):
         """K and V of a step's tokens in a layer, as it stores them."""
         count, as_stored = len(positions), "as_stored" in op.words
         k = self.array(op.words["k"])[:count]
-        v = self.array(op.words["v"])[:count] if "v" in op.words else k[..., : layer.latent]
+        v = self.array(op.words["v"])[:count] if "v" in op.words else k[..., : layer.v_dim]
         if layer.latent and "v" in op.words:
             k = np.concatenate([v.astype(np.float64), k.astype(np.float64)], axis=-1)
         if as_stored and k.dtype.itemsize == 1:
@@ -284,7 +285,7 @@ class Replay(PrefixReplay):
         rows = reference.stored(k, layer.dtype, layer.k_scales)
         step.new[layer.index, "k"] = rows
         step.new[layer.index, "v"] = Rows(rows.values[..., : layer.latent], rows.raw[..., : layer.latent], rows.scale) \
-            if layer.latent else reference.stored(v, layer.dtype, layer.v_scales)
+            if layer.latent or layer.keys_only else reference.stored(v, layer.dtype, layer.v_scales)
 
     def op_import(self, op: Op) -> None:
         sequence, cache = self.sequence(op), self.cache(op)

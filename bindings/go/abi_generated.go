@@ -27,6 +27,7 @@ const (
 	kvcRopeScalingLongrope          = 4
 	kvcRopeScalingNoTruncate        = 1
 	kvcLayerRopeInterleaved         = 1
+	kvcLayerKeysOnly                = 2
 	kvcRowKv                        = 0
 	kvcRowLatent                    = 1
 	kvcRowState                     = 2
@@ -59,6 +60,8 @@ const (
 	kvcAttendNoSpans                = 32
 	kvcAttendStepWindow             = 64
 	kvcMaxListedKeys                = 65536
+	kvcSelectReluSum                = 0
+	kvcSelectEachHead               = 1
 	kvcPoolKv                       = 0
 	kvcPoolK                        = 1
 	kvcPoolV                        = 2
@@ -415,6 +418,25 @@ type kvcAttendArgs struct {
 
 func (s *kvcAttendArgs) init() {
 	*s = kvcAttendArgs{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
+type kvcSelectArgs struct {
+	_              structs.HostLayout
+	structSize     uint32
+	rule           int32
+	q              *dlTensor
+	weights        *dlTensor
+	indices        *dlTensor
+	candidates     *dlTensor
+	ropeCosSin     *dlTensor
+	indexBlock     int32
+	candidateBlock int32
+	firstBlocks    int32
+	lastBlocks     int32
+}
+
+func (s *kvcSelectArgs) init() {
+	*s = kvcSelectArgs{structSize: uint32(unsafe.Sizeof(*s))}
 }
 
 type kvcMergeArgs struct {
@@ -978,4 +1000,5 @@ type kvcApi struct {
 	seqExclusivePages        uintptr
 	seqSuspend               uintptr
 	seqResume                uintptr
+	forwardSelect            uintptr
 }

@@ -32,6 +32,7 @@ type shared struct {
 	batch       kvcBatch
 	attend      kvcAttendArgs
 	append      kvcAppendArgs
+	selects     kvcSelectArgs
 	flash       kvcFlashAttnArgs
 	slots       kvcAppendSlotsArgs
 	keys        kvcPageKeysArgs

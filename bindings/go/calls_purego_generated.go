@@ -659,3 +659,12 @@ func (l *library) seqResume(a *arena, cache uintptr, sequence Seq, job *uint64) 
 	a.words[3] = uintptr(unsafe.Pointer(&a.err))
 	return Status(a.call(l.api.seqResume, 4))
 }
+
+func (l *library) forwardSelect(a *arena, cache uintptr, forward uint64, layer int32, args *kvcSelectArgs) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(forward)
+	a.words[2] = uintptr(layer)
+	a.words[3] = a.hold(3, unsafe.Pointer(args))
+	a.words[4] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.forwardSelect, 5))
+}

@@ -75,6 +75,7 @@ type Layer struct {
 	VScales         []float32
 	LatentDim       int     // MLA: leading dims of the row that are V too
 	States          []State // recurrent
+	KeysOnly        bool    // K and no V, in a group of any row: index keys, which Step.Select scores
 
 	// The layer's page pool in the caller's slices, by any strides with innermost 1 (docs/reference/storage.md has layouts), of DType;
 	// float8's may be U8. Absent: the cache allocates it. The slices stay where they are until the cache is closed, and every
@@ -251,7 +252,7 @@ func (layer Layer) c(a *arena, kept *adopted, c *kvcLayerConfig) *Error {
 	c.dtype = layer.DType.dl()
 	c.ropeMode, c.ropeDim, c.ropeOffset = int32(layer.Rope), narrow(layer.RopeDim), narrow(layer.RopeOffset)
 	c.ropeTheta, c.softmaxScale = layer.RopeTheta, layer.SoftmaxScale
-	c.flags = flag(layer.RopeInterleaved, kvcLayerRopeInterleaved)
+	c.flags = flag(layer.RopeInterleaved, kvcLayerRopeInterleaved) | flag(layer.KeysOnly, kvcLayerKeysOnly)
 	c.kScales, c.vScales, c.numScales = address(a, layer.KScales), address(a, layer.VScales), narrow(len(layer.KScales))
 	if layer.RopeScaling != nil {
 		c.ropeScaling = layer.RopeScaling.c(a)

@@ -77,6 +77,7 @@ func callsOfStep(s *Step) map[string]error {
 	found := map[string]error{
 		"Append":    s.Append(background, 0, Append{K: x.attend().K, V: x.attend().V}),
 		"Attend":    s.Attend(background, 0, x.attend()),
+		"Select":    s.Select(background, 0, Select{Q: x.attend().Q, Indices: I32([]int32{0}, 1, 1, 1)}),
 		"LoadState": s.LoadState(0, 0, x.attend().K), "StoreState": s.StoreState(0, 0, x.attend().K),
 		"LoadStateBefore": s.LoadStateBefore(0, 0, 0, x.attend().K),
 		"StoreStateAfter": s.StoreStateAfter(0, 0, 0, x.attend().K),

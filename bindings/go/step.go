@@ -266,6 +266,50 @@ func (s *Step) Attend(ctx context.Context, layer int, args Attend) error {
 	return s.done(a, status)
 }
 
+// Select is the tensors and options of one selection of keys.
+type Select struct {
+	Q              Tensor // [T, Hq, D] float32, float16 or bfloat16
+	Weights        Tensor // may be absent: all 1; [T, Hq] float32. Absent with EachHead
+	Indices        Tensor // written; [T, 1, or Hq with EachHead, k] int32
+	Candidates     Tensor // may be absent; int32, as Attend's Indices: only these tokens are scored
+	RopeCosSin     Tensor // may be absent; as Append's
+	EachHead       bool   // a list for each head, by q.k; else one by the sum over heads of weight * max(0, q.k)
+	IndexBlock     int    // b: an entry i is the tokens [i*b, (i+1)*b); 0 = 1
+	CandidateBlock int    // the same for Candidates
+	FirstBlocks    int    // so many first entries of the sequence are always chosen
+	LastBlocks     int    // the same for the entry of the query's own token and those before it
+}
+
+// Select chooses, for each query, the k tokens or blocks with the highest scores among those that it sees. The layer has
+// KeysOnly, and was appended in this step. Lists ascend, and -1 fills what is left of them.
+func (s *Step) Select(ctx context.Context, layer int, args Select) error {
+	s = s.current()
+	a, h, err := s.enter("Step.Select")
+	if err != nil {
+		return err
+	}
+	defer leave(a, h)
+	if err := broken("Step.Select", "Q Weights Indices Candidates RopeCosSin", &args.Q, &args.Weights, &args.Indices,
+		&args.Candidates, &args.RopeCosSin); err != nil {
+		return err
+	}
+	c := &a.selects
+	c.init()
+	if args.EachHead {
+		c.rule = kvcSelectEachHead
+	}
+	c.q, c.weights, c.indices = a.tensor(0, &args.Q), a.tensor(1, &args.Weights), a.tensor(2, &args.Indices)
+	c.candidates, c.ropeCosSin = a.tensor(3, &args.Candidates), a.tensor(4, &args.RopeCosSin)
+	c.indexBlock, c.candidateBlock = narrow(args.IndexBlock), narrow(args.CandidateBlock)
+	c.firstBlocks, c.lastBlocks = narrow(args.FirstBlocks), narrow(args.LastBlocks)
+	stop := s.watch(ctx)
+	status := h.lib.forwardSelect(a, h.address, s.id, narrow(layer), c)
+	if stop != nil {
+		stop()
+	}
+	return s.done(a, status)
+}
+
 // LoadState copies a state of a recurrent layer out of the cache. Row i of the tensor becomes the state that sequence i
 // of the batch had before this step, or State.Fill if the sequence is empty.
 func (s *Step) LoadState(layer, state int, tensor Tensor) error {

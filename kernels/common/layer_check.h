@@ -21,8 +21,8 @@ constexpr int32_t kMaxHeadDim = 1024;
     return fail(error, KVC_ERROR_UNSUPPORTED, "the %s backend stores K and V in one of the formats of a dtype",
                 backend);
   }
-  if (layer->head_dim < 1 || layer->head_dim > kMaxHeadDim || layer->v_head_dim < 1 ||
-      layer->v_head_dim > kMaxHeadDim) {
+  if (layer->head_dim < 1 || layer->head_dim > kMaxHeadDim || layer->v_head_dim > kMaxHeadDim ||
+      (layer->v_head_dim < 1 && !keys_only(*layer))) {
     return fail(error, KVC_ERROR_UNSUPPORTED, "head dims %d (K) and %d (V); the %s backend has 1..%d", layer->head_dim,
                 layer->v_head_dim, backend, kMaxHeadDim);
   }
@@ -40,7 +40,7 @@ constexpr int32_t kMaxHeadDim = 1024;
     return fail(error, KVC_ERROR_UNSUPPORTED, "row_kind %u; the %s backend has 0..%d", layer->row_kind, backend,
                 KVC_BACKEND_ROW_LATENT_SPLIT);
   }
-  if (layer->row_kind == KVC_BACKEND_ROW_LATENT &&
+  if (has_latent_rows(*layer) &&
       (layer->num_kv_heads != 1 || layer->v_head_dim > layer->head_dim ||
        (layer->rope_class >= 0 && layer->rope_offset < layer->v_head_dim))) {
     return fail(error, KVC_ERROR_UNSUPPORTED, "V in the first %d of %d dims of K, of %d kv heads, rotated from %d on",

@@ -101,6 +101,14 @@ KVC_HOST_DEVICE int64_t row_bytes(const RowFormat& row, int32_t dims) {
                         row.row_multiple);
 }
 
+// Whether the layer stores K and no V, or rows in which V is a part of K.
+KVC_HOST_DEVICE bool keys_only(const kvc_backend_layer& layer) {
+  return layer.row_kind == KVC_BACKEND_ROW_LATENT && layer.v_head_dim == 0;
+}
+KVC_HOST_DEVICE bool has_latent_rows(const kvc_backend_layer& layer) {
+  return layer.row_kind == KVC_BACKEND_ROW_LATENT && layer.v_head_dim > 0;
+}
+
 // Bytes of the scales of one row that lie after the rows of its page.
 KVC_HOST_DEVICE int64_t page_scale_bytes(const RowFormat& row, int32_t dims) {
   return round_up_bytes(bytes_of_scales(row, dims, row.num_segments, KVC_BACKEND_SCALES_PAGE), row.scales_multiple);

@@ -17,6 +17,7 @@ AttendFormat find_format(const Implementation& implementation, Type q, Type stor
     if (found.panels == nullptr) found.panels = format.panels;
     if (found.decode_rows == 0) found.decode_rows = format.decode_rows;
     if (found.row_group == 0) found.row_group = format.row_group;
+    if (found.score == nullptr) found.score = format.score;
   }
   return found;
 }
@@ -46,6 +47,10 @@ void attend_item(const Implementation& implementation, const kvc_backend_attend*
       kernel(args, item, &listed, scratch);
     }
   }
+}
+
+ScoreItem score_kernel(const Implementation& implementation, Type q, Type stored) {
+  return find_format(implementation, q, stored).score;
 }
 
 int32_t preferred_rows(const Implementation& implementation, const kvc_backend_layer* layer) {

@@ -122,7 +122,7 @@ constexpr kvc_backend make_table() {
   table.struct_size = sizeof table;
   table.version = KVC_BACKEND_VERSION;
   table.device_type = kDLCPU;
-  table.features = KVC_BACKEND_LISTS | KVC_BACKEND_BIASES;
+  table.features = KVC_BACKEND_LISTS | KVC_BACKEND_BIASES | KVC_BACKEND_SELECT;
   table.name = "cpu";
   table.open = open_device;
   table.close = close_device;
@@ -143,6 +143,7 @@ constexpr kvc_backend make_table() {
   table.merge = merge;
   table.states = states;
   table.project = project;
+  table.select = select;
   return table;
 }
 constexpr kvc_backend kBackend = make_table();

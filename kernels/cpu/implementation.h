@@ -5,6 +5,7 @@
 
 #include "kernels/common/convert.h"
 #include "kernels/cpu/scratch.h"
+#include "kernels/cpu/select.h"
 #include "kvcache_backend.h"
 
 namespace kvc::kernels {
@@ -14,12 +15,18 @@ namespace kvc::kernels {
 using AttendItem = void (*)(const kvc_backend_attend* args, const kvc_backend_item* item, const ListedQuery* listed,
                             Scratch* scratch);
 
+// Computes the scores of an item's queries and keys. It does no arithmetic of softmax, so options of `args` are not
+// read.
+using ScoreItem = void (*)(const kvc_backend_attend* args, const kvc_backend_item* item, const ListedQuery* listed,
+                           const ScoreCall* call, Scratch* scratch);
+
 // How a target attends, for one type of q and one stored type.
 struct AttendFormat {
   AttendItem decode = nullptr;  // for few rows per kv head; null: that of the base target
   AttendItem panels = nullptr;  // for many rows; null: that of the base target
-  int32_t decode_rows = 0;  // up to this number of rows per kv head, decode is the faster one. 0: as the base target
-  int32_t row_group = 0;    // the panel kernel computes this number of rows together. 0: as the base target
+  int32_t decode_rows = 0;    // up to this number of rows per kv head, decode is the faster one. 0: as the base target
+  int32_t row_group = 0;      // the panel kernel computes this number of rows together. 0: as the base target
+  ScoreItem score = nullptr;  // for kvc_backend_select; null: that of the base target
 };
 
 constexpr int kNumTypes = static_cast<int>(Type::kNone);
@@ -54,6 +61,9 @@ struct Implementation {
 // Attends by the format of the item's types, with the decode or the panel kernel by the item's rows.
 void attend_item(const Implementation& implementation, const kvc_backend_attend* args, const kvc_backend_item* item,
                  Scratch* scratch);
+
+// The kernel that scores keys for queries of this type.
+ScoreItem score_kernel(const Implementation& implementation, Type q, Type stored);
 
 // The number of new rows, counted in query x group, that a tile of queries of the layer should have.
 int32_t preferred_rows(const Implementation& implementation, const kvc_backend_layer* layer);

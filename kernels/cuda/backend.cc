@@ -172,6 +172,7 @@ constexpr kvc_backend kBackend = {
     merge,
     states,
     project,
+    nullptr,  // select
     health,
     check_stream,
     event_create,

@@ -308,6 +308,64 @@ void attend_rows(const kvc_backend_attend* args, const kvc_backend_item* item, c
   }
 }
 
+// The dot product of a query and a key.
+double dot_of(const kvc_backend_attend& args, PageCursor* cursor, const Query& query, int32_t key, int32_t kv_head) {
+  const kvc_backend_layer& layer = *args.layer;
+  const StoredRow k = row_of(layer, layer.k, layer.k_scales, cursor, key, kv_head);
+  float stored[kMaxHeadDim];
+  load_key(args, nullptr, k, k, key, stored);
+  double dot = 0.0;
+  for (int32_t d = 0; d < layer.head_dim; ++d) {
+    dot += static_cast<double>(query.q[d]) * static_cast<double>(stored[d]);
+  }
+  return dot * k.scale;
+}
+
+// Adds the scores of one query and head, by the rule of kvc_backend_select.
+void score_query(const kvc_backend_attend& args, const kvc_backend_item& item, const Query& query, int32_t index,
+                 const ScoreCall& call) {
+  const kvc_backend_select& select = *call.select;
+  const bool sums = select.rule == KVC_SELECT_RELU_SUM;
+  if (!sums && (query.head < call.list_begin || query.head >= call.list_end)) return;
+  const int32_t kv_head = query.head / (args.layer->num_q_heads / args.layer->num_kv_heads);
+  const QueryKeys keys = keys_of(args, item, query);
+  PageCursor cursor = page_cursor(&args.plan->arrays.tables, item.row);
+  const int64_t token = query.place.token;
+  const float weight =
+      select.weights == nullptr
+          ? 1.0f
+          : select.weights[token * select.weights_token_stride + query.head * select.weights_head_stride];
+  float* scores = call.scores + index * call.query_stride - first_scored(keys.mask);
+  if (!sums) scores += (query.head - call.list_begin) * call.list_stride;
+  for (int32_t number = keys.mask.keys.begin; number < keys.mask.keys.end; ++number) {
+    const double dot = dot_of(args, &cursor, query, keys.index(number), kv_head);
+    if (!sums) {
+      scores[number] = static_cast<float>(dot);
+      continue;
+    }
+    const double before = query.head == 0 ? 0.0 : static_cast<double>(scores[number]);
+    scores[number] = static_cast<float>(before + static_cast<double>(weight) * (dot > 0.0 ? dot : 0.0));
+  }
+}
+
+void score_rows(const kvc_backend_attend* args, const kvc_backend_item* item, const ListedQuery* listed,
+                const ScoreCall* call, Scratch*) {
+  QueryCursor cursor = query_cursor(args, item);
+  const KeyRange queries =
+      listed != nullptr ? KeyRange{listed->query, listed->query + 1} : KeyRange{0, item->q_end - item->q_begin};
+  for (int32_t query = queries.begin; query < queries.end; ++query) {
+    const QueryPlace place = place_of_query(&cursor, query);
+    for (int32_t head = 0; head < args->layer->num_q_heads; ++head) {
+      Query q;
+      q.place = place;
+      q.head = head;
+      q.listed = listed;
+      load_query(*args, *item, &q);
+      score_query(*args, *item, q, query, *call);
+    }
+  }
+}
+
 void project_rows(const kvc_backend_project* args, int32_t head, int64_t token_begin, int64_t token_end, Scratch*) {
   const Type in_type = type_of(args->in.dtype), out_type = type_of(args->out.dtype);
   const Type weight_type = type_of(args->weights.dtype);
@@ -335,7 +393,7 @@ void project_rows(const kvc_backend_project* args, int32_t head, int64_t token_b
 consteval AttendFormats make_formats() {
   AttendFormats formats;
   for (auto& of_q : formats.of) {
-    for (AttendFormat& format : of_q) format = {attend_rows, attend_rows, 1, 64};
+    for (AttendFormat& format : of_q) format = {attend_rows, attend_rows, 1, 64, score_rows};
   }
   return formats;
 }

@@ -41,6 +41,15 @@ kvc_status kvc_forward_attend(kvc_cache* cache, kvc_forward forward, int32_t lay
   });
 }
 
+kvc_status kvc_forward_select(kvc_cache* cache, kvc_forward forward, int32_t layer, const kvc_select_args* args,
+                              kvc_error* error) {
+  return cache_call("kvc_forward_select", cache, error, [&](Cache& c) -> Status {
+    kvc_select_args known;
+    KVC_TRY(read_struct(args, "args", &known));
+    return c.in_step(forward, false, [&](Step& step) { return step.select(layer, known); });
+  });
+}
+
 kvc_status kvc_forward_load_state(kvc_cache* cache, kvc_forward forward, int32_t layer, int32_t state, int32_t token,
                                   const DLTensor* tensor, kvc_error* error) {
   return cache_call("kvc_forward_load_state", cache, error, [&](Cache& c) -> Status {

@@ -5,6 +5,7 @@
 #include "base/element_bytes.h"
 #include "base/read_once.h"
 #include "cache/cache.h"
+#include "kernels/common/stored_format.h"
 
 namespace kvc {
 namespace {
@@ -40,6 +41,9 @@ Status ExportParts::choose(const kvc_backend_layer& layer, uint32_t wanted) {
   const bool quantised = layer.k_scales.data != nullptr;
   if (!quantised && (wanted & kScales) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x: the layer is not quantised, it has no scales", wanted);
+  }
+  if (kernels::keys_only(layer) && (wanted & (KVC_EXPORT_V | KVC_EXPORT_V_SCALE)) != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x: the layer stores keys only", wanted);
   }
   if (wanted == 0) {
     wanted = quantised ? kAll : KVC_EXPORT_K | KVC_EXPORT_V;

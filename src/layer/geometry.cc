@@ -14,6 +14,7 @@
 #include "layer/layout_manifest.h"
 #include "layer/page_layout.h"
 #include "layer/recurrent_layer.h"
+#include "tensor/key_rows.h"
 #include "tensor/latent_rows.h"
 #include "tensor/tensor_check.h"
 
@@ -76,7 +77,7 @@ Status check_layer_numbers(const kvc_layer_config& c, int64_t index) {
                          index)
         .at(index);
   }
-  if ((c.flags & ~uint32_t{KVC_LAYER_ROPE_INTERLEAVED}) == 0) return Status();
+  if ((c.flags & ~uint32_t{KVC_LAYER_ROPE_INTERLEAVED | KVC_LAYER_KEYS_ONLY}) == 0) return Status();
   return Status::error(KVC_ERROR_UNSUPPORTED, "layer %" PRId64 ": flags 0x%x has unknown bits", index, c.flags)
       .at(index);
 }
@@ -232,7 +233,10 @@ void set_row_bytes(kvc_backend_layer* layer) {
 Status make_layer(const Context& context, const CacheConfig& in, int64_t index, Geometry* geometry) {
   kvc_layer_config config = in.layers[static_cast<size_t>(index)];
   const GroupRules& rules = geometry->store.groups[static_cast<size_t>(config.group)].rules;
-  if (rules.row == RowKind::kLatent) KVC_TRY(read_latent_layer(index, &config));
+  const bool keys_only = (config.flags & KVC_LAYER_KEYS_ONLY) != 0,
+             latent = rules.row == RowKind::kLatent && !keys_only;
+  if (keys_only) KVC_TRY(read_key_layer(index, rules.encoder, &config));
+  if (latent) KVC_TRY(read_latent_layer(index, &config));
   KVC_TRY(check_layer_heads(config, index));
   KVC_TRY(check_layer_numbers(config, index));
   KVC_TRY(check_layer_rope(config, index));
@@ -250,8 +254,8 @@ Status make_layer(const Context& context, const CacheConfig& in, int64_t index, 
   layer.num_q_heads = config.num_q_heads;
   layer.num_kv_heads = config.num_kv_heads;
   layer.head_dim = config.head_dim;
-  layer.v_head_dim = config.v_head_dim == 0 ? config.head_dim : config.v_head_dim;
-  layer.row_kind = rules.row == RowKind::kLatent ? KVC_BACKEND_ROW_LATENT : KVC_BACKEND_ROW_KV;
+  layer.v_head_dim = config.v_head_dim != 0 || keys_only ? config.v_head_dim : config.head_dim;
+  layer.row_kind = latent || keys_only ? KVC_BACKEND_ROW_LATENT : KVC_BACKEND_ROW_KV;
   kernels::set_rule_of_layer(rules.visible, &layer);
   layer.format = format;
   set_row_bytes(&layer);

@@ -19,12 +19,13 @@ constexpr int64_t kSmallAlignment = 4096;
 
 Status check_storage(const kvc_layer_config& config, const kvc_backend_format& format, int64_t index) {
   const bool apart = config.k_storage != nullptr || config.v_storage != nullptr;
-  if (config.latent_dim != 0 && (config.kv_storage != nullptr || config.v_storage != nullptr)) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": storage of an MLA group is k_storage alone",
-                         index)
+  const bool keys_only = (config.flags & KVC_LAYER_KEYS_ONLY) != 0, one_row = keys_only || config.latent_dim != 0;
+  if (one_row && (config.kv_storage != nullptr || config.v_storage != nullptr)) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": storage of %s is k_storage alone", index,
+                         keys_only ? "keys only" : "an MLA group")
         .at(index);
   }
-  if (config.latent_dim == 0 && apart &&
+  if (!one_row && apart &&
       (config.kv_storage != nullptr || config.k_storage == nullptr || config.v_storage == nullptr)) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                          "layer %" PRId64 ": storage is kv_storage alone, or k_storage with v_storage", index)
@@ -183,8 +184,11 @@ void LayerStorage::tell_alignment(int64_t index) const {
 
 Status LayerStorage::export_view(const std::shared_ptr<LayerStorage>& self, int32_t pool, bool writable,
                                  DLManagedTensorVersioned** out) {
-  if (pool == KVC_POOL_K_SCALE || pool == KVC_POOL_V_SCALE) return export_scales(self, pool, writable, out);
   const kvc_backend_layer& layer = self->layer_;
+  if (kernels::keys_only(layer) && (pool == KVC_POOL_V || pool == KVC_POOL_V_SCALE)) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "pool %d: the layer stores keys only", pool);
+  }
+  if (pool == KVC_POOL_K_SCALE || pool == KVC_POOL_V_SCALE) return export_scales(self, pool, writable, out);
   const kvc_backend_pool& part = pool == KVC_POOL_V ? layer.v : layer.k;
   const ExportedRow row = pool == KVC_POOL_V ? exported_row(layer.format.v, layer.v_head_dim)
                                              : exported_row(layer.format.k, layer.head_dim);

@@ -58,7 +58,7 @@ std::vector<WorkClass> Layers::classes_of(const Context& context, const Geometry
   std::vector<WorkClass> classes;
   for (const LayerGeometry& layer : geometry.layers) {
     size_t index = SIZE_MAX;
-    if (layer.states.empty()) {
+    if (layer.states.empty() && !kernels::keys_only(layer.layer)) {
       const WorkShape shape = work_shape(context, geometry, layer);
       const auto known = std::find_if(classes.begin(), classes.end(),
                                       [&](const WorkClass& c) { return c.group == layer.group && c.shape == shape; });

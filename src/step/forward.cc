@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "kernels/common/stored_format.h"
 
 namespace kvc {
 namespace {
@@ -17,6 +18,19 @@ int64_t partial_bytes(const Geometry& geometry, const std::vector<WorkClass>& cl
   return floats * static_cast<int64_t>(sizeof(float));
 }
 
+// Scratch for the scores of queries. One query always has room for all keys that a group can hold.
+int64_t select_bytes(const Geometry& geometry) {
+  constexpr int64_t kKeyBytes = 8, kMoreBytes = 8192, kManyScores = 8 << 20;
+  int64_t bytes = 0;
+  for (const LayerGeometry& of : geometry.layers) {
+    if (geometry.tables_only || !kernels::keys_only(of.layer)) continue;
+    const int64_t keys = geometry.store.groups[static_cast<size_t>(of.group)].num_pages * geometry.page_size;
+    const int64_t all = std::min(geometry.limits.tokens * of.layer.num_q_heads * keys, kManyScores / kKeyBytes);
+    bytes = std::max(bytes, kKeyBytes * std::max(keys, all) + kMoreBytes);
+  }
+  return bytes;
+}
+
 int64_t rotation_bytes(const Geometry& geometry, const RopeClass& rope) {
   const auto sets = static_cast<int64_t>(rope.sets.size() > 1 ? sizeof(int32_t) : 0);
   const int64_t tables = geometry.limits.streaming ? 2 : 1;
@@ -27,7 +41,7 @@ int64_t rotation_bytes(const Geometry& geometry, const RopeClass& rope) {
 
 int64_t Forward::scratch_bytes(const Context& context, const Geometry& geometry,
                                const std::vector<WorkClass>& classes) {
-  int64_t bytes = partial_bytes(geometry, classes);
+  int64_t bytes = partial_bytes(geometry, classes) + select_bytes(geometry);
   for (const RopeClass& rope : geometry.rope_classes) bytes += rotation_bytes(geometry, rope);
   for (const WorkClass& c : classes) {
     bytes += WorkPlan::bytes_needed(c.shape, geometry.limits);
@@ -72,6 +86,9 @@ Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& 
   forward->tile_counters_.resize(static_cast<size_t>(tiles));
   if (const int64_t bytes = partial_bytes(geometry, classes); bytes > 0) {
     KVC_TRY(DeviceMemory::allocate(context, bytes, kAlignment, false, &forward->partials_));
+  }
+  if (const int64_t bytes = select_bytes(geometry); bytes > 0) {
+    KVC_TRY(DeviceMemory::allocate(context, bytes, kAlignment, false, &forward->select_scratch_));
   }
   for (size_t i = 0; i < classes.size(); ++i) {
     kvc_backend_plan& plan = forward->plans_[i].plan;

@@ -78,6 +78,8 @@ class Forward {
   const WorkPlan& work_plan(size_t work_class, uint32_t flags = 0, int32_t listed_keys = WorkPlan::kNoLists) noexcept;
   // The same for calls of the backend. The plan is staged once, if the backend stages plans.
   Status plan(size_t work_class, uint32_t flags, int32_t listed_keys, const kvc_backend_plan** out);
+  // Memory for kvc_backend_select.scratch; null if no layer has keys only.
+  const DeviceMemory* select_scratch() const noexcept { return select_scratch_.get(); }
   // A plan with the rows and page lists of a class, without items.
   kvc_backend_plan plan_without_items(size_t work_class, uint32_t flags) noexcept;
   // cos and sin of a RoPE class. The first layer that needs them computes them.
@@ -139,6 +141,7 @@ class Forward {
   std::vector<Rotation> rotations_;  // [rope classes]
   std::vector<int32_t> tile_counters_;
   std::shared_ptr<DeviceMemory> partials_;
+  std::shared_ptr<DeviceMemory> select_scratch_;
   DeviceStep device_step_;
   // Scratch of stage.
   ArrayList arrays_;

@@ -380,7 +380,7 @@ class LatentScratch::Run {
 LatentScratch::Needs LatentScratch::needs(const Context& context, const Geometry& geometry) {
   Needs needs;
   for (const LayerGeometry& of : geometry.layers) {
-    if (of.layer.row_kind != KVC_BACKEND_ROW_LATENT) continue;
+    if (!kernels::has_latent_rows(of.layer)) continue;
     kvc_backend_layer layer = of.layer;
     if (layer.num_q_heads > needs.layer.num_q_heads) needs.layer = layer;
     const int64_t bytes = latent_scratch_bytes(layer.head_dim, layer.v_head_dim, geometry.limits.tokens);
@@ -395,7 +395,7 @@ LatentScratch::Needs LatentScratch::needs(const Context& context, const Geometry
     }
   }
   for (const LayerGeometry& of : geometry.layers) {
-    if (of.layer.row_kind != KVC_BACKEND_ROW_LATENT) continue;
+    if (!kernels::has_latent_rows(of.layer)) continue;
     const kvc_backend_layer& layer = of.layer;
     needs.items = std::max(needs.items, max_decompressed_items(layer.head_dim, layer.v_head_dim, geometry.limits.tokens,
                                                                layer.num_q_heads, needs.buffer_bytes));

@@ -85,6 +85,7 @@ class Step {
 
   Status append(int32_t layer, const kvc_append_args& args);
   Status attend(int32_t layer, const kvc_attend_args& args);
+  Status select(int32_t layer, const kvc_select_args& args);
   // Copies a state tensor of a recurrent layer into the cache (store), or out of it: after or before a token of each
   // row. -1: the last token, or the first.
   Status copy_state(int32_t layer, int32_t state, int32_t token, const DLTensor* tensor, bool store);
@@ -127,6 +128,9 @@ class Step {
   Status check_lists(int32_t layer, const kvc_attend_args& args, int64_t tokens, kvc_backend_lists* out) const;
   Status check_attend(int32_t layer, const kvc_attend_args& args, LatentCall* call, NewKv* kv) const;
   Status run_attend(int32_t layer, LatentCall* call);
+  Status check_selects(int32_t layer, const kvc_select_args& args) const;
+  Status check_select(int32_t layer, const kvc_select_args& args, kvc_backend_select* out) const;
+  Status run_select(int32_t layer, kvc_backend_select* select);
   Status check_tables(int32_t group, const kvc_tables& wanted) const;
   std::string describe_group(int32_t group);
   void find_state_pages(const SequenceStore& store, std::span<const int32_t> parents) noexcept;

@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "base/element_bytes.h"
 #include "context/run_attend.h"
+#include "kernels/common/stored_format.h"
 #include "step/step.h"
 #include "tensor/key_lists.h"
 #include "tensor/score_biases.h"
@@ -60,16 +61,7 @@ struct Rows {
     if (begin == nullptr || others == nullptr || dims == 0 || other.dims == 0) return true;
     return begin + extent(tokens) <= others || others + other.extent(tokens) <= begin;
   }
-  TensorView view(int64_t tokens) const noexcept {
-    TensorView view;
-    view.data = static_cast<char*>(tensor.data);
-    view.dtype = tensor.dtype;
-    view.rank = 3;
-    const int64_t shape[3] = {tokens, heads, dims}, strides[3] = {tensor.token_stride, tensor.head_stride, 1};
-    std::copy_n(shape, 3, view.shape);
-    std::copy_n(strides, 3, view.strides);
-    return view;
-  }
+  TensorView view(int64_t tokens) const noexcept { return view_of(tensor, tokens, heads, dims); }
 
  private:
   int64_t extent(int64_t tokens) const noexcept {
@@ -123,22 +115,7 @@ Status Step::check_lists(int32_t layer, const kvc_attend_args& args, int64_t tok
   TensorView view;
   KVC_TRY(read_key_lists(args.indices, {"indices", context().dl_device(), 3, shape, "[tokens, 1 or kv heads, entries]"},
                          kv_heads, args.index_block == 0 ? 1 : args.index_block, &view, out));
-  const kvc_backend_rows& rows = forward_->batch->rows(layers_[layer].group);
-  for (int32_t row = 0; row < rows.num_rows; ++row) {
-    const int32_t begin = rows.token_begin[row], length = rows.kv_lengths[row];
-    if (length < 0) continue;
-    const int64_t limit = ceil_div(length, out->block_tokens);
-    BadEntry bad;
-    for (int32_t token = begin; token < rows.token_begin[row + 1]; ++token) {
-      if (!find_entry_beyond(*out, 0, token, kv_heads, limit, &bad)) continue;
-      return Status::error(KVC_ERROR_OUT_OF_RANGE,
-                           "indices[%d, %" PRId64 ", %" PRId64
-                           "] is %d, for query %d of row %d, whose %d tokens have %" PRId64 " blocks of %d",
-                           token, bad.head, bad.place, bad.value, token - begin, row, length, limit, out->block_tokens)
-          .at(row);
-    }
-  }
-  return Status();
+  return check_entries(*out, forward_->batch->rows(layers_[layer].group), "indices", kv_heads);
 }
 
 // Checks the biases and the mask of a call, whose q and outputs were read, and the flags that go with rows and biases.
@@ -207,6 +184,12 @@ Status Step::check_attends(int32_t layer, const kvc_attend_args& args) const {
   const Layer& l = layers_[layer];
   if (l.states) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %d is recurrent: it has states, and nothing to attend to",
+                         layer)
+        .at(layer);
+  }
+  if (kernels::keys_only(l.backend)) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "layer %d stores keys only: kvc_forward_select scores them, and nothing attends to them",
                          layer)
         .at(layer);
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "base/checked.h"
+
 namespace kvc {
 namespace {
 
@@ -16,7 +18,7 @@ Status check_attends_lists(const kvc_backend& backend) {
 }
 
 Status read_key_lists(const DLTensor* tensor, TensorSpec spec, int64_t kv_heads, int32_t block, TensorView* view,
-                      kvc_backend_lists* out) {
+                      kvc_backend_lists* out, const char* block_name) {
   spec.takes = is_int32_dtype;
   spec.dtypes = "int32";
   KVC_TRY(check_tensor(tensor, spec, view));
@@ -26,7 +28,7 @@ Status read_key_lists(const DLTensor* tensor, TensorSpec spec, int64_t kv_heads,
                          kv_heads);
   }
   if (block < 1 || block > KVC_MAX_LISTED_KEYS) {
-    return Status::error(KVC_ERROR_OUT_OF_RANGE, "index_block %d is not in 1..%d", block, KVC_MAX_LISTED_KEYS);
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s %d is not in 1..%d", block_name, block, KVC_MAX_LISTED_KEYS);
   }
   if (entries > KVC_MAX_LISTED_KEYS / block) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE,
@@ -58,6 +60,25 @@ bool find_entry_beyond(const kvc_backend_lists& lists, int64_t row, int64_t toke
     return true;
   }
   return false;
+}
+
+Status check_entries(const kvc_backend_lists& lists, const kvc_backend_rows& rows, const char* name, int64_t heads) {
+  for (int32_t row = 0; row < rows.num_rows; ++row) {
+    const int32_t begin = rows.token_begin[row], length = rows.kv_lengths[row];
+    if (length < 0) continue;
+    const int64_t limit = ceil_div(length, lists.block_tokens);
+    BadEntry bad;
+    for (int32_t token = begin; token < rows.token_begin[row + 1]; ++token) {
+      if (!find_entry_beyond(lists, 0, token, heads, limit, &bad)) continue;
+      return Status::error(KVC_ERROR_OUT_OF_RANGE,
+                           "%s[%d, %" PRId64 ", %" PRId64
+                           "] is %d, for query %d of row %d, whose %d tokens have %" PRId64 " blocks of %d",
+                           name, token, bad.head, bad.place, bad.value, token - begin, row, length, limit,
+                           lists.block_tokens)
+          .at(row);
+    }
+  }
+  return Status();
 }
 
 }  // namespace kvc

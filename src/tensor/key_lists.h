@@ -19,7 +19,7 @@ Status check_attends_lists(const kvc_backend& backend);
 // Reads the tensor of `spec`, whose last dims are heads (1, or kv_heads) and entries. spec.takes is set here. *out is
 // lists of blocks of `block` tokens; physical is 0.
 Status read_key_lists(const DLTensor* tensor, TensorSpec spec, int64_t kv_heads, int32_t block, TensorView* view,
-                      kvc_backend_lists* out);
+                      kvc_backend_lists* out, const char* block_name = "index_block");
 
 // An entry that is out of range.
 struct BadEntry {
@@ -29,5 +29,8 @@ struct BadEntry {
 // Whether an entry of a token is not below `limit`. kv_heads: of the layer.
 bool find_entry_beyond(const kvc_backend_lists& lists, int64_t row, int64_t token, int64_t kv_heads, int64_t limit,
                        BadEntry* bad) noexcept;
+
+// An entry of a step's list for which a row has no token: the error, or OK. name: of the tensor. heads: of its lists.
+Status check_entries(const kvc_backend_lists& lists, const kvc_backend_rows& rows, const char* name, int64_t heads);
 
 }  // namespace kvc

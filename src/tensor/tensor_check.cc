@@ -9,6 +9,7 @@
 #include "base/element_bytes.h"
 #include "kernels/common/stored_format.h"
 #include "tensor/host_reads.h"
+#include "tensor/key_rows.h"
 #include "tensor/latent_rows.h"
 
 namespace kvc {
@@ -205,6 +206,7 @@ Status check_scale_rows(const DLTensor* tensor, const char* name, const kvc_back
 Status check_kv_rows(const KvTensors& tensors, const kvc_backend_layer& layer, int64_t tokens, DLDevice device,
                      KvRows* out) {
   *out = {};
+  if (kernels::keys_only(layer)) return check_key_rows(tensors, layer, tokens, device, out);
   if (layer.row_kind == KVC_BACKEND_ROW_LATENT) return check_latent_rows(tensors, layer, tokens, device, out);
   const int64_t heads = layer.num_kv_heads;
   const DLDataType stored = tensors.as_stored ? kernels::stored_dtype(layer) : DLDataType{0, 0, 0};

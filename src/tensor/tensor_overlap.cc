@@ -1,5 +1,6 @@
 #include "tensor/tensor_overlap.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/element_bytes.h"
@@ -62,6 +63,17 @@ Status check_overlaps(const NamedTensor* written, int num_written, const NamedTe
     for (int j = 0; j < num_read; ++j) KVC_TRY(check(written[i], read[j]));
   }
   return Status();
+}
+
+TensorView view_of(const kvc_backend_tensor& rows, int64_t tokens, int64_t heads, int64_t dims) noexcept {
+  TensorView view;
+  view.data = static_cast<char*>(rows.data);
+  view.dtype = rows.dtype;
+  view.rank = 3;
+  const int64_t shape[3] = {tokens, heads, dims}, strides[3] = {rows.token_stride, rows.head_stride, 1};
+  std::copy_n(shape, 3, view.shape);
+  std::copy_n(strides, 3, view.strides);
+  return view;
 }
 
 }  // namespace kvc

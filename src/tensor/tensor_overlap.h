@@ -10,6 +10,9 @@ namespace kvc {
 // the rotary part of MLA's rows, q, k and v of one projection); else, yes if one begins within the other's range.
 bool elements_overlap(const TensorView& a, const TensorView& b) noexcept;
 
+// Rows [tokens, heads, dims] as a backend takes them.
+TensorView view_of(const kvc_backend_tensor& rows, int64_t tokens, int64_t heads, int64_t dims) noexcept;
+
 struct NamedTensor {
   const char* name;
   const TensorView* tensor;  // nullable

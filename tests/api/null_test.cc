@@ -36,6 +36,7 @@ struct Valid {
   kvc_cache_config cache_config = built.config;
   kvc_append_args append_args = layer.append_args();
   kvc_attend_args attend_args = layer.attend_args();
+  kvc_select_args select_args;
   kvc_context_config context_config;
   kvc_estimate estimate;
   kvc_batch batch;
@@ -69,6 +70,7 @@ struct Valid {
   Valid() {
     kvc_context_config_init(&context_config);
     kvc_estimate_init(&estimate);
+    kvc_select_args_init(&select_args);
     kvc_batch_init(&batch);
     batch.sequences = sequences;
     batch.append_lengths = int32s;

@@ -303,6 +303,7 @@ class Program {
     ok("kvc_events_read", kvc_events_read(cache.get(), &events, &range, &error_));
     ok("kvc_events_snapshot", kvc_events_snapshot(cache.get(), &events, &range, &error_));
     EXPECT_EQ(range.count, 1);
+    did("kvc_forward_select");  // select_test.cc calls it: CUDA refuses it
     // Tiers are for the CPU alone (section 16 of the header): tests/api/tiers_test.cc calls them.
     for (const char *name : {"kvc_cache_add_tier", "kvc_prefix_load", "kvc_job_poll", "kvc_job_cancel",
                              "kvc_cache_job_descriptor", "kvc_cache_tier_traffic", "kvc_seq_suspend", "kvc_seq_resume"}) {

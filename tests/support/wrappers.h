@@ -19,9 +19,10 @@ struct LayerSpec {
   DType dtype = DType::kF32;
   int rope = KVC_ROPE_NONE, rope_dim = 0;
   double theta = 0, scale = 0;
-  int num_scales = 0;  // of float8: 0, 1 or hkv
-  int kv_layer = -1;   // reads the K and V of this earlier layer, and has none of its own
-  int latent = 0;      // MLA: V is the first `latent` dims of K's row of d; its group is an MLA group. Needs a scale
+  int num_scales = 0;      // of float8: 0, 1 or hkv
+  int kv_layer = -1;       // reads the K and V of this earlier layer, and has none of its own
+  bool keys_only = false;  // KVC_LAYER_KEYS_ONLY
+  int latent = 0;  // MLA: V is the first `latent` dims of K's row of d; its group is an MLA group. Needs a scale
 
   // Of float8, for K (which = 0) and V (1): makes numbers below 1 large enough for normal values.
   float head_scale(int which, int head) const {
@@ -100,8 +101,9 @@ struct BuiltConfig {
       layer.softmax_scale = l.scale;
       layer.num_scales = l.num_scales;
       layer.latent_dim = l.latent;
+      if (l.keys_only) layer.flags |= KVC_LAYER_KEYS_ONLY;
       layer.kv_layer = l.kv_layer + 1;
-      for (int which = 0; which < (l.latent ? 1 : 2) && l.num_scales > 0; which++) {
+      for (int which = 0; which < (l.latent || l.keys_only ? 1 : 2) && l.num_scales > 0; which++) {
         std::vector<float> values;
         for (int h = 0; h < l.num_scales; h++) values.push_back(l.head_scale(which, h));
         scales.push_back(std::move(values));

@@ -64,6 +64,15 @@ var steps = map[string]func(*script) ([]string, error){
 		}
 		return s.outputs(args.Out, args.LSE), nil
 	},
+	"select": func(s *script) ([]string, error) {
+		args := kvcache.Select{Q: s.tensor("q"), Weights: s.tensor("weights"), Indices: s.tensor("out"), Candidates: s.tensor("candidates"),
+			RopeCosSin: s.tensor("rope_cos_sin"), EachHead: s.has("each_head"), IndexBlock: s.integer("index_block"),
+			CandidateBlock: s.integer("candidate_block"), FirstBlocks: s.integer("first_blocks"), LastBlocks: s.integer("last_blocks")}
+		if err := s.step().Select(background, s.integer("layer"), args); err != nil {
+			return nil, err
+		}
+		return s.outputs(args.Indices, kvcache.Tensor{}), nil
+	},
 	"load_state": func(s *script) ([]string, error) {
 		out := s.tensor("out")
 		load := func() error { return s.step().LoadState(s.integer("layer"), s.integer("state"), out) }

@@ -15,6 +15,7 @@ from ._rope import RopeScaling
 _DEVICE_TYPES = {"cpu": 1, "cuda": 2}
 _LOG_LEVELS = {1: logging.WARNING, 2: logging.INFO, 3: logging.DEBUG}
 _ROPE_INTERLEAVED = 1
+_KEYS_ONLY = 2
 _ROPE_MODES = {None: 0, "none": 0, "on_append": 1, "on_read": 2}
 
 
@@ -99,6 +100,7 @@ class Layer:
             without storage and scales of its own: attend(layer, q) after that layer's append. What says how K and V are stored is
             equal in both.
         latent_dim: of a layer in a group with row="latent" (MLA): leading dimensions of a row of head_dim that are v too. kv_heads is 1.
+        keys_only: the layer stores k and no v, in a group of any row: index keys, which Step.select scores. append(layer, k).
     """
 
     group: int = 0
@@ -121,6 +123,7 @@ class Layer:
     v_scales: float | Sequence[float] | None = None
     kv_layer: int | None = None
     latent_dim: int = 0
+    keys_only: bool = False
 
     def _fields(self) -> tuple[Any, ...]:
         if self.rope not in _ROPE_MODES:
@@ -129,7 +132,7 @@ class Layer:
                 _ROPE_MODES[self.rope], self.rope_dim, self.rope_theta, self.scale or 0.0,
                 self.kv_storage, self.k_storage, self.v_storage,
                 _scales(self.k_scales), _scales(self.v_scales), self.rope_offset,
-                _ROPE_INTERLEAVED if self.rope_interleaved else 0,
+                _ROPE_INTERLEAVED * self.rope_interleaved | _KEYS_ONLY * self.keys_only,
                 None if self.rope_scaling is None else self.rope_scaling._fields(),
                 0 if self.kv_layer is None else self.kv_layer + 1, (), self.latent_dim)  # fmt: skip
 
@@ -194,7 +197,7 @@ def _with_pools(index: int, layer: Layer | RecurrentLayer, pools: Any) -> Layer 
             raise InvalidArgument(f"Cache: storage[{index}] has {len(pools)} pools, not K's and V's", status=1,
                                   index=index)  # fmt: skip
         return replace(layer, k_storage=pools[0], v_storage=pools[1])
-    return replace(layer, k_storage=pools) if layer.latent_dim else replace(layer, kv_storage=pools)
+    return replace(layer, k_storage=pools) if layer.latent_dim or layer.keys_only else replace(layer, kv_storage=pools)
 
 
 _ROWS = {"kv": 0, "latent": 1, "state": 2}

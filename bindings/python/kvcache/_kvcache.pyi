@@ -236,6 +236,10 @@ class Step:
                w_uv: Array | None = None, indices: Array | None = None, index_block: int = 1,
                rel_bias: Array | None = None, rel_bias_zero: bool = False, key_bias: Array | None = None,
                mask: Array | None = None, spans: bool = True, step_window: bool = False) -> tuple[Any, Any]: ...
+    def select(self, layer: int, q: Array, count: int, weights: Array | None = None, out: Array | None = None,
+               dtype: Any = None, *, each_head: bool = False, index_block: int = 1, first_blocks: int = 0,
+               last_blocks: int = 0, candidates: Array | None = None, candidate_block: int = 1,
+               rope_cos_sin: Array | None = None) -> Any: ...
     def append(self, layer: int, k: Array, v: Array | None = None, as_stored: bool = False, dtype: Any = None,
                k_scale: Array | None = None, v_scale: Array | None = None,
                rope_cos_sin: Array | None = None) -> None: ...

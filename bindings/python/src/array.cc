@@ -354,31 +354,32 @@ void ArrayArgument::write(nb::handle array, const char* name, DLDataType integer
   borrow(array, name, integers_as, true, work);
 }
 
-nb::object new_output(nb::handle like, const DLTensor& like_tensor, const std::vector<int64_t>& shape, bool float32,
+nb::object new_output(nb::handle like, const DLTensor& like_tensor, const std::vector<int64_t>& shape, OutputType type,
                       Work& work) {
   nb::object extents = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
   for (size_t i = 0; i < shape.size(); ++i)
     PyTuple_SetItem(extents.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(shape[i]));
-  const DLDataType dtype = float32 ? DLDataType{kDLFloat, 32, 1} : like_tensor.dtype;
+  const bool as_input = type == OutputType::kAsInput;
+  const char* const name = type == OutputType::kInt32 ? "int32" : "float32";
+  const DLDataType dtype =
+      as_input ? like_tensor.dtype : DLDataType{uint8_t(type == OutputType::kInt32 ? kDLInt : kDLFloat), 32, 1};
   if (compact_bytes(dtype, shape) < 0)
     raise(KVC_ERROR_SHAPE, -1,
           "a new output cannot have the shape %s: a size is negative, or there are more than 2^63 bytes",
           nb::str(extents).c_str());
   switch (array_kind(like)) {
     case ArrayKind::kTorch:
-      if (float32)
-        return like.attr("new_zeros")(extents, nb::arg("dtype") = nb::module_::import_("torch").attr("float32"));
-      return like.attr("new_zeros")(extents);
+      if (as_input) return like.attr("new_zeros")(extents);
+      return like.attr("new_zeros")(extents, nb::arg("dtype") = nb::module_::import_("torch").attr(name));
     case ArrayKind::kNumpy: {
       static PyObject* const zeros = numpy_attribute("zeros");
-      static PyObject* const single = numpy_attribute("float32");
-      return nb::handle(zeros)(extents, float32 ? nb::borrow(single) : nb::object(like.attr("dtype")));
+      return nb::handle(zeros)(extents, as_input ? nb::object(like.attr("dtype")) : nb::str(name));
     }
     case ArrayKind::kCupy: {
       const nb::object device = like.attr("device");  // new arrays are made on the device that is entered
       device.attr("__enter__")();
       const nb::object zeros = nb::module_::import_("cupy").attr("zeros");
-      nb::object output = zeros(extents, float32 ? nb::str("float32") : nb::object(like.attr("dtype")));
+      nb::object output = zeros(extents, as_input ? nb::object(like.attr("dtype")) : nb::str(name));
       device.attr("__exit__")(nb::none(), nb::none(), nb::none());
       return output;
     }
@@ -386,8 +387,8 @@ nb::object new_output(nb::handle like, const DLTensor& like_tensor, const std::v
       if (work.on_host()) break;
       // Its own memory, which no other code has seen yet.
       const nb::object zeros = nb::module_::import_("jax.numpy").attr("zeros");
-      const nb::object type = float32 ? nb::str("float32") : nb::object(like.attr("dtype"));
-      const nb::object fresh = zeros(extents, type, nb::arg("device") = like.attr("device"));
+      const nb::object element = as_input ? nb::object(like.attr("dtype")) : nb::str(name);
+      const nb::object fresh = zeros(extents, element, nb::arg("device") = like.attr("device"));
       return nb::cast(Tensor(take_managed(fresh, "out", work), work));
     }
     case ArrayKind::kOther:

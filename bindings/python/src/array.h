@@ -70,10 +70,13 @@ class ArrayArgument {
   std::unique_ptr<DLManagedTensorVersioned, void (*)(DLManagedTensorVersioned*)> managed_{nullptr, release_managed};
 };
 
-// A zeroed array of `like`'s kind, device and element type (or float32), to be written by a call. For jax, whose arrays
+// The element type of a new output: that of the array that it is like, or one of its own.
+enum class OutputType { kAsInput, kFloat32, kInt32 };
+
+// A zeroed array of `like`'s kind and device, to be written by a call. For jax, whose arrays
 // are immutable, a kvcache.Tensor that finish_output converts to one. Raises Shape if the array would have more than
 // 2^63 bytes: `shape` comes from the caller's arrays, which may repeat one element any number of times.
-nb::object new_output(nb::handle like, const DLTensor& like_tensor, const std::vector<int64_t>& shape, bool float32,
+nb::object new_output(nb::handle like, const DLTensor& like_tensor, const std::vector<int64_t>& shape, OutputType type,
                       Work& work);
 nb::object finish_output(nb::handle like, nb::object output);
 

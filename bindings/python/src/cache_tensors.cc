@@ -62,7 +62,9 @@ nb::object export_layer(const Cache& self, nb::handle sequence, int64_t layer, i
     raise(KVC_ERROR_OUT_OF_RANGE, -1, "Cache.export: positions [%lld, 0) are no range", static_cast<long long>(begin));
   // To the library an end of 0 is the length. So an empty range begins at 1, unless the sequence has no tokens.
   if (none) args.position_begin = args.position_end = 1;
-  args.parts = KVC_EXPORT_K | KVC_EXPORT_V | (scales ? KVC_EXPORT_K_SCALE | KVC_EXPORT_V_SCALE : 0);
+  args.parts = KVC_EXPORT_K | (scales ? KVC_EXPORT_K_SCALE : 0);
+  const bool keys_only = self.v_head_dim(layer) == 0;
+  if (!keys_only) args.parts |= KVC_EXPORT_V | (scales ? KVC_EXPORT_V_SCALE : 0);
   kvc_exported exported;
   kvc_exported_init(&exported);
   call_without_gil([&](kvc_error* error) {
@@ -74,11 +76,11 @@ nb::object export_layer(const Cache& self, nb::handle sequence, int64_t layer, i
     args.position_begin = args.position_end = 0;
     return copy();
   });
-  const Tensor k = tensor_of_layer(self, layer, exported.k, work);
-  const Tensor v = tensor_of_layer(self, layer, exported.v, work);
-  if (!scales) return nb::make_tuple(nb::cast(k), nb::cast(v));
-  const Tensor k_scale(exported.k_scale, work), v_scale(exported.v_scale, work);
-  return nb::make_tuple(nb::cast(k), nb::cast(v), nb::cast(k_scale), nb::cast(v_scale));
+  const nb::object k = nb::cast(tensor_of_layer(self, layer, exported.k, work));
+  const nb::object v = keys_only ? nb::none() : nb::cast(tensor_of_layer(self, layer, exported.v, work));
+  if (!scales) return nb::make_tuple(k, v);
+  const nb::object k_scale = nb::cast(Tensor(exported.k_scale, work));
+  return nb::make_tuple(k, v, k_scale, keys_only ? nb::none() : nb::cast(Tensor(exported.v_scale, work)));
 }
 
 // Borrows every array of a list; None is an empty list, and a None in it no array.
@@ -192,7 +194,7 @@ Args:
 
 Returns:
     (k, v): kvcache.Tensor [tokens, kv_heads, head_dim] and [tokens, kv_heads, v_head_dim] of the layer's dtype. Of an
-        MLA layer v repeats the latent part of k.
+        MLA layer v repeats the latent part of k; of one with keys_only v is None.
     (k, v, k_scale, v_scale) with scales=True: float32, [tokens, kv_heads] of int8, [kv_heads] of float8.
 
 Raises: StaleId, Busy, OutOfRange, Evicted, Unsupported (scales of a layer without).)")

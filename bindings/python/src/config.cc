@@ -159,7 +159,11 @@ void CacheConfig::drop_storages() noexcept {
 std::vector<int32_t> CacheConfig::v_head_dims() const {
   std::vector<int32_t> dims;
   for (const kvc_layer_config& layer : layers_) {
-    dims.push_back(layer.latent_dim ? layer.latent_dim : layer.v_head_dim ? layer.v_head_dim : layer.head_dim);
+    // Nothing attends to a layer with keys only, so it has outputs of no size.
+    dims.push_back(layer.flags & KVC_LAYER_KEYS_ONLY ? 0
+                   : layer.latent_dim                ? layer.latent_dim
+                   : layer.v_head_dim                ? layer.v_head_dim
+                                                     : layer.head_dim);
   }
   return dims;
 }

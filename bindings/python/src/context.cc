@@ -53,8 +53,9 @@ nb::object merge_states(const Context& self, nb::sequence outputs, nb::sequence 
   const DLTensor& first = *tensors[0];
   if (first.ndim != 3)
     raise(KVC_ERROR_RANK, 0, "merge_states: outputs[0] has %d dimensions, not the three of [T, H, Dv]", first.ndim);
-  nb::object out = new_output(like, first, {first.shape[0], first.shape[1], first.shape[2]}, true, work);
-  nb::object lse = new_output(like, first, {first.shape[0], first.shape[1]}, true, work);
+  nb::object out =
+      new_output(like, first, {first.shape[0], first.shape[1], first.shape[2]}, OutputType::kFloat32, work);
+  nb::object lse = new_output(like, first, {first.shape[0], first.shape[1]}, OutputType::kFloat32, work);
   ArrayArgument out_array, lse_array;
   out_array.write(out, "out", kNoDtype, work);
   lse_array.write(lse, "lse", kNoDtype, work);

@@ -99,12 +99,13 @@ void make_outputs(Arguments<Flash, std::size(kFlashFields)>& arrays, const Flash
   if (args.q == nullptr || args.v_cache == nullptr || args.q->ndim < 3 || args.v_cache->ndim != 4) return;
   std::vector<int64_t> shape(args.q->shape, args.q->shape + args.q->ndim);
   shape.back() = args.v_cache->shape[3];
-  if (arrays[kFlashOut].is_none()) arrays[kFlashOut] = new_output(arrays[0], *args.q, shape, false, arrays.work());
+  if (arrays[kFlashOut].is_none())
+    arrays[kFlashOut] = new_output(arrays[0], *args.q, shape, OutputType::kAsInput, arrays.work());
   if (!wants_lse || !arrays[kFlashLse].is_none()) return;
   const std::vector<int64_t> lse = arrays[kFlashCuQ].is_none()
                                        ? std::vector<int64_t>{shape[0], shape[shape.size() - 2], shape[1]}
                                        : std::vector<int64_t>{shape[1], shape[0]};
-  arrays[kFlashLse] = new_output(arrays[0], *args.q, lse, true, arrays.work());
+  arrays[kFlashLse] = new_output(arrays[0], *args.q, lse, OutputType::kFloat32, arrays.work());
 }
 
 nb::object flash_attn(const Context& self, nb::tuple given, bool wants_lse, uint32_t flags, double softmax_scale,

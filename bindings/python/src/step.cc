@@ -68,8 +68,10 @@ nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v,
   const bool want_lse = !lse.is_none() && lse.ptr() != Py_False;
   nb::object out_object = nb::borrow(out), lse_object = nb::borrow(lse);
   if (out.is_none() && can_allocate)
-    out_object = new_output(q, q_tensor, {q_tensor.shape[0], q_tensor.shape[1], v_head_dim}, false, work);
-  if (new_lse && can_allocate) lse_object = new_output(q, q_tensor, {q_tensor.shape[0], q_tensor.shape[1]}, true, work);
+    out_object =
+        new_output(q, q_tensor, {q_tensor.shape[0], q_tensor.shape[1], v_head_dim}, OutputType::kAsInput, work);
+  if (new_lse && can_allocate)
+    lse_object = new_output(q, q_tensor, {q_tensor.shape[0], q_tensor.shape[1]}, OutputType::kFloat32, work);
   if (!out.is_none() || can_allocate) out_array.write(out_object, "out", integers_as, work);
   if (want_lse && (!new_lse || can_allocate)) lse_array.write(lse_object, "lse", kNoDtype, work);
 
@@ -100,6 +102,42 @@ nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v,
   if (!want_lse) return out_object;
   if (new_lse) lse_object = finish_output(q, std::move(lse_object));
   return nb::make_tuple(out_object, lse_object);
+}
+
+nb::object Step::select(int64_t layer, nb::handle q, int64_t count, nb::handle weights, nb::handle out,
+                        nb::handle dtype, bool each_head, int64_t index_block, int64_t first_blocks,
+                        int64_t last_blocks, nb::handle candidates, int64_t candidate_block,
+                        nb::handle rope_cos_sin) const {
+  auto handle = open();
+  Work work = work_;
+  ArrayArgument q_array, weights_array, out_array, candidates_array, rotation;
+  q_array.read(q, "q", dtype_from_python(dtype), work);
+  if (!weights.is_none()) weights_array.read(weights, "weights", kNoDtype, work);
+  if (!candidates.is_none()) candidates_array.read(candidates, "candidates", kNoDtype, work);
+  if (!rope_cos_sin.is_none()) rotation.read(rope_cos_sin, "rope_cos_sin", kNoDtype, work);
+  const DLTensor& q_tensor = *q_array.tensor();
+  nb::object lists = nb::borrow(out);
+  if (out.is_none() && q_tensor.ndim == 3) {
+    const int64_t heads = each_head ? q_tensor.shape[1] : 1;
+    lists = new_output(q, q_tensor, {q_tensor.shape[0], heads, count}, OutputType::kInt32, work);
+  }
+  if (!lists.is_none()) out_array.write(lists, "indices", kNoDtype, work);
+  kvc_select_args args;
+  kvc_select_args_init(&args);
+  args.rule = each_head ? KVC_SELECT_EACH_HEAD : KVC_SELECT_RELU_SUM;
+  args.q = &q_tensor;
+  args.weights = weights_array.tensor();
+  args.indices = out_array.tensor();
+  args.candidates = candidates_array.tensor();
+  args.rope_cos_sin = rotation.tensor();
+  args.index_block = saturate(index_block);
+  args.candidate_block = candidates.is_none() && candidate_block == 1 ? 0 : saturate(candidate_block);
+  args.first_blocks = saturate(first_blocks);
+  args.last_blocks = saturate(last_blocks);
+  call_without_gil(
+      [&](kvc_error* error) { return kvc_forward_select(handle->cache, forward_, saturate(layer), &args, error); });
+  work.hand_back();
+  return out.is_none() ? finish_output(q, std::move(lists)) : lists;
 }
 
 void Step::append(int64_t layer, nb::handle k, nb::handle v, bool as_stored, nb::handle dtype, nb::handle k_scale,
@@ -314,6 +352,32 @@ Raises:
     is read-only or of JAX, and for a tensor that requires a gradient; TypeError for what is no array; ValueError for
     an unknown part.)";
 
+static constexpr char kSelectDoc[] =
+    R"(Chooses, for each query, the tokens or blocks with the highest scores among those that it sees.
+
+A token's score is the sum over heads of weight * max(0, q.k), or with each_head q.k of each head. Of equal scores the lowest
+entry is chosen. The lists can be indices of an attend in the same step.
+
+Args:
+    layer: index of a layer with keys_only=True, after its append in this step.
+    q: [>= T, q_heads, head_dim], as attend.
+    count: entries of each list.
+    weights: [>= T, q_heads] float32, of any sign; None: all 1, and with each_head.
+    out: [>= T, lists, count] int32, written; lists is 1, or q_heads with each_head. None for a new array of q's kind.
+    dtype: as attend.
+    each_head: a list for each head of q, by its own scores.
+    index_block: b: an entry i is the tokens [i * b, (i + 1) * b), and its score is the largest of those that the query sees.
+    first_blocks: so many first entries of the sequence are always chosen. They count towards `count`.
+    last_blocks: the same for the entry of the query's own token and those before it.
+    candidates: [>= T, 1 or lists, n] int32: only tokens that it names are scored. None: all.
+    candidate_block: what an entry of candidates names, as index_block.
+    rope_cos_sin: as attend, for q.
+
+Returns:
+    The lists, in ascending order. If fewer than `count` entries are visible, -1 fills the rest.
+
+Raises: as attend; Unsupported for a backend that does not select, and a sequence longer than its streaming window.)";
+
 static constexpr char kStepDoc[] =
     R"(One step of the model over a batch: made by Cache.forward(), used by one thread at a time.
 
@@ -334,6 +398,11 @@ void Step::bind(nb::module_& module) {
            nb::arg("index_block") = 1, nb::arg("rel_bias") = nb::none(), nb::arg("rel_bias_zero") = false,
            nb::arg("key_bias") = nb::none(), nb::arg("mask") = nb::none(), nb::arg("spans") = true,
            nb::arg("step_window") = false, kAttendDoc)
+      .def("select", &Step::select, nb::arg("layer"), nb::arg("q"), nb::arg("count"), nb::arg("weights") = nb::none(),
+           nb::arg("out") = nb::none(), nb::arg("dtype") = nb::none(), nb::kw_only(), nb::arg("each_head") = false,
+           nb::arg("index_block") = 1, nb::arg("first_blocks") = 0, nb::arg("last_blocks") = 0,
+           nb::arg("candidates") = nb::none(), nb::arg("candidate_block") = 1, nb::arg("rope_cos_sin") = nb::none(),
+           kSelectDoc)
       .def("append", &Step::append, nb::arg("layer"), nb::arg("k"), nb::arg("v") = nb::none(),
            nb::arg("as_stored") = false, nb::arg("dtype") = nb::none(), nb::arg("k_scale") = nb::none(),
            nb::arg("v_scale") = nb::none(), nb::arg("rope_cos_sin") = nb::none(),

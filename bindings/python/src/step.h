@@ -25,6 +25,9 @@ class Step {
                     bool causal, bool alibi_signed, nb::handle part, nb::handle rope_cos_sin, nb::handle w_uk,
                     nb::handle w_uv, nb::handle indices, int64_t index_block, nb::handle rel_bias, bool rel_bias_zero,
                     nb::handle key_bias, nb::handle mask, bool spans, bool step_window) const;
+  nb::object select(int64_t layer, nb::handle q, int64_t count, nb::handle weights, nb::handle out, nb::handle dtype,
+                    bool each_head, int64_t index_block, int64_t first_blocks, int64_t last_blocks,
+                    nb::handle candidates, int64_t candidate_block, nb::handle rope_cos_sin) const;
   void append(int64_t layer, nb::handle k, nb::handle v, bool as_stored, nb::handle dtype, nb::handle k_scale,
               nb::handle v_scale, nb::handle rope_cos_sin) const;
   nb::object load_state(int64_t layer, int64_t state, nb::handle out, nb::handle dtype, int64_t token) const;

@@ -29,7 +29,7 @@ static void decode_entry(const kvc_backend_attend* args, const kvc_backend_item*
 // An entry with the decode kernel for one format. Its other fields are the base target's.
 template <class Format>
 static consteval AttendFormat decode_kernel() {
-  return {decode_entry<Format>, nullptr, 0, 0};
+  return {decode_entry<Format>, nullptr, 0, 0, nullptr};
 }
 
 static consteval Implementation implementation_of(const char* name, const Implementation* base,

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/attend/decode_formats.h"
 #include "kernels/cpu/attend/panel_pass.h"
+#include "kernels/cpu/attend/score_keys.h"
 
 namespace kvc::kernels::KVC_TARGET {
 
@@ -16,14 +17,14 @@ static void panel_entry(const kvc_backend_attend* args, const kvc_backend_item* 
 // An entry with the panel kernel for one format. Its other fields are the base target's.
 template <class Format>
 static consteval AttendFormat panel_kernel() {
-  return {nullptr, panel_entry<Format>, Format::kDecodeRows, Format::kRowGroup};
+  return {nullptr, panel_entry<Format>, Format::kDecodeRows, Format::kRowGroup, score_entry<Format>};
 }
 
 // An entry with both kernels for one format.
 template <class Format>
 static consteval AttendFormat both_kernels() {
   return {decode_entry<typename DecodeFormatOf<Format>::Type>, panel_entry<Format>, Format::kDecodeRows,
-          Format::kRowGroup};
+          Format::kRowGroup, score_entry<Format>};
 }
 
 // Entries for every pair of types, which convert elements to float32 for any type of q.

@@ -115,8 +115,8 @@ static void pack_values(const View& view, const PanelPass& pass, const DecodeKey
 }
 
 // Packs the keys of `panel` from keys.begin on, and prefetches keys after the panel, up to keys.end. No row sees a key
-// that is not packed.
-template <class Format>
+// that is not packed. Without kValues: K alone, of a layer with keys only.
+template <class Format, bool kValues = true>
 static void pack_panel(const View& view, const PanelPass& pass, PageCursor* cursor, Panel panel, KeyRange keys) {
   const int32_t first = max_of(panel.begin, keys.begin), begin = first - first % kKeyBlock;
   const int32_t end = panel.begin + panel.count;
@@ -134,12 +134,12 @@ static void pack_panel(const View& view, const PanelPass& pass, PageCursor* curs
     }
     const HeadBlock behind_it = {next, k_offset, v_offset};
     DecodeKeys rows = {{block, k_offset, v_offset}, behind_it, behind_it, nullptr, nullptr};
-    if (view.key_table != nullptr) turn_keys(view, *block, &coarse_of);
-    if (view.staged) {
+    if (kValues && view.key_table != nullptr) turn_keys(view, *block, &coarse_of);
+    if (kValues && view.staged) {
       rows = stage_keys(view, rows, pass.head, &staged);
     }
     pack_keys<Format>(view, pass, rows, key - panel.begin);
-    pack_values<Format>(view, pass, rows, key - panel.begin);
+    if constexpr (kValues) pack_values<Format>(view, pass, rows, key - panel.begin);
   }
 }
 

@@ -409,10 +409,10 @@ static void panel_pass(const View& view, const PanelPass& pass) {
   }
 }
 
+// The shape of a pass; its rows and its head are not set.
 template <class Format>
-static void panel_item(const View& view) {
+KVC_INLINE PanelPass panel_shape(const View& view) {
   PanelPass pass;
-  [[maybe_unused]] const typename Format::Registers registers;
   pass.q_width = round_up(view.head_dim, Format::kStep) / (Format::kPairs ? 2 : 1);
   pass.q_dwords = Format::kTiles ? pass.q_width : Format::kPairs ? (view.head_dim + 1) / 2 : view.head_dim;
   pass.o_width = round_up(view.v_head_dim, Format::kStep);
@@ -424,7 +424,20 @@ static void panel_item(const View& view) {
   pass.fold_keys = kPanelFoldKeys / pass.panel_keys * pass.panel_keys;
   pass.score_stride = pass.panel_keys + kMaxLanes;
   pass.value_rows = pass.panel_keys / (Format::kPairs ? 2 : 1);
-  const int32_t fitting_rows = rows_of_pass(max_of(pass.q_width, pass.o_width)) / Format::kRowGroup * Format::kRowGroup;
+  return pass;
+}
+
+// Rows of a pass that the scratch has room for.
+template <class Format>
+KVC_INLINE int32_t rows_that_fit(const PanelPass& pass) {
+  return rows_of_pass(max_of(pass.q_width, pass.o_width)) / Format::kRowGroup * Format::kRowGroup;
+}
+
+template <class Format>
+static void panel_item(const View& view) {
+  PanelPass pass = panel_shape<Format>(view);
+  [[maybe_unused]] const typename Format::Registers registers;
+  const int32_t fitting_rows = rows_that_fit<Format>(pass);
   for (pass.head = view.head_begin; pass.head < view.head_end; ++pass.head) {
     for (pass.row_begin = 0; pass.row_begin < view.num_rows; pass.row_begin = pass.row_end) {
       pass.row_end = min_of(view.num_rows, pass.row_begin + fitting_rows);

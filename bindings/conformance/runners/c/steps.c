@@ -107,6 +107,24 @@ static kvc_status attend(void) {
   return KVC_OK;
 }
 
+static kvc_status select_keys(void) {
+  kvc_select_args args;
+  kvc_select_args_init(&args);
+  args.rule = flag("each_head") ? KVC_SELECT_EACH_HEAD : KVC_SELECT_RELU_SUM;
+  args.q = tensor("q");
+  args.weights = tensor("weights");
+  args.indices = tensor("out");
+  args.candidates = tensor("candidates");
+  args.rope_cos_sin = tensor("rope_cos_sin");
+  args.index_block = (int32_t)integer("index_block", 0);
+  args.candidate_block = (int32_t)integer("candidate_block", 0);
+  args.first_blocks = (int32_t)integer("first_blocks", 0);
+  args.last_blocks = (int32_t)integer("last_blocks", 0);
+  const kvc_status status = kvc(forward_select)(cache(), step(), (int32_t)integer("layer", 0), &args, &error);
+  if (status == KVC_OK) result_tensor("out", args.indices, AS_HEX);
+  return status;
+}
+
 static kvc_status load_state(void) {
   const DLTensor *out = tensor("out");
   const kvc_status status =
@@ -156,6 +174,7 @@ const operation step_operations[] = {
     {"describe", describe},
     {"append", append},
     {"attend", attend},
+    {"select", select_keys},
     {"load_state", load_state},
     {"store_state", store_state},
     {"tables", tables},

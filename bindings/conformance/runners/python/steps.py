@@ -84,6 +84,16 @@ def attend(s: Script) -> dict[str, str]:
 
 
 @operation
+def select(s: Script) -> dict[str, str]:
+    out = s.tensor("out")
+    s.step.select(s.integer("layer"), s.tensor("q"), 0, s.tensor("weights"), out, each_head=s.has("each_head"),
+                  index_block=s.integer("index_block", 1), candidate_block=s.integer("candidate_block", 1),
+                  first_blocks=s.integer("first_blocks"), last_blocks=s.integer("last_blocks"),
+                  **s.given("candidates", "rope_cos_sin"))  # fmt: skip
+    return outputs(out, None)
+
+
+@operation
 def load_state(s: Script) -> dict[str, str]:
     out = s.tensor("out")
     s.step.load_state(s.integer("layer"), s.integer("state"), out, token=s.integer("token", -1))

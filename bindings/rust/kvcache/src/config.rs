@@ -213,6 +213,8 @@ pub struct Layer {
     pub v_scales: Vec<f32>,
     /// Recurrent layers: their state tensors.
     pub states: Vec<State>,
+    /// K and no V, in a group of any row: index keys, which [`Step::select`](crate::Step::select) scores.
+    pub keys_only: bool,
 }
 
 /// A state tensor of a recurrent layer, of one sequence.
@@ -462,7 +464,8 @@ impl Layer {
             rope_mode: mode as i32,
             rope_dim: narrow(self.rope.dim),
             rope_offset: narrow(self.rope.offset),
-            flags: if self.rope.interleaved { sys::KVC_LAYER_ROPE_INTERLEAVED } else { 0 },
+            flags: (if self.rope.interleaved { sys::KVC_LAYER_ROPE_INTERLEAVED } else { 0 })
+                | if self.keys_only { sys::KVC_LAYER_KEYS_ONLY } else { 0 },
             kv_layer: self.kv_layer.map_or(0, |layer| narrow(layer.saturating_add(1))),
             rope_theta: self.rope.theta,
             rope_scaling: scaling.map_or(null(), |scaling| scaling),

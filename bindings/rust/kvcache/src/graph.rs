@@ -2,7 +2,7 @@
 use crate::cache::Cache;
 use crate::config::narrow;
 use crate::error::{check, Result};
-use crate::step::{load_state, store_state, Append, Attend};
+use crate::step::{load_state, store_state, Append, Attend, Select};
 use crate::sys;
 use crate::tensor::{Tensor, TensorMut};
 use std::ptr::null_mut;
@@ -120,6 +120,11 @@ impl Graph {
     #[inline]
     pub fn attend(&self, layer: usize, attend: &Attend<'_>) -> Result<()> {
         attend.call(&self.0.cache, self.0.id, layer)
+    }
+
+    /// [`Step::select`](crate::Step::select) of the step that is open in the graph. STALE if none is open.
+    pub fn select(&self, layer: usize, select: &Select<'_>) -> Result<()> {
+        select.call(&self.0.cache, self.0.id, layer)
     }
 
     /// [`Step::load_state`](crate::Step::load_state) of the step that is open in the graph. STALE if none is open.

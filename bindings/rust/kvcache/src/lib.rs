@@ -41,7 +41,7 @@ pub use pools::{Pools, TokenCopy};
 pub use prefix::{PrefixHit, PrefixOptions, PrefixPin, PrefixPublished, PrefixQuery};
 pub use save::SaveOptions;
 pub use stateless::{append_slots, flash_attn_with_kvcache, AppendSlots, FlashAttn, FlashCache, Rotary};
-pub use step::{merge_states, Append, Attend, Batch, Canceller, Keys, Step};
+pub use step::{merge_states, Append, Attend, Batch, Canceller, Keys, Select, Step};
 /// What a cache would need.
 pub use sys::kvc_estimate as Estimate;
 /// Counts of a cache or a group.

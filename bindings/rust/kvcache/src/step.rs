@@ -171,6 +171,12 @@ impl Step {
         attend.call(&self.cache, self.forward, layer)
     }
 
+    /// Chooses, for each query, the tokens or blocks with the highest scores among those that it sees. The layer has
+    /// `keys_only`, and was appended in this step. Lists ascend, and -1 fills what is left of them.
+    pub fn select(&self, layer: usize, select: &Select<'_>) -> Result<()> {
+        select.call(&self.cache, self.forward, layer)
+    }
+
     /// Copies the states that the batch's sequences had before the step into `tensor`: `[rows, shape...]`.
     pub fn load_state(&self, layer: usize, state: usize, tensor: &mut TensorMut<'_>) -> Result<()> {
         load_state(&self.cache, self.forward, layer, state, -1, tensor)
@@ -472,6 +478,68 @@ impl<'a> Attend<'a> {
             | when(self.rel_bias_zero, sys::KVC_ATTEND_REL_BIAS_ZERO)
             | when(self.no_spans, sys::KVC_ATTEND_NO_SPANS)
             | when(self.step_window, sys::KVC_ATTEND_STEP_WINDOW)
+    }
+}
+
+/// A selection of keys. Set fields after `new`.
+#[derive(Debug)]
+pub struct Select<'a> {
+    /// `[T, q heads, head dim]` of f32, f16 or bf16
+    pub q: Tensor<'a>,
+    /// `[T, q heads]` f32, of any sign; `None`: all 1, and with `each_head`.
+    pub weights: Option<Tensor<'a>>,
+    /// `[T, lists, entries]` i32, written; lists is 1, or q heads with `each_head`.
+    pub indices: TensorMut<'a>,
+    /// `[T, 1 or lists, entries]` i32, as [`Attend::indices`]: only tokens that it names are scored.
+    pub candidates: Option<Tensor<'a>>,
+    pub rope_cos_sin: Option<Tensor<'a>>,
+    /// A list for each head, by q.k; else one by the sum over heads of weight * max(0, q.k).
+    pub each_head: bool,
+    /// b: an entry i of `indices` names the tokens `[i * b, (i + 1) * b)`; 0 = 1.
+    pub index_block: usize,
+    /// The same for `candidates`.
+    pub candidate_block: usize,
+    /// So many first entries of the sequence are always chosen.
+    pub first_blocks: usize,
+    /// The same for the entry of the query's own token and those before it.
+    pub last_blocks: usize,
+}
+
+impl<'a> Select<'a> {
+    pub fn new(q: Tensor<'a>, indices: TensorMut<'a>) -> Self {
+        Self {
+            q,
+            weights: None,
+            indices,
+            candidates: None,
+            rope_cos_sin: None,
+            each_head: false,
+            index_block: 0,
+            candidate_block: 0,
+            first_blocks: 0,
+            last_blocks: 0,
+        }
+    }
+
+    pub(crate) fn call(&self, cache: &Cache, forward: sys::kvc_forward, layer: usize) -> Result<()> {
+        let raw = |tensor: &Option<Tensor<'_>>| tensor.as_ref().map(Tensor::raw);
+        let (q, indices) = (self.q.raw(), self.indices.raw());
+        let (weights, candidates, rope) = (raw(&self.weights), raw(&self.candidates), raw(&self.rope_cos_sin));
+        let args = sys::kvc_select_args {
+            rule: if self.each_head { sys::KVC_SELECT_EACH_HEAD } else { sys::KVC_SELECT_RELU_SUM } as i32,
+            q: &q,
+            weights: pointer(&weights),
+            indices: &indices,
+            candidates: pointer(&candidates),
+            rope_cos_sin: pointer(&rope),
+            index_block: narrow(self.index_block),
+            candidate_block: narrow(self.candidate_block),
+            first_blocks: narrow(self.first_blocks),
+            last_blocks: narrow(self.last_blocks),
+            ..Default::default()
+        };
+        // SAFETY: tensors that borrow their memory, the one that is written exclusively; the library checks their shapes.
+        check(|error| unsafe { sys::kvc_forward_select(cache.raw(), forward, narrow(layer), &args, error) })
     }
 }
 

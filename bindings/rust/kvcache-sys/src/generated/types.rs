@@ -577,6 +577,8 @@ const _: () = {
 };
 #[doc = " rotated pairs are dims 2i, 2i+1 (GPT-J); without: i, i + rope_dim/2 (GPT-NeoX)"]
 pub const KVC_LAYER_ROPE_INTERLEAVED: kvc_layer_flags = 1;
+#[doc = " The layer stores K and no V: the index keys of a model with an indexer. kvc_forward_select chooses tokens by them, and\n nothing attends to them. It may be a layer of any group but recurrent and cross groups, so index keys lie beside the K and V\n of other layers, under the same page ids. v_head_dim and latent_dim are 0, storage is k_storage alone, v_scales is NULL, and\n rope_mode is not KVC_ROPE_ON_READ. num_q_heads is the number of index heads"]
+pub const KVC_LAYER_KEYS_ONLY: kvc_layer_flags = 2;
 pub type kvc_layer_flags = ::core::ffi::c_uint;
 #[doc = " One state tensor of a recurrent layer: what the layer keeps of one sequence, such as the last inputs of a convolution, or\n the state of linear attention or of a state-space model."]
 #[repr(C)]
@@ -961,7 +963,7 @@ pub struct kvc_append_args {
     pub flags: u32,
     #[doc = " borrowed; [>= T, Hkv, D] float32, float16 or bfloat16; innermost stride 1"]
     pub k: *const DLTensor,
-    #[doc = " borrowed; [>= T, Hkv, Dv], as k. MLA: NULL, and k has whole rows; or v has the latent parts\n[>= T, 1, latent_dim], and k the rotary parts [>= T, 1, D - latent_dim]"]
+    #[doc = " borrowed; [>= T, Hkv, Dv], as k. KVC_LAYER_KEYS_ONLY: NULL. MLA: NULL, and k has whole rows;\nor v has the latent parts [>= T, 1, latent_dim], and k the rotary parts\n[>= T, 1, D - latent_dim]"]
     pub v: *const DLTensor,
     #[doc = " nullable: the layer's rope fields and the tokens' positions give the angles. Borrowed;\n[>= T, 2, rope_dim / 2] float32, compact: cos, then sin of each pair's angle, times any\nattention factor. For positions that only the caller has (M-RoPE, dynamic NTK:\ndocs/reference/rope.md). Needs KVC_ROPE_ON_APPEND. Give the layer's attend the same\ntable"]
     pub rope_cos_sin: *const DLTensor,
@@ -1072,6 +1074,55 @@ const _: () = {
 #[doc = " tokens that a list may name"]
 pub const KVC_MAX_LISTED_KEYS: _bindgen_ty_1 = 65536;
 pub type _bindgen_ty_1 = ::core::ffi::c_uint;
+#[doc = " a token's score is the sum over heads h of weights[h] * max(0, q[h].k): one list a query"]
+pub const KVC_SELECT_RELU_SUM: kvc_select_rule = 0;
+#[doc = " a token's score in head h is q[h].k: a list for each head"]
+pub const KVC_SELECT_EACH_HEAD: kvc_select_rule = 1;
+pub type kvc_select_rule = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_select_args {
+    pub struct_size: u32,
+    #[doc = " KVC_SELECT_*"]
+    pub rule: i32,
+    #[doc = " borrowed; [>= T, Hq, D] float32, float16 or bfloat16; innermost stride 1. Head h scores the keys of\nhead h / (Hq / Hkv)"]
+    pub q: *const DLTensor,
+    #[doc = " KVC_SELECT_RELU_SUM: borrowed; [>= T, Hq] float32, of any sign; nullable: all 1. Else NULL"]
+    pub weights: *const DLTensor,
+    #[doc = " borrowed, written; [>= T, lists, k] int32, innermost stride 1; lists is 1, or Hq with\nKVC_SELECT_EACH_HEAD. k * index_block <= KVC_MAX_LISTED_KEYS. It must not overlap the others. Tokens\nof inert rows, and rows from T on, are not written"]
+    pub indices: *const DLTensor,
+    #[doc = " nullable: all tokens that the query sees. Borrowed; [>= T, 1 or lists, n] int32, as\nkvc_attend_args.indices: only tokens that it names are scored"]
+    pub candidates: *const DLTensor,
+    #[doc = " nullable; as kvc_append_args.rope_cos_sin, for q"]
+    pub rope_cos_sin: *const DLTensor,
+    #[doc = " b: an entry i is the tokens [i * b, (i + 1) * b), and its score is the largest of those that the\nquery sees. Any b from 1 on; 0 = 1"]
+    pub index_block: i32,
+    #[doc = " the same for entries of candidates; 0 = 1"]
+    pub candidate_block: i32,
+    #[doc = " so many first entries of the sequence are always chosen. They count towards k"]
+    pub first_blocks: i32,
+    #[doc = " the same for the entry of the query's own token and those before it. first_blocks + last_blocks is\nat most k"]
+    pub last_blocks: i32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_select_args"][::core::mem::size_of::<kvc_select_args>() - 64usize];
+    ["Alignment of kvc_select_args"][::core::mem::align_of::<kvc_select_args>() - 8usize];
+    ["Offset of field: kvc_select_args::struct_size"][::core::mem::offset_of!(kvc_select_args, struct_size) - 0usize];
+    ["Offset of field: kvc_select_args::rule"][::core::mem::offset_of!(kvc_select_args, rule) - 4usize];
+    ["Offset of field: kvc_select_args::q"][::core::mem::offset_of!(kvc_select_args, q) - 8usize];
+    ["Offset of field: kvc_select_args::weights"][::core::mem::offset_of!(kvc_select_args, weights) - 16usize];
+    ["Offset of field: kvc_select_args::indices"][::core::mem::offset_of!(kvc_select_args, indices) - 24usize];
+    ["Offset of field: kvc_select_args::candidates"][::core::mem::offset_of!(kvc_select_args, candidates) - 32usize];
+    ["Offset of field: kvc_select_args::rope_cos_sin"]
+        [::core::mem::offset_of!(kvc_select_args, rope_cos_sin) - 40usize];
+    ["Offset of field: kvc_select_args::index_block"][::core::mem::offset_of!(kvc_select_args, index_block) - 48usize];
+    ["Offset of field: kvc_select_args::candidate_block"]
+        [::core::mem::offset_of!(kvc_select_args, candidate_block) - 52usize];
+    ["Offset of field: kvc_select_args::first_blocks"]
+        [::core::mem::offset_of!(kvc_select_args, first_blocks) - 56usize];
+    ["Offset of field: kvc_select_args::last_blocks"][::core::mem::offset_of!(kvc_select_args, last_blocks) - 60usize];
+};
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_merge_args {
@@ -2888,10 +2939,19 @@ pub struct kvc_api {
             error: *mut kvc_error,
         ) -> kvc_status,
     >,
+    pub forward_select: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            forward: kvc_forward,
+            layer: i32,
+            args: *const kvc_select_args,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 648usize];
+    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 656usize];
     ["Alignment of kvc_api"][::core::mem::align_of::<kvc_api>() - 8usize];
     ["Offset of field: kvc_api::struct_size"][::core::mem::offset_of!(kvc_api, struct_size) - 0usize];
     ["Offset of field: kvc_api::abi"][::core::mem::offset_of!(kvc_api, abi) - 4usize];
@@ -2980,6 +3040,7 @@ const _: () = {
     ["Offset of field: kvc_api::seq_exclusive_pages"][::core::mem::offset_of!(kvc_api, seq_exclusive_pages) - 624usize];
     ["Offset of field: kvc_api::seq_suspend"][::core::mem::offset_of!(kvc_api, seq_suspend) - 632usize];
     ["Offset of field: kvc_api::seq_resume"][::core::mem::offset_of!(kvc_api, seq_resume) - 640usize];
+    ["Offset of field: kvc_api::forward_select"][::core::mem::offset_of!(kvc_api, forward_select) - 648usize];
 };
 impl Default for kvc_error {
     fn default() -> Self {
@@ -3054,6 +3115,13 @@ impl Default for kvc_append_args {
     }
 }
 impl Default for kvc_attend_args {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_select_args {
     fn default() -> Self {
         let mut value: Self = unsafe { ::core::mem::zeroed() };
         value.struct_size = ::core::mem::size_of::<Self>() as u32;

@@ -63,6 +63,7 @@ fn layer(s: &mut Script) -> Done<Results> {
             head_dim: s.number("head_dim")?,
             v_head_dim: s.number("v_head_dim")?,
             latent_dim: s.number("latent_dim")?,
+            keys_only: s.has("keys_only"),
             dtype: type_of(s)?,
             rope: rope(s)?,
             kv_layer: s.optional("kv_layer")?,

@@ -14,6 +14,7 @@ pub fn run(s: &mut Script, name: &str) -> Option<Done<Results>> {
         "describe" => s.step().and_then(|step| Ok(step.describe()?)).map(|_| vec![]),
         "append" => append(s),
         "attend" => attend(s),
+        "select" => select(s),
         "load_state" => load_state(s),
         "store_state" => store_state(s),
         "tables" => step_tables(s),
@@ -136,6 +137,30 @@ fn attend(s: &mut Script) -> Done<Results> {
         None => s.step()?.attend(layer, &attend)?,
     }
     Ok(outputs(s, out, lse))
+}
+
+fn select(s: &mut Script) -> Done<Results> {
+    let (q, weights, candidates, rope) =
+        (s.needed("q")?, s.tensor("weights")?, s.tensor("candidates")?, s.tensor("rope_cos_sin")?);
+    let mut out = s.output("out")?.ok_or(Stop::Skip)?;
+    let select = Select {
+        q: q.view()?,
+        weights: view(&weights)?,
+        indices: out.view_mut()?,
+        candidates: view(&candidates)?,
+        rope_cos_sin: view(&rope)?,
+        each_head: s.has("each_head"),
+        index_block: s.number("index_block")?,
+        candidate_block: s.number("candidate_block")?,
+        first_blocks: s.number("first_blocks")?,
+        last_blocks: s.number("last_blocks")?,
+    };
+    let layer = s.number("layer")?;
+    match s.replay()? {
+        Some(graph) => graph.select(layer, &select)?,
+        None => s.step()?.select(layer, &select)?,
+    }
+    Ok(outputs(s, out, None))
 }
 
 /// What a call wrote.

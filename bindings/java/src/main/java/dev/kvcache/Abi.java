@@ -57,6 +57,7 @@ final class Abi {
   static final int KVC_ROPE_SCALING_LONGROPE = 4;
   static final int KVC_ROPE_SCALING_NO_TRUNCATE = 1;
   static final int KVC_LAYER_ROPE_INTERLEAVED = 1;
+  static final int KVC_LAYER_KEYS_ONLY = 2;
   static final int KVC_ROW_KV = 0;
   static final int KVC_ROW_LATENT = 1;
   static final int KVC_ROW_STATE = 2;
@@ -89,6 +90,8 @@ final class Abi {
   static final int KVC_ATTEND_NO_SPANS = 32;
   static final int KVC_ATTEND_STEP_WINDOW = 64;
   static final int KVC_MAX_LISTED_KEYS = 65536;
+  static final int KVC_SELECT_RELU_SUM = 0;
+  static final int KVC_SELECT_EACH_HEAD = 1;
   static final int KVC_POOL_KV = 0;
   static final int KVC_POOL_K = 1;
   static final int KVC_POOL_V = 2;
@@ -327,6 +330,21 @@ final class Abi {
     static final int REL_BIAS = 120;
     static final int KEY_BIAS = 128;
     static final int MASK = 136;
+  }
+
+  static final class SelectArgs {
+    static final int SIZE = 64;
+    static final int STRUCT_SIZE = 0;
+    static final int RULE = 4;
+    static final int Q = 8;
+    static final int WEIGHTS = 16;
+    static final int INDICES = 24;
+    static final int CANDIDATES = 32;
+    static final int ROPE_COS_SIN = 40;
+    static final int INDEX_BLOCK = 48;
+    static final int CANDIDATE_BLOCK = 52;
+    static final int FIRST_BLOCKS = 56;
+    static final int LAST_BLOCKS = 60;
   }
 
   static final class MergeArgs {
@@ -707,7 +725,7 @@ final class Abi {
   }
 
   static final class Api {
-    static final int SIZE = 648;
+    static final int SIZE = 656;
     static final int STRUCT_SIZE = 0;
     static final int ABI = 4;
     static final int VERSION = 8;
@@ -790,5 +808,6 @@ final class Abi {
     static final int SEQ_EXCLUSIVE_PAGES = 624;
     static final int SEQ_SUSPEND = 632;
     static final int SEQ_RESUME = 640;
+    static final int FORWARD_SELECT = 648;
   }
 }

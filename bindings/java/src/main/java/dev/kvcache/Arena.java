@@ -15,7 +15,7 @@ import java.util.regex.Pattern;
  *
  * <ol>
  *   <li>an arena belongs to one call from take() to giveBack();
- *   <li>structs of hot calls (error, batch, attend, append, tensor slots) stand at fixed places, whose struct_size is set for
+ *   <li>structs of hot calls (error, batch, attend, append, select, tensor slots) stand at fixed places, whose struct_size is set for
  *       ever and whose other fields each call writes all; anything else comes from alloc(), as zeros;
  *   <li>the tensors of the call are kept in it until giveBack(), which keeps their buffers alive: another thread may put other
  *       tensors into the arguments meanwhile. Every tensor is checked when it is added. Memory of an Arena of java.lang.foreign is
@@ -44,6 +44,7 @@ final class Arena {
   final Mem batch;
   final Mem attend;
   final Mem append;
+  final Mem select;
   private final Mem[] slots = new Mem[HOT_TENSORS];
   private final long[] written = new long[HOT_TENSORS]; // id of the tensor that a slot holds: a loop's are the same again
   private final List<Tensor> inUse = new ArrayList<>(HOT_TENSORS);
@@ -57,6 +58,7 @@ final class Arena {
     batch = fixedStruct(Abi.Batch.SIZE);
     attend = fixedStruct(Abi.AttendArgs.SIZE);
     append = fixedStruct(Abi.AppendArgs.SIZE);
+    select = fixedStruct(Abi.SelectArgs.SIZE);
     for (int i = 0; i < HOT_TENSORS; i++) {
       slots[i] = carve(SLOT_BYTES);
       initTensor(slots[i]);

@@ -408,6 +408,11 @@ final class JniCalls implements NativeCalls {
   }
 
   @Override
+  public int forwardSelect(long cache, long forward, int layer, long args, long error) {
+    return Jni.kvj_forward_select(cache, forward, layer, args, error);
+  }
+
+  @Override
   public String open(String path) {
     return Jni.kvj_open(path);
   }

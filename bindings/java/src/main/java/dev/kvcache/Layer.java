@@ -13,6 +13,7 @@ public final class Layer implements Cloneable {
   private int headDim;
   private int vHeadDim;
   private int latentDim;
+  private boolean keysOnly;
   private DType dtype = DType.F32;
   private RopeMode rope = RopeMode.NONE;
   private int ropeDim;
@@ -55,7 +56,7 @@ public final class Layer implements Cloneable {
   public String toString() {
     StringJoiner all = new StringJoiner(", ", "Layer(", ")");
     Object[][] settings = {{"group", group, 0}, {"qHeads", qHeads, 0}, {"kvHeads", kvHeads, 0}, {"headDim", headDim, 0},
-        {"vHeadDim", vHeadDim, 0}, {"latentDim", latentDim, 0}, {"dtype", dtype, DType.F32}, {"rope", rope, RopeMode.NONE},
+        {"vHeadDim", vHeadDim, 0}, {"latentDim", latentDim, 0}, {"keysOnly", keysOnly, false}, {"dtype", dtype, DType.F32}, {"rope", rope, RopeMode.NONE},
         {"ropeDim", ropeDim, 0}, {"ropeOffset", ropeOffset, 0}, {"ropeInterleaved", ropeInterleaved, false},
         {"ropeTheta", ropeTheta, 0.0}, {"softmaxScale", softmaxScale, 0.0}, {"kvStorage", kvStorage, null},
         {"kStorage", kStorage, null}, {"vStorage", vStorage, null}, {"states", states, List.of()}};
@@ -114,6 +115,12 @@ public final class Layer implements Cloneable {
     /** MLA: leading dims of the row that are V too. */
     public Builder latentDim(int n) {
       layer.latentDim = n;
+      return this;
+    }
+
+    /** K and no V, in a group of any row: index keys, which {@link Step#select} scores. */
+    public Builder keysOnly(boolean keysOnly) {
+      layer.keysOnly = keysOnly;
       return this;
     }
 
@@ -213,7 +220,8 @@ public final class Layer implements Cloneable {
     c.putInt(Abi.LayerConfig.ROPE_MODE, rope == null ? 0 : rope.code);
     c.putInt(Abi.LayerConfig.ROPE_DIM, ropeDim);
     c.putInt(Abi.LayerConfig.ROPE_OFFSET, ropeOffset);
-    c.putInt(Abi.LayerConfig.FLAGS, ropeInterleaved ? Abi.KVC_LAYER_ROPE_INTERLEAVED : 0);
+    c.putInt(Abi.LayerConfig.FLAGS,
+        (ropeInterleaved ? Abi.KVC_LAYER_ROPE_INTERLEAVED : 0) | (keysOnly ? Abi.KVC_LAYER_KEYS_ONLY : 0));
     c.putInt(Abi.LayerConfig.KV_LAYER, kvLayer);
     c.putDouble(Abi.LayerConfig.ROPE_THETA, ropeTheta);
     c.putLong(Abi.LayerConfig.ROPE_SCALING, ropeScaling == null ? 0 : ropeScaling.write(arena));

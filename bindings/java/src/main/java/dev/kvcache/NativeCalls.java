@@ -86,6 +86,7 @@ interface NativeCalls {
   int seqExclusivePages(long cache, int group, long n, long sequences, long pages, long error);
   int seqSuspend(long cache, long sequence, long job, long error);
   int seqResume(long cache, long sequence, long job, long error);
+  int forwardSelect(long cache, long forward, int layer, long args, long error);
 
   /** Loads libkvcache, by path or by a name for the system's loader: null, or what is wrong. Once. */
   String open(String path);

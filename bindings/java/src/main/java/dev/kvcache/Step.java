@@ -58,6 +58,21 @@ public final class Step implements AutoCloseable {
     }
   }
 
+  /**
+   * Chooses, for each query, the tokens or blocks with the highest scores among those that it sees. The layer has
+   * {@link Layer.Builder#keysOnly}, and was appended in this step. Lists ascend, and -1 fills what is left of them.
+   */
+  public void select(int layer, Select args) {
+    Arena arena = enter("Step.select");
+    try {
+      Checks.given("Step.select", "args", args).write("Step.select", arena);
+      Handle handle = handle();
+      arena.check(arena.calls().forwardSelect(handle.address, id, layer, arena.select.address, arena.error.address));
+    } finally {
+      cache.leave(arena);
+    }
+  }
+
   /** Copies a state of a recurrent layer out of the cache. Row i of the tensor is that of sequence i of the batch before the step. */
   public void loadState(int layer, int state, Tensor tensor) {
     loadState(layer, state, -1, tensor);

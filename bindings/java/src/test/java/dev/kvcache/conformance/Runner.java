@@ -116,7 +116,7 @@ public final class Runner {
         .kvHeads((int) s.integer("kv_heads", 1)).headDim(s.integer("head_dim")).vHeadDim(s.integer("v_head_dim"))
         .dtype(Values.dtype(s.word("dtype", "f32"))).rope(RopeMode.valueOf(s.word("rope", "none").toUpperCase(Locale.ROOT)))
         .ropeDim(s.integer("rope_dim")).ropeOffset(s.integer("rope_offset")).ropeInterleaved(s.has("rope_interleaved"))
-        .ropeTheta(s.number("rope_theta")).softmaxScale(s.number("softmax_scale")).latentDim(s.integer("latent_dim"))
+        .ropeTheta(s.number("rope_theta")).softmaxScale(s.number("softmax_scale")).latentDim(s.integer("latent_dim")).keysOnly(s.has("keys_only"))
         .scales(s.floats("k_scales"), s.floats("v_scales"));
     if (s.has("kv_layer")) {
       layer.kvLayer(s.integer("kv_layer"));
@@ -272,6 +272,13 @@ public final class Runner {
           .relBias(s.tensor("rel_bias"), s.has("rel_bias_zero")).keyBias(s.tensor("key_bias")).mask(s.tensor("mask"))
           .noSpans(s.has("no_spans")).stepWindow(s.has("step_window")));
       outputs(s, out, lse);
+    });
+    operation("select", s -> {
+      Tensor out = s.tensor("out");
+      s.step().select(s.integer("layer"), Select.of(s.tensor("q"), out).weights(s.tensor("weights")).eachHead(s.has("each_head"))
+          .candidates(s.tensor("candidates"), s.integer("candidate_block")).ropeCosSin(s.tensor("rope_cos_sin"))
+          .block(s.integer("index_block")).always(s.integer("first_blocks"), s.integer("last_blocks")));
+      outputs(s, out, null);
     });
     operation("load_state", s -> {
       Tensor out = s.tensor("out");

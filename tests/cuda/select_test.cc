@@ -1,0 +1,68 @@
+// CUDA does not select yet. It says so before it does anything, and index keys are stored, moved and exported there.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "wrappers.h"
+
+namespace kvt {
+namespace {
+
+TEST(Select, IsRefusedAndKeysAreStored) {
+  setenv("KVC_TEST_DEVICE", "cuda", 1);
+  const ContextPtr context = make_context();
+  CacheSpec spec;
+  spec.capacity_tokens = 64;
+  LayerSpec layer{0, 4, 2, 16, 0, DType::kBF16};
+  layer.keys_only = true;
+  spec.layers = {LayerSpec{}, layer};
+  const CachePtr cache = make_cache(context.get(), spec);
+  kvc_error error = KVC_ERROR_INIT;
+  kvc_seq seq = 0;
+  ASSERT_EQ(kvc_seq_add(cache.get(), 1, &seq, &error), KVC_OK) << error.message;
+  const int32_t tokens = 5;
+  kvc_batch batch;
+  kvc_batch_init(&batch);
+  batch.sequences = &seq, batch.append_lengths = &tokens, batch.num_sequences = 1;
+  kvc_forward forward = 0;
+  ASSERT_EQ(kvc_forward_begin(cache.get(), &batch, nullptr, &forward, &error), KVC_OK) << error.message;
+  Tensor k(DType::kF32, {tokens, 2, 16}), q(DType::kF32, {tokens, 4, 16});
+  for (int64_t t = 0; t < tokens; t++) {
+    for (int h = 0; h < 2; h++) {
+      for (int d = 0; d < 16; d++) k.set(t, h, d, static_cast<float>(t * 32 + h * 16 + d));
+    }
+  }
+  kvc_append_args append;
+  kvc_append_args_init(&append);
+  append.k = k.dl();
+  ASSERT_EQ(kvc_forward_append(cache.get(), forward, 1, &append, &error), KVC_OK) << error.message;
+  int32_t entries[tokens];
+  int64_t shape[3] = {tokens, 1, 1};
+  const DLTensor lists = {entries, test_device(), 3, {kDLInt, 32, 1}, shape, nullptr, 0};
+  kvc_select_args args;
+  kvc_select_args_init(&args);
+  args.q = q.dl(), args.indices = &lists;
+  EXPECT_EQ(kvc_forward_select(cache.get(), forward, 1, &args, &error), KVC_ERROR_UNSUPPORTED);
+  EXPECT_NE(std::strstr(error.message, "the cuda backend does not select"), nullptr) << error.message;
+  Tensor first(DType::kF32, {tokens, 1, 4});
+  append.k = append.v = first.dl();
+  ASSERT_EQ(kvc_forward_append(cache.get(), forward, 0, &append, &error), KVC_OK) << error.message;
+  ASSERT_EQ(kvc_forward_end(cache.get(), forward, &error), KVC_OK) << error.message;
+  kvc_seq forked = 0;
+  ASSERT_EQ(kvc_seq_fork(cache.get(), 1, &seq, nullptr, &forked, nullptr, &error), KVC_OK) << error.message;
+  kvc_export_args exports;
+  kvc_export_args_init(&exports);
+  exports.layer = 1;
+  kvc_exported exported;
+  kvc_exported_init(&exported);
+  ASSERT_EQ(kvc_seq_export(cache.get(), forked, &exports, &exported, nullptr, &error), KVC_OK) << error.message;
+  const Managed keys(exported.k);
+  EXPECT_EQ(exported.v, nullptr);
+  for (const int64_t t : {0, 3, 4}) {
+    for (const int64_t h : {0, 1}) EXPECT_EQ(at(keys->dl_tensor, {t, h, 7}), k.at(t, h, 7));
+  }
+}
+
+}  // namespace
+}  // namespace kvt
