@@ -135,4 +135,14 @@ struct DecodeFormatOf<Widened<E5m2>> {
   using Type = Doubled<E5m2>;
 };
 
+// The format of the panel kernel for rows of Format. Panels of converted rows are float32, whatever is stored.
+template <class Format>
+struct PanelFormatOf {
+  using Type = Format;
+};
+template <class T>
+struct PanelFormatOf<Widened<T>> {
+  using Type = Widened<float>;
+};
+
 }  // namespace kvc::kernels::KVC_TARGET

@@ -11,7 +11,7 @@ namespace kvc::kernels::KVC_TARGET {
 template <class Format>
 static void panel_entry(const kvc_backend_attend* args, const kvc_backend_item* item, const ListedQuery* listed,
                         Scratch* scratch) {
-  panel_item<Format>(make_view(args, item, listed, scratch));
+  panel_item<typename PanelFormatOf<Format>::Type>(make_view(args, item, listed, scratch), pack_panel<Format>);
 }
 
 // An entry with the panel kernel for one format. Its other fields are the base target's.

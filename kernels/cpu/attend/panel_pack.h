@@ -15,8 +15,16 @@ static constexpr int kStrip = kTileVectors * kLanes;  // keys of a K strip, colu
 
 static constexpr int kPanelStep = kStrip > kKeyBlock ? kStrip : kKeyBlock;
 
+struct PanelPass;
+struct Panel;
+
+// pack_panel of one stored format. All else of the panel kernel is the same for all formats that convert to float32.
+using PackPanel = void (*)(const View& view, const PanelPass& pass, PageCursor* cursor, const Panel& panel,
+                           KeyRange keys);
+
 // One pass of the panel kernel: rows [row_begin, row_end) of one kv head.
 struct PanelPass {
+  PackPanel pack;
   int32_t row_begin, row_end;
   int32_t head;
   int32_t q_dwords;      // of a query row: D, or ceil(D / 2) pairs; of tiles, padded too
@@ -27,6 +35,7 @@ struct PanelPass {
   int32_t value_rows;    // of a V strip: panel_keys, or pairs
   int32_t fold_keys;     // keys between two folds, a multiple of panel_keys (long_sums.h)
   bool in_order;         // bits must not depend on the rows of a tile: each key is added to o in order
+  bool keys_only;        // V is not packed
 };
 
 // Keys [begin, begin + count) of the sequence, packed. begin is a multiple of panel_keys: so the keys of a panel, of a
@@ -115,9 +124,9 @@ static void pack_values(const View& view, const PanelPass& pass, const DecodeKey
 }
 
 // Packs the keys of `panel` from keys.begin on, and prefetches keys after the panel, up to keys.end. No row sees a key
-// that is not packed. Without kValues: K alone, of a layer with keys only.
-template <class Format, bool kValues = true>
-static void pack_panel(const View& view, const PanelPass& pass, PageCursor* cursor, Panel panel, KeyRange keys) {
+// that is not packed.
+template <class Format>
+static void pack_panel(const View& view, const PanelPass& pass, PageCursor* cursor, const Panel& panel, KeyRange keys) {
   const int32_t first = max_of(panel.begin, keys.begin), begin = first - first % kKeyBlock;
   const int32_t end = panel.begin + panel.count;
   const int64_t k_offset = pass.head * view.k_head_bytes, v_offset = pass.head * view.v_head_bytes;
@@ -134,12 +143,12 @@ static void pack_panel(const View& view, const PanelPass& pass, PageCursor* curs
     }
     const HeadBlock behind_it = {next, k_offset, v_offset};
     DecodeKeys rows = {{block, k_offset, v_offset}, behind_it, behind_it, nullptr, nullptr};
-    if (kValues && view.key_table != nullptr) turn_keys(view, *block, &coarse_of);
-    if (kValues && view.staged) {
+    if (view.key_table != nullptr) turn_keys(view, *block, &coarse_of);
+    if (view.staged) {
       rows = stage_keys(view, rows, pass.head, &staged);
     }
     pack_keys<Format>(view, pass, rows, key - panel.begin);
-    if constexpr (kValues) pack_values<Format>(view, pass, rows, key - panel.begin);
+    if (!pass.keys_only) pack_values<Format>(view, pass, rows, key - panel.begin);
   }
 }
 

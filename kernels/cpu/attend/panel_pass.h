@@ -273,7 +273,7 @@ static void attend_panel(const View& view, const PanelPass& pass, int padded_row
                          const Panel& panel, KeyRange keys) {
   if (view.options.alibi_slopes != nullptr) fill_key_offsets(view, panel.begin, panel.count);
   if (has_bias_keys(view)) fill_bias_keys(view, panel.begin, panel.count);
-  pack_panel<Format>(view, pass, cursor, panel, keys);
+  pass.pack(view, pass, cursor, panel, keys);
   if constexpr (Format::kTiles) clear_values_behind(view, pass, panel.count);
   const int first_group = panel.first_row / Format::kRowGroup * Format::kRowGroup;
   for (int first = first_group; first < min_of(padded_rows, panel.end_row); first += Format::kRowGroup) {
@@ -411,8 +411,10 @@ static void panel_pass(const View& view, const PanelPass& pass) {
 
 // The shape of a pass; its rows and its head are not set.
 template <class Format>
-KVC_INLINE PanelPass panel_shape(const View& view) {
+KVC_INLINE PanelPass panel_shape(const View& view, PackPanel pack) {
   PanelPass pass;
+  pass.pack = pack;
+  pass.keys_only = false;
   pass.q_width = round_up(view.head_dim, Format::kStep) / (Format::kPairs ? 2 : 1);
   pass.q_dwords = Format::kTiles ? pass.q_width : Format::kPairs ? (view.head_dim + 1) / 2 : view.head_dim;
   pass.o_width = round_up(view.v_head_dim, Format::kStep);
@@ -434,8 +436,8 @@ KVC_INLINE int32_t rows_that_fit(const PanelPass& pass) {
 }
 
 template <class Format>
-static void panel_item(const View& view) {
-  PanelPass pass = panel_shape<Format>(view);
+static void panel_item(const View& view, PackPanel pack) {
+  PanelPass pass = panel_shape<Format>(view, pack);
   [[maybe_unused]] const typename Format::Registers registers;
   const int32_t fitting_rows = rows_that_fit<Format>(pass);
   for (pass.head = view.head_begin; pass.head < view.head_end; ++pass.head) {

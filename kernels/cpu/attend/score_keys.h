@@ -60,8 +60,9 @@ static void add_heads(const View& view, const PanelPass& pass, const ScoreCall& 
 }
 
 template <class Format>
-static void score_item(const View& view, const ScoreCall& call) {
-  PanelPass pass = panel_shape<Format>(view);
+static void score_item(const View& view, const ScoreCall& call, PackPanel pack) {
+  PanelPass pass = panel_shape<Format>(view, pack);
+  pass.keys_only = true;
   [[maybe_unused]] const typename Format::Registers registers;
   TileRanges ranges[Format::kRowGroup / Format::kRows];
   for (pass.head = view.head_begin; pass.head < view.head_end; ++pass.head) {
@@ -74,7 +75,7 @@ static void score_item(const View& view, const ScoreCall& call) {
       for (int32_t begin = keys.begin - keys.begin % pass.panel_keys; begin < keys.end; begin += pass.panel_keys) {
         const Panel panel = {begin, min_of(pass.panel_keys, keys.end - begin), 0, padded_rows, false};
         const KeyRange packed = intersect(keys, {begin, begin + panel.count});
-        pack_panel<Format, false>(view, pass, &cursor, panel, keys);
+        pass.pack(view, pass, &cursor, panel, keys);
         for (TileRanges& tile : ranges) tile.any = {packed.begin - begin, packed.end - begin};
         for (int first = 0; first < padded_rows; first += Format::kRowGroup) {
           const int end = min_of(padded_rows, first + Format::kRowGroup);
@@ -89,7 +90,7 @@ static void score_item(const View& view, const ScoreCall& call) {
 template <class Format>
 static void score_entry(const kvc_backend_attend* args, const kvc_backend_item* item, const ListedQuery* listed,
                         const ScoreCall* call, Scratch* scratch) {
-  score_item<Format>(make_view(args, item, listed, scratch), *call);
+  score_item<typename PanelFormatOf<Format>::Type>(make_view(args, item, listed, scratch), *call, pack_panel<Format>);
 }
 
 }  // namespace kvc::kernels::KVC_TARGET
