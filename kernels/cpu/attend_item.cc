@@ -50,7 +50,8 @@ void attend_item(const Implementation& implementation, const kvc_backend_attend*
 }
 
 ScoreItem score_kernel(const Implementation& implementation, Type q, Type stored) {
-  return find_format(implementation, q, stored).score;
+  const ScoreItem found = find_format(implementation, q, stored).score;
+  return found != nullptr ? found : find_format(implementation, q, Type::kF32).score;
 }
 
 int32_t preferred_rows(const Implementation& implementation, const kvc_backend_layer* layer) {

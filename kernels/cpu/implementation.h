@@ -26,7 +26,7 @@ struct AttendFormat {
   AttendItem panels = nullptr;  // for many rows; null: that of the base target
   int32_t decode_rows = 0;    // up to this number of rows per kv head, decode is the faster one. 0: as the base target
   int32_t row_group = 0;      // the panel kernel computes this number of rows together. 0: as the base target
-  ScoreItem score = nullptr;  // for kvc_backend_select; null: that of the base target
+  ScoreItem score = nullptr;  // for kvc_backend_select; null: that of the base target, or that of stored float32
 };
 
 constexpr int kNumTypes = static_cast<int>(Type::kNone);

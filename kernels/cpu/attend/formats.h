@@ -17,14 +17,14 @@ static void panel_entry(const kvc_backend_attend* args, const kvc_backend_item* 
 // An entry with the panel kernel for one format. Its other fields are the base target's.
 template <class Format>
 static consteval AttendFormat panel_kernel() {
-  return {nullptr, panel_entry<Format>, Format::kDecodeRows, Format::kRowGroup, score_entry<Format>};
+  return {nullptr, panel_entry<Format>, Format::kDecodeRows, Format::kRowGroup, score_kernel_of<Format>()};
 }
 
 // An entry with both kernels for one format.
 template <class Format>
 static consteval AttendFormat both_kernels() {
   return {decode_entry<typename DecodeFormatOf<Format>::Type>, panel_entry<Format>, Format::kDecodeRows,
-          Format::kRowGroup, score_entry<Format>};
+          Format::kRowGroup, score_kernel_of<Format>()};
 }
 
 // Entries for every pair of types, which convert elements to float32 for any type of q.

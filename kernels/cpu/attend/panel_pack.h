@@ -134,8 +134,8 @@ static void pack_panel(const View& view, const PanelPass& pass, PageCursor* curs
     }
     const HeadBlock behind_it = {next, k_offset, v_offset};
     DecodeKeys rows = {{block, k_offset, v_offset}, behind_it, behind_it, nullptr, nullptr};
-    if (kValues && view.key_table != nullptr) turn_keys(view, *block, &coarse_of);
-    if (kValues && view.staged) {
+    if (view.key_table != nullptr) turn_keys(view, *block, &coarse_of);
+    if (view.staged) {
       rows = stage_keys(view, rows, pass.head, &staged);
     }
     pack_keys<Format>(view, pass, rows, key - panel.begin);

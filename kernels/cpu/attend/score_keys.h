@@ -89,7 +89,20 @@ static void score_item(const View& view, const ScoreCall& call) {
 template <class Format>
 static void score_entry(const kvc_backend_attend* args, const kvc_backend_item* item, const ListedQuery* listed,
                         const ScoreCall* call, Scratch* scratch) {
-  score_item<Format>(make_view(args, item, listed, scratch), *call);
+  View view = make_view(args, item, listed, scratch);
+  // Other types are converted to float32 in scratch: a kernel for each would take more room than it saves time.
+  view.staged = __is_same(Format, Widened<float>) && stored_type(*view.layer) != Type::kF32;
+  score_item<Format>(view, *call);
+}
+
+// The entry of a table for one format: of float32 and bf16 alone.
+template <class Format>
+static consteval ScoreItem score_kernel_of() {
+  if constexpr (Format::kPairs || __is_same(Format, Widened<float>) || __is_same(Format, Widened<Bf16>)) {
+    return score_entry<Format>;
+  } else {
+    return nullptr;
+  }
 }
 
 }  // namespace kvc::kernels::KVC_TARGET
