@@ -3,6 +3,7 @@
 #   benchmark.sh                      size of the library, cold start, hand-off to the thread pool, the manager
 #   benchmark.sh plans [ARGS]         plans without a cache
 #   benchmark.sh lists [ARGS]         lists of keys beside attention over all keys
+#   benchmark.sh select [ARGS]        selection of keys beside a read of them
 #   benchmark.sh keys [ROUNDS]        page keys beside SHA-256 of one large buffer
 #   benchmark.sh store [ROUNDS]       the prefix index: match, a request's calls, eviction and memory, beside their lower bounds
 #   benchmark.sh disk [FOLDER]        the disk tier beside plain direct I/O, in a folder of the disk to measure
@@ -111,6 +112,10 @@ case ${1:-} in
   lists)
     build lists
     "$build/benchmarks/lists" "${@:2}"
+    ;;
+  select)
+    build select
+    "$build/benchmarks/select" "${@:2}"
     ;;
   keys)
     build page_keys
