@@ -21,6 +21,8 @@ class ManyHeads {
     spec_.layers = {layer};
     fill(&rows_, kTokens * 6);
     fill(&q_, kTokens * kHeads * 2 * kDims);
+    fill(&rel_bias_, kHeads * 300);
+    fill(&key_bias_, kTokens);
     for (Tensor *weights : {&w_uk_, &w_uv_}) fill(weights, kHeads * kDims * 4);
     for (Tensor *of_heads : {&slopes_, &sinks_}) fill(of_heads, kHeads);
   }
