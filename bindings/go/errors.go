@@ -3,6 +3,7 @@ package kvcache
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"unicode"
@@ -24,6 +25,16 @@ func (s Status) Error() string {
 		return staticString(l.statusName(a, s))
 	}
 	return fmt.Sprintf("kvcache status %d", int32(s))
+}
+
+// IsCapacity reports whether the status is of the capacity band: nothing is wrong, and the call may succeed later, or with
+// less.
+func (s Status) IsCapacity() bool { return s >= 100 && s < 200 }
+
+// IsCapacity reports whether a call failed for lack of capacity: see Status.IsCapacity.
+func IsCapacity(err error) bool {
+	var failure *Error
+	return errors.As(err, &failure) && failure.Status.IsCapacity()
 }
 
 // Error is what a call of the library reports.

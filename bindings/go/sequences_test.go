@@ -114,6 +114,9 @@ func TestOutOfPages(t *testing.T) {
 		t.Fatalf("%+v", err)
 	}
 	refused(t, err, ErrOutOfPages)
+	if !IsCapacity(err) || IsCapacity(nil) || IsCapacity(cache.Remove(Seq(1))) {
+		t.Error("IsCapacity")
+	}
 	refused(t, cache.CanFit(batch), ErrOutOfPages)
 	if after := must(cache.Digest())(t); before != after {
 		t.Error("a refused step has changed something")

@@ -61,7 +61,7 @@ class Copies : public testing::Test {
   }
   void state(kvc_forward forward, bool store) {
     const auto call = store ? kvc_forward_store_state : kvc_forward_load_state;
-    ok(call(cache_.get(), forward, 2, 0, state_.dl(), &error_));
+    ok(call(cache_.get(), forward, 2, 0, -1, state_.dl(), &error_));
   }
   void end(kvc_forward forward) { ok(kvc_forward_end(cache_.get(), forward, &error_)); }
   void step(int32_t tokens, const int32_t *parents = nullptr) {

@@ -216,6 +216,11 @@ statuses! {
 }
 
 impl Status {
+    /// Whether it is of the capacity band: nothing is wrong, and the call may succeed later, or with less.
+    pub const fn is_capacity(self) -> bool {
+        matches!(self.0, 100..=199)
+    }
+
     /// The header's name, "KVC_ERROR_OUT_OF_PAGES"; of an unknown status the name of its band.
     pub fn name(self) -> &'static str {
         // SAFETY: takes any value.

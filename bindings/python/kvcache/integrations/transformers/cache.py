@@ -117,6 +117,22 @@ class PagedCache(Cache):
             raise ValueError(f"crop: tokens_to_remove must be negative or 0, not {tokens_to_remove}")
         self._rows.crop(-tokens_to_remove)
 
+    def draft(self) -> None:
+        """Begins drafts: tokens of the next forwards may be dropped, also after recurrent states. Then `crop` ends them.
+
+        `crop(-n)` drops the last n drafts and keeps the others, `crop(0)` keeps all. Over recurrent states it can drop those of
+        whole forwards, so give drafts one by one, and make the cache with max_draft_states. Until then rows cannot be copied
+        or reordered.
+
+        Raises:
+            kvcache.Order if drafts have begun already.
+        """
+        self._rows.settle()
+        if self._rows.drafts_from is not None:
+            raise kvcache.Order("PagedCache.draft: drafts have begun; crop ends them", status=201)
+        self._rows.abort()
+        self._rows.drafts_from = self._rows.length
+
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Row i becomes what row beam_idx[i] was."""
         self._rows.select(beam_idx.tolist())

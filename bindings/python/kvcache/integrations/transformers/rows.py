@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Protocol
 
 import torch
@@ -41,6 +41,7 @@ class Rows:
         self.unsettled: list[Unsettled] = []  # layers whose states have been loaded, and may be written in place
         # attention_mask and new tokens of the next forward. Its masks are made before its first layer runs.
         self.announced: tuple[torch.Tensor | None, int] | None = None
+        self.drafts_from: int | None = None  # the length at which drafts began. They are nodes, chains of their rows
 
     @property
     def length(self) -> int:
@@ -65,7 +66,8 @@ class Rows:
             growing = [(sequence, count) for sequence, count in zip(self.sequences, counts, strict=True) if count]
             if not growing:
                 raise ValueError(f"PagedCache: attention_mask hides all {num_new} new tokens of every row")
-            self.step = self.pool.forward(*zip(*growing, strict=True))
+            sequences, lengths = zip(*growing, strict=True)
+            self.step = self.pool.forward(sequences, lengths, parents=self._chains(sequences, lengths))
         except BaseException:
             self.abort()
             raise
@@ -74,6 +76,13 @@ class Rows:
         self.mask = mask
         self.pending = set(range(len(self.geometry.layers)))
         return self.step
+
+    def _chains(self, sequences: Sequence[int], lengths: Sequence[int]) -> list[list[int]] | None:
+        """The parents of new drafts, each of which follows the one before. None: the tokens are no drafts."""
+        if self.drafts_from is None:
+            return None
+        nodes = self.pool.tree_nodes(sequences)
+        return [[first - 1 + i for i in range(count)] for first, count in zip(nodes, lengths, strict=True)]
 
     def begin_announced(self, num_rows: int | None = None, num_new: int | None = None) -> kvcache.Step:
         """Opens the step of a forward at a layer that does not know the mask, and may not know the number of tokens.
@@ -189,6 +198,7 @@ class Rows:
             self._remove()
 
     def clear(self) -> None:
+        self.drafts_from = None
         self.stored = self.stored[:, :0]
         self.abort()
 
@@ -201,8 +211,15 @@ class Rows:
         self.settle()
         self.abort()
         kept = self.stored[:, :max(0, self.length - tokens)]
-        if self.sequences:
+        if self.drafts_from is not None and kept.shape[1] >= self.drafts_from:
+            nodes = zip(self.sequences, self.stored[:, self.drafts_from:].sum(1).tolist(),
+                        kept[:, self.drafts_from:].sum(1).tolist(), strict=True)
+            leaves = [(sequence, right - 1) for sequence, drafts, right in nodes if drafts]
+            if leaves:
+                self.pool.commit(*zip(*leaves, strict=True))
+        elif self.sequences:
             self.pool.truncate(self.sequences, kept.sum(1).tolist())
+        self.drafts_from = None
         self.stored = kept
         self.abort()  # its rows go with their last token
 

@@ -36,6 +36,7 @@ fn out_of_pages_changes_nothing() {
         other => panic!("{other:?}"),
     }
     assert_eq!(error.status(), Status::OUT_OF_PAGES);
+    assert!(error.status().is_capacity() && !Status::STALE_ID.is_capacity());
     assert_eq!(cache.can_fit(&batch).unwrap_err(), {
         let Error::OutOfPages { row, group, required, available, .. } = error else { unreachable!() };
         let message = cache.can_fit(&batch).unwrap_err().message().to_string();

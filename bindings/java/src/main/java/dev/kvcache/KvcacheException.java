@@ -48,6 +48,11 @@ public class KvcacheException extends RuntimeException {
     return code;
   }
 
+  /** Whether the status is of the capacity band: nothing is wrong, and the call may succeed later, or with less. */
+  public final boolean isCapacity() {
+    return code >= 100 && code < 200;
+  }
+
   /** The status's name, "KVC_ERROR_STALE_ID". */
   public final String statusName() {
     return statusName;

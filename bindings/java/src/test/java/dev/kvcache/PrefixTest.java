@@ -149,11 +149,13 @@ class PrefixTest {
       OutOfPagesException full = assertThrows(OutOfPagesException.class, () -> cache.canFit(batch));
       assertEquals(3, full.required());
       assertEquals(2, full.available());
+      assertEquals(true, full.isCapacity());
       cache.unpinPrefix(pinned.pin());
       cache.begin(batch).close();
       assertEquals(4, found(cache, prompt)); // a continuation goes before what it continues
       assertEquals(1, cache.stats().pagesEvicted());
       refused(Status.STALE_ID, () -> cache.unpinPrefix(pinned.pin()), "Cache.unpinPrefix");
+      assertEquals(false, assertThrows(KvcacheException.class, () -> cache.unpinPrefix(pinned.pin())).isCapacity());
     }
   }
 
