@@ -60,7 +60,7 @@ TEST(Suspend, EverythingComesBack) {
     engine.compute(seq, tokens, length, 40);
     engine.check(seq, tokens, 40);
     engine.wait_stored();
-    while (tier.num_objects() > 0) std::this_thread::yield();  // removed in the background
+    EXPECT_TRUE(tier.becomes_empty());
     EXPECT_EQ(engine.traffic().pages_stored, own[0] + own[1] + own[2]);
     EXPECT_EQ(engine.traffic().pages_loaded, own[0] + own[1] + own[2]);
   }
@@ -234,7 +234,7 @@ TEST(Suspend, RemovedSequencesLeaveNothing) {
     const kvc_seq first = suspended();
     EXPECT_GT(tier.num_objects(), 0);
     engine.remove(first);
-    while (tier.num_objects() > 0) std::this_thread::yield();
+    EXPECT_TRUE(tier.becomes_empty());
     // The same while a job runs. Its poll says so, and ends it.
     for (const bool resuming : {false, true}) {
       const kvc_seq seq = engine.add_sequence();
@@ -248,11 +248,11 @@ TEST(Suspend, RemovedSequencesLeaveNothing) {
       engine.remove(seq);
       tier.release();
       EXPECT_EQ(engine.end(job), KVC_ERROR_STALE_ID);
-      while (tier.num_objects() > 0) std::this_thread::yield();
+      EXPECT_TRUE(tier.becomes_empty());
     }
     suspended();
     ASSERT_EQ(kvc_cache_clear(engine.cache(), nullptr), KVC_OK);
-    while (tier.num_objects() > 0) std::this_thread::yield();
+    EXPECT_TRUE(tier.becomes_empty());
     for (int32_t g = 0; g < 2; g++) EXPECT_EQ(engine.available_pages(g), 40);
     suspended();
     kvc_job job = 0;

@@ -82,6 +82,12 @@ class MemoryTier {
     std::lock_guard lock(mutex);
     return static_cast<int64_t>(objects.size());
   }
+  // Waits for removes in the background.
+  bool becomes_empty() {
+    for (int tries = 0; num_objects() > 0 && tries < 10000; tries++)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return num_objects() == 0;
+  }
 
  private:
   enum class Op { kStore, kLoad, kRemove };

@@ -11,7 +11,7 @@ namespace kvt {
 namespace {
 
 constexpr uint64_t kSalts = 64;
-constexpr int64_t kHostBytes = 64 * 4096, kDiskBytes = 160 * 4096;
+constexpr int64_t kHostBytes = 40 * 4096, kDiskBytes = 100 * 4096;
 
 int64_t operations() {
   const char *text = std::getenv("KVC_TIERS_OPERATIONS");
@@ -268,8 +268,8 @@ TEST(TiersModel, RandomCallsFindOnlyWhatWasStored) {
   }
   world.end();
   // The calls reached what they are about.
-  EXPECT_GT(world.loaded_tokens, operations() / 20);
-  EXPECT_GT(world.attached_tokens, operations() / 4);
+  EXPECT_GT(world.loaded_tokens, operations() / 100);
+  EXPECT_GT(world.attached_tokens, operations() / 10);
   EXPECT_GT(world.suspends, operations() / 100);
   EXPECT_GT(world.resumes, operations() / 100);
   RecordProperty("lookups", std::to_string(world.lookups));

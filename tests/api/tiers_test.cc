@@ -430,6 +430,7 @@ TEST(Tiers, ThreadsShareThem) {
     });
   }
   for (std::thread &thread : threads) thread.join();
+  engine.wait_stored();
   EXPECT_GT(engine.traffic().pages_loaded + engine.traffic().pages_stored, 0);
 }
 
