@@ -149,7 +149,8 @@ void step_tables(World &w, Cache &c, Step &step) {
   w.in.numbers(tables.flags, tables.part, tables.pad_value, tables.arrays);
   const auto group = static_cast<int32_t>(w.in.below(std::ssize(c.groups)));
   CALL(kvc_forward_tables, w.handle(c), w.in.number(step.id), w.in.number(group), w.in.pointer(&tables), w.error());
-  if (tables.part == 0 && tables.flags == 3) call_select(w);  // so few inputs that were found before change their meaning
+  // Seldom, so that few inputs that were found before change their meaning.
+  if (tables.part == 0 && tables.flags == 3) call_select(w);
 }
 
 // Checks that an export holds the model's tokens. A token that the layer did not store reads as zeros, if it can be

@@ -40,9 +40,8 @@ constexpr int32_t kMaxHeadDim = 1024;
     return fail(error, KVC_ERROR_UNSUPPORTED, "row_kind %u; the %s backend has 0..%d", layer->row_kind, backend,
                 KVC_BACKEND_ROW_LATENT_SPLIT);
   }
-  if (has_latent_rows(*layer) &&
-      (layer->num_kv_heads != 1 || layer->v_head_dim > layer->head_dim ||
-       (layer->rope_class >= 0 && layer->rope_offset < layer->v_head_dim))) {
+  if (has_latent_rows(*layer) && (layer->num_kv_heads != 1 || layer->v_head_dim > layer->head_dim ||
+                                  (layer->rope_class >= 0 && layer->rope_offset < layer->v_head_dim))) {
     return fail(error, KVC_ERROR_UNSUPPORTED, "V in the first %d of %d dims of K, of %d kv heads, rotated from %d on",
                 layer->v_head_dim, layer->head_dim, layer->num_kv_heads, layer->rope_offset);
   }

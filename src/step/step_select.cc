@@ -29,8 +29,7 @@ Status Step::check_selects(int32_t layer, const kvc_select_args& args) const {
         .at(layer);
   }
   if (args.rule != KVC_SELECT_RELU_SUM && args.rule != KVC_SELECT_EACH_HEAD) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "rule %d is none of KVC_SELECT_RELU_SUM (0) and EACH_HEAD (1)",
-                         args.rule);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "rule %d is not in 0..1", args.rule);
   }
   if (args.weights != nullptr && args.rule == KVC_SELECT_EACH_HEAD) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "weights are given, and KVC_SELECT_EACH_HEAD has none");

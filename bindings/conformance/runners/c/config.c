@@ -119,7 +119,8 @@ static kvc_status add_layer(void) {
   layer->rope_mode = choice("rope", ropes);
   layer->rope_dim = (int32_t)integer("rope_dim", 0);
   layer->rope_offset = (int32_t)integer("rope_offset", 0);
-  layer->flags = (flag("rope_interleaved") ? KVC_LAYER_ROPE_INTERLEAVED : 0) | (flag("keys_only") ? KVC_LAYER_KEYS_ONLY : 0);
+  layer->flags =
+      (flag("rope_interleaved") ? KVC_LAYER_ROPE_INTERLEAVED : 0) | (flag("keys_only") ? KVC_LAYER_KEYS_ONLY : 0);
   layer->rope_theta = number("rope_theta");
   layer->rope_scaling = read_scaling(&scalings[num_layers]);
   layer->softmax_scale = number("softmax_scale");
