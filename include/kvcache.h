@@ -194,6 +194,9 @@ enum kvc_status_code {
   KVC_ERROR_INTERNAL = 900 /* a bug of the library; kvc_cache_check_invariants reports with this code */
 };
 
+/* Whether a status is of the capacity band: nothing is wrong, and the call may succeed later, or with less. */
+static inline int kvc_status_is_capacity(kvc_status status) { return status >= 100 && status < 200; }
+
 /* What went wrong, in numbers and in words. The caller owns it, and the library writes it only on failure. The layout of
  * this struct is frozen. */
 typedef struct kvc_error {

@@ -1,6 +1,7 @@
 // Drafts over recurrent states: a cache that keeps the states of draft nodes, and the values of fresh states.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -176,6 +177,7 @@ TEST_F(DraftStates, PagesAreCountedBeforeAStepBegins) {
     EXPECT_EQ(begin({-1, 0, 1, 2}, &f, only_check), KVC_ERROR_OUT_OF_PAGES) << "three nodes and the last";
     EXPECT_EQ(error_.required, 4);
     EXPECT_EQ(error_.available, 3);
+    EXPECT_TRUE(kvc_status_is_capacity(error_.code));
   }
   uint64_t before = 0, after = 0;
   ASSERT_EQ(kvc_cache_digest(cache_.get(), &before, nullptr), KVC_OK);
@@ -199,6 +201,45 @@ TEST_F(DraftStates, PagesAreCountedBeforeAStepBegins) {
   ASSERT_EQ(kvc_seq_truncate(cache_.get(), 1, &seq_, &none, &error_), KVC_OK) << error_.message;
   EXPECT_EQ(used(), 2);
   EXPECT_EQ(step({KVC_TREE_NONE}, {1}), 1) << "truncate has dropped the nodes";
+}
+
+// The tensors and index arrays of a graph have the shapes of its capacity, three rows, and the batch has two.
+TEST_F(DraftStates, StepsOfAGraph) {
+  open();
+  kvc_seq both[2] = {seq_, 0};
+  ASSERT_EQ(kvc_seq_add(cache_.get(), 1, &both[1], nullptr), KVC_OK);
+  kvc_graph_config graph_config;
+  kvc_graph_config_init(&graph_config);
+  graph_config.max_sequences = 3;
+  graph_config.max_tokens = 8;
+  kvc_forward graph = 0, f = 0;
+  ASSERT_EQ(kvc_graph_create(cache_.get(), &graph_config, &graph, &error_), KVC_OK) << error_.message;
+  kvc_batch batch;
+  kvc_batch_init(&batch);
+  batch.sequences = both;
+  batch.num_sequences = 2;
+  batch.graph = graph;
+  for (int round = 0; round < 3; round++) {
+    const int32_t lengths[2] = {2, 3}, parents[5] = {-1, 0, -1, 0, 1}, leaves[2] = {0, 1};
+    batch.append_lengths = lengths;
+    batch.tree_parents = parents;
+    ASSERT_EQ(kvc_forward_begin(cache_.get(), &batch, nullptr, &f, &error_), KVC_OK) << error_.message;
+    for (int32_t token = -1; token < 3; token++) {
+      Tensor before(DType::kF32, {3, 1}), after(DType::kF32, {3, 1});
+      ASSERT_EQ(kvc_forward_load_state(cache_.get(), f, 0, 0, token, before.dl(), &error_), KVC_OK) << error_.message;
+      if (token < 1) {
+        EXPECT_EQ(before.at(0, 0), static_cast<float>(round > 0 ? 100 * round : 0)) << token;
+        EXPECT_EQ(before.at(1, 0), static_cast<float>(round > 0 ? 100 * round + 11 : 0)) << token;
+      }
+      for (int row = 0; row < 2; row++) {
+        after.set(row, 0, static_cast<float>(100 * (round + 1) + 10 * row + std::max(token, 0)));
+      }
+      ASSERT_EQ(kvc_forward_store_state(cache_.get(), f, 0, 0, token, after.dl(), &error_), KVC_OK) << error_.message;
+    }
+    ASSERT_EQ(kvc_forward_end(cache_.get(), graph, &error_), KVC_OK) << error_.message;
+    ASSERT_EQ(kvc_seq_commit(cache_.get(), 2, both, leaves, nullptr, &error_), KVC_OK) << error_.message;
+    ASSERT_EQ(kvc_cache_check_invariants(cache_.get(), &error_), KVC_OK) << error_.message;
+  }
 }
 
 TEST_F(DraftStates, TheDefaultPoolServesEverySequenceAtItsPeak) {
