@@ -457,7 +457,10 @@ class SequenceStore {
   void drop_lists(int32_t slot) noexcept;
   void drop_suspended(int32_t slot) noexcept;
   Status check_resume(int32_t slot);
-  void fill_states(int32_t slot, const SuspendedPages& pages, std::vector<PageReference>* fresh) noexcept;
+  void fill_list(int32_t slot, int32_t group, const std::vector<Place>& places,
+                 std::vector<PageReference>* fresh) noexcept;
+  void fill_states(int32_t slot, int32_t group, int32_t ordinal, const std::vector<Place>& places,
+                   std::vector<PageReference>* fresh) noexcept;
   void take_state_pages(const SavedSequence& saved, int32_t slot) noexcept;
   int64_t first_filled_entry(const PrefixSource& source, int32_t group, int64_t found, int64_t tokens) const noexcept;
   Status check_fill(const PrefixSource& source, int64_t found, int64_t tokens);

@@ -154,60 +154,62 @@ Status SequenceStore::begin_resume(uint64_t id, std::vector<PageReference>* fres
   fresh->reserve(static_cast<size_t>(total));  // the last thing that may fail
   make_room();
   const SuspendedPages& pages = suspended_.find(slot)->second;
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    if (rules(g).holds_state()) continue;
+  for (int32_t g = 0, ordinal = 0; g < num_groups(); ++g) {
     const std::vector<Place>& places = pages[static_cast<size_t>(g)];
-    PageList& own = edit_list(slot, g);
-    const PageList shape = own;
-    own = {};
-    for (int32_t i = 0; i < shape.size; ++i) {
-      if (i == shape.kept && shape.has_hole()) {
-        edit_table(g).skip(own, shape.first - shape.kept);
-        if ((i = shape.first) == shape.size) break;
-      }
-      if (const Place& place = places[static_cast<size_t>(i)]; place.moved) {
-        fresh->push_back({g, edit_table(g).append(own)});
-      } else {
-        edit_table(g).append_shared(own, {&place.page, 1});
-      }
+    if (rules(g).holds_state()) {
+      fill_states(slot, g, ordinal++, places, fresh);
+    } else {
+      fill_list(slot, g, places, fresh);
     }
-    own.tail_shared = own.tail_shared || (own.tail_page >= 0 && shape.tail_shared);
   }
-  fill_states(slot, pages, fresh);
   records_[slot].state |= kBusy;
-  // The caller gives contents to the pages in the order of for_each_moved.
-  std::stable_sort(fresh->begin(), fresh->end(),
-                   [](const PageReference& a, const PageReference& b) { return a.group < b.group; });
   return Status();
 }
 
-// The states of a sequence that is resumed: its checkpoints, and the state now.
-void SequenceStore::fill_states(int32_t slot, const SuspendedPages& pages, std::vector<PageReference>* fresh) noexcept {
-  for_each_state_group([&](int32_t g, int32_t ordinal) {
-    const std::vector<Place>& places = pages[static_cast<size_t>(g)];
-    const auto count = static_cast<size_t>(records_[slot].checkpoints);
-    PageTable& table = edit_table(g);
-    PageList& own = edit_list(slot, g);
-    own = {};
-    for (size_t i = 0; i < places.size(); ++i) {
-      const int32_t before = places[i].page;
-      PageList taken;
-      int32_t page = before;
-      if (places[i].moved && is_first(places, i)) {
-        fresh->push_back({g, page = table.append(taken)});
-      } else if (places[i].moved) {
-        const auto same = std::find_if(places.begin(), places.end(), [&](const Place& p) { return p.page == before; });
-        page = checkpoint_pages(slot, same - places.begin())[ordinal];
-      }
-      if (i < count) {
-        table.hold_page(page);
-        checkpoint_pages(slot, static_cast<int64_t>(i))[ordinal] = page;
-      } else {
-        table.append_shared(own, {&page, 1});  // never written again
-      }
-      table.release(taken);
+void SequenceStore::fill_list(int32_t slot, int32_t group, const std::vector<Place>& places,
+                              std::vector<PageReference>* fresh) noexcept {
+  PageList& own = edit_list(slot, group);
+  const PageList shape = own;
+  own = {};
+  for (int32_t i = 0; i < shape.size; ++i) {
+    if (i == shape.kept && shape.has_hole()) {
+      edit_table(group).skip(own, shape.first - shape.kept);
+      if ((i = shape.first) == shape.size) break;
     }
-  });
+    if (const Place& place = places[static_cast<size_t>(i)]; place.moved) {
+      fresh->push_back({group, edit_table(group).append(own)});
+    } else {
+      edit_table(group).append_shared(own, {&place.page, 1});
+    }
+  }
+  own.tail_shared = own.tail_shared || (own.tail_page >= 0 && shape.tail_shared);
+}
+
+// The states of a sequence that is resumed: its checkpoints, and the state now.
+void SequenceStore::fill_states(int32_t slot, int32_t group, int32_t ordinal, const std::vector<Place>& places,
+                                std::vector<PageReference>* fresh) noexcept {
+  const auto count = static_cast<size_t>(records_[slot].checkpoints);
+  PageTable& table = edit_table(group);
+  PageList& own = edit_list(slot, group);
+  own = {};
+  for (size_t i = 0; i < places.size(); ++i) {
+    const int32_t before = places[i].page;
+    PageList taken;
+    int32_t page = before;
+    if (places[i].moved && is_first(places, i)) {
+      fresh->push_back({group, page = table.append(taken)});
+    } else if (places[i].moved) {
+      const auto same = std::find_if(places.begin(), places.end(), [&](const Place& p) { return p.page == before; });
+      page = checkpoint_pages(slot, same - places.begin())[ordinal];
+    }
+    if (i < count) {
+      table.hold_page(page);
+      checkpoint_pages(slot, static_cast<int64_t>(i))[ordinal] = page;
+    } else {
+      table.append_shared(own, {&page, 1});  // never written again
+    }
+    table.release(taken);
+  }
 }
 
 bool SequenceStore::end_resume(uint64_t id, bool done) noexcept {

@@ -122,8 +122,9 @@ bool TierWorker::start_page(Item& item) {
   int64_t bytes = 0;
   {
     MutexLock lock(mutex_);
-    const auto load = std::find_if(work_->loads.begin(), work_->loads.end(), [this](const auto& l) {
-      const bool wanted = l.second.work == TierWork::kRemove || !work_->stopping;
+    const bool stopping = work_->stopping;
+    const auto load = std::find_if(work_->loads.begin(), work_->loads.end(), [=](const auto& l) {
+      const bool wanted = l.second.work == TierWork::kRemove || !stopping;
       return wanted && !l.second.cancelled && l.second.next < l.second.pages.size();
     });
     if (load == work_->loads.end()) return false;
