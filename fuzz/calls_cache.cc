@@ -110,7 +110,8 @@ void draw_config(World &w, Cache *c) {
   config.max_checkpoints = 0;
   config.capacity_tokens = 96;
   for (const kvc_group_config &group : c->groups) {
-    if (group.row == KVC_ROW_STATE) config.max_checkpoints = 2, config.max_draft_states = config.page_size % 2 == 0 ? 3 : 0;
+    if (group.row == KVC_ROW_STATE)
+      config.max_checkpoints = 2, config.max_draft_states = config.page_size % 2 == 0 ? 3 : 0;
   }
   constexpr uint32_t kFlags[] = {0, KVC_CACHE_NO_ROLLBACK, KVC_CACHE_SHARE_ALL_PREFIXES, KVC_CACHE_DETERMINISTIC};
   config.flags = kFlags[w.in.below(4)];

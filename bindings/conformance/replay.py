@@ -1,7 +1,6 @@
 """Replays a script on the model: what each operation should answer, as far as it can be said without the library.
 
-It takes an operation's status from the script: what is refused changes nothing. Page ids it does not know; pages must be equal
-where its own are.
+It takes an operation's status from the script: what is refused changes nothing. Pages must be equal where its own are.
 """
 
 from __future__ import annotations

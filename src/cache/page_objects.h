@@ -1,8 +1,9 @@
 // PageObjects: the objects that tiers store for the pages of a cache. It names them, makes them, and checks and unpacks
 // them.
 //
-// An object is that of docs/reference/format.md, kind 1; of a suspended sequence, kind 3. Its key in tiers is SHA-256(digest of the group's layout, page
-// key): so an engine with another layout finds nothing, and each group has objects of its own.
+// An object is that of docs/reference/format.md, kind 1; of a suspended sequence, kind 3. Its key in tiers is
+// SHA-256(digest of the group's layout, page key): so an engine with another layout finds nothing, and each group has
+// objects of its own.
 //
 // Thread safety: key_of is for any thread; the others are for one thread at a time. Ownership: borrows the layers.
 #pragma once

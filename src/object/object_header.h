@@ -22,7 +22,7 @@
 namespace kvc {
 
 enum class ObjectKind : uint32_t {
-  kPage = 1,     // one page of tokens of one group, found by its key
+  kPage = 1,      // one page of tokens of one group, found by its key
   kSequence = 2,  // a saved sequence: all groups
   kSuspended = 3  // a page of a suspended sequence
 };

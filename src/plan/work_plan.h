@@ -61,11 +61,11 @@ struct WorkShape {
 struct BatchLimits {
   int64_t rows = 0;
   int64_t tokens = 0;
-  int64_t tree_nodes = 0;    // of one row, nodes of earlier steps included
-  int64_t draft_states = 0;  // nodes of a row whose states are kept
-  bool streaming = false;    // sequences may have streaming windows
+  int64_t tree_nodes = 0;  // of one row, nodes of earlier steps included
+  bool streaming = false;  // sequences may have streaming windows
   // Whether sinks are always an item of their own, so that bits do not depend on when a row outgrows its window.
   bool sinks_apart = false;
+  int64_t draft_states = 0;  // nodes of a row whose states are kept
 };
 
 class WorkPlan {

@@ -105,7 +105,8 @@ void add_the_rest(std::vector<Setting> *all) {
     layer("softmax_scale", kNone, {}, [scale](Layer &l) { l.softmax_scale = scale; });
   }
   layer("softmax_scale 2", kAttending, {}, [](Layer &l) { l.softmax_scale = 2; });
-  layer("flags 2", kNone, {}, [](Layer &l) { l.flags = 2; });
+  layer("keys only", {0, 1, 2}, {}, [](Layer &l) { l.flags = KVC_LAYER_KEYS_ONLY; });
+  layer("flags 4", kNone, {}, [](Layer &l) { l.flags = 4; });
   layer("flags 1<<31", kNone, {}, [](Layer &l) { l.flags = 1u << 31; });
   layer("reserved", kNone, {}, [](Layer &l) { l.reserved = 1; });
   layer("int32", kNone, {}, [](Layer &l) { l.dtype = {kDLInt, 32, 1}; });

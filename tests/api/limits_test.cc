@@ -424,7 +424,7 @@ TEST(Limits, StatesAndGroups) {
   const auto bad_state = [&](const char *what, kvc_status status, const std::function<void()> &change) {
     EXPECT_EQ(refuse(what, status, [&](BuiltConfig &) { change(); }).index, 1) << what;
   };
-  bad_state("int32", KVC_ERROR_DTYPE, [&] { state.dtype = {kDLInt, 32, 1}; });
+  bad_state("int8", KVC_ERROR_DTYPE, [&] { state.dtype = {kDLInt, 8, 1}; });
   bad_state("rank 5", KVC_ERROR_INVALID_ARGUMENT, [&] { state.rank = 5; });
   bad_state("an empty dim", KVC_ERROR_INVALID_ARGUMENT, [&] { state.shape[1] = 0; });
   bad_state("a dim more than the rank", KVC_ERROR_INVALID_ARGUMENT, [&] { state.shape[2] = 2; });

@@ -305,8 +305,9 @@ class Program {
     EXPECT_EQ(range.count, 1);
     did("kvc_forward_select");  // select_test.cc calls it: CUDA refuses it
     // Tiers are for the CPU alone (section 16 of the header): tests/api/tiers_test.cc calls them.
-    for (const char *name : {"kvc_cache_add_tier", "kvc_prefix_load", "kvc_job_poll", "kvc_job_cancel",
-                             "kvc_cache_job_descriptor", "kvc_cache_tier_traffic", "kvc_seq_suspend", "kvc_seq_resume"}) {
+    for (const char *name :
+         {"kvc_cache_add_tier", "kvc_prefix_load", "kvc_job_poll", "kvc_job_cancel", "kvc_cache_job_descriptor",
+          "kvc_cache_tier_traffic", "kvc_seq_suspend", "kvc_seq_resume"}) {
       did(name);
     }
     ok("kvc_prefix_attach", kvc_prefix_attach(cache.get(), &query, nullptr, &hit, &other, &error_));

@@ -387,6 +387,21 @@ T rows of q, k and v are the rows of the batch in order.
 `with cache.forward(...) as step:` ends the step, and aborts it if an exception leaves the block or if it cannot end. A
 Step that is only dropped, without end() or abort(), stays open: no finaliser closes it.)";
 
+static constexpr char kLoadStateDoc[] =
+    R"(Copies a recurrent layer's state out: row i of `out` becomes that of sequence i before this step, or StateTensor.fill.
+
+Args:
+    layer: a RecurrentLayer.
+    state: index into its states.
+    out: [>= rows, *shape] of the state's dtype, written; each row compact. Rows of inert rows are left alone.
+    dtype: as attend.
+    token: i = before token i of each row, 0 to max_draft_states - 1. Before a tree node: after its parent. Else: no change.
+
+Returns:
+    out.
+
+Raises: OutOfRange, InvalidArgument (another kind of layer), Cancelled, Busy, StaleId, DType, Shape and so on.)";
+
 void Step::bind(nb::module_& module) {
   nb::class_<Step>(module, "Step", nb::type_slots(kSlots), nb::is_weak_referenceable(), kStepDoc)
       .def("attend", &Step::attend, nb::arg("layer"), nb::arg("q"), nb::arg("k") = nb::none(),
@@ -414,22 +429,8 @@ Args:
     k_scale, v_scale: with stored bytes of int8: their scales, [>= T, kv_heads] float32.
 
 Raises: as attend.)")
-      .def(
-          "load_state", &Step::load_state, nb::arg("layer"), nb::arg("state"), nb::arg("out"),
-          nb::arg("dtype") = nb::none(), nb::arg("token") = -1,
-          R"(Copies a recurrent layer's state out: row i of `out` becomes that of sequence i before this step, or StateTensor.fill.
-
-Args:
-    layer: a RecurrentLayer.
-    state: index into its states.
-    out: [>= rows, *shape] of the state's dtype, written; each row compact. Rows of inert rows are left alone.
-    dtype: as attend.
-    token: i = before token i of each row, 0 to max_draft_states - 1. Before a tree node: after its parent. Else: no change.
-
-Returns:
-    out.
-
-Raises: OutOfRange, InvalidArgument (another kind of layer), Cancelled, Busy, StaleId, DType, Shape and so on.)")
+      .def("load_state", &Step::load_state, nb::arg("layer"), nb::arg("state"), nb::arg("out"),
+           nb::arg("dtype") = nb::none(), nb::arg("token") = -1, kLoadStateDoc)
       .def("store_state", &Step::store_state, nb::arg("layer"), nb::arg("state"), nb::arg("tensor"),
            nb::arg("dtype") = nb::none(), nb::arg("token") = -1,
            R"(Copies it in: row i of `tensor` becomes the state of sequence i once the step ends.

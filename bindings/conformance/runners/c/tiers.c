@@ -19,8 +19,10 @@ static kvc_status add(void) {
   static const char *const store[] = {"published", "reused", "nothing", NULL};
   kvc_tier_config config;
   kvc_tier_config_init(&config);
-  if (flag("host")) config.flags = KVC_TIER_HOST;
-  else config.directory = path_in(flag("of_first") ? "KVCACHE_CONFORMANCE_LOAD" : "KVCACHE_CONFORMANCE_SAVE", "directory");
+  if (flag("host"))
+    config.flags = KVC_TIER_HOST;
+  else
+    config.directory = path_in(flag("of_first") ? "KVCACHE_CONFORMANCE_LOAD" : "KVCACHE_CONFORMANCE_SAVE", "directory");
   config.capacity_bytes = integer("capacity_bytes", 0);
   config.sync = one_of("sync", sync);
   config.store = one_of("store", store);
@@ -94,5 +96,5 @@ static kvc_status traffic(void) {
   return status;
 }
 
-const operation tier_operations[] = {{"add_tier", add}, {"load_prefix", load}, {"tier_traffic", traffic},
-                                     {"suspend", suspend},  {"resume", resume},    {NULL, NULL}};
+const operation tier_operations[] = {{"add_tier", add},    {"load_prefix", load}, {"tier_traffic", traffic},
+                                     {"suspend", suspend}, {"resume", resume},    {NULL, NULL}};

@@ -1,0 +1,31 @@
+// The sizes and groups of a SequenceStore.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sequence/group_rules.h"
+
+namespace kvc {
+
+struct SequenceStoreConfig {
+  struct Group {
+    GroupRules rules;
+    int64_t num_pages = 0;
+  };
+  std::vector<Group> groups;
+  int64_t max_sequences = 0;
+  int64_t max_snapshots = 0;
+  uint32_t cache_tag = 0;
+  int64_t max_length = 0;             // tokens a sequence may reach
+  int64_t max_tree_nodes = 0;         // uncommitted nodes of a sequence, at most kMaxTreeNodes
+  int64_t max_checkpoints = 0;        // of a sequence, if there are state groups
+  int64_t max_draft_states = 0;       // uncommitted nodes of a sequence whose states are kept, at most 63
+  bool streaming = false;             // sequences may have streaming windows
+  bool indexed = false;               // there is a prefix index: set_evictor, attach and publish
+  bool cleared = false;               // a page is cleared when it is taken, except where a copy fills it
+  std::vector<int32_t> layer_groups;  // [layers]: where a layer stores its tokens or states; -1 = nowhere
+};
+
+}  // namespace kvc
