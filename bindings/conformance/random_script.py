@@ -312,7 +312,7 @@ class Generator:
         self.emit(f"attend {' '.join(words)}")
 
     def states(self, step: OpenStep, layer: Layer) -> None:
-        for state, (shape, dtype) in enumerate(layer.states):
+        for state, (shape, dtype, _) in enumerate(layer.states):
             dims = ",".join(map(str, (step.rows, *shape)))
             self.emit(f"load_state step={step.ordinal} layer={layer.index} state={state} out={dtype}[{dims}]")
             value = self.tensor(step.rows, *shape, dtype=dtype)

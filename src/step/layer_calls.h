@@ -50,7 +50,7 @@ class LayerCalls {
   void note_attend(size_t layer, uint8_t parts) noexcept { step_[layer].attended_parts |= parts; }
   // token: -1 = the last one.
   void note_state(size_t layer, int32_t state, int32_t token) noexcept {
-    const size_t index = static_cast<size_t>(first_states_[layer] + state);
+    const size_t index = index_of(layer, state);
     step_states_[index] |= token < 0 ? kLast : uint64_t{1} << token;
     recorded_states_[index] |= step_states_[index];
   }
@@ -64,7 +64,7 @@ class LayerCalls {
   int32_t num_states(size_t layer) const noexcept { return first_states_[layer + 1] - first_states_[layer]; }
   // After which tokens a state was stored.
   uint64_t stored_state(size_t layer, int32_t state, bool replayed) const noexcept {
-    return (replayed ? recorded_states_ : step_states_)[static_cast<size_t>(first_states_[layer] + state)];
+    return (replayed ? recorded_states_ : step_states_)[index_of(layer, state)];
   }
 
  private:
@@ -72,6 +72,9 @@ class LayerCalls {
     bool appended = false;
     uint8_t attended_parts = 0;
   };
+  size_t index_of(size_t layer, int32_t state) const noexcept {
+    return static_cast<size_t>(first_states_[layer]) + static_cast<size_t>(state);
+  }
   const Calls& of(size_t layer, bool replayed) const noexcept { return (replayed ? recorded_ : step_)[layer]; }
 
   std::vector<Calls> step_;                // [layers]

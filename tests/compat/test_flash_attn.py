@@ -8,7 +8,7 @@ import torch
 import kvcache
 from kvcache.compat import flash_attn as fa2
 from kvcache.compat import flash_attn_interface as fa3
-from reference import assert_close, attend
+from float64_attention import assert_close, attend
 
 
 def tensors(*shapes):

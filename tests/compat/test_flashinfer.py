@@ -7,7 +7,7 @@ import torch
 
 import kvcache
 from kvcache.compat import flashinfer
-from reference import assert_close, attend
+from float64_attention import assert_close, attend
 
 HEADS, KV_HEADS, DIM, PAGE = 4, 2, 32, 4
 LENGTHS = [6, 1, 8, 11]
