@@ -48,6 +48,7 @@ attention() {
 versions() {
   local old
   old=$root/build/versions/$(git rev-parse --short "$1")
+  git worktree prune # of those whose folder was deleted
   [ -d "$old" ] || git worktree add --detach "$old" "$1" > /dev/null
   (cd "$old" && build attention)
   "$python" benchmarks/versions.py "$old/build/release/benchmarks/attention" "$build/benchmarks/attention" "${@:2}"

@@ -10,11 +10,11 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// The decode kernel: keys between two folds. At least kMaxPanelKeys.
+// The decode kernel: keys between two folds.
 static constexpr int32_t kFoldKeys = 512;
 // The panel kernel: keys between two folds. It adds the keys of a panel to one another first, and AMX those of a tile.
 static constexpr int32_t kPanelFoldKeys = 8192;
-static_assert(kFoldKeys >= kMaxPanelKeys);
+static_assert(kPanelFoldKeys >= kMaxPanelKeys);
 
 // The folded sums of row `index` of the pass. P is in units of 2^((score - m) * exp2_scale). m is -inf until a row that
 // has seen a key is folded.

@@ -11,6 +11,7 @@ RoPE on read (`pos_encoding_mode="ROPE_LLAMA"`), custom masks, NVFP4 caches, and
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -185,7 +186,7 @@ class _Plan:
 
 
 @dataclass
-class _Wrapper:
+class _Wrapper(ABC):
     """Keeps what plan() was told until run()."""
 
     float_workspace_buffer: Any = None
@@ -207,6 +208,14 @@ class _Wrapper:
         if self.planned is None:
             raise kvcache.Order(f"{type(self).__name__}.run: call plan first", status=201)
         return self.planned
+
+    @abstractmethod
+    def run(self, *arguments: Any, **options: Any) -> Any: ...
+
+    def run_return_lse(self, *arguments: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        """run(..., return_lse=True)"""
+        out, lse = self.run(*arguments, return_lse=True, **options)
+        return out, lse
 
     def _attend_pages(self, q: Tensor, cache: PagedCache, options: dict[str, Any]) -> tuple[Tensor, Tensor]:
         plan = self._current()
@@ -252,11 +261,6 @@ class BatchDecodeWithPagedKVCacheWrapper(_Wrapper):
         found = self._attend_pages(q, paged_kv_cache, _scaled(plan.options, plan.head_dim, q_scale, k_scale, window_left, sinks))
         return _finish(*found, v_scale, out, lse, return_lse)
 
-    def run_return_lse(self, q: Tensor, paged_kv_cache: PagedCache, **options: Any) -> tuple[Tensor, Tensor]:
-        """run(..., return_lse=True)"""
-        result: tuple[Tensor, Tensor] = self.run(q, paged_kv_cache, return_lse=True, **options)
-        return result
-
 
 class BatchPrefillWithPagedKVCacheWrapper(_Wrapper):
     """Attention of the new tokens of each row over its pages, which hold them too."""
@@ -298,11 +302,6 @@ class BatchPrefillWithPagedKVCacheWrapper(_Wrapper):
         found = self._attend_pages(q, paged_kv_cache, _scaled(plan.options, plan.head_dim, q_scale, k_scale, window_left, sinks))
         return _finish(*found, v_scale, out, lse, return_lse, LN2 if lse_base == "log2" else 1.0)
 
-    def run_return_lse(self, q: Tensor, paged_kv_cache: PagedCache, **options: Any) -> tuple[Tensor, Tensor]:
-        """run(..., return_lse=True)"""
-        result: tuple[Tensor, Tensor] = self.run(q, paged_kv_cache, return_lse=True, **options)
-        return result
-
 
 class BatchPrefillWithRaggedKVCacheWrapper(_Wrapper):
     """Attention of packed queries over packed K and V."""
@@ -342,11 +341,6 @@ class BatchPrefillWithRaggedKVCacheWrapper(_Wrapper):
         found = attend_packed(q, k, v, plan.cu_q, plan.first_keys, plan.lengths,
                               **_scaled(plan.options, plan.head_dim, q_scale, k_scale))
         return _finish(*found, v_scale, out, lse, return_lse, LN2 if lse_base == "log2" else 1.0)
-
-    def run_return_lse(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
-        """run(..., return_lse=True)"""
-        result: tuple[Tensor, Tensor] = self.run(q, k, v, return_lse=True, **options)
-        return result
 
 
 class BatchMLAPagedAttentionWrapper(_Wrapper):
