@@ -20,44 +20,20 @@
 #include <vector>
 
 #include "kvcache.h"
+#include "list_tensors.h"
 
 namespace {
 
+using namespace kvc::benchmark;
+
 constexpr int64_t kLong = 65536, kListed = 2048, kBlock = 128, kStep = 2048;
 constexpr int kShortSequences = 24;
-
-void check(kvc_status status, const kvc_error& error) {
-  if (status == KVC_OK) return;
-  std::fprintf(stderr, "%s\n", error.message);
-  std::exit(1);
-}
 
 struct Model {
   const char* name;
   int32_t q_heads, kv_heads, head_dim, latent_dim;
 };
 
-// bfloat16 [rows, heads, dims], or int32.
-struct Tensor {
-  int64_t shape[3];
-  std::vector<char> data;
-  DLTensor tensor = {};
-  Tensor(int64_t rows, int64_t heads, int64_t dims, DLDataType type) : shape{rows, heads, dims} {
-    data.resize(static_cast<size_t>(rows * heads * dims * type.bits / 8));
-    tensor.ndim = 3;
-    tensor.device = {kDLCPU, 0};
-    tensor.dtype = type;
-    tensor.shape = shape;
-    tensor.data = data.data();
-  }
-  void fill(std::mt19937* random) {
-    auto* elements = reinterpret_cast<uint16_t*>(data.data());
-    for (size_t i = 0; i < data.size() / 2; ++i) {
-      const auto bits = (*random)();
-      elements[i] = static_cast<uint16_t>((bits & 0x80ff) | 0x3f00);  // +-0.5 .. +-2
-    }
-  }
-};
 constexpr DLDataType kBf16 = {kDLBfloat, 16, 1}, kInt32 = {kDLInt, 32, 1};
 
 class Bench {
@@ -185,10 +161,6 @@ class Bench {
     for (int32_t head = 0; head < model_.kv_heads; ++head) {
       draw(reinterpret_cast<int32_t*>(head_tokens_.data.data()) + head * kListed, kListed, kLong);
     }
-  }
-  static double median(std::vector<double> values) {
-    std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
-    return values[values.size() / 2];
   }
   void report(const std::map<std::string, std::vector<double>>& times) const {
     const auto ratio = [&](const char* a, const char* b) {

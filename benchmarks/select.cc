@@ -18,17 +18,14 @@
 #include <vector>
 
 #include "kvcache.h"
+#include "list_tensors.h"
 
 namespace {
 
+using namespace kvc::benchmark;
+
 constexpr int64_t kLong = 65536, kStep = 2048, kCached = 2048;
 constexpr int kSequences = 6;
-
-void check(kvc_status status, const kvc_error& error) {
-  if (status == KVC_OK) return;
-  std::fprintf(stderr, "%s\n", error.message);
-  std::exit(1);
-}
 
 struct Indexer {
   const char* name;
@@ -36,28 +33,17 @@ struct Indexer {
 };
 
 constexpr int32_t kDim = 128;
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
-
-// bfloat16 [rows, heads, dims].
-struct Tensor {
-  int64_t shape[3];
-  std::vector<uint16_t> data;
-  DLTensor tensor = {};
-  Tensor(int64_t rows, int64_t heads, std::mt19937* random) : shape{rows, heads, kDim} {
-    data.resize(static_cast<size_t>(rows * heads * kDim));
-    for (uint16_t& element : data) element = static_cast<uint16_t>(((*random)() & 0x80ff) | 0x3f00);  // +-0.5 .. +-2
-    tensor = {data.data(), {kDLCPU, 0}, 3, {kDLBfloat, 16, 1}, shape, nullptr, 0};
-  }
-};
+constexpr DLDataType kBfloat16 = {kDLBfloat, 16, 1};
 
 class Bench {
  public:
   Bench(const Indexer& indexer, int threads, const char* simd)
-      : indexer_(indexer), threads_(threads), q_(indexer.queries, indexer.heads, &random_), k_(kStep, 1, &random_) {
+      : indexer_(indexer),
+        threads_(threads),
+        q_(indexer.queries, indexer.heads, kDim, kBfloat16),
+        k_(kStep, 1, kDim, kBfloat16) {
+    q_.fill(&random_);
+    k_.fill(&random_);
     kvc_context_config context_config;
     kvc_context_config_init(&context_config);
     context_config.num_threads = threads;
