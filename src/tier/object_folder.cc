@@ -86,13 +86,14 @@ Status ObjectFolder::check_marker(const std::string& path) {
     int64_t entries = 0;
     const int listed = ops_.list(root_, [&](const char* name) { entries += std::strcmp(name, kMarkerName) != 0; });
     if (listed < 0) return os_failure(path, "list", listed);
-    if (entries > 0) {
+    // Another process may have made the marker, and then its other files, since. The marker is always made first.
+    marker_ = ops_.open_at(root_, kMarkerName, O_RDWR | (entries == 0 ? O_CREAT : 0), 0600);
+    if (marker_ == -ENOENT) {
       return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                            "directory \"%.200s\" has %" PRId64
                            " entries and no file %s: it is not empty and not that of a tier",
                            path.c_str(), entries, kMarkerName);
     }
-    marker_ = ops_.open_at(root_, kMarkerName, O_RDWR | O_CREAT, 0600);
   }
   if (marker_ < 0) return os_failure(path, "open kvcache-tier", marker_);
   char text[kMarkerBytes + 1];
