@@ -480,13 +480,35 @@ enum kvc_visibility {
                              KVC_ROPE_NONE */
 };
 
+/* Groups with tokens_per_row r > 1 (DeepSeek-V4, GLM-5.3, Qwen4). A sequence of L tokens has L / r rows (integer division). Row w
+ * stands for the tokens [w r, (w + 1) r): it closes in the step that appends the last of them, and a query at position p sees it if
+ * (w + 1) r <= p + 1. The caller computes rows. A step takes only those that it closes, kvc_rows_closed of each row of the batch:
+ * k and v of append and attend have one row for each of them, in the order of the batch. q and outputs have T rows as always. A
+ * layer for which no row closes needs no append. Entries of lists (indices, kvc_forward_select) count rows.
+ *
+ *   groups[1].row = KVC_ROW_LATENT;  groups[1].tokens_per_row = 4;
+ *   for (i = 0, rows = 0; i < n; i++) rows += kvc_rows_closed(lengths[i], append_lengths[i], 4);
+ *   args.q = &q;  args.k = &closed;  args.out = &out;  args.lse = &lse;             // q [T, Hq, D], closed [rows, 1, D]
+ *   kvc_forward_attend(cache, step, layer, &args, &error);
+ *
+ * Page lists, lengths, truncate, fork and prefixes count tokens, as in other groups. A page has the rows of page_size tokens, so r
+ * divides page_size; pools and storages have page_size / r slots a page. The rows of dropped tokens are dropped, and close again.
+ * What the caller needs to close a row again, such as keys of single tokens, goes to a layer of a sliding group (window_tokens =
+ * the tokens of a row and of its overlap). EVICTED then says where a sequence cannot be cut. docs/reference/rows.md has a program.
+ *
+ * Needs KVC_VISIBLE_ALL, rows of keys, KVC_ROPE_NONE, a cache with storage and without KVC_CACHE_STREAMING. Steps with tree_parents
+ * or span_ids are UNSUPPORTED, as are PAST, SELF, alibi_slopes, rel_bias, w_uk, tables, kvc_seq_import and graphs of such caches. */
+static inline int64_t kvc_rows_closed(int64_t length, int64_t append_length, int64_t tokens_per_row) {
+  return (length + append_length) / tokens_per_row - length / tokens_per_row;
+}
+
 /* Every group needs a layer (else INVALID_ARGUMENT), because page tables without one would waste memory. A pipeline stage
  * configures the layers that it runs, and their groups. */
 typedef struct kvc_group_config {
   uint32_t struct_size;
   int32_t row;            /* KVC_ROW_* */
   int32_t visibility;     /* KVC_VISIBLE_* */
-  uint32_t reserved;      /* 0 */
+  int32_t tokens_per_row; /* r > 1: the group stores one row for each r tokens, see below; 0 = 1 */
   int64_t window_tokens;  /* KVC_VISIBLE_WINDOW: w, 1..2^30; else 0 */
   int64_t chunk_tokens;   /* KVC_VISIBLE_CHUNK: c, 1..2^30, no multiple of the page size needed; else 0 */
   int64_t num_pages;      /* pages of this group's pool, below 2^31; 0 = from the cache's capacity. Recurrent: a

@@ -212,8 +212,10 @@ typedef struct kvc_backend_rows {
   int32_t num_tokens;           /* T */
   const int32_t *token_begin;   /* [num_rows + 1]: tokens [token_begin[r], token_begin[r+1]) of q, k, v are row r's */
   const int32_t *kv_lengths;    /* [num_rows]: tokens of the sequence, the new ones included. In a cross layer: tokens of
-                                   the encoder sequence, possibly 0 */
-  const int32_t *positions;     /* [num_tokens] */
+                                   the encoder sequence, possibly 0. In a group with one row for each of several tokens:
+                                   its rows, possibly fewer than new tokens */
+  const int32_t *positions;     /* [num_tokens]. In a group with one row for each of several tokens: the last row that the
+                                   query sees, -1 = none. So causality needs no other rule there */
   const int32_t *key_ends;      /* nullable; [num_tokens]: a query sees keys below its key_ends, not only up to itself */
   /* Streaming rows: with a window w > 0 and s sinks, s < w, a query at p sees keys j < s and max(s, p-(w-s)+1) <= j <= p.
    * Both nullable, together. */

@@ -133,6 +133,18 @@ class Step:
     def num_tokens(self) -> int:
         return sum(row.count for row in self.rows)
 
+    def taken(self, layer: Layer, row: Row) -> slice:
+        """What a layer takes of a row: its tokens, or the rows that they close."""
+        begin, per_row = 0, self.cache.per_row(layer)
+        for other in self.rows:
+            length = other.sequence.length if other.sequence is not None else 0
+            count = other.count if per_row == 1 else \
+                0 if other.sequence is None else (length + other.count) // per_row - length // per_row  # fmt: skip
+            if other is row:
+                return slice(begin, begin + count)
+            begin += count
+        raise KeyError(row)
+
 
 def kind_of(group: dict[str, str]) -> str:
     """What a group's queries see, whatever its rows are; "recurrent" if it holds states."""
@@ -162,6 +174,10 @@ class Cache:
             return None
         tokens, pages = sizes.integer("capacity_tokens"), sizes.integer("capacity_pages")
         return pages or -(-tokens // self.page_size) or None
+
+    def per_row(self, layer: Layer) -> int:
+        """Tokens for which a row of the layer stands."""
+        return self.groups[layer.group].integer("tokens_per_row") or 1
 
     def token_groups(self) -> list[int]:
         return [index for index, kind in enumerate(self.kinds) if kind not in ("cross", "recurrent")]
@@ -291,7 +307,8 @@ class Cache:
         return loaded
 
     def forked_rows(self, key: tuple[int, str], rows: Rows, position: int) -> Rows:
-        return rows if self.kinds[self.layers[key[0]].group] == "cross" else rows[:position]
+        layer = self.layers[key[0]]
+        return rows if self.kinds[layer.group] == "cross" else rows[: position // self.per_row(layer)]
 
     def restore_states(self, to: Sequence, of: Sequence, position: int) -> None:
         """States that a sequence of `of`'s tokens has at a position."""
@@ -365,13 +382,15 @@ class Cache:
         for row in step.rows:
             if row.sequence is None:
                 continue
-            sequence, tokens = row.sequence, slice(row.first, row.first + row.count)
+            sequence = row.sequence
             for layer in self.layers:
                 if layer.recurrent or layer.source != layer.index or layer.group not in self.growing(step.encoder_group):
                     continue
+                taken = step.taken(layer, row)
+                count = taken.stop - taken.start
                 for part, dim in (("k", layer.dim), ("v", layer.v_dim)):
                     rows = step.new.get((layer.index, part))
-                    rows = rows[tokens] if rows else reference.unknown_rows(row.count, layer.kv_heads, dim, layer.dtype)
+                    rows = rows[taken] if rows else reference.unknown_rows(count, layer.kv_heads, dim, layer.dtype)
                     old = sequence.rows.get((layer.index, part))
                     sequence.rows[layer.index, part] = reference.joined([old, rows]) if old is not None else rows
             if step.encoder_group is not None:

@@ -266,8 +266,9 @@ class Replay(PrefixReplay, Selection):
         return layer.rope.cos_sin(np.array(positions))
 
     def store(self, step: Step, layer: Layer, op: Op, positions: list[int]) -> None:
-        """K and V of a step's tokens in a layer, as it stores them."""
-        count, as_stored = len(positions), "as_stored" in op.words
+        """K and V of a step's tokens, or of rows that close, in a layer, as it stores them."""
+        count = step.taken(layer, step.rows[-1]).stop if step.rows else len(positions)
+        as_stored = "as_stored" in op.words
         k = self.array(op.words["k"])[:count]
         v = self.array(op.words["v"])[:count] if "v" in op.words else k[..., : layer.v_dim]
         if layer.latent and "v" in op.words:
@@ -377,7 +378,7 @@ class Replay(PrefixReplay, Selection):
         old = sequence.rows.get(key, reference.unknown_rows(0, layer.kv_heads, dim, layer.dtype))
         if step.cache.kinds[layer.group] == "cross" or key not in step.new:
             return old
-        return reference.joined([old, step.new[key][row.first : row.first + row.count]])
+        return reference.joined([old, step.new[key][step.taken(layer, row)]])
 
     def visible(self, op: Op, step: Step, layer: Layer, row: Row, num_keys: int) -> tuple[np.ndarray, np.ndarray]:
         """Positions [S] of a row's keys, and which of them its queries see, [n, S]."""
@@ -386,6 +387,8 @@ class Replay(PrefixReplay, Selection):
         length, nodes = sequence.length, len(sequence.parents)
         positions = np.array([*range(length), *(length + d for d in sequence.depths(sequence.parents)), *row.positions])
         positions = positions[:num_keys].astype(int)
+        if (per_row := cache.per_row(layer)) > 1:  # a row is seen from its last token on
+            positions = np.arange(1, num_keys + 1) * per_row - 1
         sinks, window, chunk = cache.bounds(sequence, layer.group)
         seen = np.zeros((row.count, num_keys), bool)
         for i, at in enumerate(row.positions):
@@ -455,6 +458,7 @@ class Replay(PrefixReplay, Selection):
         layer = cache.layers[op.integer("layer")]
         tokens = slice(op.integer("begin"), op.integer("end") or sequence.length)
         results: Expected = {}
+        tokens = slice(tokens.start // cache.per_row(layer), tokens.stop // cache.per_row(layer))
         for part, scales in (("k", layer.k_scales), ("v", layer.v_scales)):
             rows = sequence.rows.get((layer.source, part))
             if rows is None or not layer.known or np.isnan(rows[tokens].values).any():

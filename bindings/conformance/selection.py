@@ -29,11 +29,12 @@ class Selection:
             if "each_head" not in op.words:
                 weights = self.array(op.words["weights"])[tokens] if "weights" in op.words else np.ones(scores.shape[:2])
                 scores = np.einsum("nhs,nh->ns", np.maximum(scores, 0), weights)[:, None]
-            own = len(k) - row.count
+            per_row = self.cache(op).per_row(layer)
             for i, lists in enumerate(scores):
+                own = len(k) - row.count + i if per_row == 1 else (row.positions[i] + 1) // per_row - 1
                 for head, of_list in enumerate(lists):
                     named = self.candidates(op, row.first + i, head, len(k))
-                    out[row.first + i, head] = self.chosen(op, of_list, seen[i] & named, own + i, out.shape[2])
+                    out[row.first + i, head] = self.chosen(op, of_list, seen[i] & named, own, out.shape[2])
         if op.words["out"].startswith("$"):
             self.tensors[op.words["out"][1:]] = (dtype, out)
         return {"out": f"{dtype}[{','.join(map(str, out.shape))}]:{out.tobytes().hex()}"}

@@ -300,7 +300,7 @@ type kvcGroupConfig struct {
 	structSize   uint32
 	row          int32
 	visibility   int32
-	reserved     uint32
+	tokensPerRow int32
 	windowTokens int64
 	chunkTokens  int64
 	numPages     int64

@@ -134,6 +134,9 @@ type Group struct {
 	Window     int64 // VisibleWindow
 	Chunk      int64 // VisibleChunk
 	Pages      int64 // 0 = from the cache's capacity
+	// r > 1: the group stores a row for each r tokens, which the caller computes (docs/reference/rows.md). A step takes the rows that
+	// it closes, (length+new)/r - length/r of each sequence. 0 = 1.
+	TokensPerRow int
 }
 
 // Row says what a group stores for a token.
@@ -190,7 +193,7 @@ func (config *Config) c(a *arena, kept *adopted) (*kvcCacheConfig, error) {
 		groups[i].init()
 		groups[i].row, groups[i].visibility = int32(group.Row), int32(group.Visibility)
 		groups[i].windowTokens, groups[i].chunkTokens = group.Window, group.Chunk
-		groups[i].numPages = group.Pages
+		groups[i].numPages, groups[i].tokensPerRow = group.Pages, narrow(group.TokensPerRow)
 	}
 	c := new(kvcCacheConfig)
 	c.init()

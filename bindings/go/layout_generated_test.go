@@ -86,7 +86,7 @@ var layoutOfStructs = []layoutOfStruct{
 		{"struct_size", unsafe.Offsetof(kvcGroupConfig{}.structSize), unsafe.Sizeof(kvcGroupConfig{}.structSize)},
 		{"row", unsafe.Offsetof(kvcGroupConfig{}.row), unsafe.Sizeof(kvcGroupConfig{}.row)},
 		{"visibility", unsafe.Offsetof(kvcGroupConfig{}.visibility), unsafe.Sizeof(kvcGroupConfig{}.visibility)},
-		{"reserved", unsafe.Offsetof(kvcGroupConfig{}.reserved), unsafe.Sizeof(kvcGroupConfig{}.reserved)},
+		{"tokens_per_row", unsafe.Offsetof(kvcGroupConfig{}.tokensPerRow), unsafe.Sizeof(kvcGroupConfig{}.tokensPerRow)},
 		{"window_tokens", unsafe.Offsetof(kvcGroupConfig{}.windowTokens), unsafe.Sizeof(kvcGroupConfig{}.windowTokens)},
 		{"chunk_tokens", unsafe.Offsetof(kvcGroupConfig{}.chunkTokens), unsafe.Sizeof(kvcGroupConfig{}.chunkTokens)},
 		{"num_pages", unsafe.Offsetof(kvcGroupConfig{}.numPages), unsafe.Sizeof(kvcGroupConfig{}.numPages)},

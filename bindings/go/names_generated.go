@@ -391,6 +391,7 @@ var namesOfC = map[string]string{
 	"token_ns":                            "TokenNs",
 	"tokens_held":                         "TokensHeld",
 	"tokens_logical":                      "TokensLogical",
+	"tokens_per_row":                      "TokensPerRow",
 	"tokens_shared":                       "TokensShared",
 	"top_k":                               "TopK",
 	"tree_parents":                        "TreeParents",

@@ -251,9 +251,12 @@ void run_choice(void* arg, int64_t index, int32_t worker) {
     first = 0;
     keys = listed.keys;
   }
-  const Entries entries = entries_of(job, mask, tree_of_row(&job.rows(), row), keys, first,
-                                     reinterpret_cast<uint32_t*>(job.scores(token, list)), job.units(token, list));
-  const int32_t own = length - (job.rows().token_begin[row + 1] - job.rows().token_begin[row]) + query;
+  const KeyTree tree = tree_of_row(&job.rows(), row);
+  const Entries entries = entries_of(job, mask, tree, keys, first, reinterpret_cast<uint32_t*>(job.scores(token, list)),
+                                     job.units(token, list));
+  const bool is_node = tree.begin < length;
+  const int32_t first_new = length - (job.rows().token_begin[row + 1] - job.rows().token_begin[row]);
+  const int32_t own = is_node ? first_new + query : job.rows().positions[token];
   force(job, own / select.block_tokens, entries);
   write_highest(entries, select.num_entries, select.entries + token * select.token_stride + list * select.head_stride);
 }

@@ -391,6 +391,17 @@ Status Cache::check_invariants() {
   return store_.check_invariants(open_steps, prefixes_->references());
 }
 
+namespace {
+
+// A copy of tokens as one of rows. Both of its ends begin at the same place of a page, unless tokens of a tree move.
+void add_copy(const GroupRules& rules, const SlotCopy& copy, std::vector<kvc_backend_slot_copy>* out) {
+  const int64_t target = rules.rows_of(copy.target), count = rules.rows_of(copy.target + copy.tokens) - target;
+  const int64_t source = copy.source < 0 ? -1 : rules.rows_of(copy.source);
+  if (count > 0) out->push_back({source, target, static_cast<int32_t>(count), 0});
+}
+
+}  // namespace
+
 // Makes the copies in every layer of their groups, one call a layer; without storage they wait to be taken. begun:
 // nullable; out: whether some may be on their way, on failure too.
 Status Cache::copy_slots(std::span<const SlotCopy> copies, void* stream, bool* begun) {
@@ -414,7 +425,7 @@ Status Cache::copy_layers(std::span<const SlotCopy> copies, void* stream, bool* 
     if (layer.kv_layer >= 0 || layer.states) continue;  // copied once, where it is stored; states never
     layer_copies_.clear();
     for (const SlotCopy& copy : copies) {
-      if (copy.group == layer.group) layer_copies_.push_back({copy.source, copy.target, copy.tokens, 0});
+      if (copy.group == layer.group) add_copy(layers_.rules(layer), copy, &layer_copies_);
     }
     if (layer_copies_.empty()) continue;
     kvc_error error = KVC_ERROR_INIT;

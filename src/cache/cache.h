@@ -175,6 +175,7 @@ class Cache {
       if (step && step->is_open()) visit(*step);
     }
   }
+  Status check_no_compressed_group(const char* what) const;
   Status read_kind(const kvc_batch& batch, StepKind* out) const KVC_REQUIRES(mutex_);
   Status check_batch(const kvc_batch& batch, std::span<int32_t> slots, StepKind* kind, int32_t* index)
       KVC_REQUIRES(mutex_);

@@ -31,6 +31,7 @@ Status Cache::create_graph(const kvc_graph_config& config, kvc_forward* out) {
   KVC_TRY(check_limit("max_sequences", config.max_sequences, geometry_.limits.rows));
   KVC_TRY(check_limit("max_tokens", config.max_tokens, geometry_.limits.tokens));
   KVC_TRY(check_limit("max_pages_per_row", config.max_pages_per_row, 1 << 26));
+  KVC_TRY(check_no_compressed_group("a graph"));
   BatchLimits limits = geometry_.limits;
   if (config.max_sequences > 0) limits.rows = config.max_sequences;
   if (config.max_tokens > 0) limits.tokens = config.max_tokens;

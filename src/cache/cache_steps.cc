@@ -82,11 +82,26 @@ Status Cache::check_batch(const kvc_batch& batch, std::span<int32_t> slots, Step
   return store_.check_step(batch_.ids(), batch_.lengths(), slots.first(batch_.ids().size()), *kind, batch_.parents());
 }
 
+// Refuses what needs a key of its own for each token, in every group.
+Status Cache::check_no_compressed_group(const char* what) const {
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    const GroupRules& rules = geometry_.store.groups[static_cast<size_t>(g)].rules;
+    if (!rules.compresses()) continue;
+    return Status::error(KVC_ERROR_UNSUPPORTED, "%s, and group %d has a row for each %" PRId64 " tokens", what, g,
+                         rules.tokens_per_row)
+        .in_group(g);
+  }
+  return Status();
+}
+
 Status Cache::read_kind(const kvc_batch& batch, StepKind* out) const {
   out->with_trees = batch_.with_trees();
   out->encoder_group = std::max(batch.encoder_group, 0) - 1;
   if (batch.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved 0x%x is not 0", batch.reserved);
   KVC_TRY(batch_.check_spans());
+  if (out->with_trees || batch_.with_spans()) {
+    KVC_TRY(check_no_compressed_group(out->with_trees ? "tree_parents" : "span_ids"));
+  }
   if (batch.encoder_group == 0) return Status();
   if (batch.encoder_group < 0) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "encoder_group %d is negative", batch.encoder_group);

@@ -146,6 +146,12 @@ Status check_import(const Layers& layers, const kvc_import_args& args, std::vect
   }
   const auto stores = [&](const Layer& l) { return l.kv_layer < 0 && !layers.rules(l).holds_encoder(); };
   for (int32_t i = 0; i < num_layers; ++i) {
+    if (layers.rules(layers[i]).compresses()) {
+      return Status::error(KVC_ERROR_UNSUPPORTED,
+                           "layer %d has a row for each %" PRId64 " tokens: append what closes in a forward", i,
+                           layers.rules(layers[i]).tokens_per_row)
+          .at(i);
+    }
     if (!layers[i].states) continue;
     return Status::error(KVC_ERROR_UNSUPPORTED, "layer %d is recurrent: append and store its states in a forward", i)
         .at(i);
@@ -243,11 +249,13 @@ Status Cache::find_slots(int32_t slot, int32_t layer, int64_t begin, int64_t end
                          list.kept * page_size, list.first * page_size, group, begin, end)
         .in_group(group);
   }
-  slots->reserve(static_cast<size_t>(end - begin));
-  store_.table(group).for_each(list, begin / page_size, ceil_div(end, page_size), [&](int64_t index, int32_t page) {
-    const int64_t stop = std::min(end, (index + 1) * page_size);
-    for (int64_t p = std::max(begin, index * page_size); p < stop; ++p)
-      slots->push_back(page * page_size + p % page_size);
+  const GroupRules& rules = store_.rules(group);
+  const int64_t page_rows = rules.rows_of(page_size), first = rules.rows_of(begin), last = rules.rows_of(end);
+  slots->reserve(static_cast<size_t>(last - first));
+  store_.table(group).for_each(list, first / page_rows, ceil_div(last, page_rows), [&](int64_t index, int32_t page) {
+    const int64_t stop = std::min(last, (index + 1) * page_rows);
+    for (int64_t p = std::max(first, index * page_rows); p < stop; ++p)
+      slots->push_back(page * page_rows + p % page_rows);
   });
   return Status();
 }

@@ -38,6 +38,10 @@ class SpanSource final : public ByteSource {
   std::span<const uint8_t> left_;
 };
 
+int64_t page_rows(const Geometry& geometry, int32_t group) {
+  return geometry.store.groups[static_cast<size_t>(group)].rules.rows_of(geometry.page_size);
+}
+
 }  // namespace
 
 Status PageObjects::create(const Layers& layers, const PageKey& fingerprint, std::unique_ptr<PageObjects>* out) {
@@ -51,7 +55,7 @@ Status PageObjects::create(const Layers& layers, const PageKey& fingerprint, std
     group.digest = manifest_digest(group.manifest);
     group.states = geometry.store.groups[static_cast<size_t>(g)].rules.holds_state();
     group.payload_bytes =
-        group.states ? RowCopy::state_bytes(layers, g) : geometry.page_size * RowCopy::token_bytes(layers, g);
+        group.states ? RowCopy::state_bytes(layers, g) : page_rows(geometry, g) * RowCopy::token_bytes(layers, g);
     objects->groups_.push_back(std::move(group));
   }
   objects->slots_.resize(static_cast<size_t>(geometry.page_size));
@@ -71,8 +75,10 @@ kvc_tier_key PageObjects::key_of(int32_t group, const PageKey& page_key) const n
 }
 
 std::span<const int64_t> PageObjects::slots_of(const TierPage& page) {
-  std::iota(slots_.begin(), slots_.end(), page.page * layers_.geometry().page_size);
-  return slots_;
+  const int64_t rows = page_rows(layers_.geometry(), page.group);
+  const auto slots = std::span(slots_).first(static_cast<size_t>(rows));
+  std::iota(slots.begin(), slots.end(), page.page * rows);
+  return slots;
 }
 
 Status PageObjects::read(const TierPage& page) {

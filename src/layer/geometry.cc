@@ -250,7 +250,7 @@ Status make_layer(const Context& context, const CacheConfig& in, int64_t index, 
   KVC_TRY(read_scales(config, format, config.v_scales, "v_scales", index, &geo.v_scales));
   geo.group = config.group;
   kvc_backend_layer& layer = geo.layer;
-  layer.page_size = geometry->page_size;
+  layer.page_size = static_cast<int32_t>(rules.rows_of(geometry->page_size));
   layer.num_q_heads = config.num_q_heads;
   layer.num_kv_heads = config.num_kv_heads;
   layer.head_dim = config.head_dim;
@@ -269,7 +269,7 @@ Status make_layer(const Context& context, const CacheConfig& in, int64_t index, 
   } else {
     const PageLayout layout = page_layout(layer);
     geo.page_bytes = layout.page_bytes;
-    geo.token_bytes = layout.token_bytes;
+    geo.token_bytes = rules.rows_of(layout.token_bytes);
   }
   geo.kv_storage = config.kv_storage;
   geo.k_storage = config.k_storage;
@@ -318,7 +318,7 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
                                                                        : config.rollback_tokens;
   for (size_t g = 0; g < in.groups.size(); ++g) {
     SequenceStoreConfig::Group out;
-    KVC_TRY(read_group(in.groups[g], static_cast<int64_t>(g), &out.rules));
+    KVC_TRY(read_group(in.groups[g], static_cast<int64_t>(g), geometry->page_size, &out.rules));
     out.rules.rollback_tokens = rollback;
     out.rules.page_size = out.rules.holds_state() ? kMaxLength : geometry->page_size;
     out.num_pages = in.groups[g].num_pages;
@@ -456,6 +456,7 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
   geometry->store.max_length = kMaxLength;
   geometry->store.max_snapshots = kMaxSnapshots;
   KVC_TRY(make_groups(in, geometry));
+  KVC_TRY(check_compressed_groups(geometry->store.groups, geometry->store.streaming, geometry->tables_only));
   const auto& groups = geometry->store.groups;
   if (geometry->store.streaming &&
       std::none_of(groups.begin(), groups.end(), [](const auto& group) { return group.rules.streams(); })) {

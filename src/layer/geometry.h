@@ -34,7 +34,7 @@ struct LayerGeometry {
   kvc_backend_layer layer = {};       // data pointers unset
   std::vector<StateGeometry> states;  // of a recurrent layer, which has nothing else
   int64_t page_bytes = 0;             // K and V, or the states, of one page
-  int64_t token_bytes = 0;            // of one token: a page's, without padding
+  int64_t token_bytes = 0;            // of one token: a page's, without padding, rounded down
   std::vector<float> k_scales;        // of float8: [Hkv]
   std::vector<float> v_scales;
   std::string rope;                                // how its keys are rotated, as text (layout_manifest.h)

@@ -40,6 +40,7 @@ WorkShape work_shape(const Context& context, const Geometry& geometry, const Lay
   shape.visible = kernels::rule_of_layer(&layer.layer);
   const GroupRules& rules = geometry.store.groups[static_cast<size_t>(layer.group)].rules;
   shape.streaming = geometry.limits.streaming && rules.streams();
+  shape.by_position = rules.compresses();
   context.backend().tiling(context.device(), &layer.layer, &shape.tiling);
   shape.num_threads = context.parallel_items(shape.tiling);
   shape.sharing = geometry.sharing;

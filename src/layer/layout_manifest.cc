@@ -92,6 +92,7 @@ std::string group_text(const GroupRules& rules) {
   kernels::set_rule_of_layer(rules.visible, &visible);
   if (visible.window_tokens > 0) return text + ", window " + number(int64_t{visible.window_tokens});
   if (visible.chunk_tokens > 0) return text + ", chunk " + number(int64_t{visible.chunk_tokens});
+  if (rules.compresses()) text += ", " + number(rules.tokens_per_row) + " tokens a row";
   return text + ", all";
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "base/checked.h"
 
 namespace kvc {
 
@@ -26,7 +27,8 @@ BatchPlan::BatchPlan(const BatchLimits& limits, int32_t num_groups)
     group.roots = StepArray<int32_t>(limits.rows);
     group.levels = StepArray<int32_t>(limits.rows);
     group.slot_mapping = StepArray<int64_t>(limits.tokens);
-    group.encoder_lengths = StepArray<int32_t>(limits.rows);
+    group.own_lengths = StepArray<int32_t>(limits.rows);
+    group.own_positions = StepArray<int32_t>(limits.tokens);
     group.tables.roots = group.roots.data();
     group.tables.levels = group.levels.data();
   }
@@ -48,6 +50,43 @@ inline void BatchPlan::map_slots(const PageTable& table, const PageList& list, i
       mapping[p - begin] = page * page_size + (p - index * page_size);
     }
   });
+}
+
+// Writes the slots of the rows that a row of the batch closes in a group. Returns how many these are.
+int32_t BatchPlan::map_closed_rows(const PageTable& table, const PageList& list, const GroupRules& rules, int32_t row,
+                                   int64_t* mapping) const noexcept {
+  const int64_t tokens = kv_lengths_[row], fresh = token_begin_[row + 1] - token_begin_[row];
+  const int64_t begin = rules.rows_of(tokens - fresh), end = rules.rows_of(tokens);
+  const int64_t page_rows = rules.rows_of(rules.page_size);
+  if (begin == end) return 0;
+  table.for_each(list, begin / page_rows, ceil_div(end, page_rows), [&](int64_t index, int32_t page) {
+    const int64_t stop = std::min(end, (index + 1) * page_rows);
+    for (int64_t w = std::max(begin, index * page_rows); w < stop; ++w) {
+      mapping[w - begin] = page * page_rows + w % page_rows;
+    }
+  });
+  return static_cast<int32_t>(end - begin);
+}
+
+// Completes a group whose rows stand for several tokens. A query at p sees the rows below (p + 1) / r. So it is a
+// causal query at position (p + 1) / r - 1 among the rows, and no kernel needs another rule.
+void BatchPlan::build_compressed(const SequenceStore& store, std::span<const int32_t> slots, int32_t g) noexcept {
+  Group& group = groups_[static_cast<size_t>(g)];
+  const GroupRules& rules = store.rules(g);
+  group.num_appended = 0;
+  for (int32_t row = 0; row < rows_.num_rows; ++row) {
+    const int32_t slot = slots[static_cast<size_t>(row)];
+    group.own_lengths[row] = slot < 0 ? -1 : static_cast<int32_t>(rules.rows_of(kv_lengths_[row]));
+    for (int32_t t = token_begin_[row]; t < token_begin_[row + 1]; ++t) {
+      group.own_positions[t] = static_cast<int32_t>(rules.rows_of(positions_[t] + 1)) - 1;
+    }
+    if (slot < 0) continue;
+    group.num_appended += map_closed_rows(store.table(g), store.list(slot, g), rules, row,
+                                          group.slot_mapping.data() + group.num_appended);
+  }
+  group.own_rows = rows_;
+  group.own_rows.kv_lengths = group.own_lengths.data();
+  group.own_rows.positions = group.own_positions.data();
 }
 
 void BatchPlan::build(const SequenceStore& store, std::span<const int32_t> slots, std::span<const int32_t> lengths,
@@ -81,12 +120,13 @@ void BatchPlan::build(const SequenceStore& store, std::span<const int32_t> slots
   for (int32_t g = 0; g < static_cast<int32_t>(groups_.size()); ++g) {
     Group& group = groups_[static_cast<size_t>(g)];
     const GroupRules& rules = store.rules(g);
-    group.encoder_rows = {};
-    group.streams = group.appended = false;
+    group.own_rows = {};
+    group.streams = false;
+    group.num_appended = 0;
     if (rules.holds_state()) continue;
     group.tables.nodes = store.table(g).node_data();
     const bool appended = encoder_group < 0 ? !rules.holds_encoder() : g == encoder_group;
-    group.appended = appended;
+    if (appended) group.num_appended = tokens;
     for (int32_t row = 0; row < num_rows; ++row) {
       const int32_t slot = slots[static_cast<size_t>(row)];
       int64_t* mapping = group.slot_mapping.data() + token_begin_[row];
@@ -99,15 +139,16 @@ void BatchPlan::build(const SequenceStore& store, std::span<const int32_t> slots
       const PageList& list = store.list(slot, g);
       group.roots[row] = list.root;
       group.levels[row] = list.levels;
-      if (appended) map_slots(store.table(g), list, rules.page_size, row, mapping);
+      if (appended && !rules.compresses()) map_slots(store.table(g), list, rules.page_size, row, mapping);
     }
+    if (appended && rules.compresses()) build_compressed(store, slots, g);
     if (!appended && encoder_group < 0) {
       for (int32_t row = 0; row < num_rows; ++row) {
         const int32_t slot = slots[static_cast<size_t>(row)];
-        group.encoder_lengths[row] = slot < 0 ? -1 : static_cast<int32_t>(store.stored_in(slot, g));
+        group.own_lengths[row] = slot < 0 ? -1 : static_cast<int32_t>(store.stored_in(slot, g));
       }
-      group.encoder_rows = rows_;
-      group.encoder_rows.kv_lengths = group.encoder_lengths.data();
+      group.own_rows = rows_;
+      group.own_rows.kv_lengths = group.own_lengths.data();
     }
   }
 }
@@ -183,8 +224,8 @@ kvc_backend_rows BatchPlan::device_rows(int32_t group) const noexcept {
     if (*pointer != nullptr) *pointer = array.device;
   };
   point(&rows.token_begin, token_begin_);
-  point(&rows.kv_lengths, g.encoder_rows.num_rows > 0 ? g.encoder_lengths : kv_lengths_);
-  point(&rows.positions, positions_);
+  point(&rows.kv_lengths, g.own_rows.num_rows > 0 ? g.own_lengths : kv_lengths_);
+  point(&rows.positions, g.has_positions() ? g.own_positions : positions_);
   point(&rows.key_ends, key_ends_);
   point(&rows.stream_sinks, stream_sinks_);
   point(&rows.stream_windows, stream_windows_);

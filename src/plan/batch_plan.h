@@ -20,7 +20,7 @@ class BatchPlan {
  public:
   // Host memory of a plan. It is reserved at once, and touched only as far as batches need it.
   static int64_t bytes_needed(const BatchLimits& limits, int32_t num_groups) noexcept {
-    return (5 * limits.rows + 1 + 2 * limits.tokens) * 4 + num_groups * (3 * limits.rows * 4 + limits.tokens * 8) +
+    return (5 * limits.rows + 1 + 2 * limits.tokens) * 4 + num_groups * (3 * limits.rows * 4 + limits.tokens * 12) +
            most_nodes(limits) * static_cast<int64_t>(sizeof(kvc_backend_tree_node)) +
            (limits.streaming ? (2 * limits.rows + limits.tokens) * 4 : 0);
   }
@@ -46,11 +46,12 @@ class BatchPlan {
 
   const kvc_backend_rows& rows() const noexcept { return rows_; }
   // The rows as attention in a group sees them. Full groups have the rows' streaming windows. Over encoder sequences
-  // there are no trees, and other lengths. A step of encoder tokens attends in no group, so it has no rows here.
+  // there are no trees, and other lengths. Where a row stands for several tokens, lengths count rows, and the position
+  // of a query is the last row that it sees. A step of encoder tokens attends in no group, so it has no rows here.
   const kvc_backend_rows& rows(int32_t group) const noexcept {
     if (appends_encoder_tokens_) return no_rows_;
     const Group& g = groups_[static_cast<size_t>(group)];
-    return g.encoder_rows.num_rows > 0 ? g.encoder_rows : g.streams ? stream_rows_ : rows_;
+    return g.own_rows.num_rows > 0 ? g.own_rows : g.streams ? stream_rows_ : rows_;
   }
   // [rows]: the streaming windows, 0 = the row does not stream; null: no row does.
   const int32_t* stream_windows() const noexcept { return stream_rows_.stream_windows; }
@@ -58,7 +59,9 @@ class BatchPlan {
   // add_streams.
   const int32_t* sink_positions() const noexcept { return sink_positions_.data(); }
   const kvc_backend_tables& tables(int32_t group) const noexcept { return groups_[static_cast<size_t>(group)].tables; }
-  // [num_tokens]: slot of each token in the group; -1 for an inert row's tokens.
+  // What the step appends to a group: its tokens, or the rows that it closes, in the order of the batch.
+  int32_t num_appended(int32_t group) const noexcept { return groups_[static_cast<size_t>(group)].num_appended; }
+  // [num_appended]: slot of each token or row in the group; -1 for an inert row's tokens.
   const int64_t* slot_mapping(int32_t group) const noexcept {
     return groups_[static_cast<size_t>(group)].slot_mapping.data();
   }
@@ -101,21 +104,25 @@ class BatchPlan {
     for (Group& group : groups_) {
       list(group.roots, rows);
       list(group.levels, rows);
-      list(group.slot_mapping, whole ? group.slot_mapping.size() : group.appended ? tokens : 0);
-      list(group.encoder_lengths, group.encoder_rows.num_rows > 0 ? rows : 0);
+      list(group.slot_mapping, whole ? group.slot_mapping.size() : group.num_appended);
+      list(group.own_lengths, group.own_rows.num_rows > 0 ? rows : 0);
+      list(group.own_positions, group.has_positions() ? tokens : 0);
     }
   }
 
  private:
   struct Group {
-    StepArray<int32_t> roots, levels;    // [rows]
-    StepArray<int64_t> slot_mapping;     // [tokens]
-    StepArray<int32_t> encoder_lengths;  // [rows], of an encoder group
+    StepArray<int32_t> roots, levels;  // [rows]
+    StepArray<int64_t> slot_mapping;   // [tokens]
+    StepArray<int32_t> own_lengths;    // [rows], of an encoder group, or where a row stands for several tokens
+    StepArray<int32_t> own_positions;  // [tokens], where a row stands for several tokens
     kvc_backend_tables tables = {};
     const int32_t* device_nodes = nullptr;
-    kvc_backend_rows encoder_rows = {};  // without rows in other groups
-    bool streams = false;                // a row in this group has a streaming window
-    bool appended = false;               // slot_mapping belongs to this batch
+    kvc_backend_rows own_rows = {};  // with own_lengths; without rows in other groups
+    bool streams = false;            // a row in this group has a streaming window
+    int32_t num_appended = 0;        // entries of slot_mapping that belong to this batch
+
+    bool has_positions() const noexcept { return own_rows.num_rows > 0 && own_rows.positions == own_positions.data(); }
   };
   // Each row with a tree has at least one new token.
   static int64_t most_nodes(const BatchLimits& limits) noexcept {
@@ -124,6 +131,9 @@ class BatchPlan {
 
   void map_slots(const PageTable& table, const PageList& list, int64_t page_size, int32_t row,
                  int64_t* mapping) const noexcept;
+  int32_t map_closed_rows(const PageTable& table, const PageList& list, const GroupRules& rules, int32_t row,
+                          int64_t* mapping) const noexcept;
+  void build_compressed(const SequenceStore& store, std::span<const int32_t> slots, int32_t group) noexcept;
 
   StepArray<int32_t> token_begin_;  // [rows + 1]
   StepArray<int32_t> kv_lengths_;   // [rows]

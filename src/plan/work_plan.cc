@@ -48,9 +48,9 @@ int64_t max_bases(const WorkShape& shape, const BatchLimits& limits) noexcept {
 bool operator==(const WorkShape& a, const WorkShape& b) noexcept {
   const auto key = [](const WorkShape& s) {
     return std::tie(s.num_q_heads, s.num_kv_heads, s.head_dim, s.v_head_dim, s.key_bytes, s.page_size, s.visible,
-                    s.streaming, s.tiling.decode_max_queries, s.tiling.query_tile, s.tiling.heads_per_item,
-                    s.tiling.split_align, s.tiling.min_split_keys, s.num_threads, s.fixed_splits, s.key_splits,
-                    s.sharing, s.key_sets_class);
+                    s.streaming, s.by_position, s.tiling.decode_max_queries, s.tiling.query_tile,
+                    s.tiling.heads_per_item, s.tiling.split_align, s.tiling.min_split_keys, s.num_threads,
+                    s.fixed_splits, s.key_splits, s.sharing, s.key_sets_class);
   };
   return key(a) == key(b);
 }
@@ -140,7 +140,8 @@ WorkPlan::Base WorkPlan::make_base(const kvc_backend_rows& rows, int32_t row, in
   keys.q_end = q_end;
   const kernels::VisibleRule rule = rule_of(rows, row);
   keys.key_begin = kernels::visible_begin(rule, first_position);
-  keys.key_end = std::max(0, kernels::causal_end(first_index + q_end - 1));
+  const int32_t last = shape_.by_position ? rows.positions[rows.token_begin[row] + q_end - 1] : first_index + q_end - 1;
+  keys.key_end = std::max(0, kernels::causal_end(last));
   if (rows.key_ends != nullptr && (flags_ & KVC_ATTEND_NO_SPANS) == 0) {
     const int32_t* ends = rows.key_ends + rows.token_begin[row];
     keys.key_end = *std::max_element(ends + q_begin, ends + q_end);

@@ -38,6 +38,7 @@ struct WorkShape {
   int32_t page_size = 1;
   kernels::VisibleRule visible = {};  // of the layer
   bool streaming = false;             // rows may have streaming windows
+  bool by_position = false;           // keys stand for several tokens: positions alone say what queries see
   kvc_backend_tiling tiling = {};
   int32_t num_threads = 1;  // items that run at once
   // Whether items are split at every multiple of split_align or not at all, so that bits do not depend on the cut.

@@ -10,8 +10,9 @@ namespace kvc {
 Status SequencePayload::bytes_of(const Layers& layers, const SavedSequence& saved, int64_t* out) {
   int64_t total = 0;
   for (int32_t g = 0; g < layers.num_groups(); ++g) {
-    const bool states = layers.geometry().store.groups[static_cast<size_t>(g)].rules.holds_state();
-    const int64_t count = states ? saved.num_states() : saved.lists[static_cast<size_t>(g)].held();
+    const GroupRules& rules = layers.geometry().store.groups[static_cast<size_t>(g)].rules;
+    const bool states = rules.holds_state();
+    const int64_t count = states ? saved.num_states() : rules.rows_of(saved.lists[static_cast<size_t>(g)].held());
     int64_t bytes = states ? RowCopy::state_bytes(layers, g) : RowCopy::token_bytes(layers, g);
     if (checked_mul(bytes, count, &bytes) && checked_add(total, bytes, &total) && total <= kMaxPayloadBytes) continue;
     return Status::error(KVC_ERROR_CORRUPT, "%" PRId64 " tokens or states of group %d take more than %" PRId64 " bytes",
@@ -36,20 +37,22 @@ Status SequencePayload::for_each_part(Tokens tokens, States states) {
   return Status();
 }
 
-// Calls visit(bytes) for as many held tokens at a time as fit in a chunk, with slots_ set.
+// Calls visit(bytes) for as many held rows at a time as fit in a chunk, with slots_ set. Only groups with a row for
+// each token have holes.
 template <class Visit>
 Status SequencePayload::for_each_chunk(int32_t group, const RowRun& run, Visit visit) {
   const SavedSequence::List& list = saved_.lists[static_cast<size_t>(group)];
   const std::vector<int32_t>& pages = pages_[static_cast<size_t>(group)];
-  const int64_t page_size = layers_.geometry().page_size;
+  const GroupRules& rules = layers_.geometry().store.groups[static_cast<size_t>(group)].rules;
+  const int64_t page_rows = rules.rows_of(layers_.geometry().page_size);
   const int64_t most = std::max<int64_t>(1, kChunkBytes / run.token_bytes);
   int64_t position = list.hole_begin > 0 || list.hole_end == 0 ? 0 : list.hole_end;
-  for (int64_t left = list.held(); left > 0;) {
+  for (int64_t left = rules.rows_of(list.held()); left > 0;) {
     const int64_t count = std::min(left, most);
     slots_.clear();
     while (static_cast<int64_t>(slots_.size()) < count) {
-      const int32_t page = pages[static_cast<size_t>(position / page_size)];
-      slots_.push_back(page < 0 ? -1 : page * page_size + position % page_size);
+      const int32_t page = pages[static_cast<size_t>(position / page_rows)];
+      slots_.push_back(page < 0 ? -1 : page * page_rows + position % page_rows);
       if (++position == list.hole_begin && list.hole_end > list.hole_begin) position = list.hole_end;
     }
     buffer_.resize(std::max(buffer_.size(), static_cast<size_t>(count * run.token_bytes)));

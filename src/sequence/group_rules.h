@@ -39,7 +39,8 @@ struct Hole {
 struct GroupRules {
   kernels::VisibleRule visible = {};  // which of the sequence's own tokens a query sees: all, a window or a chunk
   int64_t rollback_tokens = 0;
-  int64_t page_size = 1;  // for states, more than any length: then a list has one page
+  int64_t page_size = 1;       // for states, more than any length: then a list has one page
+  int64_t tokens_per_row = 1;  // r: row w stands for the tokens [w r, (w + 1) r), and a page has page_size / r rows
   RowKind row = RowKind::kKeyValue;
   bool encoder = false;  // queries see all rows of an encoder sequence, which has its own length and steps
 
@@ -47,6 +48,11 @@ struct GroupRules {
   bool holds_encoder() const noexcept { return encoder; }
   bool holds_state() const noexcept { return row == RowKind::kState; }
   bool windowed() const noexcept { return !kernels::hides_nothing(visible); }
+
+  // Rows of so many first tokens, and from one slot of tokens to the slot of its row: floors, because a row has a slot
+  // only when it has all its tokens. Pages begin with a row, since r divides page_size.
+  int64_t rows_of(int64_t tokens) const noexcept { return tokens / tokens_per_row; }
+  bool compresses() const noexcept { return tokens_per_row > 1; }
 
   // Whether sequences' streaming windows apply: to groups whose queries see all tokens.
   bool streams() const noexcept { return holds_tokens() && !windowed(); }

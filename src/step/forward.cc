@@ -24,7 +24,7 @@ int64_t select_bytes(const Geometry& geometry) {
   int64_t bytes = 0;
   for (const LayerGeometry& of : geometry.layers) {
     if (geometry.tables_only || !kernels::keys_only(of.layer)) continue;
-    const int64_t keys = geometry.store.groups[static_cast<size_t>(of.group)].num_pages * geometry.page_size;
+    const int64_t keys = geometry.store.groups[static_cast<size_t>(of.group)].num_pages * of.layer.page_size;
     const int64_t all = std::min(geometry.limits.tokens * of.layer.num_q_heads * keys, kManyScores / kKeyBytes);
     bytes = std::max(bytes, kKeyBytes * std::max(keys, all) + kMoreBytes);
   }

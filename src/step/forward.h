@@ -99,6 +99,10 @@ class Forward {
   // The fewest rows that tensors of the step's calls may have, counted in tokens or in sequences. Where calls may be
   // replayed, this is the capacity, because later steps can be larger.
   int64_t tensor_rows() const noexcept { return replayed() ? limits.tokens : batch->rows().num_tokens; }
+  // The same for k and v of a group's layers.
+  int64_t appended_rows(int32_t group) const noexcept {
+    return replayed() ? limits.tokens : batch->num_appended(group);
+  }
   int64_t state_rows() const noexcept { return replayed() ? limits.rows : num_rows; }
   // Where the pages of the states at a token begin in the arrays of StatePages. token: -1 or up.
   int64_t state_begin(int32_t token) const noexcept { return (token + 1) * (graph ? limits.rows : num_rows); }

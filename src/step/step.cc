@@ -91,7 +91,7 @@ Status Step::check_complete() const {
       continue;
     }
     if (layers_.geometry().tables_only || !appends(layer)) continue;
-    if (forward_->calls.has_append(index, forward_->replayed())) continue;
+    if (forward_->calls.has_append(index, forward_->replayed()) || has_appended(layer)) continue;
     const bool attended = forward_->calls.attended(index, LayerCalls::kPast | LayerCalls::kSelf);
     return Status::error(KVC_ERROR_ORDER, "layer %d was %s", layer,
                          attended ? "not appended" : "neither attended nor appended")

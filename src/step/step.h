@@ -115,6 +115,10 @@ class Step {
   }
   RowsSpec rows_spec(const char* name, int64_t tokens, int64_t heads, int64_t dims, bool written) const;
 
+  // Whether the group has one row for each of several tokens. Layers of it take the rows that the step closes, and need
+  // no append if there are none.
+  bool compresses(const Layer& layer) const noexcept { return layers_.rules(layer).compresses(); }
+  bool has_appended(int32_t layer) const noexcept;
   Status check_forward_layer(int32_t layer) const;
   Status check_appends(int32_t layer) const;
   Status check_kv(int32_t layer, const KvTensors& tensors, NewKv* out) const;

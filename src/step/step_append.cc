@@ -14,6 +14,12 @@ Status Step::check_forward_layer(int32_t layer) const {
       .at(layer);
 }
 
+bool Step::has_appended(int32_t layer) const noexcept {
+  const Layer& l = layers_[layer];
+  return forward_->calls.appended(static_cast<size_t>(layer)) ||
+         (compresses(l) && forward_->batch->num_appended(l.group) == 0);
+}
+
 RowsSpec Step::rows_spec(const char* name, int64_t tokens, int64_t heads, int64_t dims, bool written) const {
   return {name, tokens, heads, dims, context().dl_device(), written};
 }
@@ -42,7 +48,8 @@ Status Step::check_kv(int32_t layer, const KvTensors& tensors, NewKv* out) const
     return Status::error(KVC_ERROR_ORDER, "layer %d was appended already in this forward", layer).at(layer);
   }
   out->as_stored = tensors.as_stored;
-  return check_kv_rows(tensors, layers_[layer].backend, forward_->tensor_rows(), context().dl_device(), &out->rows);
+  const Layer& l = layers_[layer];
+  return check_kv_rows(tensors, l.backend, forward_->appended_rows(l.group), context().dl_device(), &out->rows);
 }
 
 // A caller's cos and sin, or null.
@@ -71,7 +78,7 @@ Status Step::run_append(int32_t layer, const NewKv& kv) {
   const Layer& target = layers_[layer];
   kvc_backend_append args = {};
   args.layer = &target.backend;
-  args.num_tokens = forward_->batch->rows().num_tokens;
+  args.num_tokens = forward_->batch->num_appended(target.group);
   args.slots = forward_->batch->backend_slots(target.group);
   args.k = kv.rows.k;
   args.v = kv.rows.v;
@@ -80,7 +87,7 @@ Status Step::run_append(int32_t layer, const NewKv& kv) {
   args.step = forward_->step();
   if (!kv.as_stored && !layers_.rotates_on_read(*args.layer))
     KVC_TRY(find_rotation(*args.layer, kv.cos_sin, &args.cos_sin));
-  if (forward_->tensor_rows() > 0) {
+  if (forward_->appended_rows(target.group) > 0) {
     kvc_error error = KVC_ERROR_INIT;
     KVC_TRY(Status::from(context().backend().append(context().device(), &args, forward_->stream, &error), error));
   }

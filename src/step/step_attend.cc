@@ -49,22 +49,40 @@ Status read_attend_options(const kvc_attend_args& args, int32_t num_q_heads, DLD
   return check_heads(args.sinks, "sinks", num_q_heads, device, &attend->sinks);
 }
 
-// The rows of a step's tokens in a tensor, to find overlaps.
+// Rows that stand for several tokens have no distance to a query, and no place before or within a step.
+Status check_compressed_attend(const kvc_attend_args& args, int64_t tokens_per_row) {
+  const struct {
+    const char* name;
+    bool given;
+  } options[] = {{"KVC_ATTEND_PAST", (args.flags & KVC_ATTEND_PAST) != 0},
+                 {"KVC_ATTEND_SELF", (args.flags & KVC_ATTEND_SELF) != 0},
+                 {"alibi_slopes", args.alibi_slopes != nullptr},
+                 {"rel_bias", args.rel_bias != nullptr},
+                 {"w_uk", args.w_uk != nullptr}};
+  for (const auto& option : options) {
+    if (!option.given) continue;
+    return Status::error(KVC_ERROR_UNSUPPORTED, "%s, and a row of the layer stands for %" PRId64 " tokens", option.name,
+                         tokens_per_row);
+  }
+  return Status();
+}
+
+// The rows of a call in a tensor, to find overlaps.
 struct Rows {
   const char* name;
   const kvc_backend_tensor& tensor;
-  int64_t heads, dims;
+  int64_t tokens, heads, dims;
 
-  bool apart_from(const Rows& other, int64_t tokens) const noexcept {
+  bool apart_from(const Rows& other) const noexcept {
     const auto* begin = static_cast<const char*>(tensor.data);
     const auto* others = static_cast<const char*>(other.tensor.data);
-    if (begin == nullptr || others == nullptr || dims == 0 || other.dims == 0) return true;
-    return begin + extent(tokens) <= others || others + other.extent(tokens) <= begin;
+    if (begin == nullptr || others == nullptr || tokens * dims == 0 || other.tokens * other.dims == 0) return true;
+    return begin + extent() <= others || others + other.extent() <= begin;
   }
-  TensorView view(int64_t tokens) const noexcept { return view_of(tensor, tokens, heads, dims); }
+  TensorView view() const noexcept { return view_of(tensor, tokens, heads, dims); }
 
  private:
-  int64_t extent(int64_t tokens) const noexcept {
+  int64_t extent() const noexcept {
     return ((tokens - 1) * tensor.token_stride + (heads - 1) * tensor.head_stride + dims) * element_bytes(tensor.dtype);
   }
 };
@@ -90,16 +108,17 @@ Status Step::check_outputs(int32_t layer, const LatentCall& call, const KvRows& 
     return kvc_backend_tensor{const_cast<float*>(data), 0, 1, {kDLFloat, 32, 1}, 0};
   };
   const kvc_backend_tensor alibi_slopes = head_numbers(attend.alibi_slopes), sinks = head_numbers(attend.sinks);
-  const Rows written[] = {{"out", attend.out, heads, call.shape.v_dims}, {"lse", lse, heads, 1}};
-  const Rows read[] = {{"q", attend.q, heads, q_dims},
-                       {"k", kv.k, kv_heads, k_dims},
-                       {"v", kv.v, kv_heads, shape.v_head_dim},
-                       {"indices", entries, list_heads, lists.num_entries},
-                       {"alibi_slopes", alibi_slopes, heads, 1},
-                       {"sinks", sinks, heads, 1}};
+  const int64_t appended = forward_->appended_rows(layers_[layer].group);
+  const Rows written[] = {{"out", attend.out, tokens, heads, call.shape.v_dims}, {"lse", lse, tokens, heads, 1}};
+  const Rows read[] = {{"q", attend.q, tokens, heads, q_dims},
+                       {"k", kv.k, appended, kv_heads, k_dims},
+                       {"v", kv.v, appended, kv_heads, shape.v_head_dim},
+                       {"indices", entries, tokens, list_heads, lists.num_entries},
+                       {"alibi_slopes", alibi_slopes, 1, heads, 1},
+                       {"sinks", sinks, 1, heads, 1}};
   const auto check = [&](const Rows& a, const Rows& b) {
-    if (tokens == 0 || a.apart_from(b, tokens)) return Status();
-    const TensorView view_a = a.view(tokens), view_b = b.view(tokens);
+    if (a.apart_from(b)) return Status();
+    const TensorView view_a = a.view(), view_b = b.view();
     const NamedTensor out = {a.name, &view_a}, in = {b.name, &view_b};
     return check_overlaps(&out, 1, &in, 1);
   };
@@ -146,8 +165,8 @@ Status Step::check_biases(int32_t layer, const kvc_attend_args& args, const Late
   KVC_TRY(read_biases(args, {rows, tokens, shape.num_q_heads, shape.num_kv_heads, context().dl_device()}, &views, out));
   const kvc_backend_attend& attend = call.attend;
   const kvc_backend_tensor lse = {attend.lse, attend.lse_token_stride, attend.lse_head_stride, {kDLFloat, 32, 1}, 0};
-  const TensorView out_view = Rows{"out", attend.out, shape.num_q_heads, call.shape.v_dims}.view(tokens);
-  const TensorView lse_view = Rows{"lse", lse, shape.num_q_heads, 1}.view(tokens);
+  const TensorView out_view = Rows{"out", attend.out, tokens, shape.num_q_heads, call.shape.v_dims}.view();
+  const TensorView lse_view = Rows{"lse", lse, tokens, shape.num_q_heads, 1}.view();
   const NamedTensor written[] = {{"out", &out_view}, {"lse", &lse_view}};
   const NamedTensor read[] = {{"rel_bias", &views.rel_bias}, {"key_bias", &views.key_bias}, {"mask", &views.mask}};
   if (tokens == 0) return Status();
@@ -207,6 +226,7 @@ Status Step::check_attends(int32_t layer, const kvc_attend_args& args) const {
   if (forward_->calls.attended(static_cast<size_t>(layer), parts_of(args.flags))) {
     return Status::error(KVC_ERROR_ORDER, "layer %d was attended already in this forward", layer).at(layer);
   }
+  if (compresses(l)) KVC_TRY(check_compressed_attend(args, layers_.rules(l).tokens_per_row));
   const bool past = (args.flags & KVC_ATTEND_PAST) != 0;
   if (layers_.rules(l).holds_encoder()) {
     if (!past && (args.flags & KVC_ATTEND_SELF) == 0) return Status();
@@ -219,7 +239,7 @@ Status Step::check_attends(int32_t layer, const kvc_attend_args& args) const {
                          layer, stored, forward_->kind.layers.begin, forward_->kind.layers.end)
         .at(layer);
   }
-  const bool appended = forward_->calls.appended(static_cast<size_t>(stored));
+  const bool appended = has_appended(stored);
   if (args.k != nullptr || appended || past) return Status();
   if (stored != layer) {
     return Status::error(KVC_ERROR_ORDER, "layer %d reads the K and V of layer %d, which was not appended before",

@@ -46,7 +46,7 @@ Status Step::check_selects(int32_t layer, const kvc_select_args& args) const {
                rows.stream_windows[row])
         .at(row);
   }
-  if (forward_->calls.appended(static_cast<size_t>(layer))) return Status();
+  if (has_appended(layer)) return Status();
   return Status::error(KVC_ERROR_ORDER, "layer %d was not appended in this forward", layer).at(layer);
 }
 

@@ -49,6 +49,12 @@ Status Step::check_tables(int32_t group, const kvc_tables& wanted) const {
                                                     : "is not the one to which the forward appends encoder tokens")
         .in_group(group);
   }
+  if (config.rules.compresses()) {
+    return Status::error(KVC_ERROR_UNSUPPORTED,
+                         "group %d has a row for each %" PRId64 " tokens, and tables name tokens", group,
+                         config.rules.tokens_per_row)
+        .in_group(group);
+  }
   const bool cross = config.rules.holds_encoder() && encoder < 0;
   const kvc_backend_rows& rows = forward_->batch->rows();
   KVC_TRY(check_part(rows, cross, wanted.part));

@@ -52,6 +52,7 @@ struct GroupSpec {
   int64_t pages = 0;   // 0 = from the capacity
   int64_t chunk = 0;   // instead of a window
   bool cross = false;  // of encoder sequences
+  int tokens_per_row = 0;
 
   bool full() const { return window == 0 && chunk == 0 && !cross; }
   // First position that a query at `position` sees.
@@ -124,6 +125,7 @@ struct BuiltConfig {
       group.window_tokens = g.window;
       group.chunk_tokens = g.chunk;
       group.num_pages = g.pages;
+      group.tokens_per_row = g.tokens_per_row;
       groups.push_back(group);
     }
     kvc_cache_config_init(&config);

@@ -44,7 +44,7 @@ var settings = map[string]func(*script) ([]string, error){
 		visibility := choice(s, "visibility", map[string]kvcache.Visibility{"all": kvcache.VisibleAll,
 			"window": kvcache.VisibleWindow, "chunk": kvcache.VisibleChunk, "encoder": kvcache.VisibleEncoder})
 		s.groups = append(s.groups, kvcache.Group{Row: row, Visibility: visibility, Window: int64(s.integer("window")),
-			Chunk: int64(s.integer("chunk")), Pages: int64(s.integer("pages"))})
+			Chunk: int64(s.integer("chunk")), Pages: int64(s.integer("pages")), TokensPerRow: s.integer("tokens_per_row")})
 		return nil
 	}),
 	"layer": quiet(func(s *script) error {

@@ -203,10 +203,13 @@ def _with_pools(index: int, layer: Layer | RecurrentLayer, pools: Any) -> Layer 
 _ROWS = {"kv": 0, "latent": 1, "state": 2}
 
 
-def _fields_of(row: str, visibility: int, window: int, chunk: int, pages: int) -> tuple[int, int, int, int, int]:
+_GroupFields = tuple[int, int, int, int, int, int]
+
+
+def _fields_of(row: str, visibility: int, window: int, chunk: int, pages: int, tokens_per_row: int = 1) -> _GroupFields:
     if row not in ("kv", "latent"):
         raise InvalidArgument(f"row {row!r} is neither 'kv' nor 'latent'", status=1)
-    return _ROWS[row], visibility, window, chunk, pages
+    return _ROWS[row], visibility, window, chunk, pages, tokens_per_row
 
 
 @dataclass(frozen=True)
@@ -216,13 +219,17 @@ class Full:
     Args:
         pages: pages of the group's pool; 0 = from the cache's capacity.
         row: what the group stores for a token: "kv", or "latent": one row [latent | rotary] for all heads (MLA).
+        tokens_per_row: r > 1: the group stores a row for each r tokens, which the caller computes. A step from length L to M
+            takes the rows M // r - L // r of each sequence, in the order of the batch. A query at position p sees row w if
+            (w + 1) * r <= p + 1. r divides the page size. docs/reference/rows.md has a program.
     """
 
     pages: int = 0
     row: str = "kv"
+    tokens_per_row: int = 1
 
-    def _fields(self) -> tuple[int, int, int, int, int]:
-        return _fields_of(self.row, 0, 0, 0, self.pages)
+    def _fields(self) -> _GroupFields:
+        return _fields_of(self.row, 0, 0, 0, self.pages, self.tokens_per_row)
 
 
 @dataclass(frozen=True)
@@ -239,7 +246,7 @@ class Sliding:
     pages: int = 0
     row: str = "kv"
 
-    def _fields(self) -> tuple[int, int, int, int, int]:
+    def _fields(self) -> _GroupFields:
         return _fields_of(self.row, 1, self.window, 0, self.pages)
 
 
@@ -257,7 +264,7 @@ class Chunked:
     pages: int = 0
     row: str = "kv"
 
-    def _fields(self) -> tuple[int, int, int, int, int]:
+    def _fields(self) -> _GroupFields:
         return _fields_of(self.row, 2, 0, self.chunk, self.pages)
 
 
@@ -276,7 +283,7 @@ class Cross:
     pages: int = 0
     row: str = "kv"
 
-    def _fields(self) -> tuple[int, int, int, int, int]:
+    def _fields(self) -> _GroupFields:
         return _fields_of(self.row, 3, 0, 0, self.pages)
 
 
@@ -291,12 +298,12 @@ class Recurrent:
 
     pages: int = 0
 
-    def _fields(self) -> tuple[int, int, int, int, int]:
-        return _ROWS["state"], 0, 0, 0, self.pages
+    def _fields(self) -> _GroupFields:
+        return _ROWS["state"], 0, 0, 0, self.pages, 1
 
 
 Group = Full | Sliding | Chunked | Cross | Recurrent
 
 
-def _group_fields(groups: Sequence[Group] | None) -> list[tuple[int, int, int, int, int]]:
+def _group_fields(groups: Sequence[Group] | None) -> list[_GroupFields]:
     return [group._fields() for group in groups or ()]

@@ -39,6 +39,7 @@ CacheConfig::CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes, DLDe
     group.window_tokens = integer_from_python(fields[2]);
     group.chunk_tokens = integer_from_python(fields[3]);
     group.num_pages = integer_from_python(fields[4]);
+    group.tokens_per_row = int32_field(fields, 5);
   }
   config_.layers = layers_.data();
   config_.num_layers = saturate(static_cast<int64_t>(layers_.size()));

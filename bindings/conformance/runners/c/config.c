@@ -57,6 +57,7 @@ static kvc_status add_group(void) {
   group->window_tokens = integer("window", 0);
   group->chunk_tokens = integer("chunk", 0);
   group->num_pages = integer("pages", 0);
+  group->tokens_per_row = (int32_t)integer("tokens_per_row", 0);
   return KVC_OK;
 }
 

@@ -48,7 +48,8 @@ def group(s: Script) -> None:
         s.groups.append(kvcache.Recurrent(pages))
         return
     visibilities = {
-        "all": lambda: kvcache.Full(pages, row), "window": lambda: kvcache.Sliding(s.integer("window"), pages, row),
+        "all": lambda: kvcache.Full(pages, row, s.integer("tokens_per_row")),
+        "window": lambda: kvcache.Sliding(s.integer("window"), pages, row),
         "chunk": lambda: kvcache.Chunked(s.integer("chunk"), pages, row), "encoder": lambda: kvcache.Cross(pages, row),
     }  # fmt: skip
     s.groups.append(visibilities[s.words.get("visibility", "all")]())

@@ -111,6 +111,8 @@ pub struct Group {
     pub visibility: Visibility,
     /// Pages of the group's pool; 0 = from the cache's capacity.
     pub pages: usize,
+    /// r > 1: the group stores a row for each r tokens, which the caller computes (docs/reference/rows.md); 0 = 1.
+    pub tokens_per_row: usize,
 }
 
 /// What a group stores for a token.
@@ -141,7 +143,7 @@ pub enum Visibility {
 
 impl Group {
     pub const fn new(row: Row, visibility: Visibility) -> Self {
-        Self { row, visibility, pages: 0 }
+        Self { row, visibility, pages: 0, tokens_per_row: 0 }
     }
     pub const fn full() -> Self {
         Self::new(Row::KeyValue, Visibility::All)
@@ -167,6 +169,12 @@ impl Group {
         Self { pages, ..self }
     }
 
+    /// With a row for each `tokens` tokens. A step takes the rows that it closes, `(length + new) / tokens - length / tokens` of
+    /// each sequence.
+    pub const fn tokens_per_row(self, tokens: usize) -> Self {
+        Self { tokens_per_row: tokens, ..self }
+    }
+
     fn raw(&self) -> sys::kvc_group_config {
         let row = match self.row {
             Row::KeyValue => sys::KVC_ROW_KV,
@@ -185,6 +193,7 @@ impl Group {
             window_tokens: wide(window),
             chunk_tokens: wide(chunk),
             num_pages: wide(self.pages),
+            tokens_per_row: narrow(self.tokens_per_row),
             ..Default::default()
         }
     }

@@ -720,8 +720,8 @@ pub struct kvc_group_config {
     pub row: i32,
     #[doc = " KVC_VISIBLE_*"]
     pub visibility: i32,
-    #[doc = " 0"]
-    pub reserved: u32,
+    #[doc = " r > 1: the group stores one row for each r tokens, see below; 0 = 1"]
+    pub tokens_per_row: i32,
     #[doc = " KVC_VISIBLE_WINDOW: w, 1..2^30; else 0"]
     pub window_tokens: i64,
     #[doc = " KVC_VISIBLE_CHUNK: c, 1..2^30, no multiple of the page size needed; else 0"]
@@ -736,7 +736,8 @@ const _: () = {
     ["Offset of field: kvc_group_config::struct_size"][::core::mem::offset_of!(kvc_group_config, struct_size) - 0usize];
     ["Offset of field: kvc_group_config::row"][::core::mem::offset_of!(kvc_group_config, row) - 4usize];
     ["Offset of field: kvc_group_config::visibility"][::core::mem::offset_of!(kvc_group_config, visibility) - 8usize];
-    ["Offset of field: kvc_group_config::reserved"][::core::mem::offset_of!(kvc_group_config, reserved) - 12usize];
+    ["Offset of field: kvc_group_config::tokens_per_row"]
+        [::core::mem::offset_of!(kvc_group_config, tokens_per_row) - 12usize];
     ["Offset of field: kvc_group_config::window_tokens"]
         [::core::mem::offset_of!(kvc_group_config, window_tokens) - 16usize];
     ["Offset of field: kvc_group_config::chunk_tokens"]

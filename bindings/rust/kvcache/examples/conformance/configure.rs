@@ -48,7 +48,7 @@ fn group(s: &mut Script) -> Done<Results> {
         Some("encoder") => Visibility::Encoder,
         other => return Err(Stop::Failed(format!("no visibility {other:?}"))),
     };
-    s.groups.push(Group { row, visibility, pages: s.number("pages")? });
+    s.groups.push(Group { row, visibility, pages: s.number("pages")?, tokens_per_row: s.number("tokens_per_row")? });
     Ok(vec![])
 }
 

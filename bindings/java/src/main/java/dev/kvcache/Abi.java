@@ -236,7 +236,7 @@ final class Abi {
     static final int STRUCT_SIZE = 0;
     static final int ROW = 4;
     static final int VISIBILITY = 8;
-    static final int RESERVED = 12;
+    static final int TOKENS_PER_ROW = 12;
     static final int WINDOW_TOKENS = 16;
     static final int CHUNK_TOKENS = 24;
     static final int NUM_PAGES = 32;

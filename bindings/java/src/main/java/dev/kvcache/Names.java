@@ -389,6 +389,7 @@ final class Names {
       Map.entry("token_ns", "tokenNs"),
       Map.entry("tokens_held", "tokensHeld"),
       Map.entry("tokens_logical", "tokensLogical"),
+      Map.entry("tokens_per_row", "tokensPerRow"),
       Map.entry("tokens_shared", "tokensShared"),
       Map.entry("top_k", "branches"),
       Map.entry("tree_parents", "treeParents"),

@@ -99,7 +99,7 @@ public final class Runner {
   private static Group group(Script s) {
     if (s.word("row", "kv").equals("state")) return Group.recurrent();
     Group group = switch (s.word("visibility", "all")) {
-      case "all" -> Group.full();
+      case "all" -> Group.full().tokensPerRow((int) s.integer("tokens_per_row", 0));
       case "window" -> Group.sliding(s.integer("window", 0));
       case "chunk" -> Group.chunked(s.integer("chunk", 0));
       case "encoder" -> Group.cross();
