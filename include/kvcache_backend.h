@@ -69,12 +69,21 @@ typedef struct kvc_backend_scale_format {
   uint8_t reserved;
 } kvc_backend_scale_format;
 
+/* What the elements of a segment are. */
+enum kvc_backend_encoding {
+  KVC_BACKEND_ENCODING_NUMBERS = 0, /* numbers of the segment's dtype */
+  /* Elements 0..15 of a rotated row. The lowest 4 bits of the float32 scale are a zero point z, and the scale has zeros there:
+   * an element is read as (stored - z) * scale. The rotation multiplies dim d by a sign, and then each block of b neighbouring
+   * dims by the Hadamard matrix of size b. kernels/common/hadamard.h defines the signs and b. */
+  KVC_BACKEND_ENCODING_ROTATED = 1
+};
+
 /* Neighbouring dims of a row that are stored alike. Elements are packed without gaps, the first in the lowest bits of
  * the first byte, and a segment begins with a whole byte. */
 typedef struct kvc_backend_segment {
   DLDataType dtype;  /* of an element; its bits may be fewer than 8 */
   uint16_t dims;     /* 0: all dims of the row that are left */
-  uint16_t encoding; /* 0: elements are numbers of `dtype`. Others are the format's own, for example a code book */
+  uint16_t encoding; /* KVC_BACKEND_ENCODING_*, or the format's own, for example a code book */
   kvc_backend_scale_format scales; /* an element is read as stored * scale */
   kvc_backend_scale_format outer;  /* scales of these scales: an element is read as stored * scale * outer scale */
 } kvc_backend_segment;
@@ -340,16 +349,18 @@ typedef struct kvc_backend_rope {
 } kvc_backend_rope;
 
 /* Stores k and v of a step's tokens: element (t, h, d) to slot slots[t]. To a quantised layer: divided by the scale in
- * float32, then rounded to nearest even and saturated; int8 rows get the scale amax / 127 of their own. */
+ * float32, then rounded to nearest even and saturated; int8 rows get the scale amax / 127 of their own.
+ * KVC_BACKEND_ENCODING_ROTATED: rotated, then stored with the zero point and scale of kernels/common/scales.h. */
 typedef struct kvc_backend_append {
   const kvc_backend_layer *layer;
   int64_t num_tokens;
   const int64_t *slots;      /* [num_tokens]: page * page_size + offset; negative = skip the token */
-  kvc_backend_tensor k;      /* [num_tokens, Hkv, D]: float32, float16 or bfloat16, or elements as the layer stores them */
+  kvc_backend_tensor k;      /* [num_tokens, Hkv, D]: float32, float16 or bfloat16, or elements as the layer stores them
+                                (of fewer than 8 bits: bytes, and strides in bytes) */
   kvc_backend_tensor v;      /* [num_tokens, Hkv, Dv]; as stored if k is. KVC_BACKEND_ROW_LATENT: k is the whole row and v has
                                 no data; or, not quantised, v is the latent part [num_tokens, 1, Dv] and k the rotary
                                 part [num_tokens, 1, D - Dv] */
-  kvc_backend_tensor k_scale, v_scale; /* [num_tokens, Hkv] float32 if k and v are stored int8; else without data */
+  kvc_backend_tensor k_scale, v_scale; /* [num_tokens, Hkv] float32 if k and v are stored int8 or uint4; else without data */
   const float *cos_sin;      /* nullable: store k as it is. Else as kvc_backend_rope.cos_sin */
   const kvc_backend_step *step; /* nullable; else slots is an address on the device */
   kvc_backend_indexes device_slots; /* if slots is NULL, and num_tokens is not 0 */

@@ -72,6 +72,13 @@ class Layer:
         return Rope(self.words.get("rope"), op.integer("rope_dim") or self.dim - offset, offset,
                     "rope_interleaved" in self.words, op.number("rope_theta") or 10000.0, divide, factor)  # fmt: skip
 
+    def rotation(self, part: str) -> int:
+        """The dims of a block of the rotation of K ("k") or V; 0: rows are not rotated."""
+        if self.dtype != "u4":
+            return 0
+        dims = self.dim | self.latent if self.latent else self.dim if part == "k" else self.v_dim
+        return dims & -dims
+
     @property
     def tolerance(self) -> float:
         return 1e-4 if self.dtype == "f32" else 2e-2

@@ -16,8 +16,8 @@ class Rows:
     """K or V of some tokens: as read back, and as stored. NaN in `values` stands for an unknown value."""
 
     values: np.ndarray  # [n, H, D] float64
-    raw: np.ndarray  # [n, H, D] of the layer's dtype
-    scale: np.ndarray  # [n, H] float32: int8's; ones of other dtypes
+    raw: np.ndarray  # [n, H, D] of the layer's dtype; of uint4 [n, H, D / 2] uint8
+    scale: np.ndarray  # [n, H] float32: int8's and uint4's; ones of other dtypes
 
     def __getitem__(self, which: slice | list[int]) -> Rows:
         return Rows(self.values[which], self.raw[which], self.scale[which])
@@ -31,13 +31,54 @@ def joined(parts: list[Rows]) -> Rows:
 
 
 def unknown_rows(count: int, heads: int, dim: int, dtype: str) -> Rows:
-    shape = (count, heads, dim)
-    return Rows(np.full(shape, np.nan), np.zeros(shape, DTYPES[dtype]), np.ones(shape[:2], np.float32))
+    raw = np.zeros((count, heads, dim // 2 if dtype == "u4" else dim), DTYPES[dtype])
+    return Rows(np.full((count, heads, dim), np.nan), raw, np.ones((count, heads), np.float32))
 
 
-def stored(x: np.ndarray, dtype: str, scales: np.ndarray | None = None) -> Rows:
-    """x [n, H, D] rounded for storage; `scales` [H] of a float8 layer."""
+def rotation_signs(dims: int) -> np.ndarray:
+    signs, x = [], 0x9E3779B9
+    for _ in range(dims):
+        x ^= x << 13 & 0xFFFFFFFF
+        x ^= x >> 17
+        x ^= x << 5 & 0xFFFFFFFF
+        signs.append(-1.0 if x >> 31 else 1.0)
+    return np.array(signs)
+
+
+def by_hadamard(x: np.ndarray, block: int) -> np.ndarray:
+    """Each block of the last axis times the Hadamard matrix, neighbours first, in the dtype of x."""
+    apart = 1
+    while apart < block:
+        pairs = x.reshape(*x.shape[:-1], -1, 2, apart)
+        x = np.stack([pairs[..., 0, :] + pairs[..., 1, :], pairs[..., 0, :] - pairs[..., 1, :]], axis=-2).reshape(x.shape)
+        apart *= 2
+    return x
+
+
+def stored_uint4(x: np.ndarray, block: int) -> Rows:
+    """x [n, H, D] float32, rotated and quantised with a zero point for each row."""
+    y = by_hadamard(x * rotation_signs(x.shape[-1]).astype(np.float32), block)
+    least, largest = y.min(axis=-1, keepdims=True), y.max(axis=-1, keepdims=True)
+    scale = np.maximum((largest - least) / np.float32(15), np.float32(1e-6))
+    zero = np.clip(np.floor(-least / scale + np.float32(0.5)), 0, 15).astype(np.float32)
+    levels = np.clip(np.floor(y * (np.float32(1) / scale) + zero + np.float32(0.5)), 0, 15).astype(np.uint8)
+    packed = (scale.view(np.uint32) & ~np.uint32(15)) | zero.astype(np.uint32)
+    return read_uint4(levels[..., 0::2] | levels[..., 1::2] << 4, packed.view(np.float32)[..., 0], block)
+
+
+def read_uint4(raw: np.ndarray, scale: np.ndarray, block: int) -> Rows:
+    """The rows that stored bytes [n, H, D / 2] and their scales [n, H] hold."""
+    raw, bits = np.asarray(raw).view(np.uint8), np.ascontiguousarray(scale, np.float32).view(np.uint32)[..., None]
+    levels = np.stack([raw & 15, raw >> 4], axis=-1).reshape(*raw.shape[:-1], -1).astype(np.float64)
+    y = (levels - (bits & 15)) * (bits & ~np.uint32(15)).view(np.float32)
+    return Rows(by_hadamard(y, block) / block * rotation_signs(y.shape[-1]), raw, np.asarray(scale, np.float32))
+
+
+def stored(x: np.ndarray, dtype: str, scales: np.ndarray | None = None, block: int = 0) -> Rows:
+    """x [n, H, D] rounded for storage; `scales` [H] of a float8 layer, `block` of the rotation of a uint4 layer."""
     x = np.asarray(x, np.float64)
+    if dtype == "u4":
+        return stored_uint4(x.astype(np.float32), block)
     ones = np.ones(x.shape[:2], np.float32)
     if dtype in FLOATS:
         raw = x.astype(DTYPES[dtype])
@@ -54,8 +95,10 @@ def stored(x: np.ndarray, dtype: str, scales: np.ndarray | None = None) -> Rows:
     return Rows(raw.astype(np.float64) * scale[..., None].astype(np.float64), raw, scale)
 
 
-def stored_bytes(raw: np.ndarray, dtype: str, scale: np.ndarray) -> Rows:
+def stored_bytes(raw: np.ndarray, dtype: str, scale: np.ndarray, block: int = 0) -> Rows:
     """Stored bytes as they were exported, with the scale of each token and head."""
+    if dtype == "u4":
+        return read_uint4(raw, scale, block)
     raw = np.asarray(raw).view(DTYPES[dtype])
     return Rows(raw.astype(np.float64) * scale[..., None].astype(np.float64), raw, scale)
 

@@ -277,15 +277,16 @@ class Replay(PrefixReplay, Selection):
             scales = [self.array(op.words[key])[:count] if key in op.words else
                       np.broadcast_to(of, (count, layer.kv_heads))
                       for key, of in (("k_scale", layer.k_scales), ("v_scale", layer.v_scales))]  # fmt: skip
-            step.new[layer.index, "k"] = reference.stored_bytes(k, layer.dtype, scales[0])
-            step.new[layer.index, "v"] = reference.stored_bytes(v, layer.dtype, scales[1])
+            step.new[layer.index, "k"] = reference.stored_bytes(k, layer.dtype, scales[0], layer.rotation("k"))
+            step.new[layer.index, "v"] = reference.stored_bytes(v, layer.dtype, scales[1], layer.rotation("v"))
             return
         if layer.rope.mode == "on_append" and not as_stored:
             k = layer.rope.rotate(k, *self.turns(op, step, layer, positions))
-        rows = reference.stored(k, layer.dtype, layer.k_scales)
+        rows = reference.stored(k, layer.dtype, layer.k_scales, layer.rotation("k"))
         step.new[layer.index, "k"] = rows
-        step.new[layer.index, "v"] = Rows(rows.values[..., : layer.latent], rows.raw[..., : layer.latent], rows.scale) \
-            if layer.latent or layer.keys_only else reference.stored(v, layer.dtype, layer.v_scales)
+        stored_latent = layer.latent // 2 if layer.dtype == "u4" else layer.latent
+        step.new[layer.index, "v"] = Rows(rows.values[..., : layer.latent], rows.raw[..., :stored_latent], rows.scale) \
+            if layer.latent or layer.keys_only else reference.stored(v, layer.dtype, layer.v_scales, layer.rotation("v"))
 
     def op_import(self, op: Op) -> None:
         sequence, cache = self.sequence(op), self.cache(op)
@@ -468,7 +469,7 @@ class Replay(PrefixReplay, Selection):
             results[part] = Floats(rows.raw.astype(np.float64), 2e-2) if turned else Exact(rows.raw)
             if "scales" in op.words and layer.dtype not in FLOATS:
                 of_heads = np.broadcast_to(scales, (layer.kv_heads,)).astype(np.float32)
-                results[part + "_scale"] = Exact(rows.scale if layer.dtype == "i8" else of_heads)
+                results[part + "_scale"] = Exact(rows.scale if layer.dtype in ("i8", "u4") else of_heads)
             for key in (part, part + "_scale"):
                 if key in op.words and key in results:
                     kept = results[key]

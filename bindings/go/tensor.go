@@ -18,6 +18,7 @@ const (
 	Float8E4  DType = 10 | 8<<8 | 1<<16 // e4m3fn
 	Float8E5  DType = 12 | 8<<8 | 1<<16 // e5m2
 	Int8      DType = 0 | 8<<8 | 1<<16
+	Uint4     DType = 1 | 4<<8 | 1<<16 // of a layer; its tensors are of Uint8, two elements in each
 	Uint8     DType = 1 | 8<<8 | 1<<16
 	Int32     DType = 0 | 32<<8 | 1<<16
 	Int64     DType = 0 | 64<<8 | 1<<16
@@ -34,7 +35,7 @@ func dtypeOf(d dlDataType) DType {
 	return DType(d.code) | DType(d.bits)<<bitsShift | DType(d.lanes)<<16
 }
 
-func (d DType) bytes() int { return int(d>>bitsShift&0xff) / 8 }
+func (d DType) bytes() int { return (int(d>>bitsShift&0xff) + 7) / 8 }
 
 // Tensor is a slice with a type and dimensions. It does not copy the slice. The zero Tensor means that there is none.
 // If the dimensions are wrong, the call that takes the tensor reports it.
@@ -173,7 +174,7 @@ func (t Tensor) String() string {
 // String is the name that messages have for the type: "float32".
 func (d DType) String() string {
 	names := map[DType]string{Float32: "float32", Float16: "float16", BFloat16: "bfloat16", Float8E4: "float8_e4m3fn",
-		Float8E5: "float8_e5m2", Int8: "int8", Uint8: "uint8", Int32: "int32", Int64: "int64", noDType: "none"}
+		Float8E5: "float8_e5m2", Int8: "int8", Uint4: "uint4", Uint8: "uint8", Int32: "int32", Int64: "int64", noDType: "none"}
 	if name, known := names[d]; known {
 		return name
 	}

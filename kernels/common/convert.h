@@ -10,7 +10,7 @@
 
 namespace kvc::kernels {
 
-enum class Type : int32_t { kF32 = 0, kF16 = 1, kBf16 = 2, kE4m3 = 3, kE5m2 = 4, kI8 = 5, kNone = 6 };
+enum class Type : int32_t { kF32 = 0, kF16 = 1, kBf16 = 2, kE4m3 = 3, kE5m2 = 4, kI8 = 5, kU4 = 6, kNone = 7 };
 
 struct F16 {
   uint16_t bits;
@@ -39,17 +39,21 @@ KVC_HOST_DEVICE Type type_of(DLDataType dtype) {
   if (dtype.code == kDLFloat8_e4m3fn && dtype.bits == 8) return Type::kE4m3;
   if (dtype.code == kDLFloat8_e5m2 && dtype.bits == 8) return Type::kE5m2;
   if (dtype.code == kDLInt && dtype.bits == 8) return Type::kI8;
+  if (dtype.code == kDLUInt && dtype.bits == 4) return Type::kU4;
   return Type::kNone;
 }
 
-// Stored with scales: an element is read as stored * scale.
-KVC_HOST_DEVICE bool is_quantised(Type type) { return type == Type::kE4m3 || type == Type::kE5m2 || type == Type::kI8; }
+// Stored with scales: an element is read as stored * scale, and one of kU4 as (stored - zero point) * scale.
+KVC_HOST_DEVICE bool is_quantised(Type type) { return type >= Type::kE4m3 && type <= Type::kU4; }
 
 // Bits of an element.
-KVC_HOST_DEVICE int32_t element_bits(Type type) { return type == Type::kF32 ? 32 : is_quantised(type) ? 8 : 16; }
+KVC_HOST_DEVICE int32_t element_bits(Type type) {
+  return type == Type::kF32 ? 32 : type == Type::kU4 ? 4 : is_quantised(type) ? 8 : 16;
+}
 
-// Bytes of an element of a caller's tensor. Sizes of stored rows follow from their format (stored_format.h).
-KVC_HOST_DEVICE int32_t element_bytes(Type type) { return element_bits(type) / 8; }
+// Bytes of an element of a caller's tensor, which has bytes as elements if it holds packed elements of 4 bits. Sizes of
+// stored rows follow from their format (stored_format.h).
+KVC_HOST_DEVICE int32_t element_bytes(Type type) { return (element_bits(type) + 7) / 8; }
 
 // Bytes of n elements without gaps between them.
 KVC_HOST_DEVICE int64_t array_bytes(Type type, int64_t n) { return (n * element_bits(type) + 7) / 8; }
@@ -152,8 +156,11 @@ KVC_HOST_DEVICE void narrow(float x, I8* out) {
   out->value = static_cast<int8_t>(static_cast<int32_t>((clamped + magic) - magic));
 }
 
-// Element `index` of an array of any alignment.
+// Element `index` of an array of any alignment. Of packed elements, the first has the lowest bits.
 KVC_HOST_DEVICE float load_element(Type type, const void* base, int64_t index) {
+  if (type == Type::kU4) {
+    return static_cast<float>(static_cast<const unsigned char*>(base)[index / 2] >> (index % 2 * 4) & 15);
+  }
   const unsigned char* bytes = static_cast<const unsigned char*>(base) + index * element_bytes(type);
   if (type == Type::kF32) {
     float x;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/common/fail.h"
-#include "kernels/common/stored_format.h"
+#include "kernels/common/hadamard.h"
 
 namespace kvc::kernels {
 
@@ -29,6 +29,14 @@ constexpr int32_t kMaxHeadDim = 1152;  // a latent row of 1,024 dims with 128 ro
   if (layer->num_kv_heads < 1 || layer->num_q_heads < 1 || layer->num_q_heads % layer->num_kv_heads != 0) {
     return fail(error, KVC_ERROR_UNSUPPORTED, "%d q heads are not a multiple of %d kv heads", layer->num_q_heads,
                 layer->num_kv_heads);
+  }
+  if (has_rotated_rows(layer->format) &&
+      (layer->head_dim % kRotatedMultiple != 0 || layer->v_head_dim % kRotatedMultiple != 0)) {
+    return fail(error, KVC_ERROR_UNSUPPORTED, "head dims %d (K) and %d (V) of uint4 are not multiples of %d",
+                layer->head_dim, layer->v_head_dim, kRotatedMultiple);
+  }
+  if (has_rotated_rows(layer->format) && layer->row_kind == KVC_BACKEND_ROW_LATENT_SPLIT) {
+    return fail(error, KVC_ERROR_UNSUPPORTED, "rows of uint4 in two pools");
   }
   if (layer->page_size < 1) return fail(error, KVC_ERROR_UNSUPPORTED, "page size %d", layer->page_size);
   if (layer->rope_class >= 0 && (layer->rope_dim < 2 || layer->rope_dim % 2 != 0 || layer->rope_offset < 0 ||

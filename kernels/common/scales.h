@@ -1,9 +1,9 @@
-// Scales of quantised pools: of each token and head (int8, in the pages), or of each head (fp8).
+// Scales of quantised pools: of each token and head (int8 and uint4, in the pages), or of each head (fp8).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/common/annotate.h"
+#include "kernels/common/convert.h"
 #include "kvcache_backend.h"
 
 namespace kvc::kernels {
@@ -46,6 +46,50 @@ KVC_HOST_DEVICE float row_scale(uint32_t largest_magnitude_bits) {
   memcpy(&largest, &largest_magnitude_bits, sizeof largest);
   const float scale = largest / 127.0f;
   return scale == 0.0f ? 1.0f : scale;
+}
+
+// ---- uint4: an element is read as (stored - zero point) * scale -----------------------------------
+
+// How a row of uint4 is stored: x becomes x * inverse + zero in float32, rounded to nearest, halves up, and limited to
+// 0..15.
+struct NibbleScale {
+  float stored;   // the scale, with the zero point in its lowest 4 bits
+  float inverse;  // 1 / scale, before the zero point took those bits
+  float zero;     // 0..15
+};
+
+// The scale of a row between `least` and `largest`. NaN if either is not finite, or if their distance is not. Then all
+// elements are stored as 0.
+KVC_HOST_DEVICE NibbleScale nibble_scale(float least, float largest) {
+  if (!(largest - least <= 3.40282347e38f)) return {float_from_bits(0x7fc00000u), 0.0f, 0.0f};
+  const float range = (largest - least) / 15.0f, scale = range > 1e-6f ? range : 1e-6f;
+  const float rounded = -least / scale + 0.5f;
+  const float zero = rounded >= 15.0f ? 15.0f
+                     : rounded > 0.0f ? static_cast<float>(static_cast<int32_t>(rounded))
+                                      : 0.0f;
+  return {float_from_bits((float_bits(scale) & ~15u) | static_cast<uint32_t>(zero)), 1.0f / scale, zero};
+}
+
+KVC_HOST_DEVICE int32_t zero_point_of(float stored_scale) {
+  return static_cast<int32_t>(float_bits(stored_scale) & 15u);
+}
+KVC_HOST_DEVICE float without_zero_point(float stored_scale) {
+  return float_from_bits(float_bits(stored_scale) & ~15u);
+}
+
+// Stores n elements, an even number, by the scale of their row.
+KVC_HOST_DEVICE void store_nibbles(const float* row, int32_t n, const NibbleScale& scale, unsigned char* target) {
+  if (scale.stored != scale.stored) {
+    memset(target, 0, static_cast<size_t>(n / 2));
+    return;
+  }
+  const auto nibble = [&](float x) {
+    const float rounded = x * scale.inverse + scale.zero + 0.5f;
+    return static_cast<int32_t>(rounded < 0.0f ? 0.0f : rounded > 15.0f ? 15.0f : rounded);
+  };
+  for (int32_t i = 0; i < n / 2; ++i) {
+    target[i] = static_cast<unsigned char>(nibble(row[2 * i]) | nibble(row[2 * i + 1]) << 4);
+  }
 }
 
 }  // namespace kvc::kernels

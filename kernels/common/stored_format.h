@@ -150,7 +150,7 @@ KVC_HOST_DEVICE bool is_array(const RowFormat& row) {
 // ---- The formats that backends store --------------------------------------------------------------
 
 // The dtypes that name one, for messages.
-constexpr const char* kStoredDtypes = "float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8";
+constexpr const char* kStoredDtypes = "float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8, uint4";
 
 // One dtype for K and V, without scales.
 KVC_HOST_DEVICE StoredFormat format_without_scales(DLDataType dtype) {
@@ -172,9 +172,11 @@ KVC_HOST_DEVICE StoredFormat float8_format(DLDataType dtype) {
   return format;
 }
 
-// int8: each row has a scale, in its page. Pages are whole cache lines, so that rows lie as they do without scales.
-KVC_HOST_DEVICE StoredFormat int8_format() {
-  StoredFormat format = format_without_scales({kDLInt, 8, 1});
+// int8 and uint4: each row has a scale, in its page. Pages are whole cache lines, so that rows lie as they do without
+// scales.
+KVC_HOST_DEVICE StoredFormat format_with_row_scales(DLDataType dtype) {
+  StoredFormat format = format_without_scales(dtype);
+  if (dtype.bits == 4) format.k.segments[0].encoding = KVC_BACKEND_ENCODING_ROTATED;
   ScaleFormat& scales = format.k.segments[0].scales;
   scales.dtype = {kDLFloat, 32, 1};
   scales.tokens = scales.heads = 1;
@@ -191,7 +193,8 @@ KVC_HOST_DEVICE StoredFormat stored_format(DLDataType dtype) {
     case Type::kE5m2:
       return float8_format(dtype);
     case Type::kI8:
-      return int8_format();
+    case Type::kU4:
+      return format_with_row_scales(dtype);
     default:
       return format_without_scales(dtype);
   }
@@ -208,6 +211,11 @@ static_assert(sizeof(StoredFormat) == 2 * sizeof(RowFormat) + 8);
 KVC_HOST_DEVICE DLDataType stored_dtype(const kvc_backend_layer& layer) { return layer.format.k.segments[0].dtype; }
 
 KVC_HOST_DEVICE Type stored_type(const kvc_backend_layer& layer) { return type_of(stored_dtype(layer)); }
+
+// Whether rows are stored rotated, each with a zero point (hadamard.h).
+KVC_HOST_DEVICE bool has_rotated_rows(const StoredFormat& format) {
+  return format.k.segments[0].encoding == KVC_BACKEND_ENCODING_ROTATED;
+}
 
 // Where the scales of a layer lie: KVC_BACKEND_SCALES_*.
 KVC_HOST_DEVICE int32_t place_of_scales(const StoredFormat& format) { return format.k.segments[0].scales.place; }

@@ -1,6 +1,7 @@
 // append: rotates a step's rows of K and V, rounds or quantises them, and stores them in their slots.
 // Roofline: reads the new rows once and writes them once.
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/common/hadamard.h"
 #include "kernels/common/scales.h"
 #include "kernels/common/stored_format.h"
 #include "kernels/cpu/device.h"
@@ -16,7 +17,7 @@ struct Source {
   const unsigned char* data;
   Type type;
   int64_t token_bytes, head_bytes;
-  const kvc_backend_tensor* scales;  // of rows that the caller quantised to int8
+  const kvc_backend_tensor* scales;  // of stored bytes, where rows have scales
 };
 
 Source source_of(const kvc_backend_tensor& tensor, const kvc_backend_tensor& scales) {
@@ -37,11 +38,12 @@ struct Target {
   int64_t page_bytes, head_bytes, slot_bytes;  // from one page, head or slot to the next
   int64_t row_bytes;
   const kvc_backend_scales* scales;
-  bool stream;  // whether stores bypass the CPU caches
+  int32_t rotation;  // the block of its rotation; 0: rows are not rotated (hadamard.h)
+  bool stream;       // whether stores bypass the CPU caches
 };
 
 Target target_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, const kvc_backend_scales& scales,
-                 bool stream) {
+                 int32_t dims, bool stream) {
   return {static_cast<unsigned char*>(pool.data),
           stored_type(layer),
           layer.page_size,
@@ -50,6 +52,7 @@ Target target_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, c
           pool.slot_stride_bytes,
           pool.row_bytes,
           &scales,
+          rotation_block(layer, dims),
           stream};
 }
 
@@ -88,13 +91,14 @@ void convert_row(const Implementation& implementation, const Target& target, con
   stream_bytes(place.data, stored, target.row_bytes, stored + target.row_bytes);
 }
 
-// Rounds or quantises a float32 row.
-void store_row(const Implementation& implementation, const Target& target, const Place& place, const float* row,
+// Rounds or quantises a float32 row, which may be changed.
+void store_row(const Implementation& implementation, const Target& target, const Place& place, float* row,
                int32_t dims) {
   if (!is_quantised(target.type)) {
     convert_row(implementation, target, place, Type::kF32, row, dims);
     return;
   }
+  if (target.rotation > 0) implementation.spread_row(row, dims, target.rotation);
   const float scale =
       implementation.quantise_row(target.type, place.data, row, dims, head_scale(target.scales, place.head));
   if (has_token_scales(target.scales)) *token_scale(target.scales, place.page, place.head, place.offset) = scale;
@@ -147,8 +151,8 @@ kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, vo
   const int64_t token_elements = static_cast<int64_t>(layer.num_kv_heads) * (layer.head_dim + layer.v_head_dim);
   const int64_t token_bytes = layer.num_kv_heads * (layer.k.row_bytes + layer.v.row_bytes);
   const bool stream = args->num_tokens * token_bytes >= kStreamBytes;
-  const Target k_target = target_of(layer, layer.k, layer.k_scales, stream);
-  const Target v_target = target_of(layer, layer.v, layer.v_scales, stream);
+  const Target k_target = target_of(layer, layer.k, layer.k_scales, layer.head_dim, stream);
+  const Target v_target = target_of(layer, layer.v, layer.v_scales, layer.v_head_dim, stream);
   // Rows of a head are adjacent. Threads that write near each other contend for cache lines, also through the hardware
   // prefetcher, which stays within 4 KiB. So chunks of tokens are at least that long.
   const int64_t apart_tokens = k_target.row_bytes < kPrefetchBytes ? kPrefetchBytes / k_target.row_bytes : 1;

@@ -8,6 +8,11 @@
 namespace kvc::kernels::cuda {
 
 kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_error* error) {
+  if (has_rotated_rows(layer->format)) {
+    return fail(error, KVC_ERROR_UNSUPPORTED,
+                "K/V dtype uint4: the CUDA backend stores float32, float16, bfloat16, "
+                "float8_e4m3fn, float8_e5m2 and int8");
+  }
   return check_layer_of("CUDA", layer, error);
 }
 

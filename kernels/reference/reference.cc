@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "kernels/common/bias.h"
+#include "kernels/common/hadamard.h"
 #include "kernels/common/merge.h"
 #include "kernels/common/page_walk.h"
 #include "kernels/common/query_place.h"
@@ -26,6 +27,19 @@ void convert_row(Type target_type, void* target, Type source_type, const void* s
 }
 
 float quantise_row(Type type, void* target, const float* row, int32_t n, float scale) {
+  if (type == Type::kU4) {
+    float least = row[0], largest = row[0];
+    for (int32_t i = 1; i < n; ++i) {
+      least = fminf(least, row[i]);
+      largest = fmaxf(largest, row[i]);
+    }
+    for (int32_t i = 0; i < n; ++i) {
+      if (!isfinite(row[i])) largest = __builtin_nanf("");
+    }
+    const NibbleScale own = nibble_scale(least, largest);
+    store_nibbles(row, n, own, static_cast<unsigned char*>(target));
+    return own.stored;
+  }
   if (type == Type::kI8) {
     uint32_t largest = 0;
     for (int32_t i = 0; i < n; ++i) {
@@ -40,6 +54,11 @@ float quantise_row(Type type, void* target, const float* row, int32_t n, float s
   }
   for (int32_t i = 0; i < n; ++i) store_element(type, target, i, row[i] / scale);
   return scale;
+}
+
+void spread_row(float* row, int32_t n, int32_t block) {
+  apply_rotation_signs(row, n);
+  hadamard(row, n, block);
 }
 
 void rotate_row(const kvc_backend_layer* layer, const float* cos_sin, float* row) {
@@ -112,10 +131,11 @@ struct State {
   double o[kMaxHeadDim];
 };
 
-// A stored row, and what its elements are multiplied by.
+// A stored row, and what its elements are multiplied by, after zero_point was subtracted.
 struct StoredRow {
   const unsigned char* data;
   double scale;
+  float zero_point;
 };
 
 // cursor: null if `position` is a slot of the pools.
@@ -123,9 +143,21 @@ StoredRow row_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, c
                  PageCursor* cursor, int32_t position, int32_t kv_head) {
   const int64_t index = position / layer.page_size, slot = position % layer.page_size;
   const int64_t page = cursor == nullptr ? index : page_at(cursor, index);
-  return {static_cast<const unsigned char*>(pool.data) + page * pool.page_stride_bytes +
-              kv_head * pool.head_stride_bytes + slot * pool.slot_stride_bytes,
-          static_cast<double>(scale_of(&scales, page, kv_head, slot))};
+  const unsigned char* data = static_cast<const unsigned char*>(pool.data) + page * pool.page_stride_bytes +
+                              kv_head * pool.head_stride_bytes + slot * pool.slot_stride_bytes;
+  const float scale = scale_of(&scales, page, kv_head, slot);
+  if (!has_rotated_rows(layer.format)) return {data, static_cast<double>(scale), 0.0f};
+  return {data, static_cast<double>(without_zero_point(scale)), static_cast<float>(zero_point_of(scale))};
+}
+
+// The elements of a row, not rotated, without their scale. Of 4 bits, all sums of the rotation are exact.
+void load_row(const kvc_backend_layer& layer, const StoredRow& stored, int32_t dims, float* row) {
+  for (int32_t d = 0; d < dims; ++d) row[d] = load_element(stored_type(layer), stored.data, d) - stored.zero_point;
+  const int32_t block = rotation_block(layer, dims);
+  if (block == 0) return;
+  hadamard(row, dims, block);
+  apply_rotation_signs(row, dims);
+  for (int32_t d = 0; d < dims; ++d) row[d] /= static_cast<float>(block);
 }
 
 // The key as it attends, of the stored rows k and v. It is rotated at its position if it is stored raw. key:
@@ -133,10 +165,9 @@ StoredRow row_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, c
 void load_key(const kvc_backend_attend& args, const double* table, const StoredRow& k, const StoredRow& v,
               int32_t position, float* key) {
   const kvc_backend_layer& layer = *args.layer;
-  const Type type = stored_type(layer);
   const int32_t k_begin = layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT ? layer.v_head_dim : 0;
-  for (int32_t d = 0; d < k_begin; ++d) key[d] = load_element(type, v.data, d);
-  for (int32_t d = k_begin; d < layer.head_dim; ++d) key[d] = load_element(type, k.data, d - k_begin);
+  if (k_begin > 0) load_row(layer, v, k_begin, key);
+  load_row(layer, k, layer.head_dim - k_begin, key + k_begin);
   if (table == nullptr) return;
   double coarse[kMaxHeadDim];
   float cos_sin[kMaxHeadDim];
@@ -157,7 +188,6 @@ double score_of(const kvc_backend_attend& args, double dot, int32_t row, int32_t
 
 void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, const Query& query, State* state) {
   const kvc_backend_layer& layer = *args.layer;
-  const Type type = stored_type(layer);
   const int32_t kv_head = query.head / (layer.num_q_heads / layer.num_kv_heads);
   const QueryKeys keys = keys_of(args, item, query);
   PageCursor of_row = page_cursor(&args.plan->arrays.tables, item.row);
@@ -192,8 +222,10 @@ void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, 
     }
     const double p = score == -INFINITY ? 0.0 : exp(score - state->m);  // also where nothing else was seen yet
     state->l += p;
+    float value[kMaxHeadDim];
+    load_row(layer, v, layer.v_head_dim, value);
     for (int32_t d = 0; d < layer.v_head_dim; ++d) {
-      state->o[d] += p * (v.scale * value_scale) * static_cast<double>(load_element(type, v.data, d));
+      state->o[d] += p * (v.scale * value_scale) * static_cast<double>(value[d]);
     }
   }
 }
@@ -402,7 +434,7 @@ constexpr AttendFormats kFormats = make_formats();
 }  // namespace
 
 constinit const Implementation kReferenceImplementation = {
-    "reference", nullptr, &kFormats, 1, convert_row, quantise_row, rotate_row, project_rows,
+    "reference", nullptr, &kFormats, 1, convert_row, quantise_row, spread_row, rotate_row, project_rows,
 };
 
 }  // namespace kvc::kernels

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "base/dtype_text.h"
 #include "base/element_bytes.h"
 #include "kernels/common/stored_format.h"
 #include "layer/page_layout.h"
@@ -33,8 +34,8 @@ Status check_storage(const kvc_layer_config& config, const kvc_backend_format& f
   }
   if (kernels::place_of_scales(format) == KVC_BACKEND_SCALES_PAGE && (apart || config.kv_storage != nullptr)) {
     return Status::error(KVC_ERROR_UNSUPPORTED,
-                         "layer %" PRId64 ": pages of int8 hold scales, and the library lays them out: no storage",
-                         index)
+                         "layer %" PRId64 ": pages of %s hold scales, and the library lays them out: no storage", index,
+                         DtypeText(format.k.segments[0].dtype).c_str())
         .at(index);
   }
   if (config.kv_storage != nullptr && config.v_head_dim != 0 && config.v_head_dim != config.head_dim) {

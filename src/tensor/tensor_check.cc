@@ -22,7 +22,7 @@ bool is_float(DLDataType t) {
          ((t.code == kDLFloat && (t.bits == 32 || t.bits == 16)) || (t.code == kDLBfloat && t.bits == 16));
 }
 
-bool is_quantised(DLDataType t) { return t.bits == 8; }
+bool is_quantised(DLDataType t) { return t.bits == 8 || t.bits == 4; }
 
 bool same(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
 
@@ -32,9 +32,10 @@ bool reachable(DLDevice tensor, DLDevice device) {
   return tensor.device_type == device.device_type && tensor.device_id == device.device_id;
 }
 
-// Whether a tensor of dtype `given` holds elements of the quantised type `stored`.
+// Whether a tensor of dtype `given` holds elements of the quantised type `stored`. Packed elements come as bytes.
 bool holds_stored(DLDataType given, DLDataType stored) {
-  return is_quantised(stored) && (same(given, stored) || same(given, {kDLUInt, 8, 1}));
+  const bool as_itself = stored.bits == 8 && same(given, stored);
+  return is_quantised(stored) && (as_itself || same(given, {kDLUInt, 8, 1}));
 }
 
 struct ShapeText {
@@ -176,7 +177,7 @@ Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tens
     return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not float32, float16 or bfloat16%s", spec.name,
                          DtypeText(t.dtype).c_str(), is_quantised(spec.stored) ? ", nor the layer's" : "");
   }
-  const int64_t wanted[3] = {spec.tokens, spec.heads, spec.dims};
+  const int64_t wanted[3] = {spec.tokens, spec.heads, stored ? (spec.dims * spec.stored.bits + 7) / 8 : spec.dims};
   KVC_TRY(check_rank(t, spec.name, 3, wanted, "[tokens, heads, dims]"));
   KVC_TRY(check_shape(t, spec.name, wanted, "[tokens, heads, dims]"));
   int64_t strides[3];
@@ -190,10 +191,12 @@ Status check_scale_rows(const DLTensor* tensor, const char* name, const kvc_back
   const bool wanted = is_quantised(rows.dtype) && kernels::place_of_scales(layer.format) == KVC_BACKEND_SCALES_PAGE;
   if (!wanted && tensor == nullptr) return Status();
   if (!wanted) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and k and v are not stored bytes of int8", name);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and k and v are not stored bytes of int8 or uint4",
+                         name);
   }
   if (tensor == nullptr) {
-    return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL: stored bytes of int8 need their scales", name);
+    return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL: stored bytes of %s need their scales", name,
+                         DtypeText(rows.dtype).c_str());
   }
   float* data = nullptr;
   KVC_TRY(check_row_floats(*tensor, {name, tokens, layer.num_kv_heads, 1, device}, &data, &out->token_stride,

@@ -1,4 +1,4 @@
-// Pools and scales of a layer for kernel tests. The elements of their arrays have whole bytes.
+// Pools and scales of a layer for kernel tests. The elements of their arrays have whole bytes. Two of 4 bits are one.
 #pragma once
 
 #include "kernels/common/stored_format.h"
@@ -8,7 +8,7 @@ namespace kvc::kernels::test {
 // A pool of rows of `dims` elements. Strides are in elements of `dtype`.
 inline kvc_backend_pool pool_of(DLDataType dtype, void* data, int64_t page_stride, int64_t head_stride,
                                 int64_t slot_stride, int64_t dims) {
-  const int64_t bytes = dtype.bits / 8;
+  const int64_t bytes = (dtype.bits + 7) / 8;
   return {data, page_stride * bytes, head_stride * bytes, slot_stride * bytes, dims * bytes};
 }
 

@@ -12,6 +12,7 @@
 #include "kernels/cpu/backend.h"
 #include "pool.h"
 #include "staged_attend.h"
+#include "tests/support/uint4.h"
 
 namespace kvc::kernels::test {
 namespace {
@@ -258,6 +259,7 @@ void Scene::build_pages() {
   }
   layer_.num_pages = total;
   const auto lay_out = [&](kvc_backend_pool& pool, int dims, std::vector<unsigned char>& memory) {
+    if (config_.kv == Kind::kU4) dims /= 2;
     const int64_t gap = has_aligned_pools(config_) ? 16 / bytes_of(config_.kv) : 3;
     int64_t page_stride = 0, head_stride = 0, slot_stride = 0;
     if (config_.nhd) {
@@ -299,7 +301,7 @@ void Scene::build_pages() {
 // The scales of a token (int8) are NaN until a key is stored in its slot.
 void Scene::build_scales() {
   const auto lay_out = [&](kvc_backend_scales& scales, float first, std::vector<float>& memory) {
-    if (config_.kv == Kind::kI8) {
+    if (has_row_scales(config_.kv)) {
       const int64_t page_stride = int64_t{config_.kv_heads + 1} * config_.page_size + 5;
       memory.assign(static_cast<size_t>(page_stride * layer_.num_pages), NAN);
       scales = scales_of_tokens(memory.data(), page_stride, config_.nhd ? 1 : config_.page_size,
@@ -319,6 +321,12 @@ void Scene::build_scales() {
 // Stores a row of one head. `values` then has the values as they are read.
 void Scene::store_row(const kvc_backend_pool& pool, const kvc_backend_scales& scales, int64_t page, int head,
                       int64_t slot, float* values, int dims) {
+  if (config_.kv == Kind::kU4) {
+    const int all = layer_.row_kind == KVC_BACKEND_ROW_LATENT ? config_.head_dim | config_.v_head_dim : dims;
+    *token_scale(&scales, page, head, slot) =
+        kvt::store_uint4_row(values, dims, all & -all, address_of_row(pool, page, head, slot));
+    return;
+  }
   float scale = 1.0f;
   if (scales.data != nullptr) {
     float& stored = *token_scale(&scales, page, head, slot);
@@ -345,12 +353,12 @@ void Scene::store_key(int row, int position) {
 void Scene::poison_key(int row, int position) {
   const int64_t page = pages_[row][position / config_.page_size], slot = position % config_.page_size;
   for (int h = 0; h < config_.kv_heads; ++h) {
-    const auto fill = [&](const kvc_backend_pool& pool, const kvc_backend_scales& scales, int dims) {
-      std::memset(address_of_row(pool, page, h, slot), 0xff, static_cast<size_t>(dims) * bytes_of(config_.kv));
-      if (config_.kv == Kind::kI8) *token_scale(&scales, page, h, slot) = NAN;
+    const auto fill = [&](const kvc_backend_pool& pool, const kvc_backend_scales& scales) {
+      std::memset(address_of_row(pool, page, h, slot), 0xff, static_cast<size_t>(pool.row_bytes));
+      if (has_row_scales(config_.kv)) *token_scale(&scales, page, h, slot) = NAN;
     };
-    fill(layer_.k, layer_.k_scales, config_.head_dim - k_begin());
-    fill(layer_.v, layer_.v_scales, config_.v_head_dim);
+    fill(layer_.k, layer_.k_scales);
+    fill(layer_.v, layer_.v_scales);
   }
 }
 

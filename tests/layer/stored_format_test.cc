@@ -248,6 +248,23 @@ TEST(StoredFormat, Int4PerTokenHead) {
   expect_apart(pages);
 }
 
+// What the library stores: rows of K, rows of V, then the scales, in whole lines.
+TEST(StoredFormat, Uint4) {
+  const StoredFormat format = kernels::stored_format(kU4);
+  EXPECT_TRUE(kernels::has_rotated_rows(format));
+  EXPECT_FALSE(kernels::has_rotated_rows(kernels::stored_format({kDLInt, 8, 1})));
+  const Pages pages(format, 2, 16, 80, 48);
+  EXPECT_EQ(pages.layout.token_bytes, 2 * (40 + 24 + 8));
+  EXPECT_EQ(pages.bit(5, 1, 7), ((16 + 5) * 40 + 3) * 8 + 4);
+  EXPECT_EQ(kernels::row_bytes(format.v, 48), 24);
+  const Pages both(format, 2, 16, 128, 128);
+  EXPECT_EQ(both.layout.page_bytes, 2 * 2 * 16 * (64 + 4));
+  EXPECT_EQ(both.element(3, 1, 64, true), 2 * 16 * 64 + (16 + 3) * 64 + 32);
+  EXPECT_EQ(both.scale(3, 1, 100), 4 * 16 * 64 + (16 + 3) * 4);
+  EXPECT_EQ(both.scale(3, 1, 0, true), 4 * 16 * 64 + 2 * 16 * 4 + (16 + 3) * 4);
+  expect_apart(both);
+}
+
 // The same with 8 bits.
 TEST(StoredFormat, Fp8PerTokenHead) {
   StoredFormat format = alike(row_of(kE4m3, scales_of(kF32, 0, KVC_BACKEND_SCALES_SEGMENT)), KVC_BACKEND_PAGE_PAIRS);

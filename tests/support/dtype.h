@@ -10,17 +10,30 @@
 
 namespace kvt {
 
-enum class DType { kF32 = 0, kF16 = 1, kBF16 = 2, kE4M3 = 3, kE5M2 = 4, kI8 = 5 };  // from kE4M3 on only in layers
+enum class DType {
+  kF32 = 0,
+  kF16 = 1,
+  kBF16 = 2,
+  kE4M3 = 3,
+  kE5M2 = 4,
+  kI8 = 5,
+  kU4 = 6
+};  // from kE4M3 on only in layers
 
 inline bool is_quantised(DType type) { return type >= DType::kE4M3; }
+// Whether each token and head has a scale.
+inline bool has_row_scales(DType type) { return type >= DType::kI8; }
 inline DLDataType dl_type(DType type) {
   constexpr DLDataType kTypes[] = {{kDLFloat, 32, 1},        {kDLFloat, 16, 1},      {kDLBfloat, 16, 1},
-                                   {kDLFloat8_e4m3fn, 8, 1}, {kDLFloat8_e5m2, 8, 1}, {kDLInt, 8, 1}};
+                                   {kDLFloat8_e4m3fn, 8, 1}, {kDLFloat8_e5m2, 8, 1}, {kDLInt, 8, 1},
+                                   {kDLUInt, 4, 1}};
   return kTypes[static_cast<int>(type)];
 }
+// Bytes of an element; of kU4, of two.
 inline int size_of(DType type) { return type == DType::kF32 ? 4 : is_quantised(type) ? 1 : 2; }
+inline int row_bytes(DType type, int dims) { return type == DType::kU4 ? dims / 2 : dims * size_of(type); }
 inline const char *name_of(DType type) {
-  constexpr const char *kNames[] = {"f32", "f16", "bf16", "e4m3", "e5m2", "i8"};
+  constexpr const char *kNames[] = {"f32", "f16", "bf16", "e4m3", "e5m2", "i8", "u4"};
   return kNames[static_cast<int>(type)];
 }
 

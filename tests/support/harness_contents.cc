@@ -48,6 +48,7 @@ void Harness::expected(const Token &token, int64_t position, int layer, int head
       rotate(raw.data() + first, dim - first, l.rotated(), l.base(), position, exact.data() + first,
              slack.data() + first);
     }
+    if (l.dtype == DType::kU4) return quantise_uint4_row(l.rotation_block(which), exact, slack, values, flips);
     quantise_row(l.dtype, l.head_scale(which, head), exact, slack, values, flips);
     return;
   }
@@ -63,16 +64,24 @@ void Harness::expected(const Token &token, int64_t position, int layer, int head
 
 namespace {
 
-// Element of an export, times its scale.
-float read_export(const DLTensor &t, const Managed &scale, DType type, int64_t token, int head, int dim) {
-  if (!is_quantised(type)) return at(t, {token, head, dim});
-  const int64_t element = token * t.strides[0] + head * t.strides[1] + dim;
-  const auto byte = static_cast<const uint8_t *>(t.data)[element];
-  const float factor = type == DType::kI8 ? at(scale->dl_tensor, {token, head}) : at(scale->dl_tensor, {head});
-  return static_cast<float>(byte_value(type, byte)) * factor;
+// A row of an export, times its scale.
+void read_export(const DLTensor &t, const Managed &scale, const LayerSpec &l, int64_t token, int head, int which,
+                 std::vector<float> *row) {
+  const DType type = l.dtype;
+  const int dims = static_cast<int>(row->size());
+  const auto *bytes = static_cast<const uint8_t *>(t.data) + token * t.strides[0] + head * t.strides[1];
+  float factor = 1;
+  if (is_quantised(type)) {
+    factor = has_row_scales(type) ? at(scale->dl_tensor, {token, head}) : at(scale->dl_tensor, {head});
+  }
+  if (type == DType::kU4) return read_uint4_row(bytes, factor, dims, l.rotation_block(which), row->data());
+  for (int i = 0; i < dims; i++) {
+    (*row)[static_cast<size_t>(i)] =
+        is_quantised(type) ? static_cast<float>(byte_value(type, bytes[i])) * factor : at(t, {token, head, i});
+  }
 }
 
-// float8 comes as uint8.
+// float8 and uint4 come as uint8.
 bool is_export_dtype(DLDataType got, DType type) {
   const DLDataType wanted = is_quantised(type) && type != DType::kI8 ? DLDataType{kDLUInt, 8, 1} : dl_type(type);
   return got.code == wanted.code && got.bits == wanted.bits && got.lanes == 1;
@@ -114,18 +123,21 @@ void Harness::check_contents(int handle, int layer, int64_t begin, int64_t end) 
   for (int which = 0; which < (row ? 1 : 2); which++) {
     const DLTensor &t = owners[which]->dl_tensor;
     const int dim = which ? l.v_dim() : l.d;
-    if (t.ndim != 3 || t.shape[0] != end - begin || t.shape[1] != l.hkv || t.shape[2] != dim) fail("export shape");
+    if (t.ndim != 3 || t.shape[0] != end - begin || t.shape[1] != l.hkv ||
+        t.shape[2] != (l.dtype == DType::kU4 ? dim / 2 : dim))
+      fail("export shape");
     if (!t.strides || t.byte_offset != 0 || (end > begin && reinterpret_cast<uintptr_t>(t.data) % 256 != 0)) {
       fail("export: strides NULL, byte_offset not 0, or data not 256-byte aligned");
     }
     if (!is_export_dtype(t.dtype, l.dtype) || t.device.device_type != test_device().device_type)
       fail("export dtype or device");
-    std::vector<float> values(dim), flips(dim);
+    std::vector<float> values(dim), flips(dim), stored(dim);
     for (int64_t p = begin; p < end; p++) {
       for (int h = 0; h < l.hkv; h++) {
         expected(tokens[p], p, layer, h, which, values.data(), flips.data());
+        read_export(t, scales[which], l, p - begin, h, which, &stored);
         for (int i = 0; i < dim; i++) {
-          const float got = read_export(t, scales[which], l.dtype, p - begin, h, i);
+          const float got = stored[i];
           if (got == values[i] || std::fabs(static_cast<double>(got) - values[i]) <= flips[i]) continue;
           std::ostringstream out;
           out << (which ? "V" : "K") << " of sequence " << handle << " layer " << layer << " position " << p << " head "

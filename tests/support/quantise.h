@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dtype.h"
+#include "uint4.h"
 
 namespace kvt {
 
@@ -40,6 +41,32 @@ inline double nearest_value(DType type, double x) {
   const double to_low = magnitude - above[-1], to_high = *above - magnitude;
   const bool up = to_high < to_low || (to_high == to_low && (above - values.begin()) % 2 == 0);
   return std::copysign(up ? *above : above[-1], x);
+}
+
+// A row as a uint4 layer reads it, in blocks of `block` dims. A rotated value that is off by `off` may be stored as a
+// neighbour, and all dims of its block then change.
+inline void quantise_uint4_row(int block, const std::vector<double> &x, const std::vector<double> &slack, float *values,
+                               float *flips) {
+  std::vector<float> rotated(x.begin(), x.end());
+  rotate_row(block, &rotated);
+  std::vector<unsigned char> bytes(x.size() / 2), other(x.size() / 2);
+  const float scale = quantise_uint4(rotated, bytes.data());
+  read_uint4_row(bytes.data(), scale, static_cast<int>(x.size()), block, values);
+  const double worst = *std::max_element(slack.begin(), slack.end());
+  std::fill_n(flips, x.size(), 0.0f);
+  if (worst == 0) return;
+  // The sum of `block` values may be off by as much. The scale is off by 2/15 of that, and so is each value.
+  const double off = 1.01 * block * worst, of_scale = 16.0 * off / 7.0;
+  const double step = static_cast<double>(scale) + off;
+  for (size_t begin = 0; begin < x.size(); begin += static_cast<size_t>(block)) {
+    double sum = 0;
+    for (size_t i = begin; i < begin + static_cast<size_t>(block); i++) {
+      const double place = static_cast<double>(rotated[i]) / static_cast<double>(scale);
+      const double to_half = std::fabs(place - std::floor(place) - 0.5) * static_cast<double>(scale);
+      sum += of_scale + (to_half <= 4 * off ? step : 0);
+    }
+    for (size_t i = begin; i < begin + static_cast<size_t>(block); i++) flips[i] = static_cast<float>(sum / block);
+  }
 }
 
 // A row as a quantised layer reads it. x: the computed row; slack: the possible error of each x; head_scale: for

@@ -28,18 +28,25 @@ struct LayerSpec {
   float head_scale(int which, int head) const {
     return num_scales == 0 ? 1.0f : (which ? 0.0037f : 0.0011f) * static_cast<float>(1 + (num_scales > 1 ? head : 0));
   }
-  int64_t token_bytes() const {  // of all heads: rows, and scales of int8
+  int64_t token_bytes() const {  // of all heads: rows, and their scales
     const int rows = latent ? 1 : 2;
-    return int64_t{hkv} * ((d + (latent ? 0 : v_dim())) * size_of(dtype) + (dtype == DType::kI8 ? rows * 4 : 0));
+    return int64_t{hkv} *
+           (row_bytes(dtype, d) + (latent ? 0 : row_bytes(dtype, v_dim())) + (has_row_scales(dtype) ? rows * 4 : 0));
   }
   int64_t page_bytes(int page_size) const {
-    if (dtype != DType::kI8) return page_size * token_bytes();
+    if (!has_row_scales(dtype)) return page_size * token_bytes();
     const auto pool = [&](int64_t row) {  // rows, scales from a multiple of 4, whole lines
       const int64_t slots = int64_t{hkv} * page_size, rows = (slots * row + 3) / 4 * 4;
       return (rows + slots * (d == v_dim() && !latent ? 8 : 4) + 63) / 64 * 64;
     };
-    if (latent) return pool(d);
-    return d == v_dim() ? pool(2 * d) : pool(d) + pool(v_dim());
+    const int k_row = row_bytes(dtype, d), v_row = row_bytes(dtype, v_dim());
+    if (latent) return pool(k_row);
+    return d == v_dim() ? pool(2 * k_row) : pool(k_row) + pool(v_row);
+  }
+  // Of uint4: the largest power of two that divides the dims of a row, and of V where V is a part of K.
+  int rotation_block(int which) const {
+    const int dims = latent ? d | latent : which ? v_dim() : d;
+    return dims & -dims;
   }
   int v_dim() const { return latent ? latent : dv ? dv : d; }
   int rotated() const { return rope_dim ? rope_dim : d - latent; }  // from dim `latent` on

@@ -82,7 +82,8 @@ class Layer:
         head_dim: dimension of q and k, 1..512 (MLA: 1..1152); multiples of 16 are fast.
         v_head_dim: dimension of v, 1..512; 0 = head_dim (MLA: latent_dim).
         dtype: of stored K and V: "f32", "f16", "bf16", or a dtype of numpy, ml_dtypes, torch or jax. Quantised:
-            "float8_e4m3fn" and "float8_e5m2" (by k_scales and v_scales), "int8" (a scale for each token and head).
+            "float8_e4m3fn" and "float8_e5m2" (by k_scales and v_scales), "int8" and "uint4" (a scale for each token and
+            head; docs/reference/formats.md).
         rope: None: q and k are taken as they are. "on_append": the library rotates both at their positions and stores
             rotated k. "on_read": k is stored as it is, and rotated, in float32, where attention reads it.
         rope_dim: rotated dimensions, even; 0 = head_dim - rope_offset.

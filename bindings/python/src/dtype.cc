@@ -30,6 +30,7 @@ constexpr NamedDtype kDtypes[] = {
     {{kDLInt, 8, 1}, "i8", "int8"},
     {{kDLInt, 32, 1}, "i32", "int32"},
     {{kDLInt, 64, 1}, "i64", "int64"},
+    {{kDLUInt, 4, 1}, "u4", "uint4"},
     {{kDLUInt, 8, 1}, "u8", "uint8"},
     {{kDLUInt, 16, 1}, "u16", "uint16"},
 };

@@ -15,13 +15,16 @@ namespace kvc::kernels::KVC_TARGET {
 template <class Format>
 static void decode_entry(const kvc_backend_attend* args, const kvc_backend_item* item, const ListedQuery* listed,
                          Scratch* scratch) {
-  const View view = make_view(args, item, listed, scratch);
+  View view = make_view(args, item, listed, scratch);
+  if constexpr (Format::kZeroPoints) view.staged = false;
   // The commonest head dims are constants here, so loops unroll, and addresses within a page are constants too.
   if constexpr (kLanes == 16) {
     const int32_t head_dim = view.head_dim == view.v_head_dim ? view.head_dim : 0;
-    if (head_dim == 64) return decode_item<Format, 64>(view);
     if (head_dim == 128) return decode_item<Format, 128>(view);
-    if (head_dim == 256) return decode_item<Format, 256>(view);
+    if constexpr (!Format::kZeroPoints) {
+      if (head_dim == 64) return decode_item<Format, 64>(view);
+      if (head_dim == 256) return decode_item<Format, 256>(view);
+    }
   }
   decode_item<Format, 0>(view);
 }
@@ -34,7 +37,7 @@ static consteval AttendFormat decode_kernel() {
 
 static consteval Implementation implementation_of(const char* name, const Implementation* base,
                                                   const AttendFormats* formats) {
-  return {name, base, formats, kLanes, convert_row, quantise_row, rotate_row, project_rows};
+  return {name, base, formats, kLanes, convert_row, quantise_row, spread_row, rotate_row, project_rows};
 }
 
 }  // namespace kvc::kernels::KVC_TARGET

@@ -174,7 +174,7 @@ static void decode_head(const View& view, const DecodePass& pass, const DecodeKe
                              pass.row_begin + first,
                              (pass.head_begin + h) * view.group,
                              scratch.masks + first,
-                             keys.v_scales};
+                             Format::kTokenScales ? keys.scales->v : nullptr};
     DecodeKeys later;  // a copy in registers: keys was just written, and a wider load of it would stall
     if (index > 0) {
       later = keys;
@@ -189,12 +189,6 @@ static void decode_head(const View& view, const DecodePass& pass, const DecodeKe
   });
 }
 
-// Scales of a block's keys of one kv head.
-struct KeyScales {
-  float k[kKeyBlock + kMaxLanes];
-  float v[kKeyBlock + kMaxLanes];
-};
-
 // Copies the scales of `count` keys of kv head 0, and repeats the last one up to kKeyBlock. Prefetches the scales of
 // the next block.
 KVC_INLINE void copy_scales(const float* const* keys, int32_t count, int64_t offset, const float* const* next,
@@ -208,6 +202,14 @@ KVC_INLINE void copy_scales(const float* const* keys, int32_t count, int64_t off
     return;
   }
   for (int32_t i = 0; i < kKeyBlock; ++i) scales[i] = keys[i][offset];
+}
+
+// Moves the zero points of a block's keys out of their scales.
+KVC_INLINE void split_zero_points(float* scales, int32_t* zeros) {
+  for (int32_t i = 0; i < kKeyBlock; ++i) {
+    zeros[i] = zero_point_of(scales[i]);
+    scales[i] = without_zero_point(scales[i]);
+  }
 }
 
 template <class Format, int kHeadDim>
@@ -229,8 +231,8 @@ static void decode_pass(const View& view, const DecodePass& pass) {
   // With one row, a step reads nearly as fast as memory delivers. Prefetches further ahead would only queue
   // (docs/internals/cpu.md).
   const int32_t steps_ahead = pass.row_end - pass.row_begin > 1 ? 2 : 1;
-  KeyScales scales = {};
-  int32_t current = 0, fold_begin = keys.begin;
+  KeyScales both_scales[2] = {};  // of this step, and of the step before, whose V has still to be added
+  int32_t current = 0, step = 0, fold_begin = keys.begin;
   for (int32_t begin = keys.begin, end; begin < keys.end; begin = end, ++current) {
     if (begin - fold_begin >= kFoldKeys) {
       if (pipeline.add_values != nullptr) finish_step(view, pipeline, pipeline.keys.next.k());
@@ -256,9 +258,9 @@ static void decode_pass(const View& view, const DecodePass& pass) {
     if (view.key_table != nullptr) turn_keys(view, *block, &coarse_of);
     const bool whole = end - begin == kKeyBlock && begin >= common.begin && end <= common.end;
     for (int32_t h = 0; h < num_heads; ++h) {
+      KeyScales& scales = both_scales[step++ % 2];
       const int32_t head = pass.head_begin + h, next_head = h + 1 < num_heads ? head + 1 : pass.head_begin;
-      const DecodeKeys decode_keys = {head_block(h, 0), head_block(h, 1), head_block(h, steps_ahead), scales.k,
-                                      scales.v};
+      const DecodeKeys decode_keys = {head_block(h, 0), head_block(h, 1), head_block(h, steps_ahead), &scales};
       if (view.staged) {
         decode_head<Format, kHeadDim>(view, pass, stage_keys(view, decode_keys, head, &staged), h, whole, pipeline);
         continue;
@@ -271,6 +273,10 @@ static void decode_pass(const View& view, const DecodePass& pass) {
                     scales.k);
         copy_scales(block->v_scale, block->count, head * v_stride, next.v_scale, next_head * v_stride, layer.page_size,
                     scales.v);
+      }
+      if constexpr (Format::kZeroPoints) {
+        split_zero_points(scales.k, scales.k_zeros);
+        split_zero_points(scales.v, scales.v_zeros);
       }
       decode_head<Format, kHeadDim>(view, pass, decode_keys, h, whole, pipeline);
     }

@@ -51,12 +51,19 @@ struct HeadBlock {
   __attribute__((always_inline)) KeyRows v() const { return {block->v, v_offset}; }
 };
 
+// Scales and zero points of a block's keys of one kv head.
+struct KeyScales {
+  float k[kKeyBlock + kMaxLanes];  // scales, readable up to kMaxLanes further; used with token scales only
+  float v[kKeyBlock + kMaxLanes];
+  int32_t k_zeros[kKeyBlock];  // used with zero points only
+  int32_t v_zeros[kKeyBlock];
+};
+
 // The keys that a step multiplies, and those that it prefetches: the block of the next step into the level-1 cache, and
 // a later block into the level-2 cache.
 struct DecodeKeys {
   HeadBlock now, next, far;
-  const float* k_scales;  // [kKeyBlock], readable up to kMaxLanes further; used with token scales only
-  const float* v_scales;
+  const KeyScales* scales;  // of `now`; used with token scales only
 };
 
 // The addresses of rows. Each is loaded; or, where all rows are kRowBytes apart, each is a constant added to the first,
@@ -99,6 +106,16 @@ KVC_INLINE void prefetch_twin(const unsigned char* row, int chunk) {
   if (begins_line<Format>(chunk)) prefetch(row + chunk * Format::kVecBytes);
 }
 
+// Loads n dims of key `key` of a block, 1..Format::kStep. zeros: of the block's keys; read with zero points only.
+template <class Format>
+KVC_INLINE typename Format::Raw load_dims(const unsigned char* p, int n, const int32_t* zeros, int key) {
+  if constexpr (Format::kZeroPoints) {
+    return n == Format::kStep ? Format::load(p, zeros[key]) : Format::load_first(p, n, zeros[key]);
+  } else {
+    return n == Format::kStep ? Format::load(p) : Format::load_first(p, n);
+  }
+}
+
 // scores[key][row] = q . k, times the key's scale. kHeadDim: the rows have so many dims and follow each other directly
 // (an adjacent block). 0: they have view.head_dim dims and may be anywhere. A vector of q serves all keys that have
 // accumulators. following: the rows that are read after K.
@@ -112,6 +129,7 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
   const int count = kHeadDim != 0 ? kKeyBlock : keys.now.block->count;
   constexpr int kRowBytes = kRowBytesOf<Format, kHeadDim>;
   const RowAddresses<kRowBytes> current(keys.now.k()), far(keys.far.k()), behind(following);
+  const int32_t* const zeros = Format::kZeroPoints ? keys.scales->k_zeros : nullptr;
   for (int k = 0; k < count; k += kKeys) {
     F32 sums[kLanes];
     const unsigned char* rows[kKeys];
@@ -119,7 +137,7 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
     KVC_UNROLL for (int i = 0; i < kKeys; ++i) rows[i] = current[k + i];
     const auto add_chunk = [&](int i, int c, int count) __attribute__((always_inline)) {
       const unsigned char* p = rows[i] + c * Format::kVecBytes;
-      const typename Format::Raw raw = count == Format::kStep ? Format::load(p) : Format::load_first(p, count);
+      const typename Format::Raw raw = load_dims<Format>(p, count, zeros, k + i);
       KVC_UNROLL for (int j = 0; j < Format::kParts; ++j) {
         const typename Format::Vec x = Format::part(raw, j);
         KVC_UNROLL for (int g = 0; g < kRows; ++g) {
@@ -170,7 +188,7 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
     }
     F32 dots = sum_each(sums);
     if constexpr (Format::kRowFactors) dots = mul(dots, load(tile.factors));
-    if constexpr (Format::kTokenScales) dots = mul(dots, load_repeated<kRows>(keys.k_scales + k));
+    if constexpr (Format::kTokenScales) dots = mul(dots, load_repeated<kRows>(keys.scales->k + k));
     store(scores + k * kRows, dots);
   }
 }

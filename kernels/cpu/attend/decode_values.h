@@ -42,6 +42,7 @@ KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin,
     }
   };
   constexpr int kKeys = Format::kPairs ? 2 : 1;
+  const int32_t* const zeros = Format::kZeroPoints ? keys.scales->v_zeros : nullptr;
   for (int k = begin - begin % kKeys; k < end; k += kKeys) {
     const bool has_even = k >= begin, has_odd = kKeys == 2 && k + 1 < end;  // the other half of a pair is masked: 0
     typename Format::Vec v[kVectors * kOut];
@@ -50,7 +51,8 @@ KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin,
       KVC_UNROLL for (int half = 0; half < kKeys; ++half) {
         if (half == 0 ? !has_even : !has_odd) continue;
         const unsigned char* row = current[k + half] + i * Format::kVecBytes;
-        rows[half] = tail != 0 && i == kVectors - 1 ? Format::load_first(row, tail) : Format::load(row);
+        const int dims = tail != 0 && i == kVectors - 1 ? tail : Format::kStep;
+        rows[half] = load_dims<Format>(row, dims, zeros, k + half);
         prefetch_vector(k + half, i);
       }
       Format::spread(rows[0], rows[1], v + i * kOut);

@@ -142,7 +142,7 @@ static void pack_panel(const View& view, const PanelPass& pass, PageCursor* curs
       load_key_block(view, cursor, behind, min_of(behind < end ? end : keys.end, behind + kKeyBlock), behind, next);
     }
     const HeadBlock behind_it = {next, k_offset, v_offset};
-    DecodeKeys rows = {{block, k_offset, v_offset}, behind_it, behind_it, nullptr, nullptr};
+    DecodeKeys rows = {{block, k_offset, v_offset}, behind_it, behind_it, nullptr};
     if (view.key_table != nullptr) turn_keys(view, *block, &coarse_of);
     if (view.staged) {
       rows = stage_keys(view, rows, pass.head, &staged);

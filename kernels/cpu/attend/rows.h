@@ -5,6 +5,7 @@
 #include "kernels/common/convert.h"
 #include "kernels/common/merge.h"
 #include "kernels/common/scales.h"
+#include "kernels/cpu/attend/quantise.h"
 #include "kernels/cpu/attend/view.h"
 
 namespace kvc::kernels::KVC_TARGET {
@@ -135,7 +136,8 @@ KVC_INLINE bool takes_query_as_it_is(const View& view, const QueryPlace& place, 
 }
 
 // Writes a row of q (place of the query, q head) to out[0, D) as the kernels use it. If the layer rotates, it is
-// rotated and rounded to q's type. Then it is multiplied by `factor`: query_factor, or 1 if the scores get that factor.
+// rotated and rounded to q's type. Then it is rotated as stored K is, and multiplied by `factor`: query_factor, or 1 if
+// the scores get that factor.
 // Zeroes out[D, padded).
 static void load_query(const View& view, const QueryPlace& place, int32_t head, int32_t padded, float factor,
                        float* out) {
@@ -152,6 +154,10 @@ static void load_query(const View& view, const QueryPlace& place, int32_t head, 
       convert_row(Type::kF32, out, type, rounded, view.head_dim);
     }
   }
+  if (view.k_rotation > 0 && view.key_table == nullptr) {  // keys that are rotated on read lose this rotation first
+    spread_row(out, view.head_dim, view.k_rotation);
+    factor /= static_cast<float>(view.k_rotation);
+  }
   if (factor != 1.0f) {
     for (int32_t d = 0; d < view.head_dim; ++d) out[d] *= factor;
   }
@@ -163,12 +169,13 @@ struct RowState {
   float m, l;
 };
 
-// Multiplies o by the factor that the loaded elements of V lack.
+// Multiplies o by the factor that the loaded elements of V lack, and undoes the rotation of stored V.
 KVC_INLINE void scale_values(const View& view, int32_t head, float* o) {
   const int32_t kv_head = head / view.group;
   const float factor = view.stored_unit * head_scale(&view.layer->v_scales, kv_head) *
                        row_factor(&view.args->v_scales, view.item->row, kv_head);
   for (int32_t d = 0; d < view.v_head_dim && factor != 1.0f; ++d) o[d] *= factor;
+  if (view.v_rotation > 0) gather_row(o, view.v_head_dim, view.v_rotation);
 }
 
 // Converts a state to the form of partial states. largest: m in the kernels' units. o: [Dv] in the order of dims, in

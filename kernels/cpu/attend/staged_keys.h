@@ -1,6 +1,6 @@
 // RoPE on read: a block of unrotated keys of one kv head is copied to scratch as rotated float32 keys, with its values
 // in float32 beside it. The kernels then run as on stored float32. Keys that lie in two pools
-// (KVC_BACKEND_ROW_LATENT_SPLIT) are joined in scratch in the same way.
+// (KVC_BACKEND_ROW_LATENT_SPLIT) are joined in scratch in the same way, and rows of 4 bits are dequantised in it.
 //
 // Cost: cos and sin of a key once for all heads of an item (a complex product in float64 for each angle), and one pass
 // over each key and head in L1. The bits are those that append would have stored in a float32 layer.
@@ -27,7 +27,21 @@ namespace kvc::kernels::KVC_TARGET {
   }
 }
 
-KVC_INLINE void scale_row(float scale, int32_t n, float* row) {
+// Converts a stored row to float32 and multiplies it by its scale. key_scale: of the key and kv head 0; used if rows
+// have scales. offset: of the head, in floats. n: a multiple of 2 if elements have 4 bits.
+static void dequantise_row(Type type, const unsigned char* from, const float* key_scale, int64_t offset, int32_t n,
+                           float* row) {
+  if (key_scale == nullptr) return widen_row(type, from, n, row);
+  const float scale = key_scale[offset];
+  if (type == Type::kU4) {
+    const float zero_point = static_cast<float>(zero_point_of(scale)), own = without_zero_point(scale);
+    for (int32_t i = 0; i < n / 2; ++i) {
+      row[2 * i] = (static_cast<float>(from[i] & 15) - zero_point) * own;
+      row[2 * i + 1] = (static_cast<float>(from[i] >> 4) - zero_point) * own;
+    }
+    return;
+  }
+  widen_row(type, from, n, row);
   for (int32_t i = 0; i < n; ++i) row[i] *= scale;
 }
 
@@ -48,17 +62,16 @@ KVC_INLINE void scale_row(float scale, int32_t n, float* row) {
     prefetch_row(keys.next.block->v[i] + keys.next.v_offset, static_cast<int32_t>(view.layer->v.row_bytes));
     float* k = scratch.staged_k + i * kMaxHeadDim;
     if (k_begin > 0) widen_row(type, keys.now.block->v[i] + keys.now.v_offset, k_begin, k);
-    widen_row(type, keys.now.block->k[i] + keys.now.k_offset, view.head_dim - k_begin, k + k_begin);
-    if (token_scales)
-      scale_row(keys.now.block->k_scale[i][head * scale_head_stride(&view.layer->k_scales)], view.head_dim, k);
+    dequantise_row(type, keys.now.block->k[i] + keys.now.k_offset, token_scales ? keys.now.block->k_scale[i] : nullptr,
+                   head * scale_head_stride(&view.layer->k_scales), view.head_dim - k_begin, k + k_begin);
+    if (view.key_table != nullptr && view.k_rotation > 0) gather_row(k, view.head_dim, view.k_rotation);
     if (view.key_table != nullptr) rotate_row(view.layer, scratch.key_cos_sin + i * view.layer->rope_dim, k);
     staged->k[i] = reinterpret_cast<const unsigned char*>(k);
     staged->v[i] = keys.now.block->v[i] + keys.now.v_offset;
     if (type == Type::kF32) continue;
     float* v = scratch.staged_v + i * kMaxHeadDim;
-    widen_row(type, staged->v[i], view.v_head_dim, v);
-    if (token_scales)
-      scale_row(keys.now.block->v_scale[i][head * scale_head_stride(&view.layer->v_scales)], view.v_head_dim, v);
+    dequantise_row(type, staged->v[i], token_scales ? keys.now.block->v_scale[i] : nullptr,
+                   head * scale_head_stride(&view.layer->v_scales), view.v_head_dim, v);
     staged->v[i] = reinterpret_cast<const unsigned char*>(v);
   }
   for (int32_t i = staged->count; i < kKeyBlock; ++i) {
@@ -66,7 +79,7 @@ KVC_INLINE void scale_row(float scale, int32_t n, float* row) {
     staged->v[i] = staged->v[staged->count - 1];
   }
   const HeadBlock block = {staged, 0, 0};
-  return {block, block, block, nullptr, nullptr};
+  return {block, block, block, nullptr};
 }
 
 }  // namespace kvc::kernels::KVC_TARGET

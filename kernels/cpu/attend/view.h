@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/common/hadamard.h"
 #include "kernels/common/page_walk.h"
 #include "kernels/common/rope_table.h"
 #include "kernels/common/scales.h"
@@ -35,7 +36,9 @@ struct View {
   const int32_t* key_indexes;  // with lists, or with paths in a panel of one query: the index of each key
   int32_t indexes_begin;       // number of key_indexes[0]
   const double* key_table;     // null: K is stored as it attends. Else K is rotated as it is read
-  bool staged;                 // blocks of K go through scratch: K is rotated, or lies in two pools (staged_keys.h)
+  // Blocks of K go through scratch as float32: K is rotated, or lies in two pools, or has 4 bits (staged_keys.h).
+  bool staged;
+  int32_t k_rotation, v_rotation;  // the blocks of the rotations in which rows are stored; 0: none (hadamard.h)
   ScoreOptions options;
   // Without options, scores stay unscaled, so a large score has no error but that of its dot product: p = 2^((score -
   // m) * exp2_scale). The maximum of unscaled scores is right only for a positive scale, so the sign of the scale is
@@ -89,7 +92,10 @@ KVC_INLINE int32_t max_of(int32_t a, int32_t b) { return a > b ? a : b; }
   }
   view.picked_begin = args->bias.mask != nullptr ? 0 : view.tree.begin;
   view.key_table = key_table_of_row(args, item->row);
-  view.staged = view.key_table != nullptr || layer->row_kind == KVC_BACKEND_ROW_LATENT_SPLIT;
+  view.staged =
+      view.key_table != nullptr || layer->row_kind == KVC_BACKEND_ROW_LATENT_SPLIT || stored_type(*layer) == Type::kU4;
+  view.k_rotation = rotation_block(*layer, layer->head_dim);
+  view.v_rotation = rotation_block(*layer, layer->v_head_dim);
   const double scale = args->softmax_scale != 0.0 ? args->softmax_scale : static_cast<double>(layer->softmax_scale);
   view.q_sign = scale > 0.0 ? 1.0f : scale < 0.0 ? -1.0f : 0.0f;
   view.natural_scale = scale > 0.0 ? scale : scale < 0.0 ? -scale : 1.0;

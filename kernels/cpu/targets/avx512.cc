@@ -5,11 +5,22 @@
 #include "kernels/cpu/simd/avx512.h"
 
 #include "kernels/cpu/attend/formats.h"
+#include "kernels/cpu/simd/avx512_nibbles.h"
 
 namespace kvc::kernels {
 namespace {
 
-constexpr AttendFormats kFormats = avx512::converting_formats();
+consteval AttendFormats make_formats() {
+  using namespace avx512;
+  AttendFormats formats = converting_formats();
+  for (auto& of_q : formats.of) {
+    AttendFormat& nibbles = of_q[static_cast<int>(Type::kU4)];
+    nibbles.decode = decode_kernel<TabledNibbles>().decode;
+    nibbles.decode_rows = TabledNibbles::kDecodeRows;
+  }
+  return formats;
+}
+constexpr AttendFormats kFormats = make_formats();
 
 }  // namespace
 

@@ -300,7 +300,7 @@ pub struct Append<'a> {
     pub v: Option<Tensor<'a>>,
     /// `[T, 2, rope dim / 2]` f32: cos and sin, for positions that only the caller has.
     pub rope_cos_sin: Option<Tensor<'a>>,
-    /// `[T, kv heads]` f32: scales of stored bytes of i8.
+    /// `[T, kv heads]` f32: scales of stored bytes of i8 and u4.
     pub k_scale: Option<Tensor<'a>>,
     pub v_scale: Option<Tensor<'a>>,
     /// `k` is already rotated, and both may be stored bytes.

@@ -28,30 +28,33 @@ pub enum DType {
     I32,
     F64,
     I64,
+    /// Of a layer. Its exports are of `U8`, two elements in each.
+    U4,
 }
 
 impl DType {
-    const ALL: [(DType, sys::DLDataTypeCode, usize); 10] = [
-        (DType::F32, sys::kDLFloat, 4),
-        (DType::F16, sys::kDLFloat, 2),
-        (DType::BF16, sys::kDLBfloat, 2),
-        (DType::F8E4M3, sys::kDLFloat8_e4m3fn, 1),
-        (DType::F8E5M2, sys::kDLFloat8_e5m2, 1),
-        (DType::I8, sys::kDLInt, 1),
-        (DType::U8, sys::kDLUInt, 1),
-        (DType::I32, sys::kDLInt, 4),
-        (DType::F64, sys::kDLFloat, 8),
-        (DType::I64, sys::kDLInt, 8),
+    const ALL: [(DType, sys::DLDataTypeCode, u8); 11] = [
+        (DType::F32, sys::kDLFloat, 32),
+        (DType::F16, sys::kDLFloat, 16),
+        (DType::BF16, sys::kDLBfloat, 16),
+        (DType::F8E4M3, sys::kDLFloat8_e4m3fn, 8),
+        (DType::F8E5M2, sys::kDLFloat8_e5m2, 8),
+        (DType::I8, sys::kDLInt, 8),
+        (DType::U8, sys::kDLUInt, 8),
+        (DType::I32, sys::kDLInt, 32),
+        (DType::F64, sys::kDLFloat, 64),
+        (DType::I64, sys::kDLInt, 64),
+        (DType::U4, sys::kDLUInt, 4),
     ];
 
     pub fn size_bytes(self) -> usize {
-        Self::ALL[self as usize].2
+        usize::from(Self::ALL[self as usize].2).div_ceil(8)
     }
 
     #[inline]
     pub(crate) fn raw(self) -> sys::DLDataType {
-        let (_, code, bytes) = Self::ALL[self as usize];
-        sys::DLDataType { code: code as u8, bits: 8 * bytes as u8, lanes: 1 }
+        let (_, code, bits) = Self::ALL[self as usize];
+        sys::DLDataType { code: code as u8, bits, lanes: 1 }
     }
 
     pub(crate) fn from_raw(raw: sys::DLDataType) -> Option<Self> {

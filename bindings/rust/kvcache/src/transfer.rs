@@ -15,7 +15,7 @@ pub struct Exported {
     pub k: Option<ManagedTensor>,
     /// `[tokens, kv heads, v head dim]`; `None` for a latent layer, unless V was requested.
     pub v: Option<ManagedTensor>,
-    /// f32, the factors of `k`: `[tokens, kv heads]` for i8, `[kv heads]` for float8.
+    /// f32, the factors of `k`: `[tokens, kv heads]` for i8 and u4, `[kv heads]` for float8.
     pub k_scale: Option<ManagedTensor>,
     pub v_scale: Option<ManagedTensor>,
 }
@@ -47,7 +47,7 @@ pub struct Import<'a> {
     pub k: &'a [Option<Tensor<'a>>],
     /// Empty if every layer is latent.
     pub v: &'a [Option<Tensor<'a>>],
-    /// Scales of stored bytes of i8; empty: none.
+    /// Scales of stored bytes of i8 and u4; empty: none.
     pub k_scale: &'a [Option<Tensor<'a>>],
     pub v_scale: &'a [Option<Tensor<'a>>],
     /// As exported: already rotated, and stored bytes for quantised layers.

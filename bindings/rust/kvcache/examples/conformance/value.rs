@@ -4,13 +4,14 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
 
-const NAMES: [(&str, DType); 9] = [
+const NAMES: [(&str, DType); 10] = [
     ("f32", DType::F32),
     ("f16", DType::F16),
     ("bf16", DType::BF16),
     ("e4m3", DType::F8E4M3),
     ("e5m2", DType::F8E5M2),
     ("i8", DType::I8),
+    ("u4", DType::U4),
     ("u8", DType::U8),
     ("i32", DType::I32),
     ("i64", DType::I64),

@@ -2,31 +2,33 @@ package dev.kvcache;
 
 /** The type of a tensor's elements. */
 public enum DType {
-  F32(2, 4),
-  F16(2, 2),
-  BF16(4, 2),
+  F32(2, 32),
+  F16(2, 16),
+  BF16(4, 16),
   /** float8_e4m3fn */
-  F8E4M3(10, 1),
+  F8E4M3(10, 8),
   /** float8_e5m2 */
-  F8E5M2(12, 1),
-  I8(0, 1),
-  /** Stored bytes of float8, as exports give them. */
-  U8(1, 1),
-  I32(0, 4),
-  I64(0, 8);
+  F8E5M2(12, 8),
+  I8(0, 8),
+  /** Of a layer. Its exports are of {@link #U8}, two elements in each. */
+  U4(1, 4),
+  /** Stored bytes of float8 and {@link #U4}, as exports give them. */
+  U8(1, 8),
+  I32(0, 32),
+  I64(0, 64);
 
   /** DLPack's code, bits and lanes, as they lie in memory. */
   final int dl;
-  private final int bytes;
+  private final int bits;
 
-  DType(int code, int bytes) {
-    this.bytes = bytes;
-    this.dl = code | 8 * bytes << 8 | 1 << 16;
+  DType(int code, int bits) {
+    this.bits = bits;
+    this.dl = code | bits << 8 | 1 << 16;
   }
 
-  /** Bytes of one element. */
+  /** Bytes of one element; of {@link #U4}, of two. */
   public int bytes() {
-    return bytes;
+    return (bits + 7) / 8;
   }
 
   static DType of(int dl) {

@@ -12,7 +12,8 @@ import java.util.stream.Collectors;
 /** Tensors of scripts: made from their form, and printed for transcripts. */
 final class Values {
   private static final Map<String, DType> DTYPES = Map.of("f32", DType.F32, "f16", DType.F16, "bf16", DType.BF16, "e4m3",
-      DType.F8E4M3, "e5m2", DType.F8E5M2, "i8", DType.I8, "u8", DType.U8, "i32", DType.I32, "i64", DType.I64);
+      DType.F8E4M3, "e5m2", DType.F8E5M2, "i8", DType.I8, "u8", DType.U8, "i32", DType.I32, "i64", DType.I64, "u4",
+      DType.U4);
 
   private Values() {}
 

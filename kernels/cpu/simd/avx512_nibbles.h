@@ -1,0 +1,69 @@
+// AVX-512: the format of uint4 in the decode kernel. A vector of dwords holds 8 elements a lane. A shift brings one of
+// them to the lowest 4 bits, by which a permutation of 16 floats finds its value, less the zero point of the key. So an
+// element costs two operations of a vector, and the zero point none.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cpu/simd/avx512.h"
+
+namespace kvc::kernels::KVC_TARGET {
+
+struct alignas(64) NibbleTables {
+  float values[16][16];  // [zero point][stored]
+};
+
+constexpr NibbleTables nibble_tables() {
+  NibbleTables tables = {};
+  for (int zero = 0; zero < 16; ++zero) {
+    for (int stored = 0; stored < 16; ++stored) tables.values[zero][stored] = static_cast<float>(stored - zero);
+  }
+  return tables;
+}
+
+static constexpr NibbleTables kNibbleTables = nibble_tables();
+
+// A load has 64 elements, in 32 bytes, in both halves of the vector.
+struct TabledNibbles {
+  using Vec = F32;
+  using QueryElement = float;
+  struct Raw {
+    __m512i elements;
+    F32 values;
+  };
+  static constexpr bool kPairs = false, kTokenScales = true, kZeroPoints = true, kRowFactors = false;
+  static constexpr int kParts = 4, kOutputs = 4, kStep = 4 * kLanes, kVecBytes = 32, kDecodeRows = 20;
+
+  KVC_INLINE_MEMBER Raw looked_up(__m256i elements, int32_t zero) {
+    return {_mm512_broadcast_i64x4(elements), _mm512_load_ps(kNibbleTables.values[zero])};
+  }
+  KVC_INLINE_MEMBER Raw load(const unsigned char* p, int32_t zero) {
+    return looked_up(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), zero);
+  }
+  // n: a multiple of 16. The elements after them are read as 0, and o has room for them.
+  KVC_INLINE_MEMBER Raw load_first(const unsigned char* p, int n, int32_t zero) {
+    return looked_up(_mm256_maskz_loadu_epi64(static_cast<__mmask8>((1u << n / 16) - 1u), p), zero);
+  }
+  // Lane j of part i has element 8j + i, and lane 8 + j has element 8j + 4 + i.
+  KVC_INLINE_MEMBER F32 part(const Raw& raw, int i) {
+    const __m512i shifts = _mm512_add_epi32(_mm512_set1_epi32(4 * i),
+                                            _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 16, 16, 16, 16, 16, 16, 16, 16));
+    return _mm512_permutexvar_ps(_mm512_srlv_epi32(raw.elements, shifts), raw.values);
+  }
+  KVC_INLINE_MEMBER int element_of(int part, int lane) { return lane % 8 * 8 + lane / 8 * 4 + part; }
+  KVC_INLINE_MEMBER Vec load_packed(const float* p) { return KVC_TARGET::load(p); }
+  KVC_INLINE_MEMBER Vec broadcast(const float* p) { return set1(*p); }
+  KVC_INLINE_MEMBER F32 multiply_add(Vec a, Vec b, F32 c) { return fma(a, b, c); }
+  KVC_INLINE_MEMBER void spread(const Raw& raw, const Raw&, F32* out) {
+    KVC_UNROLL for (int i = 0; i < kParts; ++i) out[i] = part(raw, i);
+  }
+  KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) {
+    for (int i = 0; i < kStep; ++i) ordered[i] = q[element_of(i / kLanes, i % kLanes)];
+  }
+  KVC_INLINE_MEMBER void natural_order(const float* o, float* row, int dims) {
+    for (int d = 0; d < dims; d += kStep) {
+      for (int i = 0; i < kStep; ++i) row[d + element_of(i / kLanes, i % kLanes)] = o[d + i];
+    }
+  }
+};
+
+}  // namespace kvc::kernels::KVC_TARGET

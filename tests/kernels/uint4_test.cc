@@ -1,0 +1,335 @@
+// Rows of uint4: what append stores, byte for byte, and attention over it compared with float64 on the values of the
+// stored bytes. Every unused slot and scale is poison.
+#include "tests/support/uint4.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "kernels/common/hadamard.h"
+#include "pool.h"
+#include "scene.h"
+
+namespace kvc::kernels::test {
+namespace {
+
+std::vector<float> rotated_row(const std::vector<float>& row, int block) {
+  std::vector<float> rotated = row;
+  kvt::rotate_row(block, &rotated);
+  return rotated;
+}
+
+// A pool of pages of 4 tokens for one kv head, with a scale for each token.
+struct Pool {
+  static constexpr int kSlots = 8;
+
+  Pool(int dims, int v_dims, uint32_t row_kind) {
+    layer.num_pages = kSlots / 4;
+    layer.page_size = 4;
+    layer.num_q_heads = layer.num_kv_heads = 1;
+    layer.head_dim = dims;
+    layer.v_head_dim = v_dims;
+    layer.row_kind = row_kind;
+    layer.format = stored_format(dtype_of(Kind::kU4));
+    layer.rope_class = -1;
+    const auto fill = [](std::vector<unsigned char>& bytes, std::vector<float>& scales, int row_dims,
+                         kvc_backend_pool* pool, kvc_backend_scales* of_pool) {
+      const int row = row_dims / 2;
+      bytes.assign(static_cast<size_t>(kSlots) * static_cast<size_t>(row), 0xee);
+      scales.assign(kSlots, -5.0f);
+      *pool = pool_of(dtype_of(Kind::kU4), bytes.data(), int64_t{4} * row, int64_t{4} * row, row, row);
+      *of_pool = scales_of_tokens(scales.data(), 4, 4, 1);
+    };
+    fill(k_bytes, k_scales, dims, &layer.k, &layer.k_scales);
+    fill(v_bytes, v_scales, v_dims, &layer.v, &layer.v_scales);
+  }
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  void append(kvc_backend_device* device, Kind source, void* k, void* v, int64_t tokens, float* scales = nullptr) {
+    const int64_t slots[] = {1, 6};
+    kvc_backend_append args = {};
+    args.layer = &layer;
+    args.num_tokens = tokens;
+    args.slots = slots;
+    const int dims_of_unit = source == Kind::kU4 ? 2 : 1;
+    args.k = {k, layer.head_dim / dims_of_unit, layer.head_dim / dims_of_unit, dtype_of(source), 0};
+    args.v = {v, layer.v_head_dim / dims_of_unit, layer.v_head_dim / dims_of_unit, dtype_of(source), 0};
+    args.k_scale = args.v_scale = {scales, 1, 1, {kDLFloat, 32, 1}, 0};
+    kvc_error error = KVC_ERROR_INIT;
+    ASSERT_EQ(test_backend()->append(device, &args, nullptr, &error), KVC_OK) << error.message;
+  }
+
+  kvc_backend_layer layer = {};
+  std::vector<unsigned char> k_bytes, v_bytes;
+  std::vector<float> k_scales, v_scales;
+};
+
+uint32_t bits_of(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  return bits;
+}
+
+void expect_row(const std::vector<float>& row, int block, const unsigned char* stored, float stored_scale,
+                const std::string& name) {
+  std::vector<unsigned char> expected(row.size() / 2);
+  const float scale = kvt::quantise_uint4(rotated_row(row, block), expected.data());
+  ASSERT_EQ(bits_of(stored_scale), bits_of(scale)) << name << " " << stored_scale << ", not " << scale;
+  for (size_t i = 0; i < expected.size(); ++i) ASSERT_EQ(stored[i], expected[i]) << name << " byte " << i;
+}
+
+TEST(Uint4, AppendStoresWhatTheFormatDefines) {
+  std::mt19937 random(31);
+  const int dims[][3] = {{16, 16, 16}, {64, 64, 64},    {80, 48, 16},   {96, 96, 32},
+                         {128, 64, 0}, {256, 256, 256}, {1024, 512, 0}, {192, 128, 0}};
+  for (const auto& dim : dims) {
+    for (Kind source : {Kind::kF32, Kind::kF16, Kind::kBf16}) {
+      for (float deviation : {1.0f, 1e-8f, 300.0f}) {
+        std::normal_distribution<float> normal(0.1f * deviation, deviation);
+        const auto make = [&](int n, std::vector<float>* row) {
+          std::vector<unsigned char> data(static_cast<size_t>(n * bytes_of(source)));
+          for (int d = 0; d < n; ++d) {
+            row->push_back(rounded(source, normal(random)));
+            write_number(source, &data[static_cast<size_t>(d * bytes_of(source))], row->back());
+          }
+          return data;
+        };
+        std::vector<float> k, v;
+        std::vector<unsigned char> k_data = make(dim[0], &k), v_data = make(dim[1], &v);
+        for_each_implementation(
+            1,
+            [&](const std::string& name, kvc_backend_device* device) {
+              Pool pool(dim[0], dim[1], KVC_BACKEND_ROW_KV);
+              pool.append(device, source, k_data.data(), v_data.data(), 1);
+              expect_row(k, dim[0] & -dim[0], &pool.k_bytes[static_cast<size_t>(dim[0] / 2)], pool.k_scales[1], name);
+              expect_row(v, dim[1] & -dim[1], &pool.v_bytes[static_cast<size_t>(dim[1] / 2)], pool.v_scales[1], name);
+              EXPECT_EQ(pool.k_bytes[static_cast<size_t>(dim[0] / 2) - 1], 0xee) << name;
+              EXPECT_EQ(pool.k_bytes[static_cast<size_t>(dim[0])], 0xee) << name;
+              EXPECT_EQ(pool.k_scales[2], -5.0f) << name << " writes the next token's scale";
+            },
+            true);
+      }
+    }
+  }
+}
+
+// An MLA row has the blocks that fit its latent part too.
+TEST(Uint4, LatentRowsHaveBlocksOfBothParts) {
+  std::mt19937 random(32);
+  std::normal_distribution<float> normal;
+  for (const auto& [dims, v_dims, block] : {std::tuple(576, 512, 64), {48, 32, 16}, {256, 128, 128}}) {
+    std::vector<float> row(static_cast<size_t>(dims));
+    for (float& x : row) x = normal(random);
+    for_each_implementation(
+        1,
+        [&](const std::string& name, kvc_backend_device* device) {
+          Pool pool(dims, v_dims, KVC_BACKEND_ROW_LATENT);
+          std::vector<float> data = row;
+          pool.append(device, Kind::kF32, data.data(), nullptr, 1);
+          expect_row(row, block, &pool.k_bytes[static_cast<size_t>(dims / 2)], pool.k_scales[1], name);
+        },
+        true);
+  }
+}
+
+// Rows of zeros are read as zeros. Rows that are not finite, or whose range is not, have scale NaN and zeros.
+TEST(Uint4, RowsWithoutARange) {
+  struct Case {
+    float first, other;
+    bool nan;
+  };
+  for (const Case& c : {Case{0.0f, 0.0f, false},
+                        {NAN, 1.0f, true},
+                        {INFINITY, 1.0f, true},
+                        {-INFINITY, 0.0f, true},
+                        {3e38f, 3e38f, true}}) {
+    for_each_implementation(
+        1,
+        [&](const std::string& name, kvc_backend_device* device) {
+          std::vector<float> row(64, c.other);
+          row[0] = c.first;
+          Pool pool(64, 64, KVC_BACKEND_ROW_KV);
+          pool.append(device, Kind::kF32, row.data(), row.data(), 1);
+          EXPECT_EQ(bits_of(pool.k_scales[1]), c.nan ? 0x7fc00000u : bits_of(1e-6f) & ~15u) << name << c.first;
+          for (int i = 0; i < 32; ++i) ASSERT_EQ(pool.v_bytes[static_cast<size_t>(32 + i)], 0) << name << c.first;
+        },
+        true);
+  }
+}
+
+TEST(Uint4, StoredBytesAreCopied) {
+  for_each_implementation(
+      1,
+      [&](const std::string& name, kvc_backend_device* device) {
+        std::vector<unsigned char> k(2 * 32), v(2 * 16);
+        for (size_t i = 0; i < k.size(); ++i) k[i] = static_cast<unsigned char>(i * 37);
+        for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<unsigned char>(i * 51);
+        std::vector<float> scales = {0.75f, NAN};
+        Pool pool(64, 32, KVC_BACKEND_ROW_KV);
+        pool.append(device, Kind::kU4, k.data(), v.data(), 2, scales.data());
+        EXPECT_EQ(0, std::memcmp(&pool.k_bytes[32], k.data(), 32)) << name;
+        EXPECT_EQ(0, std::memcmp(&pool.k_bytes[6 * 32], &k[32], 32)) << name;
+        EXPECT_EQ(0, std::memcmp(&pool.v_bytes[6 * 16], &v[16], 16)) << name;
+        EXPECT_EQ(0, std::memcmp(&pool.v_scales[1], &scales[0], 4)) << name;
+        EXPECT_EQ(0, std::memcmp(&pool.k_scales[6], &scales[1], 4)) << name;
+        EXPECT_EQ(pool.k_scales[2], -5.0f) << name;
+      },
+      true);
+}
+
+// The rotation is what makes 16 levels enough: one large dim no longer takes the range of all others.
+TEST(Uint4, ALargeDimCostsTheOthersLittle) {
+  std::mt19937 random(33);
+  std::normal_distribution<float> normal;
+  std::vector<float> row(128);
+  for (float& x : row) x = normal(random);
+  row[17] = 60.0f;
+  std::vector<float> rotated = row, plain = row;
+  std::vector<unsigned char> bytes(64);
+  kvt::store_uint4_row(rotated.data(), 128, 128, bytes.data());
+  kvt::store_uint4_row(plain.data(), 128, 1, bytes.data());
+  const auto error = [&](const std::vector<float>& read) {
+    double sum = 0.0;
+    for (size_t d = 0; d < 128; ++d) {
+      if (d != 17) sum += std::pow(static_cast<double>(read[d] - row[d]), 2.0);
+    }
+    return std::sqrt(sum / 127.0);
+  };
+  EXPECT_LT(error(rotated), 0.5 * error(plain)) << error(rotated) << " and " << error(plain);
+}
+
+// ---- Attention ---------------------------------------------------------------------------------------
+
+TEST(Uint4, ReferenceAgreesToo) {
+  for (bool latent : {false, true}) {
+    for (bool on_read : {false, true}) {
+      SceneConfig config;
+      config.kv = Kind::kU4;
+      config.rows = {{1, 100}, {7, 40}};
+      config.page_size = 3;
+      config.window = 33;
+      config.splits = 2;
+      config.rotate = config.on_read = on_read;
+      if (latent) {
+        config.kv_heads = 1;
+        config.row_kind = KVC_BACKEND_ROW_LATENT;
+        config.head_dim = 96;
+      }
+      run_scene(config, 2, true);
+    }
+  }
+}
+
+// Decode and prefill kernels, page sizes, groups, dims, layouts, windows, splits, options, types of q and out.
+TEST(Uint4, Grid) {
+  const int heads[][2] = {{8, 8}, {32, 8}, {8, 1}, {6, 2}, {16, 1}, {5, 1}};
+  const int dims[][2] = {{64, 64}, {80, 80}, {128, 128}, {256, 256}, {128, 64}, {16, 48}, {112, 112}, {512, 512}};
+  std::mt19937 random(12);
+  unsigned seed = 7000;
+  for (const auto& dim : dims) {
+    for (int page_size : {1, 3, 16, 64}) {
+      for (int queries : {1, 2, 3, 8, 26}) {
+        SceneConfig config;
+        config.kv = Kind::kU4;
+        const auto& head = heads[random() % 6];
+        config.q_heads = head[0];
+        config.kv_heads = head[1];
+        config.head_dim = dim[0];
+        config.v_head_dim = dim[1];
+        config.page_size = page_size;
+        config.q = static_cast<Kind>(random() % 3);
+        config.out = static_cast<Kind>(random() % 3);
+        config.nhd = random() % 2 == 0;
+        config.window = random() % 3 == 0 ? 1 + static_cast<int>(random() % 60) : 0;
+        config.splits = random() % 2 == 0 ? 1 : 1 + static_cast<int>(random() % 4);
+        config.rotate = random() % 4 == 0;
+        config.on_read = random() % 4 == 0;
+        config.softcap = random() % 5 == 0 ? 8.0 : 0.0;
+        config.alibi = random() % 5 == 0;
+        config.sinks = random() % 3 == 0;
+        config.mask = random() % 5 == 0 ? 1 + static_cast<int>(random() % 2) : 0;
+        config.rel_bias = random() % 5 == 0 ? 1 + static_cast<int>(random() % 2) : 0;
+        config.rows = {{queries, queries + static_cast<int>(random() % 50)}, {1, 1 + static_cast<int>(random() % 80)}};
+        config.seed = seed++;
+        if (seed % kSampling == 0) run_scene(config, 1 + static_cast<int>(random() % 3));
+      }
+    }
+  }
+}
+
+// Many keys: sums are folded, and the pipeline of the decode kernel goes from block to block.
+TEST(Uint4, ManyKeys) {
+  for (const int queries : {1, 2, 30}) {
+    for (const int dims : {64, 128}) {
+      SceneConfig config;
+      config.kv = Kind::kU4;
+      config.head_dim = config.v_head_dim = dims;
+      config.rows = {{queries, 1100}, {1, 700}};
+      config.seed = static_cast<unsigned>(9000 + queries + dims);
+      run_scene(config, 2);
+    }
+  }
+}
+
+TEST(Uint4, TreesAndSharedKeys) {
+  SceneConfig config;
+  config.kv = Kind::kU4;
+  config.head_dim = config.v_head_dim = 128;
+  config.rows = {{6, 60, 0, 0, {-1, 0, 0, 1, 2, -1}}, {1, 90}};
+  run_scene(config, 2, true);
+  config.rows = {{1, 90}, {4, 70}, {1, 66}};
+  config.shares = {{{0, 1, 2}, 0, 64}};
+  run_scene(config, 2, true);
+}
+
+// Only queries that see a poisoned key get NaN.
+TEST(Uint4, PoisonStaysWhereItIs) {
+  for (int queries : {4, 40}) {
+    for (int dims : {64, 128}) {
+      SceneConfig config;
+      config.kv = Kind::kU4;
+      config.head_dim = config.v_head_dim = dims;
+      config.rows = {{queries, 60}};
+      Scene scene(config);
+      const int poisoned = 58;
+      scene.poison_key(0, poisoned);
+      for_each_implementation(
+          1,
+          [&](const std::string& name, kvc_backend_device* device) {
+            scene.attend(test_backend(), device);
+            for (int t = 0; t < scene.num_tokens(); ++t) {
+              const bool sees = scene.position(t) >= poisoned;
+              EXPECT_EQ(std::isnan(scene.out(t, 0, 5)), sees) << name << " " << config.describe() << " token " << t;
+            }
+          },
+          true);
+    }
+  }
+}
+
+// Scales far from 1 are exact, because they multiply scores and outputs.
+TEST(Uint4, ScalesOfAnySize) {
+  for (float factor : {1e-4f, 1e12f}) {
+    for (int queries : {1, 40}) {
+      SceneConfig config;
+      config.kv = Kind::kU4;
+      config.rows = {{queries, 90}};
+      config.scale = 0.1 / static_cast<double>(factor);
+      Scene scene(config);
+      for (int p = 0; p < 90; ++p) {
+        for (int h = 0; h < config.kv_heads; ++h) {
+          for (int d = 0; d < config.head_dim; ++d) scene.k(0, p, h, d) *= factor;
+        }
+      }
+      scene.store();
+      for_each_implementation(1, [&](const std::string& name, kvc_backend_device* device) {
+        scene.attend(test_backend(), device);
+        scene.check(name);
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvc::kernels::test
