@@ -47,6 +47,27 @@ def test_as_if_the_kept_tokens_were_contiguous(qkv, mode, chunk):
         cache.check_invariants()
 
 
+@pytest.mark.parametrize("prefix", [7, 16])
+def test_a_whole_prefix_and_a_window_at_true_positions(qkv, prefix):
+    """Retention sliding-window attention: each query sees the prompt and the last tokens, rotated by the caller at their positions."""
+    window, tokens = 9, 60
+    q, k, v = qkv(tokens, HEADS, KV_HEADS, DIM)
+    q, k = (rope(x, np.arange(tokens)).astype(np.float32) for x in (q, k))
+    with make_cache("none") as cache:
+        seq = cache.add()
+        for begin, end in [(0, prefix), (prefix, prefix + 20), *((t, t + 1) for t in range(prefix + 20, tokens))]:
+            if begin == prefix:
+                cache.set_streaming(seq, sinks=0, window=prefix + window, prefix_is_sink=True)
+            with cache.forward([seq], [end - begin]) as step:
+                out = step.attend(0, q[begin:end], k[begin:end], v[begin:end])
+            for p in range(begin, end):
+                seen = [j for j in range(p + 1) if j < prefix or p - j < window]
+                expected, _ = attention(q[p : p + 1], k[seen], v[seen], [len(seen) - 1])
+                np.testing.assert_allclose(out[p - begin], expected[0], atol=2e-5, err_msg=f"position {p}")
+        assert cache.stats().pages_used <= -(-prefix // PAGE) + -(-(window + 1) // PAGE) + 1
+        cache.check_invariants()
+
+
 def append(cache, seq, tokens):
     zeros = np.zeros((tokens, KV_HEADS, DIM), np.float32)
     with cache.forward([seq], [tokens]) as step:
