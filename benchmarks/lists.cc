@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "figure.h"
 #include "kvcache.h"
 #include "list_tensors.h"
 
@@ -170,8 +171,9 @@ class Bench {
     };
     std::printf("%s, %zu rounds\n", model_.name, times.at("all").size());
     for (const auto& [name, values] : times) std::printf("  %-16s %10.1f us\n", name.c_str(), median(values) * 1e6);
-    const auto line = [&](const char* what, double value, double limit) {
-      std::printf("  %-52s %6.2f   limit %5.2f   %s\n", what, value, limit, value >= limit ? "met" : "NOT MET");
+    const auto line = [&](const char* what, double value, double target) {
+      const std::string name = std::string(model_.name) + ": " + what;
+      print_figure("Lists of keys", name.c_str(), value, "x", target, Better::kHigher);
     };
     line("2,048 listed tokens of 64k, times as fast as all", ratio("all", "tokens"), 12);
     if (model_.kv_heads > 1) line("... with a list for each kv head", ratio("all", "tokens by head"), 12);

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "figure.h"
 #include "kvcache.h"
 #include "list_tensors.h"
 
@@ -100,8 +101,9 @@ class Bench {
     std::printf("%s, %zu rounds\n", indexer_.name, selects.size());
     std::printf("  select %10.1f us, read %10.1f us, cached %10.1f us\n", median(selects) * 1e6, median(reads) * 1e6,
                 median(cached) * 1e6);
-    const auto line = [&](const char* what, double value, double limit) {
-      std::printf("  %-52s %6.2f   limit %5.2f   %s\n", what, value, limit, value >= limit ? "met" : "NOT MET");
+    const auto line = [&](const char* what, double value, double target) {
+      const std::string name = std::string(indexer_.name) + ": " + what;
+      print_figure("Selection of keys", name.c_str(), value, "x", target, Better::kHigher);
     };
     if (indexer_.queries == 1) line("speed, part of a read of the keys", median(of_read), 0.85);
     line("speed, part of the larger lower bound", median(of_bound), 0.85);

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Writes the results of a run of the attention benchmark as a page, with the roofline plot beside it.
+"""Writes what benchmarks measured on one machine and day as a page, with its plots beside it.
 
-    write_results.py RESULTS.json [RESULTS.json ...] [--peers PEERS.json] [--folder FOLDER]
+    write_results.py [--attention RESULTS.json ...] [--peers PEERS.json] [--figures FIGURES.jsonl] [--folder FOLDER]
 
-The files are FOLDER/<cpu>-<date>.md and .svg (FOLDER: benchmarks/results). A file of the same machine and day is
-replaced. Several RESULTS are parts of one run (attention --part).
+RESULTS are from the attention benchmark; several are parts of one run (attention --part). FIGURES has a line for each figure of
+another benchmark (figure.h); of equal names the last one counts. Files that do not exist are left out.
+The page is FOLDER/<cpu>-<date>.md (FOLDER: benchmarks/results), with <cpu>-<date>.svg, the roofline plot, and <cpu>-<date>-bars.svg,
+which draws figures beside their targets. Files of the same machine and day are replaced.
 """
 import argparse
+import datetime
 import json
+import os
 import re
 from pathlib import Path
 
@@ -72,35 +76,108 @@ def peers_table(peers: list) -> list:
             *table(["case", "threads", *names], rows)]
 
 
-def page(run: dict, peers: list) -> str:
+def latest(lines: str) -> dict:
+    """The figures of each section, in the order in which they were first measured."""
+    sections: dict = {}
+    for figure in map(json.loads, lines.splitlines()):
+        sections.setdefault(figure["section"], {})[figure["name"]] = figure
+    return {section: list(figures.values()) for section, figures in sections.items()}
+
+
+def reached(figure: dict) -> bool:
+    return figure["value"] >= figure["target"] if figure["better"] == "higher" else figure["value"] <= figure["target"]
+
+
+def figures_table(section: str, figures: list) -> list:
+    rows = []
+    for figure in figures:
+        value = f"{figure['value']:.4g} {figure['unit']}"
+        missed = figure["target"] > 0 and not reached(figure)
+        rows.append([figure["name"], f"**{value}**" if missed else value,
+                     f"{figure['target']:g} {figure['unit']}" if figure["target"] > 0 else "", figure["note"]])
+    return [f"## {section}", "", *table(["", "measured", "target", ""], rows)]
+
+
+def bars(sections: dict, title: str) -> str:
+    """The SVG text: for each figure with a target, a bar as long as the figure is good. The line at 1 is the target."""
+    left, unit, y, parts = 420, 200, 70, []
+    for section, figures in sections.items():
+        with_target = [figure for figure in figures if figure["target"] > 0]
+        if with_target:
+            parts.append(roofline.text(20, y, section, 14))
+            y += 20
+        for figure in with_target:
+            ratio = figure["value"] / figure["target"]
+            good = ratio if figure["better"] == "higher" else 1 / ratio
+            colour = "#2f8f4e" if reached(figure) else "#c2410c"
+            parts.append(f'<rect x="{left}" y="{y - 11}" width="{unit * min(good, 3):.0f}" height="13" fill="{colour}"/>')
+            parts.append(roofline.text(left - 8, y, figure["name"], 12, extra='text-anchor="end"'))
+            parts.append(roofline.text(left + unit * min(good, 3) + 8, y, f"{figure['value']:.3g} {figure['unit']}", 12, "#555"))
+            y += 18
+        y += 12 if with_target else 0
+    frame = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1150 {y + 10}" font-family="sans-serif">',
+             f'<rect width="1150" height="{y + 10}" fill="white"/>', roofline.text(20, 26, title, 17),
+             roofline.text(left + unit, 50, "target", 12, "#555", 'text-anchor="middle"')]
+    target = roofline.line((left + unit, 55), (left + unit, y), "#222", 1.2)
+    return "\n".join([*frame, *parts, target, "</svg>"]) + "\n"
+
+
+def this_machine() -> dict:
+    """What a run of the attention benchmark says about its machine, without such a run."""
+    info = Path("/proc/cpuinfo").read_text()
+    names = re.findall(r"^model name\s*:\s*(.+)$", info, re.MULTILINE) or ["unknown CPU"]
+    return {"cpu": names[0], "date": datetime.date.today().isoformat(), "cores": os.cpu_count(),
+            "load": Path("/proc/loadavg").read_text(), "library": {}}
+
+
+def attention(run: dict, peers: list) -> list:
+    return [*limits(run), f"![Roofline of the attention kernels on this machine]({name_of(run)}.svg)", "",
+            "## Attention", "",
+            "Each figure is the ratio of medians, with the quartiles of the paired ratios. 1 is the speed of what the case is",
+            "compared with.", "", *cases(run), *(peers_table(peers) if peers else [])]
+
+
+def page(run: dict, peers: list, sections: dict) -> str:
     library = run["library"]
-    lines = [f"# {run['cpu']}, {run['date'][:10]}", "",
-             *table(["", ""], [["cores", str(run["cores"])], ["load when the run ended", run["load"].strip()],
-                               ["library", library.get("version", "")], ["compiler", library.get("compiler", "")]]),
-             *limits(run), f"![Roofline of the attention kernels on this machine]({name_of(run)}.svg)", "",
-             "## Attention", "",
-             "Each figure is the ratio of medians, with the quartiles of the paired ratios. 1 is the speed of what the case is",
-             "compared with. **Bold** figures miss their target.", "", *cases(run)]
-    return "\n".join(lines + (peers_table(peers) if peers else [])).rstrip() + "\n"
+    about = [["cores", str(run["cores"])], ["load when the run ended", run["load"].strip()]]
+    about += [[name, library[name]] for name in ("version", "compiler") if name in library]
+    lines = [f"# {run['cpu']}, {run['date'][:10]}", "", *table(["", ""], about), "**Bold** figures miss their target.", ""]
+    if sections:
+        lines += [f"![Figures of this machine beside their targets]({name_of(run)}-bars.svg)", ""]
+    if "results" in run:
+        lines += attention(run, peers)
+    for section, figures in sections.items():
+        lines += figures_table(section, figures)
+    return "\n".join(lines).rstrip() + "\n"
 
 
-def write(run: dict, peers: list, folder: Path) -> Path:
+def write(run: dict, peers: list, sections: dict, folder: Path) -> Path:
+    """run: the attention benchmark's, or this_machine()."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name_of(run)}.md"
-    path.write_text(page(run, peers))
-    path.with_suffix(".svg").write_text(roofline.picture(run, [machine["threads"] for machine in run["machine"]]))
+    path.write_text(page(run, peers, sections))
+    if "results" in run:
+        path.with_suffix(".svg").write_text(roofline.picture(run, [machine["threads"] for machine in run["machine"]]))
+    if sections:
+        title = f"{run['cpu']}, {run['date'][:10]}"
+        path.with_name(f"{path.stem}-bars.svg").write_text(bars(sections, title))
     return path
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results", nargs="+")
+    parser.add_argument("--attention", nargs="*", type=Path, default=[])
     parser.add_argument("--peers", type=Path)
+    parser.add_argument("--figures", type=Path)
     parser.add_argument("--folder", type=Path, default=HERE / "results")
     arguments = parser.parse_args()
-    run = roofline.joined([json.loads(Path(file).read_text()) for file in arguments.results])
+    runs = [json.loads(file.read_text()) for file in arguments.attention if file.exists()]
     peers = json.loads(arguments.peers.read_text()) if arguments.peers and arguments.peers.exists() else []
-    print(f"wrote {write(run, peers, arguments.folder)} and its plot")
+    lines = arguments.figures.read_text() if arguments.figures and arguments.figures.exists() else ""
+    if not runs and not lines:
+        parser.error("none of the files exists")
+    run = roofline.joined(runs) if runs else this_machine()
+    print(f"wrote {write(run, peers, latest(lines), arguments.folder)} and its plots")
 
 
 if __name__ == "__main__":

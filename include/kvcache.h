@@ -409,7 +409,7 @@ typedef struct kvc_layer_config {
   int32_t group;         /* index into groups[] */
   int32_t num_q_heads;   /* Hq, a multiple of num_kv_heads, at most 65536 */
   int32_t num_kv_heads;  /* Hkv, 1..4096; q head h reads kv head h / (Hq / Hkv) */
-  int32_t head_dim;      /* D, 1..512 (MLA: 1..1024); multiples of 16 are fast */
+  int32_t head_dim;      /* D, 1..512 (MLA: 1..1152); multiples of 16 are fast */
   int32_t v_head_dim;    /* Dv, 1..512; 0 = head_dim (MLA: latent_dim) */
   DLDataType dtype;      /* of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,
                             float8_e5m2, int8, uint4. An element x is stored as x / scale in float32, rounded to nearest even, and
@@ -925,7 +925,7 @@ typedef struct kvc_attend_args {
    * rotary dims, D - latent_dim. kv_b_proj.weight seen as [Hq, Dn + Dv, latent_dim] holds both: w_uk is rows 0..Dn-1 of each
    * head, and w_uv is the rest. */
   const DLTensor *w_uk; /* nullable, with w_uv. Borrowed; [Hq, Dn, latent_dim] float32, float16 or bfloat16; innermost
-                           stride 1; Dn 1..1024 - R */
+                           stride 1; Dn 1..1152 - R */
   const DLTensor *w_uv; /* nullable, with w_uk. Borrowed; [Hq, Dv, latent_dim], as w_uk; Dv 1..1024 */
   const DLTensor *indices; /* nullable: no lists. Borrowed; [>= T, 1 or Hkv, k] int32, rows as in q, innermost stride 1: the list
                               of each query, for all heads or for each kv head. k * index_block <= KVC_MAX_LISTED_KEYS */
@@ -1476,7 +1476,7 @@ typedef struct kvc_flash_attn_args {
                               float16, bfloat16, or the cache's dtype, which is stored unchanged */
   const DLTensor *v;       /* nullable, with k; [likewise, Dv] */
   const DLTensor *qv;      /* nullable; as q, of its dtype, with Dv for D: scores are q.k + qv.v (absorbed latent attention:
-                              v_cache has the latent rows, k_cache their rotary parts). D + Dv <= 1024. Fast where Hkv is 1
+                              v_cache has the latent rows, k_cache their rotary parts). D + Dv <= 1152. Fast where Hkv is 1
                               and each row of k_cache is stored right after that of v_cache */
   const DLTensor *out;     /* written; [B, Sq, Hq, Dv] or [>= Tq, Hq, Dv]; float32, float16 or bfloat16 */
   const DLTensor *softmax_lse;  /* nullable; written; [B, Hq, Sq], or with cu_seqlens_q [Hq, >= Tq], float32: natural-log sum of

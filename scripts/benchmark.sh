@@ -10,20 +10,24 @@
 #   benchmark.sh redis                the Redis tier beside redis-benchmark, on a server on loopback
 #   benchmark.sh loads [ARGS]         loading a prefix from each tier beside computing it, with Gemma 3 270M
 #   benchmark.sh attention [ARGS]     attention beside the limits of this machine; without ARGS also the installed peers
-#   benchmark.sh attention --results  the same, and writes benchmarks/results/<cpu>-<date>.md with its roofline plot
 #   benchmark.sh versions COMMIT [ARGS]  attention beside that of another commit, which it builds in build/versions
 #   benchmark.sh calls                what a call costs in C, Rust, Python, Go and Java
 #   benchmark.sh peers [ARGS]         the same work by other projects, sample by sample in turn; installs them on demand
 #   benchmark.sh peers --table --threads 1       the table of peers. With --budget 50 it runs in pieces: exit code 3 means
 #                                     that the same call continues the run
+#   benchmark.sh results [NAME...]    runs attention, keys, store, disk, redis, lists and select, or some of them, and writes what was
+#                                     measured today as benchmarks/results/<cpu>-<date>.md, with plots
 # ARGS: see benchmarks/attention/main.cc, benchmarks/versions.py, benchmarks/store/loads.py and benchmarks/peers/run.py.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-if [ "${1:-}" = calls ] || [ "${1:-}" = redis ]; then
+if [ "${1:-}" = calls ] || [ "${1:-}" = redis ] || [ "${1:-}" = results ]; then
   set_up full cmake ninja cargo go java mvn
 else
   set_up test cmake ninja
 fi
 build=$root/build/release
+today=$root/build/results/$(date +%F) # begin of the names of files with what was measured today
+mkdir -p "${today%/*}"
+export KVC_FIGURES=$today.jsonl
 
 build() {
   PATH=$venv/bin:$PATH cmake --preset release -DPython3_EXECUTABLE="$python" > /dev/null
@@ -31,18 +35,20 @@ build() {
 }
 
 attention() {
-  local results=$build/attention.json write=
-  if [ "${1:-}" = --results ]; then
-    write=yes
-    shift
-  fi
-  "$build/benchmarks/attention" --json "$results" "$@"
+  "$build/benchmarks/attention" --json "$today-attention.json" "$@"
   if [ $# = 0 ]; then # peers are compared over all cases only
-    "$python" benchmarks/peers/run.py "$build/benchmarks/attention" --installed --json "$build/peers.json"
+    "$python" benchmarks/peers/run.py "$build/benchmarks/attention" --installed --json "$today-peers.json"
   fi
-  if [ -n "$write" ]; then
-    "$python" benchmarks/write_results.py "$results" --peers "$build/peers.json"
-  fi
+}
+
+results() {
+  local name
+  [ $# -gt 0 ] || set -- attention keys store disk redis lists select
+  for name in "$@"; do
+    echo "-- $name"
+    bash scripts/benchmark.sh "$name"
+  done
+  "$python" benchmarks/write_results.py --attention "$today-attention.json" --peers "$today-peers.json" --figures "$KVC_FIGURES"
 }
 
 versions() {
@@ -61,7 +67,6 @@ redis() {
   redis-server --port $port --bind 127.0.0.1 --save "" --dir "$folder" > /dev/null &
   trap "kill $!; rm -rf $folder" EXIT
   until redis-cli -p $port ping > /dev/null 2>&1; do sleep 0.05; done
-  echo "bytes of an object: stores, loads of the tier; SET, GET of redis-benchmark, in MB/s; the ratios (targets above 0.80)"
   for bytes in 65536 262144 1048576; do
     items=$((2000000000 / bytes / 4))
     declare -A best=([SET]=0 [GET]=0)
@@ -72,10 +77,8 @@ redis() {
       done < <(redis-benchmark -p $port -t set,get -d "$bytes" -c 8 -n "$items" -r "$items" --csv)
     done
     redis-cli -p $port flushall > /dev/null
-    read -r -a row <<< "$("$build/benchmarks/redis" 127.0.0.1:$port "$bytes" "$items")"
+    "$build/benchmarks/redis" 127.0.0.1:$port "$bytes" "$items" "${best[SET]}" "${best[GET]}"
     redis-cli -p $port flushall > /dev/null
-    awk "BEGIN { printf \"%8d: %d, %d; %d, %d; %.2f, %.2f\\n\", $bytes, ${row[0]}, ${row[1]}, ${best[SET]}, ${best[GET]},
-      ${row[0]} / ${best[SET]}, ${row[1]} / ${best[GET]} }"
   done
 }
 
@@ -96,6 +99,9 @@ case ${1:-} in
     build kvcache attention handoff
     "$build/benchmarks/handoff"
     attention "${@:2}"
+    ;;
+  results)
+    results "${@:2}"
     ;;
   versions)
     build attention
@@ -146,7 +152,7 @@ case ${1:-} in
     ;;
   peers)
     build kvcache attention
-    "$python" benchmarks/peers/run.py "$build/benchmarks/attention" --json "$build/peers.json" "${@:2}"
+    "$python" benchmarks/peers/run.py "$build/benchmarks/attention" --json "$today-peers.json" "${@:2}"
     ;;
   *)
     build kvcache manager_benchmark handoff cold_start stateless

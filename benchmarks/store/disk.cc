@@ -26,6 +26,7 @@
 #include <thread>
 #include <vector>
 
+#include "figure.h"
 #include "tier/disk_tier.h"
 
 namespace {
@@ -243,11 +244,13 @@ struct Samples {
     files_cpu.push_back(in_files.cpu_ms_gb);
   }
   void print(const char* work, int64_t bytes) const {
-    const double ratio = median(of_files);
-    std::printf("%-5s %5lld KiB  %6.0f MB/s; files %6.0f, %.2f of it, target %.2f %-7s; one file %6.0f, %.2f of it; ",
-                work, static_cast<long long>(bytes / 1024), median(tier), median(files), ratio, kTarget,
-                ratio >= kTarget ? "reached" : "missed", median(one), median(of_one));
-    std::printf("CPU time of 1 GB: %.0f ms, files %.0f\n", median(tier_cpu), median(files_cpu));
+    char name[80], note[160];
+    std::snprintf(name, sizeof name, "%s, %lld KiB", work, static_cast<long long>(bytes / 1024));
+    std::snprintf(note, sizeof note,
+                  "%.0f MB/s, files %.0f, one file %.0f (%.2f of it); CPU time of 1 GB: %.0f ms, files %.0f",
+                  median(tier), median(files), median(one), median(of_one), median(tier_cpu), median(files_cpu));
+    kvc::benchmark::print_figure("Disk tier", name, median(of_files), "x", kTarget, kvc::benchmark::Better::kHigher,
+                                 note);
   }
 };
 

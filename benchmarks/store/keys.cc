@@ -17,6 +17,7 @@
 #include <functional>
 #include <vector>
 
+#include "figure.h"
 #include "keys/page_key.h"
 
 namespace {
@@ -72,11 +73,11 @@ void print_rates(const kvc::Sha256Blocks& blocks, const std::vector<int32_t>& to
   for (size_t i = 0; i < std::size(kPageSizes); ++i) {
     const double body = static_cast<double>(kPageSizes[i]) / 16, rate = rates[i + 2];
     const double bound = std::min(rates[1] * body / (body + 1), rates[0] * body);
-    std::printf("  keys, page size %-8zu %6.3f GB/s, %.2f of the bound %.3f", kPageSizes[i], rate, rate / bound, bound);
-    if (&blocks == &kvc::kSha256Portable)
-      std::printf("\n");
-    else
-      std::printf("; target 1.0 %s\n", rate >= 1.0 ? "reached" : "missed");
+    char name[80], note[80];
+    std::snprintf(name, sizeof name, "keys by %s, page size %zu", blocks.name, kPageSizes[i]);
+    std::snprintf(note, sizeof note, "%.2f of the bound, %.3f GB/s", rate / bound, bound);
+    const double target = &blocks == &kvc::kSha256Portable ? 0 : 1;
+    kvc::benchmark::print_figure("Page keys", name, rate, "GB/s", target, kvc::benchmark::Better::kHigher, note);
   }
 }
 

@@ -1,6 +1,7 @@
 // Stores and loads of the Redis tier at full speed, for scripts/benchmark.sh redis, which compares them with
 // redis-benchmark.
-//   redis ADDRESS BYTES ITEMS    prints the megabytes a second of stores and of loads, best of five
+//   redis ADDRESS BYTES ITEMS SET GET    SET and GET: what redis-benchmark reached, in megabytes a second. Best of five
+//   runs
 #include <kvcache_redis.h>
 #include <poll.h>
 
@@ -10,6 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <vector>
+
+#include "figure.h"
 
 namespace {
 
@@ -60,7 +63,7 @@ double move(const kvc_tier& tier, bool store, int64_t bytes, int64_t items) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) fail("redis ADDRESS BYTES ITEMS");
+  if (argc != 6) fail("redis ADDRESS BYTES ITEMS SET GET");
   kvc_redis_config config;
   kvc_redis_config_init(&config);
   config.address = argv[1];
@@ -74,6 +77,13 @@ int main(int argc, char** argv) {
     stores = std::max(stores, move(tier, true, std::atoll(argv[2]), std::atoll(argv[3])));
     loads = std::max(loads, move(tier, false, std::atoll(argv[2]), std::atoll(argv[3])));
   }
-  std::printf("%.0f %.0f\n", stores, loads);
+  const auto print = [&](const char* work, double rate, const char* command, double theirs) {
+    char name[80], note[80];
+    std::snprintf(name, sizeof name, "%s, %lld KiB", work, std::atoll(argv[2]) / 1024);
+    std::snprintf(note, sizeof note, "%.0f MB/s, %s of redis-benchmark %.0f", rate, command, theirs);
+    kvc::benchmark::print_figure("Redis tier", name, rate / theirs, "x", 0.8, kvc::benchmark::Better::kHigher, note);
+  };
+  print("store", stores, "SET", std::atof(argv[4]));
+  print("load", loads, "GET", std::atof(argv[5]));
   tier.close(tier.self);
 }

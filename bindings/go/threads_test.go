@@ -109,10 +109,17 @@ func TestCloseAndCancelWhileAttending(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cache, s, args := longStep(t, background)
-			time.AfterFunc(20*time.Millisecond, func() { stop(cache, s) })
-			refused(t, s.Attend(background, 0, args), ErrCancelled, "Step.Attend")
-			check(t, s.Close())
+			for tries := 0; ; tries++ {
+				cache, s, args := longStep(t, background)
+				time.AfterFunc(20*time.Millisecond, func() { stop(cache, s) })
+				err := s.Attend(background, 0, args)
+				if errors.Is(err, ErrNullArgument) && tries < 20 {
+					continue // a busy machine: it was closed before Attend began
+				}
+				refused(t, err, ErrCancelled, "Step.Attend")
+				check(t, s.Close())
+				break
+			}
 		})
 	}
 }

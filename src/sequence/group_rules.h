@@ -91,10 +91,10 @@ struct GroupRules {
   }
 
   // The most pages that one sequence holds. They hold its sinks, its window or chunk with the rollback margin, and the
-  // tokens of a step. One page more is needed, because neither end of this range is aligned.
+  // tokens of a step. The first of n tokens may be the last of a page: then the others begin a page.
   int64_t peak_pages(int64_t step_tokens) const noexcept {
     const int64_t before = kernels::most_before(visible) + rollback_tokens;
-    return sink_pages() + ceil_div(before + step_tokens, page_size) + 1;
+    return sink_pages() + 1 + ceil_div(before + step_tokens - 1, page_size);
   }
 };
 

@@ -86,11 +86,17 @@ Status Step::check_outputs(int32_t layer, const LatentCall& call, const KvRows& 
                              ? shape.head_dim - shape.v_head_dim
                              : shape.head_dim;
   const kvc_backend_tensor lse = {attend.lse, attend.lse_token_stride, attend.lse_head_stride, {kDLFloat, 32, 1}, 0};
+  const auto head_numbers = [](const float* data) {
+    return kvc_backend_tensor{const_cast<float*>(data), 0, 1, {kDLFloat, 32, 1}, 0};
+  };
+  const kvc_backend_tensor alibi_slopes = head_numbers(attend.alibi_slopes), sinks = head_numbers(attend.sinks);
   const Rows written[] = {{"out", attend.out, heads, call.shape.v_dims}, {"lse", lse, heads, 1}};
   const Rows read[] = {{"q", attend.q, heads, q_dims},
                        {"k", kv.k, kv_heads, k_dims},
                        {"v", kv.v, kv_heads, shape.v_head_dim},
-                       {"indices", entries, list_heads, lists.num_entries}};
+                       {"indices", entries, list_heads, lists.num_entries},
+                       {"alibi_slopes", alibi_slopes, heads, 1},
+                       {"sinks", sinks, heads, 1}};
   const auto check = [&](const Rows& a, const Rows& b) {
     if (tokens == 0 || a.apart_from(b, tokens)) return Status();
     const TensorView view_a = a.view(tokens), view_b = b.view(tokens);

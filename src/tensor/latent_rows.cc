@@ -2,12 +2,11 @@
 
 #include <cinttypes>
 
+#include "kernels/common/layer_check.h"
 #include "kernels/common/stored_format.h"
 
 namespace kvc {
 namespace {
-
-constexpr int32_t kMaxRowDims = 1024;
 
 Status refuse(int64_t index, const kvc_layer_config& c, const char* name, int64_t value, const char* wanted) {
   return Status::error(KVC_ERROR_INVALID_ARGUMENT,
@@ -21,7 +20,10 @@ Status refuse(int64_t index, const kvc_layer_config& c, const char* name, int64_
 Status read_latent_layer(int64_t index, kvc_layer_config* config) {
   kvc_layer_config& c = *config;
   if (c.num_kv_heads != 1) return refuse(index, c, "num_kv_heads", c.num_kv_heads, "1");
-  if (c.head_dim < 1 || c.head_dim > kMaxRowDims) return refuse(index, c, "head_dim", c.head_dim, "in 1..1024");
+  if (c.head_dim < 1 || c.head_dim > kernels::kMaxHeadDim) {
+    static_assert(kernels::kMaxHeadDim == 1152);
+    return refuse(index, c, "head_dim", c.head_dim, "in 1..1152");
+  }
   if (c.latent_dim < 1 || c.latent_dim > c.head_dim) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                          "layer %" PRId64 ": latent_dim %d of an MLA group is not in 1..head_dim %d", index,

@@ -47,9 +47,9 @@ void add_numbers(std::vector<Setting> *all) {
   ints("num_kv_heads", &Layer::num_kv_heads, {0}, {kRecurrentGroup});
   ints("num_kv_heads", &Layer::num_kv_heads, {4}, kPlain);
   ints("num_kv_heads", &Layer::num_kv_heads, {1}, kAttending);
-  ints("head_dim", &Layer::head_dim, {-16, 1025, INT32_MAX, INT32_MIN}, kNone);
+  ints("head_dim", &Layer::head_dim, {-16, 1153, INT32_MAX, INT32_MIN}, kNone);
   ints("head_dim", &Layer::head_dim, {0}, {kRecurrentGroup});
-  ints("head_dim", &Layer::head_dim, {513, 1024}, kMla);
+  ints("head_dim", &Layer::head_dim, {513, 1152}, kMla);
   ints("head_dim", &Layer::head_dim, {512, 17}, kAttending);
   ints("head_dim", &Layer::head_dim, {1, 11}, kPlain);  // in MLA, narrower than the latent part
   ints("v_head_dim", &Layer::v_head_dim, {-1, 513, INT32_MAX}, kNone);

@@ -73,7 +73,7 @@ TEST(Latent, ConfigsThatMakeNoSense) {
   const std::vector<Bad> all = {
       {{"softmax_scale 0", "MLA"}, [](BuiltConfig &b) { b.layers[0].softmax_scale = 0; }},
       {{"num_kv_heads 2"}, [](BuiltConfig &b) { b.layers[0].num_kv_heads = 2; }},
-      {{"head_dim 1025", "1..1024"}, [](BuiltConfig &b) { b.layers[0].head_dim = 1025; }},
+      {{"head_dim 1153", "1..1152"}, [](BuiltConfig &b) { b.layers[0].head_dim = 1153; }},
       {{"head_dim 0"}, [](BuiltConfig &b) { b.layers[0].head_dim = 0; }},
       {{"latent_dim 0"}, [](BuiltConfig &b) { b.layers[0].latent_dim = 0; }},
       {{"latent_dim -3"}, [](BuiltConfig &b) { b.layers[0].latent_dim = -3; }},

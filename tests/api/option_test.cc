@@ -214,6 +214,13 @@ TEST(Options, RefusesWhatMakesNoSense) {
     refuse({status}, {"alibi_slopes"}, [&](kvc_attend_args *a) { a->alibi_slopes = bad; });
     refuse({status}, {"sinks"}, [&](kvc_attend_args *a) { a->sinks = bad; });
   }
+  DLTensor in_out = *good.dl(), in_lse = *good.dl();
+  in_out.data = play.step.out.dl()->data;
+  in_lse.data = play.step.lse.dl()->data;
+  refuse({KVC_ERROR_INVALID_ARGUMENT}, {"out is written and overlaps alibi_slopes"},
+         [&](kvc_attend_args *a) { a->alibi_slopes = &in_out; });
+  refuse({KVC_ERROR_INVALID_ARGUMENT}, {"lse is written and overlaps sinks"},
+         [&](kvc_attend_args *a) { a->sinks = &in_lse; });
   const kvc_attend_args args = play.step.attend_args();
   if (!play.attend(args)) play.check(args);
 }

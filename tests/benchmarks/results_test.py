@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""write_results.py writes one page and one plot for each machine and day, with every case and its verdict."""
+"""write_results.py writes one page with its plots for each machine and day, with every case, every figure and its verdict."""
 import json
 import sys
 import tempfile
@@ -25,6 +25,20 @@ RUN = {"date": "2026-11-23T10:00:00Z", "cpu": "Intel(R) Xeon(R) Platinum 8500C C
                    {**result("decode 4/1 D256 int8 b1 64k", 1, "not supported", 0)}]}
 PEERS = [{"name": "decode 32/8 D128 bf16 b1 16k", "peer": "vllm", "threads": 1, "ratio": 2.16},
          {"name": "decode 32/8 D128 bf16 b1 16k", "peer": "ggml", "threads": 1, "error": "not installed"}]
+FIGURES = [
+    {"section": "Disk tier", "name": "load, 64 KiB", "value": 0.3, "unit": "x", "target": 0.85, "better": "higher", "note": ""},
+    {"section": "Prefix index", "name": "eviction", "value": 99.5, "unit": "ns", "target": 100, "better": "lower", "note": "n"},
+    {"section": "Prefix index", "name": "memory", "value": 80, "unit": "bytes", "target": 64, "better": "lower", "note": ""},
+    {"section": "Disk tier", "name": "load, 64 KiB", "value": 0.9, "unit": "x", "target": 0.85, "better": "higher", "note": "again"},
+    {"section": "Page keys", "name": "portable", "value": 0.1, "unit": "GB/s", "target": 0, "better": "higher", "note": ""}]
+OF_FIGURES = [
+    "## Disk tier\n\n|  | measured | target |  |",
+    "| load, 64 KiB | 0.9 x | 0.85 x | again |",
+    "| eviction | 99.5 ns | 100 ns | n |",
+    "| memory | **80 bytes** | 64 bytes |  |",
+    "| portable | 0.1 GB/s |  |  |",
+    "-bars.svg)",
+]
 EXPECTED = [
     "# Intel(R) Xeon(R) Platinum 8500C CPU @ 2.80GHz, 2026-11-23",
     "| read from memory | 16.8 GB/s | 33.0 GB/s |",
@@ -41,15 +55,23 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         run = Path(directory) / "run.json"
         run.write_text(json.dumps(RUN))
-        path = write_results.write(json.loads(run.read_text()), PEERS, Path(directory) / "results")
+        sections = write_results.latest("\n".join(map(json.dumps, FIGURES)))
+        path = write_results.write(json.loads(run.read_text()), PEERS, sections, Path(directory) / "results")
         text, plot = path.read_text(), path.with_suffix(".svg")
-        failures += [f"missing: {line}" for line in EXPECTED if line not in text]
+        failures += [f"missing: {line}" for line in EXPECTED + OF_FIGURES if line not in text]
+        failures += ["an older figure stayed"] if "**0.3 x**" in text else []
+        bars = path.with_name(f"{path.stem}-bars.svg").read_text()
+        failures += [] if bars.count("<rect") == 1 + 3 else [f"{bars.count('<rect')} bars, with the background"]
+        failures += [] if bars.count("#c2410c") == 1 else ["not one red bar"]
         failures += [] if path.name == "intel-xeon-platinum-8500c-2026-11-23.md" else [f"name: {path.name}"]
         failures += [] if plot.exists() and "<svg" in plot.read_text() else ["no plot"]
-        write_results.write(RUN, [], path.parent)
+        write_results.write(RUN, [], sections, path.parent)
         failures += ["peers stayed in a page that was written again"] if "## Peers" in path.read_text() else []
-        failures += [] if len(list(path.parent.iterdir())) == 2 else ["more than a page and a plot"]
-    print(*failures, f"{len(EXPECTED) + 4} checks, {len(failures)} failures", sep="\n")
+        failures += [] if len(list(path.parent.iterdir())) == 3 else ["not a page and two plots"]
+        other = write_results.write(write_results.this_machine(), [], sections, Path(directory) / "figures alone")
+        failures += ["a page without attention has its plot"] if other.with_suffix(".svg").exists() else []
+        failures += [] if "| memory | **80 bytes** |" in other.read_text() else ["figures alone"]
+    print(*failures, f"{len(EXPECTED) + len(OF_FIGURES) + 9} checks, {len(failures)} failures", sep="\n")
     return 1 if failures else 0
 
 

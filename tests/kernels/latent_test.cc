@@ -37,7 +37,8 @@ TEST(Latent, ReferenceAgreesToo) {
 
 // Decode and prefill kernels: row widths above 512, head counts of one to several passes, and the types.
 TEST(Latent, Grid) {
-  const int rows[][2] = {{576, 512}, {288, 256}, {40, 32}, {96, 96}, {1024, 1000}, {33, 17}, {1024, 1024}, {600, 1}};
+  const int rows[][2] = {{576, 512}, {288, 256},   {40, 32},     {96, 96},     {1024, 1000},
+                         {33, 17},   {1024, 1024}, {1088, 1024}, {1152, 1024}, {600, 1}};
   const Kind stored[] = {Kind::kF32, Kind::kF16, Kind::kBf16, Kind::kE4m3, Kind::kE5m2, Kind::kI8};
   std::mt19937 random(17);
   unsigned seed = 7700;

@@ -2,6 +2,8 @@
 // leaks.
 #include <fcntl.h>
 
+#include <memory>
+
 #include "disk_driver.h"
 #include "faulty_ops.h"
 
@@ -178,6 +180,32 @@ TEST(DiskFault, EvictedWhileItIsRead) {
     EXPECT_FALSE(tier.has(1));
     EXPECT_TRUE(tier.has(2));
   }
+}
+
+// A tier finds the directory empty of a marker, and another process makes the marker and its files before it looks on.
+TEST(DiskFault, AnotherProcessOpensTheNewDirectoryMeanwhile) {
+  class OvertakenOps : public FileOps {
+   public:
+    explicit OvertakenOps(const DiskTierOptions &options) : options_(options) {}
+    int list(int folder, const std::function<void(const char *name)> &found) override {
+      if (!other) other = std::make_unique<TierDriver>(open_disk(options_));
+      return FileOps::list(folder, found);
+    }
+    std::unique_ptr<TierDriver> other;
+
+   private:
+    const DiskTierOptions options_;
+  };
+  TemporaryFolder folder;
+  DiskTierOptions options = disk_options(folder);
+  OvertakenOps ops(options);
+  options.ops = &ops;
+  TierDriver tier(open_disk(options));
+  ASSERT_TRUE(ops.other);
+  ASSERT_EQ(ops.other->store(1, payload_of(1, 0, kBytes)), KVC_TIER_OK);
+  Bytes loaded(kBytes, 'x');
+  EXPECT_EQ(tier.load(1, &loaded), KVC_TIER_OK);
+  EXPECT_TRUE(loaded == payload_of(1, 0, kBytes));
 }
 
 // A read-only file system serves its objects.

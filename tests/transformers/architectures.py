@@ -59,6 +59,8 @@ CHANGES = {
     "hrm_text": dict(initializer_range=0.02),  # its cycles amplify rounding
     "inkling_text": dict(sliding_window_size=WINDOW, swa_num_attention_heads=4, swa_num_key_value_heads=2, swa_head_dim=16,
                          layer_types=["hybrid_sliding", "hybrid"] * 2),
+    "inkling2_text": dict(sliding_window_size=WINDOW, swa_num_attention_heads=4, swa_num_key_value_heads=2, swa_head_dim=16,
+                          layer_types=["hybrid_sliding", "hybrid"] * 2),
     "xmod": dict(default_language="en_XX"),
     "gpt_neo": dict(attention_types=[[["global", "local"], 2]], window_size=WINDOW),
     "jamba": dict(attn_layer_period=2, attn_layer_offset=1),

@@ -79,7 +79,7 @@ class Layer:
         group: index of its layer group in Cache(groups=...).
         q_heads: query heads, a multiple of kv_heads; head h reads key/value head h // (q_heads // kv_heads).
         kv_heads: key/value heads.
-        head_dim: dimension of q and k, 1..512 (MLA: 1..1024); multiples of 16 are fast.
+        head_dim: dimension of q and k, 1..512 (MLA: 1..1152); multiples of 16 are fast.
         v_head_dim: dimension of v, 1..512; 0 = head_dim (MLA: latent_dim).
         dtype: of stored K and V: "f32", "f16", "bf16", or a dtype of numpy, ml_dtypes, torch or jax. Quantised:
             "float8_e4m3fn" and "float8_e5m2" (by k_scales and v_scales), "int8" and "uint4" (a scale for each token and

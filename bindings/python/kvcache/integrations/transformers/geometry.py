@@ -102,11 +102,11 @@ _UNSERVED = {
     "minimax": "its linear attention keeps states in a cache class of its own",
     "recurrent_gemma": "it keeps its states in its modules, not in the cache",
     "qwen4_exp_text": "its queries see blocks of keys that an indexer selects, which the library does not have",
-    "inkling2_text": "the shapes of its convolutions' states are not known",
 }
 _OWN_ATTENTION = {
     "moshi": "its sliding layers see all earlier keys of a forward",
-    "inkling_text": "its scores have learned relative logits, which the library does not have",
+    "inkling_text": "its scores have learned relative logits, which the attention interface does not pass on",
+    "inkling2_text": "its scores have learned relative logits, which the attention interface does not pass on",
 }
 
 
@@ -157,7 +157,7 @@ def _falcon_heads(layer: Any, kind: str) -> dict[str, Any]:
 # Models whose configuration says it in other words.
 _SPECIAL_HEADS: dict[str, Callable[[Any, str], dict[str, Any]]] = {
     "mimo_v2_flash": _mimo_heads, "zamba": _zamba_heads, "zamba2": _zamba_heads, "falcon": _falcon_heads,
-    "gpt_bigcode": _bigcode_heads, "inkling_text": _inkling_heads}
+    "gpt_bigcode": _bigcode_heads, "inkling_text": _inkling_heads, "inkling2_text": _inkling_heads}
 
 
 def _sources(kinds: list[str], modes: list[str | None]) -> list[int | None]:

@@ -91,7 +91,7 @@ def state_shapes(model_type: str, layer: Any, kind: str) -> StateShapes:
     Raises:
         NotImplementedError: it is not known which states models of this type have.
     """
-    if model_type == "inkling_text":
+    if model_type in ("inkling_text", "inkling2_text"):
         return _inkling(layer, kind)
     if model_type not in _BY_MODEL:
         raise NotImplementedError(f"PagedCache: the shapes of the recurrent states of model type {model_type!r} are not known")

@@ -617,7 +617,7 @@ pub struct kvc_layer_config {
     pub num_q_heads: i32,
     #[doc = " Hkv, 1..4096; q head h reads kv head h / (Hq / Hkv)"]
     pub num_kv_heads: i32,
-    #[doc = " D, 1..512 (MLA: 1..1024); multiples of 16 are fast"]
+    #[doc = " D, 1..512 (MLA: 1..1152); multiples of 16 are fast"]
     pub head_dim: i32,
     #[doc = " Dv, 1..512; 0 = head_dim (MLA: latent_dim)"]
     pub v_head_dim: i32,
@@ -1026,7 +1026,7 @@ pub struct kvc_attend_args {
     pub sinks: *const DLTensor,
     #[doc = " nullable; as kvc_append_args.rope_cos_sin, for q, and for k if it is given. UNSUPPORTED in\na full group with a sequence longer than its streaming window (in a deterministic cache:\nwith any sequence that has sinks), because q is rotated twice there"]
     pub rope_cos_sin: *const DLTensor,
-    #[doc = " nullable, with w_uv. Borrowed; [Hq, Dn, latent_dim] float32, float16 or bfloat16; innermost\nstride 1; Dn 1..1024 - R"]
+    #[doc = " nullable, with w_uv. Borrowed; [Hq, Dn, latent_dim] float32, float16 or bfloat16; innermost\nstride 1; Dn 1..1152 - R"]
     pub w_uk: *const DLTensor,
     #[doc = " nullable, with w_uk. Borrowed; [Hq, Dv, latent_dim], as w_uk; Dv 1..1024"]
     pub w_uv: *const DLTensor,
@@ -1427,7 +1427,7 @@ pub struct kvc_flash_attn_args {
     pub k: *const DLTensor,
     #[doc = " nullable, with k; [likewise, Dv]"]
     pub v: *const DLTensor,
-    #[doc = " nullable; as q, of its dtype, with Dv for D: scores are q.k + qv.v (absorbed latent attention:\nv_cache has the latent rows, k_cache their rotary parts). D + Dv <= 1024. Fast where Hkv is 1\nand each row of k_cache is stored right after that of v_cache"]
+    #[doc = " nullable; as q, of its dtype, with Dv for D: scores are q.k + qv.v (absorbed latent attention:\nv_cache has the latent rows, k_cache their rotary parts). D + Dv <= 1152. Fast where Hkv is 1\nand each row of k_cache is stored right after that of v_cache"]
     pub qv: *const DLTensor,
     #[doc = " written; [B, Sq, Hq, Dv] or [>= Tq, Hq, Dv]; float32, float16 or bfloat16"]
     pub out: *const DLTensor,
