@@ -412,13 +412,11 @@ typedef struct kvc_layer_config {
   int32_t head_dim;      /* D, 1..512 (MLA: 1..1152); multiples of 16 are fast */
   int32_t v_head_dim;    /* Dv, 1..512; 0 = head_dim (MLA: latent_dim) */
   DLDataType dtype;      /* of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,
-                            float8_e5m2, int8, uint4. An element x is stored as x / scale in float32, rounded to nearest even, and
+                            float8_e5m2, int8, uint4 (docs/reference/formats.md). x is stored as x / scale, rounded to even, and
                             saturated to the largest finite value (NaN stays NaN). It is read as stored * scale. int8: each
                             token and head has the scale amax / 127 of its row, in its page, and never holds -128. A row
                             whose amax / 127 is 0 in float32 (zeros, and rows below the smallest subnormal scale) has scale
-                            1 and is read as zeros. A row that holds an infinity or a NaN is read as NaN. uint4: each row is
-                            rotated by a Hadamard matrix, and has a scale and a zero point of its own
-                            (docs/reference/formats.md); D and Dv are multiples of 16 */
+                            1 and is read as zeros. A row that holds an infinity or a NaN is read as NaN */
   int32_t rope_mode;     /* KVC_ROPE_* */
   int32_t rope_dim;      /* rotated dims, even, rope_offset + rope_dim <= head_dim; 0 = head_dim - rope_offset */
   int32_t rope_offset;   /* first rotated dim; MLA: 0 = latent_dim, and never below it */
@@ -869,8 +867,7 @@ KVC_API kvc_status kvc_forward_begin(kvc_cache *cache, const kvc_batch *batch, v
 
 enum kvc_append_flags {
   KVC_APPEND_AS_STORED = 1 /* k is already as the cache stores it, and is not rotated. For a quantised layer, k and v may then
-                              both be stored bytes, of its dtype or uint8. uint4: uint8 of D / 2 and Dv / 2 bytes, the
-                              first dim in the low 4 bits */
+                              both be stored bytes, of its dtype or uint8 (uint4: uint8 [>= T, Hkv, D / 2]) */
 };
 
 typedef struct kvc_append_args {
@@ -1269,7 +1266,7 @@ enum kvc_pool {
   KVC_POOL_KV = 0, /* K and V together: [pages, 2, Hkv, page_size, D]; only if they are stored so */
   KVC_POOL_K = 1,  /* [pages, Hkv, page_size, D] */
   KVC_POOL_V = 2,  /* [pages, Hkv, page_size, Dv]; MLA: the leading dims of KVC_POOL_K */
-  KVC_POOL_K_SCALE = 3, /* float32: [pages, Hkv, page_size] of int8 and uint4, [Hkv] of float8 (ones if none were given) */
+  KVC_POOL_K_SCALE = 3, /* float32: [pages, Hkv, page_size] of int8, uint4; [Hkv] of float8 (ones if none were given) */
   KVC_POOL_V_SCALE = 4
 };
 enum kvc_pool_flags {
@@ -1277,8 +1274,8 @@ enum kvc_pool_flags {
 };
 
 /* Returns a view of a layer's page pool, without a copy. The view keeps the memory alive, but not the contents: pages are reused.
- * It has the layer's dtype; float8 comes as uint8, which every DLPack consumer supports, and uint4 as uint8 of D / 2 bytes. Work
- * enqueued on the stream after this call sees what earlier calls on the cache stored. Later calls on the cache do not wait for that work. The view shows all
+ * It has the layer's dtype; float8 comes as uint8, and uint4 as uint8 [.., D / 2]. Work enqueued on the stream after this
+ * call sees what earlier calls on the cache stored. Later calls on the cache do not wait for that work. The view shows all
  * sequences and free slots: a slot in which this layer stored no token holds what it held before.
  *   pool    KVC_POOL_*
  *   flags   KVC_POOL_WRITABLE or 0
@@ -1318,7 +1315,7 @@ typedef struct kvc_exported {
   uint32_t reserved;
   DLManagedTensorVersioned *k;       /* [tokens, Hkv, D] of the layer's dtype (float8: uint8; uint4: uint8, D / 2) */
   DLManagedTensorVersioned *v;       /* [tokens, Hkv, Dv] */
-  DLManagedTensorVersioned *k_scale; /* float32, what k is to be multiplied by: [tokens, Hkv] of int8 and uint4, [Hkv] of float8 */
+  DLManagedTensorVersioned *k_scale; /* float32, what k is to be multiplied by: [tokens, Hkv] of int8, uint4; [Hkv] of float8 */
   DLManagedTensorVersioned *v_scale;
 } kvc_exported;
 

@@ -34,6 +34,7 @@ constexpr Target kOfStream = {Limit::kStream, 0.92, 0.92};
 constexpr Target kOfPages = {Limit::kPages, 0.88, 0.88};
 constexpr Target kHalf = {Limit::kFloor, 0.80, 0.80};
 constexpr Target kByte = {Limit::kFloor, 0.75, 0.75};
+constexpr Target kNibble = {Limit::kFloor, 0.60, 0.60};
 constexpr Target kMiddle = {Limit::kStream, 0.80, 0.80};
 constexpr Target kSmall = {Limit::kStream, 0.65, 0.65};
 constexpr Target kOfCopy = {Limit::kCopy, 0.80, 0.80};
@@ -61,6 +62,8 @@ const std::vector<Case>& table() {
       decode(kFp8, kWide, 8, 16384, kCold, kByte),
       decode(kInt8, kGqa, 1, 32768, kCold, kByte),
       decode(kInt8, kWide, 8, 16384, kCold, kByte),
+      decode(kUint4, kGqa, 1, 65536, kCold, kNibble, kQuick),
+      decode(kUint4, kWide, 8, 32768, kCold, kNibble),
       // 8 to 64 MiB, then 1 to 8 MiB.
       decode(kBf16, kMha, 1, 1024, kWarm, kMiddle),
       decode(kBf16, kGqa, 1, 4096, kWarm, kMiddle),
@@ -136,7 +139,7 @@ std::string Case::name() const {
 
 int64_t Case::token_bytes() const {
   const int64_t elements = work == Work::kMlaDecode ? shape.head_dim : int64_t{2} * shape.kv_heads * shape.head_dim;
-  return elements * type_bytes(type);
+  return elements * type_bits(type) / 8;
 }
 
 int64_t Case::kv_bytes() const {
@@ -157,13 +160,13 @@ double Case::operations() const {
 }
 
 const char* type_name(Type type) {
-  constexpr const char* kNames[] = {"f32", "f16", "bf16", "fp8", "int8"};
+  constexpr const char* kNames[] = {"f32", "f16", "bf16", "fp8", "int8", "uint4"};
   return kNames[static_cast<int>(type)];
 }
 
-int64_t type_bytes(Type type) {
-  constexpr int64_t kBytes[] = {4, 2, 2, 1, 1};
-  return kBytes[static_cast<int>(type)];
+int64_t type_bits(Type type) {
+  constexpr int64_t kBits[] = {32, 16, 16, 8, 8, 4};
+  return kBits[static_cast<int>(type)];
 }
 
 const char* limit_name(Limit limit) {

@@ -18,7 +18,7 @@ enum class Work {
   kCompaction,    // trees of `new_tokens` nodes, of which the second half is a path; timed: the commit that keeps it
 };
 
-enum class Type { kF32, kF16, kBf16, kFp8, kInt8 };
+enum class Type { kF32, kF16, kBf16, kFp8, kInt8, kUint4 };
 
 // What a time is compared with. The lower bound of a case is the larger of pages and ops.
 enum class Limit {
@@ -65,7 +65,7 @@ struct Case {
 const std::vector<Case>& cases();
 
 const char* type_name(Type type);
-int64_t type_bytes(Type type);
+int64_t type_bits(Type type);
 const char* limit_name(Limit limit);
 const char* work_name(Work work);
 

@@ -10,8 +10,8 @@ namespace {
 
 DLDataType dl_type(Type type) {
   constexpr uint8_t kFloat8E4M3Fn = 10;  // DLPack's code
-  constexpr DLDataType kTypes[] = {
-      {kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}, {kFloat8E4M3Fn, 8, 1}, {kDLInt, 8, 1}};
+  constexpr DLDataType kTypes[] = {{kDLFloat, 32, 1},     {kDLFloat, 16, 1}, {kDLBfloat, 16, 1},
+                                   {kFloat8E4M3Fn, 8, 1}, {kDLInt, 8, 1},    {kDLUInt, 4, 1}};
   return kTypes[static_cast<int>(type)];
 }
 
@@ -47,7 +47,7 @@ Tensor::Tensor(Type type, int64_t rows, int64_t heads, int64_t dims, void* data)
 
 Tensor::Tensor(Type type, int64_t rows, int64_t heads, int64_t dims, uint32_t seed)
     : Tensor(type, rows, heads, dims, nullptr) {
-  const auto bytes = static_cast<size_t>(type_bytes(type)), count = static_cast<size_t>(rows * heads * dims);
+  const auto bytes = static_cast<size_t>(type_bits(type) / 8), count = static_cast<size_t>(rows * heads * dims);
   data_.resize(count * bytes + 64);
   const uintptr_t address = reinterpret_cast<uintptr_t>(data_.data());
   char* aligned = data_.data() + ((address + 63) / 64 * 64 - address);

@@ -14,16 +14,17 @@ namespace kvc::kernels {
 
 // Head dims are multiples of this. Smaller blocks would spread nothing.
 constexpr int32_t kRotatedMultiple = 16;
+constexpr int32_t kMaxRotatedDims = 2048;  // that have signs
 
 // Signs of all dims that a head may have, a bit each: 1 is minus. Bit d is the highest bit of the (d + 1)-th number of
 // the generator x ^= x << 13, x ^= x >> 17, x ^= x << 5 of 32 bits, which begins at 0x9e3779b9.
 struct RotationSigns {
-  uint32_t words[32];
+  uint32_t words[kMaxRotatedDims / 32];
 };
 constexpr RotationSigns make_rotation_signs() {
   RotationSigns signs = {};
   uint32_t x = 0x9e3779b9u;
-  for (int d = 0; d < 32 * 32; ++d) {
+  for (int d = 0; d < kMaxRotatedDims; ++d) {
     x ^= x << 13;
     x ^= x >> 17;
     x ^= x << 5;

@@ -9,6 +9,8 @@ namespace kvc::kernels {
 
 constexpr int32_t kMaxHeadDim = 1152;  // a latent row of 1,024 dims with 128 rotary ones
 
+static_assert(kMaxHeadDim <= kMaxRotatedDims);
+
 // OK, or UNSUPPORTED with the reason. backend: its name, for messages.
 [[maybe_unused]] static kvc_status check_layer_of(const char* backend, const kvc_backend_layer* layer,
                                                   kvc_error* error) {

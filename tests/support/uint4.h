@@ -14,7 +14,7 @@ namespace kvt {
 inline double rotation_sign(int dim) {
   static const std::vector<double> signs = [] {
     std::vector<double> made;
-    for (uint32_t x = 0x9e3779b9u; made.size() < 1024; made.push_back(x >= 0x80000000u ? -1.0 : 1.0)) {
+    for (uint32_t x = 0x9e3779b9u; made.size() < 2048; made.push_back(x >= 0x80000000u ? -1.0 : 1.0)) {
       x ^= x << 13;
       x ^= x >> 17;
       x ^= x << 5;
