@@ -267,8 +267,7 @@ class Replay(PrefixReplay, Selection):
 
     def store(self, step: Step, layer: Layer, op: Op, positions: list[int]) -> None:
         """K and V of a step's tokens, or of rows that close, in a layer, as it stores them."""
-        count = step.taken(layer, step.rows[-1]).stop if step.rows else len(positions)
-        as_stored = "as_stored" in op.words
+        count, as_stored = step.taken(layer, step.rows[-1]).stop if step.rows else 0, "as_stored" in op.words
         k = self.array(op.words["k"])[:count]
         v = self.array(op.words["v"])[:count] if "v" in op.words else k[..., : layer.v_dim]
         if layer.latent and "v" in op.words:
@@ -387,9 +386,8 @@ class Replay(PrefixReplay, Selection):
         assert sequence is not None
         length, nodes = sequence.length, len(sequence.parents)
         positions = np.array([*range(length), *(length + d for d in sequence.depths(sequence.parents)), *row.positions])
-        positions = positions[:num_keys].astype(int)
-        if (per_row := cache.per_row(layer)) > 1:  # a row is seen from its last token on
-            positions = np.arange(1, num_keys + 1) * per_row - 1
+        per_row = cache.per_row(layer)  # a row of several tokens is seen from its last one on
+        positions = positions[per_row - 1 :: per_row][:num_keys].astype(int)
         sinks, window, chunk = cache.bounds(sequence, layer.group)
         seen = np.zeros((row.count, num_keys), bool)
         for i, at in enumerate(row.positions):
@@ -457,9 +455,8 @@ class Replay(PrefixReplay, Selection):
     def op_export(self, op: Op) -> Expected:
         cache, sequence = self.cache(op), self.sequence(op)
         layer = cache.layers[op.integer("layer")]
-        tokens = slice(op.integer("begin"), op.integer("end") or sequence.length)
-        results: Expected = {}
-        tokens = slice(tokens.start // cache.per_row(layer), tokens.stop // cache.per_row(layer))
+        per_row, results = cache.per_row(layer), Expected()
+        tokens = slice(op.integer("begin") // per_row, (op.integer("end") or sequence.length) // per_row)
         for part, scales in (("k", layer.k_scales), ("v", layer.v_scales)):
             rows = sequence.rows.get((layer.source, part))
             if rows is None or not layer.known or np.isnan(rows[tokens].values).any():
@@ -476,8 +473,6 @@ class Replay(PrefixReplay, Selection):
                     array = kept.array if isinstance(kept, Exact) else rows.raw
                     self.tensors[op.words[key]] = ("", np.ascontiguousarray(array))
         return results
-
-
 
     # ---- without a cache ----
 

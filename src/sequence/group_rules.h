@@ -49,8 +49,8 @@ struct GroupRules {
   bool holds_state() const noexcept { return row == RowKind::kState; }
   bool windowed() const noexcept { return !kernels::hides_nothing(visible); }
 
-  // Rows of so many first tokens, and from one slot of tokens to the slot of its row: floors, because a row has a slot
-  // only when it has all its tokens. Pages begin with a row, since r divides page_size.
+  // How many rows the first `tokens` tokens have closed. It also leads from the slot of a token to that of its row,
+  // since each page begins with a row.
   int64_t rows_of(int64_t tokens) const noexcept { return tokens / tokens_per_row; }
   bool compresses() const noexcept { return tokens_per_row > 1; }
 

@@ -162,7 +162,14 @@ void add_groups(std::vector<Setting> *all) {
   };
   unknown("row", &Group::row, KVC_ROW_STATE + 1);
   unknown("visibility", &Group::visibility, KVC_VISIBLE_ENCODER + 1);
-  all->push_back({"reserved", kNone, {"reserved 1"}, [](Layer &, Group &g) { g.reserved = 1; }, true});
+  // The cache streams, so no group of it may have several tokens a row: compressed_test.cc has those that may.
+  for (const int32_t value : {1, 2, 3, 4, -1, 5, INT32_MAX, INT32_MIN}) {
+    all->push_back({"tokens_per_row " + std::to_string(value),
+                    value == 1 ? kAll : kNone,
+                    {"tokens_per_row " + std::to_string(value)},
+                    [value](Layer &, Group &g) { g.tokens_per_row = value; },
+                    true});
+  }
   // Rows of keys may have every visibility. States may have none but all.
   const char *const names[] = {"KVC_VISIBLE_ALL", "KVC_VISIBLE_WINDOW", "KVC_VISIBLE_CHUNK", "KVC_VISIBLE_ENCODER"};
   for (int32_t visibility = KVC_VISIBLE_ALL; visibility <= KVC_VISIBLE_ENCODER; ++visibility) {

@@ -433,6 +433,8 @@ std::vector<Option> options() {
   }
   all.push_back({"window", {.d = 16}, {.window = 7}});
   all.push_back({"chunk", {.d = 16}, {.chunk = 5}});
+  all.push_back({"rows of 3 tokens", {.hq = 4, .hkv = 2, .d = 16}, {.tokens_per_row = 3}});
+  all.push_back({"latent rows of 3 tokens", {.hq = 4, .d = 24, .scale = 0.2, .latent = 24}, {.tokens_per_row = 3}});
   all.push_back({"one head dim", {.d = 1}});
   all.push_back({"wide heads", {.d = 512}});
   all.push_back({"deterministic", {.d = 16}, {}, KVC_CACHE_DETERMINISTIC});

@@ -9,80 +9,31 @@
 #include <map>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "compressed_cache.h"
 #include "saved.h"
-#include "wrappers.h"
 
 namespace kvt {
 namespace {
 
-constexpr int kPage = 16, kWindow = 11;
-// Layers: latent rows of tokens; rows of 4 with their index keys; rows of 16; keys of tokens for both kinds of rows.
-enum { kLocal, kRows, kIndex, kLongRows, kRaw, kLongRaw, kLayers };
-
-CacheSpec spec_of(DType type, uint32_t flags) {
-  CacheSpec spec;
-  spec.page_size = kPage;
-  spec.max_sequences = 8;
-  spec.max_batch_tokens = 800;
-  spec.rollback = 6;
-  spec.capacity_tokens = 2048;
-  spec.flags = flags;
-  spec.groups = {{kWindow}, {}, {}, {8}, {0, 0, 16}};
-  spec.groups[1].tokens_per_row = 4;
-  spec.groups[2].tokens_per_row = 16;
-  spec.layers.assign(kLayers, LayerSpec{0, 4, 1, 24, 0, type});
-  const auto latent = [&](int layer, int group) {
-    spec.layers[static_cast<size_t>(layer)].group = group;
-    spec.layers[static_cast<size_t>(layer)].latent = 24;
-    spec.layers[static_cast<size_t>(layer)].scale = 0.3;
-  };
-  latent(kLocal, 0);
-  latent(kRows, 1);
-  spec.layers[kLongRows] = LayerSpec{2, 4, 2, 16, 12, type};
-  const auto keys = [&](int layer, int group, int heads) {
-    spec.layers[static_cast<size_t>(layer)] = LayerSpec{group, heads, 1, 12, 0, DType::kF32};
-    spec.layers[static_cast<size_t>(layer)].keys_only = true;
-  };
-  keys(kIndex, 1, 3);
-  keys(kRaw, 3, 1);
-  keys(kLongRaw, 4, 1);
-  return spec;
-}
-
-uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-struct Seq {
-  kvc_seq id = 0;
-  std::vector<int32_t> tokens;
-  std::vector<uint64_t> history;  // of each token: a hash of all tokens up to it
-  int64_t longest = 0;            // windows and the margin were last moved there
-
-  void add(int32_t token) {
-    history.push_back(mix((history.empty() ? 7 : history.back()) ^ mix(static_cast<uint64_t>(token) + 1)));
-    tokens.push_back(token);
-    longest = std::max(longest, length());
-  }
-  void cut(int64_t length) {
-    tokens.resize(static_cast<size_t>(length));
-    history.resize(static_cast<size_t>(length));
-  }
-  int64_t length() const { return static_cast<int64_t>(tokens.size()); }
-};
+using Seq = CompressedSeq;
 
 class Walk {
  public:
   Walk(uint32_t seed, DType type, uint32_t flags, int threads = 1)
       : random_(seed),
-        spec_(spec_of(type, flags)),
+        spec_(compressed_spec(type, flags)),
         context_(make_context(threads)),
-        cache_(make_cache(context_.get(), spec_)) {}
+        cache_(make_cache(context_.get(), spec_)) {
+    if (!on_cpu()) return;
+    kvc_tier_config tier;
+    kvc_tier_config_init(&tier);
+    tier.flags = KVC_TIER_HOST;
+    tier.capacity_bytes = int64_t{1} << 24;
+    EXPECT_EQ(kvc_cache_add_tier(cache_.get(), &tier, nullptr), KVC_OK);
+  }
 
   void run(int operations) {
     for (int i = 0; i < operations && !::testing::Test::HasFatalFailure(); i++) {
@@ -92,12 +43,15 @@ class Walk {
       ASSERT_EQ(kvc_cache_check_invariants(cache_.get(), &error), KVC_OK) << error.message;
     }
     for (const char *what :
-         {"step", "closed", "cut", "evicted", "reclosed", "fork", "save", "attach", "list", "abort"}) {
-      EXPECT_GT(counts_[what], 0) << what;
+         {"step", "closed", "cut", "evicted", "reclosed", "fork", "save", "attach", "list", "abort", "suspend"}) {
+      if (on_cpu() || (std::string(what) != "list" && std::string(what) != "suspend")) {
+        EXPECT_GT(counts_[what], 0) << what;
+      }
     }
   }
 
  private:
+  static bool on_cpu() { return test_device().device_type == kDLCPU; }  // else there are no lists
   int up_to(int64_t n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
   static int per_row(int layer) { return layer == kRows || layer == kIndex ? 4 : layer == kLongRows ? 16 : 1; }
   const LayerSpec &layer(int l) const { return spec_.layers[static_cast<size_t>(l)]; }
@@ -115,7 +69,7 @@ class Walk {
 
   void operate() {
     const int op = up_to(100);
-    if (seqs_.empty() || (op < 6 && seqs_.size() < 6)) {
+    if (seqs_.empty() || (op < 6 && seqs_.size() < 3)) {
       Seq s;
       ASSERT_EQ(kvc_seq_add(cache_.get(), 1, &s.id, nullptr), KVC_OK);
       seqs_.push_back(s);
@@ -127,8 +81,10 @@ class Walk {
       fork();
     } else if (op < 88) {
       exports(seqs_[static_cast<size_t>(up_to(static_cast<int64_t>(seqs_.size())))]);
-    } else if (op < 91) {
+    } else if (op < 90) {
       save();
+    } else if (op < 92) {
+      suspend();
     } else if (op < 96) {
       publish();
     } else {
@@ -262,7 +218,7 @@ class Walk {
     std::vector<int32_t> lists(static_cast<size_t>(tokens) * kListed, -7);
     int64_t shape[3] = {tokens, 1, kListed};
     DLTensor indices = {lists.data(), test_device(), 3, {kDLInt, 32, 1}, shape, nullptr, 0};
-    const bool listed = l == kRows && up_to(2) == 0;
+    const bool listed = l == kRows && on_cpu() && up_to(2) == 0;
     if (listed) {
       select(forward, rows, &indices, lists);
       args.indices = &indices;
@@ -392,7 +348,7 @@ class Walk {
   }
   void fork() {
     const Seq &parent = seqs_[static_cast<size_t>(up_to(static_cast<int64_t>(seqs_.size())))];
-    if (seqs_.size() >= 6) return;
+    if (seqs_.size() >= 6) return remove();
     const int64_t position = draw_position(parent);
     Seq child = parent;
     const bool works = works_at(parent, position);
@@ -447,7 +403,7 @@ class Walk {
   }
   void save() {
     const size_t at = static_cast<size_t>(up_to(static_cast<int64_t>(seqs_.size())));
-    if (seqs_.size() >= 6) return;
+    if (seqs_.size() >= 6) return remove();
     const std::string bytes = saved(cache_.get(), seqs_[at].id);
     ASSERT_FALSE(bytes.empty());
     Seq copy = seqs_[at];
@@ -459,6 +415,28 @@ class Walk {
     check_open_rows(copy);
     seqs_.push_back(copy);
   }
+  // Moves a sequence's pages to the host tier and back.
+  void suspend() {
+    const Seq &s = seqs_[static_cast<size_t>(up_to(static_cast<int64_t>(seqs_.size())))];
+    if (!on_cpu()) return;
+    kvc_job job = 0;
+    kvc_error error = KVC_ERROR_INIT;
+    ASSERT_EQ(kvc_seq_suspend(cache_.get(), s.id, &job, &error), KVC_OK) << error.message;
+    finish(job);
+    ASSERT_EQ(kvc_seq_resume(cache_.get(), s.id, &job, &error), KVC_OK) << error.message;
+    finish(job);
+    counts_["suspend"]++;
+    check_open_rows(s);
+  }
+  void finish(kvc_job job) {
+    kvc_job_info info;
+    kvc_job_info_init(&info);
+    kvc_error error = KVC_ERROR_INIT;
+    while (job != 0 && info.done == 0) {
+      ASSERT_EQ(kvc_job_poll(cache_.get(), job, &info, &error), KVC_OK) << error.message;
+      std::this_thread::yield();
+    }
+  }
   // Publishes a sequence, and makes another from the longest prefix that the index has of it.
   void publish() {
     const Seq &s = seqs_[static_cast<size_t>(up_to(static_cast<int64_t>(seqs_.size())))];
@@ -468,8 +446,15 @@ class Walk {
     query.num_tokens = s.length();
     kvc_error error = KVC_ERROR_INIT;
     ASSERT_EQ(kvc_prefix_publish(cache_.get(), s.id, &query, nullptr, nullptr, &error), KVC_OK) << error.message;
-    if (seqs_.size() >= 6) return;
+    if (seqs_.size() >= 6) return remove();
     query.num_tokens = draw_position(s);
+    if (on_cpu() && up_to(3) == 0) {  // what the index evicts goes to the host tier
+      kvc_job job = 0;
+      const kvc_status loading = kvc_prefix_load(cache_.get(), &query, nullptr, nullptr, &job, &error);
+      ASSERT_TRUE(loading == KVC_OK || loading == KVC_ERROR_OUT_OF_PAGES) << error.message;
+      counts_["load"] += job != 0 ? 1 : 0;
+      finish(job);
+    }
     kvc_prefix_hit hit;
     kvc_prefix_hit_init(&hit);
     Seq other = s;
@@ -492,16 +477,16 @@ class Walk {
   std::map<std::string, int64_t> counts_;
 };
 
-TEST(CompressedRows, RandomCalls) { Walk(1, DType::kF32, KVC_CACHE_PREFIX_INDEX).run(1000); }
-TEST(CompressedRows, RandomCallsInBf16) { Walk(2, DType::kBF16, KVC_CACHE_PREFIX_INDEX, 3).run(400); }
+TEST(CompressedRows, RandomCalls) { Walk(1, DType::kF32, KVC_CACHE_PREFIX_INDEX).run(500); }
+TEST(CompressedRows, RandomCallsInBf16) { Walk(2, DType::kBF16, KVC_CACHE_PREFIX_INDEX, 3).run(250); }
 TEST(CompressedRows, RandomCallsOnClearedPages) {
-  Walk(3, DType::kF32, KVC_CACHE_PREFIX_INDEX | KVC_CACHE_ZERO_ON_FREE).run(400);
+  Walk(3, DType::kF32, KVC_CACHE_PREFIX_INDEX | KVC_CACHE_ZERO_ON_FREE).run(250);
 }
 TEST(CompressedRows, RandomCallsWithSharedPrefixes) {
-  Walk(4, DType::kF32, KVC_CACHE_PREFIX_INDEX | KVC_CACHE_SHARE_ALL_PREFIXES, 2).run(400);
+  Walk(4, DType::kF32, KVC_CACHE_PREFIX_INDEX | KVC_CACHE_SHARE_ALL_PREFIXES, 2).run(250);
 }
 TEST(CompressedRows, RandomCallsDeterministic) {
-  Walk(5, DType::kF32, KVC_CACHE_PREFIX_INDEX | KVC_CACHE_DETERMINISTIC, 2).run(400);
+  Walk(5, DType::kF32, KVC_CACHE_PREFIX_INDEX | KVC_CACHE_DETERMINISTIC, 2).run(250);
 }
 
 }  // namespace
