@@ -64,6 +64,7 @@ from ._errors import (
 from ._events import Event, EventMessage, EventRange, Events
 from ._keys import page_keys
 from ._kvcache import Step, Tables, Tensor, build_info, version
+from ._objects import ObjectDone, ObjectFound, ObjectStore, TierResult
 from ._prefixes import PrefixHit, Published
 from ._publisher import EventPublisher
 from ._rope import RopeScaling
@@ -121,6 +122,9 @@ __all__ = [
     "LoadJob",
     "Misuse",
     "NullArgument",
+    "ObjectDone",
+    "ObjectFound",
+    "ObjectStore",
     "Order",
     "OutOfMemory",
     "OutOfPages",
@@ -145,6 +149,7 @@ __all__ = [
     "Suspended",
     "Tables",
     "Tensor",
+    "TierResult",
     "TierTraffic",
     "TooManyForwards",
     "TooManySequences",

@@ -28,6 +28,13 @@ def _redis_library() -> str:
     return named or (str(beside) if beside.exists() else beside.name)
 
 
+def _redis_options(url: str, prefix: str, time_to_live: float, timeout: float, threads: int, lazy: bool) -> str:
+    """The URL with its parameters, as the plug-in reads it."""
+    parameters = {"prefix": prefix, "ttl_ms": round(time_to_live * 1000), "timeout_ms": round(timeout * 1000),
+                  "threads": threads, "lazy": int(lazy)}
+    return url + ("&" if "?" in url else "?") + urllib.parse.urlencode(parameters, quote_via=urllib.parse.quote)
+
+
 @dataclass(frozen=True)
 class TierTraffic:
     """Pages that went between the pools and all tiers, since the cache was made."""
@@ -152,9 +159,7 @@ class Tiers(Prefixes):
         Raises:
             FileError (the tier's library is missing, no server answers, or it refuses), Unsupported, InvalidArgument, OutOfRange.
         """
-        parameters = {"prefix": prefix, "ttl_ms": round(time_to_live * 1000), "timeout_ms": round(timeout * 1000),
-                      "threads": threads, "lazy": int(lazy)}
-        options = url + ("&" if "?" in url else "?") + urllib.parse.urlencode(parameters, quote_via=urllib.parse.quote)
+        options = _redis_options(url, prefix, time_to_live, timeout, threads, lazy)
         self._add_plugin_tier("Tiers.add_redis_tier", _redis_library(), options,
                               _number_of("add_redis_tier", "store", store, _STORE), min_tokens)
 

@@ -78,21 +78,32 @@ class Server:
         except (urllib.error.URLError, OSError):
             return False
 
+    def kill(self) -> None:
+        """Ends all processes of the server at once, by SIGKILL."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
     def get(self, path: str) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as reply:
             return reply.read().decode()
+
+    def post(self, path: str, timeout: float = 60, **body: object) -> bytes:
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=timeout) as reply:
+            return reply.read()
+
+    def token_ids(self, prompt: str) -> list[int]:
+        return json.loads(self.post("/tokenize", model=self.model, prompt=prompt))["tokens"]
 
     def metric(self, name: str) -> float:
         lines = [line for line in self.get("/metrics").splitlines() if line.startswith((name + "{", name + " "))]
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
-    def complete(self, prompt: str, tokens: int, timeout: float = 300) -> Answer:
-        body = {"model": self.model, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "logprobs": 2,
-                "ignore_eos": True}
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/v1/completions", json.dumps(body).encode(),
-                                         {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=timeout) as reply:
-            found = json.load(reply)["choices"][0]["logprobs"]
+    def complete(self, prompt: str, tokens: int, timeout: float = 300, **fields: object) -> Answer:
+        reply = self.post("/v1/completions", timeout, model=self.model, prompt=prompt, max_tokens=tokens, temperature=0,
+                          logprobs=2, ignore_eos=True, **fields)
+        found = json.loads(reply)["choices"][0]["logprobs"]
         margins = []
         for best in found["top_logprobs"]:
             ordered = sorted(best.values(), reverse=True)
