@@ -245,6 +245,8 @@ void call_cache(World &w) {
       break;
     default:
       CALL(kvc_cache_check_invariants, w.handle(c), w.error());
+      char *text = w.allocate(4000);
+      CALL(kvc_cache_describe, w.handle(c), w.in.pointer(text), w.in.fewer(4000), nullptr, w.error());
   }
 }
 

@@ -1449,6 +1449,14 @@ static inline void kvc_stats_init(kvc_stats *stats) {
  * Errors: OUT_OF_RANGE. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_stats(kvc_cache *cache, int32_t group, kvc_stats *stats, kvc_error *error);
 
+/* Describes the cache at this moment as one JSON object: the pages of each group, sequences and which pages they share, the prefix
+ * index, tiers, and open forwards. It has no tokens, and no keys of pages. docs/reference/describe.md lists the fields.
+ *   buffer, capacity, length  as kvc_context_describe. The text may grow between two calls
+ * It walks the page tables in use under the cache's lock, a few times as long as kvc_cache_stats. `kvcache inspect` shows the text.
+ * Errors: BUFFER_TOO_SMALL. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_cache_describe(kvc_cache *cache, char *buffer, int64_t capacity, int64_t *length,
+                                      kvc_error *error);
+
 /* ============================================================================================
  * 10  Stateless calls: attention over a cache of the caller's own
  * ============================================================================================ */
@@ -2601,6 +2609,7 @@ typedef struct kvc_api {
   kvc_status (*seq_resume)(kvc_cache *cache, kvc_seq sequence, kvc_job *job, kvc_error *error);
   kvc_status (*forward_select)(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_select_args *args,
                                kvc_error *error);
+  kvc_status (*cache_describe)(kvc_cache *cache, char *buffer, int64_t capacity, int64_t *length, kvc_error *error);
 } kvc_api;
 /* END GENERATED */
 

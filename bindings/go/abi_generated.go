@@ -1001,4 +1001,5 @@ type kvcApi struct {
 	seqSuspend               uintptr
 	seqResume                uintptr
 	forwardSelect            uintptr
+	cacheDescribe            uintptr
 }

@@ -164,6 +164,19 @@ func (c *Cache) Stats(group int) (Stats, error) {
 		PrefixAttaches: s.prefixAttaches, PrefixTokens: s.prefixTokens}, nil
 }
 
+// Describe returns the cache at this moment as one JSON object: the pages of each group, the sequences and which pages they share,
+// the prefix index, tiers and open steps. It has no tokens. It is for dashboards, as it walks the page tables.
+func (c *Cache) Describe() (string, error) {
+	a, h, err := c.enter("Cache.Describe")
+	if err != nil {
+		return "", err
+	}
+	defer leave(a, h)
+	return describe(a, func(buffer *byte, capacity int64, length *int64) Status {
+		return h.lib.cacheDescribe(a, h.address, buffer, capacity, length)
+	})
+}
+
 // Digest is a hash of all bookkeeping: equal after equal calls on equal configs.
 func (c *Cache) Digest() (uint64, error) {
 	a, h, err := c.enter("Cache.Digest")

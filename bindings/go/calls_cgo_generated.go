@@ -250,6 +250,9 @@ static int32_t kvcgo_seqResume(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2
 static int32_t kvcgo_forwardSelect(uintptr_t fn, uintptr_t p0, uint64_t p1, int32_t p2, void *p3, void *p4) {
   return ((int32_t (*)(uintptr_t, uint64_t, int32_t, void *, void *))fn)(p0, p1, p2, p3, p4);
 }
+static int32_t kvcgo_cacheDescribe(uintptr_t fn, uintptr_t p0, void *p1, int64_t p2, void *p3, void *p4) {
+  return ((int32_t (*)(uintptr_t, void *, int64_t, void *, void *))fn)(p0, p1, p2, p3, p4);
+}
 */
 import "C"
 
@@ -577,4 +580,8 @@ func (l *library) seqResume(a *arena, cache uintptr, sequence Seq, job *uint64) 
 
 func (l *library) forwardSelect(a *arena, cache uintptr, forward uint64, layer int32, args *kvcSelectArgs) Status {
 	return Status(C.kvcgo_forwardSelect(C.uintptr_t(l.api.forwardSelect), C.uintptr_t(cache), C.uint64_t(forward), C.int32_t(layer), unsafe.Pointer(args), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) cacheDescribe(a *arena, cache uintptr, buffer *byte, capacity int64, length *int64) Status {
+	return Status(C.kvcgo_cacheDescribe(C.uintptr_t(l.api.cacheDescribe), C.uintptr_t(cache), unsafe.Pointer(buffer), C.int64_t(capacity), unsafe.Pointer(length), unsafe.Pointer(&a.err)))
 }

@@ -668,3 +668,12 @@ func (l *library) forwardSelect(a *arena, cache uintptr, forward uint64, layer i
 	a.words[4] = uintptr(unsafe.Pointer(&a.err))
 	return Status(a.call(l.api.forwardSelect, 5))
 }
+
+func (l *library) cacheDescribe(a *arena, cache uintptr, buffer *byte, capacity int64, length *int64) Status {
+	a.words[0] = cache
+	a.words[1] = a.hold(1, unsafe.Pointer(buffer))
+	a.words[2] = uintptr(capacity)
+	a.words[3] = a.hold(3, unsafe.Pointer(length))
+	a.words[4] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.cacheDescribe, 5))
+}

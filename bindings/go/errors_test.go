@@ -39,6 +39,7 @@ func callsOfCache(c *Cache) map[string]error {
 	_, found["Begin"] = c.Begin(background, Batch{})
 	_, found["Stats"] = c.Stats(0)
 	_, found["Digest"] = c.Digest()
+	_, found["Describe"] = c.Describe()
 	_, found["Export"] = c.Export(1, Export{})
 	_, found["ViewPool"] = c.ViewPool(0, PoolK, false)
 	_, found["TakeCopies"] = c.TakeCopies()

@@ -591,6 +591,7 @@ var layoutOfStructs = []layoutOfStruct{
 		{"seq_suspend", unsafe.Offsetof(kvcApi{}.seqSuspend), unsafe.Sizeof(kvcApi{}.seqSuspend)},
 		{"seq_resume", unsafe.Offsetof(kvcApi{}.seqResume), unsafe.Sizeof(kvcApi{}.seqResume)},
 		{"forward_select", unsafe.Offsetof(kvcApi{}.forwardSelect), unsafe.Sizeof(kvcApi{}.forwardSelect)},
+		{"cache_describe", unsafe.Offsetof(kvcApi{}.cacheDescribe), unsafe.Sizeof(kvcApi{}.cacheDescribe)},
 	}},
 }
 

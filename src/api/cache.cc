@@ -118,6 +118,13 @@ kvc_status kvc_cache_stats(kvc_cache* cache, int32_t group, kvc_stats* stats, kv
   });
 }
 
+kvc_status kvc_cache_describe(kvc_cache* cache, char* buffer, int64_t capacity, int64_t* length, kvc_error* error) {
+  return audit_call("kvc_cache_describe", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_buffer(buffer, capacity, "buffer"));
+    return write_text(c.describe(), buffer, capacity, length);
+  });
+}
+
 kvc_status kvc_cache_digest(kvc_cache* cache, uint64_t* digest, kvc_error* error) {
   return audit_call("kvc_cache_digest", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_not_null(digest, "digest"));

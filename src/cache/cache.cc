@@ -347,6 +347,11 @@ Status Cache::exclusive_pages(int32_t group, std::span<const kvc_seq> ids, std::
 Status Cache::stats(int32_t group, kvc_stats* out) {
   KVC_TRY(layers_.check_group(group, true));
   MutexLock lock(mutex_);
+  count(group, out);
+  return Status();
+}
+
+void Cache::count(int32_t group, kvc_stats* out) const {
   out->num_sequences = static_cast<int32_t>(store_.num_sequences() - store_.num_removed());
   for (int32_t g = 0; g < num_groups(); ++g) {
     if (group >= 0 && g != group) continue;
@@ -370,10 +375,9 @@ Status Cache::stats(int32_t group, kvc_stats* out) {
     if (prefixes_) out->pages_evicted += prefixes_->evicted(g);
     out->storage_bytes += geometry_.group_storage_bytes(g);
   }
-  if (!prefixes_) return Status();
+  if (!prefixes_) return;
   out->prefix_attaches = prefixes_->counts().attaches;
   out->prefix_tokens = prefixes_->counts().attached_tokens;
-  return Status();
 }
 
 uint64_t Cache::digest() {

@@ -134,8 +134,10 @@ class Cache {
   // num_tokens: token ids that the source has, also if `tokens` is too small for them; empty: they are not read.
   Status load_sequence(ByteSource* source, std::span<int32_t> tokens, int64_t* num_tokens, void* stream, kvc_seq* out);
 
-  // Audit (cache.cc)
+  // Audit (cache.cc; describe: cache_describe.cc)
   Status stats(int32_t group, kvc_stats* out);
+  // The text of kvc_cache_describe. Throws std::bad_alloc.
+  std::string describe();
   uint64_t digest();
   Status check_invariants();
 
@@ -160,6 +162,12 @@ class Cache {
   MessageFormat message_format(const kvc_events_args& args) const;
   Status copy_new_events(uint64_t next, std::span<kvc_event> events, std::span<int32_t> tokens,
                          kvc_events_range* range);
+
+  // Adds the counts of a group, or of all groups (-1).
+  void count(int32_t group, kvc_stats* out) const KVC_REQUIRES(mutex_);
+  void count_traffic(kvc_tier_traffic* traffic) const KVC_REQUIRES(mutex_);
+  void describe_group(int32_t group, std::span<const PageUsers> users, JsonText* out) const KVC_REQUIRES(mutex_);
+  void describe_steps(std::span<const int32_t> numbers, JsonText* out) const KVC_REQUIRES(mutex_);
 
   uint64_t step_id(int32_t index) const KVC_REQUIRES(mutex_);
   Status resolve_step(kvc_forward id, Step** step) const KVC_REQUIRES(mutex_);

@@ -68,9 +68,14 @@ Status Cache::resume(kvc_seq id, kvc_job* job) {
 }
 
 Status Cache::tier_traffic(kvc_tier_traffic* traffic) {
-  CacheTiers* const tiers = tiers_;
-  if (tiers == nullptr) return Status();
   MutexLock lock(mutex_);
+  count_traffic(traffic);
+  return Status();
+}
+
+void Cache::count_traffic(kvc_tier_traffic* traffic) const {
+  const CacheTiers* const tiers = tiers_;
+  if (tiers == nullptr) return;
   const TierWorker::Counts counts = tiers->counts();
   traffic->sequences_suspended = tiers->num_suspended();
   traffic->num_tiers = tiers->num_tiers();
@@ -81,7 +86,6 @@ Status Cache::tier_traffic(kvc_tier_traffic* traffic) {
   traffic->pages_loading = counts.loading_pages;
   traffic->pages_loaded = counts.loaded_pages;
   traffic->pages_not_loaded = counts.failed_loads;
-  return Status();
 }
 
 }  // namespace kvc

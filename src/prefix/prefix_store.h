@@ -91,6 +91,14 @@ class PrefixStore final : public PageEvictor {
 
   const Counts& counts() const noexcept { return counts_; }
   int64_t evicted(int32_t group) const noexcept { return evicted_[static_cast<size_t>(group)]; }
+  int64_t num_pins() const noexcept { return static_cast<int64_t>(pins_.size()); }
+  // Calls visit(group, page) for every reference of a pin.
+  template <class Visit>
+  void for_each_pinned(Visit visit) const {
+    for (const auto& [pin, pages] : pins_) {
+      for (const auto& [group, page] : pages) visit(group, page);
+    }
+  }
   // Every reference of the index and of pins. Throws std::bad_alloc.
   std::vector<SequenceStore::PageReference> references() const;
   uint64_t digest(uint64_t digest) const;

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "base/id.h"
+#include "base/json_text.h"
 #include "base/status.h"
 #include "page/page_table.h"
 #include "sequence/group_rules.h"
@@ -57,6 +58,12 @@ struct StepKind {
   bool with_trees = false;
   int32_t encoder_group = -1;
   LayerRange layers = {};  // the layers that it covers
+};
+
+// The sequences that use a page, by their number in a description.
+struct PageUsers {
+  int32_t count = 0;
+  int32_t first = -1, last = -1;
 };
 
 // Frees pages of a group that only the prefix index refers to.
@@ -287,8 +294,11 @@ class SequenceStore {
   struct Counts {
     int64_t pages_used = 0, pages_shared = 0, tokens_held = 0, tokens_shared = 0, tokens_logical = 0;
   };
-  // Throws std::bad_alloc, as the next two do.
+  // Throws std::bad_alloc, as the next three do.
   Counts count(int32_t group) const;
+  // Writes an array of the sequences. users: [groups], [pages]: which of them use each page. numbers: [slots in use]:
+  // the number of each in the array, or -1. (describe.cc)
+  void describe(JsonText* out, std::vector<std::vector<PageUsers>>* users, std::vector<int32_t>* numbers) const;
   uint64_t digest() const;
   // open_steps: the reservations of all open steps, each [rows, groups], which hold pages too. others: references from
   // outside.
@@ -420,6 +430,10 @@ class SequenceStore {
     bool is_kept() const noexcept { return page >= 0 && !moved; }
   };
   using SuspendedPages = std::vector<std::vector<Place>>;  // [groups], [places]
+  // Calls visit(entry, page) for the pages of a group that a sequence uses: of its list, then states, which continue
+  // the count of entries. A suspended sequence has those that it keeps.
+  template <class Visit>
+  void for_each_used(int32_t slot, int32_t group, Visit visit) const;
   static bool is_first(const std::vector<Place>& places, size_t index) noexcept;
   void find_places(int32_t slot, int32_t group, std::vector<Place>* places) const;
   template <class Visit>

@@ -144,6 +144,7 @@ TEST(Null, NullableOnes) {
   EXPECT_EQ(kvc_seq_pages(w.cache, w.seq, 0, nullptr, 0, nullptr, nullptr), KVC_OK);
   const kvc_forward f = w.begin({w.seq}, {2});
   EXPECT_EQ(kvc_forward_describe(w.cache, f, nullptr, 0, nullptr, nullptr), KVC_OK);
+  EXPECT_EQ(kvc_cache_describe(w.cache, nullptr, 0, nullptr, nullptr), KVC_OK);
   LayerTensors t(w.spec.layers[0], 2);
   kvc_attend_args attend = t.attend_args();
   attend.lse = nullptr;

@@ -150,6 +150,7 @@ class Program {
     kvc_stats stats;
     kvc_stats_init(&stats);
     ok("kvc_cache_stats", kvc_cache_stats(cache.get(), -1, &stats, &error_));
+    ok("kvc_cache_describe", kvc_cache_describe(cache.get(), nullptr, 0, &length, &error_));
     uint64_t digest = 0;
     ok("kvc_cache_digest", kvc_cache_digest(cache.get(), &digest, &error_));
     ok("kvc_cache_check_invariants", kvc_cache_check_invariants(cache.get(), &error_));

@@ -15,6 +15,10 @@ var sequences = map[string]func(*script) ([]string, error){
 			result("tokens_held", c.TokensHeld), result("tokens_shared", c.TokensShared), result("tokens_logical", c.TokensLogical),
 			result("fragmentation_bytes", c.FragmentationBytes), result("storage_bytes", c.StorageBytes)}, err
 	},
+	"cache_describe": quiet(func(s *script) error {
+		_, err := s.cache().Describe()
+		return err
+	}),
 	"digest": func(s *script) ([]string, error) {
 		digest, err := s.cache().Digest()
 		return []string{fmt.Sprintf("digest=%016x", digest)}, err

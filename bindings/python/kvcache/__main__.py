@@ -1,4 +1,4 @@
-"""`kvcache info`, `kvcache bench` and `kvcache replay`, also as `python -m kvcache`."""
+"""`kvcache info`, `kvcache bench`, `kvcache replay` and `kvcache inspect`, also as `python -m kvcache`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import kvcache
-from kvcache import _replay
+from kvcache import _replay, inspect
 
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -42,12 +42,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     replay.add_argument("--host-blocks", type=int, default=0, help="also over a host tier of so many blocks")
     replay.add_argument("--json", action="store_true", help="one JSON object")
     replay.add_argument("--plot", type=Path, help="an SVG file to write")
+    page = commands.add_parser("inspect", help="a page that shows a trace of kvcache.inspect.Recorder")
+    page.add_argument("trace", type=Path, help="JSON lines")
+    page.add_argument("--out", type=Path, help="the page to write; default: beside the trace")
+    page.add_argument("--serve", type=int, metavar="PORT", help="serve the page on 127.0.0.1 while the trace grows; 0: any port")
     options = parser.parse_args(arguments)
     try:
         if options.command == "info":
             _info(options.json)
         elif options.command == "bench":
             _bench(options)
+        elif options.command == "inspect":
+            inspect.show(options.trace, options.out, options.serve)
         else:
             _replay.run(options.trace, options.blocks, options.block_tokens, options.host_blocks, options.json, options.plot)
     except kvcache.Error as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -215,6 +216,13 @@ class Cache(Tiers):
             OutOfRange for a group that does not exist.
         """
         return Stats(*self._stats(-1 if group is None else group))
+
+    def describe(self) -> dict[str, Any]:
+        """The cache at this moment: its groups with a map of their pages, its sequences and what they share, the prefix
+        index, tiers, and open steps. docs/reference/describe.md lists the fields. No tokens. For dashboards: it walks all
+        page tables."""
+        described: dict[str, Any] = json.loads(self._describe())
+        return described
 
     @contextmanager
     def sequences(self, n: int = 1) -> Iterator[list[int]]:

@@ -58,6 +58,7 @@ NAMES: dict[str, str] = {
     "kvc_cache_clear": 'Cache.clear',
     "kvc_cache_create": 'Cache',
     "kvc_cache_create.softmax_scale": 'scale',
+    "kvc_cache_describe": 'Cache.describe',
     "kvc_cache_digest": 'Cache.digest',
     "kvc_cache_estimate": 'estimate',
     "kvc_cache_estimate.softmax_scale": 'scale',

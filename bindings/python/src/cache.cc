@@ -273,6 +273,15 @@ memory that a kvcache.Tensor or an array made from one still views lives on with
       .def_prop_ro("context", &Cache::context, "The kvcache.Context that the cache computes in.")
       .def("_stats", &stats_tuple, nb::arg("group"))
       .def(
+          "_describe",
+          [](const Cache& self) {
+            auto handle = self.open();
+            return read_text([&](char* buffer, int64_t capacity, int64_t* length, kvc_error* error) {
+              return kvc_cache_describe(handle->cache, buffer, capacity, length, error);
+            });
+          },
+          "The text of describe().")
+      .def(
           "digest",
           [](const Cache& self) {
             auto handle = self.open();

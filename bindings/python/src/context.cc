@@ -138,14 +138,9 @@ void Context::bind(nb::module_& module) {
           "describe",
           [](const Context& self) {
             kvc_context* context = self.handle()->context;
-            std::string text;
-            int64_t length = 0;
-            call_quick([&](kvc_error* error) { return kvc_context_describe(context, nullptr, 0, &length, error); });
-            text.resize(static_cast<size_t>(length) + 1);
-            call_quick([&](kvc_error* error) {
-              return kvc_context_describe(context, text.data(), length + 1, &length, error);
-            });
-            return parse_json(text.c_str());
+            return parse_json(read_text([&](char* buffer, int64_t capacity, int64_t* length, kvc_error* error) {
+              return kvc_context_describe(context, buffer, capacity, length, error);
+            }));
           },
           R"(What the context is: a dict with `device`, `threads`, `simd` (in use) and `simd_available`.)")
       .def(

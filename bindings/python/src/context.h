@@ -44,7 +44,7 @@ inline int32_t saturate(int64_t value) {
   return static_cast<int32_t>(value > INT32_MAX ? INT32_MAX : value < INT32_MIN ? INT32_MIN : value);
 }
 
-// The text of a kvc_*_describe function: describe(buffer, capacity, &length, &error), parsed as JSON.
+// The text of a kvc_*_describe function, as Python objects.
 nb::object parse_json(const std::string& text);
 
 }  // namespace kvcpy

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <string>
 
 #include "kvcache.h"
 
@@ -38,6 +39,25 @@ void call_without_gil(Call&& call) {
     status = call(&error);
   }
   check(status, error);
+}
+
+// The text of a kvc_*_describe function, called without the GIL: describe(buffer, capacity, &length, &error). It is called again
+// while the text grows.
+template <class Describe>
+std::string read_text(Describe describe) {
+  int64_t length = 0;
+  call_without_gil([&](kvc_error* error) { return describe(nullptr, 0, &length, error); });
+  std::string text;
+  kvc_status status = KVC_ERROR_BUFFER_TOO_SMALL;
+  while (status == KVC_ERROR_BUFFER_TOO_SMALL) {
+    text.resize(static_cast<size_t>(length) + 1);
+    call_without_gil([&](kvc_error* error) {
+      status = describe(text.data(), length + 1, &length, error);
+      return status == KVC_ERROR_BUFFER_TOO_SMALL ? KVC_OK : status;
+    });
+  }
+  text.resize(static_cast<size_t>(length));
+  return text;
 }
 
 // Runs call(&error) with the GIL held: for calls of a microsecond.

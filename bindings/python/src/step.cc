@@ -240,18 +240,14 @@ nb::object Step::last_rows() {
   return last_rows_;
 }
 
-nb::object Step::describe() const {
+std::string Step::describe_text() const {
   auto handle = open();
-  std::string text;
-  int64_t length = 0;
-  call_quick(
-      [&](kvc_error* error) { return kvc_forward_describe(handle->cache, forward_, nullptr, 0, &length, error); });
-  text.resize(static_cast<size_t>(length) + 1);
-  call_quick([&](kvc_error* error) {
-    return kvc_forward_describe(handle->cache, forward_, text.data(), length + 1, &length, error);
+  return read_text([&](char* buffer, int64_t capacity, int64_t* length, kvc_error* error) {
+    return kvc_forward_describe(handle->cache, forward_, buffer, capacity, length, error);
   });
-  return parse_json(text.c_str());
 }
+
+nb::object Step::describe() const { return parse_json(describe_text()); }
 
 Tables Step::tables(int64_t group, nb::handle part, bool slots, nb::handle pad, nb::handle arrays) const {
   auto handle = open();
@@ -448,6 +444,7 @@ Raises: Busy (another thread computes in it: cancel first), StaleId.)")
       .def("cancel", &Step::cancel, R"(Stops a step that computes in another thread: its attend raises Cancelled.
 
 After that only abort() is accepted. Does not wait. Raises StaleId.)")
+      .def("_describe", &Step::describe_text, "The text of describe().")
       .def("describe", &Step::describe,
            "What was planned, a dict: rows, tokens, and per group kernels, splits and bytes.")
       .def("tables", &Step::tables, nb::arg("group") = 0, nb::kw_only(), nb::arg("part") = "whole",

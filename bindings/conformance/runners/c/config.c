@@ -218,6 +218,11 @@ static kvc_status digest(void) {
   return status;
 }
 
+static kvc_status cache_describe(void) {
+  char buffer[4096];
+  return kvc(cache_describe)(cache(), buffer, sizeof(buffer), NULL, &error);
+}
+
 static kvc_status stats(void) {
   kvc_stats stats;
   kvc_stats_init(&stats);
@@ -248,6 +253,7 @@ const operation config_operations[] = {
     {"estimate", estimate},
     {"cache_create", cache_create},
     {"cache_close", cache_close},
+    {"cache_describe", cache_describe},
     {"digest", digest},
     {"stats", stats},
     {NULL, NULL},

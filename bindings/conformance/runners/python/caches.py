@@ -144,6 +144,11 @@ def counts(s: Script, of_prefixes: bool) -> dict[str, str]:
 
 
 @operation
+def cache_describe(s: Script) -> None:
+    s.cache.describe()
+
+
+@operation
 def digest(s: Script) -> dict[str, str]:
     return {"digest": f"{s.cache.digest():016x}"}
 

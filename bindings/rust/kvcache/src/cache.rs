@@ -352,6 +352,15 @@ impl Cache {
         Ok(stats)
     }
 
+    /// The cache at this moment, as one JSON object: the pages of each group, the sequences and which pages they share, the
+    /// prefix index, tiers and open steps. No tokens. For dashboards: it walks the page tables.
+    pub fn describe(&self) -> Result<String> {
+        // SAFETY: the buffer has its capacity.
+        crate::context::text(|buffer, capacity, length, error| unsafe {
+            sys::kvc_cache_describe(self.raw(), buffer, capacity, length, error)
+        })
+    }
+
     /// A hash of all bookkeeping: equal after equal calls on equal configs.
     pub fn digest(&self) -> Result<u64> {
         let mut digest = 0;

@@ -63,6 +63,7 @@ pub(crate) const NAMES: &[(&str, &str)] = &[
     ("kvc_cache_clear", "Cache::clear"),
     ("kvc_cache_create", "Cache::new"),
     ("kvc_cache_create.softmax_scale", "softmax_scale"),
+    ("kvc_cache_describe", "Cache::describe"),
     ("kvc_cache_digest", "Cache::digest"),
     ("kvc_cache_estimate", "Cache::estimate"),
     ("kvc_cache_estimate.softmax_scale", "softmax_scale"),

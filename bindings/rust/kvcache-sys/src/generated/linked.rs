@@ -313,6 +313,14 @@ unsafe extern "C" {
         stats: *mut kvc_stats,
         error: *mut kvc_error,
     ) -> kvc_status;
+    #[doc = " Describes the cache at this moment as one JSON object: the pages of each group, sequences and which pages they share, the prefix\n index, tiers, and open forwards. It has no tokens, and no keys of pages. docs/reference/describe.md lists the fields.\n   buffer, capacity, length  as kvc_context_describe. The text may grow between two calls\n It walks the page tables in use under the cache's lock, a few times as long as kvc_cache_stats. `kvcache inspect` shows the text.\n Errors: BUFFER_TOO_SMALL. Threads: any. Since 0.1."]
+    pub fn kvc_cache_describe(
+        cache: *mut kvc_cache,
+        buffer: *mut ::core::ffi::c_char,
+        capacity: i64,
+        length: *mut i64,
+        error: *mut kvc_error,
+    ) -> kvc_status;
     #[doc = " Appends k and v to the caller's cache, if they are given, and computes attention over it. The contract is that of\n flash_attn_with_kvcache of FlashAttention 2 and 3. In a row with L valid keys, the new ones included, query i of n has position\n p = L - n + i, so the last query sees the last key. Where p is negative, a causal query sees nothing. A query that sees nothing\n has output 0 and LSE -inf (with a sink: the sink's logit). Rows of q after the last cu_seqlens_q are not written in out.\n   args    borrowed, tensors included; every value of index tensors that the host reads is checked before anything is written\n   stream  the device's stream; NULL on the CPU\n With indices, a query attends to the listed slots of k_cache, page * page_size + offset, and nothing else hides a key: the\n contract of FlashMLA's sparse decoding. k_cache is [pages, page_size, Hkv, D]. Negative entries are padding, and a slot that\n occurs twice counts once. Slots have no positions, so what needs lengths or positions must be absent: k, v, block_table,\n cache_seqlens and its other name, cache_batch_idx, cache_leftpad, alibi_slopes, windows, chunks, and KVC_FLASH_ATTN_CAUSAL.\n Two rows must not append to one slot through their tables. No memory is allocated once a call of this size was made.\n Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8; qv with k_descale or\n v_descale; dims; indices on a backend that does not attend over lists), INVALID_ARGUMENT (arguments that contradict each other;\n what is written overlaps anything else in elements; a cache row twice with k), OUT_OF_RANGE (a page id, slot, index, length or\n position, with the row in error->index), BUFFER_TOO_SMALL (a cache row without room for its new tokens: error->required and\n available in tokens, error->index = the row).\n Threads: any, on different caches. Since 0.1.\n From: FlashAttention 2 and 3; paged caches as in vLLM's PagedAttention; the rest as kvc_forward_attend."]
     pub fn kvc_flash_attn_with_kvcache(
         context: *mut kvc_context,

@@ -2949,10 +2949,19 @@ pub struct kvc_api {
             error: *mut kvc_error,
         ) -> kvc_status,
     >,
+    pub cache_describe: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            buffer: *mut ::core::ffi::c_char,
+            capacity: i64,
+            length: *mut i64,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 656usize];
+    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 664usize];
     ["Alignment of kvc_api"][::core::mem::align_of::<kvc_api>() - 8usize];
     ["Offset of field: kvc_api::struct_size"][::core::mem::offset_of!(kvc_api, struct_size) - 0usize];
     ["Offset of field: kvc_api::abi"][::core::mem::offset_of!(kvc_api, abi) - 4usize];
@@ -3042,6 +3051,7 @@ const _: () = {
     ["Offset of field: kvc_api::seq_suspend"][::core::mem::offset_of!(kvc_api, seq_suspend) - 632usize];
     ["Offset of field: kvc_api::seq_resume"][::core::mem::offset_of!(kvc_api, seq_resume) - 640usize];
     ["Offset of field: kvc_api::forward_select"][::core::mem::offset_of!(kvc_api, forward_select) - 648usize];
+    ["Offset of field: kvc_api::cache_describe"][::core::mem::offset_of!(kvc_api, cache_describe) - 656usize];
 };
 impl Default for kvc_error {
     fn default() -> Self {

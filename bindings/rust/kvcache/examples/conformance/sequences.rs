@@ -46,6 +46,7 @@ fn fork(s: &mut Script) -> Done<Results> {
 
 fn in_cache(s: &Script, name: &str) -> Option<Done<Results>> {
     let done = match name {
+        "cache_describe" => s.cache().and_then(|cache| Ok(cache.describe()?)).map(|_| vec![]),
         "digest" => {
             let digest = s.cache().and_then(|cache| Ok(cache.digest()?));
             digest.map(|digest| vec![("digest", format!("{digest:016x}"))])

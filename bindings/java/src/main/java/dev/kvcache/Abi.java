@@ -725,7 +725,7 @@ final class Abi {
   }
 
   static final class Api {
-    static final int SIZE = 656;
+    static final int SIZE = 664;
     static final int STRUCT_SIZE = 0;
     static final int ABI = 4;
     static final int VERSION = 8;
@@ -809,5 +809,6 @@ final class Abi {
     static final int SEQ_SUSPEND = 632;
     static final int SEQ_RESUME = 640;
     static final int FORWARD_SELECT = 648;
+    static final int CACHE_DESCRIBE = 656;
   }
 }

@@ -752,6 +752,20 @@ public final class Cache implements AutoCloseable {
     return stats(WHOLE_CACHE);
   }
 
+  /**
+   * The cache at this moment, as one JSON object: the pages of each group, the sequences and which pages they share, the prefix
+   * index, tiers and open steps. No tokens. For dashboards: it walks the page tables.
+   */
+  public String describe() {
+    Arena arena = enter("Cache.describe");
+    try {
+      return Context.text(arena, (buffer, capacity, length) ->
+          handle.calls.cacheDescribe(handle.address, buffer, capacity, length, arena.error.address));
+    } finally {
+      leave(arena);
+    }
+  }
+
   /** A hash of all bookkeeping: equal after equal calls on equal configs. */
   public long digest() {
     Arena arena = enter("Cache.digest");

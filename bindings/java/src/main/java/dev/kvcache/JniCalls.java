@@ -413,6 +413,11 @@ final class JniCalls implements NativeCalls {
   }
 
   @Override
+  public int cacheDescribe(long cache, long buffer, long capacity, long length, long error) {
+    return Jni.kvj_cache_describe(cache, buffer, capacity, length, error);
+  }
+
+  @Override
   public String open(String path) {
     return Jni.kvj_open(path);
   }

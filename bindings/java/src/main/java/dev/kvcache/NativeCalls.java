@@ -87,6 +87,7 @@ interface NativeCalls {
   int seqSuspend(long cache, long sequence, long job, long error);
   int seqResume(long cache, long sequence, long job, long error);
   int forwardSelect(long cache, long forward, int layer, long args, long error);
+  int cacheDescribe(long cache, long buffer, long capacity, long length, long error);
 
   /** Loads libkvcache, by path or by a name for the system's loader: null, or what is wrong. Once. */
   String open(String path);

@@ -187,6 +187,7 @@ public final class Runner {
   private static void sequences() {
     operation("cache_close", s -> s.cache().close());
     operation("stats", Runner::stats);
+    operation("cache_describe", s -> s.cache().describe());
     operation("digest", s -> s.results.put("digest", String.format(Locale.ROOT, "%016x", s.cache().digest())));
     operation("add", s -> s.bind(s.cache().add(s.longs("seqs").length)));
     operation("fork", s -> s.bind(s.cache().fork(s.sequences("parents"), s.longs("positions"))));

@@ -1,0 +1,55 @@
+// JsonText: writes JSON, and sets the commas. Names and texts are written as they are, so they must need no escapes.
+// Thread safety: none. Throws std::bad_alloc.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace kvc {
+
+class JsonText {
+ public:
+  // A member of an object: its name, after which comes its value.
+  JsonText& name(std::string_view name) {
+    text(name);
+    text_ += ": ";
+    return *this;
+  }
+  // An array or an object: open('['), its values, close(']').
+  void open(char bracket) {
+    separate();
+    text_ += bracket;
+  }
+  void close(char bracket) { text_ += bracket; }
+  void number(int64_t value) {
+    separate();
+    text_ += std::to_string(value);
+  }
+  void text(std::string_view value) {
+    separate();
+    text_.append(1, '"').append(value).append(1, '"');
+  }
+  void flag(bool value) {
+    separate();
+    text_ += value ? "true" : "false";
+  }
+  void null() {
+    separate();
+    text_ += "null";
+  }
+  void member(std::string_view member, int64_t value) { name(member).number(value); }
+
+  std::string take() { return std::move(text_); }
+
+ private:
+  // No value ends with one of these.
+  void separate() {
+    if (!text_.empty() && text_.back() != '[' && text_.back() != '{' && text_.back() != ' ') text_ += ", ";
+  }
+
+  std::string text_;
+};
+
+}  // namespace kvc

@@ -1,0 +1,125 @@
+// What kvc_cache_describe says of sequences: their pages, and which of them they share.
+#include <algorithm>
+
+#include "sequence/sequence_store.h"
+
+namespace kvc {
+namespace {
+
+// Writes page ids as runs [first page, count]; entries without a page are runs [-1, count].
+class PageRuns {
+ public:
+  explicit PageRuns(JsonText* out) : out_(*out) { out_.open('['); }
+
+  void add(int32_t page, int64_t count) {
+    if (count <= 0) return;
+    if (count_ > 0 && (page < 0 ? first_ < 0 : first_ >= 0 && page == first_ + count_)) {
+      count_ += count;
+      return;
+    }
+    flush();
+    first_ = page;
+    count_ = count;
+  }
+  void finish() {
+    flush();
+    out_.close(']');
+  }
+
+ private:
+  void flush() {
+    if (count_ == 0) return;
+    out_.open('[');
+    out_.number(first_);
+    out_.number(count_);
+    out_.close(']');
+  }
+
+  JsonText& out_;
+  int64_t first_ = 0, count_ = 0;
+};
+
+}  // namespace
+
+template <class Visit>
+void SequenceStore::for_each_used(int32_t slot, int32_t group, Visit visit) const {
+  int64_t entry = 0;
+  if (const auto kept = suspended_.find(slot); is_suspended(slot) && kept != suspended_.end()) {
+    for (const Place& place : kept->second[static_cast<size_t>(group)]) {
+      if (place.is_kept()) visit(entry, place.page);
+      ++entry;
+    }
+    return;
+  }
+  const PageList& pages = list(slot, group);
+  table(group).for_each(pages, 0, pages.size, visit);
+  entry = pages.size;
+  for_each_state_page(slot, [&](int32_t g, int32_t page) {
+    if (g == group) visit(entry++, page);
+  });
+}
+
+void SequenceStore::describe(JsonText* out, std::vector<std::vector<PageUsers>>* users,
+                             std::vector<int32_t>* numbers) const {
+  users->resize(static_cast<size_t>(num_groups()));
+  int32_t leading = -1;  // the group whose pages say what is shared: one that frees none, if there is one
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    (*users)[static_cast<size_t>(g)].resize(static_cast<size_t>(table(g).num_pages()));
+    if (!rules(g).holds_tokens()) continue;
+    if (leading < 0 || (rules(leading).windowed() && !rules(g).windowed())) leading = g;
+  }
+  numbers->assign(static_cast<size_t>(fresh_slot_), -1);
+  int32_t number = 0;
+  out->open('[');
+  for (int32_t slot = 0; slot < fresh_slot_; ++slot) {
+    const Record& record = records_[slot];
+    if (!record.used || record.removed()) continue;
+    out->open('{');
+    out->member("id", static_cast<int64_t>(record.id));
+    out->member("length", length(slot));
+    out->member("nodes", record.nodes);
+    out->member("checkpoints", record.checkpoints);
+    out->name("state").text(is_suspended(slot) ? "suspended" : busy(slot) ? "busy" : "idle");
+    out->name("streaming");
+    if (record.stream.on()) {
+      out->open('[');
+      out->number(record.stream.sinks);
+      out->number(record.stream.window);
+      out->close(']');
+    } else {
+      out->null();
+    }
+    int32_t parent = -1;
+    int64_t shared = 0;
+    out->name("pages").open('[');
+    for (int32_t g = 0; g < num_groups(); ++g) {
+      PageRuns runs(out);
+      int64_t next = 0;
+      bool leads = g == leading;
+      for_each_used(slot, g, [&](int64_t entry, int32_t page) {
+        PageUsers& user = (*users)[static_cast<size_t>(g)][static_cast<size_t>(page)];
+        leads = leads && user.first >= 0;
+        if (leads) {
+          parent = user.first;
+          shared = (entry + 1) * rules(g).page_size;
+        }
+        if (user.count == 0) user.first = number;
+        user.count += user.last != number;
+        user.last = number;
+        runs.add(-1, entry - next);
+        runs.add(page, 1);
+        next = entry + 1;
+      });
+      runs.add(-1, list(slot, g).size - next);
+      runs.finish();
+    }
+    out->close(']');
+    out->member("parent", parent);
+    out->member("shared_tokens", std::min(shared, length(slot)));
+    out->close('}');
+    (*numbers)[static_cast<size_t>(slot)] = number++;
+  }
+  out->close(']');
+}
+
+}  // namespace kvc
