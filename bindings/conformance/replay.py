@@ -473,8 +473,6 @@ class Replay(PrefixReplay, Selection):
                     self.tensors[op.words[key]] = ("", np.ascontiguousarray(array))
         return results
 
-
-
     # ---- without a cache ----
 
     def op_flash_attn(self, op: Op) -> Expected:

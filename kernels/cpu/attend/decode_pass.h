@@ -216,6 +216,24 @@ KVC_INLINE void split_zero_points(float* scales, int32_t* zeros) {
   }
 }
 
+// Loads the scales and zero points of the block of kv head `head`, and prefetches those that head `next_head` has in
+// the next step.
+template <class Format>
+KVC_INLINE void load_scales(const View& view, const DecodeKeys& keys, int32_t head, int32_t next_head,
+                            KeyScales* scales) {
+  const kvc_backend_layer& layer = *view.layer;
+  const int64_t k_stride = scale_head_stride(&layer.k_scales), v_stride = scale_head_stride(&layer.v_scales);
+  const KeyBlock &block = *keys.now.block, &next = *keys.next.block;
+  copy_scales(block.k_scale, block.count, head * k_stride, next.k_scale, next_head * k_stride, layer.page_size,
+              scales->k);
+  copy_scales(block.v_scale, block.count, head * v_stride, next.v_scale, next_head * v_stride, layer.page_size,
+              scales->v);
+  if constexpr (Format::kZeroPoints) {
+    split_zero_points(scales->k, scales->k_zeros);
+    split_zero_points(scales->v, scales->v_zeros);
+  }
+}
+
 template <class Format, int kHeadDim>
 static void decode_pass(const View& view, const DecodePass& pass) {
   const KeyRange keys = fill_row_masks(view, pass.row_begin, pass.row_end);
@@ -269,19 +287,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
         decode_head<Format, kHeadDim>(view, pass, stage_keys(view, decode_keys, head, &staged), h, whole, pipeline);
         continue;
       }
-      if constexpr (Format::kTokenScales) {
-        const kvc_backend_layer& layer = *view.layer;
-        const int64_t k_stride = scale_head_stride(&layer.k_scales), v_stride = scale_head_stride(&layer.v_scales);
-        const KeyBlock& next = *decode_keys.next.block;
-        copy_scales(block->k_scale, block->count, head * k_stride, next.k_scale, next_head * k_stride, layer.page_size,
-                    scales.k);
-        copy_scales(block->v_scale, block->count, head * v_stride, next.v_scale, next_head * v_stride, layer.page_size,
-                    scales.v);
-      }
-      if constexpr (Format::kZeroPoints) {
-        split_zero_points(scales.k, scales.k_zeros);
-        split_zero_points(scales.v, scales.v_zeros);
-      }
+      if constexpr (Format::kTokenScales) load_scales<Format>(view, decode_keys, head, next_head, &scales);
       decode_head<Format, kHeadDim>(view, pass, decode_keys, h, whole, pipeline);
     }
   }
