@@ -54,8 +54,8 @@ struct Pool {
   }
 };
 
-// Gives every layer of a config storage in this layout, except layers that cannot have it (int8, uint4, recurrent, readers of
-// another layer). pages: of each group. K and V of different dims, and MLA rows, are apart in any layout.
+// Gives every layer of a config storage in this layout, except layers that cannot have it (int8, uint4, recurrent,
+// readers of another layer). pages: of each group. K and V of different dims, and MLA rows, are apart in any layout.
 inline void add_pools(Layout layout, const std::vector<int64_t> &pages, int page_size,
                       std::vector<kvc_layer_config> *layers) {
   const auto adopts = [](const kvc_layer_config &l) {
