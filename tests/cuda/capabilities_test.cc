@@ -536,5 +536,19 @@ TEST(Capabilities, EveryOptionOfALayerOnEveryDevice) {
   }
 }
 
+// Formats that the GPU does not store are refused when the cache is created, with the layer and the reason.
+TEST(Capabilities, FormatsOfTheCpuAlone) {
+  use("cuda");
+  CacheSpec spec;
+  spec.layers = {LayerSpec{.d = 16}, LayerSpec{.d = 16, .dtype = DType::kU4}};
+  BuiltConfig built(spec);
+  const ContextPtr context = make_context();
+  kvc_cache *cache = nullptr;
+  kvc_error error = KVC_ERROR_INIT;
+  EXPECT_EQ(kvc_cache_create(context.get(), &built.config, &cache, &error), KVC_ERROR_UNSUPPORTED);
+  EXPECT_EQ(error.index, 1);
+  EXPECT_NE(std::string(error.message).find("uint4: the CUDA backend stores"), std::string::npos) << error.message;
+}
+
 }  // namespace
 }  // namespace kvt

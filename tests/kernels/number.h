@@ -27,6 +27,7 @@ inline DLDataType dtype_of(Kind kind) {
   return kTypes[static_cast<int>(kind)];
 }
 
+inline int units_of(Kind kind, int dims) { return kind == Kind::kU4 ? dims / 2 : dims; }
 // Stored with a scale for each token and head.
 inline bool has_row_scales(Kind kind) { return kind == Kind::kI8 || kind == Kind::kU4; }
 

@@ -259,7 +259,6 @@ void Scene::build_pages() {
   }
   layer_.num_pages = total;
   const auto lay_out = [&](kvc_backend_pool& pool, int dims, std::vector<unsigned char>& memory) {
-    if (config_.kv == Kind::kU4) dims /= 2;
     const int64_t gap = has_aligned_pools(config_) ? 16 / bytes_of(config_.kv) : 3;
     int64_t page_stride = 0, head_stride = 0, slot_stride = 0;
     if (config_.nhd) {
@@ -276,15 +275,14 @@ void Scene::build_pages() {
     pool = pool_of(dtype_of(config_.kv), memory.data() + pool_misalignment(config_), page_stride, head_stride,
                    slot_stride, dims);
   };
-  lay_out(layer_.k, config_.head_dim - k_begin(), k_pool_);
-  lay_out(layer_.v, config_.v_head_dim, v_pool_);
+  lay_out(layer_.k, units_of(config_.kv, config_.head_dim - k_begin()), k_pool_);
+  lay_out(layer_.v, units_of(config_.kv, config_.v_head_dim), v_pool_);
   if (layer_.row_kind == KVC_BACKEND_ROW_LATENT) {
     const int64_t v_row_bytes = layer_.v.row_bytes;
     layer_.v = layer_.k;
     layer_.v.row_bytes = v_row_bytes;
   }
   build_scales();
-
   const auto lay_out_tensor = [&](kvc_backend_tensor& tensor, Kind kind, int dims, std::vector<unsigned char>& memory) {
     tensor.head_stride = dims + 5;
     tensor.token_stride = tensor.head_stride * config_.q_heads + 7;
@@ -323,8 +321,8 @@ void Scene::store_row(const kvc_backend_pool& pool, const kvc_backend_scales& sc
                       int64_t slot, float* values, int dims) {
   if (config_.kv == Kind::kU4) {
     const int all = layer_.row_kind == KVC_BACKEND_ROW_LATENT ? config_.head_dim | config_.v_head_dim : dims;
-    *token_scale(&scales, page, head, slot) =
-        kvt::store_uint4_row(values, dims, all & -all, address_of_row(pool, page, head, slot));
+    unsigned char* const target = address_of_row(pool, page, head, slot);
+    *token_scale(&scales, page, head, slot) = kvt::store_uint4_row(values, dims, all & -all, target);
     return;
   }
   float scale = 1.0f;

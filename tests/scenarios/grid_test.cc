@@ -58,6 +58,8 @@ std::vector<Geometry> geometries() {
   all.push_back({3, 6, 1, 80, DType::kE4M3, KVC_ROPE_ON_APPEND, true});
   all.push_back({1, 8, 2, 64, DType::kI8, KVC_ROPE_ON_APPEND, true});
   all.push_back({64, 4, 1, 256, DType::kI8, KVC_ROPE_NONE, true});
+  all.push_back({16, 8, 2, 128, DType::kU4, KVC_ROPE_ON_APPEND, true});
+  all.push_back({3, 6, 1, 80, DType::kU4, KVC_ROPE_ON_READ, false});
   all.push_back({256, 6, 1, 256, DType::kBF16, KVC_ROPE_NONE, true});
   return all;
 }
@@ -71,6 +73,7 @@ std::vector<Geometry> latent_geometries() {
       {3, 5, 1, 40, DType::kF32, KVC_ROPE_ON_APPEND, true, 32},
       {8, 20, 1, 64, DType::kE4M3, KVC_ROPE_ON_APPEND, true, 48},
       {16, 16, 1, 96, DType::kI8, KVC_ROPE_NONE, false, 96},
+      {16, 20, 1, 80, DType::kU4, KVC_ROPE_ON_APPEND, true, 64},
       {16, 16, 1, 576, DType::kBF16, KVC_ROPE_ON_APPEND, false, 512, {100, 128}},
       {3, 5, 1, 40, DType::kF32, KVC_ROPE_ON_READ, true, 32, {0, 683, 50}},
   };

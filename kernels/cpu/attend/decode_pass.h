@@ -21,11 +21,13 @@ struct DecodePass {
   int32_t o_width;
   int32_t padded_rows;  // sum over the tiles of a head
   int32_t num_tiles;    // of a head
+  bool few_tiles;       // Format::kFewTiles
 };
 
 // The number of rows of the next tile when `rows` are left. 3 to 6 rows start with a tile of 4, and 7 or more with a
-// tile of 8; missing rows are padding.
-KVC_INLINE int tile_rows(int rows) {
+// tile of 8; missing rows are padding. With few tiles there are those of 1 and of 4.
+KVC_INLINE int tile_rows(int rows, bool few_tiles) {
+  if (few_tiles) return rows == 1 ? 1 : 4;
   if (rows >= 7 && kMaxTileRows >= 8) return 8;
   if (rows >= 3) return 4;
   return rows;
@@ -52,10 +54,10 @@ static void pack_query(const DecodePass& pass, const float* row, int tile_row_co
 
 // Calls visit(tile index, first row, rows of the tile, float offset of the tile's first row in a head's padded rows).
 template <class Visit>
-KVC_INLINE void for_each_tile(int num_rows, Visit visit) {
+KVC_INLINE void for_each_tile(int num_rows, bool few_tiles, Visit visit) {
   int index = 0, padded = 0;
   for (int r = 0; r < num_rows;) {
-    const int rows = tile_rows(num_rows - r);
+    const int rows = tile_rows(num_rows - r, few_tiles);
     visit(index++, r, rows, padded);
     r += rows;
     padded += rows;
@@ -68,7 +70,7 @@ static void begin_decode(const View& view, const DecodePass& pass) {
   const int num_rows = pass.row_end - pass.row_begin;
   constexpr int kQueryStep = Format::kStep;
   for (int32_t h = 0; h < pass.head_end - pass.head_begin; ++h) {
-    for_each_tile(num_rows, [&](int index, int first, int rows, int padded) {
+    for_each_tile(num_rows, pass.few_tiles, [&](int index, int first, int rows, int padded) {
       const int64_t row_index = static_cast<int64_t>(h) * pass.padded_rows + padded;
       float* q = scratch.q + row_index * pass.q_width;
       float factors[kMaxTileRows];
@@ -112,7 +114,7 @@ static void for_each_state(const View& view, const DecodePass& pass, Visit visit
   Scratch& scratch = *view.scratch;
   const int num_rows = pass.row_end - pass.row_begin;
   for (int32_t h = 0; h < pass.head_end - pass.head_begin; ++h) {
-    for_each_tile(num_rows, [&](int index, int first, int rows, int padded) {
+    for_each_tile(num_rows, pass.few_tiles, [&](int index, int first, int rows, int padded) {
       const int64_t state = (static_cast<int64_t>(h) * pass.num_tiles + index) * kLanes;
       for (int g = 0; g < rows && first + g < num_rows; ++g) {
         double l = 0.0;
@@ -148,9 +150,11 @@ template <class Format, int kHeadDim>
 KVC_INLINE void decode_any_tile(const View& view, const DecodeKeys& keys, const DecodeTile& tile, int rows, bool whole,
                                 DecodePipeline& pipeline) {
   if (rows == 1) decode_tile<Format, 1, kHeadDim>(view, keys, tile, whole, pipeline);
-  if (rows == 2) decode_tile<Format, 2, kHeadDim>(view, keys, tile, whole, pipeline);
   if (rows == 4) decode_tile<Format, 4, kHeadDim>(view, keys, tile, whole, pipeline);
-  if constexpr (kMaxTileRows >= 8) {
+  if constexpr (!Format::kFewTiles) {
+    if (rows == 2) decode_tile<Format, 2, kHeadDim>(view, keys, tile, whole, pipeline);
+  }
+  if constexpr (!Format::kFewTiles && kMaxTileRows >= 8) {
     if (rows == 8) decode_tile<Format, 8, kHeadDim>(view, keys, tile, whole, pipeline);
   }
 }
@@ -161,7 +165,7 @@ static void decode_head(const View& view, const DecodePass& pass, const DecodeKe
                         DecodePipeline& pipeline) {
   Scratch& scratch = *view.scratch;
   const int num_rows = pass.row_end - pass.row_begin;
-  for_each_tile(num_rows, [&](int index, int first, int rows, int padded) {
+  for_each_tile(num_rows, pass.few_tiles, [&](int index, int first, int rows, int padded) {
     const int64_t row_index = static_cast<int64_t>(h) * pass.padded_rows + padded;
     const int64_t state = (static_cast<int64_t>(h) * pass.num_tiles + index) * kLanes;
     const DecodeTile tile = {scratch.q + row_index * pass.q_width,
@@ -209,6 +213,24 @@ KVC_INLINE void split_zero_points(float* scales, int32_t* zeros) {
   for (int32_t i = 0; i < kKeyBlock; ++i) {
     zeros[i] = zero_point_of(scales[i]);
     scales[i] = without_zero_point(scales[i]);
+  }
+}
+
+// Loads the scales and zero points of the block of kv head `head`, and prefetches those that head `next_head` has in
+// the next step.
+template <class Format>
+KVC_INLINE void load_scales(const View& view, const DecodeKeys& keys, int32_t head, int32_t next_head,
+                            KeyScales* scales) {
+  const kvc_backend_layer& layer = *view.layer;
+  const int64_t k_stride = scale_head_stride(&layer.k_scales), v_stride = scale_head_stride(&layer.v_scales);
+  const KeyBlock &block = *keys.now.block, &next = *keys.next.block;
+  copy_scales(block.k_scale, block.count, head * k_stride, next.k_scale, next_head * k_stride, layer.page_size,
+              scales->k);
+  copy_scales(block.v_scale, block.count, head * v_stride, next.v_scale, next_head * v_stride, layer.page_size,
+              scales->v);
+  if constexpr (Format::kZeroPoints) {
+    split_zero_points(scales->k, scales->k_zeros);
+    split_zero_points(scales->v, scales->v_zeros);
   }
 }
 
@@ -265,19 +287,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
         decode_head<Format, kHeadDim>(view, pass, stage_keys(view, decode_keys, head, &staged), h, whole, pipeline);
         continue;
       }
-      if constexpr (Format::kTokenScales) {
-        const kvc_backend_layer& layer = *view.layer;
-        const int64_t k_stride = scale_head_stride(&layer.k_scales), v_stride = scale_head_stride(&layer.v_scales);
-        const KeyBlock& next = *decode_keys.next.block;
-        copy_scales(block->k_scale, block->count, head * k_stride, next.k_scale, next_head * k_stride, layer.page_size,
-                    scales.k);
-        copy_scales(block->v_scale, block->count, head * v_stride, next.v_scale, next_head * v_stride, layer.page_size,
-                    scales.v);
-      }
-      if constexpr (Format::kZeroPoints) {
-        split_zero_points(scales.k, scales.k_zeros);
-        split_zero_points(scales.v, scales.v_zeros);
-      }
+      if constexpr (Format::kTokenScales) load_scales<Format>(view, decode_keys, head, next_head, &scales);
       decode_head<Format, kHeadDim>(view, pass, decode_keys, h, whole, pipeline);
     }
   }
@@ -289,6 +299,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
 template <class Format, int kHeadDim>
 static void decode_item(const View& view) {
   DecodePass pass;
+  pass.few_tiles = Format::kFewTiles;
   pass.q_width = round_up(view.head_dim, Format::kStep) / (Format::kPairs ? 2 : 1);
   pass.o_width = round_up(view.v_head_dim, Format::kStep);
   const int32_t fitting_rows = rows_of_pass(max_of(pass.q_width, pass.o_width)) / 8 * 8;
@@ -296,7 +307,7 @@ static void decode_item(const View& view) {
     pass.row_end = min_of(view.num_rows, pass.row_begin + fitting_rows);
     pass.num_tiles = 0;
     pass.padded_rows = 0;
-    for_each_tile(pass.row_end - pass.row_begin, [&](int, int, int rows, int) {
+    for_each_tile(pass.row_end - pass.row_begin, pass.few_tiles, [&](int, int, int rows, int) {
       ++pass.num_tiles;
       pass.padded_rows += rows;
     });

@@ -8,6 +8,7 @@
 //   kPairs            whether two keys share a dword of P
 //   kTokenScales      whether each stored row has a scale
 //   kZeroPoints       whether it also has a zero point, which loads take: load(p, zero), load_first(p, n, zero)
+//   kFewTiles         whether the decode kernel has tiles of 1 and 4 rows only, which halves its code
 //   kRowFactors       whether the factor of q is multiplied into scores, because q must stay unchanged
 //   kDecodeRows       the most rows of a kv head for which the decode kernel is faster: the panel kernel packs K and V
 //                     once for all rows, the decode kernel converts them once for each tile of 8
@@ -28,7 +29,7 @@ struct Widened {
   using Raw = Vec;      // the result of a load
   using QueryElement = float;
   static constexpr bool kPairs = false, kTiles = false, kTokenScales = __is_same(T, I8);
-  static constexpr bool kRowFactors = false, kZeroPoints = false;
+  static constexpr bool kRowFactors = false, kZeroPoints = false, kFewTiles = false;
   static constexpr int kParts = 1, kOutputs = 1, kStep = kLanes, kVecBytes = kLanes * static_cast<int>(sizeof(T));
   static constexpr int kRows = kTileRows, kRowGroup = 24;
   // By the cost of conversion: none, little (bf16), or more.

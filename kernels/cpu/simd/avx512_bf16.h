@@ -12,7 +12,7 @@ struct BfDots {
   using Vec = __m512i;
   using Raw = Vec;
   using QueryElement = Bf16;
-  static constexpr bool kPairs = true, kTiles = false, kTokenScales = false, kZeroPoints = false;
+  static constexpr bool kPairs = true, kTiles = false, kTokenScales = false, kZeroPoints = false, kFewTiles = false;
   static constexpr bool kRowFactors = false;
   static constexpr int kParts = 1, kOutputs = 2, kStep = 2 * kLanes, kVecBytes = 64;
   static constexpr int kRows = kTileRows, kRowGroup = 24, kDecodeRows = 32;

@@ -31,6 +31,7 @@ struct TabledNibbles {
     F32 values;
   };
   static constexpr bool kPairs = false, kTokenScales = true, kZeroPoints = true, kRowFactors = false;
+  static constexpr bool kFewTiles = true;
   static constexpr int kParts = 4, kOutputs = 4, kStep = 4 * kLanes, kVecBytes = 32, kDecodeRows = 20;
 
   KVC_INLINE_MEMBER Raw looked_up(__m256i elements, int32_t zero) {

@@ -56,6 +56,7 @@ struct TabledE4m3 {
   using Raw = BytePairs;
   using QueryElement = float;
   static constexpr bool kPairs = false, kTokenScales = false, kZeroPoints = false, kRowFactors = false;
+  static constexpr bool kFewTiles = false;
   static constexpr int kParts = 4, kOutputs = 4, kStep = 4 * kLanes, kVecBytes = 64;
 
   KVC_INLINE_MEMBER Raw load(const unsigned char* p) {
