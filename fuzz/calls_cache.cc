@@ -81,7 +81,8 @@ void draw_config(World &w, Cache *c) {
   for (int64_t g = w.in.between(1, 3); g-- > 0;) {
     kvc_group_config &group = c->groups.emplace_back();
     kvc_group_config_init(&group);
-    const auto kind = static_cast<int32_t>(w.in.below(9));  // each kind of row with each visibility, and states
+    const int32_t drawn = w.in.byte(), kind = drawn % 9;  // each kind of row with each visibility, and states
+    if (drawn >= 248) group.tokens_per_row = 2;           // the page size, where it is known
     group.row = kind == 8 ? KVC_ROW_STATE : kind / 4;
     group.visibility = kind % 4;
     if (group.visibility == KVC_VISIBLE_WINDOW) group.window_tokens = w.in.between(1, 9);
@@ -97,13 +98,17 @@ void draw_config(World &w, Cache *c) {
   }
   for (kvc_group_config &group : c->groups) {
     w.in.size_of(group);
-    w.in.numbers(group.row, group.visibility, group.window_tokens, group.chunk_tokens, group.num_pages);
+    w.in.numbers(group.row, group.visibility, group.window_tokens, group.chunk_tokens, group.num_pages,
+                 group.tokens_per_row);
   }
   config.layers = w.in.pointer(c->layers.data());
   config.groups = w.in.pointer(c->groups.data());
   config.num_layers = w.in.count(static_cast<int32_t>(c->layers.size()), 4096);
   config.num_groups = w.in.count(static_cast<int32_t>(c->groups.size()), 64);
   config.page_size = static_cast<int32_t>(w.in.between(1, 5));
+  for (kvc_group_config &group : c->groups) {
+    if (group.tokens_per_row == 2) group.tokens_per_row = config.page_size;
+  }
   config.max_sequences = 6;
   config.max_batch_tokens = 24;
   config.max_tree_nodes = 8;

@@ -196,8 +196,7 @@ def test_prefixes():
     a, tokens = engine.add(), list(range(53))
     engine.step([a], [53])
     engine.cache.publish_prefix(a, tokens)
-    hit = engine.cache.attach_prefix(tokens[:50])
-    b = hit.sequence
+    b, hit = engine.cache.attach_prefix(tokens[:50])
     assert hit.tokens == engine.cache.length(b) > 32
     engine.history[b] = {layer: rows[: hit.tokens] for layer, rows in engine.history[a].items()}
     engine.step([b, a], [11, 3])
@@ -209,4 +208,4 @@ def test_refusals():
     with kvcache.Cache([kvcache.Layer(head_dim=8)], groups=[kvcache.Full(tokens_per_row=4)], capacity_tokens=64) as cache:
         assert kvcache.Full(tokens_per_row=4) != kvcache.Full()
         with pytest.raises(kvcache.Unsupported, match="group 0 has a row for each 4 tokens"):
-            cache.forward(cache.add(), 2, parents=[[-1, 0]])
+            cache.forward(cache.add(), 2, parents=[-1, 0])
