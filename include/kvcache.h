@@ -40,7 +40,7 @@
  *   }
  *   kvc_forward_end(cache, step, &error);
  *
- * A newcomer can stop after section 7. Sections 8 to 16 are for special uses. docs/glossary.md explains all terms.
+ * A newcomer can stop after section 7. Sections 8 to 17 are for special uses. docs/glossary.md explains all terms.
  *
  * Words
  *   page      `page_size` consecutive token slots of one layer group.
@@ -2443,7 +2443,126 @@ KVC_API kvc_status kvc_seq_suspend(kvc_cache *cache, kvc_seq sequence, kvc_job *
 KVC_API kvc_status kvc_seq_resume(kvc_cache *cache, kvc_seq sequence, kvc_job *job, kvc_error *error);
 
 /* ============================================================================================
- * 17  Advanced: proofs and comparisons
+ * 17  Transfer: a sequence to another cache
+ * ============================================================================================
+ * One process computes a prompt, and another one decodes. The receiver reserves pages, and describes what it expects:
+ *
+ *   kvc_receive_args receive;  kvc_receive_args_init(&receive);
+ *   receive.num_tokens = prompt_length;
+ *   kvc_transfer incoming;
+ *   if (kvc_transfer_receive(cache, &receive, &incoming, &error)) return report(error.message);
+ *   kvc_transfer_describe(cache, incoming, description, sizeof description, &bytes, &error);
+ *   ... the bytes go to the sender, in any way ...
+ *   kvc_transfer_info info;  kvc_transfer_info_init(&info);
+ *   while (!info.done) {                                       // steps of other sequences run meanwhile
+ *     if (kvc_transfer_poll(cache, incoming, &info, &error)) return compute_the_prompt_here();
+ *   }
+ *   decode(info.sequence);
+ *
+ * The sender opens the description over its sequence, before, while or after it computes the prompt:
+ *
+ *   kvc_transfer outgoing;
+ *   if (kvc_transfer_send(cache, seq, description, bytes, &outgoing, &error)) return report(error.message);
+ *   ... a step; after each layer, or less often: kvc_transfer_poll(cache, outgoing, &info, &error) ...
+ *   ... and then until info.done: the receiver has everything ...
+ *
+ *   Rows      Tokens travel as rows, in the order of kvc_seq_save. The two caches may have other page sizes, capacities and SIMD
+ *             code. Their layouts and fingerprints must be equal, which kvc_transfer_send checks before a byte moves.
+ *   Layers    A poll sends what the cache holds. Of an open forward these are the layers that were appended: so layer by layer, if
+ *             the engine polls after each. If the forward is aborted, its tokens are sent again when they are appended again.
+ *   Windows   Of a group with a window, only the pages that the query after the last token sees are reserved and sent.
+ *   Length    The sender's sequence reaches num_tokens, and is not extended before the transfer is done: groups with windows and with
+ *             states forget what the receiver needs.
+ *   Failure   If the peer ends, fails, cancels or is silent for timeout_ms, the next poll returns IO and ends the transfer: its pages
+ *             are free again. A sender's sequence stays as it was.
+ *   Polls     A side that does not poll is silent. A poll copies a few MiB at most, and waits for nothing.
+ *   Transport A cache without a transport of its own reaches caches of the same process. libkvcache_ucx.so reaches other processes
+ *             and machines (kvcache_ucx.h).
+ *   fork()    Transfers work in the parent alone. In the child they fail.
+ * Transfers need a cache with pools on the CPU, without encoder groups. */
+
+/* How bytes reach another cache: kvcache_transport.h defines it. */
+typedef struct kvc_transport kvc_transport;
+
+/* Sets the cache's transport. It comes before the cache's first transfer, and once.
+ *   transport  adopted: kvc_cache_destroy closes it
+ * Errors: UNSUPPORTED (no pools, a GPU, encoder groups, another version of kvcache_transport.h), INVALID_ARGUMENT (it lacks a
+ * function), ORDER (the cache has one, or had a transfer), OUT_OF_MEMORY. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_cache_set_transport(kvc_cache *cache, const kvc_transport *transport, kvc_error *error);
+
+/* A sequence on its way. 0 = none. */
+typedef uint64_t kvc_transfer;
+
+typedef struct kvc_receive_args {
+  uint32_t struct_size;
+  int32_t timeout_ms;   /* how long the peer may be silent; 0 = 30000; 1..3600000. Both sides use it */
+  int64_t num_tokens;   /* the length of the sequence when the transfer is done; >= 1 */
+  kvc_seq prefix;       /* 0, or a sequence with the first tokens, as kvc_prefix_attach gives it: only the others travel. The new
+                           sequence shares its whole pages. The cache must have no group of states */
+} kvc_receive_args;
+
+static inline void kvc_receive_args_init(kvc_receive_args *args) {
+  kvc_receive_args zero = KVC_ZERO_STRUCT;
+  *args = zero;
+  args->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Starts to receive a sequence. It takes its pages at once, and evicts as kvc_forward_begin does.
+ *   args      borrowed
+ *   transfer  filled; never 0
+ * Errors: OUT_OF_RANGE (num_tokens, timeout_ms), STALE_ID, BUSY, UNCOMMITTED, SUSPENDED (prefix), INVALID_ARGUMENT (the prefix has
+ * num_tokens or more), ORDER (some layer lacks tokens of the prefix), UNSUPPORTED (no pools, a GPU, encoder groups; a prefix with a
+ * streaming window or beside a group of states), TOO_MANY_SEQUENCES, OUT_OF_PAGES (of error->group), OUT_OF_MEMORY, IO (the
+ * transport has no address). Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_transfer_receive(kvc_cache *cache, const kvc_receive_args *args, kvc_transfer *transfer,
+                                        kvc_error *error);
+
+/* Writes the description of a transfer that the cache receives: its layout, the tokens that it needs, and where to send them. It is
+ * valid once, for one sender.
+ *   buffer  nullable if capacity is 0, which only gives `bytes`; filled
+ *   bytes   filled with the length of the description
+ * Errors: STALE_ID, INVALID_ARGUMENT (the cache sends this transfer), BUFFER_TOO_SMALL. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_transfer_describe(kvc_cache *cache, kvc_transfer transfer, void *buffer, int64_t capacity,
+                                         int64_t *bytes, kvc_error *error);
+
+/* Starts to send a sequence to the cache that a description is from. Nothing is sent before the first poll.
+ *   description  borrowed; [bytes], from kvc_transfer_describe
+ *   transfer     filled; never 0
+ * Errors: STALE_ID, UNSUPPORTED (no pools, a GPU, encoder groups; a streaming window; a description of a later version),
+ * CORRUPT (the description is damaged, or is none), LAYOUT (the caches differ in model, layout or transport: the message has both
+ * values), OUT_OF_RANGE (the sequence is longer than the receiver expects), EVICTED (a window has freed tokens that the receiver
+ * needs), IO (the transport cannot reach the address), OUT_OF_MEMORY. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_transfer_send(kvc_cache *cache, kvc_seq sequence, const void *description, int64_t bytes,
+                                     kvc_transfer *transfer, kvc_error *error);
+
+typedef struct kvc_transfer_info {
+  uint32_t struct_size;
+  int32_t done;       /* 1 = the receiver has everything, and the id is stale from now on */
+  int64_t tokens;     /* that all layers have received, or sent; the prefix and what windows skip included */
+  int64_t bytes;      /* of rows and states, sent or received so far */
+  kvc_seq sequence;   /* receiver, done: the new sequence; else 0 */
+} kvc_transfer_info;
+
+static inline void kvc_transfer_info_init(kvc_transfer_info *info) {
+  kvc_transfer_info zero = KVC_ZERO_STRUCT;
+  *info = zero;
+  info->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Moves a transfer on, and says how far it is. The call that first says that it is done, and one that fails, end it.
+ *   info  filled
+ * Errors: STALE_ID (no such transfer; or the sender's sequence was removed), EVICTED (a window has freed tokens before they were sent),
+ * ORDER (the sender's sequence was extended, and its state at num_tokens is gone), IO (the peer failed, cancelled or is silent; the
+ * transport failed), CORRUPT (a message does not fit the description), OUT_OF_MEMORY. All but "no such transfer" end it.
+ * Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_transfer_poll(kvc_cache *cache, kvc_transfer transfer, kvc_transfer_info *info, kvc_error *error);
+
+/* Ends a transfer. The peer learns of it, and its poll returns IO. What was received is dropped.
+ * Errors: STALE_ID. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_transfer_cancel(kvc_cache *cache, kvc_transfer transfer, kvc_error *error);
+
+/* ============================================================================================
+ * 18  Advanced: proofs and comparisons
  * ============================================================================================ */
 
 /* Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. Equal calls on equal configs give equal hashes, so
@@ -2457,7 +2576,7 @@ KVC_API kvc_status kvc_cache_digest(kvc_cache *cache, uint64_t *digest, kvc_erro
 KVC_API kvc_status kvc_cache_check_invariants(kvc_cache *cache, kvc_error *error);
 
 /* ============================================================================================
- * 18  One symbol for all
+ * 19  One symbol for all
  * ============================================================================================ */
 
 /* BEGIN GENERATED by scripts/generate_api.py */
@@ -2579,6 +2698,15 @@ typedef struct kvc_api {
   kvc_status (*seq_resume)(kvc_cache *cache, kvc_seq sequence, kvc_job *job, kvc_error *error);
   kvc_status (*forward_select)(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_select_args *args,
                                kvc_error *error);
+  kvc_status (*cache_set_transport)(kvc_cache *cache, const kvc_transport *transport, kvc_error *error);
+  kvc_status (*transfer_receive)(kvc_cache *cache, const kvc_receive_args *args, kvc_transfer *transfer,
+                                 kvc_error *error);
+  kvc_status (*transfer_describe)(kvc_cache *cache, kvc_transfer transfer, void *buffer, int64_t capacity,
+                                  int64_t *bytes, kvc_error *error);
+  kvc_status (*transfer_send)(kvc_cache *cache, kvc_seq sequence, const void *description, int64_t bytes,
+                              kvc_transfer *transfer, kvc_error *error);
+  kvc_status (*transfer_poll)(kvc_cache *cache, kvc_transfer transfer, kvc_transfer_info *info, kvc_error *error);
+  kvc_status (*transfer_cancel)(kvc_cache *cache, kvc_transfer transfer, kvc_error *error);
 } kvc_api;
 /* END GENERATED */
 
