@@ -6,6 +6,7 @@ install(TARGETS kvcache EXPORT kvcache-targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES include/kvcache.h include/kvcache_backend.h include/kvcache_tensor.h include/kvcache_tier.h
+        include/kvcache_transport.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${DLPACK_INCLUDE_DIR}/dlpack/dlpack.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/dlpack)
 

@@ -2,10 +2,8 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  *
- * ============================================================================================
- * 1  Introduction
- * ============================================================================================
- * An engine creates three objects:
+ * ===================================================================================== * 1  Introduction
+ * ===================================================================================== * An engine creates three objects:
  *   - a context: one device and its threads;
  *   - a cache in it: memory for the K and V of every layer of a model, in pages;
  *   - sequences in the cache: each is a list of tokens with their pages.
@@ -40,7 +38,7 @@
  *   }
  *   kvc_forward_end(cache, step, &error);
  *
- * A newcomer can stop after section 7. Sections 8 to 16 are for special uses. docs/glossary.md explains all terms.
+ * A newcomer can stop after section 7. Sections 8 to 17 are for special uses. docs/glossary.md explains all terms.
  *
  * Words
  *   page      `page_size` consecutive token slots of one layer group.
@@ -119,8 +117,7 @@ extern "C" {
   { 0 }
 #endif
 
-/* ============================================================================================
- * 2  Version
+/* ===================================================================================== * 2  Version
  * ============================================================================================ */
 
 #define KVC_VERSION_MAJOR 0
@@ -142,8 +139,7 @@ KVC_API uint32_t kvc_abi_version(void);
  * Returns: a static string, never NULL. Threads: any. Since 0.1. */
 KVC_API const char *kvc_build_info(void);
 
-/* ============================================================================================
- * 3  Errors
+/* ===================================================================================== * 3  Errors
  * ============================================================================================ */
 
 /* The result of a call; 0 is success. Treat an unknown code by its band: 1..99 misuse (the program is wrong), 100..199
@@ -223,8 +219,7 @@ static inline void kvc_error_init(kvc_error *error) {
  * Returns: a static string, never NULL. Threads: any. Since 0.1. */
 KVC_API const char *kvc_status_name(kvc_status status);
 
-/* ============================================================================================
- * 4  Context: one device, its threads and scratch
+/* ===================================================================================== * 4  Context: one device, its threads and scratch
  * ============================================================================================ */
 
 typedef struct kvc_context kvc_context;
@@ -321,8 +316,7 @@ KVC_API kvc_status kvc_context_describe(kvc_context *context, char *buffer, int6
  * Errors: EARLIER_CALL, once for each report. Threads: any. It costs one load, and waits for nothing. Since 0.1. */
 KVC_API kvc_status kvc_context_check(kvc_context *context, kvc_error *error);
 
-/* ============================================================================================
- * 5  Cache: layers, groups, capacity
+/* ===================================================================================== * 5  Cache: layers, groups, capacity
  * ============================================================================================ */
 
 typedef struct kvc_cache kvc_cache;
@@ -649,8 +643,7 @@ KVC_API void kvc_cache_destroy(kvc_cache *cache);
  * Errors: BUSY (a forward is open). Threads: any. The cost follows what it frees. Since 0.1. */
 KVC_API kvc_status kvc_cache_clear(kvc_cache *cache, kvc_error *error);
 
-/* ============================================================================================
- * 6  Sequences
+/* ===================================================================================== * 6  Sequences
  * ============================================================================================ */
 
 /* Id of a sequence: opaque, never 0, below 2^63. Using a stale id is an error, never undefined behaviour. */
@@ -796,8 +789,7 @@ KVC_API kvc_status kvc_seq_checkpoint(kvc_cache *cache, int64_t n, const kvc_seq
 KVC_API kvc_status kvc_seq_encoder_lengths(kvc_cache *cache, int32_t group, int64_t n, const kvc_seq *sequences,
                                            int64_t *lengths, kvc_error *error);
 
-/* ============================================================================================
- * 7  Forward: one step of the model over a batch
+/* ===================================================================================== * 7  Forward: one step of the model over a batch
  * ============================================================================================ */
 
 /* Id of an open forward: opaque, never 0, below 2^63. */
@@ -1258,8 +1250,7 @@ KVC_API kvc_status kvc_seq_commit(kvc_cache *cache, int64_t n, const kvc_seq *se
 KVC_API kvc_status kvc_seq_tree_nodes(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int32_t *nodes,
                                       kvc_error *error);
 
-/* ============================================================================================
- * 8  Tensors: views, exports, imports
+/* ===================================================================================== * 8  Tensors: views, exports, imports
  * ============================================================================================ */
 
 enum kvc_pool {
@@ -1409,8 +1400,7 @@ typedef struct kvc_copy {
 KVC_API kvc_status kvc_cache_take_copies(kvc_cache *cache, kvc_copy *copies, uint32_t item_size, int64_t capacity,
                                          int64_t *count, kvc_error *error);
 
-/* ============================================================================================
- * 9  Statistics
+/* ===================================================================================== * 9  Statistics
  * ============================================================================================ */
 
 typedef struct kvc_stats {
@@ -1457,8 +1447,7 @@ KVC_API kvc_status kvc_cache_stats(kvc_cache *cache, int32_t group, kvc_stats *s
 KVC_API kvc_status kvc_cache_describe(kvc_cache *cache, char *buffer, int64_t capacity, int64_t *length,
                                       kvc_error *error);
 
-/* ============================================================================================
- * 10  Stateless calls: attention over a cache of the caller's own
+/* ===================================================================================== * 10  Stateless calls: attention over a cache of the caller's own
  * ============================================================================================ */
 
 /* These calls are for engines that keep K and V in their own tensors. They need a context, and no kvc_cache. A decode step over a
@@ -1618,10 +1607,8 @@ static inline void kvc_append_slots_args_init(kvc_append_slots_args *args) {
 KVC_API kvc_status kvc_append_slots(kvc_context *context, const kvc_append_slots_args *args, void *stream,
                                     kvc_error *error);
 
-/* ============================================================================================
- * 11  Tables for other kernels
- * ============================================================================================
- * What other attention kernels need from a step: block tables, lengths, slots. They come from a cache's forward
+/* ===================================================================================== * 11  Tables for other kernels
+ * ===================================================================================== * What other attention kernels need from a step: block tables, lengths, slots. They come from a cache's forward
  * (kvc_forward_tables), or from the arrays of a server with its own allocator (kvc_plan_*). docs/reference/tables.md lists the
  * kinds of steps, and says what each array means.
  *
@@ -1842,10 +1829,8 @@ KVC_API kvc_status kvc_plan_tables(kvc_plan *plan, int32_t step, kvc_tables *tab
  * Errors: STALE (they hold another build, or the last build was refused). Threads: as kvc_plan_build. Since 0.1. */
 KVC_API kvc_status kvc_plan_check(kvc_plan *plan, uint64_t generation, kvc_error *error);
 
-/* ============================================================================================
- * 12  Prefix index: what the cache remembers
- * ============================================================================================
- * A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is gone. A later request that begins with
+/* ===================================================================================== * 12  Prefix index: what the cache remembers
+ * ===================================================================================== * A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is gone. A later request that begins with
  * the same tokens gets these pages, and computes only the rest. The loop of an engine:
  *
  *   kvc_prefix_query query;  kvc_prefix_query_init(&query);
@@ -2032,10 +2017,8 @@ KVC_API kvc_status kvc_prefix_unpin(kvc_cache *cache, uint64_t pin, kvc_error *e
  * Errors: OUT_OF_RANGE. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_set_time(kvc_cache *cache, int64_t now, kvc_error *error);
 
-/* ============================================================================================
- * 13  Page keys: names of tokens outside of a cache
- * ============================================================================================
- * A page key names the content of one page of tokens in 32 bytes. It is equal in every process, on every machine and in every
+/* ===================================================================================== * 13  Page keys: names of tokens outside of a cache
+ * ===================================================================================== * A page key names the content of one page of tokens in 32 bytes. It is equal in every process, on every machine and in every
  * language. docs/reference/keys.md defines the bytes that are hashed (SHA-256), and has test vectors. A cache does not need keys:
  * its prefix index compares tokens. */
 
@@ -2073,10 +2056,8 @@ static inline void kvc_page_keys_args_init(kvc_page_keys_args *args) {
  * and media). Since 0.1. From: block hashes of vLLM's prefix cache. */
 KVC_API kvc_status kvc_page_keys(const kvc_page_keys_args *args, uint8_t *keys, kvc_error *error);
 
-/* ============================================================================================
- * 14  Events: what the prefix index holds, told to others
- * ============================================================================================
- * A router sends a request to the engine that holds most of its prompt. It follows the prefix index of each engine by events: a
+/* ===================================================================================== * 14  Events: what the prefix index holds, told to others
+ * ===================================================================================== * A router sends a request to the engine that holds most of its prompt. It follows the prefix index of each engine by events: a
  * whole page became findable (stored), stopped being so (removed), or all of them did (cleared). A cache with events_capacity keeps
  * the newest events in a ring. The ring never makes a call wait: the oldest event makes room for a new one.
  *
@@ -2187,10 +2168,8 @@ KVC_API kvc_status kvc_events_read(kvc_cache *cache, const kvc_events_args *args
 KVC_API kvc_status kvc_events_snapshot(kvc_cache *cache, const kvc_events_args *args, kvc_events_range *range,
                                        kvc_error *error);
 
-/* ============================================================================================
- * 15  Saved sequences: to a file and back
- * ============================================================================================
- * A saved sequence is one file with all that a sequence has: K and V of every group as stored, encoder tokens, recurrent states
+/* ===================================================================================== * 15  Saved sequences: to a file and back
+ * ===================================================================================== * A saved sequence is one file with all that a sequence has: K and V of every group as stored, encoder tokens, recurrent states
  * with their checkpoints, its streaming window and factor set of longrope, and its token ids if the caller gives them. A sequence
  * that was loaded continues with the same bits as the one that was saved.
  *
@@ -2279,10 +2258,8 @@ KVC_API kvc_status kvc_seq_save(kvc_cache *cache, kvc_seq sequence, const kvc_sa
 KVC_API kvc_status kvc_seq_load(kvc_cache *cache, const kvc_load_args *args, void *stream, kvc_seq *sequence,
                                 int64_t *num_tokens, kvc_error *error);
 
-/* ============================================================================================
- * 16  Tiers: memory below the pools
- * ============================================================================================
- * A tier keeps published pages in slower memory, such as a folder on a disk. It finds them after the pools have evicted them, and
+/* ===================================================================================== * 16  Tiers: memory below the pools
+ * ===================================================================================== * A tier keeps published pages in slower memory, such as a folder on a disk. It finds them after the pools have evicted them, and
  * after a restart of the process. The loop of section 12 with a tier:
  *
  *   config.flags |= KVC_CACHE_PREFIX_INDEX;  config.fingerprint = fingerprint;       // and kvc_cache_create
@@ -2472,8 +2449,124 @@ KVC_API kvc_status kvc_seq_suspend(kvc_cache *cache, kvc_seq sequence, kvc_job *
  * UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_resume(kvc_cache *cache, kvc_seq sequence, kvc_job *job, kvc_error *error);
 
-/* ============================================================================================
- * 17  Advanced: proofs and comparisons
+/* ===================================================================================== * 17  Transfer: a sequence to another cache
+ * ===================================================================================== * One process computes a prompt, and another one decodes. The receiver reserves pages, and describes what it expects:
+ *
+ *   kvc_receive_args receive;  kvc_receive_args_init(&receive);
+ *   receive.num_tokens = prompt_length;
+ *   kvc_transfer incoming;
+ *   if (kvc_transfer_receive(cache, &receive, &incoming, &error)) return report(error.message);
+ *   kvc_transfer_describe(cache, incoming, description, sizeof description, &bytes, &error);
+ *   ... the bytes go to the sender, in any way ...
+ *   kvc_transfer_info info;  kvc_transfer_info_init(&info);
+ *   while (!info.done) {                                       // steps of other sequences run meanwhile
+ *     if (kvc_transfer_poll(cache, incoming, &info, &error)) return compute_the_prompt_here();
+ *   }
+ *   decode(info.sequence);
+ *
+ * The sender opens the description over its sequence, before, while or after it computes the prompt:
+ *
+ *   kvc_transfer outgoing;
+ *   if (kvc_transfer_send(cache, seq, description, bytes, &outgoing, &error)) return report(error.message);
+ *   ... a step; after each layer, or less often: kvc_transfer_poll(cache, outgoing, &info, &error) ...
+ *   ... and then until info.done: the receiver has everything ...
+ *
+ *   Rows      Tokens travel as rows, in the order of kvc_seq_save. The two caches may have other page sizes, capacities and SIMD
+ *             code. Their layouts and fingerprints must be equal, which kvc_transfer_send checks before a byte moves.
+ *   Layers    A poll sends what the cache holds. Of an open forward these are the layers that were appended: so layer by layer, if
+ *             the engine polls after each. If the forward is aborted, its tokens are sent again when they are appended again.
+ *   Windows   Of a group with a window, only the pages that the query after the last token sees are reserved and sent.
+ *   Length    The sender's sequence reaches num_tokens, and is not extended before the transfer is done: groups with windows and with
+ *             states forget what the receiver needs.
+ *   Failure   If the peer ends, fails, cancels or is silent for timeout_ms, the next poll returns IO and ends the transfer: its pages
+ *             are free again. A sender's sequence stays as it was.
+ *   Polls     A side that does not poll is silent. A poll copies a few MiB at most, and waits for nothing.
+ *   Transport A cache without a transport of its own reaches caches of the same process. libkvcache_ucx.so reaches other processes
+ *             and machines (kvcache_ucx.h).
+ *   fork()    Transfers work in the parent alone. In the child they fail.
+ * Transfers need a cache with pools on the CPU, without encoder groups. */
+
+/* How bytes reach another cache: kvcache_transport.h defines it. */
+typedef struct kvc_transport kvc_transport;
+
+/* Sets the cache's transport. It comes before the cache's first transfer, and once.
+ *   transport  adopted: kvc_cache_destroy closes it
+ * Errors: UNSUPPORTED (no pools, a GPU, encoder groups, another version of kvcache_transport.h), INVALID_ARGUMENT (it lacks a
+ * function), ORDER (the cache has one, or had a transfer), OUT_OF_MEMORY. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_cache_set_transport(kvc_cache *cache, const kvc_transport *transport, kvc_error *error);
+
+/* A sequence on its way. 0 = none. */
+typedef uint64_t kvc_transfer;
+
+typedef struct kvc_receive_args {
+  uint32_t struct_size;
+  int32_t timeout_ms;   /* how long the peer may be silent; 0 = 30000; 1..3600000. Both sides use it */
+  int64_t num_tokens;   /* the length of the sequence when the transfer is done; >= 1 */
+  kvc_seq prefix;       /* 0, or a sequence with the first tokens, as kvc_prefix_attach gives it: only the others travel. The new
+                           sequence shares its whole pages. The cache must have no group of states */
+} kvc_receive_args;
+
+static inline void kvc_receive_args_init(kvc_receive_args *args) {
+  kvc_receive_args zero = KVC_ZERO_STRUCT;
+  *args = zero;
+  args->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Starts to receive a sequence. It takes its pages at once, and evicts as kvc_forward_begin does.
+ *   args      borrowed
+ *   transfer  filled; never 0
+ * Errors: OUT_OF_RANGE (num_tokens, timeout_ms), STALE_ID, BUSY, UNCOMMITTED, SUSPENDED (prefix), INVALID_ARGUMENT (the prefix has
+ * num_tokens or more), ORDER (some layer lacks tokens of the prefix), UNSUPPORTED (no pools, a GPU, encoder groups; a prefix with a
+ * streaming window or beside a group of states), TOO_MANY_SEQUENCES, OUT_OF_PAGES (of error->group), OUT_OF_MEMORY, IO (the
+ * transport has no address). Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_transfer_receive(kvc_cache *cache, const kvc_receive_args *args, kvc_transfer *transfer,
+                                        kvc_error *error);
+
+/* Writes the description of a transfer that the cache receives: its layout, the tokens that it needs, and where to send them. It is
+ * valid once, for one sender.
+ *   buffer  nullable if capacity is 0, which only gives `bytes`; filled
+ *   bytes   filled with the length of the description
+ * Errors: STALE_ID, INVALID_ARGUMENT (the cache sends this transfer), BUFFER_TOO_SMALL. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_transfer_describe(kvc_cache *cache, kvc_transfer transfer, void *buffer, int64_t capacity,
+                                         int64_t *bytes, kvc_error *error);
+
+/* Starts to send a sequence to the cache that a description is from. Nothing is sent before the first poll.
+ *   description  borrowed; [bytes], from kvc_transfer_describe
+ *   transfer     filled; never 0
+ * Errors: STALE_ID, UNSUPPORTED (no pools, a GPU, encoder groups; a streaming window; a description of a later version),
+ * CORRUPT (the description is damaged, or is none), LAYOUT (the caches differ in model, layout or transport: the message has both
+ * values), OUT_OF_RANGE (the sequence is longer than the receiver expects), EVICTED (a window has freed tokens that the receiver
+ * needs), IO (the transport cannot reach the address), OUT_OF_MEMORY. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_transfer_send(kvc_cache *cache, kvc_seq sequence, const void *description, int64_t bytes,
+                                     kvc_transfer *transfer, kvc_error *error);
+
+typedef struct kvc_transfer_info {
+  uint32_t struct_size;
+  int32_t done;       /* 1 = the receiver has everything, and the id is stale from now on */
+  int64_t tokens;     /* that all layers have received, or sent; the prefix and what windows skip included */
+  int64_t bytes;      /* of rows and states, sent or received so far */
+  kvc_seq sequence;   /* receiver, done: the new sequence; else 0 */
+} kvc_transfer_info;
+
+static inline void kvc_transfer_info_init(kvc_transfer_info *info) {
+  kvc_transfer_info zero = KVC_ZERO_STRUCT;
+  *info = zero;
+  info->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Moves a transfer on, and says how far it is. The call that first says that it is done, and one that fails, end it.
+ *   info  filled
+ * Errors: STALE_ID (no such transfer; or the sender's sequence was removed), EVICTED (a window has freed tokens before they were sent),
+ * ORDER (the sender's sequence was extended, and its state at num_tokens is gone), IO (the peer failed, cancelled or is silent; the
+ * transport failed), CORRUPT (a message does not fit the description), OUT_OF_MEMORY. All but "no such transfer" end it.
+ * Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_transfer_poll(kvc_cache *cache, kvc_transfer transfer, kvc_transfer_info *info, kvc_error *error);
+
+/* Ends a transfer. The peer learns of it, and its poll returns IO. What was received is dropped.
+ * Errors: STALE_ID. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_transfer_cancel(kvc_cache *cache, kvc_transfer transfer, kvc_error *error);
+
+/* ===================================================================================== * 18  Advanced: proofs and comparisons
  * ============================================================================================ */
 
 /* Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. Equal calls on equal configs give equal hashes, so
@@ -2486,8 +2579,7 @@ KVC_API kvc_status kvc_cache_digest(kvc_cache *cache, uint64_t *digest, kvc_erro
  * Errors: INTERNAL, with the invariant that does not hold. Threads: any. The cost follows the size of the tables. Since 0.1. */
 KVC_API kvc_status kvc_cache_check_invariants(kvc_cache *cache, kvc_error *error);
 
-/* ============================================================================================
- * 18  One symbol for all
+/* ===================================================================================== * 19  One symbol for all
  * ============================================================================================ */
 
 /* BEGIN GENERATED by scripts/generate_api.py */
@@ -2610,6 +2702,15 @@ typedef struct kvc_api {
   kvc_status (*forward_select)(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_select_args *args,
                                kvc_error *error);
   kvc_status (*cache_describe)(kvc_cache *cache, char *buffer, int64_t capacity, int64_t *length, kvc_error *error);
+  kvc_status (*cache_set_transport)(kvc_cache *cache, const kvc_transport *transport, kvc_error *error);
+  kvc_status (*transfer_receive)(kvc_cache *cache, const kvc_receive_args *args, kvc_transfer *transfer,
+                                 kvc_error *error);
+  kvc_status (*transfer_describe)(kvc_cache *cache, kvc_transfer transfer, void *buffer, int64_t capacity,
+                                  int64_t *bytes, kvc_error *error);
+  kvc_status (*transfer_send)(kvc_cache *cache, kvc_seq sequence, const void *description, int64_t bytes,
+                              kvc_transfer *transfer, kvc_error *error);
+  kvc_status (*transfer_poll)(kvc_cache *cache, kvc_transfer transfer, kvc_transfer_info *info, kvc_error *error);
+  kvc_status (*transfer_cancel)(kvc_cache *cache, kvc_transfer transfer, kvc_error *error);
 } kvc_api;
 /* END GENERATED */
 

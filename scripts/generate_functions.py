@@ -19,7 +19,7 @@ import generated
 
 HANDLES = {"kvc_context": "v.context", "kvc_cache": "v.cache", "kvc_plan": "v.plan"}
 NUMBERS = {"n": "1", "capacity": "8", "item_size": "sizeof(kvc_copy)"}
-ARRAYS = {"char": "v.text", "int32_t": "v.int32s", "int64_t": "v.int64s", "uint64_t": "v.uint64s", "uint8_t": "v.bytes", "kvc_seq": "v.sequences",
+ARRAYS = {"char": "v.text", "int32_t": "v.int32s", "int64_t": "v.int64s", "uint64_t": "v.uint64s", "uint8_t": "v.bytes", "void": "v.bytes", "kvc_seq": "v.sequences",
           "kvc_forward": "&v.forward_out", "kvc_copy": "v.copies", "DLTensor": "&v.tensor",
           "DLManagedTensorVersioned *": "&v.managed"}
 

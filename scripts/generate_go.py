@@ -20,7 +20,7 @@ FOLDER = "bindings/go/"
 SCALARS = {
     "char": "byte", "float": "float32", "double": "float64", "size_t": "uintptr", "uint8_t": "uint8", "int8_t": "int8",
     "uint16_t": "uint16", "int16_t": "int16", "uint32_t": "uint32", "int32_t": "int32", "uint64_t": "uint64",
-    "int64_t": "int64", "kvc_status": "Status", "kvc_seq": "Seq", "kvc_forward": "uint64", "kvc_job": "uint64",
+    "int64_t": "int64", "kvc_status": "Status", "kvc_seq": "Seq", "kvc_forward": "uint64", "kvc_job": "uint64", "kvc_transfer": "uint64",
     "DLDataType": "dlDataType", "DLDevice": "dlDevice", "DLTensor": "dlTensor",
     "DLManagedTensorVersioned": "dlManagedTensor",
 }

@@ -23,7 +23,7 @@ OWN = "kvc_api"  # the table: its members are the functions
 # Size and alignment of C's types; pointers and handles have 8 and 8.
 SIZES = {
     "char": 1, "float": 4, "double": 8, "size_t": 8, "uint8_t": 1, "int8_t": 1, "uint16_t": 2, "int16_t": 2, "uint32_t": 4,
-    "int32_t": 4, "uint64_t": 8, "int64_t": 8, "kvc_status": 4, "kvc_seq": 8, "kvc_forward": 8, "kvc_job": 8,
+    "int32_t": 4, "uint64_t": 8, "int64_t": 8, "kvc_status": 4, "kvc_seq": 8, "kvc_forward": 8, "kvc_job": 8, "kvc_transfer": 8,
 }
 DLPACK = {"DLDataType": (4, 2), "DLDevice": (8, 4), "DLTensor": (48, 8)}
 

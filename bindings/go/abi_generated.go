@@ -916,6 +916,31 @@ func (s *kvcTierTraffic) init() {
 	*s = kvcTierTraffic{structSize: uint32(unsafe.Sizeof(*s))}
 }
 
+type kvcReceiveArgs struct {
+	_          structs.HostLayout
+	structSize uint32
+	timeoutMs  int32
+	numTokens  int64
+	prefix     Seq
+}
+
+func (s *kvcReceiveArgs) init() {
+	*s = kvcReceiveArgs{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
+type kvcTransferInfo struct {
+	_          structs.HostLayout
+	structSize uint32
+	done       int32
+	tokens     int64
+	bytes      int64
+	sequence   Seq
+}
+
+func (s *kvcTransferInfo) init() {
+	*s = kvcTransferInfo{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
 type kvcApi struct {
 	_                        structs.HostLayout
 	structSize               uint32
@@ -1002,4 +1027,10 @@ type kvcApi struct {
 	seqResume                uintptr
 	forwardSelect            uintptr
 	cacheDescribe            uintptr
+	cacheSetTransport        uintptr
+	transferReceive          uintptr
+	transferDescribe         uintptr
+	transferSend             uintptr
+	transferPoll             uintptr
+	transferCancel           uintptr
 }

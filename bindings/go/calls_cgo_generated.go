@@ -253,6 +253,24 @@ static int32_t kvcgo_forwardSelect(uintptr_t fn, uintptr_t p0, uint64_t p1, int3
 static int32_t kvcgo_cacheDescribe(uintptr_t fn, uintptr_t p0, void *p1, int64_t p2, void *p3, void *p4) {
   return ((int32_t (*)(uintptr_t, void *, int64_t, void *, void *))fn)(p0, p1, p2, p3, p4);
 }
+static int32_t kvcgo_cacheSetTransport(uintptr_t fn, uintptr_t p0, uintptr_t p1, void *p2) {
+  return ((int32_t (*)(uintptr_t, uintptr_t, void *))fn)(p0, p1, p2);
+}
+static int32_t kvcgo_transferReceive(uintptr_t fn, uintptr_t p0, void *p1, void *p2, void *p3) {
+  return ((int32_t (*)(uintptr_t, void *, void *, void *))fn)(p0, p1, p2, p3);
+}
+static int32_t kvcgo_transferDescribe(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2, int64_t p3, void *p4, void *p5) {
+  return ((int32_t (*)(uintptr_t, uint64_t, void *, int64_t, void *, void *))fn)(p0, p1, p2, p3, p4, p5);
+}
+static int32_t kvcgo_transferSend(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2, int64_t p3, void *p4, void *p5) {
+  return ((int32_t (*)(uintptr_t, uint64_t, void *, int64_t, void *, void *))fn)(p0, p1, p2, p3, p4, p5);
+}
+static int32_t kvcgo_transferPoll(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2, void *p3) {
+  return ((int32_t (*)(uintptr_t, uint64_t, void *, void *))fn)(p0, p1, p2, p3);
+}
+static int32_t kvcgo_transferCancel(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2) {
+  return ((int32_t (*)(uintptr_t, uint64_t, void *))fn)(p0, p1, p2);
+}
 */
 import "C"
 
@@ -584,4 +602,28 @@ func (l *library) forwardSelect(a *arena, cache uintptr, forward uint64, layer i
 
 func (l *library) cacheDescribe(a *arena, cache uintptr, buffer *byte, capacity int64, length *int64) Status {
 	return Status(C.kvcgo_cacheDescribe(C.uintptr_t(l.api.cacheDescribe), C.uintptr_t(cache), unsafe.Pointer(buffer), C.int64_t(capacity), unsafe.Pointer(length), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) cacheSetTransport(a *arena, cache uintptr, transport uintptr) Status {
+	return Status(C.kvcgo_cacheSetTransport(C.uintptr_t(l.api.cacheSetTransport), C.uintptr_t(cache), C.uintptr_t(transport), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) transferReceive(a *arena, cache uintptr, args *kvcReceiveArgs, transfer *uint64) Status {
+	return Status(C.kvcgo_transferReceive(C.uintptr_t(l.api.transferReceive), C.uintptr_t(cache), unsafe.Pointer(args), unsafe.Pointer(transfer), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) transferDescribe(a *arena, cache uintptr, transfer uint64, buffer unsafe.Pointer, capacity int64, bytes *int64) Status {
+	return Status(C.kvcgo_transferDescribe(C.uintptr_t(l.api.transferDescribe), C.uintptr_t(cache), C.uint64_t(transfer), unsafe.Pointer(buffer), C.int64_t(capacity), unsafe.Pointer(bytes), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) transferSend(a *arena, cache uintptr, sequence Seq, description unsafe.Pointer, bytes int64, transfer *uint64) Status {
+	return Status(C.kvcgo_transferSend(C.uintptr_t(l.api.transferSend), C.uintptr_t(cache), C.uint64_t(sequence), unsafe.Pointer(description), C.int64_t(bytes), unsafe.Pointer(transfer), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) transferPoll(a *arena, cache uintptr, transfer uint64, info *kvcTransferInfo) Status {
+	return Status(C.kvcgo_transferPoll(C.uintptr_t(l.api.transferPoll), C.uintptr_t(cache), C.uint64_t(transfer), unsafe.Pointer(info), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) transferCancel(a *arena, cache uintptr, transfer uint64) Status {
+	return Status(C.kvcgo_transferCancel(C.uintptr_t(l.api.transferCancel), C.uintptr_t(cache), C.uint64_t(transfer), unsafe.Pointer(&a.err)))
 }

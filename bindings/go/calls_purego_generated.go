@@ -677,3 +677,53 @@ func (l *library) cacheDescribe(a *arena, cache uintptr, buffer *byte, capacity 
 	a.words[4] = uintptr(unsafe.Pointer(&a.err))
 	return Status(a.call(l.api.cacheDescribe, 5))
 }
+
+func (l *library) cacheSetTransport(a *arena, cache uintptr, transport uintptr) Status {
+	a.words[0] = cache
+	a.words[1] = transport
+	a.words[2] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.cacheSetTransport, 3))
+}
+
+func (l *library) transferReceive(a *arena, cache uintptr, args *kvcReceiveArgs, transfer *uint64) Status {
+	a.words[0] = cache
+	a.words[1] = a.hold(1, unsafe.Pointer(args))
+	a.words[2] = a.hold(2, unsafe.Pointer(transfer))
+	a.words[3] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.transferReceive, 4))
+}
+
+func (l *library) transferDescribe(a *arena, cache uintptr, transfer uint64, buffer unsafe.Pointer, capacity int64, bytes *int64) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(transfer)
+	a.words[2] = a.hold(2, unsafe.Pointer(buffer))
+	a.words[3] = uintptr(capacity)
+	a.words[4] = a.hold(4, unsafe.Pointer(bytes))
+	a.words[5] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.transferDescribe, 6))
+}
+
+func (l *library) transferSend(a *arena, cache uintptr, sequence Seq, description unsafe.Pointer, bytes int64, transfer *uint64) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(sequence)
+	a.words[2] = a.hold(2, unsafe.Pointer(description))
+	a.words[3] = uintptr(bytes)
+	a.words[4] = a.hold(4, unsafe.Pointer(transfer))
+	a.words[5] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.transferSend, 6))
+}
+
+func (l *library) transferPoll(a *arena, cache uintptr, transfer uint64, info *kvcTransferInfo) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(transfer)
+	a.words[2] = a.hold(2, unsafe.Pointer(info))
+	a.words[3] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.transferPoll, 4))
+}
+
+func (l *library) transferCancel(a *arena, cache uintptr, transfer uint64) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(transfer)
+	a.words[2] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.transferCancel, 3))
+}

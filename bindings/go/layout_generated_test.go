@@ -507,6 +507,19 @@ var layoutOfStructs = []layoutOfStruct{
 		{"pages_not_loaded", unsafe.Offsetof(kvcTierTraffic{}.pagesNotLoaded), unsafe.Sizeof(kvcTierTraffic{}.pagesNotLoaded)},
 		{"sequences_suspended", unsafe.Offsetof(kvcTierTraffic{}.sequencesSuspended), unsafe.Sizeof(kvcTierTraffic{}.sequencesSuspended)},
 	}},
+	{"kvc_receive_args", unsafe.Sizeof(kvcReceiveArgs{}), unsafe.Alignof(kvcReceiveArgs{}), []layoutOfField{
+		{"struct_size", unsafe.Offsetof(kvcReceiveArgs{}.structSize), unsafe.Sizeof(kvcReceiveArgs{}.structSize)},
+		{"timeout_ms", unsafe.Offsetof(kvcReceiveArgs{}.timeoutMs), unsafe.Sizeof(kvcReceiveArgs{}.timeoutMs)},
+		{"num_tokens", unsafe.Offsetof(kvcReceiveArgs{}.numTokens), unsafe.Sizeof(kvcReceiveArgs{}.numTokens)},
+		{"prefix", unsafe.Offsetof(kvcReceiveArgs{}.prefix), unsafe.Sizeof(kvcReceiveArgs{}.prefix)},
+	}},
+	{"kvc_transfer_info", unsafe.Sizeof(kvcTransferInfo{}), unsafe.Alignof(kvcTransferInfo{}), []layoutOfField{
+		{"struct_size", unsafe.Offsetof(kvcTransferInfo{}.structSize), unsafe.Sizeof(kvcTransferInfo{}.structSize)},
+		{"done", unsafe.Offsetof(kvcTransferInfo{}.done), unsafe.Sizeof(kvcTransferInfo{}.done)},
+		{"tokens", unsafe.Offsetof(kvcTransferInfo{}.tokens), unsafe.Sizeof(kvcTransferInfo{}.tokens)},
+		{"bytes", unsafe.Offsetof(kvcTransferInfo{}.bytes), unsafe.Sizeof(kvcTransferInfo{}.bytes)},
+		{"sequence", unsafe.Offsetof(kvcTransferInfo{}.sequence), unsafe.Sizeof(kvcTransferInfo{}.sequence)},
+	}},
 	{"kvc_api", unsafe.Sizeof(kvcApi{}), unsafe.Alignof(kvcApi{}), []layoutOfField{
 		{"struct_size", unsafe.Offsetof(kvcApi{}.structSize), unsafe.Sizeof(kvcApi{}.structSize)},
 		{"abi", unsafe.Offsetof(kvcApi{}.abi), unsafe.Sizeof(kvcApi{}.abi)},
@@ -592,6 +605,12 @@ var layoutOfStructs = []layoutOfStruct{
 		{"seq_resume", unsafe.Offsetof(kvcApi{}.seqResume), unsafe.Sizeof(kvcApi{}.seqResume)},
 		{"forward_select", unsafe.Offsetof(kvcApi{}.forwardSelect), unsafe.Sizeof(kvcApi{}.forwardSelect)},
 		{"cache_describe", unsafe.Offsetof(kvcApi{}.cacheDescribe), unsafe.Sizeof(kvcApi{}.cacheDescribe)},
+		{"cache_set_transport", unsafe.Offsetof(kvcApi{}.cacheSetTransport), unsafe.Sizeof(kvcApi{}.cacheSetTransport)},
+		{"transfer_receive", unsafe.Offsetof(kvcApi{}.transferReceive), unsafe.Sizeof(kvcApi{}.transferReceive)},
+		{"transfer_describe", unsafe.Offsetof(kvcApi{}.transferDescribe), unsafe.Sizeof(kvcApi{}.transferDescribe)},
+		{"transfer_send", unsafe.Offsetof(kvcApi{}.transferSend), unsafe.Sizeof(kvcApi{}.transferSend)},
+		{"transfer_poll", unsafe.Offsetof(kvcApi{}.transferPoll), unsafe.Sizeof(kvcApi{}.transferPoll)},
+		{"transfer_cancel", unsafe.Offsetof(kvcApi{}.transferCancel), unsafe.Sizeof(kvcApi{}.transferCancel)},
 	}},
 }
 

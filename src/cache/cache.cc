@@ -153,7 +153,9 @@ Status Cache::fork(std::span<const kvc_seq> parents, std::span<const int64_t> po
 
 Status Cache::truncate(std::span<const kvc_seq> ids, std::span<const int64_t> lengths) {
   MutexLock lock(mutex_);
-  return store_.truncate(ids, lengths);
+  KVC_TRY(store_.truncate(ids, lengths));
+  for (size_t i = 0; transfers_ && i < ids.size(); ++i) transfers_->note_cut(ids[i], lengths[i]);
+  return Status();
 }
 
 Status Cache::commit(std::span<const kvc_seq> ids, std::span<const int32_t> leaves, void* stream) {
@@ -178,6 +180,9 @@ Status Cache::clear() {
   if (busy) return Status::error(KVC_ERROR_BUSY, "a forward is open");
   if (const CacheTiers* tiers = tiers_; tiers != nullptr && tiers->has_jobs()) {
     return Status::error(KVC_ERROR_BUSY, "a job runs: cancel it, and poll it until it is done");
+  }
+  if (transfers_ && transfers_->receives()) {
+    return Status::error(KVC_ERROR_BUSY, "a sequence is being received: cancel the transfer");
   }
   KVC_TRY(store_.clear());
   if (owned_tiers_) owned_tiers_->forget_all();

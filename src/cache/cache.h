@@ -16,6 +16,7 @@
 
 #include "base/mutex.h"
 #include "cache/cache_tiers.h"
+#include "cache/cache_transfers.h"
 #include "context/device_step.h"
 #include "context/stream_order.h"
 #include "events/event_log.h"
@@ -122,6 +123,14 @@ class Cache {
   Status suspend(kvc_seq id, kvc_job* job);
   Status resume(kvc_seq id, kvc_job* job);
 
+  // Transfers (cache_transfer_calls.cc). The args were checked, but for what depends on the cache.
+  Status set_transport(const kvc_transport& transport);
+  Status receive_transfer(const kvc_receive_args& args, kvc_transfer* transfer);
+  Status describe_transfer(kvc_transfer transfer, std::vector<uint8_t>* out);
+  Status send_transfer(kvc_seq sequence, std::span<const uint8_t> description, kvc_transfer* transfer);
+  Status poll_transfer(kvc_transfer transfer, kvc_transfer_info* info);
+  Status cancel_transfer(kvc_transfer transfer);
+
   // Tensors (cache_tensors.cc)
   Status export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManagedTensorVersioned** out, void* stream);
   Status export_sequence(kvc_seq id, const kvc_export_args& args, kvc_exported* out, void* stream);
@@ -156,6 +165,12 @@ class Cache {
   Status check_terms(int32_t priority, int64_t time_to_live, int64_t* expires) const KVC_REQUIRES(mutex_);
   // UNSUPPORTED if no tier was added.
   Status find_tiers(CacheTiers** tiers) const;
+
+  Status check_can_transfer() const;
+  // Made with the first call that needs it.
+  CacheTransfers& transfers();
+  Status find_transfers(kvc_transfer transfer, CacheTransfers** out);
+  Status begin_receive(const kvc_receive_args& args, uint64_t* sequence, std::vector<int64_t>* begins);
 
   Status create_events();
   Status check_events() const KVC_REQUIRES(mutex_);
@@ -221,6 +236,7 @@ class Cache {
   StreamOrder order_;                            // guarded but for check
   std::vector<NodeMirror> mirrors_;              // [groups]; empty handles where the device reads the host's page lists
   std::vector<kvc_backend_node_changes> node_changes_ KVC_GUARDED_BY(mutex_);
+  std::unique_ptr<CacheTransfers> transfers_ KVC_GUARDED_BY(mutex_);  // null before the first; it uses the others
   // Made with the first tier, and never changed then. The last member, because its thread uses the others.
   std::unique_ptr<CacheTiers> owned_tiers_;
   std::atomic<CacheTiers*> tiers_ = nullptr;  // the same, once it can be used

@@ -9,32 +9,15 @@
 namespace kvc {
 namespace {
 
-std::string fingerprint_text(const ObjectKey& key) {
-  if (key == ObjectKey{}) return "none";
-  std::string text;
-  for (size_t i = 0; i < 8; ++i) {
-    text += "0123456789abcdef"[key[i] >> 4];
-    text += "0123456789abcdef"[key[i] & 15];
-  }
-  return text;
-}
-
 ObjectKey key_or_zeros(const PageKey* key) { return key == nullptr ? ObjectKey{} : *key; }
 
 // Whether the object is a saved sequence of this model and layout.
-Status check_header(const ObjectHeader& header, const ObjectKey& fingerprint, const std::string& manifest) {
+Status check_header(const ObjectHeader& header, const Geometry& geometry) {
   if (header.kind != ObjectKind::kSequence) {
     return Status::error(KVC_ERROR_CORRUPT, "the object has kind %u, and a saved sequence has kind %u",
                          static_cast<unsigned>(header.kind), static_cast<unsigned>(ObjectKind::kSequence));
   }
-  if (header.manifest != manifest) {
-    const ManifestDifference lines = first_difference(header.manifest, manifest);
-    return Status::error(KVC_ERROR_LAYOUT, "the file has another layout. File: \"%.140s\". Cache: \"%.140s\"",
-                         lines.a.c_str(), lines.b.c_str());
-  }
-  if (header.fingerprint == fingerprint) return Status();
-  return Status::error(KVC_ERROR_LAYOUT, "the file is of another model. Fingerprint of the file: %s. Of the cache: %s",
-                       fingerprint_text(header.fingerprint).c_str(), fingerprint_text(fingerprint).c_str());
+  return check_same_model({"file", "File"}, header.fingerprint, header.manifest, geometry);
 }
 
 Status read_header(ByteSource* source, ObjectSizes* sizes, uint64_t* seed, ObjectHeader* out) {
@@ -174,7 +157,7 @@ Status Cache::load_sequence(ByteSource* source, std::span<int32_t> tokens, int64
   ObjectHeader header;
   uint64_t seed = 0;
   KVC_TRY(read_header(source, &sizes, &seed, &header));
-  KVC_TRY(check_header(header, key_or_zeros(fingerprint()), layout_manifest(geometry_, -1, 0)));
+  KVC_TRY(check_header(header, geometry_));
   SavedRecord record;
   KVC_TRY(decode_record(header.details, &record));
   const SavedSequence& saved = record.sequence;

@@ -41,6 +41,7 @@ Status Cache::enter_step(kvc_forward id, bool even_cancelled, Step** step) {
 void Cache::leave_step(Step& step) noexcept {
   MutexLock lock(mutex_);
   step.leave();
+  if (transfers_) transfers_->note_call(step);
   if (!step.broken() || close(step, false).code() != KVC_ERROR_ORDER) return;
   step.cancel();  // its stream is being captured: after the capture, only abort is left
 }
@@ -187,6 +188,7 @@ void Cache::give_back(Step& step, bool keep) {
   } else {
     store_.rollback(step.slots(), step.reservations());
   }
+  if (transfers_) transfers_->note_end(step, keep);
   copy_queue_.close_step(&step, keep);
   step.close();
   context_->pool().keep_awake(-1);

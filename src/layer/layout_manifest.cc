@@ -136,7 +136,30 @@ std::string line_at(const std::string& text, size_t begin) {
   return text.substr(begin, text.find('\n', begin) - begin);
 }
 
+std::string fingerprint_text(const PageKey& key) {
+  if (key == PageKey{}) return "none";
+  std::string text;
+  for (size_t i = 0; i < 8; ++i) {
+    text += "0123456789abcdef"[key[i] >> 4];
+    text += "0123456789abcdef"[key[i] & 15];
+  }
+  return text;
+}
+
 }  // namespace
+
+Status check_same_model(OtherSide other, const PageKey& fingerprint, const std::string& manifest,
+                        const Geometry& geometry) {
+  if (const std::string own = layout_manifest(geometry, -1, 0); manifest != own) {
+    const ManifestDifference lines = first_difference(manifest, own);
+    return Status::error(KVC_ERROR_LAYOUT, "the %s has another layout. %s: \"%.140s\". Cache: \"%.140s\"", other.name,
+                         other.title, lines.a.c_str(), lines.b.c_str());
+  }
+  const PageKey own = geometry.fingerprint.value_or(PageKey{});
+  if (fingerprint == own) return Status();
+  return Status::error(KVC_ERROR_LAYOUT, "the %s is of another model. Fingerprint of the %s: %s. Of the cache: %s",
+                       other.name, other.name, fingerprint_text(fingerprint).c_str(), fingerprint_text(own).c_str());
+}
 
 std::string layout_manifest(const Geometry& geometry, int32_t group, int64_t page_size) {
   std::string text = "kvcache layout 1\n";

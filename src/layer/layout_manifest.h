@@ -26,4 +26,11 @@ struct ManifestDifference {
 };
 ManifestDifference first_difference(const std::string& a, const std::string& b);
 
+// LAYOUT if a file or another cache has another layout or model. The message has both values.
+struct OtherSide {
+  const char *name, *title;  // "file", "File"
+};
+Status check_same_model(OtherSide other, const PageKey& fingerprint, const std::string& manifest,
+                        const Geometry& geometry);
+
 }  // namespace kvc

@@ -24,17 +24,7 @@ Hole hole_in_pages(const SavedSequence::List& list, int64_t page_size) noexcept 
 Status SequenceStore::begin_save(uint64_t id, SavedSequence* out, int32_t* slot) {
   KVC_TRY(resolve(id, 0, slot));
   KVC_TRY(check_idle(*slot, 0));
-  for (size_t layer = 0; layer < config_.layer_groups.size(); ++layer) {
-    const int32_t group = config_.layer_groups[layer];
-    if (group < 0) continue;
-    const int64_t tokens = length_in(*slot, group), held = this->held(*slot, group, static_cast<int32_t>(layer));
-    if (held == tokens) continue;
-    return Status::error(KVC_ERROR_ORDER,
-                         "layer %zu holds %" PRId64 " of the %" PRId64 " tokens, since a forward did not cover it",
-                         layer, held, tokens)
-        .at(static_cast<int64_t>(layer))
-        .missing(tokens, held);
-  }
+  KVC_TRY(check_whole(*slot));
   Record& record = records_[*slot];
   out->length = length(*slot);
   out->stream = record.stream;

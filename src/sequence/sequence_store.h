@@ -31,6 +31,7 @@
 #include "base/status.h"
 #include "page/page_table.h"
 #include "sequence/group_rules.h"
+#include "sequence/prefix_source.h"
 #include "sequence/saved_sequence.h"
 #include "sequence/sequence_store_config.h"
 #include "sequence/stored_layers.h"
@@ -64,26 +65,6 @@ struct StepKind {
 struct PageUsers {
   int32_t count = 0;
   int32_t first = -1, last = -1;
-};
-
-// Frees pages of a group that only the prefix index refers to.
-class PageEvictor {
- public:
-  virtual ~PageEvictor() = default;
-  // Frees `pages` pages. At least so many are idle (RefPool).
-  virtual void evict(int32_t group, int64_t pages) noexcept = 0;
-};
-
-// The pages of a prefix that a new sequence will share.
-class PrefixSource {
- public:
-  virtual ~PrefixSource() = default;
-  // The page of list entry `index`, or -1. For a state group: the state after the prefix, for any index.
-  virtual int32_t at(int32_t group, int64_t index) const noexcept = 0;
-  // The entries of a group that holds tokens, from `begin` on.
-  virtual void read(int32_t group, int64_t begin, std::span<int32_t> pages) const noexcept {
-    for (size_t i = 0; i < pages.size(); ++i) pages[i] = at(group, begin + static_cast<int64_t>(i));
-  }
 };
 
 class SequenceStore {
@@ -139,6 +120,7 @@ class SequenceStore {
     return lists_[int64_t{slot} * num_groups() + group];
   }
   StreamWindow stream(int32_t slot) const noexcept { return records_[slot].stream; }
+  bool has_streamed(int32_t slot) const noexcept { return records_[slot].streamed; }
 
   Status add(std::span<uint64_t> out);
   Status remove(std::span<const uint64_t> ids);
@@ -268,6 +250,16 @@ class SequenceStore {
   int64_t dropped_checkpoints(const SavedSequence& saved) const noexcept;
   // The state of a group at a checkpoint.
   int32_t checkpoint_page(int32_t slot, int32_t group, int64_t index) const noexcept;
+
+  // ---- Sequences from other caches (received.cc) --------------------------------------------------------------------
+
+  // Checks that a sequence may be the prefix of one of `tokens` tokens.
+  Status check_prefix(uint64_t id, int64_t tokens, int32_t* slot) const;
+  // The first token of a group that a sequence of so many tokens lacks and needs. prefix: a slot, or -1.
+  int64_t first_received(int32_t group, int32_t prefix, int64_t tokens) const noexcept;
+  // A new sequence: it shares the prefix's whole pages, and has fresh pages without contents from first_received on. It
+  // is busy until finish_fill or abandon_load. At most one clear a group.
+  Status begin_receive(int32_t prefix, int64_t tokens, uint64_t* id, std::vector<SlotCopy>* clears);
 
   // ---- Suspended sequences (suspended.cc). A sequence is busy from begin to end, so that its pages can be copied ----
 
@@ -421,6 +413,9 @@ class SequenceStore {
   int32_t find_donor(int32_t group, std::span<const int32_t> pages) const noexcept;
   std::span<const int32_t> read_source(const PrefixSource& source, int32_t group, int64_t tokens) noexcept;
   Status check_attach(const PrefixSource& source, int64_t tokens);
+  // ORDER if some layer lacks tokens of the sequence.
+  Status check_whole(int32_t slot) const;
+  Status check_receive(int32_t prefix, int64_t tokens);
   Status check_saved_list(const SavedSequence& saved, int32_t group);
   Status check_load(const SavedSequence& saved);
   // A reference of a suspended sequence. page: -1 = none; of one that was moved, what it was.

@@ -80,6 +80,8 @@ class Step {
   // Closes the step. Its tables become stale.
   void close() noexcept;
   Status info(kvc_forward_info* out) const;
+  // Whether a call has appended the step's tokens in a layer.
+  bool appended(size_t layer) const noexcept { return forward_->calls.appended(layer); }
 
   // ---- For the thread that entered ----------------------------------------------------------------------------------
 

@@ -56,6 +56,7 @@ def main() -> int:
     files = {"include/kvcache.h": newer_header(header),
              "include/kvcache_backend.h": c_header.read("kvcache_backend.h"),
              "include/kvcache_tier.h": c_header.read("kvcache_tier.h"),
+             "include/kvcache_transport.h": c_header.read("kvcache_transport.h"),
              "src/api/first_sizes.h": first_sizes(extensible(header)),
              "src/api/functions.txt": (ROOT / "src/api/functions.txt").read_text(),
              "src/api/later.cc": '#include "kvcache.h"\n\n'

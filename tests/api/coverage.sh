@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Checks that a test in FOLDER calls every function declared in HEADER. Usage: coverage.sh HEADER FOLDER
+# Checks that a test in a FOLDER calls every function declared in HEADER. Usage: coverage.sh HEADER FOLDER...
 set -eu
-functions=$(grep -oE '^KVC_API [^(]*\bkvc_[a-z_]+\(' "$1" | grep -oE 'kvc_[a-z_]+\($' | tr -d '(' | sort -u)
+header=$1
+shift
+functions=$(grep -oE '^KVC_API [^(]*\bkvc_[a-z_]+\(' "$header" | grep -oE 'kvc_[a-z_]+\($' | tr -d '(' | sort -u)
 count=0
 missing=0
 for function in $functions; do
   count=$((count + 1))
-  if ! grep -qE "\b$function\(" "$2"/*.cc "$2"/*.inc; then
+  if ! grep -qE --include=*.cc --include=*.h -r "\b$function\(" "$@"; then
     echo "not called by any test: $function"
     missing=$((missing + 1))
   fi

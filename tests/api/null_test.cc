@@ -1,5 +1,7 @@
 // Passes NULL for every pointer of every function. The header says which pointers may be NULL, and null_generated.inc
 // is made from it.
+#include <kvcache_transport.h>
+
 #include <algorithm>
 
 #include "fixture.h"
@@ -64,6 +66,10 @@ struct Valid {
   kvc_job job = 0;
   kvc_job_info job_info;
   kvc_tier_traffic tier_traffic;
+  kvc_transport transport;
+  kvc_receive_args receive_args;
+  kvc_transfer transfer = 0;
+  kvc_transfer_info transfer_info;
   kvc_save_args save_args;
   kvc_load_args load_args;
 
@@ -100,6 +106,10 @@ struct Valid {
     kvc_prefix_load_options_init(&prefix_load_options);
     kvc_job_info_init(&job_info);
     kvc_tier_traffic_init(&tier_traffic);
+    kvc_transport_init(&transport);
+    kvc_receive_args_init(&receive_args);
+    receive_args.num_tokens = 1;
+    kvc_transfer_info_init(&transfer_info);
     kvc_save_args_init(&save_args);
     kvc_load_args_init(&load_args);
     load_args.read = [](void *, void *, int64_t) -> int64_t { return 0; };

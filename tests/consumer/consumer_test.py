@@ -14,6 +14,7 @@ include/kvcache.h
 include/kvcache_backend.h
 include/kvcache_tensor.h
 include/kvcache_tier.h
+include/kvcache_transport.h
 lib/cmake/kvcache/kvcache-config-version.cmake
 lib/cmake/kvcache/kvcache-config.cmake
 lib/cmake/kvcache/kvcache-targets-BUILDTYPE.cmake
@@ -74,7 +75,7 @@ def install(build: Path, prefix: Path, work: Path) -> None:
             for place in (source, str(build), str(work)):
                 if place in text:
                     raise SystemExit(f"FAILED: {path.relative_to(prefix)} names {place}")
-    for name in ("kvcache.h", "kvcache_backend.h", "kvcache_tensor.h", "kvcache_tier.h"):
+    for name in ("kvcache.h", "kvcache_backend.h", "kvcache_tensor.h", "kvcache_tier.h", "kvcache_transport.h"):
         if (prefix / "include" / name).read_bytes() != (Path(source) / "include" / name).read_bytes():
             raise SystemExit(f"FAILED: {name} differs")
 

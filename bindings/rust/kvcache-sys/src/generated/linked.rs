@@ -515,6 +515,46 @@ unsafe extern "C" {
         job: *mut kvc_job,
         error: *mut kvc_error,
     ) -> kvc_status;
+    #[doc = " Sets the cache's transport. It comes before the cache's first transfer, and once.\n   transport  adopted: kvc_cache_destroy closes it\n Errors: UNSUPPORTED (no pools, a GPU, encoder groups, another version of kvcache_transport.h), INVALID_ARGUMENT (it lacks a\n function), ORDER (the cache has one, or had a transfer), OUT_OF_MEMORY. Threads: any. Since 0.1."]
+    pub fn kvc_cache_set_transport(
+        cache: *mut kvc_cache,
+        transport: *const kvc_transport,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Starts to receive a sequence. It takes its pages at once, and evicts as kvc_forward_begin does.\n   args      borrowed\n   transfer  filled; never 0\n Errors: OUT_OF_RANGE (num_tokens, timeout_ms), STALE_ID, BUSY, UNCOMMITTED, SUSPENDED (prefix), INVALID_ARGUMENT (the prefix has\n num_tokens or more), ORDER (some layer lacks tokens of the prefix), UNSUPPORTED (no pools, a GPU, encoder groups; a prefix with a\n streaming window or beside a group of states), TOO_MANY_SEQUENCES, OUT_OF_PAGES (of error->group), OUT_OF_MEMORY, IO (the\n transport has no address). Threads: any. Since 0.1."]
+    pub fn kvc_transfer_receive(
+        cache: *mut kvc_cache,
+        args: *const kvc_receive_args,
+        transfer: *mut kvc_transfer,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Writes the description of a transfer that the cache receives: its layout, the tokens that it needs, and where to send them. It is\n valid once, for one sender.\n   buffer  nullable if capacity is 0, which only gives `bytes`; filled\n   bytes   filled with the length of the description\n Errors: STALE_ID, INVALID_ARGUMENT (the cache sends this transfer), BUFFER_TOO_SMALL. Threads: any. Since 0.1."]
+    pub fn kvc_transfer_describe(
+        cache: *mut kvc_cache,
+        transfer: kvc_transfer,
+        buffer: *mut ::core::ffi::c_void,
+        capacity: i64,
+        bytes: *mut i64,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Starts to send a sequence to the cache that a description is from. Nothing is sent before the first poll.\n   description  borrowed; [bytes], from kvc_transfer_describe\n   transfer     filled; never 0\n Errors: STALE_ID, UNSUPPORTED (no pools, a GPU, encoder groups; a streaming window; a description of a later version),\n CORRUPT (the description is damaged, or is none), LAYOUT (the caches differ in model, layout or transport: the message has both\n values), OUT_OF_RANGE (the sequence is longer than the receiver expects), EVICTED (a window has freed tokens that the receiver\n needs), IO (the transport cannot reach the address), OUT_OF_MEMORY. Threads: any. Since 0.1."]
+    pub fn kvc_transfer_send(
+        cache: *mut kvc_cache,
+        sequence: kvc_seq,
+        description: *const ::core::ffi::c_void,
+        bytes: i64,
+        transfer: *mut kvc_transfer,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Moves a transfer on, and says how far it is. The call that first says that it is done, and one that fails, end it.\n   info  filled\n Errors: STALE_ID (no such transfer; or the sender's sequence was removed), EVICTED (a window has freed tokens before they were sent),\n ORDER (the sender's sequence was extended, and its state at num_tokens is gone), IO (the peer failed, cancelled or is silent; the\n transport failed), CORRUPT (a message does not fit the description), OUT_OF_MEMORY. All but \"no such transfer\" end it.\n Threads: any. Since 0.1."]
+    pub fn kvc_transfer_poll(
+        cache: *mut kvc_cache,
+        transfer: kvc_transfer,
+        info: *mut kvc_transfer_info,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Ends a transfer. The peer learns of it, and its poll returns IO. What was received is dropped.\n Errors: STALE_ID. Threads: any. Since 0.1."]
+    pub fn kvc_transfer_cancel(cache: *mut kvc_cache, transfer: kvc_transfer, error: *mut kvc_error) -> kvc_status;
     #[doc = " Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. Equal calls on equal configs give equal hashes, so\n ranks and replays can be compared. The hash may differ between versions of the library.\n   digest  filled\n Errors: none but misuse. Threads: any. The cost follows the size of the tables. Since 0.1."]
     pub fn kvc_cache_digest(cache: *mut kvc_cache, digest: *mut u64, error: *mut kvc_error) -> kvc_status;
     #[doc = " Checks that references add up, that free + used = total, and that no page is in two tables unless its count says so.\n Errors: INTERNAL, with the invariant that does not hold. Threads: any. The cost follows the size of the tables. Since 0.1."]

@@ -404,7 +404,7 @@ const _: () = {
     ["Offset of field: kvc_error::group"][::core::mem::offset_of!(kvc_error, group) - 32usize];
     ["Offset of field: kvc_error::message"][::core::mem::offset_of!(kvc_error, message) - 40usize];
 };
-#[doc = " ============================================================================================\n 4  Context: one device, its threads and scratch\n ============================================================================================"]
+#[doc = " ===================================================================================== * 4  Context: one device, its threads and scratch\n ============================================================================================"]
 #[repr(C)]
 #[derive(Debug)]
 pub struct kvc_context {
@@ -479,7 +479,7 @@ const _: () = {
     ["Offset of field: kvc_context_config::flags"][::core::mem::offset_of!(kvc_context_config, flags) - 64usize];
     ["Offset of field: kvc_context_config::reserved"][::core::mem::offset_of!(kvc_context_config, reserved) - 68usize];
 };
-#[doc = " ============================================================================================\n 5  Cache: layers, groups, capacity\n ============================================================================================"]
+#[doc = " ===================================================================================== * 5  Cache: layers, groups, capacity\n ============================================================================================"]
 #[repr(C)]
 #[derive(Debug)]
 pub struct kvc_cache {
@@ -1221,7 +1221,7 @@ pub const KVC_POOL_V: kvc_pool = 2;
 #[doc = " float32: [pages, Hkv, page_size] of int8, uint4; [Hkv] of float8 (ones if none were given)"]
 pub const KVC_POOL_K_SCALE: kvc_pool = 3;
 pub const KVC_POOL_V_SCALE: kvc_pool = 4;
-#[doc = " ============================================================================================\n 8  Tensors: views, exports, imports\n ============================================================================================"]
+#[doc = " ===================================================================================== * 8  Tensors: views, exports, imports\n ============================================================================================"]
 pub type kvc_pool = ::core::ffi::c_uint;
 #[doc = " without it the view carries DLPack's READ_ONLY flag"]
 pub const KVC_POOL_WRITABLE: kvc_pool_flags = 1;
@@ -1340,7 +1340,7 @@ const _: () = {
     ["Offset of field: kvc_copy::group"][::core::mem::offset_of!(kvc_copy, group) - 16usize];
     ["Offset of field: kvc_copy::count"][::core::mem::offset_of!(kvc_copy, count) - 20usize];
 };
-#[doc = " ============================================================================================\n 9  Statistics\n ============================================================================================"]
+#[doc = " ===================================================================================== * 9  Statistics\n ============================================================================================"]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_stats {
@@ -1599,7 +1599,7 @@ pub const KVC_TABLES_PREFIX: kvc_tables_part = 1;
 pub const KVC_TABLES_BRANCHES: kvc_tables_part = 2;
 #[doc = " plans with encoder_lens: the encoder's keys"]
 pub const KVC_TABLES_ENCODER: kvc_tables_part = 3;
-#[doc = " ============================================================================================\n 11  Tables for other kernels\n ============================================================================================\n What other attention kernels need from a step: block tables, lengths, slots. They come from a cache's forward\n (kvc_forward_tables), or from the arrays of a server with its own allocator (kvc_plan_*). docs/reference/tables.md lists the\n kinds of steps, and says what each array means.\n\n   kvc_tables tables;  kvc_tables_init(&tables);\n   if (kvc_forward_tables(cache, step, group, &tables, &error)) return report(error.message);\n   fa3(q, k_pool, v_pool, &tables.block_table, &tables.cache_seqlens, &tables.cu_seqlens_q, tables.max_seqlen_q, tables.causal);\n\n A table holds exactly the keys that queries see. So no kernel needs a mask beyond \"causal\", and a window where one row has\n several queries of a sliding group or of a stream. Where one table cannot express this, there are two, and merging attention\n over both by LSE (kvc_merge_states) gives the exact result."]
+#[doc = " ===================================================================================== * 11  Tables for other kernels\n ===================================================================================== * What other attention kernels need from a step: block tables, lengths, slots. They come from a cache's forward\n (kvc_forward_tables), or from the arrays of a server with its own allocator (kvc_plan_*). docs/reference/tables.md lists the\n kinds of steps, and says what each array means.\n\n   kvc_tables tables;  kvc_tables_init(&tables);\n   if (kvc_forward_tables(cache, step, group, &tables, &error)) return report(error.message);\n   fa3(q, k_pool, v_pool, &tables.block_table, &tables.cache_seqlens, &tables.cu_seqlens_q, tables.max_seqlen_q, tables.causal);\n\n A table holds exactly the keys that queries see. So no kernel needs a mask beyond \"causal\", and a window where one row has\n several queries of a sliding group or of a stream. Where one table cannot express this, there are two, and merging attention\n over both by LSE (kvc_merge_states) gives the exact result."]
 pub type kvc_tables_part = ::core::ffi::c_uint;
 #[doc = " pad_value is the padding; without it -1 (graph mode: 0)"]
 pub const KVC_TABLES_PAD_VALUE: kvc_tables_flags = 1;
@@ -1839,7 +1839,7 @@ pub struct kvc_plan {
 }
 #[doc = " match and attach may find all tokens of the query. By default they find one less at most, because\nan engine needs the logits of the last token"]
 pub const KVC_PREFIX_ALLOW_ALL: kvc_prefix_query_flags = 1;
-#[doc = " ============================================================================================\n 12  Prefix index: what the cache remembers\n ============================================================================================\n A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is gone. A later request that begins with\n the same tokens gets these pages, and computes only the rest. The loop of an engine:\n\n   kvc_prefix_query query;  kvc_prefix_query_init(&query);\n   query.tokens = prompt;  query.num_tokens = n;  query.salt = tenant;\n   kvc_prefix_hit hit;  kvc_prefix_hit_init(&hit);\n   kvc_seq seq;\n   if (kvc_prefix_attach(cache, &query, stream, &hit, &seq, &error)) return report(error.message);\n   ... a forward that appends prompt[hit.tokens .. n) to seq ...         // at least one token: its logits are needed\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // others find the prompt while this one decodes\n   ... forwards that append one token each; `prompt` and n grow ...\n   query.tokens = prompt;  query.num_tokens = n;\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // the answer too: the next request begins with it\n   kvc_seq_remove(cache, 1, &seq, &error);                               // the pages stay, until they are needed\n\n   Sharing   Whole pages are shared. A part of a page, down to one token, is copied into a fresh page of the new sequence.\n   Groups    A hit is the longest prefix that every group can serve. Full groups and latent rows need every page up to the hit.\n             Sliding and chunked groups need what the next query sees. Recurrent groups need the states after exactly these\n             tokens: the index holds those of the lengths at which sequences were published. Cross groups are left alone: the\n             new sequence has no encoder tokens.\n   Eviction  A published page that no sequence and no pin holds is idle. Calls that are short of pages evict idle pages:\n             kvc_forward_begin, kvc_seq_fork, kvc_seq_import and kvc_prefix_attach. Expired prefixes go first, then those of\n             lower priority, then those that kvc_cache_config.prefix_policy chooses, and a continuation before what it continues.\n             OUT_OF_PAGES means that even eviction of all idle pages would not help. What a failed or aborted call evicted\n             stays evicted. Equal calls evict equal pages, so page ids are equal on every rank.\n   Salts     Tokens under different salts never match. K and V must follow from the tokens before them and the salt: use other\n             salts for tenants, adapters, images, and anything else that changes them.\n   Time      The library reads no clock. kvc_cache_set_time gives it the time.\n Every call of this section is UNSUPPORTED in a cache without KVC_CACHE_PREFIX_INDEX, but for kvc_cache_set_time."]
+#[doc = " ===================================================================================== * 12  Prefix index: what the cache remembers\n ===================================================================================== * A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is gone. A later request that begins with\n the same tokens gets these pages, and computes only the rest. The loop of an engine:\n\n   kvc_prefix_query query;  kvc_prefix_query_init(&query);\n   query.tokens = prompt;  query.num_tokens = n;  query.salt = tenant;\n   kvc_prefix_hit hit;  kvc_prefix_hit_init(&hit);\n   kvc_seq seq;\n   if (kvc_prefix_attach(cache, &query, stream, &hit, &seq, &error)) return report(error.message);\n   ... a forward that appends prompt[hit.tokens .. n) to seq ...         // at least one token: its logits are needed\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // others find the prompt while this one decodes\n   ... forwards that append one token each; `prompt` and n grow ...\n   query.tokens = prompt;  query.num_tokens = n;\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // the answer too: the next request begins with it\n   kvc_seq_remove(cache, 1, &seq, &error);                               // the pages stay, until they are needed\n\n   Sharing   Whole pages are shared. A part of a page, down to one token, is copied into a fresh page of the new sequence.\n   Groups    A hit is the longest prefix that every group can serve. Full groups and latent rows need every page up to the hit.\n             Sliding and chunked groups need what the next query sees. Recurrent groups need the states after exactly these\n             tokens: the index holds those of the lengths at which sequences were published. Cross groups are left alone: the\n             new sequence has no encoder tokens.\n   Eviction  A published page that no sequence and no pin holds is idle. Calls that are short of pages evict idle pages:\n             kvc_forward_begin, kvc_seq_fork, kvc_seq_import and kvc_prefix_attach. Expired prefixes go first, then those of\n             lower priority, then those that kvc_cache_config.prefix_policy chooses, and a continuation before what it continues.\n             OUT_OF_PAGES means that even eviction of all idle pages would not help. What a failed or aborted call evicted\n             stays evicted. Equal calls evict equal pages, so page ids are equal on every rank.\n   Salts     Tokens under different salts never match. K and V must follow from the tokens before them and the salt: use other\n             salts for tenants, adapters, images, and anything else that changes them.\n   Time      The library reads no clock. kvc_cache_set_time gives it the time.\n Every call of this section is UNSUPPORTED in a cache without KVC_CACHE_PREFIX_INDEX, but for kvc_cache_set_time."]
 pub type kvc_prefix_query_flags = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1956,7 +1956,7 @@ const _: () = {
     ["Offset of field: kvc_prefix_published::pages_freed"]
         [::core::mem::offset_of!(kvc_prefix_published, pages_freed) - 24usize];
 };
-#[doc = " ============================================================================================\n 13  Page keys: names of tokens outside of a cache\n ============================================================================================\n A page key names the content of one page of tokens in 32 bytes. It is equal in every process, on every machine and in every\n language. docs/reference/keys.md defines the bytes that are hashed (SHA-256), and has test vectors. A cache does not need keys:\n its prefix index compares tokens."]
+#[doc = " ===================================================================================== * 13  Page keys: names of tokens outside of a cache\n ===================================================================================== * A page key names the content of one page of tokens in 32 bytes. It is equal in every process, on every machine and in every\n language. docs/reference/keys.md defines the bytes that are hashed (SHA-256), and has test vectors. A cache does not need keys:\n its prefix index compares tokens."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_page_keys_args {
@@ -2033,7 +2033,7 @@ pub const KVC_EVENT_STORED: kvc_event_kind = 1;
 pub const KVC_EVENT_REMOVED: kvc_event_kind = 2;
 #[doc = " no page can be found in any group"]
 pub const KVC_EVENT_CLEARED: kvc_event_kind = 3;
-#[doc = " ============================================================================================\n 14  Events: what the prefix index holds, told to others\n ============================================================================================\n A router sends a request to the engine that holds most of its prompt. It follows the prefix index of each engine by events: a\n whole page became findable (stored), stopped being so (removed), or all of them did (cleared). A cache with events_capacity keeps\n the newest events in a ring. The ring never makes a call wait: the oldest event makes room for a new one.\n\n Events are numbered from 0. A reader says which number it needs next, and learns which numbers it got:\n\n   kvc_events_args args;  kvc_events_args_init(&args);\n   args.events = events;  args.tokens = tokens;  args.capacity = 256;         // kvc_event[256], int32_t[256 * page_size]\n   kvc_events_range range;  kvc_events_range_init(&range);\n   for (;;) {\n     if (kvc_events_read(cache, &args, &range, &error)) return report(error.message);\n     if (range.epoch != epoch || range.begin != args.next) return start_again();   // another cache, or events are lost\n     for (int64_t i = 0; i < range.count; i++) apply(&events[i], tokens + i * page_size);\n     args.next = range.end;\n   }\n\n start_again forgets what it knew, takes a snapshot (kvc_events_snapshot), and reads on from the snapshot's range.end. A snapshot\n and the events after it give exactly the pages that the index holds.\n\n   Pages     Events name whole pages by their key (section 13), with the query's salt as 8 bytes, little-endian, if it is not 0.\n             A page counts in each group by itself. States of recurrent groups count where they are findable after a whole page.\n   Bytes     Instead of records, a call can write one message as vLLM's consumers read it: docs/reference/events.md.\n Every call of this section is UNSUPPORTED in a cache whose events_capacity is 0."]
+#[doc = " ===================================================================================== * 14  Events: what the prefix index holds, told to others\n ===================================================================================== * A router sends a request to the engine that holds most of its prompt. It follows the prefix index of each engine by events: a\n whole page became findable (stored), stopped being so (removed), or all of them did (cleared). A cache with events_capacity keeps\n the newest events in a ring. The ring never makes a call wait: the oldest event makes room for a new one.\n\n Events are numbered from 0. A reader says which number it needs next, and learns which numbers it got:\n\n   kvc_events_args args;  kvc_events_args_init(&args);\n   args.events = events;  args.tokens = tokens;  args.capacity = 256;         // kvc_event[256], int32_t[256 * page_size]\n   kvc_events_range range;  kvc_events_range_init(&range);\n   for (;;) {\n     if (kvc_events_read(cache, &args, &range, &error)) return report(error.message);\n     if (range.epoch != epoch || range.begin != args.next) return start_again();   // another cache, or events are lost\n     for (int64_t i = 0; i < range.count; i++) apply(&events[i], tokens + i * page_size);\n     args.next = range.end;\n   }\n\n start_again forgets what it knew, takes a snapshot (kvc_events_snapshot), and reads on from the snapshot's range.end. A snapshot\n and the events after it give exactly the pages that the index holds.\n\n   Pages     Events name whole pages by their key (section 13), with the query's salt as 8 bytes, little-endian, if it is not 0.\n             A page counts in each group by itself. States of recurrent groups count where they are findable after a whole page.\n   Bytes     Instead of records, a call can write one message as vLLM's consumers read it: docs/reference/events.md.\n Every call of this section is UNSUPPORTED in a cache whose events_capacity is 0."]
 pub type kvc_event_kind = ::core::ffi::c_uint;
 #[doc = " a stored page that is not the first of its sequence"]
 pub const KVC_EVENT_HAS_PARENT: kvc_event_flags = 1;
@@ -2368,6 +2368,58 @@ const _: () = {
         [::core::mem::offset_of!(kvc_tier_traffic, pages_not_loaded) - 56usize];
     ["Offset of field: kvc_tier_traffic::sequences_suspended"]
         [::core::mem::offset_of!(kvc_tier_traffic, sequences_suspended) - 64usize];
+};
+#[doc = " How bytes reach another cache: kvcache_transport.h defines it."]
+#[repr(C)]
+#[derive(Debug)]
+pub struct kvc_transport {
+    _unused: [u8; 0],
+}
+#[doc = " A sequence on its way. 0 = none."]
+pub type kvc_transfer = u64;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_receive_args {
+    pub struct_size: u32,
+    #[doc = " how long the peer may be silent; 0 = 30000; 1..3600000. Both sides use it"]
+    pub timeout_ms: i32,
+    #[doc = " the length of the sequence when the transfer is done; >= 1"]
+    pub num_tokens: i64,
+    #[doc = " 0, or a sequence with the first tokens, as kvc_prefix_attach gives it: only the others travel. The new\nsequence shares its whole pages. The cache must have no group of states"]
+    pub prefix: kvc_seq,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_receive_args"][::core::mem::size_of::<kvc_receive_args>() - 24usize];
+    ["Alignment of kvc_receive_args"][::core::mem::align_of::<kvc_receive_args>() - 8usize];
+    ["Offset of field: kvc_receive_args::struct_size"][::core::mem::offset_of!(kvc_receive_args, struct_size) - 0usize];
+    ["Offset of field: kvc_receive_args::timeout_ms"][::core::mem::offset_of!(kvc_receive_args, timeout_ms) - 4usize];
+    ["Offset of field: kvc_receive_args::num_tokens"][::core::mem::offset_of!(kvc_receive_args, num_tokens) - 8usize];
+    ["Offset of field: kvc_receive_args::prefix"][::core::mem::offset_of!(kvc_receive_args, prefix) - 16usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_transfer_info {
+    pub struct_size: u32,
+    #[doc = " 1 = the receiver has everything, and the id is stale from now on"]
+    pub done: i32,
+    #[doc = " that all layers have received, or sent; the prefix and what windows skip included"]
+    pub tokens: i64,
+    #[doc = " of rows and states, sent or received so far"]
+    pub bytes: i64,
+    #[doc = " receiver, done: the new sequence; else 0"]
+    pub sequence: kvc_seq,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_transfer_info"][::core::mem::size_of::<kvc_transfer_info>() - 32usize];
+    ["Alignment of kvc_transfer_info"][::core::mem::align_of::<kvc_transfer_info>() - 8usize];
+    ["Offset of field: kvc_transfer_info::struct_size"]
+        [::core::mem::offset_of!(kvc_transfer_info, struct_size) - 0usize];
+    ["Offset of field: kvc_transfer_info::done"][::core::mem::offset_of!(kvc_transfer_info, done) - 4usize];
+    ["Offset of field: kvc_transfer_info::tokens"][::core::mem::offset_of!(kvc_transfer_info, tokens) - 8usize];
+    ["Offset of field: kvc_transfer_info::bytes"][::core::mem::offset_of!(kvc_transfer_info, bytes) - 16usize];
+    ["Offset of field: kvc_transfer_info::sequence"][::core::mem::offset_of!(kvc_transfer_info, sequence) - 24usize];
 };
 #[doc = " BEGIN GENERATED by scripts/generate_api.py"]
 #[repr(C)]
@@ -2958,10 +3010,56 @@ pub struct kvc_api {
             error: *mut kvc_error,
         ) -> kvc_status,
     >,
+    pub cache_set_transport: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            transport: *const kvc_transport,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub transfer_receive: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            args: *const kvc_receive_args,
+            transfer: *mut kvc_transfer,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub transfer_describe: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            transfer: kvc_transfer,
+            buffer: *mut ::core::ffi::c_void,
+            capacity: i64,
+            bytes: *mut i64,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub transfer_send: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            sequence: kvc_seq,
+            description: *const ::core::ffi::c_void,
+            bytes: i64,
+            transfer: *mut kvc_transfer,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub transfer_poll: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            transfer: kvc_transfer,
+            info: *mut kvc_transfer_info,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub transfer_cancel: ::core::option::Option<
+        unsafe extern "C" fn(cache: *mut kvc_cache, transfer: kvc_transfer, error: *mut kvc_error) -> kvc_status,
+    >,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 664usize];
+    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 712usize];
     ["Alignment of kvc_api"][::core::mem::align_of::<kvc_api>() - 8usize];
     ["Offset of field: kvc_api::struct_size"][::core::mem::offset_of!(kvc_api, struct_size) - 0usize];
     ["Offset of field: kvc_api::abi"][::core::mem::offset_of!(kvc_api, abi) - 4usize];
@@ -3052,6 +3150,12 @@ const _: () = {
     ["Offset of field: kvc_api::seq_resume"][::core::mem::offset_of!(kvc_api, seq_resume) - 640usize];
     ["Offset of field: kvc_api::forward_select"][::core::mem::offset_of!(kvc_api, forward_select) - 648usize];
     ["Offset of field: kvc_api::cache_describe"][::core::mem::offset_of!(kvc_api, cache_describe) - 656usize];
+    ["Offset of field: kvc_api::cache_set_transport"][::core::mem::offset_of!(kvc_api, cache_set_transport) - 664usize];
+    ["Offset of field: kvc_api::transfer_receive"][::core::mem::offset_of!(kvc_api, transfer_receive) - 672usize];
+    ["Offset of field: kvc_api::transfer_describe"][::core::mem::offset_of!(kvc_api, transfer_describe) - 680usize];
+    ["Offset of field: kvc_api::transfer_send"][::core::mem::offset_of!(kvc_api, transfer_send) - 688usize];
+    ["Offset of field: kvc_api::transfer_poll"][::core::mem::offset_of!(kvc_api, transfer_poll) - 696usize];
+    ["Offset of field: kvc_api::transfer_cancel"][::core::mem::offset_of!(kvc_api, transfer_cancel) - 704usize];
 };
 impl Default for kvc_error {
     fn default() -> Self {
@@ -3308,6 +3412,20 @@ impl Default for kvc_job_info {
     }
 }
 impl Default for kvc_tier_traffic {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_receive_args {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_transfer_info {
     fn default() -> Self {
         let mut value: Self = unsafe { ::core::mem::zeroed() };
         value.struct_size = ::core::mem::size_of::<Self>() as u32;

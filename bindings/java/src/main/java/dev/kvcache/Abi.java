@@ -724,8 +724,25 @@ final class Abi {
     static final int SEQUENCES_SUSPENDED = 64;
   }
 
+  static final class ReceiveArgs {
+    static final int SIZE = 24;
+    static final int STRUCT_SIZE = 0;
+    static final int TIMEOUT_MS = 4;
+    static final int NUM_TOKENS = 8;
+    static final int PREFIX = 16;
+  }
+
+  static final class TransferInfo {
+    static final int SIZE = 32;
+    static final int STRUCT_SIZE = 0;
+    static final int DONE = 4;
+    static final int TOKENS = 8;
+    static final int BYTES = 16;
+    static final int SEQUENCE = 24;
+  }
+
   static final class Api {
-    static final int SIZE = 664;
+    static final int SIZE = 712;
     static final int STRUCT_SIZE = 0;
     static final int ABI = 4;
     static final int VERSION = 8;
@@ -810,5 +827,11 @@ final class Abi {
     static final int SEQ_RESUME = 640;
     static final int FORWARD_SELECT = 648;
     static final int CACHE_DESCRIBE = 656;
+    static final int CACHE_SET_TRANSPORT = 664;
+    static final int TRANSFER_RECEIVE = 672;
+    static final int TRANSFER_DESCRIBE = 680;
+    static final int TRANSFER_SEND = 688;
+    static final int TRANSFER_POLL = 696;
+    static final int TRANSFER_CANCEL = 704;
   }
 }

@@ -418,6 +418,36 @@ final class JniCalls implements NativeCalls {
   }
 
   @Override
+  public int cacheSetTransport(long cache, long transport, long error) {
+    return Jni.kvj_cache_set_transport(cache, transport, error);
+  }
+
+  @Override
+  public int transferReceive(long cache, long args, long transfer, long error) {
+    return Jni.kvj_transfer_receive(cache, args, transfer, error);
+  }
+
+  @Override
+  public int transferDescribe(long cache, long transfer, long buffer, long capacity, long bytes, long error) {
+    return Jni.kvj_transfer_describe(cache, transfer, buffer, capacity, bytes, error);
+  }
+
+  @Override
+  public int transferSend(long cache, long sequence, long description, long bytes, long transfer, long error) {
+    return Jni.kvj_transfer_send(cache, sequence, description, bytes, transfer, error);
+  }
+
+  @Override
+  public int transferPoll(long cache, long transfer, long info, long error) {
+    return Jni.kvj_transfer_poll(cache, transfer, info, error);
+  }
+
+  @Override
+  public int transferCancel(long cache, long transfer, long error) {
+    return Jni.kvj_transfer_cancel(cache, transfer, error);
+  }
+
+  @Override
   public String open(String path) {
     return Jni.kvj_open(path);
   }

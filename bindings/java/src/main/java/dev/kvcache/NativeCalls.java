@@ -88,6 +88,12 @@ interface NativeCalls {
   int seqResume(long cache, long sequence, long job, long error);
   int forwardSelect(long cache, long forward, int layer, long args, long error);
   int cacheDescribe(long cache, long buffer, long capacity, long length, long error);
+  int cacheSetTransport(long cache, long transport, long error);
+  int transferReceive(long cache, long args, long transfer, long error);
+  int transferDescribe(long cache, long transfer, long buffer, long capacity, long bytes, long error);
+  int transferSend(long cache, long sequence, long description, long bytes, long transfer, long error);
+  int transferPoll(long cache, long transfer, long info, long error);
+  int transferCancel(long cache, long transfer, long error);
 
   /** Loads libkvcache, by path or by a name for the system's loader: null, or what is wrong. Once. */
   String open(String path);

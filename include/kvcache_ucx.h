@@ -1,0 +1,46 @@
+/* A transport over UCX, in a library of its own: libkvcache_ucx.so. It carries transfers (section 17 of kvcache.h) to other
+ * processes by shared memory, and to other machines by TCP or RDMA.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ *   kvc_ucx_config ucx;  kvc_ucx_config_init(&ucx);
+ *   kvc_transport transport;
+ *   if (kvc_ucx_transport_open(&ucx, &transport, &error)) return report(error.message);
+ *   if (kvc_cache_set_transport(cache, &transport, &error)) return report(error.message);  // on an error, transport.close
+ *
+ * UCX reads its environment variables: UCX_TLS and UCX_NET_DEVICES choose what it may use. docs/reference/transfer.md says what
+ * the transport guarantees. */
+#ifndef KVCACHE_UCX_H_
+#define KVCACHE_UCX_H_
+
+#include "kvcache_transport.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* NULL gives the default of a field. The texts are borrowed until open has returned. */
+typedef struct kvc_ucx_config {
+  uint32_t struct_size;
+  uint32_t reserved;       /* 0 */
+  const char *transports;  /* as UCX_TLS, "tcp" or "sm,tcp"; NULL: what the environment says, or all */
+  const char *devices;     /* as UCX_NET_DEVICES, "lo" or "mlx5_0:1"; NULL: likewise */
+} kvc_ucx_config;
+
+static inline void kvc_ucx_config_init(kvc_ucx_config *config) {
+  memset(config, 0, sizeof *config);
+  config->struct_size = (uint32_t)sizeof *config;
+}
+
+/* Opens an endpoint.
+ *   config     borrowed
+ *   transport  filled; released by its close
+ *   error      nullable
+ * Errors: NULL_ARGUMENT, STRUCT_SIZE, UNSUPPORTED (reserved), OUT_OF_MEMORY, IO (UCX refuses: the message has its words). */
+KVC_API kvc_status kvc_ucx_transport_open(const kvc_ucx_config *config, kvc_transport *transport, kvc_error *error);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* KVCACHE_UCX_H_ */

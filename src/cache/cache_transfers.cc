@@ -1,0 +1,280 @@
+// Transfers: what both sides do.
+#include "cache/cache_transfers.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cinttypes>
+#include <cstring>
+
+#include "layer/layout_manifest.h"
+#include "transfer/memory_transport.h"
+
+namespace kvc {
+namespace {
+
+constexpr int64_t kMostRounds = 4;  // of events, in a poll
+
+Status no_transfer(uint64_t id) { return Status::error(KVC_ERROR_STALE_ID, "transfer %" PRIu64 " does not exist", id); }
+
+}  // namespace
+
+int64_t CacheTransfers::now_ms() noexcept {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Messages of transfers that have ended do not have the token of a later one, whatever process it is of.
+Status CacheTransfers::make_token(uint64_t* token) {
+  if (getentropy(token, sizeof *token) == 0) return Status();
+  return Status::error(KVC_ERROR_IO, "no random bytes for a transfer: %s", std::strerror(errno));
+}
+
+CacheTransfers::~CacheTransfers() {
+  MutexLock lock(mutex_);
+  while (!transfers_.empty()) end(transfers_.begin()->first, "the cache was destroyed");
+}
+
+Status CacheTransfers::set_transport(const kvc_transport& transport) {
+  MutexLock lock(mutex_);
+  if (link_) return Status::error(KVC_ERROR_ORDER, "the cache has the transport \"%s\"", link_->name());
+  link_ = std::make_unique<TransportLink>(transport);
+  return Status();
+}
+
+Status CacheTransfers::make_link() {
+  if (!copy_) KVC_TRY(RowCopy::create(layers_, &copy_));
+  if (link_) return Status();
+  kvc_transport transport;
+  open_memory_transport(&transport);
+  try {
+    link_ = std::make_unique<TransportLink>(transport);
+  } catch (const std::bad_alloc&) {
+    transport.close(transport.self);
+    throw;
+  }
+  return Status();
+}
+
+Status CacheTransfers::find(uint64_t id, Transfer** out) {
+  const auto found = transfers_.find(id);
+  if (found == transfers_.end()) return no_transfer(id);
+  *out = &found->second;
+  return Status();
+}
+
+Status CacheTransfers::receive(uint64_t sequence, std::vector<int64_t> begins, int64_t num_tokens, int32_t timeout_ms,
+                               uint64_t* transfer) {
+  MutexLock lock(mutex_);
+  KVC_TRY(make_link());
+  Transfer made;
+  made.id = last_ + 1;
+  made.sequence = sequence;
+  made.num_tokens = num_tokens;
+  made.timeout_ms = timeout_ms;
+  made.heard_ms = now_ms();
+  KVC_TRY(make_token(&made.token));
+  const int32_t groups = store_.num_groups();
+  made.states.resize(static_cast<size_t>(groups));
+  made.pages.resize(static_cast<size_t>(groups));
+  MutexLock cache_lock(cache_mutex_);
+  const int32_t slot = store_.slot_of(sequence);
+  for (int32_t g = 0; g < groups; ++g) {
+    const PageList& list = store_.list(slot, g);
+    std::vector<int32_t>& pages = made.pages[static_cast<size_t>(g)];
+    pages.assign(static_cast<size_t>(list.size), -1);
+    store_.table(g).for_each(list, 0, list.size,
+                             [&](int64_t index, int32_t page) { pages[static_cast<size_t>(index)] = page; });
+  }
+  made.begins = std::move(begins);
+  made.parts = transfer_parts(layers_, made.begins, num_tokens);
+  KVC_TRY(check_rows(made.parts));
+  transfers_.emplace(last_ + 1, std::move(made));
+  ++num_incoming_;
+  *transfer = ++last_;
+  return Status();
+}
+
+Status CacheTransfers::describe(uint64_t id, std::vector<uint8_t>* out) {
+  MutexLock lock(mutex_);
+  Transfer* transfer = nullptr;
+  KVC_TRY(find(id, &transfer));
+  if (transfer->sending) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "transfer %" PRIu64 " is sent, and has no description", id);
+  }
+  TransferDescription description;
+  description.transfer = id;
+  description.token = transfer->token;
+  description.num_tokens = transfer->num_tokens;
+  description.timeout_ms = static_cast<int32_t>(transfer->timeout_ms);
+  if (layers_.geometry().fingerprint) description.fingerprint = *layers_.geometry().fingerprint;
+  description.begins = transfer->begins;
+  description.manifest = layout_manifest(layers_.geometry(), -1, 0);
+  description.transport = link_->name();
+  KVC_TRY(link_->address(&description.address));
+  *out = encode_description(description);
+  return Status();
+}
+
+TransferMessage CacheTransfers::message_to(const Transfer& transfer, MessageKind kind) const noexcept {
+  TransferMessage message;
+  message.kind = kind;
+  message.transfer = transfer.reply;
+  message.token = transfer.reply_token;
+  message.reply = transfer.id;
+  message.reply_token = transfer.token;
+  return message;
+}
+
+// Sends a message without data.
+Status CacheTransfers::say(Transfer* transfer, MessageKind kind, int64_t count, uint64_t* operation) {
+  TransferMessage message = message_to(*transfer, kind);
+  message.count = count;
+  KVC_TRY(link_->send(transfer->peer, message, -1, 0, operation));
+  if (*operation != 0) transfer->spoke_ms = now_ms();
+  return Status();
+}
+
+void CacheTransfers::progress() {
+  kvc_transport_event events[16] = {};
+  bool any = true;
+  for (int64_t rounds = 0; any && rounds < kMostRounds; ++rounds) {
+    for (const kvc_transport_event& event : link_->poll(events, &any)) handle(event);
+  }
+}
+
+void CacheTransfers::handle(const kvc_transport_event& event) {
+  if (event.kind == KVC_TRANSPORT_LOST) {
+    for (auto& [id, transfer] : transfers_) {
+      if (!transfer.connected || transfer.peer != event.peer || transfer.done || !transfer.failure.ok()) continue;
+      transfer.done = !transfer.sending && transfer.ended;  // all is here, and only the sender has not heard of it
+      if (transfer.done) continue;
+      transfer.failure = Status::error(KVC_ERROR_IO, "the %s has ended", transfer.sending ? "receiver" : "sender");
+    }
+    return;
+  }
+  TransferMessage message;
+  if (event.kind != KVC_TRANSPORT_RECEIVED || event.header_bytes != sizeof message) return;
+  std::memcpy(&message, event.header, sizeof message);
+  const auto found = transfers_.find(message.transfer);
+  // Of a transfer that has ended, or of no transfer at all.
+  if (message.magic != TransferMessage::kMagic || found == transfers_.end()) return;
+  Transfer& transfer = found->second;
+  if (transfer.token != message.token || transfer.done || !transfer.failure.ok()) return;
+  // Of a second sender that has the same description.
+  if (message.kind != MessageKind::kOpen && message.reply_token != transfer.reply_token) return;
+  transfer.heard_ms = now_ms();
+  const std::span data(static_cast<const uint8_t*>(event.data), static_cast<size_t>(event.data_bytes));
+  try {
+    transfer.failure = take_message(&transfer, message, data);
+  } catch (const std::bad_alloc&) {
+    transfer.failure =
+        Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory for a message of transfer %" PRIu64, message.transfer);
+  }
+}
+
+Status CacheTransfers::take_message(Transfer* transfer, const TransferMessage& message, std::span<const uint8_t> data) {
+  switch (message.kind) {
+    case MessageKind::kAlive:
+      return Status();
+    case MessageKind::kFailed:
+      return Status::error(
+          KVC_ERROR_IO, "the %s has ended the transfer: %.*s", transfer->sending ? "receiver" : "sender",
+          static_cast<int>(std::min<size_t>(data.size(), 250)), reinterpret_cast<const char*>(data.data()));
+    case MessageKind::kDone:
+      if (!transfer->sending || !transfer->ended) break;
+      transfer->done = true;
+      return Status();
+    case MessageKind::kOpen:
+      if (transfer->sending) break;
+      return take_open(transfer, message, data);
+    case MessageKind::kRows:
+      if (transfer->sending || !transfer->connected) break;
+      return take_rows(transfer, message, data);
+    case MessageKind::kEnd:
+      if (transfer->sending || !transfer->connected) break;
+      return take_end(transfer, message);
+  }
+  return Status::error(KVC_ERROR_CORRUPT, "a message of kind %u came, which is not expected here",
+                       static_cast<unsigned>(message.kind));
+}
+
+Status CacheTransfers::advance(Transfer* transfer) {
+  KVC_TRY(transfer->sending ? advance_sender(transfer) : advance_receiver(transfer));
+  if (transfer->done) return Status();
+  const int64_t now = now_ms();
+  const bool speaks = transfer->connected && (!transfer->sending || transfer->opened);
+  if (speaks && now - transfer->spoke_ms > transfer->timeout_ms / 4) {
+    uint64_t operation = 0;
+    KVC_TRY(say(transfer, MessageKind::kAlive, 0, &operation));
+  }
+  if (now - transfer->heard_ms <= transfer->timeout_ms) return Status();
+  return Status::error(KVC_ERROR_IO, "the %s was silent for %" PRId64 " ms, and timeout_ms is %" PRId64,
+                       transfer->sending ? "receiver" : "sender", now - transfer->heard_ms, transfer->timeout_ms);
+}
+
+Status CacheTransfers::poll(uint64_t id, kvc_transfer_info* info) {
+  MutexLock lock(mutex_);
+  Transfer* transfer = nullptr;
+  KVC_TRY(find(id, &transfer));
+  progress();
+  if (transfer->failure.ok() && !transfer->done) {
+    try {
+      transfer->failure = advance(transfer);
+    } catch (const std::bad_alloc&) {
+      transfer->failure = Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory for a message of transfer %" PRIu64, id);
+    }
+  }
+  if (!transfer->failure.ok()) {
+    Status failure = std::move(transfer->failure);
+    end(id, failure.message());
+    return failure;
+  }
+  info->done = transfer->done ? 1 : 0;
+  info->tokens = tokens_of(transfer->parts, transfer->num_tokens);
+  info->bytes = transfer->bytes;
+  info->sequence = transfer->done && !transfer->sending ? transfer->sequence : 0;
+  if (transfer->done) end(id, nullptr);
+  return Status();
+}
+
+Status CacheTransfers::cancel(uint64_t id) {
+  MutexLock lock(mutex_);
+  Transfer* transfer = nullptr;
+  KVC_TRY(find(id, &transfer));
+  end(id, "it was cancelled");
+  return Status();
+}
+
+// Ends a transfer. why: what the peer is told; null if it is done.
+void CacheTransfers::end(uint64_t id, const char* why) {
+  Transfer& transfer = transfers_.at(id);
+  if (transfer.connected) {
+    if (why != nullptr) {
+      try {
+        uint64_t operation = 0;
+        (void)link_->send_text(transfer.peer, message_to(transfer, MessageKind::kFailed), why, &operation).ok();
+      } catch (const std::bad_alloc&) {  // the peer's timeout ends it
+      }
+    }
+    link_->disconnect(transfer.peer);
+  }
+  MutexLock cache_lock(cache_mutex_);
+  if (transfer.sending) {
+    marks_.erase(id);
+  } else {
+    const int32_t slot = store_.slot_of(transfer.sequence);
+    if (transfer.done) {
+      store_.finish_fill(transfer.sequence);
+    } else {
+      rope_sets_.set(slot, KVC_ROPE_SET_SHORT);
+      store_.abandon_load(slot);
+    }
+    --num_incoming_;
+  }
+  transfers_.erase(id);
+}
+
+}  // namespace kvc

@@ -1,0 +1,128 @@
+// CacheTransfers: the transfers of a cache. It reserves and fills sequences that other caches send, and sends those of
+// this one.
+//
+// Thread safety: a call of kvc_transfer_* holds the lock of this class, and takes the cache's for short parts. Methods
+// marked "locked" need the cache's lock alone. Ownership: of the transport. Invariants
+//   1. Each incoming transfer has a busy sequence, which no caller knows before the transfer is done.
+//   2. A part's `next` is at most what the sequence holds, or what an open forward has appended, since the last poll;
+//      what was cut since then is in Mark::restart.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "layer/layers.h"
+#include "sequence/rope_sets.h"
+#include "sequence/sequence_store.h"
+#include "step/step.h"
+#include "transfer/description.h"
+#include "transfer/transfer_parts.h"
+#include "transfer/transport_link.h"
+
+namespace kvc {
+
+class CacheTransfers {
+ public:
+  CacheTransfers(const Layers& layers, Mutex* cache_mutex, SequenceStore* store, RopeSets* rope_sets)
+      : layers_(layers), cache_mutex_(*cache_mutex), store_(*store), rope_sets_(*rope_sets) {}
+  ~CacheTransfers();
+
+  // ORDER if there is one.
+  Status set_transport(const kvc_transport& transport);
+
+  // Registers a sequence that begin_receive has made. begins: of each group, first_received. On failure, the caller
+  // abandons the sequence.
+  Status receive(uint64_t sequence, std::vector<int64_t> begins, int64_t num_tokens, int32_t timeout_ms,
+                 uint64_t* transfer);
+  Status describe(uint64_t transfer, std::vector<uint8_t>* out);
+  Status send(uint64_t sequence, const TransferDescription& description, uint64_t* transfer);
+  Status poll(uint64_t transfer, kvc_transfer_info* info);
+  Status cancel(uint64_t transfer);
+
+  // Locked. What the engine does with sequences that are sent.
+  void note_call(const Step& step) noexcept;                  // a call within the step has ended
+  void note_end(const Step& step, bool kept) noexcept;        // after its commit or rollback
+  void note_cut(uint64_t sequence, int64_t length) noexcept;  // truncated
+  // Locked. Whether a sequence is being received.
+  bool receives() const noexcept { return num_incoming_ > 0; }
+
+ private:
+  // What the engine did with a sequence that is sent. Guarded by the cache's lock.
+  struct Mark {
+    uint64_t sequence = 0;
+    int64_t restart = INT64_MAX;    // what was sent from here on is no longer the sequence's
+    int64_t in_step = 0;            // tokens of an open forward over it
+    std::vector<uint8_t> appended;  // [layers]: the forward has appended them
+  };
+  struct Transfer {
+    uint64_t id = 0;
+    bool sending = false;
+    uint64_t sequence = 0;
+    uint64_t token = 0;  // of this side
+    int64_t num_tokens = 0;
+    int64_t timeout_ms = 0;
+    std::vector<int64_t> begins;  // [groups]
+    std::vector<TransferPart> parts;
+    std::vector<std::vector<uint8_t>> states;  // [groups]: read or received, empty before
+    std::vector<std::vector<int32_t>> pages;   // receiver: [groups], of the sequence's list entries
+    int64_t bytes = 0;
+    uint64_t peer = 0;  // of the transport
+    bool connected = false;
+    uint64_t reply = 0, reply_token = 0;  // the transfer of the other side
+    bool opened = false;                  // sender: kOpen was sent
+    bool ended = false;                   // sender: kEnd was sent. Receiver: it came, and all is there
+    uint64_t answer = 0;                  // receiver: the operation of kDone
+    bool done = false;
+    int64_t heard_ms = 0, spoke_ms = 0;
+    Status failure;
+  };
+
+  Status make_link() KVC_REQUIRES(mutex_);
+  Status find(uint64_t id, Transfer** out) KVC_REQUIRES(mutex_);
+  void progress() KVC_REQUIRES(mutex_);
+  void handle(const kvc_transport_event& event) KVC_REQUIRES(mutex_);
+  Status take_message(Transfer* transfer, const TransferMessage& message, std::span<const uint8_t> data)
+      KVC_REQUIRES(mutex_);
+  Status take_open(Transfer* transfer, const TransferMessage& message, std::span<const uint8_t> address)
+      KVC_REQUIRES(mutex_);
+  Status take_rows(Transfer* transfer, const TransferMessage& message, std::span<const uint8_t> data)
+      KVC_REQUIRES(mutex_);
+  Status take_end(Transfer* transfer, const TransferMessage& message) KVC_REQUIRES(mutex_);
+  Status advance(Transfer* transfer) KVC_REQUIRES(mutex_);
+  Status advance_sender(Transfer* transfer) KVC_REQUIRES(mutex_);
+  Status advance_receiver(Transfer* transfer) KVC_REQUIRES(mutex_);
+  Status check_sent(uint64_t sequence, const TransferDescription& description) const;
+  Status check_rows(const std::vector<TransferPart>& parts) const KVC_REQUIRES(mutex_);
+  static Status make_token(uint64_t* token);
+  static int64_t now_ms() noexcept;
+  template <class Visit>
+  void for_each_mark(const Step& step, Visit visit) noexcept;
+  Status open(Transfer* transfer) KVC_REQUIRES(mutex_);
+  Status read_chunk(Transfer* transfer, uint8_t* data, int64_t capacity, TransferPart** part, int64_t* count)
+      KVC_REQUIRES(mutex_);
+  Status read_rows(int32_t slot, const TransferPart& part, int64_t count, uint8_t* data) KVC_REQUIRES(mutex_);
+  Status read_states(Transfer* transfer, int32_t slot, TransferPart* part) KVC_REQUIRES(mutex_);
+  bool all_sent(const Transfer& transfer, int32_t* rope_set) KVC_REQUIRES(mutex_);
+  Status say(Transfer* transfer, MessageKind kind, int64_t count, uint64_t* operation) KVC_REQUIRES(mutex_);
+  TransferMessage message_to(const Transfer& transfer, MessageKind kind) const noexcept;
+  void end(uint64_t id, const char* why) KVC_REQUIRES(mutex_);
+
+  const Layers& layers_;
+  Mutex& cache_mutex_;
+  SequenceStore& store_;
+  RopeSets& rope_sets_;
+  int64_t num_incoming_ = 0;        // guarded by the cache's lock
+  std::map<uint64_t, Mark> marks_;  // likewise
+
+  Mutex mutex_;
+  std::unique_ptr<TransportLink> link_ KVC_GUARDED_BY(mutex_);
+  std::unique_ptr<RowCopy> copy_ KVC_GUARDED_BY(mutex_);
+  std::vector<int64_t> slots_ KVC_GUARDED_BY(mutex_);
+  std::map<uint64_t, Transfer> transfers_ KVC_GUARDED_BY(mutex_);
+  uint64_t last_ KVC_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace kvc

@@ -1,0 +1,273 @@
+// Transfers: what the sender does. Rows are copied under the cache's lock, a chunk at a time: so the pages of an open
+// forward cannot go away meanwhile.
+#include <algorithm>
+#include <cinttypes>
+#include <cstring>
+
+#include "cache/cache_transfers.h"
+
+namespace kvc {
+namespace {
+
+constexpr int kMostChunks = 16;  // that a poll sends
+
+}  // namespace
+
+Status CacheTransfers::send(uint64_t sequence, const TransferDescription& description, uint64_t* id) {
+  MutexLock lock(mutex_);
+  KVC_TRY(make_link());
+  if (description.transport != link_->name()) {
+    return Status::error(KVC_ERROR_LAYOUT, "the receiver has the transport \"%s\", and the cache has \"%s\"",
+                         description.transport.c_str(), link_->name());
+  }
+  Transfer made;
+  made.id = last_ + 1;
+  made.sending = true;
+  made.sequence = sequence;
+  made.num_tokens = description.num_tokens;
+  made.timeout_ms = description.timeout_ms;
+  made.reply = description.transfer;
+  made.reply_token = description.token;
+  made.begins = description.begins;
+  made.parts = transfer_parts(layers_, made.begins, made.num_tokens);
+  made.states.resize(made.begins.size());
+  KVC_TRY(check_rows(made.parts));
+  KVC_TRY(make_token(&made.token));
+  Mark mark;
+  mark.sequence = sequence;
+  mark.appended.resize(static_cast<size_t>(layers_.size()));
+  {
+    MutexLock cache_lock(cache_mutex_);
+    KVC_TRY(check_sent(sequence, description));
+  }
+  KVC_TRY(link_->connect(description.address, &made.peer));
+  made.connected = true;
+  made.heard_ms = made.spoke_ms = now_ms();
+  const uint64_t peer = made.peer;
+  try {
+    transfers_.emplace(last_ + 1, std::move(made));
+    MutexLock cache_lock(cache_mutex_);
+    marks_.emplace(last_ + 1, std::move(mark));
+  } catch (const std::bad_alloc&) {
+    transfers_.erase(last_ + 1);
+    link_->disconnect(peer);
+    throw;
+  }
+  *id = ++last_;
+  return Status();
+}
+
+// A row travels whole.
+Status CacheTransfers::check_rows(const std::vector<TransferPart>& parts) const {
+  for (const TransferPart& part : parts) {
+    if (part.unit_bytes <= link_->buffer_bytes()) continue;
+    return Status::error(KVC_ERROR_UNSUPPORTED,
+                         "layer %d stores %" PRId64 " bytes for a token, and a message has %" PRId64, part.run.layer,
+                         part.unit_bytes, link_->buffer_bytes());
+  }
+  return Status();
+}
+
+// Whether the sequence can become what the receiver expects.
+Status CacheTransfers::check_sent(uint64_t sequence, const TransferDescription& description) const {
+  int32_t slot = -1;
+  KVC_TRY(store_.resolve(sequence, 0, &slot));
+  if (store_.has_streamed(slot)) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "sequence %" PRIu64 " has or had a streaming window", sequence);
+  }
+  if (store_.length(slot) > description.num_tokens || description.num_tokens > layers_.geometry().store.max_length) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE,
+                         "the receiver expects %" PRId64 " tokens, the sequence has %" PRId64
+                         ", and the cache allows %" PRId64,
+                         description.num_tokens, store_.length(slot), layers_.geometry().store.max_length);
+  }
+  for (int32_t g = 0; g < store_.num_groups(); ++g) {
+    const GroupRules& rules = store_.rules(g);
+    if (rules.holds_state()) continue;
+    // What the group has freed, or will have freed when the sequence has all tokens.
+    const int64_t now = store_.list(slot, g).first, later = rules.droppable_pages(description.num_tokens);
+    const int64_t freed = std::max(now, later) * rules.page_size;
+    const int64_t begin = description.begins[static_cast<size_t>(g)];
+    if (freed <= begin) continue;
+    return Status::error(KVC_ERROR_EVICTED,
+                         "the receiver needs tokens of group %d from %" PRId64 " on, and those before %" PRId64
+                         " are freed here, with pages of %" PRId64 " tokens",
+                         g, begin, freed, rules.page_size)
+        .in_group(g);
+  }
+  return Status();
+}
+
+Status CacheTransfers::open(Transfer* transfer) {
+  const int32_t buffer = link_->take();
+  if (buffer < 0) return Status();
+  std::vector<uint8_t> address;
+  if (Status known = link_->address(&address); !known.ok()) {
+    link_->give_back(buffer);
+    return known;
+  }
+  std::memcpy(link_->data(buffer), address.data(), address.size());
+  const TransferMessage message = message_to(*transfer, MessageKind::kOpen);
+  uint64_t operation = 0;
+  KVC_TRY(link_->send(transfer->peer, message, buffer, static_cast<int64_t>(address.size()), &operation));
+  transfer->opened = operation != 0;
+  return Status();
+}
+
+Status CacheTransfers::advance_sender(Transfer* transfer) {
+  if (!transfer->opened) KVC_TRY(open(transfer));
+  if (!transfer->opened || transfer->ended) return Status();
+  for (int chunks = 0; chunks < kMostChunks; ++chunks) {
+    const int32_t buffer = link_->take();
+    if (buffer < 0) return Status();
+    TransferPart* part = nullptr;
+    int64_t count = 0;
+    Status read = read_chunk(transfer, link_->data(buffer), link_->buffer_bytes(), &part, &count);
+    if (!read.ok() || count == 0) {
+      link_->give_back(buffer);
+      KVC_TRY(std::move(read));
+      break;
+    }
+    TransferMessage message = message_to(*transfer, MessageKind::kRows);
+    message.part = part - transfer->parts.data();
+    message.position = part->next;
+    message.count = count;
+    uint64_t operation = 0;
+    KVC_TRY(link_->send(transfer->peer, message, buffer, count * part->unit_bytes, &operation));
+    if (operation == 0) return Status();
+    part->next += count;
+    transfer->bytes += count * part->unit_bytes;
+    transfer->spoke_ms = now_ms();
+  }
+  int32_t rope_set = 0;
+  if (!all_sent(*transfer, &rope_set)) return Status();
+  uint64_t operation = 0;
+  KVC_TRY(say(transfer, MessageKind::kEnd, rope_set, &operation));
+  transfer->ended = operation != 0;
+  return Status();
+}
+
+// Copies the next units that the cache holds, as many as fit. *count: 0 if there are none now.
+Status CacheTransfers::read_chunk(Transfer* transfer, uint8_t* data, int64_t capacity, TransferPart** out,
+                                  int64_t* count) {
+  MutexLock cache_lock(cache_mutex_);
+  Mark& mark = marks_.at(transfer->id);
+  int32_t slot = -1;
+  KVC_TRY(store_.resolve(transfer->sequence, 0, &slot));
+  if (mark.restart != INT64_MAX) {
+    for (TransferPart& part : transfer->parts) {
+      part.next = std::min(part.next, part.state ? 0 : std::max(mark.restart, part.begin));
+    }
+    for (std::vector<uint8_t>& states : transfer->states) states.clear();
+    mark.restart = INT64_MAX;
+  }
+  if (store_.is_suspended(slot)) return Status();
+  const int64_t length = store_.length(slot);
+  for (TransferPart& part : transfer->parts) {
+    if (part.complete()) continue;
+    int64_t available = part.end;
+    if (part.state) {
+      KVC_TRY(read_states(transfer, slot, &part));
+      if (transfer->states[static_cast<size_t>(part.group)].empty()) continue;
+    } else {
+      const bool in_step = mark.appended[static_cast<size_t>(part.run.layer)] != 0;
+      const int64_t held = store_.held(slot, part.group, part.run.layer);
+      available = std::min(part.end, in_step ? length + mark.in_step : held);
+    }
+    *count = std::min(available - part.next, capacity / part.unit_bytes);
+    if (*count <= 0) {
+      *count = 0;
+      continue;
+    }
+    *out = &part;
+    if (part.state) {
+      std::memcpy(data, transfer->states[static_cast<size_t>(part.group)].data() + part.next,
+                  static_cast<size_t>(*count));
+      return Status();
+    }
+    return read_rows(slot, part, *count, data);
+  }
+  return Status();
+}
+
+Status CacheTransfers::read_rows(int32_t slot, const TransferPart& part, int64_t count, uint8_t* data) {
+  const PageTable& table = store_.table(part.group);
+  const PageList& list = store_.list(slot, part.group);
+  const int64_t page_size = store_.rules(part.group).page_size;
+  slots_.clear();
+  for (int64_t i = part.next; i < part.next + count;) {
+    const int32_t page = table.at(list, i / page_size);
+    if (page < 0) {
+      return Status::error(KVC_ERROR_EVICTED, "token %" PRId64 " of group %d was freed before it was sent", i,
+                           part.group)
+          .in_group(part.group);
+    }
+    const int64_t end = std::min(part.next + count, (i / page_size + 1) * page_size);
+    for (; i < end; ++i) slots_.push_back(int64_t{page} * page_size + i % page_size);
+  }
+  return copy_->read_run(part.run, slots_, data, nullptr);
+}
+
+// Keeps a copy of the states after all tokens, once they are there.
+Status CacheTransfers::read_states(Transfer* transfer, int32_t slot, TransferPart* part) {
+  std::vector<uint8_t>& states = transfer->states[static_cast<size_t>(part->group)];
+  const int64_t length = store_.length(slot);
+  if (!states.empty() || length < transfer->num_tokens) return Status();
+  if (length > transfer->num_tokens) {
+    return Status::error(KVC_ERROR_ORDER,
+                         "the sequence has %" PRId64 " tokens, and its state after %" PRId64 " was not sent yet",
+                         length, transfer->num_tokens);
+  }
+  if (store_.busy(slot)) return Status();
+  states.resize(static_cast<size_t>(part->end));
+  return copy_->read_states(part->group, store_.list(slot, part->group).tail_page, states.data(), nullptr);
+}
+
+// Whether the sequence has all tokens, and everything was sent since they were last changed.
+bool CacheTransfers::all_sent(const Transfer& transfer, int32_t* rope_set) {
+  MutexLock cache_lock(cache_mutex_);
+  int32_t slot = -1;
+  if (!store_.resolve(transfer.sequence, 0, &slot).ok() || marks_.at(transfer.id).restart != INT64_MAX) return false;
+  *rope_set = rope_sets_.of(slot);
+  return store_.length(slot) >= transfer.num_tokens &&
+         std::all_of(transfer.parts.begin(), transfer.parts.end(),
+                     [](const TransferPart& part) { return part.complete(); });
+}
+
+// Of a step that appends tokens, no nodes of trees, to the sequence.
+template <class Visit>
+void CacheTransfers::for_each_mark(const Step& step, Visit visit) noexcept {
+  if (step.kind().encoder_group >= 0 || step.kind().with_trees) return;
+  const std::span<const int32_t> slots = step.slots();
+  for (auto& [id, mark] : marks_) {
+    int32_t slot = -1;
+    if (!store_.resolve(mark.sequence, 0, &slot).ok()) continue;
+    const auto row = std::find(slots.begin(), slots.end(), slot);
+    if (row != slots.end()) visit(mark, slot, step.lengths()[static_cast<size_t>(row - slots.begin())]);
+  }
+}
+
+void CacheTransfers::note_call(const Step& step) noexcept {
+  if (marks_.empty() || step.broken() || step.is_graph()) return;
+  for_each_mark(step, [&](Mark& mark, int32_t, int32_t tokens) {
+    mark.in_step = tokens;
+    for (size_t layer = 0; layer < mark.appended.size(); ++layer) mark.appended[layer] = step.appended(layer) ? 1 : 0;
+  });
+}
+
+void CacheTransfers::note_end(const Step& step, bool kept) noexcept {
+  if (marks_.empty()) return;
+  for_each_mark(step, [&](Mark& mark, int32_t slot, int32_t) {
+    mark.in_step = 0;
+    std::fill(mark.appended.begin(), mark.appended.end(), uint8_t{0});
+    if (!kept) mark.restart = std::min(mark.restart, store_.length(slot));
+  });
+}
+
+void CacheTransfers::note_cut(uint64_t sequence, int64_t length) noexcept {
+  for (auto& [id, mark] : marks_) {
+    if (mark.sequence == sequence) mark.restart = std::min(mark.restart, length);
+  }
+}
+
+}  // namespace kvc

@@ -1,0 +1,85 @@
+// UcxEndpoint: a UCP worker, which sends and receives active messages.
+//
+// Thread safety: one call at a time. Ownership: of the worker, and of the memory of messages that arrive. In a child of
+// fork() nothing works, and the destructor leaves the worker alone. A message with data that UCX sends by rendezvous is
+// received into memory of this class. Messages of one peer are told in the order in which they came, so one that waits
+// for its data holds back later ones.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+#include <ucp/api/ucp.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "kvcache_transport.h"
+#include "kvcache_ucx.h"
+
+namespace kvc {
+
+class UcxEndpoint {
+ public:
+  static constexpr int64_t kMaxMessageBytes = int64_t{1} << 20;
+
+  // Throws std::bad_alloc.
+  static Status open(const kvc_ucx_config& config, std::unique_ptr<UcxEndpoint>* out);
+  ~UcxEndpoint();
+  UcxEndpoint(const UcxEndpoint&) = delete;
+  UcxEndpoint& operator=(const UcxEndpoint&) = delete;
+
+  int64_t address(void* buffer, int64_t capacity) const noexcept;
+  Status connect(const void* address, int64_t bytes, uint64_t* peer);
+  void disconnect(uint64_t peer) noexcept;
+  Status send(uint64_t peer, const void* header, int64_t header_bytes, const void* data, int64_t data_bytes,
+              uint64_t operation);
+  int64_t poll(kvc_transport_event* events, int64_t capacity);
+
+ private:
+  struct Peer {
+    UcxEndpoint* owner;
+    uint64_t number;
+    ucp_ep_h ep;
+    bool lost = false;
+  };
+  // A send that UCX has not finished.
+  struct Sending {
+    UcxEndpoint* owner;
+    bool has_data;
+    uint64_t operation;
+    std::vector<uint8_t> header;  // UCX reads it until the send is done
+  };
+  struct Message {
+    std::vector<uint8_t> header, data;
+    bool complete = true;
+  };
+
+  UcxEndpoint() = default;
+  bool in_child() const noexcept;
+  void close_peer(Peer* peer, bool force) noexcept;
+  void note_sent(const Sending& sending);
+  static void on_sent(void* request, ucs_status_t status, void* user);
+  static void on_error(void* peer, ucp_ep_h ep, ucs_status_t status);
+  static ucs_status_t on_message(void* self, const void* header, size_t header_bytes, void* data, size_t data_bytes,
+                                 const ucp_am_recv_param_t* param);
+  static void on_data(void* request, ucs_status_t status, size_t bytes, void* message);
+
+  pid_t process_ = 0;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  std::vector<uint8_t> address_;
+  uint64_t last_peer_ = 0;
+  std::map<uint64_t, std::unique_ptr<Peer>> peers_;
+  std::vector<std::unique_ptr<Peer>> closed_;  // UCX may still call back with them
+  std::map<Sending*, std::unique_ptr<Sending>> sending_;
+  std::vector<void*> closing_;  // requests
+  std::deque<std::unique_ptr<Message>> messages_;
+  std::vector<std::unique_ptr<Message>> polled_;  // whose memory the last events show
+  std::deque<kvc_transport_event> events_;
+};
+
+}  // namespace kvc
