@@ -2,8 +2,10 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  *
- * ===================================================================================== * 1  Introduction
- * ===================================================================================== * An engine creates three objects:
+ * ============================================================================================
+ * 1  Introduction
+ * ============================================================================================
+ * An engine creates three objects:
  *   - a context: one device and its threads;
  *   - a cache in it: memory for the K and V of every layer of a model, in pages;
  *   - sequences in the cache: each is a list of tokens with their pages.
@@ -117,7 +119,8 @@ extern "C" {
   { 0 }
 #endif
 
-/* ===================================================================================== * 2  Version
+/* ============================================================================================
+ * 2  Version
  * ============================================================================================ */
 
 #define KVC_VERSION_MAJOR 0
@@ -139,7 +142,8 @@ KVC_API uint32_t kvc_abi_version(void);
  * Returns: a static string, never NULL. Threads: any. Since 0.1. */
 KVC_API const char *kvc_build_info(void);
 
-/* ===================================================================================== * 3  Errors
+/* ============================================================================================
+ * 3  Errors
  * ============================================================================================ */
 
 /* The result of a call; 0 is success. Treat an unknown code by its band: 1..99 misuse (the program is wrong), 100..199
@@ -219,7 +223,8 @@ static inline void kvc_error_init(kvc_error *error) {
  * Returns: a static string, never NULL. Threads: any. Since 0.1. */
 KVC_API const char *kvc_status_name(kvc_status status);
 
-/* ===================================================================================== * 4  Context: one device, its threads and scratch
+/* ============================================================================================
+ * 4  Context: one device, its threads and scratch
  * ============================================================================================ */
 
 typedef struct kvc_context kvc_context;
@@ -316,7 +321,8 @@ KVC_API kvc_status kvc_context_describe(kvc_context *context, char *buffer, int6
  * Errors: EARLIER_CALL, once for each report. Threads: any. It costs one load, and waits for nothing. Since 0.1. */
 KVC_API kvc_status kvc_context_check(kvc_context *context, kvc_error *error);
 
-/* ===================================================================================== * 5  Cache: layers, groups, capacity
+/* ============================================================================================
+ * 5  Cache: layers, groups, capacity
  * ============================================================================================ */
 
 typedef struct kvc_cache kvc_cache;
@@ -643,7 +649,8 @@ KVC_API void kvc_cache_destroy(kvc_cache *cache);
  * Errors: BUSY (a forward is open). Threads: any. The cost follows what it frees. Since 0.1. */
 KVC_API kvc_status kvc_cache_clear(kvc_cache *cache, kvc_error *error);
 
-/* ===================================================================================== * 6  Sequences
+/* ============================================================================================
+ * 6  Sequences
  * ============================================================================================ */
 
 /* Id of a sequence: opaque, never 0, below 2^63. Using a stale id is an error, never undefined behaviour. */
@@ -789,7 +796,8 @@ KVC_API kvc_status kvc_seq_checkpoint(kvc_cache *cache, int64_t n, const kvc_seq
 KVC_API kvc_status kvc_seq_encoder_lengths(kvc_cache *cache, int32_t group, int64_t n, const kvc_seq *sequences,
                                            int64_t *lengths, kvc_error *error);
 
-/* ===================================================================================== * 7  Forward: one step of the model over a batch
+/* ============================================================================================
+ * 7  Forward: one step of the model over a batch
  * ============================================================================================ */
 
 /* Id of an open forward: opaque, never 0, below 2^63. */
@@ -1250,7 +1258,8 @@ KVC_API kvc_status kvc_seq_commit(kvc_cache *cache, int64_t n, const kvc_seq *se
 KVC_API kvc_status kvc_seq_tree_nodes(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int32_t *nodes,
                                       kvc_error *error);
 
-/* ===================================================================================== * 8  Tensors: views, exports, imports
+/* ============================================================================================
+ * 8  Tensors: views, exports, imports
  * ============================================================================================ */
 
 enum kvc_pool {
@@ -1400,7 +1409,8 @@ typedef struct kvc_copy {
 KVC_API kvc_status kvc_cache_take_copies(kvc_cache *cache, kvc_copy *copies, uint32_t item_size, int64_t capacity,
                                          int64_t *count, kvc_error *error);
 
-/* ===================================================================================== * 9  Statistics
+/* ============================================================================================
+ * 9  Statistics
  * ============================================================================================ */
 
 typedef struct kvc_stats {
@@ -1447,7 +1457,8 @@ KVC_API kvc_status kvc_cache_stats(kvc_cache *cache, int32_t group, kvc_stats *s
 KVC_API kvc_status kvc_cache_describe(kvc_cache *cache, char *buffer, int64_t capacity, int64_t *length,
                                       kvc_error *error);
 
-/* ===================================================================================== * 10  Stateless calls: attention over a cache of the caller's own
+/* ============================================================================================
+ * 10  Stateless calls: attention over a cache of the caller's own
  * ============================================================================================ */
 
 /* These calls are for engines that keep K and V in their own tensors. They need a context, and no kvc_cache. A decode step over a
@@ -1607,8 +1618,10 @@ static inline void kvc_append_slots_args_init(kvc_append_slots_args *args) {
 KVC_API kvc_status kvc_append_slots(kvc_context *context, const kvc_append_slots_args *args, void *stream,
                                     kvc_error *error);
 
-/* ===================================================================================== * 11  Tables for other kernels
- * ===================================================================================== * What other attention kernels need from a step: block tables, lengths, slots. They come from a cache's forward
+/* ============================================================================================
+ * 11  Tables for other kernels
+ * ============================================================================================
+ * What other attention kernels need from a step: block tables, lengths, slots. They come from a cache's forward
  * (kvc_forward_tables), or from the arrays of a server with its own allocator (kvc_plan_*). docs/reference/tables.md lists the
  * kinds of steps, and says what each array means.
  *
@@ -1829,8 +1842,10 @@ KVC_API kvc_status kvc_plan_tables(kvc_plan *plan, int32_t step, kvc_tables *tab
  * Errors: STALE (they hold another build, or the last build was refused). Threads: as kvc_plan_build. Since 0.1. */
 KVC_API kvc_status kvc_plan_check(kvc_plan *plan, uint64_t generation, kvc_error *error);
 
-/* ===================================================================================== * 12  Prefix index: what the cache remembers
- * ===================================================================================== * A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is gone. A later request that begins with
+/* ============================================================================================
+ * 12  Prefix index: what the cache remembers
+ * ============================================================================================
+ * A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is gone. A later request that begins with
  * the same tokens gets these pages, and computes only the rest. The loop of an engine:
  *
  *   kvc_prefix_query query;  kvc_prefix_query_init(&query);
@@ -2017,8 +2032,10 @@ KVC_API kvc_status kvc_prefix_unpin(kvc_cache *cache, uint64_t pin, kvc_error *e
  * Errors: OUT_OF_RANGE. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_set_time(kvc_cache *cache, int64_t now, kvc_error *error);
 
-/* ===================================================================================== * 13  Page keys: names of tokens outside of a cache
- * ===================================================================================== * A page key names the content of one page of tokens in 32 bytes. It is equal in every process, on every machine and in every
+/* ============================================================================================
+ * 13  Page keys: names of tokens outside of a cache
+ * ============================================================================================
+ * A page key names the content of one page of tokens in 32 bytes. It is equal in every process, on every machine and in every
  * language. docs/reference/keys.md defines the bytes that are hashed (SHA-256), and has test vectors. A cache does not need keys:
  * its prefix index compares tokens. */
 
@@ -2056,8 +2073,10 @@ static inline void kvc_page_keys_args_init(kvc_page_keys_args *args) {
  * and media). Since 0.1. From: block hashes of vLLM's prefix cache. */
 KVC_API kvc_status kvc_page_keys(const kvc_page_keys_args *args, uint8_t *keys, kvc_error *error);
 
-/* ===================================================================================== * 14  Events: what the prefix index holds, told to others
- * ===================================================================================== * A router sends a request to the engine that holds most of its prompt. It follows the prefix index of each engine by events: a
+/* ============================================================================================
+ * 14  Events: what the prefix index holds, told to others
+ * ============================================================================================
+ * A router sends a request to the engine that holds most of its prompt. It follows the prefix index of each engine by events: a
  * whole page became findable (stored), stopped being so (removed), or all of them did (cleared). A cache with events_capacity keeps
  * the newest events in a ring. The ring never makes a call wait: the oldest event makes room for a new one.
  *
@@ -2168,8 +2187,10 @@ KVC_API kvc_status kvc_events_read(kvc_cache *cache, const kvc_events_args *args
 KVC_API kvc_status kvc_events_snapshot(kvc_cache *cache, const kvc_events_args *args, kvc_events_range *range,
                                        kvc_error *error);
 
-/* ===================================================================================== * 15  Saved sequences: to a file and back
- * ===================================================================================== * A saved sequence is one file with all that a sequence has: K and V of every group as stored, encoder tokens, recurrent states
+/* ============================================================================================
+ * 15  Saved sequences: to a file and back
+ * ============================================================================================
+ * A saved sequence is one file with all that a sequence has: K and V of every group as stored, encoder tokens, recurrent states
  * with their checkpoints, its streaming window and factor set of longrope, and its token ids if the caller gives them. A sequence
  * that was loaded continues with the same bits as the one that was saved.
  *
@@ -2258,8 +2279,10 @@ KVC_API kvc_status kvc_seq_save(kvc_cache *cache, kvc_seq sequence, const kvc_sa
 KVC_API kvc_status kvc_seq_load(kvc_cache *cache, const kvc_load_args *args, void *stream, kvc_seq *sequence,
                                 int64_t *num_tokens, kvc_error *error);
 
-/* ===================================================================================== * 16  Tiers: memory below the pools
- * ===================================================================================== * A tier keeps published pages in slower memory, such as a folder on a disk. It finds them after the pools have evicted them, and
+/* ============================================================================================
+ * 16  Tiers: memory below the pools
+ * ============================================================================================
+ * A tier keeps published pages in slower memory, such as a folder on a disk. It finds them after the pools have evicted them, and
  * after a restart of the process. The loop of section 12 with a tier:
  *
  *   config.flags |= KVC_CACHE_PREFIX_INDEX;  config.fingerprint = fingerprint;       // and kvc_cache_create
@@ -2449,8 +2472,10 @@ KVC_API kvc_status kvc_seq_suspend(kvc_cache *cache, kvc_seq sequence, kvc_job *
  * UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_resume(kvc_cache *cache, kvc_seq sequence, kvc_job *job, kvc_error *error);
 
-/* ===================================================================================== * 17  Transfer: a sequence to another cache
- * ===================================================================================== * One process computes a prompt, and another one decodes. The receiver reserves pages, and describes what it expects:
+/* ============================================================================================
+ * 17  Transfer: a sequence to another cache
+ * ============================================================================================
+ * One process computes a prompt, and another one decodes. The receiver reserves pages, and describes what it expects:
  *
  *   kvc_receive_args receive;  kvc_receive_args_init(&receive);
  *   receive.num_tokens = prompt_length;
@@ -2566,7 +2591,8 @@ KVC_API kvc_status kvc_transfer_poll(kvc_cache *cache, kvc_transfer transfer, kv
  * Errors: STALE_ID. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_transfer_cancel(kvc_cache *cache, kvc_transfer transfer, kvc_error *error);
 
-/* ===================================================================================== * 18  Advanced: proofs and comparisons
+/* ============================================================================================
+ * 18  Advanced: proofs and comparisons
  * ============================================================================================ */
 
 /* Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. Equal calls on equal configs give equal hashes, so
@@ -2579,7 +2605,8 @@ KVC_API kvc_status kvc_cache_digest(kvc_cache *cache, uint64_t *digest, kvc_erro
  * Errors: INTERNAL, with the invariant that does not hold. Threads: any. The cost follows the size of the tables. Since 0.1. */
 KVC_API kvc_status kvc_cache_check_invariants(kvc_cache *cache, kvc_error *error);
 
-/* ===================================================================================== * 19  One symbol for all
+/* ============================================================================================
+ * 19  One symbol for all
  * ============================================================================================ */
 
 /* BEGIN GENERATED by scripts/generate_api.py */
