@@ -95,6 +95,49 @@ TEST(CompressedGroups, Sizes) {
   EXPECT_EQ(pool->dl_tensor.shape[2], 2);
 }
 
+// Pools of the caller have page_size / r slots a page. Outputs of two steps, the second of which closes rows 2 and 3.
+TEST(CompressedGroups, PoolsOfTheCaller) {
+  const ContextPtr context = make_context();
+  std::vector<std::vector<uint8_t>> outputs;
+  for (const Layout layout : {Layout::kOwn, Layout::kHndApart, Layout::kNhdApart}) {
+    BuiltConfig built(two_groups());
+    std::vector<kvc_layer_config> one = {built.layers[1]};
+    add_pools(layout, {12, 12}, 8 / 4, &one);
+    built.layers[1] = one[0];
+    kvc_cache *made = nullptr;
+    kvc_error error = KVC_ERROR_INIT;
+    ASSERT_EQ(kvc_cache_create(context.get(), &built.config, &made, &error), KVC_OK) << error.message;
+    const CachePtr cache(made);
+    kvc_seq seq = 0;
+    ASSERT_EQ(kvc_seq_add(made, 1, &seq, nullptr), KVC_OK);
+    for (const int32_t tokens : {9, 7}) {
+      const std::vector<kvc_seq> seqs = {seq};
+      const std::vector<int32_t> lengths = {tokens};
+      const kvc_batch batch = batch_of(seqs, lengths, 0);
+      kvc_forward f = 0;
+      ASSERT_EQ(kvc_forward_begin(made, &batch, nullptr, &f, nullptr), KVC_OK);
+      for (int32_t l = 0; l < 2; l++) {
+        LayerTensors t(two_groups().layers[static_cast<size_t>(l)], tokens);
+        const kvc_attend_args args = t.attend_args();
+        ASSERT_EQ(kvc_forward_attend(made, f, l, &args, &error), KVC_OK) << error.message;
+        if (l == 1 && tokens == 7) outputs.push_back(t.out.bytes());
+      }
+      ASSERT_EQ(kvc_forward_end(made, f, nullptr), KVC_OK);
+    }
+    EXPECT_EQ(outputs.back(), outputs[0]);
+  }
+  BuiltConfig built(two_groups());
+  std::vector<kvc_layer_config> one = {built.layers[1]};
+  add_pools(Layout::kHndApart, {12, 12}, 8, &one);
+  built.layers[1] = one[0];
+  kvc_cache *made = nullptr;
+  const kvc_error error = refused(nullptr, {KVC_ERROR_SHAPE}, "kvc_cache_create", [&](kvc_error *e) {
+    return kvc_cache_create(context.get(), &built.config, &made, e);
+  });
+  EXPECT_EQ(error.index, 1);
+  drop_pools(&built.layers);
+}
+
 // A step that closes rows in one of two sequences, and one that closes none.
 class CompressedGroup : public ::testing::Test {
  protected:
@@ -233,6 +276,42 @@ TEST_F(CompressedGroup, ListsOfRows) {
   EXPECT_EQ(t.lse.at(6, 0), -INFINITY);  // row 1 closes with token 7
   EXPECT_TRUE(std::isfinite(t.lse.at(7, 0)));
   EXPECT_EQ(t.out.at(8, 0, 0), t.v.at(1, 0, 0));  // the only row that is listed
+  EXPECT_EQ(kvc_forward_abort(world.cache, f, nullptr), KVC_OK);
+}
+
+// Masks and biases of keys have a column for each row, and without causality a query sees all rows.
+TEST_F(CompressedGroup, MasksBiasesAndNoCausality) {
+  LayerTensors t(world.spec.layers[1], 9);
+  std::vector<uint8_t> bits(9 * 2, 1);
+  for (int64_t i = 0; i < 9; i++) bits[static_cast<size_t>(2 * i)] = 0;  // hides row 0
+  int64_t shape[2] = {9, 2};
+  DLTensor mask = {bits.data(), test_device(), 2, {kDLUInt, 8, 1}, shape, nullptr, 0};
+  Tensor bias(DType::kF32, {1, 2, 1});
+  bias.set(0, 0, 0, 0.0f), bias.set(0, 1, 0, 50.0f);  // row 0 has next to no weight
+  const auto attended = [&](const std::function<void(kvc_attend_args &)> &set) {
+    const kvc_forward f = world.begin({world.seq}, {9});
+    kvc_attend_args args = t.attend_args();
+    set(args);
+    ASSERT_EQ(kvc_forward_attend(world.cache, f, 1, &args, &error), KVC_OK) << error.message;
+    ASSERT_EQ(kvc_forward_abort(world.cache, f, nullptr), KVC_OK);
+  };
+  attended([&](kvc_attend_args &args) { args.mask = &mask; });
+  EXPECT_EQ(t.lse.at(6, 0), -INFINITY);  // sees row 0 alone
+  EXPECT_EQ(t.out.at(8, 0, 0), t.v.at(1, 0, 0));
+  attended([&](kvc_attend_args &args) { args.key_bias = bias.dl(); });
+  EXPECT_EQ(t.out.at(6, 0, 0), t.v.at(0, 0, 0));
+  EXPECT_NEAR(t.out.at(8, 0, 0), t.v.at(1, 0, 0), 1e-5);
+  attended([&](kvc_attend_args &args) {
+    args.flags = KVC_ATTEND_NON_CAUSAL;
+    args.mask = &mask;
+  });
+  EXPECT_EQ(t.out.at(0, 0, 0), t.v.at(1, 0, 0));
+  mask.shape[1] = 1;
+  const kvc_forward f = world.begin({world.seq}, {9});
+  kvc_attend_args args = t.attend_args();
+  args.mask = &mask;
+  refused(world.cache, {KVC_ERROR_SHAPE}, "kvc_forward_attend",
+          [&](kvc_error *e) { return kvc_forward_attend(world.cache, f, 1, &args, e); });
   EXPECT_EQ(kvc_forward_abort(world.cache, f, nullptr), KVC_OK);
 }
 

@@ -9,13 +9,14 @@ TEST(BatchPlan, MapsTokensToPositionsAndSlots) {
   SequenceStoreConfig config;
   config.groups.push_back({{{}, 0, 4}, 32});
   config.groups.push_back({{kernels::see_window(6), 0, 4}, 32});
+  config.groups.push_back({{.page_size = 4, .tokens_per_row = 2}, 32});
   config.max_sequences = 4;
   config.max_length = 1 << 20;
   SequenceStore store(config);
   std::vector<uint64_t> ids(2);
   ASSERT_TRUE(store.add(ids).ok());
-  BatchPlan plan({8, 64}, 2);
-  std::vector<Reservation> reservations(8);
+  BatchPlan plan({8, 64}, 3);
+  std::vector<Reservation> reservations(12);
   std::vector<SlotCopy> copies;
   std::vector<int32_t> slots(4);
   const auto step = [&](const std::vector<uint64_t>& batch, const std::vector<int32_t>& lengths) {
@@ -46,9 +47,19 @@ TEST(BatchPlan, MapsTokensToPositionsAndSlots) {
     EXPECT_EQ(plan.tables(g).roots[1], -1);
     EXPECT_EQ(plan.tables(g).levels[2], 1);
   }
+  // Rows of 2 tokens: sequence 1 closes rows 0 and 1 in page 2, sequence 0 row 3 in page 1. Pages have 2 of them.
+  EXPECT_EQ(plan.num_appended(1), 10);
+  ASSERT_EQ(plan.num_appended(2), 3);
+  EXPECT_EQ(std::vector<int64_t>(plan.slot_mapping(2), plan.slot_mapping(2) + 3), (std::vector<int64_t>{4, 5, 3}));
+  const kvc_backend_rows& pairs = plan.rows(2);
+  EXPECT_EQ(std::vector<int32_t>(pairs.kv_lengths, pairs.kv_lengths + 4), (std::vector<int32_t>{2, -1, 4, -1}));
+  EXPECT_EQ(std::vector<int32_t>(pairs.positions, pairs.positions + 10),
+            (std::vector<int32_t>{-1, 0, 0, 1, 1, -1, -1, 2, 3, 3}));
   commit({5, 2, 3, 0});
   step({ids[0]}, {1});  // a decode step inside page 4
   EXPECT_EQ(plan.slot_mapping(0)[0], 4 * 4 + 1);
+  EXPECT_EQ(plan.num_appended(2), 1);
+  EXPECT_EQ(plan.slot_mapping(2)[0], 4 * 2);
 }
 
 TEST(BatchPlan, RowsStreamFromTheTokenOnThatTheirWindowLacks) {
