@@ -45,6 +45,7 @@ if [ "$level" = full ]; then
   want abigail-tools has abidiff
   want libhiredis-dev has_header hiredis/hiredis.h
   want redis-server has redis-server
+  want chromium-headless-shell has chromium-headless-shell
   want libclang1-19 test -e /usr/lib/llvm-19/lib/libclang-19.so.1 # bindgen
 fi
 if [ "$level" = languages ] || [ "$level" = full ]; then

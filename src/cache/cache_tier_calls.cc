@@ -74,7 +74,7 @@ Status Cache::tier_traffic(kvc_tier_traffic* traffic) {
 }
 
 void Cache::count_traffic(kvc_tier_traffic* traffic) const {
-  const CacheTiers* const tiers = tiers_;
+  CacheTiers* const tiers = tiers_;
   if (tiers == nullptr) return;
   const TierWorker::Counts counts = tiers->counts();
   traffic->sequences_suspended = tiers->num_suspended();
