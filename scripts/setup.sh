@@ -47,6 +47,7 @@ if [ "$level" = full ]; then
   want redis-server has redis-server
   want libucx-dev has_header ucp/api/ucp.h
   want ucx-utils has ucx_perftest
+  want chromium-headless-shell has chromium-headless-shell
   want libclang1-19 test -e /usr/lib/llvm-19/lib/libclang-19.so.1 # bindgen
 fi
 if [ "$level" = languages ] || [ "$level" = full ]; then

@@ -1,19 +1,23 @@
 """The demo: several users share one system prompt's pages and are decoded as one batch. Later conversations find them again."""
+import json
 import sys
 import time
 
 import display
+import kvcache
 import picture
 from engine import Engine, Request, capacity_for
 from texts import Texts
 
 
-def run(model, files, max_new_tokens: int, page_size: int, chunk_tokens: int, tier=None) -> None:
+def run(model, files, max_new_tokens: int, page_size: int, chunk_tokens: int, tier=None, page=None) -> None:
     texts = Texts.read(files)
     system, users = texts.system, [texts.system + user for user in texts.users]
     lengths = [len(system)] + [len(user) + max_new_tokens for user in users]
     engine = Engine(model, capacity_for(lengths, page_size), len(lengths), page_size, chunk_tokens, prefix_index=True, tier=tier,
                     fingerprint=files.fingerprint() if tier else None)
+
+    engine.recorder = kvcache.inspect.Recorder(engine.cache) if page else None
 
     show = display.Display([f"{i + 1}. {question}" for i, question in enumerate(texts.questions)])
     print(f"{len(users)} users share a system prompt of {len(system)} tokens\n", flush=True)
@@ -51,6 +55,11 @@ def run(model, files, max_new_tokens: int, page_size: int, chunk_tokens: int, ti
     again(engine, files.tokenizer, texts, max_new_tokens, {"a new visitor": system + texts.new_visitor,
                                                            "visitor 1 again": answer + texts.follow_up})
     engine.store()
+    if page:
+        lines, _ = engine.recorder.lines()
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(kvcache.inspect.page([json.loads(line) for line in lines]))
+        print(f"\nThe pages of the cache, step by step: {page.resolve().as_uri()}")
 
 
 def again(engine, tokenizer, texts, max_new_tokens: int, prompts: dict) -> None:

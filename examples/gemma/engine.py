@@ -88,13 +88,14 @@ class Engine:
             self.cache.add_disk_tier(tier)
         self.prefix_index, self.has_tier = prefix_index or tier is not None, tier is not None
         self.found = 0  # tokens of the last prefill that the tier had
+        self.recorder = None  # a kvcache.inspect.Recorder of the cache
         self._open_sequences = 0
 
     def forward(self, sequences, token_lists, wanted_rows=None):
         """Appends token_lists[i] to sequences[i]; logits [n, vocabulary] after the last token of each
         sequence of `wanted_rows` (default: all), in that order."""
         tokens = np.concatenate([np.asarray(tokens, dtype=np.int64) for tokens in token_lists])
-        with self.cache.forward(sequences, [len(tokens) for tokens in token_lists]) as step:
+        with (self.recorder or self.cache).forward(sequences, [len(tokens) for tokens in token_lists]) as step:
             hidden = self.model.hidden(tokens, step.attend)
             last_rows = np.asarray(step.last_rows)
         rows = last_rows if wanted_rows is None else last_rows[wanted_rows]

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Gemma 3 270M through libkvcache: greedy text for a file of prompts, or (without one) the demo."""
 import argparse
+import pathlib
 import sys
 
 from errors import ExampleError
@@ -24,6 +25,8 @@ def parse_arguments(argv):
     parser.add_argument("--plain", action="store_true", help="print the demo as those decoders do")
     parser.add_argument("--tier", metavar="DIRECTORY",
                         help="keep the demo's keys and values there: a later start does not compute its prompts again")
+    parser.add_argument("--inspect", metavar="FILE.html", type=pathlib.Path,
+                        help="write a page that shows the cache in each step of the demo")
     parser.add_argument("--device", default="cpu", metavar="cpu|cuda|cuda:N",
                         help="where the model and its cache compute (default: cpu)")
     parser.add_argument("--arithmetic", choices=("numpy", "torch"),
@@ -42,6 +45,8 @@ def parse_arguments(argv):
         parser.error("--prompts, --export and --plain exclude each other")
     if arguments.tier and (arguments.prompts or arguments.export):
         parser.error("--tier belongs to the demo")
+    if arguments.inspect and (arguments.prompts or arguments.export or arguments.plain):
+        parser.error("--inspect belongs to the demo")
     arguments.arithmetic = arguments.arithmetic or ("numpy" if arguments.device == "cpu" else "torch")
     if arguments.device != "cpu" and arguments.arithmetic == "numpy":
         parser.error("--arithmetic numpy computes on the CPU alone")
@@ -98,7 +103,8 @@ def main(argv=None) -> int:
         elif arguments.plain:
             plain.run(model, files, arguments.max_new_tokens, arguments.tier)
         else:
-            demo.run(model, files, arguments.max_new_tokens, arguments.page_size, arguments.chunk, arguments.tier)
+            demo.run(model, files, arguments.max_new_tokens, arguments.page_size, arguments.chunk, arguments.tier,
+                     arguments.inspect)
         return 0
     except ExampleError as error:
         return fail(str(error))

@@ -41,24 +41,6 @@ class PageRuns {
 
 }  // namespace
 
-template <class Visit>
-void SequenceStore::for_each_used(int32_t slot, int32_t group, Visit visit) const {
-  int64_t entry = 0;
-  if (const auto kept = suspended_.find(slot); is_suspended(slot) && kept != suspended_.end()) {
-    for (const Place& place : kept->second[static_cast<size_t>(group)]) {
-      if (place.is_kept()) visit(entry, place.page);
-      ++entry;
-    }
-    return;
-  }
-  const PageList& pages = list(slot, group);
-  table(group).for_each(pages, 0, pages.size, visit);
-  entry = pages.size;
-  for_each_state_page(slot, [&](int32_t g, int32_t page) {
-    if (g == group) visit(entry++, page);
-  });
-}
-
 void SequenceStore::describe(JsonText* out, std::vector<std::vector<PageUsers>>* users,
                              std::vector<int32_t>* numbers) const {
   users->resize(static_cast<size_t>(num_groups()));
@@ -68,6 +50,24 @@ void SequenceStore::describe(JsonText* out, std::vector<std::vector<PageUsers>>*
     if (!rules(g).holds_tokens()) continue;
     if (leading < 0 || (rules(leading).windowed() && !rules(g).windowed())) leading = g;
   }
+  // Calls visit(entry, page) for the pages that a sequence uses: of its list, then states, which continue the count of
+  // entries. A suspended sequence has those that it keeps.
+  const auto for_each_used = [&](int32_t slot, int32_t group, auto visit) {
+    int64_t entry = 0;
+    if (const auto kept = suspended_.find(slot); is_suspended(slot) && kept != suspended_.end()) {
+      for (const Place& place : kept->second[static_cast<size_t>(group)]) {
+        if (place.is_kept()) visit(entry, place.page);
+        ++entry;
+      }
+      return;
+    }
+    const PageList& pages = list(slot, group);
+    table(group).for_each(pages, 0, pages.size, visit);
+    entry = pages.size;
+    for_each_state_page(slot, [&](int32_t g, int32_t page) {
+      if (g == group) visit(entry++, page);
+    });
+  };
   numbers->assign(static_cast<size_t>(fresh_slot_), -1);
   int32_t number = 0;
   out->open('[');
@@ -80,15 +80,8 @@ void SequenceStore::describe(JsonText* out, std::vector<std::vector<PageUsers>>*
     out->member("nodes", record.nodes);
     out->member("checkpoints", record.checkpoints);
     out->name("state").text(is_suspended(slot) ? "suspended" : busy(slot) ? "busy" : "idle");
-    out->name("streaming");
-    if (record.stream.on()) {
-      out->open('[');
-      out->number(record.stream.sinks);
-      out->number(record.stream.window);
-      out->close(']');
-    } else {
-      out->null();
-    }
+    out->member("stream_sinks", record.stream.sinks);
+    out->member("stream_window", record.stream.window);
     int32_t parent = -1;
     int64_t shared = 0;
     out->name("pages").open('[');

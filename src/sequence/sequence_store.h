@@ -27,10 +27,10 @@
 #include <vector>
 
 #include "base/id.h"
-#include "base/json_text.h"
 #include "base/status.h"
 #include "page/page_table.h"
 #include "sequence/group_rules.h"
+#include "sequence/page_users.h"
 #include "sequence/prefix_source.h"
 #include "sequence/saved_sequence.h"
 #include "sequence/sequence_store_config.h"
@@ -59,12 +59,6 @@ struct StepKind {
   bool with_trees = false;
   int32_t encoder_group = -1;
   LayerRange layers = {};  // the layers that it covers
-};
-
-// The sequences that use a page, by their number in a description.
-struct PageUsers {
-  int32_t count = 0;
-  int32_t first = -1, last = -1;
 };
 
 class SequenceStore {
@@ -425,10 +419,6 @@ class SequenceStore {
     bool is_kept() const noexcept { return page >= 0 && !moved; }
   };
   using SuspendedPages = std::vector<std::vector<Place>>;  // [groups], [places]
-  // Calls visit(entry, page) for the pages of a group that a sequence uses: of its list, then states, which continue
-  // the count of entries. A suspended sequence has those that it keeps.
-  template <class Visit>
-  void for_each_used(int32_t slot, int32_t group, Visit visit) const;
   static bool is_first(const std::vector<Place>& places, size_t index) noexcept;
   void find_places(int32_t slot, int32_t group, std::vector<Place>* places) const;
   template <class Visit>

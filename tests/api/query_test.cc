@@ -74,6 +74,13 @@ TEST(Query, DescribeTexts) {
              [&](char *b, int64_t c, int64_t *n, kvc_error *e) { return kvc_forward_describe(w.cache, f, b, c, n, e); },
              {"\"rows\"", "\"tokens\"", "\"group\"", "\"kernel\"", "\"items\"", "\"splits\"", "\"prefix_groups\"",
               "\"kv_bytes\""});
+  // The forward is the only one, and its rows are the first two sequences. Both hold the pages of the parent's whole
+  // pages.
+  check_text("kvc_cache_describe",
+             [&](char *b, int64_t c, int64_t *n, kvc_error *e) { return kvc_cache_describe(w.cache, b, c, n, e); },
+             {"\"sequences\": [{\"id\": ", "\"state\": \"busy\"", "\"parent\": 0", "\"groups\": [{\"row\": \"kv\"",
+              "\"map\": [[", "\"steps\": [{\"graph\": false", "\"sequences\": [0, 1], \"lengths\": [3, 1]",
+              "\"prefix\": null", "\"tiers\": null"});
   EXPECT_EQ(kvc_forward_abort(w.cache, f, nullptr), KVC_OK);
 }
 

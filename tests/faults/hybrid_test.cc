@@ -156,6 +156,7 @@ class Script {
     call(name + " attend", [&](kvc_error *e) { return kvc_forward_attend(cache_, f, layer, &args, e); });
     char text[4096];
     call(name + " describe", [&](kvc_error *e) { return kvc_forward_describe(cache_, f, text, 4096, nullptr, e); });
+    call(name + " describe cache", [&](kvc_error *e) { return kvc_cache_describe(cache_, nullptr, 0, nullptr, e); });
   }
 
   Hybrid hybrid_;

@@ -1,5 +1,10 @@
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ Thread safety: any call from any thread; one step is used by one thread at a tim
 
 import os as _os
 
+from . import inspect
 from ._cache import Cache, Estimate, GroupEstimate, Stats, estimate
 from ._config import Chunked, Context, Cross, Full, Layer, Recurrent, RecurrentLayer, Sliding, StateTensor
 from ._errors import (
@@ -163,6 +164,7 @@ __all__ = [
     "flash_attn_with_kvcache",
     "get_include",
     "get_library",
+    "inspect",
     "page_keys",
     "version",
 ]
