@@ -120,6 +120,14 @@ static inline void kvc_transport_init(kvc_transport *transport) {
   transport->version = KVC_TRANSPORT_VERSION;
 }
 
+/* The one symbol of a plug-in: "kvc_transport_open". It fills `transport`, for which the caller has called kvc_transport_init.
+ *   version    the caller's KVC_TRANSPORT_VERSION. UNSUPPORTED if the plug-in was built for another
+ *   options    text that the plug-in defines
+ *   transport  returned; released by its close
+ *   error      out, never NULL; filled if the status is not KVC_OK */
+typedef kvc_status (*kvc_transport_open_fn)(uint32_t version, const char *options, kvc_transport *transport,
+                                            kvc_error *error);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

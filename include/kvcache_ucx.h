@@ -8,6 +8,8 @@
  *   if (kvc_ucx_transport_open(&ucx, &transport, &error)) return report(error.message);
  *   if (kvc_cache_set_transport(cache, &transport, &error)) return report(error.message);  // on an error, transport.close
  *
+ * The library is a plug-in too: its symbol kvc_transport_open takes "TRANSPORTS" or "TRANSPORTS/DEVICES" as options.
+ *
  * UCX reads its environment variables: UCX_TLS and UCX_NET_DEVICES choose what it may use. docs/reference/transfer.md says what
  * the transport guarantees. */
 #ifndef KVCACHE_UCX_H_

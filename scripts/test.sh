@@ -240,10 +240,10 @@ packages() {
 # quick tests, tests/python replaces it.
 fresh_clone() { KVC_FRESH_SET_UP=real run_pytest tests/python/test_scripts.py; }
 
-# The Redis tier against real servers on loopback, in C and in Python.
+# The Redis tier against real servers on loopback, and the UCX transport between two processes, in C and in Python.
 redis_tests() {
   install_python_package
-  run_ctest release --label-regex '^redis$'
+  run_ctest release --label-regex '^(redis|ucx)$'
 }
 
 # Replays the scripts of bindings/conformance in every language.
@@ -281,11 +281,11 @@ if grep -q setup=FAILED "$logs/ran"; then # its output lists what is missing
 fi
 
 strict=$([ $level = full ] && echo ON || echo OFF) # warnings are errors here, but not for users, whose compilers may have more of them
-part build-release configure_and_build release -DCMAKE_COMPILE_WARNING_AS_ERROR="$strict" -DKVCACHE_REDIS="$strict"
+part build-release configure_and_build release -DCMAKE_COMPILE_WARNING_AS_ERROR="$strict" -DKVCACHE_REDIS="$strict" -DKVCACHE_UCX="$strict"
 part tidy run_ctest release --label-regex tidy
 part abi run_ctest release --label-regex abi
 head -n 40 build/release/abi-report.txt 2> /dev/null | sed -n '/^$/q; s/^/    /p' || true
-part unit run_ctest release --label-exclude 'tidy|abi|consumer|redis'
+part unit run_ctest release --label-exclude 'tidy|abi|consumer|redis|ucx'
 part consumer run_ctest release --label-regex consumer
 part build-python install_python_package
 part python run_pytest tests/python --ignore=tests/python/test_torch.py --ignore=tests/python/test_jax.py

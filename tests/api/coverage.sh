@@ -8,7 +8,7 @@ count=0
 missing=0
 for function in $functions; do
   count=$((count + 1))
-  if ! grep -qE --include=*.cc --include=*.h -r "\b$function\(" "$@"; then
+  if ! grep -qE --include=*.cc --include=*.h --include=*.inc -r "\b$function\(" "$@"; then
     echo "not called by any test: $function"
     missing=$((missing + 1))
   fi

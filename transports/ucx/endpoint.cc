@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "endpoint.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
 #include <cinttypes>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 namespace kvc {
 namespace {
@@ -15,6 +21,38 @@ constexpr int kCloseRounds = 200000;
 
 Status failed(const char* what, ucs_status_t status) {
   return Status::error(KVC_ERROR_IO, "%s: %s", what, ucs_status_string(status));
+}
+
+// A hash of the boot of this machine and of the namespace of its process numbers; 0: they cannot be read.
+uint64_t place_of_process() {
+  char text[256];
+  const int file = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  const ssize_t boot = file < 0 ? -1 : read(file, text, 128);
+  if (file >= 0) ::close(file);
+  if (boot <= 0) return 0;
+  const ssize_t space = readlink("/proc/self/ns/pid", text + boot, 128);
+  if (space <= 0) return 0;
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : std::string_view(text, static_cast<size_t>(boot + space))) {
+    hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  }
+  return hash | 1;
+}
+
+// Whether UCX_TLS, or what stands for it, lets it use shared memory.
+bool allows_shared_memory(const char* transports) {
+  if (transports == nullptr) transports = std::getenv("UCX_TLS");
+  if (transports == nullptr) return true;
+  const std::string_view names = transports;
+  for (const char* name : {"all", "sm", "shm", "shared", "posix", "sysv", "mm"}) {
+    if (names.find(name) != names.npos) return true;
+  }
+  return false;
+}
+
+int64_t now_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 struct Config {
@@ -31,6 +69,8 @@ bool UcxEndpoint::in_child() const noexcept { return process_ != getpid(); }
 Status UcxEndpoint::open(const kvc_ucx_config& config, std::unique_ptr<UcxEndpoint>* out) {
   std::unique_ptr<UcxEndpoint> own(new UcxEndpoint());
   own->process_ = getpid();
+  own->own_ = {place_of_process(), own->process_};
+  own->may_share_memory_ = allows_shared_memory(config.transports);
   Config options;
   if (ucs_status_t read = ucp_config_read(nullptr, nullptr, &options.value); read != UCS_OK) {
     return failed("UCX cannot read its configuration", read);
@@ -73,7 +113,9 @@ Status UcxEndpoint::open(const kvc_ucx_config& config, std::unique_ptr<UcxEndpoi
     return failed("UCX has no address", got);
   }
   const auto* first = reinterpret_cast<const uint8_t*>(address);
-  own->address_.assign(first, first + bytes);
+  own->address_.resize(sizeof own->own_);
+  std::memcpy(own->address_.data(), &own->own_, sizeof own->own_);
+  own->address_.insert(own->address_.end(), first, first + bytes);
   ucp_worker_release_address(own->worker_, address);
   *out = std::move(own);
   return Status();
@@ -115,29 +157,66 @@ int64_t UcxEndpoint::address(void* buffer, int64_t capacity) const noexcept {
 
 Status UcxEndpoint::connect(const void* address, int64_t bytes, uint64_t* peer) {
   if (in_child()) return Status::error(KVC_ERROR_IO, "this is a child of fork()");
-  if (bytes < 1) return Status::error(KVC_ERROR_IO, "the address has %" PRId64 " bytes", bytes);
-  auto made = std::make_unique<Peer>(Peer{this, last_peer_ + 1, nullptr});
-  ucp_ep_params_t params = {};
-  params.field_mask =
-      UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  params.address = static_cast<const ucp_address_t*>(address);
-  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-  params.err_handler.cb = on_error;
-  params.err_handler.arg = made.get();
+  Process process;
+  if (bytes <= static_cast<int64_t>(sizeof process)) {
+    return Status::error(KVC_ERROR_IO, "the address has %" PRId64 " bytes", bytes);
+  }
+  std::memcpy(&process, address, sizeof process);
+  const auto* rest = reinterpret_cast<const ucp_address_t*>(static_cast<const uint8_t*>(address) + sizeof process);
+  const bool same_place = own_.place != 0 && process.place == own_.place && process.number > 0;
+  auto made = std::make_unique<Peer>(Peer{this, last_peer_ + 1, nullptr, 0, true});
   const auto place = peers_.emplace(made->number, nullptr).first;
-  if (ucs_status_t status = ucp_ep_create(worker_, &params, &made->ep); status != UCS_OK) {
+  // Over shared memory UCX notices no errors, and refuses to use it if it must.
+  const bool shares_memory = same_place && may_share_memory_;
+  ucs_status_t status = make_ep(made.get(), rest, !shares_memory);
+  if (status == UCS_ERR_UNREACHABLE) status = make_ep(made.get(), rest, shares_memory);
+  if (status != UCS_OK) {
     peers_.erase(place);
     return failed("UCX cannot reach the address", status);
   }
+  if (same_place) made->watched = static_cast<pid_t>(process.number);
   *peer = last_peer_ = made->number;
   place->second = std::move(made);
   return Status();
 }
 
+ucs_status_t UcxEndpoint::make_ep(Peer* peer, const ucp_address_t* address, bool notices_errors) const noexcept {
+  ucp_ep_params_t params = {};
+  params.field_mask =
+      UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = address;
+  peer->notices_errors = notices_errors;
+  params.err_mode = notices_errors ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
+  params.err_handler.cb = on_error;
+  params.err_handler.arg = peer;
+  return ucp_ep_create(worker_, &params, &peer->ep);
+}
+
+void UcxEndpoint::look_at_processes() {
+  const int64_t now = now_ms();
+  if (now - looked_ms_ < 50) return;
+  looked_ms_ = now;
+  for (auto& [number, peer] : peers_) {
+    if (peer->watched > 0 && kill(peer->watched, 0) != 0 && errno == ESRCH) lose(peer.get());
+  }
+}
+
+void UcxEndpoint::lose(Peer* peer) {
+  if (peer->lost) return;
+  peer->lost = true;
+  kvc_transport_event event = {};
+  event.kind = KVC_TRANSPORT_LOST;
+  event.peer = peer->number;
+  events_.push_back(event);
+}
+
 void UcxEndpoint::close_peer(Peer* peer, bool force) noexcept {
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = force || peer->lost ? static_cast<uint32_t>(UCP_EP_CLOSE_FLAG_FORCE) : 0;
+  // Only an endpoint that notices errors can be closed while its peer does not answer. Others go with the worker.
+  force = force || peer->lost;
+  if (force && !peer->notices_errors) return;
+  param.flags = force ? static_cast<uint32_t>(UCP_EP_CLOSE_FLAG_FORCE) : 0;
   const ucs_status_ptr_t closing = ucp_ep_close_nbx(peer->ep, &param);
   if (UCS_PTR_IS_PTR(closing)) closing_.push_back(closing);
 }
@@ -170,12 +249,7 @@ void UcxEndpoint::on_sent(void* request, ucs_status_t, void* user) {
 
 void UcxEndpoint::on_error(void* user, ucp_ep_h, ucs_status_t) {
   auto* const peer = static_cast<Peer*>(user);
-  if (peer->lost) return;
-  peer->lost = true;
-  kvc_transport_event event = {};
-  event.kind = KVC_TRANSPORT_LOST;
-  event.peer = peer->number;
-  peer->owner->events_.push_back(event);
+  peer->owner->lose(peer);
 }
 
 Status UcxEndpoint::send(uint64_t peer, const void* header, int64_t header_bytes, const void* data, int64_t data_bytes,
@@ -250,6 +324,7 @@ int64_t UcxEndpoint::poll(kvc_transport_event* events, int64_t capacity) {
     ucp_request_free(closing_.back());
     closing_.pop_back();
   }
+  look_at_processes();
   int64_t count = 0;
   // Messages come first: what a peer said before it ended counts.
   while (count < capacity && !messages_.empty() && messages_.front()->complete) {

@@ -5,6 +5,9 @@
 // received into memory of this class. Messages of one peer are told in the order in which they came, so one that waits
 // for its data holds back later ones.
 //
+// UCX notices the end of a peer over TCP and RDMA, and not over shared memory. So an address begins with the process
+// and where its number is valid, and poll looks at times whether processes of this machine still exist.
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -44,6 +47,8 @@ class UcxEndpoint {
     UcxEndpoint* owner;
     uint64_t number;
     ucp_ep_h ep;
+    pid_t watched;  // a process of this machine, whose end UCX does not notice; 0 = none
+    bool notices_errors;
     bool lost = false;
   };
   // A send that UCX has not finished.
@@ -58,8 +63,17 @@ class UcxEndpoint {
     bool complete = true;
   };
 
+  // The first bytes of an address.
+  struct Process {
+    uint64_t place;  // the machine and its namespace of processes
+    int64_t number;
+  };
+
   UcxEndpoint() = default;
   bool in_child() const noexcept;
+  ucs_status_t make_ep(Peer* peer, const ucp_address_t* address, bool notices_errors) const noexcept;
+  void lose(Peer* peer);
+  void look_at_processes();
   void close_peer(Peer* peer, bool force) noexcept;
   void note_sent(const Sending& sending);
   static void on_sent(void* request, ucs_status_t status, void* user);
@@ -69,6 +83,9 @@ class UcxEndpoint {
   static void on_data(void* request, ucs_status_t status, size_t bytes, void* message);
 
   pid_t process_ = 0;
+  Process own_ = {};
+  bool may_share_memory_ = false;
+  int64_t looked_ms_ = 0;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   std::vector<uint8_t> address_;

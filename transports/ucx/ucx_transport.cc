@@ -2,6 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <new>
+#include <string>
 
 #include "endpoint.h"
 
@@ -67,17 +68,42 @@ Status open(const kvc_ucx_config* config, kvc_transport* transport) {
   return Status();
 }
 
+template <class Body>
+kvc_status report(const char* function, kvc_error* error, Body body) {
+  Status status;
+  try {
+    status = body();
+  } catch (const std::bad_alloc&) {
+    status = no_memory();
+  }
+  if (!status.ok() && error != nullptr) status.write_to(function, error);
+  return status.code();
+}
+
 }  // namespace
 }  // namespace kvc
 
 kvc_status kvc_ucx_transport_open(const kvc_ucx_config* config, kvc_transport* transport, kvc_error* error) {
   if (error != nullptr && error->struct_size != sizeof(kvc_error)) return KVC_ERROR_STRUCT_SIZE;
-  kvc::Status status;
-  try {
-    status = kvc::open(config, transport);
-  } catch (const std::bad_alloc&) {
-    status = kvc::no_memory();
-  }
-  if (!status.ok() && error != nullptr) status.write_to("kvc_ucx_transport_open", error);
-  return status.code();
+  return kvc::report("kvc_ucx_transport_open", error, [&] { return kvc::open(config, transport); });
+}
+
+// The function of a plug-in. options: "TRANSPORTS" or "TRANSPORTS/DEVICES".
+extern "C" KVC_API kvc_status kvc_transport_open(uint32_t version, const char* options, kvc_transport* transport,
+                                                 kvc_error* error) {
+  return kvc::report("kvc_transport_open", error, [&]() -> kvc::Status {
+    if (version != KVC_TRANSPORT_VERSION) {
+      return kvc::Status::error(KVC_ERROR_UNSUPPORTED, "the caller has version %u of the table, and this library %u",
+                                version, unsigned{KVC_TRANSPORT_VERSION});
+    }
+    const std::string text = options == nullptr ? "" : options;
+    const size_t slash = text.find('/');
+    const std::string transports = text.substr(0, slash);
+    const std::string devices = slash == text.npos ? "" : text.substr(slash + 1);
+    kvc_ucx_config config;
+    kvc_ucx_config_init(&config);
+    if (!transports.empty()) config.transports = transports.c_str();
+    if (!devices.empty()) config.devices = devices.c_str();
+    return kvc::open(&config, transport);
+  });
 }

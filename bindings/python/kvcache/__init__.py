@@ -72,6 +72,7 @@ from ._rope import RopeScaling
 from ._stateless import append_slots, flash_attn_with_kvcache
 from ._tables import Plan
 from ._tiers import LoadJob, TierTraffic
+from ._transfers import Transfer
 
 __version__: str = version()
 
@@ -154,6 +155,7 @@ __all__ = [
     "TierTraffic",
     "TooManyForwards",
     "TooManySequences",
+    "Transfer",
     "TreeTooLarge",
     "Uncommitted",
     "Unsupported",

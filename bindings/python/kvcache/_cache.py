@@ -13,7 +13,7 @@ from . import _kvcache
 from ._config import Context, Group, Layer, RecurrentLayer, _group_fields, _with_storage
 from ._errors import InvalidArgument, StaleId
 from ._events import Events
-from ._tiers import Tiers
+from ._transfers import Transfers
 
 _NO_ROLLBACK, _STREAMING, _DETERMINISTIC, _PREFIX_INDEX, _ZERO_ON_FREE = 1, 2, 16, 32, 64  # KVC_CACHE_*
 _POLICIES = {"reuse": 0, "lru": 1}  # KVC_PREFIX_POLICY_*
@@ -136,7 +136,7 @@ def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] |
                     tuple(GroupEstimate(*fields[:4]) for fields in by_group))
 
 
-class Cache(Tiers):
+class Cache(Transfers):
     """Page pools for every layer of a model, and sequences in them.
 
     Sequences are integers, and live until they are removed. The cache frees its memory on close(), at the end of a `with`

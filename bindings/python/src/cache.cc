@@ -313,6 +313,7 @@ memory that a kvcache.Tensor or an array made from one still views lives on with
   bind_groups(cls);
   bind_prefixes(cls);
   bind_saves(cls);
+  bind_transfers(cls);
   bind_events(cls);
   bind_tensors(cls);
   module.def("estimate", &estimate_tuple, nb::arg("context"), nb::arg("layers"), nb::arg("groups"), nb::arg("sizes"),

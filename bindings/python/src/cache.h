@@ -59,6 +59,7 @@ class Cache {
   static void bind_groups(nb::class_<Cache>& cls);
   static void bind_prefixes(nb::class_<Cache>& cls);
   static void bind_saves(nb::class_<Cache>& cls);
+  static void bind_transfers(nb::class_<Cache>& cls);
   static void bind_events(nb::class_<Cache>& cls);
   static void bind_tensors(nb::class_<Cache>& cls);
   static int traverse(PyObject* self, visitproc visit, void* arg);

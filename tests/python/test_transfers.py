@@ -1,0 +1,139 @@
+"""Transfers of sequences between caches: of one process, and of two over UCX."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import kvcache
+
+LENGTH = 21
+
+
+def make(page_size=4, **options):
+    layers = [kvcache.Layer(q_heads=2, kv_heads=1, head_dim=8) for _ in range(3)]
+    return kvcache.Cache(layers, page_size=page_size, capacity_tokens=256, max_sequences=8, **options)
+
+
+def rows(begin, end, layer, is_v):
+    return np.array([[[t * 0.25 + layer * 100 + is_v * 50 + d for d in range(8)]] for t in range(begin, end)],
+                    dtype=np.float32)
+
+
+def compute(cache, sequence, tokens, after=None):
+    begin = cache.length(sequence)
+    with cache.forward([sequence], [tokens]) as step:
+        for layer in range(3):
+            step.append(layer, rows(begin, begin + tokens, layer, 0), rows(begin, begin + tokens, layer, 1))
+            if after:
+                after()
+
+
+def check(cache, sequence, length=LENGTH):
+    assert cache.length(sequence) == length
+    for layer in range(3):
+        k, v = cache.export(sequence, layer)[:2]
+        np.testing.assert_array_equal(np.asarray(k), rows(0, length, layer, 0))
+        np.testing.assert_array_equal(np.asarray(v), rows(0, length, layer, 1))
+
+
+def test_layers_leave_while_the_step_computes():
+    prefill, decode = make(), make(page_size=16)
+    sequence = prefill.add()
+    incoming = decode.receive(LENGTH)
+    outgoing = prefill.send(sequence, incoming.describe())
+    sent = []
+
+    def after():
+        assert not outgoing.poll()
+        incoming.poll()
+        sent.append(outgoing.bytes)
+
+    compute(prefill, sequence, LENGTH, after)
+    assert sent == [LENGTH * 64, LENGTH * 128, LENGTH * 192]
+    assert not outgoing.poll()
+    received = incoming.wait(10)
+    assert outgoing.wait(10) is None and outgoing.done and incoming.done
+    assert incoming.tokens == outgoing.tokens == LENGTH
+    check(decode, received)
+    check(prefill, sequence)
+
+
+def test_only_the_tail_of_a_prefix_travels():
+    prefill, decode = make(), make()
+    sequence, prefix = prefill.add(), decode.add()
+    compute(prefill, sequence, LENGTH)
+    compute(decode, prefix, 10)
+    incoming = decode.receive(LENGTH, prefix=prefix)
+    outgoing = prefill.send(sequence, incoming.describe())
+    while not incoming.poll():
+        outgoing.poll()
+    assert incoming.bytes == (LENGTH - 8) * 192
+    check(decode, incoming.sequence)
+
+
+def test_errors():
+    prefill, decode, other = make(), make(), kvcache.Cache([kvcache.Layer(q_heads=2, kv_heads=2, head_dim=8)],
+                                                           capacity_tokens=64)  # fmt: skip
+    sequence = prefill.add()
+    with pytest.raises(kvcache.OutOfRange, match="num_tokens 0"):
+        decode.receive(0)
+    with pytest.raises(kvcache.Layout, match="1 heads.*2 heads|2 heads.*1 heads"):
+        prefill.send(sequence, other.receive(4).describe())
+    incoming = decode.receive(LENGTH, timeout=0.05)
+    with pytest.raises(kvcache.Corrupt):
+        prefill.send(sequence, incoming.describe()[:-1])
+    used = decode.stats().pages_used
+    assert used > 0
+    with pytest.raises(kvcache.FileError, match="silent"):
+        incoming.wait(30)
+    assert decode.stats().pages_used == 0
+    with pytest.raises(kvcache.StaleId):
+        incoming.poll()
+    incoming = decode.receive(LENGTH)
+    outgoing = prefill.send(sequence, incoming.describe())
+    with pytest.raises(TimeoutError):
+        outgoing.wait(0.01)
+    outgoing.cancel()
+    with pytest.raises(kvcache.FileError, match="cancelled"):
+        incoming.wait(30)
+    with pytest.raises(kvcache.Order, match="memory"):
+        decode.set_transport(ucx_library())
+
+
+def ucx_library():
+    library = os.environ.get("KVCACHE_UCX_LIBRARY")
+    if library is None:
+        pytest.skip("KVCACHE_UCX_LIBRARY does not name the UCX transport")
+    return library
+
+
+def prefill_here(transports, devices):
+    """The other process: reads a description, computes, and sends."""
+    cache = make()
+    cache.use_ucx(transports, devices)
+    description = bytes.fromhex(sys.stdin.readline())
+    sequence = cache.add()
+    outgoing = cache.send(sequence, description)
+    for tokens in (9, LENGTH - 9):
+        compute(cache, sequence, tokens, outgoing.poll)
+    outgoing.wait(60)
+
+
+@pytest.mark.parametrize("transports, devices", [("sm,self", ""), ("tcp", "lo")])
+def test_another_process_over_ucx(transports, devices):
+    ucx_library()
+    with subprocess.Popen([sys.executable, __file__, transports, devices], stdin=subprocess.PIPE, text=True) as process:
+        decode = make(page_size=8)
+        decode.use_ucx(transports, devices)
+        incoming = decode.receive(LENGTH, timeout=60)
+        process.stdin.write(incoming.describe().hex() + "\n")
+        process.stdin.flush()
+        check(decode, incoming.wait(60))
+        assert process.wait(60) == 0
+
+
+if __name__ == "__main__":
+    prefill_here(*sys.argv[1:])

@@ -1,0 +1,53 @@
+// Engines over UCX, and descriptions through pipes.
+#pragma once
+
+#include <kvcache_ucx.h>
+
+#include "transfer_fixture.h"
+
+namespace kvt {
+
+inline void use_ucx(Engine *engine, const char *transports) {
+  kvc_ucx_config config;
+  kvc_ucx_config_init(&config);
+  config.transports = transports;
+  if (std::string(transports) == "tcp") config.devices = "lo";
+  kvc_transport transport;
+  ASSERT_EQ(kvc_ucx_transport_open(&config, &transport, &engine->error), KVC_OK) << engine->error.message;
+  ASSERT_EQ(kvc_cache_set_transport(engine->cache, &transport, &engine->error), KVC_OK) << engine->error.message;
+}
+
+inline bool write_all(int file, const void *data, size_t bytes) {
+  const auto *next = static_cast<const char *>(data);
+  while (bytes > 0) {
+    const ssize_t count = write(file, next, bytes);
+    if (count <= 0) return false;
+    next += count;
+    bytes -= static_cast<size_t>(count);
+  }
+  return true;
+}
+inline bool read_all(int file, void *data, size_t bytes) {
+  auto *next = static_cast<char *>(data);
+  while (bytes > 0) {
+    const ssize_t count = read(file, next, bytes);
+    if (count <= 0) return false;
+    next += count;
+    bytes -= static_cast<size_t>(count);
+  }
+  return true;
+}
+inline bool write_bytes(int file, const Bytes &bytes) {
+  const uint64_t count = bytes.size();
+  return write_all(file, &count, sizeof count) && write_all(file, bytes.data(), bytes.size());
+}
+inline Bytes read_bytes(int file) {
+  uint64_t count = 0;
+  Bytes bytes;
+  if (!read_all(file, &count, sizeof count) || count > (1 << 24)) return bytes;
+  bytes.resize(count);
+  if (!read_all(file, bytes.data(), bytes.size())) bytes.clear();
+  return bytes;
+}
+
+}  // namespace kvt

@@ -1,0 +1,169 @@
+// Transfers between two processes: this one, and ucx_peer.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <thread>
+
+#include "ucx_fixture.h"
+
+namespace kvt {
+namespace {
+
+struct Peer {
+  pid_t process = 0;
+  int in = -1, out = -1, moved = -1;
+
+  Peer(const char *mode, const char *transports, int tokens) {
+    int to[2], from[2], ticks[2];
+    EXPECT_EQ(pipe2(to, O_CLOEXEC) + pipe2(from, O_CLOEXEC) + pipe2(ticks, O_CLOEXEC), 0);
+    process = fork();
+    if (process == 0) {
+      dup2(to[0], STDIN_FILENO);
+      dup2(from[1], STDOUT_FILENO);
+      dup2(ticks[1], STDERR_FILENO);
+      execl(UCX_PEER, "ucx_peer", mode, transports, std::to_string(tokens).c_str(), nullptr);
+      _exit(9);
+    }
+    close(to[0]);
+    close(from[1]);
+    close(ticks[1]);
+    in = to[1], out = from[0], moved = ticks[0];
+  }
+  ~Peer() {
+    if (process > 0) end(SIGKILL);
+    close(in);
+    close(out);
+    close(moved);
+  }
+  // Waits until something was sent or received.
+  bool wait_moved() {
+    char tick = 0;
+    return read_all(moved, &tick, 1);
+  }
+  int end(int signal = 0) {
+    if (signal != 0) kill(process, signal);
+    int status = 0;
+    EXPECT_EQ(waitpid(process, &status, 0), process);
+    process = 0;
+    return status;
+  }
+};
+
+int open_files() {
+  int count = 0;
+  for (int file = 0; file < 1024; file++) count += fcntl(file, F_GETFD) >= 0;
+  return count;
+}
+
+class Ucx : public testing::TestWithParam<const char *> {};
+
+TEST_P(Ucx, PrefillInAnotherProcess) {
+  Peer peer("prefill", GetParam(), 23);
+  Engine decode;
+  use_ucx(&decode, GetParam());
+  kvc_transfer in = 0;
+  ASSERT_EQ(decode.receive(23, &in), KVC_OK);
+  ASSERT_TRUE(write_bytes(peer.in, decode.describe(in)));
+  kvc_transfer_info info;
+  for (info.done = 0; info.done == 0;) ASSERT_EQ(decode.poll(in, &info), KVC_OK) << decode.error.message;
+  EXPECT_EQ(decode.steps(info.sequence, 6), Engine::expected({}, 23, 6));
+  EXPECT_EQ(peer.end(), 0);
+}
+
+TEST_P(Ucx, DecodeInAnotherProcess) {
+  Peer peer("decode", GetParam(), 30);
+  Engine prefill;
+  use_ucx(&prefill, GetParam());
+  const Bytes description = read_bytes(peer.out);
+  ASSERT_FALSE(description.empty());
+  const kvc_seq seq = prefill.add();
+  kvc_transfer out = 0;
+  ASSERT_EQ(prefill.send(seq, description, &out), KVC_OK) << prefill.error.message;
+  kvc_transfer_info info;
+  for (int i = 0; i < 3; i++) {
+    prefill.step(seq, 10, [&](size_t) { EXPECT_EQ(prefill.poll(out, &info), KVC_OK) << prefill.error.message; });
+  }
+  for (info.done = 0; info.done == 0;) ASSERT_EQ(prefill.poll(out, &info), KVC_OK) << prefill.error.message;
+  EXPECT_EQ(read_bytes(peer.out), Engine::expected({}, 30, 6));
+  EXPECT_EQ(peer.end(), 0);
+}
+
+TEST_P(Ucx, AKilledSenderIsNoticed) {
+  const Bytes expected = Engine::expected({}, 23, 6);
+  Engine decode;
+  use_ucx(&decode, GetParam());
+  int files = 0;
+  for (int round = 0; round < 4; round++) {
+    Peer peer("prefill", GetParam(), 14);  // of 23: it waits then, and polls
+    kvc_transfer in = 0;
+    kvc_transfer_info info;
+    ASSERT_EQ(decode.receive(23, &in, 1000), KVC_OK) << decode.error.message;
+    ASSERT_TRUE(write_bytes(peer.in, decode.describe(in)));
+    for (info.tokens = 0; info.tokens < 14;) ASSERT_EQ(decode.poll(in, &info), KVC_OK) << decode.error.message;
+    peer.end(SIGKILL);
+    kvc_status status = KVC_OK;
+    while (status == KVC_OK) status = decode.poll(in, &info);
+    EXPECT_EQ(status, KVC_ERROR_IO);
+    EXPECT_EQ(decode.used_pages(), 0);
+    decode.check();
+    if (round == 1) files = open_files();
+    if (round == 3) {
+      EXPECT_LE(open_files(), files + 1);
+    }
+  }
+  // Another sender works after that.
+  Peer peer("prefill", GetParam(), 23);
+  kvc_transfer in = 0;
+  kvc_transfer_info info;
+  ASSERT_EQ(decode.receive(23, &in), KVC_OK) << decode.error.message;
+  ASSERT_TRUE(write_bytes(peer.in, decode.describe(in)));
+  for (info.done = 0; info.done == 0;) ASSERT_EQ(decode.poll(in, &info), KVC_OK) << decode.error.message;
+  EXPECT_EQ(decode.steps(info.sequence, 6), expected);
+  EXPECT_EQ(peer.end(), 0);
+}
+
+TEST_P(Ucx, AKilledReceiverIsNoticed) {
+  Engine prefill;
+  use_ucx(&prefill, GetParam());
+  const kvc_seq seq = prefill.add();
+  prefill.step(seq, 12);
+  kvc_transfer out = 0;
+  kvc_transfer_info info;
+  Peer peer("decode", GetParam(), 30);
+  ASSERT_EQ(prefill.send(seq, read_bytes(peer.out), &out), KVC_OK) << prefill.error.message;
+  for (info.tokens = 0; info.tokens < 12;) ASSERT_EQ(prefill.poll(out, &info), KVC_OK) << prefill.error.message;
+  std::thread watcher([&] {
+    EXPECT_TRUE(peer.wait_moved());
+    peer.end(SIGKILL);
+  });
+  kvc_status status = KVC_OK;
+  while (status == KVC_OK) status = prefill.poll(out, &info);
+  watcher.join();
+  EXPECT_EQ(status, KVC_ERROR_IO);
+  prefill.check();
+  EXPECT_EQ(prefill.steps(seq, 6), Engine::expected({}, 12, 6));
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Ucx, testing::Values("sm,self", "tcp"),
+                         [](const auto &info) { return std::string(info.param) == "tcp" ? "tcp" : "sharedMemory"; });
+
+TEST(UcxOpen, WhatIsRefused) {
+  kvc_ucx_config config;
+  kvc_ucx_config_init(&config);
+  kvc_transport transport;
+  kvc_error error = KVC_ERROR_INIT;
+  EXPECT_EQ(kvc_ucx_transport_open(nullptr, &transport, &error), KVC_ERROR_NULL_ARGUMENT);
+  EXPECT_EQ(kvc_ucx_transport_open(&config, nullptr, &error), KVC_ERROR_NULL_ARGUMENT);
+  config.reserved = 1;
+  EXPECT_EQ(kvc_ucx_transport_open(&config, &transport, &error), KVC_ERROR_UNSUPPORTED);
+  config.reserved = 0;
+  config.struct_size = 8;
+  EXPECT_EQ(kvc_ucx_transport_open(&config, &transport, &error), KVC_ERROR_STRUCT_SIZE);
+  kvc_ucx_config_init(&config);
+  config.transports = "none-such";
+  EXPECT_EQ(kvc_ucx_transport_open(&config, &transport, &error), KVC_ERROR_IO) << error.message;
+}
+
+}  // namespace
+}  // namespace kvt
