@@ -26,7 +26,7 @@ def wait(objects, count):
     while len(results) < count:
         assert select.select([objects.fileno()], [], [], 30)[0]
         for done in objects.poll():
-            results[done.job, done.index] = done.result
+            results[done.job, done.position] = done.result
     return results
 
 

@@ -46,7 +46,8 @@ class ObjectDone(NamedTuple):
     """The end of one object of a job."""
 
     job: int
-    index: int
+    position: int
+    """Of the object in its job."""
     result: TierResult
     os_error: int
     """Of FAILED: an errno, or 0."""
@@ -144,10 +145,10 @@ class ObjectStore:
         self._table: _Table | None = None
         try:
             function = ctypes.CDLL(os.fspath(library)).kvc_tier_open
-        except OSError as error:
-            raise FileError(f"{_caller}: {error}", status=400) from None
-        except AttributeError as error:
-            raise Unsupported(f"{_caller}: {error}", status=4) from None
+        except OSError as why:
+            raise FileError(f"{_caller}: {why}", status=400) from None
+        except AttributeError as why:
+            raise Unsupported(f"{_caller}: {why}", status=4) from None
         function.argtypes = [ctypes.c_uint32, ctypes.c_char_p, ctypes.POINTER(_Table), ctypes.POINTER(_Error)]
         table = _Table(struct_size=ctypes.sizeof(_Table), version=_VERSION)
         error = _Error(struct_size=ctypes.sizeof(_Error), index=-1, group=-1)

@@ -145,7 +145,7 @@ class KvcacheTier(SecondaryTierManager):
         while ended := self._objects.poll():
             for done in ended:
                 piece = self._pieces[done.job]
-                key = piece.keys[done.index]
+                key = piece.keys[done.position]
                 if done.result == TierResult.OK:
                     self._count(piece.transfer, (key,), ())
                 else:

@@ -170,7 +170,7 @@ def sizes(gemma, tmp_path_factory, expected, stores) -> dict[str, int]:
     """A server has computed three prompts and was killed. Of each: how many tokens can be found again."""
     logs, (folder, redis), events = tmp_path_factory.mktemp("first"), stores, free_port()
     publish = ("--kv-events-config", json.dumps({"enable_kv_cache_events": True, "publisher": "zmq",
-                                                 "endpoint": f"tcp://127.0.0.1:{events}"}))
+                                                 "endpoint": f"tcp://*:{events}"}))
     arguments = transfer(directory=str(folder), redis=redis.url, self_describing_kv_events=True)
     with Server(gemma, logs / "log", True, *ARGUMENTS, *arguments, *publish, **ENVIRONMENT) as server:
         listener = Listener(events)
