@@ -5,6 +5,7 @@
 #include "kernels/common/scales.h"
 #include "kernels/common/stored_format.h"
 #include "kernels/cpu/device.h"
+#include "kernels/cpu/nibbles.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/stream.h"
 
@@ -98,9 +99,13 @@ void store_row(const Implementation& implementation, const Target& target, const
     convert_row(implementation, target, place, Type::kF32, row, dims);
     return;
   }
-  if (target.rotation > 0) implementation.spread_row(row, dims, target.rotation);
-  const float scale =
-      implementation.quantise_row(target.type, place.data, row, dims, head_scale(target.scales, place.head));
+  float scale;
+  if (target.rotation > 0) {
+    spread_row(row, dims, target.rotation);
+    scale = quantise_nibbles(row, dims, place.data);
+  } else {
+    scale = implementation.quantise_row(target.type, place.data, row, dims, head_scale(target.scales, place.head));
+  }
   if (has_token_scales(target.scales)) *token_scale(target.scales, place.page, place.head, place.offset) = scale;
 }
 

@@ -45,14 +45,10 @@ struct Implementation {
   // ones too, copies bits. Any alignment, no overlap.
   void (*convert_row)(Type target_type, void* target, Type source_type, const void* source, int32_t n);
 
-  // row[0, n) to a quantised type: divided by `scale`, rounded to nearest even, saturated. int8 and uint4 ignore
-  // `scale` and give the row one of its own (kernels/common/scales.h). Returns the scale. The same bits on every
-  // target.
+  // row[0, n) to a quantised type but uint4 (nibbles.h): divided by `scale`, rounded to nearest even, saturated. int8
+  // ignores `scale` and gives the row one of its own (kernels/common/scales.h). Returns the scale. The same bits on
+  // every target.
   float (*quantise_row)(Type type, void* target, const float* row, int32_t n, float scale);
-
-  // Rotates row[0, n) as a format with rotated rows stores it (kernels/common/hadamard.h). The same bits on every
-  // target.
-  void (*spread_row)(float* row, int32_t n, int32_t block);
 
   // Rotates the layer's pairs of row [head_dim] by cos_sin [2, rope_dim/2], in float32 without fused operations, so
   // that every implementation stores the same bits.

@@ -27,19 +27,6 @@ void convert_row(Type target_type, void* target, Type source_type, const void* s
 }
 
 float quantise_row(Type type, void* target, const float* row, int32_t n, float scale) {
-  if (type == Type::kU4) {
-    float least = row[0], largest = row[0];
-    for (int32_t i = 1; i < n; ++i) {
-      least = fminf(least, row[i]);
-      largest = fmaxf(largest, row[i]);
-    }
-    for (int32_t i = 0; i < n; ++i) {
-      if (!isfinite(row[i])) largest = __builtin_nanf("");
-    }
-    const NibbleScale own = nibble_scale(least, largest);
-    store_nibbles(row, n, own, static_cast<unsigned char*>(target));
-    return own.stored;
-  }
   if (type == Type::kI8) {
     uint32_t largest = 0;
     for (int32_t i = 0; i < n; ++i) {
@@ -54,11 +41,6 @@ float quantise_row(Type type, void* target, const float* row, int32_t n, float s
   }
   for (int32_t i = 0; i < n; ++i) store_element(type, target, i, row[i] / scale);
   return scale;
-}
-
-void spread_row(float* row, int32_t n, int32_t block) {
-  apply_rotation_signs(row, n);
-  hadamard(row, n, block);
 }
 
 void rotate_row(const kvc_backend_layer* layer, const float* cos_sin, float* row) {
@@ -434,7 +416,7 @@ constexpr AttendFormats kFormats = make_formats();
 }  // namespace
 
 constinit const Implementation kReferenceImplementation = {
-    "reference", nullptr, &kFormats, 1, convert_row, quantise_row, spread_row, rotate_row, project_rows,
+    "reference", nullptr, &kFormats, 1, convert_row, quantise_row, rotate_row, project_rows,
 };
 
 }  // namespace kvc::kernels

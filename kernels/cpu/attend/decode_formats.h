@@ -37,7 +37,7 @@ static consteval AttendFormat decode_kernel() {
 
 static consteval Implementation implementation_of(const char* name, const Implementation* base,
                                                   const AttendFormats* formats) {
-  return {name, base, formats, kLanes, convert_row, quantise_row, spread_row, rotate_row, project_rows};
+  return {name, base, formats, kLanes, convert_row, quantise_row, rotate_row, project_rows};
 }
 
 }  // namespace kvc::kernels::KVC_TARGET

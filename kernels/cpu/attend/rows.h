@@ -5,8 +5,8 @@
 #include "kernels/common/convert.h"
 #include "kernels/common/merge.h"
 #include "kernels/common/scales.h"
-#include "kernels/cpu/attend/quantise.h"
 #include "kernels/cpu/attend/view.h"
+#include "kernels/cpu/nibbles.h"
 
 namespace kvc::kernels::KVC_TARGET {
 

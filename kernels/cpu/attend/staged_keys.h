@@ -29,8 +29,8 @@ namespace kvc::kernels::KVC_TARGET {
 
 // Converts a stored row to float32 and multiplies it by its scale. key_scale: of the key and kv head 0; used if rows
 // have scales. offset: of the head, in floats. n: a multiple of 2 if elements have 4 bits.
-static void dequantise_row(Type type, const unsigned char* from, const float* key_scale, int64_t offset, int32_t n,
-                           float* row) {
+[[gnu::noinline]] static void dequantise_row(Type type, const unsigned char* from, const float* key_scale,
+                                             int64_t offset, int32_t n, float* row) {
   if (key_scale == nullptr) return widen_row(type, from, n, row);
   const float scale = key_scale[offset];
   if (type == Type::kU4) {
