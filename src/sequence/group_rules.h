@@ -39,10 +39,10 @@ struct Hole {
 struct GroupRules {
   kernels::VisibleRule visible = {};  // which of the sequence's own tokens a query sees: all, a window or a chunk
   int64_t rollback_tokens = 0;
-  int64_t page_size = 1;  // for states, more than any length: then a list has one page
-  RowKind row = RowKind::kKeyValue;
-  bool encoder = false;        // queries see all rows of an encoder sequence, which has its own length and steps
+  int64_t page_size = 1;       // for states, more than any length: then a list has one page
   int64_t tokens_per_row = 1;  // r: row w stands for the tokens [w r, (w + 1) r), and a page has page_size / r rows
+  RowKind row = RowKind::kKeyValue;
+  bool encoder = false;  // queries see all rows of an encoder sequence, which has its own length and steps
 
   bool holds_tokens() const noexcept { return row != RowKind::kState && !encoder; }
   bool holds_encoder() const noexcept { return encoder; }
