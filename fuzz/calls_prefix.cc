@@ -294,6 +294,7 @@ void call_prefix(World &w) {
       read_events(w, c);
       use_tier(w, c);
       run_job(w);
+      call_transfers(w);
       break;
     default:
       attach(w, c, query);

@@ -212,6 +212,7 @@ void call_select(World &w);
 void call_cache(World &w);
 void call_prefix(World &w);
 void call_saves(World &w);
+void call_transfers(World &w);
 void call_sequence(World &w);
 void call_step(World &w);
 void call_layer(World &w);

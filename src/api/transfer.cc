@@ -43,7 +43,8 @@ kvc_status kvc_transfer_receive(kvc_cache* cache, const kvc_receive_args* args, 
     KVC_TRY(read_struct(args, "args", &known));
     KVC_TRY(check_not_null(transfer, "transfer"));
     if (known.timeout_ms < 0 || known.timeout_ms > kMaxTimeoutMs) {
-      return Status::error(KVC_ERROR_OUT_OF_RANGE, "timeout_ms %d is outside 0..%d", known.timeout_ms, kMaxTimeoutMs);
+      return Status::error(KVC_ERROR_OUT_OF_RANGE, "timeout_ms %d is outside 0..%d ms", known.timeout_ms,
+                           kMaxTimeoutMs);
     }
     if (known.timeout_ms == 0) known.timeout_ms = kDefaultTimeoutMs;
     return c.receive_transfer(known, transfer);

@@ -211,7 +211,7 @@ Status CacheTransfers::advance(Transfer* transfer) {
     KVC_TRY(say(transfer, MessageKind::kAlive, 0, &operation));
   }
   if (now - transfer->heard_ms <= transfer->timeout_ms) return Status();
-  return Status::error(KVC_ERROR_IO, "the %s was silent for %" PRId64 " ms, and timeout_ms is %" PRId64,
+  return Status::error(KVC_ERROR_IO, "the %s was silent for %" PRId64 " ms; timeout_ms: %" PRId64 " ms",
                        transfer->sending ? "receiver" : "sender", now - transfer->heard_ms, transfer->timeout_ms);
 }
 

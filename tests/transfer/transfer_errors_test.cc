@@ -215,7 +215,7 @@ TEST(TransferErrors, ACacheThatIsDestroyedIsNoticed) {
 TEST(TransferErrors, SilentPeersAreGivenUp) {
   Open s(30);
   EXPECT_EQ(s.poll_until_it_ends(s.decode, s.in), KVC_ERROR_IO);
-  EXPECT_TRUE(has(s.decode.error, "silent") && has(s.decode.error, "timeout_ms is 30")) << s.decode.error.message;
+  EXPECT_TRUE(has(s.decode.error, "silent") && has(s.decode.error, "timeout_ms: 30 ms")) << s.decode.error.message;
   s.check_receiver_is_empty();
   Open t(30);
   EXPECT_EQ(t.poll_until_it_ends(t.prefill, t.out), KVC_ERROR_IO);

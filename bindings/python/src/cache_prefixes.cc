@@ -148,13 +148,6 @@ void add_disk_tier(const Cache& self, const char* directory, int64_t capacity_by
   call_without_gil([&](kvc_error* error) { return kvc_cache_add_tier(handle->cache, &config, error); });
 }
 
-// Puts the name of the function that the program called in front of a message.
-void rename_function(const char* caller, kvc_error* error) {
-  const std::string message = error->message;
-  const size_t name = std::min(message.find(": "), message.size());
-  std::snprintf(error->message, sizeof error->message, "%s%s", caller, message.c_str() + name);
-}
-
 void add_host_tier(const Cache& self, int64_t capacity_bytes, int64_t store, int64_t min_tokens) {
   auto handle = self.open();
   kvc_tier_config config;

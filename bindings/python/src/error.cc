@@ -1,7 +1,9 @@
 #include "error.h"
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
+#include <string>
 
 namespace kvcpy {
 
@@ -43,5 +45,11 @@ void raise(kvc_status status, int64_t index, const char* format, ...) {
 }
 
 void raise_closed(const char* what) { raise_object(nb::handle(make_closed_factory)(what)); }
+
+void rename_function(const char* caller, kvc_error* error) {
+  const std::string message = error->message;
+  const size_t name = std::min(message.find(": "), message.size());
+  std::snprintf(error->message, sizeof error->message, "%s%s", caller, message.c_str() + name);
+}
 
 }  // namespace kvcpy

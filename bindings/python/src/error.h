@@ -22,6 +22,9 @@ void set_error_factories(nb::object make_error, nb::object make_closed);
 // Raises a failure that the binding itself found; `format` as printf's. `index` -1 = none.
 [[noreturn, gnu::format(printf, 3, 4)]] void raise(kvc_status status, int64_t index, const char* format, ...);
 
+// Puts the name of the function that the program called in front of a message.
+void rename_function(const char* caller, kvc_error* error);
+
 // Raises kvcache.Closed.
 [[noreturn]] void raise_closed(const char* what);
 

@@ -145,6 +145,7 @@ pub(crate) const NAMES: &[(&str, &str)] = &[
     ("kvc_seq_suspend", "Cache::suspend"),
     ("kvc_seq_tree_nodes", "Cache::tree_nodes"),
     ("kvc_seq_truncate", "Cache::truncate"),
+    ("kvc_transfer_receive.num_tokens", "num_tokens"),
     ("max_open_forwards", "max_open_steps"),
     ("media_begins", "media"),
     ("media_hashes", "media"),
