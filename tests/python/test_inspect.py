@@ -76,9 +76,9 @@ def test_families():
             step.append(0, kv[:tokens], kv[:tokens])
 
     grow(root, 11)
-    child = cache.fork(root)  # 8 tokens in whole pages, and the third page until one of them writes it
+    child = cache.fork(root)  # shares 8 tokens in whole pages, and copies the last page
     described = expect_agreement(cache)
-    assert [(s["parent"], s["shared_tokens"]) for s in described["sequences"]] == [(-1, 0), (0, 11)]
+    assert [(s["parent"], s["shared_tokens"]) for s in described["sequences"]] == [(-1, 0), (0, 8)]
     grow(child, 9)
     grandchild = cache.fork(child, 16)
     grow(grandchild, 2)
@@ -185,7 +185,9 @@ def test_a_trace(scene, tmp_path):
     assert [(line["rows"], line["tokens"]) for line in lines] == scene.steps
     assert all(line["seconds"] > 0 and line["plan"]["tokens"] == line["tokens"] for line in lines)
     assert [line["time"] for line in lines] == sorted(line["time"] for line in lines)
-    assert lines[-1]["state"] == scene.cache.describe(), "nothing has happened since the last step"
+    last, now = lines[-1]["state"], scene.cache.describe()
+    del last["tiers"], now["tiers"]  # its thread goes on
+    assert last == now, "nothing has happened since the last step"
     assert scene.secret not in path.read_text(), "no token is in a trace"
 
 

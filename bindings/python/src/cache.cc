@@ -276,9 +276,10 @@ memory that a kvcache.Tensor or an array made from one still views lives on with
           "_describe",
           [](const Cache& self) {
             auto handle = self.open();
-            return read_text([&](char* buffer, int64_t capacity, int64_t* length, kvc_error* error) {
+            const std::string text = read_text([&](char* buffer, int64_t capacity, int64_t* length, kvc_error* error) {
               return kvc_cache_describe(handle->cache, buffer, capacity, length, error);
             });
+            return nb::str(text.data(), text.size());
           },
           "The text of describe().")
       .def(

@@ -240,14 +240,15 @@ nb::object Step::last_rows() {
   return last_rows_;
 }
 
-std::string Step::describe_text() const {
+nb::str Step::describe_text() const {
   auto handle = open();
-  return read_text([&](char* buffer, int64_t capacity, int64_t* length, kvc_error* error) {
+  const std::string text = read_text([&](char* buffer, int64_t capacity, int64_t* length, kvc_error* error) {
     return kvc_forward_describe(handle->cache, forward_, buffer, capacity, length, error);
   });
+  return nb::str(text.data(), text.size());
 }
 
-nb::object Step::describe() const { return parse_json(describe_text()); }
+nb::object Step::describe() const { return parse_json(describe_text().c_str()); }
 
 Tables Step::tables(int64_t group, nb::handle part, bool slots, nb::handle pad, nb::handle arrays) const {
   auto handle = open();

@@ -37,7 +37,7 @@ class Step {
   void cancel() const;
   // Leaves a `with` block: ends the forward, or aborts it if that fails or an exception is on its way.
   void leave(bool failed);
-  std::string describe_text() const;
+  nb::str describe_text() const;
   nb::object describe() const;
   Tables tables(int64_t group, nb::handle part, bool slots, nb::handle pad, nb::handle arrays) const;
   // int32 arrays; copied once, so they outlive the forward.
