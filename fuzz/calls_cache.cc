@@ -82,7 +82,9 @@ void draw_config(World &w, Cache *c) {
     kvc_group_config &group = c->groups.emplace_back();
     kvc_group_config_init(&group);
     const int32_t drawn = w.in.byte(), kind = drawn % 9;  // each kind of row with each visibility, and states
-    if (drawn >= 248) group.tokens_per_row = 2;           // the page size, where it is known
+    // Few bytes draw it, so that older inputs keep their meaning: two for full groups, and one for a group without
+    // rows. -1 stands for the page size, which is drawn later.
+    if (drawn == 252 || drawn == 247 || drawn == 251) group.tokens_per_row = -1;
     group.row = kind == 8 ? KVC_ROW_STATE : kind / 4;
     group.visibility = kind % 4;
     if (group.visibility == KVC_VISIBLE_WINDOW) group.window_tokens = w.in.between(1, 9);
@@ -98,8 +100,7 @@ void draw_config(World &w, Cache *c) {
   }
   for (kvc_group_config &group : c->groups) {
     w.in.size_of(group);
-    w.in.numbers(group.row, group.visibility, group.window_tokens, group.chunk_tokens, group.num_pages,
-                 group.tokens_per_row);
+    w.in.numbers(group.row, group.visibility, group.window_tokens, group.chunk_tokens, group.num_pages);
   }
   config.layers = w.in.pointer(c->layers.data());
   config.groups = w.in.pointer(c->groups.data());
@@ -107,7 +108,7 @@ void draw_config(World &w, Cache *c) {
   config.num_groups = w.in.count(static_cast<int32_t>(c->groups.size()), 64);
   config.page_size = static_cast<int32_t>(w.in.between(1, 5));
   for (kvc_group_config &group : c->groups) {
-    if (group.tokens_per_row == 2) group.tokens_per_row = config.page_size;
+    if (group.tokens_per_row < 0) group.tokens_per_row = config.page_size;
   }
   config.max_sequences = 6;
   config.max_batch_tokens = 24;
