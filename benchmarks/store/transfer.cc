@@ -183,7 +183,7 @@ int over_ucx(const char *transports) {
 
 }  // namespace
 
-int main(int argc, char **argv) {
+int main(int argc, [[maybe_unused]] char **argv) {
 #ifdef KVC_WITH_UCX
   if (argc == 3 && std::strcmp(argv[1], "receive") == 0) return over_ucx(argv[2]);
 #endif

@@ -69,6 +69,8 @@ Status CacheTransfers::receive(uint64_t sequence, std::vector<int64_t> begins, i
                                uint64_t* transfer) {
   MutexLock lock(mutex_);
   KVC_TRY(make_link());
+  std::vector<uint8_t> address;
+  KVC_TRY(link_->address(&address));  // else no sender can reach it
   Transfer made;
   made.id = last_ + 1;
   made.sequence = sequence;

@@ -213,11 +213,11 @@ TEST(TransferErrors, ACacheThatIsDestroyedIsNoticed) {
 }
 
 TEST(TransferErrors, SilentPeersAreGivenUp) {
-  Open s(30);
+  Open s(400);
   EXPECT_EQ(s.poll_until_it_ends(s.decode, s.in), KVC_ERROR_IO);
-  EXPECT_TRUE(has(s.decode.error, "silent") && has(s.decode.error, "timeout_ms: 30 ms")) << s.decode.error.message;
+  EXPECT_TRUE(has(s.decode.error, "silent") && has(s.decode.error, "timeout_ms: 400 ms")) << s.decode.error.message;
   s.check_receiver_is_empty();
-  Open t(30);
+  Open t(400);
   EXPECT_EQ(t.poll_until_it_ends(t.prefill, t.out), KVC_ERROR_IO);
   EXPECT_TRUE(has(t.prefill.error, "silent")) << t.prefill.error.message;
   t.check_sender_is_as_before();
@@ -233,10 +233,10 @@ TEST(TransferErrors, SilentPeersAreGivenUp) {
 }
 
 TEST(TransferErrors, PeersThatPollAreNotSilent) {
-  Open s(40);
+  Open s(1000);
   // Neither side has anything to send for several times timeout_ms.
   for (int i = 0; i < 60; i++) {
-    usleep(4000);
+    usleep(40000);
     ASSERT_EQ(s.prefill.poll(s.out, &s.info), KVC_OK) << s.prefill.error.message;
     ASSERT_EQ(s.decode.poll(s.in, &s.info), KVC_OK) << s.decode.error.message;
   }
@@ -296,9 +296,8 @@ TEST(TransferErrors, UnusableCaches) {
   kvc_transfer out = 0;
   EXPECT_EQ(elsewhere.send(seq, engine.describe(in), &out), KVC_ERROR_LAYOUT);
   EXPECT_TRUE(has(elsewhere.error, "memory") && has(elsewhere.error, "other")) << elsewhere.error.message;
-  ASSERT_EQ(elsewhere.receive(4, &in), KVC_OK);
-  int64_t bytes = 0;
-  EXPECT_EQ(kvc_transfer_describe(elsewhere.cache, in, nullptr, 0, &bytes, &elsewhere.error), KVC_ERROR_IO);
+  EXPECT_EQ(elsewhere.receive(4, &in), KVC_ERROR_IO);
+  EXPECT_EQ(elsewhere.used_pages(), 0);
 }
 
 }  // namespace

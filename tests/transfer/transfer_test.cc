@@ -1,4 +1,6 @@
 // Transfers between caches of one process: the received sequence continues as the sender's.
+#include <thread>
+
 #include "transfer_fixture.h"
 
 namespace kvt {
@@ -173,6 +175,31 @@ TEST(Transfer, SeveralAtOnceOverOneTransport) {
     ASSERT_EQ(ends.sent, KVC_OK) << prefill.error.message;
     EXPECT_EQ(decode.steps(ends.in.sequence, 3), Engine::expected({}, 10 + static_cast<int32_t>(i), 3));
   }
+}
+
+// One thread computes, and two poll: those of the sender, and the receiver's.
+TEST(Transfer, SidesOnThreadsOfTheirOwn) {
+  Engine prefill, decode;
+  const kvc_seq seq = prefill.add();
+  kvc_transfer in = 0, out = 0;
+  ASSERT_EQ(decode.receive(60, &in), KVC_OK);
+  ASSERT_EQ(prefill.send(seq, decode.describe(in), &out), KVC_OK);
+  const auto poll_to_end = [](kvc_cache *cache, kvc_transfer transfer, kvc_transfer_info *info) {
+    kvc_transfer_info_init(info);
+    while (info->done == 0) {
+      kvc_error error = KVC_ERROR_INIT;
+      ASSERT_EQ(kvc_transfer_poll(cache, transfer, info, &error), KVC_OK) << error.message;
+      std::this_thread::yield();
+    }
+  };
+  kvc_transfer_info sent, received;
+  std::thread sender([&] { poll_to_end(prefill.cache, out, &sent); });
+  std::thread receiver([&] { poll_to_end(decode.cache, in, &received); });
+  for (int i = 0; i < 12; i++) prefill.step(seq, 5);
+  sender.join();
+  receiver.join();
+  EXPECT_EQ(sent.bytes, received.bytes);
+  EXPECT_EQ(decode.steps(received.sequence, 6), Engine::expected({}, 60, 6));
 }
 
 TEST(Transfer, WithinOneCache) {
