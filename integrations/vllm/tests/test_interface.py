@@ -5,10 +5,11 @@ from types import SimpleNamespace
 import kvcache_vllm
 import pytest
 import torch
-from kvcache_vllm import backend, interface, mla
+from kvcache_vllm import backend, interface, mla, store
 from vllm.v1.attention.backend import AttentionType
 from vllm.v1.attention.backends import cpu_attn, registry
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
+from vllm.v1.kv_offload.tiering.base import SecondaryTierManager
 
 STOCK = "vllm.v1.attention.backends.cpu_attn.CPUAttentionBackend"
 
@@ -67,6 +68,17 @@ def test_a_missing_field_leaves_stock_in_place(lines, monkeypatch):
     assert AttentionBackendEnum.CPU_ATTN.get_path() == STOCK
     assert len(lines) == 1
     assert "has no slots" in lines[0]
+
+
+def test_prefixes_are_refused_by_another_vllm(monkeypatch):
+    assert interface.store_difference() is None
+
+    def submit_load(self, job):
+        raise AssertionError("not to be called")
+
+    monkeypatch.setattr(SecondaryTierManager, "submit_load", submit_load)
+    with pytest.raises(RuntimeError, match=r"^kvcache-vllm: prefixes cannot be stored, because .*submit_load of this vLLM takes"):
+        store.KvcacheConnector(None, None, None)
 
 
 def make_layer(monkeypatch, dtype=torch.float32, connectors=(), **arguments):
