@@ -6,7 +6,8 @@ from inspect_scene import Scene
 import kvcache
 from kvcache import inspect
 
-KINDS = ["free", "of one sequence", "shared by sequences", "pinned", "published, idle", "of steps, loads or exports"]
+KINDS = ["free", "of one sequence", "shared by sequences", "pinned, in no sequence", "published, idle",
+         "of steps, loads or exports"]
 
 
 @pytest.fixture
