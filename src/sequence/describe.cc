@@ -53,10 +53,8 @@ int32_t leading_group(const SequenceStore& store) {
 
 void SequenceStore::describe(JsonText* out, std::vector<std::vector<PageUsers>>* users,
                              std::vector<int32_t>* numbers) const {
-  users->resize(static_cast<size_t>(num_groups()));
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    (*users)[static_cast<size_t>(g)].resize(static_cast<size_t>(table(g).num_pages()));
-  }
+  users->clear();
+  for (const PageTable& pages : tables_) users->emplace_back(static_cast<size_t>(pages.num_pages()));
   const int32_t leading = leading_group(*this);
   // Calls visit(entry, page) for the pages that a sequence uses: of its list, then states, which continue the count of
   // entries. A suspended sequence has those that it keeps.
