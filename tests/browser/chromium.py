@@ -91,7 +91,7 @@ class Browser:
             raise RuntimeError(f"{script}: {result['exceptionDetails']}")
         return result["result"].get("value")
 
-    def wait(self, condition, seconds=30):
+    def wait(self, condition, seconds=120):
         deadline = time.monotonic() + seconds
         while not self.run(condition):
             if time.monotonic() > deadline:
