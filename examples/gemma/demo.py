@@ -17,7 +17,7 @@ def run(model, files, max_new_tokens: int, page_size: int, chunk_tokens: int, ti
     engine = Engine(model, capacity_for(lengths, page_size), len(lengths), page_size, chunk_tokens, prefix_index=True, tier=tier,
                     fingerprint=files.fingerprint() if tier else None)
 
-    engine.recorder = kvcache.inspect.Recorder(engine.cache) if page else None
+    engine.recorder = kvcache.inspect.Recorder(engine.cache, plans=True) if page else None
 
     show = display.Display([f"{i + 1}. {question}" for i, question in enumerate(texts.questions)])
     print(f"{len(users)} users share a system prompt of {len(system)} tokens\n", flush=True)

@@ -39,17 +39,23 @@ class PageRuns {
   int64_t first_ = 0, count_ = 0;
 };
 
+// The group whose pages say what sequences share: one that frees none, if there is one. -1: no group holds tokens.
+int32_t leading_group(const SequenceStore& store) {
+  int32_t leading = -1;
+  for (int32_t g = 0; g < store.num_groups(); ++g) {
+    if (!store.rules(g).holds_tokens()) continue;
+    if (leading < 0 || (store.rules(leading).windowed() && !store.rules(g).windowed())) leading = g;
+  }
+  return leading;
+}
+
 }  // namespace
 
 void SequenceStore::describe(JsonText* out, std::vector<std::vector<PageUsers>>* users,
                              std::vector<int32_t>* numbers) const {
-  users->resize(static_cast<size_t>(num_groups()));
-  int32_t leading = -1;  // the group whose pages say what is shared: one that frees none, if there is one
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    (*users)[static_cast<size_t>(g)].resize(static_cast<size_t>(table(g).num_pages()));
-    if (!rules(g).holds_tokens()) continue;
-    if (leading < 0 || (rules(leading).windowed() && !rules(g).windowed())) leading = g;
-  }
+  users->clear();
+  for (const PageTable& pages : tables_) users->emplace_back(static_cast<size_t>(pages.num_pages()));
+  const int32_t leading = leading_group(*this);
   // Calls visit(entry, page) for the pages that a sequence uses: of its list, then states, which continue the count of
   // entries. A suspended sequence has those that it keeps.
   const auto for_each_used = [&](int32_t slot, int32_t group, auto visit) {

@@ -91,7 +91,7 @@ class Browser:
             raise RuntimeError(f"{script}: {result['exceptionDetails']}")
         return result["result"].get("value")
 
-    def wait(self, condition, seconds=30):
+    def wait(self, condition, seconds=120):
         deadline = time.monotonic() + seconds
         while not self.run(condition):
             if time.monotonic() > deadline:
@@ -103,7 +103,8 @@ class Browser:
 
     def picture(self):
         """A PNG of the whole page."""
-        clip = {"x": 0, "y": 0, "width": self.run("innerWidth"), "height": self.run("document.body.scrollHeight"), "scale": 1}
+        width, height = self.run("[innerWidth, document.body.scrollHeight]")
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
         return base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"])
 
     def close(self):

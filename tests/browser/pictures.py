@@ -18,7 +18,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with Scene(folder) as scene, inspect.Recorder(scene.cache, folder / "t", state_ms=0) as recorder:
+        with Scene(folder) as scene, inspect.Recorder(scene.cache, folder / "t", state_ms=0, plans=True) as recorder:
             for _ in scene.play(recorder, rounds=120):
                 pass
         inspect.show(folder / "t", folder / "t.html", None)

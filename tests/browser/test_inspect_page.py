@@ -6,13 +6,14 @@ from inspect_scene import Scene
 import kvcache
 from kvcache import inspect
 
-KINDS = ["free", "of one sequence", "shared by sequences", "pinned", "published, idle", "of steps, loads or exports"]
+KINDS = ["free", "of one sequence", "shared by sequences", "pinned, in no sequence", "published, idle",
+         "of steps, loads or exports"]
 
 
 @pytest.fixture
 def trace(tmp_path):
     """The lines of a played scene, and its page."""
-    with Scene(tmp_path) as scene, inspect.Recorder(scene.cache, tmp_path / "t", state_ms=0) as recorder:
+    with Scene(tmp_path) as scene, inspect.Recorder(scene.cache, tmp_path / "t", state_ms=0, plans=True) as recorder:
         for _ in scene.play(recorder):
             pass
     page = tmp_path / "t.html"

@@ -178,7 +178,7 @@ def test_suspended_sequences(tmp_path):
 
 def test_a_trace(scene, tmp_path):
     path = tmp_path / "engine.trace"
-    with inspect.Recorder(scene.cache, path, state_ms=0) as recorder:
+    with inspect.Recorder(scene.cache, path, state_ms=0, plans=True) as recorder:
         for _ in scene.play(recorder):
             pass
     lines = inspect.read_trace(path)
@@ -192,7 +192,7 @@ def test_a_trace(scene, tmp_path):
 
 
 def test_states_are_rare_and_plans_are_optional(scene, tmp_path):
-    with inspect.Recorder(scene.cache, tmp_path / "t", state_ms=1e6, plans=False) as recorder:
+    with inspect.Recorder(scene.cache, tmp_path / "t", state_ms=1e6) as recorder:
         for _ in scene.play(recorder):
             pass
     lines = inspect.read_trace(tmp_path / "t")
@@ -233,7 +233,7 @@ def test_bad_traces(tmp_path, text, says):
 
 def test_the_command_writes_a_page(scene, tmp_path):
     path = tmp_path / "engine.trace"
-    with inspect.Recorder(scene.cache, path, state_ms=0) as recorder:
+    with inspect.Recorder(scene.cache, path, state_ms=0, plans=True) as recorder:
         for _ in scene.play(recorder):
             pass
     done = subprocess.run([sys.executable, "-m", "kvcache", "inspect", path], capture_output=True, text=True, check=True)

@@ -27,11 +27,14 @@ GENERATED = {"_names.py", "names.rs", "names_generated.go", "Names.java", "abi_g
 NO_SOURCE = {"absent", '"..."', "Plan", "len", "size", "length"}
 
 
+NO_MESSAGES = {"event_message.cc", "cache_describe.cc", "describe.cc"}  # words of vLLM's format, and of describe.md
+
+
 def words_of_messages():
     """Words in the library's string literals that may be names of its header."""
     words = set()
     for path in sorted((ROOT / "src").rglob("*")):
-        if path.suffix not in (".cc", ".h") or path.name == "event_message.cc":  # words of vLLM's format
+        if path.suffix not in (".cc", ".h") or path.name in NO_MESSAGES:
             continue
         code = re.sub(r"//.*|^#.*", "", path.read_text(), flags=re.M)
         for literal in re.findall(r'"((?:[^"\\\n]|\\.)*)"', code):

@@ -54,7 +54,7 @@ class Recorder:
     """
 
     def __init__(self, cache: Cache, file: str | Path | IO[str] | None = None, *, state_ms: float = 200.0,
-                 plans: bool = True) -> None:  # fmt: skip
+                 plans: bool = False) -> None:  # fmt: skip
         self.cache = cache
         self._plans = plans
         self._state_seconds = state_ms / 1e3
