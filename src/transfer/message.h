@@ -23,8 +23,8 @@ enum class MessageKind : uint32_t {
 struct TransferMessage {
   uint32_t magic = kMagic;
   MessageKind kind = MessageKind::kAlive;
-  uint64_t transfer = 0;  // of the side that gets the message
-  uint64_t token = 0;     // that its description, or the message kOpen, has
+  uint64_t transfer = 0;                // of the side that gets the message
+  uint64_t token = 0;                   // that its description, or the message kOpen, has
   uint64_t reply = 0, reply_token = 0;  // of the side that sends it
   int64_t part = 0;
   int64_t position = 0;

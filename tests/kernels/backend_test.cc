@@ -117,7 +117,7 @@ TEST(Backend, ChecksLayers) {
       EXPECT_EQ(test_backend()->check_layer(device, &layer, &error), KVC_ERROR_UNSUPPORTED);
       EXPECT_NE(error.message[0], 0);
     };
-    refuses([](kvc_backend_layer& l) { l.head_dim = 1025; });
+    refuses([](kvc_backend_layer& l) { l.head_dim = 1153; });
     refuses([](kvc_backend_layer& l) { l.v_head_dim = 0; });
     refuses([](kvc_backend_layer& l) { l.format = stored_format({kDLUInt, 8, 1}); });
     refuses([](kvc_backend_layer& l) { l.format = stored_format({kDLFloat, 64, 1}); });

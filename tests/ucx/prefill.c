@@ -1,4 +1,5 @@
-/* The sender of test_languages.py: reads a description in hexadecimal from stdin, computes 21 tokens, and sends them over UCX.
+/* The sender of test_languages.py: reads a description in hexadecimal from stdin, computes 21 tokens, and sends them
+ * over UCX.
  *
  *   prefill TRANSPORTS DEVICES */
 #include <kvcache_ucx.h>

@@ -44,8 +44,8 @@ void call_without_gil(Call&& call) {
   check(status, error);
 }
 
-// The text of a kvc_*_describe function, called without the GIL: describe(buffer, capacity, &length, &error). It is called again
-// while the text grows.
+// The text of a kvc_*_describe function, called without the GIL: describe(buffer, capacity, &length, &error). It is
+// called again while the text grows.
 template <class Describe>
 std::string read_text(Describe describe) {
   int64_t length = 0;
