@@ -54,8 +54,8 @@ Status check_compressed_attend(const kvc_attend_args& args, int64_t tokens_per_r
   const struct {
     const char* name;
     bool given;
-  } options[] = {{"KVC_ATTEND_PAST", (args.flags & KVC_ATTEND_PAST) != 0},
-                 {"KVC_ATTEND_SELF", (args.flags & KVC_ATTEND_SELF) != 0},
+  } options[] = {{"PAST", (args.flags & KVC_ATTEND_PAST) != 0},
+                 {"SELF", (args.flags & KVC_ATTEND_SELF) != 0},
                  {"alibi_slopes", args.alibi_slopes != nullptr},
                  {"rel_bias", args.rel_bias != nullptr},
                  {"w_uk", args.w_uk != nullptr}};

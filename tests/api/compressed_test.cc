@@ -205,8 +205,8 @@ TEST_F(CompressedGroup, OptionsThatNeedAKeyOfEachToken) {
   LayerTensors t(world.spec.layers[1], 9);
   Tensor slopes(DType::kF32, {4}), bias(DType::kF32, {4, 3}), up(DType::kF32, {4, 8, 4});
   const std::vector<std::pair<const char *, std::function<void(kvc_attend_args &)>>> options = {
-      {"KVC_ATTEND_PAST", [](kvc_attend_args &a) { a.flags = KVC_ATTEND_PAST; }},
-      {"KVC_ATTEND_SELF", [](kvc_attend_args &a) { a.flags = KVC_ATTEND_SELF; }},
+      {"PAST", [](kvc_attend_args &a) { a.flags = KVC_ATTEND_PAST; }},
+      {"SELF", [](kvc_attend_args &a) { a.flags = KVC_ATTEND_SELF; }},
       {"alibi_slopes", [&](kvc_attend_args &a) { a.alibi_slopes = slopes.dl(); }},
       {"rel_bias", [&](kvc_attend_args &a) { a.rel_bias = bias.dl(); }},
       {"w_uk", [&](kvc_attend_args &a) { a.w_uk = a.w_uv = up.dl(); }},

@@ -14,9 +14,10 @@ namespace kvcpy {
 namespace {
 
 // A pool or an export of a layer that exists. float8 comes from the library as uint8, and goes to Python as itself.
+// Packed elements of 4 bits stay bytes, since numpy has none of them.
 Tensor tensor_of_layer(const Cache& self, int64_t layer, DLManagedTensorVersioned* tensor, const Work& work) {
   const DLDataType dtype = self.dtype(layer);
-  if (tensor->dl_tensor.dtype == DLDataType{kDLUInt, 8, 1}) tensor->dl_tensor.dtype = dtype;
+  if (dtype.bits == 8 && tensor->dl_tensor.dtype == DLDataType{kDLUInt, 8, 1}) tensor->dl_tensor.dtype = dtype;
   return Tensor(tensor, work);
 }
 
@@ -173,7 +174,7 @@ Args:
     layer: index of the layer.
     which: "kv": [pages, 2, kv_heads, page_size, head_dim], if K and V are stored so; "k" or "v": [pages, kv_heads,
         page_size, head_dim]. "k_scale" or "v_scale" of a quantised layer: [pages, kv_heads, page_size] float32 of
-        int8, [kv_heads] of float8.
+        int8 and uint4, [kv_heads] of float8.
     writable: without it the tensor is read-only.
     stream: on a GPU, as Cache.forward: it, and whoever takes the tensor from it, waits for what the cache stored before.
 
@@ -193,9 +194,9 @@ Args:
     stream: of the copy, as forward(). Whoever takes the tensors by DLPack says on which stream they are to be ready.
 
 Returns:
-    (k, v): kvcache.Tensor [tokens, kv_heads, head_dim] and [tokens, kv_heads, v_head_dim] of the layer's dtype. Of an
-        MLA layer v repeats the latent part of k; of one with keys_only v is None.
-    (k, v, k_scale, v_scale) with scales=True: float32, [tokens, kv_heads] of int8, [kv_heads] of float8.
+    (k, v): kvcache.Tensor [tokens, kv_heads, head_dim] and [tokens, kv_heads, v_head_dim] of the layer's dtype (uint4:
+        bytes of two elements). Of an MLA layer v repeats the latent part of k; of one with keys_only v is None.
+    (k, v, k_scale, v_scale) with scales=True: float32, [tokens, kv_heads] of int8 and uint4, [kv_heads] of float8.
 
 Raises: StaleId, Busy, OutOfRange, Evicted, Unsupported (scales of a layer without).)")
       .def("import_", &import_layers, nb::arg("sequence"), nb::arg("ks"), nb::arg("vs") = nb::none(),
