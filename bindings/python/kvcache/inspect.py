@@ -240,43 +240,53 @@ class _GrowingTrace:
 # ---- Live --------------------------------------------------------------------------------------------------------------
 
 
+class _PageServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, lines_from: Callable[[int], tuple[list[str], int]], port: int) -> None:
+        self.lines_from = lines_from
+        super().__init__(("127.0.0.1", port), _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _PageServer
+
+    def do_GET(self) -> None:
+        # Another site may resolve its own name to this address: its pages must not read the answer.
+        host = self.headers.get("Host", "").rpartition(":")[0]
+        address = urlsplit(self.path)
+        if host not in ("127.0.0.1", "localhost") or address.path not in ("/", "/lines"):
+            self.send_error(404 if host else 400)
+            return
+        if address.path == "/":
+            self._answer("text/html", page([], live="lines"))
+            return
+        begin = parse_qs(address.query).get("from", ["0"])[0]
+        if not begin.isdecimal():
+            self.send_error(400, "from must be a number")
+            return
+        lines, following = self.server.lines_from(int(begin))
+        text = ", ".join(map(_as_texts, lines))
+        self._answer("application/json", f'{{"next": {following}, "lines": [{text}]}}')
+
+    def _answer(self, kind: str, text: str) -> None:
+        body = text.encode()
+        self.send_response(200)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
 class Server:
     """Serves the page on 127.0.0.1 until close(). Made by serve()."""
 
     def __init__(self, lines_from: Callable[[int], tuple[list[str], int]], port: int) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                # Another site may resolve its own name to this address: its pages must not read the answer.
-                host = self.headers.get("Host", "").rpartition(":")[0]
-                address = urlsplit(self.path)
-                if host not in ("127.0.0.1", "localhost") or address.path not in ("/", "/lines"):
-                    self.send_error(404 if host else 400)
-                    return
-                if address.path == "/":
-                    self._answer("text/html", page([], live="lines"))
-                    return
-                begin = parse_qs(address.query).get("from", ["0"])[0]
-                if not begin.isdecimal():
-                    self.send_error(400, "from must be a number")
-                    return
-                lines, following = lines_from(int(begin))
-                text = ", ".join(map(_as_texts, lines))
-                self._answer("application/json", f'{{"next": {following}, "lines": [{text}]}}')
-
-            def _answer(self, kind: str, text: str) -> None:
-                body = text.encode()
-                self.send_response(200)
-                self.send_header("Content-Type", f"{kind}; charset=utf-8")
-                self.send_header("Content-Length", str(len(body)))
-                self.send_header("Cache-Control", "no-store")
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *arguments: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self._server.daemon_threads = True
+        self._server = _PageServer(lines_from, port)
         self._thread = threading.Thread(target=self._server.serve_forever, name="kvcache-inspect", daemon=True)
         self._thread.start()
 
