@@ -55,6 +55,13 @@ def expect_agreement(cache, removed=()):
     return described
 
 
+def test_many_sequences_take_more_than_one_buffer():
+    with kvcache.Cache([kvcache.Layer(q_heads=2, kv_heads=1, head_dim=16)], capacity_tokens=256, max_sequences=200) as cache:
+        ids = cache.add(200)
+        described = expect_agreement(cache)
+        assert [sequence["id"] for sequence in described["sequences"]] == list(ids) and len(json.dumps(described)) > 2 * 4096
+
+
 @pytest.fixture
 def scene(tmp_path):
     with Scene(tmp_path) as made:

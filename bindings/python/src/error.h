@@ -45,17 +45,16 @@ void call_without_gil(Call&& call) {
 }
 
 // The text of a kvc_*_describe function, called without the GIL: describe(buffer, capacity, &length, &error). It is
-// called again while the text grows.
+// called again while the text does not fit.
 template <class Describe>
 std::string read_text(Describe describe) {
-  int64_t length = 0;
-  call_without_gil([&](kvc_error* error) { return describe(nullptr, 0, &length, error); });
+  int64_t length = 4095;
   std::string text;
   kvc_status status = KVC_ERROR_BUFFER_TOO_SMALL;
   while (status == KVC_ERROR_BUFFER_TOO_SMALL) {
     text.resize(static_cast<size_t>(length) + 1);
     call_without_gil([&](kvc_error* error) {
-      status = describe(text.data(), length + 1, &length, error);
+      status = describe(text.data(), static_cast<int64_t>(text.size()), &length, error);
       return status == KVC_ERROR_BUFFER_TOO_SMALL ? KVC_OK : status;
     });
   }
