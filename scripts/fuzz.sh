@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fuzzes on all cores, beginning with the committed corpus and with what earlier runs on this machine found.
 #   bash scripts/fuzz.sh saved             any target of fuzz/corpus
-#   bash scripts/fuzz.sh api --hours 4     or --minutes N; default: one minute
+#   bash scripts/fuzz.sh api --hours 4     or --minutes N, or --seconds N; default: one minute
 #   bash scripts/fuzz.sh api --minimise    makes fuzz/corpus/api the smallest set of inputs with the same coverage
 #   build/fuzz/fuzz/fuzz_api FILE          runs one input; KVC_FUZZ_TRACE=1 prints its calls
 # Inputs that fail go to build/fuzz-TARGET/crashes, and make the exit status 1. New inputs go to build/fuzz-TARGET/corpus.
@@ -14,6 +14,7 @@ work=$root/build/fuzz-$target
 case ${2:-} in
   --hours) seconds=$(($3 * 3600)) ;;
   --minutes) seconds=$(($3 * 60)) ;;
+  --seconds) seconds=$3 ;;
   --minimise | "") seconds=60 ;;
   *) echo "fuzz.sh: no option $2" >&2 && exit 2 ;;
 esac

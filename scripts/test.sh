@@ -83,6 +83,13 @@ configure_and_build() { # PRESET [cmake option ...]
 }
 run_ctest() { without_aslr ctest --preset "$1" --parallel "$jobs" --output-junit "$junit" "${@:2}"; }
 run_pytest() { "$python" -m pytest -ra -q -p no:cacheprovider --junitxml="$junit" "$@"; }
+# What others send, or what lies on a disk.
+fuzz_bytes() {
+  local target
+  for target in tier saved description; do
+    bash scripts/fuzz.sh $target --seconds 30
+  done
+}
 # Checks the types of the package's code, and the stubs against the module that was built.
 typing() {
   export MYPY_CACHE_DIR=$root/build/mypy
@@ -303,7 +310,7 @@ else
   part clang-tidy bash scripts/clang_tidy.sh
   if in_time fuzz; then
     part fuzz bash scripts/fuzz.sh api --minutes 1
-    part fuzz-tier bash scripts/fuzz.sh tier --minutes 1
+    part fuzz-bytes fuzz_bytes
   fi
   if in_time build-asan asan rust-asan; then
     part build-asan configure_and_build asan -DKVCACHE_REDIS=ON

@@ -17,16 +17,21 @@ Status SequenceStore::check_publish(uint64_t id, int64_t tokens, int32_t* slot) 
   if (records_[*slot].streamed) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "sequence %" PRIu64 " has or had a streaming window", id);
   }
+  return check_held(*slot, tokens, false);
+}
+
+Status SequenceStore::check_held(int32_t slot, int64_t tokens, bool encoder_too) const {
   for (size_t layer = 0; layer < config_.layer_groups.size(); ++layer) {
     const int32_t group = config_.layer_groups[layer];
-    if (group < 0 || rules(group).holds_encoder()) continue;
-    const int64_t held = this->held(*slot, group, static_cast<int32_t>(layer));
-    if (held >= tokens) continue;
+    if (group < 0 || (rules(group).holds_encoder() && !encoder_too)) continue;
+    const int64_t wanted = rules(group).holds_encoder() ? stored_in(slot, group) : tokens;
+    const int64_t held = this->held(slot, group, static_cast<int32_t>(layer));
+    if (held >= wanted) continue;
     return Status::error(KVC_ERROR_ORDER,
                          "layer %zu holds %" PRId64 " of the %" PRId64 " tokens, since a forward did not cover it",
-                         layer, held, tokens)
+                         layer, held, wanted)
         .at(static_cast<int64_t>(layer))
-        .missing(tokens, held);
+        .missing(wanted, held);
   }
   return Status();
 }

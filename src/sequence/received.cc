@@ -8,21 +8,6 @@
 
 namespace kvc {
 
-Status SequenceStore::check_whole(int32_t slot) const {
-  for (size_t layer = 0; layer < config_.layer_groups.size(); ++layer) {
-    const int32_t group = config_.layer_groups[layer];
-    if (group < 0) continue;
-    const int64_t tokens = length_in(slot, group), held = this->held(slot, group, static_cast<int32_t>(layer));
-    if (held == tokens) continue;
-    return Status::error(KVC_ERROR_ORDER,
-                         "layer %zu holds %" PRId64 " of the %" PRId64 " tokens, since a forward did not cover it",
-                         layer, held, tokens)
-        .at(static_cast<int64_t>(layer))
-        .missing(tokens, held);
-  }
-  return Status();
-}
-
 Status SequenceStore::check_prefix(uint64_t id, int64_t tokens, int32_t* slot) const {
   KVC_TRY(resolve(id, 0, slot));
   KVC_TRY(check_idle(*slot, 0));
@@ -34,7 +19,7 @@ Status SequenceStore::check_prefix(uint64_t id, int64_t tokens, int32_t* slot) c
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "the prefix has %" PRId64 " tokens, and num_tokens is %" PRId64,
                          length(*slot), tokens);
   }
-  return check_whole(*slot);
+  return check_held(*slot, length(*slot), true);
 }
 
 int64_t SequenceStore::first_received(int32_t group, int32_t prefix, int64_t tokens) const noexcept {

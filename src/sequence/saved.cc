@@ -24,7 +24,7 @@ Hole hole_in_pages(const SavedSequence::List& list, int64_t page_size) noexcept 
 Status SequenceStore::begin_save(uint64_t id, SavedSequence* out, int32_t* slot) {
   KVC_TRY(resolve(id, 0, slot));
   KVC_TRY(check_idle(*slot, 0));
-  KVC_TRY(check_whole(*slot));
+  KVC_TRY(check_held(*slot, length(*slot), true));
   Record& record = records_[*slot];
   out->length = length(*slot);
   out->stream = record.stream;

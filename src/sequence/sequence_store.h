@@ -407,8 +407,8 @@ class SequenceStore {
   int32_t find_donor(int32_t group, std::span<const int32_t> pages) const noexcept;
   std::span<const int32_t> read_source(const PrefixSource& source, int32_t group, int64_t tokens) noexcept;
   Status check_attach(const PrefixSource& source, int64_t tokens);
-  // ORDER if some layer lacks tokens of the sequence.
-  Status check_whole(int32_t slot) const;
+  // ORDER if some layer lacks one of the first `tokens` tokens or, with encoder_too, of its encoder tokens.
+  Status check_held(int32_t slot, int64_t tokens, bool encoder_too) const;
   Status check_receive(int32_t prefix, int64_t tokens);
   Status check_saved_list(const SavedSequence& saved, int32_t group);
   Status check_load(const SavedSequence& saved);
