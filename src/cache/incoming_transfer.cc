@@ -36,11 +36,11 @@ Status CacheTransfers::take_rows(Transfer* transfer, const TransferMessage& m, s
     transfer->states[group].resize(static_cast<size_t>(part->end));
     std::memcpy(transfer->states[group].data() + m.position, data.data(), data.size());
   } else {
-    const int64_t page_size = layers_.geometry().page_size;
+    const int64_t page_rows = layers_.geometry().page_size / part->row_tokens;
     const std::vector<int32_t>& pages = transfer->pages[group];
     slots_.clear();
     for (int64_t i = m.position; i < m.position + m.count; ++i) {
-      slots_.push_back(int64_t{pages[static_cast<size_t>(i / page_size)]} * page_size + i % page_size);
+      slots_.push_back(int64_t{pages[static_cast<size_t>(i / page_rows)]} * page_rows + i % page_rows);
     }
     KVC_TRY(copy_->write_run(part->run, slots_, data.data(), nullptr));
   }

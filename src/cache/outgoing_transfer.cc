@@ -156,7 +156,7 @@ Status CacheTransfers::read_chunk(Transfer* transfer, uint8_t* data, int64_t cap
   KVC_TRY(store_.resolve(transfer->sequence, 0, &slot));
   if (mark.restart != INT64_MAX) {
     for (TransferPart& part : transfer->parts) {
-      part.next = std::min(part.next, part.state ? 0 : std::max(mark.restart, part.begin));
+      part.next = std::min(part.next, part.state ? 0 : std::max(mark.restart / part.row_tokens, part.begin));
     }
     for (std::vector<uint8_t>& states : transfer->states) states.clear();
     mark.restart = INT64_MAX;
@@ -172,7 +172,7 @@ Status CacheTransfers::read_chunk(Transfer* transfer, uint8_t* data, int64_t cap
     } else {
       const bool in_step = mark.appended[static_cast<size_t>(part.run.layer)] != 0;
       const int64_t held = store_.held(slot, part.group, part.run.layer);
-      available = std::min(part.end, in_step ? length + mark.in_step : held);
+      available = std::min(part.end, (in_step ? length + mark.in_step : held) / part.row_tokens);
     }
     *count = std::min(available - part.next, capacity / part.unit_bytes);
     if (*count <= 0) {
@@ -193,17 +193,17 @@ Status CacheTransfers::read_chunk(Transfer* transfer, uint8_t* data, int64_t cap
 Status CacheTransfers::read_rows(int32_t slot, const TransferPart& part, int64_t count, uint8_t* data) {
   const PageTable& table = store_.table(part.group);
   const PageList& list = store_.list(slot, part.group);
-  const int64_t page_size = store_.rules(part.group).page_size;
+  const int64_t page_rows = store_.rules(part.group).page_size / part.row_tokens;
   slots_.clear();
   for (int64_t i = part.next; i < part.next + count;) {
-    const int32_t page = table.at(list, i / page_size);
+    const int32_t page = table.at(list, i / page_rows);
     if (page < 0) {
-      return Status::error(KVC_ERROR_EVICTED, "token %" PRId64 " of group %d was freed before it was sent", i,
-                           part.group)
+      return Status::error(KVC_ERROR_EVICTED, "token %" PRId64 " of group %d was freed before it was sent",
+                           i * part.row_tokens, part.group)
           .in_group(part.group);
     }
-    const int64_t end = std::min(part.next + count, (i / page_size + 1) * page_size);
-    for (; i < end; ++i) slots_.push_back(int64_t{page} * page_size + i % page_size);
+    const int64_t end = std::min(part.next + count, (i / page_rows + 1) * page_rows);
+    for (; i < end; ++i) slots_.push_back(int64_t{page} * page_rows + i % page_rows);
   }
   return copy_->read_run(part.run, slots_, data, nullptr);
 }

@@ -9,14 +9,16 @@ std::vector<TransferPart> transfer_parts(const Layers& layers, std::span<const i
   for (int32_t g = 0; g < layers.num_groups(); ++g) {
     TransferPart part;
     part.group = g;
-    if (layers.geometry().store.groups[static_cast<size_t>(g)].rules.holds_state()) {
+    const GroupRules& rules = layers.geometry().store.groups[static_cast<size_t>(g)].rules;
+    if (rules.holds_state()) {
       part.state = true;
       part.end = RowCopy::state_bytes(layers, g);
       parts.push_back(part);
       continue;
     }
-    part.begin = part.next = begins[static_cast<size_t>(g)];
-    part.end = num_tokens;
+    part.row_tokens = rules.tokens_per_row;
+    part.begin = part.next = rules.rows_of(begins[static_cast<size_t>(g)]);
+    part.end = rules.rows_of(num_tokens);
     for (const RowRun& run : RowCopy::runs(layers, g)) {
       part.run = run;
       part.unit_bytes = run.token_bytes;
@@ -29,7 +31,7 @@ std::vector<TransferPart> transfer_parts(const Layers& layers, std::span<const i
 int64_t tokens_of(const std::vector<TransferPart>& parts, int64_t num_tokens) noexcept {
   int64_t tokens = num_tokens;
   for (const TransferPart& part : parts) {
-    if (!part.state) tokens = std::min(tokens, part.next);
+    if (!part.state && !part.complete()) tokens = std::min(tokens, part.next * part.row_tokens);
   }
   return tokens;
 }

@@ -16,7 +16,8 @@ using Bytes = std::vector<uint8_t>;
 
 // The groups of an engine. The first has several layers: float32, int8, float8, bfloat16 keys only, and one that reads
 // the K and V of the first.
-enum EngineGroup { kFull = 1, kWindow = 2, kChunk = 4, kLatent = 8, kState = 16, kAll = 31 };
+// kRows, a row for each 2 tokens, needs even page sizes and is not in kAll.
+enum EngineGroup { kFull = 1, kWindow = 2, kChunk = 4, kLatent = 8, kState = 16, kAll = 31, kRows = 32 };
 
 struct EngineConfig {
   int groups = kAll;
@@ -49,7 +50,7 @@ struct Engine {
       state.rank = 1;
       state.shape[0] = 5;
     }
-    for (const int kind : {kFull, kWindow, kChunk, kLatent, kState}) {
+    for (const int kind : {kFull, kWindow, kChunk, kLatent, kState, kRows}) {
       if ((c.groups & kind) != 0) add_group(kind);
     }
     kvc_cache_config cc;
@@ -87,6 +88,7 @@ struct Engine {
     group.row = kind == kLatent ? KVC_ROW_LATENT : kind == kState ? KVC_ROW_STATE : KVC_ROW_KV;
     if (kind == kWindow) group.window_tokens = config.window;
     if (kind == kChunk) group.chunk_tokens = 6;
+    if (kind == kRows) group.tokens_per_row = 2;
     groups.push_back(group);
     if (kind == kState) {
       kvc_layer_config layer;
@@ -163,11 +165,12 @@ struct Engine {
       return;
     }
     const int kv_heads = kind == kLatent ? 1 : kKvHeads, v_dim = kind == kLatent ? kLatentDim : kDim;
-    Tensor q(DType::kF32, {tokens, kHeads, kDim}), k(DType::kF32, {tokens, kv_heads, kDim});
-    Tensor v(DType::kF32, {tokens, kv_heads, kDim}), out(DType::kF32, {tokens, kHeads, v_dim});
+    const int64_t per_row = kind == kRows ? 2 : 1, rows = kvc_rows_closed(position, tokens, per_row);
+    Tensor q(DType::kF32, {tokens, kHeads, kDim}), k(DType::kF32, {rows, kv_heads, kDim});
+    Tensor v(DType::kF32, {rows, kv_heads, kDim}), out(DType::kF32, {tokens, kHeads, v_dim});
     fill(&q, position, index + seed);
-    fill(&k, position, index + 10 + seed);
-    fill(&v, position, index + 20 + seed);
+    fill(&k, position / per_row, index + 10 + seed);
+    fill(&v, position / per_row, index + 20 + seed);
     if ((layers[layer].flags & KVC_LAYER_KEYS_ONLY) != 0) {
       kvc_append_args args;
       kvc_append_args_init(&args);
@@ -179,7 +182,7 @@ struct Engine {
     kvc_attend_args_init(&args);
     args.q = q.dl();
     args.out = out.dl();
-    if (layers[layer].kv_layer == 0) args.k = k.dl();
+    if (layers[layer].kv_layer == 0 && rows > 0) args.k = k.dl();
     if (args.k != nullptr && kind != kLatent) args.v = v.dl();
     EXPECT_EQ(kvc_forward_attend(cache, f, index, &args, &error), KVC_OK) << layer << ": " << error.message;
     keep(out);

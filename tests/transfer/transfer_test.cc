@@ -154,6 +154,52 @@ TEST(Transfer, OnlyTheTailOfAPrefixTravels) {
   }
 }
 
+// Groups with a row for several tokens: chunks, an aborted step and dropped tokens on the way, and a prefix.
+TEST(Transfer, RowsOfSeveralTokens) {
+  EngineConfig config{.groups = kFull | kRows};
+  for (const int32_t tokens : {1, 2, 23, 24}) {
+    const Bytes expected = Engine::expected(config, tokens, 6);
+    for (const int page_size : {4, 2, 8, 16}) {
+      for (const int32_t prefix_length : {0, 5, 16}) {
+        if (prefix_length >= tokens) continue;
+        Engine prefill(config), decode({.groups = config.groups, .page_size = page_size});
+        const kvc_seq seq = prefill.add(), prefix = prefix_length > 0 ? decode.add() : 0;
+        if (prefix_length > 0) decode.step(prefix, prefix_length);
+        kvc_transfer in = 0, out = 0;
+        ASSERT_EQ(decode.receive(tokens, &in, 0, prefix), KVC_OK) << decode.error.message;
+        ASSERT_EQ(prefill.send(seq, decode.describe(in), &out), KVC_OK) << prefill.error.message;
+        kvc_transfer_info info;
+        const auto poll = [&](size_t) {
+          EXPECT_EQ(prefill.poll(out, &info), KVC_OK) << prefill.error.message;
+          EXPECT_EQ(decode.poll(in, &info), KVC_OK) << decode.error.message;
+        };
+        if (tokens > 20) {
+          prefill.step(seq, 9, poll);
+          const kvc_forward aborted = prefill.begin(seq, 8);
+          Bytes ignored;
+          for (size_t layer = 0; layer < prefill.layers.size(); layer++) {
+            prefill.run_layer(aborted, layer, 9, 8, 3, &ignored);
+            poll(layer);
+          }
+          ASSERT_EQ(kvc_forward_abort(prefill.cache, aborted, nullptr), KVC_OK);
+          prefill.step(seq, 3, poll, 5);
+          ASSERT_EQ(prefill.truncate(seq, 9), KVC_OK);
+        }
+        while (prefill.length(seq) < tokens) {
+          prefill.step(seq, static_cast<int32_t>(std::min<int64_t>(3, tokens - prefill.length(seq))), poll);
+        }
+        const Ends ends = finish(decode, in, prefill, out);
+        ASSERT_EQ(ends.received, KVC_OK) << decode.error.message;
+        EXPECT_EQ(ends.in.tokens, tokens);
+        EXPECT_EQ(decode.steps(ends.in.sequence, 6), expected)
+            << tokens << " tokens, pages of " << page_size << ", prefix " << prefix_length;
+        EXPECT_EQ(prefill.steps(seq, 6), expected);
+        decode.check();
+      }
+    }
+  }
+}
+
 TEST(Transfer, SeveralAtOnceOverOneTransport) {
   Engine prefill, decode;
   std::vector<kvc_seq> seqs;
