@@ -74,14 +74,14 @@ TEST(Quantised, Grid) {
   }
 }
 
-// NaN of an 8-bit float is read as NaN. Only queries that see a poisoned key get it.
-TEST(Quantised, PoisonStaysWhereItIs) {
-  for (Kind kv : kStored) {
+void check_poison(Kind kv) {
+  for (int dims : {64, 128}) {
     for (int queries : {4, 40}) {
       SceneConfig config;
       config.kv = kv;
       config.rows = {{queries, 60}};
       config.page_size = 16;
+      config.head_dim = config.v_head_dim = dims;
       Scene scene(config);
       const int poisoned = 58;
       scene.poison_key(0, poisoned);
@@ -99,12 +99,18 @@ TEST(Quantised, PoisonStaysWhereItIs) {
   }
 }
 
-// Scales far from 1 are exact, because they multiply scores and outputs.
-TEST(Quantised, Int8ScalesOfAnySize) {
-  for (float factor : {1e-12f, 1e12f}) {
+// NaN of an 8-bit float is read as NaN. Only queries that see a poisoned key get it.
+TEST(Quantised, PoisonStaysWhereItIs) {
+  for (Kind kv : kStored) check_poison(kv);
+}
+TEST(Uint4, PoisonStaysWhereItIs) { check_poison(Kind::kU4); }
+
+// small: the smallest factor whose rows have scales above the format's least one.
+void check_scales(Kind kv, float small) {
+  for (float factor : {small, 1e12f}) {
     for (int queries : {1, 40}) {
       SceneConfig config;
-      config.kv = Kind::kI8;
+      config.kv = kv;
       config.rows = {{queries, 90}};
       config.scale = 0.1 / static_cast<double>(factor);
       Scene scene(config);
@@ -121,6 +127,10 @@ TEST(Quantised, Int8ScalesOfAnySize) {
     }
   }
 }
+
+// Scales far from 1 are exact, because they multiply scores and outputs.
+TEST(Quantised, Int8ScalesOfAnySize) { check_scales(Kind::kI8, 1e-12f); }
+TEST(Uint4, ScalesOfAnySize) { check_scales(Kind::kU4, 1e-4f); }
 
 }  // namespace
 }  // namespace kvc::kernels::test

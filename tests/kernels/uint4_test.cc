@@ -283,53 +283,5 @@ TEST(Uint4, TreesAndSharedKeys) {
   run_scene(config, 2, true);
 }
 
-// Only queries that see a poisoned key get NaN.
-TEST(Uint4, PoisonStaysWhereItIs) {
-  for (int queries : {4, 40}) {
-    for (int dims : {64, 128}) {
-      SceneConfig config;
-      config.kv = Kind::kU4;
-      config.head_dim = config.v_head_dim = dims;
-      config.rows = {{queries, 60}};
-      Scene scene(config);
-      const int poisoned = 58;
-      scene.poison_key(0, poisoned);
-      for_each_implementation(
-          1,
-          [&](const std::string& name, kvc_backend_device* device) {
-            scene.attend(test_backend(), device);
-            for (int t = 0; t < scene.num_tokens(); ++t) {
-              const bool sees = scene.position(t) >= poisoned;
-              EXPECT_EQ(std::isnan(scene.out(t, 0, 5)), sees) << name << " " << config.describe() << " token " << t;
-            }
-          },
-          true);
-    }
-  }
-}
-
-// Scales far from 1 are exact, because they multiply scores and outputs.
-TEST(Uint4, ScalesOfAnySize) {
-  for (float factor : {1e-4f, 1e12f}) {
-    for (int queries : {1, 40}) {
-      SceneConfig config;
-      config.kv = Kind::kU4;
-      config.rows = {{queries, 90}};
-      config.scale = 0.1 / static_cast<double>(factor);
-      Scene scene(config);
-      for (int p = 0; p < 90; ++p) {
-        for (int h = 0; h < config.kv_heads; ++h) {
-          for (int d = 0; d < config.head_dim; ++d) scene.k(0, p, h, d) *= factor;
-        }
-      }
-      scene.store();
-      for_each_implementation(1, [&](const std::string& name, kvc_backend_device* device) {
-        scene.attend(test_backend(), device);
-        scene.check(name);
-      });
-    }
-  }
-}
-
 }  // namespace
 }  // namespace kvc::kernels::test

@@ -147,8 +147,8 @@ def test_weights_are_told_apart(tmp_path):
     (folder / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="has no weights"):
         identity.weights_digest(folder)
-    with pytest.raises(ValueError, match="the files of nobody/nothing are not found"):
-        identity.model_folder("nobody/nothing", None)
+    with pytest.raises(ValueError, match="the files of example/missing-model are not found"):
+        identity.model_folder("example/missing-model", None)
 
 
 def test_configuration():
