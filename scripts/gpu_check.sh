@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
 # Checks the CUDA backend on a machine with an NVIDIA GPU, in one call of under 9 minutes. It builds the backend for that
-# GPU, the Python package and the C++ numeric tests; runs both sets of tests; measures speed; and searches for bad memory
+# GPU, the Python package and the C++ numeric tests; measures speed; runs both sets of tests; and searches for bad memory
 # accesses and races. A step that fails does not stop the later steps.
 #   gpu_check.sh [FOLDER]     writes the report to FOLDER (default build/gpu-report): a few files, and all logs in one
-#   gpu_check.sh --carry      writes build/gpu-carry on a machine that scripts/setup.sh has set up: what a machine without
-#                             network may lack (DLPack's header and xxHash's, GoogleTest's sources, nanobind)
+#   gpu_check.sh --carry [ARCH PYTHON]
+#                             writes build/gpu-carry on a machine that scripts/setup.sh has set up: what a machine without
+#                             network may lack (DLPack's header and xxHash's, GoogleTest's sources, nanobind). With ARCH (such
+#                             as 90a-real) and PYTHON (such as 3.12), it also builds all programs for that GPU and that Python,
+#                             so that no time on the GPU is spent on it. For Linux with the same or a later glibc.
 # Needs nvcc, CMake, ninja, and a python3 with PyTorch, numpy, pytest and nanobind. Files in build/gpu-carry are used first.
+#   KVC_GPU_STEPS    which of "speed tests checkers" to run (default: all, in this order)
+#   KVC_GPU_SPEED    more arguments of benchmarks/cuda/speed.py, such as "--only decode"
 #   KVC_GPU_SECONDS  limit of the whole run (default 525): no step starts after it, and a running step is stopped
 #   KVC_GPU_DEVICE   `emulated` for a dry run without a GPU: tests on the emulated backend, tiny shapes measured
 #   PYTHON           the interpreter (default python3)
@@ -20,6 +25,20 @@ if [ "${1:-}" = --carry ]; then
   cp "$(xxhash_include_dir)/xxhash.h" "$carry/include/"
   cp -r /usr/src/googletest "$carry/googletest"
   cp -r "$packages"/nanobind "$packages"/nanobind-*.dist-info "$carry/site/"
+  if [ $# -ge 3 ]; then
+    bash scripts/build_cuda.sh "$2"
+    install_python_package
+    PATH=$venv/bin:$PATH cmake --preset release -DPython3_EXECUTABLE="$python"
+    PATH=$venv/bin:$PATH cmake --build --preset release --parallel "$jobs" --target kernels_test kvcache_cuda_emulated_plugin
+    mkdir -p "$carry/built/site"
+    echo "$2" > "$carry/built/arch"
+    cp build/cuda/kernels/cuda/libkvcache_cuda.so build/release/tests/kernels/kernels_test "$carry/built/"
+    cp build/release/tests/cuda/lib{cuda_emulation,kvcache_cuda_emulated_plugin}.so "$carry/built/"
+    strip "$carry/built/kernels_test" "$carry"/built/lib*emulat*.so
+    cp -r "$packages/kvcache" "$carry/built/site/"
+    "$python" -m pip install --quiet --no-deps --only-binary=:all: --python-version "$3" --target "$carry/built/site" \
+      "nanobind-backend==$("$python" -c 'import importlib.metadata as m; print(m.version("nanobind-backend"))')"
+  fi
   find "$carry" -name __pycache__ -prune -exec rm -rf {} +
   du -sh "$carry"
   exit 0
@@ -107,14 +126,22 @@ export DLPACK_INCLUDE_DIR
 [ ! -f "$carry/include/xxhash.h" ] || export XXHASH_INCLUDE_DIR=$carry/include # else the system's
 say "dlpack.h: ${DLPACK_INCLUDE_DIR:-nowhere}"
 
-# ---- Building: the plug-in beside the rest ------------------------------------------------------
-plugin=$root/build/cuda/kernels/cuda/libkvcache_cuda.so
-tree=$root/build/gpu
-site=$tree/site
-gtest=${GTEST_SOURCE:-$carry/googletest}
-programs=kernels_test
-[ "$device" = cuda ] || programs=kvcache_cuda_emulated_plugin # used by a dry run instead
-write_script build-rest <<END
+# ---- Building: the plug-in beside the rest, unless all was brought ready ------------------------
+built=$carry/built
+if [ "$device" = cuda ] && [ "$(cat "$built/arch" 2> /dev/null)" = "$arch" ]; then
+  say "programs: brought ready in $built"
+  plugin=$built/libkvcache_cuda.so emulated=$built/libkvcache_cuda_emulated_plugin.so
+  kernels_test=$built/kernels_test site=$built/site
+  export LD_LIBRARY_PATH=$built${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+else
+  tree=$root/build/gpu
+  plugin=$root/build/cuda/kernels/cuda/libkvcache_cuda.so
+  emulated=$tree/libkvcache/tests/cuda/libkvcache_cuda_emulated_plugin.so
+  kernels_test=$tree/libkvcache/tests/kernels/kernels_test site=$tree/site
+  gtest=${GTEST_SOURCE:-$carry/googletest}
+  programs=kernels_test
+  [ "$device" = cuda ] || programs=kvcache_cuda_emulated_plugin # used by a dry run instead
+  write_script build-rest << END
 set -e
 [ ! -d "$carry/site" ] || export PYTHONPATH="$carry/site"
 configure() {
@@ -128,63 +155,69 @@ configure -DKVCACHE_BUILD_TESTS=ON "-DKVCACHE_TEST_FOLDERS=cuda;kernels" $([ ! -
 }
 cmake --build "$tree" --parallel $jobs --target _kvcache $programs -- -k 0
 END
-write_script build-package <<END
+  write_script build-package << END
 set -e
 cmake --build "$tree" --parallel $jobs --target _kvcache # in case only the tests failed to build
 cmake --install "$tree" --component python --prefix "$site"
 cmake --install "$tree" --component python-sources --prefix "$site"
 PYTHONPATH="$site" "$python" -c 'import kvcache; print(kvcache.__file__, kvcache.build_info())'
 END
-if [ "$device" = cuda ]; then
-  # A warning of a compiler that was never tried must not fail the run.
-  step build-plugin 240 env KVC_CMAKE_OPTIONS=--compile-no-warning-as-error bash scripts/build_cuda.sh "$arch" &
-else
-  plugin=$tree/libkvcache/tests/cuda/libkvcache_cuda_emulated_plugin.so
+  if [ "$device" = cuda ]; then
+    # A warning of a compiler that was never tried must not fail the run.
+    step build-plugin 240 env KVC_CMAKE_OPTIONS=--compile-no-warning-as-error bash scripts/build_cuda.sh "$arch" &
+  else
+    plugin=$emulated
+  fi
+  step build-rest 500 bash "$logs/build-rest.sh"
+  wait
+  step build-package 240 bash "$logs/build-package.sh"
 fi
-step build-rest 500 bash "$logs/build-rest.sh"
-wait
-step build-package 240 bash "$logs/build-package.sh"
-export KVCACHE_CUDA_BACKEND=$plugin KVC_EMULATED_CUDA=$tree/libkvcache/tests/cuda/libkvcache_cuda_emulated_plugin.so
-export PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH}
+export KVCACHE_CUDA_BACKEND=$plugin KVC_EMULATED_CUDA=$emulated PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH}
+step opens 60 "$python" -c "import kvcache; found = kvcache.Context('cuda:0').describe(); print(found); \
+assert found['simd'].startswith('sm_$capability')"
+wanted() { [[ " ${KVC_GPU_STEPS:-speed tests checkers} " == *" $1 "* ]]; }
+
+# ---- Speed: first, because nothing else may use the GPU meanwhile --------------------------------
+if wanted speed; then
+  read -ra more <<< "${KVC_GPU_SPEED:-}"
+  if [ "$device" = cuda ]; then
+    step speed 150 "$python" benchmarks/cuda/speed.py --out "$report" --seconds 125 "${more[@]}"
+  else
+    step speed 150 "$python" benchmarks/cuda/speed.py --out "$report" --dry "${more[@]}"
+  fi
+fi
 
 # ---- Tests: at the same time, because a GPU serves several processes -----------------------------
-tests=$tree/libkvcache/tests
-step opens 30 "$python" -c "import kvcache; found = kvcache.Context('cuda:0').describe(); print(found); \
-assert found['simd'] == 'sm_$capability'"
-tests_of pytest 170 60 pytest tests/gpu --device "$device" &
-# On memory that host and device share. Tests that read CPU registers, or map memory themselves, are left out.
-if [ "$device" = cuda ]; then
-  KVC_KERNEL_BACKEND=$plugin KVC_KERNEL_SAMPLING=2 tests_of numeric 120 40 "$tests/kernels/kernels_test" \
-    --gtest_filter=-Backend.*:Merge.*:Convert.*:Parts.*:DeviceMemory* &
+if wanted tests; then
+  tests_of pytest 170 60 pytest tests/gpu --device "$device" &
+  # On memory that host and device share. Tests that read CPU registers, or map memory themselves, are left out.
+  if [ "$device" = cuda ]; then
+    KVC_KERNEL_BACKEND=$plugin KVC_KERNEL_SAMPLING=2 tests_of numeric 120 40 "$kernels_test" \
+      --gtest_filter=-Backend.*:Merge.*:Convert.*:Parts.*:DeviceMemory* &
+  fi
+  if [ "$device" = cuda ] && [ "$capability" = 90 ]; then # the kernels that are selected by name only
+    KVC_GPU_SIMD=sm_90_wgmma tests_of pytest-wgmma 110 60 pytest tests/gpu/test_numeric.py tests/gpu/test_spikes.py \
+      tests/gpu/test_capture.py --device "$device" &
+  fi
+  step gemma 120 "$python" -m pytest -ra -q -p no:cacheprovider tests/gemma/test_model_torch.py -k random_weights &
 fi
-if [ "$device" = cuda ] && [ "$capability" = 90 ]; then # the kernels that are selected by name only
-  KVC_GPU_SIMD=sm_90_wgmma tests_of pytest-wgmma 110 60 pytest tests/gpu/test_numeric.py tests/gpu/test_spikes.py \
-    tests/gpu/test_capture.py --device "$device" &
-fi
-step gemma 120 "$python" -m pytest -ra -q -p no:cacheprovider tests/gemma/test_model_torch.py -k random_weights &
-wait
 
-# ---- Speed, and what a checker says -------------------------------------------------------------
-speed=("$python" benchmarks/cuda/speed.py --out "$report")
-if [ "$device" = cuda ]; then
-  step speed 140 "${speed[@]}" --seconds 115
+# ---- What a checker says, meanwhile --------------------------------------------------------------
+if wanted checkers && [ "$device" = cuda ]; then
   if command -v compute-sanitizer > /dev/null; then
     # memcheck finds bad accesses where each array is its own allocation; racecheck finds races in shared memory.
-    step memcheck 75 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 1 "$python" -m \
+    step memcheck 150 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 1 "$python" -m \
       pytest -q -x -p no:cacheprovider tests/gpu/test_memory.py tests/gpu/test_calls.py tests/gpu/test_numeric.py --device cuda \
       --share 0.02 --host-reference -k 'not beyond and not long_contexts' &
     for tool in racecheck synccheck; do
-      step $tool 75 env KVC_KERNEL_BACKEND="$plugin" KVC_KERNEL_SAMPLING=67 compute-sanitizer --tool $tool --error-exitcode 1 \
-        "$tests/kernels/kernels_test" \
-        --gtest_filter='Attend.HeadsAndDims:Append.*:Slots.*:Shared.*:Warpgroup.KeysOfOthersMayBeNaN' &
+      step $tool 150 env KVC_KERNEL_BACKEND="$plugin" KVC_KERNEL_SAMPLING=67 compute-sanitizer --tool $tool --error-exitcode 1 \
+        "$kernels_test" --gtest_filter='Attend.HeadsAndDims:Append.*:Slots.*:Shared.*:Warpgroup.KeysOfOthersMayBeNaN' &
     done
-    wait
   else
     say "memcheck FAILED (left out: no compute-sanitizer)"
   fi
-else
-  step speed 130 "${speed[@]}" --dry
 fi
+wait
 
 [ ! -f "$report/speed.md" ] || cat "$report/speed.md"
 failed=$(sed -n 's/^\([a-z-]*\) FAILED.*/\1/p' "$summary" | tr '\n' ' ')

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed of the CUDA backend through the Python package, row by row with its target, beside PyTorch's own attention.
 
-    python benchmarks/cuda/speed.py [--out FOLDER] [--seconds N] [--only WORD] [--dry]
+    python benchmarks/cuda/speed.py [--out FOLDER] [--seconds N] [--only PATTERN] [--dry]
 
 Writes speed.json and speed.md. A row that fails has the reason, and the others continue. Rows that do not fit into --seconds
 are marked as left out. Data is random. The program needs the kvcache package, its plug-in and PyTorch; --dry runs tiny shapes
@@ -10,6 +10,7 @@ on the CPU.
 
 import argparse
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -35,7 +36,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("."))
     parser.add_argument("--seconds", type=float, default=1e9, help="no row begins after that")
-    parser.add_argument("--only", default="", help="rows whose work has this word")
+    parser.add_argument("--only", default="", help="rows whose 'work: case' matches this regular expression")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--dry", action="store_true")
     arguments = parser.parse_args()
@@ -50,7 +51,7 @@ def main() -> int:
     rows = []
     arguments.out.mkdir(parents=True, exist_ok=True)
     for work, case, run in works.all_of(clock, machine, dry=arguments.dry):
-        if arguments.only not in work:
+        if not re.search(arguments.only, f"{work}: {case}"):
             continue
         row = {"work": work, "case": case}
         if time.perf_counter() - begun > arguments.seconds:
