@@ -1,6 +1,7 @@
 """What speed.py measures: each work as (name, case, function that gives its row)."""
 
 import contextlib
+import random
 import statistics
 import time
 
@@ -13,7 +14,8 @@ KV_TYPES = {"bf16": (torch.bfloat16, 2), "f16": (torch.float16, 2), "f32": (torc
 
 
 class Bench:
-    """A cache that holds `rows` sequences of `tokens` tokens of random K and V in every layer, and attention over the first."""
+    """A cache that holds `rows` sequences of `tokens` tokens of random K and V in every layer, and attention over the first.
+    Pages of a sequence do not follow each other, as in a server."""
 
     def __init__(self, clock, *, rows, tokens, q_heads, kv_heads, dim, dtype="bf16", page=16, room=64, latent=0, shared=0,
                  layers=1, simd=None, **options):
@@ -37,8 +39,7 @@ class Bench:
             self.cache.remove(prompt)
         else:
             self.ids = self.cache.add(rows)
-        for sequence in self.ids:
-            self._fill(sequence, tokens - shared)
+        self._fill_in_turns(tokens - shared, max(page, 16))
 
     def close(self):
         self.clock.synchronize()
@@ -50,6 +51,17 @@ class Bench:
     def kv(self, tokens):
         k = self.random(tokens, self.kv_heads, self.dim)
         return (k, None) if self.latent else (k, self.random(tokens, self.kv_heads, self.dim))
+
+    def _fill_in_turns(self, tokens, each):
+        """Fills all sequences, `each` tokens at a time in a random order, as a server would: pages of a sequence are apart."""
+        k, v = self.kv(min(tokens, each) * self.rows)
+        while tokens > 0:
+            count = min(tokens, each)
+            order = random.sample(self.ids, len(self.ids))
+            with self.cache.forward(order, [count] * self.rows) as step:
+                for layer in range(self.layers):
+                    step.append(layer, k[: count * self.rows], None if v is None else v[: count * self.rows])
+            tokens -= count
 
     def _fill(self, sequence, tokens):
         while tokens > 0:
