@@ -6,7 +6,7 @@
 // registers, and O += P V with P from registers.
 //
 // Products run asynchronously. S of a tile and P V of the tile before are started together, and the softmax of S runs
-// while P V is computed. The two consumers take turns to start products, so the softmax of one also overlaps with
+// while P V is computed. The two consumers start products alternately, so the softmax of one also overlaps with
 // products of the other.
 //
 // Lower bounds: 2 (D + Dv) operations for each row and key. K and V come from L2 once for 128 rows, at 128 operations a
@@ -51,17 +51,18 @@ __device__ __forceinline__ void forget(uint64_t& x) {
 #endif
 }
 
-// The turns of the two consumers to start products. A block of at most kWarpgroupRows has one consumer, and no turns.
-// Barrier kTurnBarrier + w ends when warpgroup w waits for its turn and the other has passed it on.
-constexpr int kQueryBarrier = 1, kTurnBarrier = kQueryBarrier + kWarpgroups;
-struct ProductTurns {
+// The two consumers start products alternately. A block of at most kWarpgroupRows has one consumer, which need not
+// wait. Barrier kStartBarrier + w ends when warpgroup w has come to start products and the other one has started its
+// own.
+constexpr int kQueryBarrier = 1, kStartBarrier = kQueryBarrier + kWarpgroups;
+struct Alternation {
   int warpgroup;  // 0 or 1
-  bool are_taken;
-  __device__ __forceinline__ void begin() const {
-    if (are_taken) sync_threads_of<kWarpgroups * kWarpgroupThreads>(kTurnBarrier + warpgroup);
+  bool has_other;
+  __device__ __forceinline__ void wait_for_other() const {
+    if (has_other) sync_threads_of<kWarpgroups * kWarpgroupThreads>(kStartBarrier + warpgroup);
   }
-  __device__ __forceinline__ void end() const {
-    if (are_taken) notify_threads_of<kWarpgroups * kWarpgroupThreads>(kTurnBarrier + 1 - warpgroup);
+  __device__ __forceinline__ void let_other_start() const {
+    if (has_other) notify_threads_of<kWarpgroups * kWarpgroupThreads>(kStartBarrier + 1 - warpgroup);
   }
 };
 
@@ -150,7 +151,7 @@ __device__ __forceinline__ void compute_tiles(const WgmmaState& state, int warpg
                                               WgmmaRows<Tiles::kValueDims>& rows) {
   WgmmaFixed& fixed = *state.fixed;
   const WgmmaShape& shape = state.call->shape;
-  const ProductTurns turns = {warpgroup, state.rows > kWarpgroupRows};
+  const Alternation starts = {warpgroup, state.rows > kWarpgroupRows};
   const float scale = state.call->attend.exp2_scale;
   const uint32_t shared = of_warp(shared_address(state.shared));
   const uint32_t q_at = shared + static_cast<uint32_t>(shape.q_at + warpgroup * kWarpgroupRows * kPanelPitch);
@@ -173,11 +174,11 @@ __device__ __forceinline__ void compute_tiles(const WgmmaState& state, int warpg
 
   wait_phase(&fixed.k_full[0], 0);
   if (Tiles::of(state, 0).begin < 0) return;
-  if (warpgroup == 1) turns.end();  // the other one begins
-  turns.begin();
+  if (warpgroup == 1) starts.let_other_start();  // it is the first
+  starts.wait_for_other();
   begin_products();
   begin_scores<Tiles>(q, k, s);
-  turns.end();
+  starts.let_other_start();
   wait_products<0>();
   hold_results(s);
   leave_slot(state, &fixed.k_empty[0]);
@@ -197,11 +198,11 @@ __device__ __forceinline__ void compute_tiles(const WgmmaState& state, int warpg
     if (of_warp(Tiles::of(state, t + 1).begin) < 0) break;
     wait_values(t);
     if (Tiles::kDims > 128) forget(q);
-    turns.begin();
+    starts.wait_for_other();
     begin_products();
     begin_scores<Tiles>(q, later_operand(k, next * Tiles::kKeyBytes), s);
     begin_values<Tiles>(p, v_of(t), rows.o);
-    turns.end();
+    starts.let_other_start();
     wait_products<1>();
     hold_results(s);
     leave_slot(state, &fixed.k_empty[next]);
@@ -209,7 +210,7 @@ __device__ __forceinline__ void compute_tiles(const WgmmaState& state, int warpg
   wait_values(t);
   begin_products();
   begin_values<Tiles>(p, v_of(t), rows.o);
-  if (warpgroup == 0) turns.begin();  // the last turn that the other one has passed on
+  if (warpgroup == 0) starts.wait_for_other();  // for its last start, so that each wait has its notification
   wait_products<0>();
   hold_results(rows.o);
   end_values(t);

@@ -102,7 +102,7 @@ inline WgmmaShape wgmma_shape(const kvc_backend_layer& layer, int32_t fixed_byte
 
 // A pool as TMA sees it. Dimension 0 is dims; then come slots and heads, the one with the smaller stride first; then
 // pages. Strides are in bytes, of all dimensions but the first. A box has 64 dims, or all dims of 8-bit rows.
-// The stride of a dimension with one element, whatever the pool's stride is: in the copy engine's range, and not less
+// The stride of a dimension with one element, whatever the pool's stride is: in TMA's range, and not less
 // than the size of any other dimension.
 constexpr uint64_t kStrideOfOne = uint64_t{1} << 39;
 struct PoolBoxes {
