@@ -197,7 +197,7 @@ if wanted tests; then
       --gtest_filter=-Backend.*:Merge.*:Convert.*:Parts.*:DeviceMemory*:LongSums.*:Uint4.* &
   fi
   if [ "$device" = cuda ] && [ "$capability" = 90 ]; then # the kernels that are selected by name only
-    KVC_GPU_SIMD=sm_90_wgmma tests_of pytest-wgmma 110 60 pytest tests/gpu/test_numeric.py tests/gpu/test_spikes.py \
+    KVC_GPU_SIMD=sm_90_mma tests_of pytest-mma 110 60 pytest tests/gpu/test_numeric.py tests/gpu/test_spikes.py \
       tests/gpu/test_capture.py --device "$device" &
   fi
   step gemma 120 "$python" -m pytest -ra -q -p no:cacheprovider tests/gemma/test_model_torch.py -k random_weights &

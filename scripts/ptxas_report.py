@@ -68,8 +68,9 @@ def wgmma_shared_kib(kernel: str) -> float:
     """The same of warpgroups' kernel, by wgmma_shape of attend/wgmma/plan.h."""
     dims, v_dims, stored_bits = (int(word) for word in re.findall(r"\d+(?=[,>])", kernel)[-3:])
     stages, keys = 2 if dims > 64 else 4, 64 if v_dims > 128 else 128
+    v_stages = 3 if dims == 128 and stored_bits == 16 else stages
     raw = 3 * keys * dims if stored_bits == 8 else 0
-    return WGMMA_FIXED_KIB + ((128 * dims + stages * keys * (dims + v_dims)) * 2 + raw) / 1024
+    return WGMMA_FIXED_KIB + ((128 * dims + keys * (stages * dims + v_stages * v_dims)) * 2 + raw) / 1024
 
 
 def usage(plugin: Path, cuobjdump: str) -> list:

@@ -161,13 +161,12 @@ def latent(clock, machine, heads, rows, tokens, target, by_bytes, dry, simd=None
     return row(seconds, machine=machine, target=target, **work)
 
 
-def by_warpgroups(clock):
-    """Pairs of the `simd` that selects kernels of warpgroup products, and the words for its rows. Without such a `simd` no
-    call uses these kernels. The list is empty if the GPU has none. A dry run has one pair, which selects nothing."""
-    if not clock.on_card:
-        return [(None, "by warpgroups")]
-    names = kvcache.Context("cuda:0").describe()["simd_available"]
-    return [(name, name) for name in names if name.endswith("_wgmma")]
+def kernel_sets(clock):
+    """The values of `simd` whose attention is measured, each with whether it multiplies by warpgroups. A GPU that does so has a
+    second one that does not. The default is first."""
+    names = kvcache.Context("cuda:0").describe()["simd_available"] if clock.on_card else []
+    others = [name for name in names if name.endswith("_mma")]
+    return [(None, bool(others))] + [(name, False) for name in others]
 
 
 def prefill(clock, machine, dtype, page, target, dry, simd=None):
@@ -335,16 +334,19 @@ def decodes(clock, machine, dry):
             clock, machine, "bf16", 4, 128, p, 1 << 30, t, dry)
 
 
-def warpgroups(clock, machine, one_page, dry, simd, name):
-    """The rows with the targets of warpgroup products."""
-    yield "prefill", f"bf16, D 128, causal 8k, page 16, {name}", lambda: prefill(clock, machine, "bf16", 16, 450e12, dry, simd)
-    yield ("prefill", f"bf16, D 128, causal 8k, one page, {name}",
-           lambda: prefill(clock, machine, "bf16", one_page, 520e12, dry, simd))
-    yield "prefill", f"float8 K and V, D 128, causal 8k, {name}", lambda: prefill_float8(clock, machine, dry, simd)
-    yield "mla", f"128 heads, 64 x 4096, {name}", lambda: latent(clock, machine, 128, 64, 4096, 0.65, False, dry, simd)
-    yield ("mla", f"16 heads, 512 MB, {name}",
+def attentions(clock, machine, dry, simd, by_warpgroups):
+    """Attention of many rows and MLA, with the targets of warpgroup products or those of mma.sync."""
+    name = "" if simd is None else f", {simd}"
+    small, large, part, shared = (450e12, 520e12, 0.65, 18) if by_warpgroups else (300e12, 300e12, 0.45, 12)
+    one_page = 64 if dry else 8192
+    yield "prefill", f"bf16, D 128, causal 8k, page 16{name}", lambda: prefill(clock, machine, "bf16", 16, small, dry, simd)
+    yield ("prefill", f"bf16, D 128, causal 8k, one page{name}",
+           lambda: prefill(clock, machine, "bf16", one_page, large, dry, simd))
+    yield "prefill", f"float8 K and V, D 128, causal 8k{name}", lambda: prefill_float8(clock, machine, dry, simd)
+    yield "mla", f"128 heads, 64 x 4096{name}", lambda: latent(clock, machine, 128, 64, 4096, part, False, dry, simd)
+    yield ("mla", f"16 heads, 512 MB{name}",
            lambda: latent(clock, machine, 16, 64, (512 << 20) // (64 * 1152), 0.85, True, dry, simd))
-    yield "shared prefix", f"64 x (32k + 128), 32/8, D 128, {name}", lambda: shared_prefix(clock, machine, 18, dry, simd)
+    yield "shared prefix", f"64 x (32k + 128), 32/8, D 128{name}", lambda: shared_prefix(clock, machine, shared, dry, simd)
 
 
 def all_of(clock, machine, dry):
@@ -352,15 +354,8 @@ def all_of(clock, machine, dry):
     rest = list(decodes(clock, machine, dry))
     first = [item for item in rest if "group 4, D 128" in item[1] and ("1024 MB" in item[1] or "bf16" in item[1] and "64 MB" in item[1])]
     yield from first
-    one_page = 64 if dry else 8192
-    yield "prefill", "bf16, D 128, causal 8k, page 16", lambda: prefill(clock, machine, "bf16", 16, 300e12, dry)
-    yield "prefill", "bf16, D 128, causal 8k, one page", lambda: prefill(clock, machine, "bf16", one_page, 300e12, dry)
-    yield "prefill", "float8 K and V, D 128, causal 8k", lambda: prefill_float8(clock, machine, dry)
-    yield "mla", "128 heads, 64 x 4096", lambda: latent(clock, machine, 128, 64, 4096, 0.45, False, dry)
-    yield "mla", "16 heads, 512 MB", lambda: latent(clock, machine, 16, 64, (512 << 20) // (64 * 1152), 0.85, True, dry)
-    yield "shared prefix", "64 x (32k + 128), 32/8, D 128", lambda: shared_prefix(clock, machine, 12, dry)
-    for simd, name in by_warpgroups(clock):
-        yield from warpgroups(clock, machine, one_page, dry, simd, name)
+    for simd, by_warpgroups in kernel_sets(clock):
+        yield from attentions(clock, machine, dry, simd, by_warpgroups)
     yield "append", "2 x 16384 tokens of 8 heads, bf16, 268 MB", lambda: append(clock, machine, 2, 16384, 0.85, dry)
     yield "append", "a token of 256 rows", lambda: append(clock, machine, 256, 1, None, dry)
     yield "merge", "two parts of 32768 x 16 x 128", lambda: merge(clock, machine, dry)

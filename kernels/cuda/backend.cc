@@ -65,7 +65,7 @@ kvc_status read_device(Device* device, kvc_error* error) {
   device->shared_of_block -= own_bytes;
   device->has_wgmma = major == 9 && minor == 0 && has_wgmma_image();
   if (device->has_wgmma) {
-    snprintf(device->names[2], sizeof device->names[2], "sm_%d%d_wgmma", major, minor);
+    snprintf(device->names[2], sizeof device->names[2], "sm_%d%d_mma", major, minor);
     device->num_names = 3;
   }
   return KVC_OK;
@@ -73,12 +73,14 @@ kvc_status read_device(Device* device, kvc_error* error) {
 
 // Chooses the attention kernels by the requested name.
 kvc_status choose_kernels(const char* name, Device* device, kvc_error* error) {
-  if (name == nullptr || strcmp(name, device->names[1]) == 0) return KVC_OK;
+  if (name == nullptr || strcmp(name, device->names[1]) == 0) {
+    return device->has_wgmma ? use_wgmma(device, error) : KVC_OK;
+  }
   if (strcmp(name, device->names[0]) == 0) {
     device->simple = true;
     return KVC_OK;
   }
-  if (device->has_wgmma && strcmp(name, device->names[2]) == 0) return use_wgmma(device, error);
+  if (device->has_wgmma && strcmp(name, device->names[2]) == 0) return KVC_OK;
   return fail(error, KVC_ERROR_UNSUPPORTED, "simd \"%.64s\"; this device has %s%s%s and %s", name, device->names[0],
               device->has_wgmma ? ", " : "", device->names[2], device->names[1]);
 }
@@ -138,7 +140,7 @@ kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** o
 
 const char* implementation(kvc_backend_device* opened) {
   const Device& device = *device_of(opened);
-  return device.names[device.simple ? 0 : device.encode_map == nullptr ? 1 : 2];
+  return device.names[device.simple ? 0 : device.has_wgmma && device.encode_map == nullptr ? 2 : 1];
 }
 
 int32_t implementations(kvc_backend_device* opened, const char** names, int32_t capacity) {

@@ -28,10 +28,10 @@ struct Device {
   int shared_of_block = 0, shared_of_multiprocessor = 0;  // bytes; the first is the limit of one block that opts in
   bool simple = false;                                    // "sm_90_simple": attention without tensor cores
   bool has_wgmma = false;      // the device has warpgroup products, and the backend has code for them
-  void* encode_map = nullptr;  // "sm_90_wgmma": the driver's cuTensorMapEncodeTiled, else null
+  void* encode_map = nullptr;  // where warpgroups attend: the driver's cuTensorMapEncodeTiled; else null
   BlockCut many = kManyRows;   // how blocks of many rows are cut
   int num_names = 2;
-  char names[3][20] = {};  // "sm_90_simple", "sm_90", and "sm_90_wgmma" if it can run
+  char names[3][20] = {};  // "sm_90_simple", "sm_90", and, if has_wgmma, "sm_90_mma": attention without that
   Upload upload = {};
   CallStep calls[Upload::kSlots] = {};  // of calls that own a slot of the ring
   // The first permanent error of the device (such as an illegal address in a kernel), and the call that reported it.
@@ -107,7 +107,8 @@ kvc_status plan_tables(kvc_backend_device* device, const kvc_backend_table_plan*
 int32_t take_fault(kvc_backend_device* device, kvc_backend_fault* fault);  // faults.cc
 // attend/common/attend.cu: whether the device can run the compiled code.
 cudaError_t find_kernel_image();
-// attend/wgmma/launch.cu: whether the device can run the warpgroup kernels; and makes the device use them.
+// attend/wgmma/launch.cu: whether the device can run the warpgroup kernels; and makes the device use them, if
+// the driver can make tensor maps.
 bool has_wgmma_image();
 kvc_status use_wgmma(Device* device, kvc_error* error);
 

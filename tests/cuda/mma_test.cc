@@ -346,8 +346,8 @@ TEST(Mma, TheKernelThatWasAskedForRuns) {
   // Keys 0..199 are four tiles. In each, a warp multiplies 2 fragments of 8 keys with D / 16 of q, and D / 8 of V with
   // one of P. A warp that has rows of its own does 4 times as much.
   EXPECT_EQ(attend_on("sm_90", 1, 64, Type::kF16).products, 4 * 4 * (2 * 4 + 8));
-  EXPECT_EQ(attend_on(nullptr, 40, 64, Type::kF16).products, 4 * 3 * (8 * 4 + 4 * 8));  // 3 of 4 warps have rows
-  EXPECT_FLOAT_EQ(attend_on(nullptr, 40, 64, Type::kF16).out, 0.5f);
+  EXPECT_EQ(attend_on("sm_90_mma", 40, 64, Type::kF16).products, 4 * 3 * (8 * 4 + 4 * 8));  // 3 of 4 warps have rows
+  EXPECT_FLOAT_EQ(attend_on("sm_90_mma", 40, 64, Type::kF16).out, 0.5f);
 }
 
 // Seven tiles of 32 keys. In each, 4 warps multiply a fragment of 8 keys with 5 of q, and 2 of P with 8 column groups
@@ -355,9 +355,9 @@ TEST(Mma, TheKernelThatWasAskedForRuns) {
 TEST(Mma, LatentRowsAreMultipliedTwice) {
   EXPECT_EQ(attend_on("sm_90_simple", 1, 80, Type::kF16, 64).products, 0);
   EXPECT_EQ(attend_on("sm_90", 1, 80, Type::kF16, 64).products, 7 * (4 * 5 + 2 * 8));
-  EXPECT_EQ(attend_on("sm_90", 40, 80, Type::kF16, 64).products, 4 * 3 * (8 * 5 + 4 * 8));
+  EXPECT_EQ(attend_on("sm_90_mma", 40, 80, Type::kF16, 64).products, 4 * 3 * (8 * 5 + 4 * 8));
   EXPECT_FLOAT_EQ(attend_on("sm_90", 1, 80, Type::kF16, 64).out, 0.5f);
-  EXPECT_FLOAT_EQ(attend_on("sm_90", 40, 80, Type::kF16, 64).out, 0.5f);
+  EXPECT_FLOAT_EQ(attend_on("sm_90_mma", 40, 80, Type::kF16, 64).out, 0.5f);
 }
 
 // With little shared memory there is one stage. If not even that fits, the simple kernel computes the call.

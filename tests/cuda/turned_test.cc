@@ -38,9 +38,9 @@ TEST(MmaTurned, KeysHaveRoomForTheirLowerParts) {
 TEST(MmaTurned, KeysAreMultipliedPartByPart) {
   EXPECT_EQ(attend_on("sm_90_simple", 1, 64, Type::kF16, 0, 32).products, 0);
   EXPECT_EQ(attend_on("sm_90", 1, 64, Type::kF16, 0, 32).products, 4 * 4 * (2 * (4 + 2) + 8));
-  EXPECT_EQ(attend_on("sm_90", 40, 64, Type::kF16, 0, 32).products, 4 * 3 * (8 * (4 + 2) + 4 * 8));
+  EXPECT_EQ(attend_on("sm_90_mma", 40, 64, Type::kF16, 0, 32).products, 4 * 3 * (8 * (4 + 2) + 4 * 8));
   EXPECT_EQ(attend_on("sm_90", 1, 80, Type::kF16, 64, 16).products, 7 * (4 * (5 + 1) + 2 * 8));
-  EXPECT_FLOAT_EQ(attend_on("sm_90", 40, 80, Type::kF16, 64, 16).out, 0.5f);
+  EXPECT_FLOAT_EQ(attend_on("sm_90_mma", 40, 80, Type::kF16, 64, 16).out, 0.5f);
 }
 
 }  // namespace

@@ -36,7 +36,6 @@ class Warpgroups : public testing::TestWithParam<bool> {  // latent rows
       kvc_context_config_init(&context);
       context.device_type = kDevices[i];
       context.num_threads = 1;
-      context.simd = i == 0 ? nullptr : "sm_90_wgmma";
       EXPECT_EQ(kvc_context_create(&context, &contexts_[i], error()), KVC_OK) << error_.message;
       kvc_layer_config layer;
       kvc_layer_config_init(&layer);

@@ -168,7 +168,7 @@ TEST(WgmmaLatent, QueriesInPartsTurnedAndNotAligned) {
     for (const bool parted : {false, true}) {
       for (const int shift : {0, 1}) {
         QueryCall call(parted, turned, shift, parted);
-        const std::vector<float> other = call.attend_by("sm_90", false), own = call.attend_by("sm_90_wgmma", true);
+        const std::vector<float> other = call.attend_by("sm_90_mma", false), own = call.attend_by("sm_90", true);
         for (size_t i = 0; i < own.size(); ++i) ASSERT_NEAR(own[i], other[i], 6e-3f) << turned << parted << shift << i;
         if (!turned && !parted && shift == 0) plain = own;
         if (turned && !parted && shift == 0) {

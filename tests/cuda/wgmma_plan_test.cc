@@ -66,6 +66,10 @@ TEST(WgmmaPlan, WhatWarpgroupsCompute) {
     EXPECT_EQ(but([&](WideCall& c) { c.layer.k.*stride = int64_t{1} << 40; }),
               "a stride is not in the copy engine's range");
   }
+  const std::string out_of_range = "a stride is not in the copy engine's range";
+  EXPECT_EQ(but([](WideCall& c) { c.layer.v.slot_stride_bytes = 0; }), out_of_range);
+  EXPECT_EQ(but([](WideCall& c) { c.layer.k.head_stride_bytes = 0; }), out_of_range);
+  EXPECT_EQ(but([](WideCall& c) { c.layer.k.page_stride_bytes = 0; }), "");
 }
 
 // The parts of shared memory do not overlap, begin where the pattern of the swizzle begins, and fit a block of the GPU.
@@ -74,18 +78,18 @@ TEST(WgmmaPlan, SharedMemoryIsCutWithoutOverlap) {
   for (const auto& [dims, v_dims] : kDimsOfInstances) {
     const WideCall call(dims, v_dims);
     const WgmmaShape shape = wgmma_shape(call.layer, static_cast<int32_t>(sizeof(WgmmaFixed)));
-    const int32_t rows = wgmma_stages(dims) * wgmma_tile_keys(v_dims);
+    const int32_t keys = wgmma_tile_keys(v_dims);
     EXPECT_GE(shape.q_at, static_cast<int32_t>(sizeof(WgmmaFixed)));
     EXPECT_EQ((shape.q_at | shape.k_at | shape.v_at) % kPatternBytes, 0);
     EXPECT_EQ(shape.k_at, shape.q_at + 128 * dims * 2);
-    EXPECT_EQ(shape.v_at, shape.k_at + rows * dims * 2);
-    EXPECT_EQ(shape.shared_bytes, shape.v_at + rows * v_dims * 2);
+    EXPECT_EQ(shape.v_at, shape.k_at + wgmma_stages(dims) * keys * dims * 2);
+    EXPECT_EQ(shape.shared_bytes, shape.v_at + wgmma_value_stages(dims, false) * keys * v_dims * 2);
     EXPECT_LE(shape.shared_bytes, 227 * 1024);
     if (dims > 128) continue;
     WideCall bytes(dims);
     bytes.layer.format = stored_format({kDLFloat8_e4m3fn, 8, 1});
     const WgmmaShape raw = wgmma_shape(bytes.layer, static_cast<int32_t>(sizeof(WgmmaFixed)));
-    EXPECT_EQ(raw.raw_at, shape.shared_bytes);
+    EXPECT_EQ(raw.raw_at, raw.v_at + wgmma_value_stages(dims, true) * keys * dims * 2);
     EXPECT_EQ(raw.shared_bytes, raw.raw_at + 3 * 128 * dims);
     EXPECT_LE(raw.shared_bytes, 227 * 1024);
   }
@@ -122,14 +126,16 @@ kvc_status open_by(const char* name, std::string* implementation, std::string* m
   return status;
 }
 
-TEST(WgmmaNames, ChosenByNameOnly) {
+TEST(WgmmaNames, TheDefaultAndTheOtherOne) {
   std::string implementation, message;
   ASSERT_EQ(open_by(nullptr, &implementation, &message), KVC_OK);
   EXPECT_EQ(implementation, "sm_90");
-  ASSERT_EQ(open_by("sm_90_wgmma", &implementation, &message), KVC_OK) << message;
-  EXPECT_EQ(implementation, "sm_90_wgmma");
-  ASSERT_EQ(open_by("sm_80_wgmma", &implementation, &message), KVC_ERROR_UNSUPPORTED);
-  EXPECT_EQ(message, "simd \"sm_80_wgmma\"; this device has sm_90_simple, sm_90_wgmma and sm_90");
+  for (const char* const name : {"sm_90", "sm_90_mma", "sm_90_simple"}) {
+    ASSERT_EQ(open_by(name, &implementation, &message), KVC_OK) << message;
+    EXPECT_EQ(implementation, name);
+  }
+  ASSERT_EQ(open_by("sm_80_mma", &implementation, &message), KVC_ERROR_UNSUPPORTED);
+  EXPECT_EQ(message, "simd \"sm_80_mma\"; this device has sm_90_simple, sm_90_mma and sm_90");
 }
 
 // Each runtime call of an open fails in turn. The open reports which one it was.
@@ -138,7 +144,7 @@ TEST(WgmmaNames, CallsThatFail) {
   for (int64_t n = 1;; ++n) {
     ASSERT_LT(n, 300);
     cuda_emulation::fail_call(n, cudaErrorInvalidValue);
-    const kvc_status status = open_by("sm_90_wgmma", &implementation, &message);
+    const kvc_status status = open_by("sm_90", &implementation, &message);
     const bool reached = cuda_emulation::calls() >= n && status != KVC_OK;
     cuda_emulation::fail_call(0, cudaSuccess);
     if (!reached) break;

@@ -386,11 +386,25 @@ TEST(Wgmma, StridesOfPools) {
   EXPECT_EQ(boxes(nhd).box[2], 8u);
   one.layer.k.head_stride_bytes = 0;  // may be anything
   EXPECT_EQ(boxes(one).heads_first, 0);
-  EXPECT_EQ(boxes(one).strides[1], 24u * 128 * 2);
+  EXPECT_EQ(boxes(one).strides[1], kStrideOfOne);
   hnd.layer.format = stored_format({kDLFloat8_e4m3fn, 8, 1});  // rows as stored
   EXPECT_EQ(boxes(hnd).box[0], 128u);
   one.layer.num_pages = 0;  // unknown
   EXPECT_EQ(boxes(one).sizes[3], static_cast<uint64_t>(INT32_MAX));
+}
+
+// The one page of decompressed K has more slots than any sequence, and no stride. So has the one head of a pool.
+TEST(Wgmma, MapsOfASinglePage) {
+  CUtensorMap map;
+  for (int heads : {1, 2}) {
+    Pool pool(1, heads, 16, 64, true);
+    pool.layer.page_size = 1 << 30;
+    pool.layer.k.page_stride_bytes = 0;
+    if (heads == 1) pool.layer.k.head_stride_bytes = 0;
+    pool.layer.k.slot_stride_bytes = 6144;
+    EXPECT_EQ(why_not_boxes(pool.layer), nullptr);
+    EXPECT_EQ(pool.encode(16, &map), CUDA_SUCCESS) << heads;
+  }
 }
 
 }  // namespace

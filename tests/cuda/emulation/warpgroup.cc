@@ -316,7 +316,7 @@ void wait_phase(uint64_t* barrier, uint32_t parity) {
   wait_until([&] { return (at.phase & 1) != parity; });
 }
 
-void sync_some(int number, int threads) {
+void meet_some(int number, int threads, bool waits) {
   if (number < 1 || number >= kMeetings) die("a barrier of some threads whose number is not from 1 to 15");
   carry_writes();
   Meeting& at = state.meetings[number];
@@ -327,7 +327,7 @@ void sync_some(int number, int threads) {
     at.arrived = 0;
     ++at.passed;
   }
-  wait_until([&] { return at.passed != before; });
+  if (waits) wait_until([&] { return at.passed != before; });
 }
 
 void begin_box(void* shared, const CUtensorMap* map, uint64_t* barrier, int32_t c0, int32_t c1, int32_t c2,
@@ -468,7 +468,8 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
   for (int d = 0; d < 4; ++d) {
     const bool fits = dims[d] > 0 && dims[d] <= uint64_t{1} << 32 && box[d] > 0 && box[d] <= 256;
     if (!fits || element_strides[d] != 1) return CUDA_ERROR_INVALID_VALUE;
-    if (d > 0 && (strides[d - 1] % 16 != 0 || strides[d - 1] >= uint64_t{1} << 40 || strides[d - 1] < dims[d - 1])) {
+    if (d > 0 && (strides[d - 1] == 0 || strides[d - 1] % 16 != 0 || strides[d - 1] >= uint64_t{1} << 40 ||
+                  strides[d - 1] < dims[d - 1])) {
       return CUDA_ERROR_INVALID_VALUE;
     }
   }

@@ -27,10 +27,14 @@ void publish_barriers();
 void arrive(uint64_t* barrier);
 void arrive_expecting(uint64_t* barrier, uint32_t bytes);
 void wait_phase(uint64_t* barrier, uint32_t parity);
-void sync_some(int number, int threads);
+void meet_some(int number, int threads, bool waits);
 template <int kThreads>
 void sync_threads_of(int number) {
-  sync_some(number, kThreads);
+  meet_some(number, kThreads, true);
+}
+template <int kThreads>
+void notify_threads_of(int number) {
+  meet_some(number, kThreads, false);
 }
 
 void begin_box(void* shared, const CUtensorMap* map, uint64_t* barrier, int32_t c0, int32_t c1, int32_t c2, int32_t c3);

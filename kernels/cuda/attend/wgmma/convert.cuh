@@ -31,8 +31,8 @@ template <class Tiles>
 __device__ __forceinline__ void clean_tiles(const WgmmaState& state) {
   WgmmaFixed& fixed = *state.fixed;
   for (int32_t t = 0;; ++t) {
-    const int32_t slot = Tiles::slot(t);
-    wait_phase(&fixed.v_full[slot], Tiles::full(t));
+    const int32_t slot = Tiles::value_slot(t);
+    wait_phase(&fixed.v_full[slot], Tiles::value_full(t));
     WgmmaTile& tile = Tiles::of(state, t);
     if (tile.begin < 0) break;
     if (tile.is_full == 0) {
@@ -107,9 +107,9 @@ __device__ __forceinline__ void widen_tiles(const WgmmaState& state) {
     }
     leave(&fixed.k_full[slot], raw_slot);
     if (t > 0) {
-      const int32_t of_v = Tiles::slot(t - 1), j = Tiles::raw_values(t - 1), v_raw_slot = Tiles::raw_slot(j);
+      const int32_t of_v = Tiles::value_slot(t - 1), j = Tiles::raw_values(t - 1), v_raw_slot = Tiles::raw_slot(j);
       wait_phase(&fixed.raw_full[v_raw_slot], Tiles::raw_full(j));
-      wait_phase(&fixed.v_empty[of_v], Tiles::empty(t - 1));
+      wait_phase(&fixed.v_empty[of_v], Tiles::value_empty(t - 1));
       WgmmaTile& before = Tiles::of(state, t - 1);
       widen_tile<Tiles, kStored>(state, raw_tiles + v_raw_slot * Tiles::kRawBytes,
                                  state.shared + shape.v_at + of_v * Tiles::kValueBytes, before, before.is_full == 0);

@@ -48,6 +48,11 @@ template <int kThreads>
 __device__ __forceinline__ void sync_threads_of(int number) {
   asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
 }
+// Counts for the same barrier without waiting: the other threads need not wait for these any more.
+template <int kThreads>
+__device__ __forceinline__ void notify_threads_of(int number) {
+  asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
+}
 
 // ---- TMA ----------------------------------------------------------------------------------------
 
@@ -180,6 +185,7 @@ using cuda_emulation::init_barrier;
 using cuda_emulation::multiply_columns;
 using cuda_emulation::multiply_registers;
 using cuda_emulation::multiply_shared;
+using cuda_emulation::notify_threads_of;
 using cuda_emulation::prefetch_map;
 using cuda_emulation::publish_barriers;
 using cuda_emulation::publish_writes;

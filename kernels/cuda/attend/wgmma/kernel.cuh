@@ -6,7 +6,7 @@
 // registers, and O += P V with P from registers.
 //
 // Products run asynchronously. S of a tile and P V of the tile before are started together, and the softmax of S runs
-// while P V is computed. The two consumers do not wait for each other, so the softmax of one also overlaps with
+// while P V is computed. The two consumers start products alternately, so the softmax of one also overlaps with
 // products of the other.
 //
 // Lower bounds: 2 (D + Dv) operations for each row and key. K and V come from L2 once for 128 rows, at 128 operations a
@@ -38,26 +38,53 @@ namespace kvc::kernels::cuda {
 constexpr int kRegistersToBring = 56, kRegistersToCompute = 224;
 static_assert(kRegistersToBring + kWarpgroups * kRegistersToCompute <= (1 + kWarpgroups) * 168);
 
-// Starts S of the warpgroup's rows and the keys in a slot, as a group of its own.
+// A value that all lanes have. The compiler then keeps it, and what follows from it, in registers of the warp.
+__device__ __forceinline__ uint32_t of_warp(uint32_t x) { return __shfl_sync(kAllLanes, x, 0); }
+__device__ __forceinline__ int32_t of_warp(int32_t x) { return __shfl_sync(kAllLanes, x, 0); }
+
+// Keeps the compiler from computing what follows from x before the loop: there are no registers for it.
+__device__ __forceinline__ void forget(uint64_t& x) {
+#if defined(__CUDACC__)
+  asm volatile("" : "+l"(x));
+#else
+  static_cast<void>(x);
+#endif
+}
+
+// The two consumers start products alternately. A block of at most kWarpgroupRows has one consumer, which need not
+// wait. Barrier kStartBarrier + w ends when warpgroup w has come to start products and the other one has started its
+// own.
+constexpr int kQueryBarrier = 1, kStartBarrier = kQueryBarrier + kWarpgroups;
+struct Alternation {
+  int warpgroup;  // 0 or 1
+  bool has_other;
+  __device__ __forceinline__ void wait_for_other() const {
+    if (has_other) sync_threads_of<kWarpgroups * kWarpgroupThreads>(kStartBarrier + warpgroup);
+  }
+  __device__ __forceinline__ void let_other_start() const {
+    if (has_other) notify_threads_of<kWarpgroups * kWarpgroupThreads>(kStartBarrier + 1 - warpgroup);
+  }
+};
+
+// Starts S of the warpgroup's rows and the keys in a slot, as a group of its own. q, k: descriptors.
 template <class Tiles>
-__device__ __forceinline__ void begin_scores(uint32_t q, uint32_t k, float (&s)[Tiles::kKeys / 2]) {
+__device__ __forceinline__ void begin_scores(uint64_t q, uint64_t k, float (&s)[Tiles::kKeys / 2]) {
 #pragma unroll
   for (int step = 0; step < Tiles::kDims / kMmaDepth; ++step) {
-    const uint32_t panel = static_cast<uint32_t>(step / 4), within = static_cast<uint32_t>(step % 4 * kMmaDepth * 2);
-    multiply_shared(typename Tiles::Type{}, s, rows_descriptor(q + panel * Tiles::kQueryPanelBytes + within),
-                    rows_descriptor(k + panel * Tiles::kPanelBytes + within), step > 0);
+    const int32_t panel = step / 4, within = step % 4 * kMmaDepth * 2;
+    multiply_shared(typename Tiles::Type{}, s, later_operand(q, panel * Tiles::kQueryPanelBytes + within),
+                    later_operand(k, panel * Tiles::kPanelBytes + within), step > 0);
   }
   close_products();
 }
 
-// Starts o += P V, as a group of its own.
+// Starts o += P V, as a group of its own. v: a descriptor.
 template <class Tiles>
-__device__ __forceinline__ void begin_values(const uint32_t (&p)[Tiles::kKeys / kMmaDepth][4], uint32_t v,
+__device__ __forceinline__ void begin_values(const uint32_t (&p)[Tiles::kKeys / kMmaDepth][4], uint64_t v,
                                              float (&o)[Tiles::kValueDims / 2]) {
 #pragma unroll
   for (int step = 0; step < Tiles::kKeys / kMmaDepth; ++step) {
-    const uint32_t at = v + static_cast<uint32_t>(step * kMmaDepth * kPanelPitch);
-    multiply_registers(typename Tiles::Type{}, o, p[step], columns_descriptor(at, Tiles::kKeys));
+    multiply_registers(typename Tiles::Type{}, o, p[step], later_operand(v, step * kMmaDepth * kPanelPitch));
   }
   close_products();
 }
@@ -118,42 +145,48 @@ __device__ __forceinline__ void add_odd(const WgmmaState& state, const WgmmaTile
 }
 
 // Goes through all keys of the item. S of tile t + 1 is started together with P V of tile t; each is waited for
-// separately.
+// separately. warpgroup: 0 or 1.
 template <class Tiles>
-__device__ __forceinline__ void compute_tiles(const WgmmaState& state, int32_t row0,
+__device__ __forceinline__ void compute_tiles(const WgmmaState& state, int warpgroup,
                                               WgmmaRows<Tiles::kValueDims>& rows) {
   WgmmaFixed& fixed = *state.fixed;
   const WgmmaShape& shape = state.call->shape;
+  const Alternation starts = {warpgroup, state.rows > kWarpgroupRows};
   const float scale = state.call->attend.exp2_scale;
-  const uint32_t shared = shared_address(state.shared);
-  const uint32_t q = shared + static_cast<uint32_t>(shape.q_at + row0 * kPanelPitch);
-  const uint32_t k = shared + static_cast<uint32_t>(shape.k_at), v = shared + static_cast<uint32_t>(shape.v_at);
+  const uint32_t shared = of_warp(shared_address(state.shared));
+  const uint32_t q_at = shared + static_cast<uint32_t>(shape.q_at + warpgroup * kWarpgroupRows * kPanelPitch);
+  uint64_t q = rows_descriptor(q_at);
+  const uint64_t k = rows_descriptor(shared + static_cast<uint32_t>(shape.k_at));
+  const uint64_t v = columns_descriptor(shared + static_cast<uint32_t>(shape.v_at), Tiles::kKeys);
   float s[Tiles::kKeys / 2], alpha[2];
   uint32_t p[Tiles::kKeys / kMmaDepth][4];
   const auto wait_values = [&](int32_t t) {
-    if (!Tiles::kRaw) wait_phase(&fixed.v_full[Tiles::slot(t)], Tiles::full(t));
-    wait_phase(&fixed.v_ready[Tiles::slot(t)], Tiles::full(t));
+    const int32_t slot = Tiles::value_slot(t);
+    if (!Tiles::kRaw) wait_phase(&fixed.v_full[slot], Tiles::value_full(t));
+    wait_phase(&fixed.v_ready[slot], Tiles::value_full(t));
   };
+  const auto v_of = [&](int32_t t) { return later_operand(v, Tiles::value_slot(t) * Tiles::kValueBytes); };
   const auto end_values = [&](int32_t t) {
     const WgmmaTile& tile = Tiles::of(state, t);
     if (tile.has_odd != 0) add_odd<Tiles>(state, tile, rows);
-    leave_slot(state, &fixed.v_empty[Tiles::slot(t)]);
+    leave_slot(state, &fixed.v_empty[Tiles::value_slot(t)]);
   };
 
   wait_phase(&fixed.k_full[0], 0);
   if (Tiles::of(state, 0).begin < 0) return;
+  if (warpgroup == 1) starts.let_other_start();  // it is the first
+  starts.wait_for_other();
   begin_products();
   begin_scores<Tiles>(q, k, s);
+  starts.let_other_start();
   wait_products<0>();
   hold_results(s);
   leave_slot(state, &fixed.k_empty[0]);
   int32_t t = 0;
   for (;; ++t) {
-    score_tile(state, Tiles::of(state, t).begin, Tiles::of(state, t).is_full != 0, rows.first, s);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      alpha[half] = soften_row_of(scale, largest_of_row(s, half, rows.m[half]), half, s, rows);
-    }
+    const WgmmaTile& tile = Tiles::of(state, t);
+    score_tile(state, tile.begin, tile.is_full != 0, rows.first, s);
+    soften_rows(scale, s, rows, alpha);
     wait_products<0>();
     hold_results(rows.o);
     if (t > 0) end_values(t - 1);
@@ -162,19 +195,22 @@ __device__ __forceinline__ void compute_tiles(const WgmmaState& state, int32_t r
     pack_tile<typename Tiles::Type>(s, p);
     const int32_t next = Tiles::slot(t + 1);
     wait_phase(&fixed.k_full[next], Tiles::full(t + 1));
-    if (Tiles::of(state, t + 1).begin < 0) break;
-    begin_products();
-    begin_scores<Tiles>(q, k + static_cast<uint32_t>(next * Tiles::kKeyBytes), s);
+    if (of_warp(Tiles::of(state, t + 1).begin) < 0) break;
     wait_values(t);
+    if (Tiles::kDims > 128) forget(q);
+    starts.wait_for_other();
     begin_products();
-    begin_values<Tiles>(p, v + static_cast<uint32_t>(Tiles::slot(t) * Tiles::kValueBytes), rows.o);
+    begin_scores<Tiles>(q, later_operand(k, next * Tiles::kKeyBytes), s);
+    begin_values<Tiles>(p, v_of(t), rows.o);
+    starts.let_other_start();
     wait_products<1>();
     hold_results(s);
     leave_slot(state, &fixed.k_empty[next]);
   }
   wait_values(t);
   begin_products();
-  begin_values<Tiles>(p, v + static_cast<uint32_t>(Tiles::slot(t) * Tiles::kValueBytes), rows.o);
+  begin_values<Tiles>(p, v_of(t), rows.o);
+  if (warpgroup == 0) starts.wait_for_other();  // for its last start, so that each wait has its notification
   wait_products<0>();
   hold_results(rows.o);
   end_values(t);
@@ -182,15 +218,16 @@ __device__ __forceinline__ void compute_tiles(const WgmmaState& state, int32_t r
 
 // The work of a consumer warpgroup.
 template <class Tiles>
-__device__ __forceinline__ void compute_rows(const WgmmaState& state, int32_t row0) {
+__device__ __forceinline__ void compute_rows(const WgmmaState& state, int warpgroup) {
   WgmmaRows<Tiles::kValueDims> rows = {};
   rows.m[0] = rows.m[1] = -INFINITY;
-  rows.first = row0 + state.thread % kWarpgroupThreads / kWarpSize * kMmaRows + state.lane / 4;
-  compute_tiles<Tiles>(state, row0, rows);
+  rows.first = warpgroup * kWarpgroupRows + state.thread % kWarpgroupThreads / kWarpSize * kMmaRows + state.lane / 4;
+  compute_tiles<Tiles>(state, warpgroup, rows);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const float sum = sum_of_row(rows.l[half]);
-    if (rows.first + half * 8 < state.rows) finish_wgmma_row<Tiles::kValueDims>(state, rows, half, 0, sum);
+    const float sum = rows.l[half] + __shfl_xor_sync(kAllLanes, rows.l[half], 2),
+                rest = rest_of_origin(state.call->attend.exp2_scale, rows.m[half]);
+    if (rows.first + half * 8 < state.rows) finish_wgmma_row<Tiles::kValueDims>(state, rows, half, 0, sum, rest);
   }
 }
 
@@ -199,7 +236,6 @@ __device__ __forceinline__ void attend_by_warpgroups(const WgmmaCall& call) {
   WgmmaState state;
   if (!begin_wgmma_block(call, &state)) return;
   begin_wgmma_rows<Tiles>(state);
-  load_wgmma_queries<Tiles>(state);
   __syncthreads();
   if (state.warp < kWarpgroupThreads / kWarpSize) {
     give_registers<kRegistersToBring>();
@@ -210,8 +246,11 @@ __device__ __forceinline__ void attend_by_warpgroups(const WgmmaCall& call) {
     }
   } else {
     take_registers<kRegistersToCompute>();
-    const int32_t row0 = (state.thread / kWarpgroupThreads - 1) * kWarpgroupRows;
-    if (row0 < state.rows) compute_rows<Tiles>(state, row0);
+    const int warpgroup = of_warp(state.thread / kWarpgroupThreads) - 1, row0 = warpgroup * kWarpgroupRows;
+    if (row0 >= state.rows) return;
+    load_wgmma_queries<Tiles>(state, row0);
+    sync_threads_of<kWarpgroupThreads>(kQueryBarrier + warpgroup);
+    compute_rows<Tiles>(state, warpgroup);
   }
 }
 

@@ -43,6 +43,12 @@ KVC_HOST_DEVICE uint64_t columns_descriptor(uint32_t start, int32_t keys) {
   return matrix_descriptor(start, static_cast<uint32_t>(keys * kPanelPitch), kPatternBytes);
 }
 
+// The descriptor of what is `bytes` later. An address of shared memory never carries into the next field.
+KVC_HOST_DEVICE uint64_t later_operand(uint64_t descriptor, int32_t bytes) {
+  const uint32_t low = static_cast<uint32_t>(descriptor) + static_cast<uint32_t>(bytes >> 4);
+  return (descriptor & ~uint64_t{0xffffffffu}) | low;
+}
+
 // The place of element i of a thread's results, which is its register i.
 KVC_HOST_DEVICE MatrixPlace place_in_result(int thread, int i) {
   const MatrixPlace place = place_in_c(thread % 32, i % 4);

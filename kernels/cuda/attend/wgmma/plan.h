@@ -24,6 +24,8 @@ constexpr bool has_wgmma_dims(int32_t dims, int32_t v_dims) {
 // (S [64][keys], o [64][v_dims]), and shared memory bounds the second.
 constexpr int32_t wgmma_tile_keys(int32_t v_dims) { return v_dims > 128 ? 64 : 128; }
 constexpr int32_t wgmma_stages(int32_t dims) { return dims > 64 ? 2 : 4; }
+// V waits for the softmax between the two products, so where a third tile of V fits, the products never wait for V.
+constexpr int32_t wgmma_value_stages(int32_t dims, bool raw) { return dims == 128 && !raw ? 3 : wgmma_stages(dims); }
 // Tiles of 8-bit K and V as stored. They are loaded, and then dequantised to the tiles that products read.
 constexpr int32_t kRawStages = 3;
 
@@ -36,6 +38,8 @@ inline const char* why_not_boxes(const kvc_backend_layer& layer) {
       if (stride % 16 != 0) return "rows are not aligned to 16 bytes";
       if (stride < 0 || stride >= int64_t{1} << 40) return "a stride is not in the copy engine's range";
     }
+    const bool same_heads = layer.num_kv_heads > 1 && pool->head_stride_bytes == 0;
+    if (pool->slot_stride_bytes == 0 || same_heads) return "a stride is not in the copy engine's range";
     if (reinterpret_cast<uintptr_t>(pool->data) % 16 != 0) return "rows are not aligned to 16 bytes";
   }
   return nullptr;
@@ -74,8 +78,8 @@ constexpr int32_t box_keys(int32_t page_size, int32_t tile_keys) {
   return a;
 }
 
-// The shared memory of a block, offsets in bytes: the fixed part, q [dims / 64][128 rows][64], then for each stage a
-// tile of K [dims / 64][keys][64], and for each stage a tile of V. With 8-bit K and V, tiles as stored [keys][dims]
+// The shared memory of a block, offsets in bytes: the fixed part, q [dims / 64][128 rows][64], then for each stage of K
+// a tile [dims / 64][keys][64], and for each stage of V a tile. With 8-bit K and V, tiles as stored [keys][dims]
 // follow, alternately of K and V.
 struct WgmmaShape {
   int32_t box_keys;
@@ -84,20 +88,23 @@ struct WgmmaShape {
 };
 inline WgmmaShape wgmma_shape(const kvc_backend_layer& layer, int32_t fixed_bytes) {
   const int32_t dims = layer.head_dim, v_dims = layer.v_head_dim;
-  const int32_t keys = wgmma_tile_keys(v_dims), rows = wgmma_stages(dims) * keys;  // rows of all tiles
+  const int32_t keys = wgmma_tile_keys(v_dims);
+  const bool raw = is_quantised(stored_type(layer));
   WgmmaShape shape;
   shape.box_keys = box_keys(layer.page_size, keys);
   shape.q_at = (fixed_bytes + kPatternBytes - 1) / kPatternBytes * kPatternBytes;
   shape.k_at = shape.q_at + kWideRows.rows * dims * 2;
-  shape.v_at = shape.k_at + rows * dims * 2;
-  shape.raw_at = shape.v_at + rows * v_dims * 2;
-  shape.shared_bytes = shape.raw_at + (is_quantised(stored_type(layer)) ? kRawStages * keys * dims : 0);
+  shape.v_at = shape.k_at + wgmma_stages(dims) * keys * dims * 2;
+  shape.raw_at = shape.v_at + wgmma_value_stages(dims, raw) * keys * v_dims * 2;
+  shape.shared_bytes = shape.raw_at + (raw ? kRawStages * keys * dims : 0);
   return shape;
 }
 
 // A pool as TMA sees it. Dimension 0 is dims; then come slots and heads, the one with the smaller stride first; then
-// pages. Strides are in bytes, of all dimensions but the first. A box has 64 dims, or all dims of 8-bit rows. A
-// dimension with one element gets the stride of the next one, whatever the pool's stride is.
+// pages. Strides are in bytes, of all dimensions but the first. A box has 64 dims, or all dims of 8-bit rows.
+// The stride of a dimension with one element, whatever the pool's stride is: in TMA's range, and not less
+// than the size of any other dimension.
+constexpr uint64_t kStrideOfOne = uint64_t{1} << 39;
 struct PoolBoxes {
   uint64_t sizes[4], strides[3];
   uint32_t box[4];
@@ -119,8 +126,8 @@ inline PoolBoxes pool_boxes(const kvc_backend_layer& layer, const kvc_backend_po
   boxes.sizes[3] =
       static_cast<uint64_t>(layer.num_pages > 0 ? layer.num_pages : INT32_MAX);  // a caller's array has no limit
   boxes.strides[0] = heads_first ? head : slot;
-  boxes.strides[1] = heads_first ? slot : heads > 1 ? head : slot * slots;
-  boxes.strides[2] = page > 0 ? page : slot * slots;
+  boxes.strides[1] = heads_first ? slot : heads > 1 ? head : kStrideOfOne;
+  boxes.strides[2] = page > 0 ? page : kStrideOfOne;
   boxes.box[0] = static_cast<uint32_t>(is_quantised(stored_type(layer)) ? dims : kPanelDims);
   boxes.box[1] = static_cast<uint32_t>(heads_first ? 1 : box);
   boxes.box[2] = static_cast<uint32_t>(heads_first ? box : 1);

@@ -97,14 +97,19 @@ __device__ __forceinline__ void score_tile(const State& state, int32_t begin, bo
   }
 }
 
+// The largest over the four lanes of a row.
+__device__ __forceinline__ float largest_of_quad(float x) {
+  x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, 1));
+  return fmaxf(x, __shfl_xor_sync(kAllLanes, x, 2));
+}
+
 // The largest score of a row over its four lanes, and at least that of earlier keys.
 template <int kScores>
 __device__ __forceinline__ float largest_of_row(const float (&s)[kScores], int half, float before) {
   float largest = before;
 #pragma unroll
   for (int i = 0; i < kScores / 2; ++i) largest = fmaxf(largest, s[i / 2 * 4 + half * 2 + i % 2]);
-  largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
-  return fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
+  return largest_of_quad(largest);
 }
 
 // The online softmax of a row: s becomes p. Returns the factor of o.
@@ -125,6 +130,41 @@ __device__ __forceinline__ float soften_row_of(float scale, float largest, int h
   return alpha;
 }
 
+// The online softmax of a thread's two rows: s becomes p. alpha: the factors of o. An exponent is s * scale - origin by
+// one instruction. The rounding of `origin` is the same for all keys; rest_of_origin takes it back at the end.
+template <int kScores>
+__device__ __forceinline__ void soften_rows(float scale, float (&s)[kScores], WgmmaSums& rows, float (&alpha)[2]) {
+  float largest[2][2], sums[2][2] = {}, origin[2];  // two of each for a row, so that the chains are short
+#pragma unroll
+  for (int half = 0; half < 2; ++half) largest[half][0] = largest[half][1] = rows.m[half];
+#pragma unroll
+  for (int i = 0; i < kScores; ++i) {
+    float& x = largest[i / 2 % 2][i / 4 % 2];
+    x = fmaxf(x, s[i]);
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float before = rows.m[half], m = largest_of_quad(fmaxf(largest[half][0], largest[half][1]));
+    alpha[half] = before == m ? 1.0f : fast_exp2(before * scale - m * scale);
+    origin[half] = m == -INFINITY ? 0.0f : m * scale;  // no key was seen yet, so every p is 0
+    rows.m[half] = m;
+  }
+#pragma unroll
+  for (int i = 0; i < kScores; ++i) {
+    s[i] = fast_exp2(fmaf(s[i], scale, -origin[i / 2 % 2]));
+    sums[i / 2 % 2][i / 4 % 2] += s[i];
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float sum = sums[half][0] + sums[half][1];
+    rows.l[half] = fmaf(rows.l[half], alpha[half], sum + __shfl_xor_sync(kAllLanes, sum, 1));
+  }
+}
+// A row's l and o are sums of 2^(s * scale - round(m * scale)). The factor that makes m their exact reference.
+__device__ __forceinline__ float rest_of_origin(float scale, float m) {
+  return m == -INFINITY ? 1.0f : fast_exp2(-fmaf(m, scale, -(m * scale)));
+}
+
 // The sum over the four lanes of a row.
 __device__ __forceinline__ float sum_of_row(float x) {
   x += __shfl_xor_sync(kAllLanes, x, 1);
@@ -138,45 +178,68 @@ __device__ __forceinline__ void leave_slot(const State& state, uint64_t* empty) 
   if (state.lane == 0) arrive(empty);
 }
 
-// Writes the thread's part of a row times `scale`: two of every 8 columns, from element `at` on.
-template <class Out, int kColumns>
-__device__ __forceinline__ void store_row(Out* data, int64_t at, const WgmmaRows<kColumns>& rows, int half, float scale,
-                                          bool is_empty) {
-  Out* const target = data + at;
-  const bool aligned = reinterpret_cast<uint64_t>(target) % (2 * sizeof(Out)) == 0;
+// Writes two neighbours. kAligned: the target is a multiple of their size.
+template <bool kAligned>
+__device__ __forceinline__ void store_pair(float* target, float low, float high) {
+  const float pair[2] = {low, high};
+  if constexpr (kAligned) {
+    memcpy(__builtin_assume_aligned(static_cast<void*>(target), sizeof pair), pair, sizeof pair);
+  } else {
+    target[0] = low;
+    target[1] = high;
+  }
+}
+template <bool kAligned, class T>
+__device__ __forceinline__ void store_pair(T* target, float low, float high) {
+  const uint32_t pair = pack(T{}, low, high);
+  if constexpr (kAligned) {
+    memcpy(__builtin_assume_aligned(static_cast<void*>(target), sizeof pair), &pair, sizeof pair);
+  } else {
+    target[0].bits = static_cast<uint16_t>(pair);
+    target[1].bits = static_cast<uint16_t>(pair >> 16);
+  }
+}
+
+// Writes the thread's part of a row times `scale`: two of every 8 columns, from `target` on.
+template <bool kAligned, class Out, int kColumns>
+__device__ __forceinline__ void store_columns(Out* target, const WgmmaRows<kColumns>& rows, int half, float scale,
+                                              bool is_empty) {
 #pragma unroll
   for (int i = 0; i < kColumns / 8; ++i) {
-    Out pair[2];
-    narrow(is_empty ? 0.0f : rows.o[i * 4 + half * 2] * scale, &pair[0]);
-    narrow(is_empty ? 0.0f : rows.o[i * 4 + half * 2 + 1] * scale, &pair[1]);
-    if (aligned) {
-      memcpy(__builtin_assume_aligned(static_cast<void*>(target + i * 8), 2 * sizeof(Out)), pair, sizeof pair);
-    } else {
-      target[i * 8] = pair[0];
-      target[i * 8 + 1] = pair[1];
-    }
+    const float low = rows.o[i * 4 + half * 2] * scale, high = rows.o[i * 4 + half * 2 + 1] * scale;
+    store_pair<kAligned>(target + i * 8, is_empty ? 0.0f : low, is_empty ? 0.0f : high);
+  }
+}
+template <class Out, int kColumns>
+__device__ __forceinline__ void store_row(Out* target, const WgmmaRows<kColumns>& rows, int half, float scale,
+                                          bool is_empty) {
+  if (reinterpret_cast<uint64_t>(target) % (2 * sizeof(Out)) == 0) {
+    store_columns<true>(target, rows, half, scale, is_empty);
+  } else {
+    store_columns<false>(target, rows, half, scale, is_empty);
   }
 }
 
 // Writes the state of a row, from column first_column on, to the partials, or normalised to the output. sum: l over all
-// keys of the row. kDims: of the row.
+// keys of the row. kDims: of the row. rest: a factor of l and o.
 template <int32_t kDims, class State, int kColumns>
 __device__ __forceinline__ void finish_wgmma_row(const State& state, const WgmmaRows<kColumns>& rows, int half,
-                                                 int32_t first_column, float sum) {
+                                                 int32_t first_column, float sum, float rest = 1.0f) {
   const auto& fixed = *state.fixed;
   const AttendCall& call = state.call->attend;
   const kvc_backend_attend& args = call.args;
   const int32_t r = rows.first + half * 8, column = first_column + state.lane % 4 * 2;
   const QueryPlace place = fixed.places[r];
-  const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
-  const NaturalMaximum natural = natural_maximum(call, rows.m[half], sum);
+  const int32_t head = head_of_row(state, r);
+  NaturalMaximum natural = natural_maximum(call, rows.m[half], sum);
+  natural.correction *= rest;
   const float l = sum * natural.correction;
   const float unit = natural.correction * (head_scale(&call.layer.v_scales, state.block.head) *
                                            row_factor(&args.v_scales, place.row, state.block.head));
   if (place.partial_offset >= 0) {
     const int64_t states = place.states, index = place.first_state + head;
     float* const partial = call.plan.partials + place.partial_offset;
-    store_row(partial, index * kDims + column, rows, half, unit, l == 0.0f);
+    store_row(partial + index * kDims + column, rows, half, unit, l == 0.0f);
     if (column == 0) {
       partial[states * kDims + index] = natural.m;
       partial[states * kDims + states + index] = l;
@@ -187,7 +250,7 @@ __device__ __forceinline__ void finish_wgmma_row(const State& state, const Wgmma
   const FinalState final = final_state(static_cast<double>(natural.m), static_cast<double>(l), sink);
   const float scale = unit * static_cast<float>(final.scale);
   const int64_t base = out_element(args, place.row, place.token, head) + column;
-  const auto store = [&](auto* data) { store_row(data, base, rows, half, scale, l == 0.0f); };
+  const auto store = [&](auto* data) { store_row(data + base, rows, half, scale, l == 0.0f); };
   switch (type_of(args.out.dtype)) {
     case Type::kF16:
       store(static_cast<F16*>(args.out.data));

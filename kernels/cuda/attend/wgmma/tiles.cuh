@@ -1,10 +1,10 @@
 // What attention by warpgroups does before the products: the rows of the block, their queries, and the tiles of K and V
 // that one warp loads by TMA. attend/wgmma/convert.cuh is what three warps then do to tiles.
 //
-// Tile t is in slot t % stages. Each slot has five barriers: K `full` and V `full` (the bytes have arrived), V `ready`
-// (NaN and infinity are replaced), K `empty` and V `empty` (every consumer warp has read it). Tiles of 8 bits arrive as
-// stored in slots of their own, alternately of K and V, with the barriers `raw_full` and `raw_empty`. What is
-// dequantised from them is `full` (K) or `ready` (V).
+// K of tile t is in slot t % stages of K, and V in slot t % stages of V. Each slot has barriers: K `full` and V `full`
+// (the bytes have arrived), V `ready` (NaN and infinity are replaced), K `empty` and V `empty` (every consumer warp has
+// read it). Tiles of 8 bits arrive as stored in slots of their own, alternately of K and V, with the barriers
+// `raw_full` and `raw_empty`. What is dequantised from them is `full` (K) or `ready` (V).
 //
 // The producer warp finds the boxes of a tile that some row sees, one lane a box. Only these are looked up and copied.
 // Tiles without such a box are skipped. The places of other boxes, and slots that no row sees, may hold anything: their
@@ -41,8 +41,8 @@ using WgmmaKernel = void (*)(WgmmaCall);
 
 constexpr int32_t kMostStages = 4, kMostTileKeys = 128, kMostRowsOfBlock = kWideRows.rows;
 
-// What is known of a tile until its products are done. V of a tile is loaded after K of the next tile, so there are two
-// more of these than stages. With 8 bits there are three more, because loading is one tile further ahead.
+// What is known of a tile until its products are done. Loading is at most kMostStages + 3 tiles ahead of that.
+constexpr int32_t kKnownTiles = 8;
 struct WgmmaTile {
   int32_t begin;               // its first key; -1: there is no tile
   int32_t is_full;             // every row sees every key
@@ -66,7 +66,7 @@ struct WgmmaRowsFixed {
 struct WgmmaFixed : WgmmaRowsFixed<kMostRowsOfBlock> {
   uint64_t k_full[kMostStages], v_full[kMostStages], v_ready[kMostStages], k_empty[kMostStages], v_empty[kMostStages];
   uint64_t raw_full[kRawStages], raw_empty[kRawStages];
-  WgmmaTile tiles[kMostStages + 3];
+  WgmmaTile tiles[kKnownTiles];
 };
 
 // A thread's view of its block. Fixed: WgmmaFixed, or the one of latent rows.
@@ -91,20 +91,27 @@ struct WgmmaTiles {
   static constexpr bool kRaw = kStoredBits == 8;
   using Element = std::conditional_t<kRaw, uint8_t, T>;  // as in the pools
   static constexpr int32_t kDims = kDimsOfK, kValueDims = kDimsOfV;
-  static constexpr int32_t kKeys = wgmma_tile_keys(kValueDims), kStages = wgmma_stages(kDims);
+  static constexpr int32_t kKeys = wgmma_tile_keys(kValueDims);
+  static constexpr int32_t kStages = wgmma_stages(kDims), kValueStages = wgmma_value_stages(kDims, kRaw);
   static constexpr int32_t kPanelBytes = kKeys * kPanelPitch, kQueryPanelBytes = kMostRowsOfBlock * kPanelPitch;
   static constexpr int32_t kKeyBytes = kDims / kPanelDims * kPanelBytes;         // of a tile of K
   static constexpr int32_t kValueBytes = kValueDims / kPanelDims * kPanelBytes;  // of a tile of V
   static constexpr int32_t kRawBytes = kKeys * kDims;                            // of a tile as stored
-  static_assert(kStages <= kMostStages && kKeys <= kMostTileKeys && (!kRaw || kDims == kValueDims));
+  static_assert(kStages <= kMostStages && kValueStages <= kMostStages && kMostStages + 3 <= kKnownTiles);
+  static_assert(kKeys <= kMostTileKeys && (!kRaw || kDims == kValueDims));
 
-  // For tile t: its slot, the parity of the phase in which the slot holds it, and that in which the slot is empty for
-  // it.
+  // For K of tile t: its slot, the parity of the phase in which the slot holds it, and that in which the slot is empty
+  // for it. Then the same for V.
   static __device__ __forceinline__ int32_t slot(int32_t t) { return t % kStages; }
   static __device__ __forceinline__ uint32_t full(int32_t t) { return static_cast<uint32_t>(t / kStages) & 1u; }
   static __device__ __forceinline__ uint32_t empty(int32_t t) { return full(t) ^ 1u; }
+  static __device__ __forceinline__ int32_t value_slot(int32_t t) { return t % kValueStages; }
+  static __device__ __forceinline__ uint32_t value_full(int32_t t) {
+    return static_cast<uint32_t>(t / kValueStages) & 1u;
+  }
+  static __device__ __forceinline__ uint32_t value_empty(int32_t t) { return value_full(t) ^ 1u; }
   static __device__ __forceinline__ WgmmaTile& of(const WgmmaState& state, int32_t t) {
-    return state.fixed->tiles[t % (kStages + 3)];
+    return state.fixed->tiles[t % kKnownTiles];
   }
   // The index of K, and of V, of tile t among the tiles as stored. K of tile t + 1 is loaded before V of tile t.
   static __device__ __forceinline__ int32_t raw_keys(int32_t t) { return t == 0 ? 0 : 2 * t - 1; }
@@ -115,13 +122,19 @@ struct WgmmaTiles {
   static __device__ __forceinline__ uint32_t raw_empty(int32_t i) { return raw_full(i) ^ 1u; }
 };
 
+// The query head of row r.
+template <class State>
+__device__ __forceinline__ int32_t head_of_row(const State& state, int32_t r) {
+  return state.block.head * state.group + (state.block.row_begin + r) % state.group;
+}
+
 // The masks, places and scales of a row.
 template <class State>
 __device__ __forceinline__ void begin_wgmma_row(const State& state, int32_t r) {
   auto& fixed = *state.fixed;
   const AttendCall& call = state.call->attend;
   find_row(call, *state.item, state.block, state.group, r, &fixed);
-  const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
+  const int32_t head = head_of_row(state, r);
   fixed.slopes[r] = call.args.alibi_slopes == nullptr
                         ? 0.0f
                         : call.args.alibi_slopes[fixed.places[r].row * call.args.alibi_row_stride + head];
@@ -156,14 +169,16 @@ __device__ __forceinline__ void find_wgmma_rows(const State& state) {
 template <class Tiles>
 __device__ __forceinline__ void begin_wgmma_rows(const WgmmaState& state) {
   WgmmaFixed& fixed = *state.fixed;
-  if (state.thread == 0) {
-    point_to_call(state.call->attend, *state.item, &fixed);
+  if (state.thread == 0) point_to_call(state.call->attend, *state.item, &fixed);
+  if (state.thread == kWarpSize) {                                   // a thread of another warp
     const uint32_t computing = state.rows > kWarpgroupRows ? 8 : 4;  // consumer warps
     for (int32_t i = 0; i < Tiles::kStages; ++i) {
       init_barrier(&fixed.k_full[i], Tiles::kRaw ? kConvertingWarps : 1);
+      init_barrier(&fixed.k_empty[i], computing);
+    }
+    for (int32_t i = 0; i < Tiles::kValueStages; ++i) {
       init_barrier(&fixed.v_full[i], 1);
       init_barrier(&fixed.v_ready[i], kConvertingWarps);
-      init_barrier(&fixed.k_empty[i], computing);
       init_barrier(&fixed.v_empty[i], computing);
     }
     for (int32_t i = 0; Tiles::kRaw && i < kRawStages; ++i) {
@@ -186,38 +201,55 @@ __device__ __forceinline__ bool has_plain_queries(const AttendCall& call, const 
   return (strides | reinterpret_cast<uint64_t>(args.q.data)) % 16 == 0;
 }
 
-// Writes q to shared memory, rotated, times the sign of the scale. Rows beyond the block's are zeros.
+// Writes the queries of a warpgroup's rows, from row0 on, to shared memory: rotated, times the sign of the scale. Rows
+// beyond the block's are zeros. All threads of the warpgroup call it.
 template <class Tiles>
-__device__ __forceinline__ void load_wgmma_queries(const WgmmaState& state) {
+__device__ __forceinline__ void load_wgmma_queries(const WgmmaState& state, int32_t row0) {
   const AttendCall& call = state.call->attend;
-  const bool plain = has_plain_queries(call, *state.item);
-  const int32_t elements = plain ? 8 : 2, each = Tiles::kDims / elements;
-  const uint32_t flip = call.q_sign < 0.0f ? 0x80008000u : 0u, keep = call.q_sign == 0.0f ? 0u : ~0u;
-  for (int32_t i = state.thread; i < kMostRowsOfBlock * each; i += kWgmmaThreads) {
-    const int32_t r = i / each, d = i % each * elements;
-    unsigned char* const target = state.shared + state.call->shape.q_at + d / kPanelDims * Tiles::kQueryPanelBytes +
-                                  swizzled(r, d % kPanelDims / 8, kPanelPitch) + d % 8 * 2;
-    const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
-    if (plain) {
-      uint32_t words[4] = {};
-      if (r < state.rows) {
+  const int32_t thread = state.thread % kWarpgroupThreads;
+  unsigned char* const panels = state.shared + state.call->shape.q_at;
+  if (has_plain_queries(call, *state.item)) {
+    constexpr int32_t kEach = Tiles::kDims / 8, kChunks = kWarpgroupRows * kEach, kAtOnce = 4;
+    static_assert(kChunks % (kAtOnce * kWarpgroupThreads) == 0);
+    const uint32_t flip = call.q_sign < 0.0f ? 0x80008000u : 0u, keep = call.q_sign == 0.0f ? 0u : ~0u;
+#pragma unroll 1
+    for (int32_t begin = thread; begin < kChunks; begin += kAtOnce * kWarpgroupThreads) {
+      uint32_t words[kAtOnce][4] = {};
+#pragma unroll
+      for (int32_t j = 0; j < kAtOnce; ++j) {
+        const int32_t i = begin + j * kWarpgroupThreads, r = row0 + i / kEach;
+        if (r >= state.rows) continue;
         const QueryPlace& place = state.fixed->places[r];
         const int64_t element = place.row * call.args.q_row_stride + place.token * call.args.q.token_stride +
-                                head * call.args.q.head_stride + d;
+                                head_of_row(state, r) * call.args.q.head_stride + i % kEach * 8;
         const unsigned char* const source = static_cast<const unsigned char*>(call.args.q.data) + element * 2;
-        memcpy(words, __builtin_assume_aligned(source, 16), sizeof words);
+        memcpy(words[j], __builtin_assume_aligned(source, 16), sizeof words[j]);
       }
 #pragma unroll
-      for (int j = 0; j < 4; ++j) words[j] = (words[j] ^ flip) & keep;
-      memcpy(__builtin_assume_aligned(target, 16), words, sizeof words);
-    } else {
+      for (int32_t j = 0; j < kAtOnce; ++j) {
+        const int32_t i = begin + j * kWarpgroupThreads, r = row0 + i / kEach, chunk = i % kEach;
+#pragma unroll
+        for (uint32_t& word : words[j]) word = (word ^ flip) & keep;
+        unsigned char* const target =
+            panels + chunk / 8 * Tiles::kQueryPanelBytes + swizzled(r, chunk % 8, kPanelPitch);
+        memcpy(__builtin_assume_aligned(target, 16), words[j], sizeof words[j]);
+      }
+    }
+  } else {
+    constexpr int32_t kEach = Tiles::kDims / 2;
+#pragma unroll 1
+    for (int32_t i = thread; i < kWarpgroupRows * kEach; i += kWarpgroupThreads) {
+      const int32_t r = row0 + i / kEach, d = i % kEach * 2;
       float low = 0.0f, high = 0.0f;
       if (r < state.rows) {
-        low = attended_query(call, *state.item, state.fixed->places[r], head, d);
-        high = attended_query(call, *state.item, state.fixed->places[r], head, d + 1);
+        const QueryPlace& place = state.fixed->places[r];
+        low = attended_query(call, *state.item, place, head_of_row(state, r), d);
+        high = attended_query(call, *state.item, place, head_of_row(state, r), d + 1);
       }
-      const uint32_t pair = pack(typename Tiles::Type{}, low * call.q_sign, high * call.q_sign);
-      memcpy(__builtin_assume_aligned(target, 4), &pair, sizeof pair);
+      const uint32_t word = pack(typename Tiles::Type{}, low * call.q_sign, high * call.q_sign);
+      unsigned char* const target =
+          panels + d / kPanelDims * Tiles::kQueryPanelBytes + swizzled(r, d % kPanelDims / 8, kPanelPitch) + d % 8 * 2;
+      memcpy(__builtin_assume_aligned(target, 4), &word, sizeof word);
     }
   }
   publish_writes();
@@ -270,14 +302,18 @@ template <class Tiles>
 __device__ __forceinline__ TileRoom wait_for_room(const WgmmaState& state, int32_t t, bool values) {
   WgmmaFixed& fixed = *state.fixed;
   const WgmmaShape& shape = state.call->shape;
-  const int32_t slot = Tiles::slot(t);
   if constexpr (Tiles::kRaw) {
     const int32_t i = values ? Tiles::raw_values(t) : Tiles::raw_keys(t), raw_slot = Tiles::raw_slot(i);
     wait_phase(&fixed.raw_empty[raw_slot], Tiles::raw_empty(i));
     return {state.shared + shape.raw_at + raw_slot * Tiles::kRawBytes, &fixed.raw_full[raw_slot]};
   }
-  wait_phase(values ? &fixed.v_empty[slot] : &fixed.k_empty[slot], Tiles::empty(t));
-  if (values) return {state.shared + shape.v_at + slot * Tiles::kValueBytes, &fixed.v_full[slot]};
+  if (values) {
+    const int32_t slot = Tiles::value_slot(t);
+    wait_phase(&fixed.v_empty[slot], Tiles::value_empty(t));
+    return {state.shared + shape.v_at + slot * Tiles::kValueBytes, &fixed.v_full[slot]};
+  }
+  const int32_t slot = Tiles::slot(t);
+  wait_phase(&fixed.k_empty[slot], Tiles::empty(t));
   return {state.shared + shape.k_at + slot * Tiles::kKeyBytes, &fixed.k_full[slot]};
 }
 
