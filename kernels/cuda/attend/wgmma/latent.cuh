@@ -41,6 +41,8 @@ namespace kvc::kernels::cuda {
 constexpr int32_t kLatentPanels = kLatentKeyDims / kPanelDims, kLatentValuePanels = kLatentValueDims / kPanelDims;
 constexpr int32_t kLatentPanelBytes = kLatentTileKeys * kPanelPitch;  // of a tile, and of 64 rows of q
 constexpr int32_t kLatentTileBytes = kLatentPanels * kLatentPanelBytes;
+// A tile arrives in parts, each with its own barrier: S of the first panels is computed while the others arrive.
+constexpr int32_t kLatentLoads = 3, kPanelsOfLoad = kLatentPanels / kLatentLoads;
 // Columns of o of a warpgroup, and of a product. A product of 256 columns would need more registers than a block is
 // launched with.
 constexpr int32_t kAddingGroups = 2, kLatentColumns = kLatentValueDims / kAddingGroups, kLatentProductColumns = 128;
@@ -57,7 +59,7 @@ struct LatentTile {
 };
 
 struct LatentFixed : WgmmaRowsFixed<kWarpgroupRows> {
-  uint64_t full[kLatentStages], scored[kLatentStages], empty[kLatentStages];
+  uint64_t full[kLatentStages][kLatentLoads], scored[kLatentStages], empty[kLatentStages];
   LatentTile tiles[kLatentStages];
   float alphas[kLatentStages][kWarpgroupRows];  // factors of o before the tile is multiplied
   float m[kWarpgroupRows], l[kWarpgroupRows];   // after the last tile
@@ -73,7 +75,7 @@ __device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
   if (state.thread == 0) {
     point_to_call(state.call->attend, *state.item, &fixed);
     for (int32_t i = 0; i < kLatentStages; ++i) {
-      init_barrier(&fixed.full[i], 1);
+      for (uint64_t& full : fixed.full[i]) init_barrier(&full, 1);
       init_barrier(&fixed.scored[i], kWarpgroupThreads / kWarpSize);
       init_barrier(&fixed.empty[i], kAddingGroups * kWarpgroupThreads / kWarpSize);
     }
@@ -86,77 +88,92 @@ __device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
 
 // ---- Queries: the three consumer warpgroups ------------------------------------------------------
 
-constexpr int kLoadingThreads = kLatentThreads - kWarpgroupThreads;
+constexpr int kLoadingThreads = kLatentThreads - kWarpgroupThreads, kLoadersOfRow = kLoadingThreads / kWarpgroupRows;
+constexpr int32_t kQueryChunks = kLatentKeyDims / 8, kValueChunks = kLatentValueDims / 8;  // 16 bytes each
+static_assert(kLoadersOfRow * kWarpgroupRows == kLoadingThreads && kQueryChunks % kLoadersOfRow == 0);
 
-// The address of 8 dims of a query that can be copied as they are, up to the scale's sign. Null if they are rotated or
-// not aligned.
-__device__ __forceinline__ const void* plain_query(const AttendCall& call, const kvc_backend_item& item,
-                                                   const QueryPlace& place, int32_t head, int32_t d) {
-  const kvc_backend_attend& args = call.args;
-  const float* const cos_sin = item.part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
-  if (cos_sin != nullptr && d + 8 > call.layer.rope_offset && d < call.layer.rope_offset + call.layer.rope_dim) {
-    return nullptr;
-  }
-  const int32_t behind = args.qv.data != nullptr ? kLatentValueDims : 0;
-  const kvc_backend_tensor& tensor = d < behind ? args.qv : args.q;
-  const int64_t row_stride = d < behind ? args.qv_row_stride : args.q_row_stride;
-  const int64_t element = place.row * row_stride + place.token * tensor.token_stride + head * tensor.head_stride +
-                          (d < behind ? d : d - behind);
-  const unsigned char* const source = static_cast<const unsigned char*>(tensor.data) + element * 2;
-  return reinterpret_cast<uint64_t>(source) % 16 == 0 ? source : nullptr;
-}
+// A row of q in memory: the dims before kLatentValueDims and those after them, which may be in two tensors. Chunks from
+// `begin` to `end` cannot be copied: they are rotated, or nothing is aligned.
+struct LatentQuery {
+  const unsigned char *values, *rotary;
+  int32_t begin, end;
+};
 
-// 8 dims of row r from d on, rotated.
-template <class T>
-__device__ __forceinline__ void read_query(const LatentState& state, int32_t r, int32_t d, uint32_t (&words)[4]) {
+__device__ __forceinline__ LatentQuery find_query(const LatentState& state, int32_t r) {
   const AttendCall& call = state.call->attend;
+  const kvc_backend_attend& args = call.args;
   const QueryPlace& place = state.fixed->places[r];
   const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
-  const void* const source = plain_query(call, *state.item, place, head, d);
-  if (source != nullptr) {
-    memcpy(words, __builtin_assume_aligned(source, 16), sizeof words);
-    return;
+  const auto row_of = [&](const kvc_backend_tensor& tensor, int64_t row_stride) {
+    const int64_t element = place.row * row_stride + place.token * tensor.token_stride + head * tensor.head_stride;
+    return static_cast<const unsigned char*>(tensor.data) + element * 2;
+  };
+  LatentQuery query;
+  query.rotary = row_of(args.q, args.q_row_stride);
+  query.values = query.rotary;
+  if (args.qv.data != nullptr) {
+    query.values = row_of(args.qv, args.qv_row_stride);
+  } else {
+    query.rotary += kLatentValueDims * 2;
   }
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    words[j] = pack(T{}, attended_query(call, *state.item, place, head, d + j * 2),
-                    attended_query(call, *state.item, place, head, d + j * 2 + 1));
+  const float* const cos_sin = state.item->part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
+  query.begin = cos_sin != nullptr ? call.layer.rope_offset / 8 : 0;
+  query.end = cos_sin != nullptr ? (call.layer.rope_offset + call.layer.rope_dim + 7) / 8 : 0;
+  if ((reinterpret_cast<uint64_t>(query.values) | reinterpret_cast<uint64_t>(query.rotary)) % 16 != 0) {
+    query.begin = 0;
+    query.end = kQueryChunks;
   }
+  return query;
 }
 
-// Writes panels of q to shared memory, times the sign of the scale. Rows beyond the block's are zeros. kAtOnce: the
-// chunks that a thread loads before it stores the first.
-template <class T, int32_t kFirstPanel, int32_t kPanels, int kAtOnce>
-__device__ __forceinline__ void load_query_panels(const LatentState& state) {
-  constexpr int32_t kEach = kPanels * kPanelDims / 8, kChunks = kWarpgroupRows * kEach;
-  const float sign = state.call->attend.q_sign;
+// Where dim d of row r is among the panels of q.
+__device__ __forceinline__ unsigned char* query_place_of(const LatentState& state, int32_t r, int32_t d) {
+  return state.shared + state.call->shape.q_at + d / kPanelDims * kLatentPanelBytes +
+         swizzled(r, d % kPanelDims / 8, kPanelPitch) + d % 8 * 2;
+}
+
+// Writes q to shared memory, rotated, times the sign of the scale. Rows beyond the block's are zeros. kLoadersOfRow
+// threads copy a row. Ends with a barrier of the loading threads.
+template <class T>
+__device__ __forceinline__ void load_latent_queries(const LatentState& state) {
+  constexpr int kAtOnce = 6;
+  const AttendCall& call = state.call->attend;
+  const float sign = call.q_sign;
   const uint32_t flip = sign < 0.0f ? 0x80008000u : 0u, keep = sign == 0.0f ? 0u : ~0u;
-  unsigned char* const panels = state.shared + state.call->shape.q_at + kFirstPanel * kLatentPanelBytes;
+  const int32_t loader = state.thread - kWarpgroupThreads, r = loader / kLoadersOfRow;
+  LatentQuery query = {nullptr, nullptr, 0, 0};
+  if (r < state.rows) query = find_query(state, r);
 #pragma unroll 1
-  for (int32_t begin = state.thread - kWarpgroupThreads; begin < kChunks; begin += kAtOnce * kLoadingThreads) {
+  for (int32_t first = loader % kLoadersOfRow; first < kQueryChunks; first += kAtOnce * kLoadersOfRow) {
     uint32_t words[kAtOnce][4] = {};
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
-      const int32_t i = begin + j * kLoadingThreads, r = i / kEach;
-      if (i < kChunks && r < state.rows) read_query<T>(state, r, kFirstPanel * kPanelDims + i % kEach * 8, words[j]);
+      const int32_t chunk = first + j * kLoadersOfRow;
+      if (r >= state.rows || (chunk >= query.begin && chunk < query.end)) continue;
+      const unsigned char* const source =
+          chunk < kValueChunks ? query.values + chunk * 16 : query.rotary + (chunk - kValueChunks) * 16;
+      memcpy(words[j], __builtin_assume_aligned(source, 16), sizeof words[j]);
     }
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
-      const int32_t i = begin + j * kLoadingThreads, r = i / kEach, chunk = i % kEach;
-      if (i >= kChunks) break;
+      const int32_t chunk = first + j * kLoadersOfRow;
 #pragma unroll
       for (uint32_t& word : words[j]) word = (word ^ flip) & keep;
-      unsigned char* const target = panels + chunk / 8 * kLatentPanelBytes + swizzled(r, chunk % 8, kPanelPitch);
-      memcpy(__builtin_assume_aligned(target, 16), words[j], sizeof words[j]);
+      memcpy(__builtin_assume_aligned(query_place_of(state, r, chunk * 8), 16), words[j], sizeof words[j]);
     }
   }
-}
-
-// Writes all of q. Ends with a barrier of the loading threads. The rotated dims are in the last panel.
-template <class T>
-__device__ __forceinline__ void load_latent_queries(const LatentState& state) {
-  load_query_panels<T, 0, kLatentValuePanels, 4>(state);
-  load_query_panels<T, kLatentValuePanels, 1, 1>(state);
+  // The thread wrote zeros where it could not copy.
+#pragma unroll 1
+  for (int32_t chunk = loader % kLoadersOfRow; chunk < query.end; chunk += kLoadersOfRow) {
+    if (chunk < query.begin) continue;
+#pragma unroll 1
+    for (int32_t d = chunk * 8; d < chunk * 8 + 8; ++d) {
+      const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
+      T element;
+      narrow(attended_query(call, *state.item, state.fixed->places[r], head, d) * sign, &element);
+      memcpy(query_place_of(state, r, d), &element, sizeof element);
+    }
+  }
   publish_writes();
   sync_threads_of<kLoadingThreads>(2);
 }
@@ -166,9 +183,11 @@ __device__ __forceinline__ void load_latent_queries(const LatentState& state) {
 // Begins the boxes of a tile: V's dims from the pool of V, the dims after them from the pool of K.
 __device__ __forceinline__ void begin_latent_boxes(const LatentState& state, const BoxPlace& place, int32_t slot) {
   const WgmmaCall& call = *state.call;
-  uint64_t* const full = &state.fixed->full[slot];
+  uint64_t* const full = state.fixed->full[slot];
   const int32_t keys = call.shape.box_keys, lanes = __popc(__ballot_sync(kAllLanes, place.needed != 0));
-  if (state.lane == 0) arrive_expecting(full, static_cast<uint32_t>(lanes * keys * kLatentPanels * kPanelPitch));
+  if (state.lane < kLatentLoads) {
+    arrive_expecting(&full[state.lane], static_cast<uint32_t>(lanes * keys * kPanelsOfLoad * kPanelPitch));
+  }
   __syncwarp();
   if (place.needed == 0) return;
   unsigned char* const target =
@@ -176,7 +195,7 @@ __device__ __forceinline__ void begin_latent_boxes(const LatentState& state, con
   const auto begin_panel = [&](const CUtensorMap& map, int32_t heads_first, int32_t panel, int32_t dim) {
     const int32_t inner = heads_first != 0 ? state.block.head : place.slot;
     const int32_t outer = heads_first != 0 ? place.slot : state.block.head;
-    begin_box(target + panel * kLatentPanelBytes, &map, full, dim, inner, outer, place.page);
+    begin_box(target + panel * kLatentPanelBytes, &map, &full[panel / kPanelsOfLoad], dim, inner, outer, place.page);
   };
 #pragma unroll
   for (int32_t i = 0; i < kLatentValuePanels; ++i) begin_panel(call.v_map, call.v_heads_first, i, i * kPanelDims);
@@ -201,18 +220,25 @@ __device__ __forceinline__ void bring_latent_tiles(const LatentState& state) {
   wait_phase(&fixed.empty[latent_slot(t)], latent_phase(t) ^ 1u);
   if (state.lane == 0) {
     fixed.tiles[latent_slot(t)].begin = -1;
-    arrive(&fixed.full[latent_slot(t)]);
+    arrive(&fixed.full[latent_slot(t)][0]);
   }
 }
 
 // ---- Scores: one warpgroup -----------------------------------------------------------------------
 
-// Starts S of all rows and the tile at k, as a group of its own.
+// Starts S of all rows and the tile in a slot, as a group of its own. full: the barriers of the tile's parts.
 template <class T>
-__device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, float (&s)[kLatentTileKeys / 2]) {
+__device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, uint64_t* full, uint32_t phase,
+                                                    float (&s)[kLatentTileKeys / 2]) {
+  constexpr int kStepsOfPanel = kPanelDims / kMmaDepth;
 #pragma unroll
   for (int step = 0; step < kLatentKeyDims / kMmaDepth; ++step) {
-    const uint32_t at = static_cast<uint32_t>(step / 4 * kLatentPanelBytes + step % 4 * kMmaDepth * 2);
+    const int panel = step / kStepsOfPanel;
+    if (step % (kStepsOfPanel * kPanelsOfLoad) == 0) {
+      wait_phase(&full[panel / kPanelsOfLoad], phase);
+      begin_products();
+    }
+    const uint32_t at = static_cast<uint32_t>(panel * kLatentPanelBytes + step % kStepsOfPanel * kMmaDepth * 2);
     multiply_shared(T{}, s, rows_descriptor(q + at), rows_descriptor(k + at), step > 0);
   }
   close_products();
@@ -258,12 +284,11 @@ __device__ __forceinline__ void score_latent_tiles(const LatentState& state) {
   int32_t t = 0;
   for (;; ++t) {
     const int32_t slot = latent_slot(t);
-    wait_phase(&fixed.full[slot], latent_phase(t));
+    wait_phase(&fixed.full[slot][0], latent_phase(t));
     const LatentTile tile = fixed.tiles[slot];
     if (tile.begin < 0) break;
     unsigned char* const k_tile = state.shared + shape.k_at + slot * kLatentTileBytes;
-    begin_products();
-    begin_latent_scores<T>(q, shared_address(k_tile), s);
+    begin_latent_scores<T>(q, shared_address(k_tile), fixed.full[slot], latent_phase(t), s);
     wait_products<0>();
     hold_results(s);
     // All four warps must have read the last dims of their keys before P replaces them.
@@ -318,6 +343,76 @@ __device__ __forceinline__ void hold_columns(LatentColumns& columns) {
   for (int part = 0; part < kLatentParts; ++part) hold_results(columns.parts[part].o);
 }
 
+// Two elements as they are stored: float32, or 16 bits of `type`.
+__device__ __forceinline__ void convert_pair(Type, float low, float high, float (&pair)[2]) {
+  pair[0] = low;
+  pair[1] = high;
+}
+__device__ __forceinline__ void convert_pair(Type type, float low, float high, uint16_t (&pair)[2]) {
+  const uint32_t packed = type == Type::kF16 ? pack(F16{}, low, high) : pack(Bf16{}, low, high);
+  memcpy(pair, &packed, sizeof packed);
+}
+
+// Writes the thread's columns of a row, times `scale`.
+template <class Element>
+__device__ __forceinline__ void store_columns(Element* target, Type type, const LatentColumns& columns, int half,
+                                              float scale, bool is_empty) {
+  const bool aligned = reinterpret_cast<uint64_t>(target) % (2 * sizeof(Element)) == 0;
+#pragma unroll
+  for (int i = 0; i < kLatentColumns / 8; ++i) {
+    const auto& o = columns.parts[i / (kLatentProductColumns / 8)].o;
+    const int j = i % (kLatentProductColumns / 8) * 4 + half * 2;
+    Element pair[2];
+    convert_pair(type, is_empty ? 0.0f : o[j] * scale, is_empty ? 0.0f : o[j + 1] * scale, pair);
+    if (aligned) {
+      memcpy(__builtin_assume_aligned(static_cast<void*>(target + i * 8), sizeof pair), pair, sizeof pair);
+    } else {
+      target[i * 8] = pair[0];
+      target[i * 8 + 1] = pair[1];
+    }
+  }
+}
+
+// Writes the thread's columns of row r to the partials, or normalised to the output.
+__device__ __forceinline__ void finish_latent_row(const LatentState& state, const LatentColumns& columns, int32_t group,
+                                                  int32_t r, int half) {
+  const LatentFixed& fixed = *state.fixed;
+  const AttendCall& call = state.call->attend;
+  const kvc_backend_attend& args = call.args;
+  const QueryPlace place = fixed.places[r];
+  const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
+  const NaturalMaximum natural = natural_maximum(call, fixed.m[r], fixed.l[r]);
+  const float l = fixed.l[r] * natural.correction;
+  float scale = natural.correction * (head_scale(&call.layer.v_scales, state.block.head) *
+                                      row_factor(&args.v_scales, place.row, state.block.head));
+  const int32_t column = group * kLatentColumns + state.lane % 4 * 2;
+  Type type = Type::kF32;
+  void* data = call.plan.partials;
+  int64_t at;
+  if (place.partial_offset >= 0) {
+    const int64_t states = place.states, index = place.first_state + head;
+    at = place.partial_offset + index * kLatentValueDims;
+    float* const sums = call.plan.partials + place.partial_offset + states * kLatentValueDims;
+    if (column == 0) {
+      sums[index] = natural.m;
+      sums[states + index] = l;
+    }
+  } else {
+    const float* const sink = args.sinks == nullptr ? nullptr : args.sinks + head;
+    const FinalState final = final_state(static_cast<double>(natural.m), static_cast<double>(l), sink);
+    scale *= static_cast<float>(final.scale);
+    type = type_of(args.out.dtype);
+    data = args.out.data;
+    at = out_element(args, place.row, place.token, head);
+    if (column == 0 && args.lse != nullptr) args.lse[lse_element(args, place.row, place.token, head)] = final.lse;
+  }
+  if (type == Type::kF32) {
+    store_columns(static_cast<float*>(data) + at + column, type, columns, half, scale, l == 0.0f);
+  } else {
+    store_columns(static_cast<uint16_t*>(data) + at + column, type, columns, half, scale, l == 0.0f);
+  }
+}
+
 // group: 0 or 1, the half of o's columns that the warpgroup computes.
 template <class T>
 __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32_t group) {
@@ -329,9 +424,9 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
   int32_t t = 0;
   for (;; ++t) {
     const int32_t slot = latent_slot(t);
-    wait_phase(&fixed.full[slot], latent_phase(t));  // makes TMA's writes visible
     wait_phase(&fixed.scored[slot], latent_phase(t));
     if (fixed.tiles[slot].begin < 0) break;
+    for (uint64_t& full : fixed.full[slot]) wait_phase(&full, latent_phase(t));  // makes TMA's writes visible
     const uint32_t tile = tiles + static_cast<uint32_t>(slot * kLatentTileBytes);
     const float alpha[2] = {fixed.alphas[slot][first_row], fixed.alphas[slot][first_row + 8]};
     if (__ballot_sync(kAllLanes, alpha[0] != 1.0f || alpha[1] != 1.0f) != 0) {
@@ -348,18 +443,8 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
     leave_slot(state, &fixed.empty[slot]);
   }
 #pragma unroll
-  for (int part = 0; part < kLatentParts; ++part) {
-    WgmmaRows<kLatentProductColumns>& rows = columns.parts[part];
-    rows.first = first_row;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int32_t row = first_row + half * 8;
-      rows.m[half] = fixed.m[row];
-      if (row < state.rows) {
-        finish_wgmma_row<kLatentValueDims>(state, rows, half, group * kLatentColumns + part * kLatentProductColumns,
-                                           fixed.l[row]);
-      }
-    }
+  for (int half = 0; half < 2; ++half) {
+    if (first_row + half * 8 < state.rows) finish_latent_row(state, columns, group, first_row + half * 8, half);
   }
 }
 
