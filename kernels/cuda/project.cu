@@ -92,7 +92,8 @@ __device__ __forceinline__ void begin_weights(const MmaBlock& block, int32_t ste
     const int64_t row = first_row + i / 8, column = first_column + i % 8 * 8;
     const bool there = row < rows && column < columns;
     const int64_t element = block.head * args.weights.token_stride + row * args.weights.head_stride + column;
-    const unsigned char* const source = static_cast<const unsigned char*>(args.weights.data) + (there ? element * 2 : 0);
+    const unsigned char* const source =
+        static_cast<const unsigned char*>(args.weights.data) + (there ? element * 2 : 0);
     begin_copy(tile + swizzled(i / 8, i % 8, kMmaPitch), source, there);
   }
 }
@@ -112,8 +113,8 @@ __device__ __forceinline__ void load_inputs(const MmaBlock& block, int32_t step,
     const int64_t token = block.first_token + block.thread / 8 + i * (kMmaThreads / 8);
     uint32_t words[sizeof(In) * 2] = {};
     if (token < args.num_tokens && d < args.in_dims) {
-      const In* const source = static_cast<const In*>(args.in.data) + token * args.in.token_stride +
-                               block.head * args.in.head_stride + d;
+      const In* const source =
+          static_cast<const In*>(args.in.data) + token * args.in.token_stride + block.head * args.in.head_stride + d;
 #pragma unroll
       for (size_t half = 0; half < sizeof(In) / 2; ++half) {
         memcpy(words + half * 4, __builtin_assume_aligned(static_cast<const void*>(source + half * 4), 16), 16);
@@ -203,8 +204,14 @@ __device__ __forceinline__ void copy_tails(const MmaBlock& block) {
 template <class T, class In>
 __global__ void __launch_bounds__(kMmaThreads) project_mma_kernel(const __grid_constant__ kvc_backend_project args) {
   constexpr int kParts = kPartsOf<In>;
-  MmaBlock block = {&args, shared_bytes(), blockIdx.z, int64_t{blockIdx.x} * kMmaTile, int64_t{blockIdx.y} * kMmaTile,
-                    static_cast<int32_t>(threadIdx.x), 0, 0};
+  MmaBlock block = {&args,
+                    shared_bytes(),
+                    blockIdx.z,
+                    int64_t{blockIdx.x} * kMmaTile,
+                    int64_t{blockIdx.y} * kMmaTile,
+                    static_cast<int32_t>(threadIdx.x),
+                    0,
+                    0};
   block.warp = block.thread / kWarpSize;
   block.lane = block.thread % kWarpSize;
   if (block.first_out >= args.out_dims) return copy_tails(block);
@@ -278,10 +285,10 @@ kvc_status project(kvc_backend_device* opened, const kvc_backend_project* args, 
     const int32_t parts = type_of(args->in.dtype) == Type::kF32 ? kPartsOf<float> : 1;
     const auto shared = static_cast<size_t>((kMmaStages + 2 * parts) * kMmaTileBytes);
     const ProjectKernel kernel = mma_kernel_of(*args);
-    const kvc_status status = check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                         static_cast<int>(shared)),
-                                    "cudaFuncSetAttribute", "project", error);
+    const kvc_status status =
+        check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   static_cast<int>(shared)),
+              "cudaFuncSetAttribute", "project", error);
     if (status != KVC_OK) return status;
     return launch("project", stream, grid, kMmaThreads, shared, error, kernel, *args);
   }

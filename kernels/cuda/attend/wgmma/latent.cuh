@@ -43,26 +43,37 @@ constexpr int32_t kLatentPanelBytes = kLatentTileKeys * kPanelPitch;  // of a ti
 constexpr int32_t kLatentTileBytes = kLatentPanels * kLatentPanelBytes;
 // A tile arrives in parts, each with its own barrier: S of the first panels is computed while the others arrive.
 constexpr int32_t kLatentLoads = 3, kPanelsOfLoad = kLatentPanels / kLatentLoads;
+// Warpgroups that score: each has a slot, and scores the tiles in it.
+constexpr int32_t kScoringGroups = 2;
+static_assert(kScoringGroups == kLatentStages);
 // Columns of o of a warpgroup, and of a product. A product of 256 columns would need more registers than a block is
 // launched with.
 constexpr int32_t kAddingGroups = 2, kLatentColumns = kLatentValueDims / kAddingGroups, kLatentProductColumns = 128;
 constexpr int32_t kLatentParts = kLatentColumns / kLatentProductColumns;
-constexpr int kLatentThreads = (2 + kAddingGroups) * kWarpgroupThreads;
-// Registers of a thread. A block is launched with kLatentThreads times 128.
-constexpr int kRegistersToBringLatent = 56, kRegistersToScore = 120, kRegistersToAdd = 168;
-static_assert(kRegistersToBringLatent + kRegistersToScore + kAddingGroups * kRegistersToAdd <= 4 * 128);
+constexpr int kLoadingThreads = (kScoringGroups + kAddingGroups) * kWarpgroupThreads;
+constexpr int kLatentThreads = kLoadingThreads + kWarpSize;  // the last warp is the producer
+// Registers of a thread. A block is launched with 120 for each thread. The producer, which is no warpgroup, keeps them.
+constexpr int kRegistersAtLaunch = 120, kRegistersToScore = 80, kRegistersToAdd = 160;
+static_assert(kScoringGroups * kRegistersToScore + kAddingGroups * kRegistersToAdd <= 4 * kRegistersAtLaunch);
+static_assert(kLatentThreads * kRegistersAtLaunch <= 65536);
 static_assert(kLatentTileKeys == kWarpgroupRows && kLatentTileKeys == kPanelDims, "P is as large as a panel");
 
-// What is known of a tile while its slot is full. begin -1: there is no tile.
+// What is known of a tile while its slot is full. begin kNoTile: there is none; kLastSlot: nor in the slot after it.
+constexpr int32_t kNoTile = -1, kLastSlot = -2;
 struct LatentTile {
   int32_t begin, is_full;  // is_full: every row sees every key
+  int32_t at;              // of the tile in shared memory
 };
 
 struct LatentFixed : WgmmaRowsFixed<kWarpgroupRows> {
-  uint64_t full[kLatentStages][kLatentLoads], scored[kLatentStages], empty[kLatentStages];
+  // Of each slot: parts of the tile have arrived; its maxima are known; P is there; all warps have multiplied it.
+  uint64_t full[kLatentStages][kLatentLoads], known[kLatentStages], scored[kLatentStages], empty[kLatentStages];
   LatentTile tiles[kLatentStages];
-  float alphas[kLatentStages][kWarpgroupRows];  // factors of o before the tile is multiplied
-  float m[kWarpgroupRows], l[kWarpgroupRows];   // after the last tile
+  AttendBlock block;  // the work of the block, so that it is not kept in registers
+  // Factors of o before the tile is added. At the end: the sum of p over the group's tiles, relative to its m.
+  float alphas[kLatentStages][kWarpgroupRows];
+  float m[kLatentStages][kWarpgroupRows];  // the largest scores of all tiles up to this one
+  float scales[kWarpgroupRows];            // at the end, of o; 0: the row is empty
 };
 using LatentState = WgmmaStateOf<LatentFixed>;
 
@@ -73,9 +84,11 @@ __device__ __forceinline__ uint32_t latent_phase(int32_t t) { return static_cast
 __device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
   LatentFixed& fixed = *state.fixed;
   if (state.thread == 0) {
+    fixed.block = state.block;
     point_to_call(state.call->attend, *state.item, &fixed);
     for (int32_t i = 0; i < kLatentStages; ++i) {
       for (uint64_t& full : fixed.full[i]) init_barrier(&full, 1);
+      init_barrier(&fixed.known[i], kWarpgroupThreads / kWarpSize);
       init_barrier(&fixed.scored[i], kWarpgroupThreads / kWarpSize);
       init_barrier(&fixed.empty[i], kAddingGroups * kWarpgroupThreads / kWarpSize);
     }
@@ -86,9 +99,15 @@ __device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
   find_wgmma_rows<kWarpgroupRows>(state);
 }
 
-// ---- Queries: the three consumer warpgroups ------------------------------------------------------
+// The layer's q head of row r of the block.
+__device__ __forceinline__ int32_t head_of_row(const LatentState& state, int32_t r) {
+  const AttendBlock& block = state.fixed->block;
+  return block.head * state.group + (block.row_begin + r) % state.group;
+}
 
-constexpr int kLoadingThreads = kLatentThreads - kWarpgroupThreads, kLoadersOfRow = kLoadingThreads / kWarpgroupRows;
+// ---- Queries: the four consumer warpgroups -------------------------------------------------------
+
+constexpr int kLoadersOfRow = kLoadingThreads / kWarpgroupRows;
 constexpr int32_t kQueryChunks = kLatentKeyDims / 8, kValueChunks = kLatentValueDims / 8;  // 16 bytes each
 static_assert(kLoadersOfRow * kWarpgroupRows == kLoadingThreads && kQueryChunks % kLoadersOfRow == 0);
 
@@ -103,7 +122,7 @@ __device__ __forceinline__ LatentQuery find_query(const LatentState& state, int3
   const AttendCall& call = state.call->attend;
   const kvc_backend_attend& args = call.args;
   const QueryPlace& place = state.fixed->places[r];
-  const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
+  const int32_t head = head_of_row(state, r);
   const auto row_of = [&](const kvc_backend_tensor& tensor, int64_t row_stride) {
     const int64_t element = place.row * row_stride + place.token * tensor.token_stride + head * tensor.head_stride;
     return static_cast<const unsigned char*>(tensor.data) + element * 2;
@@ -136,31 +155,28 @@ __device__ __forceinline__ unsigned char* query_place_of(const LatentState& stat
 // threads copy a row. Ends with a barrier of the loading threads.
 template <class T>
 __device__ __forceinline__ void load_latent_queries(const LatentState& state) {
-  constexpr int kAtOnce = 6;
+  constexpr int kAtOnce = kQueryChunks / kLoadersOfRow;
   const AttendCall& call = state.call->attend;
   const float sign = call.q_sign;
   const uint32_t flip = sign < 0.0f ? 0x80008000u : 0u, keep = sign == 0.0f ? 0u : ~0u;
-  const int32_t loader = state.thread - kWarpgroupThreads, r = loader / kLoadersOfRow;
+  const int32_t loader = state.thread, r = loader / kLoadersOfRow;
   LatentQuery query = {nullptr, nullptr, 0, 0};
   if (r < state.rows) query = find_query(state, r);
-#pragma unroll 1
-  for (int32_t first = loader % kLoadersOfRow; first < kQueryChunks; first += kAtOnce * kLoadersOfRow) {
-    uint32_t words[kAtOnce][4] = {};
+  uint32_t words[kAtOnce][4] = {};
 #pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) {
-      const int32_t chunk = first + j * kLoadersOfRow;
-      if (r >= state.rows || (chunk >= query.begin && chunk < query.end)) continue;
-      const unsigned char* const source =
-          chunk < kValueChunks ? query.values + chunk * 16 : query.rotary + (chunk - kValueChunks) * 16;
-      memcpy(words[j], __builtin_assume_aligned(source, 16), sizeof words[j]);
-    }
+  for (int j = 0; j < kAtOnce; ++j) {
+    const int32_t chunk = loader % kLoadersOfRow + j * kLoadersOfRow;
+    if (r >= state.rows || (chunk >= query.begin && chunk < query.end)) continue;
+    const unsigned char* const source =
+        chunk < kValueChunks ? query.values + chunk * 16 : query.rotary + (chunk - kValueChunks) * 16;
+    memcpy(words[j], __builtin_assume_aligned(source, 16), sizeof words[j]);
+  }
 #pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) {
-      const int32_t chunk = first + j * kLoadersOfRow;
+  for (int j = 0; j < kAtOnce; ++j) {
+    const int32_t chunk = loader % kLoadersOfRow + j * kLoadersOfRow;
 #pragma unroll
-      for (uint32_t& word : words[j]) word = (word ^ flip) & keep;
-      memcpy(__builtin_assume_aligned(query_place_of(state, r, chunk * 8), 16), words[j], sizeof words[j]);
-    }
+    for (uint32_t& word : words[j]) word = (word ^ flip) & keep;
+    memcpy(__builtin_assume_aligned(query_place_of(state, r, chunk * 8), 16), words[j], sizeof words[j]);
   }
   // The thread wrote zeros where it could not copy.
 #pragma unroll 1
@@ -168,14 +184,13 @@ __device__ __forceinline__ void load_latent_queries(const LatentState& state) {
     if (chunk < query.begin) continue;
 #pragma unroll 1
     for (int32_t d = chunk * 8; d < chunk * 8 + 8; ++d) {
-      const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
       T element;
-      narrow(attended_query(call, *state.item, state.fixed->places[r], head, d) * sign, &element);
+      narrow(attended_query(call, *state.item, state.fixed->places[r], head_of_row(state, r), d) * sign, &element);
       memcpy(query_place_of(state, r, d), &element, sizeof element);
     }
   }
   publish_writes();
-  sync_threads_of<kLoadingThreads>(2);
+  sync_threads_of<kLoadingThreads>(1 + kScoringGroups);
 }
 
 // ---- Producer: one warp --------------------------------------------------------------------------
@@ -206,40 +221,47 @@ __device__ __forceinline__ void bring_latent_tiles(const LatentState& state) {
   LatentFixed& fixed = *state.fixed;
   PageCursor cursor = pages_of_item(&state.call->attend.plan.arrays.tables, state.item);
   int32_t t = 0;
-  const uint32_t keys = kLatentTileKeys, end = fixed.keys_end;
-  for (uint32_t begin = fixed.keys_begin / keys * keys; begin < end; begin += keys) {
+  const uint32_t keys = kLatentTileKeys, keys_end = fixed.keys_end;
+  for (uint32_t begin = fixed.keys_begin / keys * keys; begin < keys_end; begin += keys) {
     const bool is_full = begin >= fixed.full_begin && begin + keys <= fixed.full_end;
     const BoxPlace place = find_box(state, &cursor, begin, kLatentTileKeys, is_full);
     if (__ballot_sync(kAllLanes, place.needed != 0) == 0) continue;
     const int32_t slot = latent_slot(t);
     wait_phase(&fixed.empty[slot], latent_phase(t) ^ 1u);
-    if (state.lane == 0) fixed.tiles[slot] = {static_cast<int32_t>(begin), is_full ? 1 : 0};
+    if (state.lane == 0) {
+      fixed.tiles[slot] = {static_cast<int32_t>(begin), is_full ? 1 : 0,
+                           state.call->shape.k_at + slot * kLatentTileBytes};
+    }
     begin_latent_boxes(state, place, slot);
     ++t;
   }
-  wait_phase(&fixed.empty[latent_slot(t)], latent_phase(t) ^ 1u);
-  if (state.lane == 0) {
-    fixed.tiles[latent_slot(t)].begin = -1;
-    arrive(&fixed.full[latent_slot(t)][0]);
+  for (int32_t end = t + kScoringGroups; t < end; ++t) {
+    const int32_t slot = latent_slot(t);
+    wait_phase(&fixed.empty[slot], latent_phase(t) ^ 1u);
+    if (state.lane == 0) {
+      fixed.tiles[slot].begin = t + 1 < end ? kNoTile : kLastSlot;
+      arrive(&fixed.full[slot][0]);
+    }
   }
 }
 
-// ---- Scores: one warpgroup -----------------------------------------------------------------------
+// ---- Scores: two warpgroups ----------------------------------------------------------------------
 
 // Starts S of all rows and the tile in a slot, as a group of its own. full: the barriers of the tile's parts.
 template <class T>
 __device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, uint64_t* full, uint32_t phase,
                                                     float (&s)[kLatentTileKeys / 2]) {
   constexpr int kStepsOfPanel = kPanelDims / kMmaDepth;
+#pragma unroll 1
+  for (int load = 0; load < kLatentLoads; ++load) {
+    wait_phase(&full[load], phase);
+    begin_products();
 #pragma unroll
-  for (int step = 0; step < kLatentKeyDims / kMmaDepth; ++step) {
-    const int panel = step / kStepsOfPanel;
-    if (step % (kStepsOfPanel * kPanelsOfLoad) == 0) {
-      wait_phase(&full[panel / kPanelsOfLoad], phase);
-      begin_products();
+    for (int step = 0; step < kPanelsOfLoad * kStepsOfPanel; ++step) {
+      const uint32_t at = static_cast<uint32_t>((load * kPanelsOfLoad + step / kStepsOfPanel) * kLatentPanelBytes +
+                                                step % kStepsOfPanel * kMmaDepth * 2);
+      multiply_shared(T{}, s, rows_descriptor(q + at), rows_descriptor(k + at), load + step > 0);
     }
-    const uint32_t at = static_cast<uint32_t>(panel * kLatentPanelBytes + step % kStepsOfPanel * kMmaDepth * 2);
-    multiply_shared(T{}, s, rows_descriptor(q + at), rows_descriptor(k + at), step > 0);
   }
   close_products();
 }
@@ -271,48 +293,130 @@ __device__ __forceinline__ void clean_values(int32_t thread, unsigned char* valu
   }
 }
 
+// The online softmax of a row: s becomes p. before: the largest score of all earlier tiles. largest: the same of this
+// tile too. Returns the factor of o. The group's own sum has the maximum of its own last tile.
+__device__ __forceinline__ float soften_latent_row(float scale, float before, float largest, int half,
+                                                   float (&s)[kLatentTileKeys / 2], WgmmaSums& sums) {
+  const float origin = largest == -INFINITY ? 0.0f : largest;  // no key was seen yet, so every p is 0
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kLatentTileKeys / 4; ++i) {
+    float& p = s[i / 2 * 4 + half * 2 + i % 2];
+    p = fast_exp2((p - origin) * scale);
+    sum += p;
+  }
+  const float own = sums.m[half] == largest ? 1.0f : fast_exp2((sums.m[half] - largest) * scale);
+  sums.l[half] = fmaf(sums.l[half], own, sum);
+  sums.m[half] = largest;
+  return before == largest ? 1.0f : fast_exp2((before - largest) * scale);
+}
+
+// The largest scores of earlier tiles, by the other group, of the thread's rows.
+struct LatentMaxima {
+  float of[2];
+};
+__device__ __forceinline__ LatentMaxima maxima_before(const LatentState& state, int32_t t, int32_t first_row) {
+  LatentFixed& fixed = *state.fixed;
+  if (t == 0) return {{-INFINITY, -INFINITY}};
+  wait_phase(&fixed.known[latent_slot(t - 1)], latent_phase(t - 1));
+  return {{fixed.m[latent_slot(t - 1)][first_row], fixed.m[latent_slot(t - 1)][first_row + 8]}};
+}
+
+// Finishes row r, but for o: writes m and l to the partials or the LSE to the output, and finds the scale of o.
+__device__ __forceinline__ void finish_latent_row(const LatentState& state, int32_t r) {
+  LatentFixed& fixed = *state.fixed;
+  const AttendCall& call = state.call->attend;
+  const kvc_backend_attend& args = call.args;
+  const QueryPlace& place = fixed.places[r];
+  const int32_t head = head_of_row(state, r);
+  const float m = fmaxf(fixed.m[0][r], fixed.m[1][r]);
+  float both = 0.0f;
+  for (int group = 0; group < kScoringGroups; ++group) {
+    const float of = fixed.m[group][r];
+    both += fixed.alphas[group][r] * (of == m ? 1.0f : fast_exp2((of - m) * call.exp2_scale));
+  }
+  const NaturalMaximum natural = natural_maximum(call, m, both);
+  const float l = both * natural.correction;
+  float scale = natural.correction * (head_scale(&call.layer.v_scales, fixed.block.head) *
+                                      row_factor(&args.v_scales, place.row, fixed.block.head));
+  if (place.partial_offset >= 0) {
+    float* const sums = call.plan.partials + place.partial_offset + int64_t{place.states} * kLatentValueDims;
+    sums[place.first_state + head] = natural.m;
+    sums[place.states + place.first_state + head] = l;
+  } else {
+    const float* const sink = args.sinks == nullptr ? nullptr : args.sinks + head;
+    const FinalState final = final_state(static_cast<double>(natural.m), static_cast<double>(l), sink);
+    scale *= static_cast<float>(final.scale);
+    if (args.lse != nullptr) args.lse[lse_element(args, place.row, place.token, head)] = final.lse;
+  }
+  fixed.scales[r] = l == 0.0f ? 0.0f : scale;
+}
+
+// Ends a group at tile t, which does not exist. The group that ends last finishes the rows.
+__device__ __forceinline__ void end_latent_scores(const LatentState& state, int32_t group, int32_t t, bool is_last,
+                                                  int32_t first_row, const WgmmaSums& sums) {
+  LatentFixed& fixed = *state.fixed;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float l = sum_of_row(sums.l[half]);
+    if (state.lane % 4 == 0) {
+      fixed.m[group][first_row + half * 8] = sums.m[half];
+      fixed.alphas[group][first_row + half * 8] = l;
+    }
+  }
+  if (is_last) {
+    sync_threads_of<kWarpgroupThreads>(1 + group);
+    wait_phase(&fixed.scored[latent_slot(t - 1)], latent_phase(t - 1));
+    const int32_t r = state.thread % kWarpgroupThreads;
+    if (r < state.rows) finish_latent_row(state, r);
+  }
+  leave_slot(state, &fixed.scored[latent_slot(t)]);
+}
+
+// group: of the two that score.
 template <class T>
-__device__ __forceinline__ void score_latent_tiles(const LatentState& state) {
+__device__ __forceinline__ void score_latent_tiles(const LatentState& state, int32_t group) {
   LatentFixed& fixed = *state.fixed;
   const WgmmaShape& shape = state.call->shape;
   const float scale = state.call->attend.exp2_scale;
-  const int32_t thread = state.thread % kWarpgroupThreads;
+  const int32_t thread = state.thread % kWarpgroupThreads, slot = group;
   const int32_t first_row = thread / kWarpSize * kMmaRows + state.lane / 4;
   const uint32_t q = shared_address(state.shared + shape.q_at);
   WgmmaSums sums = {{-INFINITY, -INFINITY}, {}};
   float s[kLatentTileKeys / 2];
-  int32_t t = 0;
-  for (;; ++t) {
-    const int32_t slot = latent_slot(t);
+  for (int32_t t = group;; t += kScoringGroups) {
     wait_phase(&fixed.full[slot][0], latent_phase(t));
     const LatentTile tile = fixed.tiles[slot];
-    if (tile.begin < 0) break;
-    unsigned char* const k_tile = state.shared + shape.k_at + slot * kLatentTileBytes;
+    if (tile.begin < 0) {
+      end_latent_scores(state, group, t, tile.begin == kLastSlot, first_row, sums);
+      break;
+    }
+    // Read from shared memory, so that addresses in the tile are not kept in registers from tile to tile.
+    unsigned char* const k_tile = state.shared + tile.at;
     begin_latent_scores<T>(q, shared_address(k_tile), fixed.full[slot], latent_phase(t), s);
     wait_products<0>();
     hold_results(s);
-    // All four warps must have read the last dims of their keys before P replaces them.
-    sync_threads_of<kWarpgroupThreads>(1);
     score_tile(state, tile.begin, tile.is_full != 0, first_row, s);
+    float largest[2] = {largest_of_row(s, 0, -INFINITY), largest_of_row(s, 1, -INFINITY)};
+    const LatentMaxima before = maxima_before(state, t, first_row);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float alpha = soften_row_of(scale, largest_of_row(s, half, sums.m[half]), half, s, sums);
+      largest[half] = fmaxf(largest[half], before.of[half]);
+      if (state.lane % 4 == 0) fixed.m[slot][first_row + half * 8] = largest[half];
+    }
+    leave_slot(state, &fixed.known[slot]);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float alpha = soften_latent_row(scale, before.of[half], largest[half], half, s, sums);
       if (state.lane % 4 == 0) fixed.alphas[slot][first_row + half * 8] = alpha;
     }
+    // All four warps must have read the last dims of their keys before P replaces them.
+    sync_threads_of<kWarpgroupThreads>(1 + group);
     store_probabilities<T>(k_tile + kLatentValuePanels * kLatentPanelBytes, first_row, state.lane, s);
     if (tile.is_full == 0) clean_values<T>(thread, k_tile);
     publish_writes();
     leave_slot(state, &fixed.scored[slot]);
   }
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float l = sum_of_row(sums.l[half]);
-    if (state.lane % 4 == 0) {
-      fixed.m[first_row + half * 8] = sums.m[half];
-      fixed.l[first_row + half * 8] = l;
-    }
-  }
-  leave_slot(state, &fixed.scored[latent_slot(t)]);
 }
 
 // ---- Values: two warpgroups ----------------------------------------------------------------------
@@ -356,14 +460,14 @@ __device__ __forceinline__ void convert_pair(Type type, float low, float high, u
 // Writes the thread's columns of a row, times `scale`.
 template <class Element>
 __device__ __forceinline__ void store_columns(Element* target, Type type, const LatentColumns& columns, int half,
-                                              float scale, bool is_empty) {
+                                              float scale) {
   const bool aligned = reinterpret_cast<uint64_t>(target) % (2 * sizeof(Element)) == 0;
 #pragma unroll
   for (int i = 0; i < kLatentColumns / 8; ++i) {
     const auto& o = columns.parts[i / (kLatentProductColumns / 8)].o;
     const int j = i % (kLatentProductColumns / 8) * 4 + half * 2;
     Element pair[2];
-    convert_pair(type, is_empty ? 0.0f : o[j] * scale, is_empty ? 0.0f : o[j + 1] * scale, pair);
+    convert_pair(type, scale == 0.0f ? 0.0f : o[j] * scale, scale == 0.0f ? 0.0f : o[j + 1] * scale, pair);
     if (aligned) {
       memcpy(__builtin_assume_aligned(static_cast<void*>(target + i * 8), sizeof pair), pair, sizeof pair);
     } else {
@@ -374,42 +478,23 @@ __device__ __forceinline__ void store_columns(Element* target, Type type, const 
 }
 
 // Writes the thread's columns of row r to the partials, or normalised to the output.
-__device__ __forceinline__ void finish_latent_row(const LatentState& state, const LatentColumns& columns, int32_t group,
-                                                  int32_t r, int half) {
-  const LatentFixed& fixed = *state.fixed;
+__device__ __forceinline__ void store_latent_row(const LatentState& state, const LatentColumns& columns, int32_t group,
+                                                 int32_t r, int half) {
   const AttendCall& call = state.call->attend;
   const kvc_backend_attend& args = call.args;
-  const QueryPlace place = fixed.places[r];
-  const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
-  const NaturalMaximum natural = natural_maximum(call, fixed.m[r], fixed.l[r]);
-  const float l = fixed.l[r] * natural.correction;
-  float scale = natural.correction * (head_scale(&call.layer.v_scales, state.block.head) *
-                                      row_factor(&args.v_scales, place.row, state.block.head));
+  const QueryPlace& place = state.fixed->places[r];
+  const int32_t head = head_of_row(state, r);
   const int32_t column = group * kLatentColumns + state.lane % 4 * 2;
-  Type type = Type::kF32;
-  void* data = call.plan.partials;
-  int64_t at;
-  if (place.partial_offset >= 0) {
-    const int64_t states = place.states, index = place.first_state + head;
-    at = place.partial_offset + index * kLatentValueDims;
-    float* const sums = call.plan.partials + place.partial_offset + states * kLatentValueDims;
-    if (column == 0) {
-      sums[index] = natural.m;
-      sums[states + index] = l;
-    }
-  } else {
-    const float* const sink = args.sinks == nullptr ? nullptr : args.sinks + head;
-    const FinalState final = final_state(static_cast<double>(natural.m), static_cast<double>(l), sink);
-    scale *= static_cast<float>(final.scale);
-    type = type_of(args.out.dtype);
-    data = args.out.data;
-    at = out_element(args, place.row, place.token, head);
-    if (column == 0 && args.lse != nullptr) args.lse[lse_element(args, place.row, place.token, head)] = final.lse;
-  }
+  const float scale = state.fixed->scales[r];
+  const bool is_partial = place.partial_offset >= 0;
+  const Type type = is_partial ? Type::kF32 : type_of(args.out.dtype);
+  void* const data = is_partial ? call.plan.partials : args.out.data;
+  const int64_t at = column + (is_partial ? place.partial_offset + int64_t{place.first_state + head} * kLatentValueDims
+                                          : out_element(args, place.row, place.token, head));
   if (type == Type::kF32) {
-    store_columns(static_cast<float*>(data) + at + column, type, columns, half, scale, l == 0.0f);
+    store_columns(static_cast<float*>(data) + at, type, columns, half, scale);
   } else {
-    store_columns(static_cast<uint16_t*>(data) + at + column, type, columns, half, scale, l == 0.0f);
+    store_columns(static_cast<uint16_t*>(data) + at, type, columns, half, scale);
   }
 }
 
@@ -442,31 +527,50 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
     hold_columns(columns);
     leave_slot(state, &fixed.empty[slot]);
   }
+  wait_phase(&fixed.scored[latent_slot(t + 1)], latent_phase(t + 1));  // the other group has ended too
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    if (first_row + half * 8 < state.rows) finish_latent_row(state, columns, group, first_row + half * 8, half);
+    if (first_row + half * 8 < state.rows) store_latent_row(state, columns, group, first_row + half * 8, half);
   }
+}
+
+// The thread's view of the block that fixed.block says.
+__device__ __forceinline__ LatentState state_of_block(const WgmmaCall& call) {
+  LatentState state;
+  state.call = &call;
+  state.shared = aligned_shared_bytes();
+  state.fixed = reinterpret_cast<LatentFixed*>(state.shared);
+  state.block = state.fixed->block;
+  state.item = call.attend.plan.arrays.items + state.block.item;
+  state.group = call.attend.layer.num_q_heads / call.attend.layer.num_kv_heads;
+  state.rows = state.block.row_end - state.block.row_begin;
+  state.thread = static_cast<int32_t>(threadIdx.x);
+  state.warp = state.thread / kWarpSize;
+  state.lane = state.thread % kWarpSize;
+  return state;
 }
 
 template <class T>
 __device__ __forceinline__ void attend_latent_by_warpgroups(const WgmmaCall& call) {
-  LatentState state;
-  if (!begin_wgmma_block(call, &state)) return;
-  begin_latent_rows(state);
+  {
+    LatentState state;
+    if (!begin_wgmma_block(call, &state)) return;
+    begin_latent_rows(state);
+  }
   __syncthreads();
-  const int32_t warpgroup = state.thread / kWarpgroupThreads;
-  if (warpgroup == 0) {
-    give_registers<kRegistersToBringLatent>();
-    if (state.warp == 0) bring_latent_tiles(state);
+  const LatentState state = state_of_block(call);
+  if (state.thread >= kLoadingThreads) {
+    bring_latent_tiles(state);
     return;
   }
+  const int32_t warpgroup = state.thread / kWarpgroupThreads;
   load_latent_queries<T>(state);
-  if (warpgroup == 1) {
+  if (warpgroup < kScoringGroups) {
     give_registers<kRegistersToScore>();
-    score_latent_tiles<T>(state);
+    score_latent_tiles<T>(state, warpgroup);
   } else {
     take_registers<kRegistersToAdd>();
-    add_latent_tiles<T>(state, warpgroup - 2);
+    add_latent_tiles<T>(state, warpgroup - kScoringGroups);
   }
 }
 
