@@ -166,7 +166,7 @@ __device__ __forceinline__ void finish_latent_row(const LatentState& state, int3
   const AttendCall& call = state.call->attend;
   const kvc_backend_attend& args = call.args;
   const QueryPlace& place = fixed.places[r];
-  const int32_t head = head_of_row(state, r);
+  const int32_t head = head_of_latent_row(state, r);
   const float m = fmaxf(fixed.m[0][r], fixed.m[1][r]);
   float both = 0.0f;
   for (int group = 0; group < kScoringGroups; ++group) {
@@ -297,8 +297,8 @@ __device__ __forceinline__ void convert_pair(Type type, float low, float high, u
 
 // Writes the thread's columns of a row, times `scale`.
 template <class Element>
-__device__ __forceinline__ void store_columns(Element* target, Type type, const LatentColumns& columns, int half,
-                                              float scale) {
+__device__ __forceinline__ void store_latent_columns(Element* target, Type type, const LatentColumns& columns, int half,
+                                                     float scale) {
   const bool aligned = reinterpret_cast<uint64_t>(target) % (2 * sizeof(Element)) == 0;
 #pragma unroll
   for (int i = 0; i < kLatentColumns / 8; ++i) {
@@ -321,7 +321,7 @@ __device__ __forceinline__ void store_latent_row(const LatentState& state, const
   const AttendCall& call = state.call->attend;
   const kvc_backend_attend& args = call.args;
   const QueryPlace& place = state.fixed->places[r];
-  const int32_t head = head_of_row(state, r);
+  const int32_t head = head_of_latent_row(state, r);
   const int32_t column = group * kLatentColumns + state.lane % 4 * 2;
   const float scale = state.fixed->scales[r];
   const bool is_partial = place.partial_offset >= 0;
@@ -330,9 +330,9 @@ __device__ __forceinline__ void store_latent_row(const LatentState& state, const
   const int64_t at = column + (is_partial ? place.partial_offset + int64_t{place.first_state + head} * kLatentValueDims
                                           : out_element(args, place.row, place.token, head));
   if (type == Type::kF32) {
-    store_columns(static_cast<float*>(data) + at, type, columns, half, scale);
+    store_latent_columns(static_cast<float*>(data) + at, type, columns, half, scale);
   } else {
-    store_columns(static_cast<uint16_t*>(data) + at, type, columns, half, scale);
+    store_latent_columns(static_cast<uint16_t*>(data) + at, type, columns, half, scale);
   }
 }
 

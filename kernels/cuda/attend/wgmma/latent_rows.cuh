@@ -94,7 +94,7 @@ __device__ __forceinline__ LatentState state_of_block(const WgmmaCall& call) {
 }
 
 // The layer's q head of row r of the block.
-__device__ __forceinline__ int32_t head_of_row(const LatentState& state, int32_t r) {
+__device__ __forceinline__ int32_t head_of_latent_row(const LatentState& state, int32_t r) {
   const AttendBlock& block = state.fixed->block;
   return block.head * state.group + (block.row_begin + r) % state.group;
 }
@@ -116,7 +116,7 @@ __device__ __forceinline__ LatentQuery find_query(const LatentState& state, int3
   const AttendCall& call = state.call->attend;
   const kvc_backend_attend& args = call.args;
   const QueryPlace& place = state.fixed->places[r];
-  const int32_t head = head_of_row(state, r);
+  const int32_t head = head_of_latent_row(state, r);
   const auto row_of = [&](const kvc_backend_tensor& tensor, int64_t row_stride) {
     const int64_t element = place.row * row_stride + place.token * tensor.token_stride + head * tensor.head_stride;
     return static_cast<const unsigned char*>(tensor.data) + element * 2;
@@ -179,7 +179,8 @@ __device__ __forceinline__ void load_latent_queries(const LatentState& state) {
 #pragma unroll 1
     for (int32_t d = chunk * 8; d < chunk * 8 + 8; ++d) {
       T element;
-      narrow(attended_query(call, *state.item, state.fixed->places[r], head_of_row(state, r), d) * sign, &element);
+      narrow(attended_query(call, *state.item, state.fixed->places[r], head_of_latent_row(state, r), d) * sign,
+             &element);
       memcpy(query_place_of(state, r, d), &element, sizeof element);
     }
   }
