@@ -18,8 +18,7 @@ kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_
 
 // Items are cut along the keys only: an item of all kv heads becomes one or more blocks for each head.
 void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_backend_tiling* out) {
-  constexpr int32_t kDecodeQueries = 8, kSplitAlign = 64, kMinSplitKeys = 256, kBlocksOfProcessor = 4,
-                    kLatentBlocksOfProcessor = 2;
+  constexpr int32_t kDecodeQueries = 8, kSplitAlign = 64, kMinSplitKeys = 256, kBlocksOfProcessor = 4;
   const int32_t group = layer->num_q_heads / layer->num_kv_heads, of_item = most_item_rows(device_of(device)->many);
   const int32_t queries = of_item / group;
   out->query_tile = queries > 0 ? queries : 1;
@@ -27,10 +26,14 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
   out->heads_per_item = layer->num_kv_heads;
   out->split_align = kSplitAlign;
   out->min_split_keys = kMinSplitKeys;
-  // A latent block shares a multiprocessor with at most one other, and its partial states are wide.
-  const int32_t blocks = is_latent(*layer) ? kLatentBlocksOfProcessor : kBlocksOfProcessor;
   const int32_t blocks_of_item = layer->num_kv_heads * ((group + kMostRows - 1) / kMostRows);
-  const int32_t items = blocks * device_of(device)->multiprocessors / blocks_of_item;
+  int32_t items = kBlocksOfProcessor * device_of(device)->multiprocessors / blocks_of_item;
+  if (is_latent(*layer)) {
+    // A block of latent rows fills a multiprocessor, and begins and ends slowly: its q and its states are wide. So all
+    // blocks should run at once. The plan makes kItemsOfPart items for each that runs at once, and rounds numbers up.
+    constexpr int32_t kItemsOfPart = 4, kRounding = 16;
+    items = device_of(device)->multiprocessors * (kRounding - 1) / kRounding / blocks_of_item / kItemsOfPart;
+  }
   out->parallel_items = items > 0 ? items : 1;
 }
 

@@ -13,22 +13,25 @@ namespace {
 
 constexpr unsigned char kFill = 0x5a;
 
-// Rows [count, heads, dims] that are 2 bytes off any alignment, with gaps; heads_share: all heads share one row.
+// Rows [count, heads, dims], with gaps. They are 2 bytes off any alignment, or aligned to 16 bytes. heads_share: all
+// heads share one row.
 struct Rows {
   Kind kind;
-  int64_t head_stride, token_stride;
+  int64_t shift, head_stride, token_stride;
   std::vector<unsigned char> memory;
 
-  Rows(Kind k, int64_t count, int64_t heads, int64_t dims, bool heads_share = false)
-      : kind(k),
-        head_stride(heads_share ? 0 : dims + 3),
-        token_stride(heads_share ? dims + 1 : heads * head_stride + 2),
-        memory(static_cast<size_t>(count * token_stride * bytes_of(k)) + 2, kFill) {}
+  Rows(Kind k, int64_t count, int64_t heads, int64_t dims, bool heads_share = false, bool aligned = false)
+      : kind(k), shift(aligned ? 0 : 2), head_stride(0), token_stride(0) {
+    const int64_t each = aligned ? (dims + 3 + 7) / 8 * 8 : dims + 3;
+    head_stride = heads_share ? 0 : each;
+    token_stride = heads_share ? each : heads * each + (aligned ? 8 : 2);
+    memory.assign(static_cast<size_t>(count * token_stride * bytes_of(k)) + 2, kFill);
+  }
   unsigned char* at(int64_t token, int64_t head, int64_t dim) {
-    return &memory[static_cast<size_t>(2 + (token * token_stride + head * head_stride + dim) * bytes_of(kind))];
+    return &memory[static_cast<size_t>(shift + (token * token_stride + head * head_stride + dim) * bytes_of(kind))];
   }
   float read(int64_t token, int64_t head, int64_t dim) { return read_number(kind, at(token, head, dim)); }
-  kvc_backend_tensor tensor() { return {memory.data() + 2, token_stride, head_stride, dtype_of(kind), 0}; }
+  kvc_backend_tensor tensor() { return {memory.data() + shift, token_stride, head_stride, dtype_of(kind), 0}; }
 };
 
 struct Sizes {
@@ -65,12 +68,13 @@ std::vector<Product> expected_products(const Sizes& s, const std::vector<float>&
   return expected;
 }
 
-void check_product(const Sizes& s, bool transposed, bool heads_share, Kind in_kind, Kind weight_kind, Kind out_kind) {
+void check_product(const Sizes& s, bool transposed, bool heads_share, Kind in_kind, Kind weight_kind, Kind out_kind,
+                   bool aligned = false) {
   std::mt19937 random(static_cast<unsigned>(s.tokens * 131 + s.in * 7 + s.out));
   std::normal_distribution<float> normal;
   const int in_heads = heads_share ? 1 : s.heads, row = s.in + s.tail;
-  Rows in(in_kind, s.tokens, s.heads, row, heads_share);
-  Rows weights(weight_kind, s.heads, transposed ? s.out : s.in, transposed ? s.in : s.out);
+  Rows in(in_kind, s.tokens, s.heads, row, heads_share, aligned);
+  Rows weights(weight_kind, s.heads, transposed ? s.out : s.in, transposed ? s.in : s.out, false, aligned);
   std::vector<float> x, w;  // [tokens, in_heads, in + tail], [heads, in, out]
   for (int t = 0; t < s.tokens; ++t) {
     for (int h = 0; h < in_heads; ++h) {
@@ -95,7 +99,7 @@ void check_product(const Sizes& s, bool transposed, bool heads_share, Kind in_ki
   for_each_implementation(
       3,
       [&](const std::string& name, kvc_backend_device* device) {
-        Rows out(out_kind, s.tokens, s.heads, s.out + s.tail);
+        Rows out(out_kind, s.tokens, s.heads, s.out + s.tail, false, aligned);
         kvc_backend_project args = {};
         args.num_tokens = s.tokens;
         args.num_heads = s.heads;
@@ -146,6 +150,20 @@ TEST(Project, Sizes) {
       if (kSampling > 1 && transposed != (s.heads == 2)) continue;  // one of each; another test has both
       check_product(s, transposed, false, Kind::kBf16, Kind::kBf16, Kind::kF32);
       check_product(s, transposed, true, Kind::kF32, Kind::kF16, Kind::kBf16);
+    }
+  }
+}
+
+// Rows that tensor cores can load: tiles that are whole, and that end within the tokens, the inputs and the outputs.
+TEST(Project, AlignedRows) {
+  for (bool transposed : {false, true}) {
+    for (const Sizes& s :
+         {Sizes{1, 2, 8, 8, 0}, Sizes{64, 1, 64, 64, 8}, Sizes{70, 2, 136, 72, 5}, Sizes{17, 2, 512, 128, 0}}) {
+      check_product(s, transposed, false, Kind::kBf16, Kind::kBf16, Kind::kF32, true);
+      check_product(s, transposed, true, Kind::kF16, Kind::kF16, Kind::kF16, true);
+      check_product(s, transposed, false, Kind::kF32, Kind::kBf16, Kind::kBf16, true);
+      check_product(s, transposed, false, Kind::kF32, Kind::kBf16, Kind::kF32, true);
+      check_product(s, transposed, false, Kind::kF32, Kind::kF16, Kind::kF32, true);
     }
   }
 }

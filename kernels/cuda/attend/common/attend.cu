@@ -6,6 +6,7 @@
 #include "kernels/common/merge.h"
 #include "kernels/common/query_place.h"
 #include "kernels/cuda/attend/common/call.cuh"
+#include "kernels/cuda/attend/mma/instructions.cuh"
 #include "kernels/cuda/attend/mma/launch.h"
 #include "kernels/cuda/attend/simple/launch.h"
 #include "kernels/cuda/attend/wgmma/launch.h"
@@ -16,8 +17,10 @@
 namespace kvc::kernels::cuda {
 namespace {
 
-// kMergeBlocks: thread blocks for each tile; a warp merges one state at a time
-constexpr int kMergeThreads = 128, kMergeBlocks = 8;
+// kMergeBlocks: thread blocks for each tile; a warp merges one state at a time. kWeightParts: the parts whose weights a
+// warp finds at once.
+constexpr int kMergeThreads = 128, kMergeBlocks = 16, kMergeWarps = kMergeThreads / kWarpSize;
+constexpr int32_t kWeightParts = kWarpSize;
 
 // The parameters of the merge. `plan` and `layer` of args are not read.
 struct MergeCall {
@@ -27,26 +30,143 @@ struct MergeCall {
   const int64_t* live_tiles;  // null: all tiles that are launched
 };
 
-// Merges element d of a state from the parts of a tile, from left to right. Gives m and l of the state.
-__device__ float merged_element(const MergeCall& call, const kvc_backend_tile& tile, int64_t states, int64_t state,
-                                int32_t d, float* m, float* l) {
-  const int32_t parts = tile.part_end - tile.part_begin, own = tile.item_end - tile.item_begin;
+// A part of a state, and its weights: o of the parts up to this one is o of those before it times `before`, plus o of
+// this part times `own`.
+struct MergePart {
+  const float* o;
+  float m, l;
+  float before, own;
+};
+
+struct MergeSums {
+  float m, l;
+};
+
+// Where part i of a tile is among the partials: first those of shared items, then those of its own items.
+__device__ __forceinline__ int64_t offset_of_part(const MergeCall& call, const kvc_backend_tile& tile, int32_t i) {
   const kvc_backend_plan_arrays& plan = call.plan.arrays;
+  const int32_t shared = tile.part_end - tile.part_begin;
+  return i < shared ? plan.parts[tile.part_begin + i] : plan.items[tile.item_begin + i - shared].partial_offset;
+}
+
+// Finds parts [begin, begin + kWeightParts) of a state, up to `end`, and their weights. Merges their m and l into *sums
+// from left to right, as merge_state does. All lanes of a warp call it.
+__device__ __forceinline__ void find_weights(const MergeCall& call, const kvc_backend_tile& tile, int64_t states,
+                                             int64_t state, int32_t begin, int32_t end, MergePart* parts,
+                                             MergeSums* sums) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize, i = begin + lane;
   const int64_t dims = call.dims;
-  float o = 0.0f;
-  *m = -INFINITY;
-  *l = 0.0f;
-  for (int32_t i = 0; i < parts + own; ++i) {
-    const int64_t offset =
-        i < parts ? plan.parts[tile.part_begin + i] : plan.items[tile.item_begin + i - parts].partial_offset;
-    const float* part = call.plan.partials + offset;
-    merge_state(&o, m, l, part + state * dims + d, part[states * dims + state], part[states * dims + states + state],
-                1);
+  __syncwarp();  // the parts before these are no longer read
+  if (i < end) {
+    const float* const part = call.plan.partials + offset_of_part(call, tile, i);
+    parts[lane].o = part + state * dims;
+    parts[lane].m = part[states * dims + state];
+    parts[lane].l = part[states * dims + states + state];
   }
-  return o;
+  __syncwarp();
+  for (int32_t j = 0; j < kWeightParts && begin + j < end; ++j) {
+    const float m = parts[j].m, l = parts[j].l;
+    MergeWeights<float> weights = {sums->m, 1.0f, 0.0f};  // of an empty part
+    if (l != 0.0f && sums->l == 0.0f) {
+      weights = {m, 0.0f, 1.0f};
+      sums->l = l;
+    } else if (l != 0.0f) {
+      weights = merge_weights<float>(sums->m, m);
+      sums->l = sums->l * weights.a + l * weights.b;
+    }
+    sums->m = weights.m;
+    if (lane == 0) {
+      parts[j].before = weights.a;
+      parts[j].own = weights.b;
+    }
+  }
+  __syncwarp();
+}
+
+// Adds kDims dims, from dim d on, of `count` parts to o.
+template <int kDims>
+__device__ __forceinline__ void add_parts(const MergePart* parts, int32_t count, int32_t d, float (&o)[kDims]) {
+  constexpr int kAtOnce = 4;
+  for (int32_t begin = 0; begin < count; begin += kAtOnce) {
+    float next[kAtOnce][kDims] = {};
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (begin + i >= count) continue;
+      memcpy(next[i], __builtin_assume_aligned(parts[begin + i].o + d, sizeof next[i]), sizeof next[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (begin + i >= count || parts[begin + i].own == 0.0f) continue;
+      const float before = parts[begin + i].before, own = parts[begin + i].own;
+#pragma unroll
+      for (int k = 0; k < kDims; ++k) o[k] = o[k] * before + next[i][k] * own;
+    }
+  }
+}
+
+// Writes kDims dims of a result, from element `at` on.
+template <int kDims>
+__device__ __forceinline__ void store_result(const kvc_backend_tensor& out, int64_t at, const float (&x)[kDims]) {
+  const Type type = type_of(out.dtype);
+  if constexpr (kDims == 4) {
+    unsigned char* const target = static_cast<unsigned char*>(out.data) + at * element_bytes(type);
+    if (type == Type::kF32 && reinterpret_cast<uint64_t>(target) % 16 == 0) {
+      memcpy(__builtin_assume_aligned(target, 16), x, sizeof x);
+      return;
+    }
+    if (type != Type::kF32 && reinterpret_cast<uint64_t>(target) % 8 == 0) {
+      uint32_t pairs[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float low = x[i * 2], high = x[i * 2 + 1];
+        pairs[i] = type == Type::kF16 ? pack(F16{}, low, high) : pack(Bf16{}, low, high);
+      }
+      memcpy(__builtin_assume_aligned(target, 8), pairs, sizeof pairs);
+      return;
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kDims; ++k) store_element(type, out.data, at + k, x[k]);
+}
+
+// Merges a state and writes the result. A lane merges kDims dims at a time. parts: [kWeightParts], the warp's.
+template <int kDims>
+__device__ __forceinline__ void merge_one_state(const MergeCall& call, const kvc_backend_tile& tile, int64_t states,
+                                                int64_t state, const float* sink, int64_t out, MergePart* parts,
+                                                float* lse) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
+  const int32_t count = tile.part_end - tile.part_begin + tile.item_end - tile.item_begin;
+  MergeSums sums = {-INFINITY, 0.0f};
+  for (int32_t first = 0; first < call.dims; first += kDims * kWarpSize) {
+    const int32_t d = first + lane * kDims;
+    float o[kDims] = {};
+    if (first == 0 || count > kWeightParts) sums = {-INFINITY, 0.0f};
+    for (int32_t begin = 0; begin < count; begin += kWeightParts) {
+      if (first == 0 || count > kWeightParts) find_weights(call, tile, states, state, begin, count, parts, &sums);
+      const int32_t here = count - begin < kWeightParts ? count - begin : kWeightParts;
+      if (d < call.dims) add_parts(parts, here, d, o);
+    }
+    const FinalState final = final_state(static_cast<double>(sums.m), static_cast<double>(sums.l), sink);
+    if (first == 0 && lane == 0 && lse != nullptr) *lse = final.lse;
+    if (d >= call.dims) continue;
+#pragma unroll
+    for (float& x : o) x *= static_cast<float>(final.scale);
+    store_result(call.args.out, out + d, o);
+  }
+}
+
+// Whether all parts of a tile can be read four floats at a time. All lanes of a warp call it.
+__device__ __forceinline__ bool comes_in_fours(const MergeCall& call, const kvc_backend_tile& tile) {
+  const int32_t shared = tile.part_end - tile.part_begin, count = shared + tile.item_end - tile.item_begin;
+  uint64_t places = static_cast<uint64_t>(call.dims) * sizeof(float) | reinterpret_cast<uint64_t>(call.plan.partials);
+  for (int32_t i = static_cast<int32_t>(threadIdx.x) % kWarpSize; i < count; i += kWarpSize) {
+    places |= static_cast<uint64_t>(offset_of_part(call, tile, i)) * sizeof(float);
+  }
+  return __ballot_sync(kAllLanes, places % 16 != 0) == 0;
 }
 
 __global__ void __launch_bounds__(kMergeThreads) merge_tiles_kernel(const __grid_constant__ MergeCall call) {
+  MergePart* const parts = reinterpret_cast<MergePart*>(shared_bytes()) + threadIdx.x / kWarpSize * kWeightParts;
   const kvc_backend_attend& args = call.args;
   const kvc_backend_plan_arrays& plan = call.plan.arrays;
   if (call.live_tiles != nullptr && blockIdx.x >= *call.live_tiles) return;
@@ -55,20 +175,18 @@ __global__ void __launch_bounds__(kMergeThreads) merge_tiles_kernel(const __grid
   const kvc_backend_item& first = plan.items[tile.item_begin];  // all items of a tile have the same queries and heads
   const int32_t heads = (first.head_end - first.head_begin) * call.group;
   const int32_t states = heads * (first.q_end - first.q_begin);
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize, warps = kMergeThreads / kWarpSize;
-  const Type type = type_of(args.out.dtype);
-  for (int32_t state = static_cast<int32_t>(blockIdx.y) * warps + static_cast<int32_t>(threadIdx.x) / kWarpSize;
-       state < states; state += kMergeBlocks * warps) {
+  const bool fours = comes_in_fours(call, tile);
+  for (int32_t state = static_cast<int32_t>(blockIdx.y) * kMergeWarps + static_cast<int32_t>(threadIdx.x) / kWarpSize;
+       state < states; state += kMergeBlocks * kMergeWarps) {
     const int32_t token = plan.rows.token_begin[first.row] + first.q_begin + state / heads;
     const int32_t head = first.head_begin * call.group + state % heads;
-    const float* sink = args.sinks == nullptr ? nullptr : args.sinks + head;
-    const int64_t base = out_element(args, first.row, token, head);
-    for (int32_t d = lane; d < call.dims; d += kWarpSize) {
-      float m, l;
-      const float o = merged_element(call, tile, states, state, d, &m, &l);
-      const FinalState final = final_state(static_cast<double>(m), static_cast<double>(l), sink);
-      store_element(type, args.out.data, base + d, o * static_cast<float>(final.scale));
-      if (d == 0 && args.lse != nullptr) args.lse[lse_element(args, first.row, token, head)] = final.lse;
+    const float* const sink = args.sinks == nullptr ? nullptr : args.sinks + head;
+    const int64_t out = out_element(args, first.row, token, head);
+    float* const lse = args.lse == nullptr ? nullptr : args.lse + lse_element(args, first.row, token, head);
+    if (fours) {
+      merge_one_state<4>(call, tile, states, state, sink, out, parts, lse);
+    } else {
+      merge_one_state<1>(call, tile, states, state, sink, out, parts, lse);
     }
   }
 }
@@ -132,8 +250,8 @@ kvc_status launch_kernels(const Device& device, AttendCall call, const kvc_backe
   if (live != nullptr) call.live_blocks = &live->many;
   if (status == KVC_OK) status = launch_rows(device, call, device.many, blocks.many, stream, error);
   if (status != KVC_OK || tiles == 0) return status;
-  return launch("merge of split items", stream, {static_cast<unsigned>(tiles), kMergeBlocks, 1}, kMergeThreads, 0,
-                error, merge_tiles_kernel, merge);
+  return launch("merge of split items", stream, {static_cast<unsigned>(tiles), kMergeBlocks, 1}, kMergeThreads,
+                kMergeWarps * kWeightParts * sizeof(MergePart), error, merge_tiles_kernel, merge);
 }
 
 // Counts the blocks of a plan that was made on the device, by its capacity.

@@ -1,22 +1,20 @@
-// Attention over latent rows (MLA, absorbed) by Hopper's warpgroup products (sm_90a). A block of four warpgroups
-// computes up to 64 rows (query, head) over the keys of an item, 64 keys at a time. V is the first 512 dims of K's row
-// of 576, so a tile is loaded once and multiplied twice. It has 9 panels of 64 keys x 64 dims: K is all of them, V the
-// first 8.
+// Attention over latent rows (MLA, absorbed) by Hopper's warpgroup products (sm_90a). A block computes up to 64 rows
+// (query, head) over the keys of an item, 64 keys at a time. V is the first 512 dims of K's row of 576, so a tile is
+// loaded once and multiplied twice. It has 9 panels of 64 keys x 64 dims: K is all of them, V the first 8.
 //
-//   producer  One warp loads tiles by TMA, one box a lane. There are two slots.
-//   scores    One warpgroup computes S = Q K^T (64 x 64, 32 registers a thread) and the softmax. It writes P in 16 bits
-//             (8 KiB) over the ninth panel of the tile, whose rotary dims only S reads, and the factors of o.
+//   producer  One warp loads tiles by TMA, one box a lane, into two slots. A tile arrives in three parts.
+//   scores    Two warpgroups, one for each slot. It computes S = Q K^T (64 x 64, 32 registers a thread) as the parts
+//             arrive, and the softmax. It writes P in 16 bits (8 KiB) over the ninth panel of the tile, whose rotary
+//             dims only S reads, and the factors of o. The largest scores so far go from one group to the other.
 //   values    Two warpgroups compute o += P V, 256 columns each (128 registers a thread), from 4 panels of V
 //   (MN-major).
 //
-// S and the softmax of a tile are computed while the tile before is multiplied with V. So no warp waits for a softmax,
-// except at the first tile.
+// So S of a tile can be computed while the other slot is in its softmax, is multiplied with V, or is loaded.
 //
 // Lower bounds: 1152 bytes a key, once for 64 rows, from memory or L2. 2 * 64 * 1088 operations a key are 2200 cycles
 // for a tile. In this time an H200 delivers 45 KiB of the tile's 72 KiB to a multiprocessor. Shared memory moves 4 KiB
 // for each 16 dims of S, 12 KiB for each 16 keys and 256 columns of o, and the tile itself: 312 KiB, or 2500 cycles at
-// 128 bytes. A block has 222 KiB of shared memory (attend/wgmma/latent_plan.h). For registers see
-// kRegistersToBringLatent and the constants after it.
+// 128 bytes. A block has 222 KiB of shared memory (attend/wgmma/latent_plan.h). For registers see kRegistersAtLaunch.
 //
 // NaN in keys that a row does not see: the scores of such keys are replaced. In tiles that some row sees in part, NaN
 // and infinity in V become zero after S is computed. A row that sees such a key has NaN scores from K already.
@@ -24,151 +22,25 @@
 #pragma once
 
 #include "kernels/common/mask.h"
+#include "kernels/common/merge.h"
 #include "kernels/common/page_walk.h"
 #include "kernels/common/query_place.h"
-#include "kernels/cuda/attend/common/call.cuh"
+#include "kernels/common/scales.h"
 #include "kernels/cuda/attend/common/pairs.cuh"
-#include "kernels/cuda/attend/common/queries.cuh"
-#include "kernels/cuda/attend/wgmma/instructions.cuh"
-#include "kernels/cuda/attend/wgmma/latent_plan.h"
-#include "kernels/cuda/attend/wgmma/layout.h"
-#include "kernels/cuda/attend/wgmma/rows.cuh"
-#include "kernels/cuda/attend/wgmma/tiles.cuh"
-#include "kernels/cuda/warp.cuh"
+#include "kernels/cuda/attend/wgmma/latent_rows.cuh"
 
 namespace kvc::kernels::cuda {
-
-constexpr int32_t kLatentPanels = kLatentKeyDims / kPanelDims, kLatentValuePanels = kLatentValueDims / kPanelDims;
-constexpr int32_t kLatentPanelBytes = kLatentTileKeys * kPanelPitch;  // of a tile, and of 64 rows of q
-constexpr int32_t kLatentTileBytes = kLatentPanels * kLatentPanelBytes;
-// Columns of o of a warpgroup, and of a product. A product of 256 columns would need more registers than a block is
-// launched with.
-constexpr int32_t kAddingGroups = 2, kLatentColumns = kLatentValueDims / kAddingGroups, kLatentProductColumns = 128;
-constexpr int32_t kLatentParts = kLatentColumns / kLatentProductColumns;
-constexpr int kLatentThreads = (2 + kAddingGroups) * kWarpgroupThreads;
-// Registers of a thread. A block is launched with kLatentThreads times 128.
-constexpr int kRegistersToBringLatent = 56, kRegistersToScore = 120, kRegistersToAdd = 168;
-static_assert(kRegistersToBringLatent + kRegistersToScore + kAddingGroups * kRegistersToAdd <= 4 * 128);
-static_assert(kLatentTileKeys == kWarpgroupRows && kLatentTileKeys == kPanelDims, "P is as large as a panel");
-
-// What is known of a tile while its slot is full. begin -1: there is no tile.
-struct LatentTile {
-  int32_t begin, is_full;  // is_full: every row sees every key
-};
-
-struct LatentFixed : WgmmaRowsFixed<kWarpgroupRows> {
-  uint64_t full[kLatentStages], scored[kLatentStages], empty[kLatentStages];
-  LatentTile tiles[kLatentStages];
-  float alphas[kLatentStages][kWarpgroupRows];  // factors of o before the tile is multiplied
-  float m[kWarpgroupRows], l[kWarpgroupRows];   // after the last tile
-};
-using LatentState = WgmmaStateOf<LatentFixed>;
-
-// Tile t is in slot t % stages. latent_phase is the parity of the phase in which the slot holds it.
-__device__ __forceinline__ int32_t latent_slot(int32_t t) { return t % kLatentStages; }
-__device__ __forceinline__ uint32_t latent_phase(int32_t t) { return static_cast<uint32_t>(t / kLatentStages) & 1u; }
-
-__device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
-  LatentFixed& fixed = *state.fixed;
-  if (state.thread == 0) {
-    point_to_call(state.call->attend, *state.item, &fixed);
-    for (int32_t i = 0; i < kLatentStages; ++i) {
-      init_barrier(&fixed.full[i], 1);
-      init_barrier(&fixed.scored[i], kWarpgroupThreads / kWarpSize);
-      init_barrier(&fixed.empty[i], kAddingGroups * kWarpgroupThreads / kWarpSize);
-    }
-    publish_barriers();
-    prefetch_map(&state.call->k_map);
-    prefetch_map(&state.call->v_map);
-  }
-  find_wgmma_rows<kWarpgroupRows>(state);
-}
-
-// ---- Queries: the three consumer warpgroups ------------------------------------------------------
-
-constexpr int kLoadingThreads = kLatentThreads - kWarpgroupThreads;
-
-// The address of 8 dims of a query that can be copied as they are, up to the scale's sign. Null if they are rotated or
-// not aligned.
-__device__ __forceinline__ const void* plain_query(const AttendCall& call, const kvc_backend_item& item,
-                                                   const QueryPlace& place, int32_t head, int32_t d) {
-  const kvc_backend_attend& args = call.args;
-  const float* const cos_sin = item.part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
-  if (cos_sin != nullptr && d + 8 > call.layer.rope_offset && d < call.layer.rope_offset + call.layer.rope_dim) {
-    return nullptr;
-  }
-  const int32_t behind = args.qv.data != nullptr ? kLatentValueDims : 0;
-  const kvc_backend_tensor& tensor = d < behind ? args.qv : args.q;
-  const int64_t row_stride = d < behind ? args.qv_row_stride : args.q_row_stride;
-  const int64_t element = place.row * row_stride + place.token * tensor.token_stride + head * tensor.head_stride +
-                          (d < behind ? d : d - behind);
-  const unsigned char* const source = static_cast<const unsigned char*>(tensor.data) + element * 2;
-  return reinterpret_cast<uint64_t>(source) % 16 == 0 ? source : nullptr;
-}
-
-// 8 dims of row r from d on, rotated.
-template <class T>
-__device__ __forceinline__ void read_query(const LatentState& state, int32_t r, int32_t d, uint32_t (&words)[4]) {
-  const AttendCall& call = state.call->attend;
-  const QueryPlace& place = state.fixed->places[r];
-  const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
-  const void* const source = plain_query(call, *state.item, place, head, d);
-  if (source != nullptr) {
-    memcpy(words, __builtin_assume_aligned(source, 16), sizeof words);
-    return;
-  }
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    words[j] = pack(T{}, attended_query(call, *state.item, place, head, d + j * 2),
-                    attended_query(call, *state.item, place, head, d + j * 2 + 1));
-  }
-}
-
-// Writes panels of q to shared memory, times the sign of the scale. Rows beyond the block's are zeros. kAtOnce: the
-// chunks that a thread loads before it stores the first.
-template <class T, int32_t kFirstPanel, int32_t kPanels, int kAtOnce>
-__device__ __forceinline__ void load_query_panels(const LatentState& state) {
-  constexpr int32_t kEach = kPanels * kPanelDims / 8, kChunks = kWarpgroupRows * kEach;
-  const float sign = state.call->attend.q_sign;
-  const uint32_t flip = sign < 0.0f ? 0x80008000u : 0u, keep = sign == 0.0f ? 0u : ~0u;
-  unsigned char* const panels = state.shared + state.call->shape.q_at + kFirstPanel * kLatentPanelBytes;
-#pragma unroll 1
-  for (int32_t begin = state.thread - kWarpgroupThreads; begin < kChunks; begin += kAtOnce * kLoadingThreads) {
-    uint32_t words[kAtOnce][4] = {};
-#pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) {
-      const int32_t i = begin + j * kLoadingThreads, r = i / kEach;
-      if (i < kChunks && r < state.rows) read_query<T>(state, r, kFirstPanel * kPanelDims + i % kEach * 8, words[j]);
-    }
-#pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) {
-      const int32_t i = begin + j * kLoadingThreads, r = i / kEach, chunk = i % kEach;
-      if (i >= kChunks) break;
-#pragma unroll
-      for (uint32_t& word : words[j]) word = (word ^ flip) & keep;
-      unsigned char* const target = panels + chunk / 8 * kLatentPanelBytes + swizzled(r, chunk % 8, kPanelPitch);
-      memcpy(__builtin_assume_aligned(target, 16), words[j], sizeof words[j]);
-    }
-  }
-}
-
-// Writes all of q. Ends with a barrier of the loading threads. The rotated dims are in the last panel.
-template <class T>
-__device__ __forceinline__ void load_latent_queries(const LatentState& state) {
-  load_query_panels<T, 0, kLatentValuePanels, 4>(state);
-  load_query_panels<T, kLatentValuePanels, 1, 1>(state);
-  publish_writes();
-  sync_threads_of<kLoadingThreads>(2);
-}
 
 // ---- Producer: one warp --------------------------------------------------------------------------
 
 // Begins the boxes of a tile: V's dims from the pool of V, the dims after them from the pool of K.
 __device__ __forceinline__ void begin_latent_boxes(const LatentState& state, const BoxPlace& place, int32_t slot) {
   const WgmmaCall& call = *state.call;
-  uint64_t* const full = &state.fixed->full[slot];
+  uint64_t* const full = state.fixed->full[slot];
   const int32_t keys = call.shape.box_keys, lanes = __popc(__ballot_sync(kAllLanes, place.needed != 0));
-  if (state.lane == 0) arrive_expecting(full, static_cast<uint32_t>(lanes * keys * kLatentPanels * kPanelPitch));
+  if (state.lane < kLatentLoads) {
+    arrive_expecting(&full[state.lane], static_cast<uint32_t>(lanes * keys * kPanelsOfLoad * kPanelPitch));
+  }
   __syncwarp();
   if (place.needed == 0) return;
   unsigned char* const target =
@@ -176,7 +48,7 @@ __device__ __forceinline__ void begin_latent_boxes(const LatentState& state, con
   const auto begin_panel = [&](const CUtensorMap& map, int32_t heads_first, int32_t panel, int32_t dim) {
     const int32_t inner = heads_first != 0 ? state.block.head : place.slot;
     const int32_t outer = heads_first != 0 ? place.slot : state.block.head;
-    begin_box(target + panel * kLatentPanelBytes, &map, full, dim, inner, outer, place.page);
+    begin_box(target + panel * kLatentPanelBytes, &map, &full[panel / kPanelsOfLoad], dim, inner, outer, place.page);
   };
 #pragma unroll
   for (int32_t i = 0; i < kLatentValuePanels; ++i) begin_panel(call.v_map, call.v_heads_first, i, i * kPanelDims);
@@ -187,33 +59,47 @@ __device__ __forceinline__ void bring_latent_tiles(const LatentState& state) {
   LatentFixed& fixed = *state.fixed;
   PageCursor cursor = pages_of_item(&state.call->attend.plan.arrays.tables, state.item);
   int32_t t = 0;
-  const uint32_t keys = kLatentTileKeys, end = fixed.keys_end;
-  for (uint32_t begin = fixed.keys_begin / keys * keys; begin < end; begin += keys) {
+  const uint32_t keys = kLatentTileKeys, keys_end = fixed.keys_end;
+  for (uint32_t begin = fixed.keys_begin / keys * keys; begin < keys_end; begin += keys) {
     const bool is_full = begin >= fixed.full_begin && begin + keys <= fixed.full_end;
     const BoxPlace place = find_box(state, &cursor, begin, kLatentTileKeys, is_full);
     if (__ballot_sync(kAllLanes, place.needed != 0) == 0) continue;
     const int32_t slot = latent_slot(t);
     wait_phase(&fixed.empty[slot], latent_phase(t) ^ 1u);
-    if (state.lane == 0) fixed.tiles[slot] = {static_cast<int32_t>(begin), is_full ? 1 : 0};
+    if (state.lane == 0) {
+      fixed.tiles[slot] = {static_cast<int32_t>(begin), is_full ? 1 : 0,
+                           state.call->shape.k_at + slot * kLatentTileBytes};
+    }
     begin_latent_boxes(state, place, slot);
     ++t;
   }
-  wait_phase(&fixed.empty[latent_slot(t)], latent_phase(t) ^ 1u);
-  if (state.lane == 0) {
-    fixed.tiles[latent_slot(t)].begin = -1;
-    arrive(&fixed.full[latent_slot(t)]);
+  for (int32_t end = t + kScoringGroups; t < end; ++t) {
+    const int32_t slot = latent_slot(t);
+    wait_phase(&fixed.empty[slot], latent_phase(t) ^ 1u);
+    if (state.lane == 0) {
+      fixed.tiles[slot].begin = t + 1 < end ? kNoTile : kLastSlot;
+      arrive(&fixed.full[slot][0]);
+    }
   }
 }
 
-// ---- Scores: one warpgroup -----------------------------------------------------------------------
+// ---- Scores: two warpgroups ----------------------------------------------------------------------
 
-// Starts S of all rows and the tile at k, as a group of its own.
+// Starts S of all rows and the tile in a slot, as a group of its own. full: the barriers of the tile's parts.
 template <class T>
-__device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, float (&s)[kLatentTileKeys / 2]) {
+__device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, uint64_t* full, uint32_t phase,
+                                                    float (&s)[kLatentTileKeys / 2]) {
+  constexpr int kStepsOfPanel = kPanelDims / kMmaDepth;
+#pragma unroll 1
+  for (int load = 0; load < kLatentLoads; ++load) {
+    wait_phase(&full[load], phase);
+    begin_products();
 #pragma unroll
-  for (int step = 0; step < kLatentKeyDims / kMmaDepth; ++step) {
-    const uint32_t at = static_cast<uint32_t>(step / 4 * kLatentPanelBytes + step % 4 * kMmaDepth * 2);
-    multiply_shared(T{}, s, rows_descriptor(q + at), rows_descriptor(k + at), step > 0);
+    for (int step = 0; step < kPanelsOfLoad * kStepsOfPanel; ++step) {
+      const uint32_t at = static_cast<uint32_t>((load * kPanelsOfLoad + step / kStepsOfPanel) * kLatentPanelBytes +
+                                                step % kStepsOfPanel * kMmaDepth * 2);
+      multiply_shared(T{}, s, rows_descriptor(q + at), rows_descriptor(k + at), load + step > 0);
+    }
   }
   close_products();
 }
@@ -245,49 +131,130 @@ __device__ __forceinline__ void clean_values(int32_t thread, unsigned char* valu
   }
 }
 
+// The online softmax of a row: s becomes p. before: the largest score of all earlier tiles. largest: the same of this
+// tile too. Returns the factor of o. The group's own sum has the maximum of its own last tile.
+__device__ __forceinline__ float soften_latent_row(float scale, float before, float largest, int half,
+                                                   float (&s)[kLatentTileKeys / 2], WgmmaSums& sums) {
+  const float origin = largest == -INFINITY ? 0.0f : largest;  // no key was seen yet, so every p is 0
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kLatentTileKeys / 4; ++i) {
+    float& p = s[i / 2 * 4 + half * 2 + i % 2];
+    p = fast_exp2((p - origin) * scale);
+    sum += p;
+  }
+  const float own = sums.m[half] == largest ? 1.0f : fast_exp2((sums.m[half] - largest) * scale);
+  sums.l[half] = fmaf(sums.l[half], own, sum);
+  sums.m[half] = largest;
+  return before == largest ? 1.0f : fast_exp2((before - largest) * scale);
+}
+
+// The largest scores of earlier tiles, by the other group, of the thread's rows.
+struct LatentMaxima {
+  float of[2];
+};
+__device__ __forceinline__ LatentMaxima maxima_before(const LatentState& state, int32_t t, int32_t first_row) {
+  LatentFixed& fixed = *state.fixed;
+  if (t == 0) return {{-INFINITY, -INFINITY}};
+  wait_phase(&fixed.known[latent_slot(t - 1)], latent_phase(t - 1));
+  return {{fixed.m[latent_slot(t - 1)][first_row], fixed.m[latent_slot(t - 1)][first_row + 8]}};
+}
+
+// Finishes row r, but for o: writes m and l to the partials or the LSE to the output, and finds the scale of o.
+__device__ __forceinline__ void finish_latent_row(const LatentState& state, int32_t r) {
+  LatentFixed& fixed = *state.fixed;
+  const AttendCall& call = state.call->attend;
+  const kvc_backend_attend& args = call.args;
+  const QueryPlace& place = fixed.places[r];
+  const int32_t head = head_of_latent_row(state, r);
+  const float m = fmaxf(fixed.m[0][r], fixed.m[1][r]);
+  float both = 0.0f;
+  for (int group = 0; group < kScoringGroups; ++group) {
+    const float of = fixed.m[group][r];
+    both += fixed.alphas[group][r] * (of == m ? 1.0f : fast_exp2((of - m) * call.exp2_scale));
+  }
+  const NaturalMaximum natural = natural_maximum(call, m, both);
+  const float l = both * natural.correction;
+  float scale = natural.correction * (head_scale(&call.layer.v_scales, fixed.block.head) *
+                                      row_factor(&args.v_scales, place.row, fixed.block.head));
+  if (place.partial_offset >= 0) {
+    float* const sums = call.plan.partials + place.partial_offset + int64_t{place.states} * kLatentValueDims;
+    sums[place.first_state + head] = natural.m;
+    sums[place.states + place.first_state + head] = l;
+  } else {
+    const float* const sink = args.sinks == nullptr ? nullptr : args.sinks + head;
+    const FinalState final = final_state(static_cast<double>(natural.m), static_cast<double>(l), sink);
+    scale *= static_cast<float>(final.scale);
+    if (args.lse != nullptr) args.lse[lse_element(args, place.row, place.token, head)] = final.lse;
+  }
+  fixed.scales[r] = l == 0.0f ? 0.0f : scale;
+}
+
+// Ends a group at tile t, which does not exist. The group that ends last finishes the rows.
+__device__ __forceinline__ void end_latent_scores(const LatentState& state, int32_t group, int32_t t, bool is_last,
+                                                  int32_t first_row, const WgmmaSums& sums) {
+  LatentFixed& fixed = *state.fixed;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float l = sum_of_row(sums.l[half]);
+    if (state.lane % 4 == 0) {
+      fixed.m[group][first_row + half * 8] = sums.m[half];
+      fixed.alphas[group][first_row + half * 8] = l;
+    }
+  }
+  if (is_last) {
+    sync_threads_of<kWarpgroupThreads>(1 + group);
+    wait_phase(&fixed.scored[latent_slot(t - 1)], latent_phase(t - 1));
+    const int32_t r = state.thread % kWarpgroupThreads;
+    if (r < state.rows) finish_latent_row(state, r);
+  }
+  leave_slot(state, &fixed.scored[latent_slot(t)]);
+}
+
+// group: of the two that score.
 template <class T>
-__device__ __forceinline__ void score_latent_tiles(const LatentState& state) {
+__device__ __forceinline__ void score_latent_tiles(const LatentState& state, int32_t group) {
   LatentFixed& fixed = *state.fixed;
   const WgmmaShape& shape = state.call->shape;
   const float scale = state.call->attend.exp2_scale;
-  const int32_t thread = state.thread % kWarpgroupThreads;
+  const int32_t thread = state.thread % kWarpgroupThreads, slot = group;
   const int32_t first_row = thread / kWarpSize * kMmaRows + state.lane / 4;
   const uint32_t q = shared_address(state.shared + shape.q_at);
   WgmmaSums sums = {{-INFINITY, -INFINITY}, {}};
   float s[kLatentTileKeys / 2];
-  int32_t t = 0;
-  for (;; ++t) {
-    const int32_t slot = latent_slot(t);
-    wait_phase(&fixed.full[slot], latent_phase(t));
+  for (int32_t t = group;; t += kScoringGroups) {
+    wait_phase(&fixed.full[slot][0], latent_phase(t));
     const LatentTile tile = fixed.tiles[slot];
-    if (tile.begin < 0) break;
-    unsigned char* const k_tile = state.shared + shape.k_at + slot * kLatentTileBytes;
-    begin_products();
-    begin_latent_scores<T>(q, shared_address(k_tile), s);
+    if (tile.begin < 0) {
+      end_latent_scores(state, group, t, tile.begin == kLastSlot, first_row, sums);
+      break;
+    }
+    // Read from shared memory, so that addresses in the tile are not kept in registers from tile to tile.
+    unsigned char* const k_tile = state.shared + tile.at;
+    begin_latent_scores<T>(q, shared_address(k_tile), fixed.full[slot], latent_phase(t), s);
     wait_products<0>();
     hold_results(s);
-    // All four warps must have read the last dims of their keys before P replaces them.
-    sync_threads_of<kWarpgroupThreads>(1);
     score_tile(state, tile.begin, tile.is_full != 0, first_row, s);
+    float largest[2] = {largest_of_row(s, 0, -INFINITY), largest_of_row(s, 1, -INFINITY)};
+    const LatentMaxima before = maxima_before(state, t, first_row);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float alpha = soften_row_of(scale, largest_of_row(s, half, sums.m[half]), half, s, sums);
+      largest[half] = fmaxf(largest[half], before.of[half]);
+      if (state.lane % 4 == 0) fixed.m[slot][first_row + half * 8] = largest[half];
+    }
+    leave_slot(state, &fixed.known[slot]);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float alpha = soften_latent_row(scale, before.of[half], largest[half], half, s, sums);
       if (state.lane % 4 == 0) fixed.alphas[slot][first_row + half * 8] = alpha;
     }
+    // All four warps must have read the last dims of their keys before P replaces them.
+    sync_threads_of<kWarpgroupThreads>(1 + group);
     store_probabilities<T>(k_tile + kLatentValuePanels * kLatentPanelBytes, first_row, state.lane, s);
     if (tile.is_full == 0) clean_values<T>(thread, k_tile);
     publish_writes();
     leave_slot(state, &fixed.scored[slot]);
   }
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float l = sum_of_row(sums.l[half]);
-    if (state.lane % 4 == 0) {
-      fixed.m[first_row + half * 8] = sums.m[half];
-      fixed.l[first_row + half * 8] = l;
-    }
-  }
-  leave_slot(state, &fixed.scored[latent_slot(t)]);
 }
 
 // ---- Values: two warpgroups ----------------------------------------------------------------------
@@ -318,6 +285,57 @@ __device__ __forceinline__ void hold_columns(LatentColumns& columns) {
   for (int part = 0; part < kLatentParts; ++part) hold_results(columns.parts[part].o);
 }
 
+// Two elements as they are stored: float32, or 16 bits of `type`.
+__device__ __forceinline__ void convert_pair(Type, float low, float high, float (&pair)[2]) {
+  pair[0] = low;
+  pair[1] = high;
+}
+__device__ __forceinline__ void convert_pair(Type type, float low, float high, uint16_t (&pair)[2]) {
+  const uint32_t packed = type == Type::kF16 ? pack(F16{}, low, high) : pack(Bf16{}, low, high);
+  memcpy(pair, &packed, sizeof packed);
+}
+
+// Writes the thread's columns of a row, times `scale`.
+template <class Element>
+__device__ __forceinline__ void store_latent_columns(Element* target, Type type, const LatentColumns& columns, int half,
+                                                     float scale) {
+  const bool aligned = reinterpret_cast<uint64_t>(target) % (2 * sizeof(Element)) == 0;
+#pragma unroll
+  for (int i = 0; i < kLatentColumns / 8; ++i) {
+    const auto& o = columns.parts[i / (kLatentProductColumns / 8)].o;
+    const int j = i % (kLatentProductColumns / 8) * 4 + half * 2;
+    Element pair[2];
+    convert_pair(type, scale == 0.0f ? 0.0f : o[j] * scale, scale == 0.0f ? 0.0f : o[j + 1] * scale, pair);
+    if (aligned) {
+      memcpy(__builtin_assume_aligned(static_cast<void*>(target + i * 8), sizeof pair), pair, sizeof pair);
+    } else {
+      target[i * 8] = pair[0];
+      target[i * 8 + 1] = pair[1];
+    }
+  }
+}
+
+// Writes the thread's columns of row r to the partials, or normalised to the output.
+__device__ __forceinline__ void store_latent_row(const LatentState& state, const LatentColumns& columns, int32_t group,
+                                                 int32_t r, int half) {
+  const AttendCall& call = state.call->attend;
+  const kvc_backend_attend& args = call.args;
+  const QueryPlace& place = state.fixed->places[r];
+  const int32_t head = head_of_latent_row(state, r);
+  const int32_t column = group * kLatentColumns + state.lane % 4 * 2;
+  const float scale = state.fixed->scales[r];
+  const bool is_partial = place.partial_offset >= 0;
+  const Type type = is_partial ? Type::kF32 : type_of(args.out.dtype);
+  void* const data = is_partial ? call.plan.partials : args.out.data;
+  const int64_t at = column + (is_partial ? place.partial_offset + int64_t{place.first_state + head} * kLatentValueDims
+                                          : out_element(args, place.row, place.token, head));
+  if (type == Type::kF32) {
+    store_latent_columns(static_cast<float*>(data) + at, type, columns, half, scale);
+  } else {
+    store_latent_columns(static_cast<uint16_t*>(data) + at, type, columns, half, scale);
+  }
+}
+
 // group: 0 or 1, the half of o's columns that the warpgroup computes.
 template <class T>
 __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32_t group) {
@@ -329,9 +347,9 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
   int32_t t = 0;
   for (;; ++t) {
     const int32_t slot = latent_slot(t);
-    wait_phase(&fixed.full[slot], latent_phase(t));  // makes TMA's writes visible
     wait_phase(&fixed.scored[slot], latent_phase(t));
     if (fixed.tiles[slot].begin < 0) break;
+    for (uint64_t& full : fixed.full[slot]) wait_phase(&full, latent_phase(t));  // makes TMA's writes visible
     const uint32_t tile = tiles + static_cast<uint32_t>(slot * kLatentTileBytes);
     const float alpha[2] = {fixed.alphas[slot][first_row], fixed.alphas[slot][first_row + 8]};
     if (__ballot_sync(kAllLanes, alpha[0] != 1.0f || alpha[1] != 1.0f) != 0) {
@@ -347,41 +365,34 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
     hold_columns(columns);
     leave_slot(state, &fixed.empty[slot]);
   }
+  wait_phase(&fixed.scored[latent_slot(t + 1)], latent_phase(t + 1));  // the other group has ended too
 #pragma unroll
-  for (int part = 0; part < kLatentParts; ++part) {
-    WgmmaRows<kLatentProductColumns>& rows = columns.parts[part];
-    rows.first = first_row;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int32_t row = first_row + half * 8;
-      rows.m[half] = fixed.m[row];
-      if (row < state.rows) {
-        finish_wgmma_row<kLatentValueDims>(state, rows, half, group * kLatentColumns + part * kLatentProductColumns,
-                                           fixed.l[row]);
-      }
-    }
+  for (int half = 0; half < 2; ++half) {
+    if (first_row + half * 8 < state.rows) store_latent_row(state, columns, group, first_row + half * 8, half);
   }
 }
 
 template <class T>
 __device__ __forceinline__ void attend_latent_by_warpgroups(const WgmmaCall& call) {
-  LatentState state;
-  if (!begin_wgmma_block(call, &state)) return;
-  begin_latent_rows(state);
+  {
+    LatentState state;
+    if (!begin_wgmma_block(call, &state)) return;
+    begin_latent_rows(state);
+  }
   __syncthreads();
-  const int32_t warpgroup = state.thread / kWarpgroupThreads;
-  if (warpgroup == 0) {
-    give_registers<kRegistersToBringLatent>();
-    if (state.warp == 0) bring_latent_tiles(state);
+  const LatentState state = state_of_block(call);
+  if (state.thread >= kLoadingThreads) {
+    bring_latent_tiles(state);
     return;
   }
+  const int32_t warpgroup = state.thread / kWarpgroupThreads;
   load_latent_queries<T>(state);
-  if (warpgroup == 1) {
+  if (warpgroup < kScoringGroups) {
     give_registers<kRegistersToScore>();
-    score_latent_tiles<T>(state);
+    score_latent_tiles<T>(state, warpgroup);
   } else {
     take_registers<kRegistersToAdd>();
-    add_latent_tiles<T>(state, warpgroup - 2);
+    add_latent_tiles<T>(state, warpgroup - kScoringGroups);
   }
 }
 
