@@ -53,29 +53,33 @@ __device__ __forceinline__ void load_dims(const kvc_backend_tensor& part, int64_
   }
 }
 
-// Merges kDims dims of a row from dim d on, and writes them if d is below `dims`. Returns the row's m and l.
+// kDims dims of a part in kRowsOfWarp heads, and the LSE of each. A head that does not exist has LSE -inf.
 template <int kDims>
-__device__ __forceinline__ void merge_dims(const MergeCall& call, int64_t token, int64_t head, int32_t d, float* m,
-                                           float* l) {
-  const kvc_backend_merge& args = call.args;
-  float o[kDims] = {};
-  *m = -INFINITY;
-  *l = 0.0f;
-  for (int32_t i = 0; i < args.num_parts; ++i) {
-    const kvc_backend_state& part = args.parts != nullptr ? args.parts[i] : call.few[i];
-    const float lse = lse_of(part, token, head);
-    if (lse == -INFINITY) continue;
-    float next[kDims] = {};
-    if (d < args.dims) {
-      load_dims<kDims>(part.out, token * part.out.token_stride + head * part.out.head_stride + d, next);
-    }
-    merge_state(o, m, l, next, lse, 1.0f, kDims);
+struct PartRows {
+  float o[kRowsOfWarp][kDims];
+  float lse[kRowsOfWarp];
+};
+
+template <int kDims>
+__device__ __forceinline__ void load_rows(const MergeCall& call, int32_t i, int64_t token, int32_t first, int32_t d,
+                                          PartRows<kDims>* rows) {
+  const kvc_backend_state& part = call.args.parts != nullptr ? call.args.parts[i] : call.few[i];
+#pragma unroll
+  for (int r = 0; r < kRowsOfWarp; ++r) {
+    const bool exists = first + r < call.args.num_heads;
+    rows->lse[r] = exists ? lse_of(part, token, first + r) : -INFINITY;
+#pragma unroll
+    for (int k = 0; k < kDims; ++k) rows->o[r][k] = 0.0f;
+    if (!exists || d >= call.args.dims) continue;
+    load_dims<kDims>(part.out, token * part.out.token_stride + (first + r) * part.out.head_stride + d, rows->o[r]);
   }
-  if (d >= args.dims) return;
+}
+
+// Writes kDims dims of a row, normalised by the row's l.
+template <int kDims>
+__device__ __forceinline__ void store_dims(const kvc_backend_tensor& out, int64_t to, float* o, float l) {
   // The same bits as final_state: a float32 quotient does not change if it is computed in float64 and rounded.
-  const float scale = *l == 0.0f ? 0.0f : 1.0f / *l;
-  const kvc_backend_tensor& out = args.result.out;
-  const int64_t to = token * out.token_stride + head * out.head_stride + d;
+  const float scale = l == 0.0f ? 0.0f : 1.0f / l;
   const Type type = type_of(out.dtype);
 #pragma unroll
   for (int k = 0; k < kDims; ++k) o[k] *= scale;
@@ -90,25 +94,50 @@ __device__ __forceinline__ void merge_dims(const MergeCall& call, int64_t token,
   for (int k = 0; k < kDims; ++k) store_element(type, out.data, to + k, o[k]);
 }
 
+// Merges kDims dims of kRowsOfWarp heads, from dim d of head `first` on, and writes those that exist. The next part is
+// loaded before the current one is merged. Gives m and l of the heads.
+template <int kDims>
+__device__ __forceinline__ void merge_dims(const MergeCall& call, int64_t token, int32_t first, int32_t d, float* m,
+                                           float* l) {
+  const kvc_backend_merge& args = call.args;
+  float o[kRowsOfWarp][kDims] = {};
+#pragma unroll
+  for (int r = 0; r < kRowsOfWarp; ++r) m[r] = -INFINITY, l[r] = 0.0f;
+  PartRows<kDims> next;
+  load_rows(call, 0, token, first, d, &next);
+  for (int32_t i = 0; i < args.num_parts; ++i) {
+    const PartRows<kDims> part = next;
+    if (i + 1 < args.num_parts) load_rows(call, i + 1, token, first, d, &next);
+#pragma unroll
+    for (int r = 0; r < kRowsOfWarp; ++r) {
+      if (part.lse[r] != -INFINITY) merge_state(o[r], &m[r], &l[r], part.o[r], part.lse[r], 1.0f, kDims);
+    }
+  }
+  const kvc_backend_tensor& out = args.result.out;
+#pragma unroll
+  for (int r = 0; r < kRowsOfWarp; ++r) {
+    if (d >= args.dims || first + r >= args.num_heads) continue;
+    store_dims<kDims>(out, token * out.token_stride + (first + r) * out.head_stride + d, o[r], l[r]);
+  }
+}
+
 // Merges kRowsOfWarp heads of a token, from head `first` on. The result may be the first part, so no LSE is written
 // before all lanes have read those of these rows.
 __device__ __forceinline__ void merge_heads(const MergeCall& call, int64_t token, int32_t first) {
   const kvc_backend_merge& args = call.args;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize, heads = static_cast<int32_t>(args.num_heads);
+  float m[kRowsOfWarp] = {}, l[kRowsOfWarp] = {};
+  // All lanes make every step, also lanes whose dims are beyond the last one.
+  if (call.in_fours) {
+    for (int32_t d = 0; d < args.dims; d += 4 * kWarpSize) merge_dims<4>(call, token, first, d + 4 * lane, m, l);
+  } else {
+    for (int32_t d = 0; d < args.dims; d += kWarpSize) merge_dims<1>(call, token, first, d + lane, m, l);
+  }
   float m_of_lane = -INFINITY, l_of_lane = 0.0f;  // of head first + lane
-  for (int32_t r = 0; r < kRowsOfWarp && first + r < heads; ++r) {
-    float m = -INFINITY, l = 0.0f;
-    // All lanes make every step, also lanes whose dims are beyond the last one.
-    if (call.in_fours) {
-      for (int32_t d = 0; d < args.dims; d += 4 * kWarpSize)
-        merge_dims<4>(call, token, first + r, d + 4 * lane, &m, &l);
-    } else {
-      for (int32_t d = 0; d < args.dims; d += kWarpSize) merge_dims<1>(call, token, first + r, d + lane, &m, &l);
-    }
-    if (lane == r) {
-      m_of_lane = m;
-      l_of_lane = l;
-    }
+#pragma unroll
+  for (int r = 0; r < kRowsOfWarp; ++r) {
+    m_of_lane = lane == r ? m[r] : m_of_lane;
+    l_of_lane = lane == r ? l[r] : l_of_lane;
   }
   __syncwarp();
   if (args.result.lse == nullptr || lane >= kRowsOfWarp || first + lane >= heads) return;
@@ -116,7 +145,7 @@ __device__ __forceinline__ void merge_heads(const MergeCall& call, int64_t token
       final_state(static_cast<double>(m_of_lane), static_cast<double>(l_of_lane), nullptr).lse;
 }
 
-__global__ void __launch_bounds__(kThreads, 8) merge_kernel(const __grid_constant__ MergeCall call) {
+__global__ void __launch_bounds__(kThreads, 4) merge_kernel(const __grid_constant__ MergeCall call) {
   const int32_t warp = static_cast<int32_t>(threadIdx.x) / kWarpSize;
   for (int32_t first = warp * kRowsOfWarp; first < call.args.num_heads; first += kWarps * kRowsOfWarp) {
     merge_heads(call, blockIdx.x, first);

@@ -65,12 +65,12 @@ TEST(Append, OfMoreBlocksThanAGridHasIsRefused) {
   kvc_error error = KVC_ERROR_INIT;
   alignas(16) static unsigned char rows[16];
   kvc_backend_layer layer = {};
-  layer.num_kv_heads = 32, layer.head_dim = layer.v_head_dim = 512, layer.page_size = 1;  // 32 blocks of a token
+  layer.num_kv_heads = 32, layer.head_dim = layer.v_head_dim = 512, layer.page_size = 1;  // 32 blocks of a few tokens
   layer.num_pages = 1, layer.format = stored_format({kDLFloat, 16, 1});
   layer.k = layer.v = test::pool_of(stored_dtype(layer), rows, 32 * 512, 512, 512, 512);
   kvc_backend_append args = {};
   args.layer = &layer;
-  args.num_tokens = (int64_t{1} << 27) + 1;  // 2^32 + 32 blocks
+  args.num_tokens = (int64_t{1} << 29) + 1;  // 2^32 + 32 blocks, of four tokens each
   args.device_slots = {nullptr, 0, -1, 0};   // none of them stores anything
   args.k = args.v = {rows, 32 * 512, 512, stored_dtype(layer), 0};
   EXPECT_EQ(table->append(opened.device, &args, nullptr, &error), KVC_ERROR_BATCH_TOO_LARGE);

@@ -179,8 +179,9 @@ class Card(Cpu):
 
     def product(self, a, b):
         """Product of matrices in float64. numpy would take long for the sizes that a GPU can hold."""
-        a, b = (self.torch.from_numpy(np.ascontiguousarray(x)).cuda() for x in (a, b))
-        return (a @ b).cpu().numpy()
+        with self.torch.cuda.stream(self._uploads):  # on other streams the copies would wait for work in flight
+            a, b = (self.torch.from_numpy(np.ascontiguousarray(x)).cuda() for x in (a, b))
+            return (a @ b).cpu().numpy()
 
     def array(self, values, dtype="f32"):
         # A copy of pageable memory waits for its stream. On a stream of its own it does not wait for work in flight.

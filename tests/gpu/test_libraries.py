@@ -42,9 +42,9 @@ def test_pytorch_on_every_stream(device, cache, numbers):
             stream = begun_on if begun_on is not None else torch.cuda.default_stream()
             with cache.forward(cache.add(), TOKENS, (0, 1), stream=stream) as step:
                 out, lse = step.attend(0, *arrays, lse=True)
-            result = out * 1  # on the current stream, which waits for the step's
+            result = (out * 1).cpu()  # on the current stream, which waits for the step's
         assert out.is_cuda and lse.dtype == torch.float32
-        check(result.cpu().numpy(), numbers)
+        check(result.numpy(), numbers)
 
 
 def test_exports_are_ready_on_the_consumers_stream(device, cache, numbers):

@@ -17,6 +17,9 @@ namespace kvc::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128, kWarps = kThreads / kWarpSize;
+// Rows that are copied: tokens of a thread, if one token a thread would be more than kFewBlocks for each
+// multiprocessor.
+constexpr int kTokensOfThread = 4, kFewBlocks = 16;
 
 // Passed to the kernels by value. Its slots are on the device.
 struct AppendCall {
@@ -115,7 +118,8 @@ __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool
                                         : head_scale(&scales, row.head) * row_factor(&of_rows, row.batch_row, row.head);
   const bool is_number = type != Type::kI8 || scale == scale;
   for (int32_t d = lane; d < dims; d += kWarpSize) {
-    store_element(type, target, d, is_number ? rotated(row, d) / scale : 0.0f);
+    const float x = rotated(row, d);  // NaN keeps its sign, which a quotient would lose on a GPU
+    store_element(type, target, d, !is_number ? 0.0f : x == x ? x / scale : x);
   }
   if (lane == 0 && has_token_scales(&scales)) *token_scale(&scales, page, row.head, slot) = scale;
 }
@@ -124,7 +128,6 @@ __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool
 // here: a token whose slot or position is out of range is skipped. says: whether this thread reports such a fault.
 __device__ __forceinline__ int64_t slot_of(const AppendCall& call, int64_t token, bool says) {
   const kvc_backend_append& args = call.args;
-  if (call.live_tokens != nullptr && token >= *call.live_tokens) return -1;
   if (args.slots != nullptr) return args.slots[token];
   const int64_t slot = index_at(args.device_slots, token);
   if (slot < 0) return -1;
@@ -150,6 +153,7 @@ __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_consta
   row.token = index / rows_of_token;
   row.head = static_cast<int32_t>(index % layer.num_kv_heads);
   row.of_k = index % rows_of_token < layer.num_kv_heads;
+  if (call.live_tokens != nullptr && row.token >= *call.live_tokens) return;
   const int64_t stored = slot_of(call, row.token, lane == 0 && index % rows_of_token == 0);
   if (stored < 0) return;
   row.batch_row = call.args.device_rows != nullptr ? call.args.device_rows[row.token] : 0;
@@ -167,31 +171,46 @@ KVC_HOST_DEVICE int32_t words_of_token(const kvc_backend_layer& layer, int32_t w
   const int64_t row_bytes = layer.k.row_bytes + (layer.row_kind == KVC_BACKEND_ROW_LATENT ? 0 : layer.v.row_bytes);
   return layer.num_kv_heads * static_cast<int32_t>(row_bytes) / word_bytes;
 }
-template <class Word>
+// A thread moves the same word of kTokens tokens, and loads all of them before it stores the first.
+template <class Word, int kTokens>
 __global__ void __launch_bounds__(kThreads) append_words_kernel(const __grid_constant__ AppendCall call) {
   const kvc_backend_layer& layer = call.layer;
   constexpr int32_t size = sizeof(Word);
   const int32_t words = words_of_token(layer, size), blocks = (words + kThreads - 1) / kThreads;
-  const int32_t token = static_cast<int32_t>(blockIdx.x) / blocks;
-  const int32_t place = static_cast<int32_t>(blockIdx.x) % blocks * kThreads + static_cast<int32_t>(threadIdx.x);
+  const int32_t group = static_cast<int32_t>(blockIdx.x) / blocks;
+  const int32_t place =
+      (static_cast<int32_t>(blockIdx.x) - group * blocks) * kThreads + static_cast<int32_t>(threadIdx.x);
   if (place >= words) return;
-  const int64_t stored = slot_of(call, token, place == 0);
-  if (stored < 0) return;
   const int32_t k_words = layer.num_kv_heads * static_cast<int32_t>(layer.k.row_bytes) / size;
   const bool of_k = place < k_words;
   const int32_t within = of_k ? place : place - k_words,
                 row_words = static_cast<int32_t>(of_k ? layer.k.row_bytes : layer.v.row_bytes) / size;
   const int32_t head = within / row_words, word = within - head * row_words;
-  const int64_t batch_row = call.args.device_rows != nullptr ? call.args.device_rows[token] : 0;
   const kvc_backend_tensor& from = of_k ? call.args.k : call.args.v;
   const kvc_backend_pool& pool = of_k ? layer.k : layer.v;
-  const int64_t source = batch_row * (of_k ? call.args.k_row_stride : call.args.v_row_stride) +
-                         token * from.token_stride + head * from.head_stride;
-  const int64_t target = stored / layer.page_size * pool.page_stride_bytes + head * pool.head_stride_bytes +
-                         stored % layer.page_size * pool.slot_stride_bytes;
-  const int64_t source_bytes = source * element_bytes(type_of(from.dtype));
-  reinterpret_cast<Word*>(static_cast<unsigned char*>(pool.data) + target)[word] =
-      reinterpret_cast<const Word*>(static_cast<const unsigned char*>(from.data) + source_bytes)[word];
+  const int64_t element = element_bytes(type_of(from.dtype)),
+                row_stride = of_k ? call.args.k_row_stride : call.args.v_row_stride;
+  const unsigned char* const source =
+      static_cast<const unsigned char*>(from.data) + head * from.head_stride * element + word * size;
+  unsigned char* const target = static_cast<unsigned char*>(pool.data) + head * pool.head_stride_bytes + word * size;
+  const int64_t first = int64_t{group} * kTokens,
+                live = call.live_tokens != nullptr ? *call.live_tokens : call.args.num_tokens;
+  Word moved[kTokens] = {};
+  int64_t slots[kTokens];
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) {
+    const int64_t token = first + i;
+    slots[i] = token < live ? slot_of(call, token, place == 0) : -1;
+    if (token >= live) continue;
+    const int64_t batch_row = call.args.device_rows != nullptr ? call.args.device_rows[token] : 0;
+    moved[i] = *reinterpret_cast<const Word*>(source + (batch_row * row_stride + token * from.token_stride) * element);
+  }
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) {
+    if (slots[i] < 0) continue;
+    *reinterpret_cast<Word*>(
+        target + slot_bytes(slots[i], layer.page_size, pool.page_stride_bytes, pool.slot_stride_bytes)) = moved[i];
+  }
 }
 
 // Whether K and V are stored as they are given: not rotated, of the pools' type, without scales of tokens, and a row of
@@ -224,12 +243,14 @@ kvc_status append(kvc_backend_device* opened, const kvc_backend_append* args, vo
     if (is_stored_as_given(*args, call.layer)) {
       return with_words(places_of(*args, call.layer), [&]<class Word>(Word) {
         const int32_t words = words_of_token(call.layer, static_cast<int32_t>(sizeof(Word)));
-        const int64_t blocks = blocks_for(words, kThreads) * call.args.num_tokens;
+        const int64_t of_token = blocks_for(words, kThreads), tokens = call.args.num_tokens;
+        const bool few = of_token * tokens <= kFewBlocks * device.multiprocessors;
+        const int64_t blocks = of_token * (few ? tokens : (tokens + kTokensOfThread - 1) / kTokensOfThread);
         if (blocks > INT32_MAX) {
           return fail(error, KVC_ERROR_BATCH_TOO_LARGE, "%lld thread blocks of append", static_cast<long long>(blocks));
         }
         return launch("append", stream, {static_cast<unsigned>(blocks), 1, 1}, kThreads, 0, error,
-                      append_words_kernel<Word>, call);
+                      few ? append_words_kernel<Word, 1> : append_words_kernel<Word, kTokensOfThread>, call);
       });
     }
     const int64_t rows =

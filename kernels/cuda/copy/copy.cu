@@ -3,10 +3,15 @@
 // Roofline: memory bandwidth. Each byte is read once and written once.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
+#include <type_traits>
+
 #include "kernels/cuda/copy/plan.h"
 #include "kernels/cuda/copy/words.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/step/step.h"
+#include "kernels/cuda/warp.cuh"
 
 namespace kvc::kernels::cuda {
 namespace {
@@ -14,6 +19,9 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int32_t kSlotsOfThread = 16;  // in copies that do not overlap
 constexpr int kAtOnce = 4;              // loads of a thread before its first store
+// Copies in order: columns of a block, threads that share a column, and moves that are loaded before the first is
+// stored.
+constexpr int kColumns = 64, kSharers = 8, kMovesAtOnce = 32;
 constexpr int64_t kScaleWord = 4;       // bytes: the scales of a row are a multiple of it
 constexpr int64_t kMostBlocks = 65535;  // in the dimensions y and z of a grid
 static_assert(kSlotsOfThread % kAtOnce == 0);
@@ -35,9 +43,10 @@ struct Column {
 
 template <class Word>
 __device__ __forceinline__ Column pool_column(const kvc_backend_pool& pool, int64_t index) {
-  const int64_t row_words = pool.row_bytes / static_cast<int64_t>(sizeof(Word)), head = index / row_words;
+  const auto row_words = static_cast<uint32_t>(pool.row_bytes / static_cast<int64_t>(sizeof(Word))),
+             head = static_cast<uint32_t>(index) / row_words;  // a slot has less than 2^31 words
   return {static_cast<unsigned char*>(pool.data) + head * pool.head_stride_bytes +
-              index % row_words * static_cast<int64_t>(sizeof(Word)),
+              (index - head * row_words) * static_cast<int64_t>(sizeof(Word)),
           pool.page_stride_bytes, pool.slot_stride_bytes, false};
 }
 
@@ -63,76 +72,129 @@ __device__ __forceinline__ int64_t count_columns(const CopyCall& call) {
 }
 
 __device__ __forceinline__ unsigned char* in_slot(const Column& column, int64_t slot, int32_t page_size) {
-  return column.data + slot / page_size * column.page_stride + slot % page_size * column.slot_stride;
+  return column.data + slot_bytes(slot, page_size, column.page_stride, column.slot_stride);
 }
 
-// The slots of copies [first, end), one after another. Source and target of a copy may overlap in a page, so its slots
-// are in the order that reads each slot before it is written.
-struct Moves {
-  const kvc_backend_slot_copy* copies;
-  int64_t first, end;
-  int32_t moved;  // slots of copies[first]
-
-  // Source and target of the next slot. Returns false after the last one.
-  __device__ __forceinline__ bool next(int64_t* source, int64_t* target) {
-    while (first < end && moved == copies[first].num_slots) {
-      ++first;
-      moved = 0;
-    }
-    if (first == end) return false;
-    const kvc_backend_slot_copy copy = copies[first];
-    const int32_t slot = copy.target_slot > copy.source_slot ? copy.num_slots - 1 - moved : moved;
-    ++moved;
-    *source = copy.source_slot < 0 ? -1 : copy.source_slot + slot;
-    *target = copy.target_slot + slot;
-    return true;
-  }
+// One slot is copied to another. source: -1 if the target becomes zero.
+struct Move {
+  int64_t source, target;
 };
 
-// Moves a column of all slots, with the result of moving one slot after another. Up to kAtOnce slots are loaded before
-// the first is stored. A group ends early before a slot whose source the group writes.
-template <class Word>
-__device__ __forceinline__ void move_in_order(const Column& column, Moves moves, int32_t page_size) {
-  int64_t source = 0, target = 0;
-  bool left = moves.next(&source, &target);
-  while (left) {
-    Word words[kAtOnce] = {};
-    int64_t targets[kAtOnce] = {};
-    int count = 0;
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      bool waits = !left;
-#pragma unroll
-      for (int j = 0; j < i; ++j) waits = waits || targets[j] == source;
-      if (waits) break;
-      if (source >= 0) words[i] = *reinterpret_cast<const Word*>(in_slot(column, source, page_size));
-      targets[i] = target;
-      count = i + 1;
-      left = moves.next(&source, &target);
+// A place in a chain: slot `moved` of copy `first`, in the order in which the copy moves its slots.
+struct ChainPlace {
+  int64_t first;
+  int32_t moved;
+};
+
+// In shared memory: the moves that are being made, and those that follow them.
+struct MoveLists {
+  Move moves[2][kMovesAtOnce];
+  int32_t counts[2];
+};
+
+// Lists the next moves of a chain which ends before copy `end`: up to kMovesAtOnce, and none that reads or writes a
+// slot that an earlier one writes. So all of them may be loaded before the first is stored. Source and target of a copy
+// may overlap, so it moves its slots in the order that reads each slot before it is written. All lanes of a warp call
+// it. Returns the number of moves: 0 at the end of the chain.
+__device__ __forceinline__ int32_t list_moves(const kvc_backend_slot_copy* copies, int64_t end, ChainPlace* place,
+                                              Move* moves, int32_t lane) {
+  static_assert(kMovesAtOnce == kWarpSize);
+  while (place->first < end) {
+    // Each lane counts the slots of one copy, and of those before it. More than one call moves are as good as one more.
+    const kvc_backend_slot_copy copy =
+        place->first + lane < end ? copies[place->first + lane] : kvc_backend_slot_copy{0, 0, 0, 0};
+    const int32_t slots = copy.num_slots - (lane == 0 ? place->moved : 0);
+    int32_t upto = slots <= kMovesAtOnce ? slots : kMovesAtOnce + 1;
+    for (int32_t step = 1; step < kWarpSize; step *= 2) {
+      const int32_t before = __shfl_sync(kAllLanes, upto, lane - step);
+      if (lane >= step) upto += before;
     }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (i >= count) break;
-      *reinterpret_cast<Word*>(in_slot(column, targets[i], page_size)) = words[i];
+    // Then each lane makes one move. owner: the lane whose copy has it.
+    int32_t owner = 0, next_owner = 0;
+    for (int32_t i = 0; i < kWarpSize; ++i) owner += __shfl_sync(kAllLanes, upto, i) <= lane ? 1 : 0;
+    const int32_t total = __shfl_sync(kAllLanes, upto, kWarpSize - 1);
+    int32_t count = total < kMovesAtOnce ? total : kMovesAtOnce;
+    const int32_t before = __shfl_sync(kAllLanes, upto, owner - 1),
+                  slots_of_owner = __shfl_sync(kAllLanes, copy.num_slots, owner);
+    const int64_t source = __shfl_sync(kAllLanes, copy.source_slot, owner),
+                  target = __shfl_sync(kAllLanes, copy.target_slot, owner);
+    const int32_t i = lane - (owner > 0 ? before : -place->moved);
+    const int32_t slot = target > source ? slots_of_owner - 1 - i : i;
+    const Move move = {source < 0 ? -1 : source + slot, target + slot};
+    bool waits = false;
+    for (int32_t j = 0; j < kWarpSize; ++j) {
+      const int64_t written = __shfl_sync(kAllLanes, move.target, j);
+      waits = waits || (j < lane && (written == move.source || written == move.target));
     }
+    const unsigned waiting = __ballot_sync(kAllLanes, lane < count && waits);
+    for (int32_t j = count - 1; j > 0; --j) count = (waiting >> j & 1) != 0 ? j : count;
+    if (lane < count) moves[lane] = move;
+    for (int32_t j = 0; j < kWarpSize; ++j) next_owner += __shfl_sync(kAllLanes, upto, j) <= count ? 1 : 0;
+    const int32_t done = __shfl_sync(kAllLanes, upto, next_owner - 1);
+    place->moved = next_owner == kWarpSize ? 0 : next_owner == 0 ? place->moved + count : count - done;
+    place->first += next_owner;
+    if (count > 0) return count;
   }
+  return 0;
 }
 
-// Copies that overlap. They take effect in order: a thread moves its column through all copies of a chain
-// (copy/plan.h), so no thread waits for another. blockIdx.x selects columns. blockIdx.y is the first chain, and
-// gridDim.y the step to the next.
+// Copies that overlap. They take effect in order: a block moves kColumns columns through all copies of a chain
+// (copy/plan.h), so no block waits for another. blockIdx.x selects columns. blockIdx.y is the first chain, and
+// gridDim.y the step to the next. The threads of a column load all moves that the first warp listed, then store them.
 template <class Word>
-__global__ void __launch_bounds__(kThreads) copy_in_order_kernel(const __grid_constant__ CopyCall call) {
-  const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (index >= count_columns(call)) return;
-  const Column column = column_of<Word>(call, index);
+__global__ void __launch_bounds__(kColumns* kSharers, 2) copy_in_order_kernel(const __grid_constant__ CopyCall call) {
+  auto* const shared = reinterpret_cast<MoveLists*>(shared_bytes());
+  using Held = std::conditional_t<sizeof(Word) < sizeof(float), float, Word>;  // a word, or a scale
+  constexpr int32_t kOfThread = kMovesAtOnce / kSharers;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x), page_size = call.layer.page_size;
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kColumns + thread % kColumns;
+  const bool moves_any = index < count_columns(call);
+  const Column column = moves_any ? column_of<Word>(call, index) : Column{};
   for (int64_t chain = blockIdx.y; chain < call.num_chains; chain += gridDim.y) {
-    const Moves moves = {call.copies, call.chains[chain], call.chains[chain + 1], 0};
-    if (column.is_scale) {
-      move_in_order<float>(column, moves, call.layer.page_size);
-    } else {
-      move_in_order<Word>(column, moves, call.layer.page_size);
+    ChainPlace place = {call.chains[chain], 0};
+    const auto list = [&](int32_t buffer) {
+      if (thread >= kWarpSize) return;
+      const int32_t count = list_moves(call.copies, call.chains[chain + 1], &place, shared->moves[buffer], thread);
+      if (thread == 0) shared->counts[buffer] = count;
+    };
+    list(0);
+    for (int32_t buffer = 0;; buffer = 1 - buffer) {
+      __syncthreads();
+      const int32_t count = shared->counts[buffer];
+      if (count == 0) break;
+      const Move* const listed = shared->moves[buffer] + thread / kColumns;
+      const int32_t own = moves_any ? (count - thread / kColumns + kSharers - 1) / kSharers : 0;
+      Held held[kOfThread] = {};
+#pragma unroll
+      for (int i = 0; i < kOfThread; ++i) {
+        if (i >= own || listed[i * kSharers].source < 0) continue;
+        const unsigned char* const from = in_slot(column, listed[i * kSharers].source, page_size);
+        if (column.is_scale) {
+          const float scale = *reinterpret_cast<const float*>(from);
+          memcpy(&held[i], &scale, sizeof scale);
+        } else {
+          const Word word = *reinterpret_cast<const Word*>(from);
+          memcpy(&held[i], &word, sizeof word);
+        }
+      }
+      list(1 - buffer);
+      __syncthreads();
+#pragma unroll
+      for (int i = 0; i < kOfThread; ++i) {
+        if (i >= own) continue;
+        unsigned char* const to = in_slot(column, listed[i * kSharers].target, page_size);
+        if (column.is_scale) {
+          float scale;
+          memcpy(&scale, &held[i], sizeof scale);
+          *reinterpret_cast<float*>(to) = scale;
+        } else {
+          Word word;
+          memcpy(&word, &held[i], sizeof word);
+          *reinterpret_cast<Word*>(to) = word;
+        }
+      }
     }
+    __syncthreads();
   }
 }
 
@@ -178,42 +240,71 @@ struct GatherCall {
   int64_t k_words, v_words, scales;  // of one slot; 0 where the caller wants none
 };
 
-// From the pool to a dense array, or back.
+// Where word `index` of a slot, or one of its scales, is: in the pool, and in the caller's dense array.
+struct GatherColumn {
+  Column stored;
+  unsigned char* dense;  // of token 0; null: the caller wants none of it
+  int64_t token_stride;  // bytes
+};
+
 template <class Word>
-__device__ __forceinline__ void move_word(Word* stored, Word* dense, int32_t store) {
-  if (store != 0) {
-    *stored = *dense;
-  } else {
-    *dense = *stored;
+__device__ __forceinline__ GatherColumn gather_column(const GatherCall& call, int64_t index) {
+  constexpr int64_t kBytes = sizeof(Word);
+  const kvc_backend_layer& layer = call.layer;
+  const bool of_rows = index < call.k_words + call.v_words;
+  if (!of_rows) index -= call.k_words + call.v_words;
+  const int64_t of_k_count = of_rows ? call.k_words : call.scales;
+  const bool of_k = index < of_k_count;
+  if (!of_k) index -= of_k_count;
+  void* const dense = of_rows ? (of_k ? call.args.k : call.args.v) : of_k ? call.args.k_scale : call.args.v_scale;
+  const int64_t bytes = of_rows ? kBytes : kScaleWord,
+                each = of_rows ? (of_k ? call.k_words : call.v_words) : call.scales;
+  GatherColumn column = {{}, static_cast<unsigned char*>(dense), each * bytes};
+  if (dense == nullptr) return column;
+  column.dense += index * bytes;
+  column.stored = of_rows ? pool_column<Word>(of_k ? layer.k : layer.v, index)
+                          : scale_column(of_k ? layer.k_scales : layer.v_scales, index);
+  return column;
+}
+
+// Copies a column of up to kAtOnce tokens from the pool to the dense array, or back.
+template <class Word>
+__device__ __forceinline__ void move_tokens(const GatherCall& call, const GatherColumn& column, int64_t first) {
+  Word words[kAtOnce] = {};
+  unsigned char* stored[kAtOnce] = {};
+  unsigned char* const dense = column.dense + first * column.token_stride;
+#pragma unroll
+  for (int i = 0; i < kAtOnce; ++i) {
+    const int64_t slot = first + i < call.args.num_tokens ? call.args.slots[first + i] : -1;
+    stored[i] = slot < 0 ? nullptr : in_slot(column.stored, slot, call.layer.page_size);
+  }
+#pragma unroll
+  for (int i = 0; i < kAtOnce; ++i) {
+    const unsigned char* const from = call.args.store != 0 ? dense + i * column.token_stride : stored[i];
+    if (stored[i] != nullptr) words[i] = *reinterpret_cast<const Word*>(from);
+  }
+#pragma unroll
+  for (int i = 0; i < kAtOnce; ++i) {
+    unsigned char* const to = call.args.store != 0 ? stored[i] : dense + i * column.token_stride;
+    if (stored[i] != nullptr) *reinterpret_cast<Word*>(to) = words[i];
   }
 }
 
-// A thread copies one word of a slot's rows, or one scale.
+// A thread copies the same word, or scale, of kAtOnce tokens.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant__ GatherCall call) {
-  const kvc_backend_layer& layer = call.layer;
   const int64_t token_size = call.k_words + call.v_words + 2 * call.scales;
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (thread >= token_size * call.args.num_tokens) return;
-  const int64_t token = thread / token_size, slot = call.args.slots[token];
-  if (slot < 0) return;
-  int64_t index = thread - token * token_size;
-  if (index < call.k_words + call.v_words) {
-    const bool of_k = index < call.k_words;
-    if (!of_k) index -= call.k_words;
-    const Column column = of_k ? pool_column<Word>(layer.k, index) : pool_column<Word>(layer.v, index);
-    Word* const dense = static_cast<Word*>(of_k ? call.args.k : call.args.v);
-    move_word(reinterpret_cast<Word*>(in_slot(column, slot, layer.page_size)),
-              dense + token * (of_k ? call.k_words : call.v_words) + index, call.args.store);
-    return;
+  const int64_t group =
+      thread <= INT32_MAX ? static_cast<uint32_t>(thread) / static_cast<uint32_t>(token_size) : thread / token_size;
+  if (group * kAtOnce >= call.args.num_tokens) return;
+  const GatherColumn column = gather_column<Word>(call, thread - group * token_size);
+  if (column.dense == nullptr) return;
+  if (column.stored.is_scale) {
+    move_tokens<float>(call, column, group * kAtOnce);
+  } else {
+    move_tokens<Word>(call, column, group * kAtOnce);
   }
-  index -= call.k_words + call.v_words;
-  const bool of_k = index < call.scales;
-  float* const dense = static_cast<float*>(of_k ? call.args.k_scale : call.args.v_scale);
-  if (dense == nullptr) return;
-  const Column column = scale_column(of_k ? layer.k_scales : layer.v_scales, of_k ? index : index - call.scales);
-  move_word(reinterpret_cast<float*>(in_slot(column, slot, layer.page_size)),
-            dense + token * call.scales + (of_k ? index : index - call.scales), call.args.store);
 }
 
 // All addresses, strides and row sizes of the layer's pools, in bytes, as bits: a word must divide each of them.
@@ -255,15 +346,15 @@ kvc_status copy_slots(kvc_backend_device* opened, const kvc_backend_layer* layer
                              words_of_slot<Word>(*layer, layer->k),
                              layer->row_kind == KVC_BACKEND_ROW_LATENT ? 0 : words_of_slot<Word>(*layer, layer->v),
                              scales_of_slot(*layer)};
-      const unsigned columns = blocks_for(call.k_words + call.v_words + 2 * call.scales, kThreads);
+      const int64_t columns = call.k_words + call.v_words + 2 * call.scales;
       if (cut.begins != nullptr) {
         const auto chains = static_cast<unsigned>(std::min(cut.chains, kMostBlocks));
-        return launch("copies of slots", stream, {columns, chains, 1}, kThreads, 0, error, copy_in_order_kernel<Word>,
-                      call);
+        return launch("copies of slots", stream, {blocks_for(columns, kColumns), chains, 1}, kColumns * kSharers,
+                      sizeof(MoveLists), error, copy_in_order_kernel<Word>, call);
       }
       return launch("copies of slots", stream,
-                    {columns, static_cast<unsigned>(chunks), static_cast<unsigned>(num_copies)}, kThreads, 0, error,
-                    copy_apart_kernel<Word>, call);
+                    {blocks_for(columns, kThreads), static_cast<unsigned>(chunks), static_cast<unsigned>(num_copies)},
+                    kThreads, 0, error, copy_apart_kernel<Word>, call);
     });
   });
 }
@@ -281,7 +372,8 @@ kvc_status gather(kvc_backend_device* opened, const kvc_backend_gather* args, vo
                          args->v != nullptr ? words_of_slot<Word>(layer, layer.v) : 0,
                          args->k_scale != nullptr || args->v_scale != nullptr ? scales_of_slot(layer) : 0};
       call.args.slots = slots;
-      const int64_t threads = (call.k_words + call.v_words + 2 * call.scales) * args->num_tokens;
+      const int64_t threads =
+          (call.k_words + call.v_words + 2 * call.scales) * ((args->num_tokens + kAtOnce - 1) / kAtOnce);
       return launch("gather", stream, {blocks_for(threads, kThreads), 1, 1}, kThreads, 0, error, gather_kernel<Word>,
                     call);
     });
