@@ -2,10 +2,10 @@
 // (query, head) over the keys of an item, 64 keys at a time. V is the first 512 dims of K's row of 576, so a tile is
 // loaded once and multiplied twice. It has 9 panels of 64 keys x 64 dims: K is all of them, V the first 8.
 //
-//   producer  One warp loads tiles by TMA, one box a lane, into two slots. A tile arrives in three parts.
-//   scores    Two warpgroups, one for each slot. It computes S = Q K^T (64 x 64, 32 registers a thread) as the parts
-//             arrive, and the softmax. It writes P in 16 bits (8 KiB) over the ninth panel of the tile, whose rotary
-//             dims only S reads, and the factors of o. The largest scores so far go from one group to the other.
+//   scores    Two warpgroups, one for each of two slots. The first warp loads tiles by TMA, one box a lane. A tile
+//             arrives in three parts. The warpgroup computes S = Q K^T (64 x 64, 32 registers a thread) as they arrive,
+//             and the softmax. It writes P in 16 bits (8 KiB) over the ninth panel of the tile, whose rotary dims only
+//             S reads, and the factors of o. The largest scores so far go from one warpgroup to the other.
 //   values    Two warpgroups compute o += P V, 256 columns each (128 registers a thread), from 4 panels of V
 //   (MN-major).
 //
@@ -31,20 +31,19 @@
 
 namespace kvc::kernels::cuda {
 
-// ---- Producer: one warp --------------------------------------------------------------------------
+// ---- Tiles: one warp of each warpgroup that scores ------------------------------------------------
 
 // Begins the boxes of a tile: V's dims from the pool of V, the dims after them from the pool of K.
-__device__ __forceinline__ void begin_latent_boxes(const LatentState& state, const BoxPlace& place, int32_t slot) {
+__device__ __forceinline__ void begin_latent_boxes(const LatentState& state, const BoxPlace& place, LatentSlot& slot) {
   const WgmmaCall& call = *state.call;
-  uint64_t* const full = state.fixed->full[slot];
+  uint64_t* const full = slot.full;
   const int32_t keys = call.shape.box_keys, lanes = __popc(__ballot_sync(kAllLanes, place.needed != 0));
   if (state.lane < kLatentLoads) {
     arrive_expecting(&full[state.lane], static_cast<uint32_t>(lanes * keys * kPanelsOfLoad * kPanelPitch));
   }
   __syncwarp();
   if (place.needed == 0) return;
-  unsigned char* const target =
-      state.shared + call.shape.k_at + slot * kLatentTileBytes + state.lane * keys * kPanelPitch;
+  unsigned char* const target = state.shared + slot.tile.at + state.lane * keys * kPanelPitch;
   const auto begin_panel = [&](const CUtensorMap& map, int32_t heads_first, int32_t panel, int32_t dim) {
     const int32_t inner = heads_first != 0 ? state.block.head : place.slot;
     const int32_t outer = heads_first != 0 ? place.slot : state.block.head;
@@ -55,32 +54,64 @@ __device__ __forceinline__ void begin_latent_boxes(const LatentState& state, con
   begin_panel(call.k_map, call.k_heads_first, kLatentValuePanels, rotary_dims(call.attend.layer).first);
 }
 
-__device__ __forceinline__ void bring_latent_tiles(const LatentState& state) {
-  LatentFixed& fixed = *state.fixed;
-  PageCursor cursor = pages_of_item(&state.call->attend.plan.arrays.tables, state.item);
-  int32_t t = 0;
-  const uint32_t keys = kLatentTileKeys, keys_end = fixed.keys_end;
-  for (uint32_t begin = fixed.keys_begin / keys * keys; begin < keys_end; begin += keys) {
-    const bool is_full = begin >= fixed.full_begin && begin + keys <= fixed.full_end;
-    const BoxPlace place = find_box(state, &cursor, begin, kLatentTileKeys, is_full);
-    if (__ballot_sync(kAllLanes, place.needed != 0) == 0) continue;
-    const int32_t slot = latent_slot(t);
-    wait_phase(&fixed.empty[slot], latent_phase(t) ^ 1u);
-    if (state.lane == 0) {
-      fixed.tiles[slot] = {static_cast<int32_t>(begin), is_full ? 1 : 0,
-                           state.call->shape.k_at + slot * kLatentTileBytes};
-    }
-    begin_latent_boxes(state, place, slot);
-    ++t;
+// Where the tiles of a slot go on: the keys after the last tile, and the number of tiles before them in both slots.
+// leaf: the lane's page ids of 2^KVC_BACKEND_NODE_FANOUT_LOG2 list entries, found as a PageCursor does, which would
+// keep more registers.
+struct LatentWalk {
+  const int32_t* leaf;
+  int32_t leaf_index;  // -1: none yet
+  uint32_t begin;
+  int32_t t;
+};
+__device__ __forceinline__ LatentWalk begin_latent_walk(const LatentState& state) {
+  return {nullptr, -1, state.fixed->keys_begin / kLatentTileKeys * kLatentTileKeys, 0};
+}
+
+// The lane's box of the tile at walk->begin.
+__device__ __forceinline__ BoxPlace find_latent_box(const LatentState& state, bool is_full, LatentWalk* walk) {
+  const int32_t keys = state.call->shape.box_keys, page_size = state.call->attend.layer.page_size;
+  const uint32_t begin = walk->begin + static_cast<uint32_t>(state.lane * keys);
+  if (state.lane * keys >= kLatentTileKeys) return {0, 0, 0};
+  if (!is_full && !sees_any(state, begin, begin + static_cast<uint32_t>(keys))) return {0, 0, 0};
+  const int32_t entry = static_cast<int32_t>(begin) / page_size, leaf_index = entry >> KVC_BACKEND_NODE_FANOUT_LOG2;
+  if (leaf_index != walk->leaf_index) {
+    const PageCursor cursor = pages_of_item(&state.call->attend.plan.arrays.tables, state.item);
+    walk->leaf = page_leaf(&cursor, leaf_index);
+    walk->leaf_index = leaf_index;
   }
-  for (int32_t end = t + kScoringGroups; t < end; ++t) {
-    const int32_t slot = latent_slot(t);
-    wait_phase(&fixed.empty[slot], latent_phase(t) ^ 1u);
-    if (state.lane == 0) {
-      fixed.tiles[slot].begin = t + 1 < end ? kNoTile : kLastSlot;
-      arrive(&fixed.full[slot][0]);
-    }
+  return {1, walk->leaf[entry & (KVC_BACKEND_NODE_FANOUT - 1)], static_cast<int32_t>(begin) % page_size};
+}
+
+// Begins the next tile of a slot, when the tile before it is no longer read. All lanes of one warp call it.
+__device__ __forceinline__ void bring_latent_tile(const LatentState& state, int32_t number, LatentWalk* walk) {
+  const LatentFixed& fixed = *state.fixed;
+  LatentSlot& slot = state.fixed->slots[number];
+  const uint32_t keys = kLatentTileKeys;
+  BoxPlace place = {0, 0, 0};
+  bool is_full = false, found = false;
+  for (; walk->begin < fixed.keys_end; walk->begin += keys) {
+    is_full = walk->begin >= fixed.full_begin && walk->begin + keys <= fixed.full_end;
+    if (!is_full && !sees_any(state, walk->begin, walk->begin + keys)) continue;
+    found = latent_slot(walk->t) == number;
+    if (found) break;
+    ++walk->t;
   }
+  if (found) place = find_latent_box(state, is_full, walk);
+  const bool is_next = latent_slot(walk->t) == number;  // without a tile: the other slot's end is after this one
+  wait_phase(&slot.empty, latent_phase(walk->t + (is_next ? 0 : 1)) ^ 1u);
+  if (!found) {
+    if (state.lane != 0) return;
+    slot.tile.begin = is_next ? kNoTile : kLastSlot;
+    arrive(&slot.full[0]);
+    return;
+  }
+  if (state.lane == 0) {
+    slot.tile.begin = static_cast<int32_t>(walk->begin);
+    slot.tile.is_full = is_full ? 1 : 0;
+  }
+  begin_latent_boxes(state, place, slot);
+  walk->begin += keys;
+  ++walk->t;
 }
 
 // ---- Scores: two warpgroups ----------------------------------------------------------------------
@@ -104,16 +135,18 @@ __device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, uint
   close_products();
 }
 
-// The thread's part of P as the left operand of products.
+// The thread's part of P as the left operand of products. panel: where it is in shared memory.
 template <class T>
-__device__ __forceinline__ void store_probabilities(unsigned char* panel, int32_t first_row, int32_t lane,
+__device__ __forceinline__ void store_probabilities(const LatentState& state, int32_t panel, int32_t first_row,
                                                     const float (&s)[kLatentTileKeys / 2]) {
+  const int32_t first = panel + swizzled(first_row, 0, kPanelPitch) + state.lane % 4 * 4;
 #pragma unroll
   for (int i = 0; i < kLatentTileKeys / 8; ++i) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const uint32_t pair = pack(T{}, s[i * 4 + half * 2], s[i * 4 + half * 2 + 1]);
-      unsigned char* const target = panel + swizzled(first_row + half * 8, i, kPanelPitch) + lane % 4 * 4;
+      // chunk i of the row, which the swizzle permutes; rows 8 apart are swizzled alike
+      unsigned char* const target = state.shared + (first ^ (i << 4)) + half * kPatternBytes;
       memcpy(__builtin_assume_aligned(target, 4), &pair, sizeof pair);
     }
   }
@@ -154,10 +187,10 @@ struct LatentMaxima {
   float of[2];
 };
 __device__ __forceinline__ LatentMaxima maxima_before(const LatentState& state, int32_t t, int32_t first_row) {
-  LatentFixed& fixed = *state.fixed;
   if (t == 0) return {{-INFINITY, -INFINITY}};
-  wait_phase(&fixed.known[latent_slot(t - 1)], latent_phase(t - 1));
-  return {{fixed.m[latent_slot(t - 1)][first_row], fixed.m[latent_slot(t - 1)][first_row + 8]}};
+  LatentSlot& other = slot_of(state, t - 1);
+  wait_phase(&other.known, latent_phase(t - 1));
+  return {{other.m[first_row], other.m[first_row + 8]}};
 }
 
 // Finishes row r, but for o: writes m and l to the partials or the LSE to the output, and finds the scale of o.
@@ -167,11 +200,11 @@ __device__ __forceinline__ void finish_latent_row(const LatentState& state, int3
   const kvc_backend_attend& args = call.args;
   const QueryPlace& place = fixed.places[r];
   const int32_t head = head_of_latent_row(state, r);
-  const float m = fmaxf(fixed.m[0][r], fixed.m[1][r]);
+  const float m = fmaxf(fixed.slots[0].m[r], fixed.slots[1].m[r]);
   float both = 0.0f;
-  for (int group = 0; group < kScoringGroups; ++group) {
-    const float of = fixed.m[group][r];
-    both += fixed.alphas[group][r] * (of == m ? 1.0f : fast_exp2((of - m) * call.exp2_scale));
+  for (const LatentSlot& slot : fixed.slots) {
+    const float of = slot.m[r];
+    both += slot.alphas[r] * (of == m ? 1.0f : fast_exp2((of - m) * call.exp2_scale));
   }
   const NaturalMaximum natural = natural_maximum(call, m, both);
   const float l = both * natural.correction;
@@ -193,45 +226,44 @@ __device__ __forceinline__ void finish_latent_row(const LatentState& state, int3
 // Ends a group at tile t, which does not exist. The group that ends last finishes the rows.
 __device__ __forceinline__ void end_latent_scores(const LatentState& state, int32_t group, int32_t t, bool is_last,
                                                   int32_t first_row, const WgmmaSums& sums) {
-  LatentFixed& fixed = *state.fixed;
+  LatentSlot& slot = slot_of(state, t);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float l = sum_of_row(sums.l[half]);
     if (state.lane % 4 == 0) {
-      fixed.m[group][first_row + half * 8] = sums.m[half];
-      fixed.alphas[group][first_row + half * 8] = l;
+      slot.m[first_row + half * 8] = sums.m[half];
+      slot.alphas[first_row + half * 8] = l;
     }
   }
   if (is_last) {
     sync_threads_of<kWarpgroupThreads>(1 + group);
-    wait_phase(&fixed.scored[latent_slot(t - 1)], latent_phase(t - 1));
+    wait_phase(&slot_of(state, t - 1).scored, latent_phase(t - 1));
     const int32_t r = state.thread % kWarpgroupThreads;
     if (r < state.rows) finish_latent_row(state, r);
   }
-  leave_slot(state, &fixed.scored[latent_slot(t)]);
+  leave_slot(state, &slot.scored);
 }
 
-// group: of the two that score.
+// group: of the two that score. walk: its tiles; the first one has begun. The group's first warp needs it.
 template <class T>
-__device__ __forceinline__ void score_latent_tiles(const LatentState& state, int32_t group) {
-  LatentFixed& fixed = *state.fixed;
+__device__ __forceinline__ void score_latent_tiles(const LatentState& state, int32_t group, LatentWalk* walk) {
+  LatentSlot& slot = state.fixed->slots[group];
   const WgmmaShape& shape = state.call->shape;
   const float scale = state.call->attend.exp2_scale;
-  const int32_t thread = state.thread % kWarpgroupThreads, slot = group;
+  const int32_t thread = state.thread % kWarpgroupThreads;
   const int32_t first_row = thread / kWarpSize * kMmaRows + state.lane / 4;
   const uint32_t q = shared_address(state.shared + shape.q_at);
   WgmmaSums sums = {{-INFINITY, -INFINITY}, {}};
   float s[kLatentTileKeys / 2];
   for (int32_t t = group;; t += kScoringGroups) {
-    wait_phase(&fixed.full[slot][0], latent_phase(t));
-    const LatentTile tile = fixed.tiles[slot];
+    wait_phase(&slot.full[0], latent_phase(t));
+    const LatentTile tile = slot.tile;
     if (tile.begin < 0) {
       end_latent_scores(state, group, t, tile.begin == kLastSlot, first_row, sums);
       break;
     }
-    // Read from shared memory, so that addresses in the tile are not kept in registers from tile to tile.
     unsigned char* const k_tile = state.shared + tile.at;
-    begin_latent_scores<T>(q, shared_address(k_tile), fixed.full[slot], latent_phase(t), s);
+    begin_latent_scores<T>(q, shared_address(k_tile), slot.full, latent_phase(t), s);
     wait_products<0>();
     hold_results(s);
     score_tile(state, tile.begin, tile.is_full != 0, first_row, s);
@@ -240,20 +272,21 @@ __device__ __forceinline__ void score_latent_tiles(const LatentState& state, int
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       largest[half] = fmaxf(largest[half], before.of[half]);
-      if (state.lane % 4 == 0) fixed.m[slot][first_row + half * 8] = largest[half];
+      if (state.lane % 4 == 0) slot.m[first_row + half * 8] = largest[half];
     }
-    leave_slot(state, &fixed.known[slot]);
+    leave_slot(state, &slot.known);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float alpha = soften_latent_row(scale, before.of[half], largest[half], half, s, sums);
-      if (state.lane % 4 == 0) fixed.alphas[slot][first_row + half * 8] = alpha;
+      if (state.lane % 4 == 0) slot.alphas[first_row + half * 8] = alpha;
     }
     // All four warps must have read the last dims of their keys before P replaces them.
     sync_threads_of<kWarpgroupThreads>(1 + group);
-    store_probabilities<T>(k_tile + kLatentValuePanels * kLatentPanelBytes, first_row, state.lane, s);
+    store_probabilities<T>(state, tile.at + kLatentValuePanels * kLatentPanelBytes, first_row, s);
     if (tile.is_full == 0) clean_values<T>(thread, k_tile);
     publish_writes();
-    leave_slot(state, &fixed.scored[slot]);
+    leave_slot(state, &slot.scored);
+    if (thread < kWarpSize) bring_latent_tile(state, group, walk);
   }
 }
 
@@ -339,19 +372,17 @@ __device__ __forceinline__ void store_latent_row(const LatentState& state, const
 // group: 0 or 1, the half of o's columns that the warpgroup computes.
 template <class T>
 __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32_t group) {
-  LatentFixed& fixed = *state.fixed;
-  const uint32_t tiles = shared_address(state.shared + state.call->shape.k_at);
   const uint32_t values_at = static_cast<uint32_t>(group * (kLatentColumns / kPanelDims) * kLatentPanelBytes);
   const int32_t first_row = state.thread % kWarpgroupThreads / kWarpSize * kMmaRows + state.lane / 4;
   LatentColumns columns = {};
   int32_t t = 0;
   for (;; ++t) {
-    const int32_t slot = latent_slot(t);
-    wait_phase(&fixed.scored[slot], latent_phase(t));
-    if (fixed.tiles[slot].begin < 0) break;
-    for (uint64_t& full : fixed.full[slot]) wait_phase(&full, latent_phase(t));  // makes TMA's writes visible
-    const uint32_t tile = tiles + static_cast<uint32_t>(slot * kLatentTileBytes);
-    const float alpha[2] = {fixed.alphas[slot][first_row], fixed.alphas[slot][first_row + 8]};
+    LatentSlot& slot = slot_of(state, t);
+    wait_phase(&slot.scored, latent_phase(t));
+    if (slot.tile.begin < 0) break;
+    for (uint64_t& full : slot.full) wait_phase(&full, latent_phase(t));  // makes TMA's writes visible
+    const uint32_t tile = shared_address(state.shared + slot.tile.at);
+    const float alpha[2] = {slot.alphas[first_row], slot.alphas[first_row + 8]};
     if (__ballot_sync(kAllLanes, alpha[0] != 1.0f || alpha[1] != 1.0f) != 0) {
 #pragma unroll
       for (int i = 0; i < kLatentColumns / 2; ++i) {
@@ -363,9 +394,9 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
     begin_latent_values<T>(tile + kLatentValuePanels * kLatentPanelBytes, tile + values_at, columns);
     wait_products<0>();
     hold_columns(columns);
-    leave_slot(state, &fixed.empty[slot]);
+    leave_slot(state, &slot.empty);
   }
-  wait_phase(&fixed.scored[latent_slot(t + 1)], latent_phase(t + 1));  // the other group has ended too
+  wait_phase(&slot_of(state, t + 1).scored, latent_phase(t + 1));  // the other group has ended too
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     if (first_row + half * 8 < state.rows) store_latent_row(state, columns, group, first_row + half * 8, half);
@@ -381,15 +412,16 @@ __device__ __forceinline__ void attend_latent_by_warpgroups(const WgmmaCall& cal
   }
   __syncthreads();
   const LatentState state = state_of_block(call);
-  if (state.thread >= kLoadingThreads) {
-    bring_latent_tiles(state);
-    return;
-  }
   const int32_t warpgroup = state.thread / kWarpgroupThreads;
+  LatentWalk walk = {};
+  if (warpgroup < kScoringGroups && state.thread % kWarpgroupThreads < kWarpSize) {
+    walk = begin_latent_walk(state);
+    bring_latent_tile(state, warpgroup, &walk);
+  }
   load_latent_queries<T>(state);
   if (warpgroup < kScoringGroups) {
     give_registers<kRegistersToScore>();
-    score_latent_tiles<T>(state, warpgroup);
+    score_latent_tiles<T>(state, warpgroup, &walk);
   } else {
     take_registers<kRegistersToAdd>();
     add_latent_tiles<T>(state, warpgroup - kScoringGroups);

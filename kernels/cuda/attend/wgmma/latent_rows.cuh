@@ -28,35 +28,40 @@ static_assert(kScoringGroups == kLatentStages);
 // launched with.
 constexpr int32_t kAddingGroups = 2, kLatentColumns = kLatentValueDims / kAddingGroups, kLatentProductColumns = 128;
 constexpr int32_t kLatentParts = kLatentColumns / kLatentProductColumns;
-constexpr int kLoadingThreads = (kScoringGroups + kAddingGroups) * kWarpgroupThreads;
-constexpr int kLatentThreads = kLoadingThreads + kWarpSize;  // the last warp is the producer
-// Registers of a thread. A block is launched with 120 for each thread. The producer, which is no warpgroup, keeps them.
-constexpr int kRegistersAtLaunch = 120, kRegistersToScore = 80, kRegistersToAdd = 160;
-static_assert(kScoringGroups * kRegistersToScore + kAddingGroups * kRegistersToAdd <= 4 * kRegistersAtLaunch);
-static_assert(kLatentThreads * kRegistersAtLaunch <= 65536);
+constexpr int kLatentThreads = (kScoringGroups + kAddingGroups) * kWarpgroupThreads;
+// Registers of a thread. A block is launched with kLatentThreads times 128.
+constexpr int kRegistersToScore = 96, kRegistersToAdd = 160;
+static_assert(kScoringGroups * kRegistersToScore + kAddingGroups * kRegistersToAdd <= 4 * 128);
 static_assert(kLatentTileKeys == kWarpgroupRows && kLatentTileKeys == kPanelDims, "P is as large as a panel");
 
 // What is known of a tile while its slot is full. begin kNoTile: there is none; kLastSlot: nor in the slot after it.
 constexpr int32_t kNoTile = -1, kLastSlot = -2;
 struct LatentTile {
   int32_t begin, is_full;  // is_full: every row sees every key
-  int32_t at;              // of the tile in shared memory
+  int32_t at;              // of the slot in shared memory; read there, so that no address is kept in a register
+};
+
+struct LatentSlot {
+  // Parts of the tile have arrived; its maxima are known; P is there; all warps have multiplied it.
+  uint64_t full[kLatentLoads], known, scored, empty;
+  LatentTile tile;
+  // Factors of o before the tile is added. At the end: the sum of p over the group's tiles, relative to its m.
+  float alphas[kWarpgroupRows];
+  float m[kWarpgroupRows];  // the largest scores of all tiles up to this one
 };
 
 struct LatentFixed : WgmmaRowsFixed<kWarpgroupRows> {
-  // Of each slot: parts of the tile have arrived; its maxima are known; P is there; all warps have multiplied it.
-  uint64_t full[kLatentStages][kLatentLoads], known[kLatentStages], scored[kLatentStages], empty[kLatentStages];
-  LatentTile tiles[kLatentStages];
-  AttendBlock block;  // the work of the block, so that it is not kept in registers
-  // Factors of o before the tile is added. At the end: the sum of p over the group's tiles, relative to its m.
-  float alphas[kLatentStages][kWarpgroupRows];
-  float m[kLatentStages][kWarpgroupRows];  // the largest scores of all tiles up to this one
-  float scales[kWarpgroupRows];            // at the end, of o; 0: the row is empty
+  LatentSlot slots[kLatentStages];
+  AttendBlock block;             // the work of the block, so that it is not kept in registers
+  float scales[kWarpgroupRows];  // at the end, of o; 0: the row is empty
 };
 using LatentState = WgmmaStateOf<LatentFixed>;
 
 // Tile t is in slot t % stages. latent_phase is the parity of the phase in which the slot holds it.
 __device__ __forceinline__ int32_t latent_slot(int32_t t) { return t % kLatentStages; }
+__device__ __forceinline__ LatentSlot& slot_of(const LatentState& state, int32_t t) {
+  return state.fixed->slots[latent_slot(t)];
+}
 __device__ __forceinline__ uint32_t latent_phase(int32_t t) { return static_cast<uint32_t>(t / kLatentStages) & 1u; }
 
 __device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
@@ -65,10 +70,12 @@ __device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
     fixed.block = state.block;
     point_to_call(state.call->attend, *state.item, &fixed);
     for (int32_t i = 0; i < kLatentStages; ++i) {
-      for (uint64_t& full : fixed.full[i]) init_barrier(&full, 1);
-      init_barrier(&fixed.known[i], kWarpgroupThreads / kWarpSize);
-      init_barrier(&fixed.scored[i], kWarpgroupThreads / kWarpSize);
-      init_barrier(&fixed.empty[i], kAddingGroups * kWarpgroupThreads / kWarpSize);
+      LatentSlot& slot = fixed.slots[i];
+      slot.tile.at = state.call->shape.k_at + i * kLatentTileBytes;
+      for (uint64_t& full : slot.full) init_barrier(&full, 1);
+      init_barrier(&slot.known, kWarpgroupThreads / kWarpSize);
+      init_barrier(&slot.scored, kWarpgroupThreads / kWarpSize);
+      init_barrier(&slot.empty, kAddingGroups * kWarpgroupThreads / kWarpSize);
     }
     publish_barriers();
     prefetch_map(&state.call->k_map);
@@ -99,11 +106,11 @@ __device__ __forceinline__ int32_t head_of_latent_row(const LatentState& state, 
   return block.head * state.group + (block.row_begin + r) % state.group;
 }
 
-// ---- Queries: the four consumer warpgroups -------------------------------------------------------
+// ---- Queries --------------------------------------------------------------------------------------
 
-constexpr int kLoadersOfRow = kLoadingThreads / kWarpgroupRows;
+constexpr int kLoadersOfRow = kLatentThreads / kWarpgroupRows;
 constexpr int32_t kQueryChunks = kLatentKeyDims / 8, kValueChunks = kLatentValueDims / 8;  // 16 bytes each
-static_assert(kLoadersOfRow * kWarpgroupRows == kLoadingThreads && kQueryChunks % kLoadersOfRow == 0);
+static_assert(kLoadersOfRow * kWarpgroupRows == kLatentThreads && kQueryChunks % kLoadersOfRow == 0);
 
 // A row of q in memory: the dims before kLatentValueDims and those after them, which may be in two tensors. Chunks from
 // `begin` to `end` cannot be copied: they are rotated, or nothing is aligned.
@@ -146,7 +153,7 @@ __device__ __forceinline__ unsigned char* query_place_of(const LatentState& stat
 }
 
 // Writes q to shared memory, rotated, times the sign of the scale. Rows beyond the block's are zeros. kLoadersOfRow
-// threads copy a row. Ends with a barrier of the loading threads.
+// threads copy a row. Ends with a barrier of the block.
 template <class T>
 __device__ __forceinline__ void load_latent_queries(const LatentState& state) {
   constexpr int kAtOnce = kQueryChunks / kLoadersOfRow;
@@ -185,7 +192,7 @@ __device__ __forceinline__ void load_latent_queries(const LatentState& state) {
     }
   }
   publish_writes();
-  sync_threads_of<kLoadingThreads>(1 + kScoringGroups);
+  __syncthreads();
 }
 
 }  // namespace kvc::kernels::cuda
