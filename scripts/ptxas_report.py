@@ -17,7 +17,7 @@ BEGIN, END = "<!-- kernels: scripts/ptxas_report.py -->", "<!-- /kernels -->"
 PROCESSORS = {"sm_80": (2048, 32, 164), "sm_86": (1536, 16, 100), "sm_89": (1536, 24, 100), "sm_90": (2048, 32, 228),
               "sm_100": (2048, 32, 228), "sm_120": (1536, 24, 100)}
 # Of a kernel's blocks: threads, and the most dynamic shared memory in KiB that they are launched with.
-LAUNCHES = {"attend_kernel": (128, 47), "merge_tiles_kernel": (128, 4), "append_kernel": (128, 0),
+LAUNCHES = {"attend_kernel": (128, 47), "merge_tiles_kernel": (128, 3), "append_kernel": (128, 0),
             "append_words_kernel": (128, 0),
             "rope_kernel": (128, 0), "copy_in_order_kernel": (128, 0), "copy_apart_kernel": (128, 0), "gather_kernel": (128, 0), "merge_kernel": (128, 0),
             "states_kernel": (256, 0), "project_kernel": (256, 2.2), "project_mma_kernel": (128, 72), "nodes_kernel": (128, 0),

@@ -29,10 +29,12 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
   const int32_t blocks_of_item = layer->num_kv_heads * ((group + kMostRows - 1) / kMostRows);
   int32_t items = kBlocksOfProcessor * device_of(device)->multiprocessors / blocks_of_item;
   if (is_latent(*layer)) {
-    // A block of latent rows fills a multiprocessor, and begins and ends slowly: its q and its states are wide. So all
-    // blocks should run at once. The plan makes kItemsOfPart items for each that runs at once, and rounds numbers up.
+    // A block of latent rows begins and ends slowly, because its q and its states are wide. So all blocks should run at
+    // once: one on a multiprocessor, or two of few rows without warpgroups. The plan makes kItemsOfPart items for each
+    // that runs at once, and rounds numbers up.
     constexpr int32_t kItemsOfPart = 4, kRounding = 16;
-    items = device_of(device)->multiprocessors * (kRounding - 1) / kRounding / blocks_of_item / kItemsOfPart;
+    const int32_t blocks = device_of(device)->encode_map == nullptr && group <= kFewRows.rows ? 2 : 1;
+    items = blocks * device_of(device)->multiprocessors * (kRounding - 1) / kRounding / blocks_of_item / kItemsOfPart;
   }
   out->parallel_items = items > 0 ? items : 1;
 }
