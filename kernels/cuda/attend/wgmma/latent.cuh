@@ -193,7 +193,8 @@ __device__ __forceinline__ LatentMaxima maxima_before(const LatentState& state, 
   return {{other.m[first_row], other.m[first_row + 8]}};
 }
 
-// Finishes row r, but for o: writes m and l to the partials or the LSE to the output, and finds the scale of o.
+// Finishes row r, but for o: writes m and l to the partials or the LSE to the output, and finds the scale and target
+// of o.
 __device__ __forceinline__ void finish_latent_row(const LatentState& state, int32_t r) {
   LatentFixed& fixed = *state.fixed;
   const AttendCall& call = state.call->attend;
@@ -214,11 +215,13 @@ __device__ __forceinline__ void finish_latent_row(const LatentState& state, int3
     float* const sums = call.plan.partials + place.partial_offset + int64_t{place.states} * kLatentValueDims;
     sums[place.first_state + head] = natural.m;
     sums[place.states + place.first_state + head] = l;
+    fixed.targets[r] = place.partial_offset + int64_t{place.first_state + head} * kLatentValueDims;
   } else {
     const float* const sink = args.sinks == nullptr ? nullptr : args.sinks + head;
     const FinalState final = final_state(static_cast<double>(natural.m), static_cast<double>(l), sink);
     scale *= static_cast<float>(final.scale);
     if (args.lse != nullptr) args.lse[lse_element(args, place.row, place.token, head)] = final.lse;
+    fixed.targets[r] = out_element(args, place.row, place.token, head);
   }
   fixed.scales[r] = l == 0.0f ? 0.0f : scale;
 }
@@ -318,55 +321,68 @@ __device__ __forceinline__ void hold_columns(LatentColumns& columns) {
   for (int part = 0; part < kLatentParts; ++part) hold_results(columns.parts[part].o);
 }
 
-// Two elements as they are stored: float32, or 16 bits of `type`.
-__device__ __forceinline__ void convert_pair(Type, float low, float high, float (&pair)[2]) {
-  pair[0] = low;
-  pair[1] = high;
-}
-__device__ __forceinline__ void convert_pair(Type type, float low, float high, uint16_t (&pair)[2]) {
-  const uint32_t packed = type == Type::kF16 ? pack(F16{}, low, high) : pack(Bf16{}, low, high);
-  memcpy(pair, &packed, sizeof packed);
-}
-
-// Writes the thread's columns of a row, times `scale`.
-template <class Element>
-__device__ __forceinline__ void store_latent_columns(Element* target, Type type, const LatentColumns& columns, int half,
-                                                     float scale) {
-  const bool aligned = reinterpret_cast<uint64_t>(target) % (2 * sizeof(Element)) == 0;
+// Writes a row of the group's columns to its target. All lanes of a warp call it.
+__device__ __forceinline__ void store_latent_row(const LatentState& state, int32_t r, int32_t group, const float* row) {
+  const AttendCall& call = state.call->attend;
+  const bool is_partial = state.fixed->places[r].partial_offset >= 0;
+  const Type type = is_partial ? Type::kF32 : type_of(call.args.out.dtype);
+  const int64_t at = state.fixed->targets[r] + group * kLatentColumns;
+  if (type == Type::kF32) {
+    float* const target = (is_partial ? call.plan.partials : static_cast<float*>(call.args.out.data)) + at;
+    if (reinterpret_cast<uint64_t>(target) % 16 == 0) {
 #pragma unroll
-  for (int i = 0; i < kLatentColumns / 8; ++i) {
-    const auto& o = columns.parts[i / (kLatentProductColumns / 8)].o;
-    const int j = i % (kLatentProductColumns / 8) * 4 + half * 2;
-    Element pair[2];
-    convert_pair(type, scale == 0.0f ? 0.0f : o[j] * scale, scale == 0.0f ? 0.0f : o[j + 1] * scale, pair);
-    if (aligned) {
-      memcpy(__builtin_assume_aligned(static_cast<void*>(target + i * 8), sizeof pair), pair, sizeof pair);
+      for (int32_t c = state.lane * 4; c < kLatentColumns; c += kWarpSize * 4) {
+        float four[4];
+        memcpy(four, __builtin_assume_aligned(static_cast<const void*>(row + c), 16), sizeof four);
+        memcpy(__builtin_assume_aligned(static_cast<void*>(target + c), 16), four, sizeof four);
+      }
     } else {
-      target[i * 8] = pair[0];
-      target[i * 8 + 1] = pair[1];
+      for (int32_t c = state.lane; c < kLatentColumns; c += kWarpSize) target[c] = row[c];
+    }
+    return;
+  }
+  uint16_t* const target = static_cast<uint16_t*>(call.args.out.data) + at;
+  const auto pair = [type](float low, float high) {
+    return type == Type::kF16 ? pack(F16{}, low, high) : pack(Bf16{}, low, high);
+  };
+  if (reinterpret_cast<uint64_t>(target) % 16 == 0) {
+    static_assert(kLatentColumns == kWarpSize * 8);
+    float eight[8];
+    uint32_t words[4];
+    memcpy(eight, __builtin_assume_aligned(static_cast<const void*>(row + state.lane * 8), 16), sizeof eight);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = pair(eight[i * 2], eight[i * 2 + 1]);
+    memcpy(__builtin_assume_aligned(static_cast<void*>(target + state.lane * 8), 16), words, sizeof words);
+  } else {
+    for (int32_t c = state.lane; c < kLatentColumns; c += kWarpSize) {
+      target[c] = static_cast<uint16_t>(pair(row[c], 0.0f));
     }
   }
 }
 
-// Writes the thread's columns of row r to the partials, or normalised to the output.
-__device__ __forceinline__ void store_latent_row(const LatentState& state, const LatentColumns& columns, int32_t group,
-                                                 int32_t r, int half) {
-  const AttendCall& call = state.call->attend;
-  const kvc_backend_attend& args = call.args;
-  const QueryPlace& place = state.fixed->places[r];
-  const int32_t head = head_of_latent_row(state, r);
-  const int32_t column = group * kLatentColumns + state.lane % 4 * 2;
-  const float scale = state.fixed->scales[r];
-  const bool is_partial = place.partial_offset >= 0;
-  const Type type = is_partial ? Type::kF32 : type_of(args.out.dtype);
-  void* const data = is_partial ? call.plan.partials : args.out.data;
-  const int64_t at = column + (is_partial ? place.partial_offset + int64_t{place.first_state + head} * kLatentValueDims
-                                          : out_element(args, place.row, place.token, head));
-  if (type == Type::kF32) {
-    store_latent_columns(static_cast<float*>(data) + at, type, columns, half, scale);
-  } else {
-    store_latent_columns(static_cast<uint16_t*>(data) + at, type, columns, half, scale);
+// Writes the group's columns of o. They go through the group's slot, so that whole lines are written to memory, and by
+// few instructions: code that runs once must be fetched. All warps of both groups have multiplied the last tile.
+__device__ __forceinline__ void store_latent_columns(const LatentState& state, const LatentColumns& columns,
+                                                     int32_t group, int32_t first_row) {
+  constexpr int32_t kPitch = kLatentColumns + 8;  // so that rows are in different banks
+  static_assert(kWarpgroupRows * kPitch * static_cast<int32_t>(sizeof(float)) <= kLatentTileBytes);
+  float* const rows = reinterpret_cast<float*>(state.shared + state.fixed->slots[group].tile.at);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float scale = state.fixed->scales[first_row + half * 8];
+    float* const row = rows + (first_row + half * 8) * kPitch + state.lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < kLatentColumns / 8; ++i) {
+      const auto& o = columns.parts[i / (kLatentProductColumns / 8)].o;
+      const int j = i % (kLatentProductColumns / 8) * 4 + half * 2;
+      const float pair[2] = {o[j] * scale, o[j + 1] * scale};
+      memcpy(__builtin_assume_aligned(static_cast<void*>(row + i * 8), sizeof pair), pair, sizeof pair);
+    }
   }
+  __syncwarp();
+  const int32_t begin = state.thread % kWarpgroupThreads / kWarpSize * kMmaRows, end = begin + kMmaRows;
+#pragma unroll 1
+  for (int32_t r = begin; r < end && r < state.rows; ++r) store_latent_row(state, r, group, rows + r * kPitch);
 }
 
 // group: 0 or 1, the half of o's columns that the warpgroup computes.
@@ -397,10 +413,8 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
     leave_slot(state, &slot.empty);
   }
   wait_phase(&slot_of(state, t + 1).scored, latent_phase(t + 1));  // the other group has ended too
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    if (first_row + half * 8 < state.rows) store_latent_row(state, columns, group, first_row + half * 8, half);
-  }
+  sync_threads_of<kAddingGroups * kWarpgroupThreads>(1 + kScoringGroups);
+  store_latent_columns(state, columns, group, first_row);
 }
 
 template <class T>

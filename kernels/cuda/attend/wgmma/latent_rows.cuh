@@ -52,8 +52,11 @@ struct LatentSlot {
 
 struct LatentFixed : WgmmaRowsFixed<kWarpgroupRows> {
   LatentSlot slots[kLatentStages];
-  AttendBlock block;             // the work of the block, so that it is not kept in registers
-  float scales[kWarpgroupRows];  // at the end, of o; 0: the row is empty
+  AttendBlock block;  // the work of the block, so that it is not kept in registers
+  // At the end, of each row of o: its scale, 0 if the row is empty; and the element of the partials or of the output
+  // where it begins.
+  float scales[kWarpgroupRows];
+  int64_t targets[kWarpgroupRows];
 };
 using LatentState = WgmmaStateOf<LatentFixed>;
 
