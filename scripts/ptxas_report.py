@@ -29,7 +29,7 @@ LAUNCHES = {"attend_kernel": (128, 47), "merge_tiles_kernel": (128, 3), "append_
 # once, and of a tile. And attend/wgmma/tiles.cuh, in all; and all of a block of attend/wgmma/latent.cuh.
 MMA_FIXED_KIB, MMA_ONCE_KIB, MMA_TILE_KIB = 16, 5.6, 1.77
 WGMMA_FIXED_KIB = 14
-WGMMA_LATENT_KIB = 222
+WGMMA_LATENT_KIB = 223
 BY_WARPGROUPS = ("attend_wgmma_kernel", "attend_wgmma_latent_kernel")
 
 

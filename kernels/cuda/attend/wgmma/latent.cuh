@@ -14,7 +14,7 @@
 // Lower bounds: 1152 bytes a key, once for 64 rows, from memory or L2. 2 * 64 * 1088 operations a key are 2200 cycles
 // for a tile. In this time an H200 delivers 45 KiB of the tile's 72 KiB to a multiprocessor. Shared memory moves 4 KiB
 // for each 16 dims of S, 12 KiB for each 16 keys and 256 columns of o, and the tile itself: 312 KiB, or 2500 cycles at
-// 128 bytes. A block has 222 KiB of shared memory (attend/wgmma/latent_plan.h). For registers see kRegistersAtLaunch.
+// 128 bytes. A block has 223 KiB of shared memory (attend/wgmma/latent_plan.h). For registers see kRegistersAtLaunch.
 //
 // NaN in keys that a row does not see: the scores of such keys are replaced. In tiles that some row sees in part, NaN
 // and infinity in V become zero after S is computed. A row that sees such a key has NaN scores from K already.
@@ -33,13 +33,15 @@ namespace kvc::kernels::cuda {
 
 // ---- Tiles: one warp of each warpgroup that scores ------------------------------------------------
 
-// Begins the boxes of a tile: V's dims from the pool of V, the dims after them from the pool of K.
-__device__ __forceinline__ void begin_latent_boxes(const LatentState& state, const BoxPlace& place, LatentSlot& slot) {
+// Begins the boxes of a part of a tile: V's dims from the pool of V, the dims after them from the pool of K.
+__device__ __forceinline__ void begin_latent_boxes(const LatentState& state, const BoxPlace& place, LatentSlot& slot,
+                                                   int32_t load) {
   const WgmmaCall& call = *state.call;
-  uint64_t* const full = slot.full;
+  uint64_t* const full = &slot.full[load];
+  const bool is_last = load == kLatentLoads - 1;
   const int32_t keys = call.shape.box_keys, lanes = __popc(__ballot_sync(kAllLanes, place.needed != 0));
-  if (state.lane < kLatentLoads) {
-    arrive_expecting(&full[state.lane], static_cast<uint32_t>(lanes * keys * kPanelsOfLoad * kPanelPitch));
+  if (state.lane == 0) {
+    arrive_expecting(full, static_cast<uint32_t>(lanes * keys * (kPanelsOfLoad + (is_last ? 1 : 0)) * kPanelPitch));
   }
   __syncwarp();
   if (place.needed == 0) return;
@@ -47,11 +49,14 @@ __device__ __forceinline__ void begin_latent_boxes(const LatentState& state, con
   const auto begin_panel = [&](const CUtensorMap& map, int32_t heads_first, int32_t panel, int32_t dim) {
     const int32_t inner = heads_first != 0 ? state.block.head : place.slot;
     const int32_t outer = heads_first != 0 ? place.slot : state.block.head;
-    begin_box(target + panel * kLatentPanelBytes, &map, &full[panel / kPanelsOfLoad], dim, inner, outer, place.page);
+    begin_box(target + panel * kLatentPanelBytes, &map, full, dim, inner, outer, place.page);
   };
 #pragma unroll
-  for (int32_t i = 0; i < kLatentValuePanels; ++i) begin_panel(call.v_map, call.v_heads_first, i, i * kPanelDims);
-  begin_panel(call.k_map, call.k_heads_first, kLatentValuePanels, rotary_dims(call.attend.layer).first);
+  for (int32_t i = 0; i < kPanelsOfLoad; ++i) {
+    const int32_t panel = latent_panel(load, i);
+    begin_panel(call.v_map, call.v_heads_first, panel, panel * kPanelDims);
+  }
+  if (is_last) begin_panel(call.k_map, call.k_heads_first, kLatentValuePanels, rotary_dims(call.attend.layer).first);
 }
 
 // Where the tiles of a slot go on: the keys after the last tile, and the number of tiles before them in both slots.
@@ -98,18 +103,21 @@ __device__ __forceinline__ void bring_latent_tile(const LatentState& state, int3
   }
   if (found) place = find_latent_box(state, is_full, walk);
   const bool is_next = latent_slot(walk->t) == number;  // without a tile: the other slot's end is after this one
-  wait_phase(&slot.empty, latent_phase(walk->t + (is_next ? 0 : 1)) ^ 1u);
-  if (!found) {
-    if (state.lane != 0) return;
-    slot.tile.begin = is_next ? kNoTile : kLastSlot;
-    arrive(&slot.full[0]);
-    return;
+  const uint32_t phase = latent_phase(walk->t + (is_next ? 0 : 1)) ^ 1u;
+#pragma unroll 1
+  for (int32_t load = 0; load < kLatentLoads; ++load) {
+    wait_phase(&slot.empty[load], phase);
+    if (load == 0 && state.lane == 0) {
+      slot.tile.begin = found ? static_cast<int32_t>(walk->begin) : is_next ? kNoTile : kLastSlot;
+      slot.tile.is_full = is_full ? 1 : 0;
+    }
+    if (found) {
+      begin_latent_boxes(state, place, slot, load);
+    } else if (state.lane == 0) {
+      arrive(&slot.full[load]);
+    }
   }
-  if (state.lane == 0) {
-    slot.tile.begin = static_cast<int32_t>(walk->begin);
-    slot.tile.is_full = is_full ? 1 : 0;
-  }
-  begin_latent_boxes(state, place, slot);
+  if (!found) return;
   walk->begin += keys;
   ++walk->t;
 }
@@ -120,18 +128,23 @@ __device__ __forceinline__ void bring_latent_tile(const LatentState& state, int3
 template <class T>
 __device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, uint64_t* full, uint32_t phase,
                                                     float (&s)[kLatentTileKeys / 2]) {
-  constexpr int kStepsOfPanel = kPanelDims / kMmaDepth;
+  const auto multiply_panel = [&](uint32_t panel, bool is_first) {
+#pragma unroll
+    for (int step = 0; step < kPanelDims / kMmaDepth; ++step) {
+      const uint32_t at = panel + static_cast<uint32_t>(step * kMmaDepth * 2);
+      multiply_shared(T{}, s, rows_descriptor(q + at), rows_descriptor(k + at), !is_first || step > 0);
+    }
+  };
 #pragma unroll 1
-  for (int load = 0; load < kLatentLoads; ++load) {
+  for (int32_t load = 0; load < kLatentLoads; ++load) {
     wait_phase(&full[load], phase);
     begin_products();
 #pragma unroll
-    for (int step = 0; step < kPanelsOfLoad * kStepsOfPanel; ++step) {
-      const uint32_t at = static_cast<uint32_t>((load * kPanelsOfLoad + step / kStepsOfPanel) * kLatentPanelBytes +
-                                                step % kStepsOfPanel * kMmaDepth * 2);
-      multiply_shared(T{}, s, rows_descriptor(q + at), rows_descriptor(k + at), load + step > 0);
+    for (int32_t i = 0; i < kPanelsOfLoad; ++i) {
+      multiply_panel(static_cast<uint32_t>(latent_panel(load, i) * kLatentPanelBytes), load + i == 0);
     }
   }
+  multiply_panel(kLatentValuePanels * kLatentPanelBytes, false);
   close_products();
 }
 
@@ -300,7 +313,7 @@ struct LatentColumns {
   WgmmaRows<kLatentProductColumns> parts[kLatentParts];
 };
 
-// Starts o += P V of the columns at v, as a group of its own.
+// Starts o += P V of the columns at v, each product of columns as a group of its own.
 template <class T>
 __device__ __forceinline__ void begin_latent_values(uint32_t p, uint32_t v, LatentColumns& columns) {
 #pragma unroll
@@ -312,8 +325,8 @@ __device__ __forceinline__ void begin_latent_values(uint32_t p, uint32_t v, Late
       multiply_columns(T{}, columns.parts[part].o, rows_descriptor(p + keys * 2),
                        columns_descriptor(at + keys * kPanelPitch, kLatentTileKeys));
     }
+    close_products();
   }
-  close_products();
 }
 
 __device__ __forceinline__ void hold_columns(LatentColumns& columns) {
@@ -394,9 +407,9 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
   int32_t t = 0;
   for (;; ++t) {
     LatentSlot& slot = slot_of(state, t);
+    for (uint64_t& full : slot.full) wait_phase(&full, latent_phase(t));  // makes TMA's writes visible
     wait_phase(&slot.scored, latent_phase(t));
     if (slot.tile.begin < 0) break;
-    for (uint64_t& full : slot.full) wait_phase(&full, latent_phase(t));  // makes TMA's writes visible
     const uint32_t tile = shared_address(state.shared + slot.tile.at);
     const float alpha[2] = {slot.alphas[first_row], slot.alphas[first_row + 8]};
     if (__ballot_sync(kAllLanes, alpha[0] != 1.0f || alpha[1] != 1.0f) != 0) {
@@ -408,9 +421,11 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
     hold_columns(columns);  // the products have these registers as results
     begin_products();
     begin_latent_values<T>(tile + kLatentValuePanels * kLatentPanelBytes, tile + values_at, columns);
+    wait_products<1>();
+    leave_slot(state, &slot.empty[0]);
     wait_products<0>();
     hold_columns(columns);
-    leave_slot(state, &slot.empty);
+    leave_slot(state, &slot.empty[1]);
   }
   wait_phase(&slot_of(state, t + 1).scored, latent_phase(t + 1));  // the other group has ended too
   sync_threads_of<kAddingGroups * kWarpgroupThreads>(1 + kScoringGroups);

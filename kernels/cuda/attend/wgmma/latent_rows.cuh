@@ -19,8 +19,10 @@ namespace kvc::kernels::cuda {
 constexpr int32_t kLatentPanels = kLatentKeyDims / kPanelDims, kLatentValuePanels = kLatentValueDims / kPanelDims;
 constexpr int32_t kLatentPanelBytes = kLatentTileKeys * kPanelPitch;  // of a tile, and of 64 rows of q
 constexpr int32_t kLatentTileBytes = kLatentPanels * kLatentPanelBytes;
-// A tile arrives in parts, each with its own barrier: S of the first panels is computed while the others arrive.
-constexpr int32_t kLatentLoads = 3, kPanelsOfLoad = kLatentPanels / kLatentLoads;
+// A tile is loaded, and its slot is emptied, in two parts with barriers of their own: S of the first part is computed
+// while the second one arrives, and the first part is loaded again while the second one is still multiplied. Part i has
+// the columns of V that are the i-th product of each warpgroup (latent_panel); the last part has the ninth panel too.
+constexpr int32_t kLatentLoads = 2, kPanelsOfLoad = kLatentValuePanels / kLatentLoads;
 // Warpgroups that score: each has a slot, and scores the tiles in it.
 constexpr int32_t kScoringGroups = 2;
 static_assert(kScoringGroups == kLatentStages);
@@ -34,6 +36,14 @@ constexpr int kRegistersToScore = 96, kRegistersToAdd = 160;
 static_assert(kScoringGroups * kRegistersToScore + kAddingGroups * kRegistersToAdd <= 4 * 128);
 static_assert(kLatentTileKeys == kWarpgroupRows && kLatentTileKeys == kPanelDims, "P is as large as a panel");
 
+static_assert(kLatentLoads == kLatentParts);
+
+// Panel i of the panels of V that a part has.
+__device__ __forceinline__ constexpr int32_t latent_panel(int32_t load, int32_t i) {
+  constexpr int32_t kEach = kPanelsOfLoad / kAddingGroups;
+  return i / kEach * (kLatentColumns / kPanelDims) + load * kEach + i % kEach;
+}
+
 // What is known of a tile while its slot is full. begin kNoTile: there is none; kLastSlot: nor in the slot after it.
 constexpr int32_t kNoTile = -1, kLastSlot = -2;
 struct LatentTile {
@@ -43,7 +53,7 @@ struct LatentTile {
 
 struct LatentSlot {
   // Parts of the tile have arrived; its maxima are known; P is there; all warps have multiplied it.
-  uint64_t full[kLatentLoads], known, scored, empty;
+  uint64_t full[kLatentLoads], known, scored, empty[kLatentLoads];
   LatentTile tile;
   // Factors of o before the tile is added. At the end: the sum of p over the group's tiles, relative to its m.
   float alphas[kWarpgroupRows];
@@ -78,7 +88,7 @@ __device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
       for (uint64_t& full : slot.full) init_barrier(&full, 1);
       init_barrier(&slot.known, kWarpgroupThreads / kWarpSize);
       init_barrier(&slot.scored, kWarpgroupThreads / kWarpSize);
-      init_barrier(&slot.empty, kAddingGroups * kWarpgroupThreads / kWarpSize);
+      for (uint64_t& empty : slot.empty) init_barrier(&empty, kAddingGroups * kWarpgroupThreads / kWarpSize);
     }
     publish_barriers();
     prefetch_map(&state.call->k_map);
