@@ -442,12 +442,13 @@ __device__ __forceinline__ void attend_latent_by_warpgroups(const WgmmaCall& cal
   __syncthreads();
   const LatentState state = state_of_block(call);
   const int32_t warpgroup = state.thread / kWarpgroupThreads;
+  LatentChunks chunks = load_latent_queries(state);  // in flight while pages are looked up
   LatentWalk walk = {};
   if (warpgroup < kScoringGroups && state.thread % kWarpgroupThreads < kWarpSize) {
     walk = begin_latent_walk(state);
     bring_latent_tile(state, warpgroup, &walk);
   }
-  load_latent_queries<T>(state);
+  store_latent_queries<T>(state, chunks);
   if (warpgroup < kScoringGroups) {
     give_registers<kRegistersToScore>();
     score_latent_tiles<T>(state, warpgroup, &walk);

@@ -165,37 +165,46 @@ __device__ __forceinline__ unsigned char* query_place_of(const LatentState& stat
          swizzled(r, d % kPanelDims / 8, kPanelPitch) + d % 8 * 2;
 }
 
-// Writes q to shared memory, rotated, times the sign of the scale. Rows beyond the block's are zeros. kLoadersOfRow
-// threads copy a row. Ends with a barrier of the block.
+// A thread's chunks of q: of row `thread` / kLoadersOfRow, every kLoadersOfRow-th. Zeros where they cannot be copied.
+struct LatentChunks {
+  LatentQuery query;
+  uint32_t words[kQueryChunks / kLoadersOfRow][4];
+};
+
+__device__ __forceinline__ LatentChunks load_latent_queries(const LatentState& state) {
+  LatentChunks chunks = {};
+  const int32_t r = state.thread / kLoadersOfRow, first = state.thread % kLoadersOfRow;
+  if (r >= state.rows) return chunks;
+  const LatentQuery query = chunks.query = find_query(state, r);
+#pragma unroll
+  for (int j = 0; j < kQueryChunks / kLoadersOfRow; ++j) {
+    const int32_t chunk = first + j * kLoadersOfRow;
+    if (chunk >= query.begin && chunk < query.end) continue;
+    const unsigned char* const source =
+        chunk < kValueChunks ? query.values + chunk * 16 : query.rotary + (chunk - kValueChunks) * 16;
+    memcpy(chunks.words[j], __builtin_assume_aligned(source, 16), sizeof chunks.words[j]);
+  }
+  return chunks;
+}
+
+// Writes q to shared memory, rotated, times the sign of the scale. Rows beyond the block's are zeros. Ends with a
+// barrier of the block.
 template <class T>
-__device__ __forceinline__ void load_latent_queries(const LatentState& state) {
-  constexpr int kAtOnce = kQueryChunks / kLoadersOfRow;
+__device__ __forceinline__ void store_latent_queries(const LatentState& state, LatentChunks& chunks) {
   const AttendCall& call = state.call->attend;
   const float sign = call.q_sign;
   const uint32_t flip = sign < 0.0f ? 0x80008000u : 0u, keep = sign == 0.0f ? 0u : ~0u;
-  const int32_t loader = state.thread, r = loader / kLoadersOfRow;
-  LatentQuery query = {nullptr, nullptr, 0, 0};
-  if (r < state.rows) query = find_query(state, r);
-  uint32_t words[kAtOnce][4] = {};
+  const int32_t r = state.thread / kLoadersOfRow, first = state.thread % kLoadersOfRow;
 #pragma unroll
-  for (int j = 0; j < kAtOnce; ++j) {
-    const int32_t chunk = loader % kLoadersOfRow + j * kLoadersOfRow;
-    if (r >= state.rows || (chunk >= query.begin && chunk < query.end)) continue;
-    const unsigned char* const source =
-        chunk < kValueChunks ? query.values + chunk * 16 : query.rotary + (chunk - kValueChunks) * 16;
-    memcpy(words[j], __builtin_assume_aligned(source, 16), sizeof words[j]);
+  for (int j = 0; j < kQueryChunks / kLoadersOfRow; ++j) {
+#pragma unroll
+    for (uint32_t& word : chunks.words[j]) word = (word ^ flip) & keep;
+    unsigned char* const target = query_place_of(state, r, (first + j * kLoadersOfRow) * 8);
+    memcpy(__builtin_assume_aligned(target, 16), chunks.words[j], sizeof chunks.words[j]);
   }
-#pragma unroll
-  for (int j = 0; j < kAtOnce; ++j) {
-    const int32_t chunk = loader % kLoadersOfRow + j * kLoadersOfRow;
-#pragma unroll
-    for (uint32_t& word : words[j]) word = (word ^ flip) & keep;
-    memcpy(__builtin_assume_aligned(query_place_of(state, r, chunk * 8), 16), words[j], sizeof words[j]);
-  }
-  // The thread wrote zeros where it could not copy.
 #pragma unroll 1
-  for (int32_t chunk = loader % kLoadersOfRow; chunk < query.end; chunk += kLoadersOfRow) {
-    if (chunk < query.begin) continue;
+  for (int32_t chunk = first; chunk < chunks.query.end; chunk += kLoadersOfRow) {
+    if (chunk < chunks.query.begin) continue;
 #pragma unroll 1
     for (int32_t d = chunk * 8; d < chunk * 8 + 8; ++d) {
       T element;
