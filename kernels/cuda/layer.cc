@@ -18,15 +18,22 @@ kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_
 
 // Items are cut along the keys only: an item of all kv heads becomes one or more blocks for each head.
 void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_backend_tiling* out) {
-  constexpr int32_t kDecodeQueries = 8, kSplitAlign = 64, kMinSplitKeys = 256, kBlocksOfProcessor = 4,
+  constexpr int32_t kDecodeQueries = 8, kSplitAlign = 64, kMinLatentSplitKeys = 256, kBlocksOfProcessor = 1,
                     kLatentBlocksOfProcessor = 2;
+  // Bytes of a part of a kv head's keys. Smaller parts cost more to begin and to merge than they save.
+  constexpr int64_t kMinSplitBytes = 256 << 10;
   const int32_t group = layer->num_q_heads / layer->num_kv_heads, of_item = most_item_rows(device_of(device)->many);
   const int32_t queries = of_item / group;
   out->query_tile = queries > 0 ? queries : 1;
   out->decode_max_queries = queries < kDecodeQueries ? out->query_tile : kDecodeQueries;
   out->heads_per_item = layer->num_kv_heads;
   out->split_align = kSplitAlign;
-  out->min_split_keys = kMinSplitKeys;
+  out->min_split_keys = kMinLatentSplitKeys;
+  if (!is_latent(*layer)) {
+    const int64_t bits = int64_t{layer->head_dim + layer->v_head_dim} * element_bits(stored_type(*layer));
+    const int64_t blocks = kMinSplitBytes * 8 / bits / kSplitAlign;
+    out->min_split_keys = static_cast<int32_t>(blocks > 1 ? blocks : 1) * kSplitAlign;
+  }
   // A latent block shares a multiprocessor with at most one other, and its partial states are wide.
   const int32_t blocks = is_latent(*layer) ? kLatentBlocksOfProcessor : kBlocksOfProcessor;
   const int32_t blocks_of_item = layer->num_kv_heads * ((group + kMostRows - 1) / kMostRows);

@@ -6,6 +6,7 @@
 #include "kernels/common/merge.h"
 #include "kernels/common/query_place.h"
 #include "kernels/cuda/attend/common/call.cuh"
+#include "kernels/cuda/attend/decode/launch.h"
 #include "kernels/cuda/attend/mma/launch.h"
 #include "kernels/cuda/attend/simple/launch.h"
 #include "kernels/cuda/attend/wgmma/launch.h"
@@ -27,23 +28,42 @@ struct MergeCall {
   const int64_t* live_tiles;  // null: all tiles that are launched
 };
 
-// Merges element d of a state from the parts of a tile, from left to right. Gives m and l of the state.
-__device__ float merged_element(const MergeCall& call, const kvc_backend_tile& tile, int64_t states, int64_t state,
-                                int32_t d, float* m, float* l) {
-  const int32_t parts = tile.part_end - tile.part_begin, own = tile.item_end - tile.item_begin;
+// The dims of a state that a lane merges together, and the parts whose loads it begins together.
+constexpr int kMergeDims = 4, kMergeLoads = 4;
+
+// Part i of a tile: the states of its parts come first, then those of its own items.
+__device__ __forceinline__ const float* part_of_tile(const MergeCall& call, const kvc_backend_tile& tile, int32_t i) {
   const kvc_backend_plan_arrays& plan = call.plan.arrays;
+  const int32_t parts = tile.part_end - tile.part_begin;
+  return call.plan.partials +
+         (i < parts ? plan.parts[tile.part_begin + i] : plan.items[tile.item_begin + i - parts].partial_offset);
+}
+
+// Merges elements d, d + 32, ... of a state from the parts of a tile, from left to right. Gives m and l of the state.
+__device__ __forceinline__ void merge_elements(const MergeCall& call, const kvc_backend_tile& tile, int64_t states,
+                                               int64_t state, int32_t d, float (&o)[kMergeDims], float* m, float* l) {
+  const int32_t parts = tile.part_end - tile.part_begin + tile.item_end - tile.item_begin;
   const int64_t dims = call.dims;
-  float o = 0.0f;
   *m = -INFINITY;
   *l = 0.0f;
-  for (int32_t i = 0; i < parts + own; ++i) {
-    const int64_t offset =
-        i < parts ? plan.parts[tile.part_begin + i] : plan.items[tile.item_begin + i - parts].partial_offset;
-    const float* part = call.plan.partials + offset;
-    merge_state(&o, m, l, part + state * dims + d, part[states * dims + state], part[states * dims + states + state],
-                1);
+  for (int32_t first = 0; first < parts; first += kMergeLoads) {
+    float part_o[kMergeLoads][kMergeDims] = {}, part_m[kMergeLoads], part_l[kMergeLoads];
+#pragma unroll
+    for (int i = 0; i < kMergeLoads; ++i) {
+      part_l[i] = 0.0f;  // an empty state changes nothing
+      part_m[i] = -INFINITY;
+      if (first + i >= parts) continue;
+      const float* const part = part_of_tile(call, tile, first + i);
+      part_m[i] = part[states * dims + state];
+      part_l[i] = part[states * dims + states + state];
+#pragma unroll
+      for (int k = 0; k < kMergeDims; ++k) {
+        if (d + k * kWarpSize < dims) part_o[i][k] = part[state * dims + d + k * kWarpSize];
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kMergeLoads; ++i) merge_state(o, m, l, part_o[i], part_m[i], part_l[i], kMergeDims);
   }
-  return o;
 }
 
 __global__ void __launch_bounds__(kMergeThreads) merge_tiles_kernel(const __grid_constant__ MergeCall call) {
@@ -63,11 +83,15 @@ __global__ void __launch_bounds__(kMergeThreads) merge_tiles_kernel(const __grid
     const int32_t head = first.head_begin * call.group + state % heads;
     const float* sink = args.sinks == nullptr ? nullptr : args.sinks + head;
     const int64_t base = out_element(args, first.row, token, head);
-    for (int32_t d = lane; d < call.dims; d += kWarpSize) {
-      float m, l;
-      const float o = merged_element(call, tile, states, state, d, &m, &l);
+    for (int32_t d = lane; d < call.dims; d += kMergeDims * kWarpSize) {
+      float m, l, o[kMergeDims] = {};
+      merge_elements(call, tile, states, state, d, o, &m, &l);
       const FinalState final = final_state(static_cast<double>(m), static_cast<double>(l), sink);
-      store_element(type, args.out.data, base + d, o * static_cast<float>(final.scale));
+#pragma unroll
+      for (int k = 0; k < kMergeDims; ++k) {
+        if (d + k * kWarpSize >= call.dims) continue;
+        store_element(type, args.out.data, base + d + k * kWarpSize, o[k] * static_cast<float>(final.scale));
+      }
       if (d == 0 && args.lse != nullptr) args.lse[lse_element(args, first.row, token, head)] = final.lse;
     }
   }
@@ -102,6 +126,10 @@ kvc_status launch_rows(const Device& device, const AttendCall& call, const Block
     return launch_wgmma_latent(device, call, cut, blocks, stream, error);
   }
   if (!device.simple && why_simple(host) == nullptr) {
+    if (cut.rows == kFewRows.rows && why_not_decode(host) == nullptr) {
+      const DecodeShape shape = shape_of_decode(device, call.layer);
+      if (shape.stages > 0) return launch_decode(device, call, shape, blocks, stream, error);
+    }
     const MmaNeeds needs = needs_of(host);
     const int32_t most = cut.rows > kManyRows.rows ? kManyRows.rows : cut.rows;
     const int32_t rows = needs.folds ? rows_that_fold(call.layer) : most;
