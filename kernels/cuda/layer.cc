@@ -18,8 +18,7 @@ kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_
 
 // Items are cut along the keys only: an item of all kv heads becomes one or more blocks for each head.
 void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_backend_tiling* out) {
-  constexpr int32_t kDecodeQueries = 8, kSplitAlign = 64, kMinLatentSplitKeys = 256, kBlocksOfProcessor = 1,
-                    kLatentBlocksOfProcessor = 2;
+  constexpr int32_t kDecodeQueries = 8, kSplitAlign = 64, kMinLatentSplitKeys = 256, kLatentBlocksOfProcessor = 8;
   // Bytes of a part of a kv head's keys. Smaller parts cost more to begin and to merge than they save.
   constexpr int64_t kMinSplitBytes = 256 << 10;
   const int32_t group = layer->num_q_heads / layer->num_kv_heads, of_item = most_item_rows(device_of(device)->many);
@@ -34,10 +33,14 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
     const int64_t blocks = kMinSplitBytes * 8 / bits / kSplitAlign;
     out->min_split_keys = static_cast<int32_t>(blocks > 1 ? blocks : 1) * kSplitAlign;
   }
-  // A latent block shares a multiprocessor with at most one other, and its partial states are wide.
-  const int32_t blocks = is_latent(*layer) ? kLatentBlocksOfProcessor : kBlocksOfProcessor;
+  // A latent block shares a multiprocessor with at most one other, and its partial states are wide. Other blocks of few
+  // rows: one wave of two blocks on a multiprocessor, or two waves of three where K and V have 8 bits.
+  const bool narrow = is_quantised(stored_type(*layer));
+  const int32_t blocks = is_latent(*layer) ? kLatentBlocksOfProcessor : narrow ? 6 : 2;
   const int32_t blocks_of_item = layer->num_kv_heads * ((group + kMostRows - 1) / kMostRows);
-  const int32_t items = blocks * device_of(device)->multiprocessors / blocks_of_item;
+  // The plan makes up to kItemsOfPlan items for each that runs at once (src/plan/work_plan.cc).
+  constexpr int32_t kItemsOfPlan = 4;
+  const int32_t items = blocks * device_of(device)->multiprocessors / blocks_of_item / kItemsOfPlan;
   out->parallel_items = items > 0 ? items : 1;
 }
 

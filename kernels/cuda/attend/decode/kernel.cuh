@@ -137,7 +137,7 @@ __device__ __forceinline__ void multiply_decode_keys(const unsigned char* q, con
     }
   } else {
     const int32_t row = lane / 16 * 8 + lane % 8, first = lane / 8 % 2;
-#pragma unroll(Kind::kDims > 128 ? 4 : 8)  // more would spill registers
+#pragma unroll(Kind::kDims > 128 ? 2 : 8)  // more would spill registers
     for (int step = 0; step < Kind::kDims / 16; ++step) {
       uint32_t a[4], b[4];
       load_matrices(a, q + tile_place<kQueryPitch>(lane % 16, step * 2 + lane / 16));
@@ -280,8 +280,7 @@ __device__ __forceinline__ float lane_scale(const float* scales, int i, int32_t 
 template <class Kind>
 __device__ __forceinline__ void compute_decode_tile(const DecodeCall& call, const DecodeFixed& fixed,
                                                     const unsigned char* q, const unsigned char* tile, int32_t begin,
-                                                    int32_t lane, const float (&units)[2],
-                                                    DecodeSums<Kind::kValueDims>& sums) {
+                                                    int32_t lane, DecodeSums<Kind::kValueDims>& sums) {
   const unsigned char* const v = tile + kDecodeKeys * Kind::kKeyPitch;
   const float* const scales = reinterpret_cast<const float*>(tile + Kind::kScalesAt);
   const bool is_full = is_full_tile(fixed, begin);
@@ -294,7 +293,7 @@ __device__ __forceinline__ void compute_decode_tile(const DecodeCall& call, cons
   }
   if (call.has_units != 0) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) s[i / 4][i % 4] *= units[i % 4 / 2];
+    for (int i = 0; i < 8; ++i) s[i / 4][i % 4] *= fixed.units[lane / 4 + i % 4 / 2 * 8];
   }
   const bool token_scales = Kind::kHasScales && call.has_token_scales != 0;
   if (token_scales) {
@@ -366,6 +365,16 @@ __device__ __forceinline__ void merge_decode_row(const AttendCall& call, DecodeF
   for (int w = 0; w < Kind::kWarps; ++w) fixed.factors[w][r] = factors[w];
 }
 
+// Element `index` of the output, which is aligned to its elements.
+__device__ __forceinline__ void store_result(Type type, void* out, int64_t index, float x) {
+  if (type == Type::kF32) {
+    static_cast<float*>(out)[index] = x;
+  } else {
+    const uint32_t pair = type == Type::kF16 ? pack(F16{}, x, x) : pack(Bf16{}, x, x);
+    static_cast<uint16_t*>(out)[index] = static_cast<uint16_t>(pair);
+  }
+}
+
 // Writes the states of the rows to the partials, or the normalised rows to the output.
 template <class Kind>
 __device__ __forceinline__ void finish_decode_row(const AttendCall& call, const DecodeFixed& fixed,
@@ -389,7 +398,7 @@ __device__ __forceinline__ void finish_decode_row(const AttendCall& call, const 
   float* const partial = call.plan.partials + (is_part ? place.partial_offset : 0);
   const int64_t base = out_element(args, place.row, place.token, head);
   const Type type = type_of(args.out.dtype);
-#pragma unroll
+#pragma unroll 1  // this code runs once, so its size is what it costs
   for (int32_t d = lane; d < kDims; d += kWarpSize) {
     float o = 0.0f;
 #pragma unroll
@@ -400,7 +409,7 @@ __device__ __forceinline__ void finish_decode_row(const AttendCall& call, const 
     if (is_part) {
       partial[index * kDims + d] = o;
     } else {
-      store_element(type, args.out.data, base + d, o);
+      store_result(type, args.out.data, base + d, o);
     }
   }
   if (lane != 0) return;
@@ -422,29 +431,30 @@ __global__ void __launch_bounds__(Kind::kThreads, Kind::kBlocks)
   unsigned char* const q = shared + kDecodeFixedBytes;
   unsigned char* const tiles = q + kDecodeRows * Kind::kDims * 2;
   const int32_t thread = static_cast<int32_t>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;
-  if (!begin_decode_block(call.attend, thread, &fixed)) return;
+  if (!begin_decode_block(call.attend, thread, Kind::kStep, &fixed)) return;
 
   const int32_t stages = call.stages;
   unsigned char* const ring = tiles + warp * stages * Kind::kTileBytes;
   DecodeReader<Kind> reader(call.attend, fixed, warp, lane);
-  for (int32_t i = 0; i < stages - 1; ++i) {
-    reader.begin_tile(call, fixed, ring + i * Kind::kTileBytes);
-    close_copies();
-  }
-  load_decode_queries<Kind>(call, fixed, thread, q);
-  __syncthreads();
-  const float units[2] = {fixed.units[lane / 4], fixed.units[lane / 4 + 8]};
   DecodeSums<Kind::kValueDims> sums = {};
   sums.m[0] = sums.m[1] = -INFINITY;
-  int32_t stage = 0;
-  for (int32_t begin = reader.first; begin < reader.end; begin += Kind::kStep) {
-    wait_for_stage(stages);
+  int32_t read = 0, write = 0;
+  // Tile i is computed after the copies of tile i + stages - 1 have begun. The first turns only begin copies.
+  for (int32_t i = 1 - stages; i < reader.tiles; ++i) {
+    if (i >= 0) wait_for_stage(stages);
     __syncwarp();  // the tile has arrived, and the one before is no longer read
-    const int32_t before = stage == 0 ? stages - 1 : stage - 1;
-    reader.begin_tile(call, fixed, ring + before * Kind::kTileBytes);
+    reader.begin_tile(call, fixed, ring + write * Kind::kTileBytes);
     close_copies();
-    compute_decode_tile<Kind>(call, fixed, q, ring + stage * Kind::kTileBytes, begin, lane, units, sums);
-    stage = stage + 1 == stages ? 0 : stage + 1;
+    write = write + 1 == stages ? 0 : write + 1;
+    if (i < 0) {
+      if (i + 1 < 0) continue;
+      load_decode_queries<Kind>(call, fixed, thread, q);
+      __syncthreads();
+      continue;
+    }
+    compute_decode_tile<Kind>(call, fixed, q, ring + read * Kind::kTileBytes, reader.first + i * Kind::kStep, lane,
+                              sums);
+    read = read + 1 == stages ? 0 : read + 1;
   }
   wait_copies<0>();
   __syncthreads();  // tiles are no longer read

@@ -27,6 +27,12 @@ bool is_plain(const AttendCall& call) {
          elements % 8 == 0 && reinterpret_cast<uintptr_t>(args.q.data) % 16 == 0;
 }
 
+// Whether the keys of each tile are in one page, and its rows so near that their distances are int32.
+bool has_tiles_in_pages(const kvc_backend_layer& layer) {
+  const int64_t most = INT32_MAX / layer.page_size - layer.head_dim * 2;
+  return layer.page_size % kDecodeKeys == 0 && layer.k.slot_stride_bytes < most && layer.v.slot_stride_bytes < most;
+}
+
 }  // namespace
 
 DecodeShape shape_of_decode(const Device& device, const kvc_backend_layer& layer) {
@@ -36,7 +42,7 @@ DecodeShape shape_of_decode(const Device& device, const kvc_backend_layer& layer
 kvc_status launch_decode(const Device& device, const AttendCall& call, const DecodeShape& shape, int64_t blocks,
                          void* stream, kvc_error* error) {
   const kvc_backend_layer& layer = call.layer;
-  DecodeCall decode = {call, shape.stages, 0, 0, is_plain(call) ? 1 : 0};
+  DecodeCall decode = {call, shape.stages, 0, 0, is_plain(call) ? 1 : 0, has_tiles_in_pages(layer) ? 1 : 0};
   decode.has_token_scales = has_token_scales(&layer.k_scales) ? 1 : 0;
   // Scales of tokens are multiplied apart.
   const bool scaled = (layer.k_scales.data != nullptr && decode.has_token_scales == 0) ||

@@ -43,8 +43,9 @@ struct DecodeShape {
   int32_t shared_bytes;
 };
 
-// fixed_bytes: what a block keeps besides q and tiles. As many blocks on a multiprocessor as fit with two stages, at
-// most three, and as many stages as fit these.
+// fixed_bytes: what a block keeps besides q and tiles. With three stages, two tiles are in flight while one is
+// computed. So the choice is: as many blocks on a multiprocessor as fit with three stages, at most three, and then the
+// most stages.
 inline DecodeShape decode_shape(const kvc_backend_layer& layer, int32_t fixed_bytes, int32_t shared_of_block,
                                 int32_t shared_of_multiprocessor) {
   constexpr int32_t kSystemBytes = 1024;  // of each block: the system's
@@ -53,13 +54,15 @@ inline DecodeShape decode_shape(const kvc_backend_layer& layer, int32_t fixed_by
   const int32_t tile = decode_tile_bytes(layer.head_dim, layer.v_head_dim, element, stored_type(layer) == Type::kI8);
   const int32_t before = fixed_bytes + kDecodeRows * layer.head_dim * 2;
   const int32_t results = warps * kDecodeRows * layer.v_head_dim * 4;
-  for (int32_t blocks = 3; blocks > 0; --blocks) {
-    const int32_t share = shared_of_multiprocessor / blocks - kSystemBytes;
-    const int32_t most = share < shared_of_block ? share : shared_of_block;
-    for (int32_t stages = kMaxDecodeStages; stages > 1; --stages) {
-      const int32_t tiles = warps * stages * tile;
-      const int32_t bytes = before + (tiles > results ? tiles : results);
-      if (bytes <= most) return {stages, bytes};
+  for (const int32_t least : {3, 2}) {
+    for (int32_t blocks = 3; blocks > 0; --blocks) {
+      const int32_t share = shared_of_multiprocessor / blocks - kSystemBytes;
+      const int32_t most = share < shared_of_block ? share : shared_of_block;
+      for (int32_t stages = kMaxDecodeStages; stages >= least; --stages) {
+        const int32_t tiles = warps * stages * tile;
+        const int32_t bytes = before + (tiles > results ? tiles : results);
+        if (bytes <= most) return {stages, bytes};
+      }
     }
   }
   return {};

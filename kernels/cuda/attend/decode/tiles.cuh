@@ -27,6 +27,7 @@ struct DecodeCall {
   int32_t has_units;         // scores are multiplied by scales of K
   int32_t has_token_scales;  // tokens have scales
   int32_t q_is_plain;        // q is read as it is, 16 aligned bytes at a time
+  int32_t one_page;          // the keys of a tile are in one page, whose rows are less than 2 GiB apart
 };
 
 constexpr int kMostDecodeWarps = 4;
@@ -35,13 +36,15 @@ constexpr int kMostDecodeWarps = 4;
 struct DecodeFixed {
   const kvc_backend_item* item;
   AttendBlock block;
-  int32_t rows, group;
-  kvc_backend_attend args;  // only layer and plan are set: what the rules of kernels/common read
+  int32_t rows;
+  int32_t entries_on, slots_on;  // from a page and slot to those of the same lane in the warp's next tile
+  kvc_backend_attend args;       // only layer and plan are set: what the rules of kernels/common read
   QueryMask masks[kDecodeRows];
   QueryPlace places[kDecodeRows];
   int32_t heads[kDecodeRows];  // the q head of a row
   KeyTree tree;
-  PageCursor pages;  // of the item, before any leaf
+  PageCursor pages;         // of the item, before any leaf
+  uint64_t k_rows, v_rows;  // the addresses of the head's first rows
   float units[kDecodeRows];
   float m[kMostDecodeWarps][kDecodeRows], l[kMostDecodeWarps][kDecodeRows];
   float factors[kMostDecodeWarps][kDecodeRows];  // of the warps' o
@@ -85,9 +88,14 @@ __device__ __forceinline__ bool sees_decode_key(const DecodeFixed& fixed, int32_
   return row < fixed.rows && sees_key(&fixed.tree, &fixed.masks[row], key);
 }
 
-// Finds the block's work: its rows, their masks and places, and the keys that they see. Returns false if it has none.
-// Ends with a barrier.
-__device__ __forceinline__ bool begin_decode_block(const AttendCall& call, int32_t thread, DecodeFixed* fixed) {
+__device__ __forceinline__ uint64_t first_row_of(const kvc_backend_pool& pool, int32_t head) {
+  return reinterpret_cast<uint64_t>(pool.data) + static_cast<uint64_t>(head * pool.head_stride_bytes);
+}
+
+// Finds the block's work: its rows, their masks and places, and the keys that they see. keys_on: from a warp's tile to
+// its next one. Returns false if the block has no work. Ends with a barrier.
+__device__ __forceinline__ bool begin_decode_block(const AttendCall& call, int32_t thread, int32_t keys_on,
+                                                   DecodeFixed* fixed) {
   AttendBlock block;
   if (!find_block(call, &block)) return false;
   const kvc_backend_item& item = call.plan.arrays.items[block.item];
@@ -96,7 +104,10 @@ __device__ __forceinline__ bool begin_decode_block(const AttendCall& call, int32
     fixed->item = &item;
     fixed->block = block;
     fixed->rows = rows;
-    fixed->group = group;
+    fixed->k_rows = first_row_of(call.layer.k, block.head);
+    fixed->v_rows = first_row_of(call.layer.v, block.head);
+    fixed->entries_on = keys_on / call.layer.page_size;
+    fixed->slots_on = keys_on % call.layer.page_size;
     fixed->args.layer = &call.layer;
     fixed->args.plan = plan_of(call);
     fixed->tree = KeyTree{INT32_MAX, nullptr};
@@ -127,33 +138,41 @@ __device__ __forceinline__ void wait_for_stage(int32_t stages) {
 template <class Kind>
 class DecodeReader {
  public:
-  int32_t first, end;  // the warp's tiles begin at first, first + kStep, ... below `end`
+  // The warp's tiles begin at first, first + kStep, ... below `end`.
+  int32_t first, end, tiles;
 
   __device__ __forceinline__ DecodeReader(const AttendCall& call, const DecodeFixed& fixed, int32_t warp, int32_t lane)
       : lane_(lane), leaf_index_(-1), leaf_(nullptr) {
     const bool any = fixed.keys_begin < fixed.keys_end;
     first = (any ? static_cast<int32_t>(fixed.keys_begin) / kDecodeKeys + warp : warp) * kDecodeKeys;
     end = any ? static_cast<int32_t>(fixed.keys_end) : 0;
+    tiles = first < end ? (end - first + Kind::kStep - 1) / Kind::kStep : 0;
     next_ = first;
     const int32_t page_size = call.layer.page_size, key = first + lane % kDecodeKeys;
     entry_ = key / page_size;
     slot_ = key % page_size;
-    entries_on_ = Kind::kStep / page_size;
-    slots_on_ = Kind::kStep % page_size;
     find_page(fixed);
   }
 
-  // Begins the copies of the next tile, and looks up the pages of the next one.
+  // Begins the copies of the next tile, and looks up the pages of the one after it.
   __device__ __forceinline__ void begin_tile(const DecodeCall& call, const DecodeFixed& fixed, unsigned char* tile) {
     if (next_ >= end) return;
     const kvc_backend_layer& layer = call.attend.layer;
     const bool is_key = lane_ < kDecodeKeys;
-    const kvc_backend_pool& pool = is_key ? layer.k : layer.v;
-    const int64_t row =
-        page_ * pool.page_stride_bytes + fixed.block.head * pool.head_stride_bytes + slot_ * pool.slot_stride_bytes;
-    const uint64_t address = page_ < 0 ? 0 : reinterpret_cast<uint64_t>(pool.data) + static_cast<uint64_t>(row);
-    copy_rows<Kind::kKeyPitch>(address, 0, layer.k.data, tile);
-    copy_rows<Kind::kValuePitch>(address, kDecodeKeys, layer.v.data, tile + kDecodeKeys * Kind::kKeyPitch);
+    unsigned char* const v_tile = tile + kDecodeKeys * Kind::kKeyPitch;
+    if (call.one_page != 0) {
+      const uint32_t seen = __ballot_sync(kAllLanes, page_ >= 0);  // of the keys, twice
+      const int32_t page = __shfl_sync(kAllLanes, page_, __ffs(static_cast<int>(seen | 0x80000000u)) - 1);
+      const int32_t slot = slot_ - lane_ % kDecodeKeys;
+      copy_page_rows<Kind::kKeyPitch>(layer.k, fixed.k_rows, page < 0 ? 0 : page, slot, seen, tile);
+      copy_page_rows<Kind::kValuePitch>(layer.v, fixed.v_rows, page < 0 ? 0 : page, slot, seen, v_tile);
+    } else {
+      const kvc_backend_pool& pool = is_key ? layer.k : layer.v;
+      const uint64_t row = (is_key ? fixed.k_rows : fixed.v_rows) +
+                           static_cast<uint64_t>(page_ * pool.page_stride_bytes + slot_ * pool.slot_stride_bytes);
+      copy_rows<Kind::kKeyPitch>(page_ < 0 ? 0 : row, 0, layer.k.data, tile);
+      copy_rows<Kind::kValuePitch>(page_ < 0 ? 0 : row, kDecodeKeys, layer.v.data, v_tile);
+    }
     if (Kind::kHasScales && call.has_token_scales != 0) {
       const kvc_backend_scales* const scales = is_key ? &layer.k_scales : &layer.v_scales;
       const bool there = page_ >= 0;
@@ -161,8 +180,8 @@ class DecodeReader {
                        there ? token_scale(scales, page_, fixed.block.head, slot_) : scales->data, there);
     }
     next_ += Kind::kStep;
-    entry_ += entries_on_;
-    slot_ += slots_on_;
+    entry_ += fixed.entries_on;
+    slot_ += fixed.slots_on;
     if (slot_ >= call.attend.layer.page_size) {
       slot_ -= call.attend.layer.page_size;
       ++entry_;
@@ -188,6 +207,22 @@ class DecodeReader {
     page_ = leaf_[entry_ & (KVC_BACKEND_NODE_FANOUT - 1)];
   }
 
+  // Copies 16 rows of a page from `slot` on. rows: see k_rows. seen: a bit for each row; the others become zeros.
+  template <int kPitch>
+  __device__ __forceinline__ void copy_page_rows(const kvc_backend_pool& pool, uint64_t rows, int32_t page,
+                                                 int32_t slot, uint32_t seen, unsigned char* target) {
+    constexpr int kChunks = kPitch / 16;
+    const int32_t row_bytes = static_cast<int32_t>(pool.slot_stride_bytes);
+    const unsigned char* const of_page =
+        reinterpret_cast<const unsigned char*>(rows + static_cast<uint64_t>(page * pool.page_stride_bytes));
+#pragma unroll
+    for (int i = 0; i < kDecodeKeys * kChunks / kWarpSize; ++i) {
+      const int32_t index = i * kWarpSize + lane_, row = index / kChunks, chunk = index % kChunks;
+      begin_copy(target + tile_place<kPitch>(row, chunk), of_page + ((slot + row) * row_bytes + chunk * 16),
+                 ((seen >> row) & 1u) != 0);
+    }
+  }
+
   // Copies 16 rows, whose addresses the lanes from first_lane on have. 0: no row, zeros.
   template <int kPitch>
   __device__ __forceinline__ void copy_rows(uint64_t address, int32_t first_lane, const void* pool,
@@ -202,10 +237,10 @@ class DecodeReader {
     }
   }
 
-  int32_t lane_, next_, entry_, slot_, entries_on_, slots_on_;
+  int32_t lane_, next_, entry_, slot_;
   int32_t leaf_index_;  // of the leaf of the page list that the lane read last; -1: none yet
   const int32_t* leaf_;
-  int64_t page_ = -1;  // of the lane's key in the next tile; -1: no row sees the key
+  int32_t page_;  // of the lane's key in the next tile; -1: no row sees the key
 };
 
 }  // namespace kvc::kernels::cuda
