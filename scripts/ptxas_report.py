@@ -17,10 +17,10 @@ BEGIN, END = "<!-- kernels: scripts/ptxas_report.py -->", "<!-- /kernels -->"
 PROCESSORS = {"sm_80": (2048, 32, 164), "sm_86": (1536, 16, 100), "sm_89": (1536, 24, 100), "sm_90": (2048, 32, 228),
               "sm_100": (2048, 32, 228), "sm_120": (1536, 24, 100)}
 # Of a kernel's blocks: threads, and the most dynamic shared memory in KiB that they are launched with.
-LAUNCHES = {"attend_kernel": (128, 47), "merge_tiles_kernel": (128, 0), "append_kernel": (128, 0),
+LAUNCHES = {"attend_kernel": (128, 47), "merge_tiles_kernel": (128, 3), "append_kernel": (128, 0),
             "append_words_kernel": (128, 0),
             "rope_kernel": (128, 0), "copy_in_order_kernel": (128, 0), "copy_apart_kernel": (128, 0), "gather_kernel": (128, 0), "merge_kernel": (128, 0),
-            "states_kernel": (256, 0), "project_kernel": (256, 2.2), "nodes_kernel": (128, 0),
+            "states_kernel": (256, 0), "project_kernel": (256, 2.2), "project_mma_kernel": (128, 72), "nodes_kernel": (128, 0),
             "plan_rows_kernel": (128, 1), "plan_fill_kernel": (128, 1.5), "plan_read_kernel": (128, 1),
             "plan_trees_kernel": (128, 0), "plan_count_kernel": (128, 0), "plan_scan_kernel": (128, 1),
             "plan_check_kernel": (128, 0), "plan_write_kernel": (128, 0), "plan_tokens_kernel": (128, 0),
@@ -29,7 +29,7 @@ LAUNCHES = {"attend_kernel": (128, 47), "merge_tiles_kernel": (128, 0), "append_
 # once, and of a tile. And attend/wgmma/tiles.cuh, in all; and all of a block of attend/wgmma/latent.cuh.
 MMA_FIXED_KIB, MMA_ONCE_KIB, MMA_TILE_KIB = 16, 5.6, 1.77
 WGMMA_FIXED_KIB = 14
-WGMMA_LATENT_KIB = 222
+WGMMA_LATENT_KIB = 223
 BY_WARPGROUPS = ("attend_wgmma_kernel", "attend_wgmma_latent_kernel")
 
 

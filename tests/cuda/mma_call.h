@@ -23,6 +23,8 @@ inline DLDataType dtype(Type type) {
       return {kDLFloat, 16, 1};
     case Type::kE4m3:
       return {kDLFloat8_e4m3fn, 8, 1};
+    case Type::kE5m2:
+      return {kDLFloat8_e5m2, 8, 1};
     case Type::kI8:
       return {kDLInt, 8, 1};
     default:

@@ -344,8 +344,11 @@ TEST(Mma, TheKernelThatWasAskedForRuns) {
   EXPECT_EQ(attend_on("sm_90_simple", 1, 64, Type::kF16).products, 0);
   EXPECT_EQ(attend_on("sm_90", 1, 64, Type::kBf16).products, 0);  // another type than q
   // Keys 0..199 are four tiles. In each, a warp multiplies 2 fragments of 8 keys with D / 16 of q, and D / 8 of V with
-  // one of P. A warp that has rows of its own does 4 times as much.
-  EXPECT_EQ(attend_on("sm_90", 1, 64, Type::kF16).products, 4 * 4 * (2 * 4 + 8));
+  // one of P. A warp that has rows of its own does 4 times as much. The kernel of few rows has tiles of 16 keys: 13 of
+  // them, each of one warp.
+  EXPECT_EQ(attend_on("sm_90", 1, 80, Type::kF16).products, 4 * 4 * (2 * 5 + 10));
+  EXPECT_EQ(attend_on("sm_90", 1, 64, Type::kF16).products, 13 * (2 * 4 + 8));
+  EXPECT_FLOAT_EQ(attend_on("sm_90", 1, 64, Type::kF16).out, 0.5f);
   EXPECT_EQ(attend_on("sm_90_mma", 40, 64, Type::kF16).products, 4 * 3 * (8 * 4 + 4 * 8));  // 3 of 4 warps have rows
   EXPECT_FLOAT_EQ(attend_on("sm_90_mma", 40, 64, Type::kF16).out, 0.5f);
 }

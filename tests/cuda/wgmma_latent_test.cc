@@ -70,7 +70,7 @@ TEST(WgmmaLatentPlan, SharedMemoryIsCutWithoutOverlap) {
   EXPECT_EQ(shape.k_at, shape.q_at + 64 * 576 * 2);
   EXPECT_EQ(shape.v_at, shape.k_at);
   EXPECT_EQ(shape.shared_bytes, shape.k_at + 2 * 64 * 576 * 2);
-  EXPECT_LE(shape.shared_bytes, 222 * 1024);  // scripts/ptxas_report.py assumes this size
+  EXPECT_LE(shape.shared_bytes, 223 * 1024);  // scripts/ptxas_report.py assumes this size
   EXPECT_EQ(shape.box_keys, 16);
 }
 

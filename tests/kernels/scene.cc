@@ -283,16 +283,16 @@ void Scene::build_pages() {
     layer_.v.row_bytes = v_row_bytes;
   }
   build_scales();
-  const auto lay_out_tensor = [&](kvc_backend_tensor& tensor, Kind kind, int dims, std::vector<unsigned char>& memory) {
-    tensor.head_stride = dims + 5;
-    tensor.token_stride = tensor.head_stride * config_.q_heads + 7;
+  const auto lay_out_tensor = [&](kvc_backend_tensor& tensor, Kind kind, int dims, bool aligned, auto& memory) {
+    const int64_t offset = aligned ? 0 : misalignment(kind);
+    tensor.head_stride = aligned ? (dims + 23) / 16 * 16 : dims + 5;
+    tensor.token_stride = tensor.head_stride * config_.q_heads + (aligned ? 16 : 7);
     tensor.dtype = dtype_of(kind);
-    memory.assign(static_cast<size_t>(tensor.token_stride) * num_tokens_ * bytes_of(kind) + misalignment(kind),
-                  kOutFill);
-    tensor.data = memory.data() + misalignment(kind);
+    memory.assign(static_cast<size_t>(tensor.token_stride) * num_tokens_ * bytes_of(kind) + offset, kOutFill);
+    tensor.data = memory.data() + offset;
   };
-  lay_out_tensor(q_tensor_, config_.q, config_.head_dim, q_data_);
-  lay_out_tensor(out_tensor_, config_.out, config_.v_head_dim, out_data_);
+  lay_out_tensor(q_tensor_, config_.q, config_.head_dim, tests_cuda() && config_.seed % 2 != 0, q_data_);
+  lay_out_tensor(out_tensor_, config_.out, config_.v_head_dim, false, out_data_);
   lse_.assign(static_cast<size_t>(num_tokens_) * config_.q_heads, 12345.0f);
 }
 

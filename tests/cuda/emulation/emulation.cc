@@ -31,6 +31,7 @@ enum class State { kRuns, kAtBarrier, kAtWarp, kUntil, kDone };
 struct Copy {
   void* target;
   const void* source;  // null: zeros
+  size_t bytes;
 };
 
 struct Fiber {
@@ -209,24 +210,29 @@ const unsigned char (*gather_warp(const void* brought, size_t bytes))[kMostBroug
 namespace {
 void finish(const Copy& copy) {
   if (copy.source == nullptr) {
-    memset(copy.target, 0, 16);
+    memset(copy.target, 0, copy.bytes);
   } else {
-    memcpy(copy.target, copy.source, 16);
+    memcpy(copy.target, copy.source, copy.bytes);
   }
 }
 }  // namespace
 
-void begin_copy(void* shared, const void* global, bool there) {
-  if ((reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global)) % 16 != 0) {
-    die("a copy of 16 bytes that are not aligned");
+namespace {
+void begin_copy_of(size_t bytes, void* shared, const void* global, bool there) {
+  if ((reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global)) % bytes != 0) {
+    die("an asynchronous copy that is not aligned to its bytes");
   }
-  const Copy copy = {shared, there ? global : nullptr};
+  const Copy copy = {shared, there ? global : nullptr, bytes};
   if (block.copies_at_once) {
     finish(copy);
   } else {
     block.current->copies.push_back(copy);
   }
 }
+}  // namespace
+
+void begin_copy(void* shared, const void* global, bool there) { begin_copy_of(16, shared, global, there); }
+void begin_float_copy(float* shared, const void* global, bool there) { begin_copy_of(4, shared, global, there); }
 
 void close_copies() { block.current->groups.push_back(std::move(block.current->copies)); }
 

@@ -6,6 +6,7 @@
 #include "kernels/common/merge.h"
 #include "kernels/common/query_place.h"
 #include "kernels/cuda/attend/common/call.cuh"
+#include "kernels/cuda/attend/decode/launch.h"
 #include "kernels/cuda/attend/mma/instructions.cuh"
 #include "kernels/cuda/attend/mma/launch.h"
 #include "kernels/cuda/attend/simple/launch.h"
@@ -220,6 +221,10 @@ kvc_status launch_rows(const Device& device, const AttendCall& call, const Block
     return launch_wgmma_latent(device, call, cut, blocks, stream, error);
   }
   if (!device.simple && why_simple(host) == nullptr) {
+    if (cut.rows == kFewRows.rows && why_not_decode(host) == nullptr) {
+      const DecodeShape shape = shape_of_decode(device, call.layer);
+      if (shape.stages > 0) return launch_decode(device, call, shape, blocks, stream, error);
+    }
     const MmaNeeds needs = needs_of(host);
     const int32_t most = cut.rows > kManyRows.rows ? kManyRows.rows : cut.rows;
     const int32_t rows = needs.folds ? rows_that_fold(call.layer) : most;

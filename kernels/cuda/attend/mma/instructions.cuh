@@ -52,6 +52,12 @@ __device__ __forceinline__ void begin_copy(void* shared, const void* global, boo
                "r"(there ? 16 : 0)
                : "memory");
 }
+// The same for a float.
+__device__ __forceinline__ void begin_float_copy(float* shared, const void* global, bool there) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(shared)), "l"(global),
+               "r"(there ? 4 : 0)
+               : "memory");
+}
 // Closes a group: the copies that this thread began after it closed the group before.
 __device__ __forceinline__ void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until all but the last kGroups groups of this thread have arrived. Other threads need a barrier.
@@ -99,6 +105,7 @@ __device__ __forceinline__ uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t 
 #else
 
 using cuda_emulation::begin_copy;
+using cuda_emulation::begin_float_copy;
 using cuda_emulation::close_copies;
 using cuda_emulation::fast_exp2;
 using cuda_emulation::load_matrices;

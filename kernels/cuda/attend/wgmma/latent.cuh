@@ -2,10 +2,10 @@
 // (query, head) over the keys of an item, 64 keys at a time. V is the first 512 dims of K's row of 576, so a tile is
 // loaded once and multiplied twice. It has 9 panels of 64 keys x 64 dims: K is all of them, V the first 8.
 //
-//   producer  One warp loads tiles by TMA, one box a lane, into two slots. A tile arrives in three parts.
-//   scores    Two warpgroups, one for each slot. It computes S = Q K^T (64 x 64, 32 registers a thread) as the parts
-//             arrive, and the softmax. It writes P in 16 bits (8 KiB) over the ninth panel of the tile, whose rotary
-//             dims only S reads, and the factors of o. The largest scores so far go from one group to the other.
+//   scores    Two warpgroups, one for each of two slots. The first warp loads tiles by TMA, one box a lane. A tile
+//             arrives in three parts. The warpgroup computes S = Q K^T (64 x 64, 32 registers a thread) as they arrive,
+//             and the softmax. It writes P in 16 bits (8 KiB) over the ninth panel of the tile, whose rotary dims only
+//             S reads, and the factors of o. The largest scores so far go from one warpgroup to the other.
 //   values    Two warpgroups compute o += P V, 256 columns each (128 registers a thread), from 4 panels of V
 //   (MN-major).
 //
@@ -14,7 +14,7 @@
 // Lower bounds: 1152 bytes a key, once for 64 rows, from memory or L2. 2 * 64 * 1088 operations a key are 2200 cycles
 // for a tile. In this time an H200 delivers 45 KiB of the tile's 72 KiB to a multiprocessor. Shared memory moves 4 KiB
 // for each 16 dims of S, 12 KiB for each 16 keys and 256 columns of o, and the tile itself: 312 KiB, or 2500 cycles at
-// 128 bytes. A block has 222 KiB of shared memory (attend/wgmma/latent_plan.h). For registers see kRegistersAtLaunch.
+// 128 bytes. A block has 223 KiB of shared memory (attend/wgmma/latent_plan.h). For registers see kRegistersAtLaunch.
 //
 // NaN in keys that a row does not see: the scores of such keys are replaced. In tiles that some row sees in part, NaN
 // and infinity in V become zero after S is computed. A row that sees such a key has NaN scores from K already.
@@ -31,56 +31,95 @@
 
 namespace kvc::kernels::cuda {
 
-// ---- Producer: one warp --------------------------------------------------------------------------
+// ---- Tiles: one warp of each warpgroup that scores ------------------------------------------------
 
-// Begins the boxes of a tile: V's dims from the pool of V, the dims after them from the pool of K.
-__device__ __forceinline__ void begin_latent_boxes(const LatentState& state, const BoxPlace& place, int32_t slot) {
+// Begins the boxes of a part of a tile: V's dims from the pool of V, the dims after them from the pool of K.
+__device__ __forceinline__ void begin_latent_boxes(const LatentState& state, const BoxPlace& place, LatentSlot& slot,
+                                                   int32_t load) {
   const WgmmaCall& call = *state.call;
-  uint64_t* const full = state.fixed->full[slot];
+  uint64_t* const full = &slot.full[load];
+  const bool is_last = load == kLatentLoads - 1;
   const int32_t keys = call.shape.box_keys, lanes = __popc(__ballot_sync(kAllLanes, place.needed != 0));
-  if (state.lane < kLatentLoads) {
-    arrive_expecting(&full[state.lane], static_cast<uint32_t>(lanes * keys * kPanelsOfLoad * kPanelPitch));
+  if (state.lane == 0) {
+    arrive_expecting(full, static_cast<uint32_t>(lanes * keys * (kPanelsOfLoad + (is_last ? 1 : 0)) * kPanelPitch));
   }
   __syncwarp();
   if (place.needed == 0) return;
-  unsigned char* const target =
-      state.shared + call.shape.k_at + slot * kLatentTileBytes + state.lane * keys * kPanelPitch;
+  unsigned char* const target = state.shared + slot.tile.at + state.lane * keys * kPanelPitch;
   const auto begin_panel = [&](const CUtensorMap& map, int32_t heads_first, int32_t panel, int32_t dim) {
     const int32_t inner = heads_first != 0 ? state.block.head : place.slot;
     const int32_t outer = heads_first != 0 ? place.slot : state.block.head;
-    begin_box(target + panel * kLatentPanelBytes, &map, &full[panel / kPanelsOfLoad], dim, inner, outer, place.page);
+    begin_box(target + panel * kLatentPanelBytes, &map, full, dim, inner, outer, place.page);
   };
 #pragma unroll
-  for (int32_t i = 0; i < kLatentValuePanels; ++i) begin_panel(call.v_map, call.v_heads_first, i, i * kPanelDims);
-  begin_panel(call.k_map, call.k_heads_first, kLatentValuePanels, rotary_dims(call.attend.layer).first);
+  for (int32_t i = 0; i < kPanelsOfLoad; ++i) {
+    const int32_t panel = latent_panel(load, i);
+    begin_panel(call.v_map, call.v_heads_first, panel, panel * kPanelDims);
+  }
+  if (is_last) begin_panel(call.k_map, call.k_heads_first, kLatentValuePanels, rotary_dims(call.attend.layer).first);
 }
 
-__device__ __forceinline__ void bring_latent_tiles(const LatentState& state) {
-  LatentFixed& fixed = *state.fixed;
-  PageCursor cursor = pages_of_item(&state.call->attend.plan.arrays.tables, state.item);
-  int32_t t = 0;
-  const uint32_t keys = kLatentTileKeys, keys_end = fixed.keys_end;
-  for (uint32_t begin = fixed.keys_begin / keys * keys; begin < keys_end; begin += keys) {
-    const bool is_full = begin >= fixed.full_begin && begin + keys <= fixed.full_end;
-    const BoxPlace place = find_box(state, &cursor, begin, kLatentTileKeys, is_full);
-    if (__ballot_sync(kAllLanes, place.needed != 0) == 0) continue;
-    const int32_t slot = latent_slot(t);
-    wait_phase(&fixed.empty[slot], latent_phase(t) ^ 1u);
-    if (state.lane == 0) {
-      fixed.tiles[slot] = {static_cast<int32_t>(begin), is_full ? 1 : 0,
-                           state.call->shape.k_at + slot * kLatentTileBytes};
-    }
-    begin_latent_boxes(state, place, slot);
-    ++t;
+// Where the tiles of a slot go on: the keys after the last tile, and the number of tiles before them in both slots.
+// leaf: the lane's page ids of 2^KVC_BACKEND_NODE_FANOUT_LOG2 list entries, found as a PageCursor does, which would
+// keep more registers.
+struct LatentWalk {
+  const int32_t* leaf;
+  int32_t leaf_index;  // -1: none yet
+  uint32_t begin;
+  int32_t t;
+};
+__device__ __forceinline__ LatentWalk begin_latent_walk(const LatentState& state) {
+  return {nullptr, -1, state.fixed->keys_begin / kLatentTileKeys * kLatentTileKeys, 0};
+}
+
+// The lane's box of the tile at walk->begin.
+__device__ __forceinline__ BoxPlace find_latent_box(const LatentState& state, bool is_full, LatentWalk* walk) {
+  const int32_t keys = state.call->shape.box_keys, page_size = state.call->attend.layer.page_size;
+  const uint32_t begin = walk->begin + static_cast<uint32_t>(state.lane * keys);
+  if (state.lane * keys >= kLatentTileKeys) return {0, 0, 0};
+  if (!is_full && !sees_any(state, begin, begin + static_cast<uint32_t>(keys))) return {0, 0, 0};
+  const int32_t entry = static_cast<int32_t>(begin) / page_size, leaf_index = entry >> KVC_BACKEND_NODE_FANOUT_LOG2;
+  if (leaf_index != walk->leaf_index) {
+    const PageCursor cursor = pages_of_item(&state.call->attend.plan.arrays.tables, state.item);
+    walk->leaf = page_leaf(&cursor, leaf_index);
+    walk->leaf_index = leaf_index;
   }
-  for (int32_t end = t + kScoringGroups; t < end; ++t) {
-    const int32_t slot = latent_slot(t);
-    wait_phase(&fixed.empty[slot], latent_phase(t) ^ 1u);
-    if (state.lane == 0) {
-      fixed.tiles[slot].begin = t + 1 < end ? kNoTile : kLastSlot;
-      arrive(&fixed.full[slot][0]);
+  return {1, walk->leaf[entry & (KVC_BACKEND_NODE_FANOUT - 1)], static_cast<int32_t>(begin) % page_size};
+}
+
+// Begins the next tile of a slot, when the tile before it is no longer read. All lanes of one warp call it.
+__device__ __forceinline__ void bring_latent_tile(const LatentState& state, int32_t number, LatentWalk* walk) {
+  const LatentFixed& fixed = *state.fixed;
+  LatentSlot& slot = state.fixed->slots[number];
+  const uint32_t keys = kLatentTileKeys;
+  BoxPlace place = {0, 0, 0};
+  bool is_full = false, found = false;
+  for (; walk->begin < fixed.keys_end; walk->begin += keys) {
+    is_full = walk->begin >= fixed.full_begin && walk->begin + keys <= fixed.full_end;
+    if (!is_full && !sees_any(state, walk->begin, walk->begin + keys)) continue;
+    found = latent_slot(walk->t) == number;
+    if (found) break;
+    ++walk->t;
+  }
+  if (found) place = find_latent_box(state, is_full, walk);
+  const bool is_next = latent_slot(walk->t) == number;  // without a tile: the other slot's end is after this one
+  const uint32_t phase = latent_phase(walk->t + (is_next ? 0 : 1)) ^ 1u;
+#pragma unroll 1
+  for (int32_t load = 0; load < kLatentLoads; ++load) {
+    wait_phase(&slot.empty[load], phase);
+    if (load == 0 && state.lane == 0) {
+      slot.tile.begin = found ? static_cast<int32_t>(walk->begin) : is_next ? kNoTile : kLastSlot;
+      slot.tile.is_full = is_full ? 1 : 0;
+    }
+    if (found) {
+      begin_latent_boxes(state, place, slot, load);
+    } else if (state.lane == 0) {
+      arrive(&slot.full[load]);
     }
   }
+  if (!found) return;
+  walk->begin += keys;
+  ++walk->t;
 }
 
 // ---- Scores: two warpgroups ----------------------------------------------------------------------
@@ -89,31 +128,38 @@ __device__ __forceinline__ void bring_latent_tiles(const LatentState& state) {
 template <class T>
 __device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, uint64_t* full, uint32_t phase,
                                                     float (&s)[kLatentTileKeys / 2]) {
-  constexpr int kStepsOfPanel = kPanelDims / kMmaDepth;
+  const auto multiply_panel = [&](uint32_t panel, bool is_first) {
+#pragma unroll
+    for (int step = 0; step < kPanelDims / kMmaDepth; ++step) {
+      const uint32_t at = panel + static_cast<uint32_t>(step * kMmaDepth * 2);
+      multiply_shared(T{}, s, rows_descriptor(q + at), rows_descriptor(k + at), !is_first || step > 0);
+    }
+  };
 #pragma unroll 1
-  for (int load = 0; load < kLatentLoads; ++load) {
+  for (int32_t load = 0; load < kLatentLoads; ++load) {
     wait_phase(&full[load], phase);
     begin_products();
 #pragma unroll
-    for (int step = 0; step < kPanelsOfLoad * kStepsOfPanel; ++step) {
-      const uint32_t at = static_cast<uint32_t>((load * kPanelsOfLoad + step / kStepsOfPanel) * kLatentPanelBytes +
-                                                step % kStepsOfPanel * kMmaDepth * 2);
-      multiply_shared(T{}, s, rows_descriptor(q + at), rows_descriptor(k + at), load + step > 0);
+    for (int32_t i = 0; i < kPanelsOfLoad; ++i) {
+      multiply_panel(static_cast<uint32_t>(latent_panel(load, i) * kLatentPanelBytes), load + i == 0);
     }
   }
+  multiply_panel(kLatentValuePanels * kLatentPanelBytes, false);
   close_products();
 }
 
-// The thread's part of P as the left operand of products.
+// The thread's part of P as the left operand of products. panel: where it is in shared memory.
 template <class T>
-__device__ __forceinline__ void store_probabilities(unsigned char* panel, int32_t first_row, int32_t lane,
+__device__ __forceinline__ void store_probabilities(const LatentState& state, int32_t panel, int32_t first_row,
                                                     const float (&s)[kLatentTileKeys / 2]) {
+  const int32_t first = panel + swizzled(first_row, 0, kPanelPitch) + state.lane % 4 * 4;
 #pragma unroll
   for (int i = 0; i < kLatentTileKeys / 8; ++i) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const uint32_t pair = pack(T{}, s[i * 4 + half * 2], s[i * 4 + half * 2 + 1]);
-      unsigned char* const target = panel + swizzled(first_row + half * 8, i, kPanelPitch) + lane % 4 * 4;
+      // chunk i of the row, which the swizzle permutes; rows 8 apart are swizzled alike
+      unsigned char* const target = state.shared + (first ^ (i << 4)) + half * kPatternBytes;
       memcpy(__builtin_assume_aligned(target, 4), &pair, sizeof pair);
     }
   }
@@ -154,24 +200,25 @@ struct LatentMaxima {
   float of[2];
 };
 __device__ __forceinline__ LatentMaxima maxima_before(const LatentState& state, int32_t t, int32_t first_row) {
-  LatentFixed& fixed = *state.fixed;
   if (t == 0) return {{-INFINITY, -INFINITY}};
-  wait_phase(&fixed.known[latent_slot(t - 1)], latent_phase(t - 1));
-  return {{fixed.m[latent_slot(t - 1)][first_row], fixed.m[latent_slot(t - 1)][first_row + 8]}};
+  LatentSlot& other = slot_of(state, t - 1);
+  wait_phase(&other.known, latent_phase(t - 1));
+  return {{other.m[first_row], other.m[first_row + 8]}};
 }
 
-// Finishes row r, but for o: writes m and l to the partials or the LSE to the output, and finds the scale of o.
+// Finishes row r, but for o: writes m and l to the partials or the LSE to the output, and finds the scale and target
+// of o.
 __device__ __forceinline__ void finish_latent_row(const LatentState& state, int32_t r) {
   LatentFixed& fixed = *state.fixed;
   const AttendCall& call = state.call->attend;
   const kvc_backend_attend& args = call.args;
   const QueryPlace& place = fixed.places[r];
   const int32_t head = head_of_latent_row(state, r);
-  const float m = fmaxf(fixed.m[0][r], fixed.m[1][r]);
+  const float m = fmaxf(fixed.slots[0].m[r], fixed.slots[1].m[r]);
   float both = 0.0f;
-  for (int group = 0; group < kScoringGroups; ++group) {
-    const float of = fixed.m[group][r];
-    both += fixed.alphas[group][r] * (of == m ? 1.0f : fast_exp2((of - m) * call.exp2_scale));
+  for (const LatentSlot& slot : fixed.slots) {
+    const float of = slot.m[r];
+    both += slot.alphas[r] * (of == m ? 1.0f : fast_exp2((of - m) * call.exp2_scale));
   }
   const NaturalMaximum natural = natural_maximum(call, m, both);
   const float l = both * natural.correction;
@@ -181,11 +228,13 @@ __device__ __forceinline__ void finish_latent_row(const LatentState& state, int3
     float* const sums = call.plan.partials + place.partial_offset + int64_t{place.states} * kLatentValueDims;
     sums[place.first_state + head] = natural.m;
     sums[place.states + place.first_state + head] = l;
+    fixed.targets[r] = place.partial_offset + int64_t{place.first_state + head} * kLatentValueDims;
   } else {
     const float* const sink = args.sinks == nullptr ? nullptr : args.sinks + head;
     const FinalState final = final_state(static_cast<double>(natural.m), static_cast<double>(l), sink);
     scale *= static_cast<float>(final.scale);
     if (args.lse != nullptr) args.lse[lse_element(args, place.row, place.token, head)] = final.lse;
+    fixed.targets[r] = out_element(args, place.row, place.token, head);
   }
   fixed.scales[r] = l == 0.0f ? 0.0f : scale;
 }
@@ -193,45 +242,44 @@ __device__ __forceinline__ void finish_latent_row(const LatentState& state, int3
 // Ends a group at tile t, which does not exist. The group that ends last finishes the rows.
 __device__ __forceinline__ void end_latent_scores(const LatentState& state, int32_t group, int32_t t, bool is_last,
                                                   int32_t first_row, const WgmmaSums& sums) {
-  LatentFixed& fixed = *state.fixed;
+  LatentSlot& slot = slot_of(state, t);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float l = sum_of_row(sums.l[half]);
     if (state.lane % 4 == 0) {
-      fixed.m[group][first_row + half * 8] = sums.m[half];
-      fixed.alphas[group][first_row + half * 8] = l;
+      slot.m[first_row + half * 8] = sums.m[half];
+      slot.alphas[first_row + half * 8] = l;
     }
   }
   if (is_last) {
     sync_threads_of<kWarpgroupThreads>(1 + group);
-    wait_phase(&fixed.scored[latent_slot(t - 1)], latent_phase(t - 1));
+    wait_phase(&slot_of(state, t - 1).scored, latent_phase(t - 1));
     const int32_t r = state.thread % kWarpgroupThreads;
     if (r < state.rows) finish_latent_row(state, r);
   }
-  leave_slot(state, &fixed.scored[latent_slot(t)]);
+  leave_slot(state, &slot.scored);
 }
 
-// group: of the two that score.
+// group: of the two that score. walk: its tiles; the first one has begun. The group's first warp needs it.
 template <class T>
-__device__ __forceinline__ void score_latent_tiles(const LatentState& state, int32_t group) {
-  LatentFixed& fixed = *state.fixed;
+__device__ __forceinline__ void score_latent_tiles(const LatentState& state, int32_t group, LatentWalk* walk) {
+  LatentSlot& slot = state.fixed->slots[group];
   const WgmmaShape& shape = state.call->shape;
   const float scale = state.call->attend.exp2_scale;
-  const int32_t thread = state.thread % kWarpgroupThreads, slot = group;
+  const int32_t thread = state.thread % kWarpgroupThreads;
   const int32_t first_row = thread / kWarpSize * kMmaRows + state.lane / 4;
   const uint32_t q = shared_address(state.shared + shape.q_at);
   WgmmaSums sums = {{-INFINITY, -INFINITY}, {}};
   float s[kLatentTileKeys / 2];
   for (int32_t t = group;; t += kScoringGroups) {
-    wait_phase(&fixed.full[slot][0], latent_phase(t));
-    const LatentTile tile = fixed.tiles[slot];
+    wait_phase(&slot.full[0], latent_phase(t));
+    const LatentTile tile = slot.tile;
     if (tile.begin < 0) {
       end_latent_scores(state, group, t, tile.begin == kLastSlot, first_row, sums);
       break;
     }
-    // Read from shared memory, so that addresses in the tile are not kept in registers from tile to tile.
     unsigned char* const k_tile = state.shared + tile.at;
-    begin_latent_scores<T>(q, shared_address(k_tile), fixed.full[slot], latent_phase(t), s);
+    begin_latent_scores<T>(q, shared_address(k_tile), slot.full, latent_phase(t), s);
     wait_products<0>();
     hold_results(s);
     score_tile(state, tile.begin, tile.is_full != 0, first_row, s);
@@ -240,20 +288,21 @@ __device__ __forceinline__ void score_latent_tiles(const LatentState& state, int
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       largest[half] = fmaxf(largest[half], before.of[half]);
-      if (state.lane % 4 == 0) fixed.m[slot][first_row + half * 8] = largest[half];
+      if (state.lane % 4 == 0) slot.m[first_row + half * 8] = largest[half];
     }
-    leave_slot(state, &fixed.known[slot]);
+    leave_slot(state, &slot.known);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float alpha = soften_latent_row(scale, before.of[half], largest[half], half, s, sums);
-      if (state.lane % 4 == 0) fixed.alphas[slot][first_row + half * 8] = alpha;
+      if (state.lane % 4 == 0) slot.alphas[first_row + half * 8] = alpha;
     }
     // All four warps must have read the last dims of their keys before P replaces them.
     sync_threads_of<kWarpgroupThreads>(1 + group);
-    store_probabilities<T>(k_tile + kLatentValuePanels * kLatentPanelBytes, first_row, state.lane, s);
+    store_probabilities<T>(state, tile.at + kLatentValuePanels * kLatentPanelBytes, first_row, s);
     if (tile.is_full == 0) clean_values<T>(thread, k_tile);
     publish_writes();
-    leave_slot(state, &fixed.scored[slot]);
+    leave_slot(state, &slot.scored);
+    if (thread < kWarpSize) bring_latent_tile(state, group, walk);
   }
 }
 
@@ -264,7 +313,7 @@ struct LatentColumns {
   WgmmaRows<kLatentProductColumns> parts[kLatentParts];
 };
 
-// Starts o += P V of the columns at v, as a group of its own.
+// Starts o += P V of the columns at v, each product of columns as a group of its own.
 template <class T>
 __device__ __forceinline__ void begin_latent_values(uint32_t p, uint32_t v, LatentColumns& columns) {
 #pragma unroll
@@ -276,8 +325,8 @@ __device__ __forceinline__ void begin_latent_values(uint32_t p, uint32_t v, Late
       multiply_columns(T{}, columns.parts[part].o, rows_descriptor(p + keys * 2),
                        columns_descriptor(at + keys * kPanelPitch, kLatentTileKeys));
     }
+    close_products();
   }
-  close_products();
 }
 
 __device__ __forceinline__ void hold_columns(LatentColumns& columns) {
@@ -285,73 +334,84 @@ __device__ __forceinline__ void hold_columns(LatentColumns& columns) {
   for (int part = 0; part < kLatentParts; ++part) hold_results(columns.parts[part].o);
 }
 
-// Two elements as they are stored: float32, or 16 bits of `type`.
-__device__ __forceinline__ void convert_pair(Type, float low, float high, float (&pair)[2]) {
-  pair[0] = low;
-  pair[1] = high;
-}
-__device__ __forceinline__ void convert_pair(Type type, float low, float high, uint16_t (&pair)[2]) {
-  const uint32_t packed = type == Type::kF16 ? pack(F16{}, low, high) : pack(Bf16{}, low, high);
-  memcpy(pair, &packed, sizeof packed);
-}
-
-// Writes the thread's columns of a row, times `scale`.
-template <class Element>
-__device__ __forceinline__ void store_latent_columns(Element* target, Type type, const LatentColumns& columns, int half,
-                                                     float scale) {
-  const bool aligned = reinterpret_cast<uint64_t>(target) % (2 * sizeof(Element)) == 0;
+// Writes a row of the group's columns to its target. All lanes of a warp call it.
+__device__ __forceinline__ void store_latent_row(const LatentState& state, int32_t r, int32_t group, const float* row) {
+  const AttendCall& call = state.call->attend;
+  const bool is_partial = state.fixed->places[r].partial_offset >= 0;
+  const Type type = is_partial ? Type::kF32 : type_of(call.args.out.dtype);
+  const int64_t at = state.fixed->targets[r] + group * kLatentColumns;
+  if (type == Type::kF32) {
+    float* const target = (is_partial ? call.plan.partials : static_cast<float*>(call.args.out.data)) + at;
+    if (reinterpret_cast<uint64_t>(target) % 16 == 0) {
 #pragma unroll
-  for (int i = 0; i < kLatentColumns / 8; ++i) {
-    const auto& o = columns.parts[i / (kLatentProductColumns / 8)].o;
-    const int j = i % (kLatentProductColumns / 8) * 4 + half * 2;
-    Element pair[2];
-    convert_pair(type, scale == 0.0f ? 0.0f : o[j] * scale, scale == 0.0f ? 0.0f : o[j + 1] * scale, pair);
-    if (aligned) {
-      memcpy(__builtin_assume_aligned(static_cast<void*>(target + i * 8), sizeof pair), pair, sizeof pair);
+      for (int32_t c = state.lane * 4; c < kLatentColumns; c += kWarpSize * 4) {
+        float four[4];
+        memcpy(four, __builtin_assume_aligned(static_cast<const void*>(row + c), 16), sizeof four);
+        memcpy(__builtin_assume_aligned(static_cast<void*>(target + c), 16), four, sizeof four);
+      }
     } else {
-      target[i * 8] = pair[0];
-      target[i * 8 + 1] = pair[1];
+      for (int32_t c = state.lane; c < kLatentColumns; c += kWarpSize) target[c] = row[c];
+    }
+    return;
+  }
+  uint16_t* const target = static_cast<uint16_t*>(call.args.out.data) + at;
+  const auto pair = [type](float low, float high) {
+    return type == Type::kF16 ? pack(F16{}, low, high) : pack(Bf16{}, low, high);
+  };
+  if (reinterpret_cast<uint64_t>(target) % 16 == 0) {
+    static_assert(kLatentColumns == kWarpSize * 8);
+    float eight[8];
+    uint32_t words[4];
+    memcpy(eight, __builtin_assume_aligned(static_cast<const void*>(row + state.lane * 8), 16), sizeof eight);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = pair(eight[i * 2], eight[i * 2 + 1]);
+    memcpy(__builtin_assume_aligned(static_cast<void*>(target + state.lane * 8), 16), words, sizeof words);
+  } else {
+    for (int32_t c = state.lane; c < kLatentColumns; c += kWarpSize) {
+      target[c] = static_cast<uint16_t>(pair(row[c], 0.0f));
     }
   }
 }
 
-// Writes the thread's columns of row r to the partials, or normalised to the output.
-__device__ __forceinline__ void store_latent_row(const LatentState& state, const LatentColumns& columns, int32_t group,
-                                                 int32_t r, int half) {
-  const AttendCall& call = state.call->attend;
-  const kvc_backend_attend& args = call.args;
-  const QueryPlace& place = state.fixed->places[r];
-  const int32_t head = head_of_latent_row(state, r);
-  const int32_t column = group * kLatentColumns + state.lane % 4 * 2;
-  const float scale = state.fixed->scales[r];
-  const bool is_partial = place.partial_offset >= 0;
-  const Type type = is_partial ? Type::kF32 : type_of(args.out.dtype);
-  void* const data = is_partial ? call.plan.partials : args.out.data;
-  const int64_t at = column + (is_partial ? place.partial_offset + int64_t{place.first_state + head} * kLatentValueDims
-                                          : out_element(args, place.row, place.token, head));
-  if (type == Type::kF32) {
-    store_latent_columns(static_cast<float*>(data) + at, type, columns, half, scale);
-  } else {
-    store_latent_columns(static_cast<uint16_t*>(data) + at, type, columns, half, scale);
+// Writes the group's columns of o. They go through the group's slot, so that whole lines are written to memory, and by
+// few instructions: code that runs once must be fetched. All warps of both groups have multiplied the last tile.
+__device__ __forceinline__ void store_latent_columns(const LatentState& state, const LatentColumns& columns,
+                                                     int32_t group, int32_t first_row) {
+  constexpr int32_t kPitch = kLatentColumns + 8;  // so that rows are in different banks
+  static_assert(kWarpgroupRows * kPitch * static_cast<int32_t>(sizeof(float)) <= kLatentTileBytes);
+  float* const rows = reinterpret_cast<float*>(state.shared + state.fixed->slots[group].tile.at);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float scale = state.fixed->scales[first_row + half * 8];
+    float* const row = rows + (first_row + half * 8) * kPitch + state.lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < kLatentColumns / 8; ++i) {
+      const auto& o = columns.parts[i / (kLatentProductColumns / 8)].o;
+      const int j = i % (kLatentProductColumns / 8) * 4 + half * 2;
+      const float pair[2] = {o[j] * scale, o[j + 1] * scale};
+      memcpy(__builtin_assume_aligned(static_cast<void*>(row + i * 8), sizeof pair), pair, sizeof pair);
+    }
   }
+  __syncwarp();
+  const int32_t begin = state.thread % kWarpgroupThreads / kWarpSize * kMmaRows, end = begin + kMmaRows;
+#pragma unroll 1
+  for (int32_t r = begin; r < end && r < state.rows; ++r) store_latent_row(state, r, group, rows + r * kPitch);
 }
 
 // group: 0 or 1, the half of o's columns that the warpgroup computes.
 template <class T>
 __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32_t group) {
-  LatentFixed& fixed = *state.fixed;
-  const uint32_t tiles = shared_address(state.shared + state.call->shape.k_at);
   const uint32_t values_at = static_cast<uint32_t>(group * (kLatentColumns / kPanelDims) * kLatentPanelBytes);
   const int32_t first_row = state.thread % kWarpgroupThreads / kWarpSize * kMmaRows + state.lane / 4;
   LatentColumns columns = {};
   int32_t t = 0;
   for (;; ++t) {
-    const int32_t slot = latent_slot(t);
-    wait_phase(&fixed.scored[slot], latent_phase(t));
-    if (fixed.tiles[slot].begin < 0) break;
-    for (uint64_t& full : fixed.full[slot]) wait_phase(&full, latent_phase(t));  // makes TMA's writes visible
-    const uint32_t tile = tiles + static_cast<uint32_t>(slot * kLatentTileBytes);
-    const float alpha[2] = {fixed.alphas[slot][first_row], fixed.alphas[slot][first_row + 8]};
+    LatentSlot& slot = slot_of(state, t);
+    for (uint64_t& full : slot.full) wait_phase(&full, latent_phase(t));  // makes TMA's writes visible
+    wait_phase(&slot.scored, latent_phase(t));
+    if (slot.tile.begin < 0) break;
+    const uint32_t tile = shared_address(state.shared + slot.tile.at);
+    const float alpha[2] = {slot.alphas[first_row], slot.alphas[first_row + 8]};
     if (__ballot_sync(kAllLanes, alpha[0] != 1.0f || alpha[1] != 1.0f) != 0) {
 #pragma unroll
       for (int i = 0; i < kLatentColumns / 2; ++i) {
@@ -361,15 +421,15 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
     hold_columns(columns);  // the products have these registers as results
     begin_products();
     begin_latent_values<T>(tile + kLatentValuePanels * kLatentPanelBytes, tile + values_at, columns);
+    wait_products<1>();
+    leave_slot(state, &slot.empty[0]);
     wait_products<0>();
     hold_columns(columns);
-    leave_slot(state, &fixed.empty[slot]);
+    leave_slot(state, &slot.empty[1]);
   }
-  wait_phase(&fixed.scored[latent_slot(t + 1)], latent_phase(t + 1));  // the other group has ended too
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    if (first_row + half * 8 < state.rows) store_latent_row(state, columns, group, first_row + half * 8, half);
-  }
+  wait_phase(&slot_of(state, t + 1).scored, latent_phase(t + 1));  // the other group has ended too
+  sync_threads_of<kAddingGroups * kWarpgroupThreads>(1 + kScoringGroups);
+  store_latent_columns(state, columns, group, first_row);
 }
 
 template <class T>
@@ -381,15 +441,17 @@ __device__ __forceinline__ void attend_latent_by_warpgroups(const WgmmaCall& cal
   }
   __syncthreads();
   const LatentState state = state_of_block(call);
-  if (state.thread >= kLoadingThreads) {
-    bring_latent_tiles(state);
-    return;
-  }
   const int32_t warpgroup = state.thread / kWarpgroupThreads;
-  load_latent_queries<T>(state);
+  LatentChunks chunks = load_latent_queries(state);  // in flight while pages are looked up
+  LatentWalk walk = {};
+  if (warpgroup < kScoringGroups && state.thread % kWarpgroupThreads < kWarpSize) {
+    walk = begin_latent_walk(state);
+    bring_latent_tile(state, warpgroup, &walk);
+  }
+  store_latent_queries<T>(state, chunks);
   if (warpgroup < kScoringGroups) {
     give_registers<kRegistersToScore>();
-    score_latent_tiles<T>(state, warpgroup);
+    score_latent_tiles<T>(state, warpgroup, &walk);
   } else {
     take_registers<kRegistersToAdd>();
     add_latent_tiles<T>(state, warpgroup - kScoringGroups);

@@ -19,8 +19,10 @@ namespace kvc::kernels::cuda {
 constexpr int32_t kLatentPanels = kLatentKeyDims / kPanelDims, kLatentValuePanels = kLatentValueDims / kPanelDims;
 constexpr int32_t kLatentPanelBytes = kLatentTileKeys * kPanelPitch;  // of a tile, and of 64 rows of q
 constexpr int32_t kLatentTileBytes = kLatentPanels * kLatentPanelBytes;
-// A tile arrives in parts, each with its own barrier: S of the first panels is computed while the others arrive.
-constexpr int32_t kLatentLoads = 3, kPanelsOfLoad = kLatentPanels / kLatentLoads;
+// A tile is loaded, and its slot is emptied, in two parts with barriers of their own: S of the first part is computed
+// while the second one arrives, and the first part is loaded again while the second one is still multiplied. Part i has
+// the columns of V that are the i-th product of each warpgroup (latent_panel); the last part has the ninth panel too.
+constexpr int32_t kLatentLoads = 2, kPanelsOfLoad = kLatentValuePanels / kLatentLoads;
 // Warpgroups that score: each has a slot, and scores the tiles in it.
 constexpr int32_t kScoringGroups = 2;
 static_assert(kScoringGroups == kLatentStages);
@@ -28,35 +30,51 @@ static_assert(kScoringGroups == kLatentStages);
 // launched with.
 constexpr int32_t kAddingGroups = 2, kLatentColumns = kLatentValueDims / kAddingGroups, kLatentProductColumns = 128;
 constexpr int32_t kLatentParts = kLatentColumns / kLatentProductColumns;
-constexpr int kLoadingThreads = (kScoringGroups + kAddingGroups) * kWarpgroupThreads;
-constexpr int kLatentThreads = kLoadingThreads + kWarpSize;  // the last warp is the producer
-// Registers of a thread. A block is launched with 120 for each thread. The producer, which is no warpgroup, keeps them.
-constexpr int kRegistersAtLaunch = 120, kRegistersToScore = 80, kRegistersToAdd = 160;
-static_assert(kScoringGroups * kRegistersToScore + kAddingGroups * kRegistersToAdd <= 4 * kRegistersAtLaunch);
-static_assert(kLatentThreads * kRegistersAtLaunch <= 65536);
+constexpr int kLatentThreads = (kScoringGroups + kAddingGroups) * kWarpgroupThreads;
+// Registers of a thread. A block is launched with kLatentThreads times 128.
+constexpr int kRegistersToScore = 96, kRegistersToAdd = 160;
+static_assert(kScoringGroups * kRegistersToScore + kAddingGroups * kRegistersToAdd <= 4 * 128);
 static_assert(kLatentTileKeys == kWarpgroupRows && kLatentTileKeys == kPanelDims, "P is as large as a panel");
+
+static_assert(kLatentLoads == kLatentParts);
+
+// Panel i of the panels of V that a part has.
+__device__ __forceinline__ constexpr int32_t latent_panel(int32_t load, int32_t i) {
+  constexpr int32_t kEach = kPanelsOfLoad / kAddingGroups;
+  return i / kEach * (kLatentColumns / kPanelDims) + load * kEach + i % kEach;
+}
 
 // What is known of a tile while its slot is full. begin kNoTile: there is none; kLastSlot: nor in the slot after it.
 constexpr int32_t kNoTile = -1, kLastSlot = -2;
 struct LatentTile {
   int32_t begin, is_full;  // is_full: every row sees every key
-  int32_t at;              // of the tile in shared memory
+  int32_t at;              // of the slot in shared memory; read there, so that no address is kept in a register
+};
+
+struct LatentSlot {
+  // Parts of the tile have arrived; its maxima are known; P is there; all warps have multiplied it.
+  uint64_t full[kLatentLoads], known, scored, empty[kLatentLoads];
+  LatentTile tile;
+  // Factors of o before the tile is added. At the end: the sum of p over the group's tiles, relative to its m.
+  float alphas[kWarpgroupRows];
+  float m[kWarpgroupRows];  // the largest scores of all tiles up to this one
 };
 
 struct LatentFixed : WgmmaRowsFixed<kWarpgroupRows> {
-  // Of each slot: parts of the tile have arrived; its maxima are known; P is there; all warps have multiplied it.
-  uint64_t full[kLatentStages][kLatentLoads], known[kLatentStages], scored[kLatentStages], empty[kLatentStages];
-  LatentTile tiles[kLatentStages];
+  LatentSlot slots[kLatentStages];
   AttendBlock block;  // the work of the block, so that it is not kept in registers
-  // Factors of o before the tile is added. At the end: the sum of p over the group's tiles, relative to its m.
-  float alphas[kLatentStages][kWarpgroupRows];
-  float m[kLatentStages][kWarpgroupRows];  // the largest scores of all tiles up to this one
-  float scales[kWarpgroupRows];            // at the end, of o; 0: the row is empty
+  // At the end, of each row of o: its scale, 0 if the row is empty; and the element of the partials or of the output
+  // where it begins.
+  float scales[kWarpgroupRows];
+  int64_t targets[kWarpgroupRows];
 };
 using LatentState = WgmmaStateOf<LatentFixed>;
 
 // Tile t is in slot t % stages. latent_phase is the parity of the phase in which the slot holds it.
 __device__ __forceinline__ int32_t latent_slot(int32_t t) { return t % kLatentStages; }
+__device__ __forceinline__ LatentSlot& slot_of(const LatentState& state, int32_t t) {
+  return state.fixed->slots[latent_slot(t)];
+}
 __device__ __forceinline__ uint32_t latent_phase(int32_t t) { return static_cast<uint32_t>(t / kLatentStages) & 1u; }
 
 __device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
@@ -65,10 +83,12 @@ __device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
     fixed.block = state.block;
     point_to_call(state.call->attend, *state.item, &fixed);
     for (int32_t i = 0; i < kLatentStages; ++i) {
-      for (uint64_t& full : fixed.full[i]) init_barrier(&full, 1);
-      init_barrier(&fixed.known[i], kWarpgroupThreads / kWarpSize);
-      init_barrier(&fixed.scored[i], kWarpgroupThreads / kWarpSize);
-      init_barrier(&fixed.empty[i], kAddingGroups * kWarpgroupThreads / kWarpSize);
+      LatentSlot& slot = fixed.slots[i];
+      slot.tile.at = state.call->shape.k_at + i * kLatentTileBytes;
+      for (uint64_t& full : slot.full) init_barrier(&full, 1);
+      init_barrier(&slot.known, kWarpgroupThreads / kWarpSize);
+      init_barrier(&slot.scored, kWarpgroupThreads / kWarpSize);
+      for (uint64_t& empty : slot.empty) init_barrier(&empty, kAddingGroups * kWarpgroupThreads / kWarpSize);
     }
     publish_barriers();
     prefetch_map(&state.call->k_map);
@@ -99,11 +119,11 @@ __device__ __forceinline__ int32_t head_of_latent_row(const LatentState& state, 
   return block.head * state.group + (block.row_begin + r) % state.group;
 }
 
-// ---- Queries: the four consumer warpgroups -------------------------------------------------------
+// ---- Queries --------------------------------------------------------------------------------------
 
-constexpr int kLoadersOfRow = kLoadingThreads / kWarpgroupRows;
+constexpr int kLoadersOfRow = kLatentThreads / kWarpgroupRows;
 constexpr int32_t kQueryChunks = kLatentKeyDims / 8, kValueChunks = kLatentValueDims / 8;  // 16 bytes each
-static_assert(kLoadersOfRow * kWarpgroupRows == kLoadingThreads && kQueryChunks % kLoadersOfRow == 0);
+static_assert(kLoadersOfRow * kWarpgroupRows == kLatentThreads && kQueryChunks % kLoadersOfRow == 0);
 
 // A row of q in memory: the dims before kLatentValueDims and those after them, which may be in two tensors. Chunks from
 // `begin` to `end` cannot be copied: they are rotated, or nothing is aligned.
@@ -145,37 +165,46 @@ __device__ __forceinline__ unsigned char* query_place_of(const LatentState& stat
          swizzled(r, d % kPanelDims / 8, kPanelPitch) + d % 8 * 2;
 }
 
-// Writes q to shared memory, rotated, times the sign of the scale. Rows beyond the block's are zeros. kLoadersOfRow
-// threads copy a row. Ends with a barrier of the loading threads.
+// A thread's chunks of q: of row `thread` / kLoadersOfRow, every kLoadersOfRow-th. Zeros where they cannot be copied.
+struct LatentChunks {
+  LatentQuery query;
+  uint32_t words[kQueryChunks / kLoadersOfRow][4];
+};
+
+__device__ __forceinline__ LatentChunks load_latent_queries(const LatentState& state) {
+  LatentChunks chunks = {};
+  const int32_t r = state.thread / kLoadersOfRow, first = state.thread % kLoadersOfRow;
+  if (r >= state.rows) return chunks;
+  const LatentQuery query = chunks.query = find_query(state, r);
+#pragma unroll
+  for (int j = 0; j < kQueryChunks / kLoadersOfRow; ++j) {
+    const int32_t chunk = first + j * kLoadersOfRow;
+    if (chunk >= query.begin && chunk < query.end) continue;
+    const unsigned char* const source =
+        chunk < kValueChunks ? query.values + chunk * 16 : query.rotary + (chunk - kValueChunks) * 16;
+    memcpy(chunks.words[j], __builtin_assume_aligned(source, 16), sizeof chunks.words[j]);
+  }
+  return chunks;
+}
+
+// Writes q to shared memory, rotated, times the sign of the scale. Rows beyond the block's are zeros. Ends with a
+// barrier of the block.
 template <class T>
-__device__ __forceinline__ void load_latent_queries(const LatentState& state) {
-  constexpr int kAtOnce = kQueryChunks / kLoadersOfRow;
+__device__ __forceinline__ void store_latent_queries(const LatentState& state, LatentChunks& chunks) {
   const AttendCall& call = state.call->attend;
   const float sign = call.q_sign;
   const uint32_t flip = sign < 0.0f ? 0x80008000u : 0u, keep = sign == 0.0f ? 0u : ~0u;
-  const int32_t loader = state.thread, r = loader / kLoadersOfRow;
-  LatentQuery query = {nullptr, nullptr, 0, 0};
-  if (r < state.rows) query = find_query(state, r);
-  uint32_t words[kAtOnce][4] = {};
+  const int32_t r = state.thread / kLoadersOfRow, first = state.thread % kLoadersOfRow;
 #pragma unroll
-  for (int j = 0; j < kAtOnce; ++j) {
-    const int32_t chunk = loader % kLoadersOfRow + j * kLoadersOfRow;
-    if (r >= state.rows || (chunk >= query.begin && chunk < query.end)) continue;
-    const unsigned char* const source =
-        chunk < kValueChunks ? query.values + chunk * 16 : query.rotary + (chunk - kValueChunks) * 16;
-    memcpy(words[j], __builtin_assume_aligned(source, 16), sizeof words[j]);
+  for (int j = 0; j < kQueryChunks / kLoadersOfRow; ++j) {
+#pragma unroll
+    for (uint32_t& word : chunks.words[j]) word = (word ^ flip) & keep;
+    unsigned char* const target = query_place_of(state, r, (first + j * kLoadersOfRow) * 8);
+    memcpy(__builtin_assume_aligned(target, 16), chunks.words[j], sizeof chunks.words[j]);
   }
-#pragma unroll
-  for (int j = 0; j < kAtOnce; ++j) {
-    const int32_t chunk = loader % kLoadersOfRow + j * kLoadersOfRow;
-#pragma unroll
-    for (uint32_t& word : words[j]) word = (word ^ flip) & keep;
-    memcpy(__builtin_assume_aligned(query_place_of(state, r, chunk * 8), 16), words[j], sizeof words[j]);
-  }
-  // The thread wrote zeros where it could not copy.
 #pragma unroll 1
-  for (int32_t chunk = loader % kLoadersOfRow; chunk < query.end; chunk += kLoadersOfRow) {
-    if (chunk < query.begin) continue;
+  for (int32_t chunk = first; chunk < chunks.query.end; chunk += kLoadersOfRow) {
+    if (chunk < chunks.query.begin) continue;
 #pragma unroll 1
     for (int32_t d = chunk * 8; d < chunk * 8 + 8; ++d) {
       T element;
@@ -185,7 +214,7 @@ __device__ __forceinline__ void load_latent_queries(const LatentState& state) {
     }
   }
   publish_writes();
-  sync_threads_of<kLoadingThreads>(1 + kScoringGroups);
+  __syncthreads();
 }
 
 }  // namespace kvc::kernels::cuda

@@ -1,0 +1,13 @@
+// Attention of few rows: bfloat16 queries, K and V of bfloat16. Each pair of types has its own file, so that they
+// compile in parallel.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/attend/decode/kernel.cuh"
+
+namespace kvc::kernels::cuda {
+
+DecodeKernel decode_kernel_of_bf16(const kvc_backend_layer& layer) {
+  return decode_kernel_of<Bf16, Bf16, Type::kBf16>(layer);
+}
+
+}  // namespace kvc::kernels::cuda

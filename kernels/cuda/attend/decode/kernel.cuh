@@ -1,0 +1,491 @@
+// Attention of few rows (decode) on tensor cores (mma.m16n8k16) with float32 sums: up to 16 rows (query, head of the
+// group) of one kv head over the keys of an item.
+//
+// The kernel streams K and V. Each warp has tiles of its own, 16 keys each, and a ring of `stages` tiles in shared
+// memory. No barrier of the block is in its loop: a warp waits for its own copies only. While a tile is computed, the
+// copies of the next stages - 1 are in flight, and the page ids of the tile after them are read. Each warp has its own
+// softmax state. The states are merged at the end, as split items are.
+//
+// A warp computes S = Q K^T of 16 rows in registers, then the online softmax, then O += P V. P stays in its registers,
+// because two C fragments are one A fragment (attend/mma/layout.h). K and V of 8 bits are converted in registers, after
+// they are read from shared memory (pairs_of_bytes).
+//
+// Lower bound: D + Dv elements are read once for each key. The products cost little beside that.
+//
+// NaN in keys that a row does not see: such keys are masked only in tiles that some row does not see whole. There, NaN
+// and infinity in V are replaced by zero, because 0 * NaN is NaN. They are then added to the rows that see them.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/common/convert.h"
+#include "kernels/common/merge.h"
+#include "kernels/common/query_place.h"
+#include "kernels/common/scales.h"
+#include "kernels/cuda/attend/common/call.cuh"
+#include "kernels/cuda/attend/common/pairs.cuh"
+#include "kernels/cuda/attend/common/plan.h"
+#include "kernels/cuda/attend/common/queries.cuh"
+#include "kernels/cuda/attend/decode/tiles.cuh"
+#include "kernels/cuda/attend/mma/instructions.cuh"
+#include "kernels/cuda/attend/mma/layout.h"
+#include "kernels/cuda/warp.cuh"
+
+namespace kvc::kernels::cuda {
+
+// ---- Queries --------------------------------------------------------------------------------------
+
+// Where dim d of a query lies in a row of q in shared memory, counted in elements. Where K has 8 bits, the even dims of
+// each 16 come before the odd ones, in the order in which pairs_of_bytes gives those of K.
+template <class Kind>
+__device__ __forceinline__ int32_t place_of_dim(int32_t d) {
+  return Kind::kNarrow ? d / 16 * 16 + d % 2 * 8 + d % 16 / 2 : d;
+}
+
+template <class Kind>
+__device__ __forceinline__ unsigned char* place_in_q(unsigned char* q, int32_t row, int32_t d) {
+  const int32_t place = place_of_dim<Kind>(d);
+  return q + tile_place<Kind::kDims * 2>(row, place / 8) + place % 8 * 2;
+}
+
+// Eight dims of a query as they are.
+template <class Kind>
+__device__ __forceinline__ void copy_eight_dims(unsigned char* q, int32_t row, int32_t d, const void* source) {
+  uint32_t pairs[4] = {};
+  if (source != nullptr) memcpy(pairs, __builtin_assume_aligned(source, 16), sizeof pairs);
+  if constexpr (Kind::kNarrow) {
+    const uint32_t even[2] = {pick_bytes(pairs[0], pairs[1], 0x5410u), pick_bytes(pairs[2], pairs[3], 0x5410u)};
+    const uint32_t odd[2] = {pick_bytes(pairs[0], pairs[1], 0x7632u), pick_bytes(pairs[2], pairs[3], 0x7632u)};
+    memcpy(__builtin_assume_aligned(place_in_q<Kind>(q, row, d), 8), even, sizeof even);
+    memcpy(__builtin_assume_aligned(place_in_q<Kind>(q, row, d + 1), 8), odd, sizeof odd);
+  } else {
+    memcpy(__builtin_assume_aligned(place_in_q<Kind>(q, row, d), 16), pairs, sizeof pairs);
+  }
+}
+
+// Writes q to shared memory: rotated, times the sign of the scale. Rows beyond the block's are zeros.
+template <class Kind>
+__device__ __forceinline__ void load_decode_queries(const DecodeCall& call, const DecodeFixed& fixed, int32_t thread,
+                                                    unsigned char* q) {
+  constexpr int32_t kDims = Kind::kDims;
+  const kvc_backend_attend& args = call.attend.args;
+  if (call.q_is_plain != 0) {
+    for (int32_t i = thread; i < kDecodeRows * kDims / 8; i += Kind::kThreads) {
+      const int32_t r = i / (kDims / 8), d = i % (kDims / 8) * 8;
+      const uint16_t* source = nullptr;
+      if (r < fixed.rows) {
+        const QueryPlace& place = fixed.places[r];
+        source = static_cast<const uint16_t*>(args.q.data) + place.row * args.q_row_stride +
+                 place.token * args.q.token_stride + fixed.heads[r] * args.q.head_stride + d;
+      }
+      copy_eight_dims<Kind>(q, r, d, source);
+    }
+    return;
+  }
+#pragma unroll 1
+  for (int32_t i = thread; i < kDecodeRows * kDims; i += Kind::kThreads) {
+    const int32_t r = i / kDims, d = i % kDims;
+    float x = 0.0f;
+    if (r < fixed.rows) {
+      x = attended_query(call.attend, *fixed.item, fixed.places[r], fixed.heads[r], d) * call.attend.q_sign;
+    }
+    typename Kind::Q element;
+    narrow(x, &element);
+    memcpy(place_in_q<Kind>(q, r, d), &element, sizeof element);
+  }
+}
+
+// ---- Products -------------------------------------------------------------------------------------
+
+// The softmax state of a warp's 16 rows. A lane has parts of two rows, lane / 4 and lane / 4 + 8: of every 8 columns
+// those from lane % 4 * 2 on, two.
+template <int kDims>
+struct DecodeSums {
+  float m[2], l[2];  // l: over the lane's keys only
+  float o[kDims / 8][4];
+};
+
+// Four bytes as the first and third, and the second and fourth. has_odd: an element may be NaN.
+template <class T, Type kStored>
+__device__ __forceinline__ void pairs_of_bytes(uint32_t four, bool has_odd, uint32_t* even, uint32_t* odd) {
+  *even = widen_pair(T{}, kStored, pick_bytes(four, 0, 0x2404u), has_odd);
+  *odd = widen_pair(T{}, kStored, four & 0xff00ff00u, has_odd);
+}
+
+// S of 16 rows and the tile's 16 keys.
+template <class Kind>
+__device__ __forceinline__ void multiply_decode_keys(const unsigned char* q, const unsigned char* k, int32_t lane,
+                                                     bool has_odd, float (&s)[2][4]) {
+  using Q = typename Kind::Q;
+  constexpr int kPitch = Kind::kKeyPitch, kQueryPitch = Kind::kDims * 2;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) s[i / 4][i % 4] = 0.0f;
+  if constexpr (Kind::kNarrow) {
+#pragma unroll
+    for (int chunk = 0; chunk < Kind::kDims / 16; chunk += 2) {
+      uint32_t four[4];
+      load_matrices(four, k + tile_place<kPitch>(lane % 16, chunk + lane / 16));
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        uint32_t a[4], b[4];
+        load_matrices(a, q + tile_place<kQueryPitch>(lane % 16, (chunk + i) * 2 + lane / 16));
+        pairs_of_bytes<Q, Kind::kStored>(four[i * 2], has_odd, &b[0], &b[1]);
+        pairs_of_bytes<Q, Kind::kStored>(four[i * 2 + 1], has_odd, &b[2], &b[3]);
+        multiply(Q{}, s[0], a, b[0], b[1]);
+        multiply(Q{}, s[1], a, b[2], b[3]);
+      }
+    }
+  } else {
+    const int32_t row = lane / 16 * 8 + lane % 8, first = lane / 8 % 2;
+#pragma unroll(Kind::kDims > 128 ? 2 : 8)  // more would spill registers
+    for (int step = 0; step < Kind::kDims / 16; ++step) {
+      uint32_t a[4], b[4];
+      load_matrices(a, q + tile_place<kQueryPitch>(lane % 16, step * 2 + lane / 16));
+      load_matrices(b, k + tile_place<kPitch>(row, step * 2 + first));
+      multiply(Q{}, s[0], a, b[0], b[1]);
+      multiply(Q{}, s[1], a, b[2], b[3]);
+    }
+  }
+}
+
+// The dim of element e of o's fragment i.
+template <class Kind>
+__device__ __forceinline__ int32_t dim_of_sum(int i, int e, int32_t lane) {
+  return Kind::kNarrow ? i / 2 * 16 + lane % 4 * 4 + e % 2 * 2 + i % 2 : i * 8 + lane % 4 * 2 + e % 2;
+}
+
+// Adds NaN and infinity in V to the rows that see them, because the products had zeros there.
+template <class Kind>
+__device__ __forceinline__ void add_not_finite_values(const DecodeFixed& fixed, const unsigned char* v, int32_t begin,
+                                                      int32_t lane, DecodeSums<Kind::kValueDims>& sums) {
+  using P = typename Kind::P;
+#pragma unroll 1
+  for (int32_t key = 0; key < kDecodeKeys; ++key) {
+    const bool sees[2] = {sees_decode_key(fixed, lane / 4, begin + key),
+                          sees_decode_key(fixed, lane / 4 + 8, begin + key)};
+#pragma unroll
+    for (int i = 0; i < Kind::kValueDims / 8; i += Kind::kElement == 1 ? 2 : 1) {
+      uint32_t bytes, pairs[2] = {};
+      memcpy(&bytes, v + tile_place<Kind::kValuePitch>(key, i / (3 - Kind::kElement)) + lane % 4 * 4, sizeof bytes);
+      if constexpr (Kind::kNarrow) {
+        if (odd_bytes(Kind::kStored, bytes) == 0) continue;
+        pairs_of_bytes<P, Kind::kStored>(bytes, true, &pairs[0], &pairs[1]);
+      } else {
+        if (not_finite(P{}, bytes) == 0) continue;
+        pairs[0] = bytes;
+      }
+#pragma unroll
+      for (int j = 0; j < 3 - Kind::kElement; ++j) {
+        const uint32_t found = not_finite(P{}, pairs[j]);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const P element = {static_cast<uint16_t>(pairs[j] >> (e % 2 * 16))};
+          if (sees[e / 2] && ((found >> (e % 2 * 16)) & 0x8000u) != 0) sums.o[i + j][e] += widen(element);
+        }
+      }
+    }
+  }
+}
+
+// o += P V. P is rounded to the type of the product. kRare: some row does not see some key, or 8-bit elements may be
+// NaN. NaN and infinity in V are then left out. Returns whether there were any: 0 or not 0.
+template <class Kind, bool kRare>
+__device__ __forceinline__ uint32_t multiply_decode_values(const unsigned char* v, int32_t lane, const float (&s)[2][4],
+                                                           DecodeSums<Kind::kValueDims>& sums) {
+  using P = typename Kind::P;
+  const uint32_t a[4] = {pack(P{}, s[0][0], s[0][1]), pack(P{}, s[0][2], s[0][3]), pack(P{}, s[1][0], s[1][1]),
+                         pack(P{}, s[1][2], s[1][3])};
+  uint32_t found = 0;
+  constexpr int kChunks = Kind::kValuePitch / 16;
+#pragma unroll
+  for (int chunk = 0; chunk < kChunks; chunk += 2) {
+    uint32_t four[4];
+    load_transposed(four, v + tile_place<Kind::kValuePitch>(lane % 16, chunk + lane / 16));
+    if constexpr (Kind::kNarrow) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        uint32_t b[4];
+        pairs_of_bytes<P, Kind::kStored>(four[i * 2], kRare, &b[0], &b[2]);
+        pairs_of_bytes<P, Kind::kStored>(four[i * 2 + 1], kRare, &b[1], &b[3]);
+        if (kRare) found |= take_not_finite<P>(b);
+        multiply(P{}, sums.o[(chunk + i) * 2], a, b[0], b[1]);
+        multiply(P{}, sums.o[(chunk + i) * 2 + 1], a, b[2], b[3]);
+      }
+    } else {
+      if (kRare) found |= take_not_finite<P>(four);
+      multiply(P{}, sums.o[chunk], a, four[0], four[1]);
+      multiply(P{}, sums.o[chunk + 1], a, four[2], four[3]);
+    }
+  }
+  return found;
+}
+
+// ---- Scores ---------------------------------------------------------------------------------------
+
+__device__ __forceinline__ float quad_total(float x) {
+  x += __shfl_xor_sync(kAllLanes, x, 1);
+  return x + __shfl_xor_sync(kAllLanes, x, 2);
+}
+
+// The online softmax over one tile: s becomes p.
+template <int kDims>
+__device__ __forceinline__ void soften_decode_scores(float scale, float (&s)[2][4], DecodeSums<kDims>& sums) {
+  float alpha[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float largest = fmaxf(fmaxf(s[0][half * 2], s[0][half * 2 + 1]), fmaxf(s[1][half * 2], s[1][half * 2 + 1]));
+    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
+    largest = fmaxf(fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2)), sums.m[half]);
+    alpha[half] = sums.m[half] == largest ? 1.0f : fast_exp2((sums.m[half] - largest) * scale);
+    const float origin = largest == -INFINITY ? 0.0f : largest;  // no key was seen yet, so every p is 0
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float& p = s[i / 2][half * 2 + i % 2];
+      p = fast_exp2((p - origin) * scale);
+      sum += p;
+    }
+    sums.m[half] = largest;
+    sums.l[half] = fmaf(sums.l[half], alpha[half], sum);
+  }
+  if (__ballot_sync(kAllLanes, alpha[0] != 1.0f || alpha[1] != 1.0f) == 0) return;  // the maxima are old
+#pragma unroll
+  for (int i = 0; i < kDims / 8; ++i) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) sums.o[i][e] *= alpha[e / 2];
+  }
+}
+
+// Whether the tile may hold a NaN of 8 bits.
+template <class Kind>
+__device__ __forceinline__ bool has_odd_element(const unsigned char* tile, int32_t lane) {
+  if (Kind::kStored != Type::kE4m3) return false;
+  uint32_t found = 0;
+#pragma unroll
+  for (int i = 0; i < Kind::kScalesAt / 512; ++i) {
+    uint32_t four[4];
+    memcpy(four, __builtin_assume_aligned(tile + (i * kWarpSize + lane) * 16, 16), sizeof four);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) found |= odd_bytes(Kind::kStored, four[j]);
+  }
+  return __ballot_sync(kAllLanes, found != 0) != 0;
+}
+
+// Scales of the lane's four keys, K's or V's.
+__device__ __forceinline__ float lane_scale(const float* scales, int i, int32_t lane) {
+  return scales[i / 2 * 8 + lane % 4 * 2 + i % 2];
+}
+
+// Computes a tile whose first key is `begin`.
+template <class Kind>
+__device__ __forceinline__ void compute_decode_tile(const DecodeCall& call, const DecodeFixed& fixed,
+                                                    const unsigned char* q, const unsigned char* tile, int32_t begin,
+                                                    int32_t lane, DecodeSums<Kind::kValueDims>& sums) {
+  const unsigned char* const v = tile + kDecodeKeys * Kind::kKeyPitch;
+  const float* const scales = reinterpret_cast<const float*>(tile + Kind::kScalesAt);
+  const bool is_full = is_full_tile(fixed, begin);
+  const bool has_odd = has_odd_element<Kind>(tile, lane);
+  float s[2][4];
+  if (has_odd) {
+    multiply_decode_keys<Kind>(q, tile, lane, true, s);
+  } else {
+    multiply_decode_keys<Kind>(q, tile, lane, false, s);
+  }
+  if (call.has_units != 0) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) s[i / 4][i % 4] *= fixed.units[lane / 4 + i % 4 / 2 * 8];
+  }
+  const bool token_scales = Kind::kHasScales && call.has_token_scales != 0;
+  if (token_scales) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) s[i / 4][i % 4] *= lane_scale(scales, i / 4 * 2 + i % 2, lane);
+  }
+  if (!is_full) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int32_t key = begin + i / 4 * 8 + lane % 4 * 2 + i % 2;
+      if (!sees_decode_key(fixed, lane / 4 + i % 4 / 2 * 8, key)) s[i / 4][i % 4] = -INFINITY;
+    }
+  }
+  soften_decode_scores(call.attend.exp2_scale, s, sums);
+  if (token_scales) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float& p = s[i / 4][i % 4];
+      // A p of 0 stays 0, because the scales of unseen keys may be NaN.
+      p = p == 0.0f ? 0.0f : p * lane_scale(scales + kDecodeKeys, i / 4 * 2 + i % 2, lane);
+    }
+  }
+  if (is_full && !has_odd) {
+    multiply_decode_values<Kind, false>(v, lane, s, sums);
+  } else {
+    const uint32_t found = multiply_decode_values<Kind, true>(v, lane, s, sums);
+    if (__ballot_sync(kAllLanes, found != 0) != 0) add_not_finite_values<Kind>(fixed, v, begin, lane, sums);
+  }
+}
+
+// ---- Results --------------------------------------------------------------------------------------
+
+// Writes the states of all warps to shared memory, o over the tiles: [warp][row][Dv].
+template <class Kind>
+__device__ __forceinline__ void share_decode_sums(DecodeFixed& fixed, float* results, int32_t warp, int32_t lane,
+                                                  const DecodeSums<Kind::kValueDims>& sums) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int32_t row = lane / 4 + half * 8;
+    const float l = quad_total(sums.l[half]);
+    if (row >= fixed.rows) continue;
+    if (lane % 4 == 0) {
+      fixed.m[warp][row] = sums.m[half];
+      fixed.l[warp][row] = l;
+    }
+    float* const o = results + (warp * kDecodeRows + row) * Kind::kValueDims;
+#pragma unroll
+    for (int i = 0; i < Kind::kValueDims / 8 * 2; ++i) {
+      o[dim_of_sum<Kind>(i / 2, i % 2, lane)] = sums.o[i / 2][half * 2 + i % 2];
+    }
+  }
+}
+
+// Merges the states of the warps to one state of row r, in natural-log units. The arithmetic is that of split items.
+template <class Kind>
+__device__ __forceinline__ void merge_decode_row(const AttendCall& call, DecodeFixed& fixed, int32_t r) {
+  float m = -INFINITY, l = 0.0f, factors[Kind::kWarps] = {};
+#pragma unroll
+  for (int w = 0; w < Kind::kWarps; ++w) {
+    const NaturalMaximum natural = natural_maximum(call, fixed.m[w][r], fixed.l[w][r]);
+    float own[Kind::kWarps];
+#pragma unroll
+    for (int i = 0; i < Kind::kWarps; ++i) own[i] = i == w ? natural.correction : 0.0f;
+    merge_state(factors, &m, &l, own, natural.m, fixed.l[w][r] * natural.correction, Kind::kWarps);
+  }
+  fixed.m[0][r] = m;
+  fixed.l[0][r] = l;
+#pragma unroll
+  for (int w = 0; w < Kind::kWarps; ++w) fixed.factors[w][r] = factors[w];
+}
+
+// Element `index` of the output, which is aligned to its elements.
+__device__ __forceinline__ void store_result(Type type, void* out, int64_t index, float x) {
+  if (type == Type::kF32) {
+    static_cast<float*>(out)[index] = x;
+  } else {
+    const uint32_t pair = type == Type::kF16 ? pack(F16{}, x, x) : pack(Bf16{}, x, x);
+    static_cast<uint16_t*>(out)[index] = static_cast<uint16_t>(pair);
+  }
+}
+
+// Writes the states of the rows to the partials, or the normalised rows to the output.
+template <class Kind>
+__device__ __forceinline__ void finish_decode_row(const AttendCall& call, const DecodeFixed& fixed,
+                                                  const float* results, int32_t r, int32_t lane) {
+  constexpr int kDims = Kind::kValueDims;
+  const kvc_backend_attend& args = call.args;
+  const QueryPlace& place = fixed.places[r];
+  const int32_t head = fixed.heads[r];
+  const float m = fixed.m[0][r], l = fixed.l[0][r];
+  // The scales of V, except those of tokens.
+  const float unit =
+      head_scale(&call.layer.v_scales, fixed.block.head) * row_factor(&args.v_scales, place.row, fixed.block.head);
+  const bool is_part = place.partial_offset >= 0;
+  FinalState final = {};
+  if (!is_part) {
+    final = final_state(static_cast<double>(m), static_cast<double>(l),
+                        args.sinks == nullptr ? nullptr : args.sinks + head);
+  }
+  const float scale = is_part ? unit : unit * static_cast<float>(final.scale);
+  const int64_t states = place.states, index = place.first_state + head;
+  float* const partial = call.plan.partials + (is_part ? place.partial_offset : 0);
+  const int64_t base = out_element(args, place.row, place.token, head);
+  const Type type = type_of(args.out.dtype);
+#pragma unroll 1  // this code runs once, so its size is what it costs
+  for (int32_t d = lane; d < kDims; d += kWarpSize) {
+    float o = 0.0f;
+#pragma unroll
+    for (int w = 0; w < Kind::kWarps; ++w) {
+      o = fmaf(results[(w * kDecodeRows + r) * kDims + d], fixed.factors[w][r], o);
+    }
+    o = l == 0.0f ? 0.0f : o * scale;
+    if (is_part) {
+      partial[index * kDims + d] = o;
+    } else {
+      store_result(type, args.out.data, base + d, o);
+    }
+  }
+  if (lane != 0) return;
+  if (is_part) {
+    partial[states * kDims + index] = m;
+    partial[states * kDims + states + index] = l;
+  } else if (args.lse != nullptr) {
+    args.lse[lse_element(args, place.row, place.token, head)] = final.lse;
+  }
+}
+
+// ---- The kernel -----------------------------------------------------------------------------------
+
+template <class Kind>
+__global__ void __launch_bounds__(Kind::kThreads, Kind::kBlocks)
+    attend_decode_kernel(const __grid_constant__ DecodeCall call) {
+  unsigned char* const shared = shared_bytes();
+  DecodeFixed& fixed = *reinterpret_cast<DecodeFixed*>(shared);
+  unsigned char* const q = shared + kDecodeFixedBytes;
+  unsigned char* const tiles = q + kDecodeRows * Kind::kDims * 2;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;
+  if (!begin_decode_block(call.attend, thread, Kind::kStep, &fixed)) return;
+
+  const int32_t stages = call.stages;
+  unsigned char* const ring = tiles + warp * stages * Kind::kTileBytes;
+  DecodeReader<Kind> reader(call.attend, fixed, warp, lane);
+  DecodeSums<Kind::kValueDims> sums = {};
+  sums.m[0] = sums.m[1] = -INFINITY;
+  int32_t read = 0, write = 0;
+  // Tile i is computed after the copies of tile i + stages - 1 have begun. The first turns only begin copies.
+  for (int32_t i = 1 - stages; i < reader.tiles; ++i) {
+    if (i >= 0) wait_for_stage(stages);
+    __syncwarp();  // the tile has arrived, and the one before is no longer read
+    reader.begin_tile(call, fixed, ring + write * Kind::kTileBytes);
+    close_copies();
+    write = write + 1 == stages ? 0 : write + 1;
+    if (i < 0) {
+      if (i + 1 < 0) continue;
+      load_decode_queries<Kind>(call, fixed, thread, q);
+      __syncthreads();
+      continue;
+    }
+    compute_decode_tile<Kind>(call, fixed, q, ring + read * Kind::kTileBytes, reader.first + i * Kind::kStep, lane,
+                              sums);
+    read = read + 1 == stages ? 0 : read + 1;
+  }
+  wait_copies<0>();
+  __syncthreads();  // tiles are no longer read
+  float* const results = reinterpret_cast<float*>(tiles);
+  share_decode_sums<Kind>(fixed, results, warp, lane, sums);
+  __syncthreads();
+  if (thread < fixed.rows) merge_decode_row<Kind>(call.attend, fixed, thread);
+  __syncthreads();
+  for (int32_t r = warp; r < fixed.rows; r += Kind::kWarps)
+    finish_decode_row<Kind>(call.attend, fixed, results, r, lane);
+}
+
+using DecodeKernel = void (*)(DecodeCall);
+
+// The instance of a pair of types, by the head dims. Null: none.
+template <class Q, class P, Type kStored>
+DecodeKernel decode_kernel_of(const kvc_backend_layer& layer) {
+  if (layer.head_dim == 64) return attend_decode_kernel<DecodeKind<Q, P, kStored, 64, 64>>;
+  if (layer.head_dim == 128) return attend_decode_kernel<DecodeKind<Q, P, kStored, 128, 128>>;
+  if (layer.head_dim == 256) return attend_decode_kernel<DecodeKind<Q, P, kStored, 256, 256>>;
+  if constexpr (kStored == Type::kF16 || kStored == Type::kBf16) {
+    return attend_decode_kernel<DecodeKind<Q, P, kStored, 192, 128>>;
+  }
+  return nullptr;
+}
+// One file each: K and V of 16 bits, float8_e4m3 and int8.
+DecodeKernel decode_kernel_of_f16(const kvc_backend_layer& layer);
+DecodeKernel decode_kernel_of_bf16(const kvc_backend_layer& layer);
+DecodeKernel decode_kernel_of_f16_e4m3(const kvc_backend_layer& layer);
+DecodeKernel decode_kernel_of_bf16_e4m3(const kvc_backend_layer& layer);
+DecodeKernel decode_kernel_of_f16_i8(const kvc_backend_layer& layer);
+DecodeKernel decode_kernel_of_bf16_i8(const kvc_backend_layer& layer);
+
+}  // namespace kvc::kernels::cuda

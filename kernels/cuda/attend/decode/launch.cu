@@ -1,0 +1,63 @@
+// Chooses the instance of the kernel of few rows for a call, and launches it.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/attend/decode/kernel.cuh"
+#include "kernels/cuda/attend/decode/launch.h"
+
+namespace kvc::kernels::cuda {
+namespace {
+
+DecodeKernel decode_kernel(const AttendCall& call) {
+  const bool is_f16 = type_of(call.args.q.dtype) == Type::kF16;
+  switch (stored_type(call.layer)) {
+    case Type::kE4m3:
+      return is_f16 ? decode_kernel_of_f16_e4m3(call.layer) : decode_kernel_of_bf16_e4m3(call.layer);
+    case Type::kI8:
+      return is_f16 ? decode_kernel_of_f16_i8(call.layer) : decode_kernel_of_bf16_i8(call.layer);
+    default:
+      return is_f16 ? decode_kernel_of_f16(call.layer) : decode_kernel_of_bf16(call.layer);
+  }
+}
+
+// Whether q can be copied as it is, 16 aligned bytes at a time.
+bool is_plain(const AttendCall& call) {
+  const kvc_backend_attend& args = call.args;
+  const int64_t elements = args.q.token_stride | args.q.head_stride | args.q_row_stride;
+  return args.cos_sin == nullptr && args.cos_sin_sinks == nullptr && args.qv.data == nullptr && call.q_sign == 1.0f &&
+         elements % 8 == 0 && reinterpret_cast<uintptr_t>(args.q.data) % 16 == 0;
+}
+
+// Whether the keys of each tile are in one page, and its rows so near that their distances are int32.
+bool has_tiles_in_pages(const kvc_backend_layer& layer) {
+  const int64_t most = INT32_MAX / layer.page_size - layer.head_dim * 2;
+  return layer.page_size % kDecodeKeys == 0 && layer.k.slot_stride_bytes < most && layer.v.slot_stride_bytes < most;
+}
+
+}  // namespace
+
+DecodeShape shape_of_decode(const Device& device, const kvc_backend_layer& layer) {
+  return decode_shape(layer, kDecodeFixedBytes, device.shared_of_block, device.shared_of_multiprocessor);
+}
+
+kvc_status launch_decode(const Device& device, const AttendCall& call, const DecodeShape& shape, int64_t blocks,
+                         void* stream, kvc_error* error) {
+  const kvc_backend_layer& layer = call.layer;
+  DecodeCall decode = {call, shape.stages, 0, 0, is_plain(call) ? 1 : 0, has_tiles_in_pages(layer) ? 1 : 0};
+  decode.has_token_scales = has_token_scales(&layer.k_scales) ? 1 : 0;
+  // Scales of tokens are multiplied apart.
+  const bool scaled = (layer.k_scales.data != nullptr && decode.has_token_scales == 0) ||
+                      call.args.q_scales.data != nullptr || call.args.k_scales.data != nullptr;
+  decode.has_units = scaled ? 1 : 0;
+  const DecodeKernel kernel = decode_kernel(call);
+  // This limit belongs to the kernel, for all threads. It is always set to the same value, because another thread may
+  // be about to launch the kernel with more.
+  const cudaError_t result = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                                  cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block);
+  const kvc_status status = check(result, "cudaFuncSetAttribute", "attention of few rows", error);
+  if (status != KVC_OK) return status;
+  const int32_t warps = decode_warps(layer.head_dim, is_quantised(stored_type(layer)) ? 1 : 2);
+  return launch("attention of few rows", stream, {static_cast<unsigned>(blocks), 1, 1}, warps * kWarpSize,
+                static_cast<size_t>(shape.shared_bytes), error, kernel, decode);
+}
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,19 @@
+// Launching attention of few rows.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cuda/attend/decode/plan.h"
+#include "kernels/cuda/device.h"
+
+namespace kvc::kernels::cuda {
+
+struct AttendCall;
+
+// The shape of a block on this device. It has no stages if shared memory does not suffice.
+DecodeShape shape_of_decode(const Device& device, const kvc_backend_layer& layer);
+// Enqueues `blocks` blocks of few rows. The first one is *call.blocks.
+kvc_status launch_decode(const Device& device, const AttendCall& call, const DecodeShape& shape, int64_t blocks,
+                         void* stream, kvc_error* error);
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,71 @@
+// The host's part of attention of few rows (decode): which calls its kernel computes, and how a block's shared memory
+// is divided. Pure functions, tested without a device.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cuda/attend/mma/plan.h"
+
+namespace kvc::kernels::cuda {
+
+constexpr int32_t kDecodeRows = 16;  // of a block, at most
+constexpr int32_t kDecodeKeys = 16;  // of a tile. Each warp has tiles of its own
+constexpr int32_t kMaxDecodeStages = 4;
+
+// Why another kernel must compute a call's blocks of few rows, or null. Tensor cores can compute the call (why_simple).
+inline const char* why_not_decode(const kvc_backend_attend& args) {
+  const kvc_backend_layer& layer = *args.layer;
+  const Type stored = stored_type(layer);
+  const int32_t dims = layer.head_dim, v_dims = layer.v_head_dim;
+  if (is_latent(layer)) return "V is part of K";
+  if (args.plan->fold_keys > 0) return "states are folded";
+  if (args.key_tables != nullptr && layer.rope_dim > 0) return "keys are rotated on read";
+  if (args.softcap != 0.0 || args.alibi_slopes != nullptr) return "scores have options";
+  if (stored == Type::kE5m2) return "K is float8_e5m2";
+  const bool is_wide_key = dims == 192 && v_dims == 128 && !is_quantised(stored);
+  if (!is_wide_key && !(dims == v_dims && (dims == 64 || dims == 128 || dims == 256)))
+    return "head dims have no instance";
+  return nullptr;
+}
+
+// Warps of a block. A warp holds 16 rows of o in registers and at least two tiles in shared memory.
+KVC_HOST_DEVICE constexpr int32_t decode_warps(int32_t dims, int32_t element_bytes) {
+  return dims * element_bytes > 256 ? 2 : 4;
+}
+// Bytes of a tile: K, V, and the scales of both if tokens have scales.
+KVC_HOST_DEVICE constexpr int32_t decode_tile_bytes(int32_t dims, int32_t v_dims, int32_t element_bytes,
+                                                    bool has_scales) {
+  return kDecodeKeys * ((dims + v_dims) * element_bytes + (has_scales ? 8 : 0));
+}
+
+struct DecodeShape {
+  int32_t stages;  // tiles of a warp; 0: not even two fit
+  int32_t shared_bytes;
+};
+
+// fixed_bytes: what a block keeps besides q and tiles. With three stages, two tiles are in flight while one is
+// computed. So the choice is: as many blocks on a multiprocessor as fit with three stages, at most three, and then the
+// most stages.
+inline DecodeShape decode_shape(const kvc_backend_layer& layer, int32_t fixed_bytes, int32_t shared_of_block,
+                                int32_t shared_of_multiprocessor) {
+  constexpr int32_t kSystemBytes = 1024;  // of each block: the system's
+  const bool narrow = is_quantised(stored_type(layer));
+  const int32_t element = narrow ? 1 : 2, warps = decode_warps(layer.head_dim, element);
+  const int32_t tile = decode_tile_bytes(layer.head_dim, layer.v_head_dim, element, stored_type(layer) == Type::kI8);
+  const int32_t before = fixed_bytes + kDecodeRows * layer.head_dim * 2;
+  const int32_t results = warps * kDecodeRows * layer.v_head_dim * 4;
+  for (const int32_t least : {3, 2}) {
+    for (int32_t blocks = 3; blocks > 0; --blocks) {
+      const int32_t share = shared_of_multiprocessor / blocks - kSystemBytes;
+      const int32_t most = share < shared_of_block ? share : shared_of_block;
+      for (int32_t stages = kMaxDecodeStages; stages >= least; --stages) {
+        const int32_t tiles = warps * stages * tile;
+        const int32_t bytes = before + (tiles > results ? tiles : results);
+        if (bytes <= most) return {stages, bytes};
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace kvc::kernels::cuda

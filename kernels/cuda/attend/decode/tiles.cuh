@@ -1,0 +1,246 @@
+// What attention of few rows does before the products: the rows of the block, the keys that they see, and the copies of
+// a warp's tiles to shared memory.
+//
+// Each lane finds the page of one key, one tile ahead of its copy, so the copy does not wait for page ids. Lanes 0 to
+// 15 then have the addresses of K's rows, and lanes 16 to 31 those of V's. A key that no row sees is never read; zeros
+// are in its place.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/common/mask.h"
+#include "kernels/common/page_walk.h"
+#include "kernels/common/query_place.h"
+#include "kernels/common/scales.h"
+#include "kernels/cuda/attend/common/call.cuh"
+#include "kernels/cuda/attend/common/plan.h"
+#include "kernels/cuda/attend/decode/plan.h"
+#include "kernels/cuda/attend/mma/instructions.cuh"
+#include "kernels/cuda/attend/mma/layout.h"
+#include "kernels/cuda/warp.cuh"
+
+namespace kvc::kernels::cuda {
+
+struct DecodeCall {
+  AttendCall attend;
+  int32_t stages;
+  int32_t has_units;         // scores are multiplied by scales of K
+  int32_t has_token_scales;  // tokens have scales
+  int32_t q_is_plain;        // q is read as it is, 16 aligned bytes at a time
+  int32_t one_page;          // the keys of a tile are in one page, whose rows are less than 2 GiB apart
+};
+
+constexpr int kMostDecodeWarps = 4;
+
+// Kept in shared memory for the whole block.
+struct DecodeFixed {
+  const kvc_backend_item* item;
+  AttendBlock block;
+  int32_t rows;
+  int32_t entries_on, slots_on;  // from a page and slot to those of the same lane in the warp's next tile
+  kvc_backend_attend args;       // only layer and plan are set: what the rules of kernels/common read
+  QueryMask masks[kDecodeRows];
+  QueryPlace places[kDecodeRows];
+  int32_t heads[kDecodeRows];  // the q head of a row
+  KeyTree tree;
+  PageCursor pages;         // of the item, before any leaf
+  uint64_t k_rows, v_rows;  // the addresses of the head's first rows
+  float units[kDecodeRows];
+  float m[kMostDecodeWarps][kDecodeRows], l[kMostDecodeWarps][kDecodeRows];
+  float factors[kMostDecodeWarps][kDecodeRows];  // of the warps' o
+  uint32_t keys_begin, keys_end;                 // keys that some row sees
+  uint32_t full_begin, full_end;                 // keys that all rows see
+};
+constexpr int32_t kDecodeFixedBytes = (static_cast<int32_t>(sizeof(DecodeFixed)) + 127) / 128 * 128;
+
+// An instance of the kernel. Q: the type of q, and of K in products. P: the type of P and V in products.
+template <class QType, class PType, Type kStoredType, int kKeyDims, int kDimsOfV>
+struct DecodeKind {
+  using Q = QType;
+  using P = PType;
+  static constexpr Type kStored = kStoredType;
+  static constexpr bool kNarrow = kStored == Type::kE4m3 || kStored == Type::kI8;  // 8 bits
+  static constexpr bool kHasScales = kStored == Type::kI8;
+  static constexpr int kElement = kNarrow ? 1 : 2;
+  static constexpr int kDims = kKeyDims, kValueDims = kDimsOfV;
+  static constexpr int kWarps = decode_warps(kDims, kElement), kThreads = kWarps * kWarpSize;
+  static constexpr int kBlocks = kWarps == 2 ? 4 : kValueDims > 128 ? 2 : 3;  // on a multiprocessor, by their registers
+  static constexpr int kKeyPitch = kDims * kElement, kValuePitch = kValueDims * kElement;
+  static constexpr int kScalesAt = kDecodeKeys * (kKeyPitch + kValuePitch);
+  static constexpr int kTileBytes = decode_tile_bytes(kDims, kValueDims, kElement, kHasScales);
+  static constexpr int kStep = kDecodeKeys * kWarps;  // keys from a warp's tile to its next one
+};
+
+// The place of a 16-byte chunk of a row in a tile. 8 adjacent rows have a chunk in different banks, and so do adjacent
+// chunks of a row.
+template <int kPitch>
+__device__ __forceinline__ int32_t tile_place(int32_t row, int32_t chunk) {
+  static_assert(kPitch == 64 || kPitch % 128 == 0);
+  return kPitch == 64 ? row * 64 + ((chunk ^ (row / 2 & 3)) << 4) : swizzled(row, chunk, kPitch);
+}
+
+__device__ __forceinline__ bool is_full_tile(const DecodeFixed& fixed, int32_t begin) {
+  const uint32_t first = static_cast<uint32_t>(begin);
+  return first >= fixed.full_begin && first + kDecodeKeys <= fixed.full_end;
+}
+
+__device__ __forceinline__ bool sees_decode_key(const DecodeFixed& fixed, int32_t row, int32_t key) {
+  return row < fixed.rows && sees_key(&fixed.tree, &fixed.masks[row], key);
+}
+
+__device__ __forceinline__ uint64_t first_row_of(const kvc_backend_pool& pool, int32_t head) {
+  return reinterpret_cast<uint64_t>(pool.data) + static_cast<uint64_t>(head * pool.head_stride_bytes);
+}
+
+// Finds the block's work: its rows, their masks and places, and the keys that they see. keys_on: from a warp's tile to
+// its next one. Returns false if the block has no work. Ends with a barrier.
+__device__ __forceinline__ bool begin_decode_block(const AttendCall& call, int32_t thread, int32_t keys_on,
+                                                   DecodeFixed* fixed) {
+  AttendBlock block;
+  if (!find_block(call, &block)) return false;
+  const kvc_backend_item& item = call.plan.arrays.items[block.item];
+  const int32_t group = call.layer.num_q_heads / call.layer.num_kv_heads, rows = block.row_end - block.row_begin;
+  if (thread == 0) {
+    fixed->item = &item;
+    fixed->block = block;
+    fixed->rows = rows;
+    fixed->k_rows = first_row_of(call.layer.k, block.head);
+    fixed->v_rows = first_row_of(call.layer.v, block.head);
+    fixed->entries_on = keys_on / call.layer.page_size;
+    fixed->slots_on = keys_on % call.layer.page_size;
+    fixed->args.layer = &call.layer;
+    fixed->args.plan = plan_of(call);
+    fixed->tree = KeyTree{INT32_MAX, nullptr};
+    if (!is_shared(&item)) fixed->tree = tree_of_row(&plan_of(call)->arrays.rows, item.row);
+  }
+  if (thread == kWarpSize) fixed->pages = pages_of_item(&call.plan.arrays.tables, &item);
+  __syncthreads();
+  if (thread < rows) {
+    find_row(call, item, block, group, thread, fixed);
+    fixed->heads[thread] = block.head * group + (block.row_begin + thread) % group;
+  } else if (thread < kDecodeRows) {
+    fixed->units[thread] = 0.0f;
+  }
+  __syncwarp();
+  if (thread < kWarpSize) find_key_bounds(fixed, rows, thread);
+  __syncthreads();
+  return true;
+}
+
+// Waits until the oldest tile of a ring has arrived, for the copies of the calling lane.
+__device__ __forceinline__ void wait_for_stage(int32_t stages) {
+  if (stages == 2) wait_copies<0>();
+  if (stages == 3) wait_copies<1>();
+  if (stages == 4) wait_copies<2>();
+}
+
+// The next tile of a warp whose copy begins.
+template <class Kind>
+class DecodeReader {
+ public:
+  // The warp's tiles begin at first, first + kStep, ... below `end`.
+  int32_t first, end, tiles;
+
+  __device__ __forceinline__ DecodeReader(const AttendCall& call, const DecodeFixed& fixed, int32_t warp, int32_t lane)
+      : lane_(lane), leaf_index_(-1), leaf_(nullptr) {
+    const bool any = fixed.keys_begin < fixed.keys_end;
+    first = (any ? static_cast<int32_t>(fixed.keys_begin) / kDecodeKeys + warp : warp) * kDecodeKeys;
+    end = any ? static_cast<int32_t>(fixed.keys_end) : 0;
+    tiles = first < end ? (end - first + Kind::kStep - 1) / Kind::kStep : 0;
+    next_ = first;
+    const int32_t page_size = call.layer.page_size, key = first + lane % kDecodeKeys;
+    entry_ = key / page_size;
+    slot_ = key % page_size;
+    find_page(fixed);
+  }
+
+  // Begins the copies of the next tile, and looks up the pages of the one after it.
+  __device__ __forceinline__ void begin_tile(const DecodeCall& call, const DecodeFixed& fixed, unsigned char* tile) {
+    if (next_ >= end) return;
+    const kvc_backend_layer& layer = call.attend.layer;
+    const bool is_key = lane_ < kDecodeKeys;
+    unsigned char* const v_tile = tile + kDecodeKeys * Kind::kKeyPitch;
+    if (call.one_page != 0) {
+      const uint32_t seen = __ballot_sync(kAllLanes, page_ >= 0);  // of the keys, twice
+      const int32_t page = __shfl_sync(kAllLanes, page_, __ffs(static_cast<int>(seen | 0x80000000u)) - 1);
+      const int32_t slot = slot_ - lane_ % kDecodeKeys;
+      copy_page_rows<Kind::kKeyPitch>(layer.k, fixed.k_rows, page < 0 ? 0 : page, slot, seen, tile);
+      copy_page_rows<Kind::kValuePitch>(layer.v, fixed.v_rows, page < 0 ? 0 : page, slot, seen, v_tile);
+    } else {
+      const kvc_backend_pool& pool = is_key ? layer.k : layer.v;
+      const uint64_t row = (is_key ? fixed.k_rows : fixed.v_rows) +
+                           static_cast<uint64_t>(page_ * pool.page_stride_bytes + slot_ * pool.slot_stride_bytes);
+      copy_rows<Kind::kKeyPitch>(page_ < 0 ? 0 : row, 0, layer.k.data, tile);
+      copy_rows<Kind::kValuePitch>(page_ < 0 ? 0 : row, kDecodeKeys, layer.v.data, v_tile);
+    }
+    if (Kind::kHasScales && call.has_token_scales != 0) {
+      const kvc_backend_scales* const scales = is_key ? &layer.k_scales : &layer.v_scales;
+      const bool there = page_ >= 0;
+      begin_float_copy(reinterpret_cast<float*>(tile + Kind::kScalesAt) + lane_,
+                       there ? token_scale(scales, page_, fixed.block.head, slot_) : scales->data, there);
+    }
+    next_ += Kind::kStep;
+    entry_ += fixed.entries_on;
+    slot_ += fixed.slots_on;
+    if (slot_ >= call.attend.layer.page_size) {
+      slot_ -= call.attend.layer.page_size;
+      ++entry_;
+    }
+    find_page(fixed);
+  }
+
+ private:
+  // Finds the page of the lane's key in the next tile, if some row sees that key.
+  __device__ __forceinline__ void find_page(const DecodeFixed& fixed) {
+    page_ = -1;
+    if (next_ >= end) return;
+    bool seen = is_full_tile(fixed, next_);
+    if (!seen) {
+      for (int32_t r = 0; r < fixed.rows && !seen; ++r) seen = sees_decode_key(fixed, r, next_ + lane_ % kDecodeKeys);
+    }
+    if (!seen) return;
+    const int32_t leaf_index = entry_ >> KVC_BACKEND_NODE_FANOUT_LOG2;
+    if (leaf_index != leaf_index_) {
+      leaf_ = page_leaf(&fixed.pages, leaf_index);
+      leaf_index_ = leaf_index;
+    }
+    page_ = leaf_[entry_ & (KVC_BACKEND_NODE_FANOUT - 1)];
+  }
+
+  // Copies 16 rows of a page from `slot` on. rows: see k_rows. seen: a bit for each row; the others become zeros.
+  template <int kPitch>
+  __device__ __forceinline__ void copy_page_rows(const kvc_backend_pool& pool, uint64_t rows, int32_t page,
+                                                 int32_t slot, uint32_t seen, unsigned char* target) {
+    constexpr int kChunks = kPitch / 16;
+    const int32_t row_bytes = static_cast<int32_t>(pool.slot_stride_bytes);
+    const unsigned char* const of_page =
+        reinterpret_cast<const unsigned char*>(rows + static_cast<uint64_t>(page * pool.page_stride_bytes));
+#pragma unroll
+    for (int i = 0; i < kDecodeKeys * kChunks / kWarpSize; ++i) {
+      const int32_t index = i * kWarpSize + lane_, row = index / kChunks, chunk = index % kChunks;
+      begin_copy(target + tile_place<kPitch>(row, chunk), of_page + ((slot + row) * row_bytes + chunk * 16),
+                 ((seen >> row) & 1u) != 0);
+    }
+  }
+
+  // Copies 16 rows, whose addresses the lanes from first_lane on have. 0: no row, zeros.
+  template <int kPitch>
+  __device__ __forceinline__ void copy_rows(uint64_t address, int32_t first_lane, const void* pool,
+                                            unsigned char* target) {
+    constexpr int kChunks = kPitch / 16;
+#pragma unroll
+    for (int i = 0; i < kDecodeKeys * kChunks / kWarpSize; ++i) {
+      const int32_t index = i * kWarpSize + lane_, row = index / kChunks, chunk = index % kChunks;
+      const uint64_t source = __shfl_sync(kAllLanes, address, first_lane + row);
+      const void* const from = source == 0 ? pool : reinterpret_cast<const unsigned char*>(source) + chunk * 16;
+      begin_copy(target + tile_place<kPitch>(row, chunk), from, source != 0);
+    }
+  }
+
+  int32_t lane_, next_, entry_, slot_;
+  int32_t leaf_index_;  // of the leaf of the page list that the lane read last; -1: none yet
+  const int32_t* leaf_;
+  int32_t page_;  // of the lane's key in the next tile; -1: no row sees the key
+};
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,94 @@
+// The kernel of few rows (kernels/cuda/attend/decode): which calls it computes, its shared memory, and its tiles. The
+// scenes of tests/kernels compare its results.
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/attend/decode/tiles.cuh"
+#include "mma_call.h"
+
+namespace kvc::kernels::cuda {
+namespace {
+
+std::string why(const Call& call) {
+  const char* const reason = why_not_decode(call.args);
+  return reason == nullptr ? "" : reason;
+}
+
+TEST(DecodePlan, WhatTheKernelComputes) {
+  for (Type q : {Type::kF16, Type::kBf16}) {
+    for (Type stored : {q, Type::kE4m3, Type::kI8}) {
+      for (int32_t dim : {64, 128, 256}) EXPECT_EQ(why(Call(q, stored, dim, dim)), "");
+    }
+    EXPECT_EQ(why(Call(q, q, 192, 128)), "");
+    EXPECT_EQ(why(Call(q, Type::kE4m3, 192, 128)), "head dims have no instance");
+    EXPECT_EQ(why(Call(q, q, 128, 64)), "head dims have no instance");
+    EXPECT_EQ(why(Call(q, q, 96, 96)), "head dims have no instance");
+    EXPECT_EQ(why(Call(q, Type::kE5m2)), "K is float8_e5m2");
+  }
+  EXPECT_EQ(why(latent_call(Type::kBf16, Type::kBf16, 576, 512)), "V is part of K");
+}
+
+TEST(DecodePlan, RareOptionsAreLeftToOtherKernels) {
+  Call fold, turned, softcap, alibi;
+  fold.plan.fold_keys = 1024;
+  EXPECT_EQ(why(fold), "states are folded");
+  const double table = 0.0;
+  turned.args.key_tables = &table;
+  EXPECT_EQ(why(turned), "");  // no dim is rotated
+  turned.layer.rope_dim = 64;
+  EXPECT_EQ(why(turned), "keys are rotated on read");
+  softcap.args.softcap = 20.0;
+  EXPECT_EQ(why(softcap), "scores have options");
+  const float slope = 0.5f;
+  alibi.args.alibi_slopes = &slope;
+  EXPECT_EQ(why(alibi), "scores have options");
+}
+
+// With the shared memory of sm_86, sm_80 and sm_90, in KiB.
+TEST(DecodePlan, RingsFitInSharedMemory) {
+  for (int32_t of_block : {99, 163, 227}) {
+    for (int32_t dim : {64, 128, 192, 256}) {
+      for (Type stored : {Type::kBf16, Type::kE4m3, Type::kI8}) {
+        const Call call(Type::kBf16, stored, dim, dim == 192 ? 128 : dim);
+        const DecodeShape shape = decode_shape(call.layer, kDecodeFixedBytes, of_block * 1024, (of_block + 1) * 1024);
+        const int32_t element = stored == Type::kBf16 ? 2 : 1, warps = decode_warps(dim, element);
+        const int32_t tile = decode_tile_bytes(dim, call.layer.v_head_dim, element, stored == Type::kI8);
+        ASSERT_GE(shape.stages, 2) << dim;
+        EXPECT_LE(shape.stages, kMaxDecodeStages);
+        EXPECT_LE(shape.shared_bytes, of_block * 1024);
+        const int32_t before = kDecodeFixedBytes + kDecodeRows * dim * 2;
+        EXPECT_GE(shape.shared_bytes, before + warps * shape.stages * tile);
+        EXPECT_GE(shape.shared_bytes, before + warps * kDecodeRows * call.layer.v_head_dim * 4);
+        EXPECT_EQ(tile % 16 + before % 16, 0);
+      }
+    }
+  }
+  // Not even two tiles of each warp.
+  EXPECT_EQ(decode_shape(Call().layer, kDecodeFixedBytes, 32 * 1024, 64 * 1024).stages, 0);
+}
+
+template <int kPitch>
+void check_banks() {
+  for (int32_t row = 0; row < kDecodeKeys; row += 8) {
+    for (int32_t chunk = 0; chunk < kPitch / 16; ++chunk) {
+      uint32_t banks = 0;
+      for (int32_t i = 0; i < 8; ++i) banks |= 1u << (tile_place<kPitch>(row + i, chunk) / 16 % 8);
+      EXPECT_EQ(banks, 0xffu) << kPitch << " " << row << " " << chunk;
+    }
+  }
+  std::vector<int> used(kDecodeKeys * kPitch / 16);
+  for (int32_t row = 0; row < kDecodeKeys; ++row) {
+    for (int32_t chunk = 0; chunk < kPitch / 16; ++chunk) ++used.at(tile_place<kPitch>(row, chunk) / 16);
+  }
+  for (int times : used) EXPECT_EQ(times, 1);
+}
+
+TEST(DecodePlan, TilesHaveNoBankConflicts) {
+  check_banks<64>();
+  check_banks<128>();
+  check_banks<256>();
+  check_banks<384>();
+  check_banks<512>();
+}
+
+}  // namespace
+}  // namespace kvc::kernels::cuda
