@@ -1,5 +1,5 @@
 // What attention by warpgroups does before the products: the rows of the block, their queries, and the tiles of K and V
-// that one warp loads by TMA. attend/wgmma/convert.cuh is what three warps then do to tiles.
+// that one warp loads by TMA. attend/wgmma/convert.cuh is what other warps then do to tiles.
 //
 // K of tile t is in slot t % stages of K, and V in slot t % stages of V. Each slot has barriers: K `full` and V `full`
 // (the bytes have arrived), V `ready` (NaN and infinity are replaced), K `empty` and V `empty` (every consumer warp has
@@ -81,8 +81,6 @@ struct WgmmaStateOf {
 };
 using WgmmaState = WgmmaStateOf<WgmmaFixed>;
 
-constexpr int32_t kConvertingWarps = kWarpgroupThreads / kWarpSize - 1;
-
 // An instance of the kernel: its type and dims, and how its tiles lie in shared memory. kStoredBits: of an element of K
 // and V in the pools, 16 or 8.
 template <class T, int kDimsOfK, int kDimsOfV, int kStoredBits>
@@ -97,6 +95,9 @@ struct WgmmaTiles {
   static constexpr int32_t kKeyBytes = kDims / kPanelDims * kPanelBytes;         // of a tile of K
   static constexpr int32_t kValueBytes = kValueDims / kPanelDims * kPanelBytes;  // of a tile of V
   static constexpr int32_t kRawBytes = kKeys * kDims;                            // of a tile as stored
+  // All warps but the producer and the consumers.
+  static constexpr int32_t kConvertingWarps =
+      wgmma_threads(kRaw) / kWarpSize - kWarpgroups * kWarpgroupThreads / kWarpSize - 1;
   static_assert(kStages <= kMostStages && kValueStages <= kMostStages && kMostStages + 3 <= kKnownTiles);
   static_assert(kKeys <= kMostTileKeys && (!kRaw || kDims == kValueDims));
 
@@ -173,17 +174,17 @@ __device__ __forceinline__ void begin_wgmma_rows(const WgmmaState& state) {
   if (state.thread == kWarpSize) {                                   // a thread of another warp
     const uint32_t computing = state.rows > kWarpgroupRows ? 8 : 4;  // consumer warps
     for (int32_t i = 0; i < Tiles::kStages; ++i) {
-      init_barrier(&fixed.k_full[i], Tiles::kRaw ? kConvertingWarps : 1);
+      init_barrier(&fixed.k_full[i], Tiles::kRaw ? Tiles::kConvertingWarps : 1);
       init_barrier(&fixed.k_empty[i], computing);
     }
     for (int32_t i = 0; i < Tiles::kValueStages; ++i) {
       init_barrier(&fixed.v_full[i], 1);
-      init_barrier(&fixed.v_ready[i], kConvertingWarps);
+      init_barrier(&fixed.v_ready[i], Tiles::kConvertingWarps);
       init_barrier(&fixed.v_empty[i], computing);
     }
     for (int32_t i = 0; Tiles::kRaw && i < kRawStages; ++i) {
       init_barrier(&fixed.raw_full[i], 1);
-      init_barrier(&fixed.raw_empty[i], kConvertingWarps);
+      init_barrier(&fixed.raw_empty[i], Tiles::kConvertingWarps);
     }
     publish_barriers();
     prefetch_map(&state.call->k_map);
