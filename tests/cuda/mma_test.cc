@@ -367,7 +367,7 @@ TEST(Mma, LatentRowsAreMultipliedTwice) {
 TEST(Mma, SmallDevices) {
   const auto with = [](int block_kib, int rows, Type stored) {
     cuda_emulation::set_shared(block_kib * 1024, (block_kib + 1) * 1024);
-    const Attended attended = attend_on(nullptr, rows, 256, stored);
+    const Attended attended = attend_on("sm_90_mma", rows, 256, stored);
     cuda_emulation::set_shared(227 * 1024, 228 * 1024);
     return attended;
   };
@@ -382,9 +382,9 @@ TEST(Mma, SmallDevices) {
   }
   for (int rows : {1, 70}) {
     cuda_emulation::set_shared(99 * 1024, 100 * 1024);
-    const Attended attended = attend_on(nullptr, rows, 576, Type::kF16, 512);
+    const Attended attended = attend_on("sm_90_mma", rows, 576, Type::kF16, 512);
     cuda_emulation::set_shared(60 * 1024, 61 * 1024);
-    EXPECT_EQ(attend_on(nullptr, rows, 576, Type::kF16, 512).products, 0);
+    EXPECT_EQ(attend_on("sm_90_mma", rows, 576, Type::kF16, 512).products, 0);
     cuda_emulation::set_shared(227 * 1024, 228 * 1024);
     EXPECT_GT(attended.products, 0);
     EXPECT_FLOAT_EQ(attended.out, 0.5f);
@@ -398,7 +398,8 @@ TEST(Mma, SmallDevices) {
 // less.
 TEST(Mma, ImagesWithSharedMemoryOfTheirOwn) {
   cuda_emulation::set_shared(227 * 1024, 228 * 1024, 1024);
-  const Attended latent = attend_on(nullptr, 70, 576, Type::kF16, 512), wide = attend_on(nullptr, 70, 256, Type::kF16);
+  const Attended latent = attend_on("sm_90_mma", 70, 576, Type::kF16, 512),
+                 wide = attend_on("sm_90_mma", 70, 256, Type::kF16);
   cuda_emulation::set_shared(227 * 1024, 228 * 1024);
   EXPECT_GT(latent.products, 0);
   EXPECT_FLOAT_EQ(latent.out, 0.5f);

@@ -1,4 +1,4 @@
-// What three warps of the producer warpgroup do to tiles of V, and to tiles of 8 bits, before products read them. In
+// What the warps beside the producer do to tiles of V, and to tiles of 8 bits, before products read them. In
 // tiles that some row sees in part, they replace NaN and infinity in V by zero, because 0 * NaN is NaN. They dequantise
 // 8-bit K and V, exactly, from the tiles as stored.
 // SPDX-License-Identifier: Apache-2.0
@@ -13,10 +13,16 @@
 
 namespace kvc::kernels::cuda {
 
+// The number of a thread among those that convert: the first warpgroup but its first warp, then the last warpgroup.
+__device__ __forceinline__ int32_t converting_thread(const WgmmaState& state) {
+  return state.thread - (state.thread < kWarpgroupThreads ? kWarpSize : kWarpSize + kWarpgroups * kWarpgroupThreads);
+}
+
 // Replaces NaN and infinity in a tile of V by zero, and marks their keys.
 template <class Tiles>
 __device__ __forceinline__ void clean_tile(const WgmmaState& state, WgmmaTile& tile, unsigned char* values) {
-  for (int32_t i = state.thread - kWarpSize; i < Tiles::kValueBytes / 16; i += kConvertingWarps * kWarpSize) {
+  constexpr int32_t kThreads = Tiles::kConvertingWarps * kWarpSize;
+  for (int32_t i = converting_thread(state); i < Tiles::kValueBytes / 16; i += kThreads) {
     uint32_t words[4];
     memcpy(words, __builtin_assume_aligned(values + i * 16, 16), sizeof words);
     if (take_not_finite<typename Tiles::Type>(words) == 0) continue;
@@ -43,15 +49,16 @@ __device__ __forceinline__ void clean_tiles(const WgmmaState& state) {
   }
 }
 
-// Converts a tile as stored to panels of the products' type. A thread converts four chunks at once, so that they do not
+// Converts a tile as stored to panels of the products' type. A thread loads five chunks at once, so that they do not
 // wait for each other. With `cleans`, NaN and infinity, which are rare, become zero.
 template <class Tiles, Type kStored>
 __device__ __forceinline__ void widen_tile(const WgmmaState& state, const unsigned char* raw, unsigned char* panels,
                                            WgmmaTile& tile, bool cleans) {
   using T = typename Tiles::Type;
   constexpr int32_t kParts = Tiles::kDims / 8;  // of a key: 8 bytes as stored, a chunk of a panel
-  constexpr int32_t kChunks = Tiles::kKeys * kParts, kThreads = kConvertingWarps * kWarpSize, kAtOnce = 4;
-  for (int32_t first = state.thread - kWarpSize; first < kChunks; first += kAtOnce * kThreads) {
+  constexpr int32_t kChunks = Tiles::kKeys * kParts, kThreads = Tiles::kConvertingWarps * kWarpSize;
+  constexpr int32_t kAtOnce = 5;
+  for (int32_t first = converting_thread(state); first < kChunks; first += kAtOnce * kThreads) {
     uint32_t from[kAtOnce][2] = {}, odd = 0;
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {

@@ -34,9 +34,14 @@
 
 namespace kvc::kernels::cuda {
 
-// Registers of a thread. A block is launched with kWgmmaThreads times 168.
-constexpr int kRegistersToBring = 56, kRegistersToCompute = 224;
-static_assert(kRegistersToBring + kWarpgroups * kRegistersToCompute <= (1 + kWarpgroups) * 168);
+// Registers of a thread of a consumer, and of the other warpgroups. A block is launched with 504 or 512 registers for
+// the threads that have the same number in each of its warpgroups.
+template <bool kRaw>
+constexpr int kRegistersToCompute = kRaw ? 208 : 224;
+template <bool kRaw>
+constexpr int kRegistersToBring = kRaw ? 48 : 56;
+static_assert(kWarpgroups * kRegistersToCompute<false> + kRegistersToBring<false> <= 3 * 168);
+static_assert(kWarpgroups * kRegistersToCompute<true> + 2 * kRegistersToBring<true> <= 4 * 128);
 
 // A value that all lanes have. The compiler then keeps it, and what follows from it, in registers of the warp.
 __device__ __forceinline__ uint32_t of_warp(uint32_t x) { return __shfl_sync(kAllLanes, x, 0); }
@@ -197,7 +202,7 @@ __device__ __forceinline__ void compute_tiles(const WgmmaState& state, int warpg
     wait_phase(&fixed.k_full[next], Tiles::full(t + 1));
     if (of_warp(Tiles::of(state, t + 1).begin) < 0) break;
     wait_values(t);
-    if (Tiles::kDims > 128) forget(q);
+    if (Tiles::kDims > 128 || Tiles::kRaw) forget(q);
     starts.wait_for_other();
     begin_products();
     begin_scores<Tiles>(q, later_operand(k, next * Tiles::kKeyBytes), s);
@@ -237,16 +242,17 @@ __device__ __forceinline__ void attend_by_warpgroups(const WgmmaCall& call) {
   if (!begin_wgmma_block(call, &state)) return;
   begin_wgmma_rows<Tiles>(state);
   __syncthreads();
-  if (state.warp < kWarpgroupThreads / kWarpSize) {
-    give_registers<kRegistersToBring>();
+  const int warpgroup = of_warp(state.thread / kWarpgroupThreads) - 1;
+  if (warpgroup < 0 || warpgroup >= kWarpgroups) {
+    give_registers<kRegistersToBring<Tiles::kRaw>>();
     if (state.warp == 0) {
       bring_tiles<Tiles>(state);
     } else {
       convert_tiles<Tiles>(state);
     }
   } else {
-    take_registers<kRegistersToCompute>();
-    const int warpgroup = of_warp(state.thread / kWarpgroupThreads) - 1, row0 = warpgroup * kWarpgroupRows;
+    take_registers<kRegistersToCompute<Tiles::kRaw>>();
+    const int row0 = warpgroup * kWarpgroupRows;
     if (row0 >= state.rows) return;
     load_wgmma_queries<Tiles>(state, row0);
     sync_threads_of<kWarpgroupThreads>(kQueryBarrier + warpgroup);
@@ -256,7 +262,8 @@ __device__ __forceinline__ void attend_by_warpgroups(const WgmmaCall& call) {
 
 // Only images of one architecture have the instructions. Others have an empty kernel (has_wgmma_image).
 template <class T, int kDims, int kValueDims, int kStoredBits>
-__global__ void __launch_bounds__(kWgmmaThreads, 1) attend_wgmma_kernel(const __grid_constant__ WgmmaCall call) {
+__global__ void __launch_bounds__(wgmma_threads(kStoredBits == 8), 1)
+    attend_wgmma_kernel(const __grid_constant__ WgmmaCall call) {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
   attend_by_warpgroups<WgmmaTiles<T, kDims, kValueDims, kStoredBits>>(call);
 #endif

@@ -97,7 +97,7 @@ kvc_status launch_wgmma(const Device& device, const AttendCall& call, int64_t bl
   const int32_t dims = layer.head_dim;
   const bool raw = is_quantised(stored_type(layer)), is_f16 = type_of(call.args.q.dtype) == Type::kF16;
   const WgmmaKernel kernel = is_f16 ? wgmma_kernel_of_f16(dims, raw) : wgmma_kernel_of_bf16(dims, raw);
-  return launch_instance(device, call, {kernel, kWgmmaThreads, 1, dims},
+  return launch_instance(device, call, {kernel, wgmma_threads(raw), 1, dims},
                          wgmma_shape(layer, static_cast<int32_t>(sizeof(WgmmaFixed))), blocks, stream, error);
 }
 

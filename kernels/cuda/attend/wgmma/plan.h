@@ -10,8 +10,9 @@
 
 namespace kvc::kernels::cuda {
 
-constexpr int32_t kWarpgroups = 2;  // consumer warpgroups, 64 rows each; one more is the producer
-constexpr int32_t kWgmmaThreads = (1 + kWarpgroups) * kWarpgroupThreads;
+constexpr int32_t kWarpgroups = 2;  // consumer warpgroups, 64 rows each
+// One more warpgroup is the producer. With 8-bit K and V another one helps to dequantise.
+constexpr int32_t wgmma_threads(bool raw) { return (1 + kWarpgroups + (raw ? 1 : 0)) * kWarpgroupThreads; }
 static_assert(kWideRows.rows == kWarpgroups * kWarpgroupRows);
 
 // Dims of K and V for which there are instances: equal ones, and those of MLA's decompressed prefill.

@@ -178,6 +178,9 @@ __device__ __forceinline__ void leave_slot(const State& state, uint64_t* empty) 
   if (state.lane == 0) arrive(empty);
 }
 
+// Two neighbours of any type. nvcc makes bytes of a memcpy of four.
+using AnyPair [[gnu::may_alias]] = uint32_t;
+
 // Writes two neighbours. kAligned: the target is a multiple of their size.
 template <bool kAligned>
 __device__ __forceinline__ void store_pair(float* target, float low, float high) {
@@ -193,7 +196,7 @@ template <bool kAligned, class T>
 __device__ __forceinline__ void store_pair(T* target, float low, float high) {
   const uint32_t pair = pack(T{}, low, high);
   if constexpr (kAligned) {
-    memcpy(__builtin_assume_aligned(static_cast<void*>(target), sizeof pair), &pair, sizeof pair);
+    *reinterpret_cast<AnyPair*>(target) = pair;
   } else {
     target[0].bits = static_cast<uint16_t>(pair);
     target[1].bits = static_cast<uint16_t>(pair >> 16);

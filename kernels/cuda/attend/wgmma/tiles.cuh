@@ -1,12 +1,12 @@
 // What attention by warpgroups does before the products: the rows of the block, their queries, and the tiles of K and V
-// that one warp loads by TMA. attend/wgmma/convert.cuh is what three warps then do to tiles.
+// that one warp loads by TMA. attend/wgmma/convert.cuh is what other warps then do to tiles.
 //
 // K of tile t is in slot t % stages of K, and V in slot t % stages of V. Each slot has barriers: K `full` and V `full`
 // (the bytes have arrived), V `ready` (NaN and infinity are replaced), K `empty` and V `empty` (every consumer warp has
 // read it). Tiles of 8 bits arrive as stored in slots of their own, alternately of K and V, with the barriers
 // `raw_full` and `raw_empty`. What is dequantised from them is `full` (K) or `ready` (V).
 //
-// The producer warp finds the boxes of a tile that some row sees, one lane a box. Only these are looked up and copied.
+// The producer warp finds the boxes of tiles that some row sees, one lane a box. Only these are looked up and copied.
 // Tiles without such a box are skipped. The places of other boxes, and slots that no row sees, may hold anything: their
 // scores are replaced, and in V only finite numbers are left, which p = 0 removes. The tile after the last one has
 // begin -1.
@@ -81,8 +81,6 @@ struct WgmmaStateOf {
 };
 using WgmmaState = WgmmaStateOf<WgmmaFixed>;
 
-constexpr int32_t kConvertingWarps = kWarpgroupThreads / kWarpSize - 1;
-
 // An instance of the kernel: its type and dims, and how its tiles lie in shared memory. kStoredBits: of an element of K
 // and V in the pools, 16 or 8.
 template <class T, int kDimsOfK, int kDimsOfV, int kStoredBits>
@@ -97,6 +95,9 @@ struct WgmmaTiles {
   static constexpr int32_t kKeyBytes = kDims / kPanelDims * kPanelBytes;         // of a tile of K
   static constexpr int32_t kValueBytes = kValueDims / kPanelDims * kPanelBytes;  // of a tile of V
   static constexpr int32_t kRawBytes = kKeys * kDims;                            // of a tile as stored
+  // All warps but the producer and the consumers.
+  static constexpr int32_t kConvertingWarps =
+      wgmma_threads(kRaw) / kWarpSize - kWarpgroups * kWarpgroupThreads / kWarpSize - 1;
   static_assert(kStages <= kMostStages && kValueStages <= kMostStages && kMostStages + 3 <= kKnownTiles);
   static_assert(kKeys <= kMostTileKeys && (!kRaw || kDims == kValueDims));
 
@@ -173,17 +174,17 @@ __device__ __forceinline__ void begin_wgmma_rows(const WgmmaState& state) {
   if (state.thread == kWarpSize) {                                   // a thread of another warp
     const uint32_t computing = state.rows > kWarpgroupRows ? 8 : 4;  // consumer warps
     for (int32_t i = 0; i < Tiles::kStages; ++i) {
-      init_barrier(&fixed.k_full[i], Tiles::kRaw ? kConvertingWarps : 1);
+      init_barrier(&fixed.k_full[i], Tiles::kRaw ? Tiles::kConvertingWarps : 1);
       init_barrier(&fixed.k_empty[i], computing);
     }
     for (int32_t i = 0; i < Tiles::kValueStages; ++i) {
       init_barrier(&fixed.v_full[i], 1);
-      init_barrier(&fixed.v_ready[i], kConvertingWarps);
+      init_barrier(&fixed.v_ready[i], Tiles::kConvertingWarps);
       init_barrier(&fixed.v_empty[i], computing);
     }
     for (int32_t i = 0; Tiles::kRaw && i < kRawStages; ++i) {
       init_barrier(&fixed.raw_full[i], 1);
-      init_barrier(&fixed.raw_empty[i], kConvertingWarps);
+      init_barrier(&fixed.raw_empty[i], Tiles::kConvertingWarps);
     }
     publish_barriers();
     prefetch_map(&state.call->k_map);
@@ -317,6 +318,11 @@ __device__ __forceinline__ TileRoom wait_for_room(const WgmmaState& state, int32
   return {state.shared + shape.k_at + slot * Tiles::kKeyBytes, &fixed.k_full[slot]};
 }
 
+// The first key of a lane's box, counted from that of lane 0. Boxes of 32 lanes make whole tiles.
+__device__ __forceinline__ int32_t first_key_of_lane(const WgmmaState& state) {
+  return state.lane * state.call->shape.box_keys;
+}
+
 // Begins the boxes of a tile of K or V.
 template <class Tiles, int kDims>
 __device__ __forceinline__ void begin_boxes(const WgmmaState& state, const CUtensorMap& map, int32_t heads_first,
@@ -327,7 +333,7 @@ __device__ __forceinline__ void begin_boxes(const WgmmaState& state, const CUten
   if (state.lane == 0) arrive_expecting(room.full, static_cast<uint32_t>(lanes * keys * kBoxes * kBoxPitch));
   __syncwarp();
   if (place.needed == 0) return;
-  unsigned char* const target = room.tile + state.lane * keys * kBoxPitch;
+  unsigned char* const target = room.tile + first_key_of_lane(state) % Tiles::kKeys * kBoxPitch;
   const int32_t inner = heads_first != 0 ? state.block.head : place.slot;
   const int32_t outer = heads_first != 0 ? place.slot : state.block.head;
 #pragma unroll
@@ -336,35 +342,47 @@ __device__ __forceinline__ void begin_boxes(const WgmmaState& state, const CUten
   }
 }
 
+// Finds boxes of as many tiles at once as there are lanes for, so that the warp seldom waits for the page list.
 template <class Tiles>
 __device__ __forceinline__ void bring_tiles(const WgmmaState& state) {
   const WgmmaCall& call = *state.call;
   WgmmaFixed& fixed = *state.fixed;
   PageCursor cursor = pages_of_item(&call.attend.plan.arrays.tables, state.item);
+  const int32_t keys_of_lanes = kWarpSize * call.shape.box_keys;
   BoxPlace of_values = {0, 0, 0};  // of the tile before
   const auto bring_values = [&](int32_t t) {
     begin_boxes<Tiles, Tiles::kValueDims>(state, call.v_map, call.v_heads_first, of_values,
                                           wait_for_room<Tiles>(state, t, true));
   };
+  const auto is_full = [&](uint32_t begin) {
+    return begin >= fixed.full_begin && begin + Tiles::kKeys <= fixed.full_end;
+  };
   int32_t t = 0;
-  const uint32_t first = fixed.keys_begin / Tiles::kKeys * Tiles::kKeys, end = fixed.keys_end;
-  for (uint32_t begin = first; begin < end; begin += Tiles::kKeys) {
-    const bool is_full = begin >= fixed.full_begin && begin + Tiles::kKeys <= fixed.full_end;
-    const BoxPlace place = find_box(state, &cursor, begin, Tiles::kKeys, is_full);
-    if (__ballot_sync(kAllLanes, place.needed != 0) == 0) continue;
-    const TileRoom room = wait_for_room<Tiles>(state, t, false);
-    WgmmaTile& tile = Tiles::of(state, t);
-    if (state.lane == 0) {
-      tile.begin = static_cast<int32_t>(begin);
-      tile.is_full = is_full ? 1 : 0;
-      tile.has_odd = 0;
+  const uint32_t end = fixed.keys_end;
+  for (uint32_t first = fixed.keys_begin / Tiles::kKeys * Tiles::kKeys; first < end;
+       first += static_cast<uint32_t>(keys_of_lanes)) {
+    const int32_t own_tile = first_key_of_lane(state) / Tiles::kKeys * Tiles::kKeys;
+    const BoxPlace found =
+        find_box(state, &cursor, first, keys_of_lanes, is_full(first + static_cast<uint32_t>(own_tile)));
+    for (int32_t at = 0; at < keys_of_lanes && first + static_cast<uint32_t>(at) < end; at += Tiles::kKeys) {
+      BoxPlace place = found;
+      if (at != own_tile) place.needed = 0;
+      if (__ballot_sync(kAllLanes, place.needed != 0) == 0) continue;
+      const TileRoom room = wait_for_room<Tiles>(state, t, false);
+      WgmmaTile& tile = Tiles::of(state, t);
+      if (state.lane == 0) {
+        const uint32_t begin = first + static_cast<uint32_t>(at);
+        tile.begin = static_cast<int32_t>(begin);
+        tile.is_full = is_full(begin) ? 1 : 0;
+        tile.has_odd = 0;
+      }
+      memset(__builtin_assume_aligned(tile.odd + state.lane * 4, 4), 0, 4);
+      __syncwarp();
+      begin_boxes<Tiles, Tiles::kDims>(state, call.k_map, call.k_heads_first, place, room);
+      if (t > 0) bring_values(t - 1);
+      of_values = place;
+      ++t;
     }
-    memset(__builtin_assume_aligned(tile.odd + state.lane * 4, 4), 0, 4);
-    __syncwarp();
-    begin_boxes<Tiles, Tiles::kDims>(state, call.k_map, call.k_heads_first, place, room);
-    if (t > 0) bring_values(t - 1);
-    of_values = place;
-    ++t;
   }
   const TileRoom behind = wait_for_room<Tiles>(state, t, false);
   if (state.lane == 0) {
