@@ -48,6 +48,21 @@ TEST_P(Streams, ForkThenTruncateAndAppend) {
   lockstep.compare();
 }
 
+// A stream is destroyed while its work is queued, and a new stream has its handle. The new one waits for that work.
+TEST_P(Streams, HandlesAreUsedAgain) {
+  Lockstep lockstep;
+  const int sequence = lockstep.add();
+  for (int32_t tokens : {6, 1, 5}) {
+    run(lockstep, sequence, tokens, streams_[0]);
+    cudaStream_t const before = streams_[0];
+    cudaStreamDestroy(streams_[0]);
+    cudaStreamCreate(&streams_[0]);
+    ASSERT_EQ(streams_[0], before);
+  }
+  lockstep.export_rows(sequence, 0, streams_[0]);
+  lockstep.compare();
+}
+
 // Pages of an aborted step and of a removed sequence are given to others while their writers are still queued.
 TEST_P(Streams, FreedPagesAreUsedAtOnce) {
   Lockstep lockstep({.num_pages = 4});
