@@ -423,7 +423,12 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   // What is still queued runs later, as on a device, in a stream without a handle.
-  *std::find(streams.begin(), streams.end(), stream) = new CudaStream(std::move(*stream));
+  const auto place = std::find(streams.begin(), streams.end(), stream);
+  if (stream->queue.empty() || lost) {
+    streams.erase(place);
+  } else {
+    *place = new CudaStream(std::move(*stream));
+  }
   *stream = {};
   handles.push_back(stream);
   return cudaSuccess;
