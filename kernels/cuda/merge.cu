@@ -22,10 +22,6 @@ struct MergeCall {
   kvc_backend_state few[kFewParts];
 };
 
-__device__ __forceinline__ float lse_of(const kvc_backend_state& state, int64_t token, int64_t head) {
-  return state.lse[token * state.lse_token_stride + head * state.lse_head_stride];
-}
-
 // What a lane reads of a part at once, as stored, so that all loads of a lane can be in flight: four float32, four of
 // 16 bits, or one of any type. widened: element k as float32.
 struct alignas(16) Four {
@@ -47,13 +43,17 @@ struct One {
 };
 
 template <class Group>
-__device__ __forceinline__ Group load_group(const kvc_backend_tensor& part, int64_t element) {
-  return *reinterpret_cast<const Group*>(static_cast<const unsigned char*>(part.data) +
-                                         element * static_cast<int64_t>(sizeof(Group) / Group::kDims));
+__device__ __forceinline__ Group load_group(Type, const unsigned char* at) {
+  return *reinterpret_cast<const Group*>(at);
 }
 template <>
-__device__ __forceinline__ One load_group<One>(const kvc_backend_tensor& part, int64_t element) {
-  return {load_element(type_of(part.dtype), part.data, element)};
+__device__ __forceinline__ One load_group<One>(Type type, const unsigned char* at) {
+  return {load_element(type, at, 0)};
+}
+
+// Element `element` of a tensor.
+__device__ __forceinline__ unsigned char* place_of(const kvc_backend_tensor& tensor, int64_t element) {
+  return static_cast<unsigned char*>(tensor.data) + element * element_bytes(type_of(tensor.dtype));
 }
 
 // A lane's dims of a part in kRowsOfWarp heads, and the LSE of each. A head that does not exist has LSE -inf.
@@ -64,39 +64,42 @@ struct PartRows {
   Type type;
 };
 
+// rows: the heads that exist from `first` on.
 template <class Group>
-__device__ __forceinline__ void load_rows(const MergeCall& call, int32_t i, int64_t token, int32_t first, int32_t d,
-                                          PartRows<Group>* rows) {
+__device__ __forceinline__ void load_rows(const MergeCall& call, int32_t i, int64_t token, int32_t first, int32_t rows,
+                                          int32_t d, PartRows<Group>* loaded) {
   const kvc_backend_state& part = call.args.parts != nullptr ? call.args.parts[i] : call.few[i];
-  rows->type = type_of(part.out.dtype);
+  const kvc_backend_tensor& out = part.out;
+  const float* lse = part.lse + (token * part.lse_token_stride + first * part.lse_head_stride);
+  const unsigned char* o = place_of(out, token * out.token_stride + first * out.head_stride + d);
+  const int64_t row_bytes = out.head_stride * element_bytes(type_of(out.dtype));
+  loaded->type = type_of(out.dtype);
 #pragma unroll
   for (int r = 0; r < kRowsOfWarp; ++r) {
-    const bool exists = first + r < call.args.num_heads;
-    rows->lse[r] = exists ? lse_of(part, token, first + r) : -INFINITY;
-    rows->o[r] = {};
-    if (exists && d < call.args.dims) {
-      rows->o[r] = load_group<Group>(part.out, token * part.out.token_stride + (first + r) * part.out.head_stride + d);
-    }
+    loaded->lse[r] = r < rows ? *lse : -INFINITY;
+    loaded->o[r] = {};
+    if (r < rows && d < call.args.dims) loaded->o[r] = load_group<Group>(loaded->type, o);
+    lse += part.lse_head_stride;
+    o += row_bytes;
   }
 }
 
 // Writes kDims dims of a row, normalised by the row's l.
 template <int kDims>
-__device__ __forceinline__ void store_dims(const kvc_backend_tensor& out, int64_t to, float* o, float l) {
+__device__ __forceinline__ void store_dims(Type type, unsigned char* to, float* o, float l) {
   // The same bits as final_state: a float32 quotient does not change if it is computed in float64 and rounded.
   const float scale = l == 0.0f ? 0.0f : 1.0f / l;
-  const Type type = type_of(out.dtype);
 #pragma unroll
   for (int k = 0; k < kDims; ++k) o[k] *= scale;
   if (kDims == 4 && type == Type::kF32) {
     Four four;
 #pragma unroll
     for (int k = 0; k < kDims; ++k) four.x[k] = o[k];
-    *reinterpret_cast<Four*>(static_cast<float*>(out.data) + to) = four;
+    *reinterpret_cast<Four*>(to) = four;
     return;
   }
 #pragma unroll
-  for (int k = 0; k < kDims; ++k) store_element(type, out.data, to + k, o[k]);
+  for (int k = 0; k < kDims; ++k) store_element(type, to, k, o[k]);
 }
 
 // Merges kDims dims of kRowsOfWarp heads, from dim d of head `first` on, and writes those that exist. The next part is
@@ -109,11 +112,12 @@ __device__ __forceinline__ void merge_dims(const MergeCall& call, int64_t token,
   float o[kRowsOfWarp][kDims] = {};
 #pragma unroll
   for (int r = 0; r < kRowsOfWarp; ++r) m[r] = -INFINITY, l[r] = 0.0f;
+  const int32_t rows = args.num_heads - first;
   PartRows<Group> next;
-  load_rows(call, 0, token, first, d, &next);
+  load_rows(call, 0, token, first, rows, d, &next);
   for (int32_t i = 0; i < args.num_parts; ++i) {
     const PartRows<Group> part = next;
-    if (i + 1 < args.num_parts) load_rows(call, i + 1, token, first, d, &next);
+    if (i + 1 < args.num_parts) load_rows(call, i + 1, token, first, rows, d, &next);
 #pragma unroll
     for (int r = 0; r < kRowsOfWarp; ++r) {
       float own[kDims];
@@ -122,11 +126,13 @@ __device__ __forceinline__ void merge_dims(const MergeCall& call, int64_t token,
       if (part.lse[r] != -INFINITY) merge_state(o[r], &m[r], &l[r], own, part.lse[r], 1.0f, kDims);
     }
   }
+  if (d >= args.dims) return;
   const kvc_backend_tensor& out = args.result.out;
+  unsigned char* to = place_of(out, token * out.token_stride + first * out.head_stride + d);
+  const int64_t row_bytes = out.head_stride * element_bytes(type_of(out.dtype));
 #pragma unroll
-  for (int r = 0; r < kRowsOfWarp; ++r) {
-    if (d >= args.dims || first + r >= args.num_heads) continue;
-    store_dims<kDims>(out, token * out.token_stride + (first + r) * out.head_stride + d, o[r], l[r]);
+  for (int r = 0; r < kRowsOfWarp; ++r, to += row_bytes) {
+    if (r < rows) store_dims<kDims>(type_of(out.dtype), to, o[r], l[r]);
   }
 }
 
