@@ -19,18 +19,23 @@ constexpr int kFewParts = 32;
 // Passed by value. So are the parts if they are few: then the call uploads nothing, and can be captured.
 struct MergeCall {
   kvc_backend_merge args;  // parts on the device; null: few
+  Type out_type;
   kvc_backend_state few[kFewParts];
 };
 
 // What a lane reads of a part at once, as stored, so that all loads of a lane can be in flight: four float32, four of
-// 16 bits, or one of any type. widened: element k as float32.
+// 16 bits, or one of any type. widened: element k as float32. type: that of a part.
 struct alignas(16) Four {
   static constexpr int kDims = 4;
+  __device__ __forceinline__ static Type type(DLDataType) { return Type::kF32; }
   float x[4];
   __device__ __forceinline__ float widened(Type, int k) const { return x[k]; }
 };
 struct alignas(8) HalfFour {
   static constexpr int kDims = 4;
+  __device__ __forceinline__ static Type type(DLDataType dtype) {
+    return dtype.code == kDLFloat ? Type::kF16 : Type::kBf16;
+  }
   uint16_t x[4];
   __device__ __forceinline__ float widened(Type type, int k) const {
     return type == Type::kF16 ? widen(F16{x[k]}) : widen(Bf16{x[k]});
@@ -38,6 +43,7 @@ struct alignas(8) HalfFour {
 };
 struct One {
   static constexpr int kDims = 1;
+  __device__ __forceinline__ static Type type(DLDataType dtype) { return type_of(dtype); }
   float x;
   __device__ __forceinline__ float widened(Type, int) const { return x; }
 };
@@ -49,11 +55,6 @@ __device__ __forceinline__ Group load_group(Type, const unsigned char* at) {
 template <>
 __device__ __forceinline__ One load_group<One>(Type type, const unsigned char* at) {
   return {load_element(type, at, 0)};
-}
-
-// Element `element` of a tensor.
-__device__ __forceinline__ unsigned char* place_of(const kvc_backend_tensor& tensor, int64_t element) {
-  return static_cast<unsigned char*>(tensor.data) + element * element_bytes(type_of(tensor.dtype));
 }
 
 // A lane's dims of a part in kRowsOfWarp heads, and the LSE of each. A head that does not exist has LSE -inf.
@@ -71,9 +72,10 @@ __device__ __forceinline__ void load_rows(const MergeCall& call, int32_t i, int6
   const kvc_backend_state& part = call.args.parts != nullptr ? call.args.parts[i] : call.few[i];
   const kvc_backend_tensor& out = part.out;
   const float* lse = part.lse + (token * part.lse_token_stride + first * part.lse_head_stride);
-  const unsigned char* o = place_of(out, token * out.token_stride + first * out.head_stride + d);
-  const int64_t row_bytes = out.head_stride * element_bytes(type_of(out.dtype));
-  loaded->type = type_of(out.dtype);
+  loaded->type = Group::type(out.dtype);
+  const int64_t size = element_bytes(loaded->type), row_bytes = out.head_stride * size;
+  const unsigned char* o =
+      static_cast<const unsigned char*>(out.data) + (token * out.token_stride + first * out.head_stride + d) * size;
 #pragma unroll
   for (int r = 0; r < kRowsOfWarp; ++r) {
     loaded->lse[r] = r < rows ? *lse : -INFINITY;
@@ -128,11 +130,12 @@ __device__ __forceinline__ void merge_dims(const MergeCall& call, int64_t token,
   }
   if (d >= args.dims) return;
   const kvc_backend_tensor& out = args.result.out;
-  unsigned char* to = place_of(out, token * out.token_stride + first * out.head_stride + d);
-  const int64_t row_bytes = out.head_stride * element_bytes(type_of(out.dtype));
+  const int64_t size = element_bytes(call.out_type), row_bytes = out.head_stride * size;
+  unsigned char* to =
+      static_cast<unsigned char*>(out.data) + (token * out.token_stride + first * out.head_stride + d) * size;
 #pragma unroll
   for (int r = 0; r < kRowsOfWarp; ++r, to += row_bytes) {
-    if (r < rows) store_dims<kDims>(type_of(out.dtype), to, o[r], l[r]);
+    if (r < rows) store_dims<kDims>(call.out_type, to, o[r], l[r]);
   }
 }
 
@@ -193,7 +196,7 @@ kvc_status merge(kvc_backend_device* opened, const kvc_backend_merge* args, void
   if (args->num_tokens == 0 || args->num_heads == 0) return KVC_OK;
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
-  MergeCall call = {*args, {}};
+  MergeCall call = {*args, type_of(args->result.out.dtype), {}};
   const auto kernel = kernel_of(*args);
   const auto run = [&] {
     return launch("merge", stream, {blocks_for(args->num_tokens, 1), 1, 1}, kThreads, 0, error, kernel, call);
