@@ -842,7 +842,8 @@ typedef struct kvc_backend {
   void (*event_destroy)(kvc_backend_device *device, kvc_backend_event *event);
   /* The event becomes the end of the work that the stream has now. */
   kvc_status (*event_record)(kvc_backend_device *device, kvc_backend_event *event, void *stream, kvc_error *error);
-  /* Work enqueued on the stream after this call runs after the event as last recorded. The host does not wait. */
+  /* Work enqueued on the stream after this call runs after the event as last recorded. The host does not wait. If the
+   * event was recorded on the same stream, there is nothing to do. */
   kvc_status (*event_wait)(kvc_backend_device *device, kvc_backend_event *event, void *stream, kvc_error *error);
   /* nodes: the host's pool [num_nodes, FANOUT], which stays at this address while the mirror exists. on_device: out, the
    * address of the copy, for kvc_backend_plan.device. */

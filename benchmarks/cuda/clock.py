@@ -66,9 +66,14 @@ class Clock:
 
     def kernel_seconds(self, call, word, finish=lambda: None, prepare=lambda: None) -> float:
         """Median time of the kernels of call() whose names contain `word`. This suits calls that also allocate."""
+        return self.kernels(call, word, finish, prepare)[0]
+
+    def kernels(self, call, word, finish=lambda: None, prepare=lambda: None) -> tuple[float, float]:
+        """The same, and the median of the time between these kernels: from the first one's begin to the last one's end,
+        without their own."""
         if not self.on_card:
-            return self.seconds(call, prepare, finish)
-        times = []
+            return self.seconds(call, prepare, finish), 0.0
+        times, gaps = [], []
         for number in range(max(3, self.repeats // 3)):
             prepare()
             self._flush.fill_(number)
@@ -77,10 +82,12 @@ class Clock:
                 call()
                 self.synchronize()
             finish()
-            times.append(sum(event.device_time_total for event in profile.key_averages() if word in event.key) / 1e6)
-        if not min(times):
-            raise RuntimeError(f"the profiler saw no kernel called {word}")
-        return statistics.median(times)
+            ranges = [event.time_range for event in profile.events() if word in event.name and event.device_time_total]
+            if not ranges:
+                raise RuntimeError(f"the profiler saw no kernel called {word}")
+            times.append(sum(range.end - range.start for range in ranges) / 1e6)
+            gaps.append((max(range.end for range in ranges) - min(range.start for range in ranges)) / 1e6 - times[-1])
+        return statistics.median(times), statistics.median(gaps)
 
     def host_seconds(self, call) -> float:
         """Median time that the host spends in call(). The device is idle before each call."""

@@ -37,11 +37,28 @@ kvc_status PrimaryContext::retain(int ordinal, kvc_error* error) {
   if (status == KVC_OK) status = find("cuDevicePrimaryCtxRelease", &release_, error);
   if (status == KVC_OK) status = find("cuCtxGetCurrent", &get_current_, error);
   if (status == KVC_OK) status = find("cuCtxSetCurrent", &set_current_, error);
+  if (status == KVC_OK) status = find("cuStreamGetId", &get_stream_id_, error);
   if (status == KVC_OK) status = check_driver(get_device(&device_, ordinal), "cuDeviceGet", ordinal, error);
   if (status == KVC_OK) {
     status = check_driver(retain_primary(&context_, device_), "cuDevicePrimaryCtxRetain", ordinal, error);
   }
   return status;
+}
+
+kvc_status PrimaryContext::id_of(void* stream, unsigned long long* id, kvc_error* error) const {
+  constexpr unsigned long long kNullStream = kNoStream - 1;
+  if (stream == nullptr || stream == static_cast<void*>(cudaStreamLegacy)) {
+    *id = kNullStream;
+    return KVC_OK;
+  }
+  if (stream == static_cast<void*>(cudaStreamPerThread)) {
+    *id = kNoStream;
+    return KVC_OK;
+  }
+  const CUresult result = get_stream_id_(static_cast<CUstream>(stream), id);
+  if (result == CUDA_SUCCESS) return KVC_OK;
+  return fail(error, KVC_ERROR_DEVICE_FAILED, "cuStreamGetId for the stream of a call gave %d",
+              static_cast<int>(result));
 }
 
 void PrimaryContext::release() {

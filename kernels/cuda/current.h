@@ -15,11 +15,18 @@ namespace kvc::kernels::cuda {
 
 struct Device;
 
+// The id of no stream. Two streams with this id need not be the same.
+constexpr unsigned long long kNoStream = ~0ull;
+
 // The context, held from retain to release.
 class PrimaryContext {
  public:
   kvc_status retain(int ordinal, kvc_error* error);
   void release();
+  // A number that no other stream ever has. A handle may be that of a new stream after the old one was destroyed. The
+  // handle of the calling thread's stream names another stream in each thread, and has kNoStream. No context need be
+  // current.
+  kvc_status id_of(void* stream, unsigned long long* id, kvc_error* error) const;
 
  private:
   friend class CurrentDevice;
@@ -28,6 +35,7 @@ class PrimaryContext {
   CUresult (*get_current_)(CUcontext*) = nullptr;
   CUresult (*set_current_)(CUcontext) = nullptr;
   CUresult (*release_)(CUdevice) = nullptr;
+  CUresult (*get_stream_id_)(CUstream, unsigned long long*) = nullptr;
 };
 
 inline thread_local Device* called_device = nullptr;  // the device whose function this thread is in

@@ -19,119 +19,137 @@ constexpr int kFewParts = 32;
 // Passed by value. So are the parts if they are few: then the call uploads nothing, and can be captured.
 struct MergeCall {
   kvc_backend_merge args;  // parts on the device; null: few
-  bool in_fours;           // see comes_in_fours
+  Type out_type;
   kvc_backend_state few[kFewParts];
 };
 
-__device__ __forceinline__ float lse_of(const kvc_backend_state& state, int64_t token, int64_t head) {
-  return state.lse[token * state.lse_token_stride + head * state.lse_head_stride];
-}
-
+// What a lane reads of a part at once, as stored, so that all loads of a lane can be in flight: four float32, four of
+// 16 bits, or one of any type. widened: element k as float32. type: that of a part.
 struct alignas(16) Four {
+  static constexpr int kDims = 4;
+  __device__ __forceinline__ static Type type(DLDataType) { return Type::kF32; }
   float x[4];
+  __device__ __forceinline__ float widened(Type, int k) const { return x[k]; }
 };
-
 struct alignas(8) HalfFour {
+  static constexpr int kDims = 4;
+  __device__ __forceinline__ static Type type(DLDataType dtype) {
+    return dtype.code == kDLFloat ? Type::kF16 : Type::kBf16;
+  }
   uint16_t x[4];
+  __device__ __forceinline__ float widened(Type type, int k) const {
+    return type == Type::kF16 ? widen(F16{x[k]}) : widen(Bf16{x[k]});
+  }
+};
+struct One {
+  static constexpr int kDims = 1;
+  __device__ __forceinline__ static Type type(DLDataType dtype) { return type_of(dtype); }
+  float x;
+  __device__ __forceinline__ float widened(Type, int) const { return x; }
 };
 
-// kDims dims of a part from `element` on, as float32. Four dims are of float32 or of 16 bits. Those of 16 bits are
-// converted by value, since load_element takes an address and would put them into local memory.
-template <int kDims>
-__device__ __forceinline__ void load_dims(const kvc_backend_tensor& part, int64_t element, float* out) {
-  const Type type = type_of(part.dtype);
-  if (kDims == 4 && type == Type::kF32) {
-    const Four four = *reinterpret_cast<const Four*>(static_cast<const float*>(part.data) + element);
-#pragma unroll
-    for (int k = 0; k < kDims; ++k) out[k] = four.x[k];
-  } else if (kDims == 4) {
-    const HalfFour four = *reinterpret_cast<const HalfFour*>(static_cast<const uint16_t*>(part.data) + element);
-#pragma unroll
-    for (int k = 0; k < kDims; ++k) out[k] = type == Type::kF16 ? widen(F16{four.x[k]}) : widen(Bf16{four.x[k]});
-  } else {
-    out[0] = load_element(type, part.data, element);
-  }
+template <class Group>
+__device__ __forceinline__ Group load_group(Type, const unsigned char* at) {
+  return *reinterpret_cast<const Group*>(at);
+}
+template <>
+__device__ __forceinline__ One load_group<One>(Type type, const unsigned char* at) {
+  return {load_element(type, at, 0)};
 }
 
-// kDims dims of a part in kRowsOfWarp heads, and the LSE of each. A head that does not exist has LSE -inf.
-template <int kDims>
+// A lane's dims of a part in kRowsOfWarp heads, and the LSE of each. A head that does not exist has LSE -inf.
+template <class Group>
 struct PartRows {
-  float o[kRowsOfWarp][kDims];
+  Group o[kRowsOfWarp];
   float lse[kRowsOfWarp];
+  Type type;
 };
 
-template <int kDims>
-__device__ __forceinline__ void load_rows(const MergeCall& call, int32_t i, int64_t token, int32_t first, int32_t d,
-                                          PartRows<kDims>* rows) {
+// rows: the heads that exist from `first` on.
+template <class Group>
+__device__ __forceinline__ void load_rows(const MergeCall& call, int32_t i, int64_t token, int32_t first, int32_t rows,
+                                          int32_t d, PartRows<Group>* loaded) {
   const kvc_backend_state& part = call.args.parts != nullptr ? call.args.parts[i] : call.few[i];
+  const kvc_backend_tensor& out = part.out;
+  const float* lse = part.lse + (token * part.lse_token_stride + first * part.lse_head_stride);
+  loaded->type = Group::type(out.dtype);
+  const int64_t size = element_bytes(loaded->type), row_bytes = out.head_stride * size;
+  const unsigned char* o =
+      static_cast<const unsigned char*>(out.data) + (token * out.token_stride + first * out.head_stride + d) * size;
 #pragma unroll
   for (int r = 0; r < kRowsOfWarp; ++r) {
-    const bool exists = first + r < call.args.num_heads;
-    rows->lse[r] = exists ? lse_of(part, token, first + r) : -INFINITY;
-#pragma unroll
-    for (int k = 0; k < kDims; ++k) rows->o[r][k] = 0.0f;
-    if (!exists || d >= call.args.dims) continue;
-    load_dims<kDims>(part.out, token * part.out.token_stride + (first + r) * part.out.head_stride + d, rows->o[r]);
+    loaded->lse[r] = r < rows ? *lse : -INFINITY;
+    loaded->o[r] = {};
+    if (r < rows && d < call.args.dims) loaded->o[r] = load_group<Group>(loaded->type, o);
+    lse += part.lse_head_stride;
+    o += row_bytes;
   }
 }
 
 // Writes kDims dims of a row, normalised by the row's l.
 template <int kDims>
-__device__ __forceinline__ void store_dims(const kvc_backend_tensor& out, int64_t to, float* o, float l) {
+__device__ __forceinline__ void store_dims(Type type, unsigned char* to, float* o, float l) {
   // The same bits as final_state: a float32 quotient does not change if it is computed in float64 and rounded.
   const float scale = l == 0.0f ? 0.0f : 1.0f / l;
-  const Type type = type_of(out.dtype);
 #pragma unroll
   for (int k = 0; k < kDims; ++k) o[k] *= scale;
   if (kDims == 4 && type == Type::kF32) {
     Four four;
 #pragma unroll
     for (int k = 0; k < kDims; ++k) four.x[k] = o[k];
-    *reinterpret_cast<Four*>(static_cast<float*>(out.data) + to) = four;
+    *reinterpret_cast<Four*>(to) = four;
     return;
   }
 #pragma unroll
-  for (int k = 0; k < kDims; ++k) store_element(type, out.data, to + k, o[k]);
+  for (int k = 0; k < kDims; ++k) store_element(type, to, k, o[k]);
 }
 
 // Merges kDims dims of kRowsOfWarp heads, from dim d of head `first` on, and writes those that exist. The next part is
 // loaded before the current one is merged. Gives m and l of the heads.
-template <int kDims>
+template <class Group>
 __device__ __forceinline__ void merge_dims(const MergeCall& call, int64_t token, int32_t first, int32_t d, float* m,
                                            float* l) {
   const kvc_backend_merge& args = call.args;
+  constexpr int kDims = Group::kDims;
   float o[kRowsOfWarp][kDims] = {};
 #pragma unroll
   for (int r = 0; r < kRowsOfWarp; ++r) m[r] = -INFINITY, l[r] = 0.0f;
-  PartRows<kDims> next;
-  load_rows(call, 0, token, first, d, &next);
+  const int32_t rows = args.num_heads - first;
+  PartRows<Group> next;
+  load_rows(call, 0, token, first, rows, d, &next);
   for (int32_t i = 0; i < args.num_parts; ++i) {
-    const PartRows<kDims> part = next;
-    if (i + 1 < args.num_parts) load_rows(call, i + 1, token, first, d, &next);
+    const PartRows<Group> part = next;
+    if (i + 1 < args.num_parts) load_rows(call, i + 1, token, first, rows, d, &next);
 #pragma unroll
     for (int r = 0; r < kRowsOfWarp; ++r) {
-      if (part.lse[r] != -INFINITY) merge_state(o[r], &m[r], &l[r], part.o[r], part.lse[r], 1.0f, kDims);
+      float own[kDims];
+#pragma unroll
+      for (int k = 0; k < kDims; ++k) own[k] = part.o[r].widened(part.type, k);
+      if (part.lse[r] != -INFINITY) merge_state(o[r], &m[r], &l[r], own, part.lse[r], 1.0f, kDims);
     }
   }
+  if (d >= args.dims) return;
   const kvc_backend_tensor& out = args.result.out;
+  const int64_t size = element_bytes(call.out_type), row_bytes = out.head_stride * size;
+  unsigned char* to =
+      static_cast<unsigned char*>(out.data) + (token * out.token_stride + first * out.head_stride + d) * size;
 #pragma unroll
-  for (int r = 0; r < kRowsOfWarp; ++r) {
-    if (d >= args.dims || first + r >= args.num_heads) continue;
-    store_dims<kDims>(out, token * out.token_stride + (first + r) * out.head_stride + d, o[r], l[r]);
+  for (int r = 0; r < kRowsOfWarp; ++r, to += row_bytes) {
+    if (r < rows) store_dims<kDims>(call.out_type, to, o[r], l[r]);
   }
 }
 
 // Merges kRowsOfWarp heads of a token, from head `first` on. The result may be the first part, so no LSE is written
 // before all lanes have read those of these rows.
+template <class Group>
 __device__ __forceinline__ void merge_heads(const MergeCall& call, int64_t token, int32_t first) {
   const kvc_backend_merge& args = call.args;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize, heads = static_cast<int32_t>(args.num_heads);
   float m[kRowsOfWarp] = {}, l[kRowsOfWarp] = {};
   // All lanes make every step, also lanes whose dims are beyond the last one.
-  if (call.in_fours) {
-    for (int32_t d = 0; d < args.dims; d += 4 * kWarpSize) merge_dims<4>(call, token, first, d + 4 * lane, m, l);
-  } else {
-    for (int32_t d = 0; d < args.dims; d += kWarpSize) merge_dims<1>(call, token, first, d + lane, m, l);
+  constexpr int32_t kDims = Group::kDims;
+  for (int32_t d = 0; d < args.dims; d += kDims * kWarpSize) {
+    merge_dims<Group>(call, token, first, d + kDims * lane, m, l);
   }
   float m_of_lane = -INFINITY, l_of_lane = 0.0f;  // of head first + lane
 #pragma unroll
@@ -145,25 +163,31 @@ __device__ __forceinline__ void merge_heads(const MergeCall& call, int64_t token
       final_state(static_cast<double>(m_of_lane), static_cast<double>(l_of_lane), nullptr).lse;
 }
 
+template <class Group>
 __global__ void __launch_bounds__(kThreads, 4) merge_kernel(const __grid_constant__ MergeCall call) {
   const int32_t warp = static_cast<int32_t>(threadIdx.x) / kWarpSize;
   for (int32_t first = warp * kRowsOfWarp; first < call.args.num_heads; first += kWarps * kRowsOfWarp) {
-    merge_heads(call, blockIdx.x, first);
+    merge_heads<Group>(call, blockIdx.x, first);
   }
 }
 
-// Whether the elements of all rows can be read and written four at a time, aligned.
-bool comes_in_fours(const kvc_backend_merge& args) {
-  int64_t elements = args.dims | args.result.out.token_stride | args.result.out.head_stride;
-  uintptr_t addresses =
-      type_of(args.result.out.dtype) == Type::kF32 ? reinterpret_cast<uintptr_t>(args.result.out.data) : 0;
+// The kernel for the types and places of the parts: by fours, if the elements of all rows can be read and written four
+// at a time, aligned, and all parts have elements of one size.
+void (*kernel_of(const kvc_backend_merge& args))(MergeCall) {
+  const kvc_backend_tensor& out = args.result.out;
+  const int64_t size = element_bytes(type_of(args.parts[0].out.dtype));
+  int64_t elements = args.dims | out.token_stride | out.head_stride;
+  uintptr_t addresses = type_of(out.dtype) == Type::kF32 ? reinterpret_cast<uintptr_t>(out.data) : 0;
+  bool alike = true;
   for (int32_t i = 0; i < args.num_parts; ++i) {
     const kvc_backend_tensor& part = args.parts[i].out;
+    alike = alike && element_bytes(type_of(part.dtype)) == size;
     elements |= part.token_stride | part.head_stride;
     // Four elements of 16 bits have 8 bytes. Their address is doubled, so that one test for 16 bytes fits both types.
-    addresses |= reinterpret_cast<uintptr_t>(part.data) * (type_of(part.dtype) == Type::kF32 ? 1 : 2);
+    addresses |= reinterpret_cast<uintptr_t>(part.data) * (size == 4 ? 1 : 2);
   }
-  return elements % 4 == 0 && addresses % 16 == 0;
+  if (!alike || elements % 4 != 0 || addresses % 16 != 0) return merge_kernel<One>;
+  return size == 4 ? merge_kernel<Four> : merge_kernel<HalfFour>;
 }
 
 }  // namespace
@@ -172,9 +196,10 @@ kvc_status merge(kvc_backend_device* opened, const kvc_backend_merge* args, void
   if (args->num_tokens == 0 || args->num_heads == 0) return KVC_OK;
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
-  MergeCall call = {*args, comes_in_fours(*args), {}};
+  MergeCall call = {*args, type_of(args->result.out.dtype), {}};
+  const auto kernel = kernel_of(*args);
   const auto run = [&] {
-    return launch("merge", stream, {blocks_for(args->num_tokens, 1), 1, 1}, kThreads, 0, error, merge_kernel, call);
+    return launch("merge", stream, {blocks_for(args->num_tokens, 1), 1, 1}, kThreads, 0, error, kernel, call);
   };
   if (args->num_parts <= kFewParts) {
     call.args.parts = nullptr;

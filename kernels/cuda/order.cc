@@ -1,39 +1,61 @@
 // Events, with which the core orders streams.
 // SPDX-License-Identifier: Apache-2.0
+#include <new>
+
 #include "kernels/cuda/device.h"
+
+struct kvc_backend_event {
+  cudaEvent_t event;
+  unsigned long long stream;  // the id of the stream on which it was recorded
+};
 
 namespace kvc::kernels::cuda {
 namespace {
 
 constexpr const char* kPurpose = "the order of a cache's work";
 
-cudaEvent_t event_of(kvc_backend_event* event) { return reinterpret_cast<cudaEvent_t>(event); }
-
 }  // namespace
 
 kvc_status event_create(kvc_backend_device* opened, kvc_backend_event** event, kvc_error* error) {
   const CurrentDevice current(*device_of(opened));
-  cudaEvent_t made = nullptr;
-  const kvc_status status =
-      check(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreateWithFlags", kPurpose, error);
-  *event = reinterpret_cast<kvc_backend_event*>(made);
+  auto* const made = new (std::nothrow) kvc_backend_event{nullptr, kNoStream};
+  if (made == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for an event");
+  const kvc_status status = check(cudaEventCreateWithFlags(&made->event, cudaEventDisableTiming),
+                                  "cudaEventCreateWithFlags", kPurpose, error);
+  if (status == KVC_OK) {
+    *event = made;
+  } else {
+    delete made;
+  }
   return status;
 }
 
 void event_destroy(kvc_backend_device* opened, kvc_backend_event* event) {
   const CurrentDevice current(*device_of(opened));
-  cudaEventDestroy(event_of(event));
+  cudaEventDestroy(event->event);
+  delete event;
 }
 
 kvc_status event_record(kvc_backend_device* opened, kvc_backend_event* event, void* stream, kvc_error* error) {
-  const CurrentDevice current(*device_of(opened));
-  return check(cudaEventRecord(event_of(event), static_cast<cudaStream_t>(stream)), "cudaEventRecord", kPurpose, error);
+  Device& device = *device_of(opened);
+  event->stream = kNoStream;  // until the record has succeeded
+  unsigned long long id = kNoStream;
+  kvc_status status = device.context.id_of(stream, &id, error);
+  if (status != KVC_OK) return status;
+  const CurrentDevice current(device);
+  status = check(cudaEventRecord(event->event, static_cast<cudaStream_t>(stream)), "cudaEventRecord", kPurpose, error);
+  if (status == KVC_OK) event->stream = id;
+  return status;
 }
 
 kvc_status event_wait(kvc_backend_device* opened, kvc_backend_event* event, void* stream, kvc_error* error) {
-  const CurrentDevice current(*device_of(opened));
-  return check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event_of(event), 0), "cudaStreamWaitEvent",
-               kPurpose, error);
+  Device& device = *device_of(opened);
+  unsigned long long id = kNoStream;
+  const kvc_status status = device.context.id_of(stream, &id, error);
+  if (status != KVC_OK || (id == event->stream && id != kNoStream)) return status;
+  const CurrentDevice current(device);
+  return check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event->event, 0), "cudaStreamWaitEvent", kPurpose,
+               error);
 }
 
 }  // namespace kvc::kernels::cuda

@@ -56,7 +56,7 @@ kvc_status Scratch::resize(Block* block, int64_t bytes, kvc_error* error) {
 }
 
 // The best block for a call on `stream`, or null if calls have all of them.
-Scratch::Block* Scratch::find(void* stream) {
+Scratch::Block* Scratch::find(unsigned long long stream) {
   Block *passed = nullptr, *fresh = nullptr, *any = nullptr;
   for (Block& block : blocks_) {
     if (block.lent) continue;
@@ -72,31 +72,31 @@ Scratch::Block* Scratch::find(void* stream) {
   return passed != nullptr ? passed : fresh != nullptr ? fresh : any;
 }
 
-kvc_status Scratch::take(int64_t bytes, void* stream, void** memory, kvc_error* error) {
+kvc_status Scratch::take(int64_t bytes, void* stream, unsigned long long stream_id, void** memory, kvc_error* error) {
   unsigned long long capture = 0;
   kvc_status status = capture_of(stream, "a call takes scratch", &capture, error);
   if (status != KVC_OK) return status;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (capture != 0) return take_captured(bytes, stream, capture, memory, error);
-  Block* const block = find(stream);
+  if (capture != 0) return take_captured(bytes, stream_id, capture, memory, error);
+  Block* const block = find(stream_id);
   if (block == nullptr) {
     return fail(error, KVC_ERROR_OUT_OF_MEMORY, "more than %d calls are inside the device at once", kBlocks);
   }
   if (block->bytes < bytes) {
     status = resize(block, bytes, error);
-  } else if (!is_last(*block, stream)) {
+  } else if (!is_last(*block, stream_id)) {
     status = check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), block->passed, 0), "cudaStreamWaitEvent",
                    kPurpose, error);
   }
   if (status != KVC_OK) return status;
-  block->stream = stream;
+  block->stream = stream_id;
   block->lent = true;
   *memory = block->memory;
   return KVC_OK;
 }
 
 // Each capture has one block for each of its streams. A larger call gets a larger one.
-kvc_status Scratch::take_captured(int64_t bytes, void* stream, unsigned long long capture, void** memory,
+kvc_status Scratch::take_captured(int64_t bytes, unsigned long long stream, unsigned long long capture, void** memory,
                                   kvc_error* error) {
   for (const Block* block = captured_; block != nullptr; block = block->next) {
     if (block->capture != capture || block->stream != stream || block->bytes < bytes) continue;
@@ -129,8 +129,11 @@ kvc_status Scratch::give(void* memory, void* stream, kvc_error* error) {
 
 kvc_status take_scratch(kvc_backend_device* opened, int64_t bytes, void* stream, void** memory, kvc_error* error) {
   Device& device = *device_of(opened);
+  unsigned long long id = kNoStream;
+  const kvc_status known = device.context.id_of(stream, &id, error);
+  if (known != KVC_OK) return known;
   const CurrentDevice current(device);
-  return device.scratch.take(bytes, stream, memory, error);
+  return device.scratch.take(bytes, stream, id, memory, error);
 }
 
 kvc_status give_scratch(kvc_backend_device* opened, void* memory, void* stream, kvc_error* error) {

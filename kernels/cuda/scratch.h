@@ -17,6 +17,7 @@
 
 #include <mutex>
 
+#include "kernels/cuda/current.h"
 #include "kvcache_backend.h"
 
 namespace kvc::kernels::cuda {
@@ -26,26 +27,27 @@ class Scratch {
   static constexpr int kBlocks = 16;
   ~Scratch();
 
-  kvc_status take(int64_t bytes, void* stream, void** memory, kvc_error* error);
+  // stream_id: PrimaryContext::id_of(stream)
+  kvc_status take(int64_t bytes, void* stream, unsigned long long stream_id, void** memory, kvc_error* error);
   kvc_status give(void* memory, void* stream, kvc_error* error);
 
  private:
   struct Block {
     void* memory;
     int64_t bytes;
-    cudaEvent_t passed;  // null for a block of a capture
-    void* stream;        // the last one that used it
+    cudaEvent_t passed;         // null for a block of a capture
+    unsigned long long stream;  // the id of the last one that used it
     unsigned long long capture;
     bool lent;
     Block* next;  // the next in captured_
   };
-  kvc_status take_captured(int64_t bytes, void* stream, unsigned long long capture, void** memory, kvc_error* error);
+  kvc_status take_captured(int64_t bytes, unsigned long long stream, unsigned long long capture, void** memory,
+                           kvc_error* error);
   kvc_status resize(Block* block, int64_t bytes, kvc_error* error);
-  Block* find(void* stream);
+  Block* find(unsigned long long stream);
   static void drop(Block* block);
-  // cudaStreamPerThread names another stream in each thread.
-  static bool is_last(const Block& block, void* stream) {
-    return block.stream == stream && stream != static_cast<void*>(cudaStreamPerThread);
+  static bool is_last(const Block& block, unsigned long long stream) {
+    return block.stream == stream && stream != kNoStream;
   }
 
   std::mutex mutex_;

@@ -2,11 +2,6 @@
 
 namespace kvc {
 
-namespace {
-// CUDA's handle of the stream of the calling thread (cudaStreamPerThread). It names another stream in each thread.
-void* const kStreamOfThread = reinterpret_cast<void*>(2);
-}  // namespace
-
 Status StreamOrder::create(std::shared_ptr<Context> context, StreamOrder* out) {
   out->context_ = std::move(context);
   const kvc_backend& backend = out->context_->backend();
@@ -26,7 +21,7 @@ Status StreamOrder::check_stream(void* stream) const {
 }
 
 Status StreamOrder::enter(void* stream) {
-  if (event_ == nullptr || !recorded_ || (stream == stream_ && stream != kStreamOfThread)) return Status();
+  if (event_ == nullptr || !recorded_) return Status();
   kvc_error error = KVC_ERROR_INIT;
   return Status::from(context_->backend().event_wait(context_->device(), event_, stream, &error), error);
 }
@@ -44,7 +39,6 @@ Status StreamOrder::leave(void* stream) {
     return status;
   }
   recorded_ = true;
-  stream_ = stream;
   return status;
 }
 

@@ -40,7 +40,6 @@ class StreamOrder {
   std::shared_ptr<Context> context_;
   kvc_backend_event* event_ = nullptr;
   bool recorded_ = false;
-  void* stream_ = nullptr;  // the last stream that left
   std::atomic<bool> lost_{false};
 };
 

@@ -100,7 +100,7 @@ class Copies : public testing::Test {
 TEST_F(Copies, OfAStep) {
   for (int i = 0; i < 20; i++) step(1);  // every slot of the ring has been used
   kvc_forward forward = 0;
-  sends("begin", 1, [&] { forward = begin(1); });
+  sends("begin", 0, [&] { forward = begin(1); });
   sends("attend", 0, [&] { attend(forward, 0, 1), attend(forward, 1, 1); });
   sends("load_state", 0, [&] { state(forward, false); });
   sends("store_state", 0, [&] { state(forward, true); });

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <random>
 #include <vector>
 
 #include "cuda_runtime.h"
 #include "kernels/cuda/scratch.h"
+#include "kernels/cuda/step/send.h"
 #include "kernels/cuda/step/upload.h"
 #include "opened.h"
 
@@ -178,6 +180,41 @@ TEST_F(Late, TablesAreThereForEveryStream) {
 
 // Scratch belongs to a call until the device has finished its last use. The same stream may use it at once, and other
 // streams later or never.
+// Of a step's buffer the parts that were listed arrive, and changed nodes at their targets. If there are more parts
+// than the list holds, what lies between the last ones arrives too.
+TEST_F(Late, PartsOfAStepArrive) {
+  constexpr int64_t kWord = StepParts::kWord, kWords = 4 * StepParts::kMost, kFanout = KVC_BACKEND_NODE_FANOUT;
+  std::mt19937 random(11);
+  for (const int count : {0, 1, 7, StepParts::kMost, StepParts::kMost + 9}) {
+    std::vector<std::array<uint64_t, 2>> pinned(kWords), device(kWords);
+    for (auto& word : pinned) word = {random(), random()};
+    StepParts parts;
+    parts.count = parts.words = 0;
+    std::vector<bool> sent(kWords, false);
+    for (int64_t i = 0, at = 0; i < count && at < kWords; ++i, at += 3) {
+      parts.add(at * kWord, at * kWord + 1 + static_cast<int64_t>(random() % (2 * kWord)));
+    }
+    for (int32_t i = 0; i < parts.count; ++i) {
+      for (int32_t w = parts.parts[i].begin; w < parts.parts[i].end; ++w) sent[static_cast<size_t>(w)] = true;
+    }
+    std::vector<int32_t> nodes(8 * kFanout, -1), values(3 * kFanout);
+    for (int32_t& value : values) value = static_cast<int32_t>(random() % 1000);
+    int32_t* const targets[] = {&nodes[kFanout], &nodes[6 * kFanout], &nodes[3 * kFanout]};
+    kvc_error error = KVC_ERROR_INIT;
+    ASSERT_EQ(send_parts(reinterpret_cast<unsigned char*>(device.data()),
+                         reinterpret_cast<const unsigned char*>(pinned.data()), parts,
+                         {targets, values.data(), count % 2 == 0 ? 3 : 0}, streams_[0], &error),
+              KVC_OK);
+    cudaDeviceSynchronize();
+    for (size_t w = 0; w < kWords; ++w) EXPECT_EQ(device[w] == pinned[w], sent[w]) << w;
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(std::equal(targets[i], targets[i] + kFanout, &values[static_cast<size_t>(i) * kFanout]),
+                count % 2 == 0);
+    }
+    EXPECT_EQ(std::count(nodes.begin(), nodes.end(), -1), (count % 2 == 0 ? 5 : 8) * kFanout);
+  }
+}
+
 TEST_F(Late, ScratchIsLentInOrder) {
   const Opened opened = open_device();
   ASSERT_EQ(opened.status, KVC_OK);

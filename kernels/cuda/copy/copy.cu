@@ -3,15 +3,10 @@
 // Roofline: memory bandwidth. Each byte is read once and written once.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include <string.h>
-
-#include <type_traits>
-
 #include "kernels/cuda/copy/plan.h"
 #include "kernels/cuda/copy/words.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/step/step.h"
-#include "kernels/cuda/warp.cuh"
 
 namespace kvc::kernels::cuda {
 namespace {
@@ -19,9 +14,6 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int32_t kSlotsOfThread = 16;  // in copies that do not overlap
 constexpr int kAtOnce = 4;              // loads of a thread before its first store
-// Copies in order: columns of a block, threads that share a column, and moves that are loaded before the first is
-// stored.
-constexpr int kColumns = 64, kSharers = 8, kMovesAtOnce = 32;
 constexpr int64_t kScaleWord = 4;       // bytes: the scales of a row are a multiple of it
 constexpr int64_t kMostBlocks = 65535;  // in the dimensions y and z of a grid
 static_assert(kSlotsOfThread % kAtOnce == 0);
@@ -75,126 +67,126 @@ __device__ __forceinline__ unsigned char* in_slot(const Column& column, int64_t 
   return column.data + slot_bytes(slot, page_size, column.page_stride, column.slot_stride);
 }
 
-// One slot is copied to another. source: -1 if the target becomes zero.
-struct Move {
-  int64_t source, target;
-};
+// The slots of copies [first, end), one after another. Source and target of a copy may overlap in a page, so its slots
+// are in the order that reads each slot before it is written.
+struct Moves {
+  const kvc_backend_slot_copy* copies;
+  int64_t first, end;
+  int32_t moved;  // slots of copies[first]
 
-// A place in a chain: slot `moved` of copy `first`, in the order in which the copy moves its slots.
-struct ChainPlace {
-  int64_t first;
-  int32_t moved;
-};
-
-// In shared memory: the moves that are being made, and those that follow them.
-struct MoveLists {
-  Move moves[2][kMovesAtOnce];
-  int32_t counts[2];
-};
-
-// Lists the next moves of a chain which ends before copy `end`: up to kMovesAtOnce, and none that reads or writes a
-// slot that an earlier one writes. So all of them may be loaded before the first is stored. Source and target of a copy
-// may overlap, so it moves its slots in the order that reads each slot before it is written. All lanes of a warp call
-// it. Returns the number of moves: 0 at the end of the chain.
-__device__ __forceinline__ int32_t list_moves(const kvc_backend_slot_copy* copies, int64_t end, ChainPlace* place,
-                                              Move* moves, int32_t lane) {
-  static_assert(kMovesAtOnce == kWarpSize);
-  while (place->first < end) {
-    // Each lane counts the slots of one copy, and of those before it. More than one call moves are as good as one more.
-    const kvc_backend_slot_copy copy =
-        place->first + lane < end ? copies[place->first + lane] : kvc_backend_slot_copy{0, 0, 0, 0};
-    const int32_t slots = copy.num_slots - (lane == 0 ? place->moved : 0);
-    int32_t upto = slots <= kMovesAtOnce ? slots : kMovesAtOnce + 1;
-    for (int32_t step = 1; step < kWarpSize; step *= 2) {
-      const int32_t before = __shfl_sync(kAllLanes, upto, lane - step);
-      if (lane >= step) upto += before;
+  // Source and target of the next slot. Returns false after the last one.
+  __device__ __forceinline__ bool next(int64_t* source, int64_t* target) {
+    while (first < end && moved == copies[first].num_slots) {
+      ++first;
+      moved = 0;
     }
-    // Then each lane makes one move. owner: the lane whose copy has it.
-    int32_t owner = 0, next_owner = 0;
-    for (int32_t i = 0; i < kWarpSize; ++i) owner += __shfl_sync(kAllLanes, upto, i) <= lane ? 1 : 0;
-    const int32_t total = __shfl_sync(kAllLanes, upto, kWarpSize - 1);
-    int32_t count = total < kMovesAtOnce ? total : kMovesAtOnce;
-    const int32_t before = __shfl_sync(kAllLanes, upto, owner - 1),
-                  slots_of_owner = __shfl_sync(kAllLanes, copy.num_slots, owner);
-    const int64_t source = __shfl_sync(kAllLanes, copy.source_slot, owner),
-                  target = __shfl_sync(kAllLanes, copy.target_slot, owner);
-    const int32_t i = lane - (owner > 0 ? before : -place->moved);
-    const int32_t slot = target > source ? slots_of_owner - 1 - i : i;
-    const Move move = {source < 0 ? -1 : source + slot, target + slot};
-    bool waits = false;
-    for (int32_t j = 0; j < kWarpSize; ++j) {
-      const int64_t written = __shfl_sync(kAllLanes, move.target, j);
-      waits = waits || (j < lane && (written == move.source || written == move.target));
-    }
-    const unsigned waiting = __ballot_sync(kAllLanes, lane < count && waits);
-    for (int32_t j = count - 1; j > 0; --j) count = (waiting >> j & 1) != 0 ? j : count;
-    if (lane < count) moves[lane] = move;
-    for (int32_t j = 0; j < kWarpSize; ++j) next_owner += __shfl_sync(kAllLanes, upto, j) <= count ? 1 : 0;
-    const int32_t done = __shfl_sync(kAllLanes, upto, next_owner - 1);
-    place->moved = next_owner == kWarpSize ? 0 : next_owner == 0 ? place->moved + count : count - done;
-    place->first += next_owner;
-    if (count > 0) return count;
+    if (first == end) return false;
+    const kvc_backend_slot_copy copy = copies[first];
+    const int32_t slot = copy.target_slot > copy.source_slot ? copy.num_slots - 1 - moved : moved;
+    ++moved;
+    *source = copy.source_slot < 0 ? -1 : copy.source_slot + slot;
+    *target = copy.target_slot + slot;
+    return true;
   }
-  return 0;
+};
+
+// Moves a column of up to kAtOnce chains, from chain `first` on, one slot of each at a time. They have no slot in
+// common.
+template <class Word>
+__device__ __forceinline__ void move_short_chains(const Column& column, const CopyCall& call, int64_t first) {
+  int64_t next[kAtOnce + 1];  // the copy of each chain that is being moved, at first its first one
+  kvc_backend_slot_copy copies[kAtOnce] = {};
+  int32_t left[kAtOnce], moved[kAtOnce];  // copies of a chain with the current one, and slots of the current one
+  int32_t all = 0;
+#pragma unroll
+  for (int i = 0; i <= kAtOnce; ++i) next[i] = call.chains[first + i < call.num_chains ? first + i : call.num_chains];
+#pragma unroll
+  for (int i = 0; i < kAtOnce; ++i) {
+    left[i] = static_cast<int32_t>(next[i + 1] - next[i]);
+    moved[i] = 0;
+    all |= left[i];
+    if (left[i] > 0) copies[i] = call.copies[next[i]];
+  }
+  while (all > 0) {
+    Word words[kAtOnce] = {};
+    unsigned char* targets[kAtOnce] = {};
+    all = 0;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (left[i] == 0 || moved[i] >= copies[i].num_slots) continue;
+      const kvc_backend_slot_copy& copy = copies[i];
+      const int32_t slot = copy.target_slot > copy.source_slot ? copy.num_slots - 1 - moved[i] : moved[i];
+      targets[i] = in_slot(column, copy.target_slot + slot, call.layer.page_size);
+      if (copy.source_slot < 0) continue;
+      words[i] = *reinterpret_cast<const Word*>(in_slot(column, copy.source_slot + slot, call.layer.page_size));
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (left[i] == 0 || ++moved[i] < copies[i].num_slots) continue;
+      moved[i] = 0;
+      if (--left[i] > 0) copies[i] = call.copies[++next[i]];
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (targets[i] != nullptr) *reinterpret_cast<Word*>(targets[i]) = words[i];
+      all |= left[i];
+    }
+  }
 }
 
-// Copies that overlap. They take effect in order: a block moves kColumns columns through all copies of a chain
-// (copy/plan.h), so no block waits for another. blockIdx.x selects columns. blockIdx.y is the first chain, and
-// gridDim.y the step to the next. The threads of a column load all moves that the first warp listed, then store them.
+// Moves a column of all slots, with the result of moving one slot after another. Up to kAtOnce slots are loaded before
+// the first is stored. A group ends early before a slot whose source the group writes.
 template <class Word>
-__global__ void __launch_bounds__(kColumns* kSharers, 2) copy_in_order_kernel(const __grid_constant__ CopyCall call) {
-  auto* const shared = reinterpret_cast<MoveLists*>(shared_bytes());
-  using Held = std::conditional_t<sizeof(Word) < sizeof(float), float, Word>;  // a word, or a scale
-  constexpr int32_t kOfThread = kMovesAtOnce / kSharers;
-  const int32_t thread = static_cast<int32_t>(threadIdx.x), page_size = call.layer.page_size;
-  const int64_t index = static_cast<int64_t>(blockIdx.x) * kColumns + thread % kColumns;
-  const bool moves_any = index < count_columns(call);
-  const Column column = moves_any ? column_of<Word>(call, index) : Column{};
-  for (int64_t chain = blockIdx.y; chain < call.num_chains; chain += gridDim.y) {
-    ChainPlace place = {call.chains[chain], 0};
-    const auto list = [&](int32_t buffer) {
-      if (thread >= kWarpSize) return;
-      const int32_t count = list_moves(call.copies, call.chains[chain + 1], &place, shared->moves[buffer], thread);
-      if (thread == 0) shared->counts[buffer] = count;
-    };
-    list(0);
-    for (int32_t buffer = 0;; buffer = 1 - buffer) {
-      __syncthreads();
-      const int32_t count = shared->counts[buffer];
-      if (count == 0) break;
-      const Move* const listed = shared->moves[buffer] + thread / kColumns;
-      const int32_t own = moves_any ? (count - thread / kColumns + kSharers - 1) / kSharers : 0;
-      Held held[kOfThread] = {};
+__device__ __forceinline__ void move_in_order(const Column& column, Moves moves, int32_t page_size) {
+  int64_t source = 0, target = 0;
+  bool left = moves.next(&source, &target);
+  while (left) {
+    Word words[kAtOnce] = {};
+    int64_t targets[kAtOnce] = {};
+    int count = 0;
 #pragma unroll
-      for (int i = 0; i < kOfThread; ++i) {
-        if (i >= own || listed[i * kSharers].source < 0) continue;
-        const unsigned char* const from = in_slot(column, listed[i * kSharers].source, page_size);
-        if (column.is_scale) {
-          const float scale = *reinterpret_cast<const float*>(from);
-          memcpy(&held[i], &scale, sizeof scale);
-        } else {
-          const Word word = *reinterpret_cast<const Word*>(from);
-          memcpy(&held[i], &word, sizeof word);
-        }
-      }
-      list(1 - buffer);
-      __syncthreads();
+    for (int i = 0; i < kAtOnce; ++i) {
+      bool waits = !left;
 #pragma unroll
-      for (int i = 0; i < kOfThread; ++i) {
-        if (i >= own) continue;
-        unsigned char* const to = in_slot(column, listed[i * kSharers].target, page_size);
-        if (column.is_scale) {
-          float scale;
-          memcpy(&scale, &held[i], sizeof scale);
-          *reinterpret_cast<float*>(to) = scale;
-        } else {
-          Word word;
-          memcpy(&word, &held[i], sizeof word);
-          *reinterpret_cast<Word*>(to) = word;
-        }
-      }
+      for (int j = 0; j < i; ++j) waits = waits || targets[j] == source;
+      if (waits) break;
+      if (source >= 0) words[i] = *reinterpret_cast<const Word*>(in_slot(column, source, page_size));
+      targets[i] = target;
+      count = i + 1;
+      left = moves.next(&source, &target);
     }
-    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (i >= count) break;
+      *reinterpret_cast<Word*>(in_slot(column, targets[i], page_size)) = words[i];
+    }
+  }
+}
+
+template <class Word, bool kShort>
+__device__ __forceinline__ void move_chains(const Column& column, const CopyCall& call, int64_t chain) {
+  if constexpr (kShort) {
+    move_short_chains<Word>(column, call, chain);
+  } else {
+    move_in_order<Word>(column, {call.copies, call.chains[chain], call.chains[chain + 1], 0}, call.layer.page_size);
+  }
+}
+
+// Copies that overlap. They take effect in order: a thread moves its column through all copies of a chain
+// (copy/plan.h), so no thread waits for another. blockIdx.x selects columns. blockIdx.y is the first chain, and
+// gridDim.y the step to the next. If chains are short (kShort), a thread moves kAtOnce of them at a time.
+template <class Word, bool kShort>
+__global__ void __launch_bounds__(kThreads) copy_in_order_kernel(const __grid_constant__ CopyCall call) {
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (index >= count_columns(call)) return;
+  const Column column = column_of<Word>(call, index);
+  constexpr int64_t kChains = kShort ? kAtOnce : 1;
+  for (int64_t chain = blockIdx.y * kChains; chain < call.num_chains; chain += gridDim.y * kChains) {
+    if (column.is_scale) {
+      move_chains<float, kShort>(column, call, chain);
+    } else {
+      move_chains<Word, kShort>(column, call, chain);
+    }
   }
 }
 
@@ -348,9 +340,11 @@ kvc_status copy_slots(kvc_backend_device* opened, const kvc_backend_layer* layer
                              scales_of_slot(*layer)};
       const int64_t columns = call.k_words + call.v_words + 2 * call.scales;
       if (cut.begins != nullptr) {
-        const auto chains = static_cast<unsigned>(std::min(cut.chains, kMostBlocks));
-        return launch("copies of slots", stream, {blocks_for(columns, kColumns), chains, 1}, kColumns * kSharers,
-                      sizeof(MoveLists), error, copy_in_order_kernel<Word>, call);
+        const bool is_short = num_copies < kAtOnce * cut.chains;
+        const auto chains =
+            static_cast<unsigned>(std::min(is_short ? (cut.chains + kAtOnce - 1) / kAtOnce : cut.chains, kMostBlocks));
+        return launch("copies of slots", stream, {blocks_for(columns, kThreads), chains, 1}, kThreads, 0, error,
+                      is_short ? copy_in_order_kernel<Word, true> : copy_in_order_kernel<Word, false>, call);
       }
       return launch("copies of slots", stream,
                     {blocks_for(columns, kThreads), static_cast<unsigned>(chunks), static_cast<unsigned>(num_copies)},

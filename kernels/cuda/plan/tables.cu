@@ -382,7 +382,7 @@ kvc_status plan_tables(kvc_backend_device* opened, const kvc_backend_table_plan*
   TablePlan plan = {};
   plan.check = {device.faults.sink(), KVC_BACKEND_CALL_PLAN_BUILD};
   void* memory = nullptr;
-  kvc_status status = device.scratch.take(place(*args, nullptr, &plan), stream, &memory, error);
+  kvc_status status = take_scratch(opened, place(*args, nullptr, &plan), stream, &memory, error);
   if (status != KVC_OK) return status;
   place(*args, static_cast<unsigned char*>(memory), &plan);
   status = launch_plan(plan, stream, error);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/step/send.h"
 
 namespace kvc::kernels::cuda {
 namespace {
@@ -43,9 +44,10 @@ class Changes {
     return count;
   }
   // Writes the next `count` changes, in the layout of change_bytes(count).
-  void write(int64_t count, unsigned char* to) {
+  ChangedNodes write(int64_t count, unsigned char* to) {
     int32_t** targets = reinterpret_cast<int32_t**>(to);
     unsigned char* values = to + change_bytes(count) - count * kNodeBytes;
+    const ChangedNodes written = {targets, reinterpret_cast<const int32_t*>(values), count};
     while (count > 0) {
       const kvc_backend_node_changes& changes = args_.changes[mirror_];
       if (sent_ == changes.num_ids) {
@@ -59,6 +61,7 @@ class Changes {
       values += kNodeBytes;
       --count;
     }
+    return written;
   }
 
  private:
@@ -67,10 +70,10 @@ class Changes {
   int64_t sent_ = 0;  // of changes[mirror_]
 };
 
-// One copy from a pinned buffer to the same offsets of the step's memory. take waits until the next buffer is free.
-class Copy {
+// One transfer from a pinned buffer to the step's memory. take waits until the next buffer is free.
+class Transfer {
  public:
-  Copy(Step* step, void* stream, kvc_error* error)
+  Transfer(Step* step, void* stream, kvc_error* error)
       : step_(step), stream_(static_cast<cudaStream_t>(stream)), error_(error) {}
   kvc_status take() {
     index_ = step_->next;
@@ -78,11 +81,12 @@ class Copy {
     return check(cudaEventSynchronize(step_->copied[index_]), "cudaEventSynchronize", kPurpose, error_);
   }
   unsigned char* host() const { return step_->pinned[index_]; }
-  kvc_status send(int64_t begin, int64_t end) {
-    if (begin == end) return KVC_OK;
-    const kvc_status sent = check(cudaMemcpyAsync(step_->device + begin, host() + begin,
-                                                  static_cast<size_t>(end - begin), cudaMemcpyHostToDevice, stream_),
-                                  "cudaMemcpyAsync", kPurpose, error_);
+  // Sends the parts of the buffer, and the next changes, which it writes to the buffer from `end` on.
+  kvc_status send(const StepParts& parts, Changes* changes, int64_t end) {
+    const int64_t count = changes->left() < step_->max_changes ? changes->left() : step_->max_changes;
+    if (parts.words == 0 && count == 0) return KVC_OK;
+    const ChangedNodes nodes = changes->write(count, host() + end);
+    const kvc_status sent = send_parts(step_->device, host(), parts, nodes, stream_, error_);
     if (sent != KVC_OK) return sent;
     return check(cudaEventRecord(step_->copied[index_], stream_), "cudaEventRecord", kPurpose, error_);
   }
@@ -94,14 +98,15 @@ class Copy {
   int32_t index_ = 0;
 };
 
-// Writes the arrays to the places that the core chose. Returns the end of the last one.
-int64_t write_arrays(const Step& step, const kvc_backend_stage& args, unsigned char* host) {
+// Writes the arrays to the places that the core chose, and lists them. Returns the end of the last one.
+int64_t write_arrays(const Step& step, const kvc_backend_stage& args, unsigned char* host, StepParts* parts) {
   int64_t end = step.header_bytes;
   for (int32_t i = 0; i < args.num_arrays; ++i) {
     const kvc_backend_array& array = args.arrays[i];
     if (array.bytes == 0) continue;
     const int64_t at = static_cast<const unsigned char*>(array.device) - step.device;
     memcpy(host + at, array.data, static_cast<size_t>(array.bytes));
+    parts->add(at, at + array.bytes);
     if (at + array.bytes > end) end = at + array.bytes;
   }
   return args.max_tokens > 0 ? step.header_bytes + step.array_bytes : padded(end);
@@ -123,8 +128,10 @@ void write_live(Step* step, const kvc_backend_plan& plan, unsigned char* host) {
   slot.staged.max_tiles = plan.max_tiles;
 }
 
-// Writes the blocks of the plans from `end` on; in a step of a graph, to their fixed places. end: in and out.
-kvc_status write_plans(Step* step, const kvc_backend_stage& args, unsigned char* host, int64_t* end, kvc_error* error) {
+// Writes the blocks of the plans from `end` on; in a step of a graph, to their fixed places. Lists them. end: in and
+// out.
+kvc_status write_plans(Step* step, const kvc_backend_stage& args, unsigned char* host, StepParts* parts, int64_t* end,
+                       kvc_error* error) {
   const bool fixed = args.max_tokens > 0;
   for (int32_t i = 0; i < args.num_plans; ++i) {
     kvc_backend_plan& plan = *args.plans[i];
@@ -137,8 +144,11 @@ kvc_status write_plans(Step* step, const kvc_backend_stage& args, unsigned char*
     }
     const int64_t at = fixed ? slot.blocks_at : *end;
     auto* const blocks = reinterpret_cast<AttendBlock*>(host + at);
+    const int64_t few = fixed ? slot.most.few : count.few;  // the place of those of many rows
     list_blocks(plan, kFewRows, blocks);
-    list_blocks(plan, step->many, blocks + (fixed ? slot.most.few : count.few));
+    list_blocks(plan, step->many, blocks + few);
+    parts->add(at, at + block_bytes({count.few, 0}));
+    parts->add(at + block_bytes({few, 0}), at + block_bytes({few, count.many}));
     slot.staged = {};
     slot.staged.blocks = reinterpret_cast<const AttendBlock*>(step->device + at);
     slot.staged.count = count;
@@ -147,19 +157,6 @@ kvc_status write_plans(Step* step, const kvc_backend_stage& args, unsigned char*
     plan.staged = &slot.staged;
   }
   return KVC_OK;
-}
-
-// Sends [begin, end) of the buffer, followed by the next changes.
-kvc_status send_changes(Step* step, Changes* changes, Copy* copy, int64_t begin, int64_t end, void* stream,
-                        kvc_error* error) {
-  const int64_t count = changes->left() < step->max_changes ? changes->left() : step->max_changes;
-  const int64_t bytes = change_bytes(count);
-  if (count > 0) changes->write(count, copy->host() + end);
-  const kvc_status sent = copy->send(begin, end + (count > 0 ? bytes : 0));
-  if (sent != KVC_OK || count == 0) return sent;
-  const unsigned char* on = step->device + end;
-  return place_nodes(reinterpret_cast<int32_t* const*>(on),
-                     reinterpret_cast<const int32_t*>(on + bytes - count * kNodeBytes), count, stream, error);
 }
 
 // Chooses the places in the step's memory. Returns its size.
@@ -174,8 +171,7 @@ int64_t lay_out(Step* step, const kvc_backend_step_limits& limits) {
     slot.blocks_at = end;
     if (i < limits.num_stage_plans) end += block_bytes(slot.most);
   }
-  end += change_bytes(step->max_changes);
-  step->capacity = end;
+  step->capacity = end + change_bytes(step->max_changes);
   for (int32_t i = 0; i < limits.num_plans; ++i) {
     const kvc_backend_plan& plan = *limits.plans[i];
     Step::Slot& slot = step->slots[i];
@@ -285,27 +281,27 @@ kvc_status stage(kvc_backend_device* opened, kvc_backend_step* step, const kvc_b
                  kvc_error* error) {
   const CurrentDevice current(*device_of(opened));
   Changes changes(*args);
-  Copy copy(step, stream, error);
-  // If there are more changes than one copy holds, the first ones are sent before, in copies of their own. These copies
-  // use the places of the arrays, which the last copy overwrites.
+  Transfer transfer(step, stream, error);
+  StepParts parts;
+  parts.count = parts.words = 0;
+  // If there are more changes than one buffer holds, the first ones are sent before, in transfers of their own.
   while (changes.left() > step->max_changes) {
-    kvc_status status = copy.take();
-    if (status == KVC_OK) status = send_changes(step, &changes, &copy, 0, 0, stream, error);
+    kvc_status status = transfer.take();
+    if (status == KVC_OK) status = transfer.send(parts, &changes, 0);
     if (status != KVC_OK) return status;
   }
-  kvc_status status = copy.take();
+  kvc_status status = transfer.take();
   if (status != KVC_OK) return status;
-  const bool fixed = args->max_tokens > 0;
   step->max_tokens = args->max_tokens;
   step->max_rows = args->max_rows;
-  if (fixed) {
-    memset(copy.host(), 0, static_cast<size_t>(sizes_bytes(step->num_slots)));
-    *reinterpret_cast<Step::Sizes*>(copy.host()) = {args->num_tokens, args->num_rows};
+  if (args->max_tokens > 0) {
+    memset(transfer.host(), 0, static_cast<size_t>(sizes_bytes(step->num_slots)));
+    *reinterpret_cast<Step::Sizes*>(transfer.host()) = {args->num_tokens, args->num_rows};
+    parts.add(0, step->header_bytes);
   }
-  int64_t end = write_arrays(*step, *args, copy.host());
-  status = write_plans(step, *args, copy.host(), &end, error);
-  if (status != KVC_OK) return status;
-  return send_changes(step, &changes, &copy, fixed ? 0 : step->header_bytes, end, stream, error);
+  int64_t end = write_arrays(*step, *args, transfer.host(), &parts);
+  status = write_plans(step, *args, transfer.host(), &parts, &end, error);
+  return status == KVC_OK ? transfer.send(parts, &changes, end) : status;
 }
 
 kvc_status stage_plan(kvc_backend_device* opened, kvc_backend_step* step, kvc_backend_plan* plan, void* stream,

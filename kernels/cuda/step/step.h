@@ -1,10 +1,10 @@
 // What the device keeps of a cache's bookkeeping: mirrors of node pools, and the index arrays of steps.
 //
 // A step's memory on the device holds, in this order: a header, the arrays (the core chose their places), the blocks of
-// the plans, the changed nodes, and for each plan an area for a plan that is made after the stage. A stage writes all
-// but these areas into one of kStaged pinned buffers. It enqueues one copy, and a kernel that moves the nodes to their
-// mirrors. All memory is allocated by step_create, by the limits of the step. The host waits only if kStaged copies of
-// one step are queued and the first is not done. The device never waits, because the caller has ordered the streams.
+// the plans, and for each plan an area for a plan that is made after the stage. A stage writes all but these areas, and
+// the changed nodes, into one of kStaged pinned buffers. It enqueues one kernel, which reads that buffer (step/send.h).
+// All memory is allocated by step_create, by the limits of the step. The host waits only if kStaged stages of one step
+// are queued and the first is not done. The device never waits, because the caller has ordered the streams.
 //
 // Only steps of a graph have a header. Their arrays have fixed places by their capacities. The header has the number of
 // tokens, of rows with states, of blocks and of tiles, and the plans with their addresses on the device. Kernels of a
@@ -42,12 +42,12 @@ struct kvc_backend_step {
     int64_t late_at, late_bytes;  // the area of a plan that is made after the stage
   };
 
-  unsigned char* device;           // [capacity, and the areas]
+  unsigned char* device;           // without the changes, and with the areas
   unsigned char* pinned[kStaged];  // [capacity] each
   cudaEvent_t copied[kStaged];
   int64_t header_bytes, array_bytes, capacity;
   int32_t next;         // the pinned buffer of the next stage
-  int32_t max_changes;  // nodes in one copy
+  int32_t max_changes;  // nodes in one buffer
   Slot* slots;          // [num_slots]
   int32_t num_slots;
   int32_t max_tokens, max_rows;       // of a step of a graph; else 0
@@ -64,8 +64,5 @@ const int64_t* live_tokens_of(const kvc_backend_step* step);
 // Returns ORDER if the stream is being captured and the step is not of a graph, because a replay would read the arrays
 // of another step.
 kvc_status check_replayable(const kvc_backend_step* step, void* stream, kvc_error* error);
-
-// step/nodes.cu: copies FANOUT numbers from values + i * FANOUT to targets[i], for each i. Both are on the device.
-kvc_status place_nodes(int32_t* const* targets, const int32_t* values, int64_t count, void* stream, kvc_error* error);
 
 }  // namespace kvc::kernels::cuda

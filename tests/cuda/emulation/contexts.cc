@@ -94,6 +94,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
       {"cuDevicePrimaryCtxRelease", reinterpret_cast<void*>(&cuDevicePrimaryCtxRelease)},
       {"cuCtxGetCurrent", reinterpret_cast<void*>(&cuCtxGetCurrent)},
       {"cuCtxSetCurrent", reinterpret_cast<void*>(&cuCtxSetCurrent)},
+      {"cuStreamGetId", reinterpret_cast<void*>(&cuStreamGetId)},
   };
   const auto found = functions.find(symbol);
   *function = found != functions.end() ? found->second : nullptr;

@@ -19,6 +19,8 @@ CUresult cuCtxGetCurrent(CUcontext* context);
 CUresult cuCtxSetCurrent(CUcontext context);
 CUresult cuCtxCreate(CUcontext* context, unsigned flags, CUdevice device);
 CUresult cuCtxDestroy(CUcontext context);
+using CUstream = struct CudaStream*;
+CUresult cuStreamGetId(CUstream stream, unsigned long long* id);
 
 enum CUtensorMapDataType { CU_TENSOR_MAP_DATA_TYPE_UINT8 = 0, CU_TENSOR_MAP_DATA_TYPE_UINT16 = 1 };
 enum CUtensorMapInterleave { CU_TENSOR_MAP_INTERLEAVE_NONE = 0 };

@@ -173,6 +173,7 @@ cudaError_t cudaGetLastError();
 
 using cudaStream_t = struct CudaStream*;
 using cudaEvent_t = struct CudaEvent*;
+#define cudaStreamLegacy (reinterpret_cast<cudaStream_t>(1))     // as NULL
 #define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(2))  // as NULL, but of the calling thread
 enum cudaMemcpyKind {
   cudaMemcpyHostToDevice = 1,
@@ -239,6 +240,8 @@ enum { cudaEnableDefault = 0 };
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
                                              unsigned long long flags, cudaDriverEntryPointQueryResult* status);
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
+// One, so that thread blocks which compute several blocks in turn do so in small calls too.
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads, size_t shared);
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 

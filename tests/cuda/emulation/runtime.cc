@@ -30,6 +30,7 @@ struct CudaGraph {
 struct CudaStream {
   std::deque<Operation> queue;
   CudaGraph* capture = nullptr;
+  unsigned long long id = 0;
   bool blocking = true;  // it and the NULL stream wait for each other; the emulation only checks what that forbids
 };
 struct CudaEvent {
@@ -51,17 +52,20 @@ int shared_of_block = 227 * 1024, shared_of_multiprocessor = 228 * 1024, shared_
 std::map<const void*, size_t> shared_of_kernel;  // of kernels that requested more than 48 KiB
 CudaStream default_stream;
 std::vector<CudaStream*> streams = {&default_stream};  // in the order in which they were made
+std::vector<CudaStream*> handles;                      // of destroyed streams: the next streams have them
+unsigned long long ids = 0;                            // of all streams so far
 int64_t calls_made = 0, failing_call = 0;
 cudaError_t failure = cudaSuccess;
 bool lost = false;               // by a sticky error
 cudaError_t last = cudaSuccess;  // that cudaGetLastError has not returned yet
 
 CudaStream* resolve(cudaStream_t stream) {
-  if (stream == nullptr) return &default_stream;
+  if (stream == nullptr || stream == cudaStreamLegacy) return &default_stream;
   if (stream != cudaStreamPerThread) return stream;
   thread_local CudaStream* own = nullptr;  // it outlives its thread, because its queued operations must run
   if (own == nullptr) {
     own = new CudaStream;
+    own->id = ++ids;
     streams.push_back(own);
   }
   return own;
@@ -303,6 +307,11 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int byte
   most = static_cast<size_t>(bytes);
   return cudaSuccess;
 }
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int, size_t) {
+  KVC_FAULT();
+  *blocks = 1;
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceSynchronize() {
   KVC_FAULT();
   if (spoils_capture()) return cudaErrorStreamCaptureUnsupported;
@@ -403,17 +412,31 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, cudaStreamDefault); }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   KVC_FAULT();
-  *stream = new CudaStream;
+  if (handles.empty()) handles.push_back(new CudaStream);
+  *stream = handles.back();
+  handles.pop_back();
+  (*stream)->id = ++ids;
   (*stream)->blocking = flags != cudaStreamNonBlocking;
   streams.push_back(*stream);
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
-  drain();
-  streams.erase(std::find(streams.begin(), streams.end(), stream));
-  delete stream;
+  // What is still queued runs later, as on a device, in a stream without a handle.
+  const auto place = std::find(streams.begin(), streams.end(), stream);
+  if (stream->queue.empty() || lost) {
+    streams.erase(place);
+  } else {
+    *place = new CudaStream(std::move(*stream));
+  }
+  *stream = {};
+  handles.push_back(stream);
   return cudaSuccess;
+}
+CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  *id = resolve(stream)->id;
+  return CUDA_SUCCESS;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   KVC_FAULT();

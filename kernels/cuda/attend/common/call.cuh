@@ -60,16 +60,25 @@ __device__ __forceinline__ AttendBlock block_at(const AttendCall& call, int64_t 
   return call.blocks != nullptr ? call.blocks[index] : device_block(call.plan, call.layer, call.many_rows, index);
 }
 
-// Finds the work of the thread block. Returns false if it has none. In a grid of two rows, each row computes half of
-// every block of kWideRows.
-__device__ __forceinline__ bool find_block(const AttendCall& call, AttendBlock* block) {
-  if (call.live_blocks != nullptr && blockIdx.x >= *call.live_blocks) return false;
-  *block = block_at(call, blockIdx.x);
+// The blocks of the call. In a step of a graph, the grid may be smaller: then a thread block computes every
+// gridDim.x-th block from blockIdx.x on.
+__device__ __forceinline__ int64_t count_blocks(const AttendCall& call) {
+  return call.live_blocks != nullptr ? *call.live_blocks : static_cast<int64_t>(gridDim.x);
+}
+
+// Finds block `index` of the call, which is below count_blocks. Returns false if it has no work. In a grid of two rows,
+// each row computes half of every block of kWideRows.
+__device__ __forceinline__ bool find_block(const AttendCall& call, int64_t index, AttendBlock* block) {
+  *block = block_at(call, index);
   if (gridDim.y > 1) {
     block->row_begin += static_cast<int32_t>(blockIdx.y) * kManyRows.rows;
     if (block->row_end > block->row_begin + kManyRows.rows) block->row_end = block->row_begin + kManyRows.rows;
   }
   return block->row_begin < block->row_end;
+}
+// For kernels whose grid has a thread block for each block of the call.
+__device__ __forceinline__ bool find_block(const AttendCall& call, AttendBlock* block) {
+  return blockIdx.x < count_blocks(call) && find_block(call, blockIdx.x, block);
 }
 
 // Makes the call readable for the rules of kernels/common, and finds the page list of the item's row. One thread calls

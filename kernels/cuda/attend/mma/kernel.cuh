@@ -293,8 +293,8 @@ __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& co
   wait_copies<0>();
 }
 
-// Finds the block's work. Returns false if it has none. Ends with a barrier.
-__device__ __forceinline__ bool begin_mma_block(const MmaCall& call, MmaState* state) {
+// Begins block `index` of the call. Returns false if it has no work. Ends with a barrier.
+__device__ __forceinline__ bool begin_mma_block(const MmaCall& call, int64_t index, MmaState* state) {
   state->call = &call;
   state->shared = shared_bytes();
   state->fixed = reinterpret_cast<MmaFixed*>(state->shared);
@@ -302,7 +302,7 @@ __device__ __forceinline__ bool begin_mma_block(const MmaCall& call, MmaState* s
   state->warp = state->thread / kWarpSize;
   state->lane = state->thread % kWarpSize;
   AttendBlock block;
-  if (!find_block(call.attend, &block)) return false;
+  if (!find_block(call.attend, index, &block)) return false;
   if (state->thread == 0) {
     MmaFixed& fixed = *state->fixed;
     fixed.item = call.attend.plan.arrays.items + block.item;
@@ -343,37 +343,41 @@ template <class Q, class P, int kDims, int kKeyWarps, bool kTurns>
 __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __grid_constant__ MmaCall call) {
   constexpr int kTiles = kMmaTileKeys / 8 / kKeyWarps;
   MmaState state;
-  if (!begin_mma_block(call, &state)) return;
-  const int32_t row0 = kKeyWarps == 1 ? state.warp * kMmaRows : 0;
-  const int32_t key0 = kKeyWarps == 1 ? 0 : state.warp * (kMmaTileKeys / kKeyWarps);
-  // Only decode's kernel has more than one round, on devices whose shared memory does not hold 64 rows.
-  do {
-    begin_mma_round<Q>(state);
-    WarpRows<kDims> rows = {};
-    rows.m[0] = rows.m[1] = -INFINITY;
-    const int32_t fold = call.attend.plan.fold_keys;
-    int32_t fold_at = 0;
-    for_each_tile<Q, P, kTurns>(state,
-                                [&](const MmaTile& tile, const unsigned char* k_tile, const unsigned char* v_tile) {
-                                  if (row0 >= state.rows) return;
-                                  if (kKeyWarps == 1 && fold > 0 && tile.begin >= fold_at) {
-                                    if (fold_at > 0) fold_rows(state, row0, rows);
-                                    fold_at = tile.begin - tile.begin % fold + fold;
-                                  }
-                                  float s[kTiles][4];
-                                  multiply_keys<Q, kTurns>(state, k_tile, row0, key0, s);
-                                  score_keys(state, tile, row0, key0, s);
-                                  soften_scores(state, s, rows);
-                                  multiply_values<P>(state, tile, v_tile, row0, key0, s, rows);
-                                });
-    if (kKeyWarps == 1 && fold > 0 && row0 < state.rows) {
-      fold_rows(state, row0, rows);
-      take_folded(state, row0, rows);
-    }
-    share_states<kDims, kKeyWarps>(state, row0, rows);
-    merge_warps<kKeyWarps>(state);
-    finish_mma_rows<kKeyWarps>(state);
-  } while (kKeyWarps > 1 && next_mma_round(state));
+  const int64_t blocks = count_blocks(call.attend);
+  for (int64_t index = blockIdx.x; index < blocks; index += gridDim.x) {
+    if (!begin_mma_block(call, index, &state)) continue;
+    const int32_t row0 = kKeyWarps == 1 ? state.warp * kMmaRows : 0;
+    const int32_t key0 = kKeyWarps == 1 ? 0 : state.warp * (kMmaTileKeys / kKeyWarps);
+    // Only decode's kernel has more than one round, on devices whose shared memory does not hold 64 rows.
+    do {
+      begin_mma_round<Q>(state);
+      WarpRows<kDims> rows = {};
+      rows.m[0] = rows.m[1] = -INFINITY;
+      const int32_t fold = call.attend.plan.fold_keys;
+      int32_t fold_at = 0;
+      for_each_tile<Q, P, kTurns>(state,
+                                  [&](const MmaTile& tile, const unsigned char* k_tile, const unsigned char* v_tile) {
+                                    if (row0 >= state.rows) return;
+                                    if (kKeyWarps == 1 && fold > 0 && tile.begin >= fold_at) {
+                                      if (fold_at > 0) fold_rows(state, row0, rows);
+                                      fold_at = tile.begin - tile.begin % fold + fold;
+                                    }
+                                    float s[kTiles][4];
+                                    multiply_keys<Q, kTurns>(state, k_tile, row0, key0, s);
+                                    score_keys(state, tile, row0, key0, s);
+                                    soften_scores(state, s, rows);
+                                    multiply_values<P>(state, tile, v_tile, row0, key0, s, rows);
+                                  });
+      if (kKeyWarps == 1 && fold > 0 && row0 < state.rows) {
+        fold_rows(state, row0, rows);
+        take_folded(state, row0, rows);
+      }
+      share_states<kDims, kKeyWarps>(state, row0, rows);
+      merge_warps<kKeyWarps>(state);
+      finish_mma_rows<kKeyWarps>(state);
+    } while (kKeyWarps > 1 && next_mma_round(state));
+    __syncthreads();  // shared memory is no longer read
+  }
 }
 
 using MmaKernel = void (*)(MmaCall);

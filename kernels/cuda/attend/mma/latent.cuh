@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(latent_cut(kRows).warps* kWarpSize, kRows == k
   using Cut = LatentCut<kRows>;
   constexpr bool kFolds = kRows == kLatentFew.rows;
   MmaState state;
-  if (!begin_mma_block(call, &state)) return;
+  if (blockIdx.x >= count_blocks(call.attend) || !begin_mma_block(call, blockIdx.x, &state)) return;
   const int32_t row0 = state.warp % Cut::kRowGroups * kMmaRows, key_group = state.warp / Cut::kRowGroups;
   const int32_t dims = call.attend.layer.v_head_dim,
                 of_warp = (dims + 16 * Cut::kCut.warps - 1) / (16 * Cut::kCut.warps) * 16;

@@ -1,5 +1,6 @@
 // Chooses the instance of the tensor-core kernel for a call, and launches it.
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/attend/common/live_grid.h"
 #include "kernels/cuda/attend/mma/kernel.cuh"
 #include "kernels/cuda/attend/mma/launch.h"
 
@@ -33,6 +34,11 @@ kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaSha
                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block);
   const kvc_status status = check(result, "cudaFuncSetAttribute", "attend on tensor cores", error);
   if (status != KVC_OK) return status;
+  if (!is_latent(call.layer)) {
+    const kvc_status capped = cap_blocks(device, call, reinterpret_cast<const void*>(kernel),
+                                         shape.cut.warps * kWarpSize, shape.shared_bytes, &blocks, error);
+    if (capped != KVC_OK) return capped;
+  }
   // thread blocks for each block of the plan
   const int32_t parts = shape.cut.rows == kManyRows.rows ? call.many_rows / kManyRows.rows : 1;
   return launch("attend on tensor cores", stream, {static_cast<unsigned>(blocks), static_cast<unsigned>(parts), 1},

@@ -1,0 +1,24 @@
+// The grid of a call that a graph may replay.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cuda/attend/common/call.cuh"
+#include "kernels/cuda/device.h"
+
+namespace kvc::kernels::cuda {
+
+// A step of a graph may have as many blocks as its capacity, and mostly has few. For a kernel whose thread blocks
+// compute several blocks in turn (count_blocks), no more are launched than can be resident at once. blocks: in and out.
+inline kvc_status cap_blocks(const Device& device, const AttendCall& call, const void* kernel, int threads,
+                             int64_t shared_bytes, int64_t* blocks, kvc_error* error) {
+  if (call.live_blocks == nullptr) return KVC_OK;
+  int resident = 0;
+  const cudaError_t result =
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, static_cast<size_t>(shared_bytes));
+  const kvc_status status = check(result, "cudaOccupancyMaxActiveBlocksPerMultiprocessor", "attend in a graph", error);
+  const int64_t most = int64_t{resident > 0 ? resident : 1} * device.multiprocessors;
+  if (status == KVC_OK && *blocks > most) *blocks = most;
+  return status;
+}
+
+}  // namespace kvc::kernels::cuda
