@@ -107,6 +107,7 @@ inline void __syncthreads() { cuda_emulation::barrier(); }
 inline void __syncwarp(unsigned mask = 0xffffffffu) { cuda_emulation::ballot(mask, true); }
 inline unsigned __ballot_sync(unsigned mask, int predicate) { return cuda_emulation::ballot(mask, predicate != 0); }
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source) {
   return cuda_emulation::value_of<T>(cuda_emulation::exchange(mask, cuda_emulation::bits_of(value), source & 31));
@@ -121,6 +122,16 @@ inline void __threadfence_system() {}
 inline unsigned atomicMax(unsigned* to, unsigned value) {
   const unsigned before = *to;
   *to = before > value ? before : value;
+  return before;
+}
+inline unsigned atomicOr(unsigned* to, unsigned value) {
+  const unsigned before = *to;
+  *to |= value;
+  return before;
+}
+inline unsigned atomicAdd(unsigned* to, unsigned value) {
+  const unsigned before = *to;
+  *to += value;
   return before;
 }
 
