@@ -167,3 +167,53 @@ def test_choice_of_keys(device, name, block):
             wanted, got = twins.step(lengths, select, arrays, [shape, shape], tree)
             for i in range(2):
                 np.testing.assert_array_equal(got[i], wanted[i], err_msg=f"{name}, {lengths}, call {i}")
+
+
+@pytest.mark.only("emulated", "cuda")
+def test_captured_lists(device):
+    """One capture, replayed in later steps with other lists, lengths and rows, and in none."""
+    heads, dim, tokens, entries, past = 4, 64, 8, 20, PAST[device.name]
+    shapes = {"q": (tokens, heads, dim), "k": (tokens, 2, dim), "v": (tokens, 2, dim)}
+    with Twins(device, 21, [kvcache.Layer(q_heads=heads, kv_heads=2, head_dim=dim, dtype="bf16")],
+               max_batch_tokens=2 * past + 64) as twins:
+        cpu, cache = twins.caches
+        given = [(twins.random((past + 40, n, dim)), "bf16") for n in (heads, 2, 2)]
+        twins.step([past, 40], lambda step, a, o: step.attend(0, *a, out=o[0]), given, [((past + 40, heads, dim), "bf16")])
+        stream, graph = device.stream(), cache.create_graph(max_sequences=2, max_tokens=tokens)
+        q, k, v = (device.poisoned(shape, "bf16") for shape in shapes.values())
+        lists, out = device.array(np.full((tokens, 1, entries), -1), "i32"), device.poisoned(shapes["q"], "bf16")
+        device.synchronize()
+
+        def forward(lengths):
+            return cache.forward(twins.rows[1][:len(lengths)], lengths, graph=graph, stream=stream)
+
+        with device.on(stream):
+            step = forward([1, 1])
+            step.attend(0, q, k, v, out=out, indices=lists)  # from now on, the graph's plans are of lists
+            step.abort()
+            step = forward([1, 1])
+            with device.capture(stream) as replay:
+                step.attend(0, q, k, v, out=out, indices=lists)
+            step.abort()
+        for lengths in ([1, 1], [3, 5], [1], [1, 2]):
+            total = sum(lengths)
+            values = [twins.random((total, n, dim)) for n in (heads, 2, 2)]
+            names = twins.lists(lengths, 1, entries, 1)
+            for array, rows in zip((q, k, v), values):
+                device.put(array, rows, "bf16", stream)
+            device.put(lists, names, "i32", stream)
+            device.put(out, np.full(shapes["q"], 7.0), "bf16", stream)
+            with device.on(stream):
+                step = forward(lengths)
+                replay()
+                step.end()
+                replay()  # no step is open: nothing is written
+            device.synchronize()
+            got = values_of(device.host(out)).copy()
+            wanted = twins.devices[0].poisoned((total, heads, dim), "bf16")
+            arrays = [twins.devices[0].array(x, "bf16") for x in values]
+            with cpu.forward(twins.rows[0][:len(lengths)], lengths) as step:
+                step.attend(0, *arrays, out=wanted, indices=twins.devices[0].array(names, "i32"))
+            twins.lengths = [a + b for a, b in zip(twins.lengths, [*lengths, 0])]
+            np.testing.assert_allclose(got[:total], values_of(wanted), rtol=0, atol=2 * TOLERANCE["bf16"])
+            assert (got[total:] == 7.0).all(), "a row behind the step was written"
