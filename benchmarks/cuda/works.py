@@ -71,8 +71,9 @@ class Bench:
                     step.append(layer, *self.kv(count))
             tokens -= count
 
-    def attend_seconds(self, new=1):
-        """Time of attention of `new` tokens of each sequence over all that is stored, without their append."""
+    def attend_seconds(self, new=1, **options):
+        """Time of attention of `new` tokens of each sequence over all that is stored, without their append. options: of the
+        attend."""
         total = self.rows * new
         q, (k, v) = self.random(total, self.q_heads, self.dim), self.kv(total)
         out = self.random(total, self.q_heads, self.latent or self.dim)
@@ -82,7 +83,7 @@ class Bench:
             steps.append(self.cache.forward(self.ids, [new] * self.rows))
             steps[-1].append(0, k, v)
 
-        return self.clock.seconds(lambda: steps[-1].attend(0, q, out=out), prepare, lambda: steps.pop().abort())
+        return self.clock.seconds(lambda: steps[-1].attend(0, q, out=out, **options), prepare, lambda: steps.pop().abort())
 
     def append_seconds(self, new, layers=1):
         """Time of one append, measured over `layers` layers in a row, because one alone may be too short for events."""
@@ -167,6 +168,48 @@ def kernel_sets(clock):
     names = kvcache.Context("cuda:0").describe()["simd_available"] if clock.on_card else []
     others = [name for name in names if name.endswith("_mma")]
     return [(None, bool(others))] + [(name, False) for name in others]
+
+
+def listed(clock, machine, heads, rows, tokens, count, target, dry):
+    """MLA over lists: `count` tokens of each sequence, as an indexer chooses them."""
+    rows, tokens, count = (2, 30, 8) if dry else (rows, tokens, count)
+    bench = Bench(clock, rows=rows, tokens=tokens, q_heads=heads, kv_heads=1, dim=576, latent=512, page=64)
+    lists = torch.stack([torch.randperm(tokens)[:count].sort().values for _ in range(rows)]).int()[:, None]
+    try:
+        seconds = bench.attend_seconds(indices=lists.to(clock.device))
+    finally:
+        bench.close()
+    return row(seconds, bytes_=rows * count * 576 * 2, machine=machine, target=target)
+
+
+def select(clock, machine, rows, tokens, count, dry):
+    """The choice of `count` of the tokens of each sequence by 64 index heads."""
+    rows, tokens, count = (2, 30, 8) if dry else (rows, tokens, count)
+    heads, dim, each = 64, 128, -(-(tokens + 64) // 64) * 64
+    context = kvcache.Context("cuda:0") if clock.on_card else kvcache.Context("cpu")
+    cache = kvcache.Cache([kvcache.Layer(q_heads=heads, kv_heads=1, head_dim=dim, dtype="bf16", keys_only=True)], page_size=64,
+                          capacity_tokens=rows * each, max_sequences=rows, max_batch_tokens=16384, context=context)
+    ids, left = cache.add(rows), tokens
+    key = torch.randn(16384, 1, dim, device=clock.device).to(torch.bfloat16)
+    while left > 0:
+        new = min(left, 16384 // rows)
+        with cache.forward(ids, [new] * rows) as step:
+            step.append(0, key[: new * rows])
+        left -= new
+    q, weights = torch.randn(rows, heads, dim, device=clock.device).to(torch.bfloat16), torch.randn(rows, heads, device=clock.device)
+    out = torch.empty(rows, 1, count, dtype=torch.int32, device=clock.device)
+    steps = []
+
+    def prepare():
+        steps.append(cache.forward(ids, [1] * rows))
+        steps[-1].append(0, key[:rows])
+
+    try:
+        seconds = clock.seconds(lambda: steps[-1].select(0, q, count, weights, out=out), prepare, lambda: steps.pop().abort())
+    finally:
+        clock.synchronize()
+        cache.close()
+    return row(seconds, operations=2 * rows * (tokens + 1) * heads * dim, machine=machine)
 
 
 def prefill(clock, machine, dtype, page, target, dry, simd=None):
@@ -356,6 +399,9 @@ def all_of(clock, machine, dry):
     yield from first
     for simd, by_warpgroups in kernel_sets(clock):
         yield from attentions(clock, machine, dry, simd, by_warpgroups)
+    yield "lists", "MLA, 128 heads, 2048 of 64k, 64 rows", lambda: listed(clock, machine, 128, 64, 65000, 2048, 0.45, dry)
+    yield "lists", "MLA, 16 heads, 2048 of 64k, 64 rows", lambda: listed(clock, machine, 16, 64, 65000, 2048, 0.6, dry)
+    yield "select", "64 heads, D 128, 2048 of 64k, 64 rows", lambda: select(clock, machine, 64, 65000, 2048, dry)
     yield "append", "2 x 16384 tokens of 8 heads, bf16, 268 MB", lambda: append(clock, machine, 2, 16384, 0.85, dry)
     yield "append", "a token of 256 rows", lambda: append(clock, machine, 256, 1, None, dry)
     yield "merge", "two parts of 32768 x 16 x 128", lambda: merge(clock, machine, dry)

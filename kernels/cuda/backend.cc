@@ -153,7 +153,7 @@ constexpr kvc_backend kBackend = {
     sizeof(kvc_backend),
     KVC_BACKEND_VERSION,
     kDLCUDA,
-    KVC_BACKEND_BIASES,
+    KVC_BACKEND_LISTS | KVC_BACKEND_BIASES | KVC_BACKEND_SELECT,
     "cuda",
     open_device,
     close_device,
@@ -174,7 +174,7 @@ constexpr kvc_backend kBackend = {
     merge,
     states,
     project,
-    nullptr,  // select
+    select,
     health,
     check_stream,
     event_create,

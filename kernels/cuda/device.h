@@ -77,6 +77,7 @@ inline unsigned blocks_for(int64_t n, int64_t threads) {
 
 // In layer.cc, memory.cc and the .cu file of each.
 #include "kernels/common/backend_functions.inl.h"
+kvc_status select(kvc_backend_device* device, const kvc_backend_select* args, void* stream, kvc_error* error);
 // failure.cc, order.cc, step.cc.
 kvc_status health(kvc_backend_device* device, kvc_error* error);
 kvc_status check_stream(kvc_backend_device* device, void* stream, kvc_error* error);

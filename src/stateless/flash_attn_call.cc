@@ -287,6 +287,9 @@ Status FlashAttnCall::read_lists(const kvc_flash_attn_args& args, const kvc_back
                           ragged ? "[tokens, 1 or kv heads, entries]" : "[rows, queries, 1 or kv heads, entries]"},
                          layer.num_kv_heads, 1, &indices, &attend.lists));
   attend.lists.physical = 1;
+  capacity = attend.lists.num_entries;
+  // Without lengths on the host the device makes the plan, so a call can be recorded.
+  indexes_on_device = !host_reads_lists() && !(cu_seqlens_q.given() && cu_seqlens_q.on_host());
   return Status();
 }
 

@@ -68,7 +68,7 @@ kvc_backend_flash_plan read_plan(const FlashAttnCall& call, const WorkShape& sha
                            : kvc_backend_indexes{nullptr, 0, static_cast<int32_t>(call.capacity), 0};
   const bool other_name = call.cache_seqlens.given() && call.cache_seqlens.name() == std::string_view("seqused_k");
   plan.lengths_array = other_name ? KVC_BACKEND_ARRAY_SEQUSED_K : KVC_BACKEND_ARRAY_CACHE_SEQLENS;
-  plan.cache_batch_idx = offsets(call.batch_idx, 1);
+  plan.cache_batch_idx = offsets(call.batch_idx, call.has_lists() ? 0 : 1);  // lists of slots need no cache row
   plan.cache_leftpad = call.leftpad.on_device();
   if (call.paged()) {
     plan.block_table = call.block_table.data();

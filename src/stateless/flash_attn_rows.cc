@@ -87,6 +87,13 @@ void FlashAttnRows::place_lists(const FlashAttnCall& call) {
   // A null array would mean that lists are trees. If a table has no columns, no list has an entry.
   tables_.pages = call.paged() && pages_.size() > 0 ? pages_.data() : cache_rows_.data();
   tables_.page_begin = page_begin_.data();
+  if (!call.has_lists() || call.host_reads_lists()) return;
+  // A device copies the entries of a row's length, and reads none of them: one list of zeros for all rows.
+  const int64_t entries = ceil_div(call.attend.lists.num_entries, call.cache.layer.page_size) + 1;
+  if (entries > pages_.size()) pages_ = LazyArray<int32_t>(entries);
+  std::fill_n(pages_.data(), entries, 0);
+  std::fill(page_begin_.begin(), page_begin_.end(), 0);
+  tables_.pages = pages_.data();
 }
 
 // A row whose queries attend to lists of slots. Its length is that of the lists.
@@ -100,6 +107,7 @@ Status FlashAttnRows::build_listed_row(const FlashAttnCall& call, int32_t row) {
   BadEntry bad;
   for (int32_t token = token_begin_[r]; token < token_begin_[r + 1]; ++token) {
     positions_[static_cast<size_t>(token)] = 0;
+    if (!call.host_reads_lists()) continue;
     if (!find_entry_beyond(lists, row, token, cache.num_kv_heads, slots, &bad)) continue;
     return Status::error(KVC_ERROR_OUT_OF_RANGE,
                          "indices has the slot %d in query %d of row %d, head %" PRId64 ", entry %" PRId64

@@ -129,7 +129,8 @@ Status Step::check_outputs(int32_t layer, const LatentCall& call, const KvRows& 
   return Status();
 }
 
-// Checks the shape of a call's lists, and every entry of the step's tokens. tokens: rows of the call's tensors.
+// Checks the shape of a call's lists, and on the host every entry of the step's tokens. tokens: rows of the call's
+// tensors.
 Status Step::check_lists(int32_t layer, const kvc_attend_args& args, int64_t tokens, kvc_backend_lists* out) const {
   if (args.indices == nullptr) {
     if (args.index_block == 0) return Status();
@@ -140,6 +141,7 @@ Status Step::check_lists(int32_t layer, const kvc_attend_args& args, int64_t tok
   TensorView view;
   KVC_TRY(read_key_lists(args.indices, {"indices", context().dl_device(), 3, shape, "[tokens, 1 or kv heads, entries]"},
                          kv_heads, args.index_block == 0 ? 1 : args.index_block, &view, out));
+  if (!context().is_host()) return Status();
   return check_entries(*out, forward_->batch->rows(layers_[layer].group), "indices", kv_heads);
 }
 

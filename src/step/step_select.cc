@@ -82,7 +82,8 @@ Status Step::check_select(int32_t layer, const kvc_select_args& args, kvc_backen
     KVC_TRY(read_key_lists(args.candidates, {"candidates", device, 3, any, "[tokens, 1 or lists, entries]"}, lists,
                            args.candidate_block == 0 ? 1 : args.candidate_block, &candidates, &out->candidates,
                            "candidate_block"));
-    KVC_TRY(check_entries(out->candidates, forward_->batch->rows(layers_[layer].group), "candidates", lists));
+    if (context().is_host())
+      KVC_TRY(check_entries(out->candidates, forward_->batch->rows(layers_[layer].group), "candidates", lists));
   } else if (args.candidate_block != 0) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "candidate_block is %d, and candidates is NULL",
                          args.candidate_block);
@@ -105,6 +106,8 @@ Status Step::run_select(int32_t layer, kvc_backend_select* select) {
   kvc_backend_plan plan = {};
   plan.arrays.rows = forward_->batch->rows(source.group);
   plan.arrays.tables = forward_->batch->tables(source.group);
+  plan.device.rows = forward_->batch->device_rows(source.group);
+  plan.device.tables = forward_->batch->device_tables(source.group);
   select->layer = &source.backend;
   select->plan = &plan;
   select->scratch = scratch.data();

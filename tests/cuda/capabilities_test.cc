@@ -304,7 +304,7 @@ class Program {
     ok("kvc_events_read", kvc_events_read(cache.get(), &events, &range, &error_));
     ok("kvc_events_snapshot", kvc_events_snapshot(cache.get(), &events, &range, &error_));
     EXPECT_EQ(range.count, 1);
-    did("kvc_forward_select");  // select_test.cc calls it: CUDA refuses it
+    did("kvc_forward_select");  // select_test.cc calls it
     // Tiers and transfers are for the CPU alone (sections 16 and 17 of the header): tests/api/tiers_test.cc and
     // tests/transfer call them.
     for (const char *name : {"kvc_cache_add_tier", "kvc_prefix_load", "kvc_job_poll", "kvc_job_cancel",

@@ -1,4 +1,4 @@
-// CUDA does not select yet. It says so before it does anything, and index keys are stored, moved and exported there.
+// Index keys on the device: the choice among them, and that they are stored, moved and exported.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -9,7 +9,7 @@
 namespace kvt {
 namespace {
 
-TEST(Select, IsRefusedAndKeysAreStored) {
+TEST(Select, ChoosesAndStoresKeys) {
   setenv("KVC_TEST_DEVICE", "cuda", 1);
   const ContextPtr context = make_context();
   CacheSpec spec;
@@ -29,6 +29,9 @@ TEST(Select, IsRefusedAndKeysAreStored) {
   ASSERT_EQ(kvc_forward_begin(cache.get(), &batch, nullptr, &forward, &error), KVC_OK) << error.message;
   Tensor k(DType::kF32, {tokens, 2, 16}), q(DType::kF32, {tokens, 4, 16});
   for (int64_t t = 0; t < tokens; t++) {
+    for (int h = 0; h < 4; h++) {
+      for (int d = 0; d < 16; d++) q.set(t, h, d, 0.0f);
+    }
     for (int h = 0; h < 2; h++) {
       for (int d = 0; d < 16; d++) k.set(t, h, d, static_cast<float>(t * 32 + h * 16 + d));
     }
@@ -37,14 +40,17 @@ TEST(Select, IsRefusedAndKeysAreStored) {
   kvc_append_args_init(&append);
   append.k = k.dl();
   ASSERT_EQ(kvc_forward_append(cache.get(), forward, 1, &append, &error), KVC_OK) << error.message;
-  int32_t entries[tokens];
-  int64_t shape[3] = {tokens, 1, 1};
+  for (int h = 0; h < 4; h++) q.set(4, h, 0, h < 2 ? 1.0f : -1.0f);  // of the last query: heads 2 and 3 score 0
+  int32_t entries[tokens * 2];
+  int64_t shape[3] = {tokens, 1, 2};
   const DLTensor lists = {entries, test_device(), 3, {kDLInt, 32, 1}, shape, nullptr, 0};
   kvc_select_args args;
   kvc_select_args_init(&args);
   args.q = q.dl(), args.indices = &lists;
-  EXPECT_EQ(kvc_forward_select(cache.get(), forward, 1, &args, &error), KVC_ERROR_UNSUPPORTED);
-  EXPECT_NE(std::strstr(error.message, "the cuda backend does not select"), nullptr) << error.message;
+  ASSERT_EQ(kvc_forward_select(cache.get(), forward, 1, &args, &error), KVC_OK) << error.message;
+  // Equal scores, all 0: the first keys. The last query has the scores 2 * 32 t.
+  const int32_t wanted[tokens * 2] = {0, -1, 0, 1, 0, 1, 0, 1, 3, 4};
+  for (int i = 0; i < tokens * 2; i++) EXPECT_EQ(entries[i], wanted[i]) << i;
   Tensor first(DType::kF32, {tokens, 1, 4});
   append.k = append.v = first.dl();
   ASSERT_EQ(kvc_forward_append(cache.get(), forward, 0, &append, &error), KVC_OK) << error.message;

@@ -30,6 +30,7 @@ struct kvc_backend_staged_plan {
   const Live* live;
   kvc::kernels::cuda::BlockCounts most;
   int64_t max_tiles;
+  int32_t max_tokens;
 };
 
 namespace kvc::kernels::cuda {

@@ -126,6 +126,7 @@ void write_live(Step* step, const kvc_backend_plan& plan, unsigned char* host) {
   slot.staged.live = reinterpret_cast<const kvc_backend_staged_plan::Live*>(step->device + live_at);
   slot.staged.most = slot.most;
   slot.staged.max_tiles = plan.max_tiles;
+  slot.staged.max_tokens = step->max_tokens;
 }
 
 // Writes the blocks of the plans from `end` on; in a step of a graph, to their fixed places. Lists them. end: in and

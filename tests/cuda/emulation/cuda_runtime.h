@@ -124,6 +124,16 @@ inline unsigned atomicMax(unsigned* to, unsigned value) {
   *to = before > value ? before : value;
   return before;
 }
+inline unsigned atomicOr(unsigned* to, unsigned value) {
+  const unsigned before = *to;
+  *to |= value;
+  return before;
+}
+inline unsigned atomicAdd(unsigned* to, unsigned value) {
+  const unsigned before = *to;
+  *to += value;
+  return before;
+}
 
 // ---- Runtime --------------------------------------------------------------------------------
 

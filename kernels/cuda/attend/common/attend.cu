@@ -208,16 +208,18 @@ void set_scales(AttendCall* call) {
 }
 
 // Launches the blocks of few rows, or of many. They use tensor cores where these can compute the call.
-kvc_status launch_rows(const Device& device, const AttendCall& call, const BlockCut& cut, int64_t blocks, void* stream,
+kvc_status launch_rows(const Device& device, AttendCall call, const BlockCut& cut, int64_t blocks, void* stream,
                        kvc_error* error) {
   if (blocks == 0) return KVC_OK;
+  call.listed.row_blocks = row_blocks_of(call.layer.num_q_heads / call.layer.num_kv_heads, cut.rows);
   kvc_backend_attend host = call.args;
   host.layer = &call.layer;
   host.plan = &call.plan;
-  if (device.encode_map != nullptr && cut.rows == kWideRows.rows && why_not_wgmma(host) == nullptr) {
+  const bool warpgroups = device.encode_map != nullptr && !has_lists(call);  // they read neighbouring keys
+  if (warpgroups && cut.rows == kWideRows.rows && why_not_wgmma(host) == nullptr) {
     return launch_wgmma(device, call, blocks, stream, error);
   }
-  if (device.encode_map != nullptr && why_not_wgmma_latent(host, cut) == nullptr) {
+  if (warpgroups && why_not_wgmma_latent(host, cut) == nullptr) {
     return launch_wgmma_latent(device, call, cut, blocks, stream, error);
   }
   if (!device.simple && why_simple(host) == nullptr) {
@@ -244,7 +246,6 @@ kvc_status launch_kernels(const Device& device, AttendCall call, const kvc_backe
   const kvc_backend_staged_plan::Live* const live = staged != nullptr ? staged->live : nullptr;
   int64_t tiles = call.plan.num_tiles;
   if (live != nullptr) {  // a step of a graph is launched at its capacity
-    call.live_plan = staged->live_plan;
     call.live_blocks = &live->few;
     merge.live_tiles = &live->tiles;
     blocks = staged->most;
@@ -300,6 +301,7 @@ kvc_status attend(kvc_backend_device* opened, const kvc_backend_attend* args, vo
   call.layer = *args->layer;
   call.plan = plan_on_device(plan);
   call.many_rows = device.many.rows;
+  call.live_plan = staged != nullptr ? staged->live_plan : nullptr;
   set_scales(&call);
   BlockCounts blocks = {};
   kvc_status status;
@@ -312,7 +314,16 @@ kvc_status attend(kvc_backend_device* opened, const kvc_backend_attend* args, vo
       call.blocks = staged->blocks;
     }
   }
-  return status == KVC_OK ? launch_kernels(device, call, staged, blocks, stream, error) : status;
+  if (status != KVC_OK || args->lists.block_tokens == 0) {
+    return status == KVC_OK ? launch_kernels(device, call, staged, blocks, stream, error) : status;
+  }
+  void* memory = nullptr;
+  status = list_keys(device, staged, call.layer.num_kv_heads, &call, stream, &memory, error);
+  if (status == KVC_OK) status = launch_kernels(device, call, staged, blocks, stream, error);
+  kvc_error unsaid = KVC_ERROR_INIT;
+  const kvc_status given =
+      memory == nullptr ? KVC_OK : device.scratch.give(memory, stream, status == KVC_OK ? error : &unsaid);
+  return status == KVC_OK ? given : status;
 }
 
 }  // namespace kvc::kernels::cuda

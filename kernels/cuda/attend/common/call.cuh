@@ -1,5 +1,5 @@
 // The parameters of an attention kernel, and the first work of each: find the block's work, the masks and places of its
-// rows, and the keys that these rows see.
+// rows, and the keys that these rows see. In a call with lists (attend/common/lists.h), keys are places of a list.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -9,6 +9,7 @@
 #include "kernels/common/mask.h"
 #include "kernels/common/query_place.h"
 #include "kernels/common/scales.h"
+#include "kernels/cuda/attend/common/lists.h"
 #include "kernels/cuda/attend/common/plan.h"
 #include "kernels/cuda/warp.cuh"
 #include "kvcache_backend.h"
@@ -34,7 +35,10 @@ struct AttendCall {
   float exp2_scale;      // p = 2^((score - m) * exp2_scale)
   float option_scale;    // with softcap, ALiBi or biases: dot products are multiplied by it before these options
   int32_t has_options;
+  ListedKeys listed;
 };
+
+KVC_HOST_DEVICE bool has_lists(const AttendCall& call) { return call.listed.counts != nullptr; }
 
 // A maximum in natural-log units, and the factor of l and o that corrects its rounding to float32.
 struct NaturalMaximum {
@@ -66,11 +70,14 @@ __device__ __forceinline__ int64_t count_blocks(const AttendCall& call) {
   return call.live_blocks != nullptr ? *call.live_blocks : static_cast<int64_t>(gridDim.x);
 }
 
-// Finds block `index` of the call, which is below count_blocks. Returns false if it has no work. In a grid of two rows,
-// each row computes half of every block of kWideRows.
+// Finds block `index` of the call, which is below count_blocks. Returns false if it has no work. In a grid of several
+// rows, each row computes a part of every block: half of a block of kWideRows, or in a call with lists rows of one query.
 __device__ __forceinline__ bool find_block(const AttendCall& call, int64_t index, AttendBlock* block) {
   *block = block_at(call, index);
-  if (gridDim.y > 1) {
+  if (has_lists(call)) {
+    find_listed_rows(call.layer.num_q_heads / call.layer.num_kv_heads, static_cast<int32_t>(blockIdx.y),
+                     &block->row_begin, &block->row_end);
+  } else if (gridDim.y > 1) {
     block->row_begin += static_cast<int32_t>(blockIdx.y) * kManyRows.rows;
     if (block->row_end > block->row_begin + kManyRows.rows) block->row_end = block->row_begin + kManyRows.rows;
   }
@@ -81,15 +88,15 @@ __device__ __forceinline__ bool find_block(const AttendCall& call, AttendBlock* 
   return blockIdx.x < count_blocks(call) && find_block(call, blockIdx.x, block);
 }
 
-// Makes the call readable for the rules of kernels/common, and finds the page list of the item's row. One thread calls
-// it. AnyFixed: the fixed shared memory of any kernel.
+// Makes the call readable for the rules of kernels/common, and finds the tree of the item's row: none in a call with
+// lists, which have no keys that a tree hides. One thread calls it. AnyFixed: the fixed shared memory of any kernel.
 template <class AnyFixed>
 __device__ __forceinline__ void point_to_call(const AttendCall& call, const kvc_backend_item& item, AnyFixed* fixed) {
   fixed->args = call.args;
   fixed->args.layer = &call.layer;
   fixed->args.plan = plan_of(call);
   fixed->tree = KeyTree{INT32_MAX, nullptr};
-  if (!is_shared(&item)) fixed->tree = tree_of_row(&plan_of(call)->arrays.rows, item.row);
+  if (!is_shared(&item) && !has_lists(call)) fixed->tree = tree_of_row(&plan_of(call)->arrays.rows, item.row);
 }
 
 // Finds the place, mask and scale of row r of the block. point_to_call has run.
@@ -100,9 +107,32 @@ __device__ __forceinline__ void find_row(const AttendCall& call, const kvc_backe
   const QueryPlace place = place_of_query(&cursor, (block.row_begin + r) / group);
   fixed->places[r] = place;
   fixed->masks[r] = query_mask(&fixed->args, &item, place.row, place.query);
+  if (has_lists(call)) {
+    const KeyRange all = {0, call.listed.counts[list_of(call.listed, item.part, place.token, block.head)]};
+    fixed->masks[r].keys = intersect(all, KeyRange{item.key_begin, item.key_end});
+  }
   fixed->units[r] =
       head_scale(&call.layer.k_scales, block.head) *
       (row_factor(&call.args.q_scales, place.row, block.head) * row_factor(&call.args.k_scales, place.row, block.head));
+}
+
+// A key of a call with lists: where its rows are, and its index and position, which are 0 if the call needs neither.
+struct ListedKey {
+  int64_t page, slot;
+  int32_t index, position;
+};
+
+// The key at a place of a query's list. place: of a row of the query. The list has that place.
+__device__ __forceinline__ ListedKey listed_key(const AttendCall& call, const kvc_backend_item& item,
+                                                const QueryPlace& place, int32_t head, int32_t at) {
+  const int64_t entry = list_of(call.listed, item.part, place.token, head) * call.listed.most + at;
+  const uint32_t slot = call.listed.slots[entry], page_size = static_cast<uint32_t>(call.layer.page_size);
+  ListedKey key = {slot / page_size, slot % page_size, 0, 0};
+  if (call.listed.keys == nullptr) return key;
+  key.index = call.listed.keys[entry];
+  const KeyTree tree = tree_of_row(&plan_of(call)->arrays.rows, item.row);
+  key.position = key_position(&tree, key.index);
+  return key;
 }
 
 // Finds, from the masks of the rows, the keys that some row sees and the keys that all rows see. All lanes of a warp

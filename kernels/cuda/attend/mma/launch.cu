@@ -40,7 +40,9 @@ kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaSha
     if (capped != KVC_OK) return capped;
   }
   // thread blocks for each block of the plan
-  const int32_t parts = shape.cut.rows == kManyRows.rows ? call.many_rows / kManyRows.rows : 1;
+  const int32_t parts = has_lists(call)                    ? call.listed.row_blocks
+                        : shape.cut.rows == kManyRows.rows ? call.many_rows / kManyRows.rows
+                                                           : 1;
   return launch("attend on tensor cores", stream, {static_cast<unsigned>(blocks), static_cast<unsigned>(parts), 1},
                 shape.cut.warps * kWarpSize, static_cast<size_t>(shape.shared_bytes), error, kernel, mma);
 }

@@ -149,16 +149,25 @@ __device__ __forceinline__ void load_mma_queries(const MmaState& state) {
 __device__ __forceinline__ void find_mma_key(MmaState& state, MmaTile& tile, int64_t* v_rows, int32_t i) {
   const kvc_backend_layer& layer = state.call->attend.layer;
   const int32_t key = tile.begin + i, head = state.fixed->block.head;
-  PageCursor pages = state.fixed->pages;
-  pages.leaf = state.leaf;
-  pages.leaf_index = state.leaf_index;
-  const int64_t page = page_at(&pages, key / layer.page_size), slot = key % layer.page_size;
-  state.leaf = pages.leaf;
-  state.leaf_index = static_cast<int32_t>(pages.leaf_index);
+  int64_t page, slot;
+  if (has_lists(state.call->attend)) {
+    const ListedKey listed = listed_key(state.call->attend, *state.fixed->item, state.fixed->places[0], head, key);
+    page = listed.page;
+    slot = listed.slot;
+    tile.position[i] = listed.position;
+  } else {
+    PageCursor pages = state.fixed->pages;
+    pages.leaf = state.leaf;
+    pages.leaf_index = state.leaf_index;
+    page = page_at(&pages, key / layer.page_size);
+    slot = key % layer.page_size;
+    state.leaf = pages.leaf;
+    state.leaf_index = static_cast<int32_t>(pages.leaf_index);
+    tile.position[i] = key_position(&state.fixed->tree, key);
+  }
   tile.k_row[i] =
       page * layer.k.page_stride_bytes + head * layer.k.head_stride_bytes + slot * layer.k.slot_stride_bytes;
   v_rows[i] = page * layer.v.page_stride_bytes + head * layer.v.head_stride_bytes + slot * layer.v.slot_stride_bytes;
-  tile.position[i] = key_position(&state.fixed->tree, key);
   if (!has_token_scales(&layer.k_scales)) return;
   tile.k_scale[i] = *token_scale(&layer.k_scales, page, head, slot);
   tile.v_scale[i] = *token_scale(&layer.v_scales, page, head, slot);

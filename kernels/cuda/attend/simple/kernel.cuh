@@ -55,7 +55,7 @@ struct Fixed {
   float folded_m[kMaxBlockRows], folded_l[kMaxBlockRows];
   int64_t k_row[kBlockKeys], v_row[kBlockKeys];  // byte offsets in the pools; -1: no row sees the key
   float k_scale[kBlockKeys], v_scale[kBlockKeys];
-  int32_t position[kBlockKeys];
+  int32_t position[kBlockKeys], index[kBlockKeys];  // index: within the row
   float p[kMaxBlockRows][kBlockKeys];
   float stage[kBlockKeys][kStageStride];
 };
@@ -130,15 +130,25 @@ __device__ __forceinline__ void load_queries(const AttendState& state) {
   }
 }
 
+// The page, slot, index and position of key `key`, which some row sees if the call has no lists.
+__device__ __forceinline__ ListedKey find_key(const AttendState& state, PageCursor* cursor, int32_t key) {
+  const AttendCall& call = *state.call;
+  const Fixed& fixed = *state.fixed;
+  if (has_lists(call)) return listed_key(call, *state.item, fixed.places[0], state.block.head, key);
+  const int32_t page_size = call.layer.page_size;
+  return {page_at(cursor, key / page_size), key % page_size, key, key_position(&fixed.tree, key)};
+}
+
 // Finds which of the keys [begin, begin + 32) each row sees, and the addresses of those that some row sees. Returns a
 // bit for each of the latter.
 __device__ __forceinline__ uint32_t find_keys(const AttendState& state, PageCursor* cursor, int32_t begin) {
   Fixed& fixed = *state.fixed;
   const kvc_backend_layer& layer = state.call->layer;
   for (int32_t r = state.warp; r < state.rows; r += kAttendWarps) {
-    const int32_t key = begin + state.lane;
-    const bool seen = sees_key(&fixed.tree, &fixed.masks[r], key) &&
-                      !mask_hides(state.call->args.bias, fixed.places[r].token, state.block.head, key);
+    int32_t key = begin + state.lane;
+    bool seen = sees_key(&fixed.tree, &fixed.masks[r], key);
+    if (seen && state.call->listed.keys != nullptr) key = find_key(state, cursor, key).index;
+    seen = seen && !mask_hides(state.call->args.bias, fixed.places[r].token, state.block.head, key);
     const uint32_t bits = __ballot_sync(kAllLanes, seen);
     if (state.lane == 0) fixed.seen[r] = bits;
   }
@@ -150,13 +160,14 @@ __device__ __forceinline__ uint32_t find_keys(const AttendState& state, PageCurs
     fixed.k_row[state.lane] = fixed.v_row[state.lane] = -1;
     fixed.k_scale[state.lane] = fixed.v_scale[state.lane] = 1.0f;
     if (((any >> state.lane) & 1u) != 0) {
-      const int64_t page = page_at(cursor, key / layer.page_size), slot = key % layer.page_size;
-      const int64_t head = state.block.head;
+      const ListedKey found = find_key(state, cursor, key);
+      const int64_t page = found.page, slot = found.slot, head = state.block.head;
       fixed.k_row[state.lane] =
           page * layer.k.page_stride_bytes + head * layer.k.head_stride_bytes + slot * layer.k.slot_stride_bytes;
       fixed.v_row[state.lane] =
           page * layer.v.page_stride_bytes + head * layer.v.head_stride_bytes + slot * layer.v.slot_stride_bytes;
-      fixed.position[state.lane] = key_position(&fixed.tree, key);
+      fixed.position[state.lane] = found.position;
+      fixed.index[state.lane] = found.index;
       if (has_token_scales(&layer.k_scales)) {
         fixed.k_scale[state.lane] = *token_scale(&layer.k_scales, page, state.block.head, slot);
         fixed.v_scale[state.lane] = *token_scale(&layer.v_scales, page, state.block.head, slot);
@@ -199,8 +210,8 @@ __device__ __forceinline__ void dot_products(const AttendState& state, const dou
   }
 }
 
-// Converts the dot product of the lane's key, the one with index `key`, to a score, in the units of call.exp2_scale.
-__device__ __forceinline__ float score_of(const AttendState& state, int32_t row, int32_t key, float dot) {
+// Converts the dot product of the lane's key to a score, in the units of call.exp2_scale.
+__device__ __forceinline__ float score_of(const AttendState& state, int32_t row, float dot) {
   const AttendCall& call = *state.call;
   const kvc_backend_attend& args = call.args;
   float score = dot * (state.fixed->units[row] * state.fixed->k_scale[state.lane]);
@@ -215,20 +226,19 @@ __device__ __forceinline__ float score_of(const AttendState& state, int32_t row,
     score -= args.alibi_slopes[slope] * alibi_distance(flags, static_cast<float>(distance));
   }
   if (!has_bias(args.bias)) return score;
-  return score +
-         bias_of(args.bias, flags, place.row, place.token, q_head_of(state, row), state.block.head, key, distance);
+  return score + bias_of(args.bias, flags, place.row, place.token, q_head_of(state, row), state.block.head,
+                         state.fixed->index[state.lane], distance);
 }
 
-// The online softmax of the warp's rows over the lane's key: p (times V's scale), m, l, and the factor of o. begin:
-// index of the first lane's key.
-__device__ __forceinline__ void add_scores(const AttendState& state, int32_t begin, const float (&dots)[kRowsPerWarp]) {
+// The online softmax of the warp's rows over the lane's key: p (times V's scale), m, l, and the factor of o.
+__device__ __forceinline__ void add_scores(const AttendState& state, const float (&dots)[kRowsPerWarp]) {
   Fixed& fixed = *state.fixed;
 #pragma unroll
   for (int i = 0; i < kRowsPerWarp; ++i) {
     const int32_t r = state.warp + i * kAttendWarps;
     if (r >= state.rows) break;
     const bool seen = ((fixed.seen[r] >> state.lane) & 1u) != 0;
-    const float score = seen ? score_of(state, r, begin + state.lane, dots[i]) : -INFINITY;
+    const float score = seen ? score_of(state, r, dots[i]) : -INFINITY;
     const float before = fixed.m[r], m = fmaxf(before, warp_max(score));
     const float p = score == -INFINITY ? 0.0f : exp2f((score - m) * state.call->exp2_scale);
     const float alpha = before == m ? 1.0f : exp2f((before - m) * state.call->exp2_scale);
@@ -368,7 +378,7 @@ __device__ __forceinline__ void attend_keys(const AttendState& state) {
     if (find_keys(state, &cursor, begin) == 0) continue;
     float dots[kRowsPerWarp];
     dot_products<T>(state, table, dots);
-    add_scores(state, begin, dots);
+    add_scores(state, dots);
     weigh_values<T>(state);
   }
   if (fold > 0) fold_states(state);

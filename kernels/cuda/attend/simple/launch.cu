@@ -18,9 +18,10 @@ kvc_status launch_simple(const AttendCall& call, int64_t blocks, void* stream, k
   const int32_t rows = rows_of_block(kFloats, layer.head_dim, layer.v_head_dim, folds);
   const SimpleCall simple = {call, rows};
   const int64_t shared = kFixed + 4 * block_floats(rows, layer.head_dim, layer.v_head_dim, folds);
+  const unsigned parts = has_lists(call) ? static_cast<unsigned>(call.listed.row_blocks) : 1;
   const auto run = [&](auto kernel) {
-    return launch("attend", stream, {static_cast<unsigned>(blocks), 1, 1}, kAttendThreads, static_cast<size_t>(shared),
-                  error, kernel, simple);
+    return launch("attend", stream, {static_cast<unsigned>(blocks), parts, 1}, kAttendThreads,
+                  static_cast<size_t>(shared), error, kernel, simple);
   };
   switch (stored_type(layer)) {
     case Type::kF32:

@@ -1,0 +1,52 @@
+// What the query of one token may see, found by its number in the batch: for kernels that work on queries and not on
+// the items of a plan.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/common/mask.h"
+#include "kernels/cuda/attend/common/call.cuh"
+
+namespace kvc::kernels::cuda {
+
+// In shared memory.
+struct SeenKeys {
+  kvc_backend_attend args;
+  kvc_backend_item item;  // of the token's row, for one part
+  int32_t query;          // within the row
+  KeyRange keys;          // empty: the token is of no row, of an inert row, or of a row without that part
+  QueryMask mask;
+  KeyTree tree;
+};
+
+// One thread calls it.
+__device__ __forceinline__ void find_seen_keys(const AttendCall& call, int32_t token, int32_t part, SeenKeys* seen) {
+  const kvc_backend_rows& rows = plan_of(call)->arrays.rows;
+  seen->keys = {0, 0};
+  seen->tree = {INT32_MAX, nullptr};
+  seen->item = kvc_backend_item{};
+  int32_t row = 0, rows_end = rows.num_rows;  // the last row that begins at the token or before it
+  while (rows_end - row > 1) {
+    const int32_t middle = row + (rows_end - row) / 2;
+    (rows.token_begin[middle] <= token ? row : rows_end) = middle;
+  }
+  if (rows.num_rows == 0 || token >= rows.token_begin[row + 1]) return;
+  seen->item.row = row;
+  if (rows.kv_lengths[row] < 0) return;
+  if (part == KVC_BACKEND_PART_SINKS && (rows.stream_windows == nullptr || rows.stream_windows[row] <= 0)) return;
+  seen->item.key_end = INT32_MAX;
+  seen->item.part = part;
+  seen->query = token - rows.token_begin[row];
+  if (call.args.lists.physical != 0) {
+    const int64_t slots = call.layer.num_pages * call.layer.page_size;
+    seen->keys.end = slots < INT32_MAX ? static_cast<int32_t>(slots) : INT32_MAX;
+    return;
+  }
+  seen->args = call.args;
+  seen->args.layer = &call.layer;
+  seen->args.plan = plan_of(call);
+  seen->mask = query_mask(&seen->args, &seen->item, row, seen->query);
+  seen->keys = seen->mask.keys;
+  seen->tree = tree_of_row(&rows, row);
+}
+
+}  // namespace kvc::kernels::cuda
