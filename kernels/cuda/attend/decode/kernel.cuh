@@ -439,7 +439,7 @@ __global__ void __launch_bounds__(Kind::kThreads, Kind::kBlocks)
   DecodeSums<Kind::kValueDims> sums = {};
   sums.m[0] = sums.m[1] = -INFINITY;
   int32_t read = 0, write = 0;
-  // Tile i is computed after the copies of tile i + stages - 1 have begun. The first turns only begin copies.
+  // Tile i is computed after the copies of tile i + stages - 1 have begun. The first rounds only begin copies.
   for (int32_t i = 1 - stages; i < reader.tiles; ++i) {
     if (i >= 0) wait_for_stage(stages);
     __syncwarp();  // the tile has arrived, and the one before is no longer read
