@@ -2311,7 +2311,9 @@ KVC_API kvc_status kvc_seq_load(kvc_cache *cache, const kvc_load_args *args, voi
  *             the same job is done, have equal page ids, unless a tier searches.
  *   Suspend   kvc_seq_suspend moves the pages of a sequence to a tier and frees them, and kvc_seq_resume brings them back.
  *   fork()    Tiers work in the parent alone. In the child nothing is loaded or stored.
- * Tiers need a cache with a prefix index, a fingerprint and pools, on the CPU. */
+ *   Streams   On a GPU the pages are copied on a stream of the cache's own, in order with the work of other calls. No call waits
+ *             on the host for these copies, and no stream of the caller waits for the bytes to reach the host.
+ * Tiers need a cache with a prefix index, a fingerprint and pools. */
 
 /* A tier of the engine's own: kvcache_tier.h defines it. */
 typedef struct kvc_tier kvc_tier;

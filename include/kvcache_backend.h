@@ -648,14 +648,15 @@ typedef struct kvc_backend_slot_copy {
 typedef struct kvc_backend_gather {
   const kvc_backend_layer *layer;
   int64_t num_tokens;
-  const int64_t *slots;         /* [num_tokens]; in a store distinct, and negative = skip the token */
+  const int64_t *slots;         /* [num_tokens]; in a store distinct, and negative = skip the token. In a call without a
+                                 * step, host memory, unless slots_on_device is 1 */
   void *k;                      /* nullable */
   void *v;                      /* nullable */
   void *k_scale;                /* nullable; [num_tokens, Hkv, row_bytes of the scales], compact */
   void *v_scale;                /* nullable */
   const kvc_backend_step *step; /* nullable; else slots is an address on the device */
   int32_t store;                /* 1: arrays to slots; 0: slots to arrays */
-  uint32_t reserved;
+  uint32_t slots_on_device;     /* 1: slots is an address on the device, also without a step */
 } kvc_backend_gather;
 
 /* Copies states of a batch's sequences between a pool and a tensor: row i of the tensor and page pages[i]. */
@@ -845,6 +846,10 @@ typedef struct kvc_backend {
   /* Work enqueued on the stream after this call runs after the event as last recorded. The host does not wait. If the
    * event was recorded on the same stream, there is nothing to do. */
   kvc_status (*event_wait)(kvc_backend_device *device, kvc_backend_event *event, void *stream, kvc_error *error);
+  /* A stream of the device that is ordered with no other one but by events, for copies behind the caller's work. Destroying
+   * it waits for its work. */
+  kvc_status (*stream_create)(kvc_backend_device *device, void **stream, kvc_error *error);
+  void (*stream_destroy)(kvc_backend_device *device, void *stream);
   /* nodes: the host's pool [num_nodes, FANOUT], which stays at this address while the mirror exists. on_device: out, the
    * address of the copy, for kvc_backend_plan.device. */
   kvc_status (*mirror_create)(kvc_backend_device *device, const int32_t *nodes, int64_t num_nodes,

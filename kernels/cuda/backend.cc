@@ -181,6 +181,8 @@ constexpr kvc_backend kBackend = {
     event_destroy,
     event_record,
     event_wait,
+    stream_create,
+    stream_destroy,
     mirror_create,
     mirror_destroy,
     step_create,

@@ -82,6 +82,8 @@ kvc_status select(kvc_backend_device* device, const kvc_backend_select* args, vo
 kvc_status health(kvc_backend_device* device, kvc_error* error);
 kvc_status check_stream(kvc_backend_device* device, void* stream, kvc_error* error);
 kvc_status event_create(kvc_backend_device* device, kvc_backend_event** event, kvc_error* error);
+kvc_status stream_create(kvc_backend_device* device, void** stream, kvc_error* error);
+void stream_destroy(kvc_backend_device* device, void* stream);
 void event_destroy(kvc_backend_device* device, kvc_backend_event* event);
 kvc_status event_record(kvc_backend_device* device, kvc_backend_event* event, void* stream, kvc_error* error);
 kvc_status event_wait(kvc_backend_device* device, kvc_backend_event* event, void* stream, kvc_error* error);

@@ -1,4 +1,4 @@
-// Events, with which the core orders streams.
+// Events, with which the core orders streams, and streams of the core's own.
 // SPDX-License-Identifier: Apache-2.0
 #include <new>
 
@@ -56,6 +56,21 @@ kvc_status event_wait(kvc_backend_device* opened, kvc_backend_event* event, void
   const CurrentDevice current(device);
   return check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event->event, 0), "cudaStreamWaitEvent", kPurpose,
                error);
+}
+
+kvc_status stream_create(kvc_backend_device* opened, void** stream, kvc_error* error) {
+  const CurrentDevice current(*device_of(opened));
+  cudaStream_t made = nullptr;
+  const kvc_status status = check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags",
+                                  "a stream of the cache's own", error);
+  *stream = made;
+  return status;
+}
+
+void stream_destroy(kvc_backend_device* opened, void* stream) {
+  const CurrentDevice current(*device_of(opened));
+  cudaStreamSynchronize(static_cast<cudaStream_t>(stream));
+  cudaStreamDestroy(static_cast<cudaStream_t>(stream));
 }
 
 }  // namespace kvc::kernels::cuda

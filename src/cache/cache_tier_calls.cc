@@ -6,11 +6,10 @@
 namespace kvc {
 
 Status Cache::check_can_have_tiers() const {
-  const char* missing = !geometry_.store.indexed                      ? "KVC_CACHE_PREFIX_INDEX"
-                        : !geometry_.fingerprint                      ? "a fingerprint"
-                        : geometry_.tables_only                       ? "pools"
-                        : context_->dl_device().device_type != kDLCPU ? "a context on the CPU"
-                                                                      : nullptr;
+  const char* missing = !geometry_.store.indexed ? "KVC_CACHE_PREFIX_INDEX"
+                        : !geometry_.fingerprint ? "a fingerprint"
+                        : geometry_.tables_only  ? "pools"
+                                                 : nullptr;
   if (missing == nullptr) return Status();
   return Status::error(KVC_ERROR_UNSUPPORTED, "a tier needs %s", missing);
 }
@@ -18,7 +17,7 @@ Status Cache::check_can_have_tiers() const {
 Status Cache::add_tier(const TierWorker::Tier& tier) {
   KVC_TRY(check_can_have_tiers());
   MutexLock lock(mutex_);
-  if (!owned_tiers_) KVC_TRY(CacheTiers::create(layers_, &mutex_, &store_, prefixes_.get(), &owned_tiers_));
+  if (!owned_tiers_) KVC_TRY(CacheTiers::create(layers_, &mutex_, &order_, &store_, prefixes_.get(), &owned_tiers_));
   KVC_TRY(owned_tiers_->add(tier));
   tiers_ = owned_tiers_.get();
   return Status();

@@ -13,12 +13,19 @@ constexpr int64_t kLookupBlocks = 256;  // of a group at a time, so that a short
 
 }  // namespace
 
-CacheTiers::CacheTiers(const Layers& layers, Mutex* cache_mutex, SequenceStore* store, PrefixStore* prefixes)
-    : layers_(layers), cache_mutex_(*cache_mutex), store_(*store), prefixes_(*prefixes), worker_(this) {}
+CacheTiers::CacheTiers(const Layers& layers, Mutex* cache_mutex, StreamOrder* order, SequenceStore* store,
+                       PrefixStore* prefixes)
+    : layers_(layers),
+      cache_mutex_(*cache_mutex),
+      order_(*order),
+      store_(*store),
+      prefixes_(*prefixes),
+      worker_(this) {}
 
-Status CacheTiers::create(const Layers& layers, Mutex* cache_mutex, SequenceStore* store, PrefixStore* prefixes,
-                          std::unique_ptr<CacheTiers>* out) {
-  std::unique_ptr<CacheTiers> tiers(new CacheTiers(layers, cache_mutex, store, prefixes));
+Status CacheTiers::create(const Layers& layers, Mutex* cache_mutex, StreamOrder* order, SequenceStore* store,
+                          PrefixStore* prefixes, std::unique_ptr<CacheTiers>* out) {
+  std::unique_ptr<CacheTiers> tiers(new CacheTiers(layers, cache_mutex, order, store, prefixes));
+  KVC_TRY(tiers->stream_.open(layers.context()));
   KVC_TRY(PageObjects::create(layers, *layers.geometry().fingerprint, &tiers->objects_));
   KVC_TRY(make_suspend_key(&tiers->suspend_key_));
   for (int32_t g = 0; g < store->num_groups(); ++g) tiers->handed_.emplace_back(store->table(g).num_pages());
@@ -107,12 +114,14 @@ void CacheTiers::released(int32_t group, int32_t page) noexcept {
 bool CacheTiers::read_page(const TierPage& page, const std::atomic<bool>& valid, std::vector<uint8_t>* object) {
   try {
     {
-      // The page is not released while the lock is held, and published pages are not written.
+      // The page is not released while the lock is held, and published pages are not written. Work of later calls runs
+      // after what is enqueued here.
       MutexLock lock(cache_mutex_);
-      if (!valid || !objects_->read(page).ok()) return false;
+      if (!valid || !order_.enter(stream_.get()).ok()) return false;
+      const bool begun = objects_->begin_read(page, stream_.get()).ok();
+      if (!order_.leave(stream_.get()).ok() || !begun) return false;
     }
-    objects_->encode(page, object);
-    return true;
+    return objects_->end_read(page, stream_.get(), object).ok();
   } catch (const std::bad_alloc&) {
     return false;
   }
@@ -311,7 +320,15 @@ Status CacheTiers::cancel(uint64_t id) {
 
 bool CacheTiers::write_page(const TierPage& page, std::span<const uint8_t> object) {
   try {
-    return objects_->write(page, object).ok();
+    if (!objects_->check(page, object).ok()) return false;
+    const auto locked = [this](Status (StreamOrder::*step)(void*)) {
+      MutexLock lock(cache_mutex_);
+      return (order_.*step)(stream_.get()).ok();
+    };
+    // The pages are the load's alone, but earlier calls may have enqueued reads of what was there before.
+    if (!locked(&StreamOrder::enter)) return false;
+    const bool written = objects_->write(page, stream_.get()).ok();
+    return locked(&StreamOrder::leave) && written;
   } catch (const std::bad_alloc&) {
     return false;
   }

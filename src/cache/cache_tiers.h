@@ -13,6 +13,8 @@
 #include "base/lazy_array.h"
 #include "base/mutex.h"
 #include "cache/page_objects.h"
+#include "context/device_stream.h"
+#include "context/stream_order.h"
 #include "prefix/prefix_store.h"
 #include "tier/tier_worker.h"
 
@@ -49,8 +51,8 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
     std::vector<TierWorker::LoadPage> pages;  // page numbers unset
   };
 
-  static Status create(const Layers& layers, Mutex* cache_mutex, SequenceStore* store, PrefixStore* prefixes,
-                       std::unique_ptr<CacheTiers>* out);
+  static Status create(const Layers& layers, Mutex* cache_mutex, StreamOrder* order, SequenceStore* store,
+                       PrefixStore* prefixes, std::unique_ptr<CacheTiers>* out);
   ~CacheTiers() override;
 
   Status add(const TierWorker::Tier& tier) { return worker_.add(tier); }
@@ -115,7 +117,7 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
     bool has(int64_t block) const noexcept { return found[static_cast<size_t>(block - first)].tier >= 0; }
   };
 
-  CacheTiers(const Layers& layers, Mutex* cache_mutex, SequenceStore* store, PrefixStore* prefixes);
+  CacheTiers(const Layers& layers, Mutex* cache_mutex, StreamOrder* order, SequenceStore* store, PrefixStore* prefixes);
   const GroupRules& rules(int32_t group) const noexcept { return store_.rules(group); }
   TierPage page_of(const KeyedQuery& query, int32_t group, int64_t block) const;
   Status begin_load(Job* job, Plan plan);
@@ -132,6 +134,8 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
 
   const Layers& layers_;
   Mutex& cache_mutex_;
+  StreamOrder& order_;   // locked
+  DeviceStream stream_;  // of the worker's thread
   SequenceStore& store_;
   PrefixStore& prefixes_;
   std::unique_ptr<PageObjects> objects_;

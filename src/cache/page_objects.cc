@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "base/assert.h"
 #include "keys/sha256.h"
@@ -38,27 +37,19 @@ class SpanSource final : public ByteSource {
   std::span<const uint8_t> left_;
 };
 
-int64_t page_rows(const Geometry& geometry, int32_t group) {
-  return geometry.store.groups[static_cast<size_t>(group)].rules.rows_of(geometry.page_size);
-}
-
 }  // namespace
 
 Status PageObjects::create(const Layers& layers, const PageKey& fingerprint, std::unique_ptr<PageObjects>* out) {
   std::unique_ptr<PageObjects> objects(new PageObjects(layers));
-  KVC_TRY(RowCopy::create(layers, &objects->rows_));
+  KVC_TRY(PageCopy::create(layers, &objects->copy_));
   objects->fingerprint_ = fingerprint;
   const Geometry& geometry = layers.geometry();
   for (int32_t g = 0; g < layers.num_groups(); ++g) {
     Group group;
     group.manifest = layout_manifest(geometry, g, geometry.page_size);
     group.digest = manifest_digest(group.manifest);
-    group.states = geometry.store.groups[static_cast<size_t>(g)].rules.holds_state();
-    group.payload_bytes =
-        group.states ? RowCopy::state_bytes(layers, g) : page_rows(geometry, g) * RowCopy::token_bytes(layers, g);
     objects->groups_.push_back(std::move(group));
   }
-  objects->slots_.resize(static_cast<size_t>(geometry.page_size));
   *out = std::move(objects);
   return Status();
 }
@@ -74,18 +65,9 @@ kvc_tier_key PageObjects::key_of(int32_t group, const PageKey& page_key) const n
   return key;
 }
 
-std::span<const int64_t> PageObjects::slots_of(const TierPage& page) {
-  const int64_t rows = page_rows(layers_.geometry(), page.group);
-  const auto slots = std::span(slots_).first(static_cast<size_t>(rows));
-  std::iota(slots.begin(), slots.end(), page.page * rows);
-  return slots;
-}
-
-Status PageObjects::read(const TierPage& page) {
-  const Group& group = groups_[static_cast<size_t>(page.group)];
-  contents_.resize(static_cast<size_t>(group.payload_bytes));
-  return group.states ? rows_->read_states(page.group, page.page, contents_.data(), nullptr)
-                      : rows_->read_tokens(page.group, slots_of(page), contents_.data(), nullptr);
+Status PageObjects::begin_read(const TierPage& page, void* stream) {
+  contents_.resize(static_cast<size_t>(copy_->bytes_of(page.group)));
+  return copy_->begin_read(page.group, page.page, contents_.data(), stream);
 }
 
 ObjectHeader PageObjects::header_of(const TierPage& page) const {
@@ -95,7 +77,7 @@ ObjectHeader PageObjects::header_of(const TierPage& page) const {
   header.key = page.page_key;
   header.fingerprint = fingerprint_;
   header.manifest = group.manifest;
-  header.payload_bytes = group.payload_bytes;
+  header.payload_bytes = copy_->bytes_of(page.group);
   header.kind = page.tokens == nullptr ? ObjectKind::kSuspended : ObjectKind::kPage;
   if (page.tokens == nullptr) return header;
   const auto tokens =
@@ -107,7 +89,8 @@ ObjectHeader PageObjects::header_of(const TierPage& page) const {
   return header;
 }
 
-void PageObjects::encode(const TierPage& page, std::vector<uint8_t>* object) const {
+Status PageObjects::end_read(const TierPage& page, void* stream, std::vector<uint8_t>* object) {
+  KVC_TRY(copy_->end_read(page.group, contents_.data(), stream));
   const ObjectHeader header = header_of(page);
   object->clear();
   const std::vector<uint8_t> head = encode_object_header(header);
@@ -120,16 +103,17 @@ void PageObjects::encode(const TierPage& page, std::vector<uint8_t>* object) con
   if (written.ok()) written = writer.finish();
   KVC_ASSERT(written.ok() && static_cast<int64_t>(object->size()) == sizes.object_bytes(), object->size(),
              sizes.object_bytes());
+  return Status();
 }
 
-Status PageObjects::write(const TierPage& page, std::span<const uint8_t> object) {
-  const Group& group = groups_[static_cast<size_t>(page.group)];
+Status PageObjects::check(const TierPage& page, std::span<const uint8_t> object) {
+  const int64_t payload_bytes = copy_->bytes_of(page.group);
   if (static_cast<int64_t>(object.size()) < kObjectFixedBytes) {
     return Status::error(KVC_ERROR_CORRUPT, "%zu bytes are no object", object.size());
   }
   ObjectSizes sizes;
   KVC_TRY(read_object_sizes(object.first(kObjectFixedBytes), &sizes));
-  if (sizes.object_bytes() != static_cast<int64_t>(object.size()) || sizes.payload_bytes != group.payload_bytes) {
+  if (sizes.object_bytes() != static_cast<int64_t>(object.size()) || sizes.payload_bytes != payload_bytes) {
     return Status::error(KVC_ERROR_CORRUPT, "the object has %zu bytes", object.size());
   }
   const auto head = object.first(static_cast<size_t>(sizes.header_bytes));
@@ -140,10 +124,12 @@ Status PageObjects::write(const TierPage& page, std::span<const uint8_t> object)
   }
   SpanSource source(object.subspan(head.size()));
   PayloadReader reader(&source, sizes, section_seed(head));
-  contents_.resize(static_cast<size_t>(group.payload_bytes));
-  KVC_TRY(reader.read(contents_));
-  return group.states ? rows_->write_states(page.group, page.page, contents_.data(), nullptr)
-                      : rows_->write_tokens(page.group, slots_of(page), contents_.data(), nullptr);
+  contents_.resize(static_cast<size_t>(payload_bytes));
+  return reader.read(contents_);
+}
+
+Status PageObjects::write(const TierPage& page, void* stream) {
+  return copy_->write(page.group, page.page, contents_.data(), stream);
 }
 
 }  // namespace kvc

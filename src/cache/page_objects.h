@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "layer/layers.h"
-#include "layer/row_copy.h"
+#include "layer/page_copy.h"
 #include "object/object_header.h"
 #include "tier/tier_worker.h"
 
@@ -27,31 +27,29 @@ class PageObjects {
   static Status create(const Layers& layers, const PageKey& fingerprint, std::unique_ptr<PageObjects>* out);
 
   kvc_tier_key key_of(int32_t group, const PageKey& page_key) const noexcept;
-  // Copies the contents of a page; nothing may write the page meanwhile. Throws std::bad_alloc.
-  Status read(const TierPage& page);
-  // Makes the object of the page that was read last. Throws std::bad_alloc.
-  void encode(const TierPage& page, std::vector<uint8_t>* object) const;
-  // Checks every byte of an object, and writes the page. CORRUPT or LAYOUT if it is not the page's. Throws
+  // Enqueues the read of a page's contents (PageCopy). Throws std::bad_alloc.
+  Status begin_read(const TierPage& page, void* stream);
+  // Waits for that read, and makes the page's object. Throws std::bad_alloc.
+  Status end_read(const TierPage& page, void* stream, std::vector<uint8_t>* object);
+  // Checks every byte of an object, and takes its contents. CORRUPT or LAYOUT if it is not the page's. Throws
   // std::bad_alloc.
-  Status write(const TierPage& page, std::span<const uint8_t> object);
+  Status check(const TierPage& page, std::span<const uint8_t> object);
+  // Enqueues the write of the contents that were taken last.
+  Status write(const TierPage& page, void* stream);
 
  private:
   struct Group {
     std::string manifest;
     ObjectKey digest = {};
-    int64_t payload_bytes = 0;
-    bool states = false;
   };
 
   explicit PageObjects(const Layers& layers) : layers_(layers) {}
   ObjectHeader header_of(const TierPage& page) const;
-  std::span<const int64_t> slots_of(const TierPage& page);
 
   const Layers& layers_;
-  std::unique_ptr<RowCopy> rows_;
+  std::unique_ptr<PageCopy> copy_;
   PageKey fingerprint_ = {};
   std::vector<Group> groups_;
-  std::vector<int64_t> slots_;     // [page_size]: scratch
   std::vector<uint8_t> contents_;  // of one page: scratch
 };
 

@@ -99,22 +99,6 @@ Status RowCopy::write_run(const RowRun& run, std::span<const int64_t> slots, con
   return Status();
 }
 
-Status RowCopy::read_tokens(int32_t group, std::span<const int64_t> slots, uint8_t* bytes, void* stream) {
-  for (const RowRun& run : runs(layers_, group)) {
-    KVC_TRY(read_run(run, slots, bytes, stream));
-    bytes += static_cast<int64_t>(slots.size()) * run.token_bytes;
-  }
-  return Status();
-}
-
-Status RowCopy::write_tokens(int32_t group, std::span<const int64_t> slots, const uint8_t* bytes, void* stream) {
-  for (const RowRun& run : runs(layers_, group)) {
-    KVC_TRY(write_run(run, slots, bytes, stream));
-    bytes += static_cast<int64_t>(slots.size()) * run.token_bytes;
-  }
-  return Status();
-}
-
 // Calls visit(address on the device, bytes) for each state in a page.
 template <class Visit>
 Status RowCopy::for_each_state(int32_t group, int32_t page, Visit visit) {

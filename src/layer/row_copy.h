@@ -4,8 +4,8 @@
 // another: K, V, the scales of K, the scales of V. A run is [tokens, heads, row bytes], as stored. An MLA layer has no
 // run of V. States of a group are the layers' states, one after another, without padding.
 //
-//   page by page      read_tokens(group, slots, buffer): all runs of some tokens
-//   whole sequences   runs(group), and then read_run for as many tokens at a time as fit
+// Whole sequences are copied as runs(group), and then read_run for as many tokens at a time as fit. PageCopy copies page
+// by page.
 //
 // Bytes pass through the backend's copies, so pools may be the caller's, in any layout, or a GPU's.
 // Thread safety: one call at a time; it locks nothing. The caller holds the pages and orders the stream (StreamOrder).
@@ -49,9 +49,6 @@ class RowCopy {
   Status read_run(const RowRun& run, std::span<const int64_t> slots, uint8_t* bytes, void* stream);
   // The same the other way, in the stream's order. A negative slot skips its token.
   Status write_run(const RowRun& run, std::span<const int64_t> slots, const uint8_t* bytes, void* stream);
-  // All runs of some tokens: slots.size() * token_bytes(group).
-  Status read_tokens(int32_t group, std::span<const int64_t> slots, uint8_t* bytes, void* stream);
-  Status write_tokens(int32_t group, std::span<const int64_t> slots, const uint8_t* bytes, void* stream);
   // The states in a page: state_bytes(group).
   Status read_states(int32_t group, int32_t page, uint8_t* bytes, void* stream);
   Status write_states(int32_t group, int32_t page, const uint8_t* bytes, void* stream);

@@ -270,15 +270,15 @@ class TieredEngine {
       if (spec.groups[l].row == KVC_ROW_STATE) {
         std::vector<float> states = state_of(tokens, end, l);
         int64_t shape[2] = {1, kDims};
-        const DLTensor tensor = {states.data(), {kDLCPU, 0}, 2, {kDLFloat, 32, 1}, shape, nullptr, 0};
+        const DLTensor tensor = {states.data(), test_device(), 2, {kDLFloat, 32, 1}, shape, nullptr, 0};
         ASSERT_EQ(kvc_forward_store_state(made, f, static_cast<int32_t>(l), 0, -1, &tensor, &error), KVC_OK)
             << error.message;
         continue;
       }
       std::vector<float> k = rows(tokens, begin, end, l, 0), v = rows(tokens, begin, end, l, 1);
       int64_t shape[3] = {count, spec.heads, kDims};
-      const DLTensor tk = {k.data(), {kDLCPU, 0}, 3, {kDLFloat, 32, 1}, shape, nullptr, 0};
-      const DLTensor tv = {v.data(), {kDLCPU, 0}, 3, {kDLFloat, 32, 1}, shape, nullptr, 0};
+      const DLTensor tk = {k.data(), test_device(), 3, {kDLFloat, 32, 1}, shape, nullptr, 0};
+      const DLTensor tv = {v.data(), test_device(), 3, {kDLFloat, 32, 1}, shape, nullptr, 0};
       kvc_append_args args;
       kvc_append_args_init(&args);
       args.k = &tk, args.v = &tv;
@@ -396,7 +396,7 @@ class TieredEngine {
     ASSERT_EQ(kvc_forward_begin(made, &batch, nullptr, &f, nullptr), KVC_OK);
     std::vector<float> states(kDims);
     int64_t shape[2] = {1, kDims};
-    const DLTensor tensor = {states.data(), {kDLCPU, 0}, 2, {kDLFloat, 32, 1}, shape, nullptr, 0};
+    const DLTensor tensor = {states.data(), test_device(), 2, {kDLFloat, 32, 1}, shape, nullptr, 0};
     EXPECT_EQ(kvc_forward_load_state(made, f, static_cast<int32_t>(layer), 0, -1, &tensor, nullptr), KVC_OK);
     EXPECT_EQ(states, state_of(tokens, length, layer));
     EXPECT_EQ(kvc_forward_abort(made, f, nullptr), KVC_OK);

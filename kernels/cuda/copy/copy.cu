@@ -372,7 +372,7 @@ kvc_status gather(kvc_backend_device* opened, const kvc_backend_gather* args, vo
                     call);
     });
   };
-  if (args->step != nullptr) return run(args->slots);
+  if (args->step != nullptr || args->slots_on_device != 0) return run(args->slots);
   Piece slots = piece_of(args->slots, args->num_tokens);
   return with_upload(&device.upload, &slots, 1, stream, error, [&] { return run(on_device<const int64_t>(slots)); });
 }

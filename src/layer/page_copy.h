@@ -1,0 +1,61 @@
+// PageCopy: the contents of a page to contiguous host memory and back, wherever the pools lie.
+//
+// The contents of a page of tokens are all runs of its group (RowCopy) for the rows of the page; those of a page of
+// states are its states, one after another, without padding.
+//
+// A read has two parts: begin_read enqueues the copies out of the pools, and end_read waits for them. After begin_read
+// has returned, later work of the stream may write the page. So a caller that orders the stream needs to hold the page
+// for the first part only.
+//
+// Thread safety: one call at a time; it locks nothing. The caller orders the stream (StreamOrder). Ownership: borrows
+// the layers. Memory: on a GPU, a staging buffer for one page; on the CPU none.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "context/context.h"
+#include "layer/layers.h"
+#include "layer/row_copy.h"
+
+namespace kvc {
+
+class PageCopy {
+ public:
+  // Throws std::bad_alloc.
+  static Status create(const Layers& layers, std::unique_ptr<PageCopy>* out);
+
+  int64_t bytes_of(int32_t group) const noexcept { return groups_[static_cast<size_t>(group)].bytes; }
+  // bytes: [bytes_of(group)], filled when end_read returns. end_read has the arguments of begin_read.
+  Status begin_read(int32_t group, int32_t page, uint8_t* bytes, void* stream);
+  Status end_read(int32_t group, uint8_t* bytes, void* stream);
+  // Enqueues the write; bytes may change as soon as it returns.
+  Status write(int32_t group, int32_t page, const uint8_t* bytes, void* stream);
+
+ private:
+  struct Group {
+    bool states = false;
+    int64_t rows = 0;  // of a page of tokens
+    int64_t bytes = 0;
+    std::vector<RowRun> runs;
+  };
+
+  explicit PageCopy(const Layers& layers) : layers_(layers) {}
+  Status move_rows(const Group& group, int32_t page, uint8_t* rows, bool store, void* stream);
+  Status move_states(int32_t group, int32_t page, uint8_t* bytes, bool store, void* stream);
+  Status move(int32_t group, int32_t page, uint8_t* bytes, bool store, void* stream);
+  uint8_t* staging() const noexcept { return static_cast<uint8_t*>(staging_->data()); }
+
+  const Layers& layers_;
+  std::vector<Group> groups_;
+  std::vector<int64_t> slots_;             // of the rows of one page: scratch
+  std::shared_ptr<DeviceMemory> staging_;  // [contents][slots]; null where the host reads the device's memory
+  int64_t slots_at_ = 0;                   // where the slots are in the staging buffer, in bytes
+};
+
+}  // namespace kvc
