@@ -103,6 +103,7 @@ kvc_status begin_call(kvc_backend_device* device, kvc_backend_array* arrays, int
                       void* stream, const kvc_backend_step** step, kvc_error* error);
 kvc_status end_call(kvc_backend_device* device, const kvc_backend_step* step, void* stream, kvc_error* error);
 // In scratch.cc, plan/flash.cu and plan/tables.cu: what only an asynchronous device needs.
+kvc_status take_scratch_of(Device& device, int64_t bytes, void* stream, void** memory, kvc_error* error);
 kvc_status take_scratch(kvc_backend_device* device, int64_t bytes, void* stream, void** memory, kvc_error* error);
 kvc_status give_scratch(kvc_backend_device* device, void* memory, void* stream, kvc_error* error);
 kvc_status plan_flash(kvc_backend_device* device, const kvc_backend_flash_plan* args, void* stream, kvc_error* error);

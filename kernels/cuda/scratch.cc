@@ -127,13 +127,16 @@ kvc_status Scratch::give(void* memory, void* stream, kvc_error* error) {
   return KVC_OK;  // a block of a capture
 }
 
-kvc_status take_scratch(kvc_backend_device* opened, int64_t bytes, void* stream, void** memory, kvc_error* error) {
-  Device& device = *device_of(opened);
+kvc_status take_scratch_of(Device& device, int64_t bytes, void* stream, void** memory, kvc_error* error) {
   unsigned long long id = kNoStream;
   const kvc_status known = device.context.id_of(stream, &id, error);
   if (known != KVC_OK) return known;
   const CurrentDevice current(device);
   return device.scratch.take(bytes, stream, id, memory, error);
+}
+
+kvc_status take_scratch(kvc_backend_device* opened, int64_t bytes, void* stream, void** memory, kvc_error* error) {
+  return take_scratch_of(*device_of(opened), bytes, stream, memory, error);
 }
 
 kvc_status give_scratch(kvc_backend_device* opened, void* memory, void* stream, kvc_error* error) {

@@ -89,7 +89,7 @@ struct Heads {
 };
 
 // Scores on the CUDA cores: keys thread and thread + 128 of the chunk. q: one row in shared memory.
-__device__ void score_simply(const SelectCall& call, int32_t token, Heads heads, int32_t first, int32_t count,
+__device__ __forceinline__ void score_simply(const SelectCall& call, int32_t token, Heads heads, int32_t first, int32_t count,
                              const ScoreFixed& fixed, float* q) {
   const kvc_backend_layer& layer = call.attend.layer;
   const bool sums = call.select.rule == KVC_SELECT_RELU_SUM;
@@ -98,6 +98,7 @@ __device__ void score_simply(const SelectCall& call, int32_t token, Heads heads,
   constexpr int kEach = kChunkKeys / kScoreThreads;
   float total[kEach] = {};
   for (int32_t head = heads.begin; head < heads.end; ++head) {
+#pragma unroll 1
     for (int32_t d = thread; d < layer.head_dim; d += kScoreThreads) {
       q[d] = attended_query(call.attend, fixed.seen.item, place_of(fixed, token), head, d);
     }
@@ -109,6 +110,7 @@ __device__ void score_simply(const SelectCall& call, int32_t token, Heads heads,
       const unsigned char* const k =
           static_cast<const unsigned char*>(layer.k.data) + fixed.row[key] + head / group * layer.k.head_stride_bytes;
       float dot = 0.0f;
+#pragma unroll 1
       for (int32_t d = 0; d < layer.head_dim; ++d) dot = fmaf(q[d], load_element(stored, k, d), dot);
       dot *= unit_of(call, fixed, key, head / group);
       if (sums) {
@@ -129,9 +131,10 @@ __device__ void score_simply(const SelectCall& call, int32_t token, Heads heads,
 // Writes rows of q, or of keys from `key0` of the chunk on, to a swizzled tile of pitch `pitch`. Rows that are not
 // there are zeros.
 template <class Q>
-__device__ void load_q(const SelectCall& call, int32_t token, Heads heads, const ScoreFixed& fixed, int32_t pitch,
+__device__ __forceinline__ void load_q(const SelectCall& call, int32_t token, Heads heads, const ScoreFixed& fixed, int32_t pitch,
                        unsigned char* tile) {
   const int32_t pairs = call.attend.layer.head_dim / 2;
+#pragma unroll 1
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kTileRows * pairs; i += kScoreThreads) {
     const int32_t row = i / pairs, d = i % pairs * 2;
     float x[2] = {};
@@ -146,11 +149,12 @@ __device__ void load_q(const SelectCall& call, int32_t token, Heads heads, const
 }
 
 template <class Q>
-__device__ void load_keys(const SelectCall& call, int32_t kv_head, int32_t key0, const ScoreFixed& fixed, int32_t pitch,
+__device__ __forceinline__ void load_keys(const SelectCall& call, int32_t kv_head, int32_t key0, const ScoreFixed& fixed, int32_t pitch,
                           unsigned char* tile) {
   const kvc_backend_layer& layer = call.attend.layer;
   const Type stored = stored_type(layer);
   const int32_t chunks = layer.head_dim / 8;
+#pragma unroll 1
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kTileKeys * chunks; i += kScoreThreads) {
     const int32_t key = i / chunks, chunk = i % chunks;
     const bool there = fixed.slot[key0 + key] >= 0;
@@ -174,7 +178,7 @@ __device__ void load_keys(const SelectCall& call, int32_t kv_head, int32_t key0,
 
 // Scores on tensor cores. tiles: of q, then of keys, [64][pitch] each.
 template <class Q>
-__device__ void score_by_tiles(const SelectCall& call, int32_t token, Heads heads, int32_t first, int32_t count,
+__device__ __forceinline__ void score_by_tiles(const SelectCall& call, int32_t token, Heads heads, int32_t first, int32_t count,
                                const ScoreFixed& fixed, unsigned char* tiles) {
   const kvc_backend_layer& layer = call.attend.layer;
   const bool sums = call.select.rule == KVC_SELECT_RELU_SUM;
@@ -202,8 +206,10 @@ __device__ void score_by_tiles(const SelectCall& call, int32_t token, Heads head
         const int32_t key = key0 + key_row + i / 2 * 8 + lane % 4 * 2 + i % 2;
         units[i / 2][i % 2] = fixed.slot[key] >= 0 ? unit_of(call, fixed, key, kv_head) : 1.0f;
       }
+#pragma unroll 1
       for (int32_t row0 = 0; row0 < end - head; row0 += kMmaRows) {
         float s[2][4] = {};
+#pragma unroll 2
         for (int32_t step = 0; step < layer.head_dim / kMmaDepth; ++step) {
           uint32_t a[4], b[4];
           load_matrices(a, tiles + swizzled(row0 + lane % 16, step * 2 + lane / 16, pitch));

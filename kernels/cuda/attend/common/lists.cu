@@ -171,7 +171,7 @@ kvc_status list_keys(Device& device, const kvc_backend_staged_plan* staged, int3
   const bool indexed =
       staged == nullptr || call->has_options != 0 || args.key_tables != nullptr || has_bias_or_mask(args.bias);
   const int64_t all = lists * listed.most, bytes = static_cast<int64_t>(sizeof(int32_t));
-  const kvc_status taken = device.scratch.take((lists + (indexed ? 2 : 1) * all) * bytes, stream, memory, error);
+  const kvc_status taken = take_scratch_of(device, (lists + (indexed ? 2 : 1) * all) * bytes, stream, memory, error);
   if (taken != KVC_OK || lists == 0) return taken;
   listed.counts = static_cast<int32_t*>(*memory);
   listed.slots = static_cast<uint32_t*>(*memory) + lists;
