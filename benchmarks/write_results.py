@@ -2,9 +2,11 @@
 """Writes what benchmarks measured on one machine and day as a page, with its plots beside it.
 
     write_results.py [--attention RESULTS.json ...] [--peers PEERS.json] [--figures FIGURES.jsonl] [--folder FOLDER]
+    write_results.py --gpu SPEED.json [--folder FOLDER]
 
 RESULTS are from the attention benchmark; several are parts of one run (attention --part). FIGURES has a line for each figure of
 another benchmark (figure.h); of equal names the last one counts. Files that do not exist are left out.
+SPEED is the file of cuda/speed.py, whose page is named by the GPU.
 The page is FOLDER/<cpu>-<date>.md (FOLDER: benchmarks/results), with <cpu>-<date>.svg, the roofline plot, and <cpu>-<date>-bars.svg,
 which draws figures beside their targets. Files of the same machine and day are replaced.
 """
@@ -151,6 +153,48 @@ def page(run: dict, peers: list, sections: dict) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def gpu_sections(speed: dict) -> dict:
+    """Each work's cases as figures: the share of the target that was reached. The table's columns are in the note."""
+    sections: dict = {}
+    for row in speed["rows"]:
+        figure = {"name": row["case"], "value": row.get("of_target") or 0.0, "unit": "of target", "better": "higher",
+                  "target": 1.0 if row.get("of_target") else 0.0, "row": row}
+        sections.setdefault(row["work"], []).append(figure)
+    return sections
+
+
+def gpu_page(speed: dict, name: str, sections: dict) -> str:
+    about = [["GPU", speed["machine"]], ["software", speed["software"]],
+             ["copy in device memory, read and write", f"{speed['copy'] / 1e12:.2f} TB/s"],
+             ["bf16 matrix product", f"{speed['matrix'] / 1e12:.0f} TFLOP/s"]]
+    lines = [f"# {speed['machine']}, {speed['date'][:10]}", "", *table(["", ""], about),
+             "Medians of CUDA events, after a write that fills the L2 cache. *Share*: of the copy rate or of the matrix rate above.",
+             "**Bold** figures miss their target. The last column is PyTorch's attention over contiguous K and V.", "",
+             f"![Figures of this GPU beside their targets]({name}-bars.svg)", ""]
+    for work, figures in sections.items():
+        rows = []
+        for figure in figures:
+            row = figure["row"]
+            if "error" in row:
+                rows.append([row["case"], row["error"].splitlines()[0], "", "", "", ""])
+                continue
+            share = f"{100 * row['share']:.1f} %" if row.get("share") is not None else ""
+            rate = f"**{row['rate']}**" if row.get("met") is False else row["rate"]
+            beside = f"{row['torch_us']:.1f}" if row.get("torch_us") else ""
+            rows.append([row["case"], f"{row['us']:.1f}", rate, share, row["target"], beside])
+        lines += [f"## {work}", "", *table(["case", "us", "rate", "share", "target", "PyTorch us"], rows)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def write_gpu(speed: dict, folder: Path) -> Path:
+    name = name_of({"cpu": speed["machine"], "date": speed["date"]})
+    sections = gpu_sections(speed)
+    path = folder / f"{name}.md"
+    path.write_text(gpu_page(speed, name, sections))
+    (folder / f"{name}-bars.svg").write_text(bars(sections, f"{speed['machine']}, {speed['date'][:10]}"))
+    return path
+
+
 def write(run: dict, peers: list, sections: dict, folder: Path) -> Path:
     """run: the attention benchmark's, or this_machine()."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -169,8 +213,12 @@ def main() -> None:
     parser.add_argument("--attention", nargs="*", type=Path, default=[])
     parser.add_argument("--peers", type=Path)
     parser.add_argument("--figures", type=Path)
+    parser.add_argument("--gpu", type=Path)
     parser.add_argument("--folder", type=Path, default=HERE / "results")
     arguments = parser.parse_args()
+    if arguments.gpu:
+        print(f"wrote {write_gpu(json.loads(arguments.gpu.read_text()), arguments.folder)} and its plot")
+        return
     runs = [json.loads(file.read_text()) for file in arguments.attention if file.exists()]
     peers = json.loads(arguments.peers.read_text()) if arguments.peers and arguments.peers.exists() else []
     lines = arguments.figures.read_text() if arguments.figures and arguments.figures.exists() else ""

@@ -116,3 +116,4 @@ class Machine:
         a, b = (torch.randn(n, n, device=clock.device).to(torch.bfloat16) for _ in range(2))
         self.matrix = 2 * n**3 / clock.seconds(lambda: a @ b)
         self.name = torch.cuda.get_device_name() if clock.on_card else "dry run on the CPU: figures mean nothing"
+        self.software = f"CUDA {torch.version.cuda}, PyTorch {torch.__version__}"

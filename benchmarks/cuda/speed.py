@@ -9,6 +9,7 @@ on the CPU.
 """
 
 import argparse
+import datetime
 import json
 import re
 import sys
@@ -66,7 +67,8 @@ def main() -> int:
         rows.append(row)
         print(text_of(row), flush=True)
         (arguments.out / "speed.json").write_text(json.dumps(
-            {"machine": machine.name, "copy": machine.copy, "matrix": machine.matrix, "rows": rows}, indent=1))
+            {"machine": machine.name, "software": machine.software, "date": datetime.date.today().isoformat(),
+             "copy": machine.copy, "matrix": machine.matrix, "rows": rows}, indent=1))
         (arguments.out / "speed.md").write_text("\n".join(head + [text_of(r) for r in rows]) + "\n")
     failed = sum("error" in row and not row["error"].startswith("left out") for row in rows)
     print(f"{len(rows)} rows, {failed} failed, {sum(row.get('met') is False for row in rows)} below their target")

@@ -1,6 +1,7 @@
 """What speed.py measures: each work as (name, case, function that gives its row)."""
 
 import contextlib
+import random
 import statistics
 import time
 
@@ -13,7 +14,8 @@ KV_TYPES = {"bf16": (torch.bfloat16, 2), "f16": (torch.float16, 2), "f32": (torc
 
 
 class Bench:
-    """A cache that holds `rows` sequences of `tokens` tokens of random K and V in every layer, and attention over the first."""
+    """A cache that holds `rows` sequences of `tokens` tokens of random K and V in every layer, and attention over the first.
+    Pages of a sequence do not follow each other, as in a server."""
 
     def __init__(self, clock, *, rows, tokens, q_heads, kv_heads, dim, dtype="bf16", page=16, room=64, latent=0, shared=0,
                  layers=1, simd=None, **options):
@@ -37,8 +39,7 @@ class Bench:
             self.cache.remove(prompt)
         else:
             self.ids = self.cache.add(rows)
-        for sequence in self.ids:
-            self._fill(sequence, tokens - shared)
+        self._fill_in_turns(tokens - shared, max(page, 16))
 
     def close(self):
         self.clock.synchronize()
@@ -50,6 +51,17 @@ class Bench:
     def kv(self, tokens):
         k = self.random(tokens, self.kv_heads, self.dim)
         return (k, None) if self.latent else (k, self.random(tokens, self.kv_heads, self.dim))
+
+    def _fill_in_turns(self, tokens, each):
+        """Fills all sequences, `each` tokens at a time in a random order, as a server would: pages of a sequence are apart."""
+        k, v = self.kv(min(tokens, each) * self.rows)
+        while tokens > 0:
+            count = min(tokens, each)
+            order = random.sample(self.ids, len(self.ids))
+            with self.cache.forward(order, [count] * self.rows) as step:
+                for layer in range(self.layers):
+                    step.append(layer, k[: count * self.rows], None if v is None else v[: count * self.rows])
+            tokens -= count
 
     def _fill(self, sequence, tokens):
         while tokens > 0:
@@ -93,16 +105,23 @@ def row(seconds, *, bytes_=None, operations=None, machine, target=None, torch_se
         result.update(rate=f"{bytes_ / seconds / 1e12:.3f} TB/s", share=bytes_ / seconds / machine.copy)
     else:
         result.update(rate=f"{operations / seconds / 1e12:.1f} TFLOP/s", share=operations / seconds / machine.matrix)
-    result["met"] = None if target is None else result["share"] >= target
+    if target is not None:
+        compare(result, result["share"] / target)
     if torch_seconds:
         result["torch_us"] = torch_seconds * 1e6
     return result
 
 
+def compare(result, of_target):
+    """Notes how much of its target a row reached."""
+    result.update(of_target=of_target, met=of_target >= 1)
+    return result
+
+
 def absolute(result, rate, target):
     """Replaces the target by one in operations per second."""
-    result["target"], result["met"] = f">= {target / 1e12:.0f} TFLOP/s", rate >= target
-    return result
+    result["target"] = f">= {target / 1e12:.0f} TFLOP/s"
+    return compare(result, rate / target)
 
 
 def sdpa_seconds(clock, batch, queries, keys, q_heads, kv_heads, dim, causal):
@@ -169,8 +188,8 @@ def prefill_float8(clock, machine, dry, simd=None):
     """bf16 queries over float8 K and V: the time with bf16 K and V, divided by this time."""
     results = [prefill(clock, machine, dtype, 16, None, dry, simd) for dtype in ("bf16", "float8_e4m3fn")]
     result, part = results[1], results[0]["us"] / results[1]["us"]
-    result.update(rate=f"{part:.2f} x bf16", target=">= 0.85 x bf16", met=part >= 0.85)
-    return result
+    result.update(rate=f"{part:.2f} x bf16", target=">= 0.85 x bf16")
+    return compare(result, part / 0.85)
 
 
 def shared_prefix(clock, machine, target, dry, simd=None):
@@ -185,7 +204,7 @@ def shared_prefix(clock, machine, target, dry, simd=None):
         finally:
             bench.close()
     ratio = times[1] / times[0]
-    return {"us": times[0] * 1e6, "rate": f"{ratio:.1f} x", "target": f">= {target} x", "met": ratio >= target}
+    return compare({"us": times[0] * 1e6, "rate": f"{ratio:.1f} x", "target": f">= {target} x"}, ratio / target)
 
 
 def append(clock, machine, rows, new, target, dry):
@@ -200,8 +219,8 @@ def append(clock, machine, rows, new, target, dry):
     moved = rows * new * 2 * 8 * 128 * 2 * 2  # read and written
     if new == 1:
         result = row(seconds, bytes_=moved, machine=machine)
-        result.update(target="<= 3 us", share=None, met=seconds <= 3e-6)
-        return result
+        result.update(target="<= 3 us", share=None)
+        return compare(result, 3e-6 / seconds)
     return row(seconds, bytes_=moved, machine=machine, target=target)
 
 
@@ -297,7 +316,7 @@ def host_cost(clock, machine, dry):
     seconds = statistics.median(hosts)
     layer, gap = (1e6 * part / layers for part in (on_device, gaps))
     return {"us": seconds * 1e6, "rate": f"{rows} rows; {whole * 1e6:.0f} us with the replay's launch; a layer {layer:.1f} us, "
-            f"of which {gap:.1f} between kernels", "target": "<= 20 us", "met": seconds <= 20e-6}
+            f"of which {gap:.1f} between kernels", "target": "<= 20 us", "of_target": 20e-6 / seconds, "met": seconds <= 20e-6}
 
 
 def decodes(clock, machine, dry):

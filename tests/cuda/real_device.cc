@@ -109,6 +109,11 @@ Arena& arena() {
   return *made;
 }
 
+// Whether the libraries' initialisers are done, and those of this program begin. A checker of CUDA programs wants to see
+// the driver's first call, so a library's initialiser that allocates memory must not make it.
+bool program_begun = false;
+__attribute__((constructor(101))) void begin_program() { program_begun = true; }
+
 const kvc_backend* tested = nullptr;
 bool on_card = false;
 
@@ -129,12 +134,16 @@ kvc_status then_wait(Arguments... arguments) {
 }  // namespace
 
 void* operator new(size_t bytes) {
-  void* const memory = arena().take(bytes);
+  void* const memory = program_begun ? arena().take(bytes) : std::malloc(bytes > 0 ? bytes : 1);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
 void operator delete(void* memory) noexcept {
-  if (memory != nullptr) arena().give(memory);
+  if (!program_begun) {
+    std::free(memory);
+  } else if (memory != nullptr) {
+    arena().give(memory);
+  }
 }
 void operator delete(void* memory, size_t) noexcept { operator delete(memory); }
 
