@@ -20,7 +20,7 @@ PROCESSORS = {"sm_80": (2048, 32, 164), "sm_86": (1536, 16, 100), "sm_89": (1536
 LAUNCHES = {"attend_kernel": (128, 47), "merge_tiles_kernel": (128, 3), "append_kernel": (128, 0),
             "append_words_kernel": (128, 0),
             "rope_kernel": (128, 0), "copy_in_order_kernel": (128, 0), "copy_apart_kernel": (128, 0), "gather_kernel": (128, 0), "merge_kernel": (128, 0),
-            "states_kernel": (256, 0), "project_kernel": (256, 2.2), "project_mma_kernel": (128, 72), "nodes_kernel": (128, 0),
+            "states_kernel": (256, 0), "project_kernel": (256, 2.2), "project_mma_kernel": (128, 72), "send_kernel": (256, 0),
             "plan_rows_kernel": (128, 1), "plan_fill_kernel": (128, 1.5), "plan_read_kernel": (128, 1),
             "plan_trees_kernel": (128, 0), "plan_count_kernel": (128, 0), "plan_scan_kernel": (128, 1),
             "plan_check_kernel": (128, 0), "plan_write_kernel": (128, 0), "plan_tokens_kernel": (128, 0),

@@ -24,12 +24,12 @@ struct MergeCall {
 };
 
 // What a lane reads of a part at once, as stored, so that all loads of a lane can be in flight: four float32, four of
-// 16 bits, or one of any type. widened: element k as float32. type: that of a part.
+// 16 bits, or one of any type. value: element k as float32. type: that of a part.
 struct alignas(16) Four {
   static constexpr int kDims = 4;
   __device__ __forceinline__ static Type type(DLDataType) { return Type::kF32; }
   float x[4];
-  __device__ __forceinline__ float widened(Type, int k) const { return x[k]; }
+  __device__ __forceinline__ float value(Type, int k) const { return x[k]; }
 };
 struct alignas(8) HalfFour {
   static constexpr int kDims = 4;
@@ -37,7 +37,7 @@ struct alignas(8) HalfFour {
     return dtype.code == kDLFloat ? Type::kF16 : Type::kBf16;
   }
   uint16_t x[4];
-  __device__ __forceinline__ float widened(Type type, int k) const {
+  __device__ __forceinline__ float value(Type type, int k) const {
     return type == Type::kF16 ? widen(F16{x[k]}) : widen(Bf16{x[k]});
   }
 };
@@ -45,7 +45,7 @@ struct One {
   static constexpr int kDims = 1;
   __device__ __forceinline__ static Type type(DLDataType dtype) { return type_of(dtype); }
   float x;
-  __device__ __forceinline__ float widened(Type, int) const { return x; }
+  __device__ __forceinline__ float value(Type, int) const { return x; }
 };
 
 template <class Group>
@@ -124,7 +124,7 @@ __device__ __forceinline__ void merge_dims(const MergeCall& call, int64_t token,
     for (int r = 0; r < kRowsOfWarp; ++r) {
       float own[kDims];
 #pragma unroll
-      for (int k = 0; k < kDims; ++k) own[k] = part.o[r].widened(part.type, k);
+      for (int k = 0; k < kDims; ++k) own[k] = part.o[r].value(part.type, k);
       if (part.lse[r] != -INFINITY) merge_state(o[r], &m[r], &l[r], own, part.lse[r], 1.0f, kDims);
     }
   }

@@ -271,7 +271,7 @@ TEST(StreamOfEachThread, IsAnotherStream) {
   cuda_emulation::set_order(cuda_emulation::kAtOnce);
 }
 
-// After every buffer has been used once, a decode step makes one copy and allocates nothing. The host waits for nothing
+// After every buffer has been used once, a decode step makes no copy and allocates nothing. The host waits for nothing
 // while fewer steps are in flight than there are staging buffers of a forward.
 TEST(SteadySteps, NoCopyNoAllocationNoWait) {
   Lockstep lockstep({.num_pages = 200, .rope = true});
