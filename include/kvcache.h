@@ -986,10 +986,10 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  * Errors: those of kvc_forward_append, and
  *   ORDER             the layer was not appended, and k and v are NULL (PAST needs neither); the same part was attended before;
  *                     the layer reads the K and V of a layer outside of the forward's range; a forward of encoder tokens
- *   OUT_OF_RANGE      softmax_scale, softcap, index_block, or the tokens of a list; an entry whose first token is not in the
- *                     sequence, the new tokens included (error->index = its row of the batch)
+ *   OUT_OF_RANGE      softmax_scale, softcap, index_block, or the tokens of a list; on the CPU, an entry whose first token is
+ *                     not in the sequence, the new tokens included (error->index = its row). On a GPU it names no key
  *   SHAPE             also: key_bias or mask has fewer keys than a row (error->index = the row)
- *   UNSUPPORTED       indices on a backend that does not attend over lists (the CUDA backend); STEP_WINDOW with trees; key_bias
+ *   UNSUPPORTED       indices on a backend that does not attend over lists; STEP_WINDOW with trees; key_bias
  *                     or mask in a graph whose calls a device replays
  *   INVALID_ARGUMENT  PAST with SELF; PAST or SELF in a cross layer, all of whose keys are past; a recurrent layer; a layer with
  *                     KVC_LAYER_KEYS_ONLY; out or lse shares an element with the other, or with a tensor that is read;
@@ -1042,10 +1042,10 @@ static inline void kvc_select_args_init(kvc_select_args *args) {
  * chosen, and the rest of the list is -1. The choice does not depend on the batch, the cut into steps or the threads
  * (docs/reference/select.md).
  * Errors: STALE_ID, BUSY, CANCELLED, NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, and
- *   ORDER             the layer was not appended in this forward
- *   OUT_OF_RANGE      layer; index_block, candidate_block or the tokens of a list; first_blocks and last_blocks; an entry of
- *                     candidates whose first token is not in the sequence (error->index = its row of the batch)
- *   UNSUPPORTED       a backend that does not select (the CUDA backend); a sequence longer than its streaming window; no storage
+ *   ORDER             the layer was not appended in this forward; the forward's stream is being captured
+ *   OUT_OF_RANGE      layer; index_block, candidate_block or the tokens of a list; first_blocks and last_blocks; on the CPU, an
+ *                     entry of candidates whose first token is not in the sequence (error->index = its row of the batch)
+ *   UNSUPPORTED       a backend that does not select; a sequence longer than its streaming window; no storage
  *   INVALID_ARGUMENT  rule, or weights with KVC_SELECT_EACH_HEAD; a layer without KVC_LAYER_KEYS_ONLY; indices shares an element
  *                     with another tensor
  * After CANCELLED, indices is undefined. Threads: one at a time for one forward, any between forwards. Since 0.1.
