@@ -70,7 +70,7 @@ def test_pages_come_back_from_host_memory_and_files(device, tmp_path):
             wait_stored(cache)
             cache.drop_prefix([])
             compute(device, cache, list(range(7000, 7256)))  # the pages are written again
-            job, hit = cache.load_prefix(prompt)
+            job, hit = cache.load_prefix(prompt + [0])
             assert (hit.tokens, hit.load_tokens) == (0, 64)
             assert job.wait(60) == 64
             check_equal(before, exported(device, cache, prompt))
@@ -90,9 +90,8 @@ def test_files_are_those_of_any_device(device, tmp_path):
 
     host = Cpu()
     with make(host, tmp_path / "tier", 0) as cache:
-        assert cache.load_prefix(prompt)[0].wait(60) == 40
-        for a, b in zip(before, exported(host, cache, prompt), strict=True):
-            np.testing.assert_array_equal(a.view(np.uint8) if a.dtype.itemsize == 1 else a, b.view(a.dtype) if a.dtype.itemsize > 1 else b.view(np.uint8))
+        assert cache.load_prefix(prompt + [0])[0].wait(60) == 40
+        check_equal(before, exported(host, cache, prompt))
 
 
 def test_suspended_sequences_come_back(device, tmp_path):
@@ -117,18 +116,17 @@ def test_stores_beside_steps_in_flight(device):
     prompts = [[1000 * i + t for t in range(128)] for i in range(12)]
     with make(device, None) as cache:
         expected = {}
-        for prompt in prompts:
-            compute(device, cache, prompt)
-        wait_stored(cache)
-        stored = cache.tier_traffic().pages_stored
-        assert stored + cache.tier_traffic().pages_not_stored >= 12 * 16
         for i, prompt in enumerate(prompts):
-            job, _ = cache.load_prefix(prompt)
+            compute(device, cache, prompt)
+            if i % 3 == 2:
+                wait_stored(cache)  # otherwise pages may be evicted before their turn
+        for i, prompt in enumerate(prompts):
+            job, _ = cache.load_prefix(prompt + [0])
             tokens = cache.match_prefix(prompt + [0]).tokens if job is None else job.wait(60)
             if tokens < 128:
-                continue  # a page was evicted before its turn: it is computed again
+                continue
             expected[i] = exported(device, cache, prompt)
-        assert expected
+        assert {2, 5, 8, 11} <= expected.keys()
         for i, values in expected.items():
             for layer in range(3):
                 for part in (0, 1):

@@ -39,7 +39,7 @@ def current(device_id: int) -> int:
 
 def current_of_torch(device_id: int) -> int:
     torch = sys.modules["torch"]
-    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # makes no stream object, which takes microseconds
+    raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)  # makes no stream object, which takes microseconds
     return int(raw(device_id) if raw is not None else torch.cuda.current_stream(device_id).cuda_stream)
 
 

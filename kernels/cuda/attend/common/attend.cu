@@ -215,7 +215,8 @@ kvc_status launch_rows(const Device& device, AttendCall call, const BlockCut& cu
   kvc_backend_attend host = call.args;
   host.layer = &call.layer;
   host.plan = &call.plan;
-  const bool warpgroups = device.encode_map != nullptr && !has_lists(call);  // they read neighbouring keys
+  // Warpgroups, and the kernel that streams few rows, read neighbouring keys, so not those of a list.
+  const bool warpgroups = device.encode_map != nullptr && !has_lists(call);
   if (warpgroups && cut.rows == kWideRows.rows && why_not_wgmma(host) == nullptr) {
     return launch_wgmma(device, call, blocks, stream, error);
   }
@@ -223,7 +224,7 @@ kvc_status launch_rows(const Device& device, AttendCall call, const BlockCut& cu
     return launch_wgmma_latent(device, call, cut, blocks, stream, error);
   }
   if (!device.simple && why_simple(host) == nullptr) {
-    if (cut.rows == kFewRows.rows && why_not_decode(host) == nullptr) {
+    if (!has_lists(call) && cut.rows == kFewRows.rows && why_not_decode(host) == nullptr) {
       const DecodeShape shape = shape_of_decode(device, call.layer);
       if (shape.stages > 0) return launch_decode(device, call, shape, blocks, stream, error);
     }
