@@ -137,21 +137,25 @@ __device__ __forceinline__ void merge_one_state(const MergeCall& call, const kvc
                                                 float* lse) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
   const int32_t count = tile.part_end - tile.part_begin + tile.item_end - tile.item_begin;
-  MergeSums sums = {-INFINITY, 0.0f};
+  const auto weigh = [&](int32_t begin, MergeSums* sums) {
+    find_weights(call, tile, states, state, begin, count, parts, sums);
+  };
+  MergeSums all = {-INFINITY, 0.0f};
+  for (int32_t begin = 0; begin < count; begin += kWeightParts) weigh(begin, &all);
+  const FinalState final = final_state(static_cast<double>(all.m), static_cast<double>(all.l), sink);
+  const float scale = static_cast<float>(final.scale);
+  if (lane == 0 && lse != nullptr) *lse = final.lse;
   for (int32_t first = 0; first < call.dims; first += kDims * kWarpSize) {
     const int32_t d = first + lane * kDims;
     float o[kDims] = {};
-    if (first == 0 || count > kWeightParts) sums = {-INFINITY, 0.0f};
+    MergeSums sums = {-INFINITY, 0.0f};
     for (int32_t begin = 0; begin < count; begin += kWeightParts) {
-      if (first == 0 || count > kWeightParts) find_weights(call, tile, states, state, begin, count, parts, &sums);
-      const int32_t here = count - begin < kWeightParts ? count - begin : kWeightParts;
-      if (d < call.dims) add_parts(parts, here, d, o);
+      if (count > kWeightParts) weigh(begin, &sums);
+      if (d < call.dims) add_parts(parts, count - begin < kWeightParts ? count - begin : kWeightParts, d, o);
     }
-    const FinalState final = final_state(static_cast<double>(sums.m), static_cast<double>(sums.l), sink);
-    if (first == 0 && lane == 0 && lse != nullptr) *lse = final.lse;
     if (d >= call.dims) continue;
 #pragma unroll
-    for (float& x : o) x *= static_cast<float>(final.scale);
+    for (float& x : o) x *= scale;
     store_result(call.args.out, out + d, o);
   }
 }

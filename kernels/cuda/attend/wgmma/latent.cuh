@@ -182,15 +182,15 @@ __device__ __forceinline__ void clean_values(int32_t thread, unsigned char* valu
 __device__ __forceinline__ float soften_latent_row(float scale, float before, float largest, int half,
                                                    float (&s)[kLatentTileKeys / 2], WgmmaSums& sums) {
   const float origin = largest == -INFINITY ? 0.0f : largest;  // no key was seen yet, so every p is 0
-  float sum = 0.0f;
+  float sum[2] = {};  // two, so that the chains are short
 #pragma unroll
   for (int i = 0; i < kLatentTileKeys / 4; ++i) {
     float& p = s[i / 2 * 4 + half * 2 + i % 2];
     p = fast_exp2((p - origin) * scale);
-    sum += p;
+    sum[i % 2] += p;
   }
   const float own = sums.m[half] == largest ? 1.0f : fast_exp2((sums.m[half] - largest) * scale);
-  sums.l[half] = fmaf(sums.l[half], own, sum);
+  sums.l[half] = fmaf(sums.l[half], own, sum[0] + sum[1]);
   sums.m[half] = largest;
   return before == largest ? 1.0f : fast_exp2((before - largest) * scale);
 }
