@@ -28,6 +28,8 @@ LAUNCHES = {"attend_kernel": (128, 47), "merge_tiles_kernel": (128, 3), "append_
 # What kernels/cuda/attend/mma/tiles.cuh keeps beside q and tiles, at most (tests/cuda holds it): in all; of latent rows
 # once, and of a tile. And attend/wgmma/tiles.cuh, in all; and all of a block of attend/wgmma/latent.cuh.
 MMA_FIXED_KIB, MMA_ONCE_KIB, MMA_TILE_KIB = 16, 5.6, 1.77
+DECODE_FIXED_KIB = 3.5
+TYPES = ("float", "F16", "Bf16", "E4m3", "E5m2", "I8")  # by their number
 WGMMA_FIXED_KIB = 14
 WGMMA_LATENT_KIB = 223
 BY_WARPGROUPS = ("attend_wgmma_kernel", "attend_wgmma_latent_kernel")
@@ -73,6 +75,22 @@ def wgmma_shared_kib(kernel: str) -> float:
     return WGMMA_FIXED_KIB + ((128 * dims + keys * (stages * dims + v_stages * v_dims)) * 2 + raw) / 1024
 
 
+def decode_block(kernel: str, shared_kib: int) -> tuple:
+    """Threads and shared memory of a block of few rows, by decode_warps and decode_shape of attend/decode/plan.h."""
+    dims, v_dims = (int(word) for word in re.findall(r"\d+(?=[,>])", kernel)[-2:])
+    element = 1 if "E4m3," in kernel or "I8," in kernel else 2
+    warps = 2 if dims * element > 256 else 4
+    tile_kib = 16 * ((dims + v_dims) * element + (8 if "I8," in kernel else 0)) / 1024
+    before, results = DECODE_FIXED_KIB + 16 * dims * 2 / 1024, warps * 16 * v_dims * 4 / 1024
+    for least in (3, 2):
+        for blocks in (3, 2, 1):
+            for stages in range(4, least - 1, -1):
+                kib = before + max(warps * stages * tile_kib, results)
+                if kib <= shared_kib / blocks - 1:
+                    return 32 * warps, kib
+    return 32 * warps, 0
+
+
 def usage(plugin: Path, cuobjdump: str) -> list:
     """(kernel, arch, registers, static shared bytes, local bytes) of each kernel and arch."""
     text = subprocess.run([cuobjdump, "--dump-resource-usage", str(plugin)], capture_output=True, text=True,
@@ -82,9 +100,9 @@ def usage(plugin: Path, cuobjdump: str) -> list:
     for line in names.splitlines():
         if match := re.match(r"arch = (sm_\d+)", line):
             arch = match[1]
-        elif match := re.match(r" Function (.*):$", line):
+        elif match := re.match(r" Function (.*):$", re.sub(r"\(kvc::kernels::Type\)(\d)", lambda n: TYPES[int(n[1])], line)):
             kernel = re.sub(r"^void |kvc::kernels::|cuda::|\(anonymous namespace\)::|\(.*", "", match[1].split("(kvc")[0])
-            kernel = re.sub(r"\((?!anonymous).*", "", kernel)
+            kernel = re.sub(r"DecodeKind<(.*)> >", r"\1>", re.sub(r"\((?!anonymous).*", "", kernel))
         elif match := re.match(r"\s*REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)", line):
             found.append((kernel, arch, int(match[1]), int(match[3]), int(match[2]) + int(match[4])))
     return found
@@ -93,11 +111,15 @@ def usage(plugin: Path, cuobjdump: str) -> list:
 def occupancy(kernel: str, arch: str, registers: int, shared: int) -> str:
     """Blocks of a multiprocessor that run at once, and their threads as a part of the most."""
     name = kernel.split("<")[0]
-    if name not in [*LAUNCHES, "attend_mma_kernel", "attend_latent_kernel", *BY_WARPGROUPS] or arch not in PROCESSORS:
+    if name not in [*LAUNCHES, "attend_mma_kernel", "attend_decode_kernel", "attend_latent_kernel", *BY_WARPGROUPS] or arch not in PROCESSORS:
         raise SystemExit(f"ptxas_report.py does not know {name} on {arch}: say how it is launched")
     most_threads, most_blocks, shared_kib = PROCESSORS[arch]
     if name == "attend_mma_kernel":
         threads, dynamic_kib = 128, mma_shared_kib(kernel, shared_kib)
+        if dynamic_kib == 0:
+            return "not used"
+    elif name == "attend_decode_kernel":
+        threads, dynamic_kib = decode_block(kernel, shared_kib)
         if dynamic_kib == 0:
             return "not used"
     elif name == "attend_latent_kernel":
