@@ -236,6 +236,21 @@ TEST(Wgmma, SomeThreadsOfABlockMeet) {
   });
 }
 
+// One warp writes and goes on. The other one waits for it, and sees what it wrote.
+TEST(Wgmma, OneOfTwoWarpsDoesNotWait) {
+  on_warpgroup([] {
+    auto* const rounds = reinterpret_cast<int*>(panels());
+    const int thread = static_cast<int>(threadIdx.x);
+    if (thread < 32) {
+      rounds[thread] = thread + 1;
+      notify_threads_of<64>(5);
+    } else if (thread < 64) {
+      sync_threads_of<64>(5);
+      EXPECT_EQ(rounds[thread - 32], thread - 31);
+    }
+  });
+}
+
 TEST(WgmmaDeathTest, RulesOfMeetings) {
   EXPECT_DEATH(on_warpgroup([] { sync_threads_of<64>(0); }), "not from 1 to 15");
   EXPECT_DEATH(on_warpgroup([] { threadIdx.x < 32 ? sync_threads_of<64>(1) : sync_threads_of<96>(1); }), "disagree");
