@@ -32,8 +32,8 @@ struct ScoreFixed {
 };
 
 // Finds the chunk's keys from `first` on, `count` of them. All threads call it. Ends with a barrier.
-__device__ void find_chunk(const SelectCall& call, int32_t token, int32_t list, int32_t first, int32_t count,
-                           ScoreFixed* fixed) {
+__device__ __forceinline__ void find_chunk(const SelectCall& call, int32_t token, int32_t list, int32_t first,
+                                           int32_t count, ScoreFixed* fixed) {
   const kvc_backend_layer& layer = call.attend.layer;
   const SeenKeys& seen = fixed->seen;
   PageCursor cursor = page_cursor(&call.attend.plan.arrays.tables, seen.item.row);
@@ -89,8 +89,8 @@ struct Heads {
 };
 
 // Scores on the CUDA cores: keys thread and thread + 128 of the chunk. q: one row in shared memory.
-__device__ __forceinline__ void score_simply(const SelectCall& call, int32_t token, Heads heads, int32_t first, int32_t count,
-                             const ScoreFixed& fixed, float* q) {
+__device__ __forceinline__ void score_simply(const SelectCall& call, int32_t token, Heads heads, int32_t first,
+                                             int32_t count, const ScoreFixed& fixed, float* q) {
   const kvc_backend_layer& layer = call.attend.layer;
   const bool sums = call.select.rule == KVC_SELECT_RELU_SUM;
   const int32_t group = layer.num_q_heads / layer.num_kv_heads, thread = static_cast<int32_t>(threadIdx.x);
@@ -98,19 +98,18 @@ __device__ __forceinline__ void score_simply(const SelectCall& call, int32_t tok
   constexpr int kEach = kChunkKeys / kScoreThreads;
   float total[kEach] = {};
   for (int32_t head = heads.begin; head < heads.end; ++head) {
-#pragma unroll 1
     for (int32_t d = thread; d < layer.head_dim; d += kScoreThreads) {
       q[d] = attended_query(call.attend, fixed.seen.item, place_of(fixed, token), head, d);
     }
     __syncthreads();
     const float weight = sums ? weight_of(call, token, head) : 1.0f;
+#pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int32_t key = thread + i * kScoreThreads;
       if (key >= count || fixed.slot[key] < 0) continue;
       const unsigned char* const k =
           static_cast<const unsigned char*>(layer.k.data) + fixed.row[key] + head / group * layer.k.head_stride_bytes;
       float dot = 0.0f;
-#pragma unroll 1
       for (int32_t d = 0; d < layer.head_dim; ++d) dot = fmaf(q[d], load_element(stored, k, d), dot);
       dot *= unit_of(call, fixed, key, head / group);
       if (sums) {
@@ -122,6 +121,7 @@ __device__ __forceinline__ void score_simply(const SelectCall& call, int32_t tok
     __syncthreads();
   }
   if (!sums) return;
+#pragma unroll
   for (int i = 0; i < kEach; ++i) {
     const int32_t key = thread + i * kScoreThreads;
     if (key < count && fixed.slot[key] >= 0) orders_of(call, token, 0)[first + key] = order_of(total[i]);
@@ -131,10 +131,9 @@ __device__ __forceinline__ void score_simply(const SelectCall& call, int32_t tok
 // Writes rows of q, or of keys from `key0` of the chunk on, to a swizzled tile of pitch `pitch`. Rows that are not
 // there are zeros.
 template <class Q>
-__device__ __forceinline__ void load_q(const SelectCall& call, int32_t token, Heads heads, const ScoreFixed& fixed, int32_t pitch,
-                       unsigned char* tile) {
+__device__ __forceinline__ void load_q(const SelectCall& call, int32_t token, Heads heads, const ScoreFixed& fixed,
+                                       int32_t pitch, unsigned char* tile) {
   const int32_t pairs = call.attend.layer.head_dim / 2;
-#pragma unroll 1
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kTileRows * pairs; i += kScoreThreads) {
     const int32_t row = i / pairs, d = i % pairs * 2;
     float x[2] = {};
@@ -149,12 +148,11 @@ __device__ __forceinline__ void load_q(const SelectCall& call, int32_t token, He
 }
 
 template <class Q>
-__device__ __forceinline__ void load_keys(const SelectCall& call, int32_t kv_head, int32_t key0, const ScoreFixed& fixed, int32_t pitch,
-                          unsigned char* tile) {
+__device__ __forceinline__ void load_keys(const SelectCall& call, int32_t kv_head, int32_t key0,
+                                          const ScoreFixed& fixed, int32_t pitch, unsigned char* tile) {
   const kvc_backend_layer& layer = call.attend.layer;
   const Type stored = stored_type(layer);
   const int32_t chunks = layer.head_dim / 8;
-#pragma unroll 1
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kTileKeys * chunks; i += kScoreThreads) {
     const int32_t key = i / chunks, chunk = i % chunks;
     const bool there = fixed.slot[key0 + key] >= 0;
@@ -166,6 +164,7 @@ __device__ __forceinline__ void load_keys(const SelectCall& call, int32_t kv_hea
       continue;
     }
     uint32_t words[4];
+#pragma unroll
     for (int32_t j = 0; j < 4; ++j) {
       const int32_t d = chunk * 8 + j * 2;
       words[j] = there ? pack(Q{}, load_element(stored, row, d), load_element(stored, row, d + 1)) : 0;
@@ -178,8 +177,8 @@ __device__ __forceinline__ void load_keys(const SelectCall& call, int32_t kv_hea
 
 // Scores on tensor cores. tiles: of q, then of keys, [64][pitch] each.
 template <class Q>
-__device__ __forceinline__ void score_by_tiles(const SelectCall& call, int32_t token, Heads heads, int32_t first, int32_t count,
-                               const ScoreFixed& fixed, unsigned char* tiles) {
+__device__ __forceinline__ void score_by_tiles(const SelectCall& call, int32_t token, Heads heads, int32_t first,
+                                               int32_t count, const ScoreFixed& fixed, unsigned char* tiles) {
   const kvc_backend_layer& layer = call.attend.layer;
   const bool sums = call.select.rule == KVC_SELECT_RELU_SUM;
   const int32_t group = layer.num_q_heads / layer.num_kv_heads, pitch = (layer.head_dim + 63) / 64 * 128;
@@ -202,11 +201,11 @@ __device__ __forceinline__ void score_by_tiles(const SelectCall& call, int32_t t
       kv_loaded = kv_head;
       __syncthreads();
       float units[2][2];
+#pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int32_t key = key0 + key_row + i / 2 * 8 + lane % 4 * 2 + i % 2;
         units[i / 2][i % 2] = fixed.slot[key] >= 0 ? unit_of(call, fixed, key, kv_head) : 1.0f;
       }
-#pragma unroll 1
       for (int32_t row0 = 0; row0 < end - head; row0 += kMmaRows) {
         float s[2][4] = {};
 #pragma unroll 2
@@ -217,10 +216,12 @@ __device__ __forceinline__ void score_by_tiles(const SelectCall& call, int32_t t
           multiply(Q{}, s[0], a, b[0], b[1]);
           multiply(Q{}, s[1], a, b[2], b[3]);
         }
+#pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int32_t of_row = head + row0 + lane / 4 + half * 8;
           if (of_row >= end) continue;
           const float weight = sums ? weight_of(call, token, of_row) : 1.0f;
+#pragma unroll
           for (int i = 0; i < 4; ++i) {
             const float dot = s[i / 2][half * 2 + i % 2] * units[i / 2][i % 2];
             if (sums) {
@@ -235,8 +236,10 @@ __device__ __forceinline__ void score_by_tiles(const SelectCall& call, int32_t t
       head = end;
     }
     if (!sums) continue;
+#pragma unroll
     for (int i = 0; i < 4; ++i) {
       float& x = total[i / 2][i % 2];
+#pragma unroll
       for (int lanes = 4; lanes < kWarpSize; lanes *= 2) x += __shfl_xor_sync(kAllLanes, x, lanes);
       const int32_t key = key0 + key_row + i / 2 * 8 + lane % 4 * 2 + i % 2;
       if (lane / 4 == 0 && key < count && fixed.slot[key] >= 0) orders_of(call, token, 0)[first + key] = order_of(x);
