@@ -38,11 +38,11 @@ void event_destroy(kvc_backend_device* opened, kvc_backend_event* event) {
 
 kvc_status event_record(kvc_backend_device* opened, kvc_backend_event* event, void* stream, kvc_error* error) {
   Device& device = *device_of(opened);
-  event->stream = kNoStream;  // until the record has succeeded
+  const CurrentDevice current(device);  // first: a capture in another thread may forbid what follows
+  event->stream = kNoStream;            // until the record has succeeded
   unsigned long long id = kNoStream;
   kvc_status status = device.context.id_of(stream, &id, error);
   if (status != KVC_OK) return status;
-  const CurrentDevice current(device);
   status = check(cudaEventRecord(event->event, static_cast<cudaStream_t>(stream)), "cudaEventRecord", kPurpose, error);
   if (status == KVC_OK) event->stream = id;
   return status;
@@ -50,10 +50,10 @@ kvc_status event_record(kvc_backend_device* opened, kvc_backend_event* event, vo
 
 kvc_status event_wait(kvc_backend_device* opened, kvc_backend_event* event, void* stream, kvc_error* error) {
   Device& device = *device_of(opened);
+  const CurrentDevice current(device);
   unsigned long long id = kNoStream;
   const kvc_status status = device.context.id_of(stream, &id, error);
   if (status != KVC_OK || (id == event->stream && id != kNoStream)) return status;
-  const CurrentDevice current(device);
   return check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event->event, 0), "cudaStreamWaitEvent", kPurpose,
                error);
 }

@@ -72,12 +72,13 @@ Scratch::Block* Scratch::find(unsigned long long stream) {
   return passed != nullptr ? passed : fresh != nullptr ? fresh : any;
 }
 
-kvc_status Scratch::take(int64_t bytes, void* stream, unsigned long long stream_id, void** memory, kvc_error* error) {
-  unsigned long long capture = 0;
+kvc_status Scratch::take(const PrimaryContext& context, int64_t bytes, void* stream, void** memory, kvc_error* error) {
+  unsigned long long capture = 0, stream_id = kNoStream;
   kvc_status status = capture_of(stream, "a call takes scratch", &capture, error);
+  if (status == KVC_OK && capture == 0) status = context.id_of(stream, &stream_id, error);  // a capture forbids it
   if (status != KVC_OK) return status;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (capture != 0) return take_captured(bytes, stream_id, capture, memory, error);
+  if (capture != 0) return take_captured(bytes, stream, capture, memory, error);
   Block* const block = find(stream_id);
   if (block == nullptr) {
     return fail(error, KVC_ERROR_OUT_OF_MEMORY, "more than %d calls are inside the device at once", kBlocks);
@@ -95,15 +96,17 @@ kvc_status Scratch::take(int64_t bytes, void* stream, unsigned long long stream_
   return KVC_OK;
 }
 
-// Each capture has one block for each of its streams. A larger call gets a larger one.
-kvc_status Scratch::take_captured(int64_t bytes, unsigned long long stream, unsigned long long capture, void** memory,
+// Each capture has one block for each of its streams. A larger call gets a larger one. The handle of a stream names it
+// for as long as it is captured.
+kvc_status Scratch::take_captured(int64_t bytes, void* stream, unsigned long long capture, void** memory,
                                   kvc_error* error) {
+  const auto handle = reinterpret_cast<uintptr_t>(stream);
   for (const Block* block = captured_; block != nullptr; block = block->next) {
-    if (block->capture != capture || block->stream != stream || block->bytes < bytes) continue;
+    if (block->capture != capture || block->stream != handle || block->bytes < bytes) continue;
     *memory = block->memory;
     return KVC_OK;
   }
-  Block* const block = new (std::nothrow) Block{nullptr, 0, nullptr, stream, capture, false, captured_};
+  Block* const block = new (std::nothrow) Block{nullptr, 0, nullptr, handle, capture, false, captured_};
   if (block == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for %s", kPurpose);
   const kvc_status status = resize(block, bytes, error);
   if (status != KVC_OK) {
@@ -128,11 +131,8 @@ kvc_status Scratch::give(void* memory, void* stream, kvc_error* error) {
 }
 
 kvc_status take_scratch_of(Device& device, int64_t bytes, void* stream, void** memory, kvc_error* error) {
-  unsigned long long id = kNoStream;
-  const kvc_status known = device.context.id_of(stream, &id, error);
-  if (known != KVC_OK) return known;
   const CurrentDevice current(device);
-  return device.scratch.take(bytes, stream, id, memory, error);
+  return device.scratch.take(device.context, bytes, stream, memory, error);
 }
 
 kvc_status take_scratch(kvc_backend_device* opened, int64_t bytes, void* stream, void** memory, kvc_error* error) {

@@ -27,8 +27,7 @@ class Scratch {
   static constexpr int kBlocks = 16;
   ~Scratch();
 
-  // stream_id: PrimaryContext::id_of(stream)
-  kvc_status take(int64_t bytes, void* stream, unsigned long long stream_id, void** memory, kvc_error* error);
+  kvc_status take(const PrimaryContext& context, int64_t bytes, void* stream, void** memory, kvc_error* error);
   kvc_status give(void* memory, void* stream, kvc_error* error);
 
  private:
@@ -36,13 +35,12 @@ class Scratch {
     void* memory;
     int64_t bytes;
     cudaEvent_t passed;         // null for a block of a capture
-    unsigned long long stream;  // the id of the last one that used it
+    unsigned long long stream;  // the id of the last one that used it; in a capture its handle
     unsigned long long capture;
     bool lent;
     Block* next;  // the next in captured_
   };
-  kvc_status take_captured(int64_t bytes, unsigned long long stream, unsigned long long capture, void** memory,
-                           kvc_error* error);
+  kvc_status take_captured(int64_t bytes, void* stream, unsigned long long capture, void** memory, kvc_error* error);
   kvc_status resize(Block* block, int64_t bytes, kvc_error* error);
   Block* find(unsigned long long stream);
   static void drop(Block* block);

@@ -8,7 +8,7 @@
 
 using cuuint32_t = uint32_t;
 using cuuint64_t = uint64_t;
-enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1 };
+enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900 };
 using CUdevice = int;
 using CUcontext = struct CudaContext*;
 CUresult cuDeviceGet(CUdevice* device, int ordinal);

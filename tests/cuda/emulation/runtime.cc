@@ -435,7 +435,12 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
-  *id = resolve(stream)->id;
+  CudaStream* const of = resolve(stream);
+  if (of->capture != nullptr) {  // as CUDA 13.0 on an H200, whatever the mode of the capture
+    of->capture->invalid = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  *id = of->id;
   return CUDA_SUCCESS;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
