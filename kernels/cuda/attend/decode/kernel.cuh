@@ -121,7 +121,7 @@ __device__ __forceinline__ void multiply_decode_keys(const unsigned char* q, con
 #pragma unroll
   for (int i = 0; i < 8; ++i) s[i / 4][i % 4] = 0.0f;
   if constexpr (Kind::kNarrow) {
-#pragma unroll
+#pragma unroll(Kind::kDims > 128 ? 2 : 8)  // more would spill registers
     for (int chunk = 0; chunk < Kind::kDims / 16; chunk += 2) {
       uint32_t four[4];
       load_matrices(four, k + tile_place<kPitch>(lane % 16, chunk + lane / 16));
