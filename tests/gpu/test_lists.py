@@ -7,7 +7,7 @@ from scene import TOLERANCE, values_of
 
 import kvcache
 
-PAST = {"cpu": 60, "emulated": 60, "cuda": 3000}
+PAST = {"cpu": 60, "emulated": 60, "cuda": 500}
 
 
 class Twins:
