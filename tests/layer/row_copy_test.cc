@@ -1,9 +1,10 @@
-// RowCopy: rows leave and enter pools of any format and layout, in one order.
+// RowCopy and PageCopy: rows leave and enter pools of any format and layout, in one order.
 #include "layer/row_copy.h"
 
 #include <cstring>
 #include <set>
 
+#include "layer/page_copy.h"
 #include "layers_fixture.h"
 
 namespace kvc {
@@ -26,8 +27,19 @@ class RowCopyTest : public LayersTest {
   // The stored bytes of group 0 in these slots.
   std::vector<uint8_t> read(const Layers& layers, const std::vector<int64_t>& slots) {
     std::vector<uint8_t> bytes(slots.size() * static_cast<size_t>(RowCopy::token_bytes(layers, 0)));
-    EXPECT_TRUE(copy_of(layers)->read_tokens(0, slots, bytes.data(), nullptr).ok());
+    uint8_t* to = bytes.data();
+    for (const RowRun& run : RowCopy::runs(layers, 0)) {
+      EXPECT_TRUE(copy_of(layers)->read_run(run, slots, to, nullptr).ok());
+      to += static_cast<int64_t>(slots.size()) * run.token_bytes;
+    }
     return bytes;
+  }
+  void write(const Layers& layers, const std::vector<int64_t>& slots, const std::vector<uint8_t>& bytes) {
+    const uint8_t* from = bytes.data();
+    for (const RowRun& run : RowCopy::runs(layers, 0)) {
+      EXPECT_TRUE(copy_of(layers)->write_run(run, slots, from, nullptr).ok());
+      from += static_cast<int64_t>(slots.size()) * run.token_bytes;
+    }
   }
 };
 
@@ -45,7 +57,7 @@ TEST_F(RowCopyTest, EveryFormatComesBackAndOtherSlotsStay) {
     const auto token = RowCopy::token_bytes(*layers, 0);
     EXPECT_EQ(token, 2 * (8 + 8 + 8 + 16) * dtype.bits / 8 + (dtype.code == kDLInt ? 2 * 2 * 2 * 4 : 0));
     const std::vector<uint8_t> bytes = bytes_of(4 * token, 1);
-    ASSERT_TRUE(copy_of(*layers)->write_tokens(0, slots, bytes.data(), nullptr).ok());
+    write(*layers, slots, bytes);
     EXPECT_EQ(read(*layers, slots), bytes) << int{dtype.code};
     EXPECT_EQ(read(*layers, others), before);
   }
@@ -103,8 +115,8 @@ TEST_F(RowCopyTest, BytesDoNotDependOnWhereThePoolsLie) {
   const auto a = layers(own), b = layers(lent);
   const std::vector<int64_t> slots = {6, 5, 21}, skipping = {6, -1, 21};
   const std::vector<uint8_t> bytes = bytes_of(3 * RowCopy::token_bytes(*a, 0), 7);
-  ASSERT_TRUE(copy_of(*a)->write_tokens(0, slots, bytes.data(), nullptr).ok());
-  ASSERT_TRUE(copy_of(*b)->write_tokens(0, slots, bytes.data(), nullptr).ok());
+  write(*a, slots, bytes);
+  write(*b, slots, bytes);
   EXPECT_EQ(read(*a, slots), bytes);
   EXPECT_EQ(read(*b, slots), bytes);
   // K of token 1, head 1 is the third row of the bytes, at page 1, slot 1 of the pool.
@@ -112,7 +124,7 @@ TEST_F(RowCopyTest, BytesDoNotDependOnWhereThePoolsLie) {
   EXPECT_EQ(std::memcmp(row, bytes.data() + (1 * 2 + 1) * 8 * 4, 8 * 4), 0);
   // A negative slot leaves its token out.
   const std::vector<uint8_t> others = bytes_of(3 * RowCopy::token_bytes(*a, 0), 99);
-  ASSERT_TRUE(copy_of(*b)->write_tokens(0, skipping, others.data(), nullptr).ok());
+  write(*b, skipping, others);
   EXPECT_EQ(std::memcmp(row, bytes.data() + (1 * 2 + 1) * 8 * 4, 8 * 4), 0);
   EXPECT_NE(read(*b, {6}), read(*a, {6}));
   EXPECT_EQ(read(*b, {5}), read(*a, {5}));
@@ -137,6 +149,36 @@ TEST_F(RowCopyTest, StatesComeBackWithoutTheirPadding) {
   EXPECT_EQ(bytes, first);
   ASSERT_TRUE(copy->read_states(1, 6, bytes.data(), nullptr).ok());
   EXPECT_EQ(bytes, second);
+  // A page of states is the same bytes.
+  std::unique_ptr<PageCopy> pages;
+  ASSERT_TRUE(PageCopy::create(*layers, &pages).ok());
+  ASSERT_EQ(pages->bytes_of(1), 48);
+  ASSERT_TRUE(pages->begin_read(1, 5, bytes.data(), nullptr).ok());
+  ASSERT_TRUE(pages->end_read(1, bytes.data(), nullptr).ok());
+  EXPECT_EQ(bytes, first);
+  ASSERT_TRUE(pages->write(1, 5, second.data(), nullptr).ok());
+  ASSERT_TRUE(copy->read_states(1, 5, bytes.data(), nullptr).ok());
+  EXPECT_EQ(bytes, second);
+}
+
+TEST_F(RowCopyTest, APageIsTheRunsOfItsRows) {
+  SmallConfig config;
+  config.add_group();
+  config.add_layer(0, {kDLInt, 8, 1});
+  config.add_layer(0, {kDLFloat, 16, 1}).v_head_dim = 16;
+  const auto layers = this->layers(config);
+  const std::vector<int64_t> slots = {12, 13, 14, 15}, others = {11, 16};
+  std::unique_ptr<PageCopy> pages;
+  ASSERT_TRUE(PageCopy::create(*layers, &pages).ok());
+  ASSERT_EQ(pages->bytes_of(0), 4 * RowCopy::token_bytes(*layers, 0));
+  const std::vector<uint8_t> bytes = bytes_of(pages->bytes_of(0), 5), before = read(*layers, others);
+  ASSERT_TRUE(pages->write(0, 3, bytes.data(), nullptr).ok());
+  EXPECT_EQ(read(*layers, slots), bytes);
+  EXPECT_EQ(read(*layers, others), before);
+  std::vector<uint8_t> page(bytes.size());
+  ASSERT_TRUE(pages->begin_read(0, 3, page.data(), nullptr).ok());
+  ASSERT_TRUE(pages->end_read(0, page.data(), nullptr).ok());
+  EXPECT_EQ(page, bytes);
 }
 
 }  // namespace
