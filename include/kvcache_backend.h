@@ -846,7 +846,7 @@ typedef struct kvc_backend {
   /* Work enqueued on the stream after this call runs after the event as last recorded. The host does not wait. If the
    * event was recorded on the same stream, there is nothing to do. */
   kvc_status (*event_wait)(kvc_backend_device *device, kvc_backend_event *event, void *stream, kvc_error *error);
-  /* A stream of the device that is ordered with no other one but by events, for copies behind the caller's work. Destroying
+  /* A stream of the device that is ordered with no other one but by events, for copies beside the caller's work. Destroying
    * it waits for its work. */
   kvc_status (*stream_create)(kvc_backend_device *device, void **stream, kvc_error *error);
   void (*stream_destroy)(kvc_backend_device *device, void *stream);

@@ -109,7 +109,7 @@ Arena& arena() {
   return *made;
 }
 
-// Whether the libraries' initialisers are done, and those of this program begin. A checker of CUDA programs wants to see
+// Whether the libraries' initialisers are done, and those of this program begin. A checker of CUDA programs must see
 // the driver's first call, so a library's initialiser that allocates memory must not make it.
 bool program_begun = false;
 __attribute__((constructor(101))) void begin_program() { program_begun = true; }

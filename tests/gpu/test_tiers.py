@@ -119,7 +119,7 @@ def test_stores_beside_steps_in_flight(device):
         for i, prompt in enumerate(prompts):
             compute(device, cache, prompt)
             if i % 3 == 2:
-                wait_stored(cache)  # otherwise pages may be evicted before their turn
+                wait_stored(cache)  # otherwise pages may be evicted before they are stored
         for i, prompt in enumerate(prompts):
             job, _ = cache.load_prefix(prompt + [0])
             tokens = cache.match_prefix(prompt + [0]).tokens if job is None else job.wait(60)
