@@ -4,8 +4,8 @@
 // another: K, V, the scales of K, the scales of V. A run is [tokens, heads, row bytes], as stored. An MLA layer has no
 // run of V. States of a group are the layers' states, one after another, without padding.
 //
-// Whole sequences are copied as runs(group), and then read_run for as many tokens at a time as fit. PageCopy copies page
-// by page.
+// Whole sequences are copied as runs(group), and then read_run for as many tokens at a time as fit. PageCopy copies
+// page by page.
 //
 // Bytes pass through the backend's copies, so pools may be the caller's, in any layout, or a GPU's.
 // Thread safety: one call at a time; it locks nothing. The caller holds the pages and orders the stream (StreamOrder).

@@ -2,7 +2,8 @@
 //
 //   - every slot that no query sees holds NaN, in pages of the scene and in pages without a sequence;
 //   - page ids are shuffled, and table entries that no query needs are 0x7fffffff;
-//   - pools, q and out are 2 bytes off any alignment (on CUDA one element), with gaps between rows. Gaps of out must not
+//   - pools, q and out are 2 bytes off any alignment (on CUDA one element), with gaps between rows. Gaps of out must
+//   not
 //     change. On CUDA most pools and every second q are aligned, because kernels then read them in another way.
 #pragma once
 

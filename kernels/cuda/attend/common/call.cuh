@@ -71,7 +71,8 @@ __device__ __forceinline__ int64_t count_blocks(const AttendCall& call) {
 }
 
 // Finds block `index` of the call, which is below count_blocks. Returns false if it has no work. In a grid of several
-// rows, each row computes a part of every block: half of a block of kWideRows, or in a call with lists rows of one query.
+// rows, each row computes a part of every block: half of a block of kWideRows, or in a call with lists rows of one
+// query.
 __device__ __forceinline__ bool find_block(const AttendCall& call, int64_t index, AttendBlock* block) {
   *block = block_at(call, index);
   if (has_lists(call)) {

@@ -1,5 +1,5 @@
-// Lists of keys (kvc_backend_lists) as attention kernels read them. Before these kernels, one kernel finds, for the list
-// of each query, the slots of the keys that it names and the query sees: ascending by key, each once. So a kernel
+// Lists of keys (kvc_backend_lists) as attention kernels read them. Before these kernels, one kernel finds, for the
+// list of each query, the slots of the keys that it names and the query sees: ascending by key, each once. So a kernel
 // counts places of that array, and all of a query's places are visible: windows, trees and padding are decided here. A
 // thread block has rows of one query only, because the queries of a block have unlike lists.
 //

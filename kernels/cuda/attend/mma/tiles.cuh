@@ -145,10 +145,11 @@ __device__ __forceinline__ void load_mma_queries(const MmaState& state) {
   }
 }
 
-// Finds the address and scales of key `i` of a tile.
-__device__ __forceinline__ void find_mma_key(MmaState& state, MmaTile& tile, int64_t* v_rows, int32_t i) {
+// Finds the address and scales of key `i` of a tile, which begins with the key `begin`.
+__device__ __forceinline__ void find_mma_key(MmaState& state, MmaTile& tile, int64_t* v_rows, int32_t begin,
+                                             int32_t i) {
   const kvc_backend_layer& layer = state.call->attend.layer;
-  const int32_t key = tile.begin + i, head = state.fixed->block.head;
+  const int32_t key = begin + i, head = state.fixed->block.head;
   int64_t page, slot;
   if (has_lists(state.call->attend)) {
     const ListedKey listed = listed_key(state.call->attend, *state.fixed->item, state.fixed->places[0], head, key);
@@ -206,13 +207,15 @@ __device__ __forceinline__ bool prepare_tile(MmaState& state) {
     }
     if (state.thread < static_cast<int32_t>(keys)) {
       int64_t* const v_rows = state.v_rows(state.prepared);
-      tile.begin = static_cast<int32_t>(begin);
-      tile.is_full = is_full ? 1 : 0;
       const int32_t i = state.thread;
+      if (i == 0) {
+        tile.begin = static_cast<int32_t>(begin);
+        tile.is_full = is_full ? 1 : 0;
+      }
       tile.k_row[i] = v_rows[i] = -1;
       tile.k_scale[i] = tile.v_scale[i] = 1.0f;
       tile.position[i] = 0;
-      if (((any >> i) & 1u) != 0) find_mma_key(state, tile, v_rows, i);
+      if (((any >> i) & 1u) != 0) find_mma_key(state, tile, v_rows, static_cast<int32_t>(begin), i);
     }
     ++state.prepared;
     return true;

@@ -182,7 +182,7 @@ __device__ __forceinline__ void clean_values(int32_t thread, unsigned char* valu
 __device__ __forceinline__ float soften_latent_row(float scale, float before, float largest, int half,
                                                    float (&s)[kLatentTileKeys / 2], WgmmaSums& sums) {
   const float origin = largest == -INFINITY ? 0.0f : largest;  // no key was seen yet, so every p is 0
-  float sum[2] = {};  // two, so that the chains are short
+  float sum[2] = {};                                           // two, so that the chains are short
 #pragma unroll
   for (int i = 0; i < kLatentTileKeys / 4; ++i) {
     float& p = s[i / 2 * 4 + half * 2 + i % 2];
