@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define KVC_BACKEND_VERSION 11
+#define KVC_BACKEND_VERSION 12
 
 /* ---- Services of the core ------------------------------------------------------------------- */
 
