@@ -9,17 +9,14 @@ namespace kvc {
 Status Cache::check_can_transfer() const {
   bool encoders = false;
   for (const auto& group : geometry_.store.groups) encoders = encoders || group.rules.holds_encoder();
-  const char* missing = geometry_.tables_only                         ? "pools"
-                        : context_->dl_device().device_type != kDLCPU ? "a context on the CPU"
-                        : encoders                                    ? "a cache without encoder groups"
-                                                                      : nullptr;
+  const char* missing = geometry_.tables_only ? "pools" : encoders ? "a cache without encoder groups" : nullptr;
   if (missing == nullptr) return Status();
   return Status::error(KVC_ERROR_UNSUPPORTED, "a transfer needs %s", missing);
 }
 
 CacheTransfers& Cache::transfers() {
   MutexLock lock(mutex_);
-  if (!transfers_) transfers_ = std::make_unique<CacheTransfers>(layers_, &mutex_, &store_, &rope_sets_);
+  if (!transfers_) transfers_ = std::make_unique<CacheTransfers>(layers_, &mutex_, &order_, &store_, &rope_sets_);
   return *transfers_;
 }
 

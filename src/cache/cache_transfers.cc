@@ -45,17 +45,20 @@ Status CacheTransfers::set_transport(const kvc_transport& transport) {
 }
 
 Status CacheTransfers::make_link() {
-  if (!copy_) KVC_TRY(RowCopy::create(layers_, &copy_));
-  if (link_) return Status();
-  kvc_transport transport;
-  open_memory_transport(&transport);
-  try {
-    link_ = std::make_unique<TransportLink>(transport);
-  } catch (const std::bad_alloc&) {
-    transport.close(transport.self);
-    throw;
+  if (!link_) {
+    kvc_transport transport;
+    open_memory_transport(&transport);
+    try {
+      link_ = std::make_unique<TransportLink>(transport);
+    } catch (const std::bad_alloc&) {
+      transport.close(transport.self);
+      throw;
+    }
   }
-  return Status();
+  if (copy_) return Status();
+  if (stream_.get() == nullptr) KVC_TRY(stream_.open(layers_.context()));
+  if (!states_copy_) KVC_TRY(PageCopy::create(layers_, &states_copy_));
+  return RowCopy::create(layers_, &copy_, link_->buffer_bytes());
 }
 
 Status CacheTransfers::find(uint64_t id, Transfer** out) {

@@ -14,7 +14,10 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "context/device_stream.h"
+#include "context/stream_order.h"
 #include "layer/layers.h"
+#include "layer/page_copy.h"
 #include "sequence/rope_sets.h"
 #include "sequence/sequence_store.h"
 #include "step/step.h"
@@ -26,8 +29,9 @@ namespace kvc {
 
 class CacheTransfers {
  public:
-  CacheTransfers(const Layers& layers, Mutex* cache_mutex, SequenceStore* store, RopeSets* rope_sets)
-      : layers_(layers), cache_mutex_(*cache_mutex), store_(*store), rope_sets_(*rope_sets) {}
+  CacheTransfers(const Layers& layers, Mutex* cache_mutex, StreamOrder* order, SequenceStore* store,
+                 RopeSets* rope_sets)
+      : layers_(layers), cache_mutex_(*cache_mutex), order_(*order), store_(*store), rope_sets_(*rope_sets) {}
   ~CacheTransfers();
 
   // ORDER if there is one.
@@ -103,8 +107,12 @@ class CacheTransfers {
   Status open(Transfer* transfer) KVC_REQUIRES(mutex_);
   Status read_chunk(Transfer* transfer, uint8_t* data, int64_t capacity, TransferPart** part, int64_t* count)
       KVC_REQUIRES(mutex_);
-  Status read_rows(int32_t slot, const TransferPart& part, int64_t count, uint8_t* data) KVC_REQUIRES(mutex_);
-  Status read_states(Transfer* transfer, int32_t slot, TransferPart* part) KVC_REQUIRES(mutex_);
+  Status begin_chunk(Transfer* transfer, uint8_t* data, int64_t capacity, TransferPart** part, int64_t* count,
+                     bool* reads_states) KVC_REQUIRES(mutex_);
+  Status begin_rows(int32_t slot, const TransferPart& part, int64_t count, uint8_t* data) KVC_REQUIRES(mutex_);
+  Status begin_states(Transfer* transfer, int32_t slot, const TransferPart& part, bool* begun) KVC_REQUIRES(mutex_);
+  template <class Write>
+  Status write_in_order(Write write) KVC_REQUIRES(mutex_);
   bool all_sent(const Transfer& transfer, int32_t* rope_set) KVC_REQUIRES(mutex_);
   Status say(Transfer* transfer, MessageKind kind, int64_t count, uint64_t* operation) KVC_REQUIRES(mutex_);
   TransferMessage message_to(const Transfer& transfer, MessageKind kind) const noexcept;
@@ -112,6 +120,7 @@ class CacheTransfers {
 
   const Layers& layers_;
   Mutex& cache_mutex_;
+  StreamOrder& order_;  // guarded by the cache's lock
   SequenceStore& store_;
   RopeSets& rope_sets_;
   int64_t num_incoming_ = 0;        // guarded by the cache's lock
@@ -119,7 +128,9 @@ class CacheTransfers {
 
   Mutex mutex_;
   std::unique_ptr<TransportLink> link_ KVC_GUARDED_BY(mutex_);
+  DeviceStream stream_ KVC_GUARDED_BY(mutex_);
   std::unique_ptr<RowCopy> copy_ KVC_GUARDED_BY(mutex_);
+  std::unique_ptr<PageCopy> states_copy_ KVC_GUARDED_BY(mutex_);
   std::vector<int64_t> slots_ KVC_GUARDED_BY(mutex_);
   std::map<uint64_t, Transfer> transfers_ KVC_GUARDED_BY(mutex_);
   uint64_t last_ KVC_GUARDED_BY(mutex_) = 0;

@@ -1,5 +1,5 @@
-// Transfers: what the sender does. Rows are copied under the cache's lock, a chunk at a time: so the pages of an open
-// forward cannot go away meanwhile.
+// Transfers: what the sender does. The copy of rows is enqueued under the cache's lock, a chunk at a time: so the pages
+// of an open forward cannot go away meanwhile. On a GPU the bytes are waited for without the lock.
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
@@ -150,6 +150,25 @@ Status CacheTransfers::advance_sender(Transfer* transfer) {
 // Copies the next units that the cache holds, as many as fit. *count: 0 if there are none now.
 Status CacheTransfers::read_chunk(Transfer* transfer, uint8_t* data, int64_t capacity, TransferPart** out,
                                   int64_t* count) {
+  bool reads_states = false;
+  KVC_TRY(begin_chunk(transfer, data, capacity, out, count, &reads_states));
+  if (*count == 0) return Status();
+  const TransferPart& part = **out;
+  if (!part.state) return copy_->end_run(data, *count * part.unit_bytes, stream_.get());
+  std::vector<uint8_t>& states = transfer->states[static_cast<size_t>(part.group)];
+  if (reads_states) {
+    if (Status read = states_copy_->end_read(part.group, states.data(), stream_.get()); !read.ok()) {
+      states.clear();
+      return read;
+    }
+  }
+  std::memcpy(data, states.data() + part.next, static_cast<size_t>(*count));
+  return Status();
+}
+
+// Enqueues that copy. reads_states: the states of the part's group too, which are not there before.
+Status CacheTransfers::begin_chunk(Transfer* transfer, uint8_t* data, int64_t capacity, TransferPart** out,
+                                   int64_t* count, bool* reads_states) {
   MutexLock cache_lock(cache_mutex_);
   Mark& mark = marks_.at(transfer->id);
   int32_t slot = -1;
@@ -167,10 +186,11 @@ Status CacheTransfers::read_chunk(Transfer* transfer, uint8_t* data, int64_t cap
     if (part.complete()) continue;
     int64_t available = part.end;
     if (part.state) {
-      KVC_TRY(read_states(transfer, slot, &part));
+      KVC_TRY(begin_states(transfer, slot, part, reads_states));
       if (transfer->states[static_cast<size_t>(part.group)].empty()) continue;
     } else {
-      const bool in_step = mark.appended[static_cast<size_t>(part.run.layer)] != 0;
+      // The work of an open forward is ordered by its stream alone, so on a GPU its rows are sent after its end.
+      const bool in_step = layers_.context()->is_host() && mark.appended[static_cast<size_t>(part.run.layer)] != 0;
       const int64_t held = store_.held(slot, part.group, part.run.layer);
       available = std::min(part.end, (in_step ? length + mark.in_step : held) / part.row_tokens);
     }
@@ -180,17 +200,12 @@ Status CacheTransfers::read_chunk(Transfer* transfer, uint8_t* data, int64_t cap
       continue;
     }
     *out = &part;
-    if (part.state) {
-      std::memcpy(data, transfer->states[static_cast<size_t>(part.group)].data() + part.next,
-                  static_cast<size_t>(*count));
-      return Status();
-    }
-    return read_rows(slot, part, *count, data);
+    return part.state ? Status() : begin_rows(slot, part, *count, data);
   }
   return Status();
 }
 
-Status CacheTransfers::read_rows(int32_t slot, const TransferPart& part, int64_t count, uint8_t* data) {
+Status CacheTransfers::begin_rows(int32_t slot, const TransferPart& part, int64_t count, uint8_t* data) {
   const PageTable& table = store_.table(part.group);
   const PageList& list = store_.list(slot, part.group);
   const int64_t page_rows = store_.rules(part.group).page_size / part.row_tokens;
@@ -205,12 +220,15 @@ Status CacheTransfers::read_rows(int32_t slot, const TransferPart& part, int64_t
     const int64_t end = std::min(part.next + count, (i / page_rows + 1) * page_rows);
     for (; i < end; ++i) slots_.push_back(int64_t{page} * page_rows + i % page_rows);
   }
-  return copy_->read_run(part.run, slots_, data, nullptr);
+  KVC_TRY(order_.enter(stream_.get()));
+  Status begun = copy_->begin_run(part.run, slots_, data, stream_.get());
+  Status left = order_.leave(stream_.get());
+  return begun.ok() ? std::move(left) : std::move(begun);
 }
 
-// Keeps a copy of the states after all tokens, once they are there.
-Status CacheTransfers::read_states(Transfer* transfer, int32_t slot, TransferPart* part) {
-  std::vector<uint8_t>& states = transfer->states[static_cast<size_t>(part->group)];
+// Enqueues a copy of the states after all tokens, once they are there.
+Status CacheTransfers::begin_states(Transfer* transfer, int32_t slot, const TransferPart& part, bool* begun) {
+  std::vector<uint8_t>& states = transfer->states[static_cast<size_t>(part.group)];
   const int64_t length = store_.length(slot);
   if (!states.empty() || length < transfer->num_tokens) return Status();
   if (length > transfer->num_tokens) {
@@ -219,8 +237,14 @@ Status CacheTransfers::read_states(Transfer* transfer, int32_t slot, TransferPar
                          length, transfer->num_tokens);
   }
   if (store_.busy(slot)) return Status();
-  states.resize(static_cast<size_t>(part->end));
-  return copy_->read_states(part->group, store_.list(slot, part->group).tail_page, states.data(), nullptr);
+  states.resize(static_cast<size_t>(part.end));
+  KVC_TRY(order_.enter(stream_.get()));
+  const int32_t page = store_.list(slot, part.group).tail_page;
+  Status read = states_copy_->begin_read(part.group, page, states.data(), stream_.get());
+  Status left = order_.leave(stream_.get());
+  *begun = read.ok() && left.ok();
+  if (!*begun) states.clear();
+  return read.ok() ? std::move(left) : std::move(read);
 }
 
 // Whether the sequence has all tokens, and everything was sent since they were last changed.

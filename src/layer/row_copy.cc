@@ -84,6 +84,14 @@ Status RowCopy::read_run(const RowRun& run, std::span<const int64_t> slots, uint
   return Status();
 }
 
+Status RowCopy::begin_run(const RowRun& run, std::span<const int64_t> slots, uint8_t* bytes, void* stream) {
+  return move(run, slots, staging_ ? staging_->data() : bytes, false, stream);
+}
+
+Status RowCopy::end_run(uint8_t* bytes, int64_t size, void* stream) {
+  return staging_ ? layers_.context()->download(bytes, staging_->data(), size, stream) : Status();
+}
+
 Status RowCopy::write_run(const RowRun& run, std::span<const int64_t> slots, const uint8_t* bytes, void* stream) {
   // A backend that stores does not write to its arrays.
   if (!staging_) return slots.empty() ? Status() : move(run, slots, const_cast<uint8_t*>(bytes), true, stream);

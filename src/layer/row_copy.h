@@ -47,6 +47,10 @@ class RowCopy {
 
   // Slots are page * page_size + offset. bytes: slots.size() * run.token_bytes; done on return.
   Status read_run(const RowRun& run, std::span<const int64_t> slots, uint8_t* bytes, void* stream);
+  // The same in two parts, of at most staging_bytes: begin_run enqueues the copies out of the pools, and end_run waits
+  // for them. In between, later work of the stream may write the rows. size: slots.size() * run.token_bytes.
+  Status begin_run(const RowRun& run, std::span<const int64_t> slots, uint8_t* bytes, void* stream);
+  Status end_run(uint8_t* bytes, int64_t size, void* stream);
   // The same the other way, in the stream's order. A negative slot skips its token.
   Status write_run(const RowRun& run, std::span<const int64_t> slots, const uint8_t* bytes, void* stream);
   // The states in a page: state_bytes(group).
