@@ -189,8 +189,7 @@ Status CacheTransfers::begin_chunk(Transfer* transfer, uint8_t* data, int64_t ca
       KVC_TRY(begin_states(transfer, slot, part, reads_states));
       if (transfer->states[static_cast<size_t>(part.group)].empty()) continue;
     } else {
-      // The work of an open forward is ordered by its stream alone, so on a GPU its rows are sent after its end.
-      const bool in_step = layers_.context()->is_host() && mark.appended[static_cast<size_t>(part.run.layer)] != 0;
+      const bool in_step = mark.appended[static_cast<size_t>(part.run.layer)] != 0;
       const int64_t held = store_.held(slot, part.group, part.run.layer);
       available = std::min(part.end, (in_step ? length + mark.in_step : held) / part.row_tokens);
     }
@@ -273,10 +272,15 @@ void CacheTransfers::for_each_mark(const Step& step, Visit visit) noexcept {
 
 void CacheTransfers::note_call(const Step& step) noexcept {
   if (marks_.empty() || step.broken() || step.is_graph()) return;
+  bool any = false;
   for_each_mark(step, [&](Mark& mark, int32_t, int32_t tokens) {
+    any = true;
     mark.in_step = tokens;
     for (size_t layer = 0; layer < mark.appended.size(); ++layer) mark.appended[layer] = step.appended(layer) ? 1 : 0;
   });
+  // What an open forward enqueues is ordered by its stream alone, and rows of this call may be read before its end. If
+  // this fails, no later call is enqueued (StreamOrder::check).
+  if (any) (void)order_.leave(step.stream()).ok();
 }
 
 void CacheTransfers::note_end(const Step& step, bool kept) noexcept {

@@ -58,9 +58,9 @@ class LeakTest {
     Tokens tokens = new Tokens(new Random(1), 1000); // 256 KiB of pages are touched
     drops(50, tokens);
     long kib = status("VmRSS");
-    drops(200, tokens);
+    drops(400, tokens);
     long grown = status("VmRSS") - kib;
-    assertTrue(grown < 30_000, "grown by " + grown + " KiB of 50000 and more");
+    assertTrue(grown < 50_000, "grown by " + grown + " KiB of 100000 and more"); // the JVM's own heap may grow
   }
 
   private static void drops(int n, Tokens tokens) throws InterruptedException {
