@@ -2511,7 +2511,8 @@ KVC_API kvc_status kvc_seq_resume(kvc_cache *cache, kvc_seq sequence, kvc_job *j
  *   Transport A cache without a transport of its own reaches caches of the same process. libkvcache_ucx.so reaches other processes
  *             and machines (kvcache_ucx.h).
  *   fork()    Transfers work in the parent alone. In the child they fail.
- * Transfers need a cache with pools on the CPU, without encoder groups. */
+ * Transfers need a cache with pools, without encoder groups. On a GPU the rows pass through host memory: a poll waits until the
+ * copies of what it sends have arrived there, and those run after the forward's calls that made the rows. */
 
 /* How bytes reach another cache: kvcache_transport.h defines it. */
 typedef struct kvc_transport kvc_transport;
