@@ -170,7 +170,8 @@ __device__ __forceinline__ bool comes_in_fours(const MergeCall& call, const kvc_
   return __ballot_sync(kAllLanes, places % 16 != 0) == 0;
 }
 
-__global__ void __launch_bounds__(kMergeThreads) merge_tiles_kernel(const __grid_constant__ MergeCall call) {
+// The second bound: without it ptxas spills registers on some GPUs, for more blocks at once.
+__global__ void __launch_bounds__(kMergeThreads, 4) merge_tiles_kernel(const __grid_constant__ MergeCall call) {
   MergePart* const parts = reinterpret_cast<MergePart*>(shared_bytes()) + threadIdx.x / kWarpSize * kWeightParts;
   const kvc_backend_attend& args = call.args;
   const kvc_backend_plan_arrays& plan = call.plan.arrays;

@@ -115,7 +115,8 @@ __device__ void find_slots(const ListCall& call, int32_t count, uint32_t* slots,
   }
 }
 
-__global__ void __launch_bounds__(kListThreads) list_keys_kernel(const __grid_constant__ ListCall call) {
+// The second bound: without it ptxas spills registers on some GPUs, for more blocks at once.
+__global__ void __launch_bounds__(kListThreads, 2) list_keys_kernel(const __grid_constant__ ListCall call) {
   ListFixed& fixed = *reinterpret_cast<ListFixed*>(shared_bytes());
   const ListedKeys& listed = call.attend.listed;
   const kvc_backend_lists& lists = call.attend.args.lists;
