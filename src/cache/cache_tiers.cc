@@ -321,14 +321,14 @@ Status CacheTiers::cancel(uint64_t id) {
 bool CacheTiers::write_page(const TierPage& page, std::span<const uint8_t> object) {
   try {
     if (!objects_->check(page, object).ok()) return false;
-    const auto locked = [this](Status (StreamOrder::*step)(void*)) {
+    {
+      // The pages are the load's alone, but earlier calls may have enqueued reads of what was there before.
       MutexLock lock(cache_mutex_);
-      return (order_.*step)(stream_.get()).ok();
-    };
-    // The pages are the load's alone, but earlier calls may have enqueued reads of what was there before.
-    if (!locked(&StreamOrder::enter)) return false;
+      if (!order_.enter(stream_.get()).ok()) return false;
+    }
     const bool written = objects_->write(page, stream_.get()).ok();
-    return locked(&StreamOrder::leave) && written;
+    MutexLock lock(cache_mutex_);
+    return order_.leave(stream_.get()).ok() && written;
   } catch (const std::bad_alloc&) {
     return false;
   }
