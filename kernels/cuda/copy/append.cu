@@ -172,8 +172,9 @@ KVC_HOST_DEVICE int32_t words_of_token(const kvc_backend_layer& layer, int32_t w
   return layer.num_kv_heads * static_cast<int32_t>(row_bytes) / word_bytes;
 }
 // A thread moves the same word of kTokens tokens, and loads all of them before it stores the first.
+// The second bound: without it ptxas spills registers on some GPUs, for more blocks at once.
 template <class Word, int kTokens>
-__global__ void __launch_bounds__(kThreads) append_words_kernel(const __grid_constant__ AppendCall call) {
+__global__ void __launch_bounds__(kThreads, 6) append_words_kernel(const __grid_constant__ AppendCall call) {
   const kvc_backend_layer& layer = call.layer;
   constexpr int32_t size = sizeof(Word);
   const int32_t words = words_of_token(layer, size), blocks = (words + kThreads - 1) / kThreads;

@@ -143,7 +143,8 @@ __device__ void write_highest(const SelectCall& call, const int32_t* keys, const
   for (int32_t i = written + thread; i < k; i += kChoiceThreads) out[i] = -1;
 }
 
-__global__ void __launch_bounds__(kChoiceThreads) choice_kernel(const __grid_constant__ SelectCall call) {
+// The second bound: without it ptxas spills registers on some GPUs, for more blocks at once.
+__global__ void __launch_bounds__(kChoiceThreads, 2) choice_kernel(const __grid_constant__ SelectCall call) {
   ChoiceFixed& fixed = *reinterpret_cast<ChoiceFixed*>(shared_bytes());
   const int32_t lists = call.list_end - call.list_begin;
   const int32_t token = call.token_begin + static_cast<int32_t>(blockIdx.x) / lists;

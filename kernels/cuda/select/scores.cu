@@ -248,8 +248,9 @@ __device__ __forceinline__ void score_by_tiles(const SelectCall& call, int32_t t
 }
 
 // Q: the type of q in products; float: no tensor cores.
+// The second bound: without it ptxas spills registers on some GPUs, for more blocks at once.
 template <class Q>
-__global__ void __launch_bounds__(kScoreThreads) score_kernel(const __grid_constant__ SelectCall call) {
+__global__ void __launch_bounds__(kScoreThreads, 4) score_kernel(const __grid_constant__ SelectCall call) {
   ScoreFixed& fixed = *reinterpret_cast<ScoreFixed*>(shared_bytes());
   unsigned char* const tiles = shared_bytes() + (sizeof(ScoreFixed) + 127) / 128 * 128;
   const bool sums = call.select.rule == KVC_SELECT_RELU_SUM;
