@@ -63,10 +63,9 @@ TEST(WgmmaPlan, WhatWarpgroupsCompute) {
   for (int64_t kvc_backend_pool::* stride : {&kvc_backend_pool::page_stride_bytes, &kvc_backend_pool::head_stride_bytes,
                                              &kvc_backend_pool::slot_stride_bytes}) {
     EXPECT_EQ(but([&](WideCall& c) { c.layer.v.*stride += 8; }), "rows are not aligned to 16 bytes");
-    EXPECT_EQ(but([&](WideCall& c) { c.layer.k.*stride = int64_t{1} << 40; }),
-              "a stride is not in the copy engine's range");
+    EXPECT_EQ(but([&](WideCall& c) { c.layer.k.*stride = int64_t{1} << 40; }), "TMA takes no such stride");
   }
-  const std::string out_of_range = "a stride is not in the copy engine's range";
+  const std::string out_of_range = "TMA takes no such stride";
   EXPECT_EQ(but([](WideCall& c) { c.layer.v.slot_stride_bytes = 0; }), out_of_range);
   EXPECT_EQ(but([](WideCall& c) { c.layer.k.head_stride_bytes = 0; }), out_of_range);
   EXPECT_EQ(but([](WideCall& c) { c.layer.k.page_stride_bytes = 0; }), "");

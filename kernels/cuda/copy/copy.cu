@@ -282,6 +282,11 @@ __device__ __forceinline__ void move_tokens(const GatherCall& call, const Gather
   }
 }
 
+// A scale at any address: a caller's arrays of one page may follow each other without padding.
+struct LooseScale {
+  unsigned char bytes[kScaleWord];
+};
+
 // A thread copies the same word, or scale, of kAtOnce tokens.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant__ GatherCall call) {
@@ -292,7 +297,9 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant_
   if (group * kAtOnce >= call.args.num_tokens) return;
   const GatherColumn column = gather_column<Word>(call, thread - group * token_size);
   if (column.dense == nullptr) return;
-  if (column.stored.is_scale) {
+  if (column.stored.is_scale && reinterpret_cast<uint64_t>(column.dense) % sizeof(float) != 0) {
+    move_tokens<LooseScale>(call, column, group * kAtOnce);
+  } else if (column.stored.is_scale) {
     move_tokens<float>(call, column, group * kAtOnce);
   } else {
     move_tokens<Word>(call, column, group * kAtOnce);

@@ -37,10 +37,10 @@ inline const char* why_not_boxes(const kvc_backend_layer& layer) {
     const int64_t strides[] = {pool->page_stride_bytes, pool->head_stride_bytes, pool->slot_stride_bytes};
     for (const int64_t stride : strides) {
       if (stride % 16 != 0) return "rows are not aligned to 16 bytes";
-      if (stride < 0 || stride >= int64_t{1} << 40) return "a stride is not in the copy engine's range";
+      if (stride < 0 || stride >= int64_t{1} << 40) return "TMA takes no such stride";
     }
     const bool same_heads = layer.num_kv_heads > 1 && pool->head_stride_bytes == 0;
-    if (pool->slot_stride_bytes == 0 || same_heads) return "a stride is not in the copy engine's range";
+    if (pool->slot_stride_bytes == 0 || same_heads) return "TMA takes no such stride";
     if (reinterpret_cast<uintptr_t>(pool->data) % 16 != 0) return "rows are not aligned to 16 bytes";
   }
   return nullptr;
