@@ -111,8 +111,8 @@ class CacheTransfers {
                      bool* reads_states) KVC_REQUIRES(mutex_);
   Status begin_rows(int32_t slot, const TransferPart& part, int64_t count, uint8_t* data) KVC_REQUIRES(mutex_);
   Status begin_states(Transfer* transfer, int32_t slot, const TransferPart& part, bool* begun) KVC_REQUIRES(mutex_);
-  template <class Write>
-  Status write_in_order(Write write) KVC_REQUIRES(mutex_);
+  Status begin_writes() KVC_REQUIRES(mutex_);
+  Status end_writes(Status written) KVC_REQUIRES(mutex_);
   bool all_sent(const Transfer& transfer, int32_t* rope_set) KVC_REQUIRES(mutex_);
   Status say(Transfer* transfer, MessageKind kind, int64_t count, uint64_t* operation) KVC_REQUIRES(mutex_);
   TransferMessage message_to(const Transfer& transfer, MessageKind kind) const noexcept;

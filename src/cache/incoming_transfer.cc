@@ -7,15 +7,14 @@
 
 namespace kvc {
 
-// Writes to pages of a transfer: after the work that calls have enqueued on what was there before, and before that of
+// Writes to pages of a transfer come after the work that calls have enqueued on what was there before, and before that of
 // later calls.
-template <class Write>
-Status CacheTransfers::write_in_order(Write write) {
-  {
-    MutexLock cache_lock(cache_mutex_);
-    KVC_TRY(order_.enter(stream_.get()));
-  }
-  Status written = write();
+Status CacheTransfers::begin_writes() {
+  MutexLock cache_lock(cache_mutex_);
+  return order_.enter(stream_.get());
+}
+
+Status CacheTransfers::end_writes(Status written) {
   MutexLock cache_lock(cache_mutex_);
   Status left = order_.leave(stream_.get());
   return written.ok() ? std::move(left) : std::move(written);
@@ -56,7 +55,8 @@ Status CacheTransfers::take_rows(Transfer* transfer, const TransferMessage& m, s
     for (int64_t i = m.position; i < m.position + m.count; ++i) {
       slots_.push_back(int64_t{pages[static_cast<size_t>(i / page_rows)]} * page_rows + i % page_rows);
     }
-    KVC_TRY(write_in_order([&] { return copy_->write_run(part->run, slots_, data.data(), stream_.get()); }));
+    KVC_TRY(begin_writes());
+    KVC_TRY(end_writes(copy_->write_run(part->run, slots_, data.data(), stream_.get())));
   }
   part->next = m.position + m.count;
   transfer->bytes += static_cast<int64_t>(data.size());
@@ -74,10 +74,9 @@ Status CacheTransfers::take_end(Transfer* transfer, const TransferMessage& messa
   for (const TransferPart& part : transfer->parts) {
     if (!part.state || part.end == 0) continue;
     const auto group = static_cast<size_t>(part.group);
-    KVC_TRY(write_in_order([&] {
-      return copy_->write_states(part.group, transfer->pages[group].back(), transfer->states[group].data(),
-                                 stream_.get());
-    }));
+    KVC_TRY(begin_writes());
+    KVC_TRY(end_writes(copy_->write_states(part.group, transfer->pages[group].back(), transfer->states[group].data(),
+                                           stream_.get())));
   }
   MutexLock cache_lock(cache_mutex_);
   rope_sets_.set(store_.slot_of(transfer->sequence), static_cast<int32_t>(message.count));
