@@ -21,7 +21,7 @@ struct DecodeKernel {
   void (*head)(const View& view, const DecodePass& pass, const DecodeKeys& keys, int32_t h, bool whole,
                DecodePipeline& pipeline);
   void (*natural_order)(const float* o, float* row, int dims);
-  bool token_scales, zero_points, few_tiles;  // as in the format
+  bool token_scales, zero_points, few_tiles;  // few tiles: of 4 bits
 };
 
 // Rows [row_begin, row_end) of kv heads [head_begin, head_end), in one pass over the keys.
@@ -161,10 +161,10 @@ KVC_INLINE void decode_any_tile(const View& view, const DecodeKeys& keys, const 
                                 DecodePipeline& pipeline) {
   if (rows == 1) decode_tile<Format, 1, kHeadDim>(view, keys, tile, whole, pipeline);
   if (rows == 4) decode_tile<Format, 4, kHeadDim>(view, keys, tile, whole, pipeline);
-  if constexpr (!Format::kFewTiles) {
+  if constexpr (!Format::kNibbles) {
     if (rows == 2) decode_tile<Format, 2, kHeadDim>(view, keys, tile, whole, pipeline);
   }
-  if constexpr (!Format::kFewTiles && kMaxTileRows >= 8) {
+  if constexpr (!Format::kNibbles && kMaxTileRows >= 8) {
     if (rows == 8) decode_tile<Format, 8, kHeadDim>(view, keys, tile, whole, pipeline);
   }
 }
@@ -327,7 +327,7 @@ template <class Format, int kHeadDim>
 static void decode_item(const View& view) {
   DecodePass pass = {};
   pass.kernel = {begin_decode<Format>, decode_head<Format, kHeadDim>, Format::natural_order,
-                 Format::kTokenScales, Format::kZeroPoints,           Format::kFewTiles};
+                 Format::kTokenScales, Format::kZeroPoints,           Format::kNibbles};
   pass.q_width = round_up(view.head_dim, Format::kStep) / (Format::kPairs ? 2 : 1);
   pass.o_width = round_up(view.v_head_dim, Format::kStep);
   decode_rows(view, pass);
