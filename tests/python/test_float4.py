@@ -87,6 +87,30 @@ def test_bytes_and_attention(rows):
     np.testing.assert_allclose(out, expected_output(rows[0], read(k, k_scale), read(v, v_scale)), rtol=1e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("simd", [None, "scalar"])
+@pytest.mark.parametrize("dims", [(128, 128), (80, 80), (64, 16)])
+@pytest.mark.parametrize("q_heads", [2, 8])
+def test_one_token(simd, dims, q_heads):
+    """The kernel for few queries, over the bytes of 75 keys."""
+    random, tokens = np.random.default_rng(3), 75
+    q, k, v = (random.standard_normal((tokens, heads, dim), dtype="f4")
+               for heads, dim in ((q_heads, dims[0]), (HEADS, dims[0]), (HEADS, dims[1])))  # fmt: skip
+    context = kvcache.Context(threads=1, simd=simd) if simd else kvcache.Context(threads=1)
+    layer = kvcache.Layer(q_heads=q_heads, kv_heads=HEADS, head_dim=dims[0], v_head_dim=dims[1], dtype="float4_e2m1fn", **SCALES)
+    with kvcache.Cache(layers=[layer], page_size=16, capacity_tokens=256, context=context) as cache:
+        sequence = cache.add()
+        with cache.forward([sequence], [tokens - 1]) as step:
+            step.append(0, k[:-1], v[:-1])
+        with cache.forward([sequence], [1]) as step:
+            out = np.asarray(step.attend(0, q[-1:], k[-1:], v[-1:]))
+        keys, values, k_scale, v_scale = (x.numpy() for x in cache.export(sequence, 0, scales=True))
+    keys, values = read(keys, k_scale), read(values, v_scale)
+    for head in range(q_heads):
+        of_kv = head * HEADS // q_heads
+        weights = np.exp(keys[:, of_kv] @ q[-1, head].astype(float) / dims[0] ** 0.5)
+        np.testing.assert_allclose(out[0, head], weights / weights.sum() @ values[:, of_kv], rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("rope", ["on_append", "on_read"])
 def test_rope(rows, rope):
     """RoPE on append comes before the rounding, RoPE on read after it."""
