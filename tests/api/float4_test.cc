@@ -155,7 +155,7 @@ TEST(Float4, ValuesOfAnMlaRowAreNotExported) {
   layer.hkv = 1;
   layer.latent = 32;
   layer.scale = 0.2;
-  World w(spec, 1, 5);
+  World w(spec, 1, 0);
   kvc_exported exported;
   kvc_exported_init(&exported);
   kvc_export_args args;
