@@ -76,7 +76,9 @@ inline void quantise_e2m1_row(float head_scale, const std::vector<double>& x, co
   const size_t dims = x.size();
   const auto row_at = [&](double sign) {
     std::vector<float> row(dims), read(dims);
-    for (size_t i = 0; i < dims; ++i) row[i] = static_cast<float>(x[i] + std::copysign(sign * slack[i], x[i]));
+    for (size_t i = 0; i < dims; ++i) {
+      row[i] = static_cast<float>(x[i] + sign * std::copysign(slack[i], x[i]));
+    }
     std::vector<unsigned char> bytes(dims / 2 + dims / 16);
     quantise_e2m1(row, head_scale, bytes.data());
     read_e2m1_row(bytes.data(), static_cast<int>(dims), head_scale, static_cast<int>(dims), read.data());
