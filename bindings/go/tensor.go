@@ -18,7 +18,7 @@ const (
 	Float8E4  DType = 10 | 8<<8 | 1<<16 // e4m3fn
 	Float8E5  DType = 12 | 8<<8 | 1<<16 // e5m2
 	Int8      DType = 0 | 8<<8 | 1<<16
-	Uint4     DType = 1 | 4<<8 | 1<<16 // of a layer; its tensors are of Uint8, two elements in each
+	Uint4     DType = 1 | 4<<8 | 1<<16  // of a layer; its tensors are of Uint8, two elements in each
 	Float4    DType = 17 | 4<<8 | 1<<16 // e2m1fn, of a layer; its tensors are of Uint8: a row's elements and scales
 	Uint8     DType = 1 | 8<<8 | 1<<16
 	Int32     DType = 0 | 32<<8 | 1<<16
