@@ -412,8 +412,8 @@ typedef struct kvc_layer_config {
   int32_t head_dim;      /* D, 1..512 (MLA: 1..1152); multiples of 16 are fast */
   int32_t v_head_dim;    /* Dv, 1..512; 0 = head_dim (MLA: latent_dim) */
   DLDataType dtype;      /* of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,
-                            float8_e5m2, int8, uint4 (docs/reference/formats.md). x is stored as x / scale, rounded to even, and
-                            saturated to the largest finite value (NaN stays NaN). It is read as stored * scale. int8: each
+                            float8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md). x is stored as x / scale, rounded
+                            to even, saturated to the largest finite value (NaN stays NaN), read as stored * scale. int8: each
                             token and head has the scale amax / 127 of its row, in its page, and never holds -128. A row
                             whose amax / 127 is 0 in float32 (zeros, and rows below the smallest subnormal scale) has scale
                             1 and is read as zeros. A row that holds an infinity or a NaN is read as NaN */
@@ -438,12 +438,12 @@ typedef struct kvc_layer_config {
                                            layouts */
   DLManagedTensorVersioned *k_storage;  /* nullable; adopted; K alone: [>= pages, Hkv, page_size, D] */
   DLManagedTensorVersioned *v_storage;  /* nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; with k_storage (MLA:
-                                           k_storage alone). Storage has the layer's dtype; for float8 it may be uint8. int8
-                                           and uint4 layers cannot have it, because their pages hold scales, which the
-                                           library lays out */
-  const float *k_scales; /* float8: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0 */
+                                           k_storage alone). Storage has the layer's dtype; for float8 it may be uint8. int8,
+                                           uint4 and float4 layers cannot have it, because their pages hold scales, which
+                                           the library lays out */
+  const float *k_scales; /* float8, float4: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0 */
   const float *v_scales; /* the same for V (MLA: NULL, V's are K's) */
-  int32_t num_scales;    /* float8: 0 = every scale is 1; 1 = one for all kv heads; num_kv_heads = one each. Else 0 */
+  int32_t num_scales;    /* float8, float4: 0 = every scale is 1; 1 = one for all kv heads; num_kv_heads = one each. Else 0 */
   int32_t num_states;    /* recurrent: state tensors of the layer, 1..16. Else 0 */
   const kvc_state_config *states; /* recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart; every
                             field but group is 0 then. Else NULL */
@@ -867,7 +867,7 @@ KVC_API kvc_status kvc_forward_begin(kvc_cache *cache, const kvc_batch *batch, v
 
 enum kvc_append_flags {
   KVC_APPEND_AS_STORED = 1 /* k is already as the cache stores it, and is not rotated. For a quantised layer, k and v may then
-                              both be stored bytes, of its dtype or uint8 (uint4: uint8 [>= T, Hkv, D / 2]) */
+                              both be stored bytes, of its dtype or uint8 (uint4: D / 2 bytes a row; float4: D / 2 + D / 16) */
 };
 
 typedef struct kvc_append_args {
@@ -883,7 +883,7 @@ typedef struct kvc_append_args {
                                    docs/reference/rope.md). Needs KVC_ROPE_ON_APPEND. Give the layer's attend the same
                                    table */
   const DLTensor *k_scale; /* borrowed; [>= T, Hkv] float32: the scales of stored bytes of int8 and uint4. Else NULL: stored
-                              bytes of float8 use the layer's scales */
+                              bytes of float8 and float4 use the layer's scales */
   const DLTensor *v_scale; /* the same for v */
 } kvc_append_args;
 
@@ -1266,7 +1266,7 @@ enum kvc_pool {
   KVC_POOL_KV = 0, /* K and V together: [pages, 2, Hkv, page_size, D]; only if they are stored so */
   KVC_POOL_K = 1,  /* [pages, Hkv, page_size, D] */
   KVC_POOL_V = 2,  /* [pages, Hkv, page_size, Dv]; MLA: the leading dims of KVC_POOL_K */
-  KVC_POOL_K_SCALE = 3, /* float32: [pages, Hkv, page_size] of int8, uint4; [Hkv] of float8 (ones if none were given) */
+  KVC_POOL_K_SCALE = 3, /* float32: [pages, Hkv, page_size] of int8, uint4; [Hkv] of float8, float4 (ones if none given) */
   KVC_POOL_V_SCALE = 4
 };
 enum kvc_pool_flags {
@@ -1274,7 +1274,7 @@ enum kvc_pool_flags {
 };
 
 /* Returns a view of a layer's page pool, without a copy. The view keeps the memory alive, but not the contents: pages are reused.
- * It has the layer's dtype; float8 comes as uint8, and uint4 as uint8 [.., D / 2]. Work enqueued on the stream after this
+ * It has the layer's dtype; float8 comes as uint8, and rows of 4 bits as their bytes. Work enqueued on the stream after this
  * call sees what earlier calls on the cache stored. Later calls on the cache do not wait for that work. The view shows all
  * sequences and free slots: a slot in which this layer stored no token holds what it held before.
  *   pool    KVC_POOL_*
@@ -1313,9 +1313,9 @@ static inline void kvc_export_args_init(kvc_export_args *args) {
 typedef struct kvc_exported {
   uint32_t struct_size;
   uint32_t reserved;
-  DLManagedTensorVersioned *k;       /* [tokens, Hkv, D] of the layer's dtype (float8: uint8; uint4: uint8, D / 2) */
+  DLManagedTensorVersioned *k;       /* [tokens, Hkv, D] of the layer's dtype; float8: uint8; 4 bits: uint8, the bytes of a row */
   DLManagedTensorVersioned *v;       /* [tokens, Hkv, Dv] */
-  DLManagedTensorVersioned *k_scale; /* float32, what k is to be multiplied by: [tokens, Hkv] of int8, uint4; [Hkv] of float8 */
+  DLManagedTensorVersioned *k_scale; /* float32, what k is to be multiplied by: [tokens, Hkv] of int8, uint4; else [Hkv] */
   DLManagedTensorVersioned *v_scale;
 } kvc_exported;
 

@@ -283,7 +283,7 @@ class Replay(PrefixReplay, Selection):
             k = layer.rope.rotate(k, *self.turns(op, step, layer, positions))
         rows = reference.stored(k, layer.dtype, layer.k_scales, layer.rotation("k"))
         step.new[layer.index, "k"] = rows
-        stored_latent = layer.latent // 2 if layer.dtype == "u4" else layer.latent
+        stored_latent = reference.row_elements(layer.dtype, layer.latent)
         step.new[layer.index, "v"] = Rows(rows.values[..., : layer.latent], rows.raw[..., :stored_latent], rows.scale) \
             if layer.latent or layer.keys_only else reference.stored(v, layer.dtype, layer.v_scales, layer.rotation("v"))
 

@@ -13,11 +13,11 @@ struct Weights {
 };
 
 // Adds kVectors vectors of V from vector `first` on. The last one has `tail` elements, unless that is 0. o: that of the
-// first row. last: no further vectors of V follow, so the next rows read are K of `following`. kRowBytes: see
-// RowAddresses.
+// first row. block_scales: as in load_dims. last: no further vectors of V follow, so the next rows read are K of
+// `following`. kRowBytes: see RowAddresses.
 template <class Format, int kRows, int kVectors, int kRowBytes>
 KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin, int end, Weights weights, float* o,
-                           int o_stride, int first, int tail, bool last) {
+                           int o_stride, int block_scales, int first, int tail, bool last) {
   constexpr int kOut = Format::kOutputs;
   F32 sums[kRows][kVectors * kOut];
   float* target = o + first * kOut * kLanes;
@@ -43,6 +43,7 @@ KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin,
   };
   constexpr int kKeys = Format::kPairs ? 2 : 1;
   const int32_t* const zeros = Format::kZeroPoints ? keys.scales->v_zeros : nullptr;
+  const int scales_at = block_scales + first * (Format::kScaleBytes - Format::kVecBytes);  // from vector `first` on
   for (int k = begin - begin % kKeys; k < end; k += kKeys) {
     const bool has_even = k >= begin, has_odd = kKeys == 2 && k + 1 < end;  // the other half of a pair is masked: 0
     typename Format::Vec v[kVectors * kOut];
@@ -50,9 +51,8 @@ KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin,
       typename Format::Raw rows[2] = {};
       KVC_UNROLL for (int half = 0; half < kKeys; ++half) {
         if (half == 0 ? !has_even : !has_odd) continue;
-        const unsigned char* row = current[k + half] + i * Format::kVecBytes;
         const int dims = tail != 0 && i == kVectors - 1 ? tail : Format::kStep;
-        rows[half] = load_dims<Format>(row, dims, zeros, k + half);
+        rows[half] = load_dims<Format>(current[k + half], i, dims, zeros, k + half, scales_at);
         prefetch_vector(k + half, i);
       }
       Format::spread(rows[0], rows[1], v + i * kOut);
@@ -82,18 +82,21 @@ KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, KeyRows
     constexpr int kStrip = kBudget < 1 ? 1 : kBudget > kMost ? kMost : kBudget;
     constexpr int kRowBytes = kRowBytesOf<Format, kHeadDim>;
     const int dims = kHeadDim != 0 ? kHeadDim : view.v_head_dim;
+    const int scales = kHeadDim != 0 ? kHeadDim / 2 : view.v_block_scales;
     const int vectors = dims / Format::kStep, tail = dims % Format::kStep;
     const int strips_end = vectors - vectors % kStrip;
     for (int c = 0; c < strips_end; c += kStrip) {
       const bool last = c + kStrip == vectors && tail == 0;
-      add_values<Format, kRows, kStrip, kRowBytes>(keys, following, begin, end, weights, o, o_stride, c, 0, last);
+      add_values<Format, kRows, kStrip, kRowBytes>(keys, following, begin, end, weights, o, o_stride, scales, c, 0,
+                                                   last);
     }
     for (int c = strips_end; c < vectors; ++c) {
       const bool last = c + 1 == vectors && tail == 0;
-      add_values<Format, kRows, 1, kRowBytes>(keys, following, begin, end, weights, o, o_stride, c, 0, last);
+      add_values<Format, kRows, 1, kRowBytes>(keys, following, begin, end, weights, o, o_stride, scales, c, 0, last);
     }
     if (tail != 0) {
-      add_values<Format, kRows, 1, kRowBytes>(keys, following, begin, end, weights, o, o_stride, vectors, tail, true);
+      add_values<Format, kRows, 1, kRowBytes>(keys, following, begin, end, weights, o, o_stride, scales, vectors, tail,
+                                              true);
     }
   }
 }
