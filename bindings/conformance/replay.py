@@ -57,6 +57,7 @@ class Replay(PrefixReplay, Selection):
         self.stored: dict[str, list[Published]] = {}
         self.directories: dict[int, tuple[str, Op]] = {}
         self.saved: dict[str, tuple[Sequence, str]] = {}  # by file: a copy, and its token ids
+        self.sent: dict[int, Sequence] = {}  # by the receiver's transfer
         self.nearly: set[str] = set()  # tensors that are known nearly
         self.adopted: set[str] = set()  # tensors that caches write to, wherever their pages are
 
@@ -140,6 +141,15 @@ class Replay(PrefixReplay, Selection):
         saved, tokens = self.saved[op.words["file"]]
         self.bound[op.integer("seqs")] = self.cache(op).load(saved)
         return {"tokens": tokens}
+
+    def op_send(self, op: Op) -> None:
+        if "of" in op.words:
+            self.sent[op.integer("of")] = self.sequence(op)
+
+    def op_poll_transfer(self, op: Op) -> None:
+        source = self.sent.get(op.integer("transfer"))
+        if "seqs" in op.words and source is not None:
+            self.bound[op.integer("seqs")] = self.cache(op).load(source)
 
     def op_truncate(self, op: Op) -> None:
         for sequence, length in zip(self.sequences(op), op.integers("lengths")):
