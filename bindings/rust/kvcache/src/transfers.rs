@@ -103,7 +103,7 @@ impl Cache {
                 check(|error| unsafe { sys::kvc_cache_set_transport(self.raw(), (&raw const transport).cast(), error) })
                     .inspect_err(|_| {
                         if let Some(close) = transport.close {
-                            // SAFETY: nobody has adopted it.
+                            // SAFETY: no cache has adopted it.
                             unsafe { close(transport.this) }
                         }
                     })

@@ -64,7 +64,7 @@ class TransfersTest {
       long source = prefill.add();
       Tokens tokens = new Tokens(new Random(1), 21);
       step(prefill, source, tokens);
-      long prefix = prefill.fork(source)[0];
+      long prefix = prefill.fork(source);
       prefill.truncate(new long[] {prefix}, new long[] {10});
       Transfer first = decode.receive(10, PATIENT);
       Transfer out = prefill.send(prefix, first.describe());
