@@ -55,7 +55,8 @@ static kvc_status describe(void) {
   const char *path = path_in("KVCACHE_CONFORMANCE_SAVE", "file");
   snprintf(part, sizeof part, "%s.part", path);
   FILE *file = fopen(part, "w");
-  if (!file || fwrite(descriptions[at].data, 1, (size_t)descriptions[at].bytes, file) != (size_t)descriptions[at].bytes ||
+  if (!file ||
+      fwrite(descriptions[at].data, 1, (size_t)descriptions[at].bytes, file) != (size_t)descriptions[at].bytes ||
       fclose(file) != 0 || rename(part, path) != 0) /* the sender finds all of it */
     fail("cannot write", path);
   return status;
