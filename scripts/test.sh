@@ -257,7 +257,7 @@ redis_tests() {
 conformance() {
   rust_environment
   "$python" bindings/conformance/run.py --runner c --runner python --runner rust --runner go --runner java \
-    --library build/release/src/libkvcache.so --random 60 --junit "$junit"
+    --library build/release/src/libkvcache.so --transport build/release/transports/ucx/libkvcache_ucx.so --random 60 --junit "$junit"
 }
 
 # Two chains for `beside`. They write to different folders.
