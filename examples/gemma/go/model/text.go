@@ -22,10 +22,13 @@ type Tokenizer struct {
 	bytes       [256]int32       // for characters that have no token
 }
 
+// ErrNoKinds says that a file has a vocabulary for answers alone.
+var ErrNoKinds = errors.New("the file has no vocabulary.kinds, so a prompt must be a list of token ids")
+
 // Tokenizer makes the tokenizer of the file's vocabulary, if the file says of which kind its tokens are.
 func (m *Model) Tokenizer() (*Tokenizer, error) {
 	if _, found := m.File.entries["vocabulary.kinds"]; !found {
-		return nil, errors.New("the file has no vocabulary.kinds, so prompts must be token ids")
+		return nil, ErrNoKinds
 	}
 	kinds := array[byte](m.File, "U8", "vocabulary.kinds", m.Vocabulary)
 	t := &Tokenizer{begin: int32(m.File.Integer("bos_id")), normal: map[string]int32{}, userDefined: map[string]int32{}}

@@ -31,6 +31,7 @@ type server struct {
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/completions", s.completions)
+	mux.HandleFunc("POST /tokenize", s.tokenize)
 	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusOK, map[string]any{"object": "list", "data": []any{map[string]any{"id": s.name, "object": "model"}}})
 	})
@@ -84,7 +85,7 @@ func (s *server) request(ctx context.Context, body *completion) (*request, error
 	var text string
 	if json.Unmarshal(body.Prompt, &text) == nil && given(body.Prompt) {
 		if s.tokenizer == nil {
-			return nil, errors.New("the model's file has no vocabulary.kinds, so the prompt must be a list of token ids")
+			return nil, model.ErrNoKinds
 		}
 		r.tokens = s.tokenizer.Encode(text)
 	} else if json.Unmarshal(body.Prompt, &r.tokens) != nil || len(r.tokens) == 0 {
@@ -106,8 +107,7 @@ func (s *server) request(ctx context.Context, body *completion) (*request, error
 
 func (s *server) completions(w http.ResponseWriter, asked *http.Request) {
 	var body completion
-	if err := json.NewDecoder(http.MaxBytesReader(w, asked.Body, mostBytes)).Decode(&body); err != nil {
-		refuse(w, http.StatusBadRequest, fmt.Errorf("the body is no JSON of a completion: %w", err))
+	if !read(w, asked, &body) {
 		return
 	}
 	r, err := s.request(asked.Context(), &body)
@@ -254,6 +254,30 @@ func (s *server) metrics(w http.ResponseWriter, _ *http.Request) {
 		{"tier_pages_loaded_total", "counter", traffic.PagesLoaded}} {
 		fmt.Fprintf(w, "# TYPE kvcache_%s %s\nkvcache_%s %d\n", line.name, line.kind, line.name, line.value)
 	}
+}
+
+// tokenize gives the tokens of a text.
+func (s *server) tokenize(w http.ResponseWriter, asked *http.Request) {
+	var body struct {
+		Prompt string `json:"prompt"`
+	}
+	switch {
+	case !read(w, asked, &body):
+	case s.tokenizer == nil:
+		refuse(w, http.StatusBadRequest, model.ErrNoKinds)
+	default:
+		tokens := s.tokenizer.Encode(body.Prompt)
+		reply(w, http.StatusOK, map[string]any{"tokens": tokens, "count": len(tokens)})
+	}
+}
+
+// read reads the body of a request, or refuses it.
+func read(w http.ResponseWriter, asked *http.Request, body any) bool {
+	err := json.NewDecoder(http.MaxBytesReader(w, asked.Body, mostBytes)).Decode(body)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, fmt.Errorf("the body is no JSON of a request: %w", err))
+	}
+	return err == nil
 }
 
 // statusOf is the status for an answer that has ended early: a request that does not fit, or a fault.

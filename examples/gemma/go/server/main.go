@@ -72,8 +72,8 @@ func serve(stop context.Context, o options, started func(net.Addr)) error {
 	}
 	defer e.cache.Close()
 	s := &server{engine: e, name: "gemma-3-270m", capacity: o.capacity}
-	if s.tokenizer, err = m.Tokenizer(); err != nil {
-		fmt.Fprintln(os.Stderr, "server:", err)
+	if s.tokenizer, err = m.Tokenizer(); err != nil && err != model.ErrNoKinds {
+		return err
 	}
 	listener, err := net.Listen("tcp", o.address)
 	if err != nil {
