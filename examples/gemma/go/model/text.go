@@ -13,7 +13,7 @@ const (
 	ofByte      = 6
 )
 
-// Tokenizer turns texts into tokens.
+// Tokenizer finds the tokens of texts.
 type Tokenizer struct {
 	begin       int32            // the token that begins a text
 	normal      map[string]int32 // tokens by their text. Two neighbours are joined if their text is a token's

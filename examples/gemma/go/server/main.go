@@ -1,4 +1,4 @@
-// Gemma 3 270M behind HTTP, in the form of OpenAI's completions. The requests of all clients are computed together.
+// A server of Gemma 3 270M: HTTP requests in the form of OpenAI's completions. Those of all clients are computed together.
 //
 //	python examples/gemma/generate.py --export gemma.safetensors
 //	cd examples/gemma/go && KVCACHE_LIBRARY=... go run ./server --tier DIRECTORY gemma.safetensors

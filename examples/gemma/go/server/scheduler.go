@@ -23,7 +23,7 @@ type request struct {
 	prompt   int     // how many of the tokens are the prompt
 	sequence kvcache.Seq
 	cached   int
-	searched bool             // the tier was asked for the tokens
+	searched bool             // a load from the tier was tried
 	load     *kvcache.LoadJob // brings pages back from the tier
 }
 
@@ -38,7 +38,7 @@ type engine struct {
 	arrivals   chan *request
 
 	running, waiting []*request // both in the order of arrival: those who run arrived first
-	full             bool       // pages are short: nobody starts until a request has ended
+	full             bool       // pages are short: no request starts until one has ended
 	counts           struct{ running, waiting, steps, tokens, preempted, cancelled atomic.Int64 }
 }
 
@@ -267,7 +267,7 @@ func (e *engine) take(r *request, token int32) error {
 	return errors.Join(e.publish(r), e.end(r, nil))
 }
 
-// publish makes the tokens findable: for other requests, for a later turn of this one, and when it starts again. Pages that no
+// publish makes the tokens findable: for other requests, for a later one that continues this one, and when it starts again. Pages that no
 // sequence has are forgotten when others need them.
 func (e *engine) publish(r *request) error {
 	_, err := e.cache.PublishPrefix(r.sequence, kvcache.PrefixQuery{Tokens: r.tokens[:r.cached]}, kvcache.PrefixOptions{})
@@ -284,7 +284,7 @@ func (e *engine) release(r *request) (err error) {
 	return err
 }
 
-// end ends the answer of a request. Whoever waits may start now.
+// end ends the answer of a request. A waiting one may start now.
 func (e *engine) end(r *request, why error) error {
 	err := e.release(r)
 	e.full, r.err = false, why

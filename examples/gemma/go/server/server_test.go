@@ -30,7 +30,7 @@ const prefixTokens = 70 // of the prompts that share one
 // question is a prompt, and the answer of a run that computes nothing else.
 type question struct{ prompt, answer []int32 }
 
-// questions are prompts of which many share a prefix, with the longest answers that the tests ask for.
+// questions are prompts of which many share a prefix, with the longest answers that a test needs.
 func questions(t *testing.T, m *model.Model, count, tokens int) (all []question) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(11, 13))
