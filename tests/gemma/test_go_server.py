@@ -1,5 +1,5 @@
-"""The server in Go (examples/gemma/go/server). Its own tests, in Go, load it with a small random model. Here it serves Gemma, and its
-texts and answers are compared with those of the example in Python."""
+"""The server in Go (examples/gemma/go/server). Its own tests, in Go, load it with a small random model. Here it serves
+Gemma, and its texts and answers are compared with those of the example in Python."""
 import http.client
 import json
 import os
@@ -16,7 +16,7 @@ from conftest import EXAMPLE
 from engine import Engine, Request, capacity_for
 
 STEPS = 10
-PROMPTS = json.loads((Path(__file__).parent / "prompts.json").read_text())[:3]  # their greedy paths have no near ties: test_gemma.py
+PROMPTS = json.loads((Path(__file__).parent / "prompts.json").read_text())[:3]  # no near ties: test_gemma.py
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +27,18 @@ def go():
     import kvcache
     library = os.environ.get("KVCACHE_LIBRARY") or kvcache.get_library()
     environment = os.environ | {"CGO_ENABLED": "0", "KVCACHE_LIBRARY": str(library)}
-    return lambda *arguments: subprocess.run([program, *map(str, arguments)], cwd=EXAMPLE / "go", env=environment,
-                                             capture_output=True, text=True, timeout=400), environment  # fmt: skip
+
+    def run(*arguments, **variables):
+        return subprocess.run([program, *map(str, arguments)], cwd=EXAMPLE / "go", env=environment | variables,
+                              capture_output=True, text=True, timeout=400)  # fmt: skip
+
+    return run, environment
 
 
 def test_its_own_tests(go):
     run, _ = go
-    for command in (["vet", "./..."], ["test", "-count=1", "-timeout=300s", "./..."]):
-        result = run(*command)
+    for command in (["vet", "./..."], ["test", "-race", "-count=1", "-timeout=300s", "./..."]):
+        result = run(*command, CGO_ENABLED="1")  # the race detector needs it
         assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -82,8 +86,8 @@ def texts_of(tokenizer):
 def test_texts_answers_and_a_kill(serving, model, files):
     with ThreadPoolExecutor(len(PROMPTS)) as clients:
         def ask(address):
-            return list(clients.map(lambda prompt: post(address, "/v1/completions", prompt=prompt, max_tokens=STEPS, ignore_eos=True),
-                                    PROMPTS))  # fmt: skip
+            options = {"max_tokens": STEPS, "ignore_eos": True}
+            return list(clients.map(lambda prompt: post(address, "/v1/completions", prompt=prompt, **options), PROMPTS))
         with serving(signal.SIGKILL) as address:
             for text in texts_of(files.tokenizer):
                 assert post(address, "/tokenize", prompt=text)["tokens"] == files.tokenizer.encode(text), text

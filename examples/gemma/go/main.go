@@ -3,8 +3,8 @@
 //	python examples/gemma/generate.py --export gemma.safetensors
 //	cd examples/gemma/go && KVCACHE_LIBRARY=... go run . gemma.safetensors [most new tokens a user, default 24] [--tier DIRECTORY]
 //
-// The model is in the package model, and a server around it in the folder server. ../README.md has the format of the file and of
-// the lines printed here.
+// The model is in the package model, and a server around it in the folder server. ../README.md has the format of the file
+// and of the lines printed here.
 package main
 
 import (
@@ -73,8 +73,8 @@ func (m decoder) cache(capacity, sequences int, tier string) (*kvcache.Cache, er
 	return cache, err
 }
 
-// read reads the system prompt, and says how many of its tokens an earlier run had left in the tier, if there is one. When it
-// returns, the tier has the prompt.
+// read reads the system prompt, and says how many of its tokens an earlier run had left in the tier, if there is one. When
+// it returns, the tier has the prompt.
 func (m decoder) read(ctx context.Context, cache *kvcache.Cache, system *request, tier string) (found int, err error) {
 	query := kvcache.PrefixQuery{Tokens: system.tokens, AllowAll: true}
 	if tier == "" {

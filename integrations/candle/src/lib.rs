@@ -1,7 +1,8 @@
 //! candle's Llama models over libkvcache: the weights and layers are candle's, the KV cache and attention are the library's.
 //!
-//! [`Llama`] loads what `candle_transformers::models::llama::Llama` loads, with the same `Config`. Its sequences are those of a
-//! [`kvcache::Cache`]: a step may have rows of any lengths, and sequences can be forked, truncated, published, and so on.
+//! [`Llama`] loads what `candle_transformers::models::llama::Llama` loads, with the same `Config`. Its sequences are those
+//! of a [`kvcache::Cache`]: a step may have rows of any lengths, and sequences can be forked, truncated, published, and so
+//! on.
 use candle_core::{DType, Device, Error, Result, Tensor};
 use candle_nn::{embedding, linear_no_bias, ops::silu, rms_norm, Embedding, Linear, Module, RmsNorm, VarBuilder};
 use candle_transformers::models::llama::{Config, Llama3RopeType};
@@ -29,8 +30,8 @@ pub struct Llama {
 }
 
 impl Llama {
-    /// Reads the weights under the names of Hugging Face's checkpoints. Errors: a device other than the CPU, heads that do not divide
-    /// the hidden size, a dtype other than f32, f16 and bf16, and what candle says of missing weights.
+    /// Reads the weights under the names of Hugging Face's checkpoints. Errors: a device other than the CPU, heads that do
+    /// not divide the hidden size, a dtype other than f32, f16 and bf16, and what candle says of missing weights.
     pub fn load(vb: VarBuilder, config: &Config) -> Result<Self> {
         let (hidden, heads, kv_heads) = (config.hidden_size, config.num_attention_heads, config.num_key_value_heads);
         if !matches!(vb.device(), Device::Cpu) {
@@ -80,15 +81,15 @@ impl Llama {
         })
     }
 
-    /// The layers of the model, for [`kvcache::CacheConfig`]. K and V are stored in the dtype of the weights, and rotated by the
-    /// library. Another dtype, such as float8, can be set in each.
+    /// The layers of the model, for [`kvcache::CacheConfig`]. K and V are stored in the dtype of the weights, and rotated by
+    /// the library. Another dtype, such as float8, can be set in each.
     pub fn layers(&self) -> Vec<Layer> {
         vec![self.layer.clone(); self.blocks.len()]
     }
 
-    /// Computes all layers over the new tokens of a step, those of its first sequence first. Returns the logits after the last token of
-    /// each sequence, `[sequences, vocabulary]` in f32. The step is still open: end it to keep the tokens. An error of the library
-    /// is wrapped as a [`kvcache::Error`].
+    /// Computes all layers over the new tokens of a step, those of its first sequence first. Returns the logits after the
+    /// last token of each sequence, `[sequences, vocabulary]` in f32. The step is still open: end it to keep the tokens. An
+    /// error of the library is wrapped as a [`kvcache::Error`].
     pub fn forward(&self, step: &Step, tokens: &[u32]) -> Result<Tensor> {
         let Layer { q_heads, kv_heads, head_dim, .. } = self.layer;
         let rows = tokens.len();

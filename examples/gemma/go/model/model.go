@@ -1,8 +1,8 @@
 // Package model is Gemma 3 over libkvcache: its file, its forward pass and its tokens. Keys, values and attention are the
 // library's. ../../README.md has the format of the file.
 //
-// The inner loop of matrix products is gonum's (BSD-3-Clause): the most used of Go's numeric libraries, pure Go with assembly
-// for such loops, so that this builds without a C compiler. A row's result has the same bits in every batch.
+// The inner loop of matrix products is gonum's (BSD-3-Clause): the most used of Go's numeric libraries, pure Go with
+// assembly for such loops, so that this builds without a C compiler. A row's result has the same bits in every batch.
 package model
 
 import (
@@ -101,8 +101,9 @@ func (m *Model) Config() kvcache.Config {
 		Groups: []kvcache.Group{Sliding: kvcache.Sliding(int64(f.Integer("window_tokens"))), Full: kvcache.Full()}}
 }
 
-// times is x [rows, columns] times the transposed matrix: [rows, outputs]. Each element is one dot product, whose bits do not
-// depend on the other rows. Goroutines take tiles of outputs: a tile's weights stay in the core's own cache for all rows.
+// times is x [rows, columns] times the transposed matrix: [rows, outputs]. Each element is one dot product, whose bits do
+// not depend on the other rows. Goroutines take tiles of outputs: a tile's weights stay in the core's own cache for all
+// rows.
 func (w matrix) times(x []float32) []float32 {
 	const tile, small = 16, 1 << 18
 	rows := len(x) / w.columns

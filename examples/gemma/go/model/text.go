@@ -87,8 +87,8 @@ type pair struct {
 	end, half   int // where they ended when the pair was found: one of them may have changed since
 }
 
-// pairs is a heap: the lowest id first, because the vocabulary is in the order of its merges; then the shortest left half, then the
-// leftmost.
+// pairs is a heap: the lowest id first, because the vocabulary is in the order of its merges; then the shortest left half,
+// then the leftmost.
 type pairs []pair
 
 func (p pairs) Len() int      { return len(p) }
@@ -109,8 +109,8 @@ func (p *pairs) Pop() any {
 	return last
 }
 
-// encode appends the tokens of a text without user defined ones: characters, of which neighbours are joined as long as a token has
-// the text of both. A character without a token is its bytes.
+// encode appends the tokens of a text without user defined ones: characters, of which neighbours are joined as long as a
+// token has the text of both. A character without a token is its bytes.
 func (t *Tokenizer) encode(tokens []int32, text string) []int32 {
 	pieces := make([]piece, len(text)) // piece i begins at byte i
 	var found pairs

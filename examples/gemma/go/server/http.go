@@ -49,7 +49,8 @@ func (s *server) handler() http.Handler {
 	return mux
 }
 
-// completion is the body of a request. What would change the answer and is not supported is refused. Other members are ignored.
+// completion is the body of a request. What would change the answer and is not supported is refused. Other members are
+// ignored.
 type completion struct {
 	Prompt        json.RawMessage `json:"prompt"` // a text, or token ids
 	MaxTokens     *int            `json:"max_tokens"`
@@ -71,8 +72,8 @@ type completion struct {
 // request checks a body and makes the engine's request of it.
 func (s *server) request(ctx context.Context, body *completion) (*request, error) {
 	given := func(value json.RawMessage) bool { return len(value) > 0 && string(value) != "null" }
-	for name, unsupported := range map[string]bool{"n": body.N != nil && *body.N != 1, "best_of": body.BestOf != nil && *body.BestOf != 1,
-		"echo": body.Echo, "stop": given(body.Stop), "logprobs": given(body.LogProbs), "logit_bias": given(body.LogitBias),
+	for name, unsupported := range map[string]bool{
+		"n": body.N != nil && *body.N != 1, "best_of": body.BestOf != nil && *body.BestOf != 1, "echo": body.Echo, "stop": given(body.Stop), "logprobs": given(body.LogProbs), "logit_bias": given(body.LogitBias),
 		"suffix": body.Suffix != "", "temperature": body.Temperature != 0} {
 		if unsupported {
 			return nil, fmt.Errorf("%s is not supported: answers are greedy, and there is one for each prompt", name)
@@ -98,8 +99,8 @@ func (s *server) request(ctx context.Context, body *completion) (*request, error
 	}
 	r.prompt = len(r.tokens)
 	if r.most < 1 || r.most > s.capacity-r.prompt {
-		return nil, fmt.Errorf("max_tokens is %d, and the prompt has %d tokens: an answer has at least 1 token, and both together at most %d",
-			r.most, r.prompt, s.capacity)
+		return nil, fmt.Errorf("max_tokens is %d, and the prompt has %d tokens: an answer has at least 1 token, "+
+			"and both together at most %d", r.most, r.prompt, s.capacity)
 	}
 	r.answer = make(chan int32, r.most)
 	return r, nil
@@ -118,7 +119,8 @@ func (s *server) completions(w http.ResponseWriter, asked *http.Request) {
 	select {
 	case s.engine.arrivals <- r:
 	default:
-		refuse(w, http.StatusTooManyRequests, fmt.Errorf("%d requests have arrived and were not looked at yet", cap(s.engine.arrivals)))
+		err := fmt.Errorf("%d requests have arrived and were not looked at yet", cap(s.engine.arrivals))
+		refuse(w, http.StatusTooManyRequests, err)
 		return
 	}
 	a := &answer{server: s, request: r, id: fmt.Sprintf("cmpl-%d", s.number.Add(1)), finish: "length"}
@@ -171,7 +173,8 @@ func (a *answer) add(token int32) {
 	}
 }
 
-// text is the text that was not given yet. The last bytes of it wait as long as they are a part of a character, unless they are all.
+// text is the text that was not given yet. The last bytes of it wait as long as they are a part of a character, unless they
+// are all.
 func (a *answer) text(all bool) string {
 	end := len(a.bytes)
 	for back := 1; !all && back <= min(utf8.UTFMax, len(a.bytes)); back++ {
@@ -222,7 +225,8 @@ func (a *answer) object(text string, tokens []int32, finish any) map[string]any 
 
 func (a *answer) usage() any {
 	return map[string]any{"prompt_tokens": a.request.prompt, "completion_tokens": len(a.tokens),
-		"total_tokens": a.request.prompt + len(a.tokens), "prompt_tokens_details": map[string]any{"cached_tokens": a.request.found}}
+		"total_tokens":          a.request.prompt + len(a.tokens),
+		"prompt_tokens_details": map[string]any{"cached_tokens": a.request.found}}
 }
 
 // metrics is counts of the engine and the cache, in Prometheus's format.
@@ -247,7 +251,8 @@ func (s *server) metrics(w http.ResponseWriter, _ *http.Request) {
 	}{{"requests_running", "gauge", c.running.Load()}, {"requests_waiting", "gauge", c.waiting.Load()},
 		{"requests_cancelled_total", "counter", c.cancelled.Load()}, {"preemptions_total", "counter", c.preempted.Load()},
 		{"steps_total", "counter", c.steps.Load()}, {"tokens_computed_total", "counter", c.tokens.Load()},
-		{"prefix_tokens_found_total", "counter", stats.PrefixTokens}, {"sequences", "gauge", int64(stats.Sequences)}, {"pages", "gauge", stats.PagesTotal},
+		{"prefix_tokens_found_total", "counter", stats.PrefixTokens}, {"sequences", "gauge", int64(stats.Sequences)},
+		{"pages", "gauge", stats.PagesTotal},
 		{"pages_free", "gauge", stats.PagesFree}, {"pages_only_remembered", "gauge", stats.PagesIdle},
 		{"pages_shared", "gauge", stats.PagesShared}, {"pages_evicted_total", "counter", stats.PagesEvicted},
 		{"tier_pages_waiting", "gauge", traffic.PagesWaiting}, {"tier_pages_stored_total", "counter", traffic.PagesStored},

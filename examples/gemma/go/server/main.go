@@ -59,8 +59,8 @@ func main() {
 	}
 }
 
-// serve answers requests until stop is done. Then it takes no more, completes those that it has, and waits until the tier has their
-// pages. An error of the engine ends it too.
+// serve answers requests until stop is done. Then it takes no more, completes those that it has, and waits until the tier
+// has their pages. An error of the engine ends it too.
 func serve(stop context.Context, o options, started func(net.Addr)) error {
 	m, err := model.Open(o.file)
 	if err != nil {
@@ -71,7 +71,8 @@ func serve(stop context.Context, o options, started func(net.Addr)) error {
 		return err
 	}
 	defer e.cache.Close()
-	s := &server{engine: e, name: "gemma-3-270m", capacity: o.capacity}
+	ended := make(chan struct{}) // closed when the engine has ended
+	s := &server{engine: e, name: "gemma-3-270m", capacity: o.capacity, ended: ended}
 	if s.tokenizer, err = m.Tokenizer(); err != nil && err != model.ErrNoKinds {
 		return err
 	}
@@ -88,8 +89,6 @@ func serve(stop context.Context, o options, started func(net.Addr)) error {
 	go web.Serve(listener) // it returns when it is shut down
 	noMore, endEngine := context.WithCancel(context.Background())
 	defer endEngine()
-	ended := make(chan struct{})
-	s.ended = ended
 	var failed error
 	go func() {
 		defer close(ended)

@@ -10,7 +10,8 @@ import (
 	"kvcache.dev/kvcache"
 )
 
-// request is one client's: its tokens, of which the cache holds the first `cached`. The engine alone touches what is below `err`.
+// request is one client's: its tokens, of which the cache holds the first `cached`. The engine alone touches what is below
+// `err`.
 type request struct {
 	ctx       context.Context // ends when the client goes away
 	most      int             // tokens of the answer, at least 1
@@ -27,8 +28,8 @@ type request struct {
 	load     *kvcache.LoadJob // brings pages back from the tier
 }
 
-// engine computes requests in steps of up to stepTokens tokens: one for each answer, and parts of prompts. It decides the order
-// alone. Which pages there are, who shares them and what is forgotten first is the cache's.
+// engine computes requests in steps of up to stepTokens tokens: one for each answer, and parts of prompts. It decides the
+// order alone. Which pages there are, who shares them and what is forgotten first is the cache's.
 type engine struct {
 	model      *model.Model
 	cache      *kvcache.Cache
@@ -162,8 +163,8 @@ type part struct {
 	tokens  []int32
 }
 
-// parts is the next step of the given requests: answers first, then prompts as far as the step has room. It returns the room that
-// is left too.
+// parts is the next step of the given requests: answers first, then prompts as far as the step has room. It returns the room
+// that is left too.
 func (e *engine) parts(requests []*request) (parts []part, batch kvcache.Batch, room int) {
 	room = e.stepTokens
 	for _, prompts := range []bool{false, true} {
@@ -182,7 +183,8 @@ func (e *engine) parts(requests []*request) (parts []part, batch kvcache.Batch, 
 	return parts, batch, room
 }
 
-// begin begins the next step. While pages are missing, first a load is given up, then the request that arrived last waits again.
+// begin begins the next step. While pages are missing, first a load is given up, then the request that arrived last waits
+// again.
 func (e *engine) begin() (*kvcache.Step, []part, error) {
 	for len(e.running) > 0 {
 		parts, batch, _ := e.parts(e.running)
@@ -267,8 +269,8 @@ func (e *engine) take(r *request, token int32) error {
 	return errors.Join(e.publish(r), e.end(r, nil))
 }
 
-// publish makes the tokens findable: for other requests, for a later one that continues this one, and when it starts again. Pages that no
-// sequence has are forgotten when others need them.
+// publish makes the tokens findable: for other requests, for a later one that continues this one, and when it starts again.
+// Pages that no sequence has are forgotten when others need them.
 func (e *engine) publish(r *request) error {
 	_, err := e.cache.PublishPrefix(r.sequence, kvcache.PrefixQuery{Tokens: r.tokens[:r.cached]}, kvcache.PrefixOptions{})
 	return err

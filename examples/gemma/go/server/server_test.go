@@ -59,7 +59,8 @@ func alone(t *testing.T, m *model.Model, prompt []int32, most int) (answer []int
 	sequence, err := cache.Add()
 	check(t, err)
 	for tokens := prompt; len(answer) < most; tokens = answer[len(answer)-1:] {
-		step, err := cache.Begin(t.Context(), kvcache.Batch{Sequences: []kvcache.Seq{sequence}, AppendLengths: []int32{int32(len(tokens))}})
+		batch := kvcache.Batch{Sequences: []kvcache.Seq{sequence}, AppendLengths: []int32{int32(len(tokens))}}
+		step, err := cache.Begin(t.Context(), batch)
 		check(t, err)
 		hidden, err := m.Forward(t.Context(), step, tokens)
 		check(t, err)
@@ -147,8 +148,8 @@ func ask(url string, prompt []int32, most int, stream bool, patience int) (token
 	if patience == 0 {
 		time.AfterFunc(time.Duration(rand.IntN(20))*time.Millisecond, leave)
 	}
-	status, body, err := post(ctx, url, map[string]any{"prompt": prompt, "max_tokens": most, "ignore_eos": true, "stream": stream,
-		"stream_options": map[string]any{"include_usage": true}})
+	status, body, err := post(ctx, url, map[string]any{"prompt": prompt, "max_tokens": most, "ignore_eos": true,
+		"stream": stream, "stream_options": map[string]any{"include_usage": true}})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -269,9 +270,10 @@ func TestManyClientsInASmallPoolAndAfterARestart(t *testing.T) {
 	o := options{file: path, tier: t.TempDir(), capacity: 640, sequences: 24, stepTokens: 48, patience: time.Minute}
 	server := start(t, o)
 	cached, cancelled := load(t, server.url, all, 5)
-	if cached == 0 || cancelled == 0 || metric(t, server.url, "requests_cancelled_total") == 0 || metric(t, server.url, "preemptions_total") == 0 {
-		t.Errorf("%d tokens found, %d answers cancelled, %d seen by the server, %d preemptions: the test wants some of each", cached,
-			cancelled, metric(t, server.url, "requests_cancelled_total"), metric(t, server.url, "preemptions_total"))
+	seen, preempted := metric(t, server.url, "requests_cancelled_total"), metric(t, server.url, "preemptions_total")
+	if cached == 0 || cancelled == 0 || seen == 0 || preempted == 0 {
+		t.Errorf("%d tokens found, %d answers cancelled, %d seen by the server, %d preemptions: there must be some of each", cached,
+			cancelled, seen, preempted)
 	}
 	checkNothingIsHeld(t, server.url)
 	server.end(t)
@@ -373,7 +375,8 @@ func TestTheEndCompletesAnswersAsLongAsItsPatience(t *testing.T) {
 		if patience == 0 {
 			most = 4000 // it is not complete when the server ends
 		}
-		_, body, err := post(ctx, server.url, map[string]any{"prompt": q.prompt, "max_tokens": most, "ignore_eos": true, "stream": true})
+		_, body, err := post(ctx, server.url, map[string]any{"prompt": q.prompt, "max_tokens": most, "ignore_eos": true,
+			"stream": true})
 		check(t, err)
 		lines := bufio.NewScanner(body)
 		for range 3 {
@@ -413,7 +416,8 @@ func TestTheFormOfAnswers(t *testing.T) {
 		text += string(rune('A' + token))
 	}
 	get := func(most int) (part replied) {
-		status, body, err := post(t.Context(), server.url, map[string]any{"prompt": q.prompt, "max_tokens": most, "temperature": 0})
+		status, body, err := post(t.Context(), server.url, map[string]any{"prompt": q.prompt, "max_tokens": most,
+			"temperature": 0})
 		check(t, err)
 		defer body.Close()
 		check(t, json.NewDecoder(body).Decode(&part))
