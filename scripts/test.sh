@@ -205,6 +205,10 @@ rust_candle() {
   in_rust
   cargo clippy --locked --no-deps --package kvcache --features candle --tests -- -D warnings
   run_cargo_test --package kvcache --features candle --test candle
+  cd ../../integrations/candle
+  cargo fmt --check
+  cargo clippy --locked --no-deps --all-targets -- -D warnings
+  run_cargo_test
 }
 rust_asan() { # with the library of the sanitizer build, which checks invariants after every call
   local host
