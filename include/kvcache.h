@@ -48,39 +48,41 @@
  *   sequence  An ordered list of pages in each group, and a length in tokens.
  *   fork      A new sequence that shares the first tokens of its parent, page by page.
  *   forward   One step of the model over a batch: begin, calls for each layer, end or abort.
- *   group     Layers that share page tables, because their queries see the same keys: full attention, a sliding window,
- *             chunks, latent rows, encoder sequences, or recurrent states.
+ *   group     Layers that share page tables, because their queries see the same keys. A group has full attention, a sliding
+ *             window, chunks, latent rows, encoder sequences or recurrent states.
  * Letters in shapes: T tokens of a batch, Hq query heads, Hkv key and value heads, D head dim of q and k, Dv head dim of v.
  * A row of a batch is one sequence. A row of a tensor is one token. Ranges are half-open. Positions and lengths count
  * tokens from 0.
  *
  * Ownership: three words, used everywhere
- *   borrowed  The library reads it during the call, and keeps nothing. On a GPU it must stay valid until the stream has
- *             passed the work.
+ *   borrowed  The library uses the memory during the call, and keeps no reference. On a GPU the memory must stay valid until
+ *             the stream has done the work of the call.
  *   adopted   The library owns it after a successful call. On failure the caller still owns it.
- *   returned  The caller owns it, and releases it as the function says.
+ *   returned  The caller owns the result, and releases it as the function's comment says.
  *
  * Rules for all calls
  *   Errors    A function that can fail returns a kvc_status, and takes a nullable kvc_error as its last argument. A failed
  *             call changes nothing, unless its comment says otherwise. These errors are possible in any call, and are not
  *             repeated below: NULL_ARGUMENT, STRUCT_SIZE, INVALID_ARGUMENT (negative n or capacity), UNSUPPORTED (unknown
  *             flag bits, unknown fields that are not zero), DEVICE (stream), DEVICE_FAILED (the driver of a GPU),
- *             OUT_OF_MEMORY, INTERNAL. n = 0 does nothing.
+ *             OUT_OF_MEMORY, INTERNAL. A call with n = 0 does nothing.
  *   Threads   "any" means that any thread may make the call. Calls that change one cache are serialised by the library. A
  *             call that races kvc_cache_destroy or kvc_context_destroy is undefined.
- *   Blocking  No call waits for I/O, except kvc_seq_save and kvc_seq_load. Calls on one cache wait for short calls (copies of partial pages and tree nodes,
- *             audits), never for compute. On the CPU, a compute call returns when its result is written. Eight compute
- *             calls can run in one context at once; a ninth waits for one of them.
+ *   Blocking  No call waits for I/O, except kvc_seq_save and kvc_seq_load. Calls on one cache wait for each other's short
+ *             work (copies of partial pages and of tree nodes, kvc_cache_check_invariants), never for compute. On the CPU, a
+ *             compute call returns when its result is written. Eight compute calls can run in one context at once; a ninth
+ *             waits for one of them.
  *   Streams   `stream` is a stream of the device (CUDA: CUstream; NULL is the default stream). On the CPU it must be NULL.
- *             A call with a stream only enqueues work. The device makes the stream wait for earlier work of the cache, on
- *             any stream. All calls of a forward use the stream of its begin. Memory that they read and write must stay valid
- *             until the stream has done this work.
+ *             A call with a stream only enqueues work. The library makes this stream wait for the earlier work of the cache
+ *             on every other stream. All calls of a forward use the stream of its begin. Memory that they read and write
+ *             must stay valid until the stream has done this work.
  *   fork()    The child of fork() may use a cache if no thread was inside a call on it during fork(). For stateless calls
- *             and plans, this holds for the context. The child has its own copy: both processes can end or abort open
- *             forwards, and both release exports. Worker threads start again with the child's first compute call. Behaviour
- *             is undefined for other caches, for memory that both processes map as shared, and for children of clone() or
- *             _Fork(), which run no fork handlers.
- *   NULL      A pointer argument must not be NULL unless it is marked "nullable".
+ *             and plans, no thread may have been inside a call on the context. The child has its own copy of the cache: each
+ *             process can end or abort open forwards, and each releases its exports. Worker threads start again with the
+ *             child's first compute call. Behaviour is undefined for caches on which a thread was inside a call, for memory
+ *             that both processes map as shared, and for children of clone() or _Fork(), which run no fork handlers.
+ *   NULL      A pointer argument must not be NULL unless it is marked "nullable". The words after "nullable:" say what NULL
+ *             means. "flag: meaning. Else 0" means that the field must be 0 without the flag.
  *   Arrays    What a call fills must not overlap what it reads. Every pointer is to host memory, except a tensor's data. An array
  *             of ids or numbers is read once: if another thread writes it meanwhile, each element has its old or its new value.
  *
@@ -130,7 +132,7 @@ extern "C" {
 /* The ABI that this header describes: (major << 16) | minor. While major is 0, every minor release may change it. */
 #define KVC_ABI_VERSION ((KVC_VERSION_MAJOR << 16) | KVC_VERSION_MINOR)
 
-/* Returns the version of the loaded library as text, "0.1.0".
+/* Returns the version of the loaded library as text, such as "0.1.0".
  * Returns: a static string, never NULL. Threads: any. Since 0.1. */
 KVC_API const char *kvc_version(void);
 
@@ -156,7 +158,7 @@ enum kvc_status_code {
   /* Misuse. */
   KVC_ERROR_INVALID_ARGUMENT = 1,  /* a value out of its range, or values that contradict each other */
   KVC_ERROR_NULL_ARGUMENT = 2,     /* NULL where a pointer is needed */
-  KVC_ERROR_STRUCT_SIZE = 3,       /* struct_size below that of the first release, or unlike the first element's */
+  KVC_ERROR_STRUCT_SIZE = 3,       /* struct_size is below that of the first release, or differs within an array */
   KVC_ERROR_UNSUPPORTED = 4,       /* well formed, but this library or backend cannot do it */
   KVC_ERROR_DTYPE = 5,             /* a tensor's dtype */
   KVC_ERROR_DEVICE = 6,            /* a tensor's device, or a stream that the device does not have */
@@ -178,7 +180,8 @@ enum kvc_status_code {
   /* State. */
   KVC_ERROR_BUSY = 200,       /* the sequence is in an open forward or a job, or another thread uses the forward */
   KVC_ERROR_ORDER = 201,      /* calls in the wrong order, or the same call twice */
-  KVC_ERROR_CANCELLED = 202,  /* the forward was cancelled: only abort is left; or the job of a suspend or resume was */
+  KVC_ERROR_CANCELLED = 202,  /* the forward was cancelled (only abort is left), or the job of a suspend or resume was
+                                 cancelled */
   KVC_ERROR_EVICTED = 203,    /* the needed keys were freed, because they left a window */
   KVC_ERROR_UNCOMMITTED = 204, /* the sequence has an uncommitted tree: kvc_seq_commit first */
   KVC_ERROR_STALE = 205,      /* a plan's arrays hold another step than the requested one, or no step is open in a graph */
@@ -200,11 +203,11 @@ static inline int kvc_status_is_capacity(kvc_status status) { return status >= 1
 /* What went wrong, in numbers and in words. The caller owns it, and the library writes it only on failure. The layout of
  * this struct is frozen. */
 typedef struct kvc_error {
-  uint32_t struct_size; /* sizeof(kvc_error), by KVC_ERROR_INIT */
+  uint32_t struct_size; /* sizeof(kvc_error); KVC_ERROR_INIT sets it */
   kvc_status code;      /* the returned status */
   int64_t index;        /* row, layer or array element at fault; -1 = none */
-  int64_t required;     /* capacity errors, and others that say so: what the call needs; else 0 */
-  int64_t available;    /* the same: what there is; else 0 */
+  int64_t required;     /* what the call needs, for capacity errors and where a comment says so; else 0 */
+  int64_t available;    /* what is available, for the same errors; else 0 */
   int64_t group;        /* layer group at fault; -1 = none */
   char message[472];    /* "function: what, with the values"; NUL-terminated ASCII */
 } kvc_error;
@@ -219,7 +222,8 @@ static inline void kvc_error_init(kvc_error *error) {
   *error = initial;
 }
 
-/* Returns the name of a status, "KVC_ERROR_OUT_OF_PAGES". For an unknown code it is the name of its band.
+/* Returns the name of a status, such as "KVC_ERROR_OUT_OF_PAGES". For an unknown code it returns the name of the code's
+ * band.
  * Returns: a static string, never NULL. Threads: any. Since 0.1. */
 KVC_API const char *kvc_status_name(kvc_status status);
 
@@ -240,12 +244,13 @@ typedef void (*kvc_parallel_for_fn)(void *user, int64_t n, kvc_parallel_item_fn 
 
 enum kvc_context_flags {
   /* Validation mode: for tests, and to find a call that wrote outside of its pages. The device checks all values of index
-   * tensors that only a GPU reads (sections 10 and 11), page ids too. A row, token or build with a bad value is left out.
+   * tensors that only a GPU reads (sections 10 and 11), page ids too. A row or token with a bad value is skipped, and so is
+   * a kvc_plan_build with one.
    *
-   * The device keeps the first bad value since the last report. The next such call on the context, or kvc_context_check,
-   * reports it as EARLIER_CALL without waiting. The message names the call, the tensor, the row and the value; error->index
-   * is the row. The reporting call has no other effect and may be repeated, except that kvc_plan_build also invalidates its
-   * plan, as a refused build does. Replays of captured calls are checked as they run.
+   * The device keeps the first bad value since the last report. The next call with index tensors on the context, or
+   * kvc_context_check, reports this value as EARLIER_CALL without waiting. The message names the call, the tensor, the row
+   * and the value; error->index is the row. The reporting call has no other effect and may be repeated, except that
+   * kvc_plan_build also invalidates its plan, as a refused build does. Replays of captured calls are checked as they run.
    *
    * The cost is a pass over the page ids in use; without the flag there is none. Values that the host reads (on the CPU,
    * all values) are checked by the call itself, with or without the flag. */
@@ -263,16 +268,17 @@ typedef struct kvc_context_config {
   int32_t device_id;    /* ordinal of the device; 0 on the CPU */
   int32_t num_threads;  /* CPU: threads that compute, the caller's included; 0 = min(affinity mask, cgroup quota). With
                            parallel_for: the largest number of threads that it uses at once. At most 1024. */
-  const char *simd;     /* nullable: the best target of this CPU. Else the name of a target from kvc_context_describe, or
-                           "reference" (float64, for tests). avx512_amx requests AMX tiles for the whole process */
+  const char *simd;     /* SIMD target. nullable: the best one of this CPU. Else the name of a target from
+                           kvc_context_describe, or "reference" (float64, for tests). avx512_amx requests AMX tiles for the
+                           whole process */
   kvc_parallel_for_fn parallel_for; /* nullable: the context has its own threads, started on first use. Else the host's
                                        pool */
   void *parallel_for_user;
   kvc_log_fn log; /* nullable: silence */
   void *log_user;
-  const char *backend; /* nullable: the default backend. The CPU's is built in; CUDA's is the file $KVCACHE_CUDA_BACKEND, else
-                          libkvcache_cuda.so beside this library. Else the file of a backend (kvcache_backend.h). It stays
-                          loaded */
+  const char *backend; /* nullable: the default backend. (The CPU's is built in. CUDA's is the file $KVCACHE_CUDA_BACKEND, or
+                          libkvcache_cuda.so beside this library.) Else the file of a backend (kvcache_backend.h), which
+                          stays loaded */
   uint32_t flags;      /* KVC_CONTEXT_* */
   uint32_t reserved;   /* 0 */
 } kvc_context_config;
@@ -341,8 +347,10 @@ enum kvc_rope_mode {
 enum kvc_rope_scaling_kind {
   KVC_ROPE_SCALING_NONE = 0,
   KVC_ROPE_SCALING_LINEAR = 1,  /* f(i) / factor (position interpolation) */
-  KVC_ROPE_SCALING_LLAMA3 = 2,  /* long waves / factor, short waves unchanged, blended between low_ and high_freq_factor */
-  KVC_ROPE_SCALING_YARN = 3,    /* blended by pair between beta_fast and beta_slow rotations; scales cos and sin */
+  KVC_ROPE_SCALING_LLAMA3 = 2,  /* f(i) / factor for long wavelengths, f(i) for short ones, and a blend of both between
+                                   low_freq_factor and high_freq_factor */
+  KVC_ROPE_SCALING_YARN = 3,    /* a blend of f(i) / factor and f(i) for each pair, by its number of rotations, from
+                                   beta_slow to beta_fast; scales cos and sin */
   KVC_ROPE_SCALING_LONGROPE = 4 /* f(i) / short_factors[i] or / long_factors[i]; scales cos and sin */
 };
 enum kvc_rope_scaling_flags {
@@ -350,7 +358,7 @@ enum kvc_rope_scaling_flags {
 };
 
 /* How a model was extended beyond the length that it was trained for: the fields of "rope_scaling" in its config.json.
- * Fields of other kinds must be 0. */
+ * Fields that `kind` does not use must be 0. */
 typedef struct kvc_rope_scaling {
   uint32_t struct_size;
   int32_t kind;                  /* KVC_ROPE_SCALING_* */
@@ -358,14 +366,16 @@ typedef struct kvc_rope_scaling {
   int32_t num_short_factors;     /* longrope: rope_dim / 2 */
   int32_t num_long_factors;      /* longrope: rope_dim / 2 */
   uint32_t reserved;             /* 0 */
-  int64_t original_max_position; /* llama3, yarn, longrope: tokens that the model was trained for first, 2..2^30 */
+  int64_t original_max_position; /* llama3, yarn, longrope: the length in tokens that the model was first trained for,
+                                    2..2^30 */
   double factor;                 /* 1..1e6. longrope: only for the default of attention_factor; 0 = 1 */
   double low_freq_factor;        /* llama3: > 0 */
   double high_freq_factor;       /* llama3: > low_freq_factor */
   double beta_fast;              /* yarn: > 0, usually above beta_slow; 0 = 32 */
   double beta_slow;              /* yarn: > 0; 0 = 1 */
   double attention_factor;       /* yarn, longrope: multiplies cos and sin of q and of k, > 0; 0 = a default */
-  double mscale;                 /* yarn: with mscale_all_dim, gives that default as in DeepSeek; alone: no effect */
+  double mscale;                 /* yarn: with mscale_all_dim, sets the default of attention_factor, as in DeepSeek. Alone it
+                                    has no effect */
   double mscale_all_dim;         /* yarn: with mscale. It does not change softmax_scale: docs/reference/rope.md */
   const double *short_factors;   /* longrope: borrowed; [num_short_factors], each 1e-6..1e6 */
   const double *long_factors;    /* longrope: borrowed; [num_long_factors], each 1e-6..1e6 */
@@ -378,11 +388,12 @@ static inline void kvc_rope_scaling_init(kvc_rope_scaling *scaling) {
 }
 
 enum kvc_layer_flags {
-  KVC_LAYER_ROPE_INTERLEAVED = 1, /* rotated pairs are dims 2i, 2i+1 (GPT-J); without: i, i + rope_dim/2 (GPT-NeoX) */
+  KVC_LAYER_ROPE_INTERLEAVED = 1, /* rotated pairs are dims 2i, 2i+1 (GPT-J). Without this flag they are i, i + rope_dim/2
+                                     (GPT-NeoX) */
   /* The layer stores K and no V: the index keys of a model with an indexer. kvc_forward_select chooses tokens by them, and
-   * nothing attends to them. It may be a layer of any group but recurrent and cross groups, so index keys lie beside the K and V
-   * of other layers, under the same page ids. v_head_dim and latent_dim are 0, storage is k_storage alone, v_scales is NULL, and
-   * rope_mode is not KVC_ROPE_ON_READ. num_q_heads is the number of index heads */
+   * nothing attends to them. The layer may be in any group that is neither recurrent nor cross, so index keys lie beside the
+   * K and V of other layers, under the same page ids. v_head_dim and latent_dim are 0, storage is k_storage alone, v_scales
+   * is NULL, and rope_mode is not KVC_ROPE_ON_READ. num_q_heads is the number of index heads */
   KVC_LAYER_KEYS_ONLY = 2
 };
 
@@ -394,8 +405,8 @@ typedef struct kvc_state_config {
   int32_t rank;      /* 1..4 */
   uint32_t reserved; /* 0 */
   int64_t shape[4];  /* shape[0..rank - 1], each >= 1; the rest 0 */
-  double fill;       /* every element of the state of an empty sequence. The dtype can hold it: a number that rounds to a
-                        finite one, or an infinity; for integers a whole number of at most 2^53 */
+  double fill;       /* every element of the state of an empty sequence. The dtype must be able to hold it: a number that
+                        rounds to a finite one, or an infinity. For integers it is a whole number of at most 2^53 */
 } kvc_state_config;
 
 static inline void kvc_state_config_init(kvc_state_config *config) {
@@ -413,10 +424,11 @@ typedef struct kvc_layer_config {
   int32_t v_head_dim;    /* Dv, 1..512; 0 = head_dim (MLA: latent_dim) */
   DLDataType dtype;      /* of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,
                             float8_e5m2, int8, uint4 (docs/reference/formats.md). x is stored as x / scale, rounded to even, and
-                            saturated to the largest finite value (NaN stays NaN). It is read as stored * scale. int8: each
-                            token and head has the scale amax / 127 of its row, in its page, and never holds -128. A row
-                            whose amax / 127 is 0 in float32 (zeros, and rows below the smallest subnormal scale) has scale
-                            1 and is read as zeros. A row that holds an infinity or a NaN is read as NaN */
+                            saturated to the largest finite value (NaN stays NaN). It is read as stored * scale. int8: the
+                            row of each token and head has its own scale amax / 127, stored in its page, where amax is the
+                            largest magnitude in the row. No stored element is -128. A row whose amax / 127 is 0 in float32
+                            (zeros, and rows below the smallest subnormal scale) has scale 1 and is read as zeros. A row that
+                            holds an infinity or a NaN is read as NaN */
   int32_t rope_mode;     /* KVC_ROPE_* */
   int32_t rope_dim;      /* rotated dims, even, rope_offset + rope_dim <= head_dim; 0 = head_dim - rope_offset */
   int32_t rope_offset;   /* first rotated dim; MLA: 0 = latent_dim, and never below it */
@@ -434,8 +446,8 @@ typedef struct kvc_layer_config {
                                            (so HND and NHD). Index 0 of dim 1 is K, 1 is V. Needs D == Dv. Must be writable.
                                            No tensor may be given twice. Pools may interleave in memory, but not
                                            overlap. Its deleter runs once, when the cache and all exported views of it are
-                                           gone. NULL deleter: the memory outlives them all. docs/reference/storage.md has
-                                           layouts */
+                                           gone. Without a deleter, the caller keeps the memory until then.
+                                           docs/reference/storage.md has layouts */
   DLManagedTensorVersioned *k_storage;  /* nullable; adopted; K alone: [>= pages, Hkv, page_size, D] */
   DLManagedTensorVersioned *v_storage;  /* nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; with k_storage (MLA:
                                            k_storage alone). Storage has the layer's dtype; for float8 it may be uint8. int8
@@ -443,10 +455,11 @@ typedef struct kvc_layer_config {
                                            library lays out */
   const float *k_scales; /* float8: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0 */
   const float *v_scales; /* the same for V (MLA: NULL, V's are K's) */
-  int32_t num_scales;    /* float8: 0 = every scale is 1; 1 = one for all kv heads; num_kv_heads = one each. Else 0 */
+  int32_t num_scales;    /* float8: 0 = every scale is 1; 1 = one scale for all kv heads; num_kv_heads = one for each. Other
+                            dtypes: 0 */
   int32_t num_states;    /* recurrent: state tensors of the layer, 1..16. Else 0 */
-  const kvc_state_config *states; /* recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart; every
-                            field but group is 0 then. Else NULL */
+  const kvc_state_config *states; /* recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart; in a
+                            recurrent layer all fields but group, num_states and states are 0. Else NULL */
   int32_t latent_dim;    /* MLA: leading dims of the row that are V too, 1..head_dim; else 0 */
   uint32_t reserved;     /* 0 */
 } kvc_layer_config;
@@ -457,34 +470,35 @@ static inline void kvc_layer_config_init(kvc_layer_config *config) {
   config->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* A group is a row times a visibility: what it stores for a token, and which keys its queries see. Any row goes with any
- * visibility, except that queries do not see states. */
+/* A group has a kind of row (what it stores for a token) and a visibility (which keys its queries see). Any kind of row goes
+ * with any visibility, except that queries do not see states. */
 enum kvc_row {
   KVC_ROW_KV = 0,     /* K and V */
   KVC_ROW_LATENT = 1, /* multi-head latent attention (MLA): a token is one row [latent | rotary] for all heads, stored once.
                          K is the row (num_kv_heads 1, head_dim its width), and V is its first latent_dim dims */
   KVC_ROW_STATE = 2   /* recurrent: no keys. Each layer keeps state tensors of fixed size for a sequence, which a forward
-                         loads and stores (kvc_forward_load_state). A page is one state of all layers of the group. Needs
+                         loads and stores (kvc_forward_load_state). A page holds one state of each layer of the group. Needs
                          KVC_VISIBLE_ALL */
 };
 
 enum kvc_visibility {
   KVC_VISIBLE_ALL = 0,    /* a full group: a query at position p sees keys 0..p. Memory grows with the sequence */
-  KVC_VISIBLE_WINDOW = 1, /* a sliding group: it sees keys p-w+1..p (w = window_tokens, its own key included). Pages that lie
-                             wholly before the window and the rollback margin are freed when a forward ends */
-  KVC_VISIBLE_CHUNK = 2,  /* a chunked group: it sees keys j <= p of its own chunk: j / c == p / c (c = chunk_tokens, integer
-                             division). Pages of earlier chunks are freed in the same way */
-  KVC_VISIBLE_ENCODER = 3 /* a cross group: it sees all keys of the sequence's encoder sequence (image, audio, source text).
-                             That has a length of its own, and is appended in forwards of its own
-                             (kvc_batch.encoder_group). Forks share it, and truncate does not change it. Layers have
-                             KVC_ROPE_NONE */
+  KVC_VISIBLE_WINDOW = 1, /* a sliding group: the query sees keys p-w+1..p (w = window_tokens, its own key included). Pages
+                             that lie wholly before the window and the rollback margin are freed when a forward ends */
+  KVC_VISIBLE_CHUNK = 2,  /* a chunked group: the query sees keys j <= p of its own chunk: j / c == p / c (c = chunk_tokens,
+                             integer division). Pages of earlier chunks are freed in the same way */
+  KVC_VISIBLE_ENCODER = 3 /* a cross group: the query sees all keys of the sequence's encoder sequence (image, audio, source
+                             text). The encoder sequence has its own length, and is appended in its own forwards
+                             (kvc_batch.encoder_group). Forks share it, and truncate does not change it. Layers of the group
+                             must have KVC_ROPE_NONE */
 };
 
 /* Groups with tokens_per_row r > 1 (DeepSeek-V4, GLM-5.3, Qwen4). A sequence of L tokens has L / r rows (integer division). Row w
  * stands for the tokens [w r, (w + 1) r): it closes in the step that appends the last of them, and a query at position p sees it if
- * (w + 1) r <= p + 1. The caller computes rows. A step takes only those that it closes, kvc_rows_closed of each row of the batch:
- * k and v of append and attend have one row for each of them, in the order of the batch. q and outputs have T rows as always. A
- * layer for which no row closes needs no append. Entries of lists (indices, kvc_forward_select) count rows.
+ * (w + 1) r <= p + 1. The caller computes the rows. A step takes only the rows that close in it: kvc_rows_closed gives their
+ * number for one sequence of the batch. k and v of append and attend have these rows, in the order of the batch. q and
+ * outputs have T rows as always. A layer for which no row closes needs no append. Entries of lists (indices,
+ * kvc_forward_select) count rows.
  *
  *   groups[1].row = KVC_ROW_LATENT;  groups[1].tokens_per_row = 4;
  *   for (i = 0, rows = 0; i < n; i++) rows += kvc_rows_closed(lengths[i], append_lengths[i], 4);
@@ -492,12 +506,15 @@ enum kvc_visibility {
  *   kvc_forward_attend(cache, step, layer, &args, &error);
  *
  * Page lists, lengths, truncate, fork and prefixes count tokens, as in other groups. A page has the rows of page_size tokens, so r
- * divides page_size; pools and storages have page_size / r slots a page. The rows of dropped tokens are dropped, and close again.
- * What the caller needs to close a row again, such as keys of single tokens, goes to a layer of a sliding group (window_tokens =
- * the tokens of a row and of its overlap). EVICTED then says where a sequence cannot be cut. docs/reference/rows.md has a program.
+ * divides page_size; pools and storages have page_size / r slots a page. When tokens are dropped, their rows are dropped
+ * too. These rows close again when a later step appends the tokens again. To close a row again, the caller needs its inputs,
+ * such as the keys of single tokens. A layer of a sliding group can keep them (window_tokens = the tokens of a row and of
+ * its overlap). Then fork and truncate return EVICTED at a position whose inputs are gone. docs/reference/rows.md has a
+ * program.
  *
- * Needs KVC_VISIBLE_ALL, rows of keys, KVC_ROPE_NONE, a cache with storage and without KVC_CACHE_STREAMING. Steps with tree_parents
- * or span_ids are UNSUPPORTED, as are PAST, SELF, alibi_slopes, rel_bias, w_uk, tables, kvc_seq_import and graphs of such caches. */
+ * Such a group needs KVC_VISIBLE_ALL, rows of keys, KVC_ROPE_NONE, and a cache with storage and without KVC_CACHE_STREAMING.
+ * Steps with tree_parents or span_ids are UNSUPPORTED, as are PAST, SELF, alibi_slopes, rel_bias, w_uk, tables,
+ * kvc_seq_import and graphs of such caches. */
 static inline int64_t kvc_rows_closed(int64_t length, int64_t append_length, int64_t tokens_per_row) {
   return (length + append_length) / tokens_per_row - length / tokens_per_row;
 }
@@ -508,9 +525,9 @@ typedef struct kvc_group_config {
   uint32_t struct_size;
   int32_t row;            /* KVC_ROW_* */
   int32_t visibility;     /* KVC_VISIBLE_* */
-  int32_t tokens_per_row; /* r > 1: the group stores one row for each r tokens, see below; 0 = 1 */
+  int32_t tokens_per_row; /* r > 1: the group stores one row for each r tokens, see above; 0 = 1 */
   int64_t window_tokens;  /* KVC_VISIBLE_WINDOW: w, 1..2^30; else 0 */
-  int64_t chunk_tokens;   /* KVC_VISIBLE_CHUNK: c, 1..2^30, no multiple of the page size needed; else 0 */
+  int64_t chunk_tokens;   /* KVC_VISIBLE_CHUNK: c, 1..2^30, need not be a multiple of the page size; else 0 */
   int64_t num_pages;      /* pages of this group's pool, below 2^31; 0 = from the cache's capacity. Recurrent: a
                              sequence has one page, one more in an open forward, one for each checkpoint, and one while
                              it has an uncommitted tree, with one more for each node whose state is kept;
@@ -525,17 +542,20 @@ static inline void kvc_group_config_init(kvc_group_config *config) {
 
 enum kvc_cache_flags {
   KVC_CACHE_NO_ROLLBACK = 1, /* no rollback margin: rollback_tokens is 0, not its default */
-  KVC_CACHE_STREAMING = 2,   /* sequences may get streaming windows (kvc_seq_set_streaming). The cache then has bookkeeping
-                                for endless lists, and scratch for two parts of each query. Needs a full group */
-  /* Rows of a forward that begin with the same pages (forks) can attend to them as one group: the shared part is read
-   * once for all their queries, and merged with the rest of each row. By default a cost model decides. This applies to full
-   * groups, and to rows with few new tokens. Results agree within rounding, and kvc_forward_describe counts the groups. The
-   * next two flags override the model, for comparisons and tests; set at most one. (Hydragen; FlashInfer's cascade.) */
+  KVC_CACHE_STREAMING = 2,   /* sequences may get streaming windows (kvc_seq_set_streaming). The cache then reserves
+                                bookkeeping for page lists that grow without end, and scratch for two parts of each query.
+                                Needs a full group */
+  /* Rows of a forward that begin with the same pages (forks) can attend to these pages together: they are read once for all
+   * the queries, and the result is merged with that of the rest of each row. By default a cost model decides. This applies
+   * to full groups, and to rows with few new tokens. Results agree within rounding, and kvc_forward_describe counts these
+   * "prefix groups". The next two flags override the cost model, for comparisons and tests; set at most one. (Hydragen;
+   * FlashInfer's cascade.) */
   KVC_CACHE_NO_PREFIX_SHARING = 4,  /* never share: each row reads all of its keys */
   KVC_CACHE_SHARE_ALL_PREFIXES = 8, /* share wherever rows have a page in common */
   /* On one SIMD target, the bits of an output do not depend on the batch, the cut into steps, the threads, the page ids or
-   * forks. The state over each 1,024 keys is computed alone, by one kernel, and states are merged left to right. Prefixes
-   * are not attended together. Decoding takes about twice as long: benchmarks/results/README.md lists figures. */
+   * forks. The partial result over each 1,024 keys is computed alone, by one kernel, and partial results are merged from
+   * left to right. Shared prefixes are not attended together. Decoding takes about twice as long:
+   * benchmarks/results/README.md lists figures. */
   KVC_CACHE_DETERMINISTIC = 16,
   /* The cache has a prefix index: tokens that were published stay findable after their sequence is removed (section 12). */
   KVC_CACHE_PREFIX_INDEX = 32,
@@ -547,8 +567,9 @@ enum kvc_cache_flags {
 /* Which idle prefix the prefix index evicts first, among those of equal priority. A prefix is never evicted before a longer
  * one that continues it. benchmarks/results/README.md has hit rates of both policies. */
 enum kvc_prefix_policy {
-  KVC_PREFIX_POLICY_REUSE = 0, /* the least recently used one, but each further use, up to three, lets a prefix live longer, by
-                                  half the usual age at eviction. So prefixes that were used once are evicted first */
+  KVC_PREFIX_POLICY_REUSE = 0, /* the least recently used one. But each further use of a prefix, up to three, counts as if
+                                  its last use were later, by half the usual age at eviction. So prefixes that were used once
+                                  are evicted first */
   KVC_PREFIX_POLICY_LRU = 1    /* the least recently used one */
 };
 
@@ -556,9 +577,10 @@ enum kvc_storage {
   KVC_STORAGE_OWN = 0, /* the cache has page pools for every layer, in its own memory or in the caller's
                           (kvc_layer_config.kv_storage) */
   KVC_STORAGE_NONE = 1 /* tables only, for engines with pools and kernels of their own. Sequences, pages and steps work as
-                          always, but the cache has no K and V. kvc_cache_take_copies gives the copies of tokens to make.
-                          append, attend, exports and imports are UNSUPPORTED. Layers give the size of a page (one layer a group
-                          is enough). Recurrent states are in the cache, so kvc_forward_load_state works */
+                          always, but the cache has no K and V. kvc_cache_take_copies returns the copies of tokens that the
+                          engine must make. append, attend, exports and imports are UNSUPPORTED. The layers' config gives the
+                          size of a page (one layer for each group is enough). Recurrent states are in the cache, so
+                          kvc_forward_load_state works */
 };
 
 typedef struct kvc_cache_config {
@@ -579,22 +601,24 @@ typedef struct kvc_cache_config {
    * than the capacity. The peak is window or chunk + rollback + the larger of max_batch_tokens and max_tree_nodes + 1 page. */
   int64_t capacity_tokens;        /* tokens a full group holds, rounded up to pages */
   int64_t capacity_pages;         /* the same in pages */
-  int64_t capacity_bytes;         /* all pools of all layers together fit in so many bytes */
+  int64_t capacity_bytes;         /* all pools of all layers together fit in this many bytes */
   int32_t max_tree_nodes;         /* uncommitted tree nodes of a sequence, all its rounds together, 1..1024; 0 = 64 */
   int32_t max_checkpoints;        /* kvc_seq_checkpoint of one sequence, 1..1024; 0 = 1. Only with a recurrent group */
   int32_t storage;                /* KVC_STORAGE_* */
   int32_t prefix_policy;          /* KVC_CACHE_PREFIX_INDEX: KVC_PREFIX_POLICY_*. Else 0 */
-  int64_t prefix_pages;           /* KVC_CACHE_PREFIX_INDEX: most pages of tokens that the index holds in each group, below 2^31;
-                                     0 = the pages of the largest group. Else 0 */
-  int64_t prefix_checkpoints;     /* KVC_CACHE_PREFIX_INDEX with a recurrent group: most positions whose states the index holds,
-                                     below 2^31; 0 = max_sequences. A recurrent group without num_pages gets so many pages more.
-                                     Else 0 */
+  int64_t prefix_pages;           /* KVC_CACHE_PREFIX_INDEX: the largest number of pages of tokens that the index holds in
+                                     each group, below 2^31; 0 = the pages of the largest group. Else 0 */
+  int64_t prefix_checkpoints;     /* KVC_CACHE_PREFIX_INDEX with a recurrent group: the largest number of positions whose
+                                     states the index holds, below 2^31; 0 = max_sequences. A recurrent group without
+                                     num_pages gets this many pages in addition. Else 0 */
   const uint8_t *fingerprint;     /* borrowed; nullable; [32]: names the model (weights, quantisation, tokenizer), as in
-                                     kvc_page_keys_args. Without it nothing of the cache can be named outside of it: no events */
+                                     kvc_page_keys_args. Without it, the pages of this cache have no keys that others could
+                                     use, so there are no events */
   int64_t events_capacity;        /* KVC_CACHE_PREFIX_INDEX and a fingerprint: events of the index that the cache keeps for readers,
                                      below 2^31; 0 = none. Else 0 */
-  int32_t max_draft_states;       /* the first nodes of an uncommitted tree whose recurrent states are kept, so that each of them
-                                     can be committed; 0..63, at most max_tree_nodes. Only with a recurrent group */
+  int32_t max_draft_states;       /* how many nodes of an uncommitted tree, from its first on, keep their recurrent states,
+                                     so that each of them can be committed; 0..63, at most max_tree_nodes. Only with a
+                                     recurrent group */
   uint32_t reserved;              /* 0 */
 } kvc_cache_config;
 
@@ -604,7 +628,7 @@ static inline void kvc_cache_config_init(kvc_cache_config *config) {
   config->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* What a cache of a config would need. */
+/* What a cache with a given config would need. */
 typedef struct kvc_estimate {
   uint32_t struct_size;
   uint32_t reserved;
@@ -640,13 +664,14 @@ KVC_API kvc_status kvc_cache_estimate(kvc_context *context, const kvc_cache_conf
 KVC_API kvc_status kvc_cache_create(kvc_context *context, const kvc_cache_config *config, kvc_cache **cache,
                                     kvc_error *error);
 
-/* Aborts open forwards and releases the cache. Pools live while exported views of them do. NULL does nothing.
+/* Aborts open forwards and releases the cache. Pools stay allocated as long as exported views of them exist. NULL does
+ * nothing.
  * Threads: any, once, and no other call may be inside the cache. Since 0.1. */
 KVC_API void kvc_cache_destroy(kvc_cache *cache);
 
 /* Removes every sequence, everything that the prefix index holds, and every pin. Their ids become stale, and the memory of the
  * pools stays reserved.
- * Errors: BUSY (a forward is open). Threads: any. The cost follows what it frees. Since 0.1. */
+ * Errors: BUSY (a forward is open). Threads: any. The cost grows with what it frees. Since 0.1. */
 KVC_API kvc_status kvc_cache_clear(kvc_cache *cache, kvc_error *error);
 
 /* ============================================================================================
@@ -673,7 +698,7 @@ KVC_API kvc_status kvc_seq_remove(kvc_cache *cache, int64_t n, const kvc_seq *se
  *   positions  nullable: all at the end. [n]; -1 = the parent's length, 0 = empty
  *   children   [n], filled
  *   stream     the device's stream for page copies; NULL on the CPU
- * The cost follows the logarithm of the length, not the length.
+ * The cost grows with the logarithm of the length, not the length.
  * Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE, EVICTED (see kvc_seq_nearest_position), TOO_MANY_SEQUENCES, OUT_OF_PAGES
  * (as kvc_forward_begin, for all children), ORDER (KVC_STORAGE_NONE: too many copies wait). Threads: any. Since 0.1.
  * From: persistent vectors; page sharing as in vLLM's PagedAttention. */
@@ -683,7 +708,7 @@ KVC_API kvc_status kvc_seq_fork(kvc_cache *cache, int64_t n, const kvc_seq *pare
 /* Drops the tokens from lengths[i] on, also in shared pages, and every uncommitted tree node. It needs no page. If the new
  * end lies inside a shared page, the next forward that appends copies the kept part of that page, and kvc_cache_can_fit
  * counts the copy. Each sequence counts its own copy: if all sequences that share the page append in one forward, the forward
- * takes a new page for each of them. In one forward after another, the last sequence keeps the page.
+ * takes a new page for each of them. If they append in separate forwards, the last of them keeps the page.
  *   sequences  [n], distinct
  *   lengths    [n], 0..the sequence's length
  * Errors (nothing truncated): STALE_ID, BUSY, DUPLICATE, OUT_OF_RANGE, EVICTED. Threads: any. Since 0.1. */
@@ -696,17 +721,18 @@ KVC_API kvc_status kvc_seq_truncate(kvc_cache *cache, int64_t n, const kvc_seq *
 KVC_API kvc_status kvc_seq_lengths(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *lengths,
                                    kvc_error *error);
 
-/* Gives the page ids of one sequence in one group, in order. Entry i holds positions [i * page_size, (i+1) * page_size). It is
- * -1 where the page was freed: it left a window, or lies between the sinks and the window of a stream. Pages of an open
- * forward and of an uncommitted tree are not included.
+/* Gives the page ids of one sequence in one group, in order. Entry i holds positions [i * page_size, (i+1) * page_size).
+ * Entry i is -1 if its page was freed because the page left a window, or lies between the sinks and the window of a stream.
+ * Pages of an open forward and of an uncommitted tree are not included.
  *   pages     nullable if capacity is 0; [capacity], filled
  *   count     nullable: number of entries, also on BUFFER_TOO_SMALL
  * Errors: STALE_ID, OUT_OF_RANGE (group), BUFFER_TOO_SMALL (never for capacity 0). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_pages(kvc_cache *cache, kvc_seq sequence, int32_t group, int32_t *pages, int64_t capacity,
                                  int64_t *count, kvc_error *error);
 
-/* Gives the positions nearest to `position` where fork and truncate work in every group. Positions in freed pages do not work,
- * whatever a query there sees. With recurrent states only 0, checkpoints (kvc_seq_checkpoint) and the end work.
+/* Gives the positions nearest to `position` where fork and truncate work in every group. They never work at a position in a
+ * freed page, even if no query there would read that page. With recurrent states only 0, checkpoints (kvc_seq_checkpoint)
+ * and the end work.
  *   position         0..the sequence's length
  *   before           nullable: the largest such position <= position (0 always works)
  *   after            nullable: the smallest such position >= position; -1 = none
@@ -722,10 +748,10 @@ KVC_API kvc_status kvc_seq_nearest_position(kvc_cache *cache, kvc_seq sequence, 
 KVC_API kvc_status kvc_seq_max_append(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *tokens,
                                       kvc_error *error);
 
-/* Says how many pages of a group the removal of each sequence, alone, would make available. These are the pages that no other
- * sequence, pin, save or load holds. A page that only the prefix index holds besides counts, because it can be evicted then. The
- * pages of an open forward, of an uncommitted tree and of checkpoints count too. An engine that is short of pages compares
- * sequences by this number to choose which one to remove.
+/* Says, for each sequence, how many pages of a group would become available if this sequence alone were removed. These are
+ * the pages that no other sequence, pin, save or load holds. A page that the prefix index also holds counts, because it can
+ * be evicted then. The pages of an open forward, of an uncommitted tree and of checkpoints count too. An engine that is
+ * short of pages compares sequences by this number to choose which one to remove.
  *   pages  [n], filled
  * Errors: STALE_ID, OUT_OF_RANGE (group). Threads: any. O(pages) a sequence. Since 0.1. */
 KVC_API kvc_status kvc_seq_exclusive_pages(kvc_cache *cache, int32_t group, int64_t n, const kvc_seq *sequences,
@@ -740,8 +766,9 @@ enum kvc_streaming_flags {
  * window w, a query at position p of a full group sees keys j < s and max(s, p-(w-s)+1) <= j <= p. These are w keys, its own
  * included, for any cut into steps. Sliding and chunked groups keep their own rules.
  *   Positions  Attention works as if the kept tokens were contiguous, and no key is rotated again. attend rotates q at p for
- *              the window and at min(p, w-1) for the sinks, and merges both. Distances for ALiBi follow the same rule. If the
- *              caller rotates q, the sinks are at their true distance. Lengths and positions count every token, to 2^30.
+ *              the window and at min(p, w-1) for the sinks, and merges the two results. Distances for ALiBi follow the same
+ *              rule. If the caller rotates q, the sinks are at their true distance. Lengths and positions count every token,
+ *              to 2^30.
  *   Memory     Pages that lie wholly between the sinks and the window (with its rollback margin) lose this sequence's
  *              reference when the window is set, and when a forward ends. A sequence then holds at most the
  *              pages of w + rollback_tokens + the tokens of a step, plus two pages. If a later window has
@@ -750,12 +777,12 @@ enum kvc_streaming_flags {
  *              (kvc_seq_nearest_position). Elsewhere they return EVICTED.
  * A fork has its parent's window, truncate keeps it, and a new sequence has none.
  *   sequences      [n], distinct
- *   sink_tokens    nullable: 0 of each. [n]: s, 0..2^30
+ *   sink_tokens    nullable: no sinks. [n]: s, 0..2^30
  *   window_tokens  [n]: w, above s, at most 2^30; 0 = streaming ends, and s must be 0
  *   flags          KVC_STREAMING_* or 0
  * Errors (nothing changed), each with the index: STALE_ID, DUPLICATE, BUSY, UNCOMMITTED, INVALID_ARGUMENT (w <= s; other
  * values), EVICTED (keys that the next query would see are gone). Also UNSUPPORTED (a cache without KVC_CACHE_STREAMING).
- * Threads: any. The cost follows what it frees. Since 0.1. From: attention sinks as in StreamingLLM (Xiao et al.). */
+ * Threads: any. The cost grows with what it frees. Since 0.1. From: attention sinks as in StreamingLLM (Xiao et al.). */
 KVC_API kvc_status kvc_seq_set_streaming(kvc_cache *cache, int64_t n, const kvc_seq *sequences,
                                          const int64_t *sink_tokens, const int64_t *window_tokens, uint32_t flags,
                                          kvc_error *error);
@@ -813,11 +840,11 @@ typedef struct kvc_batch {
   int32_t num_sequences;          /* rows of the batch, 0..max_sequences */
   const kvc_seq *sequences;       /* [num_sequences], distinct; 0 = an inert row, whose tokens are padding */
   const int32_t *append_lengths;  /* [num_sequences], new tokens of each row, >= 1; an inert row may have 0 */
-  int32_t layer_begin;            /* the forward covers layers [layer_begin, layer_end); both 0 = all. Every layer of it that
-                                     stores must be appended before kvc_forward_end. A pipeline stage, or a draft that exits
-                                     early, gives its own range. The other layers then lack the forward's tokens. Until
-                                     truncate drops these tokens, those layers do not export them, and a range with such a
-                                     layer is refused (ORDER) */
+  int32_t layer_begin;            /* the forward covers layers [layer_begin, layer_end); both 0 = all. Every layer in this
+                                     range that stores K and V must be appended before kvc_forward_end. A pipeline stage, or
+                                     a draft that exits early, gives its own range. The other layers then lack the forward's
+                                     tokens. Until truncate drops these tokens, those layers do not export them, and a range
+                                     with such a layer is refused (ORDER) */
   int32_t layer_end;
   const int32_t *tree_parents;    /* nullable: no trees. [T]: the parent node of each new token, or KVC_TREE_ROOT; in a plain
                                      row KVC_TREE_NONE for all tokens (see kvc_seq_commit). Ignored in inert rows */
@@ -829,8 +856,8 @@ typedef struct kvc_batch {
                                      to the encoder sequences in that group. Its layers accept kvc_forward_append only, and
                                      the lengths of the sequences stay the same */
   uint32_t reserved;              /* 0 */
-  kvc_forward graph;              /* 0 = none: the forward gets its own id. Else from kvc_graph_create: the forward is open in
-                                     that graph, and has the graph's id */
+  kvc_forward graph;              /* 0 = none: the forward gets its own id. Else a graph from kvc_graph_create: the forward
+                                     is open in it, and has the graph's id */
 } kvc_batch;
 
 static inline void kvc_batch_init(kvc_batch *batch) {
@@ -849,7 +876,7 @@ KVC_API kvc_status kvc_cache_can_fit(kvc_cache *cache, const kvc_batch *batch, k
  *   batch    borrowed, arrays included
  *   stream   the device's stream for the whole forward; NULL on the CPU
  *   forward  filled; closed by kvc_forward_end or kvc_forward_abort
- * The cost follows the batch and its new pages, not the context.
+ * The cost grows with the batch and its new pages, not the context.
  * Errors with the row in error->index:
  *   STALE_ID, DUPLICATE, BUSY (also: a forward is open in the graph), TREE_TOO_LARGE
  *   UNCOMMITTED         plain or encoder tokens for a sequence with a tree
@@ -904,13 +931,13 @@ KVC_API kvc_status kvc_forward_append(kvc_cache *cache, kvc_forward forward, int
                                       kvc_error *error);
 
 enum kvc_attend_flags {
-  KVC_ATTEND_NON_CAUSAL = 1, /* a query sees every key of its row, also those of later tokens. The begin of a window, and
-                                begin and end of a chunk, still hold. Nodes of a tree see their ancestors only */
+  KVC_ATTEND_NON_CAUSAL = 1, /* a query sees every key of its row, also those of later tokens. A window still limits the
+                                first key, and a chunk the first and the last. Nodes of a tree see their ancestors only */
   KVC_ATTEND_PAST = 2,       /* only keys of earlier steps */
   KVC_ATTEND_SELF = 4,       /* only keys of this step's tokens. To compute the two parts apart, call attend twice for a
                                 layer, and merge the results by their LSE (kvc_merge_states) */
-  KVC_ATTEND_ALIBI_SIGNED = 8, /* scores get - slope * (p_q - p_k), so keys after the query score higher. It matters where
-                                 queries see such keys: with NON_CAUSAL, and in spans */
+  KVC_ATTEND_ALIBI_SIGNED = 8, /* slope * (p_q - p_k) is subtracted from scores, so keys after the query score higher. It
+                                 matters where queries see such keys: with NON_CAUSAL, and in spans */
   KVC_ATTEND_REL_BIAS_ZERO = 16, /* rel_bias adds 0 at distances that it has no entry for */
   KVC_ATTEND_NO_SPANS = 32,      /* this layer ignores the step's spans */
   KVC_ATTEND_STEP_WINDOW = 64    /* the window, or chunk, of every query begins where that of the row's first new token does.
@@ -931,7 +958,7 @@ typedef struct kvc_attend_args {
                            scores, the sink's included; rows as in out */
   double softmax_scale; /* 1e-30..1e30; 0 = the layer's */
   double softcap;       /* scores become softcap * tanh(score / softcap); 1e-6..1e30; 0 = none */
-  const DLTensor *alibi_slopes; /* nullable; borrowed; [Hq] float32: scores get - slope * |p_q - p_k| (see
+  const DLTensor *alibi_slopes; /* nullable; borrowed; [Hq] float32: slope * |p_q - p_k| is subtracted from scores (see
                                    KVC_ATTEND_ALIBI_SIGNED) */
   const DLTensor *sinks; /* nullable; borrowed; [Hq] float32: a logit of each head that takes part in the softmax, without a
                             value. It is neither scaled nor capped. If a layer is computed in two parts, give it to one of
@@ -950,15 +977,16 @@ typedef struct kvc_attend_args {
                               of each query, for all heads or for each kv head. k * index_block <= KVC_MAX_LISTED_KEYS */
   int32_t index_block;     /* b: an entry i is the tokens [i * b, (i + 1) * b). Any b from 1 on; 0 = 1 */
   int32_t reserved;        /* 0 */
-  const DLTensor *rel_bias; /* nullable; borrowed; [Hq, E] or [>= T, Hq, E] float32, innermost stride 1: scores get + the entry
-                               of the head at d = p_q - p_k. E is 1 or more. A larger d gets the last entry, and a negative d
-                               the first (but see KVC_ATTEND_REL_BIAS_ZERO) */
-  const DLTensor *key_bias; /* nullable; borrowed; [>= num_sequences, >= keys, 1 or Hkv] float32: scores with key j of row r get
-                               + entry [r, j]. Keys count as entries of indices do. `keys` is the most tokens that a row of the
-                               step with queries has, its new ones included */
+  const DLTensor *rel_bias; /* nullable; borrowed; [Hq, E] or [>= T, Hq, E] float32, innermost stride 1: the head's entry at
+                               d = p_q - p_k is added to the score. E is 1 or more. A larger d gets the last entry, and a
+                               negative d the first (but see KVC_ATTEND_REL_BIAS_ZERO) */
+  const DLTensor *key_bias; /* nullable; borrowed; [>= num_sequences, >= keys, 1 or Hkv] float32: entry [r, j] is added to
+                               scores of key j in row r. Keys are numbered as in indices. `keys` is the largest number of
+                               tokens, new ones included, of the rows that have queries */
   const DLTensor *mask; /* nullable; borrowed; [>= T, >= keys] or [>= T, 1 or Hkv, >= keys] bool or uint8, innermost stride 1: 0
-                           hides key j from the query. It only hides: with NON_CAUSAL in a layer without window and chunks, it
-                           says alone what a query sees. Rows and keys as in q and key_bias */
+                           hides key j from the query. A mask cannot show a key that the layer hides. With NON_CAUSAL, in a
+                           layer without window and chunks, the mask alone decides what a query sees. Rows and keys as in q
+                           and key_bias */
 } kvc_attend_args;
 
 enum {
@@ -973,21 +1001,24 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
 
 /* Stores a layer's new K and V, and computes out = softmax(masked scores) V over everything stored, the new tokens included.
  *   layer  a layer of the forward; each once, or once with PAST and once with SELF; in any order
- * Scores are scale * q.k, then softcap, then ALiBi, then + rel_bias and key_bias (docs/reference/biases.md). Positions are
- * absolute, in partial calls too. Scores, sums and partial outputs are float32; weights too, or of 16 bits if q has no more. K
- * and V are read as they were rounded for storage. A row that sees nothing has output 0 and LSE -inf (or its sink's logit).
- * An MLA layer with up-projections absorbs them into q and out where queries are few. Where they are many, it decompresses K
- * and V of the new tokens. Both give the same result within rounding (docs/reference/mla.md).
- * With indices, a query attends to those listed keys that it would see without a list. Entry i counts tokens of the sequence,
- * in a cross layer of the encoder sequence, from its first token on; nodes of a tree count in the order in which they were
- * appended. So one list serves several layers. A list is a set: its order is free, and an entry that occurs twice counts once.
- * Negative entries are padding, at any place. A list that names no visible key gives output 0 and LSE -inf, as above. K and V
- * of keys that no list names are not read. Lists in ascending order are read fastest (docs/reference/lists.md).
+ * A score is scale * q.k, to which softcap, ALiBi, rel_bias and key_bias are applied in this order
+ * (docs/reference/biases.md). Positions are absolute, in partial calls too. Scores, sums and partial outputs are float32.
+ * Softmax weights are float32, or have 16 bits if q has 16 bits. K and V are read as they were rounded for storage. A row
+ * that sees nothing has output 0 and LSE -inf (or its sink's logit). An MLA layer with up-projections absorbs them into q
+ * and out where queries are few. Where they are many, it decompresses K and V of the new tokens. Both give the same result
+ * within rounding (docs/reference/mla.md).
+ * With indices, a query attends to those listed keys that it would see without a list. Entry i is token i of the sequence
+ * (in a cross layer: of the encoder sequence), counted from its first token. Tree nodes are counted in the order in which
+ * they were appended. So one list serves several layers. A list is a set: its order is free, and an entry that occurs twice
+ * counts once. Negative entries are padding, at any place. A list that names no visible key gives output 0 and LSE -inf, as
+ * above. K and V of keys that no list names are not read. Lists in ascending order are read fastest
+ * (docs/reference/lists.md).
  * Errors: those of kvc_forward_append, and
  *   ORDER             the layer was not appended, and k and v are NULL (PAST needs neither); the same part was attended before;
  *                     the layer reads the K and V of a layer outside of the forward's range; a forward of encoder tokens
  *   OUT_OF_RANGE      softmax_scale, softcap, index_block, or the tokens of a list; on the CPU, an entry whose first token is
- *                     not in the sequence, the new tokens included (error->index = its row). On a GPU it names no key
+ *                     not in the sequence, the new tokens included (error->index = its row). On a GPU such an entry names no
+ *                     key
  *   SHAPE             also: key_bias or mask has fewer keys than a row (error->index = the row)
  *   UNSUPPORTED       indices on a backend that does not attend over lists; STEP_WINDOW with trees; key_bias
  *                     or mask in a graph whose calls a device replays
@@ -995,7 +1026,8 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  *                     KVC_LAYER_KEYS_ONLY; out or lse shares an element with the other, or with a tensor that is read;
  *                     REL_BIAS_ZERO without rel_bias; on the CPU, a NaN or +infinity in rel_bias or key_bias (-infinity hides a
  *                     key)
- *   CANCELLED         within one work item of kvc_forward_cancel. out is then undefined, and k and v may have been stored
+ *   CANCELLED         after kvc_forward_cancel, when the running work items are done. out is then undefined, and k and v may
+ *                     have been stored
  * Threads: one at a time for one forward, any between forwards. Since 0.1.
  * From: latent attention and its absorbed form as in DeepSeek-V2; online softmax as in FlashAttention-2; split-KV and merge by
  * LSE as in Flash-Decoding; softcap as in Gemma 2, slopes as in ALiBi (Press et al.), sinks as in gpt-oss. */
@@ -1022,7 +1054,7 @@ typedef struct kvc_select_args {
   int32_t index_block;     /* b: an entry i is the tokens [i * b, (i + 1) * b), and its score is the largest of those that the
                               query sees. Any b from 1 on; 0 = 1 */
   int32_t candidate_block; /* the same for entries of candidates; 0 = 1 */
-  int32_t first_blocks;    /* so many first entries of the sequence are always chosen. They count towards k */
+  int32_t first_blocks;    /* the first entries of the sequence, this many, are always chosen. They count towards k */
   int32_t last_blocks;     /* the same for the entry of the query's own token and those before it. first_blocks + last_blocks is
                               at most k */
 } kvc_select_args;
@@ -1037,10 +1069,10 @@ static inline void kvc_select_args_init(kvc_select_args *args) {
  * kvc_attend_args.indices of other layers in the same forward.
  *   layer  a layer with KVC_LAYER_KEYS_ONLY, after its append in this forward. Any number of calls
  * Windows, chunks, spans and trees hide tokens as in kvc_forward_attend. Scores are float32. They are not scaled, because a
- * positive factor changes no choice. Of equal scores the lowest entry is chosen. A score that is NaN is lower than all others; in
- * KVC_SELECT_RELU_SUM max(0, NaN) is 0. A list ascends. If fewer than k entries have a token that the query sees, all of them are
- * chosen, and the rest of the list is -1. The choice does not depend on the batch, the cut into steps or the threads
- * (docs/reference/select.md).
+ * positive factor changes no choice. Among equal scores, the lowest entry is chosen. A score that is NaN is lower than all
+ * others; in KVC_SELECT_RELU_SUM max(0, NaN) is 0. A list is in ascending order. If fewer than k entries have a token that
+ * the query sees, all of them are chosen, and the rest of the list is -1. The choice does not depend on the batch, the cut
+ * into steps or the threads (docs/reference/select.md).
  * Errors: STALE_ID, BUSY, CANCELLED, NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, and
  *   ORDER             the layer was not appended in this forward; the forward's stream is being captured
  *   OUT_OF_RANGE      layer; index_block, candidate_block or the tokens of a list; first_blocks and last_blocks; on the CPU, an
@@ -1058,9 +1090,9 @@ KVC_API kvc_status kvc_forward_select(kvc_cache *cache, kvc_forward forward, int
  * It may be called any number of times.
  *   layer   a recurrent layer of the forward
  *   state   0..num_states - 1
- *   token   -1 = the state before each row's first token; i = before its token i, 0..max_draft_states - 1. Before a node is
- *           the state after its parent, which this forward may have stored. Rows without such a token, or without its state,
- *           are not written
+ *   token   -1 = the state before each row's first token; i = before its token i, 0..max_draft_states - 1. The state before
+ *           a tree node is the state after its parent, which this forward may have stored. Rows without such a token, or
+ *           without its state, are not written
  *   tensor  borrowed, its data is written; [>= num_sequences, shape...] of the state's dtype; rows by any stride, each compact
  * Errors: STALE_ID, BUSY, CANCELLED, OUT_OF_RANGE (layer, state, token), INVALID_ARGUMENT (the layer is not recurrent, a forward of
  * encoder tokens), DTYPE, DEVICE, RANK, SHAPE, STRIDE. An error of the device closes the forward, as kvc_forward_abort does.
@@ -1073,9 +1105,9 @@ KVC_API kvc_status kvc_forward_load_state(kvc_cache *cache, kvc_forward forward,
  * before kvc_forward_end. If a state is stored twice, the second one counts.
  * Drafts: with max_draft_states, a cache also keeps the states after uncommitted nodes, and kvc_seq_commit keeps that of its
  * leaf. For drafts of 4 tokens, with states [num_sequences, 4, shape...], call it for tokens 0 to 3, each with one slice.
- *   token   -1 = the state after each row's last token; i = after its token i, 0..max_draft_states - 1. Rows that have no such
- *           token are not read. Nor are rows for which it is not kept: it is kept after a row's last token, and after nodes
- *           below max_draft_states
+ *   token   -1 = the state after each row's last token; i = after its token i, 0..max_draft_states - 1. Rows that have no
+ *           such token are not read. Rows whose state is not kept are not read either. A state is kept after a row's last
+ *           token, and after nodes below max_draft_states
  *   tensor  borrowed; as kvc_forward_load_state's
  * Errors, threads: as kvc_forward_load_state. Since 0.1. From: a state for each draft as in vLLM's speculative Mamba. */
 KVC_API kvc_status kvc_forward_store_state(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state, int32_t token,
@@ -1099,8 +1131,8 @@ static inline void kvc_merge_args_init(kvc_merge_args *args) {
 }
 
 /* Merges results of attention over disjoint sets of keys, by their LSE, from left to right. The result is that of attention over
- * all the keys. A part with LSE -inf saw nothing, and its output is not read. If all parts are such, the result is 0 and -inf.
- * Tensors are on the context's device. Parts may have more than T rows.
+ * all the keys. A part with LSE -inf saw nothing, and its output is not read. If every part saw nothing, the result is 0 and
+ * -inf. Tensors are on the context's device. Parts may have more than T rows.
  *   stream  the device's stream; NULL on the CPU
  * Errors: INVALID_ARGUMENT (num_parts), NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; error->index = the part.
  * Threads: any. Since 0.1. From: split-KV as in Flash-Decoding; cascade merge as in FlashInfer. */
@@ -1192,7 +1224,8 @@ typedef struct kvc_graph_config {
   uint32_t flags;            /* 0 */
   int32_t max_sequences;     /* rows of a step, at most the cache's max_sequences; 0 = as many */
   int32_t max_tokens;        /* tokens of a step, at most the cache's max_batch_tokens; 0 = as many */
-  int32_t max_pages_per_row; /* columns of block tables, 1..2^26; 0 = the pages of the group. BRANCHES have their own */
+  int32_t max_pages_per_row; /* columns of block tables, 1..2^26; 0 = the pages of the group. Tables of KVC_TABLES_BRANCHES
+                                have their own number of columns */
   uint32_t reserved;         /* 0 */
 } kvc_graph_config;
 
@@ -1202,8 +1235,7 @@ static inline void kvc_graph_config_init(kvc_graph_config *config) {
   config->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Makes a graph: the memory that its forwards need. kvc_cache_estimate includes the size of one at the
- * cache's limits.
+/* Makes a graph: the memory that its forwards need. kvc_cache_estimate includes the size of one graph at the cache's limits.
  *   graph  filled
  * Errors: OUT_OF_RANGE, UNSUPPORTED (flags, reserved), OUT_OF_MEMORY, TOO_MANY_FORWARDS (64 graphs exist). Threads: any.
  * Since 0.1. */
@@ -1247,7 +1279,7 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  *   stream     as kvc_seq_fork
  * Errors (nothing committed), each with the index: STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes; as kvc_seq_fork),
  * OUT_OF_RANGE, EVICTED (a node whose recurrent state is not kept: see above). An error of the device leaves K and V
- * of the nodes undefined; then only dropping them (-1) works. Threads: any. The cost follows what it moves and frees.
+ * of the nodes undefined; then only dropping them (-1) works. Threads: any. The cost grows with what it moves and frees.
  * Since 0.1. From: tree attention as in SpecInfer and Medusa. */
 KVC_API kvc_status kvc_seq_commit(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int32_t *leaves,
                                   void *stream, kvc_error *error);
@@ -1532,7 +1564,7 @@ typedef struct kvc_flash_attn_args {
                                         that is not float8 is stored as k / k_descale, rounded to nearest even and
                                         saturated */
   const DLTensor *v_descale;         /* nullable; [B, Hkv]: the same for v */
-  const DLTensor *alibi_slopes;      /* nullable; [Hq] or [B, Hq] float32: scores get - slope * |p_q - p_k| (see
+  const DLTensor *alibi_slopes;      /* nullable; [Hq] or [B, Hq] float32: slope * |p_q - p_k| is subtracted from scores (see
                               KVC_ATTEND_ALIBI_SIGNED) */
   const DLTensor *sinks;             /* nullable; [Hq] float32, float16 or bfloat16: a logit of each head that joins the softmax
                               without a value */
@@ -1710,7 +1742,8 @@ static inline void kvc_tables_init(kvc_tables *tables) {
  * Errors: STALE_ID, BUSY, OUT_OF_RANGE (group), INVALID_ARGUMENT (a recurrent group, an unknown part, a group to which the
  * forward does not append encoder tokens; WHOLE of a tree that branches; PREFIX without trees; other arrays or padding than
  * the graph's first call had), UNSUPPORTED (spans; slots of a pool beyond 2^31 tokens), BATCH_TOO_LARGE (2^31 keys and more;
- * a row with more than the graph's max_pages_per_row). Threads: as kvc_forward_attend. The cost follows the pages in the tables.
+ * a row with more than the graph's max_pages_per_row). Threads: as kvc_forward_attend. The cost grows with the pages in the
+ * tables.
  * Since 0.1. */
 KVC_API kvc_status kvc_forward_tables(kvc_cache *cache, kvc_forward forward, int32_t group, kvc_tables *tables,
                                       kvc_error *error);
@@ -1917,7 +1950,7 @@ static inline void kvc_prefix_hit_init(kvc_prefix_hit *hit) {
 /* Says what kvc_prefix_attach would find, and changes nothing.
  *   query  borrowed, tokens included
  *   hit    filled
- * The cost follows the pages that it looks at.
+ * The cost grows with the pages that it looks at.
  * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. Since 0.1. From: prefix reuse as in SGLang's RadixAttention. */
 KVC_API kvc_status kvc_prefix_match(kvc_cache *cache, const kvc_prefix_query *query, kvc_prefix_hit *hit,
                                     kvc_error *error);
@@ -1979,7 +2012,7 @@ static inline void kvc_prefix_published_init(kvc_prefix_published *published) {
  * The next forward that appends to the sequence copies its last page, if this is not full and was published.
  * Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE (num_tokens above the length, salt_begin, priority, time_to_live), ORDER (a
  * layer lacks some of the tokens, because a forward did not cover it), UNSUPPORTED (the sequence has or had a streaming window,
- * or its keys are rotated by the long set of longrope). Threads: any. The cost follows the tokens. Since 0.1. */
+ * or its keys are rotated by the long set of longrope). Threads: any. The cost grows with the tokens. Since 0.1. */
 KVC_API kvc_status kvc_prefix_publish(kvc_cache *cache, kvc_seq sequence, const kvc_prefix_query *query,
                                       const kvc_prefix_options *options, kvc_prefix_published *published,
                                       kvc_error *error);
@@ -1988,13 +2021,13 @@ KVC_API kvc_status kvc_prefix_publish(kvc_cache *cache, kvc_seq sequence, const 
  * forgets all that was published with this salt from the first page on. Sequences keep their pages.
  *   query  borrowed, tokens included
  *   pages  nullable: how many pages the index gave back
- * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost follows what it gives back. Since 0.1. */
+ * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost grows with what it gives back. Since 0.1. */
 KVC_API kvc_status kvc_prefix_drop(kvc_cache *cache, const kvc_prefix_query *query, int64_t *pages, kvc_error *error);
 
 /* Forgets what one session published and no publish with another session, or with none, shares.
  *   session  not 0
  *   pages    nullable: how many pages the index gave back
- * Errors: none but misuse. Threads: any. The cost follows the size of the index. Since 0.1. */
+ * Errors: none but misuse. Threads: any. The cost grows with the size of the index. Since 0.1. */
 KVC_API kvc_status kvc_prefix_drop_session(kvc_cache *cache, uint64_t session, int64_t *pages, kvc_error *error);
 
 /* Sets the priority and the time to live of the query's published tokens, from the first one on, whatever they had. Longer
@@ -2010,7 +2043,7 @@ KVC_API kvc_status kvc_prefix_set_priority(kvc_cache *cache, const kvc_prefix_qu
  *   session       not 0
  *   priority      0..100
  *   time_to_live  as in kvc_prefix_options
- * Errors: OUT_OF_RANGE (priority or time_to_live). Threads: any. The cost follows the size of the index. Since 0.1. */
+ * Errors: OUT_OF_RANGE (priority or time_to_live). Threads: any. The cost grows with the size of the index. Since 0.1. */
 KVC_API kvc_status kvc_prefix_set_session_priority(kvc_cache *cache, uint64_t session, int32_t priority,
                                                    int64_t time_to_live, kvc_error *error);
 
@@ -2018,7 +2051,7 @@ KVC_API kvc_status kvc_prefix_set_session_priority(kvc_cache *cache, uint64_t se
  *   query  borrowed, tokens included
  *   hit    nullable: filled with what is pinned
  *   pin    filled: an id, never 0; ended by kvc_prefix_unpin or kvc_cache_clear
- * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost follows the pages. Since 0.1. */
+ * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost grows with the pages. Since 0.1. */
 KVC_API kvc_status kvc_prefix_pin(kvc_cache *cache, const kvc_prefix_query *query, kvc_prefix_hit *hit, uint64_t *pin,
                                   kvc_error *error);
 
@@ -2172,7 +2205,8 @@ static inline void kvc_events_range_init(kvc_events_range *range) {
  *   args   borrowed; its arrays are filled
  *   range  filled
  * Errors: OUT_OF_RANGE (next above `newest`), BUFFER_TOO_SMALL (not even one event fits in capacity_bytes), STRUCT_SIZE
- * (event_size), INVALID_ARGUMENT (events and bytes; data_parallel_rank below -1). Threads: any. The cost follows what it returns.
+ * (event_size), INVALID_ARGUMENT (events and bytes; data_parallel_rank below -1). Threads: any. The cost grows with what it
+ * returns.
  * Since 0.1. */
 KVC_API kvc_status kvc_events_read(kvc_cache *cache, const kvc_events_args *args, kvc_events_range *range,
                                    kvc_error *error);
@@ -2182,8 +2216,8 @@ KVC_API kvc_status kvc_events_read(kvc_cache *cache, const kvc_events_args *args
  *   args   borrowed; its arrays are filled
  *   range  filled
  * Errors: BUFFER_TOO_SMALL (nothing returned; required: elements or bytes), STRUCT_SIZE (event_size), INVALID_ARGUMENT as in
- * kvc_events_read. Threads: any. The cost follows the size of the index, and other calls on the cache wait while its pages are
- * listed. Since 0.1. */
+ * kvc_events_read. Threads: any. The cost grows with the size of the index, and other calls on the cache wait while its
+ * pages are listed. Since 0.1. */
 KVC_API kvc_status kvc_events_snapshot(kvc_cache *cache, const kvc_events_args *args, kvc_events_range *range,
                                        kvc_error *error);
 
@@ -2385,7 +2419,8 @@ static inline void kvc_prefix_load_options_init(kvc_prefix_load_options *options
  *   hit      nullable: filled as by kvc_prefix_match
  *   job      filled; 0 = nothing is to be loaded, or computing is faster
  * Errors: OUT_OF_RANGE (num_tokens, salt_begin, priority, time_to_live, token_ns), UNSUPPORTED (the cache has no tier),
- * TOO_MANY_SEQUENCES, OUT_OF_PAGES, OUT_OF_MEMORY. Threads: any. The cost follows the pages, because tiers answer from memory.
+ * TOO_MANY_SEQUENCES, OUT_OF_PAGES, OUT_OF_MEMORY. Threads: any. The cost grows with the pages, because tiers answer from
+ * memory.
  * Since 0.1. */
 KVC_API kvc_status kvc_prefix_load(kvc_cache *cache, const kvc_prefix_query *query, const kvc_prefix_load_options *options,
                                    kvc_prefix_hit *hit, kvc_job *job, kvc_error *error);
@@ -2601,11 +2636,12 @@ KVC_API kvc_status kvc_transfer_cancel(kvc_cache *cache, kvc_transfer transfer, 
 /* Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. Equal calls on equal configs give equal hashes, so
  * ranks and replays can be compared. The hash may differ between versions of the library.
  *   digest  filled
- * Errors: none but misuse. Threads: any. The cost follows the size of the tables. Since 0.1. */
+ * Errors: none but misuse. Threads: any. The cost grows with the size of the tables. Since 0.1. */
 KVC_API kvc_status kvc_cache_digest(kvc_cache *cache, uint64_t *digest, kvc_error *error);
 
 /* Checks that references add up, that free + used = total, and that no page is in two tables unless its count says so.
- * Errors: INTERNAL, with the invariant that does not hold. Threads: any. The cost follows the size of the tables. Since 0.1. */
+ * Errors: INTERNAL, with the invariant that does not hold. Threads: any. The cost grows with the size of the tables. Since
+ * 0.1. */
 KVC_API kvc_status kvc_cache_check_invariants(kvc_cache *cache, kvc_error *error);
 
 /* ============================================================================================
