@@ -2640,8 +2640,8 @@ KVC_API kvc_status kvc_transfer_cancel(kvc_cache *cache, kvc_transfer transfer, 
 KVC_API kvc_status kvc_cache_digest(kvc_cache *cache, uint64_t *digest, kvc_error *error);
 
 /* Checks that references add up, that free + used = total, and that no page is in two tables unless its count says so.
- * Errors: INTERNAL, with the invariant that does not hold. Threads: any. The cost grows with the size of the tables. Since
- * 0.1. */
+ * Errors: INTERNAL, with the invariant that does not hold. Threads: any. The cost grows with the size of the tables.
+ * Since 0.1. */
 KVC_API kvc_status kvc_cache_check_invariants(kvc_cache *cache, kvc_error *error);
 
 /* ============================================================================================
