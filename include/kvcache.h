@@ -1295,7 +1295,7 @@ KVC_API kvc_status kvc_seq_tree_nodes(kvc_cache *cache, int64_t n, const kvc_seq
  * ============================================================================================ */
 
 enum kvc_pool {
-  KVC_POOL_KV = 0, /* K and V together: [pages, 2, Hkv, page_size, D]; only if they are stored so */
+  KVC_POOL_KV = 0, /* K and V together: [pages, 2, Hkv, page_size, D]; only if they are stored together */
   KVC_POOL_K = 1,  /* [pages, Hkv, page_size, D] */
   KVC_POOL_V = 2,  /* [pages, Hkv, page_size, Dv]; MLA: the leading dims of KVC_POOL_K */
   KVC_POOL_K_SCALE = 3, /* float32: [pages, Hkv, page_size] of int8, uint4; [Hkv] of float8 (ones if none were given) */
@@ -1328,7 +1328,7 @@ enum kvc_export_parts {
 typedef struct kvc_export_args {
   uint32_t struct_size;
   int32_t layer;
-  uint32_t parts;         /* KVC_EXPORT_*; 0 = all that the layer has (MLA: K and its scales, of which V is a part) */
+  uint32_t parts;         /* KVC_EXPORT_*; 0 = all that the layer has (MLA: K and its scales; V is a part of K) */
   uint32_t reserved;      /* 0 */
   int64_t position_begin; /* tokens [position_begin, position_end) of the sequence */
   int64_t position_end;   /* 0 = the sequence's length (so [0, 0) cannot be requested). Cross layers: both positions are in
@@ -1347,7 +1347,7 @@ typedef struct kvc_exported {
   uint32_t reserved;
   DLManagedTensorVersioned *k;       /* [tokens, Hkv, D] of the layer's dtype (float8: uint8; uint4: uint8, D / 2) */
   DLManagedTensorVersioned *v;       /* [tokens, Hkv, Dv] */
-  DLManagedTensorVersioned *k_scale; /* float32, what k is to be multiplied by: [tokens, Hkv] of int8, uint4; [Hkv] of float8 */
+  DLManagedTensorVersioned *k_scale; /* float32, the factors of k: [tokens, Hkv] of int8, uint4; [Hkv] of float8 */
   DLManagedTensorVersioned *v_scale;
 } kvc_exported;
 
@@ -1392,10 +1392,9 @@ static inline void kvc_import_args_init(kvc_import_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Appends T tokens of dense K and V to a sequence in every layer, as kvc_forward_append would. With KVC_IMPORT_AS_STORED it is
- * the inverse of kvc_seq_export, for a sequence of which nothing was freed yet. (For rotated keys of longrope, give the
- * sequence the same factor set first: kvc_seq_set_rope.) The import is a forward of its own, so one must be free
- * (max_open_forwards).
+/* Appends T tokens of dense K and V to a sequence in every layer, as kvc_forward_append would. With KVC_IMPORT_AS_STORED it
+ * is the inverse of kvc_seq_export, for a sequence without freed pages. (For rotated keys of longrope, give the sequence the
+ * same factor set first: kvc_seq_set_rope.) The import opens a forward of its own, which counts towards max_open_forwards.
  *   args    borrowed, tensors included
  *   stream  as kvc_seq_fork
  * Errors: those of kvc_forward_begin; those of kvc_forward_append, with error->index = the layer; UNSUPPORTED with a recurrent
@@ -1422,7 +1421,7 @@ KVC_API kvc_status kvc_seq_import(kvc_cache *cache, kvc_seq sequence, const kvc_
  *           step stores or reads anything, and those of begin before its own step reads.
  *   Taking  While copies of earlier calls wait, kvc_forward_begin is refused (ORDER), so that nothing overwrites what they read.
  *           Once max_sequences * num_groups copies wait, kvc_seq_fork and kvc_seq_commit are refused too.
- *   Abort   It drops the copies of its own step that were not taken. kvc_cache_clear drops all.
+ *   Abort   An abort drops the copies of its step that were not taken. kvc_cache_clear drops all copies.
  * The layout of this struct is frozen. */
 typedef struct kvc_copy {
   int64_t source_slot; /* first slot to read; count slots from there on are in one page */
@@ -1463,7 +1462,7 @@ typedef struct kvc_stats {
                                   as used */
   int64_t pages_evicted;       /* pages that such calls have evicted since create */
   int64_t prefix_attaches;     /* kvc_prefix_attach calls that succeeded since create (of the cache, in every group) */
-  int64_t prefix_tokens;       /* tokens that they found, likewise */
+  int64_t prefix_tokens;       /* tokens that these calls found */
 } kvc_stats;
 
 static inline void kvc_stats_init(kvc_stats *stats) {
@@ -1484,7 +1483,8 @@ KVC_API kvc_status kvc_cache_stats(kvc_cache *cache, int32_t group, kvc_stats *s
 /* Describes the cache at this moment as one JSON object: the pages of each group, sequences and which pages they share, the prefix
  * index, tiers, and open forwards. It has no tokens, and no keys of pages. docs/reference/describe.md lists the fields.
  *   buffer, capacity, length  as kvc_context_describe. The text may grow between two calls
- * It walks the page tables in use under the cache's lock, a few times as long as kvc_cache_stats. `kvcache inspect` shows the text.
+ * It walks the page tables in use under the cache's lock, and takes a few times as long as kvc_cache_stats. `kvcache
+ * inspect` shows the text.
  * Errors: BUFFER_TOO_SMALL. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_describe(kvc_cache *cache, char *buffer, int64_t capacity, int64_t *length,
                                       kvc_error *error);
@@ -1508,10 +1508,10 @@ KVC_API kvc_status kvc_cache_describe(kvc_cache *cache, char *buffer, int64_t ca
  * or int64, with any stride; stride 0 means one value for all. Lengths may have rank 0.
  * On a GPU, the index tensors of a call are all on the host, or all on the device (single numbers may be on the host).
  *   On the host    Every value is read once and checked by the call.
- *   On the device  Nothing is read back, uploaded or waited for. Work is cut by the capacity that shapes give. A captured call
- *                  uses, at each replay, what its tensors hold then. A row with a value out of its range is left out: nothing of
- *                  it is stored, and out keeps its contents. Page ids are checked only with KVC_CONTEXT_VALIDATE, which also
- *                  reports what was bad. */
+ *   On the device  Nothing is read back, uploaded or waited for. The shapes give a capacity, which decides how the work is
+ *                  divided. A captured call uses, at each replay, what its tensors hold then. A row with a value out of its
+ *                  range is skipped: nothing of it is stored, and out keeps its contents. Page ids are checked only with
+ *                  KVC_CONTEXT_VALIDATE, which also reports what was bad. */
 
 enum kvc_flash_attn_flags {
   KVC_FLASH_ATTN_CAUSAL = 1,             /* a query sees no later key: window_right is 0 */
@@ -1525,11 +1525,13 @@ typedef struct kvc_flash_attn_args {
   uint32_t struct_size;
   uint32_t flags;          /* KVC_FLASH_ATTN_* */
   const DLTensor *q;       /* [B, Sq, Hq, D], or with cu_seqlens_q [>= Tq, Hq, D]; float32, float16 or bfloat16, or without
-                              rotary also float8. Of this and all tensors below with dims last: innermost stride 1 */
+                              rotary also float8. This tensor, and all tensors below whose last dimension is the head dim,
+                              have innermost stride 1 */
   const DLTensor *k_cache; /* [pages, page_size, Hkv, D] with block_table, else [cache rows, capacity, Hkv, D]; float32,
                               float16, bfloat16, float8_e4m3fn or float8_e5m2, by any strides (a cache in HND order is a
                               transposed view). Written if k is given. Any page size, any D and Dv up to 1024 */
-  const DLTensor *v_cache; /* [likewise, Dv], of the same dtype. The two may be views into one buffer, of different elements */
+  const DLTensor *v_cache; /* [likewise, Dv], of the same dtype. The two may be views into one buffer, without a common
+                              element */
   const DLTensor *k;       /* nullable, with v: nothing is appended. [B, Sn, Hkv, D], or with cu_seqlens_k_new
                               [>= Tn, Hkv, D]: stored after each row's cached tokens before anything attends. float32,
                               float16, bfloat16, or the cache's dtype, which is stored unchanged */
@@ -1543,8 +1545,8 @@ typedef struct kvc_flash_attn_args {
   const DLTensor *cache_seqlens;     /* [B], or of rank 0: tokens in each row's cache, without the new ones. This call does
                                         not change it. Nullable without k: the cache's whole capacity */
   const DLTensor *seqused_k;         /* nullable: the other name of cache_seqlens; only one of them may be given */
-  const DLTensor *cache_batch_idx;   /* nullable: row b's cache is cache row b. [B]: which one (with block_table: which row of
-                              that); none twice if k is given */
+  const DLTensor *cache_batch_idx;   /* nullable: row b's cache is cache row b. [B]: the cache row of each row (with
+                              block_table: the row of block_table). With k, all must differ */
   const DLTensor *cache_leftpad;     /* nullable: 0. [B]: first valid key of each row, at most cache_seqlens */
   const DLTensor *block_table;       /* nullable: not paged. [rows, max_pages], columns by stride 1: page ids in order.
                                         Entries that the call does not use may have any value, such as -1 */
@@ -1595,12 +1597,13 @@ static inline void kvc_flash_attn_args_init(kvc_flash_attn_args *args) {
  * contract of FlashMLA's sparse decoding. k_cache is [pages, page_size, Hkv, D]. Negative entries are padding, and a slot that
  * occurs twice counts once. Slots have no positions, so what needs lengths or positions must be absent: k, v, block_table,
  * cache_seqlens and its other name, cache_batch_idx, cache_leftpad, alibi_slopes, windows, chunks, and KVC_FLASH_ATTN_CAUSAL.
- * Two rows must not append to one slot through their tables. No memory is allocated once a call of this size was made.
+ * Two rows must not append to one slot through their tables. A call allocates memory only if it is larger than all calls
+ * before it.
  * Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8; qv with k_descale or
  * v_descale; dims; indices on a backend that does not attend over lists), INVALID_ARGUMENT (arguments that contradict each other;
- * what is written overlaps anything else in elements; a cache row twice with k), OUT_OF_RANGE (a page id, slot, index, length or
- * position, with the row in error->index), BUFFER_TOO_SMALL (a cache row without room for its new tokens: error->required and
- * available in tokens, error->index = the row).
+ * a tensor that is written shares elements with another one; a cache row twice with k), OUT_OF_RANGE (a page id, slot,
+ * index, length or position, with the row in error->index), BUFFER_TOO_SMALL (a cache row without room for its new tokens:
+ * error->required and available in tokens, error->index = the row).
  * Threads: any, on different caches. Since 0.1.
  * From: FlashAttention 2 and 3; paged caches as in vLLM's PagedAttention; the rest as kvc_forward_attend. */
 KVC_API kvc_status kvc_flash_attn_with_kvcache(kvc_context *context, const kvc_flash_attn_args *args, void *stream,
@@ -1613,8 +1616,9 @@ enum kvc_append_slots_flags {
 typedef struct kvc_append_slots_args {
   uint32_t struct_size;
   uint32_t flags;               /* KVC_APPEND_SLOTS_* */
-  const DLTensor *k;            /* [>= T, Hkv, D] float32, float16, bfloat16, or of the cache's dtype as it is; innermost stride
-                                   1. Latent form: the rotary parts, [>= T, 1, D - L], not float8 */
+  const DLTensor *k;            /* [>= T, Hkv, D] float32, float16, bfloat16, or the cache's dtype, which is stored
+                                   unchanged; innermost stride 1. Latent form: the rotary parts, [>= T, 1, D - L], not
+                                   float8 */
   const DLTensor *v;            /* [>= T, Hkv, Dv], as k. Latent form: the latent parts, [>= T, 1, L], not float8 */
   const DLTensor *k_cache;      /* written; [pages, page_size, Hkv, D] as kvc_flash_attn_args.k_cache. Latent form:
                                    [pages, page_size, 1, D], rows [latent | rotary] */
@@ -1637,8 +1641,8 @@ static inline void kvc_append_slots_args_init(kvc_append_slots_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Stores rows of k and v in the caller's own paged cache, at the slots in slot_mapping, whose length is T. If two rows have the
- * same slot, either of them stays.
+/* Stores rows of k and v in the caller's own paged cache, at the slots in slot_mapping, whose length is T. If two rows have
+ * the same slot, one of them is stored; which one is not defined.
  *   args    borrowed, tensors included; every slot and position that the host reads is checked before anything is written.
  *           slot_mapping and positions on a GPU: a token whose slot is not one of the cache's, or
  *           whose position has no cos and sin, is skipped
@@ -1653,22 +1657,23 @@ KVC_API kvc_status kvc_append_slots(kvc_context *context, const kvc_append_slots
 /* ============================================================================================
  * 11  Tables for other kernels
  * ============================================================================================
- * What other attention kernels need from a step: block tables, lengths, slots. They come from a cache's forward
- * (kvc_forward_tables), or from the arrays of a server with its own allocator (kvc_plan_*). docs/reference/tables.md lists the
- * kinds of steps, and says what each array means.
+ * Tables give other attention kernels what they need from a step: block tables, lengths, slots. They come from a cache's
+ * forward (kvc_forward_tables), or from the arrays of a server with its own allocator (kvc_plan_*). docs/reference/tables.md
+ * lists the kinds of steps, and says what each array means.
  *
  *   kvc_tables tables;  kvc_tables_init(&tables);
  *   if (kvc_forward_tables(cache, step, group, &tables, &error)) return report(error.message);
  *   fa3(q, k_pool, v_pool, &tables.block_table, &tables.cache_seqlens, &tables.cu_seqlens_q, tables.max_seqlen_q, tables.causal);
  *
- * A table holds exactly the keys that queries see. So no kernel needs a mask beyond "causal", and a window where one row has
- * several queries of a sliding group or of a stream. Where one table cannot express this, there are two, and merging attention
- * over both by LSE (kvc_merge_states) gives the exact result. */
+ * A table holds exactly the keys that queries see. So a kernel needs no mask except "causal". It needs a window only if one
+ * row has several queries of a sliding group or of a stream. If one table cannot express this, there are two, and merging
+ * attention over both by LSE (kvc_merge_states) gives the exact result. */
 
 enum kvc_tables_part {
   KVC_TABLES_WHOLE = 0,    /* all keys of each row */
   KVC_TABLES_PREFIX = 1,   /* steps that branch (trees; drafts with top_k > 1): keys that all branches share */
-  KVC_TABLES_BRANCHES = 2, /* and each branch's own: a row a token, with its visible ancestors alone and itself */
+  KVC_TABLES_BRANCHES = 2, /* the other keys of each branch: one row for each token, with the token itself and its visible
+                              ancestors only */
   KVC_TABLES_ENCODER = 3   /* plans with encoder_lens: the encoder's keys */
 };
 
@@ -1694,14 +1699,15 @@ typedef struct kvc_tables {
   int32_t pad_value;        /* with KVC_TABLES_PAD_VALUE: entries of block_table after a row's pages */
   uint32_t arrays;          /* KVC_TABLES_DENSE | ...; 0 = all */
   /* Out */
-  uint32_t causal;          /* 1: a row's queries are the last of its keys, and each sees those up to itself. 0: all of them */
+  uint32_t causal;          /* 1: a row's queries are the last of its keys, and each sees the keys up to itself. 0: each
+                               query sees all keys */
   /* After a plan's build over arrays on the device, the host has shapes only: num_rows and num_queries are the capacity, and
    * num_pages and num_keys are -1. */
   int32_t num_rows;         /* R, rows of the table */
   int32_t num_queries;      /* of all rows: T */
   int32_t page_size;        /* of block_table and the CSR: the group's, or 1 */
-  int32_t max_seqlen_q;     /* host maxima: queries of a row, */
-  int32_t max_seqlen_k;     /* cache_seqlens, */
+  int32_t max_seqlen_q;     /* on the host: the largest number of queries of a row */
+  int32_t max_seqlen_k;     /* on the host: the largest of cache_seqlens */
   int32_t max_pages;        /* columns of block_table */
   int64_t num_pages;        /* columns of all rows together: entries of indices that are used */
   int64_t num_keys;         /* the last of cu_seqlens_k */
@@ -1768,8 +1774,8 @@ enum kvc_plan_mode {
                                rows, and draft extend. Parts: WHOLE (and ENCODER) */
   KVC_PLAN_VERIFY = 2,      /* num_draft_tokens new tokens. A chain: WHOLE. With tree_parents: PREFIX and BRANCHES */
   KVC_PLAN_DRAFT_DECODE = 3 /* step s of num_steps adds token s to each of top_k branches: all steps in one build. top_k 1:
-                               WHOLE, the token is entry seq_len + s. Above: PREFIX, whole pages, and BRANCHES. After the
-                               whole pages each branch has a region of whole pages: the tokens of the partial last page
+                               WHOLE, the token is entry seq_len + s. Larger top_k: PREFIX, whole pages, and BRANCHES. After
+                               the whole pages each branch has a region of whole pages: the tokens of the partial last page
                                (copied there by the server, in branch 0 they are in place), then its drafts */
 };
 
@@ -1846,15 +1852,15 @@ KVC_API kvc_status kvc_plan_create(kvc_context *context, const kvc_plan_config *
 /* Releases a plan and its tables. NULL does nothing. Threads: any, once. Since 0.1. */
 KVC_API void kvc_plan_destroy(kvc_plan *plan);
 
-/* Makes the tables of a step, for all its draft steps and parts. Tables are checked before anything is written. A refused build
- * leaves the arrays, and makes them stale (the generation word is 0) until a build succeeds. In graph mode the arrays keep their
- * addresses, and entries that a smaller batch does not use are inert.
+/* Makes the tables of a step, for all its draft steps and parts. Tables are checked before anything is written. A refused
+ * build does not change the arrays, but makes them stale (the generation word is 0) until a build succeeds. In graph mode
+ * the arrays keep their addresses, and entries that a smaller batch does not use are inert.
  *   args        borrowed, arrays included
  *   stream      the device's stream; NULL on the CPU
  *   generation  nullable; filled: the number of this build
- * Tables are made on the context's device, in the order of the stream. Arrays on a device are read by its kernels, without a wait:
- * there a build whose lengths, rows, parents or sizes would be refused leaves the tables and sets the generation word to 0, page
- * ids and slots are checked only with KVC_CONTEXT_VALIDATE, and kvc_plan_check reports only what was enqueued last.
+ * Tables are made on the context's device, in the order of the stream. Arrays on a device are read by its kernels, without a
+ * wait. If their lengths, rows, parents or sizes are wrong, the tables do not change, and the generation word is set to 0.
+ * Page ids and slots are checked only with KVC_CONTEXT_VALIDATE, and kvc_plan_check reports only what was enqueued last.
  * Memory is allocated only for a step that is larger than all before.
  * Errors: NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; INVALID_ARGUMENT (arrays that the mode does not use, both tables, rows
  * that did not only grow, tokens of a page that do not begin at a page); OUT_OF_RANGE (a length; an entry of a table: the message
@@ -1896,21 +1902,21 @@ KVC_API kvc_status kvc_plan_check(kvc_plan *plan, uint64_t generation, kvc_error
  *   Sharing   Whole pages are shared. A part of a page, down to one token, is copied into a fresh page of the new sequence.
  *   Groups    A hit is the longest prefix that every group can serve. Full groups and latent rows need every page up to the hit.
  *             Sliding and chunked groups need what the next query sees. Recurrent groups need the states after exactly these
- *             tokens: the index holds those of the lengths at which sequences were published. Cross groups are left alone: the
- *             new sequence has no encoder tokens.
+ *             tokens: the index holds those of the lengths at which sequences were published. The index ignores cross
+ *             groups: the new sequence has no encoder tokens.
  *   Eviction  A published page that no sequence and no pin holds is idle. Calls that are short of pages evict idle pages:
  *             kvc_forward_begin, kvc_seq_fork, kvc_seq_import and kvc_prefix_attach. Expired prefixes go first, then those of
  *             lower priority, then those that kvc_cache_config.prefix_policy chooses, and a continuation before what it continues.
  *             OUT_OF_PAGES means that even eviction of all idle pages would not help. What a failed or aborted call evicted
  *             stays evicted. Equal calls evict equal pages, so page ids are equal on every rank.
- *   Salts     Tokens under different salts never match. K and V must follow from the tokens before them and the salt: use other
- *             salts for tenants, adapters, images, and anything else that changes them.
+ *   Salts     Tokens under different salts never match. K and V must depend only on the tokens so far and on the salt. So
+ *             use a different salt for each tenant, adapter, image, and anything else that changes K and V.
  *   Time      The library reads no clock. kvc_cache_set_time gives it the time.
- * Every call of this section is UNSUPPORTED in a cache without KVC_CACHE_PREFIX_INDEX, but for kvc_cache_set_time. */
+ * Every call of this section except kvc_cache_set_time is UNSUPPORTED in a cache without KVC_CACHE_PREFIX_INDEX. */
 
 enum kvc_prefix_query_flags {
-  KVC_PREFIX_ALLOW_ALL = 1 /* match and attach may find all tokens of the query. By default they find one less at most, because
-                              an engine needs the logits of the last token */
+  KVC_PREFIX_ALLOW_ALL = 1 /* match and attach may find all tokens of the query. By default they leave out the last token,
+                              because an engine needs its logits */
 };
 
 typedef struct kvc_prefix_query {
@@ -1919,7 +1925,7 @@ typedef struct kvc_prefix_query {
   const int32_t *tokens; /* borrowed; [num_tokens], host; nullable if num_tokens is 0. Any numbers */
   int64_t num_tokens;    /* 0..2^30 */
   uint64_t salt;         /* any number; 0 = no salt */
-  int64_t salt_begin;    /* the salt holds from the page that contains this token on, and earlier pages have salt 0. So tenants
+  int64_t salt_begin;    /* the salt begins with the page that contains this token, and earlier pages have salt 0. So tenants
                             can share a system prompt, and nothing after it. >= 0 */
 } kvc_prefix_query;
 
@@ -1932,11 +1938,11 @@ static inline void kvc_prefix_query_init(kvc_prefix_query *query) {
 /* What the index holds of a query. */
 typedef struct kvc_prefix_hit {
   uint32_t struct_size;
-  int32_t limited_by;    /* the group because of which `tokens` is below what was searched for and known; -1 = none. It lacks the
-                            page that begins at `tokens`, or (recurrent) a state at a later position */
+  int32_t limited_by;    /* the group that makes `tokens` smaller than known_tokens and the query allow; -1 = none. It lacks
+                            the page that begins at `tokens`, or (recurrent) a state at a later position */
   int64_t tokens;        /* the longest prefix that every group can serve */
   int64_t copied_tokens; /* of these, the tokens in a last page that is not full: attach copies it */
-  int64_t known_tokens;  /* tokens that were published in this order, whatever is left of their pages */
+  int64_t known_tokens;  /* tokens that were published in this order, even if their pages were evicted */
   int64_t load_tokens;   /* with tiers: what `tokens` would be after kvc_prefix_load, as far as they have searched; else `tokens` */
   int64_t load_ns;       /* with tiers: how long that load takes, as the tiers measured it; 0 = nothing to load, or not measured */
 } kvc_prefix_hit;
@@ -1956,8 +1962,8 @@ KVC_API kvc_status kvc_prefix_match(kvc_cache *cache, const kvc_prefix_query *qu
                                     kvc_error *error);
 
 /* Makes a new sequence that holds the longest prefix of the query that every group can serve; nothing found gives an empty
- * sequence. The sequence is like any other: it can be appended to, forked, truncated and published. In groups with a window it
- * holds what its next query sees, and of the rollback margin what the index has.
+ * sequence. The sequence is like any other: it can be appended to, forked, truncated and published. In groups with a window
+ * it holds the keys that its next query sees, and the part of the rollback margin that the index has.
  *   query     borrowed, tokens included
  *   stream    the device's stream for copies of partial pages; NULL on the CPU
  *   hit       nullable: filled
@@ -1976,7 +1982,7 @@ typedef struct kvc_prefix_options {
   int32_t priority;     /* 0..100: prefixes of lower priority are evicted first. Tokens that several publishes share have the
                            highest of their priorities */
   uint64_t session;     /* 0 = none. Any other number: kvc_prefix_drop_session drops what no other session published */
-  int64_t time_to_live; /* 0 = no limit. Else, in the unit of kvc_cache_set_time: so long after now, the tokens are expired. They
+  int64_t time_to_live; /* 0 = no limit. Else, in the unit of kvc_cache_set_time: the tokens expire this long after now. They
                            are still found, but evicted before all others */
   uint32_t flags;       /* KVC_PREFIX_KEEP_PRIVATE or 0 */
   uint32_t reserved;    /* 0 */
@@ -1991,7 +1997,7 @@ static inline void kvc_prefix_options_init(kvc_prefix_options *options) {
 typedef struct kvc_prefix_published {
   uint32_t struct_size;
   uint32_t reserved;
-  int64_t known_tokens; /* tokens of the query that the index knows now; fewer than all if it is full of pages in use */
+  int64_t known_tokens; /* tokens of the query that the index holds now; fewer than all if it is full of pages in use */
   int64_t pages_added;  /* pages that the index did not hold before, in all groups */
   int64_t pages_freed;  /* pages of the sequence that became free, because the index had others with the same tokens */
 } kvc_prefix_published;
@@ -2003,8 +2009,8 @@ static inline void kvc_prefix_published_init(kvc_prefix_published *published) {
 }
 
 /* Makes the first tokens of a sequence findable. The index takes references to its pages, and nothing is copied. The sequence uses
- * whole pages that the index already holds for the same tokens in place of its own. It can be repeated while the sequence grows.
- *   sequence   the library does not know its tokens: the query's must be those that were appended
+ * whole pages that the index already holds for the same tokens in place of its own. Publish again while the sequence grows.
+ *   sequence   the library cannot check its tokens: the tokens of the query must be those that were appended
  *   query      borrowed; num_tokens is the sequence's length, or less. Recurrent groups: less only at a checkpoint of the
  *              sequence (kvc_seq_checkpoint); else the tokens are not found by themselves
  *   options    nullable: all zero; borrowed
@@ -2024,14 +2030,14 @@ KVC_API kvc_status kvc_prefix_publish(kvc_cache *cache, kvc_seq sequence, const 
  * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost grows with what it gives back. Since 0.1. */
 KVC_API kvc_status kvc_prefix_drop(kvc_cache *cache, const kvc_prefix_query *query, int64_t *pages, kvc_error *error);
 
-/* Forgets what one session published and no publish with another session, or with none, shares.
+/* Forgets what one session published, except what a publish with another session, or with none, shares.
  *   session  not 0
  *   pages    nullable: how many pages the index gave back
  * Errors: none but misuse. Threads: any. The cost grows with the size of the index. Since 0.1. */
 KVC_API kvc_status kvc_prefix_drop_session(kvc_cache *cache, uint64_t session, int64_t *pages, kvc_error *error);
 
-/* Sets the priority and the time to live of the query's published tokens, from the first one on, whatever they had. Longer
- * prefixes keep theirs after these tokens, and pages count as a whole.
+/* Sets the priority and the time to live of the query's published tokens, from the first one on, in place of what they had.
+ * A page gets the new values if it has one of these tokens. Later pages keep what they have.
  *   query         borrowed, tokens included
  *   priority      0..100
  *   time_to_live  as in kvc_prefix_options
@@ -2039,7 +2045,7 @@ KVC_API kvc_status kvc_prefix_drop_session(kvc_cache *cache, uint64_t session, i
 KVC_API kvc_status kvc_prefix_set_priority(kvc_cache *cache, const kvc_prefix_query *query, int32_t priority,
                                            int64_t time_to_live, kvc_error *error);
 
-/* Sets them for all that kvc_prefix_drop_session would drop.
+/* Sets the priority and the time to live of all that kvc_prefix_drop_session would drop.
  *   session       not 0
  *   priority      0..100
  *   time_to_live  as in kvc_prefix_options
@@ -2085,7 +2091,7 @@ typedef struct kvc_page_keys_args {
   int64_t adapter_bytes;       /* 0..2^20 */
   const uint8_t *salt;         /* [salt_bytes]; nullable if salt_bytes is 0 = no salt */
   int64_t salt_bytes;          /* 0..2^20 */
-  int64_t salt_begin;          /* the salt holds from the page that contains this position on; >= 0 */
+  int64_t salt_begin;          /* the salt begins with the page that contains this position; >= 0 */
   int64_t num_media;           /* spans of tokens that stand for an image or the like; 0..2^30 */
   const int64_t *media_begins; /* [num_media]: position in the sequence of the first token of each, ascending */
   const int64_t *media_tokens; /* [num_media]: tokens of each, > 0. The spans do not overlap */
@@ -2109,9 +2115,10 @@ KVC_API kvc_status kvc_page_keys(const kvc_page_keys_args *args, uint8_t *keys, 
 /* ============================================================================================
  * 14  Events: what the prefix index holds, told to others
  * ============================================================================================
- * A router sends a request to the engine that holds most of its prompt. It follows the prefix index of each engine by events: a
- * whole page became findable (stored), stopped being so (removed), or all of them did (cleared). A cache with events_capacity keeps
- * the newest events in a ring. The ring never makes a call wait: the oldest event makes room for a new one.
+ * A router sends a request to the engine that holds most of its prompt. Events tell it how the prefix index of each engine
+ * changes: a whole page can now be found (stored), a page can no longer be found (removed), or no page can be found
+ * (cleared). A cache with events_capacity keeps the newest events in a ring buffer. No call waits for room in it: a new
+ * event replaces the oldest one.
  *
  * Events are numbered from 0. A reader says which number it needs next, and learns which numbers it got:
  *
@@ -2129,13 +2136,14 @@ KVC_API kvc_status kvc_page_keys(const kvc_page_keys_args *args, uint8_t *keys, 
  * and the events after it give exactly the pages that the index holds.
  *
  *   Pages     Events name whole pages by their key (section 13), with the query's salt as 8 bytes, little-endian, if it is not 0.
- *             A page counts in each group by itself. States of recurrent groups count where they are findable after a whole page.
+ *             Each group has its own events for a page. A recurrent group has events only for states at the end of a whole
+ *             page.
  *   Bytes     Instead of records, a call can write one message as vLLM's consumers read it: docs/reference/events.md.
  * Every call of this section is UNSUPPORTED in a cache whose events_capacity is 0. */
 
 enum kvc_event_kind {
   KVC_EVENT_STORED = 1,  /* the page with this key can be found in this group */
-  KVC_EVENT_REMOVED = 2, /* it cannot any more: it was evicted or dropped */
+  KVC_EVENT_REMOVED = 2, /* the page can no longer be found: it was evicted or dropped */
   KVC_EVENT_CLEARED = 3  /* no page can be found in any group */
 };
 
@@ -2151,7 +2159,7 @@ typedef struct kvc_event {
   uint32_t flags;     /* KVC_EVENT_HAS_PARENT, KVC_EVENT_SALTED */
   uint32_t reserved;
   int64_t position;   /* stored: of the page's first token in its sequence */
-  uint64_t session;   /* stored: that alone published it; 0 = none, or several */
+  uint64_t session;   /* stored: the only session that published it; 0 = none, or several */
   uint8_t key[32];    /* not of KVC_EVENT_CLEARED */
   uint8_t parent[32]; /* key of the page before, if KVC_EVENT_HAS_PARENT */
 } kvc_event;
@@ -2186,12 +2194,12 @@ static inline void kvc_events_args_init(kvc_events_args *args) {
 typedef struct kvc_events_range {
   uint32_t struct_size;
   uint32_t reserved;
-  uint64_t epoch;    /* of this cache: random, drawn from the system when it was created, and never 0 */
+  uint64_t epoch;    /* of this cache: a random number from the system, chosen when the cache was created, and never 0 */
   uint64_t begin;    /* number of the first event that was returned. Above args->next: the ones between are lost */
   uint64_t end;      /* number of the event after the last one that was returned: the next to read */
   uint64_t newest;   /* number that the next event will get. Above `end`: there is more to read */
   int64_t count;     /* events or pages that were returned; without a buffer, what there is */
-  int64_t num_bytes; /* bytes that were written; of a snapshot without a buffer, what it takes */
+  int64_t num_bytes; /* bytes that were written; for a snapshot without a buffer, the size that it needs */
 } kvc_events_range;
 
 static inline void kvc_events_range_init(kvc_events_range *range) {
@@ -2200,8 +2208,8 @@ static inline void kvc_events_range_init(kvc_events_range *range) {
   range->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Returns events from a number on, as many as the buffer takes. Without a buffer it returns none, and fills the range alone: `begin`
- * is the oldest event that can be read from args->next on, and so is `end`.
+/* Returns events from a number on, as many as the buffer takes. Without a buffer it returns no event, and fills only the
+ * range: `begin` is the oldest event that can be read from args->next on, and so is `end`.
  *   args   borrowed; its arrays are filled
  *   range  filled
  * Errors: OUT_OF_RANGE (next above `newest`), BUFFER_TOO_SMALL (not even one event fits in capacity_bytes), STRUCT_SIZE
@@ -2211,8 +2219,9 @@ static inline void kvc_events_range_init(kvc_events_range *range) {
 KVC_API kvc_status kvc_events_read(kvc_cache *cache, const kvc_events_args *args, kvc_events_range *range,
                                    kvc_error *error);
 
-/* Returns a KVC_EVENT_STORED for each page that the index holds, parents before what continues them. As bytes, all blocks are cleared
- * first. Events from range.end on are what happened since. Without a buffer it says how large one must be.
+/* Returns a KVC_EVENT_STORED for each page that the index holds, each after the page that it continues. A message in bytes
+ * begins with AllBlocksCleared. Events from range.end on happened after the snapshot. Without a buffer, the call says how
+ * large one must be.
  *   args   borrowed; its arrays are filled
  *   range  filled
  * Errors: BUFFER_TOO_SMALL (nothing returned; required: elements or bytes), STRUCT_SIZE (event_size), INVALID_ARGUMENT as in
@@ -2288,8 +2297,9 @@ static inline void kvc_load_args_init(kvc_load_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Saves a sequence. Meanwhile the sequence is busy, as in an open forward, and the cache works for all others. To go on with it
- * at once, save a fork. The call waits until its bytes are written, and until the device has done earlier work of the cache.
+/* Saves a sequence. Meanwhile the sequence is busy, as in an open forward, and all other sequences can be used. To use this
+ * one too, save a fork instead. The call waits until its bytes are written, and until the device has done earlier work of
+ * the cache.
  *   args    borrowed, with all it names
  *   stream  as kvc_seq_fork
  * Errors: STALE_ID, BUSY, UNCOMMITTED, INVALID_ARGUMENT (path and write, or neither; num_tokens is not the length), OUT_OF_RANGE
@@ -2299,9 +2309,10 @@ KVC_API kvc_status kvc_seq_save(kvc_cache *cache, kvc_seq sequence, const kvc_sa
                                 kvc_error *error);
 
 /* Adds a sequence with the contents of a saved one. The cache must have the same layers, groups, dtypes and RoPE settings, and the
- * same fingerprint. Capacity, pools and limits may differ. So may the page size, if what was freed of the sequence allows it. The
- * call holds one section of the file at a time, and checks it before it uses it. No other call sees the sequence before all of it
- * is there. Pages of the prefix index that it evicts stay evicted.
+ * same fingerprint. Capacity, pools and limits may differ. The page size may differ too, unless the sequence has freed
+ * tokens that the other page size cannot leave out. The call holds one section of the file at a time, and checks it before
+ * it uses it. No other call sees the sequence before all of it is there. Pages of the prefix index that it evicts stay
+ * evicted.
  *   args        borrowed, with all it names
  *   sequence    filled
  *   num_tokens  nullable: how many token ids the file has, also on BUFFER_TOO_SMALL
@@ -2354,8 +2365,10 @@ typedef struct kvc_tier kvc_tier;
 
 enum kvc_tier_sync {
   KVC_TIER_SYNC_DATA = 0, /* an object is on the disk before it becomes visible */
-  KVC_TIER_SYNC_NONE = 1, /* the system writes it when it likes; after a loss of power it can be missing, and is never wrong */
-  KVC_TIER_SYNC_FULL = 2  /* as DATA, and its name too: what was stored survives a loss of power */
+  KVC_TIER_SYNC_NONE = 1, /* the system decides when to write it. After a loss of power it can be missing, but is never
+                             wrong */
+  KVC_TIER_SYNC_FULL = 2  /* as DATA, and the name of the object is on the disk too. So a stored object survives a loss of
+                             power */
 };
 
 enum kvc_tier_flag {
@@ -2365,7 +2378,8 @@ enum kvc_tier_flag {
 /* Which published pages a tier stores. */
 enum kvc_tier_store {
   KVC_TIER_STORE_PUBLISHED = 0, /* all */
-  KVC_TIER_STORE_REUSED = 1,    /* those that the index had before the publish: a request came back to them */
+  KVC_TIER_STORE_REUSED = 1,    /* those that the index already had before the publish, because another request had published
+                                   them */
   KVC_TIER_STORE_NOTHING = 2    /* none: the tier is read only, and takes no suspended sequence */
 };
 
@@ -2374,8 +2388,8 @@ typedef struct kvc_tier_config {
   int32_t sync;               /* disk: KVC_TIER_SYNC_* */
   const char *directory;      /* nullable; disk: a folder, made if it does not exist. Several processes may share it */
   const kvc_tier *tier;       /* nullable; adopted: a tier of the engine. One of directory, tier and KVC_TIER_HOST is given */
-  int64_t capacity_bytes;     /* disk and host: the objects that were used least recently are removed beyond it. Disk: 0 = no
-                                 limit. Host: at least 4096; memory is taken when objects fill it */
+  int64_t capacity_bytes;     /* disk and host: beyond this limit, the objects that were used least recently are removed.
+                                 Disk: 0 = no limit. Host: at least 4096; memory is taken when objects fill it */
   int32_t store;              /* KVC_TIER_STORE_* */
   uint32_t flags;             /* KVC_TIER_HOST or 0 */
   int64_t min_tokens;         /* a publish of fewer tokens is not stored; >= 0 */
@@ -2391,7 +2405,7 @@ static inline void kvc_tier_config_init(kvc_tier_config *config) {
  *   config  borrowed; its tier is adopted: kvc_cache_destroy closes it
  * It may wait for I/O: it reads the names in the directory.
  * Errors: INVALID_ARGUMENT (directory, tier, store, sync or the capacity of a host tier), OUT_OF_RANGE (capacity_bytes,
- * min_tokens), UNSUPPORTED (no prefix index, no fingerprint, no pools, a GPU, a ninth tier, another version of kvcache_tier.h, or
+ * min_tokens), UNSUPPORTED (no prefix index, no fingerprint, no pools, a ninth tier, another version of kvcache_tier.h, or
  * flags), IO (the directory cannot be used), OUT_OF_MEMORY. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_add_tier(kvc_cache *cache, const kvc_tier_config *config, kvc_error *error);
 
@@ -2403,8 +2417,8 @@ typedef struct kvc_prefix_load_options {
   int32_t priority;     /* as in kvc_prefix_options: of the pages that are loaded */
   uint64_t session;     /* likewise */
   int64_t time_to_live; /* likewise */
-  int64_t token_ns;     /* what it costs to compute one token, in nanoseconds: nothing is loaded if that would take longer, as the
-                           tiers measured it. 0 = load in any case */
+  int64_t token_ns;     /* the time to compute one token, in nanoseconds. Nothing is loaded if loading would take longer by
+                           the tiers' measurements. 0 = load in any case */
 } kvc_prefix_load_options;
 
 static inline void kvc_prefix_load_options_init(kvc_prefix_load_options *options) {
@@ -2413,7 +2427,8 @@ static inline void kvc_prefix_load_options_init(kvc_prefix_load_options *options
   options->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Starts to load what the tiers have of a prefix and the pools lack. While the load runs it holds one sequence and the pages.
+/* Starts to load the part of a prefix that the tiers have and the pools lack. While the load runs it holds one sequence and
+ * the pages.
  *   query    borrowed, tokens included
  *   options  nullable: all zero; borrowed
  *   hit      nullable: filled as by kvc_prefix_match
@@ -2445,8 +2460,8 @@ static inline void kvc_job_info_init(kvc_job_info *info) {
  * the sequence, or a tier has lost one), CANCELLED (a suspend or resume). Threads: any. It waits for nothing. Since 0.1. */
 KVC_API kvc_status kvc_job_poll(kvc_cache *cache, kvc_job job, kvc_job_info *info, kvc_error *error);
 
-/* Ends a job early. Pages of it that are being read or written are waited for: poll it until it is done. What was loaded by then is
- * kept. A suspend or resume leaves its sequence as it was.
+/* Ends a job early. It still waits for pages that are being read or written, so poll it until it is done. What was loaded by
+ * then is kept. A suspend or resume leaves its sequence as it was.
  * Errors: STALE_ID. Threads: any. It waits for nothing. Since 0.1. */
 KVC_API kvc_status kvc_job_cancel(kvc_cache *cache, kvc_job job, kvc_error *error);
 
@@ -2490,9 +2505,9 @@ KVC_API kvc_status kvc_cache_tier_traffic(kvc_cache *cache, kvc_tier_traffic *tr
  *   ...                                                        // poll the job until it is done: then the sequence is as before
  *
  * The pages are those that kvc_seq_exclusive_pages counts. Pages that another sequence or an export uses too stay, and the sequence
- * keeps its references. Each page goes to the first tier that takes it, in the order in which the tiers were added. A host tier never
- * evicts it, and takes none that does not fit; another tier may evict it. Until the job is done the sequence is busy, as in an open
- * forward, and a failure leaves it as it was.
+ * keeps its references. Each page goes to the first tier that takes it, in the order in which the tiers were added. A host tier
+ * never evicts it, and refuses a page for which it has no room; another tier may evict it. Until the job is done the
+ * sequence is busy, as in an open forward, and a failure leaves it as it was.
  *   A suspended sequence keeps its id, length, settings and checkpoints, and counts as one of max_sequences. Calls that read or
  * change its contents return SUSPENDED, and kvc_seq_pages gives -1 for its pages. kvc_seq_remove and kvc_cache_clear remove
  * it, and its objects from the tiers. A process that is killed leaves its objects in a folder, until the capacity evicts them.
@@ -2533,10 +2548,12 @@ KVC_API kvc_status kvc_seq_resume(kvc_cache *cache, kvc_seq sequence, kvc_job *j
  *   ... a step; after each layer, or less often: kvc_transfer_poll(cache, outgoing, &info, &error) ...
  *   ... and then until info.done: the receiver has everything ...
  *
- *   Rows      Tokens travel as rows, in the order of kvc_seq_save. The two caches may have other page sizes, capacities and SIMD
- *             code. Their layouts and fingerprints must be equal, which kvc_transfer_send checks before a byte moves.
- *   Layers    A poll sends what the cache holds. Of an open forward these are the layers that were appended: so layer by layer, if
- *             the engine polls after each. If the forward is aborted, its tokens are sent again when they are appended again.
+ *   Rows      Tokens travel as rows, in the order of kvc_seq_save. The two caches may have different page sizes, capacities
+ *             and SIMD code. Their layouts and fingerprints must be equal, which kvc_transfer_send checks before a byte
+ *             moves.
+ *   Layers    A poll sends what the cache holds. Of an open forward, it sends the layers that were appended. An engine that
+ *             polls after each layer sends layer by layer. If the forward is aborted, its tokens are sent again when they
+ *             are appended again.
  *   Windows   Of a group with a window, only the pages that the query after the last token sees are reserved and sent.
  *   Length    The sender's sequence reaches num_tokens, and is not extended before the transfer is done: groups with windows and with
  *             states forget what the receiver needs.
@@ -2552,13 +2569,13 @@ KVC_API kvc_status kvc_seq_resume(kvc_cache *cache, kvc_seq sequence, kvc_job *j
 /* How bytes reach another cache: kvcache_transport.h defines it. */
 typedef struct kvc_transport kvc_transport;
 
-/* Sets the cache's transport. It comes before the cache's first transfer, and once.
+/* Sets the cache's transport. Call it once, before the cache's first transfer.
  *   transport  adopted: kvc_cache_destroy closes it
- * Errors: UNSUPPORTED (no pools, a GPU, encoder groups, another version of kvcache_transport.h), INVALID_ARGUMENT (it lacks a
+ * Errors: UNSUPPORTED (no pools, encoder groups, another version of kvcache_transport.h), INVALID_ARGUMENT (it lacks a
  * function), ORDER (the cache has one, or had a transfer), OUT_OF_MEMORY. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_set_transport(kvc_cache *cache, const kvc_transport *transport, kvc_error *error);
 
-/* A sequence on its way. 0 = none. */
+/* Id of a transfer. 0 = none. */
 typedef uint64_t kvc_transfer;
 
 typedef struct kvc_receive_args {
@@ -2579,7 +2596,7 @@ static inline void kvc_receive_args_init(kvc_receive_args *args) {
  *   args      borrowed
  *   transfer  filled; never 0
  * Errors: OUT_OF_RANGE (num_tokens, timeout_ms), STALE_ID, BUSY, UNCOMMITTED, SUSPENDED (prefix), INVALID_ARGUMENT (the prefix has
- * num_tokens or more), ORDER (some layer lacks tokens of the prefix), UNSUPPORTED (no pools, a GPU, encoder groups; a prefix with a
+ * num_tokens or more), ORDER (some layer lacks tokens of the prefix), UNSUPPORTED (no pools, encoder groups; a prefix with a
  * streaming window or beside a group of states), TOO_MANY_SEQUENCES, OUT_OF_PAGES (of error->group), OUT_OF_MEMORY, IO (the
  * transport has no address). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_transfer_receive(kvc_cache *cache, const kvc_receive_args *args, kvc_transfer *transfer,
@@ -2596,10 +2613,10 @@ KVC_API kvc_status kvc_transfer_describe(kvc_cache *cache, kvc_transfer transfer
 /* Starts to send a sequence to the cache that a description is from. Nothing is sent before the first poll.
  *   description  borrowed; [bytes], from kvc_transfer_describe
  *   transfer     filled; never 0
- * Errors: STALE_ID, UNSUPPORTED (no pools, a GPU, encoder groups; a streaming window; a description of a later version),
- * CORRUPT (the description is damaged, or is none), LAYOUT (the caches differ in model, layout or transport: the message has both
- * values), OUT_OF_RANGE (the sequence is longer than the receiver expects), EVICTED (a window has freed tokens that the receiver
- * needs), IO (the transport cannot reach the address), OUT_OF_MEMORY. Threads: any. Since 0.1. */
+ * Errors: STALE_ID, UNSUPPORTED (no pools, encoder groups; a streaming window; a description of a later version), CORRUPT
+ * (the description is damaged, or is none), LAYOUT (the caches differ in model, layout or transport: the message has both
+ * values), OUT_OF_RANGE (the sequence is longer than the receiver expects), EVICTED (a window has freed tokens that the
+ * receiver needs), IO (the transport cannot reach the address), OUT_OF_MEMORY. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_transfer_send(kvc_cache *cache, kvc_seq sequence, const void *description, int64_t bytes,
                                      kvc_transfer *transfer, kvc_error *error);
 
@@ -2617,7 +2634,8 @@ static inline void kvc_transfer_info_init(kvc_transfer_info *info) {
   info->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Moves a transfer on, and says how far it is. The call that first says that it is done, and one that fails, end it.
+/* Moves a transfer on, and says how far it is. The transfer ends with the call that first says that it is done, or with a
+ * call that fails.
  *   info  filled
  * Errors: STALE_ID (no such transfer; or the sender's sequence was removed), EVICTED (a window has freed tokens before they were sent),
  * ORDER (the sender's sequence was extended, and its state at num_tokens is gone), IO (the peer failed, cancelled or is silent; the
