@@ -83,8 +83,9 @@
  *             that both processes map as shared, and for children of clone() or _Fork(), which run no fork handlers.
  *   NULL      A pointer argument must not be NULL unless it is marked "nullable". The words after "nullable:" say what NULL
  *             means. "flag: meaning. Else 0" means that the field must be 0 without the flag.
- *   Arrays    What a call fills must not overlap what it reads. Every pointer is to host memory, except a tensor's data. An array
- *             of ids or numbers is read once: if another thread writes it meanwhile, each element has its old or its new value.
+ *   Arrays    Memory that a call fills must not overlap memory that it reads. Every pointer is to host memory, except a
+ *             tensor's data. An array of ids or numbers is read once: if another thread writes it meanwhile, each element
+ *             has its old or its new value.
  *
  * Structs: every extensible struct starts with `struct_size`. Call its kvc_*_init first, then set fields. (Without a C
  * compiler, zero the struct and store its size in struct_size.) Zero always means the default. See docs/reference/abi.md.
@@ -373,7 +374,7 @@ typedef struct kvc_rope_scaling {
   double high_freq_factor;       /* llama3: > low_freq_factor */
   double beta_fast;              /* yarn: > 0, usually above beta_slow; 0 = 32 */
   double beta_slow;              /* yarn: > 0; 0 = 1 */
-  double attention_factor;       /* yarn, longrope: multiplies cos and sin of q and of k, > 0; 0 = a default */
+  double attention_factor;       /* yarn, longrope: multiplies cos and sin of q and of k, > 0; 0 = the kind's default */
   double mscale;                 /* yarn: with mscale_all_dim, sets the default of attention_factor, as in DeepSeek. Alone it
                                     has no effect */
   double mscale_all_dim;         /* yarn: with mscale. It does not change softmax_scale: docs/reference/rope.md */
@@ -442,11 +443,11 @@ typedef struct kvc_layer_config {
   double softmax_scale;  /* 1e-30..1e30; 0 = head_dim^-0.5. MLA: required, because the row's width does not imply it
                             (DeepSeek-V3: 0.13523, docs/reference/mla.md) */
   DLManagedTensorVersioned *kv_storage; /* nullable; adopted by kvc_cache_create: the layer's page pool in the caller's
-                                           memory, [>= pages, 2, Hkv, page_size, D] with any strides and innermost stride 1
-                                           (so HND and NHD). Index 0 of dim 1 is K, 1 is V. Needs D == Dv. Must be writable.
-                                           No tensor may be given twice. Pools may interleave in memory, but not
-                                           overlap. Its deleter runs once, when the cache and all exported views of it are
-                                           gone. Without a deleter, the caller keeps the memory until then.
+                                           memory, [>= pages, 2, Hkv, page_size, D] with innermost stride 1 and any other
+                                           strides (so HND and NHD both fit). Index 0 of dim 1 is K, 1 is V. Needs D == Dv.
+                                           Must be writable. No tensor may be given twice. Pools may interleave in memory,
+                                           but not overlap. Its deleter runs once, when the cache and all exported views of
+                                           it are gone. Without a deleter, the caller keeps the memory until then.
                                            docs/reference/storage.md has layouts */
   DLManagedTensorVersioned *k_storage;  /* nullable; adopted; K alone: [>= pages, Hkv, page_size, D] */
   DLManagedTensorVersioned *v_storage;  /* nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; with k_storage (MLA:
@@ -763,8 +764,8 @@ enum kvc_streaming_flags {
 };
 
 /* Gives n sequences a streaming window, so that they can continue without end in bounded memory. With s sink tokens and a
- * window w, a query at position p of a full group sees keys j < s and max(s, p-(w-s)+1) <= j <= p. These are w keys, its own
- * included, for any cut into steps. Sliding and chunked groups keep their own rules.
+ * window w, a query at position p of a full group sees keys j < s and max(s, p-(w-s)+1) <= j <= p. These are w keys, the
+ * query's own included, however the tokens are divided into steps. Sliding and chunked groups keep their own rules.
  *   Positions  Attention works as if the kept tokens were contiguous, and no key is rotated again. attend rotates q at p for
  *              the window and at min(p, w-1) for the sinks, and merges the two results. Distances for ALiBi follow the same
  *              rule. If the caller rotates q, the sinks are at their true distance. Lengths and positions count every token,
@@ -1158,9 +1159,9 @@ KVC_API kvc_status kvc_forward_abort(kvc_cache *cache, kvc_forward forward, kvc_
  * Errors: STALE_ID. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_cancel(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
-/* Where the rows of an open forward are. All pointers, those of the tensors' shapes and strides too, are borrowed from the
- * library until the forward closes. In a graph they are borrowed until kvc_graph_destroy, and the arrays have the graph's
- * capacity in place of T and num_sequences: position 0 and last row -1 for entries that the step does not use. */
+/* Says where the rows of an open forward are. All pointers, those of the tensors' shapes and strides too, are borrowed from
+ * the library until the forward closes. In a graph they are borrowed until kvc_graph_destroy, and the arrays have the
+ * graph's capacity in place of T and num_sequences: position 0 and last row -1 for entries that the step does not use. */
 typedef struct kvc_forward_info {
   uint32_t struct_size;
   int32_t num_sequences;              /* rows of the batch, inert rows included */

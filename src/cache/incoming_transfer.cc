@@ -7,8 +7,8 @@
 
 namespace kvc {
 
-// Writes to the pages of a transfer come after the work that earlier calls have enqueued on these pages, and before the
-// work of later calls.
+// Writes to pages of a transfer come after the work that calls have enqueued on what was there before, and before that
+// of later calls.
 Status CacheTransfers::begin_writes() {
   MutexLock cache_lock(cache_mutex_);
   return order_.enter(stream_.get());
