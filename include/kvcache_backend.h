@@ -433,7 +433,7 @@ typedef struct kvc_backend_lists {
   uint32_t reserved;
 } kvc_backend_lists;
 
-/* Numbers that scores get after softcap and ALiBi, and a mask. `index` is a key's index in its row. */
+/* Numbers that are added to scores after softcap and ALiBi, and a mask. `index` is a key's index in its row. */
 typedef struct kvc_backend_bias {
   /* nullable. Of query t (a token of the rows), q head h and distance d in [0, num_distances), d = p_q - p_k: entry
    * t * relative_token_stride + h * relative_head_stride + d. Without an entry for d: that of the nearest distance, or 0 with

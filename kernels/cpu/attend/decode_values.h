@@ -6,15 +6,16 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// P of kRows rows from `p` on: element (key, row) is p[key * stride + row]; for pairs it is (key / 2, row).
+// P of kRows rows from `p` on: element (key, row) is p[key * stride + row]. Formats with kPairs have key / 2 in place
+// of key.
 struct Weights {
   const float* p;
   int stride;
 };
 
-// Adds kVectors vectors of V from vector `first` on. The last one has `tail` elements, unless that is 0. o: that of the
-// first row. block_scales: as in load_dims. last: no further vectors of V follow, so the next rows read are K of
-// `following`. kRowBytes: see RowAddresses.
+// Adds kVectors vectors of V from vector `first` on. The last vector has `tail` elements, or is whole if `tail` is 0.
+// o: the output of the first row. block_scales: as in load_dims. last: no further vectors of V follow, so the next rows
+// read are K of `following`. kRowBytes: see RowAddresses.
 template <class Format, int kRows, int kVectors, int kRowBytes>
 KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin, int end, Weights weights, float* o,
                            int o_stride, int block_scales, int first, int tail, bool last) {
@@ -101,7 +102,7 @@ KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, KeyRows
   }
 }
 
-// For any dims anywhere. All callers share one copy; masks alone call it in three places.
+// For any head dim. All callers share one copy; masks alone call it in three places.
 template <class Format, int kRows>
 [[gnu::noinline]] static void add_any_value_rows(const View& view, const DecodeKeys& keys, KeyRows following, int begin,
                                                  int end, Weights weights, float* o, int o_stride) {
@@ -134,8 +135,8 @@ static void add_masked_value_rows(const View& view, const DecodeKeys& keys, KeyR
   }
 }
 
-// What follows the scores of a block with options or masks. It is not inlined, so that the common path keeps its
-// registers.
+// Does the rest of a block with options or masks, once its scores exist. It is not inlined, so that the common path
+// keeps its registers.
 template <class Format, int kRows>
 [[gnu::noinline]] static void finish_tile(const View& view, const DecodeKeys& keys, const DecodeTile& tile, bool whole,
                                           float* scores) {
@@ -155,8 +156,8 @@ template <class Format, int kRows>
   add_masked_value_rows<Format, kRows>(view, keys, following, tile, mask, scores);
 }
 
-// A pass in steps, one for each block and tile: the scores of a step, then P*V of the step before, then the softmax of
-// this step. No instruction waits for a softmax, because the scores of the next step come after it.
+// A pass has one step for each block and tile. It computes the scores of the step, then P*V of the step before, then
+// the softmax of this step. No instruction waits for a softmax, because the scores of the next step come after it.
 struct DecodePipeline {
   using AddValues = void (*)(const View& view, const DecodePipeline& step, KeyRows following, const float* p);
   AddValues add_values = nullptr;  // P*V of the step before; nullptr: it is done
