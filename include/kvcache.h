@@ -2644,7 +2644,8 @@ static inline void kvc_transfer_info_init(kvc_transfer_info *info) {
  * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_transfer_poll(kvc_cache *cache, kvc_transfer transfer, kvc_transfer_info *info, kvc_error *error);
 
-/* Ends a transfer. The peer learns of it, and its poll returns IO. What was received is dropped.
+/* Ends a transfer. What was received is dropped. If this side has heard of the peer, it tells the peer, whose poll then
+ * returns IO. Otherwise the peer waits until its timeout.
  * Errors: STALE_ID. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_transfer_cancel(kvc_cache *cache, kvc_transfer transfer, kvc_error *error);
 

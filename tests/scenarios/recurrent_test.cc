@@ -388,7 +388,7 @@ TEST(RecurrentMisuse, ConfigsAreRefused) {
   EXPECT_EQ(status_of([](World *w) { w->states[1].rank = 5; }, "rank 5 is not in 1..4"), KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->states[1].shape[1] = 0; }, "shape entry 0 is not 1 or more"),
             KVC_ERROR_INVALID_ARGUMENT);
-  EXPECT_EQ(status_of([](World *w) { w->states[1].shape[3] = 2; }, "shape entry 2 is not 0 behind the rank"),
+  EXPECT_EQ(status_of([](World *w) { w->states[1].shape[3] = 2; }, "shape entry 2 is not 0 after the last dim"),
             KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->states[0].shape[0] = INT64_MAX; }, "2^40 bytes"), KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->states[0].dtype = {kDLInt, 8, 1}; }, "dtype int8"), KVC_ERROR_DTYPE);

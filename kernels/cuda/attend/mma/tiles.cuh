@@ -57,7 +57,7 @@ struct MmaFixed {
   uint32_t full_begin, full_end;         // keys that all rows see
 };
 constexpr MmaSizes kMmaSizes = {sizeof(MmaFixed), sizeof(MmaTile)};
-static_assert(sizeof(MmaFixed) % 8 == 0 && sizeof(MmaTile) % 8 == 0, "they lie behind each other");
+static_assert(sizeof(MmaFixed) % 8 == 0 && sizeof(MmaTile) % 8 == 0, "one follows the other in memory");
 
 struct MmaState {
   const MmaCall* call;
