@@ -69,7 +69,8 @@ Status make_state(const kvc_state_config& config, int64_t layer, size_t index, S
   for (int32_t i = 0; i < 4; ++i) {
     const bool used = i < config.rank;
     if (used ? config.shape[i] < 1 : config.shape[i] != 0) {
-      return fail(KVC_ERROR_INVALID_ARGUMENT, "shape entry", config.shape[i], used ? "1 or more" : "0 after the last dim");
+      return fail(KVC_ERROR_INVALID_ARGUMENT, "shape entry", config.shape[i],
+                  used ? "1 or more" : "0 after the last dim");
     }
     if (!used) continue;
     out->shape[i] = config.shape[i];

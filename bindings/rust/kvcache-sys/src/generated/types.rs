@@ -310,7 +310,7 @@ pub const KVC_OK: kvc_status_code = 0;
 pub const KVC_ERROR_INVALID_ARGUMENT: kvc_status_code = 1;
 #[doc = " NULL where a pointer is needed"]
 pub const KVC_ERROR_NULL_ARGUMENT: kvc_status_code = 2;
-#[doc = " struct_size below that of the first release, or unlike the first element's"]
+#[doc = " struct_size is below that of the first release, or differs within an array"]
 pub const KVC_ERROR_STRUCT_SIZE: kvc_status_code = 3;
 #[doc = " well formed, but this library or backend cannot do it"]
 pub const KVC_ERROR_UNSUPPORTED: kvc_status_code = 4;
@@ -350,7 +350,7 @@ pub const KVC_ERROR_TREE_TOO_LARGE: kvc_status_code = 106;
 pub const KVC_ERROR_BUSY: kvc_status_code = 200;
 #[doc = " calls in the wrong order, or the same call twice"]
 pub const KVC_ERROR_ORDER: kvc_status_code = 201;
-#[doc = " the forward was cancelled: only abort is left; or the job of a suspend or resume was"]
+#[doc = " the forward was cancelled (only abort is left), or the job of a suspend or resume was\ncancelled"]
 pub const KVC_ERROR_CANCELLED: kvc_status_code = 202;
 #[doc = " the needed keys were freed, because they left a window"]
 pub const KVC_ERROR_EVICTED: kvc_status_code = 203;
@@ -377,15 +377,15 @@ pub type kvc_status_code = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_error {
-    #[doc = " sizeof(kvc_error), by KVC_ERROR_INIT"]
+    #[doc = " sizeof(kvc_error); KVC_ERROR_INIT sets it"]
     pub struct_size: u32,
     #[doc = " the returned status"]
     pub code: kvc_status,
     #[doc = " row, layer or array element at fault; -1 = none"]
     pub index: i64,
-    #[doc = " capacity errors, and others that say so: what the call needs; else 0"]
+    #[doc = " what the call needs, for capacity errors and where a comment says so; else 0"]
     pub required: i64,
-    #[doc = " the same: what there is; else 0"]
+    #[doc = " what is available, for the same errors; else 0"]
     pub available: i64,
     #[doc = " layer group at fault; -1 = none"]
     pub group: i64,
@@ -421,7 +421,7 @@ pub type kvc_parallel_for_fn = ::core::option::Option<
         arg: *mut ::core::ffi::c_void,
     ),
 >;
-#[doc = " Validation mode: for tests, and to find a call that wrote outside of its pages. The device checks all values of index\n tensors that only a GPU reads (sections 10 and 11), page ids too. A row, token or build with a bad value is left out.\n\n The device keeps the first bad value since the last report. The next such call on the context, or kvc_context_check,\n reports it as EARLIER_CALL without waiting. The message names the call, the tensor, the row and the value; error->index\n is the row. The reporting call has no other effect and may be repeated, except that kvc_plan_build also invalidates its\n plan, as a refused build does. Replays of captured calls are checked as they run.\n\n The cost is a pass over the page ids in use; without the flag there is none. Values that the host reads (on the CPU,\n all values) are checked by the call itself, with or without the flag."]
+#[doc = " Validation mode: for tests, and to find a call that wrote outside of its pages. The device checks all values of index\n tensors that only a GPU reads (sections 10 and 11), page ids too. A row or token with a bad value is skipped, and so is\n a kvc_plan_build with one.\n\n The device keeps the first bad value since the last report. The next call with index tensors on the context, or\n kvc_context_check, reports this value as EARLIER_CALL without waiting. The message names the call, the tensor, the row\n and the value; error->index is the row. The reporting call has no other effect and may be repeated, except that\n kvc_plan_build also invalidates its plan, as a refused build does. Replays of captured calls are checked as they run.\n\n The cost is a pass over the page ids in use; without the flag there is none. Values that the host reads (on the CPU,\n all values) are checked by the call itself, with or without the flag."]
 pub const KVC_CONTEXT_VALIDATE: kvc_context_flags = 1;
 pub type kvc_context_flags = ::core::ffi::c_uint;
 pub const KVC_LOG_WARNING: kvc_log_level = 1;
@@ -442,7 +442,7 @@ pub struct kvc_context_config {
     pub device_id: i32,
     #[doc = " CPU: threads that compute, the caller's included; 0 = min(affinity mask, cgroup quota). With\nparallel_for: the largest number of threads that it uses at once. At most 1024."]
     pub num_threads: i32,
-    #[doc = " nullable: the best target of this CPU. Else the name of a target from kvc_context_describe, or\n\"reference\" (float64, for tests). avx512_amx requests AMX tiles for the whole process"]
+    #[doc = " SIMD target. nullable: the best one of this CPU. Else the name of a target from\nkvc_context_describe, or \"reference\" (float64, for tests). avx512_amx requests AMX tiles for the\nwhole process"]
     pub simd: *const ::core::ffi::c_char,
     #[doc = " nullable: the context has its own threads, started on first use. Else the host's\npool"]
     pub parallel_for: kvc_parallel_for_fn,
@@ -450,7 +450,7 @@ pub struct kvc_context_config {
     #[doc = " nullable: silence"]
     pub log: kvc_log_fn,
     pub log_user: *mut ::core::ffi::c_void,
-    #[doc = " nullable: the default backend. The CPU's is built in; CUDA's is the file $KVCACHE_CUDA_BACKEND, else\nlibkvcache_cuda.so beside this library. Else the file of a backend (kvcache_backend.h). It stays\nloaded"]
+    #[doc = " nullable: the default backend. (The CPU's is built in. CUDA's is the file $KVCACHE_CUDA_BACKEND, or\nlibkvcache_cuda.so beside this library.) Else the file of a backend (kvcache_backend.h), which\nstays loaded"]
     pub backend: *const ::core::ffi::c_char,
     #[doc = " KVC_CONTEXT_*"]
     pub flags: u32,
@@ -496,9 +496,9 @@ pub type kvc_rope_mode = ::core::ffi::c_uint;
 pub const KVC_ROPE_SCALING_NONE: kvc_rope_scaling_kind = 0;
 #[doc = " f(i) / factor (position interpolation)"]
 pub const KVC_ROPE_SCALING_LINEAR: kvc_rope_scaling_kind = 1;
-#[doc = " long waves / factor, short waves unchanged, blended between low_ and high_freq_factor"]
+#[doc = " f(i) / factor for long wavelengths, f(i) for short ones, and a blend of both between\nlow_freq_factor and high_freq_factor"]
 pub const KVC_ROPE_SCALING_LLAMA3: kvc_rope_scaling_kind = 2;
-#[doc = " blended by pair between beta_fast and beta_slow rotations; scales cos and sin"]
+#[doc = " a blend of f(i) / factor and f(i) for each pair, by its number of rotations, from\nbeta_slow to beta_fast; scales cos and sin"]
 pub const KVC_ROPE_SCALING_YARN: kvc_rope_scaling_kind = 3;
 #[doc = " f(i) / short_factors[i] or / long_factors[i]; scales cos and sin"]
 pub const KVC_ROPE_SCALING_LONGROPE: kvc_rope_scaling_kind = 4;
@@ -506,7 +506,7 @@ pub type kvc_rope_scaling_kind = ::core::ffi::c_uint;
 #[doc = " yarn: the bounds of the blend are not rounded to whole pairs (\"truncate\": false)"]
 pub const KVC_ROPE_SCALING_NO_TRUNCATE: kvc_rope_scaling_flags = 1;
 pub type kvc_rope_scaling_flags = ::core::ffi::c_uint;
-#[doc = " How a model was extended beyond the length that it was trained for: the fields of \"rope_scaling\" in its config.json.\n Fields of other kinds must be 0."]
+#[doc = " How a model was extended beyond the length that it was trained for: the fields of \"rope_scaling\" in its config.json.\n Fields that `kind` does not use must be 0."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_rope_scaling {
@@ -521,7 +521,7 @@ pub struct kvc_rope_scaling {
     pub num_long_factors: i32,
     #[doc = " 0"]
     pub reserved: u32,
-    #[doc = " llama3, yarn, longrope: tokens that the model was trained for first, 2..2^30"]
+    #[doc = " llama3, yarn, longrope: the length in tokens that the model was first trained for,\n2..2^30"]
     pub original_max_position: i64,
     #[doc = " 1..1e6. longrope: only for the default of attention_factor; 0 = 1"]
     pub factor: f64,
@@ -533,9 +533,9 @@ pub struct kvc_rope_scaling {
     pub beta_fast: f64,
     #[doc = " yarn: > 0; 0 = 1"]
     pub beta_slow: f64,
-    #[doc = " yarn, longrope: multiplies cos and sin of q and of k, > 0; 0 = a default"]
+    #[doc = " yarn, longrope: multiplies cos and sin of q and of k, > 0; 0 = the kind's default"]
     pub attention_factor: f64,
-    #[doc = " yarn: with mscale_all_dim, gives that default as in DeepSeek; alone: no effect"]
+    #[doc = " yarn: with mscale_all_dim, sets the default of attention_factor, as in DeepSeek. Alone it\nhas no effect"]
     pub mscale: f64,
     #[doc = " yarn: with mscale. It does not change softmax_scale: docs/reference/rope.md"]
     pub mscale_all_dim: f64,
@@ -575,9 +575,9 @@ const _: () = {
     ["Offset of field: kvc_rope_scaling::long_factors"]
         [::core::mem::offset_of!(kvc_rope_scaling, long_factors) - 104usize];
 };
-#[doc = " rotated pairs are dims 2i, 2i+1 (GPT-J); without: i, i + rope_dim/2 (GPT-NeoX)"]
+#[doc = " rotated pairs are dims 2i, 2i+1 (GPT-J). Without this flag they are i, i + rope_dim/2\n(GPT-NeoX)"]
 pub const KVC_LAYER_ROPE_INTERLEAVED: kvc_layer_flags = 1;
-#[doc = " The layer stores K and no V: the index keys of a model with an indexer. kvc_forward_select chooses tokens by them, and\n nothing attends to them. It may be a layer of any group but recurrent and cross groups, so index keys lie beside the K and V\n of other layers, under the same page ids. v_head_dim and latent_dim are 0, storage is k_storage alone, v_scales is NULL, and\n rope_mode is not KVC_ROPE_ON_READ. num_q_heads is the number of index heads"]
+#[doc = " The layer stores K and no V: the index keys of a model with an indexer. kvc_forward_select chooses tokens by them, and\n nothing attends to them. The layer may be in any group that is neither recurrent nor cross, so index keys lie beside the\n K and V of other layers, under the same page ids. v_head_dim and latent_dim are 0, storage is k_storage alone, v_scales\n is NULL, and rope_mode is not KVC_ROPE_ON_READ. num_q_heads is the number of index heads"]
 pub const KVC_LAYER_KEYS_ONLY: kvc_layer_flags = 2;
 pub type kvc_layer_flags = ::core::ffi::c_uint;
 #[doc = " One state tensor of a recurrent layer: what the layer keeps of one sequence, such as the last inputs of a convolution, or\n the state of linear attention or of a state-space model."]
@@ -593,7 +593,7 @@ pub struct kvc_state_config {
     pub reserved: u32,
     #[doc = " shape[0..rank - 1], each >= 1; the rest 0"]
     pub shape: [i64; 4usize],
-    #[doc = " every element of the state of an empty sequence. The dtype can hold it: a number that rounds to a\nfinite one, or an infinity; for integers a whole number of at most 2^53"]
+    #[doc = " every element of the state of an empty sequence. The dtype must be able to hold it: a number that\nrounds to a finite one, or an infinity. For integers it is a whole number of at most 2^53"]
     pub fill: f64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -621,7 +621,7 @@ pub struct kvc_layer_config {
     pub head_dim: i32,
     #[doc = " Dv, 1..512; 0 = head_dim (MLA: latent_dim)"]
     pub v_head_dim: i32,
-    #[doc = " of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,\nfloat8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md). x is stored as x / scale, rounded\nto even, saturated to the largest finite value (NaN stays NaN), read as stored * scale. int8: each\ntoken and head has the scale amax / 127 of its row, in its page, and never holds -128. A row\nwhose amax / 127 is 0 in float32 (zeros, and rows below the smallest subnormal scale) has scale\n1 and is read as zeros. A row that holds an infinity or a NaN is read as NaN"]
+    #[doc = " of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,\nfloat8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md). x is stored as x / scale, rounded to\neven, and saturated to the largest finite value (NaN stays NaN). It is read as stored * scale. int8: the\nrow of each token and head has its own scale amax / 127, stored in its page, where amax is the\nlargest magnitude in the row. No stored element is -128. A row whose amax / 127 is 0 in float32\n(zeros, and rows below the smallest subnormal scale) has scale 1 and is read as zeros. A row that\nholds an infinity or a NaN is read as NaN"]
     pub dtype: DLDataType,
     #[doc = " KVC_ROPE_*"]
     pub rope_mode: i32,
@@ -639,7 +639,7 @@ pub struct kvc_layer_config {
     pub rope_scaling: *const kvc_rope_scaling,
     #[doc = " 1e-30..1e30; 0 = head_dim^-0.5. MLA: required, because the row's width does not imply it\n(DeepSeek-V3: 0.13523, docs/reference/mla.md)"]
     pub softmax_scale: f64,
-    #[doc = " nullable; adopted by kvc_cache_create: the layer's page pool in the caller's\nmemory, [>= pages, 2, Hkv, page_size, D] with any strides and innermost stride 1\n(so HND and NHD). Index 0 of dim 1 is K, 1 is V. Needs D == Dv. Must be writable.\nNo tensor may be given twice. Pools may interleave in memory, but not\noverlap. Its deleter runs once, when the cache and all exported views of it are\ngone. NULL deleter: the memory outlives them all. docs/reference/storage.md has\nlayouts"]
+    #[doc = " nullable; adopted by kvc_cache_create: the layer's page pool in the caller's\nmemory, [>= pages, 2, Hkv, page_size, D] with innermost stride 1 and any other\nstrides (so HND and NHD both fit). Index 0 of dim 1 is K, 1 is V. Needs D == Dv.\nMust be writable. No tensor may be given twice. Pools may interleave in memory,\nbut not overlap. Its deleter runs once, when the cache and all exported views of\nit are gone. Without a deleter, the caller keeps the memory until then.\ndocs/reference/storage.md has layouts"]
     pub kv_storage: *mut DLManagedTensorVersioned,
     #[doc = " nullable; adopted; K alone: [>= pages, Hkv, page_size, D]"]
     pub k_storage: *mut DLManagedTensorVersioned,
@@ -649,11 +649,11 @@ pub struct kvc_layer_config {
     pub k_scales: *const f32,
     #[doc = " the same for V (MLA: NULL, V's are K's)"]
     pub v_scales: *const f32,
-    #[doc = " float8, float4: 0 = every scale is 1; 1 = one for all kv heads; num_kv_heads = one each. Else 0"]
+    #[doc = " float8, float4: 0 = every scale is 1; 1 = one scale for all kv heads; num_kv_heads = one for each. Other\ndtypes: 0"]
     pub num_scales: i32,
     #[doc = " recurrent: state tensors of the layer, 1..16. Else 0"]
     pub num_states: i32,
-    #[doc = " recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart; every\nfield but group is 0 then. Else NULL"]
+    #[doc = " recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart; in a\nrecurrent layer all fields but group, num_states and states are 0. Else NULL"]
     pub states: *const kvc_state_config,
     #[doc = " MLA: leading dims of the row that are V too, 1..head_dim; else 0"]
     pub latent_dim: i32,
@@ -698,17 +698,17 @@ const _: () = {
 pub const KVC_ROW_KV: kvc_row = 0;
 #[doc = " multi-head latent attention (MLA): a token is one row [latent | rotary] for all heads, stored once.\nK is the row (num_kv_heads 1, head_dim its width), and V is its first latent_dim dims"]
 pub const KVC_ROW_LATENT: kvc_row = 1;
-#[doc = " recurrent: no keys. Each layer keeps state tensors of fixed size for a sequence, which a forward\nloads and stores (kvc_forward_load_state). A page is one state of all layers of the group. Needs\nKVC_VISIBLE_ALL"]
+#[doc = " recurrent: no keys. Each layer keeps state tensors of fixed size for a sequence, which a forward\nloads and stores (kvc_forward_load_state). A page holds one state of each layer of the group. Needs\nKVC_VISIBLE_ALL"]
 pub const KVC_ROW_STATE: kvc_row = 2;
-#[doc = " A group is a row times a visibility: what it stores for a token, and which keys its queries see. Any row goes with any\n visibility, except that queries do not see states."]
+#[doc = " A group has a kind of row (what it stores for a token) and a visibility (which keys its queries see). Any kind of row goes\n with any visibility, except that queries do not see states."]
 pub type kvc_row = ::core::ffi::c_uint;
 #[doc = " a full group: a query at position p sees keys 0..p. Memory grows with the sequence"]
 pub const KVC_VISIBLE_ALL: kvc_visibility = 0;
-#[doc = " a sliding group: it sees keys p-w+1..p (w = window_tokens, its own key included). Pages that lie\nwholly before the window and the rollback margin are freed when a forward ends"]
+#[doc = " a sliding group: the query sees keys p-w+1..p (w = window_tokens, its own key included). Pages\nthat lie wholly before the window and the rollback margin are freed when a forward ends"]
 pub const KVC_VISIBLE_WINDOW: kvc_visibility = 1;
-#[doc = " a chunked group: it sees keys j <= p of its own chunk: j / c == p / c (c = chunk_tokens, integer\ndivision). Pages of earlier chunks are freed in the same way"]
+#[doc = " a chunked group: the query sees keys j <= p of its own chunk: j / c == p / c (c = chunk_tokens,\ninteger division). Pages of earlier chunks are freed in the same way"]
 pub const KVC_VISIBLE_CHUNK: kvc_visibility = 2;
-#[doc = " a cross group: it sees all keys of the sequence's encoder sequence (image, audio, source text).\nThat has a length of its own, and is appended in forwards of its own\n(kvc_batch.encoder_group). Forks share it, and truncate does not change it. Layers have\nKVC_ROPE_NONE"]
+#[doc = " a cross group: the query sees all keys of the sequence's encoder sequence (image, audio, source\ntext). The encoder sequence has its own length, and is appended in its own forwards\n(kvc_batch.encoder_group). Forks share it, and truncate does not change it. Layers of the group\nmust have KVC_ROPE_NONE"]
 pub const KVC_VISIBLE_ENCODER: kvc_visibility = 3;
 pub type kvc_visibility = ::core::ffi::c_uint;
 #[doc = " Every group needs a layer (else INVALID_ARGUMENT), because page tables without one would waste memory. A pipeline stage\n configures the layers that it runs, and their groups."]
@@ -720,11 +720,11 @@ pub struct kvc_group_config {
     pub row: i32,
     #[doc = " KVC_VISIBLE_*"]
     pub visibility: i32,
-    #[doc = " r > 1: the group stores one row for each r tokens, see below; 0 = 1"]
+    #[doc = " r > 1: the group stores one row for each r tokens, see above; 0 = 1"]
     pub tokens_per_row: i32,
     #[doc = " KVC_VISIBLE_WINDOW: w, 1..2^30; else 0"]
     pub window_tokens: i64,
-    #[doc = " KVC_VISIBLE_CHUNK: c, 1..2^30, no multiple of the page size needed; else 0"]
+    #[doc = " KVC_VISIBLE_CHUNK: c, 1..2^30, need not be a multiple of the page size; else 0"]
     pub chunk_tokens: i64,
     #[doc = " pages of this group's pool, below 2^31; 0 = from the cache's capacity. Recurrent: a\nsequence has one page, one more in an open forward, one for each checkpoint, and one while\nit has an uncommitted tree, with one more for each node whose state is kept;\n0 = max_sequences * (2 + max_checkpoints + max_draft_states)"]
     pub num_pages: i64,
@@ -746,20 +746,20 @@ const _: () = {
 };
 #[doc = " no rollback margin: rollback_tokens is 0, not its default"]
 pub const KVC_CACHE_NO_ROLLBACK: kvc_cache_flags = 1;
-#[doc = " sequences may get streaming windows (kvc_seq_set_streaming). The cache then has bookkeeping\nfor endless lists, and scratch for two parts of each query. Needs a full group"]
+#[doc = " sequences may get streaming windows (kvc_seq_set_streaming). The cache then reserves\nbookkeeping for page lists that grow without end, and scratch for two parts of each query.\nNeeds a full group"]
 pub const KVC_CACHE_STREAMING: kvc_cache_flags = 2;
 #[doc = " never share: each row reads all of its keys"]
 pub const KVC_CACHE_NO_PREFIX_SHARING: kvc_cache_flags = 4;
 #[doc = " share wherever rows have a page in common"]
 pub const KVC_CACHE_SHARE_ALL_PREFIXES: kvc_cache_flags = 8;
-#[doc = " On one SIMD target, the bits of an output do not depend on the batch, the cut into steps, the threads, the page ids or\n forks. The state over each 1,024 keys is computed alone, by one kernel, and states are merged left to right. Prefixes\n are not attended together. Decoding takes about twice as long: benchmarks/results/README.md lists figures."]
+#[doc = " On one SIMD target, the bits of an output do not depend on the batch, the cut into steps, the threads, the page ids or\n forks. The partial result over each 1,024 keys is computed alone, by one kernel, and partial results are merged from\n left to right. Shared prefixes are not attended together. Decoding takes about twice as long:\n benchmarks/results/README.md lists figures."]
 pub const KVC_CACHE_DETERMINISTIC: kvc_cache_flags = 16;
 #[doc = " The cache has a prefix index: tokens that were published stay findable after their sequence is removed (section 12)."]
 pub const KVC_CACHE_PREFIX_INDEX: kvc_cache_flags = 32;
 #[doc = " A step, a fork and an attach clear the K and V of pages that they take, before anything else reads them. So no sequence ever\n sees bytes of another one, whatever reads the pools. It costs one write of each new page. Needs pools (KVC_STORAGE_OWN)"]
 pub const KVC_CACHE_ZERO_ON_FREE: kvc_cache_flags = 64;
 pub type kvc_cache_flags = ::core::ffi::c_uint;
-#[doc = " the least recently used one, but each further use, up to three, lets a prefix live longer, by\nhalf the usual age at eviction. So prefixes that were used once are evicted first"]
+#[doc = " the least recently used one. But each further use of a prefix, up to three, counts as if\nits last use were later, by half the usual age at eviction. So prefixes that were used once\nare evicted first"]
 pub const KVC_PREFIX_POLICY_REUSE: kvc_prefix_policy = 0;
 #[doc = " the least recently used one"]
 pub const KVC_PREFIX_POLICY_LRU: kvc_prefix_policy = 1;
@@ -767,7 +767,7 @@ pub const KVC_PREFIX_POLICY_LRU: kvc_prefix_policy = 1;
 pub type kvc_prefix_policy = ::core::ffi::c_uint;
 #[doc = " the cache has page pools for every layer, in its own memory or in the caller's\n(kvc_layer_config.kv_storage)"]
 pub const KVC_STORAGE_OWN: kvc_storage = 0;
-#[doc = " tables only, for engines with pools and kernels of their own. Sequences, pages and steps work as\nalways, but the cache has no K and V. kvc_cache_take_copies gives the copies of tokens to make.\nappend, attend, exports and imports are UNSUPPORTED. Layers give the size of a page (one layer a group\nis enough). Recurrent states are in the cache, so kvc_forward_load_state works"]
+#[doc = " tables only, for engines with pools and kernels of their own. Sequences, pages and steps work as\nalways, but the cache has no K and V. kvc_cache_take_copies returns the copies of tokens that the\nengine must make. append, attend, exports and imports are UNSUPPORTED. The layers' config gives the\nsize of a page (one layer for each group is enough). Recurrent states are in the cache, so\nkvc_forward_load_state works"]
 pub const KVC_STORAGE_NONE: kvc_storage = 1;
 pub type kvc_storage = ::core::ffi::c_uint;
 #[repr(C)]
@@ -798,7 +798,7 @@ pub struct kvc_cache_config {
     pub capacity_tokens: i64,
     #[doc = " the same in pages"]
     pub capacity_pages: i64,
-    #[doc = " all pools of all layers together fit in so many bytes"]
+    #[doc = " all pools of all layers together fit in this many bytes"]
     pub capacity_bytes: i64,
     #[doc = " uncommitted tree nodes of a sequence, all its rounds together, 1..1024; 0 = 64"]
     pub max_tree_nodes: i32,
@@ -808,15 +808,15 @@ pub struct kvc_cache_config {
     pub storage: i32,
     #[doc = " KVC_CACHE_PREFIX_INDEX: KVC_PREFIX_POLICY_*. Else 0"]
     pub prefix_policy: i32,
-    #[doc = " KVC_CACHE_PREFIX_INDEX: most pages of tokens that the index holds in each group, below 2^31;\n0 = the pages of the largest group. Else 0"]
+    #[doc = " KVC_CACHE_PREFIX_INDEX: the largest number of pages of tokens that the index holds in\neach group, below 2^31; 0 = the pages of the largest group. Else 0"]
     pub prefix_pages: i64,
-    #[doc = " KVC_CACHE_PREFIX_INDEX with a recurrent group: most positions whose states the index holds,\nbelow 2^31; 0 = max_sequences. A recurrent group without num_pages gets so many pages more.\nElse 0"]
+    #[doc = " KVC_CACHE_PREFIX_INDEX with a recurrent group: the largest number of positions whose\nstates the index holds, below 2^31; 0 = max_sequences. A recurrent group without\nnum_pages gets this many pages in addition. Else 0"]
     pub prefix_checkpoints: i64,
-    #[doc = " borrowed; nullable; [32]: names the model (weights, quantisation, tokenizer), as in\nkvc_page_keys_args. Without it nothing of the cache can be named outside of it: no events"]
+    #[doc = " borrowed; nullable; [32]: names the model (weights, quantisation, tokenizer), as in\nkvc_page_keys_args. Without it, the pages of this cache have no keys that others could\nuse, so there are no events"]
     pub fingerprint: *const u8,
     #[doc = " KVC_CACHE_PREFIX_INDEX and a fingerprint: events of the index that the cache keeps for readers,\nbelow 2^31; 0 = none. Else 0"]
     pub events_capacity: i64,
-    #[doc = " the first nodes of an uncommitted tree whose recurrent states are kept, so that each of them\ncan be committed; 0..63, at most max_tree_nodes. Only with a recurrent group"]
+    #[doc = " how many nodes of an uncommitted tree, from its first on, keep their recurrent states,\nso that each of them can be committed; 0..63, at most max_tree_nodes. Only with a\nrecurrent group"]
     pub max_draft_states: i32,
     #[doc = " 0"]
     pub reserved: u32,
@@ -865,7 +865,7 @@ const _: () = {
         [::core::mem::offset_of!(kvc_cache_config, max_draft_states) - 128usize];
     ["Offset of field: kvc_cache_config::reserved"][::core::mem::offset_of!(kvc_cache_config, reserved) - 132usize];
 };
-#[doc = " What a cache of a config would need."]
+#[doc = " What a cache with a given config would need."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_estimate {
@@ -923,7 +923,7 @@ pub struct kvc_batch {
     pub sequences: *const kvc_seq,
     #[doc = " [num_sequences], new tokens of each row, >= 1; an inert row may have 0"]
     pub append_lengths: *const i32,
-    #[doc = " the forward covers layers [layer_begin, layer_end); both 0 = all. Every layer of it that\nstores must be appended before kvc_forward_end. A pipeline stage, or a draft that exits\nearly, gives its own range. The other layers then lack the forward's tokens. Until\ntruncate drops these tokens, those layers do not export them, and a range with such a\nlayer is refused (ORDER)"]
+    #[doc = " the forward covers layers [layer_begin, layer_end); both 0 = all. Every layer in this\nrange that stores K and V must be appended before kvc_forward_end. A pipeline stage, or\na draft that exits early, gives its own range. The other layers then lack the forward's\ntokens. Until truncate drops these tokens, those layers do not export them, and a range\nwith such a layer is refused (ORDER)"]
     pub layer_begin: i32,
     pub layer_end: i32,
     #[doc = " nullable: no trees. [T]: the parent node of each new token, or KVC_TREE_ROOT; in a plain\nrow KVC_TREE_NONE for all tokens (see kvc_seq_commit). Ignored in inert rows"]
@@ -934,7 +934,7 @@ pub struct kvc_batch {
     pub encoder_group: i32,
     #[doc = " 0"]
     pub reserved: u32,
-    #[doc = " 0 = none: the forward gets its own id. Else from kvc_graph_create: the forward is open in\nthat graph, and has the graph's id"]
+    #[doc = " 0 = none: the forward gets its own id. Else a graph from kvc_graph_create: the forward\nis open in it, and has the graph's id"]
     pub graph: kvc_forward,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -986,13 +986,13 @@ const _: () = {
     ["Offset of field: kvc_append_args::k_scale"][::core::mem::offset_of!(kvc_append_args, k_scale) - 32usize];
     ["Offset of field: kvc_append_args::v_scale"][::core::mem::offset_of!(kvc_append_args, v_scale) - 40usize];
 };
-#[doc = " a query sees every key of its row, also those of later tokens. The begin of a window, and\nbegin and end of a chunk, still hold. Nodes of a tree see their ancestors only"]
+#[doc = " a query sees every key of its row, also those of later tokens. A window still limits the\nfirst key, and a chunk the first and the last. Nodes of a tree see their ancestors only"]
 pub const KVC_ATTEND_NON_CAUSAL: kvc_attend_flags = 1;
 #[doc = " only keys of earlier steps"]
 pub const KVC_ATTEND_PAST: kvc_attend_flags = 2;
 #[doc = " only keys of this step's tokens. To compute the two parts apart, call attend twice for a\nlayer, and merge the results by their LSE (kvc_merge_states)"]
 pub const KVC_ATTEND_SELF: kvc_attend_flags = 4;
-#[doc = " scores get - slope * (p_q - p_k), so keys after the query score higher. It matters where\nqueries see such keys: with NON_CAUSAL, and in spans"]
+#[doc = " slope * (p_q - p_k) is subtracted from scores, so keys after the query score higher. It\nmatters where queries see such keys: with NON_CAUSAL, and in spans"]
 pub const KVC_ATTEND_ALIBI_SIGNED: kvc_attend_flags = 8;
 #[doc = " rel_bias adds 0 at distances that it has no entry for"]
 pub const KVC_ATTEND_REL_BIAS_ZERO: kvc_attend_flags = 16;
@@ -1021,7 +1021,7 @@ pub struct kvc_attend_args {
     pub softmax_scale: f64,
     #[doc = " scores become softcap * tanh(score / softcap); 1e-6..1e30; 0 = none"]
     pub softcap: f64,
-    #[doc = " nullable; borrowed; [Hq] float32: scores get - slope * |p_q - p_k| (see\nKVC_ATTEND_ALIBI_SIGNED)"]
+    #[doc = " nullable; borrowed; [Hq] float32: slope * |p_q - p_k| is subtracted from scores (see\nKVC_ATTEND_ALIBI_SIGNED)"]
     pub alibi_slopes: *const DLTensor,
     #[doc = " nullable; borrowed; [Hq] float32: a logit of each head that takes part in the softmax, without a\nvalue. It is neither scaled nor capped. If a layer is computed in two parts, give it to one of\nthem"]
     pub sinks: *const DLTensor,
@@ -1037,11 +1037,11 @@ pub struct kvc_attend_args {
     pub index_block: i32,
     #[doc = " 0"]
     pub reserved: i32,
-    #[doc = " nullable; borrowed; [Hq, E] or [>= T, Hq, E] float32, innermost stride 1: scores get + the entry\nof the head at d = p_q - p_k. E is 1 or more. A larger d gets the last entry, and a negative d\nthe first (but see KVC_ATTEND_REL_BIAS_ZERO)"]
+    #[doc = " nullable; borrowed; [Hq, E] or [>= T, Hq, E] float32, innermost stride 1: the head's entry at\nd = p_q - p_k is added to the score. E is 1 or more. A larger d gets the last entry, and a\nnegative d the first (but see KVC_ATTEND_REL_BIAS_ZERO)"]
     pub rel_bias: *const DLTensor,
-    #[doc = " nullable; borrowed; [>= num_sequences, >= keys, 1 or Hkv] float32: scores with key j of row r get\n+ entry [r, j]. Keys count as entries of indices do. `keys` is the most tokens that a row of the\nstep with queries has, its new ones included"]
+    #[doc = " nullable; borrowed; [>= num_sequences, >= keys, 1 or Hkv] float32: entry [r, j] is added to\nscores of key j in row r. Keys are numbered as in indices. `keys` is the largest number of\ntokens, new ones included, of the rows that have queries"]
     pub key_bias: *const DLTensor,
-    #[doc = " nullable; borrowed; [>= T, >= keys] or [>= T, 1 or Hkv, >= keys] bool or uint8, innermost stride 1: 0\nhides key j from the query. It only hides: with NON_CAUSAL in a layer without window and chunks, it\nsays alone what a query sees. Rows and keys as in q and key_bias"]
+    #[doc = " nullable; borrowed; [>= T, >= keys] or [>= T, 1 or Hkv, >= keys] bool or uint8, innermost stride 1: 0\nhides key j from the query. A mask cannot show a key that the layer hides. With NON_CAUSAL, in a\nlayer without window and chunks, the mask alone decides what a query sees. Rows and keys as in q\nand key_bias"]
     pub mask: *const DLTensor,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1100,7 +1100,7 @@ pub struct kvc_select_args {
     pub index_block: i32,
     #[doc = " the same for entries of candidates; 0 = 1"]
     pub candidate_block: i32,
-    #[doc = " so many first entries of the sequence are always chosen. They count towards k"]
+    #[doc = " the first entries of the sequence, this many, are always chosen. They count towards k"]
     pub first_blocks: i32,
     #[doc = " the same for the entry of the query's own token and those before it. first_blocks + last_blocks is\nat most k"]
     pub last_blocks: i32,
@@ -1150,7 +1150,7 @@ const _: () = {
     ["Offset of field: kvc_merge_args::out"][::core::mem::offset_of!(kvc_merge_args, out) - 24usize];
     ["Offset of field: kvc_merge_args::lse"][::core::mem::offset_of!(kvc_merge_args, lse) - 32usize];
 };
-#[doc = " Where the rows of an open forward are. All pointers, those of the tensors' shapes and strides too, are borrowed from the\n library until the forward closes. In a graph they are borrowed until kvc_graph_destroy, and the arrays have the graph's\n capacity in place of T and num_sequences: position 0 and last row -1 for entries that the step does not use."]
+#[doc = " Says where the rows of an open forward are. All pointers, those of the tensors' shapes and strides too, are borrowed from\n the library until the forward closes. In a graph they are borrowed until kvc_graph_destroy, and the arrays have the\n graph's capacity in place of T and num_sequences: position 0 and last row -1 for entries that the step does not use."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_forward_info {
@@ -1194,7 +1194,7 @@ pub struct kvc_graph_config {
     pub max_sequences: i32,
     #[doc = " tokens of a step, at most the cache's max_batch_tokens; 0 = as many"]
     pub max_tokens: i32,
-    #[doc = " columns of block tables, 1..2^26; 0 = the pages of the group. BRANCHES have their own"]
+    #[doc = " columns of block tables, 1..2^26; 0 = the pages of the group. Tables of KVC_TABLES_BRANCHES\nhave their own number of columns"]
     pub max_pages_per_row: i32,
     #[doc = " 0"]
     pub reserved: u32,
@@ -1212,7 +1212,7 @@ const _: () = {
         [::core::mem::offset_of!(kvc_graph_config, max_pages_per_row) - 16usize];
     ["Offset of field: kvc_graph_config::reserved"][::core::mem::offset_of!(kvc_graph_config, reserved) - 20usize];
 };
-#[doc = " K and V together: [pages, 2, Hkv, page_size, D]; only if they are stored so"]
+#[doc = " K and V together: [pages, 2, Hkv, page_size, D]; only if they are stored together"]
 pub const KVC_POOL_KV: kvc_pool = 0;
 #[doc = " [pages, Hkv, page_size, D]"]
 pub const KVC_POOL_K: kvc_pool = 1;
@@ -1237,7 +1237,7 @@ pub type kvc_export_parts = ::core::ffi::c_uint;
 pub struct kvc_export_args {
     pub struct_size: u32,
     pub layer: i32,
-    #[doc = " KVC_EXPORT_*; 0 = all that the layer has (MLA: K and its scales, of which V is a part)"]
+    #[doc = " KVC_EXPORT_*; 0 = all that the layer has (MLA: K and its scales; V is a part of K)"]
     pub parts: u32,
     #[doc = " 0"]
     pub reserved: u32,
@@ -1269,7 +1269,7 @@ pub struct kvc_exported {
     pub k: *mut DLManagedTensorVersioned,
     #[doc = " [tokens, Hkv, Dv]"]
     pub v: *mut DLManagedTensorVersioned,
-    #[doc = " float32, what k is to be multiplied by: [tokens, Hkv] of int8, uint4; else [Hkv]"]
+    #[doc = " float32, the factors of k: [tokens, Hkv] of int8, uint4; [Hkv] of float8, float4"]
     pub k_scale: *mut DLManagedTensorVersioned,
     pub v_scale: *mut DLManagedTensorVersioned,
 }
@@ -1319,7 +1319,7 @@ const _: () = {
     ["Offset of field: kvc_import_args::k_scale"][::core::mem::offset_of!(kvc_import_args, k_scale) - 32usize];
     ["Offset of field: kvc_import_args::v_scale"][::core::mem::offset_of!(kvc_import_args, v_scale) - 40usize];
 };
-#[doc = " One copy that a cache with KVC_STORAGE_NONE leaves to the engine, which makes it in its own pools:\n\n   config.storage = KVC_STORAGE_NONE;                       // page ids and tables, no K and V\n   ...\n   kvc_seq_fork(cache, n, parents, positions, children, NULL, &error);\n   if (kvc_cache_take_copies(cache, copies, sizeof copies[0], CAPACITY, &num_copies, &error)) return report(error.message);\n   copy_in_my_pools(copies, num_copies);                    // one after another, in each layer of copies[i].group\n   if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n   ... kvc_cache_take_copies, copy_in_my_pools ...          // begin replaces a shared last page by a copy\n   ... store the new tokens, attend ...\n   kvc_forward_end(cache, step, &error);\n\n Three calls queue copies: a fork, of a partial last page; begin, of a shared last page; and a commit, to move kept nodes to the\n front. A commit can queue several for a sequence and group, the others at most one. Nothing else moves tokens.\n   Order   Make the copies one after another, in the order in which they come. Make those of a fork or commit before the next\n           step stores or reads anything, and those of begin before its own step reads.\n   Taking  While copies of earlier calls wait, kvc_forward_begin is refused (ORDER), so that nothing overwrites what they read.\n           Once max_sequences * num_groups copies wait, kvc_seq_fork and kvc_seq_commit are refused too.\n   Abort   It drops the copies of its own step that were not taken. kvc_cache_clear drops all.\n The layout of this struct is frozen."]
+#[doc = " One copy that a cache with KVC_STORAGE_NONE leaves to the engine, which makes it in its own pools:\n\n   config.storage = KVC_STORAGE_NONE;                       // page ids and tables, no K and V\n   ...\n   kvc_seq_fork(cache, n, parents, positions, children, NULL, &error);\n   if (kvc_cache_take_copies(cache, copies, sizeof copies[0], CAPACITY, &num_copies, &error)) return report(error.message);\n   copy_in_my_pools(copies, num_copies);                    // one after another, in each layer of copies[i].group\n   if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n   ... kvc_cache_take_copies, copy_in_my_pools ...          // begin replaces a shared last page by a copy\n   ... store the new tokens, attend ...\n   kvc_forward_end(cache, step, &error);\n\n Three calls queue copies: a fork, of a partial last page; begin, of a shared last page; and a commit, to move kept nodes to the\n front. A commit can queue several for a sequence and group, the others at most one. Nothing else moves tokens.\n   Order   Make the copies one after another, in the order in which they come. Make those of a fork or commit before the next\n           step stores or reads anything, and those of begin before its own step reads.\n   Taking  While copies of earlier calls wait, kvc_forward_begin is refused (ORDER), so that nothing overwrites what they read.\n           Once max_sequences * num_groups copies wait, kvc_seq_fork and kvc_seq_commit are refused too.\n   Abort   An abort drops the copies of its step that were not taken. kvc_cache_clear drops all copies.\n The layout of this struct is frozen."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_copy {
@@ -1374,7 +1374,7 @@ pub struct kvc_stats {
     pub pages_evicted: i64,
     #[doc = " kvc_prefix_attach calls that succeeded since create (of the cache, in every group)"]
     pub prefix_attaches: i64,
-    #[doc = " tokens that they found, likewise"]
+    #[doc = " tokens that these calls found"]
     pub prefix_tokens: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1410,7 +1410,7 @@ pub const KVC_FLASH_ATTN_WINDOW_LEFT: kvc_flash_attn_flags = 4;
 pub const KVC_FLASH_ATTN_WINDOW_RIGHT: kvc_flash_attn_flags = 8;
 #[doc = " as KVC_ATTEND_ALIBI_SIGNED"]
 pub const KVC_FLASH_ATTN_ALIBI_SIGNED: kvc_flash_attn_flags = 16;
-#[doc = " These calls are for engines that keep K and V in their own tensors. They need a context, and no kvc_cache. A decode step over a\n paged cache:\n\n   kvc_flash_attn_args args;  kvc_flash_attn_args_init(&args);\n   args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;           // of the new tokens, [B, 1, heads, dims]\n   args.k_cache = &k_cache;  args.v_cache = &v_cache;                   // [pages, page_size, Hkv, dims]\n   args.cache_seqlens = &lengths;  args.block_table = &table;           // int32 [B], [B, max_pages]\n   args.flags = KVC_FLASH_ATTN_CAUSAL;\n   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);\n\n More letters: B rows (sequences) of a call; Sq and Sn queries and new tokens of a row; Tq and Tn those of all rows.\n Tensors are on the context's device and borrowed. Index tensors (lengths, offsets, cache rows, slots, block_table) are int32\n or int64, with any stride; stride 0 means one value for all. Lengths may have rank 0.\n On a GPU, the index tensors of a call are all on the host, or all on the device (single numbers may be on the host).\n   On the host    Every value is read once and checked by the call.\n   On the device  Nothing is read back, uploaded or waited for. Work is cut by the capacity that shapes give. A captured call\n                  uses, at each replay, what its tensors hold then. A row with a value out of its range is left out: nothing of\n                  it is stored, and out keeps its contents. Page ids are checked only with KVC_CONTEXT_VALIDATE, which also\n                  reports what was bad."]
+#[doc = " These calls are for engines that keep K and V in their own tensors. They need a context, and no kvc_cache. A decode step over a\n paged cache:\n\n   kvc_flash_attn_args args;  kvc_flash_attn_args_init(&args);\n   args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;           // of the new tokens, [B, 1, heads, dims]\n   args.k_cache = &k_cache;  args.v_cache = &v_cache;                   // [pages, page_size, Hkv, dims]\n   args.cache_seqlens = &lengths;  args.block_table = &table;           // int32 [B], [B, max_pages]\n   args.flags = KVC_FLASH_ATTN_CAUSAL;\n   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);\n\n More letters: B rows (sequences) of a call; Sq and Sn queries and new tokens of a row; Tq and Tn those of all rows.\n Tensors are on the context's device and borrowed. Index tensors (lengths, offsets, cache rows, slots, block_table) are int32\n or int64, with any stride; stride 0 means one value for all. Lengths may have rank 0.\n On a GPU, the index tensors of a call are all on the host, or all on the device (single numbers may be on the host).\n   On the host    Every value is read once and checked by the call.\n   On the device  Nothing is read back, uploaded or waited for. The shapes give a capacity, which decides how the work is\n                  divided. A captured call uses, at each replay, what its tensors hold then. A row with a value out of its\n                  range is skipped: nothing of it is stored, and out keeps its contents. Page ids are checked only with\n                  KVC_CONTEXT_VALIDATE, which also reports what was bad."]
 pub type kvc_flash_attn_flags = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1418,11 +1418,11 @@ pub struct kvc_flash_attn_args {
     pub struct_size: u32,
     #[doc = " KVC_FLASH_ATTN_*"]
     pub flags: u32,
-    #[doc = " [B, Sq, Hq, D], or with cu_seqlens_q [>= Tq, Hq, D]; float32, float16 or bfloat16, or without\nrotary also float8. Of this and all tensors below with dims last: innermost stride 1"]
+    #[doc = " [B, Sq, Hq, D], or with cu_seqlens_q [>= Tq, Hq, D]; float32, float16 or bfloat16, or without\nrotary also float8. This tensor, and all tensors below whose last dimension is the head dim,\nhave innermost stride 1"]
     pub q: *const DLTensor,
     #[doc = " [pages, page_size, Hkv, D] with block_table, else [cache rows, capacity, Hkv, D]; float32,\nfloat16, bfloat16, float8_e4m3fn or float8_e5m2, by any strides (a cache in HND order is a\ntransposed view). Written if k is given. Any page size, any D and Dv up to 1024"]
     pub k_cache: *const DLTensor,
-    #[doc = " [likewise, Dv], of the same dtype. The two may be views into one buffer, of different elements"]
+    #[doc = " [likewise, Dv], of the same dtype. The two may be views into one buffer, without a common\nelement"]
     pub v_cache: *const DLTensor,
     #[doc = " nullable, with v: nothing is appended. [B, Sn, Hkv, D], or with cu_seqlens_k_new\n[>= Tn, Hkv, D]: stored after each row's cached tokens before anything attends. float32,\nfloat16, bfloat16, or the cache's dtype, which is stored unchanged"]
     pub k: *const DLTensor,
@@ -1438,7 +1438,7 @@ pub struct kvc_flash_attn_args {
     pub cache_seqlens: *const DLTensor,
     #[doc = " nullable: the other name of cache_seqlens; only one of them may be given"]
     pub seqused_k: *const DLTensor,
-    #[doc = " nullable: row b's cache is cache row b. [B]: which one (with block_table: which row of\nthat); none twice if k is given"]
+    #[doc = " nullable: row b's cache is cache row b. [B]: the cache row of each row (with\nblock_table: the row of block_table). With k, all must differ"]
     pub cache_batch_idx: *const DLTensor,
     #[doc = " nullable: 0. [B]: first valid key of each row, at most cache_seqlens"]
     pub cache_leftpad: *const DLTensor,
@@ -1459,7 +1459,7 @@ pub struct kvc_flash_attn_args {
     pub k_descale: *const DLTensor,
     #[doc = " nullable; [B, Hkv]: the same for v"]
     pub v_descale: *const DLTensor,
-    #[doc = " nullable; [Hq] or [B, Hq] float32: scores get - slope * |p_q - p_k| (see\nKVC_ATTEND_ALIBI_SIGNED)"]
+    #[doc = " nullable; [Hq] or [B, Hq] float32: slope * |p_q - p_k| is subtracted from scores (see\nKVC_ATTEND_ALIBI_SIGNED)"]
     pub alibi_slopes: *const DLTensor,
     #[doc = " nullable; [Hq] float32, float16 or bfloat16: a logit of each head that joins the softmax\nwithout a value"]
     pub sinks: *const DLTensor,
@@ -1545,7 +1545,7 @@ pub struct kvc_append_slots_args {
     pub struct_size: u32,
     #[doc = " KVC_APPEND_SLOTS_*"]
     pub flags: u32,
-    #[doc = " [>= T, Hkv, D] float32, float16, bfloat16, or of the cache's dtype as it is; innermost stride\n1. Latent form: the rotary parts, [>= T, 1, D - L], not float8"]
+    #[doc = " [>= T, Hkv, D] float32, float16, bfloat16, or the cache's dtype, which is stored\nunchanged; innermost stride 1. Latent form: the rotary parts, [>= T, 1, D - L], not\nfloat8"]
     pub k: *const DLTensor,
     #[doc = " [>= T, Hkv, Dv], as k. Latent form: the latent parts, [>= T, 1, L], not float8"]
     pub v: *const DLTensor,
@@ -1595,11 +1595,11 @@ const _: () = {
 pub const KVC_TABLES_WHOLE: kvc_tables_part = 0;
 #[doc = " steps that branch (trees; drafts with top_k > 1): keys that all branches share"]
 pub const KVC_TABLES_PREFIX: kvc_tables_part = 1;
-#[doc = " and each branch's own: a row a token, with its visible ancestors alone and itself"]
+#[doc = " the other keys of each branch: one row for each token, with the token itself and its visible\nancestors only"]
 pub const KVC_TABLES_BRANCHES: kvc_tables_part = 2;
 #[doc = " plans with encoder_lens: the encoder's keys"]
 pub const KVC_TABLES_ENCODER: kvc_tables_part = 3;
-#[doc = " ============================================================================================\n 11  Tables for other kernels\n ============================================================================================\n What other attention kernels need from a step: block tables, lengths, slots. They come from a cache's forward\n (kvc_forward_tables), or from the arrays of a server with its own allocator (kvc_plan_*). docs/reference/tables.md lists the\n kinds of steps, and says what each array means.\n\n   kvc_tables tables;  kvc_tables_init(&tables);\n   if (kvc_forward_tables(cache, step, group, &tables, &error)) return report(error.message);\n   fa3(q, k_pool, v_pool, &tables.block_table, &tables.cache_seqlens, &tables.cu_seqlens_q, tables.max_seqlen_q, tables.causal);\n\n A table holds exactly the keys that queries see. So no kernel needs a mask beyond \"causal\", and a window where one row has\n several queries of a sliding group or of a stream. Where one table cannot express this, there are two, and merging attention\n over both by LSE (kvc_merge_states) gives the exact result."]
+#[doc = " ============================================================================================\n 11  Tables for other kernels\n ============================================================================================\n Tables give other attention kernels what they need from a step: block tables, lengths, slots. They come from a cache's\n forward (kvc_forward_tables), or from the arrays of a server with its own allocator (kvc_plan_*). docs/reference/tables.md\n lists the kinds of steps, and says what each array means.\n\n   kvc_tables tables;  kvc_tables_init(&tables);\n   if (kvc_forward_tables(cache, step, group, &tables, &error)) return report(error.message);\n   fa3(q, k_pool, v_pool, &tables.block_table, &tables.cache_seqlens, &tables.cu_seqlens_q, tables.max_seqlen_q, tables.causal);\n\n A table holds exactly the keys that queries see. So a kernel needs no mask except \"causal\". It needs a window only if one\n row has several queries of a sliding group or of a stream. If one table cannot express this, there are two, and merging\n attention over both by LSE (kvc_merge_states) gives the exact result."]
 pub type kvc_tables_part = ::core::ffi::c_uint;
 #[doc = " pad_value is the padding; without it -1 (graph mode: 0)"]
 pub const KVC_TABLES_PAD_VALUE: kvc_tables_flags = 1;
@@ -1626,7 +1626,7 @@ pub struct kvc_tables {
     pub pad_value: i32,
     #[doc = " KVC_TABLES_DENSE | ...; 0 = all"]
     pub arrays: u32,
-    #[doc = " 1: a row's queries are the last of its keys, and each sees those up to itself. 0: all of them"]
+    #[doc = " 1: a row's queries are the last of its keys, and each sees the keys up to itself. 0: each\nquery sees all keys"]
     pub causal: u32,
     #[doc = " R, rows of the table"]
     pub num_rows: i32,
@@ -1634,9 +1634,9 @@ pub struct kvc_tables {
     pub num_queries: i32,
     #[doc = " of block_table and the CSR: the group's, or 1"]
     pub page_size: i32,
-    #[doc = " host maxima: queries of a row,"]
+    #[doc = " on the host: the largest number of queries of a row"]
     pub max_seqlen_q: i32,
-    #[doc = " cache_seqlens,"]
+    #[doc = " on the host: the largest of cache_seqlens"]
     pub max_seqlen_k: i32,
     #[doc = " columns of block_table"]
     pub max_pages: i32,
@@ -1721,7 +1721,7 @@ pub const KVC_PLAN_DECODE: kvc_plan_mode = 0;
 pub const KVC_PLAN_EXTEND: kvc_plan_mode = 1;
 #[doc = " num_draft_tokens new tokens. A chain: WHOLE. With tree_parents: PREFIX and BRANCHES"]
 pub const KVC_PLAN_VERIFY: kvc_plan_mode = 2;
-#[doc = " step s of num_steps adds token s to each of top_k branches: all steps in one build. top_k 1:\nWHOLE, the token is entry seq_len + s. Above: PREFIX, whole pages, and BRANCHES. After the\nwhole pages each branch has a region of whole pages: the tokens of the partial last page\n(copied there by the server, in branch 0 they are in place), then its drafts"]
+#[doc = " step s of num_steps adds token s to each of top_k branches: all steps in one build. top_k 1:\nWHOLE, the token is entry seq_len + s. Larger top_k: PREFIX, whole pages, and BRANCHES. After\nthe whole pages each branch has a region of whole pages: the tokens of the partial last page\n(copied there by the server, in branch 0 they are in place), then its drafts"]
 pub const KVC_PLAN_DRAFT_DECODE: kvc_plan_mode = 3;
 #[doc = " Plans make the same tables for a server with its own allocator.\n\n   kvc_plan_config config;  kvc_plan_config_init(&config);      // once for each kind of step\n   config.mode = KVC_PLAN_VERIFY;  config.num_draft_tokens = 4;  config.page_size = 16;\n   if (kvc_plan_create(context, &config, &plan, &error)) return report(error.message);\n   kvc_plan_args args;  kvc_plan_args_init(&args);              // each step\n   args.seq_lens = &seq_lens;  args.req_to_token = &req_to_token;  args.rows = &req_pool_indices;\n   if (kvc_plan_build(plan, &args, stream, NULL, &error)) return report(error.message);\n   kvc_tables tables;  kvc_tables_init(&tables);\n   if (kvc_plan_tables(plan, 0, &tables, &error)) return report(error.message);\n\n Each entry of a row is the place of one token: a column of req_to_token, or one of the page_size places in a column of\n block_table. A row holds its encoder's tokens, if any, and then its own by position. The new tokens are included, and the\n server has allocated places for them."]
 pub type kvc_plan_mode = ::core::ffi::c_uint;
@@ -1837,9 +1837,9 @@ const _: () = {
 pub struct kvc_plan {
     _unused: [u8; 0],
 }
-#[doc = " match and attach may find all tokens of the query. By default they find one less at most, because\nan engine needs the logits of the last token"]
+#[doc = " match and attach may find all tokens of the query. By default they leave out the last token,\nbecause an engine needs its logits"]
 pub const KVC_PREFIX_ALLOW_ALL: kvc_prefix_query_flags = 1;
-#[doc = " ============================================================================================\n 12  Prefix index: what the cache remembers\n ============================================================================================\n A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is gone. A later request that begins with\n the same tokens gets these pages, and computes only the rest. The loop of an engine:\n\n   kvc_prefix_query query;  kvc_prefix_query_init(&query);\n   query.tokens = prompt;  query.num_tokens = n;  query.salt = tenant;\n   kvc_prefix_hit hit;  kvc_prefix_hit_init(&hit);\n   kvc_seq seq;\n   if (kvc_prefix_attach(cache, &query, stream, &hit, &seq, &error)) return report(error.message);\n   ... a forward that appends prompt[hit.tokens .. n) to seq ...         // at least one token: its logits are needed\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // others find the prompt while this one decodes\n   ... forwards that append one token each; `prompt` and n grow ...\n   query.tokens = prompt;  query.num_tokens = n;\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // the answer too: the next request begins with it\n   kvc_seq_remove(cache, 1, &seq, &error);                               // the pages stay, until they are needed\n\n   Sharing   Whole pages are shared. A part of a page, down to one token, is copied into a fresh page of the new sequence.\n   Groups    A hit is the longest prefix that every group can serve. Full groups and latent rows need every page up to the hit.\n             Sliding and chunked groups need what the next query sees. Recurrent groups need the states after exactly these\n             tokens: the index holds those of the lengths at which sequences were published. Cross groups are left alone: the\n             new sequence has no encoder tokens.\n   Eviction  A published page that no sequence and no pin holds is idle. Calls that are short of pages evict idle pages:\n             kvc_forward_begin, kvc_seq_fork, kvc_seq_import and kvc_prefix_attach. Expired prefixes go first, then those of\n             lower priority, then those that kvc_cache_config.prefix_policy chooses, and a continuation before what it continues.\n             OUT_OF_PAGES means that even eviction of all idle pages would not help. What a failed or aborted call evicted\n             stays evicted. Equal calls evict equal pages, so page ids are equal on every rank.\n   Salts     Tokens under different salts never match. K and V must follow from the tokens before them and the salt: use other\n             salts for tenants, adapters, images, and anything else that changes them.\n   Time      The library reads no clock. kvc_cache_set_time gives it the time.\n Every call of this section is UNSUPPORTED in a cache without KVC_CACHE_PREFIX_INDEX, but for kvc_cache_set_time."]
+#[doc = " ============================================================================================\n 12  Prefix index: what the cache remembers\n ============================================================================================\n A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is gone. A later request that begins with\n the same tokens gets these pages, and computes only the rest. The loop of an engine:\n\n   kvc_prefix_query query;  kvc_prefix_query_init(&query);\n   query.tokens = prompt;  query.num_tokens = n;  query.salt = tenant;\n   kvc_prefix_hit hit;  kvc_prefix_hit_init(&hit);\n   kvc_seq seq;\n   if (kvc_prefix_attach(cache, &query, stream, &hit, &seq, &error)) return report(error.message);\n   ... a forward that appends prompt[hit.tokens .. n) to seq ...         // at least one token: its logits are needed\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // others find the prompt while this one decodes\n   ... forwards that append one token each; `prompt` and n grow ...\n   query.tokens = prompt;  query.num_tokens = n;\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // the answer too: the next request begins with it\n   kvc_seq_remove(cache, 1, &seq, &error);                               // the pages stay, until they are needed\n\n   Sharing   Whole pages are shared. A part of a page, down to one token, is copied into a fresh page of the new sequence.\n   Groups    A hit is the longest prefix that every group can serve. Full groups and latent rows need every page up to the hit.\n             Sliding and chunked groups need what the next query sees. Recurrent groups need the states after exactly these\n             tokens: the index holds those of the lengths at which sequences were published. The index ignores cross\n             groups: the new sequence has no encoder tokens.\n   Eviction  A published page that no sequence and no pin holds is idle. Calls that are short of pages evict idle pages:\n             kvc_forward_begin, kvc_seq_fork, kvc_seq_import and kvc_prefix_attach. Expired prefixes go first, then those of\n             lower priority, then those that kvc_cache_config.prefix_policy chooses, and a continuation before what it continues.\n             OUT_OF_PAGES means that even eviction of all idle pages would not help. What a failed or aborted call evicted\n             stays evicted. Equal calls evict equal pages, so page ids are equal on every rank.\n   Salts     Tokens under different salts never match. K and V must depend only on the tokens so far and on the salt. So\n             use a different salt for each tenant, adapter, image, and anything else that changes K and V.\n   Time      The library reads no clock. kvc_cache_set_time gives it the time.\n Every call of this section except kvc_cache_set_time is UNSUPPORTED in a cache without KVC_CACHE_PREFIX_INDEX."]
 pub type kvc_prefix_query_flags = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1853,7 +1853,7 @@ pub struct kvc_prefix_query {
     pub num_tokens: i64,
     #[doc = " any number; 0 = no salt"]
     pub salt: u64,
-    #[doc = " the salt holds from the page that contains this token on, and earlier pages have salt 0. So tenants\ncan share a system prompt, and nothing after it. >= 0"]
+    #[doc = " the salt begins with the page that contains this token, and earlier pages have salt 0. So tenants\ncan share a system prompt, and nothing after it. >= 0"]
     pub salt_begin: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1872,13 +1872,13 @@ const _: () = {
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_prefix_hit {
     pub struct_size: u32,
-    #[doc = " the group because of which `tokens` is below what was searched for and known; -1 = none. It lacks the\npage that begins at `tokens`, or (recurrent) a state at a later position"]
+    #[doc = " the group that makes `tokens` smaller than known_tokens and the query allow; -1 = none. It lacks\nthe page that begins at `tokens`, or (recurrent) a state at a later position"]
     pub limited_by: i32,
     #[doc = " the longest prefix that every group can serve"]
     pub tokens: i64,
     #[doc = " of these, the tokens in a last page that is not full: attach copies it"]
     pub copied_tokens: i64,
-    #[doc = " tokens that were published in this order, whatever is left of their pages"]
+    #[doc = " tokens that were published in this order, even if their pages were evicted"]
     pub known_tokens: i64,
     #[doc = " with tiers: what `tokens` would be after kvc_prefix_load, as far as they have searched; else `tokens`"]
     pub load_tokens: i64,
@@ -1909,7 +1909,7 @@ pub struct kvc_prefix_options {
     pub priority: i32,
     #[doc = " 0 = none. Any other number: kvc_prefix_drop_session drops what no other session published"]
     pub session: u64,
-    #[doc = " 0 = no limit. Else, in the unit of kvc_cache_set_time: so long after now, the tokens are expired. They\nare still found, but evicted before all others"]
+    #[doc = " 0 = no limit. Else, in the unit of kvc_cache_set_time: the tokens expire this long after now. They\nare still found, but evicted before all others"]
     pub time_to_live: i64,
     #[doc = " KVC_PREFIX_KEEP_PRIVATE or 0"]
     pub flags: u32,
@@ -1934,7 +1934,7 @@ const _: () = {
 pub struct kvc_prefix_published {
     pub struct_size: u32,
     pub reserved: u32,
-    #[doc = " tokens of the query that the index knows now; fewer than all if it is full of pages in use"]
+    #[doc = " tokens of the query that the index holds now; fewer than all if it is full of pages in use"]
     pub known_tokens: i64,
     #[doc = " pages that the index did not hold before, in all groups"]
     pub pages_added: i64,
@@ -1983,7 +1983,7 @@ pub struct kvc_page_keys_args {
     pub salt: *const u8,
     #[doc = " 0..2^20"]
     pub salt_bytes: i64,
-    #[doc = " the salt holds from the page that contains this position on; >= 0"]
+    #[doc = " the salt begins with the page that contains this position; >= 0"]
     pub salt_begin: i64,
     #[doc = " spans of tokens that stand for an image or the like; 0..2^30"]
     pub num_media: i64,
@@ -2029,11 +2029,11 @@ const _: () = {
 };
 #[doc = " the page with this key can be found in this group"]
 pub const KVC_EVENT_STORED: kvc_event_kind = 1;
-#[doc = " it cannot any more: it was evicted or dropped"]
+#[doc = " the page can no longer be found: it was evicted or dropped"]
 pub const KVC_EVENT_REMOVED: kvc_event_kind = 2;
 #[doc = " no page can be found in any group"]
 pub const KVC_EVENT_CLEARED: kvc_event_kind = 3;
-#[doc = " ============================================================================================\n 14  Events: what the prefix index holds, told to others\n ============================================================================================\n A router sends a request to the engine that holds most of its prompt. It follows the prefix index of each engine by events: a\n whole page became findable (stored), stopped being so (removed), or all of them did (cleared). A cache with events_capacity keeps\n the newest events in a ring. The ring never makes a call wait: the oldest event makes room for a new one.\n\n Events are numbered from 0. A reader says which number it needs next, and learns which numbers it got:\n\n   kvc_events_args args;  kvc_events_args_init(&args);\n   args.events = events;  args.tokens = tokens;  args.capacity = 256;         // kvc_event[256], int32_t[256 * page_size]\n   kvc_events_range range;  kvc_events_range_init(&range);\n   for (;;) {\n     if (kvc_events_read(cache, &args, &range, &error)) return report(error.message);\n     if (range.epoch != epoch || range.begin != args.next) return start_again();   // another cache, or events are lost\n     for (int64_t i = 0; i < range.count; i++) apply(&events[i], tokens + i * page_size);\n     args.next = range.end;\n   }\n\n start_again forgets what it knew, takes a snapshot (kvc_events_snapshot), and reads on from the snapshot's range.end. A snapshot\n and the events after it give exactly the pages that the index holds.\n\n   Pages     Events name whole pages by their key (section 13), with the query's salt as 8 bytes, little-endian, if it is not 0.\n             A page counts in each group by itself. States of recurrent groups count where they are findable after a whole page.\n   Bytes     Instead of records, a call can write one message as vLLM's consumers read it: docs/reference/events.md.\n Every call of this section is UNSUPPORTED in a cache whose events_capacity is 0."]
+#[doc = " ============================================================================================\n 14  Events: what the prefix index holds, told to others\n ============================================================================================\n A router sends a request to the engine that holds most of its prompt. Events tell it how the prefix index of each engine\n changes: a whole page can now be found (stored), a page can no longer be found (removed), or no page can be found\n (cleared). A cache with events_capacity keeps the newest events in a ring buffer. No call waits for room in it: a new\n event replaces the oldest one.\n\n Events are numbered from 0. A reader says which number it needs next, and learns which numbers it got:\n\n   kvc_events_args args;  kvc_events_args_init(&args);\n   args.events = events;  args.tokens = tokens;  args.capacity = 256;         // kvc_event[256], int32_t[256 * page_size]\n   kvc_events_range range;  kvc_events_range_init(&range);\n   for (;;) {\n     if (kvc_events_read(cache, &args, &range, &error)) return report(error.message);\n     if (range.epoch != epoch || range.begin != args.next) return start_again();   // another cache, or events are lost\n     for (int64_t i = 0; i < range.count; i++) apply(&events[i], tokens + i * page_size);\n     args.next = range.end;\n   }\n\n start_again forgets what it knew, takes a snapshot (kvc_events_snapshot), and reads on from the snapshot's range.end. A snapshot\n and the events after it give exactly the pages that the index holds.\n\n   Pages     Events name whole pages by their key (section 13), with the query's salt as 8 bytes, little-endian, if it is not 0.\n             Each group has its own events for a page. A recurrent group has events only for states at the end of a whole\n             page.\n   Bytes     Instead of records, a call can write one message as vLLM's consumers read it: docs/reference/events.md.\n Every call of this section is UNSUPPORTED in a cache whose events_capacity is 0."]
 pub type kvc_event_kind = ::core::ffi::c_uint;
 #[doc = " a stored page that is not the first of its sequence"]
 pub const KVC_EVENT_HAS_PARENT: kvc_event_flags = 1;
@@ -2054,7 +2054,7 @@ pub struct kvc_event {
     pub reserved: u32,
     #[doc = " stored: of the page's first token in its sequence"]
     pub position: i64,
-    #[doc = " stored: that alone published it; 0 = none, or several"]
+    #[doc = " stored: the only session that published it; 0 = none, or several"]
     pub session: u64,
     #[doc = " not of KVC_EVENT_CLEARED"]
     pub key: [u8; 32usize],
@@ -2128,7 +2128,7 @@ const _: () = {
 pub struct kvc_events_range {
     pub struct_size: u32,
     pub reserved: u32,
-    #[doc = " of this cache: random, drawn from the system when it was created, and never 0"]
+    #[doc = " of this cache: a random number from the system, chosen when the cache was created, and never 0"]
     pub epoch: u64,
     #[doc = " number of the first event that was returned. Above args->next: the ones between are lost"]
     pub begin: u64,
@@ -2138,7 +2138,7 @@ pub struct kvc_events_range {
     pub newest: u64,
     #[doc = " events or pages that were returned; without a buffer, what there is"]
     pub count: i64,
-    #[doc = " bytes that were written; of a snapshot without a buffer, what it takes"]
+    #[doc = " bytes that were written; for a snapshot without a buffer, the size that it needs"]
     pub num_bytes: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -2229,9 +2229,9 @@ pub struct kvc_tier {
 }
 #[doc = " an object is on the disk before it becomes visible"]
 pub const KVC_TIER_SYNC_DATA: kvc_tier_sync = 0;
-#[doc = " the system writes it when it likes; after a loss of power it can be missing, and is never wrong"]
+#[doc = " the system decides when to write it. After a loss of power it can be missing, but is never\nwrong"]
 pub const KVC_TIER_SYNC_NONE: kvc_tier_sync = 1;
-#[doc = " as DATA, and its name too: what was stored survives a loss of power"]
+#[doc = " as DATA, and the name of the object is on the disk too. So a stored object survives a loss of\npower"]
 pub const KVC_TIER_SYNC_FULL: kvc_tier_sync = 2;
 pub type kvc_tier_sync = ::core::ffi::c_uint;
 #[doc = " the tier is memory of this process, of at most capacity_bytes. It holds what the pools evict"]
@@ -2239,7 +2239,7 @@ pub const KVC_TIER_HOST: kvc_tier_flag = 1;
 pub type kvc_tier_flag = ::core::ffi::c_uint;
 #[doc = " all"]
 pub const KVC_TIER_STORE_PUBLISHED: kvc_tier_store = 0;
-#[doc = " those that the index had before the publish: a request came back to them"]
+#[doc = " those that the index already had before the publish, because another request had published\nthem"]
 pub const KVC_TIER_STORE_REUSED: kvc_tier_store = 1;
 #[doc = " none: the tier is read only, and takes no suspended sequence"]
 pub const KVC_TIER_STORE_NOTHING: kvc_tier_store = 2;
@@ -2255,7 +2255,7 @@ pub struct kvc_tier_config {
     pub directory: *const ::core::ffi::c_char,
     #[doc = " nullable; adopted: a tier of the engine. One of directory, tier and KVC_TIER_HOST is given"]
     pub tier: *const kvc_tier,
-    #[doc = " disk and host: the objects that were used least recently are removed beyond it. Disk: 0 = no\nlimit. Host: at least 4096; memory is taken when objects fill it"]
+    #[doc = " disk and host: beyond this limit, the objects that were used least recently are removed.\nDisk: 0 = no limit. Host: at least 4096; memory is taken when objects fill it"]
     pub capacity_bytes: i64,
     #[doc = " KVC_TIER_STORE_*"]
     pub store: i32,
@@ -2290,7 +2290,7 @@ pub struct kvc_prefix_load_options {
     pub session: u64,
     #[doc = " likewise"]
     pub time_to_live: i64,
-    #[doc = " what it costs to compute one token, in nanoseconds: nothing is loaded if that would take longer, as the\ntiers measured it. 0 = load in any case"]
+    #[doc = " the time to compute one token, in nanoseconds. Nothing is loaded if loading would take longer by\nthe tiers' measurements. 0 = load in any case"]
     pub token_ns: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -2375,7 +2375,7 @@ const _: () = {
 pub struct kvc_transport {
     _unused: [u8; 0],
 }
-#[doc = " A sequence on its way. 0 = none."]
+#[doc = " Id of a transfer. 0 = none."]
 pub type kvc_transfer = u64;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
