@@ -25,7 +25,11 @@ class Bytes {
     for (int64_t reach = 256; reach < n && reach < (int64_t{1} << 40); reach *= 256) value = value << 8 | byte();
     return static_cast<int64_t>(value % static_cast<uint64_t>(n));
   }
-  int64_t between(int64_t low, int64_t high) { return low + below(high - low + 1); }
+  // A number in [low, high]; low if a bound is hostile.
+  int64_t between(int64_t low, int64_t high) {
+    int64_t span;
+    return __builtin_sub_overflow(high, low, &span) || span == INT64_MAX ? low : low + below(span + 1);
+  }
   bool one_in(int64_t n) { return below(n) == n - 1; }
   bool chance(double p) { return !empty() && byte() < p * 256; }
 
