@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
 
-const NAMES: [(&str, DType); 10] = [
+const NAMES: [(&str, DType); 11] = [
     ("f32", DType::F32),
     ("f16", DType::F16),
     ("bf16", DType::BF16),
