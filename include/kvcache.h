@@ -245,8 +245,8 @@ typedef void (*kvc_parallel_for_fn)(void *user, int64_t n, kvc_parallel_item_fn 
 
 enum kvc_context_flags {
   /* Validation mode: for tests, and to find a call that wrote outside of its pages. The device checks all values of index
-   * tensors that only a GPU reads (sections 10 and 11), page ids too. A row or token with a bad value is skipped, and so is
-   * a kvc_plan_build with one.
+   * tensors that only a GPU reads (sections 10 and 11), page ids too. A row or token with a bad value is skipped. A
+   * kvc_plan_build with a bad value is skipped as a whole.
    *
    * The device keeps the first bad value since the last report. The next call with index tensors on the context, or
    * kvc_context_check, reports this value as EARLIER_CALL without waiting. The message names the call, the tensor, the row
@@ -350,8 +350,8 @@ enum kvc_rope_scaling_kind {
   KVC_ROPE_SCALING_LINEAR = 1,  /* f(i) / factor (position interpolation) */
   KVC_ROPE_SCALING_LLAMA3 = 2,  /* f(i) / factor for long wavelengths, f(i) for short ones, and a blend of both between
                                    low_freq_factor and high_freq_factor */
-  KVC_ROPE_SCALING_YARN = 3,    /* a blend of f(i) / factor and f(i) for each pair, by its number of rotations, from
-                                   beta_slow to beta_fast; scales cos and sin */
+  KVC_ROPE_SCALING_YARN = 3,    /* f(i) / factor for pairs with at most beta_slow rotations over the original length, f(i)
+                                   for pairs with at least beta_fast, and a blend of both between them; scales cos and sin */
   KVC_ROPE_SCALING_LONGROPE = 4 /* f(i) / short_factors[i] or / long_factors[i]; scales cos and sin */
 };
 enum kvc_rope_scaling_flags {
@@ -406,8 +406,8 @@ typedef struct kvc_state_config {
   int32_t rank;      /* 1..4 */
   uint32_t reserved; /* 0 */
   int64_t shape[4];  /* shape[0..rank - 1], each >= 1; the rest 0 */
-  double fill;       /* every element of the state of an empty sequence. The dtype must be able to hold it: a number that
-                        rounds to a finite one, or an infinity. For integers it is a whole number of at most 2^53 */
+  double fill;       /* the value of all elements in the state of an empty sequence. It must fit the dtype: it is infinite,
+                        or it rounds to a finite number. For integers it is a whole number of at most 2^53 */
 } kvc_state_config;
 
 static inline void kvc_state_config_init(kvc_state_config *config) {
@@ -427,12 +427,11 @@ typedef struct kvc_layer_config {
                             float8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md). x is stored as x / scale, rounded to
                             even, and saturated to the largest finite value (NaN stays NaN). It is read as stored * scale. int8: the
                             row of each token and head has its own scale amax / 127, stored in its page, where amax is the
-                            largest magnitude in the row. No stored element is -128. A row whose amax / 127 is 0 in float32
-                            (zeros, and rows below the smallest subnormal scale) has scale 1 and is read as zeros. A row that
-                            holds an infinity or a NaN is read as NaN */
+                            largest magnitude in the row. No stored element is -128. If amax / 127 rounds to 0 in float32,
+                            the row has scale 1 and is read as zeros. A row that holds an infinity or a NaN is read as NaN */
   int32_t rope_mode;     /* KVC_ROPE_* */
   int32_t rope_dim;      /* rotated dims, even, rope_offset + rope_dim <= head_dim; 0 = head_dim - rope_offset */
-  int32_t rope_offset;   /* first rotated dim; MLA: 0 = latent_dim, and never below it */
+  int32_t rope_offset;   /* first rotated dim; MLA: at least latent_dim, and 0 = latent_dim */
   uint32_t flags;        /* KVC_LAYER_* */
   int32_t kv_layer;      /* 0 = the layer stores its own K and V. 1 + i = it stores nothing, and reads the K and V of layer i,
                             an earlier layer of the same group: call attend without k and v, after the append of layer i.
@@ -450,18 +449,18 @@ typedef struct kvc_layer_config {
                                            it are gone. Without a deleter, the caller keeps the memory until then.
                                            docs/reference/storage.md has layouts */
   DLManagedTensorVersioned *k_storage;  /* nullable; adopted; K alone: [>= pages, Hkv, page_size, D] */
-  DLManagedTensorVersioned *v_storage;  /* nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; with k_storage (MLA:
-                                           k_storage alone). Storage has the layer's dtype; for float8 it may be uint8. int8,
-                                           uint4 and float4 layers cannot have it, because their pages hold scales, which
-                                           the library lays out */
+  DLManagedTensorVersioned *v_storage;  /* nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; given together with
+                                           k_storage. (MLA and KVC_LAYER_KEYS_ONLY: only k_storage.) Storage has the layer's
+                                           dtype; for float8 it may be uint8. int8, uint4 and float4 layers cannot have it,
+                                           because their pages hold scales, which the library lays out */
   const float *k_scales; /* float8, float4: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0 */
-  const float *v_scales; /* the same for V (MLA: NULL, V's are K's) */
+  const float *v_scales; /* the same for V (MLA: NULL, because V is part of K) */
   int32_t num_scales;    /* float8, float4: 0 = every scale is 1; 1 = one scale for all kv heads; num_kv_heads = one for each. Other
                             dtypes: 0 */
   int32_t num_states;    /* recurrent: state tensors of the layer, 1..16. Else 0 */
   const kvc_state_config *states; /* recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart; in a
                             recurrent layer all fields but group, num_states and states are 0. Else NULL */
-  int32_t latent_dim;    /* MLA: leading dims of the row that are V too, 1..head_dim; else 0 */
+  int32_t latent_dim;    /* MLA: the first latent_dim dims of the row are also V; 1..head_dim; else 0 */
   uint32_t reserved;     /* 0 */
 } kvc_layer_config;
 
@@ -472,7 +471,7 @@ static inline void kvc_layer_config_init(kvc_layer_config *config) {
 }
 
 /* A group has a kind of row (what it stores for a token) and a visibility (which keys its queries see). Any kind of row goes
- * with any visibility, except that queries do not see states. */
+ * with any visibility, except that KVC_ROW_STATE needs KVC_VISIBLE_ALL. */
 enum kvc_row {
   KVC_ROW_KV = 0,     /* K and V */
   KVC_ROW_LATENT = 1, /* multi-head latent attention (MLA): a token is one row [latent | rotary] for all heads, stored once.
@@ -509,13 +508,13 @@ enum kvc_visibility {
  * Page lists, lengths, truncate, fork and prefixes count tokens, as in other groups. A page has the rows of page_size tokens, so r
  * divides page_size; pools and storages have page_size / r slots a page. When tokens are dropped, their rows are dropped
  * too. These rows close again when a later step appends the tokens again. To close a row again, the caller needs its inputs,
- * such as the keys of single tokens. A layer of a sliding group can keep them (window_tokens = the tokens of a row and of
- * its overlap). Then fork and truncate return EVICTED at a position whose inputs are gone. docs/reference/rows.md has a
- * program.
+ * such as the keys of single tokens. A layer of a sliding group can keep them (window_tokens = the number of tokens from
+ * which a row is computed). Then fork and truncate return EVICTED at a position whose inputs are gone.
+ * docs/reference/rows.md has a program.
  *
- * Such a group needs KVC_VISIBLE_ALL, rows of keys, KVC_ROPE_NONE, and a cache with storage and without KVC_CACHE_STREAMING.
- * Steps with tree_parents or span_ids are UNSUPPORTED, as are PAST, SELF, alibi_slopes, rel_bias, w_uk, tables,
- * kvc_seq_import and graphs of such caches. */
+ * Such a group needs KVC_VISIBLE_ALL, KVC_ROW_KV or KVC_ROW_LATENT, KVC_ROPE_NONE, and a cache with storage and without
+ * KVC_CACHE_STREAMING. Steps with tree_parents or span_ids are UNSUPPORTED, as are PAST, SELF, alibi_slopes, rel_bias, w_uk,
+ * tables, kvc_seq_import and graphs of such caches. */
 static inline int64_t kvc_rows_closed(int64_t length, int64_t append_length, int64_t tokens_per_row) {
   return (length + append_length) / tokens_per_row - length / tokens_per_row;
 }
@@ -529,10 +528,10 @@ typedef struct kvc_group_config {
   int32_t tokens_per_row; /* r > 1: the group stores one row for each r tokens, see above; 0 = 1 */
   int64_t window_tokens;  /* KVC_VISIBLE_WINDOW: w, 1..2^30; else 0 */
   int64_t chunk_tokens;   /* KVC_VISIBLE_CHUNK: c, 1..2^30, need not be a multiple of the page size; else 0 */
-  int64_t num_pages;      /* pages of this group's pool, below 2^31; 0 = from the cache's capacity. Recurrent: a
-                             sequence has one page, one more in an open forward, one for each checkpoint, and one while
-                             it has an uncommitted tree, with one more for each node whose state is kept;
-                             0 = max_sequences * (2 + max_checkpoints + max_draft_states) */
+  int64_t num_pages;      /* pages of this group's pool, below 2^31; 0 = from the cache's capacity. Recurrent: a sequence has
+                             one page, one more in an open forward, and one for each checkpoint. While it has an uncommitted
+                             tree, it has one more, and one for each node whose state is kept. 0 = max_sequences * (2 +
+                             max_checkpoints + max_draft_states) */
 } kvc_group_config;
 
 static inline void kvc_group_config_init(kvc_group_config *config) {
@@ -542,12 +541,12 @@ static inline void kvc_group_config_init(kvc_group_config *config) {
 }
 
 enum kvc_cache_flags {
-  KVC_CACHE_NO_ROLLBACK = 1, /* no rollback margin: rollback_tokens is 0, not its default */
+  KVC_CACHE_NO_ROLLBACK = 1, /* no rollback margin: rollback_tokens 0 then means 0, not the default */
   KVC_CACHE_STREAMING = 2,   /* sequences may get streaming windows (kvc_seq_set_streaming). The cache then reserves
-                                bookkeeping for page lists that grow without end, and scratch for two parts of each query.
-                                Needs a full group */
+                                bookkeeping for page lists that grow without end, and scratch for two partial results of each
+                                query (over the sinks, and over the window). Needs a full group */
   /* Rows of a forward that begin with the same pages (forks) can attend to these pages together: they are read once for all
-   * the queries, and the result is merged with that of the rest of each row. By default a cost model decides. This applies
+   * the queries, and the result is merged with that of each row's own pages. By default a cost model decides. This applies
    * to full groups, and to rows with few new tokens. Results agree within rounding, and kvc_forward_describe counts these
    * "prefix groups". The next two flags override the cost model, for comparisons and tests; set at most one. (Hydragen;
    * FlashInfer's cascade.) */
@@ -560,17 +559,18 @@ enum kvc_cache_flags {
   KVC_CACHE_DETERMINISTIC = 16,
   /* The cache has a prefix index: tokens that were published stay findable after their sequence is removed (section 12). */
   KVC_CACHE_PREFIX_INDEX = 32,
-  /* A step, a fork and an attach clear the K and V of pages that they take, before anything else reads them. So no sequence ever
-   * sees bytes of another one, whatever reads the pools. It costs one write of each new page. Needs pools (KVC_STORAGE_OWN) */
+  /* A step, a fork and an attach clear the K and V of pages that they take, before anything else reads them. So no kernel,
+   * not even one of the engine, reads another sequence's bytes in a new page. It costs one write of each new page. Needs
+   * pools (KVC_STORAGE_OWN) */
   KVC_CACHE_ZERO_ON_FREE = 64
 };
 
 /* Which idle prefix the prefix index evicts first, among those of equal priority. A prefix is never evicted before a longer
  * one that continues it. benchmarks/results/README.md has hit rates of both policies. */
 enum kvc_prefix_policy {
-  KVC_PREFIX_POLICY_REUSE = 0, /* the least recently used one. But each further use of a prefix, up to three, counts as if
-                                  its last use were later, by half the usual age at eviction. So prefixes that were used once
-                                  are evicted first */
+  KVC_PREFIX_POLICY_REUSE = 0, /* the least recently used one. But for each use after the first, three at most, the time of a
+                                  prefix's last use counts as later by half of the usual age at eviction. So prefixes that
+                                  were used once are evicted first */
   KVC_PREFIX_POLICY_LRU = 1    /* the least recently used one */
 };
 
@@ -599,12 +599,13 @@ typedef struct kvc_cache_config {
                                      up to this many tokens (rejected drafts). At most 2^30; 0 = max_tree_nodes */
   /* Capacity: set exactly one of the three. (None is needed if every group except recurrent ones sets num_pages.) It sizes
    * full and cross groups. A sliding or chunked group gets max_sequences times the peak of one sequence, but never more
-   * than the capacity. The peak is window or chunk + rollback + the larger of max_batch_tokens and max_tree_nodes + 1 page. */
-  int64_t capacity_tokens;        /* tokens a full group holds, rounded up to pages */
+   * than the capacity. The peak is the window or chunk, plus rollback_tokens, plus one page, plus the larger of
+   * max_batch_tokens and max_tree_nodes. */
+  int64_t capacity_tokens;        /* tokens that a full group holds, rounded up to pages */
   int64_t capacity_pages;         /* the same in pages */
   int64_t capacity_bytes;         /* all pools of all layers together fit in this many bytes */
-  int32_t max_tree_nodes;         /* uncommitted tree nodes of a sequence, all its rounds together, 1..1024; 0 = 64 */
-  int32_t max_checkpoints;        /* kvc_seq_checkpoint of one sequence, 1..1024; 0 = 1. Only with a recurrent group */
+  int32_t max_tree_nodes;         /* uncommitted tree nodes of a sequence since its last commit, 1..1024; 0 = 64 */
+  int32_t max_checkpoints;        /* checkpoints of one sequence, 1..1024; 0 = 1. Only with a recurrent group */
   int32_t storage;                /* KVC_STORAGE_* */
   int32_t prefix_policy;          /* KVC_CACHE_PREFIX_INDEX: KVC_PREFIX_POLICY_*. Else 0 */
   int64_t prefix_pages;           /* KVC_CACHE_PREFIX_INDEX: the largest number of pages of tokens that the index holds in
@@ -635,7 +636,7 @@ typedef struct kvc_estimate {
   uint32_t reserved;
   int64_t num_pages;         /* pages (all groups: their sum) */
   int64_t page_bytes;        /* bytes of one page in all layers of the group (all groups: 0) */
-  int64_t token_bytes;       /* bytes one token takes in all layers (of the group) while it is stored */
+  int64_t token_bytes;       /* bytes that one token takes in all layers (of the group) while it is stored */
   int64_t storage_bytes;     /* pools; with KVC_STORAGE_NONE those of recurrent groups alone */
   int64_t bookkeeping_bytes; /* host memory for page tables and sequences */
   int64_t scratch_bytes;     /* host and device memory for the largest batches (all groups only) */
@@ -659,9 +660,9 @@ KVC_API kvc_status kvc_cache_estimate(kvc_context *context, const kvc_cache_conf
  *   cache    returned; released by kvc_cache_destroy
  * Pools are zeroed on first touch.
  * Errors: INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, DTYPE, DEVICE, RANK, SHAPE, STRIDE, DUPLICATE (a storage given twice,
- * or two that overlap), each with the layer or group in error->index (a group also in error->group); STRUCT_SIZE (with the
- * element), OUT_OF_MEMORY (also: the pools of all layers together exceed the host's memory and swap; required and available
- * in bytes). Threads: any. Since 0.1. */
+ * or two that overlap), each with the layer or group in error->index (a group also in error->group); STRUCT_SIZE
+ * (error->index = the element), OUT_OF_MEMORY (also: the pools of all layers together exceed the host's memory and swap;
+ * required and available in bytes). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_create(kvc_context *context, const kvc_cache_config *config, kvc_cache **cache,
                                     kvc_error *error);
 
@@ -696,7 +697,7 @@ KVC_API kvc_status kvc_seq_remove(kvc_cache *cache, int64_t n, const kvc_seq *se
 /* Forks n children. Child i holds the first positions[i] tokens of parents[i]. It shares every whole page, and copies a
  * partial last one. A parent with an uncommitted tree is refused. All children are made, or none.
  *   parents    [n]; one parent may occur often
- *   positions  nullable: all at the end. [n]; -1 = the parent's length, 0 = empty
+ *   positions  nullable: every child is as long as its parent. [n]; -1 = the parent's length, 0 = empty
  *   children   [n], filled
  *   stream     the device's stream for page copies; NULL on the CPU
  * The cost grows with the logarithm of the length, not the length.
@@ -768,8 +769,8 @@ enum kvc_streaming_flags {
  * query's own included, however the tokens are divided into steps. Sliding and chunked groups keep their own rules.
  *   Positions  Attention works as if the kept tokens were contiguous, and no key is rotated again. attend rotates q at p for
  *              the window and at min(p, w-1) for the sinks, and merges the two results. Distances for ALiBi follow the same
- *              rule. If the caller rotates q, the sinks are at their true distance. Lengths and positions count every token,
- *              to 2^30.
+ *              rule. If the caller rotates q, the scores of sinks follow from their true distance. Lengths and positions
+ *              count every token, to 2^30.
  *   Memory     Pages that lie wholly between the sinks and the window (with its rollback margin) lose this sequence's
  *              reference when the window is set, and when a forward ends. A sequence then holds at most the
  *              pages of w + rollback_tokens + the tokens of a step, plus two pages. If a later window has
@@ -927,7 +928,7 @@ static inline void kvc_append_args_init(kvc_append_args *args) {
  * Errors: STALE_ID, BUSY, ORDER (appended already), CANCELLED, OUT_OF_RANGE, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED
  * (KVC_STORAGE_NONE), INVALID_ARGUMENT (a layer that reads another's K and V, or is recurrent; a cross layer outside of
  * forwards of its encoder_group, any other layer within them). An error of the device closes the forward, as
- * kvc_forward_abort does. Threads: one at a time for one forward, any between forwards. Since 0.1. */
+ * kvc_forward_abort does. Threads: any, one at a time for each forward. Since 0.1. */
 KVC_API kvc_status kvc_forward_append(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_append_args *args,
                                       kvc_error *error);
 
@@ -941,9 +942,9 @@ enum kvc_attend_flags {
                                  matters where queries see such keys: with NON_CAUSAL, and in spans */
   KVC_ATTEND_REL_BIAS_ZERO = 16, /* rel_bias adds 0 at distances that it has no entry for */
   KVC_ATTEND_NO_SPANS = 32,      /* this layer ignores the step's spans */
-  KVC_ATTEND_STEP_WINDOW = 64    /* the window, or chunk, of every query begins where that of the row's first new token does.
-                                    So with NON_CAUSAL all queries of a step see the same keys. UNSUPPORTED in steps with
-                                    trees */
+  KVC_ATTEND_STEP_WINDOW = 64    /* the window, or chunk, of every query begins where the window, or chunk, of the row's
+                                    first new token begins. So with NON_CAUSAL all queries of a step see the same keys.
+                                    UNSUPPORTED in steps with trees */
 };
 
 typedef struct kvc_attend_args {
@@ -955,8 +956,8 @@ typedef struct kvc_attend_args {
   const DLTensor *v;    /* nullable, with k; as kvc_append_args.v (MLA: nullable alone) */
   const DLTensor *out;  /* borrowed, its data is written; [>= T, Hq, Dv], any of the three dtypes. Must not overlap q, k or v.
                            Tokens of inert rows, and rows from T on, are not written */
-  const DLTensor *lse;  /* nullable; borrowed, written; [>= T, Hq] float32: natural-log sum of exponentials of the
-                           scores, the sink's included; rows as in out */
+  const DLTensor *lse;  /* nullable; borrowed, written; [>= T, Hq] float32: natural logarithm of the sum of exponentials of
+                           the scores, the sink's included; rows as in out */
   double softmax_scale; /* 1e-30..1e30; 0 = the layer's */
   double softcap;       /* scores become softcap * tanh(score / softcap); 1e-6..1e30; 0 = none */
   const DLTensor *alibi_slopes; /* nullable; borrowed; [Hq] float32: slope * |p_q - p_k| is subtracted from scores (see
@@ -1004,10 +1005,10 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  *   layer  a layer of the forward; each once, or once with PAST and once with SELF; in any order
  * A score is scale * q.k, to which softcap, ALiBi, rel_bias and key_bias are applied in this order
  * (docs/reference/biases.md). Positions are absolute, in partial calls too. Scores, sums and partial outputs are float32.
- * Softmax weights are float32, or have 16 bits if q has 16 bits. K and V are read as they were rounded for storage. A row
- * that sees nothing has output 0 and LSE -inf (or its sink's logit). An MLA layer with up-projections absorbs them into q
- * and out where queries are few. Where they are many, it decompresses K and V of the new tokens. Both give the same result
- * within rounding (docs/reference/mla.md).
+ * Softmax weights are float32, or have 16 bits if q has 16 bits. K and V of new tokens too are read as stored, after
+ * rounding. A row that sees nothing has output 0 and LSE -inf (or its sink's logit). An MLA layer with up-projections
+ * absorbs them into q and out where queries are few. Where they are many, it decompresses K and V of the new tokens. Both
+ * give the same result within rounding (docs/reference/mla.md).
  * With indices, a query attends to those listed keys that it would see without a list. Entry i is token i of the sequence
  * (in a cross layer: of the encoder sequence), counted from its first token. Tree nodes are counted in the order in which
  * they were appended. So one list serves several layers. A list is a set: its order is free, and an entry that occurs twice
@@ -1017,19 +1018,18 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  * Errors: those of kvc_forward_append, and
  *   ORDER             the layer was not appended, and k and v are NULL (PAST needs neither); the same part was attended before;
  *                     the layer reads the K and V of a layer outside of the forward's range; a forward of encoder tokens
- *   OUT_OF_RANGE      softmax_scale, softcap, index_block, or the tokens of a list; on the CPU, an entry whose first token is
- *                     not in the sequence, the new tokens included (error->index = its row). On a GPU such an entry names no
- *                     key
+ *   OUT_OF_RANGE      softmax_scale, softcap, index_block, or k * index_block; on the CPU, an entry whose first token is not
+ *                     in the sequence, the new tokens included (error->index = its row). On a GPU such an entry names no key
  *   SHAPE             also: key_bias or mask has fewer keys than a row (error->index = the row)
  *   UNSUPPORTED       indices on a backend that does not attend over lists; STEP_WINDOW with trees; key_bias
  *                     or mask in a graph whose calls a device replays
- *   INVALID_ARGUMENT  PAST with SELF; PAST or SELF in a cross layer, all of whose keys are past; a recurrent layer; a layer with
+ *   INVALID_ARGUMENT  PAST with SELF; PAST or SELF in a cross layer (all its keys are past); a recurrent layer; a layer with
  *                     KVC_LAYER_KEYS_ONLY; out or lse shares an element with the other, or with a tensor that is read;
- *                     REL_BIAS_ZERO without rel_bias; on the CPU, a NaN or +infinity in rel_bias or key_bias (-infinity hides a
- *                     key)
+ *                     REL_BIAS_ZERO without rel_bias; on the CPU, a NaN or +infinity in rel_bias or key_bias (-infinity
+ *                     hides a key)
  *   CANCELLED         after kvc_forward_cancel, when the running work items are done. out is then undefined, and k and v may
  *                     have been stored
- * Threads: one at a time for one forward, any between forwards. Since 0.1.
+ * Threads: any, one at a time for each forward. Since 0.1.
  * From: latent attention and its absorbed form as in DeepSeek-V2; online softmax as in FlashAttention-2; split-KV and merge by
  * LSE as in Flash-Decoding; softcap as in Gemma 2, slopes as in ALiBi (Press et al.), sinks as in gpt-oss. */
 KVC_API kvc_status kvc_forward_attend(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_attend_args *args,
@@ -1047,17 +1047,17 @@ typedef struct kvc_select_args {
                               head h / (Hq / Hkv) */
   const DLTensor *weights; /* KVC_SELECT_RELU_SUM: borrowed; [>= T, Hq] float32, of any sign; nullable: all 1. Else NULL */
   const DLTensor *indices; /* borrowed, written; [>= T, lists, k] int32, innermost stride 1; lists is 1, or Hq with
-                              KVC_SELECT_EACH_HEAD. k * index_block <= KVC_MAX_LISTED_KEYS. It must not overlap the others. Tokens
-                              of inert rows, and rows from T on, are not written */
+                              KVC_SELECT_EACH_HEAD. k * index_block <= KVC_MAX_LISTED_KEYS. It must not overlap another
+                              tensor. Tokens of inert rows, and rows from T on, are not written */
   const DLTensor *candidates;   /* nullable: all tokens that the query sees. Borrowed; [>= T, 1 or lists, n] int32, as
                                    kvc_attend_args.indices: only tokens that it names are scored */
   const DLTensor *rope_cos_sin; /* nullable; as kvc_append_args.rope_cos_sin, for q */
   int32_t index_block;     /* b: an entry i is the tokens [i * b, (i + 1) * b), and its score is the largest of those that the
                               query sees. Any b from 1 on; 0 = 1 */
   int32_t candidate_block; /* the same for entries of candidates; 0 = 1 */
-  int32_t first_blocks;    /* the first entries of the sequence, this many, are always chosen. They count towards k */
-  int32_t last_blocks;     /* the same for the entry of the query's own token and those before it. first_blocks + last_blocks is
-                              at most k */
+  int32_t first_blocks;    /* this many entries at the start of the sequence are always chosen. They count towards k */
+  int32_t last_blocks;     /* the same for this many entries that end with the one of the query's own token. first_blocks +
+                              last_blocks is at most k */
 } kvc_select_args;
 
 static inline void kvc_select_args_init(kvc_select_args *args) {
@@ -1076,12 +1076,12 @@ static inline void kvc_select_args_init(kvc_select_args *args) {
  * into steps or the threads (docs/reference/select.md).
  * Errors: STALE_ID, BUSY, CANCELLED, NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, and
  *   ORDER             the layer was not appended in this forward; the forward's stream is being captured
- *   OUT_OF_RANGE      layer; index_block, candidate_block or the tokens of a list; first_blocks and last_blocks; on the CPU, an
+ *   OUT_OF_RANGE      layer; index_block, candidate_block or k * index_block; first_blocks and last_blocks; on the CPU, an
  *                     entry of candidates whose first token is not in the sequence (error->index = its row of the batch)
  *   UNSUPPORTED       a backend that does not select; a sequence longer than its streaming window; no storage
  *   INVALID_ARGUMENT  rule, or weights with KVC_SELECT_EACH_HEAD; a layer without KVC_LAYER_KEYS_ONLY; indices shares an element
  *                     with another tensor
- * After CANCELLED, indices is undefined. Threads: one at a time for one forward, any between forwards. Since 0.1.
+ * After CANCELLED, indices is undefined. Threads: any, one at a time for each forward. Since 0.1.
  * From: the lightning indexer of DeepSeek-V3.2, and block selection as in MiniMax-M3. */
 KVC_API kvc_status kvc_forward_select(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_select_args *args,
                                       kvc_error *error);
@@ -1094,10 +1094,11 @@ KVC_API kvc_status kvc_forward_select(kvc_cache *cache, kvc_forward forward, int
  *   token   -1 = the state before each row's first token; i = before its token i, 0..max_draft_states - 1. The state before
  *           a tree node is the state after its parent, which this forward may have stored. Rows without such a token, or
  *           without its state, are not written
- *   tensor  borrowed, its data is written; [>= num_sequences, shape...] of the state's dtype; rows by any stride, each compact
+ *   tensor  borrowed, its data is written; [>= num_sequences, shape...] of the state's dtype; any stride between rows, and
+ *           each row compact
  * Errors: STALE_ID, BUSY, CANCELLED, OUT_OF_RANGE (layer, state, token), INVALID_ARGUMENT (the layer is not recurrent, a forward of
  * encoder tokens), DTYPE, DEVICE, RANK, SHAPE, STRIDE. An error of the device closes the forward, as kvc_forward_abort does.
- * Threads: one at a time for one forward, any between forwards. Since 0.1. */
+ * Threads: any, one at a time for each forward. Since 0.1. */
 KVC_API kvc_status kvc_forward_load_state(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state, int32_t token,
                                           const DLTensor *tensor, kvc_error *error);
 
@@ -1144,9 +1145,9 @@ KVC_API kvc_status kvc_merge_states(kvc_context *context, const kvc_merge_args *
  * Every layer in range must have stored its tokens, because its pages may still hold tokens of another sequence. Layers that a
  * step does not run must lie outside of its range (kvc_batch.layer_begin). In graphs and with KVC_STORAGE_NONE the engine ensures
  * this itself.
- * Errors (the forward stays open): ORDER (error->index = the first layer in range without its append, except with
- * KVC_STORAGE_NONE, or with a state that was not stored), CANCELLED, BUSY, STALE_ID. An error of the device closes the forward,
- * as kvc_forward_abort does. Threads: any. Since 0.1. */
+ * Errors (the forward stays open): ORDER (error->index = the first layer in range that was not appended, or that has a state
+ * which was not stored; with KVC_STORAGE_NONE, appends are not checked), CANCELLED, BUSY, STALE_ID. An error of the device
+ * closes the forward, as kvc_forward_abort does. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_end(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
 /* Closes a step and drops its tokens. Its pages are given back, and everything is as it was before begin.
@@ -1159,9 +1160,10 @@ KVC_API kvc_status kvc_forward_abort(kvc_cache *cache, kvc_forward forward, kvc_
  * Errors: STALE_ID. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_cancel(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
-/* Says where the rows of an open forward are. All pointers, those of the tensors' shapes and strides too, are borrowed from
- * the library until the forward closes. In a graph they are borrowed until kvc_graph_destroy, and the arrays have the
- * graph's capacity in place of T and num_sequences: position 0 and last row -1 for entries that the step does not use. */
+/* The position of each token of an open forward, and the last token of each row. All pointers, those of the tensors' shapes
+ * and strides too, are borrowed from the library until the forward closes. In a graph they are borrowed until
+ * kvc_graph_destroy, and the arrays have the graph's capacity in place of T and num_sequences: position 0 and last row -1
+ * for entries that the step does not use. */
 typedef struct kvc_forward_info {
   uint32_t struct_size;
   int32_t num_sequences;              /* rows of the batch, inert rows included */
@@ -1211,8 +1213,8 @@ KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, c
  *              capacity. Entries that a step does not use are inert: position 0, slot -1, last row -1, table rows without
  *              keys. Call kvc_forward_tables in each step to fill tables. Until then, and between steps, their generation word
  *              is 0.
- *   Tensors    Tensors of recorded calls have max_tokens rows, those of states max_sequences. Rows after the step's are not
- *              written.
+ *   Tensors    Tensors of recorded calls have max_tokens rows, those of states max_sequences. Rows beyond those of the step
+ *              are not written.
  *   CUDA       Run one step without a capture first. Then capture append, attend, load_state and store_state between a begin
  *              and an end. All other calls must be outside (ORDER). kvc_forward_end checks that each layer in range was appended
  *              in the graph at least once. It cannot see what a replay ran, so replay all captured layers before it. A
@@ -1267,10 +1269,10 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  * Positions: a node's position is the sequence's length + its depth (0 for a root). RoPE, windows and biases use it.
  * Limits: a sequence with uncommitted nodes refuses forks and plain appends (UNCOMMITTED). It frees no page that left a window
  * until the commit, so rejecting a tree costs no recomputation. Aborting a step drops the nodes of that step only.
- * Recurrent states: the states after the first max_draft_states nodes are kept if each was stored (kvc_forward_store_state), and
- * that after the last node of the newest step always. Only nodes with a state can be committed (EVICTED), or get children in
- * a later step. Without max_draft_states, trees are chains, and are kept whole or dropped: if the first few nodes are accepted,
- * drop the chain (-1) and append those tokens as plain tokens. */
+ * Recurrent states: the state after the last node of the newest step is always kept. The states after the first
+ * max_draft_states nodes are kept too, if each was stored (kvc_forward_store_state). Only nodes with a state can be
+ * committed (EVICTED), or get children in a later step. Without max_draft_states, trees are chains, and are kept whole or
+ * dropped: if the first few nodes are accepted, drop the chain (-1) and append those tokens as plain tokens. */
 
 /* Keeps the path from a root to node leaves[i] as tokens of sequences[i], and drops its other uncommitted nodes. Each sequence
  * has a leaf of its own. All are committed, or none. K and V of kept nodes move to their final slots where needed; no page is
@@ -1278,9 +1280,10 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  *   sequences  [n], distinct, any order, each with uncommitted nodes
  *   leaves     [n]: a node, 0..kvc_seq_tree_nodes - 1; -1 = drop all
  *   stream     as kvc_seq_fork
- * Errors (nothing committed), each with the index: STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes; as kvc_seq_fork),
- * OUT_OF_RANGE, EVICTED (a node whose recurrent state is not kept: see above). An error of the device leaves K and V
- * of the nodes undefined; then only dropping them (-1) works. Threads: any. The cost grows with what it moves and frees.
+ * Errors (nothing committed), each with the index: STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes; or
+ * KVC_STORAGE_NONE: too many copies wait), OUT_OF_RANGE, EVICTED (a node whose recurrent state is not kept: see above). An
+ * error of the device leaves K and V of the nodes undefined; then only dropping them (-1) works. Threads: any. The cost
+ * grows with what it moves and frees.
  * Since 0.1. From: tree attention as in SpecInfer and Medusa. */
 KVC_API kvc_status kvc_seq_commit(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int32_t *leaves,
                                   void *stream, kvc_error *error);

@@ -1,5 +1,5 @@
 // select: scores the keys of some queries at a time, as many as the scratch has room for, and then takes the entries
-// with the highest scores. Both are work items. Nothing depends on how they are cut.
+// with the highest scores. Both are work items. The result does not depend on how the work is cut into items.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/select.h"
 
@@ -20,7 +20,7 @@ constexpr int64_t kSmallOperations = 512 * 1024;
 
 struct Job {
   kvc_backend_select select;
-  kvc_backend_attend attend;  // of the same rows, for masks and kernels
+  kvc_backend_attend attend;  // the same rows as an attend, for functions that take one
   ScoreItem score;
   Scratch* scratch;  // [workers]
   int32_t lists;     // of a query
@@ -106,7 +106,7 @@ void score_queries(const Job& job, int32_t row, int32_t begin, int32_t end, int3
   }
 }
 
-// Whether the call goes on.
+// Returns false if the call was cancelled, and records that an item was skipped.
 bool goes_on(Job& job) {
   const int32_t* const cancel = job.select.cancel_host;
   if (cancel == nullptr || __atomic_load_n(cancel, __ATOMIC_RELAXED) == 0) return true;
@@ -155,7 +155,7 @@ Highest find_highest(const uint32_t* orders, int32_t n, int32_t k) {
     for (int32_t i = 0; i < n; ++i) {
       counts[(orders[i] >> shift) & (kDigits - 1)] += (orders[i] & known) == prefix ? 1 : 0;
     }
-    // In the last round, the digit overlaps with the one before it. Its known bits are those of `prefix`.
+    // In the last round, the digit overlaps with the one before it. Only digits that agree with `prefix` have a count.
     uint32_t digit = kDigits - 1;
     while (counts[digit] < k) k -= counts[digit--];
     prefix |= digit << shift;
@@ -167,14 +167,14 @@ Highest find_highest(const uint32_t* orders, int32_t n, int32_t k) {
 // The entries that a query sees, in ascending order.
 struct Entries {
   uint32_t* orders;
-  int32_t* units;  // null: the units from `first` on
+  int32_t* units;  // key / block_tokens of each entry. null: `first`, first + 1, ...
   int32_t first;
   int32_t count;
 
   int32_t unit(int32_t i) const { return units == nullptr ? first + i : units[i]; }
 };
 
-// Replaces the scores of keys by the orders of the entries that the query sees. first: the number of scores[0].
+// Replaces the scores of keys by the orders (order_of) of the entries that the query sees. first: the key of scores[0].
 Entries entries_of(const Job& job, const QueryMask& mask, const KeyTree& tree, const int32_t* keys, int32_t first,
                    uint32_t* scores, int32_t* units) {
   const int32_t block = job.select.block_tokens;
@@ -261,7 +261,7 @@ void run_choice(void* arg, int64_t index, int32_t worker) {
   write_highest(entries, select.num_entries, select.entries + token * select.token_stride + list * select.head_stride);
 }
 
-// The most scores of a query, from the first one on.
+// The largest number of scores of a query, from first_scored to the last key that it sees.
 int64_t most_scores(const Job& job) {
   int64_t most = 0;
   for (int32_t row = 0; row < job.rows().num_rows; ++row) {

@@ -2,8 +2,9 @@
 //
 //   KVC_ASSERT(page >= 0 && page < size(), page, size());
 //
-// A condition that does not hold ends the process with the expression, the file, the line and two values. What a caller
-// can cause is no invariant: it gets a Status. A release build evaluates neither the condition nor the values.
+// A condition that does not hold ends the process with the expression, the file, the line and two values. A condition
+// that a caller can break is no invariant: the call returns a Status. A release build evaluates neither the condition
+// nor the values.
 #pragma once
 
 #if defined(KVCACHE_ASSERTIONS)

@@ -1,4 +1,4 @@
-// The name of an element type for messages: "float32", "int64"; "{code 9, bits 7, lanes 2}" of one that has none.
+// The name of an element type for messages: "float32", "int64"; "{code 9, bits 7, lanes 2}" for a type without a name.
 #pragma once
 
 #include <cstdio>

@@ -11,7 +11,7 @@ namespace kvc {
 
 class JsonText {
  public:
-  // A member of an object: its name, after which comes its value.
+  // Writes the name of a member of an object. Its value must follow.
   JsonText& name(std::string_view name) {
     text(name);
     text_ += ": ";

@@ -1,6 +1,5 @@
 // A std::mutex that clang's thread safety analysis understands (-Wthread-safety); the annotations are empty elsewhere.
-// And a condition variable for it, which needs no symbol of a libstdc++ newer than 11: std::condition_variable::wait()
-// does.
+// Also a condition variable for it. Unlike std::condition_variable, it needs no symbol of a libstdc++ newer than 11.
 #pragma once
 
 #include <condition_variable>

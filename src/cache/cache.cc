@@ -53,7 +53,7 @@ Status Cache::create(std::shared_ptr<Context> context, const CacheConfig& config
   return Status();
 }
 
-// What the device keeps of the page lists; nothing where it reads the host's.
+// Makes the device's copies of the page lists. A device that reads the host's lists gets none.
 Status Cache::create_mirrors() {
   KVC_TRY(StreamOrder::create(context_, &order_));
   mirrors_.resize(static_cast<size_t>(num_groups()));
@@ -251,7 +251,7 @@ Status Cache::pages(kvc_seq id, int32_t group, std::span<int32_t> out, int64_t* 
     if (row == rows.end()) return;
     const Reservation& reservation =
         step.reservations()[static_cast<size_t>((row - rows.begin()) * num_groups() + group)];
-    if (reservation.copied_from < 0 || reservation.old_size > *count) return;  // or of uncommitted nodes
+    if (reservation.copied_from < 0 || reservation.old_size > *count) return;  // no copy, or a page of nodes
     out[static_cast<size_t>(reservation.old_size - 1)] = reservation.copied_from;
   });
   return Status();
@@ -402,7 +402,8 @@ Status Cache::check_invariants() {
 
 namespace {
 
-// A copy of tokens as one of rows. Both of its ends begin at the same place of a page, unless tokens of a tree move.
+// Converts a copy of tokens to a copy of rows. Source and target begin at the same place in their pages, unless nodes
+// of a tree move.
 void add_copy(const GroupRules& rules, const SlotCopy& copy, std::vector<kvc_backend_slot_copy>* out) {
   const int64_t target = rules.rows_of(copy.target), count = rules.rows_of(copy.target + copy.tokens) - target;
   const int64_t source = copy.source < 0 ? -1 : rules.rows_of(copy.source);
@@ -411,8 +412,8 @@ void add_copy(const GroupRules& rules, const SlotCopy& copy, std::vector<kvc_bac
 
 }  // namespace
 
-// Makes the copies in every layer of their groups, one call a layer; without storage they wait to be taken. begun:
-// nullable; out: whether some may be on their way, on failure too.
+// Makes the copies in every layer of their groups, one call a layer. Without storage the copies wait until the caller
+// takes them. begun: nullable; out, also on failure: whether some copies may be in flight.
 Status Cache::copy_slots(std::span<const SlotCopy> copies, void* stream, bool* begun) {
   if (copies.empty()) return Status();
   if (geometry_.tables_only) {
@@ -424,14 +425,14 @@ Status Cache::copy_slots(std::span<const SlotCopy> copies, void* stream, bool* b
   bool any = false;
   Status copied = copy_layers(copies, stream, &any);
   if (begun != nullptr) *begun = any;
-  Status left = order_.leave(stream);  // a part of the copies may be on its way
+  Status left = order_.leave(stream);  // some copies may be in flight
   return copied.ok() ? std::move(left) : std::move(copied);
 }
 
 Status Cache::copy_layers(std::span<const SlotCopy> copies, void* stream, bool* begun) {
   layer_copies_.reserve(copies.size());
   for (const Layer& layer : layers_) {
-    if (layer.kv_layer >= 0 || layer.states) continue;  // copied once, where it is stored; states never
+    if (layer.kv_layer >= 0 || layer.states) continue;  // K and V of kv_layer are copied there; states are never copied
     layer_copies_.clear();
     for (const SlotCopy& copy : copies) {
       if (copy.group == layer.group) add_copy(layers_.rules(layer), copy, &layer_copies_);
@@ -441,7 +442,7 @@ Status Cache::copy_layers(std::span<const SlotCopy> copies, void* stream, bool* 
     const kvc_status copied =
         context_->backend().copy_slots(context_->device(), &layer.backend, layer_copies_.data(),
                                        static_cast<int64_t>(layer_copies_.size()), stream, &error);
-    // A device that failed may have got its work before.
+    // A device that failed may have received the copies before.
     if (copied == KVC_OK || copied == KVC_ERROR_DEVICE_FAILED) *begun = true;
     KVC_TRY(Status::from(copied, error));
   }

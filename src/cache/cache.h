@@ -1,11 +1,11 @@
 // Cache: the one class that has all parts. It owns the lock, the sequences, the layers with their pools, and the steps.
 // Sequences and the order of work change under the lock; compute runs outside of it (in_step, and what a Step does).
 //
-// Thread safety: any method from any thread; the destructor alone. Ownership: keeps its context alive; shares pools
-// with exported views. Invariants
+// Thread safety: any method from any thread; the destructor only when no other call runs. Ownership: keeps its context
+// alive; shares pools with exported views. Invariants
 //   1. A step's sequences are busy from begin to end or abort, so the page lists that its compute reads do not change.
-//   2. A method that fails has changed nothing (a device error in append or attend closes the step as abort).
-//   3. Step::in_use holds for exactly the calls that are inside that step.
+//   2. A method that fails has changed nothing (but a device error in append or attend closes the step, as abort does).
+//   3. Step::in_use is true exactly while a call is inside that step.
 #pragma once
 
 #include <atomic>
@@ -39,8 +39,8 @@ class Cache {
 
   ~Cache();
 
-  // DEVICE_FAILED once the device has failed for good, or its order of the cache's work is lost: nothing works any
-  // more.
+  // DEVICE_FAILED once the device has failed for good, or the order of the cache's work on it is lost. Then no call
+  // works any more.
   Status check_usable() const;
 
   // The 32 bytes that name the model, or nullptr.
@@ -66,7 +66,8 @@ class Cache {
   Status tree_nodes(std::span<const kvc_seq> ids, std::span<int32_t> out);
   Status checkpoint(std::span<const kvc_seq> ids);
   Status encoder_lengths(int32_t group, std::span<const kvc_seq> ids, std::span<int64_t> out);
-  // Takes all waiting copies if `out` holds them; an empty `out` takes none. count: their number. (cache_copies.cc)
+  // Takes all waiting copies if `out` has room for them; an empty `out` takes none. count: the number of waiting
+  // copies. (cache_copies.cc)
   Status take_copies(std::span<kvc_copy> out, int64_t* count);
 
   // Steps (cache_steps.cc)
@@ -107,7 +108,8 @@ class Cache {
   Status unpin_prefix(uint64_t pin);
   Status set_time(int64_t now);
 
-  // Events of the prefix index (cache_events.cc). The args were checked, but for what depends on the cache.
+  // Events of the prefix index (cache_events.cc). The caller has checked the args, except for what depends on the
+  // cache.
   Status read_events(const kvc_events_args& args, kvc_events_range* range);
   Status snapshot_events(const kvc_events_args& args, kvc_events_range* range);
   // Tiers (cache_tier_calls.cc)
@@ -123,7 +125,7 @@ class Cache {
   Status suspend(kvc_seq id, kvc_job* job);
   Status resume(kvc_seq id, kvc_job* job);
 
-  // Transfers (cache_transfer_calls.cc). The args were checked, but for what depends on the cache.
+  // Transfers (cache_transfer_calls.cc). The caller has checked the args, except for what depends on the cache.
   Status set_transport(const kvc_transport& transport);
   Status receive_transfer(const kvc_receive_args& args, kvc_transfer* transfer);
   Status describe_transfer(kvc_transfer transfer, std::vector<uint8_t>* out);
@@ -140,7 +142,8 @@ class Cache {
   Status save_sequence(kvc_seq id, std::span<const int32_t> tokens, int64_t section_bytes, ByteSink* sink,
                        void* stream);
   static Status check_token_count(int64_t num_tokens, int64_t length);
-  // num_tokens: token ids that the source has, also if `tokens` is too small for them; empty: they are not read.
+  // num_tokens: number of token ids in the source, also if `tokens` is too small for them. An empty `tokens` reads
+  // none.
   Status load_sequence(ByteSource* source, std::span<int32_t> tokens, int64_t* num_tokens, void* stream, kvc_seq* out);
 
   // Audit (cache.cc; describe: cache_describe.cc)
@@ -202,7 +205,7 @@ class Cache {
   Status read_kind(const kvc_batch& batch, StepKind* out) const KVC_REQUIRES(mutex_);
   Status check_batch(const kvc_batch& batch, std::span<int32_t> slots, StepKind* kind, int32_t* index)
       KVC_REQUIRES(mutex_);
-  // ORDER: the step's stream is being captured, and it stays open. Another failure closes it as abort.
+  // ORDER: the step's stream is being captured, and it stays open. Another failure closes it, as abort does.
   Status close(Step& step, bool keep) KVC_REQUIRES(mutex_);
   void give_back(Step& step, bool keep) KVC_REQUIRES(mutex_);
   Status create_mirrors();
@@ -233,11 +236,12 @@ class Cache {
   std::vector<SlotCopy> copies_ KVC_GUARDED_BY(mutex_);
   std::vector<kvc_backend_slot_copy> layer_copies_ KVC_GUARDED_BY(mutex_);
   CopyQueue copy_queue_ KVC_GUARDED_BY(mutex_);  // of a cache without storage
-  StreamOrder order_;                            // guarded but for check
+  StreamOrder order_;                            // guarded, except for StreamOrder::check
   std::vector<NodeMirror> mirrors_;              // [groups]; empty handles where the device reads the host's page lists
   std::vector<kvc_backend_node_changes> node_changes_ KVC_GUARDED_BY(mutex_);
-  std::unique_ptr<CacheTransfers> transfers_ KVC_GUARDED_BY(mutex_);  // null before the first; it uses the others
-  // Made with the first tier, and never changed then. The last member, because its thread uses the others.
+  std::unique_ptr<CacheTransfers> transfers_ KVC_GUARDED_BY(mutex_);  // null before the first transfer; it uses other
+                                                                      // members
+  // Made with the first tier, and never changed after that. The last member, because its thread uses the others.
   std::unique_ptr<CacheTiers> owned_tiers_;
   std::atomic<CacheTiers*> tiers_ = nullptr;  // the same, once it can be used
 };

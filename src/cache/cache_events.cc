@@ -20,7 +20,7 @@ struct EventBuffer {
   std::span<int32_t> tokens;  // [events, page_size], or empty
 };
 
-// Copies events from number `begin` on. They are kept.
+// Copies `count` events from number `begin` on. The ring still has all of them.
 void copy_events(const EventRing& ring, uint64_t begin, uint64_t count, const EventBuffer& out, size_t at) {
   const auto size = static_cast<size_t>(ring.page_size());
   for (uint64_t i = 0; i < count; ++i, ++at) {
@@ -70,7 +70,8 @@ MessageFormat Cache::message_format(const kvc_events_args& args) const {
   return format;
 }
 
-// Copies the events from args.next on that are kept, as many as `out` takes. The lock is given up now and then.
+// Copies the events from number `next` on that the ring still has, as many as `events` has room for. It releases the
+// lock between chunks.
 Status Cache::copy_new_events(uint64_t next, std::span<kvc_event> events, std::span<int32_t> tokens,
                               kvc_events_range* range) {
   for (;;) {

@@ -15,14 +15,14 @@ void write_hit(const PrefixIndex::Match& match, int64_t page_size, kvc_prefix_hi
   hit->load_tokens = match.tokens;
 }
 
-// What the hit would be after the load of a plan.
+// Writes what a hit would be after the load of a plan.
 void write_load(const CacheTiers::Plan& plan, int64_t most, kvc_prefix_hit* hit) {
   if (plan.tokens <= hit->tokens) return;
   hit->load_tokens = std::max(hit->tokens, std::min(plan.tokens, most));
   hit->load_ns = plan.ns;
 }
 
-// Tokens of a query that match and attach may find.
+// The largest number of tokens of a query that match and attach may find.
 int64_t most_tokens(const PrefixQuery& query) {
   const auto tokens = static_cast<int64_t>(query.key.tokens.size());
   return query.allow_all ? tokens : std::max<int64_t>(0, tokens - 1);

@@ -44,7 +44,7 @@ Status Cache::check_token_count(int64_t num_tokens, int64_t length) {
                        num_tokens, length);
 }
 
-// Of groups of states: the pages of the states that the payload has.
+// Returns the pages of all groups. For groups of states: the pages of the states that are in the payload.
 SequencePages Cache::pages_of(int32_t slot, const SavedSequence& saved, bool loading) const {
   SequencePages pages(saved.lists.size());
   for (int32_t g = 0; g < num_groups(); ++g) {
@@ -125,7 +125,7 @@ Status Cache::save_sequence(kvc_seq id, std::span<const int32_t> tokens, int64_t
   }
 }
 
-// Takes the pages of a saved sequence, and clears what it does not fill.
+// Takes the pages of a saved sequence, and clears the slots that the saved sequence does not fill.
 Status Cache::begin_load(const SavedRecord& record, void* stream, int32_t* slot, SequencePages* pages) {
   MutexLock lock(mutex_);
   KVC_TRY(order_.check_stream(stream));

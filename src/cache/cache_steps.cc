@@ -15,7 +15,7 @@ Status Cache::resolve_step(kvc_forward id, Step** step) const {
   const bool in_range = index >= 0 && index < static_cast<int32_t>(steps_.size());
   Step* const found = in_range ? steps_[static_cast<size_t>(index)].get() : nullptr;
   if (found == nullptr || !(found->is_open() || found->is_graph()) || step_id(index) != id) {
-    // An id that this cache once returned has its slot and tag, and a generation that is over.
+    // An id that this cache returned earlier has the right slot and tag, and an old generation.
     const bool ended = in_range && kind_of(id) == IdKind::kForward && tag_of(id) == tag_of(step_ids_.make(0, index));
     if (ended) return Status::error(KVC_ERROR_STALE_ID, "this forward has ended");
     return Status::error(KVC_ERROR_STALE_ID, "%" PRIu64 " is no forward of this cache", id);
@@ -83,7 +83,7 @@ Status Cache::check_batch(const kvc_batch& batch, std::span<int32_t> slots, Step
   return store_.check_step(batch_.ids(), batch_.lengths(), slots.first(batch_.ids().size()), *kind, batch_.parents());
 }
 
-// Refuses what needs a key of its own for each token, in every group.
+// Refuses a call that needs one stored row for each token if a group stores one row for several tokens.
 Status Cache::check_no_compressed_group(const char* what) const {
   for (int32_t g = 0; g < num_groups(); ++g) {
     const GroupRules& rules = geometry_.store.groups[static_cast<size_t>(g)].rules;
@@ -146,7 +146,7 @@ Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
   step.open(&store_, batch_);
   context_->pool().keep_awake(1);
   Status ready = stage(step);
-  if (ready.ok()) ready = order_.leave(stream);  // later calls on any stream see what it changed in the page lists
+  if (ready.ok()) ready = order_.leave(stream);  // later calls on any stream see the changed page lists
   if (!ready.ok()) {
     give_back(step, false);
     return ready;
@@ -171,7 +171,7 @@ Status Cache::stage(Step& step) {
   return Status();
 }
 
-// Later work on other streams may reuse the step's pages, so it is ordered after what the step has enqueued.
+// Closes a step. Later work on other streams may reuse its pages, so that work is ordered after the work of the step.
 Status Cache::close(Step& step, bool keep) {
   Status left = order_.check_stream(step.stream());
   if (!left.ok()) return left;

@@ -25,7 +25,7 @@ Status was_cancelled(uint64_t sequence) {
 
 }  // namespace
 
-// Objects of other caches, processes and machines that share a tier have other keys.
+// Random, so that objects of other caches, processes and machines in the same tier have other keys.
 Status CacheTiers::make_suspend_key(PageKey* key) {
   if (getentropy(key->data(), key->size()) == 0) return Status();
   return Status::error(KVC_ERROR_IO, "no random bytes for the keys of a tier: %s", std::strerror(errno));
@@ -54,7 +54,7 @@ Status CacheTiers::suspend(uint64_t sequence, uint64_t* job) {
       std::memcpy(page.page_key.data(), numbers, sizeof numbers);
       page.key = objects_->key_of(page.group, page.page_key);
     }
-    suspended_.try_emplace(sequence);  // so that the end cannot fail
+    suspended_.try_emplace(sequence);  // so that finish_suspend needs no memory
     jobs_[last_job_ + 1] = std::move(made);
     begun = worker_.store_all(std::move(pages), &jobs_[last_job_ + 1].load);
   } catch (const std::bad_alloc&) {
@@ -130,7 +130,7 @@ void CacheTiers::forget(uint64_t sequence) noexcept {
   const auto found = suspended_.find(sequence);
   if (found == suspended_.end()) return;
   for (const auto& [id, job] : jobs_) {
-    if (job.kind != Job::Kind::kLoad && job.sequence == sequence) return;  // its end does this
+    if (job.kind != Job::Kind::kLoad && job.sequence == sequence) return;  // the end of that job removes them
   }
   remove_objects(std::move(found->second));
   suspended_.erase(found);
@@ -147,7 +147,7 @@ void CacheTiers::forget_all() noexcept {
   suspended_.clear();
 }
 
-// A tier may keep an object that nothing names any more. So it does not matter if memory is short.
+// If memory is short, the tiers keep the objects. That is harmless, because no key of them is used again.
 void CacheTiers::remove_objects(std::vector<TierWorker::LoadPage> pages) noexcept {
   try {
     worker_.remove(std::move(pages));

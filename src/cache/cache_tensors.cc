@@ -99,7 +99,7 @@ void ExportParts::make(DLDevice device, kvc_exported* out) {
   out->v_scale = tensors[3];
 }
 
-// Copies what is wanted of the slots' rows into memory of its own.
+// Copies the wanted parts of the slots' rows into new memory.
 Status gather(const Layers& layers, int32_t index, const std::vector<int64_t>& slots, ExportParts* parts,
               void* stream) {
   const std::shared_ptr<Context>& context = layers.context();
@@ -343,7 +343,7 @@ Status Cache::import_sequence(kvc_seq id, const kvc_import_args& given, void* st
     return Status();
   });
   if (appended.ok()) return end(step);
-  (void)abort(step).ok();  // unless the failure has closed it
+  (void)abort(step).ok();  // does nothing if the failure has closed the step
   return appended;
 }
 

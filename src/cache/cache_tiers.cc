@@ -9,8 +9,8 @@
 namespace kvc {
 namespace {
 
-constexpr int64_t kLookupBlocks = 256;  // blocks that a group looks up at once, so that a short hit does not look up a
-                                        // long query
+constexpr int64_t kLookupBlocks = 256;  // blocks that are looked up at once for a group. So after a short hit, most
+                                        // blocks of a long query are not looked up
 
 }  // namespace
 
@@ -142,7 +142,7 @@ int64_t CacheTiers::match_whole_pages(const KeyedQuery& query, int64_t tokens) {
   }
 }
 
-// Looks up the blocks [first, end) of a group; until_miss: only up to the first one that no tier has.
+// Looks up the blocks [first, end) of a group. until_miss: stops after the first block that no tier has.
 CacheTiers::GroupPages CacheTiers::look_up(const KeyedQuery& query, int32_t group, int64_t first, int64_t end,
                                            bool until_miss) {
   GroupPages pages;
@@ -292,7 +292,7 @@ Status CacheTiers::poll(uint64_t id, bool* done, int64_t* tokens) {
   return job.sequence == 0 ? Status() : finish_load(job, loaded.first_failed, tokens);
 }
 
-// Publishes what was filled.
+// Publishes the prefix that a load has filled.
 Status CacheTiers::finish_load(const Job& job, int64_t first_failed, int64_t* tokens) {
   store_.finish_fill(job.sequence);
   const int64_t page_size = layers_.geometry().page_size;

@@ -1,6 +1,6 @@
-// CacheTiers: the tiers of a cache. It queues stores of published pages, plans and starts loads, and finishes them.
+// CacheTiers: the tiers of a cache. It queues stores of published pages. It plans, starts and finishes loads.
 //
-// Thread safety: methods marked "locked" need the cache's lock; the rest are for any thread. Ownership: of the tiers.
+// Thread safety: methods marked "locked" need the cache's lock; the rest are for any thread. Ownership: owns the tiers.
 // It is destroyed before the rest of the cache, because its thread uses the pools. Invariants
 //   1. A page with handed(group, page) is held by the index, and was queued for the tiers, or came from one.
 //   2. The job of a load has a busy sequence of its own, which no caller knows.
@@ -33,7 +33,7 @@ struct KeyedQuery {
   int64_t salt_begin = 0;
   std::vector<PageKey> keys;  // [whole pages]
 
-  // Of the first `count` tokens.
+  // The key of the first `count` tokens.
   TokenRuns::Key key(int64_t count) const noexcept {
     return {std::span(*tokens).first(static_cast<size_t>(count)), salt, salt_begin};
   }
@@ -45,8 +45,8 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
   // What a load would do.
   struct Plan {
     int64_t found = 0;                        // whole pages of tokens that the pools have
-    int64_t tokens = 0;                       // that they have after the load: as many, or more
-    int64_t ns = 0;                           // that the load takes; 0 = unknown
+    int64_t tokens = 0;                       // tokens that the pools have after the load, at least `found`
+    int64_t ns = 0;                           // time that the load takes; 0 = unknown
     std::vector<kvc_tier_key> searched;       // keys for which a tier still searches. Their pages are not in the plan
     std::vector<TierWorker::LoadPage> pages;  // page numbers unset
   };
@@ -63,9 +63,10 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
   // Copies the tokens of a query, and computes the keys of its pages.
   KeyedQuery keyed(const PrefixQuery& query) const;
 
-  // Locked. What the index holds of the first `published` tokens is queued; `known` of them were known before.
+  // Locked. Queues the pages that the index holds of the first `published` tokens, for their stores. The index had the
+  // first `known` tokens before.
   void queue_published(const KeyedQuery& query, int64_t published, int64_t known);
-  // Locked. The load that makes the longest prefix findable. `match` is the query's.
+  // Locked. Returns the load after which the longest prefix can be found. `match` is the match of the query.
   Plan plan(const KeyedQuery& query, const PrefixIndex::Match& match);
   // What a job is to load.
   struct Request {
@@ -81,10 +82,10 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
   Status poll(uint64_t job, bool* done, int64_t* tokens);
   // Locked.
   Status cancel(uint64_t job);
-  // Locked. Jobs that move the pages of a sequence to tiers, and back. (cache_suspend.cc)
+  // Locked. Starts a job that moves the pages of a sequence to tiers, or back. (cache_suspend.cc)
   Status suspend(uint64_t sequence, uint64_t* job);
   Status resume(uint64_t sequence, uint64_t* job);
-  // Locked. The sequence was removed: its objects go too. Nothing happens to others.
+  // Locked. Removes the objects of a sequence that was removed. If it was not suspended, does nothing.
   void forget(uint64_t sequence) noexcept;
   void forget_all() noexcept;
   int64_t num_suspended() const noexcept;
@@ -103,16 +104,16 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
     Kind kind = Kind::kLoad;
     Request request;
     bool cancelled = false;
-    bool searching = false;  // `load` is a search, and there is no sequence yet
+    bool searching = false;  // `load` is the number of a search, and there is no sequence yet
     int64_t found = 0, tokens = 0;
-    uint64_t sequence = 0;  // 0 = none yet; of a suspend or resume, the caller's
+    uint64_t sequence = 0;  // 0 = none yet; for a suspend or resume, the caller's sequence
     uint64_t load = 0;      // of the worker
   };
   // Of one group: where each block's page is, from the block `first` on.
   struct GroupPages {
     int64_t first = 0;
     std::vector<TierWorker::Found> found;
-    std::vector<int64_t> run;  // pages in a row that end with this one, and were found
+    std::vector<int64_t> run;  // number of consecutive found pages that end with this one
 
     bool has(int64_t block) const noexcept { return found[static_cast<size_t>(block - first)].tier >= 0; }
   };

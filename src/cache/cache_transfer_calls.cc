@@ -20,7 +20,7 @@ CacheTransfers& Cache::transfers() {
   return *transfers_;
 }
 
-// Without a transfer so far, there is none to find.
+// STALE_ID if the cache had no transfer so far.
 Status Cache::find_transfers(kvc_transfer transfer, CacheTransfers** out) {
   MutexLock lock(mutex_);
   *out = transfers_.get();

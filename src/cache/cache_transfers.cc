@@ -15,7 +15,7 @@
 namespace kvc {
 namespace {
 
-constexpr int64_t kMostRounds = 4;  // of events, in a poll
+constexpr int64_t kMostRounds = 4;  // rounds of events that one poll handles at most
 
 Status no_transfer(uint64_t id) { return Status::error(KVC_ERROR_STALE_ID, "transfer %" PRIu64 " does not exist", id); }
 
@@ -26,7 +26,7 @@ int64_t CacheTransfers::now_ms() noexcept {
       .count();
 }
 
-// Messages of transfers that have ended do not have the token of a later one, whatever process it is of.
+// A random token. So late messages of an ended transfer never reach a later one, in any process.
 Status CacheTransfers::make_token(uint64_t* token) {
   if (getentropy(token, sizeof *token) == 0) return Status();
   return Status::error(KVC_ERROR_IO, "no random bytes for a transfer: %s", std::strerror(errno));
@@ -164,11 +164,11 @@ void CacheTransfers::handle(const kvc_transport_event& event) {
   if (event.kind != KVC_TRANSPORT_RECEIVED || event.header_bytes != sizeof message) return;
   std::memcpy(&message, event.header, sizeof message);
   const auto found = transfers_.find(message.transfer);
-  // Of a transfer that has ended, or of no transfer at all.
+  // A message to a transfer that has ended, or that never existed.
   if (message.magic != TransferMessage::kMagic || found == transfers_.end()) return;
   Transfer& transfer = found->second;
   if (transfer.token != message.token || transfer.done || !transfer.failure.ok()) return;
-  // Of a second sender that has the same description.
+  // A message from a second sender that has the same description.
   if (message.kind != MessageKind::kOpen && message.reply_token != transfer.reply_token) return;
   transfer.heard_ms = now_ms();
   const std::span data(static_cast<const uint8_t*>(event.data), static_cast<size_t>(event.data_bytes));

@@ -1,11 +1,11 @@
 // CacheTransfers: the transfers of a cache. It reserves and fills sequences that other caches send, and sends those of
 // this one.
 //
-// Thread safety: a call of kvc_transfer_* holds the lock of this class, and takes the cache's for short parts. Methods
-// marked "locked" need the cache's lock alone. Ownership: of the transport. Invariants
+// Thread safety: a call of kvc_transfer_* holds the lock of this class, and takes the cache's lock for short parts.
+// Methods marked "locked" need only the cache's lock. Ownership: owns the transport. Invariants
 //   1. Each incoming transfer has a busy sequence, which no caller knows before the transfer is done.
-//   2. A part's `next` is at most what the sequence holds, or what an open forward has appended, since the last poll;
-//      what was cut since then is in Mark::restart.
+//   2. A part's `next` is at most what the sequence held, or an open forward had appended, at the last poll. If tokens
+//      were cut since then, Mark::restart says from where.
 #pragma once
 
 #include <map>
@@ -34,10 +34,10 @@ class CacheTransfers {
       : layers_(layers), cache_mutex_(*cache_mutex), order_(*order), store_(*store), rope_sets_(*rope_sets) {}
   ~CacheTransfers();
 
-  // ORDER if there is one.
+  // ORDER if there is a transport already.
   Status set_transport(const kvc_transport& transport);
 
-  // Registers a sequence that begin_receive has made. begins: of each group, first_received. On failure, the caller
+  // Registers a sequence that begin_receive has made. begins: first_received of each group. On failure, the caller
   // abandons the sequence.
   Status receive(uint64_t sequence, std::vector<int64_t> begins, int64_t num_tokens, int32_t timeout_ms,
                  uint64_t* transfer);
@@ -57,7 +57,7 @@ class CacheTransfers {
   // What the engine did with a sequence that is sent. Guarded by the cache's lock.
   struct Mark {
     uint64_t sequence = 0;
-    int64_t restart = INT64_MAX;    // what was sent from here on is no longer the sequence's
+    int64_t restart = INT64_MAX;    // what was sent from this position on is not in the sequence any more
     int64_t in_step = 0;            // tokens of an open forward over it
     std::vector<uint8_t> appended;  // [layers]: the forward has appended them
   };
@@ -71,13 +71,13 @@ class CacheTransfers {
     std::vector<int64_t> begins;  // [groups]
     std::vector<TransferPart> parts;
     std::vector<std::vector<uint8_t>> states;  // [groups]: read or received, empty before
-    std::vector<std::vector<int32_t>> pages;   // receiver: [groups], of the sequence's list entries
+    std::vector<std::vector<int32_t>> pages;   // receiver: [groups], pages of the sequence's list entries
     int64_t bytes = 0;
     uint64_t peer = 0;  // of the transport
     bool connected = false;
     uint64_t reply = 0, reply_token = 0;  // the transfer of the other side
     bool opened = false;                  // sender: kOpen was sent
-    bool ended = false;                   // sender: kEnd was sent. Receiver: it came, and all is there
+    bool ended = false;                   // sender: kEnd was sent. Receiver: kEnd came, and all data is there
     uint64_t answer = 0;                  // receiver: the operation of kDone
     bool done = false;
     int64_t heard_ms = 0, spoke_ms = 0;

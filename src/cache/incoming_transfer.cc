@@ -7,8 +7,8 @@
 
 namespace kvc {
 
-// Writes to pages of a transfer come after the work that calls have enqueued on what was there before, and before that
-// of later calls.
+// Orders the writes to pages of a transfer: after the work that earlier calls have enqueued on these pages, and before
+// the work of later calls.
 Status CacheTransfers::begin_writes() {
   MutexLock cache_lock(cache_mutex_);
   return order_.enter(stream_.get());
@@ -20,7 +20,7 @@ Status CacheTransfers::end_writes(Status written) {
   return written.ok() ? std::move(left) : std::move(written);
 }
 
-// A second sender with the same description is not heard.
+// A second sender with the same description is ignored.
 Status CacheTransfers::take_open(Transfer* transfer, const TransferMessage& message, std::span<const uint8_t> address) {
   if (transfer->connected) return Status();
   KVC_TRY(link_->connect(std::vector<uint8_t>(address.begin(), address.end()), &transfer->peer));
@@ -84,7 +84,7 @@ Status CacheTransfers::take_end(Transfer* transfer, const TransferMessage& messa
   return Status();
 }
 
-// It is done when the transport has sent the answer, because the next poll may be the last one.
+// The transfer is done only when the transport has sent the answer, because the caller need not poll after that.
 Status CacheTransfers::advance_receiver(Transfer* transfer) {
   if (!transfer->ended) return Status();
   if (transfer->answer == 0) {

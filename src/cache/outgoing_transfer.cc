@@ -9,7 +9,7 @@
 namespace kvc {
 namespace {
 
-constexpr int kMostChunks = 16;  // that a poll sends
+constexpr int kMostChunks = 16;  // that one poll sends at most
 
 }  // namespace
 
@@ -57,7 +57,7 @@ Status CacheTransfers::send(uint64_t sequence, const TransferDescription& descri
   return Status();
 }
 
-// A row travels whole.
+// Refuses rows that do not fit in one message.
 Status CacheTransfers::check_rows(const std::vector<TransferPart>& parts) const {
   for (const TransferPart& part : parts) {
     if (part.unit_bytes <= link_->buffer_bytes()) continue;
@@ -147,7 +147,7 @@ Status CacheTransfers::advance_sender(Transfer* transfer) {
   return Status();
 }
 
-// Copies the next units that the cache holds, as many as fit. *count: 0 if there are none now.
+// Copies the next units of a part that the cache holds, as many as fit. *count: 0 if the cache holds none now.
 Status CacheTransfers::read_chunk(Transfer* transfer, uint8_t* data, int64_t capacity, TransferPart** out,
                                   int64_t* count) {
   bool reads_states = false;
@@ -166,7 +166,7 @@ Status CacheTransfers::read_chunk(Transfer* transfer, uint8_t* data, int64_t cap
   return Status();
 }
 
-// Enqueues that copy. reads_states: the states of the part's group too, which are not there before.
+// Enqueues that copy. reads_states: it also enqueues the first read of the states of the part's group.
 Status CacheTransfers::begin_chunk(Transfer* transfer, uint8_t* data, int64_t capacity, TransferPart** out,
                                    int64_t* count, bool* reads_states) {
   MutexLock cache_lock(cache_mutex_);
@@ -225,7 +225,7 @@ Status CacheTransfers::begin_rows(int32_t slot, const TransferPart& part, int64_
   return begun.ok() ? std::move(left) : std::move(begun);
 }
 
-// Enqueues a copy of the states after all tokens, once they are there.
+// Enqueues a copy of the states after the last token, once the cache has them.
 Status CacheTransfers::begin_states(Transfer* transfer, int32_t slot, const TransferPart& part, bool* begun) {
   std::vector<uint8_t>& states = transfer->states[static_cast<size_t>(part.group)];
   const int64_t length = store_.length(slot);
@@ -246,7 +246,7 @@ Status CacheTransfers::begin_states(Transfer* transfer, int32_t slot, const Tran
   return read.ok() ? std::move(left) : std::move(read);
 }
 
-// Whether the sequence has all tokens, and everything was sent since they were last changed.
+// Whether the sequence has all tokens, and all of them were sent as they are now.
 bool CacheTransfers::all_sent(const Transfer& transfer, int32_t* rope_set) {
   MutexLock cache_lock(cache_mutex_);
   int32_t slot = -1;
@@ -257,7 +257,7 @@ bool CacheTransfers::all_sent(const Transfer& transfer, int32_t* rope_set) {
                      [](const TransferPart& part) { return part.complete(); });
 }
 
-// Of a step that appends tokens, no nodes of trees, to the sequence.
+// Visits the marks of the sequences to which a step appends plain tokens.
 template <class Visit>
 void CacheTransfers::for_each_mark(const Step& step, Visit visit) noexcept {
   if (step.kind().encoder_group >= 0 || step.kind().with_trees) return;
@@ -278,8 +278,8 @@ void CacheTransfers::note_call(const Step& step) noexcept {
     mark.in_step = tokens;
     for (size_t layer = 0; layer < mark.appended.size(); ++layer) mark.appended[layer] = step.appended(layer) ? 1 : 0;
   });
-  // What an open forward enqueues is ordered by its stream alone, and rows of this call may be read before its end. If
-  // this fails, no later call is enqueued (StreamOrder::check).
+  // The work of an open forward is ordered only by its stream, but a poll may read these rows before the forward ends.
+  // So later work on other streams waits for this call. If this fails, no later call is enqueued (StreamOrder::check).
   if (any) (void)order_.leave(step.stream()).ok();
 }
 

@@ -1,9 +1,9 @@
 // PageObjects: the objects that tiers store for the pages of a cache. It names them, makes them, and checks and unpacks
 // them.
 //
-// An object is that of docs/reference/format.md, kind 1; of a suspended sequence, kind 3. Its key in tiers is
-// SHA-256(digest of the group's layout, page key): so an engine with another layout finds nothing, and each group has
-// objects of its own.
+// docs/reference/format.md defines the objects: kind 1, or for pages of a suspended sequence kind 3. The key of an
+// object in tiers is SHA-256(digest of the group's layout, page key): so an engine with another layout finds nothing,
+// and each group has objects of its own.
 //
 // Thread safety: key_of is for any thread; the others are for one thread at a time. Ownership: borrows the layers.
 #pragma once
@@ -31,10 +31,10 @@ class PageObjects {
   Status begin_read(const TierPage& page, void* stream);
   // Waits for that read, and makes the page's object. Throws std::bad_alloc.
   Status end_read(const TierPage& page, void* stream, std::vector<uint8_t>* object);
-  // Checks every byte of an object, and takes its contents. CORRUPT or LAYOUT if it is not the page's. Throws
-  // std::bad_alloc.
+  // Checks every byte of an object, and keeps its contents for `write`. CORRUPT or LAYOUT if it is not the object of
+  // this page. Throws std::bad_alloc.
   Status check(const TierPage& page, std::span<const uint8_t> object);
-  // Enqueues the write of the contents that were taken last.
+  // Enqueues the write of the contents that `check` kept last.
   Status write(const TierPage& page, void* stream);
 
  private:

@@ -34,7 +34,7 @@ int64_t now_ns() noexcept {
 struct ThreadPool::Start {
   alignas(kLine) ThreadPool* pool = nullptr;
   int32_t worker = 0;
-  int64_t moved_ns = 0;              // when it last moved; the worker's own
+  int64_t moved_ns = 0;              // when the worker last changed its core; only the worker uses it
   std::atomic<pid_t> thread{0};      // 0 = not yet running
   std::atomic<bool> working{false};  // it may have claimed items
 };
@@ -51,8 +51,8 @@ struct ThreadPool::HostJob {
     while ((i = next.fetch_add(1, std::memory_order_relaxed)) < num_items) item(arg, i, worker);
   }
 
-  // One of the loops that the host runs. Without a free index it returns: other loops run the items, or the caller does
-  // afterwards. Waiting here could block the thread of the host that a holder needs.
+  // One of the loops that the host runs. If no index is free, it returns, and other loops or the caller run the items.
+  // If it waited, it could block the host's thread on which the holder of an index must run.
   static void loop(void* self, int64_t) {
     HostJob& job = *static_cast<HostJob*>(self);
     const int slot = job.pool->slots_.try_claim();
@@ -114,8 +114,8 @@ bool ThreadPool::try_take() noexcept {
 }
 
 // Waking costs the caller microseconds, and the woken thread arrives tens of microseconds later: too late for a small
-// job. But if small jobs follow each other so closely that an awake worker would not sleep between them, the next jobs
-// gain from it.
+// job. But if small jobs follow each other so closely that a worker would not sleep between them, waking it helps the
+// next jobs.
 bool ThreadPool::worth_waking(int32_t effort) noexcept {
   if (effort == KVC_EFFORT_LARGE) return true;
   const int64_t before_ns = last_small_ns_;
@@ -138,7 +138,7 @@ void ThreadPool::run_parallel(const Job& job, int32_t effort, int32_t worker) no
   wait_done(static_cast<uint32_t>(job.num_items) - own);
 }
 
-// Claims and runs items until none is left; returns how many. The caller of this reports them.
+// Claims and runs items until none is left. Returns how many it ran: a worker then adds them to done_.
 uint32_t ThreadPool::work(int32_t worker) noexcept {
   uint32_t finished = 0;
   int32_t r;
@@ -174,8 +174,8 @@ bool ThreadPool::poll_done(uint32_t target, int64_t until_ns) noexcept {
   return false;
 }
 
-// Looks for a worker that may have claimed an item and has no core, and moves it to the core of the caller, who sleeps
-// next. The kernel would do that for an idle core too, but after milliseconds.
+// Looks for a worker that may have claimed an item and has no core, and moves it to the caller's core. The caller
+// sleeps next. The kernel also moves a waiting thread to an idle core, but only after milliseconds.
 bool ThreadPool::move_waiting_worker_here() noexcept {
   for (int i = 0; i < num_started_; i++) {
     if (!starts_[i].working.load(std::memory_order_relaxed)) continue;
@@ -231,7 +231,7 @@ void* ThreadPool::worker_main(void* argument) {
     const uint32_t finished = pool.work(start.worker);
     start.working.store(false, std::memory_order_relaxed);
     if (finished == 0) continue;
-    // After the report, the caller may change the job.
+    // After this addition, the caller may change job_.
     pool.done_.fetch_add(finished, std::memory_order_seq_cst);
     if (pool.caller_sleeps_.load(std::memory_order_seq_cst)) futex_wake(pool.done_, 1);
   }
@@ -251,7 +251,7 @@ bool ThreadPool::wait_for_job() noexcept {
     const int64_t time_ns = now_ns();
     const bool awake = awake_.load(std::memory_order_relaxed) > 0;
     if (time_ns - begin_ns >= (awake ? kAwakeNs : kSpinNs)) return sleep_for_job();
-    // Not at once: a caller that takes the workers soon should find taken_ in its own cache.
+    // taken_ is not read at first. So a caller that takes the workers soon still has it in its own core's cache.
     if (time_ns - begin_ns >= kKeepNs / 4 && taken_.load(std::memory_order_relaxed)) in_job_ns = time_ns;
     // Measured: a worker that never yields on the caller's core delays the caller by all of kSpinNs.
     if (time_ns - in_job_ns >= kKeepNs || current_cpu() == caller_cpu_.load(std::memory_order_relaxed)) sched_yield();
@@ -279,7 +279,7 @@ bool ThreadPool::sleep_for_job() noexcept {
   return !stop_.load(std::memory_order_relaxed);
 }
 
-// The child has one thread, and it is not inside run(). So nothing is held or awaited any more.
+// The child has one thread, and it is not inside run(). So no slot is held, and no worker exists.
 void ThreadPool::reset_in_child(void* self) noexcept {
   ThreadPool& pool = *static_cast<ThreadPool*>(self);
   pool.slots_.reset();

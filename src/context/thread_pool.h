@@ -1,13 +1,12 @@
 // ThreadPool: runs the items of a job on the caller and on worker threads, or on the host's threads.
 //
 // Thread safety: run() and keep_awake() may be called from any threads at once. Destroy when no call is inside.
-// Ownership: owns its threads. They start with the first job that is worth them and are joined by the destructor.
+// Ownership: owns its threads. They start with the first job that is large enough, and the destructor joins them.
 //
-// Worker indices. Each item gets an index in [0, num_workers()) that names a scratch of its own. No two items run with
-// one index at once, however many threads are in run(). num_workers() = num_threads() + kCallerSlots - 1:
-//   own threads   Thread k in [1, num_threads) always has index k. A caller claims 0, or one of [num_threads,
-//   num_workers),
-//                 for the length of its run(). If all kCallerSlots are taken, it waits for one.
+// Worker indices. Each item gets an index in [0, num_workers()), which selects its scratch. Two items never run with
+// the same index at the same time, however many threads are in run(). num_workers() = num_threads() + kCallerSlots - 1:
+//   own threads   Thread k in [1, num_threads) always has index k. During run(), a caller claims 0 or one of
+//                 [num_threads, num_workers). If all kCallerSlots are taken, it waits for one.
 //   host's pool   Every loop that the host runs claims any index while it executes items. It never waits for one.
 // num_workers() is the number of scratches. num_threads() is the number of items of one job that run in parallel.
 //
@@ -17,12 +16,10 @@
 //
 // Invariants
 //   1. A thread gets an item only through remaining_. If its fetch_sub returns r > 0, it has claimed item num_items - r
-//   of
-//      the job in job_, whatever it read before. If r <= 0, it has claimed nothing.
+//      of the job in job_, even if the thread saw an earlier job before. If r <= 0, it has claimed nothing.
 //   2. Only the thread that holds taken_ writes job_ and done_, and only while remaining_ <= 0 and every claimed item
-//   is
-//      reported. So job_ stays the same from a claim to its report, and a thread without a claim never reads job_. A
-//      worker may be late by several jobs: it claims from the current job or touches no job. No epoch is needed.
+//      is reported. So job_ stays the same from a claim to its report, and a thread without a claim never reads job_. A
+//      worker may still look for an earlier job: it claims from the current job or touches no job. No epoch is needed.
 //   3. run() returns when done_ + own items = num_items. It waits for items that workers claimed, never for a worker to
 //      arrive.
 //   4. A worker is counted in sleepers_ before it reads remaining_ for the last time and sleeps. A publisher stores
@@ -31,8 +28,8 @@
 // Busy machines. While other processes use the cores, the kernel may run the caller and a worker in turn on one core,
 // and a worker that has claimed an item may wait for a core while the caller waits for it. So a worker moves away from
 // the caller's core before it claims, and a caller that waits moves such a worker to its own core and sleeps
-// (thread_place.h). Beside one busy process on two cores, two threads are 1.3 to 1.5 times as fast as one, and without
-// this 1.05 to 1.3 times (benchmarks/attention --beside-load).
+// (thread_place.h). With one busy process on two cores, two threads are 1.3 to 1.5 times as fast as one thread; without
+// these moves, 1.05 to 1.3 times (benchmarks/attention --beside-load).
 //
 // fork(): in the child the pool is like new: all indices are free, and the first job starts threads. Other threads of
 // the parent may have been anywhere, but the forking thread must not be inside run().
@@ -54,8 +51,8 @@ class ThreadPool {
  public:
   using Item = void (*)(void* arg, int64_t index, int32_t worker);
 
-  // The most callers that run items at the same time. Each costs a scratch in the backend. Engines run few forwards at
-  // once.
+  // The most callers that run items at the same time. Each costs a scratch in the backend. Engines run only a few
+  // forwards at the same time.
   static constexpr int kCallerSlots = 8;
 
   // num_threads >= 1, the caller's included. With parallel_for no thread is ever started.
@@ -76,16 +73,16 @@ class ThreadPool {
   int num_workers() const noexcept { return num_threads_ + kCallerSlots - 1; }
 
  private:
-  // How long an idle worker polls before it sleeps, and a caller before it sleeps for a claimed item. Waking a sleeper
-  // takes 20 to 30 us, and this is a few times as long. So it covers the gap between two calls of one layer, and costs
-  // little when a wait is longer.
+  // How long an idle worker, or a caller that waits for a claimed item, polls before it sleeps. It is a few times the
+  // 20 to 30 us that waking a sleeper takes. So it covers the gap between two calls of one layer, and costs little when
+  // a wait is longer.
   static constexpr int64_t kSpinNs = 100'000;
-  // How long an idle worker polls after the end of a job before it yields, each time it reads the clock. To yield
-  // beside a busy process costs the worker its share of the core for some milliseconds, so it does not do so in the
-  // usual gap between two jobs.
+  // How long after the end of a job an idle worker polls without yielding. After that it yields each time it reads the
+  // clock. If another process is busy, a worker that yields loses the core for some milliseconds, so it does not yield
+  // in the usual gap between two jobs.
   static constexpr int64_t kKeepNs = 25'000;
   static constexpr int64_t kStallNs = 50'000;     // how long a caller polls before it looks for a worker without a core
-  static constexpr int64_t kLookNs = 500'000;     // time between two such looks of a sleeping caller
+  static constexpr int64_t kLookNs = 500'000;     // time between two such searches by a sleeping caller
   static constexpr int64_t kMoveNs = 1'000'000;   // the least time between two moves of a worker
   static constexpr int64_t kAwakeNs = 2'000'000;  // the same under keep_awake
   static constexpr int kPausesPerCheck = 16;      // about 1 us between two reads of the clock
@@ -127,7 +124,7 @@ class ThreadPool {
   WorkerSlots slots_;
   const std::unique_ptr<Start[]> starts_;  // [num_threads - 1]
   std::unique_ptr<pthread_t[]> threads_;   // [num_threads - 1], the first num_started_ are running
-  int num_started_ = 0;                    // written by the holder of taken_
+  int num_started_ = 0;                    // written by the thread that holds taken_
   bool start_tried_ = false;               // likewise; a refusal is not repeated
   int64_t last_small_ns_ = 0;              // likewise: when a small job last found sleepers
 
@@ -140,7 +137,7 @@ class ThreadPool {
   std::atomic<bool> caller_sleeps_{false};
 
   // What idle workers poll or sleep on; rarely written.
-  alignas(kLine) std::atomic<uint32_t> signal_{0};  // futex of sleeping workers; moves with every wake
+  alignas(kLine) std::atomic<uint32_t> signal_{0};  // futex of sleeping workers; every wake increments it
   std::atomic<int32_t> sleepers_{0};
   std::atomic<int32_t> awake_{0};
   std::atomic<bool> stop_{false};

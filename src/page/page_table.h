@@ -9,10 +9,11 @@
 // Invariants
 //   refs(page) = leaf entries that hold it (+ holds taken with hold_page)
 //   refs(node) = parents that hold it + lists whose root it is
-//   a node with more than one reference, or under one, is never written
-//   entries of a list outside of [0, kept) and [first, size) are -1; kept <= first <= size; first > 0 only with a hole
-// Methods that need pages say how many. The caller checks free_pages() first, so that no change is half done. Nodes
-// never run out: the owner of the table reserves nodes_needed for all lists that can exist.
+//   a node is never written if it, or a node above it, has more than one reference
+//   entries [kept, first) of a list (its hole) and entries from size on are -1; kept <= first <= size; without a hole,
+//   kept and first are 0
+// Comments of methods say how many pages they need. The caller checks free_pages() first, so that no change stops half
+// way. Nodes never run out, because the table has nodes_needed of them for all lists that can exist.
 #pragma once
 
 #include <cstdint>
@@ -46,9 +47,10 @@ class PageTable {
       : pages_(num_pages), nodes_(num_nodes), children_(num_nodes * kFanout) {}
 
   // The most nodes that `lists` lists over `num_pages` pages can have at once, if their indices stay below `max_index`.
-  // The argument: order the lists by their common prefixes. Compared with the list before it, a list adds at each level
-  // the nodes full of its own pages, at most one node where the two part, one at its end, and two at each edge of a
-  // hole. edges: of holes. 0 without windows, 1 if holes are only at the front, 2 if they follow sinks.
+  // The argument: order the lists by their common prefixes. Compared with the list before it, a list adds at each
+  // level: the nodes that are full of its own pages, at most one node where the two lists divide, one at its end, and
+  // two at each edge of a hole. edges: the number of edges of holes. 0 without windows, 1 if holes are only at the
+  // front, 2 if they follow sinks.
   static int64_t nodes_needed(int64_t num_pages, int64_t lists, int64_t max_index, int32_t edges);
   static int32_t levels_for(int64_t max_index) noexcept;
 
@@ -63,7 +65,7 @@ class PageTable {
     return pages_.bytes() + nodes_.bytes() + children_.bytes() + changed_.bytes() + is_changed_.bytes();
   }
 
-  // For a mirror of the nodes: lists nodes that are written from now on. Throws std::bad_alloc.
+  // For a copy of the nodes on a device: from now on, records which nodes are written. Throws std::bad_alloc.
   void track_changes() {
     changed_ = LazyArray<int32_t>(nodes_.size());
     is_changed_ = LazyArray<uint8_t>(nodes_.size());
@@ -104,7 +106,7 @@ class PageTable {
 
   // Adds `count` entries at the end of a list without a hole, as if they had been freed.
   void skip(PageList& list, int64_t count) noexcept;
-  // Adds pages that something else refers to at the end, and a reference to each.
+  // Adds pages at the end that already have other references, and takes a reference to each.
   void append_shared(PageList& list, std::span<const int32_t> pages) noexcept;
   // Replaces the page at `index` by one that has other references. The old page loses this list's reference.
   void replace(PageList& list, int64_t index, int32_t page) noexcept;
@@ -113,8 +115,9 @@ class PageTable {
   // tokens are dropped within the last page.
   void truncate(PageList& list, int64_t count) noexcept;
 
-  // Drops this list's references to the entries [keep, count), which then read as -1. They make the list's hole, which
-  // can only grow: nothing happens unless it ends after the existing one. keep <= list.kept if there is a hole.
+  // Drops this list's references to the entries [keep, count), which then read as -1. They become the hole of the list,
+  // which can only grow: if the existing hole ends at `count` or later, nothing changes. keep <= list.kept if there is
+  // a hole.
   void drop_front(PageList& list, int64_t count, int64_t keep = 0) noexcept;
 
   // Replaces the last entry by a fresh page, and returns it. The old page loses this list's reference. Needs one page.
@@ -126,12 +129,12 @@ class PageTable {
   // Drops all references; the list is empty afterwards.
   void release(PageList& list) noexcept;
 
-  // A fresh page of no list, with one hold. Needs one page.
+  // Takes a free page that is in no list, with one hold. Needs one page.
   int32_t take_page() noexcept { return pages_.allocate(); }
   // An extra reference to a page, or to a whole list (a snapshot). A matching call drops it.
   void hold_page(int32_t page) noexcept { pages_.ref(page); }
   void unhold_page(int32_t page) noexcept { pages_.unref(page); }
-  // The reference of the prefix index.
+  // Takes and drops the reference of the prefix index.
   void index_page(int32_t page) noexcept { pages_.index(page); }
   void unindex_page(int32_t page) noexcept { pages_.unindex(page); }
 

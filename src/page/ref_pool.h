@@ -1,9 +1,10 @@
 // RefPool: ids 0..size-1 with reference counts, used for the pages of a group and for the nodes of its page lists.
 // Ids are deterministic: the last one freed is given out first, else the lowest that was never used.
 // Thread safety: none; the owner locks.
-// One of an id's references may be the prefix index's: index and unindex take and drop it. An id that the index alone
-// refers to is idle.
-// Invariants: free() + used() == size(); an id is used iff its count > 0; 8 bytes an id. idle() ids are idle.
+// One of the references of an id may belong to the prefix index: index takes it, and unindex drops it. An id to which
+// only the index refers is idle.
+// Invariants: free() + used() == size(); an id is used iff its count > 0; 8 bytes an id. idle() is the number of idle
+// ids.
 #pragma once
 
 #include <cstdint>
@@ -82,7 +83,7 @@ class RefPool {
     for (int64_t i = stack_size_; i-- > 0;) visit(free_stack_[i]);
     for (int64_t id = fresh_; id < size(); ++id) visit(static_cast<int32_t>(id));
   }
-  // The same for ids on the stack only. With fresh(), they determine the order of later allocations.
+  // Calls visit(id) for free ids on the stack only. They and fresh() determine the order of later allocations.
   template <class Visit>
   void for_each_freed(Visit visit) const {
     for (int64_t i = stack_size_; i-- > 0;) visit(free_stack_[i]);

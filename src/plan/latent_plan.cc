@@ -27,7 +27,7 @@ int64_t latent_head_bytes(const LatentShape& shape, int64_t tokens, int64_t elem
 
 int64_t latent_scratch_bytes(int64_t row_dims, int64_t latent_dims, int64_t tokens) noexcept {
   const LatentShape widest = {row_dims, latent_dims, kMaxProjectedDims, kMaxProjectedDims};
-  const int64_t rows = tokens * row_dims * kFloatBytes;  // the new rows, gathered
+  const int64_t rows = tokens * row_dims * kFloatBytes;  // a copy of the new rows, one after another
   const int64_t least = latent_head_bytes(widest, tokens, kFloatBytes) + rows + kLatentPadding;
   return std::max(least, kUsualBytes);
 }

@@ -1,12 +1,11 @@
 // How an attend of an MLA layer with up-projections is computed: absorbed or decompressed, and over how many heads at a
 // time. Pure functions of numbers.
 //
-// Of a row with n new tokens over p earlier ones, for each head (D: the stored row, L: its latent part, R = D - L, N: q
-// without its rotary part, V: the output), in multiply-adds:
+// Multiply-adds of a row with n new tokens and p earlier ones, for each head (D: dims of the stored row, L: of its
+// latent part, R = D - L, N: of q without its rotary part, V: of the output):
 //   absorbed      q W_UK and o W_UV: n (N + V) L; attention: pairs * (D + L)
 //   decompressed  K and V of the new tokens: n (N + V) L; attention among them: n (n + 1) / 2 * (N + R + V)
-// The earlier tokens are always attended in absorbed form: they are many, and what they were decompressed to is not
-// kept.
+// The earlier tokens are always attended in absorbed form: they are many, and their decompressed K and V are not kept.
 #pragma once
 
 #include <cstdint>
@@ -35,15 +34,15 @@ constexpr int64_t kMaxProjectedDims = 1024;
 constexpr int64_t kLatentAlignment = 64;
 constexpr int64_t kLatentPadding = 9 * kLatentAlignment;
 
-// Scratch that every batch of up to `tokens` tokens can be computed in, head by head at least.
+// Scratch in which any batch of up to `tokens` tokens can be computed, if need be one head at a time.
 int64_t latent_scratch_bytes(int64_t row_dims, int64_t latent_dims, int64_t tokens) noexcept;
 
-// Items of the new tokens of any row that attend to each other decompressed, by heads that are computed at once in
-// `scratch_bytes`.
+// An upper bound of the work items of decompressed attention, for any row and as many heads at once as `scratch_bytes`
+// allows.
 int64_t max_decompressed_items(int64_t row_dims, int64_t latent_dims, int64_t tokens, int32_t heads,
                                int64_t scratch_bytes) noexcept;
 
-// Heads at a time: `heads` halved (upwards) until they fit.
+// The number of heads at a time: `heads`, halved and rounded up until it fits in the scratch.
 int32_t latent_heads_at_once(int32_t heads, int64_t head_bytes, int64_t scratch_bytes) noexcept;
 
 }  // namespace kvc

@@ -6,13 +6,13 @@ namespace kvc {
 namespace {
 
 // With this many stacked rows (queries x heads of a kv head), rows share the work on a key. Panels pack a key once for
-// all rows. The decode kernel, which CPUs use up to 32 rows, converts it once for 8 rows. At 16 to 32 rows both cost
-// the same.
+// all rows. The decode kernel, which CPUs use for up to 32 rows, converts a key once for 8 rows. For 16 to 32 rows,
+// both kernels cost the same.
 constexpr double kPanelRows = 16;
 // Costs, each in bytes read: a multiply-add without panels and with panels, packing an element of K or V, and a float
 // of a state that is written, read and merged.
 constexpr double kMultiplyAdd = 0.4, kPanelMultiplyAdd = 0.25, kPackElement = 1.5, kStateFloat = 8.0;
-// A plan is changed only if the estimate falls below this share.
+// Rows share a prefix only if the estimated cost is below this fraction of the cost without sharing.
 constexpr double kMargin = 0.95;
 
 // The cost of one key for `rows` stacked rows (queries x heads).

@@ -1,8 +1,8 @@
 // PrefixTrie: which rows of a batch begin with the same pages.
 //
-// Found from the page lists alone, in any row order and at any depth: lists are trees that share nodes, so equal node
-// ids mean equal subtrees, and two lists are compared at the price of their height. Rows that share nothing cost one
-// look at their first page. The result is a trie: each group of rows shares its leading pages, and the groups within it
+// It is found from the page lists alone, for rows in any order and at any depth. Lists are trees that share nodes, so
+// equal node ids mean equal subtrees, and to compare two lists costs their height. For rows that share nothing, only
+// the first page is read. The result is a trie: each group of rows shares its leading pages, and the groups within it
 // share more.
 //
 // Pure. Thread safety: none. Allocates in the constructor only.
@@ -29,9 +29,10 @@ class PrefixTrie {
   // Throws std::bad_alloc.
   explicit PrefixTrie(int64_t max_rows);
 
-  // Forgets everything; then rows are added, each once.
+  // Removes all rows. Then add each row once.
   void clear() noexcept;
-  // pages: leading pages of the row that may be shared, all of them there. kind: rows of unlike kinds never share.
+  // pages: number of leading pages of the row that may be shared; none of them is a hole. kind: rows of unlike kinds
+  // never share.
   void add(int32_t row, int32_t pages, int32_t kind) noexcept;
   void find(const kvc_backend_tables& tables) noexcept;
 
@@ -45,14 +46,15 @@ class PrefixTrie {
 
  private:
   struct Member {
-    int64_t key;  // what tells it from its neighbours: kind and first page, then the page where its group parts
+    int64_t key;  // members with equal keys are in one group. First the kind and first page, then the page at which the
+                  // group divides
     int32_t row;
     int32_t pages;
   };
   struct Run {
     int32_t begin, end;
   };
-  // Pushes the runs of members [begin, end) with equal keys, of two rows or more; negative keys are alone.
+  // Pushes the runs of two or more members with equal keys in [begin, end). Members with negative keys are in no run.
   void push_runs(int32_t begin, int32_t end) noexcept;
 
   std::vector<Member> members_;

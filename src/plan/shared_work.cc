@@ -39,8 +39,8 @@ bool WorkPlan::pays(const Prefix& prefix) const noexcept {
   return sharing_pays(of);
 }
 
-// Goes from the shortest prefix to the longer ones within it. What a prefix does not share is left to the next one, and
-// at last to the rows.
+// Visits the shortest prefix first, and then the longer ones within it. A longer prefix covers only the keys after the
+// shorter one, and the items of each row cover the keys after its last prefix.
 void WorkPlan::find_prefixes(const kvc_backend_rows& rows, const kvc_backend_tables& tables,
                              const int32_t* key_sets) noexcept {
   trie_.clear();
@@ -75,8 +75,8 @@ kvc_backend_item WorkPlan::item_of(const Prefix& prefix) const noexcept {
   return item;
 }
 
-// Cuts a prefix into parts of about the target's cost: first by heads, because parts of the keys need states of their
-// own.
+// Cuts a prefix into parts that each cost about target_cost. It cuts by heads first, because each part of the keys
+// needs another partial state.
 void WorkPlan::cut_prefix(Prefix* prefix, int64_t target_cost) noexcept {
   KVC_ASSERT(prefix->queries > 0 && prefix->key_begin < prefix->key_end, prefix->queries, prefix->key_end);
   const kvc_backend_tiling& tiling = shape_.tiling;

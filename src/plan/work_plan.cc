@@ -36,7 +36,7 @@ int64_t head_parts(const WorkShape& shape) noexcept {
   return ceil_div(shape.num_kv_heads, shape.tiling.heads_per_item);
 }
 
-// An upper bound of the number of bases: queries and heads that take their keys together.
+// An upper bound of the number of bases (Base): queries and heads that are attended together.
 int64_t max_bases(const WorkShape& shape, const BatchLimits& limits) noexcept {
   const int64_t prefill_rows = limits.tokens / (shape.tiling.decode_max_queries + 1);
   const int64_t tiles = limits.tokens / shape.tiling.query_tile + prefill_rows;
@@ -59,7 +59,7 @@ int64_t WorkPlan::max_items(const WorkShape& shape, const BatchLimits& limits) n
   if (shape.key_splits > 0) return max_bases(shape, limits) * shape.key_splits * (shape.streaming ? 2 : 1);
   // A prefix that costs more than an even share is cut into this many items, and once more by heads.
   const int64_t shared = max_shared_queries(shape, limits) > 0 ? limits.rows + 2 * splits(shape) : 0;
-  // Numbers of parts are rounded up for each range of heads, so there are at most twice as many.
+  // The number of parts is rounded up for each range of heads, so there are at most twice as many items.
   const int64_t split = 2 * splits(shape) + (splits(shape) > 0 && shape.fixed_splits ? kMaxFixedItems : 0);
   return max_bases(shape, limits) * (shape.streaming ? 2 : 1) + split + shared;
 }
@@ -124,7 +124,7 @@ int32_t WorkPlan::first_key(const kvc_backend_rows& rows, int32_t row, int32_t p
   return kernels::visible_begin(rule_of(rows, row), position);
 }
 
-// The ranges of keys of queries [q_begin, q_end) of a row, without heads.
+// Makes the base of queries [q_begin, q_end) of a row: their ranges of keys. The caller sets the heads.
 WorkPlan::Base WorkPlan::make_base(const kvc_backend_rows& rows, int32_t row, int32_t q_begin,
                                    int32_t q_end) const noexcept {
   const int32_t length = rows.kv_lengths[row];
@@ -163,7 +163,7 @@ WorkPlan::Base WorkPlan::make_base(const kvc_backend_rows& rows, int32_t row, in
     part.key_begin = std::max(part.key_begin, shared);
     if ((flags_ & KVC_ATTEND_PAST) != 0) part.key_end = std::min(part.key_end, first_index);
     if ((flags_ & KVC_ATTEND_SELF) != 0) part.key_begin = std::max(part.key_begin, first_index);
-    part.key_begin = std::min(part.key_begin, part.key_end);  // it sees nothing, and writes that
+    part.key_begin = std::min(part.key_begin, part.key_end);  // a part that sees nothing writes an empty state
     if (listed_keys_ == kNoLists) continue;
     part.key_end = std::min(listed_keys_, part.key_end - part.key_begin);
     part.key_begin = 0;
@@ -295,16 +295,16 @@ int64_t WorkPlan::heads_each(const kvc_backend_item& part, int64_t target_cost) 
   const int64_t heads = part.head_end - part.head_begin, least = shape_.tiling.heads_per_item;
   const int64_t bytes = heads * (part.key_end - part.key_begin) * shape_.key_bytes;
   const int64_t wanted = std::min(ceil_div(cost(part), target_cost), bytes / kMinHeadItemBytes);
-  // All heads are kept in two cases: a tile with shared parts has the states of all heads, and a number of splits given
-  // by the caller is one of splits along the keys.
+  // An item keeps all heads in two cases. A tile with shared parts needs the states of all heads. And if the caller
+  // sets the number of splits, these are splits along the keys.
   if (shape_.key_splits > 0 || (!prefixes_.empty() && shares_[part.row].tile >= 0)) return heads;
   if (wanted < 2 || heads <= least || bytes > wanted * kMaxHeadItemBytes) return heads;
   return least * ceil_div(ceil_div(heads, least), wanted);
 }
 
 void WorkPlan::emit(Base base, int64_t target_cost) noexcept {
-  // Sinks and window are merged as two states, even if the window's state is folded. So with fixed splits neither is
-  // cut.
+  // Sinks and window are merged as two states, even if the window's state is folded. So with fixed splits, neither part
+  // is cut.
   if (shape_.fixed_splits && base.num_parts > 1) target_cost = INT64_MAX;
   const kvc_backend_item& last = base.parts[base.num_parts - 1];  // the window, which has more keys than its sinks
   const int64_t heads = heads_each(last, target_cost), begin = last.head_begin, end = last.head_end;

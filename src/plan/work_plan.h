@@ -43,8 +43,7 @@ struct WorkShape {
   int32_t num_threads = 1;  // items that run at once
   // Whether items are split at every multiple of split_align or not at all, so that bits do not depend on the cut.
   bool fixed_splits = false;
-  int32_t key_splits =
-      0;  // 0: by cost. Else the number of parts of the keys, at most one for each block of split_align
+  int32_t key_splits = 0;  // number of parts of the keys, at most one for each block of split_align. 0: decided by cost
   PrefixSharing sharing = PrefixSharing::kByCost;
   int32_t key_sets_class = -1;  // the RoPE class that rotates stored keys, if it has several factor sets
 
@@ -74,7 +73,7 @@ class WorkPlan {
   // Room for any batch within `limits`. Throws std::bad_alloc.
   WorkPlan(const WorkShape& shape, const BatchLimits& limits);
 
-  // Room for these numbers, whatever the shape, which set_shape sets later. Such a plan shares no prefixes.
+  // Room for these numbers of entries. set_shape sets the shape later. Such a plan shares no prefixes.
   WorkPlan(int64_t max_items, int64_t max_tiles);
   // Sets the shape of the next build.
   void set_shape(const WorkShape& shape) noexcept { shape_ = shape; }
@@ -90,10 +89,10 @@ class WorkPlan {
     return lists.block_tokens == 0 ? kNoLists : lists.num_entries * lists.block_tokens;
   }
 
-  // Writes the last build for a backend. It leaves the fields that the caller has for all its plans: device, counters,
-  // partials and slot. rows, tables and key_sets (nullable) are those of the build, as in kvc_backend_plan_arrays.
-  // layer is one of the work class, and lives as long as the plan. The max_* fields are right before the first build
-  // too.
+  // Writes the last build for a backend. It does not write the fields that the caller sets for all its plans: device,
+  // counters, partials and slot. rows, tables and key_sets (nullable) are those of the build, as in
+  // kvc_backend_plan_arrays. layer is one of the work class, and lives as long as the plan. The max_* fields are right
+  // before the first build too.
   void fill(const kvc_backend_rows& rows, const kvc_backend_tables& tables, const int32_t* key_sets,
             const kvc_backend_layer& layer, kvc_backend_plan* out) const noexcept;
 
@@ -112,7 +111,8 @@ class WorkPlan {
   // The largest numbers that build can make for a shape.
   static int64_t max_items(const WorkShape& shape, const BatchLimits& limits) noexcept;
   static int64_t max_tiles(const WorkShape& shape, const BatchLimits& limits) noexcept;
-  // Queries of shared items, and of the other items of their rows, once for each part. Bounds spans and parts too.
+  // The number of queries of shared items and of the other items of their rows, counted once for each part. It is also
+  // a bound for spans and parts.
   static int64_t max_shared_queries(const WorkShape& shape, const BatchLimits& limits) noexcept;
   static int64_t max_partial_floats(const WorkShape& shape, const BatchLimits& limits) noexcept;
   // Host memory of a plan.
@@ -130,7 +130,7 @@ class WorkPlan {
   };
   // The share of one row in shared items.
   struct RowShare {
-    int32_t keys;   // of its first keys, those that shared items cover
+    int32_t keys;   // number of its first keys that shared items cover
     int32_t parts;  // states that shared items write for it
     int32_t items;  // shared items that write these states
     int32_t tile;   // -1: none

@@ -22,17 +22,17 @@ class BlockKeys {
       : page_size_(page_size), keys_(max_blocks), fingerprint_(fingerprint) {}
   static int64_t bytes_needed(int64_t max_blocks) noexcept { return max_blocks * kPageKeyBytes; }
 
-  // Of a whole block.
+  // The key of a whole block.
   const PageKey& of(int32_t block) const noexcept { return keys_[block]; }
 
-  // The blocks that `assign` gets are those of the key from block `index` on. `before` is the one before them, -1 if
-  // `index` is 0. The key's tokens stay the caller's.
+  // Begins at block `index` of the key: the next calls of `assign` are for this block and those after it. before: the
+  // block before it, -1 if `index` is 0. Borrows the key's tokens.
   void start(const TokenRuns::Key& key, int64_t index, int32_t before) noexcept;
   // Gives the next whole block its key.
   void assign(int32_t block) noexcept;
 
-  // The key of one page with these tokens, for audits. parent: null = the first page. begins_salt: the page before has
-  // another salt, or there is none.
+  // The key of one page with these tokens, for audits. parent: the key of the page before, null = the first page.
+  // begins_salt: the page before has another salt, or no page is before.
   PageKey compute(const PageKey* parent, std::span<const int32_t> tokens, uint64_t salt,
                   bool begins_salt) const noexcept;
 
@@ -45,9 +45,9 @@ class BlockKeys {
   LazyArray<PageKey> keys_;  // [max_blocks]
   PageKey fingerprint_;
 
-  TokenRuns::Key key_;   // of the blocks that get keys
-  int64_t index_ = 0;    // of the next one
-  PageKey parent_ = {};  // key of the one before it, if index_ > 0
+  TokenRuns::Key key_;   // the query whose blocks get keys
+  int64_t index_ = 0;    // the next block of key_
+  PageKey parent_ = {};  // page key of the block before it, if index_ > 0
   std::array<PageKey, kAhead> next_ =
       {};  // keys of the blocks from index_ on, of which `ready_end_` - `ready_` are left
   int64_t ready_ = 0, ready_end_ = 0;

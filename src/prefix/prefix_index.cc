@@ -62,7 +62,8 @@ void PrefixIndex::link_after(int32_t run, int32_t older, int32_t group) noexcept
   (l.newer >= 0 ? link(l.newer, group).older : list.newest) = run;
 }
 
-// Makes a run and those above it the most recently used, a run before its parent. again: they are used once more.
+// Makes a run and its ancestors the most recently used; a parent counts as used after its child. again: also counts one
+// more use of each.
 void PrefixIndex::touch_path(int32_t run, bool again) noexcept {
   ++clock_;
   for (; run > TokenRuns::kRoot; run = runs_.parent(run)) {
@@ -120,8 +121,8 @@ int64_t PrefixIndex::servable(int32_t group, int64_t position) const noexcept {
   const GroupRules& rules = rules_[static_cast<size_t>(group)];
   const int64_t size = runs_.page_size();
   if (!rules.holds_tokens()) return position;
-  // A missing page makes everything from its first token on impossible while a query sees that token. Windows only move
-  // on, so no page is looked at twice.
+  // A position cannot be served if its query sees a token of a missing page. Then the start of that page is tried. The
+  // window of that position begins no later, so no page is read twice.
   int64_t first = rules.first_visible(position) / size;
   for (int64_t i = ceil_div(position, size) - 1; position > 0 && i >= first; --i) {
     if (page(matched_blocks_[static_cast<size_t>(i)], group) != 0) continue;
@@ -131,7 +132,7 @@ int64_t PrefixIndex::servable(int32_t group, int64_t position) const noexcept {
   return position;
 }
 
-// The checkpoint of the largest position up to `position` on the key's way; -1 if there is none.
+// Finds the checkpoint with the largest position, at most `position`, on the path of the key. -1 if there is none.
 int32_t PrefixIndex::find_checkpoint(const TokenRuns::Key& key, int64_t position, int64_t* at) const noexcept {
   const int64_t size = runs_.page_size();
   for (int64_t blocks = position / size; blocks >= 0; --blocks) {
@@ -190,7 +191,7 @@ void PrefixIndex::read_matched(int32_t group, int64_t begin, std::span<int32_t> 
 }
 
 void PrefixIndex::use() noexcept {
-  // What goes on after the match was not used.
+  // The run is split first, because its tokens after the match were not used.
   if (!matched_runs_.empty()) {
     touch_path(cut_path(matched_runs_.back(), static_cast<int64_t>(matched_blocks_.size())), true);
   }
@@ -208,7 +209,7 @@ void PrefixIndex::adopt(int32_t run, int32_t block, int64_t index, PublishedPage
     const int32_t own = sequence.at(g, index);
     if (own < 0) continue;
     if (page(block, g) == 0) {
-      // A page of other tokens' or another salt's: the caller published it as that before.
+      // A page that the index already holds was published with other tokens or another salt.
       if (!pages.held(g, own)) set_page(run, block, index, g, own, pages);
     } else if (page(block, g) != own + 1 &&
                (block != runs_.last_block(run) || runs_.last_tokens(run) == runs_.page_size())) {
@@ -217,7 +218,7 @@ void PrefixIndex::adopt(int32_t run, int32_t block, int64_t index, PublishedPage
   }
 }
 
-// Whole blocks that the index knows. Returns the run of the last one.
+// Adopts the first whole_blocks blocks, which the index already has. Returns the run of the last one.
 int32_t PrefixIndex::adopt_known(int64_t whole_blocks, PublishedPages& sequence, PrefixPages& pages) noexcept {
   const auto blocks = static_cast<int64_t>(own_pages_.size()) / num_groups();
   int32_t run = TokenRuns::kRoot;
@@ -238,7 +239,8 @@ int32_t PrefixIndex::adopt_known(int64_t whole_blocks, PublishedPages& sequence,
   return run;
 }
 
-// The run after which a sequence goes on by itself that shares its first whole_blocks blocks with the matched path.
+// Returns the run that ends where a sequence leaves the matched path, after whole_blocks shared blocks. Splits a run if
+// needed.
 int32_t PrefixIndex::branch_point(int64_t whole_blocks) noexcept {
   while (!matched_runs_.empty() && runs_.begin_block(matched_runs_.back()) >= whole_blocks) matched_runs_.pop_back();
   if (matched_runs_.empty()) return TokenRuns::kRoot;
@@ -247,7 +249,7 @@ int32_t PrefixIndex::branch_point(int64_t whole_blocks) noexcept {
   return shared == runs_.num_blocks(run) ? run : split(run, shared);
 }
 
-// The pages of the sequence's first blocks, in every group that holds tokens.
+// Reads the pages of the sequence's first blocks, in every group that holds tokens.
 void PrefixIndex::read_own(const PublishedPages& sequence, size_t blocks) noexcept {
   for (int32_t g = 0; g < num_groups(); ++g) {
     if (!rules_[static_cast<size_t>(g)].holds_tokens()) continue;
@@ -276,7 +278,7 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
                              const Terms& terms) {
   const int64_t size = runs_.page_size(), length = static_cast<int64_t>(key.tokens.size());
   const auto most_blocks = static_cast<size_t>(std::min(ceil_div(length, size), runs_.max_blocks()));
-  matched_blocks_.reserve(most_blocks);  // nothing that may fail comes after this
+  matched_blocks_.reserve(most_blocks);  // after these lines, nothing can fail
   matched_runs_.reserve(most_blocks);
   own_pages_.assign(static_cast<size_t>(num_groups()) * most_blocks, -1);
   const int64_t known = runs_.walk(key, &matched_blocks_, &matched_runs_);
@@ -288,7 +290,7 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
   int64_t index = known / size;
   int32_t run = adopt_known(index, sequence, pages), block = -1;
   if (keys_) keys_->start(key, index, index > 0 ? matched_blocks_[static_cast<size_t>(index - 1)] : -1);
-  if (known % size != 0) {  // the next block has its first tokens in common with the sequence's
+  if (known % size != 0) {  // the next block begins with the same tokens as the sequence's block
     const int32_t partial = matched_blocks_[static_cast<size_t>(index)];
     const int32_t last = matched_runs_.back();
     const int64_t same = known % size, count = partial == runs_.last_block(last) ? runs_.last_tokens(last) : size;
@@ -296,7 +298,7 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
     if (all || same == count) {
       run = matched_runs_.back();
       block = partial;
-      if (!all) {  // the sequence's block is longer: it takes this one's place
+      if (!all) {  // the sequence's block is longer, and replaces this one
         for (int32_t g = 0; g < num_groups(); ++g) {
           if (rules_[static_cast<size_t>(g)].holds_tokens()) drop_page(run, block, g, pages);
         }
@@ -325,7 +327,7 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
   int64_t published = std::min(length, index * size);
   merge_path(run, index, terms);
   touch_path(run, false);
-  // Blocks without a page do not stay at an end: the sequence had none to give.
+  // Blocks at the end of a leaf are removed if they have no page, because the sequence had none.
   const bool stays = run == TokenRuns::kRoot || has_pages(runs_.last_block(run));
   prune(run, pages);
   if (!stays) published = runs_.walk(key, &matched_blocks_, &matched_runs_);
@@ -372,8 +374,8 @@ void PrefixIndex::drop_checkpoint(int32_t checkpoint, PrefixPages& pages) noexce
   free_checkpoint_ = checkpoint;
 }
 
-// The key is known in full, and matched_blocks_ are its blocks. Its state is kept, unless the index has one of this
-// position.
+// The key is known in full, and matched_blocks_ are its blocks. Keeps the state after the key's last token, unless the
+// index has a checkpoint at this position.
 void PrefixIndex::publish_state(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages,
                                 uint64_t session) noexcept {
   const int64_t size = runs_.page_size(), length = static_cast<int64_t>(key.tokens.size());

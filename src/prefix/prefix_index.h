@@ -3,22 +3,22 @@
 //
 // The index decides by token ids and salts, never by a hash. It holds one reference on each of its pages, through
 // PrefixPages. A page that nothing else holds is idle, and only idle pages are evicted. Expired runs are evicted first,
-// then those of lower priority, then those of the earliest time of use, and leaves before their parents. If the index
-// rewards reuse, each use after the first, up to kMostUses, moves this time by half the age at which runs are evicted.
-// So tokens that were used once do not drive out those that come back.
+// then runs of lower priority, then runs whose last use is earliest; leaves go before their parents. If the index
+// rewards reuse, each use after the first, up to kMostUses, moves the time of last use later by half the age at which
+// runs are evicted. So tokens that are used once do not evict tokens that are used again.
 //
 // Pure. Thread safety: none; the owner locks. Allocates in the constructor, and while its scratch grows to the longest
 // query. Invariants
-//   1. A block has at most one page in each group. The index holds every one of them once.
+//   1. A block has at most one page in each group. The index holds one reference to each.
 //   2. A run is in a list of a group if and only if a block of it has a page in that group. There is a list for each
 //      number of uses, ordered by last use. A run is used no later than its parent, and no more often.
 //   3. A leaf's last block has a page in some group.
 //   4. A state is kept by a checkpoint, which has a page in every state group. It belongs to the last whole block
-//      before its position, and remembers the tokens between the two: whole blocks are unique, and blocks that share
-//      half their tokens are not.
-//   5. With a fingerprint, each whole block has its page key, whether it has pages or not. Without one nothing is
-//   hashed.
-//   6. The runs that one session alone published have its number. No run below them has another.
+//      before its position, and stores the tokens between the two. It cannot belong to a partial block, because several
+//      blocks may begin with the same tokens.
+//   5. With a fingerprint, each whole block has its page key, whether it has pages or not. Without one no key is
+//      computed.
+//   6. A run that only one session published has the number of that session, and so have all runs below it.
 // From: prefix reuse by a radix tree with leaf-first LRU as in SGLang's RadixAttention; one lookup over groups that
 // need unlike pages as in vLLM's hybrid cache manager.
 #pragma once
@@ -87,7 +87,7 @@ class PrefixIndex {
 
   // Keeps keys from now on. The index is empty.
   void keep_keys(const PageKey& fingerprint);
-  // With keys. The listener outlives the index, or the calls of it.
+  // With keys. The listener must live as long as calls of the index are made.
   void add_listener(PrefixListener* listener) {
     listeners_.push_back(listener);
     is_told_ = true;
@@ -97,13 +97,13 @@ class PrefixIndex {
   void set_time(int64_t now) noexcept { now_ = now > now_ ? now : now_; }
   int64_t now() const noexcept { return now_; }
 
-  // Finds the longest prefix of at most `most` tokens that all groups can serve. The result stays valid for the next
-  // three methods until the index changes or matches again.
+  // Finds the longest prefix of at most `most` tokens that all groups can serve. matched_page, read_matched and
+  // matched_state read the result, until the index changes or matches again.
   Match match(const TokenRuns::Key& key, int64_t most);
   // The page of list entry `index` of the last match, or -1. If the last entry belongs to a longer block, only the
   // block's first tokens match.
   int32_t matched_page(int32_t group, int64_t index) const noexcept;
-  // The same for the entries from `begin` on.
+  // Reads the pages of the entries from `begin` on.
   void read_matched(int32_t group, int64_t begin, std::span<int32_t> pages) const noexcept;
   // The state of a state group after the matched tokens. The match was not empty.
   int32_t matched_state(int32_t group) const noexcept { return state_page(matched_checkpoint_, group); }
@@ -115,8 +115,8 @@ class PrefixIndex {
   void use() noexcept;
 
   // Adds the pages of a sequence with these tokens. Where the index already has a page, the sequence uses that one.
-  // Returns how many tokens of the key the index then has. They are fewer than all if it is full and nothing can be
-  // evicted, or if neither has pages of the last tokens.
+  // Returns how many tokens of the key the index then has. They are fewer than all if the index is full and can evict
+  // nothing, or if neither the index nor the sequence has pages of the last tokens.
   int64_t publish(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages, const Terms& terms);
 
   // Sets priority and expiry of the published tokens of a key, or of those that only this session published.
@@ -196,7 +196,7 @@ class PrefixIndex {
   const List& list(int32_t group, int32_t uses) const noexcept {
     return lists_[static_cast<size_t>(group) * (kMostUses + 1) + static_cast<size_t>(uses)];
   }
-  // The time of last use that decides the order of eviction. Each further use moves it later.
+  // The time that decides the order of eviction: that of the last use, and later for each use after the first.
   int64_t time_of(int32_t run) const noexcept { return uses_[run].at + uses_[run].number * age_ / (2 * kAgeUnit); }
   template <class Visit>
   void for_each_oldest(int32_t group, Visit visit);
@@ -290,7 +290,8 @@ class PrefixIndex {
 
   std::unique_ptr<BlockKeys> keys_;  // null without a fingerprint
   std::vector<PrefixListener*> listeners_;
-  bool is_told_ = false;  // whether listeners hear of single pages: there are some, and no call removes all pages
+  // Whether listeners are told of single pages: false without listeners, and while a call removes all pages.
+  bool is_told_ = false;
 };
 
 template <class Visit>

@@ -17,7 +17,7 @@
 
 namespace kvc {
 
-// Learns which pages the index gives back: from then on they may hold other tokens.
+// Is told which pages the index releases. From then on they may hold other tokens.
 class PageWatcher {
  public:
   virtual ~PageWatcher() = default;
@@ -37,8 +37,8 @@ class PrefixStore final : public PageEvictor {
   using Terms = PrefixIndex::Terms;
 
   struct Published {
-    int64_t known = 0;  // tokens that the index knows
-    int64_t added = 0;  // pages that it took
+    int64_t known = 0;  // tokens that the index has after the publish
+    int64_t added = 0;  // pages that the index added
     int64_t freed = 0;  // pages of the sequence that others replaced, and that are free now
   };
   struct Counts {
@@ -60,9 +60,10 @@ class PrefixStore final : public PageEvictor {
   const PrefixIndex& index() const noexcept { return index_; }
 
   Match match(const TokenRuns::Key& key, int64_t most) { return index_.match(key, most); }
-  // Appends the copies to make to `copies`. Of a failure only evictions remain.
+  // Appends the copies that the caller must make to `copies`. After a failure, only pages that were evicted stay
+  // evicted.
   Status attach(const TokenRuns::Key& key, int64_t most, Match* match, uint64_t* id, std::vector<SlotCopy>* copies);
-  // A new sequence of `tokens` tokens: the first `found` are the last match, the others get fresh pages
+  // Makes a sequence of `tokens` tokens. The first `found` use the pages of the last match, the others get new pages
   // (SequenceStore::begin_fill).
   Status begin_fill(int64_t found, int64_t tokens, uint64_t* id) {
     return store_.begin_fill(matched_, found, tokens, id);
@@ -71,7 +72,7 @@ class PrefixStore final : public PageEvictor {
   const PrefixSource& matched() const noexcept { return matched_; }
   // Nullable; not owned.
   void set_watcher(PageWatcher* watcher) noexcept { pages_.watcher = watcher; }
-  // The key's tokens are the first ones of the sequence.
+  // The key's tokens must be the first tokens of the sequence.
   Status publish(uint64_t id, const TokenRuns::Key& key, const Terms& terms, Published* published);
   // These return how many pages the index gave back.
   int64_t drop(const TokenRuns::Key& key);

@@ -6,7 +6,8 @@
 
 namespace kvc {
 
-// What tokens have that were published on both terms: the higher priority, and the later expiry of equal priorities.
+// The terms of tokens that were published twice: the higher priority and its expiry; with equal priorities, the later
+// expiry.
 PrefixIndex::Terms PrefixIndex::merged(const Terms& old, const Terms& fresh) const noexcept {
   const bool expired = old.expires != 0 && old.expires <= now_;
   Terms terms = expired || fresh.priority > old.priority ? fresh : old;
@@ -28,7 +29,7 @@ void PrefixIndex::set_run_terms(int32_t run, const Terms& terms) noexcept {
   count_terms(run, 1);
 }
 
-// The run that ends at block `end` of a path, which `run` has: split off if it goes on.
+// Returns the run that ends at block `end` of a path. If `run` contains that block and more, splits it there.
 int32_t PrefixIndex::cut_path(int32_t run, int64_t end) noexcept {
   const auto blocks = static_cast<int32_t>(end - runs_.begin_block(run));
   return blocks < runs_.num_blocks(run) ? split(run, blocks) : run;
@@ -46,7 +47,7 @@ void PrefixIndex::set_terms(const TokenRuns::Key& key, int32_t priority, int64_t
   for (; run != TokenRuns::kRoot; run = runs_.parent(run)) set_run_terms(run, {terms_[run].session, expires, priority});
 }
 
-// Parents first.
+// The runs that only this session published, parents first.
 std::vector<int32_t> PrefixIndex::runs_of(uint64_t session) const {
   std::vector<int32_t> runs;
   runs_.for_each_run([&](int32_t run) {
@@ -59,7 +60,8 @@ void PrefixIndex::set_session_terms(uint64_t session, int32_t priority, int64_t 
   for (const int32_t run : runs_of(session)) set_run_terms(run, {session, expires, priority});
 }
 
-// Removes the blocks of a run from a sequence's block `index` on, with all that is below, and what has no page then.
+// Removes the blocks of a run from block `index` of the path on, and all runs below it. Then removes blocks above that
+// are left without a page.
 void PrefixIndex::remove_from(int32_t run, int64_t index, PrefixPages& pages) noexcept {
   const auto remove_block = [&](int32_t of) {
     for (int32_t g = 0; g < num_groups(); ++g) drop_page(of, runs_.last_block(of), g, pages);

@@ -19,7 +19,8 @@ int64_t TokenRuns::bytes_needed(int64_t page_size, int64_t max_blocks) noexcept 
          (max_blocks + 1) * static_cast<int64_t>(sizeof(Run));
 }
 
-// Whether `count` tokens from a block's first one on are these. They may go on in blocks whose ids follow.
+// Whether a block begins with these `count` tokens. If count is above page_size, they continue in the blocks with the
+// next ids.
 bool TokenRuns::same(int32_t block, const int32_t* tokens, int64_t count) const noexcept {
   const uint16_t* const low = low_.data() + block * page_size_;
   const uint8_t* const middle = middle_.data() + block * page_size_;
@@ -38,7 +39,7 @@ bool TokenRuns::same(int32_t block, const int32_t* tokens, int64_t count) const 
   return differences == 0;
 }
 
-// How many of a block's first tokens are those given. The block has `count`.
+// How many of the `count` tokens of a block agree with `tokens`, from the first on.
 int32_t TokenRuns::common(int32_t block, int32_t count, std::span<const int32_t> tokens) const noexcept {
   const auto most = std::min<int32_t>(count, static_cast<int32_t>(tokens.size()));
   if (same(block, tokens.data(), most)) return most;
@@ -63,7 +64,8 @@ void TokenRuns::store(int32_t block, std::span<const int32_t> tokens) noexcept {
   }
 }
 
-// The child that shares most tokens with `tokens`. Children are ordered, so it is one of those that the search passes.
+// Finds the child with the longest common prefix with `tokens`. Children are ordered, so the search for `tokens` visits
+// it.
 int32_t TokenRuns::find_child(int32_t parent, uint64_t salt, std::span<const int32_t> tokens,
                               int32_t* matched) const noexcept {
   int32_t best = -1;
@@ -150,7 +152,8 @@ bool TokenRuns::before(int32_t a, int32_t b) const noexcept {
   return left < right;
 }
 
-// All of a are before all of b. (Loops, since a caller chooses the tokens, and so how deep a treap gets.)
+// Merges two treaps; all nodes of a come before all of b. A loop, no recursion: the tokens of a caller decide how deep
+// a treap is.
 int32_t TokenRuns::merge(int32_t a, int32_t b) noexcept {
   int32_t merged = -1;
   int32_t* link = &merged;
@@ -169,7 +172,7 @@ int32_t TokenRuns::merge(int32_t a, int32_t b) noexcept {
   return merged;
 }
 
-// Nodes before run `at`, and the others.
+// Splits a treap: `low` gets the nodes before run `at`, `high` the others.
 void TokenRuns::cut(int32_t node, int32_t at, int32_t* low, int32_t* high) noexcept {
   while (node >= 0) {
     int32_t** const side = before(node, at) ? &low : &high;
@@ -229,7 +232,8 @@ int32_t TokenRuns::split(int32_t run, int32_t k) noexcept {
   runs_[upper].blocks = k;
   runs_[upper].last_tokens = static_cast<int32_t>(page_size_);
   runs_[upper].child_root = run;
-  // The upper part has another weight than the run had: take the run out and put the upper part in.
+  // The weight of the upper part differs from that of the run. So the run is removed from the treap, and the upper part
+  // is inserted.
   *link = merge(rest.left, rest.right);
   insert(rest.parent, upper);
   rest.parent = upper;

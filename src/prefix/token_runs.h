@@ -9,7 +9,7 @@
 // Invariants
 //   1. The runs of a path follow each other without a gap: a run begins at the block where its parent ends.
 //   2. A run has at least one block, and all its tokens have one salt. Only the last block of a run without children
-//   may be partial.
+//      may be partial.
 //   3. The children of a run are a treap ordered by (salt, tokens of the first block). No two have the same key.
 // From: radix trees of token sequences as in SGLang's RadixAttention; treaps as in Seidel and Aragon.
 #pragma once
@@ -27,8 +27,8 @@ class TokenRuns {
   static constexpr int32_t kRoot = 0;        // the run before every other: it has no block
   static constexpr int32_t kRunBlocks = 64;  // bounds the walk from a run's first block to its last one
 
-  // What a caller looks for or adds. Tokens of different salts never match. The salt holds from the block that contains
-  // token salt_begin on; earlier blocks have salt 0.
+  // What a caller looks for or adds. Tokens of different salts never match. The block that contains token salt_begin,
+  // and all later ones, have the salt; earlier blocks have salt 0.
   struct Key {
     std::span<const int32_t> tokens;
     uint64_t salt = 0;
@@ -43,12 +43,12 @@ class TokenRuns {
   int64_t free_blocks() const noexcept { return max_blocks() - used_blocks_; }
   int64_t max_runs() const noexcept { return runs_.size(); }
 
-  // The salt in force in block `block` of a key.
+  // The salt of block `block` of a key.
   uint64_t salt_of(const Key& key, int64_t block) const noexcept { return block >= first_salted(key) ? key.salt : 0; }
   int64_t first_salted(const Key& key) const noexcept { return key.salt_begin / page_size_; }
 
-  // Finds the longest prefix of the key that the tree has, in tokens. `blocks` becomes the block ids on the way, of
-  // which the last one may match in part; `runs` becomes their runs, the root excluded.
+  // Finds the longest prefix of the key that the tree has, in tokens. `blocks` becomes the block ids on the path; the
+  // last one may match in part. `runs` becomes their runs, without the root.
   int64_t walk(const Key& key, std::vector<int32_t>* blocks, std::vector<int32_t>* runs) const noexcept;
 
   int32_t parent(int32_t run) const noexcept { return runs_[run].parent; }
@@ -63,7 +63,7 @@ class TokenRuns {
   // Some child of a run; -1 = it is a leaf.
   int32_t some_child(int32_t run) const noexcept { return runs_[run].child_root; }
   uint64_t salt(int32_t run) const noexcept { return runs_[run].salt; }
-  // Of a block; 0 where it has no such token, or had none.
+  // Token `index` of a block. 0 if the block never had so many tokens.
   int32_t token(int32_t block, int64_t index) const noexcept {
     const int64_t at = block * page_size_ + index;
     return static_cast<int32_t>(uint32_t{low_[at]} | uint32_t{middle_[at]} << 16 |

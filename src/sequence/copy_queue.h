@@ -2,7 +2,7 @@
 //
 // Thread safety: none; the cache locks. Pages that a waiting copy reads need no reference: only steps write pages, no
 // step begins while copies wait, and the copies of a later fork or commit come after these in the queue. Invariant: the
-// copies of an open step come first. They are all of one step, because it began when none waited.
+// copies of an open step come first. They all belong to one step, because a step begins only when no copy waits.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ class CopyQueue {
     KVC_ASSERT(copies_.size() + copies.size() <= copies_.capacity(), copies_.size(), copies_.capacity());
     copies_.insert(copies_.end(), copies.begin(), copies.end());
   }
-  // Makes all waiting copies copies of this step. None waited when it began.
+  // Assigns all waiting copies to this step. No copy waited when it began.
   void own(const void* step) noexcept {
     KVC_ASSERT(step_ == nullptr || step_ == step || of_step_ == 0, copies_.size(), of_step_);
     step_ = step;

@@ -1,6 +1,7 @@
 // GroupRules: what a layer group, and a streaming window of a sequence, mean for page lists. They say what pages hold,
-// which pages may be freed, and at which positions a sequence can be cut. A group is a kind of row times a visibility.
-// Any row goes with any visibility, except that queries do not see states (src/layer/group_config.h).
+// which pages may be freed, and at which positions a sequence can be cut. A group combines a kind of row with a
+// visibility. Any row goes with any visibility, except that a group of states has no other visibility than all
+// (src/layer/group_config.h).
 // These are pure functions of lengths, in tokens unless named otherwise. Positions are below 2^30.
 #pragma once
 
@@ -49,8 +50,8 @@ struct GroupRules {
   bool holds_state() const noexcept { return row == RowKind::kState; }
   bool windowed() const noexcept { return !kernels::hides_nothing(visible); }
 
-  // How many rows the first `tokens` tokens have closed. It also leads from the slot of a token to that of its row,
-  // since each page begins with a row.
+  // How many rows the first `tokens` tokens have closed. It also converts the slot of a token to the slot of its row,
+  // because each page begins with a row.
   int64_t rows_of(int64_t tokens) const noexcept { return tokens / tokens_per_row; }
   bool compresses() const noexcept { return tokens_per_row > 1; }
 
@@ -97,7 +98,7 @@ struct GroupRules {
   }
 
   // The most pages that one sequence holds. They hold its sinks, its window or chunk with the rollback margin, and the
-  // tokens of a step. The first of n tokens may be the last of a page: then the others begin a page.
+  // tokens of a step. In the worst case the first token of a step is the last one of a page.
   int64_t peak_pages(int64_t step_tokens) const noexcept {
     const int64_t before = kernels::most_before(visible) + rollback_tokens;
     return sink_pages() + 1 + ceil_div(before + step_tokens - 1, page_size);

@@ -1,5 +1,6 @@
-// RopeSets: by which of longrope's two factor sets each sequence rotates, by its slot in the store. Guarded by the
-// cache's lock. A slot without a sequence has the short set. With no slots, every sequence has the short set.
+// RopeSets: which of longrope's two factor sets rotates each sequence, indexed by the sequence's slot in the store.
+// Guarded by the cache's lock. A slot without a sequence has the short set. With no slots, every sequence has the short
+// set.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ class RopeSets {
   }
   void clear() noexcept { sets_.assign(sets_.size(), 0); }
 
-  // Folds the choices into a digest; short sets leave it as it is.
+  // Folds the choices into a digest; short sets do not change it.
   uint64_t digest(uint64_t digest) const noexcept {
     for (size_t slot = 0; slot < sets_.size(); ++slot) {
       if (sets_[slot] != 0) digest = (digest ^ (slot + 1)) * 0x100000001b3u;

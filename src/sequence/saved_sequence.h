@@ -11,7 +11,7 @@ namespace kvc {
 
 struct SavedSequence {
   struct List {
-    int64_t tokens = 0;                    // of the sequence, or of its encoder sequence; 0 in a group of states
+    int64_t tokens = 0;                    // length of the sequence or of its encoder sequence; 0 in a group of states
     int64_t hole_begin = 0, hole_end = 0;  // tokens that were freed; equal: none
 
     int64_t held() const noexcept { return tokens - (hole_end - hole_begin); }
@@ -23,7 +23,7 @@ struct SavedSequence {
   std::vector<List> lists;           // [groups]
   std::vector<int64_t> checkpoints;  // positions, ascending; the last may be the length
 
-  // States that a group of states has: of the checkpoints before the length, and of the length.
+  // The number of states in a group of states: one for each checkpoint before the length, and one for the length.
   int64_t num_states() const noexcept {
     const bool at_end = !checkpoints.empty() && checkpoints.back() == length;
     return static_cast<int64_t>(checkpoints.size()) - (at_end ? 1 : 0) + (length > 0 ? 1 : 0);

@@ -1,22 +1,22 @@
 // SequenceStore: sequences as page lists in every group and a length; the bookkeeping for add, remove, fork,
 // truncate and forward steps. Pure: no tensors, no device, no threads.
 //
-// Thread safety: none; the cache locks. Ownership: of all page tables.
+// Thread safety: none; the cache locks. Ownership: owns all page tables.
 // Every method checks everything, in all groups, before it changes anything.
 // Invariants
 // 1. A sequence of length n with m uncommitted tree nodes holds ceil((n + m) / page_size) entries in every list (more
 //    while it is in an open step); node i is at index n + i.
 // 2. A page with more than one reference is never handed out for writing.
-// 3. A busy sequence (in an open step, or saved or loaded) is changed by that alone; removed then, it is freed at its
-//    end.
-// 4. A sequence with uncommitted nodes has its pages from index n / page_size on alone, but for snapshots, which do not
-//    read from index n on.
-// 5. A list of an encoder group counts the encoder's tokens instead; one of a state group has one page, which no step
-//    writes twice: each takes a fresh one. A checkpoint holds the state pages of its position, and uncommitted nodes
-//    those of n, and of the first max_draft_states nodes but the last, whose state the list has. An open step already
-//    holds the pages of its nodes.
-// 6. A suspended sequence has lists of their size without pages, and SuspendedPages instead. While it is resumed it has
-//    both.
+// 3. A busy sequence is in an open step, or is being saved or loaded. Nothing else changes it. If it is removed
+//    meanwhile, it is freed when that ends.
+// 4. A sequence with uncommitted nodes shares no page from index n / page_size on. Only snapshots also hold these
+//    pages, and they read no token from n on.
+// 5. A list of an encoder group counts the encoder's tokens instead; a list of a state group has one page. Each step
+//    takes a new page for it. A checkpoint holds the state pages of its position. While there are uncommitted nodes,
+//    the sequence also holds the state pages of length n, and those of the first max_draft_states nodes, except the
+//    last node: its state is in the list. An open step already holds the pages of its nodes.
+// 6. The lists of a suspended sequence keep their sizes, but have no pages; it has SuspendedPages instead. While it is
+//    being resumed, it has both.
 // 7. A step runs over layers that hold all tokens of its sequences (StoredLayers); the other layers then lack the
 //    tokens of the step, and no later step covers them until truncate has dropped these tokens.
 #pragma once
@@ -91,16 +91,16 @@ class SequenceStore {
   // Slot of an id that was resolved before.
   int32_t slot_of(uint64_t id) const noexcept { return ids_.slot_of(id); }
   int64_t length(int32_t slot) const noexcept { return records_[slot].stored - records_[slot].nodes; }
-  // The same with uncommitted nodes: the index of the next token or node.
+  // The length and the uncommitted nodes: the index of the next token or node.
   int64_t stored(int32_t slot) const noexcept { return records_[slot].stored; }
-  // The number of tokens in the lists of a group: the same, or the tokens of the group's encoder sequence.
+  // The number of tokens in the lists of a group: stored(slot), or the tokens of the group's encoder sequence.
   int64_t stored_in(int32_t slot, int32_t group) const noexcept {
     return rules(group).holds_encoder() ? encoder_tokens_[int64_t{slot} * num_groups() + group] : stored(slot);
   }
   int64_t length_in(int32_t slot, int32_t group) const noexcept {
     return rules(group).holds_encoder() ? stored_in(slot, group) : length(slot);
   }
-  // How many of those tokens a layer holds, which stores or reads them (StoredLayers).
+  // How many of those tokens the layer holds that stores them, or whose K and V it reads (StoredLayers).
   int64_t held(int32_t slot, int32_t group, int32_t layer) const noexcept {
     return stored_layers_.held(slot, layer, length_in(slot, group));
   }
@@ -118,8 +118,8 @@ class SequenceStore {
 
   Status add(std::span<uint64_t> out);
   Status remove(std::span<const uint64_t> ids);
-  // positions empty: all children begin at the end. Appends the copies to make to `copies`, at most one a child and
-  // group.
+  // positions empty: all children begin at the end. Appends the copies that the caller must make to `copies`, at most
+  // one for each child and group.
   Status fork(std::span<const uint64_t> parents, std::span<const int64_t> positions, std::span<uint64_t> children,
               std::vector<SlotCopy>* copies);
   // Drops uncommitted nodes as well.
@@ -142,8 +142,8 @@ class SequenceStore {
                     StepKind kind = {}, std::span<const int32_t> parents = {});
   // The most copies that reserve appends for the step that was checked last, which has `rows` rows.
   int64_t most_copies(int64_t rows) const noexcept;
-  // Reserves the pages of a checked step. reservations: [rows, groups], filled. It appends the page copies to make to
-  // `copies`, which has room for most_copies.
+  // Reserves the pages of a checked step. reservations: [rows, groups], filled. It appends the page copies that the
+  // caller must make to `copies`, which has room for most_copies.
   void reserve(std::span<const int32_t> slots, std::span<const int32_t> lengths, std::span<Reservation> reservations,
                std::vector<SlotCopy>* copies, StepKind kind = {}, std::span<const int32_t> parents = {}) noexcept;
   // Keeps the step's tokens, and frees pages that left a window and sequences that were removed meanwhile.
@@ -206,16 +206,17 @@ class SequenceStore {
   int32_t page_at(int32_t slot, int32_t group, int64_t index, int64_t tokens) const noexcept;
   // The first entries of a group that holds tokens; -1 for entries without a page.
   void read_pages(int32_t slot, int32_t group, std::span<int32_t> pages) const noexcept;
-  // Replaces a page of the sequence by `page`, which holds the same tokens. Nothing happens if there are too few nodes.
+  // Replaces a page of the sequence by `page`, which holds the same tokens. Does nothing if too few nodes of the page
+  // list are free.
   void replace_page(int32_t slot, int32_t group, int64_t index, int32_t page) noexcept;
   // The index refers to the sequence's last page, so the sequence must no longer write it.
   void protect_tail(int32_t slot) noexcept;
-  // A new sequence with the pages of a prefix; a partial last page is copied. At most one copy a group.
+  // Makes a sequence with the pages of a prefix; a partial last page is copied. At most one copy for each group.
   Status attach(const PrefixSource& source, int64_t tokens, uint64_t* id, std::vector<SlotCopy>* copies);
   // ---- Fills from tiers (filled.cc). Counts of tokens are whole pages. ----------------------------------------------
 
-  // A new sequence of `tokens` tokens: the first `found` are a prefix's, whose pages it shares, and the others get
-  // fresh pages without contents. It is busy until finish_fill, so no other call uses it.
+  // Makes a sequence of `tokens` tokens. It shares the pages of a prefix for the first `found`, and gets new pages
+  // without contents for the others. It is busy until finish_fill, so no other call uses it.
   Status begin_fill(const PrefixSource& source, int64_t found, int64_t tokens, uint64_t* id);
   void finish_fill(uint64_t id) noexcept;
 
@@ -234,22 +235,24 @@ class SequenceStore {
   // Describes a sequence, and makes it busy until end_save: its pages stay as they are, also if it is removed.
   Status begin_save(uint64_t id, SavedSequence* out, int32_t* slot);
   void end_save(int32_t slot) noexcept;
-  // A new sequence with fresh pages for all that a saved one holds, in the same places. It is busy, and empty for
-  // everything else, until finish_load or abandon_load. At most one clear a group, of a page that is not full.
+  // Makes a sequence with new pages for all that a saved sequence holds, in the same places. Until finish_load or
+  // abandon_load it is busy, and other calls see an empty sequence. At most one clear for each group, of a page that is
+  // not full.
   Status begin_load(const SavedSequence& saved, int32_t* slot, std::vector<SlotCopy>* clears);
   // STALE_ID if it was removed meanwhile.
   Status finish_load(const SavedSequence& saved, int32_t slot, uint64_t* id);
   void abandon_load(int32_t slot) noexcept;
-  // So many of the oldest checkpoints exceed max_checkpoints.
+  // The number of oldest checkpoints that a load drops, because a sequence has at most max_checkpoints.
   int64_t dropped_checkpoints(const SavedSequence& saved) const noexcept;
   // The state of a group at a checkpoint.
   int32_t checkpoint_page(int32_t slot, int32_t group, int64_t index) const noexcept;
 
   // ---- Sequences from other caches (received.cc) --------------------------------------------------------------------
 
-  // Checks that a sequence may be the prefix of one of `tokens` tokens.
+  // Checks that a sequence may be the prefix of a received sequence of `tokens` tokens.
   Status check_prefix(uint64_t id, int64_t tokens, int32_t* slot) const;
-  // The first token of a group that a sequence of so many tokens lacks and needs. prefix: a slot, or -1.
+  // The first token that a sequence of so many tokens needs in a group and does not share with the prefix. prefix: a
+  // slot, or -1.
   int64_t first_received(int32_t group, int32_t prefix, int64_t tokens) const noexcept;
   // A new sequence: it shares the prefix's whole pages, and has fresh pages without contents from first_received on. It
   // is busy until finish_fill or abandon_load. At most one clear a group.
@@ -260,13 +263,14 @@ class SequenceStore {
   struct PageReference {
     int32_t group, page;
   };
-  // moved: the pages that become available without the sequence.
+  // moved: the pages that become available when the sequence gives them up.
   Status begin_suspend(uint64_t id, std::vector<PageReference>* moved);
-  // done: drops these pages. False: it was removed meanwhile, and its pages are free now.
+  // done: drops these pages. Returns false if the sequence was removed meanwhile; its pages are then free.
   bool end_suspend(uint64_t id, bool done) noexcept;
   // fresh: pages without contents for those that were moved, in the same order.
   Status begin_resume(uint64_t id, std::vector<PageReference>* fresh);
-  // done: it is as it was before it was suspended. Otherwise the fresh pages are dropped. False: as end_suspend.
+  // done: the sequence is as before the suspend. Otherwise the fresh pages are dropped. Returns false as end_suspend
+  // does.
   bool end_resume(uint64_t id, bool done) noexcept;
 
   // ---- Snapshots: a list that stays as it is while its pages are read outside the lock ---------------------------

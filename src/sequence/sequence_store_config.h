@@ -23,7 +23,7 @@ struct SequenceStoreConfig {
   int64_t max_checkpoints = 0;        // of a sequence, if there are state groups
   int64_t max_draft_states = 0;       // uncommitted nodes of a sequence whose states are kept, at most 63
   bool streaming = false;             // sequences may have streaming windows
-  bool indexed = false;               // there is a prefix index: set_evictor, attach and publish
+  bool indexed = false;               // the cache has a prefix index, so set_evictor, attach and publish are called
   bool cleared = false;               // a page is cleared when it is taken, except where a copy fills it
   std::vector<int32_t> layer_groups;  // [layers]: where a layer stores its tokens or states; -1 = nowhere
 };

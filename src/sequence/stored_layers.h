@@ -7,8 +7,9 @@
 // are numbered in their order, and a `LayerSet` is a range of these numbers.
 // Thread safety: none; the cache locks. A new sequence costs one word a list, a layer that lacks tokens another.
 // Invariants
-// 1. Layers in `complete` hold every token of the list. A step appends in layers of `complete` only, so ranges nest:
-//    of two layers on one side of `complete` the farther holds no more tokens.
+// 1. Layers in `complete` hold every token of the list. A step appends in layers of `complete` only, so later ranges
+//    lie within earlier ones. So of two layers on the same side of `complete`, the one farther from it never holds more
+//    tokens than the other.
 // 2. A layer outside of `complete` holds held(layer) tokens, fewer than the list has.
 #pragma once
 
@@ -51,12 +52,12 @@ class StoredLayers {
     const LayerSet& all = complete_[at(slot, list)];
     return layers.empty() || (layers.begin >= all.begin && layers.end <= all.end);
   }
-  // A layer of the set that does not hold all tokens. There must be one.
+  // Finds a layer of the set that does not hold all tokens. There must be one.
   int32_t first_incomplete(int32_t slot, int32_t list, LayerSet layers) const noexcept;
   // How many of a list's `tokens` tokens a layer of the cache holds.
   int64_t held(int32_t slot, int32_t layer, int64_t tokens) const noexcept;
 
-  // Begins a sequence without tokens, all of which every layer holds.
+  // Begins an empty sequence: every layer is complete.
   void clear(int32_t slot) noexcept;
   // Tokens from `before` on were appended in `layers`, which held all tokens before.
   void append(int32_t slot, int32_t list, LayerSet layers, int64_t before) noexcept {

@@ -13,7 +13,8 @@ int64_t steady_ns() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// A folder may change again within one step of the file system's clock. So a change time this young proves nothing.
+// A folder may change again within one step of the file system's clock. So a folder whose change time is younger than
+// this is scanned again.
 constexpr int64_t kSettledNs = 2'000'000'000;
 
 }  // namespace

@@ -97,7 +97,7 @@ bool DiskStore::fits(int64_t bytes) const noexcept {
 }
 
 bool DiskStore::reserve(int64_t bytes, std::string* recycled) {
-  constexpr int kMostUses = 64;  // a bound for a store that meets objects in use
+  constexpr int kMostUses = 64;  // a bound, in case other processes use every object that is chosen
   for (int uses = 0;; ++uses) {
     {
       MutexLock lock(mutex_);
@@ -145,7 +145,7 @@ void DiskStore::forget(const kvc_tier_item& item, bool damaged) {
   MutexLock name(stripe(item.key));
   FileStatus status;
   if (damaged) {
-    damaged = folder_->remove(item.key, item.bytes) != -ENOENT;  // else a scan was first, and counted it
+    damaged = folder_->remove(item.key, item.bytes) != -ENOENT;  // else a scan has removed and counted it
   } else if (folder_->status(item.key, item.bytes, &status) == 0) {
     return;  // it was stored again since
   }
@@ -155,7 +155,7 @@ void DiskStore::forget(const kvc_tier_item& item, bool damaged) {
   if (entry && entry->payload_bytes == item.bytes) index_.erase(item.key);
 }
 
-// Gives the file its name. Its entry in the index changes with it.
+// Gives the file its name, and updates its entry in the index.
 DiskStore::Outcome DiskStore::publish(const kvc_tier_item& item, const std::string& name, int64_t stamp_ns) {
   MutexLock stripe_lock(stripe(item.key));
   Outcome outcome = folder_->publish(name, item.key, item.bytes);
@@ -181,7 +181,7 @@ DiskStore::Outcome DiskStore::publish(const kvc_tier_item& item, const std::stri
   return outcome;
 }
 
-// name: a recycled file, or empty.
+// Writes an object and gives it its name. name: a recycled file, or empty.
 DiskStore::Outcome DiskStore::write(const kvc_tier_item& item, int64_t stamp_ns, std::string name, Bounce& bounce) {
   const Outcome outcome = folder_->write(item, stamp_ns, bounce, &name);
   return outcome.result == KVC_TIER_OK ? publish(item, name, stamp_ns) : outcome;

@@ -1,7 +1,7 @@
 // DiskStore: the objects of one directory and their index. It carries out the items of a disk tier.
 //
-//   index_.stored_bytes() + reserved_bytes_ <= capacity_bytes once the directory was scanned, unless other processes
-//   store objects that the index lacks
+//   index_.stored_bytes() + reserved_bytes_ <= capacity_bytes after the directory was scanned, unless other processes
+//   store objects that are not in the index
 //
 // Locks: a stripe (by key) is held while the name of a file and the entry of its object change together; mutex_ guards
 // the index and is held for short times only, never during I/O. A stripe is taken before mutex_. Thread safety: any
@@ -45,8 +45,8 @@ class DiskStore {
   Outcome store(const kvc_tier_item& item, Bounce& bounce);
   Outcome load(const kvc_tier_item& item, Bounce& bounce);
   Outcome remove(const kvc_tier_key& key);
-  // Scans the folders that were not scanned or, after that, those that changed since. If another thread does so, it
-  // returns at once.
+  // Scans the folders that were not scanned yet. If there are none, scans those that have changed. If another thread is
+  // scanning, returns at once.
   void scan();
   void count(TierWork work, const Outcome& outcome) noexcept;
   void fill(kvc_tier_stats* stats) const noexcept;
@@ -61,7 +61,8 @@ class DiskStore {
   // out: a file of this size that was evicted, if there was one.
   bool reserve(int64_t bytes, std::string* recycled);
   bool fits(int64_t bytes) const noexcept KVC_REQUIRES(mutex_);
-  // Removes the object of the oldest stamp. If another process has used it since, it may only become newer.
+  // Removes the object with the oldest stamp. With look_for_uses, an object that another process has used since then is
+  // not removed: it gets that stamp.
   void evict_oldest(bool look_for_uses, int64_t wanted_bytes, std::string* recycled);
   // The object was not in its file. Erases it from the index, and deletes the file if it is damaged.
   void forget(const kvc_tier_item& item, bool damaged);

@@ -30,7 +30,7 @@ class FileOps {
 
   virtual int open_at(int folder, const char* name, int flags, mode_t mode);
   virtual void close(int fd);
-  // These transfer as much as one system call does.
+  // Each makes one system call, which may transfer fewer bytes.
   virtual int64_t read_at(int fd, void* data, int64_t bytes, int64_t offset);
   virtual int64_t write_at(int fd, const void* data, int64_t bytes, int64_t offset);
   virtual int sync_data(int fd);    // fdatasync

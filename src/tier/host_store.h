@@ -48,9 +48,9 @@ class HostStore {
     kvc_tier_key key = {};
     int64_t bytes = 0;
     int32_t first = -1;    // block; -1 = none
-    int32_t loads = 0;     // that copy it
+    int32_t loads = 0;     // open loads that copy it
     bool kept = false;     // it is not evicted
-    bool dropped = false;  // it is freed after the last of them
+    bool dropped = false;  // it is freed after the last open load
   };
   using Objects = std::list<Object>;
 
@@ -61,17 +61,17 @@ class HostStore {
   void free_blocks(int32_t first) noexcept KVC_REQUIRES(mutex_);
   Objects& list_of(const Object& object) noexcept KVC_REQUIRES(mutex_) { return object.kept ? kept_ : objects_; }
   void drop(Objects::iterator object) noexcept KVC_REQUIRES(mutex_);
-  // Between the buffers of an item and a chain of blocks, which nothing else changes.
+  // Copies between the buffers of an item and a chain of blocks. No other code may change the chain meanwhile.
   void copy(const kvc_tier_item& item, int32_t block, bool into_blocks) const noexcept;
 
   uint8_t* memory_ = nullptr;
   int64_t num_blocks_ = 0;
-  LazyArray<int32_t> next_;  // [num_blocks]: of a chain, or of the free blocks; -1 = the last
+  LazyArray<int32_t> next_;  // [num_blocks]: the next block of a chain or of the free blocks; -1 = none
 
   mutable Mutex mutex_;
   Objects objects_ KVC_GUARDED_BY(mutex_);  // the least recently used one first
   Objects kept_ KVC_GUARDED_BY(mutex_);     // those that are not evicted
-  Objects dropped_ KVC_GUARDED_BY(mutex_);  // that loads still copy
+  Objects dropped_ KVC_GUARDED_BY(mutex_);  // removed objects that loads still copy
   std::unordered_map<kvc_tier_key, Objects::iterator, TierKeyHash, TierKeyEqual> index_ KVC_GUARDED_BY(mutex_);
   int32_t free_ KVC_GUARDED_BY(mutex_) = -1;
   int64_t num_free_ KVC_GUARDED_BY(mutex_) = 0;  // the blocks of the free chain, and those from fresh_ on

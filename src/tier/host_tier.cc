@@ -42,7 +42,8 @@ class HostTier {
     }
     KVC_TRY(check_tier_items(work, n, items, {kMaxItems, largest_object(), KVC_TIER_ITEM_KEEP}));
     *accepted = queue_.submit(work, job, n, items);
-    // Each call takes as many items as it has submitted, so none waits. They may be those of another thread.
+    // Each call takes as many items as it has submitted, so no item waits. With several threads, they may be the items
+    // of another thread.
     TierTask task;
     for (int64_t i = 0; *accepted && i < n; ++i) {
       queue_.take(&task);

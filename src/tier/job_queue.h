@@ -63,7 +63,8 @@ class JobQueue {
 
   // False if the items do not fit now.
   bool submit(TierWork work, uint64_t job, int64_t n, const kvc_tier_item* items) noexcept;
-  // An errand is work without an item: one call of take() returns kErrand. Until it is taken, further calls do nothing.
+  // Requests an errand, which is work without an item: the next free thread gets kErrand from take(). While an errand
+  // is requested and not taken, the call does nothing.
   void request_errand() noexcept;
 
   // Waits for something to do. After stop(), always kStop.

@@ -66,12 +66,12 @@ class ObjectFolder {
   struct Outcome {
     int32_t result = KVC_TIER_OK;
     int32_t os_error = 0;
-    bool damaged = false;  // there is a file, but not with these bytes, or it cannot be read: it should be removed
+    bool damaged = false;  // the file has other bytes or cannot be read, so it should be removed
   };
 
-  // Takes the file of an object that is not needed any more away from its name, to be written over. Overwriting blocks
-  // that a file has is many times faster than making a file. Fails if that is not allowed: with kData and kFull, a name
-  // must never lead to other bytes after a loss of power.
+  // Renames the file of an object that is not needed any more, so that `write` can overwrite it. To overwrite the
+  // blocks of a file is many times faster than to make a file. Fails if that is not allowed: with kData and kFull, a
+  // name must never lead to other bytes after a loss of power.
   //   name   out: the temporary name that the file has now, for `write`; empty on failure
   bool recycle(const kvc_tier_key& key, int64_t payload_bytes, std::string* name);
   void discard(const std::string& name);  // removes a temporary file

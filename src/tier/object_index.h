@@ -40,7 +40,7 @@ class ObjectIndex {
 
   // Inserts an entry, or replaces it.
   void put(const kvc_tier_key& key, int64_t payload_bytes, int64_t stamp_ns);
-  // A use at this time. file_stamp_ns: what the file has now. Nothing happens if there is no such entry.
+  // Records a use at this time. file_stamp_ns: the stamp of the file now. Does nothing if there is no such entry.
   void touch(const kvc_tier_key& key, int64_t stamp_ns, int64_t file_stamp_ns);
   bool erase(const kvc_tier_key& key) noexcept;
 

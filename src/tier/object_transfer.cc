@@ -127,7 +127,8 @@ ObjectFolder::Outcome ObjectFolder::read(const kvc_tier_item& item, int64_t stam
   if (fd == -ELOOP || fd == -ENXIO) return {KVC_TIER_MISS, 0, true};  // a link or a socket
   if (fd < 0) return failed(fd);
   Outcome outcome = read_frame(fd, item, bounce);
-  // The file may have been evicted and recycled while it was read. Then it is no damaged object: it is another's file.
+  // The file may have been evicted and recycled while it was read. Then the object is not damaged: the file now belongs
+  // to another object.
   FileStatus read, named;
   if (outcome.damaged && ops_.status(fd, &read) == 0 &&
       (ops_.status_at(root_, name.c_str(), &named) != 0 || named.inode != read.inode)) {

@@ -17,7 +17,7 @@ enum class TierWork : uint8_t { kStore, kLoad, kRemove };
 struct TierLimits {
   int64_t max_job_items = 0;
   int64_t max_object_bytes = 0;
-  uint32_t item_flags = 0;  // that the tier honours
+  uint32_t item_flags = 0;  // flags of items that the tier supports
 };
 
 // INVALID_ARGUMENT, NULL_ARGUMENT, BATCH_TOO_LARGE or UNSUPPORTED, with the index of the item.

@@ -17,7 +17,8 @@ inline bool operator==(const kvc_tier_key& a, const kvc_tier_key& b) noexcept {
   return std::memcmp(a.bytes, b.bytes, sizeof a.bytes) == 0;
 }
 
-// Keys are the output of a hash, so any 8 bytes of them are one. The first byte is left out: it selects the folder.
+// Keys are the output of a hash, so any 8 bytes of a key are a hash too. The first byte is left out: it selects the
+// folder.
 struct TierKeyHash {
   size_t operator()(const kvc_tier_key& key) const noexcept {
     uint64_t value;

@@ -1,8 +1,11 @@
 // Fills the functions of a kvc_tier with those of a class. The class has:
-//   void lookup(int64_t n, const kvc_tier_key*, kvc_tier_found*)
-//   Status submit(TierWork, uint64_t job, int64_t n, const kvc_tier_item*, bool* accepted)   // false: the queue is
-//   full int64_t poll(kvc_tier_completion*, int64_t capacity)      int32_t descriptor() void cancel(uint64_t job) void
-//   stats(kvc_tier_stats*)      static void close(Tier*)
+//   - void lookup(int64_t n, const kvc_tier_key*, kvc_tier_found*)
+//   - Status submit(TierWork, uint64_t job, int64_t n, const kvc_tier_item*, bool* accepted). false: the queue is full
+//   - int64_t poll(kvc_tier_completion*, int64_t capacity)
+//   - int32_t descriptor()
+//   - void cancel(uint64_t job)
+//   - void stats(kvc_tier_stats*)
+//   - static void close(Tier*)
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -146,7 +146,7 @@ void TierWorker::remove(std::vector<LoadPage> pages) {
   made.work = TierWork::kRemove;
   made.pages = std::move(pages);
   uint64_t load = 0;
-  (void)add_load(std::move(made), &load).ok();  // the thread has stored the objects, so it runs
+  (void)add_load(std::move(made), &load).ok();  // the thread runs, because it has stored these objects
 }
 
 Status TierWorker::load(std::vector<LoadPage> pages, uint64_t* load) {
@@ -164,7 +164,7 @@ Status TierWorker::search(std::vector<kvc_tier_key> keys, uint64_t* load) {
 
 Status TierWorker::add_load(Load load, uint64_t* id) {
   *id = 0;
-  if (in_child_) return Status();  // poll_load says that it has failed
+  if (in_child_) return Status();  // poll_load then reports a failure
   {
     MutexLock lock(mutex_);
     KVC_TRY(start_thread());

@@ -1,19 +1,19 @@
 // TierWorker: moves the pages of a cache to and from its tiers, on a thread of its own.
 //
-// A store is queued, and forgotten if its page is released before it is copied. A load has a list of pages; the caller
-// polls for its end. The thread starts with the first work.
+// A store is queued. If its page is released before the page is copied, the store is dropped. A load has a list of
+// pages, and the caller polls until it is done. The thread starts with the first work.
 // A tier that must search for an object answers PENDING at first. Stores of such pages wait in the queue, and a search
 // says when no key is PENDING any more.
 // Pages of suspended sequences have stores that are polled for as loads are. Their objects are removed in the
 // background.
 //
-// Thread safety: any thread. Lock order: a cache's lock before this one, so the thread calls the owner without its
-// lock. Ownership: of the tiers and of all buffers. The owner outlives the worker. Invariants
+// Thread safety: any thread. Lock order: a cache's lock is taken before this one. So the thread calls the owner without
+// holding the worker's lock. Ownership: owns the tiers and all buffers. The owner outlives the worker. Invariants
 //   1. No other code touches the pages of a load or of a polled store until poll_load has said that it is done.
 //   2. At most kMaxOpenItems items are submitted to the tiers, so memory is bounded by their objects.
 //   3. A queued page is in Work::queue, and in Work::queued with the same number.
-//   4. In a child of fork() the thread does not exist. Nothing is found there, loads fail, and Work is not touched,
-//      because the thread may have been changing it.
+//   4. In a child of fork() the thread does not exist. There lookups find nothing, loads fail, and Work is not touched,
+//      because the thread may have been changing it during fork().
 #pragma once
 
 #include <pthread.h>
@@ -54,7 +54,7 @@ class TierWorker {
     virtual ~Owner() = default;
     // Makes the object of a page. False: `valid` was false under the owner's lock, or memory is short.
     virtual bool read_page(const TierPage& page, const std::atomic<bool>& valid, std::vector<uint8_t>* object) = 0;
-    // Checks that an object is that of the page, and writes the page's contents. False: it is another.
+    // Checks that an object is the one of this page, and writes its contents to the page. False: it is another object.
     virtual bool write_page(const TierPage& page, std::span<const uint8_t> object) = 0;
     // Runs in a child of fork(), before fork() returns. The worker's thread may have held the owner's lock: it is free
     // now.
@@ -66,12 +66,12 @@ class TierWorker {
   struct Tier {
     kvc_tier table = {};
     Stores stores = Stores::kPublished;
-    int64_t min_tokens = 0;  // of a publish, so that its pages are stored
+    int64_t min_tokens = 0;  // a publish of fewer tokens is not stored
   };
   // Where a page was found.
   struct Found {
     int32_t tier = -1;     // -1 = in none
-    bool pending = false;  // in none so far, and one still searches
+    bool pending = false;  // no tier has it so far, and one still searches
     int64_t bytes = 0;
   };
   struct LoadPage {
@@ -96,7 +96,7 @@ class TierWorker {
   static constexpr int64_t kSearchNs = 1'000'000'000;  // the longest search
 
   explicit TierWorker(Owner* owner);
-  // Cancels what did not begin, waits for the rest, and closes the tiers.
+  // Cancels items that have not begun, waits for all others, and closes the tiers.
   ~TierWorker();
   TierWorker(const TierWorker&) = delete;
   TierWorker& operator=(const TierWorker&) = delete;
@@ -106,33 +106,33 @@ class TierWorker {
   int32_t num_tiers() const noexcept { return num_tiers_.load(std::memory_order_acquire); }
   const Tier& tier(int32_t index) const noexcept { return tiers_[index]; }
 
-  // Where each key is found first, or nowhere.
+  // Finds the first tier that has each key.
   void lookup(std::span<const kvc_tier_key> keys, std::span<Found> found);
-  // What a load of so many bytes from a tier takes, as measured; 0 = not measured yet.
+  // The measured time of a load of so many bytes from a tier; 0 = not measured yet.
   int64_t load_ns(int32_t tier, int64_t bytes) const;
 
   // Queues a page for a tier, unless it is queued already.
   void store(int32_t tier, TierPage page);
-  // The page is not what it was any more.
+  // Drops the queued stores of a page, because it was released.
   void forget(int32_t group, int32_t page);
 
   // Starts a load, and returns its number.
   Status load(std::vector<LoadPage> pages, uint64_t* load);
   // Starts to store pages, each in the first tier that takes it, and returns a number as load does.
   Status store_all(std::vector<LoadPage> pages, uint64_t* load);
-  // Removes objects in the background. Pages that were in no tier are left out.
+  // Removes objects in the background. Ignores pages that are in no tier.
   void remove(std::vector<LoadPage> pages);
   // Whether some tier may get the pages of suspended sequences.
   bool can_store() const noexcept { return next_tier(-1) >= 0; }
-  // Starts a load of nothing, which is done when no tier searches for one of the keys any more, or after kSearchNs.
+  // Starts a load without pages. It is done when no tier searches for any of the keys, or after kSearchNs.
   Status search(std::vector<kvc_tier_key> keys, uint64_t* load);
   struct Loaded {
     bool known = false;
     bool done = false;
     int64_t first_failed = INT64_MAX;  // the first block that could not be loaded or stored
-    std::vector<LoadPage> pages;       // of store_all: with the tiers that have their objects
+    std::vector<LoadPage> pages;       // result of store_all: the pages, with the tiers that have their objects
   };
-  // The load is forgotten when this says that it is done.
+  // After this has returned `done`, the number of the load is not valid any more.
   Loaded poll_load(uint64_t load);
   void cancel_load(uint64_t load);
   // Readable while a load is done and was not polled; -1 before the first tier.

@@ -71,7 +71,7 @@ bool TierWorker::take_completions() {
   return some;
 }
 
-// True if no item waits for a tier that was full of work.
+// Submits refused items again. True if no item still waits for a tier that was full of work.
 bool TierWorker::submit_refused() {
   for (int64_t i = 0; i < kMaxOpenItems; ++i) {
     if (items_[i].state != Item::State::kRefused) continue;
@@ -101,7 +101,7 @@ void TierWorker::submit(Item& item) {
   }
 }
 
-// Ends searches whose keys are known, or that took too long. Whether there were such keys.
+// Ends searches for which no key is PENDING any more, or that took too long. Returns whether it removed keys.
 bool TierWorker::search() {
   const int64_t now = now_ns();
   int64_t known = 0;
@@ -117,7 +117,7 @@ bool TierWorker::search() {
   return known > 0;
 }
 
-// Whether there was a page of a load, of a polled store, or to remove.
+// Starts the next page of a load, of a polled store or of a removal. Returns whether there was one.
 bool TierWorker::start_page(Item& item) {
   int64_t bytes = 0;
   {
@@ -152,7 +152,8 @@ bool TierWorker::start_page(Item& item) {
   return true;
 }
 
-// Whether there was a page to store. Pages for which a tier still searches keep their places in the queue.
+// Starts the next store. Returns whether there was one. Pages for which a tier still searches keep their places in the
+// queue.
 bool TierWorker::start_store(Item& item) {
   kvc_tier_found known = {};
   {

@@ -1,6 +1,7 @@
-// Panel kernel, P*V for a format that multiplies tiles. It takes steps of 32 keys for all rows of a tile, with weight 0
-// for keys that a row does not see. 0 * NaN is NaN. So a key that some row does not see, and whose V is not finite, is
-// left out of its step and added row by row. For rows that do not see the key, the sums keep their bits.
+// P*V of the panel kernel, for formats whose products are of tiles (AMX). It takes steps of 32 keys for all rows of a
+// tile, with weight 0 for keys that a row does not see. 0 * NaN is NaN. So a key that some row does not see, and whose
+// V is not finite, is left out of its step and added row by row. So it never changes the sums of rows that do not see
+// it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -37,7 +38,7 @@ static void clear_weights(KeyRange seen, KeyRange steps, float* weights) {
   for (int z = stored_end; z < end; ++z) Format::store_weights(weights, z, zero());
 }
 
-// Finds the keys of the step from `key` on that have a NaN or an infinity in V: a bit for each.
+// Returns a bit for each key of the step that begins at `key`: 1 if its V has a NaN or an infinity.
 template <class Format>
 static uint32_t keys_not_finite(const View& view, const PanelPass& pass, int key) {
   uint32_t keys = 0;
@@ -51,7 +52,7 @@ static uint32_t keys_not_finite(const View& view, const PanelPass& pass, int key
   return keys;
 }
 
-// Copies V of the step from `key` on to staged_k, strip by strip. Keys that are left out become zeros.
+// Copies V of the step that begins at `key` to staged_k, strip by strip. Keys that are left out become zeros.
 template <class Format>
 static void copy_step(const View& view, const PanelPass& pass, int key, uint32_t left_out) {
   float* target = view.scratch->staged_k;
@@ -66,8 +67,8 @@ static void copy_step(const View& view, const PanelPass& pass, int key, uint32_t
   }
 }
 
-// o += P * V over the keys [begin, end), in whole steps, for the rows of a tile. p, o: those of its first row. copied:
-// V is the copy of one step.
+// o += P * V over the keys [begin, end), in whole steps, for the rows of a tile. p and o are at the tile's first row.
+// copied: V is the copy of one step.
 template <class Format>
 static void add_steps(const View& view, const PanelPass& pass, const float* p, int begin, int end, bool copied,
                       float* o) {

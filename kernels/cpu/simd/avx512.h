@@ -104,9 +104,10 @@ KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
 
 // ---- 8-bit types
 
-// Both float8 types are converted through float16. E5m2 is its upper byte. E4m3 has the same mantissa, and an exponent
-// that is 8 too small. After sign extension and the shift, bit 14 repeats the sign. It must become 0, or 1 if all other
-// bits are 1 (NaN): an addition carries into it then.
+// Both float8 types are converted through float16. E5m2 is the upper byte of a float16. An e4m3 is shifted so that its
+// mantissa is in the upper bits of float16's; its exponent bias is smaller by 8, so the result must be multiplied by
+// kE4m3Unit. After the shift, bit 14 holds a copy of the sign. It is replaced by 0, or for NaN (all bits below it are
+// 1) by 1. An addition computes this bit: its carry reaches bit 14 only for NaN.
 static constexpr float kE4m3Unit = 256.0f;
 static constexpr int kXorMasked = 0x78;  // a ^ (b & c)
 KVC_INLINE __m256i widen_to_halves(E5m2, __m128i b) { return _mm256_slli_epi16(_mm256_cvtepu8_epi16(b), 8); }
@@ -134,7 +135,7 @@ KVC_INLINE void load_two_as(T t, const void* p, F32* out) {
   out[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
 }
 
-// narrow_magnitude of kernels/common/convert.h.
+// The vector form of narrow_magnitude in kernels/common/convert.h.
 template <int kMantissaBits, int kBias>
 KVC_INLINE __m128i narrow_bytes(F32 v, uint32_t largest, int nan_bits) {
   constexpr int kShift = 23 - kMantissaBits;

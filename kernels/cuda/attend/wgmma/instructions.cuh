@@ -16,13 +16,13 @@ namespace kvc::kernels::cuda {
 #if defined(__CUDACC__)
 
 // ---- Barriers: 8 bytes in shared memory --------------------------------------------------------
-// A phase ends when `count` threads have arrived and all expected bytes are there. A thread waits by the parity of a
-// phase. The first phase has parity 0. For a new barrier, a wait with parity 1 returns at once.
+// A phase ends when `count` threads have arrived and all expected bytes are there. A thread that waits names the phase
+// by its parity. The first phase has parity 0. For a new barrier, a wait with parity 1 returns at once.
 
 __device__ __forceinline__ void init_barrier(uint64_t* barrier, uint32_t count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
 }
-// Makes new barriers visible to TMA. The thread that made them calls this before the barrier of the block.
+// Makes new barriers visible to TMA. The thread that made them calls this before __syncthreads.
 __device__ __forceinline__ void publish_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -42,13 +42,13 @@ __device__ __forceinline__ void wait_phase(uint64_t* barrier, uint32_t parity) {
       : "memory");
 }
 
-// Waits for kThreads threads, in whole warps, that call it with the same number. Numbers are 1 to 15; 0 is the barrier
-// of the block.
+// Waits for kThreads threads, in whole warps, that call it with the same number. Numbers are 1 to 15; 0 is
+// __syncthreads.
 template <int kThreads>
 __device__ __forceinline__ void sync_threads_of(int number) {
   asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
 }
-// Counts for the same barrier without waiting: the other threads need not wait for these any more.
+// Arrives at the same barrier without waiting, for threads that only signal. They count among the kThreads.
 template <int kThreads>
 __device__ __forceinline__ void notify_threads_of(int number) {
   asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
@@ -92,7 +92,7 @@ __device__ __forceinline__ void hold_results(float (&d)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// Sets the registers of each thread of the warpgroup from here on. The sum over a block must not exceed the block's
+// Sets the number of registers of each thread of the warpgroup. The sum over a block must not exceed the block's
 // registers at launch.
 template <int kRegisters>
 __device__ __forceinline__ void take_registers() {
