@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Builds libkvcache_ort.so into build/onnxruntime/lib, beside libkvcache.so of this checkout, and installs ONNX Runtime into
+# build/venv-onnxruntime. The headers come with a module of Go (headers/go.mod), because no other package in the registries has
+# those of the interface for plug-ins.
+#   bash integrations/onnxruntime/setup.sh       then build/venv-onnxruntime/bin/python
+source "$(dirname "${BASH_SOURCE[0]}")/../../scripts/common.sh"
+set_up languages cmake ninja go java mvn
+here=$root/integrations/onnxruntime
+prefix=$root/build/onnxruntime
+layer=$root/build/venv-onnxruntime
+
+export PATH=$venv/bin:$PATH
+[ -f build/release/CMakeCache.txt ] || cmake --preset release -DPython3_EXECUTABLE="$python" -DKVCACHE_BUILD_TESTS=OFF -DKVCACHE_BUILD_BENCHMARKS=OFF
+cmake --build --preset release --parallel "$jobs" --target kvcache
+cmake --install build/release --prefix "$prefix" > /dev/null
+(cd "$here/headers" && go mod download github.com/yalue/onnxruntime_go)
+headers=$(cd "$here/headers" && go list -m -f '{{.Dir}}' github.com/yalue/onnxruntime_go)
+cmake -S "$here" -B "$prefix/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_INSTALL_PREFIX="$prefix" \
+  -DCMAKE_COMPILE_WARNING_AS_ERROR="${KVC_STRICT:-OFF}" -DONNXRUNTIME_INCLUDE_DIR="$headers" > /dev/null
+cmake --build "$prefix/build" --parallel "$jobs" --target install > "$prefix/build.log" || { cat "$prefix/build.log" && exit 1; }
+
+stamp=$layer/requirements.stamp
+now="$("$python" --version) $(cat "$here/requirements.txt" "${BASH_SOURCE[0]}" | sha256sum)"
+if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$now" ]; then
+  rm -rf "$layer"
+  "$python" -m venv "$layer"
+  layer_over_venv "$layer"
+  "$layer/bin/python" -m pip install --quiet --no-deps --requirement "$here/requirements.txt"
+  echo "$now" > "$stamp"
+fi

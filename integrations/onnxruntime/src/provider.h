@@ -1,0 +1,38 @@
+// Provider: the execution provider of one session. It takes the attention nodes that libkvcache computes (node.h), and
+// leaves all others to ONNX Runtime.
+#pragma once
+
+#include "attention_context.h"
+#include "ort_api.h"
+
+namespace kvc_ort {
+
+inline constexpr char kProviderName[] = "KvcacheExecutionProvider";
+
+class Provider : public OrtEp {
+ public:
+  Provider(int32_t num_threads, const OrtLogger* logger);
+  ~Provider();
+  Provider(const Provider&) = delete;
+  Provider& operator=(const Provider&) = delete;
+
+ private:
+  static const char* ORT_API_CALL on_name(const OrtEp*) noexcept { return kProviderName; }
+  static OrtStatus* ORT_API_CALL on_capability(OrtEp* self, const OrtGraph* graph,
+                                               OrtEpGraphSupportInfo* info) noexcept;
+  static OrtStatus* ORT_API_CALL on_registry(OrtEp* self, const OrtKernelRegistry** registry) noexcept;
+
+  template <class Operator>
+  static OrtStatus* ORT_API_CALL create_kernel(void* provider, const OrtKernelInfo* info,
+                                               OrtKernelImpl** kernel) noexcept;
+
+  void claim(const OrtGraph* graph, OrtEpGraphSupportInfo* info) const;
+  template <class Operator>
+  void add_kernels(const char* op_type, const char* index_type, bool in_place);
+
+  AttentionContext attention_;
+  const OrtLogger* logger_;
+  OrtKernelRegistry* registry_ = nullptr;
+};
+
+}  // namespace kvc_ort
