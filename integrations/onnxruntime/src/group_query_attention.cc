@@ -76,7 +76,7 @@ void GroupQueryAttention::read(const OrtKernelContext* run, Call* call) const {
   call->present_room = std::max(call->past_room, total);
   call->cached.resize(static_cast<size_t>(call->batch));
   for (int64_t row = 0; row < call->batch; row++) {
-    const int64_t length = int64_t{seqlens[row]} + 1;  // with the new tokens; padding is behind them
+    const int64_t length = int64_t{seqlens[row]} + 1;  // with the new tokens; padding follows them
     const int64_t cached = std::max<int64_t>(length - call->tokens, 0);
     if (length < 1 || length > total || cached > call->past_room) {
       refuse("seqlens_k[" + std::to_string(row) + "] is " + std::to_string(length - 1) +
@@ -87,7 +87,7 @@ void GroupQueryAttention::read(const OrtKernelContext* run, Call* call) const {
   }
 }
 
-// Fills the present's rows with the past, and with zeros behind the new tokens.
+// Fills the present's rows with the past, and with zeros after the new tokens.
 void GroupQueryAttention::copy_past(const OrtKernelContext* run, const Call& call) const {
   const int64_t row_bytes = call.dims * static_cast<int64_t>(element_bytes(call.query.type));
   const auto copy = [&](const Operand& past, const Operand& present, int64_t head, int64_t cached) {

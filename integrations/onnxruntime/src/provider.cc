@@ -31,8 +31,8 @@ Provider::Provider(int32_t num_threads, const OrtLogger* logger) : OrtEp{}, atte
   GetKernelRegistry = on_registry;
   check(ort_ep->CreateKernelRegistry(&registry_));
   try {
-    add_kernels<GroupQueryAttention>("GroupQueryAttention", "M", false);
-    add_kernels<PagedAttention>("PagedAttention", "S", true);
+    add_kernels<GroupQueryAttention>("GroupQueryAttention", "M");
+    add_kernels<PagedAttention>("PagedAttention", "S");
   } catch (...) {
     ort_ep->ReleaseKernelRegistry(registry_);
     throw;
@@ -41,9 +41,8 @@ Provider::Provider(int32_t num_threads, const OrtLogger* logger) : OrtEp{}, atte
 
 Provider::~Provider() { ort_ep->ReleaseKernelRegistry(registry_); }
 
-// `in_place`: the caches are changed, so outputs 1 and 2 have the memory of inputs 3 and 4.
 template <class Operator>
-void Provider::add_kernels(const char* op_type, const char* index_type, bool in_place) {
+void Provider::add_kernels(const char* op_type, const char* index_type) {
   OrtKernelDefBuilder* created = nullptr;
   check(ort_ep->CreateKernelDefBuilder(&created));
   const Builder builder(created, ort_ep->ReleaseKernelDefBuilder);
@@ -57,10 +56,6 @@ void Provider::add_kernels(const char* op_type, const char* index_type, bool in_
            ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16});
   }
   allow(builder, index_type, {ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32});
-  if (in_place) {
-    const int inputs[] = {3, 4}, outputs[] = {1, 2};
-    check(ort_ep->KernelDefBuilder_AddInputOutputAliases(builder.get(), inputs, outputs, 2));
-  }
   OrtKernelDef* built = nullptr;
   check(ort_ep->KernelDefBuilder_Build(builder.get(), &built));
   const Definition definition(built, ort_ep->ReleaseKernelDef);

@@ -28,7 +28,7 @@ class Provider : public OrtEp {
 
   void claim(const OrtGraph* graph, OrtEpGraphSupportInfo* info) const;
   template <class Operator>
-  void add_kernels(const char* op_type, const char* index_type, bool in_place);
+  void add_kernels(const char* op_type, const char* index_type);
 
   AttentionContext attention_;
   const OrtLogger* logger_;
