@@ -16,7 +16,8 @@ from pathlib import Path
 WIDTH, HEIGHT = 1240, 660
 LEFT, RIGHT, TOP, BOTTOM = 70, 600, 60, 590
 X_RANGE, Y_RANGE = (0.25, 65536), (1, 8192)
-COLOURS = {"f32": "#1f5fa8", "f16": "#2f8f4e", "bf16": "#c2410c", "fp8": "#7c3aed", "int8": "#a8326e", "uint4": "#8a6d00"}
+COLOURS = {"f32": "#1f5fa8", "f16": "#2f8f4e", "bf16": "#c2410c", "fp8": "#7c3aed", "int8": "#a8326e", "uint4": "#8a6d00",
+           "float4": "#0f766e"}
 WORKS = ("decode", "shared-prefix", "prefill", "mla")
 
 

@@ -56,6 +56,10 @@ kvc_layer_config draw_layer(World &w, Cache *c, int group) {
   } else if (w.in.one_in(3)) {
     layer.v_head_dim = 6;
   }
+  // Float4 has dims of 16. No byte is drawn for it, so inputs that were found before keep their meaning.
+  if (layer.head_dim == 16 && layer.v_head_dim == 0 && layer.dtype.code == kDLFloat8_e5m2) {
+    layer.dtype = kvt::dl_type(kvt::DType::kE2M1);
+  }
   if (c->groups[group].visibility != KVC_VISIBLE_ENCODER && w.in.one_in(3)) draw_rope(w, c, &layer);
   if (layer.dtype.code == kDLFloat8_e4m3fn && w.in.one_in(2)) {
     layer.num_scales = w.in.count(layer.num_kv_heads, 4096);

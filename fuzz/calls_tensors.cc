@@ -164,7 +164,7 @@ void check_export(const Cache &c, const Sequence &s, const kvc_export_args &args
                                                                    : encoder->second;
   const DLTensor &t = managed->dl_tensor;
   const DLDataType dtype = c.layers[args.layer].dtype;
-  if (dtype.bits == 8) return;  // the export has stored bytes
+  if (dtype.bits <= 8) return;  // the export has stored bytes
   for (int64_t i = 0; i < t.shape[0]; i++) {
     const Token &token = tokens.at(static_cast<size_t>(args.position_begin + i));
     const bool stored = token.layers >> c.source(args.layer) & 1;

@@ -48,41 +48,44 @@
  *   sequence  An ordered list of pages in each group, and a length in tokens.
  *   fork      A new sequence that shares the first tokens of its parent, page by page.
  *   forward   One step of the model over a batch: begin, calls for each layer, end or abort.
- *   group     Layers that share page tables, because their queries see the same keys: full attention, a sliding window,
- *             chunks, latent rows, encoder sequences, or recurrent states.
+ *   group     Layers that share page tables, because their queries see the same keys. A group has full attention, a sliding
+ *             window, chunks, latent rows, encoder sequences or recurrent states.
  * Letters in shapes: T tokens of a batch, Hq query heads, Hkv key and value heads, D head dim of q and k, Dv head dim of v.
  * A row of a batch is one sequence. A row of a tensor is one token. Ranges are half-open. Positions and lengths count
  * tokens from 0.
  *
  * Ownership: three words, used everywhere
- *   borrowed  The library reads it during the call, and keeps nothing. On a GPU it must stay valid until the stream has
- *             passed the work.
+ *   borrowed  The library uses the memory during the call, and keeps no reference. On a GPU the memory must stay valid until
+ *             the stream has done the work of the call.
  *   adopted   The library owns it after a successful call. On failure the caller still owns it.
- *   returned  The caller owns it, and releases it as the function says.
+ *   returned  The caller owns the result, and releases it as the function's comment says.
  *
  * Rules for all calls
  *   Errors    A function that can fail returns a kvc_status, and takes a nullable kvc_error as its last argument. A failed
  *             call changes nothing, unless its comment says otherwise. These errors are possible in any call, and are not
  *             repeated below: NULL_ARGUMENT, STRUCT_SIZE, INVALID_ARGUMENT (negative n or capacity), UNSUPPORTED (unknown
  *             flag bits, unknown fields that are not zero), DEVICE (stream), DEVICE_FAILED (the driver of a GPU),
- *             OUT_OF_MEMORY, INTERNAL. n = 0 does nothing.
+ *             OUT_OF_MEMORY, INTERNAL. A call with n = 0 does nothing.
  *   Threads   "any" means that any thread may make the call. Calls that change one cache are serialised by the library. A
  *             call that races kvc_cache_destroy or kvc_context_destroy is undefined.
- *   Blocking  No call waits for I/O, except kvc_seq_save and kvc_seq_load. Calls on one cache wait for short calls (copies of partial pages and tree nodes,
- *             audits), never for compute. On the CPU, a compute call returns when its result is written. Eight compute
- *             calls can run in one context at once; a ninth waits for one of them.
+ *   Blocking  No call waits for I/O, except kvc_seq_save and kvc_seq_load. Calls on one cache wait for each other's short
+ *             work (copies of partial pages and of tree nodes, kvc_cache_check_invariants), never for compute. On the CPU, a
+ *             compute call returns when its result is written. Eight compute calls can run in one context at once; a ninth
+ *             waits for one of them.
  *   Streams   `stream` is a stream of the device (CUDA: CUstream; NULL is the default stream). On the CPU it must be NULL.
- *             A call with a stream only enqueues work. The device makes the stream wait for earlier work of the cache, on
- *             any stream. All calls of a forward use the stream of its begin. Memory that they read and write must stay valid
- *             until the stream has done this work.
+ *             A call with a stream only enqueues work. The library makes this stream wait for the earlier work of the cache
+ *             on every other stream. All calls of a forward use the stream of its begin. Memory that they read and write
+ *             must stay valid until the stream has done this work.
  *   fork()    The child of fork() may use a cache if no thread was inside a call on it during fork(). For stateless calls
- *             and plans, this holds for the context. The child has its own copy: both processes can end or abort open
- *             forwards, and both release exports. Worker threads start again with the child's first compute call. Behaviour
- *             is undefined for other caches, for memory that both processes map as shared, and for children of clone() or
- *             _Fork(), which run no fork handlers.
- *   NULL      A pointer argument must not be NULL unless it is marked "nullable".
- *   Arrays    What a call fills must not overlap what it reads. Every pointer is to host memory, except a tensor's data. An array
- *             of ids or numbers is read once: if another thread writes it meanwhile, each element has its old or its new value.
+ *             and plans, no thread may have been inside a call on the context. The child has its own copy of the cache: each
+ *             process can end or abort open forwards, and each releases its exports. Worker threads start again with the
+ *             child's first compute call. Behaviour is undefined for caches on which a thread was inside a call, for memory
+ *             that both processes map as shared, and for children of clone() or _Fork(), which run no fork handlers.
+ *   NULL      A pointer argument must not be NULL unless it is marked "nullable". The words after "nullable:" say what NULL
+ *             means. "flag: meaning. Else 0" means that the field must be 0 without the flag.
+ *   Arrays    Memory that a call fills must not overlap memory that it reads. Every pointer is to host memory, except a
+ *             tensor's data. An array of ids or numbers is read once: if another thread writes it meanwhile, each element
+ *             has its old or its new value.
  *
  * Structs: every extensible struct starts with `struct_size`. Call its kvc_*_init first, then set fields. (Without a C
  * compiler, zero the struct and store its size in struct_size.) Zero always means the default. See docs/reference/abi.md.
@@ -130,7 +133,7 @@ extern "C" {
 /* The ABI that this header describes: (major << 16) | minor. While major is 0, every minor release may change it. */
 #define KVC_ABI_VERSION ((KVC_VERSION_MAJOR << 16) | KVC_VERSION_MINOR)
 
-/* Returns the version of the loaded library as text, "0.1.0".
+/* Returns the version of the loaded library as text, such as "0.1.0".
  * Returns: a static string, never NULL. Threads: any. Since 0.1. */
 KVC_API const char *kvc_version(void);
 
@@ -156,7 +159,7 @@ enum kvc_status_code {
   /* Misuse. */
   KVC_ERROR_INVALID_ARGUMENT = 1,  /* a value out of its range, or values that contradict each other */
   KVC_ERROR_NULL_ARGUMENT = 2,     /* NULL where a pointer is needed */
-  KVC_ERROR_STRUCT_SIZE = 3,       /* struct_size below that of the first release, or unlike the first element's */
+  KVC_ERROR_STRUCT_SIZE = 3,       /* struct_size is below that of the first release, or differs within an array */
   KVC_ERROR_UNSUPPORTED = 4,       /* well formed, but this library or backend cannot do it */
   KVC_ERROR_DTYPE = 5,             /* a tensor's dtype */
   KVC_ERROR_DEVICE = 6,            /* a tensor's device, or a stream that the device does not have */
@@ -178,7 +181,8 @@ enum kvc_status_code {
   /* State. */
   KVC_ERROR_BUSY = 200,       /* the sequence is in an open forward or a job, or another thread uses the forward */
   KVC_ERROR_ORDER = 201,      /* calls in the wrong order, or the same call twice */
-  KVC_ERROR_CANCELLED = 202,  /* the forward was cancelled: only abort is left; or the job of a suspend or resume was */
+  KVC_ERROR_CANCELLED = 202,  /* the forward was cancelled (only abort is left), or the job of a suspend or resume was
+                                 cancelled */
   KVC_ERROR_EVICTED = 203,    /* the needed keys were freed, because they left a window */
   KVC_ERROR_UNCOMMITTED = 204, /* the sequence has an uncommitted tree: kvc_seq_commit first */
   KVC_ERROR_STALE = 205,      /* a plan's arrays hold another step than the requested one, or no step is open in a graph */
@@ -200,11 +204,11 @@ static inline int kvc_status_is_capacity(kvc_status status) { return status >= 1
 /* What went wrong, in numbers and in words. The caller owns it, and the library writes it only on failure. The layout of
  * this struct is frozen. */
 typedef struct kvc_error {
-  uint32_t struct_size; /* sizeof(kvc_error), by KVC_ERROR_INIT */
+  uint32_t struct_size; /* sizeof(kvc_error); KVC_ERROR_INIT sets it */
   kvc_status code;      /* the returned status */
   int64_t index;        /* row, layer or array element at fault; -1 = none */
-  int64_t required;     /* capacity errors, and others that say so: what the call needs; else 0 */
-  int64_t available;    /* the same: what there is; else 0 */
+  int64_t required;     /* what the call needs, for capacity errors and where a comment says so; else 0 */
+  int64_t available;    /* what is available, for the same errors; else 0 */
   int64_t group;        /* layer group at fault; -1 = none */
   char message[472];    /* "function: what, with the values"; NUL-terminated ASCII */
 } kvc_error;
@@ -219,7 +223,8 @@ static inline void kvc_error_init(kvc_error *error) {
   *error = initial;
 }
 
-/* Returns the name of a status, "KVC_ERROR_OUT_OF_PAGES". For an unknown code it is the name of its band.
+/* Returns the name of a status, such as "KVC_ERROR_OUT_OF_PAGES". For an unknown code it returns the name of the code's
+ * band.
  * Returns: a static string, never NULL. Threads: any. Since 0.1. */
 KVC_API const char *kvc_status_name(kvc_status status);
 
@@ -240,12 +245,13 @@ typedef void (*kvc_parallel_for_fn)(void *user, int64_t n, kvc_parallel_item_fn 
 
 enum kvc_context_flags {
   /* Validation mode: for tests, and to find a call that wrote outside of its pages. The device checks all values of index
-   * tensors that only a GPU reads (sections 10 and 11), page ids too. A row, token or build with a bad value is left out.
+   * tensors that only a GPU reads (sections 10 and 11), page ids too. A row or token with a bad value is skipped, and so is
+   * a kvc_plan_build with one.
    *
-   * The device keeps the first bad value since the last report. The next such call on the context, or kvc_context_check,
-   * reports it as EARLIER_CALL without waiting. The message names the call, the tensor, the row and the value; error->index
-   * is the row. The reporting call has no other effect and may be repeated, except that kvc_plan_build also invalidates its
-   * plan, as a refused build does. Replays of captured calls are checked as they run.
+   * The device keeps the first bad value since the last report. The next call with index tensors on the context, or
+   * kvc_context_check, reports this value as EARLIER_CALL without waiting. The message names the call, the tensor, the row
+   * and the value; error->index is the row. The reporting call has no other effect and may be repeated, except that
+   * kvc_plan_build also invalidates its plan, as a refused build does. Replays of captured calls are checked as they run.
    *
    * The cost is a pass over the page ids in use; without the flag there is none. Values that the host reads (on the CPU,
    * all values) are checked by the call itself, with or without the flag. */
@@ -263,16 +269,17 @@ typedef struct kvc_context_config {
   int32_t device_id;    /* ordinal of the device; 0 on the CPU */
   int32_t num_threads;  /* CPU: threads that compute, the caller's included; 0 = min(affinity mask, cgroup quota). With
                            parallel_for: the largest number of threads that it uses at once. At most 1024. */
-  const char *simd;     /* nullable: the best target of this CPU. Else the name of a target from kvc_context_describe, or
-                           "reference" (float64, for tests). avx512_amx requests AMX tiles for the whole process */
+  const char *simd;     /* SIMD target. nullable: the best one of this CPU. Else the name of a target from
+                           kvc_context_describe, or "reference" (float64, for tests). avx512_amx requests AMX tiles for the
+                           whole process */
   kvc_parallel_for_fn parallel_for; /* nullable: the context has its own threads, started on first use. Else the host's
                                        pool */
   void *parallel_for_user;
   kvc_log_fn log; /* nullable: silence */
   void *log_user;
-  const char *backend; /* nullable: the default backend. The CPU's is built in; CUDA's is the file $KVCACHE_CUDA_BACKEND, else
-                          libkvcache_cuda.so beside this library. Else the file of a backend (kvcache_backend.h). It stays
-                          loaded */
+  const char *backend; /* nullable: the default backend. (The CPU's is built in. CUDA's is the file $KVCACHE_CUDA_BACKEND, or
+                          libkvcache_cuda.so beside this library.) Else the file of a backend (kvcache_backend.h), which
+                          stays loaded */
   uint32_t flags;      /* KVC_CONTEXT_* */
   uint32_t reserved;   /* 0 */
 } kvc_context_config;
@@ -341,8 +348,10 @@ enum kvc_rope_mode {
 enum kvc_rope_scaling_kind {
   KVC_ROPE_SCALING_NONE = 0,
   KVC_ROPE_SCALING_LINEAR = 1,  /* f(i) / factor (position interpolation) */
-  KVC_ROPE_SCALING_LLAMA3 = 2,  /* long waves / factor, short waves unchanged, blended between low_ and high_freq_factor */
-  KVC_ROPE_SCALING_YARN = 3,    /* blended by pair between beta_fast and beta_slow rotations; scales cos and sin */
+  KVC_ROPE_SCALING_LLAMA3 = 2,  /* f(i) / factor for long wavelengths, f(i) for short ones, and a blend of both between
+                                   low_freq_factor and high_freq_factor */
+  KVC_ROPE_SCALING_YARN = 3,    /* a blend of f(i) / factor and f(i) for each pair, by its number of rotations, from
+                                   beta_slow to beta_fast; scales cos and sin */
   KVC_ROPE_SCALING_LONGROPE = 4 /* f(i) / short_factors[i] or / long_factors[i]; scales cos and sin */
 };
 enum kvc_rope_scaling_flags {
@@ -350,7 +359,7 @@ enum kvc_rope_scaling_flags {
 };
 
 /* How a model was extended beyond the length that it was trained for: the fields of "rope_scaling" in its config.json.
- * Fields of other kinds must be 0. */
+ * Fields that `kind` does not use must be 0. */
 typedef struct kvc_rope_scaling {
   uint32_t struct_size;
   int32_t kind;                  /* KVC_ROPE_SCALING_* */
@@ -358,14 +367,16 @@ typedef struct kvc_rope_scaling {
   int32_t num_short_factors;     /* longrope: rope_dim / 2 */
   int32_t num_long_factors;      /* longrope: rope_dim / 2 */
   uint32_t reserved;             /* 0 */
-  int64_t original_max_position; /* llama3, yarn, longrope: tokens that the model was trained for first, 2..2^30 */
+  int64_t original_max_position; /* llama3, yarn, longrope: the length in tokens that the model was first trained for,
+                                    2..2^30 */
   double factor;                 /* 1..1e6. longrope: only for the default of attention_factor; 0 = 1 */
   double low_freq_factor;        /* llama3: > 0 */
   double high_freq_factor;       /* llama3: > low_freq_factor */
   double beta_fast;              /* yarn: > 0, usually above beta_slow; 0 = 32 */
   double beta_slow;              /* yarn: > 0; 0 = 1 */
-  double attention_factor;       /* yarn, longrope: multiplies cos and sin of q and of k, > 0; 0 = a default */
-  double mscale;                 /* yarn: with mscale_all_dim, gives that default as in DeepSeek; alone: no effect */
+  double attention_factor;       /* yarn, longrope: multiplies cos and sin of q and of k, > 0; 0 = the kind's default */
+  double mscale;                 /* yarn: with mscale_all_dim, sets the default of attention_factor, as in DeepSeek. Alone it
+                                    has no effect */
   double mscale_all_dim;         /* yarn: with mscale. It does not change softmax_scale: docs/reference/rope.md */
   const double *short_factors;   /* longrope: borrowed; [num_short_factors], each 1e-6..1e6 */
   const double *long_factors;    /* longrope: borrowed; [num_long_factors], each 1e-6..1e6 */
@@ -378,11 +389,12 @@ static inline void kvc_rope_scaling_init(kvc_rope_scaling *scaling) {
 }
 
 enum kvc_layer_flags {
-  KVC_LAYER_ROPE_INTERLEAVED = 1, /* rotated pairs are dims 2i, 2i+1 (GPT-J); without: i, i + rope_dim/2 (GPT-NeoX) */
+  KVC_LAYER_ROPE_INTERLEAVED = 1, /* rotated pairs are dims 2i, 2i+1 (GPT-J). Without this flag they are i, i + rope_dim/2
+                                     (GPT-NeoX) */
   /* The layer stores K and no V: the index keys of a model with an indexer. kvc_forward_select chooses tokens by them, and
-   * nothing attends to them. It may be a layer of any group but recurrent and cross groups, so index keys lie beside the K and V
-   * of other layers, under the same page ids. v_head_dim and latent_dim are 0, storage is k_storage alone, v_scales is NULL, and
-   * rope_mode is not KVC_ROPE_ON_READ. num_q_heads is the number of index heads */
+   * nothing attends to them. The layer may be in any group that is neither recurrent nor cross, so index keys lie beside the
+   * K and V of other layers, under the same page ids. v_head_dim and latent_dim are 0, storage is k_storage alone, v_scales
+   * is NULL, and rope_mode is not KVC_ROPE_ON_READ. num_q_heads is the number of index heads */
   KVC_LAYER_KEYS_ONLY = 2
 };
 
@@ -394,8 +406,8 @@ typedef struct kvc_state_config {
   int32_t rank;      /* 1..4 */
   uint32_t reserved; /* 0 */
   int64_t shape[4];  /* shape[0..rank - 1], each >= 1; the rest 0 */
-  double fill;       /* every element of the state of an empty sequence. The dtype can hold it: a number that rounds to a
-                        finite one, or an infinity; for integers a whole number of at most 2^53 */
+  double fill;       /* every element of the state of an empty sequence. The dtype must be able to hold it: a number that
+                        rounds to a finite one, or an infinity. For integers it is a whole number of at most 2^53 */
 } kvc_state_config;
 
 static inline void kvc_state_config_init(kvc_state_config *config) {
@@ -412,11 +424,12 @@ typedef struct kvc_layer_config {
   int32_t head_dim;      /* D, 1..512 (MLA: 1..1152); multiples of 16 are fast */
   int32_t v_head_dim;    /* Dv, 1..512; 0 = head_dim (MLA: latent_dim) */
   DLDataType dtype;      /* of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,
-                            float8_e5m2, int8, uint4 (docs/reference/formats.md). x is stored as x / scale, rounded to even, and
-                            saturated to the largest finite value (NaN stays NaN). It is read as stored * scale. int8: each
-                            token and head has the scale amax / 127 of its row, in its page, and never holds -128. A row
-                            whose amax / 127 is 0 in float32 (zeros, and rows below the smallest subnormal scale) has scale
-                            1 and is read as zeros. A row that holds an infinity or a NaN is read as NaN */
+                            float8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md). x is stored as x / scale, rounded to
+                            even, and saturated to the largest finite value (NaN stays NaN). It is read as stored * scale. int8: the
+                            row of each token and head has its own scale amax / 127, stored in its page, where amax is the
+                            largest magnitude in the row. No stored element is -128. A row whose amax / 127 is 0 in float32
+                            (zeros, and rows below the smallest subnormal scale) has scale 1 and is read as zeros. A row that
+                            holds an infinity or a NaN is read as NaN */
   int32_t rope_mode;     /* KVC_ROPE_* */
   int32_t rope_dim;      /* rotated dims, even, rope_offset + rope_dim <= head_dim; 0 = head_dim - rope_offset */
   int32_t rope_offset;   /* first rotated dim; MLA: 0 = latent_dim, and never below it */
@@ -430,23 +443,24 @@ typedef struct kvc_layer_config {
   double softmax_scale;  /* 1e-30..1e30; 0 = head_dim^-0.5. MLA: required, because the row's width does not imply it
                             (DeepSeek-V3: 0.13523, docs/reference/mla.md) */
   DLManagedTensorVersioned *kv_storage; /* nullable; adopted by kvc_cache_create: the layer's page pool in the caller's
-                                           memory, [>= pages, 2, Hkv, page_size, D] with any strides and innermost stride 1
-                                           (so HND and NHD). Index 0 of dim 1 is K, 1 is V. Needs D == Dv. Must be writable.
-                                           No tensor may be given twice. Pools may interleave in memory, but not
-                                           overlap. Its deleter runs once, when the cache and all exported views of it are
-                                           gone. NULL deleter: the memory outlives them all. docs/reference/storage.md has
-                                           layouts */
+                                           memory, [>= pages, 2, Hkv, page_size, D] with innermost stride 1 and any other
+                                           strides (so HND and NHD both fit). Index 0 of dim 1 is K, 1 is V. Needs D == Dv.
+                                           Must be writable. No tensor may be given twice. Pools may interleave in memory,
+                                           but not overlap. Its deleter runs once, when the cache and all exported views of
+                                           it are gone. Without a deleter, the caller keeps the memory until then.
+                                           docs/reference/storage.md has layouts */
   DLManagedTensorVersioned *k_storage;  /* nullable; adopted; K alone: [>= pages, Hkv, page_size, D] */
   DLManagedTensorVersioned *v_storage;  /* nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; with k_storage (MLA:
-                                           k_storage alone). Storage has the layer's dtype; for float8 it may be uint8. int8
-                                           and uint4 layers cannot have it, because their pages hold scales, which the
-                                           library lays out */
-  const float *k_scales; /* float8: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0 */
+                                           k_storage alone). Storage has the layer's dtype; for float8 it may be uint8. int8,
+                                           uint4 and float4 layers cannot have it, because their pages hold scales, which
+                                           the library lays out */
+  const float *k_scales; /* float8, float4: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0 */
   const float *v_scales; /* the same for V (MLA: NULL, V's are K's) */
-  int32_t num_scales;    /* float8: 0 = every scale is 1; 1 = one for all kv heads; num_kv_heads = one each. Else 0 */
+  int32_t num_scales;    /* float8, float4: 0 = every scale is 1; 1 = one scale for all kv heads; num_kv_heads = one for each. Other
+                            dtypes: 0 */
   int32_t num_states;    /* recurrent: state tensors of the layer, 1..16. Else 0 */
-  const kvc_state_config *states; /* recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart; every
-                            field but group is 0 then. Else NULL */
+  const kvc_state_config *states; /* recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart; in a
+                            recurrent layer all fields but group, num_states and states are 0. Else NULL */
   int32_t latent_dim;    /* MLA: leading dims of the row that are V too, 1..head_dim; else 0 */
   uint32_t reserved;     /* 0 */
 } kvc_layer_config;
@@ -457,34 +471,35 @@ static inline void kvc_layer_config_init(kvc_layer_config *config) {
   config->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* A group is a row times a visibility: what it stores for a token, and which keys its queries see. Any row goes with any
- * visibility, except that queries do not see states. */
+/* A group has a kind of row (what it stores for a token) and a visibility (which keys its queries see). Any kind of row goes
+ * with any visibility, except that queries do not see states. */
 enum kvc_row {
   KVC_ROW_KV = 0,     /* K and V */
   KVC_ROW_LATENT = 1, /* multi-head latent attention (MLA): a token is one row [latent | rotary] for all heads, stored once.
                          K is the row (num_kv_heads 1, head_dim its width), and V is its first latent_dim dims */
   KVC_ROW_STATE = 2   /* recurrent: no keys. Each layer keeps state tensors of fixed size for a sequence, which a forward
-                         loads and stores (kvc_forward_load_state). A page is one state of all layers of the group. Needs
+                         loads and stores (kvc_forward_load_state). A page holds one state of each layer of the group. Needs
                          KVC_VISIBLE_ALL */
 };
 
 enum kvc_visibility {
   KVC_VISIBLE_ALL = 0,    /* a full group: a query at position p sees keys 0..p. Memory grows with the sequence */
-  KVC_VISIBLE_WINDOW = 1, /* a sliding group: it sees keys p-w+1..p (w = window_tokens, its own key included). Pages that lie
-                             wholly before the window and the rollback margin are freed when a forward ends */
-  KVC_VISIBLE_CHUNK = 2,  /* a chunked group: it sees keys j <= p of its own chunk: j / c == p / c (c = chunk_tokens, integer
-                             division). Pages of earlier chunks are freed in the same way */
-  KVC_VISIBLE_ENCODER = 3 /* a cross group: it sees all keys of the sequence's encoder sequence (image, audio, source text).
-                             That has a length of its own, and is appended in forwards of its own
-                             (kvc_batch.encoder_group). Forks share it, and truncate does not change it. Layers have
-                             KVC_ROPE_NONE */
+  KVC_VISIBLE_WINDOW = 1, /* a sliding group: the query sees keys p-w+1..p (w = window_tokens, its own key included). Pages
+                             that lie wholly before the window and the rollback margin are freed when a forward ends */
+  KVC_VISIBLE_CHUNK = 2,  /* a chunked group: the query sees keys j <= p of its own chunk: j / c == p / c (c = chunk_tokens,
+                             integer division). Pages of earlier chunks are freed in the same way */
+  KVC_VISIBLE_ENCODER = 3 /* a cross group: the query sees all keys of the sequence's encoder sequence (image, audio, source
+                             text). The encoder sequence has its own length, and is appended in its own forwards
+                             (kvc_batch.encoder_group). Forks share it, and truncate does not change it. Layers of the group
+                             must have KVC_ROPE_NONE */
 };
 
 /* Groups with tokens_per_row r > 1 (DeepSeek-V4, GLM-5.3, Qwen4). A sequence of L tokens has L / r rows (integer division). Row w
  * stands for the tokens [w r, (w + 1) r): it closes in the step that appends the last of them, and a query at position p sees it if
- * (w + 1) r <= p + 1. The caller computes rows. A step takes only those that it closes, kvc_rows_closed of each row of the batch:
- * k and v of append and attend have one row for each of them, in the order of the batch. q and outputs have T rows as always. A
- * layer for which no row closes needs no append. Entries of lists (indices, kvc_forward_select) count rows.
+ * (w + 1) r <= p + 1. The caller computes the rows. A step takes only the rows that close in it: kvc_rows_closed gives their
+ * number for one sequence of the batch. k and v of append and attend have these rows, in the order of the batch. q and
+ * outputs have T rows as always. A layer for which no row closes needs no append. Entries of lists (indices,
+ * kvc_forward_select) count rows.
  *
  *   groups[1].row = KVC_ROW_LATENT;  groups[1].tokens_per_row = 4;
  *   for (i = 0, rows = 0; i < n; i++) rows += kvc_rows_closed(lengths[i], append_lengths[i], 4);
@@ -492,12 +507,15 @@ enum kvc_visibility {
  *   kvc_forward_attend(cache, step, layer, &args, &error);
  *
  * Page lists, lengths, truncate, fork and prefixes count tokens, as in other groups. A page has the rows of page_size tokens, so r
- * divides page_size; pools and storages have page_size / r slots a page. The rows of dropped tokens are dropped, and close again.
- * What the caller needs to close a row again, such as keys of single tokens, goes to a layer of a sliding group (window_tokens =
- * the tokens of a row and of its overlap). EVICTED then says where a sequence cannot be cut. docs/reference/rows.md has a program.
+ * divides page_size; pools and storages have page_size / r slots a page. When tokens are dropped, their rows are dropped
+ * too. These rows close again when a later step appends the tokens again. To close a row again, the caller needs its inputs,
+ * such as the keys of single tokens. A layer of a sliding group can keep them (window_tokens = the tokens of a row and of
+ * its overlap). Then fork and truncate return EVICTED at a position whose inputs are gone. docs/reference/rows.md has a
+ * program.
  *
- * Needs KVC_VISIBLE_ALL, rows of keys, KVC_ROPE_NONE, a cache with storage and without KVC_CACHE_STREAMING. Steps with tree_parents
- * or span_ids are UNSUPPORTED, as are PAST, SELF, alibi_slopes, rel_bias, w_uk, tables, kvc_seq_import and graphs of such caches. */
+ * Such a group needs KVC_VISIBLE_ALL, rows of keys, KVC_ROPE_NONE, and a cache with storage and without KVC_CACHE_STREAMING.
+ * Steps with tree_parents or span_ids are UNSUPPORTED, as are PAST, SELF, alibi_slopes, rel_bias, w_uk, tables,
+ * kvc_seq_import and graphs of such caches. */
 static inline int64_t kvc_rows_closed(int64_t length, int64_t append_length, int64_t tokens_per_row) {
   return (length + append_length) / tokens_per_row - length / tokens_per_row;
 }
@@ -508,9 +526,9 @@ typedef struct kvc_group_config {
   uint32_t struct_size;
   int32_t row;            /* KVC_ROW_* */
   int32_t visibility;     /* KVC_VISIBLE_* */
-  int32_t tokens_per_row; /* r > 1: the group stores one row for each r tokens, see below; 0 = 1 */
+  int32_t tokens_per_row; /* r > 1: the group stores one row for each r tokens, see above; 0 = 1 */
   int64_t window_tokens;  /* KVC_VISIBLE_WINDOW: w, 1..2^30; else 0 */
-  int64_t chunk_tokens;   /* KVC_VISIBLE_CHUNK: c, 1..2^30, no multiple of the page size needed; else 0 */
+  int64_t chunk_tokens;   /* KVC_VISIBLE_CHUNK: c, 1..2^30, need not be a multiple of the page size; else 0 */
   int64_t num_pages;      /* pages of this group's pool, below 2^31; 0 = from the cache's capacity. Recurrent: a
                              sequence has one page, one more in an open forward, one for each checkpoint, and one while
                              it has an uncommitted tree, with one more for each node whose state is kept;
@@ -525,17 +543,20 @@ static inline void kvc_group_config_init(kvc_group_config *config) {
 
 enum kvc_cache_flags {
   KVC_CACHE_NO_ROLLBACK = 1, /* no rollback margin: rollback_tokens is 0, not its default */
-  KVC_CACHE_STREAMING = 2,   /* sequences may get streaming windows (kvc_seq_set_streaming). The cache then has bookkeeping
-                                for endless lists, and scratch for two parts of each query. Needs a full group */
-  /* Rows of a forward that begin with the same pages (forks) can attend to them as one group: the shared part is read
-   * once for all their queries, and merged with the rest of each row. By default a cost model decides. This applies to full
-   * groups, and to rows with few new tokens. Results agree within rounding, and kvc_forward_describe counts the groups. The
-   * next two flags override the model, for comparisons and tests; set at most one. (Hydragen; FlashInfer's cascade.) */
+  KVC_CACHE_STREAMING = 2,   /* sequences may get streaming windows (kvc_seq_set_streaming). The cache then reserves
+                                bookkeeping for page lists that grow without end, and scratch for two parts of each query.
+                                Needs a full group */
+  /* Rows of a forward that begin with the same pages (forks) can attend to these pages together: they are read once for all
+   * the queries, and the result is merged with that of the rest of each row. By default a cost model decides. This applies
+   * to full groups, and to rows with few new tokens. Results agree within rounding, and kvc_forward_describe counts these
+   * "prefix groups". The next two flags override the cost model, for comparisons and tests; set at most one. (Hydragen;
+   * FlashInfer's cascade.) */
   KVC_CACHE_NO_PREFIX_SHARING = 4,  /* never share: each row reads all of its keys */
   KVC_CACHE_SHARE_ALL_PREFIXES = 8, /* share wherever rows have a page in common */
   /* On one SIMD target, the bits of an output do not depend on the batch, the cut into steps, the threads, the page ids or
-   * forks. The state over each 1,024 keys is computed alone, by one kernel, and states are merged left to right. Prefixes
-   * are not attended together. Decoding takes about twice as long: benchmarks/results/README.md lists figures. */
+   * forks. The partial result over each 1,024 keys is computed alone, by one kernel, and partial results are merged from
+   * left to right. Shared prefixes are not attended together. Decoding takes about twice as long:
+   * benchmarks/results/README.md lists figures. */
   KVC_CACHE_DETERMINISTIC = 16,
   /* The cache has a prefix index: tokens that were published stay findable after their sequence is removed (section 12). */
   KVC_CACHE_PREFIX_INDEX = 32,
@@ -547,8 +568,9 @@ enum kvc_cache_flags {
 /* Which idle prefix the prefix index evicts first, among those of equal priority. A prefix is never evicted before a longer
  * one that continues it. benchmarks/results/README.md has hit rates of both policies. */
 enum kvc_prefix_policy {
-  KVC_PREFIX_POLICY_REUSE = 0, /* the least recently used one, but each further use, up to three, lets a prefix live longer, by
-                                  half the usual age at eviction. So prefixes that were used once are evicted first */
+  KVC_PREFIX_POLICY_REUSE = 0, /* the least recently used one. But each further use of a prefix, up to three, counts as if
+                                  its last use were later, by half the usual age at eviction. So prefixes that were used once
+                                  are evicted first */
   KVC_PREFIX_POLICY_LRU = 1    /* the least recently used one */
 };
 
@@ -556,9 +578,10 @@ enum kvc_storage {
   KVC_STORAGE_OWN = 0, /* the cache has page pools for every layer, in its own memory or in the caller's
                           (kvc_layer_config.kv_storage) */
   KVC_STORAGE_NONE = 1 /* tables only, for engines with pools and kernels of their own. Sequences, pages and steps work as
-                          always, but the cache has no K and V. kvc_cache_take_copies gives the copies of tokens to make.
-                          append, attend, exports and imports are UNSUPPORTED. Layers give the size of a page (one layer a group
-                          is enough). Recurrent states are in the cache, so kvc_forward_load_state works */
+                          always, but the cache has no K and V. kvc_cache_take_copies returns the copies of tokens that the
+                          engine must make. append, attend, exports and imports are UNSUPPORTED. The layers' config gives the
+                          size of a page (one layer for each group is enough). Recurrent states are in the cache, so
+                          kvc_forward_load_state works */
 };
 
 typedef struct kvc_cache_config {
@@ -579,22 +602,24 @@ typedef struct kvc_cache_config {
    * than the capacity. The peak is window or chunk + rollback + the larger of max_batch_tokens and max_tree_nodes + 1 page. */
   int64_t capacity_tokens;        /* tokens a full group holds, rounded up to pages */
   int64_t capacity_pages;         /* the same in pages */
-  int64_t capacity_bytes;         /* all pools of all layers together fit in so many bytes */
+  int64_t capacity_bytes;         /* all pools of all layers together fit in this many bytes */
   int32_t max_tree_nodes;         /* uncommitted tree nodes of a sequence, all its rounds together, 1..1024; 0 = 64 */
   int32_t max_checkpoints;        /* kvc_seq_checkpoint of one sequence, 1..1024; 0 = 1. Only with a recurrent group */
   int32_t storage;                /* KVC_STORAGE_* */
   int32_t prefix_policy;          /* KVC_CACHE_PREFIX_INDEX: KVC_PREFIX_POLICY_*. Else 0 */
-  int64_t prefix_pages;           /* KVC_CACHE_PREFIX_INDEX: most pages of tokens that the index holds in each group, below 2^31;
-                                     0 = the pages of the largest group. Else 0 */
-  int64_t prefix_checkpoints;     /* KVC_CACHE_PREFIX_INDEX with a recurrent group: most positions whose states the index holds,
-                                     below 2^31; 0 = max_sequences. A recurrent group without num_pages gets so many pages more.
-                                     Else 0 */
+  int64_t prefix_pages;           /* KVC_CACHE_PREFIX_INDEX: the largest number of pages of tokens that the index holds in
+                                     each group, below 2^31; 0 = the pages of the largest group. Else 0 */
+  int64_t prefix_checkpoints;     /* KVC_CACHE_PREFIX_INDEX with a recurrent group: the largest number of positions whose
+                                     states the index holds, below 2^31; 0 = max_sequences. A recurrent group without
+                                     num_pages gets this many pages in addition. Else 0 */
   const uint8_t *fingerprint;     /* borrowed; nullable; [32]: names the model (weights, quantisation, tokenizer), as in
-                                     kvc_page_keys_args. Without it nothing of the cache can be named outside of it: no events */
+                                     kvc_page_keys_args. Without it, the pages of this cache have no keys that others could
+                                     use, so there are no events */
   int64_t events_capacity;        /* KVC_CACHE_PREFIX_INDEX and a fingerprint: events of the index that the cache keeps for readers,
                                      below 2^31; 0 = none. Else 0 */
-  int32_t max_draft_states;       /* the first nodes of an uncommitted tree whose recurrent states are kept, so that each of them
-                                     can be committed; 0..63, at most max_tree_nodes. Only with a recurrent group */
+  int32_t max_draft_states;       /* how many nodes of an uncommitted tree, from its first on, keep their recurrent states,
+                                     so that each of them can be committed; 0..63, at most max_tree_nodes. Only with a
+                                     recurrent group */
   uint32_t reserved;              /* 0 */
 } kvc_cache_config;
 
@@ -604,7 +629,7 @@ static inline void kvc_cache_config_init(kvc_cache_config *config) {
   config->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* What a cache of a config would need. */
+/* What a cache with a given config would need. */
 typedef struct kvc_estimate {
   uint32_t struct_size;
   uint32_t reserved;
@@ -640,13 +665,14 @@ KVC_API kvc_status kvc_cache_estimate(kvc_context *context, const kvc_cache_conf
 KVC_API kvc_status kvc_cache_create(kvc_context *context, const kvc_cache_config *config, kvc_cache **cache,
                                     kvc_error *error);
 
-/* Aborts open forwards and releases the cache. Pools live while exported views of them do. NULL does nothing.
+/* Aborts open forwards and releases the cache. Pools stay allocated as long as exported views of them exist. NULL does
+ * nothing.
  * Threads: any, once, and no other call may be inside the cache. Since 0.1. */
 KVC_API void kvc_cache_destroy(kvc_cache *cache);
 
 /* Removes every sequence, everything that the prefix index holds, and every pin. Their ids become stale, and the memory of the
  * pools stays reserved.
- * Errors: BUSY (a forward is open). Threads: any. The cost follows what it frees. Since 0.1. */
+ * Errors: BUSY (a forward is open). Threads: any. The cost grows with what it frees. Since 0.1. */
 KVC_API kvc_status kvc_cache_clear(kvc_cache *cache, kvc_error *error);
 
 /* ============================================================================================
@@ -673,7 +699,7 @@ KVC_API kvc_status kvc_seq_remove(kvc_cache *cache, int64_t n, const kvc_seq *se
  *   positions  nullable: all at the end. [n]; -1 = the parent's length, 0 = empty
  *   children   [n], filled
  *   stream     the device's stream for page copies; NULL on the CPU
- * The cost follows the logarithm of the length, not the length.
+ * The cost grows with the logarithm of the length, not the length.
  * Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE, EVICTED (see kvc_seq_nearest_position), TOO_MANY_SEQUENCES, OUT_OF_PAGES
  * (as kvc_forward_begin, for all children), ORDER (KVC_STORAGE_NONE: too many copies wait). Threads: any. Since 0.1.
  * From: persistent vectors; page sharing as in vLLM's PagedAttention. */
@@ -683,7 +709,7 @@ KVC_API kvc_status kvc_seq_fork(kvc_cache *cache, int64_t n, const kvc_seq *pare
 /* Drops the tokens from lengths[i] on, also in shared pages, and every uncommitted tree node. It needs no page. If the new
  * end lies inside a shared page, the next forward that appends copies the kept part of that page, and kvc_cache_can_fit
  * counts the copy. Each sequence counts its own copy: if all sequences that share the page append in one forward, the forward
- * takes a new page for each of them. In one forward after another, the last sequence keeps the page.
+ * takes a new page for each of them. If they append in separate forwards, the last of them keeps the page.
  *   sequences  [n], distinct
  *   lengths    [n], 0..the sequence's length
  * Errors (nothing truncated): STALE_ID, BUSY, DUPLICATE, OUT_OF_RANGE, EVICTED. Threads: any. Since 0.1. */
@@ -696,17 +722,18 @@ KVC_API kvc_status kvc_seq_truncate(kvc_cache *cache, int64_t n, const kvc_seq *
 KVC_API kvc_status kvc_seq_lengths(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *lengths,
                                    kvc_error *error);
 
-/* Gives the page ids of one sequence in one group, in order. Entry i holds positions [i * page_size, (i+1) * page_size). It is
- * -1 where the page was freed: it left a window, or lies between the sinks and the window of a stream. Pages of an open
- * forward and of an uncommitted tree are not included.
+/* Gives the page ids of one sequence in one group, in order. Entry i holds positions [i * page_size, (i+1) * page_size).
+ * Entry i is -1 if its page was freed because the page left a window, or lies between the sinks and the window of a stream.
+ * Pages of an open forward and of an uncommitted tree are not included.
  *   pages     nullable if capacity is 0; [capacity], filled
  *   count     nullable: number of entries, also on BUFFER_TOO_SMALL
  * Errors: STALE_ID, OUT_OF_RANGE (group), BUFFER_TOO_SMALL (never for capacity 0). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_pages(kvc_cache *cache, kvc_seq sequence, int32_t group, int32_t *pages, int64_t capacity,
                                  int64_t *count, kvc_error *error);
 
-/* Gives the positions nearest to `position` where fork and truncate work in every group. Positions in freed pages do not work,
- * whatever a query there sees. With recurrent states only 0, checkpoints (kvc_seq_checkpoint) and the end work.
+/* Gives the positions nearest to `position` where fork and truncate work in every group. They never work at a position in a
+ * freed page, even if no query there would read that page. With recurrent states only 0, checkpoints (kvc_seq_checkpoint)
+ * and the end work.
  *   position         0..the sequence's length
  *   before           nullable: the largest such position <= position (0 always works)
  *   after            nullable: the smallest such position >= position; -1 = none
@@ -722,10 +749,10 @@ KVC_API kvc_status kvc_seq_nearest_position(kvc_cache *cache, kvc_seq sequence, 
 KVC_API kvc_status kvc_seq_max_append(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *tokens,
                                       kvc_error *error);
 
-/* Says how many pages of a group the removal of each sequence, alone, would make available. These are the pages that no other
- * sequence, pin, save or load holds. A page that only the prefix index holds besides counts, because it can be evicted then. The
- * pages of an open forward, of an uncommitted tree and of checkpoints count too. An engine that is short of pages compares
- * sequences by this number to choose which one to remove.
+/* Says, for each sequence, how many pages of a group would become available if this sequence alone were removed. These are
+ * the pages that no other sequence, pin, save or load holds. A page that the prefix index also holds counts, because it can
+ * be evicted then. The pages of an open forward, of an uncommitted tree and of checkpoints count too. An engine that is
+ * short of pages compares sequences by this number to choose which one to remove.
  *   pages  [n], filled
  * Errors: STALE_ID, OUT_OF_RANGE (group). Threads: any. O(pages) a sequence. Since 0.1. */
 KVC_API kvc_status kvc_seq_exclusive_pages(kvc_cache *cache, int32_t group, int64_t n, const kvc_seq *sequences,
@@ -737,11 +764,12 @@ enum kvc_streaming_flags {
 };
 
 /* Gives n sequences a streaming window, so that they can continue without end in bounded memory. With s sink tokens and a
- * window w, a query at position p of a full group sees keys j < s and max(s, p-(w-s)+1) <= j <= p. These are w keys, its own
- * included, for any cut into steps. Sliding and chunked groups keep their own rules.
+ * window w, a query at position p of a full group sees keys j < s and max(s, p-(w-s)+1) <= j <= p. These are w keys, the
+ * query's own included, however the tokens are divided into steps. Sliding and chunked groups keep their own rules.
  *   Positions  Attention works as if the kept tokens were contiguous, and no key is rotated again. attend rotates q at p for
- *              the window and at min(p, w-1) for the sinks, and merges both. Distances for ALiBi follow the same rule. If the
- *              caller rotates q, the sinks are at their true distance. Lengths and positions count every token, to 2^30.
+ *              the window and at min(p, w-1) for the sinks, and merges the two results. Distances for ALiBi follow the same
+ *              rule. If the caller rotates q, the sinks are at their true distance. Lengths and positions count every token,
+ *              to 2^30.
  *   Memory     Pages that lie wholly between the sinks and the window (with its rollback margin) lose this sequence's
  *              reference when the window is set, and when a forward ends. A sequence then holds at most the
  *              pages of w + rollback_tokens + the tokens of a step, plus two pages. If a later window has
@@ -750,12 +778,12 @@ enum kvc_streaming_flags {
  *              (kvc_seq_nearest_position). Elsewhere they return EVICTED.
  * A fork has its parent's window, truncate keeps it, and a new sequence has none.
  *   sequences      [n], distinct
- *   sink_tokens    nullable: 0 of each. [n]: s, 0..2^30
+ *   sink_tokens    nullable: no sinks. [n]: s, 0..2^30
  *   window_tokens  [n]: w, above s, at most 2^30; 0 = streaming ends, and s must be 0
  *   flags          KVC_STREAMING_* or 0
  * Errors (nothing changed), each with the index: STALE_ID, DUPLICATE, BUSY, UNCOMMITTED, INVALID_ARGUMENT (w <= s; other
  * values), EVICTED (keys that the next query would see are gone). Also UNSUPPORTED (a cache without KVC_CACHE_STREAMING).
- * Threads: any. The cost follows what it frees. Since 0.1. From: attention sinks as in StreamingLLM (Xiao et al.). */
+ * Threads: any. The cost grows with what it frees. Since 0.1. From: attention sinks as in StreamingLLM (Xiao et al.). */
 KVC_API kvc_status kvc_seq_set_streaming(kvc_cache *cache, int64_t n, const kvc_seq *sequences,
                                          const int64_t *sink_tokens, const int64_t *window_tokens, uint32_t flags,
                                          kvc_error *error);
@@ -813,11 +841,11 @@ typedef struct kvc_batch {
   int32_t num_sequences;          /* rows of the batch, 0..max_sequences */
   const kvc_seq *sequences;       /* [num_sequences], distinct; 0 = an inert row, whose tokens are padding */
   const int32_t *append_lengths;  /* [num_sequences], new tokens of each row, >= 1; an inert row may have 0 */
-  int32_t layer_begin;            /* the forward covers layers [layer_begin, layer_end); both 0 = all. Every layer of it that
-                                     stores must be appended before kvc_forward_end. A pipeline stage, or a draft that exits
-                                     early, gives its own range. The other layers then lack the forward's tokens. Until
-                                     truncate drops these tokens, those layers do not export them, and a range with such a
-                                     layer is refused (ORDER) */
+  int32_t layer_begin;            /* the forward covers layers [layer_begin, layer_end); both 0 = all. Every layer in this
+                                     range that stores K and V must be appended before kvc_forward_end. A pipeline stage, or
+                                     a draft that exits early, gives its own range. The other layers then lack the forward's
+                                     tokens. Until truncate drops these tokens, those layers do not export them, and a range
+                                     with such a layer is refused (ORDER) */
   int32_t layer_end;
   const int32_t *tree_parents;    /* nullable: no trees. [T]: the parent node of each new token, or KVC_TREE_ROOT; in a plain
                                      row KVC_TREE_NONE for all tokens (see kvc_seq_commit). Ignored in inert rows */
@@ -829,8 +857,8 @@ typedef struct kvc_batch {
                                      to the encoder sequences in that group. Its layers accept kvc_forward_append only, and
                                      the lengths of the sequences stay the same */
   uint32_t reserved;              /* 0 */
-  kvc_forward graph;              /* 0 = none: the forward gets its own id. Else from kvc_graph_create: the forward is open in
-                                     that graph, and has the graph's id */
+  kvc_forward graph;              /* 0 = none: the forward gets its own id. Else a graph from kvc_graph_create: the forward
+                                     is open in it, and has the graph's id */
 } kvc_batch;
 
 static inline void kvc_batch_init(kvc_batch *batch) {
@@ -849,7 +877,7 @@ KVC_API kvc_status kvc_cache_can_fit(kvc_cache *cache, const kvc_batch *batch, k
  *   batch    borrowed, arrays included
  *   stream   the device's stream for the whole forward; NULL on the CPU
  *   forward  filled; closed by kvc_forward_end or kvc_forward_abort
- * The cost follows the batch and its new pages, not the context.
+ * The cost grows with the batch and its new pages, not the context.
  * Errors with the row in error->index:
  *   STALE_ID, DUPLICATE, BUSY (also: a forward is open in the graph), TREE_TOO_LARGE
  *   UNCOMMITTED         plain or encoder tokens for a sequence with a tree
@@ -867,7 +895,7 @@ KVC_API kvc_status kvc_forward_begin(kvc_cache *cache, const kvc_batch *batch, v
 
 enum kvc_append_flags {
   KVC_APPEND_AS_STORED = 1 /* k is already as the cache stores it, and is not rotated. For a quantised layer, k and v may then
-                              both be stored bytes, of its dtype or uint8 (uint4: uint8 [>= T, Hkv, D / 2]) */
+                              both be stored bytes, of its dtype or uint8 (uint4: D / 2 bytes a row; float4: D / 2 + D / 16) */
 };
 
 typedef struct kvc_append_args {
@@ -883,7 +911,7 @@ typedef struct kvc_append_args {
                                    docs/reference/rope.md). Needs KVC_ROPE_ON_APPEND. Give the layer's attend the same
                                    table */
   const DLTensor *k_scale; /* borrowed; [>= T, Hkv] float32: the scales of stored bytes of int8 and uint4. Else NULL: stored
-                              bytes of float8 use the layer's scales */
+                              bytes of float8 and float4 use the layer's scales */
   const DLTensor *v_scale; /* the same for v */
 } kvc_append_args;
 
@@ -904,13 +932,13 @@ KVC_API kvc_status kvc_forward_append(kvc_cache *cache, kvc_forward forward, int
                                       kvc_error *error);
 
 enum kvc_attend_flags {
-  KVC_ATTEND_NON_CAUSAL = 1, /* a query sees every key of its row, also those of later tokens. The begin of a window, and
-                                begin and end of a chunk, still hold. Nodes of a tree see their ancestors only */
+  KVC_ATTEND_NON_CAUSAL = 1, /* a query sees every key of its row, also those of later tokens. A window still limits the
+                                first key, and a chunk the first and the last. Nodes of a tree see their ancestors only */
   KVC_ATTEND_PAST = 2,       /* only keys of earlier steps */
   KVC_ATTEND_SELF = 4,       /* only keys of this step's tokens. To compute the two parts apart, call attend twice for a
                                 layer, and merge the results by their LSE (kvc_merge_states) */
-  KVC_ATTEND_ALIBI_SIGNED = 8, /* scores get - slope * (p_q - p_k), so keys after the query score higher. It matters where
-                                 queries see such keys: with NON_CAUSAL, and in spans */
+  KVC_ATTEND_ALIBI_SIGNED = 8, /* slope * (p_q - p_k) is subtracted from scores, so keys after the query score higher. It
+                                 matters where queries see such keys: with NON_CAUSAL, and in spans */
   KVC_ATTEND_REL_BIAS_ZERO = 16, /* rel_bias adds 0 at distances that it has no entry for */
   KVC_ATTEND_NO_SPANS = 32,      /* this layer ignores the step's spans */
   KVC_ATTEND_STEP_WINDOW = 64    /* the window, or chunk, of every query begins where that of the row's first new token does.
@@ -931,7 +959,7 @@ typedef struct kvc_attend_args {
                            scores, the sink's included; rows as in out */
   double softmax_scale; /* 1e-30..1e30; 0 = the layer's */
   double softcap;       /* scores become softcap * tanh(score / softcap); 1e-6..1e30; 0 = none */
-  const DLTensor *alibi_slopes; /* nullable; borrowed; [Hq] float32: scores get - slope * |p_q - p_k| (see
+  const DLTensor *alibi_slopes; /* nullable; borrowed; [Hq] float32: slope * |p_q - p_k| is subtracted from scores (see
                                    KVC_ATTEND_ALIBI_SIGNED) */
   const DLTensor *sinks; /* nullable; borrowed; [Hq] float32: a logit of each head that takes part in the softmax, without a
                             value. It is neither scaled nor capped. If a layer is computed in two parts, give it to one of
@@ -950,15 +978,16 @@ typedef struct kvc_attend_args {
                               of each query, for all heads or for each kv head. k * index_block <= KVC_MAX_LISTED_KEYS */
   int32_t index_block;     /* b: an entry i is the tokens [i * b, (i + 1) * b). Any b from 1 on; 0 = 1 */
   int32_t reserved;        /* 0 */
-  const DLTensor *rel_bias; /* nullable; borrowed; [Hq, E] or [>= T, Hq, E] float32, innermost stride 1: scores get + the entry
-                               of the head at d = p_q - p_k. E is 1 or more. A larger d gets the last entry, and a negative d
-                               the first (but see KVC_ATTEND_REL_BIAS_ZERO) */
-  const DLTensor *key_bias; /* nullable; borrowed; [>= num_sequences, >= keys, 1 or Hkv] float32: scores with key j of row r get
-                               + entry [r, j]. Keys count as entries of indices do. `keys` is the most tokens that a row of the
-                               step with queries has, its new ones included */
+  const DLTensor *rel_bias; /* nullable; borrowed; [Hq, E] or [>= T, Hq, E] float32, innermost stride 1: the head's entry at
+                               d = p_q - p_k is added to the score. E is 1 or more. A larger d gets the last entry, and a
+                               negative d the first (but see KVC_ATTEND_REL_BIAS_ZERO) */
+  const DLTensor *key_bias; /* nullable; borrowed; [>= num_sequences, >= keys, 1 or Hkv] float32: entry [r, j] is added to
+                               scores of key j in row r. Keys are numbered as in indices. `keys` is the largest number of
+                               tokens, new ones included, of the rows that have queries */
   const DLTensor *mask; /* nullable; borrowed; [>= T, >= keys] or [>= T, 1 or Hkv, >= keys] bool or uint8, innermost stride 1: 0
-                           hides key j from the query. It only hides: with NON_CAUSAL in a layer without window and chunks, it
-                           says alone what a query sees. Rows and keys as in q and key_bias */
+                           hides key j from the query. A mask cannot show a key that the layer hides. With NON_CAUSAL, in a
+                           layer without window and chunks, the mask alone decides what a query sees. Rows and keys as in q
+                           and key_bias */
 } kvc_attend_args;
 
 enum {
@@ -973,21 +1002,24 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
 
 /* Stores a layer's new K and V, and computes out = softmax(masked scores) V over everything stored, the new tokens included.
  *   layer  a layer of the forward; each once, or once with PAST and once with SELF; in any order
- * Scores are scale * q.k, then softcap, then ALiBi, then + rel_bias and key_bias (docs/reference/biases.md). Positions are
- * absolute, in partial calls too. Scores, sums and partial outputs are float32; weights too, or of 16 bits if q has no more. K
- * and V are read as they were rounded for storage. A row that sees nothing has output 0 and LSE -inf (or its sink's logit).
- * An MLA layer with up-projections absorbs them into q and out where queries are few. Where they are many, it decompresses K
- * and V of the new tokens. Both give the same result within rounding (docs/reference/mla.md).
- * With indices, a query attends to those listed keys that it would see without a list. Entry i counts tokens of the sequence,
- * in a cross layer of the encoder sequence, from its first token on; nodes of a tree count in the order in which they were
- * appended. So one list serves several layers. A list is a set: its order is free, and an entry that occurs twice counts once.
- * Negative entries are padding, at any place. A list that names no visible key gives output 0 and LSE -inf, as above. K and V
- * of keys that no list names are not read. Lists in ascending order are read fastest (docs/reference/lists.md).
+ * A score is scale * q.k, to which softcap, ALiBi, rel_bias and key_bias are applied in this order
+ * (docs/reference/biases.md). Positions are absolute, in partial calls too. Scores, sums and partial outputs are float32.
+ * Softmax weights are float32, or have 16 bits if q has 16 bits. K and V are read as they were rounded for storage. A row
+ * that sees nothing has output 0 and LSE -inf (or its sink's logit). An MLA layer with up-projections absorbs them into q
+ * and out where queries are few. Where they are many, it decompresses K and V of the new tokens. Both give the same result
+ * within rounding (docs/reference/mla.md).
+ * With indices, a query attends to those listed keys that it would see without a list. Entry i is token i of the sequence
+ * (in a cross layer: of the encoder sequence), counted from its first token. Tree nodes are counted in the order in which
+ * they were appended. So one list serves several layers. A list is a set: its order is free, and an entry that occurs twice
+ * counts once. Negative entries are padding, at any place. A list that names no visible key gives output 0 and LSE -inf, as
+ * above. K and V of keys that no list names are not read. Lists in ascending order are read fastest
+ * (docs/reference/lists.md).
  * Errors: those of kvc_forward_append, and
  *   ORDER             the layer was not appended, and k and v are NULL (PAST needs neither); the same part was attended before;
  *                     the layer reads the K and V of a layer outside of the forward's range; a forward of encoder tokens
  *   OUT_OF_RANGE      softmax_scale, softcap, index_block, or the tokens of a list; on the CPU, an entry whose first token is
- *                     not in the sequence, the new tokens included (error->index = its row). On a GPU it names no key
+ *                     not in the sequence, the new tokens included (error->index = its row). On a GPU such an entry names no
+ *                     key
  *   SHAPE             also: key_bias or mask has fewer keys than a row (error->index = the row)
  *   UNSUPPORTED       indices on a backend that does not attend over lists; STEP_WINDOW with trees; key_bias
  *                     or mask in a graph whose calls a device replays
@@ -995,7 +1027,8 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  *                     KVC_LAYER_KEYS_ONLY; out or lse shares an element with the other, or with a tensor that is read;
  *                     REL_BIAS_ZERO without rel_bias; on the CPU, a NaN or +infinity in rel_bias or key_bias (-infinity hides a
  *                     key)
- *   CANCELLED         within one work item of kvc_forward_cancel. out is then undefined, and k and v may have been stored
+ *   CANCELLED         after kvc_forward_cancel, when the running work items are done. out is then undefined, and k and v may
+ *                     have been stored
  * Threads: one at a time for one forward, any between forwards. Since 0.1.
  * From: latent attention and its absorbed form as in DeepSeek-V2; online softmax as in FlashAttention-2; split-KV and merge by
  * LSE as in Flash-Decoding; softcap as in Gemma 2, slopes as in ALiBi (Press et al.), sinks as in gpt-oss. */
@@ -1022,7 +1055,7 @@ typedef struct kvc_select_args {
   int32_t index_block;     /* b: an entry i is the tokens [i * b, (i + 1) * b), and its score is the largest of those that the
                               query sees. Any b from 1 on; 0 = 1 */
   int32_t candidate_block; /* the same for entries of candidates; 0 = 1 */
-  int32_t first_blocks;    /* so many first entries of the sequence are always chosen. They count towards k */
+  int32_t first_blocks;    /* the first entries of the sequence, this many, are always chosen. They count towards k */
   int32_t last_blocks;     /* the same for the entry of the query's own token and those before it. first_blocks + last_blocks is
                               at most k */
 } kvc_select_args;
@@ -1037,10 +1070,10 @@ static inline void kvc_select_args_init(kvc_select_args *args) {
  * kvc_attend_args.indices of other layers in the same forward.
  *   layer  a layer with KVC_LAYER_KEYS_ONLY, after its append in this forward. Any number of calls
  * Windows, chunks, spans and trees hide tokens as in kvc_forward_attend. Scores are float32. They are not scaled, because a
- * positive factor changes no choice. Of equal scores the lowest entry is chosen. A score that is NaN is lower than all others; in
- * KVC_SELECT_RELU_SUM max(0, NaN) is 0. A list ascends. If fewer than k entries have a token that the query sees, all of them are
- * chosen, and the rest of the list is -1. The choice does not depend on the batch, the cut into steps or the threads
- * (docs/reference/select.md).
+ * positive factor changes no choice. Among equal scores, the lowest entry is chosen. A score that is NaN is lower than all
+ * others; in KVC_SELECT_RELU_SUM max(0, NaN) is 0. A list is in ascending order. If fewer than k entries have a token that
+ * the query sees, all of them are chosen, and the rest of the list is -1. The choice does not depend on the batch, the cut
+ * into steps or the threads (docs/reference/select.md).
  * Errors: STALE_ID, BUSY, CANCELLED, NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, and
  *   ORDER             the layer was not appended in this forward; the forward's stream is being captured
  *   OUT_OF_RANGE      layer; index_block, candidate_block or the tokens of a list; first_blocks and last_blocks; on the CPU, an
@@ -1058,9 +1091,9 @@ KVC_API kvc_status kvc_forward_select(kvc_cache *cache, kvc_forward forward, int
  * It may be called any number of times.
  *   layer   a recurrent layer of the forward
  *   state   0..num_states - 1
- *   token   -1 = the state before each row's first token; i = before its token i, 0..max_draft_states - 1. Before a node is
- *           the state after its parent, which this forward may have stored. Rows without such a token, or without its state,
- *           are not written
+ *   token   -1 = the state before each row's first token; i = before its token i, 0..max_draft_states - 1. The state before
+ *           a tree node is the state after its parent, which this forward may have stored. Rows without such a token, or
+ *           without its state, are not written
  *   tensor  borrowed, its data is written; [>= num_sequences, shape...] of the state's dtype; rows by any stride, each compact
  * Errors: STALE_ID, BUSY, CANCELLED, OUT_OF_RANGE (layer, state, token), INVALID_ARGUMENT (the layer is not recurrent, a forward of
  * encoder tokens), DTYPE, DEVICE, RANK, SHAPE, STRIDE. An error of the device closes the forward, as kvc_forward_abort does.
@@ -1073,9 +1106,9 @@ KVC_API kvc_status kvc_forward_load_state(kvc_cache *cache, kvc_forward forward,
  * before kvc_forward_end. If a state is stored twice, the second one counts.
  * Drafts: with max_draft_states, a cache also keeps the states after uncommitted nodes, and kvc_seq_commit keeps that of its
  * leaf. For drafts of 4 tokens, with states [num_sequences, 4, shape...], call it for tokens 0 to 3, each with one slice.
- *   token   -1 = the state after each row's last token; i = after its token i, 0..max_draft_states - 1. Rows that have no such
- *           token are not read. Nor are rows for which it is not kept: it is kept after a row's last token, and after nodes
- *           below max_draft_states
+ *   token   -1 = the state after each row's last token; i = after its token i, 0..max_draft_states - 1. Rows that have no
+ *           such token are not read. Rows whose state is not kept are not read either. A state is kept after a row's last
+ *           token, and after nodes below max_draft_states
  *   tensor  borrowed; as kvc_forward_load_state's
  * Errors, threads: as kvc_forward_load_state. Since 0.1. From: a state for each draft as in vLLM's speculative Mamba. */
 KVC_API kvc_status kvc_forward_store_state(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state, int32_t token,
@@ -1099,8 +1132,8 @@ static inline void kvc_merge_args_init(kvc_merge_args *args) {
 }
 
 /* Merges results of attention over disjoint sets of keys, by their LSE, from left to right. The result is that of attention over
- * all the keys. A part with LSE -inf saw nothing, and its output is not read. If all parts are such, the result is 0 and -inf.
- * Tensors are on the context's device. Parts may have more than T rows.
+ * all the keys. A part with LSE -inf saw nothing, and its output is not read. If every part saw nothing, the result is 0 and
+ * -inf. Tensors are on the context's device. Parts may have more than T rows.
  *   stream  the device's stream; NULL on the CPU
  * Errors: INVALID_ARGUMENT (num_parts), NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; error->index = the part.
  * Threads: any. Since 0.1. From: split-KV as in Flash-Decoding; cascade merge as in FlashInfer. */
@@ -1126,9 +1159,9 @@ KVC_API kvc_status kvc_forward_abort(kvc_cache *cache, kvc_forward forward, kvc_
  * Errors: STALE_ID. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_cancel(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
-/* Where the rows of an open forward are. All pointers, those of the tensors' shapes and strides too, are borrowed from the
- * library until the forward closes. In a graph they are borrowed until kvc_graph_destroy, and the arrays have the graph's
- * capacity in place of T and num_sequences: position 0 and last row -1 for entries that the step does not use. */
+/* Says where the rows of an open forward are. All pointers, those of the tensors' shapes and strides too, are borrowed from
+ * the library until the forward closes. In a graph they are borrowed until kvc_graph_destroy, and the arrays have the
+ * graph's capacity in place of T and num_sequences: position 0 and last row -1 for entries that the step does not use. */
 typedef struct kvc_forward_info {
   uint32_t struct_size;
   int32_t num_sequences;              /* rows of the batch, inert rows included */
@@ -1192,7 +1225,8 @@ typedef struct kvc_graph_config {
   uint32_t flags;            /* 0 */
   int32_t max_sequences;     /* rows of a step, at most the cache's max_sequences; 0 = as many */
   int32_t max_tokens;        /* tokens of a step, at most the cache's max_batch_tokens; 0 = as many */
-  int32_t max_pages_per_row; /* columns of block tables, 1..2^26; 0 = the pages of the group. BRANCHES have their own */
+  int32_t max_pages_per_row; /* columns of block tables, 1..2^26; 0 = the pages of the group. Tables of KVC_TABLES_BRANCHES
+                                have their own number of columns */
   uint32_t reserved;         /* 0 */
 } kvc_graph_config;
 
@@ -1202,8 +1236,7 @@ static inline void kvc_graph_config_init(kvc_graph_config *config) {
   config->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Makes a graph: the memory that its forwards need. kvc_cache_estimate includes the size of one at the
- * cache's limits.
+/* Makes a graph: the memory that its forwards need. kvc_cache_estimate includes the size of one graph at the cache's limits.
  *   graph  filled
  * Errors: OUT_OF_RANGE, UNSUPPORTED (flags, reserved), OUT_OF_MEMORY, TOO_MANY_FORWARDS (64 graphs exist). Threads: any.
  * Since 0.1. */
@@ -1247,7 +1280,7 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  *   stream     as kvc_seq_fork
  * Errors (nothing committed), each with the index: STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes; as kvc_seq_fork),
  * OUT_OF_RANGE, EVICTED (a node whose recurrent state is not kept: see above). An error of the device leaves K and V
- * of the nodes undefined; then only dropping them (-1) works. Threads: any. The cost follows what it moves and frees.
+ * of the nodes undefined; then only dropping them (-1) works. Threads: any. The cost grows with what it moves and frees.
  * Since 0.1. From: tree attention as in SpecInfer and Medusa. */
 KVC_API kvc_status kvc_seq_commit(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int32_t *leaves,
                                   void *stream, kvc_error *error);
@@ -1263,10 +1296,10 @@ KVC_API kvc_status kvc_seq_tree_nodes(kvc_cache *cache, int64_t n, const kvc_seq
  * ============================================================================================ */
 
 enum kvc_pool {
-  KVC_POOL_KV = 0, /* K and V together: [pages, 2, Hkv, page_size, D]; only if they are stored so */
+  KVC_POOL_KV = 0, /* K and V together: [pages, 2, Hkv, page_size, D]; only if they are stored together */
   KVC_POOL_K = 1,  /* [pages, Hkv, page_size, D] */
   KVC_POOL_V = 2,  /* [pages, Hkv, page_size, Dv]; MLA: the leading dims of KVC_POOL_K */
-  KVC_POOL_K_SCALE = 3, /* float32: [pages, Hkv, page_size] of int8, uint4; [Hkv] of float8 (ones if none were given) */
+  KVC_POOL_K_SCALE = 3, /* float32: [pages, Hkv, page_size] of int8, uint4; [Hkv] of float8, float4 (ones if none given) */
   KVC_POOL_V_SCALE = 4
 };
 enum kvc_pool_flags {
@@ -1274,7 +1307,7 @@ enum kvc_pool_flags {
 };
 
 /* Returns a view of a layer's page pool, without a copy. The view keeps the memory alive, but not the contents: pages are reused.
- * It has the layer's dtype; float8 comes as uint8, and uint4 as uint8 [.., D / 2]. Work enqueued on the stream after this
+ * It has the layer's dtype; float8 comes as uint8, and rows of 4 bits as their bytes. Work enqueued on the stream after this
  * call sees what earlier calls on the cache stored. Later calls on the cache do not wait for that work. The view shows all
  * sequences and free slots: a slot in which this layer stored no token holds what it held before.
  *   pool    KVC_POOL_*
@@ -1296,7 +1329,7 @@ enum kvc_export_parts {
 typedef struct kvc_export_args {
   uint32_t struct_size;
   int32_t layer;
-  uint32_t parts;         /* KVC_EXPORT_*; 0 = all that the layer has (MLA: K and its scales, of which V is a part) */
+  uint32_t parts;         /* KVC_EXPORT_*; 0 = all that the layer has (MLA: K and its scales; V is a part of K) */
   uint32_t reserved;      /* 0 */
   int64_t position_begin; /* tokens [position_begin, position_end) of the sequence */
   int64_t position_end;   /* 0 = the sequence's length (so [0, 0) cannot be requested). Cross layers: both positions are in
@@ -1313,9 +1346,9 @@ static inline void kvc_export_args_init(kvc_export_args *args) {
 typedef struct kvc_exported {
   uint32_t struct_size;
   uint32_t reserved;
-  DLManagedTensorVersioned *k;       /* [tokens, Hkv, D] of the layer's dtype (float8: uint8; uint4: uint8, D / 2) */
+  DLManagedTensorVersioned *k;       /* [tokens, Hkv, D] of the layer's dtype; float8: uint8; 4 bits: uint8, the bytes of a row */
   DLManagedTensorVersioned *v;       /* [tokens, Hkv, Dv] */
-  DLManagedTensorVersioned *k_scale; /* float32, what k is to be multiplied by: [tokens, Hkv] of int8, uint4; [Hkv] of float8 */
+  DLManagedTensorVersioned *k_scale; /* float32, the factors of k: [tokens, Hkv] of int8, uint4; [Hkv] of float8, float4 */
   DLManagedTensorVersioned *v_scale;
 } kvc_exported;
 
@@ -1360,10 +1393,9 @@ static inline void kvc_import_args_init(kvc_import_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Appends T tokens of dense K and V to a sequence in every layer, as kvc_forward_append would. With KVC_IMPORT_AS_STORED it is
- * the inverse of kvc_seq_export, for a sequence of which nothing was freed yet. (For rotated keys of longrope, give the
- * sequence the same factor set first: kvc_seq_set_rope.) The import is a forward of its own, so one must be free
- * (max_open_forwards).
+/* Appends T tokens of dense K and V to a sequence in every layer, as kvc_forward_append would. With KVC_IMPORT_AS_STORED it
+ * is the inverse of kvc_seq_export, for a sequence without freed pages. (For rotated keys of longrope, give the sequence the
+ * same factor set first: kvc_seq_set_rope.) The import opens a forward of its own, which counts towards max_open_forwards.
  *   args    borrowed, tensors included
  *   stream  as kvc_seq_fork
  * Errors: those of kvc_forward_begin; those of kvc_forward_append, with error->index = the layer; UNSUPPORTED with a recurrent
@@ -1390,7 +1422,7 @@ KVC_API kvc_status kvc_seq_import(kvc_cache *cache, kvc_seq sequence, const kvc_
  *           step stores or reads anything, and those of begin before its own step reads.
  *   Taking  While copies of earlier calls wait, kvc_forward_begin is refused (ORDER), so that nothing overwrites what they read.
  *           Once max_sequences * num_groups copies wait, kvc_seq_fork and kvc_seq_commit are refused too.
- *   Abort   It drops the copies of its own step that were not taken. kvc_cache_clear drops all.
+ *   Abort   An abort drops the copies of its step that were not taken. kvc_cache_clear drops all copies.
  * The layout of this struct is frozen. */
 typedef struct kvc_copy {
   int64_t source_slot; /* first slot to read; count slots from there on are in one page */
@@ -1431,7 +1463,7 @@ typedef struct kvc_stats {
                                   as used */
   int64_t pages_evicted;       /* pages that such calls have evicted since create */
   int64_t prefix_attaches;     /* kvc_prefix_attach calls that succeeded since create (of the cache, in every group) */
-  int64_t prefix_tokens;       /* tokens that they found, likewise */
+  int64_t prefix_tokens;       /* tokens that these calls found */
 } kvc_stats;
 
 static inline void kvc_stats_init(kvc_stats *stats) {
@@ -1452,7 +1484,8 @@ KVC_API kvc_status kvc_cache_stats(kvc_cache *cache, int32_t group, kvc_stats *s
 /* Describes the cache at this moment as one JSON object: the pages of each group, sequences and which pages they share, the prefix
  * index, tiers, and open forwards. It has no tokens, and no keys of pages. docs/reference/describe.md lists the fields.
  *   buffer, capacity, length  as kvc_context_describe. The text may grow between two calls
- * It walks the page tables in use under the cache's lock, a few times as long as kvc_cache_stats. `kvcache inspect` shows the text.
+ * It walks the page tables in use under the cache's lock, and takes a few times as long as kvc_cache_stats. `kvcache
+ * inspect` shows the text.
  * Errors: BUFFER_TOO_SMALL. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_describe(kvc_cache *cache, char *buffer, int64_t capacity, int64_t *length,
                                       kvc_error *error);
@@ -1476,10 +1509,10 @@ KVC_API kvc_status kvc_cache_describe(kvc_cache *cache, char *buffer, int64_t ca
  * or int64, with any stride; stride 0 means one value for all. Lengths may have rank 0.
  * On a GPU, the index tensors of a call are all on the host, or all on the device (single numbers may be on the host).
  *   On the host    Every value is read once and checked by the call.
- *   On the device  Nothing is read back, uploaded or waited for. Work is cut by the capacity that shapes give. A captured call
- *                  uses, at each replay, what its tensors hold then. A row with a value out of its range is left out: nothing of
- *                  it is stored, and out keeps its contents. Page ids are checked only with KVC_CONTEXT_VALIDATE, which also
- *                  reports what was bad. */
+ *   On the device  Nothing is read back, uploaded or waited for. The shapes give a capacity, which decides how the work is
+ *                  divided. A captured call uses, at each replay, what its tensors hold then. A row with a value out of its
+ *                  range is skipped: nothing of it is stored, and out keeps its contents. Page ids are checked only with
+ *                  KVC_CONTEXT_VALIDATE, which also reports what was bad. */
 
 enum kvc_flash_attn_flags {
   KVC_FLASH_ATTN_CAUSAL = 1,             /* a query sees no later key: window_right is 0 */
@@ -1493,11 +1526,13 @@ typedef struct kvc_flash_attn_args {
   uint32_t struct_size;
   uint32_t flags;          /* KVC_FLASH_ATTN_* */
   const DLTensor *q;       /* [B, Sq, Hq, D], or with cu_seqlens_q [>= Tq, Hq, D]; float32, float16 or bfloat16, or without
-                              rotary also float8. Of this and all tensors below with dims last: innermost stride 1 */
+                              rotary also float8. This tensor, and all tensors below whose last dimension is the head dim,
+                              have innermost stride 1 */
   const DLTensor *k_cache; /* [pages, page_size, Hkv, D] with block_table, else [cache rows, capacity, Hkv, D]; float32,
                               float16, bfloat16, float8_e4m3fn or float8_e5m2, by any strides (a cache in HND order is a
                               transposed view). Written if k is given. Any page size, any D and Dv up to 1024 */
-  const DLTensor *v_cache; /* [likewise, Dv], of the same dtype. The two may be views into one buffer, of different elements */
+  const DLTensor *v_cache; /* [likewise, Dv], of the same dtype. The two may be views into one buffer, without a common
+                              element */
   const DLTensor *k;       /* nullable, with v: nothing is appended. [B, Sn, Hkv, D], or with cu_seqlens_k_new
                               [>= Tn, Hkv, D]: stored after each row's cached tokens before anything attends. float32,
                               float16, bfloat16, or the cache's dtype, which is stored unchanged */
@@ -1511,8 +1546,8 @@ typedef struct kvc_flash_attn_args {
   const DLTensor *cache_seqlens;     /* [B], or of rank 0: tokens in each row's cache, without the new ones. This call does
                                         not change it. Nullable without k: the cache's whole capacity */
   const DLTensor *seqused_k;         /* nullable: the other name of cache_seqlens; only one of them may be given */
-  const DLTensor *cache_batch_idx;   /* nullable: row b's cache is cache row b. [B]: which one (with block_table: which row of
-                              that); none twice if k is given */
+  const DLTensor *cache_batch_idx;   /* nullable: row b's cache is cache row b. [B]: the cache row of each row (with
+                              block_table: the row of block_table). With k, all must differ */
   const DLTensor *cache_leftpad;     /* nullable: 0. [B]: first valid key of each row, at most cache_seqlens */
   const DLTensor *block_table;       /* nullable: not paged. [rows, max_pages], columns by stride 1: page ids in order.
                                         Entries that the call does not use may have any value, such as -1 */
@@ -1532,7 +1567,7 @@ typedef struct kvc_flash_attn_args {
                                         that is not float8 is stored as k / k_descale, rounded to nearest even and
                                         saturated */
   const DLTensor *v_descale;         /* nullable; [B, Hkv]: the same for v */
-  const DLTensor *alibi_slopes;      /* nullable; [Hq] or [B, Hq] float32: scores get - slope * |p_q - p_k| (see
+  const DLTensor *alibi_slopes;      /* nullable; [Hq] or [B, Hq] float32: slope * |p_q - p_k| is subtracted from scores (see
                               KVC_ATTEND_ALIBI_SIGNED) */
   const DLTensor *sinks;             /* nullable; [Hq] float32, float16 or bfloat16: a logit of each head that joins the softmax
                               without a value */
@@ -1563,12 +1598,13 @@ static inline void kvc_flash_attn_args_init(kvc_flash_attn_args *args) {
  * contract of FlashMLA's sparse decoding. k_cache is [pages, page_size, Hkv, D]. Negative entries are padding, and a slot that
  * occurs twice counts once. Slots have no positions, so what needs lengths or positions must be absent: k, v, block_table,
  * cache_seqlens and its other name, cache_batch_idx, cache_leftpad, alibi_slopes, windows, chunks, and KVC_FLASH_ATTN_CAUSAL.
- * Two rows must not append to one slot through their tables. No memory is allocated once a call of this size was made.
+ * Two rows must not append to one slot through their tables. A call allocates memory only if it is larger than all calls
+ * before it.
  * Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8; qv with k_descale or
  * v_descale; dims; indices on a backend that does not attend over lists), INVALID_ARGUMENT (arguments that contradict each other;
- * what is written overlaps anything else in elements; a cache row twice with k), OUT_OF_RANGE (a page id, slot, index, length or
- * position, with the row in error->index), BUFFER_TOO_SMALL (a cache row without room for its new tokens: error->required and
- * available in tokens, error->index = the row).
+ * a tensor that is written shares elements with another one; a cache row twice with k), OUT_OF_RANGE (a page id, slot,
+ * index, length or position, with the row in error->index), BUFFER_TOO_SMALL (a cache row without room for its new tokens:
+ * error->required and available in tokens, error->index = the row).
  * Threads: any, on different caches. Since 0.1.
  * From: FlashAttention 2 and 3; paged caches as in vLLM's PagedAttention; the rest as kvc_forward_attend. */
 KVC_API kvc_status kvc_flash_attn_with_kvcache(kvc_context *context, const kvc_flash_attn_args *args, void *stream,
@@ -1581,8 +1617,9 @@ enum kvc_append_slots_flags {
 typedef struct kvc_append_slots_args {
   uint32_t struct_size;
   uint32_t flags;               /* KVC_APPEND_SLOTS_* */
-  const DLTensor *k;            /* [>= T, Hkv, D] float32, float16, bfloat16, or of the cache's dtype as it is; innermost stride
-                                   1. Latent form: the rotary parts, [>= T, 1, D - L], not float8 */
+  const DLTensor *k;            /* [>= T, Hkv, D] float32, float16, bfloat16, or the cache's dtype, which is stored
+                                   unchanged; innermost stride 1. Latent form: the rotary parts, [>= T, 1, D - L], not
+                                   float8 */
   const DLTensor *v;            /* [>= T, Hkv, Dv], as k. Latent form: the latent parts, [>= T, 1, L], not float8 */
   const DLTensor *k_cache;      /* written; [pages, page_size, Hkv, D] as kvc_flash_attn_args.k_cache. Latent form:
                                    [pages, page_size, 1, D], rows [latent | rotary] */
@@ -1605,8 +1642,8 @@ static inline void kvc_append_slots_args_init(kvc_append_slots_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Stores rows of k and v in the caller's own paged cache, at the slots in slot_mapping, whose length is T. If two rows have the
- * same slot, either of them stays.
+/* Stores rows of k and v in the caller's own paged cache, at the slots in slot_mapping, whose length is T. If two rows have
+ * the same slot, one of them is stored; which one is not defined.
  *   args    borrowed, tensors included; every slot and position that the host reads is checked before anything is written.
  *           slot_mapping and positions on a GPU: a token whose slot is not one of the cache's, or
  *           whose position has no cos and sin, is skipped
@@ -1621,22 +1658,23 @@ KVC_API kvc_status kvc_append_slots(kvc_context *context, const kvc_append_slots
 /* ============================================================================================
  * 11  Tables for other kernels
  * ============================================================================================
- * What other attention kernels need from a step: block tables, lengths, slots. They come from a cache's forward
- * (kvc_forward_tables), or from the arrays of a server with its own allocator (kvc_plan_*). docs/reference/tables.md lists the
- * kinds of steps, and says what each array means.
+ * Tables give other attention kernels what they need from a step: block tables, lengths, slots. They come from a cache's
+ * forward (kvc_forward_tables), or from the arrays of a server with its own allocator (kvc_plan_*). docs/reference/tables.md
+ * lists the kinds of steps, and says what each array means.
  *
  *   kvc_tables tables;  kvc_tables_init(&tables);
  *   if (kvc_forward_tables(cache, step, group, &tables, &error)) return report(error.message);
  *   fa3(q, k_pool, v_pool, &tables.block_table, &tables.cache_seqlens, &tables.cu_seqlens_q, tables.max_seqlen_q, tables.causal);
  *
- * A table holds exactly the keys that queries see. So no kernel needs a mask beyond "causal", and a window where one row has
- * several queries of a sliding group or of a stream. Where one table cannot express this, there are two, and merging attention
- * over both by LSE (kvc_merge_states) gives the exact result. */
+ * A table holds exactly the keys that queries see. So a kernel needs no mask except "causal". It needs a window only if one
+ * row has several queries of a sliding group or of a stream. If one table cannot express this, there are two, and merging
+ * attention over both by LSE (kvc_merge_states) gives the exact result. */
 
 enum kvc_tables_part {
   KVC_TABLES_WHOLE = 0,    /* all keys of each row */
   KVC_TABLES_PREFIX = 1,   /* steps that branch (trees; drafts with top_k > 1): keys that all branches share */
-  KVC_TABLES_BRANCHES = 2, /* and each branch's own: a row a token, with its visible ancestors alone and itself */
+  KVC_TABLES_BRANCHES = 2, /* the other keys of each branch: one row for each token, with the token itself and its visible
+                              ancestors only */
   KVC_TABLES_ENCODER = 3   /* plans with encoder_lens: the encoder's keys */
 };
 
@@ -1662,14 +1700,15 @@ typedef struct kvc_tables {
   int32_t pad_value;        /* with KVC_TABLES_PAD_VALUE: entries of block_table after a row's pages */
   uint32_t arrays;          /* KVC_TABLES_DENSE | ...; 0 = all */
   /* Out */
-  uint32_t causal;          /* 1: a row's queries are the last of its keys, and each sees those up to itself. 0: all of them */
+  uint32_t causal;          /* 1: a row's queries are the last of its keys, and each sees the keys up to itself. 0: each
+                               query sees all keys */
   /* After a plan's build over arrays on the device, the host has shapes only: num_rows and num_queries are the capacity, and
    * num_pages and num_keys are -1. */
   int32_t num_rows;         /* R, rows of the table */
   int32_t num_queries;      /* of all rows: T */
   int32_t page_size;        /* of block_table and the CSR: the group's, or 1 */
-  int32_t max_seqlen_q;     /* host maxima: queries of a row, */
-  int32_t max_seqlen_k;     /* cache_seqlens, */
+  int32_t max_seqlen_q;     /* on the host: the largest number of queries of a row */
+  int32_t max_seqlen_k;     /* on the host: the largest of cache_seqlens */
   int32_t max_pages;        /* columns of block_table */
   int64_t num_pages;        /* columns of all rows together: entries of indices that are used */
   int64_t num_keys;         /* the last of cu_seqlens_k */
@@ -1710,7 +1749,8 @@ static inline void kvc_tables_init(kvc_tables *tables) {
  * Errors: STALE_ID, BUSY, OUT_OF_RANGE (group), INVALID_ARGUMENT (a recurrent group, an unknown part, a group to which the
  * forward does not append encoder tokens; WHOLE of a tree that branches; PREFIX without trees; other arrays or padding than
  * the graph's first call had), UNSUPPORTED (spans; slots of a pool beyond 2^31 tokens), BATCH_TOO_LARGE (2^31 keys and more;
- * a row with more than the graph's max_pages_per_row). Threads: as kvc_forward_attend. The cost follows the pages in the tables.
+ * a row with more than the graph's max_pages_per_row). Threads: as kvc_forward_attend. The cost grows with the pages in the
+ * tables.
  * Since 0.1. */
 KVC_API kvc_status kvc_forward_tables(kvc_cache *cache, kvc_forward forward, int32_t group, kvc_tables *tables,
                                       kvc_error *error);
@@ -1735,8 +1775,8 @@ enum kvc_plan_mode {
                                rows, and draft extend. Parts: WHOLE (and ENCODER) */
   KVC_PLAN_VERIFY = 2,      /* num_draft_tokens new tokens. A chain: WHOLE. With tree_parents: PREFIX and BRANCHES */
   KVC_PLAN_DRAFT_DECODE = 3 /* step s of num_steps adds token s to each of top_k branches: all steps in one build. top_k 1:
-                               WHOLE, the token is entry seq_len + s. Above: PREFIX, whole pages, and BRANCHES. After the
-                               whole pages each branch has a region of whole pages: the tokens of the partial last page
+                               WHOLE, the token is entry seq_len + s. Larger top_k: PREFIX, whole pages, and BRANCHES. After
+                               the whole pages each branch has a region of whole pages: the tokens of the partial last page
                                (copied there by the server, in branch 0 they are in place), then its drafts */
 };
 
@@ -1813,15 +1853,15 @@ KVC_API kvc_status kvc_plan_create(kvc_context *context, const kvc_plan_config *
 /* Releases a plan and its tables. NULL does nothing. Threads: any, once. Since 0.1. */
 KVC_API void kvc_plan_destroy(kvc_plan *plan);
 
-/* Makes the tables of a step, for all its draft steps and parts. Tables are checked before anything is written. A refused build
- * leaves the arrays, and makes them stale (the generation word is 0) until a build succeeds. In graph mode the arrays keep their
- * addresses, and entries that a smaller batch does not use are inert.
+/* Makes the tables of a step, for all its draft steps and parts. Tables are checked before anything is written. A refused
+ * build does not change the arrays, but makes them stale (the generation word is 0) until a build succeeds. In graph mode
+ * the arrays keep their addresses, and entries that a smaller batch does not use are inert.
  *   args        borrowed, arrays included
  *   stream      the device's stream; NULL on the CPU
  *   generation  nullable; filled: the number of this build
- * Tables are made on the context's device, in the order of the stream. Arrays on a device are read by its kernels, without a wait:
- * there a build whose lengths, rows, parents or sizes would be refused leaves the tables and sets the generation word to 0, page
- * ids and slots are checked only with KVC_CONTEXT_VALIDATE, and kvc_plan_check reports only what was enqueued last.
+ * Tables are made on the context's device, in the order of the stream. Arrays on a device are read by its kernels, without a
+ * wait. If their lengths, rows, parents or sizes are wrong, the tables do not change, and the generation word is set to 0.
+ * Page ids and slots are checked only with KVC_CONTEXT_VALIDATE, and kvc_plan_check reports only what was enqueued last.
  * Memory is allocated only for a step that is larger than all before.
  * Errors: NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; INVALID_ARGUMENT (arrays that the mode does not use, both tables, rows
  * that did not only grow, tokens of a page that do not begin at a page); OUT_OF_RANGE (a length; an entry of a table: the message
@@ -1863,21 +1903,21 @@ KVC_API kvc_status kvc_plan_check(kvc_plan *plan, uint64_t generation, kvc_error
  *   Sharing   Whole pages are shared. A part of a page, down to one token, is copied into a fresh page of the new sequence.
  *   Groups    A hit is the longest prefix that every group can serve. Full groups and latent rows need every page up to the hit.
  *             Sliding and chunked groups need what the next query sees. Recurrent groups need the states after exactly these
- *             tokens: the index holds those of the lengths at which sequences were published. Cross groups are left alone: the
- *             new sequence has no encoder tokens.
+ *             tokens: the index holds those of the lengths at which sequences were published. The index ignores cross
+ *             groups: the new sequence has no encoder tokens.
  *   Eviction  A published page that no sequence and no pin holds is idle. Calls that are short of pages evict idle pages:
  *             kvc_forward_begin, kvc_seq_fork, kvc_seq_import and kvc_prefix_attach. Expired prefixes go first, then those of
  *             lower priority, then those that kvc_cache_config.prefix_policy chooses, and a continuation before what it continues.
  *             OUT_OF_PAGES means that even eviction of all idle pages would not help. What a failed or aborted call evicted
  *             stays evicted. Equal calls evict equal pages, so page ids are equal on every rank.
- *   Salts     Tokens under different salts never match. K and V must follow from the tokens before them and the salt: use other
- *             salts for tenants, adapters, images, and anything else that changes them.
+ *   Salts     Tokens under different salts never match. K and V must depend only on the tokens so far and on the salt. So
+ *             use a different salt for each tenant, adapter, image, and anything else that changes K and V.
  *   Time      The library reads no clock. kvc_cache_set_time gives it the time.
- * Every call of this section is UNSUPPORTED in a cache without KVC_CACHE_PREFIX_INDEX, but for kvc_cache_set_time. */
+ * Every call of this section except kvc_cache_set_time is UNSUPPORTED in a cache without KVC_CACHE_PREFIX_INDEX. */
 
 enum kvc_prefix_query_flags {
-  KVC_PREFIX_ALLOW_ALL = 1 /* match and attach may find all tokens of the query. By default they find one less at most, because
-                              an engine needs the logits of the last token */
+  KVC_PREFIX_ALLOW_ALL = 1 /* match and attach may find all tokens of the query. By default they leave out the last token,
+                              because an engine needs its logits */
 };
 
 typedef struct kvc_prefix_query {
@@ -1886,7 +1926,7 @@ typedef struct kvc_prefix_query {
   const int32_t *tokens; /* borrowed; [num_tokens], host; nullable if num_tokens is 0. Any numbers */
   int64_t num_tokens;    /* 0..2^30 */
   uint64_t salt;         /* any number; 0 = no salt */
-  int64_t salt_begin;    /* the salt holds from the page that contains this token on, and earlier pages have salt 0. So tenants
+  int64_t salt_begin;    /* the salt begins with the page that contains this token, and earlier pages have salt 0. So tenants
                             can share a system prompt, and nothing after it. >= 0 */
 } kvc_prefix_query;
 
@@ -1899,11 +1939,11 @@ static inline void kvc_prefix_query_init(kvc_prefix_query *query) {
 /* What the index holds of a query. */
 typedef struct kvc_prefix_hit {
   uint32_t struct_size;
-  int32_t limited_by;    /* the group because of which `tokens` is below what was searched for and known; -1 = none. It lacks the
-                            page that begins at `tokens`, or (recurrent) a state at a later position */
+  int32_t limited_by;    /* the group that makes `tokens` smaller than known_tokens and the query allow; -1 = none. It lacks
+                            the page that begins at `tokens`, or (recurrent) a state at a later position */
   int64_t tokens;        /* the longest prefix that every group can serve */
   int64_t copied_tokens; /* of these, the tokens in a last page that is not full: attach copies it */
-  int64_t known_tokens;  /* tokens that were published in this order, whatever is left of their pages */
+  int64_t known_tokens;  /* tokens that were published in this order, even if their pages were evicted */
   int64_t load_tokens;   /* with tiers: what `tokens` would be after kvc_prefix_load, as far as they have searched; else `tokens` */
   int64_t load_ns;       /* with tiers: how long that load takes, as the tiers measured it; 0 = nothing to load, or not measured */
 } kvc_prefix_hit;
@@ -1917,14 +1957,14 @@ static inline void kvc_prefix_hit_init(kvc_prefix_hit *hit) {
 /* Says what kvc_prefix_attach would find, and changes nothing.
  *   query  borrowed, tokens included
  *   hit    filled
- * The cost follows the pages that it looks at.
+ * The cost grows with the pages that it looks at.
  * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. Since 0.1. From: prefix reuse as in SGLang's RadixAttention. */
 KVC_API kvc_status kvc_prefix_match(kvc_cache *cache, const kvc_prefix_query *query, kvc_prefix_hit *hit,
                                     kvc_error *error);
 
 /* Makes a new sequence that holds the longest prefix of the query that every group can serve; nothing found gives an empty
- * sequence. The sequence is like any other: it can be appended to, forked, truncated and published. In groups with a window it
- * holds what its next query sees, and of the rollback margin what the index has.
+ * sequence. The sequence is like any other: it can be appended to, forked, truncated and published. In groups with a window
+ * it holds the keys that its next query sees, and the part of the rollback margin that the index has.
  *   query     borrowed, tokens included
  *   stream    the device's stream for copies of partial pages; NULL on the CPU
  *   hit       nullable: filled
@@ -1943,7 +1983,7 @@ typedef struct kvc_prefix_options {
   int32_t priority;     /* 0..100: prefixes of lower priority are evicted first. Tokens that several publishes share have the
                            highest of their priorities */
   uint64_t session;     /* 0 = none. Any other number: kvc_prefix_drop_session drops what no other session published */
-  int64_t time_to_live; /* 0 = no limit. Else, in the unit of kvc_cache_set_time: so long after now, the tokens are expired. They
+  int64_t time_to_live; /* 0 = no limit. Else, in the unit of kvc_cache_set_time: the tokens expire this long after now. They
                            are still found, but evicted before all others */
   uint32_t flags;       /* KVC_PREFIX_KEEP_PRIVATE or 0 */
   uint32_t reserved;    /* 0 */
@@ -1958,7 +1998,7 @@ static inline void kvc_prefix_options_init(kvc_prefix_options *options) {
 typedef struct kvc_prefix_published {
   uint32_t struct_size;
   uint32_t reserved;
-  int64_t known_tokens; /* tokens of the query that the index knows now; fewer than all if it is full of pages in use */
+  int64_t known_tokens; /* tokens of the query that the index holds now; fewer than all if it is full of pages in use */
   int64_t pages_added;  /* pages that the index did not hold before, in all groups */
   int64_t pages_freed;  /* pages of the sequence that became free, because the index had others with the same tokens */
 } kvc_prefix_published;
@@ -1970,8 +2010,8 @@ static inline void kvc_prefix_published_init(kvc_prefix_published *published) {
 }
 
 /* Makes the first tokens of a sequence findable. The index takes references to its pages, and nothing is copied. The sequence uses
- * whole pages that the index already holds for the same tokens in place of its own. It can be repeated while the sequence grows.
- *   sequence   the library does not know its tokens: the query's must be those that were appended
+ * whole pages that the index already holds for the same tokens in place of its own. Publish again while the sequence grows.
+ *   sequence   the library cannot check its tokens: the tokens of the query must be those that were appended
  *   query      borrowed; num_tokens is the sequence's length, or less. Recurrent groups: less only at a checkpoint of the
  *              sequence (kvc_seq_checkpoint); else the tokens are not found by themselves
  *   options    nullable: all zero; borrowed
@@ -1979,7 +2019,7 @@ static inline void kvc_prefix_published_init(kvc_prefix_published *published) {
  * The next forward that appends to the sequence copies its last page, if this is not full and was published.
  * Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE (num_tokens above the length, salt_begin, priority, time_to_live), ORDER (a
  * layer lacks some of the tokens, because a forward did not cover it), UNSUPPORTED (the sequence has or had a streaming window,
- * or its keys are rotated by the long set of longrope). Threads: any. The cost follows the tokens. Since 0.1. */
+ * or its keys are rotated by the long set of longrope). Threads: any. The cost grows with the tokens. Since 0.1. */
 KVC_API kvc_status kvc_prefix_publish(kvc_cache *cache, kvc_seq sequence, const kvc_prefix_query *query,
                                       const kvc_prefix_options *options, kvc_prefix_published *published,
                                       kvc_error *error);
@@ -1988,17 +2028,17 @@ KVC_API kvc_status kvc_prefix_publish(kvc_cache *cache, kvc_seq sequence, const 
  * forgets all that was published with this salt from the first page on. Sequences keep their pages.
  *   query  borrowed, tokens included
  *   pages  nullable: how many pages the index gave back
- * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost follows what it gives back. Since 0.1. */
+ * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost grows with what it gives back. Since 0.1. */
 KVC_API kvc_status kvc_prefix_drop(kvc_cache *cache, const kvc_prefix_query *query, int64_t *pages, kvc_error *error);
 
-/* Forgets what one session published and no publish with another session, or with none, shares.
+/* Forgets what one session published, except what a publish with another session, or with none, shares.
  *   session  not 0
  *   pages    nullable: how many pages the index gave back
- * Errors: none but misuse. Threads: any. The cost follows the size of the index. Since 0.1. */
+ * Errors: none but misuse. Threads: any. The cost grows with the size of the index. Since 0.1. */
 KVC_API kvc_status kvc_prefix_drop_session(kvc_cache *cache, uint64_t session, int64_t *pages, kvc_error *error);
 
-/* Sets the priority and the time to live of the query's published tokens, from the first one on, whatever they had. Longer
- * prefixes keep theirs after these tokens, and pages count as a whole.
+/* Sets the priority and the time to live of the query's published tokens, from the first one on, in place of what they had.
+ * A page gets the new values if it has one of these tokens. Later pages keep what they have.
  *   query         borrowed, tokens included
  *   priority      0..100
  *   time_to_live  as in kvc_prefix_options
@@ -2006,11 +2046,11 @@ KVC_API kvc_status kvc_prefix_drop_session(kvc_cache *cache, uint64_t session, i
 KVC_API kvc_status kvc_prefix_set_priority(kvc_cache *cache, const kvc_prefix_query *query, int32_t priority,
                                            int64_t time_to_live, kvc_error *error);
 
-/* Sets them for all that kvc_prefix_drop_session would drop.
+/* Sets the priority and the time to live of all that kvc_prefix_drop_session would drop.
  *   session       not 0
  *   priority      0..100
  *   time_to_live  as in kvc_prefix_options
- * Errors: OUT_OF_RANGE (priority or time_to_live). Threads: any. The cost follows the size of the index. Since 0.1. */
+ * Errors: OUT_OF_RANGE (priority or time_to_live). Threads: any. The cost grows with the size of the index. Since 0.1. */
 KVC_API kvc_status kvc_prefix_set_session_priority(kvc_cache *cache, uint64_t session, int32_t priority,
                                                    int64_t time_to_live, kvc_error *error);
 
@@ -2018,7 +2058,7 @@ KVC_API kvc_status kvc_prefix_set_session_priority(kvc_cache *cache, uint64_t se
  *   query  borrowed, tokens included
  *   hit    nullable: filled with what is pinned
  *   pin    filled: an id, never 0; ended by kvc_prefix_unpin or kvc_cache_clear
- * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost follows the pages. Since 0.1. */
+ * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost grows with the pages. Since 0.1. */
 KVC_API kvc_status kvc_prefix_pin(kvc_cache *cache, const kvc_prefix_query *query, kvc_prefix_hit *hit, uint64_t *pin,
                                   kvc_error *error);
 
@@ -2052,7 +2092,7 @@ typedef struct kvc_page_keys_args {
   int64_t adapter_bytes;       /* 0..2^20 */
   const uint8_t *salt;         /* [salt_bytes]; nullable if salt_bytes is 0 = no salt */
   int64_t salt_bytes;          /* 0..2^20 */
-  int64_t salt_begin;          /* the salt holds from the page that contains this position on; >= 0 */
+  int64_t salt_begin;          /* the salt begins with the page that contains this position; >= 0 */
   int64_t num_media;           /* spans of tokens that stand for an image or the like; 0..2^30 */
   const int64_t *media_begins; /* [num_media]: position in the sequence of the first token of each, ascending */
   const int64_t *media_tokens; /* [num_media]: tokens of each, > 0. The spans do not overlap */
@@ -2076,9 +2116,10 @@ KVC_API kvc_status kvc_page_keys(const kvc_page_keys_args *args, uint8_t *keys, 
 /* ============================================================================================
  * 14  Events: what the prefix index holds, told to others
  * ============================================================================================
- * A router sends a request to the engine that holds most of its prompt. It follows the prefix index of each engine by events: a
- * whole page became findable (stored), stopped being so (removed), or all of them did (cleared). A cache with events_capacity keeps
- * the newest events in a ring. The ring never makes a call wait: the oldest event makes room for a new one.
+ * A router sends a request to the engine that holds most of its prompt. Events tell it how the prefix index of each engine
+ * changes: a whole page can now be found (stored), a page can no longer be found (removed), or no page can be found
+ * (cleared). A cache with events_capacity keeps the newest events in a ring buffer. No call waits for room in it: a new
+ * event replaces the oldest one.
  *
  * Events are numbered from 0. A reader says which number it needs next, and learns which numbers it got:
  *
@@ -2096,13 +2137,14 @@ KVC_API kvc_status kvc_page_keys(const kvc_page_keys_args *args, uint8_t *keys, 
  * and the events after it give exactly the pages that the index holds.
  *
  *   Pages     Events name whole pages by their key (section 13), with the query's salt as 8 bytes, little-endian, if it is not 0.
- *             A page counts in each group by itself. States of recurrent groups count where they are findable after a whole page.
+ *             Each group has its own events for a page. A recurrent group has events only for states at the end of a whole
+ *             page.
  *   Bytes     Instead of records, a call can write one message as vLLM's consumers read it: docs/reference/events.md.
  * Every call of this section is UNSUPPORTED in a cache whose events_capacity is 0. */
 
 enum kvc_event_kind {
   KVC_EVENT_STORED = 1,  /* the page with this key can be found in this group */
-  KVC_EVENT_REMOVED = 2, /* it cannot any more: it was evicted or dropped */
+  KVC_EVENT_REMOVED = 2, /* the page can no longer be found: it was evicted or dropped */
   KVC_EVENT_CLEARED = 3  /* no page can be found in any group */
 };
 
@@ -2118,7 +2160,7 @@ typedef struct kvc_event {
   uint32_t flags;     /* KVC_EVENT_HAS_PARENT, KVC_EVENT_SALTED */
   uint32_t reserved;
   int64_t position;   /* stored: of the page's first token in its sequence */
-  uint64_t session;   /* stored: that alone published it; 0 = none, or several */
+  uint64_t session;   /* stored: the only session that published it; 0 = none, or several */
   uint8_t key[32];    /* not of KVC_EVENT_CLEARED */
   uint8_t parent[32]; /* key of the page before, if KVC_EVENT_HAS_PARENT */
 } kvc_event;
@@ -2153,12 +2195,12 @@ static inline void kvc_events_args_init(kvc_events_args *args) {
 typedef struct kvc_events_range {
   uint32_t struct_size;
   uint32_t reserved;
-  uint64_t epoch;    /* of this cache: random, drawn from the system when it was created, and never 0 */
+  uint64_t epoch;    /* of this cache: a random number from the system, chosen when the cache was created, and never 0 */
   uint64_t begin;    /* number of the first event that was returned. Above args->next: the ones between are lost */
   uint64_t end;      /* number of the event after the last one that was returned: the next to read */
   uint64_t newest;   /* number that the next event will get. Above `end`: there is more to read */
   int64_t count;     /* events or pages that were returned; without a buffer, what there is */
-  int64_t num_bytes; /* bytes that were written; of a snapshot without a buffer, what it takes */
+  int64_t num_bytes; /* bytes that were written; for a snapshot without a buffer, the size that it needs */
 } kvc_events_range;
 
 static inline void kvc_events_range_init(kvc_events_range *range) {
@@ -2167,23 +2209,25 @@ static inline void kvc_events_range_init(kvc_events_range *range) {
   range->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Returns events from a number on, as many as the buffer takes. Without a buffer it returns none, and fills the range alone: `begin`
- * is the oldest event that can be read from args->next on, and so is `end`.
+/* Returns events from a number on, as many as the buffer takes. Without a buffer it returns no event, and fills only the
+ * range: `begin` is the oldest event that can be read from args->next on, and so is `end`.
  *   args   borrowed; its arrays are filled
  *   range  filled
  * Errors: OUT_OF_RANGE (next above `newest`), BUFFER_TOO_SMALL (not even one event fits in capacity_bytes), STRUCT_SIZE
- * (event_size), INVALID_ARGUMENT (events and bytes; data_parallel_rank below -1). Threads: any. The cost follows what it returns.
+ * (event_size), INVALID_ARGUMENT (events and bytes; data_parallel_rank below -1). Threads: any. The cost grows with what it
+ * returns.
  * Since 0.1. */
 KVC_API kvc_status kvc_events_read(kvc_cache *cache, const kvc_events_args *args, kvc_events_range *range,
                                    kvc_error *error);
 
-/* Returns a KVC_EVENT_STORED for each page that the index holds, parents before what continues them. As bytes, all blocks are cleared
- * first. Events from range.end on are what happened since. Without a buffer it says how large one must be.
+/* Returns a KVC_EVENT_STORED for each page that the index holds, each after the page that it continues. A message in bytes
+ * begins with AllBlocksCleared. Events from range.end on happened after the snapshot. Without a buffer, the call says how
+ * large one must be.
  *   args   borrowed; its arrays are filled
  *   range  filled
  * Errors: BUFFER_TOO_SMALL (nothing returned; required: elements or bytes), STRUCT_SIZE (event_size), INVALID_ARGUMENT as in
- * kvc_events_read. Threads: any. The cost follows the size of the index, and other calls on the cache wait while its pages are
- * listed. Since 0.1. */
+ * kvc_events_read. Threads: any. The cost grows with the size of the index, and other calls on the cache wait while its
+ * pages are listed. Since 0.1. */
 KVC_API kvc_status kvc_events_snapshot(kvc_cache *cache, const kvc_events_args *args, kvc_events_range *range,
                                        kvc_error *error);
 
@@ -2254,8 +2298,9 @@ static inline void kvc_load_args_init(kvc_load_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Saves a sequence. Meanwhile the sequence is busy, as in an open forward, and the cache works for all others. To go on with it
- * at once, save a fork. The call waits until its bytes are written, and until the device has done earlier work of the cache.
+/* Saves a sequence. Meanwhile the sequence is busy, as in an open forward, and all other sequences can be used. To use this
+ * one too, save a fork instead. The call waits until its bytes are written, and until the device has done earlier work of
+ * the cache.
  *   args    borrowed, with all it names
  *   stream  as kvc_seq_fork
  * Errors: STALE_ID, BUSY, UNCOMMITTED, INVALID_ARGUMENT (path and write, or neither; num_tokens is not the length), OUT_OF_RANGE
@@ -2265,9 +2310,10 @@ KVC_API kvc_status kvc_seq_save(kvc_cache *cache, kvc_seq sequence, const kvc_sa
                                 kvc_error *error);
 
 /* Adds a sequence with the contents of a saved one. The cache must have the same layers, groups, dtypes and RoPE settings, and the
- * same fingerprint. Capacity, pools and limits may differ. So may the page size, if what was freed of the sequence allows it. The
- * call holds one section of the file at a time, and checks it before it uses it. No other call sees the sequence before all of it
- * is there. Pages of the prefix index that it evicts stay evicted.
+ * same fingerprint. Capacity, pools and limits may differ. The page size may differ too, unless the sequence has freed
+ * tokens that the other page size cannot leave out. The call holds one section of the file at a time, and checks it before
+ * it uses it. No other call sees the sequence before all of it is there. Pages of the prefix index that it evicts stay
+ * evicted.
  *   args        borrowed, with all it names
  *   sequence    filled
  *   num_tokens  nullable: how many token ids the file has, also on BUFFER_TOO_SMALL
@@ -2320,8 +2366,10 @@ typedef struct kvc_tier kvc_tier;
 
 enum kvc_tier_sync {
   KVC_TIER_SYNC_DATA = 0, /* an object is on the disk before it becomes visible */
-  KVC_TIER_SYNC_NONE = 1, /* the system writes it when it likes; after a loss of power it can be missing, and is never wrong */
-  KVC_TIER_SYNC_FULL = 2  /* as DATA, and its name too: what was stored survives a loss of power */
+  KVC_TIER_SYNC_NONE = 1, /* the system decides when to write it. After a loss of power it can be missing, but is never
+                             wrong */
+  KVC_TIER_SYNC_FULL = 2  /* as DATA, and the name of the object is on the disk too. So a stored object survives a loss of
+                             power */
 };
 
 enum kvc_tier_flag {
@@ -2331,7 +2379,8 @@ enum kvc_tier_flag {
 /* Which published pages a tier stores. */
 enum kvc_tier_store {
   KVC_TIER_STORE_PUBLISHED = 0, /* all */
-  KVC_TIER_STORE_REUSED = 1,    /* those that the index had before the publish: a request came back to them */
+  KVC_TIER_STORE_REUSED = 1,    /* those that the index already had before the publish, because another request had published
+                                   them */
   KVC_TIER_STORE_NOTHING = 2    /* none: the tier is read only, and takes no suspended sequence */
 };
 
@@ -2340,8 +2389,8 @@ typedef struct kvc_tier_config {
   int32_t sync;               /* disk: KVC_TIER_SYNC_* */
   const char *directory;      /* nullable; disk: a folder, made if it does not exist. Several processes may share it */
   const kvc_tier *tier;       /* nullable; adopted: a tier of the engine. One of directory, tier and KVC_TIER_HOST is given */
-  int64_t capacity_bytes;     /* disk and host: the objects that were used least recently are removed beyond it. Disk: 0 = no
-                                 limit. Host: at least 4096; memory is taken when objects fill it */
+  int64_t capacity_bytes;     /* disk and host: beyond this limit, the objects that were used least recently are removed.
+                                 Disk: 0 = no limit. Host: at least 4096; memory is taken when objects fill it */
   int32_t store;              /* KVC_TIER_STORE_* */
   uint32_t flags;             /* KVC_TIER_HOST or 0 */
   int64_t min_tokens;         /* a publish of fewer tokens is not stored; >= 0 */
@@ -2357,7 +2406,7 @@ static inline void kvc_tier_config_init(kvc_tier_config *config) {
  *   config  borrowed; its tier is adopted: kvc_cache_destroy closes it
  * It may wait for I/O: it reads the names in the directory.
  * Errors: INVALID_ARGUMENT (directory, tier, store, sync or the capacity of a host tier), OUT_OF_RANGE (capacity_bytes,
- * min_tokens), UNSUPPORTED (no prefix index, no fingerprint, no pools, a GPU, a ninth tier, another version of kvcache_tier.h, or
+ * min_tokens), UNSUPPORTED (no prefix index, no fingerprint, no pools, a ninth tier, another version of kvcache_tier.h, or
  * flags), IO (the directory cannot be used), OUT_OF_MEMORY. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_add_tier(kvc_cache *cache, const kvc_tier_config *config, kvc_error *error);
 
@@ -2369,8 +2418,8 @@ typedef struct kvc_prefix_load_options {
   int32_t priority;     /* as in kvc_prefix_options: of the pages that are loaded */
   uint64_t session;     /* likewise */
   int64_t time_to_live; /* likewise */
-  int64_t token_ns;     /* what it costs to compute one token, in nanoseconds: nothing is loaded if that would take longer, as the
-                           tiers measured it. 0 = load in any case */
+  int64_t token_ns;     /* the time to compute one token, in nanoseconds. Nothing is loaded if loading would take longer by
+                           the tiers' measurements. 0 = load in any case */
 } kvc_prefix_load_options;
 
 static inline void kvc_prefix_load_options_init(kvc_prefix_load_options *options) {
@@ -2379,13 +2428,15 @@ static inline void kvc_prefix_load_options_init(kvc_prefix_load_options *options
   options->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Starts to load what the tiers have of a prefix and the pools lack. While the load runs it holds one sequence and the pages.
+/* Starts to load the part of a prefix that the tiers have and the pools lack. While the load runs it holds one sequence and
+ * the pages.
  *   query    borrowed, tokens included
  *   options  nullable: all zero; borrowed
  *   hit      nullable: filled as by kvc_prefix_match
  *   job      filled; 0 = nothing is to be loaded, or computing is faster
  * Errors: OUT_OF_RANGE (num_tokens, salt_begin, priority, time_to_live, token_ns), UNSUPPORTED (the cache has no tier),
- * TOO_MANY_SEQUENCES, OUT_OF_PAGES, OUT_OF_MEMORY. Threads: any. The cost follows the pages, because tiers answer from memory.
+ * TOO_MANY_SEQUENCES, OUT_OF_PAGES, OUT_OF_MEMORY. Threads: any. The cost grows with the pages, because tiers answer from
+ * memory.
  * Since 0.1. */
 KVC_API kvc_status kvc_prefix_load(kvc_cache *cache, const kvc_prefix_query *query, const kvc_prefix_load_options *options,
                                    kvc_prefix_hit *hit, kvc_job *job, kvc_error *error);
@@ -2410,8 +2461,8 @@ static inline void kvc_job_info_init(kvc_job_info *info) {
  * the sequence, or a tier has lost one), CANCELLED (a suspend or resume). Threads: any. It waits for nothing. Since 0.1. */
 KVC_API kvc_status kvc_job_poll(kvc_cache *cache, kvc_job job, kvc_job_info *info, kvc_error *error);
 
-/* Ends a job early. Pages of it that are being read or written are waited for: poll it until it is done. What was loaded by then is
- * kept. A suspend or resume leaves its sequence as it was.
+/* Ends a job early. It still waits for pages that are being read or written, so poll it until it is done. What was loaded by
+ * then is kept. A suspend or resume leaves its sequence as it was.
  * Errors: STALE_ID. Threads: any. It waits for nothing. Since 0.1. */
 KVC_API kvc_status kvc_job_cancel(kvc_cache *cache, kvc_job job, kvc_error *error);
 
@@ -2455,9 +2506,9 @@ KVC_API kvc_status kvc_cache_tier_traffic(kvc_cache *cache, kvc_tier_traffic *tr
  *   ...                                                        // poll the job until it is done: then the sequence is as before
  *
  * The pages are those that kvc_seq_exclusive_pages counts. Pages that another sequence or an export uses too stay, and the sequence
- * keeps its references. Each page goes to the first tier that takes it, in the order in which the tiers were added. A host tier never
- * evicts it, and takes none that does not fit; another tier may evict it. Until the job is done the sequence is busy, as in an open
- * forward, and a failure leaves it as it was.
+ * keeps its references. Each page goes to the first tier that takes it, in the order in which the tiers were added. A host tier
+ * never evicts it, and refuses a page for which it has no room; another tier may evict it. Until the job is done the
+ * sequence is busy, as in an open forward, and a failure leaves it as it was.
  *   A suspended sequence keeps its id, length, settings and checkpoints, and counts as one of max_sequences. Calls that read or
  * change its contents return SUSPENDED, and kvc_seq_pages gives -1 for its pages. kvc_seq_remove and kvc_cache_clear remove
  * it, and its objects from the tiers. A process that is killed leaves its objects in a folder, until the capacity evicts them.
@@ -2498,10 +2549,12 @@ KVC_API kvc_status kvc_seq_resume(kvc_cache *cache, kvc_seq sequence, kvc_job *j
  *   ... a step; after each layer, or less often: kvc_transfer_poll(cache, outgoing, &info, &error) ...
  *   ... and then until info.done: the receiver has everything ...
  *
- *   Rows      Tokens travel as rows, in the order of kvc_seq_save. The two caches may have other page sizes, capacities and SIMD
- *             code. Their layouts and fingerprints must be equal, which kvc_transfer_send checks before a byte moves.
- *   Layers    A poll sends what the cache holds. Of an open forward these are the layers that were appended: so layer by layer, if
- *             the engine polls after each. If the forward is aborted, its tokens are sent again when they are appended again.
+ *   Rows      Tokens travel as rows, in the order of kvc_seq_save. The two caches may have different page sizes, capacities
+ *             and SIMD code. Their layouts and fingerprints must be equal, which kvc_transfer_send checks before a byte
+ *             moves.
+ *   Layers    A poll sends what the cache holds. Of an open forward, it sends the layers that were appended. An engine that
+ *             polls after each layer sends layer by layer. If the forward is aborted, its tokens are sent again when they
+ *             are appended again.
  *   Windows   Of a group with a window, only the pages that the query after the last token sees are reserved and sent.
  *   Length    The sender's sequence reaches num_tokens, and is not extended before the transfer is done: groups with windows and with
  *             states forget what the receiver needs.
@@ -2517,13 +2570,13 @@ KVC_API kvc_status kvc_seq_resume(kvc_cache *cache, kvc_seq sequence, kvc_job *j
 /* How bytes reach another cache: kvcache_transport.h defines it. */
 typedef struct kvc_transport kvc_transport;
 
-/* Sets the cache's transport. It comes before the cache's first transfer, and once.
+/* Sets the cache's transport. Call it once, before the cache's first transfer.
  *   transport  adopted: kvc_cache_destroy closes it
- * Errors: UNSUPPORTED (no pools, a GPU, encoder groups, another version of kvcache_transport.h), INVALID_ARGUMENT (it lacks a
+ * Errors: UNSUPPORTED (no pools, encoder groups, another version of kvcache_transport.h), INVALID_ARGUMENT (it lacks a
  * function), ORDER (the cache has one, or had a transfer), OUT_OF_MEMORY. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_set_transport(kvc_cache *cache, const kvc_transport *transport, kvc_error *error);
 
-/* A sequence on its way. 0 = none. */
+/* Id of a transfer. 0 = none. */
 typedef uint64_t kvc_transfer;
 
 typedef struct kvc_receive_args {
@@ -2544,7 +2597,7 @@ static inline void kvc_receive_args_init(kvc_receive_args *args) {
  *   args      borrowed
  *   transfer  filled; never 0
  * Errors: OUT_OF_RANGE (num_tokens, timeout_ms), STALE_ID, BUSY, UNCOMMITTED, SUSPENDED (prefix), INVALID_ARGUMENT (the prefix has
- * num_tokens or more), ORDER (some layer lacks tokens of the prefix), UNSUPPORTED (no pools, a GPU, encoder groups; a prefix with a
+ * num_tokens or more), ORDER (some layer lacks tokens of the prefix), UNSUPPORTED (no pools, encoder groups; a prefix with a
  * streaming window or beside a group of states), TOO_MANY_SEQUENCES, OUT_OF_PAGES (of error->group), OUT_OF_MEMORY, IO (the
  * transport has no address). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_transfer_receive(kvc_cache *cache, const kvc_receive_args *args, kvc_transfer *transfer,
@@ -2561,10 +2614,10 @@ KVC_API kvc_status kvc_transfer_describe(kvc_cache *cache, kvc_transfer transfer
 /* Starts to send a sequence to the cache that a description is from. Nothing is sent before the first poll.
  *   description  borrowed; [bytes], from kvc_transfer_describe
  *   transfer     filled; never 0
- * Errors: STALE_ID, UNSUPPORTED (no pools, a GPU, encoder groups; a streaming window; a description of a later version),
- * CORRUPT (the description is damaged, or is none), LAYOUT (the caches differ in model, layout or transport: the message has both
- * values), OUT_OF_RANGE (the sequence is longer than the receiver expects), EVICTED (a window has freed tokens that the receiver
- * needs), IO (the transport cannot reach the address), OUT_OF_MEMORY. Threads: any. Since 0.1. */
+ * Errors: STALE_ID, UNSUPPORTED (no pools, encoder groups; a streaming window; a description of a later version), CORRUPT
+ * (the description is damaged, or is none), LAYOUT (the caches differ in model, layout or transport: the message has both
+ * values), OUT_OF_RANGE (the sequence is longer than the receiver expects), EVICTED (a window has freed tokens that the
+ * receiver needs), IO (the transport cannot reach the address), OUT_OF_MEMORY. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_transfer_send(kvc_cache *cache, kvc_seq sequence, const void *description, int64_t bytes,
                                      kvc_transfer *transfer, kvc_error *error);
 
@@ -2582,7 +2635,8 @@ static inline void kvc_transfer_info_init(kvc_transfer_info *info) {
   info->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Moves a transfer on, and says how far it is. The call that first says that it is done, and one that fails, end it.
+/* Moves a transfer on, and says how far it is. The transfer ends with the call that first says that it is done, or with a
+ * call that fails.
  *   info  filled
  * Errors: STALE_ID (no such transfer; or the sender's sequence was removed), EVICTED (a window has freed tokens before they were sent),
  * ORDER (the sender's sequence was extended, and its state at num_tokens is gone), IO (the peer failed, cancelled or is silent; the
@@ -2601,11 +2655,12 @@ KVC_API kvc_status kvc_transfer_cancel(kvc_cache *cache, kvc_transfer transfer, 
 /* Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. Equal calls on equal configs give equal hashes, so
  * ranks and replays can be compared. The hash may differ between versions of the library.
  *   digest  filled
- * Errors: none but misuse. Threads: any. The cost follows the size of the tables. Since 0.1. */
+ * Errors: none but misuse. Threads: any. The cost grows with the size of the tables. Since 0.1. */
 KVC_API kvc_status kvc_cache_digest(kvc_cache *cache, uint64_t *digest, kvc_error *error);
 
 /* Checks that references add up, that free + used = total, and that no page is in two tables unless its count says so.
- * Errors: INTERNAL, with the invariant that does not hold. Threads: any. The cost follows the size of the tables. Since 0.1. */
+ * Errors: INTERNAL, with the invariant that does not hold. Threads: any. The cost grows with the size of the tables.
+ * Since 0.1. */
 KVC_API kvc_status kvc_cache_check_invariants(kvc_cache *cache, kvc_error *error);
 
 /* ============================================================================================

@@ -350,7 +350,7 @@ typedef struct kvc_backend_rope {
 
 /* Stores k and v of a step's tokens: element (t, h, d) to slot slots[t]. To a quantised layer: divided by the scale in
  * float32, then rounded to nearest even and saturated; int8 rows get the scale amax / 127 of their own.
- * KVC_BACKEND_ENCODING_ROTATED: rotated, then stored with the zero point and scale of kernels/common/scales.h. */
+ * KVC_BACKEND_ENCODING_ROTATED and rows of float4: as kernels/common/scales.h defines them. */
 typedef struct kvc_backend_append {
   const kvc_backend_layer *layer;
   int64_t num_tokens;
@@ -433,7 +433,7 @@ typedef struct kvc_backend_lists {
   uint32_t reserved;
 } kvc_backend_lists;
 
-/* Numbers that scores get after softcap and ALiBi, and a mask. `index` is a key's index in its row. */
+/* Numbers that are added to scores after softcap and ALiBi, and a mask. `index` is a key's index in its row. */
 typedef struct kvc_backend_bias {
   /* nullable. Of query t (a token of the rows), q head h and distance d in [0, num_distances), d = p_q - p_k: entry
    * t * relative_token_stride + h * relative_head_stride + d. Without an entry for d: that of the nearest distance, or 0 with

@@ -1,5 +1,11 @@
 # Sourced by the other scripts: paths, and the Python package in .venv.
 set -euo pipefail
+case ${1:-} in
+  --help | -h) # the comment at the head of the script
+    awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' "$0"
+    exit 0
+    ;;
+esac
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 venv=$root/.venv

@@ -117,7 +117,9 @@ def interface(calls: list) -> str:
               "  /** Address of a C function (run, memory) that calls run(). */",
               "  long holder();", "",
               "  /** Calls the deleter of a DLManagedTensorVersioned. */",
-              "  void release(long managed);", "}"]
+              "  void release(long managed);", "",
+              "  /** Opens the transport of a plug-in, which stays loaded, and gives it to a cache. */",
+              "  int useTransport(long cache, long library, long options, long error);", "}"]
     return "\n".join(lines) + "\n"
 
 
@@ -134,7 +136,9 @@ def jni(calls: list) -> str:
         lines += ["  }", ""]
     for result, name, parameters, values in (
             ("String", "open", "String path", "path"), ("long", "address", "Buffer buffer", "buffer"),
-            ("ByteBuffer", "view", "long address, long bytes", "address, bytes"), ("long", "holder", "", ""), ("void", "release", "long managed", "managed")):
+            ("ByteBuffer", "view", "long address, long bytes", "address, bytes"), ("long", "holder", "", ""),
+            ("void", "release", "long managed", "managed"),
+            ("int", "useTransport", "long cache, long library, long options, long error", "cache, library, options, error")):
         back = "" if result == "void" else "return "
         lines += ["  @Override", f"  public {result} {name}({parameters}) {{", f"    {back}Jni.kvj_{name}({values});", "  }", ""]
     return "\n".join(lines[:-1]) + "\n}\n"

@@ -205,6 +205,10 @@ rust_candle() {
   in_rust
   cargo clippy --locked --no-deps --package kvcache --features candle --tests -- -D warnings
   run_cargo_test --package kvcache --features candle --test candle
+  cd ../../integrations/candle
+  cargo fmt --check
+  cargo clippy --locked --no-deps --all-targets -- -D warnings
+  run_cargo_test
 }
 rust_asan() { # with the library of the sanitizer build, which checks invariants after every call
   local host
@@ -257,7 +261,7 @@ redis_tests() {
 conformance() {
   rust_environment
   "$python" bindings/conformance/run.py --runner c --runner python --runner rust --runner go --runner java \
-    --library build/release/src/libkvcache.so --random 60 --junit "$junit"
+    --library build/release/src/libkvcache.so --transport build/release/transports/ucx/libkvcache_ucx.so --random 60 --junit "$junit"
 }
 
 # Two chains for `beside`. They write to different folders.

@@ -64,6 +64,8 @@ const std::vector<Case>& table() {
       decode(kInt8, kWide, 8, 16384, kCold, kByte),
       decode(kUint4, kGqa, 1, 65536, kCold, kNibble, kQuick),
       decode(kUint4, kWide, 8, 32768, kCold, kNibble),
+      decode(kFloat4, kGqa, 1, 65536, kCold, kNibble, kQuick),
+      decode(kFloat4, kWide, 8, 32768, kCold, kNibble),
       // 8 to 64 MiB, then 1 to 8 MiB.
       decode(kBf16, kMha, 1, 1024, kWarm, kMiddle),
       decode(kBf16, kGqa, 1, 4096, kWarm, kMiddle),
@@ -139,7 +141,7 @@ std::string Case::name() const {
 
 int64_t Case::token_bytes() const {
   const int64_t elements = work == Work::kMlaDecode ? shape.head_dim : int64_t{2} * shape.kv_heads * shape.head_dim;
-  return elements * type_bits(type) / 8;
+  return elements * type_bits(type) / 8 + (type == Type::kFloat4 ? elements / 16 : 0);  // with the scales of blocks
 }
 
 int64_t Case::kv_bytes() const {
@@ -160,12 +162,12 @@ double Case::operations() const {
 }
 
 const char* type_name(Type type) {
-  constexpr const char* kNames[] = {"f32", "f16", "bf16", "fp8", "int8", "uint4"};
+  constexpr const char* kNames[] = {"f32", "f16", "bf16", "fp8", "int8", "uint4", "float4"};
   return kNames[static_cast<int>(type)];
 }
 
 int64_t type_bits(Type type) {
-  constexpr int64_t kBits[] = {32, 16, 16, 8, 8, 4};
+  constexpr int64_t kBits[] = {32, 16, 16, 8, 8, 4, 4};
   return kBits[static_cast<int>(type)];
 }
 

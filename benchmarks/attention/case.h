@@ -18,7 +18,7 @@ enum class Work {
   kCompaction,    // trees of `new_tokens` nodes, of which the second half is a path; timed: the commit that keeps it
 };
 
-enum class Type { kF32, kF16, kBf16, kFp8, kInt8, kUint4 };
+enum class Type { kF32, kF16, kBf16, kFp8, kInt8, kUint4, kFloat4 };
 
 // What a time is compared with. The lower bound of a case is the larger of pages and ops.
 enum class Limit {

@@ -9,9 +9,9 @@ namespace kvc::benchmark {
 namespace {
 
 DLDataType dl_type(Type type) {
-  constexpr uint8_t kFloat8E4M3Fn = 10;  // DLPack's code
-  constexpr DLDataType kTypes[] = {{kDLFloat, 32, 1},     {kDLFloat, 16, 1}, {kDLBfloat, 16, 1},
-                                   {kFloat8E4M3Fn, 8, 1}, {kDLInt, 8, 1},    {kDLUInt, 4, 1}};
+  constexpr uint8_t kFloat8E4M3Fn = 10, kFloat4E2M1Fn = 17;  // DLPack's codes
+  constexpr DLDataType kTypes[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1},   {kFloat8E4M3Fn, 8, 1},
+                                   {kDLInt, 8, 1},    {kDLUInt, 4, 1},   {kFloat4E2M1Fn, 4, 1}};
   return kTypes[static_cast<int>(type)];
 }
 

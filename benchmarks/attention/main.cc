@@ -2,6 +2,8 @@
 // sample.
 //   attention [--threads N] [--quick] [--seconds S] [--simd NAME] [--json FILE] [--deterministic | --no-sharing]
 //             [--small-pages] [--part I/N] [FILTER]...
+//   attention --beside-load [--threads N] [--seconds S] [--simd NAME] [FILTER]...
+//                                    what N threads gain over one, also while another process takes one core
 //   attention --list                 the cases as JSON
 //   attention --serve NAME [...]     sets one case up; then answers each line of stdin with one sample
 // --small-pages: this process gets no huge pages.
@@ -18,6 +20,7 @@
 #include <cstring>
 #include <thread>
 
+#include "attention/beside_load.h"
 #include "attention/report.h"
 
 namespace {
@@ -26,7 +29,7 @@ using namespace kvc::benchmark;
 
 struct Arguments {
   std::vector<int> threads;
-  bool quick = false, list = false, small_pages = false;
+  bool quick = false, list = false, small_pages = false, beside_load = false;
   double seconds = 1.5;
   int part = 1, parts = 1;
   std::string simd, json, serve;
@@ -43,6 +46,8 @@ bool parse(int argc, char** argv, Arguments* arguments) {
       arguments->seconds = 0.4;
     } else if (name == "--list") {
       arguments->list = true;
+    } else if (name == "--beside-load") {
+      arguments->beside_load = true;
     } else if (name == "--deterministic") {
       arguments->flags |= KVC_CACHE_DETERMINISTIC;
     } else if (name == "--small-pages") {
@@ -148,6 +153,20 @@ int run(const Arguments& arguments) {
   return 0;
 }
 
+int beside_load(const Arguments& arguments) {
+  std::vector<Case> chosen;
+  for (const Case& work : cases()) {
+    if (wanted(work, arguments)) chosen.push_back(work);
+  }
+  const int threads = arguments.threads.back();
+  if (threads < 2 || chosen.empty()) {
+    std::fprintf(stderr, "--beside-load: %d threads and %zu cases\n", threads, chosen.size());
+    return 2;
+  }
+  measure_beside_load(chosen, {threads, arguments.simd, arguments.flags}, arguments.seconds * 4);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -156,6 +175,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr,
                  "usage: attention [--threads N] [--quick] [--seconds S] [--simd NAME] [--json FILE]\n"
                  "                 [--deterministic | --no-sharing] [--small-pages] [--part I/N] [FILTER]...\n"
+                 "       attention --beside-load [--threads N] [--seconds S] [--simd NAME] [FILTER]...\n"
                  "       attention --list\n"
                  "       attention --serve NAME [--threads N] [--simd NAME]\n");
     return 2;
@@ -168,5 +188,6 @@ int main(int argc, char** argv) {
     std::perror("--small-pages");
     return 1;
   }
+  if (arguments.beside_load) return beside_load(arguments);
   return arguments.serve.empty() ? run(arguments) : serve(arguments);
 }

@@ -105,16 +105,16 @@ class Generator:
             self.emit("state shape=2,3")
             self.emit(f"state shape=5 dtype={pick(['f16', 'bf16'])}")
             return
-        dtype = pick(["f32", "f32", "f16", "bf16", "i8", "e4m3", "u4"])
+        dtype = pick(["f32", "f32", "f16", "bf16", "i8", "e4m3", "u4", "e2m1"])
         if row == "latent":
             self.emit(f"layer group={group} q_heads={pick([1, 3])} head_dim=12 latent_dim=8 softmax_scale=0.25 "
                       f"dtype={pick(['f32', 'bf16'])}")  # fmt: skip
             return
         kv_heads = pick([1, 2])
-        dims, v_dims = ([16, 48], [32]) if dtype == "u4" else ([4, 8, 16], [4, 8])
+        dims, v_dims = ([16, 48], [32]) if dtype in ("u4", "e2m1") else ([4, 8, 16], [4, 8])
         words = [f"q_heads={kv_heads * pick([1, 2])}", f"kv_heads={kv_heads}", f"head_dim={pick(dims)}", f"dtype={dtype}"]
         words += [f"v_head_dim={pick(v_dims)}"] * self.chance(0.3)
-        words += ["k_scales=0.0625", "v_scales=0.125"] * (dtype == "e4m3")
+        words += ["k_scales=0.0625", "v_scales=0.125"] * (dtype in ("e4m3", "e2m1"))
         if visibility != "encoder" and dtype in ("f32", "f16", "bf16") and self.chance(0.4):
             words += [f"rope={pick(['on_append', 'on_read'])}"] + ["rope_interleaved=1"] * self.chance(0.3)
         self.emit(f"layer group={group} {' '.join(words)}")

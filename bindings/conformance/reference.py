@@ -16,7 +16,7 @@ class Rows:
     """K or V of some tokens: as read back, and as stored. NaN in `values` stands for an unknown value."""
 
     values: np.ndarray  # [n, H, D] float64
-    raw: np.ndarray  # [n, H, D] of the layer's dtype; of uint4 [n, H, D / 2] uint8
+    raw: np.ndarray  # [n, H, D] of the layer's dtype; of 4 bits [n, H, bytes of a row] uint8
     scale: np.ndarray  # [n, H] float32: int8's and uint4's; ones of other dtypes
 
     def __getitem__(self, which: slice | list[int]) -> Rows:
@@ -30,8 +30,13 @@ def joined(parts: list[Rows]) -> Rows:
     return Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "raw", "scale")))
 
 
+def row_elements(dtype: str, dim: int) -> int:
+    """How many elements of DTYPES[dtype] a stored row of `dim` dims has."""
+    return {"u4": dim // 2, "e2m1": dim // 2 + dim // 16}.get(dtype, dim)
+
+
 def unknown_rows(count: int, heads: int, dim: int, dtype: str) -> Rows:
-    raw = np.zeros((count, heads, dim // 2 if dtype == "u4" else dim), DTYPES[dtype])
+    raw = np.zeros((count, heads, row_elements(dtype, dim)), DTYPES[dtype])
     return Rows(np.full((count, heads, dim), np.nan), raw, np.ones((count, heads), np.float32))
 
 
@@ -74,8 +79,32 @@ def read_uint4(raw: np.ndarray, scale: np.ndarray, block: int) -> Rows:
     return Rows(by_hadamard(y, block) / block * rotation_signs(y.shape[-1]), raw, np.asarray(scale, np.float32))
 
 
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+
+
+def stored_e2m1(x: np.ndarray, scale: np.ndarray) -> Rows:
+    """x [n, H, D] float32 in blocks of 16 dims, each with a scale of its own; `scale` [n, H] of the heads."""
+    y = (x / scale[..., None]).reshape(*x.shape[:-1], -1, 16)
+    of_block = np.clip(np.abs(y).max(axis=-1) / np.float32(6), np.float32(2**-9), np.float32(448)).astype(DTYPES["e4m3"])
+    z = np.minimum(np.abs(y) / of_block.astype(np.float32)[..., None], np.float32(6))
+    # The first half of a step belongs to the even one of two neighbours.
+    codes = sum((z >= middle if i % 2 else z > middle).astype(np.uint8) for i, middle in enumerate((E2M1[1:] + E2M1[:-1]) / 2))
+    codes = (codes + 8 * np.signbit(y).astype(np.uint8)).reshape(x.shape)
+    return read_e2m1(np.concatenate([codes[..., 0::2] | codes[..., 1::2] << 4, of_block.view(np.uint8)], axis=-1), scale)
+
+
+def read_e2m1(raw: np.ndarray, scale: np.ndarray) -> Rows:
+    """The rows that stored bytes [n, H, D / 2 + D / 16] and the scales [n, H] of their heads hold."""
+    raw = np.asarray(raw).view(np.uint8)
+    packed = raw.shape[-1] * 8 // 9
+    codes = np.stack([raw[..., :packed] & 15, raw[..., :packed] >> 4], axis=-1).reshape(*raw.shape[:-1], -1)
+    of_block = np.repeat((raw[..., packed:] & 127).view(DTYPES["e4m3"]).astype(np.float64), 16, axis=-1)
+    values = E2M1[codes & 7] * np.where(codes < 8, 1, -1) * of_block * scale[..., None].astype(np.float64)
+    return Rows(values, raw, np.asarray(scale, np.float32))
+
+
 def stored(x: np.ndarray, dtype: str, scales: np.ndarray | None = None, block: int = 0) -> Rows:
-    """x [n, H, D] rounded for storage; `scales` [H] of a float8 layer, `block` of the rotation of a uint4 layer."""
+    """x [n, H, D] rounded for storage; `scales` [H] of a float8 or float4 layer, `block` of the rotation of a uint4 layer."""
     x = np.asarray(x, np.float64)
     if dtype == "u4":
         return stored_uint4(x.astype(np.float32), block)
@@ -90,6 +119,8 @@ def stored(x: np.ndarray, dtype: str, scales: np.ndarray | None = None, block: i
         raw = np.clip(np.rint(x32 / scale[..., None]), -127, 127).astype(np.int8)
     else:
         scale = ones * (1 if scales is None else np.asarray(scales, np.float32))
+        if dtype == "e2m1":
+            return stored_e2m1(x32, scale)
         bound = np.float32(BYTES[dtype])
         raw = np.clip(x32 / scale[..., None], -bound, bound).astype(DTYPES[dtype])
     return Rows(raw.astype(np.float64) * scale[..., None].astype(np.float64), raw, scale)
@@ -99,6 +130,8 @@ def stored_bytes(raw: np.ndarray, dtype: str, scale: np.ndarray, block: int = 0)
     """Stored bytes as they were exported, with the scale of each token and head."""
     if dtype == "u4":
         return read_uint4(raw, scale, block)
+    if dtype == "e2m1":
+        return read_e2m1(raw, scale)
     raw = np.asarray(raw).view(DTYPES[dtype])
     return Rows(raw.astype(np.float64) * scale[..., None].astype(np.float64), raw, scale)
 

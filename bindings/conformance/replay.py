@@ -13,6 +13,7 @@ import biases
 import numpy as np
 import reference
 import stateless
+from copies import CopyReplay
 from model import Cache, Layer, Page, Pool, Row, Sequence, Step
 from prefixes import PrefixReplay, Published
 from reference import Rows, Scores
@@ -45,7 +46,7 @@ class PageList:
     pages: list[Page | None]
 
 
-class Replay(PrefixReplay, Selection):
+class Replay(PrefixReplay, CopyReplay, Selection):
     def __init__(self) -> None:
         self.caches: dict[int, Cache] = {}
         self.steps: dict[int, Step] = {}
@@ -56,7 +57,7 @@ class Replay(PrefixReplay, Selection):
         self.published: list[Published] = []
         self.stored: dict[str, list[Published]] = {}
         self.directories: dict[int, tuple[str, Op]] = {}
-        self.saved: dict[str, tuple[Sequence, str]] = {}  # by file: a copy, and its token ids
+        self.saved, self.sent = {}, {}
         self.nearly: set[str] = set()  # tensors that are known nearly
         self.adopted: set[str] = set()  # tensors that caches write to, wherever their pages are
 
@@ -132,14 +133,6 @@ class Replay(PrefixReplay, Selection):
         positions = op.integers("positions") or [-1] * len(parents)
         children = [self.cache(op).fork(parent, position) for parent, position in zip(parents, positions)]
         self.bound.update(zip(op.integers("seqs"), children))
-
-    def op_save(self, op: Op) -> None:
-        self.saved[op.words["file"]] = (self.cache(op).copy(self.sequence(op)), op.words.get("tokens", ""))
-
-    def op_load(self, op: Op) -> Expected:
-        saved, tokens = self.saved[op.words["file"]]
-        self.bound[op.integer("seqs")] = self.cache(op).load(saved)
-        return {"tokens": tokens}
 
     def op_truncate(self, op: Op) -> None:
         for sequence, length in zip(self.sequences(op), op.integers("lengths")):
@@ -283,7 +276,7 @@ class Replay(PrefixReplay, Selection):
             k = layer.rope.rotate(k, *self.turns(op, step, layer, positions))
         rows = reference.stored(k, layer.dtype, layer.k_scales, layer.rotation("k"))
         step.new[layer.index, "k"] = rows
-        stored_latent = layer.latent // 2 if layer.dtype == "u4" else layer.latent
+        stored_latent = reference.row_elements(layer.dtype, layer.latent)
         step.new[layer.index, "v"] = Rows(rows.values[..., : layer.latent], rows.raw[..., :stored_latent], rows.scale) \
             if layer.latent or layer.keys_only else reference.stored(v, layer.dtype, layer.v_scales, layer.rotation("v"))
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Replays scripts in several languages, and compares what they answer: README.md.
 
-    run.py [--runner NAME ...] [--library PATH] [--random N] [--seed S] [--junit FILE] [SCRIPT ...]
+    run.py [--runner NAME ...] [--library PATH] [--random N] [--seed S] [--junit FILE] [--transport PATH] [SCRIPT ...]
 
-Without SCRIPT: all of scripts/, and N random ones; then also whether some script calls each function of the C API, by the runner of C.
+With --transport also the scripts of pair/, in two processes: each runner receives what the one before it sends. Without SCRIPT: all of scripts/, and N random ones; then also whether some script calls each function of the C API, by the runner of C.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import xml.etree.ElementTree as xml
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import random_script
 from compare import Comparison
-from script import parse_script, parse_transcript
+from script import Answer, parse_script, parse_transcript
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -32,8 +33,9 @@ CALLS = BUILD / "calls.txt"
 MISSING: dict[str, set[str]] = {}
 
 # Functions that are not in every language, so that no script calls them.
-IN_FEW_LANGUAGES: set[str] = {"kvc_cache_set_transport", "kvc_transfer_receive", "kvc_transfer_describe", "kvc_transfer_send",
-                              "kvc_transfer_poll", "kvc_transfer_cancel"}
+IN_FEW_LANGUAGES: set[str] = set()
+# Functions that only the scripts of two processes call: they need a transport.
+IN_PAIRS: set[str] = {"kvc_cache_set_transport"}
 
 
 def build_c() -> list[str]:
@@ -95,6 +97,53 @@ def transcribe(runner: str, command: list[str], scripts: list[Path], first: str)
     return process.stdout
 
 
+def pair(sender: tuple[str, list[str]], receiver: tuple[str, list[str]], transport: str, options: str) -> list[str]:
+    """Errors of a transfer between two processes. The model has all of the sender's; the receiver's contents are compared with them."""
+    scripts = {side: HERE / "pair" / f"{side}.kvs" for side in ("sender", "receiver")}
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "KVCACHE_CONFORMANCE_TRANSPORT": transport, "KVCACHE_CONFORMANCE_OPTIONS": options,
+                       "KVCACHE_CONFORMANCE_SAVE": folder, "KVCACHE_CONFORMANCE_LOAD": folder}  # fmt: skip
+        processes = {side: subprocess.Popen([*command, str(scripts[side])], env=environment, stdout=subprocess.PIPE, text=True)
+                     for side, (_, command) in (("receiver", receiver), ("sender", sender))}  # fmt: skip
+        try:
+            texts = {side: process.communicate(timeout=120)[0] for side, process in processes.items()}
+        finally:
+            for process in processes.values():
+                process.kill()
+    answers = {side: parse_transcript(text).get(scripts[side].name, {}) for side, text in texts.items()}
+    ops = {side: parse_script(path) for side, path in scripts.items()}
+    errors = []
+    for side, (runner, _) in (("sender", sender), ("receiver", receiver)):
+        if processes[side].returncode != 0:
+            errors.append(f"{runner} as {side}: exit status {processes[side].returncode}")
+        comparison = Comparison(scripts[side].name, ops[side], {runner: answers[side]}, MISSING)
+        if side == "sender":
+            comparison.run()
+        else:  # of what it received the model knows nothing
+            for op in ops[side]:
+                comparison.check(runner, op, answers[side].get(op.line, Answer("none", {}, "nothing")), {})
+        errors += comparison.errors
+    if errors:
+        return errors
+    received, sent = ([answers[side][op.line].results for op in ops[side] if op.name in ("export", "attend")][-4:]
+                      for side in ("receiver", "sender"))
+    return [] if received == sent else [f"the receiver has {received}, the sender {sent}"]
+
+
+def run_pairs(commands: dict[str, list[str]], transport: str) -> list[tuple[str, list[str]]]:
+    """Around the ring of languages, by shared memory and by TCP."""
+    cases = []
+    runners = list(commands.items())
+    for options in ("sm,self", "tcp/lo"):
+        for at, sender in enumerate(runners):
+            receiver = runners[(at + 1) % len(runners)]
+            errors = pair(sender, receiver, transport, options)
+            name = f"{sender[0]} to {receiver[0]} by {options}"
+            print(f"{'FAILED' if errors else 'ok':7} {name}\n" + "".join(f"        {error}\n" for error in errors), end="", flush=True)
+            cases.append((name, errors))
+    return cases
+
+
 def api_functions() -> list[str]:
     """The members of kvc_api in their order."""
     header = (ROOT / "include" / "kvcache.h").read_text()
@@ -107,7 +156,7 @@ def uncalled() -> list[str]:
     called = {int(line) for line in CALLS.read_text().split()}
     first = 8  # after struct_size and abi
     missed = [f"kvc_{name}" for index, name in enumerate(api_functions()) if first + 8 * index not in called]
-    return [name for name in missed if name not in IN_FEW_LANGUAGES]
+    return [name for name in missed if name not in IN_FEW_LANGUAGES | IN_PAIRS]
 
 
 def unlike_files(first: str, others: list[str]) -> list[str]:
@@ -134,6 +183,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--random", type=int, default=24)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--junit", type=Path)
+    parser.add_argument("--transport", type=Path, help="libkvcache_ucx.so")
     parser.add_argument("scripts", nargs="*", type=Path)
     return parser.parse_args()
 
@@ -147,9 +197,10 @@ def main() -> int:
     runners = args.runners or ["c", "python"]
     fixed = args.scripts or sorted((HERE / "scripts").glob("*.kvs"))
     made = [] if args.scripts else random_script.write(BUILD / "random", args.random, args.seed)
-    transcripts = {}
+    transcripts, commands = {}, {}
     for runner in runners:
-        command, begin = RUNNERS[runner](), time.monotonic()
+        commands[runner] = command = RUNNERS[runner]()
+        begin = time.monotonic()
         text = transcribe(runner, command, fixed, runners[0])
         if runner == "c":
             missed = uncalled()  # by the fixed scripts alone
@@ -173,6 +224,8 @@ def main() -> int:
     unlike = unlike_files(runners[0], runners[1:])
     print("".join(f"        {error}\n" for error in unlike), end="")
     cases.append(("files of saved sequences and tiers", unlike))
+    if args.transport:
+        cases += run_pairs(commands, str(args.transport.resolve()))
     if args.junit:
         write_junit(args.junit, cases)
     failed = sum(bool(errors) for _, errors in cases)

@@ -28,34 +28,37 @@ type arena struct {
 // shared is the part of an arena that C sees: all of its pointers are to pinned memory. With cgo it is C's memory, which
 // cgo's checks of arguments need not search.
 type shared struct {
-	err         kvcError
-	batch       kvcBatch
-	attend      kvcAttendArgs
-	append      kvcAppendArgs
-	selects     kvcSelectArgs
-	flash       kvcFlashAttnArgs
-	slots       kvcAppendSlotsArgs
-	keys        kvcPageKeysArgs
-	plan        kvcPlanArgs
-	tables      kvcTables
-	query       kvcPrefixQuery
-	hit         kvcPrefixHit
-	options     kvcPrefixOptions
-	published   kvcPrefixPublished
-	events      kvcEventsArgs
-	eventsRange kvcEventsRange
-	save        kvcSaveArgs
-	load        kvcLoadArgs
-	tier        kvcTierConfig
-	loadOptions kvcPrefixLoadOptions
-	jobInfo     kvcJobInfo
-	traffic     kvcTierTraffic
-	tensors     [maxTensors]tensorSlot
-	seq         Seq
-	numbers     [2]int64
-	id          uint64
-	descriptor  int32
-	handle      uintptr
+	err          kvcError
+	batch        kvcBatch
+	attend       kvcAttendArgs
+	append       kvcAppendArgs
+	selects      kvcSelectArgs
+	flash        kvcFlashAttnArgs
+	slots        kvcAppendSlotsArgs
+	keys         kvcPageKeysArgs
+	plan         kvcPlanArgs
+	tables       kvcTables
+	query        kvcPrefixQuery
+	hit          kvcPrefixHit
+	options      kvcPrefixOptions
+	published    kvcPrefixPublished
+	events       kvcEventsArgs
+	eventsRange  kvcEventsRange
+	save         kvcSaveArgs
+	load         kvcLoadArgs
+	tier         kvcTierConfig
+	loadOptions  kvcPrefixLoadOptions
+	jobInfo      kvcJobInfo
+	traffic      kvcTierTraffic
+	receive      kvcReceiveArgs
+	transferInfo kvcTransferInfo
+	transport    kvcTransport
+	tensors      [maxTensors]tensorSlot
+	seq          Seq
+	numbers      [2]int64
+	id           uint64
+	descriptor   int32
+	handle       uintptr
 }
 
 const (

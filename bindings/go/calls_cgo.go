@@ -9,6 +9,10 @@ package kvcache
 #include <stdlib.h>
 
 static void kvcgo_delete(uintptr_t fn, void *tensor) { ((void (*)(void *))fn)(tensor); }
+static void kvcgo_call_with(uintptr_t fn, uintptr_t argument) { ((void (*)(uintptr_t))fn)(argument); }
+static int32_t kvcgo_open_transport(uintptr_t fn, uint32_t version, const char *options, void *transport, void *error) {
+  return ((int32_t (*)(uint32_t, const char *, void *, void *))fn)(version, options, transport, error);
+}
 static uintptr_t kvcgo_get_api(uintptr_t fn, uint32_t version) { return ((uintptr_t (*)(uint32_t))fn)(version); }
 static uintptr_t kvcgo_open(const char *path, char **problem) {
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -32,6 +36,17 @@ func newShared(*runtime.Pinner) *shared {
 
 func callDeleter(function uintptr, tensor *dlManagedTensor) {
 	C.kvcgo_delete(C.uintptr_t(function), unsafe.Pointer(tensor))
+}
+
+// callWith calls a function of C with an address of C.
+func callWith(function, argument uintptr) {
+	C.kvcgo_call_with(C.uintptr_t(function), C.uintptr_t(argument))
+}
+
+// openTransport calls kvc_transport_open of a plug-in, which fills a.transport.
+func (a *arena) openTransport(function uintptr, options []byte) Status {
+	return Status(C.kvcgo_open_transport(C.uintptr_t(function), kvcTransportVersion, (*C.char)(unsafe.Pointer(&options[0])),
+		unsafe.Pointer(&a.transport), unsafe.Pointer(&a.err)))
 }
 
 func callGetAPI(function uintptr) uintptr {

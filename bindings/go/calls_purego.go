@@ -34,6 +34,18 @@ func callDeleter(function uintptr, tensor *dlManagedTensor) {
 	a.call(function, 1)
 }
 
+// callWith calls a function of C with an address of C.
+func callWith(function, argument uintptr) { _, _, _ = purego.SyscallN(function, argument) }
+
+// openTransport calls kvc_transport_open of a plug-in, which fills a.transport.
+func (a *arena) openTransport(function uintptr, options []byte) Status {
+	a.words[0] = kvcTransportVersion
+	a.words[1] = a.hold(1, unsafe.Pointer(&options[0]))
+	a.words[2] = a.hold(2, unsafe.Pointer(&a.transport))
+	a.words[3] = a.hold(3, unsafe.Pointer(&a.err))
+	return Status(a.call(function, 4))
+}
+
 func callGetAPI(function uintptr) uintptr {
 	table, _, _ := purego.SyscallN(function, kvcAbiVersion)
 	return table

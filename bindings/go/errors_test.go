@@ -55,6 +55,10 @@ func callsOfCache(c *Cache) map[string]error {
 	_, found["Suspend"] = c.Suspend(1)
 	_, found["Resume"] = c.Resume(1)
 	_, found["TierTraffic"] = c.TierTraffic()
+	_, found["Receive"] = c.Receive(1, ReceiveOptions{})
+	_, found["Send"] = c.Send(1, []byte{1})
+	found["UseUCX"] = c.UseUCX("tcp", "lo")
+	found["SetTransport"] = c.SetTransport("no-such-library", "")
 	return found
 }
 
@@ -105,6 +109,14 @@ func callsOfLoadJob(j *LoadJob) map[string]error {
 	return found
 }
 
+func callsOfTransfer(x *Transfer) map[string]error {
+	found := map[string]error{"Cancel": x.Cancel()}
+	_, found["Describe"] = x.Describe()
+	_, found["Poll"] = x.Poll()
+	_, found["Wait"] = x.Wait(background)
+	return found
+}
+
 func callsOfContext(c *Context) map[string]error {
 	found := map[string]error{"Merge": c.Merge(Merge{}), "FlashAttnWithKVCache": c.FlashAttnWithKVCache(FlashAttn{}),
 		"AppendSlots": c.AppendSlots(AppendSlots{}), "Check": c.Check()}
@@ -131,6 +143,7 @@ func TestTheseAreAllMethods(t *testing.T) {
 		{new(Context), callsOfContext(nil), []string{"Close"}},
 		{new(Plan), callsOfPlan(nil), []string{"Close"}},
 		{new(LoadJob), callsOfLoadJob(new(LoadJob)), []string{"Close"}},
+		{new(Transfer), callsOfTransfer(new(Transfer)), []string{"Close"}},
 	} {
 		for i := range reflect.TypeOf(c.of).NumMethod() {
 			name := reflect.TypeOf(c.of).Method(i).Name

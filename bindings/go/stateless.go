@@ -22,11 +22,11 @@ type FlashAttn struct {
 	RotarySeqlens             Tensor // [B]: positions count from here, not from CacheSeqlens; ignored without RotaryCos
 	QDescale, KDescale        Tensor // float8: [B, Hkv] float32, factors of q and of the cache
 	VDescale                  Tensor
-	AlibiSlopes               Tensor // [Hq] or [B, Hq] float32: scores get - slope * |p_q - p_k|
+	AlibiSlopes               Tensor // [Hq] or [B, Hq] float32: slope * |p_q - p_k| is subtracted from scores
 	Sinks                     Tensor // [Hq] float32, float16 or bfloat16
 	Indices                   Tensor // [B, Sq, 1 or Hkv, k], or with CuSeqlensQ [Tq, 1 or Hkv, k] int32: the only slots to attend to
 	Causal                    bool
-	AlibiSigned               bool         // scores get - slope * (p_q - p_k)
+	AlibiSigned               bool         // slope * (p_q - p_k) is subtracted from scores
 	RotaryInterleaved         bool         // rotated pairs are dims 2i, 2i+1; else i, i + rotary dim / 2
 	Window                    *FlashWindow // nil = none
 	AttentionChunk, NumSplits int          // 0 = none; 0 = as it pays

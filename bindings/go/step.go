@@ -208,7 +208,7 @@ const (
 	NonCausal AttendFlags = kvcAttendNonCausal // every key of its row, the tokens after it too
 	Past      AttendFlags = kvcAttendPast      // only keys of earlier steps
 	Self      AttendFlags = kvcAttendSelf      // only keys of this step's tokens
-	// AlibiSigned: scores get - slope * (p_q - p_k), not - slope * |p_q - p_k|
+	// AlibiSigned: slope * (p_q - p_k) is subtracted from scores, in place of slope * |p_q - p_k|
 	AlibiSigned AttendFlags = kvcAttendAlibiSigned
 	RelBiasZero AttendFlags = kvcAttendRelBiasZero // RelBias adds 0 at distances that it has no entry for
 	NoSpans     AttendFlags = kvcAttendNoSpans     // this layer ignores the step's spans
@@ -228,8 +228,8 @@ type Attend struct {
 	WUK, WUV     Tensor // MLA: up-projections, or absent: q and out are in latent space
 	Indices      Tensor // may be absent; [T, 1 or Hkv, k] int32: the only tokens to which each query attends; negative: padding
 	IndexBlock   int    // b: an entry i is the tokens [i*b, (i+1)*b); 0 = 1
-	RelBias      Tensor // may be absent; [Hq, E] or [T, Hq, E] float32: scores get + the entry at p_q - p_k; beyond: the nearest
-	KeyBias      Tensor // may be absent; [sequences, keys, 1 or Hkv] float32: scores get + the entry of the row and key
+	RelBias      Tensor // may be absent; [Hq, E] or [T, Hq, E] float32: the entry at p_q - p_k, or the nearest one, is added
+	KeyBias      Tensor // may be absent; [sequences, keys, 1 or Hkv] float32: the entry of the row and key is added to scores
 	Mask         Tensor // may be absent; [T, keys] or [T, 1 or Hkv, keys] uint8: 0 hides a key that the query would see
 	SoftmaxScale float64
 	Softcap      float64
@@ -276,7 +276,7 @@ type Select struct {
 	EachHead       bool   // a list for each head, by q.k; else one by the sum over heads of weight * max(0, q.k)
 	IndexBlock     int    // b: an entry i is the tokens [i*b, (i+1)*b); 0 = 1
 	CandidateBlock int    // the same for Candidates
-	FirstBlocks    int    // so many first entries of the sequence are always chosen
+	FirstBlocks    int    // the first entries of the sequence, this many, are always chosen
 	LastBlocks     int    // the same for the entry of the query's own token and those before it
 }
 

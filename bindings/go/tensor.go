@@ -18,7 +18,8 @@ const (
 	Float8E4  DType = 10 | 8<<8 | 1<<16 // e4m3fn
 	Float8E5  DType = 12 | 8<<8 | 1<<16 // e5m2
 	Int8      DType = 0 | 8<<8 | 1<<16
-	Uint4     DType = 1 | 4<<8 | 1<<16 // of a layer; its tensors are of Uint8, two elements in each
+	Uint4     DType = 1 | 4<<8 | 1<<16  // of a layer; its tensors are of Uint8, two elements in each
+	Float4    DType = 17 | 4<<8 | 1<<16 // e2m1fn, of a layer; its tensors are of Uint8: a row's elements and scales
 	Uint8     DType = 1 | 8<<8 | 1<<16
 	Int32     DType = 0 | 32<<8 | 1<<16
 	Int64     DType = 0 | 64<<8 | 1<<16
@@ -174,7 +175,7 @@ func (t Tensor) String() string {
 // String is the name that messages have for the type: "float32".
 func (d DType) String() string {
 	names := map[DType]string{Float32: "float32", Float16: "float16", BFloat16: "bfloat16", Float8E4: "float8_e4m3fn",
-		Float8E5: "float8_e5m2", Int8: "int8", Uint4: "uint4", Uint8: "uint8", Int32: "int32", Int64: "int64", noDType: "none"}
+		Float8E5: "float8_e5m2", Int8: "int8", Uint4: "uint4", Float4: "float4_e2m1fn", Uint8: "uint8", Int32: "int32", Int64: "int64", noDType: "none"}
 	if name, known := names[d]; known {
 		return name
 	}

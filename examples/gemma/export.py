@@ -22,10 +22,12 @@ def write(target, model, files) -> None:
     ids = {"prompts.system": texts.system, "stop_ids": sorted(texts.stop_ids)}
     ids |= {f"prompts.user.{i}": user for i, user in enumerate(texts.users)}
     offsets, pieces = vocabulary(files.tokenizer, model.vocabulary)
+    kinds = np.frombuffer(files.tokenizer.kinds(model.vocabulary), np.uint8)
     tensors = files.tensors | {name: np.array(values, np.int32) for name, values in ids.items()}
-    tensors |= {"vocabulary.offsets": offsets, "vocabulary.bytes": pieces}  # bytes last: all others stay aligned
+    tensors |= {"vocabulary.offsets": offsets, "vocabulary.kinds": kinds,
+                                "vocabulary.bytes": pieces}  # bytes last: all others stay aligned
 
-    header, start = {"__metadata__": metadata(model.config, len(texts.users), files.fingerprint().hex())}, 0
+    header, start = {"__metadata__": metadata(model.config, files, len(texts.users))}, 0
     for name, array in tensors.items():
         end = start + array.nbytes
         header[name] = {"dtype": TYPES[array.dtype.name], "shape": array.shape, "data_offsets": (start, end)}
@@ -38,7 +40,7 @@ def write(target, model, files) -> None:
             file.write(np.ascontiguousarray(array).data)
 
 
-def metadata(config: Config, users: int, fingerprint: str) -> dict:
+def metadata(config: Config, files, users: int) -> dict:
     """Everything that a decoder must know, as text: safetensors has no other kind."""
     values = {
         "format": FORMAT, "layers": config.layers, "embedding": config.embedding, "q_heads": config.q_heads,
@@ -46,7 +48,8 @@ def metadata(config: Config, users: int, fingerprint: str) -> dict:
         "full_attention_every": ARCHITECTURE["full_attention_every"], "full_rope_theta": config.full_rope_theta,
         "sliding_rope_theta": ARCHITECTURE["sliding_rope_theta"], "norm_epsilon": config.norm_epsilon,
         "attention_scale": config.attention_scale, "users": users,
-        "fingerprint": fingerprint, "embedding_scale": float(ARCHITECTURE["embedding_scale"](config.embedding)),
+        "bos_id": files.metadata["tokenizer.ggml.bos_token_id"], "fingerprint": files.fingerprint().hex(),
+        "embedding_scale": float(ARCHITECTURE["embedding_scale"](config.embedding)),
     }
     return {name: str(value) for name, value in values.items()}
 

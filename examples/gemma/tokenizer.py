@@ -4,13 +4,15 @@ The file holds a SentencePiece vocabulary (tokens and scores) but no merge list.
 into the token with the best score is exactly a BPE merge with that token's rank, so the list of merges
 follows from the scores, and the `tokenizers` package does the rest.
 """
+import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 from errors import ExampleError
 
 # Token kinds of GGUF (gguf.TokenType); the others take no special path here.
-NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
+NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 3, 4, 6
 SPACE_MARK = "\u2581"  # SentencePiece writes a space inside a token as this
 BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")  # a byte of a character that has no token
 
@@ -75,3 +77,22 @@ class Tokenizer:
             return b""
         byte = BYTE_TOKEN.fullmatch(token)
         return bytes.fromhex(byte[1]) if byte else token.replace(SPACE_MARK, " ").encode()
+
+    def kinds(self, size: int) -> bytes:
+        """The kind of each token: NORMAL, CONTROL, USER_DEFINED or BYTE. Of two adjacent pairs of normal tokens, the one that
+        joins into the token with the lower id is joined first."""
+        described = json.loads(self._backend.to_str())
+        vocabulary = described["model"]["vocab"]
+        joined = [vocabulary[left + right] for left, right in described["model"]["merges"]]
+        if any(left > right for left, right in pairwise(joined)):
+            raise ExampleError("the vocabulary's scores are not in the order of its ids: no decoder could tell the merges")
+        user_defined = {token["id"] for token in described["added_tokens"]}
+
+        def kind(index):
+            if index in self._control_ids:
+                return CONTROL
+            if index in user_defined:
+                return USER_DEFINED
+            return BYTE if BYTE_TOKEN.fullmatch(self._backend.id_to_token(index)) else NORMAL
+
+        return bytes(map(kind, range(size)))

@@ -10,7 +10,17 @@
 
 namespace kvc::kernels {
 
-enum class Type : int32_t { kF32 = 0, kF16 = 1, kBf16 = 2, kE4m3 = 3, kE5m2 = 4, kI8 = 5, kU4 = 6, kNone = 7 };
+enum class Type : int32_t {
+  kF32 = 0,
+  kF16 = 1,
+  kBf16 = 2,
+  kE4m3 = 3,
+  kE5m2 = 4,
+  kI8 = 5,
+  kU4 = 6,
+  kE2m1 = 7,
+  kNone = 8
+};
 
 struct F16 {
   uint16_t bits;
@@ -30,6 +40,10 @@ struct E5m2 {
 struct I8 {
   int8_t value;
 };
+// Sign, 2 bits of exponent (bias 1), 1 of mantissa, in the low 4 bits; no infinity, no NaN ("e2m1fn"). Largest: 6.
+struct E2m1 {
+  uint8_t bits;
+};
 
 KVC_HOST_DEVICE Type type_of(DLDataType dtype) {
   if (dtype.lanes != 1) return Type::kNone;
@@ -40,23 +54,32 @@ KVC_HOST_DEVICE Type type_of(DLDataType dtype) {
   if (dtype.code == kDLFloat8_e5m2 && dtype.bits == 8) return Type::kE5m2;
   if (dtype.code == kDLInt && dtype.bits == 8) return Type::kI8;
   if (dtype.code == kDLUInt && dtype.bits == 4) return Type::kU4;
+  if (dtype.code == kDLFloat4_e2m1fn && dtype.bits == 4) return Type::kE2m1;
   return Type::kNone;
 }
 
 // Stored with scales: an element is read as stored * scale, and one of kU4 as (stored - zero point) * scale.
-KVC_HOST_DEVICE bool is_quantised(Type type) { return type >= Type::kE4m3 && type <= Type::kU4; }
+KVC_HOST_DEVICE bool is_quantised(Type type) { return type >= Type::kE4m3 && type <= Type::kE2m1; }
+
+// Whether two elements share a byte.
+KVC_HOST_DEVICE bool is_packed(Type type) { return type == Type::kU4 || type == Type::kE2m1; }
+
+// Neighbouring dims of kE2m1 that share a scale.
+constexpr int32_t kBlockDims = 16;
 
 // Bits of an element.
 KVC_HOST_DEVICE int32_t element_bits(Type type) {
-  return type == Type::kF32 ? 32 : type == Type::kU4 ? 4 : is_quantised(type) ? 8 : 16;
+  return type == Type::kF32 ? 32 : is_packed(type) ? 4 : is_quantised(type) ? 8 : 16;
 }
 
 // Bytes of an element of a caller's tensor, which has bytes as elements if it holds packed elements of 4 bits. Sizes of
 // stored rows follow from their format (stored_format.h).
 KVC_HOST_DEVICE int32_t element_bytes(Type type) { return (element_bits(type) + 7) / 8; }
 
-// Bytes of n elements without gaps between them.
-KVC_HOST_DEVICE int64_t array_bytes(Type type, int64_t n) { return (n * element_bits(type) + 7) / 8; }
+// Bytes of n elements without gaps between them, and of the scales that follow the elements of a row of kE2m1.
+KVC_HOST_DEVICE int64_t array_bytes(Type type, int64_t n) {
+  return (n * element_bits(type) + 7) / 8 + (type == Type::kE2m1 ? n / kBlockDims : 0);
+}
 
 KVC_HOST_DEVICE uint32_t float_bits(float x) {
   uint32_t bits;
@@ -95,6 +118,12 @@ KVC_HOST_DEVICE float widen(E4m3 x) {
 }
 
 KVC_HOST_DEVICE float widen(I8 x) { return static_cast<float>(x.value); }
+
+KVC_HOST_DEVICE float widen(E2m1 x) {
+  const uint32_t sign = static_cast<uint32_t>(x.bits & 8u) << 28, magnitude = x.bits & 7u;
+  if (magnitude >= 2) return float_from_bits(sign | ((magnitude << 22) + (126u << 23)));
+  return float_from_bits(sign | float_bits(static_cast<float>(magnitude) * 0.5f));
+}
 
 KVC_HOST_DEVICE void narrow(float x, float* out) { *out = x; }
 
@@ -150,6 +179,12 @@ KVC_HOST_DEVICE void narrow(float x, E5m2* out) {
 }
 
 // Not for NaN.
+KVC_HOST_DEVICE void narrow(float x, E2m1* out) {
+  const uint32_t bits = float_bits(x);
+  out->bits = static_cast<uint8_t>(((bits >> 28) & 8u) | narrow_magnitude(bits & 0x7fffffffu, 1, 1, 0x40c00000u, 7));
+}
+
+// Not for NaN.
 KVC_HOST_DEVICE void narrow(float x, I8* out) {
   const float clamped = x > 127.0f ? 127.0f : x < -127.0f ? -127.0f : x;
   const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
@@ -158,8 +193,9 @@ KVC_HOST_DEVICE void narrow(float x, I8* out) {
 
 // Element `index` of an array of any alignment. Of packed elements, the first has the lowest bits.
 KVC_HOST_DEVICE float load_element(Type type, const void* base, int64_t index) {
-  if (type == Type::kU4) {
-    return static_cast<float>(static_cast<const unsigned char*>(base)[index / 2] >> (index % 2 * 4) & 15);
+  if (is_packed(type)) {
+    const int32_t bits = static_cast<const unsigned char*>(base)[index / 2] >> (index % 2 * 4) & 15;
+    return type == Type::kU4 ? static_cast<float>(bits) : widen(E2m1{static_cast<uint8_t>(bits)});
   }
   const unsigned char* bytes = static_cast<const unsigned char*>(base) + index * element_bytes(type);
   if (type == Type::kF32) {

@@ -32,13 +32,15 @@ static_assert(kMaxHeadDim <= kMaxRotatedDims);
     return fail(error, KVC_ERROR_UNSUPPORTED, "%d q heads are not a multiple of %d kv heads", layer->num_q_heads,
                 layer->num_kv_heads);
   }
-  if (has_rotated_rows(layer->format) &&
-      (layer->head_dim % kRotatedMultiple != 0 || layer->v_head_dim % kRotatedMultiple != 0)) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "head dims %d (K) and %d (V) of uint4 are not multiples of %d",
-                layer->head_dim, layer->v_head_dim, kRotatedMultiple);
+  const bool packed = is_packed(type_of(dtype));
+  const char* const name = type_of(dtype) == Type::kU4 ? "uint4" : "float4_e2m1fn";
+  static_assert(kRotatedMultiple == kBlockDims);
+  if (packed && (layer->head_dim % kRotatedMultiple != 0 || layer->v_head_dim % kRotatedMultiple != 0)) {
+    return fail(error, KVC_ERROR_UNSUPPORTED, "head dims %d (K) and %d (V) of %s are not multiples of %d",
+                layer->head_dim, layer->v_head_dim, name, kRotatedMultiple);
   }
-  if (has_rotated_rows(layer->format) && layer->row_kind == KVC_BACKEND_ROW_LATENT_SPLIT) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "rows of uint4 in two pools");
+  if (packed && layer->row_kind == KVC_BACKEND_ROW_LATENT_SPLIT) {
+    return fail(error, KVC_ERROR_UNSUPPORTED, "rows of %s in two pools", name);
   }
   if (layer->page_size < 1) return fail(error, KVC_ERROR_UNSUPPORTED, "page size %d", layer->page_size);
   if (layer->rope_class >= 0 && (layer->rope_dim < 2 || layer->rope_dim % 2 != 0 || layer->rope_offset < 0 ||

@@ -1,4 +1,5 @@
-// Scales of quantised pools: of each token and head (int8 and uint4, in the pages), or of each head (fp8).
+// Scales of quantised pools: of each token and head (int8 and uint4, in the pages), or of each head (float8; float4,
+// whose blocks of dims have scales in the row too).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -89,6 +90,36 @@ KVC_HOST_DEVICE void store_nibbles(const float* row, int32_t n, const NibbleScal
   };
   for (int32_t i = 0; i < n / 2; ++i) {
     target[i] = static_cast<unsigned char>(nibble(row[2 * i]) | nibble(row[2 * i + 1]) << 4);
+  }
+}
+
+// ---- float4: an element is read as stored * scale of its block * scale of the head ------------------
+
+// The bits of a scale of a block. Its sign is not read.
+KVC_HOST_DEVICE float block_scale(unsigned char bits) { return widen(E4m3{static_cast<uint8_t>(bits & 0x7f)}); }
+
+// Stores n elements, a multiple of kBlockDims, and after them the scale of each block. A block has the scale amax / 6
+// of its quotients by `head_scale`, within 2^-9..448, rounded to even. A block whose quotients are not all finite has
+// scale NaN, and its elements are stored as 0.
+KVC_HOST_DEVICE void store_blocks(const float* row, int32_t n, float head_scale, unsigned char* target) {
+  for (int32_t begin = 0; begin < n; begin += kBlockDims) {
+    float quotients[kBlockDims];
+    uint32_t magnitude = 0;  // bits: an infinity or a NaN has the largest
+    for (int32_t i = 0; i < kBlockDims; ++i) {
+      quotients[i] = row[begin + i] / head_scale;
+      const uint32_t bits = float_bits(quotients[i]) & 0x7fffffffu;
+      magnitude = bits > magnitude ? bits : magnitude;
+    }
+    const float largest = float_from_bits(magnitude) / 6.0f;
+    E4m3 scale = {0x7f};
+    if (magnitude < 0x7f800000u) narrow(largest > 0.001953125f ? largest : 0.001953125f, &scale);
+    target[n / 2 + begin / kBlockDims] = scale.bits;
+    const float divisor = widen(scale);
+    for (int32_t i = 0; i < kBlockDims; i += 2) {
+      E2m1 pair[2] = {{0}, {0}};
+      for (int32_t j = 0; j < 2 && scale.bits != 0x7f; ++j) narrow(quotients[i + j] / divisor, &pair[j]);
+      target[(begin + i) / 2] = static_cast<unsigned char>(pair[0].bits | pair[1].bits << 4);
+    }
   }
 }
 

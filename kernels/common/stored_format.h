@@ -150,7 +150,8 @@ KVC_HOST_DEVICE bool is_array(const RowFormat& row) {
 // ---- The formats that backends store --------------------------------------------------------------
 
 // The dtypes that name one, for messages.
-constexpr const char* kStoredDtypes = "float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8, uint4";
+constexpr const char* kStoredDtypes =
+    "float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8, uint4, float4_e2m1fn";
 
 // One dtype for K and V, without scales.
 KVC_HOST_DEVICE StoredFormat format_without_scales(DLDataType dtype) {
@@ -186,6 +187,20 @@ KVC_HOST_DEVICE StoredFormat format_with_row_scales(DLDataType dtype) {
   return format;
 }
 
+// float4: blocks of 16 dims have a scale of their own, after the elements of the row, and each kv head has a constant
+// scale of these.
+KVC_HOST_DEVICE StoredFormat float4_format(DLDataType dtype) {
+  StoredFormat format = format_without_scales(dtype);
+  kvc_backend_segment& segment = format.k.segments[0];
+  segment.outer = float8_format(dtype).k.segments[0].scales;
+  segment.scales.dtype = {kDLFloat8_e4m3fn, 8, 1};
+  segment.scales.dims = kBlockDims;
+  segment.scales.tokens = segment.scales.heads = 1;
+  segment.scales.place = KVC_BACKEND_SCALES_ROW;
+  format.v = format.k;
+  return format;
+}
+
 // The format that a dtype of a layer names. A dtype that no backend stores gives a format that check_layer refuses.
 KVC_HOST_DEVICE StoredFormat stored_format(DLDataType dtype) {
   switch (type_of(dtype)) {
@@ -195,6 +210,8 @@ KVC_HOST_DEVICE StoredFormat stored_format(DLDataType dtype) {
     case Type::kI8:
     case Type::kU4:
       return format_with_row_scales(dtype);
+    case Type::kE2m1:
+      return float4_format(dtype);
     default:
       return format_without_scales(dtype);
   }
@@ -217,7 +234,20 @@ KVC_HOST_DEVICE bool has_rotated_rows(const StoredFormat& format) {
   return format.k.segments[0].encoding == KVC_BACKEND_ENCODING_ROTATED;
 }
 
-// Where the scales of a layer lie: KVC_BACKEND_SCALES_*.
-KVC_HOST_DEVICE int32_t place_of_scales(const StoredFormat& format) { return format.k.segments[0].scales.place; }
+// Whether blocks of dims have scales, which lie after the elements of the row.
+KVC_HOST_DEVICE bool has_block_scales(const StoredFormat& format) {
+  return format.k.segments[0].scales.place == KVC_BACKEND_SCALES_ROW;
+}
+
+// The byte at which the scales of blocks begin in a row of `dims` dims of K or V. V of a latent row is a part of K's.
+KVC_HOST_DEVICE int32_t block_scales_at(const kvc_backend_layer& layer, int32_t dims) {
+  return (has_latent_rows(layer) ? layer.head_dim : dims) / 2;
+}
+
+// Where the scales of a layer lie that are not within a row: KVC_BACKEND_SCALES_*.
+KVC_HOST_DEVICE int32_t place_of_scales(const StoredFormat& format) {
+  const kvc_backend_segment& segment = format.k.segments[0];
+  return has_scales(segment.outer) ? segment.outer.place : segment.scales.place;
+}
 
 }  // namespace kvc::kernels

@@ -99,6 +99,10 @@ void store_row(const Implementation& implementation, const Target& target, const
     convert_row(implementation, target, place, Type::kF32, row, dims);
     return;
   }
+  if (target.type == Type::kE2m1) {
+    quantise_blocks(row, dims, head_scale(target.scales, place.head), place.data);
+    return;
+  }
   float scale;
   if (target.rotation > 0) {
     spread_row(row, dims, target.rotation);

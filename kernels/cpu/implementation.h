@@ -45,7 +45,7 @@ struct Implementation {
   // ones too, copies bits. Any alignment, no overlap.
   void (*convert_row)(Type target_type, void* target, Type source_type, const void* source, int32_t n);
 
-  // row[0, n) to a quantised type but uint4 (nibbles.h): divided by `scale`, rounded to nearest even, saturated. int8
+  // row[0, n) to a quantised type of 8 bits: divided by `scale`, rounded to nearest even, saturated. int8
   // ignores `scale` and gives the row one of its own (kernels/common/scales.h). Returns the scale. The same bits on
   // every target.
   float (*quantise_row)(Type type, void* target, const float* row, int32_t n, float scale);

@@ -11,7 +11,7 @@ namespace {
 constexpr int kDigitBits = 8;
 constexpr int kDigits = 1 << kDigitBits;
 
-// What one query may see of its list: units and the keys in them.
+// What one query may see of its list. A unit is what an entry names: block_tokens consecutive keys.
 struct ListRule {
   int32_t block_tokens;
   KeyRange keys;
@@ -51,8 +51,8 @@ int32_t* add_unit(const ListRule& rule, int32_t unit, int32_t* out) {
   return out;
 }
 
-// Sorts units[0, n), none negative, by their digits from the lowest on. `other` has as much room. Returns where they
-// are.
+// Sorts units[0, n), none of which is negative, by a radix sort. `other` also has room for n. Returns the array that
+// holds the result.
 int32_t* sort_units(int32_t n, int32_t* units, int32_t* other) {
   int32_t all = 0;
   for (int32_t i = 0; i < n; ++i) all |= units[i];

@@ -5,6 +5,26 @@
 #include "kernels/common/scales.h"
 
 namespace kvc::kernels {
+namespace {
+
+// The two elements of each byte of float4.
+struct ElementPairs {
+  float of[256][2];
+};
+constexpr ElementPairs element_pairs() {
+  constexpr float kMagnitudes[] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+  ElementPairs pairs = {};
+  for (int i = 0; i < 256; ++i) {
+    for (int j = 0; j < 2; ++j) {
+      const int element = i >> 4 * j & 15;
+      pairs.of[i][j] = element < 8 ? kMagnitudes[element] : -kMagnitudes[element - 8];
+    }
+  }
+  return pairs;
+}
+constexpr ElementPairs kElementPairs = element_pairs();
+
+}  // namespace
 
 void spread_row(float* row, int32_t n, int32_t block) {
   apply_rotation_signs(row, n);
@@ -30,6 +50,20 @@ float quantise_nibbles(const float* row, int32_t n, unsigned char* target) {
   const NibbleScale scale = nibble_scale(least, magnitude < 0x7f800000u ? largest : __builtin_nanf(""));
   store_nibbles(row, n, scale, target);
   return scale.stored;
+}
+
+void quantise_blocks(const float* row, int32_t n, float head_scale, unsigned char* target) {
+  store_blocks(row, n, head_scale, target);
+}
+
+void dequantise_blocks(const unsigned char* elements, const unsigned char* scales, int32_t n, float* row) {
+  for (int32_t begin = 0; begin < n; begin += kBlockDims) {
+    const float scale = block_scale(scales[begin / kBlockDims]);
+    for (int32_t i = begin; i < begin + kBlockDims; i += 2) {
+      row[i] = kElementPairs.of[elements[i / 2]][0] * scale;
+      row[i + 1] = kElementPairs.of[elements[i / 2]][1] * scale;
+    }
+  }
 }
 
 }  // namespace kvc::kernels

@@ -135,6 +135,10 @@ StoredRow row_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, c
 // The elements of a row, not rotated, without their scale. Of 4 bits, all sums of the rotation are exact.
 void load_row(const kvc_backend_layer& layer, const StoredRow& stored, int32_t dims, float* row) {
   for (int32_t d = 0; d < dims; ++d) row[d] = load_element(stored_type(layer), stored.data, d) - stored.zero_point;
+  if (has_block_scales(layer.format)) {
+    const unsigned char* const scales = stored.data + block_scales_at(layer, dims);
+    for (int32_t d = 0; d < dims; ++d) row[d] *= block_scale(scales[d / kBlockDims]);
+  }
   const int32_t block = rotation_block(layer, dims);
   if (block == 0) return;
   hadamard(row, dims, block);

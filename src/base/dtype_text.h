@@ -19,6 +19,7 @@ struct DtypeText {
                        : t.code == kDLBool && t.bits == 8 ? "bool"
                        : t.code == kDLFloat8_e4m3fn       ? "float8_e4m3fn"
                        : t.code == kDLFloat8_e5m2         ? "float8_e5m2"
+                       : t.code == kDLFloat4_e2m1fn       ? "float4_e2m1fn"
                                                           : nullptr;
     if (kind == nullptr || t.lanes != 1) {
       std::snprintf(text, sizeof text, "{code %d, bits %d, lanes %d}", t.code, t.bits, t.lanes);

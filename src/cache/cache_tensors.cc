@@ -45,6 +45,10 @@ Status ExportParts::choose(const kvc_backend_layer& layer, uint32_t wanted) {
   if (kernels::keys_only(layer) && (wanted & (KVC_EXPORT_V | KVC_EXPORT_V_SCALE)) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x: the layer stores keys only", wanted);
   }
+  if (layer.row_kind == KVC_BACKEND_ROW_LATENT && kernels::has_block_scales(layer.format) && (wanted & KVC_EXPORT_V)) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x: V has no bytes of its own in a row of float4; export K",
+                         wanted);
+  }
   if (wanted == 0) {
     wanted = quantised ? kAll : KVC_EXPORT_K | KVC_EXPORT_V;
     if (layer.row_kind == KVC_BACKEND_ROW_LATENT) wanted &= ~uint32_t{KVC_EXPORT_V | KVC_EXPORT_V_SCALE};

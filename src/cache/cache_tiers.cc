@@ -9,7 +9,8 @@
 namespace kvc {
 namespace {
 
-constexpr int64_t kLookupBlocks = 256;  // of a group at a time, so that a short hit does not look up a long query
+constexpr int64_t kLookupBlocks = 256;  // blocks that a group looks up at once, so that a short hit does not look up a
+                                        // long query
 
 }  // namespace
 
@@ -130,7 +131,8 @@ bool CacheTiers::read_page(const TierPage& page, const std::atomic<bool>& valid,
 // ---- Loads
 // ------------------------------------------------------------------------------------------------------------
 
-// The most whole pages of tokens that the pools can serve, at most `tokens`. They are the last match then.
+// Returns the largest number of tokens, in whole pages and at most `tokens`, that the pools can serve. Afterwards this
+// prefix is the last match of prefixes_.
 int64_t CacheTiers::match_whole_pages(const KeyedQuery& query, int64_t tokens) {
   const int64_t page_size = layers_.geometry().page_size;
   for (int64_t most = tokens / page_size * page_size;;) {
@@ -192,7 +194,7 @@ CacheTiers::Plan CacheTiers::plan(const KeyedQuery& query, const PrefixIndex::Ma
       if (found[i].pending) plan.searched.push_back(objects_->key_of(g, query.keys[static_cast<size_t>(first) + i]));
     }
   }
-  // What a group must load for a prefix of `b` blocks begins here.
+  // The first block that a group must load for a prefix of `b` blocks.
   const auto first_loaded = [&](int32_t g, int64_t b) {
     return rules(g).holds_state() ? b - 1 : std::max(first, rules(g).first_visible(b * page_size) / page_size);
   };
@@ -207,7 +209,7 @@ CacheTiers::Plan CacheTiers::plan(const KeyedQuery& query, const PrefixIndex::Ma
   if (end == first) return plan;
   plan.tokens = end * page_size;
   std::vector<int64_t> bytes(static_cast<size_t>(num_tiers()));
-  // Block by block, so that what a load has read when it ends early is a prefix.
+  // Block by block, so that a load that ends early has read a prefix.
   for (int64_t b = first; b < end; ++b) {
     for (int32_t g = 0; g < num_groups; ++g) {
       if (rules(g).holds_encoder() || b < first_loaded(g, end)) continue;
@@ -279,7 +281,7 @@ Status CacheTiers::poll(uint64_t id, bool* done, int64_t* tokens) {
     const PrefixIndex::Match match =
         prefixes_.match(request.query.key(static_cast<int64_t>(request.query.tokens->size())), request.most_tokens);
     Plan now = plan(request.query, match);
-    // Without room for the pages, the job ends without any.
+    // If there is no room for the pages, the job ends and loads none.
     *done = !worth_loading(request, match, now) || !begin_load(&found->second, std::move(now)).ok();
     if (!*done) return Status();
   }
@@ -322,7 +324,7 @@ bool CacheTiers::write_page(const TierPage& page, std::span<const uint8_t> objec
   try {
     if (!objects_->check(page, object).ok()) return false;
     {
-      // The pages are the load's alone, but earlier calls may have enqueued reads of what was there before.
+      // Only this load uses the pages, but earlier calls may have enqueued reads of their former contents.
       MutexLock lock(cache_mutex_);
       if (!order_.enter(stream_.get()).ok()) return false;
     }

@@ -7,8 +7,8 @@
 
 namespace kvc {
 
-// Writes to pages of a transfer come after the work that calls have enqueued on what was there before, and before that of
-// later calls.
+// Writes to pages of a transfer come after the work that calls have enqueued on what was there before, and before that
+// of later calls.
 Status CacheTransfers::begin_writes() {
   MutexLock cache_lock(cache_mutex_);
   return order_.enter(stream_.get());
@@ -75,8 +75,8 @@ Status CacheTransfers::take_end(Transfer* transfer, const TransferMessage& messa
     if (!part.state || part.end == 0) continue;
     const auto group = static_cast<size_t>(part.group);
     KVC_TRY(begin_writes());
-    KVC_TRY(end_writes(copy_->write_states(part.group, transfer->pages[group].back(), transfer->states[group].data(),
-                                           stream_.get())));
+    KVC_TRY(end_writes(
+        copy_->write_states(part.group, transfer->pages[group].back(), transfer->states[group].data(), stream_.get())));
   }
   MutexLock cache_lock(cache_mutex_);
   rope_sets_.set(store_.slot_of(transfer->sequence), static_cast<int32_t>(message.count));

@@ -5,6 +5,7 @@
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -12,9 +13,10 @@
 
 namespace kvc {
 
-// Sleeps while *word == expected. It may also return early.
-inline void futex_wait(const std::atomic<uint32_t>& word, uint32_t expected) noexcept {
-  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+// Sleeps while *word == expected, at most for most_ns if that is not 0. It may also return early.
+inline void futex_wait(const std::atomic<uint32_t>& word, uint32_t expected, int64_t most_ns = 0) noexcept {
+  const timespec most = {most_ns / 1'000'000'000, most_ns % 1'000'000'000};
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, most_ns > 0 ? &most : nullptr, nullptr, 0);
 }
 
 // Wakes at most `count` threads that sleep on word.

@@ -3,12 +3,14 @@
 #include <sched.h>
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <climits>
 #include <cstdio>
 
 #include "context/futex.h"
+#include "context/thread_place.h"
 
 namespace kvc {
 namespace {
@@ -30,8 +32,11 @@ int64_t now_ns() noexcept {
 }  // namespace
 
 struct ThreadPool::Start {
-  ThreadPool* pool;
-  int32_t worker;
+  alignas(kLine) ThreadPool* pool = nullptr;
+  int32_t worker = 0;
+  int64_t moved_ns = 0;              // when it last moved; the worker's own
+  std::atomic<pid_t> thread{0};      // 0 = not yet running
+  std::atomic<bool> working{false};  // it may have claimed items
 };
 
 struct ThreadPool::HostJob {
@@ -120,6 +125,7 @@ bool ThreadPool::worth_waking(int32_t effort) noexcept {
 
 void ThreadPool::run_parallel(const Job& job, int32_t effort, int32_t worker) noexcept {
   if (!start_tried_) start_workers();
+  caller_cpu_.store(current_cpu(), std::memory_order_relaxed);
   job_ = job;
   done_.store(0, std::memory_order_relaxed);
   remaining_.store(job.num_items, std::memory_order_seq_cst);
@@ -147,16 +153,39 @@ uint32_t ThreadPool::work(int32_t worker) noexcept {
 void ThreadPool::wait_done(uint32_t target) noexcept {
   if (done_.load(std::memory_order_acquire) == target) return;
   const int64_t begin_ns = now_ns();
+  if (poll_done(target, begin_ns + kStallNs)) return;
+  if (!move_waiting_worker_here() && poll_done(target, begin_ns + kSpinNs)) return;
+  caller_sleeps_.store(true, std::memory_order_seq_cst);
+  uint32_t seen;
+  while ((seen = done_.load(std::memory_order_seq_cst)) != target) {
+    futex_wait(done_, seen, kLookNs);
+    if (done_.load(std::memory_order_relaxed) != target) move_waiting_worker_here();
+  }
+  caller_sleeps_.store(false, std::memory_order_relaxed);
+}
+
+bool ThreadPool::poll_done(uint32_t target, int64_t until_ns) noexcept {
   do {
     for (int i = 0; i < kPausesPerCheck; i++) {
       pause();
-      if (done_.load(std::memory_order_acquire) == target) return;
+      if (done_.load(std::memory_order_acquire) == target) return true;
     }
-  } while (now_ns() - begin_ns < kSpinNs);
-  caller_sleeps_.store(true, std::memory_order_seq_cst);
-  uint32_t seen;
-  while ((seen = done_.load(std::memory_order_seq_cst)) != target) futex_wait(done_, seen);
-  caller_sleeps_.store(false, std::memory_order_relaxed);
+  } while (now_ns() < until_ns);
+  return false;
+}
+
+// Looks for a worker that may have claimed an item and has no core, and moves it to the core of the caller, who sleeps
+// next. The kernel would do that for an idle core too, but after milliseconds.
+bool ThreadPool::move_waiting_worker_here() noexcept {
+  for (int i = 0; i < num_started_; i++) {
+    if (!starts_[i].working.load(std::memory_order_relaxed)) continue;
+    const int64_t before_ns = cpu_time_ns(threads_[i]);
+    for (int j = 0; j < kPausesPerCheck; j++) pause();
+    if (before_ns < 0 || cpu_time_ns(threads_[i]) != before_ns) continue;
+    move_to_cpu(starts_[i].thread.load(std::memory_order_relaxed), current_cpu());
+    return true;
+  }
+  return false;
 }
 
 // Each wake costs its caller microseconds, so a thread wakes only a few sleepers, and those wake the next ones.
@@ -179,7 +208,9 @@ void ThreadPool::start_workers() noexcept {
   pthread_sigmask(SIG_SETMASK, &blocked, &before);
   while (num_started_ < num_threads_ - 1) {
     Start& start = starts_[num_started_];
-    start = {this, num_started_ + 1};
+    start.pool = this;
+    start.worker = num_started_ + 1;
+    start.working.store(false, std::memory_order_relaxed);
     // If the system refuses, the threads so far, or the caller alone, do the work.
     if (pthread_create(&threads_[num_started_], nullptr, worker_main, &start) != 0) break;
     num_started_++;
@@ -188,13 +219,17 @@ void ThreadPool::start_workers() noexcept {
 }
 
 void* ThreadPool::worker_main(void* argument) {
-  const Start start = *static_cast<Start*>(argument);
+  Start& start = *static_cast<Start*>(argument);
   ThreadPool& pool = *start.pool;
+  start.thread.store(gettid(), std::memory_order_relaxed);
   char name[16];
   std::snprintf(name, sizeof name, "kvc-%d", start.worker);
   pthread_setname_np(pthread_self(), name);
   while (pool.wait_for_job()) {
+    pool.leave_callers_cpu(&start);
+    start.working.store(true, std::memory_order_relaxed);
     const uint32_t finished = pool.work(start.worker);
+    start.working.store(false, std::memory_order_relaxed);
     if (finished == 0) continue;
     // After the report, the caller may change the job.
     pool.done_.fetch_add(finished, std::memory_order_seq_cst);
@@ -206,17 +241,30 @@ void* ThreadPool::worker_main(void* argument) {
 // Returns true when there may be items to claim, and false when the pool is being destroyed.
 bool ThreadPool::wait_for_job() noexcept {
   const int64_t begin_ns = now_ns();
+  int64_t in_job_ns = begin_ns;  // when a job was last in progress
   for (;;) {
     for (int i = 0; i < kPausesPerCheck; i++) {
       if (remaining_.load(std::memory_order_relaxed) > 0) return true;
       if (stop_.load(std::memory_order_relaxed)) return false;
       pause();
     }
-    const int64_t idle_ns = now_ns() - begin_ns;
+    const int64_t time_ns = now_ns();
     const bool awake = awake_.load(std::memory_order_relaxed) > 0;
-    if (idle_ns >= (awake ? kAwakeNs : kSpinNs)) return sleep_for_job();
-    sched_yield();  // measured: without it, a worker on the caller's core delays the caller by all of kSpinNs
+    if (time_ns - begin_ns >= (awake ? kAwakeNs : kSpinNs)) return sleep_for_job();
+    // Not at once: a caller that takes the workers soon should find taken_ in its own cache.
+    if (time_ns - begin_ns >= kKeepNs / 4 && taken_.load(std::memory_order_relaxed)) in_job_ns = time_ns;
+    // Measured: a worker that never yields on the caller's core delays the caller by all of kSpinNs.
+    if (time_ns - in_job_ns >= kKeepNs || current_cpu() == caller_cpu_.load(std::memory_order_relaxed)) sched_yield();
   }
+}
+
+void ThreadPool::leave_callers_cpu(Start* start) noexcept {
+  const int cpu = caller_cpu_.load(std::memory_order_relaxed);
+  if (cpu < 0 || current_cpu() != cpu) return;
+  const int64_t time_ns = now_ns();
+  if (time_ns - start->moved_ns < kMoveNs) return;
+  start->moved_ns = time_ns;
+  leave_cpu(cpu);
 }
 
 bool ThreadPool::sleep_for_job() noexcept {

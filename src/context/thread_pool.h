@@ -28,6 +28,12 @@
 //   4. A worker is counted in sleepers_ before it reads remaining_ for the last time and sleeps. A publisher stores
 //      remaining_ before it reads sleepers_. So one of them sees the other.
 //
+// Busy machines. While other processes use the cores, the kernel may run the caller and a worker in turn on one core,
+// and a worker that has claimed an item may wait for a core while the caller waits for it. So a worker moves away from
+// the caller's core before it claims, and a caller that waits moves such a worker to its own core and sleeps
+// (thread_place.h). Beside one busy process on two cores, two threads are 1.3 to 1.5 times as fast as one, and without
+// this 1.05 to 1.3 times (benchmarks/attention --beside-load).
+//
 // fork(): in the child the pool is like new: all indices are free, and the first job starts threads. Other threads of
 // the parent may have been anywhere, but the forking thread must not be inside run().
 #pragma once
@@ -72,11 +78,18 @@ class ThreadPool {
  private:
   // How long an idle worker polls before it sleeps, and a caller before it sleeps for a claimed item. Waking a sleeper
   // takes 20 to 30 us, and this is a few times as long. So it covers the gap between two calls of one layer, and costs
-  // little when a wait is longer. A polling worker yields each time it reads the clock.
+  // little when a wait is longer.
   static constexpr int64_t kSpinNs = 100'000;
-  static constexpr int64_t kAwakeNs = 2'000'000;    // the same under keep_awake
-  static constexpr int kPausesPerCheck = 16;        // about 1 us between two reads of the clock
-  static constexpr int kWakesPerThread = 2;         // sleepers that one thread wakes; those wake the next ones
+  // How long an idle worker polls after the end of a job before it yields, each time it reads the clock. To yield
+  // beside a busy process costs the worker its share of the core for some milliseconds, so it does not do so in the
+  // usual gap between two jobs.
+  static constexpr int64_t kKeepNs = 25'000;
+  static constexpr int64_t kStallNs = 50'000;     // how long a caller polls before it looks for a worker without a core
+  static constexpr int64_t kLookNs = 500'000;     // time between two such looks of a sleeping caller
+  static constexpr int64_t kMoveNs = 1'000'000;   // the least time between two moves of a worker
+  static constexpr int64_t kAwakeNs = 2'000'000;  // the same under keep_awake
+  static constexpr int kPausesPerCheck = 16;      // about 1 us between two reads of the clock
+  static constexpr int kWakesPerThread = 2;       // sleepers that one thread wakes; those wake the next ones
   static constexpr int64_t kMaxJobItems = 1 << 30;  // remaining_ and done_ count in 32 bits
   static constexpr std::size_t kLine = 128;         // two cache lines: x86 prefetches pairs
 
@@ -94,12 +107,15 @@ class ThreadPool {
   bool worth_waking(int32_t effort) noexcept;
   uint32_t work(int32_t worker) noexcept;
   void wait_done(uint32_t target) noexcept;
+  bool poll_done(uint32_t target, int64_t until_ns) noexcept;
+  bool move_waiting_worker_here() noexcept;
   void wake_sleepers(int wanted) noexcept;
   bool try_take() noexcept;
 
   void start_workers() noexcept;
   static void* worker_main(void* start);
   bool wait_for_job() noexcept;
+  void leave_callers_cpu(Start* start) noexcept;
   bool sleep_for_job() noexcept;
   static void reset_in_child(void* self) noexcept;
 
@@ -117,6 +133,7 @@ class ThreadPool {
 
   // On one cache line, so that a claim also loads the job.
   alignas(kLine) std::atomic<int32_t> remaining_{0};
+  std::atomic<int> caller_cpu_{-1};  // where job_ was published
   Job job_;
 
   alignas(kLine) std::atomic<uint32_t> done_{0};  // futex: items that workers reported

@@ -3,7 +3,8 @@
 // The message of a page is its token ids, its media spans, the parent's key, and a trailer. The ids come first so that
 // their blocks need no other page: only the tail, which is what follows the last full block of ids, waits for the
 // parent. The tail of one page is compressed beside the ids of the page two further on (Sha256Blocks::compress_pair),
-// and what remains of two pages' ids is compressed side by side. So both lanes are nearly always in use.
+// and what remains of two pages' ids is compressed side by side. So both messages that compress_pair takes are nearly
+// always in use.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "keys/page_key.h"
@@ -74,9 +75,9 @@ class Chain {
   const Sha256Blocks& blocks_;
   const int64_t pages_;
   const int64_t body_blocks_;  // full blocks of ids in a page
-  const size_t rest_;          // bytes of ids after these
-  const int64_t salt_page_;    // the first one with the salt; -1 = none of these pages is
-  size_t first_span_ = 0;      // spans before it end before the page
+  const size_t rest_;          // bytes of ids after the full blocks
+  const int64_t salt_page_;    // the first page with the salt; -1 = the salt begins in none of these pages
+  size_t first_span_ = 0;      // spans before this index end before the current page
 
   Body bodies_[2 * kAhead];
   // Of a page without spans: rest of the ids, parent, trailer, padding. The parent is always that of the next page.

@@ -106,14 +106,15 @@ Status check_layer_rope(const kvc_layer_config& c, int64_t index) {
   return scaling.ok() ? Status() : std::move(scaling).at(index);
 }
 
-// The scales of a float8 layer, one a kv head; other layers have none.
+// The scales of a float8 or float4 layer, one a kv head; other layers have none.
 Status read_scales(const kvc_layer_config& c, const kvc_backend_format& format, const float* scales, const char* name,
                    int64_t index, std::vector<float>* out) {
-  const bool float8 = kernels::place_of_scales(format) == KVC_BACKEND_SCALES_APART;
-  const bool counted = c.num_scales == 0 || (float8 && (c.num_scales == 1 || c.num_scales == c.num_kv_heads));
+  const bool scaled = kernels::place_of_scales(format) == KVC_BACKEND_SCALES_APART;
+  const bool counted = c.num_scales == 0 || (scaled && (c.num_scales == 1 || c.num_scales == c.num_kv_heads));
   if (!counted) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "layer %" PRId64 ": num_scales %d; a float8 layer has 0, 1 or num_kv_heads %d, others 0",
+                         "layer %" PRId64
+                         ": num_scales %d; a float8 or float4 layer has 0, 1 or num_kv_heads %d, others 0",
                          index, c.num_scales, c.num_kv_heads)
         .at(index);
   }
@@ -123,7 +124,7 @@ Status read_scales(const kvc_layer_config& c, const kvc_backend_format& format, 
                          scales == nullptr ? "NULL" : "given", c.num_scales)
         .at(index);
   }
-  if (!float8) return Status();
+  if (!scaled) return Status();
   for (int32_t h = 0; h < c.num_kv_heads; ++h) {
     const float scale = c.num_scales == 0 ? 1.0f : scales[c.num_scales == 1 ? 0 : h];
     const auto value = static_cast<double>(scale);

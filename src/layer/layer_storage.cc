@@ -32,7 +32,9 @@ Status check_storage(const kvc_layer_config& config, const kvc_backend_format& f
                          "layer %" PRId64 ": storage is kv_storage alone, or k_storage with v_storage", index)
         .at(index);
   }
-  if (kernels::place_of_scales(format) == KVC_BACKEND_SCALES_PAGE && (apart || config.kv_storage != nullptr)) {
+  const bool own_pages =
+      kernels::place_of_scales(format) == KVC_BACKEND_SCALES_PAGE || kernels::has_block_scales(format);
+  if (own_pages && (apart || config.kv_storage != nullptr)) {
     return Status::error(KVC_ERROR_UNSUPPORTED,
                          "layer %" PRId64 ": pages of %s hold scales, and the library lays them out: no storage", index,
                          DtypeText(format.k.segments[0].dtype).c_str())
@@ -188,6 +190,9 @@ Status LayerStorage::export_view(const std::shared_ptr<LayerStorage>& self, int3
   const kvc_backend_layer& layer = self->layer_;
   if (kernels::keys_only(layer) && (pool == KVC_POOL_V || pool == KVC_POOL_V_SCALE)) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "pool %d: the layer stores keys only", pool);
+  }
+  if (pool == KVC_POOL_V && layer.row_kind == KVC_BACKEND_ROW_LATENT && kernels::has_block_scales(layer.format)) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "pool %d: V has no bytes of its own in a row of float4", pool);
   }
   if (pool == KVC_POOL_K_SCALE || pool == KVC_POOL_V_SCALE) return export_scales(self, pool, writable, out);
   const kvc_backend_pool& part = pool == KVC_POOL_V ? layer.v : layer.k;

@@ -6,7 +6,8 @@
 
 namespace kvc {
 
-// Calls visit(run) for the runs of a group in the order of eviction, until it returns false. It may change the run.
+// Calls visit(run) for the runs of a group in the order of eviction, until visit returns false. visit may change the
+// run.
 template <class Visit>
 void PrefixIndex::for_each_oldest(int32_t group, Visit visit) {
   std::array<int32_t, kMostUses + 1> next = {};
@@ -52,7 +53,8 @@ bool PrefixIndex::trim(int32_t run, PrefixPages& pages) noexcept {
   return true;
 }
 
-// Gives back checkpoints with an idle page in the group, the least recently used first, until the group has `until`.
+// Gives back checkpoints with an idle page in the group, the least recently used first, until the group holds `until`
+// pages.
 void PrefixIndex::evict_states(int32_t group, int64_t until, PrefixPages& pages) noexcept {
   for (int32_t c = checkpoint_list_.oldest; c >= 0 && held_pages(group) > until;) {
     const int32_t newer = checkpoints_[c].newer;
@@ -61,7 +63,8 @@ void PrefixIndex::evict_states(int32_t group, int64_t until, PrefixPages& pages)
   }
 }
 
-// Gives back idle pages of runs up to a level until the group has `until`. Of a level above all: any idle page.
+// Gives back idle pages of runs whose level is at most `level`, until the group holds `until` pages. At kLevels, which
+// is above the level of every run, any idle page is given back.
 void PrefixIndex::evict_level(int32_t group, int32_t level, int64_t until, PrefixPages& pages) noexcept {
   const bool any = level == kLevels || rules_[static_cast<size_t>(group)].windowed();
   for_each_oldest(group, [&](int32_t run) {
@@ -72,7 +75,7 @@ void PrefixIndex::evict_level(int32_t group, int32_t level, int64_t until, Prefi
         if (page(b, group) != 0 && pages.idle(group, page(b, group) - 1)) drop_page(run, b, group, pages);
       }
       prune(run, pages);
-    } else {  // no query can use what comes after a missing page: from the end
+    } else {  // from the end, because no query can use what comes after a missing page
       while (held_pages(group) > until && link(run, group).pages > 0 && trim(run, pages)) {
       }
     }

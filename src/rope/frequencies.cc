@@ -83,7 +83,7 @@ Status check_relations(const kvc_rope_scaling& s, double theta, int64_t layer) {
   return Status();
 }
 
-// 0.1 m ln(s) + 1: how much sharper attention must be over a context that is s times longer (YaRN, section 3.4).
+// 0.1 m ln(s) + 1: the factor on cos and sin for a context that is s times longer (YaRN, section 3.4).
 double yarn_mscale(double factor, double m) { return factor <= 1.0 ? 1.0 : 0.1 * m * std::log(factor) + 1.0; }
 
 // The first setting that is given decides: attention_factor, then both mscales together, then factor. One mscale alone
@@ -104,7 +104,7 @@ double attention_factor(const kvc_rope_scaling& s) {
 void scale_llama3(const kvc_rope_scaling& s, std::vector<double>* inverse) {
   const auto original = static_cast<double>(s.original_max_position);
   for (double& f : *inverse) {
-    const double turns = original * f / kTwoPi;  // Within the original context.
+    const double turns = original * f / kTwoPi;  // Rotations within the original context.
     const double kept = (turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
     const double blend = std::clamp(kept, 0.0, 1.0);
     f = (1.0 - blend) * f / s.factor + blend * f;

@@ -54,7 +54,7 @@ Status ForeignCache::read(const DLTensor* k, const DLTensor* v, bool written, DL
   KVC_TRY(
       check_tensor(v, {"v_cache", device, 4, wanted, letters, true, written, is_stored_dtype, kStoredDtypes}, &out->v));
   if (!same_dtype(out->v.dtype, out->k.dtype)) {
-    return Status::error(KVC_ERROR_DTYPE, "v_cache has dtype %s, k_cache %s", DtypeText(out->v.dtype).c_str(),
+    return Status::error(KVC_ERROR_DTYPE, "v_cache has dtype %s, but k_cache has %s", DtypeText(out->v.dtype).c_str(),
                          DtypeText(out->k.dtype).c_str());
   }
   KVC_TRY(check_sizes(out->v, "v_cache"));

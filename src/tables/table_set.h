@@ -2,12 +2,14 @@
 // returned as borrowed DLTensors. The first pass (plan, add, add, ..., check) finds what each row will hold and checks
 // that the source has it. The second pass (write) writes it.
 //
-// Thread safety: none. Ownership: of its arrays; borrows the source from plan to write. Invariants
-//   1. Until write nothing of the last table changes.
+// Thread safety: none. Ownership: owns its arrays, and borrows the source from plan to write. Invariants
+//   1. The last table does not change before write.
 //   2. With a capacity (graph mode) addresses and shapes never change, and rows, pages and tokens that are not used are
 //      inert: no keys, no queries, the padding value, slot -1.
-//   3. held_[r].written columns of row r of the block table hold pages, those from there to .padded the padding value.
-//   4. write allocates only for more rows, pages or columns than ever before, and before it writes anything.
+//   3. In row r of the block table, the first held_[r].written columns hold pages. The columns from there to
+//      held_[r].padded hold the padding value.
+//   4. write allocates only if it needs more rows, pages or columns than any write so far. It allocates before it
+//      writes anything.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +30,7 @@ namespace kvc {
 struct TableOptions {
   uint32_t arrays = 0;  // KVC_TABLES_DENSE | _CSR | _TOKENS
   int32_t pad_value = -1;
-  bool slots = false;    // of page size 1: slots in place of pages
+  bool slots = false;    // the table has page size 1, with slots in place of pages
   bool streams = false;  // rows may have sinks: their arrays are there in every step of graph mode
   int32_t max_rows = 0;
   int32_t max_columns = 0;
@@ -66,7 +68,8 @@ struct StepTokens {
 // slot_mapping, positions and last_rows of a step's tokens.
 class TokenSet {
  public:
-  explicit TokenSet(int64_t max_tokens = 0, int64_t max_rows = 0);  // not 0: fixed, as TableSet
+  explicit TokenSet(int64_t max_tokens = 0, int64_t max_rows = 0);  // Not 0: sizes are fixed, as in a TableSet with a
+                                                                    // capacity.
 
   Status check(const StepTokens& tokens, const TableSource& source) const;
   void write(const StepTokens& tokens, const TableSource& source);
@@ -91,11 +94,11 @@ class TableSet {
   // each sees the keys up to itself. grown: the source's rows still hold what they held at the last write, in the same
   // order.
   Planner plan(const TableSource& source, bool causal, bool grown = false);
-  // The same for rows of one query each whose keys are in lists(). The lists are empty now; fill them before check.
+  // The same for rows with one query each, whose keys are in lists(). It empties the lists; fill them before check.
   Planner plan_lists(const TableSource& source);
   KeyLists* lists() noexcept { return &lists_; }
-  // Checks that the rows fit, and name only what the source has. TokenSet checks slots in lists, which belong to new
-  // tokens.
+  // Checks that the rows fit, and name only what the source has. It does not check the slots of listed keys. They
+  // belong to new tokens, and TokenSet checks those.
   Status check(const Planner& planner);
   // Call it after check. Throws std::bad_alloc before it changes anything.
   void write();
@@ -168,7 +171,8 @@ class TableSet {
   int64_t dense_shape_[2] = {0, 0}, dense_strides_[2] = {0, 1}, row_shape_ = 0, border_shape_ = 0, page_shape_ = 0;
 };
 
-// Makes room for one more row after those up to `end` (null: none yet), and up to *capacity_end.
+// Makes room for one more row at `end` (null: the first row), and returns its place. *capacity_end becomes the end of
+// the room.
 template <class Row>
 Row* TableSet::more_rows(GrowingArray<Row>& rows, const Row* end, Row** capacity_end) {
   const int64_t count = end == nullptr ? 0 : end - rows.data();

@@ -177,7 +177,9 @@ Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tens
     return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not float32, float16 or bfloat16%s", spec.name,
                          DtypeText(t.dtype).c_str(), is_quantised(spec.stored) ? ", nor the layer's" : "");
   }
-  const int64_t wanted[3] = {spec.tokens, spec.heads, stored ? (spec.dims * spec.stored.bits + 7) / 8 : spec.dims};
+  const auto row_dims = static_cast<int32_t>(spec.dims);
+  const int64_t dims = stored ? kernels::row_bytes(kernels::stored_format(spec.stored).k, row_dims) : spec.dims;
+  const int64_t wanted[3] = {spec.tokens, spec.heads, dims};
   KVC_TRY(check_rank(t, spec.name, 3, wanted, "[tokens, heads, dims]"));
   KVC_TRY(check_shape(t, spec.name, wanted, "[tokens, heads, dims]"));
   int64_t strides[3];

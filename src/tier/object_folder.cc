@@ -86,7 +86,8 @@ Status ObjectFolder::check_marker(const std::string& path) {
     int64_t entries = 0;
     const int listed = ops_.list(root_, [&](const char* name) { entries += std::strcmp(name, kMarkerName) != 0; });
     if (listed < 0) return os_failure(path, "list", listed);
-    // Another process may have made the marker, and then its other files, since. The marker is always made first.
+    // Since the first open, another process may have made the marker and then its other files. The marker is always
+    // made first.
     marker_ = ops_.open_at(root_, kMarkerName, O_RDWR | (entries == 0 ? O_CREAT : 0), 0600);
     if (marker_ == -ENOENT) {
       return Status::error(KVC_ERROR_INVALID_ARGUMENT,
@@ -126,8 +127,8 @@ Status ObjectFolder::lock_and_clean() {
     });
     ops_.close(folder);
   }
-  // Another process holds the exclusive lock only while it cleans. Without a lock the next one may clean too much,
-  // which again costs a store.
+  // Another process holds the exclusive lock only while it cleans. Without a lock here, the next process may remove
+  // files that are in use. That costs a store, as above.
   for (int tries = 0; ::flock(marker_, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK && tries < 100; ++tries) {
     const timespec pause = {0, 10'000'000};
     ::nanosleep(&pause, nullptr);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -133,6 +134,37 @@ TEST(ThreadPool, NoWakeIsLostWhileAWorkerFallsAsleep) {
     }
   }
   EXPECT_TRUE(met);
+}
+
+// Workers move between cores while others compete for them. Their masks stay those of the thread that started them.
+TEST(ThreadPool, WorkersKeepTheirMasks) {
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> load;
+  for (unsigned i = 0; i < std::thread::hardware_concurrency(); ++i) {
+    load.emplace_back([&stop] {
+      while (!stop) {
+      }
+    });
+  }
+  {
+    ThreadPool pool(3);
+    std::atomic<int64_t> sum{0};
+    for (int round = 0; round < 300; ++round) {
+      run(pool, 8, [&sum](int64_t i, int32_t) {
+        const auto until = std::chrono::steady_clock::now() + 50us;
+        while (std::chrono::steady_clock::now() < until) {
+        }
+        sum += i;
+      });
+    }
+    EXPECT_EQ(sum, 300 * 28);
+    const auto masks = testing::thread_status("kvc-", "Cpus_allowed");
+    EXPECT_EQ(masks.size(), 2u);
+    const auto own = testing::thread_status("", "Cpus_allowed")[gettid()];
+    for (const auto& [thread, mask] : masks) EXPECT_EQ(mask, own);
+  }
+  stop = true;
+  for (std::thread& thread : load) thread.join();
 }
 
 TEST(ThreadPool, CallersAtOnceNeverShareScratch) {

@@ -541,15 +541,18 @@ TEST(Capabilities, EveryOptionOfALayerOnEveryDevice) {
 // Formats that the GPU does not store are refused when the cache is created, with the layer and the reason.
 TEST(Capabilities, FormatsOfTheCpuAlone) {
   use("cuda");
-  CacheSpec spec;
-  spec.layers = {LayerSpec{.d = 16}, LayerSpec{.d = 16, .dtype = DType::kU4}};
-  BuiltConfig built(spec);
   const ContextPtr context = make_context();
-  kvc_cache *cache = nullptr;
-  kvc_error error = KVC_ERROR_INIT;
-  EXPECT_EQ(kvc_cache_create(context.get(), &built.config, &cache, &error), KVC_ERROR_UNSUPPORTED);
-  EXPECT_EQ(error.index, 1);
-  EXPECT_NE(std::string(error.message).find("uint4: the CUDA backend stores"), std::string::npos) << error.message;
+  for (const auto &[type, name] : {std::pair(DType::kU4, "uint4"), {DType::kE2M1, "float4_e2m1fn"}}) {
+    CacheSpec spec;
+    spec.layers = {LayerSpec{.d = 16}, LayerSpec{.d = 16, .dtype = type}};
+    BuiltConfig built(spec);
+    kvc_cache *cache = nullptr;
+    kvc_error error = KVC_ERROR_INIT;
+    EXPECT_EQ(kvc_cache_create(context.get(), &built.config, &cache, &error), KVC_ERROR_UNSUPPORTED);
+    EXPECT_EQ(error.index, 1);
+    const std::string wanted = std::string(name) + ": the CUDA backend stores";
+    EXPECT_NE(std::string(error.message).find(wanted), std::string::npos) << error.message;
+  }
 }
 
 }  // namespace

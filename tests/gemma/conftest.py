@@ -18,3 +18,12 @@ def files():
 def model(files):
     from model import Config, Model
     return Model(Config.from_metadata(files.metadata), files.tensors)
+
+
+@pytest.fixture(scope="session")
+def exported(model, files, tmp_path_factory):
+    import export
+    target = tmp_path_factory.mktemp("export") / "gemma.safetensors"
+    export.write(target, model, files)
+    yield target
+    target.unlink()  # it has a gigabyte

@@ -5,19 +5,9 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
 from conftest import EXAMPLE
 
 TYPES = {"F32": np.float32, "I32": np.int32, "U8": np.uint8}
-
-
-@pytest.fixture(scope="module")
-def exported(model, files, tmp_path_factory):
-    import export
-    target = tmp_path_factory.mktemp("export") / "gemma.safetensors"
-    export.write(target, model, files)
-    yield target
-    target.unlink()  # it has a gigabyte
 
 
 def read(target):

@@ -104,6 +104,7 @@ TEST(Quantised, PoisonStaysWhereItIs) {
   for (Kind kv : kStored) check_poison(kv);
 }
 TEST(Uint4, PoisonStaysWhereItIs) { check_poison(Kind::kU4); }
+TEST(Float4, PoisonStaysWhereItIs) { check_poison(Kind::kE2m1); }
 
 // small: the smallest factor whose rows have scales above the format's least one.
 void check_scales(Kind kv, float small) {

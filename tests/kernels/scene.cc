@@ -12,7 +12,6 @@
 #include "kernels/cpu/backend.h"
 #include "pool.h"
 #include "staged_attend.h"
-#include "tests/support/uint4.h"
 
 namespace kvc::kernels::test {
 namespace {
@@ -314,50 +313,6 @@ void Scene::build_scales() {
   lay_out(layer_.k_scales, 0.3f, k_scales_);
   lay_out(layer_.v_scales, 0.07f, v_scales_);
   if (is_latent()) layer_.v_scales = layer_.k_scales;
-}
-
-// Stores a row of one head. `values` then has the values as they are read.
-void Scene::store_row(const kvc_backend_pool& pool, const kvc_backend_scales& scales, int64_t page, int head,
-                      int64_t slot, float* values, int dims) {
-  if (config_.kv == Kind::kU4) {
-    const int all = layer_.row_kind == KVC_BACKEND_ROW_LATENT ? config_.head_dim | config_.v_head_dim : dims;
-    unsigned char* const target = address_of_row(pool, page, head, slot);
-    *token_scale(&scales, page, head, slot) = kvt::store_uint4_row(values, dims, all & -all, target);
-    return;
-  }
-  float scale = 1.0f;
-  if (scales.data != nullptr) {
-    float& stored = *token_scale(&scales, page, head, slot);
-    if (config_.kv == Kind::kI8) stored = int8_scale(values, dims);
-    scale = stored;
-  }
-  const int bytes = bytes_of(config_.kv);
-  unsigned char* target = address_of_row(pool, page, head, slot);
-  for (int d = 0; d < dims; ++d) {
-    write_number(config_.kv, target + d * bytes, values[d] / scale);
-    values[d] = read_number(config_.kv, target + d * bytes) * scale;
-  }
-}
-
-void Scene::store_key(int row, int position) {
-  const int64_t page = pages_[row][position / config_.page_size], slot = position % config_.page_size;
-  for (int h = 0; h < config_.kv_heads; ++h) {
-    store_row(layer_.k, layer_.k_scales, page, h, slot, &k(row, position, h, k_begin()), config_.head_dim - k_begin());
-    if (layer_.row_kind == KVC_BACKEND_ROW_LATENT) continue;
-    store_row(layer_.v, layer_.v_scales, page, h, slot, &v(row, position, h, 0), config_.v_head_dim);
-  }
-}
-
-void Scene::poison_key(int row, int position) {
-  const int64_t page = pages_[row][position / config_.page_size], slot = position % config_.page_size;
-  for (int h = 0; h < config_.kv_heads; ++h) {
-    const auto fill = [&](const kvc_backend_pool& pool, const kvc_backend_scales& scales) {
-      std::memset(address_of_row(pool, page, h, slot), 0xff, static_cast<size_t>(pool.row_bytes));
-      if (has_row_scales(config_.kv)) *token_scale(&scales, page, h, slot) = NAN;
-    };
-    fill(layer_.k, layer_.k_scales);
-    fill(layer_.v, layer_.v_scales);
-  }
 }
 
 void Scene::forget_keys() { std::fill(kv_lengths_.begin(), kv_lengths_.end(), 0); }

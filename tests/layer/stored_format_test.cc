@@ -265,6 +265,23 @@ TEST(StoredFormat, Uint4) {
   expect_apart(both);
 }
 
+// What the library stores: the scales of blocks follow the elements of their row.
+TEST(StoredFormat, Float4) {
+  const StoredFormat format = kernels::stored_format(kE2m1);
+  EXPECT_TRUE(kernels::has_block_scales(format));
+  EXPECT_FALSE(kernels::has_block_scales(kernels::stored_format(kU4)));
+  EXPECT_EQ(kernels::place_of_scales(format), KVC_BACKEND_SCALES_APART);
+  const Pages pages(format, 2, 16, 80, 48);
+  EXPECT_EQ(pages.layout.token_bytes, 2 * (45 + 27));
+  EXPECT_EQ(pages.bit(5, 1, 7), ((16 + 5) * 45 + 3) * 8 + 4);
+  EXPECT_EQ(pages.scale(5, 1, 79), (16 + 5) * 45 + 44);
+  const Pages both(format, 2, 16, 128, 128);
+  EXPECT_EQ(both.layout.page_bytes, 2 * 2 * 16 * 72);
+  EXPECT_EQ(both.element(3, 1, 64, true), 2 * 16 * 72 + (16 + 3) * 72 + 32);
+  EXPECT_EQ(both.scale(3, 1, 100), (16 + 3) * 72 + 64 + 6);
+  expect_apart(both);
+}
+
 // The same with 8 bits.
 TEST(StoredFormat, Fp8PerTokenHead) {
   StoredFormat format = alike(row_of(kE4m3, scales_of(kF32, 0, KVC_BACKEND_SCALES_SEGMENT)), KVC_BACKEND_PAGE_PAIRS);

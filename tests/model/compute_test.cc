@@ -20,10 +20,10 @@ CacheSpec larger_spec(int page_size, DType dtype, int rope) {
     l.group = i;
     l.hq = 6;
     l.hkv = i ? 1 : 2;
-    l.d = i ? 32 : dtype == DType::kU4 ? 48 : 18;
-    l.dv = i ? 0 : dtype == DType::kU4 ? 16 : 33;
+    l.d = i ? 32 : is_packed(dtype) ? 48 : 18;
+    l.dv = i ? 0 : is_packed(dtype) ? 16 : 33;
     l.dtype = dtype;
-    if (dtype == DType::kE4M3 || dtype == DType::kE5M2) l.num_scales = l.hkv;
+    if (has_head_scales(dtype)) l.num_scales = l.hkv;
     l.rope = rope;
     spec.layers.push_back(l);
   }
@@ -39,7 +39,7 @@ CacheSpec mixed_spec(int page_size, DType dtype, int rope) {
   spec.groups.push_back({0, pages});
   spec.groups.push_back({0, pages, 0, true});
   spec.groups.push_back({24, pages});
-  const int unit = dtype == DType::kU4 ? 16 : 4;
+  const int unit = is_packed(dtype) ? 16 : 4;
   LayerSpec chunked{2, 4, 2, 16, 0, dtype, rope}, latent{3, 5, 1, 32 + 2 * unit, 0, dtype, rope},
       cross{4, 4, 4, 3 * unit, 0, dtype};
   latent.latent = 32;
@@ -63,9 +63,10 @@ TEST_P(Threads, AttentionIsRight) {
   Options options;
   options.threads = GetParam();
   options.seed = static_cast<uint64_t>(GetParam());
-  const DType types[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kI8, DType::kU4};
+  const DType types[] = {DType::kF32,  DType::kF16, DType::kBF16, DType::kE4M3,
+                         DType::kE5M2, DType::kI8,  DType::kU4,   DType::kE2M1};
   const std::string mismatch = mismatch_of([&] {
-    CacheSpec spec = mixed_spec(GetParam() % 2 ? 16 : 3, types[GetParam() % 7], GetParam() % 3);
+    CacheSpec spec = mixed_spec(GetParam() % 2 ? 16 : 3, types[GetParam() % 8], GetParam() % 3);
     const uint32_t flags[] = {0, KVC_CACHE_SHARE_ALL_PREFIXES, KVC_CACHE_SHARE_ALL_PREFIXES, KVC_CACHE_DETERMINISTIC};
     spec.flags |= flags[GetParam() % 4];
     Driver driver(spec, options);
@@ -80,7 +81,8 @@ TEST(Simd, EveryTargetIsRight) {
   ASSERT_FALSE(targets.empty());
   targets.push_back("reference");
   for (const std::string &target : targets) {
-    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kI8, DType::kU4}) {
+    for (DType dtype :
+         {DType::kF32, DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kI8, DType::kU4, DType::kE2M1}) {
       Options options;
       options.simd = target.c_str();
       options.seed = 99 + static_cast<uint64_t>(dtype);

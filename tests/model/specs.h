@@ -28,7 +28,7 @@ inline std::string name_of(const Case &c) {
 inline void make_latent(bool deep, std::mt19937_64 &random, LayerSpec *l) {
   l->hq *= 8 / l->hkv;
   l->hkv = 1;
-  const int unit = l->dtype == DType::kU4 ? 16 : 1;
+  const int unit = is_packed(l->dtype) ? 16 : 1;
   l->d = unit * (deep ? 4 : random() % 2 ? 6 : 10);
   l->latent = l->rope != KVC_ROPE_NONE ? l->d - 2 * unit : random() % 2 ? l->d : unit;
   l->rope_dim = l->dv = 0;
@@ -116,7 +116,8 @@ inline CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
   const int64_t window = pick({2, 3, c.page_size, c.page_size + 1, 2 * c.page_size, 17});
   std::set<int> latent;
   spec.groups = groups_of(c.kind, pages, window, random, &latent);
-  const DType types[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kI8, DType::kU4};
+  const DType types[] = {DType::kF32,  DType::kF16, DType::kBF16, DType::kE4M3,
+                         DType::kE5M2, DType::kI8,  DType::kU4,   DType::kE2M1};
   spec.layers.clear();
   const int layers = static_cast<int>(spec.groups.size()) + static_cast<int>(random() % 2);
   for (int i = 0; i < layers; i++) {
@@ -126,12 +127,12 @@ inline CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
     l.hq = l.hkv * static_cast<int>(pick({1, 2, 3}));
     l.d = deep ? 2 : static_cast<int>(pick({1, 2, 4, 6}));
     l.dv = static_cast<int>(pick({0, 0, 3}));
-    l.dtype = types[random() % (deep ? 6 : 7)];
-    if (l.dtype == DType::kU4) {
+    l.dtype = types[random() % (deep ? 6 : 8)];
+    if (is_packed(l.dtype)) {
       l.d = static_cast<int>(pick({16, 32, 48}));
       l.dv = static_cast<int>(pick({0, 16}));
     }
-    if (l.dtype == DType::kE4M3 || l.dtype == DType::kE5M2) l.num_scales = static_cast<int>(pick({0, 1, l.hkv}));
+    if (has_head_scales(l.dtype)) l.num_scales = static_cast<int>(pick({0, 1, l.hkv}));
     if (l.d % 2 == 0 && random() % 3 == 0 && !spec.groups[static_cast<size_t>(l.group)].cross) {
       l.rope = random() % 2 ? KVC_ROPE_ON_APPEND : KVC_ROPE_ON_READ;
       l.theta = random() % 2 ? 0 : 1e6;

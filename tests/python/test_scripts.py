@@ -1,4 +1,4 @@
-"""Every script works in a fresh clone: it sets up what it needs."""
+"""Every script says what it is for, and works in a fresh clone: it sets up what it needs."""
 
 import os
 import re
@@ -38,6 +38,17 @@ def clone(tmp_path_factory):
         lines += ["  *) exit 2 ;;", "esac", "for tool in $tools; do", "  cp /bin/true installed/$tool", "done", ""]
         (folder / "scripts/setup.sh").write_text("\n".join(lines))
     return folder
+
+
+@pytest.mark.parametrize("script", sorted({*SCRIPTS, *WITHOUT} - {"common.sh"}))
+def test_a_script_says_what_it_is_for(tmp_path, script):
+    """--help prints the comment at its head, and nothing is installed or run: no tool is in the path."""
+    result = subprocess.run(["bash", ROOT / "scripts" / script, "--help"], env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+                            text=True, capture_output=True, timeout=20, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = (ROOT / "scripts" / script).read_text().splitlines()[1:]
+    comment = [line[2:] for line in lines[:next(i for i, line in enumerate(lines) if not line.startswith("#"))]]
+    assert len(comment) > 0 and result.stdout.splitlines() == comment
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

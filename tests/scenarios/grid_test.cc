@@ -60,6 +60,8 @@ std::vector<Geometry> geometries() {
   all.push_back({64, 4, 1, 256, DType::kI8, KVC_ROPE_NONE, true});
   all.push_back({16, 8, 2, 128, DType::kU4, KVC_ROPE_ON_APPEND, true});
   all.push_back({3, 6, 1, 80, DType::kU4, KVC_ROPE_ON_READ, false});
+  all.push_back({16, 8, 2, 128, DType::kE2M1, KVC_ROPE_ON_APPEND, true});
+  all.push_back({3, 6, 1, 80, DType::kE2M1, KVC_ROPE_ON_READ, false});
   all.push_back({256, 6, 1, 256, DType::kBF16, KVC_ROPE_NONE, true});
   return all;
 }
@@ -74,6 +76,7 @@ std::vector<Geometry> latent_geometries() {
       {8, 20, 1, 64, DType::kE4M3, KVC_ROPE_ON_APPEND, true, 48},
       {16, 16, 1, 96, DType::kI8, KVC_ROPE_NONE, false, 96},
       {16, 20, 1, 80, DType::kU4, KVC_ROPE_ON_APPEND, true, 64},
+      {16, 20, 1, 80, DType::kE2M1, KVC_ROPE_ON_APPEND, true, 64},
       {16, 16, 1, 576, DType::kBF16, KVC_ROPE_ON_APPEND, false, 512, {100, 128}},
       {3, 5, 1, 40, DType::kF32, KVC_ROPE_ON_READ, true, 32, {0, 683, 50}},
   };
@@ -100,7 +103,7 @@ CacheSpec spec_of(const Geometry &g) {
     l.hkv = g.hkv;
     l.d = g.d;
     l.dtype = g.dtype;
-    if (g.dtype == DType::kE4M3 || g.dtype == DType::kE5M2) l.num_scales = i % 2 ? g.hkv : 1;
+    if (has_head_scales(g.dtype)) l.num_scales = i % 2 ? g.hkv : 1;
     l.rope = g.rope;
     l.theta = i % 2 ? 1e6 : 0;
     spec.layers.push_back(l);

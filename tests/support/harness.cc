@@ -47,7 +47,8 @@ Harness::Harness(const CacheSpec &spec, const Options &options)
   }
   if (!options.poison) return;
   for (size_t layer = 0; layer < spec.layers.size(); layer++) {
-    for (int32_t pool : {KVC_POOL_K, KVC_POOL_V}) poison_pool(static_cast<int32_t>(layer), pool);
+    poison_pool(static_cast<int32_t>(layer), KVC_POOL_K);
+    if (spec_.layers[layer].latent == 0) poison_pool(static_cast<int32_t>(layer), KVC_POOL_V);
     if (!has_row_scales(spec.layers[layer].dtype)) continue;
     for (int32_t pool : {KVC_POOL_K_SCALE, KVC_POOL_V_SCALE}) poison_pool(static_cast<int32_t>(layer), pool);
   }

@@ -49,6 +49,7 @@ void Harness::expected(const Token &token, int64_t position, int layer, int head
              slack.data() + first);
     }
     if (l.dtype == DType::kU4) return quantise_uint4_row(l.rotation_block(which), exact, slack, values, flips);
+    if (l.dtype == DType::kE2M1) return quantise_e2m1_row(l.head_scale(which, head), exact, slack, values, flips);
     quantise_row(l.dtype, l.head_scale(which, head), exact, slack, values, flips);
     return;
   }
@@ -75,13 +76,14 @@ void read_export(const DLTensor &t, const Managed &scale, const LayerSpec &l, in
     factor = has_row_scales(type) ? at(scale->dl_tensor, {token, head}) : at(scale->dl_tensor, {head});
   }
   if (type == DType::kU4) return read_uint4_row(bytes, factor, dims, l.rotation_block(which), row->data());
+  if (type == DType::kE2M1) return read_e2m1_row(bytes, dims, factor, dims, row->data());
   for (int i = 0; i < dims; i++) {
     (*row)[static_cast<size_t>(i)] =
         is_quantised(type) ? static_cast<float>(byte_value(type, bytes[i])) * factor : at(t, {token, head, i});
   }
 }
 
-// float8 and uint4 come as uint8.
+// float8 and 4 bits come as uint8.
 bool is_export_dtype(DLDataType got, DType type) {
   const DLDataType wanted = is_quantised(type) && type != DType::kI8 ? DLDataType{kDLUInt, 8, 1} : dl_type(type);
   return got.code == wanted.code && got.bits == wanted.bits && got.lanes == 1;
@@ -124,7 +126,7 @@ void Harness::check_contents(int handle, int layer, int64_t begin, int64_t end) 
     const DLTensor &t = owners[which]->dl_tensor;
     const int dim = which ? l.v_dim() : l.d;
     if (t.ndim != 3 || t.shape[0] != end - begin || t.shape[1] != l.hkv ||
-        t.shape[2] != (l.dtype == DType::kU4 ? dim / 2 : dim))
+        t.shape[2] != (is_packed(l.dtype) ? row_bytes(l.dtype, dim) : dim))
       fail("export shape");
     if (!t.strides || t.byte_offset != 0 || (end > begin && reinterpret_cast<uintptr_t>(t.data) % 256 != 0)) {
       fail("export: strides NULL, byte_offset not 0, or data not 256-byte aligned");

@@ -54,12 +54,12 @@ struct Pool {
   }
 };
 
-// Gives every layer of a config storage in this layout, except layers that cannot have it (int8, uint4, recurrent,
+// Gives every layer of a config storage in this layout, except layers that cannot have it (int8, 4 bits, recurrent,
 // readers of another layer). pages: of each group. K and V of different dims, and MLA rows, are apart in any layout.
 inline void add_pools(Layout layout, const std::vector<int64_t> &pages, int page_size,
                       std::vector<kvc_layer_config> *layers) {
   const auto adopts = [](const kvc_layer_config &l) {
-    return l.kv_layer == 0 && l.num_states == 0 && l.dtype.code != kDLInt && l.dtype.code != kDLUInt;
+    return l.kv_layer == 0 && l.num_states == 0 && l.dtype.code != kDLInt && l.dtype.bits != 4;
   };
   const auto element = [](const kvc_layer_config &l) { return int64_t{l.dtype.bits == 0 ? 32 : l.dtype.bits} / 8; };
   const auto v_dim = [](const kvc_layer_config &l) { return int64_t{l.v_head_dim ? l.v_head_dim : l.head_dim}; };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dtype.h"
+#include "e2m1.h"
 #include "uint4.h"
 
 namespace kvt {

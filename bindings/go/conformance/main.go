@@ -32,7 +32,7 @@ func quiet(run func(*script) error) func(*script) ([]string, error) {
 }
 
 func main() {
-	register(generatedOperations, settings, sequences, prefixes, events, saves, tiers, steps, transfers, stateless)
+	register(generatedOperations, settings, sequences, prefixes, events, saves, tiers, steps, transfers, peers, stateless)
 	for _, path := range os.Args[1:] {
 		if err := runScript(path); err != nil {
 			fmt.Fprintln(os.Stderr, "runner:", err)

@@ -20,11 +20,15 @@ type script struct {
 	tensors  map[string]kvcache.Tensor
 	layers   []kvcache.Layer
 	groups   []kvcache.Group
+
+	transfers    map[int]*kvcache.Transfer
+	descriptions map[int][]byte
 }
 
 func newScript() *script {
 	return &script{contexts: map[int]*kvcache.Context{}, caches: map[int]*kvcache.Cache{}, steps: map[int]*kvcache.Step{},
-		graphs: map[int]*kvcache.Graph{}, plans: map[int]*kvcache.Plan{}, bound: map[int]kvcache.Seq{}, tensors: map[string]kvcache.Tensor{}}
+		graphs: map[int]*kvcache.Graph{}, plans: map[int]*kvcache.Plan{}, bound: map[int]kvcache.Seq{}, tensors: map[string]kvcache.Tensor{},
+		transfers: map[int]*kvcache.Transfer{}, descriptions: map[int][]byte{}}
 }
 
 func (s *script) close() {
@@ -128,6 +132,8 @@ func (s *script) cache() *kvcache.Cache     { return named(s, "cache", s.caches)
 func (s *script) step() *kvcache.Step       { return named(s, "step", s.steps) }
 func (s *script) graph() *kvcache.Graph     { return named(s, "graph", s.graphs) }
 func (s *script) plan() *kvcache.Plan       { return named(s, "plan", s.plans) }
+
+func (s *script) transfer() *kvcache.Transfer { return named(s, "transfer", s.transfers) }
 
 func (s *script) sequences(key string) (found []kvcache.Seq) {
 	for _, ordinal := range list(s, key, strconv.Atoi) {

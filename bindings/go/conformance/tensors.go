@@ -14,7 +14,7 @@ import (
 
 var dtypes = map[string]kvcache.DType{"f32": kvcache.Float32, "f16": kvcache.Float16, "bf16": kvcache.BFloat16,
 	"e4m3": kvcache.Float8E4, "e5m2": kvcache.Float8E5, "i8": kvcache.Int8, "u8": kvcache.Uint8, "i32": kvcache.Int32,
-	"i64": kvcache.Int64, "u4": kvcache.Uint4}
+	"i64": kvcache.Int64, "u4": kvcache.Uint4, "e2m1": kvcache.Float4}
 
 // generated is element i of a seed.
 func generated(seed, i uint64) byte {

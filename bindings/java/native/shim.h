@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 #include "kvcache.h"
+#include "kvcache_transport.h"
 
 static const kvc_api *kvj_api;
 
@@ -63,6 +64,29 @@ static int64_t kvj_holder(void) { return (int64_t)(intptr_t)&kvj_run_holding; }
 static void kvj_release(int64_t managed) {
   DLManagedTensorVersioned *tensor = (DLManagedTensorVersioned *)(intptr_t)managed;
   if (tensor->deleter != NULL) tensor->deleter(tensor);
+}
+
+static int32_t kvj_no_transport(kvc_error *error, kvc_status status, const char *what) {
+  snprintf(error->message, sizeof(error->message), "kvc_transport_open: %s", what);
+  return (int32_t)(error->code = status);
+}
+
+/* Opens the transport of a plug-in, which stays loaded, and gives it to a cache. */
+static int32_t kvj_useTransport(int64_t cache, int64_t library, int64_t options, int64_t error) {
+  kvc_error *const failure = (kvc_error *)(intptr_t)error;
+  void *const plugin = dlopen((const char *)(intptr_t)library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  kvc_transport_open_fn open;
+  kvc_transport transport;
+  kvc_status status;
+  if (plugin == NULL) return kvj_no_transport(failure, KVC_ERROR_IO, dlerror());
+  *(void **)&open = dlsym(plugin, "kvc_transport_open");
+  if (open == NULL) return kvj_no_transport(failure, KVC_ERROR_UNSUPPORTED, dlerror());
+  kvc_transport_init(&transport);
+  status = open(KVC_TRANSPORT_VERSION, (const char *)(intptr_t)options, &transport, failure);
+  if (status != KVC_OK) return (int32_t)status;
+  status = kvj_api->cache_set_transport((kvc_cache *)(intptr_t)cache, &transport, failure);
+  if (status != KVC_OK) transport.close(transport.self);
+  return (int32_t)status;
 }
 
 #endif

@@ -101,7 +101,7 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - FlashAttention's own arguments
         attention_chunk, num_splits: of those, keys of the query's own chunk; parts to cut the keys into. 0 = all, as it pays.
         softcap: scores become softcap * tanh(score / softcap); 0 = none.
         rotary_interleaved: pairs are dims 2i, 2i + 1; else i, i + rotary dim / 2.
-        alibi_slopes: [heads] or [batch, heads] float32: scores get - slope * |p_q - p_k|; alibi_signed: * (p_q - p_k).
+        alibi_slopes: [heads] or [batch, heads] float32: subtracts slope * |p_q - p_k| from scores; alibi_signed: p_q - p_k.
         sinks: [heads] float32, float16 or bfloat16: a logit without a value.
         indices: int32 [batch, queries, 1 or kv heads, k], or [tokens, 1 or kv heads, k]: a query attends to these slots
             (page * page size + offset) alone; negative = padding. Without lengths, tables, windows and new tokens.

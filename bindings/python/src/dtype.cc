@@ -31,6 +31,7 @@ constexpr NamedDtype kDtypes[] = {
     {{kDLInt, 32, 1}, "i32", "int32"},
     {{kDLInt, 64, 1}, "i64", "int64"},
     {{kDLUInt, 4, 1}, "u4", "uint4"},
+    {{kDLFloat4_e2m1fn, 4, 1}, "f4_e2m1fn", "float4_e2m1fn"},
     {{kDLUInt, 8, 1}, "u8", "uint8"},
     {{kDLUInt, 16, 1}, "u16", "uint16"},
 };

@@ -308,15 +308,15 @@ Args:
     k: [>= T, kv_heads, head_dim]; None, with v, if the layer was appended already, has a kv_layer, or is of a Cross group.
     v: [>= T, kv_heads, v_head_dim]. MLA: None, and k has whole rows; or their latent parts [>= T, 1, latent_dim], and
         k the rest [>= T, 1, head_dim - latent_dim].
-    out: [>= T, q_heads, v_head_dim], written; None for a new array of q's kind and type. Rows of inert rows and from T
-        on are left alone (0 in a new array).
+    out: [>= T, q_heads, v_head_dim], written; None for a new array of q's kind and type. Rows of inert rows, and rows
+        from T on, are not written (0 in a new array).
     lse: False or None: not wanted. True: also return it, new. An array [>= T, q_heads] float32: written.
     dtype: the element type that unsigned-integer arrays of its width stand for, "bf16" for numpy.uint16.
     softcap: scores become softcap * tanh(score / softcap); 0 = none.
     softmax_scale: 0 = the layer's.
-    alibi_slopes: [q_heads] float32: scores get - slope * |p_q - p_k|.
-    alibi_signed: they get - slope * (p_q - p_k): keys after the query score higher. It matters only where queries see
-        such keys.
+    alibi_slopes: [q_heads] float32: slope * |p_q - p_k| is subtracted from scores.
+    alibi_signed: slope * (p_q - p_k) is subtracted: keys after the query score higher. It matters only where queries
+        see such keys.
     sinks: [q_heads] float32: a logit of each head that takes part in the softmax and has no value. Of two parts, give it
         to one.
     causal: False: a query also sees the tokens of its row that come after it.
@@ -331,13 +331,13 @@ Args:
         its kv head, and of these to those that it sees without a list. Entries count from the sequence's first token
         (Cross: from the encoder's), in any order; negative ones are padding. None: no lists.
     index_block: b: an entry i names the tokens [i * b, (i + 1) * b).
-    rel_bias: [q_heads, E] or [>= T, q_heads, E] float32: scores get + the entry of the head at d = p_q - p_k. A larger d
-        gets the last entry (T5), a negative d the first.
+    rel_bias: [q_heads, E] or [>= T, q_heads, E] float32: the head's entry at d = p_q - p_k is added to scores. A larger
+        d gets the last entry (T5), a negative d the first.
     rel_bias_zero: such a d gets 0 (Inkling).
-    key_bias: [>= rows, >= keys, 1 or kv_heads] float32: scores with key j of row r get + entry [r, j]. Keys count as
-        entries of indices do; `keys` is the most tokens that a row has, its new ones included.
-    mask: [>= T, >= keys] or [>= T, 1 or kv_heads, >= keys] bool or uint8: False or 0 hides key j from the query. It only
-        hides: with causal=False, in a layer without window and chunks, it says alone what a query sees.
+    key_bias: [>= rows, >= keys, 1 or kv_heads] float32: entry [r, j] is added to scores of key j in row r. Keys are
+        numbered as in indices; `keys` is the largest number of tokens of a row, new ones included.
+    mask: [>= T, >= keys] or [>= T, 1 or kv_heads, >= keys] bool or uint8: False or 0 hides key j from the query. It cannot
+        show a hidden key. With causal=False, in a layer without window and chunks, it alone decides what a query sees.
     spans: False: this layer ignores the step's spans.
     step_window: the window (or chunk) of every query begins where that of the row's first new token does. Not with trees.
 
@@ -364,7 +364,7 @@ Args:
     dtype: as attend.
     each_head: a list for each head of q, by its own scores.
     index_block: b: an entry i is the tokens [i * b, (i + 1) * b), and its score is the largest of those that the query sees.
-    first_blocks: so many first entries of the sequence are always chosen. They count towards `count`.
+    first_blocks: the first entries of the sequence, this many, are always chosen. They count towards `count`.
     last_blocks: the same for the entry of the query's own token and those before it.
     candidates: [>= T, 1 or lists, n] int32: only tokens that it names are scored. None: all.
     candidate_block: what an entry of candidates names, as index_block.

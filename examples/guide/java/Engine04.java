@@ -11,7 +11,7 @@ import java.util.Arrays;
 import java.util.Deque;
 import java.util.List;
 
-/** A small scheduler: admission, preemption when pages run out, rejected drafts, and conversations that are found again. */
+/** A small scheduler: admission, preemption when pages run out, rejected drafts, and prompts that reuse a conversation. */
 final class Engine04 {
   static final String SYSTEM = "You are a terse assistant. Answer in one short word. ";
   static final String[] NAMES = {"Ada", "Bob", "Cy"};

@@ -1,4 +1,4 @@
-"""A small scheduler: admission, preemption when pages run out, rejected drafts, and conversations that are found again."""
+"""A small scheduler: admission, preemption when pages run out, rejected drafts, and prompts that reuse a conversation."""
 from dataclasses import dataclass, field
 
 import kvcache

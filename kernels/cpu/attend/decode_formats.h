@@ -16,12 +16,12 @@ template <class Format>
 static void decode_entry(const kvc_backend_attend* args, const kvc_backend_item* item, const ListedQuery* listed,
                          Scratch* scratch) {
   View view = make_view(args, item, listed, scratch);
-  if constexpr (Format::kZeroPoints) view.staged = false;
+  if constexpr (Format::kNibbles) view.staged = false;
   // The commonest head dims are constants here, so loops unroll, and addresses within a page are constants too.
   if constexpr (kLanes == 16) {
     const int32_t head_dim = view.head_dim == view.v_head_dim ? view.head_dim : 0;
     if (head_dim == 128) return decode_item<Format, 128>(view);
-    if constexpr (!Format::kZeroPoints) {
+    if constexpr (!Format::kNibbles) {
       if (head_dim == 64) return decode_item<Format, 64>(view);
       if (head_dim == 256) return decode_item<Format, 256>(view);
     }

@@ -13,15 +13,26 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
+struct DecodePass;
+
+// What one format and head dim do in a pass. All else of a pass is the same for all formats.
+struct DecodeKernel {
+  void (*begin)(const View& view, const DecodePass& pass);
+  void (*head)(const View& view, const DecodePass& pass, const DecodeKeys& keys, int32_t h, bool whole,
+               DecodePipeline& pipeline);
+  void (*natural_order)(const float* o, float* row, int dims);
+  bool token_scales, zero_points, few_tiles;  // few tiles: of 4 bits
+};
+
 // Rows [row_begin, row_end) of kv heads [head_begin, head_end), in one pass over the keys.
 struct DecodePass {
+  DecodeKernel kernel;
   int32_t row_begin, row_end;
   int32_t head_begin, head_end;
   int32_t q_width;  // floats of a packed query row
   int32_t o_width;
   int32_t padded_rows;  // sum over the tiles of a head
   int32_t num_tiles;    // of a head
-  bool few_tiles;       // Format::kFewTiles
 };
 
 // The number of rows of the next tile when `rows` are left. 3 to 6 rows start with a tile of 4, and 7 or more with a
@@ -70,7 +81,7 @@ static void begin_decode(const View& view, const DecodePass& pass) {
   const int num_rows = pass.row_end - pass.row_begin;
   constexpr int kQueryStep = Format::kStep;
   for (int32_t h = 0; h < pass.head_end - pass.head_begin; ++h) {
-    for_each_tile(num_rows, pass.few_tiles, [&](int index, int first, int rows, int padded) {
+    for_each_tile(num_rows, pass.kernel.few_tiles, [&](int index, int first, int rows, int padded) {
       const int64_t row_index = static_cast<int64_t>(h) * pass.padded_rows + padded;
       float* q = scratch.q + row_index * pass.q_width;
       float factors[kMaxTileRows];
@@ -114,7 +125,7 @@ static void for_each_state(const View& view, const DecodePass& pass, Visit visit
   Scratch& scratch = *view.scratch;
   const int num_rows = pass.row_end - pass.row_begin;
   for (int32_t h = 0; h < pass.head_end - pass.head_begin; ++h) {
-    for_each_tile(num_rows, pass.few_tiles, [&](int index, int first, int rows, int padded) {
+    for_each_tile(num_rows, pass.kernel.few_tiles, [&](int index, int first, int rows, int padded) {
       const int64_t state = (static_cast<int64_t>(h) * pass.num_tiles + index) * kLanes;
       for (int g = 0; g < rows && first + g < num_rows; ++g) {
         double l = 0.0;
@@ -136,12 +147,11 @@ static void for_each_state(const View& view, const DecodePass& pass, Visit visit
 }
 
 // folded: fold_decode has run.
-template <class Format>
 static void end_decode(const View& view, const DecodePass& pass, bool folded) {
   Scratch& scratch = *view.scratch;
   for_each_state(view, pass, [&](const DecodeRow& row) {
     const double l = folded ? unfold_row(view, pass.o_width, row.m, row.l, row.o, row.folded) : row.l;
-    Format::natural_order(row.o, scratch.row, view.v_head_dim);
+    pass.kernel.natural_order(row.o, scratch.row, view.v_head_dim);
     finish_row(view, scratch.places[row.place], row.head, scratch.row, row.m, l);
   });
 }
@@ -151,10 +161,10 @@ KVC_INLINE void decode_any_tile(const View& view, const DecodeKeys& keys, const 
                                 DecodePipeline& pipeline) {
   if (rows == 1) decode_tile<Format, 1, kHeadDim>(view, keys, tile, whole, pipeline);
   if (rows == 4) decode_tile<Format, 4, kHeadDim>(view, keys, tile, whole, pipeline);
-  if constexpr (!Format::kFewTiles) {
+  if constexpr (!Format::kNibbles) {
     if (rows == 2) decode_tile<Format, 2, kHeadDim>(view, keys, tile, whole, pipeline);
   }
-  if constexpr (!Format::kFewTiles && kMaxTileRows >= 8) {
+  if constexpr (!Format::kNibbles && kMaxTileRows >= 8) {
     if (rows == 8) decode_tile<Format, 8, kHeadDim>(view, keys, tile, whole, pipeline);
   }
 }
@@ -165,7 +175,7 @@ static void decode_head(const View& view, const DecodePass& pass, const DecodeKe
                         DecodePipeline& pipeline) {
   Scratch& scratch = *view.scratch;
   const int num_rows = pass.row_end - pass.row_begin;
-  for_each_tile(num_rows, pass.few_tiles, [&](int index, int first, int rows, int padded) {
+  for_each_tile(num_rows, pass.kernel.few_tiles, [&](int index, int first, int rows, int padded) {
     const int64_t row_index = static_cast<int64_t>(h) * pass.padded_rows + padded;
     const int64_t state = (static_cast<int64_t>(h) * pass.num_tiles + index) * kLanes;
     const DecodeTile tile = {scratch.q + row_index * pass.q_width,
@@ -218,8 +228,7 @@ KVC_INLINE void split_zero_points(float* scales, int32_t* zeros) {
 
 // Loads the scales and zero points of the block of kv head `head`, and prefetches those that head `next_head` has in
 // the next step.
-template <class Format>
-KVC_INLINE void load_scales(const View& view, const DecodeKeys& keys, int32_t head, int32_t next_head,
+KVC_INLINE void load_scales(const View& view, const DecodeKeys& keys, int32_t head, int32_t next_head, bool zero_points,
                             KeyScales* scales) {
   const kvc_backend_layer& layer = *view.layer;
   const int64_t k_stride = scale_head_stride(&layer.k_scales), v_stride = scale_head_stride(&layer.v_scales);
@@ -228,16 +237,16 @@ KVC_INLINE void load_scales(const View& view, const DecodeKeys& keys, int32_t he
               scales->k);
   copy_scales(block.v_scale, block.count, head * v_stride, next.v_scale, next_head * v_stride, layer.page_size,
               scales->v);
-  if constexpr (Format::kZeroPoints) {
+  if (zero_points) {
     split_zero_points(scales->k, scales->k_zeros);
     split_zero_points(scales->v, scales->v_zeros);
   }
 }
 
-template <class Format, int kHeadDim>
 static void decode_pass(const View& view, const DecodePass& pass) {
   const KeyRange keys = fill_row_masks(view, pass.row_begin, pass.row_end);
-  begin_decode<Format>(view, pass);
+  const DecodeKernel& kernel = pass.kernel;
+  kernel.begin(view, pass);
   KeyRange common = {keys.begin, min_of(keys.end, view.picked_begin)};  // the keys that every row sees
   for (int r = 0; r < pass.row_end - pass.row_begin; ++r) common = intersect(common, view.scratch->masks[r].keys);
   PageCursor cursor = page_cursor(&view.args->plan->arrays.tables, view.item->row);
@@ -284,39 +293,44 @@ static void decode_pass(const View& view, const DecodePass& pass) {
       const int32_t head = pass.head_begin + h, next_head = h + 1 < num_heads ? head + 1 : pass.head_begin;
       const DecodeKeys decode_keys = {head_block(h, 0), head_block(h, 1), head_block(h, steps_ahead), &scales};
       if (view.staged) {
-        decode_head<Format, kHeadDim>(view, pass, stage_keys(view, decode_keys, head, &staged), h, whole, pipeline);
+        kernel.head(view, pass, stage_keys(view, decode_keys, head, &staged), h, whole, pipeline);
         continue;
       }
-      if constexpr (Format::kTokenScales) load_scales<Format>(view, decode_keys, head, next_head, &scales);
-      decode_head<Format, kHeadDim>(view, pass, decode_keys, h, whole, pipeline);
+      if (kernel.token_scales) load_scales(view, decode_keys, head, next_head, kernel.zero_points, &scales);
+      kernel.head(view, pass, decode_keys, h, whole, pipeline);
     }
   }
   if (pipeline.add_values != nullptr) finish_step(view, pipeline, pipeline.keys.next.k());
-  end_decode<Format>(view, pass, fold_begin != keys.begin);
+  end_decode(view, pass, fold_begin != keys.begin);
 }
 
 // All rows and heads of the item, in as few passes as scratch allows.
-template <class Format, int kHeadDim>
-static void decode_item(const View& view) {
-  DecodePass pass;
-  pass.few_tiles = Format::kFewTiles;
-  pass.q_width = round_up(view.head_dim, Format::kStep) / (Format::kPairs ? 2 : 1);
-  pass.o_width = round_up(view.v_head_dim, Format::kStep);
+static void decode_rows(const View& view, DecodePass pass) {
   const int32_t fitting_rows = rows_of_pass(max_of(pass.q_width, pass.o_width)) / 8 * 8;
   for (pass.row_begin = 0; pass.row_begin < view.num_rows; pass.row_begin = pass.row_end) {
     pass.row_end = min_of(view.num_rows, pass.row_begin + fitting_rows);
     pass.num_tiles = 0;
     pass.padded_rows = 0;
-    for_each_tile(pass.row_end - pass.row_begin, pass.few_tiles, [&](int, int, int rows, int) {
+    for_each_tile(pass.row_end - pass.row_begin, pass.kernel.few_tiles, [&](int, int, int rows, int) {
       ++pass.num_tiles;
       pass.padded_rows += rows;
     });
     const int32_t fitting_heads = fitting_rows / pass.padded_rows;
     for (pass.head_begin = view.head_begin; pass.head_begin < view.head_end; pass.head_begin = pass.head_end) {
       pass.head_end = min_of(view.head_end, pass.head_begin + fitting_heads);
-      decode_pass<Format, kHeadDim>(view, pass);
+      decode_pass(view, pass);
     }
   }
+}
+
+template <class Format, int kHeadDim>
+static void decode_item(const View& view) {
+  DecodePass pass = {};
+  pass.kernel = {begin_decode<Format>, decode_head<Format, kHeadDim>, Format::natural_order,
+                 Format::kTokenScales, Format::kZeroPoints,           Format::kNibbles};
+  pass.q_width = round_up(view.head_dim, Format::kStep) / (Format::kPairs ? 2 : 1);
+  pass.o_width = round_up(view.v_head_dim, Format::kStep);
+  decode_rows(view, pass);
 }
 
 }  // namespace kvc::kernels::KVC_TARGET

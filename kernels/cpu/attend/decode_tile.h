@@ -83,7 +83,7 @@ struct RowAddresses<0> {
 
 // The kRowBytes for RowAddresses: 0 if kHeadDim is 0.
 template <class Format, int kHeadDim>
-static constexpr int kRowBytesOf = kHeadDim / Format::kStep * Format::kVecBytes;
+static constexpr int kRowBytesOf = kHeadDim / Format::kStep * (Format::kVecBytes + Format::kScaleBytes);
 
 // Returns the same pointer, but the compiler cannot tell. So it loads through the pointer where it is used, and not
 // before a loop. There are more addresses to prefetch than general registers. gcc would keep the others in vector
@@ -106,11 +106,17 @@ KVC_INLINE void prefetch_twin(const unsigned char* row, int chunk) {
   if (begins_line<Format>(chunk)) prefetch(row + chunk * Format::kVecBytes);
 }
 
-// Loads n dims of key `key` of a block, 1..Format::kStep. zeros: of the block's keys; read with zero points only.
+// Loads the n dims of chunk `chunk` of a row of key `key` of a block, 1..Format::kStep. zeros: of the block's keys;
+// read with zero points only. block_scales: the byte of the row at which the scales of its blocks begin.
 template <class Format>
-KVC_INLINE typename Format::Raw load_dims(const unsigned char* p, int n, const int32_t* zeros, int key) {
+KVC_INLINE typename Format::Raw load_dims(const unsigned char* row, int chunk, int n, const int32_t* zeros, int key,
+                                          int block_scales) {
+  const unsigned char* const p = row + chunk * Format::kVecBytes;
   if constexpr (Format::kZeroPoints) {
     return n == Format::kStep ? Format::load(p, zeros[key]) : Format::load_first(p, n, zeros[key]);
+  } else if constexpr (Format::kScaleBytes > 0) {
+    const unsigned char* const scales = row + block_scales + chunk * Format::kScaleBytes;
+    return n == Format::kStep ? Format::load(p, scales) : Format::load_first(p, n, scales);
   } else {
     return n == Format::kStep ? Format::load(p) : Format::load_first(p, n);
   }
@@ -130,14 +136,14 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
   constexpr int kRowBytes = kRowBytesOf<Format, kHeadDim>;
   const RowAddresses<kRowBytes> current(keys.now.k()), far(keys.far.k()), behind(following);
   const int32_t* const zeros = Format::kZeroPoints ? keys.scales->k_zeros : nullptr;
+  const int block_scales = kHeadDim != 0 ? kHeadDim / 2 : view.k_block_scales;
   for (int k = 0; k < count; k += kKeys) {
     F32 sums[kLanes];
     const unsigned char* rows[kKeys];
     KVC_UNROLL for (int i = 0; i < kLanes; ++i) sums[i] = zero();
     KVC_UNROLL for (int i = 0; i < kKeys; ++i) rows[i] = current[k + i];
     const auto add_chunk = [&](int i, int c, int count) __attribute__((always_inline)) {
-      const unsigned char* p = rows[i] + c * Format::kVecBytes;
-      const typename Format::Raw raw = load_dims<Format>(p, count, zeros, k + i);
+      const typename Format::Raw raw = load_dims<Format>(rows[i], c, count, zeros, k + i, block_scales);
       KVC_UNROLL for (int j = 0; j < Format::kParts; ++j) {
         const typename Format::Vec x = Format::part(raw, j);
         KVC_UNROLL for (int g = 0; g < kRows; ++g) {

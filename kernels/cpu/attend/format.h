@@ -8,7 +8,11 @@
 //   kPairs            whether two keys share a dword of P
 //   kTokenScales      whether each stored row has a scale
 //   kZeroPoints       whether it also has a zero point, which loads take: load(p, zero), load_first(p, n, zero)
-//   kFewTiles         whether the decode kernel has tiles of 1 and 4 rows only, which halves its code
+//   kScaleBytes       bytes of the scales, after the row's elements, that belong to a vector load, if blocks of dims
+//   have
+//                     scales, which loads take: load(p, scales), load_first(p, n, scales). Else 0
+//   kNibbles          whether elements have 4 bits. Kernels of other formats read such rows from scratch. The decode
+//                     kernel then has tiles of 1 and 4 rows, and 128 dims as a constant, which halves its code
 //   kRowFactors       whether the factor of q is multiplied into scores, because q must stay unchanged
 //   kDecodeRows       the most rows of a kv head for which the decode kernel is faster: the panel kernel packs K and V
 //                     once for all rows, the decode kernel converts them once for each tile of 8
@@ -29,8 +33,9 @@ struct Widened {
   using Raw = Vec;      // the result of a load
   using QueryElement = float;
   static constexpr bool kPairs = false, kTiles = false, kTokenScales = __is_same(T, I8);
-  static constexpr bool kRowFactors = false, kZeroPoints = false, kFewTiles = false;
+  static constexpr bool kRowFactors = false, kZeroPoints = false, kNibbles = false;
   static constexpr int kParts = 1, kOutputs = 1, kStep = kLanes, kVecBytes = kLanes * static_cast<int>(sizeof(T));
+  static constexpr int kScaleBytes = 0;
   static constexpr int kRows = kTileRows, kRowGroup = 24;
   // By the cost of conversion: none, little (bf16), or more.
   static constexpr int kDecodeRows = sizeof(T) == 4 || __is_same(T, Bf16) ? 32

@@ -38,6 +38,7 @@ static consteval AttendFormat both_kernels() {
     of_q[static_cast<int>(Type::kE5m2)] = both_kernels<Widened<E5m2>>();
     of_q[static_cast<int>(Type::kI8)] = both_kernels<Widened<I8>>();
     of_q[static_cast<int>(Type::kU4)] = both_kernels<Widened<float>>();  // of staged keys
+    of_q[static_cast<int>(Type::kE2m1)] = both_kernels<Widened<float>>();
   }
   return formats;
 }

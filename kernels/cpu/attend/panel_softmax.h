@@ -93,8 +93,9 @@ struct RowScores {
   KeyRange vectors;  // those with keys that the row sees
 };
 
-// Replaces scores by P in place (by pairs of bf16 if the format has them), and updates m and l of the row. largest: of
-// these scores. Returns the largest score of `next`, the row after it, which is loaded from L2 meanwhile.
+// Replaces scores by P in place (by pairs of bf16 if the format has them), and updates m and l of the row. largest: the
+// largest of these scores, lane by lane. Returns the largest score of `next`, the row after it, which is loaded from L2
+// meanwhile.
 template <class Format>
 static F32 softmax_row(const View& view, RowScores row, RowScores next, F32 largest, RowSums sums) {
   const F32 scale = set1(view.exp2_scale), rise = mul(sub(largest, set1(*sums.m)), scale);

@@ -27,10 +27,12 @@ namespace kvc::kernels::KVC_TARGET {
   }
 }
 
-// Converts a stored row to float32 and multiplies it by its scale. key_scale: of the key and kv head 0; used if rows
-// have scales. offset: of the head, in floats. n: a multiple of 2 if elements have 4 bits.
+// Converts a stored row to float32 and multiplies it by its scales, but those of its head. key_scale: of the key and kv
+// head 0; used if rows have scales. offset: of the head, in floats. block_scales: the byte of the row at which those of
+// blocks begin. n: a multiple of 16 if elements have 4 bits.
 [[gnu::noinline]] static void dequantise_row(Type type, const unsigned char* from, const float* key_scale,
-                                             int64_t offset, int32_t n, float* row) {
+                                             int64_t offset, int32_t block_scales, int32_t n, float* row) {
+  if (type == Type::kE2m1) return dequantise_blocks(from, from + block_scales, n, row);
   if (key_scale == nullptr) return widen_row(type, from, n, row);
   const float scale = key_scale[offset];
   if (type == Type::kU4) {
@@ -63,7 +65,8 @@ namespace kvc::kernels::KVC_TARGET {
     float* k = scratch.staged_k + i * kMaxHeadDim;
     if (k_begin > 0) widen_row(type, keys.now.block->v[i] + keys.now.v_offset, k_begin, k);
     dequantise_row(type, keys.now.block->k[i] + keys.now.k_offset, token_scales ? keys.now.block->k_scale[i] : nullptr,
-                   head * scale_head_stride(&view.layer->k_scales), view.head_dim - k_begin, k + k_begin);
+                   head * scale_head_stride(&view.layer->k_scales), view.k_block_scales, view.head_dim - k_begin,
+                   k + k_begin);
     if (view.key_table != nullptr && view.k_rotation > 0) gather_row(k, view.head_dim, view.k_rotation);
     if (view.key_table != nullptr) rotate_row(view.layer, scratch.key_cos_sin + i * view.layer->rope_dim, k);
     staged->k[i] = reinterpret_cast<const unsigned char*>(k);
@@ -71,7 +74,7 @@ namespace kvc::kernels::KVC_TARGET {
     if (type == Type::kF32) continue;
     float* v = scratch.staged_v + i * kMaxHeadDim;
     dequantise_row(type, staged->v[i], token_scales ? keys.now.block->v_scale[i] : nullptr,
-                   head * scale_head_stride(&view.layer->v_scales), view.v_head_dim, v);
+                   head * scale_head_stride(&view.layer->v_scales), view.v_block_scales, view.v_head_dim, v);
     staged->v[i] = reinterpret_cast<const unsigned char*>(v);
   }
   for (int32_t i = staged->count; i < kKeyBlock; ++i) {

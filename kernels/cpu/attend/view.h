@@ -38,7 +38,8 @@ struct View {
   const double* key_table;     // null: K is stored as it attends. Else K is rotated as it is read
   // Blocks of K go through scratch as float32: K is rotated, or lies in two pools, or has 4 bits (staged_keys.h).
   bool staged;
-  int32_t k_rotation, v_rotation;  // the blocks of the rotations in which rows are stored; 0: none (hadamard.h)
+  int32_t k_block_scales, v_block_scales;  // the bytes of rows at which they begin, if blocks of dims have scales
+  int32_t k_rotation, v_rotation;          // the blocks of the rotations in which rows are stored; 0: none (hadamard.h)
   ScoreOptions options;
   // Without options, scores stay unscaled, so a large score has no error but that of its dot product: p = 2^((score -
   // m) * exp2_scale). The maximum of unscaled scores is right only for a positive scale, so the sign of the scale is
@@ -93,7 +94,9 @@ KVC_INLINE int32_t max_of(int32_t a, int32_t b) { return a > b ? a : b; }
   view.picked_begin = args->bias.mask != nullptr ? 0 : view.tree.begin;
   view.key_table = key_table_of_row(args, item->row);
   view.staged =
-      view.key_table != nullptr || layer->row_kind == KVC_BACKEND_ROW_LATENT_SPLIT || stored_type(*layer) == Type::kU4;
+      view.key_table != nullptr || layer->row_kind == KVC_BACKEND_ROW_LATENT_SPLIT || is_packed(stored_type(*layer));
+  view.k_block_scales = block_scales_at(*layer, layer->head_dim);
+  view.v_block_scales = block_scales_at(*layer, layer->v_head_dim);
   view.k_rotation = rotation_block(*layer, layer->head_dim);
   view.v_rotation = rotation_block(*layer, layer->v_head_dim);
   const double scale = args->softmax_scale != 0.0 ? args->softmax_scale : static_cast<double>(layer->softmax_scale);

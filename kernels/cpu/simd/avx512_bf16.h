@@ -12,9 +12,9 @@ struct BfDots {
   using Vec = __m512i;
   using Raw = Vec;
   using QueryElement = Bf16;
-  static constexpr bool kPairs = true, kTiles = false, kTokenScales = false, kZeroPoints = false, kFewTiles = false;
+  static constexpr bool kPairs = true, kTiles = false, kTokenScales = false, kZeroPoints = false, kNibbles = false;
   static constexpr bool kRowFactors = false;
-  static constexpr int kParts = 1, kOutputs = 2, kStep = 2 * kLanes, kVecBytes = 64;
+  static constexpr int kParts = 1, kOutputs = 2, kStep = 2 * kLanes, kVecBytes = 64, kScaleBytes = 0;
   static constexpr int kRows = kTileRows, kRowGroup = 24, kDecodeRows = 32;
 
   KVC_INLINE_MEMBER Vec load(const unsigned char* p) { return _mm512_loadu_si512(p); }

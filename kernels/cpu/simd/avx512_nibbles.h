@@ -1,6 +1,6 @@
-// AVX-512: the format of uint4 in the decode kernel. A vector of dwords holds 8 elements a lane. A shift brings one of
-// them to the lowest 4 bits, by which a permutation of 16 floats finds its value, less the zero point of the key. So an
-// element costs two operations of a vector, and the zero point none.
+// AVX-512: the formats of 4 bits in the decode kernel. A vector of dwords holds 8 elements a lane. A shift brings one
+// of them to the lowest 4 bits, by which a permutation of 16 floats finds its value. Of uint4 these are values less the
+// zero point of the key. So an element costs two operations of a vector, and the zero point none.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -31,8 +31,9 @@ struct TabledNibbles {
     F32 values;
   };
   static constexpr bool kPairs = false, kTokenScales = true, kZeroPoints = true, kRowFactors = false;
-  static constexpr bool kFewTiles = true;
+  static constexpr bool kNibbles = true;
   static constexpr int kParts = 4, kOutputs = 4, kStep = 4 * kLanes, kVecBytes = 32, kDecodeRows = 20;
+  static constexpr int kScaleBytes = 0;
 
   KVC_INLINE_MEMBER Raw looked_up(__m256i elements, int32_t zero) {
     return {_mm512_broadcast_i64x4(elements), _mm512_load_ps(kNibbleTables.values[zero])};
@@ -45,11 +46,12 @@ struct TabledNibbles {
     return looked_up(_mm256_maskz_loadu_epi64(static_cast<__mmask8>((1u << n / 16) - 1u), p), zero);
   }
   // Lane j of part i has element 8j + i, and lane 8 + j has element 8j + 4 + i.
-  KVC_INLINE_MEMBER F32 part(const Raw& raw, int i) {
+  KVC_INLINE_MEMBER F32 values_of(__m512i elements, F32 values, int i) {
     const __m512i shifts = _mm512_add_epi32(_mm512_set1_epi32(4 * i),
                                             _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 16, 16, 16, 16, 16, 16, 16, 16));
-    return _mm512_permutexvar_ps(_mm512_srlv_epi32(raw.elements, shifts), raw.values);
+    return _mm512_permutexvar_ps(_mm512_srlv_epi32(elements, shifts), values);
   }
+  KVC_INLINE_MEMBER F32 part(const Raw& raw, int i) { return values_of(raw.elements, raw.values, i); }
   KVC_INLINE_MEMBER int element_of(int part, int lane) { return lane % 8 * 8 + lane / 8 * 4 + part; }
   KVC_INLINE_MEMBER Vec load_packed(const float* p) { return KVC_TARGET::load(p); }
   KVC_INLINE_MEMBER Vec broadcast(const float* p) { return set1(*p); }
@@ -64,6 +66,47 @@ struct TabledNibbles {
     for (int d = 0; d < dims; d += kStep) {
       for (int i = 0; i < kStep; ++i) row[d + element_of(i / kLanes, i % kLanes)] = o[d + i];
     }
+  }
+};
+
+// float4: all lanes of a part that have dims of one block have its scale. The scales are e4m3, which is a float16 with
+// an exponent that is 8 too small. The values make up for it.
+struct ScaledNibbles : TabledNibbles {
+  struct Raw {
+    __m512i elements;
+    F32 scales;
+  };
+  static constexpr bool kTokenScales = false, kZeroPoints = false;
+  static constexpr int kScaleBytes = 4;
+
+  // scales: the bytes of four blocks.
+  KVC_INLINE_MEMBER Raw scaled(__m256i elements, uint32_t scales) {
+    const __m256i bytes = _mm256_set1_epi32(static_cast<int32_t>(scales & 0x7f7f7f7fu));
+    const __m256i order =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(-1, 0, -1, 0, -1, 1, -1, 1, -1, 2, -1, 2, -1, 3, -1, 3));
+    const __m256i halves = _mm256_srli_epi16(_mm256_shuffle_epi8(bytes, order), 1);
+    const __mmask16 nan = _mm256_cmpeq_epi16_mask(halves, _mm256_set1_epi16(0x7f << 7));
+    return {_mm512_broadcast_i64x4(elements),
+            _mm512_mask_blend_ps(nan, _mm512_cvtph_ps(halves), set1(__builtin_nanf("")))};
+  }
+  KVC_INLINE_MEMBER Raw load(const unsigned char* p, const unsigned char* scales) {
+    uint32_t bytes;
+    memcpy(&bytes, scales, sizeof bytes);
+    return scaled(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), bytes);
+  }
+  // n: a multiple of 16. The elements after them are read as 0, and o has room for them.
+  KVC_INLINE_MEMBER Raw load_first(const unsigned char* p, int n, const unsigned char* scales) {
+    uint32_t bytes = 0;
+    memcpy(&bytes, scales, static_cast<size_t>(n / 16));
+    return scaled(_mm256_maskz_loadu_epi64(static_cast<__mmask8>((1u << n / 16) - 1u), p), bytes);
+  }
+  KVC_INLINE_MEMBER F32 part(const Raw& raw, int i) {
+    const F32 values = _mm512_setr_ps(0.0f, 128.0f, 256.0f, 384.0f, 512.0f, 768.0f, 1024.0f, 1536.0f, 0.0f, -128.0f,
+                                      -256.0f, -384.0f, -512.0f, -768.0f, -1024.0f, -1536.0f);
+    return mul(values_of(raw.elements, values, i), raw.scales);
+  }
+  KVC_INLINE_MEMBER void spread(const Raw& raw, const Raw&, F32* out) {
+    KVC_UNROLL for (int i = 0; i < kParts; ++i) out[i] = part(raw, i);
   }
 };
 

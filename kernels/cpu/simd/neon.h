@@ -1,5 +1,5 @@
 // NEON as in every aarch64 CPU (Armv8.0-A): 4 lanes, 32 registers. See simd/scalar.h for the meaning of each function.
-// Conversions between float16 and float32 round as FPCR says; an item runs with its default.
+// Conversions between float16 and float32 round as FPCR says. Work items run with the default of FPCR.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -116,7 +116,8 @@ KVC_INLINE F32 widen_bytes(E5m2, uint8x8_t b) { return widen_halves(F16{}, vget_
 KVC_INLINE F32 widen_bytes(I8, uint8x8_t b) {
   return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(b)))));
 }
-// Converts to a float16 with the same mantissa, whose exponent is 8 too small. All ones becomes the NaN of float16.
+// Converts to a float16 with the same mantissa, whose exponent is 8 too small. If all bits but the sign are ones, the
+// result is a NaN of float16.
 static constexpr float kE4m3Unit = 256.0f;
 KVC_INLINE F32 widen_bytes(E4m3, uint8x8_t b) {
   const int16x4_t shifted = vshl_n_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(b))), 7);
@@ -126,7 +127,7 @@ KVC_INLINE F32 widen_bytes(E4m3, uint8x8_t b) {
   return widen_halves(F16{}, vorr_u16(half, nan));
 }
 
-// narrow_magnitude of kernels/common/convert.h.
+// Does the same as narrow_magnitude of kernels/common/convert.h.
 template <int kMantissaBits, int kBias>
 KVC_INLINE uint8x8_t narrow_bytes(F32 v, uint32_t largest, uint32_t nan_bits) {
   constexpr int kShift = 23 - kMantissaBits;

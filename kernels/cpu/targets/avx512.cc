@@ -17,6 +17,9 @@ consteval AttendFormats make_formats() {
     AttendFormat& nibbles = of_q[static_cast<int>(Type::kU4)];
     nibbles.decode = decode_kernel<TabledNibbles>().decode;
     nibbles.decode_rows = TabledNibbles::kDecodeRows;
+    AttendFormat& floats = of_q[static_cast<int>(Type::kE2m1)];
+    floats.decode = decode_kernel<ScaledNibbles>().decode;
+    floats.decode_rows = ScaledNibbles::kDecodeRows;
   }
   return formats;
 }

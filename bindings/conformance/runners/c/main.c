@@ -115,9 +115,10 @@ static void on_failure(const char *why, const char *value) {
 }
 
 static operation_fn find(const char *name) {
-  const operation *const tables[] = {config_operations,    sequence_operations, step_operations,     tensor_operations,
-                                     stateless_operations, plan_operations,     prefix_operations,   event_operations,
-                                     save_operations,      tier_operations,     generated_operations};
+  const operation *const tables[] = {config_operations, sequence_operations,  step_operations,
+                                     tensor_operations, stateless_operations, plan_operations,
+                                     prefix_operations, event_operations,     save_operations,
+                                     tier_operations,   transfer_operations,  generated_operations};
   for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
     for (const operation *entry = tables[i]; entry->name; entry++)
       if (strcmp(entry->name, name) == 0) return entry->run;

@@ -44,6 +44,6 @@ typedef struct operation {
 /* One table a file, each closed by {NULL, NULL}. */
 extern const operation config_operations[], sequence_operations[], step_operations[], tensor_operations[],
     stateless_operations[], plan_operations[], prefix_operations[], event_operations[], save_operations[],
-    tier_operations[], generated_operations[];
+    tier_operations[], transfer_operations[], generated_operations[];
 
 #endif

@@ -147,7 +147,7 @@ static const struct {
     {"f32", {kDLFloat, 32, 1}}, {"f16", {kDLFloat, 16, 1}},         {"bf16", {kDLBfloat, 16, 1}},
     {"i8", {kDLInt, 8, 1}},     {"e4m3", {kDLFloat8_e4m3fn, 8, 1}}, {"e5m2", {kDLFloat8_e5m2, 8, 1}},
     {"u8", {kDLUInt, 8, 1}},    {"i32", {kDLInt, 32, 1}},           {"i64", {kDLInt, 64, 1}},
-    {"u4", {kDLUInt, 4, 1}},
+    {"u4", {kDLUInt, 4, 1}},    {"e2m1", {kDLFloat4_e2m1fn, 4, 1}},
 };
 
 static DLDataType dtype_of(const char *name, size_t length) {

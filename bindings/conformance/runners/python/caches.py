@@ -8,7 +8,7 @@ from typing import Any
 import kvcache
 from script import Script, integers, operation
 
-LAYER_DTYPES = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "i8": "int8", "u4": "uint4"}
+LAYER_DTYPES = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "i8": "int8", "u4": "uint4", "e2m1": "float4_e2m1fn"}
 
 
 # ---- library, context, configuration ----

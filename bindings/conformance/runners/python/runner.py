@@ -15,6 +15,7 @@ import prefixes  # noqa: F401
 import saves  # noqa: F401
 import steps  # noqa: F401
 import tiers  # noqa: F401
+import transfers  # noqa: F401
 from script import OPERATIONS, Script
 
 

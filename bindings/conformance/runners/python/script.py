@@ -78,6 +78,8 @@ class Script:
         self.tensors: dict[str, np.ndarray] = {}
         self.layers: list[dict[str, Any]] = []
         self.groups: list[Any] = []
+        self.transfers: dict[int, kvcache.Transfer] = {}
+        self.descriptions: dict[int, bytes] = {}
 
     def close(self) -> None:
         for step in self.steps.values():

@@ -9,6 +9,7 @@ mod context;
 mod dlpack;
 mod error;
 mod events;
+mod export;
 mod graph;
 mod keys;
 mod names;
@@ -21,7 +22,7 @@ mod step;
 mod tables;
 mod tensor;
 mod tiers;
-mod transfer;
+mod transfers;
 
 pub use cache::{Cache, Pool, RopeSet, Seq, Stream, StreamingWindow};
 pub use config::{
@@ -32,6 +33,7 @@ pub use context::{Context, ContextConfig, LogLevel};
 pub use dlpack::{ManagedTensor, PoolView};
 pub use error::{Error, Failure, Result, Status};
 pub use events::{Event, EventMessage, EventRange, MessageFormat, StoredPage};
+pub use export::{ExportParts, Exported, Import};
 pub use graph::{Graph, GraphConfig};
 pub use half::{bf16, f16};
 pub use keys::{page_keys, MediaSpan, PageKey, PageKeys};
@@ -49,7 +51,7 @@ pub use sys::kvc_stats as Stats;
 pub use tables::{Arrays, Part, Tables, TablesOptions};
 pub use tensor::{DType, Device, Element, Tensor, TensorMut, MAX_RANK};
 pub use tiers::{DiskTierOptions, HostTierOptions, LoadJob, LoadOptions, TierStore, TierSync, TierTraffic};
-pub use transfer::{ExportParts, Exported, Import};
+pub use transfers::{ReceiveOptions, Transfer, TransferProgress};
 
 /// Version of the loaded library, "0.1.0".
 pub fn version() -> &'static str {
@@ -72,6 +74,7 @@ const _: () = {
     send_and_sync::<Canceller>();
     send_and_sync::<Graph>();
     send_and_sync::<LoadJob>();
+    send_and_sync::<Transfer>();
     send_and_sync::<Batch>();
     send_and_sync::<ManagedTensor>();
     send_and_sync::<Tensor<'_>>();

@@ -44,7 +44,7 @@ pub struct FlashAttn<'a> {
     pub q_descale: Option<Tensor<'a>>,
     pub k_descale: Option<Tensor<'a>>,
     pub v_descale: Option<Tensor<'a>>,
-    /// `[q heads]` or `[B, q heads]` f32: scores get - slope * |p_q - p_k|.
+    /// `[q heads]` or `[B, q heads]` f32: slope * |p_q - p_k| is subtracted from scores.
     pub alibi_slopes: Option<Tensor<'a>>,
     /// Scores get - slope * (p_q - p_k).
     pub alibi_signed: bool,

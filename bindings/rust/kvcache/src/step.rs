@@ -351,9 +351,9 @@ pub struct Attend<'a> {
     pub softmax_scale: f64,
     /// 0 = none.
     pub softcap: f64,
-    /// `[q heads]` f32: scores get - slope * |p_q - p_k|.
+    /// `[q heads]` f32: slope * |p_q - p_k| is subtracted from scores.
     pub alibi_slopes: Option<Tensor<'a>>,
-    /// Scores get - slope * (p_q - p_k).
+    /// slope * (p_q - p_k) is subtracted from scores.
     pub alibi_signed: bool,
     /// `[q heads]` f32: a logit of each head that takes part in the softmax without a value.
     pub sinks: Option<Tensor<'a>>,
@@ -366,12 +366,12 @@ pub struct Attend<'a> {
     pub indices: Option<Tensor<'a>>,
     /// b: an entry i of `indices` names the tokens `[i * b, (i + 1) * b)`; 0 = 1.
     pub index_block: usize,
-    /// `[q heads, E]` or `[T, q heads, E]` f32: scores get + the entry of the head at p_q - p_k; where there is none, the
-    /// nearest one.
+    /// `[q heads, E]` or `[T, q heads, E]` f32: the head's entry at p_q - p_k, or the nearest one, is added to scores.
     pub rel_bias: Option<Tensor<'a>>,
-    /// Where `rel_bias` has no entry, scores get 0.
+    /// Where `rel_bias` has no entry, 0 is added.
     pub rel_bias_zero: bool,
-    /// `[sequences, keys, 1 or kv heads]` f32: scores get + the entry of the row and key. Keys count as entries of `indices`.
+    /// `[sequences, keys, 1 or kv heads]` f32: the entry of the row and key is added to scores. Keys are numbered as in
+    /// `indices`.
     pub key_bias: Option<Tensor<'a>>,
     /// `[T, keys]` or `[T, 1 or kv heads, keys]` u8: 0 hides a key that the query would see.
     pub mask: Option<Tensor<'a>>,

@@ -30,10 +30,12 @@ pub enum DType {
     I64,
     /// Of a layer. Its exports are of `U8`, two elements in each.
     U4,
+    /// float4_e2m1fn, of a layer. Its exports are of `U8`: the elements of a row, then its scales.
+    F4E2M1,
 }
 
 impl DType {
-    const ALL: [(DType, sys::DLDataTypeCode, u8); 11] = [
+    const ALL: [(DType, sys::DLDataTypeCode, u8); 12] = [
         (DType::F32, sys::kDLFloat, 32),
         (DType::F16, sys::kDLFloat, 16),
         (DType::BF16, sys::kDLBfloat, 16),
@@ -45,6 +47,7 @@ impl DType {
         (DType::F64, sys::kDLFloat, 64),
         (DType::I64, sys::kDLInt, 64),
         (DType::U4, sys::kDLUInt, 4),
+        (DType::F4E2M1, sys::kDLFloat4_e2m1fn, 4),
     ];
 
     pub fn size_bytes(self) -> usize {

@@ -5,7 +5,7 @@
 // each other tile, `prepare` finds which keys the rows see, and their addresses, one key a thread. So a tile costs a
 // warp one or two loads of page ids, whatever the page size. One iteration later `begin_tile` starts the copies, 16
 // bytes a thread; neighbouring threads copy neighbouring bytes. `stages` - 1 iterations after that, the tile is
-// computed. A key that no row sees is never read; zeros are in its place.
+// computed. A key that no row sees is never read. Its place in the tile holds zeros.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -52,7 +52,7 @@ struct MmaFixed {
   PageCursor pages;  // of the item, before any leaf
   float units[kMostRows], slopes[kMostRows];
   float m[2 * kMostRows], l[kMostRows];  // [warp with keys of its own][row]; m: see fold_columns
-  float factors[kMostRows];              // [row][warp with keys of its own]: the factors of their o
+  float factors[kMostRows];              // [row][warp with keys of its own]: the factor of each o
   uint32_t keys_begin, keys_end;         // keys that some row sees
   uint32_t full_begin, full_end;         // keys that all rows see
 };
@@ -174,7 +174,8 @@ __device__ __forceinline__ void find_mma_key(MmaState& state, MmaTile& tile, int
   tile.v_scale[i] = *token_scale(&layer.v_scales, page, head, slot);
 }
 
-// Returns a bit for each key of the tile from `begin` on that some row sees, and fills `seen`. All threads call it.
+// Fills `seen` of the tile that begins with the key `begin`. Returns a bit mask of the keys that any row sees. All
+// threads call it.
 __device__ __forceinline__ uint64_t find_seen(const MmaState& state, MmaTile& tile, int32_t begin) {
   const MmaFixed& fixed = *state.fixed;
   const bool wide = state.call->shape.cut.keys > kWarpSize;
@@ -191,7 +192,7 @@ __device__ __forceinline__ uint64_t find_seen(const MmaState& state, MmaTile& ti
 }
 
 // Finds the next tile that a row sees. Returns false if there is none. All threads call it. The result may be read
-// after the next barrier. The tile `stages` + 1 before it must be computed.
+// after the next barrier. The tile that is `stages` + 1 before it must have been computed.
 __device__ __forceinline__ bool prepare_tile(MmaState& state) {
   MmaFixed& fixed = *state.fixed;
   MmaTile& tile = state.tile(state.prepared);
@@ -254,8 +255,8 @@ __device__ __forceinline__ void copy_rows(const MmaState& state, const void* poo
   }
 }
 
-// Begins the copies of a prepared tile, as one group. A latent row is one copy, or V's part and then the part in K's
-// own pool.
+// Begins the copies of a prepared tile, as one group. A latent row is one copy. If its parts lie in two pools, V's part
+// is copied, and K's own part after it in the tile.
 __device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index) {
   const kvc_backend_layer& layer = state.call->attend.layer;
   const MmaShape& shape = state.call->shape;

@@ -5,6 +5,7 @@ import dev.kvcache.DType;
 import dev.kvcache.FlashAttn;
 import dev.kvcache.KvcacheException;
 import dev.kvcache.Layer;
+import dev.kvcache.SegmentTensors;
 import dev.kvcache.Status;
 import dev.kvcache.Step;
 import dev.kvcache.Tensor;
@@ -17,15 +18,20 @@ import java.util.concurrent.atomic.AtomicInteger;
 class ClosedArena {
   private static final int TOKENS = 256;
 
+  private static boolean segments; // tensors are of segments, or else of buffers
+
   public static void main(String[] arguments) throws Exception {
-    try (Cache cache = cache()) {
-      closedBefore(cache, Arena.ofConfined());
-      closedBefore(cache, Arena.ofShared());
-      anotherThread(cache);
-      closedDuring(cache);
-      permanent(cache);
+    for (boolean each : new boolean[] {false, true}) {
+      segments = each;
+      try (Cache cache = cache()) {
+        closedBefore(cache, Arena.ofConfined());
+        closedBefore(cache, Arena.ofShared());
+        anotherThread(cache);
+        closedDuring(cache);
+        permanent(cache);
+      }
+      storage();
     }
-    storage();
     System.out.println("all is well");
   }
 
@@ -43,7 +49,8 @@ class ClosedArena {
       elements *= n;
     }
     MemorySegment segment = arena.allocate(4 * elements, 64);
-    return Tensor.of(segment.asByteBuffer().order(ByteOrder.nativeOrder()), DType.F32, shape);
+    return segments ? SegmentTensors.of(segment, DType.F32, shape)
+        : Tensor.of(segment.asByteBuffer().order(ByteOrder.nativeOrder()), DType.F32, shape);
   }
 
   private static Attend attend(Arena arena) {
@@ -68,12 +75,14 @@ class ClosedArena {
 
   private static void closedBefore(Cache cache, Arena arena) throws Exception {
     Attend attend = attend(arena);
-    var buffer = arena.allocate(256).asByteBuffer().order(ByteOrder.nativeOrder());
+    MemorySegment segment = arena.allocate(256);
+    var buffer = segment.asByteBuffer().order(ByteOrder.nativeOrder());
     try (Step step = cache.begin(Batch.of(cache.add(), TOKENS))) {
       step.attend(0, attend);
     }
     arena.close();
     refused("Tensor.of: the memory of buffer", () -> Tensor.of(buffer, DType.F32, 64));
+    refused("SegmentTensors.of: the memory of segment", () -> SegmentTensors.of(segment, DType.F32, 64));
     try (Step step = cache.begin(Batch.of(cache.add(), TOKENS))) {
       refused("Step.attend: the memory of q", () -> step.attend(0, attend));
     }

@@ -621,7 +621,7 @@ pub struct kvc_layer_config {
     pub head_dim: i32,
     #[doc = " Dv, 1..512; 0 = head_dim (MLA: latent_dim)"]
     pub v_head_dim: i32,
-    #[doc = " of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,\nfloat8_e5m2, int8, uint4 (docs/reference/formats.md). x is stored as x / scale, rounded to even, and\nsaturated to the largest finite value (NaN stays NaN). It is read as stored * scale. int8: each\ntoken and head has the scale amax / 127 of its row, in its page, and never holds -128. A row\nwhose amax / 127 is 0 in float32 (zeros, and rows below the smallest subnormal scale) has scale\n1 and is read as zeros. A row that holds an infinity or a NaN is read as NaN"]
+    #[doc = " of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,\nfloat8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md). x is stored as x / scale, rounded\nto even, saturated to the largest finite value (NaN stays NaN), read as stored * scale. int8: each\ntoken and head has the scale amax / 127 of its row, in its page, and never holds -128. A row\nwhose amax / 127 is 0 in float32 (zeros, and rows below the smallest subnormal scale) has scale\n1 and is read as zeros. A row that holds an infinity or a NaN is read as NaN"]
     pub dtype: DLDataType,
     #[doc = " KVC_ROPE_*"]
     pub rope_mode: i32,
@@ -643,13 +643,13 @@ pub struct kvc_layer_config {
     pub kv_storage: *mut DLManagedTensorVersioned,
     #[doc = " nullable; adopted; K alone: [>= pages, Hkv, page_size, D]"]
     pub k_storage: *mut DLManagedTensorVersioned,
-    #[doc = " nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; with k_storage (MLA:\nk_storage alone). Storage has the layer's dtype; for float8 it may be uint8. int8\nand uint4 layers cannot have it, because their pages hold scales, which the\nlibrary lays out"]
+    #[doc = " nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; with k_storage (MLA:\nk_storage alone). Storage has the layer's dtype; for float8 it may be uint8. int8,\nuint4 and float4 layers cannot have it, because their pages hold scales, which\nthe library lays out"]
     pub v_storage: *mut DLManagedTensorVersioned,
-    #[doc = " float8: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0"]
+    #[doc = " float8, float4: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0"]
     pub k_scales: *const f32,
     #[doc = " the same for V (MLA: NULL, V's are K's)"]
     pub v_scales: *const f32,
-    #[doc = " float8: 0 = every scale is 1; 1 = one for all kv heads; num_kv_heads = one each. Else 0"]
+    #[doc = " float8, float4: 0 = every scale is 1; 1 = one for all kv heads; num_kv_heads = one each. Else 0"]
     pub num_scales: i32,
     #[doc = " recurrent: state tensors of the layer, 1..16. Else 0"]
     pub num_states: i32,
@@ -953,7 +953,7 @@ const _: () = {
     ["Offset of field: kvc_batch::reserved"][::core::mem::offset_of!(kvc_batch, reserved) - 52usize];
     ["Offset of field: kvc_batch::graph"][::core::mem::offset_of!(kvc_batch, graph) - 56usize];
 };
-#[doc = " k is already as the cache stores it, and is not rotated. For a quantised layer, k and v may then\nboth be stored bytes, of its dtype or uint8 (uint4: uint8 [>= T, Hkv, D / 2])"]
+#[doc = " k is already as the cache stores it, and is not rotated. For a quantised layer, k and v may then\nboth be stored bytes, of its dtype or uint8 (uint4: D / 2 bytes a row; float4: D / 2 + D / 16)"]
 pub const KVC_APPEND_AS_STORED: kvc_append_flags = 1;
 pub type kvc_append_flags = ::core::ffi::c_uint;
 #[repr(C)]
@@ -968,7 +968,7 @@ pub struct kvc_append_args {
     pub v: *const DLTensor,
     #[doc = " nullable: the layer's rope fields and the tokens' positions give the angles. Borrowed;\n[>= T, 2, rope_dim / 2] float32, compact: cos, then sin of each pair's angle, times any\nattention factor. For positions that only the caller has (M-RoPE, dynamic NTK:\ndocs/reference/rope.md). Needs KVC_ROPE_ON_APPEND. Give the layer's attend the same\ntable"]
     pub rope_cos_sin: *const DLTensor,
-    #[doc = " borrowed; [>= T, Hkv] float32: the scales of stored bytes of int8 and uint4. Else NULL: stored\nbytes of float8 use the layer's scales"]
+    #[doc = " borrowed; [>= T, Hkv] float32: the scales of stored bytes of int8 and uint4. Else NULL: stored\nbytes of float8 and float4 use the layer's scales"]
     pub k_scale: *const DLTensor,
     #[doc = " the same for v"]
     pub v_scale: *const DLTensor,
@@ -1218,7 +1218,7 @@ pub const KVC_POOL_KV: kvc_pool = 0;
 pub const KVC_POOL_K: kvc_pool = 1;
 #[doc = " [pages, Hkv, page_size, Dv]; MLA: the leading dims of KVC_POOL_K"]
 pub const KVC_POOL_V: kvc_pool = 2;
-#[doc = " float32: [pages, Hkv, page_size] of int8, uint4; [Hkv] of float8 (ones if none were given)"]
+#[doc = " float32: [pages, Hkv, page_size] of int8, uint4; [Hkv] of float8, float4 (ones if none given)"]
 pub const KVC_POOL_K_SCALE: kvc_pool = 3;
 pub const KVC_POOL_V_SCALE: kvc_pool = 4;
 #[doc = " ============================================================================================\n 8  Tensors: views, exports, imports\n ============================================================================================"]
@@ -1265,11 +1265,11 @@ const _: () = {
 pub struct kvc_exported {
     pub struct_size: u32,
     pub reserved: u32,
-    #[doc = " [tokens, Hkv, D] of the layer's dtype (float8: uint8; uint4: uint8, D / 2)"]
+    #[doc = " [tokens, Hkv, D] of the layer's dtype; float8: uint8; 4 bits: uint8, the bytes of a row"]
     pub k: *mut DLManagedTensorVersioned,
     #[doc = " [tokens, Hkv, Dv]"]
     pub v: *mut DLManagedTensorVersioned,
-    #[doc = " float32, what k is to be multiplied by: [tokens, Hkv] of int8, uint4; [Hkv] of float8"]
+    #[doc = " float32, what k is to be multiplied by: [tokens, Hkv] of int8, uint4; else [Hkv]"]
     pub k_scale: *mut DLManagedTensorVersioned,
     pub v_scale: *mut DLManagedTensorVersioned,
 }

@@ -4,6 +4,7 @@
 //!     KVCACHE_LIBRARY=... cargo run --release --features dynamic --example conformance -- SCRIPT...
 mod configure;
 mod operations_generated;
+mod peers;
 mod prefixes;
 mod saves;
 mod script;
@@ -79,6 +80,7 @@ fn run(script: &mut Script, name: &str) -> Done<Results> {
         tiers::run,
         steps::run,
         transfer::run,
+        peers::run,
         stateless::run,
     ] {
         if let Some(results) = operations(script, name) {

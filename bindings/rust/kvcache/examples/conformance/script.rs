@@ -1,6 +1,6 @@
 //! One script: what it has named, and the words of the line that runs.
 use crate::value::Buffer;
-use kvcache::{Cache, Context, Graph, Group, Layer, Plan, Seq, Step};
+use kvcache::{Cache, Context, Graph, Group, Layer, Plan, Seq, Step, Transfer};
 use std::collections::HashMap;
 use std::str::FromStr;
 
@@ -38,6 +38,8 @@ pub struct Script {
     pub tensors: HashMap<String, Buffer>,
     pub layers: Vec<(Layer, HashMap<String, String>)>,
     pub groups: Vec<Group>,
+    pub transfers: HashMap<i64, Transfer>,
+    pub descriptions: HashMap<i64, Vec<u8>>,
 }
 
 fn parsed<T: FromStr>(word: &str) -> Done<T> {

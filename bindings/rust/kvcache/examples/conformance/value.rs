@@ -12,6 +12,7 @@ const NAMES: [(&str, DType); 10] = [
     ("e5m2", DType::F8E5M2),
     ("i8", DType::I8),
     ("u4", DType::U4),
+    ("e2m1", DType::F4E2M1),
     ("u8", DType::U8),
     ("i32", DType::I32),
     ("i64", DType::I64),

@@ -2,6 +2,7 @@
 mod decode;
 mod errors;
 mod events;
+mod exports;
 mod graphs;
 mod groups;
 mod hostile;
@@ -15,4 +16,4 @@ mod support;
 mod tables;
 mod threads;
 mod tiers;
-mod transfer;
+mod transfers;

@@ -1,4 +1,4 @@
-//! A small scheduler: admission, preemption when pages run out, rejected drafts, and conversations that are found again.
+//! A small scheduler: admission, preemption when pages run out, rejected drafts, and prompts that reuse a conversation.
 use guide::*;
 use kvcache::{Batch, Cache, CacheConfig, Capacity, Error, PrefixOptions, PrefixQuery, Result, Seq, Step, Stream};
 use std::collections::VecDeque;

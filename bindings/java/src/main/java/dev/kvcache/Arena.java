@@ -48,7 +48,7 @@ final class Arena {
   private final Mem[] slots = new Mem[HOT_TENSORS];
   private final long[] written = new long[HOT_TENSORS]; // id of the tensor that a slot holds: a loop's are the same again
   private final List<Tensor> inUse = new ArrayList<>(HOT_TENSORS);
-  private List<Segments.Owner> owners; // null if no Arena can free memory of this call
+  private List<Segments.Owner> owners; // null if no other thread can free memory of this call
 
   private Arena(NativeCalls calls) {
     this.calls = calls;
@@ -234,7 +234,7 @@ final class Arena {
   private void use(String function, String name, Tensor tensor) {
     tensor.checkAlive(function, name);
     inUse.add(tensor);
-    if (tensor.owner() != null) {
+    if (tensor.owner() != null && tensor.owner().segment() != null) {
       owners = owners == null ? new ArrayList<>() : owners;
       if (!owners.contains(tensor.owner())) {
         owners.add(tensor.owner());

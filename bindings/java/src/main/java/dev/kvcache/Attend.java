@@ -56,7 +56,7 @@ public final class Attend extends Args {
     return this;
   }
 
-  /** [qHeads] F32: scores get - slope * |pQ - pK|. */
+  /** [qHeads] F32: slope * |pQ - pK| is subtracted from scores. */
   public Attend alibiSlopes(Tensor tensor) {
     tensors[5] = tensor;
     return this;
@@ -92,15 +92,15 @@ public final class Attend extends Args {
   }
 
   /**
-   * [qHeads, E] or [T, qHeads, E] F32: scores get + the entry of the head at pQ - pK. Where there is none, they get the nearest
-   * one; or 0, if zeroBeyond.
+   * [qHeads, E] or [T, qHeads, E] F32: the head's entry at pQ - pK is added to scores. Where there is none, the nearest
+   * entry is added, or 0 if zeroBeyond.
    */
   public Attend relBias(Tensor tensor, boolean zeroBeyond) {
     tensors[11] = tensor;
     return flag(Abi.KVC_ATTEND_REL_BIAS_ZERO, zeroBeyond);
   }
 
-  /** [sequences, keys, 1 or kvHeads] F32: scores get + the entry of the row and key. Keys count as entries of indices. */
+  /** [sequences, keys, 1 or kvHeads] F32: the entry of the row and key is added to scores. Keys count as in indices. */
   public Attend keyBias(Tensor tensor) {
     tensors[12] = tensor;
     return this;
@@ -129,7 +129,7 @@ public final class Attend extends Args {
     return flag(Abi.KVC_ATTEND_NON_CAUSAL, on);
   }
 
-  /** With slopes, scores get - slope * (pQ - pK). */
+  /** With slopes, slope * (pQ - pK) is subtracted from scores. */
   public Attend alibiSigned(boolean on) {
     return flag(Abi.KVC_ATTEND_ALIBI_SIGNED, on);
   }

@@ -512,6 +512,49 @@ public final class Cache implements AutoCloseable {
     return Tiers.traffic(this);
   }
 
+  // ---- transfers: sequences to and from other caches -----------------------------------------------------------------
+
+  /**
+   * Makes transfers of this cache use UCX, which reaches other processes and machines. It comes before the first transfer. The
+   * environment variable {@code KVCACHE_UCX_LIBRARY} names the file of the transport; otherwise the system's loader finds
+   * {@code libkvcache_ucx.so.0}.
+   *
+   * @param transports as {@code UCX_TLS}, "tcp" or "sm,tcp"; empty: what the environment says, or all
+   * @param devices as {@code UCX_NET_DEVICES}, "lo" or "mlx5_0:1"; empty: likewise
+   */
+  public void useUcx(String transports, String devices) {
+    Transfers.useUcx(this, transports, devices);
+  }
+
+  /**
+   * Makes transfers of this cache use another transport: a shared library that fills the table of {@code kvcache_transport.h}. It
+   * comes before the first transfer. The library's own code runs, and it stays loaded.
+   *
+   * @param options text that the library defines
+   */
+  public void setTransport(Path library, String options) {
+    Transfers.set(this, library, options);
+  }
+
+  /**
+   * Reserves pages for a sequence of so many tokens that another cache sends.
+   *
+   * @throws OutOfPagesException if the pages for it are not free
+   */
+  public Transfer receive(long tokens, ReceiveOptions options) {
+    return Transfers.receive(this, tokens, options);
+  }
+
+  /**
+   * Starts to send a sequence to the cache that a description is from. The sequence reaches the receiver's number of tokens, and is
+   * not extended before the transfer is done. Poll the transfer between layers or steps.
+   *
+   * @param description what the receiver's {@link Transfer#describe} returned
+   */
+  public Transfer send(long sequence, byte[] description) {
+    return Transfers.send(this, sequence, description);
+  }
+
   // ---- steps ---------------------------------------------------------------------------------------------------------
 
   /** Throws what {@link #begin} would throw now, and changes nothing. */

@@ -1,5 +1,6 @@
 package dev.kvcache;
 
+import java.time.Duration;
 import java.util.List;
 
 /** What C could not see: arrays without their lengths, and null. */
@@ -36,5 +37,14 @@ final class Checks {
   /** A copy of a list, so that what is counted and checked is what C reads. Elements may be null. */
   static Tensor[] tensors(String function, String name, List<Tensor> list) {
     return given(function, name, list).toArray(new Tensor[0]);
+  }
+
+  /** A time to wait, as far as Java's clock counts. */
+  static long nanos(Duration timeout) {
+    try {
+      return timeout.toNanos();
+    } catch (ArithmeticException tooLong) {
+      return timeout.isNegative() ? 0 : Long.MAX_VALUE;
+    }
   }
 }

@@ -12,7 +12,9 @@ public enum DType {
   I8(0, 8),
   /** Of a layer. Its exports are of {@link #U8}, two elements in each. */
   U4(1, 4),
-  /** Stored bytes of float8 and {@link #U4}, as exports give them. */
+  /** float4_e2m1fn, of a layer. Its exports are of {@link #U8}: the elements of a row, then its scales. */
+  F4E2M1(17, 4),
+  /** Stored bytes of float8 and of 4 bits, as exports give them. */
   U8(1, 8),
   I32(0, 32),
   I64(0, 64);
@@ -26,7 +28,7 @@ public enum DType {
     this.dl = code | bits << 8 | 1 << 16;
   }
 
-  /** Bytes of one element; of {@link #U4}, of two. */
+  /** Bytes of one element; of 4 bits, of two. */
   public int bytes() {
     return (bits + 7) / 8;
   }

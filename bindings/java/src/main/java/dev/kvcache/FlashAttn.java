@@ -160,7 +160,7 @@ public final class FlashAttn extends Args {
     return this;
   }
 
-  /** [Hq] or [B, Hq] F32: scores get - slope * |pQ - pK|. */
+  /** [Hq] or [B, Hq] F32: slope * |pQ - pK| is subtracted from scores. */
   public FlashAttn alibiSlopes(Tensor tensor) {
     tensors[21] = tensor;
     return this;
@@ -177,7 +177,7 @@ public final class FlashAttn extends Args {
     return flag(Abi.KVC_FLASH_ATTN_CAUSAL, on);
   }
 
-  /** With slopes, scores get - slope * (pQ - pK). */
+  /** With slopes, slope * (pQ - pK) is subtracted from scores. */
   public FlashAttn alibiSigned(boolean on) {
     return flag(Abi.KVC_FLASH_ATTN_ALIBI_SIGNED, on);
   }

@@ -471,4 +471,9 @@ final class JniCalls implements NativeCalls {
   public void release(long managed) {
     Jni.kvj_release(managed);
   }
+
+  @Override
+  public int useTransport(long cache, long library, long options, long error) {
+    return Jni.kvj_useTransport(cache, library, options, error);
+  }
 }

@@ -61,7 +61,7 @@ public final class LoadJob implements AutoCloseable {
    */
   public OptionalLong await(Duration timeout) throws InterruptedException {
     long begin = System.nanoTime();
-    long most = nanos(Checks.given("LoadJob.await", "timeout", timeout));
+    long most = Checks.nanos(Checks.given("LoadJob.await", "timeout", timeout));
     for (long pause = 50_000; ; pause = Math.min(2 * pause, LONGEST_PAUSE_NS)) {
       if (Thread.interrupted()) {
         throw new InterruptedException("LoadJob.await");
@@ -73,14 +73,6 @@ public final class LoadJob implements AutoCloseable {
       }
       long nanos = Math.min(pause, left);
       Thread.sleep(nanos / 1_000_000, (int) (nanos % 1_000_000));
-    }
-  }
-
-  private static long nanos(Duration timeout) {
-    try {
-      return timeout.toNanos();
-    } catch (ArithmeticException tooLong) {
-      return timeout.isNegative() ? 0 : Long.MAX_VALUE;
     }
   }
 

@@ -67,26 +67,33 @@ final class Managed {
   static Tensor copy(NativeCalls calls, long managed) {
     Raw raw = raw(calls, managed);
     Tensor copy = Tensor.allocate(raw.dtype, raw.shape);
-    if (raw.bytes() > 0) {
+    if (raw.bytes() > Memory.MOST_BUFFER_BYTES) { // Tensor.allocate has not refused: this is Java 22
+      Segments.copy(Segments.view(raw.data, raw.bytes(), true, () -> {}), copy.memory());
+    } else if (raw.bytes() > 0) {
       copy.byteBuffer().put(calls.view(raw.data, raw.bytes()));
     }
     return copy;
   }
 
-  /** The tensor itself; released when its buffer, of which every other one is made, is unreachable. */
+  /** The tensor itself; released when its memory is unreachable: its buffer, of which every other one is made, or its segments. */
   static Tensor view(NativeCalls calls, long managed, boolean readOnly, Object kept) {
     try {
       Raw raw = raw(calls, managed);
-      if (raw.bytes() > Integer.MAX_VALUE) {
-        throw KvcacheException.misuse(Status.UNSUPPORTED, "Cache.viewPool: the pool has " + raw.bytes()
-            + " bytes, a buffer at most 2^31 - 1");
+      Release release = new Release(calls, managed, kept);
+      Memory memory;
+      if (raw.bytes() > Memory.MOST_BUFFER_BYTES) {
+        memory = Segments.view(raw.data, raw.bytes(), readOnly, release);
+        if (memory == null) {
+          throw KvcacheException.misuse(Status.UNSUPPORTED, "Cache.viewPool: the pool has " + raw.bytes()
+              + " bytes, a buffer at most 2^31 - 1, and only Java 22 and later have larger memory");
+        }
+      } else {
+        ByteBuffer owner = calls.view(raw.data, raw.bytes());
+        memory = Memory.view(readOnly ? owner.asReadOnlyBuffer() : owner, raw.data);
+        Context.CLEANER.register(owner, release);
       }
-      ByteBuffer owner = calls.view(raw.data, raw.bytes());
-      Tensor tensor = Tensor.view(readOnly ? owner.asReadOnlyBuffer() : owner, raw.data, raw.dtype, raw.shape,
-          raw.isCompact() ? null : raw.strides);
-      Context.CLEANER.register(owner, new Release(calls, managed, kept));
       managed = 0;
-      return tensor;
+      return Tensor.view(memory, raw.dtype, raw.shape, raw.isCompact() ? null : raw.strides);
     } finally {
       if (managed != 0) {
         calls.release(managed);

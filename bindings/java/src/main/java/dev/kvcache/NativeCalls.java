@@ -109,4 +109,7 @@ interface NativeCalls {
 
   /** Calls the deleter of a DLManagedTensorVersioned. */
   void release(long managed);
+
+  /** Opens the transport of a plug-in, which stays loaded, and gives it to a cache. */
+  int useTransport(long cache, long library, long options, long error);
 }

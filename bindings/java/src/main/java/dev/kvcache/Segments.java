@@ -12,6 +12,7 @@ import java.nio.ByteBuffer;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
+import java.util.function.Consumer;
 
 /**
  * Memory of java.lang.foreign: an Arena may be closed, also by another thread, which frees the memory of its buffers. Java's own
@@ -41,12 +42,70 @@ final class Segments {
 
   /** The Arena that can be closed and owns a direct buffer's memory; null if there is none. */
   static Owner ownerOf(Buffer buffer) {
-    return FOREIGN == null ? null : FOREIGN.ownerOf(buffer);
+    return FOREIGN == null ? null : FOREIGN.ownerOf(FOREIGN.segmentOf(buffer));
   }
 
   /** Whether ownerOf finds every owner: not before Java 22. */
   static boolean ownersAreKnown() {
     return FOREIGN != null;
+  }
+
+  /** The memory of a MemorySegment. */
+  static Memory memoryOf(Object segment) {
+    return new SegmentMemory(segment, FOREIGN.ownerOf(segment));
+  }
+
+  /** New memory of any size, freed when no tensor has it; null before Java 22. */
+  static Memory allocate(long bytes) {
+    return FOREIGN == null ? null : memoryOf(FOREIGN.allocate(bytes));
+  }
+
+  /** Memory at an address, of any size. `release` runs when no tensor has it. Null before Java 22. */
+  static Memory view(long address, long bytes, boolean readOnly, Runnable release) {
+    return FOREIGN == null ? null : memoryOf(FOREIGN.view(address, bytes, readOnly, release));
+  }
+
+  /** A MemorySegment of a tensor's memory. */
+  static Object segmentOf(Memory memory) {
+    return memory instanceof SegmentMemory ? ((SegmentMemory) memory).segment : FOREIGN.segmentOf(memory.buffer());
+  }
+
+  static boolean isNative(Object segment) {
+    return FOREIGN.isNative(segment);
+  }
+
+  static void copy(Memory from, Memory to) {
+    FOREIGN.copy(segmentOf(from), segmentOf(to));
+  }
+
+  /** A native MemorySegment. */
+  private static final class SegmentMemory extends Memory {
+    private final Object segment;
+
+    SegmentMemory(Object segment, Owner owner) {
+      super(FOREIGN.address(segment), FOREIGN.bytes(segment), owner);
+      this.segment = segment;
+    }
+
+    @Override
+    void access() {
+      FOREIGN.read(segment);
+    }
+
+    @Override
+    boolean isReadOnly() {
+      return FOREIGN.isReadOnly(segment);
+    }
+
+    @Override
+    Buffer buffer() {
+      return (Buffer) FOREIGN.asByteBuffer(segment);
+    }
+
+    @Override
+    String kind() {
+      return "MemorySegment";
+    }
   }
 
   static KvcacheException refused(String function, String name, RuntimeException why) {
@@ -77,11 +136,7 @@ final class Segments {
       call.run();
       return;
     }
-    Object segment = owners.get(i).segment;
-    if (segment == null) { // the thread that could close it is inside this call
-      hold(owners, i + 1, call);
-      return;
-    }
+    Object segment = owners.get(i).segment; // not null: else the thread that could close it is inside this call
     Frame outer = CURRENT.get();
     Frame frame = new Frame(() -> hold(owners, i + 1, call));
     CURRENT.set(frame);
@@ -111,13 +166,28 @@ final class Segments {
 
   /** The parts of java.lang.foreign that are used. */
   private static final class Foreign {
-    private final MethodHandle ofBuffer;
-    private final MethodHandle scope;
-    private final MethodHandle isAccessibleBy;
-    private final Set<Class<?>> permanent; // classes of scopes that nothing closes
+    private final Lookup lookup = MethodHandles.lookup();
+    private final Class<?> segmentType = type("MemorySegment");
+    private final Class<?> arenaType = type("Arena");
+    private final MethodHandle ofBuffer = function(segmentType, "ofBuffer", segmentType, Buffer.class);
+    private final MethodHandle ofAddress = function(segmentType, "ofAddress", segmentType, long.class);
+    private final MethodHandle scope = method(segmentType, "scope", type("MemorySegment$Scope"));
+    private final MethodHandle isAccessibleBy = method(segmentType, "isAccessibleBy", boolean.class, Thread.class);
+    private final MethodHandle isNative = method(segmentType, "isNative", boolean.class);
+    private final MethodHandle isReadOnly = method(segmentType, "isReadOnly", boolean.class);
+    private final MethodHandle asReadOnly = method(segmentType, "asReadOnly", segmentType);
+    private final MethodHandle asByteBuffer = method(segmentType, "asByteBuffer", ByteBuffer.class);
+    private final MethodHandle address = method(segmentType, "address", long.class);
+    private final MethodHandle byteSize = method(segmentType, "byteSize", long.class);
+    private final MethodHandle copyFrom = method(segmentType, "copyFrom", segmentType, segmentType);
+    private final MethodHandle reinterpret = method(segmentType, "reinterpret", segmentType, long.class, arenaType, Consumer.class);
+    private final MethodHandle get = method(segmentType, "get", byte.class, type("ValueLayout$OfByte"), long.class);
+    private final MethodHandle ofAuto = function(arenaType, "ofAuto", arenaType);
+    private final MethodHandle allocate = method(arenaType, "allocate", segmentType, long.class, long.class);
+    private final Object oneByte = constant("JAVA_BYTE");
+    private final Set<Class<?>> permanent = new HashSet<>(); // classes of scopes that nothing closes
     private final Thread stranger = new Thread(() -> {});
     private MethodHandle holder; // (Object segment)
-    private final Lookup lookup = MethodHandles.lookup();
 
     static Foreign load() {
       if (Runtime.version().feature() < 22) {
@@ -131,18 +201,10 @@ final class Segments {
     }
 
     private Foreign() throws Throwable {
-      Class<?> segment = type("MemorySegment");
-      ofBuffer = generic(lookup.findStatic(segment, "ofBuffer", MethodType.methodType(segment, Buffer.class)));
-      scope = generic(lookup.findVirtual(segment, "scope", MethodType.methodType(type("MemorySegment$Scope"))));
-      isAccessibleBy = lookup.findVirtual(segment, "isAccessibleBy", MethodType.methodType(boolean.class, Thread.class))
-          .asType(MethodType.methodType(boolean.class, Object.class, Thread.class));
-      Class<?> arena = type("Arena");
-      MethodHandle arenaScope = generic(lookup.findVirtual(arena, "scope", MethodType.methodType(type("MemorySegment$Scope"))));
-      Object global = lookup.findStatic(arena, "global", MethodType.methodType(arena)).invoke();
-      Object automatic = lookup.findStatic(arena, "ofAuto", MethodType.methodType(arena)).invoke();
+      Object global = function(arenaType, "global", arenaType).invoke();
+      MethodHandle arenaScope = method(arenaType, "scope", type("MemorySegment$Scope"));
       Object plain = ofBuffer.invoke((Object) ByteBuffer.allocateDirect(1));
-      permanent = new HashSet<>();
-      for (Object each : new Object[] {arenaScope.invoke(global), arenaScope.invoke(automatic), scope.invoke(plain)}) {
+      for (Object each : new Object[] {arenaScope.invoke(global), arenaScope.invoke(ofAuto.invoke()), scope.invoke(plain)}) {
         permanent.add(each.getClass());
       }
     }
@@ -151,27 +213,28 @@ final class Segments {
       return Class.forName("java.lang.foreign." + name);
     }
 
-    private static MethodHandle generic(MethodHandle handle) {
-      return handle.asType(handle.type().generic());
+    private static Object constant(String layout) throws ReflectiveOperationException {
+      return type("ValueLayout").getField(layout).get(null);
     }
 
-    Owner ownerOf(Buffer buffer) {
-      try {
-        Object segment = ofBuffer.invoke((Object) buffer);
-        Object its = scope.invoke(segment);
-        if (permanent.contains(its.getClass())) {
-          return null;
-        }
-        return new Owner(its, (boolean) isAccessibleBy.invoke(segment, stranger) ? segment : null);
-      } catch (Throwable e) {
-        throw new IllegalStateException(e);
-      }
+    /** A handle whose objects are of type Object: this class cannot name their types. */
+    private MethodHandle method(Class<?> of, String name, Class<?> result, Class<?>... parameters) throws ReflectiveOperationException {
+      MethodHandle found = lookup.findVirtual(of, name, MethodType.methodType(result, parameters));
+      return found.asType(found.type().erase());
     }
 
-    /** Runs the current frame while a C function has the segment. */
-    void hold(Object segment) {
+    private MethodHandle function(Class<?> of, String name, Class<?> result, Class<?>... parameters) throws ReflectiveOperationException {
+      MethodHandle found = lookup.findStatic(of, name, MethodType.methodType(result, parameters));
+      return found.asType(found.type().erase());
+    }
+
+    private interface Call<T> {
+      T run() throws Throwable;
+    }
+
+    private static <T> T of(Call<T> call) {
       try {
-        holder().invoke(segment);
+        return call.run();
       } catch (RuntimeException | Error e) {
         throw e;
       } catch (Throwable e) {
@@ -179,15 +242,73 @@ final class Segments {
       }
     }
 
+    Object segmentOf(Buffer buffer) {
+      return of(() -> ofBuffer.invoke((Object) buffer));
+    }
+
+    Owner ownerOf(Object segment) {
+      return of(() -> {
+        Object its = scope.invoke(segment);
+        if (permanent.contains(its.getClass())) {
+          return null;
+        }
+        return new Owner(its, (boolean) isAccessibleBy.invoke(segment, (Object) stranger) ? segment : null);
+      });
+    }
+
+    boolean isNative(Object segment) {
+      return of(() -> (boolean) isNative.invoke(segment));
+    }
+
+    boolean isReadOnly(Object segment) {
+      return of(() -> (boolean) isReadOnly.invoke(segment));
+    }
+
+    Object asByteBuffer(Object segment) {
+      return of(() -> asByteBuffer.invoke(segment));
+    }
+
+    long address(Object segment) {
+      return of(() -> (long) address.invoke(segment));
+    }
+
+    long bytes(Object segment) {
+      return of(() -> (long) byteSize.invoke(segment));
+    }
+
+    byte read(Object segment) {
+      return of(() -> (byte) get.invoke(segment, oneByte, 0L));
+    }
+
+    void copy(Object from, Object to) {
+      of(() -> copyFrom.invoke(to, from));
+    }
+
+    Object allocate(long bytes) {
+      return of(() -> allocate.invoke(ofAuto.invoke(), bytes, 64L));
+    }
+
+    Object view(long at, long bytes, boolean readOnly, Runnable release) {
+      return of(() -> {
+        Consumer<Object> freed = segment -> release.run();
+        Object whole = reinterpret.invoke(ofAddress.invoke(at), bytes, ofAuto.invoke(), (Object) freed);
+        return readOnly ? asReadOnly.invoke(whole) : whole;
+      });
+    }
+
+    /** Runs the current frame while a C function has the segment. */
+    void hold(Object segment) {
+      of(() -> holder().invoke(segment));
+    }
+
     private synchronized MethodHandle holder() throws Throwable {
       if (holder == null) {
-        Class<?> segment = type("MemorySegment");
         Class<?> layout = type("MemoryLayout");
         Class<?> layouts = layout.arrayType();
         Class<?> descriptor = type("FunctionDescriptor");
         Class<?> linkerType = type("Linker");
         Class<?> options = type("Linker$Option").arrayType();
-        Object pointer = type("ValueLayout").getField("ADDRESS").get(null);
+        Object pointer = constant("ADDRESS");
         Object none = Array.newInstance(layout, 0);
         Object two = Array.newInstance(layout, 2);
         Array.set(two, 0, pointer);
@@ -195,15 +316,14 @@ final class Segments {
         MethodHandle ofVoid = lookup.findStatic(descriptor, "ofVoid", MethodType.methodType(descriptor, layouts)).asFixedArity();
         Object linker = lookup.findStatic(linkerType, "nativeLinker", MethodType.methodType(linkerType)).invoke();
         Object noOptions = Array.newInstance(type("Linker$Option"), 0);
-        Object arena = lookup.findStatic(type("Arena"), "global", MethodType.methodType(type("Arena"))).invoke();
+        Object arena = function(arenaType, "global", arenaType).invoke();
         Object stub = lookup.findVirtual(linkerType, "upcallStub",
-                MethodType.methodType(segment, MethodHandle.class, descriptor, type("Arena"), options)).asFixedArity()
+                MethodType.methodType(segmentType, MethodHandle.class, descriptor, arenaType, options)).asFixedArity()
             .invoke(linker, lookup.findStatic(Segments.class, "run", MethodType.methodType(void.class)), ofVoid.invoke(none), arena,
                 noOptions);
-        Object function = lookup.findStatic(segment, "ofAddress", MethodType.methodType(segment, long.class))
-            .invoke(Library.calls().holder());
+        Object function = ofAddress.invoke(Library.calls().holder());
         MethodHandle found = (MethodHandle) lookup.findVirtual(linkerType, "downcallHandle",
-                MethodType.methodType(MethodHandle.class, segment, descriptor, options)).asFixedArity()
+                MethodType.methodType(MethodHandle.class, segmentType, descriptor, options)).asFixedArity()
             .invoke(linker, function, ofVoid.invoke(two), noOptions);
         holder = found.bindTo(stub).asType(MethodType.methodType(void.class, Object.class));
       }

@@ -11,12 +11,12 @@ import java.util.Arrays;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * The memory of a direct buffer, with a type and a shape. A tensor copies nothing, and keeps its buffer alive. It is immutable,
- * and any thread may use it. Make one for each buffer and shape, and use it again.
+ * The memory of a direct buffer or a MemorySegment, with a type and a shape. A tensor copies nothing, and keeps its memory alive.
+ * It is immutable, and any thread may use it. Make one for each buffer and shape, and use it again.
  *
  * <p>Only direct buffers in the machine's byte order are tensors: {@code ByteBuffer.allocateDirect(n).order(ByteOrder.nativeOrder())},
  * views of them, {@code MemorySegment.asByteBuffer()}, or {@link #allocate}. The elements between the buffer's position and its limit
- * are the tensor.
+ * are the tensor. {@link SegmentTensors} has no limit of 2 GiB.
  *
  * <p>If the buffer is a view of a MemorySegment, every call checks that the segment's Arena is open, and refuses the tensor if it
  * is not. From Java 22 on, an Arena cannot be closed while a call uses its memory: {@code Arena.close} throws
@@ -29,17 +29,13 @@ public final class Tensor {
 
   /** Unique to this tensor, so an arena can tell that it has written the tensor already. */
   final long id = IDS.incrementAndGet();
-  private final Buffer buffer; // kept alive, because the memory belongs to it
-  private final Segments.Owner owner;
-  private final long address;
+  private final Memory memory; // kept alive
   private final DType dtype;
   private final long[] shape;
   private final long[] strides; // null: compact
 
-  private Tensor(Buffer buffer, Segments.Owner owner, long address, DType dtype, long[] shape, long[] strides) {
-    this.buffer = buffer;
-    this.owner = owner;
-    this.address = address;
+  private Tensor(Memory memory, DType dtype, long[] shape, long[] strides) {
+    this.memory = memory;
     this.dtype = dtype;
     this.shape = shape;
     this.strides = strides;
@@ -62,7 +58,7 @@ public final class Tensor {
       throw KvcacheException.misuse(Status.DEVICE, "Tensor.of: the buffer is on the Java heap, where it moves; use "
           + "ByteBuffer.allocateDirect(...).order(ByteOrder.nativeOrder()), or Tensor.allocate");
     }
-    elementBytes(buffer, dtype);
+    checkElements(buffer, dtype);
     ByteOrder order = orderOf(buffer);
     if (dtype.bytes() > 1 && order != ByteOrder.nativeOrder()) {
       throw KvcacheException.misuse(Status.DTYPE, "Tensor.of: the buffer is in " + order + " order, this machine in "
@@ -71,12 +67,18 @@ public final class Tensor {
     if (shape.length > MAX_RANK) {
       throw KvcacheException.misuse(Status.RANK, "Tensor.of: " + shape.length + " dimensions, at most " + MAX_RANK + " are known");
     }
-    Buffer own = buffer.slice(); // once: the caller's may get another position or limit meanwhile
-    checkAlive("Tensor.of", "buffer", own);
-    return new Tensor(own, Segments.ownerOf(own), Library.calls().address(own), dtype, shape.clone(), null);
+    return new Tensor(Memory.of(buffer, "Tensor.of", "buffer"), dtype, shape.clone(), null);
   }
 
-  /** A new tensor of zeros. {@link #byteBuffer} and similar methods return its memory. */
+  /** A compact tensor of the first elements. */
+  static Tensor of(Memory memory, DType dtype, long[] shape) {
+    return new Tensor(memory, dtype, shape, null);
+  }
+
+  /**
+   * A new tensor of zeros. {@link #byteBuffer} and similar methods return its memory. From Java 22 on it may have more than
+   * 2^31 - 1 bytes; then {@link SegmentTensors#segment} returns its memory.
+   */
   public static Tensor allocate(DType dtype, long... shape) {
     if (dtype == null || shape == null) {
       throw KvcacheException.misuse(Status.NULL_ARGUMENT, "Tensor.allocate: " + (dtype == null ? "dtype" : "shape") + " is null");
@@ -88,11 +90,12 @@ public final class Tensor {
       }
       bytes = Math.multiplyHigh(bytes, shape[i]) != 0 || bytes < 0 ? Long.MAX_VALUE : bytes * shape[i];
     }
-    if (bytes < 0 || bytes > Integer.MAX_VALUE) {
+    Memory memory = bytes < 0 || bytes == Long.MAX_VALUE ? null : Memory.allocate(bytes);
+    if (memory == null) {
       throw KvcacheException.misuse(Status.SHAPE, "Tensor.allocate: a buffer of shape " + Arrays.toString(shape)
           + " would have more than 2^31 - 1 bytes");
     }
-    return of(ByteBuffer.allocateDirect((int) bytes).order(ByteOrder.nativeOrder()), dtype, shape);
+    return new Tensor(memory, dtype, shape.clone(), null);
   }
 
   /** The same memory with strides in elements, one for each dimension, for rows within longer rows. None may be negative. */
@@ -101,7 +104,7 @@ public final class Tensor {
       throw KvcacheException.misuse(Status.STRIDE, "Tensor.withStrides: " + shape.length + " dimensions, but "
           + (elements == null ? "no" : elements.length) + " strides");
     }
-    return new Tensor(buffer, owner, address, dtype, shape, elements.clone());
+    return new Tensor(memory, dtype, shape, elements.clone());
   }
 
   /** The same memory with another shape, compact: the first rows of a buffer for the largest batch, for example. */
@@ -110,41 +113,24 @@ public final class Tensor {
       throw KvcacheException.misuse(Status.RANK, "Tensor.withShape: " + (dims == null ? "no" : dims.length)
           + " dimensions, at most " + MAX_RANK + " are known");
     }
-    return new Tensor(buffer, owner, address, dtype, dims.clone(), null);
+    return new Tensor(memory, dtype, dims.clone(), null);
   }
 
-  /** A view of memory of the library, which the buffer owns. */
-  static Tensor view(ByteBuffer buffer, long address, DType dtype, long[] shape, long[] strides) {
-    return new Tensor(buffer, null, address, dtype, shape, strides);
+  /** A view of memory of the library. */
+  static Tensor view(Memory memory, DType dtype, long[] shape, long[] strides) {
+    return new Tensor(memory, dtype, shape, strides);
   }
 
-  private static int elementBytes(Buffer buffer, DType dtype) {
-    boolean fits;
-    int bytes;
-    if (buffer instanceof ByteBuffer) {
-      bytes = 1;
-      fits = true;
-    } else if (buffer instanceof FloatBuffer) {
-      bytes = 4;
-      fits = dtype == DType.F32;
-    } else if (buffer instanceof ShortBuffer) {
-      bytes = 2;
-      fits = dtype == DType.F16 || dtype == DType.BF16;
-    } else if (buffer instanceof IntBuffer) {
-      bytes = 4;
-      fits = dtype == DType.I32;
-    } else if (buffer instanceof LongBuffer) {
-      bytes = 8;
-      fits = dtype == DType.I64;
-    } else {
-      bytes = 1;
-      fits = false;
-    }
+  private static void checkElements(Buffer buffer, DType dtype) {
+    boolean fits = buffer instanceof ByteBuffer
+        || buffer instanceof FloatBuffer && dtype == DType.F32
+        || buffer instanceof ShortBuffer && (dtype == DType.F16 || dtype == DType.BF16)
+        || buffer instanceof IntBuffer && dtype == DType.I32
+        || buffer instanceof LongBuffer && dtype == DType.I64;
     if (!fits) {
       throw KvcacheException.misuse(Status.DTYPE, "Tensor.of: a " + buffer.getClass().getSimpleName() + " does not hold " + dtype
           + "; a ByteBuffer holds anything");
     }
-    return bytes;
   }
 
   private static ByteOrder orderOf(Buffer buffer) {
@@ -160,41 +146,21 @@ public final class Tensor {
     return ((LongBuffer) buffer).order();
   }
 
-  /** Refuses memory whose Arena was closed, or belongs to another thread, because C would read freed memory. */
-  private static void checkAlive(String function, String name, Buffer buffer) {
-    if (buffer.capacity() == 0) {
-      return;
-    }
-    try { // an access of Java's, which checks this
-      if (buffer instanceof ByteBuffer) {
-        ((ByteBuffer) buffer).get(0);
-      } else if (buffer instanceof FloatBuffer) {
-        ((FloatBuffer) buffer).get(0);
-      } else if (buffer instanceof ShortBuffer) {
-        ((ShortBuffer) buffer).get(0);
-      } else if (buffer instanceof IntBuffer) {
-        ((IntBuffer) buffer).get(0);
-      } else {
-        ((LongBuffer) buffer).get(0);
-      }
-    } catch (RuntimeException refused) { // IllegalStateException, or WrongThreadException of Java 19
-      throw Segments.refused(function, name, refused);
-    }
-  }
-
   /** To be called before C reads the memory. */
   void checkAlive(String function, String name) {
-    if (owner != null || !Segments.ownersAreKnown()) {
-      checkAlive(function, name, buffer);
-    }
+    memory.checkAlive(function, name);
+  }
+
+  Memory memory() {
+    return memory;
   }
 
   /** The Arena of java.lang.foreign that may free the memory; null if none can. */
   Segments.Owner owner() {
-    return owner;
+    return memory.owner;
   }
 
-  /** Refuses elements outside of the buffer, which C could not see. */
+  /** Refuses elements outside of the memory, which C could not see. */
   private void checkRange() {
     long last = 0;
     long compact = 1;
@@ -218,22 +184,18 @@ public final class Tensor {
         tooLarge = true;
       }
     }
-    long elements = (long) buffer.capacity() * elementBytes(buffer) / dtype.bytes();
+    long elements = memory.bytes / dtype.bytes();
     if (tooLarge || last >= elements) {
       throw KvcacheException.misuse(Status.SHAPE, "a tensor of shape " + Arrays.toString(shape)
           + (strides == null ? "" : " and strides " + Arrays.toString(strides)) + " needs "
-          + (tooLarge ? "more than 2^63" : String.valueOf(last + 1)) + " elements, its buffer has " + elements);
+          + (tooLarge ? "more than 2^63" : String.valueOf(last + 1)) + " elements, its " + (memory.kind().equals("MemorySegment") ? "segment" : "buffer") + " has " + elements);
     }
-  }
-
-  private static int elementBytes(Buffer buffer) {
-    return buffer instanceof ByteBuffer ? 1 : buffer instanceof ShortBuffer ? 2 : buffer instanceof LongBuffer ? 8 : 4;
   }
 
   /** Writes a DLTensor: its shape and strides follow it at dims. */
   void write(Mem slot, int dims) {
     int rank = shape.length;
-    slot.putLong(0, address);
+    slot.putLong(0, memory.address);
     slot.putInt(16, rank);
     slot.putInt(20, dtype.dl);
     for (int i = 0; i < rank; i++) {
@@ -277,15 +239,15 @@ public final class Tensor {
   }
 
   public boolean isReadOnly() {
-    return buffer.isReadOnly();
+    return memory.isReadOnly();
   }
 
   /** Address of the first element, for other native code. Valid while this tensor is reachable. */
   public long address() {
-    return address;
+    return memory.address;
   }
 
-  /** The memory, from the first element on, in native order. A tensor of a ByteBuffer only. */
+  /** The memory, from the first element on, in native order. Of a tensor of a ByteBuffer, or of a MemorySegment below 2 GiB. */
   public ByteBuffer byteBuffer() {
     return bytes("byteBuffer").order(ByteOrder.nativeOrder());
   }
@@ -293,30 +255,43 @@ public final class Tensor {
   /** The memory of an F32 tensor. */
   public FloatBuffer floatBuffer() {
     require("floatBuffer", dtype == DType.F32);
+    Buffer buffer = buffer("floatBuffer");
     return buffer instanceof FloatBuffer ? ((FloatBuffer) buffer).duplicate() : byteBuffer().asFloatBuffer();
   }
 
   /** The memory of an F16 or BF16 tensor, each element's bits in a short. */
   public ShortBuffer shortBuffer() {
     require("shortBuffer", dtype == DType.F16 || dtype == DType.BF16);
+    Buffer buffer = buffer("shortBuffer");
     return buffer instanceof ShortBuffer ? ((ShortBuffer) buffer).duplicate() : byteBuffer().asShortBuffer();
   }
 
   /** The memory of an I32 tensor. */
   public IntBuffer intBuffer() {
     require("intBuffer", dtype == DType.I32);
+    Buffer buffer = buffer("intBuffer");
     return buffer instanceof IntBuffer ? ((IntBuffer) buffer).duplicate() : byteBuffer().asIntBuffer();
   }
 
   /** The memory of an I64 tensor. */
   public LongBuffer longBuffer() {
     require("longBuffer", dtype == DType.I64);
+    Buffer buffer = buffer("longBuffer");
     return buffer instanceof LongBuffer ? ((LongBuffer) buffer).duplicate() : byteBuffer().asLongBuffer();
   }
 
   private ByteBuffer bytes(String what) {
+    Buffer buffer = buffer(what);
     require(what, buffer instanceof ByteBuffer);
     return ((ByteBuffer) buffer).duplicate();
+  }
+
+  private Buffer buffer(String what) {
+    if (memory.bytes > Memory.MOST_BUFFER_BYTES) {
+      throw KvcacheException.misuse(Status.UNSUPPORTED, "Tensor." + what + ": the memory has " + memory.bytes
+          + " bytes, a buffer at most 2^31 - 1; use SegmentTensors.segment");
+    }
+    return memory.buffer();
   }
 
   private void require(String what, boolean fits) {
@@ -328,6 +303,6 @@ public final class Tensor {
   @Override
   public String toString() {
     return "Tensor " + dtype + Arrays.toString(shape) + (strides == null ? "" : " strides " + Arrays.toString(strides))
-        + " of a " + buffer.getClass().getSimpleName();
+        + " of a " + memory.kind();
   }
 }

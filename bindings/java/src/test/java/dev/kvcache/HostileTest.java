@@ -46,7 +46,7 @@ class HostileTest {
       next *= shape[i];
     }
     // The shape alone would not fit the buffer: the strides come with it.
-    return Tensor.view(row.byteBuffer(), row.address(), DType.F32, shape, strides);
+    return Tensor.view(Memory.view(row.byteBuffer(), row.address()), DType.F32, shape, strides);
   }
 
   @Test

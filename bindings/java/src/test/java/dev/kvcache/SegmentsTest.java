@@ -1,6 +1,7 @@
 package dev.kvcache;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import java.io.File;
 import java.io.IOException;
@@ -13,7 +14,7 @@ import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 
-/** Memory of java.lang.foreign whose Arena is closed: programs of src/test/programs, on this JDK and on the newest one that is here. */
+/** Memory of java.lang.foreign: programs of src/test/programs, on this JDK and on the newest one that is here. */
 class SegmentsTest {
   private record Jdk(Path home, int feature) {}
 
@@ -39,19 +40,40 @@ class SegmentsTest {
   @Test
   void closedArenasAreExceptions() throws Exception {
     for (Jdk jdk : jdks()) {
-      boolean hasForeign = jdk.feature >= 22;
-      if (!hasForeign && jdk.feature != 17) {
-        continue; // a preview, which is another one in each of these versions
+      if (jdk.feature == 17) { // a preview, which is another one in each version before 22
+        runs(jdk, "ClosedScope.java", "--add-modules", "jdk.incubator.foreign");
+      } else if (jdk.feature >= 22) {
+        runs(jdk, "ClosedArena.java");
       }
-      List<String> command = new ArrayList<>(List.of(jdk.home.resolve("bin/java").toString(), "-Xcheck:jni"));
-      command.addAll(hasForeign ? List.of("--enable-native-access=ALL-UNNAMED") : List.of("--add-modules", "jdk.incubator.foreign"));
-      String classes = Path.of(Tensor.class.getProtectionDomain().getCodeSource().getLocation().toURI()).toString();
-      command.addAll(List.of("-Dkvcache.library=" + new File(Library.path()).getAbsolutePath(), "-cp", classes,
-          "src/test/programs/" + (hasForeign ? "ClosedArena.java" : "ClosedScope.java")));
-      Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
-      String output = new String(process.getInputStream().readAllBytes());
-      assertEquals(0, process.waitFor(), () -> jdk + ": " + output);
-      assertEquals("all is well", output.lines().filter(line -> !line.toLowerCase().contains("warning")).reduce("", String::concat));
     }
+  }
+
+  @Test
+  void tensorsOfMoreThanTwoGib() throws Exception {
+    runs(java22(), "LargeSegments.java");
+  }
+
+  @Test
+  void virtualThreadsAndInterrupts() throws Exception {
+    runs(java22(), "VirtualThreads.java");
+  }
+
+  /** The newest JDK, if it has java.lang.foreign; else the test is skipped, and reported so. */
+  private static Jdk java22() throws IOException {
+    List<Jdk> all = jdks();
+    Jdk newest = all.get(all.size() - 1);
+    assumeTrue(newest.feature >= 22, "no JDK 22 or later is here");
+    return newest;
+  }
+
+  private static void runs(Jdk jdk, String program, String... options) throws Exception {
+    List<String> command = new ArrayList<>(List.of(jdk.home.resolve("bin/java").toString(), "-Xcheck:jni"));
+    command.addAll(jdk.feature >= 22 ? List.of("--enable-native-access=ALL-UNNAMED") : List.of(options));
+    String classes = Path.of(Tensor.class.getProtectionDomain().getCodeSource().getLocation().toURI()).toString();
+    command.addAll(List.of("-Dkvcache.library=" + new File(Library.path()).getAbsolutePath(), "-cp", classes, "src/test/programs/" + program));
+    Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
+    String output = new String(process.getInputStream().readAllBytes());
+    assertEquals(0, process.waitFor(), () -> jdk + ": " + output);
+    assertEquals("all is well", output.lines().filter(line -> !line.toLowerCase().contains("warning")).reduce("", String::concat));
   }
 }

@@ -49,6 +49,7 @@ public final class Runner {
     PrefixOperations.register(OPERATIONS);
     SaveOperations.register(OPERATIONS);
     TierOperations.register(OPERATIONS);
+    TransferOperations.register(OPERATIONS);
     EventOperations.register(OPERATIONS);
     configuration();
     sequences();

@@ -8,6 +8,7 @@ import dev.kvcache.Layer;
 import dev.kvcache.Plan;
 import dev.kvcache.Step;
 import dev.kvcache.Tensor;
+import dev.kvcache.Transfer;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -30,6 +31,8 @@ final class Script {
   final List<Layer.Builder> layers = new ArrayList<>();
   final List<List<Layer.State>> states = new ArrayList<>();
   final List<Group> groups = new ArrayList<>();
+  final Map<Integer, Transfer> transfers = new HashMap<>();
+  final Map<Integer, byte[]> descriptions = new HashMap<>();
   private final Map<Long, Long> bound = new HashMap<>();
   private Map<String, String> words = new HashMap<>();
   final Map<String, Object> results = new LinkedHashMap<>();

@@ -11,9 +11,10 @@ import java.util.stream.Collectors;
 
 /** Tensors of scripts: made from their form, and printed for transcripts. */
 final class Values {
-  private static final Map<String, DType> DTYPES = Map.of("f32", DType.F32, "f16", DType.F16, "bf16", DType.BF16, "e4m3",
-      DType.F8E4M3, "e5m2", DType.F8E5M2, "i8", DType.I8, "u8", DType.U8, "i32", DType.I32, "i64", DType.I64, "u4",
-      DType.U4);
+  private static final Map<String, DType> DTYPES = Map.ofEntries(Map.entry("f32", DType.F32), Map.entry("f16", DType.F16),
+      Map.entry("bf16", DType.BF16), Map.entry("e4m3", DType.F8E4M3), Map.entry("e5m2", DType.F8E5M2),
+      Map.entry("i8", DType.I8), Map.entry("u8", DType.U8), Map.entry("i32", DType.I32), Map.entry("i64", DType.I64),
+      Map.entry("u4", DType.U4), Map.entry("e2m1", DType.F4E2M1));
 
   private Values() {}
 
