@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
 # Builds libkvcache_ort.so into build/onnxruntime/lib, beside libkvcache.so of this checkout, and installs ONNX Runtime into
-# build/venv-onnxruntime. The headers come with a module of Go (headers/go.mod), because no other package in the registries has
-# those of the interface for plug-ins.
+# build/venv-onnxruntime.
 #   bash integrations/onnxruntime/setup.sh       then build/venv-onnxruntime/bin/python
 source "$(dirname "${BASH_SOURCE[0]}")/../../scripts/common.sh"
-set_up languages cmake ninja go java mvn
+set_up languages cmake ninja java mvn
 here=$root/integrations/onnxruntime
 prefix=$root/build/onnxruntime
 layer=$root/build/venv-onnxruntime
@@ -13,10 +12,8 @@ export PATH=$venv/bin:$PATH
 [ -f build/release/CMakeCache.txt ] || cmake --preset release -DPython3_EXECUTABLE="$python" -DKVCACHE_BUILD_TESTS=OFF -DKVCACHE_BUILD_BENCHMARKS=OFF
 cmake --build --preset release --parallel "$jobs" --target kvcache
 cmake --install build/release --prefix "$prefix" > /dev/null
-(cd "$here/headers" && go mod download github.com/yalue/onnxruntime_go)
-headers=$(cd "$here/headers" && go list -m -f '{{.Dir}}' github.com/yalue/onnxruntime_go)
 cmake -S "$here" -B "$prefix/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_INSTALL_PREFIX="$prefix" \
-  -DCMAKE_COMPILE_WARNING_AS_ERROR="${KVC_STRICT:-OFF}" -DONNXRUNTIME_INCLUDE_DIR="$headers" > /dev/null
+  -DCMAKE_COMPILE_WARNING_AS_ERROR="${KVC_STRICT:-OFF}" > /dev/null
 cmake --build "$prefix/build" --parallel "$jobs" --target install > "$prefix/build.log" || { cat "$prefix/build.log" && exit 1; }
 
 stamp=$layer/requirements.stamp

@@ -33,7 +33,7 @@ Kernel::Kernel(const OrtKernelInfo* info) : OrtKernelImpl{} {
   name_.resize(size > 0 ? size - 1 : 0);  // without the NUL
 }
 
-OrtStatus* ORT_API_CALL Kernel::on_compute(OrtKernelImpl* self, OrtKernelContext* run) noexcept {
+OrtStatus* Kernel::on_compute(OrtKernelImpl* self, OrtKernelContext* run) noexcept {
   return guarded([&] {
     const Kernel* kernel = static_cast<Kernel*>(self);
     kernel->compute(run, *kernel->context_);

@@ -23,8 +23,8 @@ class Kernel : public OrtKernelImpl {
   void set_context(const AttentionContext* context) { context_ = context; }
 
  private:
-  static OrtStatus* ORT_API_CALL on_compute(OrtKernelImpl* self, OrtKernelContext* run) noexcept;
-  static void ORT_API_CALL on_release(OrtKernelImpl* self) noexcept { delete static_cast<Kernel*>(self); }
+  static OrtStatus* on_compute(OrtKernelImpl* self, OrtKernelContext* run) noexcept;
+  static void on_release(OrtKernelImpl* self) noexcept { delete static_cast<Kernel*>(self); }
 
   std::string name_;
   const AttentionContext* context_ = nullptr;  // of the provider, which outlives the kernels of its session

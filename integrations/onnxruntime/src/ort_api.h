@@ -2,10 +2,10 @@
 // function that ONNX Runtime calls has its body within `guarded`.
 #pragma once
 
-#include <onnxruntime_c_api.h>
-
 #include <exception>
 #include <string>
+
+#include "ort_abi.h"
 
 namespace kvc_ort {
 

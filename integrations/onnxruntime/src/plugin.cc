@@ -36,16 +36,15 @@ class Factory : public OrtEpFactory {
   }
 
  private:
-  static OrtStatus* ORT_API_CALL on_devices(OrtEpFactory* self, const OrtHardwareDevice* const* devices, size_t count,
-                                            OrtEpDevice** supported, size_t room, size_t* num_supported) noexcept;
-  static OrtStatus* ORT_API_CALL on_create(OrtEpFactory*, const OrtHardwareDevice* const*,
-                                           const OrtKeyValuePairs* const*, size_t, const OrtSessionOptions* options,
-                                           const OrtLogger* logger, OrtEp** provider) noexcept;
+  static OrtStatus* on_devices(OrtEpFactory* self, const OrtHardwareDevice* const* devices, size_t count,
+                               OrtEpDevice** supported, size_t room, size_t* num_supported) noexcept;
+  static OrtStatus* on_create(OrtEpFactory*, const OrtHardwareDevice* const*, const OrtKeyValuePairs* const*, size_t,
+                              const OrtSessionOptions* options, const OrtLogger* logger, OrtEp** provider) noexcept;
 };
 
 // The first CPU. Machines with several sockets have one CPU device.
-OrtStatus* ORT_API_CALL Factory::on_devices(OrtEpFactory* self, const OrtHardwareDevice* const* devices, size_t count,
-                                            OrtEpDevice** supported, size_t room, size_t* num_supported) noexcept {
+OrtStatus* Factory::on_devices(OrtEpFactory* self, const OrtHardwareDevice* const* devices, size_t count,
+                               OrtEpDevice** supported, size_t room, size_t* num_supported) noexcept {
   return guarded([&] {
     *num_supported = 0;
     for (size_t i = 0; i < count && room > 0 && *num_supported == 0; i++) {
@@ -73,9 +72,8 @@ int32_t num_threads_of(const OrtSessionOptions* options) {
   return static_cast<int32_t>(value);
 }
 
-OrtStatus* ORT_API_CALL Factory::on_create(OrtEpFactory*, const OrtHardwareDevice* const*,
-                                           const OrtKeyValuePairs* const*, size_t, const OrtSessionOptions* options,
-                                           const OrtLogger* logger, OrtEp** provider) noexcept {
+OrtStatus* Factory::on_create(OrtEpFactory*, const OrtHardwareDevice* const*, const OrtKeyValuePairs* const*, size_t,
+                              const OrtSessionOptions* options, const OrtLogger* logger, OrtEp** provider) noexcept {
   return guarded([&] { *provider = new Provider(num_threads_of(options), logger); });
 }
 

@@ -63,8 +63,7 @@ void Provider::add_kernels(const char* op_type, const char* index_type) {
 }
 
 template <class Operator>
-OrtStatus* ORT_API_CALL Provider::create_kernel(void* provider, const OrtKernelInfo* info,
-                                                OrtKernelImpl** kernel) noexcept {
+OrtStatus* Provider::create_kernel(void* provider, const OrtKernelInfo* info, OrtKernelImpl** kernel) noexcept {
   return guarded([&] {
     auto created = std::make_unique<Operator>(info);
     created->set_context(&static_cast<Provider*>(provider)->attention_);
@@ -72,13 +71,12 @@ OrtStatus* ORT_API_CALL Provider::create_kernel(void* provider, const OrtKernelI
   });
 }
 
-OrtStatus* ORT_API_CALL Provider::on_registry(OrtEp* self, const OrtKernelRegistry** registry) noexcept {
+OrtStatus* Provider::on_registry(OrtEp* self, const OrtKernelRegistry** registry) noexcept {
   *registry = static_cast<Provider*>(self)->registry_;
   return nullptr;
 }
 
-OrtStatus* ORT_API_CALL Provider::on_capability(OrtEp* self, const OrtGraph* graph,
-                                                OrtEpGraphSupportInfo* info) noexcept {
+OrtStatus* Provider::on_capability(OrtEp* self, const OrtGraph* graph, OrtEpGraphSupportInfo* info) noexcept {
   return guarded([&] { static_cast<Provider*>(self)->claim(graph, info); });
 }
 
@@ -99,7 +97,7 @@ void Provider::claim(const OrtGraph* graph, OrtEpGraphSupportInfo* info) const {
     }
     const std::string text =
         "kvcache leaves node '" + node.name() + "' (" + node.op_type() + ") to ONNX Runtime: " + reason;
-    check(ort->Logger_LogMessage(logger_, ORT_LOGGING_LEVEL_INFO, text.c_str(), ORT_FILE, __LINE__, __func__));
+    check(ort->Logger_LogMessage(logger_, ORT_LOGGING_LEVEL_INFO, text.c_str(), __FILE__, __LINE__, __func__));
   }
 }
 

@@ -17,14 +17,12 @@ class Provider : public OrtEp {
   Provider& operator=(const Provider&) = delete;
 
  private:
-  static const char* ORT_API_CALL on_name(const OrtEp*) noexcept { return kProviderName; }
-  static OrtStatus* ORT_API_CALL on_capability(OrtEp* self, const OrtGraph* graph,
-                                               OrtEpGraphSupportInfo* info) noexcept;
-  static OrtStatus* ORT_API_CALL on_registry(OrtEp* self, const OrtKernelRegistry** registry) noexcept;
+  static const char* on_name(const OrtEp*) noexcept { return kProviderName; }
+  static OrtStatus* on_capability(OrtEp* self, const OrtGraph* graph, OrtEpGraphSupportInfo* info) noexcept;
+  static OrtStatus* on_registry(OrtEp* self, const OrtKernelRegistry** registry) noexcept;
 
   template <class Operator>
-  static OrtStatus* ORT_API_CALL create_kernel(void* provider, const OrtKernelInfo* info,
-                                               OrtKernelImpl** kernel) noexcept;
+  static OrtStatus* create_kernel(void* provider, const OrtKernelInfo* info, OrtKernelImpl** kernel) noexcept;
 
   void claim(const OrtGraph* graph, OrtEpGraphSupportInfo* info) const;
   template <class Operator>
