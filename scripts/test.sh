@@ -307,6 +307,7 @@ if [ $level != full ]; then
   part guide run_pytest tests/guide -k "in_python or in_c" # the others need their compilers
 else
   part redis redis_tests
+  part onnxruntime env KVC_STRICT=$strict bash integrations/onnxruntime/test.sh --junitxml="$logs/onnxruntime.xml"
   part browser run_pytest tests/browser
   part subdirectory run_ctest release --build-config Packages --tests-regex '^consumer.subdirectory$'
   beside torch_and_cuda other_languages
