@@ -421,7 +421,7 @@ pub type kvc_parallel_for_fn = ::core::option::Option<
         arg: *mut ::core::ffi::c_void,
     ),
 >;
-#[doc = " Validation mode: for tests, and to find a call that wrote outside of its pages. The device checks all values of index\n tensors that only a GPU reads (sections 10 and 11), page ids too. A row or token with a bad value is skipped, and so is\n a kvc_plan_build with one.\n\n The device keeps the first bad value since the last report. The next call with index tensors on the context, or\n kvc_context_check, reports this value as EARLIER_CALL without waiting. The message names the call, the tensor, the row\n and the value; error->index is the row. The reporting call has no other effect and may be repeated, except that\n kvc_plan_build also invalidates its plan, as a refused build does. Replays of captured calls are checked as they run.\n\n The cost is a pass over the page ids in use; without the flag there is none. Values that the host reads (on the CPU,\n all values) are checked by the call itself, with or without the flag."]
+#[doc = " Validation mode: for tests, and to find a call that wrote outside of its pages. The device checks all values of index\n tensors that only a GPU reads (sections 10 and 11), page ids too. A row or token with a bad value is skipped. A\n kvc_plan_build with a bad value is skipped as a whole.\n\n The device keeps the first bad value since the last report. The next call with index tensors on the context, or\n kvc_context_check, reports this value as EARLIER_CALL without waiting. The message names the call, the tensor, the row\n and the value; error->index is the row. The reporting call has no other effect and may be repeated, except that\n kvc_plan_build also invalidates its plan, as a refused build does. Replays of captured calls are checked as they run.\n\n The cost is a pass over the page ids in use; without the flag there is none. Values that the host reads (on the CPU,\n all values) are checked by the call itself, with or without the flag."]
 pub const KVC_CONTEXT_VALIDATE: kvc_context_flags = 1;
 pub type kvc_context_flags = ::core::ffi::c_uint;
 pub const KVC_LOG_WARNING: kvc_log_level = 1;
@@ -498,7 +498,7 @@ pub const KVC_ROPE_SCALING_NONE: kvc_rope_scaling_kind = 0;
 pub const KVC_ROPE_SCALING_LINEAR: kvc_rope_scaling_kind = 1;
 #[doc = " f(i) / factor for long wavelengths, f(i) for short ones, and a blend of both between\nlow_freq_factor and high_freq_factor"]
 pub const KVC_ROPE_SCALING_LLAMA3: kvc_rope_scaling_kind = 2;
-#[doc = " a blend of f(i) / factor and f(i) for each pair, by its number of rotations, from\nbeta_slow to beta_fast; scales cos and sin"]
+#[doc = " f(i) / factor for pairs with at most beta_slow rotations over the original length, f(i)\nfor pairs with at least beta_fast, and a blend of both between them; scales cos and sin"]
 pub const KVC_ROPE_SCALING_YARN: kvc_rope_scaling_kind = 3;
 #[doc = " f(i) / short_factors[i] or / long_factors[i]; scales cos and sin"]
 pub const KVC_ROPE_SCALING_LONGROPE: kvc_rope_scaling_kind = 4;
@@ -593,7 +593,7 @@ pub struct kvc_state_config {
     pub reserved: u32,
     #[doc = " shape[0..rank - 1], each >= 1; the rest 0"]
     pub shape: [i64; 4usize],
-    #[doc = " every element of the state of an empty sequence. The dtype must be able to hold it: a number that\nrounds to a finite one, or an infinity. For integers it is a whole number of at most 2^53"]
+    #[doc = " the value of all elements in the state of an empty sequence. It must fit the dtype: it is infinite,\nor it rounds to a finite number. For integers it is a whole number of at most 2^53"]
     pub fill: f64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -621,13 +621,13 @@ pub struct kvc_layer_config {
     pub head_dim: i32,
     #[doc = " Dv, 1..512; 0 = head_dim (MLA: latent_dim)"]
     pub v_head_dim: i32,
-    #[doc = " of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,\nfloat8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md). x is stored as x / scale, rounded to\neven, and saturated to the largest finite value (NaN stays NaN). It is read as stored * scale. int8: the\nrow of each token and head has its own scale amax / 127, stored in its page, where amax is the\nlargest magnitude in the row. No stored element is -128. A row whose amax / 127 is 0 in float32\n(zeros, and rows below the smallest subnormal scale) has scale 1 and is read as zeros. A row that\nholds an infinity or a NaN is read as NaN"]
+    #[doc = " of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,\nfloat8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md). x is stored as x / scale, rounded to\neven, and saturated to the largest finite value (NaN stays NaN). It is read as stored * scale. int8: the\nrow of each token and head has its own scale amax / 127, stored in its page, where amax is the\nlargest magnitude in the row. No stored element is -128. If amax / 127 rounds to 0 in float32,\nthe row has scale 1 and is read as zeros. A row that holds an infinity or a NaN is read as NaN"]
     pub dtype: DLDataType,
     #[doc = " KVC_ROPE_*"]
     pub rope_mode: i32,
     #[doc = " rotated dims, even, rope_offset + rope_dim <= head_dim; 0 = head_dim - rope_offset"]
     pub rope_dim: i32,
-    #[doc = " first rotated dim; MLA: 0 = latent_dim, and never below it"]
+    #[doc = " first rotated dim; MLA: at least latent_dim, and 0 = latent_dim"]
     pub rope_offset: i32,
     #[doc = " KVC_LAYER_*"]
     pub flags: u32,
@@ -643,11 +643,11 @@ pub struct kvc_layer_config {
     pub kv_storage: *mut DLManagedTensorVersioned,
     #[doc = " nullable; adopted; K alone: [>= pages, Hkv, page_size, D]"]
     pub k_storage: *mut DLManagedTensorVersioned,
-    #[doc = " nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; with k_storage (MLA:\nk_storage alone). Storage has the layer's dtype; for float8 it may be uint8. int8,\nuint4 and float4 layers cannot have it, because their pages hold scales, which\nthe library lays out"]
+    #[doc = " nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; given together with\nk_storage. (MLA and KVC_LAYER_KEYS_ONLY: only k_storage.) Storage has the layer's\ndtype; for float8 it may be uint8. int8, uint4 and float4 layers cannot have it,\nbecause their pages hold scales, which the library lays out"]
     pub v_storage: *mut DLManagedTensorVersioned,
     #[doc = " float8, float4: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0"]
     pub k_scales: *const f32,
-    #[doc = " the same for V (MLA: NULL, V's are K's)"]
+    #[doc = " the same for V (MLA: NULL, because V is part of K)"]
     pub v_scales: *const f32,
     #[doc = " float8, float4: 0 = every scale is 1; 1 = one scale for all kv heads; num_kv_heads = one for each. Other\ndtypes: 0"]
     pub num_scales: i32,
@@ -655,7 +655,7 @@ pub struct kvc_layer_config {
     pub num_states: i32,
     #[doc = " recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart; in a\nrecurrent layer all fields but group, num_states and states are 0. Else NULL"]
     pub states: *const kvc_state_config,
-    #[doc = " MLA: leading dims of the row that are V too, 1..head_dim; else 0"]
+    #[doc = " MLA: the first latent_dim dims of the row are also V; 1..head_dim; else 0"]
     pub latent_dim: i32,
     #[doc = " 0"]
     pub reserved: u32,
@@ -700,7 +700,7 @@ pub const KVC_ROW_KV: kvc_row = 0;
 pub const KVC_ROW_LATENT: kvc_row = 1;
 #[doc = " recurrent: no keys. Each layer keeps state tensors of fixed size for a sequence, which a forward\nloads and stores (kvc_forward_load_state). A page holds one state of each layer of the group. Needs\nKVC_VISIBLE_ALL"]
 pub const KVC_ROW_STATE: kvc_row = 2;
-#[doc = " A group has a kind of row (what it stores for a token) and a visibility (which keys its queries see). Any kind of row goes\n with any visibility, except that queries do not see states."]
+#[doc = " A group has a kind of row (what it stores for a token) and a visibility (which keys its queries see). Any kind of row goes\n with any visibility, except that KVC_ROW_STATE needs KVC_VISIBLE_ALL."]
 pub type kvc_row = ::core::ffi::c_uint;
 #[doc = " a full group: a query at position p sees keys 0..p. Memory grows with the sequence"]
 pub const KVC_VISIBLE_ALL: kvc_visibility = 0;
@@ -726,7 +726,7 @@ pub struct kvc_group_config {
     pub window_tokens: i64,
     #[doc = " KVC_VISIBLE_CHUNK: c, 1..2^30, need not be a multiple of the page size; else 0"]
     pub chunk_tokens: i64,
-    #[doc = " pages of this group's pool, below 2^31; 0 = from the cache's capacity. Recurrent: a\nsequence has one page, one more in an open forward, one for each checkpoint, and one while\nit has an uncommitted tree, with one more for each node whose state is kept;\n0 = max_sequences * (2 + max_checkpoints + max_draft_states)"]
+    #[doc = " pages of this group's pool, below 2^31; 0 = from the cache's capacity. Recurrent: a sequence has\none page, one more in an open forward, and one for each checkpoint. While it has an uncommitted\ntree, it has one more, and one for each node whose state is kept. 0 = max_sequences * (2 +\nmax_checkpoints + max_draft_states)"]
     pub num_pages: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -744,9 +744,9 @@ const _: () = {
         [::core::mem::offset_of!(kvc_group_config, chunk_tokens) - 24usize];
     ["Offset of field: kvc_group_config::num_pages"][::core::mem::offset_of!(kvc_group_config, num_pages) - 32usize];
 };
-#[doc = " no rollback margin: rollback_tokens is 0, not its default"]
+#[doc = " no rollback margin: rollback_tokens 0 then means 0, not the default"]
 pub const KVC_CACHE_NO_ROLLBACK: kvc_cache_flags = 1;
-#[doc = " sequences may get streaming windows (kvc_seq_set_streaming). The cache then reserves\nbookkeeping for page lists that grow without end, and scratch for two parts of each query.\nNeeds a full group"]
+#[doc = " sequences may get streaming windows (kvc_seq_set_streaming). The cache then reserves\nbookkeeping for page lists that grow without end, and scratch for two partial results of each\nquery (over the sinks, and over the window). Needs a full group"]
 pub const KVC_CACHE_STREAMING: kvc_cache_flags = 2;
 #[doc = " never share: each row reads all of its keys"]
 pub const KVC_CACHE_NO_PREFIX_SHARING: kvc_cache_flags = 4;
@@ -756,10 +756,10 @@ pub const KVC_CACHE_SHARE_ALL_PREFIXES: kvc_cache_flags = 8;
 pub const KVC_CACHE_DETERMINISTIC: kvc_cache_flags = 16;
 #[doc = " The cache has a prefix index: tokens that were published stay findable after their sequence is removed (section 12)."]
 pub const KVC_CACHE_PREFIX_INDEX: kvc_cache_flags = 32;
-#[doc = " A step, a fork and an attach clear the K and V of pages that they take, before anything else reads them. So no sequence ever\n sees bytes of another one, whatever reads the pools. It costs one write of each new page. Needs pools (KVC_STORAGE_OWN)"]
+#[doc = " A step, a fork and an attach clear the K and V of pages that they take, before anything else reads them. So no kernel,\n not even one of the engine, reads another sequence's bytes in a new page. It costs one write of each new page. Needs\n pools (KVC_STORAGE_OWN)"]
 pub const KVC_CACHE_ZERO_ON_FREE: kvc_cache_flags = 64;
 pub type kvc_cache_flags = ::core::ffi::c_uint;
-#[doc = " the least recently used one. But each further use of a prefix, up to three, counts as if\nits last use were later, by half the usual age at eviction. So prefixes that were used once\nare evicted first"]
+#[doc = " the least recently used one. But for each use after the first, three at most, the time of a\nprefix's last use counts as later by half of the usual age at eviction. So prefixes that\nwere used once are evicted first"]
 pub const KVC_PREFIX_POLICY_REUSE: kvc_prefix_policy = 0;
 #[doc = " the least recently used one"]
 pub const KVC_PREFIX_POLICY_LRU: kvc_prefix_policy = 1;
@@ -794,15 +794,15 @@ pub struct kvc_cache_config {
     pub max_open_forwards: i32,
     #[doc = " tokens kept before every window, streaming windows too, so that truncate or fork can drop\nup to this many tokens (rejected drafts). At most 2^30; 0 = max_tree_nodes"]
     pub rollback_tokens: i64,
-    #[doc = " tokens a full group holds, rounded up to pages"]
+    #[doc = " tokens that a full group holds, rounded up to pages"]
     pub capacity_tokens: i64,
     #[doc = " the same in pages"]
     pub capacity_pages: i64,
     #[doc = " all pools of all layers together fit in this many bytes"]
     pub capacity_bytes: i64,
-    #[doc = " uncommitted tree nodes of a sequence, all its rounds together, 1..1024; 0 = 64"]
+    #[doc = " uncommitted tree nodes of a sequence since its last commit, 1..1024; 0 = 64"]
     pub max_tree_nodes: i32,
-    #[doc = " kvc_seq_checkpoint of one sequence, 1..1024; 0 = 1. Only with a recurrent group"]
+    #[doc = " checkpoints of one sequence, 1..1024; 0 = 1. Only with a recurrent group"]
     pub max_checkpoints: i32,
     #[doc = " KVC_STORAGE_*"]
     pub storage: i32,
@@ -875,7 +875,7 @@ pub struct kvc_estimate {
     pub num_pages: i64,
     #[doc = " bytes of one page in all layers of the group (all groups: 0)"]
     pub page_bytes: i64,
-    #[doc = " bytes one token takes in all layers (of the group) while it is stored"]
+    #[doc = " bytes that one token takes in all layers (of the group) while it is stored"]
     pub token_bytes: i64,
     #[doc = " pools; with KVC_STORAGE_NONE those of recurrent groups alone"]
     pub storage_bytes: i64,
@@ -998,7 +998,7 @@ pub const KVC_ATTEND_ALIBI_SIGNED: kvc_attend_flags = 8;
 pub const KVC_ATTEND_REL_BIAS_ZERO: kvc_attend_flags = 16;
 #[doc = " this layer ignores the step's spans"]
 pub const KVC_ATTEND_NO_SPANS: kvc_attend_flags = 32;
-#[doc = " the window, or chunk, of every query begins where that of the row's first new token does.\nSo with NON_CAUSAL all queries of a step see the same keys. UNSUPPORTED in steps with\ntrees"]
+#[doc = " the window, or chunk, of every query begins where the window, or chunk, of the row's\nfirst new token begins. So with NON_CAUSAL all queries of a step see the same keys.\nUNSUPPORTED in steps with trees"]
 pub const KVC_ATTEND_STEP_WINDOW: kvc_attend_flags = 64;
 pub type kvc_attend_flags = ::core::ffi::c_uint;
 #[repr(C)]
@@ -1015,7 +1015,7 @@ pub struct kvc_attend_args {
     pub v: *const DLTensor,
     #[doc = " borrowed, its data is written; [>= T, Hq, Dv], any of the three dtypes. Must not overlap q, k or v.\nTokens of inert rows, and rows from T on, are not written"]
     pub out: *const DLTensor,
-    #[doc = " nullable; borrowed, written; [>= T, Hq] float32: natural-log sum of exponentials of the\nscores, the sink's included; rows as in out"]
+    #[doc = " nullable; borrowed, written; [>= T, Hq] float32: natural logarithm of the sum of exponentials of\nthe scores, the sink's included; rows as in out"]
     pub lse: *const DLTensor,
     #[doc = " 1e-30..1e30; 0 = the layer's"]
     pub softmax_scale: f64,
@@ -1090,7 +1090,7 @@ pub struct kvc_select_args {
     pub q: *const DLTensor,
     #[doc = " KVC_SELECT_RELU_SUM: borrowed; [>= T, Hq] float32, of any sign; nullable: all 1. Else NULL"]
     pub weights: *const DLTensor,
-    #[doc = " borrowed, written; [>= T, lists, k] int32, innermost stride 1; lists is 1, or Hq with\nKVC_SELECT_EACH_HEAD. k * index_block <= KVC_MAX_LISTED_KEYS. It must not overlap the others. Tokens\nof inert rows, and rows from T on, are not written"]
+    #[doc = " borrowed, written; [>= T, lists, k] int32, innermost stride 1; lists is 1, or Hq with\nKVC_SELECT_EACH_HEAD. k * index_block <= KVC_MAX_LISTED_KEYS. It must not overlap another\ntensor. Tokens of inert rows, and rows from T on, are not written"]
     pub indices: *const DLTensor,
     #[doc = " nullable: all tokens that the query sees. Borrowed; [>= T, 1 or lists, n] int32, as\nkvc_attend_args.indices: only tokens that it names are scored"]
     pub candidates: *const DLTensor,
@@ -1100,9 +1100,9 @@ pub struct kvc_select_args {
     pub index_block: i32,
     #[doc = " the same for entries of candidates; 0 = 1"]
     pub candidate_block: i32,
-    #[doc = " the first entries of the sequence, this many, are always chosen. They count towards k"]
+    #[doc = " this many entries at the start of the sequence are always chosen. They count towards k"]
     pub first_blocks: i32,
-    #[doc = " the same for the entry of the query's own token and those before it. first_blocks + last_blocks is\nat most k"]
+    #[doc = " the same for this many entries that end with the one of the query's own token. first_blocks +\nlast_blocks is at most k"]
     pub last_blocks: i32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1150,7 +1150,7 @@ const _: () = {
     ["Offset of field: kvc_merge_args::out"][::core::mem::offset_of!(kvc_merge_args, out) - 24usize];
     ["Offset of field: kvc_merge_args::lse"][::core::mem::offset_of!(kvc_merge_args, lse) - 32usize];
 };
-#[doc = " Says where the rows of an open forward are. All pointers, those of the tensors' shapes and strides too, are borrowed from\n the library until the forward closes. In a graph they are borrowed until kvc_graph_destroy, and the arrays have the\n graph's capacity in place of T and num_sequences: position 0 and last row -1 for entries that the step does not use."]
+#[doc = " The position of each token of an open forward, and the last token of each row. All pointers, those of the tensors' shapes\n and strides too, are borrowed from the library until the forward closes. In a graph they are borrowed until\n kvc_graph_destroy, and the arrays have the graph's capacity in place of T and num_sequences: position 0 and last row -1\n for entries that the step does not use."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_forward_info {
@@ -1183,7 +1183,7 @@ const _: () = {
     ["Offset of field: kvc_forward_info::positions"][::core::mem::offset_of!(kvc_forward_info, positions) - 32usize];
     ["Offset of field: kvc_forward_info::last_rows"][::core::mem::offset_of!(kvc_forward_info, last_rows) - 80usize];
 };
-#[doc = " Graph mode is for steps whose calls are recorded once and replayed, by a CUDA graph, or by a compiled program that holds\n its arguments as constants.\n\n   kvc_graph_config config;  kvc_graph_config_init(&config);                  // once\n   config.max_sequences = config.max_tokens = 64;                             // decode, up to 64 rows\n   if (kvc_graph_create(cache, &config, &graph, &error)) return report(error.message);\n   batch.graph = graph;\n   for (;;) {                                                                 // each step\n     ... this step's batch.sequences, batch.append_lengths, batch.num_sequences ...\n     if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n     replay();        // recorded: the model, with kvc_forward_attend(cache, graph, layer, &args[layer], &error) in it\n     kvc_forward_end(cache, graph, &error);\n   }\n\n   Ids        A forward in a graph has the graph's id, in every step. A call with that id acts on the forward that is open in\n              the graph. While none is open, a replay is stale: such calls return KVC_ERROR_STALE and touch nothing.\n   Addresses  kvc_forward_get_info and kvc_forward_tables give the same addresses in every step, in shapes of the graph's\n              capacity. Entries that a step does not use are inert: position 0, slot -1, last row -1, table rows without\n              keys. Call kvc_forward_tables in each step to fill tables. Until then, and between steps, their generation word\n              is 0.\n   Tensors    Tensors of recorded calls have max_tokens rows, those of states max_sequences. Rows after the step's are not\n              written.\n   CUDA       Run one step without a capture first. Then capture append, attend, load_state and store_state between a begin\n              and an end. All other calls must be outside (ORDER). kvc_forward_end checks that each layer in range was appended\n              in the graph at least once. It cannot see what a replay ran, so replay all captured layers before it. A\n              replay while no forward is open writes nothing. Use one stream for all forwards of a graph.\n\n A graph has buffers for one forward, which does not count towards max_open_forwards. It serves recordings of any size up to\n its capacity, so one graph is enough for a server that records several batch sizes."]
+#[doc = " Graph mode is for steps whose calls are recorded once and replayed, by a CUDA graph, or by a compiled program that holds\n its arguments as constants.\n\n   kvc_graph_config config;  kvc_graph_config_init(&config);                  // once\n   config.max_sequences = config.max_tokens = 64;                             // decode, up to 64 rows\n   if (kvc_graph_create(cache, &config, &graph, &error)) return report(error.message);\n   batch.graph = graph;\n   for (;;) {                                                                 // each step\n     ... this step's batch.sequences, batch.append_lengths, batch.num_sequences ...\n     if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n     replay();        // recorded: the model, with kvc_forward_attend(cache, graph, layer, &args[layer], &error) in it\n     kvc_forward_end(cache, graph, &error);\n   }\n\n   Ids        A forward in a graph has the graph's id, in every step. A call with that id acts on the forward that is open in\n              the graph. While none is open, a replay is stale: such calls return KVC_ERROR_STALE and touch nothing.\n   Addresses  kvc_forward_get_info and kvc_forward_tables give the same addresses in every step, in shapes of the graph's\n              capacity. Entries that a step does not use are inert: position 0, slot -1, last row -1, table rows without\n              keys. Call kvc_forward_tables in each step to fill tables. Until then, and between steps, their generation word\n              is 0.\n   Tensors    Tensors of recorded calls have max_tokens rows, those of states max_sequences. Rows beyond those of the step\n              are not written.\n   CUDA       Run one step without a capture first. Then capture append, attend, load_state and store_state between a begin\n              and an end. All other calls must be outside (ORDER). kvc_forward_end checks that each layer in range was appended\n              in the graph at least once. It cannot see what a replay ran, so replay all captured layers before it. A\n              replay while no forward is open writes nothing. Use one stream for all forwards of a graph.\n\n A graph has buffers for one forward, which does not count towards max_open_forwards. It serves recordings of any size up to\n its capacity, so one graph is enough for a server that records several batch sizes."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_graph_config {
