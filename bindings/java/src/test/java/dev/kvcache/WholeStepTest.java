@@ -163,11 +163,10 @@ class WholeStepTest {
 
   @Test
   void objectsAreLinesForPeople() {
-    try (Context context = Context.builder().threads(1).simd("scalar").build()) {
-      assertEquals("Context(" + context.describe() + ")", context.toString());
-      context.close();
-      assertEquals("Context(closed)", context.toString());
-    }
+    Context context = Context.builder().threads(1).simd("scalar").build();
+    assertEquals("Context(" + context.describe() + ")", context.toString());
+    context.close();
+    assertEquals("Context(closed)", context.toString());
     assertEquals("Cache(sequences=1, pagesUsed=0, pagesTotal=64)", cache.toString());
     assertEquals("Graph(no step is open)", graph.toString());
     Step[] kept = new Step[1];
