@@ -1,6 +1,5 @@
 import dev.kvcache.Batch;
 import dev.kvcache.Cache;
-import dev.kvcache.Step;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -35,10 +34,7 @@ final class Batch03 {
     int[] tokens = Model.encode(SYSTEM);
     for (int begin = 0; begin < tokens.length; begin += CHUNK) {
       int[] chunk = Arrays.copyOfRange(tokens, begin, Math.min(begin + CHUNK, tokens.length));
-      try (Step step = cache.begin(Batch.of(sequence, chunk.length))) {
-        Model.run(step, chunk);
-        step.end();
-      }
+      cache.step(Batch.of(sequence, chunk.length), step -> Model.run(step, chunk));
     }
     return sequence;
   }
@@ -47,22 +43,14 @@ final class Batch03 {
   static List<User> step(Cache cache, int number, List<User> users) {
     long[] sequences = users.stream().mapToLong(user -> user.sequence).toArray();
     int[] counts = users.stream().mapToInt(user -> Math.min(user.pending.length, CHUNK)).toArray();
-    int[] tokens = {};
-    for (int i = 0; i < counts.length; i++) {
-      tokens = Model.concat(tokens, Arrays.copyOf(users.get(i).pending, counts[i]));
-    }
-    User gone = null;
-    int[] predicted;
-    try (Step step = cache.begin(Batch.of(sequences, counts))) {
-      for (User user : users) {
-        if (user.name.equals(LEAVES) && number == LEAVES_IN_STEP) {
-          gone = user;
-          cache.remove(user.sequence); // its pages become free when the step ends
-        }
+    int[] tokens = users.stream().flatMapToInt(user -> Arrays.stream(user.pending).limit(CHUNK)).toArray();
+    List<User> gone = number == LEAVES_IN_STEP ? users.stream().filter(user -> user.name.equals(LEAVES)).toList() : List.of();
+    int[] predicted = cache.stepResult(Batch.of(sequences, counts), step -> {
+      for (User user : gone) {
+        cache.remove(user.sequence); // its pages become free when the step ends
       }
-      predicted = Model.run(step, tokens);
-      step.end();
-    }
+      return Model.run(step, tokens);
+    });
     List<String> rows = new ArrayList<>();
     for (int i = 0; i < counts.length; i++) {
       rows.add(users.get(i).name + " " + counts[i]);
@@ -75,7 +63,7 @@ final class Batch03 {
       User user = users.get(i);
       end += counts[i]; // the rows of a batch come one after another
       user.pending = Arrays.copyOfRange(user.pending, counts[i], user.pending.length);
-      if (user == gone) {
+      if (gone.contains(user)) {
         System.out.println(user.name + " left after " + Model.decode(user.answer));
         continue;
       }

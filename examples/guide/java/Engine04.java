@@ -176,10 +176,7 @@ final class Engine04 {
       // The system prompt is read before the first request comes. The pin keeps it from being evicted.
       Request system = new Request("system", new int[0], SYSTEM, "");
       system.sequence = cache.add();
-      try (Step step = cache.begin(batch(List.of(system)))) {
-        Model.run(step, system.tokens);
-        step.end();
-      }
+      cache.step(batch(List.of(system)), step -> Model.run(step, system.tokens));
       system.cached = system.tokens.length;
       engine.release(system);
       Cache.PinnedPrefix pinned = cache.pinPrefix(PrefixQuery.of(system.tokens));

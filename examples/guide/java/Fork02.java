@@ -1,7 +1,6 @@
 import dev.kvcache.Batch;
 import dev.kvcache.Cache;
 import dev.kvcache.Stats;
-import dev.kvcache.Step;
 
 /** A system prompt that is computed once, for three users. */
 final class Fork02 {
@@ -14,11 +13,8 @@ final class Fork02 {
 
   /** Appends tokens to a sequence, and gives the token that comes next. */
   static int forward(Cache cache, long sequence, int... tokens) {
-    try (Step step = cache.begin(Batch.of(sequence, tokens.length))) {
-      int[] predicted = Model.run(step, tokens);
-      step.end();
-      return predicted[tokens.length - 1];
-    }
+    int[] predicted = cache.stepResult(Batch.of(sequence, tokens.length), step -> Model.run(step, tokens));
+    return predicted[tokens.length - 1];
   }
 
   static void show(Cache cache, String what) {

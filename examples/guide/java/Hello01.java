@@ -2,7 +2,6 @@ import dev.kvcache.Attend;
 import dev.kvcache.Batch;
 import dev.kvcache.Cache;
 import dev.kvcache.DType;
-import dev.kvcache.Step;
 import dev.kvcache.Tensor;
 import java.util.Arrays;
 
@@ -19,14 +18,13 @@ final class Hello01 {
     Tensor out = Tensor.allocate(DType.F32, n, Model.Q_HEADS, Model.HEAD_DIM);
     Attend attend = Attend.of(q, k, v, out);
     float[] hidden = Model.embed(tokens);
-    try (Step step = cache.begin(Batch.of(sequence, n))) { // reserves the pages. Leaving it without end() aborts
+    cache.step(Batch.of(sequence, n), step -> { // reserves the pages. An exception aborts the step
       for (int layer = 0; layer < Model.LAYERS; layer++) {
         Model.project(hidden, q, k, v);
         step.attend(layer, attend); // stores k and v, then attends to everything stored
         Model.add(hidden, out);
       }
-      step.end(); // the new tokens stay
-    }
+    }); // the new tokens stay
     return Model.predict(hidden)[n - 1];
   }
 

@@ -13,27 +13,27 @@ import (
 // forward appends tokens to a sequence, and gives the token that comes next.
 func forward(ctx context.Context, cache *kvcache.Cache, sequence kvcache.Seq, tokens []int32) (int32, error) {
 	n := len(tokens)
-	step, err := cache.Begin(ctx, kvcache.Batch{Sequences: []kvcache.Seq{sequence}, AppendLengths: []int32{int32(n)}})
-	if err != nil { // it reserves the pages, or changes nothing
-		return 0, err
-	}
-	defer step.Close() // aborts the step unless it has ended
 	hidden, out := model.Embed(tokens), make([]float32, n*model.Width)
-	for layer := range model.Layers {
-		q, k, v := model.Project(hidden)
-		// Stores k and v, then attends to everything stored.
-		err := step.Attend(ctx, layer, kvcache.Attend{
-			Q:   kvcache.F32(q, n, model.QHeads, model.HeadDim),
-			K:   kvcache.F32(k, n, model.KVHeads, model.HeadDim),
-			V:   kvcache.F32(v, n, model.KVHeads, model.HeadDim),
-			Out: kvcache.F32(out, n, model.QHeads, model.HeadDim),
-		})
-		if err != nil {
-			return 0, err
+	batch := kvcache.Batch{Sequences: []kvcache.Seq{sequence}, AppendLengths: []int32{int32(n)}}
+	// It reserves the pages, or changes nothing. The new tokens stay when the function returns nil, and go after an error.
+	err := cache.Step(ctx, batch, func(step *kvcache.Step) error {
+		for layer := range model.Layers {
+			q, k, v := model.Project(hidden)
+			// Stores k and v, then attends to everything stored.
+			err := step.Attend(ctx, layer, kvcache.Attend{
+				Q:   kvcache.F32(q, n, model.QHeads, model.HeadDim),
+				K:   kvcache.F32(k, n, model.KVHeads, model.HeadDim),
+				V:   kvcache.F32(v, n, model.KVHeads, model.HeadDim),
+				Out: kvcache.F32(out, n, model.QHeads, model.HeadDim),
+			})
+			if err != nil {
+				return err
+			}
+			model.Add(hidden, out)
 		}
-		model.Add(hidden, out)
-	}
-	if err := step.End(); err != nil { // the new tokens stay
+		return nil
+	})
+	if err != nil {
 		return 0, err
 	}
 	return model.Predict(hidden)[n-1], nil

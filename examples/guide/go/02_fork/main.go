@@ -21,16 +21,16 @@ var users = []struct{ name, question string }{
 // forward appends tokens to a sequence, and gives the token that comes next.
 func forward(ctx context.Context, cache *kvcache.Cache, sequence kvcache.Seq, tokens []int32) (int32, error) {
 	n := len(tokens)
-	step, err := cache.Begin(ctx, kvcache.Batch{Sequences: []kvcache.Seq{sequence}, AppendLengths: []int32{int32(n)}})
+	batch := kvcache.Batch{Sequences: []kvcache.Seq{sequence}, AppendLengths: []int32{int32(n)}}
+	var predicted []int32
+	err := cache.Step(ctx, batch, func(step *kvcache.Step) (err error) {
+		predicted, err = model.Run(ctx, step, tokens)
+		return err
+	})
 	if err != nil {
 		return 0, err
 	}
-	defer step.Close()
-	predicted, err := model.Run(ctx, step, tokens)
-	if err != nil {
-		return 0, err
-	}
-	return predicted[n-1], step.End()
+	return predicted[n-1], nil
 }
 
 func show(cache *kvcache.Cache, what string) error {

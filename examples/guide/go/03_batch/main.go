@@ -31,24 +31,6 @@ type user struct {
 	answer   []int32
 }
 
-// inStep begins a step, runs the layers, and ends it. It calls during while the step is open.
-func inStep(ctx context.Context, cache *kvcache.Cache, batch kvcache.Batch, tokens []int32,
-	during func() error) ([]int32, error) {
-	step, err := cache.Begin(ctx, batch)
-	if err != nil {
-		return nil, err
-	}
-	defer step.Close()
-	if err := during(); err != nil {
-		return nil, err
-	}
-	predicted, err := model.Run(ctx, step, tokens)
-	if err != nil {
-		return nil, err
-	}
-	return predicted, step.End()
-}
-
 func readSystemPrompt(ctx context.Context, cache *kvcache.Cache) (kvcache.Seq, error) {
 	sequence, err := cache.Add()
 	if err != nil {
@@ -56,7 +38,11 @@ func readSystemPrompt(ctx context.Context, cache *kvcache.Cache) (kvcache.Seq, e
 	}
 	for tokens := range slices.Chunk(model.Encode(systemPrompt), chunk) {
 		batch := kvcache.Batch{Sequences: []kvcache.Seq{sequence}, AppendLengths: []int32{int32(len(tokens))}}
-		if _, err := inStep(ctx, cache, batch, tokens, func() error { return nil }); err != nil {
+		err := cache.Step(ctx, batch, func(step *kvcache.Step) error {
+			_, err := model.Run(ctx, step, tokens)
+			return err
+		})
+		if err != nil {
 			return 0, err
 		}
 	}
@@ -79,11 +65,15 @@ func stepOf(ctx context.Context, cache *kvcache.Cache, number int, users []*user
 			gone = u
 		}
 	}
-	predicted, err := inStep(ctx, cache, batch, tokens, func() error {
-		if gone == nil {
-			return nil
+	var predicted []int32
+	err := cache.Step(ctx, batch, func(step *kvcache.Step) (err error) {
+		if gone != nil {
+			if err := cache.Remove(gone.sequence); err != nil { // its pages become free when the step ends
+				return err
+			}
 		}
-		return cache.Remove(gone.sequence) // its pages become free when the step ends
+		predicted, err = model.Run(ctx, step, tokens)
+		return err
 	})
 	if err != nil {
 		return nil, err

@@ -203,15 +203,11 @@ func (e *engine) readSystemPrompt(ctx context.Context) (*request, kvcache.Prefix
 	if system.sequence, err = e.cache.Add(); err != nil {
 		return nil, 0, err
 	}
-	step, err := e.cache.Begin(ctx, batchOf(system))
+	err = e.cache.Step(ctx, batchOf(system), func(step *kvcache.Step) error {
+		_, err := model.Run(ctx, step, system.tokens)
+		return err
+	})
 	if err != nil {
-		return nil, 0, err
-	}
-	defer step.Close()
-	if _, err := model.Run(ctx, step, system.tokens); err != nil {
-		return nil, 0, err
-	}
-	if err := step.End(); err != nil {
 		return nil, 0, err
 	}
 	system.cached = len(system.tokens)

@@ -74,6 +74,17 @@ public final class Cache implements AutoCloseable {
     handle.leave();
   }
 
+  /** A line for people: how many sequences there are, and how many pages are used. It walks the page tables. */
+  @Override
+  public String toString() {
+    try {
+      Stats stats = stats();
+      return "Cache(sequences=" + stats.sequences() + ", pagesUsed=" + stats.pagesUsed() + ", pagesTotal=" + stats.pagesTotal() + ")";
+    } catch (KvcacheException e) {
+      return "Cache(" + (handle.isClosed() ? "closed" : e.getMessage()) + ")";
+    }
+  }
+
   /** A call with n ids that fills or reads other arrays. */
   interface Call {
     int with(NativeCalls calls, Arena arena, long n);
@@ -580,6 +591,33 @@ public final class Cache implements AutoCloseable {
    */
   public Step begin(Batch batch) {
     return begin("Cache.begin", batch, null);
+  }
+
+  /**
+   * Begins a step, runs a body over it, and ends it. If the body throws, or if the step cannot end, the step is aborted: everything is
+   * then as before the call. A step that the body itself has ended or aborted stays so.
+   *
+   * @param <E> what the body throws; nothing to declare if that is unchecked
+   * @throws E what the body has thrown
+   * @throws OutOfPagesException if the step does not fit now: the body does not run
+   */
+  public <E extends Exception> void step(Batch batch, Step.Body<E> body) throws E {
+    Checks.given("Cache.step", "body", body);
+    Step.whole(begin(batch), Step.withoutResult(body));
+  }
+
+  /**
+   * As {@link #step}, and returns what the body returns. It has a name of its own, because Java cannot choose between two methods of
+   * one name for {@code step -> model.run(step)}.
+   *
+   * @param <T> the result
+   * @param <E> what the body throws; nothing to declare if that is unchecked
+   * @throws E what the body has thrown
+   * @throws OutOfPagesException if the step does not fit now: the body does not run
+   */
+  public <T, E extends Exception> T stepResult(Batch batch, Step.BodyWithResult<T, E> body) throws E {
+    Checks.given("Cache.stepResult", "body", body);
+    return Step.whole(begin(batch), body);
   }
 
   Step begin(String function, Batch batch, Graph graph) {

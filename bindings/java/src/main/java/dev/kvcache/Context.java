@@ -90,6 +90,16 @@ public final class Context implements AutoCloseable {
     }
   }
 
+  /** A line for people: what {@link #describe} returns. */
+  @Override
+  public String toString() {
+    try {
+      return "Context(" + describe() + ")";
+    } catch (KvcacheException e) {
+      return "Context(" + (handle.isClosed() ? "closed" : e.getMessage()) + ")";
+    }
+  }
+
   /** Throws what a device has found bad in index tensors of earlier calls: on the CPU nothing, as calls say so themselves. */
   public void check() {
     Arena arena = enter("Context.check");

@@ -9,10 +9,7 @@ package dev.kvcache;
  * try (Graph graph = cache.createGraph(64, 64)) { // decode, up to 64 rows
  *   for (;;) {
  *     // this step's sequences and lengths
- *     try (Step step = graph.begin(batch)) {
- *       program.replay(); // recorded with the first step: attends in tensors of 64 rows
- *       step.end();
- *     }
+ *     graph.step(batch, step -> program.replay()); // recorded with the first step: attends in tensors of 64 rows
  *   }
  * }
  * }</pre>
@@ -46,9 +43,38 @@ public final class Graph implements AutoCloseable {
     return latest;
   }
 
+  /**
+   * {@link Cache#step} for a step in this graph.
+   *
+   * @param <E> what the body throws
+   * @throws E what the body has thrown
+   */
+  public <E extends Exception> void step(Batch batch, Step.Body<E> body) throws E {
+    Checks.given("Graph.step", "body", body);
+    Step.whole(begin(batch), Step.withoutResult(body));
+  }
+
+  /**
+   * {@link Cache#stepResult} for a step in this graph.
+   *
+   * @param <T> the result
+   * @param <E> what the body throws
+   * @throws E what the body has thrown
+   */
+  public <T, E extends Exception> T stepResult(Batch batch, Step.BodyWithResult<T, E> body) throws E {
+    Checks.given("Graph.stepResult", "body", body);
+    return Step.whole(begin(batch), body);
+  }
+
   /** Throws what {@link #begin} would throw now; changes nothing. */
   public void canFit(Batch batch) {
     cache.canFit("Graph.canFit", batch, this);
+  }
+
+  /** A line for people: whether the graph is closed, or its step. */
+  @Override
+  public synchronized String toString() {
+    return "Graph(" + (closed ? "closed" : latest == null || latest.isClosed() ? "no step is open" : latest) + ")";
   }
 
   /** The open step, or else the last one. The caller has locked the graph. */

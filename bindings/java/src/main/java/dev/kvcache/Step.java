@@ -5,10 +5,22 @@ import java.util.concurrent.locks.LockSupport;
 
 /**
  * One step of the model over a batch: attend in every layer, then end. One thread at a time may call a step, and others get BUSY;
- * any thread may call {@link #cancel}. {@link #close} without {@link #end} drops the step's tokens. A call on a step of a
- * {@link Graph} is a call on the step that is open in the graph.
+ * any thread may call {@link #cancel}. {@link #close} without {@link #end} drops the step's tokens, and {@link Cache#step} calls end
+ * itself. A call on a step of a {@link Graph} is a call on the step that is open in the graph.
  */
 public final class Step implements AutoCloseable {
+  /** What a whole step computes, and may throw. */
+  @FunctionalInterface
+  public interface Body<E extends Exception> {
+    void run(Step step) throws E;
+  }
+
+  /** The same with a result. */
+  @FunctionalInterface
+  public interface BodyWithResult<T, E extends Exception> {
+    T run(Step step) throws E;
+  }
+
   private final Cache cache;
   private final long id;
   private final Graph graph; // in which it is open, or null
@@ -24,6 +36,10 @@ public final class Step implements AutoCloseable {
 
   long id() {
     return id;
+  }
+
+  boolean isClosed() {
+    return closed;
   }
 
   private Arena enter(String function) {
@@ -184,6 +200,25 @@ public final class Step implements AutoCloseable {
     close("Step.abort", handle().calls::forwardAbort);
   }
 
+  /** Runs the body over a step that has begun, and ends it; after an exception closes it, and so aborts it. */
+  static <T, E extends Exception> T whole(Step step, BodyWithResult<T, E> body) throws E {
+    try (step) {
+      T result = body.run(step);
+      if (!step.closed) {
+        step.end();
+      }
+      return result;
+    }
+  }
+
+  /** The same body, with null as its result. */
+  static <E extends Exception> BodyWithResult<Void, E> withoutResult(Body<E> body) {
+    return step -> {
+      body.run(step);
+      return null;
+    };
+  }
+
   private interface Close {
     int with(long cache, long step, long error);
   }
@@ -211,6 +246,19 @@ public final class Step implements AutoCloseable {
       arena.check(handle.calls.forwardCancel(handle.address, id, arena.error.address));
     } finally {
       cache.leave(arena);
+    }
+  }
+
+  /** A line for people: how many rows and tokens the step has, or that it is closed. */
+  @Override
+  public String toString() {
+    if (closed || handle().isClosed()) {
+      return "Step(closed)";
+    }
+    try {
+      return "Step(rows=" + lastRows().length + ", tokens=" + positions().length + ")";
+    } catch (KvcacheException e) {
+      return "Step(" + e.getMessage() + ")";
     }
   }
 
