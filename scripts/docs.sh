@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds the site of the documentation: all pages, and the reference of each language. It needs Rust, Go and Java, and not the
-# library, because the references are made from sources. A second run does nothing until a source changes.
+# Builds the site of the documentation: all pages, and the reference of each language. A second run does nothing until a source
+# changes. The reference of Python has the docstrings of the extension module, so the package is built if it is not in .venv.
 #   bash scripts/docs.sh     then open build/site/index.html, or publish that folder as it is
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-set_up languages cargo go javadoc
+set_up languages cargo go java
 layer=$root/.venv-docs
 site=$root/build/site
 pages=$root/build/docs/pages
@@ -12,18 +12,20 @@ now="$("$python" --version) $(sha256sum < scripts/requirements-docs.txt)"
 if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$now" ]; then
   rm -rf "$layer"
   "$python" -m venv "$layer"
+  layer_over_venv "$layer"
   "$layer/bin/python" -m pip install --quiet --requirement scripts/requirements-docs.txt
   echo "$now" > "$stamp"
 fi
 
 # Every file that a page is made of. Cargo, Go and Maven write none of these.
 inputs=(CHANGELOG.md CONTRIBUTING.md LICENSE README.md SECURITY.md benchmarks bindings docs examples include integrations
-  scripts tests/tidy)
+  scripts/docs.sh tests/tidy)
 now="$now $(fingerprint "${inputs[@]}")"
 if [ -f "$root/build/docs/site.stamp" ] && [ "$(cat "$root/build/docs/site.stamp")" = "$now" ]; then
   echo "build/site is up to date"
   exit 0
 fi
+install_python_package
 rm -rf "$root/build/docs" "$site"
 mkdir -p "$pages/bindings/rust/api" "$pages/bindings/java/api"
 

@@ -257,6 +257,13 @@ redis_tests() {
   run_ctest release --label-regex '^(redis|ucx)$'
 }
 
+# Builds the site of the documentation if a source changed, and follows its links.
+docs() {
+  rust_environment
+  install_python_package
+  run_pytest tests/docs
+}
+
 # Replays the scripts of bindings/conformance in every language.
 conformance() {
   rust_environment
@@ -272,6 +279,7 @@ other_languages() { # build/java and build/rust
   part conformance conformance
   part engines engines
   part guide guide
+  part docs docs
   part packages packages
   part fresh-clone fresh_clone
 }
