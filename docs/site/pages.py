@@ -172,7 +172,8 @@ def main() -> None:
     for name, text in API.items():
         pages.write(f"bindings/{name}/reference.md", text)
     pages.write("bindings/go/reference.md", go.read_text())
-    shutil.copy(SITE / "site.css", folder)
+    for name in ("site.css", "iframe-worker.js"):
+        shutil.copy(SITE / name, folder)
     nav = {"INHERIT": str(SITE / "mkdocs.yml"), "docs_dir": str(folder), "nav": navigation()}
     config.write_text(json.dumps(nav, indent=1))  # JSON is YAML
 

@@ -1,5 +1,6 @@
 """The site that scripts/docs.sh builds: every link leads somewhere, and a browser shows it without the network."""
 
+import posixpath
 import re
 import subprocess
 import sys
@@ -14,8 +15,6 @@ sys.path.append(str(ROOT / "tests/browser"))
 from chromium import Browser  # noqa: E402
 
 OTHER_SITE = re.compile(r"[a-z]+:|//")
-# rustdoc marks its own pieces in the address, and makes these when a page is opened.
-MADE_BY_SCRIPTS = re.compile(r"(settings|help)\.html$")
 
 
 class Links(HTMLParser):
@@ -38,27 +37,29 @@ class Links(HTMLParser):
 
 
 def broken(site):
-    """`page: address` for each link that leads nowhere, and for each thing that is loaded from another site."""
-    pages = {path: Links(path.read_text()) for path in site.rglob("*.html")}
+    """`page: address` for each link that leads nowhere, and for each thing that is loaded from another site.
+
+    The pages that rustdoc and javadoc made are left out: those tools check their own. Links to them are followed.
+    """
+    files = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
+    names = sorted(name for name in files if name.endswith(".html") and "/api/" not in name)
+    names = [name for name in names if name != "404.html"]  # its addresses begin at the root of a server
+    pages = {name: Links((site / name).read_text()) for name in names}
     found = []
-    for path, page in pages.items():
-        if path.name == "404.html":
-            continue  # its addresses begin at the root of a server
+    for name, page in pages.items():
         for address in page.loads + page.links:
             if OTHER_SITE.match(address):
                 if address in page.loads and not address.startswith("data:"):
-                    found.append(f"{path.relative_to(site)}: loads {address}")
+                    found.append(f"{name}: loads {address}")
                 continue
-            name, _, anchor = address.partition("#")
-            name = unquote(name.partition("?")[0])
-            target = (path.parent / name).resolve() if name else path
-            generated = "/api/" in target.as_posix()  # rustdoc and javadoc check their own anchors
-            if target.is_dir():
-                target /= "index.html"
-            if not target.exists() and not (generated and MADE_BY_SCRIPTS.search(name)):
-                found.append(f"{path.relative_to(site)}: {address}: no such file")
-            elif anchor and target in pages and not generated and unquote(anchor) not in pages[target].anchors:
-                found.append(f"{path.relative_to(site)}: {address}: no such anchor")
+            path, _, anchor = address.partition("#")
+            path = unquote(path.partition("?")[0])
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) if path else name
+            target = target if target in files else posixpath.join(target, "index.html")
+            if posixpath.normpath(target) not in files:
+                found.append(f"{name}: {address}: no such file")
+            elif anchor and target in pages and unquote(anchor) not in pages[target].anchors:
+                found.append(f"{name}: {address}: no such anchor")
     return found
 
 
