@@ -32,7 +32,7 @@ mkdir -p "$pages/bindings/rust/api" "$pages/bindings/java/api"
 ( cd bindings/rust
   target=${CARGO_TARGET_DIR:-$root/build/rust}
   rm -rf "$target/doc"
-  DOCS_RS=1 CARGO_TARGET_DIR=$target RUSTDOCFLAGS="-D warnings" cargo doc --quiet --locked --no-deps
+  env -u KVCACHE_LIB_DIR DOCS_RS=1 CARGO_TARGET_DIR="$target" RUSTDOCFLAGS="-D warnings" cargo doc --quiet --locked --no-deps
   cp -r "$target/doc/." "$pages/bindings/rust/api" )
 javadoc -quiet -Xdoclint:none -notimestamp -windowtitle "libkvcache for Java" -d "$pages/bindings/java/api" \
   -sourcepath bindings/java/src/main/java:bindings/java/src/stubs -subpackages dev.kvcache

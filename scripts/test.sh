@@ -5,6 +5,7 @@
 #   bash scripts/test.sh [--full] PART ...    only these parts (and the set-up)
 #   bash scripts/test.sh rust-candle          a part that runs only by its name: it compiles candle
 #   bash scripts/test.sh vllm                 runs only by its name too: it installs vLLM (2 GB)
+#   bash scripts/test.sh docs                 likewise: it builds the site of the documentation, and opens it in a browser
 #   bash scripts/test.sh rust-miri            runs only by its name too: it needs the nightly toolchain
 #   bash scripts/test.sh transformers-census  likewise: small models of every architecture; it writes a page of the documents
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -259,7 +260,6 @@ redis_tests() {
 
 # Builds the site of the documentation if a source changed, and follows its links.
 docs() {
-  rust_environment
   install_python_package
   run_pytest tests/docs
 }
@@ -279,7 +279,6 @@ other_languages() { # build/java and build/rust
   part conformance conformance
   part engines engines
   part guide guide
-  part docs docs
   part packages packages
   part fresh-clone fresh_clone
 }
@@ -350,6 +349,9 @@ else
 fi
 if [[ " ${only[*]} " == *" rust-candle "* ]]; then
   part rust-candle rust_candle
+fi
+if [[ " ${only[*]} " == *" docs "* ]]; then
+  part docs docs
 fi
 if [[ " ${only[*]} " == *" vllm "* ]]; then
   part vllm bash integrations/vllm/test.sh --junitxml="$logs/vllm.xml"

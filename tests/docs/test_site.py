@@ -83,7 +83,7 @@ def test_broken_links_are_found(tmp_path):
 
 @pytest.mark.parametrize("page, text", [
     ("include/kvcache.h.html#kvc_forward_begin", "kvc_status kvc_forward_begin("),
-    ("bindings/python/reference.html", "class-kvcache.Cache"),
+    ("bindings/python/reference.html", 'id="kvcache.Cache.fork"'),
     ("bindings/go/reference.html", "func (*Cache) Begin"),
     ("bindings/rust/api/kvcache/struct.Cache.html", "pub struct Cache"),
     ("bindings/java/api/dev/kvcache/Cache.html", "Class Cache"),
