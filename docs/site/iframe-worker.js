@@ -14,7 +14,8 @@ if (location.protocol === "file:") {
         frame.contentDocument.documentElement.append(script);
       });
       inside.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
-      inside.importScripts = (...sources) => sources.reduce((before, source) => before.then(() => load(source)), Promise.resolve());
+      inside.importScripts = (...sources) =>
+        sources.reduce((before, source) => before.then(() => load(source)), Promise.resolve());
       this.inside = inside;
       this.loaded = load(address);
     }

@@ -19,8 +19,8 @@ import tidy  # noqa: E402
 
 FENCE = re.compile(r"^ *(```+)(?:[^`]*\n.*?^ *\1)[^\n]*$", re.S | re.M)
 PICTURES = {".png", ".svg"}
-LANGUAGES = {".c": "c", ".cc": "cpp", ".go": "go", ".h": "c", ".java": "java", ".py": "python", ".rs": "rust", ".sh": "sh",
-             ".toml": "toml"}
+LANGUAGES = {".c": "c", ".cc": "cpp", ".go": "go", ".h": "c", ".java": "java", ".py": "python", ".rs": "rust",
+             ".sh": "sh", ".toml": "toml"}
 API = {
     "python": "# Python reference\n\nMade from the sources of the package.\n\n::: kvcache\n\n::: kvcache.inspect\n\n"
               "::: kvcache.compat.flash_attn\n\n::: kvcache.compat.flash_attn_interface\n\n"
@@ -142,7 +142,8 @@ def navigation() -> list:
     missing -= set(sum(shelves.values(), []))
     if missing:
         sys.exit(f"docs/README.md does not list {', '.join(sorted(missing))}")
-    entries = {name: [{title_of(page): page} for page in pages if page.endswith(".md")] for name, pages in shelves.items()}
+    entries = {name: [{title_of(page): page} for page in pages if page.endswith(".md")]
+               for name, pages in shelves.items()}
     headers = [{path.name: f"include/{path.name}.md"} for path in sorted((ROOT / "include").glob("*.h"))]
     languages = [{"C": [*headers, {"All functions": "docs/reference/functions.md"}]}]
     for name in ("python", "rust", "go", "java"):
