@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the site of the documentation: all pages, and the reference of each language. A second run does nothing until
-# a source changes. The reference of Python has the docstrings of the extension module, so the package is built if it is not in .venv.
+# a source changes. The reference of Python has the docstrings of the extension module, so the
+# package is built if it is not in .venv.
 #   bash scripts/docs.sh     then open build/site/index.html, or publish that folder as it is
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 set_up languages cargo go java
