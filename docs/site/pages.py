@@ -27,8 +27,8 @@ API = {
               "::: kvcache.compat.flashinfer\n\n::: kvcache.compat.vllm_ops\n",
     "rust": "# Rust reference\n\nThe pages of rustdoc:\n\n- [kvcache](api/kvcache/index.html), the safe crate\n"
             "- [kvcache-sys](api/kvcache_sys/index.html), the C API\n",
-    "java": "# Java reference\n\nThe pages of javadoc: the package [dev.kvcache](api/dev/kvcache/package-summary.html), and an\n"
-            "[index](api/index-all.html) of its classes and methods.\n",
+    "java": "# Java reference\n\nThe pages of javadoc: the package [dev.kvcache](api/dev/kvcache/package-summary.html),\n"
+            "and an [index](api/index-all.html) of its classes and methods.\n",
 }  # fmt: skip
 
 
@@ -157,7 +157,8 @@ def navigation() -> list:
         {"Reference": [{"All pages": "docs/README.md"}, *entries["Reference"]]},
         {"Internals": entries["Internals"]},
         {"Measured": ["benchmarks/results/README.md",
-                      *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "benchmarks/results").glob("[a-z]*.md")))]},
+                      *(path.relative_to(ROOT).as_posix()
+                        for path in sorted((ROOT / "benchmarks/results").glob("[a-z]*.md")))]},
         {"Project": ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "bindings/conformance/README.md"]},
     ]  # fmt: skip
 
