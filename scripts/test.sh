@@ -5,6 +5,7 @@
 #   bash scripts/test.sh [--full] PART ...    only these parts (and the set-up)
 #   bash scripts/test.sh rust-candle          a part that runs only by its name: it compiles candle
 #   bash scripts/test.sh vllm                 runs only by its name too: it installs vLLM (2 GB)
+#   bash scripts/test.sh docs                 likewise: it builds the site of the documentation, and opens it in a browser
 #   bash scripts/test.sh rust-miri            runs only by its name too: it needs the nightly toolchain
 #   bash scripts/test.sh transformers-census  likewise: small models of every architecture; it writes a page of the documents
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -257,6 +258,12 @@ redis_tests() {
   run_ctest release --label-regex '^(redis|ucx)$'
 }
 
+# Builds the site of the documentation if a source changed, and follows its links.
+docs() {
+  install_python_package
+  run_pytest tests/docs
+}
+
 # Replays the scripts of bindings/conformance in every language.
 conformance() {
   rust_environment
@@ -343,6 +350,9 @@ else
 fi
 if [[ " ${only[*]} " == *" rust-candle "* ]]; then
   part rust-candle rust_candle
+fi
+if [[ " ${only[*]} " == *" docs "* ]]; then
+  part docs docs
 fi
 if [[ " ${only[*]} " == *" vllm "* ]]; then
   part vllm bash integrations/vllm/test.sh --junitxml="$logs/vllm.xml"
