@@ -3,6 +3,7 @@ if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     constructor(address) {
       super();
+      address = new URL(address, location.href);
       const frame = document.createElement("iframe");
       frame.hidden = true;
       frame.title = "search";
