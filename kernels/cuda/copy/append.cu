@@ -1,6 +1,8 @@
-// append: stores a step's rows of K and V in their slots. A warp rotates, rounds or quantises one row. Rows that need
-// none of this are copied: a thread moves one word.
-// Roofline: reads the new rows once (int8 rows twice, the second time from the cache) and writes them once.
+// append: stores the rows of K and V of a step in their slots. A warp rotates, rounds or quantises one row. Rows that
+// are stored unchanged are copied by another kernel, in which a thread copies words.
+//
+// Roofline: memory bandwidth. The new rows are read once and written once. Rows that become int8 are read twice, the
+// second time from the cache.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/scales.h"
@@ -17,29 +19,30 @@ namespace kvc::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128, kWarps = kThreads / kWarpSize;
-// Rows that are copied: tokens of a thread, if one token a thread would be more than kFewBlocks for each
-// multiprocessor.
+// For rows that are copied. If one token a thread would need more than kFewBlocks thread blocks for each
+// multiprocessor, a thread copies kTokensOfThread tokens.
 constexpr int kTokensOfThread = 4, kFewBlocks = 16;
 
-// Passed to the kernels by value. Its slots are on the device.
+// Passed to the kernels by value. args.slots is in device memory.
 struct AppendCall {
   kvc_backend_append args;
   kvc_backend_layer layer;
-  const int64_t* live_tokens;  // for calls that later steps may replay; null: num_tokens is right
+  const int64_t*
+      live_tokens;  // the number of tokens of the current step, in device memory; null: args.num_tokens is right
   FaultSink sink;
 };
 
-// One row of K or V to store, of one token and head.
+// The row of K or V of one token and head, which is to be stored.
 struct Row {
   const AppendCall* call;
   int64_t token;
   int32_t head;
-  int32_t batch_row;  // the token's row, if rows have strides and scales of their own
+  int32_t batch_row;  // the token's row of the batch, if such rows have strides and scales; else 0
   bool of_k;
   const float* cos_sin;  // null: not rotated
 };
 
-// The element where the batch row's part of k, or of v, begins.
+// The index of the element where the batch row begins in k, or in v.
 __device__ __forceinline__ int64_t row_element(const Row& row, bool of_k) {
   const kvc_backend_append& args = row.call->args;
   return row.batch_row * (of_k ? args.k_row_stride : args.v_row_stride);
@@ -51,7 +54,8 @@ __device__ __forceinline__ float tensor_element(const Row& row, bool of_k, int32
                       row_element(row, of_k) + row.token * tensor.token_stride + row.head * tensor.head_stride + d);
 }
 
-// Dim d as the caller gave it. A latent row in two parts begins with v, which is its latent part.
+// Dim d of the row as the caller gave it. A latent row may come in two tensors: v has its first v_head_dim dims, and k
+// has the rest.
 __device__ __forceinline__ float given(const Row& row, int32_t d) {
   const AppendCall& call = *row.call;
   if (!row.of_k) return tensor_element(row, false, d);
@@ -70,7 +74,7 @@ __device__ __forceinline__ float rotated(const Row& row, int32_t d) {
                 row.cos_sin[layer.rope_dim / 2 + pair.index]);
 }
 
-// Copies a row that has the stored type, and its scale.
+// Copies a row that already has the stored type, and its scale.
 __device__ __forceinline__ void copy_row(const Row& row, const kvc_backend_scales& scales, int64_t page, int64_t slot,
                                          unsigned char* target, int64_t row_bytes, int32_t lane) {
   const kvc_backend_append& args = row.call->args;
@@ -85,7 +89,7 @@ __device__ __forceinline__ void copy_row(const Row& row, const kvc_backend_scale
       from_scales.data)[row.token * from_scales.token_stride + row.head * from_scales.head_stride];
 }
 
-// The scale of the warp's int8 row.
+// Computes the scale of an int8 row. All lanes of the warp call it for the same row.
 __device__ __forceinline__ float scale_of_row(const Row& row, int32_t dims, int32_t lane) {
   uint32_t largest = 0;
   for (int32_t d = lane; d < dims; d += kWarpSize) {
@@ -118,14 +122,14 @@ __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool
                                         : head_scale(&scales, row.head) * row_factor(&of_rows, row.batch_row, row.head);
   const bool is_number = type != Type::kI8 || scale == scale;
   for (int32_t d = lane; d < dims; d += kWarpSize) {
-    const float x = rotated(row, d);  // NaN keeps its sign, which a quotient would lose on a GPU
+    const float x = rotated(row, d);  // NaN is not divided, because a division on a GPU loses its sign
     store_element(type, target, d, !is_number ? 0.0f : x == x ? x / scale : x);
   }
   if (lane == 0 && has_token_scales(&scales)) *token_scale(&scales, page, row.head, slot) = scale;
 }
 
-// The slot of a token, or a negative number for a token that is skipped. Slots that only the device reads are checked
-// here: a token whose slot or position is out of range is skipped. says: whether this thread reports such a fault.
+// Returns the slot of a token, or -1 for a token that is skipped. Slots that only the device reads are checked here: a
+// token whose slot or position is out of range is skipped. says: whether this thread reports the bad value.
 __device__ __forceinline__ int64_t slot_of(const AppendCall& call, int64_t token, bool says) {
   const kvc_backend_append& args = call.args;
   if (args.slots != nullptr) return args.slots[token];
@@ -165,14 +169,14 @@ __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_consta
   }
 }
 
-// Copies rows that are stored as they are given. A thread moves one word, and a block moves words of one token: those
-// of K first, then those of V.
+// The words of one token in all heads: first the words of K, then the words of V.
 KVC_HOST_DEVICE int32_t words_of_token(const kvc_backend_layer& layer, int32_t word_bytes) {
   const int64_t row_bytes = layer.k.row_bytes + (layer.row_kind == KVC_BACKEND_ROW_LATENT ? 0 : layer.v.row_bytes);
   return layer.num_kv_heads * static_cast<int32_t>(row_bytes) / word_bytes;
 }
-// A thread moves the same word of kTokens tokens, and loads all of them before it stores the first.
-// The second bound: without it ptxas spills registers on some GPUs, for more blocks at once.
+// Copies rows that are stored as they are given. A thread copies the same word of kTokens tokens, and loads all of
+// these words before it stores the first. The second launch bound allows a thread the registers of six blocks on a
+// multiprocessor. Without this bound, ptxas aims at more blocks on some GPUs, and spills registers.
 template <class Word, int kTokens>
 __global__ void __launch_bounds__(kThreads, 6) append_words_kernel(const __grid_constant__ AppendCall call) {
   const kvc_backend_layer& layer = call.layer;
@@ -214,15 +218,15 @@ __global__ void __launch_bounds__(kThreads, 6) append_words_kernel(const __grid_
   }
 }
 
-// Whether K and V are stored as they are given: not rotated, of the pools' type, without scales of tokens, and a row of
-// K is not in two parts.
+// Whether K and V are stored as they are given: not rotated, of the pools' type, without scales of tokens, and not in
+// two tensors for one row.
 bool is_stored_as_given(const kvc_backend_append& args, const kvc_backend_layer& layer) {
   const Type type = stored_type(layer);
   return args.cos_sin == nullptr && !has_token_scales(&layer.k_scales) && type_of(args.k.dtype) == type &&
          (layer.row_kind == KVC_BACKEND_ROW_LATENT ? args.v.data == nullptr : type_of(args.v.dtype) == type);
 }
 
-// All addresses, strides and row sizes of tensors and pools, in bytes, as bits: a word must divide each of them.
+// All addresses, strides and row sizes of tensors and pools, in bytes, combined by bitwise or.
 uint64_t places_of(const kvc_backend_append& args, const kvc_backend_layer& layer) {
   const auto of = [](const kvc_backend_pool& pool, const kvc_backend_tensor& from, int64_t row_stride) {
     const int64_t strides = (from.token_stride | from.head_stride | row_stride) * element_bytes(type_of(from.dtype));

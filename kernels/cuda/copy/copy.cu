@@ -1,5 +1,6 @@
-// copy_slots and gather copy stored rows and their scales as bytes, whatever the dtype. They use the longest words to
-// which all addresses, strides and rows are aligned, at most 16 bytes.
+// copy_slots and gather copy stored rows and their scales as bytes, so the dtype does not matter. The words have 16, 4
+// or 1 bytes: the longest to which all addresses, strides and rows are aligned.
+//
 // Roofline: memory bandwidth. Each byte is read once and written once.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -12,21 +13,22 @@ namespace kvc::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int32_t kSlotsOfThread = 16;  // in copies that do not overlap
+constexpr int32_t kSlotsOfThread = 16;  // slots that a thread copies if copies do not conflict
 constexpr int kAtOnce = 4;              // loads of a thread before its first store
-constexpr int64_t kScaleWord = 4;       // bytes: the scales of a row are a multiple of it
-constexpr int64_t kMostBlocks = 65535;  // in the dimensions y and z of a grid
+constexpr int64_t kScaleWord = 4;       // bytes: the scales of a row are a multiple of this
+constexpr int64_t kMostBlocks = 65535;  // of a grid in the dimensions y and z
 static_assert(kSlotsOfThread % kAtOnce == 0);
 
 struct CopyCall {
   kvc_backend_layer layer;
-  const kvc_backend_slot_copy* copies;  // on the device
-  const int64_t* chains;                // [num_chains + 1]: where each chain of overlapping copies begins; or null
+  const kvc_backend_slot_copy* copies;  // in device memory
+  const int64_t* chains;  // [num_chains + 1]: the begin of each chain of copies (copy/plan.h); null: no copies conflict
   int64_t num_chains;
-  int64_t k_words, v_words, scales;  // of one slot, all heads: words of K, words of V, scales (of 4 bytes) of either
+  int64_t k_words, v_words, scales;  // counts for one slot with all heads: words of K, words of V, and scale words (of
+                                     // kScaleWord bytes) of K or of V
 };
 
-// The same word of a head's row in every slot of a pool, or the same 4 bytes of the row's scales.
+// One word at the same place in every slot of a pool: a word of a head's row, or 4 bytes of the scales of that row.
 struct Column {
   unsigned char* data;
   int64_t page_stride, slot_stride;  // bytes
@@ -36,7 +38,7 @@ struct Column {
 template <class Word>
 __device__ __forceinline__ Column pool_column(const kvc_backend_pool& pool, int64_t index) {
   const auto row_words = static_cast<uint32_t>(pool.row_bytes / static_cast<int64_t>(sizeof(Word))),
-             head = static_cast<uint32_t>(index) / row_words;  // a slot has less than 2^31 words
+             head = static_cast<uint32_t>(index) / row_words;  // a slot has fewer than 2^31 words
   return {static_cast<unsigned char*>(pool.data) + head * pool.head_stride_bytes +
               (index - head * row_words) * static_cast<int64_t>(sizeof(Word)),
           pool.page_stride_bytes, pool.slot_stride_bytes, false};
@@ -48,7 +50,7 @@ __device__ __forceinline__ Column scale_column(const kvc_backend_scales& scales,
           scales.page_stride_bytes, scales.slot_stride_bytes, true};
 }
 
-// The column that a thread moves.
+// Returns column `index` of a slot. The order is: words of K, words of V, scales of K, scales of V.
 template <class Word>
 __device__ Column column_of(const CopyCall& call, int64_t index) {
   const kvc_backend_layer& layer = call.layer;
@@ -67,14 +69,15 @@ __device__ __forceinline__ unsigned char* in_slot(const Column& column, int64_t 
   return column.data + slot_bytes(slot, page_size, column.page_stride, column.slot_stride);
 }
 
-// The slots of copies [first, end), one after another. Source and target of a copy may overlap in a page, so its slots
-// are in the order that reads each slot before it is written.
+// Iterates over the slots of copies [first, end). If the target of a copy is above its source, the slots of the copy
+// are moved from the last to the first. So each slot is read before it is written, even if source and target overlap.
 struct Moves {
   const kvc_backend_slot_copy* copies;
   int64_t first, end;
-  int32_t moved;  // slots of copies[first]
+  int32_t moved;  // slots of copies[first] that were returned
 
-  // Source and target of the next slot. Returns false after the last one.
+  // Gives the source and the target of the next slot. *source is -1 if the target is cleared. Returns false after the
+  // last slot.
   __device__ __forceinline__ bool next(int64_t* source, int64_t* target) {
     while (first < end && moved == copies[first].num_slots) {
       ++first;
@@ -90,13 +93,14 @@ struct Moves {
   }
 };
 
-// Moves a column of up to kAtOnce chains, from chain `first` on, one slot of each at a time. They have no slot in
-// common.
+// Moves a column of up to kAtOnce chains, from chain `first` on, one slot of each chain at a time. Different chains
+// have no slot in common, so the loads of all chains can precede the stores.
 template <class Word>
 __device__ __forceinline__ void move_short_chains(const Column& column, const CopyCall& call, int64_t first) {
-  int64_t next[kAtOnce + 1];  // the copy of each chain that is being moved, at first its first one
+  int64_t next[kAtOnce + 1];  // the copy of each chain that is being moved
   kvc_backend_slot_copy copies[kAtOnce] = {};
-  int32_t left[kAtOnce], moved[kAtOnce];  // copies of a chain with the current one, and slots of the current one
+  int32_t left[kAtOnce],
+      moved[kAtOnce];  // left: copies of the chain that are not done; moved: slots of the current copy that are done
   int32_t all = 0;
 #pragma unroll
   for (int i = 0; i <= kAtOnce; ++i) next[i] = call.chains[first + i < call.num_chains ? first + i : call.num_chains];
@@ -134,8 +138,8 @@ __device__ __forceinline__ void move_short_chains(const Column& column, const Co
   }
 }
 
-// Moves a column of all slots, with the result of moving one slot after another. Up to kAtOnce slots are loaded before
-// the first is stored. A group ends early before a slot whose source the group writes.
+// Moves a column of all slots. The result is that of moving one slot after another. A group of up to kAtOnce slots is
+// loaded before the first of them is stored. The group ends before a slot whose source is a target of the group.
 template <class Word>
 __device__ __forceinline__ void move_in_order(const Column& column, Moves moves, int32_t page_size) {
   int64_t source = 0, target = 0;
@@ -172,9 +176,9 @@ __device__ __forceinline__ void move_chains(const Column& column, const CopyCall
   }
 }
 
-// Copies that overlap. They take effect in order: a thread moves its column through all copies of a chain
-// (copy/plan.h), so no thread waits for another. blockIdx.x selects columns. blockIdx.y is the first chain, and
-// gridDim.y the step to the next. If chains are short (kShort), a thread moves kAtOnce of them at a time.
+// Runs copies that conflict. A thread moves its column through all copies of a chain (copy/plan.h) in order, so no
+// thread waits for another. blockIdx.x selects columns. blockIdx.y selects the first chain, and gridDim.y is the step
+// to the next chain. With kShort, a thread moves kAtOnce chains at a time.
 template <class Word, bool kShort>
 __global__ void __launch_bounds__(kThreads) copy_in_order_kernel(const __grid_constant__ CopyCall call) {
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -190,7 +194,7 @@ __global__ void __launch_bounds__(kThreads) copy_in_order_kernel(const __grid_co
   }
 }
 
-// Moves a column of up to kSlotsOfThread slots, from slot `first` of the copy on.
+// Moves a column of up to kSlotsOfThread slots of a copy, from its slot `first` on.
 template <class Word>
 __device__ __forceinline__ void move_slots(const Column& column, const kvc_backend_slot_copy& copy, int32_t first,
                                            int32_t page_size) {
@@ -210,7 +214,7 @@ __device__ __forceinline__ void move_slots(const Column& column, const kvc_backe
   }
 }
 
-// Copies that do not overlap: none writes a slot that it, or another copy, reads or writes. blockIdx.x selects columns,
+// Runs copies of which no two conflict, and whose source and target do not overlap. blockIdx.x selects columns,
 // blockIdx.y slots, and blockIdx.z the copy.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) copy_apart_kernel(const __grid_constant__ CopyCall call) {
@@ -227,15 +231,15 @@ __global__ void __launch_bounds__(kThreads) copy_apart_kernel(const __grid_const
 }
 
 struct GatherCall {
-  kvc_backend_gather args;  // slots are on the device
+  kvc_backend_gather args;  // args.slots is in device memory
   kvc_backend_layer layer;
-  int64_t k_words, v_words, scales;  // of one slot; 0 where the caller wants none
+  int64_t k_words, v_words, scales;  // as in CopyCall; 0 for what the caller does not need
 };
 
-// Where word `index` of a slot, or one of its scales, is: in the pool, and in the caller's dense array.
+// Where one word of a slot, or of its scales, lies: in the pool, and in the caller's dense array.
 struct GatherColumn {
   Column stored;
-  unsigned char* dense;  // of token 0; null: the caller wants none of it
+  unsigned char* dense;  // the address for token 0; null: the caller does not need this array
   int64_t token_stride;  // bytes
 };
 
@@ -259,7 +263,8 @@ __device__ __forceinline__ GatherColumn gather_column(const GatherCall& call, in
   return column;
 }
 
-// Copies a column of up to kAtOnce tokens from the pool to the dense array, or back.
+// Copies a column of up to kAtOnce tokens from the pool to the dense array. With args.store it copies in the other
+// direction.
 template <class Word>
 __device__ __forceinline__ void move_tokens(const GatherCall& call, const GatherColumn& column, int64_t first) {
   Word words[kAtOnce] = {};
@@ -282,12 +287,12 @@ __device__ __forceinline__ void move_tokens(const GatherCall& call, const Gather
   }
 }
 
-// A scale at any address: a caller's arrays of one page may follow each other without padding.
+// A scale at an address of any alignment. A caller's arrays of one page may follow each other without padding.
 struct LooseScale {
   unsigned char bytes[kScaleWord];
 };
 
-// A thread copies the same word, or scale, of kAtOnce tokens.
+// A thread copies the same word, or the same scale word, of kAtOnce tokens.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant__ GatherCall call) {
   const int64_t token_size = call.k_words + call.v_words + 2 * call.scales;
@@ -306,7 +311,7 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant_
   }
 }
 
-// All addresses, strides and row sizes of the layer's pools, in bytes, as bits: a word must divide each of them.
+// All addresses, strides and row sizes of the layer's pools, in bytes, combined by bitwise or.
 uint64_t places_of(const kvc_backend_layer& layer, bool with_v) {
   return places_of_pool(layer.k) | (with_v ? places_of_pool(layer.v) : 0);
 }

@@ -1,8 +1,8 @@
 // The host's part of copy_slots: which copies can run in parallel. Pure functions, tested without a device.
 //
-// Copies take effect in order. Two copies conflict if one writes a slot that the other reads or writes. Copies that
-// conflict, directly or through others, make a chain. The copies of a chain run in order. Different chains have no slot
-// in common, so they run in parallel.
+// Copies take effect in order. Two copies conflict if one of them writes a slot that the other reads or writes. Copies
+// that conflict, directly or through further copies, form a chain. The copies of a chain run in order. Different chains
+// have no slot in common, so they run in parallel.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,18 +12,18 @@
 
 namespace kvc::kernels::cuda {
 
-// The slots that copy number `copy` reads, or those that it writes.
+// The slots that copy number `copy` reads, or the slots that it writes.
 struct SlotRange {
   int64_t begin, end;
   int64_t copy;
   bool written;
 };
 
-// Fills ranges [2 * count] with those of all copies, sorted by their begins.
+// Fills ranges [2 * count] with the ranges of all copies, sorted by `begin`.
 inline void sort_ranges(const kvc_backend_slot_copy* copies, int64_t count, SlotRange* ranges) {
   for (int64_t i = 0; i < count; ++i) {
     const kvc_backend_slot_copy& copy = copies[i];
-    // a copy that clears its target reads no slot
+    // A copy without a source clears its target, so it reads an empty range.
     const int64_t read = copy.source_slot < 0 ? INT64_MAX : copy.source_slot;
     ranges[2 * i] = {read, copy.source_slot < 0 ? read : read + copy.num_slots, i, false};
     ranges[2 * i + 1] = {copy.target_slot, copy.target_slot + copy.num_slots, i, true};
@@ -31,9 +31,10 @@ inline void sort_ranges(const kvc_backend_slot_copy* copies, int64_t count, Slot
   std::sort(ranges, ranges + 2 * count, [](const SlotRange& a, const SlotRange& b) { return a.begin < b.begin; });
 }
 
-// Whether no copy writes a slot that it, or another copy, reads or writes. ranges: [2 * count], sorted.
+// Whether the slots that each copy writes are neither read nor written by another copy, nor read by the copy itself.
+// ranges: [2 * count], sorted.
 inline bool are_apart(const SlotRange* ranges, int64_t count) {
-  int64_t end = INT64_MIN, written_end = INT64_MIN;  // of the ranges so far
+  int64_t end = INT64_MIN, written_end = INT64_MIN;  // the ends of the ranges so far, and of the written ones
   for (int64_t i = 0; i < 2 * count; ++i) {
     const SlotRange& range = ranges[i];
     if (range.begin < (range.written ? end : written_end)) return false;
@@ -43,20 +44,20 @@ inline bool are_apart(const SlotRange* ranges, int64_t count) {
   return true;
 }
 
-// The first copy of the chain of `copy`, as far as chains are known. before: [count], for each copy itself, or an
-// earlier copy of its chain.
+// Returns the first copy of the chain of `copy`, as far as chains are joined. before: [count]; before[i] is i, or an
+// earlier copy of the chain of copy i.
 inline int64_t first_of_chain(int64_t* before, int64_t copy) {
   while (before[copy] != copy) copy = before[copy] = before[before[copy]];
   return copy;
 }
 
-// Groups copies into chains. Chain c has the copies ordered[begins[c]] to ordered[begins[c + 1] - 1]. Returns the
-// number of chains. ranges: [2 * count], sorted. chain_of: [count], scratch. ordered: [count], filled. begins: [count +
-// 1], filled.
+// Groups copies into chains, and returns the number of chains. Chain c has the copies ordered[begins[c]] to
+// ordered[begins[c + 1] - 1]. ranges: [2 * count], sorted. chain_of: [count], for internal use. ordered: [count],
+// filled. begins: [count + 1], filled.
 inline int64_t cut_chains(const kvc_backend_slot_copy* copies, int64_t count, const SlotRange* ranges,
                           int64_t* chain_of, kvc_backend_slot_copy* ordered, int64_t* begins) {
   for (int64_t i = 0; i < count; ++i) chain_of[i] = i;
-  int64_t end = INT64_MIN, furthest = 0;  // of the ranges that touch, so far; and the copy whose range ends last
+  int64_t end = INT64_MIN, furthest = 0;  // the largest end of a range so far, and the copy that has this range
   for (int64_t i = 0; i < 2 * count; ++i) {
     const SlotRange& range = ranges[i];
     if (range.begin == range.end) continue;
@@ -76,24 +77,25 @@ inline int64_t cut_chains(const kvc_backend_slot_copy* copies, int64_t count, co
   for (int64_t i = 0; i < count; ++i) ++begins[chain_of[i] + 1];
   for (int64_t c = 0; c < chains; ++c) begins[c + 1] += begins[c];
   for (int64_t i = 0; i < count; ++i) ordered[begins[chain_of[i]]++] = copies[i];
-  for (int64_t c = chains; c > 0; --c) begins[c] = begins[c - 1];  // the loop above moved each begin to its chain's end
+  for (int64_t c = chains; c > 0; --c)
+    begins[c] = begins[c - 1];  // the loop above moved each begin to the end of its chain
   begins[0] = 0;
   return chains;
 }
 
-// Copies as the kernels take them.
+// Copies in the order and the chains in which the kernels run them.
 struct CopyCut {
   const kvc_backend_slot_copy* copies;  // [count]
-  const int64_t* begins;                // [chains + 1]; null: no copies conflict
+  const int64_t* begins;                // [chains + 1]; null: no copies conflict, so there are no chains
   int64_t chains;
 };
 
-// Bytes of memory, aligned to 8, that cut_copies needs.
+// The bytes that cut_copies needs in `memory`, which is aligned to 8.
 constexpr int64_t bytes_to_cut(int64_t count) {
   return count * static_cast<int64_t>(2 * sizeof(SlotRange) + sizeof(kvc_backend_slot_copy) + 2 * sizeof(int64_t)) +
          static_cast<int64_t>(sizeof(int64_t));
 }
-// may_be_apart: whether the number of copies allows the kernel for copies without conflicts. memory:
+// Cuts copies into chains, unless no copies conflict and `may_be_apart` allows the kernel for such copies. memory:
 // [bytes_to_cut(count)]; the result points into it.
 inline CopyCut cut_copies(const kvc_backend_slot_copy* copies, int64_t count, bool may_be_apart, void* memory) {
   auto* const ranges = static_cast<SlotRange*>(memory);

@@ -1,4 +1,4 @@
-// states: copies rows of a batch to the states in pages, and back.
+// states: copies recurrent states between rows of a batch and pages, in either direction.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/copy/words.cuh"
 #include "kernels/cuda/device.h"
@@ -9,14 +9,14 @@ namespace {
 
 constexpr int kThreads = 256, kWordsOfThread = 4;
 
-// Passed by value. Pages are on the device.
+// Passed by value. args.pages is in device memory.
 struct StatesCall {
   kvc_backend_states args;
-  int32_t first_row;                          // of this launch
-  const kvc_backend_step::Sizes* live_sizes;  // for calls that may be replayed in later steps; null: all rows
+  int32_t first_row;                          // the first row of this launch
+  const kvc_backend_step::Sizes* live_sizes;  // the sizes of the current step, in device memory; null: all rows exist
 };
 
-// Word `index` of a fresh state.
+// Word `index` of a state that is filled with the 8 bytes of `fill`.
 __device__ Word16 fresh_word(Word16, uint64_t fill, int64_t) { return {fill, fill}; }
 template <class Word>
 __device__ Word fresh_word(Word, uint64_t fill, int64_t index) {
@@ -24,7 +24,7 @@ __device__ Word fresh_word(Word, uint64_t fill, int64_t index) {
   return static_cast<Word>(fill >> (index % kWords * kBits));
 }
 
-// Copies a block's share of one state. A word divides all addresses and sizes.
+// A thread block copies a part of one state. sizeof(Word) divides all addresses and sizes.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) states_kernel(const __grid_constant__ StatesCall call) {
   const kvc_backend_states& args = call.args;

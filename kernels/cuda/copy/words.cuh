@@ -1,4 +1,4 @@
-// The longest words in which data can be moved, and where a slot is in a pool.
+// The words in which rows are copied, and the address of a slot in a pool.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,13 +13,14 @@ struct alignas(16) Word16 {
   uint64_t low, high;
 };
 
-// The address, the strides and the row size of a pool in bytes, combined by bitwise or.
+// The address, the strides and the row size of a pool, combined by bitwise or. All are in bytes.
 inline uint64_t places_of_pool(const kvc_backend_pool& pool) {
   const int64_t all = pool.page_stride_bytes | pool.head_stride_bytes | pool.slot_stride_bytes | pool.row_bytes;
   return reinterpret_cast<uintptr_t>(pool.data) | static_cast<uint64_t>(all);
 }
 
-// Where slot `slot` begins, in bytes from the begin of a pool. Nearly all slots have 32 bits, and are divided faster.
+// The offset of slot `slot` from the begin of a pool, in bytes. Nearly all slot numbers fit in 32 bits, and a 32-bit
+// division is faster.
 __device__ __forceinline__ int64_t slot_bytes(int64_t slot, int32_t page_size, int64_t page_stride,
                                               int64_t slot_stride) {
   if (slot <= INT32_MAX) {
@@ -29,8 +30,8 @@ __device__ __forceinline__ int64_t slot_bytes(int64_t slot, int32_t page_size, i
   return slot / page_size * page_stride + slot % page_size * slot_stride;
 }
 
-// Calls run(Word{}) with the longest word of 16, 4 or 1 bytes that divides `places`: all addresses, strides and sizes
-// in bytes, combined by bitwise or.
+// Calls run(Word{}) with the longest word, of 16, 4 or 1 bytes, that divides all addresses, strides and sizes. places:
+// these numbers in bytes, combined by bitwise or.
 template <class Run>
 auto with_words(uint64_t places, const Run& run) {
   if (places % 16 == 0) return run(Word16{});
