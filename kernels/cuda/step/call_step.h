@@ -1,5 +1,5 @@
-// The step of a call without a cache, which makes several calls of the backend. Its index arrays and its plan are sent
-// in one copy. They stay in one slot of the upload ring from begin_call to end_call.
+// The step of a call without a cache that makes several calls of the backend. begin_call sends its index arrays and its
+// plan in one copy. They stay in one slot of the upload ring until end_call.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -10,8 +10,8 @@
 namespace kvc::kernels::cuda {
 
 struct CallStep {
-  static constexpr int kMostArrays = 3;  // besides those of the plan
-  kvc_backend_step step;                 // must be the first member: calls give its address
+  static constexpr int kMostArrays = 3;  // besides the arrays of the plan
+  kvc_backend_step step;                 // the first member, because its address identifies the CallStep
   kvc_backend_staged_plan staged;
 };
 

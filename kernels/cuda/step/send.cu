@@ -1,4 +1,4 @@
-// See step/send.h. A thread copies one word. Words are numbered through all parts, and then through the nodes.
+// See step/send.h. A thread copies one word. Words are numbered through all parts, and then through all nodes.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/copy/words.cuh"
 #include "kernels/cuda/device.h"

@@ -1,5 +1,5 @@
-// How a step's arrays come to the device: a kernel reads them from pinned memory. It moves only what the step has of
-// them, and the host enqueues it sooner than a copy.
+// Sends the arrays of a step: a kernel reads them from pinned memory. It moves only the bytes that the current step
+// has. It takes the host less time to enqueue this kernel than a copy.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,17 +9,17 @@
 
 namespace kvc::kernels::cuda {
 
-// Parts of a buffer, each of whole words of kWord bytes.
+// Parts of a buffer. Each part consists of whole words of kWord bytes.
 struct StepParts {
   static constexpr int64_t kWord = 16;
   static constexpr int kMost = 48;
   struct Part {
-    int32_t begin, end;  // words
+    int32_t begin, end;  // in words
   };
   Part parts[kMost];
-  int32_t count, words;  // of parts; of all parts together
+  int32_t count, words;  // the number of parts, and of the words in all parts
 
-  // Adds bytes [begin, end). If there are kMost parts, the last one becomes as long as needed.
+  // Adds bytes [begin, end). If there are kMost parts already, the last part is extended to include them.
   void add(int64_t begin, int64_t end) {
     if (begin >= end) return;
     const auto first = static_cast<int32_t>(begin / kWord), behind = static_cast<int32_t>((end + kWord - 1) / kWord);
@@ -35,16 +35,16 @@ struct StepParts {
   }
 };
 
-// Changed nodes of page lists: FANOUT numbers from values + i * FANOUT go to targets[i], for each i. Both are in pinned
-// memory.
+// Changed nodes of page lists. For each i < count, the kernel copies FANOUT numbers from values + i * FANOUT to
+// targets[i]. Both arrays are in pinned memory; the targets are in device memory.
 struct ChangedNodes {
   int32_t* const* targets;
   const int32_t* values;
   int64_t count;
 };
 
-// step/send.cu: enqueues the kernel. It copies the parts of the pinned buffer to the same places of `device`, and the
-// nodes to theirs.
+// In step/send.cu: enqueues the kernel. It copies each part of `pinned` to the same place of `device`, and each node to
+// its target.
 kvc_status send_parts(unsigned char* device, const unsigned char* pinned, const StepParts& parts,
                       const ChangedNodes& nodes, void* stream, kvc_error* error);
 

@@ -5,7 +5,7 @@
 namespace kvc::kernels::cuda {
 namespace {
 
-// Counts the nodes to which rows refer.
+// Counts the tree nodes to which rows refer.
 int64_t count_nodes(const kvc_backend_rows& rows) {
   int64_t count = 0;
   for (int32_t r = 0; rows.tree_begin != nullptr && r < rows.num_rows; ++r) {
@@ -15,7 +15,7 @@ int64_t count_nodes(const kvc_backend_rows& rows) {
   return count;
 }
 
-// Calls visit(array of the host, elements, place for its address on the device) for the arrays of work items.
+// Calls visit(host array, number of elements, &device address) for each array of work items.
 template <class Visit>
 void for_each_work_array(kvc_backend_plan* plan, const Visit& visit) {
   const kvc_backend_plan_arrays& host = plan->arrays;
@@ -26,7 +26,7 @@ void for_each_work_array(kvc_backend_plan* plan, const Visit& visit) {
   visit(host.parts, plan->num_parts, &device.parts);
 }
 
-// The same for the arrays of rows.
+// Calls visit as above for each array of rows.
 template <class Visit>
 void for_each_row_array(kvc_backend_plan* plan, const Visit& visit) {
   const kvc_backend_rows& host = plan->arrays.rows;
@@ -47,7 +47,7 @@ void for_each_row_array(kvc_backend_plan* plan, const Visit& visit) {
 
 }  // namespace
 
-// An unshared item has at most this many rows. Shared items have no more rows than their spans have together.
+// An unshared item has at most `most` rows. All shared items together have no more rows than the spans.
 BlockCounts most_blocks(const kvc_backend_plan& plan, const BlockCut& many) {
   const kvc_backend_layer& layer = *plan.layer;
   const int64_t group = layer.num_q_heads / layer.num_kv_heads, of_item = most_item_rows(many);
@@ -72,7 +72,7 @@ kvc_status PlanPieces::list_all(kvc_backend_plan* plan, Upload* upload, kvc_erro
   if (ranges == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for page ranges");
   ranges_ = ranges;
   const int64_t pages = find_page_ranges(*plan, ranges);
-  // at least one: a null array would mean that lists are trees
+  // The array has at least one element, because null would mean that page lists are trees.
   pieces_[count_++] = room_for<int32_t>(pages > 0 ? pages : 1);
   pieces_[count_++] = room_for<int64_t>(lists);
   return KVC_OK;

@@ -1,10 +1,11 @@
-// A plan of attention on the device: its arrays, and the thread blocks that its items become.
+// A plan of attention on the device: its arrays, and the list of thread blocks that compute its items.
 //
-// A plan is staged once, by one of three functions:
-//   - stage sends it with the arrays of its step (step/step.h);
-//   - stage_plan sends a plan that was made after the stage, to memory of its slot in the step;
-//   - begin_call sends all of a plan for one call without a cache (step/call_step.h).
-// Each fills plan->device, and points plan->staged to a kvc_backend_staged_plan. An attend then only launches kernels.
+// A plan is sent once, by one of three functions:
+//   - stage sends it with the arrays of its step (step/step.h).
+//   - stage_plan sends a plan that was made after the stage to the plan's area in the step.
+//   - begin_call sends the plan of a call without a cache, with all its arrays (step/call_step.h).
+// Each function fills plan->device, and makes plan->staged point to a kvc_backend_staged_plan. After that, an attend
+// only launches kernels.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,19 +15,19 @@
 #include "kvcache_backend.h"
 
 struct kvc_backend_staged_plan {
-  // On the device: the sizes of the plan in the current step.
+  // In device memory: the sizes of the plan in the current step.
   struct Live {
-    int64_t few, many;  // of blocks
+    int64_t few, many;  // numbers of thread blocks
     int64_t tiles;
   };
 
-  // On the device. Blocks of few rows come first. Those of many rows follow them, in a step of a graph from index
-  // most.few on.
+  // In device memory. Blocks of few rows come first. Blocks of many rows follow them directly, or, in a step of a
+  // graph, begin at index most.few.
   const kvc::kernels::cuda::AttendBlock* blocks;
   kvc::kernels::cuda::BlockCounts count;
-  // For a plan that keeps its addresses through all steps of a graph; else null and 0. A captured call is launched for
-  // the capacity. On the device it reads the sizes of the current step.
-  const kvc_backend_plan* live_plan;  // a copy of the plan, with arrays on the device
+  // The next fields are set for a plan of a graph, whose addresses stay the same in all steps; else they are null and
+  // 0. A captured call is launched for the capacity, and its kernels read the sizes of the current step.
+  const kvc_backend_plan* live_plan;  // in device memory: a copy of the plan, with device addresses of its arrays
   const Live* live;
   kvc::kernels::cuda::BlockCounts most;
   int64_t max_tiles;
@@ -35,10 +36,10 @@ struct kvc_backend_staged_plan {
 
 namespace kvc::kernels::cuda {
 
-// The most blocks that a plan has in any step.
+// The most thread blocks that a plan can have in any step.
 BlockCounts most_blocks(const kvc_backend_plan& plan, const BlockCut& many);
 
-// A copy of the plan for kernels.
+// Returns the plan as kernels need it: with the device addresses of its arrays, and without pointers to host memory.
 inline kvc_backend_plan plan_on_device(const kvc_backend_plan& plan) {
   kvc_backend_plan copy = plan;
   copy.arrays = plan.device;
@@ -48,22 +49,22 @@ inline kvc_backend_plan plan_on_device(const kvc_backend_plan& plan) {
   return copy;
 }
 
-// The arrays of a plan and its blocks, as pieces of an upload.
+// The arrays of a plan and its list of thread blocks, as pieces of an upload.
 class PlanPieces {
  public:
   static constexpr int kMost = 18;
 
   explicit PlanPieces(const BlockCut& many) : many_(many) {}
-  // Lists all arrays that the plan has on the host. Page lists become arrays, which are made in memory of the upload.
-  // The caller holds the upload's lock until write returns.
+  // Lists all host arrays of the plan as pieces. The page ids of all rows become one array of the upload. The caller
+  // holds the upload's lock until write returns.
   kvc_status list_all(kvc_backend_plan* plan, Upload* upload, kvc_error* error);
-  // Lists only the work items and the blocks.
+  // Lists only the work items and the thread blocks.
   void list_work(kvc_backend_plan* plan);
   Piece* pieces() { return pieces_; }
   int count() const { return count_; }
 
-  // Call it after the upload's take. It writes the arrays that are made here, and fills the plan's addresses on the
-  // device and `staged`.
+  // Writes the arrays that are made here, and sets the plan's device addresses and `staged`. Call it after the upload's
+  // take.
   void write(kvc_backend_plan* plan, kvc_backend_staged_plan* staged);
 
  private:

@@ -18,7 +18,7 @@ constexpr int64_t kNodeBytes = KVC_BACKEND_NODE_FANOUT * static_cast<int64_t>(si
 constexpr const char* kPurpose = "a step's index arrays";
 
 int64_t padded(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-// Targets first, then values.
+// The bytes for `count` changed nodes: their target addresses first, then their values.
 int64_t change_bytes(int64_t count) {
   return padded(count * static_cast<int64_t>(sizeof(int32_t*))) + count * kNodeBytes;
 }
@@ -26,7 +26,7 @@ int64_t change_bytes(int64_t count) {
 int64_t block_bytes(const BlockCounts& blocks) {
   return padded(blocks.both() * static_cast<int64_t>(sizeof(AttendBlock)));
 }
-// The header: the sizes, then Live of each plan, then the plans.
+// The bytes of the first part of the header: the sizes of the step, and Live of each plan. The plans follow it.
 int64_t sizes_bytes(int32_t num_plans) {
   return padded(static_cast<int64_t>(sizeof(Step::Sizes)) +
                 num_plans * static_cast<int64_t>(sizeof(kvc_backend_staged_plan::Live)));
@@ -34,7 +34,7 @@ int64_t sizes_bytes(int32_t num_plans) {
 constexpr int64_t kPlanBytes =
     (static_cast<int64_t>(sizeof(kvc_backend_plan)) + kAlignment - 1) / kAlignment * kAlignment;
 
-// The changes that are still to be sent, of all mirrors.
+// The changed nodes of all mirrors that are not sent yet.
 class Changes {
  public:
   explicit Changes(const kvc_backend_stage& args) : args_(args) {}
@@ -67,21 +67,23 @@ class Changes {
  private:
   const kvc_backend_stage& args_;
   int32_t mirror_ = 0;
-  int64_t sent_ = 0;  // of changes[mirror_]
+  int64_t sent_ = 0;  // how many of changes[mirror_] are sent
 };
 
-// One transfer from a pinned buffer to the step's memory. take waits until the next buffer is free.
+// One transfer from a pinned buffer to the memory of the step.
 class Transfer {
  public:
   Transfer(Step* step, void* stream, kvc_error* error)
       : step_(step), stream_(static_cast<cudaStream_t>(stream)), error_(error) {}
+  // Chooses the next pinned buffer, and waits until its last transfer is done.
   kvc_status take() {
     index_ = step_->next;
     step_->next = (index_ + 1) % Step::kStaged;
     return check(cudaEventSynchronize(step_->copied[index_]), "cudaEventSynchronize", kPurpose, error_);
   }
   unsigned char* host() const { return step_->pinned[index_]; }
-  // Sends the parts of the buffer, and the next changes, which it writes to the buffer from `end` on.
+  // Sends the parts of the buffer, and as many changed nodes as fit. The nodes are written to the buffer from byte
+  // `end` on.
   kvc_status send(const StepParts& parts, Changes* changes, int64_t end) {
     const int64_t count = changes->left() < step_->max_changes ? changes->left() : step_->max_changes;
     if (parts.words == 0 && count == 0) return KVC_OK;
@@ -98,7 +100,8 @@ class Transfer {
   int32_t index_ = 0;
 };
 
-// Writes the arrays to the places that the core chose, and lists them. Returns the end of the last one.
+// Writes the arrays to the places that the core chose, and adds them to `parts`. Returns the place after the last
+// array.
 int64_t write_arrays(const Step& step, const kvc_backend_stage& args, unsigned char* host, StepParts* parts) {
   int64_t end = step.header_bytes;
   for (int32_t i = 0; i < args.num_arrays; ++i) {
@@ -112,7 +115,7 @@ int64_t write_arrays(const Step& step, const kvc_backend_stage& args, unsigned c
   return args.max_tokens > 0 ? step.header_bytes + step.array_bytes : padded(end);
 }
 
-// For a step of a graph: writes the plan as the device reads it, and its sizes.
+// For a step of a graph: writes the plan with its device addresses, and its sizes, to the header.
 void write_live(Step* step, const kvc_backend_plan& plan, unsigned char* host) {
   Step::Slot& slot = step->slots[plan.slot];
   const int64_t live_at = static_cast<int64_t>(sizeof(Step::Sizes)) +
@@ -129,8 +132,8 @@ void write_live(Step* step, const kvc_backend_plan& plan, unsigned char* host) {
   slot.staged.max_tokens = step->max_tokens;
 }
 
-// Writes the blocks of the plans from `end` on; in a step of a graph, to their fixed places. Lists them. end: in and
-// out.
+// Writes the thread blocks of the plans, and adds them to `parts`. In a step of a graph the blocks have fixed places.
+// Else they begin at *end, which is moved to the place after them.
 kvc_status write_plans(Step* step, const kvc_backend_stage& args, unsigned char* host, StepParts* parts, int64_t* end,
                        kvc_error* error) {
   const bool fixed = args.max_tokens > 0;
@@ -145,7 +148,7 @@ kvc_status write_plans(Step* step, const kvc_backend_stage& args, unsigned char*
     }
     const int64_t at = fixed ? slot.blocks_at : *end;
     auto* const blocks = reinterpret_cast<AttendBlock*>(host + at);
-    const int64_t few = fixed ? slot.most.few : count.few;  // the place of those of many rows
+    const int64_t few = fixed ? slot.most.few : count.few;  // the index of the first block of many rows
     list_blocks(plan, kFewRows, blocks);
     list_blocks(plan, step->many, blocks + few);
     parts->add(at, at + block_bytes({count.few, 0}));
@@ -160,7 +163,7 @@ kvc_status write_plans(Step* step, const kvc_backend_stage& args, unsigned char*
   return KVC_OK;
 }
 
-// Chooses the places in the step's memory. Returns its size.
+// Chooses the places of everything in the step's memory. Returns its size in bytes.
 int64_t lay_out(Step* step, const kvc_backend_step_limits& limits) {
   step->header_bytes = sizes_bytes(limits.num_plans) + limits.num_plans * kPlanBytes;
   step->array_bytes = padded(limits.array_bytes);
@@ -285,7 +288,7 @@ kvc_status stage(kvc_backend_device* opened, kvc_backend_step* step, const kvc_b
   Transfer transfer(step, stream, error);
   StepParts parts;
   parts.count = parts.words = 0;
-  // If there are more changes than one buffer holds, the first ones are sent before, in transfers of their own.
+  // If there are more changed nodes than one buffer holds, earlier transfers send the first of them.
   while (changes.left() > step->max_changes) {
     kvc_status status = transfer.take();
     if (status == KVC_OK) status = transfer.send(parts, &changes, 0);

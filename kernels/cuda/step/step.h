@@ -1,17 +1,22 @@
-// What the device keeps of a cache's bookkeeping: mirrors of node pools, and the index arrays of steps.
+// The memory of a step on the device, and the mirrors of node pools.
 //
-// A step's memory on the device holds, in this order: a header, the arrays (the core chose their places), the blocks of
-// the plans, and for each plan an area for a plan that is made after the stage. A stage writes all but these areas, and
-// the changed nodes, into one of kStaged pinned buffers. It enqueues one kernel, which reads that buffer (step/send.h).
-// All memory is allocated by step_create, by the limits of the step. The host waits only if kStaged stages of one step
-// are queued and the first is not done. The device never waits, because the caller has ordered the streams.
+// The device memory of a step holds, in this order: a header, the index arrays at the places that the core chose, the
+// thread blocks of the plans, and an area for each plan. A plan that is made after the stage is sent to its area.
 //
-// Only steps of a graph have a header. Their arrays have fixed places by their capacities. The header has the number of
-// tokens, of rows with states, of blocks and of tiles, and the plans with their addresses on the device. Kernels of a
-// captured call are launched for the capacity and read the header, so a replay does the work of the current step.
-// unstage sets all sizes to 0.
+// stage writes the header, the arrays, the blocks and the changed nodes of page lists into one of kStaged pinned
+// buffers. Then it enqueues one kernel, which reads that buffer (step/send.h). If there are more changed nodes than fit
+// into a buffer, earlier kernels send the first of them.
 //
-// Thread safety: stage, stage_plan and unstage alone. Any threads may read at once.
+// step_create allocates all memory, by the limits of the step. The host waits only if kStaged stages of one step are
+// queued and the first of them is not done. The device does not wait, because the caller has ordered the streams.
+//
+// Only steps of a graph use the header, and their arrays and blocks lie at fixed places. The header holds the sizes of
+// the current step, the sizes of each plan, and the plans with their device addresses. Kernels of a captured call are
+// launched for the capacity, and read the header. So a replay does the work of the current step. unstage sets all sizes
+// to 0.
+//
+// Thread safety: only one thread at a time may call stage, stage_plan and unstage for a step, and no thread may read
+// the step then. Otherwise any threads may read it at once.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -30,7 +35,7 @@ struct kvc_backend_mirror {
 struct kvc_backend_step {
   static constexpr int kStaged = 4;
 
-  // At the begin of the device's memory: the sizes of the current step.
+  // The sizes of the current step: tokens, and rows that have recurrent states. They begin the device's memory.
   struct Sizes {
     int64_t tokens, rows;
   };
@@ -38,31 +43,31 @@ struct kvc_backend_step {
   struct Slot {
     kvc_backend_staged_plan staged;
     kvc::kernels::cuda::BlockCounts most;
-    int64_t blocks_at;            // in a step of a graph
-    int64_t late_at, late_bytes;  // the area of a plan that is made after the stage
+    int64_t blocks_at;            // where the blocks of the plan begin, in a step of a graph
+    int64_t late_at, late_bytes;  // the area for a plan that is made after the stage
   };
 
-  unsigned char* device;           // without the changes, and with the areas
-  unsigned char* pinned[kStaged];  // [capacity] each
+  unsigned char* device;           // header, arrays, blocks and areas
+  unsigned char* pinned[kStaged];  // [capacity] each: header, arrays, blocks and changed nodes
   cudaEvent_t copied[kStaged];
   int64_t header_bytes, array_bytes, capacity;
   int32_t next;         // the pinned buffer of the next stage
-  int32_t max_changes;  // nodes in one buffer
+  int32_t max_changes;  // the most nodes that one buffer can hold
   Slot* slots;          // [num_slots]
   int32_t num_slots;
-  int32_t max_tokens, max_rows;       // of a step of a graph; else 0
-  kvc::kernels::cuda::BlockCut many;  // how blocks of many rows are cut
+  int32_t max_tokens, max_rows;       // the capacities of a step of a graph; else 0
+  kvc::kernels::cuda::BlockCut many;  // how work is cut into blocks of many rows
 };
 
 namespace kvc::kernels::cuda {
 
-// For a step of a graph: its most tokens, and where the device has the sizes of the current step. Else 0 and null.
-// step: nullable.
+// The most tokens of a step of a graph, and the addresses of its current sizes in device memory. For other steps and
+// for null, they return 0 and null.
 int32_t max_tokens_of(const kvc_backend_step* step);
 const kvc_backend_step::Sizes* live_sizes_of(const kvc_backend_step* step);
 const int64_t* live_tokens_of(const kvc_backend_step* step);
-// Returns ORDER if the stream is being captured and the step is not of a graph, because a replay would read the arrays
-// of another step.
+// Returns ORDER if the stream is being captured and the step does not belong to a graph. A replay would then read the
+// arrays of another step.
 kvc_status check_replayable(const kvc_backend_step* step, void* stream, kvc_error* error);
 
 }  // namespace kvc::kernels::cuda

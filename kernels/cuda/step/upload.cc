@@ -77,7 +77,7 @@ kvc_status Upload::grow(Slot* slot, int64_t bytes, kvc_error* error) {
   return status;
 }
 
-// The next free slot, or null if calls have all of them.
+// Returns the next free slot, or null if calls own all slots.
 Upload::Slot* Upload::next_slot() {
   for (int i = 0; i < kSlots; ++i) {
     Slot* const slot = &slots_[next_];

@@ -1,14 +1,18 @@
-// Upload: sends index arrays of the host to the device, in one copy for all arrays of a call, through pinned memory.
+// Upload: sends the index arrays of a call from the host to the device, in one copy, through pinned memory.
 //
-// A ring of slots. A slot is a block of pinned memory and one of device memory. A call takes the next slot, writes its
-// arrays into the pinned block, and enqueues one copy and then its kernels, with an event after each. So the host
-// continues at once, many calls are in flight, and their streams need no order among themselves:
-//   - The pinned block is written again when its copy is done. The host waits for that only if kSlots copies are
-//     queued.
-//   - The device's block is written again after its last reader. The device waits for that. All slots exist from create
-//     on, and grow to the largest call so far; otherwise nothing is allocated. A call that enqueues its kernels one
-//     after another can keep a slot (lend); other calls then use the other slots. If the event of a slot cannot be
-//     recorded, no call can tell when the slot is free, and it stays lent.
+// An Upload is a ring of slots. A slot has a block of pinned memory and a block of device memory. A call takes the next
+// slot, writes its arrays into the pinned block, and enqueues one copy and then its kernels. It records one event after
+// the copy and one after the kernels. So the host continues at once, many calls can be in flight, and their streams
+// need no order among themselves:
+//   - The pinned block is written again when its copy is done. The host waits only if kSlots copies are queued.
+//   - The block of device memory is written again after its last reader. The stream of the next call waits for that.
+//
+// create allocates all slots. A slot grows when a call needs more bytes than it has; otherwise no pinned memory and no
+// device memory is allocated.
+//
+// A call that makes several calls of the backend can keep its slot (lend), from begin_call to end_call. Then other
+// calls use the other slots. If an event of a slot cannot be recorded, no call can tell when the slot is free. So the
+// slot is never used again.
 //
 // Thread safety: the caller holds the lock from take to finish or lend, and during give.
 // SPDX-License-Identifier: Apache-2.0
@@ -24,17 +28,17 @@ namespace kvc::kernels::cuda {
 
 // One array of a call.
 struct Piece {
-  const void* source;  // nullable: then the caller writes `host` before it sends
+  const void* source;  // null: the caller writes `host` before it calls send
   int64_t bytes;
-  void* host;    // set by take: its place in pinned memory
-  void* device;  // set by take: its address for kernels; unchanged if the piece has no bytes
+  void* host;    // set by take: the place of the array in pinned memory
+  void* device;  // set by take: the address of the array for kernels; unchanged if the piece has no bytes
 };
 
 template <class T>
 Piece piece_of(const T* source, int64_t count) {
   return {source, source == nullptr ? 0 : count * static_cast<int64_t>(sizeof(T)), nullptr, nullptr};
 }
-// A piece that the caller will write.
+// A piece whose bytes the caller writes after take.
 template <class T>
 Piece room_for(int64_t count) {
   return {nullptr, count * static_cast<int64_t>(sizeof(T)), nullptr, nullptr};
@@ -51,23 +55,23 @@ class Upload {
   kvc_status create(kvc_error* error);
 
   std::mutex& mutex() { return mutex_; }
-  // Places the pieces in the next slot, and copies their sources into it. If there are no bytes at all, no slot is
-  // taken and nothing is sent.
+  // Takes the next slot, places the pieces in it, and copies their sources to pinned memory. If all pieces are empty,
+  // no slot is taken and nothing is sent.
   kvc_status take(Piece* pieces, int count, void* stream, kvc_error* error);
-  // Enqueues the copy. Kernels that read the slot may then be enqueued on the same stream.
+  // Enqueues the copy of the slot. The caller may then enqueue kernels that read the slot on the same stream.
   kvc_status send(void* stream, kvc_error* error);
-  // Enqueues a copy of the first `bytes` to memory of the caller. No kernel may read the slot.
+  // Enqueues a copy of the first `bytes` of the slot to `target` instead. Then kernels read `target`, and not the slot.
   kvc_status send_to(void* target, int64_t bytes, void* stream, kvc_error* error);
-  // Sets the device addresses of pieces that will be sent to `target`. Returns the bytes to send.
+  // Sets the device addresses of pieces that send_to will send to `target`. Returns the bytes to send.
   int64_t place_at(void* target, Piece* pieces, int count) const;
-  // Call it after the last kernel that reads the slot.
+  // Records that the call has enqueued its last kernel that reads the slot.
   kvc_status finish(void* stream, kvc_error* error);
-  // The index of the slot, for give. -1 if there was nothing to send.
+  // The index of the taken slot, for give; -1 if there was nothing to send.
   int taken_slot() const { return taken_ == nullptr ? -1 : static_cast<int>(taken_ - slots_); }
-  // Keeps the slot beyond this call. It takes the place of finish, where there is a slot.
+  // Keeps the slot after this call, until give. Call it instead of finish, and only if a slot was taken.
   void lend() { taken_->lent = true; }
   kvc_status give(int slot, void* stream, kvc_error* error);
-  // Host memory for the caller while it holds the lock. Null if there is none.
+  // Returns host memory that the caller may use while it holds the lock, or null if the host refused it.
   template <class T>
   T* scratch(int64_t count) {
     return static_cast<T*>(scratch_bytes(count * static_cast<int64_t>(sizeof(T))));
@@ -97,8 +101,7 @@ class Upload {
   int64_t scratch_capacity_ = 0;
 };
 
-// Makes all steps for a call with one kernel: take, send, the caller's enqueue(), and finish. The caller holds the
-// lock.
+// Runs take, send, enqueue() and finish, for a call whose kernels are enqueued by enqueue(). The caller holds the lock.
 template <class Enqueue>
 kvc_status with_locked_upload(Upload* upload, Piece* pieces, int count, void* stream, kvc_error* error,
                               const Enqueue& enqueue) {
@@ -106,7 +109,8 @@ kvc_status with_locked_upload(Upload* upload, Piece* pieces, int count, void* st
   if (status == KVC_OK) status = upload->send(stream, error);
   if (status != KVC_OK) return status;
   status = enqueue();
-  kvc_error unsaid = KVC_ERROR_INIT;  // the first failure is reported; some of several kernels may read the slot
+  kvc_error unsaid =
+      KVC_ERROR_INIT;  // not reported: the first failure is, and finish must run because some kernels may read the slot
   const kvc_status finished = upload->finish(stream, status == KVC_OK ? error : &unsaid);
   return status == KVC_OK ? finished : status;
 }
