@@ -1,10 +1,11 @@
-// plan_flash: makes the plan of a stateless call from index tensors on the device. It has two kernels:
-//   - rows: the first block reads the values of all rows, checks them, and numbers the tiles of queries. The other
-//     blocks make all entries inert that the second kernel may not write.
-//   - fill: a block for each row writes positions and rotations of its tokens, slots of new tokens, and items of its
-//     tiles. It converts page ids of an int64 block table to int32. If the context validates, it first checks the page
-//     ids that will be read; a row with a bad one stays inert. Roofline: the bytes of the index arrays. The pass of the
-//     first block over the rows is the latency of a step: about 2 us for 256 rows.
+// plan_flash: makes the plan of a stateless call from index tensors on the device, with two kernels:
+//   - plan_rows_kernel: the first block reads and checks the values of all rows, and numbers the tiles of queries. The
+//     other blocks make all entries inert that plan_fill_kernel may leave unwritten.
+//   - plan_fill_kernel: a block for each row writes the positions and rotations of its tokens, the slots of its new
+//     tokens, and the items of its tiles. It converts the page ids of an int64 block table to int32. If the context
+//     validates, it first checks the page ids that will be read. A row with a bad page id stays inert.
+//
+// Roofline: the bytes of the index arrays. The latency of a step is that of the first block: about 2 us for 256 rows.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/key_split.h"
 #include "kernels/common/mask.h"
@@ -18,7 +19,7 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// Passed by value. The device does not read `layer` of args.
+// Passed by value. The device must not read args.layer, which is a host address; `layer` is its copy.
 struct FlashPlanCall {
   kvc_backend_flash_plan args;
   kvc_backend_layer layer;
@@ -37,13 +38,13 @@ KVC_HOST_DEVICE kvc_backend_rows rows_of_plan(const kvc_backend_flash_plan& args
   return rows;
 }
 
-// The array that page_begin indexes: the cache rows if there is no block table, else the lists as int32.
+// The array that page_begin indexes: the rows of the cache if there is no block table, else the page lists as int32.
 KVC_HOST_DEVICE const int32_t* page_lists(const kvc_backend_flash_plan& args) {
   if (args.block_table == nullptr) return args.cache_rows;
   return args.table_wide != 0 ? args.pages : static_cast<const int32_t*>(args.block_table);
 }
 
-// Fills the plan that attend takes.
+// Fills the plan that attend gets.
 void fill_plan(const kvc_backend_flash_plan& args) {
   float* const partials = args.plan->partials;
   kvc_backend_plan& plan = *args.plan;
@@ -65,7 +66,7 @@ void fill_plan(const kvc_backend_flash_plan& args) {
 struct FlashRow {
   int64_t token_begin, queries;
   int64_t new_begin, fresh;
-  int64_t length;  // with new tokens; -1: the row is refused
+  int64_t length;  // in tokens, new ones included; -1: a value of the row is bad
   int64_t pad, cache_row;
 };
 
@@ -73,7 +74,7 @@ __device__ __forceinline__ int64_t first_rotation(const kvc_backend_flash_plan& 
   return args.rotary_given != 0 ? index_at(args.rotary_seqlens, row) : cached;
 }
 
-// Whether cos and sin have rows for the rotations of a row's queries and new tokens.
+// Whether the tables of cos and sin have rows for all rotations of a row's queries and new tokens.
 __device__ __forceinline__ bool turns_within(const kvc_backend_flash_plan& args, int64_t r, const FlashRow& row,
                                              const ValueCheck& check) {
   const int64_t queries = args.queries_advance != 0 || row.queries == 0 ? row.queries : 1;
@@ -83,14 +84,15 @@ __device__ __forceinline__ bool turns_within(const kvc_backend_flash_plan& args,
                       first_rotation(args, r, row.length - row.fresh), 0, args.num_rotations - count);
 }
 
-// Whether the offsets of a row's tokens begin at 0 or later and do not descend.
+// Whether the offsets of a row's tokens begin at 0 (row 0) or at least at 0 (other rows), do not descend, and do not
+// exceed `tokens`.
 __device__ __forceinline__ bool offsets_within(int32_t array, int64_t r, int64_t begin, int64_t count, int64_t tokens,
                                                const ValueCheck& check) {
   return check.within(array, r, begin, 0, r == 0 ? 0 : tokens) &&
          check.element(array, r, r + 1, begin + count, begin, tokens);
 }
 
-// Reads row r. Its length is -1 if a value is out of range.
+// Reads row r of the batch. Sets its length to -1 if a value is out of range.
 __device__ __forceinline__ FlashRow read_row(const kvc_backend_flash_plan& args, int64_t r, const ValueCheck& check) {
   FlashRow row;
   row.token_begin = index_at(args.cu_seqlens_q, r);
@@ -171,14 +173,13 @@ __global__ void __launch_bounds__(kThreads) plan_rows_kernel(const __grid_consta
   }
 }
 
-// Cuts the items of the tile of queries [q_begin, q_end) of a row. attend: has plan and layer, for masks.
+// Writes the items of the tile of queries [q_begin, q_end) of a row. attend: its plan and layer are set, for the masks.
 __device__ __forceinline__ void cut_tile(const FlashPlanCall& call, const kvc_backend_attend& attend, int32_t row,
                                          int64_t tile, int32_t q_begin, int32_t q_end) {
   const kvc_backend_flash_plan& args = call.args;
   const int32_t length = args.kv_lengths[row];
   kvc_backend_item item = {row, q_begin, q_end, 0, call.layer.num_kv_heads, 0, length, -1, -1, 0, 0, 0, 0};
-  // Positions ascend, and so do the keys that queries see. So the first query sees the first key, and the last query
-  // sees the last.
+  // Positions ascend, so the first query of the tile sees the first key, and the last query sees the last key.
   const int32_t begin = query_mask(&attend, &item, row, q_begin).keys.begin;
   const int32_t end = query_mask(&attend, &item, row, q_end - 1).keys.end;
   const int64_t keys = end > begin ? end - begin : 0, wanted = keys / args.min_split_keys;
@@ -200,7 +201,7 @@ __device__ __forceinline__ void cut_tile(const FlashPlanCall& call, const kvc_ba
   args.tiles[tile] = merged;
 }
 
-// Writes positions and rotations of a row's queries.
+// Writes the positions and rotations of a row's queries.
 __device__ __forceinline__ void fill_queries(const kvc_backend_flash_plan& args, int32_t r, int32_t length,
                                              int32_t turn) {
   const int32_t token_begin = args.token_begin[r];
@@ -223,8 +224,8 @@ __device__ __forceinline__ const int32_t* list_of_row(const kvc_backend_flash_pl
   return page_lists(args) + args.page_begin[2 * r];
 }
 
-// The first page of a row that is read or written. It holds the first key that the row's first query sees, or the row's
-// first new token.
+// The first entry of a row's page list that is read or written. It holds the first key that the row's first query sees,
+// or the first new token.
 __device__ __forceinline__ int32_t first_page(const FlashPlanCall& call, const kvc_backend_attend& attend, int32_t r,
                                               int32_t length, int32_t first_new) {
   const kvc_backend_flash_plan& args = call.args;
@@ -241,8 +242,8 @@ __device__ __forceinline__ int32_t pages_of(const FlashPlanCall& call, int32_t l
   return (length + call.layer.page_size - 1) / call.layer.page_size;
 }
 
-// Converts the page ids [begin, end) of a row of an int64 table. A number that does not fit int32 becomes -1, which is
-// no page.
+// Converts entries [begin, end) of a row of an int64 block table to int32. A number that is no int32 page id becomes
+// -1.
 __device__ __forceinline__ void narrow_pages(const FlashPlanCall& call, int32_t r, int32_t begin, int32_t end) {
   const kvc_backend_flash_plan& args = call.args;
   const int64_t* const from = static_cast<const int64_t*>(args.block_table) + args.cache_rows[r] * args.table_stride;
@@ -252,7 +253,7 @@ __device__ __forceinline__ void narrow_pages(const FlashPlanCall& call, int32_t 
   }
 }
 
-// Writes slots and rotations of a row's new tokens, from position `first` on.
+// Writes the slots and rotations of a row's new tokens, from position `first` on.
 __device__ __forceinline__ void fill_slots(const FlashPlanCall& call, int32_t r, int32_t first, int32_t fresh,
                                            int32_t turn) {
   const kvc_backend_flash_plan& args = call.args;
@@ -267,7 +268,8 @@ __device__ __forceinline__ void fill_slots(const FlashPlanCall& call, int32_t r,
   }
 }
 
-// Whether the pages [begin, end) of a row's list are in the cache. Each thread checks a share.
+// Whether entries [begin, end) of a row's list are pages of the cache. Each thread checks some of them, and returns the
+// result for these.
 __device__ __forceinline__ bool own_pages_within(const FlashPlanCall& call, int32_t r, int32_t begin, int32_t end) {
   const kvc_backend_flash_plan& args = call.args;
   const ValueCheck check = {call.sink, KVC_BACKEND_CALL_FLASH_ATTN};
@@ -281,7 +283,7 @@ __device__ __forceinline__ bool own_pages_within(const FlashPlanCall& call, int3
   return good;
 }
 
-// The arguments of query_mask, in shared memory.
+// The arguments of query_mask, in shared memory, and whether a thread found a bad page id.
 struct Masks {
   kvc_backend_attend attend;
   kvc_backend_plan plan;

@@ -1,5 +1,5 @@
-// Reads a caller's index array on the device. The array may hold anything. The caller of these functions checks each
-// value, and ignores values out of range.
+// Reads a caller's index array on the device. The array may hold any numbers, so the caller of these functions checks
+// each value and ignores bad ones.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,5 +1,4 @@
-// The rows of one table that belong to one row of the batch: counting, checking and writing them. plan/tables.cu calls
-// these.
+// The rows of one table that belong to one row of the batch: how kernels of plan/tables.cu count, check and write them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,34 +10,34 @@ namespace kvc::kernels::cuda {
 
 // A node of a row's token tree.
 struct TreeNode {
-  int32_t parent;  // -1 = root
+  int32_t parent;  // -1: the node is a root
   int32_t depth;
-  int32_t first_key;  // of the node's list of keys, within the lists of the row
+  int32_t first_key;  // where the node's list of keys begins, within the lists of the row
 };
 
-// How much one row of the batch has in one table. After the scan: how much the rows before it have.
+// What one row of the batch adds to one table. After plan_scan_kernel: what all rows before it add.
 struct RowCounts {
   int32_t rows, pages, queries;
-  int32_t lengths;  // sum of cache_seqlens
-  int32_t keys;     // the same without leftpad
+  int32_t lengths;  // the sum of cache_seqlens
+  int32_t keys;     // the sum of cache_seqlens without leftpad
 };
 
-// A plan as its kernels take it, by value. Its arrays are in the device's scratch.
+// A plan as its kernels take it, by value. Its arrays are in device memory.
 struct TablePlan {
-  kvc_backend_table_plan args;  // the device does not read its config, tables and tokens
+  kvc_backend_table_plan args;  // the kernels do not read its config, tables and tokens
   VisibleRule rule;
   DraftShape shape;
   int32_t page_size, pad_value, max_rows;
   int64_t num_pages;  // of the server's pool
-  int32_t fresh;      // new tokens of each row, unless the plan extends
+  int32_t fresh;      // new tokens of each row; with `extends`, rows have their own numbers
   bool extends, drafts, verifies, with_new, slots;
   ValueCheck check;
   int32_t* refused;      // [1]
   StepTokens* steps;     // [B]
-  int32_t* sources;      // [B]: rows of the server's table
+  int32_t* sources;      // [B]: the row of the server's table for each row of the batch
   int32_t* token_begin;  // [B + 1]
   TreeNode* nodes;       // nullable; [B, fresh]
-  int32_t* list_keys;    // [B]: keys in the lists of its tree
+  int32_t* list_keys;    // [B]: the number of keys in the lists of the row's tree
   RowCounts* counts;     // [tables, B]
   RowCounts* totals;     // [tables]
 };
@@ -53,7 +52,7 @@ struct TableDivider {
 struct TableLayout {
   TableDivider divider;
   bool listed;    // rows list their keys one by one
-  bool of_slots;  // columns of the server's table are slots, not pages
+  bool of_slots;  // the table that is made names slots, not pages
 };
 
 __device__ __forceinline__ TableLayout layout_of(const TablePlan& plan, const kvc_backend_table& table) {
@@ -64,7 +63,7 @@ __device__ __forceinline__ TableLayout layout_of(const TablePlan& plan, const kv
   return layout;
 }
 
-// How many columns of the server's table are read for entries below `end`: slots, or without `slots` page ids.
+// The number of columns of the server's table that are read for the slots (with `slots`) or pages below `end`.
 __host__ __device__ __forceinline__ int64_t columns_to(const TablePlan& plan, bool slots, int64_t end) {
   const bool of_slots = plan.args.table_of_slots != 0;
   if (slots == of_slots) return end;
@@ -76,7 +75,7 @@ __device__ __forceinline__ int64_t slot_of_entry(const TablePlan& plan, int32_t 
   if (plan.args.table_of_slots != 0) return row[entry];
   return int64_t{row[entry / plan.page_size]} * plan.page_size + entry % plan.page_size;
 }
-// Column `page` of a row of the table, in its layout: a page id or a slot.
+// The page id, or the slot if layout.of_slots, that stands in column `page` of the table that is made.
 __device__ __forceinline__ int32_t column_of(const TablePlan& plan, const TableLayout& layout, int32_t source,
                                              int32_t page) {
   if (layout.of_slots) return static_cast<int32_t>(slot_of_entry(plan, source, page));
@@ -88,7 +87,8 @@ __device__ __forceinline__ int32_t array_of_table(const TablePlan& plan) {
   return plan.args.table_of_slots != 0 ? KVC_BACKEND_ARRAY_REQ_TO_TOKEN : KVC_BACKEND_ARRAY_BLOCK_TABLE;
 }
 
-// Checks what slot_of_entry and column_of will read of the server's table for row r: it must be in the pool.
+// slot_within and column_within check the ids that slot_of_entry and column_of read of the server's table for row r:
+// they must be in the pool.
 __device__ __forceinline__ bool slot_within(const TablePlan& plan, int32_t r, int32_t source, int32_t entry) {
   const bool of_slots = plan.args.table_of_slots != 0;
   const int32_t column = of_slots ? entry : entry / plan.page_size;
@@ -106,7 +106,7 @@ __device__ __forceinline__ bool column_within(const TablePlan& plan, const Table
                           plan.args.table[source * plan.args.table_stride + column], plan.page_size);
 }
 
-// Counts what `row`, a row of the batch, will have.
+// Counts what `row`, a row of the batch, adds to a table.
 struct CountingRows {
   const TablePlan* plan;
   TableLayout layout;
@@ -135,7 +135,7 @@ struct CountingRows {
   }
 };
 
-// Checks what WritingRows will read for the block's row of the batch. Each thread checks a share.
+// Checks the ids that WritingRows reads for the block's row of the batch. Each thread checks some of them.
 struct CheckingRows {
   const TablePlan* plan;
   const kvc_backend_table* table;
@@ -157,7 +157,7 @@ struct CheckingRows {
   }
 };
 
-// Writes rows from `next` on. All threads of a block call it with the same values.
+// Writes rows of a table, from row next.rows on. All threads of a block call it with the same values.
 struct WritingRows {
   const TablePlan* plan;
   const kvc_backend_table* table;
@@ -211,7 +211,8 @@ struct PositionsOfNodes {
   __host__ __device__ int32_t operator()(int32_t q) const { return before + nodes[q].depth; }
 };
 
-// Calls `rows` with each row of a table of pages that a row of the batch has.
+// Calls `rows` for each row that row r of the batch has in a table. Lists of tree nodes are written by write_lists
+// instead.
 template <class Rows>
 __device__ __forceinline__ void rows_of_table(const TablePlan& plan, const kvc_backend_table& table,
                                               const StepTokens& step, int32_t r, Rows& rows) {
@@ -229,8 +230,8 @@ __device__ __forceinline__ void rows_of_table(const TablePlan& plan, const kvc_b
   }
 }
 
-// Writes the key lists of a row's nodes. A thread takes a node, climbs to the root, and writes from the end of the
-// list.
+// Writes the key lists of a row's tree nodes. Each thread writes the list of a node: it goes from the node to the root,
+// and writes the list from its end to its begin.
 __device__ __forceinline__ void write_lists(const TablePlan& plan, const kvc_backend_table& table,
                                             const StepTokens& step, int32_t r, const RowCounts& first) {
   const TreeNode* const nodes = plan.nodes + static_cast<int64_t>(r) * plan.fresh;

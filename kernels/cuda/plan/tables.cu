@@ -1,14 +1,17 @@
-// plan_tables: block tables for other kernels, over a server's arrays on the device. The core builds the same tables in
-// two passes over the rows (src/tables) by the same rules (kernels/common/table_rules.h). Here they take a few kernels:
+// plan_tables: makes block tables for other kernels, from a server's arrays on the device. For arrays on the host, the
+// core makes the same tables in two passes over the rows (src/tables). Both follow kernels/common/table_rules.h. Here
+// the work takes these kernels, plan_NAME_kernel, in order:
 //   read    one block for all rows: it checks lengths, and finds where each row's new tokens begin
-//   trees   a thread per row: depths of nodes, and the number of keys in each node's list
-//   count   a thread per row of the batch and table: the rows, pages, queries and keys that it will have
-//   scan    a block per table: sums of those counts, and whether they fit
-//   check   a block per row and table, where the context validates: the ids and slots that will be read
-//   write   a block per row and table: its rows and pages; further blocks make unused rows inert
-//   tokens  a block per row and step: slots and positions
-//   finish  the generation word: the build's, or 0 if a kernel refused the plan
-// A launch handles up to kGroup tables. Roofline: bytes; every element of the capacity is written.
+//   trees   a thread for each row: depths of tree nodes, and the number of keys in each node's list
+//   count   a thread for each row and table: the rows, pages, queries and keys that the row adds to the table
+//   scan    a block for each table: sums of those counts, and whether they fit
+//   check   a block for each row and table, if the context validates: the page ids and slots that will be read
+//   write   a block for each row and table: its rows and pages; further blocks make unused rows inert
+//   tokens  a block for each row and step: slots and positions
+//   finish  the generation word: the number of this build, or 0 if a kernel refused the plan
+// One launch handles up to kGroup tables.
+//
+// Roofline: memory bandwidth. Every element of the tables' capacity is written.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/table_rules.h"
 #include "kernels/cuda/device.h"
@@ -20,21 +23,23 @@ namespace kvc::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-// Blocks on a multiprocessor: 8 leave a thread 64 registers. Without this bound ptxas aims at 2,048 threads and 32
-// registers, and spills in the kernels that inline rows_of_table.
+// The thread blocks that ptxas must allow on a multiprocessor. With 8 blocks, a thread has up to 64 registers. Without
+// this bound, ptxas aims at 2,048 threads with 32 registers each. The kernels that inline rows_of_table then spill
+// registers.
 constexpr int kBlocks = 8;
 constexpr int kGroup = 16;
 
 struct TablesOfLaunch {
   kvc_backend_table tables[kGroup];
-  int32_t first;  // index of tables[0] in the plan
+  int32_t first;  // the index of tables[0] in the plan
 };
 struct TokensOfLaunch {
   kvc_backend_tokens steps[kGroup];
   int32_t first;
 };
 
-// Reads row r of the batch. Returns whether its values are in their ranges.
+// Reads row r of the batch: its tokens, and its row of the server's table (*source). Returns false if a value is out of
+// range.
 __device__ __forceinline__ bool read_step(const TablePlan& plan, int64_t r, StepTokens* step, int32_t* source) {
   const ValueCheck& check = plan.check;
   const int64_t fresh = plan.extends ? index_at(plan.args.append_lengths, r) : plan.fresh;
@@ -75,7 +80,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks) plan_read_kernel(const __gr
     const int64_t before = sum_before<kThreads>(own, sums, &total);
     if (r < plan.args.num_rows) plan.token_begin[r] = static_cast<int32_t>(tokens + before);
     tokens += total;
-    if (tokens > plan.args.max_tokens) break;  // the same for all threads; rows after it are not read
+    if (tokens > plan.args.max_tokens)
+      break;  // all threads leave the loop together; the rows after this point are not read
   }
   if (threadIdx.x != 0) return;
   plan.token_begin[plan.args.num_rows] = static_cast<int32_t>(tokens);
@@ -86,7 +92,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) plan_read_kernel(const __gr
   }
 }
 
-// Nodes of a row: the parent and depth of each, and where its list of keys begins.
+// Finds the parent and the depth of each tree node of a row, and where the node's list of keys begins.
 __global__ void __launch_bounds__(kThreads, kBlocks) plan_trees_kernel(const __grid_constant__ TablePlan plan) {
   const int64_t r = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (r >= plan.args.num_rows || *plan.refused != 0) return;
@@ -119,13 +125,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   RowCounts counts = {0, 0, 0, 0, 0};
   if (layout.listed) {
     const int32_t keys = step.inert ? 0 : plan.list_keys[r];
-    counts = {plan.fresh, keys, plan.fresh, keys, keys};  // the table has room, since no path is longer than its tree
+    counts = {plan.fresh, keys, plan.fresh, keys,
+              keys};  // the table has room for each list, because no path is longer than its tree
   } else {
     CountingRows rows = {&plan, layout, table.max_columns, static_cast<int32_t>(r), &counts, true};
     rows_of_table(plan, table, step, static_cast<int32_t>(r), rows);
     if (!rows.fits) *plan.refused = 1;
   }
-  // New tokens need slots, so the table must have the last token's column.
+  // New tokens need slots. So the server's table must have the column of the last new token.
   for (int32_t k = 0; k < plan.shape.top_k && !step.inert && (plan.drafts || step.fresh > 0); ++k) {
     const int32_t last =
         plan.drafts ? draft_token(plan.shape, step, k, table.step) : step.base + step.before + step.fresh - 1;
@@ -137,8 +144,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   plan.counts[(launch.first + blockIdx.y) * plan.args.num_rows + r] = counts;
 }
 
-// Replaces each row's counts by the sums over the rows before it, and writes the sums over all rows to `totals`. In a
-// plan that is refused already the counts may be of anything, and no later kernel reads the sums.
+// Replaces the counts of each row by the sums over the rows before it, and writes the sums over all rows to `totals`.
+// If the plan is refused, the counts may be arbitrary, but no later kernel reads the sums.
 __global__ void __launch_bounds__(kThreads, kBlocks)
     plan_scan_kernel(const __grid_constant__ TablePlan plan, const __grid_constant__ TablesOfLaunch launch) {
   const kvc_backend_table& table = launch.tables[blockIdx.x];
@@ -172,13 +179,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   }
 }
 
-// The entry of the i-th new token of a row, in step `s`.
+// The entry of the i-th new token of a row, in step `s`. An entry is a place in the row's list of tokens.
 __device__ __forceinline__ int32_t entry_of_token(const TablePlan& plan, const StepTokens& step, int32_t i, int32_t s) {
   return plan.drafts ? draft_token(plan.shape, step, i, s) : step.base + step.before + i;
 }
 
-// New tokens are keys too, so rows that name pages check their pages. Nodes of trees are listed one by one, and slots
-// lie anywhere, so both check the slot of each new token.
+// Checks what plan_write_kernel and plan_tokens_kernel read of the server's table. Rows that name pages include the
+// pages of their new tokens. If the table has slots, or if tree nodes list their keys, the slot of each new token is
+// checked too.
 __global__ void __launch_bounds__(kThreads, kBlocks)
     plan_check_kernel(const __grid_constant__ TablePlan plan, const __grid_constant__ TablesOfLaunch launch) {
   const int32_t r = static_cast<int32_t>(blockIdx.x);
@@ -196,8 +204,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   }
 }
 
-// Makes the rows from total.rows on inert, and the entries of `indices` from total.pages on. `threads` threads share
-// it.
+// Makes the rows from total.rows on inert, and sets the entries of `indices` from total.pages on to the pad value.
+// `threads` threads share the work.
 __device__ __forceinline__ void clear_rest(const TablePlan& plan, const kvc_backend_table& table,
                                            const RowCounts& total, int64_t thread, int64_t threads) {
   const int64_t rows = table.max_rows - total.rows;
@@ -284,7 +292,8 @@ __global__ void plan_finish_kernel(const __grid_constant__ TablePlan plan) {
   *plan.args.generation_word = *plan.refused != 0 ? 0 : plan.args.generation;
 }
 
-// The plan as its kernels take it, its arrays placed in `memory` (null: only counted). Returns their bytes.
+// Fills the plan for its kernels, and places its arrays in `memory`. Returns the bytes of the arrays. memory: null to
+// compute the bytes only.
 int64_t place(const kvc_backend_table_plan& args, unsigned char* memory, TablePlan* plan) {
   int64_t bytes = 0;
   const auto next = [&]<class T>(T** array, int64_t count) {
@@ -319,7 +328,7 @@ int64_t place(const kvc_backend_table_plan& args, unsigned char* memory, TablePl
   return bytes;
 }
 
-// Blocks beside those of rows, for `elements` that they make inert.
+// The number of blocks beside those of the rows, for `elements` that these blocks make inert.
 unsigned extra_blocks(int64_t elements) { return blocks_for(elements, 16 * kThreads); }
 
 kvc_status launch_tables(const TablePlan& plan, const TablesOfLaunch& group, unsigned count, void* stream,
