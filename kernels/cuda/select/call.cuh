@@ -1,4 +1,5 @@
-// What both kernels of select share: their parameters, and where the scores of a list lie.
+// What score_kernel and choice_kernel share: their parameters, and the orders of scores. An order is an integer that
+// represents a score: a higher score has a higher order.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,16 +14,17 @@ struct Device;
 constexpr uint32_t kAbsentOrder = 0, kNanOrder = 1, kForcedOrder = UINT32_MAX;  // no number has one of these orders
 
 struct SelectCall {
-  AttendCall attend;  // q, rows and tables; the candidates, if there are some, are its lists
+  AttendCall attend;  // q, rows, page lists; its `listed` keys are the candidates, if the caller gave lists
   kvc_backend_select select;
-  uint32_t* orders;  // [queries at once, lists, stride]: of place i in a list of candidates, or key i of those seen
+  uint32_t* orders;  // [queries, lists, stride] of this launch: the order of each candidate, or of each key that the
+                     // query sees
   int64_t stride;
-  int32_t lists;  // of a query
+  int32_t lists;  // of each query
   int32_t token_begin;
-  int32_t list_begin, list_end;  // at once
+  int32_t list_begin, list_end;  // the lists of this launch
 };
 
-// An order is above another one if its score is. NaN is below all numbers, and both zeros are equal.
+// Returns the order of a score. NaN is below all numbers, and both zeros are equal.
 __device__ __forceinline__ uint32_t order_of(float score) {
   uint32_t bits;
   memcpy(&bits, &score, sizeof bits);
@@ -38,17 +40,18 @@ __device__ __forceinline__ uint32_t* orders_of(const SelectCall& call, int32_t t
   return call.orders + index * call.stride;
 }
 
-// Keys that are scored for a list: the candidates of the list, or all that the query sees and nodes that it does not.
+// The number of keys that are scored for a list: the list's candidates, or all keys in the query's range. Tree nodes in
+// the range that the query does not see are counted too.
 __device__ __forceinline__ int32_t keys_of(const SelectCall& call, const SeenKeys& seen, int32_t token, int32_t list) {
   if (seen.keys.begin >= seen.keys.end) return 0;
   if (has_lists(call.attend)) return call.attend.listed.counts[list_of(call.attend.listed, 0, token, list)];
   return seen.keys.end - seen.keys.begin;
 }
 
-// scores.cu: enqueues the kernel that scores the keys of `queries` queries, of which each sees at most `most`.
+// In scores.cu: enqueues the kernel that scores the keys of `queries` queries. most: the most keys of a query.
 kvc_status launch_scores(const Device& device, const SelectCall& call, int32_t queries, int64_t most, void* stream,
                          kvc_error* error);
-// choice.cu: enqueues the kernel that chooses by these scores.
+// In choice.cu: enqueues the kernel that chooses entries by these scores.
 kvc_status launch_choice(const SelectCall& call, int32_t queries, void* stream, kvc_error* error);
 
 }  // namespace kvc::kernels::cuda

@@ -1,5 +1,7 @@
-// The choice of select. A thread block has one list. It finds the k-th largest order by its digits, and writes the
-// entries above it in order. A block of keys has the largest order of its keys, at the place of its first key.
+// The second kernel of select: chooses the entries with the highest orders (call.cuh). A thread block handles one list.
+// It finds the k-th largest order digit by digit, and writes the entries from that order upwards, by ascending place.
+// If an entry is a block of keys, its order is the largest order of its keys. It stands at the place of the block's
+// first key.
 //
 // Roofline: five reads of the orders, from the L2 cache.
 // SPDX-License-Identifier: Apache-2.0
@@ -17,16 +19,17 @@ struct ChoiceFixed {
   uint32_t counts[kDigits];
   int32_t above[kChoiceWarps], equal[kChoiceWarps];
   uint32_t prefix, known;
-  int32_t left;  // how many of the entries with the known digits are taken
+  int32_t left;  // how many entries with the known digits are still to be taken
 };
 
-// The entry of the key at a place.
+// The entry (a key, or a block of keys) of the key at place `at`.
 __device__ __forceinline__ int32_t unit_at(const SelectCall& call, const SeenKeys& seen, const int32_t* keys,
                                            int32_t at) {
   return (keys == nullptr ? seen.keys.begin + at : keys[at]) / call.select.block_tokens;
 }
 
-// Gives each block of keys the largest order of its keys, at the place of its first key. The other places are absent.
+// Replaces the order at the first key of each block of keys by the largest order in the block. The other places become
+// absent.
 __device__ void reduce_blocks(const SelectCall& call, const SeenKeys& seen, const int32_t* keys, int32_t n,
                               uint32_t* orders) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
@@ -47,7 +50,7 @@ __device__ void reduce_blocks(const SelectCall& call, const SeenKeys& seen, cons
   __syncthreads();
 }
 
-// Marks the entries that are always chosen.
+// Gives the entries that are always chosen the highest order.
 __device__ void force(const SelectCall& call, const SeenKeys& seen, const int32_t* keys, int32_t token, int32_t n,
                       uint32_t* orders) {
   const kvc_backend_select& select = call.select;
@@ -65,15 +68,16 @@ __device__ void force(const SelectCall& call, const SeenKeys& seen, const int32_
   __syncthreads();
 }
 
-// Finds the k-th largest of n orders by its digits, from the highest on: fixed->prefix, of which fixed->left are taken.
-// Before, fixed->left is k. If fewer than k are present, prefix is kAbsentOrder.
+// Finds the k-th largest of n orders, from the highest digit to the lowest. Before the call, fixed->left is k. After
+// it, fixed->prefix is the k-th largest order, and fixed->left is the number of entries with this order that are taken.
+// If fewer than k entries are present, prefix is kAbsentOrder and left is 0.
 __device__ void find_highest(const uint32_t* orders, int32_t n, ChoiceFixed* fixed) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   for (int shift = 32 - kDigitBits;; shift = shift > kDigitBits ? shift - kDigitBits : 0) {
     for (int32_t d = thread; d < kDigits; d += kChoiceThreads) fixed->counts[d] = 0;
     __syncthreads();
     const uint32_t known = fixed->known, prefix = fixed->prefix;
-    uint32_t digit = 0, run = 0;  // neighbours are often alike: ReLU makes many zeros
+    uint32_t digit = 0, run = 0;  // equal neighbours are counted together, because ReLU makes many zeros
     for (int32_t i = thread; i < n; i += kChoiceThreads) {
       const uint32_t order = orders[i];
       if (order == kAbsentOrder || (order & known) != prefix) continue;
@@ -88,7 +92,7 @@ __device__ void find_highest(const uint32_t* orders, int32_t n, ChoiceFixed* fix
     if (run > 0) atomicAdd(&fixed->counts[digit], run);
     __syncthreads();
     if (thread == 0) {
-      // In the last round, the digit overlaps with the one before it. Its known bits are those of `prefix`.
+      // The last digit may overlap the digit before it. The bits that they share are already known.
       int32_t left = fixed->left, d = kDigits - 1;
       while (d >= 0 && static_cast<int32_t>(fixed->counts[d]) < left) left -= static_cast<int32_t>(fixed->counts[d--]);
       if (d < 0) {
@@ -105,13 +109,13 @@ __device__ void find_highest(const uint32_t* orders, int32_t n, ChoiceFixed* fix
   }
 }
 
-// Writes the chosen entries in order, and padding.
+// Writes the chosen entries by ascending place, and -1 after them.
 __device__ void write_highest(const SelectCall& call, const int32_t* keys, const uint32_t* orders, int32_t n,
                               int32_t* out, ChoiceFixed* fixed) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;
   const int32_t k = call.select.num_entries;
   const uint32_t before = (1u << lane) - 1, least = fixed->prefix;
-  int32_t written = 0, ties = fixed->left;  // both are the same in all threads
+  int32_t written = 0, ties = fixed->left;  // all threads have the same values
   for (int32_t begin = 0; begin < n; begin += kChoiceThreads) {
     const uint32_t order = begin + thread < n ? orders[begin + thread] : kAbsentOrder;
     const uint32_t above = __ballot_sync(kAllLanes, order > least);
@@ -143,7 +147,8 @@ __device__ void write_highest(const SelectCall& call, const int32_t* keys, const
   for (int32_t i = written + thread; i < k; i += kChoiceThreads) out[i] = -1;
 }
 
-// The second bound: without it ptxas spills registers on some GPUs, for more blocks at once.
+// The second launch bound allows a thread the registers of two blocks on a multiprocessor. Without this bound, ptxas
+// aims at more blocks on some GPUs, and spills registers.
 __global__ void __launch_bounds__(kChoiceThreads, 2) choice_kernel(const __grid_constant__ SelectCall call) {
   ChoiceFixed& fixed = *reinterpret_cast<ChoiceFixed*>(shared_bytes());
   const int32_t lists = call.list_end - call.list_begin;

@@ -1,9 +1,10 @@
-// Scores of keys for select. A thread block has 256 keys of one query. Where q has 16 bits, 64 keys at a time go to
-// shared memory and are multiplied on tensor cores: 4 warps, each with 16 of the keys and all heads, so that a warp
-// sums over heads by itself. Else each thread has two keys, and multiplies on the CUDA cores. A score is written as a
-// number whose order is that of the scores.
+// The first kernel of select: computes scores of keys. A thread block scores 256 keys of one query.
 //
-// Roofline: multiply-adds for many heads; else one read of the keys for each query.
+// If q has 16 bits, 64 keys at a time go to shared memory and are multiplied on tensor cores. Each of the 4 warps has
+// 16 of these keys and all heads, so sums over heads stay in the warp. Otherwise each thread has two keys, and
+// multiplies on the CUDA cores. Each score is written as an order (call.cuh).
+//
+// Roofline: arithmetic rate with many heads; otherwise memory bandwidth, with one read of the keys for each query.
 // SPDX-License-Identifier: Apache-2.0
 #include <type_traits>
 
@@ -25,13 +26,14 @@ static_assert(kScoreThreads / kWarpSize * 16 == kTileKeys && kTileRows % kMmaRow
 
 struct ScoreFixed {
   SeenKeys seen;
-  int64_t row[kChunkKeys];  // byte offset in the pool, of head 0
+  int64_t row[kChunkKeys];  // byte offset of the key's row in the pool, for head 0
   float scale[kChunkKeys];  // of head 0, if tokens have scales
   int64_t page[kChunkKeys];
   int32_t slot[kChunkKeys];  // -1: the query does not see the key
 };
 
-// Finds the chunk's keys from `first` on, `count` of them. All threads call it. Ends with a barrier.
+// Finds `count` keys of the chunk, which begins at key `first` of the list. All threads of the block call it. It ends
+// with a barrier.
 __device__ __forceinline__ void find_chunk(const SelectCall& call, int32_t token, int32_t list, int32_t first,
                                            int32_t count, ScoreFixed* fixed) {
   const kvc_backend_layer& layer = call.attend.layer;
@@ -59,7 +61,7 @@ __device__ __forceinline__ void find_chunk(const SelectCall& call, int32_t token
   __syncthreads();
 }
 
-// The factor of a dot product with a key of the chunk.
+// The factor by which a dot product with a stored key is multiplied: the scale of the key.
 __device__ __forceinline__ float unit_of(const SelectCall& call, const ScoreFixed& fixed, int32_t key, int32_t head) {
   const kvc_backend_layer& layer = call.attend.layer;
   float unit = head_scale(&layer.k_scales, head);
@@ -83,12 +85,12 @@ __device__ __forceinline__ QueryPlace place_of(const ScoreFixed& fixed, int32_t 
   return place;
 }
 
-// The q heads that score a list: all, or that of the list. `lists_each`: lists that share one list of candidates.
+// The query heads [begin, end) that score a list: all heads, or the head of the list.
 struct Heads {
   int32_t begin, end;
 };
 
-// Scores on the CUDA cores: keys thread and thread + 128 of the chunk. q: one row in shared memory.
+// Scores the chunk on the CUDA cores. A thread has keys `thread` and `thread` + 128. q: [head_dim], in shared memory.
 __device__ __forceinline__ void score_simply(const SelectCall& call, int32_t token, Heads heads, int32_t first,
                                              int32_t count, const ScoreFixed& fixed, float* q) {
   const kvc_backend_layer& layer = call.attend.layer;
@@ -128,8 +130,8 @@ __device__ __forceinline__ void score_simply(const SelectCall& call, int32_t tok
   }
 }
 
-// Writes rows of q, or of keys from `key0` of the chunk on, to a swizzled tile of pitch `pitch`. Rows that are not
-// there are zeros.
+// Writes the query rows of `heads` to a swizzled tile of kTileRows rows of `pitch` bytes. Rows beyond the last head are
+// zeros.
 template <class Q>
 __device__ __forceinline__ void load_q(const SelectCall& call, int32_t token, Heads heads, const ScoreFixed& fixed,
                                        int32_t pitch, unsigned char* tile) {
@@ -147,6 +149,8 @@ __device__ __forceinline__ void load_q(const SelectCall& call, int32_t token, He
   }
 }
 
+// Writes the rows of kTileKeys keys, from key `key0` of the chunk on, to a swizzled tile. Rows of keys that the query
+// does not see are zeros.
 template <class Q>
 __device__ __forceinline__ void load_keys(const SelectCall& call, int32_t kv_head, int32_t key0,
                                           const ScoreFixed& fixed, int32_t pitch, unsigned char* tile) {
@@ -175,7 +179,7 @@ __device__ __forceinline__ void load_keys(const SelectCall& call, int32_t kv_hea
   wait_copies<0>();
 }
 
-// Scores on tensor cores. tiles: of q, then of keys, [64][pitch] each.
+// Scores the chunk on tensor cores. tiles: a tile of q, then a tile of keys, of 64 rows of `pitch` bytes each.
 template <class Q>
 __device__ __forceinline__ void score_by_tiles(const SelectCall& call, int32_t token, Heads heads, int32_t first,
                                                int32_t count, const ScoreFixed& fixed, unsigned char* tiles) {
@@ -187,14 +191,14 @@ __device__ __forceinline__ void score_by_tiles(const SelectCall& call, int32_t t
   unsigned char* const k_tile = tiles + kTileRows * pitch;
   int32_t q_begin = -1, kv_loaded = -1;
   for (int32_t key0 = 0; key0 < count; key0 += kTileKeys) {
-    float total[2][2] = {};  // of keys key_row + i * 8 + lane % 4 * 2 + j
+    float total[2][2] = {};  // scores of keys key_row + i * 8 + lane % 4 * 2 + j
     kv_loaded = -1;
     for (int32_t head = heads.begin; head < heads.end;) {
       const int32_t kv_head = head / group;
       int32_t end = (kv_head + 1) * group;
       if (end > heads.end) end = heads.end;
       if (end > head + kTileRows) end = head + kTileRows;
-      __syncthreads();  // the tiles are no longer read
+      __syncthreads();  // all threads have finished reading the tiles
       if (q_begin != head) load_q<Q>(call, token, {head, end}, fixed, pitch, tiles);
       if (kv_loaded != kv_head) load_keys<Q>(call, kv_head, key0, fixed, pitch, k_tile);
       q_begin = head;
@@ -247,8 +251,8 @@ __device__ __forceinline__ void score_by_tiles(const SelectCall& call, int32_t t
   }
 }
 
-// Q: the type of q in products; float: no tensor cores.
-// The second bound: without it ptxas spills registers on some GPUs, for more blocks at once.
+// Q: the type of q in the products; float means no tensor cores. The second launch bound allows a thread the registers
+// of four blocks on a multiprocessor. Without this bound, ptxas aims at more blocks on some GPUs, and spills registers.
 template <class Q>
 __global__ void __launch_bounds__(kScoreThreads, 4) score_kernel(const __grid_constant__ SelectCall call) {
   ScoreFixed& fixed = *reinterpret_cast<ScoreFixed*>(shared_bytes());
@@ -259,7 +263,7 @@ __global__ void __launch_bounds__(kScoreThreads, 4) score_kernel(const __grid_co
   const int32_t heads = call.attend.layer.num_q_heads;
   if (threadIdx.x == 0) find_seen_keys(call.attend, token, 0, &fixed.seen);
   __syncthreads();
-  // Lists with one list of candidates, or none, are scored together.
+  // Lists that share their candidates, and lists without candidates, are scored together.
   const bool apart = !sums && has_lists(call.attend) && call.attend.listed.heads > 1;
   for (int32_t list = call.list_begin; list < call.list_end; list = apart ? list + 1 : call.list_end) {
     const int32_t left = keys_of(call, fixed.seen, token, list) - first, count = left < kChunkKeys ? left : kChunkKeys;

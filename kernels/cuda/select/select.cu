@@ -1,5 +1,5 @@
-// select: scores the keys that some queries see, as many queries at a time as the scratch has room for, and then takes
-// the entries with the highest scores. Nothing depends on how the queries are cut.
+// select: scores the keys that queries see, and takes the entries with the highest scores. It processes as many queries
+// at a time as the scratch has room for. The result does not depend on how the queries are divided.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/mask.h"
 #include "kernels/cuda/device.h"
@@ -9,7 +9,7 @@
 namespace kvc::kernels::cuda {
 namespace {
 
-// The most keys that a query sees. The plan's arrays are the host's.
+// The most keys that a query sees. Reads the plan's arrays on the host.
 int64_t most_keys(const kvc_backend_attend& args) {
   const kvc_backend_rows& rows = args.plan->arrays.rows;
   int64_t most = 0;
@@ -26,9 +26,9 @@ int64_t most_keys(const kvc_backend_attend& args) {
   return most;
 }
 
-// Runs the call for as many queries and lists at a time as there is room for.
+// Runs both kernels for as many queries and lists at a time as the scratch has room for.
 kvc_status select_all(const Device& device, SelectCall* call, int64_t most, void* stream, kvc_error* error) {
-  constexpr int32_t kMostQueries = 65535;  // the limit of a grid's rows
+  constexpr int32_t kMostQueries = 65535;  // the limit of a grid's second dimension
   const kvc_backend_select& args = call->select;
   call->orders = static_cast<uint32_t*>(args.scratch);
   call->stride = most > 0 ? most : 1;
@@ -63,7 +63,7 @@ kvc_status select(kvc_backend_device* opened, const kvc_backend_select* args, vo
   }
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
-  // A replay would choose among the keys of this step.
+  // Captures are refused, because a replay would use the rows and lengths of this step.
   const kvc_status outside = check_not_captured(stream, "select has the rows of this step alone", error);
   if (outside != KVC_OK) return outside;
   SelectCall call = {};
