@@ -1,6 +1,8 @@
 // attend: launches the kernels of a plan that is already on the device. Blocks of few rows and blocks of many rows are
-// separate launches. The merge of tiles follows on the same stream, so it needs none of the counters by which CPU
-// threads find the last item of a tile. Roofline: decode reads K and V once for each kv head and 16 rows.
+// separate launches. A kernel that merges tiles follows on the same stream. The stream orders it after all items, so it
+// needs no counters of finished items, unlike the CPU kernels.
+//
+// Roofline: decode reads K and V once for each kv head and 16 rows.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/convert.h"
 #include "kernels/common/merge.h"
@@ -18,21 +20,21 @@
 namespace kvc::kernels::cuda {
 namespace {
 
-// kMergeBlocks: thread blocks for each tile; a warp merges one state at a time. kWeightParts: the parts whose weights a
-// warp finds at once.
+// kMergeBlocks: thread blocks for each tile. A warp merges one state at a time. kWeightParts: the number of parts whose
+// weights a warp computes together.
 constexpr int kMergeThreads = 128, kMergeBlocks = 16, kMergeWarps = kMergeThreads / kWarpSize;
 constexpr int32_t kWeightParts = kWarpSize;
 
-// The parameters of the merge. `plan` and `layer` of args are not read.
+// The parameters of the merge. The kernel does not read `plan` and `layer` of args.
 struct MergeCall {
   kvc_backend_attend args;
-  kvc_backend_plan plan;  // its arrays are the device's
+  kvc_backend_plan plan;  // its arrays are in device memory
   int32_t group, dims;
-  const int64_t* live_tiles;  // null: all tiles that are launched
+  const int64_t* live_tiles;  // in device memory; null: all launched tiles exist
 };
 
-// A part of a state, and its weights: o of the parts up to this one is o of those before it times `before`, plus o of
-// this part times `own`.
+// A part of a state, and its weights. The merged o of the parts up to this part is: o of the parts before it, times
+// `before`, plus o of this part, times `own`.
 struct MergePart {
   const float* o;
   float m, l;
@@ -43,21 +45,22 @@ struct MergeSums {
   float m, l;
 };
 
-// Where part i of a tile is among the partials: first those of shared items, then those of its own items.
+// The place of part i of a tile among the partials. Parts of shared items come first, then those of the tile's own
+// items.
 __device__ __forceinline__ int64_t offset_of_part(const MergeCall& call, const kvc_backend_tile& tile, int32_t i) {
   const kvc_backend_plan_arrays& plan = call.plan.arrays;
   const int32_t shared = tile.part_end - tile.part_begin;
   return i < shared ? plan.parts[tile.part_begin + i] : plan.items[tile.item_begin + i - shared].partial_offset;
 }
 
-// Finds parts [begin, begin + kWeightParts) of a state, up to `end`, and their weights. Merges their m and l into *sums
-// from left to right, as merge_state does. All lanes of a warp call it.
+// Loads parts [begin, begin + kWeightParts) of a state, up to `end`, and computes their weights. Merges their m and l
+// into *sums from left to right, as merge_state does. All lanes of a warp call it.
 __device__ __forceinline__ void find_weights(const MergeCall& call, const kvc_backend_tile& tile, int64_t states,
                                              int64_t state, int32_t begin, int32_t end, MergePart* parts,
                                              MergeSums* sums) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize, i = begin + lane;
   const int64_t dims = call.dims;
-  __syncwarp();  // the parts before these are no longer read
+  __syncwarp();  // the previous parts are no longer read
   if (i < end) {
     const float* const part = call.plan.partials + offset_of_part(call, tile, i);
     parts[lane].o = part + state * dims;
@@ -67,7 +70,7 @@ __device__ __forceinline__ void find_weights(const MergeCall& call, const kvc_ba
   __syncwarp();
   for (int32_t j = 0; j < kWeightParts && begin + j < end; ++j) {
     const float m = parts[j].m, l = parts[j].l;
-    MergeWeights<float> weights = {sums->m, 1.0f, 0.0f};  // of an empty part
+    MergeWeights<float> weights = {sums->m, 1.0f, 0.0f};  // the weights of an empty part
     if (l != 0.0f && sums->l == 0.0f) {
       weights = {m, 0.0f, 1.0f};
       sums->l = l;
@@ -84,7 +87,7 @@ __device__ __forceinline__ void find_weights(const MergeCall& call, const kvc_ba
   __syncwarp();
 }
 
-// Adds kDims dims, from dim d on, of `count` parts to o.
+// Merges kDims dims, from dim d on, of `count` parts into o.
 template <int kDims>
 __device__ __forceinline__ void add_parts(const MergePart* parts, int32_t count, int32_t d, float (&o)[kDims]) {
   constexpr int kAtOnce = 4;
@@ -105,7 +108,7 @@ __device__ __forceinline__ void add_parts(const MergePart* parts, int32_t count,
   }
 }
 
-// Writes kDims dims of a result, from element `at` on.
+// Writes kDims dims of a result, from element `at` of `out` on.
 template <int kDims>
 __device__ __forceinline__ void store_result(const kvc_backend_tensor& out, int64_t at, const float (&x)[kDims]) {
   const Type type = type_of(out.dtype);
@@ -130,7 +133,8 @@ __device__ __forceinline__ void store_result(const kvc_backend_tensor& out, int6
   for (int k = 0; k < kDims; ++k) store_element(type, out.data, at + k, x[k]);
 }
 
-// Merges a state and writes the result. A lane merges kDims dims at a time. parts: [kWeightParts], the warp's.
+// Merges one state, and writes the result. A lane merges kDims dims at a time. parts: [kWeightParts], in shared memory
+// of the warp.
 template <int kDims>
 __device__ __forceinline__ void merge_one_state(const MergeCall& call, const kvc_backend_tile& tile, int64_t states,
                                                 int64_t state, const float* sink, int64_t out, MergePart* parts,
@@ -170,14 +174,15 @@ __device__ __forceinline__ bool comes_in_fours(const MergeCall& call, const kvc_
   return __ballot_sync(kAllLanes, places % 16 != 0) == 0;
 }
 
-// The second bound: without it ptxas spills registers on some GPUs, for more blocks at once.
+// The second launch bound allows a thread the registers of four blocks on a multiprocessor. Without this bound, ptxas
+// aims at more blocks on some GPUs, and spills registers.
 __global__ void __launch_bounds__(kMergeThreads, 4) merge_tiles_kernel(const __grid_constant__ MergeCall call) {
   MergePart* const parts = reinterpret_cast<MergePart*>(shared_bytes()) + threadIdx.x / kWarpSize * kWeightParts;
   const kvc_backend_attend& args = call.args;
   const kvc_backend_plan_arrays& plan = call.plan.arrays;
   if (call.live_tiles != nullptr && blockIdx.x >= *call.live_tiles) return;
   const kvc_backend_tile tile = plan.tiles[blockIdx.x];
-  if (tile.item_begin >= tile.item_end) return;                 // a plan made on the device has empty tiles
+  if (tile.item_begin >= tile.item_end) return;                 // an unused tile of a plan that the device made
   const kvc_backend_item& first = plan.items[tile.item_begin];  // all items of a tile have the same queries and heads
   const int32_t heads = (first.head_end - first.head_begin) * call.group;
   const int32_t states = heads * (first.q_end - first.q_begin);
@@ -197,9 +202,9 @@ __global__ void __launch_bounds__(kMergeThreads, 4) merge_tiles_kernel(const __g
   }
 }
 
-// Sets the units of scores as the CPU kernels do. Without options, scores stay unscaled, so a large score has no error
-// but that of its dot product. The maximum of unscaled scores is right only for a positive scale, so the sign of the
-// scale is multiplied into q.
+// Sets the units of scores, as the CPU kernels do. Without options, the maximum is found among dot products, so a large
+// score has only the rounding error of its dot product. Their maximum is the maximum score only if the scale is
+// positive. So the sign of the scale is multiplied into q.
 void set_scales(AttendCall* call) {
   const kvc_backend_attend& args = call->args;
   const double scale = args.softmax_scale != 0.0 ? args.softmax_scale : static_cast<double>(call->layer.softmax_scale);
@@ -212,7 +217,7 @@ void set_scales(AttendCall* call) {
   call->exp2_scale = static_cast<float>(call->natural_scale * 1.44269504088896340736);
 }
 
-// Launches the blocks of few rows, or of many. They use tensor cores where these can compute the call.
+// Launches the blocks of few rows, or the blocks of many rows. Tensor cores are used if they can compute the call.
 kvc_status launch_rows(const Device& device, AttendCall call, const BlockCut& cut, int64_t blocks, void* stream,
                        kvc_error* error) {
   if (blocks == 0) return KVC_OK;
@@ -220,7 +225,7 @@ kvc_status launch_rows(const Device& device, AttendCall call, const BlockCut& cu
   kvc_backend_attend host = call.args;
   host.layer = &call.layer;
   host.plan = &call.plan;
-  // Warpgroups, and the kernel that streams few rows, read neighbouring keys, so not those of a list.
+  // Warpgroup kernels and the decode kernel read neighbouring keys, so they cannot compute a call with lists.
   const bool warpgroups = device.encode_map != nullptr && !has_lists(call);
   if (warpgroups && cut.rows == kWideRows.rows && why_not_wgmma(host) == nullptr) {
     return launch_wgmma(device, call, blocks, stream, error);
@@ -237,21 +242,21 @@ kvc_status launch_rows(const Device& device, AttendCall call, const BlockCut& cu
     const int32_t most = cut.rows > kManyRows.rows ? kManyRows.rows : cut.rows;
     const int32_t rows = needs.folds ? rows_that_fold(call.layer) : most;
     MmaShape shape = mma_shape(device, call.layer, rows, needs);
-    // in rounds of few rows
+    // If blocks of many rows do not fit, blocks of few rows compute them in rounds.
     if (shape.stages == 0 && !needs.folds) shape = mma_shape(device, call.layer, kFewRows.rows, needs);
     if (shape.stages > 0) return launch_mma(device, call, shape, blocks, stream, error);
   }
   return launch_simple(call, blocks, stream, error);
 }
 
-// staged: gives the blocks to launch. Null: `blocks` counts those of items that the device made.
+// staged: the blocks to launch; null if the device made the items. Then `blocks` has the numbers of their blocks.
 kvc_status launch_kernels(const Device& device, AttendCall call, const kvc_backend_staged_plan* staged,
                           BlockCounts blocks, void* stream, kvc_error* error) {
   MergeCall merge = {call.args, call.plan, call.layer.num_q_heads / call.layer.num_kv_heads, call.layer.v_head_dim,
                      nullptr};
   const kvc_backend_staged_plan::Live* const live = staged != nullptr ? staged->live : nullptr;
   int64_t tiles = call.plan.num_tiles;
-  if (live != nullptr) {  // a step of a graph is launched at its capacity
+  if (live != nullptr) {  // a step of a graph is launched for its capacity
     call.live_blocks = &live->few;
     merge.live_tiles = &live->tiles;
     blocks = staged->most;
@@ -266,7 +271,7 @@ kvc_status launch_kernels(const Device& device, AttendCall call, const kvc_backe
                 kMergeWarps * kWeightParts * sizeof(MergePart), error, merge_tiles_kernel, merge);
 }
 
-// Counts the blocks of a plan that was made on the device, by its capacity.
+// Counts the blocks of a plan that the device made, by its capacity.
 kvc_status count_device_blocks(const AttendCall& call, BlockCounts* blocks, kvc_error* error) {
   const int64_t count =
       call.plan.num_items * call.layer.num_kv_heads * blocks_of_head(call.plan, call.layer, call.many_rows);
@@ -278,7 +283,8 @@ kvc_status count_device_blocks(const AttendCall& call, BlockCounts* blocks, kvc_
   return KVC_OK;
 }
 
-// Checks that the call can be enqueued: its plan is on the device, and a replay of its launches would be correct.
+// Checks that the plan is on the device, and that a replay of the call would be correct if the stream is being
+// captured.
 kvc_status check_staged(const kvc_backend_staged_plan* staged, void* stream, kvc_error* error) {
   if (staged == nullptr) return fail(error, KVC_ERROR_INVALID_ARGUMENT, "the plan of an attend was not staged");
   if (staged->live != nullptr) return KVC_OK;

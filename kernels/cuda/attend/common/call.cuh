@@ -1,5 +1,6 @@
-// The parameters of an attention kernel, and the first work of each: find the block's work, the masks and places of its
-// rows, and the keys that these rows see. In a call with lists (attend/common/lists.h), keys are places of a list.
+// The parameters of attention kernels, and the first part of each kernel: it finds the work of a thread block, the
+// masks and places of the block's rows, and the keys that these rows see. In a call with lists (attend/common/lists.h),
+// a key is a place in a list.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -16,31 +17,33 @@
 
 namespace kvc::kernels::cuda {
 
-// Threads of a block of the simple kernel, and the most of a block on tensor cores.
+// The threads of a block of the simple kernel. Blocks of attend_mma_kernel have the same number.
 constexpr int kAttendThreads = 128;
 
-// Passed by value. `plan` and `layer` of args are set on the device, by point_to_call. The host sets the rest.
+// Passed by value. point_to_call sets `plan` and `layer` of a copy of args on the device. The host sets the rest.
 struct AttendCall {
   kvc_backend_attend args;
   kvc_backend_layer layer;
-  kvc_backend_plan plan;  // its arrays are on the device
-  // On the device: read in place of `plan` if the call may be replayed in later steps. Else null.
+  kvc_backend_plan plan;  // its arrays are in device memory
+  // In device memory: read in place of `plan` by a call that later steps may replay. Else null.
   const kvc_backend_plan* live_plan;
-  const AttendBlock* blocks;   // null: items were made on the device (device_block)
-  const int64_t* live_blocks;  // on the device: how many of the launched blocks have work; null: all
-  int32_t many_rows;           // rows of a block of many rows: kManyRows or kWideRows
-  // The sign of the softmax scale, or 0. q is multiplied by it, so the largest score has the largest dot product.
+  const AttendBlock* blocks;   // null: the device made the items (device_block)
+  const int64_t* live_blocks;  // in device memory: how many blocks of the call have work; null: all that are launched
+  int32_t many_rows;           // the rows of a block of many rows: of kManyRows or kWideRows
+  // The sign of the softmax scale, or 0. q is multiplied by it, so the largest score belongs to the largest dot
+  // product.
   float q_sign;
   double natural_scale;  // a score times this is in natural-log units
   float exp2_scale;      // p = 2^((score - m) * exp2_scale)
-  float option_scale;    // with softcap, ALiBi or biases: dot products are multiplied by it before these options
+  float option_scale;    // with softcap, ALiBi or biases: the factor of dot products before these options
   int32_t has_options;
   ListedKeys listed;
 };
 
 KVC_HOST_DEVICE bool has_lists(const AttendCall& call) { return call.listed.counts != nullptr; }
 
-// A maximum in natural-log units, and the factor of l and o that corrects its rounding to float32.
+// A maximum in natural-log units, rounded to float32. l and o are multiplied by `correction`, which corrects the
+// rounding.
 struct NaturalMaximum {
   float m, correction;
 };
@@ -59,20 +62,20 @@ __device__ __forceinline__ const kvc_backend_plan* plan_of(const AttendCall& cal
   return call.live_plan != nullptr ? call.live_plan : &call.plan;
 }
 
-// Block `index` of the call.
+// Returns block `index` of the call.
 __device__ __forceinline__ AttendBlock block_at(const AttendCall& call, int64_t index) {
   return call.blocks != nullptr ? call.blocks[index] : device_block(call.plan, call.layer, call.many_rows, index);
 }
 
-// The blocks of the call. In a step of a graph, the grid may be smaller: then a thread block computes every
-// gridDim.x-th block from blockIdx.x on.
+// The number of blocks of the call. In a step of a graph, the grid may be smaller. Then a thread block computes the
+// blocks blockIdx.x, blockIdx.x + gridDim.x, and so on.
 __device__ __forceinline__ int64_t count_blocks(const AttendCall& call) {
   return call.live_blocks != nullptr ? *call.live_blocks : static_cast<int64_t>(gridDim.x);
 }
 
-// Finds block `index` of the call, which is below count_blocks. Returns false if it has no work. In a grid of several
-// rows, each row computes a part of every block: half of a block of kWideRows, or in a call with lists rows of one
-// query.
+// Finds block `index` of the call; index < count_blocks. Returns false if the thread block has no work. If the grid has
+// several rows (gridDim.y > 1), each row of the grid computes a part of every block: half of a block of kWideRows, or,
+// in a call with lists, rows of one query.
 __device__ __forceinline__ bool find_block(const AttendCall& call, int64_t index, AttendBlock* block) {
   *block = block_at(call, index);
   if (has_lists(call)) {
@@ -84,13 +87,14 @@ __device__ __forceinline__ bool find_block(const AttendCall& call, int64_t index
   }
   return block->row_begin < block->row_end;
 }
-// For kernels whose grid has a thread block for each block of the call.
+// For kernels whose grid has one thread block for each block of the call.
 __device__ __forceinline__ bool find_block(const AttendCall& call, AttendBlock* block) {
   return blockIdx.x < count_blocks(call) && find_block(call, blockIdx.x, block);
 }
 
-// Makes the call readable for the rules of kernels/common, and finds the tree of the item's row: none in a call with
-// lists, which have no keys that a tree hides. One thread calls it. AnyFixed: the fixed shared memory of any kernel.
+// Sets fixed->args, which the rules of kernels/common read, and the tree of the item's row. A call with lists gets no
+// tree, because its lists have only keys that the tree does not hide. One thread calls it. AnyFixed: the fixed shared
+// memory of any kernel.
 template <class AnyFixed>
 __device__ __forceinline__ void point_to_call(const AttendCall& call, const kvc_backend_item& item, AnyFixed* fixed) {
   fixed->args = call.args;
@@ -100,7 +104,7 @@ __device__ __forceinline__ void point_to_call(const AttendCall& call, const kvc_
   if (!is_shared(&item) && !has_lists(call)) fixed->tree = tree_of_row(&plan_of(call)->arrays.rows, item.row);
 }
 
-// Finds the place, mask and scale of row r of the block. point_to_call has run.
+// Finds the place, the mask and the scale of row r of the block. point_to_call has run.
 template <class AnyFixed>
 __device__ __forceinline__ void find_row(const AttendCall& call, const kvc_backend_item& item, const AttendBlock& block,
                                          int32_t group, int32_t r, AnyFixed* fixed) {
@@ -117,13 +121,15 @@ __device__ __forceinline__ void find_row(const AttendCall& call, const kvc_backe
       (row_factor(&call.args.q_scales, place.row, block.head) * row_factor(&call.args.k_scales, place.row, block.head));
 }
 
-// A key of a call with lists: where its rows are, and its index and position, which are 0 if the call needs neither.
+// A key of a call with lists: the page and slot of its rows, and its index and position. The last two are 0 if the call
+// needs neither.
 struct ListedKey {
   int64_t page, slot;
   int32_t index, position;
 };
 
-// The key at a place of a query's list. place: of a row of the query. The list has that place.
+// Returns the key at place `at` of a query's list; `at` is below the length of the list. place: of any row of the
+// query.
 __device__ __forceinline__ ListedKey listed_key(const AttendCall& call, const kvc_backend_item& item,
                                                 const QueryPlace& place, int32_t head, int32_t at) {
   const int64_t entry = list_of(call.listed, item.part, place.token, head) * call.listed.most + at;
@@ -136,8 +142,8 @@ __device__ __forceinline__ ListedKey listed_key(const AttendCall& call, const kv
   return key;
 }
 
-// Finds, from the masks of the rows, the keys that some row sees and the keys that all rows see. All lanes of a warp
-// call it. No range is empty, and bounds are at least 0, so the minimum of x is ~ the maximum of ~x.
+// Finds the keys that some row sees and the keys that all rows see, from the masks of the rows. All lanes of a warp
+// call it. All bounds are at least 0, so the minimum of x is ~ the maximum of ~x.
 template <class RowsFixed>
 __device__ __forceinline__ void find_key_bounds(RowsFixed* fixed, int32_t rows, int32_t lane) {
   uint32_t not_begin = 0, end = 0, last_begin = 0, not_first_end = ~static_cast<uint32_t>(fixed->tree.begin);

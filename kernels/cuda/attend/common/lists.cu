@@ -1,9 +1,12 @@
-// See attend/common/lists.h. A thread block makes one list. It sets a bit of shared memory for each key that an entry
-// names and the query may see, clears those that a tree hides, and writes the keys of the set bits in order. So keys
-// ascend, and a key that is named twice is there once. A sequence with more keys than bits is done in parts, each of
-// which reads the entries again. Then each thread finds the slots of some keys.
+// list_keys: makes the arrays of slots that attend/common/lists.h describes. A thread block makes one list:
+//   1. It sets a bit in shared memory for each key that an entry names and the query may see.
+//   2. It clears the bits of keys that a tree hides.
+//   3. It writes the keys of the set bits in order. So keys ascend, and each key occurs once.
+//   4. It replaces the keys by their slots.
+// If a sequence has more keys than there are bits, steps 1 to 3 are repeated for ranges of keys. Each repetition reads
+// the entries again.
 //
-// Roofline: latency. A list of 2,048 entries is 8 KiB, and its bits are 8 KiB for 64k keys.
+// Roofline: latency. A list of 2,048 entries has 8 KiB, and the bits of 64k keys have 8 KiB.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/bias.h"
 #include "kernels/common/page_walk.h"
@@ -22,7 +25,7 @@ constexpr int32_t kWordBits = 32, kListWords = 8192;
 
 struct ListCall {
   AttendCall attend;
-  const kvc_backend_staged_plan::Live* live;  // null: the call is not of a graph
+  const kvc_backend_staged_plan::Live* live;  // null: the call does not belong to a graph
 };
 
 struct ListFixed {
@@ -32,7 +35,7 @@ struct ListFixed {
 };
 static_assert(sizeof(ListFixed) <= kMaxSharedBytes);
 
-// Sets the bits of the keys [begin, end) that entries name. Bit 0 is key `base`. All threads call it.
+// Sets the bits of the keys in [begin, end) that entries name. Bit 0 is key `base`. All threads call it.
 __device__ void set_bits(const ListCall& call, const int32_t* entries, int32_t base, int32_t begin, int32_t end,
                          ListFixed* fixed) {
   const kvc_backend_lists& lists = call.attend.args.lists;
@@ -52,7 +55,7 @@ __device__ void set_bits(const ListCall& call, const int32_t* entries, int32_t b
   }
 }
 
-// Clears the bits of nodes of the row's tree that the query does not see, among the words [0, words).
+// Clears the bits of tree nodes that the query does not see, in the words [0, words).
 __device__ void clear_nodes(int32_t base, int32_t words, ListFixed* fixed) {
   const int32_t tree = fixed->seen.tree.begin, first = tree > base ? (tree - base) / kWordBits : 0;
   for (int32_t w = first + static_cast<int32_t>(threadIdx.x); w < words; w += kListThreads) {
@@ -70,7 +73,8 @@ __device__ int32_t warp_sum_of(int32_t x) {
   return x;
 }
 
-// Writes the keys of the bits in [0, words) to slots[count..most). Returns how many keys there are with those before.
+// Appends the keys of the set bits in the words [0, words) to slots[count..most). Returns the new number of keys, which
+// may exceed `most`.
 __device__ int32_t write_keys(int32_t base, int32_t words, int32_t count, int64_t most, uint32_t* slots,
                               ListFixed* fixed) {
   const int32_t warp = static_cast<int32_t>(threadIdx.x) / kWarpSize,
@@ -104,7 +108,7 @@ __device__ int32_t write_keys(int32_t base, int32_t words, int32_t count, int64_
   return count;
 }
 
-// Replaces keys of a row by their slots.
+// Replaces keys of a row by their slots, and copies the keys to `keys` unless it is null.
 __device__ void find_slots(const ListCall& call, int32_t count, uint32_t* slots, int32_t* keys, ListFixed* fixed) {
   const uint32_t page_size = static_cast<uint32_t>(call.attend.layer.page_size);
   PageCursor cursor = pages_of_item(&plan_of(call.attend)->arrays.tables, &fixed->seen.item);
@@ -115,7 +119,8 @@ __device__ void find_slots(const ListCall& call, int32_t count, uint32_t* slots,
   }
 }
 
-// The second bound: without it ptxas spills registers on some GPUs, for more blocks at once.
+// The second launch bound allows a thread the registers of two blocks on a multiprocessor. Without this bound, ptxas
+// aims at more blocks on some GPUs, and spills registers.
 __global__ void __launch_bounds__(kListThreads, 2) list_keys_kernel(const __grid_constant__ ListCall call) {
   ListFixed& fixed = *reinterpret_cast<ListFixed*>(shared_bytes());
   const ListedKeys& listed = call.attend.listed;
@@ -149,7 +154,8 @@ __global__ void __launch_bounds__(kListThreads, 2) list_keys_kernel(const __grid
     __syncthreads();
     begin = end;
   }
-  if (count > listed.most) count = static_cast<int32_t>(listed.most);  // entries changed while they were read
+  if (count > listed.most)
+    count = static_cast<int32_t>(listed.most);  // possible if the entries changed while they were read
   if (thread == 0) listed.counts[list] = count;
   if (lists.physical != 0 || count == 0) return;
   find_slots(call, count, slots, listed.keys == nullptr ? nullptr : listed.keys + list * listed.most, &fixed);

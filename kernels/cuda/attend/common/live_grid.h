@@ -1,4 +1,4 @@
-// The grid of a call that a graph may replay.
+// The size of the grid of a call that a graph may replay.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace kvc::kernels::cuda {
 
-// A step of a graph may have as many blocks as its capacity, and mostly has few. For a kernel whose thread blocks
-// compute several blocks in turn (count_blocks), no more are launched than can be resident at once. blocks: in and out.
+// A step of a graph is launched for its capacity, but mostly has few blocks. So for kernels whose thread blocks compute
+// several blocks in turn (count_blocks), *blocks is reduced to the number that can be resident at once.
 inline kvc_status cap_blocks(const Device& device, const AttendCall& call, const void* kernel, int threads,
                              int64_t shared_bytes, int64_t* blocks, kvc_error* error) {
   if (call.live_blocks == nullptr) return KVC_OK;

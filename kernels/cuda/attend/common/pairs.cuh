@@ -1,4 +1,5 @@
-// Pairs of 16-bit elements in one register: exact conversion from 8 bits, and detection of NaN and infinity.
+// Pairs of 16-bit elements in one register: exact conversion from 8 bits, and detection of odd elements. An element is
+// odd if it is NaN or infinity.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,30 +10,30 @@ namespace kvc::kernels::cuda {
 
 // ---- 8 bits to 16, exactly --------------------------------------------------------------------
 
-// Moves bytes 2 i and 2 i + 1 of four into the upper bytes of two halves.
+// Moves bytes 2 i and 2 i + 1 of `four` into the upper bytes of the two halves of a register.
 __device__ __forceinline__ uint32_t spread(uint32_t four, int i) {
   return pick_bytes(four, 0, i == 0 ? 0x1404u : 0x3424u);
 }
 
-// Marks the upper bit of each of four bytes that is NaN or infinity. In e4m3 all bits after the sign are set; in e5m2
-// all bits of the exponent.
+// Sets the upper bit of each byte of the result whose element is odd. An odd element has all bits after the sign set in
+// e4m3 (NaN), and all bits of the exponent set in e5m2.
 __device__ __forceinline__ uint32_t odd_bytes(Type stored, uint32_t four) {
   if (stored == Type::kI8) return 0;
   const uint32_t ones = stored == Type::kE4m3 ? 0x7fu : 0x7cu, carry = 0x80u - ones;
   return ((four & (ones * 0x01010101u)) + carry * 0x01010101u) & 0x80808080u;
 }
 
-// The bits to set in a converted pair: all bits for NaN in e4m3. In e5m2 the exponent; its other bits are already
-// right.
+// The bits to set in a converted pair where an element is odd: in e4m3 all bits after the sign (NaN), in e5m2 the
+// exponent. The other bits of e5m2 are already right.
 __device__ __forceinline__ uint32_t bits_of_odd(Type stored, uint32_t pair) {
   return (odd_bytes(stored, pair) >> 15) * (stored == Type::kE4m3 ? 0x7fffu : 0x7f80u);
 }
 
-// Converts a pair of floats. Sign and magnitude are shifted to their places in the larger type. The exponent is then
-// too low by the difference of the biases, so a product with a power of two corrects it, also for subnormals. has_odd:
-// an element may be NaN or infinity.
+// Converts a pair of stored elements, which are in the upper bytes of the halves. For floats, sign and magnitude are
+// shifted to their places in the larger type. The exponent is then too small by the difference of the biases. A product
+// with a power of two corrects it, also for subnormals. has_odd: an element may be odd.
 __device__ __forceinline__ uint32_t widen_pair(F16 type, Type stored, uint32_t pair, bool has_odd) {
-  if (stored == Type::kI8) {  // 1024 + (x + 128), less 1152
+  if (stored == Type::kI8) {  // 1024 + (x + 128), minus 1152
     return multiply_add(type, (pair >> 8) ^ 0x64806480u, 0x3c003c00u, 0xe480e480u);
   }
   if (stored == Type::kE5m2) return pair;
@@ -41,7 +42,7 @@ __device__ __forceinline__ uint32_t widen_pair(F16 type, Type stored, uint32_t p
   return has_odd ? wide | bits_of_odd(stored, pair) : wide;
 }
 __device__ __forceinline__ uint32_t widen_pair(Bf16 type, Type stored, uint32_t pair, bool has_odd) {
-  if (stored == Type::kI8) {  // 128 + its lower bits, less 128, or 256 where it is negative
+  if (stored == Type::kI8) {  // 128 + the lower 7 bits, minus 128, or minus 256 if x is negative
     const uint32_t low = pair >> 8;
     return multiply_add(type, (low & 0x007f007fu) | 0x43004300u, 0x3f803f80u, (low & 0x00800080u) | 0xc300c300u);
   }
@@ -62,7 +63,8 @@ __device__ __forceinline__ void widen_eight(T type, Type stored, const uint32_t 
 
 // ---- NaN and infinity ----------------------------------------------------------------------------
 
-// Exponent bits of a pair, and a number whose sum with them carries into the sign where all are set: NaN or infinity.
+// Sets the upper bit of each half whose element is NaN or infinity: adding 1 to an exponent whose bits are all set
+// carries into the sign bit.
 __device__ __forceinline__ uint32_t not_finite(F16, uint32_t pair) {
   return ((pair & 0x7c007c00u) + 0x04000400u) & 0x80008000u;
 }
@@ -70,7 +72,7 @@ __device__ __forceinline__ uint32_t not_finite(Bf16, uint32_t pair) {
   return ((pair & 0x7f807f80u) + 0x00800080u) & 0x80008000u;
 }
 
-// Replaces NaN and infinity among eight elements by zero. Returns whether there were any: 0 or not 0.
+// Replaces NaN and infinity among eight elements by zero. Returns a number that is not 0 if there were any.
 template <class P>
 __device__ __forceinline__ uint32_t take_not_finite(uint32_t (&b)[4]) {
   uint32_t found = 0;

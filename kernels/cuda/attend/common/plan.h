@@ -1,10 +1,10 @@
 // How a plan becomes thread blocks. Pure functions, tested without a device.
 //
-//   - Blocks: an item is cut into thread blocks, each with one kv head and a few rows of the item. A row is a pair of a
-//     query and a query head of that kv head: row r is query r / group, head r % group.
-//   - Page lists: in the plan of a forward they are trees, which the device walks in its mirror. In other plans, the
-//     entries that some query sees are copied into arrays. A streaming row has two lists: one for its sinks and one for
-//     its window.
+//   - Blocks: an item is cut into thread blocks. A block has one kv head and a few rows of the item. A row is a pair of
+//     a query and a query head of the group that shares the kv head: row r is query r / group, head r % group.
+//   - Page lists: in the plan of a forward they are trees, which the device reads in its mirror. In other plans, the
+//     entries that some query sees are copied to one array. There, each row of the batch has two lists: one for its
+//     window, and one for the sinks of a streaming row.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,27 +14,28 @@
 
 namespace kvc::kernels::cuda {
 
-// A thread block's work: rows [row_begin, row_end) of kv head `head` of an item.
+// The work of a thread block: rows [row_begin, row_end) of kv head `head` of an item.
 struct AttendBlock {
   int32_t item;
   int32_t head;
   int32_t row_begin, row_end;
 };
 
-// The most rows of an item, unless the group of heads is larger than that or the item is shared.
+// The most rows of an item. An item has more rows if its group of heads is larger, or if it is shared by several
+// sequences.
 constexpr int32_t kMaxItemRows = 64;
 
-// Which items become blocks, and of how many rows: items of min_rows to max_rows rows, in blocks of `rows` rows. Blocks
-// of few rows (decode) and blocks of many rows (prefill) are launched separately. In the list of a call, those of few
+// Which items become blocks: those of min_rows to max_rows rows. Their blocks have up to `rows` rows. Blocks of few
+// rows (decode) and blocks of many rows (prefill) are launched separately. In the list of a call, the blocks of few
 // rows come first.
 struct BlockCut {
   int32_t rows;
   int32_t min_rows, max_rows;
 };
 constexpr BlockCut kFewRows = {16, 0, 16}, kManyRows = {64, 17, INT32_MAX};
-// Blocks of many rows where warpgroups compute them. Other kernels compute such a block in two halves.
+// Blocks of many rows for warpgroup kernels. Other kernels compute such a block in two halves.
 constexpr BlockCut kWideRows = {128, 17, INT32_MAX};
-// The most rows of an item when its blocks are cut so, unless the group of heads is larger or the item is shared.
+// The most rows of an item if its blocks are cut by `many`. An item has more rows in the cases that kMaxItemRows names.
 constexpr int32_t most_item_rows(const BlockCut& many) { return many.rows; }
 static_assert(most_item_rows(kManyRows) == kMaxItemRows);
 
@@ -63,7 +64,7 @@ inline BlockCounts count_all_blocks(const kvc_backend_plan& plan, const BlockCut
   return {count_blocks(plan, kFewRows), count_blocks(plan, many)};
 }
 
-// blocks: [count_blocks], filled.
+// blocks: [count_blocks(plan, cut)], filled.
 inline void list_blocks(const kvc_backend_plan& plan, const BlockCut& cut, AttendBlock* blocks) {
   const int32_t rows = cut.rows;
   for (int32_t i = 0; i < plan.num_items; ++i) {
@@ -84,9 +85,8 @@ inline void list_all_blocks(const kvc_backend_plan& plan, const BlockCut& many, 
   list_blocks(plan, many, blocks + count_blocks(plan, kFewRows));
 }
 
-// Blocks of items that the device made. Every item has as many blocks as the largest item would have. device_block
-// gives the block with number `index`; the block has no work unless row_begin < row_end. many_rows: the rows of a block
-// of many.
+// The blocks of items that the device made. The host launches as many blocks for every item as for the largest possible
+// item. many_rows: the rows of a block of many rows.
 KVC_HOST_DEVICE int32_t rows_of_device_block(const kvc_backend_plan& plan, const kvc_backend_layer& layer,
                                              int32_t many_rows) {
   const int32_t most = plan.device_item_queries * (layer.num_q_heads / layer.num_kv_heads);
@@ -97,6 +97,7 @@ KVC_HOST_DEVICE int32_t blocks_of_head(const kvc_backend_plan& plan, const kvc_b
   const int32_t rows = rows_of_device_block(plan, layer, many_rows);
   return (plan.device_item_queries * (layer.num_q_heads / layer.num_kv_heads) + rows - 1) / rows;
 }
+// Returns block number `index`. It has work only if row_begin < row_end.
 KVC_HOST_DEVICE AttendBlock device_block(const kvc_backend_plan& plan, const kvc_backend_layer& layer,
                                          int32_t many_rows, int64_t index) {
   const int32_t each = blocks_of_head(plan, layer, many_rows), rows = rows_of_device_block(plan, layer, many_rows);
@@ -109,14 +110,14 @@ KVC_HOST_DEVICE AttendBlock device_block(const kvc_backend_plan& plan, const kvc
   return block;
 }
 
-// Entries [begin, end) of one page list. first: where entry `begin` is in the array of all lists.
+// Entries [begin, end) of one page list. first: the place of entry `begin` in the array of all lists.
 struct PageRange {
   int32_t begin, end;
   int64_t first;
 };
 
-// The page list that an item reads. Trees have one list for each row. Arrays have two: list 2 * row + 1 is that of the
-// sinks.
+// The page list that an item reads. If lists are arrays, each row has two: list 2 * row, and list 2 * row + 1 for its
+// sinks. If lists are trees, each row has one.
 KVC_HOST_DEVICE int32_t list_of_item(const kvc_backend_item* item) {
   return 2 * item->row + (item->part == KVC_BACKEND_PART_SINKS ? 1 : 0);
 }
@@ -124,7 +125,8 @@ KVC_HOST_DEVICE PageCursor pages_of_item(const kvc_backend_tables* tables, const
   return page_cursor(tables, tables->pages == nullptr ? item->row : list_of_item(item));
 }
 
-// Fills ranges [2 * num_rows]. Returns the number of entries in all ranges.
+// Fills ranges [2 * num_rows] with the entries of each list that items read. Returns the number of entries in all
+// ranges.
 inline int64_t find_page_ranges(const kvc_backend_plan& plan, PageRange* ranges) {
   const int32_t lists = 2 * plan.arrays.rows.num_rows, page_size = plan.layer->page_size;
   kvc_backend_attend args = {};
@@ -153,7 +155,8 @@ inline int64_t find_page_ranges(const kvc_backend_plan& plan, PageRange* ranges)
   return total;
 }
 
-// pages: [find_page_ranges], filled. page_begin: [2 * num_rows], filled: entry e of list i is pages[page_begin[i] + e].
+// Copies the entries of all ranges to `pages`, in order. Entry e of list i becomes pages[page_begin[i] + e]. pages:
+// [find_page_ranges()], filled. page_begin: [2 * num_rows], filled.
 inline void flatten_pages(const kvc_backend_plan& plan, const PageRange* ranges, int32_t* pages, int64_t* page_begin) {
   for (int32_t list = 0; list < 2 * plan.arrays.rows.num_rows; ++list) {
     const PageRange& range = ranges[list];

@@ -1,4 +1,4 @@
-// A query's row as attention uses it: read from one tensor or from two, rotated, and rounded to its type.
+// A query as attention uses it: read from q, or from qv and q, then rotated and rounded to its type.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,7 +9,8 @@
 
 namespace kvc::kernels::cuda {
 
-// Dim d of a query as the caller gave it, in q and qv. head: one of the layer's q heads.
+// Dim d of a query as the caller gave it. If qv is given, it has the first v_head_dim dims, and q has the rest. head: a
+// query head of the layer.
 __device__ __forceinline__ float given_query(const AttendCall& call, const QueryPlace& place, int32_t head, int32_t d) {
   const kvc_backend_attend& args = call.args;
   const int32_t values = args.qv.data != nullptr ? call.layer.v_head_dim : 0;
@@ -24,7 +25,7 @@ __device__ __forceinline__ float given_query(const AttendCall& call, const Query
       place.row * args.q_row_stride + place.token * args.q.token_stride + head * args.q.head_stride + d - values);
 }
 
-// The same after rotation, rounded to the query's type.
+// Dim d of a query, rotated, and rounded to the type of q.
 __device__ __forceinline__ float attended_query(const AttendCall& call, const kvc_backend_item& item,
                                                 const QueryPlace& place, int32_t head, int32_t d) {
   const kvc_backend_attend& args = call.args;

@@ -1,5 +1,5 @@
-// What the query of one token may see, found by its number in the batch: for kernels that work on queries and not on
-// the items of a plan.
+// Finds which keys the query of a token sees, from the token's number in the batch. Kernels use it that work on queries
+// instead of items of a plan.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,17 +8,17 @@
 
 namespace kvc::kernels::cuda {
 
-// In shared memory.
+// The result of find_seen_keys, in shared memory.
 struct SeenKeys {
   kvc_backend_attend args;
-  kvc_backend_item item;  // of the token's row, for one part
-  int32_t query;          // within the row
-  KeyRange keys;          // empty: the token is of no row, of an inert row, or of a row without that part
+  kvc_backend_item item;  // of the token's row, for one part (KVC_BACKEND_PART_*)
+  int32_t query;          // the number of the query within its row
+  KeyRange keys;  // empty if the token belongs to no row or to an inert row, or if the row does not have the part
   QueryMask mask;
   KeyTree tree;
 };
 
-// One thread calls it.
+// Fills *seen for a token. One thread calls it.
 __device__ __forceinline__ void find_seen_keys(const AttendCall& call, int32_t token, int32_t part, SeenKeys* seen) {
   const kvc_backend_rows& rows = plan_of(call)->arrays.rows;
   seen->keys = {0, 0};
