@@ -1,17 +1,17 @@
-// Attention on the CUDA cores, of any shape and type. A thread block computes up to 16 rows (query, head of the group)
-// of one kv head over an item's keys.
+// Attention on the CUDA cores, for all shapes and types. A thread block computes up to 16 rows (query, head of the
+// group) of one kv head over the keys of an item. All arithmetic is float32.
 //
-// The block takes 32 keys at a time, one for each lane. It looks up their addresses, copies K to shared memory as
-// float32, 64 dims at a time, and each warp sums the scores of every fourth row. Then one warp updates the online
-// softmax of each row. V goes the same way into o, which stays in shared memory. Everything is float32.
-// kernels/common/mask.h, and the mask of the call, decide once for each row and key whether the row sees it. Biases are
-// read for each score.
+// The block processes 32 keys at a time, one for each lane. It finds the addresses of the keys, and copies K to shared
+// memory as float32, 64 dims at a time. Each warp sums the scores of every fourth row, and then updates the online
+// softmax of these rows. V is copied in the same way and added to o, which stays in shared memory. Whether a row sees a
+// key is decided once for each pair, by kernels/common/mask.h and the mask of the call. Biases are read for each score.
 //
-// Shared memory: Fixed (below), then q [rows][D], o [rows][Dv] and, if states are folded, those of earlier keys
-// [rows][Dv]. There are as many rows as fit 48 KiB (attend/simple/plan.h).
+// Shared memory: Fixed (below), q [rows][D] and o [rows][Dv]. A deterministic cache folds states: after each fold_keys
+// keys, it merges the state over them into the state over all earlier keys. Then o of the earlier keys [rows][Dv] is
+// there too. A block has as many rows as fit into 48 KiB (attend/simple/plan.h).
 //
-// A key that a row does not see takes no part in the row's arithmetic, so it may hold NaN, and a row's bits do not
-// depend on the rows beside it.
+// A key that a row does not see takes no part in the row's arithmetic. So such a key may hold NaN, and the bits of a
+// row do not depend on the other rows of the block.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -34,28 +34,28 @@ namespace kvc::kernels::cuda {
 
 constexpr int kAttendWarps = kAttendThreads / kWarpSize;
 constexpr int kRowsPerWarp = kMaxBlockRows / kAttendWarps;
-constexpr int kStageStride = kBlockDims + 1;  // no bank conflict along keys
+constexpr int kStageStride = kBlockDims + 1;  // neighbouring keys lie in different banks
 static_assert(kBlockKeys == kWarpSize && kAttendThreads % kBlockDims == 0);
 
 // Passed by value.
 struct SimpleCall {
   AttendCall attend;
-  int32_t num_rows;  // rows of the block in shared memory at once
+  int32_t num_rows;  // the most rows that the block has in shared memory at once
 };
 
 struct Fixed {
-  int32_t rows_end;  // the end of the block's rows over all its rounds
+  int32_t rows_end;  // the end of the block's rows over all rounds; a round computes num_rows rows
   kvc_backend_attend args;
   QueryMask masks[kMaxBlockRows];
   QueryPlace places[kMaxBlockRows];
   KeyTree tree;
   uint32_t seen[kMaxBlockRows];  // a bit for each of the 32 keys
-  float units[kMaxBlockRows];    // factors of dot products from scales
+  float units[kMaxBlockRows];    // the factors of dot products: the scales of heads
   float m[kMaxBlockRows], l[kMaxBlockRows], alpha[kMaxBlockRows];
   float folded_m[kMaxBlockRows], folded_l[kMaxBlockRows];
   int64_t k_row[kBlockKeys], v_row[kBlockKeys];  // byte offsets in the pools; -1: no row sees the key
   float k_scale[kBlockKeys], v_scale[kBlockKeys];
-  int32_t position[kBlockKeys], index[kBlockKeys];  // index: within the row
+  int32_t position[kBlockKeys], index[kBlockKeys];  // index: the number of the key in its row
   float p[kMaxBlockRows][kBlockKeys];
   float stage[kBlockKeys][kStageStride];
 };
@@ -74,7 +74,8 @@ __device__ __forceinline__ const T* row_at(const kvc_backend_pool& pool, int64_t
   return reinterpret_cast<const T*>(static_cast<const unsigned char*>(pool.data) + bytes);
 }
 
-// Element d of a key whose rows are at byte offsets k and v in the pools. K's row may begin with V's.
+// Element d of a key whose rows are at the byte offsets k and v in the pools. In a latent row in two pools, the first
+// dims are in the pool of V.
 template <class T>
 __device__ __forceinline__ float key_element(const kvc_backend_layer& layer, int64_t k, int64_t v, int32_t d) {
   if (layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT) {
@@ -84,7 +85,7 @@ __device__ __forceinline__ float key_element(const kvc_backend_layer& layer, int
   return widen(row_at<T>(layer.k, k)[d]);
 }
 
-// A dim of a key as attention uses it. If keys are stored unrotated, it is rotated at the key's position.
+// Dim d of a key as attention uses it. If keys are stored unrotated, it is rotated by the key's position.
 template <class T>
 __device__ __forceinline__ float attended_key(const AttendState& state, const double* table, int32_t key, int32_t d) {
   const kvc_backend_layer& layer = state.call->layer;
@@ -96,7 +97,7 @@ __device__ __forceinline__ float attended_key(const AttendState& state, const do
   return turned(pair, key_element<T>(layer, k, v, pair.first), key_element<T>(layer, k, v, pair.second), cos, sin);
 }
 
-// Finds masks, places and scales of the block's rows, and empties their states. Ends with a barrier.
+// Finds the masks, places and scales of the block's rows, and sets their states to empty. Ends with a barrier.
 __device__ __forceinline__ void begin_rows(const AttendState& state) {
   Fixed& fixed = *state.fixed;
   const AttendCall& call = *state.call;
@@ -120,7 +121,7 @@ __device__ __forceinline__ int32_t q_head_of(const AttendState& state, int32_t r
   return state.block.head * state.group + (state.block.row_begin + row) % state.group;
 }
 
-// Writes q to shared memory, times the sign of the scale.
+// Writes q, times the sign of the scale, to shared memory.
 __device__ __forceinline__ void load_queries(const AttendState& state) {
   const int32_t dims = state.call->layer.head_dim;
   for (int32_t i = state.thread; i < state.rows * dims; i += kAttendThreads) {
@@ -130,7 +131,7 @@ __device__ __forceinline__ void load_queries(const AttendState& state) {
   }
 }
 
-// The page, slot, index and position of key `key`, which some row sees if the call has no lists.
+// Finds the page, slot, index and position of key `key`. Without lists, some row must see the key.
 __device__ __forceinline__ ListedKey find_key(const AttendState& state, PageCursor* cursor, int32_t key) {
   const AttendCall& call = *state.call;
   const Fixed& fixed = *state.fixed;
@@ -139,8 +140,8 @@ __device__ __forceinline__ ListedKey find_key(const AttendState& state, PageCurs
   return {page_at(cursor, key / page_size), key % page_size, key, key_position(&fixed.tree, key)};
 }
 
-// Finds which of the keys [begin, begin + 32) each row sees, and the addresses of those that some row sees. Returns a
-// bit for each of the latter.
+// Finds which of the keys [begin, begin + 32) each row sees, and the addresses of the keys that some row sees. Returns
+// a bit for each key that some row sees.
 __device__ __forceinline__ uint32_t find_keys(const AttendState& state, PageCursor* cursor, int32_t begin) {
   Fixed& fixed = *state.fixed;
   const kvc_backend_layer& layer = state.call->layer;
@@ -178,7 +179,7 @@ __device__ __forceinline__ uint32_t find_keys(const AttendState& state, PageCurs
   return any;
 }
 
-// Dot products of the warp's rows with the lane's key.
+// Computes the dot products of the warp's rows with the lane's key.
 template <class T>
 __device__ __forceinline__ void dot_products(const AttendState& state, const double* table,
                                              float (&dots)[kRowsPerWarp]) {
@@ -194,7 +195,7 @@ __device__ __forceinline__ void dot_products(const AttendState& state, const dou
       fixed.stage[key][d] = there ? attended_key<T>(state, table, key, d_begin + d) : 0.0f;
     }
     __syncthreads();
-    // These dims have a sum of their own. One chain over wide heads would lose digits.
+    // The 64 dims have a sum of their own, because one chain of sums over many dims would lose digits.
     float sums[kRowsPerWarp] = {};
     for (int32_t d = 0; d < dims; ++d) {
       const float k = fixed.stage[state.lane][d];
@@ -210,7 +211,7 @@ __device__ __forceinline__ void dot_products(const AttendState& state, const dou
   }
 }
 
-// Converts the dot product of the lane's key to a score, in the units of call.exp2_scale.
+// Converts the dot product with the lane's key to a score, in the units of call.exp2_scale.
 __device__ __forceinline__ float score_of(const AttendState& state, int32_t row, float dot) {
   const AttendCall& call = *state.call;
   const kvc_backend_attend& args = call.args;
@@ -230,7 +231,8 @@ __device__ __forceinline__ float score_of(const AttendState& state, int32_t row,
                          state.fixed->index[state.lane], distance);
 }
 
-// The online softmax of the warp's rows over the lane's key: p (times V's scale), m, l, and the factor of o.
+// Updates the online softmax of the warp's rows by the lane's key: writes p (times the token's scale of V), m, l, and
+// alpha, the factor of o.
 __device__ __forceinline__ void add_scores(const AttendState& state, const float (&dots)[kRowsPerWarp]) {
   Fixed& fixed = *state.fixed;
 #pragma unroll
@@ -253,7 +255,7 @@ __device__ __forceinline__ void add_scores(const AttendState& state, const float
   }
 }
 
-// Adds the staged dims of V to element d of row r, at `o`.
+// Adds p times V to element d of row r, which is at `o`. d: among the dims of V in fixed.stage.
 __device__ __forceinline__ void add_values(const Fixed& fixed, int32_t r, int32_t d, float* o) {
   const uint32_t seen = fixed.seen[r];
   if (seen == 0) return;
@@ -269,7 +271,7 @@ __device__ __forceinline__ void add_values(const Fixed& fixed, int32_t r, int32_
   *o = sum;
 }
 
-// o += p V. Ends with a barrier.
+// o += P V. Ends with a barrier.
 template <class T>
 __device__ __forceinline__ void weigh_values(const AttendState& state) {
   Fixed& fixed = *state.fixed;
@@ -291,14 +293,14 @@ __device__ __forceinline__ void weigh_values(const AttendState& state) {
   }
 }
 
-// The factor of a finished row of o: the scales of V, except those of tokens.
+// The factor of a finished row of o: the scales of V, except scales of tokens.
 __device__ __forceinline__ float value_unit(const AttendState& state, int32_t row) {
   return head_scale(&state.call->layer.v_scales, state.block.head) *
          row_factor(&state.call->args.v_scales, state.fixed->places[row].row, state.block.head);
 }
 
-// Merges the states over the last fold_keys keys into those of earlier keys, and empties the former. All threads call
-// it.
+// Merges the states over the last fold_keys keys into the states over earlier keys, and sets the former to empty. All
+// threads call it.
 __device__ __forceinline__ void fold_states(const AttendState& state) {
   Fixed& fixed = *state.fixed;
   const int32_t dims = state.call->layer.v_head_dim;
@@ -399,7 +401,7 @@ __global__ void __launch_bounds__(kAttendThreads, 6) attend_kernel(const __grid_
   state.q = reinterpret_cast<float*>(state.fixed + 1);
   state.o = state.q + simple.num_rows * call.layer.head_dim;
   state.folded = state.o + simple.num_rows * call.layer.v_head_dim;
-  if (state.thread == 0) state.fixed->rows_end = state.block.row_end;  // in shared memory, because no register is free
+  if (state.thread == 0) state.fixed->rows_end = state.block.row_end;  // in shared memory, to save a register
   __syncthreads();
   do {
     state.rows = state.fixed->rows_end - state.block.row_begin;
@@ -409,7 +411,7 @@ __global__ void __launch_bounds__(kAttendThreads, 6) attend_kernel(const __grid_
     __syncthreads();
     attend_keys<T>(state);
     finish_rows(state);
-    __syncthreads();  // rows and states are no longer read
+    __syncthreads();  // the rows and states of this round are no longer read
     state.block.row_begin += simple.num_rows;
   } while (state.block.row_begin < state.fixed->rows_end);
 }

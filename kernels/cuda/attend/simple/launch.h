@@ -10,7 +10,7 @@ namespace kvc::kernels::cuda {
 
 struct AttendCall;
 
-// Enqueues `blocks` blocks. The first one is *call.blocks.
+// Enqueues `blocks` blocks. call.blocks points to the first block.
 kvc_status launch_simple(const AttendCall& call, int64_t blocks, void* stream, kvc_error* error);
 
 }  // namespace kvc::kernels::cuda

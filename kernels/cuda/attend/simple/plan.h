@@ -1,4 +1,4 @@
-// The number of rows of a block of the simple kernel. Pure functions, tested without a device.
+// The number of rows that a block of the simple kernel can hold. Pure functions, tested without a device.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,16 +7,16 @@
 namespace kvc::kernels::cuda {
 
 constexpr int32_t kMaxBlockRows = 16;
-constexpr int32_t kBlockKeys = 32;  // keys that a block computes together, one for each lane
-constexpr int32_t kBlockDims = 64;  // dims of these keys that are in shared memory together
+constexpr int32_t kBlockKeys = 32;  // keys that a block processes together, one for each lane
+constexpr int32_t kBlockDims = 64;  // dims of these keys that are in shared memory at once
 
-// Floats of a block's shared memory besides the fixed part: q, o, and, if states are folded, those of earlier keys.
+// The floats of a block's shared memory after the fixed part: q, o, and, if states are folded, o of earlier keys.
 constexpr int64_t block_floats(int32_t rows, int32_t head_dim, int32_t v_head_dim, bool folds) {
   return int64_t{rows} * (head_dim + (folds ? 2 : 1) * v_head_dim);
 }
 
-// The most rows of a block that fit into `floats`. It is a power of two, and at least 1 for every head dim that the
-// backend accepts.
+// The most rows of a block that fit into `floats`: a power of two, and at least 1 for every head dim that the backend
+// accepts.
 inline int32_t rows_of_block(int64_t floats, int32_t head_dim, int32_t v_head_dim, bool folds) {
   int32_t rows = kMaxBlockRows;
   while (rows > 1 && block_floats(rows, head_dim, v_head_dim, folds) > floats) rows /= 2;
