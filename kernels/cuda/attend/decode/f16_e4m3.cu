@@ -1,5 +1,5 @@
-// Attention of few rows: float16 queries, K and V of float8_e4m3fn. Each pair of types has its own file, so that they
-// compile in parallel.
+// The instances of attend_decode_kernel for float16 queries, and K and V of float8_e4m3fn. Each pair of types has a
+// file of its own, so that the instances compile in parallel.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/decode/kernel.cuh"

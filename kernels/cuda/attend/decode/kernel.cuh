@@ -1,19 +1,20 @@
-// Attention of few rows (decode) on tensor cores (mma.m16n8k16) with float32 sums: up to 16 rows (query, head of the
-// group) of one kv head over the keys of an item.
+// Attention of few rows (decode) on tensor cores (mma.m16n8k16), with float32 sums. A thread block computes up to 16
+// rows (query, head of the group) of one kv head over the keys of an item.
 //
-// The kernel streams K and V. Each warp has tiles of its own, 16 keys each, and a ring of `stages` tiles in shared
-// memory. No barrier of the block is in its loop: a warp waits for its own copies only. While a tile is computed, the
-// copies of the next stages - 1 are in flight, and the page ids of the tile after them are read. Each warp has its own
-// softmax state. The states are merged at the end, as split items are.
+// The kernel streams K and V. Each warp has its own tiles of 16 keys, and a ring of `stages` tiles in shared memory.
+// The loop over tiles has no barrier of the block, because a warp waits only for its own copies. While a warp computes
+// a tile, the copies of the next stages - 1 tiles are in flight, and the page ids of the tile after them are read. Each
+// warp has its own softmax state. The states of the warps are merged at the end, with the arithmetic for split items.
 //
-// A warp computes S = Q K^T of 16 rows in registers, then the online softmax, then O += P V. P stays in its registers,
+// A warp computes S = Q K^T of 16 rows in registers, then the online softmax, then O += P V. P stays in registers,
 // because two C fragments are one A fragment (attend/mma/layout.h). K and V of 8 bits are converted in registers, after
 // they are read from shared memory (pairs_of_bytes).
 //
-// Lower bound: D + Dv elements are read once for each key. The products cost little beside that.
+// Lower bound: D + Dv elements are read once for each key. The products take little time compared with that.
 //
-// NaN in keys that a row does not see: such keys are masked only in tiles that some row does not see whole. There, NaN
-// and infinity in V are replaced by zero, because 0 * NaN is NaN. They are then added to the rows that see them.
+// Keys that a row does not see may hold NaN. Scores are masked only in tiles that some row does not see whole. In these
+// tiles, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. Then they are added to the rows that see
+// them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -35,8 +36,8 @@ namespace kvc::kernels::cuda {
 
 // ---- Queries --------------------------------------------------------------------------------------
 
-// Where dim d of a query lies in a row of q in shared memory, counted in elements. Where K has 8 bits, the even dims of
-// each 16 come before the odd ones, in the order in which pairs_of_bytes gives those of K.
+// The place of dim d of a query in a row of q in shared memory, in elements. If K has 8 bits, the even dims of each 16
+// come before the odd dims: pairs_of_bytes gives the dims of K in that order.
 template <class Kind>
 __device__ __forceinline__ int32_t place_of_dim(int32_t d) {
   return Kind::kNarrow ? d / 16 * 16 + d % 2 * 8 + d % 16 / 2 : d;
@@ -48,7 +49,7 @@ __device__ __forceinline__ unsigned char* place_in_q(unsigned char* q, int32_t r
   return q + tile_place<Kind::kDims * 2>(row, place / 8) + place % 8 * 2;
 }
 
-// Eight dims of a query as they are.
+// Copies eight dims of a query unchanged. source: null for zeros.
 template <class Kind>
 __device__ __forceinline__ void copy_eight_dims(unsigned char* q, int32_t row, int32_t d, const void* source) {
   uint32_t pairs[4] = {};
@@ -63,7 +64,7 @@ __device__ __forceinline__ void copy_eight_dims(unsigned char* q, int32_t row, i
   }
 }
 
-// Writes q to shared memory: rotated, times the sign of the scale. Rows beyond the block's are zeros.
+// Writes q to shared memory: rotated, and times the sign of the scale. Rows beyond the block's last row are zeros.
 template <class Kind>
 __device__ __forceinline__ void load_decode_queries(const DecodeCall& call, const DecodeFixed& fixed, int32_t thread,
                                                     unsigned char* q) {
@@ -97,22 +98,23 @@ __device__ __forceinline__ void load_decode_queries(const DecodeCall& call, cons
 
 // ---- Products -------------------------------------------------------------------------------------
 
-// The softmax state of a warp's 16 rows. A lane has parts of two rows, lane / 4 and lane / 4 + 8: of every 8 columns
-// those from lane % 4 * 2 on, two.
+// The softmax state of a warp's 16 rows. A lane has parts of the rows lane / 4 and lane / 4 + 8: of each 8 columns, the
+// columns lane % 4 * 2 and lane % 4 * 2 + 1.
 template <int kDims>
 struct DecodeSums {
-  float m[2], l[2];  // l: over the lane's keys only
+  float m[2], l[2];  // l: the sum over the lane's keys only
   float o[kDims / 8][4];
 };
 
-// Four bytes as the first and third, and the second and fourth. has_odd: an element may be NaN.
+// Converts four bytes to two pairs: bytes 0 and 2 become `even`, bytes 1 and 3 become `odd`. has_odd: an element may be
+// NaN.
 template <class T, Type kStored>
 __device__ __forceinline__ void pairs_of_bytes(uint32_t four, bool has_odd, uint32_t* even, uint32_t* odd) {
   *even = widen_pair(T{}, kStored, pick_bytes(four, 0, 0x2404u), has_odd);
   *odd = widen_pair(T{}, kStored, four & 0xff00ff00u, has_odd);
 }
 
-// S of 16 rows and the tile's 16 keys.
+// Computes S of 16 rows and the tile's 16 keys.
 template <class Kind>
 __device__ __forceinline__ void multiply_decode_keys(const unsigned char* q, const unsigned char* k, int32_t lane,
                                                      bool has_odd, float (&s)[2][4]) {
@@ -121,7 +123,7 @@ __device__ __forceinline__ void multiply_decode_keys(const unsigned char* q, con
 #pragma unroll
   for (int i = 0; i < 8; ++i) s[i / 4][i % 4] = 0.0f;
   if constexpr (Kind::kNarrow) {
-#pragma unroll(Kind::kDims > 128 ? 2 : 8)  // more would spill registers
+#pragma unroll(Kind::kDims > 128 ? 2 : 8)  // unrolling more would spill registers
     for (int chunk = 0; chunk < Kind::kDims / 16; chunk += 2) {
       uint32_t four[4];
       load_matrices(four, k + tile_place<kPitch>(lane % 16, chunk + lane / 16));
@@ -137,7 +139,7 @@ __device__ __forceinline__ void multiply_decode_keys(const unsigned char* q, con
     }
   } else {
     const int32_t row = lane / 16 * 8 + lane % 8, first = lane / 8 % 2;
-#pragma unroll(Kind::kDims > 128 ? 2 : 8)  // more would spill registers
+#pragma unroll(Kind::kDims > 128 ? 2 : 8)  // unrolling more would spill registers
     for (int step = 0; step < Kind::kDims / 16; ++step) {
       uint32_t a[4], b[4];
       load_matrices(a, q + tile_place<kQueryPitch>(lane % 16, step * 2 + lane / 16));
@@ -148,13 +150,13 @@ __device__ __forceinline__ void multiply_decode_keys(const unsigned char* q, con
   }
 }
 
-// The dim of element e of o's fragment i.
+// The dim of element e of fragment i of o.
 template <class Kind>
 __device__ __forceinline__ int32_t dim_of_sum(int i, int e, int32_t lane) {
   return Kind::kNarrow ? i / 2 * 16 + lane % 4 * 4 + e % 2 * 2 + i % 2 : i * 8 + lane % 4 * 2 + e % 2;
 }
 
-// Adds NaN and infinity in V to the rows that see them, because the products had zeros there.
+// Adds NaN and infinity in V to the rows that see them. The products had zeros in their places.
 template <class Kind>
 __device__ __forceinline__ void add_not_finite_values(const DecodeFixed& fixed, const unsigned char* v, int32_t begin,
                                                       int32_t lane, DecodeSums<Kind::kValueDims>& sums) {
@@ -187,8 +189,8 @@ __device__ __forceinline__ void add_not_finite_values(const DecodeFixed& fixed, 
   }
 }
 
-// o += P V. P is rounded to the type of the product. kRare: some row does not see some key, or 8-bit elements may be
-// NaN. NaN and infinity in V are then left out. Returns whether there were any: 0 or not 0.
+// o += P V. P is rounded to the type of the product. kRare: some row does not see some key, or an 8-bit element may be
+// NaN. Then NaN and infinity in V are left out. Returns a number that is not 0 if there were any.
 template <class Kind, bool kRare>
 __device__ __forceinline__ uint32_t multiply_decode_values(const unsigned char* v, int32_t lane, const float (&s)[2][4],
                                                            DecodeSums<Kind::kValueDims>& sums) {
@@ -227,7 +229,7 @@ __device__ __forceinline__ float quad_total(float x) {
   return x + __shfl_xor_sync(kAllLanes, x, 2);
 }
 
-// The online softmax over one tile: s becomes p.
+// The online softmax over one tile. s becomes p.
 template <int kDims>
 __device__ __forceinline__ void soften_decode_scores(float scale, float (&s)[2][4], DecodeSums<kDims>& sums) {
   float alpha[2];
@@ -237,7 +239,7 @@ __device__ __forceinline__ void soften_decode_scores(float scale, float (&s)[2][
     largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
     largest = fmaxf(fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2)), sums.m[half]);
     alpha[half] = sums.m[half] == largest ? 1.0f : fast_exp2((sums.m[half] - largest) * scale);
-    const float origin = largest == -INFINITY ? 0.0f : largest;  // no key was seen yet, so every p is 0
+    const float origin = largest == -INFINITY ? 0.0f : largest;  // while no key was seen, every p is 0
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -248,7 +250,8 @@ __device__ __forceinline__ void soften_decode_scores(float scale, float (&s)[2][
     sums.m[half] = largest;
     sums.l[half] = fmaf(sums.l[half], alpha[half], sum);
   }
-  if (__ballot_sync(kAllLanes, alpha[0] != 1.0f || alpha[1] != 1.0f) == 0) return;  // the maxima are old
+  if (__ballot_sync(kAllLanes, alpha[0] != 1.0f || alpha[1] != 1.0f) == 0)
+    return;  // no maximum changed, so o stays as it is
 #pragma unroll
   for (int i = 0; i < kDims / 8; ++i) {
 #pragma unroll
@@ -256,7 +259,7 @@ __device__ __forceinline__ void soften_decode_scores(float scale, float (&s)[2][
   }
 }
 
-// Whether the tile may hold a NaN of 8 bits.
+// Whether an 8-bit element of the tile may be NaN.
 template <class Kind>
 __device__ __forceinline__ bool has_odd_element(const unsigned char* tile, int32_t lane) {
   if (Kind::kStored != Type::kE4m3) return false;
@@ -271,12 +274,12 @@ __device__ __forceinline__ bool has_odd_element(const unsigned char* tile, int32
   return __ballot_sync(kAllLanes, found != 0) != 0;
 }
 
-// Scales of the lane's four keys, K's or V's.
+// The scale of key i of the lane's four keys. scales: those of K or of V.
 __device__ __forceinline__ float lane_scale(const float* scales, int i, int32_t lane) {
   return scales[i / 2 * 8 + lane % 4 * 2 + i % 2];
 }
 
-// Computes a tile whose first key is `begin`.
+// Computes the tile whose first key is `begin`.
 template <class Kind>
 __device__ __forceinline__ void compute_decode_tile(const DecodeCall& call, const DecodeFixed& fixed,
                                                     const unsigned char* q, const unsigned char* tile, int32_t begin,
@@ -312,7 +315,7 @@ __device__ __forceinline__ void compute_decode_tile(const DecodeCall& call, cons
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float& p = s[i / 4][i % 4];
-      // A p of 0 stays 0, because the scales of unseen keys may be NaN.
+      // A p of 0 stays 0, because scales of keys that the row does not see may be NaN.
       p = p == 0.0f ? 0.0f : p * lane_scale(scales + kDecodeKeys, i / 4 * 2 + i % 2, lane);
     }
   }
@@ -326,7 +329,7 @@ __device__ __forceinline__ void compute_decode_tile(const DecodeCall& call, cons
 
 // ---- Results --------------------------------------------------------------------------------------
 
-// Writes the states of all warps to shared memory, o over the tiles: [warp][row][Dv].
+// Writes the states of all warps to shared memory. o [warp][row][Dv] overwrites the tiles.
 template <class Kind>
 __device__ __forceinline__ void share_decode_sums(DecodeFixed& fixed, float* results, int32_t warp, int32_t lane,
                                                   const DecodeSums<Kind::kValueDims>& sums) {
@@ -347,7 +350,7 @@ __device__ __forceinline__ void share_decode_sums(DecodeFixed& fixed, float* res
   }
 }
 
-// Merges the states of the warps to one state of row r, in natural-log units. The arithmetic is that of split items.
+// Merges the states of the warps to one state of row r, in natural-log units, with the arithmetic for split items.
 template <class Kind>
 __device__ __forceinline__ void merge_decode_row(const AttendCall& call, DecodeFixed& fixed, int32_t r) {
   float m = -INFINITY, l = 0.0f, factors[Kind::kWarps] = {};
@@ -365,7 +368,7 @@ __device__ __forceinline__ void merge_decode_row(const AttendCall& call, DecodeF
   for (int w = 0; w < Kind::kWarps; ++w) fixed.factors[w][r] = factors[w];
 }
 
-// Element `index` of the output, which is aligned to its elements.
+// Writes element `index` of the output.
 __device__ __forceinline__ void store_result(Type type, void* out, int64_t index, float x) {
   if (type == Type::kF32) {
     static_cast<float*>(out)[index] = x;
@@ -375,7 +378,7 @@ __device__ __forceinline__ void store_result(Type type, void* out, int64_t index
   }
 }
 
-// Writes the states of the rows to the partials, or the normalised rows to the output.
+// Writes the state of row r to the partials, or the normalised row to the output.
 template <class Kind>
 __device__ __forceinline__ void finish_decode_row(const AttendCall& call, const DecodeFixed& fixed,
                                                   const float* results, int32_t r, int32_t lane) {
@@ -384,7 +387,7 @@ __device__ __forceinline__ void finish_decode_row(const AttendCall& call, const 
   const QueryPlace& place = fixed.places[r];
   const int32_t head = fixed.heads[r];
   const float m = fixed.m[0][r], l = fixed.l[0][r];
-  // The scales of V, except those of tokens.
+  // The scales of V, except scales of tokens.
   const float unit =
       head_scale(&call.layer.v_scales, fixed.block.head) * row_factor(&args.v_scales, place.row, fixed.block.head);
   const bool is_part = place.partial_offset >= 0;
@@ -398,7 +401,7 @@ __device__ __forceinline__ void finish_decode_row(const AttendCall& call, const 
   float* const partial = call.plan.partials + (is_part ? place.partial_offset : 0);
   const int64_t base = out_element(args, place.row, place.token, head);
   const Type type = type_of(args.out.dtype);
-#pragma unroll 1  // this code runs once, so its size is what it costs
+#pragma unroll 1  // this code runs once, so it should be short rather than fast
   for (int32_t d = lane; d < kDims; d += kWarpSize) {
     float o = 0.0f;
 #pragma unroll
@@ -439,10 +442,10 @@ __global__ void __launch_bounds__(Kind::kThreads, Kind::kBlocks)
   DecodeSums<Kind::kValueDims> sums = {};
   sums.m[0] = sums.m[1] = -INFINITY;
   int32_t read = 0, write = 0;
-  // Tile i is computed after the copies of tile i + stages - 1 have begun. The first rounds only begin copies.
+  // Tile i is computed after the copies of tile i + stages - 1 have begun. Iterations with i < 0 only begin copies.
   for (int32_t i = 1 - stages; i < reader.tiles; ++i) {
     if (i >= 0) wait_for_stage(stages);
-    __syncwarp();  // the tile has arrived, and the one before is no longer read
+    __syncwarp();  // the tile has arrived, and the previous tile is no longer read
     reader.begin_tile(call, fixed, ring + write * Kind::kTileBytes);
     close_copies();
     write = write + 1 == stages ? 0 : write + 1;
@@ -457,7 +460,7 @@ __global__ void __launch_bounds__(Kind::kThreads, Kind::kBlocks)
     read = read + 1 == stages ? 0 : read + 1;
   }
   wait_copies<0>();
-  __syncthreads();  // tiles are no longer read
+  __syncthreads();  // the tiles are no longer read
   float* const results = reinterpret_cast<float*>(tiles);
   share_decode_sums<Kind>(fixed, results, warp, lane, sums);
   __syncthreads();
@@ -469,7 +472,7 @@ __global__ void __launch_bounds__(Kind::kThreads, Kind::kBlocks)
 
 using DecodeKernel = void (*)(DecodeCall);
 
-// The instance of a pair of types, by the head dims. Null: none.
+// The instance for a pair of types, by the head dims. Returns null if there is none.
 template <class Q, class P, Type kStored>
 DecodeKernel decode_kernel_of(const kvc_backend_layer& layer) {
   if (layer.head_dim == 64) return attend_decode_kernel<DecodeKind<Q, P, kStored, 64, 64>>;
@@ -480,7 +483,7 @@ DecodeKernel decode_kernel_of(const kvc_backend_layer& layer) {
   }
   return nullptr;
 }
-// One file each: K and V of 16 bits, float8_e4m3 and int8.
+// Each is in a file of its own.
 DecodeKernel decode_kernel_of_f16(const kvc_backend_layer& layer);
 DecodeKernel decode_kernel_of_bf16(const kvc_backend_layer& layer);
 DecodeKernel decode_kernel_of_f16_e4m3(const kvc_backend_layer& layer);

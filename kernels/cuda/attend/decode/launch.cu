@@ -1,4 +1,4 @@
-// Chooses the instance of the kernel of few rows for a call, and launches it.
+// Chooses the instance of attend_decode_kernel for a call, and launches it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/decode/kernel.cuh"
@@ -19,7 +19,7 @@ DecodeKernel decode_kernel(const AttendCall& call) {
   }
 }
 
-// Whether q can be copied as it is, 16 aligned bytes at a time.
+// Whether q can be copied unchanged, 16 aligned bytes at a time.
 bool is_plain(const AttendCall& call) {
   const kvc_backend_attend& args = call.args;
   const int64_t elements = args.q.token_stride | args.q.head_stride | args.q_row_stride;
@@ -27,7 +27,7 @@ bool is_plain(const AttendCall& call) {
          elements % 8 == 0 && reinterpret_cast<uintptr_t>(args.q.data) % 16 == 0;
 }
 
-// Whether the keys of each tile are in one page, and its rows so near that their distances are int32.
+// Whether the keys of each tile are in one page, and all byte offsets within a page fit in int32.
 bool has_tiles_in_pages(const kvc_backend_layer& layer) {
   const int64_t most = INT32_MAX / layer.page_size - layer.head_dim * 2;
   return layer.page_size % kDecodeKeys == 0 && layer.k.slot_stride_bytes < most && layer.v.slot_stride_bytes < most;
@@ -44,13 +44,13 @@ kvc_status launch_decode(const Device& device, const AttendCall& call, const Dec
   const kvc_backend_layer& layer = call.layer;
   DecodeCall decode = {call, shape.stages, 0, 0, is_plain(call) ? 1 : 0, has_tiles_in_pages(layer) ? 1 : 0};
   decode.has_token_scales = has_token_scales(&layer.k_scales) ? 1 : 0;
-  // Scales of tokens are multiplied apart.
+  // Scales of tokens do not count here: they are loaded with the tiles (has_token_scales).
   const bool scaled = (layer.k_scales.data != nullptr && decode.has_token_scales == 0) ||
                       call.args.q_scales.data != nullptr || call.args.k_scales.data != nullptr;
   decode.has_units = scaled ? 1 : 0;
   const DecodeKernel kernel = decode_kernel(call);
-  // This limit belongs to the kernel, for all threads. It is always set to the same value, because another thread may
-  // be about to launch the kernel with more.
+  // The limit belongs to the kernel, for all threads of the process. It is always set to the same value, because
+  // another thread may be about to launch the kernel with more shared memory.
   const cudaError_t result = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block);
   const kvc_status status = check(result, "cudaFuncSetAttribute", "attention of few rows", error);

@@ -1,4 +1,4 @@
-// Launching attention of few rows.
+// Launches attention of few rows.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -10,9 +10,9 @@ namespace kvc::kernels::cuda {
 
 struct AttendCall;
 
-// The shape of a block on this device. It has no stages if shared memory does not suffice.
+// The shape of a block on this device. Its `stages` is 0 if shared memory does not suffice.
 DecodeShape shape_of_decode(const Device& device, const kvc_backend_layer& layer);
-// Enqueues `blocks` blocks of few rows. The first one is *call.blocks.
+// Enqueues `blocks` blocks of few rows. call.blocks points to the first block.
 kvc_status launch_decode(const Device& device, const AttendCall& call, const DecodeShape& shape, int64_t blocks,
                          void* stream, kvc_error* error);
 

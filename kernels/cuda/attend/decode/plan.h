@@ -1,5 +1,5 @@
-// The host's part of attention of few rows (decode): which calls its kernel computes, and how a block's shared memory
-// is divided. Pure functions, tested without a device.
+// The host's part of attention of few rows (decode): which calls attend_decode_kernel computes, and how the shared
+// memory of a block is divided. Pure functions, tested without a device.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -8,11 +8,12 @@
 
 namespace kvc::kernels::cuda {
 
-constexpr int32_t kDecodeRows = 16;  // of a block, at most
-constexpr int32_t kDecodeKeys = 16;  // of a tile. Each warp has tiles of its own
+constexpr int32_t kDecodeRows = 16;  // the most rows of a block
+constexpr int32_t kDecodeKeys = 16;  // the keys of a tile; each warp has its own tiles
 constexpr int32_t kMaxDecodeStages = 4;
 
-// Why another kernel must compute a call's blocks of few rows, or null. Tensor cores can compute the call (why_simple).
+// Returns why another kernel must compute the blocks of few rows of a call, or null. The caller has checked that tensor
+// cores can compute the call (why_simple).
 inline const char* why_not_decode(const kvc_backend_attend& args) {
   const kvc_backend_layer& layer = *args.layer;
   const Type stored = stored_type(layer);
@@ -28,27 +29,28 @@ inline const char* why_not_decode(const kvc_backend_attend& args) {
   return nullptr;
 }
 
-// Warps of a block. A warp holds 16 rows of o in registers and at least two tiles in shared memory.
+// The warps of a block. A warp needs registers for 16 rows of o, and shared memory for at least two tiles.
 KVC_HOST_DEVICE constexpr int32_t decode_warps(int32_t dims, int32_t element_bytes) {
   return dims * element_bytes > 256 ? 2 : 4;
 }
-// Bytes of a tile: K, V, and the scales of both if tokens have scales.
+// The bytes of a tile: K, V, and the scales of both if tokens have scales.
 KVC_HOST_DEVICE constexpr int32_t decode_tile_bytes(int32_t dims, int32_t v_dims, int32_t element_bytes,
                                                     bool has_scales) {
   return kDecodeKeys * ((dims + v_dims) * element_bytes + (has_scales ? 8 : 0));
 }
 
 struct DecodeShape {
-  int32_t stages;  // tiles of a warp; 0: not even two fit
+  int32_t stages;  // tiles of a warp in shared memory; 0: not even two fit
   int32_t shared_bytes;
 };
 
-// fixed_bytes: what a block keeps besides q and tiles. With three stages, two tiles are in flight while one is
-// computed. So the choice is: as many blocks on a multiprocessor as fit with three stages, at most three, and then the
-// most stages.
+// Chooses the shape of a block. First it takes as many blocks on a multiprocessor as fit with three stages, at most
+// three. Then it takes as many stages as fit. With three stages, two tiles are in flight while one is computed. If
+// three stages do not fit at all, two stages are tried in the same way. fixed_bytes: the shared memory of a block
+// besides q and tiles.
 inline DecodeShape decode_shape(const kvc_backend_layer& layer, int32_t fixed_bytes, int32_t shared_of_block,
                                 int32_t shared_of_multiprocessor) {
-  constexpr int32_t kSystemBytes = 1024;  // of each block: the system's
+  constexpr int32_t kSystemBytes = 1024;  // reserved by the system for each block
   const bool narrow = is_quantised(stored_type(layer));
   const int32_t element = narrow ? 1 : 2, warps = decode_warps(layer.head_dim, element);
   const int32_t tile = decode_tile_bytes(layer.head_dim, layer.v_head_dim, element, stored_type(layer) == Type::kI8);

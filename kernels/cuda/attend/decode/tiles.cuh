@@ -1,9 +1,9 @@
-// What attention of few rows does before the products: the rows of the block, the keys that they see, and the copies of
-// a warp's tiles to shared memory.
+// What attention of few rows does before the products: it finds the rows of the block and the keys that they see, and
+// copies the tiles of each warp to shared memory.
 //
-// Each lane finds the page of one key, one tile ahead of its copy, so the copy does not wait for page ids. Lanes 0 to
-// 15 then have the addresses of K's rows, and lanes 16 to 31 those of V's. A key that no row sees is never read; zeros
-// are in its place.
+// Each lane finds the page of one key, one tile before the tile is copied. So the copies do not wait for page ids.
+// Lanes 0 to 15 have the 16 keys of a tile, for addresses in K. Lanes 16 to 31 have the same keys, for addresses in V.
+// A key that no row sees is not read; its place holds zeros.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -24,36 +24,38 @@ namespace kvc::kernels::cuda {
 struct DecodeCall {
   AttendCall attend;
   int32_t stages;
-  int32_t has_units;         // scores are multiplied by scales of K
+  int32_t has_units;         // scores are multiplied by scales of K or q that do not belong to tokens
   int32_t has_token_scales;  // tokens have scales
-  int32_t q_is_plain;        // q is read as it is, 16 aligned bytes at a time
-  int32_t one_page;          // the keys of a tile are in one page, whose rows are less than 2 GiB apart
+  int32_t q_is_plain;        // q is copied unchanged, 16 aligned bytes at a time
+  int32_t one_page;          // the keys of a tile are in one page, and byte offsets within a page fit in int32
 };
 
 constexpr int kMostDecodeWarps = 4;
 
-// Kept in shared memory for the whole block.
+// Data of the whole block, in shared memory.
 struct DecodeFixed {
   const kvc_backend_item* item;
   AttendBlock block;
   int32_t rows;
-  int32_t entries_on, slots_on;  // from a page and slot to those of the same lane in the warp's next tile
-  kvc_backend_attend args;       // only layer and plan are set: what the rules of kernels/common read
+  int32_t entries_on,
+      slots_on;  // what to add to the entry and slot of a key, to get those of the lane's key in the warp's next tile
+  kvc_backend_attend args;  // only layer and plan are set, because the rules of kernels/common read only these
   QueryMask masks[kDecodeRows];
   QueryPlace places[kDecodeRows];
   int32_t heads[kDecodeRows];  // the q head of a row
   KeyTree tree;
-  PageCursor pages;         // of the item, before any leaf
-  uint64_t k_rows, v_rows;  // the addresses of the head's first rows
+  PageCursor pages;         // the page list of the item, with no leaf loaded
+  uint64_t k_rows, v_rows;  // the addresses of the head's rows in slot 0 of page 0
   float units[kDecodeRows];
   float m[kMostDecodeWarps][kDecodeRows], l[kMostDecodeWarps][kDecodeRows];
-  float factors[kMostDecodeWarps][kDecodeRows];  // of the warps' o
+  float factors[kMostDecodeWarps][kDecodeRows];  // the factors of the warps' o in a merged row
   uint32_t keys_begin, keys_end;                 // keys that some row sees
   uint32_t full_begin, full_end;                 // keys that all rows see
 };
 constexpr int32_t kDecodeFixedBytes = (static_cast<int32_t>(sizeof(DecodeFixed)) + 127) / 128 * 128;
 
-// An instance of the kernel. Q: the type of q, and of K in products. P: the type of P and V in products.
+// The types and dims of an instance of the kernel. Q: the type of q and K in products. P: the type of P and V in
+// products.
 template <class QType, class PType, Type kStoredType, int kKeyDims, int kDimsOfV>
 struct DecodeKind {
   using Q = QType;
@@ -64,15 +66,18 @@ struct DecodeKind {
   static constexpr int kElement = kNarrow ? 1 : 2;
   static constexpr int kDims = kKeyDims, kValueDims = kDimsOfV;
   static constexpr int kWarps = decode_warps(kDims, kElement), kThreads = kWarps * kWarpSize;
-  static constexpr int kBlocks = kWarps == 2 ? 4 : kValueDims > 128 ? 2 : 3;  // on a multiprocessor, by their registers
+  static constexpr int kBlocks = kWarps == 2        ? 4
+                                 : kValueDims > 128 ? 2
+                                                    : 3;  // blocks on a multiprocessor, as the registers allow
   static constexpr int kKeyPitch = kDims * kElement, kValuePitch = kValueDims * kElement;
   static constexpr int kScalesAt = kDecodeKeys * (kKeyPitch + kValuePitch);
   static constexpr int kTileBytes = decode_tile_bytes(kDims, kValueDims, kElement, kHasScales);
-  static constexpr int kStep = kDecodeKeys * kWarps;  // keys from a warp's tile to its next one
+  static constexpr int kStep =
+      kDecodeKeys * kWarps;  // keys from the begin of a warp's tile to the begin of its next tile
 };
 
-// The place of a 16-byte chunk of a row in a tile. 8 adjacent rows have a chunk in different banks, and so do adjacent
-// chunks of a row.
+// The place of a 16-byte chunk of a row in a tile, in bytes. Chunks of 8 adjacent rows lie in different banks, and so
+// do adjacent chunks of a row.
 template <int kPitch>
 __device__ __forceinline__ int32_t tile_place(int32_t row, int32_t chunk) {
   static_assert(kPitch == 64 || kPitch % 128 == 0);
@@ -92,8 +97,8 @@ __device__ __forceinline__ uint64_t first_row_of(const kvc_backend_pool& pool, i
   return reinterpret_cast<uint64_t>(pool.data) + static_cast<uint64_t>(head * pool.head_stride_bytes);
 }
 
-// Finds the block's work: its rows, their masks and places, and the keys that they see. keys_on: from a warp's tile to
-// its next one. Returns false if the block has no work. Ends with a barrier.
+// Finds the block's work: its rows, their masks and places, and the keys that they see. Returns false if the block has
+// no work. Ends with a barrier. keys_on: the keys from a warp's tile to its next tile.
 __device__ __forceinline__ bool begin_decode_block(const AttendCall& call, int32_t thread, int32_t keys_on,
                                                    DecodeFixed* fixed) {
   AttendBlock block;
@@ -127,18 +132,18 @@ __device__ __forceinline__ bool begin_decode_block(const AttendCall& call, int32
   return true;
 }
 
-// Waits until the oldest tile of a ring has arrived, for the copies of the calling lane.
+// Waits until the lane's copies of the oldest tile in the ring have arrived.
 __device__ __forceinline__ void wait_for_stage(int32_t stages) {
   if (stages == 2) wait_copies<0>();
   if (stages == 3) wait_copies<1>();
   if (stages == 4) wait_copies<2>();
 }
 
-// The next tile of a warp whose copy begins.
+// Copies the tiles of a warp, one after another. Each lane of the warp has its own reader.
 template <class Kind>
 class DecodeReader {
  public:
-  // The warp's tiles begin at first, first + kStep, ... below `end`.
+  // The warp's tiles begin at the keys first, first + kStep, ... below `end`.
   int32_t first, end, tiles;
 
   __device__ __forceinline__ DecodeReader(const AttendCall& call, const DecodeFixed& fixed, int32_t warp, int32_t lane)
@@ -154,14 +159,15 @@ class DecodeReader {
     find_page(fixed);
   }
 
-  // Begins the copies of the next tile, and looks up the pages of the one after it.
+  // Starts the copies of the next tile, and finds the pages of the tile after it.
   __device__ __forceinline__ void begin_tile(const DecodeCall& call, const DecodeFixed& fixed, unsigned char* tile) {
     if (next_ >= end) return;
     const kvc_backend_layer& layer = call.attend.layer;
     const bool is_key = lane_ < kDecodeKeys;
     unsigned char* const v_tile = tile + kDecodeKeys * Kind::kKeyPitch;
     if (call.one_page != 0) {
-      const uint32_t seen = __ballot_sync(kAllLanes, page_ >= 0);  // of the keys, twice
+      const uint32_t seen =
+          __ballot_sync(kAllLanes, page_ >= 0);  // bits 0 to 15 and bits 16 to 31: the keys of the tile
       const int32_t page = __shfl_sync(kAllLanes, page_, __ffs(static_cast<int>(seen | 0x80000000u)) - 1);
       const int32_t slot = slot_ - lane_ % kDecodeKeys;
       copy_page_rows<Kind::kKeyPitch>(layer.k, fixed.k_rows, page < 0 ? 0 : page, slot, seen, tile);
@@ -207,7 +213,8 @@ class DecodeReader {
     page_ = leaf_[entry_ & (KVC_BACKEND_NODE_FANOUT - 1)];
   }
 
-  // Copies 16 rows of a page from `slot` on. rows: see k_rows. seen: a bit for each row; the others become zeros.
+  // Copies 16 rows of a page, from slot `slot` on. rows: the address of the head's rows in slot 0 of page 0. seen: a
+  // bit for each row; the other rows become zeros.
   template <int kPitch>
   __device__ __forceinline__ void copy_page_rows(const kvc_backend_pool& pool, uint64_t rows, int32_t page,
                                                  int32_t slot, uint32_t seen, unsigned char* target) {
@@ -223,7 +230,7 @@ class DecodeReader {
     }
   }
 
-  // Copies 16 rows, whose addresses the lanes from first_lane on have. 0: no row, zeros.
+  // Copies 16 rows. Lane first_lane + i has the address of row i, or 0 for a row that becomes zeros.
   template <int kPitch>
   __device__ __forceinline__ void copy_rows(uint64_t address, int32_t first_lane, const void* pool,
                                             unsigned char* target) {
@@ -238,9 +245,9 @@ class DecodeReader {
   }
 
   int32_t lane_, next_, entry_, slot_;
-  int32_t leaf_index_;  // of the leaf of the page list that the lane read last; -1: none yet
+  int32_t leaf_index_;  // the index of the page-list leaf that the lane read last; -1: none
   const int32_t* leaf_;
-  int32_t page_;  // of the lane's key in the next tile; -1: no row sees the key
+  int32_t page_;  // the page of the lane's key in the next tile; -1: no row sees the key
 };
 
 }  // namespace kvc::kernels::cuda
