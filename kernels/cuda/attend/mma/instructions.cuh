@@ -1,6 +1,7 @@
-// The instructions of the tensor cores, and those that load their operands, one function each. No other file for sm_80
-// has PTX. Without nvcc each function calls its emulation (tests/cuda/emulation/warp_matrix.h). attend/mma/layout.h
-// says which lane holds which element. All lanes of a warp call a function that says "warp".
+// The instructions of the tensor cores, and the instructions that load their operands. Each function has one
+// instruction. No other file for sm_80 has PTX. Without nvcc, each function calls its emulation
+// (tests/cuda/emulation/warp_matrix.h). attend/mma/layout.h defines which lane holds which element. "Warp:" means that
+// all lanes of a warp call the function.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -32,7 +33,7 @@ __device__ __forceinline__ void multiply(Bf16, float (&c)[4], const uint32_t (&a
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Warp: four 8 x 8 matrices from shared memory.
+// Warp: loads four 8 x 8 matrices from shared memory. row: the address that the lane supplies.
 __device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -46,27 +47,28 @@ __device__ __forceinline__ void load_transposed(uint32_t (&to)[4], const void* r
                : "memory");
 }
 
-// Begins a copy of 16 aligned bytes from global to shared memory. It writes zeros if `there` is false.
+// Starts a copy of 16 aligned bytes from global to shared memory. If `there` is false, it writes zeros.
 __device__ __forceinline__ void begin_copy(void* shared, const void* global, bool there) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
                "r"(there ? 16 : 0)
                : "memory");
 }
-// The same for a float.
+// Starts a copy of a float in the same way.
 __device__ __forceinline__ void begin_float_copy(float* shared, const void* global, bool there) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(shared)), "l"(global),
                "r"(there ? 4 : 0)
                : "memory");
 }
-// Closes a group: the copies that this thread began after it closed the group before.
+// Closes a group of copies: all that this thread started since it closed the previous group.
 __device__ __forceinline__ void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until all but the last kGroups groups of this thread have arrived. Other threads need a barrier.
+// Waits until all groups of this thread have arrived, except the last kGroups groups. Other threads may read the data
+// after a barrier.
 template <int kGroups>
 __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
-// Rounds two floats to a pair. The first one is the lower half.
+// Rounds two floats to a pair of 16-bit elements. low becomes the lower half.
 __device__ __forceinline__ uint32_t pack(F16, float low, float high) {
   uint32_t pair;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -97,7 +99,8 @@ __device__ __forceinline__ float fast_exp2(float x) {
   return y;
 }
 
-// Four of the bytes of a (0..3) and b (4..7), by the nibbles of the selector, the lowest first.
+// Returns four bytes, chosen among the bytes of a (0 to 3) and b (4 to 7). Nibble i of the selector is the number of
+// byte i.
 __device__ __forceinline__ uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t selector) {
   return __byte_perm(a, b, selector);
 }

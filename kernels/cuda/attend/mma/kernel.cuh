@@ -1,20 +1,24 @@
-// Attention on tensor cores (mma.m16n8k16) with float32 sums. A block of 4 warps computes rows (query, head of the
-// group) of one kv head over the keys of an item, 64 at a time.
+// Attention on tensor cores (mma.m16n8k16) with float32 sums. A thread block of 4 warps computes rows (query, head of
+// the group) of one kv head over the keys of an item, 64 keys at a time.
 //
-//   kKeyWarps = 1: prefill. 64 rows. A warp has 16 rows and all keys of a tile.
-//   kKeyWarps = 4: decode. All warps have the same 16 rows. A warp has 16 keys of each tile, and its own softmax state.
-//                  The four states are merged at the end, as split items are.
+//   kKeyWarps = 1: prefill. The block has 64 rows. A warp has 16 rows and all keys of a tile.
+//   kKeyWarps = 4: decode. All warps have the same 16 rows. A warp has 16 keys of each tile and its own softmax state.
+//                  The four states are merged at the end, with the arithmetic for split items.
 //
-// A warp computes S = Q K^T of 16 rows in registers, then the online softmax, then O += P V. P stays in its registers,
-// because two C fragments are one A fragment (attend/mma/layout.h). There is one barrier a tile, two with 8-bit
+// A warp computes S = Q K^T of 16 rows in registers, then the online softmax, then O += P V. P stays in registers,
+// because two C fragments are one A fragment (attend/mma/layout.h). A tile needs one barrier, or two with 8-bit
 // storage. attend/mma/plan.h describes shared memory. A thread has Dv / 2 registers for o, and 32 (prefill) or 8
 // (decode) for S.
 //
-// Lower bounds, for a kv head with R rows: decode reads D + Dv elements a key once for 16 rows, and computes 2 R (D +
-// Dv) operations for them. It is bound by memory up to some tens of rows. Prefill is bound by those operations.
+// A deterministic cache folds states: after each fold_keys keys, it merges the state over them into the state over all
+// earlier keys. So the bits of a row do not depend on how its keys are split.
 //
-// NaN in keys that a row does not see: the scores of such keys are replaced. 0 * NaN is NaN, so in tiles that some row
-// sees in part, NaN and infinity in V are replaced by zero. They are then added to the rows that see them.
+// Lower bounds, for a kv head with R rows: decode reads D + Dv elements a key once for 16 rows, and computes 2 R (D +
+// Dv) operations for them. Up to some tens of rows, memory is the limit. Prefill is limited by the operations.
+//
+// Keys that a row does not see may hold NaN. The scores of such keys are replaced. In tiles that some row does not see
+// whole, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. Then they are added to the rows that see
+// them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -34,13 +38,13 @@
 
 namespace kvc::kernels::cuda {
 
-// The 16 rows of a warp.
+// The state of the 16 rows of a warp.
 template <int kDims>
 struct WarpRows : RowSums {
   float o[kDims / 8][4];
 };
 
-// The online softmax of the warp's rows, over one tile.
+// The online softmax of the warp's rows over one tile.
 template <int kDims, int kTiles>
 __device__ __forceinline__ void soften_scores(const MmaState& state, float (&s)[kTiles][4], WarpRows<kDims>& rows) {
 #pragma unroll
@@ -85,7 +89,7 @@ __device__ __forceinline__ void multiply_values(const MmaState& state, const Mma
   }
 }
 
-// The factor of a finished row of o: the scales of V, except those of tokens.
+// The factor of a finished row of o: the scales of V, except scales of tokens.
 __device__ __forceinline__ float value_unit(const MmaState& state, int32_t row) {
   const MmaFixed& fixed = *state.fixed;
   return head_scale(&state.call->attend.layer.v_scales, fixed.block.head) *
@@ -99,8 +103,9 @@ __device__ __forceinline__ float* folded_o(const MmaState& state, int i, int e) 
   return folded + ((state.warp * fragments + i) * 4 + e) * kWarpSize + state.lane;
 }
 
-// Merges the states over the last fold_keys keys into the states of earlier keys, and empties the former. The
-// arithmetic is that of split items. fixed.m and fixed.l belong to earlier keys. The warp has all keys of its rows.
+// Merges the states over the last fold_keys keys into the states over earlier keys, and sets the former to empty. The
+// arithmetic is that for split items. fixed.m and fixed.l belong to earlier keys. The warp must have all keys of its
+// rows.
 template <int kDims>
 __device__ __forceinline__ void fold_rows(const MmaState& state, int32_t row0, WarpRows<kDims>& rows) {
   MmaFixed& fixed = *state.fixed;
@@ -150,14 +155,14 @@ __device__ __forceinline__ void take_folded(const MmaState& state, int32_t row0,
   }
 }
 
-// Writes the states of all warps to shared memory, over q and the tiles: o [warp with keys of its own][row][Dv].
+// Writes the states of all warps to shared memory. o [kKeyWarps][row][Dv] overwrites q and the tiles.
 template <int kDims, int kKeyWarps>
 __device__ __forceinline__ void share_states(const MmaState& state, int32_t row0, WarpRows<kDims>& rows) {
   MmaFixed& fixed = *state.fixed;
   const int32_t dims = state.call->attend.layer.v_head_dim, pair = state.lane % 4 * 2;
   const int32_t first = kKeyWarps == 1 ? row0 : state.warp * kMmaRows;
   float* const results = reinterpret_cast<float*>(state.shared + state.call->shape.q_at);
-  __syncthreads();  // q and tiles are no longer read
+  __syncthreads();  // q and the tiles are no longer read
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int32_t row = first + state.lane / 4 + half * 8;
@@ -177,8 +182,8 @@ __device__ __forceinline__ void share_states(const MmaState& state, int32_t row0
   __syncthreads();
 }
 
-// Merges the states of the warps to one state a row, in natural-log units as folded states are. Gives m, l, and the
-// factors of the warps' o.
+// Merges the kKeyWarps states of each row to one state in natural-log units, the units of folded states. Writes m, l,
+// and the factors of the warps' o to shared memory.
 template <int kKeyWarps>
 __device__ __forceinline__ void merge_warps(const MmaState& state) {
   MmaFixed& fixed = *state.fixed;
@@ -252,9 +257,9 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
   }
 }
 
-// Goes through all keys of the item. compute(i, tile, its K, its V) gets tile i while the copies of tiles up to i +
-// stages - 1 are in flight, and the pages of the next one are looked up. Q, P: what 8-bit K and V are converted to.
-// kTurns: keys are rotated on read.
+// Calls compute(tile, K, V) for each tile of the item that some row sees. Meanwhile the copies of the next stages - 1
+// tiles are in flight, and the pages of the tile after them were looked up. Q, P: the types to which 8-bit K and V are
+// converted. kTurns: keys are rotated on read.
 template <class Q, class P, bool kTurns, class Compute>
 __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& compute) {
   const MmaShape& shape = state.call->shape;
@@ -269,7 +274,7 @@ __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& co
   for (int32_t i = 0; i < state.prepared; ++i) {
     if (stages == 3) wait_copies<1>();
     if (stages == 2) wait_copies<0>();
-    __syncthreads();  // the tile has arrived, and the one before is no longer read
+    __syncthreads();  // the tile has arrived, and the previous tile is no longer read
     if (i + stages - 1 < state.prepared) begin_tile(state, i + stages - 1);
     close_copies();
     if (stages == 1) {
@@ -313,7 +318,7 @@ __device__ __forceinline__ bool begin_mma_block(const MmaCall& call, int64_t ind
   return true;
 }
 
-// Begins a round, with the rows from block.row_begin on: their masks, their queries, their first key.
+// Begins a round with the rows from block.row_begin on: finds their masks and their first key, and loads their queries.
 template <class Q>
 __device__ __forceinline__ void begin_mma_round(MmaState& state) {
   const MmaFixed& fixed = *state.fixed;
@@ -328,7 +333,8 @@ __device__ __forceinline__ void begin_mma_round(MmaState& state) {
   load_mma_queries<Q>(state);
 }
 
-// Whether another round follows. All threads call it, and shared memory of the last round is no longer read.
+// Returns whether another round follows. All threads call it. After it, the shared memory of the last round may be
+// overwritten.
 __device__ __forceinline__ bool next_mma_round(const MmaState& state) {
   MmaFixed& fixed = *state.fixed;
   __syncthreads();
@@ -337,8 +343,8 @@ __device__ __forceinline__ bool next_mma_round(const MmaState& state) {
   return fixed.block.row_begin < fixed.block.row_end;
 }
 
-// Q: the type of q, and of K in products. P: the type of P and V in products. kTurns: keys are rotated on read. Shared
-// memory allows two blocks on a multiprocessor (attend/mma/plan.h), so a thread may have 255 registers.
+// Q: the type of q and K in products. P: the type of P and V in products. kTurns: keys are rotated on read. A thread
+// may have 255 registers, because shared memory allows at most two blocks on a multiprocessor (attend/mma/plan.h).
 template <class Q, class P, int kDims, int kKeyWarps, bool kTurns>
 __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __grid_constant__ MmaCall call) {
   constexpr int kTiles = kMmaTileKeys / 8 / kKeyWarps;
@@ -348,7 +354,7 @@ __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __g
     if (!begin_mma_block(call, index, &state)) continue;
     const int32_t row0 = kKeyWarps == 1 ? state.warp * kMmaRows : 0;
     const int32_t key0 = kKeyWarps == 1 ? 0 : state.warp * (kMmaTileKeys / kKeyWarps);
-    // Only decode's kernel has more than one round, on devices whose shared memory does not hold 64 rows.
+    // Only the decode kernel has more than one round, on devices whose shared memory is too small for 64 rows.
     do {
       begin_mma_round<Q>(state);
       WarpRows<kDims> rows = {};
@@ -376,13 +382,13 @@ __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __g
       merge_warps<kKeyWarps>(state);
       finish_mma_rows<kKeyWarps>(state);
     } while (kKeyWarps > 1 && next_mma_round(state));
-    __syncthreads();  // shared memory is no longer read
+    __syncthreads();  // the shared memory of this block is no longer read
   }
 }
 
 using MmaKernel = void (*)(MmaCall);
 
-// The instance that computes a call, by its rows and V's dims.
+// The instance that computes a call, by its rows and the dims of V.
 template <class Q, class P, bool kTurns>
 MmaKernel mma_kernel_of(const MmaCall& call) {
   const bool wide = call.attend.layer.v_head_dim > 128;
@@ -391,7 +397,7 @@ MmaKernel mma_kernel_of(const MmaCall& call) {
   }
   return wide ? attend_mma_kernel<Q, P, 256, 4, kTurns> : attend_mma_kernel<Q, P, 128, 4, kTurns>;
 }
-// One file each.
+// Each is in a file of its own.
 MmaKernel mma_kernel_of_f16(const MmaCall& call);
 MmaKernel mma_kernel_of_bf16(const MmaCall& call);
 MmaKernel turned_kernel_of_f16(const MmaCall& call);

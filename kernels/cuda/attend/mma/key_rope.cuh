@@ -1,13 +1,15 @@
 // Attention on tensor cores over keys that are rotated on read (RoPE on read).
 //
-// Such a key is float32 (kvc_backend_attend.key_tables) and has 24 bits. The types of the products have 11 or 8 bits,
-// so rounding the key would add an error as large as that of rounding P. So a rotated key is a sum of 2 float16 or 3
-// bfloat16 numbers. Each number is the rounded rest of those before it. All threads rotate the keys of a tile once. The
-// first number replaces the key in the tile, and the others are in tiles of their own (lower parts). S is the sum of
-// the products with all of them.
+// A rotated key is multiplied as a sum of two float16 or three bfloat16 numbers, its parts. Each part is the rounded
+// rest of the key after the parts before it. The reason: a rotated key is float32 (kvc_backend_attend.key_tables), with
+// 24 bits, but a factor of a product has 11 or 8. Rounding the key once would add an error as large as that of rounding
+// P.
 //
-// Lower bounds: 2 or 3 times the operations of Q K^T over the rotated dims; those of P V do not change. cos and sin
-// cost 6 to 12 float64 operations for each key, pair of dims, kv head and block of rows (rope_table.h).
+// All threads rotate the keys of a tile together, once. The first part replaces the key in the tile. The other parts,
+// the lower parts, have tiles of their own. S is the sum of the products with all parts.
+//
+// Lower bounds: Q K^T takes 2 or 3 times the operations over the rotated dims; P V does not change. cos and sin take 6
+// to 12 float64 operations for each key, pair of dims, kv head and block of rows (rope_table.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,8 +25,8 @@ namespace kvc::kernels::cuda {
 // The first part is the key times kFirst, rounded. Each later part is the rest times kNext, rounded.
 template <class T>
 struct TurnedParts;
-// A rotated key can be larger than a stored one, by sqrt(2) times RoPE's attention factor: at most by 11. The rest
-// after the first part is at most 2^-12 of the key, which would be subnormal.
+// kFirst prevents overflow: rotation makes a key larger by at most sqrt(2) times RoPE's attention factor, which is
+// below 11. kNext prevents subnormals: the rest after the first part is at most 2^-12 of the key.
 template <>
 struct TurnedParts<F16> {
   static constexpr int32_t kCount = turned_parts(Type::kF16);
@@ -38,15 +40,15 @@ struct TurnedParts<Bf16> {
   static constexpr bool kIsScaled = false;
 };
 
-// A range of dims to multiply, in steps of kMmaDepth. `chunk`: its first 16-byte chunk in rows of the tile. `q_chunk`:
-// the same in rows of q.
+// A range of dims to multiply, in steps of kMmaDepth dims. chunk: the first 16-byte chunk in rows of the tile. q_chunk:
+// the first chunk in rows of q.
 struct KeySteps {
   const unsigned char* tile;
   int32_t pitch, chunk, q_chunk, steps;
 };
 
-// The products whose sum is S of rotated keys, in order: lower parts, the last part first; the first part; then the
-// dims before and after the rotated ones.
+// Returns product i of those whose sum is S of rotated keys. The order is: the lower parts, from the last to the first;
+// the first part; the dims before the rotated dims; the dims after them.
 template <class T>
 __device__ __forceinline__ KeySteps turned_steps(const MmaState& state, const unsigned char* k_tile, int32_t i) {
   constexpr int32_t kFirstPart = TurnedParts<T>::kCount - 1;
@@ -64,19 +66,19 @@ __device__ __forceinline__ KeySteps turned_steps(const MmaState& state, const un
   return {k_tile, shape.k_pitch, begin / 8, begin / 8, (end - begin) / kMmaDepth};
 }
 
-// The factor of the sum after product i.
+// The factor by which the sum is multiplied after product i.
 template <class T>
 __device__ __forceinline__ float factor_behind(int32_t i) {
   constexpr int32_t kFirstPart = TurnedParts<T>::kCount - 1;
   return i < kFirstPart ? 1.0f / TurnedParts<T>::kNext : i == kFirstPart ? 1.0f / TurnedParts<T>::kFirst : 1.0f;
 }
 
-// The address of element d of a key in a tile whose rows have `pitch` bytes.
+// The address of element d of a key, in a tile whose rows have `pitch` bytes.
 __device__ __forceinline__ unsigned char* element_at(unsigned char* tile, int32_t key, int32_t d, int32_t pitch) {
   return tile + swizzled(key, d / 8, pitch) + d % 8 * 2;
 }
 
-// Splits the values x[0] and x[1] of a key's dims d[0] and d[1] into parts, and writes them.
+// Splits the values x[0] and x[1] of dims d[0] and d[1] of a key into parts, and writes the parts.
 template <class T>
 __device__ __forceinline__ void put_parts(const MmaState& state, unsigned char* k_tile, int32_t key,
                                           const int32_t (&d)[2], const float (&x)[2]) {
@@ -105,7 +107,7 @@ __device__ __forceinline__ void turn_keys(const MmaState& state, const MmaTile& 
   const kvc_backend_layer& layer = state.call->attend.layer;
   const MmaShape& shape = state.call->shape;
   const double* const table = key_table_of_row(&state.fixed->args, state.fixed->item->row);
-  // The work for one key: its pairs, then the other dims of the same product steps.
+  // For each key there are `all` pieces of work: its rotated pairs, and then the other dims of the same product steps.
   const int32_t pairs = layer.rope_dim / 2, all = shape.turned_end - shape.turned_begin - pairs;
   const auto element = [&](int32_t key, int32_t d) {
     T x;

@@ -1,5 +1,5 @@
-// The tensor-core kernel of bfloat16 queries over keys that are rotated on read. Each type has its own file, so that
-// they compile in parallel.
+// The instances of attend_mma_kernel for bfloat16 queries and keys that are rotated on read. Each type has a file of
+// its own, so that the instances compile in parallel.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/mma/kernel.cuh"
 

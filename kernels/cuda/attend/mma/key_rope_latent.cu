@@ -1,4 +1,4 @@
-// Instances of the tensor-core kernel for latent rows whose keys are rotated on read.
+// The instances of attend_latent_kernel for keys that are rotated on read.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/mma/latent.cuh"
 

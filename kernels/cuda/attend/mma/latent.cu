@@ -1,4 +1,4 @@
-// Instances of the tensor-core kernel for latent rows.
+// The instances of attend_latent_kernel for keys that are used as stored.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/mma/latent.cuh"
 

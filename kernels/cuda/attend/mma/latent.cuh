@@ -1,19 +1,20 @@
 // Attention over latent rows (MLA) on tensor cores. V is the first dims of K's row, so a tile of keys is loaded once
 // and multiplied twice. The warps divide the two products differently. In S = Q K^T, a warp has 16 rows and a part of
-// the keys. In O += P V, it has all rows and a part of V's columns. So P, and the factors that rescale o, go through
+// the keys. In O += P V, a warp has all rows and a part of V's columns. So P and the factors that rescale o go through
 // shared memory.
 //
 //   rows   tile      warps   S of a warp       o of a warp
 //     64   64 keys   8       16 rows x 32 keys   64 rows x 64 columns, 128 registers of a thread
 //     16   32 keys   4       16 rows x 8 keys    16 rows x 128 columns, 64 registers
 //
-// Lower bounds, for D = 576, Dv = 512, 16 bits: a row has 1152 bytes. 16 heads are bound by these bytes, at 30
-// operations a byte. 128 heads are bound by 2 * 128 * (D + Dv) operations a key; their two blocks read a tile once from
-// memory and twice from the L2 cache. After the products, shared memory is the next limit: 16 rows x 32 keys of S take
-// 3 loads of 512 bytes for 4 products, and o takes 8 loads for 32.
+// Lower bounds, for D = 576, Dv = 512, 16 bits: a row has 1152 bytes. With 16 heads, these bytes are the limit, at 30
+// operations a byte. With 128 heads, the limit is 2 * 128 * (D + Dv) operations a key; the two blocks of these heads
+// read a tile once from memory and twice from the L2 cache. After the products, shared memory is the next limit: 16
+// rows x 32 keys of S take 3 loads of 512 bytes for 4 products, and o takes 8 loads for 32 products.
 //
-// Shared memory: with 64 rows, q has 72 KiB and there are two tiles of 72 KiB (sm_90, sm_100), or one (sm_80). With 16
-// rows, q has 18 KiB and there are up to three tiles of 36 KiB. A device with 99 KiB a block has the latter only.
+// Shared memory: with 64 rows, q has 72 KiB, and there are two tiles of 72 KiB (sm_90, sm_100) or one tile (sm_80).
+// With 16 rows, q has 18 KiB, and there are up to three tiles of 36 KiB. A device with 99 KiB for a block can run only
+// blocks of 16 rows.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -36,22 +37,22 @@ template <int kRows>
 struct LatentCut {
   static constexpr MmaCut kCut = latent_cut(kRows);
   static constexpr int kRowGroups = kRows / kMmaRows;         // groups of 16 rows
-  static constexpr int kKeyGroups = kCut.warps / kRowGroups;  // warps with the same rows of S
-  static constexpr int kKeys = kCut.keys / kKeyGroups;        // keys of S of a warp
-  // the most fragments of o of a warp, 8 columns each
+  static constexpr int kKeyGroups = kCut.warps / kRowGroups;  // warps that have the same rows of S
+  static constexpr int kKeys = kCut.keys / kKeyGroups;        // the keys of a warp in S
+  // The most fragments of o of a warp, with 8 columns each.
   static constexpr int kFragments = kMaxLatentDim / kCut.warps / 8;
   static_assert(kKeyGroups * kRows <= 2 * kMostRows, "MmaFixed.m");
 };
 
-// A warp's part of O: all rows, and dims [first, first + dims) of V.
+// A warp's part of O: all rows, and the dims [first, first + dims) of V.
 template <int kRows>
 struct LatentColumns {
   float o[LatentCut<kRows>::kRowGroups][LatentCut<kRows>::kFragments][4];
   int32_t first, dims;
 };
 
-// The place of 8 elements of P: a row, and the keys from 8 * chunk of the tile on. A row of the tile has room for 64
-// elements.
+// The place of 8 elements of P in a tile: of row `row`, and of the keys from 8 * chunk on. P has 64 elements in each
+// row of the tile.
 template <int kRows>
 __device__ __forceinline__ int32_t place_of_p(const MmaShape& shape, int32_t row, int32_t chunk) {
   constexpr int kKeys = LatentCut<kRows>::kCut.keys;
@@ -72,7 +73,7 @@ __device__ __forceinline__ void share_probabilities(const MmaState& state, const
     const float largest = largest_score(s, half, sums.m[half]);
     if (pair == 0) fixed.m[key_group * kRows + first + half * 8] = largest;
   }
-  __syncthreads();  // the maxima are known, and K's last dims are no longer read
+  __syncthreads();  // the maxima are written, and the last dims of K are no longer read
   if (has_rows) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -97,7 +98,7 @@ __device__ __forceinline__ void share_probabilities(const MmaState& state, const
   __syncthreads();
 }
 
-// o *= the factors of the rows, unless all are 1.
+// Multiplies o by the factors of the rows, unless all of them are 1.
 template <int kRows>
 __device__ __forceinline__ void rescale_columns(const MmaState& state, LatentColumns<kRows>& columns) {
   using Cut = LatentCut<kRows>;
@@ -115,8 +116,8 @@ __device__ __forceinline__ void rescale_columns(const MmaState& state, LatentCol
   }
 }
 
-// o += P V, of the warp's columns. NaN and infinity in V need not be added to the rows that see them: they are in K
-// too, so the scores of these rows are NaN already.
+// o += P V for the warp's columns. NaN and infinity in V are not added to the rows that see them. They are in K too, so
+// the scores of these rows are NaN already.
 template <class T, int kRows>
 __device__ __forceinline__ void multiply_columns(const MmaState& state, const MmaTile& tile,
                                                  const unsigned char* k_tile, LatentColumns<kRows>& columns) {
@@ -149,15 +150,15 @@ __device__ __forceinline__ void multiply_columns(const MmaState& state, const Mm
   }
 }
 
-// The place in shared memory of element e of the thread's fragment i of o, for 16 rows of earlier keys: [row][Dv].
+// The place in shared memory of element e of the thread's fragment i, in o of earlier keys: [row][Dv] with 16 rows.
 __device__ __forceinline__ float* folded_column(const MmaState& state, int32_t first, int i, int e) {
   float* const folded = reinterpret_cast<float*>(state.shared + state.call->shape.folded_at);
   const int32_t row = state.lane / 4 + e / 2 * 8, column = first + i * 8 + state.lane % 4 * 2 + e % 2;
   return folded + row * state.call->attend.layer.v_head_dim + column;
 }
 
-// Does what fold_rows of attend/mma/kernel.cuh does, for a block of 16 rows. For earlier keys, m is after those of the
-// warps, and l is fixed.l. Ends with a barrier.
+// Does the work of fold_rows (attend/mma/kernel.cuh) for a block of 16 rows. m of earlier keys is in fixed.m from
+// kMostRows on, and l is in fixed.l. Ends with a barrier.
 template <class Columns>
 __device__ __forceinline__ void fold_columns(const MmaState& state, int32_t key_group, RowSums& sums,
                                              Columns& columns) {
@@ -198,7 +199,7 @@ __device__ __forceinline__ void fold_columns(const MmaState& state, int32_t key_
     sums.m[half] = -INFINITY;
     sums.l[half] = 0.0f;
   }
-  __syncthreads();  // the states before are no longer read
+  __syncthreads();  // the previous states are no longer read
   if (state.warp == 0 && state.lane % 4 == 0) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -233,7 +234,7 @@ __device__ __forceinline__ void share_columns(const MmaState& state, int32_t row
   MmaFixed& fixed = *state.fixed;
   const int32_t group = state.lane / 4, pair = state.lane % 4, dims = state.call->attend.layer.v_head_dim;
   float* const results = reinterpret_cast<float*>(state.shared + state.call->shape.q_at);
-  __syncthreads();  // q, tiles and m are no longer read
+  __syncthreads();  // q, the tiles and m are no longer read
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float l = quad_sum(sums.l[half]);
@@ -265,8 +266,8 @@ __device__ __forceinline__ void share_columns(const MmaState& state, int32_t row
   __syncthreads();
 }
 
-// T: the type of q, K, V and P in products. kTurns: keys are rotated on read. Two blocks of few rows share a
-// multiprocessor. A block of many rows has all of its registers.
+// T: the type of q, K, V and P in products. kTurns: keys are rotated on read. Two blocks of few rows run on a
+// multiprocessor. A block of many rows has all registers of a multiprocessor.
 template <class T, int kRows, bool kTurns>
 __global__ void __launch_bounds__(latent_cut(kRows).warps* kWarpSize, kRows == kMostRows ? 1 : 2)
     attend_latent_kernel(const __grid_constant__ MmaCall call) {
@@ -277,7 +278,7 @@ __global__ void __launch_bounds__(latent_cut(kRows).warps* kWarpSize, kRows == k
   const int32_t row0 = state.warp % Cut::kRowGroups * kMmaRows, key_group = state.warp / Cut::kRowGroups;
   const int32_t dims = call.attend.layer.v_head_dim,
                 of_warp = (dims + 16 * Cut::kCut.warps - 1) / (16 * Cut::kCut.warps) * 16;
-  // Only the kernel of few rows has more than one round, on devices whose shared memory does not hold many rows.
+  // Only the kernel of few rows has more than one round, on devices whose shared memory is too small for many rows.
   do {
     begin_mma_round<T>(state);
     RowSums sums = {{-INFINITY, -INFINITY}, {}};

@@ -1,4 +1,4 @@
-// Chooses the instance of the tensor-core kernel for a call, and launches it.
+// Chooses the instance of the tensor-core kernels for a call, and launches it.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/common/live_grid.h"
 #include "kernels/cuda/attend/mma/kernel.cuh"
@@ -28,8 +28,8 @@ kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaSha
   const MmaKernel kernel = is_latent(call.layer) ? (turns ? turned_latent_kernel(mma) : latent_kernel(mma))
                            : is_f16              ? (turns ? turned_kernel_of_f16(mma) : mma_kernel_of_f16(mma))
                                                  : (turns ? turned_kernel_of_bf16(mma) : mma_kernel_of_bf16(mma));
-  // This limit belongs to the kernel, for all threads. It is always set to the same value, because another thread may
-  // be about to launch the kernel with more.
+  // The limit belongs to the kernel, for all threads of the process. It is always set to the same value, because
+  // another thread may be about to launch the kernel with more shared memory.
   const cudaError_t result = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block);
   const kvc_status status = check(result, "cudaFuncSetAttribute", "attend on tensor cores", error);
@@ -39,7 +39,7 @@ kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaSha
                                          shape.cut.warps * kWarpSize, shape.shared_bytes, &blocks, error);
     if (capped != KVC_OK) return capped;
   }
-  // thread blocks for each block of the plan
+  // The number of thread blocks for each block of the plan.
   const int32_t parts = has_lists(call)                    ? call.listed.row_blocks
                         : shape.cut.rows == kManyRows.rows ? call.many_rows / kManyRows.rows
                                                            : 1;

@@ -1,4 +1,4 @@
-// Launching attention on tensor cores.
+// Launches attention on tensor cores.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,13 +10,13 @@ namespace kvc::kernels::cuda {
 
 struct AttendCall;
 
-// Gives the bytes of shared memory that a block has besides those that the launch requests. On sm_90 and later the
-// image may count the system's 1 KiB among them. The limit of the device applies to the sum.
+// Gives the bytes of static shared memory that the image counts for a block. The limit of the device applies to the sum
+// of these and the requested bytes. On sm_90 and later, they may include 1 KiB that the system reserves.
 cudaError_t read_own_shared_bytes(int32_t* bytes);
-// The shape of a block of `rows` rows (kFewRows or kManyRows) on this device. It has no stages if shared memory does
-// not suffice.
+// The shape of a block of `rows` rows (of kFewRows or kManyRows) on this device. Its `stages` is 0 if shared memory
+// does not suffice.
 MmaShape mma_shape(const Device& device, const kvc_backend_layer& layer, int32_t rows, const MmaNeeds& needs);
-// Enqueues `blocks` blocks. The first one is *call.blocks.
+// Enqueues `blocks` blocks. call.blocks points to the first block.
 kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaShape& shape, int64_t blocks, void* stream,
                       kvc_error* error);
 

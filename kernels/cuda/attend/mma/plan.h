@@ -1,5 +1,5 @@
-// The host's part of attention on tensor cores: which calls it can compute, and how a block's shared memory is divided.
-// Pure functions, tested without a device.
+// The host's part of attention on tensor cores: which calls tensor cores can compute, and how the shared memory of a
+// block is divided. Pure functions, tested without a device.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,23 +12,23 @@
 namespace kvc::kernels::cuda {
 
 constexpr int32_t kMmaTileKeys = 64;  // the most keys of a tile
-// The most rows of a block. In a block of few rows the warps divide the keys of a tile; in a block of kMostRows they
+// The most rows of a block. In a block of few rows, the warps divide the keys of a tile. In a block of kMostRows, they
 // divide the rows.
 constexpr int32_t kMostRows = 64;
 constexpr int32_t kMaxMmaDim = 256;     // of K and V: a warp holds 16 rows of o in registers
 constexpr int32_t kMaxLatentDim = 512;  // of V in a latent row: the warps of a block divide the columns of o
 constexpr int32_t kMaxStages = 3;       // tiles in shared memory or in flight
 
-// Whether V is the first dims of K's row (MLA). The row is in one pool, or its other dims are in a second pool. A tile
-// of such rows is loaded once and multiplied twice, by the kernel of attend/mma/latent.cuh.
+// Whether V is the first dims of K's row (MLA). The other dims of K are in the same pool or in a second pool. A tile of
+// such rows is loaded once and multiplied twice (attend/mma/latent.cuh).
 KVC_HOST_DEVICE bool is_latent(const kvc_backend_layer& layer) { return layer.row_kind != KVC_BACKEND_ROW_KV; }
 
-// Why the simple kernel (attend/simple/kernel.cuh) must compute a call, or null if tensor cores can compute it. The
-// conditions of tensor cores are:
-//   - Both factors of a product have one 16-bit type. So q has the type of stored K, or K and V have 8 bits, which
-//     either type holds exactly. P is rounded to that type, which the contract allows unless q is float32.
-//   - Copies to shared memory move 16 bytes.
-//   - With scales of tokens, P of float16 queries is bfloat16, so V must be bfloat16 too. That is impossible where the
+// Returns why the simple kernel (attend/simple/kernel.cuh) must compute a call, or null if tensor cores can compute it.
+// Tensor cores need the following:
+//   - Both factors of a product have the same 16-bit type. So q has the type of stored K, or K and V have 8 bits, which
+//     both 16-bit types represent exactly. P is rounded to that type, which the contract allows unless q is float32.
+//   - Rows are aligned to 16 bytes, because copies to shared memory move 16 bytes.
+//   - With scales of tokens and float16 queries, P is bfloat16, so V must be bfloat16 too. That is impossible if the
 //     same row is also K.
 inline const char* why_simple(const kvc_backend_attend& args) {
   const kvc_backend_layer& layer = *args.layer;
@@ -67,15 +67,14 @@ inline MmaCut cut_of_block(const kvc_backend_layer& layer, int32_t rows) {
   return many ? kMmaMany : kMmaFew;
 }
 
-// Keys that are rotated on read are float32. They are multiplied as a sum of numbers of q's type (float16 has 11 bits,
-// bfloat16 has 8); this is how many numbers. The first is in the tile, the others are its lower parts
-// (attend/mma/key_rope.cuh).
+// The number of parts in which a rotated key is multiplied (attend/mma/key_rope.cuh). float16 has 11 bits, and bfloat16
+// has 8. The first part is in the tile, and the others are the lower parts.
 KVC_HOST_DEVICE constexpr int32_t turned_parts(Type q) { return q == Type::kF16 ? 2 : 3; }
 
-// What the shared memory of a call must hold besides rows and tiles.
+// What the shared memory of a block must hold besides rows and tiles.
 struct MmaNeeds {
-  bool folds;           // states are folded; only blocks of rows_that_fold can do this
-  int32_t lower_parts;  // of rotated keys; 0: stored keys are used as they are
+  bool folds;           // states are folded (attend/mma/kernel.cuh); only blocks of rows_that_fold rows can do this
+  int32_t lower_parts;  // tiles of lower parts of rotated keys; 0: stored keys are used unchanged
 };
 
 inline MmaNeeds needs_of(const kvc_backend_attend& args) {
@@ -83,35 +82,35 @@ inline MmaNeeds needs_of(const kvc_backend_attend& args) {
   return {args.plan->fold_keys > 0, turns ? turned_parts(type_of(args.q.dtype)) - 1 : 0};
 }
 
-// Bytes that the kernels keep besides q and tiles: once (fixed), and for each tile whose pages are looked up (tile).
+// The bytes that the kernels keep besides q and tiles: once (fixed), and for each tile that is prepared (tile).
 struct MmaSizes {
   int32_t fixed, tile;
 };
 
-// A deterministic cache uses one kernel for every row: blocks of many rows. Latent rows use blocks of few rows, in
-// rounds, because the states of earlier keys do not fit beside many rows.
+// In a deterministic cache, one kernel computes every row, in blocks of this many rows. Latent rows use blocks of few
+// rows in rounds, because o of earlier keys does not fit beside many rows.
 KVC_HOST_DEVICE int32_t rows_that_fold(const kvc_backend_layer& layer) {
   return is_latent(layer) ? kLatentFew.rows : kMostRows;
 }
 
-// The shared memory of a block. Offsets and pitches are in bytes. The parts are, in this order:
+// The shared memory of a block. Offsets and pitches are in bytes. It consists of these areas, in this order:
 //   fixed       what MmaSizes.fixed counts
-//   records_at  [stages + 1]: what is known of each tile
-//   v_rows_at   [stages + 1][keys]: addresses of V's rows, unless V and K are one row
+//   records_at  [stages + 1]: an MmaTile for each tile
+//   v_rows_at   [stages + 1][keys]: addresses of V's rows; only if V is not in the same pool row as K
 //   q_at        [rows][k_pitch]
-//   tiles_at    for each stage K [keys][k_pitch], V [keys][v_pitch], as the tensor cores read them
-//   raw_at      8-bit K and V only: for each stage [keys][k_raw], [keys][v_raw] as stored. They are converted to one
-//   tile lower_at    rotated keys only: [lower part][keys][lower_pitch], the dims [turned_begin, turned_end) of one
-//   tile folded_at   folded states only: o of earlier keys, [rows][Dv] float32
-// At the end, o overwrites q and the tiles. A latent row is in the tile of K whole. After the scores are computed, P
+//   tiles_at    for each stage K [keys][k_pitch] and V [keys][v_pitch], as the tensor cores read them
+//   raw_at      only for 8 bits: for each stage [keys][k_raw] and [keys][v_raw], as stored. tiles_at then has one tile
+//   lower_at    only for rotated keys: [lower part][keys][lower_pitch], the dims [turned_begin, turned_end) of one tile
+//   folded_at   only for folded states: o of earlier keys, [rows][Dv] float32
+// At the end, o overwrites q and the tiles. A latent row is in the tile of K. After its scores are computed, P
 // overwrites the dims of K that follow V.
 struct MmaShape {
   MmaCut cut;
   int32_t stages;  // 0: not even one stage fits
   int32_t k_pitch, v_pitch;
   int32_t k_raw, v_raw;              // 0: tiles are read as stored
-  int32_t p_chunk;                   // the 16-byte chunk of a latent tile's row where P begins
-  int32_t turned_begin, turned_end;  // the rotated dims, rounded out to whole product steps; equal: none
+  int32_t p_chunk;                   // the 16-byte chunk where P begins, in a row of a latent tile
+  int32_t turned_begin, turned_end;  // the rotated dims, extended to whole product steps; equal: no dims
   int32_t lower_pitch;
   int32_t records_at, v_rows_at, q_at, tiles_at, raw_at, lower_at, folded_at;
   int32_t shared_bytes;
@@ -154,11 +153,12 @@ inline MmaShape shape_of_stages(const kvc_backend_layer& layer, int32_t rows, co
   return shape;
 }
 
-// The most stages with which two blocks fit on a multiprocessor, so that one computes while the other waits. If none
-// does, the most that fit one block. Latent blocks of many rows have no registers for a second block.
+// Returns the shape with the most stages with which two blocks fit on a multiprocessor. Then one block computes while
+// the other waits. If two blocks do not fit, it returns the most stages with which one block fits. Latent blocks of
+// many rows need all registers, so only one is tried.
 inline MmaShape shape_of_block(const kvc_backend_layer& layer, int32_t rows, const MmaNeeds& needs,
                                const MmaSizes& sizes, int32_t shared_of_block, int32_t shared_of_multiprocessor) {
-  constexpr int32_t kSystemBytes = 1024;  // of each block: the system's
+  constexpr int32_t kSystemBytes = 1024;  // reserved by the system for each block
   for (int32_t blocks = cut_of_block(layer, rows).warps > 4 ? 1 : 2; blocks > 0; --blocks) {
     const int32_t share = shared_of_multiprocessor / blocks - kSystemBytes;
     const int32_t most = share < shared_of_block ? share : shared_of_block;

@@ -1,6 +1,5 @@
-// What a warp does with its 16 rows and its keys of a tile, in both tensor-core kernels (attend/mma/kernel.cuh,
-// attend/mma/latent.cuh): S = Q K^T in registers, scales, options, masks, the online softmax, and NaN and infinity in
-// V.
+// What a warp does with its 16 rows and its keys of a tile, in attend/mma/kernel.cuh and attend/mma/latent.cuh: S = Q
+// K^T in registers, scales, options, masks, the online softmax, and the handling of NaN and infinity in V.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -16,13 +15,13 @@
 
 namespace kvc::kernels::cuda {
 
-// The softmax state of a warp's 16 rows. A lane has parts of two rows, lane / 4 and lane / 4 + 8: the columns lane % 4
-// * 2 + {0, 1} of every 8.
+// The softmax state of a warp's 16 rows. A lane has parts of the rows lane / 4 and lane / 4 + 8: of each 8 columns, the
+// columns lane % 4 * 2 and lane % 4 * 2 + 1.
 struct RowSums {
-  float m[2], l[2];  // l: over the lane's keys only
+  float m[2], l[2];  // l: the sum over the lane's keys only
 };
 
-// s += Q K^T of 16 rows from row0 on and 8 keys from key0 on. Fragments of K for two steps are loaded together.
+// s += Q K^T of the 16 rows from row0 on and the 8 keys from key0 on. K's fragments for two steps are loaded together.
 template <class Q>
 __device__ __forceinline__ void add_products(const MmaState& state, const KeySteps& keys, int32_t row0, int32_t key0,
                                              float (&s)[1][4]) {
@@ -31,14 +30,14 @@ __device__ __forceinline__ void add_products(const MmaState& state, const KeySte
   const unsigned char* const q = state.shared + shape.q_at;
   const int32_t q_row = row0 + lane % 16, q_chunk = keys.q_chunk + lane / 16, k_row = key0 + lane % 8,
                 k_chunk = keys.chunk + lane / 8;
-  float odd[4] = {};  // a second chain, because each product waits for the one before
+  float odd[4] = {};  // a second chain of sums, so that a product does not wait for the previous one
 #pragma unroll 2
   for (int32_t step = 0; step < keys.steps; step += 2) {
     uint32_t a[4], b[4];
     load_matrices(b, keys.tile + swizzled(k_row, step * 2 + k_chunk, keys.pitch));
     load_matrices(a, q + swizzled(q_row, step * 2 + q_chunk, shape.k_pitch));
     multiply(Q{}, s[0], a, b[0], b[1]);
-    if (step + 1 == keys.steps) break;  // the number of steps is odd: the second product has no operands
+    if (step + 1 == keys.steps) break;  // the number of steps is odd, so the second product has no operands
     load_matrices(a, q + swizzled(q_row, step * 2 + 2 + q_chunk, shape.k_pitch));
     multiply(Q{}, odd, a, b[2], b[3]);
   }
@@ -46,7 +45,7 @@ __device__ __forceinline__ void add_products(const MmaState& state, const KeySte
   for (int e = 0; e < 4; ++e) s[0][e] += odd[e];
 }
 
-// s += Q K^T of 16 rows from row0 on and kTiles * 8 keys from key0 on.
+// s += Q K^T of the 16 rows from row0 on and the kTiles * 8 keys from key0 on.
 template <class Q, int kTiles>
 __device__ __forceinline__ void add_products(const MmaState& state, const KeySteps& keys, int32_t row0, int32_t key0,
                                              float (&s)[kTiles][4]) {
@@ -69,7 +68,8 @@ __device__ __forceinline__ void add_products(const MmaState& state, const KeySte
   }
 }
 
-// S of 16 rows from row0 on and kTiles * 8 keys from key0 of the tile on. kTurns: keys are rotated on read.
+// Computes S of the 16 rows from row0 on and the kTiles * 8 keys from key0 of the tile on. kTurns: keys are rotated on
+// read.
 template <class Q, bool kTurns, int kTiles>
 __device__ __forceinline__ void multiply_keys(const MmaState& state, const unsigned char* k_tile, int32_t row0,
                                               int32_t key0, float (&s)[kTiles][4]) {
@@ -90,7 +90,8 @@ __device__ __forceinline__ void multiply_keys(const MmaState& state, const unsig
   }
 }
 
-// Converts dot products to scores in the units of call.exp2_scale. A key that the row does not see gets -inf.
+// Converts dot products to scores, in the units of call.exp2_scale. The score of a key that the row does not see
+// becomes -inf.
 template <int kTiles>
 __device__ __forceinline__ void score_keys(const MmaState& state, const MmaTile& tile, int32_t row0, int32_t key0,
                                            float (&s)[kTiles][4]) {
@@ -129,13 +130,13 @@ __device__ __forceinline__ void score_keys(const MmaState& state, const MmaTile&
   }
 }
 
-// The sum over the four lanes that share a row.
+// Returns the sum of x over the four lanes that share a row.
 __device__ __forceinline__ float quad_sum(float x) {
   x += __shfl_xor_sync(kAllLanes, x, 1);
   return x + __shfl_xor_sync(kAllLanes, x, 2);
 }
 
-// The largest score of one of the lane's two rows (half) over the warp's keys, and at least `least`.
+// Returns the largest score of the lane's row `half` (0 or 1) over the warp's keys, but at least `least`.
 template <int kTiles>
 __device__ __forceinline__ float largest_score(const float (&s)[kTiles][4], int half, float least) {
   float largest = least;
@@ -145,13 +146,13 @@ __device__ __forceinline__ float largest_score(const float (&s)[kTiles][4], int 
   return fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
 }
 
-// The online softmax of this row: s becomes p. Returns the factor of its o.
+// The online softmax of the lane's row `half`. s becomes p. Returns the factor of the row's o.
 template <int kTiles>
 __device__ __forceinline__ float soften_row(const MmaState& state, float (&s)[kTiles][4], int half, float largest,
                                             RowSums& sums) {
   const float scale = state.call->attend.exp2_scale;
   const float alpha = sums.m[half] == largest ? 1.0f : fast_exp2((sums.m[half] - largest) * scale);
-  const float origin = largest == -INFINITY ? 0.0f : largest;  // no key was seen yet, so every p is 0
+  const float origin = largest == -INFINITY ? 0.0f : largest;  // while no key was seen, every p is 0
   float sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < kTiles * 2; ++i) {
@@ -164,7 +165,7 @@ __device__ __forceinline__ float soften_row(const MmaState& state, float (&s)[kT
   return alpha;
 }
 
-// Multiplies P by V's scales of tokens, if there are any.
+// Multiplies P by the tokens' scales of V, if tokens have scales.
 template <int kTiles>
 __device__ __forceinline__ void scale_values(const MmaState& state, const MmaTile& tile, int32_t key0,
                                              float (&s)[kTiles][4]) {
@@ -172,13 +173,14 @@ __device__ __forceinline__ void scale_values(const MmaState& state, const MmaTil
 #pragma unroll
   for (int i = 0; i < kTiles * 4; ++i) {
     float& p = s[i / 4][i % 4];
-    // A p of 0 stays 0, because the scales of unseen keys may be NaN.
+    // A p of 0 stays 0, because scales of keys that the row does not see may be NaN.
     p = p == 0.0f ? 0.0f : p * tile.v_scale[key0 + i / 4 * 8 + state.lane % 4 * 2 + i % 2];
   }
 }
 
-// Adds NaN and infinity in V to the rows of 16 that see them, because the products had zeros there. V: keys [key0, key0
-// + keys) of the tile at `values`, and the dims of o (or `dims`) from `chunk` on.
+// Adds NaN and infinity in V to those of the 16 rows that see them. The products had zeros in their places. values: a
+// tile of V, of which the keys [key0, key0 + keys) count. chunk: the 16-byte chunk of the tile's rows where the dims of
+// o begin. dims: how many dims of o exist.
 template <class P, int kFragments>
 __device__ __forceinline__ void add_not_finite(const MmaState& state, const MmaTile& tile, const unsigned char* values,
                                                int32_t pitch, int32_t chunk, int32_t dims, int32_t row0, int32_t key0,

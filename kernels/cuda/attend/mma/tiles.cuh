@@ -1,11 +1,11 @@
-// What attention on tensor cores does before the products: the rows of the block, the keys that they see, and the
-// copies of K and V tiles to shared memory.
+// What attention on tensor cores does before the products: it finds the rows of the block and the keys that they see,
+// and copies tiles of K and V to shared memory.
 //
-// Tiles have 64 keys, or 32 (attend/mma/plan.h), and begin at multiples of 64. Tiles that no row sees are skipped. For
-// each other tile, `prepare` finds which keys the rows see, and their addresses, one key a thread. So a tile costs a
-// warp one or two loads of page ids, whatever the page size. One iteration later `begin_tile` starts the copies, 16
-// bytes a thread; neighbouring threads copy neighbouring bytes. `stages` - 1 iterations after that, the tile is
-// computed. A key that no row sees is never read. Its place in the tile holds zeros.
+// A tile has 64 or 32 keys (attend/mma/plan.h), and begins at a multiple of this number. Tiles that no row sees are
+// skipped. For each other tile, prepare_tile finds which keys the rows see, and their addresses, one key a thread. So a
+// warp finds its page ids of a tile with one or two loads, whatever the page size. One iteration later, begin_tile
+// starts the copies, 16 bytes a thread; neighbouring threads copy neighbouring bytes. `stages` - 1 iterations after
+// that, the tile is computed. A key that no row sees is not read; its place in the tile holds zeros.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -31,28 +31,28 @@ struct MmaCall {
   int32_t has_units;  // scores are multiplied by scales of K
 };
 
-// A tile of keys, from `prepare` until it is computed.
+// What is found about a tile of keys, from prepare_tile until the tile is computed.
 struct MmaTile {
-  int32_t begin;                // its first key
-  int32_t is_full;              // every row sees every key; `seen` is not filled
+  int32_t begin;                // the first key
+  int32_t is_full;              // every row sees every key, and `seen` is not filled
   uint64_t seen[kMostRows];     // for each row, a bit for each key
-  int64_t k_row[kMmaTileKeys];  // byte offsets in the pool; -1: no row sees the key
+  int64_t k_row[kMmaTileKeys];  // byte offsets in the pool of K; -1: no row sees the key
   float k_scale[kMmaTileKeys], v_scale[kMmaTileKeys];
   int32_t position[kMmaTileKeys];
 };
 
 struct MmaFixed {
   const kvc_backend_item* item;
-  AttendBlock block;  // row_begin is that of the current round
+  AttendBlock block;  // row_begin: of the current round
   int32_t group;
   kvc_backend_attend args;
   QueryMask masks[kMostRows];
   QueryPlace places[kMostRows];
   KeyTree tree;
-  PageCursor pages;  // of the item, before any leaf
+  PageCursor pages;  // the page list of the item, with no leaf loaded
   float units[kMostRows], slopes[kMostRows];
-  float m[2 * kMostRows], l[kMostRows];  // [warp with keys of its own][row]; m: see fold_columns
-  float factors[kMostRows];              // [row][warp with keys of its own]: the factor of each o
+  float m[2 * kMostRows], l[kMostRows];  // m, l: [kKeyWarps][row] (attend/mma/kernel.cuh), or as fold_columns describes
+  float factors[kMostRows];              // [row][kKeyWarps]: the factor of each warp's o
   uint32_t keys_begin, keys_end;         // keys that some row sees
   uint32_t full_begin, full_end;         // keys that all rows see
 };
@@ -65,16 +65,16 @@ struct MmaState {
   unsigned char* shared;
   int32_t rows, warp, lane, thread;
   const int32_t* leaf;  // the leaf of the page list that the thread read last
-  int32_t leaf_index;   // -1: none yet
+  int32_t leaf_index;   // the index of that leaf; -1: none
   uint32_t next_key;    // where the next tile to prepare begins
-  int32_t prepared;     // tiles so far
+  int32_t prepared;     // the number of prepared tiles
 
   __device__ __forceinline__ int32_t threads() const { return call->shape.cut.warps * kWarpSize; }
   __device__ __forceinline__ MmaTile& tile(int32_t index) const {
     MmaTile* const tiles = reinterpret_cast<MmaTile*>(shared + call->shape.records_at);
     return tiles[index % (call->shape.stages + 1)];
   }
-  // Byte offsets of V's rows of a tile, as k_row.
+  // The byte offsets of V's rows of a tile. They are like k_row.
   __device__ __forceinline__ int64_t* v_rows(int32_t index) const {
     if (call->attend.layer.row_kind == KVC_BACKEND_ROW_LATENT) return tile(index).k_row;
     int64_t* const rows = reinterpret_cast<int64_t*>(shared + call->shape.v_rows_at);
@@ -94,7 +94,7 @@ struct MmaState {
   }
 };
 
-// The q head of a row.
+// The query head of a row.
 __device__ __forceinline__ int32_t mma_head_of(const MmaFixed& fixed, int32_t r) {
   return fixed.block.head * fixed.group + (fixed.block.row_begin + r) % fixed.group;
 }
@@ -125,8 +125,8 @@ __device__ __forceinline__ void begin_mma_rows(const MmaState& state) {
   __syncthreads();
 }
 
-// Writes q to shared memory, two dims at a time: rotated, times the sign of the scale. Rows beyond the block's are
-// zeros.
+// Writes q to shared memory, two dims at a time: rotated, and times the sign of the scale. Rows beyond the block's last
+// row are zeros.
 template <class Q>
 __device__ __forceinline__ void load_mma_queries(const MmaState& state) {
   const AttendCall& call = state.call->attend;
@@ -145,7 +145,7 @@ __device__ __forceinline__ void load_mma_queries(const MmaState& state) {
   }
 }
 
-// Finds the address and scales of key `i` of a tile, which begins with the key `begin`.
+// Finds the addresses and scales of key `i` of a tile. begin: the first key of the tile.
 __device__ __forceinline__ void find_mma_key(MmaState& state, MmaTile& tile, int64_t* v_rows, int32_t begin,
                                              int32_t i) {
   const kvc_backend_layer& layer = state.call->attend.layer;
@@ -174,8 +174,8 @@ __device__ __forceinline__ void find_mma_key(MmaState& state, MmaTile& tile, int
   tile.v_scale[i] = *token_scale(&layer.v_scales, page, head, slot);
 }
 
-// Fills `seen` of the tile that begins with the key `begin`. Returns a bit mask of the keys that any row sees. All
-// threads call it.
+// Fills `seen` of the tile whose first key is `begin`. Returns a bit mask of the keys that any row sees. All threads
+// call it.
 __device__ __forceinline__ uint64_t find_seen(const MmaState& state, MmaTile& tile, int32_t begin) {
   const MmaFixed& fixed = *state.fixed;
   const bool wide = state.call->shape.cut.keys > kWarpSize;
@@ -191,8 +191,9 @@ __device__ __forceinline__ uint64_t find_seen(const MmaState& state, MmaTile& ti
   return any;
 }
 
-// Finds the next tile that a row sees. Returns false if there is none. All threads call it. The result may be read
-// after the next barrier. The tile that is `stages` + 1 before it must have been computed.
+// Finds the next tile that some row sees. Returns false if there is none. All threads call it. The result may be read
+// after the next barrier. The tile that was prepared `stages` + 1 tiles before must have been computed, because its
+// record is overwritten.
 __device__ __forceinline__ bool prepare_tile(MmaState& state) {
   MmaFixed& fixed = *state.fixed;
   MmaTile& tile = state.tile(state.prepared);
@@ -203,7 +204,7 @@ __device__ __forceinline__ bool prepare_tile(MmaState& state) {
     const bool is_full = begin >= fixed.full_begin && begin + keys <= fixed.full_end;
     const uint64_t any = is_full ? ~uint64_t{0} : find_seen(state, tile, static_cast<int32_t>(begin));
     if (any == 0) {
-      __syncthreads();  // `seen` is written again
+      __syncthreads();  // `seen` will be overwritten
       continue;
     }
     if (state.thread < static_cast<int32_t>(keys)) {
@@ -224,14 +225,15 @@ __device__ __forceinline__ bool prepare_tile(MmaState& state) {
   return false;
 }
 
-// The destination of a tile's rows: chunks from `first_chunk` on, swizzled unless they stay as stored.
+// Where the rows of a tile are written: from the 16-byte chunk `first_chunk` of each row on. 8-bit rows are not
+// swizzled.
 struct TileRows {
   unsigned char* begin;
   int32_t pitch, first_chunk;
   bool is_swizzled;
 };
 
-// Begins the copies of a tile's rows, `row_bytes` each.
+// Starts the copies of a tile's rows. Each row has `row_bytes`.
 __device__ __forceinline__ void copy_rows(const MmaState& state, const void* pool, const int64_t* rows,
                                           int32_t row_bytes, const TileRows& target) {
   const int32_t chunks = row_bytes / 16, keys = state.call->shape.cut.keys, threads = state.threads();
@@ -255,8 +257,8 @@ __device__ __forceinline__ void copy_rows(const MmaState& state, const void* poo
   }
 }
 
-// Begins the copies of a prepared tile, as one group. A latent row is one copy. If its parts lie in two pools, V's part
-// is copied, and K's own part after it in the tile.
+// Starts the copies of a prepared tile. A latent row in one pool is one copy. If a latent row lies in two pools, V's
+// part is copied to the begin of the row in the tile, and the other dims of K after it.
 __device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index) {
   const kvc_backend_layer& layer = state.call->attend.layer;
   const MmaShape& shape = state.call->shape;
@@ -276,7 +278,7 @@ __device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index)
   copy_rows(state, layer.v.data, state.v_rows(index), layer.v_head_dim * bytes, v);
 }
 
-// Converts a tile's rows of `dims` bytes to a swizzled tile.
+// Converts the stored rows of a tile, of `dims` bytes each, to a swizzled tile.
 template <class T>
 __device__ __forceinline__ void widen_rows(const MmaState& state, Type stored, const unsigned char* raw, int32_t dims,
                                            int32_t pitch, unsigned char* tile) {
