@@ -1,6 +1,5 @@
-// What the warps beside the producer do to tiles of V, and to tiles of 8 bits, before products read them. In
-// tiles that some row sees in part, they replace NaN and infinity in V by zero, because 0 * NaN is NaN. They dequantise
-// 8-bit K and V, exactly, from the tiles as stored.
+// What the warps beside the producer do to tiles before products read them. In tiles that some row does not see whole,
+// they replace NaN and infinity in V by zero, because 0 * NaN is NaN. They dequantise tiles of 8-bit K and V, exactly.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,12 +12,13 @@
 
 namespace kvc::kernels::cuda {
 
-// The number of a thread among those that convert: the first warpgroup but its first warp, then the last warpgroup.
+// The number of a thread among the threads that convert: those of the first warpgroup without its first warp, then
+// those of the last warpgroup.
 __device__ __forceinline__ int32_t converting_thread(const WgmmaState& state) {
   return state.thread - (state.thread < kWarpgroupThreads ? kWarpSize : kWarpSize + kWarpgroups * kWarpgroupThreads);
 }
 
-// Replaces NaN and infinity in a tile of V by zero, and marks their keys.
+// Replaces NaN and infinity in a tile of V by zero, and marks their keys in `tile`.
 template <class Tiles>
 __device__ __forceinline__ void clean_tile(const WgmmaState& state, WgmmaTile& tile, unsigned char* values) {
   constexpr int32_t kThreads = Tiles::kConvertingWarps * kWarpSize;
@@ -49,8 +49,8 @@ __device__ __forceinline__ void clean_tiles(const WgmmaState& state) {
   }
 }
 
-// Converts a tile as stored to panels of the products' type. A thread loads five chunks at once, so that they do not
-// wait for each other. With `cleans`, NaN and infinity, which are rare, become zero.
+// Dequantises a tile to panels of the products' type. A thread loads five chunks at once, so that the loads do not wait
+// for each other. With `cleans`, NaN and infinity, which are rare, become zero.
 template <class Tiles, Type kStored>
 __device__ __forceinline__ void widen_tile(const WgmmaState& state, const unsigned char* raw, unsigned char* panels,
                                            WgmmaTile& tile, bool cleans) {
@@ -90,7 +90,8 @@ __device__ __forceinline__ void widen_tile(const WgmmaState& state, const unsign
   publish_writes();
 }
 
-// Converts K of a tile once it has arrived as stored and its slot is empty, and then V of the tile before.
+// For each tile: dequantises its K when the stored tile has arrived and the slot of K is empty, and then V of the
+// previous tile.
 template <class Tiles, Type kStored>
 __device__ __forceinline__ void widen_tiles(const WgmmaState& state) {
   WgmmaFixed& fixed = *state.fixed;

@@ -1,4 +1,5 @@
-// The warpgroup kernel of float16. Each type has its own file, so that they compile in parallel.
+// The instances of attend_wgmma_kernel for float16. Each type has a file of its own, so that the instances compile in
+// parallel.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/wgmma/kernel.cuh"
 

@@ -1,7 +1,8 @@
-// Hopper's instructions (sm_90a) for attention, one function each: products of a warpgroup, barriers in shared memory
-// that count bytes, and TMA. Without nvcc each function calls its emulation (tests/cuda/emulation/warpgroup.h), which
-// also checks the rules of the instruction. attend/wgmma/layout.h describes the operands. All threads of four warps
-// call a function that says "warpgroup"; the number of the first warp is a multiple of four.
+// Hopper's instructions (sm_90a) for attention: products of a warpgroup, barriers in shared memory that count bytes,
+// and TMA. Each function has one instruction. Without nvcc, each function calls its emulation
+// (tests/cuda/emulation/warpgroup.h), which also checks the rules of the instruction. attend/wgmma/layout.h describes
+// the operands. "Warpgroup:" means that all threads of four warps call the function; the number of the first warp is a
+// multiple of four.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -16,13 +17,14 @@ namespace kvc::kernels::cuda {
 #if defined(__CUDACC__)
 
 // ---- Barriers: 8 bytes in shared memory --------------------------------------------------------
-// A phase ends when `count` threads have arrived and all expected bytes are there. A thread that waits names the phase
-// by its parity. The first phase has parity 0. For a new barrier, a wait with parity 1 returns at once.
+// A phase of a barrier ends when `count` threads have arrived and all expected bytes have arrived. A thread that waits
+// identifies the phase by its parity. The first phase has parity 0. On a new barrier, a wait with parity 1 returns at
+// once.
 
 __device__ __forceinline__ void init_barrier(uint64_t* barrier, uint32_t count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
 }
-// Makes new barriers visible to TMA. The thread that made them calls this before __syncthreads.
+// Makes new barriers visible to TMA. The thread that initialised them calls it before __syncthreads.
 __device__ __forceinline__ void publish_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -42,13 +44,13 @@ __device__ __forceinline__ void wait_phase(uint64_t* barrier, uint32_t parity) {
       : "memory");
 }
 
-// Waits for kThreads threads, in whole warps, that call it with the same number. Numbers are 1 to 15; 0 is
-// __syncthreads.
+// Waits until kThreads threads, in whole warps, have called it with the same number. Numbers are 1 to 15. Number 0 is
+// the barrier of __syncthreads.
 template <int kThreads>
 __device__ __forceinline__ void sync_threads_of(int number) {
   asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
 }
-// Arrives at the same barrier without waiting, for threads that only signal. They count among the kThreads.
+// Arrives at the barrier of sync_threads_of without waiting. The calling threads count among the kThreads.
 template <int kThreads>
 __device__ __forceinline__ void notify_threads_of(int number) {
   asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
@@ -56,8 +58,8 @@ __device__ __forceinline__ void notify_threads_of(int number) {
 
 // ---- TMA ----------------------------------------------------------------------------------------
 
-// Begins the copy of a box to shared memory. Its bytes count for the barrier when they arrive. The coordinates are
-// those of its first element, the contiguous dimension first.
+// Starts the copy of a box to shared memory. The barrier counts its bytes when they arrive. c0 to c3: the coordinates
+// of the box's first element; c0 is the contiguous dimension.
 __device__ __forceinline__ void begin_box(void* shared, const CUtensorMap* map, uint64_t* barrier, int32_t c0,
                                           int32_t c1, int32_t c2, int32_t c3) {
   asm volatile(
@@ -73,27 +75,28 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
 __device__ __forceinline__ void publish_writes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- Products -------------------------------------------------------------------------------------
-// Products run asynchronously. Results may be read, and operands written, only after a wait for their group.
+// Products run asynchronously. Results may be read, and operands overwritten, only after a wait for the group of the
+// products.
 
-// Warpgroup: needed between the last access to registers of results or operands and the next product.
+// Warpgroup: must be called between accesses to registers of results or operands and the next product that uses them.
 __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-// Warpgroup: closes the group of products that were started since the last group.
+// Warpgroup: closes a group of products: all that were started since the previous group.
 __device__ __forceinline__ void close_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Warpgroup: waits for all groups but the last kGroups.
+// Warpgroup: waits for all groups except the last kGroups groups.
 template <int kGroups>
 __device__ __forceinline__ void wait_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
 }
-// Stops the compiler from moving accesses to results across this point. It is needed after a wait, and before products
-// whose results the threads have changed.
+// Prevents that the compiler moves accesses to results across this point. It is needed after a wait, and before
+// products whose result registers were changed.
 template <int kCount>
 __device__ __forceinline__ void hold_results(float (&d)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// Sets the number of registers of each thread of the warpgroup. The sum over a block must not exceed the block's
-// registers at launch.
+// take_registers and give_registers set the number of registers of each thread of the warpgroup, to more and to fewer.
+// The sum over the block must not exceed the block's registers at launch.
 template <int kRegisters>
 __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -112,7 +115,7 @@ __device__ __forceinline__ void give_registers() {
   KVC_REGISTERS_64(d), KVC_REGISTERS_16(d, 64), KVC_REGISTERS_16(d, 80), KVC_REGISTERS_16(d, 96), \
       KVC_REGISTERS_16(d, 112)
 
-// The names of d's registers in the text of a product.
+// The registers of d, as they are named in the text of a product.
 #define KVC_SUMS_32                                                         \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
@@ -131,10 +134,10 @@ __device__ __forceinline__ void give_registers() {
   "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}"
 
-// multiply_shared     warpgroup: d = A B, or d += A B. Both are in shared memory, K-major.
-// multiply_columns    warpgroup: d += A B. Both are in shared memory, A K-major, B MN-major.
-// multiply_registers  warpgroup: d += A B. A is in registers, B in shared memory, MN-major.
-// i0 to i4: the operands after d's registers.
+// multiply_shared     warpgroup: d = A B, or d += A B if `adds`. A and B are in shared memory, K-major.
+// multiply_columns    warpgroup: d += A B. A and B are in shared memory; A is K-major, and B is MN-major.
+// multiply_registers  warpgroup: d += A B. A is in registers. B is in shared memory, MN-major.
+// i0 to i4: the names of the operands after the registers of d.
 #define KVC_PRODUCTS(Type, type, shape, count, i0, i1, i2, i3, i4)                                                   \
   __device__ __forceinline__ void multiply_shared(Type, float(&d)[count], uint64_t a, uint64_t b, bool adds) {       \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " i2 ", 0;\nwgmma.mma_async.sync.aligned." shape ".f32." type     \

@@ -1,24 +1,25 @@
-// Attention by Hopper's warpgroup products (sm_90a). A block of three warpgroups computes up to 128 rows (query, head
-// of the group) of one kv head over the keys of an item, 128 keys at a time, or 64 with 256 dims.
+// Attention by Hopper's warpgroup products (sm_90a). A thread block computes up to 128 rows (query, head of the group)
+// of one kv head over the keys of an item, 128 keys at a time, or 64 with 256 dims.
 //
-// The first warpgroup is the producer: it loads tiles (attend/wgmma/tiles.cuh) and needs few registers. The two
-// consumers have 64 rows each. They compute S = Q K^T from shared memory into registers, the online softmax in
-// registers, and O += P V with P from registers.
+// The block has three warpgroups. The first is the producer: it loads tiles (attend/wgmma/tiles.cuh) and needs few
+// registers. The other two are the consumers, with 64 rows each. A consumer computes S = Q K^T from shared memory into
+// registers, then the online softmax in registers, then O += P V with P from registers.
 //
-// Products run asynchronously. S of a tile and P V of the tile before are started together, and the softmax of S runs
+// Products run asynchronously. S of a tile and P V of the previous tile are started together, and the softmax of S runs
 // while P V is computed. The two consumers start products alternately, so the softmax of one also overlaps with
 // products of the other.
 //
-// Lower bounds: 2 (D + Dv) operations for each row and key. K and V come from L2 once for 128 rows, at 128 operations a
-// byte. Blocks start from the last one: with a causal mask it has the most keys.
+// Lower bounds: 2 (D + Dv) operations for each row and key. K and V come from L2 once for 128 rows, which is 128
+// operations a byte. The last block of the plan starts first, because with a causal mask it has the most keys.
 //
-// attend/wgmma/plan.h describes shared memory. A thread has Dv / 2 registers for o, keys / 2 for S and keys / 4 for P.
+// attend/wgmma/plan.h describes shared memory. A thread has Dv / 2 registers for o, keys / 2 for S, and keys / 4 for P.
 //
-// NaN in keys that a row does not see: the scores of such keys are replaced. In tiles that some row sees in part, NaN
-// and infinity in V are replaced by zero. They are then added, from global memory, to the rows that see them.
+// Keys that a row does not see may hold NaN. The scores of such keys are replaced. In tiles that some row does not see
+// whole, NaN and infinity in V are replaced by zero. Then they are added, from global memory, to the rows that see
+// them.
 //
-// 8-bit K and V arrive as stored and are dequantised in shared memory (attend/wgmma/convert.cuh), once for 128 rows.
-// Scales of heads are multiplied into scores and results.
+// 8-bit K and V are loaded as stored, and dequantised in shared memory (attend/wgmma/convert.cuh), once for 128 rows.
+// The block then has four warpgroups. Scales of heads are multiplied into scores and results.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -34,8 +35,8 @@
 
 namespace kvc::kernels::cuda {
 
-// Registers of a thread of a consumer, and of the other warpgroups. A block is launched with 504 or 512 registers for
-// the threads that have the same number in each of its warpgroups.
+// The registers of a thread in a consumer warpgroup (kRegistersToCompute) and in the other warpgroups
+// (kRegistersToBring). At launch, each thread has 168 registers in three warpgroups, or 128 in four.
 template <bool kRaw>
 constexpr int kRegistersToCompute = kRaw ? 208 : 224;
 template <bool kRaw>
@@ -43,11 +44,12 @@ constexpr int kRegistersToBring = kRaw ? 48 : 56;
 static_assert(kWarpgroups * kRegistersToCompute<false> + kRegistersToBring<false> <= 3 * 168);
 static_assert(kWarpgroups * kRegistersToCompute<true> + 2 * kRegistersToBring<true> <= 4 * 128);
 
-// A value that all lanes have. The compiler then keeps it, and what follows from it, in registers of the warp.
+// Returns x, which all lanes have. The compiler can then keep it, and values computed from it, in registers of the
+// warp.
 __device__ __forceinline__ uint32_t of_warp(uint32_t x) { return __shfl_sync(kAllLanes, x, 0); }
 __device__ __forceinline__ int32_t of_warp(int32_t x) { return __shfl_sync(kAllLanes, x, 0); }
 
-// Keeps the compiler from computing what follows from x before the loop: there are no registers for it.
+// Prevents that the compiler computes values from x before the loop, because no registers are free for them.
 __device__ __forceinline__ void forget(uint64_t& x) {
 #if defined(__CUDACC__)
   asm volatile("" : "+l"(x));
@@ -56,9 +58,9 @@ __device__ __forceinline__ void forget(uint64_t& x) {
 #endif
 }
 
-// The two consumers start products alternately. A block of at most kWarpgroupRows has one consumer, which need not
-// wait. Barrier kStartBarrier + w ends when warpgroup w has come to start products and the other one has started its
-// own.
+// The two consumers start products alternately. A block of at most kWarpgroupRows rows has one consumer, which does not
+// wait. Barrier kStartBarrier + w completes when warpgroup w is about to start products and the other warpgroup has
+// started its products.
 constexpr int kQueryBarrier = 1, kStartBarrier = kQueryBarrier + kWarpgroups;
 struct Alternation {
   int warpgroup;  // 0 or 1
@@ -71,7 +73,7 @@ struct Alternation {
   }
 };
 
-// Starts S of the warpgroup's rows and the keys in a slot, as a group of its own. q, k: descriptors.
+// Starts S of the warpgroup's rows and the keys in a slot, as one group of products. q, k: descriptors.
 template <class Tiles>
 __device__ __forceinline__ void begin_scores(uint64_t q, uint64_t k, float (&s)[Tiles::kKeys / 2]) {
 #pragma unroll
@@ -83,7 +85,7 @@ __device__ __forceinline__ void begin_scores(uint64_t q, uint64_t k, float (&s)[
   close_products();
 }
 
-// Starts o += P V, as a group of its own. v: a descriptor.
+// Starts o += P V, as one group of products. v: a descriptor.
 template <class Tiles>
 __device__ __forceinline__ void begin_values(const uint32_t (&p)[Tiles::kKeys / kMmaDepth][4], uint64_t v,
                                              float (&o)[Tiles::kValueDims / 2]) {
@@ -94,15 +96,16 @@ __device__ __forceinline__ void begin_values(const uint32_t (&p)[Tiles::kKeys / 
   close_products();
 }
 
-// P as the left operand of a product: two result fragments are one operand (attend/mma/layout.h).
+// Converts P to the left operand of a product: two result fragments form one operand (attend/mma/layout.h).
 template <class T, int kScores>
 __device__ __forceinline__ void pack_tile(const float (&s)[kScores], uint32_t (&p)[kScores / 8][4]) {
 #pragma unroll
   for (int i = 0; i < kScores / 2; ++i) p[i / 4][i % 4] = pack(T{}, s[i * 2], s[i * 2 + 1]);
 }
 
-// Whether an element of V's pool is NaN or infinity, and its value as a float. An e5m2 number is the upper byte of a
-// float16. In e4m3 all bits are set, which as an upper byte is NaN too.
+// is_odd: whether an element in the pool of V is NaN or infinity. widen_odd: such an element as a float. An 8-bit
+// element is read as the upper byte of a float16. This is exact for e5m2. It also gives NaN for the NaN of e4m3, whose
+// bits are all set.
 template <class T>
 __device__ __forceinline__ bool is_odd(Type, T element) {
   return not_finite(T{}, element.bits) != 0;
@@ -114,7 +117,7 @@ __device__ __forceinline__ float widen_odd(T element) {
   return widen(element);
 }
 
-// Adds NaN and infinity in V to the rows that see them, because the products had zeros there.
+// Adds NaN and infinity in V to the rows that see them. The products had zeros in their places.
 template <class Tiles>
 __device__ __forceinline__ void add_odd(const WgmmaState& state, const WgmmaTile& tile,
                                         WgmmaRows<Tiles::kValueDims>& rows) {
@@ -149,8 +152,8 @@ __device__ __forceinline__ void add_odd(const WgmmaState& state, const WgmmaTile
   }
 }
 
-// Goes through all keys of the item. S of tile t + 1 is started together with P V of tile t; each is waited for
-// separately. warpgroup: 0 or 1.
+// Computes all tiles of the item. S of tile t + 1 and P V of tile t are started together, and are waited for
+// separately. warpgroup: 0 or 1, among the consumers.
 template <class Tiles>
 __device__ __forceinline__ void compute_tiles(const WgmmaState& state, int warpgroup,
                                               WgmmaRows<Tiles::kValueDims>& rows) {
@@ -179,7 +182,7 @@ __device__ __forceinline__ void compute_tiles(const WgmmaState& state, int warpg
 
   wait_phase(&fixed.k_full[0], 0);
   if (Tiles::of(state, 0).begin < 0) return;
-  if (warpgroup == 1) starts.let_other_start();  // it is the first
+  if (warpgroup == 1) starts.let_other_start();  // warpgroup 0 starts first
   starts.wait_for_other();
   begin_products();
   begin_scores<Tiles>(q, k, s);
@@ -215,7 +218,8 @@ __device__ __forceinline__ void compute_tiles(const WgmmaState& state, int warpg
   wait_values(t);
   begin_products();
   begin_values<Tiles>(p, v_of(t), rows.o);
-  if (warpgroup == 0) starts.wait_for_other();  // for its last start, so that each wait has its notification
+  if (warpgroup == 0)
+    starts.wait_for_other();  // for the last start of warpgroup 1, so that each notification has a wait
   wait_products<0>();
   hold_results(rows.o);
   end_values(t);
@@ -260,7 +264,7 @@ __device__ __forceinline__ void attend_by_warpgroups(const WgmmaCall& call) {
   }
 }
 
-// Only images of one architecture have the instructions. Others have an empty kernel (has_wgmma_image).
+// Only images of one architecture have these instructions. In other images the kernel is empty (has_wgmma_image).
 template <class T, int kDims, int kValueDims, int kStoredBits>
 __global__ void __launch_bounds__(wgmma_threads(kStoredBits == 8), 1)
     attend_wgmma_kernel(const __grid_constant__ WgmmaCall call) {
@@ -269,7 +273,7 @@ __global__ void __launch_bounds__(wgmma_threads(kStoredBits == 8), 1)
 #endif
 }
 
-// dims: those of K. Those of V follow from them (has_wgmma_dims).
+// dims: the dims of K, from which the dims of V follow (has_wgmma_dims).
 template <class T>
 WgmmaKernel wgmma_kernel_of(int32_t dims, bool raw) {
   if (raw) return dims == 64 ? attend_wgmma_kernel<T, 64, 64, 8> : attend_wgmma_kernel<T, 128, 128, 8>;

@@ -1,4 +1,4 @@
-// Instances of the warpgroup kernel for latent rows.
+// The instances of attend_wgmma_latent_kernel.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/wgmma/latent.cuh"
 

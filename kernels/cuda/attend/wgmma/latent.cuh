@@ -1,23 +1,27 @@
-// Attention over latent rows (MLA, absorbed) by Hopper's warpgroup products (sm_90a). A block computes up to 64 rows
-// (query, head) over the keys of an item, 64 keys at a time. V is the first 512 dims of K's row of 576, so a tile is
-// loaded once and multiplied twice. It has 9 panels of 64 keys x 64 dims: K is all of them, V the first 8.
+// Attention over latent rows (MLA, absorbed) by Hopper's warpgroup products (sm_90a). A thread block computes up to 64
+// rows (query, head) over the keys of an item, 64 keys at a time. V is the first 512 dims of K's row of 576, so a tile
+// is loaded once and multiplied twice. A tile has 9 panels of 64 keys x 64 dims. All panels are K, and the first 8 are
+// V. There are two slots for tiles.
 //
-//   scores    Two warpgroups, one for each of two slots. The first warp loads tiles by TMA, one box a lane. A tile
-//             arrives in three parts. The warpgroup computes S = Q K^T (64 x 64, 32 registers a thread) as they arrive,
-//             and the softmax. It writes P in 16 bits (8 KiB) over the ninth panel of the tile, whose rotary dims only
-//             S reads, and the factors of o. The largest scores so far go from one warpgroup to the other.
-//   values    Two warpgroups compute o += P V, 256 columns each (128 registers a thread), from 4 panels of V
-//   (MN-major).
+//   scores   Two warpgroups, one for each slot. The first warp loads the tiles of the slot by TMA, one box a lane. A
+//            tile arrives in two parts, and the warpgroup computes S = Q K^T (64 x 64, 32 registers a thread) as they
+//            arrive. Then it computes the softmax. It writes the factors of o, and P in 16 bits (8 KiB). P overwrites
+//            the ninth panel of the tile, whose rotary dims only S reads. The largest scores so far are passed from one
+//            warpgroup to the other.
+//   values   Two warpgroups compute o += P V, 256 columns each (128 registers a thread), from 4 panels of V (MN-major).
 //
-// So S of a tile can be computed while the other slot is in its softmax, is multiplied with V, or is loaded.
+// So S of a tile can be computed while the tile in the other slot is in its softmax, is multiplied with V, or is
+// loaded.
 //
 // Lower bounds: 1152 bytes a key, once for 64 rows, from memory or L2. 2 * 64 * 1088 operations a key are 2200 cycles
 // for a tile. In this time an H200 delivers 45 KiB of the tile's 72 KiB to a multiprocessor. Shared memory moves 4 KiB
-// for each 16 dims of S, 12 KiB for each 16 keys and 256 columns of o, and the tile itself: 312 KiB, or 2500 cycles at
-// 128 bytes. A block has 223 KiB of shared memory (attend/wgmma/latent_plan.h). For registers see kRegistersAtLaunch.
+// for each 16 dims of S, 12 KiB for each 16 keys and 256 columns of o, and the tile itself. That is 312 KiB, or 2500
+// cycles at 128 bytes a cycle. A block has 223 KiB of shared memory (attend/wgmma/latent_plan.h). kRegistersToScore and
+// kRegistersToAdd have the registers.
 //
-// NaN in keys that a row does not see: the scores of such keys are replaced. In tiles that some row sees in part, NaN
-// and infinity in V become zero after S is computed. A row that sees such a key has NaN scores from K already.
+// Keys that a row does not see may hold NaN. The scores of such keys are replaced. In tiles that some row does not see
+// whole, NaN and infinity in V become zero after S is computed. They are not added again: a row that sees such a key
+// has NaN scores from K already.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -33,7 +37,8 @@ namespace kvc::kernels::cuda {
 
 // ---- Tiles: one warp of each warpgroup that scores ------------------------------------------------
 
-// Begins the boxes of a part of a tile: V's dims from the pool of V, the dims after them from the pool of K.
+// Starts the copies of the boxes of a part of a tile. V's dims come from the pool of V, and the dims after them from
+// the pool of K.
 __device__ __forceinline__ void begin_latent_boxes(const LatentState& state, const BoxPlace& place, LatentSlot& slot,
                                                    int32_t load) {
   const WgmmaCall& call = *state.call;
@@ -59,12 +64,12 @@ __device__ __forceinline__ void begin_latent_boxes(const LatentState& state, con
   if (is_last) begin_panel(call.k_map, call.k_heads_first, kLatentValuePanels, rotary_dims(call.attend.layer).first);
 }
 
-// Where the tiles of a slot go on: the keys after the last tile, and the number of tiles before them in both slots.
-// leaf: the lane's page ids of 2^KVC_BACKEND_NODE_FANOUT_LOG2 list entries, found as a PageCursor does, which would
-// keep more registers.
+// Where the search for tiles of a slot continues. begin: the first key that was not searched. t: the number of tiles
+// before it, in both slots. leaf: the page ids in leaf `leaf_index` of the page list. (A PageCursor would need more
+// registers.)
 struct LatentWalk {
   const int32_t* leaf;
-  int32_t leaf_index;  // -1: none yet
+  int32_t leaf_index;  // -1: no leaf was read
   uint32_t begin;
   int32_t t;
 };
@@ -72,7 +77,7 @@ __device__ __forceinline__ LatentWalk begin_latent_walk(const LatentState& state
   return {nullptr, -1, state.fixed->keys_begin / kLatentTileKeys * kLatentTileKeys, 0};
 }
 
-// The lane's box of the tile at walk->begin.
+// Finds the lane's box of the tile at walk->begin.
 __device__ __forceinline__ BoxPlace find_latent_box(const LatentState& state, bool is_full, LatentWalk* walk) {
   const int32_t keys = state.call->shape.box_keys, page_size = state.call->attend.layer.page_size;
   const uint32_t begin = walk->begin + static_cast<uint32_t>(state.lane * keys);
@@ -87,7 +92,8 @@ __device__ __forceinline__ BoxPlace find_latent_box(const LatentState& state, bo
   return {1, walk->leaf[entry & (KVC_BACKEND_NODE_FANOUT - 1)], static_cast<int32_t>(begin) % page_size};
 }
 
-// Begins the next tile of a slot, when the tile before it is no longer read. All lanes of one warp call it.
+// Loads the next tile of slot `number`, when its previous tile is no longer read. Without a next tile, it marks the end
+// of the slot. All lanes of one warp call it.
 __device__ __forceinline__ void bring_latent_tile(const LatentState& state, int32_t number, LatentWalk* walk) {
   const LatentFixed& fixed = *state.fixed;
   LatentSlot& slot = state.fixed->slots[number];
@@ -102,7 +108,7 @@ __device__ __forceinline__ void bring_latent_tile(const LatentState& state, int3
     ++walk->t;
   }
   if (found) place = find_latent_box(state, is_full, walk);
-  const bool is_next = latent_slot(walk->t) == number;  // without a tile: the other slot's end is after this one
+  const bool is_next = latent_slot(walk->t) == number;  // without a tile: whether this slot ends before the other slot
   const uint32_t phase = latent_phase(walk->t + (is_next ? 0 : 1)) ^ 1u;
 #pragma unroll 1
   for (int32_t load = 0; load < kLatentLoads; ++load) {
@@ -124,7 +130,7 @@ __device__ __forceinline__ void bring_latent_tile(const LatentState& state, int3
 
 // ---- Scores: two warpgroups ----------------------------------------------------------------------
 
-// Starts S of all rows and the tile in a slot, as a group of its own. full: the barriers of the tile's parts.
+// Starts S of all rows and of the tile in a slot, as one group of products. full: the barriers of the tile's parts.
 template <class T>
 __device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, uint64_t* full, uint32_t phase,
                                                     float (&s)[kLatentTileKeys / 2]) {
@@ -148,7 +154,7 @@ __device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, uint
   close_products();
 }
 
-// The thread's part of P as the left operand of products. panel: where it is in shared memory.
+// Writes the thread's part of P, as the left operand of products. panel: where the operand begins in shared memory.
 template <class T>
 __device__ __forceinline__ void store_probabilities(const LatentState& state, int32_t panel, int32_t first_row,
                                                     const float (&s)[kLatentTileKeys / 2]) {
@@ -158,7 +164,7 @@ __device__ __forceinline__ void store_probabilities(const LatentState& state, in
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const uint32_t pair = pack(T{}, s[i * 4 + half * 2], s[i * 4 + half * 2 + 1]);
-      // chunk i of the row, which the swizzle permutes; rows 8 apart are swizzled alike
+      // Chunk i of the row, permuted by the swizzle. Rows that are 8 apart have the same permutation.
       unsigned char* const target = state.shared + (first ^ (i << 4)) + half * kPatternBytes;
       memcpy(__builtin_assume_aligned(target, 4), &pair, sizeof pair);
     }
@@ -177,12 +183,13 @@ __device__ __forceinline__ void clean_values(int32_t thread, unsigned char* valu
   }
 }
 
-// The online softmax of a row: s becomes p. before: the largest score of all earlier tiles. largest: the same of this
-// tile too. Returns the factor of o. The group's own sum has the maximum of its own last tile.
+// The online softmax of a row. s becomes p. before: the largest score of all earlier tiles. largest: the largest score
+// of these and this tile. Returns the factor of o. sums: only over the tiles of this warpgroup, so its m is that of the
+// warpgroup's previous tile.
 __device__ __forceinline__ float soften_latent_row(float scale, float before, float largest, int half,
                                                    float (&s)[kLatentTileKeys / 2], WgmmaSums& sums) {
-  const float origin = largest == -INFINITY ? 0.0f : largest;  // no key was seen yet, so every p is 0
-  float sum[2] = {};                                           // two, so that the chains are short
+  const float origin = largest == -INFINITY ? 0.0f : largest;  // while no key was seen, every p is 0
+  float sum[2] = {};                                           // two sums, so that chains of additions are short
 #pragma unroll
   for (int i = 0; i < kLatentTileKeys / 4; ++i) {
     float& p = s[i / 2 * 4 + half * 2 + i % 2];
@@ -195,7 +202,7 @@ __device__ __forceinline__ float soften_latent_row(float scale, float before, fl
   return before == largest ? 1.0f : fast_exp2((before - largest) * scale);
 }
 
-// The largest scores of earlier tiles, by the other group, of the thread's rows.
+// The largest scores of the thread's rows in all earlier tiles. The other warpgroup writes them.
 struct LatentMaxima {
   float of[2];
 };
@@ -206,8 +213,8 @@ __device__ __forceinline__ LatentMaxima maxima_before(const LatentState& state, 
   return {{other.m[first_row], other.m[first_row + 8]}};
 }
 
-// Finishes row r, but for o: writes m and l to the partials or the LSE to the output, and finds the scale and target
-// of o.
+// Finishes row r, except o: writes m and l to the partials, or the LSE to the output. Finds the scale and the target of
+// the row's o.
 __device__ __forceinline__ void finish_latent_row(const LatentState& state, int32_t r) {
   LatentFixed& fixed = *state.fixed;
   const AttendCall& call = state.call->attend;
@@ -239,7 +246,7 @@ __device__ __forceinline__ void finish_latent_row(const LatentState& state, int3
   fixed.scales[r] = l == 0.0f ? 0.0f : scale;
 }
 
-// Ends a group at tile t, which does not exist. The group that ends last finishes the rows.
+// Ends the work of a scoring warpgroup; tile t does not exist. The warpgroup that ends last finishes the rows.
 __device__ __forceinline__ void end_latent_scores(const LatentState& state, int32_t group, int32_t t, bool is_last,
                                                   int32_t first_row, const WgmmaSums& sums) {
   LatentSlot& slot = slot_of(state, t);
@@ -260,7 +267,8 @@ __device__ __forceinline__ void end_latent_scores(const LatentState& state, int3
   leave_slot(state, &slot.scored);
 }
 
-// group: of the two that score. walk: its tiles; the first one has begun. The group's first warp needs it.
+// Scores the tiles of a slot. group: the number of the slot, and of the warpgroup among those that score. walk: the
+// search for tiles, which has started to load the first tile; only the first warp of the group needs it.
 template <class T>
 __device__ __forceinline__ void score_latent_tiles(const LatentState& state, int32_t group, LatentWalk* walk) {
   LatentSlot& slot = state.fixed->slots[group];
@@ -296,7 +304,7 @@ __device__ __forceinline__ void score_latent_tiles(const LatentState& state, int
       const float alpha = soften_latent_row(scale, before.of[half], largest[half], half, s, sums);
       if (state.lane % 4 == 0) slot.alphas[first_row + half * 8] = alpha;
     }
-    // All four warps must have read the last dims of their keys before P replaces them.
+    // All four warps must have read the last dims of their keys before P overwrites these dims.
     sync_threads_of<kWarpgroupThreads>(1 + group);
     store_probabilities<T>(state, tile.at + kLatentValuePanels * kLatentPanelBytes, first_row, s);
     if (tile.is_full == 0) clean_values<T>(thread, k_tile);
@@ -308,12 +316,12 @@ __device__ __forceinline__ void score_latent_tiles(const LatentState& state, int
 
 // ---- Values: two warpgroups ----------------------------------------------------------------------
 
-// A thread's part of the warpgroup's columns of o.
+// A thread's part of its warpgroup's columns of o.
 struct LatentColumns {
   WgmmaRows<kLatentProductColumns> parts[kLatentParts];
 };
 
-// Starts o += P V of the columns at v, each product of columns as a group of its own.
+// Starts o += P V for the columns at v, as one group of products for each kLatentProductColumns columns.
 template <class T>
 __device__ __forceinline__ void begin_latent_values(uint32_t p, uint32_t v, LatentColumns& columns) {
 #pragma unroll
@@ -334,7 +342,7 @@ __device__ __forceinline__ void hold_columns(LatentColumns& columns) {
   for (int part = 0; part < kLatentParts; ++part) hold_results(columns.parts[part].o);
 }
 
-// Writes a row of the group's columns to its target. All lanes of a warp call it.
+// Writes a row of the warpgroup's columns of o to its target. All lanes of a warp call it.
 __device__ __forceinline__ void store_latent_row(const LatentState& state, int32_t r, int32_t group, const float* row) {
   const AttendCall& call = state.call->attend;
   const bool is_partial = state.fixed->places[r].partial_offset >= 0;
@@ -373,11 +381,12 @@ __device__ __forceinline__ void store_latent_row(const LatentState& state, int32
   }
 }
 
-// Writes the group's columns of o. They go through the group's slot, so that whole lines are written to memory, and by
-// few instructions: code that runs once must be fetched. All warps of both groups have multiplied the last tile.
+// Writes the warpgroup's columns of o. They are first copied to a slot, whose tile is no longer needed. So whole lines
+// are written to memory, and the code is short; code that runs once must be fetched. All warps of both warpgroups must
+// have multiplied the last tile.
 __device__ __forceinline__ void store_latent_columns(const LatentState& state, const LatentColumns& columns,
                                                      int32_t group, int32_t first_row) {
-  constexpr int32_t kPitch = kLatentColumns + 8;  // so that rows are in different banks
+  constexpr int32_t kPitch = kLatentColumns + 8;  // padded, so that rows lie in different banks
   static_assert(kWarpgroupRows * kPitch * static_cast<int32_t>(sizeof(float)) <= kLatentTileBytes);
   float* const rows = reinterpret_cast<float*>(state.shared + state.fixed->slots[group].tile.at);
 #pragma unroll
@@ -398,7 +407,7 @@ __device__ __forceinline__ void store_latent_columns(const LatentState& state, c
   for (int32_t r = begin; r < end && r < state.rows; ++r) store_latent_row(state, r, group, rows + r * kPitch);
 }
 
-// group: 0 or 1, the half of o's columns that the warpgroup computes.
+// Adds all tiles to o. group: 0 or 1, the half of o's columns that the warpgroup computes.
 template <class T>
 __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32_t group) {
   const uint32_t values_at = static_cast<uint32_t>(group * (kLatentColumns / kPanelDims) * kLatentPanelBytes);
@@ -407,7 +416,7 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
   int32_t t = 0;
   for (;; ++t) {
     LatentSlot& slot = slot_of(state, t);
-    for (uint64_t& full : slot.full) wait_phase(&full, latent_phase(t));  // makes TMA's writes visible
+    for (uint64_t& full : slot.full) wait_phase(&full, latent_phase(t));  // makes the writes of TMA visible
     wait_phase(&slot.scored, latent_phase(t));
     if (slot.tile.begin < 0) break;
     const uint32_t tile = shared_address(state.shared + slot.tile.at);
@@ -418,7 +427,7 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
         columns.parts[i / (kLatentProductColumns / 2)].o[i % (kLatentProductColumns / 2)] *= alpha[i / 2 % 2];
       }
     }
-    hold_columns(columns);  // the products have these registers as results
+    hold_columns(columns);  // the products change these registers
     begin_products();
     begin_latent_values<T>(tile + kLatentValuePanels * kLatentPanelBytes, tile + values_at, columns);
     wait_products<1>();
@@ -427,7 +436,7 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
     hold_columns(columns);
     leave_slot(state, &slot.empty[1]);
   }
-  wait_phase(&slot_of(state, t + 1).scored, latent_phase(t + 1));  // the other group has ended too
+  wait_phase(&slot_of(state, t + 1).scored, latent_phase(t + 1));  // the other scoring warpgroup has ended too
   sync_threads_of<kAddingGroups * kWarpgroupThreads>(1 + kScoringGroups);
   store_latent_columns(state, columns, group, first_row);
 }
@@ -458,7 +467,7 @@ __device__ __forceinline__ void attend_latent_by_warpgroups(const WgmmaCall& cal
   }
 }
 
-// Only one architecture has the body, as in attend_wgmma_kernel.
+// Only one architecture has the body, as for attend_wgmma_kernel.
 template <class T>
 __global__ void __launch_bounds__(kLatentThreads, 1)
     attend_wgmma_latent_kernel(const __grid_constant__ WgmmaCall call) {

@@ -1,5 +1,5 @@
-// The host's part of attention over latent rows (MLA) by Hopper's warpgroup products: which calls it can compute, and
-// how a block's shared memory is divided. Pure functions, tested without a device.
+// The host's part of attention over latent rows (MLA) by Hopper's warpgroup products: which calls they can compute, and
+// how the shared memory of a block is divided. Pure functions, tested without a device.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,14 +12,14 @@ constexpr int32_t kLatentValueDims = 512, kLatentKeyDims = 576;  // dims of V, a
 constexpr int32_t kLatentTileKeys = 64, kLatentStages = 2;
 static_assert(kWideRows.rows % kWarpgroupRows == 0 && kFewRows.rows <= kWarpgroupRows);
 
-// Why attend/mma/latent.cuh must compute a call over latent rows in such blocks, or null if warpgroups can. The
-// conditions are:
-//   - A product has 64 rows. Blocks of few rows are accepted if one query fills them: such calls are bound by the bytes
-//     of K, whatever is multiplied.
+// Returns why attend/mma/latent.cuh must compute blocks of `cut` over latent rows, or null if warpgroups can.
+// Warpgroups need the following:
+//   - A product has 64 rows. Blocks of few rows are accepted if the heads of one query fill them. The time of such
+//     calls is that of reading K, so unused rows of the product cost nothing.
 //   - The cache is not deterministic, because o of earlier keys (128 KiB in float32) does not fit beside q and the
 //     tiles.
 //   - Keys are not rotated on read, because the tiles of their two or three parts do not fit either.
-//   - Pages have a multiple of 8 slots: TMA copies boxes of slots of one page.
+//   - The number of slots of a page is a multiple of 8, because TMA copies boxes of slots of one page.
 inline const char* why_not_wgmma_latent(const kvc_backend_attend& args, const BlockCut& cut) {
   const kvc_backend_layer& layer = *args.layer;
   const Type q = type_of(args.q.dtype);
@@ -34,8 +34,8 @@ inline const char* why_not_wgmma_latent(const kvc_backend_attend& args, const Bl
   return why_not_boxes(layer);
 }
 
-// The shared memory of a block: the fixed part, q [9 panels][64 rows][64], then a tile [9][64 keys][64] for each stage.
-// V is the first 8 panels of a tile. P replaces the ninth (attend/wgmma/latent.cuh).
+// The shared memory of a block: the fixed part, q [9 panels][64 rows][64], and a tile [9 panels][64 keys][64] for each
+// stage. The first 8 panels of a tile are V. P replaces the ninth panel (attend/wgmma/latent.cuh).
 inline WgmmaShape wgmma_latent_shape(const kvc_backend_layer& layer, int32_t fixed_bytes) {
   WgmmaShape shape;
   shape.box_keys = box_keys(layer.page_size, kLatentTileKeys);
@@ -45,9 +45,10 @@ inline WgmmaShape wgmma_latent_shape(const kvc_backend_layer& layer, int32_t fix
   return shape;
 }
 
-// Where the last 64 dims of a latent row are: in K's whole row, or in a pool that has only the dims after V.
+// Where the last 64 dims of latent rows are: in the pool of the whole rows, or in a pool that has only the dims after
+// V.
 struct RotaryDims {
-  int32_t dims, first;  // of the pool's row; the first of those that are copied
+  int32_t dims, first;  // dims: of a row of that pool; first: the first dim that is copied
 };
 KVC_HOST_DEVICE RotaryDims rotary_dims(const kvc_backend_layer& layer) {
   if (layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT) return {kLatentKeyDims - kLatentValueDims, 0};

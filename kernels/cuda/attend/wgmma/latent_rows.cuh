@@ -1,5 +1,5 @@
-// What a block of latent rows has in shared memory, how a thread finds its work, and how q is loaded
-// (attend/wgmma/latent.cuh).
+// For attention over latent rows by warpgroups (attend/wgmma/latent.cuh): the shared memory of a block, the work of its
+// threads, and the loading of q.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,60 +17,63 @@
 namespace kvc::kernels::cuda {
 
 constexpr int32_t kLatentPanels = kLatentKeyDims / kPanelDims, kLatentValuePanels = kLatentValueDims / kPanelDims;
-constexpr int32_t kLatentPanelBytes = kLatentTileKeys * kPanelPitch;  // of a tile, and of 64 rows of q
+constexpr int32_t kLatentPanelBytes = kLatentTileKeys * kPanelPitch;  // a panel of a tile, and a panel of 64 rows of q
 constexpr int32_t kLatentTileBytes = kLatentPanels * kLatentPanelBytes;
-// A tile is loaded, and its slot is emptied, in two parts with barriers of their own: S of the first part is computed
-// while the second one arrives, and the first part is loaded again while the second one is still multiplied. Part i has
-// the columns of V that are the i-th product of each warpgroup (latent_panel); the last part has the ninth panel too.
+// A tile is loaded, and its slot is emptied, in two parts, which have barriers of their own. So S of the first part is
+// computed while the second part arrives. And the first part is loaded again while the second part is still multiplied.
+// Part i has the columns of V for the i-th product of each warpgroup (latent_panel). The last part also has the ninth
+// panel.
 constexpr int32_t kLatentLoads = 2, kPanelsOfLoad = kLatentValuePanels / kLatentLoads;
-// Warpgroups that score: each has a slot, and scores the tiles in it.
+// The warpgroups that compute scores. Each has a slot, and scores the tiles in this slot.
 constexpr int32_t kScoringGroups = 2;
 static_assert(kScoringGroups == kLatentStages);
-// Columns of o of a warpgroup, and of a product. A product of 256 columns would need more registers than a block is
-// launched with.
+// The columns of o that a warpgroup has, and the columns of one product. A product of 256 columns would need more
+// registers than a thread has at launch.
 constexpr int32_t kAddingGroups = 2, kLatentColumns = kLatentValueDims / kAddingGroups, kLatentProductColumns = 128;
 constexpr int32_t kLatentParts = kLatentColumns / kLatentProductColumns;
 constexpr int kLatentThreads = (kScoringGroups + kAddingGroups) * kWarpgroupThreads;
-// Registers of a thread. A block is launched with kLatentThreads times 128.
+// The registers of a thread. At launch, each thread has 128.
 constexpr int kRegistersToScore = 96, kRegistersToAdd = 160;
 static_assert(kScoringGroups * kRegistersToScore + kAddingGroups * kRegistersToAdd <= 4 * 128);
 static_assert(kLatentTileKeys == kWarpgroupRows && kLatentTileKeys == kPanelDims, "P is as large as a panel");
 
 static_assert(kLatentLoads == kLatentParts);
 
-// Panel i of the panels of V that a part has.
+// The number of panel i among the panels of V that part `load` has.
 __device__ __forceinline__ constexpr int32_t latent_panel(int32_t load, int32_t i) {
   constexpr int32_t kEach = kPanelsOfLoad / kAddingGroups;
   return i / kEach * (kLatentColumns / kPanelDims) + load * kEach + i % kEach;
 }
 
-// What is known of a tile while its slot is full. begin kNoTile: there is none; kLastSlot: nor in the slot after it.
+// What is found about the tile in a slot. begin: the first key. kNoTile: the slot has no further tile. kLastSlot: the
+// other slot has no further tile either.
 constexpr int32_t kNoTile = -1, kLastSlot = -2;
 struct LatentTile {
   int32_t begin, is_full;  // is_full: every row sees every key
-  int32_t at;              // of the slot in shared memory; read there, so that no address is kept in a register
+  int32_t at;              // where the slot begins in shared memory; kept here to save a register
 };
 
 struct LatentSlot {
-  // Parts of the tile have arrived; its maxima are known; P is there; all warps have multiplied it.
+  // Barriers. full: the parts of the tile have arrived. known: m is written. scored: P and alphas are written. empty:
+  // all warps have multiplied the parts.
   uint64_t full[kLatentLoads], known, scored, empty[kLatentLoads];
   LatentTile tile;
-  // Factors of o before the tile is added. At the end: the sum of p over the group's tiles, relative to its m.
+  // The factors of o before the tile is added. At the end: the sum of p over the tiles of the slot, relative to m.
   float alphas[kWarpgroupRows];
-  float m[kWarpgroupRows];  // the largest scores of all tiles up to this one
+  float m[kWarpgroupRows];  // the largest score of each row in all tiles up to this tile
 };
 
 struct LatentFixed : WgmmaRowsFixed<kWarpgroupRows> {
   LatentSlot slots[kLatentStages];
-  AttendBlock block;  // the work of the block, so that it is not kept in registers
-  // At the end, of each row of o: its scale, 0 if the row is empty; and the element of the partials or of the output
-  // where it begins.
+  AttendBlock block;  // the work of the block, kept here to save registers
+  // Written at the end, for each row of o. scales: the factor of o, or 0 if the row is empty. targets: the element of
+  // the partials or of the output where the row begins.
   float scales[kWarpgroupRows];
   int64_t targets[kWarpgroupRows];
 };
 using LatentState = WgmmaStateOf<LatentFixed>;
 
-// Tile t is in slot t % stages. latent_phase is the parity of the phase in which the slot holds it.
+// Tile t is in slot t % kLatentStages. latent_phase(t) is the parity of the phase in which the slot holds the tile.
 __device__ __forceinline__ int32_t latent_slot(int32_t t) { return t % kLatentStages; }
 __device__ __forceinline__ LatentSlot& slot_of(const LatentState& state, int32_t t) {
   return state.fixed->slots[latent_slot(t)];
@@ -97,7 +100,7 @@ __device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
   find_wgmma_rows<kWarpgroupRows>(state);
 }
 
-// The thread's view of the block that fixed.block says.
+// Returns the thread's view of the block in fixed.block.
 __device__ __forceinline__ LatentState state_of_block(const WgmmaCall& call) {
   LatentState state;
   state.call = &call;
@@ -113,7 +116,7 @@ __device__ __forceinline__ LatentState state_of_block(const WgmmaCall& call) {
   return state;
 }
 
-// The layer's q head of row r of the block.
+// The query head of row r of the block.
 __device__ __forceinline__ int32_t head_of_latent_row(const LatentState& state, int32_t r) {
   const AttendBlock& block = state.fixed->block;
   return block.head * state.group + (block.row_begin + r) % state.group;
@@ -122,11 +125,11 @@ __device__ __forceinline__ int32_t head_of_latent_row(const LatentState& state, 
 // ---- Queries --------------------------------------------------------------------------------------
 
 constexpr int kLoadersOfRow = kLatentThreads / kWarpgroupRows;
-constexpr int32_t kQueryChunks = kLatentKeyDims / 8, kValueChunks = kLatentValueDims / 8;  // 16 bytes each
+constexpr int32_t kQueryChunks = kLatentKeyDims / 8, kValueChunks = kLatentValueDims / 8;  // of 16 bytes
 static_assert(kLoadersOfRow * kWarpgroupRows == kLatentThreads && kQueryChunks % kLoadersOfRow == 0);
 
-// A row of q in memory: the dims before kLatentValueDims and those after them, which may be in two tensors. Chunks from
-// `begin` to `end` cannot be copied: they are rotated, or nothing is aligned.
+// A row of q in memory. values: its first kLatentValueDims dims. rotary: the dims after them, which may be in another
+// tensor. The chunks [begin, end) cannot be copied, because they are rotated or not aligned.
 struct LatentQuery {
   const unsigned char *values, *rotary;
   int32_t begin, end;
@@ -159,13 +162,14 @@ __device__ __forceinline__ LatentQuery find_query(const LatentState& state, int3
   return query;
 }
 
-// Where dim d of row r is among the panels of q.
+// The place of dim d of row r in the panels of q.
 __device__ __forceinline__ unsigned char* query_place_of(const LatentState& state, int32_t r, int32_t d) {
   return state.shared + state.call->shape.q_at + d / kPanelDims * kLatentPanelBytes +
          swizzled(r, d % kPanelDims / 8, kPanelPitch) + d % 8 * 2;
 }
 
-// A thread's chunks of q: of row `thread` / kLoadersOfRow, every kLoadersOfRow-th. Zeros where they cannot be copied.
+// The chunks of q that a thread loads: of row thread / kLoadersOfRow, every kLoadersOfRow-th chunk. Chunks that cannot
+// be copied are zeros.
 struct LatentChunks {
   LatentQuery query;
   uint32_t words[kQueryChunks / kLoadersOfRow][4];
@@ -187,8 +191,8 @@ __device__ __forceinline__ LatentChunks load_latent_queries(const LatentState& s
   return chunks;
 }
 
-// Writes q to shared memory, rotated, times the sign of the scale. Rows beyond the block's are zeros. Ends with a
-// barrier of the block.
+// Writes q to shared memory: rotated, and times the sign of the scale. Rows beyond the block's last row are zeros. Ends
+// with a barrier of the block.
 template <class T>
 __device__ __forceinline__ void store_latent_queries(const LatentState& state, LatentChunks& chunks) {
   const AttendCall& call = state.call->attend;

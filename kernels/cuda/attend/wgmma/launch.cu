@@ -13,8 +13,8 @@ using EncodeMap = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, vo
                                const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
                                CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-// TMA copies elements unchanged, so any type of the right size serves. Rows of 8-bit elements are copied as stored, not
-// as panels.
+// Makes the tensor map of a pool, with which TMA copies its rows. TMA copies elements unchanged, so any type of the
+// right size will do. raw: the elements have 8 bits. Their rows are copied as stored, without a swizzle.
 kvc_status encode_map(const Device& device, const kvc_backend_pool& pool, bool raw, const PoolBoxes& boxes,
                       CUtensorMap* map, kvc_error* error) {
   const cuuint32_t steps[4] = {1, 1, 1, 1};
@@ -32,8 +32,8 @@ kvc_status encode_map(const Device& device, const kvc_backend_pool& pool, bool r
               static_cast<long long>(pool.slot_stride_bytes));
 }
 
-// A kernel and how it is launched: threads of a block, thread blocks for each block of the plan, dims of a row of K's
-// pool.
+// A kernel and how it is launched. threads: of a block. parts: thread blocks for each block of the plan. k_dims: dims
+// of a row in the pool of K.
 struct Instance {
   WgmmaKernel kernel;
   int32_t threads, parts, k_dims;
@@ -68,8 +68,8 @@ kvc_status launch_instance(const Device& device, const AttendCall& call, const I
 }  // namespace
 
 bool has_wgmma_image() {
-  // Images of other architectures, and what a driver compiles from PTX of others, have an empty body
-  // (attend/wgmma/kernel.cuh). It has few registers.
+  // Images of other architectures have an empty body (attend/wgmma/kernel.cuh), also those that a driver compiles from
+  // their PTX. An empty body needs few registers.
   constexpr int kLeastRegisters = 128;
   cudaFuncAttributes attributes;
   const cudaError_t result =

@@ -1,4 +1,4 @@
-// Launching attention by warpgroup products.
+// Launches attention by warpgroup products.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,10 +9,10 @@ namespace kvc::kernels::cuda {
 
 struct AttendCall;
 
-// Enqueues `blocks` blocks of kWideRows. The first one is *call.blocks. The device must have the kernel, and
-// why_not_wgmma must be null for the call.
+// Enqueues `blocks` blocks of kWideRows. call.blocks points to the first block. The device must have warpgroup
+// products, and why_not_wgmma must be null for the call.
 kvc_status launch_wgmma(const Device& device, const AttendCall& call, int64_t blocks, void* stream, kvc_error* error);
-// The same over latent rows, in blocks of `cut`. why_not_wgmma_latent must be null for the call.
+// Enqueues blocks over latent rows, cut by `cut`. why_not_wgmma_latent must be null for the call.
 kvc_status launch_wgmma_latent(const Device& device, const AttendCall& call, const BlockCut& cut, int64_t blocks,
                                void* stream, kvc_error* error);
 

@@ -1,5 +1,5 @@
-// The host's part of attention by Hopper's warpgroup products: which calls it can compute, how a block's shared memory
-// is divided, and the tensor maps of the pools. Pure functions, tested without a device.
+// The host's part of attention by Hopper's warpgroup products: which calls they can compute, how the shared memory of a
+// block is divided, and the tensor maps of the pools. Pure functions, tested without a device.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,27 +10,29 @@
 
 namespace kvc::kernels::cuda {
 
-constexpr int32_t kWarpgroups = 2;  // consumer warpgroups, 64 rows each
-// One more warpgroup is the producer. With 8-bit K and V another one helps to dequantise.
+constexpr int32_t kWarpgroups = 2;  // consumer warpgroups; each has 64 rows
+// The threads of a block. One more warpgroup is the producer. With 8-bit K and V, a further warpgroup helps to
+// dequantise.
 constexpr int32_t wgmma_threads(bool raw) { return (1 + kWarpgroups + (raw ? 1 : 0)) * kWarpgroupThreads; }
 static_assert(kWideRows.rows == kWarpgroups * kWarpgroupRows);
 
-// Dims of K and V for which there are instances: equal ones, and those of MLA's decompressed prefill.
+// Whether the kernel has an instance for these dims of K and V: equal dims, or the dims of MLA's decompressed prefill.
 constexpr bool has_wgmma_dims(int32_t dims, int32_t v_dims) {
   if (dims == 192) return v_dims == 128;
   return (dims == 64 || dims == 128 || dims == 256) && v_dims == dims;
 }
 
-// Keys of a tile, and the number of tiles of K (and of V) in shared memory. The registers of a thread bound the first
-// (S [64][keys], o [64][v_dims]), and shared memory bounds the second.
+// The keys of a tile, which the registers of a thread limit (S [64][keys], o [64][v_dims]). The number of tiles of K
+// (and of V) in shared memory.
 constexpr int32_t wgmma_tile_keys(int32_t v_dims) { return v_dims > 128 ? 64 : 128; }
 constexpr int32_t wgmma_stages(int32_t dims) { return dims > 64 ? 2 : 4; }
-// V waits for the softmax between the two products, so where a third tile of V fits, the products never wait for V.
+// V of a tile is read after the softmax, so it stays in its slot longer than K. A third tile of V, where it fits,
+// prevents that products wait for V.
 constexpr int32_t wgmma_value_stages(int32_t dims, bool raw) { return dims == 128 && !raw ? 3 : wgmma_stages(dims); }
-// Tiles of 8-bit K and V as stored. They are loaded, and then dequantised to the tiles that products read.
+// The number of tiles of 8-bit K and V as stored. Their elements are dequantised to the tiles that products read.
 constexpr int32_t kRawStages = 3;
 
-// Why TMA cannot load boxes of a layer's pools, or null.
+// Returns why TMA cannot load boxes of a layer's pools, or null.
 inline const char* why_not_boxes(const kvc_backend_layer& layer) {
   if (layer.page_size % kPatternRows != 0) return "the page size is no multiple of 8";
   for (const kvc_backend_pool* pool : {&layer.k, &layer.v}) {
@@ -46,11 +48,13 @@ inline const char* why_not_boxes(const kvc_backend_layer& layer) {
   return nullptr;
 }
 
-// Why other kernels must compute attention of many rows, or null if warpgroups can. The conditions are:
-//   - q, K and V have one 16-bit type, or K and V are 8-bit floats, which either type of q holds exactly. Stored keys
-//     are used as they are.
+// Returns why other kernels must compute attention of many rows, or null if warpgroups can. Warpgroups need the
+// following:
+//   - q, K and V have the same 16-bit type, or K and V are 8-bit floats, which both types of q represent exactly.
+//   - Keys are not rotated on read, and the cache is not deterministic.
 //   - With 8 bits, rows have fewer than 256 dims, because tiles of 256 dims leave no room for tiles as stored.
-//   - Pages have a multiple of 8 slots: TMA copies boxes of slots of one page, and 8 rows make a swizzle pattern.
+//   - The number of slots of a page is a multiple of 8. TMA copies boxes of slots of one page, and 8 rows make a
+//     swizzle pattern.
 inline const char* why_not_wgmma(const kvc_backend_attend& args) {
   const kvc_backend_layer& layer = *args.layer;
   const Type q = type_of(args.q.dtype), stored = stored_type(layer);
@@ -68,7 +72,7 @@ inline const char* why_not_wgmma(const kvc_backend_attend& args) {
   return why_not_boxes(layer);
 }
 
-// Slots of a box. Tiles and pages both consist of whole boxes.
+// The slots of a box: the largest number that divides both the slots of a page and the keys of a tile.
 constexpr int32_t box_keys(int32_t page_size, int32_t tile_keys) {
   int32_t a = page_size, b = tile_keys;
   while (b != 0) {
@@ -79,9 +83,9 @@ constexpr int32_t box_keys(int32_t page_size, int32_t tile_keys) {
   return a;
 }
 
-// The shared memory of a block, offsets in bytes: the fixed part, q [dims / 64][128 rows][64], then for each stage of K
-// a tile [dims / 64][keys][64], and for each stage of V a tile. With 8-bit K and V, tiles as stored [keys][dims]
-// follow, alternately of K and V.
+// The shared memory of a block. Offsets are in bytes. It has the fixed part, q [dims / 64][128 rows][64], a tile [dims
+// / 64][keys][64] for each stage of K, and a tile for each stage of V. With 8-bit K and V, kRawStages tiles as stored
+// [keys][dims] follow, alternately of K and of V.
 struct WgmmaShape {
   int32_t box_keys;
   int32_t q_at, k_at, v_at, raw_at;
@@ -101,11 +105,12 @@ inline WgmmaShape wgmma_shape(const kvc_backend_layer& layer, int32_t fixed_byte
   return shape;
 }
 
-// A pool as TMA sees it. Dimension 0 is dims; then come slots and heads, the one with the smaller stride first; then
-// pages. Strides are in bytes, of all dimensions but the first. A box has 64 dims, or all dims of 8-bit rows.
-// The stride of a dimension with one element, whatever the pool's stride is: in TMA's range, and not less
-// than the size of any other dimension.
+// The stride of a dimension that has only one element, in place of the pool's stride. It is in the range of TMA, and
+// not less than the size of any other dimension.
 constexpr uint64_t kStrideOfOne = uint64_t{1} << 39;
+// The description of a pool for TMA. Dimension 0 is dims. Dimensions 1 and 2 are slots and heads; the dimension with
+// the smaller stride comes first. Dimension 3 is pages. strides: bytes, of the dimensions 1 to 3. box: the size of a
+// box, which has 64 dims, or all dims of 8-bit rows.
 struct PoolBoxes {
   uint64_t sizes[4], strides[3];
   uint32_t box[4];
@@ -124,8 +129,8 @@ inline PoolBoxes pool_boxes(const kvc_backend_layer& layer, const kvc_backend_po
   boxes.sizes[0] = static_cast<uint64_t>(dims);
   boxes.sizes[1] = inner[0];
   boxes.sizes[2] = inner[1];
-  boxes.sizes[3] =
-      static_cast<uint64_t>(layer.num_pages > 0 ? layer.num_pages : INT32_MAX);  // a caller's array has no limit
+  boxes.sizes[3] = static_cast<uint64_t>(
+      layer.num_pages > 0 ? layer.num_pages : INT32_MAX);  // a caller's array has no known number of pages
   boxes.strides[0] = heads_first ? head : slot;
   boxes.strides[1] = heads_first ? slot : heads > 1 ? head : kStrideOfOne;
   boxes.strides[2] = page > 0 ? page : kStrideOfOne;

@@ -1,5 +1,5 @@
-// What a thread of a consumer warpgroup does with its parts of two rows, in both kernels (attend/wgmma/kernel.cuh,
-// attend/wgmma/latent.cuh): scales, options and masks, the online softmax, and the finished state.
+// What a thread of a consumer warpgroup does with its parts of two rows, in attend/wgmma/kernel.cuh and
+// attend/wgmma/latent.cuh: scales, options and masks, the online softmax, and writing the finished state.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -16,20 +16,20 @@
 
 namespace kvc::kernels::cuda {
 
-// A thread's softmax state of two rows, 8 apart. l: over the thread's keys only.
+// A thread's softmax state of two rows, which are 8 apart. l: the sum over the thread's keys only.
 struct WgmmaSums {
   float m[2], l[2];
 };
 
-// A thread's part of its warpgroup's rows and of kColumns columns of o. It has two rows, `first` and first + 8, and of
-// every 8 columns those at lane % 4 * 2 + {0, 1} (attend/wgmma/layout.h).
+// A thread's part of its warpgroup's rows and of kColumns columns of o. It has the rows `first` and first + 8. Of each
+// 8 columns it has the columns lane % 4 * 2 and lane % 4 * 2 + 1 (attend/wgmma/layout.h).
 template <int kColumns>
 struct WgmmaRows : WgmmaSums {
   float o[kColumns / 2];
   int32_t first;
 };
 
-// Applies softcap and ALiBi to the scores of one row with the keys from `begin` on.
+// Applies softcap and ALiBi to the scores of one row. begin: the first key of the tile.
 template <class State, int kScores>
 __device__ __forceinline__ void apply_options(const State& state, int32_t begin, int32_t row, int half,
                                               float (&s)[kScores]) {
@@ -51,13 +51,13 @@ __device__ __forceinline__ void apply_options(const State& state, int32_t begin,
   }
 }
 
-// Sets the scores of keys that the row does not see to -inf.
+// Sets the scores of keys that the row does not see to -inf. first: the first key of the tile.
 template <class State, int kScores>
 __device__ __forceinline__ void apply_mask(const State& state, int32_t first, int32_t row, int half,
                                            float (&s)[kScores]) {
   const auto& fixed = *state.fixed;
   const int32_t first_key = first + state.lane % 4 * 2;
-  int32_t begin = 0, end = 0;  // from first_key on
+  int32_t begin = 0, end = 0;  // the keys that the row sees, relative to first_key
   uint32_t bits = ~0u;         // a bit for each key of the thread, in order
   if (row < state.rows) {
     const QueryMask& mask = fixed.masks[row];
@@ -78,8 +78,8 @@ __device__ __forceinline__ void apply_mask(const State& state, int32_t first, in
   }
 }
 
-// Converts dot products with the keys from `begin` on to scores, in the units of call.exp2_scale. is_full: every row
-// sees every key.
+// Converts dot products to scores, in the units of call.exp2_scale. begin: the first key of the tile. is_full: every
+// row sees every key of the tile.
 template <class State, int kScores>
 __device__ __forceinline__ void score_tile(const State& state, int32_t begin, bool is_full, int32_t first_row,
                                            float (&s)[kScores]) {
@@ -97,13 +97,13 @@ __device__ __forceinline__ void score_tile(const State& state, int32_t begin, bo
   }
 }
 
-// The largest over the four lanes of a row.
+// The largest x of the four lanes that share a row.
 __device__ __forceinline__ float largest_of_quad(float x) {
   x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, 1));
   return fmaxf(x, __shfl_xor_sync(kAllLanes, x, 2));
 }
 
-// The largest score of a row over its four lanes, and at least that of earlier keys.
+// The largest score of a row, over its four lanes and the scores of earlier keys (`before`).
 template <int kScores>
 __device__ __forceinline__ float largest_of_row(const float (&s)[kScores], int half, float before) {
   float largest = before;
@@ -112,12 +112,12 @@ __device__ __forceinline__ float largest_of_row(const float (&s)[kScores], int h
   return largest_of_quad(largest);
 }
 
-// The online softmax of a row: s becomes p. Returns the factor of o.
+// The online softmax of a row. s becomes p. Returns the factor of the row's o.
 template <int kScores>
 __device__ __forceinline__ float soften_row_of(float scale, float largest, int half, float (&s)[kScores],
                                                WgmmaSums& rows) {
   const float alpha = rows.m[half] == largest ? 1.0f : fast_exp2((rows.m[half] - largest) * scale);
-  const float origin = largest == -INFINITY ? 0.0f : largest;  // no key was seen yet, so every p is 0
+  const float origin = largest == -INFINITY ? 0.0f : largest;  // while no key was seen, every p is 0
   float sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < kScores / 2; ++i) {
@@ -130,11 +130,13 @@ __device__ __forceinline__ float soften_row_of(float scale, float largest, int h
   return alpha;
 }
 
-// The online softmax of a thread's two rows: s becomes p. alpha: the factors of o. An exponent is s * scale - origin by
-// one instruction. The rounding of `origin` is the same for all keys; rest_of_origin takes it back at the end.
+// The online softmax of a thread's two rows. s becomes p. alpha: set to the factors of o. One instruction computes an
+// exponent s * scale - origin, where `origin` is the rounded m * scale. This rounding is the same for all keys.
+// rest_of_origin corrects it at the end.
 template <int kScores>
 __device__ __forceinline__ void soften_rows(float scale, float (&s)[kScores], WgmmaSums& rows, float (&alpha)[2]) {
-  float largest[2][2], sums[2][2] = {}, origin[2];  // two of each for a row, so that the chains are short
+  float largest[2][2], sums[2][2] = {},
+                       origin[2];  // two of each for a row, so that chains of dependent operations are short
 #pragma unroll
   for (int half = 0; half < 2; ++half) largest[half][0] = largest[half][1] = rows.m[half];
 #pragma unroll
@@ -146,7 +148,7 @@ __device__ __forceinline__ void soften_rows(float scale, float (&s)[kScores], Wg
   for (int half = 0; half < 2; ++half) {
     const float before = rows.m[half], m = largest_of_quad(fmaxf(largest[half][0], largest[half][1]));
     alpha[half] = before == m ? 1.0f : fast_exp2(before * scale - m * scale);
-    origin[half] = m == -INFINITY ? 0.0f : m * scale;  // no key was seen yet, so every p is 0
+    origin[half] = m == -INFINITY ? 0.0f : m * scale;  // while no key was seen, every p is 0
     rows.m[half] = m;
   }
 #pragma unroll
@@ -160,28 +162,30 @@ __device__ __forceinline__ void soften_rows(float scale, float (&s)[kScores], Wg
     rows.l[half] = fmaf(rows.l[half], alpha[half], sum + __shfl_xor_sync(kAllLanes, sum, 1));
   }
 }
-// A row's l and o are sums of 2^(s * scale - round(m * scale)). The factor that makes m their exact reference.
+// The factor that corrects a row's l and o. They are sums of 2^(s * scale - round(m * scale)), and become relative to
+// the exact m.
 __device__ __forceinline__ float rest_of_origin(float scale, float m) {
   return m == -INFINITY ? 1.0f : fast_exp2(-fmaf(m, scale, -(m * scale)));
 }
 
-// The sum over the four lanes of a row.
+// The sum of x over the four lanes that share a row.
 __device__ __forceinline__ float sum_of_row(float x) {
   x += __shfl_xor_sync(kAllLanes, x, 1);
   return x + __shfl_xor_sync(kAllLanes, x, 2);
 }
 
-// Each warp calls this when it no longer reads a slot.
+// Arrives at the slot's `empty` barrier. Each warp calls it when it no longer reads the slot.
 template <class State>
 __device__ __forceinline__ void leave_slot(const State& state, uint64_t* empty) {
   __syncwarp();
   if (state.lane == 0) arrive(empty);
 }
 
-// Two neighbours of any type. nvcc makes bytes of a memcpy of four.
+// Two neighbouring 16-bit elements of any type. They are written as one word, because nvcc may compile a memcpy of 4
+// bytes to single bytes.
 using AnyPair [[gnu::may_alias]] = uint32_t;
 
-// Writes two neighbours. kAligned: the target is a multiple of their size.
+// Writes two neighbouring elements. kAligned: the address is a multiple of their common size.
 template <bool kAligned>
 __device__ __forceinline__ void store_pair(float* target, float low, float high) {
   const float pair[2] = {low, high};
@@ -203,7 +207,7 @@ __device__ __forceinline__ void store_pair(T* target, float low, float high) {
   }
 }
 
-// Writes the thread's part of a row times `scale`: two of every 8 columns, from `target` on.
+// Writes the thread's part of a row, times `scale`: two of each 8 columns, from `target` on.
 template <bool kAligned, class Out, int kColumns>
 __device__ __forceinline__ void store_columns(Out* target, const WgmmaRows<kColumns>& rows, int half, float scale,
                                               bool is_empty) {
@@ -223,8 +227,8 @@ __device__ __forceinline__ void store_row(Out* target, const WgmmaRows<kColumns>
   }
 }
 
-// Writes the state of a row, from column first_column on, to the partials, or normalised to the output. sum: l over all
-// keys of the row. kDims: of the row. rest: a factor of l and o.
+// Writes a row's state to the partials, or the normalised row to the output, from column first_column on. sum: l over
+// all keys of the row. kDims: the dims of the row. rest: a factor of l and o.
 template <int32_t kDims, class State, int kColumns>
 __device__ __forceinline__ void finish_wgmma_row(const State& state, const WgmmaRows<kColumns>& rows, int half,
                                                  int32_t first_column, float sum, float rest = 1.0f) {
@@ -267,8 +271,8 @@ __device__ __forceinline__ void finish_wgmma_row(const State& state, const Wgmma
   if (column == 0 && args.lse != nullptr) args.lse[lse_element(args, place.row, place.token, head)] = final.lse;
 }
 
-// Finds the work of the thread block: a block of the plan or a part of one, from the last block on. Returns false if
-// there is none.
+// Finds the work of the thread block: a block of the plan, or a part of one. Blocks of the plan are taken from the last
+// to the first. Returns false if there is no work.
 __device__ __forceinline__ bool find_wgmma_block(const WgmmaCall& call, AttendBlock* block) {
   const int64_t* const live = call.attend.live_blocks;
   const uint32_t parts = static_cast<uint32_t>(call.parts);
@@ -285,14 +289,14 @@ __device__ __forceinline__ bool find_wgmma_block(const WgmmaCall& call, AttendBl
 
 __device__ __forceinline__ unsigned char* aligned_shared_bytes() {
 #if defined(__CUDACC__)
-  extern __shared__ __align__(1024) unsigned char panels[];  // 1024: where the swizzle pattern begins
+  extern __shared__ __align__(1024) unsigned char panels[];  // the alignment of the swizzle pattern
   return panels;
 #else
   return cuda_emulation::shared_memory();
 #endif
 }
 
-// Begins the thread's view of its block. Returns false if there is no work.
+// Begins a thread's work on its block: fills *state. Returns false if the block has no work.
 template <class Fixed>
 __device__ __forceinline__ bool begin_wgmma_block(const WgmmaCall& call, WgmmaStateOf<Fixed>* state) {
   state->call = &call;

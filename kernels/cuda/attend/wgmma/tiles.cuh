@@ -1,15 +1,17 @@
-// What attention by warpgroups does before the products: the rows of the block, their queries, and the tiles of K and V
-// that one warp loads by TMA. attend/wgmma/convert.cuh is what other warps then do to tiles.
+// What attention by warpgroups does before the products: it finds the rows of the block, loads their queries, and loads
+// tiles of K and V. One warp loads tiles by TMA. Then other warps may change them (attend/wgmma/convert.cuh).
 //
-// K of tile t is in slot t % stages of K, and V in slot t % stages of V. Each slot has barriers: K `full` and V `full`
-// (the bytes have arrived), V `ready` (NaN and infinity are replaced), K `empty` and V `empty` (every consumer warp has
-// read it). Tiles of 8 bits arrive as stored in slots of their own, alternately of K and V, with the barriers
-// `raw_full` and `raw_empty`. What is dequantised from them is `full` (K) or `ready` (V).
+// K of tile t is in slot t % stages of K, and V is in slot t % stages of V. Each slot has barriers:
+//   full    of K and of V: the bytes have arrived
+//   ready   of V: NaN and infinity are replaced
+//   empty   of K and of V: every consumer warp has read the slot
+// 8-bit tiles arrive as stored in slots of their own, alternately of K and of V, with the barriers `raw_full` and
+// `raw_empty`. After they are dequantised, `full` of K and `ready` of V are signalled.
 //
-// The producer warp finds the boxes of tiles that some row sees, one lane a box. Only these are looked up and copied.
-// Tiles without such a box are skipped. The places of other boxes, and slots that no row sees, may hold anything: their
-// scores are replaced, and in V only finite numbers are left, which p = 0 removes. The tile after the last one has
-// begin -1.
+// The producer warp finds the boxes of tiles that some row sees, one box a lane. Only these boxes are looked up and
+// copied. Tiles without such a box are skipped. Other boxes of a tile, and slots that no row sees, may hold any bits.
+// The scores of their keys are replaced, so p is 0. V has only finite numbers there, so p = 0 removes them. The tile
+// after the last one has begin -1.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -33,21 +35,23 @@ struct WgmmaCall {
   AttendCall attend;
   WgmmaShape shape;
   int32_t k_heads_first, v_heads_first;
-  int32_t has_units;  // scores are multiplied by scales of K
-  int32_t parts;      // of a block of kWideRows: kernels of 64 rows compute it in two halves
+  int32_t has_units;  // scores are multiplied by scales of q or K
+  int32_t parts;  // thread blocks for each block of the plan; 2: kernels of 64 rows compute a block of kWideRows in two
+                  // halves
   CUtensorMap k_map, v_map;
 };
 using WgmmaKernel = void (*)(WgmmaCall);
 
 constexpr int32_t kMostStages = 4, kMostTileKeys = 128, kMostRowsOfBlock = kWideRows.rows;
 
-// What is known of a tile until its products are done. Loading is at most kMostStages + 3 tiles ahead of that.
+// What is found about a tile, kept until its products are done. The producer is at most kMostStages + 3 tiles ahead of
+// the products.
 constexpr int32_t kKnownTiles = 8;
 struct WgmmaTile {
-  int32_t begin;               // its first key; -1: there is no tile
+  int32_t begin;               // the first key; -1: there is no tile
   int32_t is_full;             // every row sees every key
-  int32_t has_odd;             // V had NaN or infinity, which are zeros now
-  uint8_t odd[kMostTileKeys];  // in which keys
+  int32_t has_odd;             // V had NaN or infinity, which are replaced by zero
+  uint8_t odd[kMostTileKeys];  // for each key: V had NaN or infinity
 };
 
 // The fixed shared memory of a block with at most kRows rows.
@@ -60,7 +64,7 @@ struct WgmmaRowsFixed {
   float units[kRows], slopes[kRows];
   uint32_t keys_begin, keys_end;     // keys that some row sees
   uint32_t full_begin, full_end;     // keys that all rows see
-  uint32_t gaps[kRows / kWarpSize];  // a bit for each row whose keys do not touch those of the next row
+  uint32_t gaps[kRows / kWarpSize];  // a bit for each row whose keys and the next row's keys do not form one range
 };
 
 struct WgmmaFixed : WgmmaRowsFixed<kMostRowsOfBlock> {
@@ -69,7 +73,7 @@ struct WgmmaFixed : WgmmaRowsFixed<kMostRowsOfBlock> {
   WgmmaTile tiles[kKnownTiles];
 };
 
-// A thread's view of its block. Fixed: WgmmaFixed, or the one of latent rows.
+// A thread's view of its block. Fixed: WgmmaFixed, or LatentFixed for latent rows.
 template <class Fixed>
 struct WgmmaStateOf {
   const WgmmaCall* call;
@@ -81,28 +85,28 @@ struct WgmmaStateOf {
 };
 using WgmmaState = WgmmaStateOf<WgmmaFixed>;
 
-// An instance of the kernel: its type and dims, and how its tiles lie in shared memory. kStoredBits: of an element of K
-// and V in the pools, 16 or 8.
+// An instance of the kernel: its type and dims, and the layout of its tiles in shared memory. kStoredBits: the bits of
+// an element of K and V in the pools, 16 or 8.
 template <class T, int kDimsOfK, int kDimsOfV, int kStoredBits>
 struct WgmmaTiles {
   using Type = T;
   static constexpr bool kRaw = kStoredBits == 8;
-  using Element = std::conditional_t<kRaw, uint8_t, T>;  // as in the pools
+  using Element = std::conditional_t<kRaw, uint8_t, T>;  // an element in the pools
   static constexpr int32_t kDims = kDimsOfK, kValueDims = kDimsOfV;
   static constexpr int32_t kKeys = wgmma_tile_keys(kValueDims);
   static constexpr int32_t kStages = wgmma_stages(kDims), kValueStages = wgmma_value_stages(kDims, kRaw);
   static constexpr int32_t kPanelBytes = kKeys * kPanelPitch, kQueryPanelBytes = kMostRowsOfBlock * kPanelPitch;
-  static constexpr int32_t kKeyBytes = kDims / kPanelDims * kPanelBytes;         // of a tile of K
-  static constexpr int32_t kValueBytes = kValueDims / kPanelDims * kPanelBytes;  // of a tile of V
-  static constexpr int32_t kRawBytes = kKeys * kDims;                            // of a tile as stored
-  // All warps but the producer and the consumers.
+  static constexpr int32_t kKeyBytes = kDims / kPanelDims * kPanelBytes;         // a tile of K
+  static constexpr int32_t kValueBytes = kValueDims / kPanelDims * kPanelBytes;  // a tile of V
+  static constexpr int32_t kRawBytes = kKeys * kDims;                            // a tile as stored
+  // All warps except the producer warp and the consumer warps.
   static constexpr int32_t kConvertingWarps =
       wgmma_threads(kRaw) / kWarpSize - kWarpgroups * kWarpgroupThreads / kWarpSize - 1;
   static_assert(kStages <= kMostStages && kValueStages <= kMostStages && kMostStages + 3 <= kKnownTiles);
   static_assert(kKeys <= kMostTileKeys && (!kRaw || kDims == kValueDims));
 
-  // For K of tile t: its slot, the parity of the phase in which the slot holds it, and that in which the slot is empty
-  // for it. Then the same for V.
+  // For K of tile t: slot(t) is its slot. full(t) is the parity of the phase in which the slot holds K of the tile.
+  // empty(t) is the parity of the phase in which the slot is free for it. The functions for V are named value_.
   static __device__ __forceinline__ int32_t slot(int32_t t) { return t % kStages; }
   static __device__ __forceinline__ uint32_t full(int32_t t) { return static_cast<uint32_t>(t / kStages) & 1u; }
   static __device__ __forceinline__ uint32_t empty(int32_t t) { return full(t) ^ 1u; }
@@ -114,10 +118,11 @@ struct WgmmaTiles {
   static __device__ __forceinline__ WgmmaTile& of(const WgmmaState& state, int32_t t) {
     return state.fixed->tiles[t % kKnownTiles];
   }
-  // The index of K, and of V, of tile t among the tiles as stored. K of tile t + 1 is loaded before V of tile t.
+  // The index of K (raw_keys) and of V (raw_values) of tile t among the tiles as stored. K of tile t + 1 is loaded
+  // before V of tile t.
   static __device__ __forceinline__ int32_t raw_keys(int32_t t) { return t == 0 ? 0 : 2 * t - 1; }
   static __device__ __forceinline__ int32_t raw_values(int32_t t) { return 2 * t + 2; }
-  // The slot of a tile as stored, and the parities as above.
+  // The slot of tile i among those as stored, and the parities of its barriers.
   static __device__ __forceinline__ int32_t raw_slot(int32_t i) { return i % kRawStages; }
   static __device__ __forceinline__ uint32_t raw_full(int32_t i) { return static_cast<uint32_t>(i / kRawStages) & 1u; }
   static __device__ __forceinline__ uint32_t raw_empty(int32_t i) { return raw_full(i) ^ 1u; }
@@ -129,7 +134,7 @@ __device__ __forceinline__ int32_t head_of_row(const State& state, int32_t r) {
   return state.block.head * state.group + (state.block.row_begin + r) % state.group;
 }
 
-// The masks, places and scales of a row.
+// Finds the mask, the place and the scale of row r, and its ALiBi slope.
 template <class State>
 __device__ __forceinline__ void begin_wgmma_row(const State& state, int32_t r) {
   auto& fixed = *state.fixed;
@@ -141,7 +146,7 @@ __device__ __forceinline__ void begin_wgmma_row(const State& state, int32_t r) {
                         : call.args.alibi_slopes[fixed.places[r].row * call.args.alibi_row_stride + head];
 }
 
-// Whether the keys of row r and those of the next row make one range.
+// Whether the keys of row r and of the next row form one range.
 template <class State>
 __device__ __forceinline__ bool touches_next(const State& state, int32_t r) {
   const KeyRange a = state.fixed->masks[r].keys;
@@ -151,7 +156,8 @@ __device__ __forceinline__ bool touches_next(const State& state, int32_t r) {
   return b.begin < b.end && b.begin <= a.end && a.begin <= b.end;
 }
 
-// Fills the rows of the block, at most kRows. point_to_call has run. All threads call it.
+// Finds the masks, places and scales of all rows of the block, at most kRows, and the keys that they see. point_to_call
+// has run. All threads call it.
 template <int32_t kRows, class State>
 __device__ __forceinline__ void find_wgmma_rows(const State& state) {
   __syncthreads();
@@ -166,13 +172,13 @@ __device__ __forceinline__ void find_wgmma_rows(const State& state) {
   }
 }
 
-// Begins the barriers and the rows of the block. All threads call it.
+// Initialises the barriers, and finds the rows of the block. All threads call it.
 template <class Tiles>
 __device__ __forceinline__ void begin_wgmma_rows(const WgmmaState& state) {
   WgmmaFixed& fixed = *state.fixed;
   if (state.thread == 0) point_to_call(state.call->attend, *state.item, &fixed);
-  if (state.thread == kWarpSize) {                                   // a thread of another warp
-    const uint32_t computing = state.rows > kWarpgroupRows ? 8 : 4;  // consumer warps
+  if (state.thread == kWarpSize) {                                   // a thread of another warp than thread 0
+    const uint32_t computing = state.rows > kWarpgroupRows ? 8 : 4;  // the number of consumer warps
     for (int32_t i = 0; i < Tiles::kStages; ++i) {
       init_barrier(&fixed.k_full[i], Tiles::kRaw ? Tiles::kConvertingWarps : 1);
       init_barrier(&fixed.k_empty[i], computing);
@@ -193,7 +199,7 @@ __device__ __forceinline__ void begin_wgmma_rows(const WgmmaState& state) {
   find_wgmma_rows<kMostRowsOfBlock>(state);
 }
 
-// Whether chunks of queries can be copied as they are: 16-byte aligned and not rotated.
+// Whether q can be copied unchanged: aligned to 16 bytes, not rotated, and in one tensor.
 __device__ __forceinline__ bool has_plain_queries(const AttendCall& call, const kvc_backend_item& item) {
   const kvc_backend_attend& args = call.args;
   const float* const cos_sin = item.part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
@@ -202,8 +208,8 @@ __device__ __forceinline__ bool has_plain_queries(const AttendCall& call, const 
   return (strides | reinterpret_cast<uint64_t>(args.q.data)) % 16 == 0;
 }
 
-// Writes the queries of a warpgroup's rows, from row0 on, to shared memory: rotated, times the sign of the scale. Rows
-// beyond the block's are zeros. All threads of the warpgroup call it.
+// Writes the queries of a warpgroup's rows, from row0 on, to shared memory: rotated, and times the sign of the scale.
+// Rows beyond the block's last row are zeros. All threads of the warpgroup call it.
 template <class Tiles>
 __device__ __forceinline__ void load_wgmma_queries(const WgmmaState& state, int32_t row0) {
   const AttendCall& call = state.call->attend;
@@ -258,7 +264,7 @@ __device__ __forceinline__ void load_wgmma_queries(const WgmmaState& state, int3
 
 // ---- Producer: one warp --------------------------------------------------------------------------
 
-// A lane's box of a tile: its place, if some row sees a key of it.
+// A lane's box of a tile. needed: whether some row sees a key in the box. page, slot: where the box is in the pools.
 struct BoxPlace {
   int32_t needed, page, slot;
 };
@@ -269,7 +275,7 @@ __device__ __forceinline__ bool sees_any(const State& state, uint32_t begin, uin
   uint32_t gaps = 0;
 #pragma unroll
   for (const uint32_t of_warp : fixed.gaps) gaps |= of_warp;
-  if (gaps == 0) return begin < fixed.keys_end && end > fixed.keys_begin;  // the keys of all rows make one range
+  if (gaps == 0) return begin < fixed.keys_end && end > fixed.keys_begin;  // the keys of all rows form one range
   for (int32_t r = 0; r < state.rows; ++r) {
     const KeyRange keys = fixed.masks[r].keys;
     const uint32_t key_begin = static_cast<uint32_t>(keys.begin), key_end = static_cast<uint32_t>(keys.end);
@@ -298,7 +304,7 @@ struct TileRoom {
   uint64_t* full;
 };
 
-// Waits until there is room for K, or V, of tile t, in the order of loading.
+// Waits until the slot for K, or for V, of tile t is empty. Calls must follow the order of loading.
 template <class Tiles>
 __device__ __forceinline__ TileRoom wait_for_room(const WgmmaState& state, int32_t t, bool values) {
   WgmmaFixed& fixed = *state.fixed;
@@ -318,16 +324,16 @@ __device__ __forceinline__ TileRoom wait_for_room(const WgmmaState& state, int32
   return {state.shared + shape.k_at + slot * Tiles::kKeyBytes, &fixed.k_full[slot]};
 }
 
-// The first key of a lane's box, counted from that of lane 0. Boxes of 32 lanes make whole tiles.
+// The first key of a lane's box, counted from the box of lane 0. The boxes of 32 lanes are whole tiles.
 __device__ __forceinline__ int32_t first_key_of_lane(const WgmmaState& state) {
   return state.lane * state.call->shape.box_keys;
 }
 
-// Begins the boxes of a tile of K or V.
+// Starts the copies of the boxes of a tile of K or V.
 template <class Tiles, int kDims>
 __device__ __forceinline__ void begin_boxes(const WgmmaState& state, const CUtensorMap& map, int32_t heads_first,
                                             const BoxPlace& place, const TileRoom& room) {
-  constexpr int32_t kBoxes = Tiles::kRaw ? 1 : kDims / kPanelDims;  // boxes with the same keys
+  constexpr int32_t kBoxes = Tiles::kRaw ? 1 : kDims / kPanelDims;  // the number of boxes with the same keys
   constexpr int32_t kBoxPitch = Tiles::kRaw ? kDims : kPanelPitch;  // bytes of a key in one box
   const int32_t keys = state.call->shape.box_keys, lanes = __popc(__ballot_sync(kAllLanes, place.needed != 0));
   if (state.lane == 0) arrive_expecting(room.full, static_cast<uint32_t>(lanes * keys * kBoxes * kBoxPitch));
@@ -342,14 +348,15 @@ __device__ __forceinline__ void begin_boxes(const WgmmaState& state, const CUten
   }
 }
 
-// Finds boxes of as many tiles at once as there are lanes for, so that the warp seldom waits for the page list.
+// The work of the producer warp: loads all tiles. It finds the boxes of as many tiles at once as 32 lanes can have, so
+// that it seldom waits for the page list.
 template <class Tiles>
 __device__ __forceinline__ void bring_tiles(const WgmmaState& state) {
   const WgmmaCall& call = *state.call;
   WgmmaFixed& fixed = *state.fixed;
   PageCursor cursor = pages_of_item(&call.attend.plan.arrays.tables, state.item);
   const int32_t keys_of_lanes = kWarpSize * call.shape.box_keys;
-  BoxPlace of_values = {0, 0, 0};  // of the tile before
+  BoxPlace of_values = {0, 0, 0};  // of the previous tile
   const auto bring_values = [&](int32_t t) {
     begin_boxes<Tiles, Tiles::kValueDims>(state, call.v_map, call.v_heads_first, of_values,
                                           wait_for_room<Tiles>(state, t, true));
@@ -390,7 +397,7 @@ __device__ __forceinline__ void bring_tiles(const WgmmaState& state) {
     arrive(behind.full);
   }
   if (t > 0) bring_values(t - 1);
-  if (Tiles::kRaw) return;  // the warps that dequantise have waited for it
+  if (Tiles::kRaw) return;  // the warps that dequantise have waited for this barrier
   const TileRoom values_behind = wait_for_room<Tiles>(state, t, true);
   if (state.lane == 0) arrive(values_behind.full);
 }
