@@ -1,4 +1,4 @@
-// The CUDA backend: its table; opening and closing a device.
+// The CUDA backend: its table of functions, and the functions that open and close a device.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/backend.h"
 
@@ -10,7 +10,8 @@
 namespace kvc::kernels::cuda {
 namespace {
 
-// Says why a machine has no usable device.
+// Reports why device `ordinal` cannot be used. result, count: the status and the number of devices from
+// cudaGetDeviceCount.
 kvc_status unavailable(cudaError_t result, int32_t ordinal, int count, kvc_error* error) {
   cudaGetLastError();
   if (result == cudaErrorInsufficientDriver) {
@@ -27,13 +28,13 @@ kvc_status unavailable(cudaError_t result, int32_t ordinal, int count, kvc_error
   return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d; there are %d", ordinal, count);
 }
 
-// Whether an error says that the compiled code cannot run on the device.
+// Whether the error means that the plug-in has no code for the device.
 bool is_of_other_arch(cudaError_t error) {
   return error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction ||
          error == cudaErrorInvalidKernelImage || error == cudaErrorUnsupportedPtxVersion;
 }
 
-// Reads the device's properties, and checks that it can run the compiled code. The device is current.
+// Reads the properties of the current device, and checks that the device can run the compiled code.
 kvc_status read_device(Device* device, kvc_error* error) {
   constexpr const char* kPurpose = "opening a device";
   int major = 0, minor = 0;
@@ -71,7 +72,7 @@ kvc_status read_device(Device* device, kvc_error* error) {
   return KVC_OK;
 }
 
-// Chooses the attention kernels by the requested name.
+// Chooses the attention kernels. name: an entry of device->names; null selects the fastest kernels.
 kvc_status choose_kernels(const char* name, Device* device, kvc_error* error) {
   if (name == nullptr || strcmp(name, device->names[1]) == 0) {
     return device->has_wgmma ? use_wgmma(device, error) : KVC_OK;
@@ -85,7 +86,7 @@ kvc_status choose_kernels(const char* name, Device* device, kvc_error* error) {
               device->has_wgmma ? ", " : "", device->names[2], device->names[1]);
 }
 
-// Creates everything of an open device, which is current.
+// Prepares the current device for calls: its properties, setup stream, record of faults, kernels and upload ring.
 kvc_status make_ready(const kvc_backend_open_args& args, Device* device, kvc_error* error) {
   kvc_status status = read_device(device, error);
   if (status == KVC_OK) {

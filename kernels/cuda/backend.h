@@ -1,4 +1,5 @@
-// Gives the table of the CUDA backend, or null if it cannot serve that version.
+// backend_of returns the table of functions of the CUDA backend. It returns null unless `version` is
+// KVC_BACKEND_VERSION.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -66,12 +66,12 @@ void PrimaryContext::release() {
   context_ = nullptr;
 }
 
-// The runtime may be called only while a context is current; else it would create one.
+// While no context is current, a call of the runtime would create one. So the context is set first.
 CurrentDevice::CurrentDevice(Device& device)
     : called_before_(called_device), set_current_(device.context.set_current_) {
   called_device = &device;
   const PrimaryContext& context = device.context;
-  // This fails at the end of the process, and in a forked child. No context can be made current there.
+  // These calls fail while the process ends, and in a forked child. Then the context stays as it is.
   changed_ = context.get_current_(&before_) == CUDA_SUCCESS && before_ != context.context_ &&
              set_current_(context.context_) == CUDA_SUCCESS;
   exchanged_ = cudaThreadExchangeStreamCaptureMode(&capture_mode_) == cudaSuccess;

@@ -1,8 +1,8 @@
 // Makes the device's primary context current on the calling thread while a function of the backend runs.
 //
-// It uses functions of the driver. The runtime's cudaSetDevice would create a context, of some hundred megabytes, on
-// the device that it restores, even if the caller never used that device. The driver restores any context, also one of
-// other code, or none.
+// This needs functions of the driver. cudaSetDevice cannot restore the previous state, because it would create a
+// primary context of some hundred megabytes on the previous device, even if the caller never used that device. The
+// driver can restore any context, including a context of other code, or none.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,22 +15,22 @@ namespace kvc::kernels::cuda {
 
 struct Device;
 
-// The id of no stream. Two streams with this id need not be the same.
+// The id of a stream that cannot be identified. Two streams with this id may be different streams.
 constexpr unsigned long long kNoStream = ~0ull;
 
-// The context, held from retain to release.
+// The primary context of a device, from retain to release.
 class PrimaryContext {
  public:
   kvc_status retain(int ordinal, kvc_error* error);
   void release();
-  // A number that no other stream ever has. A handle may be that of a new stream after the old one was destroyed. The
-  // handle of the calling thread's stream names another stream in each thread, and has kNoStream. No context need be
-  // current.
+  // Gives the id of the stream, which no other stream of the process ever has. (The handle of a destroyed stream may be
+  // given to a new stream.) cudaStreamPerThread gets kNoStream, because it names a different stream in each thread. No
+  // context has to be current.
   kvc_status id_of(void* stream, unsigned long long* id, kvc_error* error) const;
 
  private:
   friend class CurrentDevice;
-  CUcontext context_ = nullptr;  // null: not held
+  CUcontext context_ = nullptr;  // null before retain and after release
   CUdevice device_ = 0;
   CUresult (*get_current_)(CUcontext*) = nullptr;
   CUresult (*set_current_)(CUcontext) = nullptr;
@@ -38,11 +38,11 @@ class PrimaryContext {
   CUresult (*get_stream_id_)(CUstream, unsigned long long*) = nullptr;
 };
 
-inline thread_local Device* called_device = nullptr;  // the device whose function this thread is in
+inline thread_local Device* called_device = nullptr;  // the device of the backend function that runs on this thread
 
-// Makes the device current on the calling thread, and restores the previous context at its end. Meanwhile the thread is
-// in the relaxed capture mode. Otherwise a wait for one of our events, or an allocation, would invalidate any capture
-// in the process.
+// Makes the device current on the calling thread. The destructor restores the previous context. In between, the thread
+// is in the relaxed capture mode. In any other mode, a wait for an event or an allocation would invalidate captures of
+// the process.
 class CurrentDevice {
  public:
   explicit CurrentDevice(Device& device);

@@ -1,6 +1,6 @@
-// An open CUDA device. Any threads may call its functions at once: what changes (the upload ring) has a lock. Work is
-// enqueued on the caller's stream in the device's primary context (current.h). The host waits for the device only if
-// the upload ring is full (step/upload.h).
+// An open CUDA device. Any threads may call its functions at once; locks guard what changes. Work is enqueued on the
+// caller's stream, in the device's primary context (current.h). Calls that enqueue work return without waiting for the
+// device, unless a ring of buffers is full (step/upload.h, step/step.h) or a buffer has to grow.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,17 +23,18 @@ namespace kvc::kernels::cuda {
 struct Device {
   int ordinal = 0;
   PrimaryContext context = {};
-  cudaStream_t setup = nullptr;  // for allocations, and for tables of a cache
+  cudaStream_t setup = nullptr;  // for allocations and for the RoPE tables of a cache
   int multiprocessors = 0;
-  int shared_of_block = 0, shared_of_multiprocessor = 0;  // bytes; the first is the limit of one block that opts in
-  bool simple = false;                                    // "sm_90_simple": attention without tensor cores
-  bool has_wgmma = false;      // the device has warpgroup products, and the backend has code for them
-  void* encode_map = nullptr;  // where warpgroups attend: the driver's cuTensorMapEncodeTiled; else null
-  BlockCut many = kManyRows;   // how blocks of many rows are cut
+  int shared_of_block = 0,
+      shared_of_multiprocessor = 0;  // bytes; shared_of_block: for a block that opts in to more than 48 KiB
+  bool simple = false;               // selected by "sm_90_simple": attention without tensor cores
+  bool has_wgmma = false;            // the device has warpgroup products, and the plug-in has code for them
+  void* encode_map = nullptr;        // the driver's cuTensorMapEncodeTiled; null: no call uses the warpgroup kernels
+  BlockCut many = kManyRows;         // how work is cut into blocks of many rows
   int num_names = 2;
-  char names[3][20] = {};  // "sm_90_simple", "sm_90", and, if has_wgmma, "sm_90_mma": attention without that
+  char names[3][20] = {};  // "sm_90_simple", "sm_90", and, with has_wgmma, "sm_90_mma" (no warpgroup kernels)
   Upload upload = {};
-  CallStep calls[Upload::kSlots] = {};  // of calls that own a slot of the ring
+  CallStep calls[Upload::kSlots] = {};  // the steps of calls that own a slot of the upload ring
   // The first permanent error of the device (such as an illegal address in a kernel), and the call that reported it.
   std::atomic<int> failure{cudaSuccess};
   char failed_call[128] = "";
@@ -43,21 +44,23 @@ struct Device {
 
 inline Device* device_of(kvc_backend_device* device) { return reinterpret_cast<Device*>(device); }
 
-// Returns KVC_OK, OUT_OF_MEMORY, or DEVICE_FAILED with the error's name, the call and its purpose (such as a kernel).
-// Within a CurrentDevice, a permanent error becomes the device's failure.
+// Returns KVC_OK, OUT_OF_MEMORY or DEVICE_FAILED. The message has the error's name, the call and its purpose (such as a
+// kernel). If a CurrentDevice exists on this thread, a permanent error is stored in the device's `failure`.
 kvc_status check(cudaError_t result, const char* call, const char* purpose, kvc_error* error);
 
-// Gives the capture of the stream, or 0. what: "a forward begins". Returns ORDER for the NULL stream if a stream that
-// synchronises with it is being captured, because nothing can be enqueued there then.
+// Sets *capture to the id of the stream's capture, or to 0. Returns ORDER if `stream` is the NULL stream and a stream
+// that synchronises with it is being captured, because no work can be enqueued then. what: for the message, such as "a
+// forward begins".
 kvc_status capture_of(void* stream, const char* what, unsigned long long* capture, kvc_error* error);
-// Returns ORDER if the stream is being captured. what: the work that must not be replayed.
+// Returns ORDER if the stream is being captured. what: for the message, the work that must not be replayed.
 kvc_status check_not_captured(void* stream, const char* what, kvc_error* error);
 
-// For calls that may wait, such as the creation of a cache. When it returns, every stream sees the target written.
+// Copies, and waits until the copy is done. So later work on any stream can read the target. Only calls that may wait,
+// such as the creation of a cache, use it.
 kvc_status copy_and_wait(Device& device, void* target, const void* source, int64_t bytes, const char* purpose,
                          kvc_error* error);
 
-// Enqueues a kernel. Its parameters are passed by value. name: for messages.
+// Enqueues a kernel, with its parameters by value. name: for error messages.
 template <class... Parameters, class... Arguments>
 kvc_status launch(const char* name, void* stream, dim3 grid, unsigned threads, size_t shared_bytes, kvc_error* error,
                   void (*kernel)(Parameters...), const Arguments&... arguments) {
@@ -69,16 +72,17 @@ kvc_status launch(const char* name, void* stream, dim3 grid, unsigned threads, s
   return check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "cudaLaunchKernelEx", name, error);
 }
 
-// The number of blocks of `threads` threads for n of them: at least one, and at most the limit of a grid.
+// The number of blocks of `threads` threads that cover n threads: at least 1, and at most the limit of a grid.
 inline unsigned blocks_for(int64_t n, int64_t threads) {
   const int64_t blocks = (n + threads - 1) / threads;
   return static_cast<unsigned>(blocks < 1 ? 1 : blocks > INT32_MAX ? INT32_MAX : blocks);
 }
 
-// In layer.cc, memory.cc and the .cu file of each.
+// The functions of the table that the CPU backend has too. They are in layer.cc, memory.cc and the .cu file of each
+// operation.
 #include "kernels/common/backend_functions.inl.h"
 kvc_status select(kvc_backend_device* device, const kvc_backend_select* args, void* stream, kvc_error* error);
-// failure.cc, order.cc, step.cc.
+// In failure.cc, order.cc and step/step.cc.
 kvc_status health(kvc_backend_device* device, kvc_error* error);
 kvc_status check_stream(kvc_backend_device* device, void* stream, kvc_error* error);
 kvc_status event_create(kvc_backend_device* device, kvc_backend_event** event, kvc_error* error);
@@ -98,21 +102,21 @@ kvc_status stage(kvc_backend_device* device, kvc_backend_step* step, const kvc_b
 kvc_status stage_plan(kvc_backend_device* device, kvc_backend_step* step, kvc_backend_plan* plan, void* stream,
                       kvc_error* error);
 kvc_status unstage(kvc_backend_device* device, kvc_backend_step* step, void* stream, kvc_error* error);
-// step/call_step.cc.
+// In step/call_step.cc.
 kvc_status begin_call(kvc_backend_device* device, kvc_backend_array* arrays, int32_t num_arrays, kvc_backend_plan* plan,
                       void* stream, const kvc_backend_step** step, kvc_error* error);
 kvc_status end_call(kvc_backend_device* device, const kvc_backend_step* step, void* stream, kvc_error* error);
-// In scratch.cc, plan/flash.cu and plan/tables.cu: what only an asynchronous device needs.
+// In scratch.cc, plan/flash.cu and plan/tables.cu. Only an asynchronous device needs these functions.
 kvc_status take_scratch_of(Device& device, int64_t bytes, void* stream, void** memory, kvc_error* error);
 kvc_status take_scratch(kvc_backend_device* device, int64_t bytes, void* stream, void** memory, kvc_error* error);
 kvc_status give_scratch(kvc_backend_device* device, void* memory, void* stream, kvc_error* error);
 kvc_status plan_flash(kvc_backend_device* device, const kvc_backend_flash_plan* args, void* stream, kvc_error* error);
 kvc_status plan_tables(kvc_backend_device* device, const kvc_backend_table_plan* args, void* stream, kvc_error* error);
-int32_t take_fault(kvc_backend_device* device, kvc_backend_fault* fault);  // faults.cc
-// attend/common/attend.cu: whether the device can run the compiled code.
+int32_t take_fault(kvc_backend_device* device, kvc_backend_fault* fault);  // in faults.cc
+// In attend/common/attend.cu: returns cudaSuccess if the device can run the compiled code.
 cudaError_t find_kernel_image();
-// attend/wgmma/launch.cu: whether the device can run the warpgroup kernels; and makes the device use them, if
-// the driver can make tensor maps.
+// In attend/wgmma/launch.cu. has_wgmma_image: whether the device can run the warpgroup kernels. use_wgmma: makes the
+// device use them, if the driver can make tensor maps.
 bool has_wgmma_image();
 kvc_status use_wgmma(Device* device, kvc_error* error);
 

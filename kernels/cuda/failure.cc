@@ -1,4 +1,5 @@
-// Errors of the runtime: those of one call, and those after which the device's context is lost for the process.
+// Errors of the runtime. An error of one call is reported once. A permanent error means that the process has lost the
+// device's context.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/device.h"
 
@@ -36,11 +37,11 @@ bool is_sticky(cudaError_t error) {
 
 kvc_status check(cudaError_t result, const char* call, const char* purpose, kvc_error* error) {
   if (result == cudaSuccess) return KVC_OK;
-  cudaGetLastError();  // an error that is not sticky is reported once
+  cudaGetLastError();  // clears the error, unless it is permanent
   if (is_sticky(result) && called_device != nullptr) {
     int none = cudaSuccess;
     Device& device = *called_device;
-    // -1 while the message is written. Other threads see a failed device only when its message is complete.
+    // The value is -1 while the message is written. So other threads read the message only when it is complete.
     if (device.failure.compare_exchange_strong(none, -1, std::memory_order_acquire)) {
       snprintf(device.failed_call, sizeof device.failed_call, "%s for %s", call, purpose);
       device.failure.store(result, std::memory_order_release);

@@ -34,7 +34,8 @@ bool Faults::take(kvc_backend_fault* fault) {
   if (__atomic_load_n(&record_->written, __ATOMIC_ACQUIRE) != asked) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
   asked = __atomic_load_n(&record_->asked, __ATOMIC_RELAXED);
-  if (__atomic_load_n(&record_->written, __ATOMIC_ACQUIRE) != asked) return false;  // another thread has taken it
+  if (__atomic_load_n(&record_->written, __ATOMIC_ACQUIRE) != asked)
+    return false;  // another thread has taken the report
   *fault = record_->fault;
   __atomic_store_n(&record_->asked, asked + 1, __ATOMIC_RELEASE);
   return true;

@@ -1,4 +1,4 @@
-// The device's part of validation (faults.h): checks values, and reports bad ones.
+// Checks of values in kernels, and reports of bad values (faults.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace kvc::kernels::cuda {
 
-// Reports a fault. Any thread may call it. While a report waits for the host, later ones are dropped.
+// Writes a report. Any thread may call it. If the host has not read the previous report, this report is dropped.
 __device__ __forceinline__ void report(const FaultSink& sink, const kvc_backend_fault& fault) {
   if (sink.record == nullptr) return;
   volatile FaultRecord* const record = sink.record;
@@ -27,32 +27,34 @@ __device__ __forceinline__ void report(const FaultSink& sink, const kvc_backend_
   record->written = asked;
 }
 
-// Checks values in the arrays of one call.
+// Checks of values in the arrays of one call. Each check returns whether the value is good, and reports a bad value.
 struct ValueCheck {
   FaultSink sink;
   int32_t call;  // KVC_BACKEND_CALL_*
 
-  // Checks element `row` of an array.
+  // Checks element `row` of an array: least <= value <= most.
   __device__ __forceinline__ bool within(int32_t array, int64_t row, int64_t value, int64_t least, int64_t most) const {
     return element(array, row, -1, value, least, most);
   }
-  // Checks element `at`, which belongs to row `row`.
+  // Checks element `at`, which belongs to row `row`: least <= value <= most.
   __device__ __forceinline__ bool element(int32_t array, int64_t row, int64_t at, int64_t value, int64_t least,
                                           int64_t most) const {
     if (is_within(value, least, most)) return true;
     report(sink, {KVC_BACKEND_FAULT_RANGE, call, array, 0, row, -1, at, value, least, most});
     return false;
   }
-  // Checks a value that was computed from a row. kind: KVC_BACKEND_FAULT_*.
+  // Checks a value that was computed from a row: value <= most. kind: KVC_BACKEND_FAULT_*.
   __device__ __forceinline__ bool at_most(int32_t kind, int32_t array, int64_t row, int64_t value, int64_t most) const {
     if (value <= most) return true;
     report(sink, {kind, call, array, 0, row, -1, -1, value, 0, most});
     return false;
   }
-  // Checks an element of a table. row: of the batch.
+  // Checks an element of a table. row: of the batch. For kind KVC_BACKEND_FAULT_PAGE, the value must be a multiple of
+  // `most`. For other kinds it must be in [0, most].
   __device__ __forceinline__ bool entry(int32_t kind, int32_t array, int64_t row, int64_t table_row, int64_t column,
                                         int64_t value, int64_t most) const {
-    // Slots are int32 and were checked. A 64-bit division would be a function call.
+    // The remainder is computed in 32 bits, because a 64-bit division is a function call. The value is a slot, which
+    // was checked to fit.
     const bool good = kind == KVC_BACKEND_FAULT_PAGE ? static_cast<int32_t>(value) % static_cast<int32_t>(most) == 0
                                                      : is_within(value, 0, most);
     if (!good) report(sink, {kind, call, array, 0, row, table_row, column, value, 0, most});

@@ -1,11 +1,11 @@
-// Validation mode: reports bad values in index arrays of a caller that only the device reads.
+// Validation mode: reports bad values in the caller's index arrays that only the device reads.
 //
-// A kernel reports into one record in pinned host memory (faults.cuh). The host reads the record at the next call; that
-// is one load, without a wait. The first report wins: it takes the number that the host expects next, and the host
-// expects another number once it has read the record. So no work is enqueued to clear the record, and kernels of a
-// captured graph can report at each replay.
+// A kernel writes a report into one record in pinned host memory (faults.cuh). The next call on the host reads the
+// record with one load, without waiting. Reports have numbers. The host expects one number at a time: the first report
+// takes this number, and later reports are dropped. When the host has read the report, it expects the next number. So
+// no work is enqueued to clear the record, and a captured graph can report at each replay.
 //
-// Thread safety: any.
+// Any threads may call these functions at once.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,17 +17,17 @@
 
 namespace kvc::kernels::cuda {
 
-// Host memory that the device writes.
+// Pinned host memory, which the device writes.
 struct FaultRecord {
-  uint32_t asked;    // written by the host: the number of the report that it waits for, from 1 on
-  uint32_t written;  // written by the device, last: the number of the report in `fault`
+  uint32_t asked;    // written by the host: the number of the report that it expects, from 1 on
+  uint32_t written;  // written by the device after `fault`: the number of the report in `fault`
   kvc_backend_fault fault;
 };
 
-// The destination of a kernel's reports. Passed by value.
+// Where kernels write their reports. Passed by value.
 struct FaultSink {
-  FaultRecord* record;  // null: the context does not validate
-  uint32_t* taken;      // on the device: the last number that a report has taken
+  FaultRecord* record;  // address on the device; null: the context does not validate
+  uint32_t* taken;      // in device memory: the number of the last report that was accepted
 };
 
 class Faults {
@@ -35,13 +35,13 @@ class Faults {
   ~Faults();
   kvc_status open(kvc_backend_device* device, kvc_error* error);
   const FaultSink& sink() const { return sink_; }
-  // Returns whether there is a report. If so, the host waits for the next one.
+  // Gives the report, if there is one, and lets the device write the next report. Returns whether there was a report.
   bool take(kvc_backend_fault* fault);
 
  private:
   std::mutex mutex_;
   FaultSink sink_ = {};
-  FaultRecord* record_ = nullptr;  // at the host's address
+  FaultRecord* record_ = nullptr;  // address on the host
 };
 
 }  // namespace kvc::kernels::cuda

@@ -17,10 +17,12 @@ kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_
   return check_layer_of("CUDA", layer, error);
 }
 
-// Items are cut along the keys only: an item of all kv heads becomes one or more blocks for each head.
+// An item covers all kv heads, and becomes one or more thread blocks for each head. So only the keys are divided
+// between items.
 void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_backend_tiling* out) {
   constexpr int32_t kDecodeQueries = 8, kSplitAlign = 64, kMinLatentSplitKeys = 256;
-  // Bytes of a part of a kv head's keys. Smaller parts cost more to begin and to merge than they save.
+  // The least bytes of K and V of one kv head in a part. The begin and the merge of a smaller part cost more time than
+  // the part saves.
   constexpr int64_t kMinSplitBytes = 256 << 10;
   const int32_t group = layer->num_q_heads / layer->num_kv_heads, of_item = most_item_rows(device_of(device)->many);
   const int32_t queries = of_item / group;
@@ -34,17 +36,18 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
     const int64_t blocks = kMinSplitBytes * 8 / bits / kSplitAlign;
     out->min_split_keys = static_cast<int32_t>(blocks > 1 ? blocks : 1) * kSplitAlign;
   }
-  // Blocks of few rows: one wave of two blocks on a multiprocessor, or two waves of three where K and V have 8 bits.
+  // The number of thread blocks of few rows. With 16 and more bits, two blocks fit on a multiprocessor, and they run in
+  // one wave. With 8 bits, three blocks fit, and they run in two waves.
   int32_t blocks = (is_quantised(stored_type(*layer)) ? 6 : 2) * device_of(device)->multiprocessors;
   if (is_latent(*layer)) {
-    // A block of latent rows begins and ends slowly, because its q and its states are wide. So there is one wave: one
-    // block on a multiprocessor, or two of few rows without warpgroups. A sixteenth is left, because the plan rounds
-    // the number of parts up.
+    // Latent rows run in one wave, because q and the states are wide, so the begin and the end of a block are slow. One
+    // block fits on a multiprocessor, or two if the rows are few and no warpgroup kernel is used. One sixteenth of the
+    // blocks is left out, because the plan rounds the number of parts up.
     const bool two = device_of(device)->encode_map == nullptr && group <= kFewRows.rows;
     blocks = (two ? 2 : 1) * device_of(device)->multiprocessors * 15 / 16;
   }
   const int32_t blocks_of_item = layer->num_kv_heads * ((group + kMostRows - 1) / kMostRows);
-  // The plan makes up to kItemsOfPlan items for each that runs at once (src/plan/work_plan.cc).
+  // The plan makes up to kItemsOfPlan items for each item that can run at once (src/plan/work_plan.cc).
   constexpr int32_t kItemsOfPlan = 4;
   const int32_t items = blocks / blocks_of_item / kItemsOfPlan;
   out->parallel_items = items > 0 ? items : 1;

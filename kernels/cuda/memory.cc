@@ -1,11 +1,11 @@
-// Device memory: allocations, zeroed.
+// Device memory: zeroed allocations, and copies to and from the host.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/device.h"
 
 namespace kvc::kernels::cuda {
 
-// cudaMalloc aligns to 256 bytes. Callers request more only for the page sizes of host memory, which do not matter
-// here.
+// Ignores the requested alignment, because cudaMalloc aligns to 256 bytes. Callers need a larger alignment only for the
+// page sizes of host memory.
 kvc_status allocate(kvc_backend_device* device, int64_t bytes, int64_t, int32_t, void** memory, kvc_error* error) {
   const CurrentDevice current(*device_of(device));
   const cudaStream_t setup = device_of(device)->setup;
@@ -36,8 +36,8 @@ void release(kvc_backend_device* device, void* memory, int64_t) {
   if (memory != nullptr) cudaFree(memory);
 }
 
-// It does not use the NULL stream, which waits for work of other streams, and which cannot be used while one of them is
-// captured.
+// Uses the setup stream. The NULL stream would wait for work of other streams, and cannot be used while one of these
+// streams is captured.
 kvc_status copy_and_wait(Device& device, void* target, const void* source, int64_t bytes, const char* purpose,
                          kvc_error* error) {
   cudaError_t result = cudaMemcpyAsync(target, source, static_cast<size_t>(bytes), cudaMemcpyDefault, device.setup);
@@ -45,7 +45,7 @@ kvc_status copy_and_wait(Device& device, void* target, const void* source, int64
   return check(result, "cudaMemcpyAsync or cudaStreamSynchronize", purpose, error);
 }
 
-// Copies through the ring's pinned memory, in pieces for which no slot has to grow.
+// Copies through the pinned memory of the upload ring. Each piece fits into a slot, so no slot has to grow.
 kvc_status upload(kvc_backend_device* opened, void* target, const void* source, int64_t bytes, int32_t wait,
                   void* stream, kvc_error* error) {
   constexpr int64_t kPieceBytes = 64 * 1024;

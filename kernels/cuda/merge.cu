@@ -1,7 +1,9 @@
-// merge: merges normalised results of attention over disjoint keys by their LSE, from left to right. A block handles
-// one token, a warp some of its heads, and a lane some dims of each head. Roofline: the parts are read once, and the
-// result is written once. Weights are computed once for a row and chunk of dims. Each lane computes the logarithm of
-// one of its warp's rows.
+// merge: merges normalised results of attention over disjoint keys by their LSE, from left to right.
+//
+// A thread block merges one token. Each of its warps merges kRowsOfWarp heads at a time, and each lane some dims of
+// these heads. Then lane r computes the LSE of the warp's head r.
+//
+// Roofline: memory bandwidth. The parts are read once, and the result is written once.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/convert.h"
@@ -16,15 +18,16 @@ constexpr int kThreads = 128, kWarps = kThreads / kWarpSize;
 constexpr int kRowsOfWarp = 4;
 constexpr int kFewParts = 32;
 
-// Passed by value. So are the parts if they are few: then the call uploads nothing, and can be captured.
+// Passed by value. Up to kFewParts parts are passed in `few`: then the call uploads nothing, and can be captured.
 struct MergeCall {
-  kvc_backend_merge args;  // parts on the device; null: few
+  kvc_backend_merge args;  // args.parts is in device memory; null: the parts are in `few`
   Type out_type;
   kvc_backend_state few[kFewParts];
 };
 
-// What a lane reads of a part at once, as stored, so that all loads of a lane can be in flight: four float32, four of
-// 16 bits, or one of any type. value: element k as float32. type: that of a part.
+// What a lane loads of a part at once: four float32, four elements of 16 bits, or one element of any type. Elements are
+// converted later, so that all loads of a lane can be in flight. value(type, k) is element k as float32. type(dtype) is
+// the type of a part.
 struct alignas(16) Four {
   static constexpr int kDims = 4;
   __device__ __forceinline__ static Type type(DLDataType) { return Type::kF32; }
@@ -57,7 +60,7 @@ __device__ __forceinline__ One load_group<One>(Type type, const unsigned char* a
   return {load_element(type, at, 0)};
 }
 
-// A lane's dims of a part in kRowsOfWarp heads, and the LSE of each. A head that does not exist has LSE -inf.
+// A lane's dims of one part in kRowsOfWarp heads, and the LSE of each head. A head beyond the last has LSE -inf.
 template <class Group>
 struct PartRows {
   Group o[kRowsOfWarp];
@@ -65,7 +68,8 @@ struct PartRows {
   Type type;
 };
 
-// rows: the heads that exist from `first` on.
+// Loads a lane's dims, from dim d on, of part i in kRowsOfWarp heads from `first` on. rows: the number of heads from
+// `first` to the last.
 template <class Group>
 __device__ __forceinline__ void load_rows(const MergeCall& call, int32_t i, int64_t token, int32_t first, int32_t rows,
                                           int32_t d, PartRows<Group>* loaded) {
@@ -86,10 +90,10 @@ __device__ __forceinline__ void load_rows(const MergeCall& call, int32_t i, int6
   }
 }
 
-// Writes kDims dims of a row, normalised by the row's l.
+// Divides kDims dims of a row by the row's sum l, and writes them.
 template <int kDims>
 __device__ __forceinline__ void store_dims(Type type, unsigned char* to, float* o, float l) {
-  // The same bits as final_state: a float32 quotient does not change if it is computed in float64 and rounded.
+  // These are the bits of final_state: a float32 quotient does not change if it is computed in float64 and rounded.
   const float scale = l == 0.0f ? 0.0f : 1.0f / l;
 #pragma unroll
   for (int k = 0; k < kDims; ++k) o[k] *= scale;
@@ -104,8 +108,8 @@ __device__ __forceinline__ void store_dims(Type type, unsigned char* to, float* 
   for (int k = 0; k < kDims; ++k) store_element(type, to, k, o[k]);
 }
 
-// Merges kDims dims of kRowsOfWarp heads, from dim d of head `first` on, and writes those that exist. The next part is
-// loaded before the current one is merged. Gives m and l of the heads.
+// Merges kDims dims of kRowsOfWarp heads, from dim d of head `first` on, and writes those dims that exist. The next
+// part is loaded before the current part is merged. m, l: [kRowsOfWarp], set to the maximum and the sum of each head.
 template <class Group>
 __device__ __forceinline__ void merge_dims(const MergeCall& call, int64_t token, int32_t first, int32_t d, float* m,
                                            float* l) {
@@ -139,19 +143,19 @@ __device__ __forceinline__ void merge_dims(const MergeCall& call, int64_t token,
   }
 }
 
-// Merges kRowsOfWarp heads of a token, from head `first` on. The result may be the first part, so no LSE is written
-// before all lanes have read those of these rows.
+// Merges kRowsOfWarp heads of a token, from head `first` on. The result may overwrite the first part. So each LSE is
+// written only after all lanes have read the LSEs of these heads.
 template <class Group>
 __device__ __forceinline__ void merge_heads(const MergeCall& call, int64_t token, int32_t first) {
   const kvc_backend_merge& args = call.args;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize, heads = static_cast<int32_t>(args.num_heads);
   float m[kRowsOfWarp] = {}, l[kRowsOfWarp] = {};
-  // All lanes make every step, also lanes whose dims are beyond the last one.
+  // All lanes run every iteration, also lanes whose dims are beyond the last dim.
   constexpr int32_t kDims = Group::kDims;
   for (int32_t d = 0; d < args.dims; d += kDims * kWarpSize) {
     merge_dims<Group>(call, token, first, d + kDims * lane, m, l);
   }
-  float m_of_lane = -INFINITY, l_of_lane = 0.0f;  // of head first + lane
+  float m_of_lane = -INFINITY, l_of_lane = 0.0f;  // of head `first` + lane
 #pragma unroll
   for (int r = 0; r < kRowsOfWarp; ++r) {
     m_of_lane = lane == r ? m[r] : m_of_lane;
@@ -171,8 +175,8 @@ __global__ void __launch_bounds__(kThreads, 4) merge_kernel(const __grid_constan
   }
 }
 
-// The kernel for the types and places of the parts: by fours, if the elements of all rows can be read and written four
-// at a time, aligned, and all parts have elements of one size.
+// Chooses the kernel. Four elements at a time are merged if all parts have elements of the same size, and if addresses
+// and strides allow aligned access to four elements.
 void (*kernel_of(const kvc_backend_merge& args))(MergeCall) {
   const kvc_backend_tensor& out = args.result.out;
   const int64_t size = element_bytes(type_of(args.parts[0].out.dtype));
@@ -183,7 +187,8 @@ void (*kernel_of(const kvc_backend_merge& args))(MergeCall) {
     const kvc_backend_tensor& part = args.parts[i].out;
     alike = alike && element_bytes(type_of(part.dtype)) == size;
     elements |= part.token_stride | part.head_stride;
-    // Four elements of 16 bits have 8 bytes. Their address is doubled, so that one test for 16 bytes fits both types.
+    // Four elements of 16 bits have 8 bytes. Doubling their address makes one test for multiples of 16 right for both
+    // sizes.
     addresses |= reinterpret_cast<uintptr_t>(part.data) * (size == 4 ? 1 : 2);
   }
   if (!alike || elements % 4 != 0 || addresses % 16 != 0) return merge_kernel<One>;

@@ -1,4 +1,4 @@
-// Events, with which the core orders streams, and streams of the core's own.
+// Functions for events and streams. The core orders the streams of a cache's callers with these events.
 // SPDX-License-Identifier: Apache-2.0
 #include <new>
 
@@ -6,7 +6,7 @@
 
 struct kvc_backend_event {
   cudaEvent_t event;
-  unsigned long long stream;  // the id of the stream on which it was recorded
+  unsigned long long stream;  // the id of the stream on which the event was recorded; kNoStream: unknown
 };
 
 namespace kvc::kernels::cuda {
@@ -38,8 +38,8 @@ void event_destroy(kvc_backend_device* opened, kvc_backend_event* event) {
 
 kvc_status event_record(kvc_backend_device* opened, kvc_backend_event* event, void* stream, kvc_error* error) {
   Device& device = *device_of(opened);
-  const CurrentDevice current(device);  // first: a capture in another thread may forbid what follows
-  event->stream = kNoStream;            // until the record has succeeded
+  const CurrentDevice current(device);  // made first: a capture in another thread could make the calls below fail
+  event->stream = kNoStream;            // stays so if the record fails
   unsigned long long id = kNoStream;
   kvc_status status = device.context.id_of(stream, &id, error);
   if (status != KVC_OK) return status;

@@ -1,4 +1,4 @@
-// The one symbol of the plug-in.
+// The only symbol that the plug-in exports.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/backend.h"
 

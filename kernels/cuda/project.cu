@@ -1,12 +1,13 @@
 // project: multiplies rows of tokens by a matrix for each head.
 //
-// With weights of 16 bits, tensor cores multiply (project_mma_kernel). A block computes 64 tokens and 64 outputs of a
-// head, each warp 16 of the outputs, in steps of 64 inputs. Weights are copied asynchronously, some steps ahead. Inputs
-// are loaded one step ahead through registers, because float32 inputs are split: into three bfloat16 numbers whose sum
-// they are. Roofline: with few tokens the weights are read once.
+// With weights of 16 bits, tensor cores multiply (project_mma_kernel). A thread block computes 64 outputs of one head
+// for 64 tokens, in steps of 64 inputs. Each warp computes 16 of the outputs. Weights are copied to shared memory
+// asynchronously, two steps ahead. Inputs are loaded into registers one step ahead, because float32 inputs are split
+// before they are stored in shared memory: into three bfloat16 numbers whose sum is the input. Roofline: with few
+// tokens, memory bandwidth. The weights are read once.
 //
-// Other types and unaligned rows are multiplied in float32 (project_kernel). A block computes a tile of 16 x 16
-// outputs, from tiles of both operands in shared memory.
+// Other types and unaligned rows are multiplied in float32 (project_kernel). A block computes a tile of 16 tokens and
+// 16 outputs, from tiles of both operands in shared memory.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/mma/instructions.cuh"
 #include "kernels/cuda/device.h"
@@ -22,8 +23,8 @@ struct Tiles {
   float weights[kTile][kTile + 1];  // [in][out]
 };
 
-// Tile (tokens, outs) of a head: blockIdx.x is the tile of tokens, .y the tile of outs, .z the head. Values of .y after
-// the last tile of outs copy the tail, which is not multiplied.
+// blockIdx.x is the tile of tokens, .y the tile of outputs, .z the head. Tiles .y beyond the last outputs copy the
+// tail: `tail_dims` dims of each row, which are not multiplied.
 __global__ void __launch_bounds__(kThreads) project_kernel(const __grid_constant__ kvc_backend_project args) {
   Tiles& tiles = *reinterpret_cast<Tiles*>(shared_bytes());
   const Type in_type = type_of(args.in.dtype), weight_type = type_of(args.weights.dtype);
@@ -66,13 +67,16 @@ __global__ void __launch_bounds__(kThreads) project_kernel(const __grid_constant
 
 // ---- Tensor cores ---------------------------------------------------------------------------------
 
-constexpr int32_t kMmaTile = 64, kMmaThreads = 128, kMmaWarps = kMmaThreads / kWarpSize;  // tokens, outputs and inputs
-constexpr int32_t kMmaPitch = kMmaTile * 2, kMmaTileBytes = kMmaTile * kMmaPitch;         // of a tile of 16 bits
-constexpr int32_t kMmaStages = 3;                                                         // tiles of weights
+constexpr int32_t kMmaTile = 64, kMmaThreads = 128,
+                  kMmaWarps = kMmaThreads / kWarpSize;  // the size of a tile in tokens, in outputs and in inputs
+constexpr int32_t kMmaPitch = kMmaTile * 2,
+                  kMmaTileBytes = kMmaTile * kMmaPitch;  // bytes of a row, and of a tile, of 16-bit elements
+constexpr int32_t kMmaStages = 3;                        // tiles of weights in shared memory
 constexpr int32_t kColumnsOfWarp = kMmaTile / kMmaWarps, kRowTiles = kMmaTile / kMmaRows;
-constexpr int32_t kChunksOfThread = kMmaTile * kMmaTile / 8 / kMmaThreads;  // of 8 inputs
+constexpr int32_t kChunksOfThread =
+    kMmaTile * kMmaTile / 8 / kMmaThreads;  // chunks of 8 inputs that a thread loads in a step
 
-// A block's view of the call.
+// The thread block's arguments and its place in the work.
 struct MmaBlock {
   const kvc_backend_project* args;
   unsigned char* shared;
@@ -80,7 +84,8 @@ struct MmaBlock {
   int32_t thread, warp, lane;
 };
 
-// Begins the copy of the weights of step `step` as they lie in memory: rows of inputs, or transposed, rows of outputs.
+// Starts the copy of the weights of step `step`. The tile keeps the layout of the matrix: a row has the weights of one
+// input, or of one output if the matrix is transposed.
 __device__ __forceinline__ void begin_weights(const MmaBlock& block, int32_t step) {
   const kvc_backend_project& args = *block.args;
   const bool transposed = args.transposed != 0;
@@ -98,7 +103,7 @@ __device__ __forceinline__ void begin_weights(const MmaBlock& block, int32_t ste
   }
 }
 
-// A thread's inputs of a step: chunks of 8, of tokens `thread / 8` + 16 i.
+// The inputs that a thread loads for a step: 8 inputs of each of the tokens `thread / 8` + 16 i.
 template <class In>
 struct Inputs {
   In x[kChunksOfThread][8];
@@ -124,7 +129,8 @@ __device__ __forceinline__ void load_inputs(const MmaBlock& block, int32_t step,
   }
 }
 
-// Eight inputs as part `part` of the sum that they are. 16-bit inputs are one part.
+// Gives the next part of eight inputs, as 16-bit elements. A float32 input is a sum of three bfloat16 parts: each call
+// rounds x to the next part, and leaves the rest in x. A 16-bit input is its own single part.
 __device__ __forceinline__ void take_part(float (&x)[8], uint32_t (&words)[4]) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
@@ -158,7 +164,7 @@ __device__ __forceinline__ void store_inputs(const MmaBlock& block, unsigned cha
   }
 }
 
-// Multiplies the tiles of a step.
+// Multiplies the tiles of one step, and adds the products to sums.
 template <class T, int kParts>
 __device__ __forceinline__ void multiply_tiles(const MmaBlock& block, const unsigned char* inputs,
                                                const unsigned char* weights,
@@ -187,7 +193,7 @@ __device__ __forceinline__ void multiply_tiles(const MmaBlock& block, const unsi
   }
 }
 
-// Copies the tail of the block's tokens.
+// Copies the tails of the block's tokens.
 __device__ __forceinline__ void copy_tails(const MmaBlock& block) {
   const kvc_backend_project& args = *block.args;
   for (int32_t i = block.thread; i < kMmaTile * args.tail_dims; i += kMmaThreads) {
@@ -199,8 +205,8 @@ __device__ __forceinline__ void copy_tails(const MmaBlock& block) {
   }
 }
 
-// T: of the weights. In: T or float. blockIdx.x is the tile of tokens, .y the tile of outputs, .z the head. The last .y
-// copies the tails, if there are any.
+// T: the type of the weights. In: the type of the inputs, T or float. blockIdx.x is the tile of tokens, .y the tile of
+// outputs, .z the head. If there are tails, the blocks with the last .y copy them.
 template <class T, class In>
 __global__ void __launch_bounds__(kMmaThreads) project_mma_kernel(const __grid_constant__ kvc_backend_project args) {
   constexpr int kParts = kPartsOf<In>;
@@ -228,7 +234,7 @@ __global__ void __launch_bounds__(kMmaThreads) project_mma_kernel(const __grid_c
     unsigned char* const tiles = input_tiles + step % 2 * kParts * kMmaTileBytes;
     store_inputs(block, tiles, &inputs);
     wait_copies<kMmaStages - 2>();
-    __syncthreads();  // so the tiles of the step before last are no longer read
+    __syncthreads();  // the inputs are stored, and the tiles of the previous step are no longer read
     if (step + kMmaStages - 1 < steps) begin_weights(block, step + kMmaStages - 1);
     close_copies();
     if (step + 1 < steps) load_inputs(block, step + 1, &inputs);
@@ -253,7 +259,8 @@ __global__ void __launch_bounds__(kMmaThreads) project_mma_kernel(const __grid_c
   }
 }
 
-// Whether tensor cores can multiply. Float16 has no sum of parts for every float32 number.
+// Whether tensor cores can compute the call. Float32 inputs need weights of bfloat16: float16 parts cannot represent
+// every float32 number.
 bool has_products(const kvc_backend_project& args) {
   const Type in = type_of(args.in.dtype), weights = type_of(args.weights.dtype);
   if (weights != Type::kBf16 && (weights != Type::kF16 || in != weights)) return false;

@@ -1,5 +1,5 @@
-// rope: the table of a RoPE class, made once on the host, and the cos and sin of a step's positions, read from that
-// table.
+// rope_table makes the table of a RoPE class on the host, once. rope computes cos and sin of the positions of a step
+// from that table.
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 
@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// One thread computes one angle. positions and sets are on the device. live_tokens: for calls that may be replayed in
-// later steps.
+// One thread computes one angle. positions and sets are in device memory. live_tokens: the number of tokens of the
+// current step, in device memory; null: args.num_tokens is right.
 __global__ void __launch_bounds__(kThreads) rope_kernel(const kvc_backend_rope args, const int64_t* live_tokens) {
   const int32_t half = args.rope_dim / 2;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;

@@ -1,5 +1,5 @@
-// Rotates one dim of a row. Products and sums are float32 and never fused (a compiler option), as on every backend,
-// because stored bits are part of the contract.
+// Rotates one dim of a row (RoPE). Products and sums are float32. The compiler does not fuse them (-fmad=false), so
+// every backend stores the same bits.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,13 +9,13 @@
 
 namespace kvc::kernels::cuda {
 
-// The two dims of a rotated pair.
+// The two dims of a rotated pair. index: which angle the pair has. is_second: whether the requested dim is `second`.
 struct Pair {
   int32_t first, second, index;
   bool is_second;
 };
 
-// The pair of dim d. d must be a rotated dim.
+// The pair of dim d, which must be a rotated dim.
 __device__ __forceinline__ Pair pair_of(const kvc_backend_layer& layer, int32_t d) {
   const int32_t half = layer.rope_dim / 2, within = d - layer.rope_offset;
   Pair pair;

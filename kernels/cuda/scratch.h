@@ -1,15 +1,14 @@
 // Scratch: device memory for the work of one call.
 //
-// A block belongs to a call from take to give. give records an event, which passes when the call's work is done. Which
-// block a call gets depends on its stream:
-//   - The next call on the same stream may have the same block at once, because the stream orders the two.
-//   - A call on another stream gets a block whose event has passed, or a new block. If there are kBlocks already, its
-//     stream waits for one, on the device.
-//   - All calls of one captured stream share a block of that capture. It is kept until the device is closed, because a
-//     graph may be replayed at any time.
+// A call owns a block of memory from take to give. give records the block's event on the stream of the call. The event
+// passes when the work of the call is done. take chooses a block as follows:
+//   - A later call on the same stream may get the same block at once, because the stream orders the two calls.
+//   - A call on another stream gets a block whose event has passed, or a new block. If all kBlocks blocks exist and no
+//     event has passed, the call gets one of them, and its stream waits on the device for the block's event.
+//   - All calls of one captured stream share a block that belongs to the capture. The block is kept until the device is
+//     closed, because a graph may be replayed at any time.
 //
-// Thread safety: any. A block is allocated when a call needs more than every call before. After that nothing is
-// allocated.
+// take allocates memory only if the chosen block is new or too small. Any threads may call take and give at once.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -35,10 +34,10 @@ class Scratch {
     void* memory;
     int64_t bytes;
     cudaEvent_t passed;         // null for a block of a capture
-    unsigned long long stream;  // the id of the last one that used it; in a capture its handle
+    unsigned long long stream;  // the id of the last stream that used the block; in a capture the stream's handle
     unsigned long long capture;
     bool lent;
-    Block* next;  // the next in captured_
+    Block* next;  // the next block in the list captured_
   };
   kvc_status take_captured(int64_t bytes, void* stream, unsigned long long capture, void** memory, kvc_error* error);
   kvc_status resize(Block* block, int64_t bytes, kvc_error* error);

@@ -1,4 +1,4 @@
-// Operations of all threads of a warp or block, and the size of a block's shared memory.
+// Operations of all threads of a warp or block, and access to the shared memory of a block.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,8 +10,8 @@ namespace kvc::kernels::cuda {
 
 constexpr int kWarpSize = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
-// Shared memory that a block has on every device without opting in to more: 48 KiB. An image may count the system's 1
-// KiB among them.
+// Bytes of shared memory that a block can use on every device without opting in to more. The limit is 48 KiB, but an
+// image may count 1 KiB that the system reserves.
 constexpr int64_t kMaxSharedBytes = 47 * 1024;
 
 __device__ __forceinline__ unsigned char* shared_bytes() {
@@ -23,7 +23,7 @@ __device__ __forceinline__ unsigned char* shared_bytes() {
 #endif
 }
 
-// Skips NaN, unless all values are NaN.
+// The largest x of the warp. NaN is ignored, unless all values are NaN.
 __device__ __forceinline__ float warp_max(float x) {
   for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, lanes));
   return x;
@@ -42,8 +42,8 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x;
 }
 
-// For a block of kThreads: returns the sum over the threads before this one, and sets *total to the sum over all. sums:
-// [2 * kThreads], in shared memory.
+// Returns the sum of `value` over the threads of the block before this thread. Sets *total to the sum over all threads.
+// The block has kThreads threads, and all of them call the function. sums: [2 * kThreads], in shared memory.
 template <int kThreads, class T>
 __device__ __forceinline__ T sum_before(T value, T* sums, T* total) {
   const int thread = static_cast<int>(threadIdx.x);
