@@ -23,9 +23,9 @@ class PrimaryContext {
  public:
   kvc_status retain(int ordinal, kvc_error* error);
   void release();
-  // Gives the id of the stream, which no other stream of the process ever has. (The handle of a destroyed stream may be
-  // given to a new stream.) cudaStreamPerThread gets kNoStream, because it names a different stream in each thread. No
-  // context has to be current.
+  // Gives the id of the stream. No other stream of the process ever has the same id, but a new stream may have the
+  // handle of a destroyed stream. cudaStreamPerThread gets kNoStream, because it names a different stream in each
+  // thread. No context has to be current.
   kvc_status id_of(void* stream, unsigned long long* id, kvc_error* error) const;
 
  private:
@@ -40,7 +40,7 @@ class PrimaryContext {
 
 inline thread_local Device* called_device = nullptr;  // the device of the backend function that runs on this thread
 
-// Makes the device current on the calling thread. The destructor restores the previous context. In between, the thread
+// Makes the device current on the calling thread. The destructor restores the previous context. Until then, the thread
 // is in the relaxed capture mode. In any other mode, a wait for an event or an allocation would invalidate captures of
 // the process.
 class CurrentDevice {

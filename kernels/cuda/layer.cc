@@ -36,13 +36,13 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
     const int64_t blocks = kMinSplitBytes * 8 / bits / kSplitAlign;
     out->min_split_keys = static_cast<int32_t>(blocks > 1 ? blocks : 1) * kSplitAlign;
   }
-  // The number of thread blocks of few rows. With 16 and more bits, two blocks fit on a multiprocessor, and they run in
-  // one wave. With 8 bits, three blocks fit, and they run in two waves.
+  // The number of thread blocks of few rows. If K and V have 16 or more bits, two blocks fit on a multiprocessor, and
+  // all blocks run in one wave. With 8 bits, three blocks fit, and all blocks run in two waves.
   int32_t blocks = (is_quantised(stored_type(*layer)) ? 6 : 2) * device_of(device)->multiprocessors;
   if (is_latent(*layer)) {
-    // Latent rows run in one wave, because q and the states are wide, so the begin and the end of a block are slow. One
-    // block fits on a multiprocessor, or two if the rows are few and no warpgroup kernel is used. One sixteenth of the
-    // blocks is left out, because the plan rounds the number of parts up.
+    // A block of latent rows begins and ends slowly, because its q and its states are wide. So all blocks run in one
+    // wave. One block fits on a multiprocessor, or two if the rows are few and no warpgroup kernel is used. One
+    // sixteenth of the blocks is left out, because the plan rounds the number of parts up.
     const bool two = device_of(device)->encode_map == nullptr && group <= kFewRows.rows;
     blocks = (two ? 2 : 1) * device_of(device)->multiprocessors * 15 / 16;
   }

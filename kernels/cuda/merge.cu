@@ -25,9 +25,9 @@ struct MergeCall {
   kvc_backend_state few[kFewParts];
 };
 
-// What a lane loads of a part at once: four float32, four elements of 16 bits, or one element of any type. Elements are
-// converted later, so that all loads of a lane can be in flight. value(type, k) is element k as float32. type(dtype) is
-// the type of a part.
+// The elements of a part that a lane loads at once: four float32, four elements of 16 bits, or one element of any type.
+// Elements are converted later, so that all loads of a lane can be in flight. value(type, k) is element k as float32.
+// type(dtype) is the type of a part.
 struct alignas(16) Four {
   static constexpr int kDims = 4;
   __device__ __forceinline__ static Type type(DLDataType) { return Type::kF32; }
@@ -93,7 +93,8 @@ __device__ __forceinline__ void load_rows(const MergeCall& call, int32_t i, int6
 // Divides kDims dims of a row by the row's sum l, and writes them.
 template <int kDims>
 __device__ __forceinline__ void store_dims(Type type, unsigned char* to, float* o, float l) {
-  // These are the bits of final_state: a float32 quotient does not change if it is computed in float64 and rounded.
+  // The result has the same bits as that of final_state, because a float32 quotient does not change if it is computed
+  // in float64 and rounded.
   const float scale = l == 0.0f ? 0.0f : 1.0f / l;
 #pragma unroll
   for (int k = 0; k < kDims; ++k) o[k] *= scale;

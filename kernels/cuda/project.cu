@@ -2,8 +2,8 @@
 //
 // With weights of 16 bits, tensor cores multiply (project_mma_kernel). A thread block computes 64 outputs of one head
 // for 64 tokens, in steps of 64 inputs. Each warp computes 16 of the outputs. Weights are copied to shared memory
-// asynchronously, two steps ahead. Inputs are loaded into registers one step ahead, because float32 inputs are split
-// before they are stored in shared memory: into three bfloat16 numbers whose sum is the input. Roofline: with few
+// asynchronously, two steps ahead. Inputs are loaded into registers one step ahead. There, a float32 input is split
+// into three bfloat16 numbers, whose sum is the input. Then inputs are stored in shared memory. Roofline: with few
 // tokens, memory bandwidth. The weights are read once.
 //
 // Other types and unaligned rows are multiplied in float32 (project_kernel). A block computes a tile of 16 tokens and
@@ -129,7 +129,7 @@ __device__ __forceinline__ void load_inputs(const MmaBlock& block, int32_t step,
   }
 }
 
-// Gives the next part of eight inputs, as 16-bit elements. A float32 input is a sum of three bfloat16 parts: each call
+// Gives the next part of eight inputs, as 16-bit elements. A float32 input is a sum of three bfloat16 parts. Each call
 // rounds x to the next part, and leaves the rest in x. A 16-bit input is its own single part.
 __device__ __forceinline__ void take_part(float (&x)[8], uint32_t (&words)[4]) {
 #pragma unroll
@@ -259,8 +259,8 @@ __global__ void __launch_bounds__(kMmaThreads) project_mma_kernel(const __grid_c
   }
 }
 
-// Whether tensor cores can compute the call. Float32 inputs need weights of bfloat16: float16 parts cannot represent
-// every float32 number.
+// Whether tensor cores can compute the call. Float32 inputs need weights of bfloat16, because float16 parts cannot
+// represent every float32 number.
 bool has_products(const kvc_backend_project& args) {
   const Type in = type_of(args.in.dtype), weights = type_of(args.weights.dtype);
   if (weights != Type::kBf16 && (weights != Type::kF16 || in != weights)) return false;

@@ -176,7 +176,7 @@ KVC_HOST_DEVICE int32_t words_of_token(const kvc_backend_layer& layer, int32_t w
 }
 // Copies rows that are stored as they are given. A thread copies the same word of kTokens tokens, and loads all of
 // these words before it stores the first. The second launch bound allows a thread the registers of six blocks on a
-// multiprocessor. Without this bound, ptxas aims at more blocks on some GPUs, and spills registers.
+// multiprocessor. Without this bound, ptxas plans for more blocks on some GPUs, and spills registers.
 template <class Word, int kTokens>
 __global__ void __launch_bounds__(kThreads, 6) append_words_kernel(const __grid_constant__ AppendCall call) {
   const kvc_backend_layer& layer = call.layer;

@@ -34,7 +34,7 @@ inline void sort_ranges(const kvc_backend_slot_copy* copies, int64_t count, Slot
 // Whether the slots that each copy writes are neither read nor written by another copy, nor read by the copy itself.
 // ranges: [2 * count], sorted.
 inline bool are_apart(const SlotRange* ranges, int64_t count) {
-  int64_t end = INT64_MIN, written_end = INT64_MIN;  // the ends of the ranges so far, and of the written ones
+  int64_t end = INT64_MIN, written_end = INT64_MIN;  // the largest end of all ranges so far, and of the written ranges
   for (int64_t i = 0; i < 2 * count; ++i) {
     const SlotRange& range = ranges[i];
     if (range.begin < (range.written ? end : written_end)) return false;

@@ -62,7 +62,7 @@ void fill_plan(const kvc_backend_flash_plan& args) {
   plan.device_item_queries = args.item_queries;
 }
 
-// The checked index values of a row.
+// The checked index values of a row. fresh: the number of its new tokens, which begin at new_begin.
 struct FlashRow {
   int64_t token_begin, queries;
   int64_t new_begin, fresh;
@@ -84,8 +84,7 @@ __device__ __forceinline__ bool turns_within(const kvc_backend_flash_plan& args,
                       first_rotation(args, r, row.length - row.fresh), 0, args.num_rotations - count);
 }
 
-// Whether the offsets of a row's tokens begin at 0 (row 0) or at least at 0 (other rows), do not descend, and do not
-// exceed `tokens`.
+// Whether the offsets of a row's tokens are valid: 0 <= begin <= begin + count <= tokens, and begin is 0 in row 0.
 __device__ __forceinline__ bool offsets_within(int32_t array, int64_t r, int64_t begin, int64_t count, int64_t tokens,
                                                const ValueCheck& check) {
   return check.within(array, r, begin, 0, r == 0 ? 0 : tokens) &&

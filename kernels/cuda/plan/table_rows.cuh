@@ -63,7 +63,8 @@ __device__ __forceinline__ TableLayout layout_of(const TablePlan& plan, const kv
   return layout;
 }
 
-// The number of columns of the server's table that are read for the slots (with `slots`) or pages below `end`.
+// The number of columns of the server's table that are read for all slots below `end`, or, without `slots`, for all
+// pages below `end`.
 __host__ __device__ __forceinline__ int64_t columns_to(const TablePlan& plan, bool slots, int64_t end) {
   const bool of_slots = plan.args.table_of_slots != 0;
   if (slots == of_slots) return end;

@@ -1,6 +1,6 @@
 // plan_tables: makes block tables for other kernels, from a server's arrays on the device. For arrays on the host, the
 // core makes the same tables in two passes over the rows (src/tables). Both follow kernels/common/table_rules.h. Here
-// the work takes these kernels, plan_NAME_kernel, in order:
+// these kernels run, in this order (`read` stands for plan_read_kernel, and so on):
 //   read    one block for all rows: it checks lengths, and finds where each row's new tokens begin
 //   trees   a thread for each row: depths of tree nodes, and the number of keys in each node's list
 //   count   a thread for each row and table: the rows, pages, queries and keys that the row adds to the table
@@ -24,7 +24,7 @@ namespace {
 
 constexpr int kThreads = 128;
 // The thread blocks that ptxas must allow on a multiprocessor. With 8 blocks, a thread has up to 64 registers. Without
-// this bound, ptxas aims at 2,048 threads with 32 registers each. The kernels that inline rows_of_table then spill
+// this bound, ptxas plans for 2,048 threads with 32 registers each. The kernels that inline rows_of_table then spill
 // registers.
 constexpr int kBlocks = 8;
 constexpr int kGroup = 16;

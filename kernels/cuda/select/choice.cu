@@ -1,7 +1,7 @@
 // The second kernel of select: chooses the entries with the highest orders (call.cuh). A thread block handles one list.
-// It finds the k-th largest order digit by digit, and writes the entries from that order upwards, by ascending place.
-// If an entry is a block of keys, its order is the largest order of its keys. It stands at the place of the block's
-// first key.
+// It finds the k-th largest order digit by digit, and writes the entries that have this order or a higher one, by
+// ascending place. If an entry is a block of keys, its order is the largest order of its keys. It stands at the place
+// of the block's first key.
 //
 // Roofline: five reads of the orders, from the L2 cache.
 // SPDX-License-Identifier: Apache-2.0
@@ -148,7 +148,7 @@ __device__ void write_highest(const SelectCall& call, const int32_t* keys, const
 }
 
 // The second launch bound allows a thread the registers of two blocks on a multiprocessor. Without this bound, ptxas
-// aims at more blocks on some GPUs, and spills registers.
+// plans for more blocks on some GPUs, and spills registers.
 __global__ void __launch_bounds__(kChoiceThreads, 2) choice_kernel(const __grid_constant__ SelectCall call) {
   ChoiceFixed& fixed = *reinterpret_cast<ChoiceFixed*>(shared_bytes());
   const int32_t lists = call.list_end - call.list_begin;

@@ -27,7 +27,7 @@ static_assert(kScoreThreads / kWarpSize * 16 == kTileKeys && kTileRows % kMmaRow
 struct ScoreFixed {
   SeenKeys seen;
   int64_t row[kChunkKeys];  // byte offset of the key's row in the pool, for head 0
-  float scale[kChunkKeys];  // of head 0, if tokens have scales
+  float scale[kChunkKeys];  // not used
   int64_t page[kChunkKeys];
   int32_t slot[kChunkKeys];  // -1: the query does not see the key
 };
@@ -252,7 +252,8 @@ __device__ __forceinline__ void score_by_tiles(const SelectCall& call, int32_t t
 }
 
 // Q: the type of q in the products; float means no tensor cores. The second launch bound allows a thread the registers
-// of four blocks on a multiprocessor. Without this bound, ptxas aims at more blocks on some GPUs, and spills registers.
+// of four blocks on a multiprocessor. Without this bound, ptxas plans for more blocks on some GPUs, and spills
+// registers.
 template <class Q>
 __global__ void __launch_bounds__(kScoreThreads, 4) score_kernel(const __grid_constant__ SelectCall call) {
   ScoreFixed& fixed = *reinterpret_cast<ScoreFixed*>(shared_bytes());

@@ -109,8 +109,7 @@ kvc_status with_locked_upload(Upload* upload, Piece* pieces, int count, void* st
   if (status == KVC_OK) status = upload->send(stream, error);
   if (status != KVC_OK) return status;
   status = enqueue();
-  kvc_error unsaid =
-      KVC_ERROR_INIT;  // not reported: the first failure is, and finish must run because some kernels may read the slot
+  kvc_error unsaid = KVC_ERROR_INIT;  // not used: only the first failure is reported
   const kvc_status finished = upload->finish(stream, status == KVC_OK ? error : &unsaid);
   return status == KVC_OK ? finished : status;
 }

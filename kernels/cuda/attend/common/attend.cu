@@ -33,8 +33,7 @@ struct MergeCall {
   const int64_t* live_tiles;  // in device memory; null: all launched tiles exist
 };
 
-// A part of a state, and its weights. The merged o of the parts up to this part is: o of the parts before it, times
-// `before`, plus o of this part, times `own`.
+// A part of a state, and its weights in the merge: the merged o becomes o * before + (o of this part) * own.
 struct MergePart {
   const float* o;
   float m, l;
@@ -175,7 +174,7 @@ __device__ __forceinline__ bool comes_in_fours(const MergeCall& call, const kvc_
 }
 
 // The second launch bound allows a thread the registers of four blocks on a multiprocessor. Without this bound, ptxas
-// aims at more blocks on some GPUs, and spills registers.
+// plans for more blocks on some GPUs, and spills registers.
 __global__ void __launch_bounds__(kMergeThreads, 4) merge_tiles_kernel(const __grid_constant__ MergeCall call) {
   MergePart* const parts = reinterpret_cast<MergePart*>(shared_bytes()) + threadIdx.x / kWarpSize * kWeightParts;
   const kvc_backend_attend& args = call.args;

@@ -121,8 +121,8 @@ __device__ __forceinline__ void find_row(const AttendCall& call, const kvc_backe
       (row_factor(&call.args.q_scales, place.row, block.head) * row_factor(&call.args.k_scales, place.row, block.head));
 }
 
-// A key of a call with lists: the page and slot of its rows, and its index and position. The last two are 0 if the call
-// needs neither.
+// A key of a call with lists: the page and slot of its rows, and its index and position. Index and position are 0 if
+// the call does not need them.
 struct ListedKey {
   int64_t page, slot;
   int32_t index, position;

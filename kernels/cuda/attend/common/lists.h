@@ -59,7 +59,7 @@ constexpr int32_t row_blocks_of(int32_t group, int32_t rows) {
 
 // Takes scratch, sets call->listed, and enqueues the kernel that fills its arrays. The caller has set the plan, the
 // layer and the live plan of the call. After the kernels that read the arrays, the caller gives *memory back. staged:
-// null if the device made the plan. heads: how many heads have lists, if each head has its own.
+// null if the device made the plan. heads: the number of heads, if each head has a list of its own.
 kvc_status list_keys(Device& device, const kvc_backend_staged_plan* staged, int32_t heads, AttendCall* call,
                      void* stream, void** memory, kvc_error* error);
 

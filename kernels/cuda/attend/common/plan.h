@@ -85,8 +85,8 @@ inline void list_all_blocks(const kvc_backend_plan& plan, const BlockCut& many, 
   list_blocks(plan, many, blocks + count_blocks(plan, kFewRows));
 }
 
-// The blocks of items that the device made. The host launches as many blocks for every item as for the largest possible
-// item. many_rows: the rows of a block of many rows.
+// The blocks of items that the device made. For every item, the host launches as many blocks as the largest possible
+// item has. many_rows: the rows of a block of many rows.
 KVC_HOST_DEVICE int32_t rows_of_device_block(const kvc_backend_plan& plan, const kvc_backend_layer& layer,
                                              int32_t many_rows) {
   const int32_t most = plan.device_item_queries * (layer.num_q_heads / layer.num_kv_heads);

@@ -1,5 +1,5 @@
-// Finds which keys the query of a token sees, from the token's number in the batch. Kernels use it that work on queries
-// instead of items of a plan.
+// Finds which keys the query of a token sees, from the token's number in the batch. It is for kernels that work on
+// queries instead of items of a plan.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

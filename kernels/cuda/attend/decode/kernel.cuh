@@ -4,7 +4,7 @@
 // The kernel streams K and V. Each warp has its own tiles of 16 keys, and a ring of `stages` tiles in shared memory.
 // The loop over tiles has no barrier of the block, because a warp waits only for its own copies. While a warp computes
 // a tile, the copies of the next stages - 1 tiles are in flight, and the page ids of the tile after them are read. Each
-// warp has its own softmax state. The states of the warps are merged at the end, with the arithmetic for split items.
+// warp has its own softmax state. At the end, the states of the warps are merged like the states of split items.
 //
 // A warp computes S = Q K^T of 16 rows in registers, then the online softmax, then O += P V. P stays in registers,
 // because two C fragments are one A fragment (attend/mma/layout.h). K and V of 8 bits are converted in registers, after
@@ -13,8 +13,8 @@
 // Lower bound: D + Dv elements are read once for each key. The products take little time compared with that.
 //
 // Keys that a row does not see may hold NaN. Scores are masked only in tiles that some row does not see whole. In these
-// tiles, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. Then they are added to the rows that see
-// them.
+// tiles, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. Then the rows that see such a key get its
+// NaN and infinity added.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -350,7 +350,8 @@ __device__ __forceinline__ void share_decode_sums(DecodeFixed& fixed, float* res
   }
 }
 
-// Merges the states of the warps to one state of row r, in natural-log units, with the arithmetic for split items.
+// Merges the states of the warps to one state of row r, in natural-log units. The arithmetic is the same as for the
+// states of split items.
 template <class Kind>
 __device__ __forceinline__ void merge_decode_row(const AttendCall& call, DecodeFixed& fixed, int32_t r) {
   float m = -INFINITY, l = 0.0f, factors[Kind::kWarps] = {};
@@ -483,7 +484,7 @@ DecodeKernel decode_kernel_of(const kvc_backend_layer& layer) {
   }
   return nullptr;
 }
-// Each is in a file of its own.
+// Each function is in a file of its own.
 DecodeKernel decode_kernel_of_f16(const kvc_backend_layer& layer);
 DecodeKernel decode_kernel_of_bf16(const kvc_backend_layer& layer);
 DecodeKernel decode_kernel_of_f16_e4m3(const kvc_backend_layer& layer);

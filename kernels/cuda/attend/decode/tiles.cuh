@@ -38,7 +38,7 @@ struct DecodeFixed {
   AttendBlock block;
   int32_t rows;
   int32_t entries_on,
-      slots_on;  // what to add to the entry and slot of a key, to get those of the lane's key in the warp's next tile
+      slots_on;             // the distance, in entries and slots, from a lane's key to its key in the warp's next tile
   kvc_backend_attend args;  // only layer and plan are set, because the rules of kernels/common read only these
   QueryMask masks[kDecodeRows];
   QueryPlace places[kDecodeRows];

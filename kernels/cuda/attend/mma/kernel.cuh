@@ -17,8 +17,8 @@
 // Dv) operations for them. Up to some tens of rows, memory is the limit. Prefill is limited by the operations.
 //
 // Keys that a row does not see may hold NaN. The scores of such keys are replaced. In tiles that some row does not see
-// whole, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. Then they are added to the rows that see
-// them.
+// whole, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. Then the rows that see such a key get its
+// NaN and infinity added.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -104,8 +104,8 @@ __device__ __forceinline__ float* folded_o(const MmaState& state, int i, int e) 
 }
 
 // Merges the states over the last fold_keys keys into the states over earlier keys, and sets the former to empty. The
-// arithmetic is that for split items. fixed.m and fixed.l belong to earlier keys. The warp must have all keys of its
-// rows.
+// arithmetic is the same as for the states of split items. fixed.m and fixed.l belong to earlier keys. The warp must
+// have all keys of its rows.
 template <int kDims>
 __device__ __forceinline__ void fold_rows(const MmaState& state, int32_t row0, WarpRows<kDims>& rows) {
   MmaFixed& fixed = *state.fixed;
@@ -333,8 +333,8 @@ __device__ __forceinline__ void begin_mma_round(MmaState& state) {
   load_mma_queries<Q>(state);
 }
 
-// Returns whether another round follows. All threads call it. After it, the shared memory of the last round may be
-// overwritten.
+// Returns whether another round follows. All threads call it. After the call, the shared memory of the last round may
+// be overwritten.
 __device__ __forceinline__ bool next_mma_round(const MmaState& state) {
   MmaFixed& fixed = *state.fixed;
   __syncthreads();
@@ -354,7 +354,8 @@ __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __g
     if (!begin_mma_block(call, index, &state)) continue;
     const int32_t row0 = kKeyWarps == 1 ? state.warp * kMmaRows : 0;
     const int32_t key0 = kKeyWarps == 1 ? 0 : state.warp * (kMmaTileKeys / kKeyWarps);
-    // Only the decode kernel has more than one round, on devices whose shared memory is too small for 64 rows.
+    // Only instances with kKeyWarps = 4 have more than one round, on devices whose shared memory is too small for 64
+    // rows.
     do {
       begin_mma_round<Q>(state);
       WarpRows<kDims> rows = {};
@@ -397,7 +398,7 @@ MmaKernel mma_kernel_of(const MmaCall& call) {
   }
   return wide ? attend_mma_kernel<Q, P, 256, 4, kTurns> : attend_mma_kernel<Q, P, 128, 4, kTurns>;
 }
-// Each is in a file of its own.
+// Each function is in a file of its own.
 MmaKernel mma_kernel_of_f16(const MmaCall& call);
 MmaKernel mma_kernel_of_bf16(const MmaCall& call);
 MmaKernel turned_kernel_of_f16(const MmaCall& call);

@@ -2,8 +2,8 @@
 //
 // A rotated key is multiplied as a sum of two float16 or three bfloat16 numbers, its parts. Each part is the rounded
 // rest of the key after the parts before it. The reason: a rotated key is float32 (kvc_backend_attend.key_tables), with
-// 24 bits, but a factor of a product has 11 or 8. Rounding the key once would add an error as large as that of rounding
-// P.
+// 24 bits, but an operand of a product has only 11 or 8 bits. Rounding the key once would add an error as large as that
+// of rounding P.
 //
 // All threads rotate the keys of a tile together, once. The first part replaces the key in the tile. The other parts,
 // the lower parts, have tiles of their own. S is the sum of the products with all parts.
@@ -25,8 +25,8 @@ namespace kvc::kernels::cuda {
 // The first part is the key times kFirst, rounded. Each later part is the rest times kNext, rounded.
 template <class T>
 struct TurnedParts;
-// kFirst prevents overflow: rotation makes a key larger by at most sqrt(2) times RoPE's attention factor, which is
-// below 11. kNext prevents subnormals: the rest after the first part is at most 2^-12 of the key.
+// kFirst prevents overflow, because rotation can make a key larger, by a factor of at most 11 (sqrt(2) times RoPE's
+// attention factor). kNext prevents subnormals: the rest after the first part is at most 2^-12 of the key.
 template <>
 struct TurnedParts<F16> {
   static constexpr int32_t kCount = turned_parts(Type::kF16);

@@ -96,7 +96,7 @@ KVC_HOST_DEVICE int32_t rows_that_fold(const kvc_backend_layer& layer) {
 // The shared memory of a block. Offsets and pitches are in bytes. It consists of these areas, in this order:
 //   fixed       what MmaSizes.fixed counts
 //   records_at  [stages + 1]: an MmaTile for each tile
-//   v_rows_at   [stages + 1][keys]: addresses of V's rows; only if V is not in the same pool row as K
+//   v_rows_at   [stages + 1][keys]: addresses of V's rows; only if V has rows of its own
 //   q_at        [rows][k_pitch]
 //   tiles_at    for each stage K [keys][k_pitch] and V [keys][v_pitch], as the tensor cores read them
 //   raw_at      only for 8 bits: for each stage [keys][k_raw] and [keys][v_raw], as stored. tiles_at then has one tile

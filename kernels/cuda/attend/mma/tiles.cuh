@@ -28,10 +28,10 @@ namespace kvc::kernels::cuda {
 struct MmaCall {
   AttendCall attend;
   MmaShape shape;
-  int32_t has_units;  // scores are multiplied by scales of K
+  int32_t has_units;  // scores are multiplied by scales of q or K
 };
 
-// What is found about a tile of keys, from prepare_tile until the tile is computed.
+// The properties of a tile of keys, from prepare_tile until the tile is computed.
 struct MmaTile {
   int32_t begin;                // the first key
   int32_t is_full;              // every row sees every key, and `seen` is not filled
@@ -74,7 +74,7 @@ struct MmaState {
     MmaTile* const tiles = reinterpret_cast<MmaTile*>(shared + call->shape.records_at);
     return tiles[index % (call->shape.stages + 1)];
   }
-  // The byte offsets of V's rows of a tile. They are like k_row.
+  // The byte offsets of V's rows of a tile, with -1 as in k_row.
   __device__ __forceinline__ int64_t* v_rows(int32_t index) const {
     if (call->attend.layer.row_kind == KVC_BACKEND_ROW_LATENT) return tile(index).k_row;
     int64_t* const rows = reinterpret_cast<int64_t*>(shared + call->shape.v_rows_at);

@@ -255,7 +255,7 @@ __device__ __forceinline__ void add_scores(const AttendState& state, const float
   }
 }
 
-// Adds p times V to element d of row r, which is at `o`. d: among the dims of V in fixed.stage.
+// Adds p times V, for dim d of the dims in fixed.stage, to the element of row r at `o`.
 __device__ __forceinline__ void add_values(const Fixed& fixed, int32_t r, int32_t d, float* o) {
   const uint32_t seen = fixed.seen[r];
   if (seen == 0) return;

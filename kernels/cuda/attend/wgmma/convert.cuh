@@ -90,8 +90,8 @@ __device__ __forceinline__ void widen_tile(const WgmmaState& state, const unsign
   publish_writes();
 }
 
-// For each tile: dequantises its K when the stored tile has arrived and the slot of K is empty, and then V of the
-// previous tile.
+// Dequantises all tiles. K of a tile is dequantised when it has arrived as stored and its slot is empty. Then V of the
+// previous tile follows in the same way.
 template <class Tiles, Type kStored>
 __device__ __forceinline__ void widen_tiles(const WgmmaState& state) {
   WgmmaFixed& fixed = *state.fixed;

@@ -80,23 +80,23 @@ __device__ __forceinline__ void publish_writes() { asm volatile("fence.proxy.asy
 
 // Warpgroup: must be called between accesses to registers of results or operands and the next product that uses them.
 __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-// Warpgroup: closes a group of products: all that were started since the previous group.
+// Warpgroup: closes a group, which has all products that were started since the previous group.
 __device__ __forceinline__ void close_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Warpgroup: waits for all groups except the last kGroups groups.
 template <int kGroups>
 __device__ __forceinline__ void wait_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
 }
-// Prevents that the compiler moves accesses to results across this point. It is needed after a wait, and before
-// products whose result registers were changed.
+// Stops the compiler from moving accesses to results across this point. It is needed after a wait, and before products
+// whose result registers were changed.
 template <int kCount>
 __device__ __forceinline__ void hold_results(float (&d)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// take_registers and give_registers set the number of registers of each thread of the warpgroup, to more and to fewer.
-// The sum over the block must not exceed the block's registers at launch.
+// take_registers increases, and give_registers decreases, the number of registers of each thread of the warpgroup. The
+// sum over the block must not exceed the block's registers at launch.
 template <int kRegisters>
 __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));

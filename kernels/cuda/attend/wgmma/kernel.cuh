@@ -15,8 +15,8 @@
 // attend/wgmma/plan.h describes shared memory. A thread has Dv / 2 registers for o, keys / 2 for S, and keys / 4 for P.
 //
 // Keys that a row does not see may hold NaN. The scores of such keys are replaced. In tiles that some row does not see
-// whole, NaN and infinity in V are replaced by zero. Then they are added, from global memory, to the rows that see
-// them.
+// whole, NaN and infinity in V are replaced by zero. Then the rows that see such a key get its NaN and infinity added
+// from global memory.
 //
 // 8-bit K and V are loaded as stored, and dequantised in shared memory (attend/wgmma/convert.cuh), once for 128 rows.
 // The block then has four warpgroups. Scales of heads are multiplied into scores and results.
@@ -49,7 +49,7 @@ static_assert(kWarpgroups * kRegistersToCompute<true> + 2 * kRegistersToBring<tr
 __device__ __forceinline__ uint32_t of_warp(uint32_t x) { return __shfl_sync(kAllLanes, x, 0); }
 __device__ __forceinline__ int32_t of_warp(int32_t x) { return __shfl_sync(kAllLanes, x, 0); }
 
-// Prevents that the compiler computes values from x before the loop, because no registers are free for them.
+// Stops the compiler from computing values from x before the loop, because no registers are free for them.
 __device__ __forceinline__ void forget(uint64_t& x) {
 #if defined(__CUDACC__)
   asm volatile("" : "+l"(x));

@@ -17,7 +17,7 @@
 // for a tile. In this time an H200 delivers 45 KiB of the tile's 72 KiB to a multiprocessor. Shared memory moves 4 KiB
 // for each 16 dims of S, 12 KiB for each 16 keys and 256 columns of o, and the tile itself. That is 312 KiB, or 2500
 // cycles at 128 bytes a cycle. A block has 223 KiB of shared memory (attend/wgmma/latent_plan.h). kRegistersToScore and
-// kRegistersToAdd have the registers.
+// kRegistersToAdd are the registers of a thread.
 //
 // Keys that a row does not see may hold NaN. The scores of such keys are replaced. In tiles that some row does not see
 // whole, NaN and infinity in V become zero after S is computed. They are not added again: a row that sees such a key
@@ -382,8 +382,8 @@ __device__ __forceinline__ void store_latent_row(const LatentState& state, int32
 }
 
 // Writes the warpgroup's columns of o. They are first copied to a slot, whose tile is no longer needed. So whole lines
-// are written to memory, and the code is short; code that runs once must be fetched. All warps of both warpgroups must
-// have multiplied the last tile.
+// are written to memory, by few instructions. (Code that runs only once takes time to fetch.) All warps of both
+// warpgroups must have multiplied the last tile.
 __device__ __forceinline__ void store_latent_columns(const LatentState& state, const LatentColumns& columns,
                                                      int32_t group, int32_t first_row) {
   constexpr int32_t kPitch = kLatentColumns + 8;  // padded, so that rows lie in different banks

@@ -1,5 +1,4 @@
-// For attention over latent rows by warpgroups (attend/wgmma/latent.cuh): the shared memory of a block, the work of its
-// threads, and the loading of q.
+// What a block of attend/wgmma/latent.cuh has in shared memory, how its threads find their work, and how q is loaded.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -45,7 +44,7 @@ __device__ __forceinline__ constexpr int32_t latent_panel(int32_t load, int32_t 
   return i / kEach * (kLatentColumns / kPanelDims) + load * kEach + i % kEach;
 }
 
-// What is found about the tile in a slot. begin: the first key. kNoTile: the slot has no further tile. kLastSlot: the
+// The properties of the tile in a slot. begin: the first key. kNoTile: the slot has no further tile. kLastSlot: the
 // other slot has no further tile either.
 constexpr int32_t kNoTile = -1, kLastSlot = -2;
 struct LatentTile {

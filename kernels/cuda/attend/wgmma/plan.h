@@ -22,12 +22,12 @@ constexpr bool has_wgmma_dims(int32_t dims, int32_t v_dims) {
   return (dims == 64 || dims == 128 || dims == 256) && v_dims == dims;
 }
 
-// The keys of a tile, which the registers of a thread limit (S [64][keys], o [64][v_dims]). The number of tiles of K
-// (and of V) in shared memory.
+// The keys of a tile, which the registers of a thread limit (S [64][keys], o [64][v_dims]). wgmma_stages: the number of
+// tiles of K (and of V) in shared memory.
 constexpr int32_t wgmma_tile_keys(int32_t v_dims) { return v_dims > 128 ? 64 : 128; }
 constexpr int32_t wgmma_stages(int32_t dims) { return dims > 64 ? 2 : 4; }
-// V of a tile is read after the softmax, so it stays in its slot longer than K. A third tile of V, where it fits,
-// prevents that products wait for V.
+// V of a tile is read after the softmax, so it stays in its slot longer than K. A third tile of V is used where it
+// fits, so that products do not wait for V.
 constexpr int32_t wgmma_value_stages(int32_t dims, bool raw) { return dims == 128 && !raw ? 3 : wgmma_stages(dims); }
 // The number of tiles of 8-bit K and V as stored. Their elements are dequantised to the tiles that products read.
 constexpr int32_t kRawStages = 3;

@@ -182,7 +182,7 @@ __device__ __forceinline__ void leave_slot(const State& state, uint64_t* empty) 
 }
 
 // Two neighbouring 16-bit elements of any type. They are written as one word, because nvcc may compile a memcpy of 4
-// bytes to single bytes.
+// bytes to stores of single bytes.
 using AnyPair [[gnu::may_alias]] = uint32_t;
 
 // Writes two neighbouring elements. kAligned: the address is a multiple of their common size.

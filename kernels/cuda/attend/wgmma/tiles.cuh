@@ -44,7 +44,7 @@ using WgmmaKernel = void (*)(WgmmaCall);
 
 constexpr int32_t kMostStages = 4, kMostTileKeys = 128, kMostRowsOfBlock = kWideRows.rows;
 
-// What is found about a tile, kept until its products are done. The producer is at most kMostStages + 3 tiles ahead of
+// The properties of a tile, kept until its products are done. The producer is at most kMostStages + 3 tiles ahead of
 // the products.
 constexpr int32_t kKnownTiles = 8;
 struct WgmmaTile {
