@@ -8,6 +8,7 @@
 // The arrays lie in scratch of the call (scratch.h). Their sizes follow from the shapes alone. A captured call has
 // arrays of its own, which stay valid. An entry that is not a token or slot names no key, so no memory outside of the
 // pools is read.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/common/query_place.h"
