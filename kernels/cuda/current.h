@@ -1,8 +1,8 @@
 // Makes the device's primary context current on the calling thread while a function of the backend runs.
 //
-// This needs functions of the driver. cudaSetDevice cannot restore the previous state, because it would create a
-// primary context of some hundred megabytes on the previous device, even if the caller never used that device. The
-// driver can restore any context, including a context of other code, or none.
+// This needs functions of the driver. cudaSetDevice cannot restore the previous state. It would create a primary
+// context of some hundred megabytes on the previous device, even if the caller never used that device. The driver can
+// restore any context, including a context of other code, or none.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -176,8 +176,8 @@ __global__ void __launch_bounds__(kThreads, 4) merge_kernel(const __grid_constan
   }
 }
 
-// Chooses the kernel. Four elements at a time are merged if all parts have elements of the same size, and if addresses
-// and strides allow aligned access to four elements.
+// Chooses the kernel. Four elements at a time are merged on two conditions: all parts have elements of the same size,
+// and addresses and strides allow aligned access to four elements.
 void (*kernel_of(const kvc_backend_merge& args))(MergeCall) {
   const kvc_backend_tensor& out = args.result.out;
   const int64_t size = element_bytes(type_of(args.parts[0].out.dtype));

@@ -1,5 +1,5 @@
 // rope_table makes the table of a RoPE class on the host, once. rope computes cos and sin of the positions of a step
-// from that table.
+// from that table, or reads them from the caller's tensors.
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 

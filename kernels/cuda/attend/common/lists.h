@@ -5,9 +5,9 @@
 // that array instead of keys. Every place is visible to the query, because windows, trees and padding were applied
 // before. Queries have different lists, so a thread block computes rows of one query only.
 //
-// The arrays lie in scratch of the call (scratch.h). Their sizes follow from the shapes alone. A captured call has
-// arrays of its own, which stay valid. An entry that is not a token or slot names no key, so no memory outside of the
-// pools is read.
+// The arrays lie in scratch of the call (scratch.h). Their sizes follow from the shapes alone. In a capture, the arrays
+// lie in memory of the capture, so replays can use them. An entry that is not a token or slot names no key, so no
+// memory outside of the pools is read.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -3,8 +3,9 @@
 //
 // The kernel streams K and V. Each warp has its own tiles of 16 keys, and a ring of `stages` tiles in shared memory.
 // The loop over tiles has no barrier of the block, because a warp waits only for its own copies. While a warp computes
-// a tile, the copies of the next stages - 1 tiles are in flight, and the page ids of the tile after them are read. Each
-// warp has its own softmax state. At the end, the states of the warps are merged like the states of split items.
+// a tile, the copies of the next stages - 1 tiles are in flight. The page ids of the tile after them are read
+// meanwhile. Each warp has its own softmax state. At the end, the states of the warps are merged like the states of
+// split items.
 //
 // A warp computes S = Q K^T of 16 rows in registers, then the online softmax, then O += P V. P stays in registers,
 // because two C fragments are one A fragment (attend/mma/layout.h). K and V of 8 bits are converted in registers, after

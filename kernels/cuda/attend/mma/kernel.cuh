@@ -1,5 +1,5 @@
-// Attention on tensor cores (mma.m16n8k16) with float32 sums. A thread block of 4 warps computes rows (query, head of
-// the group) of one kv head over the keys of an item, 64 keys at a time.
+// Attention on tensor cores (mma.m16n8k16) with float32 sums. A thread block has 4 warps. It computes rows (query, head
+// of the group) of one kv head over the keys of an item, 64 keys at a time.
 //
 //   kKeyWarps = 1: prefill. The block has 64 rows. A warp has 16 rows and all keys of a tile.
 //   kKeyWarps = 4: decode. All warps have the same 16 rows. A warp has 16 keys of each tile and its own softmax state.

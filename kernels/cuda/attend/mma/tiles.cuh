@@ -257,8 +257,8 @@ __device__ __forceinline__ void copy_rows(const MmaState& state, const void* poo
   }
 }
 
-// Starts the copies of a prepared tile. A latent row in one pool is one copy. If a latent row lies in two pools, V's
-// part is copied to the begin of the row in the tile, and the other dims of K after it.
+// Starts the copies of a prepared tile. A latent row in one pool is one copy. A latent row in two pools is two copies:
+// V's part goes to the begin of the row in the tile, and the other dims of K go after it.
 __device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index) {
   const kvc_backend_layer& layer = state.call->attend.layer;
   const MmaShape& shape = state.call->shape;

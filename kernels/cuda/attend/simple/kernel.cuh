@@ -50,7 +50,7 @@ struct Fixed {
   QueryPlace places[kMaxBlockRows];
   KeyTree tree;
   uint32_t seen[kMaxBlockRows];  // a bit for each of the 32 keys
-  float units[kMaxBlockRows];    // the factors of dot products: the scales of heads
+  float units[kMaxBlockRows];    // factors of dot products: scales that do not belong to tokens
   float m[kMaxBlockRows], l[kMaxBlockRows], alpha[kMaxBlockRows];
   float folded_m[kMaxBlockRows], folded_l[kMaxBlockRows];
   int64_t k_row[kBlockKeys], v_row[kBlockKeys];  // byte offsets in the pools; -1: no row sees the key

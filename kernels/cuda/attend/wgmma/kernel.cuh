@@ -1,9 +1,9 @@
 // Attention by Hopper's warpgroup products (sm_90a). A thread block computes up to 128 rows (query, head of the group)
-// of one kv head over the keys of an item, 128 keys at a time, or 64 with 256 dims.
+// of one kv head over the keys of an item. A tile has 128 keys, or 64 with 256 dims.
 //
 // The block has three warpgroups. The first is the producer: it loads tiles (attend/wgmma/tiles.cuh) and needs few
 // registers. The other two are the consumers, with 64 rows each. A consumer computes S = Q K^T from shared memory into
-// registers, then the online softmax in registers, then O += P V with P from registers.
+// registers. Then it computes the online softmax in registers, and O += P V with P from registers.
 //
 // Products run asynchronously. S of a tile and P V of the previous tile are started together, and the softmax of S runs
 // while P V is computed. The two consumers start products alternately, so the softmax of one also overlaps with

@@ -44,8 +44,8 @@ __device__ __forceinline__ constexpr int32_t latent_panel(int32_t load, int32_t 
   return i / kEach * (kLatentColumns / kPanelDims) + load * kEach + i % kEach;
 }
 
-// The properties of the tile in a slot. begin: the first key. kNoTile: the slot has no further tile. kLastSlot: the
-// other slot has no further tile either.
+// The properties of the tile in a slot. begin: the first key. kNoTile: there is no tile, and the other slot ends after
+// this slot. kLastSlot: there is no tile, and the other slot has ended before.
 constexpr int32_t kNoTile = -1, kLastSlot = -2;
 struct LatentTile {
   int32_t begin, is_full;  // is_full: every row sees every key
