@@ -25,7 +25,7 @@ namespace kvc {
 class Context {
  public:
   // Opens the device. `config` is borrowed, and has every field of this library's version. Errors: INVALID_ARGUMENT,
-  // UNSUPPORTED (simd; the message lists the targets), DEVICE_UNAVAILABLE, OUT_OF_MEMORY, or those of the backend.
+  // UNSUPPORTED (simd; the message lists the targets), DEVICE_UNAVAILABLE, OUT_OF_MEMORY, or a backend error.
   static Status create(const kvc_context_config& config, std::shared_ptr<Context>* out) noexcept;
   ~Context();
   Context(const Context&) = delete;
@@ -35,13 +35,13 @@ class Context {
   kvc_backend_device* device() const noexcept { return device_; }
   DLDevice dl_device() const noexcept { return dl_device_; }
   int num_threads() const noexcept { return pool_.num_threads(); }  // items of one job that run in parallel
-  // How many work items run at once: the number that the backend gives, else one for each thread.
+  // How many work items run at once: the number that the backend gives, or else one for each thread.
   int parallel_items(const kvc_backend_tiling& tiling) const noexcept {
     return tiling.parallel_items > 0 ? tiling.parallel_items : num_threads();
   }
   int num_workers() const noexcept { return pool_.num_workers(); }  // each worker index has a scratch
   ThreadPool& pool() noexcept { return pool_; }
-  Status check_stream(void* stream) const;  // fails with DEVICE if the device has no streams
+  Status check_stream(void* stream) const;  // fails with DEVICE for a stream of the CPU
   // Whether the host and the device read and write the same memory.
   bool is_host() const noexcept { return dl_device_.device_type == kDLCPU; }
   // Copy host memory to device memory. The source may change when the call returns. upload runs in the order of the
@@ -81,7 +81,7 @@ class Context {
 class DeviceMemory {
  public:
   // Allocates zeroed memory of `bytes` >= 1. alignment: a power of two. huge: try to use huge pages. Errors:
-  // OUT_OF_MEMORY, or those of the backend.
+  // OUT_OF_MEMORY, or a backend error.
   static Status allocate(std::shared_ptr<Context> context, int64_t bytes, int64_t alignment, bool huge,
                          std::shared_ptr<DeviceMemory>* out) noexcept;
   ~DeviceMemory();

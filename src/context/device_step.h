@@ -1,5 +1,5 @@
-// Handles of a backend for the copies that an asynchronous device needs of a cache's bookkeeping. NodeMirror is the
-// copy of a group's node pool. DeviceStep is the copy of the index arrays and plans of one forward. ArrayList places
+// Copies of a cache's bookkeeping on an asynchronous device, as handles of its backend. NodeMirror is the copy of a
+// group's node pool. DeviceStep is the copy of the index arrays and plans of one forward. ArrayList places
 // these arrays in the memory of the DeviceStep. On other devices, NodeMirror and DeviceStep are empty and cost
 // nothing.
 //
