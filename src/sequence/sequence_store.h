@@ -7,8 +7,8 @@
 // 1. A sequence of length n with m uncommitted tree nodes holds ceil((n + m) / page_size) entries in every list (more
 //    while it is in an open step); node i is at index n + i.
 // 2. A page with more than one reference is never handed out for writing.
-// 3. A busy sequence is in an open step, is being saved or loaded, or is suspended. Other calls do not change it. A
-//    sequence that is removed during a step, save or load is freed when that ends.
+// 3. A busy sequence is in an open step, is suspended, or is being saved, loaded, filled, received, suspended or
+//    resumed. Other calls do not change it. If it is removed during a step, save or load, it is freed when that ends.
 // 4. A sequence with uncommitted nodes shares no page from index n / page_size on. Only snapshots also hold these
 //    pages, and they read no token from n on.
 // 5. The list of an encoder group counts the encoder's tokens. The list of a state group has one page, and each step
@@ -105,7 +105,7 @@ class SequenceStore {
     return stored_layers_.held(slot, layer, length_in(slot, group));
   }
   int32_t nodes(int32_t slot) const noexcept { return records_[slot].nodes; }
-  // Whether the sequence is in an open step, is being saved or loaded, or is suspended. Then most calls refuse it.
+  // Whether the sequence is busy (invariant 3). Most calls refuse a busy sequence.
   bool busy(int32_t slot) const noexcept { return (records_[slot].state & (kBusy | kSuspended)) != 0; }
   bool is_suspended(int32_t slot) const noexcept { return (records_[slot].state & kSuspended) != 0; }
   // The error for a busy sequence: BUSY or SUSPENDED.
@@ -216,7 +216,7 @@ class SequenceStore {
   // ---- Fills from tiers (filled.cc). Counts of tokens are whole pages. ----------------------------------------------
 
   // Makes a sequence of `tokens` tokens. It shares the pages of a prefix for the first `found` tokens, and gets new
-  // pages without contents for the others. It is busy until finish_fill, so no other call uses it.
+  // pages without contents for the other tokens. It is busy until finish_fill, so no other call uses it.
   Status begin_fill(const PrefixSource& source, int64_t found, int64_t tokens, uint64_t* id);
   void finish_fill(uint64_t id) noexcept;
 
@@ -296,7 +296,7 @@ class SequenceStore {
 
  private:
   // Bits of Record::state.
-  static constexpr uint8_t kBusy = 1;       // in an open step, a save or a load
+  static constexpr uint8_t kBusy = 1;       // in an open step, or in a save, load, fill, transfer, suspend or resume
   static constexpr uint8_t kTree = 2;       // has uncommitted nodes
   static constexpr uint8_t kGrowsTree = 4;  // the open step adds nodes
   static constexpr uint8_t kSuspended = 8;  // is suspended, or is being resumed
