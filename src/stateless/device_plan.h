@@ -1,7 +1,7 @@
 // DevicePlan: a kvc_plan. It has a TablePlan, which makes tables on the host, and copies of the tables on the device.
 // On the CPU there are no copies. If the arrays of a build are on the host, one upload sends the tables. If they are
 // on the device, the host does not read them, and the backend makes the tables on the stream
-// (kvc_backend_table_plan). This needs graph mode, in which shapes are those of the capacity.
+// (kvc_backend_table_plan). This needs graph mode, in which shapes follow from the capacity.
 //
 // Thread safety: none; one thread at a time. Ownership: it owns the plan and the copies, and borrows a build's
 // arguments during the build.
