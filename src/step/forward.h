@@ -40,7 +40,7 @@ class Forward {
   };
 
   bool graph = false;     // tensors of callers have the shapes of the limits
-  int32_t cancelled = 0;  // read and written by __atomic builtins: a backend polls it
+  int32_t cancelled = 0;  // accessed with __atomic builtins, because a backend polls it
 
   // The batch.
   int32_t num_rows = 0;

@@ -263,8 +263,8 @@ class LatentScratch::Run {
             shape};
   }
 
-  // Finds the plan for a key. It is made and staged unless an earlier layer did so. layer: with the heads of this
-  // part.
+  // Finds the plan for a key. It is made and staged unless an earlier layer did so. layer: the layer
+  // with the heads of this part.
   Status find_plan(const PlanKey& key, const kvc_backend_layer& layer, const kvc_backend_plan** out) {
     KeptPlan& kept = scratch_.find_plan(key);
     *out = &kept.plan;
@@ -388,7 +388,7 @@ LatentScratch::Needs LatentScratch::needs(const Context& context, const Geometry
     if (layer.num_q_heads > needs.layer.num_q_heads) needs.layer = layer;
     const int64_t bytes = latent_scratch_bytes(layer.head_dim, layer.v_head_dim, geometry.limits.tokens);
     needs.buffer_bytes = std::max(needs.buffer_bytes, bytes);
-    // A call may have any number of heads that latent_heads_at_once can return, or any rest that remains.
+    // A call may have as many heads as latent_heads_at_once returns, or as many as remain. So all numbers are tried.
     for (int32_t heads = 1; heads <= of.layer.num_q_heads; ++heads) {
       layer.num_q_heads = heads;
       const WorkShape shape = shape_of(context, layer, geometry.limits.streaming, geometry.deterministic);

@@ -27,7 +27,7 @@ struct LatentCall {
   kvc_backend_plan plan;      // of all rows, without items
   uint32_t flags;             // KVC_ATTEND_*, as the caller gave them
   kvc_backend_tensor w_uk;    // [Hq, Dn, latent]; token_stride is the stride of heads
-  kvc_backend_tensor w_uv;    // [Hq, Dv, latent]; likewise
+  kvc_backend_tensor w_uv;    // [Hq, Dv, latent]; token_stride is the stride of heads
   LatentShape shape;
   // [T]: slots of the new tokens, at the address for calls of the backend; null for a cross layer
   const int64_t* slots;
@@ -38,7 +38,7 @@ struct LatentCall {
 // are the dims of the layer.
 Status read_projections(const kvc_attend_args& args, const kvc_backend_layer& layer, DLDevice device, LatentCall* call);
 
-// The scratch and the plans of these calls, for one step. The first layer that needs a plan makes and stages it.
+// The scratch and the plans of all LatentCalls of one step. The first layer that needs a plan makes and stages it.
 // Later layers use it again, unless the step needs more than kPlans plans.
 //
 // Thread safety: none. Nothing is allocated after create.
