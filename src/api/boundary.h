@@ -1,7 +1,7 @@
 // The C boundary: handles, error translation, extensible structs. Every exported function is a thin call through here.
 //
-// No exception crosses the boundary. A failed allocation becomes KVC_ERROR_OUT_OF_MEMORY, any other exception
-// KVC_ERROR_INTERNAL.
+// No exception crosses the boundary. A failed allocation becomes KVC_ERROR_OUT_OF_MEMORY, and any other exception
+// becomes KVC_ERROR_INTERNAL.
 #pragma once
 
 #include <algorithm>
@@ -52,8 +52,8 @@ inline Status check_not_null(const void* pointer, const char* name) {
   return pointer != nullptr ? Status() : Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", name);
 }
 
-// The same for a call on a context whose calls may have index arrays on a device. It first reports the faults that the
-// device found in arrays of earlier calls.
+// Runs a call on a context whose calls may have index arrays on a device. If the device has found a bad value in an
+// array of an earlier call, reports it instead.
 template <class Body>
 kvc_status context_call(const char* function, kvc_context* context, kvc_error* error, Body body) noexcept {
   return call(function, error, [&]() -> Status {
@@ -63,7 +63,7 @@ kvc_status context_call(const char* function, kvc_context* context, kvc_error* e
   });
 }
 
-// The same for a call on a cache that uses no device. It also works after the device has failed permanently.
+// Runs a call on a cache that uses no device. It also works after the device has failed permanently.
 template <class Body>
 kvc_status audit_call(const char* function, kvc_cache* cache, kvc_error* error, Body body) noexcept {
   return call(function, error, [&]() -> Status {
@@ -72,7 +72,7 @@ kvc_status audit_call(const char* function, kvc_cache* cache, kvc_error* error, 
   });
 }
 
-// The same for all other calls on a cache. Debug builds check the cache's invariants after each call.
+// Runs any other call on a cache. Debug builds check the cache's invariants after each call.
 template <class Body>
 kvc_status cache_call(const char* function, kvc_cache* cache, kvc_error* error, Body body) noexcept {
   return call(function, error, [&]() -> Status {
@@ -86,14 +86,14 @@ kvc_status cache_call(const char* function, kvc_cache* cache, kvc_error* error, 
   });
 }
 
-// `array` must have n elements.
+// Checks that n is not negative and that, if n > 0, `array` is not NULL.
 inline Status check_array(int64_t n, const void* array, const char* name) {
   if (n < 0) return Status::error(KVC_ERROR_INVALID_ARGUMENT, "n %" PRId64 " is negative", n);
   return n == 0 ? Status() : check_not_null(array, name);
 }
 
-// The array that a call writes must not overlap one that it reads. Both have n elements. The test compares distances,
-// because the end of an array with a wrong n may lie outside the address space.
+// Checks that an array that a call writes does not overlap an array that it reads. Both have n elements. The test
+// compares distances, because the end of an array with a wrong n may lie outside the address space.
 template <class In, class Out>
 Status check_disjoint(int64_t n, const In* in, const char* in_name, const Out* out, const char* out_name) {
   const auto i = reinterpret_cast<uintptr_t>(in);
@@ -112,7 +112,7 @@ std::span<T> span_of(T* data, int64_t n) {
 // No version of a struct is larger than this. A larger struct_size means that the struct was never initialised.
 inline constexpr uint32_t kMaxStructSize = 4096;
 
-// `size` must be the struct_size of some version of T.
+// Checks that `size` may be the struct_size of some version of T.
 template <class T>
 Status check_size(uint32_t size, const char* name) {
   if (size >= kFirstSize<T> && size <= kMaxStructSize && size % 8 == 0) return Status();
@@ -120,7 +120,7 @@ Status check_size(uint32_t size, const char* name) {
                        size, static_cast<uint32_t>(sizeof(T)));
 }
 
-// `in` must be a T of some version.
+// Checks that `in` may be a T of some version.
 template <class T>
 Status check_struct_size(const T* in, const char* name) {
   KVC_TRY(check_not_null(in, name));
@@ -150,7 +150,8 @@ Status read_struct(const T* in, const char* name, T* out) {
   return read_sized(in, read_once(&in->struct_size), name, out);
 }
 
-// An array of extensible structs: its stride is the first element's struct_size, the same in all.
+// Reads an array of extensible structs. Its stride is the struct_size of the first element, which all elements must
+// have.
 template <class T>
 Status read_array(const T* items, int64_t n, const char* name, std::vector<T>* out) {
   KVC_TRY(check_array(n, items, name));
@@ -171,7 +172,7 @@ Status read_array(const T* items, int64_t n, const char* name, std::vector<T>* o
   return Status();
 }
 
-// Writes an output struct of the caller's size. Fields that only the caller's version has keep their value.
+// Writes an output struct of the caller's size. Fields that only the caller's version has keep their values.
 template <class T>
 void write_struct(const T& value, T* out) {
   const uint32_t size = out->struct_size;

@@ -1,4 +1,4 @@
-// The sections on caches, statistics, copies and audits of the header.
+// The sections of the header on caches, statistics, copies and audits.
 #include "api/boundary.h"
 #include "layer/recurrent_layer.h"
 
@@ -7,7 +7,7 @@ using namespace kvc::api;
 
 namespace {
 
-constexpr int32_t kMostFactors = 65536;  // larger counts are refused as they are, since they exceed any rope_dim
+constexpr int32_t kMostFactors = 65536;  // larger counts are not copied: they exceed any rope_dim, and are refused
 
 // Replaces an array of longrope factors by a copy.
 void own_factors(int32_t count, const double** factors, std::vector<double>* copy) {
@@ -35,11 +35,11 @@ Status read_config(const kvc_cache_config* config, CacheConfig* out) {
     const kvc_rope_scaling*& scaling = out->layers[i].rope_scaling;
     const kvc_layer_config& layer = out->layers[i];
     if (layer.states != nullptr && layer.num_states >= 1 &&
-        layer.num_states <= kMaxStates) {  // else refused by its number
+        layer.num_states <= kMaxStates) {  // else num_states is refused
       Status status = read_array(layer.states, layer.num_states, "states", &out->states[i]);
       if (!status.ok()) return std::move(status).at(static_cast<int64_t>(i));
     }
-    if (out->layers[i].rope_mode == KVC_ROPE_NONE) scaling = nullptr;  // ignored then, whatever it points to
+    if (out->layers[i].rope_mode == KVC_ROPE_NONE) scaling = nullptr;  // ignored without RoPE
     if (scaling == nullptr) continue;
     Status status = read_struct(scaling, "rope_scaling", &out->scalings[i]);
     if (!status.ok()) return std::move(status).at(static_cast<int64_t>(i));

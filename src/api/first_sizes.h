@@ -1,11 +1,12 @@
-// Sizes of extensible structs in the release that introduced them: the shortest that a caller may hand over.
+// Sizes of extensible structs in the release that introduced them. A caller may pass no shorter struct.
 #pragma once
 
 #include "kvcache.h"
 
 namespace kvc::api {
 
-// sizeof(T), until fields are appended to a struct that was released. It then gets its first size here:
+// The first size is sizeof(T) until fields are appended to a struct that was released. Then its first size is added
+// here:
 //   template <> inline constexpr uint32_t kFirstSize<kvc_batch> = 96;  // 0.1
 template <class T>
 inline constexpr uint32_t kFirstSize = sizeof(T);

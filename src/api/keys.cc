@@ -15,7 +15,7 @@ Status check_range(int64_t value, const char* name, int64_t least, int64_t most)
                        most);
 }
 
-// `size` elements at `array`.
+// Checks that `array` is not NULL if it must have elements.
 Status check_needed(int64_t size, const void* array, const char* name) {
   return size == 0 ? Status() : check_not_null(array, name);
 }
@@ -36,13 +36,13 @@ Status check_place(const kvc_page_keys_args& args) {
   return Status();
 }
 
-// Copies the spans, which another thread may change.
+// Copies the media spans, because another thread may change the caller's arrays.
 Status read_media(const kvc_page_keys_args& args, std::vector<MediaSpan>* media) {
   KVC_TRY(check_range(args.num_media, "num_media", 0, kMaxTokens));
   KVC_TRY(check_needed(args.num_media, args.media_begins, "media_begins"));
   KVC_TRY(check_needed(args.num_media, args.media_tokens, "media_tokens"));
   KVC_TRY(check_needed(args.num_media, args.media_hashes, "media_hashes"));
-  int64_t end = 0;  // of the span before
+  int64_t end = 0;  // end of the span before
   for (int64_t i = 0; i < args.num_media; ++i) {
     MediaSpan span = {.begin = read_once(args.media_begins + i), .tokens = read_once(args.media_tokens + i)};
     std::memcpy(span.hash.data(), args.media_hashes + i * kPageKeyBytes, span.hash.size());

@@ -1,7 +1,7 @@
 // Section 6 of the header: sequences.
 #include "api/boundary.h"
 
-// Input arrays are copied before the cache sees them (CallArray): the caller may change them at any time.
+// Input arrays are copied (CallArray) before the cache reads them, because the caller may change them at any time.
 using namespace kvc;
 using namespace kvc::api;
 

@@ -12,7 +12,7 @@ struct kvc_plan {
 
 namespace {
 
-// A call on a plan, which tells first what earlier calls of its context had.
+// Runs a call on a plan. If the device has found a bad value in an array of an earlier call, reports it instead.
 template <class Body>
 kvc_status plan_call(const char* function, kvc_plan* plan, kvc_error* error, Body body) noexcept {
   return call(function, error, [&]() -> Status {
@@ -22,7 +22,7 @@ kvc_status plan_call(const char* function, kvc_plan* plan, kvc_error* error, Bod
   });
 }
 
-// Fills a caller's kvc_tables by `fill`, which reads its in-fields.
+// Fills a caller's kvc_tables with `fill`, which reads the fields that the caller has set.
 template <class Fill>
 Status fill_tables(kvc_tables* tables, Fill fill) {
   kvc_tables in, out;

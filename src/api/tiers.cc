@@ -42,7 +42,7 @@ Status check_tier_config(const kvc_tier_config& config) {
   return Status();
 }
 
-// A tier of the caller's must have this version and every function.
+// Checks that a caller's tier has this version and every function.
 Status check_table(const kvc_tier& table) {
   if (table.version != KVC_TIER_VERSION || table.struct_size != sizeof(kvc_tier)) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "the tier has version %u and struct_size %u, not %u and %zu",

@@ -5,7 +5,7 @@
 
 namespace kvc {
 
-// *out = a * b (or a + b); false, with *out undefined, if it does not fit.
+// Sets *out to a * b (or a + b). Returns false if the result does not fit; then *out is undefined.
 inline bool checked_mul(int64_t a, int64_t b, int64_t* out) noexcept { return !__builtin_mul_overflow(a, b, out); }
 inline bool checked_add(int64_t a, int64_t b, int64_t* out) noexcept { return !__builtin_add_overflow(a, b, out); }
 

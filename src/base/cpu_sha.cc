@@ -12,7 +12,7 @@ namespace kvc {
 
 bool cpu_has_sha256() noexcept {
 #if defined(__x86_64__)
-  // The instructions use SSE registers, which every 64-bit system saves.
+  // The instructions use SSE registers, which every 64-bit system saves. So the CPU's flags are enough.
   constexpr unsigned kSsse3 = 1u << 9, kSse41 = 1u << 19, kSha = 1u << 29;
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & kSsse3) == 0 || (c & kSse41) == 0) return false;
@@ -21,7 +21,7 @@ bool cpu_has_sha256() noexcept {
   constexpr unsigned long kSha2 = 1ul << 6;  // HWCAP_SHA2
   return (getauxval(AT_HWCAP) & kSha2) != 0;
 #elif defined(__aarch64__) && defined(__APPLE__)
-  return true;  // every such CPU has them
+  return true;  // every 64-bit CPU of Apple has the instructions
 #else
   return false;
 #endif

@@ -1,5 +1,5 @@
-// Whether this CPU has instructions for SHA-256. It is here and not in keys, because the answer on ARM comes from the
-// operating system.
+// Whether this CPU has instructions for SHA-256. The function is not in src/keys, because on ARM the operating system
+// gives the answer, and src/keys calls no operating system.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

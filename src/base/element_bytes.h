@@ -1,5 +1,5 @@
-// Bytes of an element of a tensor that a caller gives or receives. Packed elements of 4 bits come as bytes, and the
-// tensor's sizes and strides are in bytes. Sizes of stored rows do not follow from this function but from
+// Bytes of an element of a tensor that a caller gives or receives. A tensor of packed 4-bit elements has its sizes
+// and strides in bytes, so its element counts as 1 byte. Do not compute sizes of stored rows with this function: use
 // kernels/common/stored_format.h.
 #pragma once
 

@@ -1,8 +1,8 @@
 // 64-bit ids of sequences and forwards: never 0, below 2^63, and stale after their slot is reused.
 //   bits 0..44 slot + 1 and, above it, the generation; 45..61 cache tag; 62 kind
-// A slot takes only as many bits as its owner's number of slots needs, so that generations have many bits: with 128
-// slots (forwards and graphs) a generation wraps after 2^37 reuses of its slot, with a million slots after 2^25. A tag
-// wraps after 2^17 caches of one process.
+// The slot takes only the bits that its owner's number of slots needs; the generation has the rest. With 128 slots
+// (forwards and graphs), a generation repeats after 2^37 reuses of its slot. With a million slots, it repeats after
+// 2^25. A tag repeats after 2^17 caches of one process.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ class IdLayout {
     return high_ | (low & ((uint64_t{1} << kLowBits) - 1));
   }
 
-  // Slot of an id: -1 for id 0. Only the owner of the slot can tell whether the id is alive: it compares whole ids.
+  // The slot of an id, or -1 for id 0. The id may be stale: only the owner of the slot can tell, by comparing whole
+  // ids.
   constexpr int32_t slot_of(uint64_t id) const noexcept {
     return static_cast<int32_t>(id & ((uint64_t{1} << slot_bits_) - 1)) - 1;
   }

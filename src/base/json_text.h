@@ -1,5 +1,5 @@
-// JsonText: writes JSON, and sets the commas. Names and texts are written as they are, so they must need no escapes.
-// Thread safety: none. Throws std::bad_alloc.
+// JsonText writes JSON text and inserts the commas. Names and texts are written without escapes, so they must not
+// contain quotes, backslashes or control characters. Thread safety: none. Throws std::bad_alloc.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class JsonText {
     text_ += ": ";
     return *this;
   }
-  // An array or an object: open('['), its values, close(']').
+  // Write an array or an object as open('['), its values, close(']').
   void open(char bracket) {
     separate();
     text_ += bracket;
@@ -44,7 +44,8 @@ class JsonText {
   std::string take() { return std::move(text_); }
 
  private:
-  // No value ends with one of these.
+  // Writes a comma, except at the start of an array or object, and after the name of a member. No value ends with a
+  // character that is tested here.
   void separate() {
     if (!text_.empty() && text_.back() != '[' && text_.back() != '{' && text_.back() != ' ') text_ += ", ";
   }

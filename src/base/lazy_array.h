@@ -1,5 +1,6 @@
-// A fixed-size array of zero-initialised trivial elements whose memory is touched only where it is used, so that
-// tables sized for the largest load cost address space, not memory. Ownership: unique.
+// A fixed-size array of zero-initialised trivial elements. The system provides memory for a part of the array when
+// that part is first used. So a table that is sized for the largest load costs address space, not memory. Ownership:
+// unique.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,7 @@
-// A std::mutex that clang's thread safety analysis understands (-Wthread-safety); the annotations are empty elsewhere.
-// Also a condition variable for it. Unlike std::condition_variable, it needs no symbol of a libstdc++ newer than 11.
+// Mutex: a std::mutex with annotations for clang's thread safety analysis (-Wthread-safety). Other compilers ignore
+// them.
+// Condition: a condition variable for a Mutex. Unlike std::condition_variable, it needs no symbol of a
+// libstdc++ that is newer than version 11.
 #pragma once
 
 #include <condition_variable>
@@ -32,7 +34,8 @@ class KVC_CAPABILITY("mutex") Mutex {
 
 class Condition {
  public:
-  // Unlocks the mutex, waits to be notified (or wakes for no reason), and locks it again.
+  // Unlocks the mutex, waits for a notification, and locks the mutex again. It may also return without a
+  // notification.
   void wait(Mutex& mutex) KVC_REQUIRES(mutex) {
     pthread_cond_wait(condition_.native_handle(), mutex.mutex_.native_handle());
   }

@@ -1,6 +1,6 @@
-// Arrays of callers, read exactly once. Another thread of the caller may write such an array while the call runs, so
-// that a value may differ from the one that was checked a moment ago. A call therefore copies the array first, and
-// checks and uses the copy alone.
+// Reads arrays of callers exactly once. Another thread of the caller may write an array while the call runs. A second
+// read could then return a value that the call has not checked. A call therefore copies the array first, and checks
+// and uses only the copy.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace kvc {
 
-// One element. The compiler may neither repeat this load nor replace it by a later one.
+// Reads one element. The compiler may neither repeat this load nor replace it by a later one.
 template <class T>
 T read_once(const T* from) noexcept {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8);
@@ -21,17 +21,17 @@ T read_once(const T* from) noexcept {
   return value;
 }
 
-// `count` elements at `from`, copied to `to`.
+// Copies `count` elements from `from` to `to`.
 template <class T>
 void read_once(const T* from, int64_t count, T* to) noexcept {
   for (int64_t i = 0; i < count; ++i) to[i] = read_once(from + i);
 }
 
-// A copy that lives as long as the call. Arrays of a decode step's size cost no allocation.
+// A copy of an array that lives as long as the call. It allocates memory only for more than kInline elements.
 template <class T>
 class CallArray {
  public:
-  // `from` is NULL or [count], count >= 0; of NULL the copy is empty. Throws std::bad_alloc.
+  // `from` has `count` >= 0 elements, or is NULL. The copy of NULL is empty. Throws std::bad_alloc.
   [[gnu::noinline]] CallArray(const T* from, int64_t count) : size_(from == nullptr ? 0 : count), data_(inline_) {
     if (size_ > kInline) {
       if (size_ > std::numeric_limits<int64_t>::max() / static_cast<int64_t>(sizeof(T))) throw std::bad_alloc();

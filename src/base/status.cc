@@ -72,7 +72,7 @@ void Status::write_to(const char* function, kvc_error* error) const noexcept {
   error->available = detail_ ? detail_->available : 0;
   error->group = detail_ ? detail_->group : -1;
   std::snprintf(error->message, sizeof error->message, "%s: %s", function, message());
-  for (char& c : error->message) {  // what a caller's string brought in may be no UTF-8, or be cut within a character
+  for (char& c : error->message) {  // text from a caller may be invalid UTF-8, or be cut within a character
     if (static_cast<unsigned char>(c) >= 0x80) c = '?';
   }
 }

@@ -1,6 +1,6 @@
-// Status: the result of a fallible core function, translated to kvc_error in src/api only.
-// Success is a null pointer; failure carries numbers and a message without the public function's name.
-// Thread safety: a value, like std::unique_ptr. Building a failure never throws.
+// Status: the result of a core function that can fail. Only src/api translates it to kvc_error. A failure has a code,
+// some numbers, and a message without the name of the public function. A success allocates nothing.
+// Thread safety: that of std::unique_ptr. Building a failure never throws.
 #pragma once
 
 #include <cstdarg>
@@ -18,7 +18,7 @@ class [[nodiscard]] Status {
 
   // A failure with a printf-style message.
   [[gnu::format(printf, 2, 3)]] static Status error(kvc_status code, const char* format, ...) noexcept;
-  // What a backend returned: success, or `error` with that status.
+  // The result of a backend call as a Status: success, or a failure with `status` and the values of `error`.
   static Status from(kvc_status status, const kvc_error& error) noexcept;
 
   bool ok() const noexcept { return code_ == KVC_OK; }
@@ -32,7 +32,7 @@ class [[nodiscard]] Status {
   // Puts "layer N: " before a message that does not name the layer. N becomes the index if there is none.
   Status&& in_layer(int64_t layer) && noexcept;
 
-  // Fills everything but struct_size; the message is prefixed with "function: ".
+  // Fills all fields except struct_size. The message begins with "function: ".
   void write_to(const char* function, kvc_error* error) const noexcept;
 
  private:
@@ -41,7 +41,7 @@ class [[nodiscard]] Status {
     char message[400] = {};
   };
   kvc_status code_ = KVC_OK;
-  std::unique_ptr<Detail> detail_;  // null on success, or if memory was out
+  std::unique_ptr<Detail> detail_;  // null on success, and if memory for it ran out
 };
 
 // Returns from the enclosing function when `expression` is a failure.

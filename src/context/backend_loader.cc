@@ -8,7 +8,7 @@
 
 #include "context/library_folder.h"
 
-// The backend that is linked in, from kernels/cpu.
+// The CPU backend (kernels/cpu), which is linked into this library.
 extern "C" const kvc_backend* kvc_cpu_backend_get(uint32_t version);
 
 namespace kvc {
@@ -36,7 +36,7 @@ const char* device_name(int32_t device_type) {
   return "unknown";
 }
 
-// Checks that this core can call a table.
+// Checks that this library can call a backend's table.
 Status check_table(const kvc_backend* table, int32_t device_type, const char* from) {
   if (table == nullptr || table->version != KVC_BACKEND_VERSION || table->struct_size < sizeof(kvc_backend)) {
     return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "%.200s does not serve version %d of the backend table", from,
@@ -54,7 +54,7 @@ Status load_plugin(const std::string& path, int32_t device_type, const kvc_backe
     return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "no backend for device type %d (%s): %.300s", device_type,
                          device_name(device_type), why != nullptr ? why : path.c_str());
   }
-  // If this fails the file stays loaded, because its constructors have run and may not be undone.
+  // After a failure the file stays loaded: its constructors have run, and it may not be safe to unload it.
   const auto get = reinterpret_cast<kvc_backend_get_fn>(dlsym(library, "kvc_backend_get"));
   if (get == nullptr) {
     return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "%.200s is no backend: it has no symbol kvc_backend_get",
@@ -66,8 +66,8 @@ Status load_plugin(const std::string& path, int32_t device_type, const kvc_backe
   return Status();
 }
 
-// Loads the plug-in that the environment names, or the one in the folder of this library. In a set-uid process the
-// environment comes from a caller with fewer rights, so it is not read.
+// Loads the plug-in that the environment names, or else the plug-in in the folder of this library. In a set-uid
+// process, the environment comes from a caller with fewer rights. So secure_getenv returns null there.
 Status load_cuda(const kvc_backend** backend) {
   const char* const named = secure_getenv("KVCACHE_CUDA_BACKEND");
   if (named != nullptr && *named != '\0') return load_plugin(named, kDLCUDA, backend);

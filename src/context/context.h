@@ -1,9 +1,11 @@
 // Context: one device of one backend, its threads and the host's log callback.
 // DeviceMemory: a block of the device's memory.
 //
-// Thread safety: any threads may use all of this at once. A Context does not change after create, except for its pool,
-// which is thread-safe. Ownership: caches share it, and so does everything that keeps device memory alive (exported
-// views). The last owner closes the device and joins the pool's threads, on its own thread. Invariants
+// Thread safety: any threads may use a Context and a DeviceMemory at once. A Context does not change after create,
+// except for its pool, which is thread-safe. Ownership: a Context is shared by its caches, and by all that keeps
+// device memory alive, such as exported views. The last owner's thread closes the device and joins the pool's
+// threads.
+// Invariants
 //   1. device() is open from create to the destructor, and is closed before the pool is destroyed.
 //   2. A DeviceMemory keeps its Context, so memory is released to an open device.
 #pragma once
@@ -22,8 +24,8 @@ namespace kvc {
 
 class Context {
  public:
-  // Opens the device. `config` has every field of this library's version, and is borrowed. Errors: INVALID_ARGUMENT,
-  // UNSUPPORTED (simd; the message lists the targets), DEVICE_UNAVAILABLE, OUT_OF_MEMORY, or those of the backend.
+  // Opens the device. `config` is borrowed, and has every field of this library's version. Errors: INVALID_ARGUMENT,
+  // UNSUPPORTED (simd; the message lists the targets), DEVICE_UNAVAILABLE, OUT_OF_MEMORY, or a backend error.
   static Status create(const kvc_context_config& config, std::shared_ptr<Context>* out) noexcept;
   ~Context();
   Context(const Context&) = delete;
@@ -33,26 +35,27 @@ class Context {
   kvc_backend_device* device() const noexcept { return device_; }
   DLDevice dl_device() const noexcept { return dl_device_; }
   int num_threads() const noexcept { return pool_.num_threads(); }  // items of one job that run in parallel
-  // How many work items run at once: the number that the backend gives, else one for each thread.
+  // How many work items run at once: the number that the backend gives, or else one for each thread.
   int parallel_items(const kvc_backend_tiling& tiling) const noexcept {
     return tiling.parallel_items > 0 ? tiling.parallel_items : num_threads();
   }
-  int num_workers() const noexcept { return pool_.num_workers(); }  // each worker has an index and a scratch
+  int num_workers() const noexcept { return pool_.num_workers(); }  // each worker index has a scratch
   ThreadPool& pool() noexcept { return pool_; }
-  Status check_stream(void* stream) const;  // DEVICE if the device does not have this stream
+  Status check_stream(void* stream) const;  // fails with DEVICE for a stream of the CPU
   // Whether the host and the device read and write the same memory.
   bool is_host() const noexcept { return dl_device_.device_type == kDLCPU; }
-  // Copies host memory to the device's; the source may change at once. In the stream's order, or done on return.
+  // Copy host memory to device memory. The source may change when the call returns. upload runs in the order of the
+  // stream; upload_now is done on return.
   Status upload(void* target, const void* source, int64_t bytes, void* stream) const noexcept;
   Status upload_now(void* target, const void* source, int64_t bytes) const noexcept;
-  // Copies the device's memory to the host's, after what the stream has now. Done on return.
+  // Copies device memory to host memory, after the work that is in the stream now. Done on return.
   Status download(void* target, const void* source, int64_t bytes, void* stream) const noexcept;
 
   // One JSON object: device, device_id, threads, host_parallel_for, simd, simd_available. May throw std::bad_alloc.
   std::string describe() const;
 
-  // Returns EARLIER_CALL with the fault, if the device has found one since the last report. It costs one load in a
-  // context that validates, else nothing.
+  // Returns EARLIER_CALL if the device has found a bad value of an earlier call since the last report. Costs one load
+  // in a context with KVC_CONTEXT_VALIDATE, and nothing in other contexts.
   Status check_earlier() const noexcept;
 
   // Sends a KVC_LOG_* line to the host, on the calling thread. The caller must hold no lock. Lines are cut at 1023
@@ -72,13 +75,13 @@ class Context {
   const kvc_log_fn log_;
   void* const log_user_;
   ThreadPool pool_;
-  const kvc_backend_host host_;  // the functions of pool_ for the backend
+  const kvc_backend_host host_;  // how the backend calls pool_
 };
 
 class DeviceMemory {
  public:
-  // Allocates zeroed memory of `bytes` >= 1. alignment: a power of two. huge: huge pages would help. Errors:
-  // OUT_OF_MEMORY, or those of the backend.
+  // Allocates zeroed memory of `bytes` >= 1. alignment: a power of two. huge: try to use huge pages. Errors:
+  // OUT_OF_MEMORY, or a backend error.
   static Status allocate(std::shared_ptr<Context> context, int64_t bytes, int64_t alignment, bool huge,
                          std::shared_ptr<DeviceMemory>* out) noexcept;
   ~DeviceMemory();

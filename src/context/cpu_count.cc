@@ -12,13 +12,13 @@
 namespace kvc {
 namespace {
 
-// quota / period as a number of threads; 0 if they set no limit.
+// quota / period, rounded up to whole CPUs. 0 = no limit.
 int quota_cpus(double quota, double period) {
   if (!(quota > 0) || !(period > 0)) return 0;
   return static_cast<int>(std::clamp(std::ceil(quota / period), 1.0, 1e6));
 }
 
-// Version 2: "max 100000" or "250000 100000" in cpu.max.
+// Reads a limit of version 2. The file has a quota and a period ("250000 100000"), or no limit ("max 100000").
 int read_v2(const std::string& folder) {
   double quota = 0, period = 0;
   std::ifstream file(folder + "/cpu.max");
@@ -26,7 +26,7 @@ int read_v2(const std::string& folder) {
   return quota_cpus(quota, period);
 }
 
-// Version 1: quota -1 = none.
+// Reads a limit of version 1. A quota of -1 means no limit.
 int read_v1(const std::string& folder) {
   double quota = 0, period = 0;
   if (!(std::ifstream(folder + "/cpu.cfs_quota_us") >> quota)) return 0;
@@ -36,8 +36,8 @@ int read_v1(const std::string& folder) {
 
 int tighter(int a, int b) { return a == 0 ? b : b == 0 ? a : std::min(a, b); }
 
-// The lowest limit from `path` up to the mount. In a container, `path` may name a folder that only the host sees; the
-// mount is then the container's own group.
+// Returns the lowest limit of the group at `path` and of the groups above it, up to the mount. In a container, `path`
+// may exist only on the host. Then only the mount has a limit to read, which is the limit of the container.
 int walk_up(const std::string& mount, std::string path, int (*read)(const std::string&)) {
   int limit = 0;
   for (;;) {
@@ -61,7 +61,7 @@ bool has_controller(std::string_view controllers, std::string_view name) {
 }  // namespace
 
 int affinity_cpus() {
-  // The kernel refuses a mask that is shorter than its own.
+  // sched_getaffinity fails if the mask is shorter than that of the system. So longer masks are tried.
   for (int capacity = CPU_SETSIZE; capacity <= (1 << 20); capacity *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(capacity), [](cpu_set_t* s) { CPU_FREE(s); });
     if (!set) break;
@@ -84,8 +84,8 @@ int cgroup_cpus(const CgroupFiles& files) {
     if (controllers.empty()) {
       limit = tighter(limit, walk_up(files.mount, path, read_v2));
     } else if (has_controller(controllers, "cpu")) {
-      // A controller is mounted under the full list or under one name, as the distribution chose; often one links to
-      // the other.
+      // Distributions mount the controller under the full list, such as "cpu,cpuacct", or under "cpu". Often one name
+      // is a link to the other. Both names are read.
       limit = tighter(limit, walk_up(files.mount + "/" + controllers, path, read_v1));
       limit = tighter(limit, walk_up(files.mount + "/cpu", path, read_v1));
     }

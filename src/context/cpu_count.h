@@ -15,8 +15,8 @@ struct CgroupFiles {
 // CPUs in the calling thread's affinity mask, at least 1.
 int affinity_cpus();
 
-// The CPU quota of the process's control group and of all groups above it, version 1 or 2, rounded up (2.5 CPUs give
-// 3). 0: there is no quota, or none that can be read.
+// The lowest CPU quota of the process's control group and of all groups above it (version 1 or 2), rounded up: 2.5
+// CPUs give 3. 0 = no quota that can be read.
 int cgroup_cpus(const CgroupFiles& files = {});
 
 // min(affinity_cpus, cgroup_cpus), at least 1.

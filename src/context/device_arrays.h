@@ -1,9 +1,9 @@
-// DeviceArrays: copies of arrays of the host in one block of device memory, sent in one upload. If the device is the
-// host, there are no copies, and the arrays are read in place.
+// DeviceArrays: copies of arrays of the host in one block of device memory, sent in one upload. It is not used if
+// the device is the host: then the arrays are read in place.
 //
 // Thread safety: none. Ownership: it owns the block and the bytes to upload, and borrows the arrays from add to upload.
 // Invariants
-//   1. Equal calls of clear and add give equal addresses, unless they need more memory than every call before.
+//   1. The same calls of clear and add give the same addresses, as long as the block need not grow.
 //   2. Such calls allocate nothing.
 //   3. Addresses are aligned to kAlignment bytes.
 #pragma once
@@ -21,15 +21,15 @@ class DeviceArrays {
  public:
   static constexpr int64_t kAlignment = 256;
 
-  // Starts again, without arrays.
+  // Removes all arrays. The block stays allocated.
   void clear() noexcept;
-  // Adds an array, unless it was added before. A tensor of rank 0 is not added. Throws std::bad_alloc.
+  // Adds an array, unless it was added before. Ignores a tensor of rank 0. Throws std::bad_alloc.
   void add(const DLTensor& array);
   // Makes the block large enough for the arrays. If it grows, its contents are lost.
   Status reserve(const std::shared_ptr<Context>& context);
-  // Does the same, and then copies all arrays in the order of the stream.
+  // Calls reserve, and then copies all arrays to the block in the order of the stream.
   Status upload(const std::shared_ptr<Context>& context, void* stream);
-  // Changes a tensor over an array, or a pointer to an array, to one over its copy.
+  // point makes a tensor refer to the copy of its array. copy_of returns the address of an array's copy.
   void point(DLTensor* array) const noexcept;
   template <class T>
   T* copy_of(const T* array) const noexcept {

@@ -1,8 +1,9 @@
-// What an asynchronous device keeps of a cache's bookkeeping, as handles of its backend. NodeMirror is the copy of a
-// group's node pool. DeviceStep is the copy of the index arrays and plans of one forward. ArrayList places those arrays
-// in the step's memory. On other devices the first two are empty and cost nothing.
+// Copies of a cache's bookkeeping on an asynchronous device, as handles of its backend. NodeMirror is the copy of a
+// group's node pool. DeviceStep is the copy of the index arrays and plans of one forward. ArrayList places
+// these arrays in the memory of the DeviceStep. On other devices, NodeMirror and DeviceStep are empty and cost
+// nothing.
 //
-// Thread safety: none. Ownership: they keep their context alive.
+// Thread safety: none. Ownership: NodeMirror and DeviceStep keep their context alive.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ namespace kvc {
 
 class NodeMirror {
  public:
-  // nodes: [num_nodes, fanout]. Its address must not change while the mirror lives.
+  // nodes: [num_nodes, fanout]. The array must stay at its address while the mirror lives.
   static Status create(std::shared_ptr<Context> context, const int32_t* nodes, int64_t num_nodes, NodeMirror* out);
   NodeMirror() = default;
   NodeMirror(NodeMirror&& other) noexcept;
@@ -44,7 +45,7 @@ class DeviceStep {
   // The address of the step's arrays on the device.
   const void* arrays() const noexcept { return arrays_; }
   Status stage(const kvc_backend_stage& args, void* stream);
-  // Stages a plan that was made after the stage.
+  // Stages a plan that was made after the call of stage.
   Status stage_plan(kvc_backend_plan* plan, void* stream);
   Status unstage(void* stream);
 
@@ -54,8 +55,8 @@ class DeviceStep {
   void* arrays_ = nullptr;
 };
 
-// The arrays of a stage, one after another in the step's memory. In a step of a graph each array takes its capacity, so
-// it has the same place in every step.
+// Lists the arrays for a call of stage, and places them one after another in the step's memory. In a step of a graph,
+// each array takes the room of its capacity, so it has the same address in every step.
 class ArrayList {
  public:
   // device: the step's memory; null to count bytes only.
@@ -65,7 +66,8 @@ class ArrayList {
     by_capacity_ = by_capacity;
     bytes_ = 0;
   }
-  // on_device: filled with the array's address on the device, or null if the array has no elements.
+  // Sets *on_device to the array's address on the device. It is null if the array takes no room, or if start was
+  // called with null.
   template <class T>
   void add(const T* data, int64_t count, int64_t capacity, const T** on_device) {
     constexpr auto kBytes = static_cast<int64_t>(sizeof(T));

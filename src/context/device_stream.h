@@ -1,8 +1,8 @@
-// DeviceStream: a stream of the device for work of the cache's own, such as copies for tiers. The host waits on it for
-// a download, and no stream of the caller waits with it.
+// DeviceStream: a stream that a cache creates for its own work, such as copies for tiers. When the host waits for a
+// download on this stream, it need not wait for work in the caller's streams.
 //
-// Thread safety: work may be enqueued by one thread at a time. On devices whose calls return with their work done,
-// there is no stream, and get() is null, as in every call to them.
+// Thread safety: work may be enqueued by one thread at a time. A device that is not asynchronous has no streams. Then
+// get() is null, which is the stream that calls to such a device take.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

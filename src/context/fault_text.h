@@ -6,7 +6,7 @@
 
 namespace kvc {
 
-// An EARLIER_CALL that names the call, array, row and value.
+// Returns an EARLIER_CALL error that names the call, the array, the row and the value.
 Status status_of_fault(const kvc_backend_fault& fault) noexcept;
 
 }  // namespace kvc

@@ -1,12 +1,11 @@
-// ForkWatch: a function that runs in the child of every fork() while the object lives. The alternative, a generation
-// that is compared at each use, would need a lock, because several threads of the child may be first at the same time.
-// The handler runs while the child has one thread, so it needs no lock, and other code needs no test.
+// ForkWatch: while the object lives, a function runs in the child of every fork(). It runs while the child has only
+// one thread. So it needs no lock, and other code need not test whether the process was forked.
 //
 // Thread safety: construct and destroy on any thread. `in_child` runs in the child, on the thread that forked, before
 // fork() returns; it must only store to memory (no allocation, no lock).
 // Ownership: `self` is borrowed for the life of the object.
-// Children of clone() or _Fork() run no handlers, and must not use the object's owner. glibc removes the handlers when
-// the library is closed by dlclose. Nothing is registered with atexit.
+// Children of clone() or _Fork() run no handlers, and must not use the object's owner. When dlclose closes the
+// library, glibc removes the handlers. Nothing is registered with atexit.
 #pragma once
 
 #include "base/mutex.h"
@@ -20,7 +19,7 @@ class ForkWatch {
   ForkWatch(const ForkWatch&) = delete;
   ForkWatch& operator=(const ForkWatch&) = delete;
 
-  // False if the system refused to register handlers (out of memory): then in_child does not run.
+  // False if the system could not register the handlers (out of memory). Then in_child does not run.
   bool active() const noexcept { return active_; }
 
  private:

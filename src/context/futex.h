@@ -1,6 +1,8 @@
-// The two futex calls that the pool and its slots need. std::atomic::wait is not used: its table of waiters is a unique
-// global symbol, so the library could not be unloaded, and its notify does not show when it enters the kernel. Thread
-// safety: any thread. Neither call orders memory; the callers' atomics do.
+// The two futex calls that ThreadPool and WorkerSlots need. Thread safety: any thread. The calls do not order memory:
+// the callers' atomics must.
+//
+// std::atomic::wait is not used, for two reasons. Its table of waiters is a unique global symbol, so the library
+// could not be unloaded. And its notify does not show when it makes a system call.
 #pragma once
 
 #include <linux/futex.h>
@@ -13,7 +15,7 @@
 
 namespace kvc {
 
-// Sleeps while *word == expected, at most for most_ns if that is not 0. It may also return early.
+// Sleeps while word == expected, for at most most_ns nanoseconds if most_ns > 0. It may also return early.
 inline void futex_wait(const std::atomic<uint32_t>& word, uint32_t expected, int64_t most_ns = 0) noexcept {
   const timespec most = {most_ns / 1'000'000'000, most_ns % 1'000'000'000};
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, most_ns > 0 ? &most : nullptr, nullptr, 0);

@@ -5,7 +5,7 @@
 
 namespace kvc {
 
-// In bytes; INT64_MAX where the system does not say.
+// In bytes, or INT64_MAX if the system does not report it.
 int64_t host_memory_bytes() noexcept;
 
 }  // namespace kvc

@@ -5,9 +5,9 @@
 
 namespace kvc {
 
-// Returns an absolute path that ends with '/', or nullptr if the path could not be found. It is found when the library
-// is loaded: the loader may have a path relative to the directory of that moment. After the host changes its directory,
-// that path would name another file.
+// Returns an absolute path that ends with '/', or nullptr if the path could not be found. It is computed when the
+// library is loaded, because the loader may have a relative path. After the process changes its directory, a relative
+// path would name another file.
 const char* library_folder() noexcept;
 
 }  // namespace kvc

@@ -1,13 +1,13 @@
-// StreamOrder: orders a cache's work on the device, whatever streams its calls use.
+// StreamOrder: orders a cache's work on the device, on whatever streams its calls run.
 //
-// A call that touches bytes enters on its stream, enqueues its work, and leaves. enter makes the stream wait, on the
-// device, for all work that had left before on other streams. leave records an event. So the work of a call runs after
-// that of every call that left before it. Pages, nodes and buffers that those calls gave up may be used again at once.
-// An open step enqueues without enter and leave, because it owns what it touches until its last leave. The host never
-// waits.
+// A call that reads or writes device memory calls enter with its stream, enqueues its work, and calls leave. enter
+// makes the stream wait, on the device, for the work of all calls that left before. leave records an event. So the
+// work of a call runs after the work of every call that left before it. It may at once reuse pages, nodes and buffers
+// that these calls freed. Calls of an open step enqueue without enter and leave, because the step owns the memory
+// that it uses until its last leave. The host never waits.
 //
-// Thread safety: the owner locks, except for check. If the calls of a device return after their work is done, this
-// class does nothing. Invariant: the event follows all work that has left, on any stream.
+// Thread safety: the owner locks, except for check. On a device that is not asynchronous, this class does nothing.
+// Invariant: the event follows the work of all calls that have left, on any stream.
 #pragma once
 
 #include <atomic>
@@ -25,15 +25,15 @@ class StreamOrder {
   StreamOrder(const StreamOrder&) = delete;
   StreamOrder& operator=(const StreamOrder&) = delete;
 
-  // Returns ORDER if the stream is being captured: a replay would repeat what begins or ends a step.
+  // Returns ORDER if the stream is being captured. A replay must not repeat work that begins or ends a step.
   Status check_stream(void* stream) const;
-  // If the wait fails, nothing was enqueued.
+  // If it fails, it has enqueued nothing.
   Status enter(void* stream);
-  // If it fails, the order is lost, and no later work would be ordered. check then reports that.
+  // If it fails, later work can no longer be ordered. From then on, check fails.
   Status leave(void* stream);
-  // Call it when the enqueued work is only a part of a change, and cannot be undone.
+  // Must be called if a change was enqueued only in part and cannot be undone. From then on, check fails.
   void lose() noexcept { lost_.store(true, std::memory_order_relaxed); }
-  // Any thread.
+  // Any thread may call it.
   Status check() const;
 
  private:

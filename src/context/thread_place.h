@@ -1,8 +1,10 @@
-// Where a thread runs, for a pool whose threads may wait for each other while another process uses the cores.
+// Reads and changes the core on which a thread runs. ThreadPool needs this when other processes use the cores while
+// its threads wait for each other.
 //
-// The two moves set the thread's affinity mask and then restore it. So the thread is somewhere else afterwards, and the
-// kernel may still put it anywhere. If another thread changes that mask during a move, which takes microseconds, the
-// change is lost. Thread safety: any thread. A system that refuses a call leaves the thread where it is.
+// leave_cpu and move_to_cpu set a thread's affinity mask and then restore it. So the thread has moved, but the system
+// may move it again. A move takes microseconds. If another thread changes the mask during that time, the change is
+// lost.
+// Thread safety: any thread. If the system refuses a call, the thread stays where it is.
 #pragma once
 
 #include <pthread.h>
@@ -12,17 +14,18 @@
 
 namespace kvc {
 
-// The CPU of the calling thread; -1 = the system does not say.
+// The CPU of the calling thread, or -1 if the system does not report it.
 int current_cpu() noexcept;
 
 // Moves the calling thread to a CPU of its mask that is not `cpu`, if there is one.
 void leave_cpu(int cpu) noexcept;
 
-// Moves a thread to `cpu`, if that is in its mask.
+// Moves a thread to `cpu`, if `cpu` is in the thread's mask.
 void move_to_cpu(pid_t thread, int cpu) noexcept;
 
-// CPU time that a living thread of this process has used; -1 = the system does not say. It grows while the thread runs,
-// also between two ticks of the system's clock, so a thread whose time stays the same is not running.
+// CPU time that a living thread of this process has used, or -1 if the system does not report it. It grows all the
+// time while the thread runs, not only at ticks of the system's clock. So a thread whose time stays the same is not
+// running.
 int64_t cpu_time_ns(pthread_t thread) noexcept;
 
 }  // namespace kvc

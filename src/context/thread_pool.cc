@@ -36,7 +36,7 @@ struct ThreadPool::Start {
   int32_t worker = 0;
   int64_t moved_ns = 0;              // when the worker last changed its core; only the worker uses it
   std::atomic<pid_t> thread{0};      // 0 = not yet running
-  std::atomic<bool> working{false};  // it may have claimed items
+  std::atomic<bool> working{false};  // the worker may have claimed items
 };
 
 struct ThreadPool::HostJob {
@@ -51,8 +51,8 @@ struct ThreadPool::HostJob {
     while ((i = next.fetch_add(1, std::memory_order_relaxed)) < num_items) item(arg, i, worker);
   }
 
-  // One of the loops that the host runs. If no index is free, it returns, and other loops or the caller run the items.
-  // If it waited, it could block the host's thread on which the holder of an index must run.
+  // One of the loops that the host runs. If no worker index is free, the loop returns, and other loops or the caller
+  // run the items. The loop must not wait: it could block a thread of the host that the holder of an index needs.
   static void loop(void* self, int64_t) {
     HostJob& job = *static_cast<HostJob*>(self);
     const int slot = job.pool->slots_.try_claim();
@@ -102,7 +102,8 @@ void ThreadPool::run(int64_t n, int32_t effort, Item item, void* arg) noexcept {
 void ThreadPool::run_on_host(int64_t n, Item item, void* arg) noexcept {
   HostJob job{this, item, arg, n};
   parallel_for_(parallel_for_user_, std::min<int64_t>(n, num_threads_), HostJob::loop, &job);
-  // Claimed items are done, because their loops have returned. Loops without an index may have left other items.
+  // All claimed items are done, because their loops have returned. Loops that found no index may have left other
+  // items.
   if (job.next.load(std::memory_order_relaxed) >= n) return;
   const int slot = slots_.claim();
   job.claim_items(slot);
@@ -113,9 +114,9 @@ bool ThreadPool::try_take() noexcept {
   return !taken_.load(std::memory_order_relaxed) && !taken_.exchange(true, std::memory_order_acquire);
 }
 
-// Waking costs the caller microseconds, and the woken thread arrives tens of microseconds later: too late for a small
-// job. But if small jobs follow each other so closely that a worker would not sleep between them, waking it helps the
-// next jobs.
+// Returns whether to wake workers that sleep. A wake costs the caller microseconds, and the worker starts tens of
+// microseconds later, which is too late for a small job. But if small jobs follow each other within kSpinNs, a worker
+// that wakes now helps with the next jobs.
 bool ThreadPool::worth_waking(int32_t effort) noexcept {
   if (effort == KVC_EFFORT_LARGE) return true;
   const int64_t before_ns = last_small_ns_;
@@ -138,7 +139,7 @@ void ThreadPool::run_parallel(const Job& job, int32_t effort, int32_t worker) no
   wait_done(static_cast<uint32_t>(job.num_items) - own);
 }
 
-// Claims and runs items until none is left. Returns how many it ran: a worker then adds them to done_.
+// Claims and runs items until none is left. Returns how many items it ran. A worker adds this number to done_.
 uint32_t ThreadPool::work(int32_t worker) noexcept {
   uint32_t finished = 0;
   int32_t r;
@@ -149,7 +150,8 @@ uint32_t ThreadPool::work(int32_t worker) noexcept {
   return finished;
 }
 
-// Sleeping frees the core for a worker that claimed an item and was descheduled; polling would keep it away.
+// Waits until the workers have reported `target` items. The caller first polls and then sleeps. While it sleeps, a
+// worker that claimed an item and lost its core can use the caller's core.
 void ThreadPool::wait_done(uint32_t target) noexcept {
   if (done_.load(std::memory_order_acquire) == target) return;
   const int64_t begin_ns = now_ns();
@@ -174,8 +176,8 @@ bool ThreadPool::poll_done(uint32_t target, int64_t until_ns) noexcept {
   return false;
 }
 
-// Looks for a worker that may have claimed an item and has no core, and moves it to the caller's core. The caller
-// sleeps next. The kernel also moves a waiting thread to an idle core, but only after milliseconds.
+// If a worker may have claimed an item but is not running, moves it to the caller's core and returns true. The caller
+// sleeps next. The system would also move such a worker to an idle core, but only after milliseconds.
 bool ThreadPool::move_waiting_worker_here() noexcept {
   for (int i = 0; i < num_started_; i++) {
     if (!starts_[i].working.load(std::memory_order_relaxed)) continue;
@@ -188,7 +190,7 @@ bool ThreadPool::move_waiting_worker_here() noexcept {
   return false;
 }
 
-// Each wake costs its caller microseconds, so a thread wakes only a few sleepers, and those wake the next ones.
+// Each wake costs its caller microseconds. So a thread wakes only a few sleepers, and each of these wakes some more.
 void ThreadPool::wake_sleepers(int wanted) noexcept {
   if (wanted <= 0) return;
   signal_.fetch_add(1, std::memory_order_seq_cst);
@@ -211,7 +213,7 @@ void ThreadPool::start_workers() noexcept {
     start.pool = this;
     start.worker = num_started_ + 1;
     start.working.store(false, std::memory_order_relaxed);
-    // If the system refuses, the threads so far, or the caller alone, do the work.
+    // If the system refuses a thread, the threads that exist do the work.
     if (pthread_create(&threads_[num_started_], nullptr, worker_main, &start) != 0) break;
     num_started_++;
   }
@@ -251,9 +253,9 @@ bool ThreadPool::wait_for_job() noexcept {
     const int64_t time_ns = now_ns();
     const bool awake = awake_.load(std::memory_order_relaxed) > 0;
     if (time_ns - begin_ns >= (awake ? kAwakeNs : kSpinNs)) return sleep_for_job();
-    // taken_ is not read at first. So a caller that takes the workers soon still has it in its own core's cache.
+    // At first, taken_ is not read. So its cache line stays with the caller, which may take the workers again soon.
     if (time_ns - begin_ns >= kKeepNs / 4 && taken_.load(std::memory_order_relaxed)) in_job_ns = time_ns;
-    // Measured: a worker that never yields on the caller's core delays the caller by all of kSpinNs.
+    // A worker that polls on the caller's core and never yields delays the caller by kSpinNs (measured).
     if (time_ns - in_job_ns >= kKeepNs || current_cpu() == caller_cpu_.load(std::memory_order_relaxed)) sched_yield();
   }
 }
@@ -279,7 +281,7 @@ bool ThreadPool::sleep_for_job() noexcept {
   return !stop_.load(std::memory_order_relaxed);
 }
 
-// The child has one thread, and it is not inside run(). So no slot is held, and no worker exists.
+// The child has only the thread that forked, which is not inside run(). So no slot is held, and no worker exists.
 void ThreadPool::reset_in_child(void* self) noexcept {
   ThreadPool& pool = *static_cast<ThreadPool*>(self);
   pool.slots_.reset();

@@ -1,38 +1,41 @@
 // ThreadPool: runs the items of a job on the caller and on worker threads, or on the host's threads.
 //
-// Thread safety: run() and keep_awake() may be called from any threads at once. Destroy when no call is inside.
+// Thread safety: run() and keep_awake() may be called from any threads at once. Destroy the pool only when no call is
+// running.
 // Ownership: owns its threads. They start with the first job that is large enough, and the destructor joins them.
 //
 // Worker indices. Each item gets an index in [0, num_workers()), which selects its scratch. Two items never run with
-// the same index at the same time, however many threads are in run(). num_workers() = num_threads() + kCallerSlots - 1:
-//   own threads   Thread k in [1, num_threads) always has index k. During run(), a caller claims 0 or one of
-//                 [num_threads, num_workers). If all kCallerSlots are taken, it waits for one.
-//   host's pool   Every loop that the host runs claims any index while it executes items. It never waits for one.
+// the same index at the same time, however many threads are in run().
+// There are num_threads() + kCallerSlots - 1 indices:
+//   own threads   Thread k in [1, num_threads) always has index k. During run(), a caller claims index 0 or an index in
+//                 [num_threads, num_workers). If all these kCallerSlots indices are taken, the caller waits.
+//   host's pool   Every loop that the host runs claims any free index while it executes items. It never waits.
 // num_workers() is the number of scratches. num_threads() is the number of items of one job that run in parallel.
 //
-// Concurrent callers. Workers serve one job at a time. A caller that finds them busy runs its items itself. If the
-// workers become free between two items, it gives them the rest. An item must not call run() of its own pool, because
-// it would hold one index and wait for another.
+// Concurrent callers. Workers serve one job at a time. A caller that finds the workers busy runs its items itself. If
+// the workers become free between two items, the caller gives the other items to them. An item must not call run() of
+// its own pool, because it would hold one index and wait for another.
 //
 // Invariants
-//   1. A thread gets an item only through remaining_. If its fetch_sub returns r > 0, it has claimed item num_items - r
-//      of the job in job_, even if the thread saw an earlier job before. If r <= 0, it has claimed nothing.
-//   2. Only the thread that holds taken_ writes job_ and done_, and only while remaining_ <= 0 and every claimed item
-//      is reported. So job_ stays the same from a claim to its report, and a thread without a claim never reads job_. A
-//      worker may still look for an earlier job: it claims from the current job or touches no job. No epoch is needed.
-//   3. run() returns when done_ + own items = num_items. It waits for items that workers claimed, never for a worker to
-//      arrive.
-//   4. A worker is counted in sleepers_ before it reads remaining_ for the last time and sleeps. A publisher stores
-//      remaining_ before it reads sleepers_. So one of them sees the other.
+//   1. A thread gets an item only through remaining_. If its fetch_sub returns r > 0, the thread has claimed item
+//      num_items - r of the job in job_, even if it saw an earlier job before. If r <= 0, it has claimed nothing.
+//   2. Only the thread that holds taken_ writes job_ and resets done_. It does so only while remaining_ <= 0 and every
+//      claimed item is reported. So job_ does not change between a claim and its report. A thread without a claim never
+//      reads job_. A worker that looks for an earlier job claims an item of the current job, or nothing. So jobs need
+//      no number.
+//   3. run() returns when done_ plus the caller's own items is num_items. It waits only for items that workers have
+//      claimed, never for a worker to wake.
+//   4. A worker is counted in sleepers_ before it reads remaining_ for the last time and sleeps. A caller stores
+//      remaining_ before it reads sleepers_. So the worker sees the job, or the caller sees the sleeper.
 //
-// Busy machines. While other processes use the cores, the kernel may run the caller and a worker in turn on one core,
-// and a worker that has claimed an item may wait for a core while the caller waits for it. So a worker moves away from
-// the caller's core before it claims, and a caller that waits moves such a worker to its own core and sleeps
-// (thread_place.h). With one busy process on two cores, two threads are 1.3 to 1.5 times as fast as one thread; without
-// these moves, 1.05 to 1.3 times (benchmarks/attention --beside-load).
+// Busy machines. While other processes use the cores, the system may run the caller and a worker in turn on one core.
+// Then a worker that has claimed an item may wait for a core while the caller waits for the item. So a worker moves
+// away from the caller's core before it claims items. A caller that waits moves such a worker to its own core, and
+// sleeps (thread_place.h). With one busy process on two cores, two threads are 1.3 to 1.5 times as fast as one
+// thread. Without these moves, they are 1.05 to 1.3 times as fast (benchmarks/attention --beside-load).
 //
-// fork(): in the child the pool is like new: all indices are free, and the first job starts threads. Other threads of
-// the parent may have been anywhere, but the forking thread must not be inside run().
+// fork(): in the child, all indices are free, and the first job starts new threads. The thread that forks must not be
+// inside run(). Other threads of the parent may be.
 #pragma once
 
 #include <pthread.h>
@@ -51,11 +54,11 @@ class ThreadPool {
  public:
   using Item = void (*)(void* arg, int64_t index, int32_t worker);
 
-  // The most callers that run items at the same time. Each costs a scratch in the backend. Engines run only a few
-  // forwards at the same time.
+  // The most callers that run items at the same time. Each caller costs a scratch in the backend. Engines run only a
+  // few forwards at the same time.
   static constexpr int kCallerSlots = 8;
 
-  // num_threads >= 1, the caller's included. With parallel_for no thread is ever started.
+  // num_threads >= 1 includes the caller. With parallel_for, the pool starts no thread.
   explicit ThreadPool(int num_threads, kvc_parallel_for_fn parallel_for = nullptr, void* parallel_for_user = nullptr);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -73,20 +76,19 @@ class ThreadPool {
   int num_workers() const noexcept { return num_threads_ + kCallerSlots - 1; }
 
  private:
-  // How long an idle worker, or a caller that waits for a claimed item, polls before it sleeps. It is a few times the
-  // 20 to 30 us that waking a sleeper takes. So it covers the gap between two calls of one layer, and costs little when
-  // a wait is longer.
+  // How long an idle worker, or a caller that waits for a claimed item, polls before it sleeps. This is a few times
+  // the 20 to 30 us that it takes to wake a sleeper. It covers the gap between two calls of one layer.
   static constexpr int64_t kSpinNs = 100'000;
-  // How long after the end of a job an idle worker polls without yielding. After that it yields each time it reads the
-  // clock. If another process is busy, a worker that yields loses the core for some milliseconds, so it does not yield
+  // How long an idle worker polls after a job without yielding. After that, it yields each time it reads the clock.
+  // If another process is busy, a worker that yields loses its core for some milliseconds. So a worker does not yield
   // in the usual gap between two jobs.
   static constexpr int64_t kKeepNs = 25'000;
   static constexpr int64_t kStallNs = 50'000;     // how long a caller polls before it looks for a worker without a core
   static constexpr int64_t kLookNs = 500'000;     // time between two such searches by a sleeping caller
   static constexpr int64_t kMoveNs = 1'000'000;   // the least time between two moves of a worker
-  static constexpr int64_t kAwakeNs = 2'000'000;  // the same under keep_awake
+  static constexpr int64_t kAwakeNs = 2'000'000;  // how long an idle worker polls under keep_awake
   static constexpr int kPausesPerCheck = 16;      // about 1 us between two reads of the clock
-  static constexpr int kWakesPerThread = 2;       // sleepers that one thread wakes; those wake the next ones
+  static constexpr int kWakesPerThread = 2;       // sleepers that one thread wakes; each of them wakes more
   static constexpr int64_t kMaxJobItems = 1 << 30;  // remaining_ and done_ count in 32 bits
   static constexpr std::size_t kLine = 128;         // two cache lines: x86 prefetches pairs
 
@@ -125,18 +127,18 @@ class ThreadPool {
   const std::unique_ptr<Start[]> starts_;  // [num_threads - 1]
   std::unique_ptr<pthread_t[]> threads_;   // [num_threads - 1], the first num_started_ are running
   int num_started_ = 0;                    // written by the thread that holds taken_
-  bool start_tried_ = false;               // likewise; a refusal is not repeated
-  int64_t last_small_ns_ = 0;              // likewise: when a small job last found sleepers
+  bool start_tried_ = false;               // written by the thread that holds taken_; a refusal is final
+  int64_t last_small_ns_ = 0;  // written by the thread that holds taken_: when a small job last found sleepers
 
-  // On one cache line, so that a claim also loads the job.
+  // remaining_ and job_ lie together, so that a claim also loads the job.
   alignas(kLine) std::atomic<int32_t> remaining_{0};
-  std::atomic<int> caller_cpu_{-1};  // where job_ was published
+  std::atomic<int> caller_cpu_{-1};  // the core on which job_ was published
   Job job_;
 
   alignas(kLine) std::atomic<uint32_t> done_{0};  // futex: items that workers reported
   std::atomic<bool> caller_sleeps_{false};
 
-  // What idle workers poll or sleep on; rarely written.
+  // Idle workers poll these fields or sleep on them. They are rarely written.
   alignas(kLine) std::atomic<uint32_t> signal_{0};  // futex of sleeping workers; every wake increments it
   std::atomic<int32_t> sleepers_{0};
   std::atomic<int32_t> awake_{0};
@@ -144,7 +146,7 @@ class ThreadPool {
 
   alignas(kLine) std::atomic<bool> taken_{false};  // a caller uses the workers
 
-  const ForkWatch fork_watch_;  // last: it may run as soon as it is constructed
+  const ForkWatch fork_watch_;  // last, because its function may run as soon as it is constructed
 };
 
 }  // namespace kvc

@@ -15,7 +15,8 @@ int WorkerSlots::try_claim() noexcept {
   for (int w = 0; w < num_words_; w++) {
     uint64_t free = words_[w].load(std::memory_order_seq_cst);
     while (free) {
-      // Acquire pairs with the release by the last holder of the scratch. For sequential consistency see claim().
+      // Acquire order pairs with the release by the slot's last holder, which wrote to the scratch. The order is
+      // sequentially consistent because of claim().
       if (words_[w].compare_exchange_weak(free, free & (free - 1), std::memory_order_seq_cst)) {
         return w * 64 + std::countr_zero(free);
       }
@@ -30,7 +31,7 @@ int WorkerSlots::claim() noexcept {
   waiters_.fetch_add(1, std::memory_order_seq_cst);
   for (;;) {
     const uint32_t seen = releases_.load(std::memory_order_seq_cst);
-    // A release either sees this waiter and increments releases_, or its slot is found here.
+    // A release either sees this waiter and increments releases_, or this call finds its slot.
     slot = try_claim();
     if (slot >= 0) break;
     futex_wait(releases_, seen);

@@ -1,11 +1,12 @@
-// WorkerSlots: a fixed number of slots, free or in use. The holder of a slot owns its scratch.
+// WorkerSlots: a fixed number of slots, free or in use. The holder of a slot owns the scratch of that slot.
 //
-// Thread safety: any thread; release on any thread.
+// Thread safety: any thread. A slot may be released on another thread than the thread that claimed it.
 // Ownership: the holder of a slot releases it, once.
 // Invariants
 //   1. A slot is held by at most one claimer: bit s of words_ is 1 exactly while s is free.
 //   2. A thread that sleeps in claim() is counted in waiters_, and a release that sees waiters wakes one of them.
-//   3. No allocation after construction; an uncontended claim and release are one atomic operation each, and a load.
+//   3. Nothing is allocated after construction. Without contention, a claim or a release is one atomic operation and a
+//      load.
 #pragma once
 
 #include <atomic>
@@ -22,13 +23,13 @@ class WorkerSlots {
 
   int count() const noexcept { return count_; }
 
-  // The lowest free slot, or -1.
+  // Claims the lowest free slot and returns it, or returns -1.
   int try_claim() noexcept;
-  // Waits for a slot. A thread that other holders need before they can release must not call it.
+  // Claims a slot, and waits if none is free. Holders of slots must not wait for a thread that is in claim().
   int claim() noexcept;
   void release(int slot) noexcept;
 
-  // Frees every slot. For the child of a fork, in which the holders do not exist. It only stores.
+  // Frees every slot. It is called in the child of a fork, where the holders do not exist. It only stores to memory.
   void reset() noexcept;
 
  private:

@@ -11,7 +11,8 @@
 
 namespace kvc {
 
-// Events with the tokens of stored pages: [events.size(), page_size], 0 for other events.
+// Events, and the tokens of their pages: [events.size(), page_size]. The tokens of an event that is not
+// KVC_EVENT_STORED are 0.
 struct EventList {
   std::vector<kvc_event> events;
   std::vector<int32_t> tokens;
@@ -19,14 +20,15 @@ struct EventList {
 
 class EventLog final : public PrefixListener {
  public:
-  // The index has keys, and is empty.
+  // The index must have page keys, and must be empty.
   EventLog(int64_t capacity, int64_t page_size, uint64_t epoch, const PrefixIndex& index)
       : ring_(capacity, page_size), epoch_(epoch), index_(index) {}
 
   uint64_t epoch() const noexcept { return epoch_; }
   const EventRing& ring() const noexcept { return ring_; }
 
-  // The pages that the index holds now. after_clear: the first event says that all pages are gone.
+  // Lists the pages that the index holds now, each as a KVC_EVENT_STORED. If `after_clear` is set, a
+  // KVC_EVENT_CLEARED comes first, which tells the reader to drop all earlier pages.
   void list_pages(bool after_clear, EventList* out) const;
 
   void stored(const NamedPage& page) noexcept override;

@@ -9,19 +9,19 @@
 namespace kvc {
 namespace {
 
-constexpr size_t kMostEvents = 1024;  // that are merged
-constexpr size_t kRankBytes = 5;      // at most
+constexpr size_t kMostEvents = 1024;  // most events that are merged at once
+constexpr size_t kRankBytes = 5;      // most bytes of the encoded rank
 constexpr size_t kHashBytes = sizeof(kvc_event::key);
 
-// Events of one kind that follow each other. The pages of one group that continue each other become one event of the
-// message, also if pages of other groups are between them.
+// A run of events of one kind. Stored pages of one group become one event of the message if each page continues the
+// page before it. Removed pages of one group always become one event. Pages of other groups may lie between them.
 class Segment {
  public:
   Segment(const MessageFormat& format, std::span<const kvc_event> events, std::span<const int32_t> tokens,
           MsgpackWriter* out)
       : format_(format), events_(events), tokens_(tokens), out_(*out) {}
 
-  // Returns the number of events that the message got.
+  // Writes the events. Returns how many events the message got.
   size_t put();
 
  private:
@@ -37,7 +37,7 @@ class Segment {
   const std::span<const kvc_event> events_;
   const std::span<const int32_t> tokens_;
   MsgpackWriter& out_;
-  std::vector<size_t> merged_;  // the events that become one
+  std::vector<size_t> merged_;  // indices of events that become one event of the message
 };
 
 bool Segment::continues(size_t before, size_t next) const {
@@ -76,7 +76,8 @@ void Segment::put_key(std::string_view name) {
   if (!format_.arrays) out_.put_text(name);
 }
 
-// Returns whether the caller is to put the value. An absent field is nil in an array, and not there in a map.
+// Returns whether the caller must write the value. An absent field is written as nil in an array, and left out in a
+// map.
 bool Segment::put_optional(std::string_view name, bool present) {
   if (present) put_key(name);
   if (!present && format_.arrays) out_.put_nil();
@@ -85,7 +86,7 @@ bool Segment::put_optional(std::string_view name, bool present) {
 
 void Segment::put_hash(const uint8_t* key) {
   if (!format_.short_hashes) return out_.put_binary({key, kHashBytes});
-  uint64_t low = 0;  // of a big-endian number
+  uint64_t low = 0;  // the last 8 bytes of the key, as a big-endian number
   for (size_t i = kHashBytes - sizeof(low); i < kHashBytes; ++i) low = low << 8 | key[i];
   out_.put_unsigned(low);
 }
@@ -161,7 +162,7 @@ void Segment::put_removed() {
   out_.put_text("LOCAL");
 }
 
-// End of the events of one kind that begin at `begin`.
+// Returns the end of the run of events of one kind that begins at `begin`.
 size_t segment_end(std::span<const kvc_event> events, size_t begin) {
   size_t end = begin + 1;
   if (events[begin].kind == KVC_EVENT_CLEARED) return end;

@@ -1,5 +1,5 @@
-// Messages of events in the form that vLLM's consumers read: MessagePack [timestamp, [event, ...], data_parallel_rank].
-// docs/reference/events.md has it byte by byte. Pure.
+// Encodes events as messages that vLLM's consumers can read: MessagePack [timestamp, [event, ...],
+// data_parallel_rank]. docs/reference/events.md describes each byte. Pure.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,12 @@ struct MessageFormat {
 };
 
 struct MessageSize {
-  size_t events = 0;  // that the message has
-  size_t bytes = 0;   // of the message; without events, what a message with the first one takes
+  size_t events = 0;  // events in the message
+  size_t bytes = 0;   // bytes of the message; if it has no events, the bytes that the first event needs
 };
 
-// Writes a message with as many of the events as fit in `out`, from the first one on. tokens: [events, page_size].
-// measure: counts the bytes of all events, and writes none.
+// Writes a message with as many events as fit in `out`, from the first event on. tokens: [events, page_size]. If
+// `measure` is set, the result counts all events, whether they fit or not.
 MessageSize write_message(const MessageFormat& format, std::span<const kvc_event> events,
                           std::span<const int32_t> tokens, std::span<uint8_t> out, bool measure = false);
 

@@ -1,8 +1,8 @@
-// EventRing: the newest events of a prefix index, numbered from 0. A new event takes the place of the oldest one, so
-// adding costs the same whatever readers do.
+// EventRing: the newest events of a prefix index, numbered from 0. In a full ring, a new event replaces the oldest
+// event. So the cost of adding an event does not depend on readers.
 //
-// Pure. Thread safety: none; the owner locks. Allocates in the constructor only. Invariant: the events from `oldest` to
-// before `newest` are kept, at most `capacity` of them.
+// Pure. Thread safety: none; the owner locks. Allocates in the constructor only. Invariant: the ring holds the events
+// from oldest() to before newest(), at most `capacity` of them.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace kvc {
 
 class EventRing {
  public:
-  // Both > 0.
+  // capacity: in events. page_size: in tokens. Both are > 0.
   EventRing(int64_t capacity, int64_t page_size)
       : page_size_(page_size), events_(capacity), tokens_(capacity * page_size) {}
   static int64_t bytes_needed(int64_t capacity, int64_t page_size) noexcept {
@@ -29,7 +29,7 @@ class EventRing {
     return newest_ > capacity ? newest_ - capacity : 0;
   }
 
-  // Adds an event, whose number it sets. Returns where the page's tokens go.
+  // Adds an event, and sets its number. Returns where the caller must write the tokens of the page, [page_size].
   std::span<int32_t> add(const kvc_event& event) noexcept {
     kvc_event& added = events_[place(newest_)];
     added = event;
@@ -37,7 +37,7 @@ class EventRing {
     return {tokens_.data() + place(newest_++) * page_size_, static_cast<size_t>(page_size_)};
   }
 
-  // Of an event that is kept.
+  // The event `number`, and its tokens, [page_size]. The ring must still hold the event.
   const kvc_event& at(uint64_t number) const noexcept { return events_[place(number)]; }
   std::span<const int32_t> tokens(uint64_t number) const noexcept {
     return {tokens_.data() + place(number) * page_size_, static_cast<size_t>(page_size_)};
@@ -50,7 +50,7 @@ class EventRing {
 
   int64_t page_size_;
   LazyArray<kvc_event> events_;  // [capacity]
-  LazyArray<int32_t> tokens_;    // [capacity, page_size]; of stored pages
+  LazyArray<int32_t> tokens_;    // [capacity, page_size]
   uint64_t newest_ = 0;
 };
 

@@ -1,7 +1,7 @@
-// MsgpackWriter: bytes of MessagePack in a buffer of fixed size. What does not fit is counted and not written, so one
-// pass can also measure.
+// MsgpackWriter writes MessagePack into a buffer of fixed size. Bytes that do not fit are counted but not written, so
+// the same code can also measure a message.
 //
-// Lists have headers of 5 bytes whatever their length.
+// put_list always writes a header of 5 bytes, so that set_list can change the number of elements later.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +17,9 @@ class MsgpackWriter {
  public:
   explicit MsgpackWriter(std::span<uint8_t> out) : out_(out) {}
 
-  size_t size() const noexcept { return size_; }  // of all that was put
+  size_t size() const noexcept { return size_; }  // bytes so far, including those that do not fit
   bool fits() const noexcept { return size_ <= out_.size(); }
-  // Forgets what was put after `size` bytes.
+  // Drops all bytes after the first `size`.
   void go_back(size_t size) noexcept { size_ = size; }
 
   void put_nil() noexcept { put_byte(0xC0); }
@@ -35,19 +35,19 @@ class MsgpackWriter {
     put_big(0xD2, static_cast<uint32_t>(value), 4);
   }
   void put_float(double value) noexcept { put_big(0xCB, std::bit_cast<uint64_t>(value), 8); }
-  // At most 31 characters.
+  // `text` has at most 31 bytes.
   void put_text(std::string_view text) noexcept {
     put_byte(static_cast<uint8_t>(0xA0 | text.size()));
     put_bytes(text.data(), text.size());
   }
-  // At most 255 bytes.
+  // `bytes` has at most 255 bytes.
   void put_binary(std::span<const uint8_t> bytes) noexcept {
     put_big(0xC4, bytes.size(), 1);
     put_bytes(bytes.data(), bytes.size());
   }
-  // The header of a list: its elements follow.
+  // Writes the header of a list. The caller writes the elements next.
   void put_list(size_t elements) noexcept { put_big(0xDD, elements, 4); }
-  // The header of a list or map of at most 15 elements or entries.
+  // Writes the header of a list or map with at most 15 elements or entries.
   void put_short_list(size_t elements) noexcept { put_byte(static_cast<uint8_t>(0x90 | elements)); }
   void put_short_map(size_t entries) noexcept { put_byte(static_cast<uint8_t>(0x80 | entries)); }
   // Changes the number of elements of a list whose header is at `place`.
@@ -62,7 +62,7 @@ class MsgpackWriter {
     size_ += count;
   }
   void put_byte(uint8_t byte) noexcept { put_bytes(&byte, 1); }
-  // A type byte, and the last `count` bytes of a number, big-endian.
+  // Writes a type byte, and then the low `count` bytes of `value` in big-endian order.
   void put_big(uint8_t type, uint64_t value, size_t count) noexcept {
     uint8_t bytes[9] = {type};
     for (size_t i = 0; i < count; ++i) bytes[1 + i] = static_cast<uint8_t>(value >> (8 * (count - 1 - i)));

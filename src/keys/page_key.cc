@@ -1,10 +1,10 @@
 // See page_key.h.
 //
-// The message of a page is its token ids, its media spans, the parent's key, and a trailer. The ids come first so that
-// their blocks need no other page: only the tail, which is what follows the last full block of ids, waits for the
-// parent. The tail of one page is compressed beside the ids of the page two further on (Sha256Blocks::compress_pair),
-// and what remains of two pages' ids is compressed side by side. So both messages that compress_pair takes are nearly
-// always in use.
+// The message of a page is its token ids, its media spans, the parent's key, and a trailer. The ids come first, so
+// that their full blocks can be compressed before the parent's key is computed. The rest of the message is the tail,
+// which needs the parent's key. The tail of a page is compressed in a pair with ids of the page kAhead pages later
+// (Sha256Blocks::compress_pair). The remaining ids of two pages are also compressed as a pair. So both messages that
+// compress_pair takes are nearly always in use.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "keys/page_key.h"
@@ -21,7 +21,7 @@ static_assert(std::endian::native == std::endian::little, "token ids are hashed 
 constexpr size_t kTypeBytes = 8;
 constexpr char kRootType[] = "kvcroot1", kSaltType[] = "kvcsalt1", kPageType[] = "kvcpage1";
 constexpr size_t kTrailerBytes = 16;  // number of tokens, number of spans, type
-constexpr int64_t kAhead = 2;         // pages between a tail and the ids beside it
+constexpr int64_t kAhead = 2;         // the tail of page p is paired with ids of page p + kAhead
 
 void write_trailer(uint8_t* to, uint32_t tokens, uint32_t spans) {
   std::memcpy(to, &tokens, 4);
@@ -29,7 +29,7 @@ void write_trailer(uint8_t* to, uint32_t tokens, uint32_t spans) {
   std::memcpy(to + 8, kPageType, kTypeBytes);
 }
 
-// SHA-256 of 32 bytes, a string, its length, and a type.
+// SHA-256 of the 32 bytes at `fixed`, a text, its length, and a type.
 PageKey key_of_text(const uint8_t* fixed, std::span<const uint8_t> text, const char* type, const Sha256Blocks& blocks) {
   const uint64_t length = text.size();
   PageKey key;
@@ -48,7 +48,7 @@ class Chain {
   int64_t hash_pages();
 
  private:
-  // The blocks of ids of one page, as far as they are compressed.
+  // How far a page is hashed: `state` is the hash after the first `done` full blocks of its ids.
   struct Body {
     uint32_t state[8];
     int64_t done;  // blocks
@@ -80,7 +80,8 @@ class Chain {
   size_t first_span_ = 0;      // spans before this index end before the current page
 
   Body bodies_[2 * kAhead];
-  // Of a page without spans: rest of the ids, parent, trailer, padding. The parent is always that of the next page.
+  // The tail of a page without spans: last ids, the parent's key, trailer, padding. Between two
+  // calls of link, it has the parent's key of the next page.
   uint8_t tail_[2 * kSha256BlockBytes];
   int64_t tail_blocks_;
 };
@@ -104,7 +105,7 @@ void Chain::start(int64_t page) {
   body(page).done = 0;
 }
 
-// Compresses the ids of a page up to block `to`.
+// Compresses the full blocks of ids of a page that come before block `to`.
 void Chain::advance(int64_t page, int64_t to) {
   Body& own = body(page);
   if (own.done >= to) return;
@@ -112,7 +113,7 @@ void Chain::advance(int64_t page, int64_t to) {
   own.done = to;
 }
 
-// Compresses what remains of the ids of two pages.
+// Compresses the remaining full blocks of ids of `page` and, if it exists, of the next page.
 void Chain::finish_bodies(int64_t page) {
   if (exists(page + 1)) {
     Body &a = body(page), &b = body(page + 1);
@@ -127,7 +128,7 @@ void Chain::finish_bodies(int64_t page) {
   }
 }
 
-// Finds the spans that share a position with a page: `first_span_` and the following ones. Returns their number.
+// Finds the media spans that overlap a page. Sets first_span_ to the first of these spans, and returns their number.
 uint32_t Chain::find_spans(int64_t page) {
   const int64_t begin = in_.begin + page * in_.page_size, end = begin + in_.page_size;
   const auto& media = in_.media;
@@ -137,7 +138,7 @@ uint32_t Chain::find_spans(int64_t page) {
   return static_cast<uint32_t>(i - first_span_);
 }
 
-// The parent of the first page, and of the page in which the salt begins, is not just the key of the page before.
+// Sets the parent's key where it is not the key of the page before: at the first page, and where the salt begins.
 void Chain::enter_context(int64_t page) {
   PageKey key;
   if (page == 0 && in_.parent != nullptr) {
@@ -152,8 +153,8 @@ void Chain::enter_context(int64_t page) {
   }
 }
 
-// Writes the key of a page whose ids are compressed. Beside its tail it compresses the first ids of the page kAhead
-// further on.
+// Computes the key of a page whose full blocks of ids are compressed. Compresses the page's tail together with the
+// first ids of the page kAhead pages later.
 void Chain::link(int64_t page) {
   const int64_t next = page + kAhead;
   if (exists(next)) start(next);

@@ -19,21 +19,22 @@ namespace kvc {
 
 inline constexpr size_t kSha256Bytes = 32;
 
-// The implementations that this CPU can run, best last. The first is the portable one.
+// The implementations that this CPU can run. The portable one comes first, the fastest one last.
 std::span<const Sha256Blocks* const> sha256_implementations() noexcept;
-// The best of them.
+// The fastest implementation that this CPU can run.
 const Sha256Blocks& sha256_blocks() noexcept;
 
 // The state before the first block: 8 words.
 extern const uint32_t kSha256Start[8];
-// The bytes after the data of a message in its last block or two: 0x80, zeros, and the length in bits. `size` bytes of
-// data lie in the last blocks already, of `total` in the message. Returns how many blocks these are: 1 or 2.
+// Writes the padding after the data of a message: 0x80, zeros, and the length in bits. `last` has room for two blocks
+// and begins with the last `size` bytes of the data. The whole message has `total` bytes. Returns the number of
+// blocks that `last` then has, 1 or 2.
 size_t pad_sha256(uint8_t* last, size_t size, uint64_t total) noexcept;
 
 class Sha256 {
  public:
   explicit Sha256(const Sha256Blocks& blocks = sha256_blocks()) noexcept : Sha256(blocks, kSha256Start, 0) {}
-  // Continues a message of which `total` bytes, a multiple of 64, are compressed into `state` already.
+  // Continues a message. Its first `total` bytes, a multiple of 64, are already compressed into `state`.
   Sha256(const Sha256Blocks& blocks, const uint32_t* state, uint64_t total) noexcept;
 
   void update(const void* data, size_t size) noexcept;
@@ -44,7 +45,7 @@ class Sha256 {
   uint32_t state_[8];
   uint64_t total_;
   size_t waiting_ = 0;                   // bytes of the block that is not full yet
-  uint8_t last_[2 * kSha256BlockBytes];  // that block; finish needs a second one
+  uint8_t last_[2 * kSha256BlockBytes];  // the block that is not full, with room for the padding
 };
 
 }  // namespace kvc

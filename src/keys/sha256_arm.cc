@@ -1,5 +1,5 @@
-// SHA-256 with the instructions of ARMv8. This file is compiled with flags of its own (src/CMakeLists.txt), so it must
-// include nothing whose inline functions other files share.
+// SHA-256 with the instructions of ARMv8. This file is compiled with its own flags (src/CMakeLists.txt). So it must
+// not include inline functions that other files use: the linker may keep this file's copy, which fails on other CPUs.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "keys/sha256_lanes.h"
@@ -12,7 +12,7 @@ namespace {
 
 uint32x4_t load_words(const uint8_t* data) { return vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(data))); }
 
-// s0 and s1 hold (a, b, c, d) and (e, f, g, h).
+// s0 and s1 hold the words (a, b, c, d) and (e, f, g, h) of the state.
 struct Lane {
   using Words = uint32x4_t;
   Words s0, s1;

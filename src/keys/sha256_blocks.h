@@ -1,7 +1,7 @@
 // The compression function of SHA-256 (FIPS 180-4), in each implementation that this build has. sha256.h chooses one.
 //
-// An implementation can compress two independent messages at once. One block is a chain of 32 instructions that each
-// need the result of the one before, so a single message leaves half of the SHA unit idle.
+// An implementation can compress two independent messages at once. A block is a chain of 32 instructions, and each of
+// them needs the result of the instruction before it. So a single message leaves half of the SHA unit idle.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -17,11 +17,11 @@ struct Sha256Blocks {
   const char* name;
   // Compresses `count` blocks of 64 bytes into a state of 8 words.
   void (*compress)(uint32_t* state, const uint8_t* data, size_t count);
-  // The same for two messages, `count` blocks of each. The states are distinct.
+  // Compresses `count` blocks of each of two messages. The states must not overlap.
   void (*compress_pair)(uint32_t* state_a, const uint8_t* data_a, uint32_t* state_b, const uint8_t* data_b,
                         size_t count);
-  // Writes a state as the 32 bytes of a digest. The stores must be as wide as the loads of compress: a digest is soon
-  // part of another message, and a load that spans several stores waits until they have left the store buffer.
+  // Writes a state as the 32 bytes of a digest. The stores must be as wide as the loads of `compress`. A digest is
+  // soon read as part of another message, and a load that spans several stores must wait for the store buffer.
   void (*write)(const uint32_t* state, uint8_t* digest);
 };
 

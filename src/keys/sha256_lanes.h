@@ -1,13 +1,14 @@
-// The rounds of SHA-256 over one message or over two at once, for CPUs whose instructions make four rounds.
+// The rounds of SHA-256 over one message, or over two messages at once, for CPUs with instructions for SHA-256.
 //
-// A Lane is one message in registers, and each file of instructions defines its own:
-//   Words s0, s1             the state, in the order of the instructions
+// A Lane holds one message in registers. Each file for a kind of CPU defines its own Lane, with these members:
+//   Words s0, s1             the state, in the order that the instructions need
 //   Words w0, w1, w2, w3     the last 16 words of the message schedule
-//   load, store              the state from and to eight words
-//   load_block               the 16 words of a block
-//   rounds                   four rounds over four words of the schedule
-//   next_words, add          on Words
-// Only templates are here: each is instantiated with a Lane that its file alone has, so no other file shares the code.
+//   load, store              read the state from eight words, and write it to them
+//   load_block               read the 16 words of a block
+//   rounds                   compute four rounds over four words of the schedule
+//   next_words               compute the next four words of the schedule
+//   add                      add two Words
+// This file has only templates. Each file instantiates them with its own Lane, so no two files share the code.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -16,8 +17,8 @@
 
 namespace kvc {
 
-// Sixteen rounds, and the next 16 words. Each of the four steps names the lanes in turn, so that their instructions
-// alternate.
+// Computes sixteen rounds, and the next 16 words of the schedule. Each line works on all lanes, so that the
+// instructions of independent messages alternate.
 template <class... Lanes>
 inline void rounds_and_schedule(const uint32_t* constants, Lanes&... lanes) {
   (lanes.rounds(lanes.w0, constants), ...);

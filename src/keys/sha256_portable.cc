@@ -1,4 +1,4 @@
-// SHA-256 in plain C++, as FIPS 180-4 writes it.
+// SHA-256 in plain C++. The names and the order of operations are those of FIPS 180-4.
 // SPDX-License-Identifier: Apache-2.0
 #include <bit>
 

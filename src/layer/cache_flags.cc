@@ -1,4 +1,4 @@
-// KVC_CACHE_*: what they decide, and which exclude each other.
+// The flags KVC_CACHE_*: what each flag sets, and which flags exclude each other.
 #include "layer/geometry.h"
 
 namespace kvc {

@@ -1,4 +1,5 @@
-// What a cache has to name its pages outside of it: the model's fingerprint, and events of the prefix index.
+// The part of a config that names pages outside of the cache: the model's fingerprint, and events of the prefix
+// index.
 #include <cinttypes>
 #include <cstring>
 

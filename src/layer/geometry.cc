@@ -22,11 +22,11 @@ namespace kvc {
 namespace {
 
 constexpr int32_t kDefaultTreeNodes = 64;
-constexpr double kSmallestNumber = 1e-30;  // of a softmax scale or a RoPE base: all that follows stays finite
+constexpr double kSmallestNumber = 1e-30;  // least softmax scale or RoPE base: results stay finite
 constexpr double kLargestNumber = 1e30;
-constexpr double kSmallestScale = 1e-20f;  // of float8: what is multiplied by it stays finite and normal
+constexpr double kSmallestScale = 1e-20f;  // least scale of float8: products stay finite and normal
 constexpr double kLargestScale = 1e20f;
-constexpr int64_t kMaxSnapshots = 32;  // exports at once
+constexpr int64_t kMaxSnapshots = 32;  // exports that exist at once
 
 Status check_range(const char* what, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return Status();
@@ -42,7 +42,7 @@ Status check_dtype(DLDataType* dtype, int64_t index) {
       .at(index);
 }
 
-// One config number with its name, for messages like "layer 3: head_dim 0 is outside 1..512".
+// Checks one number of a layer's config. The message is like "layer 3: head_dim 0 is outside 1..512".
 Status check_layer_field(int64_t index, const char* name, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return Status();
   return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": %s %" PRId64 " is outside %" PRId64 "..%" PRId64,
@@ -106,7 +106,7 @@ Status check_layer_rope(const kvc_layer_config& c, int64_t index) {
   return scaling.ok() ? Status() : std::move(scaling).at(index);
 }
 
-// The scales of a float8 or float4 layer, one a kv head; other layers have none.
+// Reads the scales of a float8 or float4 layer, one for each kv head. Other layers have none.
 Status read_scales(const kvc_layer_config& c, const kvc_backend_format& format, const float* scales, const char* name,
                    int64_t index, std::vector<float>* out) {
   const bool scaled = kernels::place_of_scales(format) == KVC_BACKEND_SCALES_APART;
@@ -138,7 +138,7 @@ Status read_scales(const kvc_layer_config& c, const kvc_backend_format& format, 
   return Status();
 }
 
-// Index of the layer's class, a new one if there is none like it.
+// Returns the index of the layer's RoPE class, or -1 without rotation. Adds a class if no equal class exists.
 int32_t rope_class(const kvc_layer_config& config, std::vector<RopeClass>* classes) {
   if (config.rope_mode == KVC_ROPE_NONE) return -1;
   RopeClass wanted;
@@ -161,7 +161,7 @@ void set_rope(const kvc_layer_config& config, Geometry* geometry, kvc_backend_la
   layer->rope_interleaved = (config.flags & KVC_LAYER_ROPE_INTERLEAVED) != 0 ? 1 : 0;
 }
 
-// A layer over the K and V of another: how they are stored must be the same to both.
+// Checks a layer that reads the K and V of another layer. Both layers must describe the stored rows in the same way.
 Status check_shared(const kvc_layer_config& config, int64_t index, const LayerGeometry& own, const Geometry& geometry) {
   if (config.kv_layer < 0) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE, "layer %" PRId64 ": kv_layer %d is negative", index, config.kv_layer)
@@ -223,7 +223,7 @@ Status check_layer_group(const kvc_layer_config& c, int64_t index, int64_t num_g
       .at(index);
 }
 
-// What a copy moves of each row.
+// Sets the bytes of a row of K and of V, and of their scales in a page.
 void set_row_bytes(kvc_backend_layer* layer) {
   layer->k.row_bytes = kernels::row_bytes(layer->format.k, layer->head_dim);
   layer->v.row_bytes = kernels::row_bytes(layer->format.v, layer->v_head_dim);
@@ -282,7 +282,7 @@ Status make_layer(const Context& context, const CacheConfig& in, int64_t index, 
   return Status();
 }
 
-// What the prefix index may hold, but for the default of prefix_pages.
+// Reads the limits of the prefix index, except the default of prefix_pages.
 Status make_prefixes(const kvc_cache_config& config, bool recurrent, Geometry* geometry) {
   const bool indexed = geometry->store.indexed;
   KVC_TRY(check_range("prefix_pages", config.prefix_pages, 0, INT32_MAX));
@@ -328,9 +328,9 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
   return Status();
 }
 
-// Pages of a group that does not set its own, if full groups get `capacity`.
+// The number of pages of a group whose config does not set it. Groups whose queries see all tokens get `capacity`.
 int64_t default_pages(const GroupRules& rules, int64_t capacity, const Geometry& geometry) {
-  // The last, one more in an open step, the checkpoints (or what was before a tree), and those of nodes.
+  // Each sequence has its state, one more in a step, checkpoints (or the state before a tree), and states of nodes.
   if (rules.holds_state()) {
     const SequenceStoreConfig& store = geometry.store;
     return store.max_sequences * (2 + store.max_checkpoints + store.max_draft_states) +
@@ -343,7 +343,7 @@ int64_t default_pages(const GroupRules& rules, int64_t capacity, const Geometry&
   return std::min(wanted, capacity);
 }
 
-// Bytes of all pools for a capacity in pages; INT64_MAX if it does not fit in 64 bits.
+// Bytes of all pools for a capacity in pages. INT64_MAX if they do not fit in 64 bits.
 int64_t bytes_at(const Geometry& geometry, const std::vector<kvc_group_config>& groups, int64_t capacity) {
   int64_t total = 0;
   for (size_t g = 0; g < groups.size(); ++g) {
@@ -486,7 +486,7 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
       geometry->prefixes.max_blocks = std::max(geometry->prefixes.max_blocks, group.num_pages);
     }
   }
-  if (geometry->tables_only) {  // rotation is the caller's
+  if (geometry->tables_only) {  // the caller rotates
     geometry->rope_classes.clear();
     for (LayerGeometry& layer : geometry->layers) layer.layer.rope_class = -1;
   }

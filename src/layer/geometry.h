@@ -1,5 +1,5 @@
 // Geometry: a checked kvc_cache_config, with every default filled in and every size computed. Allocates no pool.
-// A value; thread safety as any value.
+// Plain data.
 #pragma once
 
 #include <cstdint>
@@ -23,31 +23,31 @@ struct StateGeometry {
   DLDataType dtype = {};
   int32_t rank = 0;
   int64_t shape[4] = {};
-  int64_t bytes = 0;         // of one sequence's
-  uint64_t fill = 0;         // of a fresh one: kvc_backend_states.fill
+  int64_t bytes = 0;         // for one sequence
+  uint64_t fill = 0;         // of a new state: kvc_backend_states.fill
   int64_t offset_bytes = 0;  // in a page
 };
 
 struct LayerGeometry {
   int32_t group = 0;
-  int32_t kv_layer = -1;              // the layer whose K and V it reads, without any of its own; -1 = none
+  int32_t kv_layer = -1;              // the layer whose K and V it reads; -1 = it stores its own
   kvc_backend_layer layer = {};       // data pointers unset
   std::vector<StateGeometry> states;  // of a recurrent layer, which has nothing else
   int64_t page_bytes = 0;             // K and V, or the states, of one page
-  int64_t token_bytes = 0;            // of one token: a page's, without padding, rounded down
+  int64_t token_bytes = 0;            // bytes of a page without padding, divided by its tokens and rounded down
   std::vector<float> k_scales;        // of float8: [Hkv]
   std::vector<float> v_scales;
   std::string rope;                                // how its keys are rotated, as text (layout_manifest.h)
-  DLManagedTensorVersioned* kv_storage = nullptr;  // the caller's, until adopted
+  DLManagedTensorVersioned* kv_storage = nullptr;  // owned by the caller until adopted
   DLManagedTensorVersioned* k_storage = nullptr;
   DLManagedTensorVersioned* v_storage = nullptr;
 };
 
-// Layers that are rotated by the same angles: their cos and sin are computed once a step.
+// Layers whose rotations have the same angles. Their cos and sin are computed once in a step.
 struct RopeClass {
   int32_t rope_dim = 0;
-  std::vector<RopeFrequencies> sets;  // one, or longrope's short and long
-  bool on_read = false;               // keys are stored raw
+  std::vector<RopeFrequencies> sets;  // one set, or the short and the long set of longrope
+  bool on_read = false;               // keys are stored without rotation
   int64_t long_from = INT64_MAX;      // longer sequences use the long set, whatever was chosen
   bool operator==(const RopeClass&) const = default;
 };
@@ -68,29 +68,30 @@ struct Geometry {
 
   int64_t group_page_bytes(int32_t group) const noexcept;
   int64_t group_token_bytes(int32_t group) const noexcept;
-  // Bytes of the pools of a group, and of all; they fit, it was checked.
+  // Bytes of the pools of a group, and of all groups. make_geometry has checked that they fit in 64 bits.
   int64_t group_storage_bytes(int32_t group) const noexcept;
   int64_t storage_bytes() const noexcept;
   bool has_rope_sets() const noexcept;  // some layer has longrope
 };
 
-// Layers and groups as the caller's arrays of extensible structs, already read into this library's layout.
+// A kvc_cache_config with its layers and groups. The caller's structs may be of another version. They were copied to
+// structs of this library's version.
 struct CacheConfig {
   kvc_cache_config config = {};
   std::vector<kvc_layer_config> layers;
-  std::vector<kvc_rope_scaling> scalings;    // [num_layers]: what layers[i].rope_scaling points to, unless that is NULL
-  std::vector<std::vector<double>> factors;  // [2 * num_layers]: short and long ones, which the scalings point to
+  std::vector<kvc_rope_scaling> scalings;    // [num_layers]: targets of layers[i].rope_scaling that are not NULL
+  std::vector<std::vector<double>> factors;  // [2 * num_layers]: short and long factors, to which the scalings point
   std::vector<std::vector<kvc_state_config>> states;  // [num_layers]
   std::vector<kvc_group_config> groups;
 };
 
-// The flags of a config, checked (cache_flags.cc).
+// Checks and reads the flags of a config (cache_flags.cc).
 Status read_cache_flags(uint32_t flags, int32_t storage, Geometry* geometry);
 
-// The model's fingerprint, and what the cache tells of its prefix index. After the flags.
+// Reads the model's fingerprint, and the settings for events of the prefix index. Call read_cache_flags before.
 Status read_event_config(const kvc_cache_config& config, Geometry* geometry);
 
-// Checks everything but adopted storage, and asks the context's backend about each layer.
+// Checks everything except adopted storage. Calls check_layer of the context's backend for each layer.
 Status make_geometry(const Context& context, const CacheConfig& config, Geometry* geometry);
 
 }  // namespace kvc

@@ -18,7 +18,7 @@ constexpr const char* kRowNames[] = {"KVC_ROW_KV", "KVC_ROW_LATENT", "KVC_ROW_ST
 constexpr const char* kVisibilityNames[] = {"KVC_VISIBLE_ALL", "KVC_VISIBLE_WINDOW", "KVC_VISIBLE_CHUNK",
                                             "KVC_VISIBLE_ENCODER"};
 
-// The number of one visibility: 0 in all others.
+// Checks a number that belongs to one visibility. With any other visibility, the number must be 0.
 Status check_reach(const char* field, int64_t tokens, int32_t visibility, int32_t needed_by, int64_t index) {
   const bool needed = visibility == needed_by;
   if (needed ? tokens >= 1 && tokens <= kMaxLength : tokens == 0) return Status();
@@ -28,7 +28,7 @@ Status check_reach(const char* field, int64_t tokens, int32_t visibility, int32_
       .in_group(index);
 }
 
-// How many tokens a row of a group stands for.
+// Reads how many tokens a row of a group stands for.
 Status read_tokens_per_row(const kvc_group_config& config, int64_t index, int64_t page_size, GroupRules* out) {
   KVC_TRY(check_group_field(index, "tokens_per_row", config.tokens_per_row, 0, page_size));
   if (config.tokens_per_row <= 1) return Status();

@@ -1,6 +1,6 @@
-// What a kvc_group_config means: what the group stores for a token (its row), and which keys its queries see (its
-// visibility). The two are independent. Every combination of them, and of a layer with them, that makes no sense is
-// refused here. Pure functions; any thread.
+// Reads a kvc_group_config: what the group stores for a token (its row), and which keys its queries see (its
+// visibility). Row and visibility are independent. Combinations without a meaning are refused here, also those of a
+// layer with its group. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,17 @@ namespace kvc {
 constexpr int64_t kMaxLength = int64_t{1} << 30;  // tokens of a sequence: positions and tiles fit in 32 bits
 constexpr int64_t kMaxPages = INT32_MAX;
 
-// Checks a group's number. On failure error->index and error->group are the group's.
+// Checks a number of a group's config. On failure, error->index and error->group are the index of the group.
 Status check_group_field(int64_t index, const char* name, int64_t value, int64_t low, int64_t high);
 
-// Reads row, visibility and tokens_per_row. The rest of the rules is the cache's. page_size: the cache's.
+// Reads row, visibility and tokens_per_row. The caller sets the other rules. page_size: tokens of a page of the
+// cache.
 Status read_group(const kvc_group_config& config, int64_t index, int64_t page_size, GroupRules* out);
 
-// Refuses a cache that cannot have groups with several tokens a row.
+// Refuses groups of compressed rows in a cache that cannot have them.
 Status check_compressed_groups(const std::vector<SequenceStoreConfig::Group>& groups, bool streaming, bool tables_only);
 
-// Whether a layer that has keys can be in a group with these rules.
+// Checks that a layer with keys can be in a group with these rules.
 Status check_layer_of_group(const kvc_layer_config& config, int64_t index, const GroupRules& rules);
 
 }  // namespace kvc

@@ -95,7 +95,7 @@ Status LayerStorage::create(const std::shared_ptr<Context>& context, const Layer
   return Status();
 }
 
-// Places pools and scales in memory of the library, by page_layout.
+// Places pools and scales in memory of the library, as page_layout says.
 Status LayerStorage::allocate(const LayerGeometry& geometry) {
   const int64_t bytes = geometry.page_bytes * layer_.num_pages;
   const bool huge = bytes >= 2 * kHugePage;
@@ -170,7 +170,7 @@ Status LayerStorage::adopt(const LayerGeometry& geometry, int64_t index) {
   return Status();
 }
 
-// Warns of pools without the alignment to 16 bytes that a GPU's fast kernels need. Slower kernels attend in them.
+// Logs a warning if a pool is not aligned to 16 bytes, which a GPU's fast kernels need. Slower kernels attend in it.
 void LayerStorage::tell_alignment(int64_t index) const {
   if (context_->is_host()) return;
   for (const kvc_backend_pool* pool : {&layer_.k, &layer_.v}) {

@@ -1,5 +1,5 @@
-// LayerStorage: the page pools of one layer, with the scales of a quantised one. Pools lie in memory of its own, or in
-// tensors adopted from the caller.
+// LayerStorage: the page pools of one layer and, if it is quantised, their scales. Pools lie in memory of the
+// library, or in tensors that were adopted from the caller.
 //
 // Ownership: the cache and every exported view share it. The last owner releases the memory, on its own thread and
 // without a lock. Thread safety: it does not change after the cache was created.
@@ -23,18 +23,19 @@ struct ExportedRow {
   int64_t elements;
 };
 
-// If all elements of a row have one dtype of whole bytes, these are the elements. Any other row is exported as bytes.
+// Describes a row by its elements if all of them have one dtype of whole bytes. Any other row is described as bytes.
 ExportedRow stored_row(const kvc_backend_row_format& row, int32_t dims) noexcept;
 
-// The same for exports: float8 is exported as uint8, which every consumer of DLPack reads.
+// Like stored_row, for exports. float8 becomes uint8, which every consumer of DLPack reads.
 ExportedRow exported_row(const kvc_backend_row_format& row, int32_t dims) noexcept;
 
-// Checks that no tensor is adopted twice, because its deleter runs once. With KVC_STORAGE_NONE there must be none.
+// Checks that no tensor is adopted twice, because its deleter can run only once. With KVC_STORAGE_NONE, no tensor may
+// be given.
 Status check_storages(const std::vector<LayerGeometry>& layers, bool tables_only);
 
 class LayerStorage {
  public:
-  // Allocates the pools of `geometry`, or checks the caller's. An adopted tensor stays the caller's until
+  // Allocates the pools of `geometry`, or checks the pools of the caller. The caller owns an adopted tensor until
   // take_ownership().
   static Status create(const std::shared_ptr<Context>& context, const LayerGeometry& geometry, int64_t index,
                        std::shared_ptr<LayerStorage>* out);
@@ -49,7 +50,7 @@ class LayerStorage {
 
   bool adopted() const noexcept { return adopted_[0] != nullptr; }
 
-  // A view of a pool (KVC_POOL_*), which shares `self`.
+  // Makes a view of a pool (KVC_POOL_*). The view becomes an owner of `self`.
   static Status export_view(const std::shared_ptr<LayerStorage>& self, int32_t pool, bool writable,
                             DLManagedTensorVersioned** out);
 
@@ -66,14 +67,14 @@ class LayerStorage {
   std::shared_ptr<Context> context_;
   kvc_backend_layer layer_;
   std::shared_ptr<DeviceMemory> memory_;       // null if adopted
-  std::shared_ptr<DeviceMemory> head_scales_;  // float8: [2, Hkv], K's and V's
+  std::shared_ptr<DeviceMemory> head_scales_;  // float8: [2, Hkv], first for K, then for V
   DLManagedTensorVersioned* adopted_[2] = {nullptr, nullptr};
   bool owned_ = false;
   bool together_ = false;  // K and V in one tensor [pages, 2, ...]
   int64_t k_to_v_bytes_ = 0;
 };
 
-// Refuses adopted pools that share memory. [layers]: null for those without storage of their own.
+// Refuses adopted pools that share memory. storages: [layers], null for a layer without storage of its own.
 Status check_pools_apart(const std::vector<std::shared_ptr<LayerStorage>>& storages);
 
 // Makes a tensor that owns `owner` and releases it in its deleter. Strides are in elements. Throws std::bad_alloc.

@@ -9,8 +9,9 @@
 namespace kvc {
 namespace {
 
-// The system grants each layer's pools, since it does not add them up, and kills the process when they are used.
-// Memory of a device is granted as a whole, so its driver refuses what it lacks.
+// Refuses pools that are larger than the host's memory. The system would grant each allocation, because it does not
+// add them up, and would kill the process when the pools are used. A device needs no check: its driver refuses the
+// allocation.
 Status check_host_memory(const Context& context, const Geometry& geometry) {
   if (!context.is_host()) return Status();
   int64_t wanted = 0;

@@ -1,8 +1,8 @@
-// Layers: what is fixed when a cache is created. Its geometry, the pools of each layer, the tables of its RoPE classes,
-// and the classes of layers whose work is cut alike. The cache and its steps share it.
+// Layers: all that is fixed when a cache is created. This is its geometry, the pools of each layer, the tables of its
+// RoPE classes, and the classes of layers whose work is cut in the same way. The cache and its steps share it.
 //
-// Thread safety: does not change after create, but for take_ownership. Ownership: keeps the context alive; shares pools
-// with exported views.
+// Thread safety: does not change after create, except in take_ownership. Ownership: keeps the context alive; shares
+// pools with exported views.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 namespace kvc {
 
 struct Layer {
-  std::shared_ptr<LayerStorage> storage;  // of the layer that it reads, if it has none
+  std::shared_ptr<LayerStorage> storage;  // if it has none, the storage of the layer that it reads
   kvc_backend_layer backend = {};
   int32_t group = 0;
   int32_t kv_layer = -1;                 // the layer whose K and V it reads; -1 = its own
@@ -24,7 +24,7 @@ struct Layer {
   size_t work_class = 0;
 };
 
-// Layers of one group whose work is cut alike: they share a WorkPlan.
+// Layers of one group whose work is cut in the same way. They share a WorkPlan.
 struct WorkClass {
   int32_t group;
   WorkShape shape;
@@ -32,9 +32,10 @@ struct WorkClass {
 
 class Layers {
  public:
-  // Allocates the pools, or checks the caller's, which stay the caller's until take_ownership.
+  // Allocates the pools, or checks the pools of the caller, who owns them until take_ownership.
   static Status create(std::shared_ptr<Context> context, Geometry geometry, std::unique_ptr<Layers>* out);
-  // The work classes of a geometry; nullable: of each layer its class, SIZE_MAX for one that attends to nothing.
+  // The work classes of a geometry. class_of_layer (nullable) gets the class of each layer, or SIZE_MAX for a layer
+  // to which no call attends.
   static std::vector<WorkClass> classes_of(const Context& context, const Geometry& geometry,
                                            std::vector<size_t>* class_of_layer);
   void take_ownership() noexcept;
@@ -52,9 +53,9 @@ class Layers {
     return geometry_.store.groups[static_cast<size_t>(layer.group)].rules;
   }
   const std::vector<WorkClass>& work_classes() const noexcept { return work_classes_; }
-  // [work classes]: a layer of each.
+  // [work classes]: one layer of each class.
   std::span<const kvc_backend_layer* const> class_layers() const noexcept { return class_layers_; }
-  // Whether a layer's keys are stored raw, and rotated where they are read.
+  // Whether a layer's keys are stored without rotation, and rotated when they are read.
   bool rotates_on_read(const kvc_backend_layer& layer) const noexcept {
     return layer.rope_class >= 0 && rope_tables_.rope(static_cast<size_t>(layer.rope_class)).on_read;
   }

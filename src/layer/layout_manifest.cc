@@ -11,7 +11,7 @@
 namespace kvc {
 namespace {
 
-// The shortest text that reads as this number, in every locale.
+// The shortest text from which this number can be read, in every locale.
 std::string number(double value) {
   char text[40];
   const std::to_chars_result end = std::to_chars(text, text + sizeof text, value);
@@ -34,7 +34,8 @@ std::string short_digest(Sha256* hash) {
 
 void add_number(double value, Sha256* hash) { hash->update(&value, sizeof value); }
 
-// All that a scaling says, as float64; what has a default stays 0 where it was left out.
+// A digest of all numbers of a scaling, as float64. For YaRN, beta_fast and beta_slow of 0 are replaced by their
+// defaults. Other numbers that were left out stay 0.
 std::string scaling_digest(const kvc_rope_scaling& s) {
   Sha256 hash;
   const auto beta = [&](double given, double fallback) { return given == 0 ? fallback : given; };
@@ -72,7 +73,7 @@ std::string state_text(const LayerGeometry& layer) {
   return text;
 }
 
-// What a layer stores, without its number.
+// Describes what a layer stores, without the number of the layer.
 std::string layer_text(const LayerGeometry& geometry) {
   if (!geometry.states.empty()) return state_text(geometry);
   const kvc_backend_layer& layer = geometry.layer;
@@ -130,7 +131,7 @@ void add_group(const Geometry& geometry, int32_t group, std::string* text) {
   }
 }
 
-// The line that begins at `begin`, without its end.
+// The line that begins at `begin`, without its newline.
 std::string line_at(const std::string& text, size_t begin) {
   if (begin >= text.size()) return "(nothing)";
   return text.substr(begin, text.find('\n', begin) - begin);

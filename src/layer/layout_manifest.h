@@ -5,7 +5,8 @@
 //   group 0: kv, window 512
 //   layers 0-4: float16, 4 heads, k 256, v 256, rope append 0+256 halves theta 10000
 //
-// A page object has the lines of one group, and the page size. Pure functions; any thread. They throw std::bad_alloc.
+// The manifest of a page object has the lines of one group, and the page size. Pure functions; any thread. They throw
+// std::bad_alloc.
 #pragma once
 
 #include <string>
@@ -20,13 +21,13 @@ std::string layout_manifest(const Geometry& geometry, int32_t group, int64_t pag
 // How a layer rotates keys: "append 0+256 halves theta 10000", with a digest of the scaling if there is one; "none".
 std::string rope_text(const kvc_layer_config& config, int32_t rope_dim);
 
-// The first line in which two manifests differ, of each; "(nothing)" of one that has ended.
+// The first line in which two manifests differ, from each of them. It is "(nothing)" for a manifest that has ended.
 struct ManifestDifference {
   std::string a, b;
 };
 ManifestDifference first_difference(const std::string& a, const std::string& b);
 
-// LAYOUT if a file or another cache has another layout or model. The message has both values.
+// Fails with LAYOUT if a file or another cache has another layout or model. The message has both values.
 struct OtherSide {
   const char *name, *title;  // "file", "File"
 };

@@ -35,7 +35,7 @@ Status PageCopy::create(const Layers& layers, std::unique_ptr<PageCopy>* out) {
   return Status();
 }
 
-// rows: in the device's memory.
+// Copies the rows of a page between the pools and `rows`, which is in the device's memory.
 Status PageCopy::move_rows(const Group& group, int32_t page, uint8_t* rows, bool store, void* stream) {
   const Context& context = *layers_.context();
   const auto slots = std::span(slots_).first(static_cast<size_t>(group.rows));
@@ -64,7 +64,7 @@ Status PageCopy::move_rows(const Group& group, int32_t page, uint8_t* rows, bool
   return Status();
 }
 
-// bytes: in the device's memory.
+// Copies the states of a page between the pools and `bytes`, which is in the device's memory.
 Status PageCopy::move_states(int32_t group, int32_t page, uint8_t* bytes, bool store, void* stream) {
   const Context& context = *layers_.context();
   for (int32_t i = 0; i < layers_.size(); ++i) {
@@ -110,7 +110,7 @@ Status PageCopy::end_read(int32_t group, uint8_t* bytes, void* stream) {
 }
 
 Status PageCopy::write(int32_t group, int32_t page, const uint8_t* bytes, void* stream) {
-  // A backend that stores does not write to its arrays.
+  // When a backend stores, it only reads these bytes.
   if (!staging_) return move(group, page, const_cast<uint8_t*>(bytes), true, stream);
   KVC_TRY(layers_.context()->upload(staging(), bytes, bytes_of(group), stream));
   return move(group, page, staging(), true, stream);

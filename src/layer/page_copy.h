@@ -1,11 +1,11 @@
-// PageCopy: the contents of a page to contiguous host memory and back, wherever the pools lie.
+// PageCopy copies the contents of a page to contiguous host memory and back, wherever the pools lie.
 //
-// The contents of a page of tokens are all runs of its group (RowCopy) for the rows of the page; those of a page of
-// states are its states, one after another, without padding.
+// The contents of a page of tokens are all runs of its group (RowCopy) for the rows of the page. The contents of a
+// page of states are its states, one after another, without padding.
 //
-// A read has two parts: begin_read enqueues the copies out of the pools, and end_read waits for them. After begin_read
-// has returned, later work of the stream may write the page. So a caller that orders the stream needs to hold the page
-// for the first part only.
+// A read has two parts: begin_read enqueues the copies out of the pools, and end_read waits for them. After
+// begin_read has returned, later work of the stream may write the page. So a caller that orders the stream must hold
+// the page only until begin_read returns.
 //
 // Thread safety: one call at a time; it locks nothing. The caller orders the stream (StreamOrder). Ownership: borrows
 // the layers. Memory: on a GPU, a staging buffer for one page; on the CPU none.
@@ -31,16 +31,16 @@ class PageCopy {
   static Status create(const Layers& layers, std::unique_ptr<PageCopy>* out);
 
   int64_t bytes_of(int32_t group) const noexcept { return groups_[static_cast<size_t>(group)].bytes; }
-  // bytes: [bytes_of(group)], filled when end_read returns. end_read has the arguments of begin_read.
+  // bytes: [bytes_of(group)], filled when end_read returns. end_read must get the arguments of begin_read.
   Status begin_read(int32_t group, int32_t page, uint8_t* bytes, void* stream);
   Status end_read(int32_t group, uint8_t* bytes, void* stream);
-  // Enqueues the write; bytes may change as soon as it returns.
+  // Enqueues a write of the page. `bytes` may change when the call returns.
   Status write(int32_t group, int32_t page, const uint8_t* bytes, void* stream);
 
  private:
   struct Group {
     bool states = false;
-    int64_t rows = 0;  // of a page of tokens
+    int64_t rows = 0;  // rows of a page of tokens
     int64_t bytes = 0;
     std::vector<RowRun> runs;
   };

@@ -15,7 +15,7 @@ struct Block {
   int64_t heads, tokens, row_bytes;
 
   int64_t bytes() const { return heads * tokens * row_bytes; }
-  // stride_bytes: from one row to the next, if it is more than a row.
+  // stride_bytes: the distance from one row to the next.
   RowsLayout at(int64_t offset_bytes, bool tokens_first, int64_t stride_bytes) const {
     RowsLayout layout;
     layout.offset_bytes = offset_bytes;
@@ -26,7 +26,7 @@ struct Block {
   }
 };
 
-// What a page has of K, or of V.
+// The rows and scales of K, or of V, in a page.
 struct Parts {
   Block rows, scales;
   int64_t scale_alignment = 1;
@@ -60,7 +60,7 @@ class PageWriter {
     pool->scales = parts.scales.at(end_, tokens_first_, parts.scales.row_bytes);
     end_ += parts.scales.bytes();
   }
-  // Rows of K and V side by side.
+  // Adds the rows of K and V in pairs: after each row of K comes its row of V.
   void add_pairs(const Parts& k, const Parts& v, PageLayout* layout) {
     const int64_t pair_bytes = k.rows.row_bytes + v.rows.row_bytes;
     layout->k.rows = k.rows.at(end_, tokens_first_, pair_bytes);
@@ -80,7 +80,7 @@ void set_page_stride(int64_t page_bytes, PoolLayout* pool) {
   if (pool->scales.row_bytes > 0) pool->scales.page_stride_bytes = page_bytes;
 }
 
-// A pool of K's pages alone, or of V's. Returns the bytes of a page.
+// Lays out a pool that has only pages of K, or only pages of V. Returns the bytes of a page.
 int64_t lay_out_alone(const Parts& parts, const kvc_backend_format& format, int64_t offset_bytes, PoolLayout* pool) {
   PageWriter writer(offset_bytes, format.tokens_first != 0);
   writer.add_rows(parts, pool);

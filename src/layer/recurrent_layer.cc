@@ -23,8 +23,8 @@ constexpr int64_t kMaxStateBytes = int64_t{1} << 40;
 
 bool is_state_dtype(DLDataType t) { return is_float_dtype(t) || (t.code == kDLInt && (t.bits == 32 || t.bits == 64)); }
 
-// Writes the bytes of an element, repeated to 8 bytes (kvc_backend_states.fill). Returns false if the dtype cannot hold
-// the value.
+// Sets *fill to the bytes of an element with this value, repeated to 8 bytes (kvc_backend_states.fill). Returns false
+// if the dtype cannot hold the value.
 bool read_fill(double value, DLDataType dtype, uint64_t* fill) {
   unsigned char element[8] = {};
   const auto bytes = static_cast<size_t>(element_bytes(dtype));
@@ -88,7 +88,7 @@ Status refuse(const kvc_layer_config& config, int64_t index, const char* what) {
       .at(index);
 }
 
-// Checks that every field but group and states is 0.
+// Checks that every field except group, num_states and states is 0.
 Status check_states_alone(const kvc_layer_config& config, int64_t index) {
   const struct {
     const char* name;
@@ -117,7 +117,7 @@ Status check_states_alone(const kvc_layer_config& config, int64_t index) {
   plain.num_states = config.num_states;
   plain.states = config.states;
   plain.struct_size = config.struct_size;
-  // The comparison is byte by byte: the struct has no padding, and fields that the caller did not set are zero.
+  // The structs can be compared byte by byte: they have no padding, and fields that the caller did not set are 0.
   // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
   if (std::memcmp(&plain, &config, sizeof plain) == 0) return Status();
   return refuse(config, index, "dtype, rope_scaling, storage or scales of a layer");

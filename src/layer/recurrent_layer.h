@@ -10,10 +10,10 @@ namespace kvc {
 
 constexpr int32_t kMaxStates = 16;  // of a layer
 
-// Reads how many states of a sequence are kept besides its last. limits.tree_nodes is known.
+// Reads how many states of a sequence are kept besides its current state. limits.tree_nodes must be set before.
 Status read_state_limits(const kvc_cache_config& config, bool recurrent, Geometry* geometry);
 
-// Checks the layer, which is in a recurrent group, and adds it.
+// Checks a layer of a recurrent group, and adds it to the geometry.
 Status make_recurrent_layer(const kvc_layer_config& config, const std::vector<kvc_state_config>& states, int64_t index,
                             Geometry* geometry);
 

@@ -5,7 +5,7 @@ namespace {
 
 constexpr int64_t kAlignment = 4096;
 
-// float64 values in the table of one set.
+// The number of float64 values in the table of one set.
 int64_t table_size(const RopeClass& rope) noexcept {
   return int64_t{KVC_BACKEND_ROPE_LEVELS} * KVC_BACKEND_ROPE_RADIX * rope.rope_dim;
 }

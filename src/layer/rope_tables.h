@@ -1,5 +1,5 @@
-// RopeTables: the tables of a cache's RoPE classes in device memory, from which a backend makes cos and sin of any
-// position (kvc_backend_rope_table). Made with the cache, constant afterwards.
+// RopeTables: the tables of a cache's RoPE classes in device memory. A backend computes cos and sin of any position
+// from them (kvc_backend_rope_table). They are made with the cache, and are constant.
 #pragma once
 
 #include <cstdint>

@@ -93,7 +93,7 @@ Status RowCopy::end_run(uint8_t* bytes, int64_t size, void* stream) {
 }
 
 Status RowCopy::write_run(const RowRun& run, std::span<const int64_t> slots, const uint8_t* bytes, void* stream) {
-  // A backend that stores does not write to its arrays.
+  // When a backend stores, it only reads these bytes.
   if (!staging_) return slots.empty() ? Status() : move(run, slots, const_cast<uint8_t*>(bytes), true, stream);
   const auto most = static_cast<size_t>(staging_->bytes() / run.token_bytes);
   while (!slots.empty()) {

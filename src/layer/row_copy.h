@@ -1,15 +1,19 @@
-// RowCopy: stored rows of a group to contiguous host memory and back, in one order, wherever the pools lie.
+// RowCopy copies stored rows of a group to contiguous host memory and back. The order of the bytes is the same
+// wherever the pools lie.
 //
-// The order of a range of tokens is: the layers of the group that store, ascending; of each its runs, one after
-// another: K, V, the scales of K, the scales of V. A run is [tokens, heads, row bytes], as stored. An MLA layer has no
-// run of V. States of a group are the layers' states, one after another, without padding.
+// The rows of a range of tokens are ordered by layer: the layers of the group that store rows, ascending. Each layer
+// has its runs one after another: K, V, the scales of K, the scales of V. A run is [tokens, heads, row bytes], as
+// stored. An MLA layer has no run of V. The states of a group are the states of its layers, one after another,
+// without padding.
 //
-// Whole sequences are copied as runs(group), and then read_run for as many tokens at a time as fit. PageCopy copies
-// page by page.
+// To copy a whole sequence, get runs(group), and call read_run for each run with as many tokens at a time as fit.
+// PageCopy copies single pages.
 //
-// Bytes pass through the backend's copies, so pools may be the caller's, in any layout, or a GPU's.
-// Thread safety: one call at a time; it locks nothing. The caller holds the pages and orders the stream (StreamOrder).
-// Ownership: borrows the layers. Memory: on a GPU, a staging buffer of staging_bytes; on the CPU none.
+// The backend copies the bytes, so pools may be adopted, in any layout, or lie on a GPU.
+//
+// Thread safety: one call at a
+// time; it locks nothing. The caller holds the pages and orders the stream (StreamOrder). Ownership: borrows the
+// layers. Memory: on a GPU, a staging buffer of staging_bytes; on the CPU none.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +29,11 @@ namespace kvc {
 
 enum class RowPart : uint8_t { kK, kV, kKScales, kVScales };
 
-// One kind of rows of one layer.
+// The rows of one kind of one layer.
 struct RowRun {
   int32_t layer = 0;
   RowPart part = RowPart::kK;
-  int64_t token_bytes = 0;  // of one token: all heads
+  int64_t token_bytes = 0;  // bytes of one row of this kind, all heads
 };
 
 class RowCopy {
@@ -39,21 +43,22 @@ class RowCopy {
   // Throws std::bad_alloc.
   static Status create(const Layers& layers, std::unique_ptr<RowCopy>* out, int64_t staging_bytes = kStagingBytes);
 
-  // Runs of a group that holds tokens, or encoder tokens, in their order.
+  // The runs of a group, in their order. The group must hold tokens or encoder tokens.
   static std::vector<RowRun> runs(const Layers& layers, int32_t group);
-  // Their bytes for one token, and the bytes of one state of a group with states.
+  // Bytes of one row in all runs of a group, and bytes of all states in a page of a group of states.
   static int64_t token_bytes(const Layers& layers, int32_t group);
   static int64_t state_bytes(const Layers& layers, int32_t group);
 
-  // Slots are page * page_size + offset. bytes: slots.size() * run.token_bytes; done on return.
+  // Reads the rows in `slots` (page * page_size + offset) to `bytes`, [slots.size() * run.token_bytes]. Done on
+  // return.
   Status read_run(const RowRun& run, std::span<const int64_t> slots, uint8_t* bytes, void* stream);
-  // The same in two parts, of at most staging_bytes: begin_run enqueues the copies out of the pools, and end_run waits
-  // for them. In between, later work of the stream may write the rows. size: slots.size() * run.token_bytes.
+  // Reads in two parts, at most staging_bytes. begin_run enqueues the copies out of the pools, and end_run waits for
+  // them. After begin_run, later work of the stream may write the rows. size: slots.size() * run.token_bytes.
   Status begin_run(const RowRun& run, std::span<const int64_t> slots, uint8_t* bytes, void* stream);
   Status end_run(uint8_t* bytes, int64_t size, void* stream);
-  // The same the other way, in the stream's order. A negative slot skips its token.
+  // Writes `bytes` to the rows in `slots`, in the stream's order. A row with a negative slot is skipped.
   Status write_run(const RowRun& run, std::span<const int64_t> slots, const uint8_t* bytes, void* stream);
-  // The states in a page: state_bytes(group).
+  // Copy all states in a page, [state_bytes(group)].
   Status read_states(int32_t group, int32_t page, uint8_t* bytes, void* stream);
   Status write_states(int32_t group, int32_t page, const uint8_t* bytes, void* stream);
 

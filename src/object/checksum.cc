@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#define XXH_INLINE_ALL  // all of it is in this file: nothing is linked, and no symbol is exported
+#define XXH_INLINE_ALL  // compiles xxHash into this file: nothing is linked, and no symbol is exported
 #include <xxhash.h>
 
 namespace kvc {

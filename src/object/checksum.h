@@ -1,5 +1,5 @@
-// Checksums of stored objects: XXH3-128, in its canonical order of bytes. They find damage, and say nothing about who
-// wrote the bytes. Pure. Thread safety: any thread; a checksum in progress is a value of one thread.
+// Checksums of stored objects: XXH3-128, in its canonical order of bytes. They detect damage, but do not prove who
+// wrote the bytes. Pure. Thread safety: any thread may call checksum_of; a RunningChecksum belongs to one thread.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -16,7 +16,7 @@ using Checksum = std::array<uint8_t, kChecksumBytes>;
 
 Checksum checksum_of(std::span<const uint8_t> bytes, uint64_t seed = 0) noexcept;
 
-// The checksum, with seed 0, of bytes that come in parts.
+// The checksum, with seed 0, of bytes that arrive in pieces.
 class RunningChecksum {
  public:
   RunningChecksum();  // throws std::bad_alloc

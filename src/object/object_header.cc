@@ -13,11 +13,11 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "objects are little endian, and are written as they are");
 
-constexpr char kMagic[8] = {'k', 'v', 'c', 'o', 'b', 'j', '\r', '\n'};  // a transfer as text would change the end
+constexpr char kMagic[8] = {'k', 'v', 'c', 'o', 'b', 'j', '\r', '\n'};  // a copy as text would change the end
 constexpr uint32_t kFormatVersion = 1;
 constexpr int64_t kHeaderAlignment = 64;
 
-// The first kObjectFixedBytes bytes.
+// The first kObjectFixedBytes bytes of an object.
 struct Fixed {
   char magic[8];
   uint32_t version;

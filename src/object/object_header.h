@@ -1,11 +1,12 @@
-// ObjectHeader: what stored bytes of K and V say of themselves. It names the model, the layout, the tokens and the
-// size, and it has a checksum. docs/reference/format.md has the format byte by byte.
+// ObjectHeader: the description at the start of a stored object. It has the model, the layout, the tokens and the
+// size of the stored K and V, and a checksum. docs/reference/format.md defines each byte.
 //
-//   read kObjectFixedBytes bytes;  read_object_sizes     every length is checked here, before anything is allocated
-//   read the rest of sizes.header_bytes;  decode_object_header
-//   the payload follows, in sections (payload_sections.h)
+// To read an object:
+//   1. Read kObjectFixedBytes bytes, and call read_object_sizes. It checks all lengths before memory is allocated.
+//   2. Read the rest of sizes.header_bytes, and call decode_object_header.
+//   3. Read the payload, which follows in sections (payload_sections.h).
 //
-// Pure: bytes alone, no I/O and no cache. Thread safety: any thread.
+// Pure. Thread safety: any thread.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -29,8 +30,8 @@ enum class ObjectKind : uint32_t {
 
 using ObjectKey = std::array<uint8_t, 32>;
 
-inline constexpr int64_t kObjectFixedBytes = 192;      // of every header, before its parts of variable size
-inline constexpr int64_t kMaxManifestBytes = 1 << 20;  // bounds of the parts
+inline constexpr int64_t kObjectFixedBytes = 192;      // start of every header, before its parts of variable size
+inline constexpr int64_t kMaxManifestBytes = 1 << 20;  // bounds of these parts
 inline constexpr int64_t kMaxObjectTokens = 1 << 20;   // token ids in a header; a page has at most 65536
 inline constexpr int64_t kMaxDetailBytes = 1 << 20;
 inline constexpr int64_t kMaxPayloadBytes = int64_t{1} << 50;
@@ -43,15 +44,15 @@ struct ObjectHeader {
   ObjectKey parent = {};                         // of the page before it; zeros = none
   ObjectKey fingerprint = {};                    // of the model; zeros = none
   int64_t token_begin = 0;                       // position of the first token
-  int64_t num_tokens = 0;                        // tokens whose rows the payload has, or of a sequence
+  int64_t num_tokens = 0;                        // tokens whose rows the payload has, or the length of a saved sequence
   std::string manifest;                          // the layout as text
-  std::vector<int32_t> tokens;                   // ids; a saved sequence has its own in the payload
-  std::vector<uint8_t> details;                  // what else this kind of object has
+  std::vector<int32_t> tokens;                   // token ids; those of a saved sequence are in its payload
+  std::vector<uint8_t> details;                  // further fields of this kind of object
   int64_t payload_bytes = 0;                     // without the checksums of its sections
   int64_t section_bytes = kDefaultSectionBytes;  // a power of two
 };
 
-// Sizes of an object, within their bounds.
+// Sizes of an object. They were checked to be within their bounds.
 struct ObjectSizes {
   int64_t header_bytes = 0;
   int64_t payload_bytes = 0;
@@ -65,18 +66,21 @@ struct ObjectSizes {
 // SHA-256 of a manifest: the digest of a layout.
 ObjectKey manifest_digest(const std::string& manifest) noexcept;
 
-// The bytes of a header. Its parts are within their bounds (asserted). Throws std::bad_alloc.
+// Encodes a header. Its parts must be within their bounds (asserted). Throws std::bad_alloc.
 std::vector<uint8_t> encode_object_header(const ObjectHeader& header);
-// Bytes of that: a multiple of 64.
+// Bytes of an encoded header, a multiple of 64.
 int64_t object_header_bytes(const ObjectHeader& header) noexcept;
 
-// Reads the first kObjectFixedBytes of an object. CORRUPT if a field is impossible, UNSUPPORTED for a later version.
+// Reads the first kObjectFixedBytes of an object. Fails with CORRUPT if a field is impossible, and with UNSUPPORTED
+// if the object has another format version.
 Status read_object_sizes(std::span<const uint8_t> fixed, ObjectSizes* out);
 
-// Reads a whole header, of ObjectSizes::header_bytes. CORRUPT unless every byte is right. Throws std::bad_alloc.
+// Decodes a whole header, of ObjectSizes::header_bytes. Fails with CORRUPT if a length, the checksum, the padding or
+// the digest of the manifest is wrong. Throws std::bad_alloc.
 Status decode_object_header(std::span<const uint8_t> bytes, ObjectHeader* out);
 
-// The seed of the checksums of an object's sections: sections of other objects, or in another order, do not pass.
+// The seed for the checksums of an object's sections. It comes from the checksum of the header, so a section of
+// another object fails its check.
 uint64_t section_seed(std::span<const uint8_t> header_bytes) noexcept;
 
 }  // namespace kvc

@@ -8,7 +8,7 @@
 namespace kvc {
 namespace {
 
-// A payload of less than a section needs less memory.
+// If the payload is smaller than a section, the buffer has only the size of the payload.
 size_t buffer_bytes(const ObjectSizes& sizes) {
   return static_cast<size_t>(std::min(sizes.section_bytes, sizes.payload_bytes) + kChecksumBytes);
 }

@@ -80,7 +80,7 @@ std::span<const int32_t> PageTable::changes() noexcept {
     if (nodes_.refs(node) > 0) {
       changed_[used++] = node;
     } else {
-      is_changed_[node] = 0;  // not in use: it is written again before it is read
+      is_changed_[node] = 0;  // a free node: its entries are written before they are read again
     }
   }
   num_changed_ = used;
@@ -110,12 +110,13 @@ void PageTable::unref_child(int32_t child, int32_t level) noexcept {
 
 void PageTable::unref_node(int32_t node, int32_t level) noexcept {
   if (node < 0 || !nodes_.unref(node)) return;
-  // Last first. So if pages that were just allocated are freed, the order of the free pages is restored.
+  // Frees the children from last to first. If the pages were just allocated, this restores the order of the free
+  // pages.
   for (int32_t i = kFanout; i-- > 0;) unref_child(children(node)[i], level);
 }
 
-// Returns a node with only the children [keep_begin, keep_end) of `node`: itself if it is not shared, else a copy. It
-// takes the caller's reference to `node`.
+// Returns a node that has only the children [keep_begin, keep_end) of `node`. If `node` is not shared, it is changed
+// and returned. Otherwise the result is a copy. The caller's reference to `node` is consumed.
 int32_t PageTable::own(int32_t node, int32_t level, int32_t keep_begin, int32_t keep_end) noexcept {
   if (nodes_.refs(node) == 1) {
     int32_t* entries = children(node);
@@ -156,7 +157,7 @@ void PageTable::grow_to(PageList& list, int64_t index) noexcept {
   while (list.levels == 0 || index >= child_span(list.levels + 1)) {
     if (list.root >= 0) {
       const int32_t root = new_node();
-      children(root)[0] = list.root;  // marked as new
+      children(root)[0] = list.root;  // new_node has marked the new root as changed
       list.root = root;
     }
     ++list.levels;
@@ -235,8 +236,8 @@ void PageTable::truncate(PageList& list, int64_t count) noexcept {
     return;
   }
   if (count < list.size) cut(list, count);
-  // Also if no entry is dropped: the caller may have dropped tokens of the last page, which was full and shared until
-  // now.
+  // The tail is computed again even when no entry is dropped. The caller may have dropped tokens of the last page,
+  // which was full, and may be shared.
   list.tail_page = list.root < 0 ? -1 : at(list, count - 1);
   list.tail_shared = list.tail_page >= 0 && !exclusive(list, count - 1);
   assert_list(list);
@@ -245,7 +246,7 @@ void PageTable::truncate(PageList& list, int64_t count) noexcept {
 void PageTable::cut(PageList& list, int64_t count) noexcept {
   list.size = static_cast<int32_t>(count);
   list.first = std::min(list.first, list.size);
-  if (list.first <= list.kept) list.kept = list.first = 0;  // the list ends before its hole
+  if (list.first <= list.kept) list.kept = list.first = 0;  // the list ends at its hole or before: no hole is left
   while (list.levels > 1 && count <= child_span(list.levels) && list.root >= 0) {
     const int32_t child = children(list.root)[0];
     if (child >= 0) nodes_.ref(child);
@@ -253,8 +254,8 @@ void PageTable::cut(PageList& list, int64_t count) noexcept {
     list.root = child;
     --list.levels;
   }
-  // Makes the path unshared down to the level where `count` falls between two children. Each node keeps the children
-  // before.
+  // Makes the nodes on the path to the last entry unshared, and drops their children after the path. The loop stops
+  // at the level where a child ends exactly at `count`, because that child stays whole.
   int32_t* link = &list.root;
   int32_t parent = -1;
   for (int32_t level = list.levels; level >= 1 && *link >= 0; --level) {
@@ -266,8 +267,8 @@ void PageTable::cut(PageList& list, int64_t count) noexcept {
   }
 }
 
-// Returns `node` without its entries [begin, end), counted from its first; -1 if nothing is left. It takes the caller's
-// reference.
+// Returns `node` without its entries [begin, end), which are counted from the first entry under `node`. Returns -1 if
+// the range covers the whole node. The caller's reference to `node` is consumed.
 int32_t PageTable::without(int32_t node, int32_t level, int64_t begin, int64_t end) noexcept {
   const int64_t span = child_span(level);
   if (node < 0) return node;

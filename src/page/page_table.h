@@ -1,19 +1,19 @@
 // PageTable: the pages of one layer group, and the page lists that share them.
 //
-// A PageList is a persistent tree with 32 children a node and page ids in its leaves (kvc_backend_tables describes it).
-// Forks share nodes, and a change copies only the shared nodes on its path. So a fork costs the height of the tree, at
-// any depth of forking. A list does not change while it is read.
+// A PageList is a persistent tree. Each node has 32 children, and the leaves hold page ids (kvc_backend_tables
+// describes the format). Forks share nodes, and a change copies only the shared nodes on its path. So the cost of a
+// fork is the height of the tree, even for a fork of a fork.
 //
-// Thread safety: none; the owner locks. A thread may read nodes() without the lock while the list that it reads exists
-// and does not change.
+// Thread safety: none; the owner locks. A thread may read nodes() without the lock while the list that it reads
+// exists and does not change.
 // Invariants
-//   refs(page) = leaf entries that hold it (+ holds taken with hold_page)
+//   refs(page) = leaf entries that hold it + holds of hold_page and take_page + 1 if the prefix index refers to it
 //   refs(node) = parents that hold it + lists whose root it is
 //   a node is never written if it, or a node above it, has more than one reference
 //   entries [kept, first) of a list (its hole) and entries from size on are -1; kept <= first <= size; without a hole,
 //   kept and first are 0
-// Comments of methods say how many pages they need. The caller checks free_pages() first, so that no change stops half
-// way. Nodes never run out, because the table has nodes_needed of them for all lists that can exist.
+// The comment of a method says how many pages it needs. The caller first compares this number with free_pages(), so
+// that no change stops half way. Nodes never run out, because the owner passes nodes_needed(...) to the constructor.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,13 @@
 namespace kvc {
 
 struct PageList {
-  int32_t root = -1;         // node id, -1 = no node
-  int32_t levels = 0;        // height of the tree: it holds 32^levels entries
-  int32_t size = 0;          // entries, freed ones included
-  int32_t kept = 0;          // entries [kept, first) were freed: before a window (kept is 0), or between the sinks
-  int32_t first = 0;         // and the window of a stream. Both are 0: nothing was freed
+  int32_t root = -1;   // node id, -1 = no node
+  int32_t levels = 0;  // height of the tree: it holds 32^levels entries
+  int32_t size = 0;    // entries, freed ones included
+  // Entries [kept, first) are the hole: their pages were freed. The hole lies before a window (then kept is 0), or
+  // between the sink tokens and the window of a stream.
+  int32_t kept = 0;          // start of the hole; 0 without a hole
+  int32_t first = 0;         // end of the hole; 0 without a hole
   int32_t tail_page = -1;    // page at size - 1, or -1
   bool tail_shared = false;  // the tail page is not full and may have another reference
 
@@ -46,11 +48,12 @@ class PageTable {
   PageTable(int64_t num_pages, int64_t num_nodes)
       : pages_(num_pages), nodes_(num_nodes), children_(num_nodes * kFanout) {}
 
-  // The most nodes that `lists` lists over `num_pages` pages can have at once, if their indices stay below `max_index`.
-  // The argument: order the lists by their common prefixes. Compared with the list before it, a list adds at each
-  // level: the nodes that are full of its own pages, at most one node where the two lists divide, one at its end, and
-  // two at each edge of a hole. edges: the number of edges of holes. 0 without windows, 1 if holes are only at the
-  // front, 2 if they follow sinks.
+  // An upper bound of the nodes that `lists` lists over `num_pages` pages have at once. All indices are below
+  // `max_index`. `edges` is the number of edges of a hole: 0 without windows, 1 if holes begin at entry 0, 2 if they
+  // follow sinks.
+  // Derivation: order the lists by their common prefixes. Compared with the list before it, a list adds
+  // at each level the nodes that are full of its own pages, at most one node where the two lists divide, one at its
+  // end, and two at each edge of a hole.
   static int64_t nodes_needed(int64_t num_pages, int64_t lists, int64_t max_index, int32_t edges);
   static int32_t levels_for(int64_t max_index) noexcept;
 
@@ -65,7 +68,8 @@ class PageTable {
     return pages_.bytes() + nodes_.bytes() + children_.bytes() + changed_.bytes() + is_changed_.bytes();
   }
 
-  // For a copy of the nodes on a device: from now on, records which nodes are written. Throws std::bad_alloc.
+  // Starts to record which nodes are written, so that a device's copy of the nodes can be updated. Throws
+  // std::bad_alloc.
   void track_changes() {
     changed_ = LazyArray<int32_t>(nodes_.size());
     is_changed_ = LazyArray<uint8_t>(nodes_.size());
@@ -74,7 +78,7 @@ class PageTable {
   std::span<const int32_t> changes() noexcept;
   void forget_changes() noexcept;
 
-  // The page at `index` in [0, size). -1: it was freed.
+  // The page at `index`, which is in [0, size). Returns -1 if the page was freed.
   int32_t at(const PageList& list, int64_t index) const noexcept;
 
   // Calls visit(index, page) for entries [begin, end) that are not freed.
@@ -93,9 +97,10 @@ class PageTable {
     }
   }
 
-  // Whether no other list or hold has a reference to the page at `index`.
+  // Whether this list has the only reference to the page at `index`.
   bool exclusive(const PageList& list, int64_t index) const noexcept;
-  // Whether the page at `index` becomes available when this list and `holds` holds of the page are dropped.
+  // Whether the page at `index` becomes available when this list and a number of holds of the page are dropped.
+  // `holds` is that number.
   bool available_without(const PageList& list, int64_t index, uint32_t holds) const noexcept;
 
   // Returns a list that shares the first `count` entries.
@@ -104,37 +109,38 @@ class PageTable {
   // Appends a fresh page and returns it. Needs one page.
   int32_t append(PageList& list) noexcept;
 
-  // Adds `count` entries at the end of a list without a hole, as if they had been freed.
+  // Appends `count` entries of -1, which become the hole of the list. The list must not have a hole yet.
   void skip(PageList& list, int64_t count) noexcept;
-  // Adds pages at the end that already have other references, and takes a reference to each.
+  // Appends pages that already have other references, and takes a reference to each.
   void append_shared(PageList& list, std::span<const int32_t> pages) noexcept;
-  // Replaces the page at `index` by one that has other references. The old page loses this list's reference.
+  // Replaces the page at `index` by `page`, which already has other references, and takes a reference to it. The old
+  // page loses this list's reference.
   void replace(PageList& list, int64_t index, int32_t page) noexcept;
 
   // Drops the entries from `count` on, last first; count <= size. It must also be called, with count == size, when
   // tokens are dropped within the last page.
   void truncate(PageList& list, int64_t count) noexcept;
 
-  // Drops this list's references to the entries [keep, count), which then read as -1. They become the hole of the list,
-  // which can only grow: if the existing hole ends at `count` or later, nothing changes. keep <= list.kept if there is
-  // a hole.
+  // Drops this list's references to the entries [keep, count), which then read as -1 and are the hole of the list. A
+  // hole never shrinks: if the existing hole ends at `count` or later, nothing changes. If there is a hole, `keep`
+  // must be at most list.kept.
   void drop_front(PageList& list, int64_t count, int64_t keep = 0) noexcept;
 
   // Replaces the last entry by a fresh page, and returns it. The old page loses this list's reference. Needs one page.
   int32_t replace_tail(PageList& list) noexcept;
-  // Replaces the last entry by `page`. The caller's hold of it becomes this list's reference. No other list may share
-  // the path.
+  // Replaces the last entry by `page`. The caller's hold of `page` becomes this list's reference. No other list may
+  // share the nodes on the path to the last entry.
   void restore_tail(PageList& list, int32_t page, bool shared) noexcept;
 
   // Drops all references; the list is empty afterwards.
   void release(PageList& list) noexcept;
 
-  // Takes a free page that is in no list, with one hold. Needs one page.
+  // Allocates a page that is in no list, and takes one hold of it. Needs one page.
   int32_t take_page() noexcept { return pages_.allocate(); }
-  // An extra reference to a page, or to a whole list (a snapshot). A matching call drops it.
+  // A hold is a reference to a page that belongs to no entry of a list. unhold_page drops it.
   void hold_page(int32_t page) noexcept { pages_.ref(page); }
   void unhold_page(int32_t page) noexcept { pages_.unref(page); }
-  // Takes and drops the reference of the prefix index.
+  // Takes, or drops, the reference of the prefix index to a page.
   void index_page(int32_t page) noexcept { pages_.index(page); }
   void unindex_page(int32_t page) noexcept { pages_.unindex(page); }
 
@@ -161,8 +167,8 @@ class PageTable {
   RefPool pages_;
   RefPool nodes_;
   LazyArray<int32_t> children_;    // [num_nodes, kFanout]
-  LazyArray<int32_t> changed_;     // [num_nodes] if they are tracked, else none
-  LazyArray<uint8_t> is_changed_;  // likewise
+  LazyArray<int32_t> changed_;     // [num_nodes], or empty if changes are not tracked
+  LazyArray<uint8_t> is_changed_;  // [num_nodes], or empty if changes are not tracked
   int64_t num_changed_ = 0;
 };
 

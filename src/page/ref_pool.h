@@ -1,10 +1,10 @@
 // RefPool: ids 0..size-1 with reference counts, used for the pages of a group and for the nodes of its page lists.
-// Ids are deterministic: the last one freed is given out first, else the lowest that was never used.
-// Thread safety: none; the owner locks.
-// One of the references of an id may belong to the prefix index: index takes it, and unindex drops it. An id to which
-// only the index refers is idle.
-// Invariants: free() + used() == size(); an id is used iff its count > 0; 8 bytes an id. idle() is the number of idle
-// ids.
+// Allocation is deterministic: it returns the id that was freed last, or else the lowest id that was never used.
+// The prefix index may have one reference to an id: index() takes it, and unindex() drops it. An id is idle while the
+// prefix index has its only reference.
+//
+// Thread safety: none; the owner locks. Memory: 8 bytes for each id.
+// Invariants: free() + used() == size(); an id is used iff its count > 0; idle() is the number of idle ids.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class RefPool {
   int64_t peak() const noexcept { return peak_; }
   int64_t bytes() const noexcept { return refs_.bytes() + free_stack_.bytes(); }
 
-  // Returns a free id, with one reference. free() > 0.
+  // Returns a free id, and takes one reference to it. Needs free() > 0.
   int32_t allocate() noexcept {
     KVC_ASSERT(used_ < size(), used_, size());
     const int32_t id = stack_size_ > 0 ? free_stack_[--stack_size_] : fresh_++;
@@ -40,7 +40,7 @@ class RefPool {
     if (++refs_[id] == (kIndexed | 2)) --idle_;
   }
 
-  // Drops a reference. Returns true if it was the last one, and the id is now free.
+  // Drops a reference. Returns true if it was the last reference, so that the id is now free.
   bool unref(int32_t id) noexcept {
     KVC_ASSERT(is_used(id), id, size());
     if (const uint32_t left = --refs_[id]; left > 0) {
@@ -59,7 +59,7 @@ class RefPool {
 
   uint32_t refs(int32_t id) const noexcept { return refs_[id] & ~kIndexed; }
 
-  // Adds the reference of the prefix index, which has at most one to an id.
+  // Adds the reference of the prefix index. An id has at most one reference of this kind.
   void index(int32_t id) noexcept {
     KVC_ASSERT(is_used(id) && !is_indexed(id), id, refs_[id]);
     refs_[id] = (refs_[id] + 1) | kIndexed;
@@ -83,7 +83,7 @@ class RefPool {
     for (int64_t i = stack_size_; i-- > 0;) visit(free_stack_[i]);
     for (int64_t id = fresh_; id < size(); ++id) visit(static_cast<int32_t>(id));
   }
-  // Calls visit(id) for free ids on the stack only. They and fresh() determine the order of later allocations.
+  // Calls visit(id) for the free ids on the stack. These ids and fresh() determine the order of later allocations.
   template <class Visit>
   void for_each_freed(Visit visit) const {
     for (int64_t i = stack_size_; i-- > 0;) visit(free_stack_[i]);
@@ -91,7 +91,7 @@ class RefPool {
   int32_t fresh() const noexcept { return fresh_; }
 
  private:
-  static constexpr uint32_t kIndexed = 1u << 31;  // in refs_: one of the references is the index's
+  static constexpr uint32_t kIndexed = 1u << 31;  // flag in refs_: the prefix index has one of the references
   bool is_used(int32_t id) const noexcept { return id >= 0 && id < size() && refs_[id] > 0; }
 
   LazyArray<uint32_t> refs_;

@@ -24,7 +24,8 @@ const char* kind_name(int32_t kind) {
   return kNames[kind];
 }
 
-// A number of the scaling: the kinds that have it, the kinds for which 0 stands for a default, and its range.
+// One number of kvc_rope_scaling. `kinds` has a bit for each kind of scaling that uses the number.
+// `kinds_with_default` has a bit for each kind for which 0 means a default. Other values must be in [low, high].
 struct Number {
   const char* name;
   double value;
@@ -83,11 +84,12 @@ Status check_relations(const kvc_rope_scaling& s, double theta, int64_t layer) {
   return Status();
 }
 
-// 0.1 m ln(s) + 1: the factor on cos and sin for a context that is s times longer (YaRN, section 3.4).
+// The factor on cos and sin for a context that is `factor` times longer: 0.1 * m * ln(factor) + 1
+// (YaRN, section 3.4).
 double yarn_mscale(double factor, double m) { return factor <= 1.0 ? 1.0 : 0.1 * m * std::log(factor) + 1.0; }
 
-// The first setting that is given decides: attention_factor, then both mscales together, then factor. One mscale alone
-// has no effect. Hugging Face reads configurations in the same way.
+// Uses the first of these settings that is given: attention_factor, or mscale with mscale_all_dim, or factor. If only
+// one of mscale and mscale_all_dim is given, it has no effect. Hugging Face reads its configurations in the same way.
 double attention_factor(const kvc_rope_scaling& s) {
   if (s.attention_factor != 0.0) return s.attention_factor;
   const double factor = or_default(s.factor, 1.0);
@@ -113,7 +115,7 @@ void scale_llama3(const kvc_rope_scaling& s, std::vector<double>* inverse) {
 
 void scale_yarn(const kvc_rope_scaling& s, int32_t rope_dim, double theta, std::vector<double>* inverse) {
   const auto original = static_cast<double>(s.original_max_position);
-  // The pair, as a real number, that makes this many rotations within the original context.
+  // The index of the pair (a real number) that makes this many rotations within the original context.
   const auto pair_of_turns = [&](double turns) {
     return rope_dim * std::log(original / (turns * kTwoPi)) / (2.0 * std::log(theta));
   };
@@ -123,10 +125,10 @@ void scale_yarn(const kvc_rope_scaling& s, int32_t rope_dim, double theta, std::
     low = std::floor(low);
     high = std::ceil(high);
   }
-  // Each bound is clamped on one side only, so low may be above high. The formula then gives a ramp that falls.
+  // Each bound is clamped on one side only, so low may be above high. The ramp then falls instead of rising.
   low = std::max(low, 0.0);
   high = std::min(high, rope_dim - 1.0);
-  if (high == low) high += 0.001;  // A step instead of a ramp.
+  if (high == low) high += 0.001;  // Avoids a division by 0: the ramp becomes a jump.
   for (size_t i = 0; i < inverse->size(); ++i) {
     const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
     double& f = (*inverse)[i];

@@ -9,18 +9,19 @@
 
 namespace kvc {
 
-// Pair i at position p is rotated by p * inverse[i]. cos and sin are multiplied by attention_factor.
+// Pair i at position p is rotated by the angle p * inverse[i]. cos and sin are multiplied by attention_factor.
 struct RopeFrequencies {
   std::vector<double> inverse;  // [rope_dim / 2]
   double attention_factor = 1.0;
   bool operator==(const RopeFrequencies&) const = default;
 };
 
-// Checks that the scaling is valid for `rope_dim` dims, which are even and positive, and for base `theta` > 0. `layer`
-// is used in the message only. Kind KVC_ROPE_SCALING_NONE with every other field 0 is valid and scales nothing.
+// Checks that the scaling is valid for `rope_dim` dims (even, > 0) and for base `theta` > 0. `layer` is used only in
+// the message. Kind KVC_ROPE_SCALING_NONE with every other field 0 is valid and scales nothing.
 Status check_rope_scaling(const kvc_rope_scaling& scaling, int32_t rope_dim, double theta, int64_t layer);
 
-// Returns one set of frequencies, or for longrope two: short, then long. The scaling must have passed the check.
+// Returns one set of frequencies. For longrope it returns two sets, first short, then long. The scaling must have
+// passed check_rope_scaling.
 std::vector<RopeFrequencies> make_rope_frequencies(const kvc_rope_scaling& scaling, int32_t rope_dim, double theta);
 
 }  // namespace kvc

@@ -12,13 +12,13 @@
 namespace kvc {
 namespace {
 
-// Tells the new files of a process apart.
+// Makes the names of temporary files unique in the process.
 constinit std::atomic<uint32_t> next_number{0};
 
 Status io_error(const char* what, const std::string& path) {
   const int code = errno;
   char text[128];
-  // The GNU function returns the text, which may be elsewhere.
+  // The GNU strerror_r returns the text. It does not always write it into `text`.
   return Status::error(KVC_ERROR_IO, "%s %.200s: %s", what, path.c_str(), strerror_r(code, text, sizeof text));
 }
 
@@ -38,7 +38,7 @@ Status FileSink::open(const char* path) {
     temporary_ = path_ + "." + std::to_string(getpid()) + "." + std::to_string(number) + ".tmp";
     file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file_ >= 0) return Status();
-    if (errno != EEXIST) break;  // else it is of a process that was killed, and had the same id
+    if (errno != EEXIST) break;  // EEXIST: left by a killed process that had the same id
   }
   Status failed = io_error("cannot create", temporary_);
   temporary_.clear();
@@ -69,7 +69,8 @@ Status FileSink::commit() {
   if (close(written) != 0) return io_error("cannot close", temporary_);
   if (rename(temporary_.c_str(), path_.c_str()) != 0) return io_error("cannot rename a new file to", path_);
   temporary_.clear();
-  // The new name is on the disk once its folder is. Some file systems cannot synchronise a folder.
+  // The new name is safe on the disk only after its folder was synchronised. Some file systems cannot synchronise a
+  // folder.
   const int folder = ::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return Status();
   const bool done = fsync(folder) == 0 || errno == EINVAL || errno == ENOTSUP;
@@ -87,7 +88,7 @@ FileSource::~FileSource() {
   if (file_ >= 0) close(file_);
 }
 
-// Fewer bytes only at the end of the file.
+// Reads fewer than bytes.size() bytes only at the end of the file.
 Status FileSource::read_some(std::span<uint8_t> bytes, size_t* count) {
   *count = 0;
   while (*count < bytes.size()) {

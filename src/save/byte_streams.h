@@ -1,9 +1,9 @@
-// Where the bytes of a saved sequence go and come from: files, and the caller's callbacks.
+// Where the bytes of a saved sequence go, and where they come from: files, and callbacks of the caller.
 //
-// A file that is written appears whole or not at all: its bytes go to a new file in the same folder. commit
-// synchronises that with the disk, renames it, and synchronises the folder. Without commit the destructor removes it.
-// If the process is killed, the new file stays, with a name that ends in .tmp, and the old one is as it was. Thread
-// safety: none. Errors of the system and of callbacks are IO, with the reason in the message.
+// A file is written as a whole or not at all. FileSink writes to a new file in the same folder. commit synchronises
+// this file with the disk, renames it, and synchronises the folder. Without commit, the destructor removes the new
+// file. If the process is killed, the new file stays with a name that ends in .tmp, and the old file is unchanged.
+// Thread safety: none. Errors of the system and of callbacks have status IO, with the reason in the message.
 #pragma once
 
 #include <string>

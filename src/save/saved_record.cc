@@ -11,7 +11,7 @@ namespace {
 constexpr uint32_t kStreamed = 1, kHasTokens = 2;
 constexpr int64_t kMaxGroups = 64, kMaxCheckpoints = 1024;
 
-// Little endian, as object_header.cc checks.
+// The bytes of a record, little endian. object_header.cc checks that the CPU is little endian, too.
 struct Fixed {
   int64_t length;
   int32_t sinks, window;

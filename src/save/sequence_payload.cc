@@ -37,8 +37,9 @@ Status SequencePayload::for_each_part(Tokens tokens, States states) {
   return Status();
 }
 
-// Calls visit(bytes) for as many held rows at a time as fit in a chunk, with slots_ set. Only groups with a row for
-// each token have holes.
+// Divides the rows of a run that the group holds into chunks of at most kChunkBytes (but at least one row). For each
+// chunk, sets slots_ and calls visit(bytes) with a buffer for the chunk's rows. Only groups with a row for each token
+// have holes.
 template <class Visit>
 Status SequencePayload::for_each_chunk(int32_t group, const RowRun& run, Visit visit) {
   const SavedSequence::List& list = saved_.lists[static_cast<size_t>(group)];

@@ -1,9 +1,10 @@
-// SequencePayload: the bytes of a sequence's rows and states, between the pools and a saved file. Groups follow each
-// other. A group that holds tokens has the runs of RowCopy over all tokens that it holds. A group of states has those
-// of the checkpoints before the length, and then those of the length. docs/reference/format.md describes the order.
+// SequencePayload copies the rows and states of a sequence between the pools and a saved file. Groups follow each
+// other. A group that holds tokens has the runs of RowCopy over all tokens that it holds. A group of states has the
+// states at the checkpoints before the sequence's length, and then the state at the length. docs/reference/format.md
+// describes the order.
 //
-// Thread safety: one call at a time; no lock. The caller keeps the pages (SequenceStore::begin_save, begin_load) and
-// orders the stream. Ownership: borrows everything. Memory: about kChunkBytes.
+// Thread safety: one call at a time; no lock. The caller must keep the pages allocated (SequenceStore::begin_save,
+// begin_load), and must order the stream. Ownership: borrows everything. Memory: about kChunkBytes.
 #pragma once
 
 #include <memory>
@@ -16,15 +17,15 @@
 
 namespace kvc {
 
-// Where rows and states lie: of each group a page for each list entry. Of a group of states, a page for each state.
-// -1: none; what the payload has for it is skipped.
+// The pages of each group. A group that holds tokens has a page for each list entry; a group of states has a page for
+// each state. -1: no page. Bytes of the payload for an entry of -1 are read and dropped.
 using SequencePages = std::vector<std::vector<int32_t>>;
 
 class SequencePayload {
  public:
-  static constexpr int64_t kChunkBytes = int64_t{1} << 20;  // that are copied at a time
+  static constexpr int64_t kChunkBytes = int64_t{1} << 20;  // bytes that are copied at a time
 
-  // Bytes of the payload without token ids. CORRUPT if they do not fit in kMaxPayloadBytes.
+  // Sets *out to the bytes of the payload without token ids. Fails with CORRUPT if they exceed kMaxPayloadBytes.
   static Status bytes_of(const Layers& layers, const SavedSequence& saved, int64_t* out);
 
   SequencePayload(const Layers& layers, const SavedSequence& saved, const SequencePages& pages)

@@ -6,7 +6,8 @@
 namespace kvc {
 namespace {
 
-// Which lists hold the pages of a group, and how many tokens in each. All entries of a list but the last are full.
+// For each page of a group: how many lists hold it, and how many of its tokens they hold. All pages of a list except
+// the last one are full.
 class OwnerCount {
  public:
   OwnerCount(const PageTable& table, int32_t page_size)
@@ -41,13 +42,13 @@ class OwnerCount {
 
  private:
   struct Page {
-    int32_t full_owners = 0;  // lists that hold the page full: 0, 1, or 2 for more
-    int32_t tail_first = 0;   // the most tokens that a list has in it as its last page
-    int32_t tail_second = 0;  // the second most
+    int32_t full_owners = 0;  // lists in which the page is full: 0, 1, or 2 for two or more
+    int32_t tail_first = 0;   // most tokens in this page, over the lists whose last page it is
+    int32_t tail_second = 0;  // second most tokens, over the same lists
   };
 
-  // Counts entries [base, end) below `node` as full. It visits a node at most twice, because after two visits all its
-  // pages are known to be shared.
+  // Counts the pages of entries [base, end) under `node` as full. `base` is the first entry under the node. A node is
+  // visited at most twice: after two visits, all its pages are known to be shared.
   void walk_full(int32_t node, int32_t level, int64_t base, int64_t end) {
     const int64_t span = int64_t{1} << (PageTable::kFanoutLog2 * level);
     if (node < 0 || base >= end) return;
@@ -75,7 +76,7 @@ class OwnerCount {
   std::vector<Page> pages_;
 };
 
-// The references that the pages and nodes of a group should have. It visits every list.
+// Counts the references that the pages and nodes of a group should have.
 class ReferenceCount {
  public:
   ReferenceCount(const PageTable& table, int32_t group)
@@ -188,8 +189,8 @@ int64_t SequenceStore::exclusive_pages(int32_t slot, int32_t group) const noexce
   const PageTable& pages = table(group);
   const PageList& own = list(slot, group);
   int64_t count = 0;
-  // Each hold of a state is of another page, except that the last checkpoint's may be the tree's base too, and that one
-  // of them may be the current state.
+  // A sequence may hold one state page several times: as the last checkpoint, as the state before the tree, and as
+  // the current state. So the holds of one page are added up.
   int32_t held = -1;
   uint32_t holds = 0, tail_holds = 0;
   const auto count_held = [&] {
@@ -243,14 +244,14 @@ uint64_t SequenceStore::digest() const {
   return digest.value();
 }
 
-// Checks that parents come before their nodes, and that no other sequence may write or read the nodes' pages.
+// Checks that each parent comes before its node, and that no other sequence refers to the nodes' pages.
 Status SequenceStore::check_tree(int32_t slot, int32_t group) const {
   const Record& record = records_[slot];
   bool sound = record.nodes >= 0 && record.nodes <= config_.max_tree_nodes && record.nodes <= record.stored &&
                ((record.state & kTree) != 0) == (record.nodes > 0) && (!grows_tree(slot) || busy(slot));
   const std::span<const int16_t> parents = sound ? tree(slot, 0) : std::span<const int16_t>();
   for (size_t i = 0; i < parents.size(); ++i) sound = sound && is_parent(parents[i], static_cast<int64_t>(i));
-  bool read = false;  // by an export, which holds the pages and reads no nodes
+  bool read = false;  // whether an export exists: it may hold these pages, but it reads no nodes
   for (int32_t i = 0; i < snapshots_.size(); ++i) read = read || snapshots_[i].used;
   const PageList& pages = list(slot, group);
   for (int64_t i = length(slot) / rules(group).page_size; sound && !read && record.nodes > 0 && i < pages.size; ++i) {

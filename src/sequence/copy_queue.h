@@ -1,7 +1,7 @@
-// CopyQueue: the copies that a cache without storage gives to its caller, in the order of the calls.
+// CopyQueue: the copies of slots that a cache without storage leaves to its caller, in the order of the calls.
 //
-// Thread safety: none; the cache locks. Pages that a waiting copy reads need no reference: only steps write pages, no
-// step begins while copies wait, and the copies of a later fork or commit come after these in the queue. Invariant: the
+// Thread safety: none; the cache locks. Pages that a waiting copy reads need no reference. Only steps write pages,
+// and no step begins while copies wait. Copies of a later fork or commit come later in the queue. Invariant: the
 // copies of an open step come first. They all belong to one step, because a step begins only when no copy waits.
 #pragma once
 
@@ -25,25 +25,25 @@ class CopyQueue {
     const size_t needed = copies_.size() + static_cast<size_t>(more);
     if (needed > copies_.capacity()) copies_.reserve(std::max(needed, 2 * copies_.capacity()));
   }
-  // Adds copies. reserve has made room.
+  // Adds copies. reserve must have made room for them.
   void add(std::span<const SlotCopy> copies) noexcept {
     KVC_ASSERT(copies_.size() + copies.size() <= copies_.capacity(), copies_.size(), copies_.capacity());
     copies_.insert(copies_.end(), copies.begin(), copies.end());
   }
-  // Assigns all waiting copies to this step. No copy waited when it began.
+  // Assigns all waiting copies to this step. No copy waited when the step began.
   void own(const void* step) noexcept {
     KVC_ASSERT(step_ == nullptr || step_ == step || of_step_ == 0, copies_.size(), of_step_);
     step_ = step;
     of_step_ = copies_.size();
   }
-  // A step closes: those of its copies that still wait are kept, or dropped.
+  // Is called when a step closes. The step's copies that still wait are kept or dropped.
   void close_step(const void* step, bool keep) noexcept {
     if (step != step_) return;
     KVC_ASSERT(of_step_ <= copies_.size(), of_step_, copies_.size());
     if (!keep) copies_.erase(copies_.begin(), copies_.begin() + static_cast<std::ptrdiff_t>(of_step_));
     step_ = nullptr;
   }
-  // All copies were taken, or are no longer needed.
+  // Is called when the caller has taken all copies, or when no copy is needed any more.
   void clear() noexcept {
     copies_.clear();
     step_ = nullptr;

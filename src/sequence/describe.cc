@@ -1,4 +1,4 @@
-// What kvc_cache_describe says of sequences: their pages, and which of them they share.
+// The sequences in the output of kvc_cache_describe: their pages, and which pages they share.
 #include <algorithm>
 
 #include "sequence/sequence_store.h"
@@ -6,7 +6,7 @@
 namespace kvc {
 namespace {
 
-// Writes page ids as runs [first page, count]; entries without a page are runs [-1, count].
+// Writes page ids as runs [first page, count]. Entries without a page are written as runs [-1, count].
 class PageRuns {
  public:
   explicit PageRuns(JsonText* out) : out_(*out) { out_.open('['); }
@@ -39,7 +39,8 @@ class PageRuns {
   int64_t first_ = 0, count_ = 0;
 };
 
-// The group whose pages say what sequences share: one that frees none, if there is one. -1: no group holds tokens.
+// Returns the group whose pages decide what sequences share, or -1 if no group holds tokens. Prefers a group that
+// frees no pages.
 int32_t leading_group(const SequenceStore& store) {
   int32_t leading = -1;
   for (int32_t g = 0; g < store.num_groups(); ++g) {
@@ -56,8 +57,8 @@ void SequenceStore::describe(JsonText* out, std::vector<std::vector<PageUsers>>*
   users->clear();
   for (const PageTable& pages : tables_) users->emplace_back(static_cast<size_t>(pages.num_pages()));
   const int32_t leading = leading_group(*this);
-  // Calls visit(entry, page) for the pages that a sequence uses: of its list, then states, which continue the count of
-  // entries. A suspended sequence has those that it keeps.
+  // Calls visit(entry, page) for the pages that a sequence uses: the pages of its list, and then its state pages,
+  // whose entries follow those of the list. For a suspended sequence, visits the pages that it keeps.
   const auto for_each_used = [&](int32_t slot, int32_t group, auto visit) {
     int64_t entry = 0;
     if (const auto kept = suspended_.find(slot); is_suspended(slot) && kept != suspended_.end()) {

@@ -1,4 +1,5 @@
-// Sequences that are filled from outside: pages of a prefix, then fresh pages whose contents come later.
+// Sequences whose contents are loaded from tiers. They have the pages of a prefix, and then fresh pages whose contents
+// come later.
 #include <algorithm>
 #include <cinttypes>
 
@@ -7,8 +8,8 @@
 
 namespace kvc {
 
-// First list entry that the sequence needs: what the query after all tokens sees, and of the rollback margin what the
-// source has.
+// The first list entry that the sequence needs. The query after all tokens must see its keys. Entries of the rollback
+// margin are included as far as the source has them.
 int64_t SequenceStore::first_filled_entry(const PrefixSource& source, int32_t group, int64_t found,
                                           int64_t tokens) const noexcept {
   const GroupRules& rules = this->rules(group);
@@ -39,7 +40,7 @@ Status SequenceStore::check_fill(const PrefixSource& source, int64_t found, int6
             .in_group(g);
       }
       required = count - std::max(first, held);
-      // Pages of the prefix are shared, so they do not become free.
+      // The sequence will share the pages of the prefix, so idle pages among them are not available.
       for (int64_t i = first; i < held; ++i) available -= is_idle(g, source.at(g, i));
     }
     if (required <= available) continue;
@@ -71,7 +72,7 @@ Status SequenceStore::begin_fill(const PrefixSource& source, int64_t found, int6
       edit_table(g).append_shared(target, {&page, 1});
     }
   }
-  make_room();  // the sequence refers to the prefix's pages, so that they stay
+  make_room();  // the sequence refers to the pages of the prefix, so they are not evicted
   for (int32_t g = 0; g < num_groups(); ++g) {
     PageList& target = edit_list(slot, g);
     for (int64_t i = 0; i < needed_pages_[static_cast<size_t>(g)]; ++i) edit_table(g).append(target);

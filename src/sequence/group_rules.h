@@ -1,8 +1,8 @@
-// GroupRules: what a layer group, and a streaming window of a sequence, mean for page lists. They say what pages hold,
-// which pages may be freed, and at which positions a sequence can be cut. A group combines a kind of row with a
-// visibility. Any row goes with any visibility, except that a group of states has no other visibility than all
-// (src/layer/group_config.h).
-// These are pure functions of lengths, in tokens unless named otherwise. Positions are below 2^30.
+// GroupRules: what a layer group, and the streaming window of a sequence, mean for page lists. They determine what
+// pages hold, which pages may be freed, and at which positions a sequence can be cut. A group combines a kind of row
+// with a visibility. All combinations are possible, except that queries of a group of states always see all tokens
+// (src/layer/group_config.h). The methods are pure functions of lengths, in tokens unless named otherwise. Positions
+// are below 2^30.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@ enum class RowKind : uint8_t {
   kState      // no rows: one page with the state after all tokens; each step writes a new page
 };
 
-// A streaming window of a sequence: a query sees the first `sinks` tokens and the newest ones, itself included,
-// `window` in all. 0 <= sinks < window; window 0 = the sequence does not stream.
+// A streaming window of a sequence. A query sees the first `sinks` tokens and the newest tokens, itself included:
+// `window` tokens in all. 0 <= sinks < window. window 0 = the sequence does not stream.
 struct StreamWindow {
   int32_t sinks = 0;
   int32_t window = 0;
@@ -40,7 +40,7 @@ struct Hole {
 struct GroupRules {
   kernels::VisibleRule visible = {};  // which of the sequence's own tokens a query sees: all, a window or a chunk
   int64_t rollback_tokens = 0;
-  int64_t page_size = 1;       // for states, more than any length: then a list has one page
+  int64_t page_size = 1;       // in tokens; for states, more than any length, so that a list has one page
   int64_t tokens_per_row = 1;  // r: row w stands for the tokens [w r, (w + 1) r), and a page has page_size / r rows
   RowKind row = RowKind::kKeyValue;
   bool encoder = false;  // queries see all rows of an encoder sequence, which has its own length and steps
@@ -50,12 +50,12 @@ struct GroupRules {
   bool holds_state() const noexcept { return row == RowKind::kState; }
   bool windowed() const noexcept { return !kernels::hides_nothing(visible); }
 
-  // How many rows the first `tokens` tokens have closed. It also converts the slot of a token to the slot of its row,
-  // because each page begins with a row.
+  // The number of rows that the first `tokens` tokens have closed. It also converts the slot of a token to the slot
+  // of its row, because each page begins with a row.
   int64_t rows_of(int64_t tokens) const noexcept { return tokens / tokens_per_row; }
   bool compresses() const noexcept { return tokens_per_row > 1; }
 
-  // Whether sequences' streaming windows apply: to groups whose queries see all tokens.
+  // Whether the streaming window of a sequence applies to this group. It does if queries of the group see all tokens.
   bool streams() const noexcept { return holds_tokens() && !windowed(); }
 
   // The rules of the group for a sequence with this streaming window.
@@ -65,7 +65,7 @@ struct GroupRules {
     return rules;
   }
 
-  // The first position, sinks aside, that a query at `position` may read.
+  // The first position that a query at `position` sees, apart from sinks.
   int64_t first_visible(int64_t position) const noexcept {
     return kernels::visible_begin(visible, static_cast<int32_t>(position));
   }
@@ -74,31 +74,32 @@ struct GroupRules {
   // Pages that hold a sink. They are never freed.
   int64_t sink_pages() const noexcept { return ceil_div(sink_tokens(), page_size); }
 
-  // Tokens that no query from position `length - rollback` on can read, sinks aside; and the whole pages of such
-  // tokens. When a sequence reaches `length`, these pages are freed, except the first sink_pages().
+  // The number of leading tokens that no query from position `length - rollback_tokens` on sees, apart from sinks, and
+  // the number of whole pages of these tokens. When a sequence reaches `length`, these pages are freed,
+  // except the first sink_pages().
   int64_t droppable_tokens(int64_t length) const noexcept {
     return first_visible(std::max<int64_t>(0, length - rollback_tokens));
   }
   int64_t droppable_pages(int64_t length) const noexcept { return droppable_tokens(length) / page_size; }
 
   // Whether a sequence with this hole can be cut at `position` and continue from there. Let s be the number of sinks,
-  // and [H, F) the tokens of the hole. It can if
-  //   position <= H                               no key before the cut is gone, or
-  //   s <= H and first_visible(position) >= F     no key that a query from there on sees is gone.
-  // first_visible never decreases, so these positions are 0..H and first_after(hole) and up.
+  // and [H, F) the tokens of the hole. The sequence can be cut if one of these holds:
+  //   position <= H                               no key before the cut is gone
+  //   s <= H and first_visible(position) >= F     no key that a query from there on sees is gone
+  // first_visible never decreases. So these are the positions 0..H, and the positions from first_after(hole) on.
   bool works_at(int64_t position, Hole hole) const noexcept {
     if (hole.empty() || position <= last_before(hole)) return true;
     return sink_tokens() <= last_before(hole) && first_visible(position) >= hole.end * page_size;
   }
 
-  // The largest position before the hole that works, and the smallest after it.
+  // The largest position before the hole at which works_at is true, and the smallest such position after the hole.
   int64_t last_before(Hole hole) const noexcept { return hole.begin * page_size; }
   int64_t first_after(Hole hole) const noexcept {
     return kernels::first_query_beyond(visible, static_cast<int32_t>(hole.end * page_size));
   }
 
-  // The most pages that one sequence holds. They hold its sinks, its window or chunk with the rollback margin, and the
-  // tokens of a step. In the worst case the first token of a step is the last one of a page.
+  // The most pages that one sequence holds. They hold its sinks, its window or chunk with the rollback margin, and
+  // the tokens of a step. In the worst case, the first token of a step is the last token of a page.
   int64_t peak_pages(int64_t step_tokens) const noexcept {
     const int64_t before = kernels::most_before(visible) + rollback_tokens;
     return sink_pages() + 1 + ceil_div(before + step_tokens - 1, page_size);

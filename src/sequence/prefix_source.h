@@ -1,4 +1,4 @@
-// What the sequence store needs of the prefix index: the pages of a prefix, and eviction. Interfaces. The cache locks.
+// Interfaces of the prefix index that the sequence store uses: the pages of a prefix, and eviction. The cache locks.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,7 +12,7 @@ namespace kvc {
 class PageEvictor {
  public:
   virtual ~PageEvictor() = default;
-  // Frees `pages` pages. At least so many are idle (RefPool).
+  // Frees `pages` pages. At least this number of pages must be idle (RefPool).
   virtual void evict(int32_t group, int64_t pages) noexcept = 0;
 };
 
@@ -20,9 +20,9 @@ class PageEvictor {
 class PrefixSource {
  public:
   virtual ~PrefixSource() = default;
-  // The page of list entry `index`, or -1. For a state group: the state after the prefix, for any index.
+  // The page of list entry `index`, or -1. For a state group, any index gives the page of the state after the prefix.
   virtual int32_t at(int32_t group, int64_t index) const noexcept = 0;
-  // The entries of a group that holds tokens, from `begin` on.
+  // Reads entries from `begin` on. The group must hold tokens.
   virtual void read(int32_t group, int64_t begin, std::span<int32_t> pages) const noexcept {
     for (size_t i = 0; i < pages.size(); ++i) pages[i] = at(group, begin + static_cast<int64_t>(i));
   }

@@ -86,7 +86,8 @@ std::span<const int32_t> SequenceStore::read_source(const PrefixSource& source, 
   return pages;
 }
 
-// A sequence whose list begins with these pages, so that the new list can share its nodes. -1: there is none.
+// Finds a sequence whose list begins with these pages, so that a new list can share its nodes. Returns its slot, or
+// -1.
 int32_t SequenceStore::find_donor(int32_t group, std::span<const int32_t> pages) const noexcept {
   if (rules(group).windowed()) return -1;
   const auto count = static_cast<int64_t>(pages.size());
@@ -103,7 +104,8 @@ int32_t SequenceStore::find_donor(int32_t group, std::span<const int32_t> pages)
   return -1;
 }
 
-// It also finds donors. The copy of a last page needs a free page that does not belong to the prefix itself.
+// Checks attach, and fills donors_. A partial last page is copied to a page that does not belong to the prefix
+// itself.
 Status SequenceStore::check_attach(const PrefixSource& source, int64_t tokens) {
   if (num_sequences_ == config_.max_sequences) {
     return Status::error(KVC_ERROR_TOO_MANY_SEQUENCES, "all of %" PRId64 " sequences exist", config_.max_sequences)

@@ -1,4 +1,5 @@
-// Sequences that another cache sends: the pages of a prefix, then fresh pages whose contents come later.
+// Sequences that another cache sends. They have the pages of a prefix, and then fresh pages whose contents come
+// later.
 #include <algorithm>
 #include <cinttypes>
 
@@ -49,7 +50,7 @@ Status SequenceStore::check_receive(int32_t prefix, int64_t tokens) {
 
 Status SequenceStore::begin_receive(int32_t prefix, int64_t tokens, uint64_t* id, std::vector<SlotCopy>* clears) {
   KVC_TRY(check_receive(prefix, tokens));
-  clears->reserve(clears->size() + static_cast<size_t>(num_groups()));  // the last thing that may fail
+  clears->reserve(clears->size() + static_cast<size_t>(num_groups()));  // nothing after this can fail
   make_room();
   const int32_t slot = take_slot();
   Record& record = records_[slot];
@@ -69,7 +70,7 @@ Status SequenceStore::begin_receive(int32_t prefix, int64_t tokens, uint64_t* id
     }
     while (pages.size < count) edit_table(g).append(pages);
     if (rules(g).holds_state()) {
-      pages.tail_shared = true;  // never written again
+      pages.tail_shared = true;  // no step writes this page again
     } else if (tokens % page_size != 0 && pages.tail_page >= 0) {
       clear_rest(g, pages.tail_page, tokens % page_size, clears);
     }

@@ -1,4 +1,4 @@
-// Sequences that leave for a file, and come from one.
+// Sequences that are saved to a file, and loaded from a file.
 #include <algorithm>
 #include <cinttypes>
 
@@ -13,7 +13,7 @@ Status corrupt(const char* what, int32_t group) {
   return Status::error(KVC_ERROR_CORRUPT, "group %d of the saved sequence has %s", group, what).in_group(group);
 }
 
-// Whole pages around freed tokens: what is left of a page that was cut is not used.
+// The pages that contain freed tokens. Other tokens of these pages are not used.
 Hole hole_in_pages(const SavedSequence::List& list, int64_t page_size) noexcept {
   if (list.hole_begin == list.hole_end) return {};
   return {list.hole_begin / page_size, std::min(ceil_div(list.hole_end, page_size), ceil_div(list.tokens, page_size))};
@@ -63,7 +63,7 @@ int32_t SequenceStore::checkpoint_page(int32_t slot, int32_t group, int64_t inde
   return page;
 }
 
-// Whether a list of the group can be as the saved one; needed_pages_ says what it takes.
+// Checks that a list of the group can have the form of the saved list. Sets needed_pages_ to the pages that it takes.
 Status SequenceStore::check_saved_list(const SavedSequence& saved, int32_t group) {
   const SavedSequence::List& list = saved.lists[static_cast<size_t>(group)];
   const GroupRules rules = this->rules(group).with(saved.stream);
@@ -119,7 +119,7 @@ Status SequenceStore::check_load(const SavedSequence& saved) {
 
 Status SequenceStore::begin_load(const SavedSequence& saved, int32_t* out, std::vector<SlotCopy>* clears) {
   KVC_TRY(check_load(saved));
-  clears->reserve(clears->size() + static_cast<size_t>(num_groups()));  // the last thing that may fail
+  clears->reserve(clears->size() + static_cast<size_t>(num_groups()));  // nothing after this can fail
   make_room();
   const int32_t slot = *out = take_slot();
   records_[slot].state |= kBusy;
@@ -140,7 +140,7 @@ Status SequenceStore::begin_load(const SavedSequence& saved, int32_t* out, std::
   return Status();
 }
 
-// Of each group of states: a page for each checkpoint that is kept, and one for the state now.
+// For each group of states, takes a page for each checkpoint that is kept, and a page for the current state.
 void SequenceStore::take_state_pages(const SavedSequence& saved, int32_t slot) noexcept {
   if (!has_states() || saved.length == 0) return;
   const auto kept = std::span(saved.checkpoints).subspan(static_cast<size_t>(dropped_checkpoints(saved)));
@@ -155,7 +155,7 @@ void SequenceStore::take_state_pages(const SavedSequence& saved, int32_t slot) n
       table.release(pages);
     }
     const int32_t page = table.append(pages);
-    pages.tail_shared = true;  // never written again
+    pages.tail_shared = true;  // no step writes this page again
     if (kept.empty() || kept.back() != saved.length) return;
     checkpoint_pages(slot, static_cast<int64_t>(kept.size()) - 1)[ordinal] = page;
     table.hold_page(page);
@@ -184,7 +184,7 @@ Status SequenceStore::finish_load(const SavedSequence& saved, int32_t slot, uint
 void SequenceStore::abandon_load(int32_t slot) noexcept {
   KVC_ASSERT(records_[slot].used && busy(slot), slot, records_[slot].state);
   records_[slot].state &= static_cast<uint8_t>(~kBusy);
-  // States in the reverse order of take_state_pages, so that the free pages end up in the order they had.
+  // Releases states in the reverse order of take_state_pages, so that the order of the free pages is restored.
   for_each_state_group([&](int32_t g, int32_t) { edit_table(g).release(edit_list(slot, g)); });
   free_slot(slot);
 }

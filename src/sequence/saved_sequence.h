@@ -1,5 +1,5 @@
-// SavedSequence: what a sequence is, apart from the bytes of its rows and states. It counts tokens, so it does not
-// depend on a page size. A value.
+// SavedSequence: the description of a sequence, without the bytes of its rows and states. It counts tokens, so it
+// does not depend on a page size. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace kvc {
 struct SavedSequence {
   struct List {
     int64_t tokens = 0;                    // length of the sequence or of its encoder sequence; 0 in a group of states
-    int64_t hole_begin = 0, hole_end = 0;  // tokens that were freed; equal: none
+    int64_t hole_begin = 0, hole_end = 0;  // tokens that were freed; equal = none
 
     int64_t held() const noexcept { return tokens - (hole_end - hole_begin); }
   };

@@ -17,8 +17,9 @@ int64_t nodes_of(const SequenceStoreConfig& config, const SequenceStoreConfig::G
   return PageTable::nodes_needed(group.num_pages, config.max_sequences + config.max_snapshots, max_index, edges);
 }
 
-// The nodes of a group's table. Lists that a prefix index made may have the same pages in other nodes, which the bound
-// of nodes_of does not count. So the index has nodes of its own, and leaves nodes_of for all other lists.
+// The number of nodes of a group's table. With a prefix index, lists may have the same pages in different nodes,
+// which nodes_of does not count. So there are further nodes for lists that are made from the index. These lists must
+// leave nodes_of free nodes for all other lists.
 int64_t all_nodes_of(const SequenceStoreConfig& config, const SequenceStoreConfig::Group& group) {
   const int64_t nodes = nodes_of(config, group);
   if (!config.indexed) return nodes;
@@ -293,7 +294,7 @@ Status SequenceStore::fork(std::span<const uint64_t> parents, std::span<const in
   return Status();
 }
 
-// Makes a new sequence begin with the first tokens of another, and gives it the other's settings.
+// Makes the child begin with the first `position` tokens of its parent, and copies the parent's settings.
 void SequenceStore::share_prefix(int32_t parent, int32_t child, int64_t position,
                                  std::vector<SlotCopy>* copies) noexcept {
   records_[child].stored = position;
@@ -306,7 +307,7 @@ void SequenceStore::share_prefix(int32_t parent, int32_t child, int64_t position
     const PageList& source = list(parent, g);
     if (rules(g).holds_encoder()) {
       target = edit_table(g).share(source, source.size);
-      edit_list(parent, g).tail_shared = true;  // the first of the two that appends copies a partial last page
+      edit_list(parent, g).tail_shared = true;  // the sequence that appends first copies a partial last page
       encoder_tokens_[int64_t{child} * num_groups() + g] = stored_in(parent, g);
       stored_layers_.copy(parent, child, list_of(g), stored_in(parent, g));
       continue;
@@ -379,7 +380,8 @@ void SequenceStore::nearest_position(int32_t slot, int64_t position, int64_t* be
     nearest_checkpoint(slot, position, before, after);
     return;
   }
-  // In each group all positions work except one range, so each group moves a candidate at most once.
+  // In each group, a sequence can be cut at all positions except one range. So each group moves a candidate at most
+  // once.
   *before = *after = position;
   for (bool moved = true; moved;) {
     moved = false;

@@ -1,24 +1,24 @@
-// SequenceStore: sequences as page lists in every group and a length; the bookkeeping for add, remove, fork,
-// truncate and forward steps. Pure: no tensors, no device, no threads.
+// SequenceStore: each sequence as a length and a page list in every group, with the bookkeeping for add, remove,
+// fork, truncate and forward steps. Pure: no tensors, no device, no threads.
 //
-// Thread safety: none; the cache locks. Ownership: owns all page tables.
-// Every method checks everything, in all groups, before it changes anything.
+// Thread safety: none; the cache locks. Ownership: owns all page tables. Every method makes all its checks, in all
+// groups, before it changes anything.
 // Invariants
 // 1. A sequence of length n with m uncommitted tree nodes holds ceil((n + m) / page_size) entries in every list (more
 //    while it is in an open step); node i is at index n + i.
 // 2. A page with more than one reference is never handed out for writing.
-// 3. A busy sequence is in an open step, or is being saved or loaded. Nothing else changes it. If it is removed
-//    meanwhile, it is freed when that ends.
+// 3. A busy sequence is in an open step, is suspended, or is being saved, loaded, filled, received, suspended or
+//    resumed. Other calls do not change it. If it is removed during a step, save or load, it is freed when that ends.
 // 4. A sequence with uncommitted nodes shares no page from index n / page_size on. Only snapshots also hold these
 //    pages, and they read no token from n on.
-// 5. A list of an encoder group counts the encoder's tokens instead; a list of a state group has one page. Each step
-//    takes a new page for it. A checkpoint holds the state pages of its position. While there are uncommitted nodes,
-//    the sequence also holds the state pages of length n, and those of the first max_draft_states nodes, except the
-//    last node: its state is in the list. An open step already holds the pages of its nodes.
-// 6. The lists of a suspended sequence keep their sizes, but have no pages; it has SuspendedPages instead. While it is
-//    being resumed, it has both.
-// 7. A step runs over layers that hold all tokens of its sequences (StoredLayers); the other layers then lack the
-//    tokens of the step, and no later step covers them until truncate has dropped these tokens.
+// 5. The list of an encoder group counts the encoder's tokens. The list of a state group has one page, and each step
+//    takes a new page for it. A checkpoint holds the state pages of its position. A sequence with uncommitted nodes
+//    also holds the state pages of length n and of the first max_draft_states nodes. The state of the last node is in
+//    the list instead. An open step already holds the pages of its nodes.
+// 6. The lists of a suspended sequence keep their sizes, but have no pages: SuspendedPages has the pages that it keeps.
+//    While the sequence is being resumed, it has both lists with pages and SuspendedPages.
+// 7. A step runs over layers that hold all tokens of its sequences (StoredLayers). The other layers then lack the
+//    tokens of the step. No later step runs over them until truncate has dropped these tokens.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@
 
 namespace kvc {
 
-// A copy of `tokens` slots from `source` on to those from `target` on, in every layer of the group. Each of the two
-// ranges lies in one page.
+// A copy of `tokens` slots in every layer of the group: slots from `source` on are copied to slots from `target` on.
+// Each of the two ranges lies in one page.
 struct SlotCopy {
   int32_t group;
   int32_t tokens;
@@ -51,22 +51,22 @@ struct SlotCopy {
 // What a step took for one row in one group, so that a rollback can return it.
 struct Reservation {
   int32_t old_size = 0;      // entries of the list before the step
-  int32_t copied_from = -1;  // the shared tail page, or the state, that was replaced. It is held. -1: none
+  int32_t copied_from = -1;  // the shared last page, or the state page, that was replaced and is held; -1 = none
 };
 
-// What a step appends: tokens (or nodes of trees), or tokens of the encoder sequences of one group.
+// What a step appends: tokens (or nodes of trees) of sequences, or tokens of the encoder sequences of one group.
 struct StepKind {
   bool with_trees = false;
   int32_t encoder_group = -1;
-  LayerRange layers = {};  // the layers that it covers
+  LayerRange layers = {};  // the layers over which the step runs
 };
 
 class SequenceStore {
  public:
   explicit SequenceStore(SequenceStoreConfig config);
 
-  // Bytes of bookkeeping for a store of this config. The constructor reserves them, and they are touched only when
-  // used.
+  // Bytes of bookkeeping for a store of this config. The constructor reserves them, but they take memory only when
+  // they are used.
   static int64_t bytes_needed(const SequenceStoreConfig& config);
   int64_t bytes() const noexcept;
 
@@ -77,11 +77,11 @@ class SequenceStore {
   std::span<const int32_t> changed_nodes(int32_t group) noexcept { return edit_table(group).changes(); }
   void forget_changed_nodes(int32_t group) noexcept { edit_table(group).forget_changes(); }
   const GroupRules& rules(int32_t group) const noexcept { return config_.groups[static_cast<size_t>(group)].rules; }
-  // The slots in use, and how many of them belong to sequences that were removed during an open step.
+  // The slots in use, and how many of them belong to sequences that were removed while they were busy.
   int64_t num_sequences() const noexcept { return num_sequences_; }
   int64_t num_removed() const noexcept { return num_removed_; }
 
-  // Slot of a live sequence, or STALE_ID naming the array element.
+  // Finds the slot of a sequence that exists, or returns STALE_ID, which names the element of the caller's array.
   Status resolve(uint64_t id, int64_t index, int32_t* slot) const {
     const int32_t candidate = ids_.slot_of(id);
     if (candidate < 0 || candidate >= records_.size() || records_[candidate].id != id) return stale(id, index);
@@ -91,7 +91,7 @@ class SequenceStore {
   // Slot of an id that was resolved before.
   int32_t slot_of(uint64_t id) const noexcept { return ids_.slot_of(id); }
   int64_t length(int32_t slot) const noexcept { return records_[slot].stored - records_[slot].nodes; }
-  // The length and the uncommitted nodes: the index of the next token or node.
+  // The length plus the uncommitted nodes, which is the index of the next token or node.
   int64_t stored(int32_t slot) const noexcept { return records_[slot].stored; }
   // The number of tokens in the lists of a group: stored(slot), or the tokens of the group's encoder sequence.
   int64_t stored_in(int32_t slot, int32_t group) const noexcept {
@@ -100,15 +100,15 @@ class SequenceStore {
   int64_t length_in(int32_t slot, int32_t group) const noexcept {
     return rules(group).holds_encoder() ? stored_in(slot, group) : length(slot);
   }
-  // How many of those tokens the layer holds that stores them, or whose K and V it reads (StoredLayers).
+  // How many of the length_in tokens a layer holds (StoredLayers). The layer must store tokens itself.
   int64_t held(int32_t slot, int32_t group, int32_t layer) const noexcept {
     return stored_layers_.held(slot, layer, length_in(slot, group));
   }
   int32_t nodes(int32_t slot) const noexcept { return records_[slot].nodes; }
-  // Whether no call but remove may use it: it is in an open step, saved, loaded or suspended.
+  // Whether the sequence is busy (invariant 3). Most calls refuse a busy sequence.
   bool busy(int32_t slot) const noexcept { return (records_[slot].state & (kBusy | kSuspended)) != 0; }
   bool is_suspended(int32_t slot) const noexcept { return (records_[slot].state & kSuspended) != 0; }
-  // BUSY or SUSPENDED, of a busy sequence.
+  // The error for a busy sequence: BUSY or SUSPENDED.
   Status in_step(int32_t slot, int64_t index) const;
   const PageList& list(int32_t slot, int32_t group) const noexcept {
     return lists_[int64_t{slot} * num_groups() + group];
@@ -118,17 +118,17 @@ class SequenceStore {
 
   Status add(std::span<uint64_t> out);
   Status remove(std::span<const uint64_t> ids);
-  // positions empty: all children begin at the end. Appends the copies that the caller must make to `copies`, at most
-  // one for each child and group.
+  // positions: the length of each child; empty = the length of its parent. Appends the copies and clears that the
+  // caller must make to `copies`, at most one of each for each child and group.
   Status fork(std::span<const uint64_t> parents, std::span<const int64_t> positions, std::span<uint64_t> children,
               std::vector<SlotCopy>* copies);
-  // Drops uncommitted nodes as well.
+  // Also drops uncommitted nodes.
   Status truncate(std::span<const uint64_t> ids, std::span<const int64_t> lengths);
   Status clear();
   void nearest_position(int32_t slot, int64_t position, int64_t* before, int64_t* after) const noexcept;
 
-  // Sets the streaming windows of sequences (checked: sinks < window, or both 0), and frees pages that they never see
-  // again. prefix_is_sink: the present tokens of a sequence become sinks. (streams.cc)
+  // Sets the streaming windows of sequences, and frees pages that they never see again. For each window, sinks <
+  // window, or both are 0. prefix_is_sink: the present tokens of a sequence become sinks. (streams.cc)
   Status set_streams(std::span<const uint64_t> ids, std::span<const StreamWindow> streams, bool prefix_is_sink);
   int64_t max_append(int32_t slot, int64_t limit) const noexcept;
   // Pages of a group that become available when the sequence is removed. (audit.cc)
@@ -136,17 +136,18 @@ class SequenceStore {
 
   // ---- Steps. `ids` may hold 0 (an inert row). --------------------------------------------------------------------
 
-  // Checks that a step with lengths[i] new tokens for ids[i] fits. On success slots[i] is the slot, or -1. with_trees:
-  // the step passed check_trees, so sequences may have uncommitted nodes. parents: as check_trees's, or empty.
+  // Checks that a step with lengths[i] new tokens for ids[i] fits. On success slots[i] is the slot, or -1.
+  // kind.with_trees: the step has passed check_trees, so sequences may have uncommitted nodes. parents: those of
+  // check_trees, or empty.
   Status check_step(std::span<const uint64_t> ids, std::span<const int32_t> lengths, std::span<int32_t> slots,
                     StepKind kind = {}, std::span<const int32_t> parents = {});
   // The most copies that reserve appends for the step that was checked last, which has `rows` rows.
   int64_t most_copies(int64_t rows) const noexcept;
-  // Reserves the pages of a checked step. reservations: [rows, groups], filled. It appends the page copies that the
-  // caller must make to `copies`, which has room for most_copies.
+  // Reserves the pages of a checked step, and fills `reservations`, [rows, groups]. Appends the copies that the
+  // caller must make to `copies`, which must have room for most_copies.
   void reserve(std::span<const int32_t> slots, std::span<const int32_t> lengths, std::span<Reservation> reservations,
                std::vector<SlotCopy>* copies, StepKind kind = {}, std::span<const int32_t> parents = {}) noexcept;
-  // Keeps the step's tokens, and frees pages that left a window and sequences that were removed meanwhile.
+  // Keeps the step's tokens, frees pages that left a window, and frees sequences that were removed during the step.
   // stored_states: bit i = the states after token i of each row were stored, if the token is a node.
   void commit(std::span<const int32_t> slots, std::span<const int32_t> lengths,
               std::span<const Reservation> reservations, StepKind kind = {},
@@ -154,8 +155,7 @@ class SequenceStore {
   // Returns everything that reserve took.
   void rollback(std::span<const int32_t> slots, std::span<const Reservation> reservations) noexcept;
 
-  // ---- Token trees (trees.cc). They are also called for a step whose batch has tree parents ([tokens], as in
-  // kvc_batch).
+  // ---- Token trees (trees.cc). A step calls them too if its batch has tree parents: [tokens], as in kvc_batch. ----
 
   // Checks that the parents of each row fit the nodes of its sequence.
   Status check_trees(std::span<const uint64_t> ids, std::span<const int32_t> lengths,
@@ -163,7 +163,7 @@ class SequenceStore {
   // Adds the nodes of the tree rows of a reserved step.
   void add_nodes(std::span<const int32_t> slots, std::span<const int32_t> lengths,
                  std::span<const int32_t> parents) noexcept;
-  // Keeps these nodes as uncommitted, or drops them. It is called before commit or rollback of the step.
+  // Keeps the nodes of a step as uncommitted nodes, or drops them. Must be called before commit or rollback.
   void close_nodes(std::span<const int32_t> slots, std::span<const int32_t> lengths, bool keep) noexcept;
   // Whether an open step adds nodes to the sequence.
   bool grows_tree(int32_t slot) const noexcept { return (records_[slot].state & kGrowsTree) != 0; }
@@ -171,8 +171,8 @@ class SequenceStore {
   std::span<const int16_t> tree(int32_t slot, int32_t fresh) const noexcept {
     return {tree_parents_.data() + slot * config_.max_tree_nodes, static_cast<size_t>(records_[slot].nodes + fresh)};
   }
-  // Checks a commit of the paths to `leaves` (-1: commits nothing), and appends the copies that it needs, in their
-  // order. It changes nothing else. Throws std::bad_alloc.
+  // Checks a commit of the paths to `leaves` (-1: commits no node). Appends the copies that it needs to `copies`:
+  // they must be made in this order. Changes nothing else. Throws std::bad_alloc.
   Status plan_commit(std::span<const uint64_t> ids, std::span<const int32_t> leaves, std::vector<SlotCopy>* copies);
   // Finishes the commit after the copies were made. Lengths grow, other nodes are dropped, and pages that left a window
   // are freed.
@@ -181,16 +181,16 @@ class SequenceStore {
   // ---- State groups: checkpoints (states.cc) ----------------------------------------------------------------------
 
   bool has_states() const noexcept { return num_state_groups_ > 0; }
-  // Keeps the states that belong to the sequences' lengths. Beyond the limit, the oldest checkpoint is dropped. Length
-  // 0 needs none.
+  // Makes a checkpoint of each sequence at its length. A sequence that has max_checkpoints loses its oldest
+  // checkpoint. At length 0, nothing is done.
   Status checkpoint(std::span<const uint64_t> ids);
   // Positions of a sequence's checkpoints, ascending.
   std::span<const int64_t> checkpoints(int32_t slot) const noexcept {
     return {checkpoint_positions_.data() + slot * config_.max_checkpoints,
             static_cast<size_t>(records_[slot].checkpoints)};
   }
-  // The page that is held for the state after an uncommitted node, or -1. Node -1: the state before all nodes. ordinal:
-  // of the group among the state groups.
+  // The page that is held for the state after an uncommitted node, or -1. Node -1: the state before all nodes.
+  // ordinal: the number of the group among the state groups.
   int32_t tree_state(int32_t slot, int32_t ordinal, int32_t node) const noexcept {
     return tree_states_[tree_state_index(slot, ordinal, node)];
   }
@@ -198,29 +198,29 @@ class SequenceStore {
 
   // ---- Prefix index (published.cc) --------------------------------------------------------------------------------
 
-  // Frees idle pages when a call has too few pages; null without an index. Not owned.
+  // Sets the object that frees idle pages when a call has too few pages; null without an index. Not owned.
   void set_evictor(PageEvictor* evictor) noexcept { evictor_ = evictor; }
   // Checks that the first `tokens` tokens of a sequence may be published.
   Status check_publish(uint64_t id, int64_t tokens, int32_t* slot) const;
-  // The page of a list entry, or -1. For a state group: the state after `tokens` tokens.
+  // The page of a list entry, or -1. For a state group, the page of the state after `tokens` tokens.
   int32_t page_at(int32_t slot, int32_t group, int64_t index, int64_t tokens) const noexcept;
-  // The first entries of a group that holds tokens; -1 for entries without a page.
+  // Reads the first entries of a list; -1 for entries without a page. The group must hold tokens.
   void read_pages(int32_t slot, int32_t group, std::span<int32_t> pages) const noexcept;
   // Replaces a page of the sequence by `page`, which holds the same tokens. Does nothing if too few nodes of the page
   // list are free.
   void replace_page(int32_t slot, int32_t group, int64_t index, int32_t page) noexcept;
-  // The index refers to the sequence's last page, so the sequence must no longer write it.
+  // If the index refers to the last page of a list, marks the page as shared, so that the sequence does not write it.
   void protect_tail(int32_t slot) noexcept;
-  // Makes a sequence with the pages of a prefix; a partial last page is copied. At most one copy for each group.
+  // Makes a sequence with the pages of a prefix. Copies a partial last page: at most one copy and one clear a group.
   Status attach(const PrefixSource& source, int64_t tokens, uint64_t* id, std::vector<SlotCopy>* copies);
   // ---- Fills from tiers (filled.cc). Counts of tokens are whole pages. ----------------------------------------------
 
-  // Makes a sequence of `tokens` tokens. It shares the pages of a prefix for the first `found`, and gets new pages
-  // without contents for the others. It is busy until finish_fill, so no other call uses it.
+  // Makes a sequence of `tokens` tokens. It shares the pages of a prefix for the first `found` tokens, and gets new
+  // pages without contents for the other tokens. It is busy until finish_fill, so no other call uses it.
   Status begin_fill(const PrefixSource& source, int64_t found, int64_t tokens, uint64_t* id);
   void finish_fill(uint64_t id) noexcept;
 
-  // First list entry that a sequence of so many tokens needs of the source.
+  // The first list entry that a sequence of `tokens` tokens takes from the source.
   int64_t first_entry(const PrefixSource& source, int32_t group, int64_t tokens) const noexcept;
   // References of the index, and of its pins.
   bool is_indexed(int32_t group, int32_t page) const noexcept { return table(group).pages().is_indexed(page); }
@@ -232,30 +232,30 @@ class SequenceStore {
 
   // ---- Saved sequences (saved.cc) ---------------------------------------------------------------------------------
 
-  // Describes a sequence, and makes it busy until end_save: its pages stay as they are, also if it is removed.
+  // Describes a sequence, and makes it busy until end_save. Its pages stay as they are, even if it is removed.
   Status begin_save(uint64_t id, SavedSequence* out, int32_t* slot);
   void end_save(int32_t slot) noexcept;
   // Makes a sequence with new pages for all that a saved sequence holds, in the same places. Until finish_load or
-  // abandon_load it is busy, and other calls see an empty sequence. At most one clear for each group, of a page that is
-  // not full.
+  // abandon_load it is busy, and other calls see an empty sequence. Appends at most one clear for each group to
+  // `clears`, for a last page that is not full.
   Status begin_load(const SavedSequence& saved, int32_t* slot, std::vector<SlotCopy>* clears);
-  // STALE_ID if it was removed meanwhile.
+  // Returns STALE_ID if the sequence was removed since begin_load.
   Status finish_load(const SavedSequence& saved, int32_t slot, uint64_t* id);
   void abandon_load(int32_t slot) noexcept;
   // The number of oldest checkpoints that a load drops, because a sequence has at most max_checkpoints.
   int64_t dropped_checkpoints(const SavedSequence& saved) const noexcept;
-  // The state of a group at a checkpoint.
+  // The state page of a group at a checkpoint.
   int32_t checkpoint_page(int32_t slot, int32_t group, int64_t index) const noexcept;
 
   // ---- Sequences from other caches (received.cc) --------------------------------------------------------------------
 
   // Checks that a sequence may be the prefix of a received sequence of `tokens` tokens.
   Status check_prefix(uint64_t id, int64_t tokens, int32_t* slot) const;
-  // The first token that a sequence of so many tokens needs in a group and does not share with the prefix. prefix: a
-  // slot, or -1.
+  // The first token that a sequence of `tokens` tokens needs in a group and does not share with the prefix. prefix:
+  // its slot, or -1.
   int64_t first_received(int32_t group, int32_t prefix, int64_t tokens) const noexcept;
-  // A new sequence: it shares the prefix's whole pages, and has fresh pages without contents from first_received on. It
-  // is busy until finish_fill or abandon_load. At most one clear a group.
+  // Makes a sequence that shares the prefix's whole pages, and has fresh pages without contents from first_received
+  // on. It is busy until finish_fill or abandon_load. Appends at most one clear for each group to `clears`.
   Status begin_receive(int32_t prefix, int64_t tokens, uint64_t* id, std::vector<SlotCopy>* clears);
 
   // ---- Suspended sequences (suspended.cc). A sequence is busy from begin to end, so that its pages can be copied ----
@@ -263,19 +263,19 @@ class SequenceStore {
   struct PageReference {
     int32_t group, page;
   };
-  // moved: the pages that become available when the sequence gives them up.
+  // moved: gets the pages that become available when the sequence drops them.
   Status begin_suspend(uint64_t id, std::vector<PageReference>* moved);
-  // done: drops these pages. Returns false if the sequence was removed meanwhile; its pages are then free.
+  // If `done`, drops these pages. Returns false if the sequence was removed meanwhile. Then its pages are free.
   bool end_suspend(uint64_t id, bool done) noexcept;
-  // fresh: pages without contents for those that were moved, in the same order.
+  // fresh: gets pages without contents in place of the moved pages, in the same order.
   Status begin_resume(uint64_t id, std::vector<PageReference>* fresh);
-  // done: the sequence is as before the suspend. Otherwise the fresh pages are dropped. Returns false as end_suspend
-  // does.
+  // If `done`, the sequence is as it was before the suspend. Otherwise drops the fresh pages, and the sequence stays
+  // suspended. Returns false if it was removed since begin_resume.
   bool end_resume(uint64_t id, bool done) noexcept;
 
   // ---- Snapshots: a list that stays as it is while its pages are read outside the lock ---------------------------
 
-  // Returns -1 if all snapshots are taken.
+  // Returns the index of a new snapshot, or -1 if all snapshots are in use.
   int32_t take_snapshot(int32_t slot, int32_t group) noexcept;
   const PageList& snapshot(int32_t index) const noexcept { return snapshots_[index].list; }
   void drop_snapshot(int32_t index) noexcept;
@@ -284,25 +284,24 @@ class SequenceStore {
   struct Counts {
     int64_t pages_used = 0, pages_shared = 0, tokens_held = 0, tokens_shared = 0, tokens_logical = 0;
   };
-  // Throws std::bad_alloc, as the next three do.
+  // Like the next three methods, throws std::bad_alloc.
   Counts count(int32_t group) const;
-  // Writes an array of the sequences. users: [groups], [pages]: which of them use each page. numbers: [slots in use]:
-  // the number of each in the array, or -1. (describe.cc)
+  // Writes an array of the sequences. users: [groups], [pages]: the sequences that use each page. numbers: [slots in
+  // use]: the index of each sequence in the array, or -1. (describe.cc)
   void describe(JsonText* out, std::vector<std::vector<PageUsers>>* users, std::vector<int32_t>* numbers) const;
   uint64_t digest() const;
-  // open_steps: the reservations of all open steps, each [rows, groups], which hold pages too. others: references from
-  // outside.
+  // open_steps: for each open step its reservations, [rows, groups], which also hold pages. others: other references.
   Status check_invariants(const std::vector<std::span<const Reservation>>& open_steps,
                           std::span<const PageReference> others = {}) const;
 
  private:
-  // States of a record.
-  static constexpr uint8_t kBusy = 1;       // in an open step, a save or a load
+  // Bits of Record::state.
+  static constexpr uint8_t kBusy = 1;       // in an open step, or in a save, load, fill, transfer, suspend or resume
   static constexpr uint8_t kTree = 2;       // has uncommitted nodes
   static constexpr uint8_t kGrowsTree = 4;  // the open step adds nodes
   static constexpr uint8_t kSuspended = 8;  // is suspended, or is being resumed
   struct Record {
-    int64_t stored;  // tokens in its lists: its length, and its uncommitted nodes
+    int64_t stored;  // tokens in the lists: the length plus the uncommitted nodes
     uint64_t id;     // 0 if the slot is free, or if the sequence was removed while busy
     uint64_t generation;
     uint32_t mark;  // equals mark_ if the current call has met the sequence
@@ -331,7 +330,7 @@ class SequenceStore {
   void free_slot(int32_t slot) noexcept;
   Status stale(uint64_t id, int64_t index) const;
   void start_marking() noexcept;
-  // Does what resolve does, and returns DUPLICATE for a sequence that was met since start_marking.
+  // Like resolve, but returns DUPLICATE if the sequence was resolved before since start_marking.
   Status resolve_first(uint64_t id, int64_t index, int32_t* slot) {
     KVC_TRY(resolve(id, index, slot));
     if (records_[*slot].mark == mark_) return duplicate(id, index);
@@ -352,7 +351,7 @@ class SequenceStore {
   bool grows(int32_t group, StepKind kind) const noexcept {
     return kind.encoder_group < 0 ? !rules(group).holds_encoder() : group == kind.encoder_group;
   }
-  // State groups (states.cc). Calls visit(group, ordinal) for each.
+  // Calls visit(group, ordinal) for each state group (states.cc).
   template <class Visit>
   void for_each_state_group(Visit visit) const {
     for (int32_t g = 0, ordinal = 0; ordinal < num_state_groups_; ++g) {
@@ -406,17 +405,17 @@ class SequenceStore {
   void plan_moves(int32_t slot, int32_t group, std::span<const int32_t> path, std::vector<SlotCopy>* copies) const;
   Status check_works_at(int32_t slot, int64_t position, int64_t index) const;
   Status check_pages(int32_t group, int64_t required, int64_t index) const;
-  // Frees idle pages until each group has the needed pages free. Enough are available.
+  // Evicts idle pages until each group has needed_pages_ free pages. A check must have found them available.
   void make_room() noexcept;
   int32_t find_donor(int32_t group, std::span<const int32_t> pages) const noexcept;
   std::span<const int32_t> read_source(const PrefixSource& source, int32_t group, int64_t tokens) noexcept;
   Status check_attach(const PrefixSource& source, int64_t tokens);
-  // ORDER if some layer lacks one of the first `tokens` tokens or, with encoder_too, of its encoder tokens.
+  // Returns ORDER if a layer lacks one of the first `tokens` tokens or, with encoder_too, of the encoder tokens.
   Status check_held(int32_t slot, int64_t tokens, bool encoder_too) const;
   Status check_receive(int32_t prefix, int64_t tokens);
   Status check_saved_list(const SavedSequence& saved, int32_t group);
   Status check_load(const SavedSequence& saved);
-  // A reference of a suspended sequence. page: -1 = none; of one that was moved, what it was.
+  // A reference of a suspended sequence to a page. page: -1 = none. If `moved`, it is the page before the suspend.
   struct Place {
     int32_t page = -1;
     bool moved = false;
@@ -480,7 +479,7 @@ class SequenceStore {
   std::map<int32_t, SuspendedPages> suspended_;      // by slot; also of sequences that are being suspended
   std::vector<int32_t> lists_of_groups_;             // [groups]: a group's list in stored_layers_
   std::vector<StoredLayers::LayerSet> step_layers_;  // [lists]: scratch of check_step, the layers that a step needs
-  std::vector<int32_t> ordinals_;                    // [groups]: of a state group among them
+  std::vector<int32_t> ordinals_;                    // [groups]: the number of a state group among the state groups
   int32_t num_state_groups_ = 0;
   bool has_encoders_ = false;
   bool has_windows_ = false;  // some group has a window of its own

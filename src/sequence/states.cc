@@ -23,7 +23,7 @@ void SequenceStore::drop_checkpoint(int32_t slot, int64_t index) noexcept {
   std::copy(checkpoint_pages(slot, index + 1), checkpoint_pages(slot, count + 1), checkpoint_pages(slot, index));
 }
 
-// Drops the last ones first, so that the order of the free pages is restored.
+// Drops the checkpoints after `position`, the last one first, so that the order of the free pages is restored.
 void SequenceStore::drop_checkpoints_after(int32_t slot, int64_t position) noexcept {
   while (records_[slot].checkpoints > 0 && checkpoints(slot).back() > position) {
     drop_checkpoint(slot, records_[slot].checkpoints - 1);
@@ -80,7 +80,8 @@ Status SequenceStore::check_states_at(int32_t slot, int64_t position, int64_t in
       .at(index);
 }
 
-// Finds the nearest of the positions that also work in the lists: 0, the checkpoints, and the length.
+// Finds the nearest positions before and after `position` at which the lists can also be cut. Candidates are 0, the
+// checkpoints, and the length.
 void SequenceStore::nearest_checkpoint(int32_t slot, int64_t position, int64_t* before, int64_t* after) const noexcept {
   *before = 0;
   *after = position == 0 ? 0 : -1;
@@ -93,7 +94,7 @@ void SequenceStore::nearest_checkpoint(int32_t slot, int64_t position, int64_t* 
   consider(length(slot));
 }
 
-// Restores the states of a checkpoint; at position 0 there are none. The lists are already as long as that.
+// Restores the states of the checkpoint at `position`; position 0 has no states. The lists already have this length.
 void SequenceStore::restore_states(int32_t slot, int64_t position) noexcept {
   if (position == 0) return;
   const int64_t checkpoint = find_checkpoint(slot, position);
@@ -105,15 +106,15 @@ void SequenceStore::restore_states(int32_t slot, int64_t position) noexcept {
   });
 }
 
-// ---- States of uncommitted nodes. The list has that of the last node; the others are held. ----
+// ---- States of uncommitted nodes. The list has the state of the last node; the other states are held. ----
 
 // Whether the state after an uncommitted node is known.
 bool SequenceStore::has_state_of(int32_t slot, int32_t node) const noexcept {
   if (node == records_[slot].nodes - 1) return true;
-  return keeps_state_of(node) && tree_state(slot, 0, node) >= 0;  // as in every other group
+  return keeps_state_of(node) && tree_state(slot, 0, node) >= 0;  // the same in every group
 }
 
-// The pages that a step needs for the states of its `nodes` new nodes, without that of the last one.
+// The number of pages that a step needs for the states of its `nodes` new nodes, except the state of the last one.
 int64_t SequenceStore::draft_pages(int32_t slot, int64_t nodes) const noexcept {
   const int64_t first = records_[slot].nodes;
   return std::max<int64_t>(std::min(config_.max_draft_states, first + nodes - 1) - first, 0);
@@ -132,8 +133,8 @@ void SequenceStore::take_draft_pages(int32_t slot, int32_t group, int64_t nodes)
   }
 }
 
-// Drops the states that are held after nodes from `first` on; -1: and before all of them. It drops the last ones first,
-// so that the order of the free pages is restored.
+// Drops the states that are held after nodes from `first` on. If `first` is -1, also drops the state before all
+// nodes. Drops the last one first, so that the order of the free pages is restored.
 void SequenceStore::drop_tree_states(int32_t slot, int32_t group, int32_t first) noexcept {
   for (auto node = static_cast<int32_t>(config_.max_draft_states); --node >= first;) {
     int32_t& page = edit_tree_state(slot, ordinal_of(group), node);
@@ -142,7 +143,8 @@ void SequenceStore::drop_tree_states(int32_t slot, int32_t group, int32_t first)
   }
 }
 
-// A step has added nodes. Keeps the state before them, which the step holds, and drops those that were not stored.
+// Is called when a step has added nodes. Keeps the state before these nodes, which the step holds. Drops the pages of
+// states that were not stored.
 void SequenceStore::keep_tree_states(int32_t slot, int32_t added, std::span<const Reservation> row,
                                      uint64_t stored) noexcept {
   const int32_t first = records_[slot].nodes - added;
@@ -162,7 +164,8 @@ void SequenceStore::keep_tree_states(int32_t slot, int32_t added, std::span<cons
   });
 }
 
-// Makes the state after node `leaf` that of the sequence; -1: the state before all nodes. Drops the others.
+// Makes the state after node `leaf`, or for -1 the state before all nodes, the state of the sequence. Drops the
+// others.
 void SequenceStore::close_tree_states(int32_t slot, int32_t leaf) noexcept {
   if (records_[slot].nodes == 0) return;
   KVC_ASSERT(leaf < 0 || has_state_of(slot, leaf), leaf, records_[slot].nodes);
@@ -181,8 +184,8 @@ void SequenceStore::close_tree_states(int32_t slot, int32_t leaf) noexcept {
   });
 }
 
-// The state before a node is that after its parent. The caller has that of the node before, and reads others from the
-// cache.
+// The state before a node is the state after its parent. If the parent is the previous node, the caller has this
+// state. Otherwise the caller reads it from the cache, which must keep it.
 Status SequenceStore::check_state_parents(int32_t slot, int64_t row, std::span<const int32_t> parents) const {
   const int32_t nodes = records_[slot].nodes;
   for (size_t i = 0; i < parents.size(); ++i) {

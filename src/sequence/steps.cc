@@ -8,8 +8,8 @@
 
 namespace kvc {
 
-// Free slots in the last page of a list that is not in a step. It avoids a division, because it runs for every row of
-// every step.
+// The number of free slots in the last page of a list that is not in a step. It avoids a division, because it runs
+// for every row of every step.
 int64_t SequenceStore::tail_room(int32_t slot, int32_t group) const noexcept {
   return list(slot, group).size * rules(group).page_size - stored_in(slot, group);
 }
@@ -21,8 +21,8 @@ bool SequenceStore::fits_tail(int32_t slot, int32_t group, int64_t tokens) const
 
 bool SequenceStore::tail_needs_copy(int32_t slot, int32_t group) const noexcept {
   const PageList& tail = list(slot, group);
-  // tail_shared may be outdated, because the other list may be gone. So it only says that a check is needed. For states
-  // it is always set.
+  // tail_shared may be outdated, because the list that shared the page may be gone. So it only tells that a check is
+  // needed. For states it is always set.
   if (!tail.tail_shared || tail_room(slot, group) <= 0) return false;
   return rules(group).holds_state() || !table(group).exclusive(tail, tail.size - 1);
 }
@@ -59,8 +59,8 @@ void SequenceStore::make_room() noexcept {
   }
 }
 
-// Finds the layers of each list that must hold all its tokens: those over which the step runs. A step of encoder tokens
-// reads no other list.
+// Finds the layers that must hold all tokens of each list: the layers over which the step runs. A step of encoder
+// tokens reads only their list.
 void SequenceStore::find_step_layers(StepKind kind) noexcept {
   for (int32_t list = 0; list < stored_layers_.num_lists(); ++list) {
     const bool needed = kind.encoder_group < 0 || list == list_of(kind.encoder_group);
@@ -95,7 +95,7 @@ Status SequenceStore::check_layers(int32_t slot, int64_t row, StepKind kind) con
       .missing(tokens, held);
 }
 
-// The checks of check_step for one row. Gives its slot, or -1 for an inert row.
+// Makes the checks of check_step for one row. Sets *slot to its slot, or to -1 for an inert row.
 Status SequenceStore::check_row(uint64_t id, int32_t length, int64_t row, StepKind kind, int32_t* slot) {
   *slot = -1;
   if (length < (id == 0 ? 0 : 1)) {
@@ -123,8 +123,8 @@ Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const 
   start_marking();
   find_step_layers(kind);
   for (size_t i = 0; i < ids.size(); ++i) {
-    // The usual row passes without a Status: a live, idle sequence that is met for the first time, has room, and whose
-    // tokens all layers of the step hold. check_row checks all other rows.
+    // Passes the usual row without a Status. Its sequence exists, is idle, occurs for the first time, and has room,
+    // and all layers of the step hold its tokens. check_row checks all other rows.
     const int32_t slot = ids_.slot_of(ids[i]);
     if (slot >= 0 && slot < records_.size()) {
       Record& record = records_[slot];
@@ -164,7 +164,7 @@ int64_t SequenceStore::most_copies(int64_t rows) const noexcept {
   return copies;
 }
 
-// Clears the rest of a page that was taken, after the `filled` tokens that a copy writes.
+// If pages are cleared, appends a clear of the slots of a page after the `filled` tokens that a copy writes.
 void SequenceStore::clear_rest(int32_t group, int32_t page, int64_t filled, std::vector<SlotCopy>* copies) const {
   const int64_t page_size = rules(group).page_size;
   if (!config_.cleared || filled == page_size) return;
@@ -207,7 +207,7 @@ void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int3
         const int32_t page = edit_table(g).append(tail);
         if (!rules(g).holds_state()) clear_rest(g, page, 0, copies);
       }
-      if (rules(g).holds_state()) tail.tail_shared = true;  // no step writes it again
+      if (rules(g).holds_state()) tail.tail_shared = true;  // no step writes this page again
       KVC_ASSERT(stored_in(slot, g) + lengths[i] <= tail.size * page_size, stored_in(slot, g), tail.size);
     }
     record.state |= kBusy;
@@ -255,7 +255,7 @@ void SequenceStore::commit(std::span<const int32_t> slots, std::span<const int32
 }
 
 void SequenceStore::rollback(std::span<const int32_t> slots, std::span<const Reservation> reservations) noexcept {
-  // Returns the last row first, so that the order of the free pages is restored.
+  // Rolls back the last row first, so that the order of the free pages is restored.
   for (size_t i = slots.size(); i-- > 0;) {
     const int32_t slot = slots[i];
     if (slot < 0) continue;
@@ -265,7 +265,8 @@ void SequenceStore::rollback(std::span<const int32_t> slots, std::span<const Res
     for (int32_t g = 0; g < num_groups(); ++g) {
       const Reservation& reservation = reservations[i * static_cast<size_t>(num_groups()) + static_cast<size_t>(g)];
       PageList& tail = edit_list(slot, g);
-      // If the step did not change the list, nothing is restored: the last page of a state is never written again.
+      // truncate would also reset tail_shared, which must stay set for states. So it runs only if the step added
+      // entries.
       if (tail.size > reservation.old_size) edit_table(g).truncate(tail, reservation.old_size);
       if (reservation.copied_from >= 0) edit_table(g).restore_tail(tail, reservation.copied_from, true);
       if (rules(g).holds_state()) drop_tree_states(slot, g, record.nodes);

@@ -1,16 +1,17 @@
 // StoredLayers: how many tokens of each sequence each layer holds. A forward over a range of layers stores its tokens
-// in these layers alone; in the others the tokens' slots hold what their pages held before, which may be another
-// sequence's. Nothing may read those slots, so every reader consults this class.
+// only in these layers. In other layers, the slots of these tokens keep old contents, which may belong to another
+// sequence. No call may read such slots, so every reader checks this class first.
 //
-// Tokens are counted by list: the sequence's own tokens are one list, its encoder tokens in each cross group another.
-// A layer stores the tokens of one list, or nothing (a layer that reads the K and V of another). The layers of a list
-// are numbered in their order, and a `LayerSet` is a range of these numbers.
-// Thread safety: none; the cache locks. A new sequence costs one word a list, a layer that lacks tokens another.
+// Tokens are counted by list. The sequence's own tokens are one list, and its encoder tokens in each cross group are
+// another list. A layer stores the tokens of one list, or none (if it reads the K and V of another layer). The layers
+// of a list are numbered in ascending order, and a `LayerSet` is a range of these numbers.
+//
+// Thread safety: none; the cache locks. A sequence costs one word for each list, and one for each layer.
 // Invariants
-// 1. Layers in `complete` hold every token of the list. A step appends in layers of `complete` only, so later ranges
-//    lie within earlier ones. So of two layers on the same side of `complete`, the one farther from it never holds more
-//    tokens than the other.
-// 2. A layer outside of `complete` holds held(layer) tokens, fewer than the list has.
+// 1. Layers in `complete_` hold every token of the list. A step appends only in layers of `complete_`, so later ranges
+//    lie within earlier ones. So on each side of `complete_`, a layer that is farther away never holds more tokens than
+//    a nearer layer.
+// 2. A layer outside of `complete_` holds held(layer) tokens, fewer than the list has.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@ struct LayerRange {
 
 class StoredLayers {
  public:
-  // Layers of one list, by their numbers in it.
+  // Layers of one list, by their numbers in the list.
   struct LayerSet {
     int16_t begin = 0;
     int16_t end = 0;
@@ -59,15 +60,17 @@ class StoredLayers {
 
   // Begins an empty sequence: every layer is complete.
   void clear(int32_t slot) noexcept;
-  // Tokens from `before` on were appended in `layers`, which held all tokens before.
+  // Records that tokens from `before` on were appended in `layers`. These layers must have held all tokens before
+  // them.
   void append(int32_t slot, int32_t list, LayerSet layers, int64_t before) noexcept {
     if (complete_[at(slot, list)] != layers) narrow(slot, list, layers, before);
   }
-  // The list was cut to its first `tokens` tokens.
+  // Records that the list was cut to its first `tokens` tokens.
   void truncate(int32_t slot, int32_t list, int64_t tokens) noexcept;
-  // After token `first`, only the tokens at first + path[i] were kept, in this order. path ascends.
+  // Records that, of the tokens from `first` on, only the tokens first + path[i] were kept, in this order. path
+  // ascends.
   void keep_path(int32_t slot, int32_t list, int64_t first, std::span<const int32_t> path) noexcept;
-  // The list of `to` begins with the first `tokens` tokens of `from`.
+  // Records that the list of `to` begins with the first `tokens` tokens of `from`.
   void copy(int32_t from, int32_t to, int32_t list, int64_t tokens) noexcept;
 
   // Whether the invariants hold for a list of `tokens` tokens.
@@ -75,8 +78,8 @@ class StoredLayers {
 
  private:
   struct List {
-    std::vector<int32_t> layers;  // of the cache, ascending
-    int64_t first = 0;            // of its layers in held_
+    std::vector<int32_t> layers;  // layers of the cache, ascending
+    int64_t first = 0;            // index of its first layer in held_
   };
   int64_t at(int32_t slot, int32_t list) const noexcept { return int64_t{slot} * num_lists() + list; }
   int32_t* held_of(int32_t slot, int32_t list) noexcept {
@@ -92,7 +95,7 @@ class StoredLayers {
 
   struct Place {
     int32_t list = -1;
-    int32_t number = 0;  // of the layer in its list
+    int32_t number = 0;  // number of the layer in its list
   };
   int32_t num_lists_ = 0;
   std::vector<List> lists_;

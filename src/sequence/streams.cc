@@ -7,7 +7,7 @@
 namespace kvc {
 namespace {
 
-// The streaming window of a sequence of `length` tokens, if these tokens become sinks too.
+// The streaming window of a sequence of `length` tokens. If prefix_is_sink is set, these tokens become sinks.
 StreamWindow with_prefix(StreamWindow stream, int64_t length, bool prefix_is_sink) noexcept {
   if (stream.on() && prefix_is_sink && length > stream.sinks) stream.sinks = static_cast<int32_t>(length);
   return stream;

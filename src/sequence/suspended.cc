@@ -1,4 +1,4 @@
-// Suspended sequences: pages that nothing else uses leave the pools, and fresh pages take their places later.
+// Suspended sequences. Pages that no other owner uses leave the pools, and fresh pages take their places later.
 #include <algorithm>
 #include <cinttypes>
 
@@ -8,13 +8,15 @@
 
 namespace kvc {
 
-// Whether the page at `index` is not that of an earlier place. The state of a sequence may be that of a checkpoint.
+// Whether no earlier place has the page at `index`. The current state of a sequence may lie in the page of a
+// checkpoint.
 bool SequenceStore::is_first(const std::vector<Place>& places, size_t index) noexcept {
   return std::none_of(places.begin(), places.begin() + static_cast<ptrdiff_t>(index),
                       [&](const Place& place) { return place.page == places[index].page; });
 }
 
-// The places of a group: the entries of its list or, in a group of states, the checkpoints and then the state now.
+// The places of a group: the entries of its list or, in a group of states, the checkpoints and then the current
+// state.
 void SequenceStore::find_places(int32_t slot, int32_t group, std::vector<Place>* places) const {
   const PageList& own = list(slot, group);
   const PageTable& pages = table(group);
@@ -42,7 +44,7 @@ void SequenceStore::find_places(int32_t slot, int32_t group, std::vector<Place>*
   places->push_back({own.tail_page, moved});
 }
 
-// Calls visit(group, page) for each page that is moved, once.
+// Calls visit(group, page) once for each page that is moved.
 template <class Visit>
 void SequenceStore::for_each_moved(const SuspendedPages& suspended, Visit visit) const {
   for (int32_t g = 0; g < num_groups(); ++g) {
@@ -87,7 +89,7 @@ bool SequenceStore::end_suspend(uint64_t id, bool done) noexcept {
   return true;
 }
 
-// Drops the references of the lists and checkpoints. Their shape stays, so that lengths and holes can still be told.
+// Drops the references of the lists and checkpoints. The lists keep their sizes and holes, which other calls read.
 void SequenceStore::drop_lists(int32_t slot) noexcept {
   for_each_state_group([&](int32_t g, int32_t ordinal) {
     for (int64_t i = 0; i < records_[slot].checkpoints; ++i) {
@@ -106,7 +108,7 @@ void SequenceStore::drop_lists(int32_t slot) noexcept {
   }
 }
 
-// Drops what a suspended sequence keeps.
+// Drops the pages that a suspended sequence keeps.
 void SequenceStore::drop_suspended(int32_t slot) noexcept {
   const auto found = suspended_.find(slot);
   for (int32_t g = 0; g < num_groups(); ++g) {
@@ -126,7 +128,8 @@ Status SequenceStore::check_resume(int32_t slot) {
   for (int32_t g = 0; g < num_groups(); ++g) {
     const int64_t needed = needed_pages_[static_cast<size_t>(g)];
     shortage.add(g, needed, needed > table(g).available_pages() ? 0 : -1);
-    // Nodes over shared pages are not shared then, so they are among those that the index may use.
+    // New nodes over pages that other lists also hold are not shared with these lists. So they must come from the
+    // nodes that lists from the prefix index may use.
     const std::vector<Place>& places = pages[static_cast<size_t>(g)];
     if (std::none_of(places.begin(), places.end(), [](const Place& place) { return place.is_kept(); })) continue;
     const auto size = static_cast<int64_t>(places.size());
@@ -151,7 +154,7 @@ Status SequenceStore::begin_resume(uint64_t id, std::vector<PageReference>* fres
   fresh->clear();
   int64_t total = 0;
   for (const int64_t needed : needed_pages_) total += needed;
-  fresh->reserve(static_cast<size_t>(total));  // the last thing that may fail
+  fresh->reserve(static_cast<size_t>(total));  // nothing after this can fail
   make_room();
   const SuspendedPages& pages = suspended_.find(slot)->second;
   for (int32_t g = 0, ordinal = 0; g < num_groups(); ++g) {
@@ -185,7 +188,7 @@ void SequenceStore::fill_list(int32_t slot, int32_t group, const std::vector<Pla
   own.tail_shared = own.tail_shared || (own.tail_page >= 0 && shape.tail_shared);
 }
 
-// The states of a sequence that is resumed: its checkpoints, and the state now.
+// Fills in the states of a sequence that is resumed: its checkpoints, and the current state.
 void SequenceStore::fill_states(int32_t slot, int32_t group, int32_t ordinal, const std::vector<Place>& places,
                                 std::vector<PageReference>* fresh) noexcept {
   const auto count = static_cast<size_t>(records_[slot].checkpoints);
@@ -206,7 +209,7 @@ void SequenceStore::fill_states(int32_t slot, int32_t group, int32_t ordinal, co
       table.hold_page(page);
       checkpoint_pages(slot, static_cast<int64_t>(i))[ordinal] = page;
     } else {
-      table.append_shared(own, {&page, 1});  // never written again
+      table.append_shared(own, {&page, 1});  // no step writes this page again
     }
     table.release(taken);
   }

@@ -5,7 +5,7 @@ namespace kvc {
 void number_tree(std::span<const int16_t> parents, int32_t first_position, kvc_backend_tree_node* nodes) noexcept {
   struct Place {
     int32_t size;  // number of nodes in its subtree
-    int32_t next;  // end of its children so far
+    int32_t next;  // where the interval of its next child begins
     int32_t position;
   };
   const size_t count = parents.size();

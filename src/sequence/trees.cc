@@ -1,4 +1,4 @@
-// Token trees of sequences: check and keep the nodes of steps, and commit a path of them.
+// Token trees of sequences: checks and keeps the nodes of steps, and commits one path of nodes.
 #include <algorithm>
 #include <cinttypes>
 
@@ -134,8 +134,8 @@ Status SequenceStore::plan_commit(std::span<const uint64_t> ids, std::span<const
   return Status();
 }
 
-// Node path[i] moves to index i of the nodes. Targets are never above their sources, and copies run in order. So no
-// copy writes a slot that a later one reads.
+// Plans the copies that move node path[i] to index i of the nodes. A target is never after its source, and copies run
+// in order. So no copy writes a slot that a later copy reads.
 void SequenceStore::plan_moves(int32_t slot, int32_t group, std::span<const int32_t> path,
                                std::vector<SlotCopy>* copies) const {
   const int64_t page_size = rules(group).page_size;
@@ -149,7 +149,8 @@ void SequenceStore::plan_moves(int32_t slot, int32_t group, std::span<const int3
     const int64_t source = begin + path[i];
     KVC_ASSERT(source >= target, source, target);
     if (source == target) continue;
-    // A node right after its parent moves by the same distance, so both belong to one copy until a page ends.
+    // A node right after its parent moves by the same distance as the parent. So one copy moves both, unless a page
+    // ends between them.
     if (i > 0 && path[i] == path[i - 1] + 1 && source % page_size != 0 && target % page_size != 0) {
       ++copies->back().tokens;
     } else {

@@ -31,7 +31,7 @@ Status read_rows(const DLTensor* tensor, const char* name, int64_t tokens, int64
                       out);
 }
 
-// Reads one scale for all heads, or one for each.
+// Reads one scale for all heads, or one scale for each head.
 Status read_scale(const DLTensor* tensor, const char* name, const kvc_backend_layer& layer, DLDevice device,
                   TensorView* out, kvc_backend_scales* scales) {
   if (tensor == nullptr) return Status();
@@ -74,7 +74,7 @@ Status read_rotation(const kvc_append_slots_args& args, DLDevice device, AppendS
   return Status();
 }
 
-// Reads rows of K whose leading dims are V.
+// Reads the latent part of MLA rows, and describes them in the layer: the leading dims of K are V.
 Status read_latent(const kvc_append_slots_args& args, DLDevice device, AppendSlotsCall* call) {
   kvc_backend_layer& layer = call->cache.layer;
   static constexpr int64_t kAny[3] = {-1, -1, -1};
@@ -135,7 +135,7 @@ Status read_call(const kvc_append_slots_args& args, DLDevice device, AppendSlots
   return check_overlaps(written, 2, read, 8);
 }
 
-// Checks slots and positions that the host reads.
+// Reads and checks slots and positions that are on the host.
 Status check_values(const AppendSlotsCall& call, StatelessScratch* scratch) {
   const int64_t tokens = call.slots.size(), most = call.cache.layer.num_pages * call.cache.layer.page_size;
   scratch->slots.resize(static_cast<size_t>(tokens));

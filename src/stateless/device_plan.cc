@@ -12,7 +12,7 @@ bool reads(const Context& context, const DLTensor* tensor) {
   return tensor == nullptr || context.is_host() || host_reads(*tensor);
 }
 
-// Reads an index array on the device. size: -1 for its own size, which *size then gives.
+// Checks an index array on the device. If *size is -1, any size is accepted, and *size becomes the size of the array.
 Status read_indexes(const DLTensor* tensor, const char* name, int64_t* size, DLDevice device,
                     kvc_backend_indexes* out) {
   if (tensor == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", name);
@@ -42,7 +42,7 @@ Status DevicePlan::create(std::shared_ptr<Context> context, const kvc_plan_confi
   return Status();
 }
 
-// Chooses where each array is copied to. In graph mode it is the same place in every build.
+// Chooses the place of each array's copy. In graph mode, the place is the same in every build.
 void DevicePlan::place() {
   arrays_.clear();
   plan_->for_each_table([&](int32_t, int32_t, kvc_tables* tables) {
@@ -70,7 +70,7 @@ Status DevicePlan::build(const kvc_plan_args& args, void* stream, uint64_t* gene
 void DevicePlan::refuse(void* stream) noexcept {
   plan_->refuse();
   const int64_t stale = 0;
-  // A failure is one of the device, which every later call reports.
+  // If the upload fails, the device has failed, and every later call reports this.
   if (word_ != nullptr) (void)context_->upload(word_, &stale, sizeof stale, stream);
 }
 
@@ -121,7 +121,7 @@ Status DevicePlan::read_arrays(const kvc_plan_args& args, kvc_backend_table_plan
   return Status::error(KVC_ERROR_SHAPE, "seq_lens has %" PRId64 " rows, and %s %" PRId64, rows, name, view.num_rows());
 }
 
-// Lists the tables of such a build, in arrays of the device.
+// Lists the tables of a build that the device makes, with addresses on the device.
 void DevicePlan::list_tables(const kvc_plan_args& args) {
   const bool verify = plan_->config().mode == KVC_PLAN_VERIFY, trees = args.tree_parents != nullptr;
   tables_.clear();

@@ -1,7 +1,7 @@
-// DevicePlan: a kvc_plan. It has a TablePlan, and the place where the tables are read. On the CPU they are read in the
-// plan's arrays. On another device they are copies. If a build has arrays on the host, one upload sends the tables. If
-// its arrays are on the device, the host does not read them: the backend makes the tables on the stream
-// (kvc_backend_table_plan). That needs graph mode, in which shapes are those of the capacity.
+// DevicePlan: a kvc_plan. It has a TablePlan, which makes tables on the host, and copies of the tables on the device.
+// On the CPU there are no copies. If the arrays of a build are on the host, one upload sends the tables. If they are
+// on the device, the host does not read them, and the backend makes the tables on the stream
+// (kvc_backend_table_plan). This needs graph mode, in which shapes follow from the capacity.
 //
 // Thread safety: none; one thread at a time. Ownership: it owns the plan and the copies, and borrows a build's
 // arguments during the build.
@@ -23,7 +23,7 @@ class DevicePlan {
                        std::unique_ptr<DevicePlan>* out);
 
   Status build(const kvc_plan_args& args, void* stream, uint64_t* generation);
-  // A build was refused. The tables become stale; on the device, in the order of the stream.
+  // Is called when a build was refused. Makes the tables stale; on the device, in the order of the stream.
   void refuse(void* stream) noexcept;
   Status tables(int32_t step, kvc_tables* out);
   Status check(uint64_t generation) const { return plan_->check(generation); }
@@ -38,7 +38,7 @@ class DevicePlan {
   const std::shared_ptr<Context> context_;
   std::unique_ptr<TablePlan> plan_;
   DeviceArrays arrays_;
-  int64_t* word_ = nullptr;                 // on the device; null until a build
+  int64_t* word_ = nullptr;                 // on the device; null before the first build
   std::vector<kvc_backend_table> tables_;   // of a build on the device
   std::vector<kvc_backend_tokens> tokens_;  // [steps]
 };

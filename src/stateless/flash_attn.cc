@@ -30,13 +30,13 @@ WorkShape shape_of(const Context& context, const FlashAttnCall& call) {
 
 namespace {
 
-// Makes a plan with room for the call. Nothing is planned yet.
+// Makes room in the scratch's plan for the call. The plan is built later.
 void prepare_plan(const WorkShape& shape, const kvc_backend_rows& rows, StatelessScratch* scratch) {
   const BatchLimits limits = {rows.num_rows, rows.num_tokens, 0, false};
   const int64_t items = WorkPlan::max_items(shape, limits), tiles = WorkPlan::max_tiles(shape, limits);
   if (!scratch->plan || items > scratch->plan_items || tiles > scratch->plan_tiles) {
     const int64_t more_items = std::max(items, scratch->plan_items), more_tiles = std::max(tiles, scratch->plan_tiles);
-    // may throw, so the sizes stay those of the old plan
+    // This may throw, so the sizes are set after it.
     scratch->plan = std::make_unique<WorkPlan>(more_items, more_tiles);
     scratch->plan_items = more_items;
     scratch->plan_tiles = more_tiles;
@@ -44,7 +44,7 @@ void prepare_plan(const WorkShape& shape, const kvc_backend_rows& rows, Stateles
   scratch->plan->set_shape(shape);
 }
 
-// The tokens from `token` on of batch row `row`.
+// The part of a tensor that begins at `token`, which belongs to batch row `row`.
 kvc_backend_tensor tokens_from(const TensorView& t, int64_t row, int64_t token, int64_t row_tokens) {
   kvc_backend_tensor tensor = rows_of(t);
   int64_t element = token * tensor.token_stride;
@@ -64,8 +64,8 @@ bool uniform(const TensorView& t) {
   return t.rank == 3 || t.shape[0] <= 1 || t.strides[0] == t.shape[1] * t.strides[1];
 }
 
-// Stores new K and V in one call, or row by row if rows have their own scales or strides. slots: at the address that
-// calls of the backend use.
+// Stores new K and V in one call, or row by row if rows have their own scales or strides. slots: at the address for
+// calls of the backend.
 Status append(const Context& context, const FlashAttnCall& call, const FlashAttnRows& rows, const int64_t* slots,
               const float* cos_sin, const kvc_backend_step* staged, void* stream) {
   const int32_t* begin = rows.new_begin();
@@ -90,7 +90,7 @@ Status append(const Context& context, const FlashAttnCall& call, const FlashAttn
   return Status();
 }
 
-// The plan of the attend, without partials.
+// Returns the plan of the attend. Its `partials` is set later.
 kvc_backend_plan plan_of(const FlashAttnCall& call, StatelessScratch& scratch) {
   kvc_backend_plan plan = {};
   scratch.plan->fill(scratch.rows.rows(), scratch.rows.tables(), nullptr, call.layer, &plan);

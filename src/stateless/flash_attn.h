@@ -1,10 +1,10 @@
-// kvc_flash_attn_with_kvcache: attention over a cache of the caller's own, by the plan and the kernels of a forward.
+// kvc_flash_attn_with_kvcache: attention over the caller's own K and V, with the plans and the kernels of a forward.
 //
 //   FlashAttnCall   shapes, dtypes, options       -> layer and tensors
 //   FlashAttnRows   values of the index tensors   -> rows, page lists, slots
 //   WorkPlan        as in a forward               -> work items
 //
-// All of it is checked and allocated before the first byte is written.
+// All checks and allocations are made before the first byte is written.
 #pragma once
 
 #include "stateless/scratch.h"

@@ -42,7 +42,7 @@ Status check_number(int32_t value, int32_t most, const char* name) {
   return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s %d is not in 0..%d", name, value, most);
 }
 
-// The stride between rows of a batch, in addition to that between tokens.
+// The gap before each row of a batch: the stride of rows, less the strides of all tokens of a row.
 int64_t row_stride_of(const TensorView& t) noexcept {
   return t.rank == 4 ? t.strides[0] - t.shape[1] * t.strides[1] : 0;
 }
@@ -288,7 +288,7 @@ Status FlashAttnCall::read_lists(const kvc_flash_attn_args& args, const kvc_back
                          layer.num_kv_heads, 1, &indices, &attend.lists));
   attend.lists.physical = 1;
   capacity = attend.lists.num_entries;
-  // Without lengths on the host the device makes the plan, so a call can be recorded.
+  // If no lengths are on the host, the device makes the plan, so that the call can be recorded.
   indexes_on_device = !host_reads_lists() && !(cu_seqlens_q.given() && cu_seqlens_q.on_host());
   return Status();
 }

@@ -14,7 +14,7 @@ struct FlashAttnCall {
   int64_t row_queries = 0;  // Sq; -1: ragged
   int64_t row_new = 0;      // Sn; -1: ragged
   ForeignCache cache;
-  kvc_backend_layer layer = {};  // the layer that attends; cache.layer is the one that is appended to
+  kvc_backend_layer layer = {};  // the layer for attend; cache.layer is the layer for append
   int64_t capacity = 0;          // tokens of each row's cache
   bool appends = false;
   bool causal = false;
@@ -29,7 +29,7 @@ struct FlashAttnCall {
   kvc_backend_attend attend = {};  // tensors and options, without a plan
   uint32_t flags = 0;              // KVC_ATTEND_*
 
-  // The floats of scratch for sinks that are converted to float32, once a call.
+  // The floats of scratch that a call needs to convert sinks to float32.
   int64_t sink_floats() const noexcept {
     return sinks.rank == 0 || attend.sinks != nullptr ? 0 : float32_copy_floats(sinks.shape[0]);
   }
@@ -37,7 +37,7 @@ struct FlashAttnCall {
   // Whether queries attend to lists of slots.
   bool has_lists() const noexcept { return attend.lists.block_tokens > 0; }
   bool host_reads_lists() const noexcept { return device_.device_type == kDLCPU; }
-  // lengths, offsets and page ids are on the device, so the host does not have their values
+  // Lengths, offsets and page ids are on the device, so the host does not have their values.
   bool indexes_on_device = false;
 
   // Reads all arguments, or reports the first one that does not fit. It writes nothing.

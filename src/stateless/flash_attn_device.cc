@@ -10,14 +10,14 @@ namespace kvc {
 namespace {
 
 constexpr int64_t kMaxPartialBytes = int64_t{256} << 20;  // if partial states need more, keys are split less
-constexpr int64_t kItemsAtOnce = 2;                       // for each item that can run at once
+constexpr int64_t kItemsAtOnce = 2;                       // items that are made for each item that can run at once
 
-// The stride between rows of a batch, in addition to that between tokens.
+// The gap before each row of a batch: the stride of rows, less the strides of all tokens of a row.
 int64_t row_stride(const TensorView& t) { return t.rank == 4 ? t.strides[0] - t.shape[1] * t.strides[1] : 0; }
 
-// How a call is cut. It follows from the capacity.
+// How a call is cut. It depends on shapes and the capacity only.
 struct Cut {
-  int32_t item_queries;  // of a tile
+  int32_t item_queries;  // queries of a tile
   int32_t key_splits;
   int64_t max_tiles, partial_floats;
 };
@@ -47,7 +47,7 @@ Cut cut_of(const FlashAttnCall& call, const WorkShape& shape) {
   return cut;
 }
 
-// An offset for each row: the caller's, or multiples of `each`.
+// The offsets of rows: those of the caller, or multiples of `each`.
 kvc_backend_indexes offsets(const IndexTensor& given, int64_t each) {
   return given.given() ? given.on_device() : kvc_backend_indexes{nullptr, each, 0, 0};
 }
@@ -91,7 +91,7 @@ kvc_backend_flash_plan read_plan(const FlashAttnCall& call, const WorkShape& sha
   return plan;
 }
 
-// Places the plan's arrays. A first pass without memory counts them; a second pass places them.
+// Counts the bytes of the plan's arrays if there is no memory. Otherwise, places the arrays in the memory.
 class Arrays {
  public:
   explicit Arrays(CallMemory* memory) : memory_(memory) {}
@@ -119,7 +119,7 @@ void place(const FlashAttnCall& call, const Cut& cut, Arrays* arrays, kvc_backen
   (*arrays)(&plan->page_begin, 2 * rows);
   if (plan->table_wide != 0) (*arrays)(&plan->pages, rows * plan->table_columns);
   (*arrays)(&plan->positions, tokens);
-  if (call.window_right > 0) (*arrays)(&plan->key_ends, tokens);  // 0 is causal
+  if (call.window_right > 0) (*arrays)(&plan->key_ends, tokens);  // 0 means causal
   (*arrays)(&plan->slots, fresh);
   (*arrays)(&plan->new_rows, fresh);
   (*arrays)(&plan->items, cut.max_tiles* cut.key_splits);

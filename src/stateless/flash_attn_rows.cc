@@ -9,8 +9,8 @@
 namespace kvc {
 namespace {
 
-// Fills [rows + 1] offsets: multiples of `each`, or the caller's. Those must begin with 0, never descend, and be at
-// most `tokens`.
+// Fills [rows + 1] offsets with those of the caller or, if it gives none, with multiples of `each`. The caller's
+// offsets must begin with 0, never decrease, and be at most `tokens`.
 Status fill_offsets(const IndexTensor& offsets, int64_t rows, int64_t each, int64_t tokens, std::vector<int32_t>* out) {
   out->resize(static_cast<size_t>(rows) + 1);
   int32_t* begin = out->data();
@@ -53,7 +53,7 @@ Status FlashAttnRows::build(const FlashAttnCall& call) {
   cache_rows_.resize(rows);
   page_begin_.resize(rows);
   positions_.resize(queries);
-  const bool ends = call.window_right > 0;  // 0 is causal
+  const bool ends = call.window_right > 0;  // 0 means causal
   if (ends) key_ends_.resize(queries);
   slots_.resize(fresh);
   if (call.rotary.given()) {
@@ -75,7 +75,8 @@ Status FlashAttnRows::build(const FlashAttnCall& call) {
   return call.appends && call.batch_idx.given() ? check_unlike(call) : Status();
 }
 
-// Places a page list for each row, as long as its keys need. Without a block table, the list is the row's cache row.
+// Places the page list of each row. With a block table, it has as many pages as the row's keys need. Without a block
+// table, its only page is the cache row.
 void FlashAttnRows::place_lists(const FlashAttnCall& call) {
   int64_t pages = 0;
   for (size_t r = 0; r < page_begin_.size(); ++r) {
@@ -84,11 +85,13 @@ void FlashAttnRows::place_lists(const FlashAttnCall& call) {
   }
   if (call.paged() && pages > pages_.size()) pages_ = LazyArray<int32_t>(pages + pages / 4);
   tables_ = {};
-  // A null array would mean that lists are trees. If a table has no columns, no list has an entry.
+  // A null array would mean that lists are trees. So if the table has no columns, and lists have no entries, another
+  // array is used.
   tables_.pages = call.paged() && pages_.size() > 0 ? pages_.data() : cache_rows_.data();
   tables_.page_begin = page_begin_.data();
   if (!call.has_lists() || call.host_reads_lists()) return;
-  // A device copies the entries of a row's length, and reads none of them: one list of zeros for all rows.
+  // The device copies as many entries as a row's length needs, but does not use them. So all rows share one list of
+  // zeros.
   const int64_t entries = ceil_div(call.attend.lists.num_entries, call.cache.layer.page_size) + 1;
   if (entries > pages_.size()) pages_ = LazyArray<int32_t>(entries);
   std::fill_n(pages_.data(), entries, 0);
@@ -96,7 +99,7 @@ void FlashAttnRows::place_lists(const FlashAttnCall& call) {
   tables_.pages = pages_.data();
 }
 
-// A row whose queries attend to lists of slots. Its length is that of the lists.
+// Builds a row whose queries attend to lists of slots. Its length is the length of the lists.
 Status FlashAttnRows::build_listed_row(const FlashAttnCall& call, int32_t row) {
   const auto r = static_cast<size_t>(row);
   const kvc_backend_lists& lists = call.attend.lists;

@@ -1,7 +1,7 @@
-// FlashAttnRows: the values of a call's index tensors in the form that a backend takes: rows with lengths and
-// positions, their page lists, and the slots of new tokens. Each value is read once, into this object, and checked
-// here. So a thread that writes the caller's tensors during the call can change results, but no address that the call
-// reads or writes.
+// FlashAttnRows: the values of a call's index tensors in the form that a backend takes. These are rows with lengths
+// and positions, their page lists, and the slots of new tokens. Each value is read once, into this object, and
+// checked here. So a thread that writes the caller's tensors during the call can change results, but not the
+// addresses that the call reads or writes.
 //
 // Thread safety: none; one call at a time. Buffers are kept for later calls, so nothing is allocated once they are
 // large enough. Throws std::bad_alloc.
@@ -19,10 +19,10 @@ namespace kvc {
 
 class FlashAttnRows {
  public:
-  // Reads lengths and positions.
+  // Reads and checks lengths and positions.
   Status build(const FlashAttnCall& call);
-  // Called after build. It reads the page ids of all keys that the call writes or, by the items of `plan`, reads. Then
-  // it makes the slots of new tokens.
+  // Must be called after build. Reads the page ids of all keys that the call writes, or that the items of `plan`
+  // read. Then computes the slots of new tokens.
   Status map_pages(const FlashAttnCall& call, const WorkPlan& plan);
 
   const kvc_backend_rows& rows() const noexcept { return rows_; }

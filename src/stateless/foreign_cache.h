@@ -1,5 +1,5 @@
-// ForeignCache: a caller's K and V tensors in the form that a backend takes: two pools with strides. In a contiguous
-// cache a page holds a whole sequence.
+// ForeignCache: a caller's K and V tensors in the form that a backend takes, which is two pools with strides. In a
+// contiguous cache, a page holds a whole sequence.
 #pragma once
 
 #include "base/status.h"
@@ -11,7 +11,7 @@ namespace kvc {
 
 struct ForeignCache {
   TensorView k, v;               // [pages, page_size, Hkv, dims]; v has no data if it was not given
-  kvc_backend_layer layer = {};  // for both tensors: storage, shapes and dtype. It has as many q heads as kv heads
+  kvc_backend_layer layer = {};  // storage, shapes and dtype of both tensors; num_q_heads is num_kv_heads
 
   // Checks the tensors. written: the call appends to them. v: nullable (latent rows).
   static Status read(const DLTensor* k, const DLTensor* v, bool written, DLDevice device, ForeignCache* out);
@@ -19,19 +19,20 @@ struct ForeignCache {
 
 // A caller's cos and sin, [positions, rotary_dim / 2] each.
 struct RotaryTables {
-  TensorView cos, sin;  // without data: none
+  TensorView cos, sin;  // without data if none are given
   int64_t positions() const noexcept { return cos.shape[0]; }
   int32_t rotary_dim() const noexcept { return 2 * static_cast<int32_t>(cos.shape[1]); }
   bool given() const noexcept { return cos.rank != 0; }
 
-  // Both tensors are given, or none. rotary_dim is at most head_dim.
+  // Checks the tensors. Both must be given, or none. rotary_dim must be at most head_dim.
   static Status read(const DLTensor* cos, const DLTensor* sin, int32_t head_dim, DLDevice device, RotaryTables* out);
   int64_t cos_sin_floats(int64_t tokens) const noexcept { return given() ? tokens * rotary_dim() : 0; }
   // Copies the rows at `positions` [tokens], as float32, to cos_sin [tokens, 2, rotary_dim / 2]. step: nullable; the
   // step that has the positions on a device.
   Status rows_at(const Context& context, const int32_t* positions, int64_t tokens, const kvc_backend_step* step,
                  void* stream, float* cos_sin) const;
-  // The same for positions that only the device reads. A token whose position is not a row keeps its old values.
+  // Copies the rows for positions on the device, which the host does not read. If a position is not a row of the
+  // tables, the token's cos and sin keep their old values.
   Status rows_at(const Context& context, const kvc_backend_indexes& positions, int64_t tokens, void* stream,
                  float* cos_sin) const;
 

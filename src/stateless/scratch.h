@@ -1,4 +1,5 @@
-// StatelessScratch: the buffers of a stateless call. StatelessScratches: those of a context, kept for later calls.
+// StatelessScratch: the buffers of a stateless call. StatelessScratches: the scratches of a context, kept for later
+// calls.
 #pragma once
 
 #include <array>
@@ -28,8 +29,8 @@ class GrowingMemory {
 
 struct StatelessScratch;
 
-// The device memory of one call. On the CPU it is free when the call returns. Other backends lend memory, because the
-// work of a call runs later.
+// The device memory of one call. On the CPU, it belongs to the scratch, and is free when the call returns. Other
+// backends lend memory, because the work of a call runs later.
 class CallMemory {
  public:
   CallMemory(std::shared_ptr<Context> context, void* stream) : context_(std::move(context)), stream_(stream) {}
@@ -66,7 +67,7 @@ class CallMemory {
 struct StatelessScratch {
   FlashAttnRows rows;
   std::unique_ptr<WorkPlan> plan;
-  int64_t plan_items = 0, plan_tiles = 0;  // its room
+  int64_t plan_items = 0, plan_tiles = 0;  // capacity of the plan
   std::vector<int32_t> tile_counters;
   GrowingMemory memory;            // of CallMemory, on the CPU
   std::vector<int64_t> slots;      // of kvc_append_slots
@@ -86,7 +87,7 @@ inline Status CallMemory::take(StatelessScratch& scratch, int64_t bytes) {
   return Status();
 }
 
-// Thread safety: any.
+// Thread safety: any thread.
 class StatelessScratches {
  public:
   // Returns a scratch that is not in use, or a new one. Throws std::bad_alloc.

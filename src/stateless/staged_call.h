@@ -1,5 +1,5 @@
-// StagedCall: the index arrays and the plan of one call on an asynchronous device. One copy sends them, and they stay
-// there until the end of the call. On other devices nothing is sent, and the host's arrays are read in place.
+// StagedCall: the index arrays and the plan of one call on an asynchronous device. One copy sends them to the device,
+// where they stay until end(). On other devices nothing is sent, and the backend reads the host's arrays in place.
 #pragma once
 
 #include <span>
@@ -27,8 +27,8 @@ class StagedCall {
   StagedCall(const StagedCall&) = delete;
   StagedCall& operator=(const StagedCall&) = delete;
 
-  // Call it once. It fills the device addresses of the arrays and of the plan. plan: nullable; complete except for
-  // these.
+  // Call it once. Fills in the device addresses of the arrays and of the plan. plan: nullable; all its other fields
+  // must be set.
   Status begin(std::span<kvc_backend_array> arrays, kvc_backend_plan* plan) noexcept {
     if (context_.backend().begin_call == nullptr) return Status();
     kvc_error error = KVC_ERROR_INIT;
@@ -37,9 +37,9 @@ class StagedCall {
                                       stream_, &step_, &error),
         error);
   }
-  // The step that the call's functions of the backend name.
+  // The step that calls of the backend must name.
   const kvc_backend_step* step() const noexcept { return step_; }
-  // Call it after the last of these functions.
+  // Call it after the last call of the backend.
   Status end() noexcept {
     if (step_ == nullptr) return Status();
     kvc_error error = KVC_ERROR_INIT;

@@ -21,7 +21,7 @@ Status BatchArrays::read(const kvc_batch& batch) {
                          batch.sequences == nullptr ? "sequences" : "append_lengths", batch.num_sequences);
   }
   num_rows_ = batch.num_sequences;
-  KVC_TRY(check_limits(limits_, "max_sequences", "max_batch_tokens"));  // too many rows: the arrays are not read
+  KVC_TRY(check_limits(limits_, "max_sequences", "max_batch_tokens"));  // with too many rows, the arrays are not read
   read_once(batch.sequences, num_rows_, ids_.data());
   read_once(batch.append_lengths, num_rows_, lengths_.data());
   for (int32_t row = 0; row < num_rows_; ++row) num_tokens_ += std::max(lengths_[row], 0);
@@ -50,7 +50,7 @@ Status BatchArrays::check_limits(const BatchLimits& limits, const char* rows_nam
       .missing(num_tokens_, limits.tokens);
 }
 
-// Span ids are not negative, and nodes of trees have none.
+// Checks that span ids are not negative, and that nodes of trees have no span.
 Status BatchArrays::check_spans() const {
   if (!with_spans_) return Status();
   int64_t token = 0;
@@ -67,7 +67,7 @@ Status BatchArrays::check_spans() const {
   return Status();
 }
 
-// The ids of inert rows' tokens are ignored.
+// Span ids of inert rows are ignored.
 bool BatchArrays::has_spans() const noexcept {
   int64_t token = 0;
   for (int32_t row = 0; with_spans_ && row < num_rows_; ++row) {

@@ -1,7 +1,7 @@
-// BatchArrays: the arrays of a kvc_batch in memory of the cache's own. The caller's arrays are read once, so what is
-// checked is what the step uses, even if another thread of the caller writes them meanwhile.
+// BatchArrays: copies of the arrays of a kvc_batch. The caller's arrays are read only once. So the step uses the
+// values that were checked, even if another thread of the caller writes the arrays during the call.
 //
-// Thread safety: none; the cache locks. Allocates when it is created only.
+// Thread safety: none; the cache locks. Allocates memory in the constructor only.
 #pragma once
 
 #include <span>
@@ -17,21 +17,21 @@ class BatchArrays {
   // Throws std::bad_alloc.
   explicit BatchArrays(const BatchLimits& limits);
 
-  // Reads a batch whose rows and tokens are within the limits, and checks its spans.
+  // Copies the arrays of a batch, and checks that its rows and tokens are within the limits.
   Status read(const kvc_batch& batch);
-  // Whether it is within other limits too, those of a graph.
+  // Checks the batch against other limits, such as those of a graph. The names are for the message.
   Status check_limits(const BatchLimits& limits, const char* rows_name, const char* tokens_name) const;
   Status check_spans() const;
 
   std::span<const kvc_seq> ids() const noexcept { return {ids_.data(), static_cast<size_t>(num_rows_)}; }
   std::span<const int32_t> lengths() const noexcept { return {lengths_.data(), static_cast<size_t>(num_rows_)}; }
-  // [tokens], or empty where the batch has none: as kvc_batch's tree_parents.
+  // kvc_batch.tree_parents: [tokens], or empty if the batch has none.
   std::span<const int32_t> parents() const noexcept {
     return {parents_.data(), static_cast<size_t>(with_trees_ ? num_tokens_ : 0)};
   }
   bool with_trees() const noexcept { return with_trees_; }
   bool with_spans() const noexcept { return with_spans_; }
-  // Whether some token of a row has a span, and the ids then: [tokens].
+  // Whether a token of a row is in a span. Then span_ids has the ids: [tokens].
   bool has_spans() const noexcept;
   const int32_t* span_ids() const noexcept { return span_ids_.data(); }
   int32_t num_rows() const noexcept { return num_rows_; }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kAlignment = 4096;
 
-// Floats of partial states. A cache without storage attends to nothing.
+// Bytes of partial states, for the class that needs most of them. A cache without storage needs none.
 int64_t partial_bytes(const Geometry& geometry, const std::vector<WorkClass>& classes) {
   if (geometry.tables_only) return 0;
   int64_t floats = 0;
@@ -18,7 +18,7 @@ int64_t partial_bytes(const Geometry& geometry, const std::vector<WorkClass>& cl
   return floats * static_cast<int64_t>(sizeof(float));
 }
 
-// Scratch for the scores of queries. One query always has room for all keys that a group can hold.
+// Bytes of scratch for the scores of queries. There is always room for one query with all keys that a group can hold.
 int64_t select_bytes(const Geometry& geometry) {
   constexpr int64_t kKeyBytes = 8, kMoreBytes = 8192, kManyScores = 8 << 20;
   int64_t bytes = 0;
@@ -132,8 +132,8 @@ void Forward::finish_batch() noexcept {
   info_shapes[1] = graph ? limits.rows : num_rows;
 }
 
-// Which table rotates the stored keys of each token. Null: the first table rotates all of them, or they are not
-// rotated.
+// Returns which table rotates the stored keys of each token. Null: the first table rotates all of them, or stored
+// keys are not rotated.
 const int32_t* Forward::key_sets_of(const Planned& planned) noexcept {
   const int32_t sets = planned.work.shape().key_sets_class;
   return sets >= 0 ? rope_sets_of(static_cast<size_t>(sets)) : nullptr;
@@ -183,11 +183,11 @@ const int32_t* Forward::rope_sets_of(size_t rope_class) noexcept {
   if (rotation.sets.size() == 0) return nullptr;
   if (rotation.sets_made) return rotation.sets.data();
   const kvc_backend_rows& rows = batch->rows();
-  const int32_t* windows = batch->stream_windows();  // a streaming sequence rotates by its kept tokens alone
+  const int32_t* windows = batch->stream_windows();  // in a stream, positions count kept tokens only
   for (int32_t row = 0; row < num_rows; ++row) {
     const int32_t* begin = rows.positions + rows.token_begin[row];
     const int32_t* end = rows.positions + rows.token_begin[row + 1];
-    int64_t reaches = begin == end ? 0 : int64_t{*std::max_element(begin, end)} + 1;  // nodes of a tree: by depth
+    int64_t reaches = begin == end ? 0 : int64_t{*std::max_element(begin, end)} + 1;  // tree nodes may share a position
     if (windows != nullptr && windows[row] > 0) reaches = std::min<int64_t>(reaches, windows[row]);
     const bool is_long = rope_sets[row] == KVC_ROPE_SET_LONG || reaches > rotation.long_from;
     std::fill(rotation.sets.data() + rows.token_begin[row], rotation.sets.data() + rows.token_begin[row + 1],
@@ -211,7 +211,7 @@ Status Forward::rotate(const Context& context, const RopeTables& tables, size_t 
   return Status::from(context.backend().rope(context.device(), &args, stream, &error), error);
 }
 
-// Lists the same arrays in the same order in every step, so that in a graph each has its fixed place.
+// Lists the same arrays in the same order in every step, so that in a graph each array has a fixed place.
 void Forward::list_arrays(const void* device, bool by_capacity) {
   arrays_.start(device, by_capacity);
   const auto list = [&](auto& array, int64_t count) { arrays_.add(array.data(), count, array.size(), &array.device); };
@@ -236,7 +236,7 @@ void Forward::list_arrays(const void* device, bool by_capacity) {
   }
 }
 
-// Sets the device addresses that all plans of a class share. Plans that are made later in the step have them too.
+// Sets the device addresses that all plans of a class share, including plans that are made later in the step.
 void Forward::point_to_device(Planned& planned) noexcept {
   kvc_backend_plan_arrays& device = planned.plan.device;
   device.rows = batch->device_rows(planned.group);
@@ -251,7 +251,7 @@ Status Forward::create_device_step(const std::shared_ptr<Context>& context, cons
   std::vector<const kvc_backend_plan*> plans;
   for (const Planned& planned : plans_) plans.push_back(&planned.plan);
   if (latent) latent->list_plans(&plans);
-  // In most steps each row changes a leaf and a node above it in each group. Long prompts fill more leaves.
+  // In most steps, each row changes a leaf and a node above it in each group. Long prompts change more leaves.
   const auto groups = static_cast<int64_t>(geometry.store.groups.size());
   const int64_t leaves = geometry.limits.tokens / geometry.page_size / KVC_BACKEND_NODE_FANOUT;
   kvc_backend_step_limits limits = {};

@@ -1,7 +1,7 @@
-// Forward: the buffers of a Step: its batch and index arrays, plans, cos and sin, and scratch. They are made with the
-// cache, or with the graph of the step, and every step uses them again.
+// Forward: the buffers of a Step. They hold its batch and index arrays, plans, cos and sin, and scratch. They are
+// allocated with the cache, or with the graph of the step, and every step uses them again.
 //
-// Thread safety: none, because it belongs to its Step. But any thread may set `cancelled`.
+// Thread safety: none; a Forward belongs to its Step. But any thread may set `cancelled`.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ namespace kvc {
 
 class Forward {
  public:
-  // layers: one of each class. Throws std::bad_alloc; Status for device memory.
+  // layers: one layer of each class. Throws std::bad_alloc. Fails if device memory cannot be allocated.
   static Status create(const std::shared_ptr<Context>& context, const Geometry& geometry,
                        const std::vector<WorkClass>& classes, std::span<const kvc_backend_layer* const> layers,
                        std::unique_ptr<Forward>* out);
@@ -32,15 +32,15 @@ class Forward {
   // Bytes of host and device memory that create allocates.
   static int64_t scratch_bytes(const Context& context, const Geometry& geometry, const std::vector<WorkClass>& classes);
 
-  // The pages of the rows' states in a group, or KVC_BACKEND_STATE_*: [1 + draft states, rows] each. First those before
-  // and after the step, then those before and after token 0 of each row, and so on.
+  // The pages of the states of all rows in one group, or KVC_BACKEND_STATE_*: [1 + draft states, rows]. Index 0 has
+  // the pages before and after the step. Index 1 + i has the pages before and after token i of each row.
   struct StatePages {
     int32_t group;
     StepArray<int32_t> before, after;
   };
 
   bool graph = false;     // tensors of callers have the shapes of the limits
-  int32_t cancelled = 0;  // read and written by __atomic builtins: a backend polls it
+  int32_t cancelled = 0;  // accessed with __atomic builtins, because a backend polls it
 
   // The batch.
   int32_t num_rows = 0;
@@ -50,7 +50,7 @@ class Forward {
   LazyArray<int32_t> append_lengths;    // [rows]
   LazyArray<int32_t> rope_sets;         // [rows]: longrope's factor set of each row
   LazyArray<Reservation> reservations;  // [rows, groups]
-  std::vector<StatePages> state_pages;  // of recurrent groups
+  std::vector<StatePages> state_pages;  // of each group of states
   std::unique_ptr<BatchPlan> batch;
   std::unique_ptr<LatentScratch> latent;  // null without MLA layers
   ForwardTables tables;                   // for other kernels, if the caller requested them
@@ -69,14 +69,14 @@ class Forward {
     return {reservations.data(), static_cast<size_t>(num_rows) * static_cast<size_t>(groups)};
   }
 
-  // Begins a step: drops the plans, calls and cancellation of the last one.
+  // Begins a step: drops the plans, calls and cancellation of the last step.
   void start() noexcept;
   // Sets the shapes that callers see, after the batch was built.
   void finish_batch() noexcept;
-  // How the work of a class is cut. The first layer that needs the plan makes it. flags: KVC_ATTEND_* of the call.
-  // listed_keys: as WorkPlan::build's. A class keeps the plan for the last values of both.
+  // The plan of a work class. The first layer that needs the plan makes it. flags: KVC_ATTEND_* of the call.
+  // listed_keys: see WorkPlan::build. A class keeps the plan for the last flags and listed_keys only.
   const WorkPlan& work_plan(size_t work_class, uint32_t flags = 0, int32_t listed_keys = WorkPlan::kNoLists) noexcept;
-  // The same for calls of the backend. The plan is staged once, if the backend stages plans.
+  // The same plan in the form that backends take. If the backend stages plans, the plan is staged once.
   Status plan(size_t work_class, uint32_t flags, int32_t listed_keys, const kvc_backend_plan** out);
   // Memory for kvc_backend_select.scratch; null if no layer has keys only.
   const DeviceMemory* select_scratch() const noexcept { return select_scratch_.get(); }
@@ -84,34 +84,34 @@ class Forward {
   kvc_backend_plan plan_without_items(size_t work_class, uint32_t flags) noexcept;
   // cos and sin of a RoPE class. The first layer that needs them computes them.
   Status cos_sin(const Context& context, const RopeTables& tables, size_t rope_class, const float** out);
-  // The same for queries that attend to sinks of streaming windows. *out is null if no row streams.
+  // cos and sin for queries that attend to sinks of streaming windows. *out is null if no row streams.
   Status cos_sin_sinks(const Context& context, const RopeTables& tables, size_t rope_class, const float** out);
-  // Which table of the class rotates each token: [num_tokens]; null: the first table rotates all tokens.
+  // Returns which table of the class rotates each token, [num_tokens], or null if the first table rotates all tokens.
   const int32_t* rope_sets_of(size_t rope_class) noexcept;
 
-  // Sends the step's index arrays, and changed nodes of page lists, to a device that keeps copies of them. For each
-  // class that the last step used, it also makes and sends the plan, for the same flags.
+  // Sends the step's index arrays, and changed nodes of page lists, to a device that keeps copies of them. Also makes
+  // and sends the plan of each class that the last step used (in a graph, of every class), for the same flags.
   Status stage(std::span<const kvc_backend_node_changes> changes);
-  // Called when a step of a graph closes. Replays after this are stale.
+  // Is called when a step of a graph closes. Later replays are then stale.
   Status unstage();
-  // Whether recorded calls may run in this step: it is of a graph, on a device that replays them.
+  // Whether recorded calls may run in this step: it is a step of a graph, and the device replays calls.
   bool replayed() const noexcept { return graph && device_step_.get() != nullptr; }
-  // The fewest rows that tensors of the step's calls may have, counted in tokens or in sequences. Where calls may be
-  // replayed, this is the capacity, because later steps can be larger.
+  // The fewest rows that tensors of the step's calls may have. tensor_rows counts tokens, state_rows sequences. If
+  // calls may be replayed, this is the graph's capacity, because later steps can be larger.
   int64_t tensor_rows() const noexcept { return replayed() ? limits.tokens : batch->rows().num_tokens; }
-  // The same for k and v of a group's layers.
+  // The fewest rows that k and v may have in layers of a group.
   int64_t appended_rows(int32_t group) const noexcept {
     return replayed() ? limits.tokens : batch->num_appended(group);
   }
   int64_t state_rows() const noexcept { return replayed() ? limits.rows : num_rows; }
-  // Where the pages of the states at a token begin in the arrays of StatePages. token: -1 or up.
+  // Where the pages for a token begin in the arrays of StatePages. token -1: the pages for the whole step.
   int64_t state_begin(int32_t token) const noexcept { return (token + 1) * (graph ? limits.rows : num_rows); }
-  // The step that calls of the backend name; null if nothing is staged.
+  // The handle of the step for calls of the backend; null if the backend stages nothing.
   const kvc_backend_step* step() const noexcept { return device_step_.get(); }
-  // For plans of MLA calls, which are not plans of a class.
+  // MLA calls stage their plans with it. These plans do not belong to a class.
   DeviceStep& device_step() noexcept { return device_step_; }
 
-  // Positions and last rows of the batch, at addresses of the context's device.
+  // Device addresses of the positions and last rows of the batch.
   void device_rows(const int32_t** positions, const int32_t** last_rows) const noexcept;
 
  private:
@@ -122,12 +122,12 @@ class Forward {
     kvc_backend_plan plan = {};                // of the last build
     int32_t listed_keys = WorkPlan::kNoLists;  // of the last build
     bool made = false;                         // in this step
-    bool used = true;                          // by a call of this step. Before the first step: true
+    bool used = true;                          // used by a call of this step; true before the first step
   };
   struct Rotation {
     std::shared_ptr<DeviceMemory> cos_sin;        // [max tokens, 2, rope_dim / 2]
-    std::shared_ptr<DeviceMemory> cos_sin_sinks;  // the same; null if sequences do not stream
-    StepArray<int32_t> sets;                      // [max tokens] if the class has several
+    std::shared_ptr<DeviceMemory> cos_sin_sinks;  // as cos_sin; null if sequences do not stream
+    StepArray<int32_t> sets;                      // [max tokens] if the class has several tables
     int64_t long_from = INT64_MAX;                // RopeClass::long_from
     bool made = false;
     bool made_sinks = false;

@@ -39,7 +39,7 @@ void ForwardTables::read_rows(const kvc_backend_rows& rows) {
   }
 }
 
-// The options of the call's tables. In a graph they have the graph's capacity.
+// The options of the tables that a call requests. In a graph, tables have the graph's capacity.
 TableOptions ForwardTables::options_of(const Group& group, const kvc_tables& wanted) const {
   TableOptions options;
   options.arrays = wanted.arrays != 0 ? wanted.arrays : KVC_TABLES_DENSE | KVC_TABLES_CSR | KVC_TABLES_TOKENS;
@@ -90,7 +90,8 @@ Status ForwardTables::find(const Group& group, const kvc_tables& wanted, Part** 
   return Status();
 }
 
-// A failed upload is a failure of the device, which every later call reports.
+// Sets the part's generation word to 0, on the device too. If the upload fails, the device has failed, and every
+// later call reports this failure. So the result is ignored here.
 void ForwardTables::mark_stale(Part* part, const Context& context, void* stream) noexcept {
   part->word = 0;
   int64_t* const copy = part->on_device.copy_of(&part->word);

@@ -1,8 +1,9 @@
-// ForwardTables: the tables of one open step for other kernels. Their arrays are made by the first call that requests
-// them, and later steps use them again. In a graph they never move, and have the shapes of the graph's limits.
+// ForwardTables: the tables of one open step for kernels outside of this library. The first call that requests an
+// array allocates it, and later steps use it again. In a graph, arrays never move, and have the shapes of the graph's
+// limits.
 //
-// Thread safety: none. They belong to the call that is inside the step. Ownership: they own their arrays, and borrow
-// the BatchPlan and the page lists of the call.
+// Thread safety: none; only the call that is inside the step uses them. Ownership: owns the arrays, and borrows the
+// BatchPlan and the page lists of the call.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +20,13 @@ namespace kvc {
 class ForwardTables {
  public:
   ForwardTables() = default;
-  // For a graph. pages_per_row: columns of block tables; 0 = the pages of the group.
+  // For a graph. pages_per_row: columns of block tables; 0 = the number of pages of the group.
   ForwardTables(const BatchLimits& limits, int32_t pages_per_row) : limits_(limits), pages_per_row_(pages_per_row) {}
 
-  // Whether every tree of the batch is a chain, so that its rows are like plain rows.
+  // Whether every tree of the batch is a chain, so that its rows can be treated as rows without trees.
   static bool only_chains(const kvc_backend_rows& rows) noexcept;
 
-  // Fill it before make. It has a streaming window for each row, or is empty if no row streams.
+  // The streaming window of each row, or empty if no row streams. The caller fills it before make.
   std::vector<StreamWindow>& streams() noexcept { return streams_; }
   // A group of the cache: its rules, its pages, and whether it holds encoder sequences.
   struct Group {
@@ -34,14 +35,14 @@ class ForwardTables {
     int64_t num_pages;
     bool cross;
   };
-  // Fills all but the tokens' arrays. `wanted` was checked.
+  // Fills all arrays except slot_mapping, positions and last_rows. `wanted` must have been checked.
   Status make(const BatchPlan& batch, const Group& group, kvc_tables* wanted);
   // If the host does not share the device's memory: copies all arrays of `tables`, which the last make filled, to the
   // device.
   Status place(const std::shared_ptr<Context>& context, void* stream, kvc_tables* tables);
-  // The last make failed, so its tables become stale.
+  // Makes the tables of the last make stale, because it failed.
   void refuse(const Context& context, void* stream) noexcept;
-  // The step ended, so its tables become stale.
+  // Makes all tables stale, because the step ended.
   void close(const Context& context, void* stream) noexcept;
 
  private:
@@ -64,8 +65,8 @@ class ForwardTables {
   BatchLimits limits_;  // of the graph
   int32_t pages_per_row_ = 0;
   int64_t calls_ = 0;
-  Part* made_ = nullptr;                      // by the last make
-  std::vector<std::unique_ptr<Part>> parts_;  // one for each group, part and page size
+  Part* made_ = nullptr;                      // the part of the last make
+  std::vector<std::unique_ptr<Part>> parts_;  // one for each group, part and value of `slots`
   std::vector<StreamWindow> streams_;         // [rows] or none
   std::vector<StepRow> step_;
 };

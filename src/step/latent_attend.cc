@@ -17,7 +17,8 @@ constexpr int32_t kPageSize = 1 << 30;  // tokens of the single page of decompre
 constexpr int64_t kZeroBytes = KVC_BACKEND_NODE_FANOUT * static_cast<int64_t>(sizeof(int32_t));
 constexpr DLDataType kFloat = {kDLFloat, 32, 1};
 
-// Shifts a pointer. The result may lie outside of its array: it is used only with indexes that lead back into it.
+// Shifts a pointer. The result may lie outside of its array. It is used only with indices that lead back into the
+// array.
 void* shifted(void* data, int64_t bytes) noexcept {
   return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(bytes));
 }
@@ -33,7 +34,7 @@ kvc_backend_tensor compact(void* data, int64_t heads, int64_t dims, DLDataType d
   return {data, heads * dims, dims, dtype, 0};
 }
 
-// How the absorbed form is cut, for a layer with some of its heads.
+// How the absorbed form is cut. `layer` may have only some of the heads of the cache's layer.
 WorkShape shape_of(const Context& context, const kvc_backend_layer& layer, bool streaming, bool deterministic) {
   WorkShape shape;
   shape.streaming = streaming;
@@ -48,7 +49,7 @@ WorkShape shape_of(const Context& context, const kvc_backend_layer& layer, bool 
   return shape;
 }
 
-// The same for decompressed rows: each item has one head, nothing is split, and tiles of queries are as long as
+// How the decompressed form is cut: each item has one head, nothing is split, and tiles of queries are as long as
 // possible.
 WorkShape decompressed_shape_of(const Context& context, const kvc_backend_layer& layer) {
   WorkShape shape = shape_of(context, layer, false, false);
@@ -58,8 +59,8 @@ WorkShape decompressed_shape_of(const Context& context, const kvc_backend_layer&
   return shape;
 }
 
-// Rows [begin, end) of index arrays. Arrays of rows then begin with the first of them; token numbers stay the same.
-// Null arrays stay null. It works for addresses of the host and of the device.
+// The index arrays of rows [begin, end). Arrays with an entry for each row then begin at row `begin`; token numbers
+// stay the same. Null arrays stay null. The addresses may be of the host or of the device.
 kvc_backend_plan_arrays rows_between(kvc_backend_plan_arrays arrays, int32_t begin, int32_t end) noexcept {
   kvc_backend_rows& rows = arrays.rows;
   rows.num_rows = end - begin;
@@ -77,7 +78,7 @@ kvc_backend_plan_arrays rows_between(kvc_backend_plan_arrays arrays, int32_t beg
   return arrays;
 }
 
-// Checks an up-projection [heads, *dims, latent]. dims: filled, 1..most.
+// Checks an up-projection [heads, *dims, latent_dims]. Sets *dims, which must be in 1..most.
 Status check_projection(const DLTensor& tensor, const char* name, int64_t heads, int64_t latent_dims, int64_t most,
                         DLDevice device, kvc_backend_tensor* out, int64_t* dims) {
   *dims = tensor.ndim == 3 && tensor.shape != nullptr ? tensor.shape[1] : 1;
@@ -107,7 +108,7 @@ Status read_projections(const kvc_attend_args& args, const kvc_backend_layer& la
                           &s.v_dims);
 }
 
-// One call. It takes its arrays one after another from scratch.
+// One call of attend. It takes its arrays one after another from the scratch buffer.
 class LatentScratch::Run {
  public:
   Run(LatentScratch& scratch, const Context& context, const LatentCall& call, DeviceStep* step, void* stream)
@@ -133,7 +134,7 @@ class LatentScratch::Run {
   }
 
  private:
-  // Where the result of a part is written: [T, heads, Dv] from the first head on, and its LSE.
+  // Where a partial result is written: out is [T, heads, Dv] from the first head on, and lse has its LSE.
   struct Result {
     kvc_backend_tensor out;
     float* lse;
@@ -150,7 +151,8 @@ class LatentScratch::Run {
   bool is_decompressed(int32_t row) const noexcept {
     const bool streams = rows_.stream_windows != nullptr && rows_.stream_windows[row] > 0;
     if (call_.attend.lists.block_tokens > 0) return false;
-    // The two forms give other bits, and which one is used depends on how tokens are cut into steps.
+    // The two forms give different bits, and the choice depends on how tokens are cut into steps. So a deterministic
+    // cache always uses the absorbed form.
     if (has_flag(KVC_ATTEND_PAST) || streams || call_.slots == nullptr ||
         kernels::place_of_scales(layer_.format) != KVC_BACKEND_SCALES_NONE || scratch_.deterministic_)
       return false;
@@ -163,7 +165,8 @@ class LatentScratch::Run {
     return data;
   }
 
-  // Calls body(first head, heads) for all heads, with as many at a time as scratch holds for `tokens` tokens.
+  // Calls body(first head, heads) until all heads are done, each time with as many heads as scratch holds for the
+  // tokens.
   template <class Body>
   Status for_each_heads(int64_t tokens, Body body) {
     const int64_t start = used_, room = scratch_.buffer_->bytes() - start - kLatentPadding;
@@ -226,14 +229,14 @@ class LatentScratch::Run {
     return call_backend(&kvc_backend::merge, merge);
   }
 
-  // The caller's output from `head` on.
+  // The part of the caller's output that begins at `head`.
   Result result(int32_t head) const noexcept {
     const kvc_backend_attend& a = call_.attend;
     float* lse = a.lse == nullptr ? nullptr : a.lse + head * a.lse_head_stride;
     return {from(a.out, 0, head), lse, a.lse_token_stride, a.lse_head_stride};
   }
 
-  // The call for `layer` and its q, from `head` on, over a plan of rows from `row` on.
+  // The caller's attend, changed for `layer`, whose heads begin at `head`, and for a plan whose rows begin at `row`.
   kvc_backend_attend part(const kvc_backend_layer& layer, int32_t row, int32_t head, const float* sinks,
                           const Result& to) const noexcept {
     kvc_backend_attend args = call_.attend;
@@ -260,8 +263,8 @@ class LatentScratch::Run {
             shape};
   }
 
-  // Finds the plan of rows [key.begin, key.end). It is made and staged unless an earlier layer did so. layer: that of
-  // the part.
+  // Finds the plan for a key. It is made and staged unless an earlier layer did so. layer: the layer
+  // with the heads of this part.
   Status find_plan(const PlanKey& key, const kvc_backend_layer& layer, const kvc_backend_plan** out) {
     KeptPlan& kept = scratch_.find_plan(key);
     *out = &kept.plan;
@@ -385,7 +388,7 @@ LatentScratch::Needs LatentScratch::needs(const Context& context, const Geometry
     if (layer.num_q_heads > needs.layer.num_q_heads) needs.layer = layer;
     const int64_t bytes = latent_scratch_bytes(layer.head_dim, layer.v_head_dim, geometry.limits.tokens);
     needs.buffer_bytes = std::max(needs.buffer_bytes, bytes);
-    // The numbers of heads that latent_heads_at_once can return, and the rests that they leave.
+    // A call may have as many heads as latent_heads_at_once returns, or as many as remain. So all numbers are tried.
     for (int32_t heads = 1; heads <= of.layer.num_q_heads; ++heads) {
       layer.num_q_heads = heads;
       const WorkShape shape = shape_of(context, layer, geometry.limits.streaming, geometry.deterministic);

@@ -1,13 +1,12 @@
-// Attends of MLA layers with up-projections of the caller. q and out are as the model has them, [T, Hq, Dn + R] and [T,
-// Hq, Dv]. There are two forms:
-//   - absorbed: rows with few new tokens are attended in latent space (q W_UK, then o W_UV).
-//   - decompressed: for rows with many new tokens, K and V of these tokens are computed, and they attend to each other.
-//     Earlier tokens are attended in the absorbed form, and both results are merged by LSE. plan/latent_plan.h chooses
-//     the form.
+// Attends of MLA layers with up-projections of the caller. q and out have the shapes of the model, [T, Hq, Dn + R]
+// and [T, Hq, Dv]. There are two forms, and plan/latent_plan.h chooses one for each row:
+//   - absorbed: a row with few new tokens attends in latent space (q W_UK, then o W_UV).
+//   - decompressed: for a row with many new tokens, K and V of these tokens are computed, and the tokens attend to each
+//     other. They attend to earlier tokens in the absorbed form, and both results are merged by LSE.
 //
-// For a backend, both are usual attends. The absorbed form attends over the stored rows, for some of the heads. The
-// decompressed form attends over a dense K and V in scratch, shaped as one large page. As many heads are computed at a
-// time as scratch holds.
+// For a backend, both forms are usual attends. The absorbed form attends over the stored rows, for some of the heads.
+// The decompressed form attends over a dense K and V in scratch, in the shape of one large page. As many heads are
+// computed at a time as scratch can hold.
 #pragma once
 
 #include <memory>
@@ -27,25 +26,26 @@ struct LatentCall {
   kvc_backend_attend attend;  // with layer, tensors and options, without a plan; q and out as above
   kvc_backend_plan plan;      // of all rows, without items
   uint32_t flags;             // KVC_ATTEND_*, as the caller gave them
-  kvc_backend_tensor w_uk;    // [Hq, Dn, latent]: token_stride from head to head
-  kvc_backend_tensor w_uv;    // as w_uk
+  kvc_backend_tensor w_uk;    // [Hq, Dn, latent]; token_stride is the stride of heads
+  kvc_backend_tensor w_uv;    // [Hq, Dv, latent]; token_stride is the stride of heads
   LatentShape shape;
-  // [T]: slots of the new tokens, at the address for calls of the backend; null over an encoder sequence
+  // [T]: slots of the new tokens, at the address for calls of the backend; null for a cross layer
   const int64_t* slots;
   bool rope_given;  // attend.cos_sin is the caller's
 };
 
-// Checks the up-projections of a call, and gives the dims of q and out. Without up-projections they are those of the
-// layer.
+// Checks the up-projections of a call, and sets call->shape to the dims of q and out. Without up-projections, these
+// are the dims of the layer.
 Status read_projections(const kvc_attend_args& args, const kvc_backend_layer& layer, DLDevice device, LatentCall* call);
 
-// The scratch of such calls, and their plans, for one step. The first layer that needs a plan makes and stages it.
-// Later layers use it again, unless the step needs more plans than are kept.
+// The scratch and the plans of all LatentCalls of one step. The first layer that needs a plan makes and stages it.
+// Later layers use it again, unless the step needs more than kPlans plans.
 //
 // Thread safety: none. Nothing is allocated after create.
 class LatentScratch {
  public:
-  // first_slot: the slot of its first plan among those of the step. Gives null for a cache without MLA layers.
+  // first_slot: the slot of its first plan among the plans of the step. *out stays null for a cache without MLA
+  // layers.
   static Status create(const std::shared_ptr<Context>& context, const Geometry& geometry, int32_t first_slot,
                        std::unique_ptr<LatentScratch>* out);
   static int64_t bytes_needed(const Context& context, const Geometry& geometry);
@@ -54,7 +54,7 @@ class LatentScratch {
   void list_plans(std::vector<const kvc_backend_plan*>* plans) const;
   // Drops the plans of the last step.
   void start() noexcept;
-  // step: the forward's, empty on devices that stage nothing.
+  // step: the DeviceStep of the forward, which is empty on devices that stage nothing.
   Status attend(const Context& context, const LatentCall& call, DeviceStep* step, void* stream);
 
  private:
@@ -66,14 +66,14 @@ class LatentScratch {
     int32_t begin, end;
     uint32_t flags;
     bool decompressed;
-    int32_t listed_keys;  // as WorkPlan::build's
+    int32_t listed_keys;  // see WorkPlan::build
     WorkShape shape;
     friend bool operator==(const PlanKey& a, const PlanKey& b) noexcept = default;
   };
   struct KeptPlan {
     WorkPlan work;
     kvc_backend_plan plan = {};
-    kvc_backend_layer layer = {};  // plan.layer points to it
+    kvc_backend_layer layer = {};  // plan.layer points to this field
     PlanKey key = {};
     bool made = false;  // in this step
   };
@@ -91,9 +91,9 @@ class LatentScratch {
   std::vector<int32_t> tile_counters_;
   kvc_backend_layer widest_ = {};  // the MLA layer with the most heads
   std::vector<KeptPlan> plans_;    // [kPlans]
-  size_t next_plan_ = 0;           // the next one that is replaced
+  size_t next_plan_ = 0;           // index of the plan that is replaced next
   bool streaming_ = false;         // sequences may stream
-  bool deterministic_ = false;     // KVC_CACHE_DETERMINISTIC: all rows in latent space
+  bool deterministic_ = false;     // KVC_CACHE_DETERMINISTIC: all rows use the absorbed form
 };
 
 }  // namespace kvc

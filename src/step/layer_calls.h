@@ -1,11 +1,12 @@
-// LayerCalls: which calls a step has run for each layer. A layer is appended once in a step, each part of its attention
-// runs once, and a step ends only after every layer was appended and stored its states.
+// LayerCalls: which calls a step has run for each layer. In a step, a layer is appended once, and each part of its
+// attention runs once. A step ends only after every layer was appended and has stored its states.
 //
-// A graph keeps the appends and stored states of all its steps besides. A later step may replay calls that an earlier
-// one recorded, and the host does not see these calls.
+// A graph also keeps the appends and stored states of all its earlier steps. A later step may replay calls that an
+// earlier step recorded, and the host does not see replayed calls.
 //
 // Thread safety: none. It belongs to the thread that entered the step.
-// Invariant: what a step has appended and stored is also recorded.
+// Invariant: all appends and stored states of a
+// step are also in recorded_ and recorded_states_.
 #pragma once
 
 #include <algorithm>
@@ -24,12 +25,12 @@ class LayerCalls {
   static constexpr uint8_t kPast = 1;
   static constexpr uint8_t kSelf = 2;
 
-  // After which tokens of its row a state was stored, as bits: after token i, or after the last one.
+  // Bits for the tokens of a row after which a state was stored: bit i for token i, and kLast for the last token.
   static constexpr int32_t kMaxTokens = 63;
   static constexpr uint64_t kLast = uint64_t{1} << kMaxTokens;
 
   LayerCalls() = default;
-  // num_states: of each layer. Throws std::bad_alloc.
+  // num_states: the number of states of each layer. Throws std::bad_alloc.
   explicit LayerCalls(std::span<const int32_t> num_states)
       : step_(num_states.size()), recorded_(num_states.size()), first_states_{0} {
     for (const int32_t states : num_states) first_states_.push_back(first_states_.back() + states);
@@ -37,7 +38,7 @@ class LayerCalls {
     recorded_states_.resize(step_states_.size());
   }
 
-  // A new step begins. Recorded calls stay.
+  // Begins a new step. Recorded calls stay.
   void start() noexcept {
     std::fill(step_.begin(), step_.end(), Calls());
     std::fill(step_states_.begin(), step_states_.end(), 0);
@@ -48,21 +49,21 @@ class LayerCalls {
     step_[layer].appended = recorded_[layer].appended = true;
   }
   void note_attend(size_t layer, uint8_t parts) noexcept { step_[layer].attended_parts |= parts; }
-  // token: -1 = the last one.
+  // token -1 = the last token of each row.
   void note_state(size_t layer, int32_t state, int32_t token) noexcept {
     const size_t index = index_of(layer, state);
     step_states_[index] |= token < 0 ? kLast : uint64_t{1} << token;
     recorded_states_[index] |= step_states_[index];
   }
 
-  // In this step.
+  // Whether a call of this step has appended the layer, or has computed one of these parts of its attention.
   bool appended(size_t layer) const noexcept { return step_[layer].appended; }
   bool attended(size_t layer, uint8_t parts) const noexcept { return (step_[layer].attended_parts & parts) != 0; }
 
-  // In this step, or if `replayed` by a recorded call.
+  // Whether the layer was appended in this step or, if `replayed`, by a recorded call.
   bool has_append(size_t layer, bool replayed) const noexcept { return of(layer, replayed).appended; }
   int32_t num_states(size_t layer) const noexcept { return first_states_[layer + 1] - first_states_[layer]; }
-  // After which tokens a state was stored.
+  // The bits of the tokens after which a state was stored, in this step or, if `replayed`, by a recorded call.
   uint64_t stored_state(size_t layer, int32_t state, bool replayed) const noexcept {
     return (replayed ? recorded_states_ : step_states_)[index_of(layer, state)];
   }
@@ -79,7 +80,7 @@ class LayerCalls {
 
   std::vector<Calls> step_;                // [layers]
   std::vector<Calls> recorded_;            // [layers]
-  std::vector<int32_t> first_states_;      // [layers + 1]: where a layer's states begin in the next two
+  std::vector<int32_t> first_states_;      // [layers + 1]: index of a layer's first state in the next two arrays
   std::vector<uint64_t> step_states_;      // [states of all layers]
   std::vector<uint64_t> recorded_states_;  // [states of all layers]
 };

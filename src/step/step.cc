@@ -74,7 +74,7 @@ bool Step::appends(int32_t layer) const {
   return forward_->kind.encoder_group < 0 ? !layers_.rules(l).holds_encoder() : l.group == forward_->kind.encoder_group;
 }
 
-// Checks that all layers in range have what kvc_forward_end needs.
+// Checks that all layers in range have stored their tokens and states, as kvc_forward_end requires.
 Status Step::check_complete() const {
   const uint64_t lasts = last_tokens();
   for (int32_t layer = forward_->kind.layers.begin; layer < forward_->kind.layers.end; ++layer) {

@@ -1,6 +1,6 @@
-// Step: one forward, from begin to end or abort. It checks and runs what an engine does within the step: append and
-// attend for a layer, states, tables for other kernels, descriptions. Later steps use a closed Step again. The Step of
-// a graph has the same addresses in all its steps.
+// Step: one forward, from begin to end or abort. It checks and runs the calls within the step: append, attend and
+// select for a layer, states, tables for other kernels, descriptions. Later steps use a closed Step again. The Step
+// of a graph has the same addresses in all its steps.
 //
 // Thread safety: methods of the first section are called under the cache's lock. Methods of the second section are
 // called by the thread that entered the step, one at a time, without a lock. Any thread may call cancel. Ownership: a
@@ -21,8 +21,8 @@ namespace kvc {
 class Step {
  public:
   static Status create(const Layers& layers, std::unique_ptr<Step>* out);
-  // Makes the Step of a graph, whose tensors have the shapes of these limits. pages_per_row: columns of block tables; 0
-  // = the pages of the group.
+  // Makes the Step of a graph, whose tensors have the shapes of these limits. pages_per_row: columns of block tables;
+  // 0 = the number of pages of the group.
   static Status create_graph(const Layers& layers, const BatchLimits& limits, int32_t pages_per_row,
                              std::unique_ptr<Step>* out);
   Step(const Step&) = delete;
@@ -32,10 +32,10 @@ class Step {
 
   bool is_open() const noexcept { return open_; }
   bool is_graph() const noexcept { return forward_->graph; }
-  // The generation in its id. It changes with each step, but not between steps of a graph.
+  // The generation in the step's id. It changes with each step, but not between steps of a graph.
   uint64_t generation() const noexcept { return generation_; }
   void set_generation(uint64_t generation) noexcept { generation_ = generation; }
-  // Whether a call is inside the step. enter returns false if another one is.
+  // Whether a call is inside the step. enter returns false if another call is inside.
   bool in_use() const noexcept { return in_use_; }
   bool enter() noexcept {
     if (in_use_) return false;
@@ -68,12 +68,12 @@ class Step {
   // Sends the index arrays, and changed nodes of page lists, to a device that keeps copies of them.
   bool is_staged() const noexcept { return forward_->step() != nullptr; }
   Status stage(std::span<const kvc_backend_node_changes> changes);
-  // Sets the device address of a group's node pool. Called before stage.
+  // Sets the device address of a group's node pool. Must be called before stage.
   void set_device_nodes(int32_t group, const int32_t* nodes) noexcept {
     forward_->batch->set_device_nodes(group, nodes);
   }
   Status unstage() { return forward_->unstage(); }
-  // Whether all layers in range have stored their tokens and states.
+  // Checks that all layers in range have stored their tokens and states.
   Status check_complete() const;
   // Bit i: all states after token i of each row were stored, in all layers in range.
   uint64_t stored_states() const noexcept;
@@ -88,8 +88,9 @@ class Step {
   Status append(int32_t layer, const kvc_append_args& args);
   Status attend(int32_t layer, const kvc_attend_args& args);
   Status select(int32_t layer, const kvc_select_args& args);
-  // Copies a state tensor of a recurrent layer into the cache (store), or out of it: after or before a token of each
-  // row. -1: the last token, or the first.
+  // Copies states of a recurrent layer, one for each row. If `store` is set, `tensor` has the states after a token of
+  // each row, and is copied into the cache; token -1 = the last token. Otherwise the states before a token are copied
+  // to `tensor`; token -1 = the first token.
   Status copy_state(int32_t layer, int32_t state, int32_t token, const DLTensor* tensor, bool store);
   Status tables(int32_t group, kvc_tables* out);
   Status describe(std::string* out);
@@ -103,22 +104,23 @@ class Step {
   struct NewKv {
     KvRows rows = {};
     bool as_stored = false;
-    const float* cos_sin = nullptr;  // the caller's; null: by the tokens' positions
+    const float* cos_sin = nullptr;  // from the caller; null = computed from the tokens' positions
   };
 
   Step(const Layers& layers, std::unique_ptr<Forward> forward) : layers_(layers), forward_(std::move(forward)) {
     if (limits().streaming) forward_->tables.streams().reserve(static_cast<size_t>(limits().rows));
   }
   const Context& context() const noexcept { return *layers_.context(); }
-  // Passes on the status of a device call. After any failure but a cancellation, the step will be closed as by abort.
+  // Returns the status of a device call. After a failure other than a cancellation, the step will be closed as by
+  // abort.
   Status run(Status status) noexcept {
     broken_ = !status.ok() && status.code() != KVC_ERROR_CANCELLED;
     return status;
   }
   RowsSpec rows_spec(const char* name, int64_t tokens, int64_t heads, int64_t dims, bool written) const;
 
-  // Whether the group has one row for each of several tokens. Layers of it take the rows that the step closes, and need
-  // no append if there are none.
+  // Whether rows of the layer's group are compressed rows. Such a layer takes the rows that the step closes, and
+  // needs no append if the step closes none.
   bool compresses(const Layer& layer) const noexcept { return layers_.rules(layer).compresses(); }
   bool has_appended(int32_t layer) const noexcept;
   Status check_forward_layer(int32_t layer) const;

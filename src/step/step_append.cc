@@ -24,7 +24,7 @@ RowsSpec Step::rows_spec(const char* name, int64_t tokens, int64_t heads, int64_
   return {name, tokens, heads, dims, context().dl_device(), written};
 }
 
-// Refuses a layer that a step does not append to.
+// Refuses a layer to which the step appends nothing.
 Status Step::check_appends(int32_t layer) const {
   if (appends(layer)) return Status();
   const Layer& l = layers_[layer];
@@ -52,7 +52,7 @@ Status Step::check_kv(int32_t layer, const KvTensors& tensors, NewKv* out) const
   return check_kv_rows(tensors, l.backend, forward_->appended_rows(l.group), context().dl_device(), &out->rows);
 }
 
-// A caller's cos and sin, or null.
+// Checks the caller's cos and sin. *out is null if the caller gives none.
 Status Step::check_rotation(int32_t layer, const DLTensor* cos_sin, const float** out) const {
   *out = nullptr;
   if (cos_sin == nullptr) return Status();
@@ -66,8 +66,8 @@ Status Step::check_rotation(int32_t layer, const DLTensor* cos_sin, const float*
                        out);
 }
 
-// Finds cos and sin for the tokens of a step: the caller's, those of the layer's RoPE class, or null if nothing is
-// rotated.
+// Finds cos and sin for the tokens of a step: those of the caller, or those of the layer's RoPE class. *out is null
+// if nothing is rotated.
 Status Step::find_rotation(const kvc_backend_layer& layer, const float* given, const float** out) {
   *out = given;
   if (layer.rope_class < 0 || given != nullptr) return Status();

@@ -49,7 +49,8 @@ Status read_attend_options(const kvc_attend_args& args, int32_t num_q_heads, DLD
   return check_heads(args.sinks, "sinks", num_q_heads, device, &attend->sinks);
 }
 
-// Rows that stand for several tokens have no distance to a query, and no place before or within a step.
+// Refuses options that do not work with compressed rows. Such a row stands for several tokens. So it has no distance
+// to a query, and need not lie as a whole before or within a step.
 Status check_compressed_attend(const kvc_attend_args& args, int64_t tokens_per_row) {
   const struct {
     const char* name;
@@ -89,8 +90,8 @@ struct Rows {
 
 }  // namespace
 
-// Checks that no written tensor has an element of a tensor that is read. For most calls, the tensors' ends show that
-// they are apart.
+// Checks that no written tensor shares an element with a tensor that is read, or with another written tensor. For
+// most calls, the ends of the tensors show this already.
 Status Step::check_outputs(int32_t layer, const LatentCall& call, const KvRows& kv, int64_t tokens) const {
   const kvc_backend_layer& shape = layers_[layer].backend;
   const kvc_backend_attend& attend = call.attend;
@@ -129,8 +130,8 @@ Status Step::check_outputs(int32_t layer, const LatentCall& call, const KvRows& 
   return Status();
 }
 
-// Checks the shape of a call's lists, and on the host every entry of the step's tokens. tokens: rows of the call's
-// tensors.
+// Checks the shape of a call's lists of keys. If the device is the host, also checks every entry of the step's
+// tokens. tokens: rows of the call's tensors.
 Status Step::check_lists(int32_t layer, const kvc_attend_args& args, int64_t tokens, kvc_backend_lists* out) const {
   if (args.indices == nullptr) {
     if (args.index_block == 0) return Status();
@@ -145,7 +146,8 @@ Status Step::check_lists(int32_t layer, const kvc_attend_args& args, int64_t tok
   return check_entries(*out, forward_->batch->rows(layers_[layer].group), "indices", kv_heads);
 }
 
-// Checks the biases and the mask of a call, whose q and outputs were read, and the flags that go with rows and biases.
+// Checks the biases and the mask of a call, and flags that depend on them or on trees. The q and the outputs of
+// `call` must have been read.
 Status Step::check_biases(int32_t layer, const kvc_attend_args& args, const LatentCall& call,
                           kvc_backend_bias* out) const {
   const kvc_backend_layer& shape = layers_[layer].backend;
@@ -206,7 +208,7 @@ Status Step::run_attend(int32_t layer, LatentCall* call) {
   return Status();
 }
 
-// Checks that the kind of the layer, and the calls before, allow this attend.
+// Checks that the kind of the layer, and earlier calls of the step, allow this attend.
 Status Step::check_attends(int32_t layer, const kvc_attend_args& args) const {
   const Layer& l = layers_[layer];
   if (l.states) {

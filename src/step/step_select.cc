@@ -1,4 +1,4 @@
-// A step's select: the tokens that a layer with keys only scores highest.
+// A step's select: finds the tokens that have the highest scores in a layer with keys only.
 #include <cinttypes>
 
 #include "kernels/common/stored_format.h"
@@ -9,7 +9,7 @@
 namespace kvc {
 namespace {
 
-// A number of blocks or of their tokens; 0 is `fallback`.
+// Checks that a number is in least..most, and copies it to *out.
 Status read_count(const char* name, int32_t value, int32_t least, int64_t most, int32_t* out) {
   if (value < least || value > most) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s %d is not in %d..%" PRId64, name, value, least, most);
@@ -20,7 +20,7 @@ Status read_count(const char* name, int32_t value, int32_t least, int64_t most, 
 
 }  // namespace
 
-// Checks that the kind of the layer, and the calls before, allow this select.
+// Checks that the kind of the layer, and earlier calls of the step, allow this select.
 Status Step::check_selects(int32_t layer, const kvc_select_args& args) const {
   const Layer& l = layers_[layer];
   KVC_TRY(layers_.check_has_storage(layer));

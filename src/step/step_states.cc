@@ -49,7 +49,7 @@ Status Step::copy_state(int32_t layer, int32_t state, int32_t token, const DLTen
   return run(Status::from(copied, error));
 }
 
-// The tokens after which the rows have their last states, as in LayerCalls.
+// The bits, as in LayerCalls, of the last tokens of all rows.
 uint64_t Step::last_tokens() const noexcept {
   uint64_t tokens = 0;
   for (int32_t row = 0; row < forward_->num_rows; ++row) {
@@ -71,8 +71,9 @@ uint64_t Step::stored_states() const noexcept {
   return tokens;
 }
 
-// Finds the pages of the rows' states before and after the step, and before and after each of their first tokens.
-// Called before the nodes of the step are added to the store. parents: as kvc_batch's, or empty.
+// Finds the pages of each row's states before and after the step, and before and after each of its first draft_states
+// tokens. Must be called before the nodes of the step are added to the store. parents: kvc_batch.tree_parents, or
+// empty.
 void Step::find_state_pages(const SequenceStore& store, std::span<const int32_t> parents) noexcept {
   const std::span<const Reservation> reservations = forward_->row_reservations(layers_.num_groups());
   const auto or_fill = [](int32_t page) { return page >= 0 ? page : KVC_BACKEND_STATE_FILL; };
@@ -86,7 +87,7 @@ void Step::find_state_pages(const SequenceStore& store, std::span<const int32_t>
       const int32_t tail = slot < 0 ? -1 : store.list(slot, pages.group).tail_page;
       const bool tree = slot >= 0 && !parents.empty() && parents[token] != KVC_TREE_NONE;
       const int32_t nodes = tree ? store.nodes(slot) : 0;
-      // The state after a node, or before all of them.
+      // The page of the state after a node. Node -1: the state before all nodes.
       const auto after = [&](int32_t node) {
         if (node == nodes + length - 1) return tail;
         if (node == nodes - 1) return r.copied_from;

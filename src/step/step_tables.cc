@@ -10,7 +10,7 @@ namespace {
 constexpr uint32_t kFlags = KVC_TABLES_PAD_VALUE | KVC_TABLES_SLOTS;
 constexpr uint32_t kArrays = KVC_TABLES_DENSE | KVC_TABLES_CSR | KVC_TABLES_TOKENS;
 
-// Checks that a part names keys that the rows of the step see.
+// Checks that tables of a part can describe the keys that the rows of the step see.
 Status check_part(const kvc_backend_rows& rows, bool cross, int32_t part) {
   const bool branches = part == KVC_TABLES_PREFIX || part == KVC_TABLES_BRANCHES;
   if (part != KVC_TABLES_WHOLE && !branches) {

@@ -46,7 +46,7 @@ Status check_config(const kvc_plan_config& c) {
   return Status::error(KVC_ERROR_INVALID_ARGUMENT, "pad_value %d without KVC_PLAN_PAD_VALUE", c.pad_value);
 }
 
-// The config with defaults in place of zeros.
+// Returns the config with defaults in place of zeros.
 kvc_plan_config complete(kvc_plan_config config) {
   if (config.page_size == 0) config.page_size = 16;
   if (config.arrays == 0) config.arrays = KVC_TABLES_DENSE | KVC_TABLES_CSR | KVC_TABLES_TOKENS;
@@ -61,7 +61,7 @@ kvc_plan_config complete(kvc_plan_config config) {
 
 Status complete_config(const kvc_plan_config& config, kvc_plan_config* out) {
   kvc_plan_config checked = complete(config);
-  // The default padding was not given by the caller, so it is not checked as a given value.
+  // The check must see the pad_value that the caller gave, not the default.
   if ((config.flags & KVC_PLAN_PAD_VALUE) == 0) checked.pad_value = config.pad_value;
   KVC_TRY(check_config(checked));
   *out = complete(config);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMaxLength = kernels::kMaxRowTokens;
 
-// Reads an array of a plan with exactly `size` elements; -1: any number.
+// Reads an index array that must have exactly `size` elements; -1 = any number.
 Status read_array(const DLTensor* tensor, const char* name, int64_t size, IndexTensor* out) {
   if (tensor == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", name);
   return IndexTensor::read(tensor, {.name = name, .device = {kDLCPU, 0}, .size = size, .exact = true}, out);
@@ -53,7 +53,7 @@ TablePlan::TablePlan(const kvc_plan_config& config)
   }
 }
 
-// rows, columns and queries: the capacity in graph mode.
+// Adds a table of a step. rows, columns and queries are its capacity in graph mode.
 void TablePlan::add_part(int32_t step, int32_t part, int64_t rows, int64_t columns, int64_t queries) {
   TableOptions options;
   options.arrays = config_.arrays;
@@ -77,7 +77,7 @@ int64_t TablePlan::max_tokens() const noexcept {
 
 int64_t TablePlan::most_tokens() const noexcept { return config_.max_tokens > 0 ? config_.max_tokens : kMaxLength; }
 
-// The step that makes the prefix of step s. Without a window, all steps of a draft see the same prefix.
+// The step whose prefix table serves step s. Without a window, all steps of a draft see the same prefix.
 int32_t TablePlan::prefix_step(int32_t s) const noexcept { return rules().windowed() ? s : 0; }
 
 GroupRules TablePlan::rules() const noexcept {
@@ -141,9 +141,9 @@ int32_t TablePlan::fresh_of(int64_t i) const noexcept {
   return config_.mode == KVC_PLAN_VERIFY ? config_.num_draft_tokens : 1;
 }
 
-// Checks that the copied values of row i are in their ranges, and adds the row's new tokens to *tokens. In an inert row
-// the encoder tokens may be any number, and become 0. Messages show the caller's value, because copies are limited to
-// int32.
+// Checks that the copied values of row i are in their ranges, and adds the row's new tokens to *tokens. In an inert
+// row, the encoder tokens may be any number, and become 0. Messages show the values of the caller, because the copies
+// were limited to int32.
 Status TablePlan::check_row(const Batch& batch, int64_t i, int64_t* tokens) {
   const auto at = static_cast<size_t>(i);
   const auto is_length = [](int64_t value) { return value >= 0 && value <= kMaxLength; };
@@ -194,8 +194,8 @@ Status TablePlan::check_rows(const Batch& batch) {
   return Status();
 }
 
-// Checks that the server's rows have columns for all their tokens, the new ones included. Every row of a table belongs
-// to tokens that passed this check. So the caller's memory bounds the number of rows that a build makes.
+// Checks that each row of the server's table has columns for all its tokens, including new tokens. Every row that a
+// build makes belongs to tokens that passed this check. So the size of the caller's table limits the number of rows.
 Status TablePlan::check_room(const TableSource& source) const {
   const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE;
   for (size_t i = 0; i < step_.size(); ++i) {
@@ -208,7 +208,7 @@ Status TablePlan::check_room(const TableSource& source) const {
   return Status();
 }
 
-// KVC_PLAN_ROWS_GREW: checks that the rows are those of the last build, and only grew.
+// For KVC_PLAN_ROWS_GREW: checks that the rows are those of the last build, and that none became shorter.
 Status TablePlan::check_grown(const Batch& batch) const {
   if (last_step_.size() != step_.size()) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_ROWS_GREW with %" PRId64 " rows after a build of %zu",
@@ -226,8 +226,8 @@ Status TablePlan::check_grown(const Batch& batch) const {
   return Status();
 }
 
-// Copies the arrays and makes rows of them, in passes without branches on values. Only if a pass found a wrong row does
-// another one look for it.
+// Copies the arrays and makes rows of the step from them. The passes over the rows have no branches on values. If a
+// pass finds that a row is wrong, check_rows finds which one.
 Status TablePlan::read_rows(const Batch& batch) {
   const auto size = static_cast<size_t>(batch.size);
   const bool extend = config_.mode == KVC_PLAN_EXTEND, with_new = lengths_with_new();
@@ -241,7 +241,7 @@ Status TablePlan::read_rows(const Batch& batch) {
   } else {
     std::iota(row_index_.begin(), row_index_.end(), 0);
   }
-  // After this check all values are small enough for int32 sums, or the build is refused.
+  // After this check, all values are small enough for int32 sums. Otherwise the build was refused.
   if (!sound) KVC_TRY(check_rows(batch));
   const int32_t each = extend || size == 0 ? 0 : fresh_of(0);
   const int32_t *lengths = lengths_.data(), *appends = extend ? fresh_.data() : nullptr;
@@ -287,7 +287,7 @@ Status TablePlan::read_trees(const Batch& batch) {
   return Status();
 }
 
-// Makes the rows of a part, which its table checks.
+// Makes the rows of a part. The table of the part checks them.
 Status TablePlan::plan_part(const Batch& batch, const TableSource& source, Part* part) {
   const auto tree_of = [&](int32_t row) {
     const auto n = static_cast<size_t>(config_.num_draft_tokens);
@@ -304,7 +304,7 @@ Status TablePlan::plan_part(const Batch& batch, const TableSource& source, Part*
   if (draft && part->part == KVC_TABLES_PREFIX) {
     return set.check(draft_prefix_rows(step_, seen, draft_, part->step, set.plan(source, false)));
   }
-  if (draft) {  // a row with one query is the same causal or not
+  if (draft) {  // with one query in a row, causal makes no difference
     return set.check(draft_branch_rows(step_, seen, draft_, part->step, set.plan(source, true)));
   }
   if (part->part == KVC_TABLES_PREFIX) {
@@ -324,7 +324,7 @@ void TablePlan::make_tokens(int32_t step) {
   const int32_t num_nodes = trees_ ? config_.num_draft_tokens : 0;
   const kvc_backend_tree_node* nodes = trees_ ? nodes_.data() : nullptr;
   tokens.runs.resize(step_.size() * static_cast<size_t>(shape.top_k));
-  tokens.runs_a_row = shape.top_k;  // without drafts 1
+  tokens.runs_a_row = shape.top_k;  // 1 without drafts
   tokens.single = draft || config_.mode == KVC_PLAN_DECODE;
   TokenRun* run = tokens.runs.data();
   int64_t count = 0;
@@ -362,8 +362,8 @@ uint64_t TablePlan::start_on_device(bool with_trees, bool with_encoders) noexcep
 
 Status TablePlan::write(const Batch& batch, const TableSource& source) {
   KVC_TRY(check_room(source));
-  // New tokens are keys too, so tables of pages check the pages of new tokens. Nodes of trees are listed one by one,
-  // and slots may be anywhere, so both are checked here.
+  // Tables of pages check the pages of new tokens, because new tokens are keys too. Nodes of trees are listed one by
+  // one, and slots may lie anywhere. So this check is for trees and slots.
   if (batch.slots || trees_) {
     for (Tokens& tokens : tokens_) KVC_TRY(tokens.set.check(tokens.tokens, source));
   }

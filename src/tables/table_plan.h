@@ -1,12 +1,12 @@
-// TablePlan: a kvc_plan. It makes the tables of one kind of step from the arrays of a server with its own allocator. A
-// build reads the server's arrays into rows of the step, and converts those to rows of tables (table_rows.h). It checks
-// all of them against the server's table, and writes them (table_set.h). Sizes and sums are compared with the server's
-// table and the capacity before any row is made.
+// TablePlan: the host's part of a kvc_plan. It makes the tables of one kind of step from the arrays of a server with
+// its own allocator. A build reads the server's arrays into rows of the step. It converts these to rows of tables
+// (table_rows.h), and checks them against the server's table. Then it writes the tables (table_set.h). Sizes and sums
+// are compared with the server's table and the capacity before any row is made.
 //
-// Thread safety: none; one thread at a time. Ownership: it owns its tables, and borrows a build's arguments during the
-// build. Lengths, rows and parents are read once. Ids of the server's table are read twice, to check and to write them.
-// A thread that writes the table meanwhile changes the ids in the result, and nothing else. Invariant:
-// generation_word() is the number of the build in the arrays, or 0 if the last build was refused.
+// Thread safety: none; one thread at a time. Ownership: it owns its tables, and borrows a build's arguments during
+// the build. Lengths, rows and parents are read once. Ids of the server's table are read twice, to check and to write
+// them. If another thread writes the table during a build, only the ids in the result change.
+// Invariant: generation_word() is the number of the build in the arrays, or 0 if the last build was refused.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,10 @@ class TablePlan {
   Status build(const kvc_plan_args& args, uint64_t* generation);
   Status tables(int32_t step, kvc_tables* out);
   Status check(uint64_t generation) const;
-  void refuse() noexcept { word_ = 0; }  // a build was refused
+  void refuse() noexcept { word_ = 0; }  // is called when a build was refused
 
-  // Builds that a device makes in graph mode. Their arrays are copies of this plan's arrays, with the same shapes.
+  // For builds that a device makes in graph mode. The device's arrays are copies of this plan's arrays, with equal
+  // shapes.
   const kvc_plan_config& config() const noexcept { return config_; }
   bool fixed() const noexcept { return (config_.flags & KVC_PLAN_GRAPH) != 0; }
   int32_t num_steps() const noexcept { return config_.mode == KVC_PLAN_DRAFT_DECODE ? config_.num_steps : 1; }
@@ -37,10 +38,10 @@ class TablePlan {
   DLTensor generation_word() noexcept { return borrowed_tensor(&word_, &word_shape_); }
   // Checks that the mode accepts the arguments that are given. It does not read their contents.
   Status check_given(const kvc_plan_args& args) const;
-  // Records a build that a device makes, and with it which parts exist. Returns the number of the build.
+  // Records a build that a device makes, and which parts it makes. Returns the number of the build.
   uint64_t start_on_device(bool with_trees, bool with_encoders) noexcept;
-  // Calls visit(step, part, kvc_tables*) for each table that the last build made; in graph mode, where arrays never
-  // move, for each table. Part -1 is the tokens of a step.
+  // Calls visit(step, part, kvc_tables*) for each table that the last build made. In graph mode, where arrays never
+  // move, it visits every table. Part -1 stands for the tokens of a step.
   template <class Visit>
   void for_each_table(Visit visit);
 
@@ -71,7 +72,7 @@ class TablePlan {
   int64_t most_tokens() const noexcept;
   int32_t prefix_step(int32_t s) const noexcept;
   GroupRules rules() const noexcept;
-  bool makes(int32_t part) const noexcept;  // of a build with trees_ and encoders_
+  bool makes(int32_t part) const noexcept;  // whether a build with trees_ and encoders_ makes it
   void add_part(int32_t step, int32_t part, int64_t rows, int64_t columns, int64_t queries);
   Status read_batch(const kvc_plan_args& args, Batch* out) const;
   Status read_rows(const Batch& batch);
@@ -88,12 +89,12 @@ class TablePlan {
   const kvc_plan_config config_;
   const DraftShape draft_;
   bool trees_ = false, encoders_ = false;  // the last build had tree_parents, encoder_lens
-  bool on_device_ = false;                 // the last build is a device's: the host does not have its numbers
+  bool on_device_ = false;                 // a device made the last build: the host does not have its values
   std::vector<Part> parts_;
   std::vector<Tokens> tokens_;  // [steps]
   // The batch of the last build, and scratch of the current one.
   std::vector<StepRow> step_, last_step_;
-  std::vector<int32_t> row_index_, last_row_index_;  // rows of the server's table; 0 of inert rows
+  std::vector<int32_t> row_index_, last_row_index_;  // rows of the server's table; 0 for inert rows
   std::vector<int32_t> lengths_, fresh_, encoder_lengths_;
   std::vector<kvc_backend_tree_node> nodes_;  // [B, num_draft_tokens]
   uint64_t builds_ = 0;

@@ -1,10 +1,10 @@
-// Which keys the rows of a table name. Here every kind of step (decode, extend, verify, drafts, windows, chunks, sinks,
-// trees, encoders) becomes rows, computed from lengths alone. TableSet writes them. A kernel of another project has
-// lengths and causality, and no mask. So it may attend over a row if its queries see all of the row's keys (causal: all
-// keys up to their own).
+// Determines which keys the rows of a table name. For every kind of step (decode, extend, verify, drafts, windows,
+// chunks, sinks, trees, encoders), the rows are computed from lengths only. TableSet writes them. A kernel of another
+// project takes lengths and a causal flag, but no mask. So the queries of a row must see all of its keys. In a causal
+// row, a query must see all keys up to its own.
 //
-// Pure functions. Each makes one pass. It passes every row to `rows.add(TableRow)` at once, keeps none, and returns
-// `rows`. Thread safety: none. Nothing is allocated after the first step of a size.
+// Pure functions. Each function makes one pass, gives every row to `rows` (rows.add, add_window or add_list) at once,
+// and returns `rows`. Thread safety: none. Nothing is allocated after the first step of a size.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace kvc {
 using kernels::DraftShape;
 using kernels::VisibleRule;
 
-// A row of a step of a cache. It has its streaming window if the group applies such windows.
+// A row of a step. `stream` is the streaming window of its sequence, if the group applies streaming windows.
 struct StepRow : kernels::StepTokens {
   StreamWindow stream = {};
 };
@@ -34,13 +34,13 @@ inline VisibleRule rule_of(const GroupRules& rules, const StepRow& row) noexcept
   return row.stream.on() ? rules.with(row.stream).visible : rules.visible;
 }
 
-// The keys of rows that list them one by one, row after row. A key is given as its distance from the first entry of its
-// range.
+// The keys of rows that list their keys one by one. A key is stored as its distance from the first entry of its
+// range. A range has the keys of one row of the step.
 struct KeyLists {
   struct Range {
-    int32_t row;                     // the step's
-    int32_t begin, end;              // of keys
-    int32_t entry_begin, entry_end;  // of what they name
+    int32_t row;                     // row of the step
+    int32_t begin, end;              // in `keys`
+    int32_t entry_begin, entry_end;  // the entries that these keys may name
   };
   std::vector<int32_t> keys;
   std::vector<Range> ranges;
@@ -51,7 +51,7 @@ struct KeyLists {
   }
 };
 
-// cu_seqlens_k is the sum of the keys of all rows, as an int32.
+// Checks that the keys of all rows fit in cu_seqlens_k, which adds them up as an int32.
 inline Status check_key_sum(int64_t keys) {
   if (keys <= INT32_MAX) return Status();
   return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " keys of all rows do not fit cu_seqlens_k, an int32",
@@ -59,22 +59,22 @@ inline Status check_key_sum(int64_t keys) {
       .missing(keys, INT32_MAX);
 }
 
-// The most rows that whole_rows makes for a step. A row of q queries touches at most q chunks, and at most q / c + 2. A
-// row without queries makes one row.
+// An upper bound of the rows that whole_rows makes for a step. A row of q queries touches at most q chunks, and at
+// most q / c + 2 chunks of c tokens. A row without queries makes one row.
 inline int64_t most_whole_rows(const GroupRules& rules, int64_t rows, int64_t tokens) noexcept {
   const int32_t chunk = rules.visible.chunk;
   return chunk > 0 ? std::min(tokens / chunk + 2 * rows, tokens + rows) : rows;
 }
 
-// Trees. Node i of a row sees the keys before the tree, its ancestors and itself. Two tables name these keys without a
-// mask: one has the keys before the tree, which all queries of a row see; the other has a list of ancestors for each
-// query.
+// Trees. Node i of a row sees the keys before the tree, its ancestors and itself. Two tables name these keys without
+// a mask. The first has the keys before the tree, which all queries of a row see. The second has a list of ancestors
+// for each query.
 struct StepTree {
-  std::span<const kvc_backend_tree_node> nodes;  // of earlier rounds too; the row's new tokens are the last
+  std::span<const kvc_backend_tree_node> nodes;  // also nodes of earlier steps; the row's new tokens are the last
   int32_t begin = 0;                             // tokens before the tree; node i is entry base + begin + i
 };
 
-// All keys that the new tokens of each row see, causal: kernels::whole_row.
+// Makes causal rows of all keys that the new tokens of each row see (kernels::whole_row).
 template <class Rows>
 Rows whole_rows(std::span<const StepRow> step, const GroupRules& rules, Rows rows) {
   for (size_t i = 0; i < step.size(); ++i) {
@@ -83,7 +83,8 @@ Rows whole_rows(std::span<const StepRow> step, const GroupRules& rules, Rows row
   return rows;
 }
 
-// The keys before the tree. tree_of(row) is the StepTree of a step's row; it has no nodes if the row has no tree.
+// Makes rows of the keys before each tree. tree_of(row) returns the StepTree of a row, without nodes if it has no
+// tree.
 template <class TreeOf, class Rows>
 Rows prefix_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf tree_of, Rows rows) {
   for (size_t i = 0; i < step.size(); ++i) {
@@ -99,7 +100,7 @@ Rows prefix_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf 
   return rows;
 }
 
-// The new tokens of a row form a chain. Lists the keys of the chain that each of them sees.
+// For a row whose new tokens form a chain, lists the keys of the chain that each new token sees.
 template <class Rows>
 void list_chain(const StepRow& row, int32_t index, const VisibleRule& rule, KeyLists* lists, Rows& rows) {
   const auto first_key = static_cast<int32_t>(lists->keys.size());
@@ -115,7 +116,8 @@ void list_chain(const StepRow& row, int32_t index, const VisibleRule& rule, KeyL
   lists->ranges.push_back({index, first_key, end, entry, entry + row.fresh});
 }
 
-// Lists the nodes of the row's tree that each new token sees: the path from its root to itself, written from the end.
+// Lists the nodes of the row's tree that each new token sees. These nodes are the path from the root to the token,
+// which is written from its end.
 template <class Rows>
 void list_tree(const StepRow& row, int32_t index, const VisibleRule& rule, const StepTree& tree, KeyLists* lists,
                Rows& rows) {
@@ -150,7 +152,8 @@ void list_tree(const StepRow& row, int32_t index, const VisibleRule& rule, const
   lists->ranges.push_back({index, first_key, end, entry, row.base + row.before + row.fresh});
 }
 
-// The number of keys that branch_rows lists for a row, and an upper bound of it in O(1).
+// most_branch_keys is an upper bound, in O(1), of the keys that branch_rows lists for a row. count_branch_keys is the
+// exact number.
 inline int64_t most_branch_keys(const StepRow& row, const StepTree& tree) noexcept {
   return int64_t{row.fresh} * (tree.nodes.empty() ? row.fresh : static_cast<int64_t>(tree.nodes.size()));
 }
@@ -165,8 +168,8 @@ inline int64_t count_branch_keys(const StepRow& row, const VisibleRule& rule, co
   }
   return keys;
 }
-// Whether all lists together have at most INT32_MAX keys, so that an int32 can count them. Check it before branch_rows
-// makes the lists.
+// Checks that all lists together have at most INT32_MAX keys, so that an int32 can count them. Must be called before
+// branch_rows makes the lists.
 template <class TreeOf>
 Status check_branch_keys(std::span<const StepRow> step, const GroupRules& rules, TreeOf tree_of) {
   int64_t most = 0, keys = 0;
@@ -178,8 +181,9 @@ Status check_branch_keys(std::span<const StepRow> step, const GroupRules& rules,
   return check_key_sum(keys);
 }
 
-// A row for each new token: rows.add_list(index, begin, end), of keys that are appended to `lists`. The keys are the
-// token's ancestors and itself, in order. In a row without a tree its ancestors are the new tokens before it.
+// Makes a row for each new token with rows.add_list(index, begin, end), and appends its keys to `lists`. The keys are
+// the token's ancestors and the token itself, in order. In a row without a tree, its ancestors are the new tokens
+// before it.
 template <class TreeOf, class Rows>
 Rows branch_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf tree_of, KeyLists* lists, Rows rows) {
   for (size_t i = 0; i < step.size(); ++i) {
@@ -197,7 +201,8 @@ Rows branch_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf 
   return rows;
 }
 
-// The keys of step s that all branches share, and those of each branch.
+// The rows of step s of a draft. draft_prefix_rows makes rows with the keys that all branches share, and
+// draft_branch_rows makes rows with the keys of each branch.
 template <class Rows>
 Rows draft_prefix_rows(std::span<const StepRow> step, const GroupRules& rules, const DraftShape& shape, int32_t s,
                        Rows rows) {
@@ -216,7 +221,7 @@ Rows draft_branch_rows(std::span<const StepRow> step, const GroupRules& rules, c
   return rows;
 }
 
-// The keys of encoder sequences.
+// Makes rows of the keys of encoder sequences.
 template <class Rows>
 Rows encoder_rows(std::span<const StepRow> step, std::span<const int32_t> lengths, Rows rows) {
   for (size_t i = 0; i < step.size(); ++i) {

@@ -10,7 +10,7 @@
 namespace kvc {
 namespace {
 
-// Copies in whole blocks, so slightly more than `count`, without a branch for each element.
+// Copies whole blocks, so slightly more elements than `count`. This needs no branch for each element.
 constexpr int32_t kBlock = 4;
 void copy_blocks(const int32_t* from, int32_t count, int32_t* out) noexcept {
   for (int32_t i = 0; i < count; i += kBlock) __builtin_memcpy(out + i, from + i, kBlock * sizeof(int32_t));
@@ -30,7 +30,8 @@ TableSet::TableSet(const TableOptions& options) : options_(options) {
   for (GrowingArray<int32_t>* array : {&sinks_, &holes_}) array->reserve(options.streams ? rows : 0);
   if (has(KVC_TABLES_DENSE)) {
     dense_.reserve(rows * stride_);
-    if (options.pad_value != 0) std::fill_n(dense_.data(), rows * stride_, options.pad_value);  // zeros are not touched
+    // Fresh memory is zero already.
+    if (options.pad_value != 0) std::fill_n(dense_.data(), rows * stride_, options.pad_value);
     for (int64_t r = 0; r < rows; ++r) held_[r].padded = static_cast<int32_t>(stride_);
   }
   if (has(KVC_TABLES_CSR)) {
@@ -47,7 +48,7 @@ TableSet::TableSet(const TableOptions& options) : options_(options) {
 void TableSet::Planner::add_with_sinks(int32_t row, int32_t queries, int32_t begin, int32_t end, int32_t position,
                                        int32_t sinks) {
   const int32_t size = divider_.size(), keys = end - begin, first = divider_.page(begin), head = divider_.pages(sinks);
-  // the entry of the window's first key, counted after the pages of the sinks
+  // The entry of the window's first key, counted after the pages of the sinks.
   const int32_t at = head * size + (begin - first * size);
   Planned* planned = next();
   if (keys > 0 && first <= head) {  // no page is missing between sinks and window
@@ -124,7 +125,7 @@ Status TableSet::check(const Planner& planner) {
   return Status();
 }
 
-// Reads columns [skip, count) of a row to `out`. skip is 0 for rows with a head.
+// Reads columns [skip, count) of a row to `out`. In a row with a head, skip must be 0.
 void TableSet::read(const Planned& row, int32_t skip, int32_t* out) const noexcept {
   const int32_t first = row.first + skip, end = row.first + row.count - row.head;
   if (options_.slots) {
@@ -151,7 +152,7 @@ void TableSet::reserve() {
   dense_.reserve(count * stride_);
 }
 
-// Makes the rows of the block table `columns` long. Their pages stay.
+// Makes each row of the block table `columns` columns long, and keeps its pages.
 void TableSet::widen(int64_t rows, int64_t columns) {
   GrowingArray<int32_t> wider;
   const int64_t had = stride_ == 0 ? 0 : dense_.size() / stride_;
@@ -177,7 +178,7 @@ void TableSet::list_slots() {
   }
 }
 
-// Writes the padding after a row's pages, where the last write left others.
+// Writes the padding value after a row's pages, where the last write left pages or wrote nothing.
 void TableSet::pad(int64_t index, const List& row) noexcept {
   int32_t* out = dense_.data() + index * stride_;
   Held& held = held_[index];
@@ -188,7 +189,7 @@ void TableSet::pad(int64_t index, const List& row) noexcept {
   held = {row.count, std::max(padded, width), row.first, row.row};
 }
 
-// Makes rows inert that the last write used and this one does not.
+// Makes rows [begin, end) inert. The last write used them, and this write does not.
 void TableSet::clear_rows(int64_t begin, int64_t end) noexcept {
   for (int64_t i = begin; i < end; ++i) {
     if (has(KVC_TABLES_DENSE)) {
@@ -275,7 +276,7 @@ void TableSet::write_rows() noexcept {
   max_k_ = max_k;
 }
 
-// Writes rows of lists: one query each, and its keys, row after row.
+// Writes rows of lists. Each row has one query, and the keys of its list.
 void TableSet::write_lists() noexcept {
   const auto count = static_cast<int32_t>(next_rows_), width = static_cast<int32_t>(columns_);
   const bool dense = has(KVC_TABLES_DENSE), csr = has(KVC_TABLES_CSR);
@@ -304,7 +305,7 @@ void TableSet::write_lists() noexcept {
     }
     copy_blocks(slots + first, keys, out);
     const int32_t padding[kBlock] = {pad_value, pad_value, pad_value, pad_value};
-    __builtin_memcpy(out + keys, padding, sizeof(padding));  // over the elements that were copied beyond the end
+    __builtin_memcpy(out + keys, padding, sizeof(padding));  // overwrites elements that were copied beyond the end
     if (held[i].written <= keys + kBlock && held[i].padded >= width) {
       held[i].written = keys;
     } else {
@@ -324,7 +325,7 @@ void TableSet::write_lists() noexcept {
   max_k_ = widest_;
 }
 
-// After the rows of a smaller step in graph mode: clears what was there before, and continues the sums.
+// In graph mode, fills the arrays after the rows of a step: clears old entries, and continues the sums.
 void TableSet::fill_unused() noexcept {
   if (!options_.fixed()) return;
   const int64_t count = next_rows_, most = options_.max_rows;

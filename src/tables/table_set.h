@@ -1,8 +1,9 @@
 // TableSet: the arrays of one table. They are planned row by row (table_rows.h), written from a TableSource, and
-// returned as borrowed DLTensors. The first pass (plan, add, add, ..., check) finds what each row will hold and checks
-// that the source has it. The second pass (write) writes it.
+// returned as borrowed DLTensors. A table is made in two passes. The first pass (plan, add, add, ..., check)
+// determines what each row will hold, and checks that the source has it. The second pass (write) fills the arrays.
 //
-// Thread safety: none. Ownership: owns its arrays, and borrows the source from plan to write. Invariants
+// Thread safety: none. Ownership: owns its arrays, and borrows the source from plan to write.
+// Invariants
 //   1. The last table does not change before write.
 //   2. With a capacity (graph mode) addresses and shapes never change, and rows, pages and tokens that are not used are
 //      inert: no keys, no queries, the padding value, slot -1.
@@ -25,13 +26,13 @@
 
 namespace kvc {
 
-// What to make. The sizes are those of the capacity in graph mode; else they are 0, and tables are as large as the
-// steps.
+// What a TableSet makes. max_rows and max_columns are the capacity in graph mode. Otherwise they are 0, and tables
+// are as large as the steps need.
 struct TableOptions {
   uint32_t arrays = 0;  // KVC_TABLES_DENSE | _CSR | _TOKENS
   int32_t pad_value = -1;
   bool slots = false;    // the table has page size 1, with slots in place of pages
-  bool streams = false;  // rows may have sinks: their arrays are there in every step of graph mode
+  bool streams = false;  // rows may have sinks, so graph mode always has arrays of sinks
   int32_t max_rows = 0;
   int32_t max_columns = 0;
 
@@ -62,14 +63,13 @@ struct StepTokens {
   std::vector<TokenRun> runs;  // [rows, runs_a_row]
   int32_t runs_a_row = 1;
   bool single = false;  // every run is one token
-  int64_t count = 0;    // of tokens
+  int64_t count = 0;    // tokens of all runs
 };
 
 // slot_mapping, positions and last_rows of a step's tokens.
 class TokenSet {
  public:
-  explicit TokenSet(int64_t max_tokens = 0, int64_t max_rows = 0);  // Not 0: sizes are fixed, as in a TableSet with a
-                                                                    // capacity.
+  explicit TokenSet(int64_t max_tokens = 0, int64_t max_rows = 0);  // not 0: sizes are fixed, as in graph mode
 
   Status check(const StepTokens& tokens, const TableSource& source) const;
   void write(const StepTokens& tokens, const TableSource& source);
@@ -91,20 +91,21 @@ class TableSet {
   class Planner;
 
   // Begins the next table. The returned Planner takes its rows. causal: the queries of a row are its last keys, and
-  // each sees the keys up to itself. grown: the source's rows still hold what they held at the last write, in the same
-  // order.
+  // each query sees the keys up to itself. grown: the source's rows are those of the last write, in the same order,
+  // and only grew.
   Planner plan(const TableSource& source, bool causal, bool grown = false);
-  // The same for rows with one query each, whose keys are in lists(). It empties the lists; fill them before check.
+  // Begins a table whose rows have one query each, with its keys in lists(). Empties the lists; the caller fills them
+  // before check.
   Planner plan_lists(const TableSource& source);
   KeyLists* lists() noexcept { return &lists_; }
-  // Checks that the rows fit, and name only what the source has. It does not check the slots of listed keys. They
-  // belong to new tokens, and TokenSet checks those.
+  // Checks that the rows fit, and name only what the source has. It does not check the slots of listed keys: they
+  // belong to new tokens, whose slots TokenSet checks.
   Status check(const Planner& planner);
   // Call it after check. Throws std::bad_alloc before it changes anything.
   void write();
-  // Fills all fields but the tokens' arrays and the generation.
+  // Fills all fields except the arrays of tokens and the generation.
   void describe(kvc_tables* out) noexcept;
-  // Sets the host's maxima to the capacity, for launches that are recorded (graph mode).
+  // Sets the maxima that describe returns in graph mode, for launches that are recorded.
   void set_bounds(int32_t max_seqlen_q, int32_t max_seqlen_k) noexcept {
     bound_q_ = max_seqlen_q, bound_k_ = max_seqlen_k;
   }
@@ -118,7 +119,7 @@ class TableSet {
     int32_t seqlen, leftpad, hole;
     int32_t kept;  // leading columns that are in the block table already
   };
-  // What a row of a list will hold: keys of the lists.
+  // What a row of lists will hold: keys [first, first + count) of lists_.
   struct List {
     int32_t row, first, count;
   };
@@ -154,8 +155,8 @@ class TableSet {
   bool next_causal_ = false, listed_ = false, next_streams_ = false;
   int64_t next_rows_ = 0, next_pages_ = 0;
   int32_t widest_ = 0;
-  std::vector<int32_t> list_slots_;   // of lists_.keys
-  std::vector<int32_t> range_slots_;  // of a range of entries
+  std::vector<int32_t> list_slots_;   // slots of lists_.keys
+  std::vector<int32_t> range_slots_;  // slots of one range of entries
 
   GrowingArray<int32_t> dense_;  // [rows, stride_]
   GrowingArray<Held> held_;
@@ -181,7 +182,7 @@ Row* TableSet::more_rows(GrowingArray<Row>& rows, const Row* end, Row** capacity
   return rows.data() + count;
 }
 
-// Takes the rows of a table. It stays in registers of the loop that makes the rows, so all of it is inline.
+// Takes the rows of a table. All of it is inline, so that it stays in registers of the loop that makes the rows.
 class TableSet::Planner {
  public:
   [[gnu::always_inline]] void add(int32_t row, int32_t queries, int32_t begin, int32_t end) {
@@ -203,7 +204,7 @@ class TableSet::Planner {
     widest_ = std::max(widest_, count);
     if (count != kept) set_->check_row(*planned);
   }
-  // Keys [begin, end) of the lists.
+  // Adds a row with keys [begin, end) of the lists.
   [[gnu::always_inline]] void add_list(int32_t row, int32_t begin, int32_t end) {
     if (list_ == list_end_) list_ = TableSet::more_rows(set_->planned_lists_, list_, &list_end_);
     *list_++ = {row, begin, end - begin};

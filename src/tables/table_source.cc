@@ -22,7 +22,7 @@ T* slots_of_pages(const PageDivider& divider, int32_t begin, int32_t end, Pages&
   return out;
 }
 
-// Writes slots of runs of such entries. pages_of(row) is the `pages` of a row.
+// Writes the slots of runs. pages_of(row) returns the function `pages` for a row.
 template <class PagesOf>
 void slots_of_runs(const PageDivider& divider, std::span<const TokenRun> runs, PagesOf pages_of,
                    int64_t* out) noexcept {
@@ -81,8 +81,7 @@ Status check_columns(const char* what, const ServerTable& table, int32_t row, in
   if (end <= begin) return Status();
   if (end > table.num_columns) return too_narrow(what, row, end, table.num_columns);
   const int32_t* columns = table.row(row);
-  // The sign bit of `outside` is set by an id below 0, and by one above the last, because limit - 1 - id is then below
-  // 0.
+  // An id below 0 sets the sign bit of `outside`. An id above `last` sets it too, because last - id is below 0.
   const auto last = static_cast<uint32_t>(limit - 1);
   uint32_t outside = 0;
   if (step == 1) {

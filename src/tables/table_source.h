@@ -1,6 +1,6 @@
-// TableSource: where a token of a batch row is stored. Two kinds of owner have that information: a cache (page lists),
-// and a server with its own allocator (a block table, or a table of token slots). Builders of tables read both through
-// this class.
+// TableSource: where a token of a batch row is stored. Two kinds of owner have that information: a cache (page
+// lists), and a server with its own allocator (a block table, or a table of token slots). Code that makes tables
+// reads both through this class.
 //
 // An entry is the index of a token in its source row. Page j of a row holds entries [j * page_size, (j + 1) *
 // page_size). Thread safety: any thread may read while the borrowed data does not change.
@@ -38,9 +38,9 @@ class PageDivider {
 struct TokenRun {
   int32_t row = 0;
   int32_t count = 0;
-  int32_t entry = 0;                             // -1: an inert row, whose tokens
-  int32_t position = 0;                          // all have position 0
-  const kvc_backend_tree_node* nodes = nullptr;  // nullable; [count]: they have the positions
+  int32_t entry = 0;                             // -1 = an inert row; its tokens have position 0
+  int32_t position = 0;                          // position of the first token
+  const kvc_backend_tree_node* nodes = nullptr;  // [count], with the positions; nullable
 };
 
 class TableSource {
@@ -59,7 +59,7 @@ class TableSource {
 
   // Checks that a row has columns for entries [0, entries).
   virtual Status check_room(int32_t row, int64_t entries) const = 0;
-  // Checks that pages [begin, end) of a row (or entries) exist and hold valid ids.
+  // Check that pages, or entries, [begin, end) of a row exist and hold valid ids.
   virtual Status check_pages(int32_t row, int32_t begin, int32_t end) const = 0;
   virtual Status check_slots(int32_t row, int32_t begin, int32_t end) const = 0;
 
@@ -67,7 +67,7 @@ class TableSource {
   PageDivider divider_;
 };
 
-// The page lists of a forward's rows in one group. They belong to the library, so there is nothing to check.
+// The page lists of a forward's rows in one group. They belong to the library, so they need no check.
 class ListSource final : public TableSource {
  public:
   ListSource(const kvc_backend_tables& tables, int32_t page_size) noexcept : TableSource(page_size), tables_(tables) {}
@@ -83,12 +83,12 @@ class ListSource final : public TableSource {
   const kvc_backend_tables& tables_;
 };
 
-// A server's table. Batch row r is row rows[r] of it.
+// A server's table. Row r of the batch is row rows[r] of the table.
 struct ServerTable {
   const int32_t* data;  // borrowed; rows of `row_stride` elements
   int64_t row_stride;
   int64_t num_columns;
-  const int32_t* rows;  // borrowed; [batch rows], checked; nullable: r itself
+  const int32_t* rows;  // borrowed; [batch rows], checked; null = row r of the table
   int64_t num_pages;    // page ids are below it; num_pages * page_size <= 2^31
   const int32_t* row(int32_t r) const noexcept { return data + (rows == nullptr ? r : rows[r]) * row_stride; }
 };

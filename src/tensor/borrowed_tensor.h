@@ -1,4 +1,4 @@
-// DLTensors over arrays that the library keeps, on the host.
+// Makes a DLTensor over an array of integers that the library keeps in host memory. `shape` must outlive the tensor.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Whether the host reads a tensor's memory in place: its own memory, and memory that is pinned for a GPU.
+// Whether the host can read a tensor's memory in place. It can read its own memory, and memory that is pinned for a
+// GPU.
 #pragma once
 
 #include <dlpack/dlpack.h>

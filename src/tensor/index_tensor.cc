@@ -11,8 +11,9 @@ int32_t nearest_int32(int64_t value) noexcept {
   return static_cast<int32_t>(std::clamp<int64_t>(value, INT32_MIN, INT32_MAX));
 }
 
-// Atomic loads would cost the vector loop. One load is enough without them: each value goes to `out` first, and what is
-// compared is the element of `out`, which the caller cannot write. The thread sanitizer would report the plain loads.
+// Copies values to `out`, and returns whether all of them are in least..most. Atomic loads would prevent vector code,
+// so the loads are plain. Only the element of `out`, which the caller cannot write, is compared. The thread sanitizer
+// would report the plain loads.
 template <class T>
 __attribute__((no_sanitize("thread"))) bool copy_values(const T* values, int64_t stride, int64_t count, int64_t least,
                                                         int64_t most, int32_t* out) noexcept {
@@ -25,7 +26,7 @@ __attribute__((no_sanitize("thread"))) bool copy_values(const T* values, int64_t
   return count == 0 || (smallest >= least && largest <= most);
 }
 
-// Of `dtype`: *wide. wide_allowed: int64 is one of the types.
+// Checks that `dtype` is int32 or, if `wide_allowed`, int64. Sets *wide to whether it is int64.
 Status check_integers(const char* name, DLDataType dtype, bool wide_allowed, bool* wide) {
   *wide = wide_allowed && same_dtype(dtype, {kDLInt, 64, 1});
   if (*wide || same_dtype(dtype, {kDLInt, 32, 1})) return Status();
@@ -66,7 +67,7 @@ kvc_backend_indexes IndexTensor::on_device() const noexcept {
 }
 
 bool IndexTensor::copy(int64_t least, int64_t most, int32_t* out) const noexcept {
-  // Stride 1 is apart so that the compiler makes vectors of it.
+  // Stride 1 has a call of its own, so that the compiler makes vector code for it.
   const auto copy_as = [&]<class T>(const T* values) {
     return stride_ == 1 ? copy_values(values, 1, size_, least, most, out)
                         : copy_values(values, stride_, size_, least, most, out);

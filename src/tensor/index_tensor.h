@@ -1,10 +1,10 @@
-// A caller's index arrays: IndexTensor, one number a row, by any stride, and IndexTable, rows of numbers. Elements are
-// int32 or int64. Both check the tensor. The values are the caller's: another thread may write them during the call, so
-// each value is read once, and what was read is checked (`copy`).
+// Index arrays of a caller. IndexTensor has one number for each row, with any stride. IndexTable has rows of numbers.
+// Elements are int32 or int64. `read` checks the tensor. Another thread may write the values during the call. So
+// `copy` reads each value once, and checks what it has read.
 //
-// An array may be on the context's device. The host does not read it there: kernels do (`on_device`).
+// An array may be on the context's device. Then the host does not read it, but kernels do (`on_device`).
 //
-// Thread safety: none; of one call. Ownership: borrows the tensor's data.
+// Thread safety: none; an object belongs to one call. Ownership: borrows the tensor's data.
 #pragma once
 
 #include <cinttypes>
@@ -19,22 +19,22 @@ namespace kvc {
 
 struct IndexSpec {
   const char* name;     // for messages
-  DLDevice device;      // of the context; the host's memory is always allowed
-  int64_t size = -1;    // elements that are needed; -1: all that there are
+  DLDevice device;      // device of the context; host memory is always allowed
+  int64_t size = -1;    // elements that are needed; -1 = all elements of the tensor
   bool scalar = false;  // a tensor of rank 0 is one value for all `size` elements
-  bool exact = false;   // stride 1 and no element more than `size` are required
+  bool exact = false;   // requires stride 1 and exactly `size` elements
 };
 
 class IndexTensor {
  public:
-  // Reads shape and type of `tensor`. NULL is an array that is not given.
+  // Checks `tensor`, and keeps its shape and type. NULL stands for an array that is not given.
   static Status read(const DLTensor* tensor, const IndexSpec& spec, IndexTensor* out);
 
   bool given() const noexcept { return name_ != nullptr; }
   bool on_host() const noexcept { return on_host_; }
-  // One value for all rows, which the host reads.
+  // Whether the array is one value for all rows, and the host can read it.
   bool constant() const noexcept { return on_host_ && view_.rank == 0; }
-  // As kernels read it. An array that is not given, or a constant, has no data.
+  // The array as kernels take it. It has no data if the array is not given or is constant.
   kvc_backend_indexes on_device() const noexcept;
   const char* name() const noexcept { return name_; }
   int64_t size() const noexcept { return size_; }
@@ -43,8 +43,8 @@ class IndexTensor {
     return wide_ ? read_once(static_cast<const int64_t*>(data_) + at)
                  : read_once(static_cast<const int32_t*>(data_) + at);
   }
-  // Reads each element once, into out[size()]. A value that int32 does not hold becomes the nearest one that it holds.
-  // Returns whether all values are in least..most, which int32 holds.
+  // Reads each element once, into out[size()]. A value beyond the range of int32 becomes the nearest int32. Returns
+  // whether all values are in least..most. Both bounds are in the range of int32.
   bool copy(int64_t least, int64_t most, int32_t* out) const noexcept;
   const TensorView* tensor() const noexcept { return given() ? &view_ : nullptr; }
 
@@ -56,10 +56,10 @@ class IndexTensor {
   TensorView view_;
 };
 
-// [rows, columns]; the innermost stride is 1.
+// A table [rows, columns] with innermost stride 1.
 class IndexTable {
  public:
-  // letters: of the shape, for messages. wide: int64 is allowed too.
+  // letters: the shape as text, for messages. wide: whether int64 is also accepted.
   static Status read(const DLTensor* tensor, const IndexSpec& spec, const char* letters, bool wide, IndexTable* out);
 
   bool given() const noexcept { return view_.rank != 0; }
@@ -69,9 +69,9 @@ class IndexTable {
   int64_t num_columns() const noexcept { return view_.shape[1]; }
   int64_t row_stride() const noexcept { return view_.strides[0]; }
   const void* data() const noexcept { return view_.data; }
-  // Of a table that is not wide.
+  // The data of a table of int32.
   const int32_t* narrow() const noexcept { return reinterpret_cast<const int32_t*>(view_.data); }
-  // As IndexTensor::copy, of columns [begin, end) of a row, to the same places of `out`.
+  // Copies columns [begin, end) of a row to the same places of `out`, and checks them like IndexTensor::copy.
   bool copy_columns(int64_t row, int64_t begin, int64_t end, int64_t most, int32_t* out) const noexcept;
   const TensorView* tensor() const noexcept { return given() ? &view_ : nullptr; }
 
@@ -80,7 +80,7 @@ class IndexTable {
   bool wide_ = false, on_host_ = true;
 };
 
-// The memory in which an index tensor must be: the host's if the host reads the tensor, else that of `device`.
+// The device on which an index tensor must be: the CPU if the host can read the tensor, else `device`.
 DLDevice index_device(const DLTensor& tensor, DLDevice device) noexcept;
 
 }  // namespace kvc

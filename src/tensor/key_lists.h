@@ -1,6 +1,6 @@
-// Lists of keys that a caller gives with an attend: the shapes, and the entries, each of which must be in range. A
-// thread that writes the entries later can change results, but not which memory is read: kernels check them again
-// (kvc_backend_lists).
+// Checks the lists of keys that a caller gives with an attend: their shapes, and that each entry is in range. Kernels
+// check the entries again (kvc_backend_lists). So if another thread writes an entry after the check, results may
+// change, but kernels read no memory out of range.
 //
 // Pure functions; any thread.
 #pragma once
@@ -13,24 +13,26 @@
 
 namespace kvc {
 
-// UNSUPPORTED, if the backend does not attend over lists.
+// Fails with UNSUPPORTED if the backend does not attend over lists.
 Status check_attends_lists(const kvc_backend& backend);
 
-// Reads the tensor of `spec`, whose last dims are heads (1, or kv_heads) and entries. spec.takes is set here. *out is
-// lists of blocks of `block` tokens; physical is 0.
+// Reads a tensor that must match `spec`. Its last two dims are heads (1 or kv_heads) and entries. The function sets
+// spec.takes. *out describes lists of blocks of `block` tokens, and its `physical` is 0.
 Status read_key_lists(const DLTensor* tensor, TensorSpec spec, int64_t kv_heads, int32_t block, TensorView* view,
                       kvc_backend_lists* out, const char* block_name = "index_block");
 
 // An entry that is out of range.
 struct BadEntry {
-  int64_t head, place;  // in the lists of the token
+  int64_t head, place;  // indices in the lists of the token
   int32_t value;
 };
-// Whether an entry of a token is not below `limit`. kv_heads: of the layer.
+// Whether a list of a token has an entry that is `limit` or more; then *bad describes it. kv_heads: those of the
+// layer.
 bool find_entry_beyond(const kvc_backend_lists& lists, int64_t row, int64_t token, int64_t kv_heads, int64_t limit,
                        BadEntry* bad) noexcept;
 
-// An entry of a step's list for which a row has no token: the error, or OK. name: of the tensor. heads: of its lists.
+// Fails with OUT_OF_RANGE if an entry of a list names a block that has no token of its row. name: of the tensor, for
+// the message. heads: of the lists.
 Status check_entries(const kvc_backend_lists& lists, const kvc_backend_rows& rows, const char* name, int64_t heads);
 
 }  // namespace kvc

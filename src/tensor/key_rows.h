@@ -1,5 +1,5 @@
-// Layers that store K and no V (KVC_LAYER_KEYS_ONLY): the index keys of a model with an indexer. To a backend they are
-// latent rows without dims of V, so a row is stored, moved and copied once. Pure functions; any thread.
+// Layers that store K and no V (KVC_LAYER_KEYS_ONLY), such as the index keys of a model that selects keys. For a
+// backend, their rows are latent rows without dims of V. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,11 @@
 
 namespace kvc {
 
-// Checks the fields of such a layer, and fills in v_scales. encoder: its group is a cross group.
+// Checks the fields of a layer of keys only, and sets v_scales to k_scales. encoder: whether its group is a cross
+// group.
 Status read_key_layer(int64_t index, bool encoder, kvc_layer_config* config);
 
-// New rows: k alone.
+// Checks new rows of such a layer. The caller must give k, and no v.
 Status check_key_rows(const KvTensors& tensors, const kvc_backend_layer& layer, int64_t tokens, DLDevice device,
                       KvRows* out);
 

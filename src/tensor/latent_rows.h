@@ -1,6 +1,6 @@
-// Layers of groups with latent rows (multi-head latent attention, MLA). A token is one row [latent | rotary] that
-// serves all heads. K is the row and V its latent part, so V is never stored, given or moved apart from K. Pure
-// functions; any thread.
+// Layers of groups with latent rows (multi-head latent attention, MLA). A token has one row [latent | rotary] for all
+// heads. K is the whole row, and V is its latent part. So V is never stored or moved apart from K. Pure functions;
+// any thread.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace kvc {
 
-// Checks the fields of a layer with latent rows, and fills in v_head_dim, rope_offset and v_scales.
+// Checks the fields of a layer with latent rows. Sets v_head_dim and v_scales, and rope_offset if it is 0.
 Status read_latent_layer(int64_t index, kvc_layer_config* config);
 
-// New rows: k alone, or their latent part as v and the rotary part as k.
+// Checks new rows. The caller gives the whole row as k, or the latent part as v and the rotary part as k.
 Status check_latent_rows(const KvTensors& tensors, const kvc_backend_layer& layer, int64_t tokens, DLDevice device,
                          KvRows* out);
 

@@ -1,7 +1,7 @@
-// PoolRows: the bytes of a page pool, as rows by strides; and whether two pools share one. A pure function of numbers.
+// PoolRows: the bytes that the rows of a page pool take, and whether two pools share a byte. Pure.
 //
-// Pools of one allocation may lie within each other's ranges (all layers of a page side by side, K and V of a token):
-// what counts is whether a row of one meets a row of the other.
+// The address ranges of two pools of one allocation may overlap without an error. For example, all layers of a page
+// may lie side by side, or K and V of a token. So the test compares rows, not ranges.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,19 @@ namespace kvc {
 
 class PoolRows {
  public:
-  // The pool's rows, at [pages, heads, page_size] of the layer by its strides.
+  // The rows [num_pages, num_kv_heads, page_size] of the layer, with the strides of the pool.
   PoolRows(const kvc_backend_layer& layer, const kvc_backend_pool& pool);
 
   uintptr_t begin() const noexcept { return begin_; }
   uintptr_t end() const noexcept { return begin_ + static_cast<uintptr_t>(extent(0)); }
 
-  // Whether a byte belongs to both. Exact where the strides of one nest in those of the other, as they do in pools of
-  // one layout; else true if the ranges meet.
+  // Whether a byte belongs to both pools. The result is exact if the strides of the two pools nest, as in pools of
+  // one layout. Otherwise it may be true when only the ranges overlap.
   bool overlaps(const PoolRows& other) const noexcept;
 
  private:
-  // From the largest stride down; dims of one row, and those that follow each other without a gap, are none.
+  // Dims in the order of falling strides. Dims of size 1 are left out. Dims whose rows follow each other without a
+  // gap are part of row_bytes_.
   struct Dim {
     int64_t count;
     int64_t stride_bytes;

@@ -12,14 +12,14 @@ bool is_mask_dtype(DLDataType dtype) {
   return same_dtype(dtype, {kDLBool, 8, 1}) || same_dtype(dtype, {kDLUInt, 8, 1});
 }
 
-// The stride of heads: 0 if a tensor has one head for all.
+// Sets *stride to the stride of heads, or to 0 if the tensor has one head for all kv heads.
 Status read_heads(const char* name, const TensorView& view, int32_t dim, int64_t kv_heads, int64_t* stride) {
   *stride = view.shape[dim] == 1 ? 0 : view.strides[dim];
   if (view.shape[dim] == 1 || view.shape[dim] == kv_heads) return Status();
   return Status::error(KVC_ERROR_SHAPE, "%s has %" PRId64 " heads, not 1 or %" PRId64, name, view.shape[dim], kv_heads);
 }
 
-// Checks that each row of the step with queries has an entry for each of its keys.
+// Checks that the tensor has an entry for each key of each row that has queries.
 Status check_keys(const char* name, int64_t keys, const kvc_backend_rows& rows) {
   for (int32_t row = 0; row < rows.num_rows; ++row) {
     if (rows.token_begin[row] == rows.token_begin[row + 1] || rows.kv_lengths[row] <= keys) continue;
@@ -30,14 +30,14 @@ Status check_keys(const char* name, int64_t keys, const kvc_backend_rows& rows) 
   return Status();
 }
 
-// Without a branch in the loop, so that it becomes vector code.
+// The loop has no branch, so that it becomes vector code.
 bool all_below_infinity(const float* data, int64_t n) {
   int64_t others = 0;
   for (int64_t i = 0; i < n; ++i) others += data[i] < INFINITY ? 0 : 1;
   return others == 0;
 }
 
-// Checks the elements of a float32 tensor [a, b, c] for one that no score can get.
+// Refuses a float32 tensor [a, b, c] that has a NaN or +infinity.
 Status check_values(const char* name, const float* data, const int64_t* shape, const int64_t* strides) {
   for (int64_t a = 0; a < shape[0]; ++a) {
     for (int64_t b = 0; b < shape[1]; ++b) {

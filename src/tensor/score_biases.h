@@ -1,4 +1,5 @@
-// Biases and the mask that a caller gives with an attend (kvc_attend_args): shapes, and values that the host can read.
+// Checks the biases and the mask of an attend (kvc_attend_args): their shapes, and their values if the host can
+// read them.
 //
 // Pure functions; any thread.
 #pragma once
@@ -9,7 +10,7 @@
 
 namespace kvc {
 
-// What the call attends: its rows, and the heads of its layer. tokens: rows of the call's tensors.
+// A call of attend: its rows of the batch, the rows of its tensors (`tokens`), and the heads of its layer.
 struct BiasedCall {
   const kvc_backend_rows& rows;
   int64_t tokens;
@@ -17,15 +18,15 @@ struct BiasedCall {
   DLDevice device;
 };
 
-// The tensors of a call, without data where it has none.
+// The tensors of a call. A tensor that is not given has no data.
 struct BiasViews {
   TensorView rel_bias, key_bias, mask;
 };
 
-// UNSUPPORTED, if the call has a bias or a mask and the backend takes none.
+// Fails with UNSUPPORTED if the backend takes no biases and masks. The call must have a bias or a mask.
 Status check_takes_biases(const kvc_backend& backend, const kvc_attend_args& args);
 
-// Reads the three tensors. A NaN or +infinity is refused where the host can read it.
+// Reads the tensors that are given. On the CPU, refuses a NaN or +infinity in a bias.
 Status read_biases(const kvc_attend_args& args, const BiasedCall& call, BiasViews* views, kvc_backend_bias* out);
 
 }  // namespace kvc

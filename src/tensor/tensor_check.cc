@@ -26,13 +26,14 @@ bool is_quantised(DLDataType t) { return t.bits == 8 || t.bits == 4; }
 
 bool same(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
 
-// Memory that a device reads in place: its own, and for the CPU also memory pinned for a GPU.
+// Whether `device` can read memory of `tensor` in place: its own memory, and for the CPU also memory pinned for a
+// GPU.
 bool reachable(DLDevice tensor, DLDevice device) {
   if (device.device_type == kDLCPU) return host_reads(tensor);
   return tensor.device_type == device.device_type && tensor.device_id == device.device_id;
 }
 
-// Whether a tensor of dtype `given` holds elements of the quantised type `stored`. Packed elements come as bytes.
+// Whether a tensor of dtype `given` may hold elements of the quantised type `stored`. Packed elements come as uint8.
 bool holds_stored(DLDataType given, DLDataType stored) {
   const bool as_itself = stored.bits == 8 && same(given, stored);
   return is_quantised(stored) && (as_itself || same(given, {kDLUInt, 8, 1}));
@@ -62,7 +63,7 @@ Status check_float32(const DLTensor& t, const char* name) {
   return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not float32", name, DtypeText(t.dtype).c_str());
 }
 
-// wanted: [rank], -1 = any size; letters: the same in words.
+// wanted: [rank], -1 = any size. letters: the shape as text, such as "[tokens, heads]".
 Status check_rank(const DLTensor& t, const char* name, int32_t rank, const int64_t* wanted, const char* letters) {
   if (t.ndim == rank) {
     if (rank > 0 && t.shape == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s has no shape", name);
@@ -76,7 +77,7 @@ Status check_rank(const DLTensor& t, const char* name, int32_t rank, const int64
                        ShapeText(wanted, rank).text);
 }
 
-// shape[0] >= wanted[0], the rest equal.
+// Checks that shape[0] >= wanted[0], and that the other dims are equal.
 Status check_shape(const DLTensor& t, const char* name, const int64_t* wanted, const char* letters) {
   const bool fits = t.shape[0] >= wanted[0] && std::equal(wanted + 1, wanted + t.ndim, t.shape + 1);
   if (fits) return Status();
@@ -84,9 +85,9 @@ Status check_shape(const DLTensor& t, const char* name, const int64_t* wanted, c
                        ShapeText(wanted, t.ndim).text);
 }
 
-// Strides in elements for a tensor of `used` elements a dim: the tensor's own, or compact ones. A dim of one element
-// has no stride that matters, and a tensor without elements none at all (numpy says 0): they get compact ones. The
-// whole tensor, from its data and byte_offset on, must lie within the address space.
+// Sets `strides`, in elements, to the tensor's own strides, or to compact strides if it has none. `used` has the
+// elements that the call uses in each dim. If a dim has one element, or the tensor has no elements, the given stride
+// does not matter (numpy writes 0): it becomes compact. The whole tensor must lie within the address space.
 Status resolve_strides(const DLTensor& t, const char* name, const int64_t* used, bool dense_rows, bool written,
                        int64_t* strides) {
   int64_t compact = 1;
@@ -114,7 +115,7 @@ Status resolve_strides(const DLTensor& t, const char* name, const int64_t* used,
                          name, extent, t.byte_offset);
   }
   if (!written) return Status();
-  // From the smallest stride up, each must step over all that the smaller ones reach.
+  // Elements must not overlap: each stride must be larger than the distance that all smaller strides reach.
   int64_t reach = 0;
   bool done[kMaxRank] = {};
   for (int32_t round = 0; round < t.ndim; ++round) {
@@ -148,7 +149,7 @@ Status data_of(const DLTensor& t, const char* name, bool empty, void** data) {
   return Status();
 }
 
-// [>= tokens, heads] float32.
+// Checks a float32 tensor [>= tokens, heads].
 Status check_row_floats(const DLTensor& t, const RowsSpec& spec, float** data, int64_t* token_stride,
                         int64_t* head_stride) {
   KVC_TRY(check_device(t, spec.name, spec.device));

@@ -1,4 +1,4 @@
-// Checks callers' tensors and converts them to what a backend takes. Pure functions; any thread.
+// Checks tensors of callers, and converts them to structs of a backend. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct RowsSpec {
   int64_t dims;
   DLDevice device;
   bool written = false;           // elements must not overlap
-  DLDataType stored = {0, 0, 0};  // nullable: a quantised type that is taken too, under its own code or as uint8
+  DLDataType stored = {0, 0, 0};  // a quantised type that is also accepted, as itself or as uint8; {0, 0, 0} = none
 };
 
 Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tensor* out);
@@ -24,55 +24,56 @@ Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tens
 // K and V of a step as a caller gives them.
 struct KvTensors {
   const DLTensor* k;
-  const DLTensor* v;        // nullable if the layer's V is in its K
-  const DLTensor* k_scale;  // nullable, as v_scale
+  const DLTensor* v;        // nullable for latent rows and keys only
+  const DLTensor* k_scale;  // k_scale and v_scale are nullable
   const DLTensor* v_scale;
   bool as_stored;
 };
 
-// And as a backend takes them. Without data: scales that are not needed.
+// K and V of a step as a backend takes them. Scales that are not needed have no data.
 struct KvRows {
   kvc_backend_tensor k, v, k_scale, v_scale;
 };
 
-// Scales of `rows`, which were checked: there exactly if they are int8 as stored.
+// Checks the scales of `rows`, which check_rows has accepted. Scales must be given exactly if the rows are stored
+// bytes of a format whose scales lie in the page (int8, uint4).
 Status check_scale_rows(const DLTensor* tensor, const char* name, const kvc_backend_tensor& rows,
                         const kvc_backend_layer& layer, int64_t tokens, DLDevice device, kvc_backend_tensor* out);
 
-// Checks K and V of a layer, and that scales are there exactly if they are int8 as stored.
+// Checks K and V of a layer, and their scales (check_scale_rows).
 Status check_kv_rows(const KvTensors& tensors, const kvc_backend_layer& layer, int64_t tokens, DLDevice device,
                      KvRows* out);
 
-// [>= tokens, heads] float32, written.
+// Checks an LSE tensor: [>= tokens, heads] float32.
 Status check_lse(const DLTensor* tensor, const RowsSpec& spec, float** data, int64_t* token_stride,
                  int64_t* head_stride);
 
-// States of a batch: [>= rows, shape...] of `dtype`, each row compact.
+// Checks states of a batch: [>= rows, shape...] of `dtype`. Each row must be compact.
 Status check_states(const DLTensor* tensor, const char* name, int64_t rows, DLDataType dtype, int32_t rank,
                     const int64_t* shape, DLDevice device, bool written, kvc_backend_states* out);
 
-// [heads] float32, stride 1.
+// Checks a float32 tensor [heads] with stride 1.
 Status check_heads(const DLTensor* tensor, const char* name, int64_t heads, DLDevice device, const float** data);
 
-// cos and sin of tokens: [>= tokens, 2, half] float32, compact.
+// Checks cos and sin of tokens: [>= tokens, 2, half] float32, compact.
 Status check_cos_sin(const DLTensor& tensor, const char* name, int64_t tokens, int64_t half, DLDevice device,
                      const float** data);
 
-// Any tensor of a call: what it must be, and what it is.
+// What a tensor of a call must be (TensorSpec), and what it is (TensorView).
 struct TensorSpec {
   const char* name;  // for messages
   DLDevice device;
   int32_t rank;                         // at most 5
-  const int64_t* shape;                 // [rank]; -1 = any size, and the first dim may be larger than asked for
-  const char* letters;                  // of the shape, for messages
+  const int64_t* shape;                 // [rank]; -1 = any size; the first dim may be larger
+  const char* letters;                  // the shape as text, for messages
   bool dense = true;                    // innermost stride 1
   bool written = false;                 // elements must not overlap
-  bool (*takes)(DLDataType) = nullptr;  // nullable, then any dtype is taken
-  const char* dtypes = nullptr;         // what `takes` takes, for messages
-  DLDataType stored = {0, 0, 0};        // taken too
+  bool (*takes)(DLDataType) = nullptr;  // null = any dtype is accepted
+  const char* dtypes = nullptr;         // the dtypes that `takes` accepts, for messages
+  DLDataType stored = {0, 0, 0};        // a dtype that is also accepted
 };
 struct TensorView {
-  char* data = nullptr;  // of the first element; null if there is none
+  char* data = nullptr;  // the first element; null if there is none
   DLDataType dtype = {0, 0, 0};
   int32_t rank = 0;
   int64_t shape[5] = {};
@@ -85,8 +86,9 @@ bool is_float_dtype(DLDataType dtype);   // float32, float16, bfloat16
 bool is_float8_dtype(DLDataType dtype);  // e4m3fn, e5m2
 bool same_dtype(DLDataType a, DLDataType b);
 
-// An adopted pool: exactly `rank` dims, shape[0] >= shape_wanted[0] and the others equal, `dtype`, innermost stride 1,
-// elements that do not overlap (float8 also as uint8). Fills strides (in elements, compact if the tensor has none).
+// Checks a pool that the cache adopts. It must have exactly `rank` dims, shape[0] >= shape_wanted[0], and the other
+// dims as wanted. It must have `dtype` (a quantised type may come as uint8), innermost stride 1, and no elements that
+// overlap. Fills `strides`, in elements; they are compact if the tensor has none.
 Status check_pool(const DLManagedTensorVersioned& tensor, const char* name, int64_t layer, DLDevice device,
                   DLDataType dtype, int32_t rank, const int64_t* shape_wanted, int64_t* strides);
 

@@ -8,7 +8,7 @@
 namespace kvc {
 namespace {
 
-// Bytes from the first element to the end of the last, by the dims whose stride is below `limit` bytes.
+// Bytes from the first element to the end of the last one, over the dims whose stride is below `limit` bytes.
 int64_t extent_bytes(const TensorView& t, int64_t limit) noexcept {
   int64_t bytes = element_bytes(t.dtype);
   for (int32_t i = 0; i < t.rank; ++i) {
@@ -18,7 +18,8 @@ int64_t extent_bytes(const TensorView& t, int64_t limit) noexcept {
   return bytes;
 }
 
-// Whether every dim steps within [0, pitch) or by whole pitches.
+// Whether the tensor lies in rows of `pitch` bytes. Each stride must be a multiple of `pitch`, or be smaller and stay
+// within a row.
 bool divides(const TensorView& t, int64_t pitch) noexcept {
   for (int32_t i = 0; i < t.rank; ++i) {
     const int64_t stride = t.strides[i] * element_bytes(t.dtype);
@@ -27,7 +28,7 @@ bool divides(const TensorView& t, int64_t pitch) noexcept {
   return extent_bytes(t, pitch) <= pitch;
 }
 
-// Whether both lie in columns of rows of `pitch` bytes, and in different ones.
+// Whether both tensors lie in rows of `pitch` bytes, and in different columns of these rows.
 bool in_different_columns(const TensorView& a, const TensorView& b, int64_t pitch) noexcept {
   if (!divides(a, pitch) || !divides(b, pitch)) return false;
   const auto size = static_cast<uintptr_t>(pitch);

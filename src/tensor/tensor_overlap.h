@@ -6,11 +6,12 @@
 
 namespace kvc {
 
-// Exact for tensors apart from each other, and for views that divide the rows of one buffer among them (the latent and
-// the rotary part of MLA's rows, q, k and v of one projection); else, yes if one begins within the other's range.
+// The result is exact if the ranges of the tensors do not overlap, and for views of different columns of one buffer.
+// Examples of such views are the latent and the rotary part of MLA rows, or q, k and v of one projection. In other
+// cases it is true if the ranges overlap.
 bool elements_overlap(const TensorView& a, const TensorView& b) noexcept;
 
-// Rows [tokens, heads, dims] as a backend takes them.
+// The view of a tensor [tokens, heads, dims] that is described as a backend takes it.
 TensorView view_of(const kvc_backend_tensor& rows, int64_t tokens, int64_t heads, int64_t dims) noexcept;
 
 struct NamedTensor {
@@ -18,7 +19,7 @@ struct NamedTensor {
   const TensorView* tensor;  // nullable
 };
 
-// Refuses a written tensor that has elements of another, written or read.
+// Refuses a written tensor that shares elements with another tensor, which is written or read.
 Status check_overlaps(const NamedTensor* written, int num_written, const NamedTensor* read, int num_read);
 
 }  // namespace kvc

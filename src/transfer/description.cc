@@ -20,7 +20,8 @@ constexpr uint32_t kMaxGroups = 1 << 16;
 constexpr uint32_t kMaxManifestBytes = 1 << 24;
 constexpr uint32_t kMaxNameBytes = 63;
 
-// The first bytes. The begins, the manifest, the transport's name, the address and a checksum follow.
+// The first bytes of a description. After them come the first token of each group (`begins`), the manifest, the name
+// of the transport, the address and a checksum.
 struct Fixed {
   char magic[8];
   uint32_t version;

@@ -1,5 +1,5 @@
-// TransferDescription: what a receiver expects, as bytes that can be sent anywhere. docs/reference/transfer.md has
-// their layout. Pure functions; any thread.
+// TransferDescription: what a receiver expects. It is encoded as bytes, which reach the sender by any means.
+// docs/reference/transfer.md defines the bytes. Pure functions; any thread.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -15,21 +15,22 @@
 namespace kvc {
 
 struct TransferDescription {
-  uint64_t transfer = 0;  // the receiver's number of it
-  uint64_t token = 0;     // random: messages of another transfer do not have it
+  uint64_t transfer = 0;  // the receiver's number for the transfer
+  uint64_t token = 0;     // random; messages of other transfers do not have it
   int64_t num_tokens = 0;
   int32_t timeout_ms = 0;
-  PageKey fingerprint = {};     // zeros: none
+  PageKey fingerprint = {};     // zeros: no model
   std::vector<int64_t> begins;  // [groups]: the first token that the receiver lacks and needs
   std::string manifest;         // of the receiver's layout
-  std::string transport;        // its name
+  std::string transport;        // name of the transport
   std::vector<uint8_t> address;
 };
 
 // Throws std::bad_alloc.
 std::vector<uint8_t> encode_description(const TransferDescription& description);
 
-// CORRUPT: the bytes are damaged, or are no description. UNSUPPORTED: a later version. Throws std::bad_alloc.
+// Fails with CORRUPT if the bytes are damaged or are no description, and with UNSUPPORTED if they have another
+// version. Throws std::bad_alloc.
 Status decode_description(std::span<const uint8_t> bytes, TransferDescription* out);
 
 }  // namespace kvc

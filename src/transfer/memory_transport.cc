@@ -15,9 +15,9 @@ namespace kvc {
 namespace {
 
 constexpr int64_t kMaxMessageBytes = int64_t{1} << 20;
-constexpr size_t kMaxQueuedBytes = size_t{8} << 20;  // for one endpoint
+constexpr size_t kMaxQueuedBytes = size_t{8} << 20;  // in the queue of one endpoint
 
-// What an address says. The process is part of it, so that another process does not take it for its own.
+// The content of an address. It includes the process id, because another process may have an endpoint of this number.
 struct Address {
   int64_t process;
   uint64_t endpoint;
@@ -33,9 +33,9 @@ struct Endpoint {
   pid_t process = 0;
   uint64_t last_peer = 0;
   size_t queued_bytes = 0;
-  std::map<uint64_t, uint64_t> peers;  // the endpoint that each names
+  std::map<uint64_t, uint64_t> peers;  // from the number of a peer to its endpoint
   std::deque<Message> queue;
-  std::vector<Message> polled;  // whose memory the last events show
+  std::vector<Message> polled;  // messages that the events of the last poll point to
   std::deque<kvc_transport_event> events;
 };
 
@@ -137,7 +137,8 @@ int64_t poll(void* self, kvc_transport_event* events, int64_t capacity) try {
   return 0;
 }
 
-// Its peers are told, if there is memory for it; else their timeouts end the transfers.
+// Other endpoints get an event that this peer is lost. If memory for the event runs out, their transfers end by
+// timeout.
 void close(void* self) {
   const std::unique_ptr<Endpoint> own(static_cast<Endpoint*>(self));
   Registry& all = registry();

@@ -1,5 +1,5 @@
-// TransferMessage: the header of what the two sides of a transfer send each other. docs/reference/transfer.md has the
-// protocol. A value.
+// TransferMessage: the header of each message between the two sides of a transfer. docs/reference/transfer.md defines
+// the protocol. Plain data.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,20 +12,20 @@
 namespace kvc {
 
 enum class MessageKind : uint32_t {
-  kOpen = 1,    // sender: the first; data = its address
-  kRows = 2,    // sender: `count` units of a part from `position` on
-  kEnd = 3,     // sender: everything was sent; count = the factor set of longrope
-  kDone = 4,    // receiver: everything has arrived
-  kFailed = 5,  // both: the transfer has ended; data = why, as text
-  kAlive = 6    // both: nothing new
+  kOpen = 1,    // from the sender: first message; data = the sender's address
+  kRows = 2,    // from the sender: `count` units of a part, from `position` on
+  kEnd = 3,     // from the sender: everything was sent; count = the factor set of longrope
+  kDone = 4,    // from the receiver: everything has arrived
+  kFailed = 5,  // from either side: the transfer has ended; data = the reason, as text
+  kAlive = 6    // from either side: no news, but the transfer goes on
 };
 
 struct TransferMessage {
   uint32_t magic = kMagic;
   MessageKind kind = MessageKind::kAlive;
-  uint64_t transfer = 0;                // of the side that gets the message
-  uint64_t token = 0;                   // that its description, or the message kOpen, has
-  uint64_t reply = 0, reply_token = 0;  // of the side that sends it
+  uint64_t transfer = 0;                // number of the transfer at the side that gets the message
+  uint64_t token = 0;                   // from the description or the kOpen of that side
+  uint64_t reply = 0, reply_token = 0;  // these two numbers at the side that sends the message
   int64_t part = 0;
   int64_t position = 0;
   int64_t count = 0;

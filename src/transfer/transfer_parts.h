@@ -1,6 +1,6 @@
-// The parts of a transfer: what both sides count. The rows of one run (RowCopy) are a part, counted in rows, and so are
-// the states of a group, counted in bytes. A row is of one token, but in groups with a row for each of several tokens.
-// Equal layouts give equal parts. Pure functions; any thread.
+// The parts of a transfer. Both sides count the progress of each part. The rows of one run (RowCopy) are a part,
+// counted in rows. The states of a group are a part, counted in bytes. A row holds one token, or several in groups of
+// compressed rows. Both sides have equal parts, because their layouts are equal. Pure functions; any thread.
 #pragma once
 
 #include <span>
@@ -13,20 +13,21 @@ namespace kvc {
 struct TransferPart {
   int32_t group = 0;
   bool state = false;
-  RowRun run;              // of rows
-  int64_t unit_bytes = 1;  // of one row
+  RowRun run;              // for a part of rows
+  int64_t unit_bytes = 1;  // bytes of a row; 1 for states
   int64_t row_tokens = 1;  // GroupRules::tokens_per_row
-  int64_t begin = 0;       // the units that travel: [begin, end)
+  int64_t begin = 0;       // units [begin, end) are sent
   int64_t end = 0;
   int64_t next = 0;  // units before it were sent, or received
 
   bool complete() const noexcept { return next == end; }
 };
 
-// begins: of each group, the first token that travels. Throws std::bad_alloc.
+// begins: for each group, the first token that is sent. Throws std::bad_alloc.
 std::vector<TransferPart> transfer_parts(const Layers& layers, std::span<const int64_t> begins, int64_t num_tokens);
 
-// Tokens that all parts with rows have, and all tokens if they are complete.
+// The number of tokens whose rows were sent, or received, in all parts of rows. A complete part does not limit the
+// number, and neither does a part of states.
 int64_t tokens_of(const std::vector<TransferPart>& parts, int64_t num_tokens) noexcept;
 
 }  // namespace kvc
