@@ -29,7 +29,11 @@ enum class RowPart : uint8_t { kK, kV, kKScales, kVScales };
 struct RowRun {
   int32_t layer = 0;
   RowPart part = RowPart::kK;
-  int64_t token_bytes = 0;  // of one token: all heads
+  int64_t token_bytes = 0;  // of one token: all heads of the run
+  HeadRange heads;          // of the layer's heads in this cache
+
+  // The run of some of its heads.
+  RowRun of_heads(HeadRange some) const noexcept { return {layer, part, token_bytes / heads.count * some.count, some}; }
 };
 
 class RowCopy {
