@@ -461,7 +461,10 @@ typedef struct kvc_layer_config {
   const kvc_state_config *states; /* recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart; in a
                             recurrent layer all fields but group, num_states and states are 0. Else NULL */
   int32_t latent_dim;    /* MLA: the first latent_dim dims of the row are also V; 1..head_dim; else 0 */
-  uint32_t reserved;     /* 0 */
+  int32_t total_kv_heads; /* kv heads of the layer in all ranks together (kvc_cache_config.tp_size), at most 65536; 0 = num_kv_heads *
+                            tp_size, and 1 for MLA. If it is at least tp_size, num_kv_heads = total_kv_heads / tp_size: rank r
+                            has the heads from r * num_kv_heads on. If it is less, num_kv_heads = 1: tp_size / total_kv_heads
+                            consecutive ranks have the same head. recurrent: 0 */
 } kvc_layer_config;
 
 static inline void kvc_layer_config_init(kvc_layer_config *config) {
@@ -621,6 +624,10 @@ typedef struct kvc_cache_config {
   int32_t max_draft_states;       /* how many nodes of an uncommitted tree, from its first on, keep their recurrent states,
                                      so that each of them can be committed; 0..63, at most max_tree_nodes. Only with a
                                      recurrent group */
+  int32_t tp_size;                /* ranks of tensor parallelism, each with a cache of its own for its share of the kv heads;
+                                     1..4096; 0 = 1. Ranks store objects of their own in tiers, even with one fingerprint. A
+                                     transfer may go to caches of another tp_size */
+  int32_t tp_rank;                /* of this cache, in [0, tp_size) */
   uint32_t reserved;              /* 0 */
 } kvc_cache_config;
 
@@ -2555,6 +2562,10 @@ KVC_API kvc_status kvc_seq_resume(kvc_cache *cache, kvc_seq sequence, kvc_job *j
  *   Rows      Tokens travel as rows, in the order of kvc_seq_save. The two caches may have different page sizes, capacities
  *             and SIMD code. Their layouts and fingerprints must be equal, which kvc_transfer_send checks before a byte
  *             moves.
+ *   Ranks     Both sides may be several ranks of tensor parallelism, with a cache each, and need not have equally many. Each receiving
+ *             rank has a transfer of its own. Give its description to every sending rank. kvc_transfer_send sends those heads that
+ *             the receiver needs and the sender has. Of ranks with the same head, one sends it. Other tp_size than the
+ *             receiver's: no recurrent groups, and all heads of a layer must have equal scales.
  *   Layers    A poll sends what the cache holds. Of an open forward, it sends the layers that were appended. An engine that
  *             polls after each layer sends layer by layer. If the forward is aborted, its tokens are sent again when they
  *             are appended again.
@@ -2607,7 +2618,7 @@ KVC_API kvc_status kvc_transfer_receive(kvc_cache *cache, const kvc_receive_args
                                         kvc_error *error);
 
 /* Writes the description of a transfer that the cache receives: its layout, the tokens that it needs, and where to send them. It is
- * valid once, for one sender.
+ * valid once, for one sequence: each rank of the sender opens it once.
  *   buffer  nullable if capacity is 0, which only gives `bytes`; filled
  *   bytes   filled with the length of the description
  * Errors: STALE_ID, INVALID_ARGUMENT (the cache sends this transfer), BUFFER_TOO_SMALL. Threads: any. Since 0.1. */
@@ -2616,7 +2627,7 @@ KVC_API kvc_status kvc_transfer_describe(kvc_cache *cache, kvc_transfer transfer
 
 /* Starts to send a sequence to the cache that a description is from. Nothing is sent before the first poll.
  *   description  borrowed; [bytes], from kvc_transfer_describe
- *   transfer     filled; never 0
+ *   transfer     filled; never 0. If the receiver needs no heads of this cache's rank, it is done at its first poll
  * Errors: STALE_ID, UNSUPPORTED (no pools, encoder groups; a streaming window; a description of a later version), CORRUPT
  * (the description is damaged, or is none), LAYOUT (the caches differ in model, layout or transport: the message has both
  * values), OUT_OF_RANGE (the sequence is longer than the receiver expects), EVICTED (a window has freed tokens that the

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 from model import Cache, Sequence
+from reference import Rows
 from script import Op
+
+
+def of_heads(ranks: list[Rows], heads: slice) -> Rows:
+    """Some of the heads of the rows of all ranks."""
+    return Rows(*(np.concatenate([getattr(rows, name) for rows in ranks], axis=1)[:, heads]
+                  for name in ("values", "raw", "scale")))  # fmt: skip
 
 
 class CopyReplay:
@@ -11,7 +19,7 @@ class CopyReplay:
 
     bound: dict[int, Sequence]
     saved: dict[str, tuple[Sequence, str]]  # by file: a copy, and its token ids
-    sent: dict[int, Sequence]  # by the receiver's transfer
+    sent: dict[int, dict[int, Sequence]]  # by the receiver's transfer and the rank of the sender
 
     def cache(self, op: Op) -> Cache:
         raise NotImplementedError
@@ -29,9 +37,14 @@ class CopyReplay:
 
     def op_send(self, op: Op) -> None:
         if "of" in op.words:
-            self.sent[op.integer("of")] = self.sequence(op)
+            self.sent.setdefault(op.integer("of"), {})[self.cache(op).tp_rank] = self.sequence(op)
 
     def op_poll_transfer(self, op: Op) -> None:
-        source = self.sent.get(op.integer("transfer"))
-        if "seqs" in op.words and source is not None:
-            self.bound[op.integer("seqs")] = self.cache(op).load(source)
+        sources = self.sent.get(op.integer("transfer"))
+        if "seqs" in op.words and sources is not None:
+            ranks = [sources[rank] for rank in sorted(sources)]
+            received = self.bound[op.integer("seqs")] = self.cache(op).load(ranks[0])
+            for key, rows in received.rows.items():  # all heads, and of these the receiver's
+                own = self.cache(op).layers[key[0]].kv_heads
+                first = 0 if own == rows.values.shape[1] * len(ranks) else self.cache(op).tp_rank * own
+                received.rows[key] = of_heads([rank.rows[key] for rank in ranks], slice(first, first + own))

@@ -170,6 +170,7 @@ class Cache:
         self.rollback = sizes.integer("rollback_tokens", sizes.integer("max_tree_nodes") or 64)
         self.max_checkpoints = sizes.integer("max_checkpoints") or 1
         self.max_draft_states = sizes.integer("max_draft_states")
+        self.tp_rank = sizes.integer("tp_rank")
         self.has_storage = sizes.words.get("storage") != "none"
         self.pools = [Pool(self._total(group, sizes)) for group in self.groups]
         self.sequences: list[Sequence] = []

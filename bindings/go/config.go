@@ -34,6 +34,10 @@ type Config struct {
 	ZeroOnFree        bool      // pages are cleared before they are given to a sequence, so that none sees bytes of another one
 	Fingerprint       *[32]byte // names the model: weights, quantisation, tokenizer. May be nil, but then there are no events
 	EventsCapacity    int64     // events of the prefix index that the cache keeps for readers; 0 = none
+	// TPSize is the number of ranks of tensor parallelism, each with a cache of its own for its share of the kv heads; 0 = 1.
+	// Ranks store objects of their own in tiers, even with one Fingerprint. A transfer may go to caches of another TPSize.
+	TPSize int
+	TPRank int // the rank of this cache, below TPSize
 }
 
 // PrefixPolicy decides what the prefix index evicts first, among tokens of equal priority.
@@ -76,6 +80,9 @@ type Layer struct {
 	LatentDim       int     // MLA: leading dims of the row that are V too
 	States          []State // recurrent
 	KeysOnly        bool    // K and no V, in a group of any row: index keys, which Step.Select scores
+	// TotalKVHeads is the number of kv heads of the layer in all ranks together (Config.TPSize); 0 = KVHeads * TPSize, and 1 for
+	// MLA. Give it if it is less than TPSize: then KVHeads is 1, and TPSize / TotalKVHeads consecutive ranks have the same head.
+	TotalKVHeads int
 
 	// The layer's page pool in the caller's slices, by any strides with innermost 1 (docs/reference/storage.md has layouts), of DType;
 	// float8's may be U8. Absent: the cache allocates it. The slices stay where they are until the cache is closed, and every
@@ -206,6 +213,7 @@ func (config *Config) c(a *arena, kept *adopted) (*kvcCacheConfig, error) {
 	c.maxBatchTokens, c.maxOpenForwards = narrow(config.MaxBatchTokens), narrow(config.MaxOpenForwards)
 	c.maxTreeNodes, c.maxCheckpoints = narrow(config.MaxTreeNodes), narrow(config.MaxCheckpoints)
 	c.maxDraftStates = narrow(config.MaxDraftStates)
+	c.tpSize, c.tpRank = narrow(config.TPSize), narrow(config.TPRank)
 	c.rollbackTokens, c.storage = config.RollbackTokens, int32(config.Storage)
 	c.capacityTokens, c.capacityPages, c.capacityBytes = config.CapacityTokens, config.CapacityPages, config.CapacityBytes
 	c.prefixPages, c.prefixCheckpoints = config.PrefixPages, config.PrefixCheckpoints
@@ -252,6 +260,7 @@ func (layer Layer) c(a *arena, kept *adopted, c *kvcLayerConfig) *Error {
 	}
 	c.numQHeads, c.numKvHeads = narrow(layer.QHeads), narrow(layer.KVHeads)
 	c.headDim, c.vHeadDim, c.latentDim = narrow(layer.HeadDim), narrow(layer.VHeadDim), narrow(layer.LatentDim)
+	c.totalKvHeads = narrow(layer.TotalKVHeads)
 	c.dtype = layer.DType.dl()
 	c.ropeMode, c.ropeDim, c.ropeOffset = int32(layer.Rope), narrow(layer.RopeDim), narrow(layer.RopeOffset)
 	c.ropeTheta, c.softmaxScale = layer.RopeTheta, layer.SoftmaxScale

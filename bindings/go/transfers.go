@@ -110,6 +110,9 @@ func (c *Cache) Receive(numTokens int64, options ReceiveOptions) (*Transfer, err
 
 // Send starts to send a sequence to the cache that a description is from. The sequence reaches the receiver's numTokens, and is
 // not extended before the transfer is done. Poll between layers or steps.
+//
+// With tensor parallelism, each rank of the sender opens each receiver's description. If the receiver needs no heads of this
+// rank, the transfer is done at its first poll.
 func (c *Cache) Send(sequence Seq, description []byte) (*Transfer, error) {
 	return c.transfer("Cache.Send", func(l *library, a *arena, cache uintptr) Status {
 		return l.transferSend(a, cache, sequence, unsafe.Pointer(first(description)), int64(len(description)), &a.id)

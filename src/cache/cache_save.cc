@@ -17,7 +17,8 @@ Status check_header(const ObjectHeader& header, const Geometry& geometry) {
     return Status::error(KVC_ERROR_CORRUPT, "the object has kind %u, and a saved sequence has kind %u",
                          static_cast<unsigned>(header.kind), static_cast<unsigned>(ObjectKind::kSequence));
   }
-  return check_same_model({"file", "File"}, header.fingerprint, header.manifest, geometry);
+  return check_same_model({"file", "File"}, header.fingerprint, header.manifest, geometry,
+                          layout_manifest(geometry, -1, 0));
 }
 
 Status read_header(ByteSource* source, ObjectSizes* sizes, uint64_t* seed, ObjectHeader* out) {

@@ -74,10 +74,17 @@ Status Cache::send_transfer(kvc_seq sequence, std::span<const uint8_t> bytes, kv
   KVC_TRY(check_can_transfer());
   TransferDescription description;
   KVC_TRY(decode_description(bytes, &description));
-  KVC_TRY(check_same_model({"receiver", "Receiver"}, description.fingerprint, description.manifest, geometry_));
+  KVC_TRY(check_same_model({"receiver", "Receiver"}, description.fingerprint, description.manifest, geometry_,
+                           layout_manifest_of_all_ranks(geometry_)));
   if (description.begins.size() != static_cast<size_t>(num_groups())) {
     return Status::error(KVC_ERROR_CORRUPT, "the description has %zu groups, and its layout has %d",
                          description.begins.size(), num_groups());
+  }
+  if (!can_have_ranks(geometry_, description.tp.size)) {
+    return Status::error(KVC_ERROR_LAYOUT,
+                         "the receiver has tp_size %d and the cache %d, which a recurrent group or the number of kv "
+                         "heads does not allow",
+                         description.tp.size, geometry_.tp.size);
   }
   return transfers().send(sequence, description, transfer);
 }

@@ -79,7 +79,7 @@ Status CacheTransfers::receive(uint64_t sequence, std::vector<int64_t> begins, i
   made.sequence = sequence;
   made.num_tokens = num_tokens;
   made.timeout_ms = timeout_ms;
-  made.heard_ms = now_ms();
+  made.opened_ms = now_ms();
   KVC_TRY(make_token(&made.token));
   const int32_t groups = store_.num_groups();
   made.states.resize(static_cast<size_t>(groups));
@@ -94,8 +94,10 @@ Status CacheTransfers::receive(uint64_t sequence, std::vector<int64_t> begins, i
                              [&](int64_t index, int32_t page) { pages[static_cast<size_t>(index)] = page; });
   }
   made.begins = std::move(begins);
-  made.parts = transfer_parts(layers_, made.begins, num_tokens);
-  KVC_TRY(check_rows(made.parts));
+  const TpRank tp = layers_.geometry().tp;
+  const std::vector<TransferPart> all = transfer_parts(layers_, {tp, tp}, made.begins, num_tokens);
+  KVC_TRY(check_rows(all));
+  made.begun_tokens = tokens_of(all, num_tokens);
   transfers_.emplace(last_ + 1, std::move(made));
   ++num_incoming_;
   *transfer = ++last_;
@@ -116,29 +118,30 @@ Status CacheTransfers::describe(uint64_t id, std::vector<uint8_t>* out) {
   description.timeout_ms = static_cast<int32_t>(transfer->timeout_ms);
   if (layers_.geometry().fingerprint) description.fingerprint = *layers_.geometry().fingerprint;
   description.begins = transfer->begins;
-  description.manifest = layout_manifest(layers_.geometry(), -1, 0);
+  description.tp = layers_.geometry().tp;
+  description.manifest = layout_manifest_of_all_ranks(layers_.geometry());
   description.transport = link_->name();
   KVC_TRY(link_->address(&description.address));
   *out = encode_description(description);
   return Status();
 }
 
-TransferMessage CacheTransfers::message_to(const Transfer& transfer, MessageKind kind) const noexcept {
+TransferMessage CacheTransfers::message_to(const Transfer& transfer, const Peer& peer, MessageKind kind) noexcept {
   TransferMessage message;
   message.kind = kind;
-  message.transfer = transfer.reply;
-  message.token = transfer.reply_token;
+  message.transfer = peer.reply;
+  message.token = peer.reply_token;
   message.reply = transfer.id;
   message.reply_token = transfer.token;
   return message;
 }
 
 // Sends a message without data.
-Status CacheTransfers::say(Transfer* transfer, MessageKind kind, int64_t count, uint64_t* operation) {
-  TransferMessage message = message_to(*transfer, kind);
+Status CacheTransfers::say(const Transfer& transfer, Peer* peer, MessageKind kind, int64_t count, uint64_t* operation) {
+  TransferMessage message = message_to(transfer, *peer, kind);
   message.count = count;
-  KVC_TRY(link_->send(transfer->peer, message, -1, 0, operation));
-  if (*operation != 0) transfer->spoke_ms = now_ms();
+  KVC_TRY(link_->send(peer->endpoint, message, -1, 0, operation));
+  if (*operation != 0) peer->spoke_ms = now_ms();
   return Status();
 }
 
@@ -153,10 +156,13 @@ void CacheTransfers::progress() {
 void CacheTransfers::handle(const kvc_transport_event& event) {
   if (event.kind == KVC_TRANSPORT_LOST) {
     for (auto& [id, transfer] : transfers_) {
-      if (!transfer.connected || transfer.peer != event.peer || transfer.done || !transfer.failure.ok()) continue;
-      transfer.done = !transfer.sending && transfer.ended;  // all is here, and only the sender has not heard of it
-      if (transfer.done) continue;
-      transfer.failure = Status::error(KVC_ERROR_IO, "the %s has ended", transfer.sending ? "receiver" : "sender");
+      if (transfer.done || !transfer.failure.ok()) continue;
+      for (Peer& peer : transfer.peers) {
+        if (peer.endpoint != event.peer) continue;
+        peer.lost = !transfer.sending && peer.ended;  // only the sender has not heard that all is here
+        if (peer.lost) continue;
+        transfer.failure = Status::error(KVC_ERROR_IO, "the %s has ended", transfer.sending ? "receiver" : "sender");
+      }
     }
     return;
   }
@@ -168,19 +174,23 @@ void CacheTransfers::handle(const kvc_transport_event& event) {
   if (message.magic != TransferMessage::kMagic || found == transfers_.end()) return;
   Transfer& transfer = found->second;
   if (transfer.token != message.token || transfer.done || !transfer.failure.ok()) return;
-  // A message from a second sender that has the same description.
-  if (message.kind != MessageKind::kOpen && message.reply_token != transfer.reply_token) return;
-  transfer.heard_ms = now_ms();
+  const auto peer = std::find_if(transfer.peers.begin(), transfer.peers.end(),
+                                 [&](const Peer& p) { return p.reply_token == message.reply_token; });
+  const bool known = peer != transfer.peers.end();
+  if (!known && message.kind != MessageKind::kOpen) return;  // from a sender that was not accepted
+  if (known) peer->heard_ms = now_ms();
   const std::span data(static_cast<const uint8_t*>(event.data), static_cast<size_t>(event.data_bytes));
   try {
-    transfer.failure = take_message(&transfer, message, data);
+    transfer.failure = take_message(&transfer, known ? &*peer : nullptr, message, data);
   } catch (const std::bad_alloc&) {
     transfer.failure =
         Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory for a message of transfer %" PRIu64, message.transfer);
   }
 }
 
-Status CacheTransfers::take_message(Transfer* transfer, const TransferMessage& message, std::span<const uint8_t> data) {
+// peer: null for a message kOpen of a new sender.
+Status CacheTransfers::take_message(Transfer* transfer, Peer* peer, const TransferMessage& message,
+                                    std::span<const uint8_t> data) {
   switch (message.kind) {
     case MessageKind::kAlive:
       return Status();
@@ -189,18 +199,18 @@ Status CacheTransfers::take_message(Transfer* transfer, const TransferMessage& m
           KVC_ERROR_IO, "the %s has ended the transfer: %.*s", transfer->sending ? "receiver" : "sender",
           static_cast<int>(std::min<size_t>(data.size(), 250)), reinterpret_cast<const char*>(data.data()));
     case MessageKind::kDone:
-      if (!transfer->sending || !transfer->ended) break;
+      if (!transfer->sending || !peer->ended) break;
       transfer->done = true;
       return Status();
     case MessageKind::kOpen:
       if (transfer->sending) break;
       return take_open(transfer, message, data);
     case MessageKind::kRows:
-      if (transfer->sending || !transfer->connected) break;
-      return take_rows(transfer, message, data);
+      if (transfer->sending) break;
+      return take_rows(transfer, peer, message, data);
     case MessageKind::kEnd:
-      if (transfer->sending || !transfer->connected) break;
-      return take_end(transfer, message);
+      if (transfer->sending) break;
+      return take_end(transfer, peer, message);
   }
   return Status::error(KVC_ERROR_CORRUPT, "a message of kind %u came, which is not expected here",
                        static_cast<unsigned>(message.kind));
@@ -210,14 +220,32 @@ Status CacheTransfers::advance(Transfer* transfer) {
   KVC_TRY(transfer->sending ? advance_sender(transfer) : advance_receiver(transfer));
   if (transfer->done) return Status();
   const int64_t now = now_ms();
-  const bool speaks = transfer->connected && (!transfer->sending || transfer->opened);
-  if (speaks && now - transfer->spoke_ms > transfer->timeout_ms / 4) {
+  for (Peer& peer : transfer->peers) {
+    const bool speaks = transfer->sending ? peer.opened : !peer.ended;
+    if (!speaks || now - peer.spoke_ms <= transfer->timeout_ms / 4) continue;
     uint64_t operation = 0;
-    KVC_TRY(say(transfer, MessageKind::kAlive, 0, &operation));
+    KVC_TRY(say(*transfer, &peer, MessageKind::kAlive, 0, &operation));
   }
-  if (now - transfer->heard_ms <= transfer->timeout_ms) return Status();
+  return check_alive(*transfer);
+}
+
+// IO if a peer is silent for too long. A sender that has sent all of its data may be silent.
+Status CacheTransfers::check_alive(const Transfer& transfer) const {
+  const int64_t now = now_ms();
+  int64_t silent_ms = transfer.sending || transfer.all_opened() ? 0 : now - transfer.opened_ms;
+  for (const Peer& peer : transfer.peers) {
+    if (transfer.sending || !peer.ended) silent_ms = std::max(silent_ms, now - peer.heard_ms);
+  }
+  if (silent_ms <= transfer.timeout_ms) return Status();
   return Status::error(KVC_ERROR_IO, "the %s was silent for %" PRId64 " ms; timeout_ms: %" PRId64 " ms",
-                       transfer->sending ? "receiver" : "sender", now - transfer->heard_ms, transfer->timeout_ms);
+                       transfer.sending ? "receiver" : "sender", silent_ms, transfer.timeout_ms);
+}
+
+int64_t CacheTransfers::tokens_of_transfer(const Transfer& transfer) const noexcept {
+  if (!transfer.sending && !transfer.all_opened()) return transfer.begun_tokens;
+  int64_t tokens = transfer.num_tokens;
+  for (const Peer& peer : transfer.peers) tokens = std::min(tokens, tokens_of(peer.parts, transfer.num_tokens));
+  return tokens;
 }
 
 Status CacheTransfers::poll(uint64_t id, kvc_transfer_info* info) {
@@ -238,7 +266,7 @@ Status CacheTransfers::poll(uint64_t id, kvc_transfer_info* info) {
     return failure;
   }
   info->done = transfer->done ? 1 : 0;
-  info->tokens = tokens_of(transfer->parts, transfer->num_tokens);
+  info->tokens = tokens_of_transfer(*transfer);
   info->bytes = transfer->bytes;
   info->sequence = transfer->done && !transfer->sending ? transfer->sequence : 0;
   if (transfer->done) end(id, nullptr);
@@ -256,15 +284,15 @@ Status CacheTransfers::cancel(uint64_t id) {
 // Ends a transfer. why: what the peer is told; null if it is done.
 void CacheTransfers::end(uint64_t id, const char* why) {
   Transfer& transfer = transfers_.at(id);
-  if (transfer.connected) {
+  for (const Peer& peer : transfer.peers) {
     if (why != nullptr) {
       try {
         uint64_t operation = 0;
-        (void)link_->send_text(transfer.peer, message_to(transfer, MessageKind::kFailed), why, &operation).ok();
+        (void)link_->send_text(peer.endpoint, message_to(transfer, peer, MessageKind::kFailed), why, &operation).ok();
       } catch (const std::bad_alloc&) {  // the peer's timeout ends it
       }
     }
-    link_->disconnect(transfer.peer);
+    link_->disconnect(peer.endpoint);
   }
   MutexLock cache_lock(cache_mutex_);
   if (transfer.sending) {

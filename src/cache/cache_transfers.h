@@ -61,6 +61,18 @@ class CacheTransfers {
     int64_t in_step = 0;            // tokens of an open forward over it
     std::vector<uint8_t> appended;  // [layers]: the forward has appended them
   };
+  // The other side of a transfer, or one of its ranks.
+  struct Peer {
+    TpRank tp;
+    uint64_t endpoint = 0;                // of the transport
+    uint64_t reply = 0, reply_token = 0;  // the transfer of the other side
+    std::vector<TransferPart> parts;      // what travels between the two
+    bool opened = false;                  // sender: kOpen was sent
+    bool ended = false;                   // sender: kEnd was sent. Receiver: kEnd came, and all its data is there
+    uint64_t answer = 0;                  // receiver: the operation of kDone
+    bool lost = false;                    // receiver: the peer has ended, after all its data had come
+    int64_t heard_ms = 0, spoke_ms = 0;
+  };
   struct Transfer {
     uint64_t id = 0;
     bool sending = false;
@@ -69,32 +81,33 @@ class CacheTransfers {
     int64_t num_tokens = 0;
     int64_t timeout_ms = 0;
     std::vector<int64_t> begins;  // [groups]
-    std::vector<TransferPart> parts;
+    std::vector<Peer> peers;      // sender: one, or none if nothing travels. Receiver: the senders that have opened
+    size_t num_senders = 0;       // receiver: the ranks that send; 0 before the first has opened
+    int64_t begun_tokens = 0;     // receiver: what it has before anything travels
+    int64_t opened_ms = 0;        // receiver: when the last sender has opened; at first, when the transfer began
     std::vector<std::vector<uint8_t>> states;  // [groups]: read or received, empty before
     std::vector<std::vector<int32_t>> pages;   // receiver: [groups], pages of the sequence's list entries
     int64_t bytes = 0;
-    uint64_t peer = 0;  // of the transport
-    bool connected = false;
-    uint64_t reply = 0, reply_token = 0;  // the transfer of the other side
-    bool opened = false;                  // sender: kOpen was sent
-    bool ended = false;                   // sender: kEnd was sent. Receiver: kEnd came, and all data is there
-    uint64_t answer = 0;                  // receiver: the operation of kDone
     bool done = false;
-    int64_t heard_ms = 0, spoke_ms = 0;
     Status failure;
+
+    Peer& receiver() noexcept { return peers.front(); }
+    const Peer& receiver() const noexcept { return peers.front(); }
+    bool all_opened() const noexcept { return num_senders > 0 && peers.size() == num_senders; }
   };
 
   Status make_link() KVC_REQUIRES(mutex_);
   Status find(uint64_t id, Transfer** out) KVC_REQUIRES(mutex_);
   void progress() KVC_REQUIRES(mutex_);
   void handle(const kvc_transport_event& event) KVC_REQUIRES(mutex_);
-  Status take_message(Transfer* transfer, const TransferMessage& message, std::span<const uint8_t> data)
+  Status take_message(Transfer* transfer, Peer* peer, const TransferMessage& message, std::span<const uint8_t> data)
       KVC_REQUIRES(mutex_);
   Status take_open(Transfer* transfer, const TransferMessage& message, std::span<const uint8_t> address)
       KVC_REQUIRES(mutex_);
-  Status take_rows(Transfer* transfer, const TransferMessage& message, std::span<const uint8_t> data)
+  Status take_rows(Transfer* transfer, Peer* peer, const TransferMessage& message, std::span<const uint8_t> data)
       KVC_REQUIRES(mutex_);
-  Status take_end(Transfer* transfer, const TransferMessage& message) KVC_REQUIRES(mutex_);
+  Status take_end(Transfer* transfer, Peer* peer, const TransferMessage& message) KVC_REQUIRES(mutex_);
+  size_t count_senders(int32_t tp_size) const noexcept;
   Status advance(Transfer* transfer) KVC_REQUIRES(mutex_);
   Status advance_sender(Transfer* transfer) KVC_REQUIRES(mutex_);
   Status advance_receiver(Transfer* transfer) KVC_REQUIRES(mutex_);
@@ -102,6 +115,8 @@ class CacheTransfers {
   Status check_rows(const std::vector<TransferPart>& parts) const KVC_REQUIRES(mutex_);
   static Status make_token(uint64_t* token);
   static int64_t now_ms() noexcept;
+  Status check_alive(const Transfer& transfer) const;
+  int64_t tokens_of_transfer(const Transfer& transfer) const noexcept;
   template <class Visit>
   void for_each_mark(const Step& step, Visit visit) noexcept;
   Status open(Transfer* transfer) KVC_REQUIRES(mutex_);
@@ -114,8 +129,9 @@ class CacheTransfers {
   Status begin_writes() KVC_REQUIRES(mutex_);
   Status end_writes(Status written) KVC_REQUIRES(mutex_);
   bool all_sent(const Transfer& transfer, int32_t* rope_set) KVC_REQUIRES(mutex_);
-  Status say(Transfer* transfer, MessageKind kind, int64_t count, uint64_t* operation) KVC_REQUIRES(mutex_);
-  TransferMessage message_to(const Transfer& transfer, MessageKind kind) const noexcept;
+  Status say(const Transfer& transfer, Peer* peer, MessageKind kind, int64_t count, uint64_t* operation)
+      KVC_REQUIRES(mutex_);
+  static TransferMessage message_to(const Transfer& transfer, const Peer& peer, MessageKind kind) noexcept;
   void end(uint64_t id, const char* why) KVC_REQUIRES(mutex_);
 
   const Layers& layers_;

@@ -20,23 +20,48 @@ Status CacheTransfers::end_writes(Status written) {
   return written.ok() ? std::move(left) : std::move(written);
 }
 
-// A second sender with the same description is ignored.
+// The number of ranks out of tp_size that send to this cache.
+size_t CacheTransfers::count_senders(int32_t tp_size) const noexcept {
+  size_t count = 0;
+  const Geometry& geometry = layers_.geometry();
+  for (int32_t rank = 0; rank < tp_size; ++rank) count += have_parts(geometry, {{rank, tp_size}, geometry.tp}) ? 1 : 0;
+  return count;
+}
+
+// A second sender of a rank, and senders of another tp_size than the first one's, are ignored.
 Status CacheTransfers::take_open(Transfer* transfer, const TransferMessage& message, std::span<const uint8_t> address) {
-  if (transfer->connected) return Status();
-  KVC_TRY(link_->connect(std::vector<uint8_t>(address.begin(), address.end()), &transfer->peer));
-  transfer->connected = true;
-  transfer->reply = message.reply;
-  transfer->reply_token = message.reply_token;
+  const Geometry& geometry = layers_.geometry();
+  if (message.count < 1 || message.count > kMaxTpSize || message.part < 0 || message.part >= message.count ||
+      !can_have_ranks(geometry, static_cast<int32_t>(message.count))) {
+    return Status::error(KVC_ERROR_CORRUPT, "the sender has rank %" PRId64 " of %" PRId64, message.part, message.count);
+  }
+  const TpRank tp{static_cast<int32_t>(message.part), static_cast<int32_t>(message.count)};
+  for (const Peer& peer : transfer->peers) {
+    if (peer.tp.size != tp.size || peer.tp == tp) return Status();
+  }
+  if (!have_parts(geometry, {tp, geometry.tp})) return Status();
+  Peer peer;
+  peer.tp = tp;
+  peer.reply = message.reply;
+  peer.reply_token = message.reply_token;
+  peer.parts = transfer_parts(layers_, {tp, geometry.tp}, transfer->begins, transfer->num_tokens);
+  peer.heard_ms = now_ms();
+  transfer->peers.reserve(transfer->peers.size() + 1);  // so that nothing fails after connect
+  KVC_TRY(link_->connect(std::vector<uint8_t>(address.begin(), address.end()), &peer.endpoint));
+  transfer->opened_ms = peer.heard_ms;
+  transfer->num_senders = count_senders(tp.size);
+  transfer->peers.push_back(std::move(peer));
   return Status();
 }
 
-Status CacheTransfers::take_rows(Transfer* transfer, const TransferMessage& m, std::span<const uint8_t> data) {
+Status CacheTransfers::take_rows(Transfer* transfer, Peer* peer, const TransferMessage& m,
+                                 std::span<const uint8_t> data) {
   TransferPart* part = nullptr;
-  if (m.part >= 0 && m.part < static_cast<int64_t>(transfer->parts.size())) {
-    part = &transfer->parts[static_cast<size_t>(m.part)];
+  if (m.part >= 0 && m.part < static_cast<int64_t>(peer->parts.size())) {
+    part = &peer->parts[static_cast<size_t>(m.part)];
   }
   // Rows that come again replace those that came before: the sender has aborted a forward.
-  if (part == nullptr || transfer->ended || m.position < part->begin || m.position > part->next || m.count < 1 ||
+  if (part == nullptr || peer->ended || m.position < part->begin || m.position > part->next || m.count < 1 ||
       m.count > part->end - m.position || m.count > static_cast<int64_t>(data.size()) ||
       m.count * part->unit_bytes != static_cast<int64_t>(data.size())) {
     return Status::error(KVC_ERROR_CORRUPT,
@@ -63,15 +88,15 @@ Status CacheTransfers::take_rows(Transfer* transfer, const TransferMessage& m, s
   return Status();
 }
 
-Status CacheTransfers::take_end(Transfer* transfer, const TransferMessage& message) {
-  const auto open = std::find_if_not(transfer->parts.begin(), transfer->parts.end(),
+Status CacheTransfers::take_end(Transfer* transfer, Peer* peer, const TransferMessage& message) {
+  const auto open = std::find_if_not(peer->parts.begin(), peer->parts.end(),
                                      [](const TransferPart& part) { return part.complete(); });
-  if (open != transfer->parts.end() || message.count < KVC_ROPE_SET_SHORT || message.count > KVC_ROPE_SET_LONG) {
+  if (open != peer->parts.end() || message.count < KVC_ROPE_SET_SHORT || message.count > KVC_ROPE_SET_LONG) {
     return Status::error(KVC_ERROR_CORRUPT,
                          "the sender has ended, with factor set %" PRId64 " and %" PRId64 " of %" PRId64 " tokens",
-                         message.count, tokens_of(transfer->parts, transfer->num_tokens), transfer->num_tokens);
+                         message.count, tokens_of(peer->parts, transfer->num_tokens), transfer->num_tokens);
   }
-  for (const TransferPart& part : transfer->parts) {
+  for (const TransferPart& part : peer->parts) {
     if (!part.state || part.end == 0) continue;
     const auto group = static_cast<size_t>(part.group);
     KVC_TRY(begin_writes());
@@ -79,21 +104,33 @@ Status CacheTransfers::take_end(Transfer* transfer, const TransferMessage& messa
         copy_->write_states(part.group, transfer->pages[group].back(), transfer->states[group].data(), stream_.get())));
   }
   MutexLock cache_lock(cache_mutex_);
-  rope_sets_.set(store_.slot_of(transfer->sequence), static_cast<int32_t>(message.count));
-  transfer->ended = true;
+  const int32_t slot = store_.slot_of(transfer->sequence);
+  const auto other =
+      std::find_if(transfer->peers.begin(), transfer->peers.end(), [](const Peer& p) { return p.ended; });
+  if (other != transfer->peers.end() && rope_sets_.of(slot) != message.count) {
+    return Status::error(KVC_ERROR_CORRUPT, "the senders have the factor sets %d and %" PRId64, rope_sets_.of(slot),
+                         message.count);
+  }
+  rope_sets_.set(slot, static_cast<int32_t>(message.count));
+  peer->ended = true;
   return Status();
 }
 
-// The transfer is done only when the transport has sent the answer, because the caller need not poll after that.
+// Answers each sender when its data is here. The transfer is done only when the transport has sent all answers, because
+// the caller need not poll after that.
 Status CacheTransfers::advance_receiver(Transfer* transfer) {
-  if (!transfer->ended) return Status();
-  if (transfer->answer == 0) {
-    const TransferMessage message = message_to(*transfer, MessageKind::kDone);
-    const Status answered = link_->send_text(transfer->peer, message, "done", &transfer->answer);
-    transfer->done = !answered.ok();  // all is here, and the sender has ended
-    progress();
+  bool answered = false;
+  for (Peer& peer : transfer->peers) {
+    if (!peer.ended || peer.answer != 0 || peer.lost) continue;
+    const TransferMessage message = message_to(*transfer, peer, MessageKind::kDone);
+    peer.lost = !link_->send_text(peer.endpoint, message, "done", &peer.answer).ok();
+    answered = true;
   }
-  if (transfer->answer != 0 && !link_->is_open(transfer->answer)) transfer->done = true;
+  if (answered) progress();
+  const auto is_done = [&](const Peer& peer) {
+    return peer.lost || (peer.answer != 0 && !link_->is_open(peer.answer));
+  };
+  transfer->done = transfer->all_opened() && std::all_of(transfer->peers.begin(), transfer->peers.end(), is_done);
   return Status();
 }
 

@@ -26,12 +26,20 @@ Status CacheTransfers::send(uint64_t sequence, const TransferDescription& descri
   made.sequence = sequence;
   made.num_tokens = description.num_tokens;
   made.timeout_ms = description.timeout_ms;
-  made.reply = description.transfer;
-  made.reply_token = description.token;
+  const TransferRanks ranks = {layers_.geometry().tp, description.tp};
+  if (!have_parts(layers_.geometry(), ranks)) {
+    made.done = true;
+    transfers_.emplace(last_ + 1, std::move(made));
+    *id = ++last_;
+    return Status();
+  }
   made.begins = description.begins;
-  made.parts = transfer_parts(layers_, made.begins, made.num_tokens);
   made.states.resize(made.begins.size());
-  KVC_TRY(check_rows(made.parts));
+  Peer& peer = made.peers.emplace_back();
+  peer.reply = description.transfer;
+  peer.reply_token = description.token;
+  peer.parts = transfer_parts(layers_, ranks, made.begins, made.num_tokens);
+  KVC_TRY(check_rows(peer.parts));
   KVC_TRY(make_token(&made.token));
   Mark mark;
   mark.sequence = sequence;
@@ -40,17 +48,16 @@ Status CacheTransfers::send(uint64_t sequence, const TransferDescription& descri
     MutexLock cache_lock(cache_mutex_);
     KVC_TRY(check_sent(sequence, description));
   }
-  KVC_TRY(link_->connect(description.address, &made.peer));
-  made.connected = true;
-  made.heard_ms = made.spoke_ms = now_ms();
-  const uint64_t peer = made.peer;
+  KVC_TRY(link_->connect(description.address, &peer.endpoint));
+  peer.heard_ms = peer.spoke_ms = now_ms();
+  const uint64_t endpoint = peer.endpoint;
   try {
     transfers_.emplace(last_ + 1, std::move(made));
     MutexLock cache_lock(cache_mutex_);
     marks_.emplace(last_ + 1, std::move(mark));
   } catch (const std::bad_alloc&) {
     transfers_.erase(last_ + 1);
-    link_->disconnect(peer);
+    link_->disconnect(endpoint);
     throw;
   }
   *id = ++last_;
@@ -107,16 +114,20 @@ Status CacheTransfers::open(Transfer* transfer) {
     return known;
   }
   std::memcpy(link_->data(buffer), address.data(), address.size());
-  const TransferMessage message = message_to(*transfer, MessageKind::kOpen);
+  Peer& peer = transfer->receiver();
+  TransferMessage message = message_to(*transfer, peer, MessageKind::kOpen);
+  message.part = layers_.geometry().tp.rank;
+  message.count = layers_.geometry().tp.size;
   uint64_t operation = 0;
-  KVC_TRY(link_->send(transfer->peer, message, buffer, static_cast<int64_t>(address.size()), &operation));
-  transfer->opened = operation != 0;
+  KVC_TRY(link_->send(peer.endpoint, message, buffer, static_cast<int64_t>(address.size()), &operation));
+  peer.opened = operation != 0;
   return Status();
 }
 
 Status CacheTransfers::advance_sender(Transfer* transfer) {
-  if (!transfer->opened) KVC_TRY(open(transfer));
-  if (!transfer->opened || transfer->ended) return Status();
+  Peer& peer = transfer->receiver();
+  if (!peer.opened) KVC_TRY(open(transfer));
+  if (!peer.opened || peer.ended) return Status();
   for (int chunks = 0; chunks < kMostChunks; ++chunks) {
     const int32_t buffer = link_->take();
     if (buffer < 0) return Status();
@@ -128,22 +139,22 @@ Status CacheTransfers::advance_sender(Transfer* transfer) {
       KVC_TRY(std::move(read));
       break;
     }
-    TransferMessage message = message_to(*transfer, MessageKind::kRows);
-    message.part = part - transfer->parts.data();
+    TransferMessage message = message_to(*transfer, peer, MessageKind::kRows);
+    message.part = part - peer.parts.data();
     message.position = part->next;
     message.count = count;
     uint64_t operation = 0;
-    KVC_TRY(link_->send(transfer->peer, message, buffer, count * part->unit_bytes, &operation));
+    KVC_TRY(link_->send(peer.endpoint, message, buffer, count * part->unit_bytes, &operation));
     if (operation == 0) return Status();
     part->next += count;
     transfer->bytes += count * part->unit_bytes;
-    transfer->spoke_ms = now_ms();
+    peer.spoke_ms = now_ms();
   }
   int32_t rope_set = 0;
   if (!all_sent(*transfer, &rope_set)) return Status();
   uint64_t operation = 0;
-  KVC_TRY(say(transfer, MessageKind::kEnd, rope_set, &operation));
-  transfer->ended = operation != 0;
+  KVC_TRY(say(*transfer, &peer, MessageKind::kEnd, rope_set, &operation));
+  peer.ended = operation != 0;
   return Status();
 }
 
@@ -174,7 +185,7 @@ Status CacheTransfers::begin_chunk(Transfer* transfer, uint8_t* data, int64_t ca
   int32_t slot = -1;
   KVC_TRY(store_.resolve(transfer->sequence, 0, &slot));
   if (mark.restart != INT64_MAX) {
-    for (TransferPart& part : transfer->parts) {
+    for (TransferPart& part : transfer->receiver().parts) {
       part.next = std::min(part.next, part.state ? 0 : std::max(mark.restart / part.row_tokens, part.begin));
     }
     for (std::vector<uint8_t>& states : transfer->states) states.clear();
@@ -182,7 +193,7 @@ Status CacheTransfers::begin_chunk(Transfer* transfer, uint8_t* data, int64_t ca
   }
   if (store_.is_suspended(slot)) return Status();
   const int64_t length = store_.length(slot);
-  for (TransferPart& part : transfer->parts) {
+  for (TransferPart& part : transfer->receiver().parts) {
     if (part.complete()) continue;
     int64_t available = part.end;
     if (part.state) {
@@ -253,7 +264,7 @@ bool CacheTransfers::all_sent(const Transfer& transfer, int32_t* rope_set) {
   if (!store_.resolve(transfer.sequence, 0, &slot).ok() || marks_.at(transfer.id).restart != INT64_MAX) return false;
   *rope_set = rope_sets_.of(slot);
   return store_.length(slot) >= transfer.num_tokens &&
-         std::all_of(transfer.parts.begin(), transfer.parts.end(),
+         std::all_of(transfer.receiver().parts.begin(), transfer.receiver().parts.end(),
                      [](const TransferPart& part) { return part.complete(); });
 }
 

@@ -70,7 +70,6 @@ Status check_layer_numbers(const kvc_layer_config& c, int64_t index) {
                          c.softmax_scale, kSmallestNumber, kLargestNumber)
         .at(index);
   }
-  KVC_TRY(check_layer_field(index, "reserved", c.reserved, 0, 0));
   KVC_TRY(check_layer_field(index, "num_states", c.num_states, 0, 0));
   if (c.states != nullptr) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": states of a layer that is not recurrent",
@@ -198,6 +197,7 @@ Status check_shared(const kvc_layer_config& config, int64_t index, const LayerGe
   } fields[] = {
       {"group", own.group, other.group},
       {"num_kv_heads", a.num_kv_heads, b.num_kv_heads},
+      {"total_kv_heads", own.total_kv_heads, other.total_kv_heads},
       {"head_dim", a.head_dim, b.head_dim},
       {"v_head_dim", a.v_head_dim, b.v_head_dim},
       {"dtype code", kernels::stored_dtype(a).code, kernels::stored_dtype(b).code},
@@ -250,6 +250,8 @@ Status make_layer(const Context& context, const CacheConfig& in, int64_t index, 
   KVC_TRY(read_scales(config, format, config.k_scales, "k_scales", index, &geo.k_scales));
   KVC_TRY(read_scales(config, format, config.v_scales, "v_scales", index, &geo.v_scales));
   geo.group = config.group;
+  KVC_TRY(
+      read_total_heads(config.num_kv_heads, config.total_kv_heads, latent, geometry->tp, index, &geo.total_kv_heads));
   kvc_backend_layer& layer = geo.layer;
   layer.page_size = static_cast<int32_t>(rules.rows_of(geometry->page_size));
   layer.num_q_heads = config.num_q_heads;
@@ -402,34 +404,6 @@ Status make_capacity(const CacheConfig& in, Geometry* geometry) {
 
 }  // namespace
 
-int64_t Geometry::group_page_bytes(int32_t group) const noexcept {
-  int64_t bytes = 0;
-  for (const LayerGeometry& layer : layers) bytes += layer.group == group ? layer.page_bytes : 0;
-  return bytes;
-}
-
-int64_t Geometry::group_token_bytes(int32_t group) const noexcept {
-  int64_t bytes = 0;
-  for (const LayerGeometry& layer : layers) bytes += layer.group == group ? layer.token_bytes : 0;
-  return bytes;
-}
-
-int64_t Geometry::group_storage_bytes(int32_t group) const noexcept {
-  const SequenceStoreConfig::Group& g = store.groups[static_cast<size_t>(group)];
-  return tables_only && !g.rules.holds_state() ? 0 : g.num_pages * group_page_bytes(group);
-}
-
-int64_t Geometry::storage_bytes() const noexcept {
-  int64_t bytes = 0;
-  for (size_t g = 0; g < store.groups.size(); ++g) bytes += group_storage_bytes(static_cast<int32_t>(g));
-  return bytes;
-}
-
-bool Geometry::has_rope_sets() const noexcept {
-  return std::any_of(rope_classes.begin(), rope_classes.end(),
-                     [](const RopeClass& rope) { return rope.sets.size() > 1; });
-}
-
 Status make_geometry(const Context& context, const CacheConfig& in, Geometry* geometry) {
   const kvc_cache_config& config = in.config;
   KVC_TRY(read_cache_flags(config.flags, config.storage, geometry));
@@ -447,6 +421,9 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
   KVC_TRY(check_range("rollback_tokens", config.rollback_tokens, 0, kMaxLength));
   KVC_TRY(check_range("max_tree_nodes", geometry->limits.tree_nodes, 1, kMaxTreeNodes));
   if (config.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved 0x%x is not 0", config.reserved);
+  geometry->tp = {config.tp_rank, or_default(config.tp_size, 1)};
+  KVC_TRY(check_range("tp_size", geometry->tp.size, 1, kMaxTpSize));
+  KVC_TRY(check_range("tp_rank", geometry->tp.rank, 0, geometry->tp.size - 1));
   KVC_TRY(check_range("storage", config.storage, KVC_STORAGE_OWN, KVC_STORAGE_NONE));
   geometry->tables_only = config.storage == KVC_STORAGE_NONE;
   const bool recurrent =

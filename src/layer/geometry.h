@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "keys/page_key.h"
+#include "layer/head_shares.h"
 #include "plan/work_plan.h"
 #include "prefix/prefix_store.h"
 #include "rope/frequencies.h"
@@ -30,6 +31,7 @@ struct StateGeometry {
 
 struct LayerGeometry {
   int32_t group = 0;
+  int32_t total_kv_heads = 0;         // in all ranks of tensor parallelism; 0 in a recurrent layer
   int32_t kv_layer = -1;              // the layer whose K and V it reads; -1 = it stores its own
   kvc_backend_layer layer = {};       // data pointers unset
   std::vector<StateGeometry> states;  // of a recurrent layer, which has nothing else
@@ -57,6 +59,7 @@ struct Geometry {
   SequenceStoreConfig store;
   PrefixStore::Config prefixes;  // with store.indexed
   std::vector<RopeClass> rope_classes;
+  TpRank tp;
   int32_t page_size = 0;
   int32_t max_open_forwards = 0;
   BatchLimits limits;

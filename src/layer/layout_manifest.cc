@@ -11,6 +11,8 @@
 namespace kvc {
 namespace {
 
+constexpr char kFirstLine[] = "kvcache layout 1\n";
+
 // The shortest text from which this number can be read, in every locale.
 std::string number(double value) {
   char text[40];
@@ -34,6 +36,8 @@ std::string short_digest(Sha256* hash) {
 
 void add_number(double value, Sha256* hash) { hash->update(&value, sizeof value); }
 
+std::string rank_text(TpRank tp) { return "rank " + number(int64_t{tp.rank}) + " of " + number(int64_t{tp.size}); }
+
 // A digest of all numbers of a scaling, as float64. For YaRN, beta_fast and beta_slow of 0 are replaced by their
 // defaults. Other numbers that were left out stay 0.
 std::string scaling_digest(const kvc_rope_scaling& s) {
@@ -50,17 +54,33 @@ std::string scaling_digest(const kvc_rope_scaling& s) {
   return short_digest(&hash);
 }
 
+// Whose kv heads a manifest names.
+struct HeadsOf {
+  bool all_ranks = false;
+  TpRank tp;
+};
+
 // The scales of a float8 layer, which are not among its rows.
-std::string scales_text(const LayerGeometry& layer) {
+std::string scales_text(const LayerGeometry& layer, HeadsOf heads) {
   const auto unit = [](float scale) { return scale == 1.0f; };
   if (std::all_of(layer.k_scales.begin(), layer.k_scales.end(), unit) &&
       std::all_of(layer.v_scales.begin(), layer.v_scales.end(), unit)) {
     return "scales 1";
   }
+  // The scales of other heads are unknown, unless all heads have the same.
+  const auto equal = [](const std::vector<float>& scales) {
+    return std::all_of(scales.begin(), scales.end(), [&](float scale) { return scale == scales[0]; });
+  };
+  const bool same = heads.all_ranks && equal(layer.k_scales) && equal(layer.v_scales);
+  const auto count = [&](const std::vector<float>& scales) {
+    return same ? std::min<size_t>(scales.size(), 1) : scales.size();
+  };
   Sha256 hash;
-  hash.update(layer.k_scales.data(), layer.k_scales.size() * sizeof(float));
-  hash.update(layer.v_scales.data(), layer.v_scales.size() * sizeof(float));
-  return "scales " + short_digest(&hash);
+  hash.update(layer.k_scales.data(), count(layer.k_scales) * sizeof(float));
+  hash.update(layer.v_scales.data(), count(layer.v_scales) * sizeof(float));
+  std::string text = "scales " + short_digest(&hash);
+  if (heads.all_ranks && !same) text.append(" of ").append(rank_text(heads.tp));
+  return text;
 }
 
 std::string state_text(const LayerGeometry& layer) {
@@ -74,14 +94,15 @@ std::string state_text(const LayerGeometry& layer) {
 }
 
 // Describes what a layer stores, without the number of the layer.
-std::string layer_text(const LayerGeometry& geometry) {
+std::string layer_text(const LayerGeometry& geometry, HeadsOf heads) {
   if (!geometry.states.empty()) return state_text(geometry);
   const kvc_backend_layer& layer = geometry.layer;
   std::string text = DtypeText(kernels::stored_dtype(layer)).c_str();
-  text.append(", ").append(number(int64_t{layer.num_kv_heads})).append(" heads, k ");
+  const int32_t num_heads = heads.all_ranks ? geometry.total_kv_heads : layer.num_kv_heads;
+  text.append(", ").append(number(int64_t{num_heads})).append(" heads, k ");
   text.append(number(int64_t{layer.head_dim})).append(", v ").append(number(int64_t{layer.v_head_dim}));
   if (kernels::place_of_scales(layer.format) == KVC_BACKEND_SCALES_APART)
-    text.append(", ").append(scales_text(geometry));
+    text.append(", ").append(scales_text(geometry, heads));
   if (layer.k_scales.row_bytes > 0) text.append(", scales of tokens and heads");
   return text.append(", rope ").append(geometry.rope);
 }
@@ -110,14 +131,14 @@ std::string layer_numbers(const std::vector<size_t>& layers) {
   return text;
 }
 
-void add_group(const Geometry& geometry, int32_t group, std::string* text) {
+void add_group(const Geometry& geometry, int32_t group, HeadsOf heads, std::string* text) {
   text->append("group ").append(std::to_string(group)).append(": ");
   text->append(group_text(geometry.store.groups[static_cast<size_t>(group)].rules)).append("\n");
   std::vector<std::pair<std::string, std::vector<size_t>>> kinds;
   for (size_t i = 0; i < geometry.layers.size(); ++i) {
     const LayerGeometry& layer = geometry.layers[i];
     if (layer.group != group || layer.kv_layer >= 0) continue;
-    const std::string own = layer_text(layer);
+    const std::string own = layer_text(layer, heads);
     const auto known = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.first == own; });
     if (known == kinds.end()) {
       kinds.push_back({own, {i}});
@@ -150,24 +171,34 @@ std::string fingerprint_text(const PageKey& key) {
 }  // namespace
 
 Status check_same_model(OtherSide other, const PageKey& fingerprint, const std::string& manifest,
-                        const Geometry& geometry) {
-  if (const std::string own = layout_manifest(geometry, -1, 0); manifest != own) {
+                        const Geometry& geometry, const std::string& own) {
+  if (manifest != own) {
     const ManifestDifference lines = first_difference(manifest, own);
     return Status::error(KVC_ERROR_LAYOUT, "the %s has another layout. %s: \"%.140s\". Cache: \"%.140s\"", other.name,
                          other.title, lines.a.c_str(), lines.b.c_str());
   }
-  const PageKey own = geometry.fingerprint.value_or(PageKey{});
-  if (fingerprint == own) return Status();
+  const PageKey own_fingerprint = geometry.fingerprint.value_or(PageKey{});
+  if (fingerprint == own_fingerprint) return Status();
   return Status::error(KVC_ERROR_LAYOUT, "the %s is of another model. Fingerprint of the %s: %s. Of the cache: %s",
-                       other.name, other.name, fingerprint_text(fingerprint).c_str(), fingerprint_text(own).c_str());
+                       other.name, other.name, fingerprint_text(fingerprint).c_str(),
+                       fingerprint_text(own_fingerprint).c_str());
 }
 
 std::string layout_manifest(const Geometry& geometry, int32_t group, int64_t page_size) {
-  std::string text = "kvcache layout 1\n";
+  std::string text = kFirstLine;
+  if (geometry.tp.size > 1) text.append(rank_text(geometry.tp)).append("\n");
   for (int32_t g = 0; g < static_cast<int32_t>(geometry.store.groups.size()); ++g) {
-    if (group < 0 || g == group) add_group(geometry, g, &text);
+    if (group < 0 || g == group) add_group(geometry, g, {}, &text);
   }
   if (page_size > 0) text.append("page ").append(number(page_size)).append(" tokens\n");
+  return text;
+}
+
+std::string layout_manifest_of_all_ranks(const Geometry& geometry) {
+  std::string text = kFirstLine;
+  for (int32_t g = 0; g < static_cast<int32_t>(geometry.store.groups.size()); ++g) {
+    add_group(geometry, g, {true, geometry.tp}, &text);
+  }
   return text;
 }
 

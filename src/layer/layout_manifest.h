@@ -18,6 +18,10 @@ namespace kvc {
 // group: -1 = all groups. page_size: tokens of a page, 0 = the bytes do not depend on it.
 std::string layout_manifest(const Geometry& geometry, int32_t group, int64_t page_size);
 
+// The manifest of all groups with the kv heads of all ranks, and without the rank. So it is equal in caches of other
+// ranks, and of another tp_size.
+std::string layout_manifest_of_all_ranks(const Geometry& geometry);
+
 // How a layer rotates keys: "append 0+256 halves theta 10000", with a digest of the scaling if there is one; "none".
 std::string rope_text(const kvc_layer_config& config, int32_t rope_dim);
 
@@ -31,7 +35,8 @@ ManifestDifference first_difference(const std::string& a, const std::string& b);
 struct OtherSide {
   const char *name, *title;  // "file", "File"
 };
+// own: the manifest of the cache.
 Status check_same_model(OtherSide other, const PageKey& fingerprint, const std::string& manifest,
-                        const Geometry& geometry);
+                        const Geometry& geometry, const std::string& own);
 
 }  // namespace kvc

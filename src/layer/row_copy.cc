@@ -12,14 +12,28 @@ void for_each_run(const Layers& layers, int32_t group, Visit visit) {
     const kvc_backend_layer& layer = layers[i].backend;
     const bool latent = layer.row_kind == KVC_BACKEND_ROW_LATENT;
     const int64_t heads = layer.num_kv_heads;
-    const RowRun runs[] = {{i, RowPart::kK, heads * layer.k.row_bytes},
-                           {i, RowPart::kV, latent ? 0 : heads * layer.v.row_bytes},
-                           {i, RowPart::kKScales, heads * layer.k_scales.row_bytes},
-                           {i, RowPart::kVScales, latent ? 0 : heads * layer.v_scales.row_bytes}};
+    const HeadRange all = {0, layer.num_kv_heads};
+    const RowRun runs[] = {{i, RowPart::kK, heads * layer.k.row_bytes, all},
+                           {i, RowPart::kV, latent ? 0 : heads * layer.v.row_bytes, all},
+                           {i, RowPart::kKScales, heads * layer.k_scales.row_bytes, all},
+                           {i, RowPart::kVScales, latent ? 0 : heads * layer.v_scales.row_bytes, all}};
     for (const RowRun& run : runs) {
       if (run.token_bytes > 0) visit(run);
     }
   }
+}
+
+// The layer with some of its heads.
+kvc_backend_layer with_heads(kvc_backend_layer layer, HeadRange heads) noexcept {
+  const auto skip = [&](void*& data, int64_t head_stride_bytes) {
+    if (data != nullptr) data = static_cast<char*>(data) + heads.first * head_stride_bytes;
+  };
+  skip(layer.k.data, layer.k.head_stride_bytes);
+  skip(layer.v.data, layer.v.head_stride_bytes);
+  skip(layer.k_scales.data, layer.k_scales.head_stride_bytes);
+  skip(layer.v_scales.data, layer.v_scales.head_stride_bytes);
+  layer.num_kv_heads = heads.count;
+  return layer;
 }
 
 }  // namespace
@@ -59,7 +73,8 @@ int64_t RowCopy::state_bytes(const Layers& layers, int32_t group) {
 
 Status RowCopy::move(const RowRun& run, std::span<const int64_t> slots, void* rows, bool store, void* stream) {
   kvc_backend_gather args = {};
-  args.layer = &layers_[run.layer].backend;
+  const kvc_backend_layer layer = with_heads(layers_[run.layer].backend, run.heads);
+  args.layer = &layer;
   args.num_tokens = static_cast<int64_t>(slots.size());
   args.slots = slots.data();
   args.store = store ? 1 : 0;

@@ -15,7 +15,7 @@ static_assert(std::endian::native == std::endian::little,
               "descriptions are little endian, and are written as they are");
 
 constexpr char kMagic[8] = {'k', 'v', 'c', 'x', 'f', 'e', 'r', '\n'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint32_t kMaxGroups = 1 << 16;
 constexpr uint32_t kMaxManifestBytes = 1 << 24;
 constexpr uint32_t kMaxNameBytes = 63;
@@ -33,9 +33,10 @@ struct Fixed {
   int64_t num_tokens;
   uint64_t transfer;
   uint64_t token;
+  int32_t tp_rank, tp_size;
   PageKey fingerprint;
 };
-static_assert(sizeof(Fixed) == 88 && std::has_unique_object_representations_v<Fixed>);
+static_assert(sizeof(Fixed) == 96 && std::has_unique_object_representations_v<Fixed>);
 
 Status corrupt(const char* what, int64_t value, int64_t least, int64_t most) {
   return Status::error(KVC_ERROR_CORRUPT, "the description has %s %" PRId64 ", which is not in %" PRId64 "..%" PRId64,
@@ -56,6 +57,8 @@ std::vector<uint8_t> encode_description(const TransferDescription& d) {
   fixed.num_tokens = d.num_tokens;
   fixed.transfer = d.transfer;
   fixed.token = d.token;
+  fixed.tp_rank = d.tp.rank;
+  fixed.tp_size = d.tp.size;
   fixed.fingerprint = d.fingerprint;
   std::vector<uint8_t> bytes;
   const auto add = [&](const void* data, size_t count) {
@@ -95,6 +98,8 @@ Status decode_description(std::span<const uint8_t> bytes, TransferDescription* o
       {"address bytes", fixed.address_bytes, 1, KVC_TRANSPORT_MAX_ADDRESS_BYTES},
       {"timeout", fixed.timeout_ms, 1, 3600000},
       {"tokens", fixed.num_tokens, 1, int64_t{1} << 30},
+      {"tp_size", fixed.tp_size, 1, kMaxTpSize},
+      {"tp_rank", fixed.tp_rank, 0, int64_t{fixed.tp_size} - 1},
   };
   for (const auto& field : fields) {
     if (field.value < field.least || field.value > field.most)
@@ -113,6 +118,7 @@ Status decode_description(std::span<const uint8_t> bytes, TransferDescription* o
   const uint8_t* next = bytes.data() + sizeof fixed;
   out->transfer = fixed.transfer;
   out->token = fixed.token;
+  out->tp = {fixed.tp_rank, fixed.tp_size};
   out->num_tokens = fixed.num_tokens;
   out->timeout_ms = fixed.timeout_ms;
   out->fingerprint = fixed.fingerprint;

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "keys/page_key.h"
+#include "layer/head_shares.h"
 
 namespace kvc {
 
@@ -19,9 +20,10 @@ struct TransferDescription {
   uint64_t token = 0;     // random; messages of other transfers do not have it
   int64_t num_tokens = 0;
   int32_t timeout_ms = 0;
+  TpRank tp;                    // of the receiver
   PageKey fingerprint = {};     // zeros: no model
   std::vector<int64_t> begins;  // [groups]: the first token that the receiver lacks and needs
-  std::string manifest;         // of the receiver's layout
+  std::string manifest;         // of the receiver's layout: layout_manifest_of_all_ranks
   std::string transport;        // name of the transport
   std::vector<uint8_t> address;
 };

@@ -12,7 +12,7 @@
 namespace kvc {
 
 enum class MessageKind : uint32_t {
-  kOpen = 1,    // from the sender: first message; data = the sender's address
+  kOpen = 1,    // from the sender: first message; part and count = its tp_rank and tp_size, data = its address
   kRows = 2,    // from the sender: `count` units of a part, from `position` on
   kEnd = 3,     // from the sender: everything was sent; count = the factor set of longrope
   kDone = 4,    // from the receiver: everything has arrived
@@ -30,7 +30,7 @@ struct TransferMessage {
   int64_t position = 0;
   int64_t count = 0;
 
-  static constexpr uint32_t kMagic = 0x31746b76;  // "vkt1"
+  static constexpr uint32_t kMagic = 0x32746b76;  // "vkt2"
 };
 static_assert(sizeof(TransferMessage) == 64 && sizeof(TransferMessage) <= KVC_TRANSPORT_MAX_HEADER_BYTES);
 static_assert(std::has_unique_object_representations_v<TransferMessage>);

@@ -1,6 +1,7 @@
-// The parts of a transfer. Both sides count the progress of each part. The rows of one run (RowCopy) are a part,
-// counted in rows. The states of a group are a part, counted in bytes. A row holds one token, or several in groups of
-// compressed rows. Both sides have equal parts, because their layouts are equal. Pure functions; any thread.
+// The parts of a transfer between two ranks. Both sides count the progress of each part. The rows of one run (RowCopy)
+// are a part, counted in rows. The states of a group are a part, counted in bytes. A run has the heads that travel
+// between the two ranks. A row holds one token, or several in groups of compressed rows. Both sides have equal parts,
+// because their layouts are equal. Pure functions; any thread.
 #pragma once
 
 #include <span>
@@ -23,8 +24,20 @@ struct TransferPart {
   bool complete() const noexcept { return next == end; }
 };
 
-// begins: for each group, the first token that is sent. Throws std::bad_alloc.
-std::vector<TransferPart> transfer_parts(const Layers& layers, std::span<const int64_t> begins, int64_t num_tokens);
+// The ranks of a transfer. One of them is the rank of this cache.
+struct TransferRanks {
+  TpRank sender, receiver;
+};
+
+// Between two ranks, as above. States are a part only if the two ranks are equal.
+//   begins  for each group, the first token that is sent
+// Throws std::bad_alloc.
+std::vector<TransferPart> transfer_parts(const Layers& layers, TransferRanks ranks, std::span<const int64_t> begins,
+                                         int64_t num_tokens);
+// Whether anything travels between two ranks.
+bool have_parts(const Geometry& geometry, TransferRanks ranks) noexcept;
+// Whether the heads of these layers can be shared among so many ranks.
+bool can_have_ranks(const Geometry& geometry, int32_t tp_size) noexcept;
 
 // The number of tokens whose rows were sent, or received, in all parts of rows. A complete part does not limit the
 // number, and neither does a part of states.

@@ -55,6 +55,38 @@ TEST_F(ManifestTest, IsReadable) {
             "page 16 tokens\n");
 }
 
+TEST_F(ManifestTest, RanksHaveUnlikeManifestsUnlessOfAllRanks) {
+  const auto of = [](int32_t size, int32_t rank, float second_scale = 2) {
+    SmallConfig config;
+    config.add_group();
+    config.in.config.tp_size = size;
+    config.in.config.tp_rank = rank;
+    config.add_layer(0).num_kv_heads = 4 / size;
+    config.add_layer(0).num_kv_heads = 1;
+    config.in.layers.back().total_kv_heads = size == 1 ? 1 : 0;  // in one rank 1 head, in 2 ranks 2
+    static float scales[2];
+    scales[0] = 2, scales[1] = second_scale;
+    kvc_layer_config& scaled = config.add_layer(0, {kDLFloat8_e4m3fn, 8, 1});
+    scaled.num_kv_heads = 4 / size;
+    scaled.k_scales = scaled.v_scales = scales;
+    scaled.num_scales = size == 1 ? 1 : 2;
+    return config;
+  };
+  EXPECT_EQ(text(of(2, 1)).substr(0, 45), "kvcache layout 1\nrank 1 of 2\ngroup 0: kv, all");
+  EXPECT_NE(text(of(2, 1)), text(of(2, 0)));
+  const auto all = [&](const SmallConfig& config) { return layout_manifest_of_all_ranks(geometry(config)); };
+  EXPECT_EQ(all(of(2, 1)), all(of(2, 0)));
+  const std::string one = all(of(1, 0)), two = all(of(2, 0));
+  EXPECT_NE(one.find("layer 0: float32, 4 heads"), std::string::npos) << one;
+  EXPECT_NE(two.find("layer 0: float32, 4 heads"), std::string::npos) << two;
+  EXPECT_NE(one.find("layer 1: float32, 1 heads"), std::string::npos) << one;
+  EXPECT_NE(two.find("layer 1: float32, 2 heads"), std::string::npos) << two;
+  // Equal scales of all heads are the same scales however the heads are shared.
+  EXPECT_EQ(one.substr(one.find("layer 2")), two.substr(two.find("layer 2")));
+  EXPECT_NE(all(of(2, 0, 3)), all(of(2, 1, 3))) << "scales of unlike heads say nothing about other ranks";
+  EXPECT_NE(all(of(2, 0, 3)).find(" of rank 0 of 2, rope"), std::string::npos);
+}
+
 // Changes of one layer or group. Each gives stored bytes another meaning.
 TEST_F(ManifestTest, EveryChangeOfMeaningChangesIt) {
   using Layer = kvc_layer_config;

@@ -16,6 +16,7 @@ TransferDescription sample() {
   d.token = 0x123456789abcdef0;
   d.num_tokens = 100;
   d.timeout_ms = 30000;
+  d.tp = {3, 4};
   d.fingerprint[3] = 9;
   d.begins = {0, 92};
   d.manifest = "kvcache layout 1\n";
@@ -42,6 +43,7 @@ TEST(TransferDescription, RoundTrip) {
   EXPECT_EQ(out.token, d.token);
   EXPECT_EQ(out.num_tokens, d.num_tokens);
   EXPECT_EQ(out.timeout_ms, d.timeout_ms);
+  EXPECT_EQ(out.tp, d.tp);
   EXPECT_EQ(out.fingerprint, d.fingerprint);
   EXPECT_EQ(out.begins, d.begins);
   EXPECT_EQ(out.manifest, d.manifest);
@@ -65,8 +67,12 @@ TEST(TransferDescription, FieldsOutOfRangeAreRefusedWithTheirValues) {
       {28, 4, 3600001, "timeout 3600001"},
       {32, 8, 0, "tokens 0"},
       {32, 8, -1, "tokens -1"},
-      {88, 8, -1, "a first token -1"},
-      {96, 8, 101, "a first token 101"},
+      {60, 4, 0, "tp_size 0"},
+      {60, 4, 4097, "tp_size 4097"},
+      {60, 4, 3, "tp_rank 3"},
+      {56, 4, -1, "tp_rank -1"},
+      {96, 8, -1, "a first token -1"},
+      {104, 8, 101, "a first token 101"},
       {16, 4, 18, "bytes, and says"},
   };
   for (const auto &c : cases) {
@@ -74,7 +80,7 @@ TEST(TransferDescription, FieldsOutOfRangeAreRefusedWithTheirValues) {
     EXPECT_EQ(status.code(), KVC_ERROR_CORRUPT) << c.message;
     EXPECT_NE(std::string(status.ok() ? "" : status.message()).find(c.message), std::string::npos) << c.message;
   }
-  EXPECT_EQ(decode_changed(bytes, 8, 2, 4).code(), KVC_ERROR_UNSUPPORTED);
+  EXPECT_EQ(decode_changed(bytes, 8, 3, 4).code(), KVC_ERROR_UNSUPPORTED);
 }
 
 }  // namespace

@@ -28,6 +28,8 @@ struct EngineConfig {
   uint32_t flags = 0;
   DType latent = DType::kF32;
   std::vector<uint8_t> fingerprint = {};
+  int kv_heads = 2;  // of all ranks; twice as many q heads
+  int tp_size = 1, tp_rank = 0;
 };
 
 // An engine whose inputs are functions of the positions.
@@ -42,7 +44,11 @@ struct Engine {
   kvc_state_config states[2];
   kvc_error error = KVC_ERROR_INIT;
 
-  enum { kHeads = 4, kKvHeads = 2, kDim = 16, kLatentDim = 12 };
+  enum { kDim = 16, kLatentDim = 12 };
+  int q_heads() const { return 2 * config.kv_heads / config.tp_size; }
+  int kv_heads() const { return std::max(1, config.kv_heads / config.tp_size); }
+  int first_q_head() const { return config.tp_rank * q_heads(); }
+  int first_kv_head() const { return first_q_head() / 2; }
 
   explicit Engine(const EngineConfig &c = {}) : config(c) {
     for (kvc_state_config &state : states) {
@@ -64,6 +70,8 @@ struct Engine {
     cc.max_batch_tokens = 64;
     cc.capacity_tokens = c.capacity_tokens;
     cc.flags = c.flags;
+    cc.tp_size = c.tp_size;
+    cc.tp_rank = c.tp_rank;
     if (!c.fingerprint.empty()) cc.fingerprint = c.fingerprint.data();
     EXPECT_EQ(kvc_cache_create(context.get(), &cc, &cache, &error), KVC_OK) << error.message;
     owner.reset(cache);
@@ -73,8 +81,9 @@ struct Engine {
     kvc_layer_config layer;
     kvc_layer_config_init(&layer);
     layer.group = static_cast<int32_t>(groups.size()) - 1;
-    layer.num_q_heads = kHeads;
-    layer.num_kv_heads = kind == kLatent ? 1 : kKvHeads;
+    layer.num_q_heads = q_heads();
+    layer.num_kv_heads = kind == kLatent ? 1 : kv_heads();
+    layer.total_kv_heads = kind == kLatent ? 0 : config.kv_heads;
     layer.head_dim = kDim;
     layer.dtype = dl_type(dtype);
     layers.push_back(layer);
@@ -137,11 +146,12 @@ struct Engine {
     EXPECT_EQ(kvc_forward_begin(cache, &batch, nullptr, &f, &error), KVC_OK) << error.message;
     return f;
   }
-  static void fill(Tensor *t, int64_t position, int seed) {
+  static void fill(Tensor *t, int64_t position, int seed, int first_head = 0) {
     for (int64_t i = 0; i < t->dim(0); i++) {
       for (int64_t h = 0; h < t->dim(1); h++) {
         for (int64_t d = 0; d < t->dim(2); d++) {
-          t->set(i, h, d, static_cast<float>(((position + i) * 7 + h * 5 + d * 3 + seed) % 23) / 16 - 0.6f);
+          t->set(i, h, d,
+                 static_cast<float>(((position + i) * 7 + (first_head + h) * 5 + d * 3 + seed) % 23) / 16 - 0.6f);
         }
       }
     }
@@ -164,13 +174,15 @@ struct Engine {
       }
       return;
     }
-    const int kv_heads = kind == kLatent ? 1 : kKvHeads, v_dim = kind == kLatent ? kLatentDim : kDim;
+    const bool latent = kind == kLatent;
+    const int stored_heads = latent ? 1 : kv_heads(), v_dim = latent ? kLatentDim : kDim;
+    const int first_stored = latent ? 0 : first_kv_head();
     const int64_t per_row = kind == kRows ? 2 : 1, rows = kvc_rows_closed(position, tokens, per_row);
-    Tensor q(DType::kF32, {tokens, kHeads, kDim}), k(DType::kF32, {rows, kv_heads, kDim});
-    Tensor v(DType::kF32, {rows, kv_heads, kDim}), out(DType::kF32, {tokens, kHeads, v_dim});
-    fill(&q, position, index + seed);
-    fill(&k, position / per_row, index + 10 + seed);
-    fill(&v, position / per_row, index + 20 + seed);
+    Tensor q(DType::kF32, {tokens, q_heads(), kDim}), k(DType::kF32, {rows, stored_heads, kDim});
+    Tensor v(DType::kF32, {rows, stored_heads, kDim}), out(DType::kF32, {tokens, q_heads(), v_dim});
+    fill(&q, position, index + seed, first_q_head());
+    fill(&k, position / per_row, index + 10 + seed, first_stored);
+    fill(&v, position / per_row, index + 20 + seed, first_stored);
     if ((layers[layer].flags & KVC_LAYER_KEYS_ONLY) != 0) {
       kvc_append_args args;
       kvc_append_args_init(&args);

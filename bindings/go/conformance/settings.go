@@ -81,7 +81,7 @@ func layerOf(s *script) kvcache.Layer {
 		Rope:    choice(s, "rope", map[string]kvcache.RopeMode{"on_append": kvcache.RopeOnAppend, "on_read": kvcache.RopeOnRead}),
 		RopeDim: s.integer("rope_dim"), RopeOffset: s.integer("rope_offset"), RopeInterleaved: s.has("rope_interleaved"),
 		RopeTheta: s.number("rope_theta"), SoftmaxScale: s.number("softmax_scale"), KVLayer: s.index("kv_layer"),
-		KScales: list(s, "k_scales", float32Of), VScales: list(s, "v_scales", float32Of), LatentDim: s.integer("latent_dim"), KeysOnly: s.has("keys_only"),
+		KScales: list(s, "k_scales", float32Of), VScales: list(s, "v_scales", float32Of), LatentDim: s.integer("latent_dim"), TotalKVHeads: s.integer("total_kv_heads"), KeysOnly: s.has("keys_only"),
 		KVStorage: s.tensor("kv_storage"), KStorage: s.tensor("k_storage"), VStorage: s.tensor("v_storage")}
 	if s.has("scaling") {
 		kind := choice(s, "scaling", map[string]kvcache.RopeScalingKind{"linear": kvcache.RopeLinear, "llama3": kvcache.RopeLlama3,
@@ -102,7 +102,7 @@ func configOf(s *script) kvcache.Config {
 	return kvcache.Config{Context: s.context(), Layers: s.layers, Groups: s.groups, PageSize: s.integer("page_size"),
 		MaxSequences: s.integer("max_sequences"), MaxBatchTokens: s.integer("max_batch_tokens"),
 		MaxOpenForwards: s.integer("max_open_forwards"), MaxTreeNodes: s.integer("max_tree_nodes"),
-		MaxCheckpoints: s.integer("max_checkpoints"), MaxDraftStates: s.integer("max_draft_states"),
+		MaxCheckpoints: s.integer("max_checkpoints"), MaxDraftStates: s.integer("max_draft_states"), TPSize: s.integer("tp_size"), TPRank: s.integer("tp_rank"),
 		RollbackTokens: int64(s.integer("rollback_tokens")),
 		NoRollback:     s.has("rollback_tokens") && s.integer("rollback_tokens") == 0,
 		CapacityTokens: int64(s.integer("capacity_tokens")), CapacityPages: int64(s.integer("capacity_pages")),

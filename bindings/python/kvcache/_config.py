@@ -102,6 +102,8 @@ class Layer:
             equal in both.
         latent_dim: of a layer in a group with row="latent" (MLA): leading dimensions of a row of head_dim that are v too. kv_heads is 1.
         keys_only: the layer stores k and no v, in a group of any row: index keys, which Step.select scores. append(layer, k).
+        total_kv_heads: kv heads of the layer in all ranks together (Cache: tp_size); 0 = kv_heads * tp_size, and 1 for MLA. Give it
+            if it is less than tp_size: then kv_heads is 1, and tp_size / total_kv_heads consecutive ranks have the same head.
     """
 
     group: int = 0
@@ -125,6 +127,7 @@ class Layer:
     kv_layer: int | None = None
     latent_dim: int = 0
     keys_only: bool = False
+    total_kv_heads: int = 0
 
     def _fields(self) -> tuple[Any, ...]:
         if self.rope not in _ROPE_MODES:
@@ -135,7 +138,7 @@ class Layer:
                 _scales(self.k_scales), _scales(self.v_scales), self.rope_offset,
                 _ROPE_INTERLEAVED * self.rope_interleaved | _KEYS_ONLY * self.keys_only,
                 None if self.rope_scaling is None else self.rope_scaling._fields(),
-                0 if self.kv_layer is None else self.kv_layer + 1, (), self.latent_dim)  # fmt: skip
+                0 if self.kv_layer is None else self.kv_layer + 1, (), self.latent_dim, self.total_kv_heads)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,9 @@ class Transfers(Tiers):
     def send(self, sequence: int, description: bytes) -> Transfer:
         """Starts to send a sequence to the cache that a description is from. poll() it between layers or steps.
 
+        With tensor parallelism, each rank of the sender opens each receiver's description. If the receiver needs no heads of
+        this rank, the transfer is done at its first poll.
+
         Args:
             sequence: it reaches the receiver's num_tokens, and is not extended before the transfer is done.
             description: from describe() of the receiver's Transfer.

@@ -69,6 +69,8 @@ CacheConfig::CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes, DLDe
   }
   config_.events_capacity = integer_from_python(sizes[16]);
   config_.max_draft_states = int32_field(sizes, 17);
+  config_.tp_size = int32_field(sizes, 18);
+  config_.tp_rank = int32_field(sizes, 19);
 }
 
 CacheConfig::~CacheConfig() { drop_storages(); }
@@ -109,6 +111,7 @@ void CacheConfig::add_layer(nb::tuple fields, Work& work) {
   layer.kv_layer = int32_field(fields, 18);
   add_states(nb::cast<nb::tuple>(fields[19]), layer);
   layer.latent_dim = int32_field(fields, 20);
+  layer.total_kv_heads = int32_field(fields, 21);
 }
 
 void CacheConfig::add_states(nb::tuple states, kvc_layer_config& layer) {

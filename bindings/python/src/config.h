@@ -20,7 +20,8 @@ class CacheConfig {
   // `layers` and `groups`: lists of the tuples that Layer, Full, Sliding and so on make of themselves
   // (kvcache/_config.py); `sizes`: the tuple (flags, page_size, max_sequences, max_batch_tokens, max_open_forwards,
   // rollback_tokens, capacity_tokens, capacity_pages, capacity_bytes, max_tree_nodes, max_checkpoints, storage,
-  // prefix_pages, prefix_checkpoints, prefix_policy, fingerprint, events_capacity, max_draft_states).
+  // prefix_pages, prefix_checkpoints, prefix_policy, fingerprint, events_capacity, max_draft_states,
+  // tp_size, tp_rank).
   // Takes the layers' storages, which are on `device`.
   CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes, DLDevice device);
   ~CacheConfig();

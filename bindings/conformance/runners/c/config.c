@@ -127,6 +127,7 @@ static kvc_status add_layer(void) {
   layer->softmax_scale = number("softmax_scale");
   layer->kv_layer = (int32_t)integer("kv_layer", -1) + 1;
   layer->latent_dim = (int32_t)integer("latent_dim", 0);
+  layer->total_kv_heads = (int32_t)integer("total_kv_heads", 0);
   read_storage(layer);
   num_layers++;
   return KVC_OK;
@@ -166,6 +167,8 @@ static kvc_cache_config read_sizes(void) {
   config.max_tree_nodes = (int32_t)integer("max_tree_nodes", 0);
   config.max_checkpoints = (int32_t)integer("max_checkpoints", 0);
   config.max_draft_states = (int32_t)integer("max_draft_states", 0);
+  config.tp_size = (int32_t)integer("tp_size", 0);
+  config.tp_rank = (int32_t)integer("tp_rank", 0);
   config.rollback_tokens = integer("rollback_tokens", 0);
   if (text("rollback_tokens") && config.rollback_tokens == 0) config.flags |= KVC_CACHE_NO_ROLLBACK;
   if (flag("streaming")) config.flags |= KVC_CACHE_STREAMING;

@@ -67,7 +67,7 @@ def layer(s: Script) -> None:
         "dtype": LAYER_DTYPES.get(dtype, dtype), "rope": s.words.get("rope"), "rope_dim": s.integer("rope_dim"),
         "rope_offset": s.integer("rope_offset"), "rope_interleaved": s.has("rope_interleaved"),
         "rope_theta": s.number("rope_theta"), "scale": s.number("softmax_scale") or None,
-        "k_scales": s.numbers("k_scales"), "v_scales": s.numbers("v_scales"), "latent_dim": s.integer("latent_dim"),
+        "k_scales": s.numbers("k_scales"), "v_scales": s.numbers("v_scales"), "latent_dim": s.integer("latent_dim"), "total_kv_heads": s.integer("total_kv_heads"),
         "keys_only": s.has("keys_only"),
         "kv_layer": s.integer("kv_layer") if s.has("kv_layer") else None,
         **s.given("kv_storage", "k_storage", "v_storage"),
@@ -90,7 +90,7 @@ def state(s: Script) -> None:
 
 def config(s: Script) -> dict[str, Any]:
     sizes = ("page_size", "capacity_tokens", "capacity_pages", "capacity_bytes", "max_sequences", "max_batch_tokens",
-             "max_open_forwards", "max_tree_nodes", "max_checkpoints", "max_draft_states", "rollback_tokens", "prefix_pages", "prefix_checkpoints", "events_capacity")  # fmt: skip
+             "max_open_forwards", "max_tree_nodes", "max_checkpoints", "max_draft_states", "tp_size", "tp_rank", "rollback_tokens", "prefix_pages", "prefix_checkpoints", "events_capacity")  # fmt: skip
     return {
         "layers": [kvcache.RecurrentLayer(**f) if "states" in f else kvcache.Layer(**f) for f in s.layers],
         "groups": s.groups or None, "context": s.context, "streaming": s.has("streaming"),

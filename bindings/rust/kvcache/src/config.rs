@@ -58,6 +58,11 @@ pub struct CacheConfig {
     /// Events of the prefix index that the cache keeps for readers; 0 = none.
     pub events_capacity: usize,
     pub storage: Storage,
+    /// Ranks of tensor parallelism, each with a cache of its own for its share of the kv heads; 0 = 1. Ranks store objects of
+    /// their own in tiers, even with one fingerprint. A transfer may go to caches of another `tp_size`.
+    pub tp_size: usize,
+    /// The rank of this cache, below `tp_size`.
+    pub tp_rank: usize,
 }
 
 /// What the prefix index evicts first, among tokens of equal priority.
@@ -224,6 +229,10 @@ pub struct Layer {
     pub states: Vec<State>,
     /// K and no V, in a group of any row: index keys, which [`Step::select`](crate::Step::select) scores.
     pub keys_only: bool,
+    /// Kv heads of the layer in all ranks together ([`CacheConfig::tp_size`]); 0 = `kv_heads * tp_size`, and 1 for a latent
+    /// layer. Give it if it is less than `tp_size`: then `kv_heads` is 1, and `tp_size / total_kv_heads` consecutive ranks have
+    /// the same head.
+    pub total_kv_heads: usize,
 }
 
 /// A state tensor of a recurrent layer, of one sequence.
@@ -406,6 +415,8 @@ impl CacheConfig {
             },
             fingerprint: self.fingerprint.as_ref().map_or(null(), |bytes| bytes.as_ptr()),
             events_capacity: wide(self.events_capacity),
+            tp_size: narrow(self.tp_size),
+            tp_rank: narrow(self.tp_rank),
             ..Default::default()
         })
     }
@@ -485,6 +496,7 @@ impl Layer {
             num_states: narrow(states.len()),
             states: if states.is_empty() { null() } else { states.as_ptr() },
             latent_dim: narrow(self.latent_dim),
+            total_kv_heads: narrow(self.total_kv_heads),
             ..Default::default()
         })
     }

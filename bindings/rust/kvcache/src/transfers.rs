@@ -131,6 +131,9 @@ impl Cache {
 
     /// Starts to send a sequence to the cache that `description` is from. It reaches the receiver's `num_tokens`, and is not
     /// extended before the transfer is done.
+    ///
+    /// With tensor parallelism, each rank of the sender opens each receiver's description. If the receiver needs no heads of this
+    /// rank, the transfer is done at its first poll.
     pub fn send(&self, sequence: Seq, description: &[u8]) -> Result<Transfer> {
         let (mut id, bytes) = (0, description.as_ptr().cast());
         let count = wide(description.len());

@@ -63,6 +63,7 @@ fn layer(s: &mut Script) -> Done<Results> {
             head_dim: s.number("head_dim")?,
             v_head_dim: s.number("v_head_dim")?,
             latent_dim: s.number("latent_dim")?,
+            total_kv_heads: s.number("total_kv_heads")?,
             keys_only: s.has("keys_only"),
             dtype: type_of(s)?,
             rope: rope(s)?,
@@ -159,6 +160,8 @@ fn config(s: &Script) -> Done<CacheConfig> {
         max_tree_nodes: s.number("max_tree_nodes")?,
         max_checkpoints: s.number("max_checkpoints")?,
         max_draft_states: s.number("max_draft_states")?,
+        tp_size: s.number("tp_size")?,
+        tp_rank: s.number("tp_rank")?,
         streaming: s.has("streaming"),
         prefix_sharing: match s.word("sharing") {
             Some("never") => PrefixSharing::Never,

@@ -560,6 +560,9 @@ public final class Cache implements AutoCloseable {
    * Starts to send a sequence to the cache that a description is from. The sequence reaches the receiver's number of tokens, and is
    * not extended before the transfer is done. Poll the transfer between layers or steps.
    *
+   * <p>With tensor parallelism, each rank of the sender opens each receiver's description. If the receiver needs no heads of this rank, the
+   * transfer is done at its first poll.
+   *
    * @param description what the receiver's {@link Transfer#describe} returned
    */
   public Transfer send(long sequence, byte[] description) {

@@ -22,6 +22,8 @@ public final class CacheBuilder {
   private int maxTreeNodes;
   private int maxCheckpoints;
   private int maxDraftStates;
+  private int tpSize;
+  private int tpRank;
   private boolean tablesOnly;
   private long prefixPages;
   private Cache.PrefixPolicy prefixPolicy = Cache.PrefixPolicy.REUSE;
@@ -114,6 +116,21 @@ public final class CacheBuilder {
   /** The first nodes of an uncommitted tree whose recurrent states are kept, so that each of them can be committed; at most 63. */
   public CacheBuilder maxDraftStates(int n) {
     maxDraftStates = n;
+    return this;
+  }
+
+  /**
+   * Ranks of tensor parallelism, each with a cache of its own for its share of the kv heads; 0 = 1. Ranks store objects of their own in
+   * tiers, even with one fingerprint. A transfer may go to caches of another tpSize.
+   */
+  public CacheBuilder tpSize(int n) {
+    tpSize = n;
+    return this;
+  }
+
+  /** The rank of this cache, below tpSize. */
+  public CacheBuilder tpRank(int rank) {
+    tpRank = rank;
     return this;
   }
 
@@ -257,6 +274,8 @@ public final class CacheBuilder {
     c.putInt(Abi.CacheConfig.MAX_TREE_NODES, maxTreeNodes);
     c.putInt(Abi.CacheConfig.MAX_CHECKPOINTS, maxCheckpoints);
     c.putInt(Abi.CacheConfig.MAX_DRAFT_STATES, maxDraftStates);
+    c.putInt(Abi.CacheConfig.TP_SIZE, tpSize);
+    c.putInt(Abi.CacheConfig.TP_RANK, tpRank);
     c.putInt(Abi.CacheConfig.STORAGE, tablesOnly ? Abi.KVC_STORAGE_NONE : Abi.KVC_STORAGE_OWN);
     c.putLong(Abi.CacheConfig.PREFIX_PAGES, prefixPages);
     c.putInt(Abi.CacheConfig.PREFIX_POLICY, prefixPolicy == null ? 0 : prefixPolicy.value);

@@ -14,6 +14,7 @@ public final class Layer implements Cloneable {
   private int vHeadDim;
   private int latentDim;
   private boolean keysOnly;
+  private int totalKvHeads;
   private DType dtype = DType.F32;
   private RopeMode rope = RopeMode.NONE;
   private int ropeDim;
@@ -56,7 +57,7 @@ public final class Layer implements Cloneable {
   public String toString() {
     StringJoiner all = new StringJoiner(", ", "Layer(", ")");
     Object[][] settings = {{"group", group, 0}, {"qHeads", qHeads, 0}, {"kvHeads", kvHeads, 0}, {"headDim", headDim, 0},
-        {"vHeadDim", vHeadDim, 0}, {"latentDim", latentDim, 0}, {"keysOnly", keysOnly, false}, {"dtype", dtype, DType.F32}, {"rope", rope, RopeMode.NONE},
+        {"vHeadDim", vHeadDim, 0}, {"latentDim", latentDim, 0}, {"keysOnly", keysOnly, false}, {"totalKvHeads", totalKvHeads, 0}, {"dtype", dtype, DType.F32}, {"rope", rope, RopeMode.NONE},
         {"ropeDim", ropeDim, 0}, {"ropeOffset", ropeOffset, 0}, {"ropeInterleaved", ropeInterleaved, false},
         {"ropeTheta", ropeTheta, 0.0}, {"softmaxScale", softmaxScale, 0.0}, {"kvStorage", kvStorage, null},
         {"kStorage", kStorage, null}, {"vStorage", vStorage, null}, {"states", states, List.of()}};
@@ -115,6 +116,15 @@ public final class Layer implements Cloneable {
     /** MLA: leading dims of the row that are V too. */
     public Builder latentDim(int n) {
       layer.latentDim = n;
+      return this;
+    }
+
+    /**
+     * Kv heads of the layer in all ranks together ({@link CacheBuilder#tpSize}); 0 = kvHeads * tpSize, and 1 for MLA. Give it if it is less
+     * than tpSize: then kvHeads is 1, and tpSize / totalKvHeads consecutive ranks have the same head.
+     */
+    public Builder totalKvHeads(int n) {
+      layer.totalKvHeads = n;
       return this;
     }
 
@@ -227,6 +237,7 @@ public final class Layer implements Cloneable {
     c.putLong(Abi.LayerConfig.ROPE_SCALING, ropeScaling == null ? 0 : ropeScaling.write(arena));
     c.putDouble(Abi.LayerConfig.SOFTMAX_SCALE, softmaxScale);
     c.putInt(Abi.LayerConfig.LATENT_DIM, latentDim);
+    c.putInt(Abi.LayerConfig.TOTAL_KV_HEADS, totalKvHeads);
     writeScales(arena, c, index);
     writeStates(arena, c, index);
     c.putLong(Abi.LayerConfig.KV_STORAGE, storage(kvStorage, kept));

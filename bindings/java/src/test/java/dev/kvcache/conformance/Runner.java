@@ -118,7 +118,7 @@ public final class Runner {
         .kvHeads((int) s.integer("kv_heads", 1)).headDim(s.integer("head_dim")).vHeadDim(s.integer("v_head_dim"))
         .dtype(Values.dtype(s.word("dtype", "f32"))).rope(RopeMode.valueOf(s.word("rope", "none").toUpperCase(Locale.ROOT)))
         .ropeDim(s.integer("rope_dim")).ropeOffset(s.integer("rope_offset")).ropeInterleaved(s.has("rope_interleaved"))
-        .ropeTheta(s.number("rope_theta")).softmaxScale(s.number("softmax_scale")).latentDim(s.integer("latent_dim")).keysOnly(s.has("keys_only"))
+        .ropeTheta(s.number("rope_theta")).softmaxScale(s.number("softmax_scale")).latentDim(s.integer("latent_dim")).totalKvHeads(s.integer("total_kv_heads")).keysOnly(s.has("keys_only"))
         .scales(s.floats("k_scales"), s.floats("v_scales"));
     if (s.has("kv_layer")) {
       layer.kvLayer(s.integer("kv_layer"));
@@ -151,7 +151,7 @@ public final class Runner {
         .pageSize(s.integer("page_size")).capacityTokens(s.integer("capacity_tokens", 0)).capacityPages(s.integer("capacity_pages", 0))
         .capacityBytes(s.integer("capacity_bytes", 0)).maxSequences(s.integer("max_sequences"))
         .maxBatchTokens(s.integer("max_batch_tokens")).maxOpenForwards(s.integer("max_open_forwards"))
-        .maxTreeNodes(s.integer("max_tree_nodes")).maxCheckpoints(s.integer("max_checkpoints")).maxDraftStates(s.integer("max_draft_states"))
+        .maxTreeNodes(s.integer("max_tree_nodes")).maxCheckpoints(s.integer("max_checkpoints")).maxDraftStates(s.integer("max_draft_states")).tpSize(s.integer("tp_size")).tpRank(s.integer("tp_rank"))
         .rollbackTokens(s.integer("rollback_tokens", 0)).sharePrefixes(switch (s.word("sharing", "")) {
           case "never" -> Cache.SharePrefixes.NEVER;
           case "always" -> Cache.SharePrefixes.ALWAYS;
