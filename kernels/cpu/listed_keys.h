@@ -19,8 +19,7 @@ struct ListedQuery {
   int32_t query;                 // within the item
   int32_t head_begin, head_end;  // kv heads that share the list
   int32_t num_keys;
-  const int32_t*
-      keys;  // [num_keys] indexes of the row's keys, or slots of the pools, in ascending order without repetitions
+  const int32_t* keys;  // [num_keys] indexes of the row's keys, or slots of the pools; ascending, each once
 };
 
 // Sets num_keys and keys of `listed`. The caller has set its other fields. Whatever the caller's entries are, all

@@ -39,8 +39,8 @@ kvc_status allocate(kvc_backend_device*, int64_t bytes, int64_t alignment, int32
   if (start > begin) munmap(map, static_cast<size_t>(start - begin));
   if (tail > 0) munmap(base + size, static_cast<size_t>(tail));
 #if defined(MADV_HUGEPAGE)
-  if (huge != 0)
-    madvise(base, static_cast<size_t>(size), MADV_HUGEPAGE);  // a hint: without huge pages, calls are only slower
+  // This is a hint. If the system refuses it, calls are only slower.
+  if (huge != 0) madvise(base, static_cast<size_t>(size), MADV_HUGEPAGE);
 #endif
   *memory = base;
   return KVC_OK;

@@ -8,10 +8,9 @@
 namespace kvc::kernels {
 namespace {
 
-constexpr int64_t kItemFloats = 16 * 1024;  // floats that a work item reads: its outputs, once for each part
-constexpr int64_t kSmallItems = 4;          // fewer items are done before a sleeping worker would wake up
-constexpr int32_t kScratchDims =
-    kMaxHeadDim / 2;  // Scratch::row has two halves: one for the result, one for a converted part
+constexpr int64_t kItemFloats = 16 * 1024;         // floats that a work item reads: its outputs, once for each part
+constexpr int64_t kSmallItems = 4;                 // fewer items are done before a sleeping worker would wake up
+constexpr int32_t kScratchDims = kMaxHeadDim / 2;  // of Scratch::row: one half for the result, one for a part
 
 struct Job {
   const kvc_backend_merge* args;

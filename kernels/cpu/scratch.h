@@ -34,11 +34,10 @@ struct alignas(64) Scratch {
   float row[kMaxHeadDim];  // one row in the order of dims: a query before packing, or an output before it is stored
   float maxima[kMaxRows * kMaxLanes];  // decode: lane i is for row i % rows of a tile. panels: one float for each row
   float sums[kMaxRows * kMaxLanes];
-  float
-      factors[kMaxRows * kMaxLanes];  // decode, Format::kRowFactors: the factor of each row's scores, in the same lanes
-  QueryMask masks[kMaxRows];          // what each row sees
-  QueryPlace places[kMaxRows];        // the query of each row
-  float key_offsets[kMaxPanelKeys];   // ALiBi: positions of a block's keys, relative to its first index
+  float factors[kMaxRows * kMaxLanes];  // decode, Format::kRowFactors: factors of scores, in the same lanes
+  QueryMask masks[kMaxRows];            // what each row sees
+  QueryPlace places[kMaxRows];          // the query of each row
+  float key_offsets[kMaxPanelKeys];     // ALiBi: positions of a block's keys, relative to its first index
   int32_t bias_indexes[kMaxPanelKeys];  // biases and masks: the index of each key of a block
   int32_t bias_positions[kMaxPanelKeys];
   float nodes_seen[kMaxPanelKeys];  // trees and masks: 1 for a key of the panel that a query sees, else 0

@@ -309,8 +309,7 @@ kvc_status select(kvc_backend_device* device, const kvc_backend_select* args, vo
   job.lists = args->rule == KVC_SELECT_EACH_HEAD ? layer.num_q_heads : 1;
   const int64_t most = most_scores(job);
   job.stride = (most + 2 * kMaxLanes) / kMaxLanes * kMaxLanes;
-  const int64_t fitting =
-      args->scratch_bytes / (job.stride * int64_t{2 * sizeof(float)});  // number of lists that fit; 1 or more
+  const int64_t fitting = args->scratch_bytes / (job.stride * int64_t{2 * sizeof(float)});  // lists; 1 or more
   const auto lists_at_once = static_cast<int32_t>(std::min<int64_t>(job.lists, fitting));
   const int64_t queries_at_once = lists_at_once < job.lists ? 1 : fitting / job.lists;
   job.item_queries = std::clamp(kItemRows / layer.num_q_heads, 1, kMostQueries);
