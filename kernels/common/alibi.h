@@ -1,5 +1,5 @@
-// ALiBi: the distance of a query and a key by which a slope lowers their score. The only place where its sign is
-// decided.
+// ALiBi subtracts slope * distance from a score. The CUDA kernels compute that distance here. The CPU kernels
+// (kernels/cpu/attend/score.h) and the reference compute the same.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,7 +8,8 @@
 
 namespace kvc::kernels {
 
-// flags: KVC_ATTEND_*. distance: p_q - p_k.
+// Returns the distance of a query and a key for ALiBi. flags: KVC_ATTEND_* bits. distance: the position of the query
+// minus the position of the key.
 KVC_HOST_DEVICE float alibi_distance(uint32_t flags, float distance) {
   return (flags & KVC_ATTEND_ALIBI_SIGNED) != 0 || distance > 0.0f ? distance : -distance;
 }

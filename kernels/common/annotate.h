@@ -1,6 +1,6 @@
-// Marks functions that the host and, later, CUDA compile from one source.
-// Every such function is static: a header included by translation units with different instruction sets must not leave
-// a weak copy, since the linker would keep the one that an older CPU cannot run.
+// KVC_HOST_DEVICE marks a function that is compiled for the host and, by nvcc, also for the device. Such a function is
+// always static. Translation units with different instruction sets include these headers. If the function were a weak
+// symbol, the linker could keep a copy that an older CPU cannot run.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,5 @@
-// The functions of a backend's table, declared in the namespace that includes this file: a backend defines each.
+// Declares the functions of a backend's table (kvc_backend), in the namespace that includes this file. Each backend
+// defines these functions.
 kvc_status check_layer(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_error* error);
 void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_backend_tiling* out);
 kvc_status allocate(kvc_backend_device* device, int64_t bytes, int64_t alignment, int32_t huge, void** memory,

@@ -1,4 +1,5 @@
-// Relative and key biases of scores, and the mask of a call (kvc_backend_bias). The one place that finds their entries.
+// Finds the entries of relative biases, of key biases and of a call's mask (kvc_backend_bias). All kernels use these
+// functions.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,18 +10,19 @@ namespace kvc::kernels {
 
 KVC_HOST_DEVICE bool has_bias(const kvc_backend_bias& bias) { return bias.relative != nullptr || bias.keys != nullptr; }
 
-// Whether the call has a bias or a mask. Kernels with tensor cores have neither.
+// Whether the call has a bias or a mask. Kernels with tensor cores do not support either of them.
 KVC_HOST_DEVICE bool has_bias_or_mask(const kvc_backend_bias& bias) { return has_bias(bias) || bias.mask != nullptr; }
 
-// The relative bias of a query `distance` positions after a key. table: of the query and its head.
+// Returns the relative bias of a query that is `distance` positions after a key. table: the entries of the query's
+// token and head.
 KVC_HOST_DEVICE float relative_entry(const float* table, int32_t num_distances, bool zero_beyond, int32_t distance) {
   if (distance >= 0 && distance < num_distances) return table[distance];
   if (zero_beyond) return 0.0f;
   return table[distance < 0 ? 0 : num_distances - 1];
 }
 
-// What the score of a query and a key gets: of q head `head` and kv head `kv_head`. token: of the rows. index: the
-// key's, in its row. distance: p_q - p_k.
+// Returns the sum of the biases of a query and a key. row, token: those of the query. head, kv_head: the q head and its
+// kv head. index: the index of the key in its row. distance: the position of the query minus the position of the key.
 KVC_HOST_DEVICE float bias_of(const kvc_backend_bias& bias, uint32_t flags, int64_t row, int64_t token, int64_t head,
                               int64_t kv_head, int64_t index, int32_t distance) {
   float sum = 0.0f;
@@ -32,7 +34,7 @@ KVC_HOST_DEVICE float bias_of(const kvc_backend_bias& bias, uint32_t flags, int6
   return sum + bias.keys[row * bias.key_row_stride + index * bias.key_stride + kv_head * bias.key_head_stride];
 }
 
-// Whether the mask of the call, if it has one, hides a key from a query.
+// Returns whether the call has a mask that hides the key from the query.
 KVC_HOST_DEVICE bool mask_hides(const kvc_backend_bias& bias, int64_t token, int64_t kv_head, int64_t index) {
   if (bias.mask == nullptr) return false;
   return bias.mask[token * bias.mask_token_stride + kv_head * bias.mask_head_stride + index] == 0;

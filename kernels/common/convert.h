@@ -1,6 +1,7 @@
-// One element between float32 and the stored types: round to nearest even, subnormals exact, NaN stays (quiet) NaN;
-// what is too large becomes an infinity in 16 bits, and the largest finite value in 8 bits (infinities too). These are
-// the definition; SIMD versions must agree bit for bit.
+// Converts one element between float32 and a stored type. Values are rounded to nearest even, subnormals are exact, and
+// NaN stays a quiet NaN. A value that is too large becomes an infinity in types of 16 bits. In smaller types it becomes
+// the largest finite value, and so does an infinity. These functions are the definition. SIMD versions must agree with
+// them bit for bit.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,19 +29,21 @@ struct F16 {
 struct Bf16 {
   uint16_t bits;
 };
-// Sign, 4 bits of exponent (bias 7), 3 of mantissa; no infinity, all ones is NaN ("e4m3fn"). Largest: 448.
+// 1 bit of sign, 4 of exponent (bias 7) and 3 of mantissa. It has no infinity. It is NaN if all bits but the sign are 1
+// ("e4m3fn"). The largest value is 448.
 struct E4m3 {
   uint8_t bits;
 };
-// The upper byte of a float16. Largest: 57344.
+// The upper byte of a float16. The largest finite value is 57344.
 struct E5m2 {
   uint8_t bits;
 };
-// -127..127 (what append writes; -128 is read as it is).
+// append writes -127..127. A stored -128 is read as -128.
 struct I8 {
   int8_t value;
 };
-// Sign, 2 bits of exponent (bias 1), 1 of mantissa, in the low 4 bits; no infinity, no NaN ("e2m1fn"). Largest: 6.
+// 1 bit of sign, 2 of exponent (bias 1) and 1 of mantissa, in the low 4 bits. It has no infinity and no NaN ("e2m1fn").
+// The largest value is 6.
 struct E2m1 {
   uint8_t bits;
 };
@@ -58,25 +61,26 @@ KVC_HOST_DEVICE Type type_of(DLDataType dtype) {
   return Type::kNone;
 }
 
-// Stored with scales: an element is read as stored * scale, and one of kU4 as (stored - zero point) * scale.
+// Whether the type is stored with scales. An element is read as stored * scale. An element of kU4 is read as
+// (stored - zero point) * scale.
 KVC_HOST_DEVICE bool is_quantised(Type type) { return type >= Type::kE4m3 && type <= Type::kE2m1; }
 
 // Whether two elements share a byte.
 KVC_HOST_DEVICE bool is_packed(Type type) { return type == Type::kU4 || type == Type::kE2m1; }
 
-// Neighbouring dims of kE2m1 that share a scale.
+// Number of neighbouring dims of kE2m1 that share a scale.
 constexpr int32_t kBlockDims = 16;
 
-// Bits of an element.
 KVC_HOST_DEVICE int32_t element_bits(Type type) {
   return type == Type::kF32 ? 32 : is_packed(type) ? 4 : is_quantised(type) ? 8 : 16;
 }
 
-// Bytes of an element of a caller's tensor, which has bytes as elements if it holds packed elements of 4 bits. Sizes of
-// stored rows follow from their format (stored_format.h).
+// Returns the bytes of an element of a caller's tensor. A tensor of packed 4-bit elements has bytes as its elements.
+// stored_format.h computes the sizes of stored rows.
 KVC_HOST_DEVICE int32_t element_bytes(Type type) { return (element_bits(type) + 7) / 8; }
 
-// Bytes of n elements without gaps between them, and of the scales that follow the elements of a row of kE2m1.
+// Returns the bytes of n elements without gaps between them. For a row of kE2m1, they include the scales after the
+// elements.
 KVC_HOST_DEVICE int64_t array_bytes(Type type, int64_t n) {
   return (n * element_bits(type) + 7) / 8 + (type == Type::kE2m1 ? n / kBlockDims : 0);
 }
@@ -144,14 +148,15 @@ KVC_HOST_DEVICE void narrow(float x, F16* out) {
     half = 0x7c00u;
   } else if (magnitude >= 0x38800000u) {  // normal: at least 2^-14
     half = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-  } else {  // 0.5 has an ulp of 2^-24, that of f16's subnormals: adding it rounds to one
+  } else {  // subnormal: adding 0.5, whose ulp is 2^-24, rounds to a multiple of 2^-24
     half = float_bits(float_from_bits(magnitude) + 0.5f) - 0x3f000000u;
   }
   out->bits = static_cast<uint16_t>(sign | half);
 }
 
-// The bits of an 8-bit float without its sign. mantissa_bits, bias: of the format; largest: its largest finite value as
-// float32 bits; nan: what NaN becomes.
+// Returns the bits, without the sign, of a float of 8 or 4 bits. magnitude: the float32 bits of the value without its
+// sign. mantissa_bits, bias: of the small format. largest: the float32 bits of its largest finite value. nan: the
+// result for NaN.
 KVC_HOST_DEVICE uint32_t narrow_magnitude(uint32_t magnitude, uint32_t mantissa_bits, uint32_t bias, uint32_t largest,
                                           uint32_t nan) {
   if (magnitude > 0x7f800000u) return nan;
@@ -161,7 +166,8 @@ KVC_HOST_DEVICE uint32_t narrow_magnitude(uint32_t magnitude, uint32_t mantissa_
     const uint32_t rebased = magnitude - ((127 - bias) << 23);
     return (rebased + (1u << (shift - 1)) - 1 + ((rebased >> shift) & 1u)) >> shift;
   }
-  // Adding the power of two whose ulp is that of the format's subnormals rounds to one.
+  // The ulp of this power of two is the distance between subnormals of the small format. So the addition rounds to a
+  // multiple of that distance.
   const uint32_t power = (128 - bias + shift) << 23;
   return float_bits(float_from_bits(magnitude) + float_from_bits(power)) - power;
 }
@@ -178,20 +184,21 @@ KVC_HOST_DEVICE void narrow(float x, E5m2* out) {
       static_cast<uint8_t>(((bits >> 24) & 0x80u) | narrow_magnitude(bits & 0x7fffffffu, 2, 15, 0x47600000u, 0x7e));
 }
 
-// Not for NaN.
+// x is not NaN.
 KVC_HOST_DEVICE void narrow(float x, E2m1* out) {
   const uint32_t bits = float_bits(x);
   out->bits = static_cast<uint8_t>(((bits >> 28) & 8u) | narrow_magnitude(bits & 0x7fffffffu, 1, 1, 0x40c00000u, 7));
 }
 
-// Not for NaN.
+// x is not NaN.
 KVC_HOST_DEVICE void narrow(float x, I8* out) {
   const float clamped = x > 127.0f ? 127.0f : x < -127.0f ? -127.0f : x;
   const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   out->value = static_cast<int8_t>(static_cast<int32_t>((clamped + magic) - magic));
 }
 
-// Element `index` of an array of any alignment. Of packed elements, the first has the lowest bits.
+// Loads element `index` of an array, which may have any alignment. In a byte with two elements, the first element has
+// the low 4 bits.
 KVC_HOST_DEVICE float load_element(Type type, const void* base, int64_t index) {
   if (is_packed(type)) {
     const int32_t bits = static_cast<const unsigned char*>(base)[index / 2] >> (index % 2 * 4) & 15;
@@ -229,7 +236,7 @@ KVC_HOST_DEVICE void store_element(Type type, void* base, int64_t index, float x
   if (type == Type::kI8) store_narrowed<I8>(target, x);
 }
 
-// x as `type` holds it.
+// Returns x rounded to `type`, as float32.
 KVC_HOST_DEVICE float round_to(Type type, float x) {
   float rounded;
   unsigned char bytes[4] = {};

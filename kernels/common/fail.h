@@ -1,4 +1,4 @@
-// A failure of a backend's function: its status, and the error that says why.
+// Fills an error and returns its status. Functions of a backend report failures with it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

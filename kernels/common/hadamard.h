@@ -1,9 +1,11 @@
-// The rotation of rows that are stored with 4 bits (KVC_BACKEND_ENCODING_ROTATED). It spreads the few large dims of a
-// row over all its dims, so that 16 levels lose less.
+// The rotation of rows that are stored with 4 bits (KVC_BACKEND_ENCODING_ROTATED). It is not RoPE. It spreads the few
+// large dims of a row over all its dims, so that rounding to 16 levels loses less.
 //
-// Row x becomes H (s x): s are fixed signs, and H has the Hadamard matrix of size b on its diagonal, without a factor.
-// H H = b, so s H y / b undoes it. Scores are sums over all dims, so q . k = (H s q) . (H s k) / b. Kernels rotate q,
-// and undo the rotation in the sum of V.
+// A row x becomes H (s x). s holds a fixed sign for each dim. H consists of blocks on the diagonal. Each block is the
+// Hadamard matrix of size b, with entries 1 and -1. H H = b, so the inverse of y = H (s x) is x = s (H y) / b.
+//
+// Scores are sums over all dims, so q . k = (H s q) . (H s k) / b. Therefore kernels rotate q, and leave stored K and V
+// rotated. They undo the rotation in the sum of V.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,12 +14,13 @@
 
 namespace kvc::kernels {
 
-// Head dims are multiples of this. Smaller blocks would spread nothing.
+// In a layer with rotated rows, head dims are multiples of this number. Smaller blocks would hardly spread the large
+// dims.
 constexpr int32_t kRotatedMultiple = 16;
-constexpr int32_t kMaxRotatedDims = 2048;  // that have signs
+constexpr int32_t kMaxRotatedDims = 2048;  // the number of dims that have a sign
 
-// Signs of all dims that a head may have, a bit each: 1 is minus. Bit d is the highest bit of the (d + 1)-th number of
-// the generator x ^= x << 13, x ^= x >> 17, x ^= x << 5 of 32 bits, which begins at 0x9e3779b9.
+// The sign of each dim, one bit each: 1 means minus. The bits come from a generator of 32-bit numbers that starts at
+// 0x9e3779b9 and repeats x ^= x << 13, x ^= x >> 17, x ^= x << 5. The sign of dim d is the highest bit of number d + 1.
 struct RotationSigns {
   uint32_t words[kMaxRotatedDims / 32];
 };
@@ -40,16 +43,16 @@ KVC_HOST_DEVICE void apply_rotation_signs(float* row, int32_t dims) {
   }
 }
 
-// The size of a block: the largest power of two that divides the dims of a row, and of V where V is a part of K. 0 if
-// rows are not rotated.
+// Returns the size b of a block, or 0 if rows are not rotated. b is the largest power of two that divides `dims`. In a
+// layer with MLA rows, b divides the dims of K and the dims of V, because V is a part of K's row.
 KVC_HOST_DEVICE int32_t rotation_block(const kvc_backend_layer& layer, int32_t dims) {
   if (!has_rotated_rows(layer.format)) return 0;
   const int32_t all = has_latent_rows(layer) ? layer.head_dim | layer.v_head_dim : dims;
   return all & -all;
 }
 
-// Multiplies each block of a row by the Hadamard matrix. Each sum is rounded to float32, and neighbours are added
-// first.
+// Multiplies each block of a row by the Hadamard matrix. Neighbouring elements are added first, and each sum is rounded
+// to float32.
 KVC_HOST_DEVICE void hadamard(float* row, int32_t dims, int32_t block) {
   for (int32_t apart = 1; apart < block; apart *= 2) {
     for (int32_t begin = 0; begin < dims; begin += 2 * apart) {

@@ -1,5 +1,6 @@
-// How a range of keys is cut into parts: at multiples of an alignment, into as many as are wanted, each of as many
-// aligned blocks; the last one has fewer, and there may be fewer parts.
+// Cuts a range of keys into parts. Every part begins at a multiple of `align`, except the first, which begins where the
+// range does. All parts have the same number of aligned blocks, but the last part may have fewer. There may be fewer
+// parts than are wanted.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,10 +9,10 @@
 namespace kvc::kernels {
 
 struct KeySplit {
-  int64_t begin, end;   // keys
-  int64_t first;        // the aligned block that `begin` is in
-  int64_t blocks;       // at least 1
-  int64_t blocks_each;  // of a part
+  int64_t begin, end;   // the range of keys
+  int64_t first;        // number of the aligned block that holds `begin`
+  int64_t blocks;       // of the range; at least 1
+  int64_t blocks_each;  // of every part except the last
   int64_t align;
 };
 
@@ -31,7 +32,7 @@ KVC_HOST_DEVICE int64_t count_parts(const KeySplit& split) {
   return (split.blocks + split.blocks_each - 1) / split.blocks_each;
 }
 
-// Keys [*begin, *end) of part i.
+// Returns the keys [*begin, *end) of part i.
 KVC_HOST_DEVICE void keys_of_part(const KeySplit& split, int64_t i, int32_t* begin, int32_t* end) {
   const int64_t first = (split.first + i * split.blocks_each) * split.align;
   const int64_t last = first + split.blocks_each * split.align;

@@ -1,4 +1,4 @@
-// Which layers can be stored and attended: one list for all backends.
+// Checks whether a layer can be stored and attended. All backends have the same rules.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,11 +7,11 @@
 
 namespace kvc::kernels {
 
-constexpr int32_t kMaxHeadDim = 1152;  // a latent row of 1,024 dims with 128 rotary ones
+constexpr int32_t kMaxHeadDim = 1152;  // an MLA row with 1,024 latent and 128 rotary dims
 
 static_assert(kMaxHeadDim <= kMaxRotatedDims);
 
-// OK, or UNSUPPORTED with the reason. backend: its name, for messages.
+// Returns KVC_OK, or KVC_ERROR_UNSUPPORTED with the reason in `error`. backend: the backend's name, for the message.
 [[maybe_unused]] static kvc_status check_layer_of(const char* backend, const kvc_backend_layer* layer,
                                                   kvc_error* error) {
   const DLDataType dtype = stored_dtype(*layer);

@@ -1,4 +1,5 @@
-// What the queries of an attention item see: visible.h, for the rows, the flags and the keys of one call.
+// Computes what the queries of a work item see: the rules of visible.h, applied to the rows, flags and keys of one
+// call.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,7 +7,8 @@
 
 namespace kvc::kernels {
 
-// The positions that layer, row and call let a query see, in the part of the row that the item is for.
+// Returns the positions that the layer, the row and the call let a query see. For a streaming row, item->part says
+// whether these are its sinks or its window.
 KVC_HOST_DEVICE KeyRange visible_positions(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t row,
                                            int32_t token) {
   const kvc_backend_rows* rows = &args->plan->arrays.rows;
@@ -22,14 +24,14 @@ KVC_HOST_DEVICE KeyRange visible_positions(const kvc_backend_attend* args, const
   return keys;
 }
 
-// The position of a query for biases.
+// Returns the position from which the distances of a query's biases are counted.
 KVC_HOST_DEVICE int32_t bias_position(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t row,
                                       int32_t token) {
   const int32_t p = args->plan->arrays.rows.positions[token];
   return item->part == KVC_BACKEND_PART_SINKS ? position_for_sinks(args->plan->arrays.rows.stream_windows[row], p) : p;
 }
 
-// The mask of query `query` of `row`, over the item's keys.
+// Returns what query number `query` of `row` sees of the item's keys.
 KVC_HOST_DEVICE QueryMask query_mask(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t row,
                                      int32_t query) {
   const kvc_backend_rows* rows = &args->plan->arrays.rows;

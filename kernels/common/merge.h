@@ -1,9 +1,11 @@
-// Partial softmax states and their merge: the only merge code, host and device.
+// Partial softmax states and their merge, for host and device. All merges of states use these functions.
 //
-// The state of one query and head over some keys is (m, l, o). m is the largest scaled score (natural log), or a score
-// not far below it (the CPU's panel kernel: kMaxRise). l is the sum of exp(score - m), and o the sum of exp(score - m)
-// * v. The empty state is m = -inf, l = 0, o = 0. Merging is associative and commutative within rounding, the empty
-// state is its neutral element, and merging finite states never gives NaN.
+// The state of one query and head over some keys is (m, l, o):
+//   m  the largest scaled score, in natural-log units. The CPU's panel kernel may use a slightly lower m (kMaxRise).
+//   l  the sum of exp(score - m)
+//   o  the sum of exp(score - m) * v
+// The empty state is m = -inf, l = 0, o = 0, and a merge with it changes nothing. Merging is associative and
+// commutative within rounding. A merge of finite states never gives NaN.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -28,14 +30,16 @@ template <class Sum>
 KVC_HOST_DEVICE MergeWeights<Sum> merge_weights(float m_a, float m_b) {
   MergeWeights<Sum> weights;
   weights.m = m_a > m_b ? m_a : m_b;
-  // An equal maximum has weight 1. So two empty states (-inf, -inf) stay empty, without inf - inf.
+  // A state whose m is the merged maximum has weight 1. So a merge of two empty states never computes -inf - -inf, and
+  // the result is empty.
   weights.a = m_a == weights.m ? Sum(1) : exp_of(Sum(m_a) - Sum(weights.m));
   weights.b = m_b == weights.m ? Sum(1) : exp_of(Sum(m_b) - Sum(weights.m));
   return weights;
 }
 
-// Merges state b into state a. o: [dims]. An empty state changes no bit of the other. Sum: float, or double where many
-// states are merged one after another, so that the error does not grow with their number.
+// Merges state b into state a. o: [dims]. If one of the states is empty, the result has the bits of the other state.
+// Sum is float. It is double where many states are merged one after another, so that the error does not grow with their
+// number.
 template <class Sum>
 KVC_HOST_DEVICE void merge_state(Sum* o_a, float* m_a, Sum* l_a, const float* o_b, float m_b, float l_b, int32_t dims) {
   if (l_b == 0.0f) return;
@@ -52,19 +56,19 @@ KVC_HOST_DEVICE void merge_state(Sum* o_a, float* m_a, Sum* l_a, const float* o_
 }
 
 struct FinalState {
-  double scale;  // the factor that normalises o: 0 for a row that saw nothing
-  float lse;     // natural log of the denominator; -inf for a row that saw nothing
+  double scale;  // the factor that normalises o; 0 for a row that saw no key
+  float lse;     // natural log of the denominator; -inf for a row that saw no key
 };
 
-// Finishes a state. sink: nullable; a logit that joins the denominator and has no value, as if the state (m = sink,
-// l = 1, o = 0) were merged.
+// Finishes a state. sink: nullable; a logit that is added to the denominator and has no value. The result is the same
+// as after a merge with the state (m = sink, l = 1, o = 0).
 KVC_HOST_DEVICE FinalState final_state(double m, double l, const float* sink) {
   double weight = 1.0;
   if (sink != nullptr) {
     const double logit = static_cast<double>(*sink), largest = m > logit ? m : logit;
     weight = m == largest ? 1.0 : exp(m - largest);
     l = l * weight + (logit == largest ? 1.0 : exp(logit - largest));
-    if (m == logit && m == -INFINITY) l = 0.0;  // a sink of -inf is none
+    if (m == logit && m == -INFINITY) l = 0.0;  // a sink of -inf counts as no sink
     m = largest;
   }
   FinalState state;

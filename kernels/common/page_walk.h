@@ -1,6 +1,6 @@
-// From a key position to its page: the walk of kvc_backend_tables' trees, or arrays, of which every stretch is a leaf.
-// A leaf holds the page ids of FANOUT consecutive list entries, so a cursor walks the tree once per leaf and then reads
-// neighbouring ids from one cache line pair. Entries that no query sees are never looked at: they may be anything.
+// Finds the page of a key in kvc_backend_tables. A page list is a tree or an array, and both are read in leaves: the
+// page ids of FANOUT consecutive list entries. A cursor looks up a leaf once, and then reads neighbouring ids from its
+// 128 bytes. Entries that no query sees are never read, so they may hold anything.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,8 +13,8 @@ struct PageCursor {
   const int32_t* nodes;  // [num_nodes, FANOUT]
   int32_t root;
   int32_t levels;
-  const int32_t* pages;  // null: a tree. Else the row's list as an array
-  int64_t leaf_index;    // which leaf `leaf` is, -1 = none yet
+  const int32_t* pages;  // null: the list is a tree. Else: the row's list, an array
+  int64_t leaf_index;    // number of the leaf that `leaf` points to; -1 = none yet
   const int32_t* leaf;   // [FANOUT] page ids
 };
 
@@ -29,13 +29,13 @@ KVC_HOST_DEVICE PageCursor page_cursor(const kvc_backend_tables* tables, int32_t
   return cursor;
 }
 
-// Leaf `leaf_index` of the list: page ids of list entries [leaf_index * FANOUT, + FANOUT).
+// Returns leaf number `leaf_index`: the page ids of the list entries [leaf_index * FANOUT, (leaf_index + 1) * FANOUT).
 KVC_HOST_DEVICE const int32_t* page_leaf(const PageCursor* cursor, int64_t leaf_index) {
   if (cursor->pages != nullptr) return cursor->pages + leaf_index * KVC_BACKEND_NODE_FANOUT;
   return kvc_backend_leaf(cursor->nodes, cursor->root, cursor->levels, leaf_index * KVC_BACKEND_NODE_FANOUT);
 }
 
-// Page id of list entry `index`; the entry must hold a page.
+// Returns the page id of list entry `index`. That entry must hold a page.
 KVC_HOST_DEVICE int32_t page_at(PageCursor* cursor, int64_t index) {
   const int64_t leaf_index = index >> KVC_BACKEND_NODE_FANOUT_LOG2;
   if (leaf_index != cursor->leaf_index) {

@@ -1,5 +1,5 @@
-// Where the queries of an item come from and where their states go: those of its row, or in a shared item those of its
-// spans, one after another.
+// Says where a query of a work item lies in q, and where its output or partial state goes. The queries of a plain item
+// are those of its row. The queries of a shared item are those of its spans, one span after another.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,13 +11,13 @@ namespace kvc::kernels {
 struct QueryPlace {
   int32_t row;
   int32_t query;           // within the row
-  int32_t token;           // of q and out
-  int32_t states;          // of the block of states: o[states][Dv], m[states], l[states]
-  int32_t first_state;     // + q head: the state's index
-  int64_t partial_offset;  // of the block; negative: none, the output is written
+  int32_t token;           // index in q and out
+  int32_t states;          // number of states in the block, which is o[states][Dv], m[states], l[states]
+  int32_t first_state;     // the state of a q head is state first_state + head of the block
+  int64_t partial_offset;  // of the block in the partials; negative: there is none, and the output is written
 };
 
-// Elements of a token and head from the beginning of out, and of lse.
+// Returns the offset of a token and head in `out`, or in `lse`, in elements.
 KVC_HOST_DEVICE int64_t out_element(const kvc_backend_attend& args, int64_t row, int64_t token, int64_t head) {
   return row * args.out_row_stride + token * args.out.token_stride + head * args.out.head_stride;
 }
@@ -25,12 +25,12 @@ KVC_HOST_DEVICE int64_t lse_element(const kvc_backend_attend& args, int64_t row,
   return row * args.lse_row_stride + token * args.lse_token_stride + head * args.lse_head_stride;
 }
 
-// Walks the queries of an item; they may only go forward.
+// Walks the queries of an item in ascending order.
 struct QueryCursor {
   const kvc_backend_attend* args;
   const kvc_backend_item* item;
-  int32_t span;        // the current one, if the item is shared
-  int32_t span_begin;  // its first query, counted within the item
+  int32_t span;        // number of the current span, if the item is shared
+  int32_t span_begin;  // number of its first query within the item
 };
 
 KVC_HOST_DEVICE QueryCursor query_cursor(const kvc_backend_attend* args, const kvc_backend_item* item) {
@@ -40,7 +40,7 @@ KVC_HOST_DEVICE QueryCursor query_cursor(const kvc_backend_attend* args, const k
 
 KVC_HOST_DEVICE bool is_shared(const kvc_backend_item* item) { return item->span_begin < item->span_end; }
 
-// Query `index` of the item, in [0, q_end - q_begin).
+// Returns the place of query `index` of the item. index: in [0, q_end - q_begin).
 KVC_HOST_DEVICE QueryPlace place_of_query(QueryCursor* cursor, int32_t index) {
   const kvc_backend_item* item = cursor->item;
   const kvc_backend_layer* layer = cursor->args->layer;

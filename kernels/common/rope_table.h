@@ -1,6 +1,7 @@
-// cos and sin of a position from the table of its RoPE class (kvc_backend_rope_table): one complex product a digit of
-// the position, in float64, rounded to float32 at the end. Plain products and sums in one order, so every target has
-// the same bits, whether keys are rotated when they are stored or when they are read.
+// Computes cos and sin of a position from the table of its RoPE class (kvc_backend_rope_table). The position is written
+// in base RADIX, and the table has a complex factor for each digit. The factors are multiplied in float64, and the
+// product is rounded to float32. All targets compute the same products and sums in the same order. So rotated keys have
+// the same bits on every target, whether they are rotated when they are stored or when they are read.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,17 +12,17 @@
 
 namespace kvc::kernels {
 
-// Entry (level, digit) of a table: cos and sin [2, half].
+// Returns the entry (level, digit) of a table: cos and sin as [2, half]. half: rope_dim / 2.
 KVC_HOST_DEVICE const double* rope_entry(const double* table, int32_t half, int32_t level, int32_t digit) {
   return table + (static_cast<int64_t>(level) * KVC_BACKEND_ROPE_RADIX + digit) * 2 * half;
 }
 
-// Table number `set` of a class that has several.
+// Returns table number `set` of a RoPE class that has several tables.
 KVC_HOST_DEVICE const double* rope_table_of_set(const double* tables, int32_t half, int32_t set) {
   return rope_entry(tables, half, set * KVC_BACKEND_ROPE_LEVELS, 0);
 }
 
-// The table that rotates the keys of a row on read; null: they are not rotated.
+// Returns the table by which the keys of a row are rotated on read. Returns null if they are not rotated on read.
 KVC_HOST_DEVICE const double* key_table_of_row(const kvc_backend_attend* args, int32_t row) {
   if (args->key_tables == nullptr) return nullptr;
   const kvc_backend_plan_arrays* arrays = &args->plan->arrays;
@@ -30,7 +31,8 @@ KVC_HOST_DEVICE const double* key_table_of_row(const kvc_backend_attend* args, i
                            arrays->key_sets != nullptr ? arrays->key_sets[token] : 0);
 }
 
-// The part of a rotation that all positions of one position / RADIX share: coarse [2, half].
+// Computes the product of all factors except that of the lowest digit. Positions with the same position / RADIX share
+// this product. coarse: [2, half].
 KVC_HOST_DEVICE void rope_coarse(const double* table, int32_t half, int32_t position, double* coarse) {
   uint32_t rest = static_cast<uint32_t>(position) >> KVC_BACKEND_ROPE_RADIX_LOG2;
   constexpr uint32_t kDigit = KVC_BACKEND_ROPE_RADIX - 1;
@@ -49,7 +51,7 @@ KVC_HOST_DEVICE void rope_coarse(const double* table, int32_t half, int32_t posi
   }
 }
 
-// cos_sin [2, half] of a position, whose coarse part is `coarse`.
+// Computes cos and sin of a position: cos_sin [2, half]. coarse: the result of rope_coarse for this position.
 KVC_HOST_DEVICE void rope_fine(const double* table, int32_t half, int32_t position, const double* coarse,
                                float* __restrict cos_sin) {
   const double* entry = rope_entry(table, half, 0, position & (KVC_BACKEND_ROPE_RADIX - 1));
@@ -59,7 +61,7 @@ KVC_HOST_DEVICE void rope_fine(const double* table, int32_t half, int32_t positi
   }
 }
 
-// cos and sin of one pair of a position: the same sums and products as rope_coarse and rope_fine, pair by pair.
+// Computes cos and sin of one pair of dims at a position, by the same products and sums as rope_coarse and rope_fine.
 KVC_HOST_DEVICE void rope_angle(const double* table, int32_t half, int32_t position, int32_t pair, float* cos,
                                 float* sin) {
   uint32_t rest = static_cast<uint32_t>(position) >> KVC_BACKEND_ROPE_RADIX_LOG2;
@@ -78,7 +80,8 @@ KVC_HOST_DEVICE void rope_angle(const double* table, int32_t half, int32_t posit
   *sin = static_cast<float>(s * entry[0] + c * entry[half]);
 }
 
-// cos and sin of a * b: the product's rounding error, up to 1e-7 for the largest positions, is put back. Host.
+// Computes cos and sin of the exact product a * b. The rounded product is off by up to 1e-7 for the largest positions.
+// Its error is computed, and cos and sin are corrected by it. Host only.
 [[maybe_unused]] static void exact_rotation(double a, double b, double* cosine, double* sine) {
   const double angle = a * b, error = fma(a, b, -angle);
   const double c = cos(angle), s = sin(angle);
@@ -86,7 +89,7 @@ KVC_HOST_DEVICE void rope_angle(const double* table, int32_t half, int32_t posit
   *sine = s + error * c;
 }
 
-// The table of a class, [LEVELS, RADIX, 2, rope_dim/2], into host memory.
+// Fills the table of a class, [LEVELS, RADIX, 2, rope_dim/2], in host memory.
 [[maybe_unused]] static void fill_rope_table(const kvc_backend_rope_table* args, double* table) {
   const int32_t half = args->rope_dim / 2;
   double* entry = table;

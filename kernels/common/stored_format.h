@@ -1,11 +1,13 @@
-// StoredFormat: how a layer stores K and V. Sizes of rows, scales and pages, and the place of every element and scale,
-// follow from the descriptor kvc_backend_format. Copies, exports and checks use these sizes and need no dtype.
+// StoredFormat describes how a layer stores K and V. The functions of this file compute from it the sizes of rows,
+// scales and pages, and the place of every element and scale. Copies, exports and checks use these sizes, so they need
+// no dtype.
 //
-// A row holds the elements of one token and head. It has up to KVC_BACKEND_MAX_SEGMENTS segments of unlike formats, for
-// example 512 dims of float8 and then 64 dims of bfloat16. Scales lie in the row, in the page after its rows, or apart.
-// tests/layer/stored_format_test.cc describes the packed rows of current models with it.
+// A row holds the elements of one token and head. It has up to KVC_BACKEND_MAX_SEGMENTS segments. Each segment has its
+// own format, for example 512 dims of float8 and then 64 dims of bfloat16. Scales lie in the row, or in the page after
+// its rows, or outside the pages. tests/layer/stored_format_test.cc describes the packed rows of current models in this
+// way.
 //
-// The formats that the backends can store are those of `stored_format`.
+// Backends store only the formats that `stored_format` returns.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -27,19 +29,21 @@ KVC_HOST_DEVICE int64_t round_up_bytes(int64_t bytes, int64_t multiple) {
 
 KVC_HOST_DEVICE bool has_scales(const ScaleFormat& scales) { return scales.place != KVC_BACKEND_SCALES_NONE; }
 
-// The number of scales that n tokens, heads or dims have, of which `shared` neighbours have one together (0: all).
+// Returns the number of scales for n tokens, heads or dims. `shared` neighbours share a scale; 0 means that all n share
+// one.
 KVC_HOST_DEVICE int64_t num_scales(int64_t n, uint16_t shared) { return shared == 0 ? 1 : (n + shared - 1) / shared; }
 
 KVC_HOST_DEVICE int64_t scale_bytes(const ScaleFormat& scales) {
   return int64_t{scales.dtype.bits / 8} * (scales.values == 0 ? 1 : scales.values);
 }
 
-// Bytes of the scales of a row's segment of `dims` dims, if they lie at `place`. 0 if they lie elsewhere.
+// Returns the bytes of the scales of a segment with `dims` dims, for one row, if they lie at `place`. Returns 0 if they
+// lie elsewhere.
 KVC_HOST_DEVICE int64_t scales_at(const ScaleFormat& scales, int32_t place, int64_t dims) {
   return scales.place == place && has_scales(scales) ? num_scales(dims, scales.dims) * scale_bytes(scales) : 0;
 }
 
-// The place of scale `index` of `count` among the scales of its segment.
+// Returns the place of scale number `index` among the `count` scales of its segment.
 KVC_HOST_DEVICE int64_t place_of_scale(const ScaleFormat& scales, int64_t index, int64_t count) {
   const int64_t ranks = scales.order;
   return ranks > 1 ? index % ranks * (count / ranks) + index / ranks : index;
@@ -47,7 +51,7 @@ KVC_HOST_DEVICE int64_t place_of_scale(const ScaleFormat& scales, int64_t index,
 
 // ---- Rows -----------------------------------------------------------------------------------------
 
-// One segment of a row of `row_dims` dims: its first dim, and how many it has.
+// The first dim of a segment, and the number of its dims.
 struct SegmentDims {
   int32_t first, count;
 };
@@ -69,12 +73,13 @@ KVC_HOST_DEVICE int32_t segment_of_dim(const RowFormat& row, int32_t row_dims, i
   return index;
 }
 
-// Bytes of the elements of a segment.
+// Returns the bytes of the elements of a segment with `dims` dims.
 KVC_HOST_DEVICE int64_t segment_bytes(const kvc_backend_segment& segment, int64_t dims) {
   return (dims * segment.dtype.bits + 7) / 8;
 }
 
-// Bytes of the segments [0, count) of a row: elements, and the scales that follow the elements of each segment.
+// Returns the bytes of the segments [0, count) of a row. They include the scales that lie directly after the elements
+// of their segment.
 KVC_HOST_DEVICE int64_t bytes_of_segments(const RowFormat& row, int32_t row_dims, int32_t count) {
   int64_t bytes = 0;
   for (int32_t i = 0; i < count; ++i) {
@@ -85,7 +90,7 @@ KVC_HOST_DEVICE int64_t bytes_of_segments(const RowFormat& row, int32_t row_dims
   return bytes;
 }
 
-// Bytes of those scales of the segments [0, count) that lie at `place`, for one row.
+// Returns the bytes of one row's scales that lie at `place` and belong to the segments [0, count).
 KVC_HOST_DEVICE int64_t bytes_of_scales(const RowFormat& row, int32_t row_dims, int32_t count, int32_t place) {
   int64_t bytes = 0;
   for (int32_t i = 0; i < count; ++i) {
@@ -94,14 +99,14 @@ KVC_HOST_DEVICE int64_t bytes_of_scales(const RowFormat& row, int32_t row_dims, 
   return bytes;
 }
 
-// Bytes of a row of `dims` dims, with the scales and the padding in it.
+// Returns the bytes of a row of `dims` dims, with the scales and the padding that lie in it.
 KVC_HOST_DEVICE int64_t row_bytes(const RowFormat& row, int32_t dims) {
   return round_up_bytes(bytes_of_segments(row, dims, row.num_segments) +
                             bytes_of_scales(row, dims, row.num_segments, KVC_BACKEND_SCALES_ROW),
                         row.row_multiple);
 }
 
-// Whether the layer stores K and no V, or rows in which V is a part of K.
+// keys_only: the layer stores K and no V. has_latent_rows: the layer stores MLA rows, in which V is a part of K.
 KVC_HOST_DEVICE bool keys_only(const kvc_backend_layer& layer) {
   return layer.row_kind == KVC_BACKEND_ROW_LATENT && layer.v_head_dim == 0;
 }
@@ -109,20 +114,20 @@ KVC_HOST_DEVICE bool has_latent_rows(const kvc_backend_layer& layer) {
   return layer.row_kind == KVC_BACKEND_ROW_LATENT && layer.v_head_dim > 0;
 }
 
-// Bytes of the scales of one row that lie after the rows of its page.
+// Returns the bytes of one row's scales that lie after the rows of its page.
 KVC_HOST_DEVICE int64_t page_scale_bytes(const RowFormat& row, int32_t dims) {
   return round_up_bytes(bytes_of_scales(row, dims, row.num_segments, KVC_BACKEND_SCALES_PAGE), row.scales_multiple);
 }
 
-// The lowest bit of an element, counted from its row's first byte.
+// Returns the lowest bit of an element, counted from the first byte of its row.
 KVC_HOST_DEVICE int64_t bit_of_element(const RowFormat& row, int32_t row_dims, int32_t dim) {
   const int32_t index = segment_of_dim(row, row_dims, dim);
   const int32_t within = dim - dims_of_segment(row, row_dims, index).first;
   return bytes_of_segments(row, row_dims, index) * 8 + int64_t{within} * row.segments[index].dtype.bits;
 }
 
-// The byte of the scale of a dim, counted from the row's first byte if it lies in the row. Else it is counted from the
-// first byte of the row's scales.
+// Returns the byte at which the scale of a dim begins. It is counted from the row's first byte if the scale lies in the
+// row. Otherwise it is counted from the first byte of the row's scales.
 KVC_HOST_DEVICE int64_t byte_of_scale(const RowFormat& row, int32_t row_dims, int32_t dim) {
   const int32_t index = segment_of_dim(row, row_dims, dim);
   const SegmentDims dims = dims_of_segment(row, row_dims, index);
@@ -139,7 +144,7 @@ KVC_HOST_DEVICE int64_t byte_of_scale(const RowFormat& row, int32_t row_dims, in
   return bytes_of_segments(row, row_dims, row.num_segments) + before + within;
 }
 
-// Whether a row is an array of elements of whole bytes and nothing else, as tensors have them.
+// Whether a row is a plain array, as in a tensor: elements of whole bytes, with no scales or padding in it.
 KVC_HOST_DEVICE bool is_array(const RowFormat& row) {
   const kvc_backend_segment& segment = row.segments[0];
   const bool inline_scales =
@@ -149,11 +154,11 @@ KVC_HOST_DEVICE bool is_array(const RowFormat& row) {
 
 // ---- The formats that backends store --------------------------------------------------------------
 
-// The dtypes that name one, for messages.
+// The dtypes that `stored_format` supports, for messages.
 constexpr const char* kStoredDtypes =
     "float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8, uint4, float4_e2m1fn";
 
-// One dtype for K and V, without scales.
+// K and V have the same dtype and no scales.
 KVC_HOST_DEVICE StoredFormat format_without_scales(DLDataType dtype) {
   StoredFormat format = {};
   format.k.num_segments = 1;
@@ -162,7 +167,7 @@ KVC_HOST_DEVICE StoredFormat format_without_scales(DLDataType dtype) {
   return format;
 }
 
-// float8: each kv head has a scale, which is constant.
+// float8: each kv head has one constant scale.
 KVC_HOST_DEVICE StoredFormat float8_format(DLDataType dtype) {
   StoredFormat format = format_without_scales(dtype);
   ScaleFormat& scales = format.k.segments[0].scales;
@@ -173,8 +178,8 @@ KVC_HOST_DEVICE StoredFormat float8_format(DLDataType dtype) {
   return format;
 }
 
-// int8 and uint4: each row has a scale, in its page. Pages are whole cache lines, so that rows lie as they do without
-// scales.
+// int8 and uint4: each row has a scale, which lies in the page after the rows. A page is padded to whole cache lines,
+// so rows are aligned as they are without scales.
 KVC_HOST_DEVICE StoredFormat format_with_row_scales(DLDataType dtype) {
   StoredFormat format = format_without_scales(dtype);
   if (dtype.bits == 4) format.k.segments[0].encoding = KVC_BACKEND_ENCODING_ROTATED;
@@ -187,8 +192,8 @@ KVC_HOST_DEVICE StoredFormat format_with_row_scales(DLDataType dtype) {
   return format;
 }
 
-// float4: blocks of 16 dims have a scale of their own, after the elements of the row, and each kv head has a constant
-// scale of these.
+// float4: each block of 16 dims has a scale, which lies in the row after the elements. Each kv head has a constant
+// scale, by which the scales of its blocks are multiplied.
 KVC_HOST_DEVICE StoredFormat float4_format(DLDataType dtype) {
   StoredFormat format = format_without_scales(dtype);
   kvc_backend_segment& segment = format.k.segments[0];
@@ -201,7 +206,7 @@ KVC_HOST_DEVICE StoredFormat float4_format(DLDataType dtype) {
   return format;
 }
 
-// The format that a dtype of a layer names. A dtype that no backend stores gives a format that check_layer refuses.
+// Returns the format that a layer's dtype names. check_layer refuses the result if no backend stores the dtype.
 KVC_HOST_DEVICE StoredFormat stored_format(DLDataType dtype) {
   switch (type_of(dtype)) {
     case Type::kE4m3:
@@ -218,33 +223,34 @@ KVC_HOST_DEVICE StoredFormat stored_format(DLDataType dtype) {
 }
 
 KVC_HOST_DEVICE bool same_format(const StoredFormat& a, const StoredFormat& b) {
-  return memcmp(&a, &b, sizeof a) == 0;  // every byte of the struct belongs to a field
+  return memcmp(&a, &b, sizeof a) == 0;  // the struct has no padding bytes
 }
 static_assert(sizeof(ScaleFormat) == 14 && sizeof(kvc_backend_segment) == 2 * sizeof(ScaleFormat) + 8);
 static_assert(sizeof(RowFormat) == KVC_BACKEND_MAX_SEGMENTS * sizeof(kvc_backend_segment) + 8);
 static_assert(sizeof(StoredFormat) == 2 * sizeof(RowFormat) + 8);
 
-// The dtype of a layer's elements. Layers that check_layer accepts have one for K and V.
+// Returns the dtype of a layer's elements. K and V have the same dtype in all layers that check_layer accepts.
 KVC_HOST_DEVICE DLDataType stored_dtype(const kvc_backend_layer& layer) { return layer.format.k.segments[0].dtype; }
 
 KVC_HOST_DEVICE Type stored_type(const kvc_backend_layer& layer) { return type_of(stored_dtype(layer)); }
 
-// Whether rows are stored rotated, each with a zero point (hadamard.h).
+// Whether rows are stored rotated (hadamard.h). Then each row has a zero point.
 KVC_HOST_DEVICE bool has_rotated_rows(const StoredFormat& format) {
   return format.k.segments[0].encoding == KVC_BACKEND_ENCODING_ROTATED;
 }
 
-// Whether blocks of dims have scales, which lie after the elements of the row.
+// Whether each block of dims has a scale, which lies in the row after the elements.
 KVC_HOST_DEVICE bool has_block_scales(const StoredFormat& format) {
   return format.k.segments[0].scales.place == KVC_BACKEND_SCALES_ROW;
 }
 
-// The byte at which the scales of blocks begin in a row of `dims` dims of K or V. V of a latent row is a part of K's.
+// Returns the byte of a 4-bit row at which the scales of its blocks begin. dims: of K or of V. In MLA rows, V is a part
+// of K's row.
 KVC_HOST_DEVICE int32_t block_scales_at(const kvc_backend_layer& layer, int32_t dims) {
   return (has_latent_rows(layer) ? layer.head_dim : dims) / 2;
 }
 
-// Where the scales of a layer lie that are not within a row: KVC_BACKEND_SCALES_*.
+// Returns where the scales of a layer lie that are outside the rows: KVC_BACKEND_SCALES_*.
 KVC_HOST_DEVICE int32_t place_of_scales(const StoredFormat& format) {
   const kvc_backend_segment& segment = format.k.segments[0];
   return has_scales(segment.outer) ? segment.outer.place : segment.scales.place;

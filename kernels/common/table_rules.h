@@ -1,19 +1,22 @@
-// Which keys the rows of a table name, for one row of a step. Block tables for other kernels are made by these rules,
-// on the host (src/tables) and by the plan kernels of a device. A foreign kernel has lengths and causality, and no
-// mask: it may compute attention over a row if its queries see all of the row's keys (or, causal, all keys up to their
-// own). visible.h says which keys a query sees.
+// Which keys the rows of a block table name. Such tables are made for attention kernels of other projects. The host
+// (src/tables) and the plan kernels of a device make them by these rules.
 //
-// Each function hands rows to `rows`:
-//   rows.add(index, queries, begin, end)                            queries over the entries [begin, end)
-//   rows.add_window(index, queries, begin, end, position, sinks)    the same after `sinks` entries; `position` is that
-//   of
+// A kernel of another project takes lengths and a causal flag, but no mask. So each query of a table row must see all
+// keys of that row. In a causal call, each query must see all keys up to its own. visible.h says which keys a query
+// sees.
+//
+// An entry is the place of a token in the page list of a row. Each function passes table rows to `rows`:
+//   rows.add(index, queries, begin, end)
+//       `queries` queries of row `index` of the step, over the entries [begin, end)
+//   rows.add_window(index, queries, begin, end, position, sinks)
+//       the same after `sinks` entries of sinks. The token of entry `begin` is at position `position`.
 //                                                                   entry `begin`
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/common/visible.h"
 
-// Inlined into the loops that call them.
+// Functions with this mark are inlined into the loops that call them.
 #if defined(__CUDACC__)
 #define KVC_INLINE_HOST_DEVICE __host__ __device__ static inline
 #else
@@ -22,18 +25,18 @@
 
 namespace kvc::kernels {
 
-// A row of a step. Its tokens before this step are the entries [base, base + before) of its source row; the new tokens
-// follow them.
+// The tokens of one row of a step. The entries [base, base + before) hold its tokens from before this step. The new
+// tokens follow them.
 struct StepTokens {
   int32_t before = 0;
   int32_t fresh = 0;   // new tokens, which are the queries
-  int32_t base = 0;    // entries of something else (an encoder's tokens) before the row's own
-  bool inert = false;  // a padding row: it has tokens, and its queries see nothing
+  int32_t base = 0;    // number of entries before the row's own, such as an encoder's tokens
+  bool inert = false;  // a padding row: it has tokens, but its queries see nothing
 };
 
-constexpr int64_t kMaxRowTokens = int64_t{1} << 30;  // its encoder's included
+constexpr int64_t kMaxRowTokens = int64_t{1} << 30;  // the tokens of an encoder included
 
-// with_new: `length` counts the new tokens, and a length of 0 marks an inert row.
+// with_new: whether `length` counts the new tokens. Then a length of 0 marks an inert row.
 KVC_INLINE_HOST_DEVICE StepTokens step_tokens(int32_t length, int32_t fresh, int32_t base, bool inert, bool with_new) {
   StepTokens step;
   step.inert = inert || (with_new && length == 0);
@@ -42,8 +45,8 @@ KVC_INLINE_HOST_DEVICE StepTokens step_tokens(int32_t length, int32_t fresh, int
   step.base = step.inert ? 0 : base;
   return step;
 }
-// The range of `length` for a row that is not inert. It is at least the number of new tokens, if it counts them. All
-// tokens of the row, with the new ones and those before its base, are at most kMaxRowTokens.
+// The values that `length` may have in a row that is not inert. If it counts the new tokens, it is at least their
+// number. The entries before the row's own, its tokens and its new tokens are together at most kMaxRowTokens.
 struct LengthRange {
   int64_t least, most;
 };
@@ -52,7 +55,8 @@ KVC_INLINE_HOST_DEVICE LengthRange length_range(int64_t fresh, int64_t base, boo
   return {counted, kMaxRowTokens - base - (fresh - counted)};
 }
 
-// `queries` queries from `position` on, over the positions below `end` that the first of them sees.
+// Adds a table row of `queries` queries, of which the first is at `position`. It names the positions below `end` that
+// the first query sees.
 template <class Rows>
 KVC_INLINE_HOST_DEVICE void add_visible(const StepTokens& step, int32_t index, const VisibleRule& rule,
                                         int32_t position, int32_t queries, int32_t end, Rows& rows) {
@@ -67,12 +71,12 @@ KVC_INLINE_HOST_DEVICE void add_visible(const StepTokens& step, int32_t index, c
   }
 }
 
-// All keys that the new tokens see, causal: from the first key of the first query on. In a chunked group the row is cut
-// at the edges of chunks, since queries of two chunks have no key in common.
+// Adds all keys that the new tokens see, for a causal kernel. The row begins at the first key of the first query. In a
+// chunked group, each chunk gets a table row, because queries of different chunks have no key in common.
 template <class Rows>
 KVC_INLINE_HOST_DEVICE void whole_row(const StepTokens& row, int32_t index, const VisibleRule& rule, Rows& rows) {
   const int32_t end = row.before + row.fresh;
-  if (row.fresh == 0) {  // sees nothing
+  if (row.fresh == 0) {  // it sees nothing
     rows.add(index, 0, 0, 0);
   } else if (row.inert) {
     add_visible(row, index, rule, row.before, row.fresh, end, rows);
@@ -85,7 +89,8 @@ KVC_INLINE_HOST_DEVICE void whole_row(const StepTokens& row, int32_t index, cons
   }
 }
 
-// The keys below `end`, before the row's tree (or its new tokens). Query q is at position_of(q).
+// Adds the keys below `end`. They come before the row's tree, or before its new tokens. Query q is at position_of(q).
+// If queries may see different keys, each query gets a table row.
 template <class PositionOf, class Rows>
 KVC_INLINE_HOST_DEVICE void prefix_row(const StepTokens& row, int32_t index, const VisibleRule& rule, int32_t end,
                                        PositionOf position_of, Rows& rows) {
@@ -96,8 +101,8 @@ KVC_INLINE_HOST_DEVICE void prefix_row(const StepTokens& row, int32_t index, con
   for (int32_t q = 0; q < row.fresh; ++q) add_visible(row, index, rule, position_of(q), 1, end, rows);
 }
 
-// A node at `depth` sees the depths [0, sinks) and [first, depth] of its path: each node of a path is one position
-// after its parent.
+// The part of its path that a node at `depth` sees: the depths [0, sinks) and [first, depth]. Each node of a path is
+// one position after its parent.
 struct VisiblePath {
   int32_t depth, sinks, first;
 };
@@ -114,42 +119,45 @@ KVC_HOST_DEVICE int32_t keys_of_path(const VisiblePath& path) {
   return path.sinks + causal_end(path.depth) - path.first;
 }
 
-// The shape of a draft of `num_steps` tokens in each of `top_k` branches. With one branch, token s is entry before + s.
-// With more, each branch has a region of whole pages after the whole pages of the prefix. A region begins with a copy
-// of the tokens of the prefix's partial last page, so that the prefix is whole pages alone:
+// The shape of a draft: `num_steps` tokens in each of `top_k` branches. With one branch, the token of step s is entry
+// base + before + s. With several branches, each branch has a region of whole pages, after the whole pages of the
+// prefix. If the last page of the prefix is partial, each region begins with a copy of its tokens. So the branches
+// share only whole pages:
 //   [ prefix, whole pages | branch 0: last tokens, drafts | branch 1: last tokens, drafts | ... ]
 struct DraftShape {
   int32_t num_steps = 1;
   int32_t top_k = 1;
   int32_t page_size = 1;
 };
+// Returns the number of tokens of the prefix that each region begins with.
 KVC_INLINE_HOST_DEVICE int32_t draft_tail(const DraftShape& shape, int32_t before) {
   return shape.top_k > 1 ? before % shape.page_size : 0;
 }
-// The number of entries in a branch's region.
+// Returns the number of entries in a branch's region.
 KVC_INLINE_HOST_DEVICE int32_t draft_region(const DraftShape& shape, int32_t before) {
   const int32_t tokens = draft_tail(shape, before) + shape.num_steps;
   return (tokens + shape.page_size - 1) / shape.page_size * shape.page_size;
 }
-// The first entry of a branch's region.
+// Returns the first entry of a branch's region.
 KVC_INLINE_HOST_DEVICE int32_t draft_branch_begin(const DraftShape& shape, const StepTokens& row, int32_t branch) {
   return row.base + row.before - draft_tail(shape, row.before) +
          branch * (shape.top_k > 1 ? draft_region(shape, row.before) : 0);
 }
-// The entry of the token that step s adds to a branch.
+// Returns the entry of the token that step s adds to a branch.
 KVC_INLINE_HOST_DEVICE int32_t draft_token(const DraftShape& shape, const StepTokens& row, int32_t branch, int32_t s) {
   if (shape.top_k == 1) return row.base + row.before + s;
   return draft_branch_begin(shape, row, branch) + draft_tail(shape, row.before) + s;
 }
 
-// The keys of step s that all branches share. With one branch the row is draft_branch_row's, and this one is empty.
+// Adds the keys of step s that all branches share. It is only called for several branches. The row of a single branch
+// names all keys (draft_branch_row).
 template <class Rows>
 KVC_INLINE_HOST_DEVICE void draft_prefix_row(const StepTokens& row, int32_t index, const VisibleRule& rule,
                                              const DraftShape& shape, int32_t s, Rows& rows) {
   add_visible(row, index, rule, row.before + s, shape.top_k, row.before - draft_tail(shape, row.before), rows);
 }
 
-// A row for each branch of step s.
+// Adds a table row for each branch of step s: the branch's own keys, or all keys if there is only one branch.
 template <class Rows>
 KVC_INLINE_HOST_DEVICE void draft_branch_row(const StepTokens& row, int32_t index, const VisibleRule& rule,
                                              const DraftShape& shape, int32_t s, Rows& rows) {
@@ -166,14 +174,15 @@ KVC_INLINE_HOST_DEVICE void draft_branch_row(const StepTokens& row, int32_t inde
   }
 }
 
-// The keys of an encoder's sequence: entries [0, length), which all queries see.
+// Adds the keys of an encoder's sequence: the entries [0, length), which all queries see.
 template <class Rows>
 KVC_INLINE_HOST_DEVICE void encoder_row(const StepTokens& row, int32_t index, int32_t length, Rows& rows) {
   rows.add(index, row.fresh, 0, !row.inert && row.fresh > 0 ? length : 0);
 }
 
-// The pages [first, first + count) that hold the entries [begin, end). leftpad: entries of the first page before
-// `begin`. seqlen: the length of the row with them. divider: page(entry), pages(entries), size().
+// The pages [first, first + count) that hold the entries [begin, end). leftpad: the number of entries of the first page
+// that come before `begin`. seqlen: the number of keys plus leftpad. divider: an object with page(entry),
+// pages(entries) and size().
 struct RowPages {
   int32_t first, count, leftpad, seqlen;
 };

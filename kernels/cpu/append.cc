@@ -1,5 +1,5 @@
-// append: rotates a step's rows of K and V, rounds or quantises them, and stores them in their slots.
-// Roofline: reads the new rows once and writes them once.
+// append stores a step's rows of K and V in their slots. It first rotates them, and rounds or quantises them. Roofline:
+// it reads the new rows once and writes them once.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/hadamard.h"
 #include "kernels/common/scales.h"
@@ -18,7 +18,7 @@ struct Source {
   const unsigned char* data;
   Type type;
   int64_t token_bytes, head_bytes;
-  const kvc_backend_tensor* scales;  // of stored bytes, where rows have scales
+  const kvc_backend_tensor* scales;  // where rows have scales: the scales of a source that is quantised already
 };
 
 Source source_of(const kvc_backend_tensor& tensor, const kvc_backend_tensor& scales) {
@@ -36,10 +36,10 @@ struct Target {
   unsigned char* data;
   Type type;
   int32_t page_size;
-  int64_t page_bytes, head_bytes, slot_bytes;  // from one page, head or slot to the next
+  int64_t page_bytes, head_bytes, slot_bytes;  // strides from one page, head or slot to the next
   int64_t row_bytes;
   const kvc_backend_scales* scales;
-  int32_t rotation;  // the block of its rotation; 0: rows are not rotated (hadamard.h)
+  int32_t rotation;  // the block size of rotated rows (hadamard.h); 0: rows are not rotated
   bool stream;       // whether stores bypass the CPU caches
 };
 
@@ -57,7 +57,7 @@ Target target_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, c
           stream};
 }
 
-// Converts one row to float32, and rotates it if cos_sin is given.
+// Converts one row to float32. If cos_sin is given, also rotates the row.
 void load_row(const Implementation& implementation, const Source& source, const unsigned char* from, int32_t dims,
               const float* cos_sin, const kvc_backend_layer& layer, float* row) {
   implementation.convert_row(Type::kF32, row, source.type, from, dims);
@@ -76,7 +76,7 @@ Place place_of(const Target& target, int64_t slot) {
   return {target.data + page * target.page_bytes + offset * target.slot_bytes, page, offset, 0};
 }
 
-// Stores a row as a type that is not quantised, or without a change of its type.
+// Stores a row as a type that is not quantised, or as the type that it has.
 void convert_row(const Implementation& implementation, const Target& target, const Place& place, Type type,
                  const void* row, int32_t dims) {
   if (!target.stream) {
@@ -92,7 +92,7 @@ void convert_row(const Implementation& implementation, const Target& target, con
   stream_bytes(place.data, stored, target.row_bytes, stored + target.row_bytes);
 }
 
-// Rounds or quantises a float32 row, which may be changed.
+// Rounds or quantises a float32 row and stores it. It may change `row`.
 void store_row(const Implementation& implementation, const Target& target, const Place& place, float* row,
                int32_t dims) {
   if (!is_quantised(target.type)) {
@@ -113,7 +113,7 @@ void store_row(const Implementation& implementation, const Target& target, const
   if (has_token_scales(target.scales)) *token_scale(target.scales, place.page, place.head, place.offset) = scale;
 }
 
-// Stores the rows of one token's heads. cos_sin: those of the token, or null.
+// Stores the rows of all heads of one token. cos_sin: of that token; nullable.
 void append_token(const Implementation& implementation, const Source& source, const Target& target, int64_t token,
                   int64_t slot, const kvc_backend_layer& layer, int32_t dims, const float* cos_sin) {
   const unsigned char* from = source.data + token * source.token_bytes;
@@ -136,7 +136,7 @@ void append_token(const Implementation& implementation, const Source& source, co
   }
 }
 
-// Stores one token's latent row from its parts: `latent` [Dv] and `rotary` [D - Dv].
+// Stores the MLA row of one token from its two parts: `latent` [Dv] and `rotary` [D - Dv].
 void append_parts(const Implementation& implementation, const Source& latent, const Source& rotary,
                   const Target& target, int64_t token, int64_t slot, const kvc_backend_layer& layer,
                   const float* cos_sin) {
@@ -162,8 +162,8 @@ kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, vo
   const bool stream = args->num_tokens * token_bytes >= kStreamBytes;
   const Target k_target = target_of(layer, layer.k, layer.k_scales, layer.head_dim, stream);
   const Target v_target = target_of(layer, layer.v, layer.v_scales, layer.v_head_dim, stream);
-  // Rows of a head are adjacent. Threads that write near each other contend for cache lines, also through the hardware
-  // prefetcher, which stays within 4 KiB. So chunks of tokens are at least that long.
+  // The rows of one head are adjacent. Threads that write within 4 KiB of each other contend for cache lines, because
+  // the hardware prefetcher loads lines ahead within 4 KiB. So each chunk of tokens covers at least 4 KiB.
   const int64_t apart_tokens = k_target.row_bytes < kPrefetchBytes ? kPrefetchBytes / k_target.row_bytes : 1;
   const auto store = [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {

@@ -1,4 +1,5 @@
-// attend: runs the work items, and merges each tile of split items when its last one is done.
+// attend runs the work items of a layer. If several items write parts for a tile, the one that finishes last merges
+// them.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/mask.h"
 #include "kernels/cpu/device.h"
@@ -8,7 +9,7 @@
 namespace kvc::kernels {
 namespace {
 
-// Multiply-adds that one thread computes within about a microsecond, and within the wake-up time of another thread.
+// Multiply-adds of one thread in about a microsecond, and in the time that another thread needs to wake up.
 constexpr int64_t kTinyOperations = 32 * 1024;
 constexpr int64_t kSmallOperations = 512 * 1024;
 
@@ -19,8 +20,8 @@ struct Job {
   int32_t skipped;   // atomic: 1 = an item was skipped
 };
 
-// Counts a finished item of a tile. The last one merges the tile. The counter's release makes an item's partials
-// visible to the last one, which acquires it.
+// Counts a finished item of a tile. The last item to finish merges the tile. The counter is incremented with acquire
+// and release, so the last item reads what the other items wrote.
 void finish_item_of(const Job& job, int32_t index, Scratch* scratch) {
   const kvc_backend_plan& plan = *job.args->plan;
   const kvc_backend_tile& tile = plan.arrays.tiles[index];
@@ -48,7 +49,7 @@ void run_item(void* arg, int64_t index, int32_t worker) {
   if (!is_shared(&item) && item.tile >= 0) finish_item_of(job, item.tile, scratch);
 }
 
-// How much work the call is. It reads at most 32 items.
+// Estimates the work of the call as a kvc_backend_effort. It reads at most 32 items.
 int32_t effort_of(const kvc_backend_attend& args) {
   const kvc_backend_plan& plan = *args.plan;
   if (plan.num_items > 32) return KVC_EFFORT_LARGE;

@@ -1,5 +1,5 @@
-// Chooses the function that attends an item: from the table of the target, or, where that has no entry, from the table
-// of its base target.
+// Chooses the kernel that attends an item, from the table of the target. If that table has no entry, the entry of its
+// base target is used.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/rope_table.h"
 #include "kernels/common/stored_format.h"
@@ -8,7 +8,7 @@
 namespace kvc::kernels {
 namespace {
 
-// The format of a target. Fields that it lacks come from its base target.
+// Returns the kernels of a target for a pair of types. Fields that the target lacks come from its base target.
 AttendFormat find_format(const Implementation& implementation, Type q, Type stored) {
   AttendFormat found;
   for (const Implementation* i = &implementation; i != nullptr; i = i->base) {
@@ -28,14 +28,14 @@ void attend_item(const Implementation& implementation, const kvc_backend_attend*
                  Scratch* scratch) {
   const kvc_backend_layer& layer = *args->layer;
   // Keys that are rotated on read, or that lie in two pools, are first copied to scratch as float32
-  // (attend/staged_keys.h).
+  // (attend/staged_keys.h). So the kernels for float32 compute them.
   const bool staged = layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT || key_table_of_row(args, item->row) != nullptr;
   const Type q = staged ? Type::kF32 : type_of(args->q.dtype), stored = staged ? Type::kF32 : stored_type(layer);
   const AttendFormat format = find_format(implementation, q, stored);
   const bool lists = args->lists.block_tokens > 0;
   const int32_t queries = lists ? 1 : item->q_end - item->q_begin;
   const int32_t rows = queries * (layer.num_q_heads / layer.num_kv_heads);
-  // A deterministic cache computes all rows with one kernel, because bits depend on the kernel.
+  // A deterministic cache computes all rows with one kernel, because the bits depend on the kernel.
   const bool panels = rows > format.decode_rows || args->plan->fold_keys > 0;
   const AttendItem kernel = panels ? format.panels : format.decode;
   if (!lists) return kernel(args, item, nullptr, scratch);

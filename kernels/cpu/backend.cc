@@ -1,4 +1,4 @@
-// The CPU backend: its table, opening and closing, and the choice of an implementation.
+// The table of the CPU backend. It opens and closes devices and chooses their SIMD target.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/backend.h"
 
@@ -16,14 +16,14 @@ struct Target {
   bool (*runs)(const CpuFeatures&);
 };
 
-// All targets of this build, best last. The reference is never the best.
+// All targets of this build, the best one last. The reference is never the default.
 constexpr Target kTargets[] = {
     {&kReferenceImplementation, [](const CpuFeatures&) { return true; }},
     {&kScalarImplementation, [](const CpuFeatures&) { return true; }},
 #if defined(__x86_64__) && !defined(KVCACHE_SCALAR_ONLY)
     {&kAvx2Implementation, [](const CpuFeatures& cpu) { return cpu.avx2; }},
-    // If the bf16 dot product is slower than conversion to float32, its target is not the best one. It can still be
-    // chosen by name.
+    // On a CPU where the bf16 dot product is slower than conversion to float32, this target is not the best. It can
+    // still be chosen by name.
     {&kAvx512Bf16Implementation, [](const CpuFeatures& cpu) { return cpu.avx512_bf16 && !cpu.fast_bf16_dots; }},
     {&kAvx512Implementation, [](const CpuFeatures& cpu) { return cpu.avx512; }},
     {&kAvx512VbmiImplementation, [](const CpuFeatures& cpu) { return cpu.avx512_vbmi; }},
@@ -35,7 +35,7 @@ constexpr Target kTargets[] = {
 };
 constexpr int32_t kMaxImplementations = sizeof kTargets / sizeof kTargets[0];
 
-// Fills `list` with the targets that this machine can run, best last. Returns how many.
+// Fills `list` with the targets that this machine can run, the best one last. Returns their number.
 int32_t list_implementations(const Implementation** list) {
   const CpuFeatures features = detect_cpu_features();
   int32_t n = 0;
@@ -45,7 +45,7 @@ int32_t list_implementations(const Implementation** list) {
   return n;
 }
 
-// Whether the system lets this process run an implementation.
+// Returns whether the system lets this process run a target. For AMX it requests the permission.
 bool is_allowed(const Implementation* implementation) {
 #if defined(__x86_64__) && !defined(KVCACHE_SCALAR_ONLY)
   if (implementation == &kAvx512AmxImplementation) return request_amx();
@@ -53,7 +53,7 @@ bool is_allowed(const Implementation* implementation) {
   return implementation != nullptr;
 }
 
-// Finds the implementation of that name. Without a name, finds the best one that the system allows this process to run.
+// Finds the target called `name`. If name is null, finds the best target that the system lets this process run.
 kvc_status choose(const char* name, const Implementation** chosen, kvc_error* error) {
   const Implementation* list[kMaxImplementations];
   int32_t n = list_implementations(list);
@@ -116,7 +116,7 @@ int32_t implementations(kvc_backend_device*, const char** names, int32_t capacit
 
 const char* implementation(kvc_backend_device* device) { return device->implementation->name; }
 
-// Functions that stay NULL are for asynchronous devices.
+// Functions that stay null are only for asynchronous devices.
 constexpr kvc_backend make_table() {
   kvc_backend table = {};
   table.struct_size = sizeof table;

@@ -1,8 +1,8 @@
-// The CPU backend's table.
+// Provides the table of the CPU backend.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kvcache_backend.h"
 
-// NULL for another version. Threads: any.
+// Returns null if the library has another version. Any thread may call it.
 extern "C" const kvc_backend* kvc_cpu_backend_get(uint32_t version);

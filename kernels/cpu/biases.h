@@ -1,5 +1,5 @@
-// Biases and the mask of a call, over the keys of a block or panel. They are compiled once, for all targets: the
-// kernels call them after the other score options, and only in calls that have a bias or a mask.
+// Applies the biases and the mask of a call to a block or panel of keys. This code is compiled once, for all targets.
+// Kernels call it after the other score options, and only if the call has a bias or a mask.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,14 +8,15 @@
 
 namespace kvc::kernels {
 
-// Consecutive keys of a block or panel: the index of each in its row, and its position. [count] each.
+// Consecutive keys of a block or panel. indexes: the index of each key in its row, [count]. positions: the position of
+// each key, [count].
 struct BiasKeys {
   const int32_t* indexes;
   const int32_t* positions;
   int32_t count;
 };
 
-// One row of a kernel: a query and its heads. position: of the query, for distances.
+// One row of a kernel: a query and one of its heads. position: of the query, for distances.
 struct BiasRow {
   QueryPlace place;
   int32_t position;
@@ -23,10 +24,10 @@ struct BiasRow {
   int32_t kv_head;
 };
 
-// Adds the biases of each key to its score, scores[i * stride].
+// Adds the biases of key i to scores[i * stride], for all keys.
 void add_biases(const kvc_backend_attend& args, const BiasRow& row, const BiasKeys& keys, float* scores, int stride);
 
-// The keys that the mask leaves visible, a bit for each; at most 32 keys.
+// Returns which keys the mask leaves visible: bit i is for key i. There are at most 32 keys.
 uint32_t unmasked_keys(const kvc_backend_attend& args, int32_t token, int32_t kv_head, const BiasKeys& keys);
 
 }  // namespace kvc::kernels

@@ -1,4 +1,4 @@
-// copy_slots and gather move stored rows and their scales as bytes. They read no dtype.
+// copy_slots and gather move stored rows and their scales as bytes, whatever their dtype is.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
@@ -14,17 +14,18 @@ unsigned char* slot_of(const kvc_backend_layer& layer, const kvc_backend_pool& p
          slot % layer.page_size * pool.slot_stride_bytes;
 }
 
-// What one item moves of every slot: some heads of one pool, and some bytes of their rows. Parts have no byte in
-// common, and a copy moves each byte of a slot to the same byte of another slot. So each part makes all copies in their
-// order, and no part waits for another.
+// What one item moves of every slot: some heads of one pool, and some bytes of their rows. A copy moves each byte of a
+// slot to the same byte of another slot, and no byte belongs to two parts. So each part can make all copies in their
+// order, without waiting for other parts.
 struct Part {
   const kvc_backend_pool* pool;
   const kvc_backend_scales* scales;  // scales in the pages; null: there are none, or another part moves them
-  int64_t begin, end;                // bytes of a row
+  int64_t begin, end;                // the bytes [begin, end) of each row
   int32_t head_begin, head_end;
 };
 
-// How the slots of a layer are cut into parts: by pools, heads, and pieces of a row that are whole cache lines.
+// How the slots of a layer are cut into parts: the number of pools, of head ranges, and of row pieces. A piece consists
+// of whole cache lines.
 struct Cut {
   int32_t pools, heads, pieces;
 
@@ -32,10 +33,10 @@ struct Cut {
 };
 
 constexpr int64_t kPrefetchLines = 32;
-constexpr int64_t kPartsPerThread = 4;  // several, so that a thread that starts late still has work
+constexpr int64_t kPartsPerThread = 4;  // several, so that a thread that starts late still finds work
 
-// Cuts a layer into at least `wanted` parts (1 or more), or into as many as possible. It divides heads first, which
-// keeps runs of slots whole.
+// Cuts a layer into at least `wanted` parts, or into as many as possible. wanted: 1 or more. Heads are divided first,
+// because then runs of slots stay whole.
 Cut cut_of(const kvc_backend_layer& layer, int64_t wanted) {
   Cut cut = {layer.row_kind == KVC_BACKEND_ROW_LATENT ? 1 : 2, 1, 1};
   const int64_t row_bytes =
@@ -64,8 +65,8 @@ Part part_of(const kvc_backend_layer& layer, const Cut& cut, int64_t index) {
           static_cast<int32_t>(range.end)};
 }
 
-// Calls visit(offset, bytes) for each contiguous block of a part of `num_slots` slots of one page. Offsets are bytes
-// from the begin of the first slot.
+// Calls visit(offset, bytes) for each contiguous block that a part has in `num_slots` slots of one page. offset: bytes
+// from the beginning of the first slot.
 template <class Visit>
 void for_each_block(const Part& part, int32_t num_slots, Visit visit) {
   const int64_t row = part.end - part.begin;
@@ -80,7 +81,8 @@ void for_each_block(const Part& part, int32_t num_slots, Visit visit) {
   }
 }
 
-// Prefetches the first lines that the next copy reads and writes. Hardware prefetches stop at the end of a block.
+// Prefetches the first lines that the next copy reads and writes. The hardware prefetcher stops at the end of each
+// block.
 void prefetch_block(const unsigned char* source, const unsigned char* target, int64_t bytes) {
   for (int64_t b = 0; b < bytes && b < kPrefetchLines * kLineBytes; b += kLineBytes) {
     __builtin_prefetch(source + b, 0);
@@ -88,14 +90,14 @@ void prefetch_block(const unsigned char* source, const unsigned char* target, in
   }
 }
 
-// The scales of one row, which lie after the rows of its page.
+// Returns the scales of one row, which lie after the rows of its page.
 unsigned char* scales_of_row(const kvc_backend_layer& layer, const kvc_backend_scales& scales, int32_t head,
                              int64_t slot) {
   return static_cast<unsigned char*>(scales.data) + slot / layer.page_size * scales.page_stride_bytes +
          head * scales.head_stride_bytes + slot % layer.page_size * scales.slot_stride_bytes;
 }
 
-// Clears the rows and the scales of a copy without a source.
+// Sets the target rows and scales of a copy to zero bytes. The copy has no source.
 void clear_rows(const kvc_backend_layer& layer, const Part& part, const kvc_backend_slot_copy& copy) {
   unsigned char* target = slot_of(layer, *part.pool, copy.target_slot);
   for_each_block(part, copy.num_slots,
@@ -109,8 +111,8 @@ void clear_rows(const kvc_backend_layer& layer, const Part& part, const kvc_back
   }
 }
 
-// Within one page, source and target may overlap if the target is at lower slots. So blocks are moved in the order of
-// their slots.
+// Copies the rows of a part. Within one page, source and target may overlap if the target has lower slots. So blocks
+// are moved in ascending order of their slots. next: the copy after this one, which is prefetched.
 void copy_rows(const kvc_backend_layer& layer, const Part& part, const kvc_backend_slot_copy& copy,
                const kvc_backend_slot_copy& next, bool stream) {
   const unsigned char* source = slot_of(layer, *part.pool, copy.source_slot);
@@ -127,7 +129,7 @@ void copy_rows(const kvc_backend_layer& layer, const Part& part, const kvc_backe
   });
 }
 
-// The same for the scales of the rows. The scales of a head are one block if they are adjacent.
+// Copies the scales of the part's rows. If the scales of a head are adjacent, they are one block.
 void copy_scales(const kvc_backend_layer& layer, const Part& part, const kvc_backend_slot_copy& copy) {
   const kvc_backend_scales& scales = *part.scales;
   const int32_t block = scales.slot_stride_bytes == scales.row_bytes ? copy.num_slots : 1;
@@ -139,12 +141,12 @@ void copy_scales(const kvc_backend_layer& layer, const Part& part, const kvc_bac
   }
 }
 
-// Copies bytes from a place in a pool to one in a dense array, or back.
+// Copies bytes between a pool and a dense array.
 void move_row(unsigned char* stored, unsigned char* dense, int64_t bytes, bool store) {
   memcpy(store ? stored : dense, store ? dense : stored, static_cast<size_t>(bytes));
 }
 
-// Moves the scales of one slot to or from compact [num_kv_heads, row_bytes].
+// Copies the scales of one slot to or from a dense array [num_kv_heads, row_bytes].
 void move_scales(const kvc_backend_layer& layer, const kvc_backend_scales& scales, int64_t slot, unsigned char* dense,
                  bool store) {
   for (int32_t h = 0; h < layer.num_kv_heads; ++h, dense += scales.row_bytes) {
@@ -152,7 +154,7 @@ void move_scales(const kvc_backend_layer& layer, const kvc_backend_scales& scale
   }
 }
 
-// Moves the rows of one slot to or from compact [num_kv_heads, row_bytes].
+// Copies the rows of one slot to or from a dense array [num_kv_heads, row_bytes].
 void move_slot(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int64_t slot, unsigned char* dense,
                bool store) {
   unsigned char* stored = slot_of(layer, pool, slot);
@@ -167,7 +169,8 @@ int64_t token_bytes(const kvc_backend_layer& layer) {
 
 }  // namespace
 
-// The caller holds the cache's lock. So the copies run on the library's own threads, or on the calling thread alone.
+// The caller holds the cache's lock, so no code of the host may run here. The copies run on the library's own threads,
+// or on the calling thread alone.
 kvc_status copy_slots(kvc_backend_device* device, const kvc_backend_layer* layer, const kvc_backend_slot_copy* copies,
                       int64_t num_copies, void*, kvc_error*) {
   int64_t num_slots = 0;

@@ -1,4 +1,5 @@
-// Which SIMD targets this machine can run: what the CPU has and the operating system saves.
+// Finds which SIMD targets this machine can run. That depends on what the CPU has, and on which registers the operating
+// system saves.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,17 +7,18 @@ namespace kvc::kernels {
 
 struct CpuFeatures {
   bool avx2;            // AVX2, FMA, F16C
-  bool avx512;          // F, BW, DQ, VL, and the above
-  bool avx512_vbmi;     // with VBMI
-  bool avx512_bf16;     // with BF16
+  bool avx512;          // AVX-512 F, BW, DQ, VL, and avx2
+  bool avx512_vbmi;     // AVX-512 VBMI, and avx512
+  bool avx512_bf16;     // AVX-512 BF16, and avx512_vbmi
   bool fast_bf16_dots;  // vdpbf16ps does more multiply-adds a cycle than vfmadd
-  bool amx_bf16;        // AMX-TILE and AMX-BF16, and avx512_bf16. A process must request the tiles before it uses them
+  bool amx_bf16;        // AMX-TILE and AMX-BF16, and avx512_bf16. A process must request tiles before it uses them
 };
 
 CpuFeatures detect_cpu_features();
 
-// Requests AMX tiles from the system, for all threads of this process, also later ones. Returns false if the system
-// refuses; the alternate signal stack of a thread may be too small for their state. It may be called again.
+// Requests AMX tiles from the system, for all present and later threads of this process. Returns false if the system
+// refuses. One reason is that a thread's alternate signal stack is too small for the tiles. It may be called
+// repeatedly.
 bool request_amx();
 
 }  // namespace kvc::kernels

@@ -1,4 +1,4 @@
-// The open CPU device: constant after open, so every call may use it from any thread.
+// An open CPU device. It does not change after open, so any thread may use it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,9 +13,10 @@ struct kvc_backend_device {
 
 namespace kvc::kernels {
 
-// In layer.cc, memory.cc, rope.cc, append.cc, attend.cc, copy.cc, merge.cc, states.cc and project.cc.
+// These functions are defined in layer.cc, memory.cc, rope.cc, append.cc, attend.cc, copy.cc, merge.cc, states.cc and
+// project.cc.
 #include "kernels/common/backend_functions.inl.h"
-// In select.cc.
+// It is defined in select.cc.
 kvc_status select(kvc_backend_device* device, const kvc_backend_select* args, void* stream, kvc_error* error);
 
 }  // namespace kvc::kernels

@@ -1,5 +1,5 @@
-// While an object lives, its thread rounds to nearest, does not flush to zero, and traps no exceptions. Then the
-// thread's own settings are restored. So a host that sets flush-to-zero changes no result, and keeps its settings.
+// While an object of this class lives, its thread rounds to nearest, does not flush subnormals to zero, and traps no
+// exception. The destructor restores the thread's settings. So the settings of a host change no result.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,5 +1,6 @@
-// What a SIMD target provides: one table for each target, chosen once when a device is opened. All functions run inside
-// a work item, with the default float environment. They take no lock and allocate nothing.
+// What a SIMD target provides: one table for each target. A device chooses its table once, when it is opened. All
+// functions run within a work item, in the default float environment (float_environment.h). They take no lock and
+// allocate no memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,23 +11,23 @@
 
 namespace kvc::kernels {
 
-// Computes one item: its rows of the output, or its partial state. `scratch` is the worker's. listed: null in a call
-// without lists. Else only this query and these heads of the item are computed, over these keys.
+// Computes one item: its rows of the output, or its partial state. scratch: the worker's. listed: null if the call has
+// no lists of keys. Otherwise only the query, the heads and the keys of `listed` are computed.
 using AttendItem = void (*)(const kvc_backend_attend* args, const kvc_backend_item* item, const ListedQuery* listed,
                             Scratch* scratch);
 
-// Computes the scores of an item's queries and keys. It does no arithmetic of softmax, so options of `args` are not
-// read.
+// Computes the scores of an item's queries and keys. They are plain dot products of q and k, so the score options of
+// `args` are not read.
 using ScoreItem = void (*)(const kvc_backend_attend* args, const kvc_backend_item* item, const ListedQuery* listed,
                            const ScoreCall* call, Scratch* scratch);
 
-// How a target attends, for one type of q and one stored type.
+// The kernels of a target for one type of q and one stored type. A field without a value is taken from the base target.
 struct AttendFormat {
-  AttendItem decode = nullptr;  // for few rows per kv head; null: that of the base target
-  AttendItem panels = nullptr;  // for many rows; null: that of the base target
-  int32_t decode_rows = 0;    // up to this number of rows per kv head, decode is the faster one. 0: as the base target
-  int32_t row_group = 0;      // the panel kernel computes this number of rows together. 0: as the base target
-  ScoreItem score = nullptr;  // for kvc_backend_select; null: that of the base target
+  AttendItem decode = nullptr;  // for few rows of a kv head
+  AttendItem panels = nullptr;  // for many rows of a kv head
+  int32_t decode_rows = 0;      // the most rows of a kv head for which `decode` is the faster kernel; 0: no value
+  int32_t row_group = 0;        // number of rows that the panel kernel computes together; 0: no value
+  ScoreItem score = nullptr;    // for kvc_backend_select
 };
 
 constexpr int kNumTypes = static_cast<int>(Type::kNone);
@@ -36,37 +37,37 @@ struct AttendFormats {
 };
 
 struct Implementation {
-  const char* name;            // static
-  const Implementation* base;  // nullable: the target that computes what `formats` lacks
+  const char* name;            // static text
+  const Implementation* base;  // nullable: the target that provides what `formats` lacks
   const AttendFormats* formats;
-  int32_t lanes;  // floats of a vector
+  int32_t lanes;  // floats in a vector
 
-  // target[0, n) = source[0, n) rounded to the target's type: float32, float16 or bfloat16. The same type, quantised
-  // ones too, copies bits. Any alignment, no overlap.
+  // Converts source[0, n) to target[0, n), rounded to the target's type: float32, float16 or bfloat16. If both types
+  // are equal, also a quantised one, it copies bytes. Any alignment is allowed. Source and target do not overlap.
   void (*convert_row)(Type target_type, void* target, Type source_type, const void* source, int32_t n);
 
-  // row[0, n) to a quantised type of 8 bits: divided by `scale`, rounded to nearest even, saturated. int8
-  // ignores `scale` and gives the row one of its own (kernels/common/scales.h). Returns the scale. The same bits on
-  // every target.
+  // Converts row[0, n) to a quantised type of 8 bits: divides by `scale`, rounds to nearest even and saturates. int8
+  // ignores `scale` and computes a scale for the row (kernels/common/scales.h). Returns the scale. Every target stores
+  // the same bits.
   float (*quantise_row)(Type type, void* target, const float* row, int32_t n, float scale);
 
-  // Rotates the layer's pairs of row [head_dim] by cos_sin [2, rope_dim/2], in float32 without fused operations, so
-  // that every implementation stores the same bits.
+  // Rotates row [head_dim] by cos_sin [2, rope_dim/2], as the layer pairs its dims. It computes in float32 without
+  // fused operations, so every target stores the same bits.
   void (*rotate_row)(const kvc_backend_layer* layer, const float* cos_sin, float* row);
 
-  // Rows [token_begin, token_end) of one head of a projection, at most kMinRows of them.
+  // Projects the rows [token_begin, token_end) of one head, at most kMinRows of them.
   void (*project_rows)(const kvc_backend_project* args, int32_t head, int64_t token_begin, int64_t token_end,
                        Scratch* scratch);
 };
 
-// Attends by the format of the item's types, with the decode or the panel kernel by the item's rows.
+// Attends one item with the kernel that fits its types and its number of rows.
 void attend_item(const Implementation& implementation, const kvc_backend_attend* args, const kvc_backend_item* item,
                  Scratch* scratch);
 
-// The kernel that scores keys for queries of this type.
+// Returns the function that scores keys for queries of type q.
 ScoreItem score_kernel(const Implementation& implementation, Type q, Type stored);
 
-// The number of new rows, counted in query x group, that a tile of queries of the layer should have.
+// Returns how many rows (pairs of query and q head of a kv head) one tile of queries of the layer should have.
 int32_t preferred_rows(const Implementation& implementation, const kvc_backend_layer* layer);
 
 extern const Implementation kReferenceImplementation;

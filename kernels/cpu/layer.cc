@@ -1,4 +1,4 @@
-// Which layers this backend can hold, and how their work should be cut.
+// Says which layers the CPU backend supports, and how their work should be cut.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/layer_check.h"
 #include "kernels/cpu/device.h"
@@ -10,7 +10,8 @@ kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_
 }
 
 void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_backend_tiling* out) {
-  // With fewer bytes of K and V, the state of a split and its merge cost much in comparison with reading them.
+  // A split has at least this many bytes of K and V. If it has fewer, its partial state and the merge cost too much in
+  // comparison with the read.
   constexpr int64_t kSplitBytes = 128 * 1024;
   constexpr int32_t kSplitAlign = 64, kDecodeQueries = 8;
   const int32_t group = layer->num_q_heads / layer->num_kv_heads;
@@ -20,7 +21,7 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
   const int64_t split_keys = (kSplitBytes / token_bytes + kSplitAlign - 1) / kSplitAlign * kSplitAlign;
   const int32_t queries = preferred_rows(*device->implementation, layer) / group;
   out->query_tile = queries > 0 ? queries : 1;
-  // The rows of one pass, if a kv head has many q heads (MLA). With more queries, K and V would be read again.
+  // If a kv head has many q heads (MLA), one pass has few queries. With more queries, K and V would be read again.
   out->decode_max_queries = queries < kDecodeQueries ? out->query_tile : kDecodeQueries;
   out->heads_per_item = 1;
   out->split_align = kSplitAlign;

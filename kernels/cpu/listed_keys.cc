@@ -11,11 +11,11 @@ namespace {
 constexpr int kDigitBits = 8;
 constexpr int kDigits = 1 << kDigitBits;
 
-// What one query may see of its list. A unit is what an entry names: block_tokens consecutive keys.
+// What one query can see of its list. A unit is what a list entry names: block_tokens consecutive keys.
 struct ListRule {
   int32_t block_tokens;
   KeyRange keys;
-  KeyRange units;  // that have a key in `keys`
+  KeyRange units;  // the units that have a key in `keys`
   KeyTree tree;
   QueryMask mask;
 
@@ -28,7 +28,7 @@ ListRule rule_of(const kvc_backend_attend& args, const kvc_backend_item& item, i
     const int64_t slots = args.layer->num_pages * args.layer->page_size;
     rule.keys = {0, slots < INT32_MAX ? static_cast<int32_t>(slots) : INT32_MAX};
   } else {
-    kvc_backend_item all_keys = item;  // its own range counts places of the list
+    kvc_backend_item all_keys = item;  // item's key range counts places in the list
     all_keys.key_begin = 0;
     all_keys.key_end = INT32_MAX;
     rule.mask = query_mask(&args, &all_keys, item.row, query);
@@ -40,7 +40,7 @@ ListRule rule_of(const kvc_backend_attend& args, const kvc_backend_item& item, i
   return rule;
 }
 
-// Appends the keys of a unit that the query sees.
+// Appends the keys of a unit that the query sees. Returns the new end of the array.
 int32_t* add_unit(const ListRule& rule, int32_t unit, int32_t* out) {
   const int32_t begin = unit * rule.block_tokens;
   const KeyRange keys = intersect(rule.keys, {begin, begin + rule.block_tokens});
@@ -51,8 +51,8 @@ int32_t* add_unit(const ListRule& rule, int32_t unit, int32_t* out) {
   return out;
 }
 
-// Sorts units[0, n), none of which is negative, by a radix sort. `other` also has room for n. Returns the array that
-// holds the result.
+// Sorts units[0, n) by a radix sort. No unit is negative. `other` has room for n units too. Returns whichever of the
+// two arrays holds the result.
 int32_t* sort_units(int32_t n, int32_t* units, int32_t* other) {
   int32_t all = 0;
   for (int32_t i = 0; i < n; ++i) all |= units[i];

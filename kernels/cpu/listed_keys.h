@@ -1,7 +1,6 @@
-// Lists of keys (kvc_backend_lists): the list of one query becomes an ascending array of the indexes of the keys that
-// it names and the query sees. The kernels number keys by their places in it (View::key_indexes), so windows, trees and
-// padding are decided here, once for each query, and no kernel masks a listed key.
-//
+// Lists of keys (kvc_backend_lists). The list of a query becomes an ascending array of key indexes: the keys that the
+// list names and the query sees. Kernels number keys by their places in this array (View::key_indexes). Windows, trees
+// and padding have been applied to the array, so kernels apply none of them to a listed key.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,16 +14,16 @@ struct ListScratch {
   int32_t keys[KVC_MAX_LISTED_KEYS];
 };
 
-// One query of an item, some of the item's kv heads, and the keys that their list names.
+// One query of an item, some kv heads of that item that share a list, and the keys that the list names.
 struct ListedQuery {
   int32_t query;                 // within the item
-  int32_t head_begin, head_end;  // kv heads, which have one list
+  int32_t head_begin, head_end;  // kv heads that share the list
   int32_t num_keys;
   const int32_t* keys;  // [num_keys] indexes of the row's keys, or slots of the pools; ascending, each once
 };
 
-// Sets num_keys and keys of `listed`, whose other fields are set. Positions and lengths bound the indexes, whatever the
-// caller's entries are.
+// Sets num_keys and keys of `listed`. The caller has set its other fields. Whatever the caller's entries are, all
+// indexes are within the row, or within the pools.
 void find_listed_keys(const kvc_backend_attend& args, const kvc_backend_item& item, ListScratch* scratch,
                       ListedQuery* listed);
 

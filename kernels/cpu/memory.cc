@@ -1,4 +1,4 @@
-// Device memory: anonymous mappings, zeroed by the system at first touch.
+// Device memory of the CPU: anonymous mappings, which the system fills with zeros.
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 #include <sys/mman.h>
@@ -32,14 +32,15 @@ kvc_status allocate(kvc_backend_device*, int64_t bytes, int64_t alignment, int32
   void* const map =
       mmap(nullptr, static_cast<size_t>(mapped), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (map == MAP_FAILED) return refuse();
-  // Unmaps what is beyond the aligned range: [start, start + size) stays.
+  // Only [start, start + size) stays mapped. start is aligned.
   const int64_t begin = static_cast<int64_t>(reinterpret_cast<uintptr_t>(map)), start = round_up(begin, alignment);
   unsigned char* const base = static_cast<unsigned char*>(map) + (start - begin);
   const int64_t tail = mapped - (start - begin) - size;
   if (start > begin) munmap(map, static_cast<size_t>(start - begin));
   if (tail > 0) munmap(base + size, static_cast<size_t>(tail));
 #if defined(MADV_HUGEPAGE)
-  if (huge != 0) madvise(base, static_cast<size_t>(size), MADV_HUGEPAGE);  // a hint: a refusal costs speed only
+  // This is a hint. If the system refuses it, calls are only slower.
+  if (huge != 0) madvise(base, static_cast<size_t>(size), MADV_HUGEPAGE);
 #endif
   *memory = base;
   return KVC_OK;

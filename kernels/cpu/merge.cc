@@ -1,4 +1,4 @@
-// merge: merges normalised results of attention over disjoint keys by their LSE, from left to right.
+// merge merges normalised attention outputs over disjoint keys by their LSE, from left to right.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/merge.h"
 
@@ -8,15 +8,15 @@
 namespace kvc::kernels {
 namespace {
 
-constexpr int64_t kItemFloats = 16 * 1024;         // outputs of a work item, counted once for each part
-constexpr int64_t kSmallItems = 4;                 // fewer are done before a sleeping worker would run
-constexpr int32_t kScratchDims = kMaxHeadDim / 2;  // of a worker's row: one half for the result, one for a part
+constexpr int64_t kItemFloats = 16 * 1024;         // floats that a work item reads: its outputs, once for each part
+constexpr int64_t kSmallItems = 4;                 // fewer items are done before a sleeping worker would wake up
+constexpr int32_t kScratchDims = kMaxHeadDim / 2;  // of Scratch::row: one half for the result, one for a part
 
 struct Job {
   const kvc_backend_merge* args;
   const kvc_backend_device* device;
   int64_t rows_per_item;
-  int32_t dims_at_once;  // of a row: all of them if nothing is converted
+  int32_t dims_at_once;  // dims of a row that are merged together; all of them if nothing is converted
 };
 
 unsigned char* output_of(const kvc_backend_state& state, int64_t token, int64_t head, int32_t dim) {
@@ -36,14 +36,14 @@ bool all_float32(const kvc_backend_merge& args) {
   return all;
 }
 
-// Dims of one row: `count` of them from `begin` on.
+// Some dims of one row: [begin, begin + count).
 struct Dims {
   int64_t token, head;
   int32_t begin, count;
 };
 
-// Merges dims of a row into `out`, and returns what finishes the row. A finished part counts as the state m = LSE, l =
-// 1, o = output. converted: [count], for parts that are not float32.
+// Merges some dims of a row into `out`, and returns the merged state's scale and LSE. A part with LSE x counts as the
+// state m = x, l = 1, o = output. converted: scratch of [count] floats, for parts that are not float32.
 FinalState merge_dims(const Job& job, const Dims& dims, float* out, float* converted) {
   const kvc_backend_merge& args = *job.args;
   const auto to_float32 = [&](const kvc_backend_state& part, float* row) {
@@ -74,7 +74,7 @@ FinalState merge_dims(const Job& job, const Dims& dims, float* out, float* conve
   return final;
 }
 
-// Merges a row, at most dims_at_once dims at a time. The result may be the first part itself, so the LSE is written
+// Merges a row, at most dims_at_once dims at a time. The result may overwrite the first part, so the LSE is written
 // last.
 void merge_row(const Job& job, int64_t token, int64_t head, float* scratch) {
   const kvc_backend_state& result = job.args->result;

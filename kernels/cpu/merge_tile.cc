@@ -1,4 +1,4 @@
-// See merge_tile.h. It merges a few rows of at most 512 floats at the bandwidth of L2, so it needs no SIMD code.
+// It merges few rows of at most kMaxHeadDim floats, at the bandwidth of the level-2 cache. So it needs no SIMD code.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/merge_tile.h"
 
@@ -8,7 +8,7 @@
 namespace kvc::kernels {
 namespace {
 
-// An item's partial states: o[states][dims], m[states], l[states].
+// The partial states of an item, or of a span of a shared item.
 struct Partials {
   const float *o, *m, *l;
 };
@@ -48,8 +48,8 @@ void merge_tile(const kvc_backend_attend& args, const kvc_backend_tile& tile, co
     }
     const int64_t token = token_begin + state / heads, head = first.head_begin * group + state % heads;
     const float* sink = args.sinks == nullptr ? nullptr : args.sinks + head;
-    // l is first rounded to float32, as in a partial state. So it changes no bit of a deterministic cache whether an
-    // item was cut.
+    // l is rounded to float32 first, as it is in a partial state. So in a deterministic cache it changes no bit whether
+    // an item was cut.
     const FinalState final = final_state(static_cast<double>(m), static_cast<double>(static_cast<float>(l)), sink);
     for (int64_t d = 0; d < dims; ++d) {
       row[d] = static_cast<float>(static_cast<double>(static_cast<float>(sums[d])) * final.scale);

@@ -1,4 +1,4 @@
-// Merges the partial states of a tile's items from left to right in float64, and writes the output.
+// Merges the parts of a tile from left to right in float64, and writes the output.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace kvc::kernels {
 
-// Uses merged_row and row of the scratch.
+// It uses merged_row and row of the scratch.
 void merge_tile(const kvc_backend_attend& args, const kvc_backend_tile& tile, const Implementation& implementation,
                 Scratch* scratch);
 

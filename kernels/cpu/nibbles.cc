@@ -7,7 +7,7 @@
 namespace kvc::kernels {
 namespace {
 
-// The two elements of each byte of float4.
+// The two elements that each byte of float4 holds.
 struct ElementPairs {
   float of[256][2];
 };
@@ -40,7 +40,7 @@ void gather_row(float* row, int32_t n, int32_t block) {
 
 float quantise_nibbles(const float* row, int32_t n, unsigned char* target) {
   float least = row[0], largest = row[0];
-  uint32_t magnitude = 0;  // its bits: an infinity or a NaN has the largest
+  uint32_t magnitude = 0;  // float32 bits: an infinity or a NaN has the largest
   for (int32_t d = 0; d < n; ++d) {
     const uint32_t bits = float_bits(row[d]) & 0x7fffffffu;
     magnitude = bits > magnitude ? bits : magnitude;

@@ -1,4 +1,4 @@
-// Runs an operation over [0, n) in chunks on the context's workers.
+// Runs an operation over [0, n) in chunks, on the workers of the context.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,9 +7,9 @@
 
 namespace kvc::kernels {
 
-// A call that moves fewer bytes wakes no worker.
+// A call that moves fewer bytes than this runs on the calling thread.
 constexpr int64_t kInlineBytes = 64 * 1024;
-constexpr int64_t kSmallChunks = 4;  // fewer are done before a sleeping worker would run
+constexpr int64_t kSmallChunks = 4;  // fewer chunks are done before a sleeping worker would wake up
 
 constexpr int64_t kLineBytes = 64;
 
@@ -17,15 +17,15 @@ struct Range {
   int64_t begin, end;
 };
 
-// Share `index` of `shares` of [0, n), in whole units.
+// Returns share number `index` when [0, n) is divided into `shares`. Shares begin at multiples of `unit`.
 inline Range share_of(int64_t n, int64_t unit, int64_t index, int64_t shares) {
   const int64_t units = (n + unit - 1) / unit;
   const int64_t begin = units * index / shares * unit, end = units * (index + 1) / shares * unit;
   return {begin, end < n ? end : n};
 }
 
-// Calls op(begin, end) for chunks of [0, n) in whole units. A chunk moves about kInlineBytes, or more if that is less
-// than a unit or makes only a few chunks. Op: a callable, borrowed for the call.
+// Calls op(begin, end) for chunks of [0, n). A chunk moves about kInlineBytes, where bytes_each is what one of the n
+// moves. Chunks begin at multiples of `unit`, unless n is below kSmallChunks * unit. op is borrowed for the call.
 template <class Op>
 void parallel_chunks(const kvc_backend_device* device, int64_t n, int64_t bytes_each, const Op& op, int64_t unit = 1) {
   if (n <= 0) return;

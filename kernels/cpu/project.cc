@@ -1,4 +1,4 @@
-// project: multiplies rows of tokens by a matrix for each head. A work item is a block of rows of one head.
+// project multiplies the rows of tokens by a matrix for each head. A work item is a block of rows of one head.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/float_environment.h"
@@ -7,7 +7,8 @@ namespace kvc::kernels {
 namespace {
 
 constexpr int64_t kRowsPerItem = 96;
-// Multiply-adds, or weights read, that one thread does within about a microsecond, before a sleeping one would run.
+// Multiply-adds, or weights that are read, of one thread in about a microsecond, and in the time that another thread
+// needs to wake up.
 constexpr int64_t kTinyOperations = 32 * 1024;
 constexpr int64_t kSmallOperations = 512 * 1024;
 static_assert(kRowsPerItem <= kMinRows);
@@ -18,7 +19,7 @@ struct Job {
   Scratch* scratch;  // [workers]
 };
 
-// Items are ordered by head, so that the weights of a head stay in the caches for its blocks.
+// Items are ordered by head. So the weights of a head stay in the CPU caches while its blocks are computed.
 void run_item(void* arg, int64_t index, int32_t worker) {
   const Job& job = *static_cast<const Job*>(arg);
   const DefaultFloatEnvironment environment;

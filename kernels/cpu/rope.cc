@@ -1,6 +1,6 @@
-// rope: the table of a RoPE class, made once, and the cos and sin of a step's positions, read from that table. Roofline
-// of a step: one complex product in float64 for each angle and digit of the position, about a nanosecond. sin and cos
-// of the C library take 7 (decode) to 25 (prefill) times as long.
+// rope_table makes the table of a RoPE class, once. rope computes cos and sin of a step's positions from that table.
+// Roofline of a step: one complex product in float64 for each angle and each digit of its position, about a nanosecond.
+// sin and cos of the C library take 7 times (decode) to 25 times (prefill) as long.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/rope_table.h"
 #include "kernels/cpu/device.h"
@@ -9,7 +9,7 @@
 namespace kvc::kernels {
 namespace {
 
-// Copies rows of the caller's arrays, which take the place of tables.
+// Copies rows of the caller's cos and sin arrays, which replace the tables.
 void copy_rows(const kvc_backend_device& device, const kvc_backend_rope& args, int64_t begin, int64_t end) {
   const int32_t half = args.rope_dim / 2;
   const auto copy = [&](const kvc_backend_tensor& from, int64_t position, float* to) {
@@ -34,7 +34,7 @@ kvc_status rope_table(kvc_backend_device*, const kvc_backend_rope_table* args, k
 
 kvc_status rope(kvc_backend_device* device, const kvc_backend_rope* args, void*, kvc_error*) {
   const int32_t half = args->rope_dim / 2;
-  // An angle takes about as long as moving 8 bytes.
+  // An angle takes about as long as a copy of 8 bytes.
   parallel_chunks(device, args->num_tokens, half * int64_t{8}, [&](int64_t begin, int64_t end) {
     if (args->cos.data != nullptr) {
       copy_rows(*device, *args, begin, end);

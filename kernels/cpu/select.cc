@@ -1,5 +1,6 @@
-// select: scores the keys of some queries at a time, as many as the scratch has room for, and then takes the entries
-// with the highest scores. Both are work items. The result does not depend on how the work is cut into items.
+// select scores the keys of as many queries as the scratch has room for, and then chooses the entries with the highest
+// scores. It repeats this for the remaining queries. Both steps run as work items. The result does not depend on how
+// the work is cut into items.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/select.h"
 
@@ -11,26 +12,26 @@
 namespace kvc::kernels {
 namespace {
 
-constexpr int32_t kItemRows = 512;     // rows of q (query x head) that an item multiplies with each packed key
-constexpr int32_t kMostQueries = 128;  // of an item
+constexpr int32_t kItemRows = 512;     // rows (pairs of query and q head) that an item multiplies with each packed key
+constexpr int32_t kMostQueries = 128;  // the most queries of an item
 constexpr int64_t kItemsPerWorker = 4;
-// Multiply-adds that one thread computes within about a microsecond, and within the wake-up time of another thread.
+// Multiply-adds of one thread in about a microsecond, and in the time that another thread needs to wake up.
 constexpr int64_t kTinyOperations = 32 * 1024;
 constexpr int64_t kSmallOperations = 512 * 1024;
 
 struct Job {
   kvc_backend_select select;
-  kvc_backend_attend attend;  // the same rows as an attend, for functions that take one
+  kvc_backend_attend attend;  // the same rows as an attend call, for functions that take one
   ScoreItem score;
   Scratch* scratch;  // [workers]
-  int32_t lists;     // of a query
-  int64_t stride;    // keys that one list has room for
-  // The current queries and lists.
+  int32_t lists;     // number of lists of a query
+  int64_t stride;    // scores for which one list has room
+  // The range of queries and lists that is being computed.
   int32_t token_begin, token_end;
   int32_t list_begin, list_end;
   int32_t item_queries;
-  int32_t parts;      // of the keys
-  int32_t part_keys;  // a multiple of kScoreAlign
+  int32_t parts;      // number of ranges into which the keys are cut
+  int32_t part_keys;  // keys of a part, a multiple of kScoreAlign
   int32_t skipped;    // atomic: 1 = an item was skipped
 
   const kvc_backend_rows& rows() const { return attend.plan->arrays.rows; }
@@ -39,7 +40,7 @@ struct Job {
     const int64_t index = int64_t{token - token_begin} * (list_end - list_begin) + (list - list_begin);
     return static_cast<float*>(select.scratch) + index * stride;
   }
-  // The entry of each score, in the second half of the scratch.
+  // Returns memory for the entry of each score, in the second half of the scratch.
   int32_t* units(int32_t token, int32_t list) const {
     const int64_t all = int64_t{token_end - token_begin} * (list_end - list_begin) * stride;
     return reinterpret_cast<int32_t*>(scores(token, list)) + all;
@@ -52,7 +53,7 @@ int32_t row_of_token(const kvc_backend_rows& rows, int32_t token) {
          1;
 }
 
-// The queries [begin, end) of a row, over all keys.
+// Returns an item with the queries [begin, end) of a row, over all keys.
 kvc_backend_item item_of(const Job& job, int32_t row, int32_t begin, int32_t end) {
   kvc_backend_item item = {};
   item.row = row;
@@ -70,7 +71,7 @@ QueryMask mask_of(const Job& job, int32_t row, int32_t query) {
   return query_mask(&job.attend, &item, row, query);
 }
 
-// Scores the part `part` of the keys of some queries of a row.
+// Scores the keys of part number `part` for the queries [begin, end) of a row.
 void score_queries(const Job& job, int32_t row, int32_t begin, int32_t end, int32_t part, Scratch* scratch) {
   const int32_t first_token = job.rows().token_begin[row];
   kvc_backend_item item = item_of(job, row, begin, end);
@@ -106,7 +107,7 @@ void score_queries(const Job& job, int32_t row, int32_t begin, int32_t end, int3
   }
 }
 
-// Returns false if the call was cancelled, and records that an item was skipped.
+// Returns false if the call was cancelled. Then it also records that an item was skipped.
 bool goes_on(Job& job) {
   const int32_t* const cancel = job.select.cancel_host;
   if (cancel == nullptr || __atomic_load_n(cancel, __ATOMIC_RELAXED) == 0) return true;
@@ -131,22 +132,24 @@ void run_score(void* arg, int64_t index, int32_t worker) {
   }
 }
 
-// The bits of a score as a number whose order is that of the scores: NaN is the lowest, and both zeros are equal.
+// Returns a number for the bits of a score. The numbers have the same order as the scores. NaN is the lowest, and both
+// zeros are equal.
 uint32_t order_of(uint32_t bits) {
   const uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return 0;
   if (magnitude == 0) bits = 0;
   return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
-constexpr uint32_t kForced = UINT32_MAX;  // above every score
+constexpr uint32_t kForced = UINT32_MAX;  // greater than the number of every score
 
-// What find_highest returns: entries above `least` are taken, and the first `ties` entries that are equal to it.
+// The result of find_highest. All entries greater than `least` are chosen, and the first `ties` entries equal to
+// `least`.
 struct Highest {
   uint32_t least;
   int32_t ties;
 };
 
-// Finds the k-th largest of n numbers, 0 < k < n, by their digits from the highest on.
+// Finds the k-th largest of n numbers, 0 < k < n. It fixes the digits of that number one by one, from the highest on.
 Highest find_highest(const uint32_t* orders, int32_t n, int32_t k) {
   constexpr int kDigitBits = 11, kDigits = 1 << kDigitBits;
   uint32_t prefix = 0, known = 0;
@@ -155,7 +158,7 @@ Highest find_highest(const uint32_t* orders, int32_t n, int32_t k) {
     for (int32_t i = 0; i < n; ++i) {
       counts[(orders[i] >> shift) & (kDigits - 1)] += (orders[i] & known) == prefix ? 1 : 0;
     }
-    // In the last round, the digit overlaps with the one before it. Only digits that agree with `prefix` have a count.
+    // In the last round, the digit overlaps with the previous digit. Only digits that agree with `prefix` have a count.
     uint32_t digit = kDigits - 1;
     while (counts[digit] < k) k -= counts[digit--];
     prefix |= digit << shift;
@@ -164,17 +167,18 @@ Highest find_highest(const uint32_t* orders, int32_t n, int32_t k) {
   }
 }
 
-// The entries that a query sees, in ascending order.
+// The entries that a query sees, in ascending order. orders: the number of each entry's score (order_of).
 struct Entries {
   uint32_t* orders;
-  int32_t* units;  // key / block_tokens of each entry. null: `first`, first + 1, ...
+  int32_t* units;  // key / block_tokens of each entry; null: first, first + 1, ...
   int32_t first;
   int32_t count;
 
   int32_t unit(int32_t i) const { return units == nullptr ? first + i : units[i]; }
 };
 
-// Replaces the scores of keys by the orders (order_of) of the entries that the query sees. first: the key of scores[0].
+// Replaces the scores of keys by the numbers (order_of) of the entries that the query sees. An entry of several keys
+// has the highest number of them. first: the key to which scores[0] belongs.
 Entries entries_of(const Job& job, const QueryMask& mask, const KeyTree& tree, const int32_t* keys, int32_t first,
                    uint32_t* scores, int32_t* units) {
   const int32_t block = job.select.block_tokens;
@@ -204,7 +208,7 @@ Entries entries_of(const Job& job, const QueryMask& mask, const KeyTree& tree, c
   return entries;
 }
 
-// Marks the entries that are always chosen. own: the unit of the query's key.
+// Marks the entries that are always chosen. own: the entry that holds the query's own key.
 void force(const Job& job, int32_t own, const Entries& entries) {
   const kvc_backend_select& select = job.select;
   if (select.first_blocks == 0 && select.last_blocks == 0) return;
@@ -215,7 +219,7 @@ void force(const Job& job, int32_t own, const Entries& entries) {
   }
 }
 
-// Writes the k highest entries, in ascending order, and padding.
+// Writes the k highest entries in ascending order, and fills the rest of out[0, k) with -1.
 void write_highest(const Entries& entries, int32_t k, int32_t* out) {
   Highest highest = {0, 0};
   int32_t written = 0;
@@ -261,7 +265,7 @@ void run_choice(void* arg, int64_t index, int32_t worker) {
   write_highest(entries, select.num_entries, select.entries + token * select.token_stride + list * select.head_stride);
 }
 
-// The largest number of scores of a query, from first_scored to the last key that it sees.
+// Returns the most scores that a query has, counted from first_scored to the last key that it sees.
 int64_t most_scores(const Job& job) {
   int64_t most = 0;
   for (int32_t row = 0; row < job.rows().num_rows; ++row) {
@@ -275,7 +279,7 @@ int64_t most_scores(const Job& job) {
   return most;
 }
 
-// Cuts the work of the current queries into items.
+// Cuts the current queries and their keys into items.
 void cut_items(Job* job, int64_t most, int64_t workers) {
   const int32_t queries = job->token_end - job->token_begin;
   const int64_t tiles = (queries + job->item_queries - 1) / job->item_queries;
@@ -305,7 +309,7 @@ kvc_status select(kvc_backend_device* device, const kvc_backend_select* args, vo
   job.lists = args->rule == KVC_SELECT_EACH_HEAD ? layer.num_q_heads : 1;
   const int64_t most = most_scores(job);
   job.stride = (most + 2 * kMaxLanes) / kMaxLanes * kMaxLanes;
-  const int64_t fitting = args->scratch_bytes / (job.stride * int64_t{2 * sizeof(float)});  // 1 or more
+  const int64_t fitting = args->scratch_bytes / (job.stride * int64_t{2 * sizeof(float)});  // lists; 1 or more
   const auto lists_at_once = static_cast<int32_t>(std::min<int64_t>(job.lists, fitting));
   const int64_t queries_at_once = lists_at_once < job.lists ? 1 : fitting / job.lists;
   job.item_queries = std::clamp(kItemRows / layer.num_q_heads, 1, kMostQueries);

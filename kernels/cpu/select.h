@@ -1,9 +1,9 @@
-// Selection of keys: scores of the keys that each query sees, and then the entries with the highest ones.
+// Selection of keys (kvc_backend_select). A call scores the keys that each query sees, and then chooses the entries
+// with the highest scores.
 //
-// Roofline: one read of the keys for few heads, multiply-adds for many (64 heads). Keys are packed once for the queries
-// of an item, and multiplied by the register tile of the panel kernel (attend/score_keys.h). Scores go to memory as
-// float32, a few bytes for a key of hundreds, so that all threads can score the keys of one query.
-//
+// Roofline: with few heads, one read of the keys; with many (64), multiply-adds. Keys are packed once for all queries
+// of an item, and multiplied with the register tile of the panel kernel (attend/score_keys.h). Scores are written to
+// memory as float32. So all threads can score keys of the same query. A score takes 4 bytes, and a key has hundreds.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,16 +12,18 @@
 
 namespace kvc::kernels {
 
-// Keys of an item begin at multiples of it, and so do the scores of a query. A multiple of every vector's lanes.
+// The keys of an item begin at a multiple of this number, and so do the scores of a query. It is a multiple of the
+// lanes of every target.
 constexpr int32_t kScoreAlign = 512;
 
-// The key, or the place in its list of candidates, to which the first score of a query belongs.
+// Returns the key to which the first score of a query belongs. With candidates, returns a place in the list of
+// candidates.
 constexpr int32_t first_scored(const QueryMask& mask) {
   return mask.positions.begin - mask.positions.begin % kScoreAlign;
 }
 
-// Scores of the queries of one item. That of query i of the item, list l and key j is at
-//   scores + i * query_stride + (l - list_begin) * list_stride + j - first_scored.
+// Where the scores of an item's queries go. The score of query i of the item, list l and key j is at
+//   scores + i * query_stride + (l - list_begin) * list_stride + j - first_scored
 // Scores of keys that the query does not see are undefined.
 struct ScoreCall {
   const kvc_backend_select* select;

@@ -1,4 +1,4 @@
-// states: copies rows of a batch to the states in pages, and back.
+// states copies recurrent states between the rows of a tensor and the pages of a pool.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 
@@ -7,7 +7,7 @@
 
 namespace kvc::kernels {
 
-// Fills bytes from a multiple of 8 on.
+// Fills a part of a state that begins at a multiple of 8 bytes.
 static void fill_bytes(char* to, size_t bytes, uint64_t fill) {
   size_t i = 0;
   for (; i + sizeof fill <= bytes; i += sizeof fill) memcpy(to + i, &fill, sizeof fill);
@@ -15,7 +15,8 @@ static void fill_bytes(char* to, size_t bytes, uint64_t fill) {
 }
 
 kvc_status states(kvc_backend_device* device, const kvc_backend_states* args, void*, kvc_error*) {
-  // A state can be larger than all other data of a step. So it is cut, and several threads can copy one row.
+  // A state can be larger than all other data of a step. It is cut into pieces, so that several threads can copy one
+  // state.
   const int64_t pieces = args->state_bytes > kInlineBytes ? args->state_bytes / kInlineBytes : 1;
   const auto move_piece = [&](int64_t row_index, int64_t piece) {
     const int32_t page = args->pages[row_index];

@@ -1,6 +1,6 @@
-// Stores that bypass the CPU caches, for calls that move more bytes than the caches hold. A line that is stored whole
-// need not be read first. memcpy does this for large blocks only; here the rows and runs of slots are small, and large
-// only together.
+// Stores that bypass the CPU caches, for calls that move more bytes than the caches hold. Then a line that is stored as
+// a whole need not be read first. memcpy bypasses the caches only for large blocks. Here each row or run of slots is
+// small, and only their sum is large.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,10 +15,10 @@
 
 namespace kvc::kernels {
 
-constexpr int64_t kStreamBytes = 16 * 1024 * 1024;  // stored by one call
+constexpr int64_t kStreamBytes = 16 * 1024 * 1024;  // a call that stores this many bytes bypasses the caches
 
-// Source and target do not overlap. Other threads see the stores after end_stream. next: the source of the next call,
-// of the same size, which is prefetched.
+// Copies bytes. Source and target do not overlap. Other threads see the stores only after end_stream. next: the source
+// of the next call, of the same size, which is prefetched.
 inline void stream_bytes(unsigned char* target, const unsigned char* source, int64_t bytes, const unsigned char* next) {
 #if defined(__SSE2__)
   const int64_t before = -reinterpret_cast<intptr_t>(target) & (kLineBytes - 1),

@@ -1,6 +1,6 @@
-// The reference implementation: the obvious loops, scores, sums and outputs in float64. Slow on purpose; every other
-// implementation is measured against it, on the same items of the same plan.
-// What is stored is part of the contract, so rounding and rotation are float32 here too.
+// The reference implementation: plain loops, with scores, sums and outputs in float64. It is slow on purpose. All other
+// implementations are tested against it, on the same items of the same plan. The bits of stored rows are part of the
+// contract. So rounding and rotation are in float32 here too.
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 
@@ -54,7 +54,7 @@ void rotate_row(const kvc_backend_layer* layer, const float* cos_sin, float* row
   }
 }
 
-// One query head of one item.
+// One query and one of its q heads.
 struct Query {
   QueryPlace place;
   int32_t head;  // q head
@@ -62,11 +62,11 @@ struct Query {
   float q[kMaxHeadDim];
 };
 
-// The keys of an item that a query may see, by number, and the index of each.
+// The keys of an item that a query may see. They have numbers (attend/view.h), and each number has an index.
 struct QueryKeys {
   QueryMask mask;
   KeyTree tree;
-  const ListedQuery* listed;  // numbers are places in its list
+  const ListedQuery* listed;  // nullable: numbers are places in its list
   bool by_path;
 
   int32_t index(int32_t number) const {
@@ -107,20 +107,20 @@ void load_query(const kvc_backend_attend& args, const kvc_backend_item& item, Qu
   for (int32_t d = 0; d < layer.head_dim; ++d) query->q[d] = round_to(type, query->q[d]);
 }
 
-// Softmax state over the keys that the query sees.
+// The softmax state over the keys that the query sees.
 struct State {
   double m, l;
   double o[kMaxHeadDim];
 };
 
-// A stored row, and what its elements are multiplied by, after zero_point was subtracted.
+// A stored row. An element is (stored - zero_point) * scale.
 struct StoredRow {
   const unsigned char* data;
   double scale;
   float zero_point;
 };
 
-// cursor: null if `position` is a slot of the pools.
+// cursor: null if `position` is a slot of the pools. Else `position` is a key's index.
 StoredRow row_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, const kvc_backend_scales& scales,
                  PageCursor* cursor, int32_t position, int32_t kv_head) {
   const int64_t index = position / layer.page_size, slot = position % layer.page_size;
@@ -132,7 +132,8 @@ StoredRow row_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, c
   return {data, static_cast<double>(without_zero_point(scale)), static_cast<float>(zero_point_of(scale))};
 }
 
-// The elements of a row, not rotated, without their scale. Of 4 bits, all sums of the rotation are exact.
+// Loads the elements of a row without the scale of the row or head. Undoes the rotation of 4-bit rows (hadamard.h). The
+// sums of this rotation are exact.
 void load_row(const kvc_backend_layer& layer, const StoredRow& stored, int32_t dims, float* row) {
   for (int32_t d = 0; d < dims; ++d) row[d] = load_element(stored_type(layer), stored.data, d) - stored.zero_point;
   if (has_block_scales(layer.format)) {
@@ -146,8 +147,8 @@ void load_row(const kvc_backend_layer& layer, const StoredRow& stored, int32_t d
   for (int32_t d = 0; d < dims; ++d) row[d] /= static_cast<float>(block);
 }
 
-// The key as it attends, of the stored rows k and v. It is rotated at its position if it is stored raw. key:
-// [head_dim].
+// Loads a key as it attends, [head_dim], from its stored rows k and v. If keys are stored before RoPE, rotates it at
+// its position.
 void load_key(const kvc_backend_attend& args, const double* table, const StoredRow& k, const StoredRow& v,
               int32_t position, float* key) {
   const kvc_backend_layer& layer = *args.layer;
@@ -162,7 +163,7 @@ void load_key(const kvc_backend_attend& args, const double* table, const StoredR
   rotate_row(&layer, cos_sin, key);
 }
 
-// Score of a dot product of q and k, `distance` positions apart.
+// Returns the score of a dot product of q and k. distance: the position of q minus the position of k.
 double score_of(const kvc_backend_attend& args, double dot, int32_t row, int32_t head, double distance) {
   double score =
       dot * (args.softmax_scale != 0.0 ? args.softmax_scale : static_cast<double>(args.layer->softmax_scale));
@@ -206,7 +207,7 @@ void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, 
       state->l *= factor;
       for (int32_t d = 0; d < layer.v_head_dim; ++d) state->o[d] *= factor;
     }
-    const double p = score == -INFINITY ? 0.0 : exp(score - state->m);  // also where nothing else was seen yet
+    const double p = score == -INFINITY ? 0.0 : exp(score - state->m);  // 0 even if m is still -inf
     state->l += p;
     float value[kMaxHeadDim];
     load_row(layer, v, layer.v_head_dim, value);
@@ -216,13 +217,13 @@ void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, 
   }
 }
 
-// A state as partials have it.
+// A state rounded to float32, as in the partials.
 struct RoundedState {
   float m, l;
   float o[kMaxHeadDim];
 };
 
-// A state that rounded states were merged into.
+// A state into which rounded states were merged.
 struct MergedState {
   float m;
   double l;
@@ -231,7 +232,8 @@ struct MergedState {
 
 void round_state(const State& state, int32_t dims, RoundedState* rounded) {
   rounded->m = static_cast<float>(state.m);
-  const double correction = state.l == 0.0 ? 0.0 : exp(state.m - static_cast<double>(rounded->m));  // m was rounded
+  // Corrects l and o for the rounding of m.
+  const double correction = state.l == 0.0 ? 0.0 : exp(state.m - static_cast<double>(rounded->m));
   for (int32_t d = 0; d < dims; ++d) rounded->o[d] = static_cast<float>(state.o[d] * correction);
   rounded->l = static_cast<float>(state.l * correction);
 }
@@ -245,7 +247,7 @@ void write_partial(const kvc_backend_attend& args, const Query& query, const Rou
   partial[states * dims + states + index] = state.l;
 }
 
-// o: normalised.
+// Writes output and LSE of a row. state.o: normalised.
 void write_row(const kvc_backend_attend& args, const Query& query, const State& state, float lse) {
   const Type type = type_of(args.out.dtype);
   const QueryPlace& place = query.place;
@@ -264,7 +266,7 @@ void write_output(const kvc_backend_attend& args, const Query& query, State* sta
   write_row(args, query, *state, final.lse);
 }
 
-// The item's keys in blocks of fold_keys, merged as merge_tile merges the parts of a tile.
+// Computes the item's keys in blocks of fold_keys. Merges the blocks as merge_tile merges the parts of a tile.
 void fold_query(const kvc_backend_attend& args, const kvc_backend_item& item, const Query& query, MergedState* folded) {
   const int32_t dims = args.layer->v_head_dim, length = args.plan->arrays.rows.kv_lengths[query.place.row];
   *folded = {-INFINITY, 0.0, {}};
@@ -281,7 +283,7 @@ void fold_query(const kvc_backend_attend& args, const kvc_backend_item& item, co
   }
 }
 
-// Writes a folded query: normalised as merge_tile does, or as a partial state.
+// Writes a folded query as a partial state, or normalised as merge_tile does.
 void write_folded(const kvc_backend_attend& args, const Query& query, const MergedState& folded) {
   const int32_t dims = args.layer->v_head_dim;
   RoundedState rounded = {folded.m, static_cast<float>(folded.l), {}};
@@ -326,7 +328,7 @@ void attend_rows(const kvc_backend_attend* args, const kvc_backend_item* item, c
   }
 }
 
-// The dot product of a query and a key.
+// Returns the dot product of a query and a key.
 double dot_of(const kvc_backend_attend& args, PageCursor* cursor, const Query& query, int32_t key, int32_t kv_head) {
   const kvc_backend_layer& layer = *args.layer;
   const StoredRow k = row_of(layer, layer.k, layer.k_scales, cursor, key, kv_head);
@@ -339,7 +341,8 @@ double dot_of(const kvc_backend_attend& args, PageCursor* cursor, const Query& q
   return dot * k.scale;
 }
 
-// Adds the scores of one query and head, by the rule of kvc_backend_select.
+// Computes the scores of one query and head, by the rule of kvc_backend_select. RELU_SUM adds them to those of earlier
+// heads.
 void score_query(const kvc_backend_attend& args, const kvc_backend_item& item, const Query& query, int32_t index,
                  const ScoreCall& call) {
   const kvc_backend_select& select = *call.select;
@@ -407,7 +410,7 @@ void project_rows(const kvc_backend_project* args, int32_t head, int64_t token_b
   }
 }
 
-// One function for every pair of types and every number of rows.
+// Every pair of types and every number of rows has the same functions.
 consteval AttendFormats make_formats() {
   AttendFormats formats;
   for (auto& of_q : formats.of) {

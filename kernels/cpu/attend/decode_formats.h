@@ -1,6 +1,6 @@
-// Entries of a target's table (kernels/cpu/implementation.h) for the decode kernel, instantiated for a format. Formats
-// take most of the library's size. So a target lists only the formats in which it differs, and names another target as
-// its base.
+// Makes entries of a target's table (kernels/cpu/implementation.h) for the decode kernel. Each entry is compiled for
+// one format. This code is most of the library's size. So a target lists only the formats in which it differs from its
+// base target.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -17,7 +17,7 @@ static void decode_entry(const kvc_backend_attend* args, const kvc_backend_item*
                          Scratch* scratch) {
   View view = make_view(args, item, listed, scratch);
   if constexpr (Format::kNibbles) view.staged = false;
-  // The commonest head dims are constants here, so loops unroll, and addresses within a page are constants too.
+  // The most common head dims are constants here. So loops are unrolled, and addresses within a page are constants too.
   if constexpr (kLanes == 16) {
     const int32_t head_dim = view.head_dim == view.v_head_dim ? view.head_dim : 0;
     if (head_dim == 128) return decode_item<Format, 128>(view);
@@ -29,7 +29,7 @@ static void decode_entry(const kvc_backend_attend* args, const kvc_backend_item*
   decode_item<Format, 0>(view);
 }
 
-// An entry with the decode kernel for one format. Its other fields are the base target's.
+// Returns an entry with the decode kernel for one format. The base target provides all other fields.
 template <class Format>
 static consteval AttendFormat decode_kernel() {
   return {decode_entry<Format>, nullptr, 0, 0, nullptr};

@@ -1,9 +1,9 @@
-// Decode kernel, outer part: few rows a kv head over many keys.
+// Decode kernel, outer part: few rows of a kv head over many keys.
 //
-// Order: blocks of 16 keys, and within a block every kv head of the item ("page-major"). If the page size is a multiple
-// of 16, this reads whole pages one after another, and a head's next block is prefetched about 8 KiB ahead. The running
-// state (o, m, l) of all heads stays in scratch. Rows and heads that do not fit take further passes. Every kFoldKeys
-// keys the states are folded (long_sums.h).
+// A pass goes through the keys in blocks of 16. Within a block it goes through all kv heads of the item. If the page
+// size is a multiple of 16, it reads whole pages one after another. A head's next block is prefetched about 8 KiB
+// ahead. The running state (m, l, o) of all heads stays in the scratch. Rows and heads that do not fit the scratch take
+// further passes. After every kFoldKeys keys, the states are folded (long_sums.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,28 +15,28 @@ namespace kvc::kernels::KVC_TARGET {
 
 struct DecodePass;
 
-// What one format and head dim do in a pass. All else of a pass is the same for all formats.
+// The functions of a pass that depend on the format and the head dim. All other code is the same for all formats.
 struct DecodeKernel {
   void (*begin)(const View& view, const DecodePass& pass);
   void (*head)(const View& view, const DecodePass& pass, const DecodeKeys& keys, int32_t h, bool whole,
                DecodePipeline& pipeline);
   void (*natural_order)(const float* o, float* row, int dims);
-  bool token_scales, zero_points, few_tiles;  // few tiles: of 4 bits
+  bool token_scales, zero_points, few_tiles;  // few_tiles: tiles have 1 or 4 rows
 };
 
-// Rows [row_begin, row_end) of kv heads [head_begin, head_end), in one pass over the keys.
+// A pass over the keys, for the rows [row_begin, row_end) of the kv heads [head_begin, head_end).
 struct DecodePass {
   DecodeKernel kernel;
   int32_t row_begin, row_end;
   int32_t head_begin, head_end;
-  int32_t q_width;  // floats of a packed query row
+  int32_t q_width;  // floats of a packed row of q
   int32_t o_width;
-  int32_t padded_rows;  // sum over the tiles of a head
-  int32_t num_tiles;    // of a head
+  int32_t padded_rows;  // rows of all tiles of a head, padding included
+  int32_t num_tiles;    // tiles of a head
 };
 
-// The number of rows of the next tile when `rows` are left. 3 to 6 rows start with a tile of 4, and 7 or more with a
-// tile of 8; missing rows are padding. With few tiles there are those of 1 and of 4.
+// Returns the number of rows of the next tile if `rows` rows are left. It is 4 for 3 to 6 rows, and 8 for 7 or more. If
+// fewer rows are left than the tile has, the others are padding. few_tiles: tiles have only 1 or 4 rows.
 KVC_INLINE int tile_rows(int rows, bool few_tiles) {
   if (few_tiles) return rows == 1 ? 1 : 4;
   if (rows >= 7 && kMaxTileRows >= 8) return 8;
@@ -44,7 +44,8 @@ KVC_INLINE int tile_rows(int rows, bool few_tiles) {
   return rows;
 }
 
-// Packs the q rows of a tile: [vectors][tile rows][kLanes], so that the same vector of all rows is adjacent.
+// Packs one row of q into its tile [vectors][tile rows][kLanes]. In this layout, the same vector of all rows is
+// adjacent.
 template <class Format>
 static void pack_query(const DecodePass& pass, const float* row, int tile_row_count, float* q) {
   constexpr int kElements = sizeof(typename Format::QueryElement) == 2 ? 2 : 1;
@@ -63,7 +64,8 @@ static void pack_query(const DecodePass& pass, const float* row, int tile_row_co
   }
 }
 
-// Calls visit(tile index, first row, rows of the tile, float offset of the tile's first row in a head's padded rows).
+// Calls visit(index, first, rows, padded) for each tile. index: the number of the tile. first: its first row. rows: the
+// number of its rows. padded: the number of rows of the tiles before it, padding included.
 template <class Visit>
 KVC_INLINE void for_each_tile(int num_rows, bool few_tiles, Visit visit) {
   int index = 0, padded = 0;
@@ -110,8 +112,8 @@ static void begin_decode(const View& view, const DecodePass& pass) {
 
 // The state of one row of a pass.
 struct DecodeRow {
-  int32_t row;    // within the item
-  int32_t place;  // of scratch.places
+  int32_t row;    // number of the row within the item
+  int32_t place;  // index in scratch.places
   int32_t head;   // q head
   float m;
   double l;
@@ -119,7 +121,7 @@ struct DecodeRow {
   FoldedRow folded;
 };
 
-// Calls visit(row) for each row that exists, and makes its l zero.
+// Calls visit(row) for each row that is not padding, and sets its l to zero.
 template <class Visit>
 static void for_each_state(const View& view, const DecodePass& pass, Visit visit) {
   Scratch& scratch = *view.scratch;
@@ -146,7 +148,7 @@ static void for_each_state(const View& view, const DecodePass& pass, Visit visit
                  [&](const DecodeRow& row) { fold_row(view, pass.o_width, row.m, row.l, row.o, row.folded); });
 }
 
-// folded: fold_decode has run.
+// folded: whether fold_decode was called.
 static void end_decode(const View& view, const DecodePass& pass, bool folded) {
   Scratch& scratch = *view.scratch;
   for_each_state(view, pass, [&](const DecodeRow& row) {
@@ -169,7 +171,8 @@ KVC_INLINE void decode_any_tile(const View& view, const DecodeKeys& keys, const 
   }
 }
 
-// One block of one kv head, for every tile of rows. The first tile prefetches; the others find the lines in the cache.
+// Computes one block of one kv head for every tile of rows. The first tile prefetches. The other tiles find the lines
+// in the cache.
 template <class Format, int kHeadDim>
 static void decode_head(const View& view, const DecodePass& pass, const DecodeKeys& keys, int32_t h, bool whole,
                         DecodePipeline& pipeline) {
@@ -189,7 +192,7 @@ static void decode_head(const View& view, const DecodePass& pass, const DecodeKe
                              (pass.head_begin + h) * view.group,
                              scratch.masks + first,
                              Format::kTokenScales ? keys.scales->v : nullptr};
-    DecodeKeys later;  // a copy in registers: keys was just written, and a wider load of it would stall
+    DecodeKeys later;  // a copy in registers: `keys` was just written, so a wider load of it would stall
     if (index > 0) {
       later = keys;
       later.next = later.far = keys.now;
@@ -203,13 +206,14 @@ static void decode_head(const View& view, const DecodePass& pass, const DecodeKe
   });
 }
 
-// Copies the scales of `count` keys of kv head 0, and repeats the last one up to kKeyBlock. Prefetches the scales of
-// the next block.
+// Copies the scales of a block's keys for one kv head. keys: addresses of the scales for kv head 0, of which the last
+// is repeated after `count` keys. offset: from kv head 0 to the head, in floats. It also prefetches the scales of the
+// next block.
 KVC_INLINE void copy_scales(const float* const* keys, int32_t count, int64_t offset, const float* const* next,
                             int64_t next_offset, int32_t page_size, float* scales) {
   const int32_t run = min_of(page_size, kKeyBlock);
   for (int32_t i = 0; i < kKeyBlock; i += run) __builtin_prefetch(next[i] + next_offset, 0, 3);
-  // The 16 keys are adjacent in one page, or in two neighbouring pages.
+  // All 16 scales are adjacent: they lie in one page, or in two pages whose scales are adjacent.
   if (run == kKeyBlock && count == kKeyBlock && keys[1] - keys[0] == 1 &&
       keys[kKeyBlock - 1] - keys[0] == kKeyBlock - 1) {
     memcpy(scales, keys[0] + offset, kKeyBlock * sizeof(float));
@@ -218,7 +222,7 @@ KVC_INLINE void copy_scales(const float* const* keys, int32_t count, int64_t off
   for (int32_t i = 0; i < kKeyBlock; ++i) scales[i] = keys[i][offset];
 }
 
-// Moves the zero points of a block's keys out of their scales.
+// Separates the zero points of a block's keys from their scales.
 KVC_INLINE void split_zero_points(float* scales, int32_t* zeros) {
   for (int32_t i = 0; i < kKeyBlock; ++i) {
     zeros[i] = zero_point_of(scales[i]);
@@ -226,8 +230,8 @@ KVC_INLINE void split_zero_points(float* scales, int32_t* zeros) {
   }
 }
 
-// Loads the scales and zero points of the block of kv head `head`, and prefetches those that head `next_head` has in
-// the next step.
+// Loads the scales and zero points of a block for kv head `head`. Prefetches those of the next step, for kv head
+// next_head.
 KVC_INLINE void load_scales(const View& view, const DecodeKeys& keys, int32_t head, int32_t next_head, bool zero_points,
                             KeyScales* scales) {
   const kvc_backend_layer& layer = *view.layer;
@@ -247,11 +251,11 @@ static void decode_pass(const View& view, const DecodePass& pass) {
   const KeyRange keys = fill_row_masks(view, pass.row_begin, pass.row_end);
   const DecodeKernel& kernel = pass.kernel;
   kernel.begin(view, pass);
-  KeyRange common = {keys.begin, min_of(keys.end, view.picked_begin)};  // the keys that every row sees
+  KeyRange common = {keys.begin, min_of(keys.end, view.picked_begin)};  // the numbers of the keys that every row sees
   for (int r = 0; r < pass.row_end - pass.row_begin; ++r) common = intersect(common, view.scratch->masks[r].keys);
   PageCursor cursor = page_cursor(&view.args->plan->arrays.tables, view.item->row);
   const int32_t num_heads = pass.head_end - pass.head_begin;
-  KeyBlock blocks[4], staged;  // of the step before, this step, and the next two
+  KeyBlock blocks[4], staged;  // the previous block, the current block and the next two
   DecodePipeline pipeline;
   int32_t coarse_of = -1;
   auto block_end = [&](int32_t begin) { return min_of(keys.end, begin - begin % kKeyBlock + kKeyBlock); };
@@ -259,10 +263,10 @@ static void decode_pass(const View& view, const DecodePass& pass) {
   for (int32_t at = keys.begin; loaded < 2 && at < keys.end; at = block_end(at), ++loaded) {
     load_key_block(view, &cursor, at, block_end(at), at, &blocks[loaded]);
   }
-  // With one row, a step reads nearly as fast as memory delivers. Prefetches further ahead would only queue
+  // With one row, loads run at nearly the bandwidth of memory. Prefetches further ahead would only wait in its queues
   // (docs/internals/cpu.md).
   const int32_t steps_ahead = pass.row_end - pass.row_begin > 1 ? 2 : 1;
-  KeyScales both_scales[2] = {};  // of this step, and of the step before, whose V has still to be added
+  KeyScales both_scales[2] = {};  // of this step, and of the previous step, whose V has not been added yet
   int32_t current = 0, step = 0, fold_begin = keys.begin;
   for (int32_t begin = keys.begin, end; begin < keys.end; begin = end, ++current) {
     if (begin - fold_begin >= kFoldKeys) {
@@ -275,8 +279,8 @@ static void decode_pass(const View& view, const DecodePass& pass) {
     if (end < keys.end && behind < keys.end) {
       load_key_block(view, &cursor, behind, block_end(behind), behind, &blocks[loaded++ % 4]);
     }
-    // The rows of K or V that come `steps` steps after head h of this block. After the end they are those of the last
-    // block.
+    // Returns the rows that are read `steps` steps after head h of this block. After the last block, it returns rows of
+    // the last block.
     const auto head_block = [&](int32_t h, int32_t steps) __attribute__((always_inline)) {
       int32_t index = current;
       for (h += steps; h >= num_heads; h -= num_heads) ++index;
@@ -304,7 +308,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
   end_decode(view, pass, fold_begin != keys.begin);
 }
 
-// All rows and heads of the item, in as few passes as scratch allows.
+// Runs all rows and heads of the item, in as few passes as the scratch allows.
 static void decode_rows(const View& view, DecodePass pass) {
   const int32_t fitting_rows = rows_of_pass(max_of(pass.q_width, pass.o_width)) / 8 * 8;
   for (pass.row_begin = 0; pass.row_begin < view.num_rows; pass.row_begin = pass.row_end) {

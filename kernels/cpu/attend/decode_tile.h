@@ -1,14 +1,15 @@
-// Decode kernel, inner part: one block of 16 keys against a tile of 1, 2, 4 or 8 query rows of one kv head.
+// Decode kernel, inner part: one block of 16 keys and a tile of 1, 2, 4 or 8 rows of one kv head.
 //
-// Roofline: few rows use each stored byte, so the lower bound is one read of K and V. The arithmetic must only not
-// delay the loads. Scores: kLanes accumulators (kRows rows x kLanes / kRows keys) run over the head dim, and all of
-// them are summed across lanes at once. The scores of a block are [key][row], so maximum, exponential and sum of all
-// rows are vertical operations. P*V: a tile of o stays in registers for all keys of a block.
+// Roofline: only a few rows use each stored byte, so the lower bound is one read of K and V. The arithmetic must not
+// delay the loads. Scores: kLanes accumulators run over the head dim, one for each pair of a row and a key. At the end,
+// all of them are summed across lanes together. The scores of a block are laid out as [key][row]. So the maximum, the
+// exponentials and the sums of all rows need no operations across lanes. P*V: a tile of o stays in registers for all
+// keys of a block.
 //
-// Each load issues two prefetches of one line. The first fetches the matching line one or two steps ahead into the
-// level-2 cache. The second fetches the line that is read kNearKeys keys later into the level-1 cache. With one
-// prefetch alone, to either cache, both latencies add up: a load that waits for memory or for level 2 holds one of the
-// few buffers that other loads need.
+// Each load issues two prefetches. The first fetches the matching line, one or two steps ahead, into the level-2 cache.
+// The second fetches the line that is read kNearKeys keys later into the level-1 cache. With only one of the two, the
+// latencies of memory and of the level-2 cache add up. A load that waits holds one of the few line buffers that other
+// loads need.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,30 +20,30 @@ namespace kvc::kernels::KVC_TARGET {
 
 static constexpr int kMaxTileRows = kLanes < 8 ? kLanes : 8;
 
-// A tile's place in scratch and its rows' masks.
+// The place of a tile in the scratch, and the masks of its rows.
 struct DecodeTile {
   const float* q;  // [chunks][kParts][kRows][kLanes]: a chunk is Format::kStep dims
   float* o;        // [kRows][o_stride]
   float* m;        // [kLanes]: lane i belongs to row i % kRows
   float* l;
-  const float* factors;  // [kLanes], as m; used with row factors only
+  const float* factors;  // [kLanes], in the order of m; only with kRowFactors
   int32_t o_stride;
   int32_t num_rows;        // rows that exist; kRows - num_rows are padding
-  int32_t row;             // the first row, within the item
-  int32_t q_head;          // first q head of the kv head
+  int32_t row;             // number of the first row within the item
+  int32_t q_head;          // the first q head of the kv head
   const QueryMask* masks;  // [num_rows]
-  const float* v_scales;   // of the block's keys; used with token scales only
+  const float* v_scales;   // scales of V of the block's keys; only with kTokenScales
 };
 
 static constexpr int kNearKeys = 8;
 
-// Rows of K or V: their addresses for kv head 0, and the offset of the head in use.
+// Rows of K or V: the address of each key's row for kv head 0, and the offset of the head that is used.
 struct KeyRows {
   const unsigned char* const* rows;  // [kKeyBlock]
   int64_t offset;                    // bytes from kv head 0
 };
 
-// A block's rows of one kv head.
+// The rows of a block of keys for one kv head.
 struct HeadBlock {
   const KeyBlock* block;
   int64_t k_offset;
@@ -51,23 +52,24 @@ struct HeadBlock {
   __attribute__((always_inline)) KeyRows v() const { return {block->v, v_offset}; }
 };
 
-// Scales and zero points of a block's keys of one kv head.
+// Scales and zero points of a block's keys for one kv head.
 struct KeyScales {
-  float k[kKeyBlock + kMaxLanes];  // scales, readable up to kMaxLanes further; used with token scales only
+  float k[kKeyBlock + kMaxLanes];  // scales, with kMaxLanes more floats that may be read; only with kTokenScales
   float v[kKeyBlock + kMaxLanes];
-  int32_t k_zeros[kKeyBlock];  // used with zero points only
+  int32_t k_zeros[kKeyBlock];  // only with kZeroPoints
   int32_t v_zeros[kKeyBlock];
 };
 
-// The keys that a step multiplies, and those that it prefetches: the block of the next step into the level-1 cache, and
-// a later block into the level-2 cache.
+// The keys of one step. now: the block that is multiplied. next: the block of the next step, which is prefetched into
+// the level-1 cache. far: a later block, which is prefetched into the level-2 cache.
 struct DecodeKeys {
   HeadBlock now, next, far;
-  const KeyScales* scales;  // of `now`; used with token scales only
+  const KeyScales* scales;  // of `now`; only with kTokenScales
 };
 
-// The addresses of rows. Each is loaded; or, where all rows are kRowBytes apart, each is a constant added to the first,
-// which costs no load and no addition. The layout of rows that are only prefetched does not matter.
+// The addresses of rows. If all rows are kRowBytes apart, the address of row i is the first address plus a constant.
+// That costs no load and no addition. If kRowBytes is 0, each address is loaded. Rows that are only prefetched may lie
+// otherwise: a wrong address only makes the prefetch useless.
 template <int kRowBytes>
 struct RowAddresses {
   const unsigned char* first;
@@ -81,33 +83,35 @@ struct RowAddresses<0> {
   __attribute__((always_inline)) const unsigned char* operator[](int i) const { return keys.rows[i] + keys.offset; }
 };
 
-// The kRowBytes for RowAddresses: 0 if kHeadDim is 0.
+// The kRowBytes of RowAddresses; 0 if kHeadDim is 0.
 template <class Format, int kHeadDim>
 static constexpr int kRowBytesOf = kHeadDim / Format::kStep * (Format::kVecBytes + Format::kScaleBytes);
 
-// Returns the same pointer, but the compiler cannot tell. So it loads through the pointer where it is used, and not
-// before a loop. There are more addresses to prefetch than general registers. gcc would keep the others in vector
-// registers, from which each read costs an operation on a port that multiplies.
+// Returns p, but the compiler cannot see that the pointer is the same. So it loads through the pointer where it is
+// used, and not before a loop. There are more addresses to prefetch than general registers. gcc would keep the rest in
+// vector registers, and each read from there takes an operation on a port that multiplies.
 template <class T>
 KVC_INLINE T* reload(T* p) {
   __asm__("" : "+r"(p));
   return p;
 }
 
-// Whether a line begins at vector `chunk` of a row.
+// Returns whether a cache line begins at vector `chunk` of a row.
 template <class Format>
 KVC_INLINE bool begins_line(int chunk) {
   constexpr int kVectorsPerLine = Format::kVecBytes >= 64 ? 1 : 64 / static_cast<int>(Format::kVecBytes);
   return chunk % kVectorsPerLine == 0;
 }
 
+// Prefetches vector `chunk` of a row if a cache line begins there.
 template <class Format>
 KVC_INLINE void prefetch_twin(const unsigned char* row, int chunk) {
   if (begins_line<Format>(chunk)) prefetch(row + chunk * Format::kVecBytes);
 }
 
-// Loads the n dims of chunk `chunk` of a row of key `key` of a block, 1..Format::kStep. zeros: of the block's keys;
-// read with zero points only. block_scales: the byte of the row at which the scales of its blocks begin.
+// Loads the first n dims of vector `chunk` of a row, 1 <= n <= Format::kStep. key: the row's key within its block.
+// zeros: the zero points of the block's keys, read only with kZeroPoints. block_scales: the byte of the row at which
+// the scales of its blocks begin.
 template <class Format>
 KVC_INLINE typename Format::Raw load_dims(const unsigned char* row, int chunk, int n, const int32_t* zeros, int key,
                                           int block_scales) {
@@ -122,9 +126,9 @@ KVC_INLINE typename Format::Raw load_dims(const unsigned char* row, int chunk, i
   }
 }
 
-// scores[key][row] = q . k, times the key's scale. kHeadDim: the rows have so many dims and follow each other directly
-// (an adjacent block). 0: they have view.head_dim dims and may be anywhere. A vector of q serves all keys that have
-// accumulators. following: the rows that are read after K.
+// Computes scores[key][row] = q . k, times the scale of the key. If kHeadDim is not 0, the block is adjacent, and its
+// rows have kHeadDim dims. If kHeadDim is 0, rows have view.head_dim dims and may lie anywhere. A vector of q is loaded
+// once for all keys that have accumulators. following: the rows that are read after K.
 template <class Format, int kRows, int kHeadDim>
 KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows following, const DecodeTile& tile,
                             float* scores) {
@@ -152,8 +156,9 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
         }
       }
     };
-    // With few keys, chunk by chunk, so that q stays in registers. With many, one key at a time, because their
-    // addresses would not fit in registers. A group has its near keys in one array.
+    // With few keys, a vector of q is multiplied with all keys before the next vector is loaded, so q stays in
+    // registers. With many keys, one key is completed before the next, because the addresses of all keys would not fit
+    // in registers. The near keys of a group lie in one array.
     constexpr int kGroup = kKeys < kNearKeys ? kKeys : kNearKeys;
     KVC_UNROLL for (int first = 0; first < kKeys; first += kGroup) {
       const int ahead = k + first + kNearKeys;
@@ -167,7 +172,7 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
           const KeyRows near = ahead < kKeyBlock ? KeyRows{keys.now.block->k + ahead, keys.now.k_offset}
                                                  : KeyRows{following.rows + (ahead - kKeyBlock), following.offset};
           const unsigned char* const* far_rows = keys.far.block->k + k + first;
-          constexpr bool kReload = Format::kVecBytes >= 64;  // f16, with a line every other vector, is faster without
+          constexpr bool kReload = Format::kVecBytes >= 64;  // f16 has two vectors in a line, and is faster without
           prefetch_far((kReload ? reload(far_rows) : far_rows)[i] + keys.far.k_offset + byte);
           prefetch((kReload ? reload(near.rows) : near.rows)[i] + near.offset + byte);
         }
@@ -199,12 +204,12 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
   }
 }
 
-// The place of row g of a tile.
+// Returns the place of row g of a tile.
 KVC_INLINE const QueryPlace& place_of_row(const View& view, const DecodeTile& tile, int g) {
   return view.scratch->places[tile.masks - view.scratch->masks + g];
 }
 
-// Adds the biases of a block of `count` keys to the scores [key][stride] of a tile.
+// Adds the biases of a block to the scores [key][stride] of a tile. count: the number of keys of the block.
 [[gnu::noinline]] static void add_tile_biases(const View& view, const DecodeTile& tile, int count, int stride,
                                               float* scores) {
   for (int g = 0; g < tile.num_rows; ++g) {
@@ -214,7 +219,7 @@ KVC_INLINE const QueryPlace& place_of_row(const View& view, const DecodeTile& ti
   }
 }
 
-// Applies the score options. count: keys of the block.
+// Applies the score options to a tile. count: the number of keys of the block.
 template <int kRows>
 static void score_tile(const View& view, const DecodeTile& tile, int32_t block_begin, int count, int vectors,
                        float* scores) {
@@ -234,11 +239,11 @@ static void score_tile(const View& view, const DecodeTile& tile, int32_t block_b
   if (view.options.biases) add_tile_biases(view, tile, count, kRows, scores);
 }
 
-// Which keys of a block each row of a tile sees, a bit for each key. Padding rows see nothing.
+// The keys of a block that each row of a tile sees: bit i is for key i. Padding rows see nothing.
 template <int kRows>
 struct TileMask {
   uint32_t rows[kRows];
-  uint32_t common;  // the keys that all rows see, padding aside
+  uint32_t common;  // the keys that all rows except padding see
 };
 
 // Removes the keys that the call's mask hides from the rows of a tile.
@@ -261,7 +266,7 @@ KVC_INLINE TileMask<kRows> tile_mask(const View& view, const DecodeTile& tile, c
   return mask;
 }
 
-// Sets scores of keys that the row does not see to -inf.
+// Sets the scores of keys that a row does not see to -inf.
 template <int kRows>
 KVC_INLINE void mask_scores(const TileMask<kRows>& mask, int vectors, float* scores) {
   uint32_t rows[kLanes], bit[kLanes];
@@ -278,7 +283,7 @@ KVC_INLINE void mask_scores(const TileMask<kRows>& mask, int vectors, float* sco
   }
 }
 
-// Raises the running maximum to that of the block, and rescales the sums. This is rare after a row has seen some keys.
+// Raises the running maximum to that of the block, and rescales l and o. This is rare after a row has seen some keys.
 template <int kRows>
 KVC_INLINE void raise_maximum(const View& view, const DecodeTile& tile, F32 block_max) {
   const F32 old_m = load(tile.m), m = max(block_max, old_m);
@@ -294,8 +299,8 @@ KVC_INLINE void raise_maximum(const View& view, const DecodeTile& tile, F32 bloc
   }
 }
 
-// Converts scores to P (times the scales of V) in place, and updates m and l of the tile. Format::kPairs: P becomes
-// [key / 2][row] dwords.
+// Converts scores to P in place, and updates m and l of the tile. With kTokenScales, P is multiplied by the scales of
+// V. With kPairs, P becomes dwords [key / 2][row].
 template <class Format, int kRows>
 KVC_INLINE void tile_softmax(const View& view, const DecodeTile& tile, int vectors, float* scores) {
   F32 block_max = load(scores);
@@ -303,7 +308,7 @@ KVC_INLINE void tile_softmax(const View& view, const DecodeTile& tile, int vecto
   block_max = max_by_stride<kRows>(block_max);
   if (any_greater(block_max, load(tile.m))) raise_maximum<kRows>(view, tile, block_max);
   const F32 scale = set1(view.exp2_scale);
-  const F32 m = max(load(tile.m), set1(KVC_LOWEST));  // For a row that has seen nothing: exp2(-inf) instead of NaN.
+  const F32 m = max(load(tile.m), set1(KVC_LOWEST));  // not -inf, for exp2(-inf) instead of NaN
   F32 l = load(tile.l);
   if constexpr (Format::kPairs) {
     for (int z = 0; z < vectors; z += 2) {
@@ -312,7 +317,8 @@ KVC_INLINE void tile_softmax(const View& view, const DecodeTile& tile, int vecto
         const F32 p = exp2(mul(sub(score, m), scale));
         l = add(l, p);
         if constexpr (!Format::kTokenScales) return p;
-        // In a dword of two keys, one may be unseen by its row. Its weight is 0, whatever its scale is.
+        // A dword holds two keys, and its row may not see one of them. The weight of that key is 0, whatever its scale
+        // is.
         const F32 scaled = mul(p, load_repeated<kRows>(tile.v_scales + y * (kLanes / kRows)));
         return select_less(score, set1(KVC_LOWEST), zero(), scaled);
       };

@@ -1,4 +1,4 @@
-// Decode kernel, P*V: o[row] += sum over the keys [begin, end) of a block of p[key][row] * v[key].
+// Decode kernel, P*V: adds p[key][row] * v[key] to o[row], for the keys [begin, end) of a block.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,16 +6,16 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// P of kRows rows from `p` on: element (key, row) is p[key * stride + row]. Formats with kPairs have key / 2 in place
-// of key.
+// The weights P of kRows rows. The weight of (key, row) is p[key * stride + row]. With kPairs, the dword p[key / 2 *
+// stride + row] holds the weights of two keys.
 struct Weights {
   const float* p;
   int stride;
 };
 
-// Adds kVectors vectors of V from vector `first` on. The last vector has `tail` elements, or is whole if `tail` is 0.
-// o: the output of the first row. block_scales: as in load_dims. last: no further vectors of V follow, so the next rows
-// read are K of `following`. kRowBytes: see RowAddresses.
+// Adds kVectors vectors of V, from vector `first` on. tail: the number of elements in the last vector, or 0 if it is
+// whole. o: the output of the first row. block_scales: as in load_dims. last: whether these are the last vectors of V.
+// Then the rows that are read next are K of `following`. kRowBytes: as in RowAddresses.
 template <class Format, int kRows, int kVectors, int kRowBytes>
 KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin, int end, Weights weights, float* o,
                            int o_stride, int block_scales, int first, int tail, bool last) {
@@ -37,16 +37,18 @@ KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin,
       prefetch(current[key + kNearKeys] + byte);
     } else if (!last) {
       prefetch(current[ahead] + kVectors * Format::kVecBytes + byte);
-    } else {  // prefetch as much as two strips of a K row
+    } else {  // K follows: prefetch one strip at its beginning and one at first_byte
       prefetch(behind[ahead] + byte);
       prefetch(behind[ahead] + first_byte + byte);
     }
   };
   constexpr int kKeys = Format::kPairs ? 2 : 1;
   const int32_t* const zeros = Format::kZeroPoints ? keys.scales->v_zeros : nullptr;
-  const int scales_at = block_scales + first * (Format::kScaleBytes - Format::kVecBytes);  // from vector `first` on
+  // Where the scales of vector `first` begin, counted from the first byte of that vector.
+  const int scales_at = block_scales + first * (Format::kScaleBytes - Format::kVecBytes);
   for (int k = begin - begin % kKeys; k < end; k += kKeys) {
-    const bool has_even = k >= begin, has_odd = kKeys == 2 && k + 1 < end;  // the other half of a pair is masked: 0
+    // A half of a pair outside [begin, end) stays 0.
+    const bool has_even = k >= begin, has_odd = kKeys == 2 && k + 1 < end;
     typename Format::Vec v[kVectors * kOut];
     KVC_UNROLL for (int i = 0; i < kVectors; ++i) {
       typename Format::Raw rows[2] = {};
@@ -68,11 +70,11 @@ KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin,
   }
 }
 
-// The same for the whole head, in strips that fit the registers. kHeadDim: as in tile_scores.
+// Adds V of the whole head, in strips of vectors that fit the registers. kHeadDim: as in tile_scores.
 template <class Format, int kRows, int kHeadDim>
 KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, KeyRows following, int begin, int end,
                                Weights weights, float* o, int o_stride) {
-  if (kHeadDim != 0) o_stride = round_up(kHeadDim, Format::kStep);  // the same value as a constant
+  if (kHeadDim != 0) o_stride = round_up(kHeadDim, Format::kStep);  // the same value, but a constant
   if constexpr (kRows > 1 && kRows * Format::kOutputs > kValueAccumulators) {
     constexpr int kHalf = kRows / 2;
     const Weights others = {weights.p + kHalf, weights.stride};
@@ -102,7 +104,7 @@ KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, KeyRows
   }
 }
 
-// For any head dim. All callers share one copy; masks alone call it in three places.
+// Adds V of the whole head, for any head dim. It is not inlined, so all callers share one copy of the code.
 template <class Format, int kRows>
 [[gnu::noinline]] static void add_any_value_rows(const View& view, const DecodeKeys& keys, KeyRows following, int begin,
                                                  int end, Weights weights, float* o, int o_stride) {
@@ -119,8 +121,8 @@ KVC_INLINE void for_each_run(uint32_t bits, Visit visit) {
   }
 }
 
-// For rows of a tile that see different keys. Keys that all rows see are added together, the rest row by row. So a key
-// that a row does not see never reaches its sum (0 * NaN is NaN).
+// Adds V if the rows of a tile see different keys. Keys that all rows see are added for all rows together. The other
+// keys are added row by row. So a key that a row does not see never reaches the sum of this row (0 * NaN is NaN).
 template <class Format, int kRows>
 static void add_masked_value_rows(const View& view, const DecodeKeys& keys, KeyRows following, const DecodeTile& tile,
                                   const TileMask<kRows>& mask, const float* p) {
@@ -135,8 +137,8 @@ static void add_masked_value_rows(const View& view, const DecodeKeys& keys, KeyR
   }
 }
 
-// Does the rest of a block with options or masks, once its scores exist. It is not inlined, so that the common path
-// keeps its registers.
+// Finishes a block with options, masks or staged keys, after its scores were computed. It is not inlined, so that the
+// common path keeps its registers.
 template <class Format, int kRows>
 [[gnu::noinline]] static void finish_tile(const View& view, const DecodeKeys& keys, const DecodeTile& tile, bool whole,
                                           float* scores) {
@@ -156,14 +158,15 @@ template <class Format, int kRows>
   add_masked_value_rows<Format, kRows>(view, keys, following, tile, mask, scores);
 }
 
-// A pass has one step for each block and tile. It computes the scores of the step, then P*V of the step before, then
-// the softmax of this step. No instruction waits for a softmax, because the scores of the next step come after it.
+// What one step leaves for the next. A pass has a step for each block, kv head and tile. A step computes its scores,
+// then P*V of the previous step, and then its softmax. So the scores of the next step lie between a softmax and the P*V
+// that needs its result, and no instruction waits for a softmax.
 struct DecodePipeline {
   using AddValues = void (*)(const View& view, const DecodePipeline& step, KeyRows following, const float* p);
-  AddValues add_values = nullptr;  // P*V of the step before; nullptr: it is done
-  DecodeKeys keys;                 // of that step
+  AddValues add_values = nullptr;  // P*V of the previous step; null: none is left to do
+  DecodeKeys keys;                 // of the previous step
   DecodeTile tile;
-  int turn = 0;  // which of the two score buffers this step uses
+  int turn = 0;  // which of the two score buffers the current step uses
   alignas(64) float scores[2][kKeyBlock * kMaxTileRows + kLanes];
 };
 
@@ -178,13 +181,13 @@ static void add_block_values(const View& view, const DecodePipeline& step, KeyRo
   }
 }
 
-// Adds P*V of the step before. following: the rows that are read after its V.
+// Adds P*V of the previous step. following: the rows that are read after its V.
 KVC_INLINE void finish_step(const View& view, DecodePipeline& pipeline, KeyRows following) {
   pipeline.add_values(view, pipeline, following, pipeline.scores[pipeline.turn ^ 1]);
   pipeline.add_values = nullptr;
 }
 
-// One block of keys of one kv head for one tile of rows. whole: every row sees all kKeyBlock keys.
+// Computes one block of keys of one kv head for one tile of rows. whole: whether every row sees all kKeyBlock keys.
 template <class Format, int kRows, int kHeadDim>
 static void decode_tile(const View& view, const DecodeKeys& keys, const DecodeTile& tile, bool whole,
                         DecodePipeline& pipeline) {
@@ -192,7 +195,7 @@ static void decode_tile(const View& view, const DecodeKeys& keys, const DecodeTi
   const DecodeKeys& values = pipeline.add_values != nullptr ? pipeline.keys : keys;
   tile_scores<Format, kRows, kHeadDim>(view, keys, values.now.v(), tile, scores);
   if (pipeline.add_values != nullptr) finish_step(view, pipeline, keys.next.k());
-  if (!whole || view.options.any || view.staged) {  // staged keys are valid in this step only
+  if (!whole || view.options.any || view.staged) {  // staged keys are valid only in this step
     finish_tile<Format, kRows>(view, keys, tile, whole, scores);
     return;
   }

@@ -1,23 +1,26 @@
-// How arithmetic uses stored elements. `Widened<T>` converts them to float32 and uses fused multiply-adds with any q.
-// BfDots (simd/avx512_bf16.h) passes bf16 pairs of q and K, and of P and V, to the CPU's bf16 dot product.
+// A format says how stored elements take part in arithmetic. `Widened<T>` converts them to float32 and accepts any type
+// of q. BfDots (simd/avx512_bf16.h) passes pairs of bf16 to the CPU's bf16 dot product: pairs of q and K, and pairs of
+// P and V.
 //
 // A format defines these constants:
-//   kStep, kVecBytes  elements and bytes of a vector load
-//   kParts            vectors for the scores that one load of K makes
-//   kOutputs          vectors of o to which one load of V adds
-//   kPairs            whether two keys share a dword of P
+//   kStep, kVecBytes  number of elements, and of bytes, in a vector load
+//   kParts            number of vectors that one load of K gives, for the scores
+//   kOutputs          number of vectors of o to which one load of V is added
+//   kPairs            whether a dword of P holds the weights of two keys
 //   kTokenScales      whether each stored row has a scale
-//   kZeroPoints       whether it also has a zero point, which loads take: load(p, zero), load_first(p, n, zero)
-//   kScaleBytes       bytes of the scales, after the row's elements, that belong to a vector load, if blocks of dims
-//   have
-//                     scales, which loads take: load(p, scales), load_first(p, n, scales). Else 0
-//   kNibbles          whether elements have 4 bits. Kernels of other formats read such rows from scratch. The decode
-//                     kernel then has tiles of 1 and 4 rows, and 128 dims as a constant, which halves its code
-//   kRowFactors       whether the factor of q is multiplied into scores, because q must stay unchanged
-//   kDecodeRows       the most rows of a kv head for which the decode kernel is faster: the panel kernel packs K and V
-//                     once for all rows, the decode kernel converts them once for each tile of 8
-//   kRows, kRowGroup  panel kernel: rows of a register tile; rows that go through scores, softmax and P*V together
-//   kTiles            panel kernel: whether the format multiplies tiles itself (simd/avx512_amx.h)
+//   kZeroPoints       whether each stored row also has a zero point. Loads then are load(p, zero) and
+//                     load_first(p, n, zero)
+//   kScaleBytes       0, or, if blocks of dims have scales, the bytes of the scales of one vector load. These scales
+//   lie
+//                     after the row's elements. Loads then are load(p, scales) and load_first(p, n, scales)
+//   kNibbles          whether elements have 4 bits. Then the decode kernel has only tiles of 1 and 4 rows, and only 128
+//                     as a constant head dim, which halves its code
+//   kRowFactors       whether scores are multiplied by the factor of q, because q must keep its bits
+//   kDecodeRows       the most rows of a kv head for which the decode kernel is faster. The panel kernel packs K and V
+//                     once for all rows. The decode kernel converts them once for each tile of 8 rows
+//   kRows             panel kernel: rows of a register tile
+//   kRowGroup         panel kernel: rows whose scores, softmax and P*V are computed together
+//   kTiles            panel kernel: whether the format multiplies matrix tiles itself (simd/avx512_amx.h)
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,7 +31,7 @@ namespace kvc::kernels::KVC_TARGET {
 
 template <class T>
 struct Widened {
-  struct Registers {};  // that a panel item must set up: none here
+  struct Registers {};  // what a panel item must set up: nothing here
   using Vec = F32;      // the operand of a product
   using Raw = Vec;      // the result of a load
   using QueryElement = float;
@@ -37,31 +40,31 @@ struct Widened {
   static constexpr int kParts = 1, kOutputs = 1, kStep = kLanes, kVecBytes = kLanes * static_cast<int>(sizeof(T));
   static constexpr int kScaleBytes = 0;
   static constexpr int kRows = kTileRows, kRowGroup = 24;
-  // By the cost of conversion: none, little (bf16), or more.
+  // The value depends on the cost of conversion: none (float32), little (bf16), or more.
   static constexpr int kDecodeRows = sizeof(T) == 4 || __is_same(T, Bf16) ? 32
                                      : sizeof(T) == 2 || __is_same(T, I8) ? 20
                                                                           : 15;
 
   KVC_INLINE_MEMBER Vec load(const unsigned char* p) { return load_as(T{}, p); }
   KVC_INLINE_MEMBER Vec load_first(const unsigned char* p, int n) { return load_as_first(T{}, p, n); }
-  // Part i of the kParts vectors that a load of K makes for the scores. order_query arranges kStep dims of q in the
-  // same order.
+  // Returns vector i of the kParts vectors that a load of K gives. order_query arranges kStep dims of q in the same
+  // order.
   KVC_INLINE_MEMBER Vec part(Vec v, int) { return v; }
   KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) { memcpy(ordered, q, kStep * sizeof(float)); }
-  // Loads packed q or P: a vector, or one dword for all lanes.
+  // load_packed loads a vector of packed operands. broadcast loads one dword into all lanes.
   KVC_INLINE_MEMBER Vec load_packed(const float* p) { return KVC_TARGET::load(p); }
   KVC_INLINE_MEMBER void store_packed(float* p, Vec v) { store(p, v); }
   KVC_INLINE_MEMBER Vec broadcast(const float* p) { return set1(*p); }
   KVC_INLINE_MEMBER F32 multiply_add(Vec a, Vec b, F32 c) { return fma(a, b, c); }
-  // A vector as dwords, to transpose K.
+  // Returns a vector as dwords, in which K is transposed.
   KVC_INLINE_MEMBER F32 as_dwords(Vec v) { return v; }
 
-  // Stores P of keys [z * kLanes, (z + 1) * kLanes) to a panel row.
+  // Stores P of the keys [z * kLanes, (z + 1) * kLanes) of a panel row.
   KVC_INLINE_MEMBER void store_weights(float* row, int z, F32 p) { store(row + z * kLanes, p); }
-  // With kPairs: a vector of packed V without its even key, or without its odd key.
+  // With kPairs: the arguments say whether to keep the even keys, and the odd keys, of packed V. Others become 0.
   KVC_INLINE_MEMBER Vec keep_halves(Vec v, bool, bool) { return v; }
 
-  // The vectors that V of one key (with kPairs, of two keys) adds to o.
+  // Returns the vectors that V of one key adds to o. With kPairs, the arguments are V of two keys.
   KVC_INLINE_MEMBER void spread(Vec v, Vec, Vec* out) { out[0] = v; }
   // Copies o from the order of accumulation to the order of dims.
   KVC_INLINE_MEMBER void natural_order(const float* o, float* row, int dims) {
@@ -69,9 +72,9 @@ struct Widened {
   }
 };
 
-// bf16 in the decode kernel. A load has 2 * kLanes elements; a mask gives the upper one of each pair, and a shift the
-// lower one. `Widened` needs a conversion and a shift for each. So q and o have the even dims of a load in one vector
-// and the odd dims in the next.
+// bf16 in the decode kernel. A load has 2 * kLanes elements, two in each lane. A shift gives the lower element of each
+// lane, and a mask gives the upper element. `Widened` would need a conversion and a shift for each vector. In q and o,
+// one vector holds the even dims of a load, and the next vector holds its odd dims.
 struct SplitBf16 : Widened<Bf16> {
   using Raw = HalfPairs;
   static constexpr int kParts = 2, kOutputs = 2, kStep = 2 * kLanes, kVecBytes = 4 * kLanes;
@@ -99,7 +102,7 @@ struct SplitBf16 : Widened<Bf16> {
   }
 };
 
-// float8 in the decode kernel: two vectors a load, because they share most of their conversion.
+// float8 in the decode kernel. A load gives two vectors, because they share most of their conversion.
 template <class T>
 struct Doubled : Widened<T> {
   struct Raw {
@@ -124,7 +127,7 @@ struct Doubled : Widened<T> {
   }
 };
 
-// The format of the decode kernel for rows of Format.
+// The format that the decode kernel uses for rows of Format.
 template <class Format>
 struct DecodeFormatOf {
   using Type = Format;
@@ -142,7 +145,8 @@ struct DecodeFormatOf<Widened<E5m2>> {
   using Type = Doubled<E5m2>;
 };
 
-// The format of the panel kernel for rows of Format. Panels of converted rows are float32, whatever is stored.
+// The format that the panel kernel uses for rows of Format. If rows are converted, panels are float32, whatever type is
+// stored.
 template <class Format>
 struct PanelFormatOf {
   using Type = Format;

@@ -1,4 +1,4 @@
-// Entries of a target's table, as in decode_formats.h: for the panel kernel, and for both kernels.
+// Makes entries of a target's table for the panel kernel, and for both kernels (see decode_formats.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,20 +14,20 @@ static void panel_entry(const kvc_backend_attend* args, const kvc_backend_item* 
   panel_item<typename PanelFormatOf<Format>::Type>(make_view(args, item, listed, scratch), pack_panel<Format>);
 }
 
-// An entry with the panel kernel for one format. Its other fields are the base target's.
+// Returns an entry with the panel kernel for one format. The base target provides the decode kernel.
 template <class Format>
 static consteval AttendFormat panel_kernel() {
   return {nullptr, panel_entry<Format>, Format::kDecodeRows, Format::kRowGroup, score_entry<Format>};
 }
 
-// An entry with both kernels for one format.
+// Returns an entry with both kernels for one format.
 template <class Format>
 static consteval AttendFormat both_kernels() {
   return {decode_entry<typename DecodeFormatOf<Format>::Type>, panel_entry<Format>, Format::kDecodeRows,
           Format::kRowGroup, score_entry<Format>};
 }
 
-// Entries for every pair of types, which convert elements to float32 for any type of q.
+// Returns entries for every pair of types. They convert K and V to float32, and accept any type of q.
 [[maybe_unused]] static consteval AttendFormats converting_formats() {
   AttendFormats formats;
   for (auto& of_q : formats.of) {
@@ -37,7 +37,7 @@ static consteval AttendFormat both_kernels() {
     of_q[static_cast<int>(Type::kE4m3)] = both_kernels<Widened<E4m3>>();
     of_q[static_cast<int>(Type::kE5m2)] = both_kernels<Widened<E5m2>>();
     of_q[static_cast<int>(Type::kI8)] = both_kernels<Widened<I8>>();
-    of_q[static_cast<int>(Type::kU4)] = both_kernels<Widened<float>>();  // of staged keys
+    of_q[static_cast<int>(Type::kU4)] = both_kernels<Widened<float>>();  // rows of 4 bits are staged as float32
     of_q[static_cast<int>(Type::kE2m1)] = both_kernels<Widened<float>>();
   }
   return formats;

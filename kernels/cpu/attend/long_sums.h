@@ -1,8 +1,8 @@
-// Sums over many keys. A float32 sum of n equal terms is off by up to n / 2^26 of itself. So the kernels add only some
-// hundred terms to one another in float32. Then they fold: they add l and o to float64 sums and go on from zero. The
-// error of a result does not depend on the number of keys.
+// Sums over many keys. A float32 sum of n equal terms can be off by n / 2^26 of its value. So the kernels add only some
+// hundred terms to one another in float32. Then they fold: they add l and o to float64 sums, and start again from zero.
+// So the error of a result does not grow with the number of keys.
 //
-// Cost: one pass over o per fold, far below 1 % of the multiply-adds between two folds.
+// Cost: one pass over o for each fold. That is far below 1 % of the multiply-adds between two folds.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,16 +10,17 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// The decode kernel: keys between two folds.
+// The decode kernel folds after this many keys.
 static constexpr int32_t kFoldKeys = 512;
-// The panel kernel: keys between two folds. It adds the keys of a panel to one another first, and AMX those of a tile.
+// The panel kernel folds after this many keys. Before it adds keys to o, it adds the keys of a panel to one another.
+// With AMX, it adds the keys of a tile to one another.
 static constexpr int32_t kPanelFoldKeys = 8192;
 static_assert(kPanelFoldKeys >= kMaxPanelKeys);
 
-// The folded sums of row `index` of the pass. P is in units of 2^((score - m) * exp2_scale). m is -inf until a row that
-// has seen a key is folded.
+// The folded sums of row `index` of a pass, in units of 2^((score - m) * exp2_scale). m is -inf until the first fold
+// after the row has seen a key.
 struct FoldedRow {
-  double* o;  // [width], in the order of the kernel's o
+  double* o;  // [width], in the order in which the kernel keeps o
   float* m;
   double* l;
 };
@@ -33,10 +34,10 @@ static void begin_folded_rows(const View& view, int32_t num_rows) {
   for (int32_t i = 0; i < num_rows; ++i) view.scratch->fold_m[i] = KVC_NEG_INF;
 }
 
-// Adds the state (m, l, o) to the folded sums, and makes o zero. m is not below that of the fold before. The caller
-// then makes l zero.
+// Adds the state (m, l, o) to the folded sums, and sets o to zero. The caller then sets l to zero. m must be at least
+// the m of the previous fold.
 static void fold_row(const View& view, int32_t width, float m, double l, float* o, const FoldedRow& folded) {
-  if (m == KVC_NEG_INF) return;  // The row has seen nothing: o and l are 0.
+  if (m == KVC_NEG_INF) return;  // The row has seen no key, so o and l are 0.
   double* __restrict sums = folded.o;
   float* __restrict terms = o;
   if (*folded.m == KVC_NEG_INF) {
@@ -56,7 +57,7 @@ static void fold_row(const View& view, int32_t width, float m, double l, float* 
   memset(o, 0, static_cast<size_t>(width) * sizeof(float));
 }
 
-// Folds the remaining keys, and writes the sums over all keys back to o. Returns l over all keys.
+// Folds the remaining keys, and writes the sums over all keys to o. Returns l over all keys.
 static double unfold_row(const View& view, int32_t width, float m, double l, float* o, const FoldedRow& folded) {
   fold_row(view, width, m, l, o, folded);
   if (*folded.m == KVC_NEG_INF) return l;

@@ -1,8 +1,9 @@
-// Panel kernel, packing: a block of keys of one kv head, once per pass, into the order in which the tiles read it.
+// Panel kernel, packing. A pass packs a block of keys of one kv head once, in the order in which the register tiles
+// read it. The packed block is a panel:
 //
-//   K panel: strips of kStripKeys keys; a strip is [dword of the head dim][kStripKeys] (K transposed).
-//   V panel: strips of kStripKeys columns of o (the last one narrower); a strip is [key or pair of keys][columns].
-// A dword is a float32, or two bf16 (of a head-dim pair in K, of two keys in V).
+//   K panel: strips of kStrip keys. A strip is [dword of the head dim][kStrip], so K is transposed.
+//   V panel: strips of kStrip columns of o; the last may be narrower. A strip is [key, or pair of keys][columns].
+// A dword is a float32 or two bf16. The two bf16 are neighbouring dims of one key in K, and one dim of two keys in V.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,40 +12,42 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-static constexpr int kStrip = kTileVectors * kLanes;  // keys of a K strip, columns of a V strip
+static constexpr int kStrip = kTileVectors * kLanes;  // keys of a strip of K, columns of a strip of V
 
+// The number of keys of a panel is a multiple of this number.
 static constexpr int kPanelStep = kStrip > kKeyBlock ? kStrip : kKeyBlock;
 
 struct PanelPass;
 struct Panel;
 
-// pack_panel of one stored format. All else of the panel kernel is the same for all formats that convert to float32.
+// pack_panel for one stored format. All other code of the panel kernel is the same for all formats that convert to
+// float32.
 using PackPanel = void (*)(const View& view, const PanelPass& pass, PageCursor* cursor, const Panel& panel,
                            KeyRange keys);
 
-// One pass of the panel kernel: rows [row_begin, row_end) of one kv head.
+// A pass of the panel kernel: the rows [row_begin, row_end) of one kv head.
 struct PanelPass {
   PackPanel pack;
   int32_t row_begin, row_end;
   int32_t head;
-  int32_t q_dwords;      // of a query row: D, or ceil(D / 2) pairs; of tiles, padded too
-  int32_t q_width;       // the same, padded to vectors: row stride of q, rows of a K strip
-  int32_t o_width;       // padded Dv: row stride of o
-  int32_t panel_keys;    // keys of a block
-  int32_t score_stride;  // of a row of scores: not a power of two, so that rows do not share the sets of a cache
-  int32_t value_rows;    // of a V strip: panel_keys, or pairs
+  int32_t q_dwords;      // dwords of a row of q: D, or ceil(D / 2) pairs; with kTiles, padding included
+  int32_t q_width;       // q_dwords, padded to whole vectors: the row stride of q, and the rows of a strip of K
+  int32_t o_width;       // Dv, padded to whole vectors: the row stride of o
+  int32_t panel_keys;    // keys of a whole panel
+  int32_t score_stride;  // row stride of scores: not a power of two, so that rows do not share the sets of a cache
+  int32_t value_rows;    // rows of a strip of V: panel_keys, or half as many for pairs
   int32_t fold_keys;     // keys between two folds, a multiple of panel_keys (long_sums.h)
-  bool in_order;         // bits must not depend on the rows of a tile: each key is added to o in order
-  bool keys_only;        // V is not packed
+  bool in_order;         // keys are added to o one by one, so that bits do not depend on the other rows of a tile
+  bool keys_only;        // whether only K is packed
 };
 
-// Keys [begin, begin + count) of the sequence, packed. begin is a multiple of panel_keys: so the keys of a panel, of a
-// vector and of a pair do not depend on the rows. The rows [first_row, end_row) of the pass attend to it.
+// The keys [begin, begin + count), packed. begin is a multiple of panel_keys. So the keys that share a panel, a vector
+// or a pair do not depend on the rows. The rows [first_row, end_row) of the pass attend to the panel.
 struct Panel {
   int32_t begin;
   int32_t count;
   int32_t first_row, end_row;
-  bool folds;  // after this panel the rows' sums are folded
+  bool folds;  // whether the sums of the rows are folded after this panel
 };
 
 KVC_INLINE int strip_columns(const PanelPass& pass, int strip) { return min_of(kStrip, pass.o_width - strip * kStrip); }
@@ -58,7 +61,8 @@ KVC_INLINE typename Format::Vec load_chunk(const unsigned char* row, int chunk, 
   return chunk < chunks ? Format::load(p) : Format::load_first(p, tail);
 }
 
-// A chunk of a stored row, times the row's scale if there is one. Many rows of queries then use the panel.
+// Loads a vector of a stored row, and multiplies it by the row's scale if there is one. The product serves many rows of
+// q.
 template <class Format>
 KVC_INLINE typename Format::Vec load_scaled(const unsigned char* row, int chunk, int chunks, int tail,
                                             const float* scale) {
@@ -67,15 +71,15 @@ KVC_INLINE typename Format::Vec load_scaled(const unsigned char* row, int chunk,
   return v;
 }
 
-// The scale of a key's row in the head of the pass.
+// Returns the scale of a key's row for the head of the pass. key: the address of its scale for kv head 0.
 template <class Format>
 KVC_INLINE const float* row_scale_of(const float* const* key, const kvc_backend_scales& scales, const PanelPass& pass) {
   if constexpr (Format::kTokenScales) return *key + pass.head * scale_head_stride(&scales);
   return nullptr;
 }
 
-// Packs the keys from `first` of the panel on, from a block of at most kKeyBlock keys. If the block has fewer, its last
-// key is repeated; no row sees the repetitions.
+// Packs K of a block of keys, from key `first` of the panel on. A block has at most kKeyBlock keys. If it has fewer,
+// its last key is repeated, and no row sees the repetitions.
 template <class Format>
 static void pack_keys(const View& view, const PanelPass& pass, const DecodeKeys& keys, int first) {
   const int chunks = view.head_dim / Format::kStep, tail = view.head_dim % Format::kStep;
@@ -123,8 +127,8 @@ static void pack_values(const View& view, const PanelPass& pass, const DecodeKey
   }
 }
 
-// Packs the keys of `panel` from keys.begin on, and prefetches keys after the panel, up to keys.end. No row sees a key
-// that is not packed.
+// Packs the keys of `panel` from keys.begin on. No row sees the keys before. Prefetches keys after the panel, up to
+// keys.end.
 template <class Format>
 static void pack_panel(const View& view, const PanelPass& pass, PageCursor* cursor, const Panel& panel, KeyRange keys) {
   const int32_t first = max_of(panel.begin, keys.begin), begin = first - first % kKeyBlock;

@@ -1,11 +1,12 @@
-// Panel kernel (prefill): many rows per kv head. Blocks of keys are packed once per pass of up to kRowFloats elements
-// of q. Then groups of 24 rows go through scores, softmax and P*V, so a panel is read from L2 once per 24 rows. Panels
-// outside a tile's mask are skipped. Keys that only some rows of a tile see are added row by row.
+// Panel kernel (prefill): many rows of a kv head. A pass has up to kRowFloats elements of q, and packs each block of
+// keys once. Then groups of 24 rows go through scores, softmax and P*V. So a panel is read from the level-2 cache once
+// for 24 rows. Panels outside the masks of a tile are skipped. Keys that only some rows of a tile see are added row by
+// row.
 //
-// A row's keys come in ascending order in fused multiply-adds of its own accumulators, and panels begin at fixed
-// places. Neither depends on the other rows. So with kvc_backend_plan.fold_keys this kernel computes all rows, and
-// their bits depend on nothing else. Nodes of a tree that may differ in their keys then have panels of their own
-// (tree_path.h).
+// Deterministic caches (kvc_backend_plan.fold_keys) compute all rows with this kernel. The keys of a row are added in
+// ascending order, by fused multiply-adds to accumulators of that row, and panels begin at fixed keys. So the bits of a
+// row do not depend on other rows. Queries that are nodes of a tree may see different keys, so each of them has panels
+// of its own (tree_path.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -16,7 +17,8 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// Keys of the panel that row r sees, as indexes into the panel. hide_nodes then removes the unseen nodes of a tree.
+// Returns the keys of the panel that row r sees, counted from the panel's first key. Of the nodes of a tree, hide_nodes
+// removes the unseen ones later.
 KVC_INLINE KeyRange keys_in_panel(const View& view, const Panel& panel, int r) {
   if (r < panel.first_row || r >= panel.end_row) return {0, 0};
   const KeyRange keys = view.scratch->masks[r].keys;
@@ -24,7 +26,8 @@ KVC_INLINE KeyRange keys_in_panel(const View& view, const Panel& panel, int r) {
   return intersect({keys.begin - panel.begin, keys.end - panel.begin}, in_panel);
 }
 
-// Of the rows [begin, end): keys that some row sees, and keys that all see.
+// Ranges of keys for the rows [begin, end). any: a range that holds all keys that some row sees. all: keys that all
+// rows see.
 struct TileRanges {
   KeyRange any, all;
 };
@@ -42,7 +45,7 @@ static TileRanges tile_ranges(const View& view, const Panel& panel, int begin, i
   return ranges;
 }
 
-// Computes scores[row - first][key] of rows [first, end), for the keys that some row of each tile sees. Rows from
+// Computes scores[row - first][key] of the rows [first, end), for the keys that some row of each tile sees. Rows from
 // real_end on are padding.
 template <class Format>
 static void group_scores(const View& view, const PanelPass& pass, const TileRanges* ranges, int first, int end,
@@ -66,7 +69,7 @@ static void group_scores(const View& view, const PanelPass& pass, const TileRang
   }
 }
 
-// o[row] += p * v for keys [begin, end) of one row, which its tile does not share.
+// Adds p * v of the keys [begin, end) to o of one row.
 template <class Format>
 static void add_row_edge(const View& view, const PanelPass& pass, const float* p, int begin, int end, float* o) {
   constexpr int kKeys = Format::kPairs ? 2 : 1;
@@ -83,7 +86,7 @@ static void add_row_edge(const View& view, const PanelPass& pass, const float* p
   }
 }
 
-// The same for those of the keys that row r of the pass sees. A key that it does not see may hold NaN.
+// Adds those of the keys [begin, end) that row r of the pass sees. A key that it does not see may hold NaN.
 template <class Format>
 static void add_row_keys(const View& view, const PanelPass& pass, const Panel& panel, int r, const float* p, int begin,
                          int end, float* o) {
@@ -97,8 +100,8 @@ static void add_row_keys(const View& view, const PanelPass& pass, const Panel& p
   }
 }
 
-// Adds the keys of each row that lie before or after those that all rows of the tile share; all its keys if they share
-// none.
+// Adds to each row the keys that it sees outside the range that all rows of its tile share. If the argument `behind` is
+// true, it adds the keys after that range. Otherwise it adds the keys before it, or all keys if the rows share none.
 template <class Format>
 static void add_edges(const View& view, const PanelPass& pass, const Panel& panel, const TileRanges* ranges, int first,
                       int real_end, bool behind) {
@@ -115,7 +118,7 @@ static void add_edges(const View& view, const PanelPass& pass, const Panel& pane
   }
 }
 
-// o += P * V of rows [first, end). Rows from `real_end` on are padding.
+// Adds P * V to o for the rows [first, end). Rows from real_end on are padding.
 template <class Format>
 static void group_values(const View& view, const PanelPass& pass, const Panel& panel, TileRanges* ranges, int first,
                          int end, int real_end) {
@@ -123,7 +126,7 @@ static void group_values(const View& view, const PanelPass& pass, const Panel& p
   Scratch& scratch = *view.scratch;
   for (int r = first; r < end; r += Format::kRows) {
     KeyRange& all = ranges[(r - first) / Format::kRows].all;
-    // only the row itself tells which of these it sees
+    // From picked_begin on, each row must be tested by itself for the keys that it sees.
     all.end = min_of(all.end, max_of(0, view.picked_begin - panel.begin));
     all.begin += all.begin % kKeys;  // whole pairs
     all.end -= all.end % kKeys;
@@ -149,7 +152,7 @@ static void group_values(const View& view, const PanelPass& pass, const Panel& p
   add_edges<Format>(view, pass, panel, ranges, first, real_end, true);
 }
 
-// o += P * V of the rows of a tile from `first` on, for a format that multiplies tiles.
+// Adds P * V to o for the rows of a tile, from row `first` on. The format has kTiles.
 template <class Format>
 static void tile_values(const View& view, const PanelPass& pass, const Panel& panel, TileRanges ranges, int first,
                         int real_end) {
@@ -175,8 +178,8 @@ static void tile_values(const View& view, const PanelPass& pass, const Panel& pa
 template <class Format>
 static void group_softmax(const View& view, const PanelPass& pass, const Panel& panel, int first, int end) {
   Scratch& scratch = *view.scratch;
-  int nodes_of = -1;  // the query that nodes_seen belongs to
-  // The scores of row r, with options and masks applied.
+  int nodes_of = -1;  // the query for which nodes_seen was filled
+  // Applies options and masks to the scores of row r, and returns them.
   const auto masked_scores = [&](int r) {
     const KeyRange seen = r < end ? keys_in_panel(view, panel, r) : KeyRange{0, 0};
     if (seen.begin >= seen.end) return RowScores{nullptr, {0, 0}};
@@ -203,7 +206,7 @@ static void group_softmax(const View& view, const PanelPass& pass, const Panel& 
   }
 }
 
-// Folds rows [first, end), whose o was just written and is in the cache.
+// Folds the rows [first, end). Their o was just written, so it is in the cache.
 static void fold_group(const View& view, const PanelPass& pass, int first, int end) {
   Scratch& scratch = *view.scratch;
   for (int r = first; r < end; ++r) {
@@ -213,7 +216,7 @@ static void fold_group(const View& view, const PanelPass& pass, int first, int e
   }
 }
 
-// Rows [first, end) over one panel. end - first <= kRowGroup, a multiple of kRows.
+// Computes the rows [first, end) over one panel. end - first is a multiple of kRows, and at most kRowGroup.
 template <class Format>
 static void panel_group(const View& view, const PanelPass& pass, const Panel& panel, int first, int end) {
   const int real_end = min_of(end, pass.row_end - pass.row_begin);
@@ -235,9 +238,9 @@ static void panel_group(const View& view, const PanelPass& pass, const Panel& pa
   if (panel.folds) fold_group(view, pass, first, real_end);
 }
 
-static constexpr int kRowsAhead = 8;  // rows of q and out, prefetched before they are read and written
+static constexpr int kRowsAhead = 8;  // rows of q and out are prefetched this many rows before their use
 
-// Loads q of the pass's rows, packed; padding is 0.
+// Loads and packs the rows of q of a pass. Padding rows are 0.
 template <class Format>
 static void load_panel_queries(const View& view, const PanelPass& pass, int padded_rows) {
   Scratch& scratch = *view.scratch;
@@ -267,7 +270,7 @@ static void load_panel_queries(const View& view, const PanelPass& pass, int padd
   }
 }
 
-// Computes one panel. Only its keys in `keys` are packed. padded_rows: of the pass.
+// Computes one panel. Only the keys in `keys` are packed. padded_rows: the rows of the pass, padding included.
 template <class Format>
 static void attend_panel(const View& view, const PanelPass& pass, int padded_rows, PageCursor* cursor,
                          const Panel& panel, KeyRange keys) {
@@ -281,7 +284,8 @@ static void attend_panel(const View& view, const PanelPass& pass, int padded_row
   }
 }
 
-// Computes the panels of each query of the pass over the keys of its own path: `keys`, from the panel at `begin` on.
+// Computes panels for keys of token trees: one for each query of the pass, over the keys of the query's path. begin:
+// the first number of the panels. keys: the numbers that are computed.
 template <class Format>
 [[gnu::noinline]] static void attend_path_panels(const View& view, const PanelPass& pass, int padded_rows,
                                                  PageCursor* cursor, int32_t begin, KeyRange keys) {
@@ -315,7 +319,7 @@ static void attend_panels(const View& view, const PanelPass& pass, int padded_ro
   }
 }
 
-// Empties the states of the pass's rows, padding included.
+// Sets the states of the pass's rows, padding included, to the empty state.
 static void begin_panel_rows(const View& view, const PanelPass& pass, int padded_rows) {
   Scratch& scratch = *view.scratch;
   for (int i = 0; i < padded_rows; ++i) {
@@ -325,8 +329,9 @@ static void begin_panel_rows(const View& view, const PanelPass& pass, int padded
   memset(scratch.o, 0, static_cast<size_t>(padded_rows) * static_cast<size_t>(pass.o_width) * sizeof(float));
 }
 
-// For kvc_backend_plan.fold_keys. The state over each block of keys is rounded as a partial state is, and merged into
-// the state over the blocks before it, as merge_tile does. fold_o is in the order of dims.
+// Computes the states of a deterministic cache (kvc_backend_plan.fold_keys). The state over each block of fold_keys
+// keys is rounded as a partial state is, and merged into the state over the blocks before it. merge_tile merges parts
+// in the same way. fold_o is in the order of dims.
 template <class Format>
 static void merge_blocks(const View& view, const PanelPass& pass, int padded_rows, PageCursor* cursor, KeyRange keys) {
   Scratch& scratch = *view.scratch;
@@ -347,7 +352,7 @@ static void merge_blocks(const View& view, const PanelPass& pass, int padded_row
   }
 }
 
-// Computes the states of the pass's rows over all keys. With many keys they are folded.
+// Computes the states of the pass's rows over all keys. If there are many keys, the states are folded.
 template <class Format>
 static void sum_panels(const View& view, const PanelPass& pass, int padded_rows, PageCursor* cursor, KeyRange keys) {
   begin_panel_rows(view, pass, padded_rows);
@@ -355,12 +360,13 @@ static void sum_panels(const View& view, const PanelPass& pass, int padded_rows,
   attend_panels<Format>(view, pass, padded_rows, cursor, keys);
 }
 
-// Writes row i of the pass, of q head `head`. merge_blocks has made its state.
+// Writes row i of the pass, of q head `head`. Its state was computed by merge_blocks.
 static void finish_merged_row(const View& view, const PanelPass& pass, int i, int32_t head) {
   Scratch& scratch = *view.scratch;
   const QueryPlace& place = scratch.places[i];
   const FoldedRow folded = folded_row(view, i, pass.o_width);
-  // Rounded in each case. So a merge with an empty state, which leaves a partial state unchanged, changes no bit.
+  // o and l are rounded to float32 in both cases. So a row has the same bits if its partial state is merged with empty
+  // states.
   for (int32_t d = 0; d < view.v_head_dim; ++d) scratch.row[d] = static_cast<float>(folded.o[d]);
   const RowState state = {*folded.m, static_cast<float>(*folded.l)};
   if (place.partial_offset >= 0) {
@@ -370,7 +376,7 @@ static void finish_merged_row(const View& view, const PanelPass& pass, int i, in
   }
 }
 
-// The same for a row whose state sum_panels has made.
+// Writes row i of the pass, of q head `head`. Its state was computed by sum_panels.
 template <class Format>
 static void finish_summed_row(const View& view, const PanelPass& pass, int i, int32_t head) {
   Scratch& scratch = *view.scratch;
@@ -409,7 +415,7 @@ static void panel_pass(const View& view, const PanelPass& pass) {
   }
 }
 
-// The shape of a pass; its rows and its head are not set.
+// Returns the shape of a pass. The caller sets its rows and its head.
 template <class Format>
 KVC_INLINE PanelPass panel_shape(const View& view, PackPanel pack) {
   PanelPass pass;
@@ -429,7 +435,7 @@ KVC_INLINE PanelPass panel_shape(const View& view, PackPanel pack) {
   return pass;
 }
 
-// Rows of a pass that the scratch has room for.
+// Returns how many rows of a pass fit the scratch.
 template <class Format>
 KVC_INLINE int32_t rows_that_fit(const PanelPass& pass) {
   return rows_of_pass(max_of(pass.q_width, pass.o_width)) / Format::kRowGroup * Format::kRowGroup;

@@ -1,4 +1,4 @@
-// Panel kernel: converts the dot products of one row to P, over the keys of a panel that the row sees.
+// Panel kernel, softmax: converts the dot products of one row to P, over the keys of a panel that the row sees.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// Applies the score options to row r of the pass. seen: its keys, not empty, in the panel that begins at key
-// panel_begin.
+// Applies the score options to row r of the pass. panel_begin: the number of the panel's first key. seen: the keys of
+// the panel that the row sees, at least one.
 static void score_row(const View& view, const PanelPass& pass, int32_t panel_begin, int r, KeyRange seen,
                       float* scores) {
   const bool alibi = view.options.alibi_slopes != nullptr;
@@ -23,7 +23,7 @@ static void score_row(const View& view, const PanelPass& pass, int32_t panel_beg
   add_biases(*view.args, row, bias_keys(view, seen.begin, seen.end), scores + seen.begin, 1);
 }
 
-// Whether row r of the pass sees key i of the panel, which has the number `key`.
+// Returns whether row r of the pass sees key i of the panel. key: the number of that key.
 [[gnu::noinline]] static bool row_sees(const View& view, int r, int32_t kv_head, int32_t key, int i) {
   if (!sees_key(&view.tree, view.scratch->masks + r, key)) return false;
   const kvc_backend_bias& bias = view.args->bias;
@@ -31,14 +31,14 @@ static void score_row(const View& view, const PanelPass& pass, int32_t panel_beg
          !mask_hides(bias, view.scratch->places[r].token, kv_head, view.scratch->bias_indexes[i]);
 }
 
-// Fills nodes_seen for the keys `seen` of the panel, and row r of the pass.
+// Fills nodes_seen for row r of the pass and the keys `seen` of the panel.
 static void find_nodes(const View& view, const PanelPass& pass, int32_t panel_begin, int r, KeyRange seen) {
   for (int32_t i = seen.begin; i < seen.end; ++i) {
     view.scratch->nodes_seen[i] = row_sees(view, r, pass.head, panel_begin + i, i) ? 1.0f : 0.0f;
   }
 }
 
-// Sets scores to -inf where nodes_seen says that the row does not see a key.
+// Sets the scores of keys that the row does not see to -inf, by nodes_seen.
 static void hide_nodes(const View& view, KeyRange seen, float* scores) {
   for (int z = seen.begin / kLanes; z <= (seen.end - 1) / kLanes; ++z) {
     const F32 nodes = load(view.scratch->nodes_seen + z * kLanes);
@@ -46,7 +46,7 @@ static void hide_nodes(const View& view, KeyRange seen, float* scores) {
   }
 }
 
-// Sets scores outside `seen` to -inf, in the vectors that hold its ends.
+// Sets scores outside `seen` to -inf, in the vectors that hold the first and the last key of `seen`.
 KVC_INLINE void hide_edges(KeyRange seen, float* scores) {
   const F32 begin = set1(static_cast<float>(seen.begin)), end = set1(static_cast<float>(seen.end));
   const auto hide = [&](int z) __attribute__((always_inline)) {
@@ -57,17 +57,17 @@ KVC_INLINE void hide_edges(KeyRange seen, float* scores) {
   if (seen.end % kLanes != 0) hide(seen.end / kLanes);
 }
 
-// The largest scores of vectors [begin, end), lane by lane.
+// Returns the largest scores of a range of vectors, lane by lane.
 KVC_INLINE F32 largest_scores(const float* scores, KeyRange vectors) {
   F32 largest = set1(KVC_NEG_INF);
   for (int z = vectors.begin; z < vectors.end; ++z) largest = max(largest, load(scores + z * kLanes));
   return largest;
 }
 
-// m is raised only when P would exceed 2^kMaxRise. So m rarely changes, and P does not wait for the largest score.
+// m is raised only if P would exceed 2^kMaxRise. So m rarely changes, and P need not wait for the exact maximum.
 static constexpr float kMaxRise = 8.0f;
 
-// A row's running state. P is 2^((score - m) * exp2_scale). No score is above m by more than kMaxRise.
+// The running state of a row. P is 2^((score - m) * exp2_scale), and never exceeds 2^kMaxRise.
 struct RowSums {
   float* o;
   int o_width;
@@ -77,7 +77,7 @@ struct RowSums {
 
 KVC_INLINE void raise_row(const View& view, F32 largest, const RowSums& row) {
   const float before = *row.m, after = reduce_max(largest);
-  if (before != KVC_NEG_INF) {  // else o and l are 0
+  if (before != KVC_NEG_INF) {  // if m is -inf, o and l are 0
     float factors[kLanes];
     store(factors, exp2(set1((before - after) * view.exp2_scale)));
     *row.l *= factors[0];
@@ -87,15 +87,15 @@ KVC_INLINE void raise_row(const View& view, F32 largest, const RowSums& row) {
   *row.m = after;
 }
 
-// The scores of a row, later its P: one value per key of the panel.
+// The scores of a row, which become its P: one value for each key of the panel.
 struct RowScores {
   float* scores;
-  KeyRange vectors;  // those with keys that the row sees
+  KeyRange vectors;  // the vectors that hold a key which the row sees
 };
 
-// Replaces scores by P in place (by pairs of bf16 if the format has them), and updates m and l of the row. largest: the
-// largest of these scores, lane by lane. Returns the largest score of `next`, the row after it, which is loaded from L2
-// meanwhile.
+// Replaces the scores of `row` by P in place, and updates m and l of the row. With kPairs, P becomes pairs of bf16.
+// largest: the largest of these scores, lane by lane. Returns the largest scores of `next`, the row after it, lane by
+// lane. These are loaded from the level-2 cache while P is computed.
 template <class Format>
 static F32 softmax_row(const View& view, RowScores row, RowScores next, F32 largest, RowSums sums) {
   const F32 scale = set1(view.exp2_scale), rise = mul(sub(largest, set1(*sums.m)), scale);

@@ -1,7 +1,6 @@
-// P*V of the panel kernel, for formats whose products are of tiles (AMX). It takes steps of 32 keys for all rows of a
-// tile, with weight 0 for keys that a row does not see. 0 * NaN is NaN. So a key that some row does not see, and whose
-// V is not finite, is left out of its step and added row by row. So it never changes the sums of rows that do not see
-// it.
+// Panel kernel, P*V for formats that multiply matrix tiles (AMX). A step multiplies 32 keys, for all rows of a tile. A
+// key that a row does not see has weight 0, but 0 * NaN is NaN. So some keys are left out of their step: those that
+// some row does not see, and whose V is not finite. Such a key is added row by row, and only to the rows that see it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,7 +11,7 @@ namespace kvc::kernels::KVC_TARGET {
 static constexpr int kStepKeys = 32, kStepPairs = kStepKeys / 2;
 static_assert(kStepPairs <= kKeyBlock, "staged_k holds a step of V");
 
-// The smallest range of whole steps that contains `keys`.
+// Returns the smallest range of whole steps that contains `keys`.
 KVC_INLINE KeyRange whole_steps(KeyRange keys) {
   return {keys.begin / kStepKeys * kStepKeys, round_up(keys.end, kStepKeys)};
 }
@@ -27,8 +26,8 @@ static void clear_values_behind(const View& view, const PanelPass& pass, int cou
   }
 }
 
-// Sets the weights of one row to 0 for the keys of `steps` for which softmax_row stored none. seen: the keys that the
-// row sees.
+// Sets the weights of one row to 0 for those keys of `steps` for which softmax_row stored no weight. seen: the keys
+// that the row sees.
 template <class Format>
 static void clear_weights(KeyRange seen, KeyRange steps, float* weights) {
   const bool none = seen.begin >= seen.end;
@@ -38,7 +37,7 @@ static void clear_weights(KeyRange seen, KeyRange steps, float* weights) {
   for (int z = stored_end; z < end; ++z) Format::store_weights(weights, z, zero());
 }
 
-// Returns a bit for each key of the step that begins at `key`: 1 if its V has a NaN or an infinity.
+// Returns a bit for each key of the step that begins at `key`. It is 1 if V of the key has a NaN or an infinity.
 template <class Format>
 static uint32_t keys_not_finite(const View& view, const PanelPass& pass, int key) {
   uint32_t keys = 0;
@@ -52,7 +51,8 @@ static uint32_t keys_not_finite(const View& view, const PanelPass& pass, int key
   return keys;
 }
 
-// Copies V of the step that begins at `key` to staged_k, strip by strip. Keys that are left out become zeros.
+// Copies V of the step that begins at `key` to staged_k, strip by strip. left_out: a bit for each key whose copy is
+// zeros.
 template <class Format>
 static void copy_step(const View& view, const PanelPass& pass, int key, uint32_t left_out) {
   float* target = view.scratch->staged_k;
@@ -67,8 +67,8 @@ static void copy_step(const View& view, const PanelPass& pass, int key, uint32_t
   }
 }
 
-// o += P * V over the keys [begin, end), in whole steps, for the rows of a tile. p and o are at the tile's first row.
-// copied: V is the copy of one step.
+// Adds P * V of the keys [begin, end) to o, for the rows of a tile. The keys are whole steps. p and o begin at the
+// tile's first row. copied: whether V is read from the copy of one step (copy_step).
 template <class Format>
 static void add_steps(const View& view, const PanelPass& pass, const float* p, int begin, int end, bool copied,
                       float* o) {
@@ -82,7 +82,8 @@ static void add_steps(const View& view, const PanelPass& pass, const float* p, i
   }
 }
 
-// The same over `steps`. `all`: the keys that all rows see. Calls add_key(key) for each key that was left out.
+// Adds P * V of the keys `steps` to o. all: the keys that all rows see. Calls add_key(key) for each key that was left
+// out.
 template <class Format, class AddKey>
 static void add_all_steps(const View& view, const PanelPass& pass, const float* p, KeyRange steps, KeyRange all,
                           float* o, AddKey add_key) {

@@ -1,7 +1,9 @@
-// Panel kernel, register tile: c[kTileRows][kVectors * kLanes] (+)= a[kTileRows][n] * b[n][kVectors * kLanes].
+// Panel kernel, register tile: c = a * b, or c += a * b. a is [kTileRows][n], b is [n][kVectors * kLanes], and c is
+// [kTileRows][kVectors * kLanes].
 //
-// Roofline: multiply-adds. AVX-512: 6 x 4 vectors are 24 accumulators, 4 vectors of b and a broadcast of a: 24 FMAs for
-// 4 loads and 6 broadcasts, so both FMA ports stay busy while b streams from L1/L2. AVX2: 6 x 2.
+// Roofline: multiply-adds. On AVX-512 a tile has 6 x 4 vectors. It needs 24 accumulators, 4 vectors of b and a
+// broadcast of a. Each 24 multiply-adds need 4 loads and 6 broadcasts. So both FMA ports stay busy while b is read from
+// the level-1 or level-2 cache. On AVX2 a tile has 6 x 2 vectors.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,8 +11,8 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// The rows of a small tile. It takes the rows that are left after whole tiles of 16, 64 or 256 rows: MLA decode, and
-// shared prefixes.
+// The rows of a small tile. If 16, 64 or 256 rows are cut into tiles of 6, 4 rows are left. Such numbers of rows occur
+// in MLA decode and with shared prefixes.
 static constexpr int kFewRows = 4;
 
 struct TileArgs {
@@ -24,7 +26,7 @@ struct TileArgs {
   bool in_order;  // each product is added to c; else products are added to one another first, and their sum to c
 };
 
-// kAccumulate: c += a * b; else c = a * b.
+// Computes one tile. kAccumulate: c += a * b; otherwise c = a * b.
 template <class Format, int kRows, int kVectors, bool kAccumulate>
 static void multiply_tile(const TileArgs& args) {
   F32 sums[kRows][kVectors];
@@ -56,7 +58,7 @@ static void multiply_tile(const TileArgs& args) {
   }
 }
 
-// rows: how many rows of the tile are needed. The others may be computed or not.
+// Computes a tile of `vectors` vectors. rows: how many of its rows are needed. The other rows may be computed or not.
 template <class Format, bool kAccumulate>
 KVC_INLINE void multiply_columns(int rows, int vectors, const TileArgs& args) {
   if constexpr (Format::kTiles) {

@@ -1,8 +1,8 @@
-// Projection of rows by a matrix of their head: a register-tiled product on packed float32.
+// Projection: multiplies rows by the matrix of their head, in register tiles of packed float32.
 //
-// Roofline: few rows (decode) read the weights once; many rows are bound by multiply-adds. Rows are converted to
+// Roofline: with few rows (decode), one read of the weights; with many rows, multiply-adds. Rows are converted to
 // float32 once. The matrix is converted in strips of kStrip columns, [in_dims][kStrip], and transposed if needed. All
-// rows read a strip from L1 or L2, with the register tile of the panel kernel (panel_tile.h).
+// rows read a strip from the level-1 or level-2 cache, with the register tile of the panel kernel (panel_tile.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,8 +16,8 @@ KVC_INLINE const unsigned char* row_of_tensor(const kvc_backend_tensor& tensor, 
          (token * tensor.token_stride + head * tensor.head_stride) * element_bytes(type_of(tensor.dtype));
 }
 
-// Packs columns [column, column + columns) of a matrix that is not transposed: [in_dims][kStrip], zeros after
-// `columns`.
+// Packs the columns [column, column + columns) of a matrix that is not transposed. The strip is [in_dims][kStrip], with
+// zeros after `columns`.
 static void pack_columns(const kvc_backend_project& args, int32_t head, int32_t column, int32_t columns, float* strip) {
   const Type type = type_of(args.weights.dtype);
   for (int32_t i = 0; i < args.in_dims; ++i, strip += kStrip) {
@@ -27,7 +27,7 @@ static void pack_columns(const kvc_backend_project& args, int32_t head, int32_t 
   }
 }
 
-// The same for a transposed matrix, in blocks of kLanes x kLanes. row: scratch for kLanes rows of in_dims.
+// Packs the columns of a transposed matrix, in blocks of kLanes x kLanes. rows: scratch for kLanes rows of in_dims.
 static void pack_rows(const kvc_backend_project& args, int32_t head, int32_t column, int32_t columns, float* rows,
                       float* strip) {
   const Type type = type_of(args.weights.dtype);

@@ -1,4 +1,4 @@
-// Quantises rows as append stores them.
+// Quantises rows to types of 8 bits, as append stores them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// target[0, n) = row[0, n) / scale, rounded and saturated.
+// Sets target[0, n) to row[0, n) / scale, rounded and saturated.
 template <class T>
 static void quantise_elements(unsigned char* target, const float* row, int32_t n, float scale) {
   const F32 divisor = set1(scale);

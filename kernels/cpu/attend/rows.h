@@ -1,4 +1,4 @@
-// Rows in and out of the kernels: conversion, rotation, and the output of a finished row.
+// Loads rows of q, converts and rotates rows, and writes the output of a finished row.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -37,7 +37,7 @@ static void convert_row(Type target_type, void* target, Type source_type, const 
                                                                       static_cast<const unsigned char*>(source), n);
 }
 
-// Rotates the pairs (2i, 2i+1) of [rotated, rotated + 2 * half).
+// Rotates the pairs of dims (2i, 2i + 1) in rotated[0, 2 * half).
 static void rotate_neighbours(float* __restrict rotated, const float* __restrict cos_sin, int32_t half) {
   for (int32_t i = 0; i < half; ++i) {
     const float x = rotated[2 * i], y = rotated[2 * i + 1], c = cos_sin[i], s = cos_sin[half + i];
@@ -67,7 +67,7 @@ static void rotate_row(const kvc_backend_layer* layer, const float* cos_sin, flo
   }
 }
 
-// Converts a stored row to float32. E4m3 keeps its own unit (view.stored_unit).
+// Converts a stored row to float32. Elements of E4m3 then still lack the factor view.stored_unit.
 static void widen_row(Type type, const unsigned char* from, int32_t n, float* to) {
   unsigned char* target = reinterpret_cast<unsigned char*>(to);
   switch (type) {
@@ -92,7 +92,7 @@ KVC_INLINE const unsigned char* query_row(const kvc_backend_tensor& tensor, int6
   return static_cast<const unsigned char*>(tensor.data) + element * element_bytes(type_of(tensor.dtype));
 }
 
-// Loads a caller's row of q or qv to out[0, n).
+// Loads a row of the caller's q or qv to out[0, n).
 static void load_query_part(const kvc_backend_tensor& tensor, int64_t row_stride, const QueryPlace& place, int32_t head,
                             int32_t n, float* out) {
   widen_row(type_of(tensor.dtype), query_row(tensor, row_stride, place, head), n, out);
@@ -107,7 +107,7 @@ KVC_INLINE void prefetch_query(const View& view, const QueryPlace& place, int32_
   prefetch_row(query_row(q, view.args->q_row_stride, place, head), view.head_dim * element_bytes(type_of(q.dtype)));
 }
 
-// Prefetches a row of out that finish_row is about to write.
+// Prefetches the row of `out` that finish_row will write. Does nothing if the row becomes a partial state.
 KVC_INLINE void prefetch_output(const View& view, const QueryPlace& place, int32_t head) {
   const kvc_backend_tensor& out = view.args->out;
   if (place.partial_offset >= 0) return;
@@ -116,7 +116,8 @@ KVC_INLINE void prefetch_output(const View& view, const QueryPlace& place, int32
   prefetch_row(static_cast<const unsigned char*>(out.data) + element * bytes, view.v_head_dim * bytes);
 }
 
-// The factor of a row of q. It is applied when the row is loaded.
+// Returns the factor of a row of q: its own scales, the constant scales of K, and the sign of the softmax scale. The
+// row is multiplied by it when it is loaded. Formats with kRowFactors multiply the scores instead.
 KVC_INLINE float query_factor(const View& view, const QueryPlace& place, int32_t head) {
   const kvc_backend_attend& args = *view.args;
   const int32_t kv_head = head / view.group;
@@ -130,15 +131,15 @@ KVC_INLINE const float* query_angles(const View& view) {
   return view.item->part == KVC_BACKEND_PART_SINKS ? view.args->cos_sin_sinks : view.args->cos_sin;
 }
 
-// Whether load_query would return the caller's numbers unchanged.
+// Returns whether load_query would give the caller's numbers unchanged.
 KVC_INLINE bool takes_query_as_it_is(const View& view, const QueryPlace& place, int32_t head) {
   return view.args->qv.data == nullptr && query_angles(view) == nullptr && query_factor(view, place, head) == 1.0f;
 }
 
-// Writes a row of q (place of the query, q head) to out[0, D) as the kernels use it. If the layer rotates, it is
-// rotated and rounded to q's type. Then it is rotated as stored K is, and multiplied by `factor`: query_factor, or 1 if
-// the scores get that factor.
-// Zeroes out[D, padded).
+// Writes a row of q to out[0, D) as the kernels use it, and sets out[D, padded) to zero. place, head: the query and its
+// q head. If the call rotates q, the row is rotated and rounded to q's type. If K is stored rotated (hadamard.h), the
+// row is rotated in the same way. Then it is multiplied by `factor`: query_factor, or 1 if the scores are multiplied by
+// that factor.
 static void load_query(const View& view, const QueryPlace& place, int32_t head, int32_t padded, float factor,
                        float* out) {
   const kvc_backend_attend& args = *view.args;
@@ -154,7 +155,7 @@ static void load_query(const View& view, const QueryPlace& place, int32_t head, 
       convert_row(Type::kF32, out, type, rounded, view.head_dim);
     }
   }
-  if (view.k_rotation > 0 && view.key_table == nullptr) {  // keys that are rotated on read lose this rotation first
+  if (view.k_rotation > 0 && view.key_table == nullptr) {  // RoPE on read undoes this rotation of K
     spread_row(out, view.head_dim, view.k_rotation);
     factor /= static_cast<float>(view.k_rotation);
   }
@@ -164,12 +165,12 @@ static void load_query(const View& view, const QueryPlace& place, int32_t head, 
   for (int32_t d = view.head_dim; d < padded; ++d) out[d] = 0.0f;
 }
 
-// m and l of a row over some keys, in natural-log units as partial states have them.
+// m and l of a row over some keys, in the natural-log units of partial states.
 struct RowState {
   float m, l;
 };
 
-// Multiplies o by the factor that the loaded elements of V lack, and undoes the rotation of stored V.
+// Multiplies o by the factors that loaded elements of V lack. Then undoes the rotation of stored V (hadamard.h).
 KVC_INLINE void scale_values(const View& view, int32_t head, float* o) {
   const int32_t kv_head = head / view.group;
   const float factor = view.stored_unit * head_scale(&view.layer->v_scales, kv_head) *
@@ -178,12 +179,12 @@ KVC_INLINE void scale_values(const View& view, int32_t head, float* o) {
   if (view.v_rotation > 0) gather_row(o, view.v_head_dim, view.v_rotation);
 }
 
-// Converts a state to the form of partial states. largest: m in the kernels' units. o: [Dv] in the order of dims, in
-// place.
+// Converts a state to the form of partial states. o: [Dv] in the order of dims, changed in place. largest: m in the
+// kernels' units.
 static RowState round_state(const View& view, int32_t head, float* o, float largest, float l) {
   const double exact_m = static_cast<double>(largest) * view.natural_scale;
   scale_values(view, head, o);
-  // Rounding m to float32 changes the weight of the state by up to an ulp of m. l and o correct that.
+  // Rounding m to float32 changes the weight of the state by up to an ulp of m. So l and o are corrected.
   RowState state = {KVC_NEG_INF, 0.0f};
   float correction = 0.0f;
   if (l != 0.0f) {
@@ -203,7 +204,7 @@ static void store_state(const View& view, const QueryPlace& place, int32_t head,
   partial[states * dims + states + index] = state.l;
 }
 
-// Normalises a state over all keys in place, and writes output and LSE.
+// Normalises the state of a row over all keys in place, and writes output and LSE.
 static void write_output(const View& view, const QueryPlace& place, int32_t head, float* o, double m, double l) {
   const kvc_backend_attend& args = *view.args;
   const int64_t token = place.token;
@@ -221,8 +222,8 @@ static void write_output(const View& view, const QueryPlace& place, int32_t head
   }
 }
 
-// Writes the state of one row to its place in the partials, or the normalised row to the output. o: [Dv] in the order
-// of dims; it may be changed. largest: m of the state, in the kernels' units.
+// Finishes one row: writes its partial state, or normalises it and writes the output. o: [Dv] in the order of dims; it
+// may be changed. largest: m of the state, in the kernels' units.
 static void finish_row(const View& view, const QueryPlace& place, int32_t head, float* o, float largest, double l) {
   if (place.partial_offset >= 0) {
     const RowState state = round_state(view, head, o, largest, static_cast<float>(l));

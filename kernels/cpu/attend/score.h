@@ -1,6 +1,6 @@
-// Score options: softcap, ALiBi and biases. Without them, scores stay plain dot products (view.h), and nothing here
-// runs. With one of them, one pass over the scores of a block converts them to natural-log units, before the mask.
-// kernels/cpu/biases.h then adds the biases.
+// Score options: softcap, ALiBi and biases. If a call has one of them, one pass over the scores of a block converts
+// them to natural-log units, before the mask is applied. kernels/cpu/biases.h then adds the biases. In calls without
+// options, scores stay plain dot products (view.h), and this pass does not run.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,11 +12,11 @@ namespace kvc::kernels::KVC_TARGET {
 
 struct ScoreOptions {
   bool any;
-  float scale;                // of dot products; with a softcap, softmax scale / softcap
+  float scale;                // the factor of dot products: the softmax scale, divided by the softcap if there is one
   float softcap;              // 0 = none
-  const float* alibi_slopes;  // [Hq] of the item's row, nullable
-  bool signed_distances;      // of ALiBi; else their magnitudes
-  bool biases;                // relative or key biases
+  const float* alibi_slopes;  // [Hq] of the item's row; null: no ALiBi
+  bool signed_distances;      // ALiBi uses distances with their sign; else their magnitudes
+  bool biases;                // there are relative or key biases
 };
 
 static ScoreOptions score_options(const kvc_backend_attend* args, int32_t row, double softmax_scale) {
@@ -30,10 +30,11 @@ static ScoreOptions score_options(const kvc_backend_attend* args, int32_t row, d
   return options;
 }
 
-// Within 3 ulp. Far from 0 it is +-1. NaN gives NaN.
+// Returns tanh(x) within 3 ulp. If |x| is large, the result is 1 or -1. The result for NaN is NaN.
 KVC_INLINE F32 tanh(F32 x) {
   const F32 magnitude = max(x, sub(zero(), x)), one = set1(1.0f), square = mul(x, x);
-  F32 p = fma(set1(KVC_TANH_C4), square, set1(KVC_TANH_C3));  // x + x^3 * p, where 1 - e^(-2x) would lose digits
+  // Near 0 the result is x + x^3 * p, because 1 - e^(-2x) would lose digits there.
+  F32 p = fma(set1(KVC_TANH_C4), square, set1(KVC_TANH_C3));
   p = fma(p, square, set1(KVC_TANH_C2));
   p = fma(p, square, set1(KVC_TANH_C1));
   p = fma(p, square, set1(KVC_TANH_C0));
@@ -43,7 +44,7 @@ KVC_INLINE F32 tanh(F32 x) {
   return select_less(magnitude, set1(0.625f), near, select_less(x, zero(), sub(zero(), far), far));
 }
 
-// Scores of dot products. slopes and distances (p_q - p_k) are read only if there is ALiBi.
+// Returns the scores of dot products. slopes and distances (p_q - p_k) are read only with ALiBi.
 KVC_INLINE F32 score_of(const ScoreOptions& options, F32 dots, F32 slopes, F32 distances) {
   F32 scores = mul(dots, set1(options.scale));
   if (options.softcap != 0.0f) scores = mul(tanh(scores), set1(options.softcap));

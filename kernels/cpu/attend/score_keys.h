@@ -1,5 +1,6 @@
-// Scores of keys for kvc_backend_select, with the packing and the register tiles of the panel kernel. A score is the
-// sum of its products in the order of dims, whatever the rows of its tile are. So it does not depend on the batch.
+// Computes the scores of keys for kvc_backend_select, with the packing and the register tiles of the panel kernel. A
+// score is a sum of products in the order of dims, whatever the other rows of its tile are. So it does not depend on
+// the batch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,15 +9,15 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// The scores of a query for the keys from `key` on, in list `list`.
+// Returns the scores of a query in list `list`, from key `key` on. first: the key of the first score (first_scored).
 KVC_INLINE float* scores_of(const View& view, const ScoreCall& call, int query, int32_t list, int32_t first,
                             int32_t key) {
   return call.scores + (view.first_query + query) * call.query_stride + (list - call.list_begin) * call.list_stride +
          (key - first);
 }
 
-// Adds the weighted dot products of rows [row, end), which are heads of one query, to its scores. dots: of the first
-// row, from the first of `keys` on. `keys` are whole vectors.
+// Adds the weighted dot products of the rows [row, end) to the scores of their query. The rows are heads of one query.
+// dots: the dot products of the first row, from the first of `keys` on. keys: a range of whole vectors.
 static void add_heads(const View& view, const PanelPass& pass, const ScoreCall& call, int row, int end,
                       const float* dots, KeyRange keys) {
   const kvc_backend_select& select = *call.select;
@@ -38,7 +39,7 @@ static void add_heads(const View& view, const PanelPass& pass, const ScoreCall& 
   }
 }
 
-// Writes the dot products of rows [first, end) of the pass, at most kMaxRowGroup, with the keys of a panel.
+// Writes the scores of the rows [first, end) of the pass for the keys of a panel. These are at most kMaxRowGroup rows.
 [[gnu::noinline]] static void keep_scores(const View& view, const PanelPass& pass, const ScoreCall& call,
                                           const Panel& panel, KeyRange packed, int first, int end) {
   const bool sums = call.select->rule == KVC_SELECT_RELU_SUM;

@@ -1,9 +1,12 @@
-// RoPE on read: a block of unrotated keys of one kv head is copied to scratch as rotated float32 keys, with its values
-// in float32 beside it. The kernels then run as on stored float32. Keys that lie in two pools
-// (KVC_BACKEND_ROW_LATENT_SPLIT) are joined in scratch in the same way, and rows of 4 bits are dequantised in it.
+// Staged keys. A block of keys of one kv head is copied to scratch as float32, and the kernels for float32 run on the
+// copy. Three kinds of layers need this:
+//   RoPE on read: the copy of K is rotated.
+//   K in two pools (KVC_BACKEND_ROW_LATENT_SPLIT): the copy joins the two parts.
+//   rows of 4 bits: the copy is dequantised.
 //
-// Cost: cos and sin of a key once for all heads of an item (a complex product in float64 for each angle), and one pass
-// over each key and head in L1. The bits are those that append would have stored in a float32 layer.
+// Cost of RoPE on read: cos and sin of a key are computed once for all heads of an item, by a complex product in
+// float64 for each angle. Then each key and head takes one pass in the level-1 cache. The rotated keys have the same
+// bits as keys that append stores in a float32 layer.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,7 +15,7 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// Computes cos and sin of the keys of a block, to scratch.key_cos_sin. coarse_of: the position / RADIX for which
+// Computes cos and sin of the keys of a block, in scratch.key_cos_sin. coarse_of: the position / RADIX for which
 // scratch.coarse is valid; -1 at first.
 [[gnu::noinline]] static void turn_keys(const View& view, const KeyBlock& block, int32_t* coarse_of) {
   Scratch& scratch = *view.scratch;
@@ -27,9 +30,10 @@ namespace kvc::kernels::KVC_TARGET {
   }
 }
 
-// Converts a stored row to float32 and multiplies it by its scales, but those of its head. key_scale: of the key and kv
-// head 0; used if rows have scales. offset: of the head, in floats. block_scales: the byte of the row at which those of
-// blocks begin. n: a multiple of 16 if elements have 4 bits.
+// Converts the n elements of a stored row to float32, and multiplies them by all their scales except the scale of the
+// head. key_scale: the key's scale for kv head 0; null if rows have no scales. offset: from there to the scale of the
+// row's head, in floats. block_scales: the byte of the row at which the scales of its blocks begin. n: a multiple of 16
+// if elements have 4 bits.
 [[gnu::noinline]] static void dequantise_row(Type type, const unsigned char* from, const float* key_scale,
                                              int64_t offset, int32_t block_scales, int32_t n, float* row) {
   if (type == Type::kE2m1) return dequantise_blocks(from, from + block_scales, n, row);
@@ -47,14 +51,14 @@ namespace kvc::kernels::KVC_TARGET {
   for (int32_t i = 0; i < n; ++i) row[i] *= scale;
 }
 
-// Copies the block of `keys` of kv head `head`, rotated, to scratch, and returns it as a block. It prefetches the
-// blocks that `keys` names as next.
+// Copies the block keys.now of kv head `head` to scratch, with K rotated if the call rotates on read. Returns the copy
+// as a block. Prefetches the block keys.next.
 [[gnu::noinline]] static DecodeKeys stage_keys(const View& view, const DecodeKeys& keys, int32_t head,
                                                KeyBlock* staged) {
   Scratch& scratch = *view.scratch;
   const Type type = stored_type(*view.layer);
   const bool token_scales = has_token_scales(&view.layer->k_scales);
-  // The dim of K where the rows of pool k begin.
+  // The dim of K at which the rows of pool k begin.
   const int32_t k_begin = view.layer->row_kind == KVC_BACKEND_ROW_LATENT_SPLIT ? view.v_head_dim : 0;
   staged->begin = keys.now.block->begin;
   staged->count = keys.now.block->count;

@@ -1,6 +1,13 @@
-// One work item as both attention kernels read it: shapes in bytes and vectors, addresses of keys, and the rows of a
-// pass. Rows are (query, head of the group) pairs of one kv head. Row r is query r / group and head r % group, so
-// adjacent rows have equal or similar masks. The queries of a shared item are those of its spans.
+// One work item as both attention kernels read it: sizes and strides, addresses of keys, and the rows of a pass.
+//
+// A row is a pair of a query and a query head of one kv head. Row r of an item is query r / group and head r % group,
+// so adjacent rows have equal or similar masks. The queries of a shared item are those of its spans. A pass computes as
+// many rows as fit the scratch.
+//
+// A key has an index, a position and a number. The index is its place in its sequence. The position is what windows and
+// biases use; only for nodes of a token tree it differs from the index. The number is the key's place in the order in
+// which kernels read keys. It is the index, with two exceptions. With lists of keys, it is the place in the query's
+// list. In a tree of a deterministic cache, it is the place on the query's path (tree_path.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,34 +28,35 @@ struct View {
   const kvc_backend_layer* layer;
   const kvc_backend_item* item;
   Scratch* scratch;
-  int32_t group;  // q heads a kv head
+  int32_t group;  // q heads of a kv head
   int32_t head_dim;
   int32_t v_head_dim;
-  int32_t first_query;           // of the item; 0 unless the call has lists
+  int32_t first_query;           // the item's first query to compute; 0 unless the call has lists
   int32_t num_rows;              // queries x group
   int32_t head_begin, head_end;  // kv heads
-  KeyTree tree;                  // of the item's row; rows share no nodes. None if the call numbers keys by paths
-  KeyTree path;                  // the same tree if the call numbers keys by paths (tree_path.h); else none
-  const ListedQuery* listed;  // null: no lists. Else the one query, whose keys are numbered by their places in its list
-  KeyTree listed_tree;        // with lists: the row's tree, for positions
-  int32_t picked_begin;  // the number of the first key that rows may not see in spite of their ranges: the first node
-                         // of `tree`, or 0 if the call has a mask
-  const int32_t* key_indexes;  // with lists, or with paths in a panel of one query: the index of each key
-  int32_t indexes_begin;       // number of key_indexes[0]
-  const double* key_table;     // null: K is stored as it attends. Else K is rotated as it is read
-  // Blocks of K go through scratch as float32: K is rotated, or lies in two pools, or has 4 bits (staged_keys.h).
+  KeyTree tree;                  // of the item's row. Empty in a shared item, and if the call numbers keys by paths
+  KeyTree path;                  // the same tree if the call numbers keys by paths (tree_path.h); else empty
+  const ListedQuery* listed;     // null: no lists. Else the query to compute and its listed keys
+  KeyTree listed_tree;           // with lists: the row's tree, for positions
+  int32_t picked_begin;        // the first number from which on a row may not see a key in its range: the first node of
+                               // `tree`, or 0 if the call has a mask
+  const int32_t* key_indexes;  // null: numbers are indexes. Else (lists, or one path in a panel) each key's index
+  int32_t indexes_begin;       // number of the key at key_indexes[0]
+  const double* key_table;     // null: K is stored as it attends. Else the table by which K is rotated on read
+  // Whether K and V are copied to scratch as float32 (staged_keys.h). This is so if K is rotated on read, or lies in
+  // two pools, or has 4 bits.
   bool staged;
-  int32_t k_block_scales, v_block_scales;  // the bytes of rows at which they begin, if blocks of dims have scales
-  int32_t k_rotation, v_rotation;          // the blocks of the rotations in which rows are stored; 0: none (hadamard.h)
+  int32_t k_block_scales, v_block_scales;  // byte of a row at which the scales of its blocks begin, if there are any
+  int32_t k_rotation, v_rotation;          // block sizes of rows that are stored rotated (hadamard.h); 0: not rotated
   ScoreOptions options;
-  // Without options, scores stay unscaled, so a large score has no error but that of its dot product: p = 2^((score -
-  // m) * exp2_scale). The maximum of unscaled scores is right only for a positive scale, so the sign of the scale is
-  // multiplied into q (0: q is 0).
-  float exp2_scale;      // |softmax scale| x log2(e); with options log2(e)
+  // Without score options, scores stay unscaled, so a large score has only the error of its dot product. The weight of
+  // a key is p = 2^((score - m) * exp2_scale). The maximum of unscaled scores is correct only for a positive softmax
+  // scale. So q is multiplied by the sign of that scale (by 0 if the scale is 0).
+  float exp2_scale;      // |softmax scale| * log2(e); with options log2(e)
   double natural_scale;  // |softmax scale|; with options 1
   float q_sign;
-  float stored_unit;     // a factor of all loaded elements, in addition to their scales
-  int64_t k_head_bytes;  // from one kv head to the next
+  float stored_unit;     // a factor that all loaded elements lack, besides their scales
+  int64_t k_head_bytes;  // from one kv head to the next; so is v_head_bytes
   int64_t v_head_bytes;
 };
 
@@ -111,7 +119,7 @@ KVC_INLINE int32_t max_of(int32_t a, int32_t b) { return a > b ? a : b; }
   return view;
 }
 
-// The mask of a query over the places of its list: it sees all keys there.
+// Returns what a query sees of the places in its list: all places that belong to the item.
 static QueryMask listed_mask(const View& view, const QueryPlace& place) {
   const KeyRange item_keys = {view.item->key_begin, view.item->key_end}, listed = {0, view.listed->num_keys};
   QueryMask mask = {};
@@ -120,14 +128,14 @@ static QueryMask listed_mask(const View& view, const QueryPlace& place) {
   return mask;
 }
 
-// The position of the key with number `key`.
+// Returns the position of the key with number `key`.
 KVC_INLINE int32_t position_of_key(const View& view, int32_t key) {
   if (view.listed == nullptr) return key_position(&view.tree, key);
   return key_position(&view.listed_tree, view.key_indexes[key]);
 }
 
-// Fills masks and places of rows [row_begin, row_end), at indexes from 0 on. Returns the smallest range of keys that
-// covers all of them.
+// Fills masks and places of the rows [row_begin, row_end), at indexes from 0 on. Returns the smallest range of numbers
+// that covers the keys of all these rows.
 [[gnu::noinline]] static KeyRange fill_row_masks(const View& view, int32_t row_begin, int32_t row_end) {
   KeyRange all = {INT32_MAX, 0};
   QueryMask mask = {};
@@ -158,7 +166,7 @@ static void fill_key_offsets(const View& view, int32_t begin, int32_t count) {
   }
 }
 
-// Whether the call reads what fill_bias_keys fills.
+// Whether the call needs fill_bias_keys.
 KVC_INLINE bool has_bias_keys(const View& view) { return view.options.biases || view.args->bias.mask != nullptr; }
 
 // Fills bias_indexes and bias_positions for the keys [begin, begin + count).
@@ -170,23 +178,23 @@ KVC_INLINE bool has_bias_keys(const View& view) { return view.options.biases || 
   }
 }
 
-// The keys [begin, end) of the block or panel for which fill_bias_keys ran.
+// Returns the keys [begin, end) of the block or panel for which fill_bias_keys was called.
 KVC_INLINE BiasKeys bias_keys(const View& view, int begin, int end) {
   return {view.scratch->bias_indexes + begin, view.scratch->bias_positions + begin, end - begin};
 }
 
-// Addresses of up to kKeyBlock consecutive keys, for kv head 0.
+// The addresses of up to kKeyBlock consecutive keys, for kv head 0.
 struct KeyBlock {
-  int32_t begin;  // position of key 0
+  int32_t begin;  // number of key 0
   int32_t count;
-  bool adjacent;  // there are kKeyBlock keys, and their rows of K (and of V) follow each other directly
-  const unsigned char* k[kKeyBlock];  // [count], then the last one repeated
+  bool adjacent;  // there are kKeyBlock keys, and their rows follow each other directly, both of K and of V
+  const unsigned char* k[kKeyBlock];  // [count], then the last address repeated
   const unsigned char* v[kKeyBlock];
-  const float* k_scale[kKeyBlock];  // if tokens have scales
+  const float* k_scale[kKeyBlock];  // set if tokens have scales
   const float* v_scale[kKeyBlock];
 };
 
-// Loads the scales of keys [i, end) of the block. They lie in one page, key i in slot first_slot + i.
+// Sets the addresses of the scales of keys [i, end) of the block. They lie in one page, key i in slot first_slot + i.
 KVC_INLINE void load_key_scales(const kvc_backend_layer& layer, int64_t page, int32_t first_slot, int32_t i,
                                 int32_t end, KeyBlock* block) {
   for (; i < end; ++i) {
@@ -195,7 +203,8 @@ KVC_INLINE void load_key_scales(const kvc_backend_layer& layer, int64_t page, in
   }
 }
 
-// Loads the addresses of keys [i, end) of the block. Key i is in slot `slot` of the page with index `page_index`.
+// Sets the addresses of keys [i, end) of the block. They lie in the page of list entry page_index, key i in slot
+// `slot`.
 KVC_INLINE void load_page_keys(const View& view, PageCursor* cursor, int32_t page_index, int32_t slot, int32_t i,
                                int32_t end, KeyBlock* block) {
   const kvc_backend_layer& layer = *view.layer;
@@ -212,8 +221,8 @@ KVC_INLINE void load_page_keys(const View& view, PageCursor* cursor, int32_t pag
   }
 }
 
-// Loads the addresses of keys [begin, end), at most kKeyBlock. Keys before `first` are not looked up; they get the
-// address of key `first`.
+// Sets the addresses of the keys [begin, end), of which there are at most kKeyBlock. Keys before `first` are not looked
+// up. They get the address of key `first`.
 static void load_key_block(const View& view, PageCursor* cursor, int32_t begin, int32_t end, int32_t first,
                            KeyBlock* block) {
   const kvc_backend_layer& layer = *view.layer;

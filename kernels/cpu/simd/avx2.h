@@ -1,4 +1,4 @@
-// AVX2 with FMA and F16C: 8 lanes, 16 registers. See simd/scalar.h for what each function means.
+// AVX2 with FMA and F16C: 8 lanes, 16 registers. simd/scalar.h defines what each function does.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -119,7 +119,8 @@ KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
 
 KVC_INLINE F32 widen_bytes(E5m2, __m128i b) { return _mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(b), 8)); }
 KVC_INLINE F32 widen_bytes(I8, __m128i b) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)); }
-// Converts to a float16 with the same mantissa, whose exponent is 8 too small. All ones becomes the NaN of float16.
+// Converts to a float16 with the same mantissa, whose exponent is 8 too small. If all bits but the sign are 1, the
+// result is a NaN.
 static constexpr float kE4m3Unit = 256.0f;
 KVC_INLINE F32 widen_bytes(E4m3, __m128i b) {
   const __m128i shifted = _mm_slli_epi16(_mm_cvtepi8_epi16(b), 7);
@@ -129,7 +130,7 @@ KVC_INLINE F32 widen_bytes(E4m3, __m128i b) {
   return _mm256_cvtph_ps(_mm_or_si128(half, nan));
 }
 
-// narrow_magnitude of kernels/common/convert.h. Magnitudes are positive as signed numbers too.
+// The vector form of narrow_magnitude in kernels/common/convert.h. Magnitudes are also positive as signed numbers.
 template <int kMantissaBits, int kBias>
 KVC_INLINE __m128i narrow_bytes(F32 v, uint32_t largest, int nan_bits) {
   constexpr int kShift = 23 - kMantissaBits;
@@ -174,14 +175,14 @@ KVC_INLINE __m128i load_first_bytes(const void* p, int n) {
 KVC_INLINE F32 load_as_first(E4m3 t, const void* p, int n) { return widen_bytes(t, load_first_bytes(p, n)); }
 KVC_INLINE F32 load_as_first(E5m2 t, const void* p, int n) { return widen_bytes(t, load_first_bytes(p, n)); }
 KVC_INLINE F32 load_as_first(I8 t, const void* p, int n) { return widen_bytes(t, load_first_bytes(p, n)); }
-// n elements, 1..kLanes.
+// Stores n elements, 1 <= n <= kLanes.
 template <class T>
 KVC_INLINE void store_bytes(T t, void* p, F32 v, int n) {
   const int64_t bytes = _mm_cvtsi128_si64(narrow_to_bytes(t, v));
   memcpy(p, &bytes, static_cast<size_t>(n));
 }
 
-// Two vectors.
+// Loads and converts two vectors.
 template <class T>
 KVC_INLINE void load_two_as(T t, const void* p, F32* out) {
   out[0] = load_as(t, p);

@@ -1,4 +1,4 @@
-// AVX-512 (F, BW, DQ, VL): 16 lanes, 32 registers. See simd/scalar.h for what each function means.
+// AVX-512 (F, BW, DQ, VL): 16 lanes, 32 registers. simd/scalar.h defines what each function does.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -104,10 +104,10 @@ KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
 
 // ---- 8-bit types
 
-// Both float8 types are converted through float16. E5m2 is the upper byte of a float16. An e4m3 is shifted so that its
-// mantissa is in the upper bits of float16's; its exponent bias is smaller by 8, so the result must be multiplied by
-// kE4m3Unit. After the shift, bit 14 holds a copy of the sign. It is replaced by 0, or for NaN (all bits below it are
-// 1) by 1. An addition computes this bit: its carry reaches bit 14 only for NaN.
+// Both float8 types are converted by way of float16. An E5m2 is the upper byte of a float16. An e4m3 is shifted, so
+// that its mantissa is in the upper bits of the mantissa of the float16. Its exponent is then 8 too small, so the
+// result must be multiplied by kE4m3Unit. After the shift, bit 14 is a copy of the sign. It must become 0, but 1 if all
+// bits below it are 1 (NaN). An addition computes this bit: its carry reaches bit 14 only for NaN.
 static constexpr float kE4m3Unit = 256.0f;
 static constexpr int kXorMasked = 0x78;  // a ^ (b & c)
 KVC_INLINE __m256i widen_to_halves(E5m2, __m128i b) { return _mm256_slli_epi16(_mm256_cvtepu8_epi16(b), 8); }
@@ -127,7 +127,7 @@ KVC_INLINE F32 widen_bytes(T t, __m128i b) {
   return _mm512_cvtph_ps(widen_to_halves(t, b));
 }
 KVC_INLINE F32 widen_bytes(I8, __m128i b) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b)); }
-// Two vectors.
+// Loads and converts two vectors.
 template <class T>
 KVC_INLINE void load_two_as(T t, const void* p, F32* out) {
   const __m512i halves = widen_to_halves(t, _mm256_loadu_si256(static_cast<const __m256i*>(p)));
@@ -178,7 +178,7 @@ KVC_INLINE F32 load_as_first(E5m2 t, const void* p, int n) {
 KVC_INLINE F32 load_as_first(I8 t, const void* p, int n) {
   return widen_bytes(t, _mm_maskz_loadu_epi8(first_lanes(n), p));
 }
-// n elements, 1..kLanes.
+// Stores n elements, 1 <= n <= kLanes.
 template <class T>
 KVC_INLINE void store_bytes(T t, void* p, F32 v, int n) {
   _mm_mask_storeu_epi8(p, first_lanes(n), narrow_to_bytes(t, v));

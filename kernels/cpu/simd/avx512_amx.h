@@ -1,5 +1,5 @@
-// AVX-512 with AMX: the panel format of bf16 q over bf16 K and V. Operands are packed as BfDots packs them, and
-// multiplied in tiles: products of bf16 pairs, with float32 sums. Subnormal operands count as 0. P is rounded to bf16.
+// AVX-512 with AMX: the panel format of bf16 q over bf16 K and V. Operands are packed as in BfDots, and multiplied in
+// matrix tiles. Products of bf16 pairs are summed in float32. Subnormal operands count as 0. P is rounded to bf16.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,15 +7,15 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// Tile registers of 16 rows x 64 bytes: 0..3 hold sums, 4 and 5 rows of a, 6 and 7 columns of b.
+// Eight tile registers of 16 rows x 64 bytes. Tiles 0..3 hold sums, 4 and 5 hold rows of a, 6 and 7 hold columns of b.
 struct alignas(64) TileShapes {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-// The tile registers, while an object lives. By the ABI they are caller-saved, so the host loses none. After their
-// release, the next context switch need not save them.
+// Configures the tile registers while an object lives. The ABI makes them caller-saved, so the host loses no state.
+// After their release, a context switch need not save them.
 class Tiles {
  public:
   Tiles() {
@@ -32,7 +32,8 @@ struct BfTiles : BfDots {
   static constexpr bool kTiles = true;
   static constexpr int kRows = 32, kRowGroup = 32, kDecodeRows = 15;
 
-  // For n dwords, a multiple of kLanes: bit 0 is set if a first half is NaN or infinite, bit 1 if a second half is.
+  // Tests n dwords for halves that are NaN or infinite. n is a multiple of kLanes. Bit 0 of the result is set for lower
+  // halves, and bit 1 for upper halves.
   KVC_INLINE_MEMBER uint32_t halves_not_finite(const float* p, int n) {
     __m512i largest = _mm512_setzero_si512();
     for (int i = 0; i < n; i += kLanes) {
@@ -42,15 +43,15 @@ struct BfTiles : BfDots {
     return ((halves & 0x55555555u) != 0 ? 1u : 0u) | ((halves & 0xaaaaaaaau) != 0 ? 2u : 0u);
   }
 
-  // c[32][vectors * kLanes] (+)= a[32][n] * b[n][vectors * kLanes], as in multiply_columns. n is a multiple of 16. An
-  // odd `vectors` is rounded up, because a strip has room.
+  // Computes c[32][vectors * kLanes] (+)= a[32][n] * b[n][vectors * kLanes], like multiply_columns. n is a multiple of
+  // 16. An odd `vectors` is rounded up, because a strip has room for one more vector.
   template <bool kAccumulate, class Args>
   KVC_INLINE_MEMBER void multiply(int vectors, const Args& args) {
     for (int v = 0; v < vectors; v += 2) multiply_pair<kAccumulate>(args, v * kLanes);
   }
 
  private:
-  // 32 columns: two tiles of rows x two of columns, so each loaded tile is used twice.
+  // Computes 32 columns: two tiles of rows times two tiles of columns. So each loaded tile is used twice.
   template <bool kAccumulate, class Args>
   KVC_INLINE_MEMBER void multiply_pair(const Args& args, int column) {
     const int64_t a_bytes = args.a_stride * 4, b_bytes = args.b_stride * 4, c_bytes = args.c_stride * 4;

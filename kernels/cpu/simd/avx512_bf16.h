@@ -1,5 +1,5 @@
-// AVX-512 BF16: the format of bf16 q over bf16 K and V. Products of pairs are summed in float32 by vdpbf16ps, which
-// flushes bf16 subnormals. P is rounded to bf16 too.
+// AVX-512 BF16: the format of bf16 q over bf16 K and V. vdpbf16ps multiplies pairs of bf16 and sums the products in
+// float32. It treats bf16 subnormals as 0. P is rounded to bf16.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,7 +22,7 @@ struct BfDots {
     return _mm512_maskz_loadu_epi16(first_halves(n), p);
   }
   KVC_INLINE_MEMBER Vec part(Vec v, int) { return v; }
-  KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) {  // the same bf16 pairs
+  KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) {  // q has the same bf16 pairs
     memcpy(ordered, q, kLanes * sizeof(float));
   }
   KVC_INLINE_MEMBER Vec load_packed(const float* p) { return _mm512_loadu_si512(p); }
@@ -31,12 +31,13 @@ struct BfDots {
   KVC_INLINE_MEMBER F32 multiply_add(Vec a, Vec b, F32 c) { return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b); }
   KVC_INLINE_MEMBER F32 as_dwords(Vec v) { return _mm512_castsi512_ps(v); }
 
-  // Rows of keys 2i and 2i+1 become pairs. natural_order undoes the order in which unpack leaves o.
+  // Pairs up the rows of two neighbouring keys. The unpack instructions leave o in another order, which natural_order
+  // undoes.
   KVC_INLINE_MEMBER void spread(Vec even, Vec odd, Vec* out) {
     out[0] = _mm512_unpacklo_epi16(even, odd);
     out[1] = _mm512_unpackhi_epi16(even, odd);
   }
-  // Of 32 dims, vector 0 holds 8i..8i+3 and vector 1 holds 8i+4..8i+7, i = 0..3.
+  // Of 32 dims, vector 0 holds the dims 8i..8i+3, and vector 1 holds 8i+4..8i+7, for i = 0..3.
   KVC_INLINE_MEMBER void natural_order(const float* o, float* row, int dims) {
     for (int d = 0; d < dims; d += kStep) {
       const F32 a = KVC_TARGET::load(o + d), b = KVC_TARGET::load(o + d + kLanes);
@@ -47,7 +48,7 @@ struct BfDots {
     }
   }
 
-  // Converts P of a decode tile, [key][kRows] floats in vectors a and b, to [key / 2][kRows] dwords.
+  // Converts P of a decode tile to dwords [key / 2][kRows]. a and b hold P as floats [key][kRows].
   template <int kRows>
   KVC_INLINE_MEMBER void store_pairs(float* pairs, F32 a, F32 b) {
     alignas(64) static constexpr auto order = pair_order<kRows>();
@@ -58,7 +59,7 @@ struct BfDots {
   KVC_INLINE_MEMBER void store_weights(float* row, int z, F32 p) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + z * kLanes / 2), (__m256i)_mm512_cvtneps_pbh(p));
   }
-  // A vector of packed V without its even key, or without its odd key.
+  // Returns packed V with its even keys set to 0 unless `even`, and its odd keys set to 0 unless `odd`.
   KVC_INLINE_MEMBER Vec keep_halves(Vec v, bool even, bool odd) {
     const uint32_t mask = (even ? 0xffffu : 0u) | (odd ? 0xffff0000u : 0u);
     return _mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(mask)));
@@ -93,8 +94,8 @@ constexpr ByteTables int8_tables() {
 
 static constexpr ByteTables kInt8Tables = int8_tables();
 
-// bf16 q over e4m3 or int8 in the decode kernel. Every element is exactly a bf16. q stays unchanged, so its factor,
-// which may not be a bf16, is multiplied into the scores.
+// bf16 q over e4m3 or int8 in the decode kernel. A bf16 represents every element exactly. The factor of q may not be
+// exact in bf16, so scores are multiplied by it, and q keeps its bits.
 template <class T>
 struct ByteDots : BfDots {
   using Raw = BytePairs;
@@ -108,13 +109,13 @@ struct ByteDots : BfDots {
   KVC_INLINE_MEMBER Raw load(const unsigned char* p) { return widen(_mm512_loadu_si512(p)); }
   KVC_INLINE_MEMBER Raw load_first(const unsigned char* p, int n) { return widen(load_bytes_first(p, n)); }
   KVC_INLINE_MEMBER Vec part(const Raw& raw, int i) { return raw.pairs[i]; }
-  KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) {  // bf16 pairs in the order of BytePairs
+  KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) {  // arranges bf16 pairs as BytePairs does
     for (int i = 0; i < kParts * kLanes; ++i) ordered[i] = q[i % kLanes / 4 * 8 + i / kLanes * 4 + i % 4];
   }
   KVC_INLINE_MEMBER void spread(const Raw& even, const Raw& odd, Vec* out) {
     KVC_UNROLL for (int i = 0; i < kParts; ++i) BfDots::spread(even.pairs[i], odd.pairs[i], out + 2 * i);
   }
-  // Of 64 dims, vector i holds 16j + 4i .. 16j + 4i + 3, j = 0..3.
+  // Of 64 dims, vector i holds the dims 16j + 4i .. 16j + 4i + 3, for j = 0..3.
   KVC_INLINE_MEMBER void natural_order(const float* o, float* row, int dims) {
     for (int d = 0; d < dims; d += kStep) {
       F32 quarters[4];

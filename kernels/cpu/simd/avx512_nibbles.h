@@ -1,6 +1,6 @@
-// AVX-512: the formats of 4 bits in the decode kernel. A vector of dwords holds 8 elements a lane. A shift brings one
-// of them to the lowest 4 bits, by which a permutation of 16 floats finds its value. Of uint4 these are values less the
-// zero point of the key. So an element costs two operations of a vector, and the zero point none.
+// AVX-512: the formats of 4-bit elements in the decode kernel. Each dword of a vector holds 8 elements. A shift moves
+// one of them to the lowest 4 bits, and a permutation of 16 floats replaces it by its value. For uint4, the 16 floats
+// are differences from the key's zero point. So an element costs two vector operations, and the zero point costs none.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,7 +22,7 @@ constexpr NibbleTables nibble_tables() {
 
 static constexpr NibbleTables kNibbleTables = nibble_tables();
 
-// A load has 64 elements, in 32 bytes, in both halves of the vector.
+// uint4. A load has 64 elements in 32 bytes, and puts them into both halves of the vector.
 struct TabledNibbles {
   using Vec = F32;
   using QueryElement = float;
@@ -41,11 +41,11 @@ struct TabledNibbles {
   KVC_INLINE_MEMBER Raw load(const unsigned char* p, int32_t zero) {
     return looked_up(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), zero);
   }
-  // n: a multiple of 16. The elements after them are read as 0, and o has room for them.
+  // n is a multiple of 16. The elements after the first n are read as 0, and o has room for their results.
   KVC_INLINE_MEMBER Raw load_first(const unsigned char* p, int n, int32_t zero) {
     return looked_up(_mm256_maskz_loadu_epi64(static_cast<__mmask8>((1u << n / 16) - 1u), p), zero);
   }
-  // Lane j of part i has element 8j + i, and lane 8 + j has element 8j + 4 + i.
+  // Lane j of part i holds element 8j + i, and lane 8 + j holds element 8j + 4 + i, for j = 0..7.
   KVC_INLINE_MEMBER F32 values_of(__m512i elements, F32 values, int i) {
     const __m512i shifts = _mm512_add_epi32(_mm512_set1_epi32(4 * i),
                                             _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 16, 16, 16, 16, 16, 16, 16, 16));
@@ -69,8 +69,8 @@ struct TabledNibbles {
   }
 };
 
-// float4: all lanes of a part that have dims of one block have its scale. The scales are e4m3, which is a float16 with
-// an exponent that is 8 too small. The values make up for it.
+// float4. In each part, the lanes that hold dims of one block have the scale of that block. Scales are e4m3. They are
+// converted to float16 with an exponent that is 8 too small, so the table of values is multiplied by 256.
 struct ScaledNibbles : TabledNibbles {
   struct Raw {
     __m512i elements;
@@ -94,7 +94,7 @@ struct ScaledNibbles : TabledNibbles {
     memcpy(&bytes, scales, sizeof bytes);
     return scaled(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), bytes);
   }
-  // n: a multiple of 16. The elements after them are read as 0, and o has room for them.
+  // n is a multiple of 16. The elements after the first n are read as 0, and o has room for their results.
   KVC_INLINE_MEMBER Raw load_first(const unsigned char* p, int n, const unsigned char* scales) {
     uint32_t bytes = 0;
     memcpy(&bytes, scales, static_cast<size_t>(n / 16));

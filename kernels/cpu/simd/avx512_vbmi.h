@@ -1,6 +1,6 @@
 // AVX-512 VBMI: the format of e4m3 in the decode kernel. Two tables of 128 bytes give the upper 16 bits of an element
-// as float32 (a bf16), by all its bits but the sign. That takes 13 operations for 64 elements, subnormals and NaN
-// included; through float16 it takes 18.
+// as float32, which are a bf16. They are indexed by all bits of the element except the sign. This takes 13 operations
+// for 64 elements, and also converts subnormals and NaN. Conversion by way of float16 takes 18 operations.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +15,7 @@ struct alignas(64) ByteTables {
 constexpr ByteTables e4m3_tables() {
   ByteTables tables = {};
   for (int i = 1; i < 128; ++i) {
-    // exponent of the mantissa as an integer, in the unit that elements lack
+    // The exponent of `mantissa` as an integer. It is in the unit of loaded elements, which lack the factor kE4m3Unit.
     int exponent = (i < 8 ? 1 : i / 8) - 7 - 3 - 8;
     int mantissa = i < 8 ? i : i % 8 + 8;
     for (; mantissa < 128; mantissa *= 2) --exponent;
@@ -29,12 +29,12 @@ constexpr ByteTables e4m3_tables() {
 static constexpr ByteTables kE4m3Tables = e4m3_tables();
 static_assert(kE4m3Unit == 256.0f);
 
-// 64 elements as bf16. Of each 16, the first 8 are in pairs[0] and the others in pairs[1].
+// 64 elements as bf16. Of each 16 elements, the first 8 are in pairs[0] and the other 8 in pairs[1].
 struct BytePairs {
   HalfPairs pairs[2];
 };
 
-// Looks up the lower 7 bits of each byte of `indices`. The signs are bit 7 of `signs`.
+// Looks up the low 7 bits of each byte of `indices`. Bit 7 of each byte of `signs` becomes the sign.
 KVC_INLINE BytePairs look_up(const ByteTables& tables, __m512i indices, __m512i signs) {
   const auto find = [&](const uint8_t* table) __attribute__((always_inline)) {
     return _mm512_permutex2var_epi8(_mm512_load_si512(table), indices, _mm512_load_si512(table + 64));
@@ -46,7 +46,7 @@ KVC_INLINE BytePairs look_up(const ByteTables& tables, __m512i indices, __m512i 
   return {{_mm512_unpacklo_epi8(lower, upper), _mm512_unpackhi_epi8(lower, upper)}};
 }
 
-// n: 1..64.
+// Loads n bytes, 1 <= n <= 64.
 KVC_INLINE __m512i load_bytes_first(const unsigned char* p, int n) {
   return _mm512_maskz_loadu_epi8(n < 64 ? (uint64_t{1} << n) - 1 : ~uint64_t{0}, p);
 }
@@ -76,7 +76,7 @@ struct TabledE4m3 {
   KVC_INLINE_MEMBER void spread(const Raw& raw, const Raw&, F32* out) {
     KVC_UNROLL for (int i = 0; i < kParts; ++i) out[i] = part(raw, i);
   }
-  // Each unpack takes 8 of 16 dims; the shifts then separate even and odd dims.
+  // Each unpack instruction takes 8 of 16 dims. Then a shift and a mask separate even and odd dims.
   KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) {
     for (int i = 0; i < kStep; ++i) {
       const int part = i / kLanes, lane = i % kLanes;
@@ -85,7 +85,7 @@ struct TabledE4m3 {
   }
   KVC_INLINE_MEMBER void natural_order(const float* o, float* row, int dims) {
     for (int d = 0; d < dims; d += kStep) {
-      F32 first[2], second[2];  // of the first and of the second unpack
+      F32 first[2], second[2];  // from pairs[0], and from pairs[1]
       zip(KVC_TARGET::load(o + d), KVC_TARGET::load(o + d + kLanes), first);
       zip(KVC_TARGET::load(o + d + 2 * kLanes), KVC_TARGET::load(o + d + 3 * kLanes), second);
       KVC_UNROLL for (int i = 0; i < 2; ++i) {

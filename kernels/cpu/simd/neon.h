@@ -1,5 +1,5 @@
-// NEON as in every aarch64 CPU (Armv8.0-A): 4 lanes, 32 registers. See simd/scalar.h for the meaning of each function.
-// Conversions between float16 and float32 round as FPCR says. Work items run with the default of FPCR.
+// NEON as in every aarch64 CPU (Armv8.0-A): 4 lanes, 32 registers. simd/scalar.h defines what each function does.
+// Conversions between float16 and float32 round as FPCR says. Work items run with the default FPCR.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -36,7 +36,7 @@ KVC_INLINE float reduce_add(F32 v) { return vaddvq_f32(v); }
 KVC_INLINE float reduce_max(F32 v) { return vmaxnmvq_f32(v); }
 
 KVC_INLINE F32 exp2(F32 x) {
-  x = vmaxq_f32(x, set1(-127.0f));  // NaN if x is
+  x = vmaxq_f32(x, set1(-127.0f));  // NaN if x is NaN
   const F32 n = vrndnq_f32(x);
   const F32 f = sub(x, n);
   F32 p = fma(set1(KVC_EXP2_C4), f, set1(KVC_EXP2_C3));
@@ -116,8 +116,8 @@ KVC_INLINE F32 widen_bytes(E5m2, uint8x8_t b) { return widen_halves(F16{}, vget_
 KVC_INLINE F32 widen_bytes(I8, uint8x8_t b) {
   return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(b)))));
 }
-// Converts to a float16 with the same mantissa, whose exponent is 8 too small. If all bits but the sign are ones, the
-// result is a NaN of float16.
+// Converts to a float16 with the same mantissa, whose exponent is 8 too small. If all bits but the sign are 1, the
+// result is a NaN.
 static constexpr float kE4m3Unit = 256.0f;
 KVC_INLINE F32 widen_bytes(E4m3, uint8x8_t b) {
   const int16x4_t shifted = vshl_n_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(b))), 7);
@@ -127,7 +127,7 @@ KVC_INLINE F32 widen_bytes(E4m3, uint8x8_t b) {
   return widen_halves(F16{}, vorr_u16(half, nan));
 }
 
-// Does the same as narrow_magnitude of kernels/common/convert.h.
+// The vector form of narrow_magnitude in kernels/common/convert.h.
 template <int kMantissaBits, int kBias>
 KVC_INLINE uint8x8_t narrow_bytes(F32 v, uint32_t largest, uint32_t nan_bits) {
   constexpr int kShift = 23 - kMantissaBits;
@@ -155,7 +155,7 @@ KVC_INLINE uint8x8_t narrow_to_bytes(I8, F32 v) {
   return vreinterpret_u8_s8(vmovn_s16(vcombine_s16(words, words)));
 }
 
-// n: 1..kLanes.
+// Loads n bytes, 1 <= n <= kLanes.
 KVC_INLINE uint8x8_t load_first_bytes(const void* p, int n) {
   uint32_t bytes = 0;
   memcpy(&bytes, p, static_cast<size_t>(n));
@@ -167,14 +167,14 @@ KVC_INLINE F32 load_as(I8 t, const void* p) { return widen_bytes(t, load_first_b
 KVC_INLINE F32 load_as_first(E4m3 t, const void* p, int n) { return widen_bytes(t, load_first_bytes(p, n)); }
 KVC_INLINE F32 load_as_first(E5m2 t, const void* p, int n) { return widen_bytes(t, load_first_bytes(p, n)); }
 KVC_INLINE F32 load_as_first(I8 t, const void* p, int n) { return widen_bytes(t, load_first_bytes(p, n)); }
-// n elements, 1..kLanes.
+// Stores n elements, 1 <= n <= kLanes.
 template <class T>
 KVC_INLINE void store_bytes(T t, void* p, F32 v, int n) {
   const uint32_t bytes = vget_lane_u32(vreinterpret_u32_u8(narrow_to_bytes(t, v)), 0);
   memcpy(p, &bytes, static_cast<size_t>(n));
 }
 
-// Two vectors.
+// Loads and converts two vectors.
 template <class T>
 KVC_INLINE void load_two_as(T t, const void* p, F32* out) {
   out[0] = load_as(t, p);

@@ -1,5 +1,5 @@
-// The portable target: four lanes as a compiler vector, which becomes SSE2, NEON or plain code. It defines the meaning
-// of each function; simd/avx2.h, simd/avx512.h and simd/neon.h provide the same names.
+// The portable target: a compiler vector of four lanes, which becomes SSE2, NEON or plain code. This file defines what
+// each function does. simd/avx2.h, simd/avx512.h and simd/neon.h define the same functions for their targets.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,8 +11,8 @@ namespace kvc::kernels::KVC_TARGET {
 typedef float F32 __attribute__((vector_size(16)));
 typedef int32_t I32 __attribute__((vector_size(16)));
 
-// kTileRows x (kTileVectors * kLanes) is the register tile of the panel kernel. In the decode kernel,
-// kValueAccumulators vectors of o stay in registers.
+// The register tile of the panel kernel has kTileRows rows of kTileVectors * kLanes floats. The decode kernel keeps
+// kValueAccumulators vectors of o in registers.
 static constexpr int kLanes = 4, kTileRows = 4, kTileVectors = 2, kValueAccumulators = 8;
 
 KVC_INLINE F32 zero() { return F32{}; }
@@ -22,12 +22,12 @@ KVC_INLINE F32 add(F32 a, F32 b) { return a + b; }
 KVC_INLINE F32 sub(F32 a, F32 b) { return a - b; }
 KVC_INLINE F32 mul(F32 a, F32 b) { return a * b; }
 KVC_INLINE F32 div(F32 a, F32 b) { return a / b; }
-// a * b + c, fused where the target has it.
+// Returns a * b + c. It is fused if the target has a fused operation.
 KVC_INLINE F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
-// The larger; b if either is NaN.
+// Returns the larger value, or b if one of them is NaN.
 KVC_INLINE F32 max(F32 a, F32 b) { return a > b ? a : b; }
-// The larger magnitude, compared as bits. So NaN is the largest, and the order of arguments does not matter. a is not
-// negative.
+// Returns the larger of a and |b|, compared as bits. NaN is the largest, so the order of arguments does not matter. a
+// is not negative.
 KVC_INLINE F32 max_magnitude(F32 a, F32 b) {
   I32 x, y;
   memcpy(&x, &a, sizeof x);
@@ -41,12 +41,12 @@ KVC_INLINE bool any_greater(F32 a, F32 b) {
   const I32 greater = a > b;
   return (greater[0] | greater[1] | greater[2] | greater[3]) != 0;
 }
-// x where a < b, else y. If a or b is NaN: y.
+// Returns x where a < b, and y elsewhere, also where a or b is NaN.
 KVC_INLINE F32 select_less(F32 a, F32 b, F32 x, F32 y) {
   const I32 less = a < b;
   return less ? x : y;
 }
-// Keeps lanes of v whose index is in [begin, end), and sets the others to -inf, even if they are NaN.
+// Keeps the lanes of v whose index is in [begin, end), and sets the others to -inf, even if they are NaN.
 KVC_INLINE F32 keep_range(F32 v, F32 index, F32 begin, F32 end) {
   const I32 seen = (index >= begin) & (index < end);
   return seen ? v : set1(KVC_NEG_INF);
@@ -57,8 +57,8 @@ KVC_INLINE float reduce_max(F32 v) {
   return a > b ? a : b;
 }
 
-// 2^x for x <= 0; rounding may make x slightly positive. Relative error 1e-7; exactly 1 for 0; 0 below -126.5; NaN for
-// NaN.
+// Returns 2^x for x <= 0. Rounding may have made x slightly positive. The relative error is 1e-7. The result is exactly
+// 1 for 0, 0 below -126.5, and NaN for NaN.
 KVC_INLINE F32 exp2(F32 x) {
   x = max(set1(-127.0f), x);
   const F32 magic = set1(0x1.8p23f);  // adding it rounds to an integer
@@ -78,9 +78,8 @@ KVC_INLINE F32 exp2(F32 x) {
   return p * scale;
 }
 
-// ---- Memory, with any alignment. load_as(T{}, p) converts elements of type T. _first accesses n < kLanes elements;
-// the rest is 0.
-// is 0.
+// ---- Memory, with any alignment. load_as(T{}, p) converts elements of type T to float32. Functions with _first access
+// only n < kLanes elements, and the other lanes are 0.
 
 KVC_INLINE F32 load(const float* p) {
   F32 v;
@@ -88,7 +87,7 @@ KVC_INLINE F32 load(const float* p) {
   return v;
 }
 KVC_INLINE void store(float* p, F32 v) { memcpy(p, &v, sizeof v); }
-// Loads return an E4m3 divided by this.
+// load_as returns an E4m3 divided by this number.
 static constexpr float kE4m3Unit = 1.0f;
 KVC_INLINE F32 load_as(float, const void* p) { return load(static_cast<const float*>(p)); }
 template <class T>
@@ -116,15 +115,15 @@ KVC_INLINE void store_as_first(T, void* p, F32 v, int n) {
   memcpy(p, e, static_cast<size_t>(n) * sizeof(T));
 }
 
-// The same for two vectors.
+// Loads and converts two vectors.
 template <class T>
 KVC_INLINE void load_two_as(T t, const void* p, F32* out) {
   out[0] = load_as(t, p);
   out[1] = load_as(t, static_cast<const T*>(p) + kLanes);
 }
 
-// A vector of 2 * kLanes elements of bf16, two in a lane, and its lower or upper halves. zip: joins both halves (even
-// and odd elements) in the order of elements.
+// A vector of 2 * kLanes bf16, two in each lane. widen_lower and widen_upper return the lower and the upper elements of
+// all lanes. zip joins even and odd elements in the order of elements.
 using HalfPairs = I32;
 KVC_INLINE HalfPairs load_pairs(const void* p) {
   HalfPairs v;
@@ -153,7 +152,7 @@ KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
   out[1] = F32{even[2], odd[2], even[3], odd[3]};
 }
 
-// Converts the first n elements of v, 1..kLanes, to a quantised type.
+// Converts the first n elements of v to a quantised type, 1 <= n <= kLanes, and stores them.
 template <class T>
 KVC_INLINE void store_bytes(T, void* p, F32 v, int n) {
   store_as_first(T{}, p, v, n);
@@ -161,23 +160,23 @@ KVC_INLINE void store_bytes(T, void* p, F32 v, int n) {
 
 // ---- Across lanes
 
-// Lane i: the sum of v[i]'s lanes. v: [kLanes].
+// Returns the sum of v[i]'s lanes in lane i. v: [kLanes].
 KVC_INLINE F32 sum_each(const F32* v) {
   return F32{reduce_add(v[0]), reduce_add(v[1]), reduce_add(v[2]), reduce_add(v[3])};
 }
-// Every lane: the maximum over the lanes with the same index modulo kStride (a power of two).
+// Each lane becomes the maximum over the lanes with the same index modulo kStride. kStride is a power of two.
 template <int kStride>
 KVC_INLINE F32 max_by_stride(F32 v) {
   if constexpr (kStride <= 2) v = max(v, F32{v[2], v[3], v[0], v[1]});
   if constexpr (kStride <= 1) v = max(v, F32{v[1], v[0], v[3], v[2]});
   return v;
 }
-// Lane i: p[i / kRows] (kRows a power of two up to kLanes). May read p[0, kLanes).
+// Returns p[i / kRows] in lane i. kRows is a power of two, at most kLanes. It may read all of p[0, kLanes).
 template <int kRows>
 KVC_INLINE F32 load_repeated(const float* p) {
   return F32{p[0], p[1 / kRows], p[2 / kRows], p[3 / kRows]};
 }
-// Transposes the kLanes x kLanes block of r[kLanes].
+// Transposes the kLanes x kLanes block r[kLanes].
 KVC_INLINE void transpose(F32* r) {
   const F32 a = r[0], b = r[1], c = r[2], d = r[3];
   r[0] = F32{a[0], b[0], c[0], d[0]};

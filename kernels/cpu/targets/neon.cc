@@ -1,4 +1,4 @@
-// The neon target. NEON needs no flags: every aarch64 CPU has it.
+// The neon target. It needs no compiler flags, because every aarch64 CPU has NEON.
 // SPDX-License-Identifier: Apache-2.0
 #define KVC_TARGET neon
 
