@@ -1,4 +1,4 @@
-// Transfers: what both sides do.
+// Transfers: the code of both sides.
 #include "cache/cache_transfers.h"
 
 #include <unistd.h>
@@ -26,7 +26,8 @@ int64_t CacheTransfers::now_ms() noexcept {
       .count();
 }
 
-// A random token. So late messages of an ended transfer never reach a later one, in any process.
+// Makes a random token. Because of the token, messages of a transfer that has ended are never accepted by another
+// transfer, in any process.
 Status CacheTransfers::make_token(uint64_t* token) {
   if (getentropy(token, sizeof *token) == 0) return Status();
   return Status::error(KVC_ERROR_IO, "no random bytes for a transfer: %s", std::strerror(errno));
@@ -73,7 +74,7 @@ Status CacheTransfers::receive(uint64_t sequence, std::vector<int64_t> begins, i
   MutexLock lock(mutex_);
   KVC_TRY(make_link());
   std::vector<uint8_t> address;
-  KVC_TRY(link_->address(&address));  // else no sender can reach it
+  KVC_TRY(link_->address(&address));  // checked early: without an address, no sender can connect
   Transfer made;
   made.id = last_ + 1;
   made.sequence = sequence;
@@ -154,7 +155,7 @@ void CacheTransfers::handle(const kvc_transport_event& event) {
   if (event.kind == KVC_TRANSPORT_LOST) {
     for (auto& [id, transfer] : transfers_) {
       if (!transfer.connected || transfer.peer != event.peer || transfer.done || !transfer.failure.ok()) continue;
-      transfer.done = !transfer.sending && transfer.ended;  // all is here, and only the sender has not heard of it
+      transfer.done = !transfer.sending && transfer.ended;  // all data is here
       if (transfer.done) continue;
       transfer.failure = Status::error(KVC_ERROR_IO, "the %s has ended", transfer.sending ? "receiver" : "sender");
     }
@@ -164,11 +165,11 @@ void CacheTransfers::handle(const kvc_transport_event& event) {
   if (event.kind != KVC_TRANSPORT_RECEIVED || event.header_bytes != sizeof message) return;
   std::memcpy(&message, event.header, sizeof message);
   const auto found = transfers_.find(message.transfer);
-  // A message to a transfer that has ended, or that never existed.
+  // Ignore a message to a transfer that has ended, or that never existed.
   if (message.magic != TransferMessage::kMagic || found == transfers_.end()) return;
   Transfer& transfer = found->second;
   if (transfer.token != message.token || transfer.done || !transfer.failure.ok()) return;
-  // A message from a second sender that has the same description.
+  // Ignore a message from a second sender with the same description.
   if (message.kind != MessageKind::kOpen && message.reply_token != transfer.reply_token) return;
   transfer.heard_ms = now_ms();
   const std::span data(static_cast<const uint8_t*>(event.data), static_cast<size_t>(event.data_bytes));
@@ -253,7 +254,7 @@ Status CacheTransfers::cancel(uint64_t id) {
   return Status();
 }
 
-// Ends a transfer. why: what the peer is told; null if it is done.
+// Ends a transfer. why: the reason that is sent to the peer; null if the transfer is done.
 void CacheTransfers::end(uint64_t id, const char* why) {
   Transfer& transfer = transfers_.at(id);
   if (transfer.connected) {
@@ -261,7 +262,7 @@ void CacheTransfers::end(uint64_t id, const char* why) {
       try {
         uint64_t operation = 0;
         (void)link_->send_text(transfer.peer, message_to(transfer, MessageKind::kFailed), why, &operation).ok();
-      } catch (const std::bad_alloc&) {  // the peer's timeout ends it
+      } catch (const std::bad_alloc&) {  // then the peer ends after its timeout
       }
     }
     link_->disconnect(transfer.peer);

@@ -1,4 +1,4 @@
-// Transfers: what the receiver does.
+// Transfers: the code of the receiver.
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
@@ -7,8 +7,8 @@
 
 namespace kvc {
 
-// Orders the writes to pages of a transfer: after the work that earlier calls have enqueued on these pages, and before
-// the work of later calls.
+// Call it before writes to pages of a transfer. Orders them after the work that earlier calls have enqueued on these
+// pages.
 Status CacheTransfers::begin_writes() {
   MutexLock cache_lock(cache_mutex_);
   return order_.enter(stream_.get());
@@ -35,7 +35,7 @@ Status CacheTransfers::take_rows(Transfer* transfer, const TransferMessage& m, s
   if (m.part >= 0 && m.part < static_cast<int64_t>(transfer->parts.size())) {
     part = &transfer->parts[static_cast<size_t>(m.part)];
   }
-  // Rows that come again replace those that came before: the sender has aborted a forward.
+  // If the sender aborts a forward, it sends rows again. These replace the rows that were received before.
   if (part == nullptr || transfer->ended || m.position < part->begin || m.position > part->next || m.count < 1 ||
       m.count > part->end - m.position || m.count > static_cast<int64_t>(data.size()) ||
       m.count * part->unit_bytes != static_cast<int64_t>(data.size())) {
@@ -84,13 +84,13 @@ Status CacheTransfers::take_end(Transfer* transfer, const TransferMessage& messa
   return Status();
 }
 
-// The transfer is done only when the transport has sent the answer, because the caller need not poll after that.
+// The transfer is done only when the transport has sent the answer, because the caller may stop polling after that.
 Status CacheTransfers::advance_receiver(Transfer* transfer) {
   if (!transfer->ended) return Status();
   if (transfer->answer == 0) {
     const TransferMessage message = message_to(*transfer, MessageKind::kDone);
     const Status answered = link_->send_text(transfer->peer, message, "done", &transfer->answer);
-    transfer->done = !answered.ok();  // all is here, and the sender has ended
+    transfer->done = !answered.ok();  // all data is here, and the sender is gone
     progress();
   }
   if (transfer->answer != 0 && !link_->is_open(transfer->answer)) transfer->done = true;
