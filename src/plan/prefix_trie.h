@@ -5,8 +5,7 @@
 // the first page is read. The result is a trie: each group of rows shares its leading pages, and groups within this
 // group share more pages.
 //
-// Pure. Thread safety: none. Allocates in the constructor only.
-// Invariants: A group has two or more rows. A group comes
+// Pure. Thread safety: none. Allocates in the constructor only. Invariants: A group has two or more rows. A group comes
 // before the groups within it. Two groups are disjoint, or one contains the other; then the inner group shares more
 // pages.
 #pragma once
