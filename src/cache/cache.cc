@@ -7,7 +7,7 @@
 namespace kvc {
 namespace {
 
-// Tells the caches of a process apart in ids. Constant-initialised, no destructor.
+// The next number for a cache of this process, which is a part of its ids. Constant-initialised, no destructor.
 constinit std::atomic<uint32_t> next_tag{1};
 
 }  // namespace
@@ -53,7 +53,7 @@ Status Cache::create(std::shared_ptr<Context> context, const CacheConfig& config
   return Status();
 }
 
-// Makes the device's copies of the page lists. A device that reads the host's lists gets none.
+// Creates the device's copies of the page lists. If the device reads the host's lists, creates none.
 Status Cache::create_mirrors() {
   KVC_TRY(StreamOrder::create(context_, &order_));
   mirrors_.resize(static_cast<size_t>(num_groups()));
@@ -166,7 +166,7 @@ Status Cache::commit(std::span<const kvc_seq> ids, std::span<const int32_t> leav
   KVC_TRY(make_room_for_copies(static_cast<int64_t>(copies_.size())));
   bool begun = false;
   if (Status copied = copy_slots(copies_, stream, &begun); !copied.ok()) {
-    if (begun) order_.lose();  // nodes were moved over others in some layers
+    if (begun) order_.lose();  // in some layers, nodes have overwritten other nodes
     return copied;
   }
   store_.finish_commit(ids, leaves);
@@ -244,14 +244,14 @@ Status Cache::pages(kvc_seq id, int32_t group, std::span<int32_t> out, int64_t* 
   store_.table(group).for_each(store_.list(slot, group), 0, *count,
                                [&](int64_t index, int32_t page) { out[static_cast<size_t>(index)] = page; });
   if (!store_.busy(slot)) return Status();
-  // An open step may have put a copy in place of a shared last page; until it ends the original is the sequence's.
+  // An open step may have replaced a shared last page with a copy. Until the step ends, report the original page.
   for_each_open([&](const Step& step) {
     const auto rows = step.slots();
     const auto row = std::find(rows.begin(), rows.end(), slot);
     if (row == rows.end()) return;
     const Reservation& reservation =
         step.reservations()[static_cast<size_t>((row - rows.begin()) * num_groups() + group)];
-    if (reservation.copied_from < 0 || reservation.old_size > *count) return;  // no copy, or a page of nodes
+    if (reservation.copied_from < 0 || reservation.old_size > *count) return;  // no copy, or of a page of nodes
     out[static_cast<size_t>(reservation.old_size - 1)] = reservation.copied_from;
   });
   return Status();
@@ -306,7 +306,7 @@ Status Cache::set_streaming(std::span<const kvc_seq> ids, std::span<const int64_
   std::vector<StreamWindow> streams(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) {
     const int64_t s = sinks.empty() ? 0 : sinks[i];
-    const int64_t most = windows[i] == 0 ? 0 : geometry_.store.max_length;  // no window: no sinks either
+    const int64_t most = windows[i] == 0 ? 0 : geometry_.store.max_length;  // without a window, sinks must be 0 too
     if (windows[i] < 0 || windows[i] > geometry_.store.max_length || s < 0 || s > most) {
       return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                            "window_tokens %" PRId64 " or sink_tokens %" PRId64 " at index %zu is outside 0..%" PRId64
@@ -402,8 +402,8 @@ Status Cache::check_invariants() {
 
 namespace {
 
-// Converts a copy of tokens to a copy of rows. Source and target begin at the same place in their pages, unless nodes
-// of a tree move.
+// Converts a copy of tokens to a copy of rows. Source and target begin at the same offset in their pages, except for
+// nodes of a tree.
 void add_copy(const GroupRules& rules, const SlotCopy& copy, std::vector<kvc_backend_slot_copy>* out) {
   const int64_t target = rules.rows_of(copy.target), count = rules.rows_of(copy.target + copy.tokens) - target;
   const int64_t source = copy.source < 0 ? -1 : rules.rows_of(copy.source);
@@ -412,8 +412,8 @@ void add_copy(const GroupRules& rules, const SlotCopy& copy, std::vector<kvc_bac
 
 }  // namespace
 
-// Makes the copies in every layer of their groups, one call a layer. Without storage the copies wait until the caller
-// takes them. begun: nullable; out, also on failure: whether some copies may be in flight.
+// Makes the copies in every layer of their groups, with one call for each layer. In a cache without storage, queues the
+// copies for the caller. Sets *begun, also on failure, to whether some copies may have begun. begun may be null.
 Status Cache::copy_slots(std::span<const SlotCopy> copies, void* stream, bool* begun) {
   if (copies.empty()) return Status();
   if (geometry_.tables_only) {
@@ -425,14 +425,14 @@ Status Cache::copy_slots(std::span<const SlotCopy> copies, void* stream, bool* b
   bool any = false;
   Status copied = copy_layers(copies, stream, &any);
   if (begun != nullptr) *begun = any;
-  Status left = order_.leave(stream);  // some copies may be in flight
+  Status left = order_.leave(stream);  // also after a failure: some copies may be in flight
   return copied.ok() ? std::move(left) : std::move(copied);
 }
 
 Status Cache::copy_layers(std::span<const SlotCopy> copies, void* stream, bool* begun) {
   layer_copies_.reserve(copies.size());
   for (const Layer& layer : layers_) {
-    if (layer.kv_layer >= 0 || layer.states) continue;  // K and V of kv_layer are copied there; states are never copied
+    if (layer.kv_layer >= 0 || layer.states) continue;  // K and V are copied in kv_layer; states are never copied
     layer_copies_.clear();
     for (const SlotCopy& copy : copies) {
       if (copy.group == layer.group) add_copy(layers_.rules(layer), copy, &layer_copies_);
@@ -442,7 +442,7 @@ Status Cache::copy_layers(std::span<const SlotCopy> copies, void* stream, bool* 
     const kvc_status copied =
         context_->backend().copy_slots(context_->device(), &layer.backend, layer_copies_.data(),
                                        static_cast<int64_t>(layer_copies_.size()), stream, &error);
-    // A device that failed may have received the copies before.
+    // If the device failed, it may have failed after it received the copies.
     if (copied == KVC_OK || copied == KVC_ERROR_DEVICE_FAILED) *begun = true;
     KVC_TRY(Status::from(copied, error));
   }

@@ -1,10 +1,12 @@
-// Cache: the one class that has all parts. It owns the lock, the sequences, the layers with their pools, and the steps.
-// Sequences and the order of work change under the lock; compute runs outside of it (in_step, and what a Step does).
+// Cache: implements the calls of the C API on a cache. It owns the lock, the sequences, the layers with their pools,
+// and the steps. Sequences, and the order of work on streams, change only under the lock. Methods of a Step run kernels
+// outside the lock (in_step).
 //
-// Thread safety: any method from any thread; the destructor only when no other call runs. Ownership: keeps its context
-// alive; shares pools with exported views. Invariants
+// Thread safety: any thread may call any method. The destructor must run when no other call runs. Ownership: keeps its
+// context alive; shares pools with exported views. Invariants
 //   1. A step's sequences are busy from begin to end or abort, so the page lists that its compute reads do not change.
-//   2. A method that fails has changed nothing (but a device error in append or attend closes the step, as abort does).
+//   2. A method that fails has changed nothing, except that a device error in append or attend closes the step, as
+//      abort does.
 //   3. Step::in_use is true exactly while a call is inside that step.
 #pragma once
 
@@ -39,11 +41,11 @@ class Cache {
 
   ~Cache();
 
-  // DEVICE_FAILED once the device has failed for good, or the order of the cache's work on it is lost. Then no call
-  // works any more.
+  // Returns DEVICE_FAILED if the device has failed permanently, or if the order of the cache's work on the device is
+  // lost. After that, no call of the cache works.
   Status check_usable() const;
 
-  // The 32 bytes that name the model, or nullptr.
+  // The 32 bytes that identify the model, or nullptr.
   const PageKey* fingerprint() const noexcept { return geometry_.fingerprint ? &*geometry_.fingerprint : nullptr; }
 
   // Sequences (cache.cc)
@@ -66,8 +68,8 @@ class Cache {
   Status tree_nodes(std::span<const kvc_seq> ids, std::span<int32_t> out);
   Status checkpoint(std::span<const kvc_seq> ids);
   Status encoder_lengths(int32_t group, std::span<const kvc_seq> ids, std::span<int64_t> out);
-  // Takes all waiting copies if `out` has room for them; an empty `out` takes none. count: the number of waiting
-  // copies. (cache_copies.cc)
+  // Moves all waiting copies to `out`, if it has room for them. An empty `out` leaves them waiting. Sets *count to the
+  // number of waiting copies. (cache_copies.cc)
   Status take_copies(std::span<kvc_copy> out, int64_t* count);
 
   // Steps (cache_steps.cc)
@@ -77,8 +79,8 @@ class Cache {
   Status abort(kvc_forward id);
   Status cancel(kvc_forward id);
   Status info(kvc_forward id, kvc_forward_info* out);
-  // Runs body(step) outside the lock; a second call in the same step meanwhile is BUSY. even_cancelled: also after
-  // cancel.
+  // Runs body(step) outside the lock. If another call is in the same step, returns BUSY. even_cancelled: run it also if
+  // the step was cancelled.
   template <class Body>
   Status in_step(kvc_forward id, bool even_cancelled, Body body) {
     Step* step = nullptr;
@@ -108,13 +110,13 @@ class Cache {
   Status unpin_prefix(uint64_t pin);
   Status set_time(int64_t now);
 
-  // Events of the prefix index (cache_events.cc). The caller has checked the args, except for what depends on the
+  // Events of the prefix index (cache_events.cc). The caller has made all checks of the args that do not need the
   // cache.
   Status read_events(const kvc_events_args& args, kvc_events_range* range);
   Status snapshot_events(const kvc_events_args& args, kvc_events_range* range);
   // Tiers (cache_tier_calls.cc)
   Status add_tier(const TierWorker::Tier& tier);
-  // UNSUPPORTED if the cache cannot have tiers.
+  // Returns UNSUPPORTED if the cache cannot have tiers.
   Status check_can_have_tiers() const;
   Status load_prefix(const PrefixQuery& query, const kvc_prefix_load_options& options, kvc_prefix_hit* hit,
                      kvc_job* job);
@@ -125,7 +127,7 @@ class Cache {
   Status suspend(kvc_seq id, kvc_job* job);
   Status resume(kvc_seq id, kvc_job* job);
 
-  // Transfers (cache_transfer_calls.cc). The caller has checked the args, except for what depends on the cache.
+  // Transfers (cache_transfer_calls.cc). The caller has made all checks of the args that do not need the cache.
   Status set_transport(const kvc_transport& transport);
   Status receive_transfer(const kvc_receive_args& args, kvc_transfer* transfer);
   Status describe_transfer(kvc_transfer transfer, std::vector<uint8_t>* out);
@@ -142,13 +144,13 @@ class Cache {
   Status save_sequence(kvc_seq id, std::span<const int32_t> tokens, int64_t section_bytes, ByteSink* sink,
                        void* stream);
   static Status check_token_count(int64_t num_tokens, int64_t length);
-  // num_tokens: number of token ids in the source, also if `tokens` is too small for them. An empty `tokens` reads
-  // none.
+  // Sets *num_tokens to the number of token ids in the source, even if `tokens` is too small for them. With an empty
+  // `tokens`, no ids are read.
   Status load_sequence(ByteSource* source, std::span<int32_t> tokens, int64_t* num_tokens, void* stream, kvc_seq* out);
 
-  // Audit (cache.cc; describe: cache_describe.cc)
+  // Statistics and checks (cache.cc; describe: cache_describe.cc)
   Status stats(int32_t group, kvc_stats* out);
-  // The text of kvc_cache_describe. Throws std::bad_alloc.
+  // Returns the text of kvc_cache_describe. Throws std::bad_alloc.
   std::string describe();
   uint64_t digest();
   Status check_invariants();
@@ -157,7 +159,8 @@ class Cache {
   Cache(std::unique_ptr<Layers> layers, uint32_t tag);
   int32_t num_groups() const noexcept { return layers_.num_groups(); }
 
-  // Copies of tokens. A cache makes them (cache.cc); without storage its caller takes them (cache_copies.cc).
+  // Copies of tokens between slots. A cache with storage makes the copies itself (cache.cc). A cache without storage
+  // queues them for its caller (cache_copies.cc).
   Status copy_slots(std::span<const SlotCopy> copies, void* stream, bool* begun = nullptr) KVC_REQUIRES(mutex_);
   Status copy_layers(std::span<const SlotCopy> copies, void* stream, bool* begun) KVC_REQUIRES(mutex_);
   Status check_copies_taken() const KVC_REQUIRES(mutex_);
@@ -166,11 +169,11 @@ class Cache {
   Status check_prefix_index() const KVC_REQUIRES(mutex_);
   Status check_session(uint64_t session) const KVC_REQUIRES(mutex_);
   Status check_terms(int32_t priority, int64_t time_to_live, int64_t* expires) const KVC_REQUIRES(mutex_);
-  // UNSUPPORTED if no tier was added.
+  // Returns UNSUPPORTED if no tier was added.
   Status find_tiers(CacheTiers** tiers) const;
 
   Status check_can_transfer() const;
-  // Made with the first call that needs it.
+  // Returns the object for transfers, which the first call creates.
   CacheTransfers& transfers();
   Status find_transfers(kvc_transfer transfer, CacheTransfers** out);
   Status begin_receive(const kvc_receive_args& args, uint64_t* sequence, std::vector<int64_t>* begins);
@@ -189,12 +192,12 @@ class Cache {
 
   uint64_t step_id(int32_t index) const KVC_REQUIRES(mutex_);
   Status resolve_step(kvc_forward id, Step** step) const KVC_REQUIRES(mutex_);
-  // Index of a graph, whether or not a step is open in it.
+  // Finds the index of a graph, which may have an open step.
   Status resolve_graph(kvc_forward id, int32_t* index) const KVC_REQUIRES(mutex_);
   Status find_step(kvc_forward graph, int32_t* index) const KVC_REQUIRES(mutex_);
   Status enter_step(kvc_forward id, bool even_cancelled, Step** step);
   void leave_step(Step& step) noexcept;
-  // All open steps, those of graphs included.
+  // Visits all open steps, also the steps of graphs.
   template <class Visit>
   void for_each_open(Visit visit) const {
     for (const auto& step : steps_) {
@@ -205,7 +208,8 @@ class Cache {
   Status read_kind(const kvc_batch& batch, StepKind* out) const KVC_REQUIRES(mutex_);
   Status check_batch(const kvc_batch& batch, std::span<int32_t> slots, StepKind* kind, int32_t* index)
       KVC_REQUIRES(mutex_);
-  // ORDER: the step's stream is being captured, and it stays open. Another failure closes it, as abort does.
+  // Returns ORDER if the step's stream is being captured: then the step stays open. After any other failure the step is
+  // closed, as by abort.
   Status close(Step& step, bool keep) KVC_REQUIRES(mutex_);
   void give_back(Step& step, bool keep) KVC_REQUIRES(mutex_);
   Status create_mirrors();
@@ -224,26 +228,27 @@ class Cache {
   Mutex mutex_;
   SequenceStore store_ KVC_GUARDED_BY(mutex_);
   std::unique_ptr<PrefixStore> prefixes_ KVC_GUARDED_BY(mutex_);  // null without an index
-  std::unique_ptr<EventLog> events_ KVC_GUARDED_BY(mutex_);       // null without events; listens to the index
+  std::unique_ptr<EventLog> events_ KVC_GUARDED_BY(mutex_);       // null without events; a listener of the index
   RopeSets rope_sets_ KVC_GUARDED_BY(mutex_);
   static constexpr int32_t kMaxGraphs = 64;
-  std::vector<std::unique_ptr<Step>> steps_;  // [max_open_forwards], then those of graphs, null where there is none
+  std::vector<std::unique_ptr<Step>> steps_;  // [max_open_forwards], then [kMaxGraphs] of graphs; entries may be null
   uint64_t graphs_made_ KVC_GUARDED_BY(mutex_) = 0;
-  // Scratch of calls under the lock, made once: [max_sequences] and [max_sequences * groups]. A commit that needs more
-  // copies enlarges the last two before it changes anything.
+  // Scratch of calls under the lock, allocated once: checked_slots_ has [max_sequences] entries, copies_ and
+  // layer_copies_ have [max_sequences * groups]. A commit that needs more copies enlarges copies_ and layer_copies_
+  // before it changes the cache.
   std::vector<int32_t> checked_slots_ KVC_GUARDED_BY(mutex_);
   BatchArrays batch_ KVC_GUARDED_BY(mutex_);  // of a begin or can_fit
   std::vector<SlotCopy> copies_ KVC_GUARDED_BY(mutex_);
   std::vector<kvc_backend_slot_copy> layer_copies_ KVC_GUARDED_BY(mutex_);
   CopyQueue copy_queue_ KVC_GUARDED_BY(mutex_);  // of a cache without storage
-  StreamOrder order_;                            // guarded, except for StreamOrder::check
-  std::vector<NodeMirror> mirrors_;              // [groups]; empty handles where the device reads the host's page lists
+  StreamOrder order_;                            // guarded by the lock, except for StreamOrder::check
+  std::vector<NodeMirror> mirrors_;              // [groups]; empty handles if the device reads the host's page lists
   std::vector<kvc_backend_node_changes> node_changes_ KVC_GUARDED_BY(mutex_);
-  std::unique_ptr<CacheTransfers> transfers_ KVC_GUARDED_BY(mutex_);  // null before the first transfer; it uses other
-                                                                      // members
-  // Made with the first tier, and never changed after that. The last member, because its thread uses the others.
+  std::unique_ptr<CacheTransfers> transfers_ KVC_GUARDED_BY(mutex_);  // null before the first transfer
+  // Created with the first tier, and not replaced later. It is declared last, because its thread uses the other
+  // members.
   std::unique_ptr<CacheTiers> owned_tiers_;
-  std::atomic<CacheTiers*> tiers_ = nullptr;  // the same, once it can be used
+  std::atomic<CacheTiers*> tiers_ = nullptr;  // the same pointer, set once it can be used
 };
 
 }  // namespace kvc

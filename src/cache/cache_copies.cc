@@ -1,4 +1,4 @@
-// A cache without storage (KVC_STORAGE_NONE): copies that it hands over, and calls that it refuses.
+// A cache without storage (KVC_STORAGE_NONE): copies that it queues for its caller, and calls that it refuses.
 #include <cinttypes>
 
 #include "cache/cache.h"

@@ -4,7 +4,7 @@
 namespace kvc {
 namespace {
 
-// Bits of a run in the map of a group.
+// Flags of a run of pages in the map of a group.
 constexpr uint8_t kUsed = 1;
 constexpr uint8_t kPublished = 2;
 constexpr uint8_t kPinned = 4;

@@ -11,16 +11,16 @@
 namespace kvc {
 namespace {
 
-// Events that are copied while the lock is held, and that one message has.
+// The most events that are copied under one hold of the lock, and the most events of one message.
 constexpr uint64_t kChunkEvents = 1024, kMessageEvents = 4096;
 
-// Where events go.
+// Memory of the caller, to which events are copied.
 struct EventBuffer {
   std::span<kvc_event> events;
   std::span<int32_t> tokens;  // [events, page_size], or empty
 };
 
-// Copies `count` events from number `begin` on. The ring still has all of them.
+// Copies `count` events from number `begin` on to index `at` of `out`. The ring must have all of them.
 void copy_events(const EventRing& ring, uint64_t begin, uint64_t count, const EventBuffer& out, size_t at) {
   const auto size = static_cast<size_t>(ring.page_size());
   for (uint64_t i = 0; i < count; ++i, ++at) {
@@ -70,8 +70,8 @@ MessageFormat Cache::message_format(const kvc_events_args& args) const {
   return format;
 }
 
-// Copies the events from number `next` on that the ring still has, as many as `events` has room for. It releases the
-// lock between chunks.
+// Copies the events from number `next` on that the ring still has, up to the size of `events`. It releases the lock
+// between chunks.
 Status Cache::copy_new_events(uint64_t next, std::span<kvc_event> events, std::span<int32_t> tokens,
                               kvc_events_range* range) {
   for (;;) {
@@ -85,7 +85,7 @@ Status Cache::copy_new_events(uint64_t next, std::span<kvc_event> events, std::s
     range->epoch = events_->epoch();
     range->newest = ring.newest();
     if (range->count == 0) range->begin = range->end = std::max(next, ring.oldest());
-    if (range->end < ring.oldest()) return Status();  // lost since the last chunk: the next call says so
+    if (range->end < ring.oldest()) return Status();  // the next events were overwritten meanwhile
     const auto copied = static_cast<size_t>(range->count);
     const uint64_t count = std::min({ring.newest() - range->end, kChunkEvents, uint64_t{events.size() - copied}});
     if (count == 0) return Status();

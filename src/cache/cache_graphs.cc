@@ -1,4 +1,4 @@
-// Graphs: steps with buffers of their own, whose id and addresses stay the same.
+// Graphs. A graph has one step with its own buffers. The id of the step and the addresses of the buffers never change.
 #include <cinttypes>
 
 #include "cache/cache.h"

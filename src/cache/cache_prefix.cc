@@ -15,14 +15,14 @@ void write_hit(const PrefixIndex::Match& match, int64_t page_size, kvc_prefix_hi
   hit->load_tokens = match.tokens;
 }
 
-// Writes what a hit would be after the load of a plan.
+// Adds to a hit what attach would find after the load of a plan.
 void write_load(const CacheTiers::Plan& plan, int64_t most, kvc_prefix_hit* hit) {
   if (plan.tokens <= hit->tokens) return;
   hit->load_tokens = std::max(hit->tokens, std::min(plan.tokens, most));
   hit->load_ns = plan.ns;
 }
 
-// The largest number of tokens of a query that match and attach may find.
+// The largest number of tokens that match and attach may find for a query.
 int64_t most_tokens(const PrefixQuery& query) {
   const auto tokens = static_cast<int64_t>(query.key.tokens.size());
   return query.allow_all ? tokens : std::max<int64_t>(0, tokens - 1);

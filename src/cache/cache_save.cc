@@ -1,5 +1,5 @@
-// Saved sequences: a sequence to a sink of bytes, and from a source. I/O and copies run outside of the lock; meanwhile
-// the sequence is busy, so that its pages stay as they are.
+// Saved sequences: writes a sequence to a sink of bytes, and reads a sequence from a source. I/O and copies run outside
+// the lock. The sequence is busy until they are done, so its pages do not change.
 #include <algorithm>
 #include <cinttypes>
 
@@ -11,7 +11,7 @@ namespace {
 
 ObjectKey key_or_zeros(const PageKey* key) { return key == nullptr ? ObjectKey{} : *key; }
 
-// Whether the object is a saved sequence of this model and layout.
+// Checks that the object is a saved sequence of this model and layout.
 Status check_header(const ObjectHeader& header, const Geometry& geometry) {
   if (header.kind != ObjectKind::kSequence) {
     return Status::error(KVC_ERROR_CORRUPT, "the object has kind %u, and a saved sequence has kind %u",
@@ -31,7 +31,8 @@ Status read_header(ByteSource* source, ObjectSizes* sizes, uint64_t* seed, Objec
   return decode_object_header(bytes, out);
 }
 
-// Reads the token ids with which the payload begins. `tokens` is empty, or has room for them.
+// Reads the `count` token ids at the begin of the payload. If `tokens` is empty, skips them. Otherwise `tokens` has
+// `count` entries.
 Status read_tokens(PayloadReader* reader, int64_t count, std::span<int32_t> tokens) {
   if (tokens.empty()) return reader->skip(4 * count);
   return reader->read({reinterpret_cast<uint8_t*>(tokens.data()), static_cast<size_t>(4 * count)});
@@ -45,7 +46,7 @@ Status Cache::check_token_count(int64_t num_tokens, int64_t length) {
                        num_tokens, length);
 }
 
-// Returns the pages of all groups. For groups of states: the pages of the states that are in the payload.
+// Returns the pages of each group. In a group of states, they are the pages of the states that the payload has.
 SequencePages Cache::pages_of(int32_t slot, const SavedSequence& saved, bool loading) const {
   SequencePages pages(saved.lists.size());
   for (int32_t g = 0; g < num_groups(); ++g) {
@@ -126,7 +127,7 @@ Status Cache::save_sequence(kvc_seq id, std::span<const int32_t> tokens, int64_t
   }
 }
 
-// Takes the pages of a saved sequence, and clears the slots that the saved sequence does not fill.
+// Allocates pages for a saved sequence, and clears the slots that the saved sequence does not fill.
 Status Cache::begin_load(const SavedRecord& record, void* stream, int32_t* slot, SequencePages* pages) {
   MutexLock lock(mutex_);
   KVC_TRY(order_.check_stream(stream));

@@ -1,4 +1,4 @@
-// Steps: begin, end, abort, cancel, and calls within.
+// Steps: begin, end, abort, cancel, and calls within a step.
 #include <algorithm>
 #include <cinttypes>
 
@@ -43,10 +43,10 @@ void Cache::leave_step(Step& step) noexcept {
   step.leave();
   if (transfers_) transfers_->note_call(step);
   if (!step.broken() || close(step, false).code() != KVC_ERROR_ORDER) return;
-  step.cancel();  // its stream is being captured: after the capture, only abort is left
+  step.cancel();  // its stream is being captured, so it stays open; after the capture, only abort is allowed
 }
 
-// Index of a step that may begin: a free one, or the graph's.
+// Finds the index of a step that can begin: a free step, or the step of `graph`.
 Status Cache::find_step(kvc_forward graph, int32_t* index) const {
   if (graph != 0) {
     KVC_TRY(resolve_graph(graph, index));
@@ -63,7 +63,8 @@ Status Cache::find_step(kvc_forward graph, int32_t* index) const {
       .missing(most + 1, most);
 }
 
-// The checks of begin and can_fit. On success slots[i] is row i's slot, and *index that of the step to use.
+// Makes the checks of begin and can_fit. On success, slots[i] is the slot of the sequence in row i, and *index is the
+// index of the step to use.
 Status Cache::check_batch(const kvc_batch& batch, std::span<int32_t> slots, StepKind* kind, int32_t* index) {
   const int32_t num_layers = layers_.size();
   const bool all = batch.layer_begin == 0 && batch.layer_end == 0;
@@ -83,7 +84,7 @@ Status Cache::check_batch(const kvc_batch& batch, std::span<int32_t> slots, Step
   return store_.check_step(batch_.ids(), batch_.lengths(), slots.first(batch_.ids().size()), *kind, batch_.parents());
 }
 
-// Refuses a call that needs one stored row for each token if a group stores one row for several tokens.
+// Refuses a call that needs one stored row for each token, if a group stores one row for several tokens.
 Status Cache::check_no_compressed_group(const char* what) const {
   for (int32_t g = 0; g < num_groups(); ++g) {
     const GroupRules& rules = geometry_.store.groups[static_cast<size_t>(g)].rules;
@@ -146,7 +147,7 @@ Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
   step.open(&store_, batch_);
   context_->pool().keep_awake(1);
   Status ready = stage(step);
-  if (ready.ok()) ready = order_.leave(stream);  // later calls on any stream see the changed page lists
+  if (ready.ok()) ready = order_.leave(stream);  // later calls on any stream then read the changed page lists
   if (!ready.ok()) {
     give_back(step, false);
     return ready;
@@ -155,7 +156,7 @@ Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
   return Status();
 }
 
-// Sends the step's index arrays to the device, and what changed in the page lists since the last step.
+// Sends the index arrays of the step to the device, and the nodes of page lists that changed since the last step.
 Status Cache::stage(Step& step) {
   if (!step.is_staged()) return Status();
   node_changes_.clear();

@@ -1,4 +1,4 @@
-// Suspended sequences: their pages go to tiers, and come back.
+// Suspended sequences: moves their pages to tiers, and back to the pools.
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ Status was_cancelled(uint64_t sequence) {
 
 }  // namespace
 
-// Random, so that objects of other caches, processes and machines in the same tier have other keys.
+// Makes a random key, so that objects of other caches, processes and machines in the same tier have other keys.
 Status CacheTiers::make_suspend_key(PageKey* key) {
   if (getentropy(key->data(), key->size()) == 0) return Status();
   return Status::error(KVC_ERROR_IO, "no random bytes for the keys of a tier: %s", std::strerror(errno));
@@ -54,7 +54,7 @@ Status CacheTiers::suspend(uint64_t sequence, uint64_t* job) {
       std::memcpy(page.page_key.data(), numbers, sizeof numbers);
       page.key = objects_->key_of(page.group, page.page_key);
     }
-    suspended_.try_emplace(sequence);  // so that finish_suspend needs no memory
+    suspended_.try_emplace(sequence);  // so that finish_suspend allocates no memory
     jobs_[last_job_ + 1] = std::move(made);
     begun = worker_.store_all(std::move(pages), &jobs_[last_job_ + 1].load);
   } catch (const std::bad_alloc&) {
@@ -130,7 +130,7 @@ void CacheTiers::forget(uint64_t sequence) noexcept {
   const auto found = suspended_.find(sequence);
   if (found == suspended_.end()) return;
   for (const auto& [id, job] : jobs_) {
-    if (job.kind != Job::Kind::kLoad && job.sequence == sequence) return;  // the end of that job removes them
+    if (job.kind != Job::Kind::kLoad && job.sequence == sequence) return;  // the end of that job removes the objects
   }
   remove_objects(std::move(found->second));
   suspended_.erase(found);
@@ -147,7 +147,7 @@ void CacheTiers::forget_all() noexcept {
   suspended_.clear();
 }
 
-// If memory is short, the tiers keep the objects. That is harmless, because no key of them is used again.
+// If no memory is left, the objects stay in the tiers. This is harmless, because their keys are never used again.
 void CacheTiers::remove_objects(std::vector<TierWorker::LoadPage> pages) noexcept {
   try {
     worker_.remove(std::move(pages));
@@ -155,7 +155,8 @@ void CacheTiers::remove_objects(std::vector<TierWorker::LoadPage> pages) noexcep
   }
 }
 
-// The cache ends. What open jobs have stored, and what suspended sequences have, is removed from the tiers.
+// Call it when the cache is destroyed. Removes the objects of unfinished jobs and of suspended sequences from the
+// tiers.
 void CacheTiers::end_suspends() noexcept {
   for (auto& [id, job] : jobs_) {
     if (job.kind != Job::Kind::kSuspend) continue;

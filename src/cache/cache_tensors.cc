@@ -1,4 +1,4 @@
-// Tensors that leave and enter a cache: pool views, exports and imports of a sequence.
+// Pool views, and exports and imports of a sequence.
 #include <algorithm>
 #include <cinttypes>
 
@@ -27,10 +27,10 @@ struct ExportParts {
   };
   Part parts[4];
 
-  // parts: KVC_EXPORT_*, 0 = all that the layer has.
+  // parts: KVC_EXPORT_* flags; 0 = all parts that the layer has.
   Status choose(const kvc_backend_layer& layer, uint32_t parts);
   void set_tokens(int64_t tokens);
-  // Makes the wanted tensors, or none.
+  // Creates all wanted tensors; on failure, creates none.
   void make(DLDevice device, kvc_exported* out);
 };
 
@@ -99,7 +99,7 @@ void ExportParts::make(DLDevice device, kvc_exported* out) {
   out->v_scale = tensors[3];
 }
 
-// Copies the wanted parts of the slots' rows into new memory.
+// Copies the wanted parts of the rows in `slots` into new memory.
 Status gather(const Layers& layers, int32_t index, const std::vector<int64_t>& slots, ExportParts* parts,
               void* stream) {
   const std::shared_ptr<Context>& context = layers.context();
@@ -132,7 +132,7 @@ Status gather(const Layers& layers, int32_t index, const std::vector<int64_t>& s
   return Status::from(context->backend().gather(context->device(), &args, stream, &error), error);
 }
 
-// All tensors of an import, checked before anything changes.
+// Checks all tensors of an import, before the import changes the cache.
 Status check_import(const Layers& layers, const kvc_import_args& args, std::vector<KvRows>* rows, int64_t* tokens) {
   const auto num_layers = layers.size();
   if ((args.flags & ~uint32_t{KVC_IMPORT_AS_STORED}) != 0 || args.reserved != 0) {
@@ -220,12 +220,12 @@ Status Cache::export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManaged
   {
     MutexLock lock(mutex_);
     KVC_TRY(order_.check_stream(stream));
-    KVC_TRY(order_.enter(stream));  // it enqueues nothing, so there is no event to record
+    KVC_TRY(order_.enter(stream));  // the export enqueues nothing, so it need not call leave
   }
   return LayerStorage::export_view(layers_[layer].storage, pool, (flags & KVC_POOL_WRITABLE) != 0, out);
 }
 
-// Slots of positions [begin, end) of a sequence in a layer; end 0 = its length.
+// Finds the slots of positions [begin, end) of a sequence in a layer. If end is 0, it is the length of the sequence.
 Status Cache::find_slots(int32_t slot, int32_t layer, int64_t begin, int64_t end, std::vector<int64_t>* slots) const {
   const Layer& source = layers_[layer];
   const int32_t group = source.group, storing = source.kv_layer >= 0 ? source.kv_layer : layer;
@@ -291,7 +291,7 @@ Status Cache::export_sequence(kvc_seq id, const kvc_export_args& args, kvc_expor
       return entered;
     }
   }
-  // Outside the lock: the snapshot keeps the pages.
+  // This copy runs outside the lock, because the snapshot keeps the pages.
   Status copied = gather(layers_, args.layer, slots, &parts, stream);
   {
     MutexLock lock(mutex_);
@@ -324,7 +324,7 @@ Status Cache::import_sequence(kvc_seq id, const kvc_import_args& given, void* st
                          geometry_.limits.tokens)
         .missing(tokens, geometry_.limits.tokens);
   }
-  if (id == 0) return Status::error(KVC_ERROR_STALE_ID, "sequence 0 is no sequence").at(0);  // in a batch: an inert row
+  if (id == 0) return Status::error(KVC_ERROR_STALE_ID, "sequence 0 is no sequence").at(0);  // an inert row in a batch
   const auto length = static_cast<int32_t>(tokens);
   kvc_batch batch;
   kvc_batch_init(&batch);

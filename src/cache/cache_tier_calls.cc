@@ -1,4 +1,4 @@
-// Tiers of a cache, and the jobs that load from them.
+// The calls for tiers of a cache, and for the jobs that load from tiers.
 #include <cinttypes>
 
 #include "cache/cache.h"

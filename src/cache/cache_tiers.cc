@@ -9,8 +9,8 @@
 namespace kvc {
 namespace {
 
-constexpr int64_t kLookupBlocks = 256;  // blocks that are looked up at once for a group. So after a short hit, most
-                                        // blocks of a long query are not looked up
+// Blocks of a group in one lookup. If the hit is short, most blocks of a long query are not looked up.
+constexpr int64_t kLookupBlocks = 256;
 
 }  // namespace
 
@@ -115,8 +115,8 @@ void CacheTiers::released(int32_t group, int32_t page) noexcept {
 bool CacheTiers::read_page(const TierPage& page, const std::atomic<bool>& valid, std::vector<uint8_t>* object) {
   try {
     {
-      // The page is not released while the lock is held, and published pages are not written. Work of later calls runs
-      // after what is enqueued here.
+      // While the lock is held, the page is not released, and no call writes to a published page. Work of later calls
+      // is ordered after the read that is enqueued here.
       MutexLock lock(cache_mutex_);
       if (!valid || !order_.enter(stream_.get()).ok()) return false;
       const bool begun = objects_->begin_read(page, stream_.get()).ok();
@@ -131,8 +131,8 @@ bool CacheTiers::read_page(const TierPage& page, const std::atomic<bool>& valid,
 // ---- Loads
 // ------------------------------------------------------------------------------------------------------------
 
-// Returns the largest number of tokens, in whole pages and at most `tokens`, that the pools can serve. Afterwards this
-// prefix is the last match of prefixes_.
+// Returns the largest number of tokens, in whole pages and at most `tokens`, that the pools can serve. This prefix is
+// then the last match of prefixes_.
 int64_t CacheTiers::match_whole_pages(const KeyedQuery& query, int64_t tokens) {
   const int64_t page_size = layers_.geometry().page_size;
   for (int64_t most = tokens / page_size * page_size;;) {
@@ -142,7 +142,7 @@ int64_t CacheTiers::match_whole_pages(const KeyedQuery& query, int64_t tokens) {
   }
 }
 
-// Looks up the blocks [first, end) of a group. until_miss: stops after the first block that no tier has.
+// Looks up the blocks [first, end) of a group. until_miss: make no further lookup after one that found a missing block.
 CacheTiers::GroupPages CacheTiers::look_up(const KeyedQuery& query, int32_t group, int64_t first, int64_t end,
                                            bool until_miss) {
   GroupPages pages;
@@ -171,7 +171,8 @@ CacheTiers::Plan CacheTiers::plan(const KeyedQuery& query, const PrefixIndex::Ma
   Plan plan;
   plan.found = plan.tokens = match_whole_pages(query, match.tokens);
   const int64_t first = plan.found / page_size;
-  // Groups whose queries see all tokens need every page, so they bound the others.
+  // Groups whose queries see all tokens need every page. So they are looked up first, and limit `end` for the other
+  // groups.
   int64_t end = blocks;
   const auto num_groups = store_.num_groups();
   std::vector<GroupPages> groups(static_cast<size_t>(num_groups));
@@ -209,7 +210,7 @@ CacheTiers::Plan CacheTiers::plan(const KeyedQuery& query, const PrefixIndex::Ma
   if (end == first) return plan;
   plan.tokens = end * page_size;
   std::vector<int64_t> bytes(static_cast<size_t>(num_tiers()));
-  // Block by block, so that a load that ends early has read a prefix.
+  // The order is block by block, so that a load that ends early has read a prefix.
   for (int64_t b = first; b < end; ++b) {
     for (int32_t g = 0; g < num_groups; ++g) {
       if (rules(g).holds_encoder() || b < first_loaded(g, end)) continue;
@@ -245,7 +246,7 @@ Status CacheTiers::start(Request request, const PrefixIndex::Match& match, Plan 
   return Status();
 }
 
-// Takes the pages of a plan, and starts to fill them.
+// Allocates pages for a plan, and starts to fill them.
 Status CacheTiers::begin_load(Job* job, Plan plan) {
   KVC_ASSERT(plan.tokens > plan.found, plan.tokens, plan.found);
   job->searching = false;
@@ -281,7 +282,7 @@ Status CacheTiers::poll(uint64_t id, bool* done, int64_t* tokens) {
     const PrefixIndex::Match match =
         prefixes_.match(request.query.key(static_cast<int64_t>(request.query.tokens->size())), request.most_tokens);
     Plan now = plan(request.query, match);
-    // If there is no room for the pages, the job ends and loads none.
+    // If there is no room for the pages, the job ends without a load.
     *done = !worth_loading(request, match, now) || !begin_load(&found->second, std::move(now)).ok();
     if (!*done) return Status();
   }
@@ -299,7 +300,8 @@ Status CacheTiers::finish_load(const Job& job, int64_t first_failed, int64_t* to
   int64_t end = job.tokens;
   if (first_failed < job.tokens / page_size) {
     end = first_failed * page_size;
-    // Groups with windows or states may not serve the shorter prefix. Then the engine computes all of it.
+    // Groups with windows or states may be unable to serve the shorter prefix. Then nothing is published, and the
+    // engine computes these tokens.
     if (end > job.found && !store_.truncate({&job.sequence, 1}, {&end, 1}).ok()) end = job.found;
   }
   Status status;
@@ -324,7 +326,8 @@ bool CacheTiers::write_page(const TierPage& page, std::span<const uint8_t> objec
   try {
     if (!objects_->check(page, object).ok()) return false;
     {
-      // Only this load uses the pages, but earlier calls may have enqueued reads of their former contents.
+      // Only this load uses the pages now, but reads of their earlier contents may be in flight. So the write is
+      // ordered after them.
       MutexLock lock(cache_mutex_);
       if (!order_.enter(stream_.get()).ok()) return false;
     }

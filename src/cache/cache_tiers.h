@@ -1,9 +1,11 @@
-// CacheTiers: the tiers of a cache. It queues stores of published pages. It plans, starts and finishes loads.
+// CacheTiers: the tiers of a cache. It queues published pages to be stored in tiers. It plans, starts and finishes
+// loads of pages from tiers.
 //
-// Thread safety: methods marked "locked" need the cache's lock; the rest are for any thread. Ownership: owns the tiers.
-// It is destroyed before the rest of the cache, because its thread uses the pools. Invariants
-//   1. A page with handed(group, page) is held by the index, and was queued for the tiers, or came from one.
-//   2. The job of a load has a busy sequence of its own, which no caller knows.
+// Thread safety: the caller of a method marked "locked" must hold the cache's lock. Any thread may call the other
+// methods. Ownership: owns the tiers. It is destroyed before the rest of the cache, because its thread uses the pools.
+// Invariants
+//   1. If handed(group, page) is 1, the index holds the page, and the page was queued for a tier.
+//   2. The job of a load has its own busy sequence, whose id no caller has.
 #pragma once
 
 #include <map>
@@ -20,7 +22,7 @@
 
 namespace kvc {
 
-// kvc_prefix_query with its tokens, read once.
+// A kvc_prefix_query whose tokens were copied.
 struct PrefixQuery {
   TokenRuns::Key key;
   bool allow_all = false;  // KVC_PREFIX_ALLOW_ALL
@@ -46,8 +48,8 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
   struct Plan {
     int64_t found = 0;                        // whole pages of tokens that the pools have
     int64_t tokens = 0;                       // tokens that the pools have after the load, at least `found`
-    int64_t ns = 0;                           // time that the load takes; 0 = unknown
-    std::vector<kvc_tier_key> searched;       // keys for which a tier still searches. Their pages are not in the plan
+    int64_t ns = 0;                           // estimated time of the load; 0 = unknown
+    std::vector<kvc_tier_key> searched;       // keys whose lookup is not done; their pages are not in the plan
     std::vector<TierWorker::LoadPage> pages;  // page numbers unset
   };
 
@@ -60,42 +62,43 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
   int32_t num_tiers() const noexcept { return worker_.num_tiers(); }
   TierWorker::Counts counts() { return worker_.counts(); }
 
-  // Copies the tokens of a query, and computes the keys of its pages.
+  // Copies the tokens of a query, and computes the keys of its whole pages.
   KeyedQuery keyed(const PrefixQuery& query) const;
 
-  // Locked. Queues the pages that the index holds of the first `published` tokens, for their stores. The index had the
-  // first `known` tokens before.
+  // Locked. Queues pages that the index holds, of the first `published` tokens, to be stored in tiers. The index had
+  // the first `known` of these tokens before the publish.
   void queue_published(const KeyedQuery& query, int64_t published, int64_t known);
-  // Locked. Returns the load after which the longest prefix can be found. `match` is the match of the query.
+  // Locked. Plans the load after which the index can serve the longest prefix. `match` is the present match of the
+  // query.
   Plan plan(const KeyedQuery& query, const PrefixIndex::Match& match);
-  // What a job is to load.
+  // What a job must load.
   struct Request {
     KeyedQuery query;
     PrefixIndex::Terms terms;
-    int64_t most_tokens = 0;  // that match and attach may find
+    int64_t most_tokens = 0;  // most tokens that match and attach may find
     int64_t token_ns = 0;     // kvc_prefix_load_options
   };
-  // Locked. Starts the load of a plan or, if tiers still search, a job that makes another plan when they have found.
-  // *job: 0 = there is nothing to load, or computing is faster.
+  // Locked. Starts the load of a plan. If lookups in tiers are not done, starts a job that waits for them and then
+  // makes a new plan. Sets *job to 0 if there is nothing to load, or if computing the tokens is faster.
   Status start(Request request, const PrefixIndex::Match& match, Plan plan, uint64_t* job);
-  // Locked. Publishes what a job has loaded, once it has ended.
+  // Locked. If the job has ended, publishes the pages that it loaded.
   Status poll(uint64_t job, bool* done, int64_t* tokens);
   // Locked.
   Status cancel(uint64_t job);
-  // Locked. Starts a job that moves the pages of a sequence to tiers, or back. (cache_suspend.cc)
+  // Locked. Start a job that moves the pages of a sequence to tiers, or back to the pools. (cache_suspend.cc)
   Status suspend(uint64_t sequence, uint64_t* job);
   Status resume(uint64_t sequence, uint64_t* job);
-  // Locked. Removes the objects of a sequence that was removed. If it was not suspended, does nothing.
+  // Locked. Call it when a sequence was removed. Removes the objects of the sequence from tiers, if it was suspended.
   void forget(uint64_t sequence) noexcept;
   void forget_all() noexcept;
   int64_t num_suspended() const noexcept;
   bool has_jobs() const noexcept { return !jobs_.empty(); }
 
-  // Of the worker's thread.
+  // Calls of the worker's thread.
   bool read_page(const TierPage& page, const std::atomic<bool>& valid, std::vector<uint8_t>* object) override;
   bool write_page(const TierPage& page, std::span<const uint8_t> object) override;
   void in_child() noexcept override;
-  // Of the index. Locked.
+  // Locked. A call of the index.
   void released(int32_t group, int32_t page) noexcept override;
 
  private:
@@ -104,16 +107,16 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
     Kind kind = Kind::kLoad;
     Request request;
     bool cancelled = false;
-    bool searching = false;  // `load` is the number of a search, and there is no sequence yet
+    bool searching = false;  // then `load` is the number of a search, and there is no sequence yet
     int64_t found = 0, tokens = 0;
     uint64_t sequence = 0;  // 0 = none yet; for a suspend or resume, the caller's sequence
     uint64_t load = 0;      // of the worker
   };
-  // Of one group: where each block's page is, from the block `first` on.
+  // For one group: in which tier the page of each block is, from the block `first` on.
   struct GroupPages {
     int64_t first = 0;
     std::vector<TierWorker::Found> found;
-    std::vector<int64_t> run;  // number of consecutive found pages that end with this one
+    std::vector<int64_t> run;  // [blocks]: number of consecutive blocks with a page in a tier that end with this block
 
     bool has(int64_t block) const noexcept { return found[static_cast<size_t>(block - first)].tier >= 0; }
   };
@@ -143,10 +146,10 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
   std::vector<LazyArray<uint8_t>> handed_;  // [groups], [pages]
   std::map<uint64_t, Job> jobs_;
   std::map<uint64_t, std::vector<TierWorker::LoadPage>>
-      suspended_;             // by sequence: its pages, and where their objects are
-  PageKey suspend_key_ = {};  // begins the keys of these objects
+      suspended_;             // by sequence: its pages, and the places of their objects
+  PageKey suspend_key_ = {};  // the first bytes that are hashed for the keys of these objects
   uint64_t last_job_ = 0;
-  TierWorker worker_;  // the last member: its thread uses the others
+  TierWorker worker_;  // the last member, because its thread uses the others
 };
 
 }  // namespace kvc

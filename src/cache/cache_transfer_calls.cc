@@ -1,4 +1,4 @@
-// Transfers of a cache: the calls.
+// The calls for transfers of a cache.
 #include <cinttypes>
 
 #include "cache/cache.h"
@@ -20,7 +20,7 @@ CacheTransfers& Cache::transfers() {
   return *transfers_;
 }
 
-// STALE_ID if the cache had no transfer so far.
+// Returns STALE_ID if the cache never had a transfer.
 Status Cache::find_transfers(kvc_transfer transfer, CacheTransfers** out) {
   MutexLock lock(mutex_);
   *out = transfers_.get();

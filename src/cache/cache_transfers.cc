@@ -1,4 +1,4 @@
-// Transfers: what both sides do.
+// Transfers: the code of both sides.
 #include "cache/cache_transfers.h"
 
 #include <unistd.h>
@@ -26,7 +26,8 @@ int64_t CacheTransfers::now_ms() noexcept {
       .count();
 }
 
-// A random token. So late messages of an ended transfer never reach a later one, in any process.
+// Makes a random token. Because of the token, messages of a transfer that has ended are never accepted by another
+// transfer, in any process.
 Status CacheTransfers::make_token(uint64_t* token) {
   if (getentropy(token, sizeof *token) == 0) return Status();
   return Status::error(KVC_ERROR_IO, "no random bytes for a transfer: %s", std::strerror(errno));
@@ -73,7 +74,7 @@ Status CacheTransfers::receive(uint64_t sequence, std::vector<int64_t> begins, i
   MutexLock lock(mutex_);
   KVC_TRY(make_link());
   std::vector<uint8_t> address;
-  KVC_TRY(link_->address(&address));  // else no sender can reach it
+  KVC_TRY(link_->address(&address));  // checked early: without an address, no sender can connect
   Transfer made;
   made.id = last_ + 1;
   made.sequence = sequence;
@@ -159,7 +160,7 @@ void CacheTransfers::handle(const kvc_transport_event& event) {
       if (transfer.done || !transfer.failure.ok()) continue;
       for (Peer& peer : transfer.peers) {
         if (peer.endpoint != event.peer) continue;
-        peer.lost = !transfer.sending && peer.ended;  // only the sender has not heard that all is here
+        peer.lost = !transfer.sending && peer.ended;  // all data is here
         if (peer.lost) continue;
         transfer.failure = Status::error(KVC_ERROR_IO, "the %s has ended", transfer.sending ? "receiver" : "sender");
       }
@@ -170,14 +171,14 @@ void CacheTransfers::handle(const kvc_transport_event& event) {
   if (event.kind != KVC_TRANSPORT_RECEIVED || event.header_bytes != sizeof message) return;
   std::memcpy(&message, event.header, sizeof message);
   const auto found = transfers_.find(message.transfer);
-  // A message to a transfer that has ended, or that never existed.
+  // Ignore a message to a transfer that has ended, or that never existed.
   if (message.magic != TransferMessage::kMagic || found == transfers_.end()) return;
   Transfer& transfer = found->second;
   if (transfer.token != message.token || transfer.done || !transfer.failure.ok()) return;
   const auto peer = std::find_if(transfer.peers.begin(), transfer.peers.end(),
                                  [&](const Peer& p) { return p.reply_token == message.reply_token; });
   const bool known = peer != transfer.peers.end();
-  if (!known && message.kind != MessageKind::kOpen) return;  // from a sender that was not accepted
+  if (!known && message.kind != MessageKind::kOpen) return;  // the sender was not accepted
   if (known) peer->heard_ms = now_ms();
   const std::span data(static_cast<const uint8_t*>(event.data), static_cast<size_t>(event.data_bytes));
   try {
@@ -281,7 +282,7 @@ Status CacheTransfers::cancel(uint64_t id) {
   return Status();
 }
 
-// Ends a transfer. why: what the peer is told; null if it is done.
+// Ends a transfer. why: the reason that is sent to the peer; null if the transfer is done.
 void CacheTransfers::end(uint64_t id, const char* why) {
   Transfer& transfer = transfers_.at(id);
   for (const Peer& peer : transfer.peers) {
@@ -289,7 +290,7 @@ void CacheTransfers::end(uint64_t id, const char* why) {
       try {
         uint64_t operation = 0;
         (void)link_->send_text(peer.endpoint, message_to(transfer, peer, MessageKind::kFailed), why, &operation).ok();
-      } catch (const std::bad_alloc&) {  // the peer's timeout ends it
+      } catch (const std::bad_alloc&) {  // then the peer ends after its timeout
       }
     }
     link_->disconnect(peer.endpoint);

@@ -1,11 +1,11 @@
-// CacheTransfers: the transfers of a cache. It reserves and fills sequences that other caches send, and sends those of
-// this one.
+// CacheTransfers: the transfers of a cache. It fills reserved sequences with data that other caches send, and sends
+// sequences of this cache.
 //
 // Thread safety: a call of kvc_transfer_* holds the lock of this class, and takes the cache's lock for short parts.
 // Methods marked "locked" need only the cache's lock. Ownership: owns the transport. Invariants
-//   1. Each incoming transfer has a busy sequence, which no caller knows before the transfer is done.
-//   2. A part's `next` is at most what the sequence held, or an open forward had appended, at the last poll. If tokens
-//      were cut since then, Mark::restart says from where.
+//   1. Each incoming transfer has a busy sequence, whose id no caller gets before the transfer is done.
+//   2. A part's `next` is at most the number of rows that the sequence held, or an open forward had appended, at the
+//      last poll. If tokens were dropped since then, Mark::restart is the position of the first of them.
 #pragma once
 
 #include <map>
@@ -34,11 +34,11 @@ class CacheTransfers {
       : layers_(layers), cache_mutex_(*cache_mutex), order_(*order), store_(*store), rope_sets_(*rope_sets) {}
   ~CacheTransfers();
 
-  // ORDER if there is a transport already.
+  // Returns ORDER if there is a transport already.
   Status set_transport(const kvc_transport& transport);
 
-  // Registers a sequence that begin_receive has made. begins: first_received of each group. On failure, the caller
-  // abandons the sequence.
+  // Registers a sequence that begin_receive has created. begins: first_received of each group. On failure, the caller
+  // must abandon the sequence.
   Status receive(uint64_t sequence, std::vector<int64_t> begins, int64_t num_tokens, int32_t timeout_ms,
                  uint64_t* transfer);
   Status describe(uint64_t transfer, std::vector<uint8_t>* out);
@@ -46,38 +46,38 @@ class CacheTransfers {
   Status poll(uint64_t transfer, kvc_transfer_info* info);
   Status cancel(uint64_t transfer);
 
-  // Locked. What the engine does with sequences that are sent.
-  void note_call(const Step& step) noexcept;                  // a call within the step has ended
-  void note_end(const Step& step, bool kept) noexcept;        // after its commit or rollback
-  void note_cut(uint64_t sequence, int64_t length) noexcept;  // truncated
+  // Locked. Record what the engine does with sequences that are being sent.
+  void note_call(const Step& step) noexcept;                  // a call in the step has ended
+  void note_end(const Step& step, bool kept) noexcept;        // the step was ended (kept) or undone
+  void note_cut(uint64_t sequence, int64_t length) noexcept;  // the sequence was truncated
   // Locked. Whether a sequence is being received.
   bool receives() const noexcept { return num_incoming_ > 0; }
 
  private:
-  // What the engine did with a sequence that is sent. Guarded by the cache's lock.
+  // What the engine did with a sequence that is being sent. Guarded by the cache's lock.
   struct Mark {
     uint64_t sequence = 0;
-    int64_t restart = INT64_MAX;    // what was sent from this position on is not in the sequence any more
-    int64_t in_step = 0;            // tokens of an open forward over it
-    std::vector<uint8_t> appended;  // [layers]: the forward has appended them
+    int64_t restart = INT64_MAX;    // the sequence dropped its tokens from this position on
+    int64_t in_step = 0;            // tokens that an open forward appends to it
+    std::vector<uint8_t> appended;  // [layers]: 1 if the forward has appended them
   };
-  // The other side of a transfer, or one of its ranks.
+  // One rank of the other side of a transfer.
   struct Peer {
     TpRank tp;
-    uint64_t endpoint = 0;                // of the transport
-    uint64_t reply = 0, reply_token = 0;  // the transfer of the other side
+    uint64_t endpoint = 0;                // number that the transport gave the peer
+    uint64_t reply = 0, reply_token = 0;  // transfer and token of the other side
     std::vector<TransferPart> parts;      // what travels between the two
     bool opened = false;                  // sender: kOpen was sent
-    bool ended = false;                   // sender: kEnd was sent. Receiver: kEnd came, and all its data is there
-    uint64_t answer = 0;                  // receiver: the operation of kDone
-    bool lost = false;                    // receiver: the peer has ended, after all its data had come
+    bool ended = false;   // sender: kEnd was sent. Receiver: kEnd arrived, and all data of the peer is there
+    uint64_t answer = 0;  // receiver: the operation that sends kDone
+    bool lost = false;    // receiver: the peer is gone, and all its data is there
     int64_t heard_ms = 0, spoke_ms = 0;
   };
   struct Transfer {
     uint64_t id = 0;
     bool sending = false;
     uint64_t sequence = 0;
-    uint64_t token = 0;  // of this side
+    uint64_t token = 0;  // random number that messages to this side must have
     int64_t num_tokens = 0;
     int64_t timeout_ms = 0;
     std::vector<int64_t> begins;  // [groups]
@@ -85,8 +85,8 @@ class CacheTransfers {
     size_t num_senders = 0;       // receiver: the ranks that send; 0 before the first has opened
     int64_t begun_tokens = 0;     // receiver: what it has before anything travels
     int64_t opened_ms = 0;        // receiver: when the last sender has opened; at first, when the transfer began
-    std::vector<std::vector<uint8_t>> states;  // [groups]: read or received, empty before
-    std::vector<std::vector<int32_t>> pages;   // receiver: [groups], pages of the sequence's list entries
+    std::vector<std::vector<uint8_t>> states;  // [groups]: bytes that were read or received; empty before
+    std::vector<std::vector<int32_t>> pages;   // receiver: [groups], page ids of the sequence's list
     int64_t bytes = 0;
     bool done = false;
     Status failure;
@@ -140,7 +140,7 @@ class CacheTransfers {
   SequenceStore& store_;
   RopeSets& rope_sets_;
   int64_t num_incoming_ = 0;        // guarded by the cache's lock
-  std::map<uint64_t, Mark> marks_;  // likewise
+  std::map<uint64_t, Mark> marks_;  // guarded by the cache's lock
 
   Mutex mutex_;
   std::unique_ptr<TransportLink> link_ KVC_GUARDED_BY(mutex_);

@@ -1,4 +1,4 @@
-// Transfers: what the receiver does.
+// Transfers: the code of the receiver.
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
@@ -7,8 +7,8 @@
 
 namespace kvc {
 
-// Orders the writes to pages of a transfer: after the work that earlier calls have enqueued on these pages, and before
-// the work of later calls.
+// Call it before writes to pages of a transfer. Orders them after the work that earlier calls have enqueued on these
+// pages.
 Status CacheTransfers::begin_writes() {
   MutexLock cache_lock(cache_mutex_);
   return order_.enter(stream_.get());
@@ -60,7 +60,7 @@ Status CacheTransfers::take_rows(Transfer* transfer, Peer* peer, const TransferM
   if (m.part >= 0 && m.part < static_cast<int64_t>(peer->parts.size())) {
     part = &peer->parts[static_cast<size_t>(m.part)];
   }
-  // Rows that come again replace those that came before: the sender has aborted a forward.
+  // If the sender aborts a forward, it sends rows again. These replace the rows that were received before.
   if (part == nullptr || peer->ended || m.position < part->begin || m.position > part->next || m.count < 1 ||
       m.count > part->end - m.position || m.count > static_cast<int64_t>(data.size()) ||
       m.count * part->unit_bytes != static_cast<int64_t>(data.size())) {
@@ -116,8 +116,8 @@ Status CacheTransfers::take_end(Transfer* transfer, Peer* peer, const TransferMe
   return Status();
 }
 
-// Answers each sender when its data is here. The transfer is done only when the transport has sent all answers, because
-// the caller need not poll after that.
+// Answers each sender when all its data is here. The transfer is done only when the transport has sent all answers,
+// because the caller may stop polling after that.
 Status CacheTransfers::advance_receiver(Transfer* transfer) {
   bool answered = false;
   for (Peer& peer : transfer->peers) {

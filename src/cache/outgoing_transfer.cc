@@ -1,5 +1,5 @@
-// Transfers: what the sender does. The copy of rows is enqueued under the cache's lock, a chunk at a time: so the pages
-// of an open forward cannot go away meanwhile. On a GPU the bytes are waited for without the lock.
+// Transfers: the code of the sender. It enqueues the copy of each chunk of rows under the cache's lock, so that no call
+// can free the pages of an open forward at the same time. On a GPU, it waits for the bytes without the lock.
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
@@ -9,7 +9,7 @@
 namespace kvc {
 namespace {
 
-constexpr int kMostChunks = 16;  // that one poll sends at most
+constexpr int kMostChunks = 16;  // the most chunks that one poll sends
 
 }  // namespace
 
@@ -64,7 +64,7 @@ Status CacheTransfers::send(uint64_t sequence, const TransferDescription& descri
   return Status();
 }
 
-// Refuses rows that do not fit in one message.
+// Refuses parts whose rows are larger than one message.
 Status CacheTransfers::check_rows(const std::vector<TransferPart>& parts) const {
   for (const TransferPart& part : parts) {
     if (part.unit_bytes <= link_->buffer_bytes()) continue;
@@ -75,7 +75,7 @@ Status CacheTransfers::check_rows(const std::vector<TransferPart>& parts) const 
   return Status();
 }
 
-// Whether the sequence can become what the receiver expects.
+// Checks that the sequence can provide all rows that the receiver expects.
 Status CacheTransfers::check_sent(uint64_t sequence, const TransferDescription& description) const {
   int32_t slot = -1;
   KVC_TRY(store_.resolve(sequence, 0, &slot));
@@ -91,7 +91,7 @@ Status CacheTransfers::check_sent(uint64_t sequence, const TransferDescription& 
   for (int32_t g = 0; g < store_.num_groups(); ++g) {
     const GroupRules& rules = store_.rules(g);
     if (rules.holds_state()) continue;
-    // What the group has freed, or will have freed when the sequence has all tokens.
+    // The tokens that the group has freed, or will have freed when the sequence has all tokens.
     const int64_t now = store_.list(slot, g).first, later = rules.droppable_pages(description.num_tokens);
     const int64_t freed = std::max(now, later) * rules.page_size;
     const int64_t begin = description.begins[static_cast<size_t>(g)];
@@ -158,7 +158,8 @@ Status CacheTransfers::advance_sender(Transfer* transfer) {
   return Status();
 }
 
-// Copies the next units of a part that the cache holds, as many as fit. *count: 0 if the cache holds none now.
+// Copies the next units (rows, or bytes of states) of the first part for which the cache holds some, as many as fit.
+// Sets *out to this part. Sets *count to the number of units, or to 0 if the cache holds no unsent units now.
 Status CacheTransfers::read_chunk(Transfer* transfer, uint8_t* data, int64_t capacity, TransferPart** out,
                                   int64_t* count) {
   bool reads_states = false;
@@ -177,7 +178,8 @@ Status CacheTransfers::read_chunk(Transfer* transfer, uint8_t* data, int64_t cap
   return Status();
 }
 
-// Enqueues that copy. reads_states: it also enqueues the first read of the states of the part's group.
+// Enqueues the copy of read_chunk. Sets *reads_states if it also enqueued the first read of the states of the part's
+// group.
 Status CacheTransfers::begin_chunk(Transfer* transfer, uint8_t* data, int64_t capacity, TransferPart** out,
                                    int64_t* count, bool* reads_states) {
   MutexLock cache_lock(cache_mutex_);
@@ -236,7 +238,7 @@ Status CacheTransfers::begin_rows(int32_t slot, const TransferPart& part, int64_
   return begun.ok() ? std::move(left) : std::move(begun);
 }
 
-// Enqueues a copy of the states after the last token, once the cache has them.
+// If the cache has the states after the last token, enqueues a copy of them.
 Status CacheTransfers::begin_states(Transfer* transfer, int32_t slot, const TransferPart& part, bool* begun) {
   std::vector<uint8_t>& states = transfer->states[static_cast<size_t>(part.group)];
   const int64_t length = store_.length(slot);
@@ -257,7 +259,7 @@ Status CacheTransfers::begin_states(Transfer* transfer, int32_t slot, const Tran
   return read.ok() ? std::move(left) : std::move(read);
 }
 
-// Whether the sequence has all tokens, and all of them were sent as they are now.
+// Returns whether the sequence has all tokens, and their present rows were all sent.
 bool CacheTransfers::all_sent(const Transfer& transfer, int32_t* rope_set) {
   MutexLock cache_lock(cache_mutex_);
   int32_t slot = -1;
@@ -268,7 +270,7 @@ bool CacheTransfers::all_sent(const Transfer& transfer, int32_t* rope_set) {
                      [](const TransferPart& part) { return part.complete(); });
 }
 
-// Visits the marks of the sequences to which a step appends plain tokens.
+// Visits the marks of the sequences to which a step appends plain tokens, and not nodes or encoder tokens.
 template <class Visit>
 void CacheTransfers::for_each_mark(const Step& step, Visit visit) noexcept {
   if (step.kind().encoder_group >= 0 || step.kind().with_trees) return;
@@ -290,7 +292,7 @@ void CacheTransfers::note_call(const Step& step) noexcept {
     for (size_t layer = 0; layer < mark.appended.size(); ++layer) mark.appended[layer] = step.appended(layer) ? 1 : 0;
   });
   // The work of an open forward is ordered only by its stream, but a poll may read these rows before the forward ends.
-  // So later work on other streams waits for this call. If this fails, no later call is enqueued (StreamOrder::check).
+  // So later work on other streams must wait for this call. If leave fails, later calls fail too (StreamOrder::check).
   if (any) (void)order_.leave(step.stream()).ok();
 }
 

@@ -117,7 +117,8 @@ Status PageObjects::check(const TierPage& page, std::span<const uint8_t> object)
     return Status::error(KVC_ERROR_CORRUPT, "the object has %zu bytes", object.size());
   }
   const auto head = object.first(static_cast<size_t>(sizes.header_bytes));
-  // Equal headers name the same model, layout, tokens and parents. So a collision of keys is a miss too.
+  // Equal headers mean the same model, layout, tokens and parent pages. So an object that only has the same key is
+  // refused.
   const std::vector<uint8_t> expected = encode_object_header(header_of(page));
   if (!std::equal(head.begin(), head.end(), expected.begin(), expected.end())) {
     return Status::error(KVC_ERROR_LAYOUT, "the object is that of another page");

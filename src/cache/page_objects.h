@@ -1,11 +1,12 @@
-// PageObjects: the objects that tiers store for the pages of a cache. It names them, makes them, and checks and unpacks
-// them.
+// PageObjects: the objects that tiers store for the pages of a cache. It computes their keys, makes objects from pages,
+// and checks and unpacks objects.
 //
-// docs/reference/format.md defines the objects: kind 1, or for pages of a suspended sequence kind 3. The key of an
-// object in tiers is SHA-256(digest of the group's layout, page key): so an engine with another layout finds nothing,
-// and each group has objects of its own.
+// docs/reference/format.md defines the objects: kind 1, and kind 3 for pages of a suspended sequence. The key of an
+// object is SHA-256(digest of the group's layout, page key). So an engine with another layout finds no objects of this
+// layout, and each group has its own objects.
 //
-// Thread safety: key_of is for any thread; the others are for one thread at a time. Ownership: borrows the layers.
+// Thread safety: any thread may call key_of. Only one thread at a time may call the other methods. Ownership: borrows
+// the layers.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +28,14 @@ class PageObjects {
   static Status create(const Layers& layers, const PageKey& fingerprint, std::unique_ptr<PageObjects>* out);
 
   kvc_tier_key key_of(int32_t group, const PageKey& page_key) const noexcept;
-  // Enqueues the read of a page's contents (PageCopy). Throws std::bad_alloc.
+  // Enqueues a read of the page's contents (PageCopy). Throws std::bad_alloc.
   Status begin_read(const TierPage& page, void* stream);
-  // Waits for that read, and makes the page's object. Throws std::bad_alloc.
+  // Waits for the read that begin_read enqueued, and makes the page's object. Throws std::bad_alloc.
   Status end_read(const TierPage& page, void* stream, std::vector<uint8_t>* object);
-  // Checks every byte of an object, and keeps its contents for `write`. CORRUPT or LAYOUT if it is not the object of
-  // this page. Throws std::bad_alloc.
+  // Checks every byte of an object, and keeps its contents for `write`. Returns CORRUPT or LAYOUT if it is not the
+  // object of this page. Throws std::bad_alloc.
   Status check(const TierPage& page, std::span<const uint8_t> object);
-  // Enqueues the write of the contents that `check` kept last.
+  // Enqueues a write of the contents that the last `check` kept to the page.
   Status write(const TierPage& page, void* stream);
 
  private:

@@ -34,7 +34,7 @@ BatchPlan::BatchPlan(const BatchLimits& limits, int32_t num_groups)
   }
 }
 
-// Writes the slots of a row's new tokens in a group to which they are appended.
+// Writes the slots of a row's new tokens to `mapping`. The tokens must be appended to the group.
 inline void BatchPlan::map_slots(const PageTable& table, const PageList& list, int64_t page_size, int32_t row,
                                  int64_t* mapping) const noexcept {
   const int64_t end = kv_lengths_[row], begin = end - (token_begin_[row + 1] - token_begin_[row]);
@@ -52,7 +52,7 @@ inline void BatchPlan::map_slots(const PageTable& table, const PageList& list, i
   });
 }
 
-// Writes the slots of the rows that a row of the batch closes in a group. Returns how many these are.
+// Writes the slots of the compressed rows that a row of the batch closes in a group. Returns the number of these rows.
 int32_t BatchPlan::map_closed_rows(const PageTable& table, const PageList& list, const GroupRules& rules, int32_t row,
                                    int64_t* mapping) const noexcept {
   const int64_t tokens = kv_lengths_[row], fresh = token_begin_[row + 1] - token_begin_[row];
@@ -68,8 +68,8 @@ int32_t BatchPlan::map_closed_rows(const PageTable& table, const PageList& list,
   return static_cast<int32_t>(end - begin);
 }
 
-// Completes a group whose rows stand for several tokens. A query at p sees the rows below (p + 1) / r. So it is a
-// causal query at position (p + 1) / r - 1 among the rows, and no kernel needs another rule.
+// Completes a group with compressed rows of r tokens. A query at position p sees the rows below index (p + 1) / r. So
+// among the rows it is a causal query at position (p + 1) / r - 1, and the kernels need no other rule.
 void BatchPlan::build_compressed(const SequenceStore& store, std::span<const int32_t> slots, int32_t g) noexcept {
   Group& group = groups_[static_cast<size_t>(g)];
   const GroupRules& rules = store.rules(g);

@@ -1,8 +1,8 @@
-// BatchPlan: the index arrays of one step, which all its layers share. They say where the tokens of each row are in q,
-// k and v, at which positions and in which slots they are, and through which page lists they are read.
+// BatchPlan: the index arrays of one step, which all its layers share. For each row of the batch, they have the range
+// of its tokens in q, k and v, the positions and slots of these tokens, and the page lists of the row.
 //
-// Pure bookkeeping over the sequence store. Thread safety: none while it is built; then any thread may read. Allocates
-// in the constructor only.
+// Pure bookkeeping over the sequence store. Thread safety: only one thread may build it; after that, any thread may
+// read it. Allocates in the constructor only.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace kvc {
 
 class BatchPlan {
  public:
-  // Host memory of a plan. It is reserved at once, and touched only as far as batches need it.
+  // Returns the host memory of a plan. It is reserved at once, and only the parts that batches need are touched.
   static int64_t bytes_needed(const BatchLimits& limits, int32_t num_groups) noexcept {
     return (5 * limits.rows + 1 + 2 * limits.tokens) * 4 + num_groups * (3 * limits.rows * 4 + limits.tokens * 12) +
            most_nodes(limits) * static_cast<int64_t>(sizeof(kvc_backend_tree_node)) +
@@ -28,46 +28,51 @@ class BatchPlan {
   // Throws std::bad_alloc.
   BatchPlan(const BatchLimits& limits, int32_t num_groups);
 
-  // slots[i] is the slot of row i in the store, or -1 for an inert row. Pages are already reserved. encoder_group: as
-  // in the step's StepKind.
+  // Builds the arrays of a batch. slots[i] is the slot of row i in the store, or -1 for an inert row. The pages of the
+  // new tokens must be reserved before. encoder_group: as in the step's StepKind.
   void build(const SequenceStore& store, std::span<const int32_t> slots, std::span<const int32_t> lengths,
              int32_t encoder_group = -1) noexcept;
-  // Completes a batch with trees, whose nodes are in the store: the intervals of nodes, and positions by depth.
+  // Completes a batch with token trees, whose nodes are in the store: adds the intervals of the nodes, and sets
+  // positions by depth.
   void add_trees(const SequenceStore& store, std::span<const int32_t> slots, std::span<const int32_t> lengths) noexcept;
-  // Completes a batch with spans: the last key that each token sees. span_ids: [tokens], as in kvc_batch.
+  // Completes a batch with spans: for each token, adds the end of the keys that it sees. span_ids: [tokens], as in
+  // kvc_batch.
   void add_spans(const int32_t* span_ids) noexcept;
-  // Adds the streaming windows of rows that are longer than their windows. Other rows see all keys, as if they did not
-  // stream, unless BatchLimits::sinks_apart is set. Call it after the other two.
+  // Adds the streaming windows of rows that are longer than their windows. With BatchLimits::sinks_apart, adds the
+  // windows of all streaming rows. Rows without a window here see all keys. Call it after add_trees and add_spans.
   void add_streams(const SequenceStore& store, std::span<const int32_t> slots) noexcept;
 
-  // Makes inert what earlier batches used and this one does not: position 0, slot -1, no last row. The first call does
-  // so for all arrays that callers see, so that these are valid in the shapes of the limits.
+  // Makes the entries inert that an earlier batch used and this batch does not use: position 0, slot -1, no last row.
+  // The first call does so for all arrays that callers see, so that these arrays are valid in the shapes of the limits.
   void clear_rest() noexcept;
 
   const kvc_backend_rows& rows() const noexcept { return rows_; }
-  // The rows as attention in a group sees them. Full groups have the rows' streaming windows. Over encoder sequences
-  // there are no trees, and other lengths. Where a row stands for several tokens, lengths count rows, and the position
-  // of a query is the last row that it sees. A step of encoder tokens attends in no group, so it has no rows here.
+  // Returns the rows of the batch for attention in a group. In full groups, they include the streaming windows. In
+  // encoder groups, they have the encoder's lengths and no trees. In groups with compressed rows, lengths count
+  // compressed rows, and the position of a query is the index of the last row that it sees. A step that appends encoder
+  // tokens attends in no group, so it has no rows here.
   const kvc_backend_rows& rows(int32_t group) const noexcept {
     if (appends_encoder_tokens_) return no_rows_;
     const Group& g = groups_[static_cast<size_t>(group)];
     return g.own_rows.num_rows > 0 ? g.own_rows : g.streams ? stream_rows_ : rows_;
   }
-  // [rows]: the streaming windows, 0 = the row does not stream; null: no row does.
+  // [rows]: the streaming window of each row; 0 = the row has none. Null if no row has one.
   const int32_t* stream_windows() const noexcept { return stream_rows_.stream_windows; }
-  // [num_tokens]: where q is rotated for sinks: min(p, w-1), or the position in rows that do not stream. Call it after
-  // add_streams.
+  // [num_tokens]: the position at which q is rotated for sinks: min(p, w-1), or p in rows without a streaming window.
+  // Call it after add_streams.
   const int32_t* sink_positions() const noexcept { return sink_positions_.data(); }
   const kvc_backend_tables& tables(int32_t group) const noexcept { return groups_[static_cast<size_t>(group)].tables; }
-  // What the step appends to a group: its tokens, or the rows that it closes, in the order of the batch.
+  // The number of tokens that the step appends to a group, or of compressed rows that it closes.
   int32_t num_appended(int32_t group) const noexcept { return groups_[static_cast<size_t>(group)].num_appended; }
-  // [num_appended]: slot of each token or row in the group; -1 for an inert row's tokens.
+  // [num_appended]: the slot of each of these tokens or compressed rows, in the order of the batch; -1 for tokens of an
+  // inert row.
   const int64_t* slot_mapping(int32_t group) const noexcept {
     return groups_[static_cast<size_t>(group)].slot_mapping.data();
   }
   const int32_t* last_rows() const noexcept { return last_rows_.data(); }
 
-  // The same arrays at the addresses that calls of the backend use: on the device if they are staged, else on the host.
+  // The same arrays at the addresses that calls of the backend use: on the device if the step is staged, otherwise on
+  // the host.
   const int64_t* backend_slots(int32_t group) const noexcept {
     return groups_[static_cast<size_t>(group)].slot_mapping.for_backend();
   }
@@ -75,16 +80,16 @@ class BatchPlan {
   const int32_t* backend_sink_positions() const noexcept { return sink_positions_.for_backend(); }
   const int32_t* backend_last_rows() const noexcept { return last_rows_.for_backend(); }
 
-  // Rows and tables as they are on the device, after for_each_array has given the arrays their addresses there. nodes:
-  // the device's mirror of a group's node pool.
+  // Rows and tables with addresses on the device. A visit of for_each_array must have set these addresses before.
+  // nodes: the device's mirror of the group's node pool.
   void set_device_nodes(int32_t group, const int32_t* nodes) noexcept {
     groups_[static_cast<size_t>(group)].device_nodes = nodes;
   }
   kvc_backend_rows device_rows(int32_t group) const noexcept;
   kvc_backend_tables device_tables(int32_t group) const noexcept;
 
-  // Calls visit(array, its elements in this batch) for every StepArray of the plan. whole: for the arrays that callers
-  // see, it includes what clear_rest cleared.
+  // Calls visit(array, number of its elements in this batch) for every StepArray of the plan. whole: count all elements
+  // of the arrays that callers see, also those that clear_rest has cleared.
   template <class Visit>
   void for_each_array(bool whole, Visit visit) {
     const int64_t rows = rows_.num_rows, tokens = rows_.num_tokens;
@@ -114,17 +119,17 @@ class BatchPlan {
   struct Group {
     StepArray<int32_t> roots, levels;  // [rows]
     StepArray<int64_t> slot_mapping;   // [tokens]
-    StepArray<int32_t> own_lengths;    // [rows], of an encoder group, or where a row stands for several tokens
-    StepArray<int32_t> own_positions;  // [tokens], where a row stands for several tokens
+    StepArray<int32_t> own_lengths;    // [rows], in an encoder group, or in a group with compressed rows
+    StepArray<int32_t> own_positions;  // [tokens], in a group with compressed rows
     kvc_backend_tables tables = {};
     const int32_t* device_nodes = nullptr;
-    kvc_backend_rows own_rows = {};  // with own_lengths; without rows in other groups
+    kvc_backend_rows own_rows = {};  // the rows with own_lengths; empty in other groups
     bool streams = false;            // a row in this group has a streaming window
     int32_t num_appended = 0;        // entries of slot_mapping that belong to this batch
 
     bool has_positions() const noexcept { return own_rows.num_rows > 0 && own_rows.positions == own_positions.data(); }
   };
-  // Each row with a tree has at least one new token.
+  // Returns the most nodes of all trees. Each row with a tree has at least one new token.
   static int64_t most_nodes(const BatchLimits& limits) noexcept {
     return (limits.rows < limits.tokens ? limits.rows : limits.tokens) * limits.tree_nodes;
   }
@@ -149,11 +154,11 @@ class BatchPlan {
   int64_t num_tree_nodes_ = 0;
   std::vector<Group> groups_;
   kvc_backend_rows rows_ = {};
-  kvc_backend_rows stream_rows_ = {};  // if rows stream: rows_ with their windows
+  kvc_backend_rows stream_rows_ = {};  // rows_ with streaming windows; empty if no row has one
   kvc_backend_rows no_rows_ = {};
   bool appends_encoder_tokens_ = false;
   bool sinks_apart_;                 // as in BatchLimits
-  int64_t used_rows_, used_tokens_;  // entries from here on are inert since the last clear_rest
+  int64_t used_rows_, used_tokens_;  // entries from here on were made inert by the last clear_rest
 };
 
 }  // namespace kvc

@@ -13,7 +13,8 @@ constexpr int64_t kFloatBytes = 4;
 bool decompresses(const LatentShape& shape, int64_t new_tokens, int64_t past_tokens) noexcept {
   const int64_t pairs = new_tokens * (new_tokens + 1) / 2;
   const int64_t saved = shape.row_dims + shape.latent_dims - (shape.nope_dims + shape.rotary_dims() + shape.v_dims);
-  // Without earlier tokens the absorbed form needs no projections of them, which cost as much.
+  // With earlier tokens, the absorbed projections are needed in any case, so projecting K and V is additional work.
+  // Without earlier tokens, it replaces the absorbed projections, which cost the same.
   const int64_t added = past_tokens == 0 ? 0 : new_tokens * (shape.nope_dims + shape.v_dims) * shape.latent_dims;
   return new_tokens > 1 && pairs * saved > added;
 }
@@ -27,7 +28,7 @@ int64_t latent_head_bytes(const LatentShape& shape, int64_t tokens, int64_t elem
 
 int64_t latent_scratch_bytes(int64_t row_dims, int64_t latent_dims, int64_t tokens) noexcept {
   const LatentShape widest = {row_dims, latent_dims, kMaxProjectedDims, kMaxProjectedDims};
-  const int64_t rows = tokens * row_dims * kFloatBytes;  // a copy of the new rows, one after another
+  const int64_t rows = tokens * row_dims * kFloatBytes;  // a contiguous copy of the new rows
   const int64_t least = latent_head_bytes(widest, tokens, kFloatBytes) + rows + kLatentPadding;
   return std::max(least, kUsualBytes);
 }

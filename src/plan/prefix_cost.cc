@@ -5,17 +5,17 @@
 namespace kvc {
 namespace {
 
-// With this many stacked rows (queries x heads of a kv head), rows share the work on a key. Panels pack a key once for
-// all rows. The decode kernel, which CPUs use for up to 32 rows, converts a key once for 8 rows. For 16 to 32 rows,
-// both kernels cost the same.
+// From this number of stacked rows (queries x q heads of a kv head) on, rows share the work of loading a key. The
+// kernel with panels packs a key once for all rows. The decode kernel, which CPUs use for up to 32 rows, converts a key
+// once for 8 rows. For 16 to 32 rows, both kernels have the same cost.
 constexpr double kPanelRows = 16;
-// Costs, each in bytes read: a multiply-add without panels and with panels, packing an element of K or V, and a float
-// of a state that is written, read and merged.
+// Costs, measured in bytes read: a multiply-add without panels, a multiply-add with panels, packing an element of K or
+// V, and writing, reading and merging a float of a state.
 constexpr double kMultiplyAdd = 0.4, kPanelMultiplyAdd = 0.25, kPackElement = 1.5, kStateFloat = 8.0;
 // Rows share a prefix only if the estimated cost is below this fraction of the cost without sharing.
 constexpr double kMargin = 0.95;
 
-// The cost of one key for `rows` stacked rows (queries x heads).
+// Returns the cost of one key for `rows` stacked rows (queries x q heads of a kv head).
 double key_cost(const PrefixCase& prefix, double rows) noexcept {
   const double dims = prefix.head_dim + prefix.v_head_dim, read = prefix.key_bytes;
   if (rows < kPanelRows) return std::max(read, kMultiplyAdd * rows * dims);

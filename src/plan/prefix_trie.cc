@@ -6,13 +6,14 @@ namespace kvc {
 namespace {
 
 constexpr int32_t kFanout = KVC_BACKEND_NODE_FANOUT, kFanoutLog2 = KVC_BACKEND_NODE_FANOUT_LOG2;
-// The most comparisons of two lists for each row of a batch. A deeper trie would not be worth the time to find it.
+// The most comparisons of two lists for each row of a batch. The search for a deeper trie would take more time than it
+// saves.
 constexpr int64_t kComparisonsPerRow = 64;
 
-// The entries under a node at `level`. Level 0 is a page.
+// Returns the number of entries under a node at `level`. At level 0, a node is a page.
 constexpr int64_t span_of(int32_t level) noexcept { return int64_t{1} << (kFanoutLog2 * level); }
 
-// The number of leading entries, at most `limit`, that two subtrees have in common.
+// Returns the number of leading entries, at most `limit`, that are equal in two subtrees.
 int64_t agree(const int32_t* nodes, int32_t a, int32_t b, int32_t level, int64_t limit) noexcept {
   if (a == b) return std::min(limit, span_of(level));
   if (level == 0 || a < 0 || b < 0) return 0;
@@ -57,7 +58,7 @@ int64_t PrefixTrie::common_pages(const kvc_backend_tables& tables, int32_t row_a
                                  int64_t limit) noexcept {
   int32_t a = tables.roots[row_a], b = tables.roots[row_b];
   int32_t levels_a = tables.levels[row_a], levels_b = tables.levels[row_b];
-  // The first child of the higher tree covers the entries of the lower tree.
+  // In the higher tree, descends to the first child that has the height of the lower tree.
   for (; levels_a > levels_b; --levels_a) a = tables.nodes[int64_t{a} * kFanout];
   for (; levels_b > levels_a; --levels_b) b = tables.nodes[int64_t{b} * kFanout];
   return agree(tables.nodes, a, b, levels_a, limit);

@@ -13,14 +13,15 @@ int32_t queries_of(const kvc_backend_rows& rows, int32_t row) noexcept {
   return rows.token_begin[row + 1] - rows.token_begin[row];
 }
 
-// The pages of a row that it may share: full of tokens from before this step, and seen by all its queries.
+// Returns the number of leading pages that a row may share. They must be full of tokens from before this step, and all
+// queries of the row must see them.
 int32_t shareable_pages(const kvc_backend_rows& rows, int32_t row, const WorkShape& shape) noexcept {
   const int32_t queries = queries_of(rows, row), length = rows.kv_lengths[row];
   if (queries == 0 || length <= 0 || queries > shape.tiling.decode_max_queries) return 0;
   if (rows.stream_windows != nullptr && rows.stream_windows[row] > 0) return 0;
   int32_t past = length - queries;
   if (rows.tree_begin != nullptr) past = std::min(past, rows.tree_begin[row]);
-  return std::max(past, 0) / shape.page_size;  // an encoder sequence may be shorter than the queries
+  return std::max(past, 0) / shape.page_size;  // in an encoder group, the length may be less than the number of queries
 }
 
 }  // namespace
@@ -39,8 +40,9 @@ bool WorkPlan::pays(const Prefix& prefix) const noexcept {
   return sharing_pays(of);
 }
 
-// Visits the shortest prefix first, and then the longer ones within it. A longer prefix covers only the keys after the
-// shorter one, and the items of each row cover the keys after its last prefix.
+// Finds the prefixes to which rows attend together. Visits a shorter prefix before the longer prefixes within it. A
+// longer prefix covers only the keys after the shorter prefix, and the items of each row cover the keys after its last
+// prefix.
 void WorkPlan::find_prefixes(const kvc_backend_rows& rows, const kvc_backend_tables& tables,
                              const int32_t* key_sets) noexcept {
   trie_.clear();
@@ -62,7 +64,7 @@ void WorkPlan::find_prefixes(const kvc_backend_rows& rows, const kvc_backend_tab
   }
 }
 
-// The whole prefix as one item.
+// Returns an item over the whole prefix.
 kvc_backend_item WorkPlan::item_of(const Prefix& prefix) const noexcept {
   kvc_backend_item item = {};
   item.row = trie_.row(prefix.begin);
@@ -75,8 +77,8 @@ kvc_backend_item WorkPlan::item_of(const Prefix& prefix) const noexcept {
   return item;
 }
 
-// Cuts a prefix into parts that each cost about target_cost. It cuts by heads first, because each part of the keys
-// needs another partial state.
+// Decides into how many items a prefix is cut, so that each costs about target_cost. It cuts by heads first, because
+// cutting the keys adds a partial state for each range.
 void WorkPlan::cut_prefix(Prefix* prefix, int64_t target_cost) noexcept {
   KVC_ASSERT(prefix->queries > 0 && prefix->key_begin < prefix->key_end, prefix->queries, prefix->key_end);
   const kvc_backend_tiling& tiling = shape_.tiling;

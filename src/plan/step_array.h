@@ -10,7 +10,8 @@ class StepArray : public LazyArray<T> {
  public:
   using LazyArray<T>::LazyArray;
 
-  // The copy in the step's memory on the device. Null: the device reads the host's array, or the step does not use it.
+  // Address of the copy in the step's memory on the device. Null if the device reads the host's array, or if the step
+  // does not use the array.
   const T* device = nullptr;
 
   // The address that calls of the backend use.

@@ -10,20 +10,23 @@
 namespace kvc {
 namespace {
 
-// Items for each thread, so that items of different sizes and threads that start late even out.
+// Items for each thread. Several items balance the load if items have different sizes or threads start at different
+// times.
 constexpr int64_t kItemsPerThread = 4;
-// The most states of a query that its tile merges: one for each prefix that it shares, and one for the rest. Rows that
-// would need more are attended alone.
+// The most states of a query that its tile merges: one for each shared prefix, and one for the rest of the keys. A
+// prefix that would exceed this is not shared.
 constexpr int64_t kSharedParts = 4;
 constexpr int64_t kMaxSharedFloats = 8 << 20;
-// The most items of split rows, and floats of their states, with fixed splits. Rows that would need more are not split.
+// With fixed splits, the most items of split rows, and the most floats of their states. A row that would exceed these
+// is not split.
 constexpr int64_t kMaxFixedItems = 4096;
 constexpr int64_t kMaxFixedFloats = 8 << 20;
-// Bytes of K and V of an item that has fewer heads than its row. Larger items are split along the keys, although their
-// states must be merged, since whole pages are read faster from memory. Smaller items would cost more than they save.
+// The largest and smallest bytes of K and V in an item that has only some heads of its row. Larger items are split
+// along the keys instead: their states must be merged, but whole pages are read faster from memory. Smaller items cost
+// more time than they save.
 constexpr int64_t kMaxHeadItemBytes = 2 << 20;
 constexpr int64_t kMinHeadItemBytes = 64 << 10;
-// With fewer queries for a group of heads, reading K and V costs more than computing with them.
+// With fewer queries x q heads for a kv head, reading K and V takes longer than computing with them.
 constexpr int64_t kMemoryBoundQueries = 8;
 
 int64_t splits(const WorkShape& shape) noexcept {
@@ -36,7 +39,7 @@ int64_t head_parts(const WorkShape& shape) noexcept {
   return ceil_div(shape.num_kv_heads, shape.tiling.heads_per_item);
 }
 
-// An upper bound of the number of bases (Base): queries and heads that are attended together.
+// Returns an upper bound of the number of bases (Base in work_plan.h).
 int64_t max_bases(const WorkShape& shape, const BatchLimits& limits) noexcept {
   const int64_t prefill_rows = limits.tokens / (shape.tiling.decode_max_queries + 1);
   const int64_t tiles = limits.tokens / shape.tiling.query_tile + prefill_rows;
@@ -57,9 +60,10 @@ bool operator==(const WorkShape& a, const WorkShape& b) noexcept {
 
 int64_t WorkPlan::max_items(const WorkShape& shape, const BatchLimits& limits) noexcept {
   if (shape.key_splits > 0) return max_bases(shape, limits) * shape.key_splits * (shape.streaming ? 2 : 1);
-  // A prefix that costs more than an even share is cut into this many items, and once more by heads.
+  // A prefix is one item, or is cut into items of about an even share. Rounding at most doubles the number of these
+  // items.
   const int64_t shared = max_shared_queries(shape, limits) > 0 ? limits.rows + 2 * splits(shape) : 0;
-  // The number of parts is rounded up for each range of heads, so there are at most twice as many items.
+  // The number of key ranges is rounded up for each range of heads, so there are at most twice as many items.
   const int64_t split = 2 * splits(shape) + (splits(shape) > 0 && shape.fixed_splits ? kMaxFixedItems : 0);
   return max_bases(shape, limits) * (shape.streaming ? 2 : 1) + split + shared;
 }
@@ -79,8 +83,8 @@ int64_t WorkPlan::max_partial_floats(const WorkShape& shape, const BatchLimits& 
   const int64_t decode = int64_t{shape.tiling.decode_max_queries} * shape.num_q_heads;
   const int64_t tile = std::min<int64_t>(shape.tiling.query_tile, limits.tokens);
   const int64_t prefill = tile * std::min(shape.tiling.heads_per_item, shape.num_kv_heads) * group_size(shape);
-  // Only a part that costs more than an even share is split. So at most splits() parts are, into at most twice as many
-  // items. In addition, each query and head of a streaming row has two states.
+  // A range of keys is split only if it costs more than an even share. So at most splits() ranges are split, into at
+  // most twice as many items. In addition, each query and head of a streaming row has two states.
   const int64_t split_floats = shape.fixed_splits
                                    ? (splits(shape) > 0 ? kMaxFixedFloats : 0)
                                    : 2 * splits(shape) * std::max(decode, prefill) * (shape.v_head_dim + 2);
@@ -124,12 +128,12 @@ int32_t WorkPlan::first_key(const kvc_backend_rows& rows, int32_t row, int32_t p
   return kernels::visible_begin(rule_of(rows, row), position);
 }
 
-// Makes the base of queries [q_begin, q_end) of a row: their ranges of keys. The caller sets the heads.
+// Makes the base of queries [q_begin, q_end) of a row, with their ranges of keys. The caller must set the heads.
 WorkPlan::Base WorkPlan::make_base(const kvc_backend_rows& rows, int32_t row, int32_t q_begin,
                                    int32_t q_end) const noexcept {
   const int32_t length = rows.kv_lengths[row];
   const int32_t first_index = length - (rows.token_begin[row + 1] - rows.token_begin[row]);
-  // Nodes of a tree are at positions from tree_begin on, and no key has a position above its index.
+  // Nodes of a tree have positions from tree_begin on. The position of a key is never higher than its index.
   const bool tree = rows.tree_begin != nullptr && rows.tree_begin[row] < length;
   const bool of_step = (flags_ & KVC_ATTEND_STEP_WINDOW) != 0;
   const int32_t first_position = tree ? rows.tree_begin[row] : first_index + (of_step ? 0 : q_begin);
@@ -154,7 +158,7 @@ WorkPlan::Base WorkPlan::make_base(const kvc_backend_rows& rows, int32_t row, in
     base.parts[1] = keys;
     keys.part = KVC_BACKEND_PART_SINKS;
     keys.key_begin = 0;
-    // Nodes that are sinks can have indices from `sinks` on.
+    // In a tree, nodes that are sinks can have indices of `sinks` and above, so the range is not cut there.
     if (!tree || first_position >= rule.sinks) keys.key_end = kernels::visible_sinks(rule, keys.key_end);
   }
   const int32_t shared = prefixes_.empty() ? 0 : shares_[row].keys;
@@ -163,12 +167,12 @@ WorkPlan::Base WorkPlan::make_base(const kvc_backend_rows& rows, int32_t row, in
     part.key_begin = std::max(part.key_begin, shared);
     if ((flags_ & KVC_ATTEND_PAST) != 0) part.key_end = std::min(part.key_end, first_index);
     if ((flags_ & KVC_ATTEND_SELF) != 0) part.key_begin = std::max(part.key_begin, first_index);
-    part.key_begin = std::min(part.key_begin, part.key_end);  // a part that sees nothing writes an empty state
+    part.key_begin = std::min(part.key_begin, part.key_end);  // an item without keys writes an empty state
     if (listed_keys_ == kNoLists) continue;
     part.key_end = std::min(listed_keys_, part.key_end - part.key_begin);
     part.key_begin = 0;
   }
-  // One part is enough if the other sees nothing.
+  // If one of the two ranges is empty, drop it.
   if (base.num_parts == 2 && base.parts[0].key_begin == base.parts[0].key_end)
     base.parts[0] = base.parts[--base.num_parts];
   if (base.num_parts == 2 && base.parts[1].key_begin == base.parts[1].key_end) --base.num_parts;
@@ -201,7 +205,7 @@ int64_t WorkPlan::cost(const kvc_backend_item& item) const noexcept {
   const int64_t queries = item.q_end - item.q_begin, group = group_size(shape_);
   const int64_t rows = listed_keys_ == kNoLists
                            ? std::max(queries * group, kMemoryBoundQueries)
-                           : queries * std::max(group, kMemoryBoundQueries);  // each reads its keys
+                           : queries * std::max(group, kMemoryBoundQueries);  // each query reads its own keys
   return int64_t{item.key_end - item.key_begin} * (item.head_end - item.head_begin) * rows;
 }
 
@@ -266,15 +270,15 @@ int64_t WorkPlan::states_of(const kvc_backend_item& item) const noexcept {
   return int64_t{item.q_end - item.q_begin} * (item.head_end - item.head_begin) * group_size(shape_);
 }
 
-// How many parts the keys of a part need, if heads are not cut: its cost in units of target_cost, but no part may be
-// too short.
+// Returns into how many ranges the keys of `part` must be cut, if heads are not cut: its cost divided by target_cost,
+// limited so that no range is shorter than min_split_keys.
 int64_t WorkPlan::key_parts(const kvc_backend_item& part, int64_t target_cost) const noexcept {
   if (shape_.key_splits > 0) return shape_.key_splits;
   const int64_t keys = part.key_end - part.key_begin;
   return std::max<int64_t>(1, std::min(ceil_div(cost(part), target_cost), keys / shape_.tiling.min_split_keys));
 }
 
-// Adds the items of a part, with its keys cut into `wanted` parts.
+// Adds the items of `part`, with its keys cut into `wanted` ranges.
 void WorkPlan::split(const kvc_backend_item& part, int64_t wanted) noexcept {
   kernels::KeySplit cut = kernels::split_keys(part.key_begin, part.key_end, shape_.tiling.split_align, wanted);
   if (shape_.fixed_splits && wanted > 1) {
@@ -289,22 +293,22 @@ void WorkPlan::split(const kvc_backend_item& part, int64_t wanted) noexcept {
   }
 }
 
-// How many heads each item of a part should have. Few heads are chosen if they are enough work for an item and pages
-// need not be read whole.
+// Returns how many kv heads each item of `part` has. An item gets only some of the heads if these are enough work for
+// an item, and small enough that reading whole pages has no advantage.
 int64_t WorkPlan::heads_each(const kvc_backend_item& part, int64_t target_cost) const noexcept {
   const int64_t heads = part.head_end - part.head_begin, least = shape_.tiling.heads_per_item;
   const int64_t bytes = heads * (part.key_end - part.key_begin) * shape_.key_bytes;
   const int64_t wanted = std::min(ceil_div(cost(part), target_cost), bytes / kMinHeadItemBytes);
-  // An item keeps all heads in two cases. A tile with shared parts needs the states of all heads. And if the caller
-  // sets the number of splits, these are splits along the keys.
+  // An item keeps all heads in two cases. If the row shares a prefix, its tile needs the states of all heads. If the
+  // caller sets the number of splits, they must be along the keys.
   if (shape_.key_splits > 0 || (!prefixes_.empty() && shares_[part.row].tile >= 0)) return heads;
   if (wanted < 2 || heads <= least || bytes > wanted * kMaxHeadItemBytes) return heads;
   return least * ceil_div(ceil_div(heads, least), wanted);
 }
 
 void WorkPlan::emit(Base base, int64_t target_cost) noexcept {
-  // Sinks and window are merged as two states, even if the window's state is folded. So with fixed splits, neither part
-  // is cut.
+  // Sinks and window are merged as two states, even if the window's state is computed in blocks of kFoldKeys. So with
+  // fixed splits, neither range is cut.
   if (shape_.fixed_splits && base.num_parts > 1) target_cost = INT64_MAX;
   const kvc_backend_item& last = base.parts[base.num_parts - 1];  // the window, which has more keys than its sinks
   const int64_t heads = heads_each(last, target_cost), begin = last.head_begin, end = last.head_end;

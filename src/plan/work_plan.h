@@ -1,17 +1,18 @@
-// WorkPlan: cuts one layer's attention over a batch into work items that any thread can run in any order.
+// WorkPlan: cuts one layer's attention over a batch into work items. Any thread can run any item, in any order.
 //
-// A row with few new tokens (decode) becomes an item over all kv heads. A row with many (prefill) becomes tiles of
-// queries for a few heads. An item that costs more than an even share is split. Small decode items are split by heads,
-// so that no states are merged. All other items are split along the keys, at multiples of split_align. The last prefill
-// tiles come first, because they have the most keys. A query of a streaming row meets sinks and window with different
-// rotations. So each of the two is an item, and their states are merged like those of splits. Short rows that begin
-// with the same pages can attend to these pages together, if that is cheaper (prefix_trie.h, prefix_cost.h,
-// shared_work.cc). The items of such rows' stacked queries come before the items over the rest of each row.
+// A row with few new tokens (decode) becomes an item over all kv heads. A row with many new tokens (prefill) becomes
+// tiles of queries for a few kv heads. An item that costs more than an even share of the work is split. Small decode
+// items are split by heads, so that no states are merged. All other items are split along the keys, at multiples of
+// split_align. The last prefill tiles of a row come first, because they have the most keys. A query of a streaming row
+// has one rotation for the sinks and another rotation for the window. So there is an item for each of the two, and
+// their states are merged like the states of a split. Rows with few new tokens that begin with the same pages can
+// attend to these pages together, if that is cheaper (prefix_trie.h, prefix_cost.h, shared_work.cc). The items over the
+// shared pages come before the items over the rest of each row.
 //
 // Pure: a function of its arguments. Thread safety: none. Allocates in the constructor only.
 // Invariants, for each row, query and head
-// 1. The key ranges of its items follow one another without gap or overlap, and cover every key that the query sees.
-// 2. Items of a tile are consecutive and in key order, and the tile's parts come before them.
+// 1. The key ranges of its items follow each other without gap or overlap, and cover every key that the query sees.
+// 2. Items of a tile are consecutive and in the order of their keys. The parts of shared prefixes have earlier keys.
 // From: split-KV as in Flash-Decoding; balanced item lists as in FlashInfer's plan; shared prefixes as in Hydragen and
 // FlashInfer's cascade.
 #pragma once
@@ -34,20 +35,21 @@ struct WorkShape {
   int32_t num_kv_heads = 1;
   int32_t head_dim = 1;
   int32_t v_head_dim = 1;
-  int32_t key_bytes = 1;  // K and V of one token and kv head
+  int32_t key_bytes = 1;  // bytes of K and V of one token and kv head
   int32_t page_size = 1;
-  kernels::VisibleRule visible = {};  // of the layer
+  kernels::VisibleRule visible = {};  // which keys a query of the layer sees
   bool streaming = false;             // rows may have streaming windows
-  bool by_position = false;           // keys stand for several tokens: positions alone say what queries see
+  bool by_position = false;           // rows are compressed: positions alone decide which keys a query sees
   kvc_backend_tiling tiling = {};
   int32_t num_threads = 1;  // items that run at once
-  // Whether items are split at every multiple of split_align or not at all, so that bits do not depend on the cut.
+  // Whether an item is split at every multiple of split_align or not at all, so that bits do not depend on the splits.
   bool fixed_splits = false;
-  int32_t key_splits = 0;  // number of parts of the keys, at most one for each block of split_align. 0: decided by cost
+  int32_t key_splits = 0;  // splits along the keys, at most one a block of split_align keys; 0: decided by cost
   PrefixSharing sharing = PrefixSharing::kByCost;
-  int32_t key_sets_class = -1;  // the RoPE class that rotates stored keys, if it has several factor sets
+  int32_t key_sets_class = -1;  // the RoPE class that rotates keys on read, if it has several factor sets; otherwise -1
 
-  // Keys of a state in a deterministic cache. It is the same in every cache, because bits depend on it.
+  // Keys of each state that is merged in a deterministic cache. The number is the same in every cache, because bits
+  // depend on it.
   static constexpr int32_t kFoldKeys = 1024;
   void fix_splits() noexcept {
     fixed_splits = true;
@@ -57,31 +59,32 @@ struct WorkShape {
   friend bool operator==(const WorkShape& a, const WorkShape& b) noexcept;
 };
 
-// The largest batch. Buffers have its size.
+// The limits of a batch, for which buffers are allocated.
 struct BatchLimits {
   int64_t rows = 0;
   int64_t tokens = 0;
-  int64_t tree_nodes = 0;  // of one row, nodes of earlier steps included
+  int64_t tree_nodes = 0;  // most nodes of one row, with nodes of earlier steps
   bool streaming = false;  // sequences may have streaming windows
-  // Whether sinks are always an item of their own, so that bits do not depend on when a row outgrows its window.
+  // Whether sinks always have their own item, so that bits do not depend on whether a row is longer than its window.
   bool sinks_apart = false;
-  int64_t draft_states = 0;  // nodes of a row whose states are kept
+  int64_t draft_states = 0;  // most nodes of a row whose recurrent states are kept
 };
 
 class WorkPlan {
  public:
-  // Room for any batch within `limits`. Throws std::bad_alloc.
+  // Allocates memory for any batch within `limits`. Throws std::bad_alloc.
   WorkPlan(const WorkShape& shape, const BatchLimits& limits);
 
-  // Room for these numbers of entries. set_shape sets the shape later. Such a plan shares no prefixes.
+  // Allocates memory for these numbers of entries. set_shape must set the shape before each build. Such a plan shares
+  // no prefixes. Throws std::bad_alloc.
   WorkPlan(int64_t max_items, int64_t max_tiles);
   // Sets the shape of the next build.
   void set_shape(const WorkShape& shape) noexcept { shape_ = shape; }
 
-  // flags: KVC_ATTEND_* of the call, which decide the keys that items cover. tables: the page lists in which shared
-  // prefixes are found; nullable: none are shared. key_sets: nullable; [tokens]: rows with unlike sets share no prefix.
-  // listed_keys: -1, or in a call with lists the most keys of a list. The key ranges of items then count places of
-  // lists, and no prefix is shared.
+  // flags: KVC_ATTEND_* of the call, which decide the keys that items cover. tables: nullable; the page lists in which
+  // shared prefixes are found. If it is null, no prefix is shared. key_sets: nullable; [tokens], the RoPE factor set of
+  // each token. Rows with different sets share no prefix. listed_keys: -1, or in a call with lists the most keys of a
+  // list. With lists, the key ranges of items count places in the lists, and no prefix is shared.
   void build(const kvc_backend_rows& rows, uint32_t flags = 0, const kvc_backend_tables* tables = nullptr,
              const int32_t* key_sets = nullptr, int32_t listed_keys = kNoLists) noexcept;
   static constexpr int32_t kNoLists = -1;
@@ -89,54 +92,55 @@ class WorkPlan {
     return lists.block_tokens == 0 ? kNoLists : lists.num_entries * lists.block_tokens;
   }
 
-  // Writes the last build for a backend. It does not write the fields that the caller sets for all its plans: device,
-  // counters, partials and slot. rows, tables and key_sets (nullable) are those of the build, as in
-  // kvc_backend_plan_arrays. layer is one of the work class, and lives as long as the plan. The max_* fields are right
-  // before the first build too.
+  // Writes the last build to *out for a backend. It does not write device, counters, partials and slot, which the
+  // caller sets for all its plans. rows, tables and key_sets (nullable) must be the arguments of the build, as in
+  // kvc_backend_plan_arrays. layer is any layer of the work class, and must exist as long as the plan. The max_* fields
+  // are also valid before the first build.
   void fill(const kvc_backend_rows& rows, const kvc_backend_tables& tables, const int32_t* key_sets,
             const kvc_backend_layer& layer, kvc_backend_plan* out) const noexcept;
 
-  // The first key, sinks aside, that a query of `row` at `position` or later may see.
+  // Returns the first key after the sinks that a query of `row` at `position` or later may see.
   int32_t first_key(const kvc_backend_rows& rows, int32_t row, int32_t position) const noexcept;
 
   const std::vector<kvc_backend_item>& items() const noexcept { return items_; }
   const std::vector<kvc_backend_tile>& tiles() const noexcept { return tiles_; }
   const std::vector<kvc_backend_span>& spans() const noexcept { return spans_; }
   const std::vector<int64_t>& parts() const noexcept { return parts_; }
-  // Prefixes to which several rows attend together.
+  // The number of prefixes to which several rows attend together.
   int64_t num_prefix_groups() const noexcept { return static_cast<int64_t>(prefixes_.size()); }
   int64_t partial_floats() const noexcept { return partial_floats_; }
   const WorkShape& shape() const noexcept { return shape_; }
 
-  // The largest numbers that build can make for a shape.
+  // The largest numbers of items and tiles that build can make for a shape.
   static int64_t max_items(const WorkShape& shape, const BatchLimits& limits) noexcept;
   static int64_t max_tiles(const WorkShape& shape, const BatchLimits& limits) noexcept;
-  // The number of queries of shared items and of the other items of their rows, counted once for each part. It is also
-  // a bound for spans and parts.
+  // The most queries of shared items and of the other items of their rows, counted once for each partial state. It is
+  // also an upper bound of the number of spans and of parts.
   static int64_t max_shared_queries(const WorkShape& shape, const BatchLimits& limits) noexcept;
   static int64_t max_partial_floats(const WorkShape& shape, const BatchLimits& limits) noexcept;
-  // Host memory of a plan.
+  // The host memory of a plan.
   static int64_t bytes_needed(const WorkShape& shape, const BatchLimits& limits) noexcept;
 
  private:
   kernels::VisibleRule rule_of(const kvc_backend_rows& rows, int32_t row) const noexcept;
-  // The rows trie_[begin, end) attend together to the keys [key_begin, key_end). These are cut into parts of keys_each
-  // keys, which begin at multiples of split_align, and of heads_each kv heads.
+  // The rows [begin, end) of trie_ attend together to the keys [key_begin, key_end). Items have keys_each keys,
+  // beginning at multiples of split_align, and heads_each kv heads.
   struct Prefix {
     int32_t begin, end;
     int32_t key_begin, key_end;
     int32_t queries;
     int32_t keys_each, heads_each;
   };
-  // The share of one row in shared items.
+  // The shared items of one row.
   struct RowShare {
-    int32_t keys;   // number of its first keys that shared items cover
-    int32_t parts;  // states that shared items write for it
+    int32_t keys;   // number of the row's first keys that shared items cover
+    int32_t parts;  // states that shared items write for a query of the row
     int32_t items;  // shared items that write these states
-    int32_t tile;   // -1: none
+    int32_t tile;   // tile that merges them; -1: none
   };
 
-  // All keys of some queries and heads, before splits: one item, or one for the sinks and one for the window.
+  // The items for some queries and heads before they are split: one item over all keys, or one item for the sinks and
+  // one for the window.
   struct Base {
     kvc_backend_item parts[2];
     int32_t num_parts;
@@ -169,9 +173,9 @@ class WorkPlan {
   std::vector<int64_t> parts_;
   PrefixTrie trie_;
   std::vector<Prefix> prefixes_;
-  LazyArray<RowShare> shares_;  // [rows]: set by the last build that had prefixes
+  LazyArray<RowShare> shares_;  // [rows]: written by the last build that searched for prefixes
   int64_t shared_queries_ = 0;  // as in max_shared_queries
-  int64_t fixed_items_ = 0;     // of split rows, if splits are fixed
+  int64_t fixed_items_ = 0;     // items of split rows, if splits are fixed
   int64_t fixed_floats_ = 0;
   int64_t partial_floats_ = 0;
   uint32_t flags_ = 0;

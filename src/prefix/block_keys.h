@@ -1,8 +1,8 @@
-// BlockKeys: the page keys of the whole blocks of a prefix index, by block id. The salt of a query counts as its 8
-// bytes, little-endian; salt 0 is no salt (docs/reference/keys.md).
+// BlockKeys: the page keys of the whole blocks of a prefix index, by block id. docs/reference/keys.md defines the keys.
+// The salt that it defines is here the 8 bytes of the query's salt, little-endian. Salt 0 means no salt.
 //
-// Keys are computed in order, a few pages at once, because two pages side by side take less time than one after
-// another.
+// Keys are computed in the order of the blocks, for up to kAhead pages in one call. Hashing two pages at once takes
+// less time than hashing one after the other.
 //
 // Pure. Thread safety: none; the owner locks. Allocates in the constructor only.
 #pragma once
@@ -22,22 +22,23 @@ class BlockKeys {
       : page_size_(page_size), keys_(max_blocks), fingerprint_(fingerprint) {}
   static int64_t bytes_needed(int64_t max_blocks) noexcept { return max_blocks * kPageKeyBytes; }
 
-  // The key of a whole block.
+  // Returns the key of a whole block.
   const PageKey& of(int32_t block) const noexcept { return keys_[block]; }
 
-  // Begins at block `index` of the key: the next calls of `assign` are for this block and those after it. before: the
-  // block before it, -1 if `index` is 0. Borrows the key's tokens.
+  // Call it before `assign`. The next calls of `assign` must be for block `index` of the key and the blocks after it,
+  // in this order. before: id of the block before it; -1 if `index` is 0. The tokens of the key must exist until the
+  // last `assign`.
   void start(const TokenRuns::Key& key, int64_t index, int32_t before) noexcept;
-  // Gives the next whole block its key.
+  // Sets the key of the next whole block, whose id is `block`.
   void assign(int32_t block) noexcept;
 
-  // The key of one page with these tokens, for audits. parent: the key of the page before, null = the first page.
-  // begins_salt: the page before has another salt, or no page is before.
+  // Computes the key of one page with these tokens, for checks. parent: the key of the page before it; null for the
+  // first page. begins_salt: true if the page before it has another salt, or if it is the first page.
   PageKey compute(const PageKey* parent, std::span<const int32_t> tokens, uint64_t salt,
                   bool begins_salt) const noexcept;
 
  private:
-  static constexpr int64_t kAhead = 32;  // pages that are hashed at once
+  static constexpr int64_t kAhead = 32;  // most pages in one call of page_keys
 
   void compute_next() noexcept;
 
@@ -47,9 +48,9 @@ class BlockKeys {
 
   TokenRuns::Key key_;   // the query whose blocks get keys
   int64_t index_ = 0;    // the next block of key_
-  PageKey parent_ = {};  // page key of the block before it, if index_ > 0
+  PageKey parent_ = {};  // key of the block before index_, if index_ > 0
   std::array<PageKey, kAhead> next_ =
-      {};  // keys of the blocks from index_ on, of which `ready_end_` - `ready_` are left
+      {};  // keys that are computed but not assigned: entries [ready_, ready_end_), for the blocks from index_ on
   int64_t ready_ = 0, ready_end_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// What the prefix index gives back when it is short of pages or blocks, and in which order.
+// Eviction from the prefix index: which pages and blocks it releases when there are too few, and in which order.
 #include <algorithm>
 #include <utility>
 
@@ -6,8 +6,8 @@
 
 namespace kvc {
 
-// Calls visit(run) for the runs of a group in the order of eviction, until visit returns false. visit may change the
-// run.
+// Calls visit(run) for the runs that have pages in a group, in the order of eviction, until visit returns false. visit
+// may change or remove the run.
 template <class Visit>
 void PrefixIndex::for_each_oldest(int32_t group, Visit visit) {
   std::array<int32_t, kMostUses + 1> next = {};
@@ -24,7 +24,8 @@ void PrefixIndex::for_each_oldest(int32_t group, Visit visit) {
   }
 }
 
-// Removes a leaf's last block, which has no page, and the checkpoints after it. Returns whether the run is gone.
+// Removes the last block of a leaf, and the checkpoints that belong to the block. The block must have no page. Returns
+// whether this removed the whole run.
 bool PrefixIndex::remove_last(int32_t run, PrefixPages& pages) noexcept {
   const int32_t block = runs_.last_block(run);
   while (has_states_ && first_checkpoint(block) != 0) drop_checkpoint(first_checkpoint(block) - 1, pages);
@@ -33,7 +34,8 @@ bool PrefixIndex::remove_last(int32_t run, PrefixPages& pages) noexcept {
   return true;
 }
 
-// Removes blocks at the end of a leaf that have no page, and then of its parent if that has become a leaf.
+// Removes blocks without a page from the end of a leaf. If no block is left, does the same for the parent, if the
+// parent is a leaf now.
 void PrefixIndex::prune(int32_t run, PrefixPages& pages) noexcept {
   while (run > TokenRuns::kRoot && run != growing_ && runs_.is_leaf(run) && !has_pages(runs_.last_block(run))) {
     const int32_t parent = runs_.parent(run);
@@ -41,7 +43,7 @@ void PrefixIndex::prune(int32_t run, PrefixPages& pages) noexcept {
   }
 }
 
-// Gives back the pages of a leaf's last block, if all of them are idle. Returns whether it did.
+// If all pages of a leaf's last block are idle, releases them and removes the block. Returns whether it did.
 bool PrefixIndex::trim(int32_t run, PrefixPages& pages) noexcept {
   if (!runs_.is_leaf(run) || run == growing_) return false;
   const int32_t block = runs_.last_block(run);
@@ -53,8 +55,8 @@ bool PrefixIndex::trim(int32_t run, PrefixPages& pages) noexcept {
   return true;
 }
 
-// Gives back checkpoints with an idle page in the group, the least recently used first, until the group holds `until`
-// pages.
+// Drops checkpoints whose page in the group is idle, the least recently used first, until the index holds `until` pages
+// of the group.
 void PrefixIndex::evict_states(int32_t group, int64_t until, PrefixPages& pages) noexcept {
   for (int32_t c = checkpoint_list_.oldest; c >= 0 && held_pages(group) > until;) {
     const int32_t newer = checkpoints_[c].newer;
@@ -63,8 +65,8 @@ void PrefixIndex::evict_states(int32_t group, int64_t until, PrefixPages& pages)
   }
 }
 
-// Gives back idle pages of runs whose level is at most `level`, until the group holds `until` pages. At kLevels, which
-// is above the level of every run, any idle page is given back.
+// Releases idle pages of runs whose level is at most `level`, until the index holds `until` pages of the group. The
+// level kLevels, which is above the level of every run, releases any idle page.
 void PrefixIndex::evict_level(int32_t group, int32_t level, int64_t until, PrefixPages& pages) noexcept {
   const bool any = level == kLevels || rules_[static_cast<size_t>(group)].windowed();
   for_each_oldest(group, [&](int32_t run) {
@@ -75,7 +77,7 @@ void PrefixIndex::evict_level(int32_t group, int32_t level, int64_t until, Prefi
         if (page(b, group) != 0 && pages.idle(group, page(b, group) - 1)) drop_page(run, b, group, pages);
       }
       prune(run, pages);
-    } else {  // from the end, because no query can use what comes after a missing page
+    } else {  // from the end, because no query can use blocks after a missing page
       while (held_pages(group) > until && link(run, group).pages > 0 && trim(run, pages)) {
       }
     }
@@ -92,7 +94,7 @@ int64_t PrefixIndex::evict(int32_t group, int64_t wanted, PrefixPages& pages) no
     for (int32_t level = 0; held_pages(group) > until && level < kLevels; ++level) {
       if (may_have_level(level)) evict_level(group, level, until, pages);
     }
-    // A block may have an idle page here while a sequence uses its page of another group.
+    // trim keeps a block of which a sequence uses the page of another group, although its page of this group is idle.
     if (held_pages(group) > until) evict_level(group, kLevels, until, pages);
   }
   return before - held_pages(group);

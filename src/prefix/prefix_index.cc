@@ -52,7 +52,7 @@ void PrefixIndex::unlink(int32_t run, int32_t group) noexcept {
   (l.newer >= 0 ? link(l.newer, group).older : list.newest) = l.older;
 }
 
-// Puts a run into its list right after `older`, or first if that is -1.
+// Puts a run into its list of the group directly after `older`, or first if `older` is -1.
 void PrefixIndex::link_after(int32_t run, int32_t older, int32_t group) noexcept {
   List& list = this->list(group, uses_[run].number);
   Link& l = link(run, group);
@@ -62,8 +62,8 @@ void PrefixIndex::link_after(int32_t run, int32_t older, int32_t group) noexcept
   (l.newer >= 0 ? link(l.newer, group).older : list.newest) = run;
 }
 
-// Makes a run and its ancestors the most recently used; a parent counts as used after its child. again: also counts one
-// more use of each.
+// Makes a run and its ancestors the most recently used runs, where a parent counts as used after its child. again: also
+// counts one more use of each of them.
 void PrefixIndex::touch_path(int32_t run, bool again) noexcept {
   ++clock_;
   for (; run > TokenRuns::kRoot; run = runs_.parent(run)) {
@@ -79,7 +79,8 @@ void PrefixIndex::touch_path(int32_t run, bool again) noexcept {
   }
 }
 
-// The block is number `index` of matched_blocks_, or the next one.
+// Sets the page of a block, which had none, in a group. The block is number `index` on its path. The blocks before it
+// are in matched_blocks_.
 void PrefixIndex::set_page(int32_t run, int32_t block, int64_t index, int32_t group, int32_t new_page,
                            PrefixPages& pages) noexcept {
   pages.hold(group, new_page);
@@ -116,13 +117,13 @@ int32_t PrefixIndex::split(int32_t run, int32_t k) noexcept {
 
 // ---- Match ----------------------------------------------------------------------------------------------------------
 
-// The largest position up to `position` that the group can serve, over the matched blocks.
+// Returns the largest position up to `position` that the group can serve with the pages of the matched blocks.
 int64_t PrefixIndex::servable(int32_t group, int64_t position) const noexcept {
   const GroupRules& rules = rules_[static_cast<size_t>(group)];
   const int64_t size = runs_.page_size();
   if (!rules.holds_tokens()) return position;
-  // A position cannot be served if its query sees a token of a missing page. Then the start of that page is tried. The
-  // window of that position begins no later, so no page is read twice.
+  // The group cannot serve a position if a query there sees a token of a missing page. Then the first position of that
+  // page is tried. Its window does not begin later, so the pages after it need not be checked again.
   int64_t first = rules.first_visible(position) / size;
   for (int64_t i = ceil_div(position, size) - 1; position > 0 && i >= first; --i) {
     if (page(matched_blocks_[static_cast<size_t>(i)], group) != 0) continue;
@@ -132,7 +133,7 @@ int64_t PrefixIndex::servable(int32_t group, int64_t position) const noexcept {
   return position;
 }
 
-// Finds the checkpoint with the largest position, at most `position`, on the path of the key. -1 if there is none.
+// Finds the checkpoint with the largest position up to `position` on the path of the key. Returns -1 if there is none.
 int32_t PrefixIndex::find_checkpoint(const TokenRuns::Key& key, int64_t position, int64_t* at) const noexcept {
   const int64_t size = runs_.page_size();
   for (int64_t blocks = position / size; blocks >= 0; --blocks) {
@@ -191,7 +192,7 @@ void PrefixIndex::read_matched(int32_t group, int64_t begin, std::span<int32_t> 
 }
 
 void PrefixIndex::use() noexcept {
-  // The run is split first, because its tokens after the match were not used.
+  // The run is split first, because the tokens after the match were not used.
   if (!matched_runs_.empty()) {
     touch_path(cut_path(matched_runs_.back(), static_cast<int64_t>(matched_blocks_.size())), true);
   }
@@ -200,8 +201,8 @@ void PrefixIndex::use() noexcept {
 
 // ---- Publish --------------------------------------------------------------------------------------------------------
 
-// Pages of a block that the sequence has in full: the index takes those that it lacks, and the sequence uses the
-// others.
+// Compares the pages of a block with those of a sequence that has all tokens of the block. In groups where the index
+// has no page, it takes the sequence's page. In the other groups, the sequence then uses the page of the index.
 void PrefixIndex::adopt(int32_t run, int32_t block, int64_t index, PublishedPages& sequence,
                         PrefixPages& pages) noexcept {
   for (int32_t g = 0; g < num_groups(); ++g) {
@@ -209,7 +210,7 @@ void PrefixIndex::adopt(int32_t run, int32_t block, int64_t index, PublishedPage
     const int32_t own = sequence.at(g, index);
     if (own < 0) continue;
     if (page(block, g) == 0) {
-      // A page that the index already holds was published with other tokens or another salt.
+      // If the index already holds this page, the page belongs to a block with other tokens or another salt.
       if (!pages.held(g, own)) set_page(run, block, index, g, own, pages);
     } else if (page(block, g) != own + 1 &&
                (block != runs_.last_block(run) || runs_.last_tokens(run) == runs_.page_size())) {
@@ -218,7 +219,7 @@ void PrefixIndex::adopt(int32_t run, int32_t block, int64_t index, PublishedPage
   }
 }
 
-// Adopts the first whole_blocks blocks, which the index already has. Returns the run of the last one.
+// Calls adopt for the first whole_blocks blocks, which the index already has. Returns the run of the last of them.
 int32_t PrefixIndex::adopt_known(int64_t whole_blocks, PublishedPages& sequence, PrefixPages& pages) noexcept {
   const auto blocks = static_cast<int64_t>(own_pages_.size()) / num_groups();
   int32_t run = TokenRuns::kRoot;
@@ -239,8 +240,8 @@ int32_t PrefixIndex::adopt_known(int64_t whole_blocks, PublishedPages& sequence,
   return run;
 }
 
-// Returns the run that ends where a sequence leaves the matched path, after whole_blocks shared blocks. Splits a run if
-// needed.
+// Returns the run that ends after the first whole_blocks blocks of the matched path, where the sequence branches off.
+// Splits a run if needed.
 int32_t PrefixIndex::branch_point(int64_t whole_blocks) noexcept {
   while (!matched_runs_.empty() && runs_.begin_block(matched_runs_.back()) >= whole_blocks) matched_runs_.pop_back();
   if (matched_runs_.empty()) return TokenRuns::kRoot;
@@ -249,7 +250,7 @@ int32_t PrefixIndex::branch_point(int64_t whole_blocks) noexcept {
   return shared == runs_.num_blocks(run) ? run : split(run, shared);
 }
 
-// Reads the pages of the sequence's first blocks, in every group that holds tokens.
+// Reads the pages of the sequence's first `blocks` blocks into own_pages_, in every group that holds tokens.
 void PrefixIndex::read_own(const PublishedPages& sequence, size_t blocks) noexcept {
   for (int32_t g = 0; g < num_groups(); ++g) {
     if (!rules_[static_cast<size_t>(g)].holds_tokens()) continue;
@@ -257,7 +258,8 @@ void PrefixIndex::read_own(const PublishedPages& sequence, size_t blocks) noexce
   }
 }
 
-// Adds a block after a run: to the run itself, or as a run below it. Returns the run of the block.
+// Adds a block after the last block of a run: at the end of the run, or as a new child of the run. Returns the run of
+// the block.
 int32_t PrefixIndex::extend(int32_t run, uint64_t salt, std::span<const int32_t> tokens, const Terms& terms) noexcept {
   const bool grows = run != TokenRuns::kRoot && runs_.is_leaf(run) && runs_.num_blocks(run) < TokenRuns::kRunBlocks &&
                      runs_.salt(run) == salt && merged(terms_[run], terms) == terms;
@@ -290,7 +292,7 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
   int64_t index = known / size;
   int32_t run = adopt_known(index, sequence, pages), block = -1;
   if (keys_) keys_->start(key, index, index > 0 ? matched_blocks_[static_cast<size_t>(index - 1)] : -1);
-  if (known % size != 0) {  // the next block begins with the same tokens as the sequence's block
+  if (known % size != 0) {  // a block of the index begins with the same tokens as the sequence's next block
     const int32_t partial = matched_blocks_[static_cast<size_t>(index)];
     const int32_t last = matched_runs_.back();
     const int64_t same = known % size, count = partial == runs_.last_block(last) ? runs_.last_tokens(last) : size;
@@ -298,7 +300,7 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
     if (all || same == count) {
       run = matched_runs_.back();
       block = partial;
-      if (!all) {  // the sequence's block is longer, and replaces this one
+      if (!all) {  // the sequence's block is longer, and replaces the block of the index
         for (int32_t g = 0; g < num_groups(); ++g) {
           if (rules_[static_cast<size_t>(g)].holds_tokens()) drop_page(run, block, g, pages);
         }
@@ -327,7 +329,7 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
   int64_t published = std::min(length, index * size);
   merge_path(run, index, terms);
   touch_path(run, false);
-  // Blocks at the end of a leaf are removed if they have no page, because the sequence had none.
+  // If neither the index nor the sequence had pages for the last blocks, these blocks are removed again.
   const bool stays = run == TokenRuns::kRoot || has_pages(runs_.last_block(run));
   prune(run, pages);
   if (!stays) published = runs_.walk(key, &matched_blocks_, &matched_runs_);
@@ -374,8 +376,8 @@ void PrefixIndex::drop_checkpoint(int32_t checkpoint, PrefixPages& pages) noexce
   free_checkpoint_ = checkpoint;
 }
 
-// The key is known in full, and matched_blocks_ are its blocks. Keeps the state after the key's last token, unless the
-// index has a checkpoint at this position.
+// Makes a checkpoint of the state after the key's last token, unless the index has a checkpoint at this position. The
+// index must have all tokens of the key, and matched_blocks_ must be their blocks.
 void PrefixIndex::publish_state(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages,
                                 uint64_t session) noexcept {
   const int64_t size = runs_.page_size(), length = static_cast<int64_t>(key.tokens.size());

@@ -1,26 +1,30 @@
-// PrefixIndex: which pages hold which tokens. It finds the longest prefix of a query that every group can serve, takes
-// in the pages of sequences that are published, and gives pages back when a pool is short of them.
+// PrefixIndex: records which pages hold which tokens. It finds the longest prefix of a query that every group can
+// serve. It takes references to the pages of published sequences, and releases pages when a pool has too few free
+// pages. token_runs.h defines blocks and runs of tokens.
 //
-// The index decides by token ids and salts, never by a hash. It holds one reference on each of its pages, through
-// PrefixPages. A page that nothing else holds is idle, and only idle pages are evicted. Expired runs are evicted first,
-// then runs of lower priority, then runs whose last use is earliest; leaves go before their parents. If the index
-// rewards reuse, each use after the first, up to kMostUses, moves the time of last use later by half the age at which
-// runs are evicted. So tokens that are used once do not evict tokens that are used again.
+// The index finds tokens by comparing token ids and salts, and never by a hash. It holds one reference to each of its
+// pages, through PrefixPages. A page without other references is idle, and only idle pages are evicted. Expired runs
+// are evicted first. Then runs of lower priority are evicted before runs of higher priority. Among runs of one
+// priority, the run whose last use is earliest is evicted first. Leaves are evicted before their parents. If the index
+// rewards reuse, each use after the first, up to kMostUses, makes a run count as used later: by half the mean age of
+// evicted runs. So tokens that are used once do not evict tokens that are used repeatedly.
 //
-// Pure. Thread safety: none; the owner locks. Allocates in the constructor, and while its scratch grows to the longest
+// Pure. Thread safety: none; the owner locks. Allocates in the constructor, and to enlarge its scratch for a longer
 // query. Invariants
-//   1. A block has at most one page in each group. The index holds one reference to each.
-//   2. A run is in a list of a group if and only if a block of it has a page in that group. There is a list for each
-//      number of uses, ordered by last use. A run is used no later than its parent, and no more often.
+//   1. A block has at most one page in each group. The index holds one reference to each of these pages.
+//   2. A run is in a list of a group if and only if a block of it has a page in that group. A group has one list for
+//      each number of uses, ordered by last use. A parent has at least as many uses as its child, and its last use is
+//      not earlier.
 //   3. A leaf's last block has a page in some group.
-//   4. A state is kept by a checkpoint, which has a page in every state group. It belongs to the last whole block
-//      before its position, and stores the tokens between the two. It cannot belong to a partial block, because several
-//      blocks may begin with the same tokens.
-//   5. With a fingerprint, each whole block has its page key, whether it has pages or not. Without one no key is
+//   4. A checkpoint keeps a state: it has a page in every state group. It belongs to the last whole block before its
+//      position, and stores the tokens between the end of this block and its position. It cannot belong to a partial
+//      block, because several blocks may begin with the same tokens.
+//   5. With a fingerprint, each whole block has a page key, also if it has no pages. Without a fingerprint, no keys are
 //      computed.
-//   6. A run that only one session published has the number of that session, and so have all runs below it.
+//   6. A run that only one session published has the number of that session. Then all runs below it also have this
+//      number.
 // From: prefix reuse by a radix tree with leaf-first LRU as in SGLang's RadixAttention; one lookup over groups that
-// need unlike pages as in vLLM's hybrid cache manager.
+// need different pages as in vLLM's hybrid cache manager.
 #pragma once
 
 #include <array>
@@ -42,22 +46,23 @@ class PrefixPages {
  public:
   virtual ~PrefixPages() = default;
   virtual void hold(int32_t group, int32_t page) noexcept = 0;        // takes a reference
-  virtual void release(int32_t group, int32_t page) noexcept = 0;     // drops it
+  virtual void release(int32_t group, int32_t page) noexcept = 0;     // drops the reference
   virtual bool idle(int32_t group, int32_t page) const noexcept = 0;  // whether the index has the only reference
-  virtual bool held(int32_t group, int32_t page) const noexcept = 0;  // whether the index has one
+  virtual bool held(int32_t group, int32_t page) const noexcept = 0;  // whether the index has a reference
 };
 
-// The pages of a sequence that is published.
+// The pages of a sequence that is being published.
 class PublishedPages {
  public:
   virtual ~PublishedPages() = default;
-  // The page of list entry `index`, or -1. For a state group: the state at the published length, for any index.
+  // Returns the page of list entry `index`, or -1. In a state group, returns the page of the state at the published
+  // length, for any index.
   virtual int32_t at(int32_t group, int64_t index) const noexcept = 0;
-  // The first pages.size() entries of a group that holds tokens.
+  // Reads the first pages.size() entries of a group that holds tokens.
   virtual void read(int32_t group, std::span<int32_t> pages) const noexcept {
     for (size_t i = 0; i < pages.size(); ++i) pages[i] = at(group, static_cast<int64_t>(i));
   }
-  // Makes the sequence use `page`, which holds the same tokens, in place of its own page.
+  // Replaces the sequence's own page with `page`, which holds the same tokens.
   virtual void replace(int32_t group, int64_t index, int32_t page) noexcept = 0;
 };
 
@@ -65,70 +70,70 @@ class PrefixIndex {
  public:
   static constexpr int32_t kMaxPriority = 100;
 
-  // How long published tokens should be kept, and whose they are.
+  // How long published tokens are kept, and which session published them.
   struct Terms {
-    uint64_t session = 0;  // 0: none, or several
+    uint64_t session = 0;  // 0: no session, or several sessions
     int64_t expires = 0;   // the time at which they expire; 0: never
     int32_t priority = 0;  // 0..kMaxPriority
     bool operator==(const Terms&) const = default;
   };
   struct Match {
     int64_t tokens = 0;       // tokens that every group can serve
-    int64_t known = 0;        // tokens that were published in this order, even if their pages are gone
+    int64_t known = 0;        // tokens that the index has, even if a group lacks their pages
     int32_t limited_by = -1;  // the group that makes `tokens` less than `known`, or -1
   };
 
-  // rules: those of each group. The index ignores encoder groups, because they hold tokens of other sequences.
+  // rules: [groups]. The index ignores encoder groups, because they hold other tokens than those of the sequence.
   // max_checkpoints: 0 without state groups. rewards_reuse: false for plain LRU.
   PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints,
               bool rewards_reuse = true);
   static int64_t bytes_needed(int64_t groups, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints,
                               bool with_keys = false) noexcept;
 
-  // Keeps keys from now on. The index is empty.
+  // Makes the index compute page keys from now on. The index must be empty.
   void keep_keys(const PageKey& fingerprint);
-  // With keys. The listener must live as long as calls of the index are made.
+  // Requires keep_keys. The listener must exist until the last call of the index.
   void add_listener(PrefixListener* listener) {
     listeners_.push_back(listener);
     is_told_ = true;
   }
 
-  // Time never goes back.
+  // A time before the present time is ignored.
   void set_time(int64_t now) noexcept { now_ = now > now_ ? now : now_; }
   int64_t now() const noexcept { return now_; }
 
   // Finds the longest prefix of at most `most` tokens that all groups can serve. matched_page, read_matched and
-  // matched_state read the result, until the index changes or matches again.
+  // matched_state read the result, until the index changes or match is called again.
   Match match(const TokenRuns::Key& key, int64_t most);
-  // The page of list entry `index` of the last match, or -1. If the last entry belongs to a longer block, only the
-  // block's first tokens match.
+  // Returns the page of list entry `index` of the last match, or -1. If the match ends within a block, only the first
+  // tokens of its last page match.
   int32_t matched_page(int32_t group, int64_t index) const noexcept;
   // Reads the pages of the entries from `begin` on.
   void read_matched(int32_t group, int64_t begin, std::span<int32_t> pages) const noexcept;
-  // The state of a state group after the matched tokens. The match was not empty.
+  // Returns the page of a state group's state after the matched tokens. The match must not be empty.
   int32_t matched_state(int32_t group) const noexcept { return state_page(matched_checkpoint_, group); }
-  // Key of the whole page `index` of the last match. With keys.
+  // Returns the key of the whole page `index` of the last match. Requires keep_keys.
   const PageKey& matched_key(int64_t index) const noexcept {
     return keys_->of(matched_blocks_[static_cast<size_t>(index)]);
   }
-  // The last match is the most recently used prefix now, and was used once more.
+  // Makes the last match the most recently used prefix, and counts one more use.
   void use() noexcept;
 
-  // Adds the pages of a sequence with these tokens. Where the index already has a page, the sequence uses that one.
-  // Returns how many tokens of the key the index then has. They are fewer than all if the index is full and can evict
-  // nothing, or if neither the index nor the sequence has pages of the last tokens.
+  // Adds the pages of a sequence with these tokens. Where the index already has a page, the sequence then uses it
+  // instead of its own page. Returns how many tokens of the key the index then has. These are not all tokens if the
+  // index is full and can evict nothing, or if neither the index nor the sequence has pages of the last tokens.
   int64_t publish(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages, const Terms& terms);
 
-  // Sets priority and expiry of the published tokens of a key, or of those that only this session published.
+  // Set priority and expiry of the published tokens of a key, or of the tokens that only this session published.
   void set_terms(const TokenRuns::Key& key, int32_t priority, int64_t expires);
   void set_session_terms(uint64_t session, int32_t priority, int64_t expires);
-  // Drops everything that begins with a key (a key without tokens: everything with its salt), or what only this session
-  // published, idle or not.
+  // Drop all published tokens that begin with a key, or all tokens that only this session published. Their pages may be
+  // in use. A key without tokens drops all tokens whose first block has its salt.
   void drop(const TokenRuns::Key& key, PrefixPages& pages);
   void drop_session(uint64_t session, PrefixPages& pages);
 
-  // Evicts at least `wanted` idle pages of a group, or all that there are. Returns how many pages of the group it
-  // evicted.
+  // Evicts at least `wanted` idle pages of a group, or all its idle pages. Returns the number of evicted pages of the
+  // group.
   int64_t evict(int32_t group, int64_t wanted, PrefixPages& pages) noexcept;
   // Drops everything.
   void clear(PrefixPages& pages) noexcept;
@@ -151,21 +156,21 @@ class PrefixIndex {
       }
     }
   }
-  // Calls visit(NamedPage) for every whole page that can be found, parents first. With keys.
+  // Calls visit(NamedPage) for every page of a whole block, parents first. Requires keep_keys.
   template <class Visit>
   void for_each_named(Visit visit) const;
-  // The tokens of a whole block: tokens.size() is the page size.
+  // Reads the tokens of a whole block. tokens.size() must be the page size.
   void read_block(int32_t block, std::span<int32_t> tokens) const noexcept;
-  // Folds everything that later calls depend on into a digest.
+  // Returns a digest of `digest` and of all data that later calls depend on.
   uint64_t digest(uint64_t digest) const;
-  // Whether the invariants hold. For tests and audits.
+  // Returns whether the invariants hold.
   bool is_valid() const;
 
  private:
   // The place of a run in the list of a group.
   struct Link {
     int32_t older, newer;  // -1 = none
-    int32_t pages;         // of the run in this group; 0: it is not in the list
+    int32_t pages;         // pages of the run in this group; 0: the run is not in the list
   };
   struct List {
     int32_t oldest = -1, newest = -1;
@@ -177,10 +182,10 @@ class PrefixIndex {
   static constexpr int32_t kMostUses = 3;
   static constexpr int64_t kAgeUnit = 16;
   struct Checkpoint {
-    int32_t block;         // the block before its position; kNoBlock at the beginning
+    int32_t block;         // the last whole block before its position; max_blocks if there is none
     int32_t next;          // the next checkpoint of the same block; -1: none
-    int32_t older, newer;  // in the list by last use
-    int32_t tail;          // tokens between the block's end and its position, fewer than a block
+    int32_t older, newer;  // in the list that is ordered by last use
+    int32_t tail;          // tokens between the block's end and its position, fewer than page_size
     uint64_t salt;         // the salt of these tokens; 0 without a tail
   };
 
@@ -196,7 +201,8 @@ class PrefixIndex {
   const List& list(int32_t group, int32_t uses) const noexcept {
     return lists_[static_cast<size_t>(group) * (kMostUses + 1) + static_cast<size_t>(uses)];
   }
-  // The time that decides the order of eviction: that of the last use, and later for each use after the first.
+  // The time that decides the order of eviction: the time of the last use, plus a constant for each use after the
+  // first.
   int64_t time_of(int32_t run) const noexcept { return uses_[run].at + uses_[run].number * age_ / (2 * kAgeUnit); }
   template <class Visit>
   void for_each_oldest(int32_t group, Visit visit);
@@ -218,7 +224,7 @@ class PrefixIndex {
                      uint64_t session) noexcept;
   bool remove_last(int32_t run, PrefixPages& pages) noexcept;
   void remove_from(int32_t run, int64_t index, PrefixPages& pages) noexcept;
-  // The order of eviction before last use: level 0 is expired runs, level 1 + p is priority p.
+  // Lower levels are evicted first. Level 0 has the expired runs, and level 1 + p has the runs of priority p.
   static constexpr int32_t kLevels = kMaxPriority + 2;
   int32_t level_of(int32_t run) const noexcept {
     const Terms& terms = terms_[run];
@@ -270,27 +276,28 @@ class PrefixIndex {
   int64_t now_ = 0;
   LazyArray<Use> uses_;  // [max_runs]
   const bool rewards_reuse_;
-  int64_t clock_ = 0;          // uses of the index
-  int64_t age_ = 0;            // kAgeUnit times the mean age, in uses, of the last runs whose pages were evicted
+  int64_t clock_ = 0;          // number of calls that used or published a prefix
+  int64_t age_ = 0;            // kAgeUnit times the mean age of the runs evicted last, in clock_ ticks
   std::vector<List> lists_;    // [groups, kMostUses + 1]
   std::vector<int64_t> held_;  // [groups]
   bool has_states_ = false;
   LazyArray<Checkpoint> checkpoints_;  // [max_checkpoints]
   LazyArray<int32_t> tails_;           // [max_checkpoints, page_size]: tokens of each tail
   LazyArray<int32_t> state_pages_;     // [max_checkpoints, groups]: page of each state group
-  // [max_blocks + 1]: the first checkpoint of each block + 1, 0: none. The last entry is for kNoBlock.
+  // [max_blocks + 1]: 1 + the first checkpoint of each block; 0 = none. The last entry is for checkpoints without a
+  // whole block before them.
   LazyArray<int32_t> checkpoints_of_;
   List checkpoint_list_;
   int32_t free_checkpoint_ = -1, fresh_checkpoint_ = 0;
 
-  std::vector<int32_t> own_pages_;  // [groups, blocks]: of the sequence that is being published
+  std::vector<int32_t> own_pages_;  // [groups, blocks]: pages of the sequence that is being published
   std::vector<int32_t> matched_blocks_, matched_runs_;
   int32_t matched_checkpoint_ = -1;
-  int32_t growing_ = -1;  // the run below which publish adds blocks: it is not evicted
+  int32_t growing_ = -1;  // the run after which publish adds a block; make_block must not evict it
 
   std::unique_ptr<BlockKeys> keys_;  // null without a fingerprint
   std::vector<PrefixListener*> listeners_;
-  // Whether listeners are told of single pages: false without listeners, and while a call removes all pages.
+  // Whether listeners are called for single pages: false without listeners, and while a call removes all pages.
   bool is_told_ = false;
 };
 

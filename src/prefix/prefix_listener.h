@@ -1,5 +1,5 @@
-// PrefixListener: learns which whole pages the prefix index can find, page by page, as that changes. Only an index that
-// has a fingerprint has keys, and calls listeners.
+// PrefixListener: is called when the prefix index adds or removes a whole page. Only an index with a fingerprint has
+// keys and calls listeners.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,22 @@ namespace kvc {
 // A page of a whole block in one group, or a state after a whole block.
 struct NamedPage {
   const PageKey* key;
-  const PageKey* parent;  // of the page before it; null = it is the first one of its sequence
+  const PageKey* parent;  // key of the page before it; null = it is the first page of its sequence
   int32_t group;
   int32_t page;      // id in the group
   int32_t block;     // PrefixIndex::read_block gives its tokens
   int64_t index;     // in its sequence, in pages
-  uint64_t session;  // that alone published it; 0 = none, or several
+  uint64_t session;  // the session that alone published it; 0 = no session, or several sessions
   bool salted;       // its salt is not 0
 };
 
-// Calls come under the lock of the index's owner, while the index changes: they only take notes. What pointers point to
-// stays valid during the call.
+// The index calls these methods while it changes and its owner's lock is held. So a method must only copy what it
+// needs, and must not call the index, except for read_block. Pointers are valid during the call.
 class PrefixListener {
  public:
   virtual ~PrefixListener() = default;
   virtual void stored(const NamedPage& page) noexcept = 0;
-  // Of a state: only key, group, page and block.
+  // For a state, only key, group, page and block are set.
   virtual void removed(const NamedPage& page) noexcept = 0;
   // All pages were removed at once.
   virtual void cleared() noexcept = 0;

@@ -1,4 +1,4 @@
-// Keys of pages, and what listeners are told of them.
+// The calls of listeners, with the keys of pages.
 #include <algorithm>
 
 #include "prefix/prefix_index.h"
@@ -43,7 +43,7 @@ void PrefixIndex::tell_removed(int32_t run, int32_t block, int32_t group) noexce
   for (PrefixListener* listener : listeners_) listener->removed(name);
 }
 
-// A state at the end of a whole block. The block is number `index` of matched_blocks_.
+// Reports a checkpoint at the end of a whole block, and no other. The block is number `index` of matched_blocks_.
 void PrefixIndex::tell_state_stored(int32_t checkpoint, int64_t index, const TokenRuns::Key& key,
                                     uint64_t session) noexcept {
   const Checkpoint& c = checkpoints_[checkpoint];

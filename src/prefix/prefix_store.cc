@@ -11,7 +11,7 @@ std::vector<GroupRules> rules_of(const SequenceStore& store) {
   return rules;
 }
 
-// A sequence that is published.
+// A sequence that is being published.
 class Publishing final : public PublishedPages {
  public:
   Publishing(SequenceStore* store, int32_t slot, int64_t tokens) : store_(*store), slot_(slot), tokens_(tokens) {}

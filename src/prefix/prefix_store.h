@@ -1,9 +1,11 @@
-// PrefixStore: the prefix index over the pages of a SequenceStore. It attaches and publishes sequences, keeps pins,
-// evicts idle pages when the sequence store is short of them, and counts all this.
+// PrefixStore: the prefix index over the pages of a SequenceStore. It attaches and publishes sequences, keeps pins, and
+// evicts idle pages when the sequence store has too few free pages. It also counts these operations.
 //
 // Pure. Thread safety: none; the owner locks. It must not outlive the sequence store. Invariants
-//   1. The index has one reference to each of its pages (RefPool::index), and a pin one to each of its own.
-//   2. A sequence does not write a page that the index refers to: its last page is replaced by a copy first.
+//   1. The index has one reference to each of its pages (RefPool::index). A pin has one reference to each page of its
+//      prefix.
+//   2. A sequence does not write to a page that the index refers to. If this is its last page, the page is replaced
+//      with a copy before a write.
 #pragma once
 
 #include <map>
@@ -17,7 +19,7 @@
 
 namespace kvc {
 
-// Is told which pages the index releases. From then on they may hold other tokens.
+// Is called when the index releases a page. After that, the page may hold other tokens.
 class PageWatcher {
  public:
   virtual ~PageWatcher() = default;
@@ -31,7 +33,7 @@ class PrefixStore final : public PageEvictor {
     int64_t max_blocks = 0;
     int64_t max_checkpoints = 0;
     bool rewards_reuse = true;           // KVC_PREFIX_POLICY_REUSE, else LRU
-    std::optional<PageKey> fingerprint;  // if pages are to have keys: for events or a tier
+    std::optional<PageKey> fingerprint;  // set if pages need keys, for events or tiers
   };
   using Match = PrefixIndex::Match;
   using Terms = PrefixIndex::Terms;
@@ -39,14 +41,14 @@ class PrefixStore final : public PageEvictor {
   struct Published {
     int64_t known = 0;  // tokens that the index has after the publish
     int64_t added = 0;  // pages that the index added
-    int64_t freed = 0;  // pages of the sequence that others replaced, and that are free now
+    int64_t freed = 0;  // pages of the sequence that became free, because it now uses pages of the index
   };
   struct Counts {
     int64_t attaches = 0;
     int64_t attached_tokens = 0;
   };
 
-  // Registers itself as the store's evictor.
+  // Registers itself as the evictor of the sequence store.
   PrefixStore(const Config& config, SequenceStore* store);
   ~PrefixStore() override;
   PrefixStore(const PrefixStore&) = delete;
@@ -55,26 +57,26 @@ class PrefixStore final : public PageEvictor {
   void set_time(int64_t now) noexcept { index_.set_time(now); }
   int64_t now() const noexcept { return index_.now(); }
 
-  // What listeners and readers of keys need of the index.
+  // For listeners, and for code that reads keys.
   void add_listener(PrefixListener* listener) { index_.add_listener(listener); }
   const PrefixIndex& index() const noexcept { return index_; }
 
   Match match(const TokenRuns::Key& key, int64_t most) { return index_.match(key, most); }
-  // Appends the copies that the caller must make to `copies`. After a failure, only pages that were evicted stay
-  // evicted.
+  // Appends to `copies` the copies that the caller must make. After a failure, nothing has changed, except that pages
+  // may have been evicted.
   Status attach(const TokenRuns::Key& key, int64_t most, Match* match, uint64_t* id, std::vector<SlotCopy>* copies);
-  // Makes a sequence of `tokens` tokens. The first `found` use the pages of the last match, the others get new pages
-  // (SequenceStore::begin_fill).
+  // Makes a sequence of `tokens` tokens. The first `found` tokens use the pages of the last match, and the other tokens
+  // get new pages (SequenceStore::begin_fill).
   Status begin_fill(int64_t found, int64_t tokens, uint64_t* id) {
     return store_.begin_fill(matched_, found, tokens, id);
   }
-  // The pages of the last match; entries that it does not have are -1.
+  // The pages of the last match; missing entries are -1.
   const PrefixSource& matched() const noexcept { return matched_; }
-  // Nullable; not owned.
+  // watcher: nullable, not owned.
   void set_watcher(PageWatcher* watcher) noexcept { pages_.watcher = watcher; }
   // The key's tokens must be the first tokens of the sequence.
   Status publish(uint64_t id, const TokenRuns::Key& key, const Terms& terms, Published* published);
-  // These return how many pages the index gave back.
+  // These return how many pages the index released.
   int64_t drop(const TokenRuns::Key& key);
   int64_t drop_session(uint64_t session);
   void set_terms(const TokenRuns::Key& key, int32_t priority, int64_t expires) {
@@ -85,7 +87,7 @@ class PrefixStore final : public PageEvictor {
   }
   Match pin(const TokenRuns::Key& key, uint64_t* pin);
   Status unpin(uint64_t pin);
-  // Gives back all pages, and ends all pins.
+  // Releases all pages, and ends all pins.
   void clear() noexcept;
 
   void evict(int32_t group, int64_t pages) noexcept override;
@@ -100,13 +102,13 @@ class PrefixStore final : public PageEvictor {
       for (const auto& [group, page] : pages) visit(group, page);
     }
   }
-  // Every reference of the index and of pins. Throws std::bad_alloc.
+  // Returns every reference of the index and of pins. Throws std::bad_alloc.
   std::vector<SequenceStore::PageReference> references() const;
   uint64_t digest(uint64_t digest) const;
   Status check_invariants() const;
 
  private:
-  // The sequence store as the index sees it.
+  // Implements PrefixPages for the pages of the sequence store.
   class Pages final : public PrefixPages {
    public:
     explicit Pages(SequenceStore* store) : store_(*store) {}
@@ -124,7 +126,7 @@ class PrefixStore final : public PageEvictor {
     SequenceStore& store_;
   };
 
-  // What the last match found, as the sequence store sees it.
+  // Implements PrefixSource for the pages that the last match found.
   class Matched final : public PrefixSource {
    public:
     explicit Matched(const PrefixStore& prefixes) : prefixes_(prefixes) {}

@@ -1,4 +1,4 @@
-// Priorities, expiry and sessions of published tokens, what is dropped by them, and the digest.
+// Priorities, expiry and sessions of published tokens; drop; the digest.
 #include <algorithm>
 
 #include "base/checked.h"
@@ -6,8 +6,8 @@
 
 namespace kvc {
 
-// The terms of tokens that were published twice: the higher priority and its expiry; with equal priorities, the later
-// expiry.
+// Returns the terms of tokens that were published twice: the higher priority with its expiry. If the priorities are
+// equal, returns the later expiry. Old terms that have expired are replaced.
 PrefixIndex::Terms PrefixIndex::merged(const Terms& old, const Terms& fresh) const noexcept {
   const bool expired = old.expires != 0 && old.expires <= now_;
   Terms terms = expired || fresh.priority > old.priority ? fresh : old;
@@ -29,7 +29,8 @@ void PrefixIndex::set_run_terms(int32_t run, const Terms& terms) noexcept {
   count_terms(run, 1);
 }
 
-// Returns the run that ends at block `end` of a path. If `run` contains that block and more, splits it there.
+// Returns the run whose last block is number `end` - 1 of a path. If `run` has more blocks after it, splits the run
+// there.
 int32_t PrefixIndex::cut_path(int32_t run, int64_t end) noexcept {
   const auto blocks = static_cast<int32_t>(end - runs_.begin_block(run));
   return blocks < runs_.num_blocks(run) ? split(run, blocks) : run;
@@ -47,7 +48,7 @@ void PrefixIndex::set_terms(const TokenRuns::Key& key, int32_t priority, int64_t
   for (; run != TokenRuns::kRoot; run = runs_.parent(run)) set_run_terms(run, {terms_[run].session, expires, priority});
 }
 
-// The runs that only this session published, parents first.
+// Returns the runs that only this session published, parents first.
 std::vector<int32_t> PrefixIndex::runs_of(uint64_t session) const {
   std::vector<int32_t> runs;
   runs_.for_each_run([&](int32_t run) {
@@ -60,8 +61,8 @@ void PrefixIndex::set_session_terms(uint64_t session, int32_t priority, int64_t 
   for (const int32_t run : runs_of(session)) set_run_terms(run, {session, expires, priority});
 }
 
-// Removes the blocks of a run from block `index` of the path on, and all runs below it. Then removes blocks above that
-// are left without a page.
+// Removes the blocks of a run from block `index` of the path on, and all runs below it. Then removes blocks at the end
+// of the remaining path that have no page.
 void PrefixIndex::remove_from(int32_t run, int64_t index, PrefixPages& pages) noexcept {
   const auto remove_block = [&](int32_t of) {
     for (int32_t g = 0; g < num_groups(); ++g) drop_page(of, runs_.last_block(of), g, pages);
@@ -82,7 +83,7 @@ void PrefixIndex::remove_from(int32_t run, int64_t index, PrefixPages& pages) no
 void PrefixIndex::drop(const TokenRuns::Key& key, PrefixPages& pages) {
   const auto length = static_cast<int64_t>(key.tokens.size());
   if (length > 0) {
-    // Several blocks may begin with the last tokens.
+    // Several blocks may begin with the last tokens of the key, so this repeats until none is left.
     while (runs_.walk(key, &matched_blocks_, &matched_runs_) == length) {
       remove_from(matched_runs_.back(), ceil_div(length, runs_.page_size()) - 1, pages);
     }

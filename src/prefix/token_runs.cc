@@ -19,12 +19,12 @@ int64_t TokenRuns::bytes_needed(int64_t page_size, int64_t max_blocks) noexcept 
          (max_blocks + 1) * static_cast<int64_t>(sizeof(Run));
 }
 
-// Whether a block begins with these `count` tokens. If count is above page_size, they continue in the blocks with the
-// next ids.
+// Returns whether a block begins with these `count` tokens. If count is above page_size, compares the rest with the
+// blocks of the next ids.
 bool TokenRuns::same(int32_t block, const int32_t* tokens, int64_t count) const noexcept {
   const uint16_t* const low = low_.data() + block * page_size_;
   const uint8_t* const middle = middle_.data() + block * page_size_;
-  uint32_t differences = 0;  // without branches, so that the compiler compares vectors
+  uint32_t differences = 0;  // without branches, so that the compiler uses vector instructions
   if (!wide_) {
     for (int64_t i = 0; i < count; ++i) {
       differences |= static_cast<uint32_t>(tokens[i]) ^ (uint32_t{low[i]} | uint32_t{middle[i]} << 16);
@@ -39,7 +39,7 @@ bool TokenRuns::same(int32_t block, const int32_t* tokens, int64_t count) const 
   return differences == 0;
 }
 
-// How many of the `count` tokens of a block agree with `tokens`, from the first on.
+// Returns how many of the first `count` tokens of a block equal the first of `tokens`.
 int32_t TokenRuns::common(int32_t block, int32_t count, std::span<const int32_t> tokens) const noexcept {
   const auto most = std::min<int32_t>(count, static_cast<int32_t>(tokens.size()));
   if (same(block, tokens.data(), most)) return most;
@@ -64,8 +64,8 @@ void TokenRuns::store(int32_t block, std::span<const int32_t> tokens) noexcept {
   }
 }
 
-// Finds the child with the longest common prefix with `tokens`. Children are ordered, so the search for `tokens` visits
-// it.
+// Finds the child that shares the longest prefix with `tokens`. Children are ordered by their tokens, so a binary
+// search for `tokens` visits this child.
 int32_t TokenRuns::find_child(int32_t parent, uint64_t salt, std::span<const int32_t> tokens,
                               int32_t* matched) const noexcept {
   int32_t best = -1;
@@ -111,11 +111,12 @@ int64_t TokenRuns::walk(const Key& key, std::vector<int32_t>* blocks, std::vecto
     position += same;
     if (same < page_size_ || position == length) return position;
     ++index;
-    // A run has one salt. So a run of salt 0 matches up to the block from which on the key has a salt.
+    // All tokens of a run have one salt. So a run of salt 0 matches only up to the first block of the key that has a
+    // salt.
     const int64_t run_end = run.begin + run.blocks;
     const int64_t end = run.salt == key.salt ? run_end : std::min(run_end, first_salted);
     for (int32_t block = next_[run.first]; index < end;) {
-      // Blocks that were added one after another have ids in order, and their tokens are compared at once.
+      // Blocks that were added one after the other have consecutive ids. Their tokens are compared in one call.
       const int64_t last_full = run_end - (run.last_tokens < page_size_ ? 1 : 0);
       const int64_t most = std::min({end, last_full, length / page_size_}) - index;
       int64_t count = std::min<int64_t>(most, 1);
@@ -128,7 +129,7 @@ int64_t TokenRuns::walk(const Key& key, std::vector<int32_t>* blocks, std::vecto
         if (position == length) return position;
         continue;
       }
-      for (;; ++index, block = next_[block]) {  // the block with the first difference, or the last one
+      for (;; ++index, block = next_[block]) {  // finds the block with the first difference, or the last block
         const auto own = static_cast<int32_t>(block == run.last ? run.last_tokens : page_size_);
         same = position < length ? common(block, own, rest(position)) : 0;
         if (same == 0) return position;
@@ -152,8 +153,8 @@ bool TokenRuns::before(int32_t a, int32_t b) const noexcept {
   return left < right;
 }
 
-// Merges two treaps; all nodes of a come before all of b. A loop, no recursion: the tokens of a caller decide how deep
-// a treap is.
+// Merges two treaps. All nodes of a must come before all nodes of b. The function does not recurse, because the tokens
+// of a caller decide how deep a treap is.
 int32_t TokenRuns::merge(int32_t a, int32_t b) noexcept {
   int32_t merged = -1;
   int32_t* link = &merged;
@@ -172,7 +173,7 @@ int32_t TokenRuns::merge(int32_t a, int32_t b) noexcept {
   return merged;
 }
 
-// Splits a treap: `low` gets the nodes before run `at`, `high` the others.
+// Splits a treap: `low` gets the nodes before run `at`, and `high` gets the other nodes.
 void TokenRuns::cut(int32_t node, int32_t at, int32_t* low, int32_t* high) noexcept {
   while (node >= 0) {
     int32_t** const side = before(node, at) ? &low : &high;
@@ -191,7 +192,7 @@ void TokenRuns::insert(int32_t parent, int32_t run) noexcept {
   runs_[parent].child_root = merge(merge(low, run), high);
 }
 
-// The link in the treap of its parent's children that leads to the run.
+// Returns the link to a run in the treap of its parent's children.
 int32_t* TokenRuns::link_to(int32_t run) noexcept {
   int32_t* link = &runs_[runs_[run].parent].child_root;
   while (*link != run) link = before(run, *link) ? &runs_[*link].left : &runs_[*link].right;
@@ -264,7 +265,7 @@ int32_t TokenRuns::add_block(int32_t run, std::span<const int32_t> tokens) noexc
 
 void TokenRuns::grow_last(int32_t run, std::span<const int32_t> tokens) noexcept {
   const int32_t block = runs_[run].last, parent = runs_[run].parent;
-  const bool is_key = runs_[run].blocks == 1;  // its place among its siblings may change
+  const bool is_key = runs_[run].blocks == 1;  // its tokens order it among its siblings, and they change
   if (is_key) remove(run);
   store(block, tokens);
   runs_[run].last_tokens = static_cast<int32_t>(tokens.size());

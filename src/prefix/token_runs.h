@@ -1,16 +1,17 @@
-// TokenRuns: token sequences as a radix tree. An edge is a run of up to kRunBlocks blocks, and a block is page_size
-// tokens (the last block of a leaf may have fewer). Blocks and runs are ids, so that an owner can keep data for each of
-// them in arrays.
+// TokenRuns: token sequences as a radix tree. An edge of the tree is called a run, and has up to kRunBlocks blocks. A
+// block has page_size tokens; the last block of a leaf may have fewer. Blocks and runs have ids, so that the owner can
+// keep data for each of them in arrays.
 //
-// Token ids are stored in planes of 16, 8 and 8 bits, so that ids below 2^24 touch three bytes each. The last plane is
-// first touched by an id that needs it.
+// Token ids are stored in three arrays: bits 0 to 15, bits 16 to 23, and bits 24 to 31. The last array is used only
+// once a token id is 2^24 or more. Before that, an id takes three bytes.
 //
 // Thread safety: none; the owner locks. Allocates in the constructor only.
 // Invariants
 //   1. The runs of a path follow each other without a gap: a run begins at the block where its parent ends.
 //   2. A run has at least one block, and all its tokens have one salt. Only the last block of a run without children
 //      may be partial.
-//   3. The children of a run are a treap ordered by (salt, tokens of the first block). No two have the same key.
+//   3. The children of a run are in a treap that is ordered by (salt, tokens of the first block). No two children have
+//      the same salt and tokens.
 // From: radix trees of token sequences as in SGLang's RadixAttention; treaps as in Seidel and Aragon.
 #pragma once
 
@@ -24,11 +25,11 @@ namespace kvc {
 
 class TokenRuns {
  public:
-  static constexpr int32_t kRoot = 0;        // the run before every other: it has no block
-  static constexpr int32_t kRunBlocks = 64;  // bounds the walk from a run's first block to its last one
+  static constexpr int32_t kRoot = 0;        // the run above all others; it has no block
+  static constexpr int32_t kRunBlocks = 64;  // limits the walk from a run's first block to its last block
 
-  // What a caller looks for or adds. Tokens of different salts never match. The block that contains token salt_begin,
-  // and all later ones, have the salt; earlier blocks have salt 0.
+  // Tokens to find or to add. Tokens with different salts never match. The block that contains token salt_begin and all
+  // later blocks have the salt. Earlier blocks have salt 0.
   struct Key {
     std::span<const int32_t> tokens;
     uint64_t salt = 0;
@@ -47,8 +48,8 @@ class TokenRuns {
   uint64_t salt_of(const Key& key, int64_t block) const noexcept { return block >= first_salted(key) ? key.salt : 0; }
   int64_t first_salted(const Key& key) const noexcept { return key.salt_begin / page_size_; }
 
-  // Finds the longest prefix of the key that the tree has, in tokens. `blocks` becomes the block ids on the path; the
-  // last one may match in part. `runs` becomes their runs, without the root.
+  // Finds the longest prefix of the key that the tree has, and returns its number of tokens. Fills `blocks` with the
+  // block ids on the path, of which the last may match only partly. Fills `runs` with their runs, without the root.
   int64_t walk(const Key& key, std::vector<int32_t>* blocks, std::vector<int32_t>* runs) const noexcept;
 
   int32_t parent(int32_t run) const noexcept { return runs_[run].parent; }
@@ -56,39 +57,40 @@ class TokenRuns {
   int32_t last_block(int32_t run) const noexcept { return runs_[run].last; }
   int32_t num_blocks(int32_t run) const noexcept { return runs_[run].blocks; }
   int32_t next_block(int32_t block) const noexcept { return next_[block]; }
-  // Tokens of a run's last block; the others are full.
+  // The number of tokens in a run's last block. The other blocks are full.
   int32_t last_tokens(int32_t run) const noexcept { return runs_[run].last_tokens; }
   int64_t begin_block(int32_t run) const noexcept { return runs_[run].begin; }
   bool is_leaf(int32_t run) const noexcept { return runs_[run].child_root < 0; }
-  // Some child of a run; -1 = it is a leaf.
+  // Returns any child of a run; -1 if it is a leaf.
   int32_t some_child(int32_t run) const noexcept { return runs_[run].child_root; }
   uint64_t salt(int32_t run) const noexcept { return runs_[run].salt; }
-  // Token `index` of a block. 0 if the block never had so many tokens.
+  // Returns token `index` of a block; 0 if the block never had that many tokens.
   int32_t token(int32_t block, int64_t index) const noexcept {
     const int64_t at = block * page_size_ + index;
     return static_cast<int32_t>(uint32_t{low_[at]} | uint32_t{middle_[at]} << 16 |
                                 (wide_ ? uint32_t{high_[at]} << 24 : 0));
   }
 
-  // Makes the first k blocks of a run a run of their own, which becomes the parent of the rest; 0 < k < num_blocks.
-  // Returns the new run. The rest keeps its id and its children.
+  // Splits a run. Its first k blocks become a new run, and the remaining run becomes the child of the new run. Requires
+  // 0 < k < num_blocks. Returns the new run. The remaining run keeps its id and its children.
   int32_t split(int32_t run, int32_t k) noexcept;
-  // Adds a run of one block below `parent`. The caller made sure of a free block, and that no child has this key.
+  // Adds a run of one block below `parent`. There must be a free block, and no child with the same salt and tokens.
   int32_t add_run(int32_t parent, uint64_t salt, std::span<const int32_t> tokens) noexcept;
-  // Adds a block at the end of a leaf whose last block is full and which has fewer than kRunBlocks blocks. Returns the
-  // block.
+  // Adds a block at the end of a leaf, and returns it. The last block of the leaf must be full, and the leaf must have
+  // fewer than kRunBlocks blocks.
   int32_t add_block(int32_t run, std::span<const int32_t> tokens) noexcept;
-  // Gives the partial last block of a leaf more tokens: `tokens` are all of them.
+  // Adds tokens to the partial last block of a leaf. `tokens` are all its tokens, the present ones included.
   void grow_last(int32_t run, std::span<const int32_t> tokens) noexcept;
-  // Removes the last block of a leaf, and the run with its last block. Returns whether the run is gone.
+  // Removes the last block of a leaf. If it was the only block, removes the run too. Returns whether the run was
+  // removed.
   bool remove_last(int32_t run) noexcept;
 
-  // Calls visit(run) for every run but the root, parents first.
+  // Calls visit(run) for every run except the root, parents first.
   template <class Visit>
   void for_each_run(Visit visit) const {
     visit_children(kRoot, visit);
   }
-  // Whether the invariants hold; for tests and audits.
+  // Returns whether the invariants hold.
   bool is_valid() const;
 
  private:
@@ -96,9 +98,9 @@ class TokenRuns {
     int32_t parent;
     int32_t first, last;
     int32_t blocks;
-    int32_t last_tokens;  // of its last block
-    int32_t child_root;   // of the treap of its children; -1 = none
-    int32_t left, right;  // in the treap of its parent's children
+    int32_t last_tokens;  // tokens of its last block
+    int32_t child_root;   // root of the treap of its children; -1 = none
+    int32_t left, right;  // links in the treap of its parent's children
     int64_t begin;        // index of its first block in a sequence
     uint64_t salt;
   };
@@ -136,10 +138,10 @@ class TokenRuns {
 
   int64_t page_size_;
   LazyArray<uint16_t> low_;    // [max_blocks, page_size]: bits 0 to 15 of each token id
-  LazyArray<uint8_t> middle_;  // likewise: bits 16 to 23
-  LazyArray<uint8_t> high_;    // likewise: bits 24 to 31, if wide_
-  bool wide_ = false;          // some token id has had bits from 24 on
-  LazyArray<int32_t> next_;    // [max_blocks]: the block after it in its run, or in the list of free blocks; -1 = none
+  LazyArray<uint8_t> middle_;  // [max_blocks, page_size]: bits 16 to 23
+  LazyArray<uint8_t> high_;    // [max_blocks, page_size]: bits 24 to 31, if wide_
+  bool wide_ = false;          // whether a token id of 2^24 or more was ever stored
+  LazyArray<int32_t> next_;    // [max_blocks]: next block of the run, or of the free list; -1 = none
   LazyArray<Run> runs_;        // [max_blocks + 1]
   int32_t free_block_ = -1, fresh_block_ = 0;
   int32_t free_run_ = -1, fresh_run_ = 1;

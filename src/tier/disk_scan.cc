@@ -1,4 +1,5 @@
-// DiskStore: how the index learns of the files in the directory, at open and when other processes change it.
+// DiskStore: scans the directory for files of objects and updates the index, at open and when other processes change
+// the directory.
 #include <algorithm>
 #include <ctime>
 
@@ -13,8 +14,8 @@ int64_t steady_ns() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// A folder may change again within one step of the file system's clock. So a folder whose change time is younger than
-// this is scanned again.
+// Two changes of a folder within one tick of the file system's clock give the same change time. So a folder that
+// changed less than this before its scan is scanned again.
 constexpr int64_t kSettledNs = 2'000'000'000;
 
 }  // namespace
@@ -32,7 +33,7 @@ void DiskStore::scan() {
   }
   if (!folder_->read_only()) reserve(0, nullptr);
   {
-    // Scans take at most a twentieth of a thread's time.
+    // The next scan begins after 20 times the duration of this scan, so scans take less than 5 % of a thread's time.
     MutexLock lock(mutex_);
     const int64_t now = steady_ns();
     next_rescan_ns_ = std::max(next_rescan_ns_, now + 20 * (now - began));
@@ -47,7 +48,7 @@ void DiskStore::scan_changed_folders() noexcept {
   }
 }
 
-// A folder that cannot be listed keeps its entries, and is listed again by the next scan.
+// If a folder cannot be listed, its entries stay, and the next scan lists it again.
 void DiskStore::scan_folder(int folder) noexcept {
   int64_t& stamp = folder_stamps_ns_[static_cast<size_t>(folder)];
   stamp = -1;
@@ -83,7 +84,7 @@ void DiskStore::add_found(const kvc_tier_key& key, int64_t payload_bytes) {
     ++counts_.damaged;
     return;
   }
-  // Two files of one key are left by processes that stored it at once, or by a crash. The newer one stays.
+  // A key can have two files if two processes stored it at the same time, or after a crash. The newer file stays.
   int64_t extra_bytes = -1;
   {
     MutexLock lock(mutex_);

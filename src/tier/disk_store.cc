@@ -16,7 +16,7 @@ int64_t read_clock(clockid_t clock) {
 int64_t system_wall_ns() { return read_clock(CLOCK_REALTIME); }
 int64_t steady_ns() { return read_clock(CLOCK_MONOTONIC); }
 
-// A use is written to the file if its stamp there is older than this.
+// A load writes a new stamp (the time of last use) to the file if the stamp of the file is older than this.
 constexpr int64_t kStampEveryNs = 1'000'000'000;
 
 }  // namespace
@@ -97,7 +97,7 @@ bool DiskStore::fits(int64_t bytes) const noexcept {
 }
 
 bool DiskStore::reserve(int64_t bytes, std::string* recycled) {
-  constexpr int kMostUses = 64;  // a bound, in case other processes use every object that is chosen
+  constexpr int kMostUses = 64;  // the limit on objects that stay because another process used them
   for (int uses = 0;; ++uses) {
     {
       MutexLock lock(mutex_);
@@ -145,9 +145,9 @@ void DiskStore::forget(const kvc_tier_item& item, bool damaged) {
   MutexLock name(stripe(item.key));
   FileStatus status;
   if (damaged) {
-    damaged = folder_->remove(item.key, item.bytes) != -ENOENT;  // else a scan has removed and counted it
+    damaged = folder_->remove(item.key, item.bytes) != -ENOENT;  // if it is gone, a scan has removed and counted it
   } else if (folder_->status(item.key, item.bytes, &status) == 0) {
-    return;  // it was stored again since
+    return;  // another store has replaced it
   }
   MutexLock lock(mutex_);
   counts_.damaged += damaged;
@@ -155,7 +155,7 @@ void DiskStore::forget(const kvc_tier_item& item, bool damaged) {
   if (entry && entry->payload_bytes == item.bytes) index_.erase(item.key);
 }
 
-// Gives the file its name, and updates its entry in the index.
+// Gives the file its final name, and updates the entry of its object in the index.
 DiskStore::Outcome DiskStore::publish(const kvc_tier_item& item, const std::string& name, int64_t stamp_ns) {
   MutexLock stripe_lock(stripe(item.key));
   Outcome outcome = folder_->publish(name, item.key, item.bytes);
@@ -172,7 +172,8 @@ DiskStore::Outcome DiskStore::publish(const kvc_tier_item& item, const std::stri
     }
     if (outcome.result != KVC_TIER_OK && old_bytes == item.bytes) index_.erase(item.key);
   }
-  // A name that could not be synchronised is not kept: after a loss of power it could name the old object.
+  // If the name could not be synchronised to the disk, the file is removed. Otherwise the name could lead to the old
+  // object after a loss of power.
   if (outcome.result != KVC_TIER_OK) {
     folder_->remove(item.key, item.bytes);
   } else if (old_bytes >= 0 && old_bytes != item.bytes) {
@@ -181,7 +182,7 @@ DiskStore::Outcome DiskStore::publish(const kvc_tier_item& item, const std::stri
   return outcome;
 }
 
-// Writes an object and gives it its name. name: a recycled file, or empty.
+// Writes an object to a file, and gives the file its final name. name: name of a recycled file, or empty.
 DiskStore::Outcome DiskStore::write(const kvc_tier_item& item, int64_t stamp_ns, std::string name, Bounce& bounce) {
   const Outcome outcome = folder_->write(item, stamp_ns, bounce, &name);
   return outcome.result == KVC_TIER_OK ? publish(item, name, stamp_ns) : outcome;
@@ -225,7 +226,8 @@ DiskStore::Outcome DiskStore::load(const kvc_tier_item& item, Bounce& bounce) {
     if (entry && stamp - entry->file_stamp_ns < kStampEveryNs) file_stamp = entry->file_stamp_ns;
     transfer = load_meter_.begin(steady_ns());
   }
-  // The name follows from the item, so an object of another process is found before a scan finds it.
+  // The name of the file is computed from the item. So a load also finds an object of another process that no scan has
+  // found yet.
   Outcome outcome;
   try {
     outcome = folder_->read(item, file_stamp == stamp && !folder_->read_only() ? stamp : 0, bounce);
@@ -245,12 +247,13 @@ DiskStore::Outcome DiskStore::load(const kvc_tier_item& item, Bounce& bounce) {
       if (entry->payload_bytes == item.bytes) index_.touch(item.key, stamp, file_stamp);
     }
   }
-  // Another process has stored it, or it was evicted while it was read. Only the file can tell.
+  // The index has no entry: either another process has stored the object, or it was evicted while it was read.
+  // add_found checks whether the file exists.
   if (!has_entry) add_found(item.key, item.bytes);
   return outcome;
 }
 
-// Removes the files of every size, also those of other processes.
+// Removes all files of the key, of every size and of every process.
 DiskStore::Outcome DiskStore::remove(const kvc_tier_key& key) {
   MutexLock name(stripe(key));
   int64_t removed = 0;

@@ -22,7 +22,7 @@ int64_t largest_object(const DiskTierOptions& options) {
   return std::min(kMaxFramePayloadBytes, blocks - kFrameHeaderBytes);
 }
 
-// The threads of a disk tier, between its queue and its store.
+// A disk tier: its queue, its store, and the threads that take items from the queue and execute them.
 class DiskTier {
  public:
   explicit DiskTier(const DiskTierOptions& options)
@@ -42,7 +42,7 @@ class DiskTier {
     return Status();
   }
 
-  // Threads and locks of the parent do not exist in a child of fork().
+  // In a child of fork(), the threads of the parent do not exist, and its locks may be held forever.
   bool is_child() const noexcept { return ::getpid() != owner_; }
 
   void lookup(int64_t n, const kvc_tier_key* keys, kvc_tier_found* found) noexcept {
@@ -55,13 +55,13 @@ class DiskTier {
     if (rescan && threads_.start().ok()) queue_.request_errand();
   }
 
-  // Accepts all items or none. *accepted: false = the queue is full.
+  // Accepts all items or none. Sets *accepted to false if the queue is full.
   Status submit(TierWork work, uint64_t job, int64_t n, const kvc_tier_item* items, bool* accepted) noexcept {
     if (is_child()) {
       return Status::error(KVC_ERROR_UNSUPPORTED, "the tier belongs to process %ld, of which this is a child",
                            static_cast<long>(owner_));
     }
-    // Another process may have stored larger objects in the directory.
+    // Loads may have larger items, because another process may have stored larger objects.
     const int64_t largest = work == TierWork::kStore ? limits_.max_object_bytes : kMaxFramePayloadBytes;
     KVC_TRY(check_tier_items(work, n, items, {limits_.max_job_items, largest}));
     KVC_TRY(threads_.start());
@@ -98,8 +98,8 @@ class DiskTier {
     stats->open_items = queue_.open_items();
   }
 
-  // The child of fork() closes its copies of the descriptors. It leaves the memory alone, because threads that do not
-  // exist there may have held its locks.
+  // A child of fork() closes its copies of the descriptors. It does not free the memory, because threads that do not
+  // exist in the child may have held its locks.
   static void close(DiskTier* tier) noexcept {
     if (tier->is_child()) {
       tier->queue_.forget_descriptor();
@@ -136,7 +136,7 @@ class DiskTier {
   void scan() noexcept {
     try {
       store_.scan();
-    } catch (const std::bad_alloc&) {  // the next scan tries again
+    } catch (const std::bad_alloc&) {  // the next scan repeats it
     }
   }
 

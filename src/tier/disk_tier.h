@@ -1,6 +1,6 @@
-// The disk tier: a directory of objects, bounded in size, that several processes may share. It survives kill -9 and a
-// loss of power at any point, because every object is checked when it is read. docs/reference/tiers.md says what it
-// guarantees.
+// The disk tier: a directory of objects with a limit of size, which several processes may share. Every object is
+// checked when it is read. So the directory stays usable after kill -9 or a loss of power at any point.
+// docs/reference/tiers.md lists the guarantees.
 //
 //   kvc_tier tier;
 //   kvc_tier_init(&tier);
@@ -23,19 +23,19 @@ namespace kvc {
 
 struct DiskTierOptions {
   std::string directory;       // created if it is missing; its parent must exist
-  int64_t capacity_bytes = 0;  // of all files, at least 4096. The objects used longest ago are removed to stay below it
+  int64_t capacity_bytes = 0;  // limit for all files, at least 4096. The least recently used objects are evicted
   DiskSync sync = DiskSync::kNever;
-  int32_t threads = 4;       // 1..64; they start with the first job
-  int32_t max_items = 1024;  // 1..1048576 items that are open at once, in all jobs
-  // Scanning the directory continues on a thread after this many objects.
+  int32_t threads = 4;       // 1..64; the threads start with the first job
+  int32_t max_items = 1024;  // 1..1048576: the most open items in all jobs
+  // open_disk_tier scans until it has found this many objects. A thread scans the rest.
   int64_t scan_at_open = 10000;
-  int64_t rescan_ms = 1000;  // how often, at most, lookups that miss let a thread search for objects of other processes
+  int64_t rescan_ms = 1000;  // shortest time between scans for objects of other processes
   // For tests.
-  FileOps* ops = nullptr;          // null: the system's calls. Borrowed until close
-  int64_t (*wall_ns)() = nullptr;  // null: the system's clock. Nanoseconds since 1970
+  FileOps* ops = nullptr;          // null: system calls. Borrowed until close
+  int64_t (*wall_ns)() = nullptr;  // null: the system's clock. Returns nanoseconds since 1970
 };
 
-// Opens the directory and fills the table. Errors: INVALID_ARGUMENT, UNSUPPORTED (a directory of another version),
+// Opens the directory and fills the table. Errors: INVALID_ARGUMENT, UNSUPPORTED (the directory has another version),
 // OUT_OF_MEMORY. May block on I/O.
 Status open_disk_tier(const DiskTierOptions& options, kvc_tier* tier);
 

@@ -13,7 +13,7 @@
 namespace kvc {
 namespace {
 
-// The result of a system call, or -errno. It repeats a call that a signal interrupts.
+// Returns the result of a system call, or -errno. Repeats a call that a signal interrupted.
 template <typename Call>
 auto checked(Call call) {
   for (;;) {
@@ -28,7 +28,7 @@ FileStatus translate(const struct stat& from) {
   to.bytes = from.st_size;
   to.regular = S_ISREG(from.st_mode);
   to.inode = from.st_ino;
-  constexpr int64_t kLastSecond = 9'000'000'000;  // of the year 2255: later ones do not fit in nanoseconds
+  constexpr int64_t kLastSecond = 9'000'000'000;  // in the year 2255; later times do not fit in nanoseconds
   if (from.st_mtim.tv_sec > 0 && from.st_mtim.tv_sec < kLastSecond) {
     to.stamp_ns = int64_t{from.st_mtim.tv_sec} * 1'000'000'000 + from.st_mtim.tv_nsec;
   }
@@ -92,7 +92,7 @@ int FileOps::set_stamp(int fd, int64_t stamp_ns) {
 }
 
 int FileOps::list(int folder, const std::function<void(const char* name)>& found) {
-  // A descriptor of its own, because the position of a descriptor is shared with its copies.
+  // The list needs its own descriptor, because copies of a descriptor share one position.
   const int own = open_at(folder, ".", O_RDONLY | O_DIRECTORY, 0);
   if (own < 0) return own;
   DIR* stream = ::fdopendir(own);
@@ -116,7 +116,7 @@ int FileOps::list(int folder, const std::function<void(const char* name)>& found
 }
 
 FileOps& system_file_ops() noexcept {
-  // It is never destroyed, because the library runs no code at exit.
+  // The object is never destroyed, because the library runs no code at exit.
   alignas(FileOps) static unsigned char memory[sizeof(FileOps)];
   static FileOps& ops = *new (memory) FileOps;
   return ops;

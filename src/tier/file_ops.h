@@ -1,8 +1,8 @@
-// The system calls of the disk tier. Tests replace them one by one, to fail the N-th call or to write a part of the
-// bytes.
+// The system calls of the disk tier. Tests override single calls, so that the N-th call fails or writes only a part of
+// the bytes.
 //
-// Every function returns a negative errno if it failed. Calls that a signal interrupts are repeated.
-// Thread safety: any thread.
+// Every function returns a negative errno if it fails. A call that a signal interrupts is repeated. Thread safety: any
+// thread.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -16,9 +16,9 @@ namespace kvc {
 
 struct FileStatus {
   int64_t bytes = 0;
-  int64_t stamp_ns = 0;  // time of the last change, since 1970; 0 if it is before that or after the year 2254
+  int64_t stamp_ns = 0;  // time of the last change since 1970; 0 if it is before 1970 or after the year 2254
   bool regular = false;
-  uint64_t inode = 0;  // two names with one inode are one file
+  uint64_t inode = 0;  // two names with the same inode are one file
 };
 
 class FileOps {
@@ -30,7 +30,7 @@ class FileOps {
 
   virtual int open_at(int folder, const char* name, int flags, mode_t mode);
   virtual void close(int fd);
-  // Each makes one system call, which may transfer fewer bytes.
+  // Each makes one system call, which may transfer fewer bytes than requested.
   virtual int64_t read_at(int fd, void* data, int64_t bytes, int64_t offset);
   virtual int64_t write_at(int fd, const void* data, int64_t bytes, int64_t offset);
   virtual int sync_data(int fd);    // fdatasync
@@ -41,11 +41,11 @@ class FileOps {
   virtual int status(int fd, FileStatus* status);
   virtual int status_at(int folder, const char* name, FileStatus* status);
   virtual int set_stamp(int fd, int64_t stamp_ns);
-  // Calls found(name) for each entry but . and .. ; the order is that of the file system.
+  // Calls found(name) for each entry except . and .. in the order of the file system.
   virtual int list(int folder, const std::function<void(const char* name)>& found);
 };
 
-// The system's calls. The object has no state.
+// Returns the operations that make system calls. The object has no state.
 FileOps& system_file_ops() noexcept;
 
 }  // namespace kvc

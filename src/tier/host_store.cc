@@ -30,7 +30,7 @@ Status HostStore::open(int64_t capacity_bytes) {
   }
   memory_ = static_cast<uint8_t*>(memory);
   num_blocks_ = blocks;
-  ::madvise(memory, bytes, MADV_HUGEPAGE);  // without huge pages it is slower
+  ::madvise(memory, bytes, MADV_HUGEPAGE);  // a failure only makes the tier slower
   next_ = LazyArray<int32_t>(blocks);
   MutexLock lock(mutex_);
   num_free_ = blocks;
@@ -73,7 +73,7 @@ int32_t HostStore::perform(TierWork work, const kvc_tier_item& item) {
 }
 
 int32_t HostStore::store(const kvc_tier_item& item) {
-  Objects made(1);  // throws before anything changes
+  Objects made(1);  // may throw, so it comes before any change
   made.front().key = item.key;
   made.front().bytes = item.bytes;
   made.front().kept = (item.flags & KVC_TIER_ITEM_KEEP) != 0;
@@ -123,7 +123,7 @@ int32_t HostStore::load(const kvc_tier_item& item) {
   return KVC_TIER_OK;
 }
 
-// Evicts until there are so many free blocks, and takes them. Objects that are being loaded stay.
+// Evicts objects until `count` blocks are free, and takes these blocks. Does not evict objects that are being loaded.
 bool HostStore::take_blocks(int64_t count, int32_t* first) noexcept {
   for (auto at = objects_.begin(); num_free_ < count && at != objects_.end();) {
     const auto object = at++;

@@ -27,7 +27,7 @@ class HostTier {
   }
   int64_t largest_object() const noexcept { return store_.largest_object(); }
 
-  // The parent's threads may have held the locks.
+  // In a child of fork(), the tier does nothing, because threads of the parent may have held its locks.
   bool is_child() const noexcept { return ::getpid() != owner_; }
 
   void lookup(int64_t n, const kvc_tier_key* keys, kvc_tier_found* found) noexcept {
@@ -42,8 +42,8 @@ class HostTier {
     }
     KVC_TRY(check_tier_items(work, n, items, {kMaxItems, largest_object(), KVC_TIER_ITEM_KEEP}));
     *accepted = queue_.submit(work, job, n, items);
-    // Each call takes as many items as it has submitted, so no item waits. With several threads, they may be the items
-    // of another thread.
+    // Each call takes as many items from the queue as it has submitted, so no item stays there. If several threads
+    // submit, a call may execute items of another thread.
     TierTask task;
     for (int64_t i = 0; *accepted && i < n; ++i) {
       queue_.take(&task);
@@ -62,7 +62,7 @@ class HostTier {
     return is_child() ? 0 : queue_.poll(done, capacity);
   }
   int32_t descriptor() const noexcept { return queue_.descriptor(); }
-  void cancel(uint64_t) noexcept {}  // every item has begun
+  void cancel(uint64_t) noexcept {}  // submit has already executed every item
 
   void stats(kvc_tier_stats* stats) const noexcept {
     if (is_child()) return;

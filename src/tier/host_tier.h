@@ -1,5 +1,5 @@
-// The host tier: memory of the process below the pools, bounded in bytes. A submit copies the bytes and completes the
-// items, so it has no threads. docs/reference/tiers.md says what it guarantees.
+// The host tier: objects in memory of the process, with a limit in bytes. A submit copies the bytes and completes the
+// items, so the tier has no threads. docs/reference/tiers.md lists the guarantees.
 //
 //   kvc_tier tier;
 //   kvc_tier_init(&tier);

@@ -1,10 +1,10 @@
-// JobQueue: the items that wait for a thread of a tier, and the completions that wait for poll.
+// JobQueue: the items that wait for a thread of a tier, and the completions that poll has not returned yet.
 //
 //   open_items() = waiting + taken by threads + completions not polled  <= max_items
-// So all memory is taken when the queue is made. A submit beyond max_items is refused whole.
-// Loads are taken before other items, because a step waits for them. Every eighth item is one of the others, so that
-// stores proceed while loads keep coming. An errand is taken when no item waits or, if that is chosen, before all
-// items.
+// So all memory is allocated when the queue is created. A submit that would exceed max_items is refused, with all its
+// items. Loads are taken before other items, because a step waits for them. If both wait, every eighth item is another
+// item, so that stores proceed while new loads arrive. An errand is work without an item. It is taken when no item
+// waits or, with errands_first, before all items.
 //
 // Thread safety: any thread.
 //
@@ -49,7 +49,7 @@ class Ring {
 
 class JobQueue {
  public:
-  // What take() found for a thread to do.
+  // What a thread must do after take().
   enum class Next { kTask, kErrand, kStop };
 
   explicit JobQueue(int32_t max_items, bool errands_first = false);  // throws std::bad_alloc
@@ -57,17 +57,17 @@ class JobQueue {
   JobQueue(const JobQueue&) = delete;
   JobQueue& operator=(const JobQueue&) = delete;
 
-  // Makes the descriptor. Call it once, before all else.
+  // Creates the descriptor. Call it once, before any other method.
   Status open();
   int descriptor() const noexcept { return event_; }
 
-  // False if the items do not fit now.
+  // Returns false if the items do not fit now.
   bool submit(TierWork work, uint64_t job, int64_t n, const kvc_tier_item* items) noexcept;
-  // Requests an errand, which is work without an item: the next free thread gets kErrand from take(). While an errand
-  // is requested and not taken, the call does nothing.
+  // Requests an errand: the next free thread gets kErrand from take(). If an errand was requested and not taken, does
+  // nothing.
   void request_errand() noexcept;
 
-  // Waits for something to do. After stop(), always kStop.
+  // Waits for an item or an errand. After stop(), always returns kStop.
   Next take(TierTask* task) noexcept;
   void complete(const TierTask& task, int32_t result, int32_t os_error) noexcept;
   int64_t poll(kvc_tier_completion* done, int64_t capacity) noexcept;
@@ -80,9 +80,9 @@ class JobQueue {
     cancel_in(&others_, job, cancelled);
   }
 
-  void stop() noexcept;  // threads end after the item that they have
+  void stop() noexcept;  // each thread ends after its present item
   int64_t open_items() const noexcept;
-  void forget_descriptor() noexcept;  // in a child of fork(): closes it, and does nothing else
+  void forget_descriptor() noexcept;  // for a child of fork(): only closes the descriptor
 
  private:
   template <typename Cancelled>

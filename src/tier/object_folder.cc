@@ -75,7 +75,8 @@ void ObjectFolder::forget_descriptors() noexcept {
   marker_ = root_ = -1;
 }
 
-// A directory without the marker must be empty, so that a wrong path never costs the files of another program.
+// Opens or creates the marker file. A directory without a marker must be empty. So the tier never deletes files of
+// another program if the path is wrong.
 Status ObjectFolder::check_marker(const std::string& path) {
   marker_ = ops_.open_at(root_, kMarkerName, O_RDWR, 0);
   if (forbids_writing(marker_)) {
@@ -86,8 +87,8 @@ Status ObjectFolder::check_marker(const std::string& path) {
     int64_t entries = 0;
     const int listed = ops_.list(root_, [&](const char* name) { entries += std::strcmp(name, kMarkerName) != 0; });
     if (listed < 0) return os_failure(path, "list", listed);
-    // Since the first open, another process may have made the marker and then its other files. The marker is always
-    // made first.
+    // After the first open_at, another process may have created the marker and then other files. A process always
+    // creates the marker first. So this opens it again.
     marker_ = ops_.open_at(root_, kMarkerName, O_RDWR | (entries == 0 ? O_CREAT : 0), 0600);
     if (marker_ == -ENOENT) {
       return Status::error(KVC_ERROR_INVALID_ARGUMENT,
@@ -104,15 +105,16 @@ Status ObjectFolder::check_marker(const std::string& path) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "directory \"%.200s\": %s is of another version of libkvcache",
                          path.c_str(), kMarkerName);
   }
-  if (got < kMarkerBytes && !read_only_) {  // it is new, or a crash or a full disk left a part of it
+  if (got < kMarkerBytes && !read_only_) {  // the marker is new, or a crash or a full disk has cut it
     const int64_t put = ops_.write_at(marker_, kMarkerText, kMarkerBytes, 0);
     if (put < 0 && put != -ENOSPC) return os_failure(path, "write kvcache-tier", static_cast<int>(put));
   }
   return Status();
 }
 
-// Removes files that processes left in tmp when they ended. A process that is alone in the directory removes all of
-// them. Else it removes those that are an hour old. A wrong clock costs a store of another process, and nothing more.
+// Removes files in tmp/ that other processes did not finish. If no other process uses the directory, removes all of
+// them; otherwise, removes files that are older than an hour. If the clock is wrong, this may remove a file that
+// another process is writing. Then only that store fails.
 Status ObjectFolder::lock_and_clean() {
   const bool alone = ::flock(marker_, LOCK_EX | LOCK_NB) == 0;
   const int folder = ops_.open_at(root_, kTemporaryFolder, O_RDONLY | O_DIRECTORY, 0);
@@ -127,8 +129,8 @@ Status ObjectFolder::lock_and_clean() {
     });
     ops_.close(folder);
   }
-  // Another process holds the exclusive lock only while it cleans. Without a lock here, the next process may remove
-  // files that are in use. That costs a store, as above.
+  // Another process holds the exclusive lock only while it removes files. If this process gets no shared lock, the next
+  // process may remove a file that this one is writing. Then only that store fails.
   for (int tries = 0; ::flock(marker_, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK && tries < 100; ++tries) {
     const timespec pause = {0, 10'000'000};
     ::nanosleep(&pause, nullptr);
@@ -154,7 +156,8 @@ std::string ObjectFolder::temporary_name() {
          std::to_string(next_name_.fetch_add(1, std::memory_order_relaxed));
 }
 
-// A recycled file gets its stamp at once, so that no other process takes it for one that a crash has left.
+// Opens a file in tmp/ for writing. A recycled file gets a new stamp at once, so that no other process removes it as
+// the old file of a crash.
 int ObjectFolder::open_temporary(int64_t stamp_ns, std::string* name) {
   if (!name->empty()) {
     const int fd = ops_.open_at(root_, name->c_str(), O_WRONLY | O_NOFOLLOW | (direct_ ? O_DIRECT : 0), 0);

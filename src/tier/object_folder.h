@@ -1,13 +1,13 @@
 // ObjectFolder: the directory of a disk tier. It reads and writes whole objects as files.
 //
-//   kvcache-tier        what the directory is; every process that uses the directory holds a shared lock on it
+//   kvcache-tier        marks the directory as a tier; every process that uses it has a shared lock on this file
 //   tmp/                files that are being written
 //   00/ .. ff/          objects, by the first byte of their key: <key in hex>.<bytes of the payload in hex>
 //
-// A file is written under a name in tmp/ and then renamed. So a name that an object can have always belongs to a whole
-// file, unless power was lost or the disk is damaged. A read checks the frame, so it never returns other bytes.
+// A file is written in tmp/ and then renamed. So a file with the name of an object is complete, unless power was lost
+// or the disk is damaged. A read checks the frame (object_frame.h), so it never returns wrong bytes.
 //
-// Thread safety: any thread. Each call has a Bounce of its own. Calls block on I/O.
+// Thread safety: any thread. Concurrent calls need different Bounce objects. Calls block on I/O.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -24,17 +24,17 @@
 
 namespace kvc {
 
-// When a store waits for the disk.
+// Whether and when a store waits until data is on the disk.
 enum class DiskSync {
-  kNever,  // after a loss of power, an object may be gone or damaged. Damage is seen by its checksum
-  kData,   // a file reaches the disk before it gets its name: an object may be gone, but not damaged
-  kFull    // the name reaches the disk too: an object whose store has completed survives
+  kNever,  // after a loss of power, an object may be gone or damaged. Its checksum shows the damage
+  kData,   // a file is on the disk before it is renamed: an object may be gone, but not damaged
+  kFull    // the name is on the disk too: an object is not lost after its store completed
 };
 
 // Memory that direct I/O can use, and a checksum in progress.
 class Bounce {
  public:
-  static constexpr int64_t kBytes = (int64_t{2} << 20) + kFrameBlockBytes;  // an object of 2 MiB is one transfer
+  static constexpr int64_t kBytes = (int64_t{2} << 20) + kFrameBlockBytes;  // one transfer for an object of 2 MiB
 
   Bounce();  // throws std::bad_alloc
   uint8_t* data() const noexcept { return memory_.get(); }
@@ -50,46 +50,46 @@ class Bounce {
 
 class ObjectFolder {
  public:
-  // Opens a directory, and creates it if it is missing. A directory that has other files and is no tier's is refused.
+  // Opens a directory, and creates it if it is missing. Refuses a directory that has files but no marker of a tier.
   static Status open(const std::string& path, DiskSync sync, FileOps& ops, std::unique_ptr<ObjectFolder>* folder);
   ~ObjectFolder();
   ObjectFolder(const ObjectFolder&) = delete;
   ObjectFolder& operator=(const ObjectFolder&) = delete;
 
-  void forget_descriptors() noexcept;  // closes them; in a child of fork()
+  void forget_descriptors() noexcept;  // closes the descriptors; for a child of fork()
 
-  // Nothing can be written, because the file system or its permissions forbid it.
+  // Whether the file system or its permissions forbid all writes.
   bool read_only() const noexcept { return read_only_; }
   bool direct() const noexcept { return direct_; }  // direct I/O is in use
 
-  // What happened to an object: a KVC_TIER_* with the errno of FAILED.
+  // The result of an operation on an object: a KVC_TIER_* code, and the errno of FAILED.
   struct Outcome {
     int32_t result = KVC_TIER_OK;
     int32_t os_error = 0;
-    bool damaged = false;  // the file has other bytes or cannot be read, so it should be removed
+    bool damaged = false;  // the file has wrong bytes or cannot be read, so the caller should remove it
   };
 
-  // Renames the file of an object that is not needed any more, so that `write` can overwrite it. To overwrite the
-  // blocks of a file is many times faster than to make a file. Fails if that is not allowed: with kData and kFull, a
-  // name must never lead to other bytes after a loss of power.
+  // Renames the file of an evicted object, so that `write` can overwrite it. Overwriting a file is many times faster
+  // than creating one. Always fails with kData and kFull, because there the old name must never lead to the new bytes
+  // after a loss of power.
   //   name   out: the temporary name that the file has now, for `write`; empty on failure
   bool recycle(const kvc_tier_key& key, int64_t payload_bytes, std::string* name);
   void discard(const std::string& name);  // removes a temporary file
 
-  // Writes an object under a temporary name. On failure there is no file.
-  //   name   in: a recycled file with as many blocks, or empty; out: the temporary name
+  // Writes an object to a file in tmp/. On failure, no file is left.
+  //   name   in: a recycled file of the same size, or empty; out: the temporary name
   Outcome write(const kvc_tier_item& item, int64_t stamp_ns, Bounce& bounce, std::string* name);
-  // Gives a written file its name, or removes it on failure.
+  // Gives a written file its final name. On failure, removes the file.
   Outcome publish(const std::string& name, const kvc_tier_key& key, int64_t payload_bytes);
-  // Reads an object into the item's buffers. stamp_ns: the file's time becomes this; 0 = leave it.
+  // Reads an object into the item's buffers. stamp_ns: the new stamp of the file; 0 = do not change it.
   Outcome read(const kvc_tier_item& item, int64_t stamp_ns, Bounce& bounce);
 
-  // 0 or a negative errno.
+  // Return 0 or a negative errno.
   int remove(const kvc_tier_key& key, int64_t payload_bytes);
   int status(const kvc_tier_key& key, int64_t payload_bytes, FileStatus* status);
-  // Calls found(key, payload_bytes) for the objects of one of the 256 folders. Other files are left alone.
+  // Calls found(key, payload_bytes) for the objects of one of the 256 folders. Ignores other files.
   int list(int folder, const std::function<void(const kvc_tier_key& key, int64_t payload_bytes)>& found);
-  // Time of the folder's last change, or 0.
+  // Returns the time of the folder's last change, or 0.
   int64_t folder_stamp_ns(int folder);
 
  private:
@@ -106,10 +106,10 @@ class ObjectFolder {
   const DiskSync sync_;
   FileOps& ops_;
   int root_ = -1;    // the directory
-  int marker_ = -1;  // kvcache-tier; it holds the lock
+  int marker_ = -1;  // descriptor of kvcache-tier, which holds the lock
   bool read_only_ = false;
   bool direct_ = false;
-  std::string own_names_;  // a prefix that no other process and no other tier has
+  std::string own_names_;  // a prefix for names in tmp/ that no other process or tier has
   std::atomic<uint64_t> next_name_{0};
 };
 

@@ -42,8 +42,8 @@ int64_t frame_payload_bytes(const uint8_t* header) noexcept {
   return static_cast<int64_t>(bytes);
 }
 
-// Every byte of a header follows from the key, the size and the checksum of the payload. So the header that should be
-// there is made again, and compared.
+// A header is determined by the key, the size and the checksum of the payload. So the check computes the expected
+// header and compares all bytes.
 bool check_frame_header(const uint8_t* header, const kvc_tier_key& key, int64_t payload_bytes,
                         Checksum* payload) noexcept {
   std::memcpy(payload->data(), header + kPayloadSumAt, payload->size());

@@ -1,5 +1,5 @@
-// The frame around an object in a file: 128 bytes before the payload, and zeros after it up to a multiple of 4096.
-// A frame proves that a file holds the object that its name says. docs/reference/tiers.md has it byte by byte.
+// The frame around an object in a file: 128 bytes before the payload, and zeros after it up to a multiple of 4096. With
+// the frame, a read can check that a file holds the object of its name. docs/reference/tiers.md lists every byte.
 //
 // Pure. Thread safety: any thread.
 //
@@ -14,21 +14,21 @@
 namespace kvc {
 
 inline constexpr int64_t kFrameHeaderBytes = 128;
-inline constexpr int64_t kFrameBlockBytes = 4096;  // files have whole blocks, as direct I/O needs
+inline constexpr int64_t kFrameBlockBytes = 4096;  // a file has whole blocks, because direct I/O needs them
 inline constexpr int64_t kMaxFramePayloadBytes = int64_t{1} << 40;
 
-// Size of the file of an object. payload_bytes is in 0..kMaxFramePayloadBytes.
+// Returns the size of the file of an object. payload_bytes must be in 0..kMaxFramePayloadBytes.
 int64_t frame_bytes(int64_t payload_bytes) noexcept;
 
-// Writes the header, [kFrameHeaderBytes].
+// Writes kFrameHeaderBytes bytes to `header`.
 void encode_frame_header(const kvc_tier_key& key, int64_t payload_bytes, const Checksum& payload,
                          uint8_t* header) noexcept;
 
-// The size of the payload, as the header says it. It may be any number until check_frame_header accepts it.
+// Returns the size of the payload that the header states. It may be wrong until check_frame_header accepts the header.
 int64_t frame_payload_bytes(const uint8_t* header) noexcept;
 
-// Whether `header`, [kFrameHeaderBytes], is that of this object, whole and of a known version. If so, fills the
-// checksum that the payload must have.
+// Returns whether `header`, [kFrameHeaderBytes], is the intact header of this object, of a known version. If so, sets
+// *payload to the checksum that the payload must have.
 bool check_frame_header(const uint8_t* header, const kvc_tier_key& key, int64_t payload_bytes,
                         Checksum* payload) noexcept;
 

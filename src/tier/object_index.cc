@@ -45,7 +45,7 @@ void ObjectIndex::touch(const kvc_tier_key& key, int64_t stamp_ns, int64_t file_
   at->second.file_stamp_ns = file_stamp_ns;
 }
 
-// The node of the set is taken out and put back, so that nothing is allocated.
+// The node of the set is extracted and inserted again, so that no memory is allocated.
 void ObjectIndex::move_to(const kvc_tier_key& key, Entry& entry, int64_t stamp_ns) noexcept {
   auto node = order_.extract(Place{entry.stamp_ns, key});
   KVC_ASSERT(!node.empty(), entry.stamp_ns, stamp_ns);

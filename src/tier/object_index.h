@@ -1,12 +1,13 @@
-// ObjectIndex: which objects a directory holds, in memory, ordered by their last use.
+// ObjectIndex: a list in memory of the objects of a directory, ordered by their last use.
 //
-// The index may differ from the directory, because other processes change it. It is a hint: a load finds out.
+// The index may differ from the directory, because other processes change the directory. Only a load shows whether an
+// object exists.
 //   stored_bytes() = the sum of frame_bytes(payload_bytes) over all entries
-//   find(key).payload_bytes is the size in the name of the file
-// Stamps order the entries: the entry with the lowest stamp was unused for the longest time.
+//   find(key)->payload_bytes is the size in the name of the file
+// A stamp is the time of an object's last use. The entry with the lowest stamp is the least recently used.
 //
-// Pure. Thread safety: none; the caller has a lock. Functions that insert may throw std::bad_alloc, and change nothing
-// then.
+// Pure. Thread safety: none; the caller locks. Functions that insert may throw std::bad_alloc; then they have changed
+// nothing.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -25,27 +26,28 @@ namespace kvc {
 
 class ObjectIndex {
  public:
-  static constexpr int kFolders = 256;  // by the first byte of a key
+  static constexpr int kFolders = 256;  // the folder of a key is its first byte
 
   struct Entry {
     int64_t payload_bytes = 0;
-    int64_t stamp_ns = 0;       // of the last use
-    int64_t file_stamp_ns = 0;  // as the file has it. It is written at most once a second
-    uint64_t listing = 0;       // the latest listing of the folder that has the file
+    int64_t stamp_ns = 0;       // time of the last use
+    int64_t file_stamp_ns = 0;  // the stamp of the file, which is written at most once a second
+    uint64_t listing = 0;       // number of the last listing that found the file
   };
 
   const Entry* find(const kvc_tier_key& key) const noexcept;
-  // The entry of the lowest stamp, or null.
+  // Returns the key with the lowest stamp, or null.
   const kvc_tier_key* oldest() const noexcept;
 
-  // Inserts an entry, or replaces it.
+  // Inserts or replaces an entry.
   void put(const kvc_tier_key& key, int64_t payload_bytes, int64_t stamp_ns);
-  // Records a use at this time. file_stamp_ns: the stamp of the file now. Does nothing if there is no such entry.
+  // Records a use at time stamp_ns. file_stamp_ns: the present stamp of the file. Does nothing if the key has no entry.
   void touch(const kvc_tier_key& key, int64_t stamp_ns, int64_t file_stamp_ns);
   bool erase(const kvc_tier_key& key) noexcept;
 
-  // A listing of a folder: begin, `seen` for each file that has an entry, end. Entries that were neither seen nor put
-  // in the meantime are erased, because their files are gone.
+  // For a listing of a folder, call begin_listing, then `seen` for each file that has an entry, then end_listing.
+  // end_listing erases the folder's entries that were neither seen nor put since begin_listing, because their files are
+  // gone.
   void begin_listing() noexcept { ++listing_; }
   void seen(const kvc_tier_key& key) noexcept;
   void end_listing(int folder) noexcept;

@@ -7,7 +7,7 @@ namespace {
 
 constexpr char kDigits[] = "0123456789abcdef";
 
-// The value of a digit, or -1. Capital letters are no digits: each object has one name.
+// Returns the value of a hexadecimal digit, or -1. Capital letters are refused, so that each object has only one name.
 int digit_value(char digit) noexcept {
   const char* at = digit ? std::strchr(kDigits, digit) : nullptr;
   return at ? static_cast<int>(at - kDigits) : -1;

@@ -1,4 +1,4 @@
-// ObjectFolder: how the bytes of an object are written and read.
+// ObjectFolder: writes and reads the bytes of an object.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -13,18 +13,18 @@ namespace {
 
 ObjectFolder::Outcome failed(int64_t error) { return {KVC_TIER_FAILED, static_cast<int32_t>(-error), false}; }
 
-// Errors that say that there is no such file.
+// Errors that mean that the file does not exist.
 bool says_missing(int64_t error) { return error == -ENOENT || error == -ENOTDIR || error == -ESTALE; }
 
-// Errors of the disk. A file that cannot be read now will not become readable.
+// Errors that mean a damaged file. A later read would fail too.
 bool says_damaged(int64_t error) { return error == -EIO || error == -EBADMSG || error == -EUCLEAN; }
 
-// A place in the buffers of an item, which are one run of bytes.
+// A position in the buffers of an item, which are read as one sequence of bytes.
 class BufferCursor {
  public:
   explicit BufferCursor(const kvc_tier_item& item) : buffer_(item.buffers) {}
 
-  // Calls move(data, bytes) for the next `bytes` bytes, part by part.
+  // Advances by `bytes` bytes, and calls move(data, bytes) for each contiguous part of them.
   template <typename Move>
   void next(int64_t bytes, Move move) {
     while (bytes > 0) {
@@ -41,7 +41,7 @@ class BufferCursor {
   int64_t at_ = 0;
 };
 
-// The part of the payload in bytes [offset, offset + bytes) of a file: where it begins in them, and its size.
+// The part of the payload in bytes [offset, offset + bytes) of a file. `begin` is its offset within these bytes.
 struct PayloadPart {
   PayloadPart(int64_t offset, int64_t bytes, int64_t payload_bytes)
       : begin(std::max<int64_t>(0, kFrameHeaderBytes - offset)),
@@ -118,23 +118,23 @@ int ObjectFolder::sync_name(const char* folder) {
 }
 
 ObjectFolder::Outcome ObjectFolder::read(const kvc_tier_item& item, int64_t stamp_ns, Bounce& bounce) {
-  // O_NONBLOCK: a pipe in the place of an object does not block the open.
+  // With O_NONBLOCK, the open does not block if the name belongs to a pipe.
   const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | (direct_ ? O_DIRECT : 0);
   const std::string name = object_name(item.key, item.bytes);
   int fd = ops_.open_at(root_, name.c_str(), flags, 0);
   if (fd == -EINVAL && direct_) fd = ops_.open_at(root_, name.c_str(), flags & ~O_DIRECT, 0);
   if (says_missing(fd)) return {KVC_TIER_MISS, 0, false};
-  if (fd == -ELOOP || fd == -ENXIO) return {KVC_TIER_MISS, 0, true};  // a link or a socket
+  if (fd == -ELOOP || fd == -ENXIO) return {KVC_TIER_MISS, 0, true};  // the name belongs to a link or a socket
   if (fd < 0) return failed(fd);
   Outcome outcome = read_frame(fd, item, bounce);
-  // The file may have been evicted and recycled while it was read. Then the object is not damaged: the file now belongs
-  // to another object.
+  // The file may have been evicted and recycled while it was read. Then it has the bytes of another object, and is not
+  // damaged.
   FileStatus read, named;
   if (outcome.damaged && ops_.status(fd, &read) == 0 &&
       (ops_.status_at(root_, name.c_str(), &named) != 0 || named.inode != read.inode)) {
     outcome = {KVC_TIER_MISS, 0, false};
   }
-  if (outcome.result == KVC_TIER_OK && stamp_ns > 0) ops_.set_stamp(fd, stamp_ns);  // a hint: failure changes no result
+  if (outcome.result == KVC_TIER_OK && stamp_ns > 0) ops_.set_stamp(fd, stamp_ns);  // a failure is ignored
   ops_.close(fd);
   return outcome;
 }

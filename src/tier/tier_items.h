@@ -1,4 +1,4 @@
-// What every tier checks of a job before it accepts it.
+// The checks that every tier makes before it accepts a job.
 //
 // Pure. Thread safety: any thread.
 //
@@ -17,10 +17,10 @@ enum class TierWork : uint8_t { kStore, kLoad, kRemove };
 struct TierLimits {
   int64_t max_job_items = 0;
   int64_t max_object_bytes = 0;
-  uint32_t item_flags = 0;  // flags of items that the tier supports
+  uint32_t item_flags = 0;  // item flags that the tier supports
 };
 
-// INVALID_ARGUMENT, NULL_ARGUMENT, BATCH_TOO_LARGE or UNSUPPORTED, with the index of the item.
+// Errors: INVALID_ARGUMENT, NULL_ARGUMENT, BATCH_TOO_LARGE and UNSUPPORTED, with the index of the item.
 Status check_tier_items(TierWork work, int64_t n, const kvc_tier_item* items, const TierLimits& limits);
 
 }  // namespace kvc

@@ -1,4 +1,4 @@
-// Keys of a tier as keys of a map, and as text.
+// Hash, comparison and text of a tier's keys.
 //
 // Pure. Thread safety: any thread.
 //
@@ -17,8 +17,8 @@ inline bool operator==(const kvc_tier_key& a, const kvc_tier_key& b) noexcept {
   return std::memcmp(a.bytes, b.bytes, sizeof a.bytes) == 0;
 }
 
-// Keys are the output of a hash, so any 8 bytes of a key are a hash too. The first byte is left out: it selects the
-// folder.
+// Keys are the output of a hash, so any 8 bytes of a key are a hash too. The first byte is not used, because it is
+// equal for all keys of a folder.
 struct TierKeyHash {
   size_t operator()(const kvc_tier_key& key) const noexcept {
     uint64_t value;

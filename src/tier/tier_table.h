@@ -1,6 +1,7 @@
-// Fills the functions of a kvc_tier with those of a class. The class has:
+// Fills the function pointers of a kvc_tier with calls of a class. The class must have:
 //   - void lookup(int64_t n, const kvc_tier_key*, kvc_tier_found*)
-//   - Status submit(TierWork, uint64_t job, int64_t n, const kvc_tier_item*, bool* accepted). false: the queue is full
+//   - Status submit(TierWork, uint64_t job, int64_t n, const kvc_tier_item*, bool* accepted). *accepted = false: the
+//     queue is full
 //   - int64_t poll(kvc_tier_completion*, int64_t capacity)
 //   - int32_t descriptor()
 //   - void cancel(uint64_t job)
@@ -31,7 +32,7 @@ int32_t submit_to(TierWork work, const char* name, void* self, uint64_t job, int
   return accepted ? KVC_TIER_OK : KVC_TIER_RETRY;
 }
 
-// The caller sets the name and the limits.
+// The caller must set the name and the limits.
 template <typename Tier>
 void fill_tier_table(Tier* of, kvc_tier* table) {
   table->self = of;
@@ -52,7 +53,7 @@ void fill_tier_table(Tier* of, kvc_tier* table) {
   };
   table->descriptor = [](void* self) { return static_cast<Tier*>(self)->descriptor(); };
   table->cancel = [](void* self, uint64_t job) { static_cast<Tier*>(self)->cancel(job); };
-  table->stats = [](void* self, kvc_tier_stats* stats) {  // the caller's struct may be an older, shorter one
+  table->stats = [](void* self, kvc_tier_stats* stats) {  // a caller with an older header has a shorter struct
     kvc_tier_stats all;
     kvc_tier_stats_init(&all);
     static_cast<Tier*>(self)->stats(&all);

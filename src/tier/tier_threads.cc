@@ -12,7 +12,7 @@ Status TierThreads::start() noexcept {
   if (!threads_.empty()) return Status();
   sigset_t all, before;
   sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, &before);  // the threads inherit it: signals are for the host's threads
+  ::pthread_sigmask(SIG_BLOCK, &all, &before);  // the new threads inherit this mask
   Status status;
   try {
     threads_.reserve(static_cast<size_t>(count_));

@@ -1,6 +1,6 @@
-// TierThreads: the threads of a tier. They start with its first work, and block all signals.
+// TierThreads: the threads of a tier. They block all signals.
 //
-// Thread safety: any thread, but join() is the last call.
+// Thread safety: any thread. join() must be the last call.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -18,10 +18,11 @@ namespace kvc {
 
 class TierThreads {
  public:
-  // Each thread calls run(), and ends when it returns.
+  // Each thread calls run(), and ends when run() returns.
   TierThreads(int32_t count, std::function<void()> run) : count_(count), run_(std::move(run)) {}
 
-  // Does nothing if they run. OUT_OF_MEMORY if none can be started; one is enough.
+  // Starts the threads, unless they run already. Returns OUT_OF_MEMORY if no thread can start. Fewer threads than
+  // `count` are no error.
   Status start() noexcept;
   void join() noexcept;
 

@@ -17,7 +17,7 @@ TierWorker::TierWorker(Owner* owner) : owner_(*owner), fork_watch_(child_of_fork
 
 TierWorker::~TierWorker() {
   if (in_child_) {
-    (void)work_.release();  // the thread may have been changing it
+    (void)work_.release();  // the thread may have been changing it during fork(), so it is not destroyed
     (void)items_.release();
   } else {
     bool started = false;
@@ -146,7 +146,7 @@ void TierWorker::remove(std::vector<LoadPage> pages) {
   made.work = TierWork::kRemove;
   made.pages = std::move(pages);
   uint64_t load = 0;
-  (void)add_load(std::move(made), &load).ok();  // the thread runs, because it has stored these objects
+  (void)add_load(std::move(made), &load).ok();  // cannot fail: the thread runs already
 }
 
 Status TierWorker::load(std::vector<LoadPage> pages, uint64_t* load) {

@@ -1,19 +1,21 @@
-// TierWorker: moves the pages of a cache to and from its tiers, on a thread of its own.
+// TierWorker: stores pages of a cache in its tiers, and loads them from there, on its own thread.
 //
-// A store is queued. If its page is released before the page is copied, the store is dropped. A load has a list of
-// pages, and the caller polls until it is done. The thread starts with the first work.
-// A tier that must search for an object answers PENDING at first. Stores of such pages wait in the queue, and a search
-// says when no key is PENDING any more.
-// Pages of suspended sequences have stores that are polled for as loads are. Their objects are removed in the
-// background.
+// A store is queued. If its page is released before it was copied, the store is dropped. A load has a list of pages,
+// and the caller polls until the load is done. The thread starts with the first work.
+// A tier that must search for an object answers PENDING at first. Stores of pages with such keys wait in the queue. A
+// `search` waits until no key of a list is PENDING.
+// Pages of suspended sequences are stored by store_all, which the caller polls like a load. Their objects are removed
+// in the background.
 //
-// Thread safety: any thread. Lock order: a cache's lock is taken before this one. So the thread calls the owner without
-// holding the worker's lock. Ownership: owns the tiers and all buffers. The owner outlives the worker. Invariants
-//   1. No other code touches the pages of a load or of a polled store until poll_load has said that it is done.
-//   2. At most kMaxOpenItems items are submitted to the tiers, so memory is bounded by their objects.
+// Thread safety: any thread. Lock order: the cache's lock is taken before the worker's lock. So the thread does not
+// hold the worker's lock when it calls the owner. Ownership: owns the tiers and all buffers. The owner must outlive the
+// worker. Invariants
+//   1. No other code uses the pages of a load or of store_all before poll_load has returned `done`.
+//   2. At most kMaxOpenItems items are submitted at once, so the buffers take no more memory than this number of
+//      objects.
 //   3. A queued page is in Work::queue, and in Work::queued with the same number.
-//   4. In a child of fork() the thread does not exist. There lookups find nothing, loads fail, and Work is not touched,
-//      because the thread may have been changing it during fork().
+//   4. In a child of fork(), the thread does not exist. Lookups there find nothing, and loads fail. Work is not used
+//      there, because the thread may have been changing it during fork().
 #pragma once
 
 #include <pthread.h>
@@ -36,28 +38,30 @@
 
 namespace kvc {
 
-// A page of tokens of one group, or the states after its last token, as tiers name it.
+// A page of tokens of one group, or the page of the states after its last token, with the keys that name it in tiers.
 struct TierPage {
   int32_t group = 0;
-  int32_t page = 0;       // in the pools of the group
+  int32_t page = 0;       // page id in the pools of the group
   int64_t block = 0;      // its first token is block * page_size
-  kvc_tier_key key = {};  // of its object
+  kvc_tier_key key = {};  // key of its object
   PageKey page_key = {}, parent_key = {};
-  std::shared_ptr<const std::vector<int32_t>> tokens;  // of the whole prefix; null = of a suspended sequence
+  std::shared_ptr<const std::vector<int32_t>> tokens;  // of the whole prefix; null if the sequence is suspended
 };
 
 class TierWorker {
  public:
-  // The cache, as the worker's thread sees it.
+  // The functions of the cache that the worker's thread calls.
   class Owner {
    public:
     virtual ~Owner() = default;
-    // Makes the object of a page. False: `valid` was false under the owner's lock, or memory is short.
+    // Makes the object of a page. Returns false if `valid` was false under the owner's lock, if the device failed, or
+    // if there is no memory.
     virtual bool read_page(const TierPage& page, const std::atomic<bool>& valid, std::vector<uint8_t>* object) = 0;
-    // Checks that an object is the one of this page, and writes its contents to the page. False: it is another object.
+    // Checks that an object belongs to this page, and writes its contents to the page. Returns false if it is another
+    // object, or if the write failed.
     virtual bool write_page(const TierPage& page, std::span<const uint8_t> object) = 0;
-    // Runs in a child of fork(), before fork() returns. The worker's thread may have held the owner's lock: it is free
-    // now.
+    // Called in a child of fork(), before fork() returns. The function must make the owner's lock free, because the
+    // worker's thread may have held it.
     virtual void in_child() noexcept = 0;
   };
 
@@ -66,12 +70,12 @@ class TierWorker {
   struct Tier {
     kvc_tier table = {};
     Stores stores = Stores::kPublished;
-    int64_t min_tokens = 0;  // a publish of fewer tokens is not stored
+    int64_t min_tokens = 0;  // pages of a shorter publish are not stored
   };
-  // Where a page was found.
+  // The tier in which a page was found.
   struct Found {
-    int32_t tier = -1;     // -1 = in none
-    bool pending = false;  // no tier has it so far, and one still searches
+    int32_t tier = -1;     // -1 = in no tier
+    bool pending = false;  // no tier has it so far, and a tier answered PENDING
     int64_t bytes = 0;
   };
   struct LoadPage {
@@ -79,63 +83,63 @@ class TierWorker {
     Found found;
   };
   struct Counts {
-    int64_t queued = 0;         // pages that wait for their store, or are being stored
+    int64_t queued = 0;         // pages that wait for a store, or are being stored
     int64_t stored_pages = 0;   // stores that succeeded
-    int64_t dropped_pages = 0;  // released before they were copied, or too many for the queue
+    int64_t dropped_pages = 0;  // pages that were released before they were copied, or did not fit in the queue
     int64_t failed_stores = 0;
-    int64_t loading_pages = 0;  // of loads that run
+    int64_t loading_pages = 0;  // pages of loads that are not done
     int64_t loaded_pages = 0;
-    int64_t failed_loads = 0;  // pages that a tier no longer had, or whose object was another
+    int64_t failed_loads = 0;  // pages that a tier did not have, or that had another object
   };
 
   static constexpr int32_t kMaxTiers = 8;
   static constexpr int64_t kMaxQueued = 1 << 16;
   static constexpr int64_t kMaxOpenItems = 16;
-  static constexpr size_t kMaxSearched = 64;           // pages at the front of the queue that are looked up
-  static constexpr int64_t kMaxKnown = 1024;           // keys that a search looks up under the lock
+  static constexpr size_t kMaxSearched = 64;           // most pages at the front of the queue that are looked up
+  static constexpr int64_t kMaxKnown = 1024;           // most keys that a search looks up under one hold of the lock
   static constexpr int64_t kSearchNs = 1'000'000'000;  // the longest search
 
   explicit TierWorker(Owner* owner);
-  // Cancels items that have not begun, waits for all others, and closes the tiers.
+  // Cancels loads and stores that were not submitted, waits for submitted items and for removals, and closes the tiers.
   ~TierWorker();
   TierWorker(const TierWorker&) = delete;
   TierWorker& operator=(const TierWorker&) = delete;
 
-  // Takes over an open tier.
+  // Adopts an open tier.
   Status add(const Tier& tier);
   int32_t num_tiers() const noexcept { return num_tiers_.load(std::memory_order_acquire); }
   const Tier& tier(int32_t index) const noexcept { return tiers_[index]; }
 
-  // Finds the first tier that has each key.
+  // Finds, for each key, the first tier that has it.
   void lookup(std::span<const kvc_tier_key> keys, std::span<Found> found);
-  // The measured time of a load of so many bytes from a tier; 0 = not measured yet.
+  // Returns the estimated time of a load of `bytes` bytes from a tier; 0 if nothing was measured yet.
   int64_t load_ns(int32_t tier, int64_t bytes) const;
 
   // Queues a page for a tier, unless it is queued already.
   void store(int32_t tier, TierPage page);
-  // Drops the queued stores of a page, because it was released.
+  // Call it when a page is released. Drops the queued stores of the page.
   void forget(int32_t group, int32_t page);
 
   // Starts a load, and returns its number.
   Status load(std::vector<LoadPage> pages, uint64_t* load);
-  // Starts to store pages, each in the first tier that takes it, and returns a number as load does.
+  // Starts to store pages, each in the first tier that accepts it. Returns a number for poll_load.
   Status store_all(std::vector<LoadPage> pages, uint64_t* load);
-  // Removes objects in the background. Ignores pages that are in no tier.
+  // Removes the objects of pages in the background. Ignores pages that are in no tier.
   void remove(std::vector<LoadPage> pages);
-  // Whether some tier may get the pages of suspended sequences.
+  // Whether some tier may store the pages of suspended sequences.
   bool can_store() const noexcept { return next_tier(-1) >= 0; }
-  // Starts a load without pages. It is done when no tier searches for any of the keys, or after kSearchNs.
+  // Starts a load without pages. It is done when no key is PENDING in a tier, or after kSearchNs.
   Status search(std::vector<kvc_tier_key> keys, uint64_t* load);
   struct Loaded {
     bool known = false;
     bool done = false;
-    int64_t first_failed = INT64_MAX;  // the first block that could not be loaded or stored
-    std::vector<LoadPage> pages;       // result of store_all: the pages, with the tiers that have their objects
+    int64_t first_failed = INT64_MAX;  // first block that could not be loaded or stored
+    std::vector<LoadPage> pages;       // for store_all: the pages, with the tiers that have their objects
   };
-  // After this has returned `done`, the number of the load is not valid any more.
+  // After it has returned `done`, the number of the load is not valid.
   Loaded poll_load(uint64_t load);
   void cancel_load(uint64_t load);
-  // Readable while a load is done and was not polled; -1 before the first tier.
+  // A descriptor that is readable while a finished load was not polled; -1 before the first tier.
   int descriptor() const noexcept { return done_event_; }
 
   Counts counts();
@@ -145,22 +149,22 @@ class TierWorker {
     TierWork work = TierWork::kLoad;
     std::vector<LoadPage> pages;
     size_t next = 0;   // first page that was not submitted
-    int64_t open = 0;  // pages that were submitted
+    int64_t open = 0;  // pages that were submitted and are not done
     bool cancelled = false;
     int64_t first_failed = INT64_MAX;
     std::vector<kvc_tier_key> searched;  // keys that may be PENDING
     int64_t search_until_ns = 0;
     bool done() const noexcept { return open == 0 && (cancelled || (next == pages.size() && searched.empty())); }
   };
-  // An item of a tier, with its memory, which is used again.
+  // An item of a tier, with its buffer. Items are reused.
   struct Item {
-    enum class State : uint8_t { kFree, kRefused, kOpen };  // kRefused: the tier was full of work
+    enum class State : uint8_t { kFree, kRefused, kOpen };  // kRefused: the tier had too much work
     State state = State::kFree;
     int32_t tier = 0;
     uint64_t job = 0;
-    uint64_t load = 0;  // 0 = a store that was queued
+    uint64_t load = 0;  // 0 = a store from the queue
     TierWork work = TierWork::kStore;
-    size_t index = 0;  // in the pages of the load
+    size_t index = 0;  // index in the pages of the load
     TierPage page;
     std::vector<uint8_t> object;
     kvc_tier_buffer buffer = {};
@@ -172,14 +176,14 @@ class TierWorker {
     uint64_t number = 0;
   };
 
-  // What the public methods and the thread share.
+  // Data that the public methods and the thread share.
   struct Work {
     std::deque<Queued> queue;
-    std::unordered_map<uint64_t, uint64_t> queued;  // place to number
+    std::unordered_map<uint64_t, uint64_t> queued;  // from place_of() to Queued::number
     uint64_t last_number = 0;
     std::map<uint64_t, Load> loads;
     uint64_t last_load = 0;
-    uint64_t reading = 0;  // place of the page that the owner reads; 0 = none
+    uint64_t reading = 0;  // place_of() of the page that the owner reads; 0 = none
     Counts counts;
     bool stopping = false;
   };
@@ -197,7 +201,7 @@ class TierWorker {
   void finish(Item& item, int32_t result);
   Item* free_item() noexcept;
   void end_page(const Item& item, bool ok);
-  // The first tier after `tier` that stores objects; -1 = none.
+  // Returns the first tier after `tier` that stores objects; -1 = none.
   int32_t next_tier(int32_t tier) const noexcept;
   bool is_pending(const kvc_tier_key& key) const;
   Status add_load(Load load, uint64_t* id);
@@ -209,7 +213,7 @@ class TierWorker {
   }
 
   Owner& owner_;
-  Tier tiers_[kMaxTiers];  // [num_tiers_]; an entry does not change
+  Tier tiers_[kMaxTiers];  // [num_tiers_]; entries never change
   std::atomic<int32_t> num_tiers_ = 0;
   int work_event_ = -1, done_event_ = -1;
   std::atomic<bool> in_child_ = false;  // this process is a child of fork()
@@ -220,9 +224,9 @@ class TierWorker {
   bool started_ KVC_GUARDED_BY(mutex_) = false;
   std::unique_ptr<Work> work_ KVC_GUARDED_BY(mutex_) = std::make_unique<Work>();
 
-  std::unique_ptr<Item[]> items_ = std::make_unique<Item[]>(kMaxOpenItems);  // of the thread alone
-  uint64_t last_job_ = 0;                                                    // likewise
-  bool searching_ = false;                                                   // likewise: a tier still searches
+  std::unique_ptr<Item[]> items_ = std::make_unique<Item[]>(kMaxOpenItems);  // only for the thread
+  uint64_t last_job_ = 0;                                                    // only for the thread
+  bool searching_ = false;  // only for the thread: whether a key was PENDING
 
   const ForkWatch fork_watch_;
 };

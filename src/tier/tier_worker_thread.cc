@@ -1,4 +1,4 @@
-// What the thread of a TierWorker does.
+// The thread of a TierWorker.
 #include <poll.h>
 #include <pthread.h>
 
@@ -12,7 +12,7 @@
 namespace kvc {
 namespace {
 
-constexpr int kShortWaitMs = 1;  // for a tier that is full of work, or that has no descriptor
+constexpr int kShortWaitMs = 1;  // used if a tier has too much work, or has no descriptor
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void TierWorker::run() {
     bool progress = take_completions();
     progress = search() || progress;
     if (submit_refused()) {
-      // Loads and polled stores come first, because a request waits for them.
+      // Loads and store_all come before queued stores, because a request waits for them.
       for (Item* item = free_item(); item != nullptr && (start_page(*item) || start_store(*item));) {
         progress = true;
         item = submit_refused() ? free_item() : nullptr;
@@ -63,7 +63,7 @@ bool TierWorker::take_completions() {
       for (int64_t i = 0; i < std::min<int64_t>(count, std::size(done)); ++i) {
         Item& item = items_[done[i].job % kMaxOpenItems];
         if (item.state != Item::State::kOpen || item.job != done[i].job || item.tier != t)
-          continue;  // a tier's mistake
+          continue;  // the tier returned a wrong completion
         finish(item, done[i].result);
       }
     }
@@ -71,7 +71,7 @@ bool TierWorker::take_completions() {
   return some;
 }
 
-// Submits refused items again. True if no item still waits for a tier that was full of work.
+// Submits refused items again. Returns whether no item was refused.
 bool TierWorker::submit_refused() {
   for (int64_t i = 0; i < kMaxOpenItems; ++i) {
     if (items_[i].state != Item::State::kRefused) continue;
@@ -87,7 +87,7 @@ void TierWorker::submit(Item& item) {
   item.buffer = {item.object.data(), static_cast<int64_t>(item.object.size())};
   item.item = {item.page.key, removes ? nullptr : &item.buffer, removes ? 0 : 1, 0, item.buffer.bytes};
   const bool keeps = item.load != 0 && item.work == TierWork::kStore && (table.flags & KVC_TIER_KEEPS) != 0;
-  if (keeps) item.item.flags = KVC_TIER_ITEM_KEEP;  // of a suspended sequence
+  if (keeps) item.item.flags = KVC_TIER_ITEM_KEEP;  // a page of a suspended sequence
   item.job = ++last_job_ * kMaxOpenItems + static_cast<uint64_t>(&item - items_.get());
   item.state = Item::State::kOpen;
   kvc_error error = KVC_ERROR_INIT;
@@ -101,7 +101,7 @@ void TierWorker::submit(Item& item) {
   }
 }
 
-// Ends searches for which no key is PENDING any more, or that took too long. Returns whether it removed keys.
+// Ends searches without a PENDING key, and searches that took too long. Returns whether it removed keys.
 bool TierWorker::search() {
   const int64_t now = now_ns();
   int64_t known = 0;
@@ -117,7 +117,7 @@ bool TierWorker::search() {
   return known > 0;
 }
 
-// Starts the next page of a load, of a polled store or of a removal. Returns whether there was one.
+// Starts the next page of a load, of store_all or of a removal. Returns whether there was one.
 bool TierWorker::start_page(Item& item) {
   int64_t bytes = 0;
   {
@@ -137,11 +137,11 @@ bool TierWorker::start_page(Item& item) {
     item.load = load->first;
     bytes = item.work == TierWork::kLoad ? next.found.bytes : 0;
   }
-  static const std::atomic<bool> valid = true;  // nothing releases the page of a polled store
+  static const std::atomic<bool> valid = true;  // no call releases a page of store_all
   bool ready = item.work != TierWork::kStore || owner_.read_page(item.page, valid, &item.object);
   try {
     if (item.work != TierWork::kStore) item.object.resize(static_cast<size_t>(bytes));
-  } catch (const std::exception&) {  // the tier's size is too large for this process
+  } catch (const std::exception&) {  // the tier returned a size that is too large for this process
     ready = false;
   }
   if (ready) {
@@ -152,8 +152,8 @@ bool TierWorker::start_page(Item& item) {
   return true;
 }
 
-// Starts the next store. Returns whether there was one. Pages for which a tier still searches keep their places in the
-// queue.
+// Starts the next store of the queue. Returns whether there was one. Pages with PENDING keys stay in their places in
+// the queue.
 bool TierWorker::start_store(Item& item) {
   kvc_tier_found known = {};
   {
@@ -166,7 +166,7 @@ bool TierWorker::start_store(Item& item) {
     };
     auto next = work.queue.begin();
     for (size_t searched = 0;; ++searched, ++next) {
-      while (next != work.queue.end() && !is_waiting(*next)) next = work.queue.erase(next);  // it was forgotten
+      while (next != work.queue.end() && !is_waiting(*next)) next = work.queue.erase(next);  // dropped by `forget`
       searching_ = searching_ || searched > 0;
       if (next == work.queue.end() || searched == kMaxSearched) return false;
       const kvc_tier& table = tiers_[next->tier].table;
@@ -180,7 +180,7 @@ bool TierWorker::start_store(Item& item) {
     work.queue.erase(next);
     work.reading = place_of(item.tier, item.page.group, item.page.page);
     work.queued.erase(work.reading);
-    ++work.counts.queued;  // until it is stored
+    ++work.counts.queued;  // counted until it is stored
     reading_valid_ = true;
   }
   const bool wanted = known.result == KVC_TIER_MISS;
@@ -236,7 +236,7 @@ void TierWorker::end_page(const Item& item, bool ok) {
   }
   if (!ok) {
     load.first_failed = std::min(load.first_failed, item.page.block);
-    load.cancelled = true;  // what follows could not be used
+    load.cancelled = true;  // later pages could not be used
   }
   if (load.done()) write_event(done_event_);
 }

@@ -1,10 +1,10 @@
-// TransferMeter: the latency and the bandwidth of loads or of stores, as measured. Both are running averages, in which
-// a new sample counts one eighth.
+// TransferMeter: measures the latency and the bandwidth of loads or of stores. Both are running averages, in which a
+// new sample has the weight 1/8.
 //
 //   bandwidth   bytes of all items, divided by the time in which at least one item was being transferred
 //   latency     time of an item beyond the time that its bytes take at this bandwidth
 //
-// Pure: time is an argument, of a clock that never goes back. Thread safety: none; the caller has a lock.
+// Pure: the caller passes the time of a monotonic clock. Thread safety: none; the caller locks.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -19,7 +19,7 @@ class TransferMeter {
   // An item that is being transferred.
   struct Item {
     int64_t began_ns = 0;
-    int64_t together = 0;  // items that were being transferred then, with this one. They share the bandwidth
+    int64_t together = 0;  // items in transfer when it began, with this item. They share the bandwidth
   };
 
   Item begin(int64_t now_ns) noexcept {
@@ -27,7 +27,7 @@ class TransferMeter {
     return {now_ns, active_};
   }
 
-  // The item is done. bytes: 0 if it failed.
+  // Call it when the item is done. bytes: 0 if it failed.
   void end(const Item& item, int64_t now_ns, int64_t bytes) noexcept {
     --active_;
     window_bytes_ += bytes;

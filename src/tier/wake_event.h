@@ -1,4 +1,4 @@
-// An eventfd that says that there is something to do, and the clock for how long that may take.
+// Functions to signal and to clear an eventfd, and a monotonic clock.
 //
 // Thread safety: any thread.
 #pragma once
