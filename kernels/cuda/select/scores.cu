@@ -26,7 +26,6 @@ static_assert(kScoreThreads / kWarpSize * 16 == kTileKeys && kTileRows % kMmaRow
 struct ScoreFixed {
   SeenKeys seen;
   int64_t row[kChunkKeys];  // byte offset in the pool, of head 0
-  float scale[kChunkKeys];  // of head 0, if tokens have scales
   int64_t page[kChunkKeys];
   int32_t slot[kChunkKeys];  // -1: the query does not see the key
 };
