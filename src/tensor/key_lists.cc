@@ -54,9 +54,11 @@ bool find_entry_beyond(const kvc_backend_lists& lists, int64_t row, int64_t toke
     int32_t largest = -1;
     for (int32_t i = 0; i < lists.num_entries; ++i) largest = std::max(largest, list[i]);
     if (largest < limit) continue;
-    const int32_t* const entry =
-        std::find_if(list, list + lists.num_entries, [limit](int32_t i) { return i >= limit; });
-    *bad = {head, entry - list, largest};
+    // The first bad entry. If another thread has changed it meanwhile, the largest one is reported.
+    *bad = {head, 0, largest};
+    for (int64_t i = lists.num_entries - 1; i >= 0; --i) {
+      if (const int32_t value = list[i]; value >= limit) *bad = {head, i, value};
+    }
     return true;
   }
   return false;

@@ -335,6 +335,9 @@ TEST(Lists, RefusesWhatMakesNoSense) {
     EXPECT_EQ(error.index, 0);
     lists.at(2, 1, 3) = INT32_MAX;
     refuse(KVC_ERROR_OUT_OF_RANGE, {"indices[2, 1, 3]", "2147483647"}, scene.listed(&lists));
+    lists.at(2, 1, 2) = 34;
+    refuse(KVC_ERROR_OUT_OF_RANGE, {"indices[2, 1, 2] is 34"}, scene.listed(&lists));  // of two, the first
+    lists.at(2, 1, 2) = 7;
     lists.at(2, 1, 3) = 8;  // 33 tokens are 9 blocks of 4
     lists.at(0, 0, 0) = 9;
     refuse(KVC_ERROR_OUT_OF_RANGE, {"indices[0, 0, 0]", "is 9", "9 blocks of 4"}, scene.listed(&lists, 4));

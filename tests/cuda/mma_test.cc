@@ -288,7 +288,7 @@ TEST(MmaPlan, LatentTilesHaveRoomForP) {
   }
 }
 
-// Stages for 512 + 64 dims in 16 bits, as docs/internals/cuda.md has them for each GPU.
+// Stages for 512 + 64 dims in 16 bits, by the shared memory of each GPU.
 TEST(MmaPlan, LatentStagesOfTheCards) {
   const Call call = latent_call(Type::kBf16, Type::kBf16, 576, 512);
   const auto stages = [&](int32_t rows, int32_t of_block) {

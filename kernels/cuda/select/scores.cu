@@ -27,7 +27,6 @@ static_assert(kScoreThreads / kWarpSize * 16 == kTileKeys && kTileRows % kMmaRow
 struct ScoreFixed {
   SeenKeys seen;
   int64_t row[kChunkKeys];  // byte offset of the key's row in the pool, for head 0
-  float scale[kChunkKeys];  // not used
   int64_t page[kChunkKeys];
   int32_t slot[kChunkKeys];  // -1: the query does not see the key
 };
