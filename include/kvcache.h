@@ -1057,8 +1057,8 @@ typedef struct kvc_attend_args {
                            innermost stride 1; Dn 1..1152 - R */
   const DLTensor *w_uv; /* nullable, together with w_uk. Borrowed; [Hq, Dv, latent_dim], as w_uk; Dv 1..1024 */
   const DLTensor *indices; /* nullable: no lists. Borrowed; [>= T, 1 or Hkv, k] int32, innermost stride 1: a list of k
-                              entries for each query, for all heads or for each kv head. k * index_block <=
-                              KVC_MAX_LISTED_KEYS. An entry names tokens by their index in the sequence */
+                              entries for each query, for all heads or for each kv head.
+                              k * index_block <= KVC_MAX_LISTED_KEYS. An entry names tokens by their index in the sequence */
   int32_t index_block;     /* b >= 1: an entry i names the tokens [i * b, (i + 1) * b); 0 = 1 */
   int32_t reserved;        /* 0 */
   const DLTensor *rel_bias; /* nullable: no bias by distance. Borrowed; [Hq, E] or [>= T, Hq, E] float32, E >= 1, innermost
@@ -1203,8 +1203,8 @@ KVC_API kvc_status kvc_forward_load_state(kvc_cache *cache, kvc_forward forward,
  * state after the committed leaf the state of the sequence. An example is a draft of 4 tokens with states
  * [num_sequences, 4, shape...]: call this function for tokens 0 to 3, each time with one slice of the states.
  * Errors, threads: as kvc_forward_load_state. Since 0.1. From: a state for each draft as in vLLM's speculative Mamba. */
-KVC_API kvc_status kvc_forward_store_state(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state, int32_t token,
-                                           const DLTensor *tensor, kvc_error *error);
+KVC_API kvc_status kvc_forward_store_state(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state,
+                                           int32_t token, const DLTensor *tensor, kvc_error *error);
 
 typedef struct kvc_merge_args {
   uint32_t struct_size;
@@ -1262,8 +1262,8 @@ typedef struct kvc_forward_info {
   uint32_t struct_size;
   int32_t num_sequences;              /* rows of the batch, inert rows included */
   int64_t num_tokens;                 /* T */
-  const int32_t *positions_host;      /* [T]: position of each token in its sequence. A tree node has position length +
-                                         depth, and a token of an inert row has position 0 */
+  const int32_t *positions_host;      /* [T]: position of each token in its sequence. A tree node has position
+                                         length + depth, and a token of an inert row has position 0 */
   const int32_t *last_rows_host;      /* [num_sequences]: index in [0, T) of the last token of each row; -1 = the row has no
                                          tokens */
   DLTensor positions;                 /* the data of positions_host on the context's device: int32 [T] */
@@ -1399,26 +1399,29 @@ KVC_API kvc_status kvc_seq_tree_nodes(kvc_cache *cache, int64_t n, const kvc_seq
  * ============================================================================================ */
 
 enum kvc_pool {
-  KVC_POOL_KV = 0, /* K and V together: [pages, 2, Hkv, page_size, D]; only if they are stored together */
+  KVC_POOL_KV = 0, /* K and V together: [pages, 2, Hkv, page_size, D]; only if the cache stores them in one pool */
   KVC_POOL_K = 1,  /* [pages, Hkv, page_size, D] */
-  KVC_POOL_V = 2,  /* [pages, Hkv, page_size, Dv]; MLA: the leading dims of KVC_POOL_K */
-  KVC_POOL_K_SCALE = 3, /* float32: [pages, Hkv, page_size] of int8, uint4; [Hkv] of float8, float4 (ones if none given) */
-  KVC_POOL_V_SCALE = 4
+  KVC_POOL_V = 2,  /* [pages, Hkv, page_size, Dv]; MLA: the first latent_dim dims of KVC_POOL_K */
+  KVC_POOL_K_SCALE = 3, /* scales of K, float32: [pages, Hkv, page_size] for int8 and uint4; [Hkv] for float8 and float4
+                           (ones if the config gives no scales) */
+  KVC_POOL_V_SCALE = 4  /* scales of V, in the same shapes */
 };
 enum kvc_pool_flags {
-  KVC_POOL_WRITABLE = 1 /* without it the view carries DLPack's READ_ONLY flag */
+  KVC_POOL_WRITABLE = 1 /* the view may be written. Without this flag, the view has DLPack's READ_ONLY flag */
 };
 
-/* Returns a view of a layer's page pool, without a copy. The view keeps the memory alive, but not the contents: pages are
- * reused. It has the layer's dtype; float8 comes as uint8, and rows of 4 bits as their bytes. Work enqueued on the stream
- * after this call sees what earlier calls on the cache stored. Later calls on the cache do not wait for that work. The view
- * shows all sequences and free slots: a slot in which this layer stored no token holds what it held before.
+/* Returns a view of a layer's page pool, without a copy. The view keeps the memory allocated, but pages are reused, so the
+ * contents change. The view has the layer's dtype, except that float8 is uint8, and a row of 4-bit elements is given as
+ * bytes. The view shows the pages of all sequences, and free pages too. In a slot in which this layer stored no token, it
+ * shows old bytes. Work enqueued on the stream after this call sees what earlier calls on the cache stored. But later calls
+ * on the cache do not wait for this work, so the caller must order them after it.
  *   pool    KVC_POOL_*
  *   flags   KVC_POOL_WRITABLE or 0
  *   tensor  returned; released by its deleter, on any thread, also after kvc_cache_destroy
  *   stream  as kvc_seq_fork
- * Errors: OUT_OF_RANGE (layer), INVALID_ARGUMENT, UNSUPPORTED (KVC_POOL_KV of pools stored apart, a recurrent layer, scales
- * of a layer that is not quantised, writable scales of float8, KVC_STORAGE_NONE), OUT_OF_MEMORY. Threads: any. Since 0.1. */
+ * Errors: OUT_OF_RANGE (layer), INVALID_ARGUMENT, UNSUPPORTED (KVC_POOL_KV if K and V are in separate pools, a recurrent
+ * layer, scales of a layer that is not quantised, writable scales of float8, KVC_STORAGE_NONE), OUT_OF_MEMORY. Threads: any.
+ * Since 0.1. */
 KVC_API kvc_status kvc_cache_export_pool(kvc_cache *cache, int32_t layer, int32_t pool, uint32_t flags,
                                          DLManagedTensorVersioned **tensor, void *stream, kvc_error *error);
 
@@ -1432,11 +1435,12 @@ enum kvc_export_parts {
 typedef struct kvc_export_args {
   uint32_t struct_size;
   int32_t layer;
-  uint32_t parts;         /* KVC_EXPORT_*; 0 = all that the layer has (MLA: K and its scales; V is a part of K) */
+  uint32_t parts;         /* KVC_EXPORT_*; 0 = all parts that the layer has (MLA: only K and its scales, because V is part of
+                             K) */
   uint32_t reserved;      /* 0 */
-  int64_t position_begin; /* tokens [position_begin, position_end) of the sequence */
-  int64_t position_end;   /* 0 = the sequence's length (so [0, 0) cannot be requested). Cross layers: both positions are in
-                             the encoder sequence */
+  int64_t position_begin; /* tokens [position_begin, position_end) of the sequence are exported */
+  int64_t position_end;   /* 0 = the sequence's length, so [0, 0) cannot be requested. Cross layers: both positions are
+                             positions in the encoder sequence */
 } kvc_export_args;
 
 static inline void kvc_export_args_init(kvc_export_args *args) {
@@ -1445,15 +1449,16 @@ static inline void kvc_export_args_init(kvc_export_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* What an export returned. A part that was not requested is NULL. Release each tensor by its deleter. */
+/* The tensors that an export returned. A part that was not requested is NULL. Release each tensor by its deleter. */
 typedef struct kvc_exported {
   uint32_t struct_size;
   uint32_t reserved;
-  DLManagedTensorVersioned *k;       /* [tokens, Hkv, D] of the layer's dtype; float8: uint8; 4 bits: uint8, the bytes of a
-                                        row */
-  DLManagedTensorVersioned *v;       /* [tokens, Hkv, Dv] */
-  DLManagedTensorVersioned *k_scale; /* float32, the factors of k: [tokens, Hkv] of int8, uint4; [Hkv] of float8, float4 */
-  DLManagedTensorVersioned *v_scale;
+  DLManagedTensorVersioned *k;       /* [tokens, Hkv, D] of the layer's dtype. float8: as uint8. uint4 and float4: uint8,
+                                        with the bytes of a row in the last dim */
+  DLManagedTensorVersioned *v;       /* [tokens, Hkv, Dv], with a dtype as k */
+  DLManagedTensorVersioned *k_scale; /* scales of k, float32: [tokens, Hkv] for int8 and uint4; [Hkv] for float8 and
+                                        float4 */
+  DLManagedTensorVersioned *v_scale; /* scales of v, in the same shapes */
 } kvc_exported;
 
 static inline void kvc_exported_init(kvc_exported *exported) {
@@ -1462,32 +1467,33 @@ static inline void kvc_exported_init(kvc_exported *exported) {
   exported->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Copies K and V of one layer of one sequence into dense tensors, as stored (rotated, rounded or quantised).
+/* Copies K and V of one layer of one sequence into dense tensors. The copies are as stored: rotated, rounded or quantised.
  *   exported  filled; its tensors are returned, 256-byte aligned
  *   stream    as kvc_seq_fork
- * The copy runs outside the cache's lock, and holds the sequence's pages meanwhile. If page ids must be equal on all ranks,
- * do not change the cache before the call has returned.
+ * Other calls on the cache can run during the copy, and the pages of the sequence stay allocated meanwhile. If page ids must
+ * be equal on all ranks, make no other call that changes the cache until this call has returned.
  * Errors: STALE_ID, BUSY (the sequence is in an open forward, or 32 exports run already), OUT_OF_RANGE (uncommitted tree
- * nodes cannot be exported), ORDER (a forward that stored these tokens did not cover the layer; available = the tokens that
- * it holds), EVICTED (keys of the range are gone), UNSUPPORTED (scales of a layer without scales, a recurrent layer,
- * KVC_STORAGE_NONE). Threads: any. Since 0.1. */
+ * nodes cannot be exported), ORDER (a forward that stored these tokens did not cover the layer; available is the number of
+ * tokens that the layer has), EVICTED (keys of the range were freed), UNSUPPORTED (scales of a layer without scales, a
+ * recurrent layer, KVC_STORAGE_NONE). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_export(kvc_cache *cache, kvc_seq sequence, const kvc_export_args *args,
                                   kvc_exported *exported, void *stream, kvc_error *error);
 
 enum kvc_import_flags {
-  KVC_IMPORT_AS_STORED = 1 /* k is as exported, and k and v may be stored bytes: as KVC_APPEND_AS_STORED */
+  KVC_IMPORT_AS_STORED = 1 /* k and v are as kvc_seq_export gave them: see KVC_APPEND_AS_STORED */
 };
 
 typedef struct kvc_import_args {
   uint32_t struct_size;
   uint32_t flags;           /* KVC_IMPORT_* */
-  int32_t num_layers;       /* all layers of the cache */
+  int32_t num_layers;       /* number of layers of the cache */
   uint32_t reserved;        /* 0 */
-  const DLTensor *const *k; /* [num_layers], each [T, Hkv, D] of that layer; T the same in all, 1..max_batch_tokens. NULL for
-                               a layer that reads another's K and V (kvc_layer_config.kv_layer), and for a cross layer */
-  const DLTensor *const *v; /* [num_layers], each [T, Hkv, Dv], or as kvc_append_args.v; NULL where k is. Nullable if every
-                               layer is MLA */
-  const DLTensor *const *k_scale; /* nullable: none. [num_layers], each as kvc_append_args.k_scale, or NULL */
+  const DLTensor *const *k; /* [num_layers], each [T, Hkv, D] of that layer; T is the same in all, 1..max_batch_tokens. NULL
+                               for a layer that reads K and V of another layer (kvc_layer_config.kv_layer), and for a cross
+                               layer */
+  const DLTensor *const *v; /* [num_layers], each [T, Hkv, Dv], or as kvc_append_args.v; NULL where k is NULL. Nullable if
+                               every layer is MLA */
+  const DLTensor *const *k_scale; /* nullable: no scales. [num_layers], each as kvc_append_args.k_scale, or NULL */
   const DLTensor *const *v_scale; /* the same for v */
 } kvc_import_args;
 
@@ -1497,18 +1503,18 @@ static inline void kvc_import_args_init(kvc_import_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Appends T tokens of dense K and V to a sequence in every layer, as kvc_forward_append would. With KVC_IMPORT_AS_STORED it
- * is the inverse of kvc_seq_export, for a sequence without freed pages. (For rotated keys of longrope, give the sequence the
- * same factor set first: kvc_seq_set_rope.) The import opens a forward of its own, which counts towards max_open_forwards.
+/* Appends T tokens of dense K and V to a sequence in every layer, as kvc_forward_append does. With KVC_IMPORT_AS_STORED it
+ * reverses kvc_seq_export, for a sequence without freed pages. (If keys are rotated by longrope, first give the new sequence
+ * the same factors: kvc_seq_set_rope.) The import opens a forward of its own, which counts towards max_open_forwards.
  *   args    borrowed, tensors included
  *   stream  as kvc_seq_fork
- * Errors: those of kvc_forward_begin; those of kvc_forward_append, with error->index = the layer; UNSUPPORTED with a
+ * Errors: those of kvc_forward_begin; those of kvc_forward_append, with the layer in error->index; UNSUPPORTED with a
  * recurrent group (use a forward, with KVC_APPEND_AS_STORED and kvc_forward_store_state), with cross groups alone, and with
  * KVC_STORAGE_NONE. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_import(kvc_cache *cache, kvc_seq sequence, const kvc_import_args *args, void *stream,
                                   kvc_error *error);
 
-/* One copy that a cache with KVC_STORAGE_NONE leaves to the engine, which makes it in its own pools:
+/* A copy of tokens that the engine must make in its own pools. Only a cache with KVC_STORAGE_NONE has such copies:
  *
  *   config.storage = KVC_STORAGE_NONE;                       // page ids and tables, no K and V
  *   ...
@@ -1520,27 +1526,28 @@ KVC_API kvc_status kvc_seq_import(kvc_cache *cache, kvc_seq sequence, const kvc_
  *   ... store the new tokens, attend ...
  *   kvc_forward_end(cache, step, &error);
  *
- * Three calls queue copies: a fork, of a partial last page; begin, of a shared last page; and a commit, to move kept nodes
- * to the front. A commit can queue several for a sequence and group, the others at most one. Nothing else moves tokens.
- *   Order   Make the copies one after another, in the order in which they come. Make those of a fork or commit before the
- *           next step stores or reads anything, and those of begin before its own step reads.
- *   Taking  While copies of earlier calls wait, kvc_forward_begin is refused (ORDER), so that nothing overwrites what they
- *           read. Once max_sequences * num_groups copies wait, kvc_seq_fork and kvc_seq_commit are refused too.
- *   Abort   An abort drops the copies of its step that were not taken. kvc_cache_clear drops all copies.
- * The layout of this struct is frozen. */
+ * Three calls queue copies. A fork copies a partial last page. begin copies a shared last page. A commit moves kept nodes to
+ * the front, and can queue several copies for one sequence and group. A fork and begin queue at most one for each sequence
+ * and group.
+ *   Order   Make the copies one after another, in the order in which kvc_cache_take_copies gives them. Make the copies of a
+ *           fork or commit before the next step stores or reads anything. Make the copies of begin before its own step
+ *           reads.
+ *   Taking  While copies of earlier calls wait, kvc_forward_begin returns ORDER, so that no step overwrites what they read.
+ *           When max_sequences * num_groups copies wait, kvc_seq_fork and kvc_seq_commit return ORDER too.
+ *   Abort   An abort drops those copies of its step that were not taken. kvc_cache_clear drops all copies.
+ * The layout of this struct never changes. */
 typedef struct kvc_copy {
-  int64_t source_slot; /* first slot to read; count slots from there on are in one page */
-  int64_t target_slot; /* first slot to write, likewise in one page. In a commit the two ranges may overlap, with target_slot
-                          below source_slot: copy as memmove does */
-  int32_t group;
-  int32_t count;       /* tokens, >= 1 */
+  int64_t source_slot; /* first slot to read. The `count` slots from there on are in one page */
+  int64_t target_slot; /* first slot to write. The `count` slots from there on are in one page. The two ranges of a commit
+                          may overlap, with target_slot below source_slot: copy as memmove does */
+  int32_t group;       /* the copy is needed in every layer of this group */
+  int32_t count;       /* number of tokens, >= 1 */
 } kvc_copy;
 
-/* Gives all copies that wait, and removes them from the cache.
+/* Gives all copies that wait, and removes them from the cache. A cache with storage has no copies.
  *   copies     nullable if capacity is 0; [capacity], filled, elements item_size bytes apart
  *   item_size  sizeof(kvc_copy)
- *   count      how many there are, also on BUFFER_TOO_SMALL; with capacity 0 they continue to wait
- * A cache with storage has no copies.
+ *   count      filled with the number of waiting copies, also on BUFFER_TOO_SMALL. With capacity 0 they continue to wait
  * Errors: BUFFER_TOO_SMALL (never for capacity 0; nothing was taken), STRUCT_SIZE (item_size). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_take_copies(kvc_cache *cache, kvc_copy *copies, uint32_t item_size, int64_t capacity,
                                          int64_t *count, kvc_error *error);
@@ -1549,25 +1556,27 @@ KVC_API kvc_status kvc_cache_take_copies(kvc_cache *cache, kvc_copy *copies, uin
  * 9  Statistics
  * ============================================================================================ */
 
+/* Counts of one group or of the whole cache. "Since create" means since kvc_cache_create. */
 typedef struct kvc_stats {
   uint32_t struct_size;
   int32_t num_sequences;       /* sequences that exist */
-  int64_t pages_total;         /* pages of the group (whole cache: of all groups) */
+  int64_t pages_total;         /* pages of the group, or of all groups together */
   int64_t pages_used;          /* pages with at least one reference */
-  int64_t pages_free;
+  int64_t pages_free;          /* pages_total - pages_used */
   int64_t pages_shared;        /* used pages that belong to two or more sequences */
-  int64_t pages_peak;          /* most pages ever used at once since create */
-  int64_t tokens_held;         /* tokens stored, a shared one counted once (whole cache: the largest group's) */
-  int64_t tokens_shared;       /* of those, tokens that belong to two or more sequences */
-  int64_t tokens_logical;      /* sum of the sequences' lengths: what a cache without sharing would hold */
-  int64_t fragmentation_bytes; /* bytes of used pages that hold no token */
+  int64_t pages_peak;          /* the largest pages_used since create */
+  int64_t tokens_held;         /* stored tokens; a shared token counts once (whole cache: those of the largest group) */
+  int64_t tokens_shared;       /* those of tokens_held that belong to two or more sequences */
+  int64_t tokens_logical;      /* sum of the lengths of all sequences, which a cache without sharing would store */
+  int64_t fragmentation_bytes; /* bytes of slots without a token in used pages */
   int64_t storage_bytes;       /* bytes of the pools; as kvc_estimate.storage_bytes */
-  int64_t pages_published;     /* pages that the prefix index holds */
-  int64_t pages_idle;          /* of those, pages that nothing else holds: a call that is short of pages evicts them. They
+  int64_t pages_published;     /* pages that the prefix index refers to */
+  int64_t pages_idle;          /* pages that only the prefix index refers to. Calls that are short of pages evict them. They
                                   count as used */
-  int64_t pages_evicted;       /* pages that such calls have evicted since create */
-  int64_t prefix_attaches;     /* kvc_prefix_attach calls that succeeded since create (of the cache, in every group) */
-  int64_t prefix_tokens;       /* tokens that these calls found */
+  int64_t pages_evicted;       /* idle pages that were evicted since create */
+  int64_t prefix_attaches;     /* kvc_prefix_attach calls that succeeded since create. Every group has the count of the
+                                  cache */
+  int64_t prefix_tokens;       /* tokens that these attach calls found */
 } kvc_stats;
 
 static inline void kvc_stats_init(kvc_stats *stats) {
@@ -1576,21 +1585,21 @@ static inline void kvc_stats_init(kvc_stats *stats) {
   stats->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Counts pages and tokens of one group or of the whole cache. Pages of open forwards and uncommitted trees count as used;
- * their tokens do not count as held.
+/* Counts pages and tokens of one group or of the whole cache. Pages of open forwards and of uncommitted trees count as used.
+ * Tokens of open forwards and uncommitted trees do not count as held.
  *   group  group index, or -1 for the whole cache
  *   stats  filled
- * It walks the page tables in use under the cache's lock, in microseconds for a thousand pages. Use it for dashboards, and
- * kvc_cache_can_fit or kvc_seq_max_append in a step.
+ * The call walks the page tables in use under the cache's lock, which takes microseconds for a thousand pages. It is meant
+ * for dashboards. In a step, use kvc_cache_can_fit or kvc_seq_max_append.
  * Errors: OUT_OF_RANGE. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_stats(kvc_cache *cache, int32_t group, kvc_stats *stats, kvc_error *error);
 
-/* Describes the cache at this moment as one JSON object: the pages of each group, sequences and which pages they share, the
- * prefix index, tiers, and open forwards. It has no tokens, and no keys of pages. docs/reference/describe.md lists the
- * fields.
- *   buffer, capacity, length  as kvc_context_describe. The text may grow between two calls
- * It walks the page tables in use under the cache's lock, and takes a few times as long as kvc_cache_stats. `kvcache
- * inspect` shows the text.
+/* Describes the present state of the cache as one JSON object: the pages of each group, the sequences and which pages they
+ * share, the prefix index, tiers, and open forwards. The text has no tokens, and no keys of pages.
+ * docs/reference/describe.md lists the fields.
+ *   buffer, capacity, length  as kvc_context_describe. The text may be longer in a second call
+ * The call walks the page tables in use under the cache's lock, and takes a few times as long as kvc_cache_stats. The
+ * program `kvcache inspect` shows the text.
  * Errors: BUFFER_TOO_SMALL. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_describe(kvc_cache *cache, char *buffer, int64_t capacity, int64_t *length,
                                       kvc_error *error);
@@ -1599,8 +1608,8 @@ KVC_API kvc_status kvc_cache_describe(kvc_cache *cache, char *buffer, int64_t ca
  * 10  Stateless calls: attention over a cache of the caller's own
  * ============================================================================================ */
 
-/* These calls are for engines that keep K and V in their own tensors. They need a context, and no kvc_cache. A decode step
- * over a paged cache:
+/* These calls are for engines that keep K and V in their own tensors. They need a context, and no kvc_cache. The following
+ * is a decode step over a paged cache:
  *
  *   kvc_flash_attn_args args;  kvc_flash_attn_args_init(&args);
  *   args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;           // of the new tokens, [B, 1, heads, dims]
@@ -1609,84 +1618,94 @@ KVC_API kvc_status kvc_cache_describe(kvc_cache *cache, char *buffer, int64_t ca
  *   args.flags = KVC_FLASH_ATTN_CAUSAL;
  *   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);
  *
- * More letters: B rows (sequences) of a call; Sq and Sn queries and new tokens of a row; Tq and Tn those of all rows.
- * Tensors are on the context's device and borrowed. Index tensors (lengths, offsets, cache rows, slots, block_table) are
- * int32 or int64, with any stride; stride 0 means one value for all. Lengths may have rank 0. On a GPU, the index tensors of
- * a call are all on the host, or all on the device (single numbers may be on the host).
- *   On the host    Every value is read once and checked by the call.
- *   On the device  Nothing is read back, uploaded or waited for. The shapes give a capacity, which decides how the work is
- *                  divided. A captured call uses, at each replay, what its tensors hold then. A row with a value out of its
- *                  range is skipped: nothing of it is stored, and out keeps its contents. Page ids are checked only with
- *                  KVC_CONTEXT_VALIDATE, which also reports what was bad. */
+ * More letters: a call has B rows, which are sequences. A row has Sq queries and Sn new tokens. All rows together have Tq
+ * queries and Tn new tokens.
+ *
+ * Tensors are borrowed and on the context's device. Index tensors (lengths, offsets, cache rows, slots, block_table) are
+ * int32 or int64. They may have any stride, and stride 0 means one value for all. Lengths may have rank 0. On a GPU, the
+ * index tensors of a call are either all on the host or all on the device. (Single numbers may be on the host in both
+ * cases.)
+ *   On the host    The call reads and checks every value once.
+ *   On the device  The call reads nothing back, uploads nothing and waits for nothing. The shapes give the largest possible
+ *                  sizes, which decide how the work is divided. At each replay, a captured call uses the values that its
+ *                  index tensors have then. The call skips a row with a value out of its range: it stores nothing of the
+ *                  row, and does not write the row of out. It checks page ids only with KVC_CONTEXT_VALIDATE, which also
+ *                  reports the bad value. */
 
 enum kvc_flash_attn_flags {
-  KVC_FLASH_ATTN_CAUSAL = 1,             /* a query sees no later key: window_right is 0 */
-  KVC_FLASH_ATTN_ROTARY_INTERLEAVED = 2, /* rotated pairs are dims 2i, 2i+1; without it: i, i + rotary_dim/2 */
-  KVC_FLASH_ATTN_WINDOW_LEFT = 4,        /* window_left applies; without it, a query sees everything before it */
-  KVC_FLASH_ATTN_WINDOW_RIGHT = 8,       /* window_right applies; without it, a query sees everything after it */
+  KVC_FLASH_ATTN_CAUSAL = 1,             /* a query sees no later key, as with window_right 0 */
+  KVC_FLASH_ATTN_ROTARY_INTERLEAVED = 2, /* rotated pair i is dims 2i, 2i+1. Without this flag: i, i + rotary_dim/2 */
+  KVC_FLASH_ATTN_WINDOW_LEFT = 4,        /* window_left applies. Without this flag, a query sees all keys before it */
+  KVC_FLASH_ATTN_WINDOW_RIGHT = 8,       /* window_right applies. Without this flag, a query sees all keys after it */
   KVC_FLASH_ATTN_ALIBI_SIGNED = 16       /* as KVC_ATTEND_ALIBI_SIGNED */
 };
 
 typedef struct kvc_flash_attn_args {
   uint32_t struct_size;
   uint32_t flags;          /* KVC_FLASH_ATTN_* */
-  const DLTensor *q;       /* [B, Sq, Hq, D], or with cu_seqlens_q [>= Tq, Hq, D]; float32, float16 or bfloat16, or without
-                              rotary also float8. This tensor, and all tensors below whose last dimension is the head dim,
-                              have innermost stride 1 */
-  const DLTensor *k_cache; /* [pages, page_size, Hkv, D] with block_table, else [cache rows, capacity, Hkv, D]; float32,
-                              float16, bfloat16, float8_e4m3fn or float8_e5m2, by any strides (a cache in HND order is a
-                              transposed view). Written if k is given. Any page size, any D and Dv up to 1024 */
-  const DLTensor *v_cache; /* [likewise, Dv], of the same dtype. The two may be views into one buffer, without a common
-                              element */
-  const DLTensor *k;       /* nullable, with v: nothing is appended. [B, Sn, Hkv, D], or with cu_seqlens_k_new
-                              [>= Tn, Hkv, D]: stored after each row's cached tokens before anything attends. float32,
-                              float16, bfloat16, or the cache's dtype, which is stored unchanged */
-  const DLTensor *v;       /* nullable, with k; [likewise, Dv] */
-  const DLTensor *qv;      /* nullable; as q, of its dtype, with Dv for D: scores are q.k + qv.v (absorbed latent attention:
-                              v_cache has the latent rows, k_cache their rotary parts). D + Dv <= 1152. Fast where Hkv is 1
-                              and each row of k_cache is stored right after that of v_cache */
+  const DLTensor *q;       /* [B, Sq, Hq, D], or with cu_seqlens_q [>= Tq, Hq, D]. float32, float16 or bfloat16; without
+                              rotary also float8. In this tensor, and in all tensors below whose last dimension is the head
+                              dim, the innermost stride is 1 */
+  const DLTensor *k_cache; /* [pages, page_size, Hkv, D] with block_table, else [cache rows, capacity, Hkv, D]. float32,
+                              float16, bfloat16, float8_e4m3fn or float8_e5m2. The other strides are free, so a cache in HND
+                              order can be given as a transposed view. It is written if k is given. Any page size, any D and
+                              Dv up to 1024 */
+  const DLTensor *v_cache; /* the shape of k_cache with Dv in place of D, of the same dtype. k_cache and v_cache may be views
+                              of one buffer if they have no element in common */
+  const DLTensor *k;       /* nullable, together with v: nothing is appended. [B, Sn, Hkv, D], or with cu_seqlens_k_new
+                              [>= Tn, Hkv, D]. The new keys are stored after the cached tokens of each row, before attention
+                              is computed. float32, float16, bfloat16, or the dtype of the cache, which is stored
+                              unchanged */
+  const DLTensor *v;       /* nullable, together with k; the shape of k with Dv in place of D */
+  const DLTensor *qv;      /* nullable: none. Absorbed latent attention: the latent part of the queries, with the shape of q
+                              with Dv in place of D, and the dtype of q. Scores are then q.k + qv.v: v_cache has the latent
+                              rows, and k_cache has their rotary parts. D + Dv <= 1152. It is fast if Hkv is 1 and each row
+                              of k_cache is stored directly after the same row of v_cache */
   const DLTensor *out;     /* written; [B, Sq, Hq, Dv] or [>= Tq, Hq, Dv]; float32, float16 or bfloat16 */
-  const DLTensor *softmax_lse;  /* nullable; written; [B, Hq, Sq], or with cu_seqlens_q [Hq, >= Tq], float32: natural-log sum
-                                   of
-                              exponentials of the scores, the sink's included */
-  const DLTensor *cache_seqlens;     /* [B], or of rank 0: tokens in each row's cache, without the new ones. This call does
-                                        not change it. Nullable without k: the cache's whole capacity */
-  const DLTensor *seqused_k;         /* nullable: the other name of cache_seqlens; only one of them may be given */
-  const DLTensor *cache_batch_idx;   /* nullable: row b's cache is cache row b. [B]: the cache row of each row (with
-                              block_table: the row of block_table). With k, all must differ */
-  const DLTensor *cache_leftpad;     /* nullable: 0. [B]: first valid key of each row, at most cache_seqlens */
-  const DLTensor *block_table;       /* nullable: not paged. [rows, max_pages], columns by stride 1: page ids in order.
-                                        Entries that the call does not use may have any value, such as -1 */
-  const DLTensor *cu_seqlens_q;      /* nullable. [B + 1], from 0 on, not descending: row b's queries are
-                              [cu_seqlens_q[b], cu_seqlens_q[b+1]) */
-  const DLTensor *cu_seqlens_k_new;  /* nullable; [B + 1]: the same of k and v; ignored without k */
-  const DLTensor *rotary_cos;        /* nullable, with rotary_sin, only with k. [positions, rotary_dim/2] float32, float16 or
-                                        bfloat16; the first rotary_dim dims of q and k are rotated. Row b's new keys have
-                                        positions cache_seqlens[b], cache_seqlens[b] + 1 ..., and so have its queries;
-                                        without causal and windows all its queries have position cache_seqlens[b]. Left
-                                        padding does not change that */
-  const DLTensor *rotary_sin;
-  const DLTensor *rotary_seqlens;    /* nullable; [B]: positions count from here, not from cache_seqlens. Ignored without
-                              k or rotary_cos */
+  const DLTensor *softmax_lse;  /* nullable: not computed. Written; [B, Hq, Sq], or with cu_seqlens_q [Hq, >= Tq], float32:
+                                   the natural logarithm of the sum of exponentials of the scores, with the logit of the
+                                   sink */
+  const DLTensor *cache_seqlens;     /* [B], or of rank 0: the number of cached tokens of each row, without the new tokens.
+                                        The call does not change it. Nullable without k: each row has the whole capacity */
+  const DLTensor *seqused_k;         /* nullable: another name for cache_seqlens. Only one of the two may be given */
+  const DLTensor *cache_batch_idx;   /* nullable: row b uses cache row b. [B]: the cache row of each row, or with block_table
+                                        the row of block_table. With k, all entries must differ */
+  const DLTensor *cache_leftpad;     /* nullable: 0. [B]: index of the first valid key of each row, at most cache_seqlens */
+  const DLTensor *block_table;       /* nullable: the cache is not paged. [rows, max_pages], stride 1 between columns: the
+                                        page ids of each row, in order of position. Entries that the call does not use may
+                                        have any value, such as -1 */
+  const DLTensor *cu_seqlens_q;      /* nullable: q is [B, Sq, Hq, D]. [B + 1], begins with 0 and never descends: the queries
+                                        of row b are [cu_seqlens_q[b], cu_seqlens_q[b+1]) */
+  const DLTensor *cu_seqlens_k_new;  /* nullable; [B + 1]: the same for k and v; ignored without k */
+  const DLTensor *rotary_cos;        /* nullable, together with rotary_sin; only with k. [positions, rotary_dim/2] float32,
+                                        float16 or bfloat16. The first rotary_dim dims of q and k are rotated. The new keys
+                                        of row b have the positions cache_seqlens[b], cache_seqlens[b] + 1, and so on. Its
+                                        queries have the same positions. But without causal and windows, all queries of row b
+                                        have position cache_seqlens[b]. Left padding does not change the positions */
+  const DLTensor *rotary_sin;        /* as rotary_cos */
+  const DLTensor *rotary_seqlens;    /* nullable; [B]: the position of the first new token of each row, in place of
+                                        cache_seqlens. Ignored without k or rotary_cos */
   const DLTensor *q_descale;         /* nullable; [B, Hkv] float32, with float8 q: q is multiplied by it */
   const DLTensor *k_descale;         /* nullable; [B, Hkv] float32, with a float8 cache: k_cache is multiplied by it. New k
-                                        that is not float8 is stored as k / k_descale, rounded to nearest even and
-                                        saturated */
+                                        that is not float8 is stored as k / k_descale, rounded to the nearest value (ties to
+                                        even). A larger magnitude is stored as the largest finite value */
   const DLTensor *v_descale;         /* nullable; [B, Hkv]: the same for v */
   const DLTensor *alibi_slopes;      /* nullable; [Hq] or [B, Hq] float32: slope * |p_q - p_k| is subtracted from scores (see
-                              KVC_ATTEND_ALIBI_SIGNED) */
-  const DLTensor *sinks;             /* nullable; [Hq] float32, float16 or bfloat16: a logit of each head that joins the
-                                        softmax
-                              without a value */
+                                        KVC_ATTEND_ALIBI_SIGNED) */
+  const DLTensor *sinks;             /* nullable; [Hq] float32, float16 or bfloat16: a logit for each head, which takes part
+                                        in the softmax without a value */
   double softmax_scale;    /* 1e-30..1e30; 0 = D^-0.5, with qv (D + Dv)^-0.5 */
-  double softcap;          /* scores become softcap * tanh(score / softcap); 1e-6..1e30; 0 = none */
-  int32_t window_left;     /* a query at p sees keys from p - window_left on; with its flag; >= 0, else 0 */
-  int32_t window_right;    /* ... and up to p + window_right, included; with its flag; >= 0, else 0 */
-  int32_t attention_chunk; /* c > 0: of those, keys j with j/c == p/c, both counted from the first valid key; 0 = none */
-  int32_t num_splits;      /* parts that each row's keys are cut into, at most 256, fewer where keys are few; 0 = chosen by
-                              cost */
+  double softcap;          /* a score becomes softcap * tanh(score / softcap); 1e-6..1e30; 0 = no cap */
+  int32_t window_left;     /* with KVC_FLASH_ATTN_WINDOW_LEFT: >= 0, a query at position p sees no key before
+                              p - window_left. Else 0 */
+  int32_t window_right;    /* with KVC_FLASH_ATTN_WINDOW_RIGHT: >= 0, a query at position p sees no key after
+                              p + window_right. Else 0 */
+  int32_t attention_chunk; /* c > 0: a query at position p sees only keys j with j/c == p/c. p and j are counted from the
+                              first valid key. 0 = no chunks */
+  int32_t num_splits;      /* number of parts into which the keys of each row are divided, at most 256; fewer if there are
+                              few keys. 0 = chosen by cost */
   const DLTensor *indices; /* nullable: no lists. [B, Sq, 1 or Hkv, k] int32, or with cu_seqlens_q [>= Tq, 1 or Hkv, k]; k at
-                              most KVC_MAX_LISTED_KEYS. See below */
+                              most KVC_MAX_LISTED_KEYS. See kvc_flash_attn_with_kvcache */
 } kvc_flash_attn_args;
 
 static inline void kvc_flash_attn_args_init(kvc_flash_attn_args *args) {
@@ -1695,25 +1714,26 @@ static inline void kvc_flash_attn_args_init(kvc_flash_attn_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Appends k and v to the caller's cache, if they are given, and computes attention over it. The contract is that of
- * flash_attn_with_kvcache of FlashAttention 2 and 3. In a row with L valid keys, the new ones included, query i of n has
- * position p = L - n + i, so the last query sees the last key. Where p is negative, a causal query sees nothing. A query
- * that sees nothing has output 0 and LSE -inf (with a sink: the sink's logit). Rows of q after the last cu_seqlens_q are not
- * written in out.
- *   args    borrowed, tensors included; every value of index tensors that the host reads is checked before anything is
- *           written
+/* Appends k and v to the caller's cache, if they are given, and computes attention over the cache. Arguments and results are
+ * those of flash_attn_with_kvcache of FlashAttention 2 and 3.
+ *   args    borrowed, tensors included. The call checks every value of index tensors on the host before it writes anything
  *   stream  the device's stream; NULL on the CPU
- * With indices, a query attends to the listed slots of k_cache, page * page_size + offset, and nothing else hides a key: the
- * contract of FlashMLA's sparse decoding. k_cache is [pages, page_size, Hkv, D]. Negative entries are padding, and a slot
- * that occurs twice counts once. Slots have no positions, so what needs lengths or positions must be absent: k, v,
- * block_table, cache_seqlens and its other name, cache_batch_idx, cache_leftpad, alibi_slopes, windows, chunks, and
- * KVC_FLASH_ATTN_CAUSAL. Two rows must not append to one slot through their tables. A call allocates memory only if it is
- * larger than all calls before it.
+ * Let a row have L valid keys, the new ones included, and n queries. Query i has position p = L - n + i, so the last query
+ * sees the last key. If p is negative, a causal query sees no key. A query that sees no key has output 0 and LSE -inf. With
+ * a sink, its LSE is the logit of the sink. Rows of q from cu_seqlens_q[B] on are not written in out.
+ *
+ * With indices, a query attends to the slots of k_cache that its list names, and nothing else hides a key. (FlashMLA's
+ * sparse decoding works in the same way.) A slot is page * page_size + offset, and k_cache is [pages, page_size, Hkv, D].
+ * Negative entries are padding. A slot that occurs twice counts once. Slots have no positions, so all arguments that need
+ * lengths or positions must be absent: k, v, block_table, cache_seqlens, seqused_k, cache_batch_idx, cache_leftpad,
+ * alibi_slopes, windows, chunks, and KVC_FLASH_ATTN_CAUSAL.
+ *
+ * Two rows must not append to the same slot. A call allocates memory only if it needs more than all earlier calls.
  * Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8; qv with
  * k_descale or v_descale; dims; indices on a backend that does not attend over lists), INVALID_ARGUMENT (arguments that
  * contradict each other; a tensor that is written shares elements with another one; a cache row twice with k), OUT_OF_RANGE
  * (a page id, slot, index, length or position, with the row in error->index), BUFFER_TOO_SMALL (a cache row without room for
- * its new tokens: error->required and available in tokens, error->index = the row).
+ * its new tokens; required and available are in tokens, and error->index is the row).
  * Threads: any, on different caches. Since 0.1.
  * From: FlashAttention 2 and 3; paged caches as in vLLM's PagedAttention; the rest as kvc_forward_attend. */
 KVC_API kvc_status kvc_flash_attn_with_kvcache(kvc_context *context, const kvc_flash_attn_args *args, void *stream,
@@ -1726,23 +1746,25 @@ enum kvc_append_slots_flags {
 typedef struct kvc_append_slots_args {
   uint32_t struct_size;
   uint32_t flags;               /* KVC_APPEND_SLOTS_* */
-  const DLTensor *k;            /* [>= T, Hkv, D] float32, float16, bfloat16, or the cache's dtype, which is stored
+  const DLTensor *k;            /* [>= T, Hkv, D] float32, float16, bfloat16, or the dtype of the cache, which is stored
                                    unchanged; innermost stride 1. Latent form: the rotary parts, [>= T, 1, D - L], not
                                    float8 */
   const DLTensor *v;            /* [>= T, Hkv, Dv], as k. Latent form: the latent parts, [>= T, 1, L], not float8 */
   const DLTensor *k_cache;      /* written; [pages, page_size, Hkv, D] as kvc_flash_attn_args.k_cache. Latent form:
-                                   [pages, page_size, 1, D], rows [latent | rotary] */
-  const DLTensor *v_cache;      /* written; [pages, page_size, Hkv, Dv] of the same dtype. NULL: the latent form */
-  const DLTensor *slot_mapping; /* int32 or int64 [T]: where each row goes, page * page_size + offset; negative: the row is
-                                   skipped. T is at most 2^26 */
-  const DLTensor *k_scale;      /* nullable: 1. [1] or [Hkv] float32, with a float8 cache: k is stored as k / k_scale,
-                                   rounded to nearest even and saturated (latent form: whole rows) */
+                                   [pages, page_size, 1, D], whose rows are [latent | rotary] */
+  const DLTensor *v_cache;      /* written; [pages, page_size, Hkv, Dv] of the same dtype. NULL = the latent form, in which
+                                   k_cache has whole MLA rows */
+  const DLTensor *slot_mapping; /* int32 or int64 [T]: the slot of each row, page * page_size + offset. A row with a negative
+                                   slot is skipped. T is at most 2^26 */
+  const DLTensor *k_scale;      /* nullable: 1. [1] or [Hkv] float32, with a float8 cache: k (latent form: the whole row) is
+                                   stored as k / k_scale, rounded to the nearest value (ties to even). A larger magnitude is
+                                   stored as the largest finite value */
   const DLTensor *v_scale;      /* nullable; the same for v (latent form: NULL) */
-  const DLTensor *rotary_cos;   /* nullable, with rotary_sin and positions; as in kvc_flash_attn_args: the first dims of k
-                                   are rotated */
-  const DLTensor *rotary_sin;
-  const DLTensor *positions;    /* nullable, with rotary_cos; int32 or int64 [T]: the row of cos and sin of each token that
-                                   is stored */
+  const DLTensor *rotary_cos;   /* nullable, together with rotary_sin and positions: k is not rotated. As in
+                                   kvc_flash_attn_args: the first dims of k are rotated */
+  const DLTensor *rotary_sin;   /* as rotary_cos */
+  const DLTensor *positions;    /* nullable, together with rotary_cos; int32 or int64 [T]: for each stored token, the row of
+                                   rotary_cos and rotary_sin by which it is rotated */
 } kvc_append_slots_args;
 
 static inline void kvc_append_slots_args_init(kvc_append_slots_args *args) {
@@ -1751,11 +1773,11 @@ static inline void kvc_append_slots_args_init(kvc_append_slots_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Stores rows of k and v in the caller's own paged cache, at the slots in slot_mapping, whose length is T. If two rows have
- * the same slot, one of them is stored; which one is not defined.
- *   args    borrowed, tensors included; every slot and position that the host reads is checked before anything is written.
- *           slot_mapping and positions on a GPU: a token whose slot is not one of the cache's, or
- *           whose position has no cos and sin, is skipped
+/* Stores rows of k and v in the caller's own paged cache, at the slots in slot_mapping, whose length is T. If several rows
+ * have the same slot, one of them is stored, but it is not defined which one.
+ *   args    borrowed, tensors included. The call checks every slot and position on the host before it writes anything. If
+ *           slot_mapping and positions are on a GPU, a token is skipped if its slot is outside of the cache, or if its
+ *           position has no cos and sin
  *   stream  the device's stream; NULL on the CPU
  * Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8 k; dims),
  * INVALID_ARGUMENT (arguments that contradict each other, a cache that overlaps anything else), OUT_OF_RANGE (a slot or
@@ -1767,29 +1789,30 @@ KVC_API kvc_status kvc_append_slots(kvc_context *context, const kvc_append_slots
 /* ============================================================================================
  * 11  Tables for other kernels
  * ============================================================================================
- * Tables give other attention kernels what they need from a step: block tables, lengths, slots. They come from a cache's
- * forward (kvc_forward_tables), or from the arrays of a server with its own allocator (kvc_plan_*). docs/reference/tables.md
- * lists the kinds of steps, and says what each array means.
+ * Tables tell the attention kernels of an engine where the keys of a step are: block tables, lengths, slots. A cache makes
+ * them for an open forward (kvc_forward_tables). For a server with its own allocator, a plan makes them from the arrays of
+ * the server (kvc_plan_*). docs/reference/tables.md lists the kinds of steps, and says what each array means.
  *
  *   kvc_tables tables;  kvc_tables_init(&tables);
  *   if (kvc_forward_tables(cache, step, group, &tables, &error)) return report(error.message);
- *   fa3(q, k_pool, v_pool, &tables.block_table, &tables.cache_seqlens, &tables.cu_seqlens_q, tables.max_seqlen_q, tables.causal);
+ *   fa3(q, k_pool, v_pool, &tables.block_table, &tables.cache_seqlens, &tables.cu_seqlens_q, tables.max_seqlen_q,
+ *       tables.causal);
  *
- * A table holds exactly the keys that queries see. So a kernel needs no mask except "causal". It needs a window only if one
- * row has several queries of a sliding group or of a stream. If one table cannot express this, there are two, and merging
- * attention over both by LSE (kvc_merge_states) gives the exact result. */
+ * A table lists exactly the keys that queries see, so a kernel needs no mask except causality. It needs a window only if a
+ * row has several queries, in a sliding group or with a streaming window. Where one table cannot express what queries see,
+ * there are two tables. Compute attention with each of them, and merge the two results by kvc_merge_states. */
 
 enum kvc_tables_part {
   KVC_TABLES_WHOLE = 0,    /* all keys of each row */
-  KVC_TABLES_PREFIX = 1,   /* steps that branch (trees; drafts with top_k > 1): keys that all branches share */
-  KVC_TABLES_BRANCHES = 2, /* the other keys of each branch: one row for each token, with the token itself and its visible
-                              ancestors only */
-  KVC_TABLES_ENCODER = 3   /* plans with encoder_lens: the encoder's keys */
+  KVC_TABLES_PREFIX = 1,   /* in steps with branches (trees; drafts with top_k > 1): the keys that all branches share */
+  KVC_TABLES_BRANCHES = 2, /* in steps with branches: the other keys of each branch. Each token has a row with its visible
+                              ancestors and the token itself */
+  KVC_TABLES_ENCODER = 3   /* in plans with encoder_lens: the keys of the encoder */
 };
 
 enum kvc_tables_flags {
-  KVC_TABLES_PAD_VALUE = 1, /* pad_value is the padding; without it -1 (graph mode: 0) */
-  KVC_TABLES_SLOTS = 2      /* tables of page size 1: slots where pages were, and no leftpad */
+  KVC_TABLES_PAD_VALUE = 1, /* pad_value is the padding. Without this flag it is -1, and in graph mode 0 */
+  KVC_TABLES_SLOTS = 2      /* tables have page size 1: they list slots in place of pages, and have no leftpad */
 };
 
 enum kvc_tables_arrays {
@@ -1798,48 +1821,53 @@ enum kvc_tables_arrays {
   KVC_TABLES_TOKENS = 4 /* slot_mapping, positions, last_rows */
 };
 
-/* Tables of one step. Rows of a table are rows of the batch in their order, unless a row is cut (chunks) or branches;
- * batch_rows names the row of the batch. Tensors are borrowed, on the device, int32 and compact unless said otherwise. A
- * tensor that was not requested has ndim 0. In graph mode, shapes and maxima are those of the capacity. */
+/* Tables of one step. A table has one row for each row of the batch, in the same order. But a row of the batch with chunks
+ * or branches has several rows of the table, and batch_rows gives the row of the batch for each of them. Tensors are
+ * borrowed, on the device, int32 and compact unless their comments say otherwise. A tensor that was not requested has ndim
+ * 0. In graph mode, shapes and maxima are those of the capacity. */
 typedef struct kvc_tables {
   uint32_t struct_size;
-  /* In: set before the call. For a plan set only part; its config has the rest. */
+  /* Inputs, which are set before the call. For a plan, set only part: its config has the other inputs. */
   uint32_t flags;           /* KVC_TABLES_PAD_VALUE | KVC_TABLES_SLOTS */
   int32_t part;             /* KVC_TABLES_* part */
-  int32_t pad_value;        /* with KVC_TABLES_PAD_VALUE: entries of block_table after a row's pages */
+  int32_t pad_value;        /* with KVC_TABLES_PAD_VALUE: the entries of block_table after the pages of a row */
   uint32_t arrays;          /* KVC_TABLES_DENSE | ...; 0 = all */
-  /* Out */
-  uint32_t causal;          /* 1: a row's queries are the last of its keys, and each sees the keys up to itself. 0: each
-                               query sees all keys */
-  /* After a plan's build over arrays on the device, the host has shapes only: num_rows and num_queries are the capacity, and
-   * num_pages and num_keys are -1. */
-  int32_t num_rows;         /* R, rows of the table */
-  int32_t num_queries;      /* of all rows: T */
-  int32_t page_size;        /* of block_table and the CSR: the group's, or 1 */
-  int32_t max_seqlen_q;     /* on the host: the largest number of queries of a row */
-  int32_t max_seqlen_k;     /* on the host: the largest of cache_seqlens */
+  /* Outputs. */
+  uint32_t causal;          /* 1: the queries of a row are its last keys, and each query sees the keys up to itself. 0: each
+                               query sees all keys of its row */
+  /* If a plan is built from arrays on the device, the host has only shapes. Then num_rows and num_queries are the capacity,
+   * and num_pages and num_keys are -1. */
+  int32_t num_rows;         /* R, the number of rows of the table */
+  int32_t num_queries;      /* T, the number of queries of all rows */
+  int32_t page_size;        /* page size of block_table and of the CSR arrays: that of the group, or 1 with
+                               KVC_TABLES_SLOTS */
+  int32_t max_seqlen_q;     /* a number on the host: the largest number of queries of a row */
+  int32_t max_seqlen_k;     /* a number on the host: the largest element of cache_seqlens */
   int32_t max_pages;        /* columns of block_table */
-  int64_t num_pages;        /* columns of all rows together: entries of indices that are used */
-  int64_t num_keys;         /* the last of cu_seqlens_k */
-  uint64_t generation;      /* of a plan: number of the build (kvc_plan_check); of a graph: of the step; else 0 */
-  DLTensor block_table;     /* [R, max_pages], rows by their stride: page ids, then padding (FlashAttention) */
+  int64_t num_pages;        /* number of pages of all rows together, which is the used length of indices */
+  int64_t num_keys;         /* the last element of cu_seqlens_k */
+  uint64_t generation;      /* of a plan: the number of the build (kvc_plan_check). Of a graph: the number of the step. Else
+                               0 */
+  DLTensor block_table;     /* [R, max_pages], with a stride between rows: page ids, then padding (FlashAttention) */
   DLTensor cache_seqlens;   /* [R]: tokens in the row's pages up to its last key, leftpad and hole included; 0 = no keys */
-  DLTensor cu_seqlens_q;    /* [R + 1]: the row's queries are tokens [cu_seqlens_q[r], cu_seqlens_q[r+1]) of the step */
-  DLTensor cu_seqlens_k;    /* [R + 1]: sums of the keys that rows have, leftpad and hole not counted */
-  DLTensor indptr;          /* [R + 1]: the row's pages are indices[indptr[r]..indptr[r+1]) (FlashInfer) */
-  DLTensor indices;         /* [num_pages] */
-  DLTensor last_page_len;   /* [R]: tokens in the row's last page, 1..page_size; 0 of a row without pages */
-  DLTensor key_starts;      /* [R]: position of the row's first key, sinks aside (k_start); 0 where keys are listed one by
-                               one */
+  DLTensor cu_seqlens_q;    /* [R + 1]: the queries of row r are tokens [cu_seqlens_q[r], cu_seqlens_q[r+1]) of the step */
+  DLTensor cu_seqlens_k;    /* [R + 1]: running sums of the number of keys of each row; leftpad and hole do not count */
+  DLTensor indptr;          /* [R + 1]: the pages of row r are indices[indptr[r]..indptr[r+1]) (FlashInfer) */
+  DLTensor indices;         /* [num_pages]: page ids of all rows */
+  DLTensor last_page_len;   /* [R]: tokens in the last page of the row, 1..page_size; 0 for a row without pages */
+  DLTensor key_starts;      /* [R]: position of the first key of the row after any sinks (k_start); 0 in a table that lists
+                               keys one by one */
   DLTensor leftpad;         /* [R]: tokens of the row's first page before its first key (cache_leftpad) */
   DLTensor batch_rows;      /* [R]: row of the batch; -1 = unused (graph mode) */
-  DLTensor sink_tokens;     /* [R], only if a row streams: the row's first tokens, that every query sees */
-  DLTensor hole_tokens;     /* [R], with it: tokens after the sinks that no query sees; the window's keys follow */
+  DLTensor sink_tokens;     /* [R], only if a row has a streaming window: the number of tokens at the start of the row that
+                               every query sees */
+  DLTensor hole_tokens;     /* [R], together with sink_tokens: the number of tokens after the sinks that no query sees. The
+                               keys of the window follow after them */
   DLTensor slot_mapping;    /* int64 [T]: slot of each new token; -1 = padding */
-  DLTensor positions;       /* [T]: position of each new token, by depth in trees */
-  DLTensor last_rows;       /* [rows of the batch]: index in [0, T) of the row's last token; -1 = none */
-  DLTensor generation_word; /* int64 [1], of a plan or a graph: the generation of the arrays' contents, for kernels of a
-                               captured graph to compare. 0 = stale: write nothing */
+  DLTensor positions;       /* [T]: position of each new token; a tree node has length + depth */
+  DLTensor last_rows;       /* [rows of the batch]: index in [0, T) of the last token of each row; -1 = none */
+  DLTensor generation_word; /* int64 [1], of a plan or a graph: the generation of the contents of the arrays. Kernels of a
+                               captured graph can compare it. 0 = the arrays are stale, and kernels must write nothing */
 } kvc_tables;
 
 static inline void kvc_tables_init(kvc_tables *tables) {
@@ -1848,24 +1876,26 @@ static inline void kvc_tables_init(kvc_tables *tables) {
   tables->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Gives the tables of an open forward in one group, the new tokens included. The kind of the group decides the keys:
- *   full       all keys; rows with a streaming window: pages of sinks, then of the window, and what lies between
- *   sliding    the last pages only: from the first key that the row's first query sees
- *   chunked    virtual rows: one for each chunk that a row's queries touch, from the first key of the chunk on
- *   cross      the encoder's keys
- *   trees      PREFIX and BRANCHES, of plain rows in the same batch too; WHOLE if every tree is a chain
- *   tables     in: flags, part, arrays, pad_value. The rest is filled; valid until the next kvc_forward_tables of the
- *              forward and group with the same part and flags, or until the forward closes
+/* Gives the tables of an open forward in one group, the new tokens included. The kind of the group decides which keys a row
+ * lists:
+ *   full       all keys. For a row with a streaming window: the pages of the sinks, then the pages of the window. The tokens
+ *              between the two are the hole (hole_tokens)
+ *   sliding    the last pages only, from the first key on that the first query of the row sees
+ *   chunked    one row for each chunk that has queries of the row of the batch, from the first key of the chunk on
+ *   cross      the keys of the encoder
+ *   trees      parts PREFIX and BRANCHES, also for rows without a tree in the same batch. WHOLE if every tree is a chain
+ *   tables     inputs: flags, part, arrays, pad_value. The call fills the rest. It is valid until the next
+ *              kvc_forward_tables for the same forward, group, part and flags, or until the forward closes
  * Errors: STALE_ID, BUSY, OUT_OF_RANGE (group), INVALID_ARGUMENT (a recurrent group, an unknown part, a group to which the
  * forward does not append encoder tokens; WHOLE of a tree that branches; PREFIX without trees; other arrays or padding than
- * the graph's first call had), UNSUPPORTED (spans; slots of a pool beyond 2^31 tokens), BATCH_TOO_LARGE (2^31 keys and more;
- * a row with more than the graph's max_pages_per_row). Threads: as kvc_forward_attend. The cost grows with the pages in the
- * tables.
+ * in the graph's first call), UNSUPPORTED (spans; slots of a pool beyond 2^31 tokens), BATCH_TOO_LARGE (2^31 keys and more;
+ * a row with more than the graph's max_pages_per_row). Threads: as kvc_forward_attend. The cost grows with the number of
+ * pages in the tables.
  * Since 0.1. */
 KVC_API kvc_status kvc_forward_tables(kvc_cache *cache, kvc_forward forward, int32_t group, kvc_tables *tables,
                                       kvc_error *error);
 
-/* Plans make the same tables for a server with its own allocator.
+/* A plan makes the same tables for a server with its own allocator. The mode of a plan is the kind of its steps.
  *
  *   kvc_plan_config config;  kvc_plan_config_init(&config);      // once for each kind of step
  *   config.mode = KVC_PLAN_VERIFY;  config.num_draft_tokens = 4;  config.page_size = 16;
@@ -1876,26 +1906,32 @@ KVC_API kvc_status kvc_forward_tables(kvc_cache *cache, kvc_forward forward, int
  *   kvc_tables tables;  kvc_tables_init(&tables);
  *   if (kvc_plan_tables(plan, 0, &tables, &error)) return report(error.message);
  *
- * Each entry of a row is the place of one token: a column of req_to_token, or one of the page_size places in a column of
- * block_table. A row holds its encoder's tokens, if any, and then its own by position. The new tokens are included, and the
- * server has allocated places for them. */
+ * The server lists where the tokens of a row are, as slots in a row of req_to_token or as page ids in a row of block_table.
+ * Entry i of a row is the place of one token: the slot in column i of req_to_token, or place i % page_size of the page in
+ * column i / page_size of block_table. A row has the tokens of its encoder first, if any, and then its own tokens by
+ * position. New tokens are included: the server must allocate places for them before the build. */
 enum kvc_plan_mode {
-  KVC_PLAN_DECODE = 0,      /* one new token a row. Parts: WHOLE (and ENCODER) */
-  KVC_PLAN_EXTEND = 1,      /* append_lengths[i] new tokens: prefill, with a cached prefix or without, mixed with decoding
-                               rows, and draft extend. Parts: WHOLE (and ENCODER) */
-  KVC_PLAN_VERIFY = 2,      /* num_draft_tokens new tokens. A chain: WHOLE. With tree_parents: PREFIX and BRANCHES */
-  KVC_PLAN_DRAFT_DECODE = 3 /* step s of num_steps adds token s to each of top_k branches: all steps in one build. top_k 1:
-                               WHOLE, the token is entry seq_len + s. Larger top_k: PREFIX, whole pages, and BRANCHES. After
-                               the whole pages each branch has a region of whole pages: the tokens of the partial last page
-                               (copied there by the server, in branch 0 they are in place), then its drafts */
+  KVC_PLAN_DECODE = 0,      /* each row has one new token. Parts: WHOLE (and ENCODER) */
+  KVC_PLAN_EXTEND = 1,      /* row i has append_lengths[i] new tokens: prefill with or without a cached prefix, also mixed
+                               with decoding rows, and draft extend. Parts: WHOLE (and ENCODER) */
+  KVC_PLAN_VERIFY = 2,      /* each row has num_draft_tokens new tokens. Parts: WHOLE for a chain. With tree_parents: PREFIX
+                               and BRANCHES */
+  KVC_PLAN_DRAFT_DECODE = 3 /* num_steps draft steps in one build. Step s adds token s to each of the top_k branches of a
+                               row. If top_k is 1, the part is WHOLE, and the new token of step s is entry seq_len + s. If
+                               top_k is larger, the parts are PREFIX, with whole pages only, and BRANCHES. In the row, a
+                               region of whole pages for each branch follows after the whole pages of the prefix. A region
+                               begins with the tokens of the prefix's partial last page, and then has the drafts of the
+                               branch. In branch 0 these first tokens are in place, and the server copies them to the other
+                               regions */
 };
 
 enum kvc_plan_flags {
-  KVC_PLAN_GRAPH = 1,           /* capacity-sized arrays whose addresses never change; max_* are required */
-  KVC_PLAN_PAD_VALUE = 2,       /* pad_value is the padding; without it -1 (graph mode: 0) */
-  KVC_PLAN_SLOTS = 4,           /* tables of page size 1: slots where pages were, and no leftpad */
-  KVC_PLAN_LENGTHS_WITH_NEW = 8 /* seq_lens count this step's new tokens (not in DRAFT_DECODE); a row of 0 is inert.
-                                   Without it they count the tokens before the step */
+  KVC_PLAN_GRAPH = 1,           /* graph mode: arrays have the size of the capacity, and their addresses never change. Set
+                                   the max_* fields */
+  KVC_PLAN_PAD_VALUE = 2,       /* pad_value is the padding. Without this flag it is -1, and in graph mode 0 */
+  KVC_PLAN_SLOTS = 4,           /* tables have page size 1: they list slots in place of pages, and have no leftpad */
+  KVC_PLAN_LENGTHS_WITH_NEW = 8 /* seq_lens count the new tokens of the step too, and a row of length 0 is inert. Not with
+                                   DRAFT_DECODE. Without this flag, seq_lens count only the tokens before the step */
 };
 
 typedef struct kvc_plan_config {
@@ -1903,18 +1939,21 @@ typedef struct kvc_plan_config {
   uint32_t flags;            /* KVC_PLAN_* */
   int32_t mode;              /* KVC_PLAN_* mode */
   int32_t page_size;         /* tokens a page, 1..65536; 0 = 16 */
-  int32_t num_draft_tokens;  /* VERIFY: 1..1024; else 0 */
-  int32_t num_steps;         /* DRAFT_DECODE: 1..64; else 0 */
-  int32_t top_k;             /* DRAFT_DECODE: branches of a row, 1..64; 0 = 1; else 0 */
-  int32_t pad_value;         /* with KVC_PLAN_PAD_VALUE */
+  int32_t num_draft_tokens;  /* VERIFY: 1..1024. Else 0 */
+  int32_t num_steps;         /* DRAFT_DECODE: 1..64. Else 0 */
+  int32_t top_k;             /* DRAFT_DECODE: branches of a row, 1..64; 0 = 1. Else 0 */
+  int32_t pad_value;         /* with KVC_PLAN_PAD_VALUE: the entries of block_table after the pages of a row */
   uint32_t arrays;           /* KVC_TABLES_DENSE | ...; 0 = all */
-  int32_t max_rows;          /* graph mode: rows of a batch, 1..1048576; else 0 */
-  int32_t max_tokens;        /* graph mode, EXTEND: new tokens of a batch, 1..1048576; else 0 */
-  int32_t max_pages_per_row; /* graph mode: columns of block_table, 1..2^26; else 0 */
-  int64_t window_tokens;     /* queries see this many keys, themselves included: only the last pages. 0 = all */
-  int64_t chunk_tokens;      /* queries see their chunk up to themselves: virtual rows. 0 = all; not with window_tokens */
-  int64_t num_pool_pages;    /* pages of the server's pool, against which tables are checked: 1..2^31 / page_size, since
-                                slots are int32; 0 = unknown, as many */
+  int32_t max_rows;          /* graph mode: rows of a batch, 1..1048576. Else 0 */
+  int32_t max_tokens;        /* graph mode with EXTEND: new tokens of a batch, 1..1048576. Else 0 */
+  int32_t max_pages_per_row; /* graph mode: columns of block_table, 1..2^26. Else 0 */
+  int64_t window_tokens;     /* w > 0: a query sees the last w keys, its own included, so tables list the last pages only.
+                                0 = a query sees all keys */
+  int64_t chunk_tokens;      /* c > 0: a query sees the keys of its own chunk of c positions, up to itself. A row with
+                                queries in several chunks has a table row for each of these chunks. 0 = no chunks. Not with
+                                window_tokens */
+  int64_t num_pool_pages;    /* number of pages of the server's pool, 1..2^31 / page_size. Entries of tables are checked
+                                against it. 0 = unknown, which allows ids up to 2^31 / page_size */
 } kvc_plan_config;
 
 static inline void kvc_plan_config_init(kvc_plan_config *config) {
@@ -1924,26 +1963,27 @@ static inline void kvc_plan_config_init(kvc_plan_config *config) {
 }
 
 enum kvc_plan_build_flags {
-  KVC_PLAN_ROWS_GREW = 1 /* DECODE, EXTEND: the caller promises that the rows are those of the last build, in the same order,
-                            each at least as long, with the pages that it had. Then only what is new is read. (CSR arrays are
-                            always written whole) */
+  KVC_PLAN_ROWS_GREW = 1 /* DECODE, EXTEND: the caller promises that the rows are those of the last build, in the same order.
+                            Each row is at least as long as before, and still has all pages that it had. Then the build reads
+                            only what is new. (It always writes CSR arrays whole) */
 };
 
-/* The arrays of a step. All are borrowed. All are on the host or, for a plan with KVC_PLAN_GRAPH, all on the context's
- * device. One-dimensional ones are int32 or int64, compact; tables are int32 with innermost stride 1. */
+/* The arrays of a step. All are borrowed. All are on the host, or, for a plan with KVC_PLAN_GRAPH, all are on the context's
+ * device. Arrays of one dimension are int32 or int64, and compact. Tables are int32 with innermost stride 1. */
 typedef struct kvc_plan_args {
   uint32_t struct_size;
   uint32_t flags;                 /* KVC_PLAN_ROWS_GREW */
   const DLTensor *seq_lens;       /* [B]: tokens of each row, 0..2^30, without encoder tokens. B may be 0 */
-  const DLTensor *append_lengths; /* EXTEND: [B], >= 0; else NULL */
-  const DLTensor *rows;           /* nullable: row i of the batch is row i of the table. [B]: rows of the table; -1 = inert,
-                                     its tokens are padding */
-  const DLTensor *block_table;    /* [rows, columns]: page ids. Give this or req_to_token */
+  const DLTensor *append_lengths; /* EXTEND: [B], the number of new tokens of each row, >= 0. Else NULL */
+  const DLTensor *rows;           /* nullable: row i of the batch uses row i of block_table or req_to_token. [B]: the row
+                                     that each row of the batch uses; -1 = an inert row, whose tokens are padding */
+  const DLTensor *block_table;    /* [rows, columns]: page ids. Give either block_table or req_to_token */
   const DLTensor *req_to_token;   /* [rows, columns]: the slot of each token. With a page size above 1, the tokens of a page
-                                     have consecutive slots, the first a multiple of page_size */
-  const DLTensor *encoder_lens;   /* nullable; [B]: encoder tokens that lie before the row's own; DECODE and EXTEND */
-  const DLTensor *tree_parents;   /* nullable: chains. VERIFY: [B * num_draft_tokens], as kvc_batch.tree_parents, but for
-                                     each row by itself: parents come before their children, -1 = root */
+                                     must have consecutive slots, and the first slot must be a multiple of page_size */
+  const DLTensor *encoder_lens;   /* nullable: no encoder tokens. DECODE, EXTEND: [B], the number of encoder tokens before
+                                     the tokens of each row */
+  const DLTensor *tree_parents;   /* nullable: drafts are chains. VERIFY: [B * num_draft_tokens], the parent of each draft
+                                     within its row, or -1 for a root. Parents come before their children */
 } kvc_plan_args;
 
 static inline void kvc_plan_args_init(kvc_plan_args *args) {
@@ -1963,81 +2003,89 @@ KVC_API kvc_status kvc_plan_create(kvc_context *context, const kvc_plan_config *
 /* Releases a plan and its tables. NULL does nothing. Threads: any, once. Since 0.1. */
 KVC_API void kvc_plan_destroy(kvc_plan *plan);
 
-/* Makes the tables of a step, for all its draft steps and parts. Tables are checked before anything is written. A refused
- * build does not change the arrays, but makes them stale (the generation word is 0) until a build succeeds. In graph mode
- * the arrays keep their addresses, and entries that a smaller batch does not use are inert.
+/* Makes the tables of a step, for all its draft steps and parts. It reads the arrays on the stream and writes on the
+ * context's device.
  *   args        borrowed, arrays included
  *   stream      the device's stream; NULL on the CPU
  *   generation  nullable; filled: the number of this build
- * Tables are made on the context's device, in the order of the stream. Arrays on a device are read by its kernels, without a
- * wait. If their lengths, rows, parents or sizes are wrong, the tables do not change, and the generation word is set to 0.
- * Page ids and slots are checked only with KVC_CONTEXT_VALIDATE, and kvc_plan_check reports only what was enqueued last.
- * Memory is allocated only for a step that is larger than all before.
- * Errors: NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; INVALID_ARGUMENT (arrays that the mode does not use, both
- * tables, rows that did not only grow, tokens of a page that do not begin at a page); OUT_OF_RANGE (a length; an entry of a
- * table: the message has row, column, id and limit; a table with too few columns); BATCH_TOO_LARGE (graph mode: required,
- * available; 2^31 keys and more). error->index = the row. Threads: one at a time for one plan. Since 0.1.
+ * Arrays on the host are checked before anything is written. A build that fails does not change the tables, but makes them
+ * stale: their generation word is 0 until a build succeeds. Arrays on a device are read by kernels, and the call does not
+ * wait for them. If lengths, rows, parents or sizes in such arrays are wrong, the device does not change the tables, and
+ * sets the generation word to 0. It checks page ids and slots only with KVC_CONTEXT_VALIDATE. kvc_plan_check then reports
+ * only which build was enqueued last.
+ *
+ * In graph mode the arrays keep their addresses, and entries that a smaller batch does not use are inert. Memory is
+ * allocated only for a step that is larger than all earlier steps.
+ * Errors: NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; INVALID_ARGUMENT (arrays that the mode does not use; both
+ * block_table and req_to_token; KVC_PLAN_ROWS_GREW with rows that changed otherwise; tokens of a page that do not begin at a
+ * page); OUT_OF_RANGE (a length; an entry of a table, where the message has row, column, id and limit; a table with too few
+ * columns); BATCH_TOO_LARGE (graph mode: required and available; 2^31 keys and more). error->index is the row. Threads: one
+ * at a time for one plan. Since 0.1.
  * From: metadata as SGLang's FlashAttention backend makes it; virtual batches for chunks as in Llama 4's local attention. */
 KVC_API kvc_status kvc_plan_build(kvc_plan *plan, const kvc_plan_args *args, void *stream, uint64_t *generation,
                                   kvc_error *error);
 
 /* Gives the tables that the last build made.
  *   step    DRAFT_DECODE: 0..num_steps - 1; else 0
- *   tables  in: part; filled. Valid until the next build, in graph mode until kvc_plan_destroy
- * Errors: STALE (no build, or the last was refused), OUT_OF_RANGE (step), INVALID_ARGUMENT (a part that the plan does not
- * have; fields that belong to the config). Threads: as kvc_plan_build. Since 0.1. */
+ *   tables  input: part. The call fills the rest, which is valid until the next build, or in graph mode until
+ *           kvc_plan_destroy
+ * Errors: STALE (there was no build, or the last build failed), OUT_OF_RANGE (step), INVALID_ARGUMENT (a part that the plan
+ * does not have; inputs that belong to the config). Threads: as kvc_plan_build. Since 0.1. */
 KVC_API kvc_status kvc_plan_tables(kvc_plan *plan, int32_t step, kvc_tables *tables, kvc_error *error);
 
-/* Checks that a plan's arrays hold build `generation`. Call it before replaying recorded calls over its tables.
- * Errors: STALE (they hold another build, or the last build was refused). Threads: as kvc_plan_build. Since 0.1. */
+/* Checks that the arrays of a plan are those of build `generation`. Call it before you replay recorded calls over the
+ * tables.
+ * Errors: STALE (the arrays are those of another build, or the last build failed). Threads: as kvc_plan_build. Since 0.1. */
 KVC_API kvc_status kvc_plan_check(kvc_plan *plan, uint64_t generation, kvc_error *error);
 
 /* ============================================================================================
  * 12  Prefix index: what the cache remembers
  * ============================================================================================
- * A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is gone. A later request that begins
- * with the same tokens gets these pages, and computes only the rest. The loop of an engine:
+ * A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is removed. A later request that
+ * begins with the same tokens uses these pages, and computes only the rest. The loop of an engine:
  *
  *   kvc_prefix_query query;  kvc_prefix_query_init(&query);
  *   query.tokens = prompt;  query.num_tokens = n;  query.salt = tenant;
  *   kvc_prefix_hit hit;  kvc_prefix_hit_init(&hit);
  *   kvc_seq seq;
  *   if (kvc_prefix_attach(cache, &query, stream, &hit, &seq, &error)) return report(error.message);
- *   ... a forward that appends prompt[hit.tokens .. n) to seq ...         // at least one token: its logits are needed
- *   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // others find the prompt while this one decodes
+ *   ... a forward that appends prompt[hit.tokens .. n) to seq ...         // at least one token, for its logits
+ *   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // other requests can now find the prompt
  *   ... forwards that append one token each; `prompt` and n grow ...
  *   query.tokens = prompt;  query.num_tokens = n;
- *   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // the answer too: the next request begins with it
- *   kvc_seq_remove(cache, 1, &seq, &error);                               // the pages stay, until they are needed
+ *   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // the answer too, for the next request
+ *   kvc_seq_remove(cache, 1, &seq, &error);                               // the pages stay until other calls need them
  *
- *   Sharing   Whole pages are shared. A part of a page, down to one token, is copied into a fresh page of the new sequence.
+ *   Sharing   Whole pages are shared. A part of a page, of one token or more, is copied to a new page of the new sequence.
  *   Groups    A hit is the longest prefix that every group can serve. Full groups and latent rows need every page up to the
- *             hit. Sliding and chunked groups need what the next query sees. Recurrent groups need the states after exactly
- *             these tokens: the index holds those of the lengths at which sequences were published. The index ignores cross
- *             groups: the new sequence has no encoder tokens.
- *   Eviction  A published page that no sequence and no pin holds is idle. Calls that are short of pages evict idle pages:
- *             kvc_forward_begin, kvc_seq_fork, kvc_seq_import and kvc_prefix_attach. Expired prefixes go first, then those
- *             of lower priority, then those that kvc_cache_config.prefix_policy chooses, and a continuation before what it
- *             continues. OUT_OF_PAGES means that even eviction of all idle pages would not help. What a failed or aborted
- *             call evicted stays evicted. Equal calls evict equal pages, so page ids are equal on every rank.
+ *             end of the hit. Sliding and chunked groups need the pages that the next query sees. Recurrent groups need the
+ *             states after exactly these tokens. The index has states for the lengths at which sequences were published. The
+ *             index ignores cross groups, so the new sequence has no encoder tokens.
+ *   Eviction  A published page that no sequence and no pin holds is idle. kvc_forward_begin, kvc_seq_fork, kvc_seq_import
+ *             and kvc_prefix_attach evict idle pages when they are short of pages. They evict expired prefixes first, then
+ *             prefixes of lower priority, then those that kvc_cache_config.prefix_policy chooses. A prefix is evicted after
+ *             all prefixes that continue it. OUT_OF_PAGES means that there are too few pages even if all idle pages were
+ *             evicted. Pages that a failed or aborted call evicted stay evicted. Equal calls evict equal pages, so page ids
+ *             are equal on every rank.
  *   Salts     Tokens under different salts never match. K and V must depend only on the tokens so far and on the salt. So
- *             use a different salt for each tenant, adapter, image, and anything else that changes K and V.
- *   Time      The library reads no clock. kvc_cache_set_time gives it the time.
- * Every call of this section except kvc_cache_set_time is UNSUPPORTED in a cache without KVC_CACHE_PREFIX_INDEX. */
+ *             use a different salt for each tenant, adapter, image, and everything else that changes K and V.
+ *   Time      The library reads no clock. Give it the time with kvc_cache_set_time.
+ * In a cache without KVC_CACHE_PREFIX_INDEX, every call of this section except kvc_cache_set_time returns UNSUPPORTED. */
 
 enum kvc_prefix_query_flags {
   KVC_PREFIX_ALLOW_ALL = 1 /* match and attach may find all tokens of the query. By default they leave out the last token,
                               because an engine needs its logits */
 };
 
+/* The tokens that a call looks for in the prefix index. */
 typedef struct kvc_prefix_query {
   uint32_t struct_size;
-  uint32_t flags;        /* KVC_PREFIX_*; ignored outside of match and attach */
-  const int32_t *tokens; /* borrowed; [num_tokens], host; nullable if num_tokens is 0. Any numbers */
+  uint32_t flags;        /* KVC_PREFIX_*; only match and attach use it */
+  const int32_t *tokens; /* borrowed; [num_tokens], on the host; nullable if num_tokens is 0. Any numbers are allowed */
   int64_t num_tokens;    /* 0..2^30 */
   uint64_t salt;         /* any number; 0 = no salt */
-  int64_t salt_begin;    /* the salt begins with the page that contains this token, and earlier pages have salt 0. So tenants
-                            can share a system prompt, and nothing after it. >= 0 */
+  int64_t salt_begin;    /* >= 0: the salt applies from the page on that contains this token, and earlier pages have salt 0.
+                            So several tenants can share a system prompt, and nothing after it */
 } kvc_prefix_query;
 
 static inline void kvc_prefix_query_init(kvc_prefix_query *query) {
@@ -2046,18 +2094,19 @@ static inline void kvc_prefix_query_init(kvc_prefix_query *query) {
   query->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* What the index holds of a query. */
+/* What the index has of the tokens of a query. */
 typedef struct kvc_prefix_hit {
   uint32_t struct_size;
-  int32_t limited_by;    /* the group that makes `tokens` smaller than known_tokens and the query allow; -1 = none. It lacks
-                            the page that begins at `tokens`, or (recurrent) a state at a later position */
-  int64_t tokens;        /* the longest prefix that every group can serve */
-  int64_t copied_tokens; /* of these, the tokens in a last page that is not full: attach copies it */
-  int64_t known_tokens;  /* tokens that were published in this order, even if their pages were evicted */
-  int64_t load_tokens;   /* with tiers: what `tokens` would be after kvc_prefix_load, as far as they have searched; else
-                            `tokens` */
-  int64_t load_ns;       /* with tiers: how long that load takes, as the tiers measured it; 0 = nothing to load, or not
-                            measured */
+  int32_t limited_by;    /* the group that limits the hit: `tokens` is below known_tokens and below what the query allows.
+                            -1 = no group limits it. The group lacks the page that begins at `tokens`, or (recurrent) a state
+                            at a later position */
+  int64_t tokens;        /* length of the longest prefix that every group can serve */
+  int64_t copied_tokens; /* how many of these tokens are in a partial last page, which attach copies */
+  int64_t known_tokens;  /* length of the longest prefix that was published, even if its pages were evicted */
+  int64_t load_tokens;   /* with tiers: what `tokens` would be after kvc_prefix_load, as far as the tiers have searched.
+                            Without tiers: `tokens` */
+  int64_t load_ns;       /* with tiers: estimated time of this load in nanoseconds, from measurements of the tiers;
+                            0 = nothing to load, or not measured */
 } kvc_prefix_hit;
 
 static inline void kvc_prefix_hit_init(kvc_prefix_hit *hit) {
@@ -2066,18 +2115,18 @@ static inline void kvc_prefix_hit_init(kvc_prefix_hit *hit) {
   hit->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Says what kvc_prefix_attach would find, and changes nothing.
+/* Finds what kvc_prefix_attach would find, and changes nothing.
  *   query  borrowed, tokens included
  *   hit    filled
- * The cost grows with the pages that it looks at.
+ * The cost grows with the number of pages that the call looks up.
  * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. Since 0.1. From: prefix reuse as in SGLang's
  * RadixAttention. */
 KVC_API kvc_status kvc_prefix_match(kvc_cache *cache, const kvc_prefix_query *query, kvc_prefix_hit *hit,
                                     kvc_error *error);
 
-/* Makes a new sequence that holds the longest prefix of the query that every group can serve; nothing found gives an empty
- * sequence. The sequence is like any other: it can be appended to, forked, truncated and published. In groups with a window
- * it holds the keys that its next query sees, and the part of the rollback margin that the index has.
+/* Makes a new sequence that holds the longest prefix of the query that every group can serve. If nothing is found, the
+ * sequence is empty. Like any other sequence, it can be appended to, forked, truncated and published. In groups with a
+ * window it holds the keys that its next query sees, and the part of the rollback margin that the index has.
  *   query     borrowed, tokens included
  *   stream    the device's stream for copies of partial pages; NULL on the CPU
  *   hit       nullable: filled
@@ -2088,16 +2137,17 @@ KVC_API kvc_status kvc_prefix_attach(kvc_cache *cache, const kvc_prefix_query *q
                                      kvc_seq *sequence, kvc_error *error);
 
 enum kvc_prefix_options_flags {
-  KVC_PREFIX_KEEP_PRIVATE = 1 /* no tier stores what this publish adds */
+  KVC_PREFIX_KEEP_PRIVATE = 1 /* no tier stores the pages that this publish adds to the index */
 };
 
 typedef struct kvc_prefix_options {
   uint32_t struct_size;
-  int32_t priority;     /* 0..100: prefixes of lower priority are evicted first. Tokens that several publishes share have the
-                           highest of their priorities */
-  uint64_t session;     /* 0 = none. Any other number: kvc_prefix_drop_session drops what no other session published */
-  int64_t time_to_live; /* 0 = no limit. Else, in the unit of kvc_cache_set_time: the tokens expire this long after now. They
-                           are still found, but evicted before all others */
+  int32_t priority;     /* 0..100: prefixes of lower priority are evicted first. If several publishes share tokens, these
+                           tokens have the highest priority of all these publishes */
+  uint64_t session;     /* 0 = no session. Else a number of the caller's choice, under which kvc_prefix_drop_session can drop
+                           the prefix */
+  int64_t time_to_live; /* 0 = no limit. Else, in the unit of kvc_cache_set_time: the tokens expire this long after now.
+                           Expired tokens can still be found, but are evicted first */
   uint32_t flags;       /* KVC_PREFIX_KEEP_PRIVATE or 0 */
   uint32_t reserved;    /* 0 */
 } kvc_prefix_options;
@@ -2111,9 +2161,10 @@ static inline void kvc_prefix_options_init(kvc_prefix_options *options) {
 typedef struct kvc_prefix_published {
   uint32_t struct_size;
   uint32_t reserved;
-  int64_t known_tokens; /* tokens of the query that the index holds now; fewer than all if it is full of pages in use */
-  int64_t pages_added;  /* pages that the index did not hold before, in all groups */
-  int64_t pages_freed;  /* pages of the sequence that became free, because the index had others with the same tokens */
+  int64_t known_tokens; /* tokens of the query that the index has now. These are not all tokens if the index is full of pages
+                           in use */
+  int64_t pages_added;  /* pages of all groups that were not in the index before */
+  int64_t pages_freed;  /* pages of the sequence that became free, because the index had other pages with the same tokens */
 } kvc_prefix_published;
 
 static inline void kvc_prefix_published_init(kvc_prefix_published *published) {
@@ -2122,37 +2173,42 @@ static inline void kvc_prefix_published_init(kvc_prefix_published *published) {
   published->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Makes the first tokens of a sequence findable. The index takes references to its pages, and nothing is copied. The
- * sequence uses whole pages that the index already holds for the same tokens in place of its own. Publish again while the
- * sequence grows.
- *   sequence   the library cannot check its tokens: the tokens of the query must be those that were appended
- *   query      borrowed; num_tokens is the sequence's length, or less. Recurrent groups: less only at a checkpoint of the
- *              sequence (kvc_seq_checkpoint); else the tokens are not found by themselves
+/* Makes the first tokens of a sequence findable for other requests. The index takes references to the pages of the sequence,
+ * and copies nothing. If the index already has whole pages with the same tokens, the sequence uses them in place of its own
+ * pages. Publish again while the sequence grows.
+ *   sequence   its appended tokens must be the tokens of the query, which the library cannot check
+ *   query      borrowed; num_tokens is at most the length of the sequence. With a recurrent group, a smaller num_tokens must
+ *              be a checkpoint of the sequence (kvc_seq_checkpoint). Otherwise only longer published prefixes find these
+ *              tokens
  *   options    nullable: all zero; borrowed
  *   published  nullable: filled
- * The next forward that appends to the sequence copies its last page, if this is not full and was published.
+ * If the last page of the sequence is partial and was published, the next forward that appends to the sequence copies this
+ * page.
  * Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE (num_tokens above the length, salt_begin, priority, time_to_live), ORDER
  * (a layer lacks some of the tokens, because a forward did not cover it), UNSUPPORTED (the sequence has or had a streaming
- * window, or its keys are rotated by the long set of longrope). Threads: any. The cost grows with the tokens. Since 0.1. */
+ * window, or its keys are rotated by the long factors of longrope). Threads: any. The cost grows with the number of tokens.
+ * Since 0.1. */
 KVC_API kvc_status kvc_prefix_publish(kvc_cache *cache, kvc_seq sequence, const kvc_prefix_query *query,
                                       const kvc_prefix_options *options, kvc_prefix_published *published,
                                       kvc_error *error);
 
-/* Forgets every published prefix that begins with the query's tokens: their last page and all that continues it. Without
- * tokens it forgets all that was published with this salt from the first page on. Sequences keep their pages.
+/* Drops every published prefix that begins with the tokens of the query. The index releases the last page of these tokens
+ * and all pages that continue them. If the query has no tokens, the call drops all that was published with this salt from
+ * the first page on. Sequences keep their pages.
  *   query  borrowed, tokens included
- *   pages  nullable: how many pages the index gave back
- * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost grows with what it gives back. Since 0.1. */
+ *   pages  nullable: filled with the number of pages that the index released
+ * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost grows with the number of released pages.
+ * Since 0.1. */
 KVC_API kvc_status kvc_prefix_drop(kvc_cache *cache, const kvc_prefix_query *query, int64_t *pages, kvc_error *error);
 
-/* Forgets what one session published, except what a publish with another session, or with none, shares.
+/* Drops what was published under one session. Tokens stay if they were also published under another session, or without one.
  *   session  not 0
- *   pages    nullable: how many pages the index gave back
- * Errors: none but misuse. Threads: any. The cost grows with the size of the index. Since 0.1. */
+ *   pages    nullable: filled with the number of pages that the index released
+ * Errors: only those of any call. Threads: any. The cost grows with the size of the index. Since 0.1. */
 KVC_API kvc_status kvc_prefix_drop_session(kvc_cache *cache, uint64_t session, int64_t *pages, kvc_error *error);
 
-/* Sets the priority and the time to live of the query's published tokens, from the first one on, in place of what they had.
- * A page gets the new values if it has one of these tokens. Later pages keep what they have.
+/* Sets the priority and the time to live of the published tokens of a query, in place of earlier values. A page gets the new
+ * values if it has one of these tokens. Later pages keep their values.
  *   query         borrowed, tokens included
  *   priority      0..100
  *   time_to_live  as in kvc_prefix_options
@@ -2160,7 +2216,7 @@ KVC_API kvc_status kvc_prefix_drop_session(kvc_cache *cache, uint64_t session, i
 KVC_API kvc_status kvc_prefix_set_priority(kvc_cache *cache, const kvc_prefix_query *query, int32_t priority,
                                            int64_t time_to_live, kvc_error *error);
 
-/* Sets the priority and the time to live of all that kvc_prefix_drop_session would drop.
+/* Sets the priority and the time to live of all tokens that kvc_prefix_drop_session would drop.
  *   session       not 0
  *   priority      0..100
  *   time_to_live  as in kvc_prefix_options
@@ -2168,21 +2224,21 @@ KVC_API kvc_status kvc_prefix_set_priority(kvc_cache *cache, const kvc_prefix_qu
 KVC_API kvc_status kvc_prefix_set_session_priority(kvc_cache *cache, uint64_t session, int32_t priority,
                                                    int64_t time_to_live, kvc_error *error);
 
-/* Keeps the pages of a published prefix from being evicted. The prefix is the one that match finds with
+/* Keeps the pages of a published prefix from being evicted. The prefix is the one that kvc_prefix_match finds with
  * KVC_PREFIX_ALLOW_ALL.
  *   query  borrowed, tokens included
  *   hit    nullable: filled with what is pinned
  *   pin    filled: an id, never 0; ended by kvc_prefix_unpin or kvc_cache_clear
- * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost grows with the pages. Since 0.1. */
+ * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost grows with the number of pages. Since 0.1. */
 KVC_API kvc_status kvc_prefix_pin(kvc_cache *cache, const kvc_prefix_query *query, kvc_prefix_hit *hit, uint64_t *pin,
                                   kvc_error *error);
 
-/* Ends a pin. Pages that nothing else holds become idle, or free if they were dropped meanwhile.
+/* Ends a pin. Pages that nothing else holds become idle, or become free if they were dropped from the index meanwhile.
  * Errors: STALE_ID. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_prefix_unpin(kvc_cache *cache, uint64_t pin, kvc_error *error);
 
-/* Tells the cache the time, in any unit. It starts at 0 and never goes back: an earlier time changes nothing. Give all ranks
- * of an engine the same times.
+/* Tells the cache the time, in any unit. The time starts at 0 and never decreases: a call with an earlier time has no
+ * effect. Give the same times on all ranks of an engine.
  *   now  >= 0
  * Errors: OUT_OF_RANGE. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_set_time(kvc_cache *cache, int64_t now, kvc_error *error);
@@ -2190,31 +2246,33 @@ KVC_API kvc_status kvc_cache_set_time(kvc_cache *cache, int64_t now, kvc_error *
 /* ============================================================================================
  * 13  Page keys: names of tokens outside of a cache
  * ============================================================================================
- * A page key names the content of one page of tokens in 32 bytes. It is equal in every process, on every machine and in
- * every language. docs/reference/keys.md defines the bytes that are hashed (SHA-256), and has test vectors. A cache does not
- * need keys: its prefix index compares tokens. */
+ * A page key identifies the content of one page of tokens in 32 bytes. The same page has the same key in every process, on
+ * every machine and in every language. docs/reference/keys.md defines the bytes that are hashed (SHA-256), and has test
+ * vectors. The prefix index of a cache does not need keys, because it compares tokens. */
 
+/* The tokens whose page keys are computed, and all else that the keys depend on. */
 typedef struct kvc_page_keys_args {
   uint32_t struct_size;
   uint32_t reserved;           /* 0 */
-  const int32_t *tokens;       /* [num_tokens]; nullable if num_tokens is 0. Any numbers */
-  int64_t num_tokens;          /* 0..2^30; a last page that is not full has no key */
+  const int32_t *tokens;       /* [num_tokens]; nullable if num_tokens is 0. Any numbers are allowed */
+  int64_t num_tokens;          /* 0..2^30; a partial last page has no key */
   int64_t page_size;           /* 1..2^20 */
-  int64_t begin;               /* position of tokens[0] in its sequence: a multiple of page_size up to 2^30, 0 without a
+  int64_t begin;               /* position of tokens[0] in its sequence: a multiple of page_size, up to 2^30. 0 without a
                                   parent */
-  const uint8_t *parent;       /* nullable: [32], the key of the page that ends at begin. It covers fingerprint and
-                                  adapter */
-  const uint8_t *fingerprint;  /* [32]: computed by the engine from weights, quantisation and tokenizer; nullable with a
-                                  parent */
+  const uint8_t *parent;       /* nullable: tokens[0] is the first token of its sequence. [32]: the key of the page that ends
+                                  at begin. The parent's key depends on fingerprint and adapter, so the new keys do too */
+  const uint8_t *fingerprint;  /* [32]: a hash of weights, quantisation and tokenizer, which the engine computes; nullable
+                                  with a parent */
   const uint8_t *adapter;      /* [adapter_bytes]; nullable if adapter_bytes is 0 = no adapter */
   int64_t adapter_bytes;       /* 0..2^20 */
   const uint8_t *salt;         /* [salt_bytes]; nullable if salt_bytes is 0 = no salt */
   int64_t salt_bytes;          /* 0..2^20 */
-  int64_t salt_begin;          /* the salt begins with the page that contains this position; >= 0 */
-  int64_t num_media;           /* spans of tokens that stand for an image or the like; 0..2^30 */
-  const int64_t *media_begins; /* [num_media]: position in the sequence of the first token of each, ascending */
-  const int64_t *media_tokens; /* [num_media]: tokens of each, > 0. The spans do not overlap */
-  const uint8_t *media_hashes; /* [num_media, 32]: of the content, and of what changes how the model sees it */
+  int64_t salt_begin;          /* >= 0: the salt applies from the page on that contains this position */
+  int64_t num_media;           /* number of spans of tokens that stand for an image or other media; 0..2^30 */
+  const int64_t *media_begins; /* [num_media]: position in the sequence of the first token of each span, ascending */
+  const int64_t *media_tokens; /* [num_media]: number of tokens of each span, > 0. The spans do not overlap */
+  const uint8_t *media_hashes; /* [num_media, 32]: a hash of the media of each span, and of all settings that change how the
+                                  model sees the media */
 } kvc_page_keys_args;
 
 static inline void kvc_page_keys_args_init(kvc_page_keys_args *args) {
@@ -2225,40 +2283,42 @@ static inline void kvc_page_keys_args_init(kvc_page_keys_args *args) {
 
 /* Computes the keys of all whole pages of a token array. It needs no context and no cache.
  *   args  borrowed, arrays included
- *   keys  [num_tokens / page_size, 32], filled; not read if there is no whole page
- * Errors (nothing written): NULL_ARGUMENT (an array that is needed), OUT_OF_RANGE (a number outside of what its field says,
- * a span with its index in error->index), INVALID_ARGUMENT (begin without a parent, or not at a page; reserved).
+ *   keys  [num_tokens / page_size, 32], filled; ignored if there is no whole page
+ * Errors (nothing written): NULL_ARGUMENT (an array that is needed), OUT_OF_RANGE (a number outside of the range of its
+ * field; for a span, its index is in error->index), INVALID_ARGUMENT (begin without a parent, or not at the start of a page;
+ * reserved).
  * Threads: any. O(tokens and media). Since 0.1. From: block hashes of vLLM's prefix cache. */
 KVC_API kvc_status kvc_page_keys(const kvc_page_keys_args *args, uint8_t *keys, kvc_error *error);
 
 /* ============================================================================================
  * 14  Events: what the prefix index holds, told to others
  * ============================================================================================
- * A router sends a request to the engine that holds most of its prompt. Events tell it how the prefix index of each engine
- * changes: a whole page can now be found (stored), a page can no longer be found (removed), or no page can be found
- * (cleared). A cache with events_capacity keeps the newest events in a ring buffer. No call waits for room in it: a new
- * event replaces the oldest one.
+ * A router sends a request to the engine that has most of its prompt in a prefix index. Events tell the router how the
+ * prefix index of each engine changes. There are three kinds: a whole page can now be found (stored), a page can no longer
+ * be found (removed), or no page can be found any more (cleared). A cache with events_capacity keeps the newest events in a
+ * ring buffer. If the buffer is full, a new event replaces the oldest one, and no call waits.
  *
- * Events are numbered from 0. A reader says which number it needs next, and learns which numbers it got:
+ * Events are numbered from 0. A reader gives the number of the next event that it needs, and gets the range of numbers that
+ * the call returned:
  *
  *   kvc_events_args args;  kvc_events_args_init(&args);
  *   args.events = events;  args.tokens = tokens;  args.capacity = 256;         // kvc_event[256], int32_t[256 * page_size]
  *   kvc_events_range range;  kvc_events_range_init(&range);
  *   for (;;) {
  *     if (kvc_events_read(cache, &args, &range, &error)) return report(error.message);
- *     if (range.epoch != epoch || range.begin != args.next) return start_again();   // another cache, or events are lost
+ *     if (range.epoch != epoch || range.begin != args.next) return start_again();   // another cache, or events were lost
  *     for (int64_t i = 0; i < range.count; i++) apply(&events[i], tokens + i * page_size);
  *     args.next = range.end;
  *   }
  *
- * start_again forgets what it knew, takes a snapshot (kvc_events_snapshot), and reads on from the snapshot's range.end. A
- * snapshot and the events after it give exactly the pages that the index holds.
+ * start_again drops all pages that the reader has recorded, and takes a snapshot (kvc_events_snapshot). Then it reads events
+ * from the snapshot's range.end on. A snapshot and all events after it give exactly the pages of the index.
  *
- *   Pages     Events name whole pages by their key (section 13), with the query's salt as 8 bytes, little-endian, if it is
- *             not 0. Each group has its own events for a page. A recurrent group has events only for states at the end of a
- *             whole page.
- *   Bytes     Instead of records, a call can write one message as vLLM's consumers read it: docs/reference/events.md.
- * Every call of this section is UNSUPPORTED in a cache whose events_capacity is 0. */
+ *   Pages     Events name whole pages by their keys (section 13). A salt that is not 0 goes into a key as 8 bytes,
+ *             little-endian. Each group has its own events for a page. A recurrent group has events only for states at the
+ *             end of a whole page.
+ *   Bytes     Instead of records, a call can write one message in the format of vLLM's consumers: docs/reference/events.md.
+ * In a cache whose events_capacity is 0, every call of this section returns UNSUPPORTED. */
 
 enum kvc_event_kind {
   KVC_EVENT_STORED = 1,  /* the page with this key can be found in this group */
@@ -2267,39 +2327,42 @@ enum kvc_event_kind {
 };
 
 enum kvc_event_flags {
-  KVC_EVENT_HAS_PARENT = 1, /* a stored page that is not the first of its sequence */
-  KVC_EVENT_SALTED = 2      /* a stored page under a salt that is not 0 */
+  KVC_EVENT_HAS_PARENT = 1, /* the stored page is not the first page of its sequence */
+  KVC_EVENT_SALTED = 2      /* the stored page has a salt that is not 0 */
 };
 
 typedef struct kvc_event {
-  uint64_t number;    /* in the epoch, from 0; in a snapshot 0 */
+  uint64_t number;    /* number of the event in the epoch, from 0; in a snapshot 0 */
   int32_t kind;       /* KVC_EVENT_* */
-  int32_t group;      /* -1 = all */
+  int32_t group;      /* -1 = all groups */
   uint32_t flags;     /* KVC_EVENT_HAS_PARENT, KVC_EVENT_SALTED */
   uint32_t reserved;
-  int64_t position;   /* stored: of the page's first token in its sequence */
-  uint64_t session;   /* stored: the only session that published it; 0 = none, or several */
-  uint8_t key[32];    /* not of KVC_EVENT_CLEARED */
-  uint8_t parent[32]; /* key of the page before, if KVC_EVENT_HAS_PARENT */
+  int64_t position;   /* stored: position of the page's first token in its sequence */
+  uint64_t session;   /* stored: the session that published the page; 0 = none, or several */
+  uint8_t key[32];    /* stored, removed: key of the page */
+  uint8_t parent[32]; /* with KVC_EVENT_HAS_PARENT: key of the page before */
 } kvc_event;
 
 enum kvc_events_flags {
-  KVC_EVENTS_ARRAYS = 1,      /* bytes: each event is an array, as in older consumers. The default is a map */
-  KVC_EVENTS_SHORT_HASHES = 2 /* bytes: a key is its low 64 bits as an integer. The default is 32 bytes */
+  KVC_EVENTS_ARRAYS = 1,      /* in the message, each event is an array, as in older consumers. Without this flag it is a
+                                 map */
+  KVC_EVENTS_SHORT_HASHES = 2 /* in the message, a key is an integer: its low 64 bits. Without this flag it is 32 bytes */
 };
 
+/* What a call returns: records in `events`, or one message in `bytes`, or only the range if both are NULL. */
 typedef struct kvc_events_args {
   uint32_t struct_size;
   uint32_t flags;             /* KVC_EVENTS_* */
   uint64_t next;              /* kvc_events_read: the number of the first event that the reader needs */
-  kvc_event *events;          /* [capacity], filled; nullable. Give events, or bytes, or neither */
-  int32_t *tokens;            /* [capacity, page_size], filled: the tokens of stored pages, else 0; nullable */
-  int64_t capacity;           /* of events */
-  uint8_t *bytes;             /* [capacity_bytes], filled: one message; nullable */
-  int64_t capacity_bytes;
-  double timestamp;           /* bytes: of the message, in seconds */
-  int32_t data_parallel_rank; /* bytes: -1 = nil */
-  uint32_t event_size;        /* sizeof(kvc_event), with events */
+  kvc_event *events;          /* nullable: no records. [capacity], filled. Not together with bytes */
+  int32_t *tokens;            /* nullable: no tokens. [capacity, page_size], filled: row i has the tokens of events[i] if it
+                                 is a stored page, else 0 */
+  int64_t capacity;           /* number of elements of events */
+  uint8_t *bytes;             /* nullable: no message. [capacity_bytes], filled: one message */
+  int64_t capacity_bytes;     /* size of bytes */
+  double timestamp;           /* with bytes: timestamp of the message, in seconds */
+  int32_t data_parallel_rank; /* with bytes: the data-parallel rank in the message; -1 = nil */
+  uint32_t event_size;        /* with events: sizeof(kvc_event) */
 } kvc_events_args;
 
 static inline void kvc_events_args_init(kvc_events_args *args) {
@@ -2313,12 +2376,12 @@ static inline void kvc_events_args_init(kvc_events_args *args) {
 typedef struct kvc_events_range {
   uint32_t struct_size;
   uint32_t reserved;
-  uint64_t epoch;    /* of this cache: a random number from the system, chosen when the cache was created, and never 0 */
-  uint64_t begin;    /* number of the first event that was returned. Above args->next: the ones between are lost */
-  uint64_t end;      /* number of the event after the last one that was returned: the next to read */
-  uint64_t newest;   /* number that the next event will get. Above `end`: there is more to read */
-  int64_t count;     /* events or pages that were returned; without a buffer, what there is */
-  int64_t num_bytes; /* bytes that were written; for a snapshot without a buffer, the size that it needs */
+  uint64_t epoch;    /* identifies this cache: a random number from the system, chosen when the cache is created, never 0 */
+  uint64_t begin;    /* number of the first returned event. If it is above args->next, the events between the two are lost */
+  uint64_t end;      /* 1 + the number of the last returned event, which is the next number to read */
+  uint64_t newest;   /* number that the next event of the cache will have. If it is above `end`, there is more to read */
+  int64_t count;     /* number of returned events or pages; without a buffer, the number of those that exist */
+  int64_t num_bytes; /* number of written bytes; for a snapshot without a buffer, the size that the message needs */
 } kvc_events_range;
 
 static inline void kvc_events_range_init(kvc_events_range *range) {
@@ -2327,25 +2390,25 @@ static inline void kvc_events_range_init(kvc_events_range *range) {
   range->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Returns events from a number on, as many as the buffer takes. Without a buffer it returns no event, and fills only the
- * range: `begin` is the oldest event that can be read from args->next on, and so is `end`.
+/* Returns events from number args->next on, as many as the buffer can hold. Without a buffer it returns no event, and fills
+ * only the range: `begin` and `end` are then the oldest number from args->next on that can still be read.
  *   args   borrowed; its arrays are filled
  *   range  filled
  * Errors: OUT_OF_RANGE (next above `newest`), BUFFER_TOO_SMALL (not even one event fits in capacity_bytes), STRUCT_SIZE
- * (event_size), INVALID_ARGUMENT (events and bytes; data_parallel_rank below -1). Threads: any. The cost grows with what it
- * returns.
+ * (event_size), INVALID_ARGUMENT (events and bytes; data_parallel_rank below -1). Threads: any. The cost grows with the
+ * number of returned events.
  * Since 0.1. */
 KVC_API kvc_status kvc_events_read(kvc_cache *cache, const kvc_events_args *args, kvc_events_range *range,
                                    kvc_error *error);
 
-/* Returns a KVC_EVENT_STORED for each page that the index holds, each after the page that it continues. A message in bytes
- * begins with AllBlocksCleared. Events from range.end on happened after the snapshot. Without a buffer, the call says how
- * large one must be.
+/* Returns a KVC_EVENT_STORED for each page of the index, each after the page that it continues. A message in bytes begins
+ * with AllBlocksCleared. Events from range.end on happened after the snapshot. Without a buffer, the call fills `range` with
+ * the size of the buffer that it needs.
  *   args   borrowed; its arrays are filled
  *   range  filled
- * Errors: BUFFER_TOO_SMALL (nothing returned; required: elements or bytes), STRUCT_SIZE (event_size), INVALID_ARGUMENT as in
- * kvc_events_read. Threads: any. The cost grows with the size of the index, and other calls on the cache wait while its
- * pages are listed. Since 0.1. */
+ * Errors: BUFFER_TOO_SMALL (nothing returned; error->required counts elements or bytes), STRUCT_SIZE (event_size),
+ * INVALID_ARGUMENT as in kvc_events_read. Threads: any. The cost grows with the size of the index. While the call lists the
+ * pages, other calls on the cache wait. Since 0.1. */
 KVC_API kvc_status kvc_events_snapshot(kvc_cache *cache, const kvc_events_args *args, kvc_events_range *range,
                                        kvc_error *error);
 
@@ -2353,12 +2416,12 @@ KVC_API kvc_status kvc_events_snapshot(kvc_cache *cache, const kvc_events_args *
  * 15  Saved sequences: to a file and back
  * ============================================================================================
  * A saved sequence is one file with all that a sequence has: K and V of every group as stored, encoder tokens, recurrent
- * states with their checkpoints, its streaming window and factor set of longrope, and its token ids if the caller gives
- * them. A sequence that was loaded continues with the same bits as the one that was saved.
+ * states and their checkpoints, the streaming window, and the choice of longrope factors. It also has the token ids, if the
+ * caller gives them. A loaded sequence continues with the same bits as the saved sequence.
  *
  *   kvc_save_args save;  kvc_save_args_init(&save);
  *   save.path = "chat.kvc";
- *   save.tokens = tokens;  save.num_tokens = num_tokens;             // optional: then a load gives them back
+ *   save.tokens = tokens;  save.num_tokens = num_tokens;             // optional: then a load returns the tokens
  *   if (kvc_seq_save(cache, chat, &save, NULL, &error)) return report(error.message);
  *
  *   kvc_load_args load;  kvc_load_args_init(&load);                  // later, in another process
@@ -2368,31 +2431,32 @@ KVC_API kvc_status kvc_events_snapshot(kvc_cache *cache, const kvc_events_args *
  *
  * docs/reference/format.md describes the bytes. Files of this version stay readable in later versions. */
 
-/* Takes the next bytes of a saved sequence.
+/* A callback that takes the next bytes of a saved sequence. It runs on the thread that called kvc_seq_save, while the
+ * library holds no lock.
  *   user   kvc_save_args.write_user
  *   data   borrowed; [bytes]
- * Returns: 0, or any other number if it failed: it appears in the message. Called on the thread of the call, without a
- * lock. */
+ * Returns: 0 = success. Any other number = failure, and the error message has this number. */
 typedef int32_t (*kvc_write_fn)(void *user, const void *data, int64_t bytes);
 
-/* Gives the next bytes of a saved sequence.
+/* A callback that gives the next bytes of a saved sequence. It runs on the thread that called kvc_seq_load, while the
+ * library holds no lock.
  *   user   kvc_load_args.read_user
  *   data   filled; [bytes]
- * Returns: how many bytes it gave, 1..bytes; 0 at the end; below 0 if it failed: the number appears in the message. Called
- * as kvc_write_fn. */
+ * Returns: how many bytes it gave, 1..bytes. 0 = the end. Below 0 = failure, and the error message has this number. */
 typedef int64_t (*kvc_read_fn)(void *user, void *data, int64_t bytes);
 
 typedef struct kvc_save_args {
   uint32_t struct_size;
   uint32_t flags;         /* 0 */
-  const char *path;       /* borrowed; nullable if write is given. The file appears whole, or not at all: the bytes go to a
-                             new file in the same folder, which is synchronised with the disk and then renamed */
-  kvc_write_fn write;     /* nullable if path is given: gives the bytes to the caller instead */
-  void *write_user;
+  const char *path;       /* borrowed; nullable if write is given. A failed or interrupted save leaves no partial file of
+                             this name: the bytes go to a new file in the same folder, which is synchronised with the disk
+                             and then renamed */
+  kvc_write_fn write;     /* nullable if path is given: receives the bytes in place of a file */
+  void *write_user;       /* the first argument of write */
   const int32_t *tokens;  /* borrowed; nullable: not saved. [num_tokens]: the ids of the sequence's tokens */
   int64_t num_tokens;     /* the length of the sequence; 0 without tokens */
-  int64_t section_bytes;  /* payload bytes that one checksum covers, and that a load holds at once: a power of two,
-                             4096..2^24; 0 = 2^20 */
+  int64_t section_bytes;  /* how many payload bytes one checksum covers. A load needs memory for one such section. A power of
+                             two, 4096..2^24; 0 = 2^20 */
 } kvc_save_args;
 
 static inline void kvc_save_args_init(kvc_save_args *args) {
@@ -2405,10 +2469,10 @@ typedef struct kvc_load_args {
   uint32_t struct_size;
   uint32_t flags;     /* 0 */
   const char *path;   /* borrowed; nullable if read is given */
-  kvc_read_fn read;   /* nullable if path is given: the bytes come from the caller */
-  void *read_user;
+  kvc_read_fn read;   /* nullable if path is given: gives the bytes in place of a file */
+  void *read_user;    /* the first argument of read */
   int32_t *tokens;    /* nullable if capacity is 0; [capacity], filled with the token ids. Undefined after a failure */
-  int64_t capacity;   /* 0: the ids are not wanted */
+  int64_t capacity;   /* number of elements of tokens; 0 = the load returns no token ids */
 } kvc_load_args;
 
 static inline void kvc_load_args_init(kvc_load_args *args) {
@@ -2417,30 +2481,31 @@ static inline void kvc_load_args_init(kvc_load_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Saves a sequence. Meanwhile the sequence is busy, as in an open forward, and all other sequences can be used. To use this
- * one too, save a fork instead. The call waits until its bytes are written, and until the device has done earlier work of
- * the cache.
- *   args    borrowed, with all it names
+/* Saves a sequence. During the call the sequence is busy, as in an open forward, and all other sequences can be used. To
+ * continue the sequence meanwhile, save a fork of it. The call waits until the device has done earlier work of the cache,
+ * and until the bytes are written.
+ *   args    borrowed, arrays and path included
  *   stream  as kvc_seq_fork
  * Errors: STALE_ID, BUSY, UNCOMMITTED, INVALID_ARGUMENT (path and write, or neither; num_tokens is not the length),
- * OUT_OF_RANGE (section_bytes), ORDER (a forward did not cover a layer, so it lacks tokens), IO, UNSUPPORTED
- * (KVC_STORAGE_NONE). After an error the file of that name is as it was. Threads: any. Since 0.1. */
+ * OUT_OF_RANGE (section_bytes), ORDER (a layer lacks tokens, because a forward did not cover it), IO, UNSUPPORTED
+ * (KVC_STORAGE_NONE). After an error, an earlier file at `path` is unchanged. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_save(kvc_cache *cache, kvc_seq sequence, const kvc_save_args *args, void *stream,
                                 kvc_error *error);
 
-/* Adds a sequence with the contents of a saved one. The cache must have the same layers, groups, dtypes and RoPE settings,
- * and the same fingerprint. Capacity, pools and limits may differ. The page size may differ too, unless the sequence has
- * freed tokens that the other page size cannot leave out. The call holds one section of the file at a time, and checks it
- * before it uses it. No other call sees the sequence before all of it is there. Pages of the prefix index that it evicts
- * stay evicted.
- *   args        borrowed, with all it names
+/* Adds a sequence with the contents of a saved sequence. The cache must have the same layers, groups, dtypes, RoPE settings
+ * and fingerprint as the cache that saved it. Capacity, pools and limits may differ. The page size may differ too. But if
+ * tokens of the saved sequence were freed, the new page size must be able to leave out exactly these tokens. The call reads
+ * one section of the file at a time, and checks a section before it uses it. Other calls can use the sequence only when it
+ * is complete. Pages of the prefix index that the call evicts stay evicted.
+ *   args        borrowed, arrays and path included
  *   sequence    filled
- *   num_tokens  nullable: how many token ids the file has, also on BUFFER_TOO_SMALL
+ *   num_tokens  nullable: filled with the number of token ids in the file, also on BUFFER_TOO_SMALL
  *   stream      as kvc_seq_fork
- * Errors (no sequence was added): IO, CORRUPT (damaged bytes), LAYOUT (another model, dtype or layout; the message has what
- * the file and the cache say; or holes of the saved sequence that this page size cannot have), BUFFER_TOO_SMALL (capacity;
- * never for 0), TOO_MANY_SEQUENCES, OUT_OF_PAGES (of error->group), INVALID_ARGUMENT (path and read, or neither),
- * UNSUPPORTED (a later format; KVC_STORAGE_NONE; a streaming window, and a cache without KVC_CACHE_STREAMING). Threads: any.
+ * Errors (no sequence was added): IO, CORRUPT (damaged bytes), LAYOUT (another model, dtype or layout, and the message has
+ * those of the file and of the cache; or freed tokens of the saved sequence that this page size cannot leave out),
+ * BUFFER_TOO_SMALL (capacity; never for 0), TOO_MANY_SEQUENCES, OUT_OF_PAGES (of error->group), INVALID_ARGUMENT (path and
+ * read, or neither), UNSUPPORTED (a later format; KVC_STORAGE_NONE; a streaming window, and a cache without
+ * KVC_CACHE_STREAMING). Threads: any.
  * Since 0.1. */
 KVC_API kvc_status kvc_seq_load(kvc_cache *cache, const kvc_load_args *args, void *stream, kvc_seq *sequence,
                                 int64_t *num_tokens, kvc_error *error);
@@ -2448,8 +2513,8 @@ KVC_API kvc_status kvc_seq_load(kvc_cache *cache, const kvc_load_args *args, voi
 /* ============================================================================================
  * 16  Tiers: memory below the pools
  * ============================================================================================
- * A tier keeps published pages in slower memory, such as a folder on a disk. It finds them after the pools have evicted
- * them, and after a restart of the process. The loop of section 12 with a tier:
+ * A tier keeps published pages in slower memory, such as a folder on a disk. The pages can still be found there after the
+ * pools have evicted them, and after a restart of the process. The following is the loop of section 12 with a tier:
  *
  *   config.flags |= KVC_CACHE_PREFIX_INDEX;  config.fingerprint = fingerprint;       // and kvc_cache_create
  *   kvc_tier_config tier;  kvc_tier_config_init(&tier);
@@ -2457,7 +2522,7 @@ KVC_API kvc_status kvc_seq_load(kvc_cache *cache, const kvc_load_args *args, voi
  *   if (kvc_cache_add_tier(cache, &tier, &error)) return report(error.message);
  *
  *   kvc_job job;
- *   kvc_prefix_load(cache, &query, NULL, NULL, &job, &error);             // what the pools lack and a tier has
+ *   kvc_prefix_load(cache, &query, NULL, NULL, &job, &error);             // loads pages that only a tier has
  *   kvc_job_info info;  kvc_job_info_init(&info);
  *   while (job != 0) {                                                    // other requests run meanwhile
  *     ... poll() of kvc_cache_job_descriptor, or a step of other sequences ...
@@ -2466,56 +2531,62 @@ KVC_API kvc_status kvc_seq_load(kvc_cache *cache, const kvc_load_args *args, voi
  *   }
  *   kvc_prefix_attach(cache, &query, NULL, &hit, &seq, &error);           // finds what was loaded
  *
- *   Store     kvc_prefix_publish queues the whole pages that a tier lacks. A thread of the cache copies each of them, and
- *             gives it to the tier. A page that is evicted before that is not stored.
- *   Load      kvc_prefix_load reserves pages, and starts. The pages become findable in kvc_job_poll, all at once. A load
- *             that fails in part gives a shorter prefix. If a tier must search first, as Redis does, kvc_job_poll reserves
- *             the pages later.
- *   Objects   A tier keeps one object for each page of a group, under a key that covers the fingerprint, the tokens, the
- *             salt and the layout of the group (docs/reference/keys.md). The object has a checksum, the layout and the
- *             tokens. What does not match exactly is a miss. So engines with the same fingerprint and layout share a tier.
- *   Order     Pages are taken in kvc_prefix_load and become findable in kvc_job_poll. So ranks that make equal calls, and
- *             poll until the same job is done, have equal page ids, unless a tier searches.
+ *   Store     kvc_prefix_publish queues the whole pages that a tier lacks. A thread of the cache copies each page, and gives
+ *             the copy to the tier. A page that is evicted before its copy is made is not stored.
+ *   Load      kvc_prefix_load reserves pages and starts the load. When the load is done, kvc_job_poll makes all its pages
+ *             findable at once. If only some pages can be loaded, the result is a shorter prefix. Some tiers, such as Redis,
+ *             must search for the pages first. Then kvc_job_poll reserves the pages after the search.
+ *   Objects   A tier keeps one object for each page of a group. The key of the object depends on the fingerprint, the
+ *             tokens, the salt and the layout of the group (docs/reference/keys.md). The object has a checksum, the layout
+ *             and the tokens. If any of these does not match, the page counts as not found. So engines with the same
+ *             fingerprint and layout can share a tier.
+ *   Order     kvc_prefix_load takes the pages, and kvc_job_poll makes them findable. So ranks have equal page ids if they
+ *             make equal calls, and poll until the same job is done. This does not hold for tiers that must search first.
  *   Suspend   kvc_seq_suspend moves the pages of a sequence to a tier and frees them, and kvc_seq_resume brings them back.
- *   fork()    Tiers work in the parent alone. In the child nothing is loaded or stored.
- *   Streams   On a GPU the pages are copied on a stream of the cache's own, in order with the work of other calls. No call
- *             waits on the host for these copies, and no stream of the caller waits for the bytes to reach the host.
+ *   fork()    Tiers work only in the parent. The child loads and stores nothing.
+ *   Streams   On a GPU the pages are copied on a stream of the cache, in order with the work of other calls. No call waits
+ *             on the host for these copies, and no stream of the caller waits until the bytes are on the host.
  * Tiers need a cache with a prefix index, a fingerprint and pools. */
 
-/* A tier of the engine's own: kvcache_tier.h defines it. */
+/* The functions of a tier that the engine implements. kvcache_tier.h defines the struct. */
 typedef struct kvc_tier kvc_tier;
 
+/* What a disk tier does to keep a stored object through a loss of power. */
 enum kvc_tier_sync {
-  KVC_TIER_SYNC_DATA = 0, /* an object is on the disk before it becomes visible */
-  KVC_TIER_SYNC_NONE = 1, /* the system decides when to write it. After a loss of power it can be missing, but is never
-                             wrong */
-  KVC_TIER_SYNC_FULL = 2  /* as DATA, and the name of the object is on the disk too. So a stored object survives a loss of
-                             power */
+  KVC_TIER_SYNC_DATA = 0, /* the data of an object is on the disk before the object can be found. After a loss of power the
+                             object can be missing */
+  KVC_TIER_SYNC_NONE = 1, /* the operating system decides when it writes an object. After a loss of power the object can be
+                             missing, but its bytes are never wrong */
+  KVC_TIER_SYNC_FULL = 2  /* as DATA, and the file name of the object is on the disk too. So a stored object survives a loss
+                             of power */
 };
 
 enum kvc_tier_flag {
-  KVC_TIER_HOST = 1 /* the tier is memory of this process, of at most capacity_bytes. It holds what the pools evict */
+  KVC_TIER_HOST = 1 /* the tier is memory of this process, of at most capacity_bytes. It keeps the pages that the pools
+                       evict */
 };
 
 /* Which published pages a tier stores. */
 enum kvc_tier_store {
-  KVC_TIER_STORE_PUBLISHED = 0, /* all */
-  KVC_TIER_STORE_REUSED = 1,    /* those that the index already had before the publish, because another request had published
-                                   them */
-  KVC_TIER_STORE_NOTHING = 2    /* none: the tier is read only, and takes no suspended sequence */
+  KVC_TIER_STORE_PUBLISHED = 0, /* all pages */
+  KVC_TIER_STORE_REUSED = 1,    /* pages that were already in the index before the publish, because another request had
+                                   published them */
+  KVC_TIER_STORE_NOTHING = 2    /* no pages: the tier is read only, and stores no suspended sequence */
 };
 
+/* Settings of a tier. Give exactly one of directory, tier and KVC_TIER_HOST. */
 typedef struct kvc_tier_config {
   uint32_t struct_size;
   int32_t sync;               /* disk: KVC_TIER_SYNC_* */
-  const char *directory;      /* nullable; disk: a folder, made if it does not exist. Several processes may share it */
-  const kvc_tier *tier;       /* nullable; adopted: a tier of the engine. One of directory, tier and KVC_TIER_HOST is
-                                 given */
-  int64_t capacity_bytes;     /* disk and host: beyond this limit, the objects that were used least recently are removed.
-                                 Disk: 0 = no limit. Host: at least 4096; memory is taken when objects fill it */
+  const char *directory;      /* nullable; disk: path of a folder, which is created if it does not exist. Several processes
+                                 may share the folder */
+  const kvc_tier *tier;       /* nullable; adopted: a tier that the engine implements */
+  int64_t capacity_bytes;     /* disk and host: the largest size of all objects. When it is exceeded, the least recently used
+                                 objects are removed. Disk: 0 = no limit. Host: at least 4096; memory is allocated only when
+                                 objects need it */
   int32_t store;              /* KVC_TIER_STORE_* */
   uint32_t flags;             /* KVC_TIER_HOST or 0 */
-  int64_t min_tokens;         /* a publish of fewer tokens is not stored; >= 0 */
+  int64_t min_tokens;         /* >= 0: a publish of fewer tokens is not stored */
 } kvc_tier_config;
 
 static inline void kvc_tier_config_init(kvc_tier_config *config) {
@@ -2524,24 +2595,24 @@ static inline void kvc_tier_config_init(kvc_tier_config *config) {
   config->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Adds a tier below the pools, and below the tiers that were added before: lookups take the first tier that has a page.
- *   config  borrowed; its tier is adopted: kvc_cache_destroy closes it
- * It may wait for I/O: it reads the names in the directory.
+/* Adds a tier to a cache. If several tiers have a page, it is loaded from the tier that was added first.
+ *   config  borrowed; its tier is adopted, and kvc_cache_destroy closes the tier
+ * The call may wait for I/O, because it lists the directory.
  * Errors: INVALID_ARGUMENT (directory, tier, store, sync or the capacity of a host tier), OUT_OF_RANGE (capacity_bytes,
  * min_tokens), UNSUPPORTED (no prefix index, no fingerprint, no pools, a ninth tier, another version of kvcache_tier.h, or
  * flags), IO (the directory cannot be used), OUT_OF_MEMORY. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_add_tier(kvc_cache *cache, const kvc_tier_config *config, kvc_error *error);
 
-/* Work in the background. 0 = none. */
+/* Id of a job: a load, suspend or resume in the background. 0 = no job. */
 typedef uint64_t kvc_job;
 
 typedef struct kvc_prefix_load_options {
   uint32_t struct_size;
-  int32_t priority;     /* as in kvc_prefix_options: of the pages that are loaded */
-  uint64_t session;     /* likewise */
-  int64_t time_to_live; /* likewise */
-  int64_t token_ns;     /* the time to compute one token, in nanoseconds. Nothing is loaded if loading would take longer by
-                           the tiers' measurements. 0 = load in any case */
+  int32_t priority;     /* of the loaded pages, as in kvc_prefix_options */
+  uint64_t session;     /* of the loaded pages, as in kvc_prefix_options */
+  int64_t time_to_live; /* of the loaded pages, as in kvc_prefix_options */
+  int64_t token_ns;     /* the time to compute one token, in nanoseconds. If loading would take longer than computing, by the
+                           measurements of the tiers, nothing is loaded. 0 = load in any case */
 } kvc_prefix_load_options;
 
 static inline void kvc_prefix_load_options_init(kvc_prefix_load_options *options) {
@@ -2550,24 +2621,24 @@ static inline void kvc_prefix_load_options_init(kvc_prefix_load_options *options
   options->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Starts to load the part of a prefix that the tiers have and the pools lack. While the load runs it holds one sequence and
- * the pages.
+/* Starts to load the part of a prefix that the tiers have and the pools lack. While the load runs, it uses one of
+ * max_sequences, and the pages that it has reserved.
  *   query    borrowed, tokens included
  *   options  nullable: all zero; borrowed
  *   hit      nullable: filled as by kvc_prefix_match
- *   job      filled; 0 = nothing is to be loaded, or computing is faster
+ *   job      filled; 0 = there is nothing to load, or computing is faster
  * Errors: OUT_OF_RANGE (num_tokens, salt_begin, priority, time_to_live, token_ns), UNSUPPORTED (the cache has no tier),
- * TOO_MANY_SEQUENCES, OUT_OF_PAGES, OUT_OF_MEMORY. Threads: any. The cost grows with the pages, because tiers answer from
- * memory.
+ * TOO_MANY_SEQUENCES, OUT_OF_PAGES, OUT_OF_MEMORY. Threads: any. The call does no I/O, and its cost grows with the number of
+ * pages.
  * Since 0.1. */
 KVC_API kvc_status kvc_prefix_load(kvc_cache *cache, const kvc_prefix_query *query, const kvc_prefix_load_options *options,
                                    kvc_prefix_hit *hit, kvc_job *job, kvc_error *error);
 
 typedef struct kvc_job_info {
   uint32_t struct_size;
-  int32_t done;         /* 1 = the job has ended, and its id is stale from now on */
-  int64_t tokens;       /* done: tokens of the query that were loaded. They are findable now. Suspend and resume: the
-                           sequence's length */
+  int32_t done;         /* 1 = the job has ended, and its id is stale now */
+  int64_t tokens;       /* load, done: number of tokens of the query that were loaded and can be found now. Suspend and
+                           resume: the length of the sequence */
 } kvc_job_info;
 
 static inline void kvc_job_info_init(kvc_job_info *info) {
@@ -2576,37 +2647,38 @@ static inline void kvc_job_info_init(kvc_job_info *info) {
   info->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Says whether a job has ended. The call that first says so ends the job: it publishes what was loaded, frees the pages of
- * the suspended sequence, or makes the resumed one usable. If a suspend or resume has failed, the error says so and ends the
- * job too.
+/* Reports whether a job has ended. The first call that reports the end also completes the job: it publishes the loaded
+ * pages, frees the pages of the suspended sequence, or makes the resumed sequence usable. If a suspend or resume has failed,
+ * the call returns the error, and the job has ended too.
  *   info  filled
- * Errors: STALE_ID (no such job; or the sequence of a suspend or resume was removed, which ends the job), IO (no tier took a
- * page of the sequence, or a tier has lost one), CANCELLED (a suspend or resume). Threads: any. It waits for nothing.
+ * Errors: STALE_ID (no such job; or the sequence of a suspend or resume was removed, which ends the job), IO (no tier stored
+ * a page of the sequence, or a tier has lost a page), CANCELLED (a suspend or resume). Threads: any. The call does not wait.
  * Since 0.1. */
 KVC_API kvc_status kvc_job_poll(kvc_cache *cache, kvc_job job, kvc_job_info *info, kvc_error *error);
 
-/* Ends a job early. It still waits for pages that are being read or written, so poll it until it is done. What was loaded by
- * then is kept. A suspend or resume leaves its sequence as it was.
- * Errors: STALE_ID. Threads: any. It waits for nothing. Since 0.1. */
+/* Ends a job early. The job still has to wait for pages that are being read or written, so poll it until it is done. Pages
+ * that were loaded by then are kept. A cancelled suspend or resume leaves its sequence as it was.
+ * Errors: STALE_ID. Threads: any. The call does not wait. Since 0.1. */
 KVC_API kvc_status kvc_job_cancel(kvc_cache *cache, kvc_job job, kvc_error *error);
 
-/* Gives a file descriptor that is readable while a job has ended and was not polled since, for poll(), epoll and the like.
- * The cache owns it: do not read or close it. It is valid until kvc_cache_destroy.
+/* Gives a file descriptor for poll(), epoll and similar functions. It is readable while a job has ended and the end was not
+ * polled. The cache owns the descriptor: do not read from it, and do not close it. It is valid until kvc_cache_destroy.
  *   descriptor  filled
  * Errors: UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_job_descriptor(kvc_cache *cache, int32_t *descriptor, kvc_error *error);
 
-/* Traffic between the pools and all tiers since create, in pages of groups. */
+/* Traffic between the pools and all tiers since kvc_cache_create. A page counts once for each group. */
 typedef struct kvc_tier_traffic {
   uint32_t struct_size;
   int32_t num_tiers;
-  int64_t pages_waiting;       /* queued for their store, or being stored. 0: the tiers have all that they will get */
-  int64_t pages_stored;
-  int64_t pages_dropped;       /* evicted before they were copied, or too many for the queue */
-  int64_t pages_not_stored;    /* that a tier refused, or failed to store */
-  int64_t pages_loading;       /* of jobs that run */
-  int64_t pages_loaded;
-  int64_t pages_not_loaded;    /* that a tier no longer had, or whose object did not match */
+  int64_t pages_waiting;       /* pages that are queued for a store, or are being stored. 0: there is nothing left to
+                                  store */
+  int64_t pages_stored;        /* pages that a tier has stored */
+  int64_t pages_dropped;       /* pages that were evicted before they were copied, or did not fit in the queue */
+  int64_t pages_not_stored;    /* pages that a tier refused, or failed to store */
+  int64_t pages_loading;       /* pages of running loads and resumes */
+  int64_t pages_loaded;        /* pages that were loaded */
+  int64_t pages_not_loaded;    /* pages that a tier no longer had, or whose object did not match */
   int64_t sequences_suspended; /* sequences that are suspended now */
 } kvc_tier_traffic;
 
@@ -2616,36 +2688,38 @@ static inline void kvc_tier_traffic_init(kvc_tier_traffic *traffic) {
   traffic->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Counts the traffic of the tiers. An engine that shuts down polls until pages_waiting is 0, so that nothing is lost.
+/* Counts the traffic of the tiers. Before an engine shuts down, it can call this until pages_waiting is 0, so that all
+ * queued pages are stored.
  *   traffic  filled
- * Errors: none but misuse. Threads: any. Since 0.1. */
+ * Errors: only those of any call. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_tier_traffic(kvc_cache *cache, kvc_tier_traffic *traffic, kvc_error *error);
 
 /* Starts to move the pages of a sequence to a tier. The loop of an engine that has too few pages for a step:
  *
  *   kvc_seq victim = latest_request();
  *   if (kvc_seq_suspend(cache, victim, &job, &error)) return report(error.message);
- *   ...                                                        // poll the job until it is done: then its pages are available
- *   if (kvc_seq_resume(cache, victim, &job, &error) == KVC_ERROR_OUT_OF_PAGES) continue;     // later, when others have ended
- *   ...                                                        // poll the job until it is done: then the sequence is as before
+ *   ...                                      // poll the job until it is done: then its pages are available
+ *   if (kvc_seq_resume(cache, victim, &job, &error) == KVC_ERROR_OUT_OF_PAGES) continue;    // later, when others ended
+ *   ...                                      // poll the job until it is done: then the sequence is as before
  *
- * The pages are those that kvc_seq_exclusive_pages counts. Pages that another sequence or an export uses too stay, and the
- * sequence keeps its references. Each page goes to the first tier that takes it, in the order in which the tiers were added.
- * A host tier never evicts it, and refuses a page for which it has no room; another tier may evict it. Until the job is done
- * the sequence is busy, as in an open forward, and a failure leaves it as it was.
- *   A suspended sequence keeps its id, length, settings and checkpoints, and counts as one of max_sequences. Calls that read
- *   or
- * change its contents return SUSPENDED, and kvc_seq_pages gives -1 for its pages. kvc_seq_remove and kvc_cache_clear remove
- * it, and its objects from the tiers. A process that is killed leaves its objects in a folder, until the capacity evicts
- * them.
+ * The moved pages are those that kvc_seq_exclusive_pages counts. Pages that another sequence or an export also uses stay in
+ * the pools, and the sequence keeps its references to them. The first tier that accepts a page stores it; tiers are tried in
+ * the order in which they were added. A host tier refuses a page for which it has no room, and never evicts a page of a
+ * suspended sequence. Other tiers may evict it. Until the job is done the sequence is busy, as in an open forward. If the
+ * job fails, the sequence is as before.
+ *
+ * A suspended sequence keeps its id, length, settings and checkpoints, and counts towards max_sequences. Calls that read or
+ * change its contents return SUSPENDED, and kvc_seq_pages gives -1 for its moved pages. kvc_seq_remove and kvc_cache_clear
+ * remove the sequence, and also its objects in the tiers. If the process is killed, its objects stay in the folder of a disk
+ * tier until they are evicted.
  *   job  filled; never 0
- * Errors: STALE_ID, BUSY, UNCOMMITTED, SUSPENDED, UNSUPPORTED (the cache has no tier, or they all have
+ * Errors: STALE_ID, BUSY, UNCOMMITTED, SUSPENDED, UNSUPPORTED (the cache has no tier, or all tiers have
  * KVC_TIER_STORE_NOTHING), OUT_OF_MEMORY. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_suspend(kvc_cache *cache, kvc_seq sequence, kvc_job *job, kvc_error *error);
 
-/* Starts to bring back a suspended sequence. It takes all pages at once, and evicts as kvc_forward_begin does. The sequence
- * stays suspended until the job is done. If a tier has lost an object, the job fails, and the sequence stays suspended:
- * remove it and compute its tokens again.
+/* Starts to bring back a suspended sequence. The call takes all pages for it at once, and evicts idle pages as
+ * kvc_forward_begin does. The sequence stays suspended until the job is done. If a tier has lost an object, the job fails,
+ * and the sequence stays suspended. Then remove the sequence and compute its tokens again.
  *   job  filled; never 0
  * Errors: STALE_ID, BUSY (a resume runs), ORDER (the sequence is not suspended), OUT_OF_PAGES (of error->group),
  * OUT_OF_MEMORY, UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1. */
@@ -2654,64 +2728,68 @@ KVC_API kvc_status kvc_seq_resume(kvc_cache *cache, kvc_seq sequence, kvc_job *j
 /* ============================================================================================
  * 17  Transfer: a sequence to another cache
  * ============================================================================================
- * One process computes a prompt, and another one decodes. The receiver reserves pages, and describes what it expects:
+ * With a transfer, one process computes a prompt, and another process decodes. The receiver reserves pages, and describes
+ * what it needs:
  *
  *   kvc_receive_args receive;  kvc_receive_args_init(&receive);
  *   receive.num_tokens = prompt_length;
  *   kvc_transfer incoming;
  *   if (kvc_transfer_receive(cache, &receive, &incoming, &error)) return report(error.message);
  *   kvc_transfer_describe(cache, incoming, description, sizeof description, &bytes, &error);
- *   ... the bytes go to the sender, in any way ...
+ *   ... send the description to the sender, by any means ...
  *   kvc_transfer_info info;  kvc_transfer_info_init(&info);
  *   while (!info.done) {                                       // steps of other sequences run meanwhile
  *     if (kvc_transfer_poll(cache, incoming, &info, &error)) return compute_the_prompt_here();
  *   }
  *   decode(info.sequence);
  *
- * The sender opens the description over its sequence, before, while or after it computes the prompt:
+ * The sender starts with this description and its sequence. It may do so before, while or after it computes the prompt:
  *
  *   kvc_transfer outgoing;
  *   if (kvc_transfer_send(cache, seq, description, bytes, &outgoing, &error)) return report(error.message);
  *   ... a step; after each layer, or less often: kvc_transfer_poll(cache, outgoing, &info, &error) ...
- *   ... and then until info.done: the receiver has everything ...
+ *   ... and then poll until info.done: the receiver has everything ...
  *
- *   Rows      Tokens travel as rows, in the order of kvc_seq_save. The two caches may have different page sizes, capacities
- *             and SIMD code. Their layouts and fingerprints must be equal, which kvc_transfer_send checks before a byte
- *             moves.
- *   Layers    A poll sends what the cache holds. Of an open forward, it sends the layers that were appended. An engine that
- *             polls after each layer sends layer by layer. If the forward is aborted, its tokens are sent again when they
- *             are appended again.
- *   Windows   Of a group with a window, only the pages that the query after the last token sees are reserved and sent.
- *   Length    The sender's sequence reaches num_tokens, and is not extended before the transfer is done: groups with windows
- *             and with states forget what the receiver needs.
- *   Failure   If the peer ends, fails, cancels or is silent for timeout_ms, the next poll returns IO and ends the transfer:
- *             its pages are free again. A sender's sequence stays as it was.
- *   Polls     A side that does not poll is silent. A poll copies a few MiB at most, and waits for nothing.
- *   Transport A cache without a transport of its own reaches caches of the same process. libkvcache_ucx.so reaches other
- *   processes
- *             and machines (kvcache_ucx.h).
- *   fork()    Transfers work in the parent alone. In the child they fail.
- * Transfers need a cache with pools, without encoder groups. On a GPU the rows pass through host memory: a poll waits until
- * the copies of what it sends have arrived there, and those run after the forward's calls that made the rows. */
+ *   Rows      Tokens are sent as rows, in the order of kvc_seq_save. The two caches may have different page sizes,
+ *             capacities and SIMD code. Their layouts and fingerprints must be equal. kvc_transfer_send checks this before
+ *             any byte is sent.
+ *   Layers    A poll sends what the cache has stored. If a forward is open, it also sends the layers that were appended. So
+ *             an engine that polls after each layer sends layer by layer. If the forward is aborted, its tokens are sent
+ *             again when they are appended again.
+ *   Windows   In a group with a window, only the pages that the query after the last token sees are reserved and sent.
+ *   Length    The sender's sequence must reach num_tokens, and must not be extended until the transfer is done. If it is
+ *             extended, groups with windows or states free what the receiver needs.
+ *   Failure   If the other side ends, fails, cancels or is silent for timeout_ms, the next poll returns IO. This poll ends
+ *             the transfer and frees its pages. A sender's sequence stays as it was.
+ *   Polls     A side that does not poll is silent for the other side. A poll copies a few MiB at most, and waits for no
+ *             message.
+ *   Transport A cache without a transport of its own reaches only caches of the same process. libkvcache_ucx.so reaches
+ *             other processes and machines (kvcache_ucx.h).
+ *   fork()    Transfers work only in the parent. In the child they fail.
+ * Transfers need a cache with pools and without encoder groups. On a GPU the rows are sent through host memory. A poll waits
+ * until the rows that it sends are copied to host memory. These copies run after the calls of the forward that stored the
+ * rows. */
 
-/* How bytes reach another cache: kvcache_transport.h defines it. */
+/* The functions that carry bytes to another cache. kvcache_transport.h defines the struct. */
 typedef struct kvc_transport kvc_transport;
 
-/* Sets the cache's transport. Call it once, before the cache's first transfer.
+/* Sets the transport of a cache. Call it at most once, before the first transfer of the cache.
  *   transport  adopted: kvc_cache_destroy closes it
- * Errors: UNSUPPORTED (no pools, encoder groups, another version of kvcache_transport.h), INVALID_ARGUMENT (it lacks a
- * function), ORDER (the cache has one, or had a transfer), OUT_OF_MEMORY. Threads: any. Since 0.1. */
+ * Errors: UNSUPPORTED (no pools, encoder groups, another version of kvcache_transport.h), INVALID_ARGUMENT (the transport
+ * lacks a function), ORDER (the cache has a transport, or had a transfer), OUT_OF_MEMORY. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_set_transport(kvc_cache *cache, const kvc_transport *transport, kvc_error *error);
 
-/* Id of a transfer. 0 = none. */
+/* Id of a transfer. 0 = no transfer. */
 typedef uint64_t kvc_transfer;
 
 typedef struct kvc_receive_args {
   uint32_t struct_size;
-  int32_t timeout_ms;   /* how long the peer may be silent; 0 = 30000; 1..3600000. Both sides use it */
+  int32_t timeout_ms;   /* how long the other side may be silent, in milliseconds, 1..3600000; 0 = 30000. Both sides use
+                           it */
   int64_t num_tokens;   /* the length of the sequence when the transfer is done; >= 1 */
-  kvc_seq prefix;       /* 0, or a sequence with the first tokens, as kvc_prefix_attach gives it: only the others travel. The
-                           new sequence shares its whole pages. The cache must have no group of states */
+  kvc_seq prefix;       /* 0 = none. Else a sequence that has the first tokens, as from kvc_prefix_attach. Only the tokens
+                           after these are sent, and the new sequence shares the whole pages of the prefix. The cache must
+                           have no recurrent group */
 } kvc_receive_args;
 
 static inline void kvc_receive_args_init(kvc_receive_args *args) {
@@ -2720,40 +2798,41 @@ static inline void kvc_receive_args_init(kvc_receive_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Starts to receive a sequence. It takes its pages at once, and evicts as kvc_forward_begin does.
+/* Starts to receive a sequence. The call takes all pages at once, and evicts idle pages as kvc_forward_begin does.
  *   args      borrowed
  *   transfer  filled; never 0
  * Errors: OUT_OF_RANGE (num_tokens, timeout_ms), STALE_ID, BUSY, UNCOMMITTED, SUSPENDED (prefix), INVALID_ARGUMENT (the
- * prefix has num_tokens or more), ORDER (some layer lacks tokens of the prefix), UNSUPPORTED (no pools, encoder groups; a
- * prefix with a streaming window or beside a group of states), TOO_MANY_SEQUENCES, OUT_OF_PAGES (of error->group),
- * OUT_OF_MEMORY, IO (the transport has no address). Threads: any. Since 0.1. */
+ * prefix has num_tokens or more), ORDER (some layer lacks tokens of the prefix), UNSUPPORTED (no pools; encoder groups; a
+ * prefix that has a streaming window, or in a cache with a recurrent group), TOO_MANY_SEQUENCES, OUT_OF_PAGES (of
+ * error->group), OUT_OF_MEMORY, IO (the transport has no address). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_transfer_receive(kvc_cache *cache, const kvc_receive_args *args, kvc_transfer *transfer,
                                         kvc_error *error);
 
-/* Writes the description of a transfer that the cache receives: its layout, the tokens that it needs, and where to send
- * them. It is valid once, for one sender.
+/* Writes the description of a transfer that the cache receives: its layout, the tokens that it needs, and the address to
+ * which they are sent. A description can be used once, by one sender.
  *   buffer  nullable if capacity is 0, which only gives `bytes`; filled
  *   bytes   filled with the length of the description
  * Errors: STALE_ID, INVALID_ARGUMENT (the cache sends this transfer), BUFFER_TOO_SMALL. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_transfer_describe(kvc_cache *cache, kvc_transfer transfer, void *buffer, int64_t capacity,
                                          int64_t *bytes, kvc_error *error);
 
-/* Starts to send a sequence to the cache that a description is from. Nothing is sent before the first poll.
+/* Starts to send a sequence to the cache that made a description. Nothing is sent before the first poll.
  *   description  borrowed; [bytes], from kvc_transfer_describe
  *   transfer     filled; never 0
  * Errors: STALE_ID, UNSUPPORTED (no pools, encoder groups; a streaming window; a description of a later version), CORRUPT
- * (the description is damaged, or is none), LAYOUT (the caches differ in model, layout or transport: the message has both
- * values), OUT_OF_RANGE (the sequence is longer than the receiver expects), EVICTED (a window has freed tokens that the
- * receiver needs), IO (the transport cannot reach the address), OUT_OF_MEMORY. Threads: any. Since 0.1. */
+ * (the bytes are damaged, or are no description), LAYOUT (the caches differ in model, layout or transport, and the message
+ * has both values), OUT_OF_RANGE (the sequence is longer than the receiver expects), EVICTED (a window has freed tokens that
+ * the receiver needs), IO (the transport cannot reach the address), OUT_OF_MEMORY. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_transfer_send(kvc_cache *cache, kvc_seq sequence, const void *description, int64_t bytes,
                                      kvc_transfer *transfer, kvc_error *error);
 
 typedef struct kvc_transfer_info {
   uint32_t struct_size;
-  int32_t done;       /* 1 = the receiver has everything, and the id is stale from now on */
-  int64_t tokens;     /* that all layers have received, or sent; the prefix and what windows skip included */
-  int64_t bytes;      /* of rows and states, sent or received so far */
-  kvc_seq sequence;   /* receiver, done: the new sequence; else 0 */
+  int32_t done;       /* 1 = the receiver has everything, and the id is stale now */
+  int64_t tokens;     /* how many tokens all layers have received or sent. Tokens of the prefix and tokens before a window
+                         count too */
+  int64_t bytes;      /* bytes of rows and states that were sent or received so far */
+  kvc_seq sequence;   /* receiver, when done: the new sequence. Else 0 */
 } kvc_transfer_info;
 
 static inline void kvc_transfer_info_init(kvc_transfer_info *info) {
@@ -2762,18 +2841,18 @@ static inline void kvc_transfer_info_init(kvc_transfer_info *info) {
   info->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Moves a transfer on, and says how far it is. The transfer ends with the call that first says that it is done, or with a
- * call that fails.
+/* Continues a transfer, and reports its progress. The first call that reports done = 1 ends the transfer. A call that fails
+ * ends it too.
  *   info  filled
  * Errors: STALE_ID (no such transfer; or the sender's sequence was removed), EVICTED (a window has freed tokens before they
- * were sent), ORDER (the sender's sequence was extended, and its state at num_tokens is gone), IO (the peer failed,
- * cancelled or is silent; the transport failed), CORRUPT (a message does not fit the description), OUT_OF_MEMORY. All but
- * "no such transfer" end it.
+ * were sent), ORDER (the sender's sequence was extended, and its state at num_tokens is gone), IO (the other side failed,
+ * cancelled or is silent; the transport failed), CORRUPT (a message does not fit the description), OUT_OF_MEMORY. All errors
+ * except "no such transfer" end the transfer.
  * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_transfer_poll(kvc_cache *cache, kvc_transfer transfer, kvc_transfer_info *info, kvc_error *error);
 
-/* Ends a transfer. What was received is dropped. If this side has heard of the peer, it tells the peer, whose poll then
- * returns IO. Otherwise the peer waits until its timeout.
+/* Ends a transfer. Received tokens are dropped. If this side has already received a message from the other side, it tells
+ * the other side, whose next poll returns IO. Otherwise the other side waits until its timeout.
  * Errors: STALE_ID. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_transfer_cancel(kvc_cache *cache, kvc_transfer transfer, kvc_error *error);
 
@@ -2781,14 +2860,16 @@ KVC_API kvc_status kvc_transfer_cancel(kvc_cache *cache, kvc_transfer transfer, 
  * 18  Advanced: proofs and comparisons
  * ============================================================================================ */
 
-/* Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. Equal calls on equal configs give equal hashes,
- * so ranks and replays can be compared. The hash may differ between versions of the library.
+/* Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. After equal calls on caches with equal configs,
+ * the hashes are equal. So it can compare ranks, or a replay with its original. The hash may differ between versions of the
+ * library.
  *   digest  filled
- * Errors: none but misuse. Threads: any. The cost grows with the size of the tables. Since 0.1. */
+ * Errors: only those of any call. Threads: any. The cost grows with the size of the tables. Since 0.1. */
 KVC_API kvc_status kvc_cache_digest(kvc_cache *cache, uint64_t *digest, kvc_error *error);
 
-/* Checks that references add up, that free + used = total, and that no page is in two tables unless its count says so.
- * Errors: INTERNAL, with the invariant that does not hold. Threads: any. The cost grows with the size of the tables.
+/* Checks the bookkeeping: reference counts are right, free and used pages add up to the total, and a page in two tables has
+ * a count of at least two.
+ * Errors: INTERNAL, and the message names the broken invariant. Threads: any. The cost grows with the size of the tables.
  * Since 0.1. */
 KVC_API kvc_status kvc_cache_check_invariants(kvc_cache *cache, kvc_error *error);
 
@@ -2928,11 +3009,12 @@ typedef struct kvc_api {
 } kvc_api;
 /* END GENERATED */
 
-/* Returns the library's functions as a table, for hosts that load it by dlopen and need one symbol. Members are only
- * appended: check struct_size (or offsetof) before using a newer one.
+/* Returns the library's functions as a table, for programs that load the library by dlopen and look up one symbol. Later
+ * releases only append members. Before you use a member of a later release, check that struct_size (with offsetof) covers
+ * it.
  *   abi_version  KVC_ABI_VERSION of the caller's header
- * Returns: a static table. NULL if the major versions differ; while major is 0, if the minor versions differ; from 1.0 on,
- * if the caller's minor version is above the library's. Threads: any. Since 0.1. */
+ * Returns: a static table, or NULL if the versions do not match. While major is 0, major and minor must be equal. From 1.0
+ * on, major must be equal, and the caller's minor must not be above the library's. Threads: any. Since 0.1. */
 KVC_API const struct kvc_api *kvc_get_api(uint32_t abi_version);
 
 #undef KVC_ZERO_STRUCT
