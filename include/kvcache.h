@@ -50,7 +50,7 @@
  *   pool      The memory of all pages of one layer.
  *   sequence  An ordered list of pages in each group, and a length in tokens.
  *   fork      A new sequence that shares the first tokens of its parent, page by page.
- *   forward   One step of the model over a batch: begin, calls for each layer, then end or abort. "Step" means the same.
+ *   forward   One step of the model over a batch: begin, calls for each layer, then end or abort. A step is the same.
  *   group     Layers that share page tables, because their queries see the same keys. A group stores K and V, latent rows or
  *             recurrent states. Its queries see all keys, a sliding window, a chunk, or the keys of an encoder sequence.
  * Letters in shapes: T is the number of tokens of a batch. Hq is the number of query heads, and Hkv is the number of key and
@@ -73,7 +73,8 @@
  *   Threads   "any" means that any thread may make the call. The library serialises calls that change the same cache. No
  *             call may run at the same time as the kvc_cache_destroy or kvc_context_destroy of its cache or context.
  *             Otherwise the behaviour is undefined.
- *   Blocking  Only kvc_seq_save and kvc_seq_load wait for I/O. A call may wait for short work of other calls on its cache,
+ *   Blocking  Only kvc_seq_save, kvc_seq_load and kvc_cache_add_tier wait for I/O, and kvc_cache_destroy if it closes a
+ *             tier or transport. A call may wait for short work of other calls on its cache,
  *             such as copies of partial pages and of tree nodes, or kvc_cache_check_invariants. It never waits until
  *             another call has computed attention. On the CPU, a compute call returns when its result is written. At most
  *             eight compute calls run in one context at the same time, and a ninth waits until one of them is done.
@@ -1163,7 +1164,7 @@ static inline void kvc_select_args_init(kvc_select_args *args) {
  * positive factor changes no choice. Among equal scores, the lowest entry is chosen. A score that is NaN is lower than all
  * others, and in KVC_SELECT_RELU_SUM max(0, NaN) is 0. The chosen entries are in ascending order. If fewer than k entries
  * have a token that the query sees, all these entries are chosen, and the rest of the list is -1. The choice does not depend
- * on the batch, the cut into steps or the threads (docs/reference/select.md).
+ * on the batch, on the threads, or on how tokens are divided into steps (docs/reference/select.md).
  * Errors: STALE_ID, BUSY, CANCELLED, NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, and
  *   ORDER             the layer was not appended in this forward; the forward's stream is being captured
  *   OUT_OF_RANGE      layer; index_block, candidate_block or k * index_block; first_blocks and last_blocks; on the CPU, an
@@ -2378,7 +2379,7 @@ typedef struct kvc_events_range {
   uint32_t reserved;
   uint64_t epoch;    /* identifies this cache: a random number from the system, chosen when the cache is created, never 0 */
   uint64_t begin;    /* number of the first returned event. If it is above args->next, the events between the two are lost */
-  uint64_t end;      /* 1 + the number of the last returned event, which is the next number to read */
+  uint64_t end;      /* the number of the next event to read, after the returned events */
   uint64_t newest;   /* number that the next event of the cache will have. If it is above `end`, there is more to read */
   int64_t count;     /* number of returned events or pages; without a buffer, the number of those that exist */
   int64_t num_bytes; /* number of written bytes; for a snapshot without a buffer, the size that the message needs */
