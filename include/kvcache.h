@@ -73,11 +73,11 @@
  *   Threads   "any" means that any thread may make the call. The library serialises calls that change the same cache. No
  *             call may run at the same time as the kvc_cache_destroy or kvc_context_destroy of its cache or context.
  *             Otherwise the behaviour is undefined.
- *   Blocking  Only kvc_seq_save, kvc_seq_load and kvc_cache_add_tier wait for I/O, and kvc_cache_destroy if it closes a
- *             tier or transport. A call may wait for short work of other calls on its cache,
- *             such as copies of partial pages and of tree nodes, or kvc_cache_check_invariants. It never waits until
- *             another call has computed attention. On the CPU, a compute call returns when its result is written. At most
- *             eight compute calls run in one context at the same time, and a ninth waits until one of them is done.
+ *   Blocking  Only kvc_seq_save, kvc_seq_load and kvc_cache_add_tier wait for I/O, and kvc_cache_destroy if it closes a tier
+ *             or transport. A call may wait for short work of other calls on its cache, such as copies of partial pages and
+ *             of tree nodes, or kvc_cache_check_invariants. It never waits until another call has computed attention. On the
+ *             CPU, a compute call returns when its result is written. At most eight compute calls run in one context at the
+ *             same time, and a ninth waits until one of them is done.
  *   Streams   `stream` is a stream of the device (CUDA: CUstream; NULL is the default stream). On the CPU it must be NULL.
  *             A call with a stream only enqueues work. The library orders this work after the earlier work of the same cache
  *             on all streams. All calls of a forward use the stream that was given to kvc_forward_begin. Memory that the
