@@ -1,4 +1,5 @@
-/* Makes DLPack tensors of plain arrays, for callers in C and C++. Engines with a tensor type of their own need none of this.
+/* Makes DLPack tensors from plain arrays, for callers in C and C++. An engine that has its own tensor type does not need
+ * this file.
  *
  * SPDX-License-Identifier: Apache-2.0
  *
@@ -6,15 +7,16 @@
  *   args.q = kvc_tensor_3d(&q, q_data, kvc_bf16(), tokens, q_heads, head_dim);
  *   args.out = kvc_tensor_3d(&out, out_data, kvc_bf16(), tokens, q_heads, head_dim);
  *
- * Each function fills *tensor and returns the DLTensor in it, which points to the shape in *tensor. So *tensor lives as long as
- * the call that gets it, and a copy of *tensor is no tensor. `data` is borrowed. The elements lie one after the other: the last
- * dimension has stride 1. The memory is the CPU's; for another device, set tensor->dl.device:
+ * Each function fills *tensor and returns the DLTensor in it. This DLTensor points to the shape in *tensor. So *tensor must
+ * exist until the call that uses it has returned, and must not be copied or moved. `data` is borrowed. Elements are
+ * contiguous, and the last dimension has stride 1. `data` is memory of the CPU. For memory of another device, set
+ * tensor->dl.device:
  *
  *   q.dl.device = (DLDevice){kDLCUDA, 0};
  *
- * For rows that lie further apart, set tensor->strides (in elements) and tensor->dl.strides = tensor->strides.
+ * For other strides, set tensor->strides (in elements) and tensor->dl.strides = tensor->strides.
  *
- * The functions only fill the struct: the call that gets the tensor checks it. Threads: any.
+ * The functions check nothing, because the call that uses the tensor checks it. Threads: any.
  */
 #ifndef KVCACHE_TENSOR_H_
 #define KVCACHE_TENSOR_H_
@@ -30,9 +32,9 @@ extern "C" {
 enum { KVC_TENSOR_MAX_DIMS = 5 };
 
 typedef struct kvc_tensor {
-  DLTensor dl; /* what the library's functions take */
+  DLTensor dl; /* the tensor that functions of the library take */
   int64_t shape[KVC_TENSOR_MAX_DIMS];
-  int64_t strides[KVC_TENSOR_MAX_DIMS]; /* unused until dl.strides points to it */
+  int64_t strides[KVC_TENSOR_MAX_DIMS]; /* used only if dl.strides points to it */
 } kvc_tensor;
 
 /* ---- Element types ----------------------------------------------------------------------------- */
@@ -55,7 +57,8 @@ static inline DLDataType kvc_i64(void) { return kvc_dtype(kDLInt, 64); }
 
 /* ---- Tensors ----------------------------------------------------------------------------------- */
 
-/* The first num_dims, at most KVC_TENSOR_MAX_DIMS, of `shape`. More dimensions are left out, which the call then refuses. */
+/* A tensor with num_dims dimensions, the first num_dims elements of `shape`. If num_dims is above KVC_TENSOR_MAX_DIMS, the
+ * tensor has only KVC_TENSOR_MAX_DIMS dimensions, and the call that uses it refuses it. */
 static inline DLTensor *kvc_tensor_nd(kvc_tensor *tensor, void *data, DLDataType dtype, int32_t num_dims,
                                       const int64_t *shape) {
   int32_t i;
@@ -75,24 +78,24 @@ static inline DLTensor *kvc_tensor_nd(kvc_tensor *tensor, void *data, DLDataType
   return &tensor->dl;
 }
 
-/* [n], such as an index array */
+/* A tensor [n], such as an index array. */
 static inline DLTensor *kvc_tensor_1d(kvc_tensor *tensor, void *data, DLDataType dtype, int64_t n) {
   return kvc_tensor_nd(tensor, data, dtype, 1, &n);
 }
-/* [rows, columns] */
+/* A tensor [rows, columns]. */
 static inline DLTensor *kvc_tensor_2d(kvc_tensor *tensor, void *data, DLDataType dtype, int64_t rows, int64_t columns) {
   int64_t shape[2];
   shape[0] = rows, shape[1] = columns;
   return kvc_tensor_nd(tensor, data, dtype, 2, shape);
 }
-/* [tokens, heads, dims]: q, k, v and out of a step */
+/* A tensor [tokens, heads, dims], such as q, k, v and out of a step. */
 static inline DLTensor *kvc_tensor_3d(kvc_tensor *tensor, void *data, DLDataType dtype, int64_t tokens, int64_t heads,
                                       int64_t dims) {
   int64_t shape[3];
   shape[0] = tokens, shape[1] = heads, shape[2] = dims;
   return kvc_tensor_nd(tensor, data, dtype, 3, shape);
 }
-/* [batch, tokens, heads, dims], or a pool of pages */
+/* A tensor [batch, tokens, heads, dims], or a pool of pages. */
 static inline DLTensor *kvc_tensor_4d(kvc_tensor *tensor, void *data, DLDataType dtype, int64_t batch, int64_t tokens,
                                       int64_t heads, int64_t dims) {
   int64_t shape[4];
