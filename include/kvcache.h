@@ -501,8 +501,8 @@ typedef struct kvc_layer_config {
                                      Else NULL */
   int32_t latent_dim;    /* MLA: the first latent_dim dims of a row are also V; 1..head_dim. Else 0 */
   int32_t total_kv_heads; /* number of kv heads of the layer in all ranks of tensor parallelism together
-                             (kvc_cache_config.tp_size), at most 65536; 0 = num_kv_heads * tp_size (MLA: 1). If the number is at
-                             least tp_size, num_kv_heads must be total_kv_heads / tp_size, and rank r has the heads from
+                             (kvc_cache_config.tp_size), at most 65536; 0 = num_kv_heads * tp_size (MLA: 1). If the number is
+                             at least tp_size, num_kv_heads must be total_kv_heads / tp_size, and rank r has the heads from
                              r * num_kv_heads on. If it is less, num_kv_heads must be 1, and tp_size / total_kv_heads
                              consecutive ranks have the same head. recurrent: 0 */
 } kvc_layer_config;
@@ -680,8 +680,8 @@ typedef struct kvc_cache_config {
   int32_t max_draft_states;       /* the first max_draft_states nodes of an uncommitted tree keep their recurrent states, so
                                      that each of them can be committed; 0..63, at most max_tree_nodes. Only with a recurrent
                                      group */
-  int32_t tp_size;                /* number of ranks of tensor parallelism, 1..4096; 0 = 1. Each rank has a cache of its own, with
-                                     a share of the kv heads of each layer. Ranks that have the same fingerprint do not find
+  int32_t tp_size;                /* number of ranks of tensor parallelism, 1..4096; 0 = 1. Each rank has a cache of its own,
+                                     with a share of the kv heads of each layer. Ranks that have the same fingerprint do not find
                                      each other's pages in tiers. A transfer may go to caches with another tp_size */
   int32_t tp_rank;                /* rank of this cache, 0..tp_size - 1 */
   uint32_t reserved;              /* 0 */
@@ -2823,7 +2823,8 @@ KVC_API kvc_status kvc_transfer_receive(kvc_cache *cache, const kvc_receive_args
                                         kvc_error *error);
 
 /* Writes the description of a transfer that the cache receives: its layout, the tokens that it needs, and the address to
- * which they are sent. A description can be used once, by one sender.
+ * which they are sent. A description can be used once: each rank of one sender
+ * opens it once.
  *   buffer  nullable if capacity is 0, which only gives `bytes`; filled
  *   bytes   filled with the length of the description
  * Errors: STALE_ID, INVALID_ARGUMENT (the cache sends this transfer), BUFFER_TOO_SMALL. Threads: any. Since 0.1. */
