@@ -681,8 +681,8 @@ typedef struct kvc_cache_config {
                                      that each of them can be committed; 0..63, at most max_tree_nodes. Only with a recurrent
                                      group */
   int32_t tp_size;                /* number of ranks of tensor parallelism, 1..4096; 0 = 1. Each rank has a cache of its own,
-                                     with a share of the kv heads of each layer. Ranks that have the same fingerprint do not find
-                                     each other's pages in tiers. A transfer may go to caches with another tp_size */
+                                     with a share of the kv heads of each layer. Ranks that have the same fingerprint do not
+                                     find each other's pages in tiers. A transfer may go to caches with another tp_size */
   int32_t tp_rank;                /* rank of this cache, 0..tp_size - 1 */
   uint32_t reserved;              /* 0 */
 } kvc_cache_config;

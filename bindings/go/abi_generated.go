@@ -288,7 +288,7 @@ type kvcLayerConfig struct {
 	numStates    int32
 	states       *kvcStateConfig
 	latentDim    int32
-	reserved     uint32
+	totalKvHeads int32
 }
 
 func (s *kvcLayerConfig) init() {
@@ -335,6 +335,8 @@ type kvcCacheConfig struct {
 	fingerprint       *uint8
 	eventsCapacity    int64
 	maxDraftStates    int32
+	tpSize            int32
+	tpRank            int32
 	reserved          uint32
 }
 

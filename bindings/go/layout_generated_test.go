@@ -80,7 +80,7 @@ var layoutOfStructs = []layoutOfStruct{
 		{"num_states", unsafe.Offsetof(kvcLayerConfig{}.numStates), unsafe.Sizeof(kvcLayerConfig{}.numStates)},
 		{"states", unsafe.Offsetof(kvcLayerConfig{}.states), unsafe.Sizeof(kvcLayerConfig{}.states)},
 		{"latent_dim", unsafe.Offsetof(kvcLayerConfig{}.latentDim), unsafe.Sizeof(kvcLayerConfig{}.latentDim)},
-		{"reserved", unsafe.Offsetof(kvcLayerConfig{}.reserved), unsafe.Sizeof(kvcLayerConfig{}.reserved)},
+		{"total_kv_heads", unsafe.Offsetof(kvcLayerConfig{}.totalKvHeads), unsafe.Sizeof(kvcLayerConfig{}.totalKvHeads)},
 	}},
 	{"kvc_group_config", unsafe.Sizeof(kvcGroupConfig{}), unsafe.Alignof(kvcGroupConfig{}), []layoutOfField{
 		{"struct_size", unsafe.Offsetof(kvcGroupConfig{}.structSize), unsafe.Sizeof(kvcGroupConfig{}.structSize)},
@@ -115,6 +115,8 @@ var layoutOfStructs = []layoutOfStruct{
 		{"fingerprint", unsafe.Offsetof(kvcCacheConfig{}.fingerprint), unsafe.Sizeof(kvcCacheConfig{}.fingerprint)},
 		{"events_capacity", unsafe.Offsetof(kvcCacheConfig{}.eventsCapacity), unsafe.Sizeof(kvcCacheConfig{}.eventsCapacity)},
 		{"max_draft_states", unsafe.Offsetof(kvcCacheConfig{}.maxDraftStates), unsafe.Sizeof(kvcCacheConfig{}.maxDraftStates)},
+		{"tp_size", unsafe.Offsetof(kvcCacheConfig{}.tpSize), unsafe.Sizeof(kvcCacheConfig{}.tpSize)},
+		{"tp_rank", unsafe.Offsetof(kvcCacheConfig{}.tpRank), unsafe.Sizeof(kvcCacheConfig{}.tpRank)},
 		{"reserved", unsafe.Offsetof(kvcCacheConfig{}.reserved), unsafe.Sizeof(kvcCacheConfig{}.reserved)},
 	}},
 	{"kvc_estimate", unsafe.Sizeof(kvcEstimate{}), unsafe.Alignof(kvcEstimate{}), []layoutOfField{

@@ -17,7 +17,7 @@ pub unsafe fn kvc_abi_version() -> u32 {
         None => { unsafe { ::core::mem::zeroed() } }
     }
 }
-#[doc = " Describes what the loaded library was built with, as one JSON object: version, abi, compiler, dlpack, backends, simd\n (every compiled CPU target, best last), features.\n Returns: a static string, never NULL. Threads: any. Since 0.1."]
+#[doc = " Describes how the loaded library was built, as one JSON object. Its members are version, abi, compiler, dlpack, backends,\n simd (the name of every compiled SIMD target, the fastest last) and features.\n Returns: a static string, never NULL. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_build_info() -> *const ::core::ffi::c_char {
     match table().and_then(|table| table.build_info) {
@@ -25,7 +25,7 @@ pub unsafe fn kvc_build_info() -> *const ::core::ffi::c_char {
         None => { unsafe { ::core::mem::zeroed() } }
     }
 }
-#[doc = " Returns the name of a status, such as \"KVC_ERROR_OUT_OF_PAGES\". For an unknown code it returns the name of the code's\n band.\n Returns: a static string, never NULL. Threads: any. Since 0.1."]
+#[doc = " Returns the name of a status, such as \"KVC_ERROR_OUT_OF_PAGES\". For an unknown code it returns the name of the band.\n Returns: a static string, never NULL. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_status_name(status: kvc_status) -> *const ::core::ffi::c_char {
     match table().and_then(|table| table.status_name) {
@@ -33,7 +33,7 @@ pub unsafe fn kvc_status_name(status: kvc_status) -> *const ::core::ffi::c_char 
         None => { unsafe { ::core::mem::zeroed() } }
     }
 }
-#[doc = " Opens a device.\n\n   kvc_context_config config;\n   kvc_context_config_init(&config);\n   config.device_type = kDLCUDA;\n   status = kvc_context_create(&config, &context, &error);\n   if (status == KVC_ERROR_DEVICE_UNAVAILABLE) status = kvc_context_create(NULL, &context, &error);  // error says why\n\n   config   nullable: a CPU context with every default\n   context  returned; released by kvc_context_destroy\n It starts no thread: workers start with the first compute call that is large enough.\n Errors: INVALID_ARGUMENT, UNSUPPORTED (simd), DEVICE_UNAVAILABLE (no such file, another version of the backend's table, no\n driver, no device, or a device that the backend was not built for; the message says which), DEVICE_FAILED, OUT_OF_MEMORY.\n Threads: any. Since 0.1."]
+#[doc = " Opens a device.\n\n   kvc_context_config config;\n   kvc_context_config_init(&config);\n   config.device_type = kDLCUDA;\n   status = kvc_context_create(&config, &context, &error);\n   if (status == KVC_ERROR_DEVICE_UNAVAILABLE) status = kvc_context_create(NULL, &context, &error);  // error says why\n\n   config   nullable: a CPU context with every default\n   context  returned; released by kvc_context_destroy\n This call starts no thread. The first compute call that is large enough starts the worker threads.\n Errors: INVALID_ARGUMENT, UNSUPPORTED (simd), DEVICE_FAILED, OUT_OF_MEMORY, DEVICE_UNAVAILABLE (no such file, another\n version of the backend's table, no driver, no device, or a device that the backend was not built for; the message says\n which).\n Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_context_create(config: *const kvc_context_config, context: *mut *mut kvc_context, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.context_create) {
@@ -41,7 +41,7 @@ pub unsafe fn kvc_context_create(config: *const kvc_context_config, context: *mu
         None => { unsafe { failure("kvc_context_create", error) } }
     }
 }
-#[doc = " Gives up the caller's reference to a context. Caches keep their context alive. NULL does nothing.\n The call that gives up the last reference (this one, kvc_cache_destroy, or a tensor's deleter) joins the idle worker\n threads of the context. Threads: any, once. Since 0.1."]
+#[doc = " Releases the caller's reference to a context. A cache keeps a reference to its context. NULL does nothing.\n The call that releases the last reference joins the idle worker threads of the context. This call can be the present\n function, kvc_cache_destroy or the deleter of an exported tensor. Threads: any, once. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_context_destroy(context: *mut kvc_context) {
     match table().and_then(|table| table.context_destroy) {
@@ -49,7 +49,7 @@ pub unsafe fn kvc_context_destroy(context: *mut kvc_context) {
         None => {  }
     }
 }
-#[doc = " Describes the context as one JSON object: device, device_id, threads, host_parallel_for, simd (in use), simd_available.\n   buffer    nullable if capacity is 0; [capacity] bytes, NUL-terminated on success\n   length    nullable: bytes of the text without its NUL, also on BUFFER_TOO_SMALL (error->required counts the NUL)\n Errors: BUFFER_TOO_SMALL (never for capacity 0). Threads: any. Since 0.1."]
+#[doc = " Describes the context as one JSON object: device, device_id, threads, host_parallel_for, simd (in use), simd_available.\n   buffer    nullable if capacity is 0; [capacity] bytes, NUL-terminated on success\n   length    nullable: bytes of the text without its NUL, filled also on BUFFER_TOO_SMALL (error->required counts the NUL\n             too)\n Errors: BUFFER_TOO_SMALL (never for capacity 0). Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_context_describe(context: *mut kvc_context, buffer: *mut ::core::ffi::c_char, capacity: i64, length: *mut i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.context_describe) {
@@ -57,7 +57,7 @@ pub unsafe fn kvc_context_describe(context: *mut kvc_context, buffer: *mut ::cor
         None => { unsafe { failure("kvc_context_describe", error) } }
     }
 }
-#[doc = " Reports whether the device has found a bad index by now, in a context with KVC_CONTEXT_VALIDATE. Engines that only replay\n graphs need it, and tests call it at their end:\n\n   cudaStreamSynchronize(stream);                           // without it, the check covers only work that has run by now\n   if (kvc_context_check(context, &error)) return report(error.message);\n   // an earlier kvc_append_slots, row 3: slot_mapping[3] is 4096, not in 0..4095\n\n Errors: EARLIER_CALL, once for each report. Threads: any. It costs one load, and waits for nothing. Since 0.1."]
+#[doc = " Reports a bad index that the device has found, in a context with KVC_CONTEXT_VALIDATE. Engines that only replay graphs\n need this call. Tests call it at their end:\n\n   cudaStreamSynchronize(stream);                           // without it, the check covers only work that is done\n   if (kvc_context_check(context, &error)) return report(error.message);\n   // an earlier kvc_append_slots, row 3: slot_mapping[3] is 4096, not in 0..4095\n\n The call reads one word of memory, and does not wait for the device.\n Errors: EARLIER_CALL, once for each report. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_context_check(context: *mut kvc_context, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.context_check) {
@@ -65,7 +65,7 @@ pub unsafe fn kvc_context_check(context: *mut kvc_context, error: *mut kvc_error
         None => { unsafe { failure("kvc_context_check", error) } }
     }
 }
-#[doc = " Says what kvc_cache_create would allocate, or why it would refuse. It allocates no pool and adopts nothing.\n   group     group index, or -1 for the whole cache\n   estimate  filled\n Errors: as kvc_cache_create, without OUT_OF_MEMORY for pools. Threads: any. Since 0.1."]
+#[doc = " Computes how much memory kvc_cache_create would allocate, or returns the error that kvc_cache_create would return. It\n allocates no pool and adopts nothing.\n   group     group index, or -1 for the whole cache\n   estimate  filled\n Errors: as kvc_cache_create, without OUT_OF_MEMORY for pools. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_estimate(context: *mut kvc_context, config: *const kvc_cache_config, group: i32, estimate: *mut kvc_estimate, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.cache_estimate) {
@@ -73,7 +73,7 @@ pub unsafe fn kvc_cache_estimate(context: *mut kvc_context, config: *const kvc_c
         None => { unsafe { failure("kvc_cache_estimate", error) } }
     }
 }
-#[doc = " Creates a cache. It reserves the pools of every layer and all bookkeeping; nothing grows later.\n   config   borrowed, arrays included; storages in it are adopted\n   cache    returned; released by kvc_cache_destroy\n Pools are zeroed on first touch.\n Errors: INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, DTYPE, DEVICE, RANK, SHAPE, STRIDE, DUPLICATE (a storage given twice,\n or two that overlap), each with the layer or group in error->index (a group also in error->group); STRUCT_SIZE\n (error->index = the element), OUT_OF_MEMORY (also: the pools of all layers together exceed the host's memory and swap;\n required and available in bytes). Threads: any. Since 0.1."]
+#[doc = " Creates a cache. It reserves the pools of all layers and all bookkeeping, so that no later call has to allocate more.\n   config   borrowed, arrays included; storages in it are adopted\n   cache    returned; released by kvc_cache_destroy\n A pool that the cache allocates holds zeros until K and V are stored in it.\n Errors:\n   INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, DTYPE, DEVICE, RANK, SHAPE, STRIDE\n                  error->index is the layer or group. For a group, error->group is the group too\n   DUPLICATE      a storage is given twice, or two storages overlap; error->index is the layer\n   STRUCT_SIZE    error->index is the element\n   OUT_OF_MEMORY  also: the pools of all layers together exceed the memory and swap of the host; required and available are\n                  in bytes\n Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_create(context: *mut kvc_context, config: *const kvc_cache_config, cache: *mut *mut kvc_cache, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.cache_create) {
@@ -81,7 +81,7 @@ pub unsafe fn kvc_cache_create(context: *mut kvc_context, config: *const kvc_cac
         None => { unsafe { failure("kvc_cache_create", error) } }
     }
 }
-#[doc = " Aborts open forwards and releases the cache. Pools stay allocated as long as exported views of them exist. NULL does\n nothing.\n Threads: any, once, and no other call may be inside the cache. Since 0.1."]
+#[doc = " Aborts open forwards and releases the cache. Pools stay allocated as long as exported views of them exist. NULL does\n nothing. No other call on the cache may run at the same time.\n Threads: any, once. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_destroy(cache: *mut kvc_cache) {
     match table().and_then(|table| table.cache_destroy) {
@@ -89,7 +89,7 @@ pub unsafe fn kvc_cache_destroy(cache: *mut kvc_cache) {
         None => {  }
     }
 }
-#[doc = " Removes every sequence, everything that the prefix index holds, and every pin. Their ids become stale, and the memory of the\n pools stays reserved.\n Errors: BUSY (a forward is open). Threads: any. The cost grows with what it frees. Since 0.1."]
+#[doc = " Removes every sequence, every published prefix and every pin. The ids of removed sequences and pins become stale. The\n pools stay allocated.\n Errors: BUSY (a forward is open). Threads: any. The cost grows with the number of pages that become free. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_clear(cache: *mut kvc_cache, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.cache_clear) {
@@ -97,7 +97,7 @@ pub unsafe fn kvc_cache_clear(cache: *mut kvc_cache, error: *mut kvc_error) -> k
         None => { unsafe { failure("kvc_cache_clear", error) } }
     }
 }
-#[doc = " Adds n empty sequences; takes no page.\n   sequences  [n], filled\n Errors: TOO_MANY_SEQUENCES. Threads: any. Since 0.1."]
+#[doc = " Adds n empty sequences. It takes no page.\n   sequences  [n], filled\n Errors: TOO_MANY_SEQUENCES. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_seq_add(cache: *mut kvc_cache, n: i64, sequences: *mut kvc_seq, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_add) {
@@ -105,7 +105,7 @@ pub unsafe fn kvc_seq_add(cache: *mut kvc_cache, n: i64, sequences: *mut kvc_seq
         None => { unsafe { failure("kvc_seq_add", error) } }
     }
 }
-#[doc = " Removes n sequences, and frees every page that no other sequence shares. A sequence in an open forward is gone for every\n later call; its pages are freed when that forward closes.\n   sequences  [n], distinct, any order\n Errors (nothing removed): STALE_ID, DUPLICATE with the index. Threads: any. Since 0.1."]
+#[doc = " Removes n sequences, and frees every page that no other sequence shares. If a sequence is in an open forward, its id\n becomes stale at once, and its pages are freed when the forward closes.\n   sequences  [n], distinct, any order\n Errors (nothing removed): STALE_ID, DUPLICATE; error->index is the index in sequences. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_seq_remove(cache: *mut kvc_cache, n: i64, sequences: *const kvc_seq, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_remove) {
@@ -113,7 +113,7 @@ pub unsafe fn kvc_seq_remove(cache: *mut kvc_cache, n: i64, sequences: *const kv
         None => { unsafe { failure("kvc_seq_remove", error) } }
     }
 }
-#[doc = " Forks n children. Child i holds the first positions[i] tokens of parents[i]. It shares every whole page, and copies a\n partial last one. A parent with an uncommitted tree is refused. All children are made, or none.\n   parents    [n]; one parent may occur often\n   positions  nullable: every child is as long as its parent. [n]; -1 = the parent's length, 0 = empty\n   children   [n], filled\n   stream     the device's stream for page copies; NULL on the CPU\n The cost grows with the logarithm of the length, not the length.\n Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE, EVICTED (see kvc_seq_nearest_position), TOO_MANY_SEQUENCES, OUT_OF_PAGES\n (as kvc_forward_begin, for all children), ORDER (KVC_STORAGE_NONE: too many copies wait). Threads: any. Since 0.1.\n From: persistent vectors; page sharing as in vLLM's PagedAttention."]
+#[doc = " Makes n forks of sequences. Child i has the first positions[i] tokens of parents[i]. The child shares all whole pages of\n these tokens. If the last page is partial, the child gets a copy of it. A parent must not have an uncommitted tree. The\n call makes all children, or none.\n   parents    [n]; a parent may occur several times\n   positions  nullable: every child is as long as its parent. [n]; -1 = the parent's length, 0 = empty\n   children   [n], filled\n   stream     the device's stream for page copies; NULL on the CPU\n The cost of a child grows with the logarithm of its length.\n Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE, EVICTED (see kvc_seq_nearest_position), TOO_MANY_SEQUENCES,\n OUT_OF_PAGES (as kvc_forward_begin; required and available count for all children together), ORDER (KVC_STORAGE_NONE: too\n many copies wait). Threads: any. Since 0.1.\n From: persistent vectors; page sharing as in vLLM's PagedAttention."]
 #[inline]
 pub unsafe fn kvc_seq_fork(cache: *mut kvc_cache, n: i64, parents: *const kvc_seq, positions: *const i64, children: *mut kvc_seq, stream: *mut ::core::ffi::c_void, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_fork) {
@@ -121,7 +121,7 @@ pub unsafe fn kvc_seq_fork(cache: *mut kvc_cache, n: i64, parents: *const kvc_se
         None => { unsafe { failure("kvc_seq_fork", error) } }
     }
 }
-#[doc = " Drops the tokens from lengths[i] on, also in shared pages, and every uncommitted tree node. It needs no page. If the new\n end lies inside a shared page, the next forward that appends copies the kept part of that page, and kvc_cache_can_fit\n counts the copy. Each sequence counts its own copy: if all sequences that share the page append in one forward, the forward\n takes a new page for each of them. If they append in separate forwards, the last of them keeps the page.\n   sequences  [n], distinct\n   lengths    [n], 0..the sequence's length\n Errors (nothing truncated): STALE_ID, BUSY, DUPLICATE, OUT_OF_RANGE, EVICTED. Threads: any. Since 0.1."]
+#[doc = " Drops the tokens of sequence i from position lengths[i] on, also in shared pages, and drops every uncommitted tree node.\n The call takes no page. But if the new end lies inside a shared page, the next forward that appends to the sequence copies\n the kept part of this page to a new page. kvc_cache_can_fit counts the new page. If one forward appends to all sequences\n that share the page, it takes a new page for each of them. If they append in separate forwards, the last sequence keeps\n the shared page.\n   sequences  [n], distinct\n   lengths    [n], the new length of each sequence: from 0 to its present length\n Errors (nothing truncated): STALE_ID, BUSY, DUPLICATE, OUT_OF_RANGE, EVICTED. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_seq_truncate(cache: *mut kvc_cache, n: i64, sequences: *const kvc_seq, lengths: *const i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_truncate) {
@@ -129,7 +129,7 @@ pub unsafe fn kvc_seq_truncate(cache: *mut kvc_cache, n: i64, sequences: *const 
         None => { unsafe { failure("kvc_seq_truncate", error) } }
     }
 }
-#[doc = " Gives lengths in tokens, without the tokens of open forwards and without uncommitted tree nodes. O(1) a sequence.\n   lengths  [n], filled\n Errors: STALE_ID. Threads: any, also while a forward computes. Since 0.1."]
+#[doc = " Gives the lengths of n sequences in tokens. Tokens of open forwards and uncommitted tree nodes do not count. O(1) a\n sequence.\n   lengths  [n], filled\n Errors: STALE_ID. Threads: any, also while a forward computes. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_seq_lengths(cache: *mut kvc_cache, n: i64, sequences: *const kvc_seq, lengths: *mut i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_lengths) {
@@ -137,7 +137,7 @@ pub unsafe fn kvc_seq_lengths(cache: *mut kvc_cache, n: i64, sequences: *const k
         None => { unsafe { failure("kvc_seq_lengths", error) } }
     }
 }
-#[doc = " Gives the page ids of one sequence in one group, in order. Entry i holds positions [i * page_size, (i+1) * page_size).\n Entry i is -1 if its page was freed because the page left a window, or lies between the sinks and the window of a stream.\n Pages of an open forward and of an uncommitted tree are not included.\n   pages     nullable if capacity is 0; [capacity], filled\n   count     nullable: number of entries, also on BUFFER_TOO_SMALL\n Errors: STALE_ID, OUT_OF_RANGE (group), BUFFER_TOO_SMALL (never for capacity 0). Threads: any. Since 0.1."]
+#[doc = " Gives the page ids of one sequence in one group, in order. Entry i is the page of positions\n [i * page_size, (i+1) * page_size). An entry is -1 if its page was freed. A page is freed when it leaves a window, or when\n it lies between the sinks and the streaming window. Pages of an open forward and of an uncommitted tree are not included.\n   pages     nullable if capacity is 0; [capacity], filled\n   count     nullable: number of entries, filled also on BUFFER_TOO_SMALL\n Errors: STALE_ID, OUT_OF_RANGE (group), BUFFER_TOO_SMALL (never for capacity 0). Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_seq_pages(cache: *mut kvc_cache, sequence: kvc_seq, group: i32, pages: *mut i32, capacity: i64, count: *mut i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_pages) {
@@ -145,7 +145,7 @@ pub unsafe fn kvc_seq_pages(cache: *mut kvc_cache, sequence: kvc_seq, group: i32
         None => { unsafe { failure("kvc_seq_pages", error) } }
     }
 }
-#[doc = " Gives the positions nearest to `position` where fork and truncate work in every group. They never work at a position in a\n freed page, even if no query there would read that page. With recurrent states only 0, checkpoints (kvc_seq_checkpoint)\n and the end work.\n   position         0..the sequence's length\n   before           nullable: the largest such position <= position (0 always works)\n   after            nullable: the smallest such position >= position; -1 = none\n Errors: STALE_ID, OUT_OF_RANGE. Threads: any. Since 0.1."]
+#[doc = " Gives the positions nearest to `position` at which fork and truncate work in every group. A position in a freed page does\n not work, even if no query there would read this page. With a recurrent group, only position 0, checkpoints\n (kvc_seq_checkpoint) and the end of the sequence work.\n   position         0..the sequence's length\n   before           nullable: the largest working position <= position (0 always works)\n   after            nullable: the smallest working position >= position; -1 = none\n Errors: STALE_ID, OUT_OF_RANGE. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_seq_nearest_position(cache: *mut kvc_cache, sequence: kvc_seq, position: i64, before: *mut i64, after: *mut i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_nearest_position) {
@@ -153,7 +153,7 @@ pub unsafe fn kvc_seq_nearest_position(cache: *mut kvc_cache, sequence: kvc_seq,
         None => { unsafe { failure("kvc_seq_nearest_position", error) } }
     }
 }
-#[doc = " Says how many tokens each sequence, alone, could append in one forward now: 0..max_batch_tokens. For a sequence with an\n uncommitted tree it counts tree nodes. It considers the room in a partial last page, shared pages that must be copied,\n windows, and the free pages of every group, with those that can be evicted from the prefix index.\n   tokens  [n], filled; 0 for a sequence in an open forward\n Errors: STALE_ID. Threads: any. O(1) a sequence and group. Since 0.1."]
+#[doc = " Computes how many tokens each sequence could append in one forward now if no other sequence appended: 0..max_batch_tokens.\n For a sequence with an uncommitted tree, the result is a number of tree nodes. The result takes account of the room in a\n partial last page, shared pages that must be copied, windows, and the free pages of every group. Pages that can be evicted\n from the prefix index count as free.\n   tokens  [n], filled; 0 for a sequence in an open forward\n Errors: STALE_ID. Threads: any. O(1) a sequence and group. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_seq_max_append(cache: *mut kvc_cache, n: i64, sequences: *const kvc_seq, tokens: *mut i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_max_append) {
@@ -161,7 +161,7 @@ pub unsafe fn kvc_seq_max_append(cache: *mut kvc_cache, n: i64, sequences: *cons
         None => { unsafe { failure("kvc_seq_max_append", error) } }
     }
 }
-#[doc = " Says, for each sequence, how many pages of a group would become available if this sequence alone were removed. These are\n the pages that no other sequence, pin, save or load holds. A page that the prefix index also holds counts, because it can\n be evicted then. The pages of an open forward, of an uncommitted tree and of checkpoints count too. An engine that is\n short of pages compares sequences by this number to choose which one to remove.\n   pages  [n], filled\n Errors: STALE_ID, OUT_OF_RANGE (group). Threads: any. O(pages) a sequence. Since 0.1."]
+#[doc = " Computes for each sequence how many pages of a group would become available if this sequence alone were removed. These are\n the pages that no other sequence, pin, save or load holds. Pages of an open forward, of an uncommitted tree and of\n checkpoints count too. A page that the prefix index also holds counts, because it could be evicted after the removal. An\n engine that is short of pages can compare sequences by this number to choose one to remove.\n   pages  [n], filled\n Errors: STALE_ID, OUT_OF_RANGE (group). Threads: any. O(pages) a sequence. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_seq_exclusive_pages(cache: *mut kvc_cache, group: i32, n: i64, sequences: *const kvc_seq, pages: *mut i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_exclusive_pages) {
@@ -169,7 +169,7 @@ pub unsafe fn kvc_seq_exclusive_pages(cache: *mut kvc_cache, group: i32, n: i64,
         None => { unsafe { failure("kvc_seq_exclusive_pages", error) } }
     }
 }
-#[doc = " Gives n sequences a streaming window, so that they can continue without end in bounded memory. With s sink tokens and a\n window w, a query at position p of a full group sees keys j < s and max(s, p-(w-s)+1) <= j <= p. These are w keys, the\n query's own included, however the tokens are divided into steps. Sliding and chunked groups keep their own rules.\n   Positions  Attention works as if the kept tokens were contiguous, and no key is rotated again. attend rotates q at p for\n              the window and at min(p, w-1) for the sinks, and merges the two results. Distances for ALiBi follow the same\n              rule. If the caller rotates q, the scores of sinks follow from their true distance. Lengths and positions\n              count every token, to 2^30.\n   Memory     Pages that lie wholly between the sinks and the window (with its rollback margin) lose this sequence's\n              reference when the window is set, and when a forward ends. A sequence then holds at most the\n              pages of w + rollback_tokens + the tokens of a step, plus two pages. If a later window has\n              fewer sinks, the pages of the former sinks are freed when the next page leaves the window.\n   Rollback   fork and truncate work within the pages of the sinks, and where the window of the next query is complete\n              (kvc_seq_nearest_position). Elsewhere they return EVICTED.\n A fork has its parent's window, truncate keeps it, and a new sequence has none.\n   sequences      [n], distinct\n   sink_tokens    nullable: no sinks. [n]: s, 0..2^30\n   window_tokens  [n]: w, above s, at most 2^30; 0 = streaming ends, and s must be 0\n   flags          KVC_STREAMING_* or 0\n Errors (nothing changed), each with the index: STALE_ID, DUPLICATE, BUSY, UNCOMMITTED, INVALID_ARGUMENT (w <= s; other\n values), EVICTED (keys that the next query would see are gone). Also UNSUPPORTED (a cache without KVC_CACHE_STREAMING).\n Threads: any. The cost grows with what it frees. Since 0.1. From: attention sinks as in StreamingLLM (Xiao et al.)."]
+#[doc = " Gives n sequences a streaming window, so that they can grow without end in bounded memory. Let s be the number of sink\n tokens and w the window. A query at position p of a full group then sees the keys j < s, and the keys with\n max(s, p-(w-s)+1) <= j <= p. These are w keys, the query's own key included. They do not depend on how the tokens are\n divided into steps. Sliding and chunked groups keep their own rules.\n   Positions  Attention gives the result that it would give if the kept tokens were contiguous. Stored keys are not rotated\n              again. Instead attend rotates q twice: at p for the window, and at min(p, w-1) for the sinks. Then it merges\n              the two results. Distances for ALiBi are computed from these two positions too. If the caller rotates q, the\n              scores of the sinks depend on their true distance to the query. Lengths and positions count every token, up\n              to 2^30.\n   Memory     A sequence releases each page whose tokens all lie between the sinks and the rollback margin before the\n              window. This happens in this call, and at the end of each forward. After that, the sequence holds at most the\n              pages for w tokens, rollback_tokens and the tokens of a step, plus two pages. If a later window has fewer\n              sinks, the pages of former sinks are freed when the next page leaves the window.\n   Rollback   fork and truncate work at positions within the pages of the sinks. They also work at positions where all keys\n              in the window of the next query are still stored (kvc_seq_nearest_position). At other positions they return\n              EVICTED.\n A fork has the window of its parent. truncate does not change the window. A new sequence has no window.\n   sequences      [n], distinct\n   sink_tokens    nullable: no sinks. [n]: s, 0..2^30\n   window_tokens  [n]: w, above s, at most 2^30. 0 = the sequence has no streaming window any more, and s must be 0\n   flags          KVC_STREAMING_* or 0\n Errors (nothing changed): UNSUPPORTED (a cache without KVC_CACHE_STREAMING), and with the sequence in error->index:\n STALE_ID, DUPLICATE, BUSY, UNCOMMITTED, INVALID_ARGUMENT (w <= s; other values), EVICTED (keys that the next query would\n see were freed).\n Threads: any. The cost grows with the number of pages that it frees. Since 0.1.\n From: attention sinks as in StreamingLLM (Xiao et al.)."]
 #[inline]
 pub unsafe fn kvc_seq_set_streaming(cache: *mut kvc_cache, n: i64, sequences: *const kvc_seq, sink_tokens: *const i64, window_tokens: *const i64, flags: u32, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_set_streaming) {
@@ -177,7 +177,7 @@ pub unsafe fn kvc_seq_set_streaming(cache: *mut kvc_cache, n: i64, sequences: *c
         None => { unsafe { failure("kvc_seq_set_streaming", error) } }
     }
 }
-#[doc = " Gives the streaming windows of n sequences; 0 and 0 for a sequence without one.\n   sink_tokens    [n], filled: s, including the prefix that KVC_STREAMING_PREFIX_IS_SINK added\n   window_tokens  [n], filled: w\n Errors: STALE_ID. Threads: any, also while a forward computes. O(1) a sequence. Since 0.1."]
+#[doc = " Gives the streaming windows of n sequences. A sequence without a streaming window has sink_tokens 0 and window_tokens 0.\n   sink_tokens    [n], filled: s, including the tokens that KVC_STREAMING_PREFIX_IS_SINK made sinks\n   window_tokens  [n], filled: w\n Errors: STALE_ID. Threads: any, also while a forward computes. O(1) a sequence. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_seq_get_streaming(cache: *mut kvc_cache, n: i64, sequences: *const kvc_seq, sink_tokens: *mut i64, window_tokens: *mut i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_get_streaming) {
@@ -185,7 +185,7 @@ pub unsafe fn kvc_seq_get_streaming(cache: *mut kvc_cache, n: i64, sequences: *c
         None => { unsafe { failure("kvc_seq_get_streaming", error) } }
     }
 }
-#[doc = " Chooses which factor set of longrope rotates the keys and queries of n sequences. A new sequence has the short set, and a\n fork has its parent's. Choose the long set if a sequence will pass original_max_position. In layers that rotate on append,\n the first stored key fixes the choice, and sequences with different sets never share a page. Layers that rotate on read\n change to the long set by themselves, in the step that passes original_max_position.\n   sequences  [n]\n   set        KVC_ROPE_SET_*\n Errors (nothing changed): STALE_ID, BUSY, INVALID_ARGUMENT (set), ORDER (a sequence is not empty, and a layer with longrope\n rotates on append), UNSUPPORTED (no layer has longrope). Threads: any. Since 0.1. From: LongRoPE, as in Phi-3."]
+#[doc = " Chooses the factors by which longrope rotates the keys and queries of n sequences: short_factors or long_factors of\n kvc_rope_scaling. A new sequence has the short factors, and a fork has those of its parent. Choose the long factors for a\n sequence that will pass original_max_position. If a layer with longrope rotates on append, call this function before the\n first token of the sequence is stored. Sequences with different factors never share a page in such a cache. For layers\n that rotate on read, the library changes to the long factors in the step that passes original_max_position.\n   sequences  [n]\n   set        KVC_ROPE_SET_*\n Errors (nothing changed): STALE_ID, BUSY, INVALID_ARGUMENT (set), ORDER (a sequence is not empty, and a layer with\n longrope rotates on append), UNSUPPORTED (no layer has longrope). Threads: any. Since 0.1. From: LongRoPE, as in Phi-3."]
 #[inline]
 pub unsafe fn kvc_seq_set_rope(cache: *mut kvc_cache, n: i64, sequences: *const kvc_seq, set: i32, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_set_rope) {
@@ -193,7 +193,7 @@ pub unsafe fn kvc_seq_set_rope(cache: *mut kvc_cache, n: i64, sequences: *const 
         None => { unsafe { failure("kvc_seq_set_rope", error) } }
     }
 }
-#[doc = " Keeps the recurrent states that n sequences have now, so that fork and truncate work later at their present lengths. Use it\n before drafts that may be rejected, or at the end of a prompt that others will share. It costs a reference and no copy;\n the state stays in its page. Children inherit the checkpoints up to their position, and truncate drops those after it.\n Beyond max_checkpoints, the oldest one is dropped.\n   sequences  [n], distinct\n Errors (nothing kept): UNSUPPORTED (no recurrent group), STALE_ID, DUPLICATE, BUSY, UNCOMMITTED. Threads: any.\n Since 0.1."]
+#[doc = " Makes checkpoints of the present recurrent states of n sequences. fork and truncate can then return to the present lengths\n later. Make a checkpoint before drafts that may be rejected, or at the end of a prompt that other sequences will share.\n The call copies nothing: the checkpoint is a reference to the page of the state. A fork inherits the checkpoints up to its\n position. truncate drops the checkpoints after the new end. When a sequence has more than max_checkpoints, its oldest\n checkpoint is dropped.\n   sequences  [n], distinct\n Errors (no checkpoint made): UNSUPPORTED (no recurrent group), STALE_ID, DUPLICATE, BUSY, UNCOMMITTED. Threads: any.\n Since 0.1."]
 #[inline]
 pub unsafe fn kvc_seq_checkpoint(cache: *mut kvc_cache, n: i64, sequences: *const kvc_seq, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_checkpoint) {
@@ -201,7 +201,7 @@ pub unsafe fn kvc_seq_checkpoint(cache: *mut kvc_cache, n: i64, sequences: *cons
         None => { unsafe { failure("kvc_seq_checkpoint", error) } }
     }
 }
-#[doc = " Gives the lengths of encoder sequences in a cross group, without the tokens of open forwards. O(1) a sequence.\n   lengths  [n], filled\n Errors: STALE_ID, OUT_OF_RANGE (group), INVALID_ARGUMENT (no cross group). Threads: any, also while a forward computes.\n Since 0.1."]
+#[doc = " Gives the lengths of the encoder sequences that n sequences have in a cross group. Tokens of open forwards do not count.\n O(1) a sequence.\n   lengths  [n], filled\n Errors: STALE_ID, OUT_OF_RANGE (group), INVALID_ARGUMENT (not a cross group). Threads: any, also while a forward computes.\n Since 0.1."]
 #[inline]
 pub unsafe fn kvc_seq_encoder_lengths(cache: *mut kvc_cache, group: i32, n: i64, sequences: *const kvc_seq, lengths: *mut i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_encoder_lengths) {
@@ -209,7 +209,7 @@ pub unsafe fn kvc_seq_encoder_lengths(cache: *mut kvc_cache, group: i32, n: i64,
         None => { unsafe { failure("kvc_seq_encoder_lengths", error) } }
     }
 }
-#[doc = " Says whether kvc_forward_begin would succeed now, with the same status and numbers, and changes nothing.\n Errors: as kvc_forward_begin. Threads: any. Since 0.1."]
+#[doc = " Checks whether kvc_forward_begin would succeed now. It returns the status that kvc_forward_begin would return, with the\n same numbers in `error`, and changes nothing.\n Errors: as kvc_forward_begin. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_can_fit(cache: *mut kvc_cache, batch: *const kvc_batch, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.cache_can_fit) {
@@ -217,7 +217,7 @@ pub unsafe fn kvc_cache_can_fit(cache: *mut kvc_cache, batch: *const kvc_batch, 
         None => { unsafe { failure("kvc_cache_can_fit", error) } }
     }
 }
-#[doc = " Begins a step: checks the batch, reserves every page for its new tokens in every group, and plans the work. Either\n everything is reserved, or nothing changes. The T rows of q, k and v are the rows of the batch one after another, with\n append_lengths[i] tokens each.\n   batch    borrowed, arrays included\n   stream   the device's stream for the whole forward; NULL on the CPU\n   forward  filled; closed by kvc_forward_end or kvc_forward_abort\n The cost grows with the batch and its new pages, not the context.\n Errors with the row in error->index:\n   STALE_ID, DUPLICATE, BUSY (also: a forward is open in the graph), TREE_TOO_LARGE\n   UNCOMMITTED         plain or encoder tokens for a sequence with a tree\n   INVALID_ARGUMENT    encoder_group is no cross group, or comes with trees or spans; a span id below 0, or in a tree\n   OUT_OF_PAGES        error->index is the first row that does not fit; those before it fit. required and available are\n                       pages of error->group for the whole batch. Idle pages of the prefix index count as available: begin\n                       evicts them first. An abort does not bring them back\n   OUT_OF_RANGE        a row that would pass 2^30 tokens\n   ORDER               a layer in range lacks tokens of the row; required = the sequence's tokens, available = those that\n                       the layer holds\n Other errors: BATCH_TOO_LARGE (for the cache, or for the graph), TOO_MANY_FORWARDS, OUT_OF_RANGE (layers), ORDER\n (KVC_STORAGE_NONE: copies wait to be taken). Threads: any. Since 0.1."]
+#[doc = " Begins a step, and reserves all pages that the new tokens of the batch need in every group. It also checks the batch, and\n plans the work. If it fails, it reserves nothing. The T rows of q, k and v are the tokens of the batch: first the\n append_lengths[0] tokens of sequence 0, then the append_lengths[1] tokens of sequence 1, and so on.\n   batch    borrowed, arrays included\n   stream   the device's stream for the whole forward; NULL on the CPU\n   forward  filled; closed by kvc_forward_end or kvc_forward_abort\n The cost grows with the number of rows, new tokens and new pages. It does not grow with the lengths of the sequences.\n Errors with the row in error->index:\n   STALE_ID, DUPLICATE, BUSY (also: a forward is open in the graph), TREE_TOO_LARGE\n   UNCOMMITTED         plain or encoder tokens for a sequence that has an uncommitted tree\n   INVALID_ARGUMENT    encoder_group is not a cross group, or is set together with trees or spans; a span id below 0, or in\n                       a tree\n   OUT_OF_PAGES        error->index is the first row that does not fit. required and available count pages of error->group\n                       for the whole batch. Idle pages of the prefix index count as available, because begin evicts them\n                       when it needs pages. They stay evicted even if the forward is aborted\n   OUT_OF_RANGE        a sequence would become longer than 2^30 tokens\n   ORDER               a layer in the range lacks tokens of the sequence. required is the number of tokens of the sequence,\n                       and available is how many of them the layer has\n Other errors: BATCH_TOO_LARGE (for the cache, or for the graph), TOO_MANY_FORWARDS, OUT_OF_RANGE (layers), ORDER\n (KVC_STORAGE_NONE: copies are queued that the engine has not taken). Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_forward_begin(cache: *mut kvc_cache, batch: *const kvc_batch, stream: *mut ::core::ffi::c_void, forward: *mut kvc_forward, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.forward_begin) {
@@ -225,7 +225,7 @@ pub unsafe fn kvc_forward_begin(cache: *mut kvc_cache, batch: *const kvc_batch, 
         None => { unsafe { failure("kvc_forward_begin", error) } }
     }
 }
-#[doc = " Stores a layer's new K and V without computing attention. They are rounded or quantised to the layer's dtype, and rotated if\n the layer's config says so.\n   layer  a layer of the forward; each once, in any order\n Errors: STALE_ID, BUSY, ORDER (appended already), CANCELLED, OUT_OF_RANGE, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED\n (KVC_STORAGE_NONE), INVALID_ARGUMENT (a layer that reads another's K and V, or is recurrent; a cross layer outside of\n forwards of its encoder_group, any other layer within them). An error of the device closes the forward, as\n kvc_forward_abort does. Threads: any, one at a time for each forward. Since 0.1."]
+#[doc = " Stores the new K and V of a layer without computing attention. It rounds or quantises them to the layer's dtype, and\n rotates K if the layer has KVC_ROPE_ON_APPEND.\n   layer  a layer of the forward. Append each layer once, in any order of layers\n Errors: STALE_ID, BUSY, ORDER (appended already), CANCELLED, OUT_OF_RANGE, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED\n (KVC_STORAGE_NONE), INVALID_ARGUMENT (a layer that reads K and V of another layer; a recurrent layer; a cross layer in a\n forward that is not of its encoder_group; a layer of another group in a forward of an encoder_group). An error of the\n device closes the forward, as kvc_forward_abort does. Threads: any, one at a time for each forward. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_forward_append(cache: *mut kvc_cache, forward: kvc_forward, layer: i32, args: *const kvc_append_args, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.forward_append) {
@@ -233,7 +233,7 @@ pub unsafe fn kvc_forward_append(cache: *mut kvc_cache, forward: kvc_forward, la
         None => { unsafe { failure("kvc_forward_append", error) } }
     }
 }
-#[doc = " Stores a layer's new K and V, and computes out = softmax(masked scores) V over everything stored, the new tokens included.\n   layer  a layer of the forward; each once, or once with PAST and once with SELF; in any order\n A score is scale * q.k, to which softcap, ALiBi, rel_bias and key_bias are applied in this order\n (docs/reference/biases.md). Positions are absolute, in partial calls too. Scores, sums and partial outputs are float32.\n Softmax weights are float32, or have 16 bits if q has 16 bits. K and V of new tokens too are read as stored, after\n rounding. A row that sees nothing has output 0 and LSE -inf (or its sink's logit). An MLA layer with up-projections\n absorbs them into q and out where queries are few. Where they are many, it decompresses K and V of the new tokens. Both\n give the same result within rounding (docs/reference/mla.md).\n With indices, a query attends to those listed keys that it would see without a list. Entry i is token i of the sequence\n (in a cross layer: of the encoder sequence), counted from its first token. Tree nodes are counted in the order in which\n they were appended. So one list serves several layers. A list is a set: its order is free, and an entry that occurs twice\n counts once. Negative entries are padding, at any place. A list that names no visible key gives output 0 and LSE -inf, as\n above. K and V of keys that no list names are not read. Lists in ascending order are read fastest\n (docs/reference/lists.md).\n Errors: those of kvc_forward_append, and\n   ORDER             the layer was not appended, and k and v are NULL (PAST needs neither); the same part was attended before;\n                     the layer reads the K and V of a layer outside of the forward's range; a forward of encoder tokens\n   OUT_OF_RANGE      softmax_scale, softcap, index_block, or k * index_block; on the CPU, an entry whose first token is not\n                     in the sequence, the new tokens included (error->index = its row). On a GPU such an entry names no key\n   SHAPE             also: key_bias or mask has fewer keys than a row (error->index = the row)\n   UNSUPPORTED       indices on a backend that does not attend over lists; STEP_WINDOW with trees; key_bias\n                     or mask in a graph whose calls a device replays\n   INVALID_ARGUMENT  PAST with SELF; PAST or SELF in a cross layer (all its keys are past); a recurrent layer; a layer with\n                     KVC_LAYER_KEYS_ONLY; out or lse shares an element with the other, or with a tensor that is read;\n                     REL_BIAS_ZERO without rel_bias; on the CPU, a NaN or +infinity in rel_bias or key_bias (-infinity\n                     hides a key)\n   CANCELLED         after kvc_forward_cancel, when the running work items are done. out is then undefined, and k and v may\n                     have been stored\n Threads: any, one at a time for each forward. Since 0.1.\n From: latent attention and its absorbed form as in DeepSeek-V2; online softmax as in FlashAttention-2; split-KV and merge by\n LSE as in Flash-Decoding; softcap as in Gemma 2, slopes as in ALiBi (Press et al.), sinks as in gpt-oss."]
+#[doc = " Stores the new K and V of a layer, and computes out = softmax(scores) V. A query attends to all stored keys that it sees,\n the keys of new tokens included.\n   layer  a layer of the forward, in any order of layers. Attend each layer once, or once with PAST and once with SELF\n Scores     A score is scale * q.k. Then softcap, ALiBi, rel_bias and key_bias are applied in this order\n            (docs/reference/biases.md). Scores, sums and partial outputs are float32. Softmax weights are float32, or have\n            16 bits if q has 16 bits. Also K and V of new tokens are read as they are stored, after rounding.\n No key     A query that sees no key has output 0 and LSE -inf. With an attention sink, its LSE is the logit of the sink.\n MLA        With up-projections, a row with few queries is computed in the absorbed form: the library projects q into\n            latent space, and out back. For a row with many queries, it decompresses K and V of the new tokens. Both forms\n            give the same result within rounding (docs/reference/mla.md).\n Lists      With indices, a query attends to those listed keys that it would see without a list. Entry i is token i of the\n            sequence, counted from its first token. In a cross layer it is token i of the encoder sequence. Nodes of a tree\n            come after the tokens, in the order in which they were appended. So one list can be used in several layers. A\n            list is a set: entries may be in any order, and an entry that occurs twice counts once. Negative entries are\n            padding, at any place. If a list names no key that the query sees, the result is as in \"No key\". K and V of\n            keys that no list names are not read. Ascending lists are fastest (docs/reference/lists.md).\n Errors: those of kvc_forward_append, and\n   ORDER             the layer was not appended, and k and v are NULL (with PAST both may be NULL); the same part was\n                     attended before; the layer reads K and V of a layer outside of the forward's range; a forward of\n                     encoder tokens\n   OUT_OF_RANGE      softmax_scale, softcap, index_block, or k * index_block; on the CPU, an entry whose first token is not\n                     in the sequence, new tokens included (error->index is the row). On a GPU such an entry names no key\n   SHAPE             also: key_bias or mask has fewer keys than a row (error->index is the row)\n   UNSUPPORTED       indices on a backend that does not attend over lists; STEP_WINDOW with trees; key_bias or mask in a\n                     graph whose calls a device replays\n   INVALID_ARGUMENT  PAST with SELF; PAST or SELF in a cross layer, because all its keys are past; a recurrent layer; a\n                     layer with KVC_LAYER_KEYS_ONLY; out and lse share an element, or one of them shares an element with a\n                     tensor that is read; REL_BIAS_ZERO without rel_bias; on the CPU, a NaN or +infinity in rel_bias or\n                     key_bias (-infinity hides a key)\n   CANCELLED         after kvc_forward_cancel, when the running work items are done. out is then undefined, and k and v may\n                     have been stored\n Threads: any, one at a time for each forward. Since 0.1.\n From: latent attention and its absorbed form as in DeepSeek-V2; online softmax as in FlashAttention-2; split-KV and merge\n by LSE as in Flash-Decoding; softcap as in Gemma 2, slopes as in ALiBi (Press et al.), sinks as in gpt-oss."]
 #[inline]
 pub unsafe fn kvc_forward_attend(cache: *mut kvc_cache, forward: kvc_forward, layer: i32, args: *const kvc_attend_args, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.forward_attend) {
@@ -241,7 +241,7 @@ pub unsafe fn kvc_forward_attend(cache: *mut kvc_cache, forward: kvc_forward, la
         None => { unsafe { failure("kvc_forward_attend", error) } }
     }
 }
-#[doc = " Chooses, for each query, the k tokens or blocks with the highest scores among those that the query sees. The result can be\n kvc_attend_args.indices of other layers in the same forward.\n   layer  a layer with KVC_LAYER_KEYS_ONLY, after its append in this forward. Any number of calls\n Windows, chunks, spans and trees hide tokens as in kvc_forward_attend. Scores are float32. They are not scaled, because a\n positive factor changes no choice. Among equal scores, the lowest entry is chosen. A score that is NaN is lower than all\n others; in KVC_SELECT_RELU_SUM max(0, NaN) is 0. A list is in ascending order. If fewer than k entries have a token that\n the query sees, all of them are chosen, and the rest of the list is -1. The choice does not depend on the batch, the cut\n into steps or the threads (docs/reference/select.md).\n Errors: STALE_ID, BUSY, CANCELLED, NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, and\n   ORDER             the layer was not appended in this forward; the forward's stream is being captured\n   OUT_OF_RANGE      layer; index_block, candidate_block or k * index_block; first_blocks and last_blocks; on the CPU, an\n                     entry of candidates whose first token is not in the sequence (error->index = its row of the batch)\n   UNSUPPORTED       a backend that does not select; a sequence longer than its streaming window; no storage\n   INVALID_ARGUMENT  rule, or weights with KVC_SELECT_EACH_HEAD; a layer without KVC_LAYER_KEYS_ONLY; indices shares an element\n                     with another tensor\n After CANCELLED, indices is undefined. Threads: any, one at a time for each forward. Since 0.1.\n From: the lightning indexer of DeepSeek-V3.2, and block selection as in MiniMax-M3."]
+#[doc = " Chooses, for each query, the k entries with the highest scores among the tokens or blocks that the query sees. The result\n can be kvc_attend_args.indices of other layers in the same forward.\n   layer  a layer with KVC_LAYER_KEYS_ONLY, after its append in this forward. Select may be called several times for a\n          layer\n Windows, chunks, spans and trees hide tokens as in kvc_forward_attend. Scores are float32. No scale is applied, because a\n positive factor changes no choice. Among equal scores, the lowest entry is chosen. A score that is NaN is lower than all\n others, and in KVC_SELECT_RELU_SUM max(0, NaN) is 0. The chosen entries are in ascending order. If fewer than k entries\n have a token that the query sees, all these entries are chosen, and the rest of the list is -1. The choice does not depend\n on the batch, on the threads, or on how tokens are divided into steps (docs/reference/select.md).\n Errors: STALE_ID, BUSY, CANCELLED, NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, and\n   ORDER             the layer was not appended in this forward; the forward's stream is being captured\n   OUT_OF_RANGE      layer; index_block, candidate_block or k * index_block; first_blocks and last_blocks; on the CPU, an\n                     entry of candidates whose first token is not in the sequence (error->index is the row of the batch)\n   UNSUPPORTED       a backend that does not select; a sequence longer than its streaming window; no storage\n   INVALID_ARGUMENT  rule; weights with KVC_SELECT_EACH_HEAD; a layer without KVC_LAYER_KEYS_ONLY; indices shares an\n                     element with another tensor\n After CANCELLED, the data of indices is undefined. Threads: any, one at a time for each forward. Since 0.1.\n From: the lightning indexer of DeepSeek-V3.2, and block selection as in MiniMax-M3."]
 #[inline]
 pub unsafe fn kvc_forward_select(cache: *mut kvc_cache, forward: kvc_forward, layer: i32, args: *const kvc_select_args, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.forward_select) {
@@ -249,7 +249,7 @@ pub unsafe fn kvc_forward_select(cache: *mut kvc_cache, forward: kvc_forward, la
         None => { unsafe { failure("kvc_forward_select", error) } }
     }
 }
-#[doc = " Copies a state tensor of a recurrent layer out of the cache. Row i of the tensor becomes the state that sequence i of the\n batch had before this forward; the fill value (kvc_state_config) for an empty sequence. Rows of inert rows are not written.\n It may be called any number of times.\n   layer   a recurrent layer of the forward\n   state   0..num_states - 1\n   token   -1 = the state before each row's first token; i = before its token i, 0..max_draft_states - 1. The state before\n           a tree node is the state after its parent, which this forward may have stored. Rows without such a token, or\n           without its state, are not written\n   tensor  borrowed, its data is written; [>= num_sequences, shape...] of the state's dtype; any stride between rows, and\n           each row compact\n Errors: STALE_ID, BUSY, CANCELLED, OUT_OF_RANGE (layer, state, token), INVALID_ARGUMENT (the layer is not recurrent, a forward of\n encoder tokens), DTYPE, DEVICE, RANK, SHAPE, STRIDE. An error of the device closes the forward, as kvc_forward_abort does.\n Threads: any, one at a time for each forward. Since 0.1."]
+#[doc = " Copies a state tensor of a recurrent layer out of the cache. Row i of the tensor becomes the state that sequence i of the\n batch had before this forward. For an empty sequence it is the fill value (kvc_state_config). For inert rows of the batch,\n nothing is written. The call may be repeated.\n   layer   a recurrent layer of the forward\n   state   index of the state tensor, 0..num_states - 1\n   token   -1: load the state before the first new token of each row. 0..max_draft_states - 1: load the state before the\n           row's new token with this index. The state before a tree node is the state after its parent, which an earlier\n           kvc_forward_store_state of this forward may have stored. Rows that lack this token or this state are not written\n   tensor  borrowed, its data is written; [>= num_sequences, shape...] of the state's dtype. Each row is compact, and the\n           stride between rows is free\n Errors: STALE_ID, BUSY, CANCELLED, OUT_OF_RANGE (layer, state, token), INVALID_ARGUMENT (the layer is not recurrent, or\n the forward has encoder tokens), DTYPE, DEVICE, RANK, SHAPE, STRIDE. An error of the device closes the forward, as\n kvc_forward_abort does. Threads: any, one at a time for each forward. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_forward_load_state(cache: *mut kvc_cache, forward: kvc_forward, layer: i32, state: i32, token: i32, tensor: *const DLTensor, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.forward_load_state) {
@@ -257,7 +257,7 @@ pub unsafe fn kvc_forward_load_state(cache: *mut kvc_cache, forward: kvc_forward
         None => { unsafe { failure("kvc_forward_load_state", error) } }
     }
 }
-#[doc = " Copies a state tensor of a recurrent layer into the cache. Row i becomes the state of sequence i of the batch when this\n forward ends. After an abort the sequence has the state that it had. Store every state of every recurrent layer in range\n before kvc_forward_end. If a state is stored twice, the second one counts.\n Drafts: with max_draft_states, a cache also keeps the states after uncommitted nodes, and kvc_seq_commit keeps that of its\n leaf. For drafts of 4 tokens, with states [num_sequences, 4, shape...], call it for tokens 0 to 3, each with one slice.\n   token   -1 = the state after each row's last token; i = after its token i, 0..max_draft_states - 1. Rows that have no\n           such token are not read. Rows whose state is not kept are not read either. A state is kept after a row's last\n           token, and after nodes below max_draft_states\n   tensor  borrowed; as kvc_forward_load_state's\n Errors, threads: as kvc_forward_load_state. Since 0.1. From: a state for each draft as in vLLM's speculative Mamba."]
+#[doc = " Copies a state tensor of a recurrent layer into the cache. Row i becomes the state of sequence i of the batch when this\n forward ends. If the forward is aborted, the sequence keeps its earlier state. Store every state of every recurrent layer\n in the range before kvc_forward_end. If a state is stored twice, the later call replaces the earlier one.\n   token   -1: store the state after the last new token of each row. 0..max_draft_states - 1: store the state after the\n           row's new token with this index. Rows that lack this token, or that do not keep the state after it, are not\n           read. A row keeps the state after its last token, and after tree nodes with numbers below max_draft_states\n   tensor  borrowed; shape and strides as in kvc_forward_load_state\n Drafts: with max_draft_states, the cache keeps the states after several uncommitted nodes. kvc_seq_commit then makes the\n state after the committed leaf the state of the sequence. An example is a draft of 4 tokens with states\n [num_sequences, 4, shape...]: call this function for tokens 0 to 3, each time with one slice of the states.\n Errors, threads: as kvc_forward_load_state. Since 0.1. From: a state for each draft as in vLLM's speculative Mamba."]
 #[inline]
 pub unsafe fn kvc_forward_store_state(cache: *mut kvc_cache, forward: kvc_forward, layer: i32, state: i32, token: i32, tensor: *const DLTensor, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.forward_store_state) {
@@ -265,7 +265,7 @@ pub unsafe fn kvc_forward_store_state(cache: *mut kvc_cache, forward: kvc_forwar
         None => { unsafe { failure("kvc_forward_store_state", error) } }
     }
 }
-#[doc = " Merges results of attention over disjoint sets of keys, by their LSE, from left to right. The result is that of attention over\n all the keys. A part with LSE -inf saw nothing, and its output is not read. If every part saw nothing, the result is 0 and\n -inf. Tensors are on the context's device. Parts may have more than T rows.\n   stream  the device's stream; NULL on the CPU\n Errors: INVALID_ARGUMENT (num_parts), NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; error->index = the part.\n Threads: any. Since 0.1. From: split-KV as in Flash-Decoding; cascade merge as in FlashInfer."]
+#[doc = " Merges results of attention over disjoint sets of keys into the result of attention over all these keys. Each part is\n weighted by its LSE. The parts are merged in order, from part 0 on. The output of a part with LSE -inf is not read. If all\n parts have LSE -inf, out is 0 and lse is -inf. Tensors are on the context's device.\n   stream  the device's stream; NULL on the CPU\n Errors: INVALID_ARGUMENT (num_parts), NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; error->index is the part.\n Threads: any. Since 0.1. From: split-KV as in Flash-Decoding; cascade merge as in FlashInfer."]
 #[inline]
 pub unsafe fn kvc_merge_states(context: *mut kvc_context, args: *const kvc_merge_args, stream: *mut ::core::ffi::c_void, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.merge_states) {
@@ -273,7 +273,7 @@ pub unsafe fn kvc_merge_states(context: *mut kvc_context, args: *const kvc_merge
         None => { unsafe { failure("kvc_merge_states", error) } }
     }
 }
-#[doc = " Closes a step and keeps its tokens. Lengths grow, pages that left a window are freed, and removed sequences are released.\n Nodes of trees stay uncommitted until kvc_seq_commit.\n Every layer in range must have stored its tokens, because its pages may still hold tokens of another sequence. Layers that a\n step does not run must lie outside of its range (kvc_batch.layer_begin). In graphs and with KVC_STORAGE_NONE the engine ensures\n this itself.\n Errors (the forward stays open): ORDER (error->index = the first layer in range that was not appended, or that has a state\n which was not stored; with KVC_STORAGE_NONE, appends are not checked), CANCELLED, BUSY, STALE_ID. An error of the device\n closes the forward, as kvc_forward_abort does. Threads: any. Since 0.1."]
+#[doc = " Closes a step and keeps its tokens. The lengths of its sequences grow. Pages that left a window are freed. The pages of\n sequences that were removed during the step are released. Nodes of trees stay uncommitted until kvc_seq_commit.\n\n Every layer in the range must have stored its tokens. Otherwise the pages of the layer could still have tokens of another\n sequence. Layers that a step does not compute must be outside of its range (kvc_batch.layer_begin). In graphs and with\n KVC_STORAGE_NONE, the library cannot check this fully, so the engine must ensure that every layer stores its tokens.\n\n Errors (the forward stays open): ORDER (error->index is the first layer in the range that was not appended, or that has a\n state which was not stored; with KVC_STORAGE_NONE, appends are not checked), CANCELLED, BUSY, STALE_ID. An error of the\n device closes the forward, as kvc_forward_abort does. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_forward_end(cache: *mut kvc_cache, forward: kvc_forward, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.forward_end) {
@@ -281,7 +281,7 @@ pub unsafe fn kvc_forward_end(cache: *mut kvc_cache, forward: kvc_forward, error
         None => { unsafe { failure("kvc_forward_end", error) } }
     }
 }
-#[doc = " Closes a step and drops its tokens. Its pages are given back, and everything is as it was before begin.\n Errors: BUSY (a call is computing: cancel first), STALE_ID. Threads: any. Since 0.1."]
+#[doc = " Closes a step and drops its tokens. Its pages become free, and sequences are as they were before kvc_forward_begin.\n Errors: BUSY (a call of the forward is computing; call kvc_forward_cancel first), STALE_ID. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_forward_abort(cache: *mut kvc_cache, forward: kvc_forward, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.forward_abort) {
@@ -289,7 +289,7 @@ pub unsafe fn kvc_forward_abort(cache: *mut kvc_cache, forward: kvc_forward, err
         None => { unsafe { failure("kvc_forward_abort", error) } }
     }
 }
-#[doc = " Stops a step, also while it computes on another thread. It does not wait. An attend in progress stops after the work items\n that run now, and returns CANCELLED (or OK, if no item was left). From then on append, attend and end return CANCELLED, and\n only kvc_forward_abort closes the forward.\n Errors: STALE_ID. Threads: any. Since 0.1."]
+#[doc = " Stops a step, also while it computes on another thread. The call does not wait. An attend that is computing finishes the\n work items that run now, and returns CANCELLED (or OK if no item was left). After this call, append, attend and end return\n CANCELLED, and only kvc_forward_abort closes the forward.\n Errors: STALE_ID. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_forward_cancel(cache: *mut kvc_cache, forward: kvc_forward, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.forward_cancel) {
@@ -297,7 +297,7 @@ pub unsafe fn kvc_forward_cancel(cache: *mut kvc_cache, forward: kvc_forward, er
         None => { unsafe { failure("kvc_forward_cancel", error) } }
     }
 }
-#[doc = " Fills `info`, for engines that rotate q and k themselves, or that select logits.\n Errors: STALE_ID. Threads: any until the forward closes. Since 0.1."]
+#[doc = " Fills `info`, for engines that rotate q and k themselves, or that need the logits of the last tokens only.\n Errors: STALE_ID. Threads: any until the forward closes. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_forward_get_info(cache: *mut kvc_cache, forward: kvc_forward, info: *mut kvc_forward_info, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.forward_get_info) {
@@ -305,7 +305,7 @@ pub unsafe fn kvc_forward_get_info(cache: *mut kvc_cache, forward: kvc_forward, 
         None => { unsafe { failure("kvc_forward_get_info", error) } }
     }
 }
-#[doc = " Describes what was planned as one JSON object: rows, tokens, and for each group the kernels, work items, splits, prefix groups,\n and bytes of K and V that an attend reads.\n   buffer, capacity, length  as kvc_context_describe\n Errors: STALE_ID, BUSY, BUFFER_TOO_SMALL. Threads: any. Since 0.1."]
+#[doc = " Describes the plan of a forward as one JSON object: rows, tokens, and for each group the kernels, work items, splits,\n prefix groups, and bytes of K and V that one attend reads.\n   buffer, capacity, length  as kvc_context_describe\n Errors: STALE_ID, BUSY, BUFFER_TOO_SMALL. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_forward_describe(cache: *mut kvc_cache, forward: kvc_forward, buffer: *mut ::core::ffi::c_char, capacity: i64, length: *mut i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.forward_describe) {
@@ -313,7 +313,7 @@ pub unsafe fn kvc_forward_describe(cache: *mut kvc_cache, forward: kvc_forward, 
         None => { unsafe { failure("kvc_forward_describe", error) } }
     }
 }
-#[doc = " Makes a graph: the memory that its forwards need. kvc_cache_estimate includes the size of one graph at the cache's limits.\n   graph  filled\n Errors: OUT_OF_RANGE, UNSUPPORTED (flags, reserved), OUT_OF_MEMORY, TOO_MANY_FORWARDS (64 graphs exist). Threads: any.\n Since 0.1."]
+#[doc = " Creates a graph, which owns the memory for its forwards. kvc_cache_estimate includes one graph of the largest size.\n   graph  filled\n Errors: OUT_OF_RANGE, UNSUPPORTED (flags, reserved), OUT_OF_MEMORY, TOO_MANY_FORWARDS (64 graphs exist). Threads: any.\n Since 0.1."]
 #[inline]
 pub unsafe fn kvc_graph_create(cache: *mut kvc_cache, config: *const kvc_graph_config, graph: *mut kvc_forward, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.graph_create) {
@@ -321,7 +321,7 @@ pub unsafe fn kvc_graph_create(cache: *mut kvc_cache, config: *const kvc_graph_c
         None => { unsafe { failure("kvc_graph_create", error) } }
     }
 }
-#[doc = " Frees a graph, and everything that was borrowed from it. kvc_cache_destroy frees all graphs that are left.\n Errors: STALE_ID (no graph of this cache), BUSY (a forward is open in it: end or abort it). Threads: any. Since 0.1."]
+#[doc = " Frees a graph, and all memory that was borrowed from it. kvc_cache_destroy frees the remaining graphs.\n Errors: STALE_ID (no graph of this cache), BUSY (a forward is open in the graph; end or abort it). Threads: any.\n Since 0.1."]
 #[inline]
 pub unsafe fn kvc_graph_destroy(cache: *mut kvc_cache, graph: kvc_forward, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.graph_destroy) {
@@ -329,7 +329,7 @@ pub unsafe fn kvc_graph_destroy(cache: *mut kvc_cache, graph: kvc_forward, error
         None => { unsafe { failure("kvc_graph_destroy", error) } }
     }
 }
-#[doc = " Keeps the path from a root to node leaves[i] as tokens of sequences[i], and drops its other uncommitted nodes. Each sequence\n has a leaf of its own. All are committed, or none. K and V of kept nodes move to their final slots where needed; no page is\n needed.\n   sequences  [n], distinct, any order, each with uncommitted nodes\n   leaves     [n]: a node, 0..kvc_seq_tree_nodes - 1; -1 = drop all\n   stream     as kvc_seq_fork\n Errors (nothing committed), each with the index: STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes; or\n KVC_STORAGE_NONE: too many copies wait), OUT_OF_RANGE, EVICTED (a node whose recurrent state is not kept: see above). An\n error of the device leaves K and V of the nodes undefined; then only dropping them (-1) works. Threads: any. The cost\n grows with what it moves and frees.\n Since 0.1. From: tree attention as in SpecInfer and Medusa."]
+#[doc = " Keeps the path from a root to node leaves[i] as tokens of sequences[i], and drops the other uncommitted nodes of the\n sequence. Either all n sequences are committed, or none. K and V of kept nodes move to their final slots where needed. The\n call takes no page.\n   sequences  [n], distinct, any order, each with uncommitted nodes\n   leaves     [n]: a node for each sequence, 0..kvc_seq_tree_nodes - 1; -1 = drop all nodes\n   stream     as kvc_seq_fork\n Errors (nothing committed), with the sequence in error->index: STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes; or\n KVC_STORAGE_NONE: too many copies wait), OUT_OF_RANGE, EVICTED (the recurrent state of the node is not kept, see above).\n After an error of the device, K and V of the nodes are undefined, and the nodes can only be dropped (-1). Threads: any.\n The cost grows with the number of moved nodes and freed pages.\n Since 0.1. From: tree attention as in SpecInfer and Medusa."]
 #[inline]
 pub unsafe fn kvc_seq_commit(cache: *mut kvc_cache, n: i64, sequences: *const kvc_seq, leaves: *const i32, stream: *mut ::core::ffi::c_void, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_commit) {
@@ -337,7 +337,7 @@ pub unsafe fn kvc_seq_commit(cache: *mut kvc_cache, n: i64, sequences: *const kv
         None => { unsafe { failure("kvc_seq_commit", error) } }
     }
 }
-#[doc = " Gives the numbers of uncommitted tree nodes, without those of open forwards. O(1) a sequence.\n   nodes  [n], filled\n Errors: STALE_ID. Threads: any, also while a forward computes. Since 0.1."]
+#[doc = " Gives the number of uncommitted tree nodes of each of n sequences. Nodes of open forwards do not count. O(1) a sequence.\n   nodes  [n], filled\n Errors: STALE_ID. Threads: any, also while a forward computes. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_seq_tree_nodes(cache: *mut kvc_cache, n: i64, sequences: *const kvc_seq, nodes: *mut i32, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_tree_nodes) {
@@ -345,7 +345,7 @@ pub unsafe fn kvc_seq_tree_nodes(cache: *mut kvc_cache, n: i64, sequences: *cons
         None => { unsafe { failure("kvc_seq_tree_nodes", error) } }
     }
 }
-#[doc = " Returns a view of a layer's page pool, without a copy. The view keeps the memory alive, but not the contents: pages are reused.\n It has the layer's dtype; float8 comes as uint8, and rows of 4 bits as their bytes. Work enqueued on the stream after this\n call sees what earlier calls on the cache stored. Later calls on the cache do not wait for that work. The view shows all\n sequences and free slots: a slot in which this layer stored no token holds what it held before.\n   pool    KVC_POOL_*\n   flags   KVC_POOL_WRITABLE or 0\n   tensor  returned; released by its deleter, on any thread, also after kvc_cache_destroy\n   stream  as kvc_seq_fork\n Errors: OUT_OF_RANGE (layer), INVALID_ARGUMENT, UNSUPPORTED (KVC_POOL_KV of pools stored apart, a recurrent layer, scales of a\n layer that is not quantised, writable scales of float8, KVC_STORAGE_NONE), OUT_OF_MEMORY. Threads: any. Since 0.1."]
+#[doc = " Returns a view of a layer's page pool, without a copy. The view keeps the memory allocated, but pages are reused, so the\n contents change. The view has the layer's dtype, except that float8 is uint8, and a row of 4-bit elements is given as\n bytes. The view shows the pages of all sequences, and free pages too. In a slot in which this layer stored no token, it\n shows old bytes. Work enqueued on the stream after this call sees what earlier calls on the cache stored. But later calls\n on the cache do not wait for this work, so the caller must order them after it.\n   pool    KVC_POOL_*\n   flags   KVC_POOL_WRITABLE or 0\n   tensor  returned; released by its deleter, on any thread, also after kvc_cache_destroy\n   stream  as kvc_seq_fork\n Errors: OUT_OF_RANGE (layer), INVALID_ARGUMENT, UNSUPPORTED (KVC_POOL_KV if K and V are in separate pools, a recurrent\n layer, scales of a layer that is not quantised, writable scales of float8, KVC_STORAGE_NONE), OUT_OF_MEMORY. Threads: any.\n Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_export_pool(cache: *mut kvc_cache, layer: i32, pool: i32, flags: u32, tensor: *mut *mut DLManagedTensorVersioned, stream: *mut ::core::ffi::c_void, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.cache_export_pool) {
@@ -353,7 +353,7 @@ pub unsafe fn kvc_cache_export_pool(cache: *mut kvc_cache, layer: i32, pool: i32
         None => { unsafe { failure("kvc_cache_export_pool", error) } }
     }
 }
-#[doc = " Copies K and V of one layer of one sequence into dense tensors, as stored (rotated, rounded or quantised).\n   exported  filled; its tensors are returned, 256-byte aligned\n   stream    as kvc_seq_fork\n The copy runs outside the cache's lock, and holds the sequence's pages meanwhile. If page ids must be equal on all ranks, do\n not change the cache before the call has returned.\n Errors: STALE_ID, BUSY (the sequence is in an open forward, or 32 exports run already), OUT_OF_RANGE (uncommitted tree nodes\n cannot be exported), ORDER (a forward that stored these tokens did not cover the layer; available = the tokens that it\n holds), EVICTED (keys of the range are gone), UNSUPPORTED (scales of a layer without scales, a recurrent layer,\n KVC_STORAGE_NONE). Threads: any. Since 0.1."]
+#[doc = " Copies K and V of one layer of one sequence into dense tensors. The copies are as stored: rotated, rounded or quantised.\n   exported  filled; its tensors are returned, 256-byte aligned\n   stream    as kvc_seq_fork\n Other calls on the cache can run during the copy, and the pages of the sequence stay allocated meanwhile. If page ids must\n be equal on all ranks, make no other call that changes the cache until this call has returned.\n Errors: STALE_ID, BUSY (the sequence is in an open forward, or 32 exports run already), OUT_OF_RANGE (uncommitted tree\n nodes cannot be exported), ORDER (a forward that stored these tokens did not cover the layer; available is the number of\n tokens that the layer has), EVICTED (keys of the range were freed), UNSUPPORTED (scales of a layer without scales, a\n recurrent layer, KVC_STORAGE_NONE). Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_seq_export(cache: *mut kvc_cache, sequence: kvc_seq, args: *const kvc_export_args, exported: *mut kvc_exported, stream: *mut ::core::ffi::c_void, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_export) {
@@ -361,7 +361,7 @@ pub unsafe fn kvc_seq_export(cache: *mut kvc_cache, sequence: kvc_seq, args: *co
         None => { unsafe { failure("kvc_seq_export", error) } }
     }
 }
-#[doc = " Appends T tokens of dense K and V to a sequence in every layer, as kvc_forward_append would. With KVC_IMPORT_AS_STORED it\n is the inverse of kvc_seq_export, for a sequence without freed pages. (For rotated keys of longrope, give the sequence the\n same factor set first: kvc_seq_set_rope.) The import opens a forward of its own, which counts towards max_open_forwards.\n   args    borrowed, tensors included\n   stream  as kvc_seq_fork\n Errors: those of kvc_forward_begin; those of kvc_forward_append, with error->index = the layer; UNSUPPORTED with a recurrent\n group (use a forward, with KVC_APPEND_AS_STORED and kvc_forward_store_state), with cross groups alone, and with\n KVC_STORAGE_NONE. Threads: any. Since 0.1."]
+#[doc = " Appends T tokens of dense K and V to a sequence in every layer, as kvc_forward_append does. With KVC_IMPORT_AS_STORED it\n reverses kvc_seq_export, for a sequence without freed pages. (If keys are rotated by longrope, first give the new sequence\n the same factors: kvc_seq_set_rope.) The import opens a forward of its own, which counts towards max_open_forwards.\n   args    borrowed, tensors included\n   stream  as kvc_seq_fork\n Errors: those of kvc_forward_begin; those of kvc_forward_append, with the layer in error->index; UNSUPPORTED with a\n recurrent group (use a forward, with KVC_APPEND_AS_STORED and kvc_forward_store_state), with cross groups alone, and with\n KVC_STORAGE_NONE. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_seq_import(cache: *mut kvc_cache, sequence: kvc_seq, args: *const kvc_import_args, stream: *mut ::core::ffi::c_void, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_import) {
@@ -369,7 +369,7 @@ pub unsafe fn kvc_seq_import(cache: *mut kvc_cache, sequence: kvc_seq, args: *co
         None => { unsafe { failure("kvc_seq_import", error) } }
     }
 }
-#[doc = " Gives all copies that wait, and removes them from the cache.\n   copies     nullable if capacity is 0; [capacity], filled, elements item_size bytes apart\n   item_size  sizeof(kvc_copy)\n   count      how many there are, also on BUFFER_TOO_SMALL; with capacity 0 they continue to wait\n A cache with storage has no copies.\n Errors: BUFFER_TOO_SMALL (never for capacity 0; nothing was taken), STRUCT_SIZE (item_size). Threads: any. Since 0.1."]
+#[doc = " Gives all copies that wait, and removes them from the cache. A cache with storage has no copies.\n   copies     nullable if capacity is 0; [capacity], filled, elements item_size bytes apart\n   item_size  sizeof(kvc_copy)\n   count      filled with the number of waiting copies, also on BUFFER_TOO_SMALL. With capacity 0 they continue to wait\n Errors: BUFFER_TOO_SMALL (never for capacity 0; nothing was taken), STRUCT_SIZE (item_size). Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_take_copies(cache: *mut kvc_cache, copies: *mut kvc_copy, item_size: u32, capacity: i64, count: *mut i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.cache_take_copies) {
@@ -377,7 +377,7 @@ pub unsafe fn kvc_cache_take_copies(cache: *mut kvc_cache, copies: *mut kvc_copy
         None => { unsafe { failure("kvc_cache_take_copies", error) } }
     }
 }
-#[doc = " Counts pages and tokens of one group or of the whole cache. Pages of open forwards and uncommitted trees count as used; their\n tokens do not count as held.\n   group  group index, or -1 for the whole cache\n   stats  filled\n It walks the page tables in use under the cache's lock, in microseconds for a thousand pages. Use it for dashboards, and\n kvc_cache_can_fit or kvc_seq_max_append in a step.\n Errors: OUT_OF_RANGE. Threads: any. Since 0.1."]
+#[doc = " Counts pages and tokens of one group or of the whole cache. Pages of open forwards and of uncommitted trees count as used.\n Tokens of open forwards and uncommitted trees do not count as held.\n   group  group index, or -1 for the whole cache\n   stats  filled\n The call walks the page tables in use under the cache's lock, which takes microseconds for a thousand pages. It is meant\n for dashboards. In a step, use kvc_cache_can_fit or kvc_seq_max_append.\n Errors: OUT_OF_RANGE. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_stats(cache: *mut kvc_cache, group: i32, stats: *mut kvc_stats, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.cache_stats) {
@@ -385,7 +385,7 @@ pub unsafe fn kvc_cache_stats(cache: *mut kvc_cache, group: i32, stats: *mut kvc
         None => { unsafe { failure("kvc_cache_stats", error) } }
     }
 }
-#[doc = " Describes the cache at this moment as one JSON object: the pages of each group, sequences and which pages they share, the prefix\n index, tiers, and open forwards. It has no tokens, and no keys of pages. docs/reference/describe.md lists the fields.\n   buffer, capacity, length  as kvc_context_describe. The text may grow between two calls\n It walks the page tables in use under the cache's lock, and takes a few times as long as kvc_cache_stats. `kvcache\n inspect` shows the text.\n Errors: BUFFER_TOO_SMALL. Threads: any. Since 0.1."]
+#[doc = " Describes the present state of the cache as one JSON object: the pages of each group, the sequences and which pages they\n share, the prefix index, tiers, and open forwards. The text has no tokens, and no keys of pages.\n docs/reference/describe.md lists the fields.\n   buffer, capacity, length  as kvc_context_describe. The text may be longer in a second call\n The call walks the page tables in use under the cache's lock, and takes a few times as long as kvc_cache_stats. The\n program `kvcache inspect` shows the text.\n Errors: BUFFER_TOO_SMALL. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_describe(cache: *mut kvc_cache, buffer: *mut ::core::ffi::c_char, capacity: i64, length: *mut i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.cache_describe) {
@@ -393,7 +393,7 @@ pub unsafe fn kvc_cache_describe(cache: *mut kvc_cache, buffer: *mut ::core::ffi
         None => { unsafe { failure("kvc_cache_describe", error) } }
     }
 }
-#[doc = " Appends k and v to the caller's cache, if they are given, and computes attention over it. The contract is that of\n flash_attn_with_kvcache of FlashAttention 2 and 3. In a row with L valid keys, the new ones included, query i of n has position\n p = L - n + i, so the last query sees the last key. Where p is negative, a causal query sees nothing. A query that sees nothing\n has output 0 and LSE -inf (with a sink: the sink's logit). Rows of q after the last cu_seqlens_q are not written in out.\n   args    borrowed, tensors included; every value of index tensors that the host reads is checked before anything is written\n   stream  the device's stream; NULL on the CPU\n With indices, a query attends to the listed slots of k_cache, page * page_size + offset, and nothing else hides a key: the\n contract of FlashMLA's sparse decoding. k_cache is [pages, page_size, Hkv, D]. Negative entries are padding, and a slot that\n occurs twice counts once. Slots have no positions, so what needs lengths or positions must be absent: k, v, block_table,\n cache_seqlens and its other name, cache_batch_idx, cache_leftpad, alibi_slopes, windows, chunks, and KVC_FLASH_ATTN_CAUSAL.\n Two rows must not append to one slot through their tables. A call allocates memory only if it is larger than all calls\n before it.\n Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8; qv with k_descale or\n v_descale; dims; indices on a backend that does not attend over lists), INVALID_ARGUMENT (arguments that contradict each other;\n a tensor that is written shares elements with another one; a cache row twice with k), OUT_OF_RANGE (a page id, slot,\n index, length or position, with the row in error->index), BUFFER_TOO_SMALL (a cache row without room for its new tokens:\n error->required and available in tokens, error->index = the row).\n Threads: any, on different caches. Since 0.1.\n From: FlashAttention 2 and 3; paged caches as in vLLM's PagedAttention; the rest as kvc_forward_attend."]
+#[doc = " Appends k and v to the caller's cache, if they are given, and computes attention over the cache. Arguments and results are\n those of flash_attn_with_kvcache of FlashAttention 2 and 3.\n   args    borrowed, tensors included. The call checks every value of index tensors on the host before it writes anything\n   stream  the device's stream; NULL on the CPU\n Let a row have L valid keys, the new ones included, and n queries. Query i has position p = L - n + i, so the last query\n sees the last key. If p is negative, a causal query sees no key. A query that sees no key has output 0 and LSE -inf. With\n a sink, its LSE is the logit of the sink. Rows of q from cu_seqlens_q[B] on are not written in out.\n\n With indices, a query attends to the slots of k_cache that its list names, and nothing else hides a key. (FlashMLA's\n sparse decoding works in the same way.) A slot is page * page_size + offset, and k_cache is [pages, page_size, Hkv, D].\n Negative entries are padding. A slot that occurs twice counts once. Slots have no positions, so all arguments that need\n lengths or positions must be absent: k, v, block_table, cache_seqlens, seqused_k, cache_batch_idx, cache_leftpad,\n alibi_slopes, windows, chunks, and KVC_FLASH_ATTN_CAUSAL.\n\n Two rows must not append to the same slot. A call allocates memory only if it needs more than all earlier calls.\n Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8; qv with\n k_descale or v_descale; dims; indices on a backend that does not attend over lists), INVALID_ARGUMENT (arguments that\n contradict each other; a tensor that is written shares elements with another one; a cache row twice with k), OUT_OF_RANGE\n (a page id, slot, index, length or position, with the row in error->index), BUFFER_TOO_SMALL (a cache row without room for\n its new tokens; required and available are in tokens, and error->index is the row).\n Threads: any, on different caches. Since 0.1.\n From: FlashAttention 2 and 3; paged caches as in vLLM's PagedAttention; the rest as kvc_forward_attend."]
 #[inline]
 pub unsafe fn kvc_flash_attn_with_kvcache(context: *mut kvc_context, args: *const kvc_flash_attn_args, stream: *mut ::core::ffi::c_void, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.flash_attn_with_kvcache) {
@@ -401,7 +401,7 @@ pub unsafe fn kvc_flash_attn_with_kvcache(context: *mut kvc_context, args: *cons
         None => { unsafe { failure("kvc_flash_attn_with_kvcache", error) } }
     }
 }
-#[doc = " Stores rows of k and v in the caller's own paged cache, at the slots in slot_mapping, whose length is T. If two rows have\n the same slot, one of them is stored; which one is not defined.\n   args    borrowed, tensors included; every slot and position that the host reads is checked before anything is written.\n           slot_mapping and positions on a GPU: a token whose slot is not one of the cache's, or\n           whose position has no cos and sin, is skipped\n   stream  the device's stream; NULL on the CPU\n Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8 k; dims),\n INVALID_ARGUMENT (arguments that contradict each other, a cache that overlaps anything else), OUT_OF_RANGE (a slot or position,\n with the token in error->index). Threads: any, on different slots. Since 0.1.\n From: reshape_and_cache and concat_and_cache_mla of vLLM."]
+#[doc = " Stores rows of k and v in the caller's own paged cache, at the slots in slot_mapping, whose length is T. If several rows\n have the same slot, one of them is stored, but it is not defined which one.\n   args    borrowed, tensors included. The call checks every slot and position on the host before it writes anything. If\n           slot_mapping and positions are on a GPU, a token is skipped if its slot is outside of the cache, or if its\n           position has no cos and sin\n   stream  the device's stream; NULL on the CPU\n Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8 k; dims),\n INVALID_ARGUMENT (arguments that contradict each other, a cache that overlaps anything else), OUT_OF_RANGE (a slot or\n position, with the token in error->index). Threads: any, on different slots. Since 0.1.\n From: reshape_and_cache and concat_and_cache_mla of vLLM."]
 #[inline]
 pub unsafe fn kvc_append_slots(context: *mut kvc_context, args: *const kvc_append_slots_args, stream: *mut ::core::ffi::c_void, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.append_slots) {
@@ -409,7 +409,7 @@ pub unsafe fn kvc_append_slots(context: *mut kvc_context, args: *const kvc_appen
         None => { unsafe { failure("kvc_append_slots", error) } }
     }
 }
-#[doc = " Gives the tables of an open forward in one group, the new tokens included. The kind of the group decides the keys:\n   full       all keys; rows with a streaming window: pages of sinks, then of the window, and what lies between\n   sliding    the last pages only: from the first key that the row's first query sees\n   chunked    virtual rows: one for each chunk that a row's queries touch, from the first key of the chunk on\n   cross      the encoder's keys\n   trees      PREFIX and BRANCHES, of plain rows in the same batch too; WHOLE if every tree is a chain\n   tables     in: flags, part, arrays, pad_value. The rest is filled; valid until the next kvc_forward_tables of the\n              forward and group with the same part and flags, or until the forward closes\n Errors: STALE_ID, BUSY, OUT_OF_RANGE (group), INVALID_ARGUMENT (a recurrent group, an unknown part, a group to which the\n forward does not append encoder tokens; WHOLE of a tree that branches; PREFIX without trees; other arrays or padding than\n the graph's first call had), UNSUPPORTED (spans; slots of a pool beyond 2^31 tokens), BATCH_TOO_LARGE (2^31 keys and more;\n a row with more than the graph's max_pages_per_row). Threads: as kvc_forward_attend. The cost grows with the pages in the\n tables.\n Since 0.1."]
+#[doc = " Gives the tables of an open forward in one group, the new tokens included. The kind of the group decides which keys a row\n lists:\n   full       all keys. For a row with a streaming window: the pages of the sinks, then the pages of the window. The tokens\n              between the two are the hole (hole_tokens)\n   sliding    the last pages only, from the first key on that the first query of the row sees\n   chunked    one row for each chunk that has queries of the row of the batch, from the first key of the chunk on\n   cross      the keys of the encoder\n   trees      parts PREFIX and BRANCHES, also for rows without a tree in the same batch. WHOLE if every tree is a chain\n   tables     inputs: flags, part, arrays, pad_value. The call fills the rest. It is valid until the next\n              kvc_forward_tables for the same forward, group, part and flags, or until the forward closes\n Errors: STALE_ID, BUSY, OUT_OF_RANGE (group), INVALID_ARGUMENT (a recurrent group, an unknown part, a group to which the\n forward does not append encoder tokens; WHOLE of a tree that branches; PREFIX without trees; other arrays or padding than\n in the graph's first call), UNSUPPORTED (spans; slots of a pool beyond 2^31 tokens), BATCH_TOO_LARGE (2^31 keys and more;\n a row with more than the graph's max_pages_per_row). Threads: as kvc_forward_attend. The cost grows with the number of\n pages in the tables.\n Since 0.1."]
 #[inline]
 pub unsafe fn kvc_forward_tables(cache: *mut kvc_cache, forward: kvc_forward, group: i32, tables: *mut kvc_tables, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.forward_tables) {
@@ -433,7 +433,7 @@ pub unsafe fn kvc_plan_destroy(plan: *mut kvc_plan) {
         None => {  }
     }
 }
-#[doc = " Makes the tables of a step, for all its draft steps and parts. Tables are checked before anything is written. A refused\n build does not change the arrays, but makes them stale (the generation word is 0) until a build succeeds. In graph mode\n the arrays keep their addresses, and entries that a smaller batch does not use are inert.\n   args        borrowed, arrays included\n   stream      the device's stream; NULL on the CPU\n   generation  nullable; filled: the number of this build\n Tables are made on the context's device, in the order of the stream. Arrays on a device are read by its kernels, without a\n wait. If their lengths, rows, parents or sizes are wrong, the tables do not change, and the generation word is set to 0.\n Page ids and slots are checked only with KVC_CONTEXT_VALIDATE, and kvc_plan_check reports only what was enqueued last.\n Memory is allocated only for a step that is larger than all before.\n Errors: NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; INVALID_ARGUMENT (arrays that the mode does not use, both tables, rows\n that did not only grow, tokens of a page that do not begin at a page); OUT_OF_RANGE (a length; an entry of a table: the message\n has row, column, id and limit; a table with too few columns); BATCH_TOO_LARGE (graph mode: required, available; 2^31 keys and\n more). error->index = the row. Threads: one at a time for one plan. Since 0.1.\n From: metadata as SGLang's FlashAttention backend makes it; virtual batches for chunks as in Llama 4's local attention."]
+#[doc = " Makes the tables of a step, for all its draft steps and parts. It reads the arrays on the stream and writes on the\n context's device.\n   args        borrowed, arrays included\n   stream      the device's stream; NULL on the CPU\n   generation  nullable; filled: the number of this build\n Arrays on the host are checked before anything is written. A build that fails does not change the tables, but makes them\n stale: their generation word is 0 until a build succeeds. Arrays on a device are read by kernels, and the call does not\n wait for them. If lengths, rows, parents or sizes in such arrays are wrong, the device does not change the tables, and\n sets the generation word to 0. It checks page ids and slots only with KVC_CONTEXT_VALIDATE. kvc_plan_check then reports\n only which build was enqueued last.\n\n In graph mode the arrays keep their addresses, and entries that a smaller batch does not use are inert. Memory is\n allocated only for a step that is larger than all earlier steps.\n Errors: NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; INVALID_ARGUMENT (arrays that the mode does not use; both\n block_table and req_to_token; KVC_PLAN_ROWS_GREW with rows that changed otherwise; tokens of a page that do not begin at a\n page); OUT_OF_RANGE (a length; an entry of a table, where the message has row, column, id and limit; a table with too few\n columns); BATCH_TOO_LARGE (graph mode: required and available; 2^31 keys and more). error->index is the row. Threads: one\n at a time for one plan. Since 0.1.\n From: metadata as SGLang's FlashAttention backend makes it; virtual batches for chunks as in Llama 4's local attention."]
 #[inline]
 pub unsafe fn kvc_plan_build(plan: *mut kvc_plan, args: *const kvc_plan_args, stream: *mut ::core::ffi::c_void, generation: *mut u64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.plan_build) {
@@ -441,7 +441,7 @@ pub unsafe fn kvc_plan_build(plan: *mut kvc_plan, args: *const kvc_plan_args, st
         None => { unsafe { failure("kvc_plan_build", error) } }
     }
 }
-#[doc = " Gives the tables that the last build made.\n   step    DRAFT_DECODE: 0..num_steps - 1; else 0\n   tables  in: part; filled. Valid until the next build, in graph mode until kvc_plan_destroy\n Errors: STALE (no build, or the last was refused), OUT_OF_RANGE (step), INVALID_ARGUMENT (a part that the plan does not have;\n fields that belong to the config). Threads: as kvc_plan_build. Since 0.1."]
+#[doc = " Gives the tables that the last build made.\n   step    DRAFT_DECODE: 0..num_steps - 1; else 0\n   tables  input: part. The call fills the rest, which is valid until the next build, or in graph mode until\n           kvc_plan_destroy\n Errors: STALE (there was no build, or the last build failed), OUT_OF_RANGE (step), INVALID_ARGUMENT (a part that the plan\n does not have; inputs that belong to the config). Threads: as kvc_plan_build. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_plan_tables(plan: *mut kvc_plan, step: i32, tables: *mut kvc_tables, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.plan_tables) {
@@ -449,7 +449,7 @@ pub unsafe fn kvc_plan_tables(plan: *mut kvc_plan, step: i32, tables: *mut kvc_t
         None => { unsafe { failure("kvc_plan_tables", error) } }
     }
 }
-#[doc = " Checks that a plan's arrays hold build `generation`. Call it before replaying recorded calls over its tables.\n Errors: STALE (they hold another build, or the last build was refused). Threads: as kvc_plan_build. Since 0.1."]
+#[doc = " Checks that the arrays of a plan are those of build `generation`. Call it before you replay recorded calls over the\n tables.\n Errors: STALE (the arrays are those of another build, or the last build failed). Threads: as kvc_plan_build. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_plan_check(plan: *mut kvc_plan, generation: u64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.plan_check) {
@@ -457,7 +457,7 @@ pub unsafe fn kvc_plan_check(plan: *mut kvc_plan, generation: u64, error: *mut k
         None => { unsafe { failure("kvc_plan_check", error) } }
     }
 }
-#[doc = " Says what kvc_prefix_attach would find, and changes nothing.\n   query  borrowed, tokens included\n   hit    filled\n The cost grows with the pages that it looks at.\n Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. Since 0.1. From: prefix reuse as in SGLang's RadixAttention."]
+#[doc = " Finds what kvc_prefix_attach would find, and changes nothing.\n   query  borrowed, tokens included\n   hit    filled\n The cost grows with the number of pages that the call looks up.\n Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. Since 0.1. From: prefix reuse as in SGLang's\n RadixAttention."]
 #[inline]
 pub unsafe fn kvc_prefix_match(cache: *mut kvc_cache, query: *const kvc_prefix_query, hit: *mut kvc_prefix_hit, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.prefix_match) {
@@ -465,7 +465,7 @@ pub unsafe fn kvc_prefix_match(cache: *mut kvc_cache, query: *const kvc_prefix_q
         None => { unsafe { failure("kvc_prefix_match", error) } }
     }
 }
-#[doc = " Makes a new sequence that holds the longest prefix of the query that every group can serve; nothing found gives an empty\n sequence. The sequence is like any other: it can be appended to, forked, truncated and published. In groups with a window\n it holds the keys that its next query sees, and the part of the rollback margin that the index has.\n   query     borrowed, tokens included\n   stream    the device's stream for copies of partial pages; NULL on the CPU\n   hit       nullable: filled\n   sequence  filled\n Errors: OUT_OF_RANGE (num_tokens or salt_begin), TOO_MANY_SEQUENCES, OUT_OF_PAGES (one page a group for the copy), ORDER\n (KVC_STORAGE_NONE: too many copies wait), OUT_OF_MEMORY (nodes of page lists). Threads: any. Since 0.1."]
+#[doc = " Makes a new sequence that holds the longest prefix of the query that every group can serve. If nothing is found, the\n sequence is empty. Like any other sequence, it can be appended to, forked, truncated and published. In groups with a\n window it holds the keys that its next query sees, and the part of the rollback margin that the index has.\n   query     borrowed, tokens included\n   stream    the device's stream for copies of partial pages; NULL on the CPU\n   hit       nullable: filled\n   sequence  filled\n Errors: OUT_OF_RANGE (num_tokens or salt_begin), TOO_MANY_SEQUENCES, OUT_OF_PAGES (one page a group for the copy), ORDER\n (KVC_STORAGE_NONE: too many copies wait), OUT_OF_MEMORY (nodes of page lists). Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_prefix_attach(cache: *mut kvc_cache, query: *const kvc_prefix_query, stream: *mut ::core::ffi::c_void, hit: *mut kvc_prefix_hit, sequence: *mut kvc_seq, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.prefix_attach) {
@@ -473,7 +473,7 @@ pub unsafe fn kvc_prefix_attach(cache: *mut kvc_cache, query: *const kvc_prefix_
         None => { unsafe { failure("kvc_prefix_attach", error) } }
     }
 }
-#[doc = " Makes the first tokens of a sequence findable. The index takes references to its pages, and nothing is copied. The sequence uses\n whole pages that the index already holds for the same tokens in place of its own. Publish again while the sequence grows.\n   sequence   the library cannot check its tokens: the tokens of the query must be those that were appended\n   query      borrowed; num_tokens is the sequence's length, or less. Recurrent groups: less only at a checkpoint of the\n              sequence (kvc_seq_checkpoint); else the tokens are not found by themselves\n   options    nullable: all zero; borrowed\n   published  nullable: filled\n The next forward that appends to the sequence copies its last page, if this is not full and was published.\n Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE (num_tokens above the length, salt_begin, priority, time_to_live), ORDER (a\n layer lacks some of the tokens, because a forward did not cover it), UNSUPPORTED (the sequence has or had a streaming window,\n or its keys are rotated by the long set of longrope). Threads: any. The cost grows with the tokens. Since 0.1."]
+#[doc = " Makes the first tokens of a sequence findable for other requests. The index takes references to the pages of the sequence,\n and copies nothing. If the index already has whole pages with the same tokens, the sequence uses them in place of its own\n pages. Publish again while the sequence grows.\n   sequence   its appended tokens must be the tokens of the query, which the library cannot check\n   query      borrowed; num_tokens is at most the length of the sequence. With a recurrent group, a smaller num_tokens must\n              be a checkpoint of the sequence (kvc_seq_checkpoint). Otherwise only longer published prefixes find these\n              tokens\n   options    nullable: all zero; borrowed\n   published  nullable: filled\n If the last page of the sequence is partial and was published, the next forward that appends to the sequence copies this\n page.\n Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE (num_tokens above the length, salt_begin, priority, time_to_live), ORDER\n (a layer lacks some of the tokens, because a forward did not cover it), UNSUPPORTED (the sequence has or had a streaming\n window, or its keys are rotated by the long factors of longrope). Threads: any. The cost grows with the number of tokens.\n Since 0.1."]
 #[inline]
 pub unsafe fn kvc_prefix_publish(cache: *mut kvc_cache, sequence: kvc_seq, query: *const kvc_prefix_query, options: *const kvc_prefix_options, published: *mut kvc_prefix_published, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.prefix_publish) {
@@ -481,7 +481,7 @@ pub unsafe fn kvc_prefix_publish(cache: *mut kvc_cache, sequence: kvc_seq, query
         None => { unsafe { failure("kvc_prefix_publish", error) } }
     }
 }
-#[doc = " Forgets every published prefix that begins with the query's tokens: their last page and all that continues it. Without tokens it\n forgets all that was published with this salt from the first page on. Sequences keep their pages.\n   query  borrowed, tokens included\n   pages  nullable: how many pages the index gave back\n Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost grows with what it gives back. Since 0.1."]
+#[doc = " Drops every published prefix that begins with the tokens of the query. The index releases the last page of these tokens\n and all pages that continue them. If the query has no tokens, the call drops all that was published with this salt from\n the first page on. Sequences keep their pages.\n   query  borrowed, tokens included\n   pages  nullable: filled with the number of pages that the index released\n Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost grows with the number of released pages.\n Since 0.1."]
 #[inline]
 pub unsafe fn kvc_prefix_drop(cache: *mut kvc_cache, query: *const kvc_prefix_query, pages: *mut i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.prefix_drop) {
@@ -489,7 +489,7 @@ pub unsafe fn kvc_prefix_drop(cache: *mut kvc_cache, query: *const kvc_prefix_qu
         None => { unsafe { failure("kvc_prefix_drop", error) } }
     }
 }
-#[doc = " Forgets what one session published, except what a publish with another session, or with none, shares.\n   session  not 0\n   pages    nullable: how many pages the index gave back\n Errors: none but misuse. Threads: any. The cost grows with the size of the index. Since 0.1."]
+#[doc = " Drops what was published under one session. Tokens stay if they were also published under another session, or without one.\n   session  not 0\n   pages    nullable: filled with the number of pages that the index released\n Errors: only those of any call. Threads: any. The cost grows with the size of the index. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_prefix_drop_session(cache: *mut kvc_cache, session: u64, pages: *mut i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.prefix_drop_session) {
@@ -497,7 +497,7 @@ pub unsafe fn kvc_prefix_drop_session(cache: *mut kvc_cache, session: u64, pages
         None => { unsafe { failure("kvc_prefix_drop_session", error) } }
     }
 }
-#[doc = " Sets the priority and the time to live of the query's published tokens, from the first one on, in place of what they had.\n A page gets the new values if it has one of these tokens. Later pages keep what they have.\n   query         borrowed, tokens included\n   priority      0..100\n   time_to_live  as in kvc_prefix_options\n Errors: OUT_OF_RANGE (num_tokens, salt_begin, priority or time_to_live). Threads: any. Since 0.1."]
+#[doc = " Sets the priority and the time to live of the published tokens of a query, in place of earlier values. A page gets the new\n values if it has one of these tokens. Later pages keep their values.\n   query         borrowed, tokens included\n   priority      0..100\n   time_to_live  as in kvc_prefix_options\n Errors: OUT_OF_RANGE (num_tokens, salt_begin, priority or time_to_live). Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_prefix_set_priority(cache: *mut kvc_cache, query: *const kvc_prefix_query, priority: i32, time_to_live: i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.prefix_set_priority) {
@@ -505,7 +505,7 @@ pub unsafe fn kvc_prefix_set_priority(cache: *mut kvc_cache, query: *const kvc_p
         None => { unsafe { failure("kvc_prefix_set_priority", error) } }
     }
 }
-#[doc = " Sets the priority and the time to live of all that kvc_prefix_drop_session would drop.\n   session       not 0\n   priority      0..100\n   time_to_live  as in kvc_prefix_options\n Errors: OUT_OF_RANGE (priority or time_to_live). Threads: any. The cost grows with the size of the index. Since 0.1."]
+#[doc = " Sets the priority and the time to live of all tokens that kvc_prefix_drop_session would drop.\n   session       not 0\n   priority      0..100\n   time_to_live  as in kvc_prefix_options\n Errors: OUT_OF_RANGE (priority or time_to_live). Threads: any. The cost grows with the size of the index. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_prefix_set_session_priority(cache: *mut kvc_cache, session: u64, priority: i32, time_to_live: i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.prefix_set_session_priority) {
@@ -513,7 +513,7 @@ pub unsafe fn kvc_prefix_set_session_priority(cache: *mut kvc_cache, session: u6
         None => { unsafe { failure("kvc_prefix_set_session_priority", error) } }
     }
 }
-#[doc = " Keeps the pages of a published prefix from being evicted. The prefix is the one that match finds with KVC_PREFIX_ALLOW_ALL.\n   query  borrowed, tokens included\n   hit    nullable: filled with what is pinned\n   pin    filled: an id, never 0; ended by kvc_prefix_unpin or kvc_cache_clear\n Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost grows with the pages. Since 0.1."]
+#[doc = " Keeps the pages of a published prefix from being evicted. The prefix is the one that kvc_prefix_match finds with\n KVC_PREFIX_ALLOW_ALL.\n   query  borrowed, tokens included\n   hit    nullable: filled with what is pinned\n   pin    filled: an id, never 0; ended by kvc_prefix_unpin or kvc_cache_clear\n Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost grows with the number of pages. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_prefix_pin(cache: *mut kvc_cache, query: *const kvc_prefix_query, hit: *mut kvc_prefix_hit, pin: *mut u64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.prefix_pin) {
@@ -521,7 +521,7 @@ pub unsafe fn kvc_prefix_pin(cache: *mut kvc_cache, query: *const kvc_prefix_que
         None => { unsafe { failure("kvc_prefix_pin", error) } }
     }
 }
-#[doc = " Ends a pin. Pages that nothing else holds become idle, or free if they were dropped meanwhile.\n Errors: STALE_ID. Threads: any. Since 0.1."]
+#[doc = " Ends a pin. Pages that nothing else holds become idle, or become free if they were dropped from the index meanwhile.\n Errors: STALE_ID. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_prefix_unpin(cache: *mut kvc_cache, pin: u64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.prefix_unpin) {
@@ -529,7 +529,7 @@ pub unsafe fn kvc_prefix_unpin(cache: *mut kvc_cache, pin: u64, error: *mut kvc_
         None => { unsafe { failure("kvc_prefix_unpin", error) } }
     }
 }
-#[doc = " Tells the cache the time, in any unit. It starts at 0 and never goes back: an earlier time changes nothing. Give all ranks of an\n engine the same times.\n   now  >= 0\n Errors: OUT_OF_RANGE. Threads: any. Since 0.1."]
+#[doc = " Tells the cache the time, in any unit. The time starts at 0 and never decreases: a call with an earlier time has no\n effect. Give the same times on all ranks of an engine.\n   now  >= 0\n Errors: OUT_OF_RANGE. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_set_time(cache: *mut kvc_cache, now: i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.cache_set_time) {
@@ -537,7 +537,7 @@ pub unsafe fn kvc_cache_set_time(cache: *mut kvc_cache, now: i64, error: *mut kv
         None => { unsafe { failure("kvc_cache_set_time", error) } }
     }
 }
-#[doc = " Computes the keys of all whole pages of a token array. It needs no context and no cache.\n   args  borrowed, arrays included\n   keys  [num_tokens / page_size, 32], filled; not read if there is no whole page\n Errors (nothing written): NULL_ARGUMENT (an array that is needed), OUT_OF_RANGE (a number outside of what its field says, a span\n with its index in error->index), INVALID_ARGUMENT (begin without a parent, or not at a page; reserved). Threads: any. O(tokens\n and media). Since 0.1. From: block hashes of vLLM's prefix cache."]
+#[doc = " Computes the keys of all whole pages of a token array. It needs no context and no cache.\n   args  borrowed, arrays included\n   keys  [num_tokens / page_size, 32], filled; ignored if there is no whole page\n Errors (nothing written): NULL_ARGUMENT (an array that is needed), OUT_OF_RANGE (a number outside of the range of its\n field; for a span, its index is in error->index), INVALID_ARGUMENT (begin without a parent, or not at the start of a page;\n reserved).\n Threads: any. O(tokens and media). Since 0.1. From: block hashes of vLLM's prefix cache."]
 #[inline]
 pub unsafe fn kvc_page_keys(args: *const kvc_page_keys_args, keys: *mut u8, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.page_keys) {
@@ -545,7 +545,7 @@ pub unsafe fn kvc_page_keys(args: *const kvc_page_keys_args, keys: *mut u8, erro
         None => { unsafe { failure("kvc_page_keys", error) } }
     }
 }
-#[doc = " Returns events from a number on, as many as the buffer takes. Without a buffer it returns no event, and fills only the\n range: `begin` is the oldest event that can be read from args->next on, and so is `end`.\n   args   borrowed; its arrays are filled\n   range  filled\n Errors: OUT_OF_RANGE (next above `newest`), BUFFER_TOO_SMALL (not even one event fits in capacity_bytes), STRUCT_SIZE\n (event_size), INVALID_ARGUMENT (events and bytes; data_parallel_rank below -1). Threads: any. The cost grows with what it\n returns.\n Since 0.1."]
+#[doc = " Returns events from number args->next on, as many as the buffer can hold. Without a buffer it returns no event, and fills\n only the range: `begin` and `end` are then the oldest number from args->next on that can still be read.\n   args   borrowed; its arrays are filled\n   range  filled\n Errors: OUT_OF_RANGE (next above `newest`), BUFFER_TOO_SMALL (not even one event fits in capacity_bytes), STRUCT_SIZE\n (event_size), INVALID_ARGUMENT (events and bytes; data_parallel_rank below -1). Threads: any. The cost grows with the\n number of returned events.\n Since 0.1."]
 #[inline]
 pub unsafe fn kvc_events_read(cache: *mut kvc_cache, args: *const kvc_events_args, range: *mut kvc_events_range, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.events_read) {
@@ -553,7 +553,7 @@ pub unsafe fn kvc_events_read(cache: *mut kvc_cache, args: *const kvc_events_arg
         None => { unsafe { failure("kvc_events_read", error) } }
     }
 }
-#[doc = " Returns a KVC_EVENT_STORED for each page that the index holds, each after the page that it continues. A message in bytes\n begins with AllBlocksCleared. Events from range.end on happened after the snapshot. Without a buffer, the call says how\n large one must be.\n   args   borrowed; its arrays are filled\n   range  filled\n Errors: BUFFER_TOO_SMALL (nothing returned; required: elements or bytes), STRUCT_SIZE (event_size), INVALID_ARGUMENT as in\n kvc_events_read. Threads: any. The cost grows with the size of the index, and other calls on the cache wait while its\n pages are listed. Since 0.1."]
+#[doc = " Returns a KVC_EVENT_STORED for each page of the index, each after the page that it continues. A message in bytes begins\n with AllBlocksCleared. Events from range.end on happened after the snapshot. Without a buffer, the call fills `range` with\n the size of the buffer that it needs.\n   args   borrowed; its arrays are filled\n   range  filled\n Errors: BUFFER_TOO_SMALL (nothing returned; error->required counts elements or bytes), STRUCT_SIZE (event_size),\n INVALID_ARGUMENT as in kvc_events_read. Threads: any. The cost grows with the size of the index. While the call lists the\n pages, other calls on the cache wait. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_events_snapshot(cache: *mut kvc_cache, args: *const kvc_events_args, range: *mut kvc_events_range, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.events_snapshot) {
@@ -561,7 +561,7 @@ pub unsafe fn kvc_events_snapshot(cache: *mut kvc_cache, args: *const kvc_events
         None => { unsafe { failure("kvc_events_snapshot", error) } }
     }
 }
-#[doc = " Saves a sequence. Meanwhile the sequence is busy, as in an open forward, and all other sequences can be used. To use this\n one too, save a fork instead. The call waits until its bytes are written, and until the device has done earlier work of\n the cache.\n   args    borrowed, with all it names\n   stream  as kvc_seq_fork\n Errors: STALE_ID, BUSY, UNCOMMITTED, INVALID_ARGUMENT (path and write, or neither; num_tokens is not the length), OUT_OF_RANGE\n (section_bytes), ORDER (a forward did not cover a layer, so it lacks tokens), IO, UNSUPPORTED (KVC_STORAGE_NONE). After an\n error the file of that name is as it was. Threads: any. Since 0.1."]
+#[doc = " Saves a sequence. During the call the sequence is busy, as in an open forward, and all other sequences can be used. To\n continue the sequence meanwhile, save a fork of it. The call waits until the device has done earlier work of the cache,\n and until the bytes are written.\n   args    borrowed, arrays and path included\n   stream  as kvc_seq_fork\n Errors: STALE_ID, BUSY, UNCOMMITTED, INVALID_ARGUMENT (path and write, or neither; num_tokens is not the length),\n OUT_OF_RANGE (section_bytes), ORDER (a layer lacks tokens, because a forward did not cover it), IO, UNSUPPORTED\n (KVC_STORAGE_NONE). After an error, an earlier file at `path` is unchanged. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_seq_save(cache: *mut kvc_cache, sequence: kvc_seq, args: *const kvc_save_args, stream: *mut ::core::ffi::c_void, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_save) {
@@ -569,7 +569,7 @@ pub unsafe fn kvc_seq_save(cache: *mut kvc_cache, sequence: kvc_seq, args: *cons
         None => { unsafe { failure("kvc_seq_save", error) } }
     }
 }
-#[doc = " Adds a sequence with the contents of a saved one. The cache must have the same layers, groups, dtypes and RoPE settings, and the\n same fingerprint. Capacity, pools and limits may differ. The page size may differ too, unless the sequence has freed\n tokens that the other page size cannot leave out. The call holds one section of the file at a time, and checks it before\n it uses it. No other call sees the sequence before all of it is there. Pages of the prefix index that it evicts stay\n evicted.\n   args        borrowed, with all it names\n   sequence    filled\n   num_tokens  nullable: how many token ids the file has, also on BUFFER_TOO_SMALL\n   stream      as kvc_seq_fork\n Errors (no sequence was added): IO, CORRUPT (damaged bytes), LAYOUT (another model, dtype or layout; the message has what the\n file and the cache say; or holes of the saved sequence that this page size cannot have), BUFFER_TOO_SMALL (capacity; never for\n 0), TOO_MANY_SEQUENCES, OUT_OF_PAGES (of error->group), INVALID_ARGUMENT (path and read, or neither), UNSUPPORTED (a later\n format; KVC_STORAGE_NONE; a streaming window, and a cache without KVC_CACHE_STREAMING). Threads: any. Since 0.1."]
+#[doc = " Adds a sequence with the contents of a saved sequence. The cache must have the same layers, groups, dtypes, RoPE settings\n and fingerprint as the cache that saved it. Capacity, pools and limits may differ. The page size may differ too. But if\n tokens of the saved sequence were freed, the new page size must be able to leave out exactly these tokens. The call reads\n one section of the file at a time, and checks a section before it uses it. Other calls can use the sequence only when it\n is complete. Pages of the prefix index that the call evicts stay evicted.\n   args        borrowed, arrays and path included\n   sequence    filled\n   num_tokens  nullable: filled with the number of token ids in the file, also on BUFFER_TOO_SMALL\n   stream      as kvc_seq_fork\n Errors (no sequence was added): IO, CORRUPT (damaged bytes), LAYOUT (another model, dtype or layout, and the message has\n those of the file and of the cache; or freed tokens of the saved sequence that this page size cannot leave out),\n BUFFER_TOO_SMALL (capacity; never for 0), TOO_MANY_SEQUENCES, OUT_OF_PAGES (of error->group), INVALID_ARGUMENT (path and\n read, or neither), UNSUPPORTED (a later format; KVC_STORAGE_NONE; a streaming window, and a cache without\n KVC_CACHE_STREAMING). Threads: any.\n Since 0.1."]
 #[inline]
 pub unsafe fn kvc_seq_load(cache: *mut kvc_cache, args: *const kvc_load_args, stream: *mut ::core::ffi::c_void, sequence: *mut kvc_seq, num_tokens: *mut i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_load) {
@@ -577,7 +577,7 @@ pub unsafe fn kvc_seq_load(cache: *mut kvc_cache, args: *const kvc_load_args, st
         None => { unsafe { failure("kvc_seq_load", error) } }
     }
 }
-#[doc = " Adds a tier below the pools, and below the tiers that were added before: lookups take the first tier that has a page.\n   config  borrowed; its tier is adopted: kvc_cache_destroy closes it\n It may wait for I/O: it reads the names in the directory.\n Errors: INVALID_ARGUMENT (directory, tier, store, sync or the capacity of a host tier), OUT_OF_RANGE (capacity_bytes,\n min_tokens), UNSUPPORTED (no prefix index, no fingerprint, no pools, a ninth tier, another version of kvcache_tier.h, or\n flags), IO (the directory cannot be used), OUT_OF_MEMORY. Threads: any. Since 0.1."]
+#[doc = " Adds a tier to a cache. If several tiers have a page, it is loaded from the tier that was added first.\n   config  borrowed; its tier is adopted, and kvc_cache_destroy closes the tier\n The call may wait for I/O, because it lists the directory.\n Errors: INVALID_ARGUMENT (directory, tier, store, sync or the capacity of a host tier), OUT_OF_RANGE (capacity_bytes,\n min_tokens), UNSUPPORTED (no prefix index, no fingerprint, no pools, a ninth tier, another version of kvcache_tier.h, or\n flags), IO (the directory cannot be used), OUT_OF_MEMORY. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_add_tier(cache: *mut kvc_cache, config: *const kvc_tier_config, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.cache_add_tier) {
@@ -585,7 +585,7 @@ pub unsafe fn kvc_cache_add_tier(cache: *mut kvc_cache, config: *const kvc_tier_
         None => { unsafe { failure("kvc_cache_add_tier", error) } }
     }
 }
-#[doc = " Starts to load the part of a prefix that the tiers have and the pools lack. While the load runs it holds one sequence and\n the pages.\n   query    borrowed, tokens included\n   options  nullable: all zero; borrowed\n   hit      nullable: filled as by kvc_prefix_match\n   job      filled; 0 = nothing is to be loaded, or computing is faster\n Errors: OUT_OF_RANGE (num_tokens, salt_begin, priority, time_to_live, token_ns), UNSUPPORTED (the cache has no tier),\n TOO_MANY_SEQUENCES, OUT_OF_PAGES, OUT_OF_MEMORY. Threads: any. The cost grows with the pages, because tiers answer from\n memory.\n Since 0.1."]
+#[doc = " Starts to load the part of a prefix that the tiers have and the pools lack. While the load runs, it uses one of\n max_sequences, and the pages that it has reserved.\n   query    borrowed, tokens included\n   options  nullable: all zero; borrowed\n   hit      nullable: filled as by kvc_prefix_match\n   job      filled; 0 = there is nothing to load, or computing is faster\n Errors: OUT_OF_RANGE (num_tokens, salt_begin, priority, time_to_live, token_ns), UNSUPPORTED (the cache has no tier),\n TOO_MANY_SEQUENCES, OUT_OF_PAGES, OUT_OF_MEMORY. Threads: any. The call does no I/O, and its cost grows with the number of\n pages.\n Since 0.1."]
 #[inline]
 pub unsafe fn kvc_prefix_load(cache: *mut kvc_cache, query: *const kvc_prefix_query, options: *const kvc_prefix_load_options, hit: *mut kvc_prefix_hit, job: *mut kvc_job, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.prefix_load) {
@@ -593,7 +593,7 @@ pub unsafe fn kvc_prefix_load(cache: *mut kvc_cache, query: *const kvc_prefix_qu
         None => { unsafe { failure("kvc_prefix_load", error) } }
     }
 }
-#[doc = " Says whether a job has ended. The call that first says so ends the job: it publishes what was loaded, frees the pages of the\n suspended sequence, or makes the resumed one usable. If a suspend or resume has failed, the error says so and ends the job too.\n   info  filled\n Errors: STALE_ID (no such job; or the sequence of a suspend or resume was removed, which ends the job), IO (no tier took a page of\n the sequence, or a tier has lost one), CANCELLED (a suspend or resume). Threads: any. It waits for nothing. Since 0.1."]
+#[doc = " Reports whether a job has ended. The first call that reports the end also completes the job: it publishes the loaded\n pages, frees the pages of the suspended sequence, or makes the resumed sequence usable. If a suspend or resume has failed,\n the call returns the error, and the job has ended too.\n   info  filled\n Errors: STALE_ID (no such job; or the sequence of a suspend or resume was removed, which ends the job), IO (no tier stored\n a page of the sequence, or a tier has lost a page), CANCELLED (a suspend or resume). Threads: any. The call does not wait.\n Since 0.1."]
 #[inline]
 pub unsafe fn kvc_job_poll(cache: *mut kvc_cache, job: kvc_job, info: *mut kvc_job_info, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.job_poll) {
@@ -601,7 +601,7 @@ pub unsafe fn kvc_job_poll(cache: *mut kvc_cache, job: kvc_job, info: *mut kvc_j
         None => { unsafe { failure("kvc_job_poll", error) } }
     }
 }
-#[doc = " Ends a job early. It still waits for pages that are being read or written, so poll it until it is done. What was loaded by\n then is kept. A suspend or resume leaves its sequence as it was.\n Errors: STALE_ID. Threads: any. It waits for nothing. Since 0.1."]
+#[doc = " Ends a job early. The job still has to wait for pages that are being read or written, so poll it until it is done. Pages\n that were loaded by then are kept. A cancelled suspend or resume leaves its sequence as it was.\n Errors: STALE_ID. Threads: any. The call does not wait. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_job_cancel(cache: *mut kvc_cache, job: kvc_job, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.job_cancel) {
@@ -609,7 +609,7 @@ pub unsafe fn kvc_job_cancel(cache: *mut kvc_cache, job: kvc_job, error: *mut kv
         None => { unsafe { failure("kvc_job_cancel", error) } }
     }
 }
-#[doc = " Gives a file descriptor that is readable while a job has ended and was not polled since, for poll(), epoll and the like. The cache\n owns it: do not read or close it. It is valid until kvc_cache_destroy.\n   descriptor  filled\n Errors: UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1."]
+#[doc = " Gives a file descriptor for poll(), epoll and similar functions. It is readable while a job has ended and the end was not\n polled. The cache owns the descriptor: do not read from it, and do not close it. It is valid until kvc_cache_destroy.\n   descriptor  filled\n Errors: UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_job_descriptor(cache: *mut kvc_cache, descriptor: *mut i32, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.cache_job_descriptor) {
@@ -617,7 +617,7 @@ pub unsafe fn kvc_cache_job_descriptor(cache: *mut kvc_cache, descriptor: *mut i
         None => { unsafe { failure("kvc_cache_job_descriptor", error) } }
     }
 }
-#[doc = " Counts the traffic of the tiers. An engine that shuts down polls until pages_waiting is 0, so that nothing is lost.\n   traffic  filled\n Errors: none but misuse. Threads: any. Since 0.1."]
+#[doc = " Counts the traffic of the tiers. Before an engine shuts down, it can call this until pages_waiting is 0, so that all\n queued pages are stored.\n   traffic  filled\n Errors: only those of any call. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_tier_traffic(cache: *mut kvc_cache, traffic: *mut kvc_tier_traffic, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.cache_tier_traffic) {
@@ -625,7 +625,7 @@ pub unsafe fn kvc_cache_tier_traffic(cache: *mut kvc_cache, traffic: *mut kvc_ti
         None => { unsafe { failure("kvc_cache_tier_traffic", error) } }
     }
 }
-#[doc = " Starts to move the pages of a sequence to a tier. The loop of an engine that has too few pages for a step:\n\n   kvc_seq victim = latest_request();\n   if (kvc_seq_suspend(cache, victim, &job, &error)) return report(error.message);\n   ...                                                        // poll the job until it is done: then its pages are available\n   if (kvc_seq_resume(cache, victim, &job, &error) == KVC_ERROR_OUT_OF_PAGES) continue;     // later, when others have ended\n   ...                                                        // poll the job until it is done: then the sequence is as before\n\n The pages are those that kvc_seq_exclusive_pages counts. Pages that another sequence or an export uses too stay, and the sequence\n keeps its references. Each page goes to the first tier that takes it, in the order in which the tiers were added. A host tier\n never evicts it, and refuses a page for which it has no room; another tier may evict it. Until the job is done the\n sequence is busy, as in an open forward, and a failure leaves it as it was.\n   A suspended sequence keeps its id, length, settings and checkpoints, and counts as one of max_sequences. Calls that read or\n change its contents return SUSPENDED, and kvc_seq_pages gives -1 for its pages. kvc_seq_remove and kvc_cache_clear remove\n it, and its objects from the tiers. A process that is killed leaves its objects in a folder, until the capacity evicts them.\n   job  filled; never 0\n Errors: STALE_ID, BUSY, UNCOMMITTED, SUSPENDED, UNSUPPORTED (the cache has no tier, or they all have KVC_TIER_STORE_NOTHING),\n OUT_OF_MEMORY. Threads: any. Since 0.1."]
+#[doc = " Starts to move the pages of a sequence to a tier. The loop of an engine that has too few pages for a step:\n\n   kvc_seq victim = latest_request();\n   if (kvc_seq_suspend(cache, victim, &job, &error)) return report(error.message);\n   ...                                      // poll the job until it is done: then its pages are available\n   if (kvc_seq_resume(cache, victim, &job, &error) == KVC_ERROR_OUT_OF_PAGES) continue;    // later, when others ended\n   ...                                      // poll the job until it is done: then the sequence is as before\n\n The moved pages are those that kvc_seq_exclusive_pages counts. Pages that another sequence or an export also uses stay in\n the pools, and the sequence keeps its references to them. The first tier that accepts a page stores it; tiers are tried in\n the order in which they were added. A host tier refuses a page for which it has no room, and never evicts a page of a\n suspended sequence. Other tiers may evict it. Until the job is done the sequence is busy, as in an open forward. If the\n job fails, the sequence is as before.\n\n A suspended sequence keeps its id, length, settings and checkpoints, and counts towards max_sequences. Calls that read or\n change its contents return SUSPENDED, and kvc_seq_pages gives -1 for its moved pages. kvc_seq_remove and kvc_cache_clear\n remove the sequence, and also its objects in the tiers. If the process is killed, its objects stay in the folder of a disk\n tier until they are evicted.\n   job  filled; never 0\n Errors: STALE_ID, BUSY, UNCOMMITTED, SUSPENDED, UNSUPPORTED (the cache has no tier, or all tiers have\n KVC_TIER_STORE_NOTHING), OUT_OF_MEMORY. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_seq_suspend(cache: *mut kvc_cache, sequence: kvc_seq, job: *mut kvc_job, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_suspend) {
@@ -633,7 +633,7 @@ pub unsafe fn kvc_seq_suspend(cache: *mut kvc_cache, sequence: kvc_seq, job: *mu
         None => { unsafe { failure("kvc_seq_suspend", error) } }
     }
 }
-#[doc = " Starts to bring back a suspended sequence. It takes all pages at once, and evicts as kvc_forward_begin does. The sequence stays\n suspended until the job is done. If a tier has lost an object, the job fails, and the sequence stays suspended: remove it and\n compute its tokens again.\n   job  filled; never 0\n Errors: STALE_ID, BUSY (a resume runs), ORDER (the sequence is not suspended), OUT_OF_PAGES (of error->group), OUT_OF_MEMORY,\n UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1."]
+#[doc = " Starts to bring back a suspended sequence. The call takes all pages for it at once, and evicts idle pages as\n kvc_forward_begin does. The sequence stays suspended until the job is done. If a tier has lost an object, the job fails,\n and the sequence stays suspended. Then remove the sequence and compute its tokens again.\n   job  filled; never 0\n Errors: STALE_ID, BUSY (a resume runs), ORDER (the sequence is not suspended), OUT_OF_PAGES (of error->group),\n OUT_OF_MEMORY, UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_seq_resume(cache: *mut kvc_cache, sequence: kvc_seq, job: *mut kvc_job, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_resume) {
@@ -641,7 +641,7 @@ pub unsafe fn kvc_seq_resume(cache: *mut kvc_cache, sequence: kvc_seq, job: *mut
         None => { unsafe { failure("kvc_seq_resume", error) } }
     }
 }
-#[doc = " Sets the cache's transport. Call it once, before the cache's first transfer.\n   transport  adopted: kvc_cache_destroy closes it\n Errors: UNSUPPORTED (no pools, encoder groups, another version of kvcache_transport.h), INVALID_ARGUMENT (it lacks a\n function), ORDER (the cache has one, or had a transfer), OUT_OF_MEMORY. Threads: any. Since 0.1."]
+#[doc = " Sets the transport of a cache. Call it at most once, before the first transfer of the cache.\n   transport  adopted: kvc_cache_destroy closes it\n Errors: UNSUPPORTED (no pools, encoder groups, another version of kvcache_transport.h), INVALID_ARGUMENT (the transport\n lacks a function), ORDER (the cache has a transport, or had a transfer), OUT_OF_MEMORY. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_set_transport(cache: *mut kvc_cache, transport: *const kvc_transport, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.cache_set_transport) {
@@ -649,7 +649,7 @@ pub unsafe fn kvc_cache_set_transport(cache: *mut kvc_cache, transport: *const k
         None => { unsafe { failure("kvc_cache_set_transport", error) } }
     }
 }
-#[doc = " Starts to receive a sequence. It takes its pages at once, and evicts as kvc_forward_begin does.\n   args      borrowed\n   transfer  filled; never 0\n Errors: OUT_OF_RANGE (num_tokens, timeout_ms), STALE_ID, BUSY, UNCOMMITTED, SUSPENDED (prefix), INVALID_ARGUMENT (the prefix has\n num_tokens or more), ORDER (some layer lacks tokens of the prefix), UNSUPPORTED (no pools, encoder groups; a prefix with a\n streaming window or beside a group of states), TOO_MANY_SEQUENCES, OUT_OF_PAGES (of error->group), OUT_OF_MEMORY, IO (the\n transport has no address). Threads: any. Since 0.1."]
+#[doc = " Starts to receive a sequence. The call takes all pages at once, and evicts idle pages as kvc_forward_begin does.\n   args      borrowed\n   transfer  filled; never 0\n Errors: OUT_OF_RANGE (num_tokens, timeout_ms), STALE_ID, BUSY, UNCOMMITTED, SUSPENDED (prefix), INVALID_ARGUMENT (the\n prefix has num_tokens or more), ORDER (some layer lacks tokens of the prefix), UNSUPPORTED (no pools; encoder groups; a\n prefix that has a streaming window, or in a cache with a recurrent group), TOO_MANY_SEQUENCES, OUT_OF_PAGES (of\n error->group), OUT_OF_MEMORY, IO (the transport has no address). Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_transfer_receive(cache: *mut kvc_cache, args: *const kvc_receive_args, transfer: *mut kvc_transfer, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.transfer_receive) {
@@ -657,7 +657,7 @@ pub unsafe fn kvc_transfer_receive(cache: *mut kvc_cache, args: *const kvc_recei
         None => { unsafe { failure("kvc_transfer_receive", error) } }
     }
 }
-#[doc = " Writes the description of a transfer that the cache receives: its layout, the tokens that it needs, and where to send them. It is\n valid once, for one sender.\n   buffer  nullable if capacity is 0, which only gives `bytes`; filled\n   bytes   filled with the length of the description\n Errors: STALE_ID, INVALID_ARGUMENT (the cache sends this transfer), BUFFER_TOO_SMALL. Threads: any. Since 0.1."]
+#[doc = " Writes the description of a transfer that the cache receives: its layout, the tokens that it needs, and the address to\n which they are sent. A description can be used once: each rank of one sender\n opens it once.\n   buffer  nullable if capacity is 0, which only gives `bytes`; filled\n   bytes   filled with the length of the description\n Errors: STALE_ID, INVALID_ARGUMENT (the cache sends this transfer), BUFFER_TOO_SMALL. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_transfer_describe(cache: *mut kvc_cache, transfer: kvc_transfer, buffer: *mut ::core::ffi::c_void, capacity: i64, bytes: *mut i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.transfer_describe) {
@@ -665,7 +665,7 @@ pub unsafe fn kvc_transfer_describe(cache: *mut kvc_cache, transfer: kvc_transfe
         None => { unsafe { failure("kvc_transfer_describe", error) } }
     }
 }
-#[doc = " Starts to send a sequence to the cache that a description is from. Nothing is sent before the first poll.\n   description  borrowed; [bytes], from kvc_transfer_describe\n   transfer     filled; never 0\n Errors: STALE_ID, UNSUPPORTED (no pools, encoder groups; a streaming window; a description of a later version), CORRUPT\n (the description is damaged, or is none), LAYOUT (the caches differ in model, layout or transport: the message has both\n values), OUT_OF_RANGE (the sequence is longer than the receiver expects), EVICTED (a window has freed tokens that the\n receiver needs), IO (the transport cannot reach the address), OUT_OF_MEMORY. Threads: any. Since 0.1."]
+#[doc = " Starts to send a sequence to the cache that made a description. Nothing is sent before the first poll.\n   description  borrowed; [bytes], from kvc_transfer_describe\n   transfer     filled; never 0. If the receiver needs no heads of this cache's rank, it is done at its first poll\n Errors: STALE_ID, UNSUPPORTED (no pools, encoder groups; a streaming window; a description of a later version), CORRUPT\n (the bytes are damaged, or are no description), LAYOUT (the caches differ in model, layout or transport, and the message\n has both values), OUT_OF_RANGE (the sequence is longer than the receiver expects), EVICTED (a window has freed tokens that\n the receiver needs), IO (the transport cannot reach the address), OUT_OF_MEMORY. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_transfer_send(cache: *mut kvc_cache, sequence: kvc_seq, description: *const ::core::ffi::c_void, bytes: i64, transfer: *mut kvc_transfer, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.transfer_send) {
@@ -673,7 +673,7 @@ pub unsafe fn kvc_transfer_send(cache: *mut kvc_cache, sequence: kvc_seq, descri
         None => { unsafe { failure("kvc_transfer_send", error) } }
     }
 }
-#[doc = " Moves a transfer on, and says how far it is. The transfer ends with the call that first says that it is done, or with a\n call that fails.\n   info  filled\n Errors: STALE_ID (no such transfer; or the sender's sequence was removed), EVICTED (a window has freed tokens before they were sent),\n ORDER (the sender's sequence was extended, and its state at num_tokens is gone), IO (the peer failed, cancelled or is silent; the\n transport failed), CORRUPT (a message does not fit the description), OUT_OF_MEMORY. All but \"no such transfer\" end it.\n Threads: any. Since 0.1."]
+#[doc = " Continues a transfer, and reports its progress. The first call that reports done = 1 ends the transfer. A call that fails\n ends it too.\n   info  filled\n Errors: STALE_ID (no such transfer; or the sender's sequence was removed), EVICTED (a window has freed tokens before they\n were sent), ORDER (the sender's sequence was extended, and its state at num_tokens is gone), IO (the other side failed,\n cancelled or is silent; the transport failed), CORRUPT (a message does not fit the description), OUT_OF_MEMORY. All errors\n except \"no such transfer\" end the transfer.\n Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_transfer_poll(cache: *mut kvc_cache, transfer: kvc_transfer, info: *mut kvc_transfer_info, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.transfer_poll) {
@@ -681,7 +681,7 @@ pub unsafe fn kvc_transfer_poll(cache: *mut kvc_cache, transfer: kvc_transfer, i
         None => { unsafe { failure("kvc_transfer_poll", error) } }
     }
 }
-#[doc = " Ends a transfer. What was received is dropped. If this side has heard of the peer, it tells the peer, whose poll then\n returns IO. Otherwise the peer waits until its timeout.\n Errors: STALE_ID. Threads: any. Since 0.1."]
+#[doc = " Ends a transfer. Received tokens are dropped. If this side has already received a message from the other side, it tells\n the other side, whose next poll returns IO. Otherwise the other side waits until its timeout.\n Errors: STALE_ID. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_transfer_cancel(cache: *mut kvc_cache, transfer: kvc_transfer, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.transfer_cancel) {
@@ -689,7 +689,7 @@ pub unsafe fn kvc_transfer_cancel(cache: *mut kvc_cache, transfer: kvc_transfer,
         None => { unsafe { failure("kvc_transfer_cancel", error) } }
     }
 }
-#[doc = " Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. Equal calls on equal configs give equal hashes, so\n ranks and replays can be compared. The hash may differ between versions of the library.\n   digest  filled\n Errors: none but misuse. Threads: any. The cost grows with the size of the tables. Since 0.1."]
+#[doc = " Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. After equal calls on caches with equal configs,\n the hashes are equal. So it can compare ranks, or a replay with its original. The hash may differ between versions of the\n library.\n   digest  filled\n Errors: only those of any call. Threads: any. The cost grows with the size of the tables. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_digest(cache: *mut kvc_cache, digest: *mut u64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.cache_digest) {
@@ -697,7 +697,7 @@ pub unsafe fn kvc_cache_digest(cache: *mut kvc_cache, digest: *mut u64, error: *
         None => { unsafe { failure("kvc_cache_digest", error) } }
     }
 }
-#[doc = " Checks that references add up, that free + used = total, and that no page is in two tables unless its count says so.\n Errors: INTERNAL, with the invariant that does not hold. Threads: any. The cost grows with the size of the tables.\n Since 0.1."]
+#[doc = " Checks the bookkeeping: reference counts are right, free and used pages add up to the total, and a page in two tables has\n a count of at least two.\n Errors: INTERNAL, and the message names the broken invariant. Threads: any. The cost grows with the size of the tables.\n Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_check_invariants(cache: *mut kvc_cache, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.cache_check_invariants) {

@@ -303,77 +303,77 @@ const _: () = {
     ["Offset of field: DLPackExchangeAPI::current_work_stream"]
         [::core::mem::offset_of!(DLPackExchangeAPI, current_work_stream) - 48usize];
 };
-#[doc = " The result of a call; 0 is success. Treat an unknown code by its band: 1..99 misuse (the program is wrong), 100..199\n capacity (try later, or with less), 200..299 state, 300..399 device, 400..499 data and I/O, 900..999 internal.\n docs/reference/errors.md says what to do about each."]
+#[doc = " The result of a call; 0 is success. Later releases may add codes. The band of a code says what an unknown code means:\n   1..99     misuse: the program is wrong\n   100..199  capacity: the call may succeed later, or with less work\n   200..299  state: an object is in a state that does not allow the call\n   300..399  device\n   400..499  data and I/O\n   900..999  internal\n docs/reference/errors.md says what to do about each code."]
 pub type kvc_status = i32;
 pub const KVC_OK: kvc_status_code = 0;
-#[doc = " a value out of its range, or values that contradict each other"]
+#[doc = " a value is out of its range, or two values contradict each other"]
 pub const KVC_ERROR_INVALID_ARGUMENT: kvc_status_code = 1;
-#[doc = " NULL where a pointer is needed"]
+#[doc = " a pointer that is not nullable is NULL"]
 pub const KVC_ERROR_NULL_ARGUMENT: kvc_status_code = 2;
 #[doc = " struct_size is below that of the first release, or differs within an array"]
 pub const KVC_ERROR_STRUCT_SIZE: kvc_status_code = 3;
-#[doc = " well formed, but this library or backend cannot do it"]
+#[doc = " the call is valid, but this library or backend cannot do it"]
 pub const KVC_ERROR_UNSUPPORTED: kvc_status_code = 4;
-#[doc = " a tensor's dtype"]
+#[doc = " a tensor has a wrong dtype"]
 pub const KVC_ERROR_DTYPE: kvc_status_code = 5;
-#[doc = " a tensor's device, or a stream that the device does not have"]
+#[doc = " a tensor is on a wrong device, or the device does not have the stream"]
 pub const KVC_ERROR_DEVICE: kvc_status_code = 6;
-#[doc = " a tensor's number of dimensions"]
+#[doc = " a tensor has a wrong number of dimensions"]
 pub const KVC_ERROR_RANK: kvc_status_code = 7;
-#[doc = " a tensor's shape"]
+#[doc = " a tensor has a wrong shape"]
 pub const KVC_ERROR_SHAPE: kvc_status_code = 8;
-#[doc = " a tensor's strides, or its alignment"]
+#[doc = " a tensor has wrong strides or a wrong alignment"]
 pub const KVC_ERROR_STRIDE: kvc_status_code = 9;
-#[doc = " a layer, group, position or length that does not exist"]
+#[doc = " a layer, group, position or length does not exist"]
 pub const KVC_ERROR_OUT_OF_RANGE: kvc_status_code = 10;
-#[doc = " a sequence or forward that is gone, or is of another cache"]
+#[doc = " a sequence or forward no longer exists, or belongs to another cache"]
 pub const KVC_ERROR_STALE_ID: kvc_status_code = 11;
-#[doc = " the same sequence twice in one call"]
+#[doc = " one call names the same sequence twice"]
 pub const KVC_ERROR_DUPLICATE: kvc_status_code = 12;
-#[doc = " KVC_CONTEXT_VALIDATE: the device met a bad index of an earlier call; this one did nothing"]
+#[doc = " KVC_CONTEXT_VALIDATE: the device found a bad index of an earlier call, and this call\ndid nothing"]
 pub const KVC_ERROR_EARLIER_CALL: kvc_status_code = 13;
-#[doc = " required, available: pages of `group`"]
+#[doc = " required and available count pages of error->group"]
 pub const KVC_ERROR_OUT_OF_PAGES: kvc_status_code = 100;
 #[doc = " the host or the device refused memory"]
 pub const KVC_ERROR_OUT_OF_MEMORY: kvc_status_code = 101;
-#[doc = " required, available: sequences"]
+#[doc = " required and available count sequences"]
 pub const KVC_ERROR_TOO_MANY_SEQUENCES: kvc_status_code = 102;
-#[doc = " required, available: open forwards"]
+#[doc = " required and available count open forwards"]
 pub const KVC_ERROR_TOO_MANY_FORWARDS: kvc_status_code = 103;
-#[doc = " required, available: tokens or rows of a batch"]
+#[doc = " required and available count tokens or rows of a batch"]
 pub const KVC_ERROR_BATCH_TOO_LARGE: kvc_status_code = 104;
-#[doc = " required, available: elements of an output array"]
+#[doc = " required and available count elements of an output array"]
 pub const KVC_ERROR_BUFFER_TOO_SMALL: kvc_status_code = 105;
-#[doc = " required, available: uncommitted tree nodes of a sequence"]
+#[doc = " required and available count uncommitted tree nodes of a sequence"]
 pub const KVC_ERROR_TREE_TOO_LARGE: kvc_status_code = 106;
 #[doc = " the sequence is in an open forward or a job, or another thread uses the forward"]
 pub const KVC_ERROR_BUSY: kvc_status_code = 200;
-#[doc = " calls in the wrong order, or the same call twice"]
+#[doc = " the calls came in a wrong order, or a call that is allowed once came twice"]
 pub const KVC_ERROR_ORDER: kvc_status_code = 201;
-#[doc = " the forward was cancelled (only abort is left), or the job of a suspend or resume was\ncancelled"]
+#[doc = " the forward was cancelled, so only abort is possible. Or the job of a suspend or resume was\ncancelled"]
 pub const KVC_ERROR_CANCELLED: kvc_status_code = 202;
 #[doc = " the needed keys were freed, because they left a window"]
 pub const KVC_ERROR_EVICTED: kvc_status_code = 203;
-#[doc = " the sequence has an uncommitted tree: kvc_seq_commit first"]
+#[doc = " the sequence has an uncommitted tree. Call kvc_seq_commit first"]
 pub const KVC_ERROR_UNCOMMITTED: kvc_status_code = 204;
-#[doc = " a plan's arrays hold another step than the requested one, or no step is open in a graph"]
+#[doc = " the arrays of a plan are not those of the requested step, or no step is open in a graph"]
 pub const KVC_ERROR_STALE: kvc_status_code = 205;
-#[doc = " the sequence is suspended: kvc_seq_resume it first"]
+#[doc = " the sequence is suspended. Call kvc_seq_resume first"]
 pub const KVC_ERROR_SUSPENDED: kvc_status_code = 206;
-#[doc = " no backend, driver or device of that type"]
+#[doc = " no backend, driver or device of that type was found"]
 pub const KVC_ERROR_DEVICE_UNAVAILABLE: kvc_status_code = 300;
-#[doc = " the driver reported an error: the message has its name and the call"]
+#[doc = " the driver reported an error. The message has the name of the error and the call"]
 pub const KVC_ERROR_DEVICE_FAILED: kvc_status_code = 301;
-#[doc = " a file, or a callback that writes or reads, failed: the message has the reason"]
+#[doc = " an operation on a file failed, or a callback that writes or reads. The message says why"]
 pub const KVC_ERROR_IO: kvc_status_code = 400;
 #[doc = " stored bytes are damaged, cut off, or were never written by this library"]
 pub const KVC_ERROR_CORRUPT: kvc_status_code = 401;
-#[doc = " stored bytes are whole, but of another model, dtype or layout: the message has both"]
+#[doc = " stored bytes are undamaged, but belong to another model, dtype or layout. The message has\nboth layouts"]
 pub const KVC_ERROR_LAYOUT: kvc_status_code = 402;
-#[doc = " a bug of the library; kvc_cache_check_invariants reports with this code"]
+#[doc = " a bug of the library. kvc_cache_check_invariants reports this code too"]
 pub const KVC_ERROR_INTERNAL: kvc_status_code = 900;
 pub type kvc_status_code = ::core::ffi::c_uint;
-#[doc = " What went wrong, in numbers and in words. The caller owns it, and the library writes it only on failure. The layout of\n this struct is frozen."]
+#[doc = " Says which error occurred, in numbers and in words. The caller owns the struct. The library writes to it only on failure.\n Its layout never changes."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_error {
@@ -381,15 +381,15 @@ pub struct kvc_error {
     pub struct_size: u32,
     #[doc = " the returned status"]
     pub code: kvc_status,
-    #[doc = " row, layer or array element at fault; -1 = none"]
+    #[doc = " the row, layer or array element that has the error; -1 = none"]
     pub index: i64,
     #[doc = " what the call needs, for capacity errors and where a comment says so; else 0"]
     pub required: i64,
     #[doc = " what is available, for the same errors; else 0"]
     pub available: i64,
-    #[doc = " layer group at fault; -1 = none"]
+    #[doc = " the layer group that has the error; -1 = none"]
     pub group: i64,
-    #[doc = " \"function: what, with the values\"; NUL-terminated ASCII"]
+    #[doc = " \"function: error with the values\"; NUL-terminated ASCII"]
     pub message: [::core::ffi::c_char; 472usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -410,9 +410,9 @@ const _: () = {
 pub struct kvc_context {
     _unused: [u8; 0],
 }
-#[doc = " Rules for the host's callbacks. Several threads may call them at once. The library holds no lock while it calls them.\n They must not unwind, and must not destroy the context or a cache. They are not called again after kvc_context_destroy\n and kvc_cache_destroy of every cache in the context. Exported tensors never call them."]
+#[doc = " The type of a function that computes one item of a parallel_for. The library provides this function.\n\n Rules for callbacks of the host (parallel_for and log): several threads may call them at the same time. The library holds\n no lock while it calls them. They must not unwind, and must not destroy the context or a cache. After kvc_context_destroy\n and the kvc_cache_destroy of every cache in the context, the library calls them no more. Exported tensors never call\n them."]
 pub type kvc_parallel_item_fn = ::core::option::Option<unsafe extern "C" fn(arg: *mut ::core::ffi::c_void, index: i64)>;
-#[doc = " Runs item(arg, i) once for each i in [0, n), and returns when all are done. The items may run in any order and on any\n threads, even on one. Items never wait for each other."]
+#[doc = " A callback of the host that computes n items. It calls item(arg, i) once for each i in [0, n), and returns when all calls\n have returned. The calls may come in any order and on any threads, even all on one thread. Items never wait for each\n other."]
 pub type kvc_parallel_for_fn = ::core::option::Option<
     unsafe extern "C" fn(
         user: *mut ::core::ffi::c_void,
@@ -421,14 +421,14 @@ pub type kvc_parallel_for_fn = ::core::option::Option<
         arg: *mut ::core::ffi::c_void,
     ),
 >;
-#[doc = " Validation mode: for tests, and to find a call that wrote outside of its pages. The device checks all values of index\n tensors that only a GPU reads (sections 10 and 11), page ids too. A row or token with a bad value is skipped. A\n kvc_plan_build with a bad value is skipped as a whole.\n\n The device keeps the first bad value since the last report. The next call with index tensors on the context, or\n kvc_context_check, reports this value as EARLIER_CALL without waiting. The message names the call, the tensor, the row\n and the value; error->index is the row. The reporting call has no other effect and may be repeated, except that\n kvc_plan_build also invalidates its plan, as a refused build does. Replays of captured calls are checked as they run.\n\n The cost is a pass over the page ids in use; without the flag there is none. Values that the host reads (on the CPU,\n all values) are checked by the call itself, with or without the flag."]
+#[doc = " Validation mode, for tests, and to find a call that wrote outside of its pages. The device checks all values of index\n tensors that only a GPU reads (sections 10 and 11), page ids included. The device skips a row or token that has a bad\n value. It skips a kvc_plan_build with a bad value as a whole.\n\n The device keeps the first bad value since the last report. The next call on the context that has index tensors reports\n this value as EARLIER_CALL, and so does kvc_context_check. Neither call waits for the device. The message names the\n call, the tensor, the row and the value, and error->index is the row. The reporting call does nothing else and may be\n repeated. But a kvc_plan_build that reports also invalidates its plan, as every failed build does. Replays of captured\n calls are checked when they run.\n\n Validation costs one pass over the page ids in use. The flag has no effect on values that the host reads (on the CPU,\n all values), because the call itself always checks them."]
 pub const KVC_CONTEXT_VALIDATE: kvc_context_flags = 1;
 pub type kvc_context_flags = ::core::ffi::c_uint;
 pub const KVC_LOG_WARNING: kvc_log_level = 1;
 pub const KVC_LOG_INFO: kvc_log_level = 2;
 pub const KVC_LOG_DEBUG: kvc_log_level = 3;
 pub type kvc_log_level = ::core::ffi::c_uint;
-#[doc = " Called on the thread that called the library; `message` is borrowed."]
+#[doc = " A callback that writes a log message. The library calls it on the thread that called the library. `message` is borrowed by\n the callback."]
 pub type kvc_log_fn = ::core::option::Option<
     unsafe extern "C" fn(user: *mut ::core::ffi::c_void, level: i32, message: *const ::core::ffi::c_char),
 >;
@@ -440,17 +440,19 @@ pub struct kvc_context_config {
     pub device_type: i32,
     #[doc = " ordinal of the device; 0 on the CPU"]
     pub device_id: i32,
-    #[doc = " CPU: threads that compute, the caller's included; 0 = min(affinity mask, cgroup quota). With\nparallel_for: the largest number of threads that it uses at once. At most 1024."]
+    #[doc = " CPU: the number of threads that compute, the thread of the caller included; 0 = the number of CPUs\nin the affinity mask, but at most the cgroup quota. With parallel_for: the largest number of\nthreads that parallel_for uses at the same time. At most 1024"]
     pub num_threads: i32,
-    #[doc = " SIMD target. nullable: the best one of this CPU. Else the name of a target from\nkvc_context_describe, or \"reference\" (float64, for tests). avx512_amx requests AMX tiles for the\nwhole process"]
+    #[doc = " nullable: the best SIMD target of this CPU. Else the name of a SIMD target from\nkvc_context_describe, or \"reference\" (float64, for tests). avx512_amx requests AMX tiles for the\nwhole process"]
     pub simd: *const ::core::ffi::c_char,
-    #[doc = " nullable: the context has its own threads, started on first use. Else the host's\npool"]
+    #[doc = " nullable: the context starts its own threads on first use. Else the context uses the\nthread pool of the host through this callback"]
     pub parallel_for: kvc_parallel_for_fn,
+    #[doc = " the first argument of parallel_for"]
     pub parallel_for_user: *mut ::core::ffi::c_void,
-    #[doc = " nullable: silence"]
+    #[doc = " nullable: no log"]
     pub log: kvc_log_fn,
+    #[doc = " the first argument of log"]
     pub log_user: *mut ::core::ffi::c_void,
-    #[doc = " nullable: the default backend. (The CPU's is built in. CUDA's is the file $KVCACHE_CUDA_BACKEND, or\nlibkvcache_cuda.so beside this library.) Else the file of a backend (kvcache_backend.h), which\nstays loaded"]
+    #[doc = " nullable: the default backend of the device type. The CPU's backend is built in. The CUDA backend\nis the file $KVCACHE_CUDA_BACKEND, or libkvcache_cuda.so in the directory of this library. Else the\npath of a backend's file (kvcache_backend.h), which stays loaded"]
     pub backend: *const ::core::ffi::c_char,
     #[doc = " KVC_CONTEXT_*"]
     pub flags: u32,
@@ -487,26 +489,27 @@ pub struct kvc_cache {
 }
 #[doc = " q and k are used unchanged, and the other rope_* fields are ignored"]
 pub const KVC_ROPE_NONE: kvc_rope_mode = 0;
-#[doc = " the library rotates q and k at their positions, and stores rotated k. Rotated q is rounded to q's\ndtype, as if the caller had rotated it"]
+#[doc = " the library rotates q and k at their positions, and stores rotated k. Rotated q is rounded to\nq's dtype, as if the caller had rotated it"]
 pub const KVC_ROPE_ON_APPEND: kvc_rope_mode = 1;
-#[doc = " k is stored, exported and imported unrotated. attend rotates q as above, and rotates each key in\nfloat32 when it reads it"]
+#[doc = " k is stored, exported and imported without rotation. attend rotates q as in KVC_ROPE_ON_APPEND.\nIt rotates each key in float32 when it reads the key"]
 pub const KVC_ROPE_ON_READ: kvc_rope_mode = 2;
-#[doc = " Whether the library rotates q and k (rotary position embedding, RoPE), and when. Pair i of a rotated vector of rope_dim\n dims is rotated by the angle position * f(i), where f(i) = rope_theta^(-2i/rope_dim) unless a scaling changes it.\n docs/reference/rope.md has every formula."]
+#[doc = " The RoPE mode of a layer says whether and when the library rotates q and k (rotary position embedding, RoPE). Only\n rope_dim dims of a vector are rotated, in pairs. Pair i is rotated by the angle position * f(i), where f(i) =\n rope_theta^(-2i/rope_dim) unless a scaling changes f(i). docs/reference/rope.md has every formula."]
 pub type kvc_rope_mode = ::core::ffi::c_uint;
 pub const KVC_ROPE_SCALING_NONE: kvc_rope_scaling_kind = 0;
 #[doc = " f(i) / factor (position interpolation)"]
 pub const KVC_ROPE_SCALING_LINEAR: kvc_rope_scaling_kind = 1;
-#[doc = " f(i) / factor for long wavelengths, f(i) for short ones, and a blend of both between\nlow_freq_factor and high_freq_factor"]
+#[doc = " pairs with long wavelengths have f(i) / factor, and pairs with short wavelengths have\nf(i). Pairs between low_freq_factor and high_freq_factor have a blend of both"]
 pub const KVC_ROPE_SCALING_LLAMA3: kvc_rope_scaling_kind = 2;
-#[doc = " f(i) / factor for pairs with at most beta_slow rotations over the original length, f(i)\nfor pairs with at least beta_fast, and a blend of both between them; scales cos and sin"]
+#[doc = " pairs that make at most beta_slow full rotations over original_max_position tokens have\nf(i) / factor. Pairs that make at least beta_fast rotations have f(i). Pairs between these\nbounds have a blend of both. cos and sin are multiplied by attention_factor"]
 pub const KVC_ROPE_SCALING_YARN: kvc_rope_scaling_kind = 3;
-#[doc = " f(i) / short_factors[i] or / long_factors[i]; scales cos and sin"]
+#[doc = " f(i) / short_factors[i] or f(i) / long_factors[i] (see kvc_seq_set_rope). cos and sin are\nmultiplied by attention_factor"]
 pub const KVC_ROPE_SCALING_LONGROPE: kvc_rope_scaling_kind = 4;
+#[doc = " How a scaling for long contexts changes f(i) of kvc_rope_mode."]
 pub type kvc_rope_scaling_kind = ::core::ffi::c_uint;
 #[doc = " yarn: the bounds of the blend are not rounded to whole pairs (\"truncate\": false)"]
 pub const KVC_ROPE_SCALING_NO_TRUNCATE: kvc_rope_scaling_flags = 1;
 pub type kvc_rope_scaling_flags = ::core::ffi::c_uint;
-#[doc = " How a model was extended beyond the length that it was trained for: the fields of \"rope_scaling\" in its config.json.\n Fields that `kind` does not use must be 0."]
+#[doc = " The fields of \"rope_scaling\" in the config.json of a model. They say how the model was extended beyond the length that it\n was first trained for. Fields that `kind` does not use must be 0."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_rope_scaling {
@@ -523,7 +526,7 @@ pub struct kvc_rope_scaling {
     pub reserved: u32,
     #[doc = " llama3, yarn, longrope: the length in tokens that the model was first trained for,\n2..2^30"]
     pub original_max_position: i64,
-    #[doc = " 1..1e6. longrope: only for the default of attention_factor; 0 = 1"]
+    #[doc = " 1..1e6. longrope: used only in the default of attention_factor; 0 = 1"]
     pub factor: f64,
     #[doc = " llama3: > 0"]
     pub low_freq_factor: f64,
@@ -533,11 +536,11 @@ pub struct kvc_rope_scaling {
     pub beta_fast: f64,
     #[doc = " yarn: > 0; 0 = 1"]
     pub beta_slow: f64,
-    #[doc = " yarn, longrope: multiplies cos and sin of q and of k, > 0; 0 = the kind's default"]
+    #[doc = " yarn, longrope: cos and sin are multiplied by it, for q and for k. > 0; 0 = the default\nof the kind"]
     pub attention_factor: f64,
-    #[doc = " yarn: with mscale_all_dim, sets the default of attention_factor, as in DeepSeek. Alone it\nhas no effect"]
+    #[doc = " yarn: with mscale_all_dim, sets the default of attention_factor, as in DeepSeek. Without\nmscale_all_dim it has no effect"]
     pub mscale: f64,
-    #[doc = " yarn: with mscale. It does not change softmax_scale: docs/reference/rope.md"]
+    #[doc = " yarn: see mscale. It does not change softmax_scale, which the caller sets: see\ndocs/reference/rope.md"]
     pub mscale_all_dim: f64,
     #[doc = " longrope: borrowed; [num_short_factors], each 1e-6..1e6"]
     pub short_factors: *const f64,
@@ -575,12 +578,12 @@ const _: () = {
     ["Offset of field: kvc_rope_scaling::long_factors"]
         [::core::mem::offset_of!(kvc_rope_scaling, long_factors) - 104usize];
 };
-#[doc = " rotated pairs are dims 2i, 2i+1 (GPT-J). Without this flag they are i, i + rope_dim/2\n(GPT-NeoX)"]
+#[doc = " pair i of rotated dims is (2i, 2i+1), as in GPT-J. Without this flag, pair i is\n(i, i + rope_dim/2), as in GPT-NeoX"]
 pub const KVC_LAYER_ROPE_INTERLEAVED: kvc_layer_flags = 1;
-#[doc = " The layer stores K and no V: the index keys of a model with an indexer. kvc_forward_select chooses tokens by them, and\n nothing attends to them. The layer may be in any group that is neither recurrent nor cross, so index keys lie beside the\n K and V of other layers, under the same page ids. v_head_dim and latent_dim are 0, storage is k_storage alone, v_scales\n is NULL, and rope_mode is not KVC_ROPE_ON_READ. num_q_heads is the number of index heads"]
+#[doc = " The layer stores K and no V. Its keys are the index keys of a model with an indexer. kvc_forward_select chooses tokens\n by these keys, and no query attends to them. The layer may be in any group that is neither recurrent nor cross. So its\n index keys have the same page ids as the K and V of the other layers of the group. v_head_dim and latent_dim are 0,\n v_scales is NULL, rope_mode is not KVC_ROPE_ON_READ, and of the storages only k_storage may be given. num_q_heads is the\n number of index heads"]
 pub const KVC_LAYER_KEYS_ONLY: kvc_layer_flags = 2;
 pub type kvc_layer_flags = ::core::ffi::c_uint;
-#[doc = " One state tensor of a recurrent layer: what the layer keeps of one sequence, such as the last inputs of a convolution, or\n the state of linear attention or of a state-space model."]
+#[doc = " One state tensor of a recurrent layer. The layer keeps one such tensor for each sequence. Examples are the last inputs of\n a convolution, and the state of linear attention or of a state-space model."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_state_config {
@@ -591,9 +594,9 @@ pub struct kvc_state_config {
     pub rank: i32,
     #[doc = " 0"]
     pub reserved: u32,
-    #[doc = " shape[0..rank - 1], each >= 1; the rest 0"]
+    #[doc = " shape[0..rank - 1] are at least 1, and the rest is 0"]
     pub shape: [i64; 4usize],
-    #[doc = " the value of all elements in the state of an empty sequence. It must fit the dtype: it is infinite,\nor it rounds to a finite number. For integers it is a whole number of at most 2^53"]
+    #[doc = " the value of all elements in the state of an empty sequence. For a float dtype it is infinite, or a\nnumber that rounds to a finite number of the dtype. For an integer dtype it is a whole number from\n-2^53 to 2^53 that the dtype can represent"]
     pub fill: f64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -621,44 +624,44 @@ pub struct kvc_layer_config {
     pub head_dim: i32,
     #[doc = " Dv, 1..512; 0 = head_dim (MLA: latent_dim)"]
     pub v_head_dim: i32,
-    #[doc = " of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,\nfloat8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md). x is stored as x / scale, rounded to\neven, and saturated to the largest finite value (NaN stays NaN). It is read as stored * scale. int8: the\nrow of each token and head has its own scale amax / 127, stored in its page, where amax is the\nlargest magnitude in the row. No stored element is -128. If amax / 127 rounds to 0 in float32,\nthe row has scale 1 and is read as zeros. A row that holds an infinity or a NaN is read as NaN"]
+    #[doc = " the type of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised:\nfloat8_e4m3fn, float8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md).\nA quantised element x is stored as x / scale, rounded to the nearest value of the type (ties to\neven). A larger magnitude is stored as the largest finite value. NaN is stored as NaN where the\ntype has NaN. An element is read as stored * scale.\nint8: each row of one token and one head has its own scale, which is stored in the page. The\nscale is amax / 127, where amax is the largest magnitude in the row. No stored element is -128.\nIf amax / 127 rounds to 0 in float32, the row has scale 1 and is read as zeros. A row that holds\nan infinity or a NaN is read as NaN"]
     pub dtype: DLDataType,
     #[doc = " KVC_ROPE_*"]
     pub rope_mode: i32,
-    #[doc = " rotated dims, even, rope_offset + rope_dim <= head_dim; 0 = head_dim - rope_offset"]
+    #[doc = " number of rotated dims, even; rope_offset + rope_dim <= head_dim; 0 = head_dim - rope_offset"]
     pub rope_dim: i32,
     #[doc = " first rotated dim; MLA: at least latent_dim, and 0 = latent_dim"]
     pub rope_offset: i32,
     #[doc = " KVC_LAYER_*"]
     pub flags: u32,
-    #[doc = " 0 = the layer stores its own K and V. 1 + i = it stores nothing, and reads the K and V of layer i,\nan earlier layer of the same group: call attend without k and v, after the append of layer i.\ngroup, num_kv_heads, dims, dtype and rope_* must be equal in both. Give storage and scales in\nlayer i only"]
+    #[doc = " 0 = the layer stores its own K and V. 1 + i = the layer stores nothing, and reads the K and V of\nlayer i, which is an earlier layer of the same group. Call attend without k and v, after the\nappend of layer i. group, num_kv_heads, dims, dtype and rope_* must be equal in both layers. Give\nstorage and scales in layer i only"]
     pub kv_layer: i32,
     #[doc = " base of the angles, 1e-30..1e30; yarn: above 1. 0 = 10000"]
     pub rope_theta: f64,
     #[doc = " borrowed; nullable: none"]
     pub rope_scaling: *const kvc_rope_scaling,
-    #[doc = " 1e-30..1e30; 0 = head_dim^-0.5. MLA: required, because the row's width does not imply it\n(DeepSeek-V3: 0.13523, docs/reference/mla.md)"]
+    #[doc = " 1e-30..1e30; 0 = head_dim^-0.5. MLA: must be set, because it does not follow from head_dim\n(DeepSeek-V3: 0.13523, docs/reference/mla.md)"]
     pub softmax_scale: f64,
-    #[doc = " nullable; adopted by kvc_cache_create: the layer's page pool in the caller's\nmemory, [>= pages, 2, Hkv, page_size, D] with innermost stride 1 and any other\nstrides (so HND and NHD both fit). Index 0 of dim 1 is K, 1 is V. Needs D == Dv.\nMust be writable. No tensor may be given twice. Pools may interleave in memory,\nbut not overlap. Its deleter runs once, when the cache and all exported views of\nit are gone. Without a deleter, the caller keeps the memory until then.\ndocs/reference/storage.md has layouts"]
+    #[doc = " nullable: the cache allocates the pool, unless k_storage is given. Adopted by\nkvc_cache_create: the layer's page pool in memory of the caller,\n[>= pages, 2, Hkv, page_size, D]. Index 0 of dim 1 is K, and index 1 is V. The\ninnermost stride is 1. All other strides are free, so both HND and NHD layouts are\npossible. D must equal Dv. The memory must be writable. No tensor may be given\ntwice. Pools of several layers may interleave in memory, but must not overlap.\nThe library calls the tensor's deleter once, when the cache and all exported views\nof the pool are gone. If the tensor has no deleter, the caller must keep the\nmemory until then. docs/reference/storage.md has layouts"]
     pub kv_storage: *mut DLManagedTensorVersioned,
-    #[doc = " nullable; adopted; K alone: [>= pages, Hkv, page_size, D]"]
+    #[doc = " nullable; adopted; like kv_storage, for K alone: [>= pages, Hkv, page_size, D]"]
     pub k_storage: *mut DLManagedTensorVersioned,
-    #[doc = " nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; given together with\nk_storage. (MLA and KVC_LAYER_KEYS_ONLY: only k_storage.) Storage has the layer's\ndtype; for float8 it may be uint8. int8, uint4 and float4 layers cannot have it,\nbecause their pages hold scales, which the library lays out"]
+    #[doc = " nullable; adopted; like kv_storage, for V alone: [>= pages, Hkv, page_size, Dv].\nGive it together with k_storage. MLA and KVC_LAYER_KEYS_ONLY have only k_storage.\nA storage has the dtype of the layer; for float8 the dtype may also be uint8.\nint8, uint4 and float4 layers cannot have a storage of the caller, because only\nthe library can lay out the scales in their pages"]
     pub v_storage: *mut DLManagedTensorVersioned,
     #[doc = " float8, float4: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0"]
     pub k_scales: *const f32,
-    #[doc = " the same for V (MLA: NULL, because V is part of K)"]
+    #[doc = " the same for V. MLA: NULL, because V is part of K"]
     pub v_scales: *const f32,
-    #[doc = " float8, float4: 0 = every scale is 1; 1 = one scale for all kv heads; num_kv_heads = one for each. Other\ndtypes: 0"]
+    #[doc = " float8, float4: 0 = every scale is 1; 1 = one scale for all kv heads; num_kv_heads = one scale\nfor each kv head. Other dtypes: 0"]
     pub num_scales: i32,
-    #[doc = " recurrent: state tensors of the layer, 1..16. Else 0"]
+    #[doc = " recurrent: number of state tensors of the layer, 1..16. Else 0"]
     pub num_states: i32,
-    #[doc = " recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart; in a\nrecurrent layer all fields but group, num_states and states are 0. Else NULL"]
+    #[doc = " recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart. In the\nconfig of a recurrent layer, all fields except group, num_states and states are 0.\nElse NULL"]
     pub states: *const kvc_state_config,
-    #[doc = " MLA: the first latent_dim dims of the row are also V; 1..head_dim; else 0"]
+    #[doc = " MLA: the first latent_dim dims of a row are also V; 1..head_dim. Else 0"]
     pub latent_dim: i32,
-    #[doc = " 0"]
-    pub reserved: u32,
+    #[doc = " number of kv heads of the layer in all ranks of tensor parallelism together\n(kvc_cache_config.tp_size), at most 65536; 0 = num_kv_heads * tp_size (MLA: 1). If the number is\nat least tp_size, num_kv_heads must be total_kv_heads / tp_size, and rank r has the heads from\nr * num_kv_heads on. If it is less, num_kv_heads must be 1, and tp_size / total_kv_heads\nconsecutive ranks have the same head. recurrent: 0"]
+    pub total_kv_heads: i32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -692,26 +695,28 @@ const _: () = {
     ["Offset of field: kvc_layer_config::num_states"][::core::mem::offset_of!(kvc_layer_config, num_states) - 116usize];
     ["Offset of field: kvc_layer_config::states"][::core::mem::offset_of!(kvc_layer_config, states) - 120usize];
     ["Offset of field: kvc_layer_config::latent_dim"][::core::mem::offset_of!(kvc_layer_config, latent_dim) - 128usize];
-    ["Offset of field: kvc_layer_config::reserved"][::core::mem::offset_of!(kvc_layer_config, reserved) - 132usize];
+    ["Offset of field: kvc_layer_config::total_kv_heads"]
+        [::core::mem::offset_of!(kvc_layer_config, total_kv_heads) - 132usize];
 };
 #[doc = " K and V"]
 pub const KVC_ROW_KV: kvc_row = 0;
-#[doc = " multi-head latent attention (MLA): a token is one row [latent | rotary] for all heads, stored once.\nK is the row (num_kv_heads 1, head_dim its width), and V is its first latent_dim dims"]
+#[doc = " multi-head latent attention (MLA): one row [latent | rotary] for each token, which all heads share.\nK is the whole row (num_kv_heads is 1, head_dim is the width of the row). V is the first latent_dim\ndims of the row"]
 pub const KVC_ROW_LATENT: kvc_row = 1;
-#[doc = " recurrent: no keys. Each layer keeps state tensors of fixed size for a sequence, which a forward\nloads and stores (kvc_forward_load_state). A page holds one state of each layer of the group. Needs\nKVC_VISIBLE_ALL"]
+#[doc = " recurrent: the group stores no keys. Each of its layers keeps state tensors of fixed size for a\nsequence. A forward loads and stores them (kvc_forward_load_state). A page holds the states of all\nlayers of the group. Needs KVC_VISIBLE_ALL"]
 pub const KVC_ROW_STATE: kvc_row = 2;
-#[doc = " A group has a kind of row (what it stores for a token) and a visibility (which keys its queries see). Any kind of row goes\n with any visibility, except that KVC_ROW_STATE needs KVC_VISIBLE_ALL."]
+#[doc = " The kind of row of a group says what the group stores for a token. A group also has a visibility (kvc_visibility). Every\n kind of row can be combined with every visibility, except that KVC_ROW_STATE needs KVC_VISIBLE_ALL."]
 pub type kvc_row = ::core::ffi::c_uint;
 #[doc = " a full group: a query at position p sees keys 0..p. Memory grows with the sequence"]
 pub const KVC_VISIBLE_ALL: kvc_visibility = 0;
-#[doc = " a sliding group: the query sees keys p-w+1..p (w = window_tokens, its own key included). Pages\nthat lie wholly before the window and the rollback margin are freed when a forward ends"]
+#[doc = " a sliding group: the query sees keys p-w+1..p, where w = window_tokens. A page is freed at the\nend of a forward when all its tokens lie before the window and the rollback margin"]
 pub const KVC_VISIBLE_WINDOW: kvc_visibility = 1;
-#[doc = " a chunked group: the query sees keys j <= p of its own chunk: j / c == p / c (c = chunk_tokens,\ninteger division). Pages of earlier chunks are freed in the same way"]
+#[doc = " a chunked group: the query sees keys j <= p of its own chunk. These are the keys with\nj / c == p / c (integer division), where c = chunk_tokens. A page is freed at the end of a\nforward when all its tokens lie before the chunk and the rollback margin"]
 pub const KVC_VISIBLE_CHUNK: kvc_visibility = 2;
-#[doc = " a cross group: the query sees all keys of the sequence's encoder sequence (image, audio, source\ntext). The encoder sequence has its own length, and is appended in its own forwards\n(kvc_batch.encoder_group). Forks share it, and truncate does not change it. Layers of the group\nmust have KVC_ROPE_NONE"]
+#[doc = " a cross group: the query sees all keys of the encoder sequence (image, audio, source text) that\nbelongs to its sequence. The encoder sequence has its own length. Its tokens are appended in\nforwards of their own (kvc_batch.encoder_group). A fork shares the encoder sequence with its\nparent, and truncate does not change the encoder sequence. Layers of the group must have\nKVC_ROPE_NONE"]
 pub const KVC_VISIBLE_ENCODER: kvc_visibility = 3;
+#[doc = " The visibility of a group says which keys its queries see."]
 pub type kvc_visibility = ::core::ffi::c_uint;
-#[doc = " Every group needs a layer (else INVALID_ARGUMENT), because page tables without one would waste memory. A pipeline stage\n configures the layers that it runs, and their groups."]
+#[doc = " A group of layers. Every group must have at least one layer (else INVALID_ARGUMENT). A pipeline stage configures only the\n layers that it computes, and the groups of these layers."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_group_config {
@@ -720,13 +725,13 @@ pub struct kvc_group_config {
     pub row: i32,
     #[doc = " KVC_VISIBLE_*"]
     pub visibility: i32,
-    #[doc = " r > 1: the group stores one row for each r tokens, see above; 0 = 1"]
+    #[doc = " r > 1: the group stores one row for r tokens, see kvc_rows_closed; 0 = 1"]
     pub tokens_per_row: i32,
-    #[doc = " KVC_VISIBLE_WINDOW: w, 1..2^30; else 0"]
+    #[doc = " KVC_VISIBLE_WINDOW: w, 1..2^30. Else 0"]
     pub window_tokens: i64,
-    #[doc = " KVC_VISIBLE_CHUNK: c, 1..2^30, need not be a multiple of the page size; else 0"]
+    #[doc = " KVC_VISIBLE_CHUNK: c, 1..2^30, need not be a multiple of the page size. Else 0"]
     pub chunk_tokens: i64,
-    #[doc = " pages of this group's pool, below 2^31; 0 = from the cache's capacity. Recurrent: a sequence has\none page, one more in an open forward, and one for each checkpoint. While it has an uncommitted\ntree, it has one more, and one for each node whose state is kept. 0 = max_sequences * (2 +\nmax_checkpoints + max_draft_states)"]
+    #[doc = " number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's\ncapacity. Recurrent: a sequence takes one page, one more in an open forward, and one for each\ncheckpoint. While it has an uncommitted tree, it takes one more page, and one for each node\nwhose state is kept. 0 = max_sequences * (2 + max_checkpoints + max_draft_states)"]
     pub num_pages: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -744,30 +749,30 @@ const _: () = {
         [::core::mem::offset_of!(kvc_group_config, chunk_tokens) - 24usize];
     ["Offset of field: kvc_group_config::num_pages"][::core::mem::offset_of!(kvc_group_config, num_pages) - 32usize];
 };
-#[doc = " no rollback margin: rollback_tokens 0 then means 0, not the default"]
+#[doc = " no rollback margin: rollback_tokens = 0 then means 0, not the default"]
 pub const KVC_CACHE_NO_ROLLBACK: kvc_cache_flags = 1;
-#[doc = " sequences may get streaming windows (kvc_seq_set_streaming). The cache then reserves\nbookkeeping for page lists that grow without end, and scratch for two partial results of each\nquery (over the sinks, and over the window). Needs a full group"]
+#[doc = " sequences may have streaming windows (kvc_seq_set_streaming). The cache then reserves\nbookkeeping for page lists that can grow to 2^30 tokens. It also reserves scratch for two\npartial results of each query: one over the sinks, and one over the window. Needs a full\ngroup"]
 pub const KVC_CACHE_STREAMING: kvc_cache_flags = 2;
-#[doc = " never share: each row reads all of its keys"]
+#[doc = " rows never attend together: each row reads all of its keys"]
 pub const KVC_CACHE_NO_PREFIX_SHARING: kvc_cache_flags = 4;
-#[doc = " share wherever rows have a page in common"]
+#[doc = " rows attend together to all pages that they have in common"]
 pub const KVC_CACHE_SHARE_ALL_PREFIXES: kvc_cache_flags = 8;
-#[doc = " On one SIMD target, the bits of an output do not depend on the batch, the cut into steps, the threads, the page ids or\n forks. The partial result over each 1,024 keys is computed alone, by one kernel, and partial results are merged from\n left to right. Shared prefixes are not attended together. Decoding takes about twice as long:\n benchmarks/results/README.md lists figures."]
+#[doc = " On one SIMD target, the bits of an output do not depend on the batch, the threads, the page ids or forks. Nor do they\n depend on how tokens are divided into steps. One kernel computes a partial result for every 1,024 keys, and these\n results are merged from left to right. Rows do not attend to common pages together. Decoding takes about twice as long.\n benchmarks/results/README.md lists figures."]
 pub const KVC_CACHE_DETERMINISTIC: kvc_cache_flags = 16;
-#[doc = " The cache has a prefix index: tokens that were published stay findable after their sequence is removed (section 12)."]
+#[doc = " The cache has a prefix index. Published tokens can then be found after their sequence is removed (section 12)."]
 pub const KVC_CACHE_PREFIX_INDEX: kvc_cache_flags = 32;
-#[doc = " A step, a fork and an attach clear the K and V of pages that they take, before anything else reads them. So no kernel,\n not even one of the engine, reads another sequence's bytes in a new page. It costs one write of each new page. Needs\n pools (KVC_STORAGE_OWN)"]
+#[doc = " A step, a fork or an attach that takes new pages sets their K and V to zero before any other work reads the pages. So no\n kernel, not even one of the engine, reads bytes of another sequence in a new page. The cost is one write of each new\n page. Needs pools (KVC_STORAGE_OWN)"]
 pub const KVC_CACHE_ZERO_ON_FREE: kvc_cache_flags = 64;
 pub type kvc_cache_flags = ::core::ffi::c_uint;
-#[doc = " the least recently used one. But for each use after the first, three at most, the time of a\nprefix's last use counts as later by half of the usual age at eviction. So prefixes that\nwere used once are evicted first"]
+#[doc = " the least recently used prefix, where repeated use makes a prefix count as younger. Each\nuse after the first, up to three of them, moves the time of the last use later by half of\nthe usual age at eviction. So prefixes that were used only once are evicted first"]
 pub const KVC_PREFIX_POLICY_REUSE: kvc_prefix_policy = 0;
-#[doc = " the least recently used one"]
+#[doc = " the least recently used prefix"]
 pub const KVC_PREFIX_POLICY_LRU: kvc_prefix_policy = 1;
-#[doc = " Which idle prefix the prefix index evicts first, among those of equal priority. A prefix is never evicted before a longer\n one that continues it. benchmarks/results/README.md has hit rates of both policies."]
+#[doc = " Which idle prefix the prefix index evicts first, among idle prefixes of equal priority. If a longer prefix continues a\n shorter one, the longer one is evicted first. benchmarks/results/README.md has hit rates of both policies."]
 pub type kvc_prefix_policy = ::core::ffi::c_uint;
-#[doc = " the cache has page pools for every layer, in its own memory or in the caller's\n(kvc_layer_config.kv_storage)"]
+#[doc = " the cache has a page pool for every layer. The pool is in memory of the cache or of the caller\n(kvc_layer_config.kv_storage)"]
 pub const KVC_STORAGE_OWN: kvc_storage = 0;
-#[doc = " tables only, for engines with pools and kernels of their own. Sequences, pages and steps work as\nalways, but the cache has no K and V. kvc_cache_take_copies returns the copies of tokens that the\nengine must make. append, attend, exports and imports are UNSUPPORTED. The layers' config gives the\nsize of a page (one layer for each group is enough). Recurrent states are in the cache, so\nkvc_forward_load_state works"]
+#[doc = " the cache has tables only, for engines with pools and kernels of their own. Sequences, pages and\nsteps work as usual, but the cache stores no K and V. The engine must copy some tokens from page to\npage: kvc_cache_take_copies returns these copies. append, attend, exports and imports are\nUNSUPPORTED. The layer configs give the size of a page, and one layer for each group is enough. The\ncache does store recurrent states, so kvc_forward_load_state works"]
 pub const KVC_STORAGE_NONE: kvc_storage = 1;
 pub type kvc_storage = ::core::ffi::c_uint;
 #[repr(C)]
@@ -778,11 +783,11 @@ pub struct kvc_cache_config {
     pub flags: u32,
     #[doc = " borrowed; [num_layers], elements layers[0].struct_size bytes apart"]
     pub layers: *const kvc_layer_config,
-    #[doc = " borrowed; [num_groups], likewise; nullable: one full group"]
+    #[doc = " borrowed; [num_groups], elements groups[0].struct_size bytes apart; nullable: one full\ngroup"]
     pub groups: *const kvc_group_config,
     #[doc = " 1..4096"]
     pub num_layers: i32,
-    #[doc = " 1..64; 0 with groups == NULL"]
+    #[doc = " 1..64; 0 if groups is NULL"]
     pub num_groups: i32,
     #[doc = " tokens a page, 1..65536; 0 = 16"]
     pub page_size: i32,
@@ -792,13 +797,13 @@ pub struct kvc_cache_config {
     pub max_batch_tokens: i32,
     #[doc = " 1..64; 0 = 2"]
     pub max_open_forwards: i32,
-    #[doc = " tokens kept before every window, streaming windows too, so that truncate or fork can drop\nup to this many tokens (rejected drafts). At most 2^30; 0 = max_tree_nodes"]
+    #[doc = " the rollback margin: how many tokens are kept before every window, also before streaming\nwindows. truncate and fork can then drop up to this many tokens, such as rejected\ndrafts. At most 2^30; 0 = max_tree_nodes"]
     pub rollback_tokens: i64,
-    #[doc = " tokens that a full group holds, rounded up to pages"]
+    #[doc = " number of tokens that a full group can store, rounded up to pages"]
     pub capacity_tokens: i64,
-    #[doc = " the same in pages"]
+    #[doc = " number of pages of a full group"]
     pub capacity_pages: i64,
-    #[doc = " all pools of all layers together fit in this many bytes"]
+    #[doc = " largest size in bytes of all pools of all layers together"]
     pub capacity_bytes: i64,
     #[doc = " uncommitted tree nodes of a sequence since its last commit, 1..1024; 0 = 64"]
     pub max_tree_nodes: i32,
@@ -808,22 +813,26 @@ pub struct kvc_cache_config {
     pub storage: i32,
     #[doc = " KVC_CACHE_PREFIX_INDEX: KVC_PREFIX_POLICY_*. Else 0"]
     pub prefix_policy: i32,
-    #[doc = " KVC_CACHE_PREFIX_INDEX: the largest number of pages of tokens that the index holds in\neach group, below 2^31; 0 = the pages of the largest group. Else 0"]
+    #[doc = " KVC_CACHE_PREFIX_INDEX: the largest number of pages that the index can hold in each\ngroup, below 2^31; 0 = the number of pages of the largest group. Pages of recurrent\ngroups do not count. Else 0"]
     pub prefix_pages: i64,
-    #[doc = " KVC_CACHE_PREFIX_INDEX with a recurrent group: the largest number of positions whose\nstates the index holds, below 2^31; 0 = max_sequences. A recurrent group without\nnum_pages gets this many pages in addition. Else 0"]
+    #[doc = " KVC_CACHE_PREFIX_INDEX with a recurrent group: the largest number of positions whose\nstates the index can hold, below 2^31; 0 = max_sequences. A recurrent group whose\nnum_pages is 0 gets this many pages in addition. Else 0"]
     pub prefix_checkpoints: i64,
-    #[doc = " borrowed; nullable; [32]: names the model (weights, quantisation, tokenizer), as in\nkvc_page_keys_args. Without it, the pages of this cache have no keys that others could\nuse, so there are no events"]
+    #[doc = " borrowed; nullable: pages of this cache have no keys (section 13), so there are no\nevents and no tiers. [32]: identifies the model (weights, quantisation, tokenizer), as\nin kvc_page_keys_args"]
     pub fingerprint: *const u8,
-    #[doc = " KVC_CACHE_PREFIX_INDEX and a fingerprint: events of the index that the cache keeps for readers,\nbelow 2^31; 0 = none. Else 0"]
+    #[doc = " KVC_CACHE_PREFIX_INDEX and a fingerprint: number of events that the cache keeps until\nthey are read (section 14), below 2^31; 0 = none. Else 0"]
     pub events_capacity: i64,
-    #[doc = " how many nodes of an uncommitted tree, from its first on, keep their recurrent states,\nso that each of them can be committed; 0..63, at most max_tree_nodes. Only with a\nrecurrent group"]
+    #[doc = " the first max_draft_states nodes of an uncommitted tree keep their recurrent states, so\nthat each of them can be committed; 0..63, at most max_tree_nodes. Only with a recurrent\ngroup"]
     pub max_draft_states: i32,
+    #[doc = " number of ranks of tensor parallelism, 1..4096; 0 = 1. Each rank has a cache of its own,\nwith a share of the kv heads of each layer. Ranks that have the same fingerprint do not\nfind each other's pages in tiers. A transfer may go to caches with another tp_size"]
+    pub tp_size: i32,
+    #[doc = " rank of this cache, 0..tp_size - 1"]
+    pub tp_rank: i32,
     #[doc = " 0"]
     pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_cache_config"][::core::mem::size_of::<kvc_cache_config>() - 136usize];
+    ["Size of kvc_cache_config"][::core::mem::size_of::<kvc_cache_config>() - 144usize];
     ["Alignment of kvc_cache_config"][::core::mem::align_of::<kvc_cache_config>() - 8usize];
     ["Offset of field: kvc_cache_config::struct_size"][::core::mem::offset_of!(kvc_cache_config, struct_size) - 0usize];
     ["Offset of field: kvc_cache_config::flags"][::core::mem::offset_of!(kvc_cache_config, flags) - 4usize];
@@ -863,25 +872,27 @@ const _: () = {
         [::core::mem::offset_of!(kvc_cache_config, events_capacity) - 120usize];
     ["Offset of field: kvc_cache_config::max_draft_states"]
         [::core::mem::offset_of!(kvc_cache_config, max_draft_states) - 128usize];
-    ["Offset of field: kvc_cache_config::reserved"][::core::mem::offset_of!(kvc_cache_config, reserved) - 132usize];
+    ["Offset of field: kvc_cache_config::tp_size"][::core::mem::offset_of!(kvc_cache_config, tp_size) - 132usize];
+    ["Offset of field: kvc_cache_config::tp_rank"][::core::mem::offset_of!(kvc_cache_config, tp_rank) - 136usize];
+    ["Offset of field: kvc_cache_config::reserved"][::core::mem::offset_of!(kvc_cache_config, reserved) - 140usize];
 };
-#[doc = " What a cache with a given config would need."]
+#[doc = " The memory that a cache with a given config would need, or that one of its groups would need."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_estimate {
     pub struct_size: u32,
     pub reserved: u32,
-    #[doc = " pages (all groups: their sum)"]
+    #[doc = " pages of the group, or of all groups together"]
     pub num_pages: i64,
-    #[doc = " bytes of one page in all layers of the group (all groups: 0)"]
+    #[doc = " bytes of one page in all layers of the group; 0 for all groups"]
     pub page_bytes: i64,
-    #[doc = " bytes that one token takes in all layers (of the group) while it is stored"]
+    #[doc = " bytes that one stored token takes in all layers, or in all layers of the group"]
     pub token_bytes: i64,
-    #[doc = " pools; with KVC_STORAGE_NONE those of recurrent groups alone"]
+    #[doc = " bytes of pools; with KVC_STORAGE_NONE only those of recurrent groups"]
     pub storage_bytes: i64,
-    #[doc = " host memory for page tables and sequences"]
+    #[doc = " bytes of host memory for page tables and sequences"]
     pub bookkeeping_bytes: i64,
-    #[doc = " host and device memory for the largest batches (all groups only)"]
+    #[doc = " bytes of host and device memory for the largest batches; 0 for one group"]
     pub scratch_bytes: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -898,9 +909,9 @@ const _: () = {
         [::core::mem::offset_of!(kvc_estimate, bookkeeping_bytes) - 40usize];
     ["Offset of field: kvc_estimate::scratch_bytes"][::core::mem::offset_of!(kvc_estimate, scratch_bytes) - 48usize];
 };
-#[doc = " Id of a sequence: opaque, never 0, below 2^63. Using a stale id is an error, never undefined behaviour."]
+#[doc = " Id of a sequence: opaque, never 0, below 2^63. A call with a stale id returns STALE_ID and has no other effect."]
 pub type kvc_seq = u64;
-#[doc = " all tokens that a sequence holds now are sinks: s = max(sink_tokens, its length). Not\nallowed where the window is 0"]
+#[doc = " all tokens that a sequence has now become sinks: s = max(sink_tokens, its length). Not\nallowed for a sequence whose window is 0"]
 pub const KVC_STREAMING_PREFIX_IS_SINK: kvc_streaming_flags = 1;
 pub type kvc_streaming_flags = ::core::ffi::c_uint;
 pub const KVC_ROPE_SET_SHORT: kvc_rope_set = 0;
@@ -908,10 +919,11 @@ pub const KVC_ROPE_SET_LONG: kvc_rope_set = 1;
 pub type kvc_rope_set = ::core::ffi::c_uint;
 #[doc = " Id of an open forward: opaque, never 0, below 2^63."]
 pub type kvc_forward = u64;
-#[doc = " the node follows the sequence's last committed token"]
+#[doc = " the node is a root: it follows the last committed token of its sequence"]
 pub const KVC_TREE_ROOT: kvc_tree_parent = -1;
-#[doc = " no node: its row appends plain tokens"]
+#[doc = " the token is not a node, but a plain token"]
 pub const KVC_TREE_NONE: kvc_tree_parent = -2;
+#[doc = " Values of kvc_batch.tree_parents other than the number of a parent node."]
 pub type kvc_tree_parent = ::core::ffi::c_int;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -921,20 +933,20 @@ pub struct kvc_batch {
     pub num_sequences: i32,
     #[doc = " [num_sequences], distinct; 0 = an inert row, whose tokens are padding"]
     pub sequences: *const kvc_seq,
-    #[doc = " [num_sequences], new tokens of each row, >= 1; an inert row may have 0"]
+    #[doc = " [num_sequences], number of new tokens of each row, >= 1; an inert row may have 0"]
     pub append_lengths: *const i32,
-    #[doc = " the forward covers layers [layer_begin, layer_end); both 0 = all. Every layer in this\nrange that stores K and V must be appended before kvc_forward_end. A pipeline stage, or\na draft that exits early, gives its own range. The other layers then lack the forward's\ntokens. Until truncate drops these tokens, those layers do not export them, and a range\nwith such a layer is refused (ORDER)"]
+    #[doc = " the forward covers the layers [layer_begin, layer_end); both 0 = all layers. Every layer\nin this range that stores K and V must be appended before kvc_forward_end. Give a range\nfor a pipeline stage, or for a draft that exits early. The layers outside of the range\nthen lack the tokens of this forward, until truncate drops these tokens. While a layer\nlacks tokens, it cannot export them, and a forward whose range contains the layer\nreturns ORDER"]
     pub layer_begin: i32,
     pub layer_end: i32,
-    #[doc = " nullable: no trees. [T]: the parent node of each new token, or KVC_TREE_ROOT; in a plain\nrow KVC_TREE_NONE for all tokens (see kvc_seq_commit). Ignored in inert rows"]
+    #[doc = " nullable: no trees. [T]: the parent node of each new token, or KVC_TREE_ROOT (token\ntrees: see kvc_seq_commit). In a row without a tree, KVC_TREE_NONE for all tokens.\nIgnored in inert rows"]
     pub tree_parents: *const i32,
-    #[doc = " nullable: no spans. [T]: adjacent tokens of one row with the same id > 0 see each other,\nlater ones too (an image within a text); 0 = no span. Windows and chunks stay as they\nare: a query sees no token of its span that its window or chunk hides. A span must be\nwhole within one forward. Ignored in inert rows"]
+    #[doc = " nullable: no spans. [T]: the id of the span of each new token; 0 = no span. Adjacent\ntokens of one row with the same id form a span, such as an image within a text. Each\ntoken of a span sees all tokens of the span, later ones included. But windows and chunks\nstill hide keys. All tokens of a span must be in the same forward. Ignored in inert\nrows"]
     pub span_ids: *const i32,
-    #[doc = " 0 = the tokens belong to the sequences. 1 + the index of a cross group: they are appended\nto the encoder sequences in that group. Its layers accept kvc_forward_append only, and\nthe lengths of the sequences stay the same"]
+    #[doc = " 0 = the new tokens belong to the sequences. 1 + g = the new tokens are appended to the\nencoder sequences in cross group g. Then the layers of that group accept\nkvc_forward_append only, and the lengths of the sequences do not change"]
     pub encoder_group: i32,
     #[doc = " 0"]
     pub reserved: u32,
-    #[doc = " 0 = none: the forward gets its own id. Else a graph from kvc_graph_create: the forward\nis open in it, and has the graph's id"]
+    #[doc = " 0 = the forward is in no graph, and gets its own id. Else a graph from kvc_graph_create:\nthe forward is open in this graph, and has the id of the graph"]
     pub graph: kvc_forward,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -953,7 +965,7 @@ const _: () = {
     ["Offset of field: kvc_batch::reserved"][::core::mem::offset_of!(kvc_batch, reserved) - 52usize];
     ["Offset of field: kvc_batch::graph"][::core::mem::offset_of!(kvc_batch, graph) - 56usize];
 };
-#[doc = " k is already as the cache stores it, and is not rotated. For a quantised layer, k and v may then\nboth be stored bytes, of its dtype or uint8 (uint4: D / 2 bytes a row; float4: D / 2 + D / 16)"]
+#[doc = " k is already rotated as the cache stores it, so the library does not rotate k. For a quantised\nlayer, k and v may then both be stored bytes. Their dtype is that of the layer, or uint8. A row\nof uint4 has D / 2 bytes, and a row of float4 has D / 2 + D / 16 bytes"]
 pub const KVC_APPEND_AS_STORED: kvc_append_flags = 1;
 pub type kvc_append_flags = ::core::ffi::c_uint;
 #[repr(C)]
@@ -964,11 +976,11 @@ pub struct kvc_append_args {
     pub flags: u32,
     #[doc = " borrowed; [>= T, Hkv, D] float32, float16 or bfloat16; innermost stride 1"]
     pub k: *const DLTensor,
-    #[doc = " borrowed; [>= T, Hkv, Dv], as k. KVC_LAYER_KEYS_ONLY: NULL. MLA: NULL, and k has whole rows;\nor v has the latent parts [>= T, 1, latent_dim], and k the rotary parts\n[>= T, 1, D - latent_dim]"]
+    #[doc = " borrowed; [>= T, Hkv, Dv], as k. KVC_LAYER_KEYS_ONLY: NULL. MLA: NULL, and k has whole rows. Or v\nhas the latent parts [>= T, 1, latent_dim], and k has the rotary parts [>= T, 1, D - latent_dim]"]
     pub v: *const DLTensor,
-    #[doc = " nullable: the layer's rope fields and the tokens' positions give the angles. Borrowed;\n[>= T, 2, rope_dim / 2] float32, compact: cos, then sin of each pair's angle, times any\nattention factor. For positions that only the caller has (M-RoPE, dynamic NTK:\ndocs/reference/rope.md). Needs KVC_ROPE_ON_APPEND. Give the layer's attend the same\ntable"]
+    #[doc = " nullable: the angles follow from the rope fields of the layer and the positions of the\ntokens. Borrowed; [>= T, 2, rope_dim / 2] float32, compact: [t, 0, i] is the cos of the\nangle of pair i, and [t, 1, i] its sin, both times any attention factor. Use it for\npositions that only the caller has (M-RoPE, dynamic NTK: docs/reference/rope.md). Needs\nKVC_ROPE_ON_APPEND. Give the same table to the attend of the layer"]
     pub rope_cos_sin: *const DLTensor,
-    #[doc = " borrowed; [>= T, Hkv] float32: the scales of stored bytes of int8 and uint4. Else NULL: stored\nbytes of float8 and float4 use the layer's scales"]
+    #[doc = " int8 and uint4, with stored bytes in k and v: borrowed; [>= T, Hkv] float32: the scale of each\nrow. Else NULL. (Stored bytes of float8 and float4 have the scales of the layer)"]
     pub k_scale: *const DLTensor,
     #[doc = " the same for v"]
     pub v_scale: *const DLTensor,
@@ -986,62 +998,62 @@ const _: () = {
     ["Offset of field: kvc_append_args::k_scale"][::core::mem::offset_of!(kvc_append_args, k_scale) - 32usize];
     ["Offset of field: kvc_append_args::v_scale"][::core::mem::offset_of!(kvc_append_args, v_scale) - 40usize];
 };
-#[doc = " a query sees every key of its row, also those of later tokens. A window still limits the\nfirst key, and a chunk the first and the last. Nodes of a tree see their ancestors only"]
+#[doc = " a query also sees the later tokens of its row. A window still limits the first key that a\nquery sees, and a chunk limits the first and the last. Nodes of a tree still see only their\nancestors"]
 pub const KVC_ATTEND_NON_CAUSAL: kvc_attend_flags = 1;
-#[doc = " only keys of earlier steps"]
+#[doc = " attend only to keys of earlier steps"]
 pub const KVC_ATTEND_PAST: kvc_attend_flags = 2;
-#[doc = " only keys of this step's tokens. To compute the two parts apart, call attend twice for a\nlayer, and merge the results by their LSE (kvc_merge_states)"]
+#[doc = " attend only to keys of this step's tokens. To compute these two parts separately, call attend\nfor a layer with PAST and again with SELF. Merge the two results with kvc_merge_states"]
 pub const KVC_ATTEND_SELF: kvc_attend_flags = 4;
-#[doc = " slope * (p_q - p_k) is subtracted from scores, so keys after the query score higher. It\nmatters where queries see such keys: with NON_CAUSAL, and in spans"]
+#[doc = " ALiBi subtracts slope * (p_q - p_k), not slope * |p_q - p_k|. So keys after the query get\nhigher scores. Queries see such keys only with NON_CAUSAL and in spans"]
 pub const KVC_ATTEND_ALIBI_SIGNED: kvc_attend_flags = 8;
-#[doc = " rel_bias adds 0 at distances that it has no entry for"]
+#[doc = " rel_bias adds 0 at distances for which it has no entry"]
 pub const KVC_ATTEND_REL_BIAS_ZERO: kvc_attend_flags = 16;
-#[doc = " this layer ignores the step's spans"]
+#[doc = " this layer ignores the spans of the step"]
 pub const KVC_ATTEND_NO_SPANS: kvc_attend_flags = 32;
-#[doc = " the window, or chunk, of every query begins where the window, or chunk, of the row's\nfirst new token begins. So with NON_CAUSAL all queries of a step see the same keys.\nUNSUPPORTED in steps with trees"]
+#[doc = " all queries of a row use the start of the window, or chunk, of the row's first new token.\nWith NON_CAUSAL, all queries of a row then see the same keys. UNSUPPORTED in steps with\ntrees"]
 pub const KVC_ATTEND_STEP_WINDOW: kvc_attend_flags = 64;
 pub type kvc_attend_flags = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_attend_args {
     pub struct_size: u32,
-    #[doc = " KVC_ATTEND_*; PAST and SELF exclude each other"]
+    #[doc = " KVC_ATTEND_*; not PAST and SELF together"]
     pub flags: u32,
     #[doc = " borrowed; [>= T, Hq, D] float32, float16 or bfloat16; innermost stride 1 (MLA: see w_uk)"]
     pub q: *const DLTensor,
-    #[doc = " nullable, with v: the layer was appended already, reads another layer's K and V\n(kvc_layer_config.kv_layer), or is a cross layer. Borrowed; as kvc_append_args"]
+    #[doc = " borrowed; as kvc_append_args.k. nullable, together with v: nothing is stored, because the layer\nwas appended already, reads K and V of another layer (kvc_layer_config.kv_layer), or is a cross\nlayer"]
     pub k: *const DLTensor,
-    #[doc = " nullable, with k; as kvc_append_args.v (MLA: nullable alone)"]
+    #[doc = " nullable, together with k (MLA: also alone); as kvc_append_args.v"]
     pub v: *const DLTensor,
-    #[doc = " borrowed, its data is written; [>= T, Hq, Dv], any of the three dtypes. Must not overlap q, k or v.\nTokens of inert rows, and rows from T on, are not written"]
+    #[doc = " borrowed, its data is written; [>= T, Hq, Dv] float32, float16 or bfloat16. Must not overlap q, k\nor v. Tokens of inert rows, and rows from T on, are not written"]
     pub out: *const DLTensor,
-    #[doc = " nullable; borrowed, written; [>= T, Hq] float32: natural logarithm of the sum of exponentials of\nthe scores, the sink's included; rows as in out"]
+    #[doc = " nullable: not computed. Borrowed, its data is written; [>= T, Hq] float32: the natural logarithm\nof the sum of exponentials of the scores. The logit of a sink counts as a score. A row that is not\nwritten in out is not written in lse"]
     pub lse: *const DLTensor,
-    #[doc = " 1e-30..1e30; 0 = the layer's"]
+    #[doc = " 1e-30..1e30; 0 = the softmax_scale of the layer"]
     pub softmax_scale: f64,
-    #[doc = " scores become softcap * tanh(score / softcap); 1e-6..1e30; 0 = none"]
+    #[doc = " a score becomes softcap * tanh(score / softcap); 1e-6..1e30; 0 = no cap"]
     pub softcap: f64,
-    #[doc = " nullable; borrowed; [Hq] float32: slope * |p_q - p_k| is subtracted from scores (see\nKVC_ATTEND_ALIBI_SIGNED)"]
+    #[doc = " nullable: no ALiBi. Borrowed; [Hq] float32: slope * |p_q - p_k| is subtracted from scores,\nwhere p_q and p_k are the positions of query and key (see also KVC_ATTEND_ALIBI_SIGNED)"]
     pub alibi_slopes: *const DLTensor,
-    #[doc = " nullable; borrowed; [Hq] float32: a logit of each head that takes part in the softmax, without a\nvalue. It is neither scaled nor capped. If a layer is computed in two parts, give it to one of\nthem"]
+    #[doc = " nullable: no attention sinks. Borrowed; [Hq] float32: a logit for each head, which takes part in\nthe softmax without a value. It is neither scaled nor capped. If two calls compute the parts PAST\nand SELF of a layer, give sinks to only one of them"]
     pub sinks: *const DLTensor,
-    #[doc = " nullable; as kvc_append_args.rope_cos_sin, for q, and for k if it is given. UNSUPPORTED in\na full group with a sequence longer than its streaming window (in a deterministic cache:\nwith any sequence that has sinks), because q is rotated twice there"]
+    #[doc = " nullable; as kvc_append_args.rope_cos_sin. It rotates q, and k if k is given. UNSUPPORTED\nin a full group if a sequence is longer than its streaming window (in a deterministic\ncache: if a sequence has streaming sinks), because q is then rotated twice"]
     pub rope_cos_sin: *const DLTensor,
-    #[doc = " nullable, with w_uv. Borrowed; [Hq, Dn, latent_dim] float32, float16 or bfloat16; innermost\nstride 1; Dn 1..1152 - R"]
+    #[doc = " nullable, together with w_uv. Borrowed; [Hq, Dn, latent_dim] float32, float16 or bfloat16;\ninnermost stride 1; Dn 1..1152 - R"]
     pub w_uk: *const DLTensor,
-    #[doc = " nullable, with w_uk. Borrowed; [Hq, Dv, latent_dim], as w_uk; Dv 1..1024"]
+    #[doc = " nullable, together with w_uk. Borrowed; [Hq, Dv, latent_dim], as w_uk; Dv 1..1024"]
     pub w_uv: *const DLTensor,
-    #[doc = " nullable: no lists. Borrowed; [>= T, 1 or Hkv, k] int32, rows as in q, innermost stride 1: the list\nof each query, for all heads or for each kv head. k * index_block <= KVC_MAX_LISTED_KEYS"]
+    #[doc = " nullable: no lists. Borrowed; [>= T, 1 or Hkv, k] int32, innermost stride 1: a list of k\nentries for each query, for all heads or for each kv head.\nk * index_block <= KVC_MAX_LISTED_KEYS. An entry names tokens by their index in the sequence"]
     pub indices: *const DLTensor,
-    #[doc = " b: an entry i is the tokens [i * b, (i + 1) * b). Any b from 1 on; 0 = 1"]
+    #[doc = " b >= 1: an entry i names the tokens [i * b, (i + 1) * b); 0 = 1"]
     pub index_block: i32,
     #[doc = " 0"]
     pub reserved: i32,
-    #[doc = " nullable; borrowed; [Hq, E] or [>= T, Hq, E] float32, innermost stride 1: the head's entry at\nd = p_q - p_k is added to the score. E is 1 or more. A larger d gets the last entry, and a\nnegative d the first (but see KVC_ATTEND_REL_BIAS_ZERO)"]
+    #[doc = " nullable: no bias by distance. Borrowed; [Hq, E] or [>= T, Hq, E] float32, E >= 1, innermost\nstride 1: entry d of the head is added to the score, where d = p_q - p_k. If d is E or more,\nthe last entry is added. If d is negative, the first entry is added (see also\nKVC_ATTEND_REL_BIAS_ZERO)"]
     pub rel_bias: *const DLTensor,
-    #[doc = " nullable; borrowed; [>= num_sequences, >= keys, 1 or Hkv] float32: entry [r, j] is added to\nscores of key j in row r. Keys are numbered as in indices. `keys` is the largest number of\ntokens, new ones included, of the rows that have queries"]
+    #[doc = " nullable: no bias by key. Borrowed; [>= num_sequences, >= keys, 1 or Hkv] float32: entry\n[r, j] is added to the scores of key j in row r of the batch. Key j is the token with index j,\nas in indices. `keys` is the length of the longest row that has queries, new tokens\nincluded"]
     pub key_bias: *const DLTensor,
-    #[doc = " nullable; borrowed; [>= T, >= keys] or [>= T, 1 or Hkv, >= keys] bool or uint8, innermost stride 1: 0\nhides key j from the query. A mask cannot show a key that the layer hides. With NON_CAUSAL, in a\nlayer without window and chunks, the mask alone decides what a query sees. Rows and keys as in q\nand key_bias"]
+    #[doc = " nullable: no mask. Borrowed; [>= T, >= keys] or [>= T, 1 or Hkv, >= keys] bool or uint8, innermost\nstride 1: where an entry is 0, key j is hidden from the query. Rows are tokens as in q, and keys\nare as in key_bias. A mask cannot show a key that the layer hides. With NON_CAUSAL, in a layer\nwithout window and chunks, only the mask hides keys"]
     pub mask: *const DLTensor,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1072,13 +1084,14 @@ const _: () = {
     ["Offset of field: kvc_attend_args::key_bias"][::core::mem::offset_of!(kvc_attend_args, key_bias) - 128usize];
     ["Offset of field: kvc_attend_args::mask"][::core::mem::offset_of!(kvc_attend_args, mask) - 136usize];
 };
-#[doc = " tokens that a list may name"]
+#[doc = " the largest number of tokens that a list may name"]
 pub const KVC_MAX_LISTED_KEYS: _bindgen_ty_1 = 65536;
 pub type _bindgen_ty_1 = ::core::ffi::c_uint;
-#[doc = " a token's score is the sum over heads h of weights[h] * max(0, q[h].k): one list a query"]
+#[doc = " the score is the sum over all heads h of weights[h] * max(0, q[h].k); one list a query"]
 pub const KVC_SELECT_RELU_SUM: kvc_select_rule = 0;
-#[doc = " a token's score in head h is q[h].k: a list for each head"]
+#[doc = " the score in head h is q[h].k; one list for each head of a query"]
 pub const KVC_SELECT_EACH_HEAD: kvc_select_rule = 1;
+#[doc = " How kvc_forward_select scores a token."]
 pub type kvc_select_rule = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1086,23 +1099,23 @@ pub struct kvc_select_args {
     pub struct_size: u32,
     #[doc = " KVC_SELECT_*"]
     pub rule: i32,
-    #[doc = " borrowed; [>= T, Hq, D] float32, float16 or bfloat16; innermost stride 1. Head h scores the keys of\nhead h / (Hq / Hkv)"]
+    #[doc = " borrowed; [>= T, Hq, D] float32, float16 or bfloat16; innermost stride 1. Head h scores the\nkeys of kv head h / (Hq / Hkv)"]
     pub q: *const DLTensor,
     #[doc = " KVC_SELECT_RELU_SUM: borrowed; [>= T, Hq] float32, of any sign; nullable: all 1. Else NULL"]
     pub weights: *const DLTensor,
-    #[doc = " borrowed, written; [>= T, lists, k] int32, innermost stride 1; lists is 1, or Hq with\nKVC_SELECT_EACH_HEAD. k * index_block <= KVC_MAX_LISTED_KEYS. It must not overlap another\ntensor. Tokens of inert rows, and rows from T on, are not written"]
+    #[doc = " borrowed, its data is written: the chosen entries. [>= T, lists, k] int32, innermost stride 1.\n`lists` is 1, or Hq with KVC_SELECT_EACH_HEAD. k * index_block <= KVC_MAX_LISTED_KEYS. It must\nnot overlap another tensor. Tokens of inert rows, and rows from T on, are not written"]
     pub indices: *const DLTensor,
-    #[doc = " nullable: all tokens that the query sees. Borrowed; [>= T, 1 or lists, n] int32, as\nkvc_attend_args.indices: only tokens that it names are scored"]
+    #[doc = " nullable: all tokens that the query sees are scored. Borrowed; [>= T, 1 or lists, n]\nint32, with entries as in kvc_attend_args.indices: only tokens that candidates names are\nscored"]
     pub candidates: *const DLTensor,
     #[doc = " nullable; as kvc_append_args.rope_cos_sin, for q"]
     pub rope_cos_sin: *const DLTensor,
-    #[doc = " b: an entry i is the tokens [i * b, (i + 1) * b), and its score is the largest of those that the\nquery sees. Any b from 1 on; 0 = 1"]
+    #[doc = " b >= 1: an entry i of indices names the tokens [i * b, (i + 1) * b). The score of the entry is\nthe largest score of those of its tokens that the query sees. 0 = 1"]
     pub index_block: i32,
-    #[doc = " the same for entries of candidates; 0 = 1"]
+    #[doc = " the number of tokens that an entry of candidates names, like index_block for indices; 0 = 1"]
     pub candidate_block: i32,
-    #[doc = " this many entries at the start of the sequence are always chosen. They count towards k"]
+    #[doc = " the entries 0..first_blocks - 1 are always chosen. They count towards k"]
     pub first_blocks: i32,
-    #[doc = " the same for this many entries that end with the one of the query's own token. first_blocks +\nlast_blocks is at most k"]
+    #[doc = " the entries e - last_blocks + 1..e are always chosen, where e is the entry of the query's own\ntoken. They count towards k. first_blocks + last_blocks is at most k"]
     pub last_blocks: i32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1128,15 +1141,15 @@ const _: () = {
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_merge_args {
     pub struct_size: u32,
-    #[doc = " 1 or more"]
+    #[doc = " number of results to merge, 1 or more"]
     pub num_parts: i32,
-    #[doc = " [num_parts], borrowed; each [T, H, Dv] float32, float16 or bfloat16; innermost\nstride 1"]
+    #[doc = " [num_parts], borrowed; each [>= T, H, Dv] float32, float16 or bfloat16; innermost\nstride 1"]
     pub outputs: *const *const DLTensor,
-    #[doc = " [num_parts], borrowed; each [T, H] float32"]
+    #[doc = " [num_parts], borrowed; each [>= T, H] float32"]
     pub lses: *const *const DLTensor,
-    #[doc = " borrowed, written; [T, H, Dv] of any of the three dtypes: T, H and Dv are its\nshape. It may be outputs[0] itself; must not overlap other parts"]
+    #[doc = " borrowed, its data is written; [T, H, Dv] float32, float16 or bfloat16. Its shape\ndefines T, H and Dv. It may be outputs[0]; it must not overlap any other part"]
     pub out: *const DLTensor,
-    #[doc = " nullable; borrowed, written; [T, H] float32; it may be lses[0] itself"]
+    #[doc = " nullable: not computed. Borrowed, its data is written; [T, H] float32. It may be\nlses[0]"]
     pub lse: *const DLTensor,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1150,7 +1163,7 @@ const _: () = {
     ["Offset of field: kvc_merge_args::out"][::core::mem::offset_of!(kvc_merge_args, out) - 24usize];
     ["Offset of field: kvc_merge_args::lse"][::core::mem::offset_of!(kvc_merge_args, lse) - 32usize];
 };
-#[doc = " The position of each token of an open forward, and the last token of each row. All pointers, those of the tensors' shapes\n and strides too, are borrowed from the library until the forward closes. In a graph they are borrowed until\n kvc_graph_destroy, and the arrays have the graph's capacity in place of T and num_sequences: position 0 and last row -1\n for entries that the step does not use."]
+#[doc = " The position of each token of an open forward, and the last token of each row. The library owns the arrays, and the shapes\n and strides of the tensors. They are valid until the forward closes, or in a graph until kvc_graph_destroy. In a graph the\n arrays have max_tokens and max_sequences of kvc_graph_config in place of T and num_sequences. Entries that the step does\n not use have position 0 and last row -1."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_forward_info {
@@ -1159,13 +1172,13 @@ pub struct kvc_forward_info {
     pub num_sequences: i32,
     #[doc = " T"]
     pub num_tokens: i64,
-    #[doc = " [T]: position of each token in its sequence (tree nodes: length + depth); 0 in\ninert rows"]
+    #[doc = " [T]: position of each token in its sequence. A tree node has position\nlength + depth, and a token of an inert row has position 0"]
     pub positions_host: *const i32,
-    #[doc = " [num_sequences]: index in [0, T) of each row's last token; -1 if it has none"]
+    #[doc = " [num_sequences]: index in [0, T) of the last token of each row; -1 = the row has no\ntokens"]
     pub last_rows_host: *const i32,
-    #[doc = " the same arrays on the context's device, int32 [T]"]
+    #[doc = " the data of positions_host on the context's device: int32 [T]"]
     pub positions: DLTensor,
-    #[doc = " int32 [num_sequences]"]
+    #[doc = " the data of last_rows_host on the context's device: int32 [num_sequences]"]
     pub last_rows: DLTensor,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1183,18 +1196,18 @@ const _: () = {
     ["Offset of field: kvc_forward_info::positions"][::core::mem::offset_of!(kvc_forward_info, positions) - 32usize];
     ["Offset of field: kvc_forward_info::last_rows"][::core::mem::offset_of!(kvc_forward_info, last_rows) - 80usize];
 };
-#[doc = " Graph mode is for steps whose calls are recorded once and replayed, by a CUDA graph, or by a compiled program that holds\n its arguments as constants.\n\n   kvc_graph_config config;  kvc_graph_config_init(&config);                  // once\n   config.max_sequences = config.max_tokens = 64;                             // decode, up to 64 rows\n   if (kvc_graph_create(cache, &config, &graph, &error)) return report(error.message);\n   batch.graph = graph;\n   for (;;) {                                                                 // each step\n     ... this step's batch.sequences, batch.append_lengths, batch.num_sequences ...\n     if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n     replay();        // recorded: the model, with kvc_forward_attend(cache, graph, layer, &args[layer], &error) in it\n     kvc_forward_end(cache, graph, &error);\n   }\n\n   Ids        A forward in a graph has the graph's id, in every step. A call with that id acts on the forward that is open in\n              the graph. While none is open, a replay is stale: such calls return KVC_ERROR_STALE and touch nothing.\n   Addresses  kvc_forward_get_info and kvc_forward_tables give the same addresses in every step, in shapes of the graph's\n              capacity. Entries that a step does not use are inert: position 0, slot -1, last row -1, table rows without\n              keys. Call kvc_forward_tables in each step to fill tables. Until then, and between steps, their generation word\n              is 0.\n   Tensors    Tensors of recorded calls have max_tokens rows, those of states max_sequences. Rows beyond those of the step\n              are not written.\n   CUDA       Run one step without a capture first. Then capture append, attend, load_state and store_state between a begin\n              and an end. All other calls must be outside (ORDER). kvc_forward_end checks that each layer in range was appended\n              in the graph at least once. It cannot see what a replay ran, so replay all captured layers before it. A\n              replay while no forward is open writes nothing. Use one stream for all forwards of a graph.\n\n A graph has buffers for one forward, which does not count towards max_open_forwards. It serves recordings of any size up to\n its capacity, so one graph is enough for a server that records several batch sizes."]
+#[doc = " Settings of a graph. A graph is for steps whose calls are recorded once and replayed, by a CUDA graph, or by a compiled\n program that has the arguments of its calls as constants.\n\n   kvc_graph_config config;  kvc_graph_config_init(&config);                  // once\n   config.max_sequences = config.max_tokens = 64;                             // decode, up to 64 rows\n   if (kvc_graph_create(cache, &config, &graph, &error)) return report(error.message);\n   batch.graph = graph;\n   for (;;) {                                                                 // each step\n     ... this step's batch.sequences, batch.append_lengths, batch.num_sequences ...\n     if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n     replay();        // recorded: the model, with kvc_forward_attend(cache, graph, layer, &args[layer], &error) in it\n     kvc_forward_end(cache, graph, &error);\n   }\n\n   Ids        In every step, the forward in a graph has the id of the graph. A call with that id acts on the forward that\n              is open in the graph. If no forward is open in the graph, the call returns KVC_ERROR_STALE and does nothing.\n   Addresses  kvc_forward_get_info and kvc_forward_tables give the same addresses in every step, in shapes of the graph's\n              capacity. Entries that a step does not use are inert: position 0, slot -1, last row -1, table rows without\n              keys. Call kvc_forward_tables in each step to fill the tables. Between kvc_forward_end and this call, the\n              generation word of the tables is 0.\n   Tensors    Tensors of recorded calls have max_tokens rows, and tensors of states have max_sequences rows. Rows that the\n              step does not have are not written.\n   CUDA       Run one step without a capture first. Then capture append, attend, load_state and store_state between a begin\n              and an end. All other calls must be outside of the capture (else ORDER). kvc_forward_end checks that each\n              layer in the range was appended in the graph at least once. It cannot check which calls a replay ran, so\n              replay all captured layers before kvc_forward_end. A replay while no forward is open writes nothing. Use one\n              stream for all forwards of a graph.\n\n A graph has buffers for one forward, which does not count towards max_open_forwards. Recordings of several batch sizes can\n use the same graph, up to its capacity. So a server needs only one graph."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_graph_config {
     pub struct_size: u32,
     #[doc = " 0"]
     pub flags: u32,
-    #[doc = " rows of a step, at most the cache's max_sequences; 0 = as many"]
+    #[doc = " rows of a step, at most max_sequences of the cache; 0 = max_sequences of the cache"]
     pub max_sequences: i32,
-    #[doc = " tokens of a step, at most the cache's max_batch_tokens; 0 = as many"]
+    #[doc = " tokens of a step, at most max_batch_tokens of the cache; 0 = max_batch_tokens of the cache"]
     pub max_tokens: i32,
-    #[doc = " columns of block tables, 1..2^26; 0 = the pages of the group. Tables of KVC_TABLES_BRANCHES\nhave their own number of columns"]
+    #[doc = " columns of block tables, 1..2^26; 0 = num_pages of the group. Tables of KVC_TABLES_BRANCHES\nhave their own number of columns"]
     pub max_pages_per_row: i32,
     #[doc = " 0"]
     pub reserved: u32,
@@ -1212,18 +1225,19 @@ const _: () = {
         [::core::mem::offset_of!(kvc_graph_config, max_pages_per_row) - 16usize];
     ["Offset of field: kvc_graph_config::reserved"][::core::mem::offset_of!(kvc_graph_config, reserved) - 20usize];
 };
-#[doc = " K and V together: [pages, 2, Hkv, page_size, D]; only if they are stored together"]
+#[doc = " K and V together: [pages, 2, Hkv, page_size, D]; only if the cache stores them in one pool"]
 pub const KVC_POOL_KV: kvc_pool = 0;
 #[doc = " [pages, Hkv, page_size, D]"]
 pub const KVC_POOL_K: kvc_pool = 1;
-#[doc = " [pages, Hkv, page_size, Dv]; MLA: the leading dims of KVC_POOL_K"]
+#[doc = " [pages, Hkv, page_size, Dv]; MLA: the first latent_dim dims of KVC_POOL_K"]
 pub const KVC_POOL_V: kvc_pool = 2;
-#[doc = " float32: [pages, Hkv, page_size] of int8, uint4; [Hkv] of float8, float4 (ones if none given)"]
+#[doc = " scales of K, float32: [pages, Hkv, page_size] for int8 and uint4; [Hkv] for float8 and float4\n(ones if the config gives no scales)"]
 pub const KVC_POOL_K_SCALE: kvc_pool = 3;
+#[doc = " scales of V, in the same shapes"]
 pub const KVC_POOL_V_SCALE: kvc_pool = 4;
 #[doc = " ============================================================================================\n 8  Tensors: views, exports, imports\n ============================================================================================"]
 pub type kvc_pool = ::core::ffi::c_uint;
-#[doc = " without it the view carries DLPack's READ_ONLY flag"]
+#[doc = " the view may be written. Without this flag, the view has DLPack's READ_ONLY flag"]
 pub const KVC_POOL_WRITABLE: kvc_pool_flags = 1;
 pub type kvc_pool_flags = ::core::ffi::c_uint;
 pub const KVC_EXPORT_K: kvc_export_parts = 1;
@@ -1237,13 +1251,13 @@ pub type kvc_export_parts = ::core::ffi::c_uint;
 pub struct kvc_export_args {
     pub struct_size: u32,
     pub layer: i32,
-    #[doc = " KVC_EXPORT_*; 0 = all that the layer has (MLA: K and its scales; V is a part of K)"]
+    #[doc = " KVC_EXPORT_*; 0 = all parts that the layer has (MLA: only K and its scales, because V is part of\nK)"]
     pub parts: u32,
     #[doc = " 0"]
     pub reserved: u32,
-    #[doc = " tokens [position_begin, position_end) of the sequence"]
+    #[doc = " tokens [position_begin, position_end) of the sequence are exported"]
     pub position_begin: i64,
-    #[doc = " 0 = the sequence's length (so [0, 0) cannot be requested). Cross layers: both positions are in\nthe encoder sequence"]
+    #[doc = " 0 = the sequence's length, so [0, 0) cannot be requested. Cross layers: both positions are\npositions in the encoder sequence"]
     pub position_end: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1259,18 +1273,19 @@ const _: () = {
     ["Offset of field: kvc_export_args::position_end"]
         [::core::mem::offset_of!(kvc_export_args, position_end) - 24usize];
 };
-#[doc = " What an export returned. A part that was not requested is NULL. Release each tensor by its deleter."]
+#[doc = " The tensors that an export returned. A part that was not requested is NULL. Release each tensor by its deleter."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_exported {
     pub struct_size: u32,
     pub reserved: u32,
-    #[doc = " [tokens, Hkv, D] of the layer's dtype; float8: uint8; 4 bits: uint8, the bytes of a row"]
+    #[doc = " [tokens, Hkv, D] of the layer's dtype. float8: as uint8. uint4 and float4: uint8,\nwith the bytes of a row in the last dim"]
     pub k: *mut DLManagedTensorVersioned,
-    #[doc = " [tokens, Hkv, Dv]"]
+    #[doc = " [tokens, Hkv, Dv], with a dtype as k"]
     pub v: *mut DLManagedTensorVersioned,
-    #[doc = " float32, the factors of k: [tokens, Hkv] of int8, uint4; [Hkv] of float8, float4"]
+    #[doc = " scales of k, float32: [tokens, Hkv] for int8 and uint4; [Hkv] for float8 and\nfloat4"]
     pub k_scale: *mut DLManagedTensorVersioned,
+    #[doc = " scales of v, in the same shapes"]
     pub v_scale: *mut DLManagedTensorVersioned,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1284,7 +1299,7 @@ const _: () = {
     ["Offset of field: kvc_exported::k_scale"][::core::mem::offset_of!(kvc_exported, k_scale) - 24usize];
     ["Offset of field: kvc_exported::v_scale"][::core::mem::offset_of!(kvc_exported, v_scale) - 32usize];
 };
-#[doc = " k is as exported, and k and v may be stored bytes: as KVC_APPEND_AS_STORED"]
+#[doc = " k and v are as kvc_seq_export gave them: see KVC_APPEND_AS_STORED"]
 pub const KVC_IMPORT_AS_STORED: kvc_import_flags = 1;
 pub type kvc_import_flags = ::core::ffi::c_uint;
 #[repr(C)]
@@ -1293,15 +1308,15 @@ pub struct kvc_import_args {
     pub struct_size: u32,
     #[doc = " KVC_IMPORT_*"]
     pub flags: u32,
-    #[doc = " all layers of the cache"]
+    #[doc = " number of layers of the cache"]
     pub num_layers: i32,
     #[doc = " 0"]
     pub reserved: u32,
-    #[doc = " [num_layers], each [T, Hkv, D] of that layer; T the same in all, 1..max_batch_tokens. NULL for\na layer that reads another's K and V (kvc_layer_config.kv_layer), and for a cross layer"]
+    #[doc = " [num_layers], each [T, Hkv, D] of that layer; T is the same in all, 1..max_batch_tokens. NULL\nfor a layer that reads K and V of another layer (kvc_layer_config.kv_layer), and for a cross\nlayer"]
     pub k: *const *const DLTensor,
-    #[doc = " [num_layers], each [T, Hkv, Dv], or as kvc_append_args.v; NULL where k is. Nullable if every\nlayer is MLA"]
+    #[doc = " [num_layers], each [T, Hkv, Dv], or as kvc_append_args.v; NULL where k is NULL. Nullable if\nevery layer is MLA"]
     pub v: *const *const DLTensor,
-    #[doc = " nullable: none. [num_layers], each as kvc_append_args.k_scale, or NULL"]
+    #[doc = " nullable: no scales. [num_layers], each as kvc_append_args.k_scale, or NULL"]
     pub k_scale: *const *const DLTensor,
     #[doc = " the same for v"]
     pub v_scale: *const *const DLTensor,
@@ -1319,16 +1334,17 @@ const _: () = {
     ["Offset of field: kvc_import_args::k_scale"][::core::mem::offset_of!(kvc_import_args, k_scale) - 32usize];
     ["Offset of field: kvc_import_args::v_scale"][::core::mem::offset_of!(kvc_import_args, v_scale) - 40usize];
 };
-#[doc = " One copy that a cache with KVC_STORAGE_NONE leaves to the engine, which makes it in its own pools:\n\n   config.storage = KVC_STORAGE_NONE;                       // page ids and tables, no K and V\n   ...\n   kvc_seq_fork(cache, n, parents, positions, children, NULL, &error);\n   if (kvc_cache_take_copies(cache, copies, sizeof copies[0], CAPACITY, &num_copies, &error)) return report(error.message);\n   copy_in_my_pools(copies, num_copies);                    // one after another, in each layer of copies[i].group\n   if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n   ... kvc_cache_take_copies, copy_in_my_pools ...          // begin replaces a shared last page by a copy\n   ... store the new tokens, attend ...\n   kvc_forward_end(cache, step, &error);\n\n Three calls queue copies: a fork, of a partial last page; begin, of a shared last page; and a commit, to move kept nodes to the\n front. A commit can queue several for a sequence and group, the others at most one. Nothing else moves tokens.\n   Order   Make the copies one after another, in the order in which they come. Make those of a fork or commit before the next\n           step stores or reads anything, and those of begin before its own step reads.\n   Taking  While copies of earlier calls wait, kvc_forward_begin is refused (ORDER), so that nothing overwrites what they read.\n           Once max_sequences * num_groups copies wait, kvc_seq_fork and kvc_seq_commit are refused too.\n   Abort   An abort drops the copies of its step that were not taken. kvc_cache_clear drops all copies.\n The layout of this struct is frozen."]
+#[doc = " A copy of tokens that the engine must make in its own pools. Only a cache with KVC_STORAGE_NONE has such copies:\n\n   config.storage = KVC_STORAGE_NONE;                       // page ids and tables, no K and V\n   ...\n   kvc_seq_fork(cache, n, parents, positions, children, NULL, &error);\n   if (kvc_cache_take_copies(cache, copies, sizeof copies[0], CAPACITY, &num_copies, &error)) return report(error.message);\n   copy_in_my_pools(copies, num_copies);                    // one after another, in each layer of copies[i].group\n   if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n   ... kvc_cache_take_copies, copy_in_my_pools ...          // begin replaces a shared last page by a copy\n   ... store the new tokens, attend ...\n   kvc_forward_end(cache, step, &error);\n\n Three calls queue copies. A fork copies a partial last page. begin copies a shared last page. A commit moves kept nodes to\n the front, and can queue several copies for one sequence and group. A fork and begin queue at most one for each sequence\n and group.\n   Order   Make the copies one after another, in the order in which kvc_cache_take_copies gives them. Make the copies of a\n           fork or commit before the next step stores or reads anything. Make the copies of begin before its own step\n           reads.\n   Taking  While copies of earlier calls wait, kvc_forward_begin returns ORDER, so that no step overwrites what they read.\n           When max_sequences * num_groups copies wait, kvc_seq_fork and kvc_seq_commit return ORDER too.\n   Abort   An abort drops those copies of its step that were not taken. kvc_cache_clear drops all copies.\n The layout of this struct never changes."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_copy {
-    #[doc = " first slot to read; count slots from there on are in one page"]
+    #[doc = " first slot to read. The `count` slots from there on are in one page"]
     pub source_slot: i64,
-    #[doc = " first slot to write, likewise in one page. In a commit the two ranges may overlap, with target_slot\nbelow source_slot: copy as memmove does"]
+    #[doc = " first slot to write. The `count` slots from there on are in one page. The two ranges of a commit\nmay overlap, with target_slot below source_slot: copy as memmove does"]
     pub target_slot: i64,
+    #[doc = " the copy is needed in every layer of this group"]
     pub group: i32,
-    #[doc = " tokens, >= 1"]
+    #[doc = " number of tokens, >= 1"]
     pub count: i32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1340,41 +1356,42 @@ const _: () = {
     ["Offset of field: kvc_copy::group"][::core::mem::offset_of!(kvc_copy, group) - 16usize];
     ["Offset of field: kvc_copy::count"][::core::mem::offset_of!(kvc_copy, count) - 20usize];
 };
-#[doc = " ============================================================================================\n 9  Statistics\n ============================================================================================"]
+#[doc = " Counts of one group or of the whole cache. \"Since create\" means since kvc_cache_create."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_stats {
     pub struct_size: u32,
     #[doc = " sequences that exist"]
     pub num_sequences: i32,
-    #[doc = " pages of the group (whole cache: of all groups)"]
+    #[doc = " pages of the group, or of all groups together"]
     pub pages_total: i64,
     #[doc = " pages with at least one reference"]
     pub pages_used: i64,
+    #[doc = " pages_total - pages_used"]
     pub pages_free: i64,
     #[doc = " used pages that belong to two or more sequences"]
     pub pages_shared: i64,
-    #[doc = " most pages ever used at once since create"]
+    #[doc = " the largest pages_used since create"]
     pub pages_peak: i64,
-    #[doc = " tokens stored, a shared one counted once (whole cache: the largest group's)"]
+    #[doc = " stored tokens; a shared token counts once (whole cache: those of the largest group)"]
     pub tokens_held: i64,
-    #[doc = " of those, tokens that belong to two or more sequences"]
+    #[doc = " those of tokens_held that belong to two or more sequences"]
     pub tokens_shared: i64,
-    #[doc = " sum of the sequences' lengths: what a cache without sharing would hold"]
+    #[doc = " sum of the lengths of all sequences, which a cache without sharing would store"]
     pub tokens_logical: i64,
-    #[doc = " bytes of used pages that hold no token"]
+    #[doc = " bytes of slots without a token in used pages"]
     pub fragmentation_bytes: i64,
     #[doc = " bytes of the pools; as kvc_estimate.storage_bytes"]
     pub storage_bytes: i64,
-    #[doc = " pages that the prefix index holds"]
+    #[doc = " pages that the prefix index refers to"]
     pub pages_published: i64,
-    #[doc = " of those, pages that nothing else holds: a call that is short of pages evicts them. They count\nas used"]
+    #[doc = " pages that only the prefix index refers to. Calls that are short of pages evict them. They\ncount as used"]
     pub pages_idle: i64,
-    #[doc = " pages that such calls have evicted since create"]
+    #[doc = " idle pages that were evicted since create"]
     pub pages_evicted: i64,
-    #[doc = " kvc_prefix_attach calls that succeeded since create (of the cache, in every group)"]
+    #[doc = " kvc_prefix_attach calls that succeeded since create. Every group has the count of the\ncache"]
     pub prefix_attaches: i64,
-    #[doc = " tokens that these calls found"]
+    #[doc = " tokens that these attach calls found"]
     pub prefix_tokens: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1400,17 +1417,17 @@ const _: () = {
     ["Offset of field: kvc_stats::prefix_attaches"][::core::mem::offset_of!(kvc_stats, prefix_attaches) - 112usize];
     ["Offset of field: kvc_stats::prefix_tokens"][::core::mem::offset_of!(kvc_stats, prefix_tokens) - 120usize];
 };
-#[doc = " a query sees no later key: window_right is 0"]
+#[doc = " a query sees no later key, as with window_right 0"]
 pub const KVC_FLASH_ATTN_CAUSAL: kvc_flash_attn_flags = 1;
-#[doc = " rotated pairs are dims 2i, 2i+1; without it: i, i + rotary_dim/2"]
+#[doc = " rotated pair i is dims 2i, 2i+1. Without this flag: i, i + rotary_dim/2"]
 pub const KVC_FLASH_ATTN_ROTARY_INTERLEAVED: kvc_flash_attn_flags = 2;
-#[doc = " window_left applies; without it, a query sees everything before it"]
+#[doc = " window_left applies. Without this flag, a query sees all keys before it"]
 pub const KVC_FLASH_ATTN_WINDOW_LEFT: kvc_flash_attn_flags = 4;
-#[doc = " window_right applies; without it, a query sees everything after it"]
+#[doc = " window_right applies. Without this flag, a query sees all keys after it"]
 pub const KVC_FLASH_ATTN_WINDOW_RIGHT: kvc_flash_attn_flags = 8;
 #[doc = " as KVC_ATTEND_ALIBI_SIGNED"]
 pub const KVC_FLASH_ATTN_ALIBI_SIGNED: kvc_flash_attn_flags = 16;
-#[doc = " These calls are for engines that keep K and V in their own tensors. They need a context, and no kvc_cache. A decode step over a\n paged cache:\n\n   kvc_flash_attn_args args;  kvc_flash_attn_args_init(&args);\n   args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;           // of the new tokens, [B, 1, heads, dims]\n   args.k_cache = &k_cache;  args.v_cache = &v_cache;                   // [pages, page_size, Hkv, dims]\n   args.cache_seqlens = &lengths;  args.block_table = &table;           // int32 [B], [B, max_pages]\n   args.flags = KVC_FLASH_ATTN_CAUSAL;\n   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);\n\n More letters: B rows (sequences) of a call; Sq and Sn queries and new tokens of a row; Tq and Tn those of all rows.\n Tensors are on the context's device and borrowed. Index tensors (lengths, offsets, cache rows, slots, block_table) are int32\n or int64, with any stride; stride 0 means one value for all. Lengths may have rank 0.\n On a GPU, the index tensors of a call are all on the host, or all on the device (single numbers may be on the host).\n   On the host    Every value is read once and checked by the call.\n   On the device  Nothing is read back, uploaded or waited for. The shapes give a capacity, which decides how the work is\n                  divided. A captured call uses, at each replay, what its tensors hold then. A row with a value out of its\n                  range is skipped: nothing of it is stored, and out keeps its contents. Page ids are checked only with\n                  KVC_CONTEXT_VALIDATE, which also reports what was bad."]
+#[doc = " These calls are for engines that keep K and V in their own tensors. They need a context, and no kvc_cache. The following\n is a decode step over a paged cache:\n\n   kvc_flash_attn_args args;  kvc_flash_attn_args_init(&args);\n   args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;           // of the new tokens, [B, 1, heads, dims]\n   args.k_cache = &k_cache;  args.v_cache = &v_cache;                   // [pages, page_size, Hkv, dims]\n   args.cache_seqlens = &lengths;  args.block_table = &table;           // int32 [B], [B, max_pages]\n   args.flags = KVC_FLASH_ATTN_CAUSAL;\n   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);\n\n More letters: a call has B rows, which are sequences. A row has Sq queries and Sn new tokens. All rows together have Tq\n queries and Tn new tokens.\n\n Tensors are borrowed and on the context's device. Index tensors (lengths, offsets, cache rows, slots, block_table) are\n int32 or int64. They may have any stride, and stride 0 means one value for all. Lengths may have rank 0. On a GPU, the\n index tensors of a call are either all on the host or all on the device. (Single numbers may be on the host in both\n cases.)\n   On the host    The call reads and checks every value once.\n   On the device  The call reads nothing back, uploads nothing and waits for nothing. The shapes give the largest possible\n                  sizes, which decide how the work is divided. At each replay, a captured call uses the values that its\n                  index tensors have then. The call skips a row with a value out of its range: it stores nothing of the\n                  row, and does not write the row of out. It checks page ids only with KVC_CONTEXT_VALIDATE, which also\n                  reports the bad value."]
 pub type kvc_flash_attn_flags = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1418,64 +1435,65 @@ pub struct kvc_flash_attn_args {
     pub struct_size: u32,
     #[doc = " KVC_FLASH_ATTN_*"]
     pub flags: u32,
-    #[doc = " [B, Sq, Hq, D], or with cu_seqlens_q [>= Tq, Hq, D]; float32, float16 or bfloat16, or without\nrotary also float8. This tensor, and all tensors below whose last dimension is the head dim,\nhave innermost stride 1"]
+    #[doc = " [B, Sq, Hq, D], or with cu_seqlens_q [>= Tq, Hq, D]. float32, float16 or bfloat16; without\nrotary also float8. In this tensor, and in all tensors below whose last dimension is the head\ndim, the innermost stride is 1"]
     pub q: *const DLTensor,
-    #[doc = " [pages, page_size, Hkv, D] with block_table, else [cache rows, capacity, Hkv, D]; float32,\nfloat16, bfloat16, float8_e4m3fn or float8_e5m2, by any strides (a cache in HND order is a\ntransposed view). Written if k is given. Any page size, any D and Dv up to 1024"]
+    #[doc = " [pages, page_size, Hkv, D] with block_table, else [cache rows, capacity, Hkv, D]. float32,\nfloat16, bfloat16, float8_e4m3fn or float8_e5m2. The other strides are free, so a cache in HND\norder can be given as a transposed view. It is written if k is given. Any page size, any D and\nDv up to 1024"]
     pub k_cache: *const DLTensor,
-    #[doc = " [likewise, Dv], of the same dtype. The two may be views into one buffer, without a common\nelement"]
+    #[doc = " the shape of k_cache with Dv in place of D, of the same dtype. k_cache and v_cache may be views\nof one buffer if they have no element in common"]
     pub v_cache: *const DLTensor,
-    #[doc = " nullable, with v: nothing is appended. [B, Sn, Hkv, D], or with cu_seqlens_k_new\n[>= Tn, Hkv, D]: stored after each row's cached tokens before anything attends. float32,\nfloat16, bfloat16, or the cache's dtype, which is stored unchanged"]
+    #[doc = " nullable, together with v: nothing is appended. [B, Sn, Hkv, D], or with cu_seqlens_k_new\n[>= Tn, Hkv, D]. The new keys are stored after the cached tokens of each row, before attention\nis computed. float32, float16, bfloat16, or the dtype of the cache, which is stored\nunchanged"]
     pub k: *const DLTensor,
-    #[doc = " nullable, with k; [likewise, Dv]"]
+    #[doc = " nullable, together with k; the shape of k with Dv in place of D"]
     pub v: *const DLTensor,
-    #[doc = " nullable; as q, of its dtype, with Dv for D: scores are q.k + qv.v (absorbed latent attention:\nv_cache has the latent rows, k_cache their rotary parts). D + Dv <= 1152. Fast where Hkv is 1\nand each row of k_cache is stored right after that of v_cache"]
+    #[doc = " nullable: none. Absorbed latent attention: the latent part of the queries, with the shape of q\nwith Dv in place of D, and the dtype of q. Scores are then q.k + qv.v: v_cache has the latent\nrows, and k_cache has their rotary parts. D + Dv <= 1152. It is fast if Hkv is 1 and each row\nof k_cache is stored directly after the same row of v_cache"]
     pub qv: *const DLTensor,
     #[doc = " written; [B, Sq, Hq, Dv] or [>= Tq, Hq, Dv]; float32, float16 or bfloat16"]
     pub out: *const DLTensor,
-    #[doc = " nullable; written; [B, Hq, Sq], or with cu_seqlens_q [Hq, >= Tq], float32: natural-log sum of\nexponentials of the scores, the sink's included"]
+    #[doc = " nullable: not computed. Written; [B, Hq, Sq], or with cu_seqlens_q [Hq, >= Tq], float32:\nthe natural logarithm of the sum of exponentials of the scores, with the logit of the\nsink"]
     pub softmax_lse: *const DLTensor,
-    #[doc = " [B], or of rank 0: tokens in each row's cache, without the new ones. This call does\nnot change it. Nullable without k: the cache's whole capacity"]
+    #[doc = " [B], or of rank 0: the number of cached tokens of each row, without the new tokens.\nThe call does not change it. Nullable without k: each row has the whole capacity"]
     pub cache_seqlens: *const DLTensor,
-    #[doc = " nullable: the other name of cache_seqlens; only one of them may be given"]
+    #[doc = " nullable: another name for cache_seqlens. Only one of the two may be given"]
     pub seqused_k: *const DLTensor,
-    #[doc = " nullable: row b's cache is cache row b. [B]: the cache row of each row (with\nblock_table: the row of block_table). With k, all must differ"]
+    #[doc = " nullable: row b uses cache row b. [B]: the cache row of each row, or with block_table\nthe row of block_table. With k, all entries must differ"]
     pub cache_batch_idx: *const DLTensor,
-    #[doc = " nullable: 0. [B]: first valid key of each row, at most cache_seqlens"]
+    #[doc = " nullable: 0. [B]: index of the first valid key of each row, at most cache_seqlens"]
     pub cache_leftpad: *const DLTensor,
-    #[doc = " nullable: not paged. [rows, max_pages], columns by stride 1: page ids in order.\nEntries that the call does not use may have any value, such as -1"]
+    #[doc = " nullable: the cache is not paged. [rows, max_pages], stride 1 between columns: the\npage ids of each row, in order of position. Entries that the call does not use may\nhave any value, such as -1"]
     pub block_table: *const DLTensor,
-    #[doc = " nullable. [B + 1], from 0 on, not descending: row b's queries are\n[cu_seqlens_q[b], cu_seqlens_q[b+1])"]
+    #[doc = " nullable: q is [B, Sq, Hq, D]. [B + 1], begins with 0 and never descends: the queries\nof row b are [cu_seqlens_q[b], cu_seqlens_q[b+1])"]
     pub cu_seqlens_q: *const DLTensor,
-    #[doc = " nullable; [B + 1]: the same of k and v; ignored without k"]
+    #[doc = " nullable; [B + 1]: the same for k and v; ignored without k"]
     pub cu_seqlens_k_new: *const DLTensor,
-    #[doc = " nullable, with rotary_sin, only with k. [positions, rotary_dim/2] float32, float16 or\nbfloat16; the first rotary_dim dims of q and k are rotated. Row b's new keys have\npositions cache_seqlens[b], cache_seqlens[b] + 1 ..., and so have its queries; without\ncausal and windows all its queries have position cache_seqlens[b]. Left padding does\nnot change that"]
+    #[doc = " nullable, together with rotary_sin; only with k. [positions, rotary_dim/2] float32,\nfloat16 or bfloat16. The first rotary_dim dims of q and k are rotated. The new keys\nof row b have the positions cache_seqlens[b], cache_seqlens[b] + 1, and so on. Its\nqueries have the same positions. But without causal and windows, all queries of row b\nhave position cache_seqlens[b]. Left padding does not change the positions"]
     pub rotary_cos: *const DLTensor,
+    #[doc = " as rotary_cos"]
     pub rotary_sin: *const DLTensor,
-    #[doc = " nullable; [B]: positions count from here, not from cache_seqlens. Ignored without\nk or rotary_cos"]
+    #[doc = " nullable; [B]: the position of the first new token of each row, in place of\ncache_seqlens. Ignored without k or rotary_cos"]
     pub rotary_seqlens: *const DLTensor,
     #[doc = " nullable; [B, Hkv] float32, with float8 q: q is multiplied by it"]
     pub q_descale: *const DLTensor,
-    #[doc = " nullable; [B, Hkv] float32, with a float8 cache: k_cache is multiplied by it. New k\nthat is not float8 is stored as k / k_descale, rounded to nearest even and\nsaturated"]
+    #[doc = " nullable; [B, Hkv] float32, with a float8 cache: k_cache is multiplied by it. New k\nthat is not float8 is stored as k / k_descale, rounded to the nearest value (ties to\neven). A larger magnitude is stored as the largest finite value"]
     pub k_descale: *const DLTensor,
     #[doc = " nullable; [B, Hkv]: the same for v"]
     pub v_descale: *const DLTensor,
     #[doc = " nullable; [Hq] or [B, Hq] float32: slope * |p_q - p_k| is subtracted from scores (see\nKVC_ATTEND_ALIBI_SIGNED)"]
     pub alibi_slopes: *const DLTensor,
-    #[doc = " nullable; [Hq] float32, float16 or bfloat16: a logit of each head that joins the softmax\nwithout a value"]
+    #[doc = " nullable; [Hq] float32, float16 or bfloat16: a logit for each head, which takes part\nin the softmax without a value"]
     pub sinks: *const DLTensor,
     #[doc = " 1e-30..1e30; 0 = D^-0.5, with qv (D + Dv)^-0.5"]
     pub softmax_scale: f64,
-    #[doc = " scores become softcap * tanh(score / softcap); 1e-6..1e30; 0 = none"]
+    #[doc = " a score becomes softcap * tanh(score / softcap); 1e-6..1e30; 0 = no cap"]
     pub softcap: f64,
-    #[doc = " a query at p sees keys from p - window_left on; with its flag; >= 0, else 0"]
+    #[doc = " with KVC_FLASH_ATTN_WINDOW_LEFT: >= 0, a query at position p sees no key before\np - window_left. Else 0"]
     pub window_left: i32,
-    #[doc = " ... and up to p + window_right, included; with its flag; >= 0, else 0"]
+    #[doc = " with KVC_FLASH_ATTN_WINDOW_RIGHT: >= 0, a query at position p sees no key after\np + window_right. Else 0"]
     pub window_right: i32,
-    #[doc = " c > 0: of those, keys j with j/c == p/c, both counted from the first valid key; 0 = none"]
+    #[doc = " c > 0: a query at position p sees only keys j with j/c == p/c. p and j are counted from the\nfirst valid key. 0 = no chunks"]
     pub attention_chunk: i32,
-    #[doc = " parts that each row's keys are cut into, at most 256, fewer where keys are few; 0 = chosen by\ncost"]
+    #[doc = " number of parts into which the keys of each row are divided, at most 256; fewer if there are\nfew keys. 0 = chosen by cost"]
     pub num_splits: i32,
-    #[doc = " nullable: no lists. [B, Sq, 1 or Hkv, k] int32, or with cu_seqlens_q [>= Tq, 1 or Hkv, k]; k at most\nKVC_MAX_LISTED_KEYS. See below"]
+    #[doc = " nullable: no lists. [B, Sq, 1 or Hkv, k] int32, or with cu_seqlens_q [>= Tq, 1 or Hkv, k]; k at\nmost KVC_MAX_LISTED_KEYS. See kvc_flash_attn_with_kvcache"]
     pub indices: *const DLTensor,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1545,24 +1563,25 @@ pub struct kvc_append_slots_args {
     pub struct_size: u32,
     #[doc = " KVC_APPEND_SLOTS_*"]
     pub flags: u32,
-    #[doc = " [>= T, Hkv, D] float32, float16, bfloat16, or the cache's dtype, which is stored\nunchanged; innermost stride 1. Latent form: the rotary parts, [>= T, 1, D - L], not\nfloat8"]
+    #[doc = " [>= T, Hkv, D] float32, float16, bfloat16, or the dtype of the cache, which is stored\nunchanged; innermost stride 1. Latent form: the rotary parts, [>= T, 1, D - L], not\nfloat8"]
     pub k: *const DLTensor,
     #[doc = " [>= T, Hkv, Dv], as k. Latent form: the latent parts, [>= T, 1, L], not float8"]
     pub v: *const DLTensor,
-    #[doc = " written; [pages, page_size, Hkv, D] as kvc_flash_attn_args.k_cache. Latent form:\n[pages, page_size, 1, D], rows [latent | rotary]"]
+    #[doc = " written; [pages, page_size, Hkv, D] as kvc_flash_attn_args.k_cache. Latent form:\n[pages, page_size, 1, D], whose rows are [latent | rotary]"]
     pub k_cache: *const DLTensor,
-    #[doc = " written; [pages, page_size, Hkv, Dv] of the same dtype. NULL: the latent form"]
+    #[doc = " written; [pages, page_size, Hkv, Dv] of the same dtype. NULL = the latent form, in which\nk_cache has whole MLA rows"]
     pub v_cache: *const DLTensor,
-    #[doc = " int32 or int64 [T]: where each row goes, page * page_size + offset; negative: the row is\nskipped. T is at most 2^26"]
+    #[doc = " int32 or int64 [T]: the slot of each row, page * page_size + offset. A row with a negative\nslot is skipped. T is at most 2^26"]
     pub slot_mapping: *const DLTensor,
-    #[doc = " nullable: 1. [1] or [Hkv] float32, with a float8 cache: k is stored as k / k_scale, rounded to\nnearest even and saturated (latent form: whole rows)"]
+    #[doc = " nullable: 1. [1] or [Hkv] float32, with a float8 cache: k (latent form: the whole row) is\nstored as k / k_scale, rounded to the nearest value (ties to even). A larger magnitude is\nstored as the largest finite value"]
     pub k_scale: *const DLTensor,
     #[doc = " nullable; the same for v (latent form: NULL)"]
     pub v_scale: *const DLTensor,
-    #[doc = " nullable, with rotary_sin and positions; as in kvc_flash_attn_args: the first dims of k are\nrotated"]
+    #[doc = " nullable, together with rotary_sin and positions: k is not rotated. As in\nkvc_flash_attn_args: the first dims of k are rotated"]
     pub rotary_cos: *const DLTensor,
+    #[doc = " as rotary_cos"]
     pub rotary_sin: *const DLTensor,
-    #[doc = " nullable, with rotary_cos; int32 or int64 [T]: the row of cos and sin of each token that is\nstored"]
+    #[doc = " nullable, together with rotary_cos; int32 or int64 [T]: for each stored token, the row of\nrotary_cos and rotary_sin by which it is rotated"]
     pub positions: *const DLTensor,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1593,17 +1612,17 @@ const _: () = {
 };
 #[doc = " all keys of each row"]
 pub const KVC_TABLES_WHOLE: kvc_tables_part = 0;
-#[doc = " steps that branch (trees; drafts with top_k > 1): keys that all branches share"]
+#[doc = " in steps with branches (trees; drafts with top_k > 1): the keys that all branches share"]
 pub const KVC_TABLES_PREFIX: kvc_tables_part = 1;
-#[doc = " the other keys of each branch: one row for each token, with the token itself and its visible\nancestors only"]
+#[doc = " in steps with branches: the other keys of each branch. Each token has a row with its visible\nancestors and the token itself"]
 pub const KVC_TABLES_BRANCHES: kvc_tables_part = 2;
-#[doc = " plans with encoder_lens: the encoder's keys"]
+#[doc = " in plans with encoder_lens: the keys of the encoder"]
 pub const KVC_TABLES_ENCODER: kvc_tables_part = 3;
-#[doc = " ============================================================================================\n 11  Tables for other kernels\n ============================================================================================\n Tables give other attention kernels what they need from a step: block tables, lengths, slots. They come from a cache's\n forward (kvc_forward_tables), or from the arrays of a server with its own allocator (kvc_plan_*). docs/reference/tables.md\n lists the kinds of steps, and says what each array means.\n\n   kvc_tables tables;  kvc_tables_init(&tables);\n   if (kvc_forward_tables(cache, step, group, &tables, &error)) return report(error.message);\n   fa3(q, k_pool, v_pool, &tables.block_table, &tables.cache_seqlens, &tables.cu_seqlens_q, tables.max_seqlen_q, tables.causal);\n\n A table holds exactly the keys that queries see. So a kernel needs no mask except \"causal\". It needs a window only if one\n row has several queries of a sliding group or of a stream. If one table cannot express this, there are two, and merging\n attention over both by LSE (kvc_merge_states) gives the exact result."]
+#[doc = " ============================================================================================\n 11  Tables for other kernels\n ============================================================================================\n Tables tell the attention kernels of an engine where the keys of a step are: block tables, lengths, slots. A cache makes\n them for an open forward (kvc_forward_tables). For a server with its own allocator, a plan makes them from the arrays of\n the server (kvc_plan_*). docs/reference/tables.md lists the kinds of steps, and says what each array means.\n\n   kvc_tables tables;  kvc_tables_init(&tables);\n   if (kvc_forward_tables(cache, step, group, &tables, &error)) return report(error.message);\n   fa3(q, k_pool, v_pool, &tables.block_table, &tables.cache_seqlens, &tables.cu_seqlens_q, tables.max_seqlen_q,\n       tables.causal);\n\n A table lists exactly the keys that queries see, so a kernel needs no mask except causality. It needs a window only if a\n row has several queries, in a sliding group or with a streaming window. Where one table cannot express what queries see,\n there are two tables. Compute attention with each of them, and merge the two results by kvc_merge_states."]
 pub type kvc_tables_part = ::core::ffi::c_uint;
-#[doc = " pad_value is the padding; without it -1 (graph mode: 0)"]
+#[doc = " pad_value is the padding. Without this flag it is -1, and in graph mode 0"]
 pub const KVC_TABLES_PAD_VALUE: kvc_tables_flags = 1;
-#[doc = " tables of page size 1: slots where pages were, and no leftpad"]
+#[doc = " tables have page size 1: they list slots in place of pages, and have no leftpad"]
 pub const KVC_TABLES_SLOTS: kvc_tables_flags = 2;
 pub type kvc_tables_flags = ::core::ffi::c_uint;
 #[doc = " block_table"]
@@ -1613,7 +1632,7 @@ pub const KVC_TABLES_CSR: kvc_tables_arrays = 2;
 #[doc = " slot_mapping, positions, last_rows"]
 pub const KVC_TABLES_TOKENS: kvc_tables_arrays = 4;
 pub type kvc_tables_arrays = ::core::ffi::c_uint;
-#[doc = " Tables of one step. Rows of a table are rows of the batch in their order, unless a row is cut (chunks) or branches; batch_rows\n names the row of the batch. Tensors are borrowed, on the device, int32 and compact unless said otherwise. A tensor that was not\n requested has ndim 0. In graph mode, shapes and maxima are those of the capacity."]
+#[doc = " Tables of one step. A table has one row for each row of the batch, in the same order. But a row of the batch with chunks\n or branches has several rows of the table, and batch_rows gives the row of the batch for each of them. Tensors are\n borrowed, on the device, int32 and compact unless their comments say otherwise. A tensor that was not requested has ndim\n 0. In graph mode, shapes and maxima are those of the capacity."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_tables {
@@ -1622,61 +1641,61 @@ pub struct kvc_tables {
     pub flags: u32,
     #[doc = " KVC_TABLES_* part"]
     pub part: i32,
-    #[doc = " with KVC_TABLES_PAD_VALUE: entries of block_table after a row's pages"]
+    #[doc = " with KVC_TABLES_PAD_VALUE: the entries of block_table after the pages of a row"]
     pub pad_value: i32,
     #[doc = " KVC_TABLES_DENSE | ...; 0 = all"]
     pub arrays: u32,
-    #[doc = " 1: a row's queries are the last of its keys, and each sees the keys up to itself. 0: each\nquery sees all keys"]
+    #[doc = " 1: the queries of a row are its last keys, and each query sees the keys up to itself. 0: each\nquery sees all keys of its row"]
     pub causal: u32,
-    #[doc = " R, rows of the table"]
+    #[doc = " R, the number of rows of the table"]
     pub num_rows: i32,
-    #[doc = " of all rows: T"]
+    #[doc = " T, the number of queries of all rows"]
     pub num_queries: i32,
-    #[doc = " of block_table and the CSR: the group's, or 1"]
+    #[doc = " page size of block_table and of the CSR arrays: that of the group, or 1 with\nKVC_TABLES_SLOTS"]
     pub page_size: i32,
-    #[doc = " on the host: the largest number of queries of a row"]
+    #[doc = " a number on the host: the largest number of queries of a row"]
     pub max_seqlen_q: i32,
-    #[doc = " on the host: the largest of cache_seqlens"]
+    #[doc = " a number on the host: the largest element of cache_seqlens"]
     pub max_seqlen_k: i32,
     #[doc = " columns of block_table"]
     pub max_pages: i32,
-    #[doc = " columns of all rows together: entries of indices that are used"]
+    #[doc = " number of pages of all rows together, which is the used length of indices"]
     pub num_pages: i64,
-    #[doc = " the last of cu_seqlens_k"]
+    #[doc = " the last element of cu_seqlens_k"]
     pub num_keys: i64,
-    #[doc = " of a plan: number of the build (kvc_plan_check); of a graph: of the step; else 0"]
+    #[doc = " of a plan: the number of the build (kvc_plan_check). Of a graph: the number of the step. Else\n0"]
     pub generation: u64,
-    #[doc = " [R, max_pages], rows by their stride: page ids, then padding (FlashAttention)"]
+    #[doc = " [R, max_pages], with a stride between rows: page ids, then padding (FlashAttention)"]
     pub block_table: DLTensor,
     #[doc = " [R]: tokens in the row's pages up to its last key, leftpad and hole included; 0 = no keys"]
     pub cache_seqlens: DLTensor,
-    #[doc = " [R + 1]: the row's queries are tokens [cu_seqlens_q[r], cu_seqlens_q[r+1]) of the step"]
+    #[doc = " [R + 1]: the queries of row r are tokens [cu_seqlens_q[r], cu_seqlens_q[r+1]) of the step"]
     pub cu_seqlens_q: DLTensor,
-    #[doc = " [R + 1]: sums of the keys that rows have, leftpad and hole not counted"]
+    #[doc = " [R + 1]: running sums of the number of keys of each row; leftpad and hole do not count"]
     pub cu_seqlens_k: DLTensor,
-    #[doc = " [R + 1]: the row's pages are indices[indptr[r]..indptr[r+1]) (FlashInfer)"]
+    #[doc = " [R + 1]: the pages of row r are indices[indptr[r]..indptr[r+1]) (FlashInfer)"]
     pub indptr: DLTensor,
-    #[doc = " [num_pages]"]
+    #[doc = " [num_pages]: page ids of all rows"]
     pub indices: DLTensor,
-    #[doc = " [R]: tokens in the row's last page, 1..page_size; 0 of a row without pages"]
+    #[doc = " [R]: tokens in the last page of the row, 1..page_size; 0 for a row without pages"]
     pub last_page_len: DLTensor,
-    #[doc = " [R]: position of the row's first key, sinks aside (k_start); 0 where keys are listed one by one"]
+    #[doc = " [R]: position of the first key of the row after any sinks (k_start); 0 in a table that lists\nkeys one by one"]
     pub key_starts: DLTensor,
     #[doc = " [R]: tokens of the row's first page before its first key (cache_leftpad)"]
     pub leftpad: DLTensor,
     #[doc = " [R]: row of the batch; -1 = unused (graph mode)"]
     pub batch_rows: DLTensor,
-    #[doc = " [R], only if a row streams: the row's first tokens, that every query sees"]
+    #[doc = " [R], only if a row has a streaming window: the number of tokens at the start of the row that\nevery query sees"]
     pub sink_tokens: DLTensor,
-    #[doc = " [R], with it: tokens after the sinks that no query sees; the window's keys follow"]
+    #[doc = " [R], together with sink_tokens: the number of tokens after the sinks that no query sees. The\nkeys of the window follow after them"]
     pub hole_tokens: DLTensor,
     #[doc = " int64 [T]: slot of each new token; -1 = padding"]
     pub slot_mapping: DLTensor,
-    #[doc = " [T]: position of each new token, by depth in trees"]
+    #[doc = " [T]: position of each new token; a tree node has length + depth"]
     pub positions: DLTensor,
-    #[doc = " [rows of the batch]: index in [0, T) of the row's last token; -1 = none"]
+    #[doc = " [rows of the batch]: index in [0, T) of the last token of each row; -1 = none"]
     pub last_rows: DLTensor,
-    #[doc = " int64 [1], of a plan or a graph: the generation of the arrays' contents, for kernels of a\ncaptured graph to compare. 0 = stale: write nothing"]
+    #[doc = " int64 [1], of a plan or a graph: the generation of the contents of the arrays. Kernels of a\ncaptured graph can compare it. 0 = the arrays are stale, and kernels must write nothing"]
     pub generation_word: DLTensor,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1715,23 +1734,23 @@ const _: () = {
     ["Offset of field: kvc_tables::last_rows"][::core::mem::offset_of!(kvc_tables, last_rows) - 744usize];
     ["Offset of field: kvc_tables::generation_word"][::core::mem::offset_of!(kvc_tables, generation_word) - 792usize];
 };
-#[doc = " one new token a row. Parts: WHOLE (and ENCODER)"]
+#[doc = " each row has one new token. Parts: WHOLE (and ENCODER)"]
 pub const KVC_PLAN_DECODE: kvc_plan_mode = 0;
-#[doc = " append_lengths[i] new tokens: prefill, with a cached prefix or without, mixed with decoding\nrows, and draft extend. Parts: WHOLE (and ENCODER)"]
+#[doc = " row i has append_lengths[i] new tokens: prefill with or without a cached prefix, also mixed\nwith decoding rows, and draft extend. Parts: WHOLE (and ENCODER)"]
 pub const KVC_PLAN_EXTEND: kvc_plan_mode = 1;
-#[doc = " num_draft_tokens new tokens. A chain: WHOLE. With tree_parents: PREFIX and BRANCHES"]
+#[doc = " each row has num_draft_tokens new tokens. Parts: WHOLE for a chain. With tree_parents: PREFIX\nand BRANCHES"]
 pub const KVC_PLAN_VERIFY: kvc_plan_mode = 2;
-#[doc = " step s of num_steps adds token s to each of top_k branches: all steps in one build. top_k 1:\nWHOLE, the token is entry seq_len + s. Larger top_k: PREFIX, whole pages, and BRANCHES. After\nthe whole pages each branch has a region of whole pages: the tokens of the partial last page\n(copied there by the server, in branch 0 they are in place), then its drafts"]
+#[doc = " num_steps draft steps in one build. Step s adds token s to each of the top_k branches of a\nrow. If top_k is 1, the part is WHOLE, and the new token of step s is entry seq_len + s. If\ntop_k is larger, the parts are PREFIX, with whole pages only, and BRANCHES. In the row, a\nregion of whole pages for each branch follows after the whole pages of the prefix. A region\nbegins with the tokens of the prefix's partial last page, and then has the drafts of the\nbranch. In branch 0 these first tokens are in place, and the server copies them to the other\nregions"]
 pub const KVC_PLAN_DRAFT_DECODE: kvc_plan_mode = 3;
-#[doc = " Plans make the same tables for a server with its own allocator.\n\n   kvc_plan_config config;  kvc_plan_config_init(&config);      // once for each kind of step\n   config.mode = KVC_PLAN_VERIFY;  config.num_draft_tokens = 4;  config.page_size = 16;\n   if (kvc_plan_create(context, &config, &plan, &error)) return report(error.message);\n   kvc_plan_args args;  kvc_plan_args_init(&args);              // each step\n   args.seq_lens = &seq_lens;  args.req_to_token = &req_to_token;  args.rows = &req_pool_indices;\n   if (kvc_plan_build(plan, &args, stream, NULL, &error)) return report(error.message);\n   kvc_tables tables;  kvc_tables_init(&tables);\n   if (kvc_plan_tables(plan, 0, &tables, &error)) return report(error.message);\n\n Each entry of a row is the place of one token: a column of req_to_token, or one of the page_size places in a column of\n block_table. A row holds its encoder's tokens, if any, and then its own by position. The new tokens are included, and the\n server has allocated places for them."]
+#[doc = " A plan makes the same tables for a server with its own allocator. The mode of a plan is the kind of its steps.\n\n   kvc_plan_config config;  kvc_plan_config_init(&config);      // once for each kind of step\n   config.mode = KVC_PLAN_VERIFY;  config.num_draft_tokens = 4;  config.page_size = 16;\n   if (kvc_plan_create(context, &config, &plan, &error)) return report(error.message);\n   kvc_plan_args args;  kvc_plan_args_init(&args);              // each step\n   args.seq_lens = &seq_lens;  args.req_to_token = &req_to_token;  args.rows = &req_pool_indices;\n   if (kvc_plan_build(plan, &args, stream, NULL, &error)) return report(error.message);\n   kvc_tables tables;  kvc_tables_init(&tables);\n   if (kvc_plan_tables(plan, 0, &tables, &error)) return report(error.message);\n\n The server lists where the tokens of a row are, as slots in a row of req_to_token or as page ids in a row of block_table.\n Entry i of a row is the place of one token: the slot in column i of req_to_token, or place i % page_size of the page in\n column i / page_size of block_table. A row has the tokens of its encoder first, if any, and then its own tokens by\n position. New tokens are included: the server must allocate places for them before the build."]
 pub type kvc_plan_mode = ::core::ffi::c_uint;
-#[doc = " capacity-sized arrays whose addresses never change; max_* are required"]
+#[doc = " graph mode: arrays have the size of the capacity, and their addresses never change. Set\nthe max_* fields"]
 pub const KVC_PLAN_GRAPH: kvc_plan_flags = 1;
-#[doc = " pad_value is the padding; without it -1 (graph mode: 0)"]
+#[doc = " pad_value is the padding. Without this flag it is -1, and in graph mode 0"]
 pub const KVC_PLAN_PAD_VALUE: kvc_plan_flags = 2;
-#[doc = " tables of page size 1: slots where pages were, and no leftpad"]
+#[doc = " tables have page size 1: they list slots in place of pages, and have no leftpad"]
 pub const KVC_PLAN_SLOTS: kvc_plan_flags = 4;
-#[doc = " seq_lens count this step's new tokens (not in DRAFT_DECODE); a row of 0 is inert.\nWithout it they count the tokens before the step"]
+#[doc = " seq_lens count the new tokens of the step too, and a row of length 0 is inert. Not with\nDRAFT_DECODE. Without this flag, seq_lens count only the tokens before the step"]
 pub const KVC_PLAN_LENGTHS_WITH_NEW: kvc_plan_flags = 8;
 pub type kvc_plan_flags = ::core::ffi::c_uint;
 #[repr(C)]
@@ -1744,27 +1763,27 @@ pub struct kvc_plan_config {
     pub mode: i32,
     #[doc = " tokens a page, 1..65536; 0 = 16"]
     pub page_size: i32,
-    #[doc = " VERIFY: 1..1024; else 0"]
+    #[doc = " VERIFY: 1..1024. Else 0"]
     pub num_draft_tokens: i32,
-    #[doc = " DRAFT_DECODE: 1..64; else 0"]
+    #[doc = " DRAFT_DECODE: 1..64. Else 0"]
     pub num_steps: i32,
-    #[doc = " DRAFT_DECODE: branches of a row, 1..64; 0 = 1; else 0"]
+    #[doc = " DRAFT_DECODE: branches of a row, 1..64; 0 = 1. Else 0"]
     pub top_k: i32,
-    #[doc = " with KVC_PLAN_PAD_VALUE"]
+    #[doc = " with KVC_PLAN_PAD_VALUE: the entries of block_table after the pages of a row"]
     pub pad_value: i32,
     #[doc = " KVC_TABLES_DENSE | ...; 0 = all"]
     pub arrays: u32,
-    #[doc = " graph mode: rows of a batch, 1..1048576; else 0"]
+    #[doc = " graph mode: rows of a batch, 1..1048576. Else 0"]
     pub max_rows: i32,
-    #[doc = " graph mode, EXTEND: new tokens of a batch, 1..1048576; else 0"]
+    #[doc = " graph mode with EXTEND: new tokens of a batch, 1..1048576. Else 0"]
     pub max_tokens: i32,
-    #[doc = " graph mode: columns of block_table, 1..2^26; else 0"]
+    #[doc = " graph mode: columns of block_table, 1..2^26. Else 0"]
     pub max_pages_per_row: i32,
-    #[doc = " queries see this many keys, themselves included: only the last pages. 0 = all"]
+    #[doc = " w > 0: a query sees the last w keys, its own included, so tables list the last pages only.\n0 = a query sees all keys"]
     pub window_tokens: i64,
-    #[doc = " queries see their chunk up to themselves: virtual rows. 0 = all; not with window_tokens"]
+    #[doc = " c > 0: a query sees the keys of its own chunk of c positions, up to itself. A row with\nqueries in several chunks has a table row for each of these chunks. 0 = no chunks. Not with\nwindow_tokens"]
     pub chunk_tokens: i64,
-    #[doc = " pages of the server's pool, against which tables are checked: 1..2^31 / page_size, since slots\nare int32; 0 = unknown, as many"]
+    #[doc = " number of pages of the server's pool, 1..2^31 / page_size. Entries of tables are checked\nagainst it. 0 = unknown, which allows ids up to 2^31 / page_size"]
     pub num_pool_pages: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1792,10 +1811,10 @@ const _: () = {
     ["Offset of field: kvc_plan_config::num_pool_pages"]
         [::core::mem::offset_of!(kvc_plan_config, num_pool_pages) - 64usize];
 };
-#[doc = " DECODE, EXTEND: the caller promises that the rows are those of the last build, in the same order,\neach at least as long, with the pages that it had. Then only what is new is read. (CSR arrays are\nalways written whole)"]
+#[doc = " DECODE, EXTEND: the caller promises that the rows are those of the last build, in the same order.\nEach row is at least as long as before, and still has all pages that it had. Then the build reads\nonly what is new. (It always writes CSR arrays whole)"]
 pub const KVC_PLAN_ROWS_GREW: kvc_plan_build_flags = 1;
 pub type kvc_plan_build_flags = ::core::ffi::c_uint;
-#[doc = " The arrays of a step. All are borrowed. All are on the host or, for a plan with KVC_PLAN_GRAPH, all on the context's device.\n One-dimensional ones are int32 or int64, compact; tables are int32 with innermost stride 1."]
+#[doc = " The arrays of a step. All are borrowed. All are on the host, or, for a plan with KVC_PLAN_GRAPH, all are on the context's\n device. Arrays of one dimension are int32 or int64, and compact. Tables are int32 with innermost stride 1."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_plan_args {
@@ -1804,17 +1823,17 @@ pub struct kvc_plan_args {
     pub flags: u32,
     #[doc = " [B]: tokens of each row, 0..2^30, without encoder tokens. B may be 0"]
     pub seq_lens: *const DLTensor,
-    #[doc = " EXTEND: [B], >= 0; else NULL"]
+    #[doc = " EXTEND: [B], the number of new tokens of each row, >= 0. Else NULL"]
     pub append_lengths: *const DLTensor,
-    #[doc = " nullable: row i of the batch is row i of the table. [B]: rows of the table; -1 = inert,\nits tokens are padding"]
+    #[doc = " nullable: row i of the batch uses row i of block_table or req_to_token. [B]: the row\nthat each row of the batch uses; -1 = an inert row, whose tokens are padding"]
     pub rows: *const DLTensor,
-    #[doc = " [rows, columns]: page ids. Give this or req_to_token"]
+    #[doc = " [rows, columns]: page ids. Give either block_table or req_to_token"]
     pub block_table: *const DLTensor,
-    #[doc = " [rows, columns]: the slot of each token. With a page size above 1, the tokens of a page\nhave consecutive slots, the first a multiple of page_size"]
+    #[doc = " [rows, columns]: the slot of each token. With a page size above 1, the tokens of a page\nmust have consecutive slots, and the first slot must be a multiple of page_size"]
     pub req_to_token: *const DLTensor,
-    #[doc = " nullable; [B]: encoder tokens that lie before the row's own; DECODE and EXTEND"]
+    #[doc = " nullable: no encoder tokens. DECODE, EXTEND: [B], the number of encoder tokens before\nthe tokens of each row"]
     pub encoder_lens: *const DLTensor,
-    #[doc = " nullable: chains. VERIFY: [B * num_draft_tokens], as kvc_batch.tree_parents, but for each\nrow by itself: parents come before their children, -1 = root"]
+    #[doc = " nullable: drafts are chains. VERIFY: [B * num_draft_tokens], the parent of each draft\nwithin its row, or -1 for a root. Parents come before their children"]
     pub tree_parents: *const DLTensor,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1839,21 +1858,22 @@ pub struct kvc_plan {
 }
 #[doc = " match and attach may find all tokens of the query. By default they leave out the last token,\nbecause an engine needs its logits"]
 pub const KVC_PREFIX_ALLOW_ALL: kvc_prefix_query_flags = 1;
-#[doc = " ============================================================================================\n 12  Prefix index: what the cache remembers\n ============================================================================================\n A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is gone. A later request that begins with\n the same tokens gets these pages, and computes only the rest. The loop of an engine:\n\n   kvc_prefix_query query;  kvc_prefix_query_init(&query);\n   query.tokens = prompt;  query.num_tokens = n;  query.salt = tenant;\n   kvc_prefix_hit hit;  kvc_prefix_hit_init(&hit);\n   kvc_seq seq;\n   if (kvc_prefix_attach(cache, &query, stream, &hit, &seq, &error)) return report(error.message);\n   ... a forward that appends prompt[hit.tokens .. n) to seq ...         // at least one token: its logits are needed\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // others find the prompt while this one decodes\n   ... forwards that append one token each; `prompt` and n grow ...\n   query.tokens = prompt;  query.num_tokens = n;\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // the answer too: the next request begins with it\n   kvc_seq_remove(cache, 1, &seq, &error);                               // the pages stay, until they are needed\n\n   Sharing   Whole pages are shared. A part of a page, down to one token, is copied into a fresh page of the new sequence.\n   Groups    A hit is the longest prefix that every group can serve. Full groups and latent rows need every page up to the hit.\n             Sliding and chunked groups need what the next query sees. Recurrent groups need the states after exactly these\n             tokens: the index holds those of the lengths at which sequences were published. The index ignores cross\n             groups: the new sequence has no encoder tokens.\n   Eviction  A published page that no sequence and no pin holds is idle. Calls that are short of pages evict idle pages:\n             kvc_forward_begin, kvc_seq_fork, kvc_seq_import and kvc_prefix_attach. Expired prefixes go first, then those of\n             lower priority, then those that kvc_cache_config.prefix_policy chooses, and a continuation before what it continues.\n             OUT_OF_PAGES means that even eviction of all idle pages would not help. What a failed or aborted call evicted\n             stays evicted. Equal calls evict equal pages, so page ids are equal on every rank.\n   Salts     Tokens under different salts never match. K and V must depend only on the tokens so far and on the salt. So\n             use a different salt for each tenant, adapter, image, and anything else that changes K and V.\n   Time      The library reads no clock. kvc_cache_set_time gives it the time.\n Every call of this section except kvc_cache_set_time is UNSUPPORTED in a cache without KVC_CACHE_PREFIX_INDEX."]
+#[doc = " ============================================================================================\n 12  Prefix index: what the cache remembers\n ============================================================================================\n A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is removed. A later request that\n begins with the same tokens uses these pages, and computes only the rest. The loop of an engine:\n\n   kvc_prefix_query query;  kvc_prefix_query_init(&query);\n   query.tokens = prompt;  query.num_tokens = n;  query.salt = tenant;\n   kvc_prefix_hit hit;  kvc_prefix_hit_init(&hit);\n   kvc_seq seq;\n   if (kvc_prefix_attach(cache, &query, stream, &hit, &seq, &error)) return report(error.message);\n   ... a forward that appends prompt[hit.tokens .. n) to seq ...         // at least one token, for its logits\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // other requests can now find the prompt\n   ... forwards that append one token each; `prompt` and n grow ...\n   query.tokens = prompt;  query.num_tokens = n;\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // the answer too, for the next request\n   kvc_seq_remove(cache, 1, &seq, &error);                               // the pages stay until other calls need them\n\n   Sharing   Whole pages are shared. A part of a page, of one token or more, is copied to a new page of the new sequence.\n   Groups    A hit is the longest prefix that every group can serve. Full groups and latent rows need every page up to the\n             end of the hit. Sliding and chunked groups need the pages that the next query sees. Recurrent groups need the\n             states after exactly these tokens. The index has states for the lengths at which sequences were published. The\n             index ignores cross groups, so the new sequence has no encoder tokens.\n   Eviction  A published page that no sequence and no pin holds is idle. kvc_forward_begin, kvc_seq_fork, kvc_seq_import\n             and kvc_prefix_attach evict idle pages when they are short of pages. They evict expired prefixes first, then\n             prefixes of lower priority, then those that kvc_cache_config.prefix_policy chooses. A prefix is evicted after\n             all prefixes that continue it. OUT_OF_PAGES means that there are too few pages even if all idle pages were\n             evicted. Pages that a failed or aborted call evicted stay evicted. Equal calls evict equal pages, so page ids\n             are equal on every rank.\n   Salts     Tokens under different salts never match. K and V must depend only on the tokens so far and on the salt. So\n             use a different salt for each tenant, adapter, image, and everything else that changes K and V.\n   Time      The library reads no clock. Give it the time with kvc_cache_set_time.\n In a cache without KVC_CACHE_PREFIX_INDEX, every call of this section except kvc_cache_set_time returns UNSUPPORTED."]
 pub type kvc_prefix_query_flags = ::core::ffi::c_uint;
+#[doc = " The tokens that a call looks for in the prefix index."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_prefix_query {
     pub struct_size: u32,
-    #[doc = " KVC_PREFIX_*; ignored outside of match and attach"]
+    #[doc = " KVC_PREFIX_*; only match and attach use it"]
     pub flags: u32,
-    #[doc = " borrowed; [num_tokens], host; nullable if num_tokens is 0. Any numbers"]
+    #[doc = " borrowed; [num_tokens], on the host; nullable if num_tokens is 0. Any numbers are allowed"]
     pub tokens: *const i32,
     #[doc = " 0..2^30"]
     pub num_tokens: i64,
     #[doc = " any number; 0 = no salt"]
     pub salt: u64,
-    #[doc = " the salt begins with the page that contains this token, and earlier pages have salt 0. So tenants\ncan share a system prompt, and nothing after it. >= 0"]
+    #[doc = " >= 0: the salt applies from the page on that contains this token, and earlier pages have salt 0.\nSo several tenants can share a system prompt, and nothing after it"]
     pub salt_begin: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1867,22 +1887,22 @@ const _: () = {
     ["Offset of field: kvc_prefix_query::salt"][::core::mem::offset_of!(kvc_prefix_query, salt) - 24usize];
     ["Offset of field: kvc_prefix_query::salt_begin"][::core::mem::offset_of!(kvc_prefix_query, salt_begin) - 32usize];
 };
-#[doc = " What the index holds of a query."]
+#[doc = " What the index has of the tokens of a query."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_prefix_hit {
     pub struct_size: u32,
-    #[doc = " the group that makes `tokens` smaller than known_tokens and the query allow; -1 = none. It lacks\nthe page that begins at `tokens`, or (recurrent) a state at a later position"]
+    #[doc = " the group that limits the hit: `tokens` is below known_tokens and below what the query allows.\n-1 = no group limits it. The group lacks the page that begins at `tokens`, or (recurrent) a state\nat a later position"]
     pub limited_by: i32,
-    #[doc = " the longest prefix that every group can serve"]
+    #[doc = " length of the longest prefix that every group can serve"]
     pub tokens: i64,
-    #[doc = " of these, the tokens in a last page that is not full: attach copies it"]
+    #[doc = " how many of these tokens are in a partial last page, which attach copies"]
     pub copied_tokens: i64,
-    #[doc = " tokens that were published in this order, even if their pages were evicted"]
+    #[doc = " length of the longest prefix that was published, even if its pages were evicted"]
     pub known_tokens: i64,
-    #[doc = " with tiers: what `tokens` would be after kvc_prefix_load, as far as they have searched; else `tokens`"]
+    #[doc = " with tiers: what `tokens` would be after kvc_prefix_load, as far as the tiers have searched.\nWithout tiers: `tokens`"]
     pub load_tokens: i64,
-    #[doc = " with tiers: how long that load takes, as the tiers measured it; 0 = nothing to load, or not measured"]
+    #[doc = " with tiers: estimated time of this load in nanoseconds, from measurements of the tiers;\n0 = nothing to load, or not measured"]
     pub load_ns: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1898,18 +1918,18 @@ const _: () = {
     ["Offset of field: kvc_prefix_hit::load_tokens"][::core::mem::offset_of!(kvc_prefix_hit, load_tokens) - 32usize];
     ["Offset of field: kvc_prefix_hit::load_ns"][::core::mem::offset_of!(kvc_prefix_hit, load_ns) - 40usize];
 };
-#[doc = " no tier stores what this publish adds"]
+#[doc = " no tier stores the pages that this publish adds to the index"]
 pub const KVC_PREFIX_KEEP_PRIVATE: kvc_prefix_options_flags = 1;
 pub type kvc_prefix_options_flags = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_prefix_options {
     pub struct_size: u32,
-    #[doc = " 0..100: prefixes of lower priority are evicted first. Tokens that several publishes share have the\nhighest of their priorities"]
+    #[doc = " 0..100: prefixes of lower priority are evicted first. If several publishes share tokens, these\ntokens have the highest priority of all these publishes"]
     pub priority: i32,
-    #[doc = " 0 = none. Any other number: kvc_prefix_drop_session drops what no other session published"]
+    #[doc = " 0 = no session. Else a number of the caller's choice, under which kvc_prefix_drop_session can drop\nthe prefix"]
     pub session: u64,
-    #[doc = " 0 = no limit. Else, in the unit of kvc_cache_set_time: the tokens expire this long after now. They\nare still found, but evicted before all others"]
+    #[doc = " 0 = no limit. Else, in the unit of kvc_cache_set_time: the tokens expire this long after now.\nExpired tokens can still be found, but are evicted first"]
     pub time_to_live: i64,
     #[doc = " KVC_PREFIX_KEEP_PRIVATE or 0"]
     pub flags: u32,
@@ -1934,11 +1954,11 @@ const _: () = {
 pub struct kvc_prefix_published {
     pub struct_size: u32,
     pub reserved: u32,
-    #[doc = " tokens of the query that the index holds now; fewer than all if it is full of pages in use"]
+    #[doc = " tokens of the query that the index has now. These are not all tokens if the index is full of pages\nin use"]
     pub known_tokens: i64,
-    #[doc = " pages that the index did not hold before, in all groups"]
+    #[doc = " pages of all groups that were not in the index before"]
     pub pages_added: i64,
-    #[doc = " pages of the sequence that became free, because the index had others with the same tokens"]
+    #[doc = " pages of the sequence that became free, because the index had other pages with the same tokens"]
     pub pages_freed: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1956,24 +1976,24 @@ const _: () = {
     ["Offset of field: kvc_prefix_published::pages_freed"]
         [::core::mem::offset_of!(kvc_prefix_published, pages_freed) - 24usize];
 };
-#[doc = " ============================================================================================\n 13  Page keys: names of tokens outside of a cache\n ============================================================================================\n A page key names the content of one page of tokens in 32 bytes. It is equal in every process, on every machine and in every\n language. docs/reference/keys.md defines the bytes that are hashed (SHA-256), and has test vectors. A cache does not need keys:\n its prefix index compares tokens."]
+#[doc = " The tokens whose page keys are computed, and all else that the keys depend on."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_page_keys_args {
     pub struct_size: u32,
     #[doc = " 0"]
     pub reserved: u32,
-    #[doc = " [num_tokens]; nullable if num_tokens is 0. Any numbers"]
+    #[doc = " [num_tokens]; nullable if num_tokens is 0. Any numbers are allowed"]
     pub tokens: *const i32,
-    #[doc = " 0..2^30; a last page that is not full has no key"]
+    #[doc = " 0..2^30; a partial last page has no key"]
     pub num_tokens: i64,
     #[doc = " 1..2^20"]
     pub page_size: i64,
-    #[doc = " position of tokens[0] in its sequence: a multiple of page_size up to 2^30, 0 without a parent"]
+    #[doc = " position of tokens[0] in its sequence: a multiple of page_size, up to 2^30. 0 without a\nparent"]
     pub begin: i64,
-    #[doc = " nullable: [32], the key of the page that ends at begin. It covers fingerprint and adapter"]
+    #[doc = " nullable: tokens[0] is the first token of its sequence. [32]: the key of the page that ends\nat begin. The parent's key depends on fingerprint and adapter, so the new keys do too"]
     pub parent: *const u8,
-    #[doc = " [32]: computed by the engine from weights, quantisation and tokenizer; nullable with a parent"]
+    #[doc = " [32]: a hash of weights, quantisation and tokenizer, which the engine computes; nullable\nwith a parent"]
     pub fingerprint: *const u8,
     #[doc = " [adapter_bytes]; nullable if adapter_bytes is 0 = no adapter"]
     pub adapter: *const u8,
@@ -1983,15 +2003,15 @@ pub struct kvc_page_keys_args {
     pub salt: *const u8,
     #[doc = " 0..2^20"]
     pub salt_bytes: i64,
-    #[doc = " the salt begins with the page that contains this position; >= 0"]
+    #[doc = " >= 0: the salt applies from the page on that contains this position"]
     pub salt_begin: i64,
-    #[doc = " spans of tokens that stand for an image or the like; 0..2^30"]
+    #[doc = " number of spans of tokens that stand for an image or other media; 0..2^30"]
     pub num_media: i64,
-    #[doc = " [num_media]: position in the sequence of the first token of each, ascending"]
+    #[doc = " [num_media]: position in the sequence of the first token of each span, ascending"]
     pub media_begins: *const i64,
-    #[doc = " [num_media]: tokens of each, > 0. The spans do not overlap"]
+    #[doc = " [num_media]: number of tokens of each span, > 0. The spans do not overlap"]
     pub media_tokens: *const i64,
-    #[doc = " [num_media, 32]: of the content, and of what changes how the model sees it"]
+    #[doc = " [num_media, 32]: a hash of the media of each span, and of all settings that change how the\nmodel sees the media"]
     pub media_hashes: *const u8,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -2033,32 +2053,32 @@ pub const KVC_EVENT_STORED: kvc_event_kind = 1;
 pub const KVC_EVENT_REMOVED: kvc_event_kind = 2;
 #[doc = " no page can be found in any group"]
 pub const KVC_EVENT_CLEARED: kvc_event_kind = 3;
-#[doc = " ============================================================================================\n 14  Events: what the prefix index holds, told to others\n ============================================================================================\n A router sends a request to the engine that holds most of its prompt. Events tell it how the prefix index of each engine\n changes: a whole page can now be found (stored), a page can no longer be found (removed), or no page can be found\n (cleared). A cache with events_capacity keeps the newest events in a ring buffer. No call waits for room in it: a new\n event replaces the oldest one.\n\n Events are numbered from 0. A reader says which number it needs next, and learns which numbers it got:\n\n   kvc_events_args args;  kvc_events_args_init(&args);\n   args.events = events;  args.tokens = tokens;  args.capacity = 256;         // kvc_event[256], int32_t[256 * page_size]\n   kvc_events_range range;  kvc_events_range_init(&range);\n   for (;;) {\n     if (kvc_events_read(cache, &args, &range, &error)) return report(error.message);\n     if (range.epoch != epoch || range.begin != args.next) return start_again();   // another cache, or events are lost\n     for (int64_t i = 0; i < range.count; i++) apply(&events[i], tokens + i * page_size);\n     args.next = range.end;\n   }\n\n start_again forgets what it knew, takes a snapshot (kvc_events_snapshot), and reads on from the snapshot's range.end. A snapshot\n and the events after it give exactly the pages that the index holds.\n\n   Pages     Events name whole pages by their key (section 13), with the query's salt as 8 bytes, little-endian, if it is not 0.\n             Each group has its own events for a page. A recurrent group has events only for states at the end of a whole\n             page.\n   Bytes     Instead of records, a call can write one message as vLLM's consumers read it: docs/reference/events.md.\n Every call of this section is UNSUPPORTED in a cache whose events_capacity is 0."]
+#[doc = " ============================================================================================\n 14  Events: what the prefix index holds, told to others\n ============================================================================================\n A router sends a request to the engine that has most of its prompt in a prefix index. Events tell the router how the\n prefix index of each engine changes. There are three kinds: a whole page can now be found (stored), a page can no longer\n be found (removed), or no page can be found any more (cleared). A cache with events_capacity keeps the newest events in a\n ring buffer. If the buffer is full, a new event replaces the oldest one, and no call waits.\n\n Events are numbered from 0. A reader gives the number of the next event that it needs, and gets the range of numbers that\n the call returned:\n\n   kvc_events_args args;  kvc_events_args_init(&args);\n   args.events = events;  args.tokens = tokens;  args.capacity = 256;         // kvc_event[256], int32_t[256 * page_size]\n   kvc_events_range range;  kvc_events_range_init(&range);\n   for (;;) {\n     if (kvc_events_read(cache, &args, &range, &error)) return report(error.message);\n     if (range.epoch != epoch || range.begin != args.next) return start_again();   // another cache, or events were lost\n     for (int64_t i = 0; i < range.count; i++) apply(&events[i], tokens + i * page_size);\n     args.next = range.end;\n   }\n\n start_again drops all pages that the reader has recorded, and takes a snapshot (kvc_events_snapshot). Then it reads events\n from the snapshot's range.end on. A snapshot and all events after it give exactly the pages of the index.\n\n   Pages     Events name whole pages by their keys (section 13). A salt that is not 0 goes into a key as 8 bytes,\n             little-endian. Each group has its own events for a page. A recurrent group has events only for states at the\n             end of a whole page.\n   Bytes     Instead of records, a call can write one message in the format of vLLM's consumers: docs/reference/events.md.\n In a cache whose events_capacity is 0, every call of this section returns UNSUPPORTED."]
 pub type kvc_event_kind = ::core::ffi::c_uint;
-#[doc = " a stored page that is not the first of its sequence"]
+#[doc = " the stored page is not the first page of its sequence"]
 pub const KVC_EVENT_HAS_PARENT: kvc_event_flags = 1;
-#[doc = " a stored page under a salt that is not 0"]
+#[doc = " the stored page has a salt that is not 0"]
 pub const KVC_EVENT_SALTED: kvc_event_flags = 2;
 pub type kvc_event_flags = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_event {
-    #[doc = " in the epoch, from 0; in a snapshot 0"]
+    #[doc = " number of the event in the epoch, from 0; in a snapshot 0"]
     pub number: u64,
     #[doc = " KVC_EVENT_*"]
     pub kind: i32,
-    #[doc = " -1 = all"]
+    #[doc = " -1 = all groups"]
     pub group: i32,
     #[doc = " KVC_EVENT_HAS_PARENT, KVC_EVENT_SALTED"]
     pub flags: u32,
     pub reserved: u32,
-    #[doc = " stored: of the page's first token in its sequence"]
+    #[doc = " stored: position of the page's first token in its sequence"]
     pub position: i64,
-    #[doc = " stored: the only session that published it; 0 = none, or several"]
+    #[doc = " stored: the session that published the page; 0 = none, or several"]
     pub session: u64,
-    #[doc = " not of KVC_EVENT_CLEARED"]
+    #[doc = " stored, removed: key of the page"]
     pub key: [u8; 32usize],
-    #[doc = " key of the page before, if KVC_EVENT_HAS_PARENT"]
+    #[doc = " with KVC_EVENT_HAS_PARENT: key of the page before"]
     pub parent: [u8; 32usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -2075,11 +2095,12 @@ const _: () = {
     ["Offset of field: kvc_event::key"][::core::mem::offset_of!(kvc_event, key) - 40usize];
     ["Offset of field: kvc_event::parent"][::core::mem::offset_of!(kvc_event, parent) - 72usize];
 };
-#[doc = " bytes: each event is an array, as in older consumers. The default is a map"]
+#[doc = " in the message, each event is an array, as in older consumers. Without this flag it is a\nmap"]
 pub const KVC_EVENTS_ARRAYS: kvc_events_flags = 1;
-#[doc = " bytes: a key is its low 64 bits as an integer. The default is 32 bytes"]
+#[doc = " in the message, a key is an integer: its low 64 bits. Without this flag it is 32 bytes"]
 pub const KVC_EVENTS_SHORT_HASHES: kvc_events_flags = 2;
 pub type kvc_events_flags = ::core::ffi::c_uint;
+#[doc = " What a call returns: records in `events`, or one message in `bytes`, or only the range if both are NULL."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_events_args {
@@ -2088,20 +2109,21 @@ pub struct kvc_events_args {
     pub flags: u32,
     #[doc = " kvc_events_read: the number of the first event that the reader needs"]
     pub next: u64,
-    #[doc = " [capacity], filled; nullable. Give events, or bytes, or neither"]
+    #[doc = " nullable: no records. [capacity], filled. Not together with bytes"]
     pub events: *mut kvc_event,
-    #[doc = " [capacity, page_size], filled: the tokens of stored pages, else 0; nullable"]
+    #[doc = " nullable: no tokens. [capacity, page_size], filled: row i has the tokens of events[i] if it\nis a stored page, else 0"]
     pub tokens: *mut i32,
-    #[doc = " of events"]
+    #[doc = " number of elements of events"]
     pub capacity: i64,
-    #[doc = " [capacity_bytes], filled: one message; nullable"]
+    #[doc = " nullable: no message. [capacity_bytes], filled: one message"]
     pub bytes: *mut u8,
+    #[doc = " size of bytes"]
     pub capacity_bytes: i64,
-    #[doc = " bytes: of the message, in seconds"]
+    #[doc = " with bytes: timestamp of the message, in seconds"]
     pub timestamp: f64,
-    #[doc = " bytes: -1 = nil"]
+    #[doc = " with bytes: the data-parallel rank in the message; -1 = nil"]
     pub data_parallel_rank: i32,
-    #[doc = " sizeof(kvc_event), with events"]
+    #[doc = " with events: sizeof(kvc_event)"]
     pub event_size: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -2128,17 +2150,17 @@ const _: () = {
 pub struct kvc_events_range {
     pub struct_size: u32,
     pub reserved: u32,
-    #[doc = " of this cache: a random number from the system, chosen when the cache was created, and never 0"]
+    #[doc = " identifies this cache: a random number from the system, chosen when the cache is created, never 0"]
     pub epoch: u64,
-    #[doc = " number of the first event that was returned. Above args->next: the ones between are lost"]
+    #[doc = " number of the first returned event. If it is above args->next, the events between the two are lost"]
     pub begin: u64,
-    #[doc = " number of the event after the last one that was returned: the next to read"]
+    #[doc = " the number of the next event to read, after the returned events"]
     pub end: u64,
-    #[doc = " number that the next event will get. Above `end`: there is more to read"]
+    #[doc = " number that the next event of the cache will have. If it is above `end`, there is more to read"]
     pub newest: u64,
-    #[doc = " events or pages that were returned; without a buffer, what there is"]
+    #[doc = " number of returned events or pages; without a buffer, the number of those that exist"]
     pub count: i64,
-    #[doc = " bytes that were written; for a snapshot without a buffer, the size that it needs"]
+    #[doc = " number of written bytes; for a snapshot without a buffer, the size that the message needs"]
     pub num_bytes: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -2154,11 +2176,11 @@ const _: () = {
     ["Offset of field: kvc_events_range::count"][::core::mem::offset_of!(kvc_events_range, count) - 40usize];
     ["Offset of field: kvc_events_range::num_bytes"][::core::mem::offset_of!(kvc_events_range, num_bytes) - 48usize];
 };
-#[doc = " Takes the next bytes of a saved sequence.\n   user   kvc_save_args.write_user\n   data   borrowed; [bytes]\n Returns: 0, or any other number if it failed: it appears in the message. Called on the thread of the call, without a lock."]
+#[doc = " A callback that takes the next bytes of a saved sequence. It runs on the thread that called kvc_seq_save, while the\n library holds no lock.\n   user   kvc_save_args.write_user\n   data   borrowed; [bytes]\n Returns: 0 = success. Any other number = failure, and the error message has this number."]
 pub type kvc_write_fn = ::core::option::Option<
     unsafe extern "C" fn(user: *mut ::core::ffi::c_void, data: *const ::core::ffi::c_void, bytes: i64) -> i32,
 >;
-#[doc = " Gives the next bytes of a saved sequence.\n   user   kvc_load_args.read_user\n   data   filled; [bytes]\n Returns: how many bytes it gave, 1..bytes; 0 at the end; below 0 if it failed: the number appears in the message. Called as\n kvc_write_fn."]
+#[doc = " A callback that gives the next bytes of a saved sequence. It runs on the thread that called kvc_seq_load, while the\n library holds no lock.\n   user   kvc_load_args.read_user\n   data   filled; [bytes]\n Returns: how many bytes it gave, 1..bytes. 0 = the end. Below 0 = failure, and the error message has this number."]
 pub type kvc_read_fn = ::core::option::Option<
     unsafe extern "C" fn(user: *mut ::core::ffi::c_void, data: *mut ::core::ffi::c_void, bytes: i64) -> i64,
 >;
@@ -2168,16 +2190,17 @@ pub struct kvc_save_args {
     pub struct_size: u32,
     #[doc = " 0"]
     pub flags: u32,
-    #[doc = " borrowed; nullable if write is given. The file appears whole, or not at all: the bytes go to a new\nfile in the same folder, which is synchronised with the disk and then renamed"]
+    #[doc = " borrowed; nullable if write is given. A failed or interrupted save leaves no partial file of\nthis name: the bytes go to a new file in the same folder, which is synchronised with the disk\nand then renamed"]
     pub path: *const ::core::ffi::c_char,
-    #[doc = " nullable if path is given: gives the bytes to the caller instead"]
+    #[doc = " nullable if path is given: receives the bytes in place of a file"]
     pub write: kvc_write_fn,
+    #[doc = " the first argument of write"]
     pub write_user: *mut ::core::ffi::c_void,
     #[doc = " borrowed; nullable: not saved. [num_tokens]: the ids of the sequence's tokens"]
     pub tokens: *const i32,
     #[doc = " the length of the sequence; 0 without tokens"]
     pub num_tokens: i64,
-    #[doc = " payload bytes that one checksum covers, and that a load holds at once: a power of two,\n4096..2^24; 0 = 2^20"]
+    #[doc = " how many payload bytes one checksum covers. A load needs memory for one such section. A power of\ntwo, 4096..2^24; 0 = 2^20"]
     pub section_bytes: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -2201,12 +2224,13 @@ pub struct kvc_load_args {
     pub flags: u32,
     #[doc = " borrowed; nullable if read is given"]
     pub path: *const ::core::ffi::c_char,
-    #[doc = " nullable if path is given: the bytes come from the caller"]
+    #[doc = " nullable if path is given: gives the bytes in place of a file"]
     pub read: kvc_read_fn,
+    #[doc = " the first argument of read"]
     pub read_user: *mut ::core::ffi::c_void,
     #[doc = " nullable if capacity is 0; [capacity], filled with the token ids. Undefined after a failure"]
     pub tokens: *mut i32,
-    #[doc = " 0: the ids are not wanted"]
+    #[doc = " number of elements of tokens; 0 = the load returns no token ids"]
     pub capacity: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -2221,47 +2245,49 @@ const _: () = {
     ["Offset of field: kvc_load_args::tokens"][::core::mem::offset_of!(kvc_load_args, tokens) - 32usize];
     ["Offset of field: kvc_load_args::capacity"][::core::mem::offset_of!(kvc_load_args, capacity) - 40usize];
 };
-#[doc = " A tier of the engine's own: kvcache_tier.h defines it."]
+#[doc = " The functions of a tier that the engine implements. kvcache_tier.h defines the struct."]
 #[repr(C)]
 #[derive(Debug)]
 pub struct kvc_tier {
     _unused: [u8; 0],
 }
-#[doc = " an object is on the disk before it becomes visible"]
+#[doc = " the data of an object is on the disk before the object can be found. After a loss of power the\nobject can be missing"]
 pub const KVC_TIER_SYNC_DATA: kvc_tier_sync = 0;
-#[doc = " the system decides when to write it. After a loss of power it can be missing, but is never\nwrong"]
+#[doc = " the operating system decides when it writes an object. After a loss of power the object can be\nmissing, but its bytes are never wrong"]
 pub const KVC_TIER_SYNC_NONE: kvc_tier_sync = 1;
-#[doc = " as DATA, and the name of the object is on the disk too. So a stored object survives a loss of\npower"]
+#[doc = " as DATA, and the file name of the object is on the disk too. So a stored object survives a loss\nof power"]
 pub const KVC_TIER_SYNC_FULL: kvc_tier_sync = 2;
+#[doc = " What a disk tier does to keep a stored object through a loss of power."]
 pub type kvc_tier_sync = ::core::ffi::c_uint;
-#[doc = " the tier is memory of this process, of at most capacity_bytes. It holds what the pools evict"]
+#[doc = " the tier is memory of this process, of at most capacity_bytes. It keeps the pages that the pools\nevict"]
 pub const KVC_TIER_HOST: kvc_tier_flag = 1;
 pub type kvc_tier_flag = ::core::ffi::c_uint;
-#[doc = " all"]
+#[doc = " all pages"]
 pub const KVC_TIER_STORE_PUBLISHED: kvc_tier_store = 0;
-#[doc = " those that the index already had before the publish, because another request had published\nthem"]
+#[doc = " pages that were already in the index before the publish, because another request had\npublished them"]
 pub const KVC_TIER_STORE_REUSED: kvc_tier_store = 1;
-#[doc = " none: the tier is read only, and takes no suspended sequence"]
+#[doc = " no pages: the tier is read only, and stores no suspended sequence"]
 pub const KVC_TIER_STORE_NOTHING: kvc_tier_store = 2;
 #[doc = " Which published pages a tier stores."]
 pub type kvc_tier_store = ::core::ffi::c_uint;
+#[doc = " Settings of a tier. Give exactly one of directory, tier and KVC_TIER_HOST."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_tier_config {
     pub struct_size: u32,
     #[doc = " disk: KVC_TIER_SYNC_*"]
     pub sync: i32,
-    #[doc = " nullable; disk: a folder, made if it does not exist. Several processes may share it"]
+    #[doc = " nullable; disk: path of a folder, which is created if it does not exist. Several processes\nmay share the folder"]
     pub directory: *const ::core::ffi::c_char,
-    #[doc = " nullable; adopted: a tier of the engine. One of directory, tier and KVC_TIER_HOST is given"]
+    #[doc = " nullable; adopted: a tier that the engine implements"]
     pub tier: *const kvc_tier,
-    #[doc = " disk and host: beyond this limit, the objects that were used least recently are removed.\nDisk: 0 = no limit. Host: at least 4096; memory is taken when objects fill it"]
+    #[doc = " disk and host: the largest size of all objects. When it is exceeded, the least recently used\nobjects are removed. Disk: 0 = no limit. Host: at least 4096; memory is allocated only when\nobjects need it"]
     pub capacity_bytes: i64,
     #[doc = " KVC_TIER_STORE_*"]
     pub store: i32,
     #[doc = " KVC_TIER_HOST or 0"]
     pub flags: u32,
-    #[doc = " a publish of fewer tokens is not stored; >= 0"]
+    #[doc = " >= 0: a publish of fewer tokens is not stored"]
     pub min_tokens: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -2278,19 +2304,19 @@ const _: () = {
     ["Offset of field: kvc_tier_config::flags"][::core::mem::offset_of!(kvc_tier_config, flags) - 36usize];
     ["Offset of field: kvc_tier_config::min_tokens"][::core::mem::offset_of!(kvc_tier_config, min_tokens) - 40usize];
 };
-#[doc = " Work in the background. 0 = none."]
+#[doc = " Id of a job: a load, suspend or resume in the background. 0 = no job."]
 pub type kvc_job = u64;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_prefix_load_options {
     pub struct_size: u32,
-    #[doc = " as in kvc_prefix_options: of the pages that are loaded"]
+    #[doc = " of the loaded pages, as in kvc_prefix_options"]
     pub priority: i32,
-    #[doc = " likewise"]
+    #[doc = " of the loaded pages, as in kvc_prefix_options"]
     pub session: u64,
-    #[doc = " likewise"]
+    #[doc = " of the loaded pages, as in kvc_prefix_options"]
     pub time_to_live: i64,
-    #[doc = " the time to compute one token, in nanoseconds. Nothing is loaded if loading would take longer by\nthe tiers' measurements. 0 = load in any case"]
+    #[doc = " the time to compute one token, in nanoseconds. If loading would take longer than computing, by the\nmeasurements of the tiers, nothing is loaded. 0 = load in any case"]
     pub token_ns: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -2312,9 +2338,9 @@ const _: () = {
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_job_info {
     pub struct_size: u32,
-    #[doc = " 1 = the job has ended, and its id is stale from now on"]
+    #[doc = " 1 = the job has ended, and its id is stale now"]
     pub done: i32,
-    #[doc = " done: tokens of the query that were loaded. They are findable now. Suspend and resume: the sequence's\nlength"]
+    #[doc = " load, done: number of tokens of the query that were loaded and can be found now. Suspend and\nresume: the length of the sequence"]
     pub tokens: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -2325,23 +2351,25 @@ const _: () = {
     ["Offset of field: kvc_job_info::done"][::core::mem::offset_of!(kvc_job_info, done) - 4usize];
     ["Offset of field: kvc_job_info::tokens"][::core::mem::offset_of!(kvc_job_info, tokens) - 8usize];
 };
-#[doc = " Traffic between the pools and all tiers since create, in pages of groups."]
+#[doc = " Traffic between the pools and all tiers since kvc_cache_create. A page counts once for each group."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_tier_traffic {
     pub struct_size: u32,
     pub num_tiers: i32,
-    #[doc = " queued for their store, or being stored. 0: the tiers have all that they will get"]
+    #[doc = " pages that are queued for a store, or are being stored. 0: there is nothing left to\nstore"]
     pub pages_waiting: i64,
+    #[doc = " pages that a tier has stored"]
     pub pages_stored: i64,
-    #[doc = " evicted before they were copied, or too many for the queue"]
+    #[doc = " pages that were evicted before they were copied, or did not fit in the queue"]
     pub pages_dropped: i64,
-    #[doc = " that a tier refused, or failed to store"]
+    #[doc = " pages that a tier refused, or failed to store"]
     pub pages_not_stored: i64,
-    #[doc = " of jobs that run"]
+    #[doc = " pages of running loads and resumes"]
     pub pages_loading: i64,
+    #[doc = " pages that were loaded"]
     pub pages_loaded: i64,
-    #[doc = " that a tier no longer had, or whose object did not match"]
+    #[doc = " pages that a tier no longer had, or whose object did not match"]
     pub pages_not_loaded: i64,
     #[doc = " sequences that are suspended now"]
     pub sequences_suspended: i64,
@@ -2369,23 +2397,23 @@ const _: () = {
     ["Offset of field: kvc_tier_traffic::sequences_suspended"]
         [::core::mem::offset_of!(kvc_tier_traffic, sequences_suspended) - 64usize];
 };
-#[doc = " How bytes reach another cache: kvcache_transport.h defines it."]
+#[doc = " The functions that carry bytes to another cache. kvcache_transport.h defines the struct."]
 #[repr(C)]
 #[derive(Debug)]
 pub struct kvc_transport {
     _unused: [u8; 0],
 }
-#[doc = " Id of a transfer. 0 = none."]
+#[doc = " Id of a transfer. 0 = no transfer."]
 pub type kvc_transfer = u64;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_receive_args {
     pub struct_size: u32,
-    #[doc = " how long the peer may be silent; 0 = 30000; 1..3600000. Both sides use it"]
+    #[doc = " how long the other side may be silent, in milliseconds, 1..3600000; 0 = 30000. Both sides use\nit"]
     pub timeout_ms: i32,
     #[doc = " the length of the sequence when the transfer is done; >= 1"]
     pub num_tokens: i64,
-    #[doc = " 0, or a sequence with the first tokens, as kvc_prefix_attach gives it: only the others travel. The new\nsequence shares its whole pages. The cache must have no group of states"]
+    #[doc = " 0 = none. Else a sequence that has the first tokens, as from kvc_prefix_attach. Only the tokens\nafter these are sent, and the new sequence shares the whole pages of the prefix. The cache must\nhave no recurrent group"]
     pub prefix: kvc_seq,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -2401,13 +2429,13 @@ const _: () = {
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_transfer_info {
     pub struct_size: u32,
-    #[doc = " 1 = the receiver has everything, and the id is stale from now on"]
+    #[doc = " 1 = the receiver has everything, and the id is stale now"]
     pub done: i32,
-    #[doc = " that all layers have received, or sent; the prefix and what windows skip included"]
+    #[doc = " how many tokens all layers have received or sent. Tokens of the prefix and tokens before a window\ncount too"]
     pub tokens: i64,
-    #[doc = " of rows and states, sent or received so far"]
+    #[doc = " bytes of rows and states that were sent or received so far"]
     pub bytes: i64,
-    #[doc = " receiver, done: the new sequence; else 0"]
+    #[doc = " receiver, when done: the new sequence. Else 0"]
     pub sequence: kvc_seq,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]

@@ -228,7 +228,7 @@ final class Abi {
     static final int NUM_STATES = 116;
     static final int STATES = 120;
     static final int LATENT_DIM = 128;
-    static final int RESERVED = 132;
+    static final int TOTAL_KV_HEADS = 132;
   }
 
   static final class GroupConfig {
@@ -243,7 +243,7 @@ final class Abi {
   }
 
   static final class CacheConfig {
-    static final int SIZE = 136;
+    static final int SIZE = 144;
     static final int STRUCT_SIZE = 0;
     static final int FLAGS = 4;
     static final int LAYERS = 8;
@@ -267,7 +267,9 @@ final class Abi {
     static final int FINGERPRINT = 112;
     static final int EVENTS_CAPACITY = 120;
     static final int MAX_DRAFT_STATES = 128;
-    static final int RESERVED = 132;
+    static final int TP_SIZE = 132;
+    static final int TP_RANK = 136;
+    static final int RESERVED = 140;
   }
 
   static final class Estimate {
