@@ -52,8 +52,8 @@ inline Status check_not_null(const void* pointer, const char* name) {
   return pointer != nullptr ? Status() : Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", name);
 }
 
-// Runs a call on a context whose calls may have index arrays on a device. If the device has found a bad value in an
-// array of an earlier call, reports it instead.
+// Runs a call whose index arrays may be on a device. If the device has found a bad value in an array of an earlier
+// call, reports it instead.
 template <class Body>
 kvc_status context_call(const char* function, kvc_context* context, kvc_error* error, Body body) noexcept {
   return call(function, error, [&]() -> Status {
@@ -63,7 +63,7 @@ kvc_status context_call(const char* function, kvc_context* context, kvc_error* e
   });
 }
 
-// Runs a call on a cache that uses no device. It also works after the device has failed permanently.
+// Runs a call that reads a cache and uses no device. The call also works after the device has failed permanently.
 template <class Body>
 kvc_status audit_call(const char* function, kvc_cache* cache, kvc_error* error, Body body) noexcept {
   return call(function, error, [&]() -> Status {
@@ -127,7 +127,8 @@ Status check_struct_size(const T* in, const char* name) {
   return check_size<T>(read_once(&in->struct_size), name);
 }
 
-// Copies the fields of an input struct of `size` bytes that this library has. Fields of later versions must be zero.
+// Copies an input struct of `size` bytes: the fields that exist in this library's version. Fields of later versions
+// must be zero.
 template <class T>
 Status read_sized(const T* in, uint32_t size, const char* name, T* out) {
   KVC_TRY(check_size<T>(size, name));

@@ -1,4 +1,4 @@
-// Section 14 of the header: tiers, and the jobs that load from them.
+// Section 16 of the header: tiers, and the jobs that move pages to and from them.
 #include "api/boundary.h"
 #include "tier/disk_tier.h"
 #include "tier/host_tier.h"

@@ -1,7 +1,7 @@
 // Mutex: a std::mutex with annotations for clang's thread safety analysis (-Wthread-safety). Other compilers ignore
 // them.
-// Condition: a condition variable for a Mutex. Unlike std::condition_variable, it needs no symbol of a
-// libstdc++ that is newer than version 11.
+// Condition: a condition variable for a Mutex. It calls pthread_cond_wait, because std::condition_variable::wait would
+// need version 12 of libstdc++ or newer.
 #pragma once
 
 #include <condition_variable>

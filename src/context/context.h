@@ -41,11 +41,11 @@ class Context {
   }
   int num_workers() const noexcept { return pool_.num_workers(); }  // each worker index has a scratch
   ThreadPool& pool() noexcept { return pool_; }
-  Status check_stream(void* stream) const;  // fails with DEVICE for a stream of the CPU
+  Status check_stream(void* stream) const;  // fails with DEVICE if the device is the CPU and `stream` is not null
   // Whether the host and the device read and write the same memory.
   bool is_host() const noexcept { return dl_device_.device_type == kDLCPU; }
-  // Copy host memory to device memory. The source may change when the call returns. upload runs in the order of the
-  // stream; upload_now is done on return.
+  // Copy host memory to device memory. The caller may change the source as soon as the call returns. upload runs in the
+  // order of the stream; upload_now is done on return.
   Status upload(void* target, const void* source, int64_t bytes, void* stream) const noexcept;
   Status upload_now(void* target, const void* source, int64_t bytes) const noexcept;
   // Copies device memory to host memory, after the work that is in the stream now. Done on return.

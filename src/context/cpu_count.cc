@@ -18,7 +18,7 @@ int quota_cpus(double quota, double period) {
   return static_cast<int>(std::clamp(std::ceil(quota / period), 1.0, 1e6));
 }
 
-// Reads a limit of version 2. The file has a quota and a period ("250000 100000"), or no limit ("max 100000").
+// Reads a limit of cgroup version 2. The file has a quota and a period ("250000 100000"), or no limit ("max 100000").
 int read_v2(const std::string& folder) {
   double quota = 0, period = 0;
   std::ifstream file(folder + "/cpu.max");
@@ -26,7 +26,7 @@ int read_v2(const std::string& folder) {
   return quota_cpus(quota, period);
 }
 
-// Reads a limit of version 1. A quota of -1 means no limit.
+// Reads a limit of cgroup version 1. A quota of -1 means no limit.
 int read_v1(const std::string& folder) {
   double quota = 0, period = 0;
   if (!(std::ifstream(folder + "/cpu.cfs_quota_us") >> quota)) return 0;
@@ -36,8 +36,8 @@ int read_v1(const std::string& folder) {
 
 int tighter(int a, int b) { return a == 0 ? b : b == 0 ? a : std::min(a, b); }
 
-// Returns the lowest limit of the group at `path` and of the groups above it, up to the mount. In a container, `path`
-// may exist only on the host. Then only the mount has a limit to read, which is the limit of the container.
+// Returns the lowest limit of the control group at `path` and of the groups above it, up to the mount. In a container,
+// `path` may exist only on the host. Then only the mount has a limit to read, which is the limit of the container.
 int walk_up(const std::string& mount, std::string path, int (*read)(const std::string&)) {
   int limit = 0;
   for (;;) {

@@ -1,13 +1,14 @@
-// StreamOrder: orders a cache's work on the device, on whatever streams its calls run.
+// StreamOrder: orders the work of a cache on the device, although its calls may run on different streams.
 //
 // A call that reads or writes device memory calls enter with its stream, enqueues its work, and calls leave. enter
-// makes the stream wait, on the device, for the work of all calls that left before. leave records an event. So the
-// work of a call runs after the work of every call that left before it. It may at once reuse pages, nodes and buffers
-// that these calls freed. Calls of an open step enqueue without enter and leave, because the step owns the memory
-// that it uses until its last leave. The host never waits.
+// makes the stream wait, on the device, for the work of all calls that left before. leave records an event. The work of
+// a call thus runs after the work of every call that left before it. So this work may at once reuse pages, nodes and
+// buffers that the earlier calls freed. Calls within an open step enqueue without enter and leave. No other call uses
+// the memory of the step until the call that closes the step has left. The host never waits.
 //
-// Thread safety: the owner locks, except for check. On a device that is not asynchronous, this class does nothing.
-// Invariant: the event follows the work of all calls that have left, on any stream.
+// Thread safety: any thread may call check. The other calls are made under the owner's lock. On a device that is not
+// asynchronous, this class does nothing. Invariant: the event follows the work of all calls that have left, on any
+// stream.
 #pragma once
 
 #include <atomic>

@@ -21,8 +21,8 @@
 //      num_items - r of the job in job_, even if it saw an earlier job before. If r <= 0, it has claimed nothing.
 //   2. Only the thread that holds taken_ writes job_ and resets done_. It does so only while remaining_ <= 0 and every
 //      claimed item is reported. So job_ does not change between a claim and its report. A thread without a claim never
-//      reads job_. A worker that looks for an earlier job claims an item of the current job, or nothing. So jobs need
-//      no number.
+//      reads job_. A worker that saw an earlier job claims an item of the current job, or nothing. Both are
+//      correct, so a claim does not compare job numbers.
 //   3. run() returns when done_ plus the caller's own items is num_items. It waits only for items that workers have
 //      claimed, never for a worker to wake.
 //   4. A worker is counted in sleepers_ before it reads remaining_ for the last time and sleeps. A caller stores
@@ -127,7 +127,7 @@ class ThreadPool {
   const std::unique_ptr<Start[]> starts_;  // [num_threads - 1]
   std::unique_ptr<pthread_t[]> threads_;   // [num_threads - 1], the first num_started_ are running
   int num_started_ = 0;                    // written by the thread that holds taken_
-  bool start_tried_ = false;               // written by the thread that holds taken_; a refusal is final
+  bool start_tried_ = false;   // written by the thread that holds taken_; stays true if the system refuses threads
   int64_t last_small_ns_ = 0;  // written by the thread that holds taken_: when a small job last found sleepers
 
   // remaining_ and job_ lie together, so that a claim also loads the job.

@@ -31,7 +31,7 @@ int WorkerSlots::claim() noexcept {
   waiters_.fetch_add(1, std::memory_order_seq_cst);
   for (;;) {
     const uint32_t seen = releases_.load(std::memory_order_seq_cst);
-    // A release either sees this waiter and increments releases_, or this call finds its slot.
+    // A release either sees this waiter and increments releases_, or this call finds the released slot.
     slot = try_claim();
     if (slot >= 0) break;
     futex_wait(releases_, seen);

@@ -1,8 +1,8 @@
 // EventRing: the newest events of a prefix index, numbered from 0. In a full ring, a new event replaces the oldest
 // event. So the cost of adding an event does not depend on readers.
 //
-// Pure. Thread safety: none; the owner locks. Allocates in the constructor only. Invariant: the ring holds the events
-// from oldest() to before newest(), at most `capacity` of them.
+// Pure. Thread safety: none; calls are made under the owner's lock. Allocates in the constructor only. Invariant: the
+// ring holds the events from oldest() to before newest(), at most `capacity` of them.
 #pragma once
 
 #include <cstdint>

@@ -3,8 +3,8 @@
 // The message of a page is its token ids, its media spans, the parent's key, and a trailer. The ids come first, so
 // that their full blocks can be compressed before the parent's key is computed. The rest of the message is the tail,
 // which needs the parent's key. The tail of a page is compressed in a pair with ids of the page kAhead pages later
-// (Sha256Blocks::compress_pair). The remaining ids of two pages are also compressed as a pair. So both messages that
-// compress_pair takes are nearly always in use.
+// (Sha256Blocks::compress_pair). The remaining ids of two pages are also compressed as a pair. So nearly all blocks are
+// compressed in pairs.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "keys/page_key.h"

@@ -1,5 +1,5 @@
-// The part of a config that names pages outside of the cache: the model's fingerprint, and events of the prefix
-// index.
+// Reads the settings with which other programs refer to pages of the cache: the model's fingerprint, and events of the
+// prefix index.
 #include <cinttypes>
 #include <cstring>
 

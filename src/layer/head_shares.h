@@ -24,18 +24,19 @@ struct HeadRange {
   int32_t count = 0;
 };
 
-// Whether `total` heads can be cut for so many ranks.
+// Whether `total` heads can be cut into equal shares for `size` ranks.
 bool can_share_heads(int32_t total, int32_t size) noexcept;
 
 // The heads of a rank, among all heads of the layer. can_share_heads must hold.
 HeadRange heads_of_rank(int32_t total, TpRank tp) noexcept;
 
-// The heads that a sender sends to a receiver, among all heads of the layer; count 0: none. If several senders have a
-// head that the receiver needs, the one whose place among the senders is nearest to the receiver's place among the
-// receivers sends it. So each head of a receiver comes from one sender.
+// The heads that a sender sends to a receiver, among all heads of the layer; count 0: none. Several senders may have a
+// head that the receiver needs. Then only one of them sends it: the one whose rank is nearest to receiver.rank *
+// sender.size / receiver.size.
 HeadRange sent_heads(int32_t total, TpRank sender, TpRank receiver) noexcept;
 
-// Reads kvc_layer_config.total_kv_heads. INVALID_ARGUMENT: a rank cannot have num_kv_heads of that many.
+// Reads kvc_layer_config.total_kv_heads. Fails with INVALID_ARGUMENT if the rank's share of the total is not
+// num_kv_heads.
 Status read_total_heads(int32_t num_kv_heads, int32_t total_kv_heads, bool latent, TpRank tp, int64_t layer,
                         int32_t* total);
 

@@ -170,7 +170,8 @@ Status LayerStorage::adopt(const LayerGeometry& geometry, int64_t index) {
   return Status();
 }
 
-// Logs a warning if a pool is not aligned to 16 bytes, which a GPU's fast kernels need. Slower kernels attend in it.
+// Logs a warning if a pool is not aligned to 16 bytes. A GPU's fast kernels need this alignment, so slower kernels run
+// instead.
 void LayerStorage::tell_alignment(int64_t index) const {
   if (context_->is_host()) return;
   for (const kvc_backend_pool* pool : {&layer_.k, &layer_.v}) {

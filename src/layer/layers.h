@@ -16,7 +16,7 @@
 namespace kvc {
 
 struct Layer {
-  std::shared_ptr<LayerStorage> storage;  // if it has none, the storage of the layer that it reads
+  std::shared_ptr<LayerStorage> storage;  // its own, or that of the layer whose K and V it reads
   kvc_backend_layer backend = {};
   int32_t group = 0;
   int32_t kv_layer = -1;                 // the layer whose K and V it reads; -1 = its own

@@ -67,7 +67,8 @@ std::string scales_text(const LayerGeometry& layer, HeadsOf heads) {
       std::all_of(layer.v_scales.begin(), layer.v_scales.end(), unit)) {
     return "scales 1";
   }
-  // The scales of other heads are unknown, unless all heads have the same.
+  // A rank has the scales of its own heads only. If these are all equal, the text has this one scale for all ranks.
+  // Otherwise the text names the rank.
   const auto equal = [](const std::vector<float>& scales) {
     return std::all_of(scales.begin(), scales.end(), [&](float scale) { return scale == scales[0]; });
   };

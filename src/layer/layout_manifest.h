@@ -31,11 +31,12 @@ struct ManifestDifference {
 };
 ManifestDifference first_difference(const std::string& a, const std::string& b);
 
-// Fails with LAYOUT if a file or another cache has another layout or model. The message has both values.
+// How messages name the other side: a file, or another cache.
 struct OtherSide {
   const char *name, *title;  // "file", "File"
 };
-// own: the manifest of the cache.
+// Fails with LAYOUT if the other side has another layout or model. The message has both values. own: the manifest of
+// the cache.
 Status check_same_model(OtherSide other, const PageKey& fingerprint, const std::string& manifest,
                         const Geometry& geometry, const std::string& own);
 

@@ -7,8 +7,8 @@
 // begin_read has returned, later work of the stream may write the page. So a caller that orders the stream must hold
 // the page only until begin_read returns.
 //
-// Thread safety: one call at a time; it locks nothing. The caller orders the stream (StreamOrder). Ownership: borrows
-// the layers. Memory: on a GPU, a staging buffer for one page; on the CPU none.
+// Thread safety: one call at a time, and no lock. The caller orders the stream (StreamOrder). Ownership: borrows the
+// layers. Memory: on a GPU, a staging buffer for one page; on the CPU none.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -34,7 +34,7 @@ class PageCopy {
   // bytes: [bytes_of(group)], filled when end_read returns. end_read must get the arguments of begin_read.
   Status begin_read(int32_t group, int32_t page, uint8_t* bytes, void* stream);
   Status end_read(int32_t group, uint8_t* bytes, void* stream);
-  // Enqueues a write of the page. `bytes` may change when the call returns.
+  // Enqueues a write of the page. The caller may change `bytes` as soon as the call returns.
   Status write(int32_t group, int32_t page, const uint8_t* bytes, void* stream);
 
  private:

@@ -11,9 +11,8 @@
 //
 // The backend copies the bytes, so pools may be adopted, in any layout, or lie on a GPU.
 //
-// Thread safety: one call at a
-// time; it locks nothing. The caller holds the pages and orders the stream (StreamOrder). Ownership: borrows the
-// layers. Memory: on a GPU, a staging buffer of staging_bytes; on the CPU none.
+// Thread safety: one call at a time, and no lock. The caller holds the pages and orders the stream (StreamOrder).
+// Ownership: borrows the layers. Memory: on a GPU, a staging buffer of staging_bytes; on the CPU none.
 #pragma once
 
 #include <cstdint>
@@ -56,8 +55,8 @@ class RowCopy {
   // Reads the rows in `slots` (page * page_size + offset) to `bytes`, [slots.size() * run.token_bytes]. Done on
   // return.
   Status read_run(const RowRun& run, std::span<const int64_t> slots, uint8_t* bytes, void* stream);
-  // Reads in two parts, at most staging_bytes. begin_run enqueues the copies out of the pools, and end_run waits for
-  // them. After begin_run, later work of the stream may write the rows. size: slots.size() * run.token_bytes.
+  // A read of at most staging_bytes, in two parts. begin_run enqueues the copies out of the pools, and end_run waits
+  // for them. After begin_run, later work of the stream may write the rows. size: slots.size() * run.token_bytes.
   Status begin_run(const RowRun& run, std::span<const int64_t> slots, uint8_t* bytes, void* stream);
   Status end_run(uint8_t* bytes, int64_t size, void* stream);
   // Writes `bytes` to the rows in `slots`, in the stream's order. A row with a negative slot is skipped.

@@ -4,8 +4,8 @@
 // describes the format). Forks share nodes, and a change copies only the shared nodes on its path. So the cost of a
 // fork is the height of the tree, even for a fork of a fork.
 //
-// Thread safety: none; the owner locks. A thread may read nodes() without the lock while the list that it reads
-// exists and does not change.
+// Thread safety: none; calls are made under the owner's lock. A thread may read node_data() without the lock while the
+// list that it reads exists and does not change.
 // Invariants
 //   refs(page) = leaf entries that hold it + holds of hold_page and take_page + 1 if the prefix index refers to it
 //   refs(node) = parents that hold it + lists whose root it is
@@ -30,11 +30,11 @@ struct PageList {
   int32_t levels = 0;  // height of the tree: it holds 32^levels entries
   int32_t size = 0;    // entries, freed ones included
   // Entries [kept, first) are the hole: their pages were freed. The hole lies before a window (then kept is 0), or
-  // between the sink tokens and the window of a stream.
+  // between the sinks and the newest tokens of a streaming window.
   int32_t kept = 0;          // start of the hole; 0 without a hole
   int32_t first = 0;         // end of the hole; 0 without a hole
   int32_t tail_page = -1;    // page at size - 1, or -1
-  bool tail_shared = false;  // the tail page is not full and may have another reference
+  bool tail_shared = false;  // true if the tail page is shared and not full; may be true otherwise
 
   bool has_hole() const noexcept { return kept < first; }
 };
@@ -51,9 +51,9 @@ class PageTable {
   // An upper bound of the nodes that `lists` lists over `num_pages` pages have at once. All indices are below
   // `max_index`. `edges` is the number of edges of a hole: 0 without windows, 1 if holes begin at entry 0, 2 if they
   // follow sinks.
-  // Derivation: order the lists by their common prefixes. Compared with the list before it, a list adds
-  // at each level the nodes that are full of its own pages, at most one node where the two lists divide, one at its
-  // end, and two at each edge of a hole.
+  // Derivation: order the lists by their common prefixes. Compared with the list before it, a list adds at each level
+  // the nodes that are full of its own pages. It also adds at most one node where the two lists divide, one at its end,
+  // and two at each edge of a hole.
   static int64_t nodes_needed(int64_t num_pages, int64_t lists, int64_t max_index, int32_t edges);
   static int32_t levels_for(int64_t max_index) noexcept;
 

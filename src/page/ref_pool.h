@@ -3,7 +3,7 @@
 // The prefix index may have one reference to an id: index() takes it, and unindex() drops it. An id is idle while the
 // prefix index has its only reference.
 //
-// Thread safety: none; the owner locks. Memory: 8 bytes for each id.
+// Thread safety: none; calls are made under the owner's lock. Memory: 8 bytes for each id.
 // Invariants: free() + used() == size(); an id is used iff its count > 0; idle() is the number of idle ids.
 #pragma once
 

@@ -47,8 +47,8 @@ class OwnerCount {
     int32_t tail_second = 0;  // second most tokens, over the same lists
   };
 
-  // Counts the pages of entries [base, end) under `node` as full. `base` is the first entry under the node. A node is
-  // visited at most twice: after two visits, all its pages are known to be shared.
+  // Counts the pages of entries [base, end) under `node` as full. `base` is the first entry under the node. A node
+  // whose entries all lie before `end` is walked at most twice. After that, all its pages are known to be shared.
   void walk_full(int32_t node, int32_t level, int64_t base, int64_t end) {
     const int64_t span = int64_t{1} << (PageTable::kFanoutLog2 * level);
     if (node < 0 || base >= end) return;
@@ -251,7 +251,7 @@ Status SequenceStore::check_tree(int32_t slot, int32_t group) const {
                ((record.state & kTree) != 0) == (record.nodes > 0) && (!grows_tree(slot) || busy(slot));
   const std::span<const int16_t> parents = sound ? tree(slot, 0) : std::span<const int16_t>();
   for (size_t i = 0; i < parents.size(); ++i) sound = sound && is_parent(parents[i], static_cast<int64_t>(i));
-  bool read = false;  // whether an export exists: it may hold these pages, but it reads no nodes
+  bool read = false;  // whether a snapshot exists: it may also hold these pages (invariant 4)
   for (int32_t i = 0; i < snapshots_.size(); ++i) read = read || snapshots_[i].used;
   const PageList& pages = list(slot, group);
   for (int64_t i = length(slot) / rules(group).page_size; sound && !read && record.nodes > 0 && i < pages.size; ++i) {

@@ -1,8 +1,9 @@
 // CopyQueue: the copies of slots that a cache without storage leaves to its caller, in the order of the calls.
 //
-// Thread safety: none; the cache locks. Pages that a waiting copy reads need no reference. Only steps write pages,
-// and no step begins while copies wait. Copies of a later fork or commit come later in the queue. Invariant: the
-// copies of an open step come first. They all belong to one step, because a step begins only when no copy waits.
+// Thread safety: none; calls are made under the cache's lock. Pages that a waiting copy reads need no reference. Only
+// steps write pages, and no step begins while copies wait. Copies of a later fork or commit come later in the queue.
+// Invariant: the copies of an open step come first. They all belong to one step, because a step begins only when no
+// copy waits.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
-// GroupRules: what a layer group, and the streaming window of a sequence, mean for page lists. They determine what
-// pages hold, which pages may be freed, and at which positions a sequence can be cut. A group combines a kind of row
-// with a visibility. All combinations are possible, except that queries of a group of states always see all tokens
-// (src/layer/group_config.h). The methods are pure functions of lengths, in tokens unless named otherwise. Positions
-// are below 2^30.
+// GroupRules: the rules of a layer group for page lists, with the streaming window of a sequence if it has one. They
+// determine what pages hold, which pages may be freed, and at which positions a sequence can be cut (forked or
+// truncated). A group combines a kind of row with a visibility. All combinations are possible, except that queries of a
+// group of states always see all tokens (src/layer/group_config.h). The methods are pure functions of lengths, in
+// tokens unless named otherwise. Positions are below 2^30.
 #pragma once
 
 #include <algorithm>
@@ -50,8 +50,8 @@ struct GroupRules {
   bool holds_state() const noexcept { return row == RowKind::kState; }
   bool windowed() const noexcept { return !kernels::hides_nothing(visible); }
 
-  // The number of rows that the first `tokens` tokens have closed. It also converts the slot of a token to the slot
-  // of its row, because each page begins with a row.
+  // The number of rows that the first `tokens` tokens have closed. The function also converts the slot of a token to
+  // the slot of its row, because each page begins with a row.
   int64_t rows_of(int64_t tokens) const noexcept { return tokens / tokens_per_row; }
   bool compresses() const noexcept { return tokens_per_row > 1; }
 
@@ -74,9 +74,9 @@ struct GroupRules {
   // Pages that hold a sink. They are never freed.
   int64_t sink_pages() const noexcept { return ceil_div(sink_tokens(), page_size); }
 
-  // The number of leading tokens that no query from position `length - rollback_tokens` on sees, apart from sinks, and
-  // the number of whole pages of these tokens. When a sequence reaches `length`, these pages are freed,
-  // except the first sink_pages().
+  // droppable_tokens is the number of leading tokens that no query at or after position `length - rollback_tokens`
+  // sees, apart from sinks. droppable_pages counts the whole pages of these tokens. When a sequence reaches `length`,
+  // these pages are freed, except the first sink_pages().
   int64_t droppable_tokens(int64_t length) const noexcept {
     return first_visible(std::max<int64_t>(0, length - rollback_tokens));
   }
@@ -92,7 +92,8 @@ struct GroupRules {
     return sink_tokens() <= last_before(hole) && first_visible(position) >= hole.end * page_size;
   }
 
-  // The largest position before the hole at which works_at is true, and the smallest such position after the hole.
+  // last_before is the largest position before the hole at which works_at is true, and first_after is the smallest such
+  // position after it.
   int64_t last_before(Hole hole) const noexcept { return hole.begin * page_size; }
   int64_t first_after(Hole hole) const noexcept {
     return kernels::first_query_beyond(visible, static_cast<int32_t>(hole.end * page_size));

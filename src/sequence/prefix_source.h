@@ -1,4 +1,5 @@
-// Interfaces of the prefix index that the sequence store uses: the pages of a prefix, and eviction. The cache locks.
+// Interfaces of the prefix index that the sequence store uses: the pages of a prefix, and eviction. Calls are made
+// under the cache's lock.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

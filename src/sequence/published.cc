@@ -1,4 +1,5 @@
-// What the prefix index needs of sequences: their pages when they are published, and new sequences over its pages.
+// The methods for the prefix index: they find the pages of a sequence that is published, and make new sequences from
+// pages of the index.
 #include <algorithm>
 #include <cinttypes>
 

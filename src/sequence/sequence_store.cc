@@ -18,15 +18,16 @@ int64_t nodes_of(const SequenceStoreConfig& config, const SequenceStoreConfig::G
 }
 
 // The number of nodes of a group's table. With a prefix index, lists may have the same pages in different nodes,
-// which nodes_of does not count. So there are further nodes for lists that are made from the index. These lists must
-// leave nodes_of free nodes for all other lists.
+// which nodes_of does not count. So a table gets more nodes, for lists that are made from the index. When such a list
+// is made, at least nodes_of(config, group) nodes must stay free for all other lists.
 int64_t all_nodes_of(const SequenceStoreConfig& config, const SequenceStoreConfig::Group& group) {
   const int64_t nodes = nodes_of(config, group);
   if (!config.indexed) return nodes;
   return 2 * nodes + std::min<int64_t>(config.max_sequences, 64) * (group.num_pages / (PageTable::kFanout - 1) + 8);
 }
 
-// The lists of StoredLayers: the sequence's own tokens, then the encoder tokens of each cross group.
+// For each group, the number of its list in StoredLayers: 0 for the sequence's own tokens. Each encoder group has a
+// list of its own, from 1 on.
 std::vector<int32_t> lists_of(const SequenceStoreConfig& config, int32_t* num_lists) {
   std::vector<int32_t> lists;
   *num_lists = 1;

@@ -1,14 +1,15 @@
 // SequenceStore: each sequence as a length and a page list in every group, with the bookkeeping for add, remove,
 // fork, truncate and forward steps. Pure: no tensors, no device, no threads.
 //
-// Thread safety: none; the cache locks. Ownership: owns all page tables. Every method makes all its checks, in all
-// groups, before it changes anything.
+// Thread safety: none; calls are made under the cache's lock. Ownership: owns all page tables. Every method makes all
+// its checks, in all groups, before it changes anything.
 // Invariants
 // 1. A sequence of length n with m uncommitted tree nodes holds ceil((n + m) / page_size) entries in every list (more
 //    while it is in an open step); node i is at index n + i.
 // 2. A page with more than one reference is never handed out for writing.
 // 3. A busy sequence is in an open step, is suspended, or is being saved, loaded, filled, received, suspended or
-//    resumed. Other calls do not change it. If it is removed during a step, save or load, it is freed when that ends.
+//    resumed. Other calls do not change it. If it is removed during a step, save, load, suspend or resume, it is freed
+//    when that ends.
 // 4. A sequence with uncommitted nodes shares no page from index n / page_size on. Only snapshots also hold these
 //    pages, and they read no token from n on.
 // 5. The list of an encoder group counts the encoder's tokens. The list of a state group has one page, and each step
@@ -155,7 +156,7 @@ class SequenceStore {
   // Returns everything that reserve took.
   void rollback(std::span<const int32_t> slots, std::span<const Reservation> reservations) noexcept;
 
-  // ---- Token trees (trees.cc). A step calls them too if its batch has tree parents: [tokens], as in kvc_batch. ----
+  // ---- Token trees (trees.cc). A step with trees also calls these methods. `parents`: [tokens], as in kvc_batch. ----
 
   // Checks that the parents of each row fit the nodes of its sequence.
   Status check_trees(std::span<const uint64_t> ids, std::span<const int32_t> lengths,

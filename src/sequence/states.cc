@@ -108,7 +108,7 @@ void SequenceStore::restore_states(int32_t slot, int64_t position) noexcept {
 
 // ---- States of uncommitted nodes. The list has the state of the last node; the other states are held. ----
 
-// Whether the state after an uncommitted node is known.
+// Whether the state after an uncommitted node is kept.
 bool SequenceStore::has_state_of(int32_t slot, int32_t node) const noexcept {
   if (node == records_[slot].nodes - 1) return true;
   return keeps_state_of(node) && tree_state(slot, 0, node) >= 0;  // the same in every group
@@ -133,8 +133,8 @@ void SequenceStore::take_draft_pages(int32_t slot, int32_t group, int64_t nodes)
   }
 }
 
-// Drops the states that are held after nodes from `first` on. If `first` is -1, also drops the state before all
-// nodes. Drops the last one first, so that the order of the free pages is restored.
+// Drops the held states of the nodes from `first` on. If `first` is -1, also drops the state before all nodes. Drops
+// the state of the last node first, so that the order of the free pages is restored.
 void SequenceStore::drop_tree_states(int32_t slot, int32_t group, int32_t first) noexcept {
   for (auto node = static_cast<int32_t>(config_.max_draft_states); --node >= first;) {
     int32_t& page = edit_tree_state(slot, ordinal_of(group), node);
@@ -164,8 +164,8 @@ void SequenceStore::keep_tree_states(int32_t slot, int32_t added, std::span<cons
   });
 }
 
-// Makes the state after node `leaf`, or for -1 the state before all nodes, the state of the sequence. Drops the
-// others.
+// Sets the state of the sequence to the state after node `leaf`; -1 = to the state before all nodes. Drops the other
+// states of the tree.
 void SequenceStore::close_tree_states(int32_t slot, int32_t leaf) noexcept {
   if (records_[slot].nodes == 0) return;
   KVC_ASSERT(leaf < 0 || has_state_of(slot, leaf), leaf, records_[slot].nodes);

@@ -8,8 +8,8 @@
 
 namespace kvc {
 
-// The number of free slots in the last page of a list that is not in a step. It avoids a division, because it runs
-// for every row of every step.
+// The number of free slots in the last page of a list that is not in a step. This form needs no division, because the
+// function runs for every row of every step.
 int64_t SequenceStore::tail_room(int32_t slot, int32_t group) const noexcept {
   return list(slot, group).size * rules(group).page_size - stored_in(slot, group);
 }
@@ -123,8 +123,8 @@ Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const 
   start_marking();
   find_step_layers(kind);
   for (size_t i = 0; i < ids.size(); ++i) {
-    // Passes the usual row without a Status. Its sequence exists, is idle, occurs for the first time, and has room,
-    // and all layers of the step hold its tokens. check_row checks all other rows.
+    // Accepts the usual row here, without making a Status. Its sequence exists, is idle, occurs for the first time, and
+    // has room, and all layers of the step hold its tokens. check_row checks all other rows.
     const int32_t slot = ids_.slot_of(ids[i]);
     if (slot >= 0 && slot < records_.size()) {
       Record& record = records_[slot];
@@ -164,7 +164,8 @@ int64_t SequenceStore::most_copies(int64_t rows) const noexcept {
   return copies;
 }
 
-// If pages are cleared, appends a clear of the slots of a page after the `filled` tokens that a copy writes.
+// If config_.cleared is set, appends a clear for the slots of a page after its first `filled` slots, which get other
+// contents.
 void SequenceStore::clear_rest(int32_t group, int32_t page, int64_t filled, std::vector<SlotCopy>* copies) const {
   const int64_t page_size = rules(group).page_size;
   if (!config_.cleared || filled == page_size) return;

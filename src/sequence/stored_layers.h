@@ -6,7 +6,8 @@
 // another list. A layer stores the tokens of one list, or none (if it reads the K and V of another layer). The layers
 // of a list are numbered in ascending order, and a `LayerSet` is a range of these numbers.
 //
-// Thread safety: none; the cache locks. A sequence costs one word for each list, and one for each layer.
+// Thread safety: none; calls are made under the cache's lock. A sequence costs one word for each list, and one for each
+// layer.
 // Invariants
 // 1. Layers in `complete_` hold every token of the list. A step appends only in layers of `complete_`, so later ranges
 //    lie within earlier ones. So on each side of `complete_`, a layer that is farther away never holds more tokens than

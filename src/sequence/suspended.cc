@@ -8,7 +8,7 @@
 
 namespace kvc {
 
-// Whether no earlier place has the page at `index`. The current state of a sequence may lie in the page of a
+// Whether the place at `index` is the first one with its page. The current state of a sequence may lie in the page of a
 // checkpoint.
 bool SequenceStore::is_first(const std::vector<Place>& places, size_t index) noexcept {
   return std::none_of(places.begin(), places.begin() + static_cast<ptrdiff_t>(index),
@@ -128,8 +128,8 @@ Status SequenceStore::check_resume(int32_t slot) {
   for (int32_t g = 0; g < num_groups(); ++g) {
     const int64_t needed = needed_pages_[static_cast<size_t>(g)];
     shortage.add(g, needed, needed > table(g).available_pages() ? 0 : -1);
-    // New nodes over pages that other lists also hold are not shared with these lists. So they must come from the
-    // nodes that lists from the prefix index may use.
+    // The resumed list gets nodes of its own, even for pages that other lists also have. reserved_nodes_ does not count
+    // these nodes. So as many nodes must be free beyond reserved_nodes_.
     const std::vector<Place>& places = pages[static_cast<size_t>(g)];
     if (std::none_of(places.begin(), places.end(), [](const Place& place) { return place.is_kept(); })) continue;
     const auto size = static_cast<int64_t>(places.size());

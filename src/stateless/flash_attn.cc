@@ -90,7 +90,7 @@ Status append(const Context& context, const FlashAttnCall& call, const FlashAttn
   return Status();
 }
 
-// Returns the plan of the attend. Its `partials` is set later.
+// Returns the plan for the backend's attend. Its `partials` is set later.
 kvc_backend_plan plan_of(const FlashAttnCall& call, StatelessScratch& scratch) {
   kvc_backend_plan plan = {};
   scratch.plan->fill(scratch.rows.rows(), scratch.rows.tables(), nullptr, call.layer, &plan);

@@ -10,12 +10,12 @@ namespace kvc {
 namespace {
 
 constexpr int64_t kMaxPartialBytes = int64_t{256} << 20;  // if partial states need more, keys are split less
-constexpr int64_t kItemsAtOnce = 2;                       // items that are made for each item that can run at once
+constexpr int64_t kItemsAtOnce = 2;                       // items to make, for each item that can run at once
 
 // The gap before each row of a batch: the stride of rows, less the strides of all tokens of a row.
 int64_t row_stride(const TensorView& t) { return t.rank == 4 ? t.strides[0] - t.shape[1] * t.strides[1] : 0; }
 
-// How a call is cut. It depends on shapes and the capacity only.
+// How the work of a call is cut into items. It depends on shapes and the capacity only.
 struct Cut {
   int32_t item_queries;  // queries of a tile
   int32_t key_splits;

@@ -85,12 +85,12 @@ void FlashAttnRows::place_lists(const FlashAttnCall& call) {
   }
   if (call.paged() && pages > pages_.size()) pages_ = LazyArray<int32_t>(pages + pages / 4);
   tables_ = {};
-  // A null array would mean that lists are trees. So if the table has no columns, and lists have no entries, another
-  // array is used.
+  // If tables_.pages were null, the lists would be read as trees of nodes. So if pages_ is empty, because the block
+  // table has no columns, cache_rows_ takes its place.
   tables_.pages = call.paged() && pages_.size() > 0 ? pages_.data() : cache_rows_.data();
   tables_.page_begin = page_begin_.data();
   if (!call.has_lists() || call.host_reads_lists()) return;
-  // The device copies as many entries as a row's length needs, but does not use them. So all rows share one list of
+  // The device copies as many page ids as a row's length needs, but does not use them. So all rows share one list of
   // zeros.
   const int64_t entries = ceil_div(call.attend.lists.num_entries, call.cache.layer.page_size) + 1;
   if (entries > pages_.size()) pages_ = LazyArray<int32_t>(entries);

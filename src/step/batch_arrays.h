@@ -1,7 +1,7 @@
 // BatchArrays: copies of the arrays of a kvc_batch. The caller's arrays are read only once. So the step uses the
 // values that were checked, even if another thread of the caller writes the arrays during the call.
 //
-// Thread safety: none; the cache locks. Allocates memory in the constructor only.
+// Thread safety: none; calls are made under the cache's lock. Allocates memory in the constructor only.
 #pragma once
 
 #include <span>

@@ -183,7 +183,7 @@ const int32_t* Forward::rope_sets_of(size_t rope_class) noexcept {
   if (rotation.sets.size() == 0) return nullptr;
   if (rotation.sets_made) return rotation.sets.data();
   const kvc_backend_rows& rows = batch->rows();
-  const int32_t* windows = batch->stream_windows();  // in a stream, positions count kept tokens only
+  const int32_t* windows = batch->stream_windows();  // with a streaming window, positions count kept tokens only
   for (int32_t row = 0; row < num_rows; ++row) {
     const int32_t* begin = rows.positions + rows.token_begin[row];
     const int32_t* end = rows.positions + rows.token_begin[row + 1];

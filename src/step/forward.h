@@ -92,7 +92,7 @@ class Forward {
   // Sends the step's index arrays, and changed nodes of page lists, to a device that keeps copies of them. Also makes
   // and sends the plan of each class that the last step used (in a graph, of every class), for the same flags.
   Status stage(std::span<const kvc_backend_node_changes> changes);
-  // Is called when a step of a graph closes. Later replays are then stale.
+  // Is called when a step of a graph closes. Calls that are replayed before the next stage then read and write nothing.
   Status unstage();
   // Whether recorded calls may run in this step: it is a step of a graph, and the device replays calls.
   bool replayed() const noexcept { return graph && device_step_.get() != nullptr; }
@@ -108,7 +108,7 @@ class Forward {
   int64_t state_begin(int32_t token) const noexcept { return (token + 1) * (graph ? limits.rows : num_rows); }
   // The handle of the step for calls of the backend; null if the backend stages nothing.
   const kvc_backend_step* step() const noexcept { return device_step_.get(); }
-  // MLA calls stage their plans with it. These plans do not belong to a class.
+  // MLA calls stage their plans with this object. These plans do not belong to a class.
   DeviceStep& device_step() noexcept { return device_step_; }
 
   // Device addresses of the positions and last rows of the batch.

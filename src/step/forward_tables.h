@@ -40,9 +40,9 @@ class ForwardTables {
   // If the host does not share the device's memory: copies all arrays of `tables`, which the last make filled, to the
   // device.
   Status place(const std::shared_ptr<Context>& context, void* stream, kvc_tables* tables);
-  // Makes the tables of the last make stale, because it failed.
+  // Marks the tables of the last call of make as stale, because that call failed.
   void refuse(const Context& context, void* stream) noexcept;
-  // Makes all tables stale, because the step ended.
+  // Marks all tables as stale, because the step ended.
   void close(const Context& context, void* stream) noexcept;
 
  private:

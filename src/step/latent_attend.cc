@@ -34,7 +34,7 @@ kvc_backend_tensor compact(void* data, int64_t heads, int64_t dims, DLDataType d
   return {data, heads * dims, dims, dtype, 0};
 }
 
-// How the absorbed form is cut. `layer` may have only some of the heads of the cache's layer.
+// How the work of the absorbed form is cut into items. `layer` may have only some of the heads of the cache's layer.
 WorkShape shape_of(const Context& context, const kvc_backend_layer& layer, bool streaming, bool deterministic) {
   WorkShape shape;
   shape.streaming = streaming;
@@ -49,8 +49,8 @@ WorkShape shape_of(const Context& context, const kvc_backend_layer& layer, bool 
   return shape;
 }
 
-// How the decompressed form is cut: each item has one head, nothing is split, and tiles of queries are as long as
-// possible.
+// How the work of the decompressed form is cut into items. Each item has one head and all keys of its queries, and
+// tiles of queries are as long as possible.
 WorkShape decompressed_shape_of(const Context& context, const kvc_backend_layer& layer) {
   WorkShape shape = shape_of(context, layer, false, false);
   shape.tiling.decode_max_queries = 0;
@@ -134,7 +134,8 @@ class LatentScratch::Run {
   }
 
  private:
-  // Where a partial result is written: out is [T, heads, Dv] from the first head on, and lse has its LSE.
+  // Where the result for some of the heads is written. `out` is [T, heads, Dv], and begins at the first of these heads.
+  // `lse` has the LSE of the same heads.
   struct Result {
     kvc_backend_tensor out;
     float* lse;

@@ -1,12 +1,12 @@
-// Attends of MLA layers with up-projections of the caller. q and out have the shapes of the model, [T, Hq, Dn + R]
-// and [T, Hq, Dv]. There are two forms, and plan/latent_plan.h chooses one for each row:
+// Runs attention of MLA layers for calls that give up-projections (w_uk, w_uv). q and out have the shapes of the model,
+// [T, Hq, Dn + R] and [T, Hq, Dv]. There are two forms, and plan/latent_plan.h chooses one for each row:
 //   - absorbed: a row with few new tokens attends in latent space (q W_UK, then o W_UV).
 //   - decompressed: for a row with many new tokens, K and V of these tokens are computed, and the tokens attend to each
 //     other. They attend to earlier tokens in the absorbed form, and both results are merged by LSE.
 //
-// For a backend, both forms are usual attends. The absorbed form attends over the stored rows, for some of the heads.
-// The decompressed form attends over a dense K and V in scratch, in the shape of one large page. As many heads are
-// computed at a time as scratch can hold.
+// A backend computes both forms as usual attention. The absorbed form attends over the stored rows, for some of the
+// heads. The decompressed form attends over a dense K and V in scratch, in the shape of one large page. As many heads
+// are computed at a time as scratch can hold.
 #pragma once
 
 #include <memory>

@@ -1,12 +1,11 @@
-// LayerCalls: which calls a step has run for each layer. In a step, a layer is appended once, and each part of its
-// attention runs once. A step ends only after every layer was appended and has stored its states.
+// LayerCalls: which calls a step has run for each layer. In a step, a layer is appended at most once, and each part of
+// its attention runs at most once. A step ends only after all layers in its range have stored their tokens and states.
 //
 // A graph also keeps the appends and stored states of all its earlier steps. A later step may replay calls that an
 // earlier step recorded, and the host does not see replayed calls.
 //
 // Thread safety: none. It belongs to the thread that entered the step.
-// Invariant: all appends and stored states of a
-// step are also in recorded_ and recorded_states_.
+// Invariant: all appends and stored states of a step are also in recorded_ and recorded_states_.
 #pragma once
 
 #include <algorithm>

@@ -49,8 +49,8 @@ Status read_attend_options(const kvc_attend_args& args, int32_t num_q_heads, DLD
   return check_heads(args.sinks, "sinks", num_q_heads, device, &attend->sinks);
 }
 
-// Refuses options that do not work with compressed rows. Such a row stands for several tokens. So it has no distance
-// to a query, and need not lie as a whole before or within a step.
+// Refuses options that do not work with compressed rows. Such a row stands for several tokens. So it has no single
+// distance to a query, and some of its tokens may come before the step and others in it.
 Status check_compressed_attend(const kvc_attend_args& args, int64_t tokens_per_row) {
   const struct {
     const char* name;
@@ -90,8 +90,8 @@ struct Rows {
 
 }  // namespace
 
-// Checks that no written tensor shares an element with a tensor that is read, or with another written tensor. For
-// most calls, the ends of the tensors show this already.
+// Checks that no written tensor shares an element with a tensor that is read, or with another written tensor. In most
+// calls, the address ranges of the tensors do not overlap, so that comparing their ends suffices.
 Status Step::check_outputs(int32_t layer, const LatentCall& call, const KvRows& kv, int64_t tokens) const {
   const kvc_backend_layer& shape = layers_[layer].backend;
   const kvc_backend_attend& attend = call.attend;

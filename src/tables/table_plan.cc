@@ -362,8 +362,9 @@ uint64_t TablePlan::start_on_device(bool with_trees, bool with_encoders) noexcep
 
 Status TablePlan::write(const Batch& batch, const TableSource& source) {
   KVC_TRY(check_room(source));
-  // Tables of pages check the pages of new tokens, because new tokens are keys too. Nodes of trees are listed one by
-  // one, and slots may lie anywhere. So this check is for trees and slots.
+  // With a block table, the checks of the tables cover the pages of new tokens, because new tokens are keys too. In two
+  // cases, they do not cover the slots of new tokens: a tree lists its nodes one by one, and slots in req_to_token may
+  // lie anywhere. These cases are checked here.
   if (batch.slots || trees_) {
     for (Tokens& tokens : tokens_) KVC_TRY(tokens.set.check(tokens.tokens, source));
   }

@@ -3,8 +3,8 @@
 // project takes lengths and a causal flag, but no mask. So the queries of a row must see all of its keys. In a causal
 // row, a query must see all keys up to its own.
 //
-// Pure functions. Each function makes one pass, gives every row to `rows` (rows.add, add_window or add_list) at once,
-// and returns `rows`. Thread safety: none. Nothing is allocated after the first step of a size.
+// Pure functions. Each function makes one pass, gives every row to `rows` (rows.add, add_window or add_list) as soon as
+// the row is made, and returns `rows`. Thread safety: none. Nothing is allocated after the first step of a size.
 #pragma once
 
 #include <algorithm>

@@ -10,7 +10,7 @@
 namespace kvc {
 namespace {
 
-// Copies whole blocks, so slightly more elements than `count`. This needs no branch for each element.
+// Copies whole blocks, and so up to kBlock - 1 elements more than `count`. This needs no branch for each element.
 constexpr int32_t kBlock = 4;
 void copy_blocks(const int32_t* from, int32_t count, int32_t* out) noexcept {
   for (int32_t i = 0; i < count; i += kBlock) __builtin_memcpy(out + i, from + i, kBlock * sizeof(int32_t));
@@ -48,7 +48,8 @@ TableSet::TableSet(const TableOptions& options) : options_(options) {
 void TableSet::Planner::add_with_sinks(int32_t row, int32_t queries, int32_t begin, int32_t end, int32_t position,
                                        int32_t sinks) {
   const int32_t size = divider_.size(), keys = end - begin, first = divider_.page(begin), head = divider_.pages(sinks);
-  // The entry of the window's first key, counted after the pages of the sinks.
+  // The index of the window's first key in the row, which has the pages of the sinks first and then those of the
+  // window.
   const int32_t at = head * size + (begin - first * size);
   Planned* planned = next();
   if (keys > 0 && first <= head) {  // no page is missing between sinks and window
@@ -178,7 +179,7 @@ void TableSet::list_slots() {
   }
 }
 
-// Writes the padding value after a row's pages, where the last write left pages or wrote nothing.
+// After a row's pages, writes the padding value over pages of the last write, and in columns that have no padding yet.
 void TableSet::pad(int64_t index, const List& row) noexcept {
   int32_t* out = dense_.data() + index * stride_;
   Held& held = held_[index];

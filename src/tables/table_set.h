@@ -5,7 +5,7 @@
 // Thread safety: none. Ownership: owns its arrays, and borrows the source from plan to write.
 // Invariants
 //   1. The last table does not change before write.
-//   2. With a capacity (graph mode) addresses and shapes never change, and rows, pages and tokens that are not used are
+//   2. With a capacity (graph mode), addresses and shapes never change. Rows, pages and tokens that are not used are
 //      inert: no keys, no queries, the padding value, slot -1.
 //   3. In row r of the block table, the first held_[r].written columns hold pages. The columns from there to
 //      held_[r].padded hold the padding value.
@@ -182,7 +182,8 @@ Row* TableSet::more_rows(GrowingArray<Row>& rows, const Row* end, Row** capacity
   return rows.data() + count;
 }
 
-// Takes the rows of a table. All of it is inline, so that it stays in registers of the loop that makes the rows.
+// Takes the rows of a table. The calls for rows without sinks are inline, so that a Planner can stay in registers of
+// the loop that makes the rows.
 class TableSet::Planner {
  public:
   [[gnu::always_inline]] void add(int32_t row, int32_t queries, int32_t begin, int32_t end) {

@@ -12,8 +12,8 @@ int32_t nearest_int32(int64_t value) noexcept {
 }
 
 // Copies values to `out`, and returns whether all of them are in least..most. Atomic loads would prevent vector code,
-// so the loads are plain. Only the element of `out`, which the caller cannot write, is compared. The thread sanitizer
-// would report the plain loads.
+// so the loads are plain, and the thread sanitizer is off here. The comparisons read `out`, which only this call
+// writes.
 template <class T>
 __attribute__((no_sanitize("thread"))) bool copy_values(const T* values, int64_t stride, int64_t count, int64_t least,
                                                         int64_t most, int32_t* out) noexcept {

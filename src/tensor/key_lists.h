@@ -1,4 +1,4 @@
-// Checks the lists of keys that a caller gives with an attend: their shapes, and that each entry is in range. Kernels
+// Checks the lists of keys that a caller gives for attention: their shapes, and that each entry is in range. Kernels
 // check the entries again (kvc_backend_lists). So if another thread writes an entry after the check, results may
 // change, but kernels read no memory out of range.
 //

@@ -27,9 +27,9 @@ bool PoolRows::overlaps(const PoolRows& other) const noexcept {
   return meets(0, other, 0, static_cast<int64_t>(other.begin_ - begin_));
 }
 
-// Whether an entry of this pool overlaps an entry of the other pool. An entry has all rows of the dims from `dim` (or
-// `other_dim`) on, at one index of each dim before them. `distance` is the number of bytes from the first row of this
-// pool's entry to the first row of the other entry.
+// Whether an entry of this pool overlaps an entry of the other pool. An entry is all rows with the same indices in the
+// dims before `dim` (in the other pool, before `other_dim`). `distance` is the number of bytes from the first row of
+// this pool's entry to the first row of the other entry.
 bool PoolRows::meets(int32_t dim, const PoolRows& other, int32_t other_dim, int64_t distance) const noexcept {
   if (distance >= extent(dim) || distance + other.extent(other_dim) <= 0) return false;
   if (dim == num_dims_ && other_dim == other.num_dims_) return true;

@@ -1,5 +1,5 @@
-// Checks the biases and the mask of an attend (kvc_attend_args): their shapes, and their values if the host can
-// read them.
+// Checks the biases and the mask of kvc_forward_attend (kvc_attend_args): their shapes, and their values if the host
+// can read them.
 //
 // Pure functions; any thread.
 #pragma once

@@ -1,5 +1,5 @@
-// TransferDescription: what a receiver expects. It is encoded as bytes, which reach the sender by any means.
-// docs/reference/transfer.md defines the bytes. Pure functions; any thread.
+// TransferDescription: what a receiver expects. It is encoded as bytes, which the engine passes to the sender in its
+// own way. docs/reference/transfer.md defines the bytes. Pure functions; any thread.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -27,7 +27,8 @@ struct Message {
   std::vector<uint8_t> header, data;
 };
 
-// All fields are guarded by the lock of the registry.
+// The lock of the registry guards all fields, except `number` and `process`, which do not change after
+// open_memory_transport.
 struct Endpoint {
   uint64_t number = 0;
   pid_t process = 0;
@@ -39,7 +40,8 @@ struct Endpoint {
   std::deque<kvc_transport_event> events;
 };
 
-// All endpoints of the process. It is never destroyed, because an endpoint may be closed while the process ends.
+// All endpoints of the process. The registry is never destroyed, because an endpoint may be closed while the process
+// ends.
 struct Registry {
   Mutex mutex;
   std::map<uint64_t, Endpoint*> endpoints KVC_GUARDED_BY(mutex);

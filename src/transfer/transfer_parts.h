@@ -19,7 +19,7 @@ struct TransferPart {
   int64_t row_tokens = 1;  // GroupRules::tokens_per_row
   int64_t begin = 0;       // units [begin, end) are sent
   int64_t end = 0;
-  int64_t next = 0;  // units before it were sent, or received
+  int64_t next = 0;  // units before this one were sent, or received
 
   bool complete() const noexcept { return next == end; }
 };
@@ -29,14 +29,14 @@ struct TransferRanks {
   TpRank sender, receiver;
 };
 
-// Between two ranks, as above. States are a part only if the two ranks are equal.
+// Returns the parts of a transfer between two ranks. States are a part only if the two ranks are equal.
 //   begins  for each group, the first token that is sent
 // Throws std::bad_alloc.
 std::vector<TransferPart> transfer_parts(const Layers& layers, TransferRanks ranks, std::span<const int64_t> begins,
                                          int64_t num_tokens);
 // Whether anything travels between two ranks.
 bool have_parts(const Geometry& geometry, TransferRanks ranks) noexcept;
-// Whether the heads of these layers can be shared among so many ranks.
+// Whether the heads of these layers can be shared among `tp_size` ranks.
 bool can_have_ranks(const Geometry& geometry, int32_t tp_size) noexcept;
 
 // The number of tokens whose rows were sent, or received, in all parts of rows. A complete part does not limit the
