@@ -99,13 +99,18 @@ int32_t send(void* self, uint64_t peer, const void* header, int64_t header_bytes
     const auto* begin = static_cast<const uint8_t*>(first);
     return std::vector<uint8_t>(begin, begin + count);
   };
+  target.queue.push_back({bytes_of(header, header_bytes), bytes_of(data, data_bytes)});
   if (data_bytes > 0) {
     kvc_transport_event sent = {};
     sent.kind = KVC_TRANSPORT_SENT;
     sent.operation = operation;
-    own.events.push_back(sent);
+    try {
+      own.events.push_back(sent);
+    } catch (const std::bad_alloc&) {  // a failed send has no event, and its message does not arrive
+      target.queue.pop_back();
+      throw;
+    }
   }
-  target.queue.push_back({bytes_of(header, header_bytes), bytes_of(data, data_bytes)});
   target.queued_bytes += static_cast<size_t>(header_bytes + data_bytes);
   return KVC_TRANSPORT_OK;
 } catch (const std::bad_alloc&) {
