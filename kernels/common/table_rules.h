@@ -10,7 +10,6 @@
 //       `queries` queries of row `index` of the step, over the entries [begin, end)
 //   rows.add_window(index, queries, begin, end, position, sinks)
 //       the same after `sinks` entries of sinks. The token of entry `begin` is at position `position`.
-//                                                                   entry `begin`
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

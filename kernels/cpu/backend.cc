@@ -22,7 +22,7 @@ constexpr Target kTargets[] = {
     {&kScalarImplementation, [](const CpuFeatures&) { return true; }},
 #if defined(__x86_64__) && !defined(KVCACHE_SCALAR_ONLY)
     {&kAvx2Implementation, [](const CpuFeatures& cpu) { return cpu.avx2; }},
-    // On a CPU where the bf16 dot product is slower than conversion to float32, this target is not the best. It can
+    // avx512_bf16 is not the best target on a CPU where its dot product is slower than conversion to float32. It can
     // still be chosen by name.
     {&kAvx512Bf16Implementation, [](const CpuFeatures& cpu) { return cpu.avx512_bf16 && !cpu.fast_bf16_dots; }},
     {&kAvx512Implementation, [](const CpuFeatures& cpu) { return cpu.avx512; }},

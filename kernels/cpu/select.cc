@@ -1,6 +1,6 @@
-// select scores the keys of as many queries as the scratch has room for, and then chooses the entries with the highest
-// scores. It repeats this for the remaining queries. Both steps run as work items. The result does not depend on how
-// the work is cut into items.
+// select() scores the keys of as many queries as the scratch has room for, and then chooses the entries with the
+// highest scores. It repeats this for the remaining queries. Both steps run as work items. The result does not depend
+// on how the work is cut into items.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/select.h"
 
@@ -15,7 +15,8 @@ namespace {
 constexpr int32_t kItemRows = 512;     // rows (pairs of query and q head) that an item multiplies with each packed key
 constexpr int32_t kMostQueries = 128;  // the most queries of an item
 constexpr int64_t kItemsPerWorker = 4;
-// Multiply-adds of one thread in about a microsecond, and in the time that another thread needs to wake up.
+// kTinyOperations multiply-adds take one thread about a microsecond. kSmallOperations take about as long as the wake-up
+// of another thread.
 constexpr int64_t kTinyOperations = 32 * 1024;
 constexpr int64_t kSmallOperations = 512 * 1024;
 

@@ -6,8 +6,8 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// The weights P of kRows rows. The weight of (key, row) is p[key * stride + row]. With kPairs, the dword p[key / 2 *
-// stride + row] holds the weights of two keys.
+// The weights P of kRows rows. The weight of (key, row) is p[key * stride + row]. With kPairs, the dword
+// p[key / 2 * stride + row] holds the weights of two keys.
 struct Weights {
   const float* p;
   int stride;
