@@ -184,13 +184,13 @@ KVC_HOST_DEVICE void narrow(float x, E5m2* out) {
       static_cast<uint8_t>(((bits >> 24) & 0x80u) | narrow_magnitude(bits & 0x7fffffffu, 2, 15, 0x47600000u, 0x7e));
 }
 
-// x is not NaN.
+// x must not be NaN.
 KVC_HOST_DEVICE void narrow(float x, E2m1* out) {
   const uint32_t bits = float_bits(x);
   out->bits = static_cast<uint8_t>(((bits >> 28) & 8u) | narrow_magnitude(bits & 0x7fffffffu, 1, 1, 0x40c00000u, 7));
 }
 
-// x is not NaN.
+// x must not be NaN.
 KVC_HOST_DEVICE void narrow(float x, I8* out) {
   const float clamped = x > 127.0f ? 127.0f : x < -127.0f ? -127.0f : x;
   const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer

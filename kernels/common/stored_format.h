@@ -1,4 +1,4 @@
-// StoredFormat describes how a layer stores K and V. The functions of this file compute from it the sizes of rows,
+// StoredFormat describes how a layer stores K and V. The functions of this file use it to compute the sizes of rows,
 // scales and pages, and the place of every element and scale. Copies, exports and checks use these sizes, so they need
 // no dtype.
 //

@@ -1,5 +1,5 @@
-// append stores a step's rows of K and V in their slots. It first rotates them, and rounds or quantises them. Roofline:
-// it reads the new rows once and writes them once.
+// append() stores a step's rows of K and V in their slots. It first rotates them, and rounds or quantises them.
+// Roofline: it reads the new rows once and writes them once.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/hadamard.h"
 #include "kernels/common/scales.h"
@@ -39,7 +39,7 @@ struct Target {
   int64_t page_bytes, head_bytes, slot_bytes;  // strides from one page, head or slot to the next
   int64_t row_bytes;
   const kvc_backend_scales* scales;
-  int32_t rotation;  // the block size of rotated rows (hadamard.h); 0: rows are not rotated
+  int32_t rotation;  // block size of rows that are stored rotated (hadamard.h); 0: not rotated
   bool stream;       // whether stores bypass the CPU caches
 };
 

@@ -1,5 +1,5 @@
-// attend runs the work items of a layer. If several items write parts for a tile, the one that finishes last merges
-// them.
+// attend() runs the work items of a layer. If several items write parts for a tile, the item that finishes last merges
+// the parts.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/mask.h"
 #include "kernels/cpu/device.h"
@@ -9,7 +9,8 @@
 namespace kvc::kernels {
 namespace {
 
-// Multiply-adds of one thread in about a microsecond, and in the time that another thread needs to wake up.
+// kTinyOperations multiply-adds take one thread about a microsecond. kSmallOperations take about as long as the wake-up
+// of another thread.
 constexpr int64_t kTinyOperations = 32 * 1024;
 constexpr int64_t kSmallOperations = 512 * 1024;
 

@@ -1,4 +1,4 @@
-// copy_slots and gather move stored rows and their scales as bytes, whatever their dtype is.
+// copy_slots() and gather() move stored rows and their scales as bytes, whatever their dtype is.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
@@ -24,8 +24,8 @@ struct Part {
   int32_t head_begin, head_end;
 };
 
-// How the slots of a layer are cut into parts: the number of pools, of head ranges, and of row pieces. A piece consists
-// of whole cache lines.
+// Says how the slots of a layer are cut into parts: the number of pools, of head ranges, and of row pieces. A piece
+// consists of whole cache lines.
 struct Cut {
   int32_t pools, heads, pieces;
 
@@ -36,7 +36,7 @@ constexpr int64_t kPrefetchLines = 32;
 constexpr int64_t kPartsPerThread = 4;  // several, so that a thread that starts late still finds work
 
 // Cuts a layer into at least `wanted` parts, or into as many as possible. wanted: 1 or more. Heads are divided first,
-// because then runs of slots stay whole.
+// because that keeps runs of slots whole.
 Cut cut_of(const kvc_backend_layer& layer, int64_t wanted) {
   Cut cut = {layer.row_kind == KVC_BACKEND_ROW_LATENT ? 1 : 2, 1, 1};
   const int64_t row_bytes =

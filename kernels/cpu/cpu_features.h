@@ -17,8 +17,8 @@ struct CpuFeatures {
 CpuFeatures detect_cpu_features();
 
 // Requests AMX tiles from the system, for all present and later threads of this process. Returns false if the system
-// refuses. One reason is that a thread's alternate signal stack is too small for the tiles. It may be called
-// repeatedly.
+// refuses. One reason is that a thread's alternate signal stack is too small for the tiles. Repeated calls are
+// allowed.
 bool request_amx();
 
 }  // namespace kvc::kernels

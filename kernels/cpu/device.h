@@ -16,7 +16,7 @@ namespace kvc::kernels {
 // These functions are defined in layer.cc, memory.cc, rope.cc, append.cc, attend.cc, copy.cc, merge.cc, states.cc and
 // project.cc.
 #include "kernels/common/backend_functions.inl.h"
-// It is defined in select.cc.
+// select is defined in select.cc.
 kvc_status select(kvc_backend_device* device, const kvc_backend_select* args, void* stream, kvc_error* error);
 
 }  // namespace kvc::kernels

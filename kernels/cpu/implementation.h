@@ -16,12 +16,13 @@ namespace kvc::kernels {
 using AttendItem = void (*)(const kvc_backend_attend* args, const kvc_backend_item* item, const ListedQuery* listed,
                             Scratch* scratch);
 
-// Computes the scores of an item's queries and keys. They are plain dot products of q and k, so the score options of
-// `args` are not read.
+// Computes the scores of an item's queries and keys for kvc_backend_select. It does not read the score options of
+// `args`.
 using ScoreItem = void (*)(const kvc_backend_attend* args, const kvc_backend_item* item, const ListedQuery* listed,
                            const ScoreCall* call, Scratch* scratch);
 
 // The kernels of a target for one type of q and one stored type. A field without a value is taken from the base target.
+// docs/internals/cpu.md describes the decode kernel and the panel kernel.
 struct AttendFormat {
   AttendItem decode = nullptr;  // for few rows of a kv head
   AttendItem panels = nullptr;  // for many rows of a kv head
@@ -43,7 +44,8 @@ struct Implementation {
   int32_t lanes;  // floats in a vector
 
   // Converts source[0, n) to target[0, n), rounded to the target's type: float32, float16 or bfloat16. If both types
-  // are equal, also a quantised one, it copies bytes. Any alignment is allowed. Source and target do not overlap.
+  // are equal, it copies bytes. Then they may also be quantised types. Any alignment is allowed. Source and target do
+  // not overlap.
   void (*convert_row)(Type target_type, void* target, Type source_type, const void* source, int32_t n);
 
   // Converts row[0, n) to a quantised type of 8 bits: divides by `scale`, rounds to nearest even and saturates. int8

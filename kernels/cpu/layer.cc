@@ -21,7 +21,7 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
   const int64_t split_keys = (kSplitBytes / token_bytes + kSplitAlign - 1) / kSplitAlign * kSplitAlign;
   const int32_t queries = preferred_rows(*device->implementation, layer) / group;
   out->query_tile = queries > 0 ? queries : 1;
-  // If a kv head has many q heads (MLA), one pass has few queries. With more queries, K and V would be read again.
+  // With more queries than fit one pass, K and V would be read again. If a kv head has many q heads (MLA), few fit.
   out->decode_max_queries = queries < kDecodeQueries ? out->query_tile : kDecodeQueries;
   out->heads_per_item = 1;
   out->split_align = kSplitAlign;

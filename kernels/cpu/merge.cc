@@ -1,4 +1,4 @@
-// merge merges normalised attention outputs over disjoint keys by their LSE, from left to right.
+// merge() merges normalised attention outputs over disjoint keys by their LSE, from left to right.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/merge.h"
 
@@ -9,7 +9,7 @@ namespace kvc::kernels {
 namespace {
 
 constexpr int64_t kItemFloats = 16 * 1024;         // floats that a work item reads: its outputs, once for each part
-constexpr int64_t kSmallItems = 4;                 // fewer items are done before a sleeping worker would wake up
+constexpr int64_t kSmallItems = 4;                 // fewer items finish before a sleeping worker wakes up
 constexpr int32_t kScratchDims = kMaxHeadDim / 2;  // of Scratch::row: one half for the result, one for a part
 
 struct Job {

@@ -1,4 +1,5 @@
-// It merges few rows of at most kMaxHeadDim floats, at the bandwidth of the level-2 cache. So it needs no SIMD code.
+// merge_tile() merges few rows of at most kMaxHeadDim floats, at the bandwidth of the level-2 cache. So it needs no
+// SIMD code.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/merge_tile.h"
 

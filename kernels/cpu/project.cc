@@ -1,4 +1,4 @@
-// project multiplies the rows of tokens by a matrix for each head. A work item is a block of rows of one head.
+// project() multiplies the rows of tokens by a matrix for each head. A work item is a block of rows of one head.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/float_environment.h"
@@ -7,8 +7,8 @@ namespace kvc::kernels {
 namespace {
 
 constexpr int64_t kRowsPerItem = 96;
-// Multiply-adds, or weights that are read, of one thread in about a microsecond, and in the time that another thread
-// needs to wake up.
+// Operations are multiply-adds, or reads of weights. kTinyOperations take one thread about a microsecond.
+// kSmallOperations take about as long as the wake-up of another thread.
 constexpr int64_t kTinyOperations = 32 * 1024;
 constexpr int64_t kSmallOperations = 512 * 1024;
 static_assert(kRowsPerItem <= kMinRows);

@@ -19,7 +19,8 @@ constexpr int32_t kKeyBlock = 16;            // keys whose addresses are looked 
 constexpr int32_t kMaxRows = 1024;           // rows (pairs of query and q head) in a pass
 constexpr int32_t kRowFloats = 66 * 1024;    // elements of q in a pass, and of o
 constexpr int32_t kPanelFloats = 64 * 1024;  // elements of a packed block of K, and of V
-// Lower limits for wide rows (MLA). They bound the number of passes, since each pass packs K and V again.
+// Lower limits for wide rows (MLA): rows of a pass, and keys of a packed block. A pass needs many rows, because each
+// pass packs K and V again.
 constexpr int32_t kMinRows = 144;
 constexpr int32_t kMinPanelKeys = 64;
 constexpr int32_t kMaxPanelKeys = 512;  // keys in a packed block
@@ -32,12 +33,12 @@ struct alignas(64) Scratch {
   float v_panel[kMinPanelKeys * kMaxHeadDim];
   float scores[kMaxRowGroup * (kMaxPanelKeys + kMaxLanes)];
   float row[kMaxHeadDim];  // one row in the order of dims: a query before packing, or an output before it is stored
-  float maxima[kMaxRows * kMaxLanes];  // decode: lane i is for row i % rows of a tile. panels: one float for each row
+  float maxima[kMaxRows * kMaxLanes];  // running maxima: a float for each row (panels), a vector for each tile (decode)
   float sums[kMaxRows * kMaxLanes];
   float factors[kMaxRows * kMaxLanes];  // decode, Format::kRowFactors: factors of scores, in the same lanes
   QueryMask masks[kMaxRows];            // what each row sees
   QueryPlace places[kMaxRows];          // the query of each row
-  float key_offsets[kMaxPanelKeys];     // ALiBi: positions of a block's keys, relative to its first index
+  float key_offsets[kMaxPanelKeys];     // ALiBi: positions of a block's keys, minus the number of its first key
   int32_t bias_indexes[kMaxPanelKeys];  // biases and masks: the index of each key of a block
   int32_t bias_positions[kMaxPanelKeys];
   float nodes_seen[kMaxPanelKeys];  // trees and masks: 1 for a key of the panel that a query sees, else 0

@@ -1,6 +1,6 @@
-// select scores the keys of as many queries as the scratch has room for, and then chooses the entries with the highest
-// scores. It repeats this for the remaining queries. Both steps run as work items. The result does not depend on how
-// the work is cut into items.
+// select() scores the keys of as many queries as the scratch has room for, and then chooses the entries with the
+// highest scores. It repeats this for the remaining queries. Both steps run as work items. The result does not depend
+// on how the work is cut into items.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/select.h"
 
@@ -15,7 +15,8 @@ namespace {
 constexpr int32_t kItemRows = 512;     // rows (pairs of query and q head) that an item multiplies with each packed key
 constexpr int32_t kMostQueries = 128;  // the most queries of an item
 constexpr int64_t kItemsPerWorker = 4;
-// Multiply-adds of one thread in about a microsecond, and in the time that another thread needs to wake up.
+// kTinyOperations multiply-adds take one thread about a microsecond. kSmallOperations take about as long as the wake-up
+// of another thread.
 constexpr int64_t kTinyOperations = 32 * 1024;
 constexpr int64_t kSmallOperations = 512 * 1024;
 
@@ -177,8 +178,8 @@ struct Entries {
   int32_t unit(int32_t i) const { return units == nullptr ? first + i : units[i]; }
 };
 
-// Replaces the scores of keys by the numbers (order_of) of the entries that the query sees. An entry of several keys
-// has the highest number of them. first: the key to which scores[0] belongs.
+// Replaces the scores of keys by the numbers (order_of) of the entries that the query sees. The number of an entry is
+// the highest number of its keys. first: the key to which scores[0] belongs.
 Entries entries_of(const Job& job, const QueryMask& mask, const KeyTree& tree, const int32_t* keys, int32_t first,
                    uint32_t* scores, int32_t* units) {
   const int32_t block = job.select.block_tokens;
@@ -309,7 +310,7 @@ kvc_status select(kvc_backend_device* device, const kvc_backend_select* args, vo
   job.lists = args->rule == KVC_SELECT_EACH_HEAD ? layer.num_q_heads : 1;
   const int64_t most = most_scores(job);
   job.stride = (most + 2 * kMaxLanes) / kMaxLanes * kMaxLanes;
-  const int64_t fitting = args->scratch_bytes / (job.stride * int64_t{2 * sizeof(float)});  // lists; 1 or more
+  const int64_t fitting = args->scratch_bytes / (job.stride * int64_t{2 * sizeof(float)});  // lists that fit; 1 or more
   const auto lists_at_once = static_cast<int32_t>(std::min<int64_t>(job.lists, fitting));
   const int64_t queries_at_once = lists_at_once < job.lists ? 1 : fitting / job.lists;
   job.item_queries = std::clamp(kItemRows / layer.num_q_heads, 1, kMostQueries);

@@ -1,4 +1,4 @@
-// states copies recurrent states between the rows of a tensor and the pages of a pool.
+// states() copies recurrent states between the rows of a tensor and the pages of a pool.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 

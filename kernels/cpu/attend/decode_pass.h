@@ -263,8 +263,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
   for (int32_t at = keys.begin; loaded < 2 && at < keys.end; at = block_end(at), ++loaded) {
     load_key_block(view, &cursor, at, block_end(at), at, &blocks[loaded]);
   }
-  // With one row, loads run at nearly the bandwidth of memory. Prefetches further ahead would only wait in its queues
-  // (docs/internals/cpu.md).
+  // With one row, loads run at nearly the bandwidth of memory. Prefetches further ahead would only wait.
   const int32_t steps_ahead = pass.row_end - pass.row_begin > 1 ? 2 : 1;
   KeyScales both_scales[2] = {};  // of this step, and of the previous step, whose V has not been added yet
   int32_t current = 0, step = 0, fold_begin = keys.begin;

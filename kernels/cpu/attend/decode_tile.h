@@ -1,15 +1,18 @@
 // Decode kernel, inner part: one block of 16 keys and a tile of 1, 2, 4 or 8 rows of one kv head.
 //
 // Roofline: only a few rows use each stored byte, so the lower bound is one read of K and V. The arithmetic must not
-// delay the loads. Scores: kLanes accumulators run over the head dim, one for each pair of a row and a key. At the end,
-// all of them are summed across lanes together. The scores of a block are laid out as [key][row]. So the maximum, the
-// exponentials and the sums of all rows need no operations across lanes. P*V: a tile of o stays in registers for all
-// keys of a block.
+// delay the loads.
 //
-// Each load issues two prefetches. The first fetches the matching line, one or two steps ahead, into the level-2 cache.
-// The second fetches the line that is read kNearKeys keys later into the level-1 cache. With only one of the two, the
-// latencies of memory and of the level-2 cache add up. A load that waits holds one of the few line buffers that other
-// loads need.
+// Scores: kLanes accumulators run over the head dim, one for each pair of a row and a key. At the end, all of them are
+// summed across lanes together. The scores of a block are laid out as [key][row]. So the maximum, the exponentials and
+// the sums of all rows need no operations across lanes.
+//
+// P*V: a tile of o stays in registers for all keys of a block.
+//
+// Prefetches: each load issues two. The first fetches the matching line, one or two steps ahead, into the level-2
+// cache. The second fetches the line that is read kNearKeys keys later into the level-1 cache. With only one of the
+// two, the latencies of memory and of the level-2 cache add up. A load that waits holds one of the few line buffers
+// that other loads need.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -87,9 +90,9 @@ struct RowAddresses<0> {
 template <class Format, int kHeadDim>
 static constexpr int kRowBytesOf = kHeadDim / Format::kStep * (Format::kVecBytes + Format::kScaleBytes);
 
-// Returns p, but the compiler cannot see that the pointer is the same. So it loads through the pointer where it is
-// used, and not before a loop. There are more addresses to prefetch than general registers. gcc would keep the rest in
-// vector registers, and each read from there takes an operation on a port that multiplies.
+// Returns p, but hides from the compiler that it is the same pointer. So an address in the array p is loaded where it
+// is used, and not before a loop. There are more addresses to prefetch than general registers. gcc would keep the rest
+// in vector registers, and each read from a vector register takes an operation on a port that multiplies.
 template <class T>
 KVC_INLINE T* reload(T* p) {
   __asm__("" : "+r"(p));
@@ -158,7 +161,7 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
     };
     // With few keys, a vector of q is multiplied with all keys before the next vector is loaded, so q stays in
     // registers. With many keys, one key is completed before the next, because the addresses of all keys would not fit
-    // in registers. The near keys of a group lie in one array.
+    // in registers. The keys that come kNearKeys after those of a group lie in one block.
     constexpr int kGroup = kKeys < kNearKeys ? kKeys : kNearKeys;
     KVC_UNROLL for (int first = 0; first < kKeys; first += kGroup) {
       const int ahead = k + first + kNearKeys;
@@ -172,7 +175,7 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
           const KeyRows near = ahead < kKeyBlock ? KeyRows{keys.now.block->k + ahead, keys.now.k_offset}
                                                  : KeyRows{following.rows + (ahead - kKeyBlock), following.offset};
           const unsigned char* const* far_rows = keys.far.block->k + k + first;
-          constexpr bool kReload = Format::kVecBytes >= 64;  // f16 has two vectors in a line, and is faster without
+          constexpr bool kReload = Format::kVecBytes >= 64;  // f16 (two vectors in a line) is faster without
           prefetch_far((kReload ? reload(far_rows) : far_rows)[i] + keys.far.k_offset + byte);
           prefetch((kReload ? reload(near.rows) : near.rows)[i] + near.offset + byte);
         }
@@ -308,7 +311,7 @@ KVC_INLINE void tile_softmax(const View& view, const DecodeTile& tile, int vecto
   block_max = max_by_stride<kRows>(block_max);
   if (any_greater(block_max, load(tile.m))) raise_maximum<kRows>(view, tile, block_max);
   const F32 scale = set1(view.exp2_scale);
-  const F32 m = max(load(tile.m), set1(KVC_LOWEST));  // not -inf, for exp2(-inf) instead of NaN
+  const F32 m = max(load(tile.m), set1(KVC_LOWEST));  // not -inf, because -inf - -inf is NaN
   F32 l = load(tile.l);
   if constexpr (Format::kPairs) {
     for (int z = 0; z < vectors; z += 2) {

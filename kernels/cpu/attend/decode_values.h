@@ -6,8 +6,8 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// The weights P of kRows rows. The weight of (key, row) is p[key * stride + row]. With kPairs, the dword p[key / 2 *
-// stride + row] holds the weights of two keys.
+// The weights P of kRows rows. The weight of (key, row) is p[key * stride + row]. With kPairs, the dword
+// p[key / 2 * stride + row] holds the weights of two keys.
 struct Weights {
   const float* p;
   int stride;
@@ -163,7 +163,7 @@ template <class Format, int kRows>
 // that needs its result, and no instruction waits for a softmax.
 struct DecodePipeline {
   using AddValues = void (*)(const View& view, const DecodePipeline& step, KeyRows following, const float* p);
-  AddValues add_values = nullptr;  // P*V of the previous step; null: none is left to do
+  AddValues add_values = nullptr;  // adds P*V of the previous step; null: it was added
   DecodeKeys keys;                 // of the previous step
   DecodeTile tile;
   int turn = 0;  // which of the two score buffers the current step uses

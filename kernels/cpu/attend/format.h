@@ -10,8 +10,7 @@
 //   kTokenScales      whether each stored row has a scale
 //   kZeroPoints       whether each stored row also has a zero point. Loads then are load(p, zero) and
 //                     load_first(p, n, zero)
-//   kScaleBytes       0, or, if blocks of dims have scales, the bytes of the scales of one vector load. These scales
-//   lie
+//   kScaleBytes       bytes of the scales of one vector load if blocks of dims have scales, else 0. These scales lie
 //                     after the row's elements. Loads then are load(p, scales) and load_first(p, n, scales)
 //   kNibbles          whether elements have 4 bits. Then the decode kernel has only tiles of 1 and 4 rows, and only 128
 //                     as a constant head dim, which halves its code

@@ -12,8 +12,8 @@ namespace kvc::kernels::KVC_TARGET {
 
 // The decode kernel folds after this many keys.
 static constexpr int32_t kFoldKeys = 512;
-// The panel kernel folds after this many keys. Before it adds keys to o, it adds the keys of a panel to one another.
-// With AMX, it adds the keys of a tile to one another.
+// The panel kernel folds after this many keys. It first sums the keys of one panel (with AMX, of one matrix tile), and
+// then adds that sum to o.
 static constexpr int32_t kPanelFoldKeys = 8192;
 static_assert(kPanelFoldKeys >= kMaxPanelKeys);
 

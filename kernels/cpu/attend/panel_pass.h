@@ -4,9 +4,9 @@
 // row.
 //
 // Deterministic caches (kvc_backend_plan.fold_keys) compute all rows with this kernel. The keys of a row are added in
-// ascending order, by fused multiply-adds to accumulators of that row, and panels begin at fixed keys. So the bits of a
-// row do not depend on other rows. Queries that are nodes of a tree may see different keys, so each of them has panels
-// of its own (tree_path.h).
+// ascending order, by fused multiply-adds to accumulators of that row, and panels begin at fixed places. So the bits of
+// a row do not depend on other rows. Queries that are nodes of a tree may see different keys, so each of them has
+// panels of its own (tree_path.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -86,7 +86,8 @@ static void add_row_edge(const View& view, const PanelPass& pass, const float* p
   }
 }
 
-// Adds those of the keys [begin, end) that row r of the pass sees. A key that it does not see may hold NaN.
+// Adds p * v to o of row r of the pass, for those of the keys [begin, end) that the row sees. A key that it does not
+// see may hold NaN.
 template <class Format>
 static void add_row_keys(const View& view, const PanelPass& pass, const Panel& panel, int r, const float* p, int begin,
                          int end, float* o) {
@@ -365,8 +366,8 @@ static void finish_merged_row(const View& view, const PanelPass& pass, int i, in
   Scratch& scratch = *view.scratch;
   const QueryPlace& place = scratch.places[i];
   const FoldedRow folded = folded_row(view, i, pass.o_width);
-  // o and l are rounded to float32 in both cases. So a row has the same bits if its partial state is merged with empty
-  // states.
+  // o and l are rounded to float32, for an output as for a partial state. So the output has the same bits if the state
+  // is first written as a partial state and merged with empty states.
   for (int32_t d = 0; d < view.v_head_dim; ++d) scratch.row[d] = static_cast<float>(folded.o[d]);
   const RowState state = {*folded.m, static_cast<float>(*folded.l)};
   if (place.partial_offset >= 0) {

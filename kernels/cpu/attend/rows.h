@@ -179,8 +179,8 @@ KVC_INLINE void scale_values(const View& view, int32_t head, float* o) {
   if (view.v_rotation > 0) gather_row(o, view.v_head_dim, view.v_rotation);
 }
 
-// Converts a state to the form of partial states. o: [Dv] in the order of dims, changed in place. largest: m in the
-// kernels' units.
+// Converts a state to the form of partial states. o: [Dv] in the order of dims, changed in place. largest: m
+// before it is multiplied by view.natural_scale.
 static RowState round_state(const View& view, int32_t head, float* o, float largest, float l) {
   const double exact_m = static_cast<double>(largest) * view.natural_scale;
   scale_values(view, head, o);
@@ -223,7 +223,7 @@ static void write_output(const View& view, const QueryPlace& place, int32_t head
 }
 
 // Finishes one row: writes its partial state, or normalises it and writes the output. o: [Dv] in the order of dims; it
-// may be changed. largest: m of the state, in the kernels' units.
+// may be changed. largest: m of the state, before it is multiplied by view.natural_scale.
 static void finish_row(const View& view, const QueryPlace& place, int32_t head, float* o, float largest, double l) {
   if (place.partial_offset >= 0) {
     const RowState state = round_state(view, head, o, largest, static_cast<float>(l));

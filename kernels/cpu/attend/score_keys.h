@@ -39,7 +39,7 @@ static void add_heads(const View& view, const PanelPass& pass, const ScoreCall& 
   }
 }
 
-// Writes the scores of the rows [first, end) of the pass for the keys of a panel. These are at most kMaxRowGroup rows.
+// Writes the scores of the rows [first, end) of the pass for the keys of a panel. There are at most kMaxRowGroup rows.
 [[gnu::noinline]] static void keep_scores(const View& view, const PanelPass& pass, const ScoreCall& call,
                                           const Panel& panel, KeyRange packed, int first, int end) {
   const bool sums = call.select->rule == KVC_SELECT_RELU_SUM;

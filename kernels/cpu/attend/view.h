@@ -38,8 +38,9 @@ struct View {
   KeyTree path;                  // the same tree if the call numbers keys by paths (tree_path.h); else empty
   const ListedQuery* listed;     // null: no lists. Else the query to compute and its listed keys
   KeyTree listed_tree;           // with lists: the row's tree, for positions
-  int32_t picked_begin;        // the first number from which on a row may not see a key in its range: the first node of
-                               // `tree`, or 0 if the call has a mask
+  // From this number on, each row must be tested for the keys that it sees in its range. It is the number of the first
+  // node of `tree`, or 0 if the call has a mask.
+  int32_t picked_begin;
   const int32_t* key_indexes;  // null: numbers are indexes. Else (lists, or one path in a panel) each key's index
   int32_t indexes_begin;       // number of the key at key_indexes[0]
   const double* key_table;     // null: K is stored as it attends. Else the table by which K is rotated on read
@@ -56,8 +57,8 @@ struct View {
   double natural_scale;  // |softmax scale|; with options 1
   float q_sign;
   float stored_unit;     // a factor that all loaded elements lack, besides their scales
-  int64_t k_head_bytes;  // from one kv head to the next; so is v_head_bytes
-  int64_t v_head_bytes;
+  int64_t k_head_bytes;  // from one kv head to the next in pool k
+  int64_t v_head_bytes;  // from one kv head to the next in pool v
 };
 
 KVC_INLINE int32_t round_up(int32_t n, int32_t multiple) { return (n + multiple - 1) / multiple * multiple; }

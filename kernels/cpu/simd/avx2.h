@@ -119,8 +119,8 @@ KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
 
 KVC_INLINE F32 widen_bytes(E5m2, __m128i b) { return _mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(b), 8)); }
 KVC_INLINE F32 widen_bytes(I8, __m128i b) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)); }
-// Converts to a float16 with the same mantissa, whose exponent is 8 too small. If all bits but the sign are 1, the
-// result is a NaN.
+// An E4m3 is converted to a float16 with the same mantissa, whose exponent is 8 too small. kE4m3Unit is the missing
+// factor. If all bits but the sign are 1, the result is a NaN.
 static constexpr float kE4m3Unit = 256.0f;
 KVC_INLINE F32 widen_bytes(E4m3, __m128i b) {
   const __m128i shifted = _mm_slli_epi16(_mm_cvtepi8_epi16(b), 7);

@@ -22,7 +22,7 @@ struct BfDots {
     return _mm512_maskz_loadu_epi16(first_halves(n), p);
   }
   KVC_INLINE_MEMBER Vec part(Vec v, int) { return v; }
-  KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) {  // q has the same bf16 pairs
+  KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) {  // q consists of bf16 pairs already
     memcpy(ordered, q, kLanes * sizeof(float));
   }
   KVC_INLINE_MEMBER Vec load_packed(const float* p) { return _mm512_loadu_si512(p); }
@@ -37,7 +37,7 @@ struct BfDots {
     out[0] = _mm512_unpacklo_epi16(even, odd);
     out[1] = _mm512_unpackhi_epi16(even, odd);
   }
-  // Of 32 dims, vector 0 holds the dims 8i..8i+3, and vector 1 holds 8i+4..8i+7, for i = 0..3.
+  // Of each 32 dims, vector 0 holds the dims 8i..8i+3, and vector 1 holds 8i+4..8i+7, for i = 0..3.
   KVC_INLINE_MEMBER void natural_order(const float* o, float* row, int dims) {
     for (int d = 0; d < dims; d += kStep) {
       const F32 a = KVC_TARGET::load(o + d), b = KVC_TARGET::load(o + d + kLanes);
@@ -115,7 +115,7 @@ struct ByteDots : BfDots {
   KVC_INLINE_MEMBER void spread(const Raw& even, const Raw& odd, Vec* out) {
     KVC_UNROLL for (int i = 0; i < kParts; ++i) BfDots::spread(even.pairs[i], odd.pairs[i], out + 2 * i);
   }
-  // Of 64 dims, vector i holds the dims 16j + 4i .. 16j + 4i + 3, for j = 0..3.
+  // Of each 64 dims, vector i holds the dims 16j + 4i .. 16j + 4i + 3, for j = 0..3.
   KVC_INLINE_MEMBER void natural_order(const float* o, float* row, int dims) {
     for (int d = 0; d < dims; d += kStep) {
       F32 quarters[4];

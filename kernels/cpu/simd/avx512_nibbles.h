@@ -70,7 +70,7 @@ struct TabledNibbles {
 };
 
 // float4. In each part, the lanes that hold dims of one block have the scale of that block. Scales are e4m3. They are
-// converted to float16 with an exponent that is 8 too small, so the table of values is multiplied by 256.
+// converted to float16 with an exponent that is 8 too small, so the values in part() are multiplied by 256.
 struct ScaledNibbles : TabledNibbles {
   struct Raw {
     __m512i elements;

@@ -116,8 +116,8 @@ KVC_INLINE F32 widen_bytes(E5m2, uint8x8_t b) { return widen_halves(F16{}, vget_
 KVC_INLINE F32 widen_bytes(I8, uint8x8_t b) {
   return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(b)))));
 }
-// Converts to a float16 with the same mantissa, whose exponent is 8 too small. If all bits but the sign are 1, the
-// result is a NaN.
+// An E4m3 is converted to a float16 with the same mantissa, whose exponent is 8 too small. kE4m3Unit is the missing
+// factor. If all bits but the sign are 1, the result is a NaN.
 static constexpr float kE4m3Unit = 256.0f;
 KVC_INLINE F32 widen_bytes(E4m3, uint8x8_t b) {
   const int16x4_t shifted = vshl_n_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(b))), 7);

@@ -1,4 +1,4 @@
-// Every SIMD header includes this file. It declares the markers of functions, and constants. Each target has one
+// Every SIMD header includes this file. It defines the macros that mark functions, and constants. Each target has one
 // translation unit, which sets KVC_TARGET to the target's name and is compiled with its own flags. So all functions of
 // the unit are static or lie in kvc::kernels::KVC_TARGET. tests/kernels/symbols_test.cmake checks the object files.
 // SPDX-License-Identifier: Apache-2.0
