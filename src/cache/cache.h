@@ -4,7 +4,7 @@
 //
 // Thread safety: any thread may call any method. The destructor must run when no other call runs. Ownership: keeps its
 // context alive; shares pools with exported views. Invariants
-//   1. A step's sequences are busy from begin to end or abort, so the page lists that its compute reads do not change.
+//   1. A step's sequences are busy from begin to end or abort, so the page lists that its kernels read do not change.
 //   2. A method that fails has changed nothing, except that a device error in append or attend closes the step, as
 //      abort does.
 //   3. Step::in_use is true exactly while a call is inside that step.
@@ -79,8 +79,8 @@ class Cache {
   Status abort(kvc_forward id);
   Status cancel(kvc_forward id);
   Status info(kvc_forward id, kvc_forward_info* out);
-  // Runs body(step) outside the lock. If another call is in the same step, returns BUSY. even_cancelled: run it also if
-  // the step was cancelled.
+  // Runs body(step) outside the lock. If another call is in the same step, returns BUSY. even_cancelled: run body even
+  // if the step was cancelled.
   template <class Body>
   Status in_step(kvc_forward id, bool even_cancelled, Body body) {
     Step* step = nullptr;

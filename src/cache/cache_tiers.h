@@ -76,7 +76,7 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
     KeyedQuery query;
     PrefixIndex::Terms terms;
     int64_t most_tokens = 0;  // most tokens that match and attach may find
-    int64_t token_ns = 0;     // kvc_prefix_load_options
+    int64_t token_ns = 0;     // as in kvc_prefix_load_options
   };
   // Locked. Starts the load of a plan. If lookups in tiers are not done, starts a job that waits for them and then
   // makes a new plan. Sets *job to 0 if there is nothing to load, or if computing the tokens is faster.
@@ -110,7 +110,7 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
     bool searching = false;  // then `load` is the number of a search, and there is no sequence yet
     int64_t found = 0, tokens = 0;
     uint64_t sequence = 0;  // 0 = none yet; for a suspend or resume, the caller's sequence
-    uint64_t load = 0;      // of the worker
+    uint64_t load = 0;      // its number in the worker
   };
   // For one group: in which tier the page of each block is, from the block `first` on.
   struct GroupPages {
@@ -143,7 +143,7 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
   SequenceStore& store_;
   PrefixStore& prefixes_;
   std::unique_ptr<PageObjects> objects_;
-  std::vector<LazyArray<uint8_t>> handed_;  // [groups], [pages]
+  std::vector<LazyArray<uint8_t>> handed_;  // [groups], [pages]: 1 = queued for a tier
   std::map<uint64_t, Job> jobs_;
   std::map<uint64_t, std::vector<TierWorker::LoadPage>>
       suspended_;             // by sequence: its pages, and the places of their objects

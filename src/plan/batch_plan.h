@@ -35,14 +35,14 @@ class BatchPlan {
   // Completes a batch with token trees, whose nodes are in the store: adds the intervals of the nodes, and sets
   // positions by depth.
   void add_trees(const SequenceStore& store, std::span<const int32_t> slots, std::span<const int32_t> lengths) noexcept;
-  // Completes a batch with spans: for each token, adds the end of the keys that it sees. span_ids: [tokens], as in
-  // kvc_batch.
+  // Completes a batch with spans: for each token, adds the index after the last key that it sees. span_ids: [tokens],
+  // as in kvc_batch.
   void add_spans(const int32_t* span_ids) noexcept;
   // Adds the streaming windows of rows that are longer than their windows. With BatchLimits::sinks_apart, adds the
   // windows of all streaming rows. Rows without a window here see all keys. Call it after add_trees and add_spans.
   void add_streams(const SequenceStore& store, std::span<const int32_t> slots) noexcept;
 
-  // Makes the entries inert that an earlier batch used and this batch does not use: position 0, slot -1, no last row.
+  // Makes the entries inert that an earlier batch used and this batch does not use: position 0, slot -1, last row -1.
   // The first call does so for all arrays that callers see, so that these arrays are valid in the shapes of the limits.
   void clear_rest() noexcept;
 

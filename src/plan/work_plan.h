@@ -48,8 +48,8 @@ struct WorkShape {
   PrefixSharing sharing = PrefixSharing::kByCost;
   int32_t key_sets_class = -1;  // the RoPE class that rotates keys on read, if it has several factor sets; otherwise -1
 
-  // Keys of each state that is merged in a deterministic cache. The number is the same in every cache, because bits
-  // depend on it.
+  // The number of keys of each state that is merged in a deterministic cache. It is the same in every cache, because
+  // bits depend on it.
   static constexpr int32_t kFoldKeys = 1024;
   void fix_splits() noexcept {
     fixed_splits = true;

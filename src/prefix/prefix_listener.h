@@ -1,5 +1,5 @@
-// PrefixListener: is called when the prefix index adds or removes a whole page. Only an index with a fingerprint has
-// keys and calls listeners.
+// PrefixListener: receives a call for each whole page that the prefix index adds or removes. Only an index with a
+// fingerprint has keys and calls listeners.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ struct NamedPage {
   const PageKey* key;
   const PageKey* parent;  // key of the page before it; null = it is the first page of its sequence
   int32_t group;
-  int32_t page;      // id in the group
+  int32_t page;      // page id in the group
   int32_t block;     // PrefixIndex::read_block gives its tokens
-  int64_t index;     // in its sequence, in pages
+  int64_t index;     // number of the page in its sequence
   uint64_t session;  // the session that alone published it; 0 = no session, or several sessions
-  bool salted;       // its salt is not 0
+  bool salted;       // whether its salt is not 0
 };
 
 // The index calls these methods while it changes and its owner's lock is held. So a method must only copy what it
@@ -28,7 +28,7 @@ class PrefixListener {
   virtual void stored(const NamedPage& page) noexcept = 0;
   // For a state, only key, group, page and block are set.
   virtual void removed(const NamedPage& page) noexcept = 0;
-  // All pages were removed at once.
+  // The index has removed all pages.
   virtual void cleared() noexcept = 0;
 };
 

@@ -19,7 +19,7 @@
 
 namespace kvc {
 
-// Is called when the index releases a page. After that, the page may hold other tokens.
+// Receives a call for each page that the index releases. After that, the page may hold other tokens.
 class PageWatcher {
  public:
   virtual ~PageWatcher() = default;
@@ -32,7 +32,7 @@ class PrefixStore final : public PageEvictor {
     int64_t page_size = 0;
     int64_t max_blocks = 0;
     int64_t max_checkpoints = 0;
-    bool rewards_reuse = true;           // KVC_PREFIX_POLICY_REUSE, else LRU
+    bool rewards_reuse = true;           // KVC_PREFIX_POLICY_REUSE, otherwise LRU
     std::optional<PageKey> fingerprint;  // set if pages need keys, for events or tiers
   };
   using Match = PrefixIndex::Match;

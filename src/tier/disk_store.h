@@ -50,7 +50,7 @@ class DiskStore {
   void scan();
   void count(TierWork work, const Outcome& outcome) noexcept;
   void fill(kvc_tier_stats* stats) const noexcept;
-  void forget_descriptors() noexcept;  // in a child of fork()
+  void forget_descriptors() noexcept;  // for a child of fork()
 
  private:
   void scan_folder(int folder) noexcept;

@@ -31,7 +31,7 @@ enum class DiskSync {
   kFull    // the name is on the disk too: an object is not lost after its store completed
 };
 
-// Memory that direct I/O can use, and a checksum in progress.
+// A buffer that direct I/O can use, and the state of a running checksum.
 class Bounce {
  public:
   static constexpr int64_t kBytes = (int64_t{2} << 20) + kFrameBlockBytes;  // one transfer for an object of 2 MiB
@@ -60,7 +60,7 @@ class ObjectFolder {
 
   // Whether the file system or its permissions forbid all writes.
   bool read_only() const noexcept { return read_only_; }
-  bool direct() const noexcept { return direct_; }  // direct I/O is in use
+  bool direct() const noexcept { return direct_; }  // whether direct I/O is used
 
   // The result of an operation on an object: a KVC_TIER_* code, and the errno of FAILED.
   struct Outcome {
