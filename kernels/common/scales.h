@@ -104,7 +104,7 @@ KVC_HOST_DEVICE float block_scale(unsigned char bits) { return widen(E4m3{static
 KVC_HOST_DEVICE void store_blocks(const float* row, int32_t n, float head_scale, unsigned char* target) {
   for (int32_t begin = 0; begin < n; begin += kBlockDims) {
     float quotients[kBlockDims];
-    uint32_t magnitude = 0;  // float32 bits: an infinity or a NaN has the largest
+    uint32_t magnitude = 0;  // as float32 bits, which are largest for an infinity or a NaN
     for (int32_t i = 0; i < kBlockDims; ++i) {
       quotients[i] = row[begin + i] / head_scale;
       const uint32_t bits = float_bits(quotients[i]) & 0x7fffffffu;

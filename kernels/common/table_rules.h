@@ -1,4 +1,4 @@
-// Which keys the rows of a block table name. Such tables are made for attention kernels of other projects. The host
+// Defines which keys the rows of a block table name. Such tables are for attention kernels of other projects. The host
 // (src/tables) and the plan kernels of a device make them by these rules.
 //
 // A kernel of another project takes lengths and a causal flag, but no mask. So each query of a table row must see all

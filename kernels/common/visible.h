@@ -1,4 +1,5 @@
-// Which keys a query sees. Windows, chunks, sinks, left padding, spans and trees are defined here and nowhere else.
+// Defines which keys a query sees. The library has no other rule for windows, chunks, sinks, left padding, spans and
+// trees.
 //
 // A query at position p sees the positions visible_keys(rule, p, end), and the sinks: the positions
 // [0, visible_sinks(rule, end)). `end` is causal_end(p), unless the call or a span sets another end. The key at index i
@@ -29,7 +30,7 @@ KVC_HOST_DEVICE KeyRange intersect(KeyRange a, KeyRange b) {
   return range;
 }
 
-// Which positions are hidden from a query at p. A rule of zeros hides only the positions after the query.
+// Says which positions are hidden from a query at p. A rule of zeros hides only the positions after the query.
 struct VisibleRule {
   int32_t window;  // > 0: positions up to p - window are hidden
   int32_t chunk;   // > 0: other chunks are hidden; a chunk has `chunk` positions, and the first one begins at `first`
@@ -124,7 +125,7 @@ KVC_HOST_DEVICE int32_t position_for_sinks(int32_t stream_window, int32_t p) {
 }
 
 // Returns the smallest p from which on no query sees a position below `begin`, sinks aside. It is the inverse of
-// visible_begin. `begin` is above rule.first, and the rule hides something.
+// visible_begin. `begin` must be above rule.first, and the rule must hide something.
 KVC_HOST_DEVICE int64_t first_query_beyond(const VisibleRule& rule, int32_t begin) {
   int64_t first = INT64_MAX;
   if (rule.window > 0) first = int64_t{begin} + rule.window - 1;
@@ -133,7 +134,7 @@ KVC_HOST_DEVICE int64_t first_query_beyond(const VisibleRule& rule, int32_t begi
   return of_chunk < first ? of_chunk : first;
 }
 
-// Returns how many positions before its own a query sees at most, sinks aside. The rule hides something.
+// Returns how many positions before its own a query sees at most, sinks aside. The rule must hide something.
 KVC_HOST_DEVICE int32_t most_before(const VisibleRule& rule) {
   return (rule.window > 0 && (rule.chunk <= 0 || rule.window < rule.chunk) ? rule.window : rule.chunk) - 1;
 }
@@ -160,7 +161,7 @@ KVC_HOST_DEVICE int32_t key_position(const KeyTree* tree, int32_t key) {
 // accepts.
 struct QueryMask {
   KeyRange keys;       // indexes, within the row
-  KeyRange positions;  // where a node must be to be visible
+  KeyRange positions;  // the positions that a visible node may have
   int32_t enter;       // of the query's own node
   int32_t position;    // of the query, for biases
 };

@@ -1,4 +1,4 @@
-// The table of the CPU backend. It opens and closes devices and chooses their SIMD target.
+// The table of the CPU backend, and its functions that open and close a device and choose the SIMD target.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/backend.h"
 
@@ -30,7 +30,7 @@ constexpr Target kTargets[] = {
     {&kAvx512Bf16Implementation, [](const CpuFeatures& cpu) { return cpu.fast_bf16_dots; }},
     {&kAvx512AmxImplementation, [](const CpuFeatures& cpu) { return cpu.amx_bf16; }},
 #elif defined(__aarch64__)
-    {&kNeonImplementation, [](const CpuFeatures&) { return true; }},  // part of the architecture
+    {&kNeonImplementation, [](const CpuFeatures&) { return true; }},  // NEON is part of the architecture
 #endif
 };
 constexpr int32_t kMaxImplementations = sizeof kTargets / sizeof kTargets[0];

@@ -24,8 +24,8 @@ struct Part {
   int32_t head_begin, head_end;
 };
 
-// How the slots of a layer are cut into parts: the number of pools, of head ranges, and of row pieces. A piece consists
-// of whole cache lines.
+// Says how the slots of a layer are cut into parts: the number of pools, of head ranges, and of row pieces. A piece
+// consists of whole cache lines.
 struct Cut {
   int32_t pools, heads, pieces;
 

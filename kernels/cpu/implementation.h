@@ -22,6 +22,7 @@ using ScoreItem = void (*)(const kvc_backend_attend* args, const kvc_backend_ite
                            const ScoreCall* call, Scratch* scratch);
 
 // The kernels of a target for one type of q and one stored type. A field without a value is taken from the base target.
+// docs/internals/cpu.md describes the decode kernel and the panel kernel.
 struct AttendFormat {
   AttendItem decode = nullptr;  // for few rows of a kv head
   AttendItem panels = nullptr;  // for many rows of a kv head

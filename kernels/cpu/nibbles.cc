@@ -34,13 +34,13 @@ void spread_row(float* row, int32_t n, int32_t block) {
 void gather_row(float* row, int32_t n, int32_t block) {
   hadamard(row, n, block);
   apply_rotation_signs(row, n);
-  const float factor = 1.0f / static_cast<float>(block);  // a power of two
+  const float factor = 1.0f / static_cast<float>(block);  // exact, because block is a power of two
   for (int32_t d = 0; d < n; ++d) row[d] *= factor;
 }
 
 float quantise_nibbles(const float* row, int32_t n, unsigned char* target) {
   float least = row[0], largest = row[0];
-  uint32_t magnitude = 0;  // float32 bits: an infinity or a NaN has the largest
+  uint32_t magnitude = 0;  // as float32 bits, which are largest for an infinity or a NaN
   for (int32_t d = 0; d < n; ++d) {
     const uint32_t bits = float_bits(row[d]) & 0x7fffffffu;
     magnitude = bits > magnitude ? bits : magnitude;

@@ -38,7 +38,7 @@ struct alignas(64) Scratch {
   float factors[kMaxRows * kMaxLanes];  // decode, Format::kRowFactors: factors of scores, in the same lanes
   QueryMask masks[kMaxRows];            // what each row sees
   QueryPlace places[kMaxRows];          // the query of each row
-  float key_offsets[kMaxPanelKeys];     // ALiBi: positions of a block's keys, relative to its first index
+  float key_offsets[kMaxPanelKeys];     // ALiBi: positions of a block's keys, minus the number of its first key
   int32_t bias_indexes[kMaxPanelKeys];  // biases and masks: the index of each key of a block
   int32_t bias_positions[kMaxPanelKeys];
   float nodes_seen[kMaxPanelKeys];  // trees and masks: 1 for a key of the panel that a query sees, else 0

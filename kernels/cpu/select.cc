@@ -178,8 +178,8 @@ struct Entries {
   int32_t unit(int32_t i) const { return units == nullptr ? first + i : units[i]; }
 };
 
-// Replaces the scores of keys by the numbers (order_of) of the entries that the query sees. An entry of several keys
-// has the highest number of them. first: the key to which scores[0] belongs.
+// Replaces the scores of keys by the numbers (order_of) of the entries that the query sees. The number of an entry is
+// the highest number of its keys. first: the key to which scores[0] belongs.
 Entries entries_of(const Job& job, const QueryMask& mask, const KeyTree& tree, const int32_t* keys, int32_t first,
                    uint32_t* scores, int32_t* units) {
   const int32_t block = job.select.block_tokens;
@@ -310,7 +310,7 @@ kvc_status select(kvc_backend_device* device, const kvc_backend_select* args, vo
   job.lists = args->rule == KVC_SELECT_EACH_HEAD ? layer.num_q_heads : 1;
   const int64_t most = most_scores(job);
   job.stride = (most + 2 * kMaxLanes) / kMaxLanes * kMaxLanes;
-  const int64_t fitting = args->scratch_bytes / (job.stride * int64_t{2 * sizeof(float)});  // lists; 1 or more
+  const int64_t fitting = args->scratch_bytes / (job.stride * int64_t{2 * sizeof(float)});  // lists that fit; 1 or more
   const auto lists_at_once = static_cast<int32_t>(std::min<int64_t>(job.lists, fitting));
   const int64_t queries_at_once = lists_at_once < job.lists ? 1 : fitting / job.lists;
   job.item_queries = std::clamp(kItemRows / layer.num_q_heads, 1, kMostQueries);

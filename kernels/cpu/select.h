@@ -22,7 +22,7 @@ constexpr int32_t first_scored(const QueryMask& mask) {
   return mask.positions.begin - mask.positions.begin % kScoreAlign;
 }
 
-// Where the scores of an item's queries go. The score of query i of the item, list l and key j is at
+// Says where the scores of an item's queries are written. The score of query i of the item, list l and key j is at
 //   scores + i * query_stride + (l - list_begin) * list_stride + j - first_scored
 // Scores of keys that the query does not see are undefined.
 struct ScoreCall {

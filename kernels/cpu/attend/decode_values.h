@@ -163,7 +163,7 @@ template <class Format, int kRows>
 // that needs its result, and no instruction waits for a softmax.
 struct DecodePipeline {
   using AddValues = void (*)(const View& view, const DecodePipeline& step, KeyRows following, const float* p);
-  AddValues add_values = nullptr;  // P*V of the previous step; null: none is left to do
+  AddValues add_values = nullptr;  // adds P*V of the previous step; null: it was added
   DecodeKeys keys;                 // of the previous step
   DecodeTile tile;
   int turn = 0;  // which of the two score buffers the current step uses

@@ -86,7 +86,8 @@ static void add_row_edge(const View& view, const PanelPass& pass, const float* p
   }
 }
 
-// Adds those of the keys [begin, end) that row r of the pass sees. A key that it does not see may hold NaN.
+// Adds p * v to o of row r of the pass, for those of the keys [begin, end) that the row sees. A key that it does not
+// see may hold NaN.
 template <class Format>
 static void add_row_keys(const View& view, const PanelPass& pass, const Panel& panel, int r, const float* p, int begin,
                          int end, float* o) {

@@ -57,8 +57,8 @@ struct View {
   double natural_scale;  // |softmax scale|; with options 1
   float q_sign;
   float stored_unit;     // a factor that all loaded elements lack, besides their scales
-  int64_t k_head_bytes;  // from one kv head to the next; so is v_head_bytes
-  int64_t v_head_bytes;
+  int64_t k_head_bytes;  // from one kv head to the next in pool k
+  int64_t v_head_bytes;  // from one kv head to the next in pool v
 };
 
 KVC_INLINE int32_t round_up(int32_t n, int32_t multiple) { return (n + multiple - 1) / multiple * multiple; }
