@@ -1,4 +1,5 @@
-// Defines which keys a query sees. Windows, chunks, sinks, left padding, spans and trees have no other definition.
+// Defines which keys a query sees. The library has no other rule for windows, chunks, sinks, left padding, spans and
+// trees.
 //
 // A query at position p sees the positions visible_keys(rule, p, end), and the sinks: the positions
 // [0, visible_sinks(rule, end)). `end` is causal_end(p), unless the call or a span sets another end. The key at index i
