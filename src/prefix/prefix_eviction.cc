@@ -43,7 +43,8 @@ void PrefixIndex::prune(int32_t run, PrefixPages& pages) noexcept {
   }
 }
 
-// If all pages of a leaf's last block are idle, releases them and removes the block. Returns whether it did.
+// If all pages of a leaf's last block are idle, releases them and removes the block. Returns whether it removed the
+// block.
 bool PrefixIndex::trim(int32_t run, PrefixPages& pages) noexcept {
   if (!runs_.is_leaf(run) || run == growing_) return false;
   const int32_t block = runs_.last_block(run);

@@ -92,7 +92,7 @@ int FileOps::set_stamp(int fd, int64_t stamp_ns) {
 }
 
 int FileOps::list(int folder, const std::function<void(const char* name)>& found) {
-  // The list needs its own descriptor, because copies of a descriptor share one position.
+  // This function opens its own descriptor, because copies of a descriptor share one position.
   const int own = open_at(folder, ".", O_RDONLY | O_DIRECTORY, 0);
   if (own < 0) return own;
   DIR* stream = ::fdopendir(own);
