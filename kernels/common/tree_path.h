@@ -7,8 +7,8 @@
 // the index of a node can be greater than its number.
 //
 // A call uses these numbers if kvc_backend_plan.fold_keys is set. The key ranges of its items are then read as ranges
-// of numbers. They still cover all keys, because a range ends after the index of the last query, and no number is
-// greater than its index.
+// of numbers. They still cover all keys. The last range ends after the index of the last query, and the number of a key
+// is at most the key's index.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -23,8 +23,8 @@ struct Tiles {
   float weights[kTile][kTile + 1];  // [in][out]
 };
 
-// blockIdx.x is the tile of tokens, .y the tile of outputs, .z the head. Tiles .y beyond the last outputs copy the
-// tail: `tail_dims` dims of each row, which are not multiplied.
+// blockIdx.x is the tile of tokens, .y the tile of outputs, .z the head. Blocks whose .y is beyond the last tile of
+// outputs copy the tail: `tail_dims` dims of each row, which are not multiplied.
 __global__ void __launch_bounds__(kThreads) project_kernel(const __grid_constant__ kvc_backend_project args) {
   Tiles& tiles = *reinterpret_cast<Tiles*>(shared_bytes());
   const Type in_type = type_of(args.in.dtype), weight_type = type_of(args.weights.dtype);
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) project_kernel(const __grid_constant
 // ---- Tensor cores ---------------------------------------------------------------------------------
 
 constexpr int32_t kMmaTile = 64, kMmaThreads = 128,
-                  kMmaWarps = kMmaThreads / kWarpSize;  // the size of a tile in tokens, in outputs and in inputs
+                  kMmaWarps = kMmaThreads / kWarpSize;  // kMmaTile: tokens, outputs and inputs of a tile
 constexpr int32_t kMmaPitch = kMmaTile * 2,
                   kMmaTileBytes = kMmaTile * kMmaPitch;  // bytes of a row, and of a tile, of 16-bit elements
 constexpr int32_t kMmaStages = 3;                        // tiles of weights in shared memory

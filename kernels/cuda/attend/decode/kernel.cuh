@@ -14,8 +14,8 @@
 // Lower bound: D + Dv elements are read once for each key. The products take little time compared with that.
 //
 // Keys that a row does not see may hold NaN. Scores are masked only in tiles that some row does not see whole. In these
-// tiles, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. Then the rows that see such a key get its
-// NaN and infinity added.
+// tiles, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. Then they are added to the rows that see
+// such a key.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
