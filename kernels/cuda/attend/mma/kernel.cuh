@@ -17,8 +17,8 @@
 // (D + Dv) operations with them. Up to some tens of rows, memory is the limit. Prefill is limited by the operations.
 //
 // Keys that a row does not see may hold NaN. The scores of such keys are replaced. In tiles that some row does not see
-// whole, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. Then they are added to the rows that see
-// such a key.
+// whole, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. After the product, they are added to the
+// rows that see such a key.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

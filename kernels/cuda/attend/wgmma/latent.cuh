@@ -10,8 +10,7 @@
 //            passed from one warpgroup to the other.
 //   values   Two warpgroups compute o += P V, 256 columns each (128 registers a thread), from 4 panels of V (MN-major).
 //
-// So S of a tile can be computed while the tile in the other slot is in its softmax, is multiplied with V, or is
-// loaded.
+// So S of a tile can be computed during the softmax, the product with V, or the load of the tile in the other slot.
 //
 // Lower bounds: 1152 bytes a key, once for 64 rows, from memory or L2. 2 * 64 * 1088 operations a key are 2200 cycles
 // for a tile. In this time an H200 delivers 45 KiB of the tile's 72 KiB to a multiprocessor. Shared memory moves 4 KiB
