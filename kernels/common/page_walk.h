@@ -1,6 +1,6 @@
-// Finds the page of a key in kvc_backend_tables. A page list is a tree or an array. Both are read in leaves. A leaf has
-// the page ids of FANOUT consecutive list entries. A cursor looks up a leaf once, and then reads neighbouring ids from
-// its 128 bytes. Entries that no query sees are never read, so they may hold anything.
+// Finds the page of a key in kvc_backend_tables. A page list is a tree or an array. Either form is read in leaves. A
+// leaf holds the page ids of FANOUT consecutive list entries. A cursor looks up a leaf once, and then reads
+// neighbouring ids from its 128 bytes. Entries that no query sees are never read, so they may hold anything.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

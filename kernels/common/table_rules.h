@@ -9,7 +9,7 @@
 //   rows.add(index, queries, begin, end)
 //       `queries` queries of row `index` of the step, over the entries [begin, end)
 //   rows.add_window(index, queries, begin, end, position, sinks)
-//       the same, and also over the first `sinks` entries, which are sinks. `position`: that of entry `begin`'s token.
+//       the same after `sinks` entries of sinks. The token of entry `begin` is at position `position`.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

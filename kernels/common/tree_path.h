@@ -7,8 +7,8 @@
 // the index of a node can be greater than its number.
 //
 // A call uses these numbers if kvc_backend_plan.fold_keys is set. The key ranges of its items are then read as ranges
-// of numbers. They still cover all keys. The last range ends after the index of the last query, and the number of a key
-// is at most the key's index.
+// of numbers. They still cover all keys, because a range ends after the index of the last query, and the number of a
+// key is never greater than its index.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,7 +25,7 @@ KVC_HOST_DEVICE bool is_on_path(const KeyTree* tree, int32_t enter, int32_t inde
 
 // Returns the index of the key that has number `key` on the query's path. mask: of the query, which must see the key.
 KVC_HOST_DEVICE int32_t index_on_path(const KeyTree* tree, const QueryMask* mask, int32_t key) {
-  int32_t index = key;  // All nodes before this index have lower positions.
+  int32_t index = key;  // The search begins here, because all nodes before have lower positions.
   if (key < tree->begin) return index;
   while (tree->nodes[index - tree->begin].position != key || !is_on_path(tree, mask->enter, index)) ++index;
   return index;
