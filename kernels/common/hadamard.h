@@ -5,7 +5,7 @@
 // Hadamard matrix of size b, with entries 1 and -1. H H = b, so the inverse of y = H (s x) is x = s (H y) / b.
 //
 // Scores are sums over all dims, so q . k = (H s q) . (H s k) / b. Therefore kernels rotate q, and leave stored K and V
-// rotated. They undo the rotation in the sum of V.
+// rotated. They undo the rotation in the output, after the sum over V.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

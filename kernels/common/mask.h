@@ -7,8 +7,8 @@
 
 namespace kvc::kernels {
 
-// Returns the positions that the layer, the row and the call let a query see. For a streaming row, item->part says
-// whether these are its sinks or its window.
+// Returns the positions that the layer, the row and the call let a query see. For a streaming row, the result is its
+// sinks or its window, as item->part says.
 KVC_HOST_DEVICE KeyRange visible_positions(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t row,
                                            int32_t token) {
   const kvc_backend_rows* rows = &args->plan->arrays.rows;

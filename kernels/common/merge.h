@@ -38,8 +38,8 @@ KVC_HOST_DEVICE MergeWeights<Sum> merge_weights(float m_a, float m_b) {
 }
 
 // Merges state b into state a. o: [dims]. If one of the states is empty, the result has the bits of the other state.
-// Sum is float. It is double where many states are merged one after another, so that the error does not grow with their
-// number.
+// Sum is float, or double where many states are merged one after another. With double, the error does not grow with the
+// number of states.
 template <class Sum>
 KVC_HOST_DEVICE void merge_state(Sum* o_a, float* m_a, Sum* l_a, const float* o_b, float m_b, float l_b, int32_t dims) {
   if (l_b == 0.0f) return;

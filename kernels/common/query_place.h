@@ -1,5 +1,5 @@
-// Says where a query of a work item lies in q, and where its output or partial state goes. The queries of a plain item
-// are those of its row. The queries of a shared item are those of its spans, one span after another.
+// Says where a query of a work item lies in q, and where its output or partial state goes. A shared item has queries of
+// several rows: those of its spans (kvc_backend_span), one span after another. Any other item has queries of one row.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -55,7 +55,7 @@ KVC_HOST_DEVICE float row_scale(uint32_t largest_magnitude_bits) {
 // limited to 0..15.
 struct NibbleScale {
   float stored;   // the scale, whose lowest 4 bits are replaced by the zero point
-  float inverse;  // 1 / scale, where the scale still has its own lowest bits
+  float inverse;  // 1 / scale, computed before the lowest bits of the scale are replaced
   float zero;     // the zero point, 0..15
 };
 

@@ -250,7 +250,7 @@ KVC_HOST_DEVICE int32_t block_scales_at(const kvc_backend_layer& layer, int32_t 
   return (has_latent_rows(layer) ? layer.head_dim : dims) / 2;
 }
 
-// Returns where the scales of a layer lie that are outside the rows: KVC_BACKEND_SCALES_*.
+// Returns where those scales of a layer lie that are not in rows: KVC_BACKEND_SCALES_*.
 KVC_HOST_DEVICE int32_t place_of_scales(const StoredFormat& format) {
   const kvc_backend_segment& segment = format.k.segments[0];
   return has_scales(segment.outer) ? segment.outer.place : segment.scales.place;

@@ -35,7 +35,7 @@ struct StepTokens {
 
 constexpr int64_t kMaxRowTokens = int64_t{1} << 30;  // the tokens of an encoder included
 
-// with_new: whether `length` counts the new tokens. Then a length of 0 marks an inert row.
+// with_new: whether `length` counts the new tokens. If it does, a length of 0 marks an inert row.
 KVC_INLINE_HOST_DEVICE StepTokens step_tokens(int32_t length, int32_t fresh, int32_t base, bool inert, bool with_new) {
   StepTokens step;
   step.inert = inert || (with_new && length == 0);
@@ -45,7 +45,8 @@ KVC_INLINE_HOST_DEVICE StepTokens step_tokens(int32_t length, int32_t fresh, int
   return step;
 }
 // The values that `length` may have in a row that is not inert. If it counts the new tokens, it is at least their
-// number. The entries before the row's own, its tokens and its new tokens are together at most kMaxRowTokens.
+// number. All entries together are at most kMaxRowTokens: those before the row's own, its earlier tokens, its new
+// tokens.
 struct LengthRange {
   int64_t least, most;
 };

@@ -72,7 +72,8 @@ KVC_HOST_DEVICE VisibleRule rule_of_plan(const kvc_plan_config* config) {
   return rule;
 }
 
-// Returns the rule of a row. of_layer: the rule of its layer. Rows stream only in layers that hide nothing.
+// Returns the rule of a row. of_layer: the rule of its layer. Rows have streaming windows only in layers that hide
+// nothing.
 KVC_HOST_DEVICE VisibleRule rule_of_row(VisibleRule of_layer, const kvc_backend_rows* rows, int32_t row) {
   if (rows->stream_windows != nullptr && rows->stream_windows[row] > 0) {
     return see_stream(rows->stream_sinks[row], rows->stream_windows[row]);
@@ -119,7 +120,8 @@ KVC_HOST_DEVICE int32_t visible_sinks(const VisibleRule& rule, int32_t end) {
   return rule.sinks < end ? rule.sinks : end;
 }
 
-// Returns the position that a query at p has for its sinks. The tokens that a streaming row keeps count as contiguous.
+// Returns the position from which the distances of a query at p to its sinks are counted. The tokens that a streaming
+// row keeps count as contiguous.
 KVC_HOST_DEVICE int32_t position_for_sinks(int32_t stream_window, int32_t p) {
   return p < stream_window ? p : stream_window - 1;
 }

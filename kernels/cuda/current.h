@@ -41,7 +41,7 @@ class PrimaryContext {
 inline thread_local Device* called_device = nullptr;  // the device of the backend function that runs on this thread
 
 // Makes the device current on the calling thread. The destructor restores the previous context. Until then, the thread
-// is in the relaxed capture mode. In any other mode, a wait for an event or an allocation would invalidate captures of
+// is in the relaxed capture mode. In any other mode, an allocation or a wait for an event would invalidate captures of
 // the process.
 class CurrentDevice {
  public:

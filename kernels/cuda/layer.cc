@@ -17,8 +17,8 @@ kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_
   return check_layer_of("CUDA", layer, error);
 }
 
-// An item covers all kv heads, and becomes one or more thread blocks for each head. So only the keys are divided
-// between items.
+// An item covers all kv heads, and becomes one or more thread blocks for each head. So items divide the queries and the
+// keys, but not the heads.
 void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_backend_tiling* out) {
   constexpr int32_t kDecodeQueries = 8, kSplitAlign = 64, kMinLatentSplitKeys = 256;
   // The least bytes of K and V of one kv head in a part. The begin and the merge of a smaller part cost more time than

@@ -2,9 +2,9 @@
 //
 // With weights of 16 bits, tensor cores multiply (project_mma_kernel). A thread block computes 64 outputs of one head
 // for 64 tokens, in steps of 64 inputs. Each warp computes 16 of the outputs. Weights are copied to shared memory
-// asynchronously, two steps ahead. Inputs are loaded into registers one step ahead. There, a float32 input is split
-// into three bfloat16 numbers, whose sum is the input. Then inputs are stored in shared memory. Roofline: with few
-// tokens, memory bandwidth. The weights are read once.
+// asynchronously, two steps ahead. Inputs are loaded into registers one step ahead. A float32 input is split there into
+// three bfloat16 numbers, whose sum is the input. Then inputs are stored in shared memory. Roofline: with few tokens,
+// memory bandwidth. The weights are read once.
 //
 // Other types and unaligned rows are multiplied in float32 (project_kernel). A block computes a tile of 16 tokens and
 // 16 outputs, from tiles of both operands in shared memory.
@@ -23,8 +23,8 @@ struct Tiles {
   float weights[kTile][kTile + 1];  // [in][out]
 };
 
-// blockIdx.x is the tile of tokens, .y the tile of outputs, .z the head. Tiles .y beyond the last outputs copy the
-// tail: `tail_dims` dims of each row, which are not multiplied.
+// blockIdx.x is the tile of tokens, .y the tile of outputs, .z the head. Blocks whose .y is beyond the last tile of
+// outputs copy the tail: `tail_dims` dims of each row, which are not multiplied.
 __global__ void __launch_bounds__(kThreads) project_kernel(const __grid_constant__ kvc_backend_project args) {
   Tiles& tiles = *reinterpret_cast<Tiles*>(shared_bytes());
   const Type in_type = type_of(args.in.dtype), weight_type = type_of(args.weights.dtype);
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) project_kernel(const __grid_constant
 // ---- Tensor cores ---------------------------------------------------------------------------------
 
 constexpr int32_t kMmaTile = 64, kMmaThreads = 128,
-                  kMmaWarps = kMmaThreads / kWarpSize;  // the size of a tile in tokens, in outputs and in inputs
+                  kMmaWarps = kMmaThreads / kWarpSize;  // kMmaTile: tokens, outputs and inputs of a tile
 constexpr int32_t kMmaPitch = kMmaTile * 2,
                   kMmaTileBytes = kMmaTile * kMmaPitch;  // bytes of a row, and of a tile, of 16-bit elements
 constexpr int32_t kMmaStages = 3;                        // tiles of weights in shared memory

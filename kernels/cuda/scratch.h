@@ -5,8 +5,8 @@
 //   - A later call on the same stream may get the same block at once, because the stream orders the two calls.
 //   - A call on another stream gets a block whose event has passed, or a new block. If all kBlocks blocks exist and no
 //     event has passed, the call gets one of them, and its stream waits on the device for the block's event.
-//   - All calls of one captured stream share a block that belongs to the capture. The block is kept until the device is
-//     closed, because a graph may be replayed at any time.
+//   - The calls of one captured stream share blocks that belong to the capture. These blocks are kept until the device
+//     is closed, because a graph may be replayed at any time.
 //
 // take allocates memory only if the chosen block is new or too small. Any threads may call take and give at once.
 // SPDX-License-Identifier: Apache-2.0

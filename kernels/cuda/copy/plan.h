@@ -44,8 +44,8 @@ inline bool are_apart(const SlotRange* ranges, int64_t count) {
   return true;
 }
 
-// Returns the first copy of the chain of `copy`, as far as chains are joined. before: [count]; before[i] is i, or an
-// earlier copy of the chain of copy i.
+// Returns the first copy of the chain of `copy`, by the chains that are joined so far. before: [count]; before[i] is i,
+// or an earlier copy of the chain of copy i.
 inline int64_t first_of_chain(int64_t* before, int64_t copy) {
   while (before[copy] != copy) copy = before[copy] = before[before[copy]];
   return copy;

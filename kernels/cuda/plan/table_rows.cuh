@@ -76,7 +76,7 @@ __device__ __forceinline__ int64_t slot_of_entry(const TablePlan& plan, int32_t 
   if (plan.args.table_of_slots != 0) return row[entry];
   return int64_t{row[entry / plan.page_size]} * plan.page_size + entry % plan.page_size;
 }
-// The page id, or the slot if layout.of_slots, that stands in column `page` of the table that is made.
+// The id of page `page` of a row, as the table that is made has it: the page id, or the slot if layout.of_slots.
 __device__ __forceinline__ int32_t column_of(const TablePlan& plan, const TableLayout& layout, int32_t source,
                                              int32_t page) {
   if (layout.of_slots) return static_cast<int32_t>(slot_of_entry(plan, source, page));
@@ -88,7 +88,7 @@ __device__ __forceinline__ int32_t array_of_table(const TablePlan& plan) {
   return plan.args.table_of_slots != 0 ? KVC_BACKEND_ARRAY_REQ_TO_TOKEN : KVC_BACKEND_ARRAY_BLOCK_TABLE;
 }
 
-// slot_within and column_within check the ids that slot_of_entry and column_of read of the server's table for row r:
+// slot_within and column_within check the ids that slot_of_entry and column_of read from the server's table for row r:
 // they must be in the pool.
 __device__ __forceinline__ bool slot_within(const TablePlan& plan, int32_t r, int32_t source, int32_t entry) {
   const bool of_slots = plan.args.table_of_slots != 0;

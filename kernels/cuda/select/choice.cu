@@ -1,7 +1,7 @@
 // The second kernel of select: chooses the entries with the highest orders (call.cuh). A thread block handles one list.
 // It finds the k-th largest order digit by digit, and writes the entries that have this order or a higher one, by
-// ascending place. If an entry is a block of keys, its order is the largest order of its keys. It stands at the place
-// of the block's first key.
+// ascending place. If an entry is a block of keys, its order is the largest order of its keys. That order is written at
+// the place of the block's first key.
 //
 // Roofline: five reads of the orders, from the L2 cache.
 // SPDX-License-Identifier: Apache-2.0
@@ -50,7 +50,7 @@ __device__ void reduce_blocks(const SelectCall& call, const SeenKeys& seen, cons
   __syncthreads();
 }
 
-// Gives the entries that are always chosen the highest order.
+// Sets the order of the entries that are always chosen to kForcedOrder, the highest order.
 __device__ void force(const SelectCall& call, const SeenKeys& seen, const int32_t* keys, int32_t token, int32_t n,
                       uint32_t* orders) {
   const kvc_backend_select& select = call.select;

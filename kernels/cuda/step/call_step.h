@@ -1,5 +1,5 @@
-// The step of a call without a cache that makes several calls of the backend. begin_call sends its index arrays and its
-// plan in one copy. They stay in one slot of the upload ring until end_call.
+// The step of a stateless call that calls the backend several times. begin_call sends its index arrays and its plan in
+// one copy. They stay in one slot of the upload ring until end_call.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,5 +1,5 @@
-// Sends the arrays of a step: a kernel reads them from pinned memory. It moves only the bytes that the current step
-// has. It takes the host less time to enqueue this kernel than a copy.
+// Sends the arrays of a step: a kernel reads them from pinned memory. The kernel moves only the bytes that the current
+// step has. The host enqueues the kernel in less time than a copy.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -3,7 +3,7 @@
 // A plan is sent once, by one of three functions:
 //   - stage sends it with the arrays of its step (step/step.h).
 //   - stage_plan sends a plan that was made after the stage to the plan's area in the step.
-//   - begin_call sends the plan of a call without a cache, with all its arrays (step/call_step.h).
+//   - begin_call sends the plan of a stateless call, with all its arrays (step/call_step.h).
 // Each function fills plan->device, and makes plan->staged point to a kvc_backend_staged_plan. After that, an attend
 // only launches kernels.
 // SPDX-License-Identifier: Apache-2.0
@@ -63,8 +63,8 @@ class PlanPieces {
   Piece* pieces() { return pieces_; }
   int count() const { return count_; }
 
-  // Writes the arrays that are made here, and sets the plan's device addresses and `staged`. Call it after the upload's
-  // take.
+  // Writes the arrays that this class makes (thread blocks, page ids), and sets the plan's device addresses and
+  // `staged`. Call it after the upload's take.
   void write(kvc_backend_plan* plan, kvc_backend_staged_plan* staged);
 
  private:

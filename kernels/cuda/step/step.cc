@@ -288,7 +288,7 @@ kvc_status stage(kvc_backend_device* opened, kvc_backend_step* step, const kvc_b
   Transfer transfer(step, stream, error);
   StepParts parts;
   parts.count = parts.words = 0;
-  // If there are more changed nodes than one buffer holds, earlier transfers send the first of them.
+  // Transfers before the last one send the changed nodes that do not fit into the last buffer.
   while (changes.left() > step->max_changes) {
     kvc_status status = transfer.take();
     if (status == KVC_OK) status = transfer.send(parts, &changes, 0);

@@ -4,11 +4,11 @@
 // thread blocks of the plans, and an area for each plan. A plan that is made after the stage is sent to its area.
 //
 // stage writes the header, the arrays, the blocks and the changed nodes of page lists into one of kStaged pinned
-// buffers. Then it enqueues one kernel, which reads that buffer (step/send.h). If there are more changed nodes than fit
-// into a buffer, earlier kernels send the first of them.
+// buffers. Then it enqueues one kernel, which reads that buffer (step/send.h). If a buffer cannot hold all changed
+// nodes, stage first enqueues kernels that send some of them, from other buffers.
 //
-// step_create allocates all memory, by the limits of the step. The host waits only if kStaged stages of one step are
-// queued and the first of them is not done. The device does not wait, because the caller has ordered the streams.
+// step_create allocates all memory, by the limits of the step. The host waits only if all kStaged buffers are still in
+// flight. The device does not wait, because the caller has ordered the streams.
 //
 // Only steps of a graph use the header, and their arrays and blocks lie at fixed places. The header holds the sizes of
 // the current step, the sizes of each plan, and the plans with their device addresses. Kernels of a captured call are
@@ -35,7 +35,7 @@ struct kvc_backend_mirror {
 struct kvc_backend_step {
   static constexpr int kStaged = 4;
 
-  // The sizes of the current step: tokens, and rows that have recurrent states. They begin the device's memory.
+  // The sizes of the current step: tokens, and rows that have recurrent states. They lie at the begin of `device`.
   struct Sizes {
     int64_t tokens, rows;
   };

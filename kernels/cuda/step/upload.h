@@ -10,9 +10,9 @@
 // create allocates all slots. A slot grows when a call needs more bytes than it has; otherwise no pinned memory and no
 // device memory is allocated.
 //
-// A call that makes several calls of the backend can keep its slot (lend), from begin_call to end_call. Then other
-// calls use the other slots. If an event of a slot cannot be recorded, no call can tell when the slot is free. So the
-// slot is never used again.
+// A stateless call that calls the backend several times can keep its slot (lend), from begin_call to end_call. Then
+// other calls use the other slots. If an event of a slot cannot be recorded, no call can tell when the slot is free. So
+// the slot is never used again.
 //
 // Thread safety: the caller holds the lock from take to finish or lend, and during give.
 // SPDX-License-Identifier: Apache-2.0

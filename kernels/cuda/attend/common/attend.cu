@@ -248,7 +248,7 @@ kvc_status launch_rows(const Device& device, AttendCall call, const BlockCut& cu
   return launch_simple(call, blocks, stream, error);
 }
 
-// staged: the blocks to launch; null if the device made the items. Then `blocks` has the numbers of their blocks.
+// staged: the list of blocks to launch, or null if the device made the items. blocks: the numbers of these blocks.
 kvc_status launch_kernels(const Device& device, AttendCall call, const kvc_backend_staged_plan* staged,
                           BlockCounts blocks, void* stream, kvc_error* error) {
   MergeCall merge = {call.args, call.plan, call.layer.num_q_heads / call.layer.num_kv_heads, call.layer.v_head_dim,

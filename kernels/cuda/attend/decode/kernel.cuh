@@ -14,8 +14,8 @@
 // Lower bound: D + Dv elements are read once for each key. The products take little time compared with that.
 //
 // Keys that a row does not see may hold NaN. Scores are masked only in tiles that some row does not see whole. In these
-// tiles, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. Then the rows that see such a key get its
-// NaN and infinity added.
+// tiles, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. After the product, they are added to the
+// rows that see such a key.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -191,7 +191,7 @@ __device__ __forceinline__ void add_not_finite_values(const DecodeFixed& fixed, 
 }
 
 // o += P V. P is rounded to the type of the product. kRare: some row does not see some key, or an 8-bit element may be
-// NaN. Then NaN and infinity in V are left out. Returns a number that is not 0 if there were any.
+// NaN. With kRare, NaN and infinity in V are left out. Returns a number that is not 0 if there were any.
 template <class Kind, bool kRare>
 __device__ __forceinline__ uint32_t multiply_decode_values(const unsigned char* v, int32_t lane, const float (&s)[2][4],
                                                            DecodeSums<Kind::kValueDims>& sums) {

@@ -49,8 +49,8 @@ kvc_status launch_decode(const Device& device, const AttendCall& call, const Dec
                       call.args.q_scales.data != nullptr || call.args.k_scales.data != nullptr;
   decode.has_units = scaled ? 1 : 0;
   const DecodeKernel kernel = decode_kernel(call);
-  // The limit belongs to the kernel, for all threads of the process. It is always set to the same value, because
-  // another thread may be about to launch the kernel with more shared memory.
+  // The limit of shared memory belongs to the kernel, for all threads of the process. It is always set to the same
+  // value, because another thread may be about to launch the kernel with more shared memory.
   const cudaError_t result = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block);
   const kvc_status status = check(result, "cudaFuncSetAttribute", "attention of few rows", error);

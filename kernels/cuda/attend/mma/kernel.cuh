@@ -13,12 +13,12 @@
 // A deterministic cache folds states: after each fold_keys keys, it merges the state over them into the state over all
 // earlier keys. So the bits of a row do not depend on how its keys are split.
 //
-// Lower bounds, for a kv head with R rows: decode reads D + Dv elements a key once for 16 rows, and computes 2 R (D +
-// Dv) operations for them. Up to some tens of rows, memory is the limit. Prefill is limited by the operations.
+// Lower bounds, for a kv head with R rows: decode reads the D + Dv elements of a key once for 16 rows, and computes 2 R
+// (D + Dv) operations with them. Up to some tens of rows, memory is the limit. Prefill is limited by the operations.
 //
 // Keys that a row does not see may hold NaN. The scores of such keys are replaced. In tiles that some row does not see
-// whole, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. Then the rows that see such a key get its
-// NaN and infinity added.
+// whole, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. After the product, they are added to the
+// rows that see such a key.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -103,9 +103,9 @@ __device__ __forceinline__ float* folded_o(const MmaState& state, int i, int e) 
   return folded + ((state.warp * fragments + i) * 4 + e) * kWarpSize + state.lane;
 }
 
-// Merges the states over the last fold_keys keys into the states over earlier keys, and sets the former to empty. The
-// arithmetic is the same as for the states of split items. fixed.m and fixed.l belong to earlier keys. The warp must
-// have all keys of its rows.
+// Merges the states over the last fold_keys keys into the states over earlier keys. Then sets the states over the last
+// keys to empty. The arithmetic is the same as for the states of split items. fixed.m and fixed.l belong to earlier
+// keys. The warp must have all keys of its rows.
 template <int kDims>
 __device__ __forceinline__ void fold_rows(const MmaState& state, int32_t row0, WarpRows<kDims>& rows) {
   MmaFixed& fixed = *state.fixed;
@@ -139,7 +139,7 @@ __device__ __forceinline__ void fold_rows(const MmaState& state, int32_t row0, W
   __syncwarp();
 }
 
-// Makes the folded states the states of the rows.
+// Replaces the states of the rows by the folded states.
 template <int kDims>
 __device__ __forceinline__ void take_folded(const MmaState& state, int32_t row0, WarpRows<kDims>& rows) {
 #pragma unroll
@@ -258,8 +258,8 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
 }
 
 // Calls compute(tile, K, V) for each tile of the item that some row sees. Meanwhile the copies of the next stages - 1
-// tiles are in flight, and the pages of the tile after them were looked up. Q, P: the types to which 8-bit K and V are
-// converted. kTurns: keys are rotated on read.
+// tiles are in flight, and the pages of the tile after them have been looked up. Q, P: the types to which 8-bit K and V
+// are converted. kTurns: keys are rotated on read.
 template <class Q, class P, bool kTurns, class Compute>
 __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& compute) {
   const MmaShape& shape = state.call->shape;

@@ -1,9 +1,9 @@
 // Attention on tensor cores over keys that are rotated on read (RoPE on read).
 //
-// A rotated key is multiplied as a sum of two float16 or three bfloat16 numbers, its parts. Each part is the rounded
-// rest of the key after the parts before it. The reason: a rotated key is float32 (kvc_backend_attend.key_tables), with
-// 24 bits, but an operand of a product has only 11 or 8 bits. Rounding the key once would add an error as large as that
-// of rounding P.
+// A rotated key is multiplied as a sum of two float16 or three bfloat16 numbers, its parts. The first part is the
+// rounded key. Each later part is the rounded difference of the key and the sum of the earlier parts. The reason: a
+// rotated key is float32 (kvc_backend_attend.key_tables), with 24 bits, but an operand of a product has only 11 or 8
+// bits. Rounding the key once would add an error as large as that of rounding P.
 //
 // All threads rotate the keys of a tile together, once. The first part replaces the key in the tile. The other parts,
 // the lower parts, have tiles of their own. S is the sum of the products with all parts.
@@ -25,7 +25,7 @@ namespace kvc::kernels::cuda {
 // The first part is the key times kFirst, rounded. Each later part is the rest times kNext, rounded.
 template <class T>
 struct TurnedParts;
-// kFirst prevents overflow, because rotation can make a key larger, by a factor of at most 11 (sqrt(2) times RoPE's
+// kFirst prevents overflow, because rotation can make an element of a key up to 11 times as large (sqrt(2) times RoPE's
 // attention factor). kNext prevents subnormals: the rest after the first part is at most 2^-12 of the key.
 template <>
 struct TurnedParts<F16> {
@@ -47,8 +47,8 @@ struct KeySteps {
   int32_t pitch, chunk, q_chunk, steps;
 };
 
-// Returns product i of those whose sum is S of rotated keys. The order is: the lower parts, from the last to the first;
-// the first part; the dims before the rotated dims; the dims after them.
+// S of rotated keys is a sum of products. Returns the operands of product i. The order is: the lower parts, from the
+// last to the first; the first part; the dims before the rotated dims; the dims after them.
 template <class T>
 __device__ __forceinline__ KeySteps turned_steps(const MmaState& state, const unsigned char* k_tile, int32_t i) {
   constexpr int32_t kFirstPart = TurnedParts<T>::kCount - 1;

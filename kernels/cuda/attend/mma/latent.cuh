@@ -117,7 +117,7 @@ __device__ __forceinline__ void rescale_columns(const MmaState& state, LatentCol
 }
 
 // o += P V for the warp's columns. NaN and infinity in V are not added to the rows that see them. They are in K too, so
-// the scores of these rows are NaN already.
+// the scores of these rows are NaN or infinite already.
 template <class T, int kRows>
 __device__ __forceinline__ void multiply_columns(const MmaState& state, const MmaTile& tile,
                                                  const unsigned char* k_tile, LatentColumns<kRows>& columns) {
@@ -210,7 +210,7 @@ __device__ __forceinline__ void fold_columns(const MmaState& state, int32_t key_
   __syncthreads();
 }
 
-// Makes the folded states the states of the rows.
+// Replaces the states of the rows by the folded states.
 template <class Columns>
 __device__ __forceinline__ void take_folded_columns(const MmaState& state, RowSums& sums, Columns& columns) {
 #pragma unroll

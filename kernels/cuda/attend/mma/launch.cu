@@ -28,8 +28,8 @@ kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaSha
   const MmaKernel kernel = is_latent(call.layer) ? (turns ? turned_latent_kernel(mma) : latent_kernel(mma))
                            : is_f16              ? (turns ? turned_kernel_of_f16(mma) : mma_kernel_of_f16(mma))
                                                  : (turns ? turned_kernel_of_bf16(mma) : mma_kernel_of_bf16(mma));
-  // The limit belongs to the kernel, for all threads of the process. It is always set to the same value, because
-  // another thread may be about to launch the kernel with more shared memory.
+  // The limit of shared memory belongs to the kernel, for all threads of the process. It is always set to the same
+  // value, because another thread may be about to launch the kernel with more shared memory.
   const cudaError_t result = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block);
   const kvc_status status = check(result, "cudaFuncSetAttribute", "attend on tensor cores", error);

@@ -2,9 +2,10 @@
 // group) of one kv head over the keys of an item. All arithmetic is float32.
 //
 // The block processes 32 keys at a time, one for each lane. It finds the addresses of the keys, and copies K to shared
-// memory as float32, 64 dims at a time. Each warp sums the scores of every fourth row, and then updates the online
-// softmax of these rows. V is copied in the same way and added to o, which stays in shared memory. Whether a row sees a
-// key is decided once for each pair, by kernels/common/mask.h and the mask of the call. Biases are read for each score.
+// memory as float32, 64 dims at a time. Each warp computes the scores of every fourth row, and then updates the online
+// softmax of these rows. V is copied in the same way. P V is added to o, which stays in shared memory. Whether a row
+// sees a key is decided once for each pair, by kernels/common/mask.h and the mask of the call. Biases are read for each
+// score.
 //
 // Shared memory: Fixed (below), q [rows][D] and o [rows][Dv]. A deterministic cache folds states: after each fold_keys
 // keys, it merges the state over them into the state over all earlier keys. Then o of the earlier keys [rows][Dv] is
@@ -299,8 +300,8 @@ __device__ __forceinline__ float value_unit(const AttendState& state, int32_t ro
          row_factor(&state.call->args.v_scales, state.fixed->places[row].row, state.block.head);
 }
 
-// Merges the states over the last fold_keys keys into the states over earlier keys, and sets the former to empty. All
-// threads call it.
+// Merges the states over the last fold_keys keys into the states over earlier keys. Then sets the states over the last
+// keys to empty. All threads call it.
 __device__ __forceinline__ void fold_states(const AttendState& state) {
   Fixed& fixed = *state.fixed;
   const int32_t dims = state.call->layer.v_head_dim;

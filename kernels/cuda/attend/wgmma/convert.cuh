@@ -1,5 +1,6 @@
-// What the warps beside the producer do to tiles before products read them. In tiles that some row does not see whole,
-// they replace NaN and infinity in V by zero, because 0 * NaN is NaN. They dequantise tiles of 8-bit K and V, exactly.
+// The warps that convert: all warps except the producer warp and the consumer warps. They change tiles before products
+// read them. In tiles that some row does not see whole, they replace NaN and infinity in V by zero, because 0 * NaN is
+// NaN. They dequantise tiles of 8-bit K and V, exactly.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -15,8 +15,8 @@
 // attend/wgmma/plan.h describes shared memory. A thread has Dv / 2 registers for o, keys / 2 for S, and keys / 4 for P.
 //
 // Keys that a row does not see may hold NaN. The scores of such keys are replaced. In tiles that some row does not see
-// whole, NaN and infinity in V are replaced by zero. Then the rows that see such a key get its NaN and infinity added
-// from global memory.
+// whole, NaN and infinity in V are replaced by zero. After the product, they are read from global memory and added to
+// the rows that see such a key.
 //
 // 8-bit K and V are loaded as stored, and dequantised in shared memory (attend/wgmma/convert.cuh), once for 128 rows.
 // The block then has four warpgroups. Scales of heads are multiplied into scores and results.

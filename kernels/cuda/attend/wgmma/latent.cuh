@@ -3,15 +3,14 @@
 // is loaded once and multiplied twice. A tile has 9 panels of 64 keys x 64 dims. All panels are K, and the first 8 are
 // V. There are two slots for tiles.
 //
-//   scores   Two warpgroups, one for each slot. The first warp loads the tiles of the slot by TMA, one box a lane. A
-//            tile arrives in two parts, and the warpgroup computes S = Q K^T (64 x 64, 32 registers a thread) as they
-//            arrive. Then it computes the softmax. It writes the factors of o, and P in 16 bits (8 KiB). P overwrites
-//            the ninth panel of the tile, whose rotary dims only S reads. The largest scores so far are passed from one
-//            warpgroup to the other.
+//   scores   Two warpgroups, one for each slot. The first warp of each loads the tiles of its slot by TMA, one box a
+//            lane. A tile arrives in two parts, and the warpgroup computes S = Q K^T (64 x 64, 32 registers a thread)
+//            as they arrive. Then it computes the softmax. It writes the factors of o, and P in 16 bits (8 KiB). P
+//            overwrites the ninth panel of the tile, whose rotary dims only S reads. The largest scores so far are
+//            passed from one warpgroup to the other.
 //   values   Two warpgroups compute o += P V, 256 columns each (128 registers a thread), from 4 panels of V (MN-major).
 //
-// So S of a tile can be computed while the tile in the other slot is in its softmax, is multiplied with V, or is
-// loaded.
+// So S of a tile can be computed during the softmax, the product with V, or the load of the tile in the other slot.
 //
 // Lower bounds: 1152 bytes a key, once for 64 rows, from memory or L2. 2 * 64 * 1088 operations a key are 2200 cycles
 // for a tile. In this time an H200 delivers 45 KiB of the tile's 72 KiB to a multiprocessor. Shared memory moves 4 KiB
@@ -20,8 +19,8 @@
 // kRegistersToAdd are the registers of a thread.
 //
 // Keys that a row does not see may hold NaN. The scores of such keys are replaced. In tiles that some row does not see
-// whole, NaN and infinity in V become zero after S is computed. They are not added again: a row that sees such a key
-// has NaN scores from K already.
+// whole, NaN and infinity in V become zero after S is computed. They are not added again. They are in K too, so the
+// scores of the rows that see such a key are NaN or infinite already.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -184,8 +183,8 @@ __device__ __forceinline__ void clean_values(int32_t thread, unsigned char* valu
 }
 
 // The online softmax of a row. s becomes p. before: the largest score of all earlier tiles. largest: the largest score
-// of these and this tile. Returns the factor of o. sums: only over the tiles of this warpgroup, so its m is that of the
-// warpgroup's previous tile.
+// of all tiles up to this tile. Returns the factor of o. sums: only over the tiles of this warpgroup, so its m is that
+// of the warpgroup's previous tile.
 __device__ __forceinline__ float soften_latent_row(float scale, float before, float largest, int half,
                                                    float (&s)[kLatentTileKeys / 2], WgmmaSums& sums) {
   const float origin = largest == -INFINITY ? 0.0f : largest;  // while no key was seen, every p is 0
@@ -246,7 +245,8 @@ __device__ __forceinline__ void finish_latent_row(const LatentState& state, int3
   fixed.scales[r] = l == 0.0f ? 0.0f : scale;
 }
 
-// Ends the work of a scoring warpgroup; tile t does not exist. The warpgroup that ends last finishes the rows.
+// Ends the work of a scoring warpgroup. t: the number that its next tile would have, if there were one. The warpgroup
+// that ends last finishes the rows.
 __device__ __forceinline__ void end_latent_scores(const LatentState& state, int32_t group, int32_t t, bool is_last,
                                                   int32_t first_row, const WgmmaSums& sums) {
   LatentSlot& slot = slot_of(state, t);
@@ -382,8 +382,8 @@ __device__ __forceinline__ void store_latent_row(const LatentState& state, int32
 }
 
 // Writes the warpgroup's columns of o. They are first copied to a slot, whose tile is no longer needed. So whole lines
-// are written to memory, by few instructions. (Code that runs only once takes time to fetch.) All warps of both
-// warpgroups must have multiplied the last tile.
+// are written to memory, by few instructions. (The code runs only once, so fetching each instruction takes time.) All
+// warps of both warpgroups must have multiplied the last tile.
 __device__ __forceinline__ void store_latent_columns(const LatentState& state, const LatentColumns& columns,
                                                      int32_t group, int32_t first_row) {
   constexpr int32_t kPitch = kLatentColumns + 8;  // padded, so that rows lie in different banks
@@ -467,7 +467,7 @@ __device__ __forceinline__ void attend_latent_by_warpgroups(const WgmmaCall& cal
   }
 }
 
-// Only one architecture has the body, as for attend_wgmma_kernel.
+// Only images of one architecture have these instructions. In other images the kernel is empty (has_wgmma_image).
 template <class T>
 __global__ void __launch_bounds__(kLatentThreads, 1)
     attend_wgmma_latent_kernel(const __grid_constant__ WgmmaCall call) {

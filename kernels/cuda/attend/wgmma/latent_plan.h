@@ -14,8 +14,8 @@ static_assert(kWideRows.rows % kWarpgroupRows == 0 && kFewRows.rows <= kWarpgrou
 
 // Returns why attend/mma/latent.cuh must compute blocks of `cut` over latent rows, or null if warpgroups can.
 // Warpgroups need the following:
-//   - A product has 64 rows. Blocks of few rows are accepted if the heads of one query fill them. The time of such
-//     calls is that of reading K, so unused rows of the product cost nothing.
+//   - A product has 64 rows. Blocks of few rows are accepted if the heads of one query fill them. Such calls take as
+//     long as reading K takes, so unused rows of the product cost nothing.
 //   - The cache is not deterministic, because o of earlier keys (128 KiB in float32) does not fit beside q and the
 //     tiles.
 //   - Keys are not rotated on read, because the tiles of their two or three parts do not fit either.

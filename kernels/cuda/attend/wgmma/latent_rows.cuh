@@ -19,14 +19,14 @@ constexpr int32_t kLatentPanels = kLatentKeyDims / kPanelDims, kLatentValuePanel
 constexpr int32_t kLatentPanelBytes = kLatentTileKeys * kPanelPitch;  // a panel of a tile, and a panel of 64 rows of q
 constexpr int32_t kLatentTileBytes = kLatentPanels * kLatentPanelBytes;
 // A tile is loaded, and its slot is emptied, in two parts, which have barriers of their own. So S of the first part is
-// computed while the second part arrives. And the first part is loaded again while the second part is still multiplied.
-// Part i has the columns of V for the i-th product of each warpgroup (latent_panel). The last part also has the ninth
-// panel.
+// computed while the second part arrives. And the first part of the slot's next tile is loaded while the second part of
+// this tile is still multiplied. Part i has the columns of V for the i-th product of each warpgroup (latent_panel). The
+// last part also has the ninth panel.
 constexpr int32_t kLatentLoads = 2, kPanelsOfLoad = kLatentValuePanels / kLatentLoads;
 // The warpgroups that compute scores. Each has a slot, and scores the tiles in this slot.
 constexpr int32_t kScoringGroups = 2;
 static_assert(kScoringGroups == kLatentStages);
-// The columns of o that a warpgroup has, and the columns of one product. A product of 256 columns would need more
+// The columns of o that a warpgroup computes, and the columns of one product. A product of 256 columns would need more
 // registers than a thread has at launch.
 constexpr int32_t kAddingGroups = 2, kLatentColumns = kLatentValueDims / kAddingGroups, kLatentProductColumns = 128;
 constexpr int32_t kLatentParts = kLatentColumns / kLatentProductColumns;

@@ -3,9 +3,9 @@
 // instructions in the tests use the functions below. A test compares both with plain products.
 //
 // The four warps of a warpgroup compute D [64, N] += A [64, 16] B [16, N]. Elements of A and B have 16 bits.
-//   D   Warp w has the rows 16 w to 16 w + 15. For each 8 columns, a lane holds the elements that it holds of an
-//       mma.m16n8 result (attend/mma/layout.h): register 4 j + i is element i of the columns 8 j to 8 j + 7.
-//   A   In registers, a lane holds the elements that it holds of an mma.m16n8k16 operand, for the 16 rows of its warp.
+//   D   Warp w has the rows 16 w to 16 w + 15. For each 8 columns, a lane holds the same elements as in a result
+//       of mma.m16n8 (attend/mma/layout.h). Register 4 j + i is element i of the columns 8 j to 8 j + 7.
+//   A   In registers, a lane holds the same elements as in operand A of mma.m16n8k16, for the 16 rows of its warp.
 //
 // An operand in shared memory consists of panels. A row of a panel has 64 elements, 128 bytes. Its 8 chunks of 16 bytes
 // are permuted by the row's number modulo 8 (`swizzled` with a pitch of 128). TMA writes this order with a swizzle of

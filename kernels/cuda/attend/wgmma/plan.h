@@ -105,8 +105,8 @@ inline WgmmaShape wgmma_shape(const kvc_backend_layer& layer, int32_t fixed_byte
   return shape;
 }
 
-// The stride of a dimension that has only one element, in place of the pool's stride. It is in the range of TMA, and
-// not less than the size of any other dimension.
+// The stride of a dimension that has only one element, in place of the pool's stride. TMA accepts it, and it is not
+// less than the number of elements of any dimension (PoolBoxes.sizes).
 constexpr uint64_t kStrideOfOne = uint64_t{1} << 39;
 // The description of a pool for TMA. Dimension 0 is dims. Dimensions 1 and 2 are slots and heads; the dimension with
 // the smaller stride comes first. Dimension 3 is pages. strides: bytes, of the dimensions 1 to 3. box: the size of a

@@ -136,7 +136,7 @@ __device__ __forceinline__ float soften_row_of(float scale, float largest, int h
 template <int kScores>
 __device__ __forceinline__ void soften_rows(float scale, float (&s)[kScores], WgmmaSums& rows, float (&alpha)[2]) {
   float largest[2][2], sums[2][2] = {},
-                       origin[2];  // two of each for a row, so that chains of dependent operations are short
+                       origin[2];  // largest, sums: two for each row, so that chains of dependent operations are short
 #pragma unroll
   for (int half = 0; half < 2; ++half) largest[half][0] = largest[half][1] = rows.m[half];
 #pragma unroll
@@ -162,8 +162,8 @@ __device__ __forceinline__ void soften_rows(float scale, float (&s)[kScores], Wg
     rows.l[half] = fmaf(rows.l[half], alpha[half], sum + __shfl_xor_sync(kAllLanes, sum, 1));
   }
 }
-// The factor that corrects a row's l and o. They are sums of 2^(s * scale - round(m * scale)), and become relative to
-// the exact m.
+// The factor that corrects a row's l and o, which are sums of 2^(s * scale - round(m * scale)). Times the factor, they
+// are relative to the exact m * scale.
 __device__ __forceinline__ float rest_of_origin(float scale, float m) {
   return m == -INFINITY ? 1.0f : fast_exp2(-fmaf(m, scale, -(m * scale)));
 }
@@ -228,7 +228,7 @@ __device__ __forceinline__ void store_row(Out* target, const WgmmaRows<kColumns>
 }
 
 // Writes a row's state to the partials, or the normalised row to the output, from column first_column on. sum: l over
-// all keys of the row. kDims: the dims of the row. rest: a factor of l and o.
+// all keys of the row. kDims: the dims of the row. rest: the factor that corrects l and o (rest_of_origin).
 template <int32_t kDims, class State, int kColumns>
 __device__ __forceinline__ void finish_wgmma_row(const State& state, const WgmmaRows<kColumns>& rows, int half,
                                                  int32_t first_column, float sum, float rest = 1.0f) {

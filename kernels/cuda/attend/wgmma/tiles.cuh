@@ -9,9 +9,9 @@
 // `raw_empty`. After they are dequantised, `full` of K and `ready` of V are signalled.
 //
 // The producer warp finds the boxes of tiles that some row sees, one box a lane. Only these boxes are looked up and
-// copied. Tiles without such a box are skipped. Other boxes of a tile, and slots that no row sees, may hold any bits.
-// The scores of their keys are replaced, so p is 0. V has only finite numbers there, so p = 0 removes them. The tile
-// after the last one has begin -1.
+// copied. Tiles without such a box are skipped. Other boxes of a tile, and the places of keys that no row sees, may
+// hold any bits. The scores of these keys are replaced, so p is 0. V has only finite numbers there, so p V is 0. The
+// tile after the last one has begin -1.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -348,8 +348,8 @@ __device__ __forceinline__ void begin_boxes(const WgmmaState& state, const CUten
   }
 }
 
-// The work of the producer warp: loads all tiles. It finds the boxes of as many tiles at once as 32 lanes can have, so
-// that it seldom waits for the page list.
+// The work of the producer warp: loads all tiles. It finds 32 boxes at once, one a lane, which may be those of several
+// tiles. So it seldom waits for the page list.
 template <class Tiles>
 __device__ __forceinline__ void bring_tiles(const WgmmaState& state) {
   const WgmmaCall& call = *state.call;
@@ -397,7 +397,7 @@ __device__ __forceinline__ void bring_tiles(const WgmmaState& state) {
     arrive(behind.full);
   }
   if (t > 0) bring_values(t - 1);
-  if (Tiles::kRaw) return;  // the warps that dequantise have waited for this barrier
+  if (Tiles::kRaw) return;  // the warps that dequantise stop at the barrier of K, so no warp waits for this V
   const TileRoom values_behind = wait_for_room<Tiles>(state, t, true);
   if (state.lane == 0) arrive(values_behind.full);
 }
