@@ -9,7 +9,8 @@
 //   rows.add(index, queries, begin, end)
 //       `queries` queries of row `index` of the step, over the entries [begin, end)
 //   rows.add_window(index, queries, begin, end, position, sinks)
-//       the same after `sinks` entries of sinks. The token of entry `begin` is at position `position`.
+//       the same, but the queries also see the first `sinks` entries of the list, the sinks. The token of entry
+//       `begin` is at position `position`.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

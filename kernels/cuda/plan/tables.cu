@@ -395,7 +395,8 @@ kvc_status plan_tables(kvc_backend_device* opened, const kvc_backend_table_plan*
   if (status != KVC_OK) return status;
   place(*args, static_cast<unsigned char*>(memory), &plan);
   status = launch_plan(plan, stream, error);
-  const kvc_status given = device.scratch.give(memory, stream, error);
+  kvc_error unsaid = KVC_ERROR_INIT;
+  const kvc_status given = device.scratch.give(memory, stream, status == KVC_OK ? error : &unsaid);
   return status != KVC_OK ? status : given;
 }
 
