@@ -50,7 +50,7 @@
  *   pool      The memory of all pages of one layer.
  *   sequence  An ordered list of pages in each group, and a length in tokens.
  *   fork      A new sequence that shares the first tokens of its parent, page by page.
- *   forward   One step of the model over a batch: begin, calls for each layer, then end or abort. A step is the same.
+ *   forward   One step of the model over a batch: begin, calls for each layer, then end or abort. It is also called a step.
  *   group     Layers that share page tables, because their queries see the same keys. A group stores K and V, latent rows or
  *             recurrent states. Its queries see all keys, a sliding window, a chunk, or the keys of an encoder sequence.
  * Letters in shapes: T is the number of tokens of a batch. Hq is the number of query heads, and Hkv is the number of key and
@@ -73,11 +73,11 @@
  *   Threads   "any" means that any thread may make the call. The library serialises calls that change the same cache. No
  *             call may run at the same time as the kvc_cache_destroy or kvc_context_destroy of its cache or context.
  *             Otherwise the behaviour is undefined.
- *   Blocking  Only kvc_seq_save, kvc_seq_load and kvc_cache_add_tier wait for I/O, and kvc_cache_destroy if it closes a tier
- *             or transport. A call may wait for short work of other calls on its cache, such as copies of partial pages and
- *             of tree nodes, or kvc_cache_check_invariants. It never waits until another call has computed attention. On the
- *             CPU, a compute call returns when its result is written. At most eight compute calls run in one context at the
- *             same time, and a ninth waits until one of them is done.
+ *   Blocking  Only these calls wait for I/O: kvc_seq_save, kvc_seq_load, kvc_cache_add_tier, and kvc_cache_destroy if it
+ *             closes a tier or transport. A call may wait for short work of other calls on its cache, such as copies of
+ *             partial pages and of tree nodes, or kvc_cache_check_invariants. On the CPU, a compute call returns when its
+ *             result is written. At most eight compute calls run in one context at the same time, and a ninth waits until
+ *             one of them is done. No other call waits for a running compute call.
  *   Streams   `stream` is a stream of the device (CUDA: CUstream; NULL is the default stream). On the CPU it must be NULL.
  *             A call with a stream only enqueues work. The library orders this work after the earlier work of the same cache
  *             on all streams. All calls of a forward use the stream that was given to kvc_forward_begin. Memory that the
@@ -253,7 +253,7 @@ typedef struct kvc_context kvc_context;
  *
  * Rules for callbacks of the host (parallel_for and log): several threads may call them at the same time. The library holds
  * no lock while it calls them. They must not unwind, and must not destroy the context or a cache. After kvc_context_destroy
- * and the kvc_cache_destroy of every cache in the context, the library calls them no more. Exported tensors never call
+ * and the kvc_cache_destroy of every cache in the context, the library no longer calls them. Exported tensors never call
  * them. */
 typedef void (*kvc_parallel_item_fn)(void *arg, int64_t index);
 
@@ -267,11 +267,11 @@ enum kvc_context_flags {
    * tensors that only a GPU reads (sections 10 and 11), page ids included. The device skips a row or token that has a bad
    * value. It skips a kvc_plan_build with a bad value as a whole.
    *
-   * The device keeps the first bad value since the last report. The next call on the context that has index tensors reports
-   * this value as EARLIER_CALL, and so does kvc_context_check. Neither call waits for the device. The message names the
-   * call, the tensor, the row and the value, and error->index is the row. The reporting call does nothing else and may be
-   * repeated. But a kvc_plan_build that reports also invalidates its plan, as every failed build does. Replays of captured
-   * calls are checked when they run.
+   * The device keeps the first bad value since the last report. This value is reported once, as EARLIER_CALL: by
+   * kvc_context_check, or by the next call on the context that has index tensors. The report does not wait for the device.
+   * The message names the call, the tensor, the row and the value, and error->index is the row. The reporting call does
+   * nothing else and may be repeated. But a kvc_plan_build that reports also invalidates its plan, as every failed build
+   * does. Replays of captured calls are checked when they run.
    *
    * Validation costs one pass over the page ids in use. The flag has no effect on values that the host reads (on the CPU,
    * all values), because the call itself always checks them. */
@@ -424,8 +424,8 @@ enum kvc_layer_flags {
   /* The layer stores K and no V. Its keys are the index keys of a model with an indexer. kvc_forward_select chooses tokens
    * by these keys, and no query attends to them. The layer may be in any group that is neither recurrent nor cross. So its
    * index keys have the same page ids as the K and V of the other layers of the group. v_head_dim and latent_dim are 0,
-   * v_scales is NULL, rope_mode is not KVC_ROPE_ON_READ, and of the storages only k_storage may be given. num_q_heads is the
-   * number of index heads */
+   * v_scales is NULL, and rope_mode is not KVC_ROPE_ON_READ. kv_storage and v_storage are NULL, and k_storage may be given.
+   * num_q_heads is the number of index heads */
   KVC_LAYER_KEYS_ONLY = 2
 };
 
@@ -458,8 +458,8 @@ typedef struct kvc_layer_config {
   DLDataType dtype;      /* the type of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised:
                             float8_e4m3fn, float8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md).
                             A quantised element x is stored as x / scale, rounded to the nearest value of the type (ties to
-                            even). A larger magnitude is stored as the largest finite value. NaN is stored as NaN where the
-                            type has NaN. An element is read as stored * scale.
+                            even). If |x / scale| is above the largest finite value of the type, that value is stored, with
+                            the sign of x. NaN is stored as NaN if the type has NaN. An element is read as stored * scale.
                             int8: each row of one token and one head has its own scale, which is stored in the page. The
                             scale is amax / 127, where amax is the largest magnitude in the row. No stored element is -128.
                             If amax / 127 rounds to 0 in float32, the row has scale 1 and is read as zeros. A row that holds
@@ -496,9 +496,9 @@ typedef struct kvc_layer_config {
   int32_t num_scales;    /* float8, float4: 0 = every scale is 1; 1 = one scale for all kv heads; num_kv_heads = one scale
                             for each kv head. Other dtypes: 0 */
   int32_t num_states;    /* recurrent: number of state tensors of the layer, 1..16. Else 0 */
-  const kvc_state_config *states; /* recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart. In the
-                                     config of a recurrent layer, all fields except group, num_states and states are 0.
-                                     Else NULL */
+  const kvc_state_config *states; /* recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart. Else
+                                     NULL. In the config of a recurrent layer, all fields after struct_size are 0, except
+                                     group, num_states and states */
   int32_t latent_dim;    /* MLA: the first latent_dim dims of a row are also V; 1..head_dim. Else 0 */
   int32_t total_kv_heads; /* number of kv heads of the layer in all ranks of tensor parallelism together
                              (kvc_cache_config.tp_size), at most 65536; 0 = num_kv_heads * tp_size (MLA: 1). If the number is
@@ -583,9 +583,10 @@ typedef struct kvc_group_config {
   int64_t window_tokens;  /* KVC_VISIBLE_WINDOW: w, 1..2^30. Else 0 */
   int64_t chunk_tokens;   /* KVC_VISIBLE_CHUNK: c, 1..2^30, need not be a multiple of the page size. Else 0 */
   int64_t num_pages;      /* number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's
-                             capacity. Recurrent: a sequence takes one page, one more in an open forward, and one for each
-                             checkpoint. While it has an uncommitted tree, it takes one more page, and one for each node
-                             whose state is kept. 0 = max_sequences * (2 + max_checkpoints + max_draft_states) */
+                             capacity (recurrent: max_sequences * (2 + max_checkpoints + max_draft_states)). In a recurrent
+                             group, a sequence takes one page, one more in an open forward, and one for each checkpoint.
+                             While it has an uncommitted tree, it takes one more page, and one for each node whose state is
+                             kept */
 } kvc_group_config;
 
 static inline void kvc_group_config_init(kvc_group_config *config) {
@@ -602,7 +603,7 @@ enum kvc_cache_flags {
                                 group */
   /* The next two flags are for comparisons and tests. Set at most one of them. They concern rows of a forward that begin
    * with the same pages, such as forks. Such rows can attend to the common pages together: the pages are read once for the
-   * queries of all these rows, and the result is merged with that over the other pages of each row. Without either flag, a
+   * queries of all these rows. Then each row merges this result with its result over its other pages. Without either flag, a
    * cost model decides for each common prefix. Only full groups and rows with few new tokens can attend together. Both ways
    * give the same result within rounding. kvc_forward_describe counts the common prefixes that are attended together as
    * "prefix groups". (Hydragen; FlashInfer's cascade.) */
@@ -624,9 +625,10 @@ enum kvc_cache_flags {
 /* Which idle prefix the prefix index evicts first, among idle prefixes of equal priority. If a longer prefix continues a
  * shorter one, the longer one is evicted first. benchmarks/results/README.md has hit rates of both policies. */
 enum kvc_prefix_policy {
-  KVC_PREFIX_POLICY_REUSE = 0, /* the least recently used prefix, where repeated use makes a prefix count as younger. Each
-                                  use after the first, up to three of them, moves the time of the last use later by half of
-                                  the usual age at eviction. So prefixes that were used only once are evicted first */
+  KVC_PREFIX_POLICY_REUSE = 0, /* the prefix with the smallest t + n * a / 2. t is the time of its last use. n is the number
+                                  of its uses after the first, at most 3. a is the mean age that prefixes had when they were
+                                  evicted. So a prefix that was used only once is evicted earlier than one that is used again
+                                  and again */
   KVC_PREFIX_POLICY_LRU = 1    /* the least recently used prefix */
 };
 
@@ -681,8 +683,9 @@ typedef struct kvc_cache_config {
                                      that each of them can be committed; 0..63, at most max_tree_nodes. Only with a recurrent
                                      group */
   int32_t tp_size;                /* number of ranks of tensor parallelism, 1..4096; 0 = 1. Each rank has a cache of its own,
-                                     with a share of the kv heads of each layer. Ranks that have the same fingerprint do not
-                                     find each other's pages in tiers. A transfer may go to caches with another tp_size */
+                                     with a share of the kv heads of each layer. A rank does not find the pages of another
+                                     rank in tiers, even if both have the same fingerprint. A transfer may go to caches with
+                                     another tp_size */
   int32_t tp_rank;                /* rank of this cache, 0..tp_size - 1 */
   uint32_t reserved;              /* 0 */
 } kvc_cache_config;
@@ -698,11 +701,11 @@ typedef struct kvc_estimate {
   uint32_t struct_size;
   uint32_t reserved;
   int64_t num_pages;         /* pages of the group, or of all groups together */
-  int64_t page_bytes;        /* bytes of one page in all layers of the group; 0 for all groups */
+  int64_t page_bytes;        /* bytes of one page in all layers of the group; 0 in an estimate of the whole cache */
   int64_t token_bytes;       /* bytes that one stored token takes in all layers, or in all layers of the group */
   int64_t storage_bytes;     /* bytes of pools; with KVC_STORAGE_NONE only those of recurrent groups */
   int64_t bookkeeping_bytes; /* bytes of host memory for page tables and sequences */
-  int64_t scratch_bytes;     /* bytes of host and device memory for the largest batches; 0 for one group */
+  int64_t scratch_bytes;     /* bytes of host and device memory for the largest batches; 0 in an estimate of one group */
 } kvc_estimate;
 
 static inline void kvc_estimate_init(kvc_estimate *estimate) {
@@ -841,15 +844,15 @@ enum kvc_streaming_flags {
  * tokens and w the window. A query at position p of a full group then sees the keys j < s, and the keys with
  * max(s, p-(w-s)+1) <= j <= p. These are w keys, the query's own key included. They do not depend on how the tokens are
  * divided into steps. Sliding and chunked groups keep their own rules.
- *   Positions  Attention gives the result that it would give if the kept tokens were contiguous. Stored keys are not rotated
- *              again. Instead attend rotates q twice: at p for the window, and at min(p, w-1) for the sinks. Then it merges
- *              the two results. Distances for ALiBi are computed from these two positions too. If the caller rotates q, the
- *              scores of the sinks depend on their true distance to the query. Lengths and positions count every token, up
- *              to 2^30.
- *   Memory     A sequence releases each page whose tokens all lie between the sinks and the rollback margin before the
- *              window. This happens in this call, and at the end of each forward. After that, the sequence holds at most the
- *              pages for w tokens, rollback_tokens and the tokens of a step, plus two pages. If a later window has fewer
- *              sinks, the pages of former sinks are freed when the next page leaves the window.
+ *   Positions  Attention gives the result that it would give if the kept tokens had consecutive positions. Stored keys are
+ *              not rotated again. Instead attend rotates q twice: at p for the window, and at min(p, w-1) for the sinks.
+ *              Then it merges the two results. Distances for ALiBi are computed from these two positions too. If the caller
+ *              rotates q, the scores of the sinks depend on their true distance to the query. Lengths and positions count
+ *              every token, up to 2^30.
+ *   Memory     The rollback margin is the last rollback_tokens tokens before the window. This call, and the end of each
+ *              forward, release each page whose tokens all lie after the sinks and before the rollback margin. After that,
+ *              the sequence holds at most the pages for w tokens, rollback_tokens and the tokens of a step, plus two pages.
+ *              If a later window has fewer sinks, the pages of former sinks are freed when the next page leaves the window.
  *   Rollback   fork and truncate work at positions within the pages of the sinks. They also work at positions where all keys
  *              in the window of the next query are still stored (kvc_seq_nearest_position). At other positions they return
  *              EVICTED.
@@ -928,8 +931,8 @@ typedef struct kvc_batch {
                                      in this range that stores K and V must be appended before kvc_forward_end. Give a range
                                      for a pipeline stage, or for a draft that exits early. The layers outside of the range
                                      then lack the tokens of this forward, until truncate drops these tokens. While a layer
-                                     lacks tokens, it cannot export them, and a forward whose range contains the layer
-                                     returns ORDER */
+                                     lacks tokens, exports of these tokens and forwards whose range contains the layer return
+                                     ORDER */
   int32_t layer_end;
   const int32_t *tree_parents;    /* nullable: no trees. [T]: the parent node of each new token, or KVC_TREE_ROOT (token
                                      trees: see kvc_seq_commit). In a row without a tree, KVC_TREE_NONE for all tokens.
@@ -958,9 +961,9 @@ static inline void kvc_batch_init(kvc_batch *batch) {
  * Errors: as kvc_forward_begin. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_can_fit(kvc_cache *cache, const kvc_batch *batch, kvc_error *error);
 
-/* Begins a step, and reserves all pages that the new tokens of the batch need in every group. It also checks the batch, and
- * plans the work. If it fails, it reserves nothing. The T rows of q, k and v are the tokens of the batch: first the
- * append_lengths[0] tokens of sequence 0, then the append_lengths[1] tokens of sequence 1, and so on.
+/* Begins a step, and reserves all pages that the new tokens of the batch need in every group. It first checks the batch. If
+ * it fails, it reserves nothing. The T rows of q, k and v are the tokens of the batch: first the append_lengths[0] tokens of
+ * sequence 0, then the append_lengths[1] tokens of sequence 1, and so on.
  *   batch    borrowed, arrays included
  *   stream   the device's stream for the whole forward; NULL on the CPU
  *   forward  filled; closed by kvc_forward_end or kvc_forward_abort
@@ -977,7 +980,7 @@ KVC_API kvc_status kvc_cache_can_fit(kvc_cache *cache, const kvc_batch *batch, k
  *   ORDER               a layer in the range lacks tokens of the sequence. required is the number of tokens of the sequence,
  *                       and available is how many of them the layer has
  * Other errors: BATCH_TOO_LARGE (for the cache, or for the graph), TOO_MANY_FORWARDS, OUT_OF_RANGE (layers), ORDER
- * (KVC_STORAGE_NONE: copies are queued that the engine has not taken). Threads: any. Since 0.1. */
+ * (KVC_STORAGE_NONE: the engine has not taken all queued copies). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_begin(kvc_cache *cache, const kvc_batch *batch, void *stream, kvc_forward *forward,
                                      kvc_error *error);
 
@@ -995,9 +998,10 @@ typedef struct kvc_append_args {
                          has the latent parts [>= T, 1, latent_dim], and k has the rotary parts [>= T, 1, D - latent_dim] */
   const DLTensor *rope_cos_sin; /* nullable: the angles follow from the rope fields of the layer and the positions of the
                                    tokens. Borrowed; [>= T, 2, rope_dim / 2] float32, compact: [t, 0, i] is the cos of the
-                                   angle of pair i, and [t, 1, i] its sin, both times any attention factor. Use it for
-                                   positions that only the caller has (M-RoPE, dynamic NTK: docs/reference/rope.md). Needs
-                                   KVC_ROPE_ON_APPEND. Give the same table to the attend of the layer */
+                                   angle of pair i, and [t, 1, i] is its sin. The caller multiplies both by the attention
+                                   factor of the scaling, if it has one. Use the table for positions that only the caller has
+                                   (M-RoPE, dynamic NTK: docs/reference/rope.md). Needs KVC_ROPE_ON_APPEND. Give the same
+                                   table to the attend of the layer */
   const DLTensor *k_scale; /* int8 and uint4, with stored bytes in k and v: borrowed; [>= T, Hkv] float32: the scale of each
                               row. Else NULL. (Stored bytes of float8 and float4 have the scales of the layer) */
   const DLTensor *v_scale; /* the same for v */
@@ -1013,9 +1017,9 @@ static inline void kvc_append_args_init(kvc_append_args *args) {
  * rotates K if the layer has KVC_ROPE_ON_APPEND.
  *   layer  a layer of the forward. Append each layer once, in any order of layers
  * Errors: STALE_ID, BUSY, ORDER (appended already), CANCELLED, OUT_OF_RANGE, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED
- * (KVC_STORAGE_NONE), INVALID_ARGUMENT (a layer that reads K and V of another layer; a recurrent layer; a cross layer in a
- * forward that is not of its encoder_group; a layer of another group in a forward of an encoder_group). An error of the
- * device closes the forward, as kvc_forward_abort does. Threads: any, one at a time for each forward. Since 0.1. */
+ * (KVC_STORAGE_NONE), INVALID_ARGUMENT (a layer that reads K and V of another layer; a recurrent layer; a cross layer,
+ * unless encoder_group of the batch gives its group; another layer, if encoder_group is set). An error of the device closes
+ * the forward, as kvc_forward_abort does. Threads: any, one at a time for each forward. Since 0.1. */
 KVC_API kvc_status kvc_forward_append(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_append_args *args,
                                       kvc_error *error);
 
@@ -1059,9 +1063,10 @@ typedef struct kvc_attend_args {
                                    in a full group if a sequence is longer than its streaming window (in a deterministic
                                    cache: if a sequence has streaming sinks), because q is then rotated twice */
   /* MLA: the up-projections of K and V of the model. If both are NULL, q and out are in latent space: q is [T, Hq, D] and
-   * out is [T, Hq, latent_dim]. Else the library projects. Then q is [T, Hq, Dn + R] and out is [T, Hq, Dv], where R =
-   * D - latent_dim is the number of rotary dims. Models usually have both matrices in one weight, kv_b_proj.weight. Reshape
-   * it to [Hq, Dn + Dv, latent_dim]: for each head, rows 0..Dn-1 are w_uk, and the other rows are w_uv. */
+   * out is [T, Hq, latent_dim]. Else the library projects. Then q is [T, Hq, Dn + R] and out is [T, Hq, Dv]. A query head
+   * has Dn dims without RoPE, and R = D - latent_dim rotary dims. Models usually have both matrices in one weight,
+   * kv_b_proj.weight. Reshape it to [Hq, Dn + Dv, latent_dim]: for each head, rows 0..Dn-1 are w_uk, and the other rows are
+   * w_uv. */
   const DLTensor *w_uk; /* nullable, together with w_uv. Borrowed; [Hq, Dn, latent_dim] float32, float16 or bfloat16;
                            innermost stride 1; Dn 1..1152 - R */
   const DLTensor *w_uv; /* nullable, together with w_uk. Borrowed; [Hq, Dv, latent_dim], as w_uk; Dv 1..1024 */
@@ -1099,11 +1104,11 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  *   layer  a layer of the forward, in any order of layers. Attend each layer once, or once with PAST and once with SELF
  * Scores     A score is scale * q.k. Then softcap, ALiBi, rel_bias and key_bias are applied in this order
  *            (docs/reference/biases.md). Scores, sums and partial outputs are float32. Softmax weights are float32, or have
- *            16 bits if q has 16 bits. Also K and V of new tokens are read as they are stored, after rounding.
+ *            16 bits if q has 16 bits. K and V of new tokens are rounded to the stored dtype before they are used.
  * No key     A query that sees no key has output 0 and LSE -inf. With an attention sink, its LSE is the logit of the sink.
  * MLA        With up-projections, a row with few queries is computed in the absorbed form: the library projects q into
- *            latent space, and out back. For a row with many queries, it decompresses K and V of the new tokens. Both forms
- *            give the same result within rounding (docs/reference/mla.md).
+ *            latent space, and projects the result back to out. For a row with many queries, it decompresses K and V of the
+ *            new tokens. Both forms give the same result within rounding (docs/reference/mla.md).
  * Lists      With indices, a query attends to those listed keys that it would see without a list. Entry i is token i of the
  *            sequence, counted from its first token. In a cross layer it is token i of the encoder sequence. Nodes of a tree
  *            come after the tokens, in the order in which they were appended. So one list can be used in several layers. A
@@ -1377,11 +1382,11 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  * Limits: while a sequence has uncommitted nodes, forks and plain appends return UNCOMMITTED. The sequence then frees no
  * page that left a window, so all its keys are still there if the tree is dropped. An abort drops only the nodes of its own
  * step.
- * Recurrent states: the state after the last node of the newest step is always kept. The states after the first
- * max_draft_states nodes are kept too, if they were stored (kvc_forward_store_state). Only a node with a state can be
- * committed (else EVICTED), or can get children in a later step. If max_draft_states is 0, a tree must be a chain, and it
- * can only be kept or dropped as a whole. If only its first nodes are accepted, drop the chain (-1) and append their tokens
- * as plain tokens. */
+ * Recurrent states, in a cache with a recurrent group: the state after the last node of the newest step is always kept. The
+ * states after the first max_draft_states nodes are kept too, if they were stored (kvc_forward_store_state). Only a node
+ * with a state can be committed (else EVICTED), or can get children in a later step. If max_draft_states is 0, a tree must
+ * be a chain, and it can only be kept or dropped as a whole. If only its first nodes are accepted, drop the chain (-1) and
+ * append their tokens as plain tokens. */
 
 /* Keeps the path from a root to node leaves[i] as tokens of sequences[i], and drops the other uncommitted nodes of the
  * sequence. Either all n sequences are committed, or none. K and V of kept nodes move to their final slots where needed. The
