@@ -1588,8 +1588,8 @@ typedef struct kvc_stats {
   int64_t pages_idle;          /* pages that only the prefix index refers to. Calls that are short of pages evict them. They
                                   count as used */
   int64_t pages_evicted;       /* idle pages that were evicted since create */
-  int64_t prefix_attaches;     /* kvc_prefix_attach calls that succeeded since create. Every group has the count of the
-                                  cache */
+  int64_t prefix_attaches;     /* kvc_prefix_attach calls that succeeded since create. This number is the same in every
+                                  group */
   int64_t prefix_tokens;       /* tokens that these attach calls found */
 } kvc_stats;
 
@@ -1637,8 +1637,8 @@ KVC_API kvc_status kvc_cache_describe(kvc_cache *cache, char *buffer, int64_t ca
  *
  * Tensors are borrowed and on the context's device. Index tensors (lengths, offsets, cache rows, slots, block_table) are
  * int32 or int64. They may have any stride, and stride 0 means one value for all. Lengths may have rank 0. On a GPU, the
- * index tensors of a call are either all on the host or all on the device. (Single numbers may be on the host in both
- * cases.)
+ * index tensors of a call are either all on the host or all on the device. (An index tensor of rank 0 may be on the host in
+ * both cases.)
  *   On the host    The call reads and checks every value once.
  *   On the device  The call reads nothing back, uploads nothing and waits for nothing. The shapes give the largest possible
  *                  sizes, which decide how the work is divided. At each replay, a captured call uses the values that its
@@ -1702,7 +1702,8 @@ typedef struct kvc_flash_attn_args {
   const DLTensor *q_descale;         /* nullable; [B, Hkv] float32, with float8 q: q is multiplied by it */
   const DLTensor *k_descale;         /* nullable; [B, Hkv] float32, with a float8 cache: k_cache is multiplied by it. New k
                                         that is not float8 is stored as k / k_descale, rounded to the nearest value (ties to
-                                        even). A larger magnitude is stored as the largest finite value */
+                                        even). If the quotient is out of the range of the type, the largest finite value is
+                                        stored, with its sign */
   const DLTensor *v_descale;         /* nullable; [B, Hkv]: the same for v */
   const DLTensor *alibi_slopes;      /* nullable; [Hq] or [B, Hq] float32: slope * |p_q - p_k| is subtracted from scores (see
                                         KVC_ATTEND_ALIBI_SIGNED) */
@@ -1770,9 +1771,10 @@ typedef struct kvc_append_slots_args {
                                    k_cache has whole MLA rows */
   const DLTensor *slot_mapping; /* int32 or int64 [T]: the slot of each row, page * page_size + offset. A row with a negative
                                    slot is skipped. T is at most 2^26 */
-  const DLTensor *k_scale;      /* nullable: 1. [1] or [Hkv] float32, with a float8 cache: k (latent form: the whole row) is
-                                   stored as k / k_scale, rounded to the nearest value (ties to even). A larger magnitude is
-                                   stored as the largest finite value */
+  const DLTensor *k_scale;      /* nullable: every scale is 1. [1] or [Hkv] float32, with a float8 cache: k (latent form: the
+                                   whole row) is stored as k / k_scale, rounded to the nearest value (ties to even). If the
+                                   quotient is out of the range of the type, the largest finite value is stored, with its
+                                   sign */
   const DLTensor *v_scale;      /* nullable; the same for v (latent form: NULL) */
   const DLTensor *rotary_cos;   /* nullable, together with rotary_sin and positions: k is not rotated. As in
                                    kvc_flash_attn_args: the first dims of k are rotated */
@@ -1894,17 +1896,18 @@ static inline void kvc_tables_init(kvc_tables *tables) {
  * lists:
  *   full       all keys. For a row with a streaming window: the pages of the sinks, then the pages of the window. The tokens
  *              between the two are the hole (hole_tokens)
- *   sliding    the last pages only, from the first key on that the first query of the row sees
- *   chunked    one row for each chunk that has queries of the row of the batch, from the first key of the chunk on
+ *   sliding    the last pages only, beginning with the first key that the first query of the row sees
+ *   chunked    for each row of the batch, one table row for each chunk in which it has queries. The keys begin with the
+ *              first key of the chunk
  *   cross      the keys of the encoder
  *   trees      parts PREFIX and BRANCHES, also for rows without a tree in the same batch. WHOLE if every tree is a chain
  *   tables     inputs: flags, part, arrays, pad_value. The call fills the rest. It is valid until the next
  *              kvc_forward_tables for the same forward, group, part and flags, or until the forward closes
- * Errors: STALE_ID, BUSY, OUT_OF_RANGE (group), INVALID_ARGUMENT (a recurrent group, an unknown part, a group to which the
- * forward does not append encoder tokens; WHOLE of a tree that branches; PREFIX without trees; other arrays or padding than
- * in the graph's first call), UNSUPPORTED (spans; slots of a pool beyond 2^31 tokens), BATCH_TOO_LARGE (2^31 keys and more;
- * a row with more than the graph's max_pages_per_row). Threads: as kvc_forward_attend. The cost grows with the number of
- * pages in the tables.
+ * Errors: STALE_ID, BUSY, OUT_OF_RANGE (group), INVALID_ARGUMENT (a recurrent group; an unknown part; a forward of encoder
+ * tokens, with another group than its encoder_group; WHOLE of a tree that branches; PREFIX without trees; other arrays or
+ * padding than in the graph's first call), UNSUPPORTED (spans; slots of a pool beyond 2^31 tokens), BATCH_TOO_LARGE (2^31
+ * keys and more; a row with more than the graph's max_pages_per_row). Threads: as kvc_forward_attend. The cost grows with
+ * the number of pages in the tables.
  * Since 0.1. */
 KVC_API kvc_status kvc_forward_tables(kvc_cache *cache, kvc_forward forward, int32_t group, kvc_tables *tables,
                                       kvc_error *error);
@@ -2031,10 +2034,10 @@ KVC_API void kvc_plan_destroy(kvc_plan *plan);
  * In graph mode the arrays keep their addresses, and entries that a smaller batch does not use are inert. Memory is
  * allocated only for a step that is larger than all earlier steps.
  * Errors: NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; INVALID_ARGUMENT (arrays that the mode does not use; both
- * block_table and req_to_token; KVC_PLAN_ROWS_GREW with rows that changed otherwise; tokens of a page that do not begin at a
- * page); OUT_OF_RANGE (a length; an entry of a table, where the message has row, column, id and limit; a table with too few
- * columns); BATCH_TOO_LARGE (graph mode: required and available; 2^31 keys and more). error->index is the row. Threads: one
- * at a time for one plan. Since 0.1.
+ * block_table and req_to_token; KVC_PLAN_ROWS_GREW with other rows than the last build, or with a shorter row; in
+ * req_to_token, a page whose first slot is not a multiple of page_size); OUT_OF_RANGE (a length; an entry of a table, where
+ * the message has row, column, id and limit; a table with too few columns); BATCH_TOO_LARGE (graph mode: required and
+ * available; 2^31 keys and more). error->index is the row. Threads: one at a time for one plan. Since 0.1.
  * From: metadata as SGLang's FlashAttention backend makes it; virtual batches for chunks as in Llama 4's local attention. */
 KVC_API kvc_status kvc_plan_build(kvc_plan *plan, const kvc_plan_args *args, void *stream, uint64_t *generation,
                                   kvc_error *error);
@@ -2071,10 +2074,10 @@ KVC_API kvc_status kvc_plan_check(kvc_plan *plan, uint64_t generation, kvc_error
  *   kvc_seq_remove(cache, 1, &seq, &error);                               // the pages stay until other calls need them
  *
  *   Sharing   Whole pages are shared. A part of a page, of one token or more, is copied to a new page of the new sequence.
- *   Groups    A hit is the longest prefix that every group can serve. Full groups and latent rows need every page up to the
- *             end of the hit. Sliding and chunked groups need the pages that the next query sees. Recurrent groups need the
- *             states after exactly these tokens. The index has states for the lengths at which sequences were published. The
- *             index ignores cross groups, so the new sequence has no encoder tokens.
+ *   Groups    A hit is the longest prefix that every group can serve. Full groups need every page up to the end of the hit.
+ *             Sliding and chunked groups need the pages that the next query sees. Recurrent groups need the states after
+ *             exactly these tokens. The index has states for the lengths at which sequences were published. The index
+ *             ignores cross groups, so the new sequence has no encoder tokens.
  *   Eviction  A published page that no sequence and no pin holds is idle. kvc_forward_begin, kvc_seq_fork, kvc_seq_import
  *             and kvc_prefix_attach evict idle pages when they are short of pages. They evict expired prefixes first, then
  *             prefixes of lower priority, then those that kvc_cache_config.prefix_policy chooses. A prefix is evicted after
@@ -2098,8 +2101,8 @@ typedef struct kvc_prefix_query {
   const int32_t *tokens; /* borrowed; [num_tokens], on the host; nullable if num_tokens is 0. Any numbers are allowed */
   int64_t num_tokens;    /* 0..2^30 */
   uint64_t salt;         /* any number; 0 = no salt */
-  int64_t salt_begin;    /* >= 0: the salt applies from the page on that contains this token, and earlier pages have salt 0.
-                            So several tenants can share a system prompt, and nothing after it */
+  int64_t salt_begin;    /* >= 0: the salt applies to the page that contains this token, and to all later pages. Earlier
+                            pages have salt 0. So several tenants can share a system prompt, and nothing after it */
 } kvc_prefix_query;
 
 static inline void kvc_prefix_query_init(kvc_prefix_query *query) {
@@ -2111,9 +2114,8 @@ static inline void kvc_prefix_query_init(kvc_prefix_query *query) {
 /* What the index has of the tokens of a query. */
 typedef struct kvc_prefix_hit {
   uint32_t struct_size;
-  int32_t limited_by;    /* the group that limits the hit: `tokens` is below known_tokens and below what the query allows.
-                            -1 = no group limits it. The group lacks the page that begins at `tokens`, or (recurrent) a state
-                            at a later position */
+  int32_t limited_by;    /* -1 = no group makes the hit shorter than known_tokens and the query allow. Else a group that
+                            does: it lacks the page that begins at `tokens`, or (recurrent) a state at a later position */
   int64_t tokens;        /* length of the longest prefix that every group can serve */
   int64_t copied_tokens; /* how many of these tokens are in a partial last page, which attach copies */
   int64_t known_tokens;  /* length of the longest prefix that was published, even if its pages were evicted */
@@ -2192,8 +2194,8 @@ static inline void kvc_prefix_published_init(kvc_prefix_published *published) {
  * pages. Publish again while the sequence grows.
  *   sequence   its appended tokens must be the tokens of the query, which the library cannot check
  *   query      borrowed; num_tokens is at most the length of the sequence. With a recurrent group, a smaller num_tokens must
- *              be a checkpoint of the sequence (kvc_seq_checkpoint). Otherwise only longer published prefixes find these
- *              tokens
+ *              be a checkpoint of the sequence (kvc_seq_checkpoint). Otherwise a search finds these tokens only as a part of
+ *              a longer published prefix
  *   options    nullable: all zero; borrowed
  *   published  nullable: filled
  * If the last page of the sequence is partial and was published, the next forward that appends to the sequence copies this
@@ -2207,8 +2209,8 @@ KVC_API kvc_status kvc_prefix_publish(kvc_cache *cache, kvc_seq sequence, const 
                                       kvc_error *error);
 
 /* Drops every published prefix that begins with the tokens of the query. The index releases the last page of these tokens
- * and all pages that continue them. If the query has no tokens, the call drops all that was published with this salt from
- * the first page on. Sequences keep their pages.
+ * and all pages that continue them. If the query has no tokens, the call drops every prefix whose first page has this salt.
+ * Sequences keep their pages.
  *   query  borrowed, tokens included
  *   pages  nullable: filled with the number of pages that the index released
  * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost grows with the number of released pages.
@@ -2281,12 +2283,12 @@ typedef struct kvc_page_keys_args {
   int64_t adapter_bytes;       /* 0..2^20 */
   const uint8_t *salt;         /* [salt_bytes]; nullable if salt_bytes is 0 = no salt */
   int64_t salt_bytes;          /* 0..2^20 */
-  int64_t salt_begin;          /* >= 0: the salt applies from the page on that contains this position */
+  int64_t salt_begin;          /* >= 0: the salt applies to the page that contains this position, and to all later pages */
   int64_t num_media;           /* number of spans of tokens that stand for an image or other media; 0..2^30 */
   const int64_t *media_begins; /* [num_media]: position in the sequence of the first token of each span, ascending */
   const int64_t *media_tokens; /* [num_media]: number of tokens of each span, > 0. The spans do not overlap */
   const uint8_t *media_hashes; /* [num_media, 32]: a hash of the media of each span, and of all settings that change how the
-                                  model sees the media */
+                                  model encodes the media */
 } kvc_page_keys_args;
 
 static inline void kvc_page_keys_args_init(kvc_page_keys_args *args) {
@@ -2405,7 +2407,8 @@ static inline void kvc_events_range_init(kvc_events_range *range) {
 }
 
 /* Returns events from number args->next on, as many as the buffer can hold. Without a buffer it returns no event, and fills
- * only the range: `begin` and `end` are then the oldest number from args->next on that can still be read.
+ * only the range. `begin` and `end` are then args->next, or, if that event is lost, the number of the oldest event that can
+ * still be read.
  *   args   borrowed; its arrays are filled
  *   range  filled
  * Errors: OUT_OF_RANGE (next above `newest`), BUFFER_TOO_SMALL (not even one event fits in capacity_bytes), STRUCT_SIZE
@@ -2507,19 +2510,19 @@ KVC_API kvc_status kvc_seq_save(kvc_cache *cache, kvc_seq sequence, const kvc_sa
                                 kvc_error *error);
 
 /* Adds a sequence with the contents of a saved sequence. The cache must have the same layers, groups, dtypes, RoPE settings
- * and fingerprint as the cache that saved it. Capacity, pools and limits may differ. The page size may differ too. But if
- * tokens of the saved sequence were freed, the new page size must be able to leave out exactly these tokens. The call reads
- * one section of the file at a time, and checks a section before it uses it. Other calls can use the sequence only when it
- * is complete. Pages of the prefix index that the call evicts stay evicted.
+ * and fingerprint as the cache that saved it. Capacity, pools and limits may differ. The page size may differ too. If tokens
+ * of the saved sequence were freed, the load leaves out every page that contains some of them. If the next query sees
+ * another token of such a page, the load fails with LAYOUT. The call reads one section of the file at a time, and checks a
+ * section before it uses it. Other calls can use the sequence only when it is complete. Pages of the prefix index that the
+ * call evicts stay evicted.
  *   args        borrowed, arrays and path included
  *   sequence    filled
  *   num_tokens  nullable: filled with the number of token ids in the file, also on BUFFER_TOO_SMALL
  *   stream      as kvc_seq_fork
  * Errors (no sequence was added): IO, CORRUPT (damaged bytes), LAYOUT (another model, dtype or layout, and the message has
- * those of the file and of the cache; or freed tokens of the saved sequence that this page size cannot leave out),
- * BUFFER_TOO_SMALL (capacity; never for 0), TOO_MANY_SEQUENCES, OUT_OF_PAGES (of error->group), INVALID_ARGUMENT (path and
- * read, or neither), UNSUPPORTED (a later format; KVC_STORAGE_NONE; a streaming window, and a cache without
- * KVC_CACHE_STREAMING). Threads: any.
+ * those of the file and of the cache; or a needed token is in one page with freed tokens), BUFFER_TOO_SMALL (capacity; never
+ * for 0), TOO_MANY_SEQUENCES, OUT_OF_PAGES (of error->group), INVALID_ARGUMENT (path and read, or neither), UNSUPPORTED (a
+ * later format; KVC_STORAGE_NONE; a streaming window, and a cache without KVC_CACHE_STREAMING). Threads: any.
  * Since 0.1. */
 KVC_API kvc_status kvc_seq_load(kvc_cache *cache, const kvc_load_args *args, void *stream, kvc_seq *sequence,
                                 int64_t *num_tokens, kvc_error *error);
@@ -2675,8 +2678,9 @@ KVC_API kvc_status kvc_job_poll(kvc_cache *cache, kvc_job job, kvc_job_info *inf
  * Errors: STALE_ID. Threads: any. The call does not wait. Since 0.1. */
 KVC_API kvc_status kvc_job_cancel(kvc_cache *cache, kvc_job job, kvc_error *error);
 
-/* Gives a file descriptor for poll(), epoll and similar functions. It is readable while a job has ended and the end was not
- * polled. The cache owns the descriptor: do not read from it, and do not close it. It is valid until kvc_cache_destroy.
+/* Gives a file descriptor for poll(), epoll and similar functions. It is readable from the end of a job until kvc_job_poll
+ * has reported this end. The cache owns the descriptor: do not read from it, and do not close it. It is valid until
+ * kvc_cache_destroy.
  *   descriptor  filled
  * Errors: UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_job_descriptor(kvc_cache *cache, int32_t *descriptor, kvc_error *error);
@@ -2828,8 +2832,7 @@ KVC_API kvc_status kvc_transfer_receive(kvc_cache *cache, const kvc_receive_args
                                         kvc_error *error);
 
 /* Writes the description of a transfer that the cache receives: its layout, the tokens that it needs, and the address to
- * which they are sent. A description can be used once: each rank of one sender
- * opens it once.
+ * which they are sent. Only one sender can use a description. Each rank of this sender uses it once.
  *   buffer  nullable if capacity is 0, which only gives `bytes`; filled
  *   bytes   filled with the length of the description
  * Errors: STALE_ID, INVALID_ARGUMENT (the cache sends this transfer), BUFFER_TOO_SMALL. Threads: any. Since 0.1. */
@@ -2838,7 +2841,8 @@ KVC_API kvc_status kvc_transfer_describe(kvc_cache *cache, kvc_transfer transfer
 
 /* Starts to send a sequence to the cache that made a description. Nothing is sent before the first poll.
  *   description  borrowed; [bytes], from kvc_transfer_describe
- *   transfer     filled; never 0. If the receiver needs no heads of this cache's rank, it is done at its first poll
+ *   transfer     filled; never 0. If the receiver needs no heads of this cache's rank, the transfer is done at its first
+ *                poll
  * Errors: STALE_ID, UNSUPPORTED (no pools, encoder groups; a streaming window; a description of a later version), CORRUPT
  * (the bytes are damaged, or are no description), LAYOUT (the caches differ in model, layout or transport, and the message
  * has both values), OUT_OF_RANGE (the sequence is longer than the receiver expects), EVICTED (a window has freed tokens that
@@ -2871,8 +2875,8 @@ static inline void kvc_transfer_info_init(kvc_transfer_info *info) {
  * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_transfer_poll(kvc_cache *cache, kvc_transfer transfer, kvc_transfer_info *info, kvc_error *error);
 
-/* Ends a transfer. Received tokens are dropped. If this side has already received a message from the other side, it tells
- * the other side, whose next poll returns IO. Otherwise the other side waits until its timeout.
+/* Ends a transfer. Received tokens are dropped. If this side has received a message from the other side, it sends a message
+ * that ends the transfer, and the next poll of the other side returns IO. Otherwise the other side waits until its timeout.
  * Errors: STALE_ID. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_transfer_cancel(kvc_cache *cache, kvc_transfer transfer, kvc_error *error);
 
@@ -2881,8 +2885,8 @@ KVC_API kvc_status kvc_transfer_cancel(kvc_cache *cache, kvc_transfer transfer, 
  * ============================================================================================ */
 
 /* Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. After equal calls on caches with equal configs,
- * the hashes are equal. So it can compare ranks, or a replay with its original. The hash may differ between versions of the
- * library.
+ * the hashes are equal. So the hash can be used to compare ranks, or a replay with its original. The hash may differ between
+ * versions of the library.
  *   digest  filled
  * Errors: only those of any call. Threads: any. The cost grows with the size of the tables. Since 0.1. */
 KVC_API kvc_status kvc_cache_digest(kvc_cache *cache, uint64_t *digest, kvc_error *error);
