@@ -79,9 +79,10 @@
  *             result is written. At most eight compute calls run in one context at the same time, and a ninth waits until
  *             one of them is done. No other call waits for a running compute call.
  *   Streams   `stream` is a stream of the device (CUDA: CUstream; NULL is the default stream). On the CPU it must be NULL.
- *             A call with a stream only enqueues work. The library orders this work after the earlier work of the same cache
- *             on all streams. All calls of a forward use the stream that was given to kvc_forward_begin. Memory that the
- *             calls read or write must stay valid until the stream has done their work.
+ *             A call with a stream only enqueues work, except kvc_seq_save, which waits for it. The library orders this work
+ *             after the earlier work of the same cache on all streams. All calls of a forward use the stream that was given
+ *             to kvc_forward_begin. Memory that the calls read or write must stay valid until the stream has done their
+ *             work.
  *   fork()    The child of fork() may use a cache if no thread was inside a call on the cache during fork(). For stateless
  *             calls and plans, no thread may have been inside a call on the context. The child has its own copy of the
  *             cache. So each of the two processes ends or aborts its own open forwards, and releases its own exports. Worker
@@ -198,7 +199,8 @@ enum kvc_status_code {
   KVC_ERROR_ORDER = 201,      /* the calls came in a wrong order, or a call that is allowed once came twice */
   KVC_ERROR_CANCELLED = 202,  /* the forward was cancelled, so only abort is possible. Or the job of a suspend or resume was
                                  cancelled */
-  KVC_ERROR_EVICTED = 203,    /* the needed keys were freed, because they left a window */
+  KVC_ERROR_EVICTED = 203,    /* the needed keys were freed when they left a window, or the needed recurrent state is not
+                                 kept */
   KVC_ERROR_UNCOMMITTED = 204, /* the sequence has an uncommitted tree. Call kvc_seq_commit first */
   KVC_ERROR_STALE = 205,      /* the arrays of a plan are not those of the requested step, or no step is open in a graph */
   KVC_ERROR_SUSPENDED = 206,  /* the sequence is suspended. Call kvc_seq_resume first */
@@ -2220,7 +2222,7 @@ KVC_API kvc_status kvc_prefix_drop(kvc_cache *cache, const kvc_prefix_query *que
 /* Drops what was published under one session. Tokens stay if they were also published under another session, or without one.
  *   session  not 0
  *   pages    nullable: filled with the number of pages that the index released
- * Errors: only those of any call. Threads: any. The cost grows with the size of the index. Since 0.1. */
+ * Errors: only those that any call can return. Threads: any. The cost grows with the size of the index. Since 0.1. */
 KVC_API kvc_status kvc_prefix_drop_session(kvc_cache *cache, uint64_t session, int64_t *pages, kvc_error *error);
 
 /* Sets the priority and the time to live of the published tokens of a query, in place of earlier values. A page gets the new
@@ -2709,7 +2711,7 @@ static inline void kvc_tier_traffic_init(kvc_tier_traffic *traffic) {
 /* Counts the traffic of the tiers. Before an engine shuts down, it can call this until pages_waiting is 0, so that all
  * queued pages are stored.
  *   traffic  filled
- * Errors: only those of any call. Threads: any. Since 0.1. */
+ * Errors: only those that any call can return. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_tier_traffic(kvc_cache *cache, kvc_tier_traffic *traffic, kvc_error *error);
 
 /* Starts to move the pages of a sequence to a tier. The loop of an engine that has too few pages for a step:
@@ -2888,7 +2890,7 @@ KVC_API kvc_status kvc_transfer_cancel(kvc_cache *cache, kvc_transfer transfer, 
  * the hashes are equal. So the hash can be used to compare ranks, or a replay with its original. The hash may differ between
  * versions of the library.
  *   digest  filled
- * Errors: only those of any call. Threads: any. The cost grows with the size of the tables. Since 0.1. */
+ * Errors: only those that any call can return. Threads: any. The cost grows with the size of the tables. Since 0.1. */
 KVC_API kvc_status kvc_cache_digest(kvc_cache *cache, uint64_t *digest, kvc_error *error);
 
 /* Checks the bookkeeping: reference counts are right, free and used pages add up to the total, and a page in two tables has
