@@ -50,7 +50,7 @@
  *   pool      The memory of all pages of one layer.
  *   sequence  An ordered list of pages in each group, and a length in tokens.
  *   fork      A new sequence that shares the first tokens of its parent, page by page.
- *   forward   One step of the model over a batch: begin, calls for each layer, then end or abort. A step is the same.
+ *   forward   One step of the model over a batch: begin, calls for each layer, then end or abort. It is also called a step.
  *   group     Layers that share page tables, because their queries see the same keys. A group stores K and V, latent rows or
  *             recurrent states. Its queries see all keys, a sliding window, a chunk, or the keys of an encoder sequence.
  * Letters in shapes: T is the number of tokens of a batch. Hq is the number of query heads, and Hkv is the number of key and
@@ -73,15 +73,16 @@
  *   Threads   "any" means that any thread may make the call. The library serialises calls that change the same cache. No
  *             call may run at the same time as the kvc_cache_destroy or kvc_context_destroy of its cache or context.
  *             Otherwise the behaviour is undefined.
- *   Blocking  Only kvc_seq_save, kvc_seq_load and kvc_cache_add_tier wait for I/O, and kvc_cache_destroy if it closes a tier
- *             or transport. A call may wait for short work of other calls on its cache, such as copies of partial pages and
- *             of tree nodes, or kvc_cache_check_invariants. It never waits until another call has computed attention. On the
- *             CPU, a compute call returns when its result is written. At most eight compute calls run in one context at the
- *             same time, and a ninth waits until one of them is done.
+ *   Blocking  Only these calls wait for I/O: kvc_seq_save, kvc_seq_load, kvc_cache_add_tier, and kvc_cache_destroy if it
+ *             closes a tier or transport. A call may wait for short work of other calls on its cache, such as copies of
+ *             partial pages and of tree nodes, or kvc_cache_check_invariants. On the CPU, a compute call returns when its
+ *             result is written. At most eight compute calls run in one context at the same time, and a ninth waits until
+ *             one of them is done. No other call waits for a running compute call.
  *   Streams   `stream` is a stream of the device (CUDA: CUstream; NULL is the default stream). On the CPU it must be NULL.
- *             A call with a stream only enqueues work. The library orders this work after the earlier work of the same cache
- *             on all streams. All calls of a forward use the stream that was given to kvc_forward_begin. Memory that the
- *             calls read or write must stay valid until the stream has done their work.
+ *             A call with a stream only enqueues work, except kvc_seq_save, which waits for it. The library orders this work
+ *             after the earlier work of the same cache on all streams. All calls of a forward use the stream that was given
+ *             to kvc_forward_begin. Memory that the calls read or write must stay valid until the stream has done their
+ *             work.
  *   fork()    The child of fork() may use a cache if no thread was inside a call on the cache during fork(). For stateless
  *             calls and plans, no thread may have been inside a call on the context. The child has its own copy of the
  *             cache. So each of the two processes ends or aborts its own open forwards, and releases its own exports. Worker
@@ -198,7 +199,8 @@ enum kvc_status_code {
   KVC_ERROR_ORDER = 201,      /* the calls came in a wrong order, or a call that is allowed once came twice */
   KVC_ERROR_CANCELLED = 202,  /* the forward was cancelled, so only abort is possible. Or the job of a suspend or resume was
                                  cancelled */
-  KVC_ERROR_EVICTED = 203,    /* the needed keys were freed, because they left a window */
+  KVC_ERROR_EVICTED = 203,    /* the needed keys were freed when they left a window, or the needed recurrent state is not
+                                 kept */
   KVC_ERROR_UNCOMMITTED = 204, /* the sequence has an uncommitted tree. Call kvc_seq_commit first */
   KVC_ERROR_STALE = 205,      /* the arrays of a plan are not those of the requested step, or no step is open in a graph */
   KVC_ERROR_SUSPENDED = 206,  /* the sequence is suspended. Call kvc_seq_resume first */
@@ -253,7 +255,7 @@ typedef struct kvc_context kvc_context;
  *
  * Rules for callbacks of the host (parallel_for and log): several threads may call them at the same time. The library holds
  * no lock while it calls them. They must not unwind, and must not destroy the context or a cache. After kvc_context_destroy
- * and the kvc_cache_destroy of every cache in the context, the library calls them no more. Exported tensors never call
+ * and the kvc_cache_destroy of every cache in the context, the library no longer calls them. Exported tensors never call
  * them. */
 typedef void (*kvc_parallel_item_fn)(void *arg, int64_t index);
 
@@ -267,11 +269,11 @@ enum kvc_context_flags {
    * tensors that only a GPU reads (sections 10 and 11), page ids included. The device skips a row or token that has a bad
    * value. It skips a kvc_plan_build with a bad value as a whole.
    *
-   * The device keeps the first bad value since the last report. The next call on the context that has index tensors reports
-   * this value as EARLIER_CALL, and so does kvc_context_check. Neither call waits for the device. The message names the
-   * call, the tensor, the row and the value, and error->index is the row. The reporting call does nothing else and may be
-   * repeated. But a kvc_plan_build that reports also invalidates its plan, as every failed build does. Replays of captured
-   * calls are checked when they run.
+   * The device keeps the first bad value since the last report. This value is reported once, as EARLIER_CALL: by
+   * kvc_context_check, or by the next call on the context that has index tensors. The report does not wait for the device.
+   * The message names the call, the tensor, the row and the value, and error->index is the row. The reporting call does
+   * nothing else and may be repeated. But a kvc_plan_build that reports also invalidates its plan, as every failed build
+   * does. Replays of captured calls are checked when they run.
    *
    * Validation costs one pass over the page ids in use. The flag has no effect on values that the host reads (on the CPU,
    * all values), because the call itself always checks them. */
@@ -424,8 +426,8 @@ enum kvc_layer_flags {
   /* The layer stores K and no V. Its keys are the index keys of a model with an indexer. kvc_forward_select chooses tokens
    * by these keys, and no query attends to them. The layer may be in any group that is neither recurrent nor cross. So its
    * index keys have the same page ids as the K and V of the other layers of the group. v_head_dim and latent_dim are 0,
-   * v_scales is NULL, rope_mode is not KVC_ROPE_ON_READ, and of the storages only k_storage may be given. num_q_heads is the
-   * number of index heads */
+   * v_scales is NULL, and rope_mode is not KVC_ROPE_ON_READ. kv_storage and v_storage are NULL, and k_storage may be given.
+   * num_q_heads is the number of index heads */
   KVC_LAYER_KEYS_ONLY = 2
 };
 
@@ -458,8 +460,8 @@ typedef struct kvc_layer_config {
   DLDataType dtype;      /* the type of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised:
                             float8_e4m3fn, float8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md).
                             A quantised element x is stored as x / scale, rounded to the nearest value of the type (ties to
-                            even). A larger magnitude is stored as the largest finite value. NaN is stored as NaN where the
-                            type has NaN. An element is read as stored * scale.
+                            even). If |x / scale| is above the largest finite value of the type, that value is stored, with
+                            the sign of x. NaN is stored as NaN if the type has NaN. An element is read as stored * scale.
                             int8: each row of one token and one head has its own scale, which is stored in the page. The
                             scale is amax / 127, where amax is the largest magnitude in the row. No stored element is -128.
                             If amax / 127 rounds to 0 in float32, the row has scale 1 and is read as zeros. A row that holds
@@ -496,9 +498,9 @@ typedef struct kvc_layer_config {
   int32_t num_scales;    /* float8, float4: 0 = every scale is 1; 1 = one scale for all kv heads; num_kv_heads = one scale
                             for each kv head. Other dtypes: 0 */
   int32_t num_states;    /* recurrent: number of state tensors of the layer, 1..16. Else 0 */
-  const kvc_state_config *states; /* recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart. In the
-                                     config of a recurrent layer, all fields except group, num_states and states are 0.
-                                     Else NULL */
+  const kvc_state_config *states; /* recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart. Else
+                                     NULL. In the config of a recurrent layer, all fields after struct_size are 0, except
+                                     group, num_states and states */
   int32_t latent_dim;    /* MLA: the first latent_dim dims of a row are also V; 1..head_dim. Else 0 */
   int32_t total_kv_heads; /* number of kv heads of the layer in all ranks of tensor parallelism together
                              (kvc_cache_config.tp_size), at most 65536; 0 = num_kv_heads * tp_size (MLA: 1). If the number is
@@ -583,9 +585,10 @@ typedef struct kvc_group_config {
   int64_t window_tokens;  /* KVC_VISIBLE_WINDOW: w, 1..2^30. Else 0 */
   int64_t chunk_tokens;   /* KVC_VISIBLE_CHUNK: c, 1..2^30, need not be a multiple of the page size. Else 0 */
   int64_t num_pages;      /* number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's
-                             capacity. Recurrent: a sequence takes one page, one more in an open forward, and one for each
-                             checkpoint. While it has an uncommitted tree, it takes one more page, and one for each node
-                             whose state is kept. 0 = max_sequences * (2 + max_checkpoints + max_draft_states) */
+                             capacity (recurrent: max_sequences * (2 + max_checkpoints + max_draft_states)). In a recurrent
+                             group, a sequence takes one page, one more in an open forward, and one for each checkpoint.
+                             While it has an uncommitted tree, it takes one more page, and one for each node whose state is
+                             kept */
 } kvc_group_config;
 
 static inline void kvc_group_config_init(kvc_group_config *config) {
@@ -602,7 +605,7 @@ enum kvc_cache_flags {
                                 group */
   /* The next two flags are for comparisons and tests. Set at most one of them. They concern rows of a forward that begin
    * with the same pages, such as forks. Such rows can attend to the common pages together: the pages are read once for the
-   * queries of all these rows, and the result is merged with that over the other pages of each row. Without either flag, a
+   * queries of all these rows. Then each row merges this result with its result over its other pages. Without either flag, a
    * cost model decides for each common prefix. Only full groups and rows with few new tokens can attend together. Both ways
    * give the same result within rounding. kvc_forward_describe counts the common prefixes that are attended together as
    * "prefix groups". (Hydragen; FlashInfer's cascade.) */
@@ -624,9 +627,10 @@ enum kvc_cache_flags {
 /* Which idle prefix the prefix index evicts first, among idle prefixes of equal priority. If a longer prefix continues a
  * shorter one, the longer one is evicted first. benchmarks/results/README.md has hit rates of both policies. */
 enum kvc_prefix_policy {
-  KVC_PREFIX_POLICY_REUSE = 0, /* the least recently used prefix, where repeated use makes a prefix count as younger. Each
-                                  use after the first, up to three of them, moves the time of the last use later by half of
-                                  the usual age at eviction. So prefixes that were used only once are evicted first */
+  KVC_PREFIX_POLICY_REUSE = 0, /* the prefix with the smallest t + n * a / 2. t is the time of its last use. n is the number
+                                  of its uses after the first, at most 3. a is the mean age that prefixes had when they were
+                                  evicted. So a prefix that was used only once is evicted earlier than one that is used again
+                                  and again */
   KVC_PREFIX_POLICY_LRU = 1    /* the least recently used prefix */
 };
 
@@ -681,8 +685,9 @@ typedef struct kvc_cache_config {
                                      that each of them can be committed; 0..63, at most max_tree_nodes. Only with a recurrent
                                      group */
   int32_t tp_size;                /* number of ranks of tensor parallelism, 1..4096; 0 = 1. Each rank has a cache of its own,
-                                     with a share of the kv heads of each layer. Ranks that have the same fingerprint do not
-                                     find each other's pages in tiers. A transfer may go to caches with another tp_size */
+                                     with a share of the kv heads of each layer. A rank does not find the pages of another
+                                     rank in tiers, even if both have the same fingerprint. A transfer may go to caches with
+                                     another tp_size */
   int32_t tp_rank;                /* rank of this cache, 0..tp_size - 1 */
   uint32_t reserved;              /* 0 */
 } kvc_cache_config;
@@ -698,11 +703,11 @@ typedef struct kvc_estimate {
   uint32_t struct_size;
   uint32_t reserved;
   int64_t num_pages;         /* pages of the group, or of all groups together */
-  int64_t page_bytes;        /* bytes of one page in all layers of the group; 0 for all groups */
+  int64_t page_bytes;        /* bytes of one page in all layers of the group; 0 in an estimate of the whole cache */
   int64_t token_bytes;       /* bytes that one stored token takes in all layers, or in all layers of the group */
   int64_t storage_bytes;     /* bytes of pools; with KVC_STORAGE_NONE only those of recurrent groups */
   int64_t bookkeeping_bytes; /* bytes of host memory for page tables and sequences */
-  int64_t scratch_bytes;     /* bytes of host and device memory for the largest batches; 0 for one group */
+  int64_t scratch_bytes;     /* bytes of host and device memory for the largest batches; 0 in an estimate of one group */
 } kvc_estimate;
 
 static inline void kvc_estimate_init(kvc_estimate *estimate) {
@@ -841,15 +846,15 @@ enum kvc_streaming_flags {
  * tokens and w the window. A query at position p of a full group then sees the keys j < s, and the keys with
  * max(s, p-(w-s)+1) <= j <= p. These are w keys, the query's own key included. They do not depend on how the tokens are
  * divided into steps. Sliding and chunked groups keep their own rules.
- *   Positions  Attention gives the result that it would give if the kept tokens were contiguous. Stored keys are not rotated
- *              again. Instead attend rotates q twice: at p for the window, and at min(p, w-1) for the sinks. Then it merges
- *              the two results. Distances for ALiBi are computed from these two positions too. If the caller rotates q, the
- *              scores of the sinks depend on their true distance to the query. Lengths and positions count every token, up
- *              to 2^30.
- *   Memory     A sequence releases each page whose tokens all lie between the sinks and the rollback margin before the
- *              window. This happens in this call, and at the end of each forward. After that, the sequence holds at most the
- *              pages for w tokens, rollback_tokens and the tokens of a step, plus two pages. If a later window has fewer
- *              sinks, the pages of former sinks are freed when the next page leaves the window.
+ *   Positions  Attention gives the result that it would give if the kept tokens had consecutive positions. Stored keys are
+ *              not rotated again. Instead attend rotates q twice: at p for the window, and at min(p, w-1) for the sinks.
+ *              Then it merges the two results. Distances for ALiBi are computed from these two positions too. If the caller
+ *              rotates q, the scores of the sinks depend on their true distance to the query. Lengths and positions count
+ *              every token, up to 2^30.
+ *   Memory     The rollback margin is the last rollback_tokens tokens before the window. This call, and the end of each
+ *              forward, release each page whose tokens all lie after the sinks and before the rollback margin. After that,
+ *              the sequence holds at most the pages for w tokens, rollback_tokens and the tokens of a step, plus two pages.
+ *              If a later window has fewer sinks, the pages of former sinks are freed when the next page leaves the window.
  *   Rollback   fork and truncate work at positions within the pages of the sinks. They also work at positions where all keys
  *              in the window of the next query are still stored (kvc_seq_nearest_position). At other positions they return
  *              EVICTED.
@@ -928,8 +933,8 @@ typedef struct kvc_batch {
                                      in this range that stores K and V must be appended before kvc_forward_end. Give a range
                                      for a pipeline stage, or for a draft that exits early. The layers outside of the range
                                      then lack the tokens of this forward, until truncate drops these tokens. While a layer
-                                     lacks tokens, it cannot export them, and a forward whose range contains the layer
-                                     returns ORDER */
+                                     lacks tokens, exports of these tokens and forwards whose range contains the layer return
+                                     ORDER */
   int32_t layer_end;
   const int32_t *tree_parents;    /* nullable: no trees. [T]: the parent node of each new token, or KVC_TREE_ROOT (token
                                      trees: see kvc_seq_commit). In a row without a tree, KVC_TREE_NONE for all tokens.
@@ -958,9 +963,9 @@ static inline void kvc_batch_init(kvc_batch *batch) {
  * Errors: as kvc_forward_begin. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_can_fit(kvc_cache *cache, const kvc_batch *batch, kvc_error *error);
 
-/* Begins a step, and reserves all pages that the new tokens of the batch need in every group. It also checks the batch, and
- * plans the work. If it fails, it reserves nothing. The T rows of q, k and v are the tokens of the batch: first the
- * append_lengths[0] tokens of sequence 0, then the append_lengths[1] tokens of sequence 1, and so on.
+/* Begins a step, and reserves all pages that the new tokens of the batch need in every group. It first checks the batch. If
+ * it fails, it reserves nothing. The T rows of q, k and v are the tokens of the batch: first the append_lengths[0] tokens of
+ * sequence 0, then the append_lengths[1] tokens of sequence 1, and so on.
  *   batch    borrowed, arrays included
  *   stream   the device's stream for the whole forward; NULL on the CPU
  *   forward  filled; closed by kvc_forward_end or kvc_forward_abort
@@ -977,7 +982,7 @@ KVC_API kvc_status kvc_cache_can_fit(kvc_cache *cache, const kvc_batch *batch, k
  *   ORDER               a layer in the range lacks tokens of the sequence. required is the number of tokens of the sequence,
  *                       and available is how many of them the layer has
  * Other errors: BATCH_TOO_LARGE (for the cache, or for the graph), TOO_MANY_FORWARDS, OUT_OF_RANGE (layers), ORDER
- * (KVC_STORAGE_NONE: copies are queued that the engine has not taken). Threads: any. Since 0.1. */
+ * (KVC_STORAGE_NONE: the engine has not taken all queued copies). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_begin(kvc_cache *cache, const kvc_batch *batch, void *stream, kvc_forward *forward,
                                      kvc_error *error);
 
@@ -995,9 +1000,10 @@ typedef struct kvc_append_args {
                          has the latent parts [>= T, 1, latent_dim], and k has the rotary parts [>= T, 1, D - latent_dim] */
   const DLTensor *rope_cos_sin; /* nullable: the angles follow from the rope fields of the layer and the positions of the
                                    tokens. Borrowed; [>= T, 2, rope_dim / 2] float32, compact: [t, 0, i] is the cos of the
-                                   angle of pair i, and [t, 1, i] its sin, both times any attention factor. Use it for
-                                   positions that only the caller has (M-RoPE, dynamic NTK: docs/reference/rope.md). Needs
-                                   KVC_ROPE_ON_APPEND. Give the same table to the attend of the layer */
+                                   angle of pair i, and [t, 1, i] is its sin. The caller multiplies both by the attention
+                                   factor of the scaling, if it has one. Use the table for positions that only the caller has
+                                   (M-RoPE, dynamic NTK: docs/reference/rope.md). Needs KVC_ROPE_ON_APPEND. Give the same
+                                   table to the attend of the layer */
   const DLTensor *k_scale; /* int8 and uint4, with stored bytes in k and v: borrowed; [>= T, Hkv] float32: the scale of each
                               row. Else NULL. (Stored bytes of float8 and float4 have the scales of the layer) */
   const DLTensor *v_scale; /* the same for v */
@@ -1013,9 +1019,9 @@ static inline void kvc_append_args_init(kvc_append_args *args) {
  * rotates K if the layer has KVC_ROPE_ON_APPEND.
  *   layer  a layer of the forward. Append each layer once, in any order of layers
  * Errors: STALE_ID, BUSY, ORDER (appended already), CANCELLED, OUT_OF_RANGE, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED
- * (KVC_STORAGE_NONE), INVALID_ARGUMENT (a layer that reads K and V of another layer; a recurrent layer; a cross layer in a
- * forward that is not of its encoder_group; a layer of another group in a forward of an encoder_group). An error of the
- * device closes the forward, as kvc_forward_abort does. Threads: any, one at a time for each forward. Since 0.1. */
+ * (KVC_STORAGE_NONE), INVALID_ARGUMENT (a layer that reads K and V of another layer; a recurrent layer; a cross layer,
+ * unless encoder_group of the batch gives its group; another layer, if encoder_group is set). An error of the device closes
+ * the forward, as kvc_forward_abort does. Threads: any, one at a time for each forward. Since 0.1. */
 KVC_API kvc_status kvc_forward_append(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_append_args *args,
                                       kvc_error *error);
 
@@ -1059,9 +1065,10 @@ typedef struct kvc_attend_args {
                                    in a full group if a sequence is longer than its streaming window (in a deterministic
                                    cache: if a sequence has streaming sinks), because q is then rotated twice */
   /* MLA: the up-projections of K and V of the model. If both are NULL, q and out are in latent space: q is [T, Hq, D] and
-   * out is [T, Hq, latent_dim]. Else the library projects. Then q is [T, Hq, Dn + R] and out is [T, Hq, Dv], where R =
-   * D - latent_dim is the number of rotary dims. Models usually have both matrices in one weight, kv_b_proj.weight. Reshape
-   * it to [Hq, Dn + Dv, latent_dim]: for each head, rows 0..Dn-1 are w_uk, and the other rows are w_uv. */
+   * out is [T, Hq, latent_dim]. Else the library projects. Then q is [T, Hq, Dn + R] and out is [T, Hq, Dv]. A query head
+   * has Dn dims without RoPE, and R = D - latent_dim rotary dims. Models usually have both matrices in one weight,
+   * kv_b_proj.weight. Reshape it to [Hq, Dn + Dv, latent_dim]: for each head, rows 0..Dn-1 are w_uk, and the other rows are
+   * w_uv. */
   const DLTensor *w_uk; /* nullable, together with w_uv. Borrowed; [Hq, Dn, latent_dim] float32, float16 or bfloat16;
                            innermost stride 1; Dn 1..1152 - R */
   const DLTensor *w_uv; /* nullable, together with w_uk. Borrowed; [Hq, Dv, latent_dim], as w_uk; Dv 1..1024 */
@@ -1099,11 +1106,11 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  *   layer  a layer of the forward, in any order of layers. Attend each layer once, or once with PAST and once with SELF
  * Scores     A score is scale * q.k. Then softcap, ALiBi, rel_bias and key_bias are applied in this order
  *            (docs/reference/biases.md). Scores, sums and partial outputs are float32. Softmax weights are float32, or have
- *            16 bits if q has 16 bits. Also K and V of new tokens are read as they are stored, after rounding.
+ *            16 bits if q has 16 bits. K and V of new tokens are rounded to the stored dtype before they are used.
  * No key     A query that sees no key has output 0 and LSE -inf. With an attention sink, its LSE is the logit of the sink.
  * MLA        With up-projections, a row with few queries is computed in the absorbed form: the library projects q into
- *            latent space, and out back. For a row with many queries, it decompresses K and V of the new tokens. Both forms
- *            give the same result within rounding (docs/reference/mla.md).
+ *            latent space, and projects the result back to out. For a row with many queries, it decompresses K and V of the
+ *            new tokens. Both forms give the same result within rounding (docs/reference/mla.md).
  * Lists      With indices, a query attends to those listed keys that it would see without a list. Entry i is token i of the
  *            sequence, counted from its first token. In a cross layer it is token i of the encoder sequence. Nodes of a tree
  *            come after the tokens, in the order in which they were appended. So one list can be used in several layers. A
@@ -1377,11 +1384,11 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  * Limits: while a sequence has uncommitted nodes, forks and plain appends return UNCOMMITTED. The sequence then frees no
  * page that left a window, so all its keys are still there if the tree is dropped. An abort drops only the nodes of its own
  * step.
- * Recurrent states: the state after the last node of the newest step is always kept. The states after the first
- * max_draft_states nodes are kept too, if they were stored (kvc_forward_store_state). Only a node with a state can be
- * committed (else EVICTED), or can get children in a later step. If max_draft_states is 0, a tree must be a chain, and it
- * can only be kept or dropped as a whole. If only its first nodes are accepted, drop the chain (-1) and append their tokens
- * as plain tokens. */
+ * Recurrent states, in a cache with a recurrent group: the state after the last node of the newest step is always kept. The
+ * states after the first max_draft_states nodes are kept too, if they were stored (kvc_forward_store_state). Only a node
+ * with a state can be committed (else EVICTED), or can get children in a later step. If max_draft_states is 0, a tree must
+ * be a chain, and it can only be kept or dropped as a whole. If only its first nodes are accepted, drop the chain (-1) and
+ * append their tokens as plain tokens. */
 
 /* Keeps the path from a root to node leaves[i] as tokens of sequences[i], and drops the other uncommitted nodes of the
  * sequence. Either all n sequences are committed, or none. K and V of kept nodes move to their final slots where needed. The
@@ -1583,8 +1590,8 @@ typedef struct kvc_stats {
   int64_t pages_idle;          /* pages that only the prefix index refers to. Calls that are short of pages evict them. They
                                   count as used */
   int64_t pages_evicted;       /* idle pages that were evicted since create */
-  int64_t prefix_attaches;     /* kvc_prefix_attach calls that succeeded since create. Every group has the count of the
-                                  cache */
+  int64_t prefix_attaches;     /* kvc_prefix_attach calls that succeeded since create. This number is the same in every
+                                  group */
   int64_t prefix_tokens;       /* tokens that these attach calls found */
 } kvc_stats;
 
@@ -1632,8 +1639,8 @@ KVC_API kvc_status kvc_cache_describe(kvc_cache *cache, char *buffer, int64_t ca
  *
  * Tensors are borrowed and on the context's device. Index tensors (lengths, offsets, cache rows, slots, block_table) are
  * int32 or int64. They may have any stride, and stride 0 means one value for all. Lengths may have rank 0. On a GPU, the
- * index tensors of a call are either all on the host or all on the device. (Single numbers may be on the host in both
- * cases.)
+ * index tensors of a call are either all on the host or all on the device. (An index tensor of rank 0 may be on the host in
+ * both cases.)
  *   On the host    The call reads and checks every value once.
  *   On the device  The call reads nothing back, uploads nothing and waits for nothing. The shapes give the largest possible
  *                  sizes, which decide how the work is divided. At each replay, a captured call uses the values that its
@@ -1697,7 +1704,8 @@ typedef struct kvc_flash_attn_args {
   const DLTensor *q_descale;         /* nullable; [B, Hkv] float32, with float8 q: q is multiplied by it */
   const DLTensor *k_descale;         /* nullable; [B, Hkv] float32, with a float8 cache: k_cache is multiplied by it. New k
                                         that is not float8 is stored as k / k_descale, rounded to the nearest value (ties to
-                                        even). A larger magnitude is stored as the largest finite value */
+                                        even). If the quotient is out of the range of the type, the largest finite value is
+                                        stored, with its sign */
   const DLTensor *v_descale;         /* nullable; [B, Hkv]: the same for v */
   const DLTensor *alibi_slopes;      /* nullable; [Hq] or [B, Hq] float32: slope * |p_q - p_k| is subtracted from scores (see
                                         KVC_ATTEND_ALIBI_SIGNED) */
@@ -1765,9 +1773,10 @@ typedef struct kvc_append_slots_args {
                                    k_cache has whole MLA rows */
   const DLTensor *slot_mapping; /* int32 or int64 [T]: the slot of each row, page * page_size + offset. A row with a negative
                                    slot is skipped. T is at most 2^26 */
-  const DLTensor *k_scale;      /* nullable: 1. [1] or [Hkv] float32, with a float8 cache: k (latent form: the whole row) is
-                                   stored as k / k_scale, rounded to the nearest value (ties to even). A larger magnitude is
-                                   stored as the largest finite value */
+  const DLTensor *k_scale;      /* nullable: every scale is 1. [1] or [Hkv] float32, with a float8 cache: k (latent form: the
+                                   whole row) is stored as k / k_scale, rounded to the nearest value (ties to even). If the
+                                   quotient is out of the range of the type, the largest finite value is stored, with its
+                                   sign */
   const DLTensor *v_scale;      /* nullable; the same for v (latent form: NULL) */
   const DLTensor *rotary_cos;   /* nullable, together with rotary_sin and positions: k is not rotated. As in
                                    kvc_flash_attn_args: the first dims of k are rotated */
@@ -1889,17 +1898,18 @@ static inline void kvc_tables_init(kvc_tables *tables) {
  * lists:
  *   full       all keys. For a row with a streaming window: the pages of the sinks, then the pages of the window. The tokens
  *              between the two are the hole (hole_tokens)
- *   sliding    the last pages only, from the first key on that the first query of the row sees
- *   chunked    one row for each chunk that has queries of the row of the batch, from the first key of the chunk on
+ *   sliding    the last pages only, beginning with the first key that the first query of the row sees
+ *   chunked    for each row of the batch, one table row for each chunk in which it has queries. The keys begin with the
+ *              first key of the chunk
  *   cross      the keys of the encoder
  *   trees      parts PREFIX and BRANCHES, also for rows without a tree in the same batch. WHOLE if every tree is a chain
  *   tables     inputs: flags, part, arrays, pad_value. The call fills the rest. It is valid until the next
  *              kvc_forward_tables for the same forward, group, part and flags, or until the forward closes
- * Errors: STALE_ID, BUSY, OUT_OF_RANGE (group), INVALID_ARGUMENT (a recurrent group, an unknown part, a group to which the
- * forward does not append encoder tokens; WHOLE of a tree that branches; PREFIX without trees; other arrays or padding than
- * in the graph's first call), UNSUPPORTED (spans; slots of a pool beyond 2^31 tokens), BATCH_TOO_LARGE (2^31 keys and more;
- * a row with more than the graph's max_pages_per_row). Threads: as kvc_forward_attend. The cost grows with the number of
- * pages in the tables.
+ * Errors: STALE_ID, BUSY, OUT_OF_RANGE (group), INVALID_ARGUMENT (a recurrent group; an unknown part; a forward of encoder
+ * tokens, with another group than its encoder_group; WHOLE of a tree that branches; PREFIX without trees; other arrays or
+ * padding than in the graph's first call), UNSUPPORTED (spans; slots of a pool beyond 2^31 tokens), BATCH_TOO_LARGE (2^31
+ * keys and more; a row with more than the graph's max_pages_per_row). Threads: as kvc_forward_attend. The cost grows with
+ * the number of pages in the tables.
  * Since 0.1. */
 KVC_API kvc_status kvc_forward_tables(kvc_cache *cache, kvc_forward forward, int32_t group, kvc_tables *tables,
                                       kvc_error *error);
@@ -2026,10 +2036,10 @@ KVC_API void kvc_plan_destroy(kvc_plan *plan);
  * In graph mode the arrays keep their addresses, and entries that a smaller batch does not use are inert. Memory is
  * allocated only for a step that is larger than all earlier steps.
  * Errors: NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; INVALID_ARGUMENT (arrays that the mode does not use; both
- * block_table and req_to_token; KVC_PLAN_ROWS_GREW with rows that changed otherwise; tokens of a page that do not begin at a
- * page); OUT_OF_RANGE (a length; an entry of a table, where the message has row, column, id and limit; a table with too few
- * columns); BATCH_TOO_LARGE (graph mode: required and available; 2^31 keys and more). error->index is the row. Threads: one
- * at a time for one plan. Since 0.1.
+ * block_table and req_to_token; KVC_PLAN_ROWS_GREW with other rows than the last build, or with a shorter row; in
+ * req_to_token, a page whose first slot is not a multiple of page_size); OUT_OF_RANGE (a length; an entry of a table, where
+ * the message has row, column, id and limit; a table with too few columns); BATCH_TOO_LARGE (graph mode: required and
+ * available; 2^31 keys and more). error->index is the row. Threads: one at a time for one plan. Since 0.1.
  * From: metadata as SGLang's FlashAttention backend makes it; virtual batches for chunks as in Llama 4's local attention. */
 KVC_API kvc_status kvc_plan_build(kvc_plan *plan, const kvc_plan_args *args, void *stream, uint64_t *generation,
                                   kvc_error *error);
@@ -2066,10 +2076,10 @@ KVC_API kvc_status kvc_plan_check(kvc_plan *plan, uint64_t generation, kvc_error
  *   kvc_seq_remove(cache, 1, &seq, &error);                               // the pages stay until other calls need them
  *
  *   Sharing   Whole pages are shared. A part of a page, of one token or more, is copied to a new page of the new sequence.
- *   Groups    A hit is the longest prefix that every group can serve. Full groups and latent rows need every page up to the
- *             end of the hit. Sliding and chunked groups need the pages that the next query sees. Recurrent groups need the
- *             states after exactly these tokens. The index has states for the lengths at which sequences were published. The
- *             index ignores cross groups, so the new sequence has no encoder tokens.
+ *   Groups    A hit is the longest prefix that every group can serve. Full groups need every page up to the end of the hit.
+ *             Sliding and chunked groups need the pages that the next query sees. Recurrent groups need the states after
+ *             exactly these tokens. The index has states for the lengths at which sequences were published. The index
+ *             ignores cross groups, so the new sequence has no encoder tokens.
  *   Eviction  A published page that no sequence and no pin holds is idle. kvc_forward_begin, kvc_seq_fork, kvc_seq_import
  *             and kvc_prefix_attach evict idle pages when they are short of pages. They evict expired prefixes first, then
  *             prefixes of lower priority, then those that kvc_cache_config.prefix_policy chooses. A prefix is evicted after
@@ -2093,8 +2103,8 @@ typedef struct kvc_prefix_query {
   const int32_t *tokens; /* borrowed; [num_tokens], on the host; nullable if num_tokens is 0. Any numbers are allowed */
   int64_t num_tokens;    /* 0..2^30 */
   uint64_t salt;         /* any number; 0 = no salt */
-  int64_t salt_begin;    /* >= 0: the salt applies from the page on that contains this token, and earlier pages have salt 0.
-                            So several tenants can share a system prompt, and nothing after it */
+  int64_t salt_begin;    /* >= 0: the salt applies to the page that contains this token, and to all later pages. Earlier
+                            pages have salt 0. So several tenants can share a system prompt, and nothing after it */
 } kvc_prefix_query;
 
 static inline void kvc_prefix_query_init(kvc_prefix_query *query) {
@@ -2106,9 +2116,8 @@ static inline void kvc_prefix_query_init(kvc_prefix_query *query) {
 /* What the index has of the tokens of a query. */
 typedef struct kvc_prefix_hit {
   uint32_t struct_size;
-  int32_t limited_by;    /* the group that limits the hit: `tokens` is below known_tokens and below what the query allows.
-                            -1 = no group limits it. The group lacks the page that begins at `tokens`, or (recurrent) a state
-                            at a later position */
+  int32_t limited_by;    /* -1 = no group makes the hit shorter than known_tokens and the query allow. Else a group that
+                            does: it lacks the page that begins at `tokens`, or (recurrent) a state at a later position */
   int64_t tokens;        /* length of the longest prefix that every group can serve */
   int64_t copied_tokens; /* how many of these tokens are in a partial last page, which attach copies */
   int64_t known_tokens;  /* length of the longest prefix that was published, even if its pages were evicted */
@@ -2187,8 +2196,8 @@ static inline void kvc_prefix_published_init(kvc_prefix_published *published) {
  * pages. Publish again while the sequence grows.
  *   sequence   its appended tokens must be the tokens of the query, which the library cannot check
  *   query      borrowed; num_tokens is at most the length of the sequence. With a recurrent group, a smaller num_tokens must
- *              be a checkpoint of the sequence (kvc_seq_checkpoint). Otherwise only longer published prefixes find these
- *              tokens
+ *              be a checkpoint of the sequence (kvc_seq_checkpoint). Otherwise a search finds these tokens only as a part of
+ *              a longer published prefix
  *   options    nullable: all zero; borrowed
  *   published  nullable: filled
  * If the last page of the sequence is partial and was published, the next forward that appends to the sequence copies this
@@ -2202,8 +2211,8 @@ KVC_API kvc_status kvc_prefix_publish(kvc_cache *cache, kvc_seq sequence, const 
                                       kvc_error *error);
 
 /* Drops every published prefix that begins with the tokens of the query. The index releases the last page of these tokens
- * and all pages that continue them. If the query has no tokens, the call drops all that was published with this salt from
- * the first page on. Sequences keep their pages.
+ * and all pages that continue them. If the query has no tokens, the call drops every prefix whose first page has this salt.
+ * Sequences keep their pages.
  *   query  borrowed, tokens included
  *   pages  nullable: filled with the number of pages that the index released
  * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost grows with the number of released pages.
@@ -2213,7 +2222,7 @@ KVC_API kvc_status kvc_prefix_drop(kvc_cache *cache, const kvc_prefix_query *que
 /* Drops what was published under one session. Tokens stay if they were also published under another session, or without one.
  *   session  not 0
  *   pages    nullable: filled with the number of pages that the index released
- * Errors: only those of any call. Threads: any. The cost grows with the size of the index. Since 0.1. */
+ * Errors: only those that any call can return. Threads: any. The cost grows with the size of the index. Since 0.1. */
 KVC_API kvc_status kvc_prefix_drop_session(kvc_cache *cache, uint64_t session, int64_t *pages, kvc_error *error);
 
 /* Sets the priority and the time to live of the published tokens of a query, in place of earlier values. A page gets the new
@@ -2276,12 +2285,12 @@ typedef struct kvc_page_keys_args {
   int64_t adapter_bytes;       /* 0..2^20 */
   const uint8_t *salt;         /* [salt_bytes]; nullable if salt_bytes is 0 = no salt */
   int64_t salt_bytes;          /* 0..2^20 */
-  int64_t salt_begin;          /* >= 0: the salt applies from the page on that contains this position */
+  int64_t salt_begin;          /* >= 0: the salt applies to the page that contains this position, and to all later pages */
   int64_t num_media;           /* number of spans of tokens that stand for an image or other media; 0..2^30 */
   const int64_t *media_begins; /* [num_media]: position in the sequence of the first token of each span, ascending */
   const int64_t *media_tokens; /* [num_media]: number of tokens of each span, > 0. The spans do not overlap */
   const uint8_t *media_hashes; /* [num_media, 32]: a hash of the media of each span, and of all settings that change how the
-                                  model sees the media */
+                                  model encodes the media */
 } kvc_page_keys_args;
 
 static inline void kvc_page_keys_args_init(kvc_page_keys_args *args) {
@@ -2400,7 +2409,8 @@ static inline void kvc_events_range_init(kvc_events_range *range) {
 }
 
 /* Returns events from number args->next on, as many as the buffer can hold. Without a buffer it returns no event, and fills
- * only the range: `begin` and `end` are then the oldest number from args->next on that can still be read.
+ * only the range. `begin` and `end` are then args->next, or, if that event is lost, the number of the oldest event that can
+ * still be read.
  *   args   borrowed; its arrays are filled
  *   range  filled
  * Errors: OUT_OF_RANGE (next above `newest`), BUFFER_TOO_SMALL (not even one event fits in capacity_bytes), STRUCT_SIZE
@@ -2502,19 +2512,19 @@ KVC_API kvc_status kvc_seq_save(kvc_cache *cache, kvc_seq sequence, const kvc_sa
                                 kvc_error *error);
 
 /* Adds a sequence with the contents of a saved sequence. The cache must have the same layers, groups, dtypes, RoPE settings
- * and fingerprint as the cache that saved it. Capacity, pools and limits may differ. The page size may differ too. But if
- * tokens of the saved sequence were freed, the new page size must be able to leave out exactly these tokens. The call reads
- * one section of the file at a time, and checks a section before it uses it. Other calls can use the sequence only when it
- * is complete. Pages of the prefix index that the call evicts stay evicted.
+ * and fingerprint as the cache that saved it. Capacity, pools and limits may differ. The page size may differ too. If tokens
+ * of the saved sequence were freed, the load leaves out every page that contains some of them. If the next query sees
+ * another token of such a page, the load fails with LAYOUT. The call reads one section of the file at a time, and checks a
+ * section before it uses it. Other calls can use the sequence only when it is complete. Pages of the prefix index that the
+ * call evicts stay evicted.
  *   args        borrowed, arrays and path included
  *   sequence    filled
  *   num_tokens  nullable: filled with the number of token ids in the file, also on BUFFER_TOO_SMALL
  *   stream      as kvc_seq_fork
  * Errors (no sequence was added): IO, CORRUPT (damaged bytes), LAYOUT (another model, dtype or layout, and the message has
- * those of the file and of the cache; or freed tokens of the saved sequence that this page size cannot leave out),
- * BUFFER_TOO_SMALL (capacity; never for 0), TOO_MANY_SEQUENCES, OUT_OF_PAGES (of error->group), INVALID_ARGUMENT (path and
- * read, or neither), UNSUPPORTED (a later format; KVC_STORAGE_NONE; a streaming window, and a cache without
- * KVC_CACHE_STREAMING). Threads: any.
+ * those of the file and of the cache; or a needed token is in one page with freed tokens), BUFFER_TOO_SMALL (capacity; never
+ * for 0), TOO_MANY_SEQUENCES, OUT_OF_PAGES (of error->group), INVALID_ARGUMENT (path and read, or neither), UNSUPPORTED (a
+ * later format; KVC_STORAGE_NONE; a streaming window, and a cache without KVC_CACHE_STREAMING). Threads: any.
  * Since 0.1. */
 KVC_API kvc_status kvc_seq_load(kvc_cache *cache, const kvc_load_args *args, void *stream, kvc_seq *sequence,
                                 int64_t *num_tokens, kvc_error *error);
@@ -2670,8 +2680,9 @@ KVC_API kvc_status kvc_job_poll(kvc_cache *cache, kvc_job job, kvc_job_info *inf
  * Errors: STALE_ID. Threads: any. The call does not wait. Since 0.1. */
 KVC_API kvc_status kvc_job_cancel(kvc_cache *cache, kvc_job job, kvc_error *error);
 
-/* Gives a file descriptor for poll(), epoll and similar functions. It is readable while a job has ended and the end was not
- * polled. The cache owns the descriptor: do not read from it, and do not close it. It is valid until kvc_cache_destroy.
+/* Gives a file descriptor for poll(), epoll and similar functions. It is readable from the end of a job until kvc_job_poll
+ * has reported this end. The cache owns the descriptor: do not read from it, and do not close it. It is valid until
+ * kvc_cache_destroy.
  *   descriptor  filled
  * Errors: UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_job_descriptor(kvc_cache *cache, int32_t *descriptor, kvc_error *error);
@@ -2700,7 +2711,7 @@ static inline void kvc_tier_traffic_init(kvc_tier_traffic *traffic) {
 /* Counts the traffic of the tiers. Before an engine shuts down, it can call this until pages_waiting is 0, so that all
  * queued pages are stored.
  *   traffic  filled
- * Errors: only those of any call. Threads: any. Since 0.1. */
+ * Errors: only those that any call can return. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_tier_traffic(kvc_cache *cache, kvc_tier_traffic *traffic, kvc_error *error);
 
 /* Starts to move the pages of a sequence to a tier. The loop of an engine that has too few pages for a step:
@@ -2823,8 +2834,7 @@ KVC_API kvc_status kvc_transfer_receive(kvc_cache *cache, const kvc_receive_args
                                         kvc_error *error);
 
 /* Writes the description of a transfer that the cache receives: its layout, the tokens that it needs, and the address to
- * which they are sent. A description can be used once: each rank of one sender
- * opens it once.
+ * which they are sent. Only one sender can use a description. Each rank of this sender uses it once.
  *   buffer  nullable if capacity is 0, which only gives `bytes`; filled
  *   bytes   filled with the length of the description
  * Errors: STALE_ID, INVALID_ARGUMENT (the cache sends this transfer), BUFFER_TOO_SMALL. Threads: any. Since 0.1. */
@@ -2833,7 +2843,8 @@ KVC_API kvc_status kvc_transfer_describe(kvc_cache *cache, kvc_transfer transfer
 
 /* Starts to send a sequence to the cache that made a description. Nothing is sent before the first poll.
  *   description  borrowed; [bytes], from kvc_transfer_describe
- *   transfer     filled; never 0. If the receiver needs no heads of this cache's rank, it is done at its first poll
+ *   transfer     filled; never 0. If the receiver needs no heads of this cache's rank, the transfer is done at its first
+ *                poll
  * Errors: STALE_ID, UNSUPPORTED (no pools, encoder groups; a streaming window; a description of a later version), CORRUPT
  * (the bytes are damaged, or are no description), LAYOUT (the caches differ in model, layout or transport, and the message
  * has both values), OUT_OF_RANGE (the sequence is longer than the receiver expects), EVICTED (a window has freed tokens that
@@ -2866,8 +2877,8 @@ static inline void kvc_transfer_info_init(kvc_transfer_info *info) {
  * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_transfer_poll(kvc_cache *cache, kvc_transfer transfer, kvc_transfer_info *info, kvc_error *error);
 
-/* Ends a transfer. Received tokens are dropped. If this side has already received a message from the other side, it tells
- * the other side, whose next poll returns IO. Otherwise the other side waits until its timeout.
+/* Ends a transfer. Received tokens are dropped. If this side has received a message from the other side, it sends a message
+ * that ends the transfer, and the next poll of the other side returns IO. Otherwise the other side waits until its timeout.
  * Errors: STALE_ID. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_transfer_cancel(kvc_cache *cache, kvc_transfer transfer, kvc_error *error);
 
@@ -2876,10 +2887,10 @@ KVC_API kvc_status kvc_transfer_cancel(kvc_cache *cache, kvc_transfer transfer, 
  * ============================================================================================ */
 
 /* Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. After equal calls on caches with equal configs,
- * the hashes are equal. So it can compare ranks, or a replay with its original. The hash may differ between versions of the
- * library.
+ * the hashes are equal. So the hash can be used to compare ranks, or a replay with its original. The hash may differ between
+ * versions of the library.
  *   digest  filled
- * Errors: only those of any call. Threads: any. The cost grows with the size of the tables. Since 0.1. */
+ * Errors: only those that any call can return. Threads: any. The cost grows with the size of the tables. Since 0.1. */
 KVC_API kvc_status kvc_cache_digest(kvc_cache *cache, uint64_t *digest, kvc_error *error);
 
 /* Checks the bookkeeping: reference counts are right, free and used pages add up to the total, and a page in two tables has
