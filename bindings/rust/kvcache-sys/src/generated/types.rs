@@ -352,7 +352,7 @@ pub const KVC_ERROR_BUSY: kvc_status_code = 200;
 pub const KVC_ERROR_ORDER: kvc_status_code = 201;
 #[doc = " the forward was cancelled, so only abort is possible. Or the job of a suspend or resume was\ncancelled"]
 pub const KVC_ERROR_CANCELLED: kvc_status_code = 202;
-#[doc = " the needed keys were freed, because they left a window"]
+#[doc = " the needed keys were freed when they left a window, or the needed recurrent state is not\nkept"]
 pub const KVC_ERROR_EVICTED: kvc_status_code = 203;
 #[doc = " the sequence has an uncommitted tree. Call kvc_seq_commit first"]
 pub const KVC_ERROR_UNCOMMITTED: kvc_status_code = 204;
@@ -410,7 +410,7 @@ const _: () = {
 pub struct kvc_context {
     _unused: [u8; 0],
 }
-#[doc = " The type of a function that computes one item of a parallel_for. The library provides this function.\n\n Rules for callbacks of the host (parallel_for and log): several threads may call them at the same time. The library holds\n no lock while it calls them. They must not unwind, and must not destroy the context or a cache. After kvc_context_destroy\n and the kvc_cache_destroy of every cache in the context, the library calls them no more. Exported tensors never call\n them."]
+#[doc = " The type of a function that computes one item of a parallel_for. The library provides this function.\n\n Rules for callbacks of the host (parallel_for and log): several threads may call them at the same time. The library holds\n no lock while it calls them. They must not unwind, and must not destroy the context or a cache. After kvc_context_destroy\n and the kvc_cache_destroy of every cache in the context, the library no longer calls them. Exported tensors never call\n them."]
 pub type kvc_parallel_item_fn = ::core::option::Option<unsafe extern "C" fn(arg: *mut ::core::ffi::c_void, index: i64)>;
 #[doc = " A callback of the host that computes n items. It calls item(arg, i) once for each i in [0, n), and returns when all calls\n have returned. The calls may come in any order and on any threads, even all on one thread. Items never wait for each\n other."]
 pub type kvc_parallel_for_fn = ::core::option::Option<
@@ -421,7 +421,7 @@ pub type kvc_parallel_for_fn = ::core::option::Option<
         arg: *mut ::core::ffi::c_void,
     ),
 >;
-#[doc = " Validation mode, for tests, and to find a call that wrote outside of its pages. The device checks all values of index\n tensors that only a GPU reads (sections 10 and 11), page ids included. The device skips a row or token that has a bad\n value. It skips a kvc_plan_build with a bad value as a whole.\n\n The device keeps the first bad value since the last report. The next call on the context that has index tensors reports\n this value as EARLIER_CALL, and so does kvc_context_check. Neither call waits for the device. The message names the\n call, the tensor, the row and the value, and error->index is the row. The reporting call does nothing else and may be\n repeated. But a kvc_plan_build that reports also invalidates its plan, as every failed build does. Replays of captured\n calls are checked when they run.\n\n Validation costs one pass over the page ids in use. The flag has no effect on values that the host reads (on the CPU,\n all values), because the call itself always checks them."]
+#[doc = " Validation mode, for tests, and to find a call that wrote outside of its pages. The device checks all values of index\n tensors that only a GPU reads (sections 10 and 11), page ids included. The device skips a row or token that has a bad\n value. It skips a kvc_plan_build with a bad value as a whole.\n\n The device keeps the first bad value since the last report. This value is reported once, as EARLIER_CALL: by\n kvc_context_check, or by the next call on the context that has index tensors. The report does not wait for the device.\n The message names the call, the tensor, the row and the value, and error->index is the row. The reporting call does\n nothing else and may be repeated. But a kvc_plan_build that reports also invalidates its plan, as every failed build\n does. Replays of captured calls are checked when they run.\n\n Validation costs one pass over the page ids in use. The flag has no effect on values that the host reads (on the CPU,\n all values), because the call itself always checks them."]
 pub const KVC_CONTEXT_VALIDATE: kvc_context_flags = 1;
 pub type kvc_context_flags = ::core::ffi::c_uint;
 pub const KVC_LOG_WARNING: kvc_log_level = 1;
@@ -580,7 +580,7 @@ const _: () = {
 };
 #[doc = " pair i of rotated dims is (2i, 2i+1), as in GPT-J. Without this flag, pair i is\n(i, i + rope_dim/2), as in GPT-NeoX"]
 pub const KVC_LAYER_ROPE_INTERLEAVED: kvc_layer_flags = 1;
-#[doc = " The layer stores K and no V. Its keys are the index keys of a model with an indexer. kvc_forward_select chooses tokens\n by these keys, and no query attends to them. The layer may be in any group that is neither recurrent nor cross. So its\n index keys have the same page ids as the K and V of the other layers of the group. v_head_dim and latent_dim are 0,\n v_scales is NULL, rope_mode is not KVC_ROPE_ON_READ, and of the storages only k_storage may be given. num_q_heads is the\n number of index heads"]
+#[doc = " The layer stores K and no V. Its keys are the index keys of a model with an indexer. kvc_forward_select chooses tokens\n by these keys, and no query attends to them. The layer may be in any group that is neither recurrent nor cross. So its\n index keys have the same page ids as the K and V of the other layers of the group. v_head_dim and latent_dim are 0,\n v_scales is NULL, and rope_mode is not KVC_ROPE_ON_READ. kv_storage and v_storage are NULL, and k_storage may be given.\n num_q_heads is the number of index heads"]
 pub const KVC_LAYER_KEYS_ONLY: kvc_layer_flags = 2;
 pub type kvc_layer_flags = ::core::ffi::c_uint;
 #[doc = " One state tensor of a recurrent layer. The layer keeps one such tensor for each sequence. Examples are the last inputs of\n a convolution, and the state of linear attention or of a state-space model."]
@@ -624,7 +624,7 @@ pub struct kvc_layer_config {
     pub head_dim: i32,
     #[doc = " Dv, 1..512; 0 = head_dim (MLA: latent_dim)"]
     pub v_head_dim: i32,
-    #[doc = " the type of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised:\nfloat8_e4m3fn, float8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md).\nA quantised element x is stored as x / scale, rounded to the nearest value of the type (ties to\neven). A larger magnitude is stored as the largest finite value. NaN is stored as NaN where the\ntype has NaN. An element is read as stored * scale.\nint8: each row of one token and one head has its own scale, which is stored in the page. The\nscale is amax / 127, where amax is the largest magnitude in the row. No stored element is -128.\nIf amax / 127 rounds to 0 in float32, the row has scale 1 and is read as zeros. A row that holds\nan infinity or a NaN is read as NaN"]
+    #[doc = " the type of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised:\nfloat8_e4m3fn, float8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md).\nA quantised element x is stored as x / scale, rounded to the nearest value of the type (ties to\neven). If |x / scale| is above the largest finite value of the type, that value is stored, with\nthe sign of x. NaN is stored as NaN if the type has NaN. An element is read as stored * scale.\nint8: each row of one token and one head has its own scale, which is stored in the page. The\nscale is amax / 127, where amax is the largest magnitude in the row. No stored element is -128.\nIf amax / 127 rounds to 0 in float32, the row has scale 1 and is read as zeros. A row that holds\nan infinity or a NaN is read as NaN"]
     pub dtype: DLDataType,
     #[doc = " KVC_ROPE_*"]
     pub rope_mode: i32,
@@ -656,7 +656,7 @@ pub struct kvc_layer_config {
     pub num_scales: i32,
     #[doc = " recurrent: number of state tensors of the layer, 1..16. Else 0"]
     pub num_states: i32,
-    #[doc = " recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart. In the\nconfig of a recurrent layer, all fields except group, num_states and states are 0.\nElse NULL"]
+    #[doc = " recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart. Else\nNULL. In the config of a recurrent layer, all fields after struct_size are 0, except\ngroup, num_states and states"]
     pub states: *const kvc_state_config,
     #[doc = " MLA: the first latent_dim dims of a row are also V; 1..head_dim. Else 0"]
     pub latent_dim: i32,
@@ -731,7 +731,7 @@ pub struct kvc_group_config {
     pub window_tokens: i64,
     #[doc = " KVC_VISIBLE_CHUNK: c, 1..2^30, need not be a multiple of the page size. Else 0"]
     pub chunk_tokens: i64,
-    #[doc = " number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's\ncapacity. Recurrent: a sequence takes one page, one more in an open forward, and one for each\ncheckpoint. While it has an uncommitted tree, it takes one more page, and one for each node\nwhose state is kept. 0 = max_sequences * (2 + max_checkpoints + max_draft_states)"]
+    #[doc = " number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's\ncapacity (recurrent: max_sequences * (2 + max_checkpoints + max_draft_states)). In a recurrent\ngroup, a sequence takes one page, one more in an open forward, and one for each checkpoint.\nWhile it has an uncommitted tree, it takes one more page, and one for each node whose state is\nkept"]
     pub num_pages: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -764,7 +764,7 @@ pub const KVC_CACHE_PREFIX_INDEX: kvc_cache_flags = 32;
 #[doc = " A step, a fork or an attach that takes new pages sets their K and V to zero before any other work reads the pages. So no\n kernel, not even one of the engine, reads bytes of another sequence in a new page. The cost is one write of each new\n page. Needs pools (KVC_STORAGE_OWN)"]
 pub const KVC_CACHE_ZERO_ON_FREE: kvc_cache_flags = 64;
 pub type kvc_cache_flags = ::core::ffi::c_uint;
-#[doc = " the least recently used prefix, where repeated use makes a prefix count as younger. Each\nuse after the first, up to three of them, moves the time of the last use later by half of\nthe usual age at eviction. So prefixes that were used only once are evicted first"]
+#[doc = " the prefix with the smallest t + n * a / 2. t is the time of its last use. n is the number\nof its uses after the first, at most 3. a is the mean age that prefixes had when they were\nevicted. So a prefix that was used only once is evicted earlier than one that is used again\nand again"]
 pub const KVC_PREFIX_POLICY_REUSE: kvc_prefix_policy = 0;
 #[doc = " the least recently used prefix"]
 pub const KVC_PREFIX_POLICY_LRU: kvc_prefix_policy = 1;
@@ -823,7 +823,7 @@ pub struct kvc_cache_config {
     pub events_capacity: i64,
     #[doc = " the first max_draft_states nodes of an uncommitted tree keep their recurrent states, so\nthat each of them can be committed; 0..63, at most max_tree_nodes. Only with a recurrent\ngroup"]
     pub max_draft_states: i32,
-    #[doc = " number of ranks of tensor parallelism, 1..4096; 0 = 1. Each rank has a cache of its own,\nwith a share of the kv heads of each layer. Ranks that have the same fingerprint do not\nfind each other's pages in tiers. A transfer may go to caches with another tp_size"]
+    #[doc = " number of ranks of tensor parallelism, 1..4096; 0 = 1. Each rank has a cache of its own,\nwith a share of the kv heads of each layer. A rank does not find the pages of another\nrank in tiers, even if both have the same fingerprint. A transfer may go to caches with\nanother tp_size"]
     pub tp_size: i32,
     #[doc = " rank of this cache, 0..tp_size - 1"]
     pub tp_rank: i32,
@@ -884,7 +884,7 @@ pub struct kvc_estimate {
     pub reserved: u32,
     #[doc = " pages of the group, or of all groups together"]
     pub num_pages: i64,
-    #[doc = " bytes of one page in all layers of the group; 0 for all groups"]
+    #[doc = " bytes of one page in all layers of the group; 0 in an estimate of the whole cache"]
     pub page_bytes: i64,
     #[doc = " bytes that one stored token takes in all layers, or in all layers of the group"]
     pub token_bytes: i64,
@@ -892,7 +892,7 @@ pub struct kvc_estimate {
     pub storage_bytes: i64,
     #[doc = " bytes of host memory for page tables and sequences"]
     pub bookkeeping_bytes: i64,
-    #[doc = " bytes of host and device memory for the largest batches; 0 for one group"]
+    #[doc = " bytes of host and device memory for the largest batches; 0 in an estimate of one group"]
     pub scratch_bytes: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -935,7 +935,7 @@ pub struct kvc_batch {
     pub sequences: *const kvc_seq,
     #[doc = " [num_sequences], number of new tokens of each row, >= 1; an inert row may have 0"]
     pub append_lengths: *const i32,
-    #[doc = " the forward covers the layers [layer_begin, layer_end); both 0 = all layers. Every layer\nin this range that stores K and V must be appended before kvc_forward_end. Give a range\nfor a pipeline stage, or for a draft that exits early. The layers outside of the range\nthen lack the tokens of this forward, until truncate drops these tokens. While a layer\nlacks tokens, it cannot export them, and a forward whose range contains the layer\nreturns ORDER"]
+    #[doc = " the forward covers the layers [layer_begin, layer_end); both 0 = all layers. Every layer\nin this range that stores K and V must be appended before kvc_forward_end. Give a range\nfor a pipeline stage, or for a draft that exits early. The layers outside of the range\nthen lack the tokens of this forward, until truncate drops these tokens. While a layer\nlacks tokens, exports of these tokens and forwards whose range contains the layer return\nORDER"]
     pub layer_begin: i32,
     pub layer_end: i32,
     #[doc = " nullable: no trees. [T]: the parent node of each new token, or KVC_TREE_ROOT (token\ntrees: see kvc_seq_commit). In a row without a tree, KVC_TREE_NONE for all tokens.\nIgnored in inert rows"]
@@ -978,7 +978,7 @@ pub struct kvc_append_args {
     pub k: *const DLTensor,
     #[doc = " borrowed; [>= T, Hkv, Dv], as k. KVC_LAYER_KEYS_ONLY: NULL. MLA: NULL, and k has whole rows. Or v\nhas the latent parts [>= T, 1, latent_dim], and k has the rotary parts [>= T, 1, D - latent_dim]"]
     pub v: *const DLTensor,
-    #[doc = " nullable: the angles follow from the rope fields of the layer and the positions of the\ntokens. Borrowed; [>= T, 2, rope_dim / 2] float32, compact: [t, 0, i] is the cos of the\nangle of pair i, and [t, 1, i] its sin, both times any attention factor. Use it for\npositions that only the caller has (M-RoPE, dynamic NTK: docs/reference/rope.md). Needs\nKVC_ROPE_ON_APPEND. Give the same table to the attend of the layer"]
+    #[doc = " nullable: the angles follow from the rope fields of the layer and the positions of the\ntokens. Borrowed; [>= T, 2, rope_dim / 2] float32, compact: [t, 0, i] is the cos of the\nangle of pair i, and [t, 1, i] is its sin. The caller multiplies both by the attention\nfactor of the scaling, if it has one. Use the table for positions that only the caller has\n(M-RoPE, dynamic NTK: docs/reference/rope.md). Needs KVC_ROPE_ON_APPEND. Give the same\ntable to the attend of the layer"]
     pub rope_cos_sin: *const DLTensor,
     #[doc = " int8 and uint4, with stored bytes in k and v: borrowed; [>= T, Hkv] float32: the scale of each\nrow. Else NULL. (Stored bytes of float8 and float4 have the scales of the layer)"]
     pub k_scale: *const DLTensor,
@@ -1389,7 +1389,7 @@ pub struct kvc_stats {
     pub pages_idle: i64,
     #[doc = " idle pages that were evicted since create"]
     pub pages_evicted: i64,
-    #[doc = " kvc_prefix_attach calls that succeeded since create. Every group has the count of the\ncache"]
+    #[doc = " kvc_prefix_attach calls that succeeded since create. This number is the same in every\ngroup"]
     pub prefix_attaches: i64,
     #[doc = " tokens that these attach calls found"]
     pub prefix_tokens: i64,
@@ -1427,7 +1427,7 @@ pub const KVC_FLASH_ATTN_WINDOW_LEFT: kvc_flash_attn_flags = 4;
 pub const KVC_FLASH_ATTN_WINDOW_RIGHT: kvc_flash_attn_flags = 8;
 #[doc = " as KVC_ATTEND_ALIBI_SIGNED"]
 pub const KVC_FLASH_ATTN_ALIBI_SIGNED: kvc_flash_attn_flags = 16;
-#[doc = " These calls are for engines that keep K and V in their own tensors. They need a context, and no kvc_cache. The following\n is a decode step over a paged cache:\n\n   kvc_flash_attn_args args;  kvc_flash_attn_args_init(&args);\n   args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;           // of the new tokens, [B, 1, heads, dims]\n   args.k_cache = &k_cache;  args.v_cache = &v_cache;                   // [pages, page_size, Hkv, dims]\n   args.cache_seqlens = &lengths;  args.block_table = &table;           // int32 [B], [B, max_pages]\n   args.flags = KVC_FLASH_ATTN_CAUSAL;\n   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);\n\n More letters: a call has B rows, which are sequences. A row has Sq queries and Sn new tokens. All rows together have Tq\n queries and Tn new tokens.\n\n Tensors are borrowed and on the context's device. Index tensors (lengths, offsets, cache rows, slots, block_table) are\n int32 or int64. They may have any stride, and stride 0 means one value for all. Lengths may have rank 0. On a GPU, the\n index tensors of a call are either all on the host or all on the device. (Single numbers may be on the host in both\n cases.)\n   On the host    The call reads and checks every value once.\n   On the device  The call reads nothing back, uploads nothing and waits for nothing. The shapes give the largest possible\n                  sizes, which decide how the work is divided. At each replay, a captured call uses the values that its\n                  index tensors have then. The call skips a row with a value out of its range: it stores nothing of the\n                  row, and does not write the row of out. It checks page ids only with KVC_CONTEXT_VALIDATE, which also\n                  reports the bad value."]
+#[doc = " These calls are for engines that keep K and V in their own tensors. They need a context, and no kvc_cache. The following\n is a decode step over a paged cache:\n\n   kvc_flash_attn_args args;  kvc_flash_attn_args_init(&args);\n   args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;           // of the new tokens, [B, 1, heads, dims]\n   args.k_cache = &k_cache;  args.v_cache = &v_cache;                   // [pages, page_size, Hkv, dims]\n   args.cache_seqlens = &lengths;  args.block_table = &table;           // int32 [B], [B, max_pages]\n   args.flags = KVC_FLASH_ATTN_CAUSAL;\n   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);\n\n More letters: a call has B rows, which are sequences. A row has Sq queries and Sn new tokens. All rows together have Tq\n queries and Tn new tokens.\n\n Tensors are borrowed and on the context's device. Index tensors (lengths, offsets, cache rows, slots, block_table) are\n int32 or int64. They may have any stride, and stride 0 means one value for all. Lengths may have rank 0. On a GPU, the\n index tensors of a call are either all on the host or all on the device. (An index tensor of rank 0 may be on the host in\n both cases.)\n   On the host    The call reads and checks every value once.\n   On the device  The call reads nothing back, uploads nothing and waits for nothing. The shapes give the largest possible\n                  sizes, which decide how the work is divided. At each replay, a captured call uses the values that its\n                  index tensors have then. The call skips a row with a value out of its range: it stores nothing of the\n                  row, and does not write the row of out. It checks page ids only with KVC_CONTEXT_VALIDATE, which also\n                  reports the bad value."]
 pub type kvc_flash_attn_flags = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1473,7 +1473,7 @@ pub struct kvc_flash_attn_args {
     pub rotary_seqlens: *const DLTensor,
     #[doc = " nullable; [B, Hkv] float32, with float8 q: q is multiplied by it"]
     pub q_descale: *const DLTensor,
-    #[doc = " nullable; [B, Hkv] float32, with a float8 cache: k_cache is multiplied by it. New k\nthat is not float8 is stored as k / k_descale, rounded to the nearest value (ties to\neven). A larger magnitude is stored as the largest finite value"]
+    #[doc = " nullable; [B, Hkv] float32, with a float8 cache: k_cache is multiplied by it. New k\nthat is not float8 is stored as k / k_descale, rounded to the nearest value (ties to\neven). If the quotient is out of the range of the type, the largest finite value is\nstored, with its sign"]
     pub k_descale: *const DLTensor,
     #[doc = " nullable; [B, Hkv]: the same for v"]
     pub v_descale: *const DLTensor,
@@ -1573,7 +1573,7 @@ pub struct kvc_append_slots_args {
     pub v_cache: *const DLTensor,
     #[doc = " int32 or int64 [T]: the slot of each row, page * page_size + offset. A row with a negative\nslot is skipped. T is at most 2^26"]
     pub slot_mapping: *const DLTensor,
-    #[doc = " nullable: 1. [1] or [Hkv] float32, with a float8 cache: k (latent form: the whole row) is\nstored as k / k_scale, rounded to the nearest value (ties to even). A larger magnitude is\nstored as the largest finite value"]
+    #[doc = " nullable: every scale is 1. [1] or [Hkv] float32, with a float8 cache: k (latent form: the\nwhole row) is stored as k / k_scale, rounded to the nearest value (ties to even). If the\nquotient is out of the range of the type, the largest finite value is stored, with its\nsign"]
     pub k_scale: *const DLTensor,
     #[doc = " nullable; the same for v (latent form: NULL)"]
     pub v_scale: *const DLTensor,
@@ -1858,7 +1858,7 @@ pub struct kvc_plan {
 }
 #[doc = " match and attach may find all tokens of the query. By default they leave out the last token,\nbecause an engine needs its logits"]
 pub const KVC_PREFIX_ALLOW_ALL: kvc_prefix_query_flags = 1;
-#[doc = " ============================================================================================\n 12  Prefix index: what the cache remembers\n ============================================================================================\n A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is removed. A later request that\n begins with the same tokens uses these pages, and computes only the rest. The loop of an engine:\n\n   kvc_prefix_query query;  kvc_prefix_query_init(&query);\n   query.tokens = prompt;  query.num_tokens = n;  query.salt = tenant;\n   kvc_prefix_hit hit;  kvc_prefix_hit_init(&hit);\n   kvc_seq seq;\n   if (kvc_prefix_attach(cache, &query, stream, &hit, &seq, &error)) return report(error.message);\n   ... a forward that appends prompt[hit.tokens .. n) to seq ...         // at least one token, for its logits\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // other requests can now find the prompt\n   ... forwards that append one token each; `prompt` and n grow ...\n   query.tokens = prompt;  query.num_tokens = n;\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // the answer too, for the next request\n   kvc_seq_remove(cache, 1, &seq, &error);                               // the pages stay until other calls need them\n\n   Sharing   Whole pages are shared. A part of a page, of one token or more, is copied to a new page of the new sequence.\n   Groups    A hit is the longest prefix that every group can serve. Full groups and latent rows need every page up to the\n             end of the hit. Sliding and chunked groups need the pages that the next query sees. Recurrent groups need the\n             states after exactly these tokens. The index has states for the lengths at which sequences were published. The\n             index ignores cross groups, so the new sequence has no encoder tokens.\n   Eviction  A published page that no sequence and no pin holds is idle. kvc_forward_begin, kvc_seq_fork, kvc_seq_import\n             and kvc_prefix_attach evict idle pages when they are short of pages. They evict expired prefixes first, then\n             prefixes of lower priority, then those that kvc_cache_config.prefix_policy chooses. A prefix is evicted after\n             all prefixes that continue it. OUT_OF_PAGES means that there are too few pages even if all idle pages were\n             evicted. Pages that a failed or aborted call evicted stay evicted. Equal calls evict equal pages, so page ids\n             are equal on every rank.\n   Salts     Tokens under different salts never match. K and V must depend only on the tokens so far and on the salt. So\n             use a different salt for each tenant, adapter, image, and everything else that changes K and V.\n   Time      The library reads no clock. Give it the time with kvc_cache_set_time.\n In a cache without KVC_CACHE_PREFIX_INDEX, every call of this section except kvc_cache_set_time returns UNSUPPORTED."]
+#[doc = " ============================================================================================\n 12  Prefix index: what the cache remembers\n ============================================================================================\n A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is removed. A later request that\n begins with the same tokens uses these pages, and computes only the rest. The loop of an engine:\n\n   kvc_prefix_query query;  kvc_prefix_query_init(&query);\n   query.tokens = prompt;  query.num_tokens = n;  query.salt = tenant;\n   kvc_prefix_hit hit;  kvc_prefix_hit_init(&hit);\n   kvc_seq seq;\n   if (kvc_prefix_attach(cache, &query, stream, &hit, &seq, &error)) return report(error.message);\n   ... a forward that appends prompt[hit.tokens .. n) to seq ...         // at least one token, for its logits\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // other requests can now find the prompt\n   ... forwards that append one token each; `prompt` and n grow ...\n   query.tokens = prompt;  query.num_tokens = n;\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // the answer too, for the next request\n   kvc_seq_remove(cache, 1, &seq, &error);                               // the pages stay until other calls need them\n\n   Sharing   Whole pages are shared. A part of a page, of one token or more, is copied to a new page of the new sequence.\n   Groups    A hit is the longest prefix that every group can serve. Full groups need every page up to the end of the hit.\n             Sliding and chunked groups need the pages that the next query sees. Recurrent groups need the states after\n             exactly these tokens. The index has states for the lengths at which sequences were published. The index\n             ignores cross groups, so the new sequence has no encoder tokens.\n   Eviction  A published page that no sequence and no pin holds is idle. kvc_forward_begin, kvc_seq_fork, kvc_seq_import\n             and kvc_prefix_attach evict idle pages when they are short of pages. They evict expired prefixes first, then\n             prefixes of lower priority, then those that kvc_cache_config.prefix_policy chooses. A prefix is evicted after\n             all prefixes that continue it. OUT_OF_PAGES means that there are too few pages even if all idle pages were\n             evicted. Pages that a failed or aborted call evicted stay evicted. Equal calls evict equal pages, so page ids\n             are equal on every rank.\n   Salts     Tokens under different salts never match. K and V must depend only on the tokens so far and on the salt. So\n             use a different salt for each tenant, adapter, image, and everything else that changes K and V.\n   Time      The library reads no clock. Give it the time with kvc_cache_set_time.\n In a cache without KVC_CACHE_PREFIX_INDEX, every call of this section except kvc_cache_set_time returns UNSUPPORTED."]
 pub type kvc_prefix_query_flags = ::core::ffi::c_uint;
 #[doc = " The tokens that a call looks for in the prefix index."]
 #[repr(C)]
@@ -1873,7 +1873,7 @@ pub struct kvc_prefix_query {
     pub num_tokens: i64,
     #[doc = " any number; 0 = no salt"]
     pub salt: u64,
-    #[doc = " >= 0: the salt applies from the page on that contains this token, and earlier pages have salt 0.\nSo several tenants can share a system prompt, and nothing after it"]
+    #[doc = " >= 0: the salt applies to the page that contains this token, and to all later pages. Earlier\npages have salt 0. So several tenants can share a system prompt, and nothing after it"]
     pub salt_begin: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1892,7 +1892,7 @@ const _: () = {
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_prefix_hit {
     pub struct_size: u32,
-    #[doc = " the group that limits the hit: `tokens` is below known_tokens and below what the query allows.\n-1 = no group limits it. The group lacks the page that begins at `tokens`, or (recurrent) a state\nat a later position"]
+    #[doc = " -1 = no group makes the hit shorter than known_tokens and the query allow. Else a group that\ndoes: it lacks the page that begins at `tokens`, or (recurrent) a state at a later position"]
     pub limited_by: i32,
     #[doc = " length of the longest prefix that every group can serve"]
     pub tokens: i64,
@@ -2003,7 +2003,7 @@ pub struct kvc_page_keys_args {
     pub salt: *const u8,
     #[doc = " 0..2^20"]
     pub salt_bytes: i64,
-    #[doc = " >= 0: the salt applies from the page on that contains this position"]
+    #[doc = " >= 0: the salt applies to the page that contains this position, and to all later pages"]
     pub salt_begin: i64,
     #[doc = " number of spans of tokens that stand for an image or other media; 0..2^30"]
     pub num_media: i64,
@@ -2011,7 +2011,7 @@ pub struct kvc_page_keys_args {
     pub media_begins: *const i64,
     #[doc = " [num_media]: number of tokens of each span, > 0. The spans do not overlap"]
     pub media_tokens: *const i64,
-    #[doc = " [num_media, 32]: a hash of the media of each span, and of all settings that change how the\nmodel sees the media"]
+    #[doc = " [num_media, 32]: a hash of the media of each span, and of all settings that change how the\nmodel encodes the media"]
     pub media_hashes: *const u8,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
