@@ -164,7 +164,7 @@ class Cancelled(State):
 
 
 class Evicted(State):
-    """The needed keys were freed, because they left a window."""
+    """The needed keys were freed when they left a window, or the needed recurrent state is not kept."""
 
 
 class Stale(State):
