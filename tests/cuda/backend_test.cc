@@ -168,10 +168,9 @@ TEST(Copies, AreMadeInTheirOrder) {
 }
 
 TEST(AttendPlan, RowsFitSharedMemory) {
-  EXPECT_EQ(rows_of_block(16 * 256, 128, 128, false), 16);
-  EXPECT_EQ(rows_of_block(16 * 256 - 1, 128, 128, false), 8);
-  EXPECT_EQ(rows_of_block(16 * 256, 128, 128, true), 8);
-  EXPECT_EQ(rows_of_block(1, 1024, 1024, true), 1);
+  EXPECT_EQ(rows_of_block(16 * 384, 128, 128), 16);
+  EXPECT_EQ(rows_of_block(16 * 384 - 1, 128, 128), 8);
+  EXPECT_EQ(rows_of_block(1, 1024, 1024), 1);
 }
 
 // Every row of every item and head is in one block, for each number of rows of a block.

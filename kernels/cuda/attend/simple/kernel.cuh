@@ -7,9 +7,10 @@
 // sees a key is decided once for each pair, by kernels/common/mask.h and the mask of the call. Biases are read for each
 // score.
 //
-// Shared memory: Fixed (below), q [rows][D] and o [rows][Dv]. A deterministic cache folds states: after each fold_keys
-// keys, it merges the state over them into the state over all earlier keys. Then o of the earlier keys [rows][Dv] is
-// there too. A block has as many rows as fit into 48 KiB (attend/simple/plan.h).
+// Shared memory: Fixed (below), q [rows][D], o [rows][Dv] and o of earlier keys [rows][Dv]. States are folded: after
+// each kFoldKeys keys, the state over them is merged into the state over all earlier keys. So the rounding error of a
+// sum does not grow with the number of keys. A deterministic cache sets the number of keys itself. A block has as many
+// rows as fit into 48 KiB (attend/simple/plan.h).
 //
 // A key that a row does not see takes no part in the row's arithmetic. So such a key may hold NaN, and the bits of a
 // row do not depend on the other rows of the block.
@@ -113,7 +114,7 @@ __device__ __forceinline__ void begin_rows(const AttendState& state) {
   const int32_t dims = call.layer.v_head_dim;
   for (int32_t i = state.thread; i < state.rows * dims; i += kAttendThreads) {
     state.o[i] = 0.0f;
-    if (call.plan.fold_keys > 0) state.folded[i] = 0.0f;
+    state.folded[i] = 0.0f;
   }
   __syncthreads();
 }
@@ -300,8 +301,8 @@ __device__ __forceinline__ float value_unit(const AttendState& state, int32_t ro
          row_factor(&state.call->args.v_scales, state.fixed->places[row].row, state.block.head);
 }
 
-// Merges the states over the last fold_keys keys into the states over earlier keys. Then sets the states over the last
-// keys to empty. All threads call it.
+// Merges the states over the keys since the last fold into the states over earlier keys. Then sets the states over the
+// last keys to empty. All threads call it.
 __device__ __forceinline__ void fold_states(const AttendState& state) {
   Fixed& fixed = *state.fixed;
   const int32_t dims = state.call->layer.v_head_dim;
@@ -331,20 +332,16 @@ __device__ __forceinline__ void finish_rows(const AttendState& state) {
   const AttendCall& call = *state.call;
   const kvc_backend_attend& args = call.args;
   const int32_t dims = call.layer.v_head_dim;
-  const bool folds = call.plan.fold_keys > 0;
   const Type type = type_of(args.out.dtype);
   for (int32_t r = state.warp; r < state.rows; r += kAttendWarps) {
     const QueryPlace& place = fixed.places[r];
     const int32_t head = q_head_of(state, r);
-    const NaturalMaximum natural = natural_maximum(call, fixed.m[r], fixed.l[r]);
-    const float m = folds ? fixed.folded_m[r] : natural.m;
-    const float l = folds ? fixed.folded_l[r] : fixed.l[r] * natural.correction;
-    const float* o = (folds ? state.folded : state.o) + r * dims;
-    const float unit = folds ? 1.0f : value_unit(state, r) * natural.correction;
+    const float m = fixed.folded_m[r], l = fixed.folded_l[r];
+    const float* o = state.folded + r * dims;
     if (place.partial_offset >= 0) {
       const int64_t states = place.states, index = place.first_state + head;
       float* partial = call.plan.partials + place.partial_offset;
-      for (int32_t d = state.lane; d < dims; d += kWarpSize) partial[index * dims + d] = l == 0.0f ? 0.0f : o[d] * unit;
+      for (int32_t d = state.lane; d < dims; d += kWarpSize) partial[index * dims + d] = l == 0.0f ? 0.0f : o[d];
       if (state.lane == 0) {
         partial[states * dims + index] = m;
         partial[states * dims + states + index] = l;
@@ -356,7 +353,7 @@ __device__ __forceinline__ void finish_rows(const AttendState& state) {
     const float scale = static_cast<float>(final.scale);
     const int64_t base = out_element(args, place.row, place.token, head);
     for (int32_t d = state.lane; d < dims; d += kWarpSize) {
-      store_element(type, args.out.data, base + d, l == 0.0f ? 0.0f : o[d] * unit * scale);
+      store_element(type, args.out.data, base + d, l == 0.0f ? 0.0f : o[d] * scale);
     }
     if (args.lse != nullptr && state.lane == 0) args.lse[lse_element(args, place.row, place.token, head)] = final.lse;
   }
@@ -375,16 +372,17 @@ __device__ __forceinline__ void attend_keys(const AttendState& state) {
     keys.begin = of_row.begin < keys.begin ? of_row.begin : keys.begin;
     keys.end = of_row.end > keys.end ? of_row.end : keys.end;
   }
-  const int32_t fold = call.plan.fold_keys;
-  for (int32_t begin = keys.begin - keys.begin % kBlockKeys; begin < keys.end; begin += kBlockKeys) {
-    if (fold > 0 && begin % fold == 0) fold_states(state);
+  const int32_t fold = call.plan.fold_keys > 0 ? call.plan.fold_keys : kFoldKeys;
+  const int32_t first = keys.begin - keys.begin % kBlockKeys;
+  for (int32_t begin = first; begin < keys.end; begin += kBlockKeys) {
+    if (begin % fold == 0 && begin > first) fold_states(state);
     if (find_keys(state, &cursor, begin) == 0) continue;
     float dots[kRowsPerWarp];
     dot_products<T>(state, table, dots);
     add_scores(state, dots);
     weigh_values<T>(state);
   }
-  if (fold > 0) fold_states(state);
+  fold_states(state);
 }
 
 template <class T>

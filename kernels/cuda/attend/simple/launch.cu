@@ -13,11 +13,10 @@ namespace kvc::kernels::cuda {
 
 kvc_status launch_simple(const AttendCall& call, int64_t blocks, void* stream, kvc_error* error) {
   const kvc_backend_layer& layer = call.layer;
-  const bool folds = call.plan.fold_keys > 0;
   constexpr int64_t kFixed = static_cast<int64_t>(sizeof(Fixed)), kFloats = (kMaxSharedBytes - kFixed) / 4;
-  const int32_t rows = rows_of_block(kFloats, layer.head_dim, layer.v_head_dim, folds);
+  const int32_t rows = rows_of_block(kFloats, layer.head_dim, layer.v_head_dim);
   const SimpleCall simple = {call, rows};
-  const int64_t shared = kFixed + 4 * block_floats(rows, layer.head_dim, layer.v_head_dim, folds);
+  const int64_t shared = kFixed + 4 * block_floats(rows, layer.head_dim, layer.v_head_dim);
   const unsigned parts = has_lists(call) ? static_cast<unsigned>(call.listed.row_blocks) : 1;
   const auto run = [&](auto kernel) {
     return launch("attend", stream, {static_cast<unsigned>(blocks), parts, 1}, kAttendThreads,

@@ -7,19 +7,20 @@
 namespace kvc::kernels::cuda {
 
 constexpr int32_t kMaxBlockRows = 16;
-constexpr int32_t kBlockKeys = 32;  // keys that a block processes together, one for each lane
-constexpr int32_t kBlockDims = 64;  // dims of these keys that are in shared memory at once
+constexpr int32_t kBlockKeys = 32;   // keys that a block processes together, one for each lane
+constexpr int32_t kBlockDims = 64;   // dims of these keys that are in shared memory at once
+constexpr int32_t kFoldKeys = 1024;  // states are folded after so many keys, unless the plan has another number
 
-// The floats of a block's shared memory after the fixed part: q, o, and, if states are folded, o of earlier keys.
-constexpr int64_t block_floats(int32_t rows, int32_t head_dim, int32_t v_head_dim, bool folds) {
-  return int64_t{rows} * (head_dim + (folds ? 2 : 1) * v_head_dim);
+// The floats of a block's shared memory after the fixed part: q, o, and o of earlier keys.
+constexpr int64_t block_floats(int32_t rows, int32_t head_dim, int32_t v_head_dim) {
+  return int64_t{rows} * (head_dim + 2 * v_head_dim);
 }
 
 // The most rows of a block that fit into `floats`: a power of two, and at least 1 for every head dim that the backend
 // accepts.
-inline int32_t rows_of_block(int64_t floats, int32_t head_dim, int32_t v_head_dim, bool folds) {
+inline int32_t rows_of_block(int64_t floats, int32_t head_dim, int32_t v_head_dim) {
   int32_t rows = kMaxBlockRows;
-  while (rows > 1 && block_floats(rows, head_dim, v_head_dim, folds) > floats) rows /= 2;
+  while (rows > 1 && block_floats(rows, head_dim, v_head_dim) > floats) rows /= 2;
   return rows;
 }
 
