@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define KVC_BACKEND_VERSION 12
+#define KVC_BACKEND_VERSION 13
 
 /* ---- Services of the core ------------------------------------------------------------------- */
 
@@ -403,8 +403,8 @@ typedef struct kvc_backend_plan {
   int32_t slot;                          /* number among the plans of the step's limits */
   int64_t num_items, num_tiles, num_spans, num_parts;
   int64_t max_items, max_tiles, max_spans, max_parts; /* in any step */
-  int32_t *counters; /* host, [num_tiles]: 0 at the start of a call, any value after it. Not read by kernels of a device
-                        that orders the items of a tile otherwise */
+  int32_t *counters; /* host, [num_tiles]: scratch for a backend that counts the finished items of each tile. A call finds any
+                        values there, and sets them to 0 first */
   float *partials;   /* what the items' partial_offset index */
   /* 0: the order of sums is free, for speed. Else a multiple of 512, and the bits of an output depend only on the query, its
    * keys and its options, not on other rows. For this, the state over each fold, keys [i * fold_keys, (i + 1) * fold_keys),

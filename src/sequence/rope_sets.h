@@ -3,6 +3,7 @@
 // set.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
