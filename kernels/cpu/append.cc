@@ -1,5 +1,5 @@
-// append() stores a step's rows of K and V in their slots. It first rotates them, and rounds or quantises them.
-// Roofline: it reads the new rows once and writes them once.
+// append() stores a step's rows of K and V in their slots. It first rotates K if the call has cos and sin, and then
+// rounds or quantises all rows. Roofline: it reads the new rows once and writes them once.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/hadamard.h"
 #include "kernels/common/scales.h"
@@ -18,7 +18,7 @@ struct Source {
   const unsigned char* data;
   Type type;
   int64_t token_bytes, head_bytes;
-  const kvc_backend_tensor* scales;  // where rows have scales: the scales of a source that is quantised already
+  const kvc_backend_tensor* scales;  // read if the source is already quantised and each of its rows has a scale
 };
 
 Source source_of(const kvc_backend_tensor& tensor, const kvc_backend_tensor& scales) {
@@ -76,7 +76,7 @@ Place place_of(const Target& target, int64_t slot) {
   return {target.data + page * target.page_bytes + offset * target.slot_bytes, page, offset, 0};
 }
 
-// Stores a row as a type that is not quantised, or as the type that it has.
+// Stores a row: converts it to a type that is not quantised, or copies it if it already has the stored type.
 void convert_row(const Implementation& implementation, const Target& target, const Place& place, Type type,
                  const void* row, int32_t dims) {
   if (!target.stream) {
