@@ -162,8 +162,9 @@ kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, vo
   const bool stream = args->num_tokens * token_bytes >= kStreamBytes;
   const Target k_target = target_of(layer, layer.k, layer.k_scales, layer.head_dim, stream);
   const Target v_target = target_of(layer, layer.v, layer.v_scales, layer.v_head_dim, stream);
-  // The rows of one head are adjacent. Threads that write within 4 KiB of each other contend for cache lines, because
-  // the hardware prefetcher loads lines ahead within 4 KiB. So each chunk of tokens covers at least 4 KiB.
+  // Unless pages store all heads of a token together, the rows of one head are adjacent. Threads that write within 4
+  // KiB of each other contend for cache lines, because the hardware prefetcher loads lines ahead within 4 KiB. So each
+  // chunk of tokens covers at least 4 KiB.
   const int64_t apart_tokens = k_target.row_bytes < kPrefetchBytes ? kPrefetchBytes / k_target.row_bytes : 1;
   const auto store = [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
