@@ -15,7 +15,7 @@ struct Weights {
 
 // Adds kVectors vectors of V, from vector `first` on. tail: the number of elements in the last vector, or 0 if it is
 // whole. o: the output of the first row. block_scales: as in load_dims. last: whether these are the last vectors of V.
-// Then the rows that are read next are K of `following`. kRowBytes: as in RowAddresses.
+// After them, the kernel reads the rows `following`, which are K. kRowBytes: as in RowAddresses.
 template <class Format, int kRows, int kVectors, int kRowBytes>
 KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin, int end, Weights weights, float* o,
                            int o_stride, int block_scales, int first, int tail, bool last) {
