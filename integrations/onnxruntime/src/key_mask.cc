@@ -20,7 +20,8 @@ KeyMask::KeyMask(const Operand& mask, const Vectors& keys)
       counts_view_(counts_.data(), kInt32, {rows_}, {1}) {
   if (!mask) return;
   const int32_t* values = static_cast<const int32_t*>(mask.data);
-  if (mask.shape == std::vector<int64_t>{rows_}) {
+  const std::vector<int64_t> of_lengths = {rows_}, with_offsets = {3 * int64_t{rows_} + 2};
+  if (mask.shape == of_lengths || mask.shape == with_offsets) {
     for (size_t row = 0; row < ends_.size(); row++) {
       if (values[row] > 0) ends_[row] = std::min(keys_, values[row]);
     }

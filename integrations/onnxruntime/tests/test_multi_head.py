@@ -102,7 +102,7 @@ def test_without_keys_the_output_is_zero():
 
 
 MASKS = {
-    'lengths': [9, 4, 1], 'a row of nothing': [9, 0, 3], 'longer than the keys': [12, 5, 9],
+    'lengths': [9, 4, 1], 'lengths and offsets': [9, 4, 1, 0, 6, 12, 18, 0, 9, 13, 14], 'a row of nothing': [9, 0, 3], 'longer than the keys': [12, 5, 9],
     'right padding': [[1] * 9, [1] * 5 + [0] * 4, [1] + [0] * 8], 'left padding': [[1] * 9, [0] * 3 + [1] * 6, [0] * 8 + [1]],
     'both': [[0, 0] + [1] * 7, [0] + [1] * 4 + [0] * 4, [1] * 9], 'gaps': [[1, 0, 1, 0, 0, 1, 1, 1, 0], [1] * 9, [0, 1, 0, 1] + [0] * 5],
     'gaps and a row of nothing': [[1, 0, 1, 0, 0, 1, 1, 1, 0], [0] * 9, [0] * 4 + [1] * 5]}
@@ -113,7 +113,7 @@ MASKS = {
 @pytest.mark.parametrize('mask', MASKS.values(), ids=MASKS)
 def test_key_padding_mask(dtype, layout, mask):
     feed = vectors(3, 6, 9, mask=mask, bias=layout == 'biased', dtype=dtype)
-    of_nothing = any(not np.any(row) for row in mask)
+    of_nothing = any(not np.any(row) for row in mask[:3])
     tolerance = 2e-3 if of_nothing else 0.0  # of a row of nothing ONNX Runtime subtracts 10000 from all scores, and so rounds them
     if layout == 'keys and values':
         assert_same(packed(feed, ['key', 'value']), feed, tolerance=tolerance)
