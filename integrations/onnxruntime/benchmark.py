@@ -51,7 +51,7 @@ def compare(title: str, model, cases, feed_of, output: str, out_of, arguments, d
     print(f'\n{title}\n\n| Case | Type | Threads | ONNX Runtime, ms | Plug-in, ms | Faster |\n|---|---|---|---|---|---|')
     for dtype in dtypes:
         for threads in arguments.threads:
-            sessions = [session(model(dtype), plugin, threads) for plugin in (False, True)]
+            sessions = [session(model(dtype), False, threads), session(model(dtype), True, threads, num_threads=str(threads))]
             for name, new, total in cases:
                 feed = feed_of(dtype, new, total)
                 calls, kept = zip(*(bound(running, dict(feed), output, out_of(dtype, feed)) for running in sessions))
