@@ -13,6 +13,10 @@ namespace {
 enum Input { kQuery, kKey, kValue, kBias, kMask, kPastKey = 6, kPastValue };
 enum Output { kOut, kPresentKey, kPresentValue };
 
+// Queries of one head that one thread attends well, and how many such shares a thread needs. With fewer, the library
+// may cut keys into parts, whose results must be merged.
+constexpr int64_t kShareQueries = 128, kSharesOfThread = 2;
+
 bool has_rank(const Operand& operand, size_t rank) { return operand.shape.size() == rank; }
 
 }  // namespace
@@ -141,8 +145,10 @@ void MultiHeadAttention::compute(OrtKernelContext* run, const AttentionContext& 
   kvc_flash_attn_args args;
   kvc_flash_attn_args_init(&args);
   args.softmax_scale = heads_.scale;
-  if (causal_) {  // query i sees the past and the new keys up to i; the library would align the last query with the
-                  // last key
+  const int64_t shares = call.q.batch * call.q.heads * (call.q.tokens / kShareQueries);
+  if (shares >= kSharesOfThread * attention.num_threads()) args.num_splits = 1;
+  if (causal_) {
+    // Query i sees the past and the new keys up to i. The library would align the last query with the last key.
     const int64_t seen = std::min(call.k.tokens, call.past + call.q.tokens);
     call.k.tokens = call.v.tokens = seen;
     args.flags = KVC_FLASH_ATTN_WINDOW_RIGHT;
