@@ -25,7 +25,7 @@ def tokens(model: Path, sizes: list, prompts: list, folder: Path) -> tuple:
     listed = folder / 'prompts.txt'
     listed.write_text(''.join(' '.join(map(str, prompt)) + '\n' for prompt in prompts))
     command = ['java', '-cp', jar(), HERE / 'Tokens.java', model, PLUGIN, *map(str, sizes), listed]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, f'java ended with {done.returncode}: {done.stderr}'
     version, *lists, profile = done.stdout.splitlines()
     assert version == VERSION and len(lists) == 2 * len(prompts)
