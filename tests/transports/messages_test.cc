@@ -4,59 +4,18 @@
 #include <deque>
 #include <set>
 
+#include "endpoint_fixture.h"
 #include "two_processes.h"
 
 namespace kvt {
 namespace {
 
-struct Endpoint {
-  struct Received {
-    std::string header, data;
-  };
-  kvc_transport table;
+kvc_transport opened(const std::string &way) {
+  kvc_transport transport;
   kvc_error error = KVC_ERROR_INIT;
-  bool open = false;
-  std::vector<uint64_t> sent, lost;
-  std::vector<Received> received;
-
-  explicit Endpoint(const std::string &way) {
-    EXPECT_EQ(open_transport(way, &table, &error), KVC_OK) << error.message;
-    open = true;
-  }
-  ~Endpoint() { close(); }
-  void close() {
-    if (open) table.close(table.self);
-    open = false;
-  }
-  Bytes address() {
-    Bytes bytes(KVC_TRANSPORT_MAX_ADDRESS_BYTES);
-    const int64_t count = table.address(table.self, bytes.data(), KVC_TRANSPORT_MAX_ADDRESS_BYTES);
-    EXPECT_GT(count, 0);
-    bytes.resize(static_cast<size_t>(count));
-    return bytes;
-  }
-  int32_t connect(const Bytes &address, uint64_t *peer) {
-    return table.connect(table.self, address.data(), static_cast<int64_t>(address.size()), peer, &error);
-  }
-  int32_t send(uint64_t peer, const std::string &header, const std::string &data, uint64_t operation) {
-    return table.send(table.self, peer, header.data(), static_cast<int64_t>(header.size()), data.data(),
-                      static_cast<int64_t>(data.size()), operation, &error);
-  }
-  void poll() {
-    kvc_transport_event events[3];
-    const int64_t count = table.poll(table.self, events, 3);
-    for (int64_t i = 0; i < count; i++) {
-      const kvc_transport_event &e = events[i];
-      if (e.kind == KVC_TRANSPORT_SENT) sent.push_back(e.operation);
-      if (e.kind == KVC_TRANSPORT_LOST) lost.push_back(e.peer);
-      if (e.kind != KVC_TRANSPORT_RECEIVED) continue;
-      received.push_back({text(e.header, e.header_bytes), text(e.data, e.data_bytes)});
-    }
-  }
-  static std::string text(const void *data, int64_t bytes) {
-    return {static_cast<const char *>(data), static_cast<size_t>(bytes)};
-  }
-};
+  EXPECT_EQ(open_transport(way, &transport, &error), KVC_OK) << error.message;
+  return transport;
+}
 
 std::string data_of(int message, int64_t max) {
   static constexpr int64_t kBytes[] = {0, 1, 100, 9000, 70000, 262144, 1 << 20};
@@ -70,7 +29,7 @@ class Messages : public EachWay {};
 // Two senders, each in both directions with one receiver. Long and short messages alternate.
 TEST_P(Messages, ArriveWholeOnceAndInOrder) {
   constexpr int kCount = 40;
-  Endpoint a(GetParam()), b(GetParam());
+  Endpoint a(opened(GetParam())), b(opened(GetParam()));
   uint64_t to_b = 0, to_a = 0;
   ASSERT_EQ(a.connect(b.address(), &to_b), KVC_TRANSPORT_OK) << a.error.message;
   ASSERT_EQ(b.connect(a.address(), &to_a), KVC_TRANSPORT_OK) << b.error.message;
@@ -101,7 +60,7 @@ TEST_P(Messages, ArriveWholeOnceAndInOrder) {
 }
 
 TEST_P(Messages, AnEndpointReachesItself) {
-  Endpoint a(GetParam());
+  Endpoint a(opened(GetParam()));
   uint64_t peer = 0;
   ASSERT_EQ(a.connect(a.address(), &peer), KVC_TRANSPORT_OK) << a.error.message;
   const std::string data = data_of(3, 9000);
@@ -114,7 +73,7 @@ TEST_P(Messages, AnEndpointReachesItself) {
 
 // What is sent after disconnect and a new connect comes after what was sent before.
 TEST_P(Messages, GoOnAfterDisconnect) {
-  Endpoint a(GetParam()), b(GetParam());
+  Endpoint a(opened(GetParam())), b(opened(GetParam()));
   const std::string data = data_of(4, 70000);
   for (int round = 0; round < 3; round++) {
     uint64_t peer = 0;
@@ -135,7 +94,7 @@ TEST_P(Messages, GoOnAfterDisconnect) {
 }
 
 TEST_P(Messages, AChildOfForkDoesNothing) {
-  Endpoint a(GetParam()), b(GetParam());
+  Endpoint a(opened(GetParam())), b(opened(GetParam()));
   uint64_t peer = 0;
   ASSERT_EQ(a.connect(b.address(), &peer), KVC_TRANSPORT_OK) << a.error.message;
   const Bytes address = b.address();

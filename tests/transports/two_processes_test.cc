@@ -105,6 +105,7 @@ TEST_P(TwoProcesses, AKilledSenderIsNoticed) {
     kvc_status status = KVC_OK;
     while (status == KVC_OK) status = decode.poll(in, &info);
     EXPECT_EQ(status, KVC_ERROR_IO);
+    EXPECT_NE(std::string(decode.error.message).find("has ended"), std::string::npos) << decode.error.message;
     EXPECT_EQ(decode.used_pages(), 0);
     decode.check();
     if (round == 1) files = open_files();
@@ -141,6 +142,7 @@ TEST_P(TwoProcesses, AKilledReceiverIsNoticed) {
   while (status == KVC_OK) status = prefill.poll(out, &info);
   watcher.join();
   EXPECT_EQ(status, KVC_ERROR_IO);
+  EXPECT_NE(std::string(prefill.error.message).find("has ended"), std::string::npos) << prefill.error.message;
   prefill.check();
   EXPECT_EQ(prefill.steps(seq, 6), Engine::expected({}, 12, 6));
 }
