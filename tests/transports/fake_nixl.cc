@@ -87,6 +87,7 @@ FAKE_API int nixl_capi_gen_notif(void *agent, const char *to, const void *data, 
   const bool itself = of(agent).name == to;
   if (fake.broken || agents.count(to) == 0) return -2;
   if (!itself && of(agent).known.count(to) == 0) return -6;
+  fake.last.assign(static_cast<const char *>(data), bytes);
   fake_nixl_inject(to, of(agent).name.c_str(), data, bytes);
   return 0;
 }

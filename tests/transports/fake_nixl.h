@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #define FAKE_API __attribute__((visibility("default")))
 
@@ -10,6 +11,7 @@ struct FakeNixl {
   bool reversed = false;    // a call gives the notifications last first
   bool wrong_name = false;  // metadata is that of another agent
   size_t filler_bytes = 0;  // of metadata
+  std::string last;         // notification that was sent
 };
 
 extern "C" FakeNixl *fake_nixl();

@@ -96,6 +96,17 @@ TEST_F(FakeNixlTest, StrangeNotificationsAreIgnored) {
   const Bytes own = b.address();
   inject("a", {1, 0, 5, 0}, std::string(own.begin(), own.end()));  // with that of another agent
   send(1);
+  Note note;
+  std::memcpy(&note, fake().last.data(), sizeof note);  // in the right session
+  b.poll();
+  inject("a", note, "again");
+  note.number++;
+  note.header_bytes = 6;
+  inject("a", note, "short");
+  note.header_bytes = KVC_TRANSPORT_MAX_HEADER_BYTES + 1;
+  inject("a", note, std::string(500, 'x'));
+  note.header_bytes = 1;
+  inject("a", note, std::string((1 << 20) + 2, 'x'));
   send(2);
   poll_both();
   EXPECT_EQ(headers(), "h1 h2 ");
