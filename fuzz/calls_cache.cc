@@ -69,7 +69,7 @@ kvc_layer_config draw_layer(World &w, Cache *c, int group) {
   if (w.in.wrong()) layer.dtype = {static_cast<uint8_t>(w.in.below(20)), static_cast<uint8_t>(w.in.below(80)), 1};
   w.in.size_of(layer);
   w.in.numbers(layer.num_kv_heads, layer.num_q_heads, layer.head_dim, layer.v_head_dim, layer.flags, layer.kv_layer,
-               layer.softmax_scale, layer.latent_dim, layer.reserved);
+               layer.softmax_scale, layer.latent_dim, layer.total_kv_heads);
   return layer;
 }
 

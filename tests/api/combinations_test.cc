@@ -67,6 +67,8 @@ void add_numbers(std::vector<Setting> *all) {
   ints("num_states", &Layer::num_states, {1, 2}, {kRecurrentGroup});
   ints("latent_dim", &Layer::latent_dim, {-1, kDim + 1, INT32_MAX}, kNone);
   ints("latent_dim", &Layer::latent_dim, {1, kDim}, kMla);
+  ints("total_kv_heads", &Layer::total_kv_heads, {-1, kKvHeads + 1, 65537, INT32_MIN, INT32_MAX}, kNone);
+  ints("total_kv_heads", &Layer::total_kv_heads, {kKvHeads}, kPlain);
 }
 
 void add_rope(std::vector<Setting> *all) {
@@ -108,7 +110,6 @@ void add_the_rest(std::vector<Setting> *all) {
   layer("keys only", {0, 1, 2}, {}, [](Layer &l) { l.flags = KVC_LAYER_KEYS_ONLY; });
   layer("flags 4", kNone, {}, [](Layer &l) { l.flags = 4; });
   layer("flags 1<<31", kNone, {}, [](Layer &l) { l.flags = 1u << 31; });
-  layer("reserved", kNone, {}, [](Layer &l) { l.reserved = 1; });
   layer("int32", kNone, {}, [](Layer &l) { l.dtype = {kDLInt, 32, 1}; });
   layer("float8 without scales", kAttending, {}, [](Layer &l) { l.dtype = dl_type(DType::kE4M3); });
   layer("scales missing", kNone, {}, [](Layer &l) { l.dtype = dl_type(DType::kE4M3), l.num_scales = 1; });
