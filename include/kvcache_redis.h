@@ -11,6 +11,8 @@
  *   config.tier = &tier;
  *   if (kvc_cache_add_tier(cache, &config, &error)) return report(error.message);   // first call tier.close(tier.self)
  *
+ * With TLS also: redis.flags = KVC_REDIS_TLS, and redis.tls_ca_file if the system does not have the authority.
+ *
  * The library is also a plug-in: its function kvc_tier_open (kvcache_tier.h) takes a URL as options. docs/reference/tiers.md
  * has the parameters of the URL, and says what the tier guarantees. */
 #ifndef KVCACHE_REDIS_H_
