@@ -1,7 +1,8 @@
 // Stores and loads of the Redis tier at full speed, for scripts/benchmark.sh redis, which compares them with
 // redis-benchmark.
-//   redis ADDRESS BYTES ITEMS SET GET [CA_FILE]    SET and GET: what redis-benchmark reached, in megabytes a second. Best
-//   of five runs. With CA_FILE the connections have TLS
+//   redis ADDRESS BYTES ITEMS SET GET [CA_FILE]
+// SET and GET: what redis-benchmark reached, in megabytes a second. Best of five runs. With CA_FILE the connections
+// have TLS.
 #include <kvcache_redis.h>
 #include <poll.h>
 
