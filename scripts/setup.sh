@@ -45,6 +45,7 @@ if [ "$level" = full ]; then
   want abigail-tools has abidiff
   want libhiredis-dev has_header hiredis/hiredis.h
   want redis-server has redis-server
+  want openssl has openssl # certificates of the tests of the Redis tier
   want libucx-dev has_header ucp/api/ucp.h
   want ucx-utils has ucx_perftest
   want chromium-headless-shell has chromium-headless-shell

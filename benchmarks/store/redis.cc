@@ -1,7 +1,8 @@
 // Stores and loads of the Redis tier at full speed, for scripts/benchmark.sh redis, which compares them with
 // redis-benchmark.
-//   redis ADDRESS BYTES ITEMS SET GET    SET and GET: what redis-benchmark reached, in megabytes a second. Best of five
-//   runs
+//   redis ADDRESS BYTES ITEMS SET GET [CA_FILE]
+// SET and GET: what redis-benchmark reached, in megabytes a second. Best of five runs. With CA_FILE the connections
+// have TLS.
 #include <kvcache_redis.h>
 #include <poll.h>
 
@@ -63,12 +64,14 @@ double move(const kvc_tier& tier, bool store, int64_t bytes, int64_t items) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 6) fail("redis ADDRESS BYTES ITEMS SET GET");
+  if (argc != 6 && argc != 7) fail("redis ADDRESS BYTES ITEMS SET GET [CA_FILE]");
   kvc_redis_config config;
   kvc_redis_config_init(&config);
   config.address = argv[1];
   config.prefix = "benchmark:";
   config.threads = 8;
+  config.tls_ca_file = argv[6];
+  if (argc == 7) config.flags = KVC_REDIS_TLS;
   kvc_tier tier;
   kvc_error error = KVC_ERROR_INIT;
   if (kvc_redis_tier_open(&config, &tier, &error) != KVC_OK) fail(error.message);

@@ -1,60 +1,13 @@
 // A cluster of three servers: where objects go, slots that move, a node that dies.
-#include <map>
+#include "redis_cluster.h"
 
-#include "redis_server.h"
+#include <map>
 
 namespace kvt {
 namespace {
 
-constexpr size_t kBytes = 500;
+constexpr size_t kBytes = RedisCluster::kBytes;
 constexpr uint64_t kObjects = 60;
-
-class RedisCluster : public ::testing::Test {
- protected:
-  void SetUp() override {
-    for (int n = 0; n < 3; ++n) {
-      nodes.push_back(std::make_unique<RedisServer>(
-          std::vector<std::string>{"--cluster-node-timeout", "2000", "--cluster-require-full-coverage", "no"},
-          RedisServer::kClusterNode));
-      ids.push_back(nodes[size_t(n)]->run({"CLUSTER", "MYID"}));
-    }
-    const char *ranges[3][2] = {{"0", "5460"}, {"5461", "10922"}, {"10923", "16383"}};
-    for (size_t n = 0; n < 3; ++n) {
-      ASSERT_EQ(nodes[n]->run({"CLUSTER", "ADDSLOTSRANGE", ranges[n][0], ranges[n][1]}), "OK");
-      ASSERT_EQ(nodes[n]->run({"CLUSTER", "SET-CONFIG-EPOCH", std::to_string(n + 1)}), "OK");
-    }
-    for (size_t n = 1; n < 3; ++n) {
-      ASSERT_EQ(nodes[0]->run({"CLUSTER", "MEET", "127.0.0.1", std::to_string(nodes[n]->port()),
-                               std::to_string(nodes[n]->bus_port())}),
-                "OK");
-    }
-    for (const auto &node : nodes) {
-      for (int tries = 0;; ++tries) {
-        const std::string info = node->run({"CLUSTER", "INFO"});
-        if (info.find("cluster_state:ok") != std::string::npos &&
-            info.find("cluster_slots_ok:16384") != std::string::npos &&
-            info.find("cluster_known_nodes:3") != std::string::npos) {
-          break;
-        }
-        ASSERT_LT(tries, 3000) << info;
-        ::usleep(10000);
-      }
-    }
-  }
-  int slot(uint64_t number) { return std::stoi(nodes[0]->run({"CLUSTER", "KEYSLOT", key_text(number)})); }
-  size_t node_of(uint64_t number) {
-    const int s = slot(number);
-    return s <= 5460 ? 0 : s <= 10922 ? 1 : 2;
-  }
-  void expect_loads(TierDriver &tier, uint64_t number) {
-    Bytes loaded(kBytes, 'x');
-    EXPECT_EQ(tier.load(number, &loaded), KVC_TIER_OK) << number << ", errno " << tier.os_error();
-    EXPECT_TRUE(loaded == payload_of(number, 0, kBytes));
-  }
-
-  std::vector<std::unique_ptr<RedisServer>> nodes;
-  std::vector<std::string> ids;
-};
 
 TEST_F(RedisCluster, ObjectsGoToTheirNodes) {
   const RedisConfig config(nodes[0]->address());  // one node names the others

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -42,6 +43,7 @@ class RedisServer {
     for (int tries = 0; tries < 5 && process_ == 0; ++tries) {  // another program may take a port that was free
       port_ = free_port();
       bus_port_ = free_port();
+      tls_port_ = free_port();
       start();
     }
     EXPECT_NE(process_, 0) << "no Redis server can be started";
@@ -55,6 +57,7 @@ class RedisServer {
 
   int port() const { return port_; }
   int bus_port() const { return bus_port_; }
+  int tls_port() const { return tls_port_; }  // it listens there if the options have a certificate
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
   std::string socket_path() const { return folder_ + "/socket"; }
 
@@ -79,6 +82,9 @@ class RedisServer {
       words.insert(words.end(), {"--cluster-enabled", "yes", "--cluster-port", std::to_string(bus_port_)});
     }
     words.insert(words.end(), options_.begin(), options_.end());
+    if (std::find(words.begin(), words.end(), "--tls-cert-file") != words.end()) {
+      words.insert(words.end(), {"--tls-port", std::to_string(tls_port_)});
+    }
     std::vector<char *> arguments;
     for (std::string &word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
@@ -142,7 +148,7 @@ class RedisServer {
   std::string password;
 
  private:
-  int port_ = 0, bus_port_ = 0;
+  int port_ = 0, bus_port_ = 0, tls_port_ = 0;
   std::vector<std::string> options_;
   Kind kind_;
   std::string folder_;

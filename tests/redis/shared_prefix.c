@@ -1,8 +1,10 @@
 /* An engine in C on a Redis server that it shares with an engine in Python (test_shared.py). Both have the same layout,
  * and K and V that follow from the tokens.
  *
- *   shared_prefix write ADDRESS PREFIX    publishes 30 tokens. Prints how many pages were stored
- *   shared_prefix read ADDRESS PREFIX     loads them, and compares K and V. Prints how many tokens were found */
+ *   shared_prefix write ADDRESS PREFIX [CA_FILE]    publishes 30 tokens. Prints how many pages were stored
+ *   shared_prefix read ADDRESS PREFIX [CA_FILE]     loads them, and compares K and V. Prints how many tokens were found
+ *
+ * With CA_FILE the connections have TLS. */
 #include <kvcache_redis.h>
 #include <poll.h>
 #include <stdio.h>
@@ -50,7 +52,8 @@ static kvc_cache *create(kvc_context *context) {
   return cache;
 }
 
-static int add_tier(kvc_cache *cache, const char *address, const char *prefix) {
+// ca_file: NULL = without TLS.
+static int add_tier(kvc_cache *cache, const char *address, const char *prefix, const char *ca_file) {
   kvc_redis_config redis;
   kvc_tier tier;
   kvc_tier_config config;
@@ -58,6 +61,8 @@ static int add_tier(kvc_cache *cache, const char *address, const char *prefix) {
   kvc_redis_config_init(&redis);
   redis.address = address;
   redis.prefix = prefix;
+  redis.tls_ca_file = ca_file;
+  if (ca_file != NULL) redis.flags = KVC_REDIS_TLS;
   if (kvc_redis_tier_open(&redis, &tier, &error)) return report("redis_tier_open", &error);
   kvc_tier_config_init(&config);
   config.tier = &tier;
@@ -169,10 +174,10 @@ int main(int argc, char **argv) {
   kvc_context *context = NULL;
   kvc_cache *cache;
   int failed;
-  if (argc != 4) return fprintf(stderr, "shared_prefix write|read ADDRESS PREFIX\n"), 2;
+  if (argc != 4 && argc != 5) return fprintf(stderr, "shared_prefix write|read ADDRESS PREFIX [CA_FILE]\n"), 2;
   if (kvc_context_create(NULL, &context, &error)) return report("context_create", &error);
   cache = create(context);
-  failed = cache == NULL || add_tier(cache, argv[2], argv[3]) || run(cache, strcmp(argv[1], "write") == 0);
+  failed = cache == NULL || add_tier(cache, argv[2], argv[3], argv[4]) || run(cache, strcmp(argv[1], "write") == 0);
   kvc_cache_destroy(cache);
   kvc_context_destroy(context);
   return failed;

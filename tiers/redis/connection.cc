@@ -9,6 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <new>
 
 namespace kvc::redis {
 namespace {
@@ -45,11 +48,15 @@ Command& Command::add_value(const std::string& header, const kvc_tier_item& item
 }
 
 void Connection::close() noexcept {
+  tls_.reset();
   if (context_ != nullptr) redisFree(context_);
   context_ = nullptr;
 }
 
 int Connection::fail(int error) noexcept {
+  if (tls_ != nullptr && reason_[0] == '\0' && tls_->reason()[0] != '\0') {
+    std::snprintf(reason_, sizeof reason_, "TLS: %s", tls_->reason());
+  }
   close();
   return error;
 }
@@ -65,8 +72,9 @@ int Connection::wait(short events, int64_t deadline_ns) noexcept {
   }
 }
 
-int Connection::open(const Address& address, int64_t deadline_ns) {
+int Connection::open(const Address& address, const TlsContext* tls, int64_t deadline_ns) {
   close();
+  reason_[0] = '\0';
   buffer_.resize(kReadBytes);
   context_ = address.port == 0 ? redisConnectUnixNonBlock(address.host.c_str())
                                : redisConnectNonBlock(address.host.c_str(), address.port);
@@ -88,7 +96,28 @@ int Connection::open(const Address& address, int64_t deadline_ns) {
   int error = 0;
   socklen_t bytes = sizeof error;
   if (::getsockopt(context_->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) error = errno;
-  return error == 0 ? 0 : fail(error);
+  if (error != 0) return fail(error);
+  return tls == nullptr ? 0 : shake_hands(*tls, address.host, deadline_ns);
+}
+
+template <typename Call>
+int64_t Connection::repeat(Call call, int64_t deadline_ns) noexcept {
+  while (now_ns() < deadline_ns) {
+    const int64_t result = call();
+    if (result != -EAGAIN) return result;
+    if (const int error = wait(tls_->wanted(), deadline_ns)) return -error;
+  }
+  return -ETIMEDOUT;
+}
+
+int Connection::shake_hands(const TlsContext& tls, const std::string& host, int64_t deadline_ns) {
+  tls_.reset(new (std::nothrow) TlsStream(tls, context_->fd, host));
+  if (tls_ == nullptr) return fail(ENOMEM);
+  const auto error = static_cast<int>(-repeat([this] { return tls_->handshake(); }, deadline_ns));
+  if (error == 0) return 0;
+  std::snprintf(reason_, sizeof reason_, "TLS handshake: %s",
+                tls_->reason()[0] != '\0' ? tls_->reason() : std::strerror(error));
+  return fail(error);
 }
 
 int Connection::send(const Command& command, int64_t deadline_ns) {
@@ -111,7 +140,36 @@ int Connection::send(const std::string& commands, int64_t deadline_ns) {
   return send_parts(&part, 1, deadline_ns);
 }
 
+// Copies the parts together, so that records are full, however small the parts are.
+int Connection::encrypt_parts(const iovec* parts, size_t count, int64_t deadline_ns) {
+  size_t filled = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const char* const data = static_cast<const char*>(parts[i].iov_base);
+    for (size_t taken = 0; taken < parts[i].iov_len;) {
+      if (filled == buffer_.size()) {
+        if (const int error = encrypt_buffer(filled, deadline_ns)) return error;
+        filled = 0;
+      }
+      const size_t bytes = std::min(buffer_.size() - filled, parts[i].iov_len - taken);
+      std::memcpy(&buffer_[filled], data + taken, bytes);
+      taken += bytes;
+      filled += bytes;
+    }
+  }
+  return encrypt_buffer(filled, deadline_ns);
+}
+
+int Connection::encrypt_buffer(size_t bytes, int64_t deadline_ns) {
+  for (size_t sent = 0; sent < bytes;) {
+    const int64_t now = repeat([&] { return tls_->write(&buffer_[sent], bytes - sent); }, deadline_ns);
+    if (now < 0) return fail(static_cast<int>(-now));
+    sent += static_cast<size_t>(now);
+  }
+  return 0;
+}
+
 int Connection::send_parts(iovec* parts, size_t count, int64_t deadline_ns) {
+  if (tls_ != nullptr) return encrypt_parts(parts, count, deadline_ns);
   for (size_t first = 0; first < count;) {
     msghdr message = {};
     message.msg_iov = &parts[first];
@@ -144,6 +202,18 @@ void* Connection::make_string(const redisReadTask* task, char* data, size_t byte
   return connection.default_functions_.createString(task, empty, 0);
 }
 
+// Reads into the buffer. Returns the number of bytes, or a negative errno.
+int64_t Connection::read_some(int64_t deadline_ns) {
+  if (tls_ != nullptr) return repeat([this] { return tls_->read(buffer_.data(), buffer_.size()); }, deadline_ns);
+  for (;;) {
+    if (const int error = wait(POLLIN, deadline_ns)) return -error;
+    const ssize_t got = ::recv(context_->fd, buffer_.data(), buffer_.size(), MSG_DONTWAIT);
+    if (got > 0) return got;
+    if (got == 0) return -ECONNRESET;
+    if (errno != EAGAIN && errno != EINTR) return -errno;
+  }
+}
+
 int Connection::receive(Reply* reply, int64_t most_bytes, int64_t deadline_ns, const Sink* sink) {
   sink_ = sink;
   for (;;) {
@@ -154,10 +224,8 @@ int Connection::receive(Reply* reply, int64_t most_bytes, int64_t deadline_ns, c
       return 0;
     }
     if (static_cast<int64_t>(context_->reader->len) > most_bytes) return fail(EPROTO);
-    if (const int error = wait(POLLIN, deadline_ns)) return fail(error);
-    const ssize_t got = ::recv(context_->fd, buffer_.data(), buffer_.size(), MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (got <= 0) return fail(got == 0 ? ECONNRESET : errno);
+    const int64_t got = read_some(deadline_ns);
+    if (got < 0) return fail(static_cast<int>(-got));
     if (redisReaderFeed(context_->reader, buffer_.data(), static_cast<size_t>(got)) != REDIS_OK) return fail(ENOMEM);
   }
 }

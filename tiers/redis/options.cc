@@ -31,6 +31,32 @@ Status parse_addresses(const std::string& text, std::vector<Address>* addresses)
   return Status();
 }
 
+Status check_tls(const Options& options) {
+  const TlsOptions& tls = options.tls;
+  const struct {
+    const char* name;
+    bool given;
+  } settings[] = {{"tls_ca_file", !tls.ca_file.empty()},
+                  {"tls_certificate_file", !tls.certificate_file.empty()},
+                  {"tls_key_file", !tls.key_file.empty()},
+                  {"tls_server_name", !tls.server_name.empty()},
+                  {"tls_no_verify", !tls.verify}};
+  for (const auto& setting : settings) {
+    if (!setting.given || tls.on) continue;
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s needs TLS: KVC_REDIS_TLS, or rediss://", setting.name);
+  }
+  if (!tls.key_file.empty() && tls.certificate_file.empty()) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "tls_key_file %.200s has no tls_certificate_file",
+                         tls.key_file.c_str());
+  }
+  for (const Address& address : options.addresses) {
+    if (!tls.on || address.port != 0) continue;
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "TLS needs host:port, and %.200s is the path of a socket",
+                         address.host.c_str());
+  }
+  return Status();
+}
+
 Status check(const Options& options) {
   KVC_TRY(check_range("database", options.database, 0, INT32_MAX));
   KVC_TRY(check_range("timeout_ms", options.timeout_ms, 1, kMaxMs));
@@ -45,7 +71,7 @@ Status check(const Options& options) {
   if (!options.user.empty() && options.password.empty()) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "user %s has no password", options.user.c_str());
   }
-  return Status();
+  return check_tls(options);
 }
 
 // Replaces %41 by A. False: what follows a % is no byte.
@@ -66,8 +92,17 @@ bool decode(const std::string& text, std::string* out) {
 }
 
 Status set_parameter(const std::string& name, const std::string& value, Options* options) {
-  if (name == "prefix") {
-    options->prefix = value;
+  const struct {
+    const char* name;
+    std::string* field;
+  } texts[] = {{"prefix", &options->prefix},
+               {"tls_ca_file", &options->tls.ca_file},
+               {"tls_certificate_file", &options->tls.certificate_file},
+               {"tls_key_file", &options->tls.key_file},
+               {"tls_server_name", &options->tls.server_name}};
+  for (const auto& text : texts) {
+    if (name != text.name) continue;
+    *text.field = value;
     return Status();
   }
   int64_t number = 0;
@@ -90,8 +125,13 @@ Status set_parameter(const std::string& name, const std::string& value, Options*
     *field.field = static_cast<int32_t>(number);
     return Status();
   }
-  if (name == "lazy" && is_number && (number == 0 || number == 1)) {
+  const bool is_switch = is_number && (number == 0 || number == 1);
+  if (name == "lazy" && is_switch) {
     options->lazy = number == 1;
+    return Status();
+  }
+  if (name == "tls_no_verify" && is_switch) {
+    options->tls.verify = number == 0;
     return Status();
   }
   return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s=%s is no parameter of a Redis tier", name.c_str(),
@@ -162,14 +202,25 @@ Status options_of(const kvc_redis_config& config, Options* options) {
   if (config.struct_size != sizeof config) {
     return Status::error(KVC_ERROR_STRUCT_SIZE, "config.struct_size is %u, not %zu", config.struct_size, sizeof config);
   }
-  if ((config.flags & ~uint32_t{KVC_REDIS_LAZY}) != 0 || config.reserved != 0) {
+  constexpr uint32_t kFlags = KVC_REDIS_LAZY | KVC_REDIS_TLS | KVC_REDIS_TLS_NO_VERIFY;
+  if ((config.flags & ~kFlags) != 0 || config.reserved != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x or reserved 0x%x has unknown bits", config.flags,
                          config.reserved);
   }
   KVC_TRY(parse_addresses(config.address != nullptr ? config.address : "127.0.0.1", &options->addresses));
-  if (config.user != nullptr) options->user = config.user;
-  if (config.password != nullptr) options->password = config.password;
-  if (config.prefix != nullptr) options->prefix = config.prefix;
+  const struct {
+    const char* text;
+    std::string* field;
+  } texts[] = {{config.user, &options->user},
+               {config.password, &options->password},
+               {config.prefix, &options->prefix},
+               {config.tls_ca_file, &options->tls.ca_file},
+               {config.tls_certificate_file, &options->tls.certificate_file},
+               {config.tls_key_file, &options->tls.key_file},
+               {config.tls_server_name, &options->tls.server_name}};
+  for (const auto& [text, field] : texts) {
+    if (text != nullptr) *field = text;
+  }
   options->database = config.database;
   if (config.timeout_ms != 0) options->timeout_ms = config.timeout_ms;
   options->time_to_live_ms = config.time_to_live_ms;
@@ -177,19 +228,21 @@ Status options_of(const kvc_redis_config& config, Options* options) {
   if (config.threads != 0) options->threads = config.threads;
   if (config.max_items != 0) options->max_items = config.max_items;
   options->lazy = (config.flags & KVC_REDIS_LAZY) != 0;
+  options->tls.on = (config.flags & KVC_REDIS_TLS) != 0;
+  options->tls.verify = (config.flags & KVC_REDIS_TLS_NO_VERIFY) == 0;
   return check(*options);
 }
 
 Status options_of_url(const std::string& url, Options* options) {
   const bool is_unix = url.starts_with("unix://");
-  if (url.starts_with("rediss://")) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "rediss:// is TLS, which the Redis tier does not have");
-  }
-  if (!is_unix && !url.starts_with("redis://")) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "\"%s\" does not begin with redis:// or unix://", url.c_str());
+  options->tls.on = url.starts_with("rediss://");
+  if (!is_unix && !options->tls.on && !url.starts_with("redis://")) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "\"%s\" does not begin with redis://, rediss:// or unix://",
+                         url.c_str());
   }
   const size_t question = std::min(url.find('?'), url.size());
-  std::string rest = url.substr(is_unix ? 7 : 8, question - (is_unix ? 7 : 8));
+  const size_t scheme_bytes = url.find("//") + 2;
+  std::string rest = url.substr(scheme_bytes, question - scheme_bytes);
   if (const size_t at = rest.rfind('@'); at != std::string::npos) {
     KVC_TRY(parse_user(rest.substr(0, at), options));
     rest.erase(0, at + 1);

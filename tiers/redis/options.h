@@ -1,8 +1,10 @@
 // What a Redis tier is opened with: from kvc_redis_config, or from the URL of a plug-in.
 //
 //   redis://[[user]:password@]host[:port][,host:port ...][/database][?name=value&...]
+//   rediss://...  the same with TLS
 //   unix://[[user]:password@]/path/of/socket[?name=value&...]
-//   names: prefix, database, timeout_ms, ttl_ms, lookup_ms, threads, max_items, lazy
+//   names: prefix, database, timeout_ms, ttl_ms, lookup_ms, threads, max_items, lazy, tls_ca_file,
+//   tls_certificate_file, tls_key_file, tls_server_name, tls_no_verify
 //
 // Pure. Thread safety: any thread.
 //
@@ -29,6 +31,14 @@ struct Address {
 // Reads "host:port", "[IPv6]:port", or a path. Without a port: 6379.
 Status parse_address(const std::string& text, Address* address);
 
+struct TlsOptions {
+  bool on = false;
+  bool verify = true;
+  std::string ca_file;                     // empty: the authorities of the system
+  std::string certificate_file, key_file;  // empty: no certificate; the key is in the certificate's file
+  std::string server_name;                 // empty: the host of each address
+};
+
 struct Options {
   std::vector<Address> addresses;  // at least one
   std::string user, password;      // both empty: no AUTH
@@ -40,6 +50,7 @@ struct Options {
   int32_t threads = 8;
   int32_t max_items = 1024;
   bool lazy = false;
+  TlsOptions tls;
 };
 
 // Errors: as those of kvc_redis_tier_open. They throw std::bad_alloc.

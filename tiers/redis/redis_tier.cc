@@ -38,7 +38,8 @@ class RedisTier {
 
   Status open() {
     KVC_TRY(queue_.open());
-    return options_.lazy ? Status() : Session(options_, &servers_).connect();
+    if (options_.tls.on) KVC_TRY(TlsContext::create(options_.tls, &tls_));
+    return options_.lazy ? Status() : Session(options_, &servers_, tls_.get()).connect();
   }
   int32_t max_job_items() const noexcept { return options_.max_items; }
 
@@ -110,7 +111,7 @@ class RedisTier {
   bool is_child() const noexcept { return ::getpid() != owner_; }
 
   void run() noexcept {
-    Session session(options_, &servers_);
+    Session session(options_, &servers_, tls_.get());
     TierTask task;
     for (;;) {
       const JobQueue::Next next = queue_.take(&task);
@@ -185,6 +186,7 @@ class RedisTier {
   const pid_t owner_;
   const Options options_;
   const TierLimits limits_;
+  std::unique_ptr<TlsContext> tls_;  // null without TLS; set before the threads start
   JobQueue queue_;
   KnownObjects known_;
   Servers servers_;

@@ -137,9 +137,12 @@ int Session::connection_to(const Address& server, int64_t deadline_ns, Connectio
   if ((*connection)->is_open()) return 0;
   if (const int error = servers_.may_use(server, now_ns(), timeout_ns())) return error;
   refusal_.clear();
-  int error = (*connection)->open(server, deadline_ns);
+  int error = (*connection)->open(server, tls_, deadline_ns);
   if (error == 0) error = greet(**connection, deadline_ns);
-  if (error != 0) return refuse(server, error);
+  if (error != 0) {
+    if (refusal_.empty()) refusal_ = (*connection)->reason();
+    return refuse(server, error);
+  }
   servers_.worked(server);
   return 0;
 }

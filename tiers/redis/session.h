@@ -29,7 +29,9 @@ class Session {
     int64_t found_bytes = -1;  // load: size of the object that is stored; -1 = none, or unknown if the call failed
   };
 
-  Session(const Options& options, Servers* servers) : options_(options), servers_(*servers) {}
+  // tls: null = connections without TLS.
+  Session(const Options& options, Servers* servers, const TlsContext* tls)
+      : options_(options), servers_(*servers), tls_(tls) {}
 
   // Connects to a server. Its words are in the message of a failure.
   Status connect();
@@ -61,8 +63,9 @@ class Session {
 
   const Options& options_;
   Servers& servers_;
+  const TlsContext* const tls_;
   std::map<std::string, Connection> connections_;  // by address
-  std::string refusal_;                            // what a server answered to a greeting
+  std::string refusal_;                            // what a server answered to a greeting, or why TLS fails
 };
 
 }  // namespace kvc::redis

@@ -149,6 +149,8 @@ class Tiers(Prefixes):
         Args:
             url: "redis://[[user]:password@]host[:port][/database]", or "unix://[[user]:password@]/path/of/socket". Several
                 hosts, with commas between them: the first one that answers. A node of a cluster stands for all of it.
+                "rediss://..." has TLS, and its parameters, as in "rediss://host?tls_ca_file=/etc/ca.pem", choose certificates
+                (docs/reference/tiers.md, section TLS).
             prefix: of every key on the server.
             time_to_live: seconds after which the server removes an object; 0 = it keeps them as its own policy says.
             timeout: seconds that a call to the server may take, without the transfer of its bytes.
