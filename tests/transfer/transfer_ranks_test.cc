@@ -131,7 +131,9 @@ TEST(TransferRanks, AReceiverWaitsForEveryRank) {
   kvc_transfer_info info;
   kvc_status received = KVC_OK;
   for (bool sent = false; received == KVC_OK;) {
-    if (!sent) ASSERT_EQ(from[0].poll(out[0], &info), KVC_OK) << from[0].error.message;
+    if (!sent) {
+      ASSERT_EQ(from[0].poll(out[0], &info), KVC_OK) << from[0].error.message;
+    }
     sent = sent || info.done != 0;  // its half is there
     received = to[0].poll(in, &info);
     EXPECT_EQ(info.done, 0);
