@@ -170,7 +170,7 @@ class RecurrentLayer:
 
     def _fields(self) -> tuple[Any, ...]:
         states = tuple((tuple(state.shape), state.dtype, float(state.fill)) for state in self.states)
-        return (self.group, 0, 0, 0, 0, None, 0, 0, 0.0, 0.0, None, None, None, [], [], 0, 0, None, 0, states, 0)
+        return (self.group, 0, 0, 0, 0, None, 0, 0, 0.0, 0.0, None, None, None, [], [], 0, 0, None, 0, states, 0, 0)
 
 
 def _with_storage(layers: Sequence[Layer | RecurrentLayer],
