@@ -26,7 +26,7 @@ extern "C" {
 
 enum kvc_redis_flag {
   KVC_REDIS_LAZY = 1,         /* open does not connect. Until a server answers, all lookups return a miss */
-  KVC_REDIS_TLS = 2,          /* connections are encrypted by TLS 1.2 or later, with OpenSSL 3 (libssl.so.3), which open loads */
+  KVC_REDIS_TLS = 2,          /* connections have TLS 1.2 or later. Open loads OpenSSL 3 (libssl.so.3) */
   KVC_REDIS_TLS_NO_VERIFY = 4 /* any certificate is accepted, so another machine could pretend to be the server */
 };
 
@@ -67,8 +67,8 @@ static inline void kvc_redis_config_init(kvc_redis_config *config) {
   config->struct_size = (uint32_t)sizeof *config;
 }
 
-/* Opens a tier. Without KVC_REDIS_LAZY it also connects to the server, and with TLS it also checks its certificate. The call waits at most timeout_ms, plus the time that
- * the system takes to resolve a host name.
+/* Opens a tier. Without KVC_REDIS_LAZY it also connects to the server, and with TLS it verifies the server's certificate.
+ * The call waits at most timeout_ms, plus the time that the system takes to resolve a host name.
  *   config  borrowed
  *   tier    filled; released by its close
  *   error   nullable

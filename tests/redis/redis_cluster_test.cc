@@ -6,7 +6,6 @@
 namespace kvt {
 namespace {
 
-constexpr size_t kBytes = RedisCluster::kBytes;
 constexpr uint64_t kObjects = 60;
 
 TEST_F(RedisCluster, ObjectsGoToTheirNodes) {
