@@ -13,7 +13,7 @@
  * Each step of the model is a forward, which consists of these calls:
  *   - begin reserves pages for the new tokens of a batch.
  *   - attend is called once for each layer. It stores the new K and V of the layer. Then it computes attention over all
- *   stored tokens of each sequence, the new tokens included.
+ *     stored tokens of each sequence, the new tokens included.
  *   - end makes the new tokens part of their sequences.
  *
  * A first program:
@@ -77,9 +77,9 @@
  *             with that context as its argument may run. Otherwise the behaviour is undefined.
  *   Blocking  Only these calls wait for I/O: kvc_seq_save, kvc_seq_load, kvc_cache_add_tier, and kvc_cache_destroy if it
  *             closes a tier or transport. A call may wait for short work of other calls on its cache: copies of partial
- *             pages and of tree nodes, and the checks of kvc_cache_check_invariants. On the CPU, a compute call returns when
- *             its result is written. At most eight compute calls run in one context at the same time, and a ninth waits
- *             until one of them is done. Calls that compute nothing never wait for a running compute call.
+ *             pages and of tree nodes, and the checks of kvc_cache_check_invariants. On the CPU, a call that computes (such
+ *             as attend) returns when its result is written. At most eight such calls run in one context at the same time,
+ *             and a ninth waits until one of them is done. All other calls never wait for a call that computes.
  *   Streams   `stream` is a stream of the device (CUDA: CUstream; NULL is the default stream). On the CPU it must be NULL.
  *             A call with a stream enqueues work, and does not wait until the work is done. Only kvc_seq_save waits. The
  *             library orders this work after the earlier work of the same cache on all streams. All calls of a forward use
@@ -211,7 +211,7 @@ enum kvc_status_code {
   KVC_ERROR_EVICTED = 203,    /* the needed keys were freed when they left a window, or the needed recurrent state is not
                                  kept */
   KVC_ERROR_UNCOMMITTED = 204, /* the sequence has an uncommitted tree. Call kvc_seq_commit first */
-  KVC_ERROR_STALE = 205,      /* a plan does not hold the requested build, or holds no build because there was none or the
+  KVC_ERROR_STALE = 205,      /* a plan holds another build than the requested one, or no build, because none was made or the
                                  last one failed. Or no forward is open in the graph */
   KVC_ERROR_SUSPENDED = 206,  /* the sequence is suspended. Call kvc_seq_resume first */
   /* Device. */
@@ -265,9 +265,9 @@ typedef struct kvc_context kvc_context;
 /* The type of a function that computes one item of a parallel_for. The library provides this function.
  *
  * Rules for callbacks of the host program (parallel_for and log): several threads may call them at the same time. The
- * library holds no lock while it calls them. They must not throw an exception or call longjmp, and must not destroy the
- * context or a cache. The library no longer calls them when the context and all caches in the context are destroyed.
- * Exported tensors never call them. */
+ * library holds no lock while it calls them. The callbacks must not throw an exception or call longjmp, and must not destroy
+ * the context or a cache. After kvc_context_destroy, and kvc_cache_destroy for every cache in the context, the library no
+ * longer calls the callbacks. Exported tensors never call them. */
 typedef void (*kvc_parallel_item_fn)(void *arg, int64_t index);
 
 /* A callback of the host program that computes n items. The callback calls item(arg, i) once for each i in [0, n), and
@@ -293,8 +293,8 @@ enum kvc_context_flags {
 
 enum kvc_log_level { KVC_LOG_WARNING = 1, KVC_LOG_INFO = 2, KVC_LOG_DEBUG = 3 };
 
-/* A callback that writes a log message. The library calls it on the thread that called the library. `message` is borrowed by
- * the callback. */
+/* A callback that writes a log message. The library calls it on the thread that called the library. The callback borrows
+ * `message`. */
 typedef void (*kvc_log_fn)(void *user, int32_t level, const char *message);
 
 typedef struct kvc_context_config {
@@ -380,8 +380,8 @@ enum kvc_rope_mode {
   KVC_ROPE_NONE = 0,     /* q and k are used unchanged, and the other rope_* fields are ignored */
   KVC_ROPE_ON_APPEND = 1, /* the library rotates q and k at their positions, and stores rotated k. Rotated q is rounded to
                              q's dtype, as if the caller had rotated it */
-  KVC_ROPE_ON_READ = 2   /* k is stored, exported and imported without rotation. attend rotates q as in KVC_ROPE_ON_APPEND.
-                            attend also rotates each key, in float32, when it reads the key */
+  KVC_ROPE_ON_READ = 2   /* k is stored, exported and imported without rotation. attend rotates q as in KVC_ROPE_ON_APPEND,
+                            and rotates each key in float32 when it reads the key */
 };
 
 /* How a scaling for long contexts changes f(i) of kvc_rope_mode. */
@@ -411,7 +411,8 @@ typedef struct kvc_rope_scaling {
   uint32_t reserved;             /* 0 */
   int64_t original_max_position; /* llama3, yarn, longrope: the length in tokens that the model was first trained for,
                                     2..2^30 */
-  double factor;                 /* 1..1e6. longrope: used only in the default of attention_factor; 0 = 1 */
+  double factor;                 /* linear, llama3, yarn: 1..1e6. longrope: 1..1e6, used only in the default of
+                                    attention_factor; 0 = 1 */
   double low_freq_factor;        /* llama3: > 0 */
   double high_freq_factor;       /* llama3: > low_freq_factor */
   double beta_fast;              /* yarn: > 0, usually above beta_slow; 0 = the default 32 */
@@ -551,10 +552,10 @@ enum kvc_visibility {
                              the keys with j / c == p / c (integer division), where c = chunk_tokens. A page is freed at the
                              end of a forward when all tokens of the page lie before the chunk and the rollback margin */
   KVC_VISIBLE_ENCODER = 3 /* a cross group: each sequence has an encoder sequence (image, audio, source text). A query sees
-                             all keys of the encoder sequence of its sequence. The encoder sequence has its own length. Its
-                             tokens are appended in separate forwards (kvc_batch.encoder_group). A fork shares the encoder
-                             sequence with its parent, and truncate does not change the encoder sequence. Layers of the group
-                             must have KVC_ROPE_NONE */
+                             all keys of the encoder sequence that belongs to the query's sequence. The encoder sequence has
+                             its own length. Its tokens are appended in separate forwards (kvc_batch.encoder_group). A fork
+                             shares the encoder sequence with its parent, and truncate does not change the encoder sequence.
+                             Layers of the group must have KVC_ROPE_NONE */
 };
 
 /* Returns how many compressed rows close for one sequence of a batch, in a group with tokens_per_row r > 1 (DeepSeek-V4,
@@ -619,12 +620,12 @@ enum kvc_cache_flags {
                                 partial results of each query: one over the sinks, and one over the window. The flag needs a
                                 full group */
   /* The next two flags are for comparisons and tests. Set at most one of them. In a forward, several rows may begin with the
-   * same pages, for example forks of one sequence. Such rows can attend to the common pages together: the pages are read
-   * once for the queries of all these rows. Then this result is merged, for each row, with the result over the other pages
-   * of the row. Without either flag, a cost model decides for each common prefix. Rows attend together only in groups
-   * without a window or chunk, and only if they have few new tokens and no streaming window. Both ways give the same result
-   * within rounding. kvc_forward_describe counts the common prefixes that are attended together as "prefix groups".
-   * (Hydragen; FlashInfer's cascade.) */
+   * same pages, for example forks of one sequence. Such rows can attend to the common pages together, so that the pages are
+   * read only once. For each row, the result over the common pages is then merged with the result over the other pages.
+   * Without either flag, a cost model decides for each common prefix. Rows attend together only in groups without a window
+   * or chunk. The rows must also have few new tokens and no streaming window. With and without sharing, the results are
+   * equal within rounding. kvc_forward_describe counts the common prefixes to which rows attend together as "prefix groups".
+   * From: Hydragen; FlashInfer's cascade. */
   KVC_CACHE_NO_PREFIX_SHARING = 4,  /* rows never attend together: each row reads all of its keys */
   KVC_CACHE_SHARE_ALL_PREFIXES = 8, /* rows attend together to all pages that they have in common */
   /* On one SIMD target, the bits of an output do not depend on the batch, the threads, the page ids or forks. They also do
@@ -724,7 +725,7 @@ typedef struct kvc_estimate {
   int64_t num_pages;         /* pages of the group, or of all groups together */
   int64_t page_bytes;        /* bytes of one page in all layers of the group; 0 in an estimate of the whole cache */
   int64_t token_bytes;       /* bytes that one stored token takes in all layers, or in all layers of the group */
-  int64_t storage_bytes;     /* bytes of pools; with KVC_STORAGE_NONE only those of recurrent groups */
+  int64_t storage_bytes;     /* bytes of pools; with KVC_STORAGE_NONE, only the bytes of the pools of recurrent groups */
   int64_t bookkeeping_bytes; /* bytes of host memory for page tables and sequences */
   int64_t scratch_bytes;     /* bytes of host and device memory for the largest batches; 0 in an estimate of one group */
 } kvc_estimate;
@@ -753,14 +754,14 @@ KVC_API kvc_status kvc_cache_estimate(kvc_context *context, const kvc_cache_conf
  *                  error->index is the layer or group. If it is a group, error->group is the same group
  *   DUPLICATE      a storage is given twice, or two storages overlap; error->index is the layer
  *   STRUCT_SIZE    error->index is the element
- *   OUT_OF_MEMORY  also: the pools of all layers together exceed the memory and swap of the host; required and available are
- *                  in bytes
+ *   OUT_OF_MEMORY  also: the pools of all layers together exceed the memory plus swap of the host; required and available
+ *                  are in bytes
  * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_create(kvc_context *context, const kvc_cache_config *config, kvc_cache **cache,
                                     kvc_error *error);
 
-/* Aborts open forwards and releases the cache. Pools stay allocated as long as exported views of them exist. NULL does
- * nothing. No other call on the cache may run at the same time.
+/* Aborts open forwards and releases the cache. A pool stays allocated as long as an exported view of the pool exists. NULL
+ * does nothing. No other call on the cache may run at the same time.
  * Threads: any, once. Since 0.1. */
 KVC_API void kvc_cache_destroy(kvc_cache *cache);
 
@@ -802,19 +803,19 @@ KVC_API kvc_status kvc_seq_remove(kvc_cache *cache, int64_t n, const kvc_seq *se
 KVC_API kvc_status kvc_seq_fork(kvc_cache *cache, int64_t n, const kvc_seq *parents, const int64_t *positions,
                                 kvc_seq *children, void *stream, kvc_error *error);
 
-/* Drops the tokens of sequence i from position lengths[i] on, and all its uncommitted tree nodes. Other sequences that share
- * the pages keep their tokens. The call takes no page. But the new end may lie inside a shared page. Then the next forward
- * that appends to the sequence copies the kept part of this page to a new page. kvc_cache_can_fit counts the new page. If
- * one forward appends to all sequences that share the page, it takes a new page for each of these sequences. If separate
- * forwards append to the sequences, the last sequence keeps the shared page.
+/* Drops the tokens of sequence i from position lengths[i] on. Also drops all uncommitted tree nodes of the sequence. Other
+ * sequences that share the pages keep their tokens. The call takes no page. But the new end may lie inside a shared page.
+ * Then the next forward that appends to the sequence copies the kept part of this page to a new page. kvc_cache_can_fit
+ * counts the new page. If one forward appends to all sequences that share the page, it takes a new page for each of these
+ * sequences. If separate forwards append to the sequences, the last sequence keeps the shared page.
  *   sequences  [n], distinct
  *   lengths    [n], the new length of each sequence: from 0 to its present length
  * Errors (nothing truncated): STALE_ID, BUSY, DUPLICATE, OUT_OF_RANGE, EVICTED. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_truncate(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int64_t *lengths,
                                     kvc_error *error);
 
-/* Gives the lengths of n sequences in tokens. Tokens of open forwards and uncommitted tree nodes do not count. O(1) a
- * sequence.
+/* Gives the lengths of n sequences in tokens. Tokens of open forwards and uncommitted tree nodes do not count. The cost is
+ * O(1) for each sequence.
  *   lengths  [n], filled
  * Errors: STALE_ID. Threads: any, also while a forward computes. Since 0.1. */
 KVC_API kvc_status kvc_seq_lengths(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *lengths,
@@ -830,9 +831,9 @@ KVC_API kvc_status kvc_seq_pages(kvc_cache *cache, kvc_seq sequence, int32_t gro
                                  int64_t *count, kvc_error *error);
 
 /* Gives the positions nearest to `position` at which fork and truncate work in every group. If a group has freed the pages
- * of tokens [b, e), all positions up to b work in this group. A position p > b works if the query at p sees none of these
- * tokens. (A query also sees its own token p.) With a recurrent group, only position 0, checkpoints (kvc_seq_checkpoint) and
- * the end of the sequence work.
+ * of tokens [b, e), all positions up to b work in this group. A position p > b works if the query at p would see none of
+ * these tokens. So a position between b and e does not work, because the query would see its own token. With a recurrent
+ * group, only position 0, checkpoints (kvc_seq_checkpoint) and the end of the sequence work.
  *   position         0..the sequence's length
  *   before           nullable: the largest working position <= position (0 always works)
  *   after            nullable: the smallest working position >= position; -1 = none
@@ -845,7 +846,7 @@ KVC_API kvc_status kvc_seq_nearest_position(kvc_cache *cache, kvc_seq sequence, 
  * nodes. The result takes account of the room in a partial last page, shared pages that must be copied, windows, and the
  * free pages of every group. Pages that can be evicted from the prefix index count as free.
  *   tokens  [n], filled; 0 for a sequence in an open forward
- * Errors: STALE_ID. Threads: any. O(1) a sequence and group. Since 0.1. */
+ * Errors: STALE_ID. Threads: any. The cost is O(1) for each sequence and group. Since 0.1. */
 KVC_API kvc_status kvc_seq_max_append(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *tokens,
                                       kvc_error *error);
 
@@ -854,7 +855,7 @@ KVC_API kvc_status kvc_seq_max_append(kvc_cache *cache, int64_t n, const kvc_seq
  * checkpoints count too. A page that the prefix index also holds counts, because it could be evicted after the removal. An
  * engine that is short of pages can compare sequences by this number, to choose the sequence that it removes.
  *   pages  [n], filled
- * Errors: STALE_ID, OUT_OF_RANGE (group). Threads: any. O(pages) a sequence. Since 0.1. */
+ * Errors: STALE_ID, OUT_OF_RANGE (group). Threads: any. The cost is O(pages) for each sequence. Since 0.1. */
 KVC_API kvc_status kvc_seq_exclusive_pages(kvc_cache *cache, int32_t group, int64_t n, const kvc_seq *sequences,
                                            int64_t *pages, kvc_error *error);
 
@@ -898,7 +899,7 @@ KVC_API kvc_status kvc_seq_set_streaming(kvc_cache *cache, int64_t n, const kvc_
 /* Gives the streaming windows of n sequences. A sequence without a streaming window has sink_tokens 0 and window_tokens 0.
  *   sink_tokens    [n], filled: s, including the tokens that KVC_STREAMING_PREFIX_IS_SINK made sinks
  *   window_tokens  [n], filled: w
- * Errors: STALE_ID. Threads: any, also while a forward computes. O(1) a sequence. Since 0.1. */
+ * Errors: STALE_ID. Threads: any, also while a forward computes. The cost is O(1) for each sequence. Since 0.1. */
 KVC_API kvc_status kvc_seq_get_streaming(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *sink_tokens,
                                          int64_t *window_tokens, kvc_error *error);
 
@@ -919,16 +920,16 @@ KVC_API kvc_status kvc_seq_set_rope(kvc_cache *cache, int64_t n, const kvc_seq *
 
 /* Makes checkpoints of the present recurrent states of n sequences. fork and truncate can then return to the present lengths
  * later. Make a checkpoint before drafts that may be rejected, or at the end of a prompt that other sequences will share.
- * The call copies nothing: the checkpoint is a reference to the page of the state. A fork inherits the checkpoints up to its
- * position. truncate drops the checkpoints after the new end. When a sequence has more than max_checkpoints, its oldest
- * checkpoint is dropped.
+ * The call copies nothing: the checkpoint is a reference to the page of the state. A fork inherits the checkpoints up to the
+ * fork's position. truncate drops the checkpoints after the new end. When a sequence has more than max_checkpoints, its
+ * oldest checkpoint is dropped.
  *   sequences  [n], distinct
  * Errors (no checkpoint made): UNSUPPORTED (no recurrent group), STALE_ID, DUPLICATE, BUSY, UNCOMMITTED. Threads: any.
  * Since 0.1. */
 KVC_API kvc_status kvc_seq_checkpoint(kvc_cache *cache, int64_t n, const kvc_seq *sequences, kvc_error *error);
 
 /* Gives the lengths of the encoder sequences that n sequences have in a cross group. Tokens of open forwards do not count.
- * O(1) a sequence.
+ * The cost is O(1) for each sequence.
  *   lengths  [n], filled
  * Errors: STALE_ID, OUT_OF_RANGE (group), INVALID_ARGUMENT (not a cross group). Threads: any, also while a forward computes.
  * Since 0.1. */
@@ -1012,9 +1013,9 @@ KVC_API kvc_status kvc_forward_begin(kvc_cache *cache, const kvc_batch *batch, v
                                      kvc_error *error);
 
 enum kvc_append_flags {
-  KVC_APPEND_AS_STORED = 1 /* k is already rotated as the cache stores it, so the library does not rotate k. For a quantised
-                              layer, k and v may then both be stored bytes. The dtype of stored bytes is the dtype of the
-                              layer, or uint8. A row of uint4 has D / 2 bytes, and a row of float4 has D / 2 + D / 16
+  KVC_APPEND_AS_STORED = 1 /* k already has the rotation that the cache stores, so the library does not rotate k. With this
+                              flag, k and v of a quantised layer may both be stored bytes. The dtype of stored bytes is the
+                              dtype of the layer, or uint8. A row of uint4 has D/2 bytes, and a row of float4 has D/2 + D/16
                               bytes */
 };
 
@@ -1138,19 +1139,19 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  *            16 bits if q has 16 bits. K and V of new tokens are rounded to the stored dtype before they are used.
  * No key     A query that sees no key has output 0 and LSE -inf. With an attention sink, its LSE is the logit of the sink.
  * MLA        With up-projections, a row with few queries is computed in the absorbed form: the library projects q into
- *            latent space, and projects the result back to out. For a row with many queries, it decompresses K and V of the
- *            new tokens. Both forms give the same result within rounding (docs/reference/mla.md).
+ *            latent space, and projects the result back to out. For a row with many queries, the library decompresses K and
+ *            V of the new tokens. Both forms give the same result within rounding (docs/reference/mla.md).
  * Lists      With indices, a query attends to those listed keys that it would see without a list. An entry i names token i
- *            of the sequence, counted from the first token of the sequence. In a cross layer it names token i of the encoder
- *            sequence. Nodes of a tree come after the tokens, in the order in which they were appended. Entries do not
- *            depend on the layer's window or pages, so one list can be used in several layers. A list is a set: entries may
- *            be in any order, and an entry that occurs twice counts once. Negative entries are padding, and may be at any
- *            place. If a list names no key that the query sees, the result is as in "No key". K and V of keys that no list
- *            names are not read. Ascending lists are fastest (docs/reference/lists.md).
+ *            of the sequence (or block i, see index_block), counted from the first token of the sequence. In a cross layer
+ *            it names token i of the encoder sequence. Nodes of a tree come after the tokens, in the order in which they
+ *            were appended. Entries do not depend on the layer's window or pages, so one list can be used in several layers.
+ *            A list is a set: entries may be in any order, and an entry that occurs twice counts once. Negative entries are
+ *            padding, and may be at any place. If a list names no key that the query sees, the result is as in "No key". K
+ *            and V of keys that no list names are not read. Ascending lists are fastest (docs/reference/lists.md).
  * Errors: those of kvc_forward_append, and
  *   ORDER             the layer was not appended, and k and v are NULL (with PAST both may be NULL); the same part was
- *                     attended before; the layer reads K and V of a layer outside of the forward's range; a forward of
- *                     encoder tokens
+ *                     attended before; the layer reads K and V of a layer outside of the forward's range; the forward
+ *                     appends encoder tokens
  *   OUT_OF_RANGE      softmax_scale, softcap, index_block, or k * index_block; on the CPU, an entry whose first token is not
  *                     in the sequence (the sequence includes the new tokens; error->index is the row). On a GPU such an
  *                     entry names no key
@@ -1158,8 +1159,8 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  *   UNSUPPORTED       indices on a backend that does not attend over lists; STEP_WINDOW with trees; key_bias or mask in a
  *                     graph on a GPU, because a later step may have more keys
  *   INVALID_ARGUMENT  PAST with SELF; PAST or SELF in a cross layer, because all its keys are past; a recurrent layer; a
- *                     layer with KVC_LAYER_KEYS_ONLY; out and lse share an element, or one of them shares an element with a
- *                     tensor that is read; REL_BIAS_ZERO without rel_bias; on the CPU, a NaN or +infinity in rel_bias or
+ *                     layer with KVC_LAYER_KEYS_ONLY; out and lse share an element, or one of the two shares an element with
+ *                     a tensor that is read; REL_BIAS_ZERO without rel_bias; on the CPU, a NaN or +infinity in rel_bias or
  *                     key_bias (-infinity hides a key)
  *   CANCELLED         after kvc_forward_cancel, when the running work items are done. out is then undefined, and k and v may
  *                     have been stored
@@ -1232,7 +1233,7 @@ KVC_API kvc_status kvc_forward_select(kvc_cache *cache, kvc_forward forward, int
  *   token   -1: load the state before the first new token of each row. 0..max_draft_states - 1: load the state before the
  *           row's new token with this index. The state before a tree node is the state after the node's parent. An earlier
  *           kvc_forward_store_state of this forward may have stored this state. If a row of the batch lacks this token or
- *           this state, its row of the tensor is not written
+ *           this state, the same row of the tensor is not written
  *   tensor  borrowed, its data is written; [>= num_sequences, shape...] of the state's dtype. Each row is compact, and the
  *           stride between rows is free
  * Errors: STALE_ID, BUSY, CANCELLED, OUT_OF_RANGE (layer, state, token), INVALID_ARGUMENT (the layer is not recurrent, or
@@ -1243,11 +1244,11 @@ KVC_API kvc_status kvc_forward_load_state(kvc_cache *cache, kvc_forward forward,
 
 /* Copies a state tensor of a recurrent layer into the cache. Row i becomes the state of sequence i of the batch when this
  * forward ends. If the forward is aborted, the sequence keeps its earlier state. Store every state of every recurrent layer
- * in the range before kvc_forward_end. If a state is stored twice, the later call replaces the earlier one.
+ * in the range before kvc_forward_end. If a state is stored twice, the later call replaces the earlier state.
  *   token   -1: store the state after the last new token of each row. 0..max_draft_states - 1: store the state after the
  *           row's new token with this index. If a row of the batch lacks this token, or does not keep the state after this
- *           token, its row of the tensor is not read. A row keeps the state after its last token, and after tree nodes with
- *           numbers below max_draft_states
+ *           token, the same row of the tensor is not read. A row keeps the state after its last token, and after tree nodes
+ *           with numbers below max_draft_states
  *   tensor  borrowed; shape and strides as in kvc_forward_load_state
  * Drafts: with max_draft_states, the cache keeps the states after several uncommitted nodes. kvc_seq_commit then makes the
  * state after the committed leaf the state of the sequence. An example is a draft of 4 tokens with states
@@ -1264,7 +1265,7 @@ typedef struct kvc_merge_args {
   const DLTensor *const *lses;      /* [num_parts], borrowed; each [>= T, H] float32 */
   const DLTensor *out;              /* borrowed, its data is written; [T, H, Dv] float32, float16 or bfloat16. Its shape
                                        defines T, H and Dv. out may be outputs[0], but must not overlap any other part */
-  const DLTensor *lse;              /* nullable: not computed. Borrowed, its data is written; [T, H] float32. It may be
+  const DLTensor *lse;              /* nullable: not computed. Borrowed, its data is written; [T, H] float32. lse may be
                                        lses[0] */
 } kvc_merge_args;
 
@@ -1289,7 +1290,7 @@ KVC_API kvc_status kvc_merge_states(kvc_context *context, const kvc_merge_args *
  * Every layer in the range must have stored the new tokens. Otherwise the new pages could still have tokens of another
  * sequence in this layer. Layers that a step does not compute must be outside of its range (kvc_batch.layer_begin). In
  * graphs and with KVC_STORAGE_NONE, the library cannot check this fully, so the engine must ensure that every layer stores
- * its tokens.
+ * the new tokens.
  *
  * Errors (the forward stays open): ORDER (error->index is the first layer in the range that was not appended, or that has a
  * state that was not stored; with KVC_STORAGE_NONE, appends are not checked), CANCELLED, BUSY, STALE_ID. An error of the
@@ -1301,9 +1302,9 @@ KVC_API kvc_status kvc_forward_end(kvc_cache *cache, kvc_forward forward, kvc_er
  * Errors: BUSY (a call of the forward is computing; call kvc_forward_cancel first), STALE_ID. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_abort(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
-/* Stops a step, also while it computes on another thread. The call does not wait. An attend that is computing finishes the
- * work items that run now, and returns CANCELLED (or OK if no item was left). After this call, append, attend and end return
- * CANCELLED, and only kvc_forward_abort closes the forward.
+/* Stops a step, also while the step computes on another thread. The call does not wait. An attend that is computing finishes
+ * the work items that run now, and returns CANCELLED (or OK if no item was left). After this call, append, attend and end
+ * return CANCELLED, and only kvc_forward_abort closes the forward.
  * Errors: STALE_ID. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_cancel(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
@@ -1370,8 +1371,8 @@ KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, c
  *              replay all captured layers before kvc_forward_end. A replay while no forward is open writes nothing. Use one
  *              stream for all forwards of a graph.
  *
- * A graph has buffers for one forward, which does not count towards max_open_forwards. Recordings for several batch sizes
- * can use the same graph, up to its capacity. So a server needs only one graph. */
+ * A graph has buffers for one forward. This forward does not count towards max_open_forwards. Recordings for several batch
+ * sizes can use the same graph, up to its capacity. So a server needs only one graph. */
 typedef struct kvc_graph_config {
   uint32_t struct_size;
   uint32_t flags;            /* 0 */
@@ -1388,14 +1389,15 @@ static inline void kvc_graph_config_init(kvc_graph_config *config) {
   config->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Creates a graph, which owns the memory for its forwards. kvc_cache_estimate includes one graph of the largest size.
+/* Creates a graph. The graph owns the memory for its forwards. kvc_cache_estimate includes one graph of the largest size.
  *   graph  filled
  * Errors: OUT_OF_RANGE, UNSUPPORTED (flags, reserved), OUT_OF_MEMORY, TOO_MANY_FORWARDS (64 graphs exist). Threads: any.
  * Since 0.1. */
 KVC_API kvc_status kvc_graph_create(kvc_cache *cache, const kvc_graph_config *config, kvc_forward *graph,
                                     kvc_error *error);
 
-/* Frees a graph, and all memory that was borrowed from it. kvc_cache_destroy frees the remaining graphs.
+/* Frees a graph and its memory. The arrays that kvc_forward_get_info and kvc_forward_tables gave for the graph become
+ * invalid. kvc_cache_destroy frees the remaining graphs.
  * Errors: STALE_ID (no graph of this cache), BUSY (a forward is open in the graph; end or abort it). Threads: any.
  * Since 0.1. */
 KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_error *error);
@@ -1409,7 +1411,8 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  *   batch.sequences = &seq;  batch.num_sequences = 1;
  *   batch.append_lengths = &num_nodes;  batch.tree_parents = parents;
  *   if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);
- *   ...                                        // attend in every layer: each query sees the sequence and its ancestors
+ *   ...                                        // attend in every layer: a node's query sees the sequence and the node's
+ *                                              ancestors
  *   kvc_forward_end(cache, step, &error);
  *   int32_t leaf = deepest_accepted(logits);   // say 4: the path 0, 1, 4 is kept, and the length grows by 3
  *   kvc_seq_commit(cache, 1, &seq, &leaf, NULL, &error);
@@ -1434,15 +1437,16 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  *   sequences  [n], distinct, any order, each with uncommitted nodes
  *   leaves     [n]: a node for each sequence, 0..kvc_seq_tree_nodes - 1; -1 = drop all nodes
  *   stream     as kvc_seq_fork
- * Errors (nothing committed), with the sequence in error->index: STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes;
- * KVC_STORAGE_NONE: the engine must take queued copies first), OUT_OF_RANGE, EVICTED (the recurrent state of the node is not
- * kept, see above). After an error of the device, K and V of the nodes are undefined, and the nodes can only be dropped
- * (-1). Threads: any. The cost grows with the number of moved nodes and freed pages.
+ * Errors (nothing committed), with the index of the sequence in error->index: STALE_ID, DUPLICATE, BUSY, ORDER (no
+ * uncommitted nodes; KVC_STORAGE_NONE: the engine must take queued copies first), OUT_OF_RANGE, EVICTED (the recurrent state
+ * of the node is not kept, see above). After an error of the device, K and V of the nodes are undefined, and the nodes can
+ * only be dropped (-1). Threads: any. The cost grows with the number of moved nodes and freed pages.
  * Since 0.1. From: tree attention as in SpecInfer and Medusa. */
 KVC_API kvc_status kvc_seq_commit(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int32_t *leaves,
                                   void *stream, kvc_error *error);
 
-/* Gives the number of uncommitted tree nodes of each of n sequences. Nodes of open forwards do not count. O(1) a sequence.
+/* Gives the number of uncommitted tree nodes of each of n sequences. Nodes of open forwards do not count. The cost is O(1)
+ * for each sequence.
  *   nodes  [n], filled
  * Errors: STALE_ID. Threads: any, also while a forward computes. Since 0.1. */
 KVC_API kvc_status kvc_seq_tree_nodes(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int32_t *nodes,
