@@ -79,7 +79,7 @@
  *             closes a tier or transport. A call may wait for short work of other calls on its cache: copies of partial
  *             pages and of tree nodes, and the checks of kvc_cache_check_invariants. On the CPU, a call that computes (such
  *             as attend) returns when its result is written. At most eight such calls run in one context at the same time,
- *             and a ninth waits until one of them is done. All other calls never wait for a call that computes.
+ *             and a ninth waits until one of them is done. No other call waits for a call that computes.
  *   Streams   `stream` is a stream of the device (CUDA: CUstream; NULL is the default stream). On the CPU it must be NULL.
  *             A call with a stream enqueues work, and does not wait until the work is done. Only kvc_seq_save waits. The
  *             library orders this work after the earlier work of the same cache on all streams. All calls of a forward use
@@ -211,8 +211,8 @@ enum kvc_status_code {
   KVC_ERROR_EVICTED = 203,    /* the needed keys were freed when they left a window, or the needed recurrent state is not
                                  kept */
   KVC_ERROR_UNCOMMITTED = 204, /* the sequence has an uncommitted tree. Call kvc_seq_commit first */
-  KVC_ERROR_STALE = 205,      /* a plan holds another build than the requested one, or no build, because none was made or the
-                                 last one failed. Or no forward is open in the graph */
+  KVC_ERROR_STALE = 205,      /* a plan holds another build than the requested one. Or it holds no build, because none was
+                                 made or the last one failed. Or no forward is open in the graph */
   KVC_ERROR_SUSPENDED = 206,  /* the sequence is suspended. Call kvc_seq_resume first */
   /* Device. */
   KVC_ERROR_DEVICE_UNAVAILABLE = 300, /* no backend, driver or device of that type was found */
@@ -220,7 +220,7 @@ enum kvc_status_code {
   /* Data and I/O. */
   KVC_ERROR_IO = 400,      /* an operation on a file, tier or transport failed, or a callback that writes or reads reported a
                               failure. The message says why */
-  KVC_ERROR_CORRUPT = 401, /* stored bytes are damaged, cut off, or were never written by this library */
+  KVC_ERROR_CORRUPT = 401, /* stored bytes are damaged or cut off, or were not written by this library */
   KVC_ERROR_LAYOUT = 402,  /* stored bytes are undamaged, but belong to another model, dtype or layout. The message has
                               both layouts */
   /* Internal. */
@@ -356,15 +356,15 @@ KVC_API void kvc_context_destroy(kvc_context *context);
 KVC_API kvc_status kvc_context_describe(kvc_context *context, char *buffer, int64_t capacity, int64_t *length,
                                         kvc_error *error);
 
-/* Reports a bad index that the device has found, in a context with KVC_CONTEXT_VALIDATE. Engines that only replay graphs
- * need this call. Tests should call it at their end:
+/* In a context with KVC_CONTEXT_VALIDATE, reports a bad index that the device has found. Engines that only replay graphs
+ * need this call, because a replay reports nothing. Tests should call it at their end:
  *
  *   cudaStreamSynchronize(stream);                           // without this line, the check covers only work that is done
  *   if (kvc_context_check(context, &error)) return report(error.message);
  *   // an earlier kvc_append_slots, row 3: slot_mapping[3] is 4096, not in 0..4095
  *
  * The call reads one word of memory, and does not wait for the device.
- * Errors: EARLIER_CALL, once for each report. Threads: any. Since 0.1. */
+ * Errors: EARLIER_CALL (a bad index was found; the next check does not report it again). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_context_check(kvc_context *context, kvc_error *error);
 
 /* ============================================================================================
