@@ -89,8 +89,8 @@
  *             make stateless calls and use plans if no thread was inside a call on the context during fork(). The child has
  *             its own copy of the cache. So each of the two processes ends or aborts its own open forwards, and releases its
  *             own exports. The first compute call of the child starts new worker threads. Behaviour is undefined for memory
- *             that both processes map as shared. It is also undefined in children of clone() or _Fork(), because clone() and
- *             _Fork() run no fork handlers.
+ *             that both processes map as shared. Behaviour is also undefined in children of clone() or _Fork(), because
+ *             clone() and _Fork() run no fork handlers.
  *   NULL      A pointer argument must not be NULL unless it is marked "nullable". The words after "nullable:" say what NULL
  *             means.
  *   Else 0    "FLAG: meaning. Else 0" means that the field must be 0 without the flag. A kind of layer or group may stand
@@ -277,8 +277,8 @@ typedef void (*kvc_parallel_for_fn)(void *user, int64_t n, kvc_parallel_item_fn 
 
 enum kvc_context_flags {
   /* Validation mode. Use it in tests, or to find a call that wrote outside of its pages. Some index tensors are read only by
-   * a GPU (sections 10 and 11). The device checks all values of these tensors, page ids included. It skips a row or token
-   * that has a bad value. If a kvc_plan_build has a bad value, the device skips the whole build.
+   * a GPU (sections 10 and 11). The device checks all values of these tensors, page ids included. The device skips a row or
+   * token that has a bad value. If a kvc_plan_build has a bad value, the device skips the whole build.
    *
    * The device keeps the first bad value since the last report. This value is reported once, as EARLIER_CALL. The report
    * comes from kvc_context_check, or from the next call on this context that is given index tensors. The report does not
@@ -583,10 +583,10 @@ enum kvc_visibility {
  * row is computed: r, plus the overlap if rows overlap. With such a group, fork and truncate return EVICTED at a position
  * for which inputs were freed. docs/reference/rows.md has a program.
  *
- * A group with compressed rows needs KVC_VISIBLE_ALL. Its row must be KVC_ROW_KV or KVC_ROW_LATENT, and its layers must have
- * KVC_ROPE_NONE. The cache must have KVC_STORAGE_OWN, and must not have KVC_CACHE_STREAMING. In such a cache, graphs,
- * kvc_seq_import, and steps with tree_parents or span_ids are UNSUPPORTED. For the layers of such a group, PAST, SELF,
- * alibi_slopes, rel_bias, w_uk and kvc_forward_tables are UNSUPPORTED. */
+ * A group with compressed rows needs KVC_VISIBLE_ALL. The `row` of the group must be KVC_ROW_KV or KVC_ROW_LATENT. Its
+ * layers must have KVC_ROPE_NONE. The cache must have KVC_STORAGE_OWN, and must not have KVC_CACHE_STREAMING. In such a
+ * cache, graphs, kvc_seq_import, and steps with tree_parents or span_ids are UNSUPPORTED. For the layers of such a group,
+ * PAST, SELF, alibi_slopes, rel_bias, w_uk and kvc_forward_tables are UNSUPPORTED. */
 static inline int64_t kvc_rows_closed(int64_t length, int64_t append_length, int64_t tokens_per_row) {
   return (length + append_length) / tokens_per_row - length / tokens_per_row;
 }
@@ -736,8 +736,8 @@ static inline void kvc_estimate_init(kvc_estimate *estimate) {
   estimate->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Computes how much memory kvc_cache_create would allocate, or returns the error that kvc_cache_create would return. It
- * allocates no pool and adopts nothing.
+/* Computes how much memory kvc_cache_create would allocate, or returns the error that kvc_cache_create would return. The
+ * call allocates no pool and adopts nothing.
  *   group     group index, or -1 for the whole cache
  *   estimate  filled
  * Errors: as kvc_cache_create, except OUT_OF_MEMORY for pools. Threads: any. Since 0.1. */
@@ -984,7 +984,7 @@ static inline void kvc_batch_init(kvc_batch *batch) {
 }
 
 /* Checks whether kvc_forward_begin would succeed now. The call returns the status that kvc_forward_begin would return, and
- * fills `error` with the same numbers. It changes nothing.
+ * fills `error` with the same numbers. The call changes nothing.
  * Errors: as kvc_forward_begin. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_can_fit(kvc_cache *cache, const kvc_batch *batch, kvc_error *error);
 
@@ -1263,8 +1263,8 @@ typedef struct kvc_merge_args {
   const DLTensor *const *outputs;   /* [num_parts], borrowed; each [>= T, H, Dv] float32, float16 or bfloat16; innermost
                                        stride 1 */
   const DLTensor *const *lses;      /* [num_parts], borrowed; each [>= T, H] float32 */
-  const DLTensor *out;              /* borrowed, its data is written; [T, H, Dv] float32, float16 or bfloat16. Its shape
-                                       defines T, H and Dv. out may be outputs[0], but must not overlap any other part */
+  const DLTensor *out;              /* borrowed, its data is written; [T, H, Dv] float32, float16 or bfloat16. The shape of
+                                       out defines T, H and Dv. out may be outputs[0], but must not overlap any other part */
   const DLTensor *lse;              /* nullable: not computed. Borrowed, its data is written; [T, H] float32. lse may be
                                        lses[0] */
 } kvc_merge_args;
@@ -1361,15 +1361,15 @@ KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, c
  *   Addresses  kvc_forward_get_info and kvc_forward_tables give the same addresses in every step. The shapes are those of
  *              the graph's capacity. Entries that a step does not use are inert: position 0, slot -1, last row -1, table
  *              rows without keys. Call kvc_forward_tables in each step to fill the tables. When a forward closes, the
- *              generation word of its tables (kvc_tables.generation_word) becomes 0, which means stale. It stays 0 until the
- *              next call of kvc_forward_tables.
+ *              generation word of its tables (kvc_tables.generation_word) becomes 0, which means stale. The word stays 0
+ *              until the next call of kvc_forward_tables.
  *   Tensors    Tensors of recorded calls have max_tokens rows, and tensors of states have max_sequences rows. Rows after the
  *              last row of the step are not written.
  *   CUDA       Run one step without a capture first. Then capture append, attend, load_state and store_state between a begin
  *              and an end. All other calls must be outside of the capture (else ORDER). kvc_forward_end checks that each
- *              layer in the range was appended in the graph at least once. It cannot check which calls a replay ran, so
- *              replay all captured layers before kvc_forward_end. A replay while no forward is open writes nothing. Use one
- *              stream for all forwards of a graph.
+ *              layer in the range was appended in the graph at least once. The call cannot check which calls a replay ran,
+ *              so replay all captured layers before kvc_forward_end. A replay while no forward is open writes nothing. Use
+ *              one stream for all forwards of a graph.
  *
  * A graph has buffers for one forward. This forward does not count towards max_open_forwards. Recordings for several batch
  * sizes can use the same graph, up to its capacity. So a server needs only one graph. */
