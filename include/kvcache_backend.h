@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define KVC_BACKEND_VERSION 12
+#define KVC_BACKEND_VERSION 13
 
 /* ---- Services of the core ------------------------------------------------------------------- */
 
@@ -426,8 +426,8 @@ typedef struct kvc_backend_plan {
   int32_t slot;                          /* index of the plan in kvc_backend_step_limits.plans */
   int64_t num_items, num_tiles, num_spans, num_parts;
   int64_t max_items, max_tiles, max_spans, max_parts; /* the largest numbers in any step */
-  int32_t *counters; /* on the host, [num_tiles]: 0 at the start of a call, and any value after it. Not read by kernels of a
-                        device that orders the items of a tile in another way */
+  int32_t *counters; /* on the host, [num_tiles]: memory in which a backend can count the finished items of each tile. A call
+                        finds any values there, and sets them to 0 first */
   float *partials;   /* the memory to which partial_offset of items refers */
   /* 0: sums may be computed in any order, for speed. Else a multiple of 512, and the bits of an output depend only on the
    * query, its keys and its options, not on other rows. For this, the keys are divided into folds: fold i has the keys

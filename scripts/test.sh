@@ -258,6 +258,14 @@ redis_tests() {
   run_ctest release --label-regex '^(redis|ucx)$'
 }
 
+# The NIXL transport between two processes, in C++, C and Python. The tests that need NIXL are skipped if its wheel cannot be installed.
+nixl_tests() {
+  install_python_package
+  KVCACHE_NIXL_CAPI=$(bash scripts/setup_nixl.sh) || unset KVCACHE_NIXL_CAPI
+  [ -z "${KVCACHE_NIXL_CAPI:-}" ] || export KVCACHE_NIXL_CAPI
+  run_ctest release --label-regex '^nixl$'
+}
+
 # Builds the site of the documentation if a source changed, and follows its links.
 docs() {
   install_python_package
@@ -299,11 +307,11 @@ if grep -q setup=FAILED "$logs/ran"; then # its output lists what is missing
 fi
 
 strict=$([ $level = full ] && echo ON || echo OFF) # warnings are errors here, but not for users, whose compilers may have more of them
-part build-release configure_and_build release -DCMAKE_COMPILE_WARNING_AS_ERROR="$strict" -DKVCACHE_REDIS="$strict" -DKVCACHE_UCX="$strict"
+part build-release configure_and_build release -DCMAKE_COMPILE_WARNING_AS_ERROR="$strict" -DKVCACHE_REDIS="$strict" -DKVCACHE_UCX="$strict" -DKVCACHE_NIXL="$strict"
 part tidy run_ctest release --label-regex tidy
 part abi run_ctest release --label-regex abi
 head -n 40 build/release/abi-report.txt 2> /dev/null | sed -n '/^$/q; s/^/    /p' || true
-part unit run_ctest release --label-exclude 'tidy|abi|consumer|redis|ucx'
+part unit run_ctest release --label-exclude 'tidy|abi|consumer|redis|ucx|nixl'
 part consumer run_ctest release --label-regex consumer
 part build-python install_python_package
 part python run_pytest tests/python --ignore=tests/python/test_torch.py --ignore=tests/python/test_jax.py
@@ -314,6 +322,7 @@ if [ $level != full ]; then
   part guide run_pytest tests/guide -k "in_python or in_c" # the others need their compilers
 else
   part redis redis_tests
+  part nixl nixl_tests
   part onnxruntime env KVC_STRICT=$strict bash integrations/onnxruntime/test.sh --junitxml="$logs/onnxruntime.xml"
   part browser run_pytest tests/browser
   part subdirectory run_ctest release --build-config Packages --tests-regex '^consumer.subdirectory$'

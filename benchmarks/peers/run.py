@@ -228,11 +228,11 @@ def main() -> int:
     if left:
         print(f"{len(left)} comparisons left: the same call goes on with them")
         return TO_BE_CONTINUED
-    behind = [r for r in results if r.get("ratio", 1) < 1]
-    for result in behind:
-        print(f"behind {result['peer']} ({result['ratio']:.2f}): {result['name']}, {result['threads']} threads")
+    slower = [r for r in results if r.get("ratio", 1) < 1]
+    for result in slower:
+        print(f"slower than {result['peer']} ({result['ratio']:.2f}): {result['name']}, {result['threads']} threads")
     measured = [r for r in results if "ratio" in r]
-    print(f"{len(measured)} comparisons, behind in {len(behind)}; {len(results) - len(measured)} not run")
+    print(f"{len(measured)} comparisons, slower in {len(slower)}; {len(results) - len(measured)} not run")
     if arguments.table:
         print_table(results, names, threads[0])
     return 0

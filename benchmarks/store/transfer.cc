@@ -1,13 +1,11 @@
-// Transfers of 64 MiB: within the process beside memcpy, and to another process over UCX.
+// Transfers of 64 MiB: within the process beside memcpy, and to another process over a transport.
 //
-//   transfer_benchmark                      within the process: ms of memcpy, ms of the transfer, and the ratio
-//   transfer_benchmark receive TRANSPORTS   over UCX, with UCX_NET_DEVICES from the environment: forks the sender. MB/s
-#include <kvcache.h>
-#ifdef KVC_WITH_UCX
-#include <kvcache_ucx.h>
+//   transfer_benchmark                          within the process: ms of memcpy, ms of the transfer, and the ratio
+//   transfer_benchmark receive LIBRARY OPTIONS  over the plug-in LIBRARY of a transport: forks the sender. MB/s
+#include <dlfcn.h>
+#include <kvcache_transport.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#endif
 
 #include <algorithm>
 #include <chrono>
@@ -131,24 +129,28 @@ int within_the_process() {
   return 0;
 }
 
-#ifdef KVC_WITH_UCX
-void use_ucx(Engine *engine, const char *transports) {
-  kvc_ucx_config config;
-  kvc_ucx_config_init(&config);
-  config.transports = transports;
+void use_transport(Engine *engine, const char *library, const char *options) {
+  void *plugin = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  const auto open =
+      plugin == nullptr ? nullptr : reinterpret_cast<kvc_transport_open_fn>(dlsym(plugin, "kvc_transport_open"));
+  if (open == nullptr) {
+    std::fprintf(stderr, "transfer_benchmark: %s\n", dlerror());
+    std::exit(1);
+  }
   kvc_transport transport;
-  check(kvc_ucx_transport_open(&config, &transport, &engine->error), engine->error);
+  kvc_transport_init(&transport);
+  check(open(KVC_TRANSPORT_VERSION, options, &transport, &engine->error), engine->error);
   check(kvc_cache_set_transport(engine->cache, &transport, &engine->error), engine->error);
 }
 
-int over_ucx(const char *transports) {
+int to_another_process(const char *library, const char *options) {
   constexpr int kRounds = 6;
   int pipe_ends[2];
   if (pipe(pipe_ends) != 0) return 1;
-  const pid_t child = fork();  // before UCX and threads begin
+  const pid_t child = fork();  // before the transport and threads begin
   if (child == 0) {
     Engine prefill;
-    use_ucx(&prefill, transports);
+    use_transport(&prefill, library, options);
     const kvc_seq seq = prefill.compute();
     for (int round = 0; round < kRounds; round++) {
       std::vector<char> description(8192);
@@ -161,7 +163,7 @@ int over_ucx(const char *transports) {
     _exit(0);
   }
   Engine decode;
-  use_ucx(&decode, transports);
+  use_transport(&decode, library, options);
   double best = 1e9;
   for (int round = 0; round < kRounds; round++) {
     kvc_transfer in = 0;
@@ -176,18 +178,15 @@ int over_ucx(const char *transports) {
   }
   int status = 0;
   waitpid(child, &status, 0);
-  std::printf("64 MiB over %s: %.1f ms, %.0f MB/s\n", transports, best * 1e3, static_cast<double>(kBytes) / best / 1e6);
+  std::printf("64 MiB over %s: %.1f ms, %.0f MB/s\n", options, best * 1e3, static_cast<double>(kBytes) / best / 1e6);
   return status;
 }
-#endif
 
 }  // namespace
 
-int main(int argc, [[maybe_unused]] char **argv) {
-#ifdef KVC_WITH_UCX
-  if (argc == 3 && std::strcmp(argv[1], "receive") == 0) return over_ucx(argv[2]);
-#endif
+int main(int argc, char **argv) {
+  if (argc == 4 && std::strcmp(argv[1], "receive") == 0) return to_another_process(argv[2], argv[3]);
   if (argc == 1) return within_the_process();
-  std::fprintf(stderr, "usage: transfer_benchmark [receive TRANSPORTS]\n");
+  std::fprintf(stderr, "usage: transfer_benchmark [receive LIBRARY OPTIONS]\n");
   return 2;
 }

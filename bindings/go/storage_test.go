@@ -116,7 +116,7 @@ func TestAdoptedPoolsAreWhatViewsShow(t *testing.T) {
 	}
 	check(t, view.Close())
 	if pinned() != 0 {
-		t.Error("nobody is left, and the pool is pinned")
+		t.Error("no view is left, and the pool is pinned")
 	}
 	var rows [poolPages * 4 * dim]float32 // MLA: rows alone
 	mla := newCache(t, func(c *Config) {

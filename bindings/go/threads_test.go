@@ -150,7 +150,7 @@ func TestOneStepFromManyGoroutines(t *testing.T) {
 	_ = s.Cancel()
 	<-failed
 	if busy < 1 {
-		t.Error("nobody was refused")
+		t.Error("no call was refused")
 	}
 	check(t, s.Close())
 	check(t, cache.Close())

@@ -32,7 +32,7 @@ def draw(usage, names, symbols) -> list:
 
 def legend(symbols) -> str:
     return (f"  {symbols['shared']} shared   {symbols['own']} own   "
-            f"{symbols['freed']} freed behind the window")
+            f"{symbols['freed']} freed, no longer in the window")
 
 
 def count_bytes(value: float) -> str:

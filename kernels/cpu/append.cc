@@ -1,5 +1,5 @@
-// append() stores a step's rows of K and V in their slots. It first rotates them, and rounds or quantises them.
-// Roofline: it reads the new rows once and writes them once.
+// append() stores a step's rows of K and V in their slots. It first rotates K if the call has cos and sin, and then
+// rounds or quantises all rows. Roofline: it reads the new rows once and writes them once.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/hadamard.h"
 #include "kernels/common/scales.h"
@@ -18,7 +18,7 @@ struct Source {
   const unsigned char* data;
   Type type;
   int64_t token_bytes, head_bytes;
-  const kvc_backend_tensor* scales;  // where rows have scales: the scales of a source that is quantised already
+  const kvc_backend_tensor* scales;  // read if the source is already quantised and each of its rows has a scale
 };
 
 Source source_of(const kvc_backend_tensor& tensor, const kvc_backend_tensor& scales) {
@@ -76,7 +76,7 @@ Place place_of(const Target& target, int64_t slot) {
   return {target.data + page * target.page_bytes + offset * target.slot_bytes, page, offset, 0};
 }
 
-// Stores a row as a type that is not quantised, or as the type that it has.
+// Stores a row: converts it to a type that is not quantised, or copies it if it already has the stored type.
 void convert_row(const Implementation& implementation, const Target& target, const Place& place, Type type,
                  const void* row, int32_t dims) {
   if (!target.stream) {
@@ -162,8 +162,9 @@ kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, vo
   const bool stream = args->num_tokens * token_bytes >= kStreamBytes;
   const Target k_target = target_of(layer, layer.k, layer.k_scales, layer.head_dim, stream);
   const Target v_target = target_of(layer, layer.v, layer.v_scales, layer.v_head_dim, stream);
-  // The rows of one head are adjacent. Threads that write within 4 KiB of each other contend for cache lines, because
-  // the hardware prefetcher loads lines ahead within 4 KiB. So each chunk of tokens covers at least 4 KiB.
+  // Unless pages store all heads of a token together, the rows of one head are adjacent. Threads that write within 4
+  // KiB of each other contend for cache lines, because the hardware prefetcher loads lines ahead within 4 KiB. So each
+  // chunk of tokens covers at least 4 KiB.
   const int64_t apart_tokens = k_target.row_bytes < kPrefetchBytes ? kPrefetchBytes / k_target.row_bytes : 1;
   const auto store = [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {

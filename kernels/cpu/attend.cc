@@ -1,6 +1,8 @@
 // attend() runs the work items of a layer. If several items write parts for a tile, the item that finishes last merges
 // the parts.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "kernels/common/mask.h"
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/float_environment.h"
@@ -72,6 +74,7 @@ int32_t effort_of(const kvc_backend_attend& args) {
 kvc_status attend(kvc_backend_device* device, const kvc_backend_attend* args, void*, kvc_error* error) {
   Job job = {args, device->implementation, device->scratch, 0};
   if (args->plan->num_items > 0) {
+    std::fill_n(args->plan->counters, args->plan->num_tiles, 0);
     device->host->run(device->host->self, args->plan->num_items, effort_of(*args), run_item, &job);
   }
   if (__atomic_load_n(&job.skipped, __ATOMIC_RELAXED) != 0) {

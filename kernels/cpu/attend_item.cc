@@ -1,4 +1,4 @@
-// Chooses the kernel that attends an item, from the table of the target. If that table has no entry, the entry of its
+// Chooses the kernel that computes an item, from the table of the target. If that table has no entry, the entry of its
 // base target is used.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/rope_table.h"
@@ -28,7 +28,7 @@ void attend_item(const Implementation& implementation, const kvc_backend_attend*
                  Scratch* scratch) {
   const kvc_backend_layer& layer = *args->layer;
   // Keys that are rotated on read, or that lie in two pools, are first copied to scratch as float32
-  // (attend/staged_keys.h). So the kernels for float32 compute them.
+  // (attend/staged_keys.h). So the kernels for float32 process them.
   const bool staged = layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT || key_table_of_row(args, item->row) != nullptr;
   const Type q = staged ? Type::kF32 : type_of(args->q.dtype), stored = staged ? Type::kF32 : stored_type(layer);
   const AttendFormat format = find_format(implementation, q, stored);

@@ -90,7 +90,7 @@ void prefetch_block(const unsigned char* source, const unsigned char* target, in
   }
 }
 
-// Returns the scales of one row, which lie after the rows of its page.
+// Returns the address of the scales of one row.
 unsigned char* scales_of_row(const kvc_backend_layer& layer, const kvc_backend_scales& scales, int32_t head,
                              int64_t slot) {
   return static_cast<unsigned char*>(scales.data) + slot / layer.page_size * scales.page_stride_bytes +

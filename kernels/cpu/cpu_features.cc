@@ -20,8 +20,8 @@ uint64_t read_xcr0() {
   return (static_cast<uint64_t>(high) << 32) | low;
 }
 
-// Linux saves AMX tiles only for processes that requested them. arch_prctl(ARCH_GET_XCOMP_SUPP, 0x1021) reads what the
-// system supports, and arch_prctl(ARCH_REQ_XCOMP_PERM, 0x1023) makes the request.
+// Linux saves AMX tiles only for processes that requested them. arch_prctl with ARCH_GET_XCOMP_SUPP (0x1021) reads what
+// the system supports, and with ARCH_REQ_XCOMP_PERM (0x1023) it makes the request.
 constexpr int kTileData = 18;  // number of the tiles' state in XCR0
 
 bool system_has_tiles() {
@@ -34,8 +34,8 @@ bool system_has_tiles() {
 }
 
 // AMD CPUs from Zen 4 on issue two vdpbf16ps a cycle. Intel CPUs issue one every other cycle, as measured on Sapphire
-// Rapids, and two vfmadd a cycle. So vdpbf16ps has a quarter of the rate there, and half of the multiply-adds. On Intel
-// CPUs with AMX, AMX is faster.
+// Rapids, and two vfmadd a cycle. So vdpbf16ps has a quarter of the rate there. It computes half as many multiply-adds
+// a cycle, because each vdpbf16ps computes twice as many. On Intel CPUs with AMX, AMX is faster.
 bool is_amd() {
   uint32_t a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(0, &a, &b, &c, &d) != 0 && b == signature_AMD_ebx && c == signature_AMD_ecx &&

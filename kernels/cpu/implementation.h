@@ -53,8 +53,8 @@ struct Implementation {
   // the same bits.
   float (*quantise_row)(Type type, void* target, const float* row, int32_t n, float scale);
 
-  // Rotates row [head_dim] by cos_sin [2, rope_dim/2], as the layer pairs its dims. It computes in float32 without
-  // fused operations, so every target stores the same bits.
+  // Rotates row [head_dim] by cos_sin [2, rope_dim/2]. The layer says which dims form pairs (rope_interleaved). The
+  // function computes in float32 without fused operations, so every target stores the same bits.
   void (*rotate_row)(const kvc_backend_layer* layer, const float* cos_sin, float* row);
 
   // Projects the rows [token_begin, token_end) of one head, at most kMinRows of them.
@@ -62,7 +62,7 @@ struct Implementation {
                        Scratch* scratch);
 };
 
-// Attends one item with the kernel that fits its types and its number of rows.
+// Computes one item with the kernel that fits its types and its number of rows.
 void attend_item(const Implementation& implementation, const kvc_backend_attend* args, const kvc_backend_item* item,
                  Scratch* scratch);
 

@@ -10,8 +10,8 @@ kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_
 }
 
 void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_backend_tiling* out) {
-  // A split has at least this many bytes of K and V. If it has fewer, its partial state and the merge cost too much in
-  // comparison with the read.
+  // A split has at least this many bytes of K and V. With fewer bytes, the partial state and the merge would cost too
+  // much in comparison with the read.
   constexpr int64_t kSplitBytes = 128 * 1024;
   constexpr int32_t kSplitAlign = 64, kDecodeQueries = 8;
   const int32_t group = layer->num_q_heads / layer->num_kv_heads;

@@ -1,6 +1,6 @@
 // Lists of keys (kvc_backend_lists). The list of a query becomes an ascending array of key indexes: the keys that the
-// list names and the query sees. Kernels number keys by their places in this array (View::key_indexes). Windows, trees
-// and padding have been applied to the array, so kernels apply none of them to a listed key.
+// list names and the query sees. Kernels number keys by their places in this array (View::key_indexes). The array has
+// only keys that the query sees. So kernels need not test listed keys for windows or trees.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,8 +22,8 @@ struct ListedQuery {
   const int32_t* keys;  // [num_keys] indexes of the row's keys, or slots of the pools; ascending, each once
 };
 
-// Sets num_keys and keys of `listed`. The caller has set its other fields. Whatever the caller's entries are, all
-// indexes are within the row, or within the pools.
+// Sets num_keys and keys of `listed`. Its other fields must be set. Entries that are out of range are left out, so all
+// keys are within the row, or within the pools.
 void find_listed_keys(const kvc_backend_attend& args, const kvc_backend_item& item, ListScratch* scratch,
                       ListedQuery* listed);
 

@@ -1,5 +1,5 @@
-// Stores and loads rows of 4 bits, except in the decode kernel. All SIMD targets share this code, so they store the
-// same bits.
+// Stores rows of 4 bits, rotates them, and converts float4 to float32. All SIMD targets share this code, so they store
+// the same bits.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace kvc::kernels {
 
-// spread_row rotates row[0, n) to the form in which it is stored. gather_row rotates it back
-// (kernels/common/hadamard.h).
+// spread_row rotates row[0, n) to the form in which it is stored. gather_row rotates it back. block: as rotation_block
+// returns it (kernels/common/hadamard.h).
 void spread_row(float* row, int32_t n, int32_t block);
 void gather_row(float* row, int32_t n, int32_t block);
 

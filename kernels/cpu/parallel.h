@@ -9,7 +9,7 @@ namespace kvc::kernels {
 
 // A call that moves fewer bytes than this runs on the calling thread.
 constexpr int64_t kInlineBytes = 64 * 1024;
-constexpr int64_t kSmallChunks = 4;  // fewer chunks finish before a sleeping worker wakes up
+constexpr int64_t kSmallChunks = 4;  // so few chunks take less time than the wake-up of a worker
 
 constexpr int64_t kLineBytes = 64;
 
@@ -24,9 +24,9 @@ inline Range share_of(int64_t n, int64_t unit, int64_t index, int64_t shares) {
   return {begin, end < n ? end : n};
 }
 
-// Calls op(begin, end) for chunks of [0, n). bytes_each: the bytes that are moved for each of the n. A chunk moves
-// about kInlineBytes. Chunks begin at multiples of `unit`, unless n is below kSmallChunks * unit. op is borrowed for
-// the call.
+// Calls op(begin, end) for chunks of [0, n). bytes_each: the bytes that op moves for one index. A chunk moves about
+// kInlineBytes. Chunks begin at multiples of `unit`, unless n is below kSmallChunks * unit. op is borrowed for the
+// call.
 template <class Op>
 void parallel_chunks(const kvc_backend_device* device, int64_t n, int64_t bytes_each, const Op& op, int64_t unit = 1) {
   if (n <= 0) return;

@@ -7,8 +7,8 @@ namespace kvc::kernels {
 namespace {
 
 constexpr int64_t kRowsPerItem = 96;
-// Operations are multiply-adds, or reads of weights. kTinyOperations take one thread about a microsecond.
-// kSmallOperations take about as long as the wake-up of another thread.
+// kTinyOperations multiply-adds take one thread about a microsecond. kSmallOperations take about as long as the wake-up
+// of another thread.
 constexpr int64_t kTinyOperations = 32 * 1024;
 constexpr int64_t kSmallOperations = 512 * 1024;
 static_assert(kRowsPerItem <= kMinRows);

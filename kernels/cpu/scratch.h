@@ -35,15 +35,15 @@ struct alignas(64) Scratch {
   float row[kMaxHeadDim];  // one row in the order of dims: a query before packing, or an output before it is stored
   float maxima[kMaxRows * kMaxLanes];  // running maxima: a float for each row (panels), a vector for each tile (decode)
   float sums[kMaxRows * kMaxLanes];
-  float factors[kMaxRows * kMaxLanes];  // decode, Format::kRowFactors: factors of scores, in the same lanes
+  float factors[kMaxRows * kMaxLanes];  // decode, Format::kRowFactors: factors of scores, in the lanes of `maxima`
   QueryMask masks[kMaxRows];            // what each row sees
   QueryPlace places[kMaxRows];          // the query of each row
   float key_offsets[kMaxPanelKeys];     // ALiBi: positions of a block's keys, minus the number of its first key
   int32_t bias_indexes[kMaxPanelKeys];  // biases and masks: the index of each key of a block
   int32_t bias_positions[kMaxPanelKeys];
-  float nodes_seen[kMaxPanelKeys];  // trees and masks: 1 for a key of the panel that a query sees, else 0
-  // Staged keys (attend/staged_keys.h): a block of one kv head as float32, with K rotated. For RoPE on read also cos
-  // and sin [keys][2][half] of its positions, and their coarse factors (rope_coarse).
+  float nodes_seen[kMaxPanelKeys];  // trees and masks: 1 for a key of the panel that the current query sees, else 0
+  // Staged keys (attend/staged_keys.h): a block of one kv head as float32. RoPE on read also needs cos and sin of the
+  // positions of these keys [keys][2][half], and the coarse factors (rope_coarse) of one position.
   float staged_k[kKeyBlock * kMaxHeadDim];
   float staged_v[kKeyBlock * kMaxHeadDim];
   float key_cos_sin[kKeyBlock * kMaxHeadDim];
@@ -54,7 +54,7 @@ struct alignas(64) Scratch {
   float fold_m[kMaxRows];
   double fold_l[kMaxRows];
   double merged_row[kMaxHeadDim];  // merge_tile: the sum of o of one row
-  ListScratch list;                // memory for the list of the query that is attended
+  ListScratch list;                // memory for the list of the query that is computed
 };
 
 static_assert(kMinRows * kMaxHeadDim >= kRowFloats && kMinPanelKeys * kMaxHeadDim >= kPanelFloats);

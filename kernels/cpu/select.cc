@@ -143,14 +143,15 @@ uint32_t order_of(uint32_t bits) {
 }
 constexpr uint32_t kForced = UINT32_MAX;  // greater than the number of every score
 
-// The result of find_highest. All entries greater than `least` are chosen, and the first `ties` entries equal to
-// `least`.
+// The result of find_highest. All numbers greater than `least` are chosen. Of the numbers equal to `least`, the first
+// `ties` are chosen.
 struct Highest {
   uint32_t least;
   int32_t ties;
 };
 
-// Finds the k-th largest of n numbers, 0 < k < n. It fixes the digits of that number one by one, from the highest on.
+// Finds the k-th largest of n numbers, 0 < k < n. It determines the digits of that number one by one, from the highest
+// on.
 Highest find_highest(const uint32_t* orders, int32_t n, int32_t k) {
   constexpr int kDigitBits = 11, kDigits = 1 << kDigitBits;
   uint32_t prefix = 0, known = 0;

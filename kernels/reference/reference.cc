@@ -66,7 +66,7 @@ struct Query {
 struct QueryKeys {
   QueryMask mask;
   KeyTree tree;
-  const ListedQuery* listed;  // nullable: numbers are places in its list
+  const ListedQuery* listed;  // null: no lists. Else numbers are places in the list
   bool by_path;
 
   int32_t index(int32_t number) const {
@@ -132,8 +132,8 @@ StoredRow row_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, c
   return {data, static_cast<double>(without_zero_point(scale)), static_cast<float>(zero_point_of(scale))};
 }
 
-// Loads the elements of a row without the scale of the row or head. Undoes the rotation of 4-bit rows (hadamard.h). The
-// sums of this rotation are exact.
+// Loads the elements of a row. Does not multiply them by the scale of the row or head. Undoes the rotation of rows that
+// are stored rotated (hadamard.h). The sums of this rotation are exact.
 void load_row(const kvc_backend_layer& layer, const StoredRow& stored, int32_t dims, float* row) {
   for (int32_t d = 0; d < dims; ++d) row[d] = load_element(stored_type(layer), stored.data, d) - stored.zero_point;
   if (has_block_scales(layer.format)) {
@@ -147,8 +147,8 @@ void load_row(const kvc_backend_layer& layer, const StoredRow& stored, int32_t d
   for (int32_t d = 0; d < dims; ++d) row[d] /= static_cast<float>(block);
 }
 
-// Loads a key as it attends, [head_dim], from its stored rows k and v. If keys are stored before RoPE, rotates it at
-// its position.
+// Loads the vector of a key that q is multiplied with, [head_dim], from the stored rows k and v. table: null if keys
+// are stored after RoPE. Else the key is rotated by RoPE for `position`.
 void load_key(const kvc_backend_attend& args, const double* table, const StoredRow& k, const StoredRow& v,
               int32_t position, float* key) {
   const kvc_backend_layer& layer = *args.layer;
@@ -341,8 +341,8 @@ double dot_of(const kvc_backend_attend& args, PageCursor* cursor, const Query& q
   return dot * k.scale;
 }
 
-// Computes the scores of one query and head, by the rule of kvc_backend_select. RELU_SUM adds them to those of earlier
-// heads.
+// Computes the scores of one query and head, by the rule of kvc_backend_select. With RELU_SUM, they are added to the
+// scores of earlier heads.
 void score_query(const kvc_backend_attend& args, const kvc_backend_item& item, const Query& query, int32_t index,
                  const ScoreCall& call) {
   const kvc_backend_select& select = *call.select;

@@ -7,7 +7,7 @@
 namespace kvc {
 namespace {
 
-// The next number for a cache of this process, which is a part of its ids. Constant-initialised, no destructor.
+// The number of the next cache that this process creates. The ids of a cache contain its number.
 constinit std::atomic<uint32_t> next_tag{1};
 
 }  // namespace
@@ -53,7 +53,8 @@ Status Cache::create(std::shared_ptr<Context> context, const CacheConfig& config
   return Status();
 }
 
-// Creates the device's copies of the page lists. If the device reads the host's lists, creates none.
+// Creates order_, and the device's copies of the page lists. There are no copies if the device reads the host's lists,
+// or if the cache has no storage.
 Status Cache::create_mirrors() {
   KVC_TRY(StreamOrder::create(context_, &order_));
   mirrors_.resize(static_cast<size_t>(num_groups()));
@@ -166,7 +167,7 @@ Status Cache::commit(std::span<const kvc_seq> ids, std::span<const int32_t> leav
   KVC_TRY(make_room_for_copies(static_cast<int64_t>(copies_.size())));
   bool begun = false;
   if (Status copied = copy_slots(copies_, stream, &begun); !copied.ok()) {
-    if (begun) order_.lose();  // in some layers, nodes have overwritten other nodes
+    if (begun) order_.lose();  // nodes may have overwritten other nodes, so the commit cannot be repeated
     return copied;
   }
   store_.finish_commit(ids, leaves);
@@ -251,7 +252,7 @@ Status Cache::pages(kvc_seq id, int32_t group, std::span<int32_t> out, int64_t* 
     if (row == rows.end()) return;
     const Reservation& reservation =
         step.reservations()[static_cast<size_t>((row - rows.begin()) * num_groups() + group)];
-    if (reservation.copied_from < 0 || reservation.old_size > *count) return;  // no copy, or of a page of nodes
+    if (reservation.copied_from < 0 || reservation.old_size > *count) return;  // no copy, or a copy of tree nodes
     out[static_cast<size_t>(reservation.old_size - 1)] = reservation.copied_from;
   });
   return Status();
@@ -413,7 +414,8 @@ void add_copy(const GroupRules& rules, const SlotCopy& copy, std::vector<kvc_bac
 }  // namespace
 
 // Makes the copies in every layer of their groups, with one call for each layer. In a cache without storage, queues the
-// copies for the caller. Sets *begun, also on failure, to whether some copies may have begun. begun may be null.
+// copies for the caller. begun: nullable, false before the call. Sets *begun, also on failure, if some copies may have
+// begun.
 Status Cache::copy_slots(std::span<const SlotCopy> copies, void* stream, bool* begun) {
   if (copies.empty()) return Status();
   if (geometry_.tables_only) {

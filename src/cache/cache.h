@@ -5,8 +5,9 @@
 // Thread safety: any thread may call any method. The destructor must run when no other call runs. Ownership: keeps its
 // context alive; shares pools with exported views. Invariants
 //   1. A step's sequences are busy from begin to end or abort, so the page lists that its kernels read do not change.
-//   2. A method that fails has changed nothing, except that a device error in append or attend closes the step, as
-//      abort does.
+//   2. A method that fails has changed nothing, with three exceptions. A device error in a step closes the step, as
+//      abort does. Pages that were evicted from the prefix index stay evicted. A commit that fails after it has begun
+//      copies makes the cache unusable (check_usable).
 //   3. Step::in_use is true exactly while a call is inside that step.
 #pragma once
 
@@ -234,8 +235,8 @@ class Cache {
   std::vector<std::unique_ptr<Step>> steps_;  // [max_open_forwards], then [kMaxGraphs] of graphs; entries may be null
   uint64_t graphs_made_ KVC_GUARDED_BY(mutex_) = 0;
   // Scratch of calls under the lock, allocated once: checked_slots_ has [max_sequences] entries, copies_ and
-  // layer_copies_ have [max_sequences * groups]. A commit that needs more copies enlarges copies_ and layer_copies_
-  // before it changes the cache.
+  // layer_copies_ have [max_sequences * groups]. A call that needs more copies enlarges them before it changes the
+  // cache.
   std::vector<int32_t> checked_slots_ KVC_GUARDED_BY(mutex_);
   BatchArrays batch_ KVC_GUARDED_BY(mutex_);  // of a begin or can_fit
   std::vector<SlotCopy> copies_ KVC_GUARDED_BY(mutex_);

@@ -26,7 +26,7 @@ Status Cache::check_copies_taken() const {
                        copy_queue_.size());
 }
 
-// Makes room in the queue for the copies of a fork or a commit, `more` at most.
+// Makes room in the queue for up to `more` copies of a fork, a commit or an attach.
 Status Cache::make_room_for_copies(int64_t more) {
   if (!geometry_.tables_only) return Status();
   const int64_t most = geometry_.limits.rows * num_groups();

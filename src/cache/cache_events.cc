@@ -20,7 +20,8 @@ struct EventBuffer {
   std::span<int32_t> tokens;  // [events, page_size], or empty
 };
 
-// Copies `count` events from number `begin` on to index `at` of `out`. The ring must have all of them.
+// Copies the events with the numbers [begin, begin + count) to `out`, the first one to index `at`. The ring must have
+// all of them.
 void copy_events(const EventRing& ring, uint64_t begin, uint64_t count, const EventBuffer& out, size_t at) {
   const auto size = static_cast<size_t>(ring.page_size());
   for (uint64_t i = 0; i < count; ++i, ++at) {
@@ -31,7 +32,7 @@ void copy_events(const EventRing& ring, uint64_t begin, uint64_t count, const Ev
   }
 }
 
-// getentropy gives random bytes of the system.
+// Draws a random number other than 0.
 Status draw_epoch(uint64_t* epoch) {
   do {
     if (getentropy(epoch, sizeof(*epoch)) != 0) {
@@ -70,8 +71,8 @@ MessageFormat Cache::message_format(const kvc_events_args& args) const {
   return format;
 }
 
-// Copies the events from number `next` on that the ring still has, up to the size of `events`. It releases the lock
-// between chunks.
+// Copies events to `events` until it is full. It begins with number `next`, or with the oldest event in the ring if
+// that is later. The lock is released between chunks.
 Status Cache::copy_new_events(uint64_t next, std::span<kvc_event> events, std::span<int32_t> tokens,
                               kvc_events_range* range) {
   for (;;) {

@@ -324,7 +324,7 @@ Status Cache::import_sequence(kvc_seq id, const kvc_import_args& given, void* st
                          geometry_.limits.tokens)
         .missing(tokens, geometry_.limits.tokens);
   }
-  if (id == 0) return Status::error(KVC_ERROR_STALE_ID, "sequence 0 is no sequence").at(0);  // an inert row in a batch
+  if (id == 0) return Status::error(KVC_ERROR_STALE_ID, "sequence 0 is no sequence").at(0);  // `begin` accepts 0
   const auto length = static_cast<int32_t>(tokens);
   kvc_batch batch;
   kvc_batch_init(&batch);

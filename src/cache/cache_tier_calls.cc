@@ -1,4 +1,4 @@
-// The calls for tiers of a cache, and for the jobs that load from tiers.
+// The calls for the tiers of a cache, and for the jobs that load, suspend and resume.
 #include <cinttypes>
 
 #include "cache/cache.h"

@@ -9,7 +9,8 @@
 namespace kvc {
 namespace {
 
-// Blocks of a group in one lookup. If the hit is short, most blocks of a long query are not looked up.
+// The most blocks of a group in one lookup. If a group needs every page, the lookups of a long query end after the
+// first one that finds a missing block.
 constexpr int64_t kLookupBlocks = 256;
 
 }  // namespace
@@ -72,8 +73,7 @@ TierPage CacheTiers::page_of(const KeyedQuery& query, int32_t group, int64_t blo
   return page;
 }
 
-// ---- Stores
-// -----------------------------------------------------------------------------------------------------------
+// ---- Stores -------------------------------------------------------------------------------------------------------
 
 void CacheTiers::queue_published(const KeyedQuery& query, int64_t published, int64_t known) {
   const int64_t page_size = layers_.geometry().page_size;
@@ -128,8 +128,7 @@ bool CacheTiers::read_page(const TierPage& page, const std::atomic<bool>& valid,
   }
 }
 
-// ---- Loads
-// ------------------------------------------------------------------------------------------------------------
+// ---- Loads --------------------------------------------------------------------------------------------------------
 
 // Returns the largest number of tokens, in whole pages and at most `tokens`, that the pools can serve. This prefix is
 // then the last match of prefixes_.

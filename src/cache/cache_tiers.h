@@ -65,8 +65,8 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
   // Copies the tokens of a query, and computes the keys of its whole pages.
   KeyedQuery keyed(const PrefixQuery& query) const;
 
-  // Locked. Queues pages that the index holds, of the first `published` tokens, to be stored in tiers. The index had
-  // the first `known` of these tokens before the publish.
+  // Locked. Queues the index's pages of the first `published` tokens to be stored in tiers. The index had the first
+  // `known` of these tokens before the publish.
   void queue_published(const KeyedQuery& query, int64_t published, int64_t known);
   // Locked. Plans the load after which the index can serve the longest prefix. `match` is the present match of the
   // query.
@@ -94,11 +94,11 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
   int64_t num_suspended() const noexcept;
   bool has_jobs() const noexcept { return !jobs_.empty(); }
 
-  // Calls of the worker's thread.
+  // The worker's thread calls these methods.
   bool read_page(const TierPage& page, const std::atomic<bool>& valid, std::vector<uint8_t>* object) override;
   bool write_page(const TierPage& page, std::span<const uint8_t> object) override;
   void in_child() noexcept override;
-  // Locked. A call of the index.
+  // Locked. The index calls this method.
   void released(int32_t group, int32_t page) noexcept override;
 
  private:
@@ -116,7 +116,9 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
   struct GroupPages {
     int64_t first = 0;
     std::vector<TierWorker::Found> found;
-    std::vector<int64_t> run;  // [blocks]: number of consecutive blocks with a page in a tier that end with this block
+    // [blocks]: the length of the run of blocks with pages in tiers that ends with this block; 0 if no tier has its
+    // page
+    std::vector<int64_t> run;
 
     bool has(int64_t block) const noexcept { return found[static_cast<size_t>(block - first)].tier >= 0; }
   };
@@ -147,7 +149,7 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
   std::map<uint64_t, Job> jobs_;
   std::map<uint64_t, std::vector<TierWorker::LoadPage>>
       suspended_;             // by sequence: its pages, and the places of their objects
-  PageKey suspend_key_ = {};  // the first bytes that are hashed for the keys of these objects
+  PageKey suspend_key_ = {};  // random bytes in the page keys of these objects
   uint64_t last_job_ = 0;
   TierWorker worker_;  // the last member, because its thread uses the others
 };

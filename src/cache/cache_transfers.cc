@@ -15,7 +15,7 @@
 namespace kvc {
 namespace {
 
-constexpr int64_t kMostRounds = 4;  // rounds of events that one poll handles at most
+constexpr int64_t kMostRounds = 4;  // the most rounds of events that one poll handles
 
 Status no_transfer(uint64_t id) { return Status::error(KVC_ERROR_STALE_ID, "transfer %" PRIu64 " does not exist", id); }
 
@@ -160,7 +160,7 @@ void CacheTransfers::handle(const kvc_transport_event& event) {
       if (transfer.done || !transfer.failure.ok()) continue;
       for (Peer& peer : transfer.peers) {
         if (peer.endpoint != event.peer) continue;
-        peer.lost = !transfer.sending && peer.ended;  // all data is here
+        peer.lost = !transfer.sending && peer.ended;  // all data has arrived
         if (peer.lost) continue;
         transfer.failure = Status::error(KVC_ERROR_IO, "the %s has ended", transfer.sending ? "receiver" : "sender");
       }
@@ -230,7 +230,7 @@ Status CacheTransfers::advance(Transfer* transfer) {
   return check_alive(*transfer);
 }
 
-// IO if a peer is silent for too long. A sender that has sent all of its data may be silent.
+// Returns IO if a peer is silent for too long. A sender that has sent all of its data may be silent.
 Status CacheTransfers::check_alive(const Transfer& transfer) const {
   const int64_t now = now_ms();
   int64_t silent_ms = transfer.sending || transfer.all_opened() ? 0 : now - transfer.opened_ms;

@@ -4,8 +4,8 @@
 // Thread safety: a call of kvc_transfer_* holds the lock of this class, and takes the cache's lock for short parts.
 // Methods marked "locked" need only the cache's lock. Ownership: owns the transport. Invariants
 //   1. Each incoming transfer has a busy sequence, whose id no caller gets before the transfer is done.
-//   2. A part's `next` is at most the number of rows that the sequence held, or an open forward had appended, at the
-//      last poll. If tokens were dropped since then, Mark::restart is the position of the first of them.
+//   2. At the last poll, the sequence held the rows before a part's `next`, or an open forward had appended them. If
+//      tokens were dropped since then, Mark::restart is the position of the first dropped token.
 #pragma once
 
 #include <map>
@@ -57,20 +57,20 @@ class CacheTransfers {
   // What the engine did with a sequence that is being sent. Guarded by the cache's lock.
   struct Mark {
     uint64_t sequence = 0;
-    int64_t restart = INT64_MAX;    // the sequence dropped its tokens from this position on
+    int64_t restart = INT64_MAX;    // tokens from this position on were dropped and must be sent again
     int64_t in_step = 0;            // tokens that an open forward appends to it
-    std::vector<uint8_t> appended;  // [layers]: 1 if the forward has appended them
+    std::vector<uint8_t> appended;  // [layers]: 1 if the forward has appended these tokens to the layer
   };
   // One rank of the other side of a transfer.
   struct Peer {
     TpRank tp;
     uint64_t endpoint = 0;                // number that the transport gave the peer
     uint64_t reply = 0, reply_token = 0;  // transfer and token of the other side
-    std::vector<TransferPart> parts;      // what travels between the two
+    std::vector<TransferPart> parts;      // what is sent between this rank and the peer
     bool opened = false;                  // sender: kOpen was sent
-    bool ended = false;   // sender: kEnd was sent. Receiver: kEnd arrived, and all data of the peer is there
-    uint64_t answer = 0;  // receiver: the operation that sends kDone
-    bool lost = false;    // receiver: the peer is gone, and all its data is there
+    bool ended = false;                   // sender: kEnd was sent. Receiver: kEnd and all data of the peer arrived
+    uint64_t answer = 0;                  // receiver: the operation that sends kDone
+    bool lost = false;                    // receiver: the connection is lost, and all data of the peer arrived
     int64_t heard_ms = 0, spoke_ms = 0;
   };
   struct Transfer {
@@ -81,10 +81,10 @@ class CacheTransfers {
     int64_t num_tokens = 0;
     int64_t timeout_ms = 0;
     std::vector<int64_t> begins;  // [groups]
-    std::vector<Peer> peers;      // sender: one, or none if nothing travels. Receiver: the senders that have opened
-    size_t num_senders = 0;       // receiver: the ranks that send; 0 before the first has opened
-    int64_t begun_tokens = 0;     // receiver: what it has before anything travels
-    int64_t opened_ms = 0;        // receiver: when the last sender has opened; at first, when the transfer began
+    std::vector<Peer> peers;      // sender: one, or none if nothing is sent. Receiver: the senders whose kOpen arrived
+    size_t num_senders = 0;       // receiver: number of ranks that send; 0 before the first kOpen
+    int64_t begun_tokens = 0;     // receiver: number of tokens before the first row that is sent
+    int64_t opened_ms = 0;        // receiver: time of the last kOpen; before the first kOpen, the begin of the transfer
     std::vector<std::vector<uint8_t>> states;  // [groups]: bytes that were read or received; empty before
     std::vector<std::vector<int32_t>> pages;   // receiver: [groups], page ids of the sequence's list
     int64_t bytes = 0;

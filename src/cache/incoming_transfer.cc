@@ -28,7 +28,7 @@ size_t CacheTransfers::count_senders(int32_t tp_size) const noexcept {
   return count;
 }
 
-// A second sender of a rank, and senders of another tp_size than the first one's, are ignored.
+// Ignores a second sender with the same rank, and a sender whose tp_size is not that of the first sender.
 Status CacheTransfers::take_open(Transfer* transfer, const TransferMessage& message, std::span<const uint8_t> address) {
   const Geometry& geometry = layers_.geometry();
   if (message.count < 1 || message.count > kMaxTpSize || message.part < 0 || message.part >= message.count ||
@@ -116,7 +116,7 @@ Status CacheTransfers::take_end(Transfer* transfer, Peer* peer, const TransferMe
   return Status();
 }
 
-// Answers each sender when all its data is here. The transfer is done only when the transport has sent all answers,
+// Answers each sender when all its data has arrived. The transfer is done only when the transport has sent all answers,
 // because the caller may stop polling after that.
 Status CacheTransfers::advance_receiver(Transfer* transfer) {
   bool answered = false;

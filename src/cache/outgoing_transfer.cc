@@ -158,8 +158,9 @@ Status CacheTransfers::advance_sender(Transfer* transfer) {
   return Status();
 }
 
-// Copies the next units (rows, or bytes of states) of the first part for which the cache holds some, as many as fit.
-// Sets *out to this part. Sets *count to the number of units, or to 0 if the cache holds no unsent units now.
+// Finds the first part of which the cache holds unsent units (rows, or bytes of states), and copies as many of these
+// units as fit. Sets *out to this part, and *count to the number of units. If there is no such part now, sets *count to
+// 0.
 Status CacheTransfers::read_chunk(Transfer* transfer, uint8_t* data, int64_t capacity, TransferPart** out,
                                   int64_t* count) {
   bool reads_states = false;

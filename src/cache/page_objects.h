@@ -35,7 +35,7 @@ class PageObjects {
   // Checks every byte of an object, and keeps its contents for `write`. Returns CORRUPT or LAYOUT if it is not the
   // object of this page. Throws std::bad_alloc.
   Status check(const TierPage& page, std::span<const uint8_t> object);
-  // Enqueues a write of the contents that the last `check` kept to the page.
+  // Enqueues a write to the page. The contents are those that the last `check` kept.
   Status write(const TierPage& page, void* stream);
 
  private:

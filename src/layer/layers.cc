@@ -5,6 +5,7 @@
 
 #include "context/host_memory.h"
 #include "kernels/common/stored_format.h"
+#include "plan/work_shape.h"
 
 namespace kvc {
 namespace {
@@ -30,20 +31,12 @@ Status check_host_memory(const Context& context, const Geometry& geometry) {
 }
 
 WorkShape work_shape(const Context& context, const Geometry& geometry, const LayerGeometry& layer) {
-  WorkShape shape;
-  shape.num_q_heads = layer.layer.num_q_heads;
-  shape.num_kv_heads = layer.layer.num_kv_heads;
-  shape.head_dim = layer.layer.head_dim;
-  shape.v_head_dim = layer.layer.v_head_dim;
-  shape.key_bytes = static_cast<int32_t>(kernels::row_bytes(layer.layer.format.k, layer.layer.head_dim) +
-                                         kernels::row_bytes(layer.layer.format.v, layer.layer.v_head_dim));
-  shape.page_size = layer.layer.page_size;
-  shape.visible = kernels::rule_of_layer(&layer.layer);
+  kvc_backend_tiling tiling = {};
+  context.backend().tiling(context.device(), &layer.layer, &tiling);
+  WorkShape shape = work_shape_of(layer.layer, tiling, context.parallel_items(tiling));
   const GroupRules& rules = geometry.store.groups[static_cast<size_t>(layer.group)].rules;
   shape.streaming = geometry.limits.streaming && rules.streams();
   shape.by_position = rules.compresses();
-  context.backend().tiling(context.device(), &layer.layer, &shape.tiling);
-  shape.num_threads = context.parallel_items(shape.tiling);
   shape.sharing = geometry.sharing;
   if (geometry.deterministic) shape.fix_splits();
   if (layer.layer.rope_class >= 0) {

@@ -68,8 +68,9 @@ int32_t BatchPlan::map_closed_rows(const PageTable& table, const PageList& list,
   return static_cast<int32_t>(end - begin);
 }
 
-// Completes a group with compressed rows of r tokens. A query at position p sees the rows below index (p + 1) / r. So
-// among the rows it is a causal query at position (p + 1) / r - 1, and the kernels need no other rule.
+// Completes a group with compressed rows of r tokens. A query at position p sees the rows below index (p + 1) / r. If
+// positions are counted in compressed rows, this is a causal query at position (p + 1) / r - 1. So the kernels need no
+// other rule.
 void BatchPlan::build_compressed(const SequenceStore& store, std::span<const int32_t> slots, int32_t g) noexcept {
   Group& group = groups_[static_cast<size_t>(g)];
   const GroupRules& rules = store.rules(g);

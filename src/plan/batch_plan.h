@@ -38,19 +38,21 @@ class BatchPlan {
   // Completes a batch with spans: for each token, adds the index after the last key that it sees. span_ids: [tokens],
   // as in kvc_batch.
   void add_spans(const int32_t* span_ids) noexcept;
-  // Adds the streaming windows of rows that are longer than their windows. With BatchLimits::sinks_apart, adds the
-  // windows of all streaming rows. Rows without a window here see all keys. Call it after add_trees and add_spans.
+  // Adds the streaming windows of rows that are longer than their windows. With BatchLimits::sinks_apart, also adds the
+  // windows of all rows with sinks. If the window of a row is not added, the row sees all keys. Call it after add_trees
+  // and add_spans.
   void add_streams(const SequenceStore& store, std::span<const int32_t> slots) noexcept;
 
-  // Makes the entries inert that an earlier batch used and this batch does not use: position 0, slot -1, last row -1.
-  // The first call does so for all arrays that callers see, so that these arrays are valid in the shapes of the limits.
+  // If an earlier batch used more entries than this batch, makes the other entries inert: position 0, slot -1, last row
+  // -1. The first call does so for all arrays that callers see, so that these arrays are valid in the shapes of the
+  // limits.
   void clear_rest() noexcept;
 
   const kvc_backend_rows& rows() const noexcept { return rows_; }
-  // Returns the rows of the batch for attention in a group. In full groups, they include the streaming windows. In
-  // encoder groups, they have the encoder's lengths and no trees. In groups with compressed rows, lengths count
-  // compressed rows, and the position of a query is the index of the last row that it sees. A step that appends encoder
-  // tokens attends in no group, so it has no rows here.
+  // Returns the rows of the batch for attention in a group. In groups to which streaming windows apply
+  // (GroupRules::streams), they include these windows. In encoder groups, they have the encoder's lengths and no trees.
+  // In groups with compressed rows, lengths count compressed rows, and the position of a query is the index of the last
+  // row that it sees. A step that appends encoder tokens attends in no group, so it has no rows here.
   const kvc_backend_rows& rows(int32_t group) const noexcept {
     if (appends_encoder_tokens_) return no_rows_;
     const Group& g = groups_[static_cast<size_t>(group)];
@@ -58,8 +60,8 @@ class BatchPlan {
   }
   // [rows]: the streaming window of each row; 0 = the row has none. Null if no row has one.
   const int32_t* stream_windows() const noexcept { return stream_rows_.stream_windows; }
-  // [num_tokens]: the position at which q is rotated for sinks: min(p, w-1), or p in rows without a streaming window.
-  // Call it after add_streams.
+  // [num_tokens]: the position at which q is rotated for sinks: min(p, w - 1) with the streaming window w of the row,
+  // or p without a window. Call it after add_streams.
   const int32_t* sink_positions() const noexcept { return sink_positions_.data(); }
   const kvc_backend_tables& tables(int32_t group) const noexcept { return groups_[static_cast<size_t>(group)].tables; }
   // The number of tokens that the step appends to a group, or of compressed rows that it closes.
@@ -158,7 +160,7 @@ class BatchPlan {
   kvc_backend_rows no_rows_ = {};
   bool appends_encoder_tokens_ = false;
   bool sinks_apart_;                 // as in BatchLimits
-  int64_t used_rows_, used_tokens_;  // entries from here on were made inert by the last clear_rest
+  int64_t used_rows_, used_tokens_;  // entries from these indices on were made inert by clear_rest
 };
 
 }  // namespace kvc

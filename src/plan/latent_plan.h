@@ -1,9 +1,9 @@
 // Decides how an attend of an MLA layer with up-projections is computed: absorbed or decompressed, and with how many
 // heads at a time. Pure functions of numbers.
 //
-// The multiply-adds of a row with n new tokens, for each head, are as follows. D is the number of dims of the stored
-// row, L of its latent part, R = D - L of its rotary part, N of q without the rotary part, V of the output. pairs is
-// the number of pairs of a query and a key that it sees.
+// The stored row has D dims: L of the latent part, and R = D - L of the rotary part. q has N dims without its rotary
+// part, and the output has V dims. `pairs` is the number of pairs of a query and a key that the query sees. For each
+// head, a row with n new tokens needs these multiply-adds:
 //   absorbed      q W_UK and o W_UV: n (N + V) L; attention: pairs * (D + L)
 //   decompressed  K and V of the new tokens: n (N + V) L; attention among them: n (n + 1) / 2 * (N + R + V)
 // Attention to earlier tokens is always computed in absorbed form, because they are many, and their decompressed K and
@@ -41,8 +41,8 @@ constexpr int64_t kLatentPadding = 9 * kLatentAlignment;
 // time.
 int64_t latent_scratch_bytes(int64_t row_dims, int64_t latent_dims, int64_t tokens) noexcept;
 
-// Returns an upper bound of the work items of decompressed attention, for any row, with as many heads at once as
-// `scratch_bytes` allows.
+// Returns an upper bound of the number of work items of decompressed attention, for any row, with as many heads at once
+// as `scratch_bytes` allows.
 int64_t max_decompressed_items(int64_t row_dims, int64_t latent_dims, int64_t tokens, int32_t heads,
                                int64_t scratch_bytes) noexcept;
 

@@ -5,12 +5,12 @@
 namespace kvc {
 namespace {
 
-// From this number of stacked rows (queries x q heads of a kv head) on, rows share the work of loading a key. The
-// kernel with panels packs a key once for all rows. The decode kernel, which CPUs use for up to 32 rows, converts a key
-// once for 8 rows. For 16 to 32 rows, both kernels have the same cost.
+// From this number of stacked rows (queries x q heads of a kv head) on, rows share the work of loading a key. The panel
+// kernel (docs/internals/cpu.md) packs a key once for all rows. The decode kernel, which CPUs use for up to 32 rows,
+// converts a key once for 8 rows. For 16 to 32 rows, both kernels have the same cost.
 constexpr double kPanelRows = 16;
-// Costs, measured in bytes read: a multiply-add without panels, a multiply-add with panels, packing an element of K or
-// V, and writing, reading and merging a float of a state.
+// Costs, measured in bytes read: a multiply-add of the decode kernel, a multiply-add of the panel kernel, packing an
+// element of K or V, and writing, reading and merging a float of a state.
 constexpr double kMultiplyAdd = 0.4, kPanelMultiplyAdd = 0.25, kPackElement = 1.5, kStateFloat = 8.0;
 // Rows share a prefix only if the estimated cost is below this fraction of the cost without sharing.
 constexpr double kMargin = 0.95;

@@ -293,8 +293,8 @@ void WorkPlan::split(const kvc_backend_item& part, int64_t wanted) noexcept {
   }
 }
 
-// Returns how many kv heads each item of `part` has. An item gets only some of the heads if these are enough work for
-// an item, and small enough that reading whole pages has no advantage.
+// Returns how many kv heads each item of `part` has. An item gets only some of the heads if their K and V are at least
+// kMinHeadItemBytes, and not more than kMaxHeadItemBytes.
 int64_t WorkPlan::heads_each(const kvc_backend_item& part, int64_t target_cost) const noexcept {
   const int64_t heads = part.head_end - part.head_begin, least = shape_.tiling.heads_per_item;
   const int64_t bytes = heads * (part.key_end - part.key_begin) * shape_.key_bytes;
@@ -307,10 +307,11 @@ int64_t WorkPlan::heads_each(const kvc_backend_item& part, int64_t target_cost) 
 }
 
 void WorkPlan::emit(Base base, int64_t target_cost) noexcept {
-  // Sinks and window are merged as two states, even if the window's state is computed in blocks of kFoldKeys. So with
-  // fixed splits, neither range is cut.
+  // The state of the window must be complete before it is merged with that of the sinks. If the window were cut, its
+  // parts would be merged with the sinks one by one, which gives other bits. So with fixed splits, neither range is
+  // cut.
   if (shape_.fixed_splits && base.num_parts > 1) target_cost = INT64_MAX;
-  const kvc_backend_item& last = base.parts[base.num_parts - 1];  // the window, which has more keys than its sinks
+  const kvc_backend_item& last = base.parts[base.num_parts - 1];  // the window, or all keys
   const int64_t heads = heads_each(last, target_cost), begin = last.head_begin, end = last.head_end;
   int64_t wanted[2];
   for (int32_t i = 0; i < base.num_parts; ++i) {

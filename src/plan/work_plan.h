@@ -4,10 +4,10 @@
 // tiles of queries for a few kv heads. An item that costs more than an even share of the work is split. Small decode
 // items are split by heads, so that no states are merged. All other items are split along the keys, at multiples of
 // split_align. The last prefill tiles of a row come first, because they have the most keys. A query of a streaming row
-// has one rotation for the sinks and another rotation for the window. So there is an item for each of the two, and
-// their states are merged like the states of a split. Rows with few new tokens that begin with the same pages can
-// attend to these pages together, if that is cheaper (prefix_trie.h, prefix_cost.h, shared_work.cc). The items over the
-// shared pages come before the items over the rest of each row.
+// has one rotation for the sinks and another rotation for the window. So there is an item for the sinks and an item for
+// the window, and their states are merged like the states of a split. Rows with few new tokens that begin with the same
+// pages can attend to these pages together, if that is cheaper (prefix_trie.h, prefix_cost.h, shared_work.cc). The
+// items over the shared pages come before the items over the rest of each row.
 //
 // Pure: a function of its arguments. Thread safety: none. Allocates in the constructor only.
 // Invariants, for each row, query and head
@@ -114,8 +114,9 @@ class WorkPlan {
   // The largest numbers of items and tiles that build can make for a shape.
   static int64_t max_items(const WorkShape& shape, const BatchLimits& limits) noexcept;
   static int64_t max_tiles(const WorkShape& shape, const BatchLimits& limits) noexcept;
-  // The most queries of shared items and of the other items of their rows, counted once for each partial state. It is
-  // also an upper bound of the number of spans and of parts.
+  // The most partial states that the rows of shared prefixes write: those of the shared items and of the rows' other
+  // items. The states of all heads of a query count as one. It is also an upper bound of the number of spans and of
+  // parts.
   static int64_t max_shared_queries(const WorkShape& shape, const BatchLimits& limits) noexcept;
   static int64_t max_partial_floats(const WorkShape& shape, const BatchLimits& limits) noexcept;
   // The host memory of a plan.

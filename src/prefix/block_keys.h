@@ -1,5 +1,5 @@
 // BlockKeys: the page keys of the whole blocks of a prefix index, by block id. docs/reference/keys.md defines the keys.
-// The salt that it defines is here the 8 bytes of the query's salt, little-endian. Salt 0 means no salt.
+// The salt in these keys is the query's salt as 8 bytes, little-endian. Salt 0 means no salt.
 //
 // Keys are computed in the order of the blocks, for up to kAhead pages in one call. Hashing two pages at once takes
 // less time than hashing one after the other.

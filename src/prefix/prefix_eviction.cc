@@ -95,7 +95,8 @@ int64_t PrefixIndex::evict(int32_t group, int64_t wanted, PrefixPages& pages) no
     for (int32_t level = 0; held_pages(group) > until && level < kLevels; ++level) {
       if (may_have_level(level)) evict_level(group, level, until, pages);
     }
-    // trim keeps a block of which a sequence uses the page of another group, although its page of this group is idle.
+    // If a sequence uses the block's page of another group, trim keeps the block, even if its page of this group is
+    // idle. Here such pages are released too.
     if (held_pages(group) > until) evict_level(group, kLevels, until, pages);
   }
   return before - held_pages(group);

@@ -123,7 +123,8 @@ int64_t PrefixIndex::servable(int32_t group, int64_t position) const noexcept {
   const int64_t size = runs_.page_size();
   if (!rules.holds_tokens()) return position;
   // The group cannot serve a position if a query there sees a token of a missing page. Then the first position of that
-  // page is tried. Its window does not begin later, so the pages after it need not be checked again.
+  // page is tried. Only the pages before it are checked then, down to the first page that a query at this position
+  // sees.
   int64_t first = rules.first_visible(position) / size;
   for (int64_t i = ceil_div(position, size) - 1; position > 0 && i >= first; --i) {
     if (page(matched_blocks_[static_cast<size_t>(i)], group) != 0) continue;
@@ -202,7 +203,7 @@ void PrefixIndex::use() noexcept {
 // ---- Publish --------------------------------------------------------------------------------------------------------
 
 // Compares the pages of a block with those of a sequence that has all tokens of the block. In groups where the index
-// has no page, it takes the sequence's page. In the other groups, the sequence then uses the page of the index.
+// has no page, the index takes the sequence's page. In the other groups, the sequence then uses the page of the index.
 void PrefixIndex::adopt(int32_t run, int32_t block, int64_t index, PublishedPages& sequence,
                         PrefixPages& pages) noexcept {
   for (int32_t g = 0; g < num_groups(); ++g) {
@@ -337,8 +338,7 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
   return published;
 }
 
-// ---- Checkpoints
-// ------------------------------------------------------------------------------------------------------
+// ---- Checkpoints --------------------------------------------------------------------------------------------------
 
 void PrefixIndex::unlink_checkpoint(int32_t checkpoint) noexcept {
   const Checkpoint& c = checkpoints_[checkpoint];

@@ -6,8 +6,8 @@
 // pages, through PrefixPages. A page without other references is idle, and only idle pages are evicted. Expired runs
 // are evicted first. Then runs of lower priority are evicted before runs of higher priority. Among runs of one
 // priority, the run whose last use is earliest is evicted first. Leaves are evicted before their parents. If the index
-// rewards reuse, each use after the first, up to kMostUses, makes a run count as used later: by half the mean age of
-// evicted runs. So tokens that are used once do not evict tokens that are used repeatedly.
+// rewards reuse, each use after the first, up to kMostUses, adds half the mean age of evicted runs to the time of the
+// last use. So tokens that are used once do not evict tokens that are used repeatedly.
 //
 // Pure. Thread safety: none; the owner locks. Allocates in the constructor, and to enlarge its scratch for a longer
 // query. Invariants
@@ -128,7 +128,7 @@ class PrefixIndex {
   void set_terms(const TokenRuns::Key& key, int32_t priority, int64_t expires);
   void set_session_terms(uint64_t session, int32_t priority, int64_t expires);
   // Drop all published tokens that begin with a key, or all tokens that only this session published. Their pages may be
-  // in use. A key without tokens drops all tokens whose first block has its salt.
+  // in use. A key without tokens drops all tokens whose first block has the salt of the key.
   void drop(const TokenRuns::Key& key, PrefixPages& pages);
   void drop_session(uint64_t session, PrefixPages& pages);
 
@@ -161,7 +161,7 @@ class PrefixIndex {
   void for_each_named(Visit visit) const;
   // Reads the tokens of a whole block. tokens.size() must be the page size.
   void read_block(int32_t block, std::span<int32_t> tokens) const noexcept;
-  // Returns a digest of `digest` and of all data that later calls depend on.
+  // Returns a digest of `digest` and of the tokens, salts, pages, terms, uses and checkpoints of the index.
   uint64_t digest(uint64_t digest) const;
   // Returns whether the invariants hold.
   bool is_valid() const;
@@ -201,8 +201,8 @@ class PrefixIndex {
   const List& list(int32_t group, int32_t uses) const noexcept {
     return lists_[static_cast<size_t>(group) * (kMostUses + 1) + static_cast<size_t>(uses)];
   }
-  // The time that decides the order of eviction: the time of the last use, plus a constant for each use after the
-  // first.
+  // The time that decides the order of eviction: the time of the last use, plus half the mean age of evicted runs for
+  // each use after the first.
   int64_t time_of(int32_t run) const noexcept { return uses_[run].at + uses_[run].number * age_ / (2 * kAgeUnit); }
   template <class Visit>
   void for_each_oldest(int32_t group, Visit visit);

@@ -39,7 +39,7 @@ bool TokenRuns::same(int32_t block, const int32_t* tokens, int64_t count) const 
   return differences == 0;
 }
 
-// Returns how many of the first `count` tokens of a block equal the first of `tokens`.
+// Returns the length of the common prefix of `tokens` and the first `count` tokens of a block.
 int32_t TokenRuns::common(int32_t block, int32_t count, std::span<const int32_t> tokens) const noexcept {
   const auto most = std::min<int32_t>(count, static_cast<int32_t>(tokens.size()));
   if (same(block, tokens.data(), most)) return most;

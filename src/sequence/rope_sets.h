@@ -3,6 +3,7 @@
 // sequence has the short set.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -3,26 +3,16 @@
 #include <algorithm>
 
 #include "base/element_bytes.h"
-#include "context/run_attend.h"
-#include "kernels/common/stored_format.h"
+#include "plan/work_shape.h"
 #include "stateless/flash_attn_device.h"
 #include "stateless/staged_call.h"
 
 namespace kvc {
 
 WorkShape shape_of(const Context& context, const FlashAttnCall& call) {
-  const kvc_backend_layer& layer = call.layer;
-  WorkShape shape;
-  shape.num_q_heads = layer.num_q_heads;
-  shape.num_kv_heads = layer.num_kv_heads;
-  shape.head_dim = layer.head_dim;
-  shape.v_head_dim = layer.v_head_dim;
-  shape.key_bytes = static_cast<int32_t>(kernels::row_bytes(layer.format.k, layer.head_dim) +
-                                         kernels::row_bytes(layer.format.v, layer.v_head_dim));
-  shape.page_size = layer.page_size;
-  shape.visible = kernels::rule_of_layer(&layer);
-  context.backend().tiling(context.device(), &layer, &shape.tiling);
-  shape.num_threads = context.parallel_items(shape.tiling);
+  kvc_backend_tiling tiling = {};
+  context.backend().tiling(context.device(), &call.layer, &tiling);
+  WorkShape shape = work_shape_of(call.layer, tiling, context.parallel_items(tiling));
   shape.key_splits = call.num_splits;
   shape.sharing = PrefixSharing::kNever;
   return shape;
@@ -146,7 +136,8 @@ Status flash_attn_with_kvcache(const std::shared_ptr<Context>& context, Stateles
   }
   if (attends) {
     call.attend.plan = &plan;
-    KVC_TRY(run_attend(*context, call.attend, stream));
+    kvc_error error = KVC_ERROR_INIT;
+    KVC_TRY(Status::from(context->backend().attend(context->device(), &call.attend, stream, &error), error));
   }
   return staged.end();
 }

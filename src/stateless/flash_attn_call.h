@@ -5,6 +5,7 @@
 #include "context/context.h"
 #include "kvcache_backend.h"
 #include "stateless/foreign_cache.h"
+#include "tensor/host_reads.h"
 #include "tensor/index_tensor.h"
 
 namespace kvc {
@@ -36,7 +37,7 @@ struct FlashAttnCall {
   bool paged() const noexcept { return block_table.given(); }
   // Whether queries attend to lists of slots.
   bool has_lists() const noexcept { return attend.lists.block_tokens > 0; }
-  bool host_reads_lists() const noexcept { return device_.device_type == kDLCPU; }
+  bool host_reads_lists() const noexcept { return host_reads(device_); }
   // Lengths, offsets and page ids are on the device, so the host does not have their values.
   bool indexes_on_device = false;
 

@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "base/checked.h"
-#include "context/run_attend.h"
 
 namespace kvc {
 namespace {
@@ -183,7 +182,7 @@ Status flash_attn_on_device(const std::shared_ptr<Context>& context, StatelessSc
   if (plan.num_new > 0) KVC_TRY(append(*context, *call, plan, floats.fresh, stream));
   if (plan.num_tokens == 0) return Status();
   call->attend.plan = &work;
-  return run_attend(*context, call->attend, stream);
+  return Status::from(context->backend().attend(context->device(), &call->attend, stream, &error), error);
 }
 
 }  // namespace kvc

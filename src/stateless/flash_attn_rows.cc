@@ -162,7 +162,7 @@ Status FlashAttnRows::rotate_row(const FlashAttnCall& call, int32_t row, int64_t
     const int64_t last = first + (moves ? end - begin - 1 : 0), positions = call.rotary.positions();
     if (first < 0 || last >= positions) {
       return Status::error(KVC_ERROR_OUT_OF_RANGE,
-                           "row %d turns at positions %" PRId64 "..%" PRId64 ", and rotary_cos has %" PRId64, row,
+                           "row %d is rotated at positions %" PRId64 "..%" PRId64 ", and rotary_cos has %" PRId64, row,
                            first, last, positions)
           .at(row);
     }

@@ -32,14 +32,15 @@ class Forward {
   // Bytes of host and device memory that create allocates.
   static int64_t scratch_bytes(const Context& context, const Geometry& geometry, const std::vector<WorkClass>& classes);
 
-  // The pages of the states of all rows in one group, or KVC_BACKEND_STATE_*: [1 + draft states, rows]. Index 0 has
-  // the pages before and after the step. Index 1 + i has the pages before and after token i of each row.
+  // The state pages of one group, for all rows of the batch. Each array is [1 + draft states, rows]. An entry is a page
+  // id or KVC_BACKEND_STATE_*. Index 0 has the pages before and after the step. Index 1 + i has the pages before and
+  // after token i of each row.
   struct StatePages {
     int32_t group;
     StepArray<int32_t> before, after;
   };
 
-  bool graph = false;     // tensors of callers have the shapes of the limits
+  bool graph = false;     // a step of a graph: tensors of callers have limits.tokens or limits.rows rows
   int32_t cancelled = 0;  // accessed with __atomic builtins, because a backend polls it
 
   // The batch.
@@ -84,20 +85,25 @@ class Forward {
   kvc_backend_plan plan_without_items(size_t work_class, uint32_t flags) noexcept;
   // cos and sin of a RoPE class. The first layer that needs them computes them.
   Status cos_sin(const Context& context, const RopeTables& tables, size_t rope_class, const float** out);
-  // cos and sin for queries that attend to sinks of streaming windows. *out is null if no row streams.
+  // cos and sin for queries that attend to sinks of streaming windows. *out is null if no row streams, and no later
+  // step of the graph can have such a row.
   Status cos_sin_sinks(const Context& context, const RopeTables& tables, size_t rope_class, const float** out);
   // Returns which table of the class rotates each token, [num_tokens], or null if the first table rotates all tokens.
   const int32_t* rope_sets_of(size_t rope_class) noexcept;
 
   // Sends the step's index arrays, and changed nodes of page lists, to a device that keeps copies of them. Also makes
-  // and sends the plan of each class that the last step used (in a graph, of every class), for the same flags.
+  // and sends plans, unless the step appends to an encoder group. In a graph these are the plans of all classes.
+  // Otherwise they are the plans of the classes that the last step used. Each plan has the flags and listed_keys of the
+  // last plan of its class.
   Status stage(std::span<const kvc_backend_node_changes> changes);
-  // Is called when a step of a graph closes. Calls that are replayed before the next stage then read and write nothing.
+  // Is called when a step of a graph closes. Recorded calls that are replayed between this call and the next call of
+  // stage() read and write nothing.
   Status unstage();
   // Whether recorded calls may run in this step: it is a step of a graph, and the device replays calls.
   bool replayed() const noexcept { return graph && device_step_.get() != nullptr; }
-  // The fewest rows that tensors of the step's calls may have. tensor_rows counts tokens, state_rows sequences. If
-  // calls may be replayed, this is the graph's capacity, because later steps can be larger.
+  // The fewest rows that tensors of the step's calls may have. tensor_rows counts tokens.
+  // state_rows counts sequences. If calls may be replayed, both return the capacity of the graph, because later steps
+  // can be larger.
   int64_t tensor_rows() const noexcept { return replayed() ? limits.tokens : batch->rows().num_tokens; }
   // The fewest rows that k and v may have in layers of a group.
   int64_t appended_rows(int32_t group) const noexcept {
@@ -111,7 +117,8 @@ class Forward {
   // MLA calls stage their plans with this object. These plans do not belong to a class.
   DeviceStep& device_step() noexcept { return device_step_; }
 
-  // Device addresses of the positions and last rows of the batch.
+  // Device addresses of two arrays of the batch: the position of each token, and the index of the last token of each
+  // row (kvc_forward_info.last_rows).
   void device_rows(const int32_t** positions, const int32_t** last_rows) const noexcept;
 
  private:

@@ -5,8 +5,8 @@
 
 #include "base/checked.h"
 #include "base/element_bytes.h"
-#include "context/run_attend.h"
 #include "kernels/common/stored_format.h"
+#include "plan/work_shape.h"
 #include "tensor/tensor_check.h"
 
 namespace kvc {
@@ -36,14 +36,10 @@ kvc_backend_tensor compact(void* data, int64_t heads, int64_t dims, DLDataType d
 
 // How the work of the absorbed form is cut into items. `layer` may have only some of the heads of the cache's layer.
 WorkShape shape_of(const Context& context, const kvc_backend_layer& layer, bool streaming, bool deterministic) {
-  WorkShape shape;
+  kvc_backend_tiling tiling = {};
+  context.backend().tiling(context.device(), &layer, &tiling);
+  WorkShape shape = work_shape_of(layer, tiling, context.parallel_items(tiling));
   shape.streaming = streaming;
-  shape.num_q_heads = layer.num_q_heads;
-  shape.num_kv_heads = layer.num_kv_heads;
-  shape.v_head_dim = layer.v_head_dim;
-  shape.visible = kernels::rule_of_layer(&layer);
-  context.backend().tiling(context.device(), &layer, &shape.tiling);
-  shape.num_threads = context.parallel_items(shape.tiling);
   shape.sharing = PrefixSharing::kNever;
   if (deterministic) shape.fix_splits();
   return shape;
@@ -307,9 +303,14 @@ class LatentScratch::Run {
     args.out = from(o, -token, 0);
     const WorkShape shape = shape_of(context_, layer, scratch_.streaming_, scratch_.deterministic_);
     KVC_TRY(find_plan(key_of(begin, end, flags, false, shape), layer, &args.plan));
-    KVC_TRY(run_attend(context_, args, stream_));
+    KVC_TRY(attend(args));
     return project(tokens, heads, o, s.latent_dims, from(call_.w_uv, head, 0), true, s.v_dims, 0,
                    from(to.out, token, 0));
+  }
+
+  Status attend(const kvc_backend_attend& args) {
+    kvc_error error = KVC_ERROR_INIT;
+    return Status::from(context_.backend().attend(context_.device(), &args, stream_, &error), error);
   }
 
   // Attends the new tokens of a row to each other, over K and V that are computed here.
@@ -345,7 +346,7 @@ class LatentScratch::Run {
     const uint32_t flags = call_.plan.flags | KVC_ATTEND_SELF;
     const WorkShape shape = decompressed_shape_of(context_, layer);
     KVC_TRY(find_plan(key_of(row, row + 1, flags, true, shape), layer, &args.plan));
-    return run_attend(context_, args, stream_);
+    return attend(args);
   }
 
   Status project(int64_t tokens, int32_t heads, const kvc_backend_tensor& in, int64_t in_dims,

@@ -4,7 +4,6 @@
 
 #include "base/checked.h"
 #include "base/element_bytes.h"
-#include "context/run_attend.h"
 #include "kernels/common/stored_format.h"
 #include "step/step.h"
 #include "tensor/key_lists.h"
@@ -202,7 +201,10 @@ Status Step::run_attend(int32_t layer, LatentCall* call) {
   } else {
     KVC_TRY(forward_->plan(source.work_class, flags, WorkPlan::listed_keys(args->lists), &args->plan));
     const bool calls = args->plan->num_items > 0 || forward_->tensor_rows() > 0;
-    if (calls) KVC_TRY(kvc::run_attend(context(), *args, forward_->stream));
+    kvc_error error = KVC_ERROR_INIT;
+    if (calls) {
+      KVC_TRY(Status::from(context().backend().attend(context().device(), args, forward_->stream, &error), error));
+    }
   }
   forward_->calls.note_attend(static_cast<size_t>(layer), parts_of(flags));
   return Status();

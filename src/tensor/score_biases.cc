@@ -5,6 +5,8 @@
 #include <cmath>
 #include <utility>
 
+#include "tensor/host_reads.h"
+
 namespace kvc {
 namespace {
 
@@ -75,7 +77,7 @@ Status read_rel_bias(const DLTensor& tensor, const BiasedCall& call, TensorView*
   out->relative_token_stride = skipped == 1 ? 0 : view->strides[0];
   out->relative_head_stride = view->strides[view->rank - 2];
   out->num_distances = static_cast<int32_t>(distances);
-  if (out->relative == nullptr || call.device.device_type != kDLCPU) return Status();
+  if (out->relative == nullptr || !host_reads(call.device)) return Status();
   const int64_t strides[3] = {out->relative_token_stride, out->relative_head_stride, 1};
   const int64_t values[3] = {skipped == 1 ? 1 : view->shape[0], call.q_heads, distances};
   return check_values("rel_bias", out->relative, values, strides);
@@ -94,7 +96,7 @@ Status read_key_bias(const DLTensor& tensor, const BiasedCall& call, TensorView*
   out->key_row_stride = view->strides[0];
   out->key_stride = view->strides[1];
   for (int32_t row = 0; row < call.rows.num_rows && out->keys != nullptr; ++row) {
-    if (call.device.device_type != kDLCPU) break;
+    if (!host_reads(call.device)) break;
     if (call.rows.token_begin[row] == call.rows.token_begin[row + 1] || call.rows.kv_lengths[row] < 0) continue;
     const int64_t values[3] = {1, call.rows.kv_lengths[row], view->shape[2]};
     Status checked = check_values("key_bias of a row", out->keys + row * out->key_row_stride, values, view->strides);

@@ -15,7 +15,7 @@ int64_t steady_ns() {
 }
 
 // Two changes of a folder within one tick of the file system's clock give the same change time. So a folder that
-// changed less than this before its scan is scanned again.
+// changed less than kSettledNs before its scan is scanned again.
 constexpr int64_t kSettledNs = 2'000'000'000;
 
 }  // namespace
@@ -33,7 +33,8 @@ void DiskStore::scan() {
   }
   if (!folder_->read_only()) reserve(0, nullptr);
   {
-    // The next scan begins after 20 times the duration of this scan, so scans take less than 5 % of a thread's time.
+    // The next scan begins after at least 20 times the duration of this scan, so scans take less than 5 % of a thread's
+    // time.
     MutexLock lock(mutex_);
     const int64_t now = steady_ns();
     next_rescan_ns_ = std::max(next_rescan_ns_, now + 20 * (now - began));

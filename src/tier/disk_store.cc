@@ -172,8 +172,8 @@ DiskStore::Outcome DiskStore::publish(const kvc_tier_item& item, const std::stri
     }
     if (outcome.result != KVC_TIER_OK && old_bytes == item.bytes) index_.erase(item.key);
   }
-  // If the name could not be synchronised to the disk, the file is removed. Otherwise the name could lead to the old
-  // object after a loss of power.
+  // A file whose name was not synchronised to the disk is removed, because the name could lead to the old object after
+  // a loss of power.
   if (outcome.result != KVC_TIER_OK) {
     folder_->remove(item.key, item.bytes);
   } else if (old_bytes >= 0 && old_bytes != item.bytes) {

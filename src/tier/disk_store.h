@@ -61,8 +61,8 @@ class DiskStore {
   // now. recycled: nullable. If an evicted file has this size, *recycled becomes its temporary name.
   bool reserve(int64_t bytes, std::string* recycled);
   bool fits(int64_t bytes) const noexcept KVC_REQUIRES(mutex_);
-  // Removes the object with the oldest stamp. With look_for_uses, an object that another process has used later is not
-  // removed. Its entry gets the later stamp.
+  // Removes the object with the oldest stamp. With look_for_uses, the object stays if its file has a later stamp,
+  // because another process used it. Then its entry gets the stamp of the file.
   void evict_oldest(bool look_for_uses, int64_t wanted_bytes, std::string* recycled);
   // Call it after a load found no object, or a damaged file. Erases the object from the index, and deletes a damaged
   // file.

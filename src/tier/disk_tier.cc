@@ -10,6 +10,7 @@
 
 #include "tier/disk_store.h"
 #include "tier/job_queue.h"
+#include "tier/submit_job.h"
 #include "tier/tier_items.h"
 #include "tier/tier_table.h"
 #include "tier/tier_threads.h"
@@ -65,18 +66,7 @@ class DiskTier {
     const int64_t largest = work == TierWork::kStore ? limits_.max_object_bytes : kMaxFramePayloadBytes;
     KVC_TRY(check_tier_items(work, n, items, {limits_.max_job_items, largest}));
     KVC_TRY(threads_.start());
-    int64_t begun = 0;
-    if (work == TierWork::kStore) {
-      try {
-        for (; begun < n; ++begun) store_.begin_store(items[begun].key);
-      } catch (const std::bad_alloc&) {
-        end_stores(begun, items);
-        return Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory for a job of %" PRId64 " items", n);
-      }
-    }
-    *accepted = queue_.submit(work, job, n, items);
-    if (!*accepted) end_stores(begun, items);
-    return Status();
+    return submit_job(&queue_, &store_, work, job, n, items, accepted);
   }
 
   int64_t poll(kvc_tier_completion* done, int64_t capacity) noexcept {
@@ -112,10 +102,6 @@ class DiskTier {
   }
 
  private:
-  void end_stores(int64_t n, const kvc_tier_item* items) noexcept {
-    for (int64_t i = 0; i < n; ++i) store_.end_store(items[i].key);
-  }
-
   void run() noexcept {
     std::unique_ptr<Bounce> bounce;
     TierTask task;

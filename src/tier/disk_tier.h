@@ -36,7 +36,7 @@ struct DiskTierOptions {
 };
 
 // Opens the directory and fills the table. Errors: INVALID_ARGUMENT, UNSUPPORTED (the directory has another version),
-// OUT_OF_MEMORY. May block on I/O.
+// OUT_OF_MEMORY, IO. May block on I/O.
 Status open_disk_tier(const DiskTierOptions& options, kvc_tier* tier);
 
 }  // namespace kvc

@@ -1,5 +1,5 @@
-// The system calls of the disk tier. Tests override single calls, so that the N-th call fails or writes only a part of
-// the bytes.
+// The system calls of the disk tier on files, except for locks. Tests override single calls, so that the N-th call
+// fails or writes only a part of the bytes.
 //
 // Every function returns a negative errno if it fails. A call that a signal interrupts is repeated. Thread safety: any
 // thread.
@@ -41,7 +41,7 @@ class FileOps {
   virtual int status(int fd, FileStatus* status);
   virtual int status_at(int folder, const char* name, FileStatus* status);
   virtual int set_stamp(int fd, int64_t stamp_ns);
-  // Calls found(name) for each entry except . and .. in the order of the file system.
+  // Calls found(name) for each entry except . and .., in the order of the file system.
   virtual int list(int folder, const std::function<void(const char* name)>& found);
 };
 

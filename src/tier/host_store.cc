@@ -123,7 +123,8 @@ int32_t HostStore::load(const kvc_tier_item& item) {
   return KVC_TIER_OK;
 }
 
-// Evicts objects until `count` blocks are free, and takes these blocks. Does not evict objects that are being loaded.
+// Evicts objects until `count` blocks are free, and takes these blocks. Kept objects and objects that are being loaded
+// are not evicted.
 bool HostStore::take_blocks(int64_t count, int32_t* first) noexcept {
   for (auto at = objects_.begin(); num_free_ < count && at != objects_.end();) {
     const auto object = at++;

@@ -2,7 +2,7 @@
 //
 // The memory is one range of addresses, divided into blocks. An object is a chain of blocks, so any free blocks can
 // hold it. A block takes physical memory when it is first used.
-//   (stored blocks + blocks of open stores and loads + free blocks) = all blocks
+//   blocks of stored objects + of open stores + of dropped objects + free blocks = all blocks
 // Bytes are copied outside the lock. An object that is being loaded keeps its blocks until the end of the load, even if
 // it is replaced or removed. Thread safety: any thread.
 //

@@ -2,9 +2,9 @@
 //
 //   open_items() = waiting + taken by threads + completions not polled  <= max_items
 // So all memory is allocated when the queue is created. A submit that would exceed max_items is refused, with all its
-// items. Loads are taken before other items, because a step waits for them. If both wait, every eighth item is another
-// item, so that stores proceed while new loads arrive. An errand is work without an item. It is taken when no item
-// waits or, with errands_first, before all items.
+// items. Loads are taken before other items, because a step waits for them. While both wait, seven loads are taken and
+// then one other item, so that stores proceed while new loads arrive. An errand is work without an item. It is taken
+// when no item waits or, with errands_first, before all items.
 //
 // Thread safety: any thread.
 //
@@ -63,8 +63,8 @@ class JobQueue {
 
   // Returns false if the items do not fit now.
   bool submit(TierWork work, uint64_t job, int64_t n, const kvc_tier_item* items) noexcept;
-  // Requests an errand: the next free thread gets kErrand from take(). If an errand was requested and not taken, does
-  // nothing.
+  // Requests an errand, for which take() returns kErrand to one thread. Does nothing if an earlier errand was not taken
+  // yet.
   void request_errand() noexcept;
 
   // Waits for an item or an errand. After stop(), always returns kStop.
@@ -72,7 +72,7 @@ class JobQueue {
   void complete(const TierTask& task, int32_t result, int32_t os_error) noexcept;
   int64_t poll(kvc_tier_completion* done, int64_t capacity) noexcept;
 
-  // Completes the waiting items of a job as CANCELLED, and calls cancelled(item) for each.
+  // Completes the waiting items of a job as CANCELLED, and calls cancelled(task) for each.
   template <typename Cancelled>
   void cancel(uint64_t job, Cancelled cancelled) {
     MutexLock lock(mutex_);

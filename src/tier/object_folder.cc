@@ -87,8 +87,8 @@ Status ObjectFolder::check_marker(const std::string& path) {
     int64_t entries = 0;
     const int listed = ops_.list(root_, [&](const char* name) { entries += std::strcmp(name, kMarkerName) != 0; });
     if (listed < 0) return os_failure(path, "list", listed);
-    // After the first open_at, another process may have created the marker and then other files. A process always
-    // creates the marker first. So this opens it again.
+    // Every process creates the marker before other files. So if there are entries, another process may have created
+    // the marker after the first open_at, and it is opened again.
     marker_ = ops_.open_at(root_, kMarkerName, O_RDWR | (entries == 0 ? O_CREAT : 0), 0600);
     if (marker_ == -ENOENT) {
       return Status::error(KVC_ERROR_INVALID_ARGUMENT,
@@ -130,7 +130,7 @@ Status ObjectFolder::lock_and_clean() {
     ops_.close(folder);
   }
   // Another process holds the exclusive lock only while it removes files. If this process gets no shared lock, the next
-  // process may remove a file that this one is writing. Then only that store fails.
+  // process may remove a file that this process is writing. Then only that store fails.
   for (int tries = 0; ::flock(marker_, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK && tries < 100; ++tries) {
     const timespec pause = {0, 10'000'000};
     ::nanosleep(&pause, nullptr);

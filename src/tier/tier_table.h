@@ -1,4 +1,4 @@
-// Fills the function pointers of a kvc_tier with calls of a class. The class must have:
+// Fills the function pointers of a kvc_tier with functions that call the methods of a class. The class must have:
 //   - void lookup(int64_t n, const kvc_tier_key*, kvc_tier_found*)
 //   - Status submit(TierWork, uint64_t job, int64_t n, const kvc_tier_item*, bool* accepted). *accepted = false: the
 //     queue is full

@@ -38,7 +38,8 @@
 
 namespace kvc {
 
-// A page of tokens of one group, or the page of the states after its last token, with the keys that name it in tiers.
+// The page that a group has for one block of tokens, or for the states after the block, with the keys that name the
+// page in tiers.
 struct TierPage {
   int32_t group = 0;
   int32_t page = 0;       // page id in the pools of the group

@@ -101,7 +101,7 @@ void TierWorker::submit(Item& item) {
   }
 }
 
-// Ends searches without a PENDING key, and searches that took too long. Returns whether it removed keys.
+// Ends searches without a PENDING key, and searches that took too long. Returns whether a key is no longer PENDING.
 bool TierWorker::search() {
   const int64_t now = now_ns();
   int64_t known = 0;

@@ -2,7 +2,7 @@
 // new sample has the weight 1/8.
 //
 //   bandwidth   bytes of all items, divided by the time in which at least one item was being transferred
-//   latency     time of an item beyond the time that its bytes take at this bandwidth
+//   latency     time of an item beyond the time that its bytes take at its share of this bandwidth
 //
 // Pure: the caller passes the time of a monotonic clock. Thread safety: none; the caller locks.
 //

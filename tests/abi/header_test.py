@@ -11,7 +11,7 @@ from pathlib import Path
 SKIPPED = 77
 STANDARDS = {"c": ["c99", "c11", "c17"], "c++": ["c++11", "c++14", "c++17", "c++20"]}
 HEADERS = ["kvcache.h", "kvcache_backend.h", "kvcache_tensor.h", "kvcache_tier.h", "kvcache_redis.h", "kvcache_transport.h",
-           "kvcache_ucx.h"]
+           "kvcache_nixl.h", "kvcache_ucx.h"]
 OLD_DLPACK = """#ifndef DLPACK_DLPACK_H_
 #define DLPACK_DLPACK_H_
 #include <stdint.h>

@@ -33,7 +33,7 @@ inline void check_reached(const void* memory, const char* name) {
   Dl_info image;
   const bool on_stack = place >= stack.begin && place < stack.end;
   if (place == nullptr || (!on_stack && dladdr(place, &image) == 0)) return;
-  std::fprintf(stderr, "%s: no card reaches %s\n", name, on_stack ? "a thread's stack" : "a program's static data");
+  std::fprintf(stderr, "%s: a GPU cannot reach %s\n", name, on_stack ? "a thread's stack" : "a program's static data");
   std::exit(1);
 }
 

@@ -187,8 +187,8 @@ TEST(MmaPlan, WhatOfLatentRowsTensorCoresCompute) {
     }
   }
   EXPECT_EQ(why(latent_call(Type::kBf16, Type::kI8, 576, 512)), "");
-  EXPECT_EQ(why(latent_call(Type::kF16, Type::kI8, 576, 512)), "V in K cannot be float16 and bfloat16");
-  EXPECT_EQ(why(latent_call(Type::kBf16, Type::kBf16, 640, 528)), "V in K has more than 512 dims");
+  EXPECT_EQ(why(latent_call(Type::kF16, Type::kI8, 576, 512)), "a latent row cannot be float16 and bfloat16");
+  EXPECT_EQ(why(latent_call(Type::kBf16, Type::kBf16, 640, 528)), "V of a latent row has more than 512 dims");
   EXPECT_EQ(why(latent_call(Type::kBf16, Type::kBf16, 72, 64)), "a head dim is no multiple of 16");
 }
 
@@ -200,7 +200,7 @@ TEST(MmaPlan, WhatIsLeftToTheSimpleKernel) {
   turned.layer.rope_offset = 64;
   EXPECT_EQ(turned.why(), "");
   turned.layer.rope_offset = 62;
-  EXPECT_EQ(turned.why(), "dims of V turn where they are K's");
+  EXPECT_EQ(turned.why(), "dims of V are rotated where they are K's");
   Call fold;
   fold.plan.fold_keys = 1024;
   EXPECT_EQ(fold.why(), "");

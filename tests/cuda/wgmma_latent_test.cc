@@ -49,7 +49,7 @@ TEST(WgmmaLatentPlan, WhatWarpgroupsCompute) {
   const uint8_t mask = 1;
   EXPECT_EQ(but([&](LatentCall& c) { c.args.bias.mask = &mask; }), "scores have a bias or a mask");
   const double table = 0.0;
-  EXPECT_EQ(but([&](LatentCall& c) { c.args.key_tables = &table; }), "keys turn where they are read");
+  EXPECT_EQ(but([&](LatentCall& c) { c.args.key_tables = &table; }), "keys are rotated on read");
   EXPECT_EQ(but([](LatentCall& c) { c.plan.fold_keys = 1024; }), "the cache is deterministic");
   EXPECT_EQ(but([](LatentCall& c) { c.layer.page_size = 12; }), "the page size is no multiple of 8");
   EXPECT_EQ(but([](LatentCall& c) { c.layer.v.slot_stride_bytes += 8; }), "rows are not aligned to 16 bytes");

@@ -54,7 +54,7 @@ TEST(WgmmaPlan, WhatWarpgroupsCompute) {
   EXPECT_EQ(but([&](WideCall& c) { c.args.bias.relative = &bias; }), "scores have a bias or a mask");
   EXPECT_EQ(but([&](WideCall& c) { c.args.bias.keys = &bias; }), "scores have a bias or a mask");
   EXPECT_EQ(but([&](WideCall& c) { c.args.bias.mask = &mask; }), "scores have a bias or a mask");
-  EXPECT_EQ(but([&](WideCall& c) { c.args.key_tables = &table; }), "keys turn where they are read");
+  EXPECT_EQ(but([&](WideCall& c) { c.args.key_tables = &table; }), "keys are rotated on read");
   EXPECT_EQ(but([](WideCall& c) { c.layer.row_kind = KVC_BACKEND_ROW_LATENT_SPLIT; }), "K is in two pools");
   EXPECT_EQ(but([](WideCall& c) { c.plan.fold_keys = 1024; }), "the cache is deterministic");
   for (int32_t page_size : {1, 4, 12, 100}) {

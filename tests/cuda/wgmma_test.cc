@@ -207,7 +207,7 @@ TEST(WgmmaDeathTest, RulesOfProducts) {
   EXPECT_DEATH(multiply_once(steps), "no begin_products");
   steps = {};
   steps.wait = false;
-  EXPECT_DEATH(multiply_once(steps), "nobody waited for");
+  EXPECT_DEATH(multiply_once(steps), "no thread waited for");
   steps = {};
   steps.in_flight = [](float* d, uint32_t*) { d[3] = 0.0f; };
   EXPECT_DEATH(multiply_once(steps), "results were written");
@@ -358,7 +358,7 @@ TEST(WgmmaDeathTest, RulesOfBarriersAndBoxes) {
       });
     }
   };
-  EXPECT_DEATH(with([](uint64_t* b) { wait_phase(b, 1); }), "nobody began");
+  EXPECT_DEATH(with([](uint64_t* b) { wait_phase(b, 1); }), "no thread began");
   EXPECT_DEATH(with([](uint64_t* b) {
                  init_barrier(b, 1);
                  wait_phase(b, 0);

@@ -124,7 +124,7 @@ class Scene:
 
         def compare():
             got, got_lse = values_of(device.host(out)), values_of(device.host(lse_array)) if lse else None
-            assert (got[total:] == values_of(rounded(POISON, self.q_dtype))).all(), "a row behind the batch was written"
+            assert (got[total:] == values_of(rounded(POISON, self.q_dtype))).all(), "a row after those of the batch was written"
             for i, (rows, (wanted, wanted_lse)) in enumerate(zip(spans, expected)):
                 error = np.abs(got[rows] - wanted).max()
                 bound = TOLERANCE[self.q_dtype] * max(1.0, np.abs(wanted).max())

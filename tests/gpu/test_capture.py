@@ -53,7 +53,7 @@ class Program:
             self.replay_recorded()
             step.end()
         (got, got_lse), poison = self.results()
-        assert all(is_poison[total:].all() for is_poison in poison), "a row behind the step was written"
+        assert all(is_poison[total:].all() for is_poison in poison), "a row after those of the step was written"
         row = 0
         for sequence, count in zip(rows, lengths):
             span, row = slice(row, row + count), row + count

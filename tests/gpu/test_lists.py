@@ -216,4 +216,4 @@ def test_captured_lists(device):
                 step.attend(0, *arrays, out=wanted, indices=twins.devices[0].array(names, "i32"))
             twins.lengths = [a + b for a, b in zip(twins.lengths, [*lengths, 0])]
             np.testing.assert_allclose(got[:total], values_of(wanted), rtol=0, atol=2 * TOLERANCE["bf16"])
-            assert (got[total:] == 7.0).all(), "a row behind the step was written"
+            assert (got[total:] == 7.0).all(), "a row after those of the step was written"

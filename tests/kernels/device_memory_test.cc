@@ -26,8 +26,8 @@ TEST(DeviceMemoryDeathTest, StacksAndStaticDataAreRefused) {
       EXPECT_EQ(test_backend()->merge(device, &args, nullptr, &error), KVC_OK) << error.message;
     });
   };
-  EXPECT_EXIT(merge(local, nullptr), testing::ExitedWithCode(1), "out: no card reaches a thread's stack");
-  EXPECT_EXIT(merge(heap.data(), data), testing::ExitedWithCode(1), "lse: no card reaches a program's static data");
+  EXPECT_EXIT(merge(local, nullptr), testing::ExitedWithCode(1), "out: a GPU cannot reach a thread's stack");
+  EXPECT_EXIT(merge(heap.data(), data), testing::ExitedWithCode(1), "lse: a GPU cannot reach a program's static data");
   merge(heap.data(), heap.data() + 8);
 }
 

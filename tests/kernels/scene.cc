@@ -370,7 +370,7 @@ void Scene::build_tables() {
 
 kvc_status Scene::try_attend(const kvc_backend* backend, kvc_backend_device* device, kvc_error* error) {
   std::fill(out_data_.begin(), out_data_.end(), kOutFill);
-  std::fill(counters_.begin(), counters_.end(), 0);
+  std::fill(counters_.begin(), counters_.end(), -7);  // what another call left
   std::fill(partials_.begin(), partials_.end(), NAN);
   kvc_backend_rows rows = plain_rows(static_cast<int32_t>(config_.rows.size()), num_tokens_, token_begin_.data(),
                                      kv_lengths_.data(), positions_.data());

@@ -105,7 +105,7 @@ void Scene::build_items() {
     }
   }
   partials_.assign(static_cast<size_t>(offset), NAN);
-  counters_.assign(tiles_.size(), 0);
+  counters_.resize(tiles_.size());
 }
 
 }  // namespace kvc::kernels::test

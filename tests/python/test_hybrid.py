@@ -198,7 +198,7 @@ def test_batches_and_settings_that_make_no_sense(what, call):
     ("v of an MLA row", lambda step: step.append(3, ROW, ROW)),
     ("heads of an MLA row", lambda step: step.append(3, K)),
     ("k without v", lambda step: step.append(0, K)),
-    ("angles where nothing turns", lambda step: step.attend(0, ARRAY, K, K, rope_cos_sin=TABLE)),
+    ("angles where nothing is rotated", lambda step: step.attend(0, ARRAY, K, K, rope_cos_sin=TABLE)),
     ("up-projections of a full layer", lambda step: step.attend(0, ARRAY, K, K, w_uk=ARRAY, w_uv=ARRAY)),
     ("one up-projection", lambda step: step.attend(3, ARRAY, ROW, w_uk=np.zeros((HEADS, 5, LATENT), np.float32))),
     ("scales of float32", lambda step: step.append(0, K, K, k_scale=K[..., 0], v_scale=K[..., 0])),

@@ -42,7 +42,7 @@ workers_become(0)
 assert signals() == handlers, (signals(), handlers)
 now = threads()
 assert all(now.get(task, name) == name for task, name in names.items()), (names, now)
-os.kill(os.getpid(), signal.SIGINT)  # nobody catches it: the interpreter ends by it, after its own clean-up
+os.kill(os.getpid(), signal.SIGINT)  # no code catches it: the interpreter ends by it, after its own clean-up
 """
 
 

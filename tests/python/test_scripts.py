@@ -14,12 +14,13 @@ ROOT = Path(__file__).resolve().parents[2]
 WITHOUT = {"setup.sh", "test.sh", "common.sh", "gpu_check.sh", "miri.sh"}
 # What each level of scripts/setup.sh provides.
 DEMO = ["cmake", "ninja"]
-LANGUAGES = [*DEMO, "cargo", "go", "java", "jar", "mvn", "swig"]
+LANGUAGES = [*DEMO, "cargo", "go", "java", "javac", "jar", "mvn", "swig"]
 TOOLS = {"demo": DEMO, "languages": LANGUAGES, "test": DEMO, "full": [*LANGUAGES, "auditwheel", "clang++-19", "clang-tidy-19"]}
 REAL = os.environ.get("KVC_FRESH_SET_UP") == "real"
 
 
-SCRIPTS = sorted({path.name for path in (ROOT / "scripts").glob("*.sh")} - WITHOUT)
+ALL = sorted({f"scripts/{path.name}" for path in (ROOT / "scripts").glob("*.sh")} | {"examples/guide/java/run.sh"})
+SCRIPTS = [script for script in ALL if Path(script).name not in WITHOUT]
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,10 @@ def clone(tmp_path_factory):
         (folder / module).mkdir(parents=True)
         for name in ("go.mod", "go.sum"):
             shutil.copy(ROOT / module / name, folder / module)
+    for script in SCRIPTS:
+        if not script.startswith("scripts/"):
+            (folder / script).parent.mkdir(parents=True)
+            shutil.copy(ROOT / script, folder / script)
     if not REAL:
         lines = [f'ln -sfn "{sys.prefix}" .venv', "rm -rf installed", "mkdir installed", "case $1 in"]
         lines += [f"  {level}) tools='{' '.join(tools)}' ;;" for level, tools in TOOLS.items()]
@@ -40,13 +45,13 @@ def clone(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("script", sorted({*SCRIPTS, *WITHOUT} - {"common.sh"}))
+@pytest.mark.parametrize("script", [script for script in ALL if script != "scripts/common.sh"])
 def test_a_script_says_what_it_is_for(tmp_path, script):
     """--help prints the comment at its head, and nothing is installed or run: no tool is in the path."""
-    result = subprocess.run(["bash", ROOT / "scripts" / script, "--help"], env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+    result = subprocess.run(["bash", ROOT / script, "--help"], env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
                             text=True, capture_output=True, timeout=20, check=False)
     assert (result.returncode, result.stderr) == (0, "")
-    lines = (ROOT / "scripts" / script).read_text().splitlines()[1:]
+    lines = (ROOT / script).read_text().splitlines()[1:]
     comment = [line[2:] for line in lines[:next(i for i, line in enumerate(lines) if not line.startswith("#"))]]
     assert len(comment) > 0 and result.stdout.splitlines() == comment
 
@@ -61,9 +66,9 @@ def test_a_script_sets_up_what_it_needs(clone, script):
     if not REAL:
         environment["HOME"] = str(clone)  # hides the user's own tools, such as cargo
         environment["PATH"] = f"{clone / 'installed'}:/usr/bin:/bin"  # hides all other tools
-    result = subprocess.run(["bash", clone / "scripts" / script], env=environment, text=True,
+    result = subprocess.run(["bash", clone / script], env=environment, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600, check=False)
     assert result.returncode == 0, result.stdout
-    found = re.search(rf"{script}: set up, with DLPack in (.+)", result.stdout)
+    found = re.search(rf"{Path(script).name}: set up, with DLPack in (.+)", result.stdout)
     assert found and (Path(found[1]) / "dlpack/dlpack.h").exists(), result.stdout
     assert (clone / ".venv/bin/python").exists()

@@ -110,10 +110,24 @@ def ucx_library():
     return library
 
 
-def prefill_here(transports, devices):
+def nixl_library():
+    for variable, what in (("KVCACHE_NIXL_LIBRARY", "the NIXL transport"), ("KVCACHE_NIXL_CAPI", "libnixl_capi.so")):
+        if variable not in os.environ:
+            pytest.skip(f"{variable} does not name {what}")
+    return os.environ["KVCACHE_NIXL_LIBRARY"]
+
+
+def use(cache, transport, options):
+    if transport == "ucx":
+        cache.use_ucx(*options.split("/"))
+    else:
+        cache.set_transport(os.environ["KVCACHE_NIXL_LIBRARY"], options)
+
+
+def prefill_here(transport, options):
     """The other process: reads a description, computes, and sends."""
     cache = make()
-    cache.use_ucx(transports, devices)
+    use(cache, transport, options)
     description = bytes.fromhex(sys.stdin.readline())
     sequence = cache.add()
     outgoing = cache.send(sequence, description)
@@ -122,17 +136,43 @@ def prefill_here(transports, devices):
     outgoing.wait(60)
 
 
-@pytest.mark.parametrize("transports, devices", [("sm,self", ""), ("tcp", "lo")])
-def test_another_process_over_ucx(transports, devices):
-    ucx_library()
-    with subprocess.Popen([sys.executable, __file__, transports, devices], stdin=subprocess.PIPE, text=True) as process:
+def receive_from_another_process(transport, options):
+    with subprocess.Popen([sys.executable, __file__, transport, options], stdin=subprocess.PIPE, text=True) as process:
         decode = make(page_size=8)
-        decode.use_ucx(transports, devices)
+        use(decode, transport, options)
         incoming = decode.receive(LENGTH, timeout=60)
         process.stdin.write(incoming.describe().hex() + "\n")
         process.stdin.flush()
         check(decode, incoming.wait(60))
         assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("options", ["sm,self", "tcp/lo"])
+def test_another_process_over_ucx(options):
+    ucx_library()
+    receive_from_another_process("ucx", options)
+
+
+@pytest.mark.parametrize("options", ["engine_config=TLS=sm;ucx_error_handling_mode=none", "engine_config=TLS=tcp,NET_DEVICES=lo"])
+def test_another_process_over_nixl(options):
+    nixl_library()
+    receive_from_another_process("nixl", options)
+
+
+def test_nixl_without_its_library():
+    """In a process of its own, because a process loads one libnixl_capi.so."""
+    if "KVCACHE_NIXL_LIBRARY" not in os.environ:
+        pytest.skip("KVCACHE_NIXL_LIBRARY does not name the NIXL transport")
+    program = """if True:
+        import os, kvcache
+        cache = kvcache.Cache([kvcache.Layer(q_heads=2, kv_heads=1, head_dim=8)], capacity_tokens=64)
+        try:
+            cache.set_transport(os.environ["KVCACHE_NIXL_LIBRARY"], "library=/none/libnixl_capi.so")
+        except kvcache.FileError as error:
+            print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "/none/libnixl_capi.so" in done.stdout and "KVCACHE_NIXL_CAPI" in done.stdout
 
 
 if __name__ == "__main__":

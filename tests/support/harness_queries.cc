@@ -143,7 +143,7 @@ void Harness::check_tables(int handle) {
       const std::string where = "group " + std::to_string(g) + " sequence " + std::to_string(handle) + " page entry " +
                                 std::to_string(i) + " is " + std::to_string(ids[i]);
       if (pages[i] < 0) {
-        if (ids[i] != -1) fail(where + ", expected -1 (freed behind the window)");
+        if (ids[i] != -1) fail(where + ", expected -1 (it left the window)");
         continue;
       }
       if (ids[i] < 0 || ids[i] >= pool.total) fail(where + ", expected a page held in the pool");

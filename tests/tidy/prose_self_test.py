@@ -29,7 +29,7 @@ BROKEN_LINKS = [
 
 PROSE = {
     "docs/a.md": "Threads take it in turn. `turn(x)`, floor(x) and returns are fine.\n```c\n// nobody looks here\n```\n",
-    "src/a.cc": 'int turn(int widened);  // rotates, in turn\nconst char *text = "nobody // reads this";\n',
+    "src/a.cc": 'int turn(int widened);  // rotates, in turn\nconst char *text = "nobody", *other = "a//b";\n',
     "scripts/a.py": '"""Who calls this must wait."""\nturn = "nobody"  # a name is no prose\n',
     "scripts/a.sh": "turn=1 # what is left has no words\n",
 }
@@ -41,6 +41,9 @@ BROKEN_WORDS = [
     ("src/b.h", "// Whoever\n// comes next.\n", "src/b.h:1: Whoever"),
     ("src/b.cc", "int a; /* the copy\n          engine */\n", "copy engine"),
     ("src/b.cc", "/// The kernel knows the page.\n", "kernel knows"),
+    ("src/b.cc", 'fail("row %d turns", row);\n', "src/b.cc:1: turns"),
+    ("src/b.cc", 'def("f", R"(Calls f.\nIts twin "g" waits.)");\n', "src/b.cc:2: twin"),
+    ("scripts/b.py", 'print(f"{n} rows\\tbehind the batch")\n', "scripts/b.py:1: behind"),
     ("bindings/rust/b.rs", "//! what a step\n//! has not stored\n", "what a step has not"),
     ("scripts/b.py", 'def f():\n    """Widens it."""\n', "scripts/b.py:2: Widens"),
     ("scripts/b.py", "x = 1  # its twin\n", "scripts/b.py:1: twin"),

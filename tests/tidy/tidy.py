@@ -36,7 +36,7 @@ MAY_INCLUDE["step"] = set(MAY_INCLUDE) - {"stateless", "save", "transfer"}
 MAY_INCLUDE["cache"] = set(MAY_INCLUDE) - {"stateless"}
 MAY_INCLUDE["api"] = set(MAY_INCLUDE)
 PUBLIC = {"kvcache.h", "kvcache_backend.h", "kvcache_tensor.h", "kvcache_tier.h", "kvcache_redis.h",
-          "kvcache_transport.h", "kvcache_ucx.h"}
+          "kvcache_transport.h", "kvcache_nixl.h", "kvcache_ucx.h"}
 
 PURE = {"events", "keys", "object", "page", "sequence", "plan", "prefix", "rope", "tables"}
 IMPURE_HEADERS = r"thread|mutex|shared_mutex|condition_variable|future|stop_token|semaphore|latch|barrier|chrono" \

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Finds words that readers stumble over. Prints `file:line: word: write instead` and exits with 1 if it finds one.
 
-The last table of docs/glossary.md explains each. The test reads Markdown without its code. Of source files it reads the comments
-and Python's docstrings.
+The last table of docs/glossary.md explains each. The test reads Markdown without its code. Of source files it reads the comments,
+and the strings with a space in them: messages and docstrings.
 """
 import ast
 import io
@@ -40,7 +40,7 @@ HASH = {".sh", ".cmake", ".txt", ".toml", ".yml", ".kvs"}
 # These files contain the words on purpose.
 DEFINE_THEM = {"docs/glossary.md", "tests/tidy/words.py", "tests/tidy/prose_self_test.py"}
 GENERATED = re.compile(r"(^|/)(generated/|.*_generated|layout\.golden|kvcache\.h\.baseline|Cargo\.lock|.*\.svg)")
-C_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|(//[^\n]*|/\*.*?\*/)', re.DOTALL)
+C_PROSE = re.compile(r'R"(?P<mark>\w*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|(?P<comment>//[^\n]*|/\*.*?\*/)', re.DOTALL)
 
 
 def blank(match: re.Match) -> str:
@@ -52,11 +52,11 @@ def prose_of_page(text: str) -> str:
 
 
 def prose_of_c(text: str) -> str:
-    """The comments alone, on their lines. Code in backticks is not prose."""
+    """The comments and messages alone, on their lines. Code in backticks is not prose."""
     kept, at = [], 0
-    for match in C_COMMENT.finditer(text):
+    for match in C_PROSE.finditer(text):
         kept.append(re.sub(r"[^\n]", " ", text[at:match.start()]))
-        kept.append(re.sub(r"`[^`\n]*`", blank, match[1]) if match[1] else blank(match))
+        kept.append(re.sub(r"`[^`\n]*`", blank, match[0]) if match["comment"] or " " in match[0] else blank(match))
         at = match.end()
     return "".join(kept) + re.sub(r"[^\n]", " ", text[at:])
 
@@ -67,10 +67,9 @@ def prose_of_python(text: str) -> str:
         if token.type == tokenize.COMMENT:
             lines[token.start[0] - 1] += token.string
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node):
-            begin = node.body[0].lineno - 1
-            for i, line in enumerate(node.body[0].value.value.splitlines()):
-                lines[begin + i] += line
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            for i, line in enumerate(node.value.splitlines()):
+                lines[min(node.lineno - 1 + i, len(lines) - 1)] += line + " "
     return re.sub(r"`[^`\n]*`", blank, "\n".join(lines))
 
 

@@ -13,6 +13,7 @@
 #include "kvcache_redis.h"
 #include "session.h"
 #include "tier/job_queue.h"
+#include "tier/submit_job.h"
 #include "tier/tier_items.h"
 #include "tier/tier_table.h"
 #include "tier/tier_threads.h"
@@ -63,18 +64,7 @@ class RedisTier {
     }
     KVC_TRY(check_tier_items(work, n, items, limits_));
     KVC_TRY(threads_.start());
-    int64_t begun = 0;
-    if (work == TierWork::kStore) {
-      try {
-        for (; begun < n; ++begun) known_.begin_store(items[begun].key);
-      } catch (const std::bad_alloc&) {
-        end_stores(begun, items);
-        return Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory for a job of %" PRId64 " items", n);
-      }
-    }
-    *accepted = queue_.submit(work, job, n, items);
-    if (!*accepted) end_stores(begun, items);
-    return Status();
+    return submit_job(&queue_, &known_, work, job, n, items, accepted);
   }
 
   int64_t poll(kvc_tier_completion* done, int64_t capacity) noexcept {
@@ -118,10 +108,6 @@ class RedisTier {
  private:
   // Threads and locks of the parent do not exist in a child of fork().
   bool is_child() const noexcept { return ::getpid() != owner_; }
-
-  void end_stores(int64_t n, const kvc_tier_item* items) noexcept {
-    for (int64_t i = 0; i < n; ++i) known_.end_store(items[i].key);
-  }
 
   void run() noexcept {
     Session session(options_, &servers_);

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "endpoint.h"
 
-#include <fcntl.h>
-#include <signal.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <chrono>
 #include <cinttypes>
 #include <cstdlib>
 #include <cstring>
@@ -23,22 +19,6 @@ Status failed(const char* what, ucs_status_t status) {
   return Status::error(KVC_ERROR_IO, "%s: %s", what, ucs_status_string(status));
 }
 
-// A hash of the boot of this machine and of the namespace of its process numbers; 0: they cannot be read.
-uint64_t place_of_process() {
-  char text[256];
-  const int file = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-  const ssize_t boot = file < 0 ? -1 : read(file, text, 128);
-  if (file >= 0) ::close(file);
-  if (boot <= 0) return 0;
-  const ssize_t space = readlink("/proc/self/ns/pid", text + boot, 128);
-  if (space <= 0) return 0;
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : std::string_view(text, static_cast<size_t>(boot + space))) {
-    hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
-  }
-  return hash | 1;
-}
-
 // Whether UCX_TLS, or what stands for it, lets it use shared memory.
 bool allows_shared_memory(const char* transports) {
   if (transports == nullptr) transports = std::getenv("UCX_TLS");
@@ -48,11 +28,6 @@ bool allows_shared_memory(const char* transports) {
     if (names.find(name) != names.npos) return true;
   }
   return false;
-}
-
-int64_t now_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
 }
 
 struct Config {
@@ -69,7 +44,7 @@ bool UcxEndpoint::in_child() const noexcept { return process_ != getpid(); }
 Status UcxEndpoint::open(const kvc_ucx_config& config, std::unique_ptr<UcxEndpoint>* out) {
   std::unique_ptr<UcxEndpoint> own(new UcxEndpoint());
   own->process_ = getpid();
-  own->own_ = {place_of_process(), own->process_};
+  own->own_ = Process::own();
   own->may_share_memory_ = allows_shared_memory(config.transports);
   Config options;
   if (ucs_status_t read = ucp_config_read(nullptr, nullptr, &options.value); read != UCS_OK) {
@@ -163,7 +138,7 @@ Status UcxEndpoint::connect(const void* address, int64_t bytes, uint64_t* peer) 
   }
   std::memcpy(&process, address, sizeof process);
   const auto* rest = reinterpret_cast<const ucp_address_t*>(static_cast<const uint8_t*>(address) + sizeof process);
-  const bool same_place = own_.place != 0 && process.place == own_.place && process.number > 0;
+  const bool same_place = own_.sees(process);
   auto made = std::make_unique<Peer>(Peer{this, last_peer_ + 1, nullptr, 0, true});
   const auto place = peers_.emplace(made->number, nullptr).first;
   // Over shared memory UCX notices no errors, and refuses to use it if it must.
@@ -174,7 +149,7 @@ Status UcxEndpoint::connect(const void* address, int64_t bytes, uint64_t* peer) 
     peers_.erase(place);
     return failed("UCX cannot reach the address", status);
   }
-  if (same_place) made->watched = static_cast<pid_t>(process.number);
+  if (same_place) made->watched = process.number;
   *peer = last_peer_ = made->number;
   place->second = std::move(made);
   return Status();
@@ -193,11 +168,11 @@ ucs_status_t UcxEndpoint::make_ep(Peer* peer, const ucp_address_t* address, bool
 }
 
 void UcxEndpoint::look_at_processes() {
-  const int64_t now = now_ms();
+  const int64_t now = steady_ms();
   if (now - looked_ms_ < 50) return;
   looked_ms_ = now;
   for (auto& [number, peer] : peers_) {
-    if (peer->watched > 0 && kill(peer->watched, 0) != 0 && errno == ESRCH) lose(peer.get());
+    if (peer->watched > 0 && Process{own_.place, peer->watched}.has_ended()) lose(peer.get());
   }
 }
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "common/process.h"
 #include "kvcache_transport.h"
 #include "kvcache_ucx.h"
 
@@ -27,6 +28,7 @@ namespace kvc {
 
 class UcxEndpoint {
  public:
+  static constexpr char kName[] = "ucx", kWhere[] = "transport ucx";
   static constexpr int64_t kMaxMessageBytes = int64_t{1} << 20;
 
   // Throws std::bad_alloc.
@@ -47,7 +49,7 @@ class UcxEndpoint {
     UcxEndpoint* owner;
     uint64_t number;
     ucp_ep_h ep;
-    pid_t watched;  // a process of this machine, whose end UCX does not notice; 0 = none
+    int64_t watched;  // the number of a process of this machine, whose end UCX does not notice; 0 = none
     bool notices_errors;
     bool lost = false;
   };
@@ -61,12 +63,6 @@ class UcxEndpoint {
   struct Message {
     std::vector<uint8_t> header, data;
     bool complete = true;
-  };
-
-  // The first bytes of an address.
-  struct Process {
-    uint64_t place;  // the machine and its namespace of processes
-    int64_t number;
   };
 
   UcxEndpoint() = default;

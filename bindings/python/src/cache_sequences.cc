@@ -177,7 +177,7 @@ A list for several ids, an integer for one. Raises StaleId, OutOfRange (group).)
       .def("pages", &pages, nb::arg("sequence"), nb::arg("group") = 0,
            R"(Page ids of a sequence in one group, a new int32 numpy array.
 
-Entry i holds positions [i * page_size, (i + 1) * page_size); -1 where the page was freed behind a window. Pages of an
+Entry i holds positions [i * page_size, (i + 1) * page_size); -1 where the page left a window and was freed. Pages of an
 open forward and of uncommitted nodes are not included. Raises StaleId, OutOfRange.)")
       .def("nearest_position", &nearest_position, nb::arg("sequence"), nb::arg("position"),
            R"(The positions nearest to `position` at which fork and truncate work in every group.

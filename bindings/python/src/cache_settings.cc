@@ -78,7 +78,7 @@ gone), Unsupported; nothing changed then.)")
       .def("streaming", &streaming, nb::arg("sequences"),
            "(sinks, window) of a sequence's streaming window, (0, 0) without: a list for several ids. Raises StaleId.")
       .def("set_rope", &set_rope, nb::arg("sequences"), nb::arg("factors"),
-           R"(Chooses which of longrope's factors turn the keys and queries of sequences that are still empty.
+           R"(Chooses which of longrope's factors rotate the keys and queries of sequences that are still empty.
 
 A new sequence has the short ones, a fork its parent's.
 

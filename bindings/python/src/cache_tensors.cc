@@ -176,7 +176,7 @@ Args:
         page_size, head_dim]. "k_scale" or "v_scale" of a quantised layer: [pages, kv_heads, page_size] float32 of
         int8 and uint4, [kv_heads] of float8.
     writable: without it the tensor is read-only.
-    stream: on a GPU, as Cache.forward: it, and whoever takes the tensor from it, waits for what the cache stored before.
+    stream: on a GPU, as Cache.forward. It waits for what the cache stored before, and so does a reader of the tensor.
 
 The tensor keeps the memory alive, also after close(); what is in it changes as pages are reused.
 
@@ -191,7 +191,7 @@ Args:
     layer: index of the layer.
     begin, end: tokens [begin, end); None = the sequence's length.
     scales: of a quantised layer: also what k and v are to be multiplied by.
-    stream: of the copy, as forward(). Whoever takes the tensors by DLPack says on which stream they are to be ready.
+    stream: of the copy, as forward(). A reader of the tensors (by DLPack) names the stream on which they must be ready.
 
 Returns:
     (k, v): kvcache.Tensor [tokens, kv_heads, head_dim] and [tokens, kv_heads, v_head_dim] of the layer's dtype (uint4:

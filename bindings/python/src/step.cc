@@ -287,7 +287,7 @@ Args:
     group: index of the group.
     part: "whole"; with trees that branch "prefix" and "branches", attention over which merges by LSE.
     slots: tables of page size 1: slots where pages were.
-    pad: what block_table has behind a row's pages; None: -1.
+    pad: what block_table has after a row's pages; None: -1.
     arrays: of "dense", "csr" and "tokens"; None: all.
 
 Returns:

@@ -141,7 +141,7 @@ R rows, T new tokens. Arrays that were not requested are None. docs/reference/ta
       .def_ro("leftpad", &Tables::leftpad, "[R]: tokens of the first page before the first key.")
       .def_ro("batch_rows", &Tables::batch_rows, "[R]: row of the batch; -1 = unused (graph mode).")
       .def_ro("sink_tokens", &Tables::sink_tokens, "[R] or None: leading tokens that every query sees.")
-      .def_ro("hole_tokens", &Tables::hole_tokens, "[R] or None: tokens behind the sinks that no query sees.")
+      .def_ro("hole_tokens", &Tables::hole_tokens, "[R] or None: tokens after the sinks that no query sees.")
       .def_ro("slot_mapping", &Tables::slot_mapping, "int64 [T]: slot of each new token; -1 = padding.")
       .def_ro("positions", &Tables::positions, "[T]: position of each new token.")
       .def_ro("last_rows", &Tables::last_rows, "[batch]: index of each row's last token; -1 = none.")

@@ -1,5 +1,8 @@
 #include "attention_context.h"
 
+#include <algorithm>
+#include <thread>
+
 namespace kvc_ort {
 namespace {
 
@@ -36,7 +39,8 @@ void call_function(void* function, int64_t index) {
 
 }  // namespace
 
-AttentionContext::AttentionContext(int32_t num_threads) {
+AttentionContext::AttentionContext(int32_t num_threads)
+    : num_threads_(num_threads > 0 ? num_threads : std::max(std::thread::hardware_concurrency(), 1u)) {
   kvc_context_config config;
   kvc_context_config_init(&config);
   config.num_threads = num_threads;

@@ -19,10 +19,14 @@ class AttentionContext {
   AttentionContext(const AttentionContext&) = delete;
   AttentionContext& operator=(const AttentionContext&) = delete;
 
+  // The most parts of a call that run at once.
+  int64_t num_threads() const { return num_threads_; }
+
   // Throws what the call refused. `node` is the name in the message.
   void attend(const OrtKernelContext* run, const kvc_flash_attn_args& args, const std::string& node) const;
 
  private:
+  int64_t num_threads_;
   kvc_context* context_ = nullptr;
 };
 

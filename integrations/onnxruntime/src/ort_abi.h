@@ -54,7 +54,7 @@ enum OrtHardwareDeviceType : int { OrtHardwareDeviceType_CPU = 0 };
 
 enum OrtLoggingLevel : int { ORT_LOGGING_LEVEL_INFO = 1 };
 
-enum OrtOpAttrType : int { ORT_OP_ATTR_INT = 1, ORT_OP_ATTR_STRING = 5 };
+enum OrtOpAttrType : int { ORT_OP_ATTR_INT = 1, ORT_OP_ATTR_FLOAT = 3, ORT_OP_ATTR_STRING = 5 };
 
 using OrtKernelCreateFunc = OrtStatus* (*)(void*, const OrtKernelInfo*, OrtKernelImpl**);
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "group_query_attention.h"
+#include "multi_head_attention.h"
 #include "node.h"
 #include "paged_attention.h"
 
@@ -13,7 +14,7 @@ namespace {
 using Builder = std::unique_ptr<OrtKernelDefBuilder, void (*)(OrtKernelDefBuilder*)>;
 using Definition = std::unique_ptr<OrtKernelDef, void (*)(OrtKernelDef*)>;
 
-void allow(const Builder& builder, const char* name, std::initializer_list<ONNXTensorElementDataType> types) {
+void allow(const Builder& builder, const char* name, const std::vector<ONNXTensorElementDataType>& types) {
   std::vector<const OrtDataType*> all;
   for (const ONNXTensorElementDataType type : types) {
     all.emplace_back();
@@ -29,10 +30,14 @@ Provider::Provider(int32_t num_threads, const OrtLogger* logger) : OrtEp{}, atte
   GetName = on_name;
   GetCapability = on_capability;
   GetKernelRegistry = on_registry;
+  const Types all = {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16,
+                     ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16};
+  const Types indices = {ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32};
   check(ort_ep->CreateKernelRegistry(&registry_));
   try {
-    add_kernels<GroupQueryAttention>("GroupQueryAttention", "M");
-    add_kernels<PagedAttention>("PagedAttention", "S");
+    add_kernels<GroupQueryAttention>("GroupQueryAttention", {{"T", all}, {"T_CACHE", all}, {"M", indices}});
+    add_kernels<PagedAttention>("PagedAttention", {{"T", all}, {"T_CACHE", all}, {"S", indices}});
+    add_kernels<MultiHeadAttention>("MultiHeadAttention", {{"T", {all[0], all[1]}}, {"M", indices}});
   } catch (...) {
     ort_ep->ReleaseKernelRegistry(registry_);
     throw;
@@ -42,7 +47,7 @@ Provider::Provider(int32_t num_threads, const OrtLogger* logger) : OrtEp{}, atte
 Provider::~Provider() { ort_ep->ReleaseKernelRegistry(registry_); }
 
 template <class Operator>
-void Provider::add_kernels(const char* op_type, const char* index_type) {
+void Provider::add_kernels(const char* op_type, std::initializer_list<std::pair<const char*, Types>> constraints) {
   OrtKernelDefBuilder* created = nullptr;
   check(ort_ep->CreateKernelDefBuilder(&created));
   const Builder builder(created, ort_ep->ReleaseKernelDefBuilder);
@@ -50,12 +55,7 @@ void Provider::add_kernels(const char* op_type, const char* index_type) {
   check(ort_ep->KernelDefBuilder_SetDomain(builder.get(), "com.microsoft"));
   check(ort_ep->KernelDefBuilder_SetSinceVersion(builder.get(), 1, 1));
   check(ort_ep->KernelDefBuilder_SetExecutionProvider(builder.get(), kProviderName));
-  for (const char* name : {"T", "T_CACHE"}) {
-    allow(builder, name,
-          {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16,
-           ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16});
-  }
-  allow(builder, index_type, {ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32});
+  for (const auto& [name, types] : constraints) allow(builder, name, types);
   OrtKernelDef* built = nullptr;
   check(ort_ep->KernelDefBuilder_Build(builder.get(), &built));
   const Definition definition(built, ort_ep->ReleaseKernelDef);

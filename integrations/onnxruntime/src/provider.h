@@ -2,6 +2,10 @@
 // leaves all others to ONNX Runtime.
 #pragma once
 
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
 #include "attention_context.h"
 #include "ort_api.h"
 
@@ -21,12 +25,14 @@ class Provider : public OrtEp {
   static OrtStatus* on_capability(OrtEp* self, const OrtGraph* graph, OrtEpGraphSupportInfo* info) noexcept;
   static OrtStatus* on_registry(OrtEp* self, const OrtKernelRegistry** registry) noexcept;
 
+  using Types = std::vector<ONNXTensorElementDataType>;
+
   template <class Operator>
   static OrtStatus* create_kernel(void* provider, const OrtKernelInfo* info, OrtKernelImpl** kernel) noexcept;
 
   void claim(const OrtGraph* graph, OrtEpGraphSupportInfo* info) const;
   template <class Operator>
-  void add_kernels(const char* op_type, const char* index_type);
+  void add_kernels(const char* op_type, std::initializer_list<std::pair<const char*, Types>> constraints);
 
   AttentionContext attention_;
   const OrtLogger* logger_;

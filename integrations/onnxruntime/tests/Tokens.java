@@ -1,20 +1,24 @@
-// Runs a model of models.Decoder for some greedy tokens, with and without the plug-in, and prints both lists.
-//   java -cp onnxruntime.jar Tokens.java MODEL PLUGIN COUNT LAYERS KV_HEADS DIMS TOKEN ...
+// Runs a decoder for some greedy tokens after each prompt, without the plug-in and with it. Prints a line for each list of tokens.
+//   java -cp onnxruntime.jar Tokens.java MODEL PLUGIN COUNT LAYERS KV_HEADS DIMS PROMPTS     a file; each line is a prompt: 2 818 5279
 import ai.onnxruntime.*;
 import java.nio.*;
+import java.nio.file.*;
 import java.util.*;
 
 public class Tokens {
-  public static void main(String[] args) throws OrtException {
+  public static void main(String[] args) throws Exception {
     int count = Integer.parseInt(args[2]);
     long[] cache = {1, Long.parseLong(args[4]), 0, Long.parseLong(args[5])};
     int layers = Integer.parseInt(args[3]);
-    long[] prompt = Arrays.stream(args).skip(6).mapToLong(Long::parseLong).toArray();
+    List<long[]> prompts = new ArrayList<>();
+    for (String line : Files.readAllLines(Path.of(args[6]))) {
+      prompts.add(Arrays.stream(line.split(" ")).mapToLong(Long::parseLong).toArray());
+    }
     OrtEnvironment environment = OrtEnvironment.getEnvironment();
     System.out.println(environment.getVersion());
     try (OrtSession.SessionOptions options = new OrtSession.SessionOptions();
         OrtSession session = environment.createSession(args[0], options)) {
-      System.out.println(generate(environment, session, prompt, count, layers, cache));
+      for (long[] prompt : prompts) System.out.println(generate(environment, session, prompt, count, layers, cache));
     }
     environment.registerExecutionProviderLibrary("kvcache", args[1]);
     List<OrtEpDevice> devices = new ArrayList<>(environment.getEpDevices());
@@ -23,7 +27,7 @@ public class Tokens {
       options.addExecutionProvider(devices, Map.of("num_threads", "2"));
       options.enableProfiling("profile");
       try (OrtSession session = environment.createSession(args[0], options)) {
-        System.out.println(generate(environment, session, prompt, count, layers, cache));
+        for (long[] prompt : prompts) System.out.println(generate(environment, session, prompt, count, layers, cache));
         System.out.println(session.endProfiling());
       }
     }
@@ -47,7 +51,8 @@ public class Tokens {
       feed.put("seqlens_k", OnnxTensor.createTensor(environment, IntBuffer.wrap(new int[] {length - 1}), new long[] {1}));
       feed.put("total", OnnxTensor.createTensor(environment, IntBuffer.wrap(new int[] {length}), new long[] {1}));
       OrtSession.Result result = session.run(feed);
-      float[] logits = ((float[][][]) result.get("logits").get().getValue())[0][next.length - 1];
+      float[][] rows = ((float[][][]) result.get("logits").get().getValue())[0];
+      float[] logits = rows[rows.length - 1];
       int best = 0;
       for (int j = 1; j < logits.length; j++) best = logits[j] > logits[best] ? j : best;
       next = new long[] {best};

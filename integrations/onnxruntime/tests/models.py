@@ -21,8 +21,8 @@ def devices():
     return found
 
 
-def session(model: bytes, plugin: bool, threads: int = 0, **options):
-    """A session over a serialised model, on ONNX Runtime's own kernels or with the plug-in."""
+def session(model, plugin: bool, threads: int = 0, **options):
+    """A session over a serialised model or a file, on ONNX Runtime's own kernels or with the plug-in."""
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = threads
     settings.add_session_config_entry('session.record_ep_graph_assignment_info', '1')
@@ -142,17 +142,20 @@ class Decoder:
             [value(logits, 'float32', 'batch', 'tokens', self.VOCABULARY),
              *(value(present, 'float32', *cache[:2], 'grown', self.DIMS) for _, present in self.caches)], constants)
 
-    def generate(self, running, prompt, count: int):
-        """Greedy tokens, and the smallest margin between the best logit and the next."""
-        caches = {past: np.zeros((1, self.KV_HEADS, 0, self.DIMS), np.float32) for past, _ in self.caches}
-        new, length, tokens, margin = list(prompt), 0, [], np.inf
-        for _ in range(count):
-            length += len(new)
-            logits, *presents = running.run(None, {'ids': np.array([new]), 'seqlens_k': np.array([length - 1], np.int32),
-                                                   'total': np.array([length], np.int32)} | caches)
-            caches = dict(zip(caches, presents))
-            last = np.sort(logits[0, -1])
-            margin = min(margin, last[-1] - last[-2])
-            new = [int(logits[0, -1].argmax())]
-            tokens += new
-        return tokens, margin
+
+def generate(running, prompt, count: int):
+    """Greedy tokens of a decoder: the prompt in one call, then token by token. And the smallest margin between the best logit and
+    the next."""
+    pasts = [given for given in running.get_inputs() if given.name.startswith('past_')]
+    caches = {past.name: np.zeros((1, past.shape[1], 0, past.shape[3]), np.float32) for past in pasts}
+    new, length, tokens, margin = list(prompt), 0, [], np.inf
+    for _ in range(count):
+        length += len(new)
+        logits, *presents = running.run(None, {'ids': np.array([new]), 'seqlens_k': np.array([length - 1], np.int32),
+                                               'total': np.array([length], np.int32)} | caches)
+        caches = dict(zip(caches, presents))
+        last = np.partition(logits[0, -1], -2)
+        margin = min(margin, last[-1] - last[-2])
+        new = [int(logits[0, -1].argmax())]
+        tokens += new
+    return tokens, margin

@@ -1,9 +1,9 @@
 // Decode kernel, outer part: few rows of a kv head over many keys.
 //
 // A pass goes through the keys in blocks of 16. Within a block it goes through all kv heads of the item. If the page
-// size is a multiple of 16, it reads whole pages one after another. A head's next block is prefetched about 8 KiB
-// ahead. The running state (m, l, o) of all heads stays in the scratch. Rows and heads that do not fit the scratch take
-// further passes. After every kFoldKeys keys, the states are folded (long_sums.h).
+// size is a multiple of 16, it reads whole pages one after another. Rows are prefetched one or two steps ahead
+// (decode_tile.h). The running state (m, l, o) of all heads stays in the scratch. Rows and heads that do not fit the
+// scratch take further passes. After every kFoldKeys keys, the states are folded (long_sums.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -35,8 +35,9 @@ struct DecodePass {
   int32_t num_tiles;    // tiles of a head
 };
 
-// Returns the number of rows of the next tile if `rows` rows are left. It is 4 for 3 to 6 rows, and 8 for 7 or more. If
-// fewer rows are left than the tile has, the others are padding. few_tiles: tiles have only 1 or 4 rows.
+// Returns the number of rows of the next tile if `rows` rows are left. It is 4 for 3 to 6 rows. It is 8 for 7 rows or
+// more, or 4 if kMaxTileRows is 4. If fewer rows are left than the tile has, the others are padding. few_tiles: tiles
+// have only 1 or 4 rows.
 KVC_INLINE int tile_rows(int rows, bool few_tiles) {
   if (few_tiles) return rows == 1 ? 1 : 4;
   if (rows >= 7 && kMaxTileRows >= 8) return 8;
@@ -44,7 +45,7 @@ KVC_INLINE int tile_rows(int rows, bool few_tiles) {
   return rows;
 }
 
-// Packs one row of q into its tile [vectors][tile rows][kLanes]. In this layout, the same vector of all rows is
+// Packs one row of q into its tile [vectors][tile rows][kLanes]. So the vectors with the same dims of all rows are
 // adjacent.
 template <class Format>
 static void pack_query(const DecodePass& pass, const float* row, int tile_row_count, float* q) {
@@ -192,7 +193,7 @@ static void decode_head(const View& view, const DecodePass& pass, const DecodeKe
                              (pass.head_begin + h) * view.group,
                              scratch.masks + first,
                              Format::kTokenScales ? keys.scales->v : nullptr};
-    DecodeKeys later;  // a copy in registers: `keys` was just written, so a wider load of it would stall
+    DecodeKeys later;  // copied only after the first tile: `keys` was just written, so a wider load of it would stall
     if (index > 0) {
       later = keys;
       later.next = later.far = keys.now;
@@ -206,8 +207,8 @@ static void decode_head(const View& view, const DecodePass& pass, const DecodeKe
   });
 }
 
-// Copies the scales of a block's keys for one kv head. keys: addresses of the scales for kv head 0, of which the last
-// is repeated after `count` keys. offset: from kv head 0 to the head, in floats. It also prefetches the scales of the
+// Copies the scales of a block's keys for one kv head. keys: addresses of the scales for kv head 0. After `count` keys,
+// the last address is repeated. offset: from kv head 0 to the head, in floats. It also prefetches the scales of the
 // next block.
 KVC_INLINE void copy_scales(const float* const* keys, int32_t count, int64_t offset, const float* const* next,
                             int64_t next_offset, int32_t page_size, float* scales) {

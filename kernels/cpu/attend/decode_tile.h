@@ -9,10 +9,10 @@
 //
 // P*V: a tile of o stays in registers for all keys of a block.
 //
-// Prefetches: each load issues two. The first fetches the matching line, one or two steps ahead, into the level-2
-// cache. The second fetches the line that is read kNearKeys keys later into the level-1 cache. With only one of the
-// two, the latencies of memory and of the level-2 cache add up. A load that waits holds one of the few line buffers
-// that other loads need.
+// Prefetches: each load issues two. The first fetches the line at the same place in a row of the next step, or of the
+// step after it, into the level-2 cache. The second fetches the line that is read kNearKeys keys later into the level-1
+// cache. With only one of the two, the latencies of memory and of the level-2 cache add up. A load that waits holds one
+// of the few line buffers that other loads need.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -70,9 +70,9 @@ struct DecodeKeys {
   const KeyScales* scales;  // of `now`; only with kTokenScales
 };
 
-// The addresses of rows. If all rows are kRowBytes apart, the address of row i is the first address plus a constant.
-// That costs no load and no addition. If kRowBytes is 0, each address is loaded. Rows that are only prefetched may lie
-// otherwise: a wrong address only makes the prefetch useless.
+// The addresses of rows. If kRowBytes is 0, each address is loaded. Otherwise all rows are kRowBytes apart. Then the
+// address of row i is the first address plus a constant, which costs no load and no addition. Rows that are only
+// prefetched need not be kRowBytes apart, because a wrong address only makes the prefetch useless.
 template <int kRowBytes>
 struct RowAddresses {
   const unsigned char* first;
@@ -112,9 +112,9 @@ KVC_INLINE void prefetch_twin(const unsigned char* row, int chunk) {
   if (begins_line<Format>(chunk)) prefetch(row + chunk * Format::kVecBytes);
 }
 
-// Loads the first n dims of vector `chunk` of a row, 1 <= n <= Format::kStep. key: the row's key within its block.
-// zeros: the zero points of the block's keys, read only with kZeroPoints. block_scales: the byte of the row at which
-// the scales of its blocks begin.
+// Loads the first n dims of vector `chunk` of a row, 1 <= n <= Format::kStep. key: the row's key within the block of
+// keys. zeros: the zero points of these keys, read only with kZeroPoints. block_scales: the byte of the row at which
+// the scales of its blocks of dims begin.
 template <class Format>
 KVC_INLINE typename Format::Raw load_dims(const unsigned char* row, int chunk, int n, const int32_t* zeros, int key,
                                           int block_scales) {
@@ -129,9 +129,9 @@ KVC_INLINE typename Format::Raw load_dims(const unsigned char* row, int chunk, i
   }
 }
 
-// Computes scores[key][row] = q . k, times the scale of the key. If kHeadDim is not 0, the block is adjacent, and its
-// rows have kHeadDim dims. If kHeadDim is 0, rows have view.head_dim dims and may lie anywhere. A vector of q is loaded
-// once for all keys that have accumulators. following: the rows that are read after K.
+// Computes scores[key][row] = q . k, times the factor of the row (kRowFactors) and the scale of the key (kTokenScales).
+// If kHeadDim is not 0, the block is adjacent, and its rows have kHeadDim dims. If kHeadDim is 0, rows have
+// view.head_dim dims and may lie anywhere. following: the rows that are read after K.
 template <class Format, int kRows, int kHeadDim>
 KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows following, const DecodeTile& tile,
                             float* scores) {
@@ -320,8 +320,8 @@ KVC_INLINE void tile_softmax(const View& view, const DecodeTile& tile, int vecto
         const F32 p = exp2(mul(sub(score, m), scale));
         l = add(l, p);
         if constexpr (!Format::kTokenScales) return p;
-        // A dword holds two keys, and its row may not see one of them. The weight of that key is 0, whatever its scale
-        // is.
+        // A dword holds the weights of two keys. If the row does not see one of these keys, its weight is 0, even if
+        // its scale is NaN.
         const F32 scaled = mul(p, load_repeated<kRows>(tile.v_scales + y * (kLanes / kRows)));
         return select_less(score, set1(KVC_LOWEST), zero(), scaled);
       };

@@ -15,7 +15,7 @@ struct Weights {
 
 // Adds kVectors vectors of V, from vector `first` on. tail: the number of elements in the last vector, or 0 if it is
 // whole. o: the output of the first row. block_scales: as in load_dims. last: whether these are the last vectors of V.
-// Then the rows that are read next are K of `following`. kRowBytes: as in RowAddresses.
+// After them, the kernel reads the rows `following`, which are K. kRowBytes: as in RowAddresses.
 template <class Format, int kRows, int kVectors, int kRowBytes>
 KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin, int end, Weights weights, float* o,
                            int o_stride, int block_scales, int first, int tail, bool last) {
@@ -37,7 +37,7 @@ KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin,
       prefetch(current[key + kNearKeys] + byte);
     } else if (!last) {
       prefetch(current[ahead] + kVectors * Format::kVecBytes + byte);
-    } else {  // K follows: prefetch one strip at its beginning and one at first_byte
+    } else {  // the rows of K in `following` are read next: prefetch their first strip, and the strip at first_byte
       prefetch(behind[ahead] + byte);
       prefetch(behind[ahead] + first_byte + byte);
     }
@@ -159,8 +159,8 @@ template <class Format, int kRows>
 }
 
 // What one step leaves for the next. A pass has a step for each block, kv head and tile. A step computes its scores,
-// then P*V of the previous step, and then its softmax. So the scores of the next step lie between a softmax and the P*V
-// that needs its result, and no instruction waits for a softmax.
+// then P*V of the previous step, and then its softmax. So the work on the scores of the next step comes between a
+// softmax and the P*V that needs the result of this softmax. Therefore no instruction waits for a softmax.
 struct DecodePipeline {
   using AddValues = void (*)(const View& view, const DecodePipeline& step, KeyRows following, const float* p);
   AddValues add_values = nullptr;  // adds P*V of the previous step; null: it was added

@@ -30,7 +30,7 @@ namespace kvc::kernels::KVC_TARGET {
 
 template <class T>
 struct Widened {
-  struct Registers {};  // what a panel item must set up: nothing here
+  struct Registers {};  // what exists while a panel item runs: nothing here
   using Vec = F32;      // the operand of a product
   using Raw = Vec;      // the result of a load
   using QueryElement = float;
@@ -55,7 +55,7 @@ struct Widened {
   KVC_INLINE_MEMBER void store_packed(float* p, Vec v) { store(p, v); }
   KVC_INLINE_MEMBER Vec broadcast(const float* p) { return set1(*p); }
   KVC_INLINE_MEMBER F32 multiply_add(Vec a, Vec b, F32 c) { return fma(a, b, c); }
-  // Returns a vector as dwords, in which K is transposed.
+  // Returns the same bits as a vector of dwords. K is transposed in units of dwords.
   KVC_INLINE_MEMBER F32 as_dwords(Vec v) { return v; }
 
   // Stores P of the keys [z * kLanes, (z + 1) * kLanes) of a panel row.

@@ -17,8 +17,8 @@ static constexpr int32_t kFoldKeys = 512;
 static constexpr int32_t kPanelFoldKeys = 8192;
 static_assert(kPanelFoldKeys >= kMaxPanelKeys);
 
-// The folded sums of row `index` of a pass, in units of 2^((score - m) * exp2_scale). m is -inf until the first fold
-// after the row has seen a key.
+// The folded sums of a row of a pass, in units of 2^((score - m) * exp2_scale). m is -inf until the first fold after
+// the row has seen a key.
 struct FoldedRow {
   double* o;  // [width], in the order in which the kernel keeps o
   float* m;

@@ -14,7 +14,7 @@ namespace kvc::kernels::KVC_TARGET {
 
 static constexpr int kStrip = kTileVectors * kLanes;  // keys of a strip of K, columns of a strip of V
 
-// The number of keys of a panel is a multiple of this number.
+// PanelPass::panel_keys is a multiple of this number.
 static constexpr int kPanelStep = kStrip > kKeyBlock ? kStrip : kKeyBlock;
 
 struct PanelPass;
@@ -34,7 +34,7 @@ struct PanelPass {
   int32_t q_width;       // q_dwords, padded to whole vectors: the row stride of q, and the rows of a strip of K
   int32_t o_width;       // Dv, padded to whole vectors: the row stride of o
   int32_t panel_keys;    // keys of a whole panel
-  int32_t score_stride;  // row stride of scores: not a power of two, so that rows do not share the sets of a cache
+  int32_t score_stride;  // row stride of scores: not a power of two, so that rows lie in different cache sets
   int32_t value_rows;    // rows of a strip of V: panel_keys, or half as many for pairs
   int32_t fold_keys;     // keys between two folds, a multiple of panel_keys (long_sums.h)
   bool in_order;         // keys are added to o one by one, so that bits do not depend on the other rows of a tile
@@ -71,7 +71,8 @@ KVC_INLINE typename Format::Vec load_scaled(const unsigned char* row, int chunk,
   return v;
 }
 
-// Returns the scale of a key's row for the head of the pass. key: the address of its scale for kv head 0.
+// Returns the address of the scale of a key's row for the head of the pass; null without kTokenScales. *key: the
+// address of the scale for kv head 0.
 template <class Format>
 KVC_INLINE const float* row_scale_of(const float* const* key, const kvc_backend_scales& scales, const PanelPass& pass) {
   if constexpr (Format::kTokenScales) return *key + pass.head * scale_head_stride(&scales);
@@ -127,8 +128,8 @@ static void pack_values(const View& view, const PanelPass& pass, const DecodeKey
   }
 }
 
-// Packs the keys of `panel` from keys.begin on. No row sees the keys before. Prefetches keys after the panel, up to
-// keys.end.
+// Packs the keys of `panel` from keys.begin on. No row sees a key before keys.begin. Prefetches keys after the panel,
+// up to keys.end.
 template <class Format>
 static void pack_panel(const View& view, const PanelPass& pass, PageCursor* cursor, const Panel& panel, KeyRange keys) {
   const int32_t first = max_of(panel.begin, keys.begin), begin = first - first % kKeyBlock;

@@ -1,7 +1,7 @@
-// Panel kernel (prefill): many rows of a kv head. A pass has up to kRowFloats elements of q, and packs each block of
-// keys once. Then groups of 24 rows go through scores, softmax and P*V. So a panel is read from the level-2 cache once
-// for 24 rows. Panels outside the masks of a tile are skipped. Keys that only some rows of a tile see are added row by
-// row.
+// Panel kernel (prefill): many rows of a kv head. A pass has as many rows as rows_of_pass returns. It packs each block
+// of keys once, as a panel (panel_pack.h). Then groups of 24 rows (32 with AMX) go through scores, softmax and P*V. So
+// a panel is read from the level-2 cache once for a group. Panels outside the masks of a tile are skipped. Keys that
+// only some rows of a tile see are added row by row.
 //
 // Deterministic caches (kvc_backend_plan.fold_keys) compute all rows with this kernel. The keys of a row are added in
 // ascending order, by fused multiply-adds to accumulators of that row, and panels begin at fixed places. So the bits of
@@ -17,8 +17,8 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// Returns the keys of the panel that row r sees, counted from the panel's first key. Of the nodes of a tree, hide_nodes
-// removes the unseen ones later.
+// Returns the keys of the panel that row r sees, counted from the panel's first key. If the range has nodes of a tree
+// that the row does not see, hide_nodes removes them later.
 KVC_INLINE KeyRange keys_in_panel(const View& view, const Panel& panel, int r) {
   if (r < panel.first_row || r >= panel.end_row) return {0, 0};
   const KeyRange keys = view.scratch->masks[r].keys;
@@ -26,8 +26,8 @@ KVC_INLINE KeyRange keys_in_panel(const View& view, const Panel& panel, int r) {
   return intersect({keys.begin - panel.begin, keys.end - panel.begin}, in_panel);
 }
 
-// Ranges of keys for the rows [begin, end). any: a range that holds all keys that some row sees. all: keys that all
-// rows see.
+// Ranges of a panel's keys for the rows of a tile. any: a range that holds all keys that some row sees. all: keys that
+// all rows see.
 struct TileRanges {
   KeyRange any, all;
 };
@@ -45,8 +45,8 @@ static TileRanges tile_ranges(const View& view, const Panel& panel, int begin, i
   return ranges;
 }
 
-// Computes scores[row - first][key] of the rows [first, end), for the keys that some row of each tile sees. Rows from
-// real_end on are padding.
+// Computes scores[row - first][key] of the rows [first, end). Each tile of rows computes the keys that some row of the
+// tile sees. Rows from real_end on are padding.
 template <class Format>
 static void group_scores(const View& view, const PanelPass& pass, const TileRanges* ranges, int first, int end,
                          int real_end) {
@@ -86,8 +86,8 @@ static void add_row_edge(const View& view, const PanelPass& pass, const float* p
   }
 }
 
-// Adds p * v to o of row r of the pass, for those of the keys [begin, end) that the row sees. A key that it does not
-// see may hold NaN.
+// Adds p * v to o of row r of the pass, for those of the keys [begin, end) that the row sees. V of other keys may hold
+// NaN.
 template <class Format>
 static void add_row_keys(const View& view, const PanelPass& pass, const Panel& panel, int r, const float* p, int begin,
                          int end, float* o) {
@@ -101,8 +101,9 @@ static void add_row_keys(const View& view, const PanelPass& pass, const Panel& p
   }
 }
 
-// Adds to each row the keys that it sees outside the range that all rows of its tile share. If the argument `behind` is
-// true, it adds the keys after that range. Otherwise it adds the keys before it, or all keys if the rows share none.
+// Adds to each row the keys that it sees outside the range that all rows of its tile share. If `behind` is true, the
+// function adds the keys after that range. Otherwise it adds the keys before that range, or all keys if the rows share
+// none.
 template <class Format>
 static void add_edges(const View& view, const PanelPass& pass, const Panel& panel, const TileRanges* ranges, int first,
                       int real_end, bool behind) {
@@ -127,7 +128,7 @@ static void group_values(const View& view, const PanelPass& pass, const Panel& p
   Scratch& scratch = *view.scratch;
   for (int r = first; r < end; r += Format::kRows) {
     KeyRange& all = ranges[(r - first) / Format::kRows].all;
-    // From picked_begin on, each row must be tested by itself for the keys that it sees.
+    // Keys from picked_begin on are tested one by one for each row.
     all.end = min_of(all.end, max_of(0, view.picked_begin - panel.begin));
     all.begin += all.begin % kKeys;  // whole pairs
     all.end -= all.end % kKeys;
@@ -286,7 +287,7 @@ static void attend_panel(const View& view, const PanelPass& pass, int padded_row
 }
 
 // Computes panels for keys of token trees: one for each query of the pass, over the keys of the query's path. begin:
-// the first number of the panels. keys: the numbers that are computed.
+// the key number at which all these panels begin. keys: the range of key numbers to compute.
 template <class Format>
 [[gnu::noinline]] static void attend_path_panels(const View& view, const PanelPass& pass, int padded_rows,
                                                  PageCursor* cursor, int32_t begin, KeyRange keys) {
@@ -366,8 +367,8 @@ static void finish_merged_row(const View& view, const PanelPass& pass, int i, in
   Scratch& scratch = *view.scratch;
   const QueryPlace& place = scratch.places[i];
   const FoldedRow folded = folded_row(view, i, pass.o_width);
-  // o and l are rounded to float32, for an output as for a partial state. So the output has the same bits if the state
-  // is first written as a partial state and merged with empty states.
+  // o and l are rounded to float32, even if the row becomes an output and not a partial state. So the output has the
+  // same bits if the state is first written as a partial state and merged with empty states.
   for (int32_t d = 0; d < view.v_head_dim; ++d) scratch.row[d] = static_cast<float>(folded.o[d]);
   const RowState state = {*folded.m, static_cast<float>(*folded.l)};
   if (place.partial_offset >= 0) {

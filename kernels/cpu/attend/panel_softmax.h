@@ -94,8 +94,8 @@ struct RowScores {
 };
 
 // Replaces the scores of `row` by P in place, and updates m and l of the row. With kPairs, P becomes pairs of bf16.
-// largest: the largest of these scores, lane by lane. Returns the largest scores of `next`, the row after it, lane by
-// lane. These are loaded from the level-2 cache while P is computed.
+// largest: the largest of these scores, lane by lane. Returns the largest scores of `next`, the row after `row`, lane
+// by lane. The scores of `next` are loaded from the level-2 cache while P is computed.
 template <class Format>
 static F32 softmax_row(const View& view, RowScores row, RowScores next, F32 largest, RowSums sums) {
   const F32 scale = set1(view.exp2_scale), rise = mul(sub(largest, set1(*sums.m)), scale);

@@ -116,8 +116,9 @@ KVC_INLINE void prefetch_output(const View& view, const QueryPlace& place, int32
   prefetch_row(static_cast<const unsigned char*>(out.data) + element * bytes, view.v_head_dim * bytes);
 }
 
-// Returns the factor of a row of q: its own scales, the constant scales of K, and the sign of the softmax scale. The
-// row is multiplied by it when it is loaded. Formats with kRowFactors multiply the scores instead.
+// Returns the factor by which a row of q is multiplied when it is loaded. It is the product of the call's scales of q
+// and K (row_factor), the scale of the K head (head_scale), the units of loaded elements, and the sign of the softmax
+// scale. Formats with kRowFactors multiply the scores by it instead.
 KVC_INLINE float query_factor(const View& view, const QueryPlace& place, int32_t head) {
   const kvc_backend_attend& args = *view.args;
   const int32_t kv_head = head / view.group;
@@ -137,9 +138,9 @@ KVC_INLINE bool takes_query_as_it_is(const View& view, const QueryPlace& place, 
 }
 
 // Writes a row of q to out[0, D) as the kernels use it, and sets out[D, padded) to zero. place, head: the query and its
-// q head. If the call rotates q, the row is rotated and rounded to q's type. If K is stored rotated (hadamard.h), the
-// row is rotated in the same way. Then it is multiplied by `factor`: query_factor, or 1 if the scores are multiplied by
-// that factor.
+// q head. If the call rotates q by RoPE, the row is rotated and rounded to q's type. If K is stored rotated
+// (hadamard.h), the row is rotated in that way too. Then the row is multiplied by `factor`: query_factor, or 1 if the
+// scores are multiplied by that factor.
 static void load_query(const View& view, const QueryPlace& place, int32_t head, int32_t padded, float factor,
                        float* out) {
   const kvc_backend_attend& args = *view.args;
@@ -155,7 +156,7 @@ static void load_query(const View& view, const QueryPlace& place, int32_t head, 
       convert_row(Type::kF32, out, type, rounded, view.head_dim);
     }
   }
-  if (view.k_rotation > 0 && view.key_table == nullptr) {  // RoPE on read undoes this rotation of K
+  if (view.k_rotation > 0 && view.key_table == nullptr) {  // with RoPE on read, stage_keys undoes this rotation of K
     spread_row(out, view.head_dim, view.k_rotation);
     factor /= static_cast<float>(view.k_rotation);
   }

@@ -5,8 +5,8 @@
 //   rows of 4 bits: the copy is dequantised.
 //
 // Cost of RoPE on read: cos and sin of a key are computed once for all heads of an item, by a complex product in
-// float64 for each angle. Then each key and head takes one pass in the level-1 cache. The rotated keys have the same
-// bits as keys that append stores in a float32 layer.
+// float64 for each angle. Then the row of each key and head is rotated in the level-1 cache. The rotated keys have the
+// same bits as keys that append stores in a float32 layer.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -31,9 +31,9 @@ namespace kvc::kernels::KVC_TARGET {
 }
 
 // Converts the n elements of a stored row to float32, and multiplies them by all their scales except the scale of the
-// head. key_scale: the key's scale for kv head 0; null if rows have no scales. offset: from there to the scale of the
-// row's head, in floats. block_scales: the byte of the row at which the scales of its blocks begin. n: a multiple of 16
-// if elements have 4 bits.
+// head. key_scale: the key's scale for kv head 0; null if tokens have no scales. offset: from key_scale to the scale of
+// the row's head, in floats. block_scales: the byte of the row at which the scales of its blocks of dims begin. n: a
+// multiple of 16 if elements have 4 bits.
 [[gnu::noinline]] static void dequantise_row(Type type, const unsigned char* from, const float* key_scale,
                                              int64_t offset, int32_t block_scales, int32_t n, float* row) {
   if (type == Type::kE2m1) return dequantise_blocks(from, from + block_scales, n, row);

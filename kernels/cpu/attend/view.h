@@ -4,8 +4,8 @@
 // so adjacent rows have equal or similar masks. The queries of a shared item are those of its spans. A pass computes as
 // many rows as fit the scratch.
 //
-// A key has an index, a position and a number. The index is its place in its sequence. The position is what windows and
-// biases use; only for nodes of a token tree it differs from the index. The number is the key's place in the order in
+// A key has an index, a position and a number. The index is its place in its sequence. Windows and biases use the
+// position. It differs from the index only for nodes of a token tree. The number is the key's place in the order in
 // which kernels read keys. It is the index, with two exceptions. With lists of keys, it is the place in the query's
 // list. In a tree of a deterministic cache, it is the place on the query's path (tree_path.h).
 // SPDX-License-Identifier: Apache-2.0
@@ -38,17 +38,18 @@ struct View {
   KeyTree path;                  // the same tree if the call numbers keys by paths (tree_path.h); else empty
   const ListedQuery* listed;     // null: no lists. Else the query to compute and its listed keys
   KeyTree listed_tree;           // with lists: the row's tree, for positions
-  // From this number on, each row must be tested for the keys that it sees in its range. It is the number of the first
-  // node of `tree`, or 0 if the call has a mask.
+  // Keys from this number on are tested one by one for each row, even within the row's range. It is the number of the
+  // first node of `tree`, or 0 if the call has a mask.
   int32_t picked_begin;
   const int32_t* key_indexes;  // null: numbers are indexes. Else (lists, or one path in a panel) each key's index
   int32_t indexes_begin;       // number of the key at key_indexes[0]
-  const double* key_table;     // null: K is stored as it attends. Else the table by which K is rotated on read
-  // Whether K and V are copied to scratch as float32 (staged_keys.h). This is so if K is rotated on read, or lies in
-  // two pools, or has 4 bits.
+  const double* key_table;     // null: K is not rotated on read. Else the table for its rotation
+  // Whether K and V are copied to scratch as float32 (staged_keys.h). This is so if K is rotated on read, lies in two
+  // pools, or has 4 bits. A decode kernel that loads 4 bits itself (kNibbles) sets this to false.
   bool staged;
-  int32_t k_block_scales, v_block_scales;  // byte of a row at which the scales of its blocks begin, if there are any
-  int32_t k_rotation, v_rotation;          // block sizes of rows that are stored rotated (hadamard.h); 0: not rotated
+  // The bytes of a row of K and of V at which the scales of its blocks of dims begin, if there are any.
+  int32_t k_block_scales, v_block_scales;
+  int32_t k_rotation, v_rotation;  // block sizes of rows that are stored rotated (hadamard.h); 0: not rotated
   ScoreOptions options;
   // Without score options, scores stay unscaled, so a large score has only the error of its dot product. The weight of
   // a key is p = 2^((score - m) * exp2_scale). The maximum of unscaled scores is correct only for a positive softmax
@@ -204,8 +205,8 @@ KVC_INLINE void load_key_scales(const kvc_backend_layer& layer, int64_t page, in
   }
 }
 
-// Sets the addresses of keys [i, end) of the block. They lie in the page of list entry page_index, key i in slot
-// `slot`.
+// Sets the addresses of keys [i, end) of the block. They lie in the page of entry page_index of the page list, key i in
+// slot `slot`. In a physical list, page_index is the page.
 KVC_INLINE void load_page_keys(const View& view, PageCursor* cursor, int32_t page_index, int32_t slot, int32_t i,
                                int32_t end, KeyBlock* block) {
   const kvc_backend_layer& layer = *view.layer;

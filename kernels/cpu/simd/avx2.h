@@ -130,7 +130,8 @@ KVC_INLINE F32 widen_bytes(E4m3, __m128i b) {
   return _mm256_cvtph_ps(_mm_or_si128(half, nan));
 }
 
-// The vector form of narrow_magnitude in kernels/common/convert.h. Magnitudes are also positive as signed numbers.
+// The vector form of narrow_magnitude in kernels/common/convert.h. No magnitude has the sign bit, so comparisons as
+// signed numbers are correct.
 template <int kMantissaBits, int kBias>
 KVC_INLINE __m128i narrow_bytes(F32 v, uint32_t largest, int nan_bits) {
   constexpr int kShift = 23 - kMantissaBits;

@@ -106,8 +106,9 @@ KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
 
 // Both float8 types are converted by way of float16. An E5m2 is the upper byte of a float16. An e4m3 is shifted, so
 // that its mantissa is in the upper bits of the mantissa of the float16. Its exponent is then 8 too small, so the
-// result must be multiplied by kE4m3Unit. After the shift, bit 14 is a copy of the sign. It must become 0, but 1 if all
-// bits below it are 1 (NaN). An addition computes this bit: its carry reaches bit 14 only for NaN.
+// result must be multiplied by kE4m3Unit. After the shift, bit 14 is a copy of the sign. It must become 1 if all bits
+// of the element except its sign are 1 (NaN), and 0 otherwise. An addition computes this bit: its carry reaches bit 14
+// only for NaN.
 static constexpr float kE4m3Unit = 256.0f;
 static constexpr int kXorMasked = 0x78;  // a ^ (b & c)
 KVC_INLINE __m256i widen_to_halves(E5m2, __m128i b) { return _mm256_slli_epi16(_mm256_cvtepu8_epi16(b), 8); }

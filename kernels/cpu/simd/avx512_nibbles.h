@@ -1,6 +1,6 @@
 // AVX-512: the formats of 4-bit elements in the decode kernel. Each dword of a vector holds 8 elements. A shift moves
 // one of them to the lowest 4 bits, and a permutation of 16 floats replaces it by its value. For uint4, the 16 floats
-// are differences from the key's zero point. So an element costs two vector operations, and the zero point costs none.
+// are differences from the key's zero point. So 16 elements cost two vector operations, and the zero point costs none.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -15,7 +15,7 @@ struct alignas(64) ByteTables {
 constexpr ByteTables e4m3_tables() {
   ByteTables tables = {};
   for (int i = 1; i < 128; ++i) {
-    // The exponent of `mantissa` as an integer. It is in the unit of loaded elements, which lack the factor kE4m3Unit.
+    // A loaded element is mantissa * 2^exponent. It lacks the factor kE4m3Unit.
     int exponent = (i < 8 ? 1 : i / 8) - 7 - 3 - 8;
     int mantissa = i < 8 ? i : i % 8 + 8;
     for (; mantissa < 128; mantissa *= 2) --exponent;

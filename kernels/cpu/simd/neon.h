@@ -1,5 +1,5 @@
 // NEON as in every aarch64 CPU (Armv8.0-A): 4 lanes, 32 registers. simd/scalar.h defines what each function does.
-// Conversions between float16 and float32 round as FPCR says. Work items run with the default FPCR.
+// Conversions between float16 and float32 use the rounding mode of FPCR. Work items run with the default FPCR.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -26,8 +26,8 @@ KVC_INLINE F32 div(F32 a, F32 b) { return a / b; }
 KVC_INLINE F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
 // Returns the larger value, or b if one of them is NaN.
 KVC_INLINE F32 max(F32 a, F32 b) { return a > b ? a : b; }
-// Returns the larger of a and |b|, compared as bits. NaN is the largest, so the order of arguments does not matter. a
-// is not negative.
+// Returns the larger of a and |b|, compared as bits. NaN counts as the largest, so a maximum over several calls does
+// not depend on their order. a must not be negative.
 KVC_INLINE F32 max_magnitude(F32 a, F32 b) {
   I32 x, y;
   memcpy(&x, &a, sizeof x);
@@ -57,8 +57,8 @@ KVC_INLINE float reduce_max(F32 v) {
   return a > b ? a : b;
 }
 
-// Returns 2^x for x <= 0. Rounding may have made x slightly positive. The relative error is 1e-7. The result is exactly
-// 1 for 0, 0 below -126.5, and NaN for NaN.
+// Returns 2^x for x up to about 8 (kMaxRise in attend/panel_softmax.h). The relative error is at most about 1e-7. The
+// result is exactly 1 if x is 0, exactly 0 if x is below -126.5, and NaN if x is NaN.
 KVC_INLINE F32 exp2(F32 x) {
   x = max(set1(-127.0f), x);
   const F32 magic = set1(0x1.8p23f);  // adding it rounds to an integer
@@ -122,8 +122,9 @@ KVC_INLINE void load_two_as(T t, const void* p, F32* out) {
   out[1] = load_as(t, static_cast<const T*>(p) + kLanes);
 }
 
-// A vector of 2 * kLanes bf16, two in each lane. widen_lower and widen_upper return the lower and the upper elements of
-// all lanes. zip joins even and odd elements in the order of elements.
+// A vector of 2 * kLanes bf16, two in each lane. load_pairs_first loads the first n <= 2 * kLanes of them. widen_lower
+// and widen_upper return the lower and the upper elements of all lanes. zip joins even and odd elements in the order of
+// elements.
 using HalfPairs = I32;
 KVC_INLINE HalfPairs load_pairs(const void* p) {
   HalfPairs v;

@@ -65,7 +65,7 @@ void enter() {
   Fiber& fiber = *block.current;
   if (!fiber.copies.empty()) die("copies of a group that was never closed");
   for (const std::vector<Copy>& group : fiber.groups) {
-    if (!group.empty()) die("copies that nobody waited for");
+    if (!group.empty()) die("copies that no thread waited for");
   }
   fiber.groups.clear();
   block.current->state = State::kDone;

@@ -74,7 +74,7 @@ Thread& self() { return state.threads[threadIdx.x]; }
 
 Barrier& find(uint64_t* barrier) {
   const auto found = state.barriers.find(barrier);
-  if (found == state.barriers.end()) die("a barrier that nobody began");
+  if (found == state.barriers.end()) die("a barrier that no thread began");
   return found->second;
 }
 void settle(Barrier& barrier) {
@@ -450,7 +450,7 @@ bool deliver() {
 void end_warpgroups() {
   if (!state.boxes.empty()) die("a block ends before its boxes are there");
   for (const Thread& thread : state.threads) {
-    if (!thread.open.empty() || !thread.groups.empty()) die("products that nobody waited for");
+    if (!thread.open.empty() || !thread.groups.empty()) die("products that no thread waited for");
   }
 }
 

@@ -224,19 +224,20 @@ kvc_status launch_rows(const Device& device, AttendCall call, const BlockCut& cu
   kvc_backend_attend host = call.args;
   host.layer = &call.layer;
   host.plan = &call.plan;
-  // Warpgroup kernels and the decode kernel read neighbouring keys, so they cannot compute a call with lists.
-  const bool warpgroups = device.encode_map != nullptr && !has_lists(call);
+  // The decode kernel and the warpgroup kernels read neighbouring keys, so they cannot compute a call with lists.
+  const bool neighbours = !has_lists(call), tensor_cores = !device.simple && why_simple(host) == nullptr;
+  if (tensor_cores && neighbours && cut.rows == kFewRows.rows && why_not_decode(host) == nullptr) {
+    const DecodeShape shape = shape_of_decode(device, call.layer);
+    if (shape.stages > 0) return launch_decode(device, call, shape, blocks, stream, error);
+  }
+  const bool warpgroups = device.encode_map != nullptr && neighbours;
   if (warpgroups && cut.rows == kWideRows.rows && why_not_wgmma(host) == nullptr) {
     return launch_wgmma(device, call, blocks, stream, error);
   }
   if (warpgroups && why_not_wgmma_latent(host, cut) == nullptr) {
     return launch_wgmma_latent(device, call, cut, blocks, stream, error);
   }
-  if (!device.simple && why_simple(host) == nullptr) {
-    if (!has_lists(call) && cut.rows == kFewRows.rows && why_not_decode(host) == nullptr) {
-      const DecodeShape shape = shape_of_decode(device, call.layer);
-      if (shape.stages > 0) return launch_decode(device, call, shape, blocks, stream, error);
-    }
+  if (tensor_cores) {
     const MmaNeeds needs = needs_of(host);
     const int32_t most = cut.rows > kManyRows.rows ? kManyRows.rows : cut.rows;
     const int32_t rows = needs.folds ? rows_that_fold(call.layer) : most;

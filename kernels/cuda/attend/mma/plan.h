@@ -38,13 +38,13 @@ inline const char* why_simple(const kvc_backend_attend& args) {
   if (stored != q && !is_quantised(stored)) return "K has another type than q";
   if (layer.head_dim % 16 != 0 || layer.v_head_dim % 16 != 0) return "a head dim is no multiple of 16";
   if (is_latent(layer)) {
-    if (layer.v_head_dim > kMaxLatentDim) return "V in K has more than 512 dims";
-    if (q == Type::kF16 && stored == Type::kI8) return "V in K cannot be float16 and bfloat16";
+    if (layer.v_head_dim > kMaxLatentDim) return "V of a latent row has more than 512 dims";
+    if (q == Type::kF16 && stored == Type::kI8) return "a latent row cannot be float16 and bfloat16";
   } else if (layer.head_dim > kMaxMmaDim || layer.v_head_dim > kMaxMmaDim) {
     return "a head dim is above 256";
   }
   if (args.key_tables != nullptr && is_latent(layer) && layer.rope_offset < layer.v_head_dim) {
-    return "dims of V turn where they are K's";
+    return "dims of V are rotated where they are K's";
   }
   for (const kvc_backend_pool* pool : {&layer.k, &layer.v}) {
     const int64_t strides = pool->page_stride_bytes | pool->head_stride_bytes | pool->slot_stride_bytes;

@@ -28,7 +28,7 @@ inline const char* why_not_wgmma_latent(const kvc_backend_attend& args, const Bl
   if (layer.head_dim != kLatentKeyDims || layer.v_head_dim != kLatentValueDims) return "rows are not 512 + 64 dims";
   if (q != Type::kF16 && q != Type::kBf16) return "q has not 16 bits";
   if (stored_type(layer) != q) return "K has another type than q";
-  if (args.key_tables != nullptr) return "keys turn where they are read";
+  if (args.key_tables != nullptr) return "keys are rotated on read";
   if (args.plan->fold_keys > 0) return "the cache is deterministic";
   if (cut.rows == kFewRows.rows && layer.num_q_heads / layer.num_kv_heads < kFewRows.rows) return "rows are few";
   return why_not_boxes(layer);

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <initializer_list>
+
 #include "kernels/common/bias.h"
 #include "kernels/common/stored_format.h"
 #include "kernels/cuda/attend/common/plan.h"
@@ -66,7 +68,7 @@ inline const char* why_not_wgmma(const kvc_backend_attend& args) {
     return "the head dims of K and V are none of 64, 128, 256, and 192 with 128";
   }
   if (is_quantised(stored) && layer.head_dim > 128) return "K and V have 8 bits and more than 128 dims";
-  if (args.key_tables != nullptr) return "keys turn where they are read";
+  if (args.key_tables != nullptr) return "keys are rotated on read";
   if (layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT) return "K is in two pools";
   if (args.plan->fold_keys > 0) return "the cache is deterministic";
   return why_not_boxes(layer);

@@ -70,7 +70,7 @@ fn replays_give_the_bits_of_plain_steps() {
 
         let used = total * HEADS * DIM;
         assert_eq!(bits(&program.out[..used]), bits(&expected[..used]), "round {round}");
-        assert!(program.out[used..].iter().all(|x| *x == 7.0), "round {round} wrote behind its tokens");
+        assert!(program.out[used..].iter().all(|x| *x == 7.0), "round {round} wrote after its tokens");
         assert_eq!(cache.lengths(&replayed).unwrap(), cache.lengths(&plain).unwrap());
     }
     cache.check_invariants().unwrap();

@@ -1,11 +1,11 @@
-// Transfers between two processes: this one, and ucx_peer.
+// Transfers between two processes: this one, and peer.cc.
+#include "two_processes.h"
+
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 
 #include <thread>
-
-#include "ucx_fixture.h"
 
 namespace kvt {
 namespace {
@@ -14,7 +14,7 @@ struct Peer {
   pid_t process = 0;
   int in = -1, out = -1, moved = -1;
 
-  Peer(const char *mode, const char *transports, int tokens) {
+  Peer(const char *mode, const char *way, int tokens) {
     int to[2], from[2], ticks[2];
     EXPECT_EQ(pipe2(to, O_CLOEXEC) + pipe2(from, O_CLOEXEC) + pipe2(ticks, O_CLOEXEC), 0);
     process = fork();
@@ -22,7 +22,7 @@ struct Peer {
       dup2(to[0], STDIN_FILENO);
       dup2(from[1], STDOUT_FILENO);
       dup2(ticks[1], STDERR_FILENO);
-      execl(UCX_PEER, "ucx_peer", mode, transports, std::to_string(tokens).c_str(), nullptr);
+      execl(KVC_PEER, "peer", mode, way, std::to_string(tokens).c_str(), nullptr);
       _exit(9);
     }
     close(to[0]);
@@ -56,12 +56,12 @@ int open_files() {
   return count;
 }
 
-class Ucx : public testing::TestWithParam<const char *> {};
+class TwoProcesses : public EachWay {};
 
-TEST_P(Ucx, PrefillInAnotherProcess) {
+TEST_P(TwoProcesses, PrefillInAnotherProcess) {
   Peer peer("prefill", GetParam(), 23);
   Engine decode;
-  use_ucx(&decode, GetParam());
+  use_transport(&decode, GetParam());
   kvc_transfer in = 0;
   ASSERT_EQ(decode.receive(23, &in), KVC_OK);
   ASSERT_TRUE(write_bytes(peer.in, decode.describe(in)));
@@ -71,10 +71,10 @@ TEST_P(Ucx, PrefillInAnotherProcess) {
   EXPECT_EQ(peer.end(), 0);
 }
 
-TEST_P(Ucx, DecodeInAnotherProcess) {
+TEST_P(TwoProcesses, DecodeInAnotherProcess) {
   Peer peer("decode", GetParam(), 30);
   Engine prefill;
-  use_ucx(&prefill, GetParam());
+  use_transport(&prefill, GetParam());
   const Bytes description = read_bytes(peer.out);
   ASSERT_FALSE(description.empty());
   const kvc_seq seq = prefill.add();
@@ -89,22 +89,23 @@ TEST_P(Ucx, DecodeInAnotherProcess) {
   EXPECT_EQ(peer.end(), 0);
 }
 
-TEST_P(Ucx, AKilledSenderIsNoticed) {
+TEST_P(TwoProcesses, AKilledSenderIsNoticed) {
   const Bytes expected = Engine::expected({}, 23, 6);
   Engine decode;
-  use_ucx(&decode, GetParam());
+  use_transport(&decode, GetParam());
   int files = 0;
   for (int round = 0; round < 4; round++) {
     Peer peer("prefill", GetParam(), 14);  // of 23: it waits then, and polls
     kvc_transfer in = 0;
     kvc_transfer_info info;
-    ASSERT_EQ(decode.receive(23, &in, 1000), KVC_OK) << decode.error.message;
+    ASSERT_EQ(decode.receive(23, &in, 5000), KVC_OK) << decode.error.message;
     ASSERT_TRUE(write_bytes(peer.in, decode.describe(in)));
     for (info.tokens = 0; info.tokens < 14;) ASSERT_EQ(decode.poll(in, &info), KVC_OK) << decode.error.message;
     peer.end(SIGKILL);
     kvc_status status = KVC_OK;
     while (status == KVC_OK) status = decode.poll(in, &info);
     EXPECT_EQ(status, KVC_ERROR_IO);
+    EXPECT_NE(std::string(decode.error.message).find("has ended"), std::string::npos) << decode.error.message;
     EXPECT_EQ(decode.used_pages(), 0);
     decode.check();
     if (round == 1) files = open_files();
@@ -123,9 +124,9 @@ TEST_P(Ucx, AKilledSenderIsNoticed) {
   EXPECT_EQ(peer.end(), 0);
 }
 
-TEST_P(Ucx, AKilledReceiverIsNoticed) {
+TEST_P(TwoProcesses, AKilledReceiverIsNoticed) {
   Engine prefill;
-  use_ucx(&prefill, GetParam());
+  use_transport(&prefill, GetParam());
   const kvc_seq seq = prefill.add();
   prefill.step(seq, 12);
   kvc_transfer out = 0;
@@ -141,29 +142,30 @@ TEST_P(Ucx, AKilledReceiverIsNoticed) {
   while (status == KVC_OK) status = prefill.poll(out, &info);
   watcher.join();
   EXPECT_EQ(status, KVC_ERROR_IO);
+  EXPECT_NE(std::string(prefill.error.message).find("has ended"), std::string::npos) << prefill.error.message;
   prefill.check();
   EXPECT_EQ(prefill.steps(seq, 6), Engine::expected({}, 12, 6));
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Ucx, testing::Values("sm,self", "tcp"),
-                         [](const auto &info) { return std::string(info.param) == "tcp" ? "tcp" : "sharedMemory"; });
-
-TEST(UcxOpen, WhatIsRefused) {
-  kvc_ucx_config config;
-  kvc_ucx_config_init(&config);
-  kvc_transport transport;
-  kvc_error error = KVC_ERROR_INIT;
-  EXPECT_EQ(kvc_ucx_transport_open(nullptr, &transport, &error), KVC_ERROR_NULL_ARGUMENT);
-  EXPECT_EQ(kvc_ucx_transport_open(&config, nullptr, &error), KVC_ERROR_NULL_ARGUMENT);
-  config.reserved = 1;
-  EXPECT_EQ(kvc_ucx_transport_open(&config, &transport, &error), KVC_ERROR_UNSUPPORTED);
-  config.reserved = 0;
-  config.struct_size = 8;
-  EXPECT_EQ(kvc_ucx_transport_open(&config, &transport, &error), KVC_ERROR_STRUCT_SIZE);
-  kvc_ucx_config_init(&config);
-  config.transports = "none-such";
-  EXPECT_EQ(kvc_ucx_transport_open(&config, &transport, &error), KVC_ERROR_IO) << error.message;
+TEST_P(TwoProcesses, ACancelledTransferIsNoticed) {
+  Engine decode;
+  use_transport(&decode, GetParam());
+  Peer peer("prefill", GetParam(), 14);  // of 23: it waits then, and polls
+  kvc_transfer in = 0;
+  kvc_transfer_info info;
+  ASSERT_EQ(decode.receive(23, &in), KVC_OK) << decode.error.message;
+  ASSERT_TRUE(write_bytes(peer.in, decode.describe(in)));
+  for (info.tokens = 0; info.tokens < 14;) ASSERT_EQ(decode.poll(in, &info), KVC_OK) << decode.error.message;
+  ASSERT_EQ(kvc_transfer_cancel(decode.cache, in, &decode.error), KVC_OK) << decode.error.message;
+  EXPECT_EQ(decode.used_pages(), 0);
+  std::string message;  // of the sender
+  for (char byte = 0; read_all(peer.out, &byte, 1);) message += byte;
+  EXPECT_NE(message.find("it was cancelled"), message.npos) << message;
+  EXPECT_EQ(WEXITSTATUS(peer.end()), 1);
+  decode.check();
 }
+
+INSTANTIATE_TEST_SUITE_P(Ways, TwoProcesses, testing::ValuesIn(kWays), [](const auto &info) { return info.param; });
 
 }  // namespace
 }  // namespace kvt

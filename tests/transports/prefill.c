@@ -1,8 +1,9 @@
 /* The sender of test_languages.py: reads a description in hexadecimal from stdin, computes 21 tokens, and sends them
- * over UCX.
+ * over a transport.
  *
- *   prefill TRANSPORTS DEVICES */
-#include <kvcache_ucx.h>
+ *   prefill LIBRARY OPTIONS */
+#include <dlfcn.h>
+#include <kvcache_transport.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +76,8 @@ int main(int argc, char **argv) {
   kvc_context_config context_config;
   kvc_context *context;
   kvc_cache *cache;
-  kvc_ucx_config ucx;
+  kvc_transport_open_fn open_transport;
+  void *library, *symbol;
   kvc_transport transport;
   kvc_seq seq;
   kvc_transfer outgoing;
@@ -86,10 +88,11 @@ int main(int argc, char **argv) {
   kvc_context_config_init(&context_config);
   if (kvc_context_create(&context_config, &context, &error)) return report("context_create", &error);
   if (create(context, &cache, &error)) return report("cache_create", &error);
-  kvc_ucx_config_init(&ucx);
-  ucx.transports = argv[1];
-  ucx.devices = argv[2][0] != '\0' ? argv[2] : NULL;
-  if (kvc_ucx_transport_open(&ucx, &transport, &error)) return report("ucx_transport_open", &error);
+  if ((library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL)) == NULL) return 3;
+  if ((symbol = dlsym(library, "kvc_transport_open")) == NULL) return 4;
+  memcpy(&open_transport, &symbol, sizeof symbol); /* ISO C converts no object pointer into a function pointer */
+  kvc_transport_init(&transport);
+  if (open_transport(KVC_TRANSPORT_VERSION, argv[2], &transport, &error)) return report("transport_open", &error);
   if (kvc_cache_set_transport(cache, &transport, &error)) return report("cache_set_transport", &error);
   if (kvc_seq_add(cache, 1, &seq, &error)) return report("seq_add", &error);
   if (kvc_transfer_send(cache, seq, description, bytes, &outgoing, &error)) return report("transfer_send", &error);

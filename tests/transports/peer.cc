@@ -1,14 +1,14 @@
 // The other process of a transfer.
 //
-//   ucx_peer prefill TRANSPORTS TOKENS   reads a description from stdin, computes TOKENS tokens, and sends them
-//   ucx_peer decode TRANSPORTS TOKENS    writes a description to stdout, receives TOKENS tokens, and writes what 6
+//   peer prefill WAY TOKENS   reads a description from stdin, computes TOKENS tokens, and sends them
+//   peer decode WAY TOKENS    writes a description to stdout, receives TOKENS tokens, and writes what 6
 //   steps compute
 //
 // It writes one byte to stderr each time when something has moved, polls until the transfer ends, and exits with 1 if
 // it failed.
 #include <cstdlib>
 
-#include "ucx_fixture.h"
+#include "two_processes.h"
 
 namespace kvt {
 namespace {
@@ -54,7 +54,7 @@ int decode(Engine &engine, int tokens) {
 int main(int argc, char **argv) {
   if (argc != 4) return 4;
   kvt::Engine engine;
-  kvt::use_ucx(&engine, argv[2]);
+  kvt::use_transport(&engine, argv[2]);
   const int tokens = std::atoi(argv[3]);
   return std::string(argv[1]) == "prefill" ? kvt::prefill(engine, tokens) : kvt::decode(engine, tokens);
 }

@@ -1,0 +1,33 @@
+// submit_job: a job of a tier that has a JobQueue, with the keys of the items that are being stored.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cinttypes>
+#include <new>
+
+#include "tier/job_queue.h"
+
+namespace kvc {
+
+// Submits a job, whole or not at all. *accepted: false = the queue is full. The key of an item to store is given to
+// keys.begin_store, which may throw std::bad_alloc, before the item is in the queue. After an accepted job, the tier
+// gives each of these keys to keys.end_store.
+template <typename Keys>
+Status submit_job(JobQueue* queue, Keys* keys, TierWork work, uint64_t job, int64_t n, const kvc_tier_item* items,
+                  bool* accepted) noexcept {
+  int64_t begun = 0;
+  const auto take_back = [&] {
+    for (int64_t i = 0; i < begun; ++i) keys->end_store(items[i].key);
+  };
+  try {
+    for (; work == TierWork::kStore && begun < n; ++begun) keys->begin_store(items[begun].key);
+  } catch (const std::bad_alloc&) {
+    take_back();
+    return Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory for a job of %" PRId64 " items", n);
+  }
+  *accepted = queue->submit(work, job, n, items);
+  if (!*accepted) take_back();
+  return Status();
+}
+
+}  // namespace kvc
