@@ -68,10 +68,10 @@
  * Rules for all calls
  *   Errors    A function that can fail returns a kvc_status. The last argument of such a function is a nullable kvc_error. A
  *             failed call changes nothing, unless the comment of the function says otherwise. A call whose argument n is 0
- *             does nothing. The following errors are possible in any call. A comment lists them only if a function has other
- *             causes for them: NULL_ARGUMENT, STRUCT_SIZE, INVALID_ARGUMENT (negative n or capacity), UNSUPPORTED (unknown
- *             flag bits, unknown fields that are not zero), DEVICE (stream), DEVICE_FAILED (the driver of a GPU),
- *             OUT_OF_MEMORY, INTERNAL.
+ *             does nothing. The following errors are possible in any call: NULL_ARGUMENT, STRUCT_SIZE, INVALID_ARGUMENT
+ *             (negative n or capacity), UNSUPPORTED (unknown flag bits, unknown fields that are not zero), DEVICE (stream),
+ *             DEVICE_FAILED (the driver of a GPU), OUT_OF_MEMORY, INTERNAL. The comment of a function lists one of these
+ *             errors only if the function has further causes for it.
  *   Threads   "any" means that any thread may make the call. The library serialises calls that change the same cache. While
  *             kvc_cache_destroy runs, no other call on that cache may run. While kvc_context_destroy runs, no other call
  *             with that context as its argument may run. Otherwise the behaviour is undefined.
@@ -79,7 +79,7 @@
  *             closes a tier or transport. A call may wait for short work of other calls on its cache: copies of partial
  *             pages and of tree nodes, and the checks of kvc_cache_check_invariants. On the CPU, a call that computes (such
  *             as attend) returns when its result is written. At most eight such calls run in one context at the same time,
- *             and a ninth waits until one of them is done. No other call waits for a call that computes.
+ *             and a ninth waits until one of them is done. Apart from a ninth call, no call waits for one that computes.
  *   Streams   `stream` is a stream of the device (CUDA: CUstream; NULL is the default stream). On the CPU it must be NULL.
  *             A call with a stream enqueues work, and does not wait until the work is done. Only kvc_seq_save waits. The
  *             library orders this work after the earlier work of the same cache on all streams. All calls of a forward use
@@ -388,8 +388,9 @@ enum kvc_rope_mode {
 enum kvc_rope_scaling_kind {
   KVC_ROPE_SCALING_NONE = 0,
   KVC_ROPE_SCALING_LINEAR = 1,  /* f(i) / factor (position interpolation) */
-  KVC_ROPE_SCALING_LLAMA3 = 2,  /* pairs with long wavelengths have f(i) / factor, and pairs with short wavelengths have
-                                   f(i). Pairs between low_freq_factor and high_freq_factor have a blend of both */
+  KVC_ROPE_SCALING_LLAMA3 = 2,  /* pairs that make at most low_freq_factor full rotations over original_max_position tokens
+                                   have f(i) / factor. Pairs that make at least high_freq_factor rotations have f(i). Pairs
+                                   between these bounds have a blend of both */
   KVC_ROPE_SCALING_YARN = 3,    /* pairs that make at most beta_slow full rotations over original_max_position tokens have
                                    f(i) / factor. Pairs that make at least beta_fast rotations have f(i). Pairs between these
                                    bounds have a blend of both. cos and sin are multiplied by attention_factor */
@@ -517,11 +518,10 @@ typedef struct kvc_layer_config {
                                      except group, num_states and states */
   int32_t latent_dim;    /* MLA: the first latent_dim dims of a row are also V; 1..head_dim. Else 0 */
   int32_t total_kv_heads; /* number of kv heads of the layer in all ranks of tensor parallelism together
-                             (kvc_cache_config.tp_size), at most 65536; 0 = num_kv_heads * tp_size (MLA: 1). If the number is
-                             at least tp_size, num_kv_heads must be total_kv_heads / tp_size, and rank r has num_kv_heads
-                             heads, from head r * num_kv_heads on. If the number is less than tp_size, num_kv_heads must be
-                             1, and several consecutive ranks store the same head (tp_size / total_kv_heads of them).
-                             recurrent: 0 */
+                             (kvc_cache_config.tp_size), at most 65536; 0 = num_kv_heads * tp_size (MLA: 1). Let N be this
+                             number, or the default. If N >= tp_size, num_kv_heads must be N / tp_size, and rank r has the
+                             heads [r * num_kv_heads, (r + 1) * num_kv_heads). If N < tp_size, num_kv_heads must be 1, and
+                             each head is stored by tp_size / N consecutive ranks. recurrent: 0 */
 } kvc_layer_config;
 
 static inline void kvc_layer_config_init(kvc_layer_config *config) {
@@ -647,9 +647,9 @@ enum kvc_cache_flags {
  * policies. */
 enum kvc_prefix_policy {
   KVC_PREFIX_POLICY_REUSE = 0, /* the prefix with the smallest t + n * a / 2. t is the time of the prefix's last use. n is
-                                  the number of its uses after the first, at most 3. a is the mean age that prefixes had when
-                                  they were evicted. So a prefix that was used only once is evicted earlier than a prefix
-                                  that is used again and again */
+                                  the number of its uses after the first, at most 3. a is the mean time from the last use of
+                                  a prefix to its eviction, over recently evicted prefixes. So a prefix that was used only
+                                  once is evicted earlier than a prefix that is used again and again */
   KVC_PREFIX_POLICY_LRU = 1    /* the least recently used prefix */
 };
 
@@ -832,8 +832,8 @@ KVC_API kvc_status kvc_seq_pages(kvc_cache *cache, kvc_seq sequence, int32_t gro
 
 /* Gives the positions nearest to `position` at which fork and truncate work in every group. If a group has freed the pages
  * of tokens [b, e), all positions up to b work in this group. A position p > b works if the query at p would see none of
- * these tokens. So a position between b and e does not work, because the query would see its own token. With a recurrent
- * group, only position 0, checkpoints (kvc_seq_checkpoint) and the end of the sequence work.
+ * these tokens. So no position p with b < p < e works, because a query at p would see its own token, which is one of the
+ * freed tokens. With a recurrent group, only position 0, checkpoints (kvc_seq_checkpoint) and the end of the sequence work.
  *   position         0..the sequence's length
  *   before           nullable: the largest working position <= position (0 always works)
  *   after            nullable: the smallest working position >= position; -1 = none
@@ -1014,9 +1014,9 @@ KVC_API kvc_status kvc_forward_begin(kvc_cache *cache, const kvc_batch *batch, v
 
 enum kvc_append_flags {
   KVC_APPEND_AS_STORED = 1 /* k already has the rotation that the cache stores, so the library does not rotate k. With this
-                              flag, k and v of a quantised layer may both be stored bytes. The dtype of stored bytes is the
-                              dtype of the layer, or uint8. A row of uint4 has D/2 bytes, and a row of float4 has D/2 + D/16
-                              bytes */
+                              flag, k and v of a quantised layer may be given as the bytes that the cache stores (both of
+                              them, or neither). The dtype of stored bytes is the dtype of the layer, or uint8. A row of
+                              uint4 has D/2 bytes, and a row of float4 has D/2 + D/16 bytes */
 };
 
 typedef struct kvc_append_args {
@@ -1091,9 +1091,9 @@ typedef struct kvc_attend_args {
                             in the softmax, but has no value vector. It is neither scaled nor capped. If two calls compute
                             the parts PAST and SELF of a layer, give sinks to only one of the calls */
   const DLTensor *rope_cos_sin; /* nullable; as kvc_append_args.rope_cos_sin. The table rotates q, and k if k is given.
-                                   UNSUPPORTED in a full group if a sequence is longer than its streaming window, because q
-                                   is then rotated twice. In a deterministic cache, UNSUPPORTED in a full group already if a
-                                   sequence has streaming sinks */
+                                   In a full group, the table is UNSUPPORTED if a sequence is longer than its streaming
+                                   window, because q is then rotated twice. In a full group of a deterministic cache, it is
+                                   UNSUPPORTED if any sequence of the step has streaming sinks, whatever its length */
   /* MLA: the up-projections of K and V of the model. If both are NULL, q and out are in latent space: q is [T, Hq, D] and
    * out is [T, Hq, latent_dim]. If both are given, the library projects q and the result. Then q is [T, Hq, Dn + R] and out
    * is [T, Hq, Dv]. A query head has Dn dims without RoPE, and R = D - latent_dim rotary dims. Models usually have both
@@ -1187,8 +1187,8 @@ typedef struct kvc_select_args {
                               `lists` is 1, or Hq with KVC_SELECT_EACH_HEAD. k * index_block <= KVC_MAX_LISTED_KEYS. The data
                               must not overlap another tensor. Tokens of inert rows, and rows from T on, are not written */
   const DLTensor *candidates;   /* nullable: all tokens that the query sees are scored. Borrowed; [>= T, 1 or lists, n]
-                                   int32, with entries as in kvc_attend_args.indices: only tokens that candidates names are
-                                   scored */
+                                   int32, with entries as in kvc_attend_args.indices: only the tokens that the entries of
+                                   this tensor name are scored */
   const DLTensor *rope_cos_sin; /* nullable; as kvc_append_args.rope_cos_sin, for q */
   int32_t index_block;     /* b >= 1: an entry i of indices names the tokens [i * b, (i + 1) * b). The score of an entry is
                               the largest score among its tokens that the query sees. 0 = 1 */
@@ -1250,8 +1250,8 @@ KVC_API kvc_status kvc_forward_load_state(kvc_cache *cache, kvc_forward forward,
  *           token, the same row of the tensor is not read. A row keeps the state after its last token, and after tree nodes
  *           with numbers below max_draft_states
  *   tensor  borrowed; shape and strides as in kvc_forward_load_state
- * Drafts: with max_draft_states, the cache keeps the states after several uncommitted nodes. kvc_seq_commit then makes the
- * state after the committed leaf the state of the sequence. An example is a draft of 4 tokens with states
+ * Drafts: with max_draft_states, the cache keeps the states after several uncommitted nodes. kvc_seq_commit then sets
+ * the state of the sequence to the state after the committed leaf. An example is a draft of 4 tokens with states
  * [num_sequences, 4, shape...]: call this function for tokens 0 to 3, each time with one slice of the states.
  * Errors, threads: as kvc_forward_load_state. Since 0.1. From: a state for each draft as in vLLM's speculative Mamba. */
 KVC_API kvc_status kvc_forward_store_state(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state,
