@@ -13,7 +13,7 @@
  * Each step of the model is a forward, which consists of these calls:
  *   - begin reserves pages for the new tokens of a batch.
  *   - attend is called once for each layer. It stores the new K and V of the layer. Then it computes attention over all
- *     stored tokens of each sequence, the new ones included.
+ *     stored tokens of each sequence, the new tokens included.
  *   - end makes the new tokens part of their sequences.
  *
  * A first program:
@@ -51,8 +51,9 @@
  *   sequence  An ordered list of pages in each group, and a length in tokens.
  *   fork      A new sequence that shares the first tokens of its parent, page by page.
  *   forward   One step of the model over a batch: begin, calls for each layer, then end or abort. It is also called a step.
- *   group     Layers that share page tables, because their queries see the same keys. A group stores K and V, latent rows or
- *             recurrent states. Its queries see all keys, a sliding window, a chunk, or the keys of an encoder sequence.
+ *   group     Layers that share page tables, because their queries see the same keys. A group stores one of these: K and V,
+ *             latent rows, or recurrent states. Queries of a group see all keys, a sliding window, a chunk, or the keys of
+ *             an encoder sequence.
  * Letters in shapes: T is the number of tokens of a batch. Hq is the number of query heads, and Hkv is the number of key and
  * value heads (kv heads). D is the head dim of q and k, and Dv is the head dim of v. A row of a batch is one sequence. A row
  * of a tensor is one token. A range [a, b) contains a and does not contain b. Lengths are in tokens, and the first token of
@@ -61,37 +62,40 @@
  * Ownership: three words say who owns memory
  *   borrowed  The library uses the memory during the call, and keeps no reference. On a GPU the memory must stay valid until
  *             the stream has done the work of the call.
- *   adopted   The library owns the object after a successful call. On failure the caller still owns it.
- *   returned  The caller owns the result, and releases it as the function's comment says.
+ *   adopted   After a successful call, the library owns the object. After a failed call, the caller still owns the object.
+ *   returned  The caller owns the result, and must release it as the function's comment says.
  *
  * Rules for all calls
- *   Errors    A function that can fail returns a kvc_status. Its last argument is a nullable kvc_error. A failed call
- *             changes nothing, unless its comment says otherwise. A call with n = 0 does nothing. The following errors are
- *             possible in any call, so comments of functions do not list them: NULL_ARGUMENT, STRUCT_SIZE, INVALID_ARGUMENT
+ *   Errors    A function that can fail returns a kvc_status. The last argument of such a function is a nullable kvc_error. A
+ *             failed call changes nothing, unless the comment of the function says otherwise. A call whose argument n is 0
+ *             does nothing. The following errors are possible in any call: NULL_ARGUMENT, STRUCT_SIZE, INVALID_ARGUMENT
  *             (negative n or capacity), UNSUPPORTED (unknown flag bits, unknown fields that are not zero), DEVICE (stream),
- *             DEVICE_FAILED (the driver of a GPU), OUT_OF_MEMORY, INTERNAL.
- *   Threads   "any" means that any thread may make the call. The library serialises calls that change the same cache. No
- *             call may run at the same time as the kvc_cache_destroy or kvc_context_destroy of its cache or context.
- *             Otherwise the behaviour is undefined.
+ *             DEVICE_FAILED (the driver of a GPU), OUT_OF_MEMORY, INTERNAL. The comment of a function lists one of these
+ *             errors only if the function has further causes for it.
+ *   Threads   "any" means that any thread may make the call. The library serialises calls that change the same cache. While
+ *             kvc_cache_destroy runs, no other call on that cache may run. While kvc_context_destroy runs, no other call
+ *             with that context as its argument may run. Otherwise the behaviour is undefined.
  *   Blocking  Only these calls wait for I/O: kvc_seq_save, kvc_seq_load, kvc_cache_add_tier, and kvc_cache_destroy if it
- *             closes a tier or transport. A call may wait for short work of other calls on its cache, such as copies of
- *             partial pages and of tree nodes, or kvc_cache_check_invariants. On the CPU, a compute call returns when its
- *             result is written. At most eight compute calls run in one context at the same time, and a ninth waits until
- *             one of them is done. No other call waits for a running compute call.
+ *             closes a tier or transport. A call may wait for short work of other calls on its cache: copies of partial
+ *             pages and of tree nodes, and the checks of kvc_cache_check_invariants. On the CPU, a call that computes (such
+ *             as attend) returns when its result is written. At most eight such calls run in one context at the same time,
+ *             and a ninth waits until one of them is done. Apart from a ninth call, no call waits for one that computes.
  *   Streams   `stream` is a stream of the device (CUDA: CUstream; NULL is the default stream). On the CPU it must be NULL.
- *             A call with a stream only enqueues work, except kvc_seq_save, which waits for it. The library orders this work
- *             after the earlier work of the same cache on all streams. All calls of a forward use the stream that was given
- *             to kvc_forward_begin. Memory that the calls read or write must stay valid until the stream has done their
- *             work.
- *   fork()    The child of fork() may use a cache if no thread was inside a call on the cache during fork(). For stateless
- *             calls and plans, no thread may have been inside a call on the context. The child has its own copy of the
- *             cache. So each of the two processes ends or aborts its own open forwards, and releases its own exports. Worker
- *             threads start again with the child's first compute call. Behaviour is undefined for memory that both processes
- *             map as shared. It is also undefined in children of clone() or _Fork(), because these run no fork handlers.
+ *             A call with a stream enqueues work, and does not wait until the work is done. Only kvc_seq_save waits. The
+ *             library orders this work after the earlier work of the same cache on all streams. All calls of a forward use
+ *             the stream that was given to kvc_forward_begin. Memory that the calls read or write must stay valid until the
+ *             stream has done the work of these calls.
+ *   fork()    The child of fork() may use a cache if no thread was inside a call on the cache during fork(). The child may
+ *             make stateless calls and use plans if no thread was inside a call on the context during fork(). The child has
+ *             its own copy of the cache. So each of the two processes ends or aborts its own open forwards, and releases its
+ *             own exports. The first compute call of the child starts new worker threads. Behaviour is undefined for memory
+ *             that both processes map as shared. Behaviour is also undefined in children of clone() or _Fork(), because
+ *             clone() and _Fork() run no fork handlers.
  *   NULL      A pointer argument must not be NULL unless it is marked "nullable". The words after "nullable:" say what NULL
  *             means.
- *   Else 0    "FLAG: meaning. Else 0" means that the field must be 0 without the flag. The same holds for a kind of layer
- *             or group in place of a flag.
+ *   Else 0    "FLAG: meaning. Else 0" means that the field must be 0 without the flag. A kind of layer or group may stand
+ *             before the colon instead of a flag, as in "recurrent: meaning. Else 0". Then the field must be 0 for all other
+ *             kinds.
  *   Arrays    Memory that a call fills must not overlap memory that the call reads. All pointers point to host memory,
  *             except the data pointers of tensors. The library reads each element of an array of ids or numbers once. If
  *             another thread writes the array during the call, the library uses the old or the new value of each element.
@@ -140,7 +144,7 @@ extern "C" {
 #define KVC_VERSION_MINOR 1
 #define KVC_VERSION_PATCH 0
 
-/* The ABI that this header describes: (major << 16) | minor. While major is 0, every minor release may change it. */
+/* The ABI that this header describes: (major << 16) | minor. While major is 0, every minor release may change the ABI. */
 #define KVC_ABI_VERSION ((KVC_VERSION_MAJOR << 16) | KVC_VERSION_MINOR)
 
 /* Returns the version of the loaded library as text, such as "0.1.0".
@@ -174,7 +178,8 @@ enum kvc_status_code {
   /* Misuse. */
   KVC_ERROR_INVALID_ARGUMENT = 1,  /* a value is out of its range, or two values contradict each other */
   KVC_ERROR_NULL_ARGUMENT = 2,     /* a pointer that is not nullable is NULL */
-  KVC_ERROR_STRUCT_SIZE = 3,       /* struct_size is below that of the first release, or differs within an array */
+  KVC_ERROR_STRUCT_SIZE = 3,       /* struct_size is smaller than in the first release, or differs between elements of an
+                                      array */
   KVC_ERROR_UNSUPPORTED = 4,       /* the call is valid, but this library or backend cannot do it */
   KVC_ERROR_DTYPE = 5,             /* a tensor has a wrong dtype */
   KVC_ERROR_DEVICE = 6,            /* a tensor is on a wrong device, or the device does not have the stream */
@@ -184,49 +189,55 @@ enum kvc_status_code {
   KVC_ERROR_OUT_OF_RANGE = 10,     /* a layer, group, position or length does not exist */
   KVC_ERROR_STALE_ID = 11,         /* a sequence or forward no longer exists, or belongs to another cache */
   KVC_ERROR_DUPLICATE = 12,        /* one call names the same sequence twice */
-  KVC_ERROR_EARLIER_CALL = 13,     /* KVC_CONTEXT_VALIDATE: the device found a bad index of an earlier call, and this call
-                                      did nothing */
+  KVC_ERROR_EARLIER_CALL = 13,     /* KVC_CONTEXT_VALIDATE: the device found a bad index in a tensor of an earlier call. The
+                                      present call did nothing */
   /* Capacity: the program made no mistake. */
-  KVC_ERROR_OUT_OF_PAGES = 100,          /* required and available count pages of error->group */
+  KVC_ERROR_OUT_OF_PAGES = 100,          /* error->required and error->available are numbers of pages in group
+                                            error->group */
   KVC_ERROR_OUT_OF_MEMORY = 101,         /* the host or the device refused memory */
-  KVC_ERROR_TOO_MANY_SEQUENCES = 102,    /* required and available count sequences */
-  KVC_ERROR_TOO_MANY_FORWARDS = 103,     /* required and available count open forwards */
-  KVC_ERROR_BATCH_TOO_LARGE = 104,       /* required and available count tokens or rows of a batch */
-  KVC_ERROR_BUFFER_TOO_SMALL = 105,      /* required and available count elements of an output array */
-  KVC_ERROR_TREE_TOO_LARGE = 106,        /* required and available count uncommitted tree nodes of a sequence */
+  KVC_ERROR_TOO_MANY_SEQUENCES = 102,    /* error->required and error->available are numbers of sequences */
+  KVC_ERROR_TOO_MANY_FORWARDS = 103,     /* error->required and error->available are numbers of open forwards */
+  KVC_ERROR_BATCH_TOO_LARGE = 104,       /* error->required and error->available are numbers of tokens, or of rows, of a
+                                            batch */
+  KVC_ERROR_BUFFER_TOO_SMALL = 105,      /* error->required and error->available are numbers of elements of an output
+                                            array */
+  KVC_ERROR_TREE_TOO_LARGE = 106,        /* error->required and error->available are numbers of uncommitted tree nodes of a
+                                            sequence */
   /* State. */
   KVC_ERROR_BUSY = 200,       /* the sequence is in an open forward or a job, or another thread uses the forward */
-  KVC_ERROR_ORDER = 201,      /* the calls came in a wrong order, or a call that is allowed once came twice */
-  KVC_ERROR_CANCELLED = 202,  /* the forward was cancelled, so only abort is possible. Or the job of a suspend or resume was
-                                 cancelled */
+  KVC_ERROR_ORDER = 201,      /* the calls came in a wrong order, or a call that is allowed only once came twice */
+  KVC_ERROR_CANCELLED = 202,  /* the forward was cancelled, so only kvc_forward_abort is possible. Or a suspend or resume was
+                                 cancelled (kvc_job) */
   KVC_ERROR_EVICTED = 203,    /* the needed keys were freed when they left a window, or the needed recurrent state is not
                                  kept */
   KVC_ERROR_UNCOMMITTED = 204, /* the sequence has an uncommitted tree. Call kvc_seq_commit first */
-  KVC_ERROR_STALE = 205,      /* the arrays of a plan are not those of the requested step, or no step is open in a graph */
+  KVC_ERROR_STALE = 205,      /* a plan holds another build than the requested one. Or it holds no build, because none was
+                                 made or the last one failed. Or no forward is open in the graph */
   KVC_ERROR_SUSPENDED = 206,  /* the sequence is suspended. Call kvc_seq_resume first */
   /* Device. */
   KVC_ERROR_DEVICE_UNAVAILABLE = 300, /* no backend, driver or device of that type was found */
-  KVC_ERROR_DEVICE_FAILED = 301,      /* the driver reported an error. The message has the name of the error and the call */
+  KVC_ERROR_DEVICE_FAILED = 301,      /* the driver reported an error. The message names the error and the call */
   /* Data and I/O. */
-  KVC_ERROR_IO = 400,      /* an operation on a file failed, or a callback that writes or reads. The message says why */
-  KVC_ERROR_CORRUPT = 401, /* stored bytes are damaged, cut off, or were never written by this library */
+  KVC_ERROR_IO = 400,      /* an operation on a file, tier or transport failed, or a callback that writes or reads reported a
+                              failure. The message says why */
+  KVC_ERROR_CORRUPT = 401, /* stored bytes are damaged or cut off, or were not written by this library */
   KVC_ERROR_LAYOUT = 402,  /* stored bytes are undamaged, but belong to another model, dtype or layout. The message has
                               both layouts */
   /* Internal. */
   KVC_ERROR_INTERNAL = 900 /* a bug of the library. kvc_cache_check_invariants reports this code too */
 };
 
-/* Returns whether a status is in the capacity band. Then the call may succeed later, or with less work. */
+/* Returns whether a status is in the capacity band. If it is, the call may succeed later, or with less work. */
 static inline int kvc_status_is_capacity(kvc_status status) { return status >= 100 && status < 200; }
 
-/* Says which error occurred, in numbers and in words. The caller owns the struct. The library writes to it only on failure.
- * Its layout never changes. */
+/* Says which error occurred, in numbers and in words. The caller owns the struct. The library writes to the struct only on
+ * failure. The layout of the struct never changes. */
 typedef struct kvc_error {
   uint32_t struct_size; /* sizeof(kvc_error); KVC_ERROR_INIT sets it */
   kvc_status code;      /* the returned status */
   int64_t index;        /* the row, layer or array element that has the error; -1 = none */
-  int64_t required;     /* what the call needs, for capacity errors and where a comment says so; else 0 */
-  int64_t available;    /* what is available, for the same errors; else 0 */
+  int64_t required;     /* capacity errors, and errors whose comment names this field: what the call needs; else 0 */
+  int64_t available;    /* the same errors: what is available; else 0 */
   int64_t group;        /* the layer group that has the error; -1 = none */
   char message[472];    /* "function: error with the values"; NUL-terminated ASCII */
 } kvc_error;
@@ -235,7 +246,7 @@ typedef struct kvc_error {
   { (uint32_t)sizeof(kvc_error), 0, -1, 0, 0, -1, "" }
 
 /* Sets an existing kvc_error to KVC_ERROR_INIT. The library cannot write to a kvc_error whose struct_size is not
- * sizeof(kvc_error). A call with such an error returns KVC_ERROR_STRUCT_SIZE and does nothing. */
+ * sizeof(kvc_error). A call that is given such a kvc_error returns KVC_ERROR_STRUCT_SIZE and does nothing. */
 static inline void kvc_error_init(kvc_error *error) {
   kvc_error initial = KVC_ERROR_INIT;
   *error = initial;
@@ -253,37 +264,37 @@ typedef struct kvc_context kvc_context;
 
 /* The type of a function that computes one item of a parallel_for. The library provides this function.
  *
- * Rules for callbacks of the host (parallel_for and log): several threads may call them at the same time. The library holds
- * no lock while it calls them. They must not unwind, and must not destroy the context or a cache. After kvc_context_destroy
- * and the kvc_cache_destroy of every cache in the context, the library no longer calls them. Exported tensors never call
- * them. */
+ * Rules for callbacks of the host program (parallel_for and log): several threads may call them at the same time. The
+ * library holds no lock while it calls them. The callbacks must not throw an exception or call longjmp, and must not destroy
+ * the context or a cache. After kvc_context_destroy, and kvc_cache_destroy for every cache in the context, the library no
+ * longer calls the callbacks. Exported tensors never call them. */
 typedef void (*kvc_parallel_item_fn)(void *arg, int64_t index);
 
-/* A callback of the host that computes n items. It calls item(arg, i) once for each i in [0, n), and returns when all calls
- * have returned. The calls may come in any order and on any threads, even all on one thread. Items never wait for each
- * other. */
+/* A callback of the host program that computes n items. The callback calls item(arg, i) once for each i in [0, n), and
+ * returns when all calls have returned. The calls may come in any order and on any threads, even all on one thread. Items
+ * never wait for each other. */
 typedef void (*kvc_parallel_for_fn)(void *user, int64_t n, kvc_parallel_item_fn item, void *arg);
 
 enum kvc_context_flags {
-  /* Validation mode, for tests, and to find a call that wrote outside of its pages. The device checks all values of index
-   * tensors that only a GPU reads (sections 10 and 11), page ids included. The device skips a row or token that has a bad
-   * value. It skips a kvc_plan_build with a bad value as a whole.
+  /* Validation mode. Use it in tests, or to find a call that wrote outside of its pages. Some index tensors are read only by
+   * a GPU (sections 10 and 11). The device checks all values of these tensors, page ids included. The device skips a row or
+   * token that has a bad value. If a kvc_plan_build has a bad value, the device skips the whole build.
    *
-   * The device keeps the first bad value since the last report. This value is reported once, as EARLIER_CALL: by
-   * kvc_context_check, or by the next call on the context that has index tensors. The report does not wait for the device.
-   * The message names the call, the tensor, the row and the value, and error->index is the row. The reporting call does
-   * nothing else and may be repeated. But a kvc_plan_build that reports also invalidates its plan, as every failed build
-   * does. Replays of captured calls are checked when they run.
+   * The device keeps the first bad value since the last report. This value is reported once, as EARLIER_CALL. The report
+   * comes from kvc_context_check, or from the next call on this context that is given index tensors. The report does not
+   * wait for the device. The message names the call, the tensor, the row and the value, and error->index is the row. The
+   * reporting call does nothing else and may be repeated. But a kvc_plan_build that reports also invalidates its plan, as
+   * every failed build does. Replays of captured calls are checked when they run.
    *
    * Validation costs one pass over the page ids in use. The flag has no effect on values that the host reads (on the CPU,
-   * all values), because the call itself always checks them. */
+   * all values), because the call itself always checks these values. */
   KVC_CONTEXT_VALIDATE = 1
 };
 
 enum kvc_log_level { KVC_LOG_WARNING = 1, KVC_LOG_INFO = 2, KVC_LOG_DEBUG = 3 };
 
-/* A callback that writes a log message. The library calls it on the thread that called the library. `message` is borrowed by
- * the callback. */
+/* A callback that writes a log message. The library calls it on the thread that called the library. The callback borrows
+ * `message`. */
 typedef void (*kvc_log_fn)(void *user, int32_t level, const char *message);
 
 typedef struct kvc_context_config {
@@ -297,13 +308,14 @@ typedef struct kvc_context_config {
                            kvc_context_describe, or "reference" (float64, for tests). avx512_amx requests AMX tiles for the
                            whole process */
   kvc_parallel_for_fn parallel_for; /* nullable: the context starts its own threads on first use. Else the context uses the
-                                       thread pool of the host through this callback */
+                                       thread pool of the host program through this callback */
   void *parallel_for_user; /* the first argument of parallel_for */
   kvc_log_fn log; /* nullable: no log */
   void *log_user; /* the first argument of log */
   const char *backend; /* nullable: the default backend of the device type. The CPU's backend is built in. The CUDA backend
-                          is the file $KVCACHE_CUDA_BACKEND, or libkvcache_cuda.so in the directory of this library. Else the
-                          path of a backend's file (kvcache_backend.h), which stays loaded */
+                          is the file that the environment variable KVCACHE_CUDA_BACKEND names. If this variable is not set,
+                          the CUDA backend is libkvcache_cuda.so in the directory of this library. If `backend` is not NULL,
+                          it is the path of a backend's file (kvcache_backend.h). The file stays loaded */
   uint32_t flags;      /* KVC_CONTEXT_* */
   uint32_t reserved;   /* 0 */
 } kvc_context_config;
@@ -332,8 +344,8 @@ static inline void kvc_context_config_init(kvc_context_config *config) {
 KVC_API kvc_status kvc_context_create(const kvc_context_config *config, kvc_context **context, kvc_error *error);
 
 /* Releases the caller's reference to a context. A cache keeps a reference to its context. NULL does nothing.
- * The call that releases the last reference joins the idle worker threads of the context. This call can be the present
- * function, kvc_cache_destroy or the deleter of an exported tensor. Threads: any, once. Since 0.1. */
+ * The last reference may be released by this function, by kvc_cache_destroy, or by the deleter of an exported tensor. The
+ * call that releases it also joins the worker threads of the context, which are idle then. Threads: any, once. Since 0.1. */
 KVC_API void kvc_context_destroy(kvc_context *context);
 
 /* Describes the context as one JSON object: device, device_id, threads, host_parallel_for, simd (in use), simd_available.
@@ -344,15 +356,15 @@ KVC_API void kvc_context_destroy(kvc_context *context);
 KVC_API kvc_status kvc_context_describe(kvc_context *context, char *buffer, int64_t capacity, int64_t *length,
                                         kvc_error *error);
 
-/* Reports a bad index that the device has found, in a context with KVC_CONTEXT_VALIDATE. Engines that only replay graphs
- * need this call. Tests call it at their end:
+/* In a context with KVC_CONTEXT_VALIDATE, reports a bad index that the device has found. Engines that only replay graphs
+ * need this call, because a replay reports nothing. Tests should call it at their end:
  *
- *   cudaStreamSynchronize(stream);                           // without it, the check covers only work that is done
+ *   cudaStreamSynchronize(stream);                           // without this line, the check covers only work that is done
  *   if (kvc_context_check(context, &error)) return report(error.message);
  *   // an earlier kvc_append_slots, row 3: slot_mapping[3] is 4096, not in 0..4095
  *
  * The call reads one word of memory, and does not wait for the device.
- * Errors: EARLIER_CALL, once for each report. Threads: any. Since 0.1. */
+ * Errors: EARLIER_CALL (a bad index was found; the next check does not report it again). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_context_check(kvc_context *context, kvc_error *error);
 
 /* ============================================================================================
@@ -368,16 +380,17 @@ enum kvc_rope_mode {
   KVC_ROPE_NONE = 0,     /* q and k are used unchanged, and the other rope_* fields are ignored */
   KVC_ROPE_ON_APPEND = 1, /* the library rotates q and k at their positions, and stores rotated k. Rotated q is rounded to
                              q's dtype, as if the caller had rotated it */
-  KVC_ROPE_ON_READ = 2   /* k is stored, exported and imported without rotation. attend rotates q as in KVC_ROPE_ON_APPEND.
-                            It rotates each key in float32 when it reads the key */
+  KVC_ROPE_ON_READ = 2   /* k is stored, exported and imported without rotation. attend rotates q as in KVC_ROPE_ON_APPEND,
+                            and rotates each key in float32 when it reads the key */
 };
 
 /* How a scaling for long contexts changes f(i) of kvc_rope_mode. */
 enum kvc_rope_scaling_kind {
   KVC_ROPE_SCALING_NONE = 0,
   KVC_ROPE_SCALING_LINEAR = 1,  /* f(i) / factor (position interpolation) */
-  KVC_ROPE_SCALING_LLAMA3 = 2,  /* pairs with long wavelengths have f(i) / factor, and pairs with short wavelengths have
-                                   f(i). Pairs between low_freq_factor and high_freq_factor have a blend of both */
+  KVC_ROPE_SCALING_LLAMA3 = 2,  /* pairs that make at most low_freq_factor full rotations over original_max_position tokens
+                                   have f(i) / factor. Pairs that make at least high_freq_factor rotations have f(i). Pairs
+                                   between these bounds have a blend of both */
   KVC_ROPE_SCALING_YARN = 3,    /* pairs that make at most beta_slow full rotations over original_max_position tokens have
                                    f(i) / factor. Pairs that make at least beta_fast rotations have f(i). Pairs between these
                                    bounds have a blend of both. cos and sin are multiplied by attention_factor */
@@ -399,17 +412,18 @@ typedef struct kvc_rope_scaling {
   uint32_t reserved;             /* 0 */
   int64_t original_max_position; /* llama3, yarn, longrope: the length in tokens that the model was first trained for,
                                     2..2^30 */
-  double factor;                 /* 1..1e6. longrope: used only in the default of attention_factor; 0 = 1 */
+  double factor;                 /* linear, llama3, yarn: 1..1e6. longrope: 1..1e6, used only in the default of
+                                    attention_factor; 0 = 1 */
   double low_freq_factor;        /* llama3: > 0 */
   double high_freq_factor;       /* llama3: > low_freq_factor */
-  double beta_fast;              /* yarn: > 0, usually above beta_slow; 0 = 32 */
-  double beta_slow;              /* yarn: > 0; 0 = 1 */
-  double attention_factor;       /* yarn, longrope: cos and sin are multiplied by it, for q and for k. > 0; 0 = the default
-                                    of the kind */
-  double mscale;                 /* yarn: with mscale_all_dim, sets the default of attention_factor, as in DeepSeek. Without
-                                    mscale_all_dim it has no effect */
-  double mscale_all_dim;         /* yarn: see mscale. It does not change softmax_scale, which the caller sets: see
-                                    docs/reference/rope.md */
+  double beta_fast;              /* yarn: > 0, usually above beta_slow; 0 = the default 32 */
+  double beta_slow;              /* yarn: > 0; 0 = the default 1 */
+  double attention_factor;       /* yarn, longrope: > 0. cos and sin are multiplied by this factor, for q and for k. 0 = the
+                                    default of the kind */
+  double mscale;                 /* yarn: mscale and mscale_all_dim together set the default of attention_factor, as in
+                                    DeepSeek. If one of them is 0, the other has no effect */
+  double mscale_all_dim;         /* yarn: see mscale. This field does not change softmax_scale. The caller sets softmax_scale
+                                    (docs/reference/rope.md) */
   const double *short_factors;   /* longrope: borrowed; [num_short_factors], each 1e-6..1e6 */
   const double *long_factors;    /* longrope: borrowed; [num_long_factors], each 1e-6..1e6 */
 } kvc_rope_scaling;
@@ -424,9 +438,9 @@ enum kvc_layer_flags {
   KVC_LAYER_ROPE_INTERLEAVED = 1, /* pair i of rotated dims is (2i, 2i+1), as in GPT-J. Without this flag, pair i is
                                      (i, i + rope_dim/2), as in GPT-NeoX */
   /* The layer stores K and no V. Its keys are the index keys of a model with an indexer. kvc_forward_select chooses tokens
-   * by these keys, and no query attends to them. The layer may be in any group that is neither recurrent nor cross. So its
-   * index keys have the same page ids as the K and V of the other layers of the group. v_head_dim and latent_dim are 0,
-   * v_scales is NULL, and rope_mode is not KVC_ROPE_ON_READ. kv_storage and v_storage are NULL, and k_storage may be given.
+   * by these keys, and no query attends to them. The layer may be in any group that is neither recurrent nor cross. The
+   * index keys have the same page ids as the K and V of the other layers of the group. v_head_dim and latent_dim must be 0.
+   * v_scales, kv_storage and v_storage must be NULL, and k_storage may be given. rope_mode must not be KVC_ROPE_ON_READ.
    * num_q_heads is the number of index heads */
   KVC_LAYER_KEYS_ONLY = 2
 };
@@ -439,9 +453,9 @@ typedef struct kvc_state_config {
   int32_t rank;      /* 1..4 */
   uint32_t reserved; /* 0 */
   int64_t shape[4];  /* shape[0..rank - 1] are at least 1, and the rest is 0 */
-  double fill;       /* the value of all elements in the state of an empty sequence. For a float dtype it is infinite, or a
-                        number that rounds to a finite number of the dtype. For an integer dtype it is a whole number from
-                        -2^53 to 2^53 that the dtype can represent */
+  double fill;       /* the value of all elements in the state of an empty sequence. A float dtype permits +infinity,
+                        -infinity, and every number that is still finite after rounding to the dtype, but no NaN. An integer
+                        dtype permits every whole number from -2^53 to 2^53 that the dtype can represent */
 } kvc_state_config;
 
 static inline void kvc_state_config_init(kvc_state_config *config) {
@@ -459,9 +473,10 @@ typedef struct kvc_layer_config {
   int32_t v_head_dim;    /* Dv, 1..512; 0 = head_dim (MLA: latent_dim) */
   DLDataType dtype;      /* the type of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised:
                             float8_e4m3fn, float8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md).
-                            A quantised element x is stored as x / scale, rounded to the nearest value of the type (ties to
-                            even). If |x / scale| is above the largest finite value of the type, that value is stored, with
-                            the sign of x. NaN is stored as NaN if the type has NaN. An element is read as stored * scale.
+                            A quantised type stores an element x as x / scale, rounded to the nearest value of the type (ties
+                            to even). If |x / scale| is above the largest finite value of the type, that value is stored,
+                            with the sign of x. NaN is stored as NaN if the type has NaN. An element is read as
+                            stored * scale.
                             int8: each row of one token and one head has its own scale, which is stored in the page. The
                             scale is amax / 127, where amax is the largest magnitude in the row. No stored element is -128.
                             If amax / 127 rounds to 0 in float32, the row has scale 1 and is read as zeros. A row that holds
@@ -471,12 +486,12 @@ typedef struct kvc_layer_config {
   int32_t rope_offset;   /* first rotated dim; MLA: at least latent_dim, and 0 = latent_dim */
   uint32_t flags;        /* KVC_LAYER_* */
   int32_t kv_layer;      /* 0 = the layer stores its own K and V. 1 + i = the layer stores nothing, and reads the K and V of
-                            layer i, which is an earlier layer of the same group. Call attend without k and v, after the
+                            layer i, which must be an earlier layer of the same group. Call attend without k and v, after the
                             append of layer i. group, num_kv_heads, dims, dtype and rope_* must be equal in both layers. Give
                             storage and scales in layer i only */
-  double rope_theta;     /* base of the angles, 1e-30..1e30; yarn: above 1. 0 = 10000 */
+  double rope_theta;     /* base of the angles, 1e-30..1e30 (yarn: > 1); 0 = 10000 */
   const kvc_rope_scaling *rope_scaling; /* borrowed; nullable: none */
-  double softmax_scale;  /* 1e-30..1e30; 0 = head_dim^-0.5. MLA: must be set, because it does not follow from head_dim
+  double softmax_scale;  /* 1e-30..1e30; 0 = head_dim^-0.5. MLA: must be set, because the scale does not follow from head_dim
                             (DeepSeek-V3: 0.13523, docs/reference/mla.md) */
   DLManagedTensorVersioned *kv_storage; /* nullable: the cache allocates the pool, unless k_storage is given. Adopted by
                                            kvc_cache_create: the layer's page pool in memory of the caller,
@@ -498,15 +513,15 @@ typedef struct kvc_layer_config {
   int32_t num_scales;    /* float8, float4: 0 = every scale is 1; 1 = one scale for all kv heads; num_kv_heads = one scale
                             for each kv head. Other dtypes: 0 */
   int32_t num_states;    /* recurrent: number of state tensors of the layer, 1..16. Else 0 */
-  const kvc_state_config *states; /* recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart. Else
-                                     NULL. In the config of a recurrent layer, all fields after struct_size are 0, except
-                                     group, num_states and states */
+  const kvc_state_config *states; /* recurrent: borrowed; [num_states], the elements are states[0].struct_size bytes apart.
+                                     Else NULL. In the config of a recurrent layer, all fields after struct_size must be 0,
+                                     except group, num_states and states */
   int32_t latent_dim;    /* MLA: the first latent_dim dims of a row are also V; 1..head_dim. Else 0 */
   int32_t total_kv_heads; /* number of kv heads of the layer in all ranks of tensor parallelism together
-                             (kvc_cache_config.tp_size), at most 65536; 0 = num_kv_heads * tp_size (MLA: 1). If the number is
-                             at least tp_size, num_kv_heads must be total_kv_heads / tp_size, and rank r has the heads from
-                             r * num_kv_heads on. If it is less, num_kv_heads must be 1, and tp_size / total_kv_heads
-                             consecutive ranks have the same head. recurrent: 0 */
+                             (kvc_cache_config.tp_size), at most 65536; 0 = num_kv_heads * tp_size (MLA: 1). Let N be this
+                             number, or the default. If N >= tp_size, num_kv_heads must be N / tp_size, and rank r has the
+                             heads [r * num_kv_heads, (r + 1) * num_kv_heads). If N < tp_size, num_kv_heads must be 1, and
+                             each head is stored by tp_size / N consecutive ranks. recurrent: 0 */
 } kvc_layer_config;
 
 static inline void kvc_layer_config_init(kvc_layer_config *config) {
@@ -522,32 +537,33 @@ enum kvc_row {
   KVC_ROW_LATENT = 1, /* multi-head latent attention (MLA): one row [latent | rotary] for each token, which all heads share.
                          K is the whole row (num_kv_heads is 1, head_dim is the width of the row). V is the first latent_dim
                          dims of the row */
-  KVC_ROW_STATE = 2   /* recurrent: the group stores no keys. Each of its layers keeps state tensors of fixed size for a
-                         sequence. A forward loads and stores them (kvc_forward_load_state). A page holds the states of all
-                         layers of the group. Needs KVC_VISIBLE_ALL */
+  KVC_ROW_STATE = 2   /* recurrent: the group stores no keys. Each layer of the group keeps state tensors of fixed size for a
+                         sequence. A forward loads and stores these tensors (kvc_forward_load_state). A page holds the states
+                         of all layers of the group. Needs KVC_VISIBLE_ALL */
 };
 
 /* The visibility of a group says which keys its queries see. */
 enum kvc_visibility {
   KVC_VISIBLE_ALL = 0,    /* a full group: a query at position p sees keys 0..p. Memory grows with the sequence */
-  KVC_VISIBLE_WINDOW = 1, /* a sliding group: the query sees keys p-w+1..p, where w = window_tokens. A page is freed at the
-                             end of a forward when all its tokens lie before the window and the rollback margin */
-  KVC_VISIBLE_CHUNK = 2,  /* a chunked group: the query sees keys j <= p of its own chunk. These are the keys with
-                             j / c == p / c (integer division), where c = chunk_tokens. A page is freed at the end of a
-                             forward when all its tokens lie before the chunk and the rollback margin */
-  KVC_VISIBLE_ENCODER = 3 /* a cross group: the query sees all keys of the encoder sequence (image, audio, source text) that
-                             belongs to its sequence. The encoder sequence has its own length. Its tokens are appended in
-                             forwards of their own (kvc_batch.encoder_group). A fork shares the encoder sequence with its
-                             parent, and truncate does not change the encoder sequence. Layers of the group must have
-                             KVC_ROPE_NONE */
+  KVC_VISIBLE_WINDOW = 1, /* a sliding group: a query at position p sees keys p-w+1..p, where w = window_tokens. A page is
+                             freed at the end of a forward when all tokens of the page lie before the window and the rollback
+                             margin */
+  KVC_VISIBLE_CHUNK = 2,  /* a chunked group: a query at position p sees the keys j <= p of the query's own chunk. These are
+                             the keys with j / c == p / c (integer division), where c = chunk_tokens. A page is freed at the
+                             end of a forward when all tokens of the page lie before the chunk and the rollback margin */
+  KVC_VISIBLE_ENCODER = 3 /* a cross group: each sequence has an encoder sequence (image, audio, source text). A query sees
+                             all keys of the encoder sequence that belongs to the query's sequence. The encoder sequence has
+                             its own length. Its tokens are appended in separate forwards (kvc_batch.encoder_group). A fork
+                             shares the encoder sequence with its parent, and truncate does not change the encoder sequence.
+                             Layers of the group must have KVC_ROPE_NONE */
 };
 
 /* Returns how many compressed rows close for one sequence of a batch, in a group with tokens_per_row r > 1 (DeepSeek-V4,
  * GLM-5.3, Qwen4).
  *
- * Such a group stores one row for r tokens, which is called a compressed row. A sequence of L tokens has L / r rows (integer
- * division). Row w stands for the tokens [w r, (w + 1) r). It closes in the step that appends the last of these tokens. A
- * query at position p sees row w if (w + 1) r <= p + 1.
+ * Such a group stores one row for r tokens. The row is called a compressed row. A sequence of L tokens has L / r rows
+ * (integer division). Row w stands for the tokens [w r, (w + 1) r). The row closes in the step that appends the last of
+ * these tokens. A query at position p sees row w if (w + 1) r <= p + 1.
  *
  * The caller computes the rows. k and v of append and attend have only the rows that close in the step, in the order of the
  * batch. q and outputs have T rows, as in other groups. A layer needs no append in a step in which no row closes. Entries of
@@ -559,18 +575,18 @@ enum kvc_visibility {
  *   kvc_forward_attend(cache, step, layer, &args, &error);
  *
  * Page lists, lengths, truncate, fork and prefixes count tokens, as in other groups. A page has the rows of page_size
- * tokens. So r must divide page_size, and pools and storages have page_size / r slots a page.
+ * tokens. So r must divide page_size, and pools and storages have page_size / r slots for each page.
  *
  * When tokens are dropped, their rows are dropped too. A dropped row closes again when a later step appends its tokens
- * again. Then the caller must compute the row again, and needs the inputs of the row for that, such as the keys of single
- * tokens. A layer of a sliding group can store these inputs. Its window_tokens is the number of tokens from which a row is
- * computed. Then fork and truncate return EVICTED at a position whose inputs were freed. docs/reference/rows.md has a
- * program.
+ * again. Then the caller must compute the row again from the inputs of the row, such as the keys of single tokens. A layer
+ * of a sliding group can store these inputs. The window_tokens of the sliding group is the number of tokens from which one
+ * row is computed: r, plus the overlap if rows overlap. With such a group, fork and truncate return EVICTED at a position
+ * for which inputs were freed. docs/reference/rows.md has a program.
  *
- * A group with compressed rows needs KVC_VISIBLE_ALL, KVC_ROW_KV or KVC_ROW_LATENT, and KVC_ROPE_NONE. Its cache must have
- * storage, and must not have KVC_CACHE_STREAMING. In such a cache, graphs, kvc_seq_import, and steps with tree_parents or
- * span_ids are UNSUPPORTED. For the layers of such a group, PAST, SELF, alibi_slopes, rel_bias, w_uk and kvc_forward_tables
- * are UNSUPPORTED. */
+ * A group with compressed rows needs KVC_VISIBLE_ALL. The `row` of the group must be KVC_ROW_KV or KVC_ROW_LATENT. Its
+ * layers must have KVC_ROPE_NONE. The cache must have KVC_STORAGE_OWN, and must not have KVC_CACHE_STREAMING. In such a
+ * cache, graphs, kvc_seq_import, and steps with tree_parents or span_ids are UNSUPPORTED. For the layers of such a group,
+ * PAST, SELF, alibi_slopes, rel_bias, w_uk and kvc_forward_tables are UNSUPPORTED. */
 static inline int64_t kvc_rows_closed(int64_t length, int64_t append_length, int64_t tokens_per_row) {
   return (length + append_length) / tokens_per_row - length / tokens_per_row;
 }
@@ -583,12 +599,12 @@ typedef struct kvc_group_config {
   int32_t visibility;     /* KVC_VISIBLE_* */
   int32_t tokens_per_row; /* r > 1: the group stores one row for r tokens, see kvc_rows_closed; 0 = 1 */
   int64_t window_tokens;  /* KVC_VISIBLE_WINDOW: w, 1..2^30. Else 0 */
-  int64_t chunk_tokens;   /* KVC_VISIBLE_CHUNK: c, 1..2^30, need not be a multiple of the page size. Else 0 */
+  int64_t chunk_tokens;   /* KVC_VISIBLE_CHUNK: c, 1..2^30, not necessarily a multiple of the page size. Else 0 */
   int64_t num_pages;      /* number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's
                              capacity (recurrent: max_sequences * (2 + max_checkpoints + max_draft_states)). In a recurrent
-                             group, a sequence takes one page, one more in an open forward, and one for each checkpoint.
-                             While it has an uncommitted tree, it takes one more page, and one for each node whose state is
-                             kept */
+                             group, a sequence takes one page, one more page in an open forward, and one page for each
+                             checkpoint. While the sequence has an uncommitted tree, it takes one more page, and one page for
+                             each node whose state is kept */
 } kvc_group_config;
 
 static inline void kvc_group_config_init(kvc_group_config *config) {
@@ -601,36 +617,39 @@ enum kvc_cache_flags {
   KVC_CACHE_NO_ROLLBACK = 1, /* no rollback margin: rollback_tokens = 0 then means 0, not the default */
   KVC_CACHE_STREAMING = 2,   /* sequences may have streaming windows (kvc_seq_set_streaming). The cache then reserves
                                 bookkeeping for page lists that can grow to 2^30 tokens. It also reserves scratch for two
-                                partial results of each query: one over the sinks, and one over the window. Needs a full
-                                group */
-  /* The next two flags are for comparisons and tests. Set at most one of them. They concern rows of a forward that begin
-   * with the same pages, such as forks. Such rows can attend to the common pages together: the pages are read once for the
-   * queries of all these rows. Then each row merges this result with its result over its other pages. Without either flag, a
-   * cost model decides for each common prefix. Only full groups and rows with few new tokens can attend together. Both ways
-   * give the same result within rounding. kvc_forward_describe counts the common prefixes that are attended together as
-   * "prefix groups". (Hydragen; FlashInfer's cascade.) */
+                                partial results of each query: one over the sinks, and one over the window. The flag needs a
+                                full group */
+  /* The next two flags are for comparisons and tests. Set at most one of them. In a forward, several rows may begin with the
+   * same pages, for example forks of one sequence. Such rows can attend to the common pages together, so that the pages are
+   * read only once. For each row, the result over the common pages is then merged with the result over the other pages.
+   * Without either flag, a cost model decides for each common prefix. Rows attend together only in groups without a window
+   * or chunk. The rows must also have few new tokens and no streaming window. With and without sharing, the results are
+   * equal within rounding. kvc_forward_describe counts the common prefixes to which rows attend together as "prefix groups".
+   * From: Hydragen; FlashInfer's cascade. */
   KVC_CACHE_NO_PREFIX_SHARING = 4,  /* rows never attend together: each row reads all of its keys */
   KVC_CACHE_SHARE_ALL_PREFIXES = 8, /* rows attend together to all pages that they have in common */
-  /* On one SIMD target, the bits of an output do not depend on the batch, the threads, the page ids or forks. Nor do they
-   * depend on how tokens are divided into steps. One kernel computes a partial result for every 1,024 keys, and these
+  /* On one SIMD target, the bits of an output do not depend on the batch, the threads, the page ids or forks. They also do
+   * not depend on how tokens are divided into steps. One kernel computes a partial result for every 1,024 keys, and these
    * results are merged from left to right. Rows do not attend to common pages together. Decoding takes about twice as long.
    * benchmarks/results/README.md lists figures. */
   KVC_CACHE_DETERMINISTIC = 16,
-  /* The cache has a prefix index. Published tokens can then be found after their sequence is removed (section 12). */
+  /* The cache has a prefix index. Published tokens can then be found even after their sequence is removed (section 12). */
   KVC_CACHE_PREFIX_INDEX = 32,
-  /* A step, a fork or an attach that takes new pages sets their K and V to zero before any other work reads the pages. So no
-   * kernel, not even one of the engine, reads bytes of another sequence in a new page. The cost is one write of each new
-   * page. Needs pools (KVC_STORAGE_OWN) */
+  /* When a sequence takes a new page, the K and V of the page are set to zero before any other work reads the page. (In
+   * spite of the flag's name, this does not happen when a page is freed.) So no kernel, not even a kernel of the engine,
+   * reads bytes of another sequence in a new page. The cost is one write of each new page. The flag needs pools
+   * (KVC_STORAGE_OWN) */
   KVC_CACHE_ZERO_ON_FREE = 64
 };
 
-/* Which idle prefix the prefix index evicts first, among idle prefixes of equal priority. If a longer prefix continues a
- * shorter one, the longer one is evicted first. benchmarks/results/README.md has hit rates of both policies. */
+/* The policy says which idle prefix the prefix index evicts first, among idle prefixes of equal priority. If a longer prefix
+ * continues a shorter prefix, the longer prefix is evicted first. benchmarks/results/README.md has hit rates of both
+ * policies. */
 enum kvc_prefix_policy {
-  KVC_PREFIX_POLICY_REUSE = 0, /* the prefix with the smallest t + n * a / 2. t is the time of its last use. n is the number
-                                  of its uses after the first, at most 3. a is the mean age that prefixes had when they were
-                                  evicted. So a prefix that was used only once is evicted earlier than one that is used again
-                                  and again */
+  KVC_PREFIX_POLICY_REUSE = 0, /* the prefix with the smallest t + n * a / 2. t is the time of the prefix's last use. n is
+                                  the number of its uses after the first, at most 3. a is the mean time from the last use of
+                                  a prefix to its eviction, over recently evicted prefixes. So a prefix that was used only
+                                  once is evicted earlier than a prefix that is used again and again */
   KVC_PREFIX_POLICY_LRU = 1    /* the least recently used prefix */
 };
 
@@ -647,18 +666,18 @@ enum kvc_storage {
 typedef struct kvc_cache_config {
   uint32_t struct_size;
   uint32_t flags;                 /* KVC_CACHE_* */
-  const kvc_layer_config *layers; /* borrowed; [num_layers], elements layers[0].struct_size bytes apart */
-  const kvc_group_config *groups; /* borrowed; [num_groups], elements groups[0].struct_size bytes apart; nullable: one full
-                                     group */
+  const kvc_layer_config *layers; /* borrowed; [num_layers], the elements are layers[0].struct_size bytes apart */
+  const kvc_group_config *groups; /* borrowed; [num_groups], the elements are groups[0].struct_size bytes apart; nullable:
+                                     one full group */
   int32_t num_layers;             /* 1..4096 */
   int32_t num_groups;             /* 1..64; 0 if groups is NULL */
-  int32_t page_size;              /* tokens a page, 1..65536; 0 = 16 */
+  int32_t page_size;              /* tokens of a page, 1..65536; 0 = 16 */
   int32_t max_sequences;          /* 1..1048575; 0 = 64 */
   int32_t max_batch_tokens;       /* tokens of one forward, 1..1048576; 0 = 2048 */
   int32_t max_open_forwards;      /* 1..64; 0 = 2 */
-  int64_t rollback_tokens;        /* the rollback margin: how many tokens are kept before every window, also before streaming
-                                     windows. truncate and fork can then drop up to this many tokens, such as rejected
-                                     drafts. At most 2^30; 0 = max_tree_nodes */
+  int64_t rollback_tokens;        /* the rollback margin: how many tokens are kept before every window (streaming windows
+                                     included) and before every chunk. truncate and fork can then drop up to this many
+                                     tokens, such as rejected drafts. At most 2^30; 0 = max_tree_nodes */
   /* Capacity: set exactly one of the next three fields. (None is needed if every group that is not recurrent sets
    * num_pages.) Full and cross groups get this capacity. A sliding or chunked group gets max_sequences times the peak of one
    * sequence, but at most the capacity. The peak is the window or chunk, plus rollback_tokens, plus one page, plus the
@@ -666,8 +685,9 @@ typedef struct kvc_cache_config {
   int64_t capacity_tokens;        /* number of tokens that a full group can store, rounded up to pages */
   int64_t capacity_pages;         /* number of pages of a full group */
   int64_t capacity_bytes;         /* largest size in bytes of all pools of all layers together */
-  int32_t max_tree_nodes;         /* uncommitted tree nodes of a sequence since its last commit, 1..1024; 0 = 64 */
-  int32_t max_checkpoints;        /* checkpoints of one sequence, 1..1024; 0 = 1. Only with a recurrent group */
+  int32_t max_tree_nodes;         /* largest number of uncommitted tree nodes of a sequence, 1..1024; 0 = 64 */
+  int32_t max_checkpoints;        /* cache with a recurrent group: the largest number of checkpoints of one sequence,
+                                     1..1024; 0 = 1. Else 0 */
   int32_t storage;                /* KVC_STORAGE_* */
   int32_t prefix_policy;          /* KVC_CACHE_PREFIX_INDEX: KVC_PREFIX_POLICY_*. Else 0 */
   int64_t prefix_pages;           /* KVC_CACHE_PREFIX_INDEX: the largest number of pages that the index can hold in each
@@ -681,9 +701,9 @@ typedef struct kvc_cache_config {
                                      in kvc_page_keys_args */
   int64_t events_capacity;        /* KVC_CACHE_PREFIX_INDEX and a fingerprint: number of events that the cache keeps until
                                      they are read (section 14), below 2^31; 0 = none. Else 0 */
-  int32_t max_draft_states;       /* the first max_draft_states nodes of an uncommitted tree keep their recurrent states, so
-                                     that each of them can be committed; 0..63, at most max_tree_nodes. Only with a recurrent
-                                     group */
+  int32_t max_draft_states;       /* cache with a recurrent group: the first max_draft_states nodes of an uncommitted tree
+                                     keep their recurrent states, so that any of these nodes can be committed; 0..63, at most
+                                     max_tree_nodes. Else 0 */
   int32_t tp_size;                /* number of ranks of tensor parallelism, 1..4096; 0 = 1. Each rank has a cache of its own,
                                      with a share of the kv heads of each layer. A rank does not find the pages of another
                                      rank in tiers, even if both have the same fingerprint. A transfer may go to caches with
@@ -698,14 +718,14 @@ static inline void kvc_cache_config_init(kvc_cache_config *config) {
   config->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* The memory that a cache with a given config would need, or that one of its groups would need. */
+/* The memory that a cache with a given config would need, or that one group of this cache would need. */
 typedef struct kvc_estimate {
   uint32_t struct_size;
   uint32_t reserved;
   int64_t num_pages;         /* pages of the group, or of all groups together */
   int64_t page_bytes;        /* bytes of one page in all layers of the group; 0 in an estimate of the whole cache */
   int64_t token_bytes;       /* bytes that one stored token takes in all layers, or in all layers of the group */
-  int64_t storage_bytes;     /* bytes of pools; with KVC_STORAGE_NONE only those of recurrent groups */
+  int64_t storage_bytes;     /* bytes of pools; with KVC_STORAGE_NONE, only the bytes of the pools of recurrent groups */
   int64_t bookkeeping_bytes; /* bytes of host memory for page tables and sequences */
   int64_t scratch_bytes;     /* bytes of host and device memory for the largest batches; 0 in an estimate of one group */
 } kvc_estimate;
@@ -716,31 +736,32 @@ static inline void kvc_estimate_init(kvc_estimate *estimate) {
   estimate->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Computes how much memory kvc_cache_create would allocate, or returns the error that kvc_cache_create would return. It
- * allocates no pool and adopts nothing.
+/* Computes how much memory kvc_cache_create would allocate, or returns the error that kvc_cache_create would return. The
+ * call allocates no pool and adopts nothing.
  *   group     group index, or -1 for the whole cache
  *   estimate  filled
- * Errors: as kvc_cache_create, without OUT_OF_MEMORY for pools. Threads: any. Since 0.1. */
+ * Errors: as kvc_cache_create, except OUT_OF_MEMORY for pools. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_estimate(kvc_context *context, const kvc_cache_config *config, int32_t group,
                                       kvc_estimate *estimate, kvc_error *error);
 
-/* Creates a cache. It reserves the pools of all layers and all bookkeeping, so that no later call has to allocate more.
+/* Creates a cache. The call reserves the pools of all layers and all bookkeeping, so that no later call has to allocate
+ * more.
  *   config   borrowed, arrays included; storages in it are adopted
  *   cache    returned; released by kvc_cache_destroy
  * A pool that the cache allocates holds zeros until K and V are stored in it.
  * Errors:
  *   INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, DTYPE, DEVICE, RANK, SHAPE, STRIDE
- *                  error->index is the layer or group. For a group, error->group is the group too
+ *                  error->index is the layer or group. If it is a group, error->group is the same group
  *   DUPLICATE      a storage is given twice, or two storages overlap; error->index is the layer
  *   STRUCT_SIZE    error->index is the element
- *   OUT_OF_MEMORY  also: the pools of all layers together exceed the memory and swap of the host; required and available are
- *                  in bytes
+ *   OUT_OF_MEMORY  also: the pools of all layers together exceed the memory plus swap of the host; required and available
+ *                  are in bytes
  * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_create(kvc_context *context, const kvc_cache_config *config, kvc_cache **cache,
                                     kvc_error *error);
 
-/* Aborts open forwards and releases the cache. Pools stay allocated as long as exported views of them exist. NULL does
- * nothing. No other call on the cache may run at the same time.
+/* Aborts open forwards and releases the cache. A pool stays allocated as long as an exported view of the pool exists. NULL
+ * does nothing. No other call on the cache may run at the same time.
  * Threads: any, once. Since 0.1. */
 KVC_API void kvc_cache_destroy(kvc_cache *cache);
 
@@ -756,7 +777,7 @@ KVC_API kvc_status kvc_cache_clear(kvc_cache *cache, kvc_error *error);
 /* Id of a sequence: opaque, never 0, below 2^63. A call with a stale id returns STALE_ID and has no other effect. */
 typedef uint64_t kvc_seq;
 
-/* Adds n empty sequences. It takes no page.
+/* Adds n empty sequences. The call takes no page.
  *   sequences  [n], filled
  * Errors: TOO_MANY_SEQUENCES. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_add(kvc_cache *cache, int64_t n, kvc_seq *sequences, kvc_error *error);
@@ -768,50 +789,51 @@ KVC_API kvc_status kvc_seq_add(kvc_cache *cache, int64_t n, kvc_seq *sequences, 
 KVC_API kvc_status kvc_seq_remove(kvc_cache *cache, int64_t n, const kvc_seq *sequences, kvc_error *error);
 
 /* Makes n forks of sequences. Child i has the first positions[i] tokens of parents[i]. The child shares all whole pages of
- * these tokens. If the last page is partial, the child gets a copy of it. A parent must not have an uncommitted tree. The
- * call makes all children, or none.
+ * these tokens. If the last page of these tokens is partial, the child gets a copy of this page. A parent must not have an
+ * uncommitted tree. The call makes all children, or none.
  *   parents    [n]; a parent may occur several times
- *   positions  nullable: every child is as long as its parent. [n]; -1 = the parent's length, 0 = empty
+ *   positions  nullable: every child is as long as its parent. [n]; -1 = the length of the parent, 0 = an empty child
  *   children   [n], filled
  *   stream     the device's stream for page copies; NULL on the CPU
  * The cost of a child grows with the logarithm of its length.
  * Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE, EVICTED (see kvc_seq_nearest_position), TOO_MANY_SEQUENCES,
- * OUT_OF_PAGES (as kvc_forward_begin; required and available count for all children together), ORDER (KVC_STORAGE_NONE: too
- * many copies wait). Threads: any. Since 0.1.
+ * OUT_OF_PAGES (as kvc_forward_begin; required and available are the numbers for all children together), ORDER
+ * (KVC_STORAGE_NONE: the engine must take queued copies first, see kvc_cache_take_copies). Threads: any. Since 0.1.
  * From: persistent vectors; page sharing as in vLLM's PagedAttention. */
 KVC_API kvc_status kvc_seq_fork(kvc_cache *cache, int64_t n, const kvc_seq *parents, const int64_t *positions,
                                 kvc_seq *children, void *stream, kvc_error *error);
 
-/* Drops the tokens of sequence i from position lengths[i] on, also in shared pages, and drops every uncommitted tree node.
- * The call takes no page. But if the new end lies inside a shared page, the next forward that appends to the sequence copies
- * the kept part of this page to a new page. kvc_cache_can_fit counts the new page. If one forward appends to all sequences
- * that share the page, it takes a new page for each of them. If they append in separate forwards, the last sequence keeps
- * the shared page.
+/* Drops the tokens of sequence i from position lengths[i] on. Also drops all uncommitted tree nodes of the sequence. Other
+ * sequences that share the pages keep their tokens. The call takes no page. But the new end may lie inside a shared page.
+ * Then the next forward that appends to the sequence copies the kept part of this page to a new page. kvc_cache_can_fit
+ * counts the new page. If one forward appends to all sequences that share the page, it takes a new page for each of these
+ * sequences. If separate forwards append to the sequences, the last sequence keeps the shared page.
  *   sequences  [n], distinct
  *   lengths    [n], the new length of each sequence: from 0 to its present length
  * Errors (nothing truncated): STALE_ID, BUSY, DUPLICATE, OUT_OF_RANGE, EVICTED. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_truncate(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int64_t *lengths,
                                     kvc_error *error);
 
-/* Gives the lengths of n sequences in tokens. Tokens of open forwards and uncommitted tree nodes do not count. O(1) a
- * sequence.
+/* Gives the lengths of n sequences in tokens. Tokens of open forwards and uncommitted tree nodes do not count. The cost is
+ * O(1) for each sequence.
  *   lengths  [n], filled
  * Errors: STALE_ID. Threads: any, also while a forward computes. Since 0.1. */
 KVC_API kvc_status kvc_seq_lengths(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *lengths,
                                    kvc_error *error);
 
 /* Gives the page ids of one sequence in one group, in order. Entry i is the page of positions
- * [i * page_size, (i+1) * page_size). An entry is -1 if its page was freed. A page is freed when it leaves a window, or when
- * it lies between the sinks and the streaming window. Pages of an open forward and of an uncommitted tree are not included.
+ * [i * page_size, (i+1) * page_size). An entry is -1 if the page was freed because no later query sees its tokens
+ * (kvc_visibility, kvc_seq_set_streaming). Pages of an open forward and of an uncommitted tree are not included.
  *   pages     nullable if capacity is 0; [capacity], filled
  *   count     nullable: number of entries, filled also on BUFFER_TOO_SMALL
  * Errors: STALE_ID, OUT_OF_RANGE (group), BUFFER_TOO_SMALL (never for capacity 0). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_pages(kvc_cache *cache, kvc_seq sequence, int32_t group, int32_t *pages, int64_t capacity,
                                  int64_t *count, kvc_error *error);
 
-/* Gives the positions nearest to `position` at which fork and truncate work in every group. A position in a freed page does
- * not work, even if no query there would read this page. With a recurrent group, only position 0, checkpoints
- * (kvc_seq_checkpoint) and the end of the sequence work.
+/* Gives the positions nearest to `position` at which fork and truncate work in every group. If a group has freed the pages
+ * of tokens [b, e), all positions up to b work in this group. A position p > b works if the query at p would see none of
+ * these tokens. So no position p with b < p < e works, because a query at p would see its own token, which is one of the
+ * freed tokens. With a recurrent group, only position 0, checkpoints (kvc_seq_checkpoint) and the end of the sequence work.
  *   position         0..the sequence's length
  *   before           nullable: the largest working position <= position (0 always works)
  *   after            nullable: the smallest working position >= position; -1 = none
@@ -819,54 +841,56 @@ KVC_API kvc_status kvc_seq_pages(kvc_cache *cache, kvc_seq sequence, int32_t gro
 KVC_API kvc_status kvc_seq_nearest_position(kvc_cache *cache, kvc_seq sequence, int64_t position, int64_t *before,
                                             int64_t *after, kvc_error *error);
 
-/* Computes how many tokens each sequence could append in one forward now if no other sequence appended: 0..max_batch_tokens.
- * For a sequence with an uncommitted tree, the result is a number of tree nodes. The result takes account of the room in a
- * partial last page, shared pages that must be copied, windows, and the free pages of every group. Pages that can be evicted
- * from the prefix index count as free.
+/* Computes for each sequence how many tokens one forward could append to it now, if the forward appended to no other
+ * sequence. The result is in 0..max_batch_tokens. For a sequence with an uncommitted tree, the result is a number of tree
+ * nodes. The result takes account of the room in a partial last page, shared pages that must be copied, windows, and the
+ * free pages of every group. Pages that can be evicted from the prefix index count as free.
  *   tokens  [n], filled; 0 for a sequence in an open forward
- * Errors: STALE_ID. Threads: any. O(1) a sequence and group. Since 0.1. */
+ * Errors: STALE_ID. Threads: any. The cost is O(1) for each sequence and group. Since 0.1. */
 KVC_API kvc_status kvc_seq_max_append(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *tokens,
                                       kvc_error *error);
 
 /* Computes for each sequence how many pages of a group would become available if this sequence alone were removed. These are
  * the pages that no other sequence, pin, save or load holds. Pages of an open forward, of an uncommitted tree and of
  * checkpoints count too. A page that the prefix index also holds counts, because it could be evicted after the removal. An
- * engine that is short of pages can compare sequences by this number to choose one to remove.
+ * engine that is short of pages can compare sequences by this number, to choose the sequence that it removes.
  *   pages  [n], filled
- * Errors: STALE_ID, OUT_OF_RANGE (group). Threads: any. O(pages) a sequence. Since 0.1. */
+ * Errors: STALE_ID, OUT_OF_RANGE (group). Threads: any. The cost is O(pages) for each sequence. Since 0.1. */
 KVC_API kvc_status kvc_seq_exclusive_pages(kvc_cache *cache, int32_t group, int64_t n, const kvc_seq *sequences,
                                            int64_t *pages, kvc_error *error);
 
 enum kvc_streaming_flags {
-  KVC_STREAMING_PREFIX_IS_SINK = 1 /* all tokens that a sequence has now become sinks: s = max(sink_tokens, its length). Not
-                                      allowed for a sequence whose window is 0 */
+  KVC_STREAMING_PREFIX_IS_SINK = 1 /* the present tokens of each sequence become sinks: s = max(sink_tokens, present length).
+                                      Not allowed for a sequence whose window is 0 */
 };
 
 /* Gives n sequences a streaming window, so that they can grow without end in bounded memory. Let s be the number of sink
- * tokens and w the window. A query at position p of a full group then sees the keys j < s, and the keys with
- * max(s, p-(w-s)+1) <= j <= p. These are w keys, the query's own key included. They do not depend on how the tokens are
- * divided into steps. Sliding and chunked groups keep their own rules.
+ * tokens and w the window. In a full group, a query at position p then sees the keys j < s, and the keys with
+ * max(s, p-(w-s)+1) <= j <= p. Both ranges together have w keys, the query's own key included (fewer while p < w - 1). Which
+ * keys a query sees does not depend on how the tokens are divided into steps. Sliding and chunked groups keep their own
+ * rules.
  *   Positions  Attention gives the result that it would give if the kept tokens had consecutive positions. Stored keys are
  *              not rotated again. Instead attend rotates q twice: at p for the window, and at min(p, w-1) for the sinks.
- *              Then it merges the two results. Distances for ALiBi are computed from these two positions too. If the caller
- *              rotates q, the scores of the sinks depend on their true distance to the query. Lengths and positions count
- *              every token, up to 2^30.
+ *              Then attend merges the two results. Distances for ALiBi are computed from these two positions too. If the
+ *              caller rotates q, the scores of the sinks depend on the true distance between sink and query. Lengths and
+ *              positions count every token, evicted tokens included, up to 2^30.
  *   Memory     The rollback margin is the last rollback_tokens tokens before the window. This call, and the end of each
  *              forward, release each page whose tokens all lie after the sinks and before the rollback margin. After that,
- *              the sequence holds at most the pages for w tokens, rollback_tokens and the tokens of a step, plus two pages.
- *              If a later window has fewer sinks, the pages of former sinks are freed when the next page leaves the window.
+ *              the sequence holds at most the pages for w + rollback_tokens + n tokens, plus two pages, where n is the
+ *              number of tokens of a step. If a later call sets fewer sinks, the pages of the former sinks are freed when
+ *              the next page leaves the window and the rollback margin.
  *   Rollback   fork and truncate work at positions within the pages of the sinks. They also work at positions where all keys
  *              in the window of the next query are still stored (kvc_seq_nearest_position). At other positions they return
  *              EVICTED.
  * A fork has the window of its parent. truncate does not change the window. A new sequence has no window.
  *   sequences      [n], distinct
  *   sink_tokens    nullable: no sinks. [n]: s, 0..2^30
- *   window_tokens  [n]: w, above s, at most 2^30. 0 = the sequence has no streaming window any more, and s must be 0
+ *   window_tokens  [n]: w, above s, at most 2^30. 0 = the sequence has no streaming window from now on; s must then be 0
  *   flags          KVC_STREAMING_* or 0
- * Errors (nothing changed): UNSUPPORTED (a cache without KVC_CACHE_STREAMING), and with the sequence in error->index:
- * STALE_ID, DUPLICATE, BUSY, UNCOMMITTED, INVALID_ARGUMENT (w <= s; other values), EVICTED (keys that the next query would
- * see were freed).
- * Threads: any. The cost grows with the number of pages that it frees. Since 0.1.
+ * Errors (nothing changed): UNSUPPORTED (a cache without KVC_CACHE_STREAMING), and with the index of the sequence in
+ * error->index: STALE_ID, DUPLICATE, BUSY, UNCOMMITTED, INVALID_ARGUMENT (w <= s; other values), EVICTED (keys that the next
+ * query would see were freed).
+ * Threads: any. The cost grows with the number of pages that the call frees. Since 0.1.
  * From: attention sinks as in StreamingLLM (Xiao et al.). */
 KVC_API kvc_status kvc_seq_set_streaming(kvc_cache *cache, int64_t n, const kvc_seq *sequences,
                                          const int64_t *sink_tokens, const int64_t *window_tokens, uint32_t flags,
@@ -875,17 +899,18 @@ KVC_API kvc_status kvc_seq_set_streaming(kvc_cache *cache, int64_t n, const kvc_
 /* Gives the streaming windows of n sequences. A sequence without a streaming window has sink_tokens 0 and window_tokens 0.
  *   sink_tokens    [n], filled: s, including the tokens that KVC_STREAMING_PREFIX_IS_SINK made sinks
  *   window_tokens  [n], filled: w
- * Errors: STALE_ID. Threads: any, also while a forward computes. O(1) a sequence. Since 0.1. */
+ * Errors: STALE_ID. Threads: any, also while a forward computes. The cost is O(1) for each sequence. Since 0.1. */
 KVC_API kvc_status kvc_seq_get_streaming(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *sink_tokens,
                                          int64_t *window_tokens, kvc_error *error);
 
 enum kvc_rope_set { KVC_ROPE_SET_SHORT = 0, KVC_ROPE_SET_LONG = 1 };
 
 /* Chooses the factors by which longrope rotates the keys and queries of n sequences: short_factors or long_factors of
- * kvc_rope_scaling. A new sequence has the short factors, and a fork has those of its parent. Choose the long factors for a
- * sequence that will pass original_max_position. If a layer with longrope rotates on append, call this function before the
- * first token of the sequence is stored. Sequences with different factors never share a page in such a cache. For layers
- * that rotate on read, the library changes to the long factors in the step that passes original_max_position.
+ * kvc_rope_scaling. A new sequence has the short factors, and a fork has the factors of its parent. Choose the long factors
+ * for a sequence that will pass original_max_position. If a layer with longrope rotates on append, call this function before
+ * the first token of the sequence is stored. In a cache with such a layer, sequences with different factors never share a
+ * page. For layers that rotate on read, the library changes to the long factors in the step that passes
+ * original_max_position.
  *   sequences  [n]
  *   set        KVC_ROPE_SET_*
  * Errors (nothing changed): STALE_ID, BUSY, INVALID_ARGUMENT (set), ORDER (a sequence is not empty, and a layer with
@@ -895,16 +920,16 @@ KVC_API kvc_status kvc_seq_set_rope(kvc_cache *cache, int64_t n, const kvc_seq *
 
 /* Makes checkpoints of the present recurrent states of n sequences. fork and truncate can then return to the present lengths
  * later. Make a checkpoint before drafts that may be rejected, or at the end of a prompt that other sequences will share.
- * The call copies nothing: the checkpoint is a reference to the page of the state. A fork inherits the checkpoints up to its
- * position. truncate drops the checkpoints after the new end. When a sequence has more than max_checkpoints, its oldest
- * checkpoint is dropped.
+ * The call copies nothing: the checkpoint is a reference to the page of the state. A fork inherits the checkpoints up to the
+ * fork's position. truncate drops the checkpoints after the new end. When a sequence has more than max_checkpoints, its
+ * oldest checkpoint is dropped.
  *   sequences  [n], distinct
  * Errors (no checkpoint made): UNSUPPORTED (no recurrent group), STALE_ID, DUPLICATE, BUSY, UNCOMMITTED. Threads: any.
  * Since 0.1. */
 KVC_API kvc_status kvc_seq_checkpoint(kvc_cache *cache, int64_t n, const kvc_seq *sequences, kvc_error *error);
 
 /* Gives the lengths of the encoder sequences that n sequences have in a cross group. Tokens of open forwards do not count.
- * O(1) a sequence.
+ * The cost is O(1) for each sequence.
  *   lengths  [n], filled
  * Errors: STALE_ID, OUT_OF_RANGE (group), INVALID_ARGUMENT (not a cross group). Threads: any, also while a forward computes.
  * Since 0.1. */
@@ -933,11 +958,11 @@ typedef struct kvc_batch {
                                      in this range that stores K and V must be appended before kvc_forward_end. Give a range
                                      for a pipeline stage, or for a draft that exits early. The layers outside of the range
                                      then lack the tokens of this forward, until truncate drops these tokens. While a layer
-                                     lacks tokens, exports of these tokens and forwards whose range contains the layer return
-                                     ORDER */
+                                     lacks tokens, ORDER is returned by exports of these tokens, and by forwards whose range
+                                     contains the layer */
   int32_t layer_end;
   const int32_t *tree_parents;    /* nullable: no trees. [T]: the parent node of each new token, or KVC_TREE_ROOT (token
-                                     trees: see kvc_seq_commit). In a row without a tree, KVC_TREE_NONE for all tokens.
+                                     trees: see kvc_seq_commit). In a row without a tree, all tokens have KVC_TREE_NONE.
                                      Ignored in inert rows */
   const int32_t *span_ids;        /* nullable: no spans. [T]: the id of the span of each new token; 0 = no span. Adjacent
                                      tokens of one row with the same id form a span, such as an image within a text. Each
@@ -945,11 +970,11 @@ typedef struct kvc_batch {
                                      still hide keys. All tokens of a span must be in the same forward. Ignored in inert
                                      rows */
   int32_t encoder_group;          /* 0 = the new tokens belong to the sequences. 1 + g = the new tokens are appended to the
-                                     encoder sequences in cross group g. Then the layers of that group accept
-                                     kvc_forward_append only, and the lengths of the sequences do not change */
+                                     encoder sequences in cross group g. In such a forward, call kvc_forward_append for
+                                     layers of group g, and no attend. The lengths of the sequences do not change */
   uint32_t reserved;              /* 0 */
   kvc_forward graph;              /* 0 = the forward is in no graph, and gets its own id. Else a graph from kvc_graph_create:
-                                     the forward is open in this graph, and has the id of the graph */
+                                     the forward opens in this graph, and has the id of the graph */
 } kvc_batch;
 
 static inline void kvc_batch_init(kvc_batch *batch) {
@@ -958,14 +983,14 @@ static inline void kvc_batch_init(kvc_batch *batch) {
   batch->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Checks whether kvc_forward_begin would succeed now. It returns the status that kvc_forward_begin would return, with the
- * same numbers in `error`, and changes nothing.
+/* Checks whether kvc_forward_begin would succeed now. The call returns the status that kvc_forward_begin would return, and
+ * fills `error` with the same numbers. The call changes nothing.
  * Errors: as kvc_forward_begin. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_can_fit(kvc_cache *cache, const kvc_batch *batch, kvc_error *error);
 
-/* Begins a step, and reserves all pages that the new tokens of the batch need in every group. It first checks the batch. If
- * it fails, it reserves nothing. The T rows of q, k and v are the tokens of the batch: first the append_lengths[0] tokens of
- * sequence 0, then the append_lengths[1] tokens of sequence 1, and so on.
+/* Begins a step, and reserves all pages that the new tokens of the batch need in every group. The call checks the batch
+ * first. If the call fails, it reserves nothing. The T rows of q, k and v are the tokens of the batch: first the
+ * append_lengths[0] tokens of sequence 0, then the append_lengths[1] tokens of sequence 1, and so on.
  *   batch    borrowed, arrays included
  *   stream   the device's stream for the whole forward; NULL on the CPU
  *   forward  filled; closed by kvc_forward_end or kvc_forward_abort
@@ -973,37 +998,40 @@ KVC_API kvc_status kvc_cache_can_fit(kvc_cache *cache, const kvc_batch *batch, k
  * Errors with the row in error->index:
  *   STALE_ID, DUPLICATE, BUSY (also: a forward is open in the graph), TREE_TOO_LARGE
  *   UNCOMMITTED         plain or encoder tokens for a sequence that has an uncommitted tree
- *   INVALID_ARGUMENT    encoder_group is not a cross group, or is set together with trees or spans; a span id below 0, or in
- *                       a tree
- *   OUT_OF_PAGES        error->index is the first row that does not fit. required and available count pages of error->group
- *                       for the whole batch. Idle pages of the prefix index count as available, because begin evicts them
- *                       when it needs pages. They stay evicted even if the forward is aborted
+ *   INVALID_ARGUMENT    encoder_group does not name a cross group, or is set together with trees or spans; a span id is
+ *                       negative, or belongs to a tree node
+ *   OUT_OF_PAGES        error->index is the first row that does not fit. required and available are numbers of pages in
+ *                       group error->group, for the whole batch. Idle pages of the prefix index count as available, because
+ *                       begin evicts idle pages when it needs pages. Evicted pages stay evicted even if the forward is
+ *                       aborted
  *   OUT_OF_RANGE        a sequence would become longer than 2^30 tokens
  *   ORDER               a layer in the range lacks tokens of the sequence. required is the number of tokens of the sequence,
- *                       and available is how many of them the layer has
+ *                       and available is how many of these tokens the layer has
  * Other errors: BATCH_TOO_LARGE (for the cache, or for the graph), TOO_MANY_FORWARDS, OUT_OF_RANGE (layers), ORDER
  * (KVC_STORAGE_NONE: the engine has not taken all queued copies). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_begin(kvc_cache *cache, const kvc_batch *batch, void *stream, kvc_forward *forward,
                                      kvc_error *error);
 
 enum kvc_append_flags {
-  KVC_APPEND_AS_STORED = 1 /* k is already rotated as the cache stores it, so the library does not rotate k. For a quantised
-                              layer, k and v may then both be stored bytes. Their dtype is that of the layer, or uint8. A row
-                              of uint4 has D / 2 bytes, and a row of float4 has D / 2 + D / 16 bytes */
+  KVC_APPEND_AS_STORED = 1 /* k already has the rotation that the cache stores, so the library does not rotate k. With this
+                              flag, k and v of a quantised layer may be given as the bytes that the cache stores (both of
+                              them, or neither). The dtype of stored bytes is the dtype of the layer, or uint8. A row of
+                              uint4 has D/2 bytes, and a row of float4 has D/2 + D/16 bytes */
 };
 
 typedef struct kvc_append_args {
   uint32_t struct_size;
   uint32_t flags;     /* KVC_APPEND_* */
   const DLTensor *k;  /* borrowed; [>= T, Hkv, D] float32, float16 or bfloat16; innermost stride 1 */
-  const DLTensor *v;  /* borrowed; [>= T, Hkv, Dv], as k. KVC_LAYER_KEYS_ONLY: NULL. MLA: NULL, and k has whole rows. Or v
-                         has the latent parts [>= T, 1, latent_dim], and k has the rotary parts [>= T, 1, D - latent_dim] */
+  const DLTensor *v;  /* borrowed; [>= T, Hkv, Dv], as k. KVC_LAYER_KEYS_ONLY: NULL. MLA: either v is NULL and k has whole
+                         rows, or v has the latent parts [>= T, 1, latent_dim] and k has the rotary parts [>= T, 1,
+                         D - latent_dim] */
   const DLTensor *rope_cos_sin; /* nullable: the angles follow from the rope fields of the layer and the positions of the
                                    tokens. Borrowed; [>= T, 2, rope_dim / 2] float32, compact: [t, 0, i] is the cos of the
-                                   angle of pair i, and [t, 1, i] is its sin. The caller multiplies both by the attention
-                                   factor of the scaling, if it has one. Use the table for positions that only the caller has
-                                   (M-RoPE, dynamic NTK: docs/reference/rope.md). Needs KVC_ROPE_ON_APPEND. Give the same
-                                   table to the attend of the layer */
+                                   angle of pair i for token t, and [t, 1, i] is the sin of this angle. If the scaling has an
+                                   attention factor, the caller multiplies cos and sin by the factor. Use the table for
+                                   angles that only the caller can compute (M-RoPE, dynamic NTK: docs/reference/rope.md).
+                                   Needs KVC_ROPE_ON_APPEND. Give the same table to the attend of the layer */
   const DLTensor *k_scale; /* int8 and uint4, with stored bytes in k and v: borrowed; [>= T, Hkv] float32: the scale of each
                               row. Else NULL. (Stored bytes of float8 and float4 have the scales of the layer) */
   const DLTensor *v_scale; /* the same for v */
@@ -1015,30 +1043,31 @@ static inline void kvc_append_args_init(kvc_append_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Stores the new K and V of a layer without computing attention. It rounds or quantises them to the layer's dtype, and
- * rotates K if the layer has KVC_ROPE_ON_APPEND.
+/* Stores the new K and V of a layer without computing attention. The call rotates K if the layer has KVC_ROPE_ON_APPEND, and
+ * rounds or quantises K and V to the layer's dtype.
  *   layer  a layer of the forward. Append each layer once, in any order of layers
  * Errors: STALE_ID, BUSY, ORDER (appended already), CANCELLED, OUT_OF_RANGE, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED
- * (KVC_STORAGE_NONE), INVALID_ARGUMENT (a layer that reads K and V of another layer; a recurrent layer; a cross layer,
- * unless encoder_group of the batch gives its group; another layer, if encoder_group is set). An error of the device closes
- * the forward, as kvc_forward_abort does. Threads: any, one at a time for each forward. Since 0.1. */
+ * (KVC_STORAGE_NONE), INVALID_ARGUMENT (a layer that reads K and V of another layer; a recurrent layer; without
+ * encoder_group, a cross layer; with encoder_group, a layer of any other group). An error of the device closes the forward,
+ * as kvc_forward_abort does. Threads: any, one at a time for each forward. Since 0.1. */
 KVC_API kvc_status kvc_forward_append(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_append_args *args,
                                       kvc_error *error);
 
 enum kvc_attend_flags {
   KVC_ATTEND_NON_CAUSAL = 1, /* a query also sees the later tokens of its row. A window still limits the first key that a
-                                query sees, and a chunk limits the first and the last. Nodes of a tree still see only their
-                                ancestors */
+                                query sees, and a chunk limits the first and the last key. Nodes of a tree still see only
+                                their ancestors */
   KVC_ATTEND_PAST = 2,       /* attend only to keys of earlier steps */
-  KVC_ATTEND_SELF = 4,       /* attend only to keys of this step's tokens. To compute these two parts separately, call attend
-                                for a layer with PAST and again with SELF. Merge the two results with kvc_merge_states */
+  KVC_ATTEND_SELF = 4,       /* attend only to keys of this step's tokens. To compute the two parts separately, call attend
+                                twice for a layer: once with PAST, and once with SELF. Then merge the two results with
+                                kvc_merge_states */
   KVC_ATTEND_ALIBI_SIGNED = 8, /* ALiBi subtracts slope * (p_q - p_k), not slope * |p_q - p_k|. So keys after the query get
                                   higher scores. Queries see such keys only with NON_CAUSAL and in spans */
   KVC_ATTEND_REL_BIAS_ZERO = 16, /* rel_bias adds 0 at distances for which it has no entry */
   KVC_ATTEND_NO_SPANS = 32,      /* this layer ignores the spans of the step */
-  KVC_ATTEND_STEP_WINDOW = 64    /* all queries of a row use the start of the window, or chunk, of the row's first new token.
-                                    With NON_CAUSAL, all queries of a row then see the same keys. UNSUPPORTED in steps with
-                                    trees */
+  KVC_ATTEND_STEP_WINDOW = 64    /* for all queries of a row, the window (or chunk) begins where it begins for the row's
+                                    first new token. With NON_CAUSAL, all queries of a row then see the same keys.
+                                    UNSUPPORTED in steps with trees */
 };
 
 typedef struct kvc_attend_args {
@@ -1052,28 +1081,29 @@ typedef struct kvc_attend_args {
   const DLTensor *out;  /* borrowed, its data is written; [>= T, Hq, Dv] float32, float16 or bfloat16. Must not overlap q, k
                            or v. Tokens of inert rows, and rows from T on, are not written */
   const DLTensor *lse;  /* nullable: not computed. Borrowed, its data is written; [>= T, Hq] float32: the natural logarithm
-                           of the sum of exponentials of the scores. The logit of a sink counts as a score. A row that is not
-                           written in out is not written in lse */
+                           of the sum of exponentials of the scores. The logit of an attention sink (`sinks`) counts as a
+                           score. A row that is not written in out is not written in lse */
   double softmax_scale; /* 1e-30..1e30; 0 = the softmax_scale of the layer */
   double softcap;       /* a score becomes softcap * tanh(score / softcap); 1e-6..1e30; 0 = no cap */
   const DLTensor *alibi_slopes; /* nullable: no ALiBi. Borrowed; [Hq] float32: slope * |p_q - p_k| is subtracted from scores,
                                    where p_q and p_k are the positions of query and key (see also KVC_ATTEND_ALIBI_SIGNED) */
-  const DLTensor *sinks; /* nullable: no attention sinks. Borrowed; [Hq] float32: a logit for each head, which takes part in
-                            the softmax without a value. It is neither scaled nor capped. If two calls compute the parts PAST
-                            and SELF of a layer, give sinks to only one of them */
-  const DLTensor *rope_cos_sin; /* nullable; as kvc_append_args.rope_cos_sin. It rotates q, and k if k is given. UNSUPPORTED
-                                   in a full group if a sequence is longer than its streaming window (in a deterministic
-                                   cache: if a sequence has streaming sinks), because q is then rotated twice */
+  const DLTensor *sinks; /* nullable: no attention sinks. Borrowed; [Hq] float32: a logit for each head. The logit takes part
+                            in the softmax, but has no value vector. It is neither scaled nor capped. If two calls compute
+                            the parts PAST and SELF of a layer, give sinks to only one of the calls */
+  const DLTensor *rope_cos_sin; /* nullable; as kvc_append_args.rope_cos_sin. The table rotates q, and k if k is given.
+                                   In a full group, the table is UNSUPPORTED if a sequence is longer than its streaming
+                                   window, because q is then rotated twice. In a full group of a deterministic cache, it is
+                                   UNSUPPORTED if any sequence of the step has streaming sinks, whatever its length */
   /* MLA: the up-projections of K and V of the model. If both are NULL, q and out are in latent space: q is [T, Hq, D] and
-   * out is [T, Hq, latent_dim]. Else the library projects. Then q is [T, Hq, Dn + R] and out is [T, Hq, Dv]. A query head
-   * has Dn dims without RoPE, and R = D - latent_dim rotary dims. Models usually have both matrices in one weight,
-   * kv_b_proj.weight. Reshape it to [Hq, Dn + Dv, latent_dim]: for each head, rows 0..Dn-1 are w_uk, and the other rows are
-   * w_uv. */
+   * out is [T, Hq, latent_dim]. If both are given, the library projects q and the result. Then q is [T, Hq, Dn + R] and out
+   * is [T, Hq, Dv]. A query head has Dn dims without RoPE, and R = D - latent_dim rotary dims. Models usually have both
+   * matrices in one weight, kv_b_proj.weight. Reshape it to [Hq, Dn + Dv, latent_dim]: for each head, rows 0..Dn-1 are w_uk,
+   * and the other rows are w_uv. */
   const DLTensor *w_uk; /* nullable, together with w_uv. Borrowed; [Hq, Dn, latent_dim] float32, float16 or bfloat16;
                            innermost stride 1; Dn 1..1152 - R */
   const DLTensor *w_uv; /* nullable, together with w_uk. Borrowed; [Hq, Dv, latent_dim], as w_uk; Dv 1..1024 */
-  const DLTensor *indices; /* nullable: no lists. Borrowed; [>= T, 1 or Hkv, k] int32, innermost stride 1: a list of k
-                              entries for each query, for all heads or for each kv head.
+  const DLTensor *indices; /* nullable: no lists. Borrowed; [>= T, 1 or Hkv, k] int32, innermost stride 1: lists of k
+                              entries. A query has one list for all heads, or one list for each kv head.
                               k * index_block <= KVC_MAX_LISTED_KEYS. An entry names tokens by their index in the sequence */
   int32_t index_block;     /* b >= 1: an entry i names the tokens [i * b, (i + 1) * b); 0 = 1 */
   int32_t reserved;        /* 0 */
@@ -1086,9 +1116,9 @@ typedef struct kvc_attend_args {
                                as in indices. `keys` is the length of the longest row that has queries, new tokens
                                included */
   const DLTensor *mask; /* nullable: no mask. Borrowed; [>= T, >= keys] or [>= T, 1 or Hkv, >= keys] bool or uint8, innermost
-                           stride 1: where an entry is 0, key j is hidden from the query. Rows are tokens as in q, and keys
-                           are as in key_bias. A mask cannot show a key that the layer hides. With NON_CAUSAL, in a layer
-                           without window and chunks, only the mask hides keys */
+                           stride 1: an entry [t, j] or [t, head, j] that is 0 hides key j from the query of token t. Tokens
+                           are counted as in q, and keys as in key_bias. A mask cannot show a key that the layer hides. With
+                           NON_CAUSAL, in a layer without window and chunks, only the mask hides keys */
 } kvc_attend_args;
 
 enum {
@@ -1109,26 +1139,28 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  *            16 bits if q has 16 bits. K and V of new tokens are rounded to the stored dtype before they are used.
  * No key     A query that sees no key has output 0 and LSE -inf. With an attention sink, its LSE is the logit of the sink.
  * MLA        With up-projections, a row with few queries is computed in the absorbed form: the library projects q into
- *            latent space, and projects the result back to out. For a row with many queries, it decompresses K and V of the
- *            new tokens. Both forms give the same result within rounding (docs/reference/mla.md).
- * Lists      With indices, a query attends to those listed keys that it would see without a list. Entry i is token i of the
- *            sequence, counted from its first token. In a cross layer it is token i of the encoder sequence. Nodes of a tree
- *            come after the tokens, in the order in which they were appended. So one list can be used in several layers. A
- *            list is a set: entries may be in any order, and an entry that occurs twice counts once. Negative entries are
- *            padding, at any place. If a list names no key that the query sees, the result is as in "No key". K and V of
- *            keys that no list names are not read. Ascending lists are fastest (docs/reference/lists.md).
+ *            latent space, and projects the result back to out. For a row with many queries, the library decompresses K and
+ *            V of the new tokens. Both forms give the same result within rounding (docs/reference/mla.md).
+ * Lists      With indices, a query attends to those listed keys that it would see without a list. An entry i names token i
+ *            of the sequence (or block i, see index_block), counted from the first token of the sequence. In a cross layer
+ *            it names token i of the encoder sequence. Nodes of a tree come after the tokens, in the order in which they
+ *            were appended. Entries do not depend on the layer's window or pages, so one list can be used in several layers.
+ *            A list is a set: entries may be in any order, and an entry that occurs twice counts once. Negative entries are
+ *            padding, and may be at any place. If a list names no key that the query sees, the result is as in "No key". K
+ *            and V of keys that no list names are not read. Ascending lists are fastest (docs/reference/lists.md).
  * Errors: those of kvc_forward_append, and
  *   ORDER             the layer was not appended, and k and v are NULL (with PAST both may be NULL); the same part was
- *                     attended before; the layer reads K and V of a layer outside of the forward's range; a forward of
- *                     encoder tokens
+ *                     attended before; the layer reads K and V of a layer outside of the forward's range; the forward
+ *                     appends encoder tokens
  *   OUT_OF_RANGE      softmax_scale, softcap, index_block, or k * index_block; on the CPU, an entry whose first token is not
- *                     in the sequence, new tokens included (error->index is the row). On a GPU such an entry names no key
+ *                     in the sequence (the sequence includes the new tokens; error->index is the row). On a GPU such an
+ *                     entry names no key
  *   SHAPE             also: key_bias or mask has fewer keys than a row (error->index is the row)
  *   UNSUPPORTED       indices on a backend that does not attend over lists; STEP_WINDOW with trees; key_bias or mask in a
- *                     graph whose calls a device replays
+ *                     graph on a GPU, because a later step may have more keys
  *   INVALID_ARGUMENT  PAST with SELF; PAST or SELF in a cross layer, because all its keys are past; a recurrent layer; a
- *                     layer with KVC_LAYER_KEYS_ONLY; out and lse share an element, or one of them shares an element with a
- *                     tensor that is read; REL_BIAS_ZERO without rel_bias; on the CPU, a NaN or +infinity in rel_bias or
+ *                     layer with KVC_LAYER_KEYS_ONLY; out and lse share an element, or one of the two shares an element with
+ *                     a tensor that is read; REL_BIAS_ZERO without rel_bias; on the CPU, a NaN or +infinity in rel_bias or
  *                     key_bias (-infinity hides a key)
  *   CANCELLED         after kvc_forward_cancel, when the running work items are done. out is then undefined, and k and v may
  *                     have been stored
@@ -1140,8 +1172,9 @@ KVC_API kvc_status kvc_forward_attend(kvc_cache *cache, kvc_forward forward, int
 
 /* How kvc_forward_select scores a token. */
 enum kvc_select_rule {
-  KVC_SELECT_RELU_SUM = 0, /* the score is the sum over all heads h of weights[h] * max(0, q[h].k); one list a query */
-  KVC_SELECT_EACH_HEAD = 1 /* the score in head h is q[h].k; one list for each head of a query */
+  KVC_SELECT_RELU_SUM = 0, /* the score is the sum over all heads h of weights[h] * max(0, q[h].k); each query has one
+                              list */
+  KVC_SELECT_EACH_HEAD = 1 /* the score in head h is q[h].k; each query has one list for each head */
 };
 
 typedef struct kvc_select_args {
@@ -1151,18 +1184,18 @@ typedef struct kvc_select_args {
                               keys of kv head h / (Hq / Hkv) */
   const DLTensor *weights; /* KVC_SELECT_RELU_SUM: borrowed; [>= T, Hq] float32, of any sign; nullable: all 1. Else NULL */
   const DLTensor *indices; /* borrowed, its data is written: the chosen entries. [>= T, lists, k] int32, innermost stride 1.
-                              `lists` is 1, or Hq with KVC_SELECT_EACH_HEAD. k * index_block <= KVC_MAX_LISTED_KEYS. It must
-                              not overlap another tensor. Tokens of inert rows, and rows from T on, are not written */
+                              `lists` is 1, or Hq with KVC_SELECT_EACH_HEAD. k * index_block <= KVC_MAX_LISTED_KEYS. The data
+                              must not overlap another tensor. Tokens of inert rows, and rows from T on, are not written */
   const DLTensor *candidates;   /* nullable: all tokens that the query sees are scored. Borrowed; [>= T, 1 or lists, n]
-                                   int32, with entries as in kvc_attend_args.indices: only tokens that candidates names are
-                                   scored */
+                                   int32, with entries as in kvc_attend_args.indices: only the tokens that the entries of
+                                   this tensor name are scored */
   const DLTensor *rope_cos_sin; /* nullable; as kvc_append_args.rope_cos_sin, for q */
-  int32_t index_block;     /* b >= 1: an entry i of indices names the tokens [i * b, (i + 1) * b). The score of the entry is
-                              the largest score of those of its tokens that the query sees. 0 = 1 */
+  int32_t index_block;     /* b >= 1: an entry i of indices names the tokens [i * b, (i + 1) * b). The score of an entry is
+                              the largest score among its tokens that the query sees. 0 = 1 */
   int32_t candidate_block; /* the number of tokens that an entry of candidates names, like index_block for indices; 0 = 1 */
-  int32_t first_blocks;    /* the entries 0..first_blocks - 1 are always chosen. They count towards k */
+  int32_t first_blocks;    /* the entries 0..first_blocks - 1 are always chosen. These entries count towards k */
   int32_t last_blocks;     /* the entries e - last_blocks + 1..e are always chosen, where e is the entry of the query's own
-                              token. They count towards k. first_blocks + last_blocks is at most k */
+                              token. These entries count towards k. first_blocks + last_blocks is at most k */
 } kvc_select_args;
 
 static inline void kvc_select_args_init(kvc_select_args *args) {
@@ -1193,13 +1226,14 @@ KVC_API kvc_status kvc_forward_select(kvc_cache *cache, kvc_forward forward, int
                                       kvc_error *error);
 
 /* Copies a state tensor of a recurrent layer out of the cache. Row i of the tensor becomes the state that sequence i of the
- * batch had before this forward. For an empty sequence it is the fill value (kvc_state_config). For inert rows of the batch,
- * nothing is written. The call may be repeated.
+ * batch had before this forward. For an empty sequence, all elements are the fill value (kvc_state_config). For inert rows
+ * of the batch, nothing is written. The call may be repeated.
  *   layer   a recurrent layer of the forward
  *   state   index of the state tensor, 0..num_states - 1
  *   token   -1: load the state before the first new token of each row. 0..max_draft_states - 1: load the state before the
- *           row's new token with this index. The state before a tree node is the state after its parent, which an earlier
- *           kvc_forward_store_state of this forward may have stored. Rows that lack this token or this state are not written
+ *           row's new token with this index. The state before a tree node is the state after the node's parent. An earlier
+ *           kvc_forward_store_state of this forward may have stored this state. If a row of the batch lacks this token or
+ *           this state, the same row of the tensor is not written
  *   tensor  borrowed, its data is written; [>= num_sequences, shape...] of the state's dtype. Each row is compact, and the
  *           stride between rows is free
  * Errors: STALE_ID, BUSY, CANCELLED, OUT_OF_RANGE (layer, state, token), INVALID_ARGUMENT (the layer is not recurrent, or
@@ -1210,13 +1244,14 @@ KVC_API kvc_status kvc_forward_load_state(kvc_cache *cache, kvc_forward forward,
 
 /* Copies a state tensor of a recurrent layer into the cache. Row i becomes the state of sequence i of the batch when this
  * forward ends. If the forward is aborted, the sequence keeps its earlier state. Store every state of every recurrent layer
- * in the range before kvc_forward_end. If a state is stored twice, the later call replaces the earlier one.
+ * in the range before kvc_forward_end. If a state is stored twice, the later call replaces the earlier state.
  *   token   -1: store the state after the last new token of each row. 0..max_draft_states - 1: store the state after the
- *           row's new token with this index. Rows that lack this token, or that do not keep the state after it, are not
- *           read. A row keeps the state after its last token, and after tree nodes with numbers below max_draft_states
+ *           row's new token with this index. If a row of the batch lacks this token, or does not keep the state after this
+ *           token, the same row of the tensor is not read. A row keeps the state after its last token, and after tree nodes
+ *           with numbers below max_draft_states
  *   tensor  borrowed; shape and strides as in kvc_forward_load_state
- * Drafts: with max_draft_states, the cache keeps the states after several uncommitted nodes. kvc_seq_commit then makes the
- * state after the committed leaf the state of the sequence. An example is a draft of 4 tokens with states
+ * Drafts: with max_draft_states, the cache keeps the states after several uncommitted nodes. kvc_seq_commit then sets
+ * the state of the sequence to the state after the committed leaf. An example is a draft of 4 tokens with states
  * [num_sequences, 4, shape...]: call this function for tokens 0 to 3, each time with one slice of the states.
  * Errors, threads: as kvc_forward_load_state. Since 0.1. From: a state for each draft as in vLLM's speculative Mamba. */
 KVC_API kvc_status kvc_forward_store_state(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state,
@@ -1228,9 +1263,9 @@ typedef struct kvc_merge_args {
   const DLTensor *const *outputs;   /* [num_parts], borrowed; each [>= T, H, Dv] float32, float16 or bfloat16; innermost
                                        stride 1 */
   const DLTensor *const *lses;      /* [num_parts], borrowed; each [>= T, H] float32 */
-  const DLTensor *out;              /* borrowed, its data is written; [T, H, Dv] float32, float16 or bfloat16. Its shape
-                                       defines T, H and Dv. It may be outputs[0]; it must not overlap any other part */
-  const DLTensor *lse;              /* nullable: not computed. Borrowed, its data is written; [T, H] float32. It may be
+  const DLTensor *out;              /* borrowed, its data is written; [T, H, Dv] float32, float16 or bfloat16. The shape of
+                                       out defines T, H and Dv. out may be outputs[0], but must not overlap any other part */
+  const DLTensor *lse;              /* nullable: not computed. Borrowed, its data is written; [T, H] float32. lse may be
                                        lses[0] */
 } kvc_merge_args;
 
@@ -1248,32 +1283,35 @@ static inline void kvc_merge_args_init(kvc_merge_args *args) {
  * Threads: any. Since 0.1. From: split-KV as in Flash-Decoding; cascade merge as in FlashInfer. */
 KVC_API kvc_status kvc_merge_states(kvc_context *context, const kvc_merge_args *args, void *stream, kvc_error *error);
 
-/* Closes a step and keeps its tokens. The lengths of its sequences grow. Pages that left a window are freed. The pages of
- * sequences that were removed during the step are released. Nodes of trees stay uncommitted until kvc_seq_commit.
+/* Closes a step and keeps its tokens. The lengths of the step's sequences grow. Pages that left a window or chunk are freed.
+ * The pages of sequences that were removed during the step are released. Nodes of trees stay uncommitted until
+ * kvc_seq_commit.
  *
- * Every layer in the range must have stored its tokens. Otherwise the pages of the layer could still have tokens of another
- * sequence. Layers that a step does not compute must be outside of its range (kvc_batch.layer_begin). In graphs and with
- * KVC_STORAGE_NONE, the library cannot check this fully, so the engine must ensure that every layer stores its tokens.
+ * Every layer in the range must have stored the new tokens. Otherwise the new pages could still have tokens of another
+ * sequence in this layer. Layers that a step does not compute must be outside of its range (kvc_batch.layer_begin). In
+ * graphs and with KVC_STORAGE_NONE, the library cannot check this fully, so the engine must ensure that every layer stores
+ * the new tokens.
  *
  * Errors (the forward stays open): ORDER (error->index is the first layer in the range that was not appended, or that has a
- * state which was not stored; with KVC_STORAGE_NONE, appends are not checked), CANCELLED, BUSY, STALE_ID. An error of the
+ * state that was not stored; with KVC_STORAGE_NONE, appends are not checked), CANCELLED, BUSY, STALE_ID. An error of the
  * device closes the forward, as kvc_forward_abort does. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_end(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
-/* Closes a step and drops its tokens. Its pages become free, and sequences are as they were before kvc_forward_begin.
+/* Closes a step and drops its tokens. The pages that the step reserved become free. The sequences are as they were before
+ * kvc_forward_begin.
  * Errors: BUSY (a call of the forward is computing; call kvc_forward_cancel first), STALE_ID. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_abort(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
-/* Stops a step, also while it computes on another thread. The call does not wait. An attend that is computing finishes the
- * work items that run now, and returns CANCELLED (or OK if no item was left). After this call, append, attend and end return
- * CANCELLED, and only kvc_forward_abort closes the forward.
+/* Stops a step, also while the step computes on another thread. The call does not wait. An attend that is computing finishes
+ * the work items that run now, and returns CANCELLED (or OK if no item was left). After this call, append, attend and end
+ * return CANCELLED, and only kvc_forward_abort closes the forward.
  * Errors: STALE_ID. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_cancel(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
 /* The position of each token of an open forward, and the last token of each row. The library owns the arrays, and the shapes
- * and strides of the tensors. They are valid until the forward closes, or in a graph until kvc_graph_destroy. In a graph the
- * arrays have max_tokens and max_sequences of kvc_graph_config in place of T and num_sequences. Entries that the step does
- * not use have position 0 and last row -1. */
+ * and strides of the tensors. All of them are valid until the forward closes, or in a graph until kvc_graph_destroy. In a
+ * graph the arrays have max_tokens and max_sequences of kvc_graph_config in place of T and num_sequences. Entries that the
+ * step does not use have position 0 and last row -1. */
 typedef struct kvc_forward_info {
   uint32_t struct_size;
   int32_t num_sequences;              /* rows of the batch, inert rows included */
@@ -1304,8 +1342,8 @@ KVC_API kvc_status kvc_forward_get_info(kvc_cache *cache, kvc_forward forward, k
 KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, char *buffer, int64_t capacity,
                                         int64_t *length, kvc_error *error);
 
-/* Settings of a graph. A graph is for steps whose calls are recorded once and replayed, by a CUDA graph, or by a compiled
- * program that has the arguments of its calls as constants.
+/* Settings of a graph. A graph is for steps whose calls are recorded once and then replayed. The recording is a CUDA graph,
+ * or a compiled program that has the arguments of its calls as constants.
  *
  *   kvc_graph_config config;  kvc_graph_config_init(&config);                  // once
  *   config.max_sequences = config.max_tokens = 64;                             // decode, up to 64 rows
@@ -1320,20 +1358,21 @@ KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, c
  *
  *   Ids        In every step, the forward in a graph has the id of the graph. A call with that id acts on the forward that
  *              is open in the graph. If no forward is open in the graph, the call returns KVC_ERROR_STALE and does nothing.
- *   Addresses  kvc_forward_get_info and kvc_forward_tables give the same addresses in every step, in shapes of the graph's
- *              capacity. Entries that a step does not use are inert: position 0, slot -1, last row -1, table rows without
- *              keys. Call kvc_forward_tables in each step to fill the tables. Between kvc_forward_end and this call, the
- *              generation word of the tables is 0.
- *   Tensors    Tensors of recorded calls have max_tokens rows, and tensors of states have max_sequences rows. Rows that the
- *              step does not have are not written.
+ *   Addresses  kvc_forward_get_info and kvc_forward_tables give the same addresses in every step. The shapes are those of
+ *              the graph's capacity. Entries that a step does not use are inert: position 0, slot -1, last row -1, table
+ *              rows without keys. Call kvc_forward_tables in each step to fill the tables. When a forward closes, the
+ *              generation word of its tables (kvc_tables.generation_word) becomes 0, which means stale. The word stays 0
+ *              until the next call of kvc_forward_tables.
+ *   Tensors    Tensors of recorded calls have max_tokens rows, and tensors of states have max_sequences rows. Rows after the
+ *              last row of the step are not written.
  *   CUDA       Run one step without a capture first. Then capture append, attend, load_state and store_state between a begin
  *              and an end. All other calls must be outside of the capture (else ORDER). kvc_forward_end checks that each
- *              layer in the range was appended in the graph at least once. It cannot check which calls a replay ran, so
- *              replay all captured layers before kvc_forward_end. A replay while no forward is open writes nothing. Use one
- *              stream for all forwards of a graph.
+ *              layer in the range was appended in the graph at least once. The call cannot check which calls a replay ran,
+ *              so replay all captured layers before kvc_forward_end. A replay while no forward is open writes nothing. Use
+ *              one stream for all forwards of a graph.
  *
- * A graph has buffers for one forward, which does not count towards max_open_forwards. Recordings of several batch sizes can
- * use the same graph, up to its capacity. So a server needs only one graph. */
+ * A graph has buffers for one forward. This forward does not count towards max_open_forwards. Recordings for several batch
+ * sizes can use the same graph, up to its capacity. So a server needs only one graph. */
 typedef struct kvc_graph_config {
   uint32_t struct_size;
   uint32_t flags;            /* 0 */
@@ -1350,14 +1389,15 @@ static inline void kvc_graph_config_init(kvc_graph_config *config) {
   config->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Creates a graph, which owns the memory for its forwards. kvc_cache_estimate includes one graph of the largest size.
+/* Creates a graph. The graph owns the memory for its forwards. kvc_cache_estimate includes one graph of the largest size.
  *   graph  filled
  * Errors: OUT_OF_RANGE, UNSUPPORTED (flags, reserved), OUT_OF_MEMORY, TOO_MANY_FORWARDS (64 graphs exist). Threads: any.
  * Since 0.1. */
 KVC_API kvc_status kvc_graph_create(kvc_cache *cache, const kvc_graph_config *config, kvc_forward *graph,
                                     kvc_error *error);
 
-/* Frees a graph, and all memory that was borrowed from it. kvc_cache_destroy frees the remaining graphs.
+/* Frees a graph and its memory. The arrays that kvc_forward_get_info and kvc_forward_tables gave for the graph become
+ * invalid. kvc_cache_destroy frees the remaining graphs.
  * Errors: STALE_ID (no graph of this cache), BUSY (a forward is open in the graph; end or abort it). Threads: any.
  * Since 0.1. */
 KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_error *error);
@@ -1371,14 +1411,15 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  *   batch.sequences = &seq;  batch.num_sequences = 1;
  *   batch.append_lengths = &num_nodes;  batch.tree_parents = parents;
  *   if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);
- *   ...                                        // attend in every layer: each query sees the sequence and its ancestors
+ *   ...                                        // attend in every layer: a node's query sees the sequence and the node's
+ *                                              ancestors
  *   kvc_forward_end(cache, step, &error);
  *   int32_t leaf = deepest_accepted(logits);   // say 4: the path 0, 1, 4 is kept, and the length grows by 3
  *   kvc_seq_commit(cache, 1, &seq, &leaf, NULL, &error);
  *
  * Numbering: the nodes of a sequence are numbered from 0 in the order of their appends, over all steps since the last
- * commit. A later step may add nodes to the tree. Its first node has the number that kvc_seq_tree_nodes gives before the
- * step. A parent must come before its children. A tree may have several roots, and any node can be committed.
+ * commit. A later step may add nodes to the tree. The first node of that step has the number that kvc_seq_tree_nodes gives
+ * before the step. A parent must come before its children. A tree may have several roots, and any node can be committed.
  * Positions: the position of a node is the length of the sequence plus the depth of the node (0 for a root). RoPE, windows
  * and biases use this position.
  * Limits: while a sequence has uncommitted nodes, forks and plain appends return UNCOMMITTED. The sequence then frees no
@@ -1387,8 +1428,8 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  * Recurrent states, in a cache with a recurrent group: the state after the last node of the newest step is always kept. The
  * states after the first max_draft_states nodes are kept too, if they were stored (kvc_forward_store_state). Only a node
  * with a state can be committed (else EVICTED), or can get children in a later step. If max_draft_states is 0, a tree must
- * be a chain, and it can only be kept or dropped as a whole. If only its first nodes are accepted, drop the chain (-1) and
- * append their tokens as plain tokens. */
+ * be a chain, and the whole chain can only be kept or dropped. If only the first nodes of the chain are accepted, drop the
+ * chain (-1), and append the tokens of these nodes as plain tokens. */
 
 /* Keeps the path from a root to node leaves[i] as tokens of sequences[i], and drops the other uncommitted nodes of the
  * sequence. Either all n sequences are committed, or none. K and V of kept nodes move to their final slots where needed. The
@@ -1396,15 +1437,16 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  *   sequences  [n], distinct, any order, each with uncommitted nodes
  *   leaves     [n]: a node for each sequence, 0..kvc_seq_tree_nodes - 1; -1 = drop all nodes
  *   stream     as kvc_seq_fork
- * Errors (nothing committed), with the sequence in error->index: STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes; or
- * KVC_STORAGE_NONE: too many copies wait), OUT_OF_RANGE, EVICTED (the recurrent state of the node is not kept, see above).
- * After an error of the device, K and V of the nodes are undefined, and the nodes can only be dropped (-1). Threads: any.
- * The cost grows with the number of moved nodes and freed pages.
+ * Errors (nothing committed), with the index of the sequence in error->index: STALE_ID, DUPLICATE, BUSY, ORDER (no
+ * uncommitted nodes; KVC_STORAGE_NONE: the engine must take queued copies first), OUT_OF_RANGE, EVICTED (the recurrent state
+ * of the node is not kept, see above). After an error of the device, K and V of the nodes are undefined, and the nodes can
+ * only be dropped (-1). Threads: any. The cost grows with the number of moved nodes and freed pages.
  * Since 0.1. From: tree attention as in SpecInfer and Medusa. */
 KVC_API kvc_status kvc_seq_commit(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int32_t *leaves,
                                   void *stream, kvc_error *error);
 
-/* Gives the number of uncommitted tree nodes of each of n sequences. Nodes of open forwards do not count. O(1) a sequence.
+/* Gives the number of uncommitted tree nodes of each of n sequences. Nodes of open forwards do not count. The cost is O(1)
+ * for each sequence.
  *   nodes  [n], filled
  * Errors: STALE_ID. Threads: any, also while a forward computes. Since 0.1. */
 KVC_API kvc_status kvc_seq_tree_nodes(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int32_t *nodes,
@@ -1957,7 +1999,7 @@ typedef struct kvc_plan_config {
   uint32_t struct_size;
   uint32_t flags;            /* KVC_PLAN_* */
   int32_t mode;              /* KVC_PLAN_* mode */
-  int32_t page_size;         /* tokens a page, 1..65536; 0 = 16 */
+  int32_t page_size;         /* tokens of a page, 1..65536; 0 = 16 */
   int32_t num_draft_tokens;  /* VERIFY: 1..1024. Else 0 */
   int32_t num_steps;         /* DRAFT_DECODE: 1..64. Else 0 */
   int32_t top_k;             /* DRAFT_DECODE: branches of a row, 1..64; 0 = 1. Else 0 */

@@ -129,7 +129,7 @@ __device__ __forceinline__ void load_inputs(const MmaBlock& block, int32_t step,
   }
 }
 
-// Gives the next part of eight inputs, as 16-bit elements. A float32 input is a sum of three bfloat16 parts. Each call
+// Gives the next 16-bit part of each of eight inputs. A float32 input is a sum of three bfloat16 parts. Each call
 // rounds x to the next part, and leaves the rest in x. A 16-bit input is its own single part.
 __device__ __forceinline__ void take_part(float (&x)[8], uint32_t (&words)[4]) {
 #pragma unroll

@@ -9,9 +9,9 @@
 // Thread safety: none; calls are made under the cache's lock. A sequence costs one word for each list, and one for each
 // layer.
 // Invariants
-// 1. Layers in `complete_` hold every token of the list. A step appends only in layers of `complete_`, so later ranges
-//    lie within earlier ones. So on each side of `complete_`, a layer that is farther away never holds more tokens than
-//    a nearer layer.
+// 1. `complete_` is a range of layers, and these layers hold every token of the list. A step appends only in layers of
+//    `complete_`. Then `complete_` shrinks to the layers of that step. So on each side of `complete_`, a layer that is
+//    farther away never holds more tokens than a nearer layer.
 // 2. A layer outside of `complete_` holds held(layer) tokens, fewer than the list has.
 #pragma once
 
@@ -102,7 +102,7 @@ class StoredLayers {
   std::vector<List> lists_;
   std::vector<Place> places_;     // [layers]
   LazyArray<LayerSet> complete_;  // [sequences, lists]
-  LazyArray<int32_t> held_;       // [sequences, layers that store]: tokens of layers that are not complete
+  LazyArray<int32_t> held_;       // [sequences, stored_layers_]: how many tokens an incomplete layer holds
   int64_t stored_layers_ = 0;     // layers that store tokens
 };
 

@@ -86,8 +86,8 @@ Status RotaryTables::rows_at(const Context& context, kvc_backend_rope* args, int
   args->cos_sin = cos_sin;
   args->cos = {cos.data, cos.strides[0], 0, cos.dtype, 0};
   args->sin = {sin.data, sin.strides[0], 0, sin.dtype, 0};
-  // If there are no rows of cos and sin, no token may be rotated. The backend is not called: for tensors without
-  // data, it would compute cos and sin from tables.
+  // If cos and sin have no rows, no token may be rotated. The backend is not called, because for cos and sin without
+  // data it reads args->tables, which is not set here.
   if (tokens == 0 || positions() == 0) return Status();
   kvc_error error = KVC_ERROR_INIT;
   return Status::from(context.backend().rope(context.device(), args, stream, &error), error);
@@ -109,7 +109,7 @@ Status RotaryTables::rows_at(const Context& context, const kvc_backend_indexes& 
   return rows_at(context, &args, tokens, stream, cos_sin);
 }
 
-// Calls the backend's rope. When it gets a caller's cos and sin, it copies rows of these two tensors as float32. Here
+// Calls the backend's rope. When rope gets a caller's cos and sin, it copies rows of these two tensors as float32. Here
 // both tensors are `numbers`, and row 0 is the only row.
 Status to_float32(const Context& context, const TensorView& numbers, void* stream, float* out) {
   static constexpr int32_t kFirst = 0;

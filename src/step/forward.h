@@ -75,11 +75,11 @@ class Forward {
   // Sets the shapes that callers see, after the batch was built.
   void finish_batch() noexcept;
   // The plan of a work class. The first layer that needs the plan makes it. flags: KVC_ATTEND_* of the call.
-  // listed_keys: see WorkPlan::build. A class keeps the plan for the last flags and listed_keys only.
+  // listed_keys: see WorkPlan::build. A class keeps only the plan for the last flags and listed_keys.
   const WorkPlan& work_plan(size_t work_class, uint32_t flags = 0, int32_t listed_keys = WorkPlan::kNoLists) noexcept;
   // The same plan in the form that backends take. If the backend stages plans, the plan is staged once.
   Status plan(size_t work_class, uint32_t flags, int32_t listed_keys, const kvc_backend_plan** out);
-  // Memory for kvc_backend_select.scratch; null if no layer has keys only.
+  // Memory for kvc_backend_select.scratch; null if no layer has the flag KVC_LAYER_KEYS_ONLY.
   const DeviceMemory* select_scratch() const noexcept { return select_scratch_.get(); }
   // A plan with the rows and page lists of a class, without items.
   kvc_backend_plan plan_without_items(size_t work_class, uint32_t flags) noexcept;
@@ -96,8 +96,8 @@ class Forward {
   // Otherwise they are the plans of the classes that the last step used. Each plan has the flags and listed_keys of the
   // last plan of its class.
   Status stage(std::span<const kvc_backend_node_changes> changes);
-  // Is called when a step of a graph closes. Recorded calls that are replayed between this call and the next call of
-  // stage() read and write nothing.
+  // Is called when a step of a graph closes. If recorded calls are replayed before the next stage(), they read and
+  // write nothing.
   Status unstage();
   // Whether recorded calls may run in this step: it is a step of a graph, and the device replays calls.
   bool replayed() const noexcept { return graph && device_step_.get() != nullptr; }

@@ -194,8 +194,9 @@ Status TablePlan::check_rows(const Batch& batch) {
   return Status();
 }
 
-// Checks that each row of the server's table has columns for all its tokens, including new tokens. Every row that a
-// build makes belongs to tokens that passed this check. So the size of the caller's table limits the number of rows.
+// Checks that each row of the server's table has columns for all its tokens, including new tokens. In a table that a
+// build makes, the queries of a row are new tokens that passed this check (except for inert rows), and no two rows have
+// the same query. So the size of the server's table limits the number of rows that have queries.
 Status TablePlan::check_room(const TableSource& source) const {
   const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE;
   for (size_t i = 0; i < step_.size(); ++i) {
@@ -362,9 +363,9 @@ uint64_t TablePlan::start_on_device(bool with_trees, bool with_encoders) noexcep
 
 Status TablePlan::write(const Batch& batch, const TableSource& source) {
   KVC_TRY(check_room(source));
-  // With a block table, the checks of the tables cover the pages of new tokens, because new tokens are keys too. In two
-  // cases, they do not cover the slots of new tokens: a tree lists its nodes one by one, and slots in req_to_token may
-  // lie anywhere. These cases are checked here.
+  // With a block table and no trees, the checks of the tables cover the pages of new tokens, because new tokens are
+  // keys too. In two cases, the slots of new tokens are checked here. With trees, the lists of tree nodes are not
+  // checked. With req_to_token, a table of pages checks only the first slot of each page.
   if (batch.slots || trees_) {
     for (Tokens& tokens : tokens_) KVC_TRY(tokens.set.check(tokens.tokens, source));
   }

@@ -67,7 +67,7 @@ static void rotate_row(const kvc_backend_layer* layer, const float* cos_sin, flo
   }
 }
 
-// Converts a stored row to float32. Elements of E4m3 then still lack the factor view.stored_unit.
+// Converts a stored row to float32. The results for E4m3 must then be multiplied by view.stored_unit.
 static void widen_row(Type type, const unsigned char* from, int32_t n, float* to) {
   unsigned char* target = reinterpret_cast<unsigned char*>(to);
   switch (type) {

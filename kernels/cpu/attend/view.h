@@ -1,13 +1,13 @@
 // One work item as both attention kernels read it: sizes and strides, addresses of keys, and the rows of a pass.
 //
 // A row is a pair of a query and a query head of one kv head. Row r of an item is query r / group and head r % group,
-// so adjacent rows have equal or similar masks. The queries of a shared item are those of its spans. A pass computes as
-// many rows as fit the scratch.
+// so adjacent rows have equal or similar masks. A shared item has queries of several rows of the batch: those of its
+// kvc_backend_spans, one span after another. A pass computes as many rows as fit the scratch.
 //
 // A key has an index, a position and a number. The index is its place in its sequence. Windows and biases use the
-// position. It differs from the index only for nodes of a token tree. The number is the key's place in the order in
-// which kernels read keys. It is the index, with two exceptions. With lists of keys, it is the place in the query's
-// list. In a tree of a deterministic cache, it is the place on the query's path (tree_path.h).
+// position. The position differs from the index only for nodes of a token tree. The number is the key's place in the
+// order in which kernels read keys. The number is the index, with two exceptions. With lists of keys, it is the place
+// in the query's list. In a tree of a deterministic cache, it is the place on the query's path (tree_path.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -41,13 +41,13 @@ struct View {
   // Keys from this number on are tested one by one for each row, even within the row's range. It is the number of the
   // first node of `tree`, or 0 if the call has a mask.
   int32_t picked_begin;
-  const int32_t* key_indexes;  // null: numbers are indexes. Else (lists, or one path in a panel) each key's index
+  const int32_t* key_indexes;  // null: numbers are indexes. Else the indexes of a list's keys, or of a path's keys
   int32_t indexes_begin;       // number of the key at key_indexes[0]
   const double* key_table;     // null: K is not rotated on read. Else the table for its rotation
   // Whether K and V are copied to scratch as float32 (staged_keys.h). This is so if K is rotated on read, lies in two
   // pools, or has 4 bits. A decode kernel that loads 4 bits itself (kNibbles) sets this to false.
   bool staged;
-  // The bytes of a row of K and of V at which the scales of its blocks of dims begin, if there are any.
+  // The byte offset of the block scales in a row of K, and in a row of V. Used only if rows have block scales.
   int32_t k_block_scales, v_block_scales;
   int32_t k_rotation, v_rotation;  // block sizes of rows that are stored rotated (hadamard.h); 0: not rotated
   ScoreOptions options;
@@ -57,7 +57,7 @@ struct View {
   float exp2_scale;      // |softmax scale| * log2(e); with options log2(e)
   double natural_scale;  // |softmax scale|; with options 1
   float q_sign;
-  float stored_unit;     // a factor that all loaded elements lack, besides their scales
+  float stored_unit;     // value = loaded element * stored_unit * scale of the element; 1 except for e4m3
   int64_t k_head_bytes;  // from one kv head to the next in pool k
   int64_t v_head_bytes;  // from one kv head to the next in pool v
 };

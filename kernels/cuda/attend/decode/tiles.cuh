@@ -1,9 +1,9 @@
 // What attention of few rows does before the products: it finds the rows of the block and the keys that they see, and
 // copies the tiles of each warp to shared memory.
 //
-// Each lane finds the page of one key, one tile before the tile is copied. So the copies do not wait for page ids.
-// Lanes 0 to 15 have the 16 keys of a tile, for addresses in K. Lanes 16 to 31 have the same keys, for addresses in V.
-// A key that no row sees is not read; its place holds zeros.
+// When a lane has started its copies of a tile, it finds the page of its key in the warp's next tile. So the copies do
+// not wait for page ids. Lanes 0 to 15 have the 16 keys of a tile, for addresses in K. Lanes 16 to 31 have the same
+// keys, for addresses in V. A key that no row sees is not read; its place holds zeros.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -48,7 +48,7 @@ struct DecodeFixed {
   uint64_t k_rows, v_rows;  // the addresses of the head's rows in slot 0 of page 0
   float units[kDecodeRows];
   float m[kMostDecodeWarps][kDecodeRows], l[kMostDecodeWarps][kDecodeRows];
-  float factors[kMostDecodeWarps][kDecodeRows];  // the factors of the warps' o in a merged row
+  float factors[kMostDecodeWarps][kDecodeRows];  // a merge multiplies warp w's output for row r by factors[w][r]
   uint32_t keys_begin, keys_end;                 // keys that some row sees
   uint32_t full_begin, full_end;                 // keys that all rows see
 };
@@ -167,7 +167,7 @@ class DecodeReader {
     unsigned char* const v_tile = tile + kDecodeKeys * Kind::kKeyPitch;
     if (call.one_page != 0) {
       const uint32_t seen =
-          __ballot_sync(kAllLanes, page_ >= 0);  // bits 0 to 15 and bits 16 to 31: the keys of the tile
+          __ballot_sync(kAllLanes, page_ >= 0);  // bits i and 16 + i: whether some row sees key i of the tile
       const int32_t page = __shfl_sync(kAllLanes, page_, __ffs(static_cast<int>(seen | 0x80000000u)) - 1);
       const int32_t slot = slot_ - lane_ % kDecodeKeys;
       copy_page_rows<Kind::kKeyPitch>(layer.k, fixed.k_rows, page < 0 ? 0 : page, slot, seen, tile);
@@ -213,8 +213,8 @@ class DecodeReader {
     page_ = leaf_[entry_ & (KVC_BACKEND_NODE_FANOUT - 1)];
   }
 
-  // Copies 16 rows of a page, from slot `slot` on. rows: the address of the head's rows in slot 0 of page 0. seen: a
-  // bit for each row; the other rows become zeros.
+  // Copies 16 rows of a page, from slot `slot` on. rows: the address of the head's rows in slot 0 of page 0. seen: bit
+  // i is set if row i is to be copied. A row whose bit is not set becomes zeros.
   template <int kPitch>
   __device__ __forceinline__ void copy_page_rows(const kvc_backend_pool& pool, uint64_t rows, int32_t page,
                                                  int32_t slot, uint32_t seen, unsigned char* target) {
