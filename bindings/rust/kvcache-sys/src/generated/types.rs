@@ -310,7 +310,7 @@ pub const KVC_OK: kvc_status_code = 0;
 pub const KVC_ERROR_INVALID_ARGUMENT: kvc_status_code = 1;
 #[doc = " a pointer that is not nullable is NULL"]
 pub const KVC_ERROR_NULL_ARGUMENT: kvc_status_code = 2;
-#[doc = " struct_size is below that of the first release, or differs within an array"]
+#[doc = " struct_size is smaller than in the first release, or differs between elements of an\narray"]
 pub const KVC_ERROR_STRUCT_SIZE: kvc_status_code = 3;
 #[doc = " the call is valid, but this library or backend cannot do it"]
 pub const KVC_ERROR_UNSUPPORTED: kvc_status_code = 4;
@@ -330,50 +330,50 @@ pub const KVC_ERROR_OUT_OF_RANGE: kvc_status_code = 10;
 pub const KVC_ERROR_STALE_ID: kvc_status_code = 11;
 #[doc = " one call names the same sequence twice"]
 pub const KVC_ERROR_DUPLICATE: kvc_status_code = 12;
-#[doc = " KVC_CONTEXT_VALIDATE: the device found a bad index of an earlier call, and this call\ndid nothing"]
+#[doc = " KVC_CONTEXT_VALIDATE: the device found a bad index in a tensor of an earlier call. The\npresent call did nothing"]
 pub const KVC_ERROR_EARLIER_CALL: kvc_status_code = 13;
-#[doc = " required and available count pages of error->group"]
+#[doc = " error->required and error->available are numbers of pages in group\nerror->group"]
 pub const KVC_ERROR_OUT_OF_PAGES: kvc_status_code = 100;
 #[doc = " the host or the device refused memory"]
 pub const KVC_ERROR_OUT_OF_MEMORY: kvc_status_code = 101;
-#[doc = " required and available count sequences"]
+#[doc = " error->required and error->available are numbers of sequences"]
 pub const KVC_ERROR_TOO_MANY_SEQUENCES: kvc_status_code = 102;
-#[doc = " required and available count open forwards"]
+#[doc = " error->required and error->available are numbers of open forwards"]
 pub const KVC_ERROR_TOO_MANY_FORWARDS: kvc_status_code = 103;
-#[doc = " required and available count tokens or rows of a batch"]
+#[doc = " error->required and error->available are numbers of tokens, or of rows, of a\nbatch"]
 pub const KVC_ERROR_BATCH_TOO_LARGE: kvc_status_code = 104;
-#[doc = " required and available count elements of an output array"]
+#[doc = " error->required and error->available are numbers of elements of an output\narray"]
 pub const KVC_ERROR_BUFFER_TOO_SMALL: kvc_status_code = 105;
-#[doc = " required and available count uncommitted tree nodes of a sequence"]
+#[doc = " error->required and error->available are numbers of uncommitted tree nodes of a\nsequence"]
 pub const KVC_ERROR_TREE_TOO_LARGE: kvc_status_code = 106;
 #[doc = " the sequence is in an open forward or a job, or another thread uses the forward"]
 pub const KVC_ERROR_BUSY: kvc_status_code = 200;
-#[doc = " the calls came in a wrong order, or a call that is allowed once came twice"]
+#[doc = " the calls came in a wrong order, or a call that is allowed only once came twice"]
 pub const KVC_ERROR_ORDER: kvc_status_code = 201;
-#[doc = " the forward was cancelled, so only abort is possible. Or the job of a suspend or resume was\ncancelled"]
+#[doc = " the forward was cancelled, so only kvc_forward_abort is possible. Or a suspend or resume was\ncancelled (kvc_job)"]
 pub const KVC_ERROR_CANCELLED: kvc_status_code = 202;
 #[doc = " the needed keys were freed when they left a window, or the needed recurrent state is not\nkept"]
 pub const KVC_ERROR_EVICTED: kvc_status_code = 203;
 #[doc = " the sequence has an uncommitted tree. Call kvc_seq_commit first"]
 pub const KVC_ERROR_UNCOMMITTED: kvc_status_code = 204;
-#[doc = " the arrays of a plan are not those of the requested step, or no step is open in a graph"]
+#[doc = " a plan holds another build than the requested one. Or it holds no build, because none was\nmade or the last one failed. Or no forward is open in the graph"]
 pub const KVC_ERROR_STALE: kvc_status_code = 205;
 #[doc = " the sequence is suspended. Call kvc_seq_resume first"]
 pub const KVC_ERROR_SUSPENDED: kvc_status_code = 206;
 #[doc = " no backend, driver or device of that type was found"]
 pub const KVC_ERROR_DEVICE_UNAVAILABLE: kvc_status_code = 300;
-#[doc = " the driver reported an error. The message has the name of the error and the call"]
+#[doc = " the driver reported an error. The message names the error and the call"]
 pub const KVC_ERROR_DEVICE_FAILED: kvc_status_code = 301;
-#[doc = " an operation on a file failed, or a callback that writes or reads. The message says why"]
+#[doc = " an operation on a file, tier or transport failed, or a callback that writes or reads reported a\nfailure. The message says why"]
 pub const KVC_ERROR_IO: kvc_status_code = 400;
-#[doc = " stored bytes are damaged, cut off, or were never written by this library"]
+#[doc = " stored bytes are damaged or cut off, or were not written by this library"]
 pub const KVC_ERROR_CORRUPT: kvc_status_code = 401;
 #[doc = " stored bytes are undamaged, but belong to another model, dtype or layout. The message has\nboth layouts"]
 pub const KVC_ERROR_LAYOUT: kvc_status_code = 402;
 #[doc = " a bug of the library. kvc_cache_check_invariants reports this code too"]
 pub const KVC_ERROR_INTERNAL: kvc_status_code = 900;
 pub type kvc_status_code = ::core::ffi::c_uint;
-#[doc = " Says which error occurred, in numbers and in words. The caller owns the struct. The library writes to it only on failure.\n Its layout never changes."]
+#[doc = " Says which error occurred, in numbers and in words. The caller owns the struct. The library writes to the struct only on\n failure. The layout of the struct never changes."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_error {
@@ -383,9 +383,9 @@ pub struct kvc_error {
     pub code: kvc_status,
     #[doc = " the row, layer or array element that has the error; -1 = none"]
     pub index: i64,
-    #[doc = " what the call needs, for capacity errors and where a comment says so; else 0"]
+    #[doc = " capacity errors, and errors whose comment names this field: what the call needs; else 0"]
     pub required: i64,
-    #[doc = " what is available, for the same errors; else 0"]
+    #[doc = " the same errors: what is available; else 0"]
     pub available: i64,
     #[doc = " the layer group that has the error; -1 = none"]
     pub group: i64,
@@ -410,9 +410,9 @@ const _: () = {
 pub struct kvc_context {
     _unused: [u8; 0],
 }
-#[doc = " The type of a function that computes one item of a parallel_for. The library provides this function.\n\n Rules for callbacks of the host (parallel_for and log): several threads may call them at the same time. The library holds\n no lock while it calls them. They must not unwind, and must not destroy the context or a cache. After kvc_context_destroy\n and the kvc_cache_destroy of every cache in the context, the library no longer calls them. Exported tensors never call\n them."]
+#[doc = " The type of a function that computes one item of a parallel_for. The library provides this function.\n\n Rules for callbacks of the host program (parallel_for and log): several threads may call them at the same time. The\n library holds no lock while it calls them. The callbacks must not throw an exception or call longjmp, and must not destroy\n the context or a cache. After kvc_context_destroy, and kvc_cache_destroy for every cache in the context, the library no\n longer calls the callbacks. Exported tensors never call them."]
 pub type kvc_parallel_item_fn = ::core::option::Option<unsafe extern "C" fn(arg: *mut ::core::ffi::c_void, index: i64)>;
-#[doc = " A callback of the host that computes n items. It calls item(arg, i) once for each i in [0, n), and returns when all calls\n have returned. The calls may come in any order and on any threads, even all on one thread. Items never wait for each\n other."]
+#[doc = " A callback of the host program that computes n items. The callback calls item(arg, i) once for each i in [0, n), and\n returns when all calls have returned. The calls may come in any order and on any threads, even all on one thread. Items\n never wait for each other."]
 pub type kvc_parallel_for_fn = ::core::option::Option<
     unsafe extern "C" fn(
         user: *mut ::core::ffi::c_void,
@@ -421,14 +421,14 @@ pub type kvc_parallel_for_fn = ::core::option::Option<
         arg: *mut ::core::ffi::c_void,
     ),
 >;
-#[doc = " Validation mode, for tests, and to find a call that wrote outside of its pages. The device checks all values of index\n tensors that only a GPU reads (sections 10 and 11), page ids included. The device skips a row or token that has a bad\n value. It skips a kvc_plan_build with a bad value as a whole.\n\n The device keeps the first bad value since the last report. This value is reported once, as EARLIER_CALL: by\n kvc_context_check, or by the next call on the context that has index tensors. The report does not wait for the device.\n The message names the call, the tensor, the row and the value, and error->index is the row. The reporting call does\n nothing else and may be repeated. But a kvc_plan_build that reports also invalidates its plan, as every failed build\n does. Replays of captured calls are checked when they run.\n\n Validation costs one pass over the page ids in use. The flag has no effect on values that the host reads (on the CPU,\n all values), because the call itself always checks them."]
+#[doc = " Validation mode. Use it in tests, or to find a call that wrote outside of its pages. Some index tensors are read only by\n a GPU (sections 10 and 11). The device checks all values of these tensors, page ids included. The device skips a row or\n token that has a bad value. If a kvc_plan_build has a bad value, the device skips the whole build.\n\n The device keeps the first bad value since the last report. This value is reported once, as EARLIER_CALL. The report\n comes from kvc_context_check, or from the next call on this context that is given index tensors. The report does not\n wait for the device. The message names the call, the tensor, the row and the value, and error->index is the row. The\n reporting call does nothing else and may be repeated. But a kvc_plan_build that reports also invalidates its plan, as\n every failed build does. Replays of captured calls are checked when they run.\n\n Validation costs one pass over the page ids in use. The flag has no effect on values that the host reads (on the CPU,\n all values), because the call itself always checks these values."]
 pub const KVC_CONTEXT_VALIDATE: kvc_context_flags = 1;
 pub type kvc_context_flags = ::core::ffi::c_uint;
 pub const KVC_LOG_WARNING: kvc_log_level = 1;
 pub const KVC_LOG_INFO: kvc_log_level = 2;
 pub const KVC_LOG_DEBUG: kvc_log_level = 3;
 pub type kvc_log_level = ::core::ffi::c_uint;
-#[doc = " A callback that writes a log message. The library calls it on the thread that called the library. `message` is borrowed by\n the callback."]
+#[doc = " A callback that writes a log message. The library calls it on the thread that called the library. The callback borrows\n `message`."]
 pub type kvc_log_fn = ::core::option::Option<
     unsafe extern "C" fn(user: *mut ::core::ffi::c_void, level: i32, message: *const ::core::ffi::c_char),
 >;
@@ -444,7 +444,7 @@ pub struct kvc_context_config {
     pub num_threads: i32,
     #[doc = " nullable: the best SIMD target of this CPU. Else the name of a SIMD target from\nkvc_context_describe, or \"reference\" (float64, for tests). avx512_amx requests AMX tiles for the\nwhole process"]
     pub simd: *const ::core::ffi::c_char,
-    #[doc = " nullable: the context starts its own threads on first use. Else the context uses the\nthread pool of the host through this callback"]
+    #[doc = " nullable: the context starts its own threads on first use. Else the context uses the\nthread pool of the host program through this callback"]
     pub parallel_for: kvc_parallel_for_fn,
     #[doc = " the first argument of parallel_for"]
     pub parallel_for_user: *mut ::core::ffi::c_void,
@@ -452,7 +452,7 @@ pub struct kvc_context_config {
     pub log: kvc_log_fn,
     #[doc = " the first argument of log"]
     pub log_user: *mut ::core::ffi::c_void,
-    #[doc = " nullable: the default backend of the device type. The CPU's backend is built in. The CUDA backend\nis the file $KVCACHE_CUDA_BACKEND, or libkvcache_cuda.so in the directory of this library. Else the\npath of a backend's file (kvcache_backend.h), which stays loaded"]
+    #[doc = " nullable: the default backend of the device type. The CPU's backend is built in. The CUDA backend\nis the file that the environment variable KVCACHE_CUDA_BACKEND names. If this variable is not set,\nthe CUDA backend is libkvcache_cuda.so in the directory of this library. If `backend` is not NULL,\nit is the path of a backend's file (kvcache_backend.h). The file stays loaded"]
     pub backend: *const ::core::ffi::c_char,
     #[doc = " KVC_CONTEXT_*"]
     pub flags: u32,
@@ -491,14 +491,14 @@ pub struct kvc_cache {
 pub const KVC_ROPE_NONE: kvc_rope_mode = 0;
 #[doc = " the library rotates q and k at their positions, and stores rotated k. Rotated q is rounded to\nq's dtype, as if the caller had rotated it"]
 pub const KVC_ROPE_ON_APPEND: kvc_rope_mode = 1;
-#[doc = " k is stored, exported and imported without rotation. attend rotates q as in KVC_ROPE_ON_APPEND.\nIt rotates each key in float32 when it reads the key"]
+#[doc = " k is stored, exported and imported without rotation. attend rotates q as in KVC_ROPE_ON_APPEND,\nand rotates each key in float32 when it reads the key"]
 pub const KVC_ROPE_ON_READ: kvc_rope_mode = 2;
 #[doc = " The RoPE mode of a layer says whether and when the library rotates q and k (rotary position embedding, RoPE). Only\n rope_dim dims of a vector are rotated, in pairs. Pair i is rotated by the angle position * f(i), where f(i) =\n rope_theta^(-2i/rope_dim) unless a scaling changes f(i). docs/reference/rope.md has every formula."]
 pub type kvc_rope_mode = ::core::ffi::c_uint;
 pub const KVC_ROPE_SCALING_NONE: kvc_rope_scaling_kind = 0;
 #[doc = " f(i) / factor (position interpolation)"]
 pub const KVC_ROPE_SCALING_LINEAR: kvc_rope_scaling_kind = 1;
-#[doc = " pairs with long wavelengths have f(i) / factor, and pairs with short wavelengths have\nf(i). Pairs between low_freq_factor and high_freq_factor have a blend of both"]
+#[doc = " pairs that make at most low_freq_factor full rotations over original_max_position tokens\nhave f(i) / factor. Pairs that make at least high_freq_factor rotations have f(i). Pairs\nbetween these bounds have a blend of both"]
 pub const KVC_ROPE_SCALING_LLAMA3: kvc_rope_scaling_kind = 2;
 #[doc = " pairs that make at most beta_slow full rotations over original_max_position tokens have\nf(i) / factor. Pairs that make at least beta_fast rotations have f(i). Pairs between these\nbounds have a blend of both. cos and sin are multiplied by attention_factor"]
 pub const KVC_ROPE_SCALING_YARN: kvc_rope_scaling_kind = 3;
@@ -526,21 +526,21 @@ pub struct kvc_rope_scaling {
     pub reserved: u32,
     #[doc = " llama3, yarn, longrope: the length in tokens that the model was first trained for,\n2..2^30"]
     pub original_max_position: i64,
-    #[doc = " 1..1e6. longrope: used only in the default of attention_factor; 0 = 1"]
+    #[doc = " linear, llama3, yarn: 1..1e6. longrope: 1..1e6, used only in the default of\nattention_factor; 0 = 1"]
     pub factor: f64,
     #[doc = " llama3: > 0"]
     pub low_freq_factor: f64,
     #[doc = " llama3: > low_freq_factor"]
     pub high_freq_factor: f64,
-    #[doc = " yarn: > 0, usually above beta_slow; 0 = 32"]
+    #[doc = " yarn: > 0, usually above beta_slow; 0 = the default 32"]
     pub beta_fast: f64,
-    #[doc = " yarn: > 0; 0 = 1"]
+    #[doc = " yarn: > 0; 0 = the default 1"]
     pub beta_slow: f64,
-    #[doc = " yarn, longrope: cos and sin are multiplied by it, for q and for k. > 0; 0 = the default\nof the kind"]
+    #[doc = " yarn, longrope: > 0. cos and sin are multiplied by this factor, for q and for k. 0 = the\ndefault of the kind"]
     pub attention_factor: f64,
-    #[doc = " yarn: with mscale_all_dim, sets the default of attention_factor, as in DeepSeek. Without\nmscale_all_dim it has no effect"]
+    #[doc = " yarn: mscale and mscale_all_dim together set the default of attention_factor, as in\nDeepSeek. If one of them is 0, the other has no effect"]
     pub mscale: f64,
-    #[doc = " yarn: see mscale. It does not change softmax_scale, which the caller sets: see\ndocs/reference/rope.md"]
+    #[doc = " yarn: see mscale. This field does not change softmax_scale. The caller sets softmax_scale\n(docs/reference/rope.md)"]
     pub mscale_all_dim: f64,
     #[doc = " longrope: borrowed; [num_short_factors], each 1e-6..1e6"]
     pub short_factors: *const f64,
@@ -580,7 +580,7 @@ const _: () = {
 };
 #[doc = " pair i of rotated dims is (2i, 2i+1), as in GPT-J. Without this flag, pair i is\n(i, i + rope_dim/2), as in GPT-NeoX"]
 pub const KVC_LAYER_ROPE_INTERLEAVED: kvc_layer_flags = 1;
-#[doc = " The layer stores K and no V. Its keys are the index keys of a model with an indexer. kvc_forward_select chooses tokens\n by these keys, and no query attends to them. The layer may be in any group that is neither recurrent nor cross. So its\n index keys have the same page ids as the K and V of the other layers of the group. v_head_dim and latent_dim are 0,\n v_scales is NULL, and rope_mode is not KVC_ROPE_ON_READ. kv_storage and v_storage are NULL, and k_storage may be given.\n num_q_heads is the number of index heads"]
+#[doc = " The layer stores K and no V. Its keys are the index keys of a model with an indexer. kvc_forward_select chooses tokens\n by these keys, and no query attends to them. The layer may be in any group that is neither recurrent nor cross. The\n index keys have the same page ids as the K and V of the other layers of the group. v_head_dim and latent_dim must be 0.\n v_scales, kv_storage and v_storage must be NULL, and k_storage may be given. rope_mode must not be KVC_ROPE_ON_READ.\n num_q_heads is the number of index heads"]
 pub const KVC_LAYER_KEYS_ONLY: kvc_layer_flags = 2;
 pub type kvc_layer_flags = ::core::ffi::c_uint;
 #[doc = " One state tensor of a recurrent layer. The layer keeps one such tensor for each sequence. Examples are the last inputs of\n a convolution, and the state of linear attention or of a state-space model."]
@@ -596,7 +596,7 @@ pub struct kvc_state_config {
     pub reserved: u32,
     #[doc = " shape[0..rank - 1] are at least 1, and the rest is 0"]
     pub shape: [i64; 4usize],
-    #[doc = " the value of all elements in the state of an empty sequence. For a float dtype it is infinite, or a\nnumber that rounds to a finite number of the dtype. For an integer dtype it is a whole number from\n-2^53 to 2^53 that the dtype can represent"]
+    #[doc = " the value of all elements in the state of an empty sequence. A float dtype permits +infinity,\n-infinity, and every number that is still finite after rounding to the dtype, but no NaN. An integer\ndtype permits every whole number from -2^53 to 2^53 that the dtype can represent"]
     pub fill: f64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -624,7 +624,7 @@ pub struct kvc_layer_config {
     pub head_dim: i32,
     #[doc = " Dv, 1..512; 0 = head_dim (MLA: latent_dim)"]
     pub v_head_dim: i32,
-    #[doc = " the type of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised:\nfloat8_e4m3fn, float8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md).\nA quantised element x is stored as x / scale, rounded to the nearest value of the type (ties to\neven). If |x / scale| is above the largest finite value of the type, that value is stored, with\nthe sign of x. NaN is stored as NaN if the type has NaN. An element is read as stored * scale.\nint8: each row of one token and one head has its own scale, which is stored in the page. The\nscale is amax / 127, where amax is the largest magnitude in the row. No stored element is -128.\nIf amax / 127 rounds to 0 in float32, the row has scale 1 and is read as zeros. A row that holds\nan infinity or a NaN is read as NaN"]
+    #[doc = " the type of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised:\nfloat8_e4m3fn, float8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md).\nA quantised type stores an element x as x / scale, rounded to the nearest value of the type (ties\nto even). If |x / scale| is above the largest finite value of the type, that value is stored,\nwith the sign of x. NaN is stored as NaN if the type has NaN. An element is read as\nstored * scale.\nint8: each row of one token and one head has its own scale, which is stored in the page. The\nscale is amax / 127, where amax is the largest magnitude in the row. No stored element is -128.\nIf amax / 127 rounds to 0 in float32, the row has scale 1 and is read as zeros. A row that holds\nan infinity or a NaN is read as NaN"]
     pub dtype: DLDataType,
     #[doc = " KVC_ROPE_*"]
     pub rope_mode: i32,
@@ -634,13 +634,13 @@ pub struct kvc_layer_config {
     pub rope_offset: i32,
     #[doc = " KVC_LAYER_*"]
     pub flags: u32,
-    #[doc = " 0 = the layer stores its own K and V. 1 + i = the layer stores nothing, and reads the K and V of\nlayer i, which is an earlier layer of the same group. Call attend without k and v, after the\nappend of layer i. group, num_kv_heads, dims, dtype and rope_* must be equal in both layers. Give\nstorage and scales in layer i only"]
+    #[doc = " 0 = the layer stores its own K and V. 1 + i = the layer stores nothing, and reads the K and V of\nlayer i, which must be an earlier layer of the same group. Call attend without k and v, after the\nappend of layer i. group, num_kv_heads, dims, dtype and rope_* must be equal in both layers. Give\nstorage and scales in layer i only"]
     pub kv_layer: i32,
-    #[doc = " base of the angles, 1e-30..1e30; yarn: above 1. 0 = 10000"]
+    #[doc = " base of the angles, 1e-30..1e30 (yarn: > 1); 0 = 10000"]
     pub rope_theta: f64,
     #[doc = " borrowed; nullable: none"]
     pub rope_scaling: *const kvc_rope_scaling,
-    #[doc = " 1e-30..1e30; 0 = head_dim^-0.5. MLA: must be set, because it does not follow from head_dim\n(DeepSeek-V3: 0.13523, docs/reference/mla.md)"]
+    #[doc = " 1e-30..1e30; 0 = head_dim^-0.5. MLA: must be set, because the scale does not follow from head_dim\n(DeepSeek-V3: 0.13523, docs/reference/mla.md)"]
     pub softmax_scale: f64,
     #[doc = " nullable: the cache allocates the pool, unless k_storage is given. Adopted by\nkvc_cache_create: the layer's page pool in memory of the caller,\n[>= pages, 2, Hkv, page_size, D]. Index 0 of dim 1 is K, and index 1 is V. The\ninnermost stride is 1. All other strides are free, so both HND and NHD layouts are\npossible. D must equal Dv. The memory must be writable. No tensor may be given\ntwice. Pools of several layers may interleave in memory, but must not overlap.\nThe library calls the tensor's deleter once, when the cache and all exported views\nof the pool are gone. If the tensor has no deleter, the caller must keep the\nmemory until then. docs/reference/storage.md has layouts"]
     pub kv_storage: *mut DLManagedTensorVersioned,
@@ -656,11 +656,11 @@ pub struct kvc_layer_config {
     pub num_scales: i32,
     #[doc = " recurrent: number of state tensors of the layer, 1..16. Else 0"]
     pub num_states: i32,
-    #[doc = " recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart. Else\nNULL. In the config of a recurrent layer, all fields after struct_size are 0, except\ngroup, num_states and states"]
+    #[doc = " recurrent: borrowed; [num_states], the elements are states[0].struct_size bytes apart.\nElse NULL. In the config of a recurrent layer, all fields after struct_size must be 0,\nexcept group, num_states and states"]
     pub states: *const kvc_state_config,
     #[doc = " MLA: the first latent_dim dims of a row are also V; 1..head_dim. Else 0"]
     pub latent_dim: i32,
-    #[doc = " number of kv heads of the layer in all ranks of tensor parallelism together\n(kvc_cache_config.tp_size), at most 65536; 0 = num_kv_heads * tp_size (MLA: 1). If the number is\nat least tp_size, num_kv_heads must be total_kv_heads / tp_size, and rank r has the heads from\nr * num_kv_heads on. If it is less, num_kv_heads must be 1, and tp_size / total_kv_heads\nconsecutive ranks have the same head. recurrent: 0"]
+    #[doc = " number of kv heads of the layer in all ranks of tensor parallelism together\n(kvc_cache_config.tp_size), at most 65536; 0 = num_kv_heads * tp_size (MLA: 1). Let N be this\nnumber, or the default. If N >= tp_size, num_kv_heads must be N / tp_size, and rank r has the\nheads [r * num_kv_heads, (r + 1) * num_kv_heads). If N < tp_size, num_kv_heads must be 1, and\neach head is stored by tp_size / N consecutive ranks. recurrent: 0"]
     pub total_kv_heads: i32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -702,17 +702,17 @@ const _: () = {
 pub const KVC_ROW_KV: kvc_row = 0;
 #[doc = " multi-head latent attention (MLA): one row [latent | rotary] for each token, which all heads share.\nK is the whole row (num_kv_heads is 1, head_dim is the width of the row). V is the first latent_dim\ndims of the row"]
 pub const KVC_ROW_LATENT: kvc_row = 1;
-#[doc = " recurrent: the group stores no keys. Each of its layers keeps state tensors of fixed size for a\nsequence. A forward loads and stores them (kvc_forward_load_state). A page holds the states of all\nlayers of the group. Needs KVC_VISIBLE_ALL"]
+#[doc = " recurrent: the group stores no keys. Each layer of the group keeps state tensors of fixed size for a\nsequence. A forward loads and stores these tensors (kvc_forward_load_state). A page holds the states\nof all layers of the group. Needs KVC_VISIBLE_ALL"]
 pub const KVC_ROW_STATE: kvc_row = 2;
 #[doc = " The kind of row of a group says what the group stores for a token. A group also has a visibility (kvc_visibility). Every\n kind of row can be combined with every visibility, except that KVC_ROW_STATE needs KVC_VISIBLE_ALL."]
 pub type kvc_row = ::core::ffi::c_uint;
 #[doc = " a full group: a query at position p sees keys 0..p. Memory grows with the sequence"]
 pub const KVC_VISIBLE_ALL: kvc_visibility = 0;
-#[doc = " a sliding group: the query sees keys p-w+1..p, where w = window_tokens. A page is freed at the\nend of a forward when all its tokens lie before the window and the rollback margin"]
+#[doc = " a sliding group: a query at position p sees keys p-w+1..p, where w = window_tokens. A page is\nfreed at the end of a forward when all tokens of the page lie before the window and the rollback\nmargin"]
 pub const KVC_VISIBLE_WINDOW: kvc_visibility = 1;
-#[doc = " a chunked group: the query sees keys j <= p of its own chunk. These are the keys with\nj / c == p / c (integer division), where c = chunk_tokens. A page is freed at the end of a\nforward when all its tokens lie before the chunk and the rollback margin"]
+#[doc = " a chunked group: a query at position p sees the keys j <= p of the query's own chunk. These are\nthe keys with j / c == p / c (integer division), where c = chunk_tokens. A page is freed at the\nend of a forward when all tokens of the page lie before the chunk and the rollback margin"]
 pub const KVC_VISIBLE_CHUNK: kvc_visibility = 2;
-#[doc = " a cross group: the query sees all keys of the encoder sequence (image, audio, source text) that\nbelongs to its sequence. The encoder sequence has its own length. Its tokens are appended in\nforwards of their own (kvc_batch.encoder_group). A fork shares the encoder sequence with its\nparent, and truncate does not change the encoder sequence. Layers of the group must have\nKVC_ROPE_NONE"]
+#[doc = " a cross group: each sequence has an encoder sequence (image, audio, source text). A query sees\nall keys of the encoder sequence that belongs to the query's sequence. The encoder sequence has\nits own length. Its tokens are appended in separate forwards (kvc_batch.encoder_group). A fork\nshares the encoder sequence with its parent, and truncate does not change the encoder sequence.\nLayers of the group must have KVC_ROPE_NONE"]
 pub const KVC_VISIBLE_ENCODER: kvc_visibility = 3;
 #[doc = " The visibility of a group says which keys its queries see."]
 pub type kvc_visibility = ::core::ffi::c_uint;
@@ -729,9 +729,9 @@ pub struct kvc_group_config {
     pub tokens_per_row: i32,
     #[doc = " KVC_VISIBLE_WINDOW: w, 1..2^30. Else 0"]
     pub window_tokens: i64,
-    #[doc = " KVC_VISIBLE_CHUNK: c, 1..2^30, need not be a multiple of the page size. Else 0"]
+    #[doc = " KVC_VISIBLE_CHUNK: c, 1..2^30, not necessarily a multiple of the page size. Else 0"]
     pub chunk_tokens: i64,
-    #[doc = " number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's\ncapacity (recurrent: max_sequences * (2 + max_checkpoints + max_draft_states)). In a recurrent\ngroup, a sequence takes one page, one more in an open forward, and one for each checkpoint.\nWhile it has an uncommitted tree, it takes one more page, and one for each node whose state is\nkept"]
+    #[doc = " number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's\ncapacity (recurrent: max_sequences * (2 + max_checkpoints + max_draft_states)). In a recurrent\ngroup, a sequence takes one page, one more page in an open forward, and one page for each\ncheckpoint. While the sequence has an uncommitted tree, it takes one more page, and one page for\neach node whose state is kept"]
     pub num_pages: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -751,24 +751,24 @@ const _: () = {
 };
 #[doc = " no rollback margin: rollback_tokens = 0 then means 0, not the default"]
 pub const KVC_CACHE_NO_ROLLBACK: kvc_cache_flags = 1;
-#[doc = " sequences may have streaming windows (kvc_seq_set_streaming). The cache then reserves\nbookkeeping for page lists that can grow to 2^30 tokens. It also reserves scratch for two\npartial results of each query: one over the sinks, and one over the window. Needs a full\ngroup"]
+#[doc = " sequences may have streaming windows (kvc_seq_set_streaming). The cache then reserves\nbookkeeping for page lists that can grow to 2^30 tokens. It also reserves scratch for two\npartial results of each query: one over the sinks, and one over the window. The flag needs a\nfull group"]
 pub const KVC_CACHE_STREAMING: kvc_cache_flags = 2;
 #[doc = " rows never attend together: each row reads all of its keys"]
 pub const KVC_CACHE_NO_PREFIX_SHARING: kvc_cache_flags = 4;
 #[doc = " rows attend together to all pages that they have in common"]
 pub const KVC_CACHE_SHARE_ALL_PREFIXES: kvc_cache_flags = 8;
-#[doc = " On one SIMD target, the bits of an output do not depend on the batch, the threads, the page ids or forks. Nor do they\n depend on how tokens are divided into steps. One kernel computes a partial result for every 1,024 keys, and these\n results are merged from left to right. Rows do not attend to common pages together. Decoding takes about twice as long.\n benchmarks/results/README.md lists figures."]
+#[doc = " On one SIMD target, the bits of an output do not depend on the batch, the threads, the page ids or forks. They also do\n not depend on how tokens are divided into steps. One kernel computes a partial result for every 1,024 keys, and these\n results are merged from left to right. Rows do not attend to common pages together. Decoding takes about twice as long.\n benchmarks/results/README.md lists figures."]
 pub const KVC_CACHE_DETERMINISTIC: kvc_cache_flags = 16;
-#[doc = " The cache has a prefix index. Published tokens can then be found after their sequence is removed (section 12)."]
+#[doc = " The cache has a prefix index. Published tokens can then be found even after their sequence is removed (section 12)."]
 pub const KVC_CACHE_PREFIX_INDEX: kvc_cache_flags = 32;
-#[doc = " A step, a fork or an attach that takes new pages sets their K and V to zero before any other work reads the pages. So no\n kernel, not even one of the engine, reads bytes of another sequence in a new page. The cost is one write of each new\n page. Needs pools (KVC_STORAGE_OWN)"]
+#[doc = " When a sequence takes a new page, the K and V of the page are set to zero before any other work reads the page. (In\n spite of the flag's name, this does not happen when a page is freed.) So no kernel, not even a kernel of the engine,\n reads bytes of another sequence in a new page. The cost is one write of each new page. The flag needs pools\n (KVC_STORAGE_OWN)"]
 pub const KVC_CACHE_ZERO_ON_FREE: kvc_cache_flags = 64;
 pub type kvc_cache_flags = ::core::ffi::c_uint;
-#[doc = " the prefix with the smallest t + n * a / 2. t is the time of its last use. n is the number\nof its uses after the first, at most 3. a is the mean age that prefixes had when they were\nevicted. So a prefix that was used only once is evicted earlier than one that is used again\nand again"]
+#[doc = " the prefix with the smallest t + n * a / 2. t is the time of the prefix's last use. n is\nthe number of its uses after the first, at most 3. a is the mean time from the last use of\na prefix to its eviction, over recently evicted prefixes. So a prefix that was used only\nonce is evicted earlier than a prefix that is used again and again"]
 pub const KVC_PREFIX_POLICY_REUSE: kvc_prefix_policy = 0;
 #[doc = " the least recently used prefix"]
 pub const KVC_PREFIX_POLICY_LRU: kvc_prefix_policy = 1;
-#[doc = " Which idle prefix the prefix index evicts first, among idle prefixes of equal priority. If a longer prefix continues a\n shorter one, the longer one is evicted first. benchmarks/results/README.md has hit rates of both policies."]
+#[doc = " The policy says which idle prefix the prefix index evicts first, among idle prefixes of equal priority. If a longer prefix\n continues a shorter prefix, the longer prefix is evicted first. benchmarks/results/README.md has hit rates of both\n policies."]
 pub type kvc_prefix_policy = ::core::ffi::c_uint;
 #[doc = " the cache has a page pool for every layer. The pool is in memory of the cache or of the caller\n(kvc_layer_config.kv_storage)"]
 pub const KVC_STORAGE_OWN: kvc_storage = 0;
@@ -781,15 +781,15 @@ pub struct kvc_cache_config {
     pub struct_size: u32,
     #[doc = " KVC_CACHE_*"]
     pub flags: u32,
-    #[doc = " borrowed; [num_layers], elements layers[0].struct_size bytes apart"]
+    #[doc = " borrowed; [num_layers], the elements are layers[0].struct_size bytes apart"]
     pub layers: *const kvc_layer_config,
-    #[doc = " borrowed; [num_groups], elements groups[0].struct_size bytes apart; nullable: one full\ngroup"]
+    #[doc = " borrowed; [num_groups], the elements are groups[0].struct_size bytes apart; nullable:\none full group"]
     pub groups: *const kvc_group_config,
     #[doc = " 1..4096"]
     pub num_layers: i32,
     #[doc = " 1..64; 0 if groups is NULL"]
     pub num_groups: i32,
-    #[doc = " tokens a page, 1..65536; 0 = 16"]
+    #[doc = " tokens of a page, 1..65536; 0 = 16"]
     pub page_size: i32,
     #[doc = " 1..1048575; 0 = 64"]
     pub max_sequences: i32,
@@ -797,7 +797,7 @@ pub struct kvc_cache_config {
     pub max_batch_tokens: i32,
     #[doc = " 1..64; 0 = 2"]
     pub max_open_forwards: i32,
-    #[doc = " the rollback margin: how many tokens are kept before every window, also before streaming\nwindows. truncate and fork can then drop up to this many tokens, such as rejected\ndrafts. At most 2^30; 0 = max_tree_nodes"]
+    #[doc = " the rollback margin: how many tokens are kept before every window (streaming windows\nincluded) and before every chunk. truncate and fork can then drop up to this many\ntokens, such as rejected drafts. At most 2^30; 0 = max_tree_nodes"]
     pub rollback_tokens: i64,
     #[doc = " number of tokens that a full group can store, rounded up to pages"]
     pub capacity_tokens: i64,
@@ -805,9 +805,9 @@ pub struct kvc_cache_config {
     pub capacity_pages: i64,
     #[doc = " largest size in bytes of all pools of all layers together"]
     pub capacity_bytes: i64,
-    #[doc = " uncommitted tree nodes of a sequence since its last commit, 1..1024; 0 = 64"]
+    #[doc = " largest number of uncommitted tree nodes of a sequence, 1..1024; 0 = 64"]
     pub max_tree_nodes: i32,
-    #[doc = " checkpoints of one sequence, 1..1024; 0 = 1. Only with a recurrent group"]
+    #[doc = " cache with a recurrent group: the largest number of checkpoints of one sequence,\n1..1024; 0 = 1. Else 0"]
     pub max_checkpoints: i32,
     #[doc = " KVC_STORAGE_*"]
     pub storage: i32,
@@ -821,7 +821,7 @@ pub struct kvc_cache_config {
     pub fingerprint: *const u8,
     #[doc = " KVC_CACHE_PREFIX_INDEX and a fingerprint: number of events that the cache keeps until\nthey are read (section 14), below 2^31; 0 = none. Else 0"]
     pub events_capacity: i64,
-    #[doc = " the first max_draft_states nodes of an uncommitted tree keep their recurrent states, so\nthat each of them can be committed; 0..63, at most max_tree_nodes. Only with a recurrent\ngroup"]
+    #[doc = " cache with a recurrent group: the first max_draft_states nodes of an uncommitted tree\nkeep their recurrent states, so that any of these nodes can be committed; 0..63, at most\nmax_tree_nodes. Else 0"]
     pub max_draft_states: i32,
     #[doc = " number of ranks of tensor parallelism, 1..4096; 0 = 1. Each rank has a cache of its own,\nwith a share of the kv heads of each layer. A rank does not find the pages of another\nrank in tiers, even if both have the same fingerprint. A transfer may go to caches with\nanother tp_size"]
     pub tp_size: i32,
@@ -876,7 +876,7 @@ const _: () = {
     ["Offset of field: kvc_cache_config::tp_rank"][::core::mem::offset_of!(kvc_cache_config, tp_rank) - 136usize];
     ["Offset of field: kvc_cache_config::reserved"][::core::mem::offset_of!(kvc_cache_config, reserved) - 140usize];
 };
-#[doc = " The memory that a cache with a given config would need, or that one of its groups would need."]
+#[doc = " The memory that a cache with a given config would need, or that one group of this cache would need."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_estimate {
@@ -888,7 +888,7 @@ pub struct kvc_estimate {
     pub page_bytes: i64,
     #[doc = " bytes that one stored token takes in all layers, or in all layers of the group"]
     pub token_bytes: i64,
-    #[doc = " bytes of pools; with KVC_STORAGE_NONE only those of recurrent groups"]
+    #[doc = " bytes of pools; with KVC_STORAGE_NONE, only the bytes of the pools of recurrent groups"]
     pub storage_bytes: i64,
     #[doc = " bytes of host memory for page tables and sequences"]
     pub bookkeeping_bytes: i64,
@@ -911,7 +911,7 @@ const _: () = {
 };
 #[doc = " Id of a sequence: opaque, never 0, below 2^63. A call with a stale id returns STALE_ID and has no other effect."]
 pub type kvc_seq = u64;
-#[doc = " all tokens that a sequence has now become sinks: s = max(sink_tokens, its length). Not\nallowed for a sequence whose window is 0"]
+#[doc = " the present tokens of each sequence become sinks: s = max(sink_tokens, present length).\nNot allowed for a sequence whose window is 0"]
 pub const KVC_STREAMING_PREFIX_IS_SINK: kvc_streaming_flags = 1;
 pub type kvc_streaming_flags = ::core::ffi::c_uint;
 pub const KVC_ROPE_SET_SHORT: kvc_rope_set = 0;
@@ -935,18 +935,18 @@ pub struct kvc_batch {
     pub sequences: *const kvc_seq,
     #[doc = " [num_sequences], number of new tokens of each row, >= 1; an inert row may have 0"]
     pub append_lengths: *const i32,
-    #[doc = " the forward covers the layers [layer_begin, layer_end); both 0 = all layers. Every layer\nin this range that stores K and V must be appended before kvc_forward_end. Give a range\nfor a pipeline stage, or for a draft that exits early. The layers outside of the range\nthen lack the tokens of this forward, until truncate drops these tokens. While a layer\nlacks tokens, exports of these tokens and forwards whose range contains the layer return\nORDER"]
+    #[doc = " the forward covers the layers [layer_begin, layer_end); both 0 = all layers. Every layer\nin this range that stores K and V must be appended before kvc_forward_end. Give a range\nfor a pipeline stage, or for a draft that exits early. The layers outside of the range\nthen lack the tokens of this forward, until truncate drops these tokens. While a layer\nlacks tokens, ORDER is returned by exports of these tokens, and by forwards whose range\ncontains the layer"]
     pub layer_begin: i32,
     pub layer_end: i32,
-    #[doc = " nullable: no trees. [T]: the parent node of each new token, or KVC_TREE_ROOT (token\ntrees: see kvc_seq_commit). In a row without a tree, KVC_TREE_NONE for all tokens.\nIgnored in inert rows"]
+    #[doc = " nullable: no trees. [T]: the parent node of each new token, or KVC_TREE_ROOT (token\ntrees: see kvc_seq_commit). In a row without a tree, all tokens have KVC_TREE_NONE.\nIgnored in inert rows"]
     pub tree_parents: *const i32,
     #[doc = " nullable: no spans. [T]: the id of the span of each new token; 0 = no span. Adjacent\ntokens of one row with the same id form a span, such as an image within a text. Each\ntoken of a span sees all tokens of the span, later ones included. But windows and chunks\nstill hide keys. All tokens of a span must be in the same forward. Ignored in inert\nrows"]
     pub span_ids: *const i32,
-    #[doc = " 0 = the new tokens belong to the sequences. 1 + g = the new tokens are appended to the\nencoder sequences in cross group g. Then the layers of that group accept\nkvc_forward_append only, and the lengths of the sequences do not change"]
+    #[doc = " 0 = the new tokens belong to the sequences. 1 + g = the new tokens are appended to the\nencoder sequences in cross group g. In such a forward, call kvc_forward_append for\nlayers of group g, and no attend. The lengths of the sequences do not change"]
     pub encoder_group: i32,
     #[doc = " 0"]
     pub reserved: u32,
-    #[doc = " 0 = the forward is in no graph, and gets its own id. Else a graph from kvc_graph_create:\nthe forward is open in this graph, and has the id of the graph"]
+    #[doc = " 0 = the forward is in no graph, and gets its own id. Else a graph from kvc_graph_create:\nthe forward opens in this graph, and has the id of the graph"]
     pub graph: kvc_forward,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -965,7 +965,7 @@ const _: () = {
     ["Offset of field: kvc_batch::reserved"][::core::mem::offset_of!(kvc_batch, reserved) - 52usize];
     ["Offset of field: kvc_batch::graph"][::core::mem::offset_of!(kvc_batch, graph) - 56usize];
 };
-#[doc = " k is already rotated as the cache stores it, so the library does not rotate k. For a quantised\nlayer, k and v may then both be stored bytes. Their dtype is that of the layer, or uint8. A row\nof uint4 has D / 2 bytes, and a row of float4 has D / 2 + D / 16 bytes"]
+#[doc = " k already has the rotation that the cache stores, so the library does not rotate k. With this\nflag, k and v of a quantised layer may be given as the bytes that the cache stores (both of\nthem, or neither). The dtype of stored bytes is the dtype of the layer, or uint8. A row of\nuint4 has D/2 bytes, and a row of float4 has D/2 + D/16 bytes"]
 pub const KVC_APPEND_AS_STORED: kvc_append_flags = 1;
 pub type kvc_append_flags = ::core::ffi::c_uint;
 #[repr(C)]
@@ -976,9 +976,9 @@ pub struct kvc_append_args {
     pub flags: u32,
     #[doc = " borrowed; [>= T, Hkv, D] float32, float16 or bfloat16; innermost stride 1"]
     pub k: *const DLTensor,
-    #[doc = " borrowed; [>= T, Hkv, Dv], as k. KVC_LAYER_KEYS_ONLY: NULL. MLA: NULL, and k has whole rows. Or v\nhas the latent parts [>= T, 1, latent_dim], and k has the rotary parts [>= T, 1, D - latent_dim]"]
+    #[doc = " borrowed; [>= T, Hkv, Dv], as k. KVC_LAYER_KEYS_ONLY: NULL. MLA: either v is NULL and k has whole\nrows, or v has the latent parts [>= T, 1, latent_dim] and k has the rotary parts [>= T, 1,\nD - latent_dim]"]
     pub v: *const DLTensor,
-    #[doc = " nullable: the angles follow from the rope fields of the layer and the positions of the\ntokens. Borrowed; [>= T, 2, rope_dim / 2] float32, compact: [t, 0, i] is the cos of the\nangle of pair i, and [t, 1, i] is its sin. The caller multiplies both by the attention\nfactor of the scaling, if it has one. Use the table for positions that only the caller has\n(M-RoPE, dynamic NTK: docs/reference/rope.md). Needs KVC_ROPE_ON_APPEND. Give the same\ntable to the attend of the layer"]
+    #[doc = " nullable: the angles follow from the rope fields of the layer and the positions of the\ntokens. Borrowed; [>= T, 2, rope_dim / 2] float32, compact: [t, 0, i] is the cos of the\nangle of pair i for token t, and [t, 1, i] is the sin of this angle. If the scaling has an\nattention factor, the caller multiplies cos and sin by the factor. Use the table for\nangles that only the caller can compute (M-RoPE, dynamic NTK: docs/reference/rope.md).\nNeeds KVC_ROPE_ON_APPEND. Give the same table to the attend of the layer"]
     pub rope_cos_sin: *const DLTensor,
     #[doc = " int8 and uint4, with stored bytes in k and v: borrowed; [>= T, Hkv] float32: the scale of each\nrow. Else NULL. (Stored bytes of float8 and float4 have the scales of the layer)"]
     pub k_scale: *const DLTensor,
@@ -998,11 +998,11 @@ const _: () = {
     ["Offset of field: kvc_append_args::k_scale"][::core::mem::offset_of!(kvc_append_args, k_scale) - 32usize];
     ["Offset of field: kvc_append_args::v_scale"][::core::mem::offset_of!(kvc_append_args, v_scale) - 40usize];
 };
-#[doc = " a query also sees the later tokens of its row. A window still limits the first key that a\nquery sees, and a chunk limits the first and the last. Nodes of a tree still see only their\nancestors"]
+#[doc = " a query also sees the later tokens of its row. A window still limits the first key that a\nquery sees, and a chunk limits the first and the last key. Nodes of a tree still see only\ntheir ancestors"]
 pub const KVC_ATTEND_NON_CAUSAL: kvc_attend_flags = 1;
 #[doc = " attend only to keys of earlier steps"]
 pub const KVC_ATTEND_PAST: kvc_attend_flags = 2;
-#[doc = " attend only to keys of this step's tokens. To compute these two parts separately, call attend\nfor a layer with PAST and again with SELF. Merge the two results with kvc_merge_states"]
+#[doc = " attend only to keys of this step's tokens. To compute the two parts separately, call attend\ntwice for a layer: once with PAST, and once with SELF. Then merge the two results with\nkvc_merge_states"]
 pub const KVC_ATTEND_SELF: kvc_attend_flags = 4;
 #[doc = " ALiBi subtracts slope * (p_q - p_k), not slope * |p_q - p_k|. So keys after the query get\nhigher scores. Queries see such keys only with NON_CAUSAL and in spans"]
 pub const KVC_ATTEND_ALIBI_SIGNED: kvc_attend_flags = 8;
@@ -1010,7 +1010,7 @@ pub const KVC_ATTEND_ALIBI_SIGNED: kvc_attend_flags = 8;
 pub const KVC_ATTEND_REL_BIAS_ZERO: kvc_attend_flags = 16;
 #[doc = " this layer ignores the spans of the step"]
 pub const KVC_ATTEND_NO_SPANS: kvc_attend_flags = 32;
-#[doc = " all queries of a row use the start of the window, or chunk, of the row's first new token.\nWith NON_CAUSAL, all queries of a row then see the same keys. UNSUPPORTED in steps with\ntrees"]
+#[doc = " for all queries of a row, the window (or chunk) begins where it begins for the row's\nfirst new token. With NON_CAUSAL, all queries of a row then see the same keys.\nUNSUPPORTED in steps with trees"]
 pub const KVC_ATTEND_STEP_WINDOW: kvc_attend_flags = 64;
 pub type kvc_attend_flags = ::core::ffi::c_uint;
 #[repr(C)]
@@ -1027,7 +1027,7 @@ pub struct kvc_attend_args {
     pub v: *const DLTensor,
     #[doc = " borrowed, its data is written; [>= T, Hq, Dv] float32, float16 or bfloat16. Must not overlap q, k\nor v. Tokens of inert rows, and rows from T on, are not written"]
     pub out: *const DLTensor,
-    #[doc = " nullable: not computed. Borrowed, its data is written; [>= T, Hq] float32: the natural logarithm\nof the sum of exponentials of the scores. The logit of a sink counts as a score. A row that is not\nwritten in out is not written in lse"]
+    #[doc = " nullable: not computed. Borrowed, its data is written; [>= T, Hq] float32: the natural logarithm\nof the sum of exponentials of the scores. The logit of an attention sink (`sinks`) counts as a\nscore. A row that is not written in out is not written in lse"]
     pub lse: *const DLTensor,
     #[doc = " 1e-30..1e30; 0 = the softmax_scale of the layer"]
     pub softmax_scale: f64,
@@ -1035,15 +1035,15 @@ pub struct kvc_attend_args {
     pub softcap: f64,
     #[doc = " nullable: no ALiBi. Borrowed; [Hq] float32: slope * |p_q - p_k| is subtracted from scores,\nwhere p_q and p_k are the positions of query and key (see also KVC_ATTEND_ALIBI_SIGNED)"]
     pub alibi_slopes: *const DLTensor,
-    #[doc = " nullable: no attention sinks. Borrowed; [Hq] float32: a logit for each head, which takes part in\nthe softmax without a value. It is neither scaled nor capped. If two calls compute the parts PAST\nand SELF of a layer, give sinks to only one of them"]
+    #[doc = " nullable: no attention sinks. Borrowed; [Hq] float32: a logit for each head. The logit takes part\nin the softmax, but has no value vector. It is neither scaled nor capped. If two calls compute\nthe parts PAST and SELF of a layer, give sinks to only one of the calls"]
     pub sinks: *const DLTensor,
-    #[doc = " nullable; as kvc_append_args.rope_cos_sin. It rotates q, and k if k is given. UNSUPPORTED\nin a full group if a sequence is longer than its streaming window (in a deterministic\ncache: if a sequence has streaming sinks), because q is then rotated twice"]
+    #[doc = " nullable; as kvc_append_args.rope_cos_sin. The table rotates q, and k if k is given.\nIn a full group, the table is UNSUPPORTED if a sequence is longer than its streaming\nwindow, because q is then rotated twice. In a full group of a deterministic cache, it is\nUNSUPPORTED if any sequence of the step has streaming sinks, whatever its length"]
     pub rope_cos_sin: *const DLTensor,
     #[doc = " nullable, together with w_uv. Borrowed; [Hq, Dn, latent_dim] float32, float16 or bfloat16;\ninnermost stride 1; Dn 1..1152 - R"]
     pub w_uk: *const DLTensor,
     #[doc = " nullable, together with w_uk. Borrowed; [Hq, Dv, latent_dim], as w_uk; Dv 1..1024"]
     pub w_uv: *const DLTensor,
-    #[doc = " nullable: no lists. Borrowed; [>= T, 1 or Hkv, k] int32, innermost stride 1: a list of k\nentries for each query, for all heads or for each kv head.\nk * index_block <= KVC_MAX_LISTED_KEYS. An entry names tokens by their index in the sequence"]
+    #[doc = " nullable: no lists. Borrowed; [>= T, 1 or Hkv, k] int32, innermost stride 1: lists of k\nentries. A query has one list for all heads, or one list for each kv head.\nk * index_block <= KVC_MAX_LISTED_KEYS. An entry names tokens by their index in the sequence"]
     pub indices: *const DLTensor,
     #[doc = " b >= 1: an entry i names the tokens [i * b, (i + 1) * b); 0 = 1"]
     pub index_block: i32,
@@ -1053,7 +1053,7 @@ pub struct kvc_attend_args {
     pub rel_bias: *const DLTensor,
     #[doc = " nullable: no bias by key. Borrowed; [>= num_sequences, >= keys, 1 or Hkv] float32: entry\n[r, j] is added to the scores of key j in row r of the batch. Key j is the token with index j,\nas in indices. `keys` is the length of the longest row that has queries, new tokens\nincluded"]
     pub key_bias: *const DLTensor,
-    #[doc = " nullable: no mask. Borrowed; [>= T, >= keys] or [>= T, 1 or Hkv, >= keys] bool or uint8, innermost\nstride 1: where an entry is 0, key j is hidden from the query. Rows are tokens as in q, and keys\nare as in key_bias. A mask cannot show a key that the layer hides. With NON_CAUSAL, in a layer\nwithout window and chunks, only the mask hides keys"]
+    #[doc = " nullable: no mask. Borrowed; [>= T, >= keys] or [>= T, 1 or Hkv, >= keys] bool or uint8, innermost\nstride 1: an entry [t, j] or [t, head, j] that is 0 hides key j from the query of token t. Tokens\nare counted as in q, and keys as in key_bias. A mask cannot show a key that the layer hides. With\nNON_CAUSAL, in a layer without window and chunks, only the mask hides keys"]
     pub mask: *const DLTensor,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1087,9 +1087,9 @@ const _: () = {
 #[doc = " the largest number of tokens that a list may name"]
 pub const KVC_MAX_LISTED_KEYS: _bindgen_ty_1 = 65536;
 pub type _bindgen_ty_1 = ::core::ffi::c_uint;
-#[doc = " the score is the sum over all heads h of weights[h] * max(0, q[h].k); one list a query"]
+#[doc = " the score is the sum over all heads h of weights[h] * max(0, q[h].k); each query has one\nlist"]
 pub const KVC_SELECT_RELU_SUM: kvc_select_rule = 0;
-#[doc = " the score in head h is q[h].k; one list for each head of a query"]
+#[doc = " the score in head h is q[h].k; each query has one list for each head"]
 pub const KVC_SELECT_EACH_HEAD: kvc_select_rule = 1;
 #[doc = " How kvc_forward_select scores a token."]
 pub type kvc_select_rule = ::core::ffi::c_uint;
@@ -1103,19 +1103,19 @@ pub struct kvc_select_args {
     pub q: *const DLTensor,
     #[doc = " KVC_SELECT_RELU_SUM: borrowed; [>= T, Hq] float32, of any sign; nullable: all 1. Else NULL"]
     pub weights: *const DLTensor,
-    #[doc = " borrowed, its data is written: the chosen entries. [>= T, lists, k] int32, innermost stride 1.\n`lists` is 1, or Hq with KVC_SELECT_EACH_HEAD. k * index_block <= KVC_MAX_LISTED_KEYS. It must\nnot overlap another tensor. Tokens of inert rows, and rows from T on, are not written"]
+    #[doc = " borrowed, its data is written: the chosen entries. [>= T, lists, k] int32, innermost stride 1.\n`lists` is 1, or Hq with KVC_SELECT_EACH_HEAD. k * index_block <= KVC_MAX_LISTED_KEYS. The data\nmust not overlap another tensor. Tokens of inert rows, and rows from T on, are not written"]
     pub indices: *const DLTensor,
-    #[doc = " nullable: all tokens that the query sees are scored. Borrowed; [>= T, 1 or lists, n]\nint32, with entries as in kvc_attend_args.indices: only tokens that candidates names are\nscored"]
+    #[doc = " nullable: all tokens that the query sees are scored. Borrowed; [>= T, 1 or lists, n]\nint32, with entries as in kvc_attend_args.indices: only the tokens that the entries of\nthis tensor name are scored"]
     pub candidates: *const DLTensor,
     #[doc = " nullable; as kvc_append_args.rope_cos_sin, for q"]
     pub rope_cos_sin: *const DLTensor,
-    #[doc = " b >= 1: an entry i of indices names the tokens [i * b, (i + 1) * b). The score of the entry is\nthe largest score of those of its tokens that the query sees. 0 = 1"]
+    #[doc = " b >= 1: an entry i of indices names the tokens [i * b, (i + 1) * b). The score of an entry is\nthe largest score among its tokens that the query sees. 0 = 1"]
     pub index_block: i32,
     #[doc = " the number of tokens that an entry of candidates names, like index_block for indices; 0 = 1"]
     pub candidate_block: i32,
-    #[doc = " the entries 0..first_blocks - 1 are always chosen. They count towards k"]
+    #[doc = " the entries 0..first_blocks - 1 are always chosen. These entries count towards k"]
     pub first_blocks: i32,
-    #[doc = " the entries e - last_blocks + 1..e are always chosen, where e is the entry of the query's own\ntoken. They count towards k. first_blocks + last_blocks is at most k"]
+    #[doc = " the entries e - last_blocks + 1..e are always chosen, where e is the entry of the query's own\ntoken. These entries count towards k. first_blocks + last_blocks is at most k"]
     pub last_blocks: i32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1147,9 +1147,9 @@ pub struct kvc_merge_args {
     pub outputs: *const *const DLTensor,
     #[doc = " [num_parts], borrowed; each [>= T, H] float32"]
     pub lses: *const *const DLTensor,
-    #[doc = " borrowed, its data is written; [T, H, Dv] float32, float16 or bfloat16. Its shape\ndefines T, H and Dv. It may be outputs[0]; it must not overlap any other part"]
+    #[doc = " borrowed, its data is written; [T, H, Dv] float32, float16 or bfloat16. The shape of\nout defines T, H and Dv. out may be outputs[0], but must not overlap any other part"]
     pub out: *const DLTensor,
-    #[doc = " nullable: not computed. Borrowed, its data is written; [T, H] float32. It may be\nlses[0]"]
+    #[doc = " nullable: not computed. Borrowed, its data is written; [T, H] float32. lse may be\nlses[0]"]
     pub lse: *const DLTensor,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1163,7 +1163,7 @@ const _: () = {
     ["Offset of field: kvc_merge_args::out"][::core::mem::offset_of!(kvc_merge_args, out) - 24usize];
     ["Offset of field: kvc_merge_args::lse"][::core::mem::offset_of!(kvc_merge_args, lse) - 32usize];
 };
-#[doc = " The position of each token of an open forward, and the last token of each row. The library owns the arrays, and the shapes\n and strides of the tensors. They are valid until the forward closes, or in a graph until kvc_graph_destroy. In a graph the\n arrays have max_tokens and max_sequences of kvc_graph_config in place of T and num_sequences. Entries that the step does\n not use have position 0 and last row -1."]
+#[doc = " The position of each token of an open forward, and the last token of each row. The library owns the arrays, and the shapes\n and strides of the tensors. All of them are valid until the forward closes, or in a graph until kvc_graph_destroy. In a\n graph the arrays have max_tokens and max_sequences of kvc_graph_config in place of T and num_sequences. Entries that the\n step does not use have position 0 and last row -1."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_forward_info {
@@ -1196,7 +1196,7 @@ const _: () = {
     ["Offset of field: kvc_forward_info::positions"][::core::mem::offset_of!(kvc_forward_info, positions) - 32usize];
     ["Offset of field: kvc_forward_info::last_rows"][::core::mem::offset_of!(kvc_forward_info, last_rows) - 80usize];
 };
-#[doc = " Settings of a graph. A graph is for steps whose calls are recorded once and replayed, by a CUDA graph, or by a compiled\n program that has the arguments of its calls as constants.\n\n   kvc_graph_config config;  kvc_graph_config_init(&config);                  // once\n   config.max_sequences = config.max_tokens = 64;                             // decode, up to 64 rows\n   if (kvc_graph_create(cache, &config, &graph, &error)) return report(error.message);\n   batch.graph = graph;\n   for (;;) {                                                                 // each step\n     ... this step's batch.sequences, batch.append_lengths, batch.num_sequences ...\n     if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n     replay();        // recorded: the model, with kvc_forward_attend(cache, graph, layer, &args[layer], &error) in it\n     kvc_forward_end(cache, graph, &error);\n   }\n\n   Ids        In every step, the forward in a graph has the id of the graph. A call with that id acts on the forward that\n              is open in the graph. If no forward is open in the graph, the call returns KVC_ERROR_STALE and does nothing.\n   Addresses  kvc_forward_get_info and kvc_forward_tables give the same addresses in every step, in shapes of the graph's\n              capacity. Entries that a step does not use are inert: position 0, slot -1, last row -1, table rows without\n              keys. Call kvc_forward_tables in each step to fill the tables. Between kvc_forward_end and this call, the\n              generation word of the tables is 0.\n   Tensors    Tensors of recorded calls have max_tokens rows, and tensors of states have max_sequences rows. Rows that the\n              step does not have are not written.\n   CUDA       Run one step without a capture first. Then capture append, attend, load_state and store_state between a begin\n              and an end. All other calls must be outside of the capture (else ORDER). kvc_forward_end checks that each\n              layer in the range was appended in the graph at least once. It cannot check which calls a replay ran, so\n              replay all captured layers before kvc_forward_end. A replay while no forward is open writes nothing. Use one\n              stream for all forwards of a graph.\n\n A graph has buffers for one forward, which does not count towards max_open_forwards. Recordings of several batch sizes can\n use the same graph, up to its capacity. So a server needs only one graph."]
+#[doc = " Settings of a graph. A graph is for steps whose calls are recorded once and then replayed. The recording is a CUDA graph,\n or a compiled program that has the arguments of its calls as constants.\n\n   kvc_graph_config config;  kvc_graph_config_init(&config);                  // once\n   config.max_sequences = config.max_tokens = 64;                             // decode, up to 64 rows\n   if (kvc_graph_create(cache, &config, &graph, &error)) return report(error.message);\n   batch.graph = graph;\n   for (;;) {                                                                 // each step\n     ... this step's batch.sequences, batch.append_lengths, batch.num_sequences ...\n     if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n     replay();        // recorded: the model, with kvc_forward_attend(cache, graph, layer, &args[layer], &error) in it\n     kvc_forward_end(cache, graph, &error);\n   }\n\n   Ids        In every step, the forward in a graph has the id of the graph. A call with that id acts on the forward that\n              is open in the graph. If no forward is open in the graph, the call returns KVC_ERROR_STALE and does nothing.\n   Addresses  kvc_forward_get_info and kvc_forward_tables give the same addresses in every step. The shapes are those of\n              the graph's capacity. Entries that a step does not use are inert: position 0, slot -1, last row -1, table\n              rows without keys. Call kvc_forward_tables in each step to fill the tables. When a forward closes, the\n              generation word of its tables (kvc_tables.generation_word) becomes 0, which means stale. The word stays 0\n              until the next call of kvc_forward_tables.\n   Tensors    Tensors of recorded calls have max_tokens rows, and tensors of states have max_sequences rows. Rows after the\n              last row of the step are not written.\n   CUDA       Run one step without a capture first. Then capture append, attend, load_state and store_state between a begin\n              and an end. All other calls must be outside of the capture (else ORDER). kvc_forward_end checks that each\n              layer in the range was appended in the graph at least once. The call cannot check which calls a replay ran,\n              so replay all captured layers before kvc_forward_end. A replay while no forward is open writes nothing. Use\n              one stream for all forwards of a graph.\n\n A graph has buffers for one forward. This forward does not count towards max_open_forwards. Recordings for several batch\n sizes can use the same graph, up to its capacity. So a server needs only one graph."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_graph_config {
@@ -1761,7 +1761,7 @@ pub struct kvc_plan_config {
     pub flags: u32,
     #[doc = " KVC_PLAN_* mode"]
     pub mode: i32,
-    #[doc = " tokens a page, 1..65536; 0 = 16"]
+    #[doc = " tokens of a page, 1..65536; 0 = 16"]
     pub page_size: i32,
     #[doc = " VERIFY: 1..1024. Else 0"]
     pub num_draft_tokens: i32,
