@@ -127,10 +127,10 @@ Status CacheTransfers::advance_receiver(Transfer* transfer) {
     answered = true;
   }
   if (answered) progress();
-  const auto is_done = [&](const Peer& peer) {
-    return peer.lost || (peer.answer != 0 && !link_->is_open(peer.answer));
-  };
-  transfer->done = transfer->all_opened() && std::all_of(transfer->peers.begin(), transfer->peers.end(), is_done);
+  transfer->done = transfer->all_opened();
+  for (const Peer& peer : transfer->peers) {
+    transfer->done = transfer->done && (peer.lost || (peer.answer != 0 && !link_->is_open(peer.answer)));
+  }
   return Status();
 }
 
