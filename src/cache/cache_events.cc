@@ -71,8 +71,8 @@ MessageFormat Cache::message_format(const kvc_events_args& args) const {
   return format;
 }
 
-// Copies events to `events` until it is full. It begins with number `next`, or with the oldest event in the ring if
-// that is later. The lock is released between chunks.
+// Copies events to `events` until it is full. It begins with event number `next`. If the ring no longer
+// has this event, it begins with the oldest event in the ring. The lock is released between chunks.
 Status Cache::copy_new_events(uint64_t next, std::span<kvc_event> events, std::span<int32_t> tokens,
                               kvc_events_range* range) {
   for (;;) {

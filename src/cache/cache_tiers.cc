@@ -145,7 +145,6 @@ int64_t CacheTiers::match_whole_pages(const KeyedQuery& query, int64_t tokens) {
 CacheTiers::GroupPages CacheTiers::look_up(const KeyedQuery& query, int32_t group, int64_t first, int64_t end,
                                            bool until_miss) {
   GroupPages pages;
-  pages.first = first;
   std::vector<kvc_tier_key> keys;
   for (bool missed = false; first < end && !(missed && until_miss);) {
     const int64_t count = std::min(kLookupBlocks, end - first);

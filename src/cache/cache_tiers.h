@@ -112,15 +112,12 @@ class CacheTiers final : public TierWorker::Owner, public PageWatcher {
     uint64_t sequence = 0;  // 0 = none yet; for a suspend or resume, the caller's sequence
     uint64_t load = 0;      // its number in the worker
   };
-  // For one group: in which tier the page of each block is, from the block `first` on.
+  // For one group: in which tier the page of each block is, from the first block of the lookup on.
   struct GroupPages {
-    int64_t first = 0;
     std::vector<TierWorker::Found> found;
     // [blocks]: the length of the run of blocks with pages in tiers that ends with this block; 0 if no tier has its
     // page
     std::vector<int64_t> run;
-
-    bool has(int64_t block) const noexcept { return found[static_cast<size_t>(block - first)].tier >= 0; }
   };
 
   CacheTiers(const Layers& layers, Mutex* cache_mutex, StreamOrder* order, SequenceStore* store, PrefixStore* prefixes);
