@@ -98,9 +98,18 @@ KVC_HOST_DEVICE void store_nibbles(const float* row, int32_t n, const NibbleScal
 // Returns a block's scale from its stored byte. The sign bit is ignored.
 KVC_HOST_DEVICE float block_scale(unsigned char bits) { return widen(E4m3{static_cast<uint8_t>(bits & 0x7f)}); }
 
+// Returns the scale of a block whose largest quotient has this magnitude, as float32 bits. It is amax / 6, limited to
+// 2^-9..448 and rounded to nearest even, or NaN if a quotient is not finite.
+constexpr uint8_t kNanScale = 0x7f;
+KVC_HOST_DEVICE E4m3 scale_of_block(uint32_t magnitude) {
+  const float largest = float_from_bits(magnitude) / 6.0f;
+  E4m3 scale = {kNanScale};
+  if (magnitude < 0x7f800000u) narrow(largest > 0.001953125f ? largest : 0.001953125f, &scale);
+  return scale;
+}
+
 // Stores n elements, and after them the scale of each block. n is a multiple of kBlockDims. Elements are first divided
-// by `head_scale`. The scale of a block is amax / 6 of the quotients, limited to 2^-9..448 and rounded to nearest even.
-// If a quotient is not finite, the scale is NaN and the elements of the block are stored as 0.
+// by `head_scale`. If a quotient is not finite, the elements of its block are stored as 0.
 KVC_HOST_DEVICE void store_blocks(const float* row, int32_t n, float head_scale, unsigned char* target) {
   for (int32_t begin = 0; begin < n; begin += kBlockDims) {
     float quotients[kBlockDims];
@@ -110,14 +119,12 @@ KVC_HOST_DEVICE void store_blocks(const float* row, int32_t n, float head_scale,
       const uint32_t bits = float_bits(quotients[i]) & 0x7fffffffu;
       magnitude = bits > magnitude ? bits : magnitude;
     }
-    const float largest = float_from_bits(magnitude) / 6.0f;
-    E4m3 scale = {0x7f};
-    if (magnitude < 0x7f800000u) narrow(largest > 0.001953125f ? largest : 0.001953125f, &scale);
+    const E4m3 scale = scale_of_block(magnitude);
     target[n / 2 + begin / kBlockDims] = scale.bits;
     const float divisor = widen(scale);
     for (int32_t i = 0; i < kBlockDims; i += 2) {
       E2m1 pair[2] = {{0}, {0}};
-      for (int32_t j = 0; j < 2 && scale.bits != 0x7f; ++j) narrow(quotients[i + j] / divisor, &pair[j]);
+      for (int32_t j = 0; j < 2 && scale.bits != kNanScale; ++j) narrow(quotients[i + j] / divisor, &pair[j]);
       target[(begin + i) / 2] = static_cast<unsigned char>(pair[0].bits | pair[1].bits << 4);
     }
   }

@@ -149,19 +149,30 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
     const unsigned char* rows[kKeys];
     KVC_UNROLL for (int i = 0; i < kLanes; ++i) sums[i] = zero();
     KVC_UNROLL for (int i = 0; i < kKeys; ++i) rows[i] = current[k + i];
-    const auto add_chunk = [&](int i, int c, int count) __attribute__((always_inline)) {
-      const typename Format::Raw raw = load_dims<Format>(rows[i], c, count, zeros, k + i, block_scales);
+    // Adds chunk c of the keys [first, first + kCount).
+    const auto add_chunks = [&]<int kCount>(int first, int c, int count) __attribute__((always_inline)) {
+      typename Format::Raw raws[kCount];
+      KVC_UNROLL for (int i = 0; i < kCount; ++i) {
+        raws[i] = load_dims<Format>(rows[first + i], c, count, zeros, k + first + i, block_scales);
+      }
       KVC_UNROLL for (int j = 0; j < Format::kParts; ++j) {
-        const typename Format::Vec x = Format::part(raw, j);
+        typename Format::Vec x[kCount];
+        KVC_UNROLL for (int i = 0; i < kCount; ++i) x[i] = Format::part(raws[i], j);
         KVC_UNROLL for (int g = 0; g < kRows; ++g) {
           const typename Format::Vec y = Format::load_packed(q + ((c * Format::kParts + j) * kRows + g) * kLanes);
-          sums[i * kRows + g] = Format::multiply_add(x, y, sums[i * kRows + g]);
+          KVC_UNROLL for (int i = 0; i < kCount; ++i) {
+            F32& sum = sums[(first + i) * kRows + g];
+            sum = Format::multiply_add(x[i], y, sum);
+          }
         }
       }
     };
     // With few keys, a vector of q is multiplied with all keys before the next vector is loaded, so q stays in
     // registers. With many keys, one key is completed before the next, because the addresses of all keys would not fit
     // in registers. The keys that come kNearKeys after those of a group lie in one block.
+    // AVX2 has only 16 registers. There the products of all keys of a group are computed one vector of q after another.
+    // Otherwise gcc would keep some sums on the stack.
+    constexpr bool kKeysTogether = kLanes == 8 && Format::kParts > 1;
     constexpr int kGroup = kKeys < kNearKeys ? kKeys : kNearKeys;
     KVC_UNROLL for (int first = 0; first < kKeys; first += kGroup) {
       const int ahead = k + first + kNearKeys;
@@ -182,23 +193,28 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
       };
       if constexpr (kKeys <= 4) {
         for (int c = 0; c < chunks; ++c) {
+          if constexpr (kKeysTogether) {
+            KVC_UNROLL for (int i = 0; i < kGroup; ++i) prefetch_chunk(i, c);
+            add_chunks.template operator()<kGroup>(first, c, Format::kStep);
+            continue;
+          }
           KVC_UNROLL for (int i = 0; i < kGroup; ++i) {
             prefetch_chunk(i, c);
-            add_chunk(first + i, c, Format::kStep);
+            add_chunks.template operator()<1>(first + i, c, Format::kStep);
           }
         }
       } else {
         KVC_UNROLL for (int i = 0; i < kGroup; ++i) {
           for (int c = 0; c < chunks; ++c) {
             prefetch_chunk(i, c);
-            add_chunk(first + i, c, Format::kStep);
+            add_chunks.template operator()<1>(first + i, c, Format::kStep);
           }
         }
       }
     }
     for (int i = 0; i < kKeys && tail != 0; ++i) {
       prefetch_far(far[k + i] + chunks * Format::kVecBytes);
-      add_chunk(i, chunks, tail);
+      add_chunks.template operator()<1>(i, chunks, tail);
     }
     F32 dots = sum_each(sums);
     if constexpr (Format::kRowFactors) dots = mul(dots, load(tile.factors));

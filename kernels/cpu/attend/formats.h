@@ -43,4 +43,16 @@ static consteval AttendFormat both_kernels() {
   return formats;
 }
 
+// Replaces the decode kernels for rows of 4 bits by those that read the rows without staging.
+template <class Levels, class Floats>
+[[maybe_unused]] static consteval void add_nibbles(AttendFormats* formats) {
+  for (auto& of_q : formats->of) {
+    AttendFormat &levels = of_q[static_cast<int>(Type::kU4)], &floats = of_q[static_cast<int>(Type::kE2m1)];
+    levels.decode = decode_kernel<Levels>().decode;
+    levels.decode_rows = Levels::kDecodeRows;
+    floats.decode = decode_kernel<Floats>().decode;
+    floats.decode_rows = Floats::kDecodeRows;
+  }
+}
+
 }  // namespace kvc::kernels::KVC_TARGET
