@@ -522,6 +522,8 @@ typedef struct kvc_layer_config {
                              number, or the default. If N >= tp_size, num_kv_heads must be N / tp_size, and rank r has the
                              heads [r * num_kv_heads, (r + 1) * num_kv_heads). If N < tp_size, num_kv_heads must be 1, and
                              each head is stored by tp_size / N consecutive ranks. recurrent: 0 */
+  int32_t row_format;    /* MLA: KVC_ROW_FORMAT_*. Else 0 */
+  uint32_t reserved;     /* 0 */
 } kvc_layer_config;
 
 static inline void kvc_layer_config_init(kvc_layer_config *config) {
@@ -529,6 +531,17 @@ static inline void kvc_layer_config_init(kvc_layer_config *config) {
   *config = zero;
   config->struct_size = (uint32_t)sizeof(zero);
 }
+
+/* How a layer of an MLA group stores its rows (kvc_layer_config.row_format). */
+enum kvc_row_format {
+  KVC_ROW_FORMAT_DTYPE = 0,     /* all dims have the type kvc_layer_config.dtype */
+  KVC_ROW_FORMAT_FP8_DS_MLA = 1 /* the packed row of DeepSeek-V3.2, as vLLM ("fp8_ds_mla") and FlashMLA store it. It has 656
+                                   bytes: 512 latent dims as float8_e4m3fn, then 4 float32 scales of 128 latent dims each,
+                                   then 64 rotary dims as bfloat16. Needs head_dim 576, latent_dim 512 and the default dtype.
+                                   The scale of 128 dims is the smallest power of two that is at least amax / 448 and at
+                                   least 1e-4. If one of the dims is infinite or NaN, all 128 are read as NaN. Views, exports
+                                   and storage of the caller are uint8 [..., 656] (docs/reference/formats.md) */
+};
 
 /* The kind of row of a group says what the group stores for a token. A group also has a visibility (kvc_visibility). Every
  * kind of row can be combined with every visibility, except that KVC_ROW_STATE needs KVC_VISIBLE_ALL. */

@@ -266,6 +266,7 @@ class Replay(PrefixReplay, CopyReplay, Selection):
         if layer.latent and "v" in op.words:
             k = np.concatenate([v.astype(np.float64), k.astype(np.float64)], axis=-1)
         if as_stored and k.dtype.itemsize == 1:
+            v = k[..., : reference.row_elements(layer.dtype, layer.latent)] if layer.latent else v
             scales = [self.array(op.words[key])[:count] if key in op.words else
                       np.broadcast_to(of, (count, layer.kv_heads))
                       for key, of in (("k_scale", layer.k_scales), ("v_scale", layer.v_scales))]  # fmt: skip
@@ -457,7 +458,7 @@ class Replay(PrefixReplay, CopyReplay, Selection):
             rows = rows[tokens]
             turned = part == "k" and layer.rope.mode == "on_append"
             results[part] = Floats(rows.raw.astype(np.float64), 2e-2) if turned else Exact(rows.raw)
-            if "scales" in op.words and layer.dtype not in FLOATS:
+            if "scales" in op.words and layer.dtype not in (*FLOATS, "fp8_ds_mla"):
                 of_heads = np.broadcast_to(scales, (layer.kv_heads,)).astype(np.float32)
                 results[part + "_scale"] = Exact(rows.scale if layer.dtype in ("i8", "u4") else of_heads)
             for key in (part, part + "_scale"):

@@ -20,7 +20,8 @@ enum class Type : int32_t {
   kI8 = 5,
   kU4 = 6,
   kE2m1 = 7,
-  kNone = 8
+  kDsMla = 8,  // whole MLA rows of 656 bytes, whose dims have two types (ds_mla_row.h)
+  kNone = 9
 };
 
 struct F16 {
@@ -63,7 +64,7 @@ KVC_HOST_DEVICE Type type_of(DLDataType dtype) {
 
 // Whether the type is stored with scales. An element is read as stored * scale. An element of kU4 is read as
 // (stored - zero point) * scale.
-KVC_HOST_DEVICE bool is_quantised(Type type) { return type >= Type::kE4m3 && type <= Type::kE2m1; }
+KVC_HOST_DEVICE bool is_quantised(Type type) { return type >= Type::kE4m3 && type <= Type::kDsMla; }
 
 // Whether two elements share a byte.
 KVC_HOST_DEVICE bool is_packed(Type type) { return type == Type::kU4 || type == Type::kE2m1; }
@@ -75,15 +76,9 @@ KVC_HOST_DEVICE int32_t element_bits(Type type) {
   return type == Type::kF32 ? 32 : is_packed(type) ? 4 : is_quantised(type) ? 8 : 16;
 }
 
-// Returns the bytes of an element of a caller's tensor. A tensor of packed 4-bit elements has bytes as its elements.
-// stored_format.h computes the sizes of stored rows.
+// Returns the bytes of an element of a caller's tensor. A tensor of packed 4-bit elements, or of rows
+// of kDsMla, has bytes as its elements. stored_format.h computes the sizes of stored rows.
 KVC_HOST_DEVICE int32_t element_bytes(Type type) { return (element_bits(type) + 7) / 8; }
-
-// Returns the bytes of n elements without gaps between them. For a row of kE2m1, they include the scales after the
-// elements.
-KVC_HOST_DEVICE int64_t array_bytes(Type type, int64_t n) {
-  return (n * element_bits(type) + 7) / 8 + (type == Type::kE2m1 ? n / kBlockDims : 0);
-}
 
 KVC_HOST_DEVICE uint32_t float_bits(float x) {
   uint32_t bits;

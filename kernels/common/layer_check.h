@@ -19,7 +19,14 @@ static_assert(kMaxHeadDim <= kMaxRotatedDims);
     return fail(error, KVC_ERROR_UNSUPPORTED, "K/V dtype {code %d, bits %d, lanes %d}; the %s backend stores %s",
                 dtype.code, dtype.bits, dtype.lanes, backend, kStoredDtypes);
   }
-  if (!same_format(layer->format, stored_format(dtype))) {
+  if (same_format(layer->format, ds_mla_format())) {
+    if (layer->row_kind != KVC_BACKEND_ROW_LATENT || layer->head_dim != kDsMlaDims ||
+        layer->v_head_dim != kDsMlaLatentDims) {
+      return fail(error, KVC_ERROR_UNSUPPORTED,
+                  "row_kind %u, %d dims of K and %d of V; rows of fp8_ds_mla have %d, %d, %d", layer->row_kind,
+                  layer->head_dim, layer->v_head_dim, KVC_BACKEND_ROW_LATENT, kDsMlaDims, kDsMlaLatentDims);
+    }
+  } else if (!same_format(layer->format, stored_format(dtype))) {
     return fail(error, KVC_ERROR_UNSUPPORTED, "the %s backend stores K and V in one of the formats of a dtype",
                 backend);
   }

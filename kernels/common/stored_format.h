@@ -7,12 +7,12 @@
 // its rows, or outside the pages. tests/layer/stored_format_test.cc describes the packed rows of current models in this
 // way.
 //
-// Backends store only the formats that `stored_format` returns.
+// Backends store only the formats that `stored_format` and `ds_mla_format` return.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/common/convert.h"
+#include "kernels/common/ds_mla_row.h"
 #include "kvcache_backend.h"
 
 namespace kvc::kernels {
@@ -222,6 +222,21 @@ KVC_HOST_DEVICE StoredFormat stored_format(DLDataType dtype) {
   }
 }
 
+// MLA rows of 656 bytes (ds_mla_row.h).
+KVC_HOST_DEVICE StoredFormat ds_mla_format() {
+  StoredFormat format = format_without_scales({kDLFloat8_e4m3fn, 8, 1});
+  format.k.num_segments = 2;
+  kvc_backend_segment& latent = format.k.segments[0];
+  latent.dims = kDsMlaLatentDims;
+  latent.scales.dtype = {kDLFloat, 32, 1};
+  latent.scales.dims = kDsMlaScaleDims;
+  latent.scales.tokens = latent.scales.heads = 1;
+  latent.scales.place = KVC_BACKEND_SCALES_SEGMENT;
+  format.k.segments[1].dtype = {kDLBfloat, 16, 1};
+  format.v = format.k;
+  return format;
+}
+
 KVC_HOST_DEVICE bool same_format(const StoredFormat& a, const StoredFormat& b) {
   return memcmp(&a, &b, sizeof a) == 0;  // the struct has no padding bytes
 }
@@ -229,10 +244,21 @@ static_assert(sizeof(ScaleFormat) == 14 && sizeof(kvc_backend_segment) == 2 * si
 static_assert(sizeof(RowFormat) == KVC_BACKEND_MAX_SEGMENTS * sizeof(kvc_backend_segment) + 8);
 static_assert(sizeof(StoredFormat) == 2 * sizeof(RowFormat) + 8);
 
-// Returns the dtype of a layer's elements. K and V have the same dtype in all layers that check_layer accepts.
+// Returns the dtype of a layer's elements. In MLA rows of two types, it is the dtype of the first dims. K and V have
+// the same dtype in all layers that check_layer accepts.
 KVC_HOST_DEVICE DLDataType stored_dtype(const kvc_backend_layer& layer) { return layer.format.k.segments[0].dtype; }
 
-KVC_HOST_DEVICE Type stored_type(const kvc_backend_layer& layer) { return type_of(stored_dtype(layer)); }
+KVC_HOST_DEVICE bool has_ds_mla_rows(const StoredFormat& format) { return format.k.num_segments == 2; }
+
+KVC_HOST_DEVICE Type stored_type(const kvc_backend_layer& layer) {
+  return has_ds_mla_rows(layer.format) ? Type::kDsMla : type_of(stored_dtype(layer));
+}
+
+// Returns the type of the rows of a tensor that is given to a layer. A tensor of the layer's own dtype has rows as
+// stored.
+KVC_HOST_DEVICE Type type_of_rows(const kvc_backend_layer& layer, DLDataType dtype) {
+  return type_of(dtype) == type_of(stored_dtype(layer)) ? stored_type(layer) : type_of(dtype);
+}
 
 // Whether rows are stored rotated (hadamard.h). Then each row has a zero point.
 KVC_HOST_DEVICE bool has_rotated_rows(const StoredFormat& format) {

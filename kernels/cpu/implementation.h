@@ -43,9 +43,8 @@ struct Implementation {
   const AttendFormats* formats;
   int32_t lanes;  // floats in a vector
 
-  // Converts source[0, n) to target[0, n), rounded to the target's type: float32, float16 or bfloat16. If both types
-  // are equal, it copies bytes. Then they may also be quantised types. Any alignment is allowed. Source and target do
-  // not overlap.
+  // Converts source[0, n) to target[0, n), rounded to the target's type: float32, float16 or bfloat16. Any alignment is
+  // allowed. Source and target do not overlap.
   void (*convert_row)(Type target_type, void* target, Type source_type, const void* source, int32_t n);
 
   // Converts row[0, n) to a quantised type of 8 bits: divides by `scale`, rounds to nearest even and saturates. int8

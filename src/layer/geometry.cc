@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "base/checked.h"
-#include "base/dtype_text.h"
 #include "context/context.h"
 #include "kernels/common/stored_format.h"
 #include "layer/group_config.h"
@@ -14,9 +13,9 @@
 #include "layer/layout_manifest.h"
 #include "layer/page_layout.h"
 #include "layer/recurrent_layer.h"
+#include "layer/row_format.h"
 #include "tensor/key_rows.h"
 #include "tensor/latent_rows.h"
-#include "tensor/tensor_check.h"
 
 namespace kvc {
 namespace {
@@ -32,14 +31,6 @@ Status check_range(const char* what, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return Status();
   return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s %" PRId64 " is outside %" PRId64 "..%" PRId64, what, value, low,
                        high);
-}
-
-Status check_dtype(DLDataType* dtype, int64_t index) {
-  if (same_dtype(*dtype, {0, 0, 0})) *dtype = {kDLFloat, 32, 1};
-  if (kernels::type_of(*dtype) != kernels::Type::kNone) return Status();
-  return Status::error(KVC_ERROR_DTYPE, "layer %" PRId64 ": dtype %s is none of %s", index, DtypeText(*dtype).c_str(),
-                       kernels::kStoredDtypes)
-      .at(index);
 }
 
 // Checks one number of a layer's config. The message is like "layer 3: head_dim 0 is outside 1..512".
@@ -76,8 +67,9 @@ Status check_layer_numbers(const kvc_layer_config& c, int64_t index) {
                          index)
         .at(index);
   }
-  if ((c.flags & ~uint32_t{KVC_LAYER_ROPE_INTERLEAVED | KVC_LAYER_KEYS_ONLY}) == 0) return Status();
-  return Status::error(KVC_ERROR_UNSUPPORTED, "layer %" PRId64 ": flags 0x%x has unknown bits", index, c.flags)
+  if ((c.flags & ~uint32_t{KVC_LAYER_ROPE_INTERLEAVED | KVC_LAYER_KEYS_ONLY}) == 0 && c.reserved == 0) return Status();
+  return Status::error(KVC_ERROR_UNSUPPORTED, "layer %" PRId64 ": flags 0x%x or reserved 0x%x has unknown bits", index,
+                       c.flags, c.reserved)
       .at(index);
 }
 
@@ -202,6 +194,7 @@ Status check_shared(const kvc_layer_config& config, int64_t index, const LayerGe
       {"v_head_dim", a.v_head_dim, b.v_head_dim},
       {"dtype code", kernels::stored_dtype(a).code, kernels::stored_dtype(b).code},
       {"dtype bits", kernels::stored_dtype(a).bits, kernels::stored_dtype(b).bits},
+      {"row_format fp8_ds_mla", kernels::has_ds_mla_rows(a.format), kernels::has_ds_mla_rows(b.format)},
       {"rope class", a.rope_class, b.rope_class},
       {"rope_offset", a.rope_offset, b.rope_offset},
       {"rope interleaved", a.rope_interleaved, b.rope_interleaved},
@@ -242,9 +235,8 @@ Status make_layer(const Context& context, const CacheConfig& in, int64_t index, 
   KVC_TRY(check_layer_numbers(config, index));
   KVC_TRY(check_layer_rope(config, index));
   KVC_TRY(check_layer_of_group(config, index, rules));
-  DLDataType dtype = config.dtype;
-  KVC_TRY(check_dtype(&dtype, index));
-  const kvc_backend_format format = kernels::stored_format(dtype);
+  kvc_backend_format format = {};
+  KVC_TRY(read_row_format(config, latent, index, &format));
   KVC_TRY(check_storage(config, format, index));
   LayerGeometry geo;
   KVC_TRY(read_scales(config, format, config.k_scales, "k_scales", index, &geo.k_scales));

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cinttypes>
 
-#include "base/dtype_text.h"
 #include "base/element_bytes.h"
 #include "kernels/common/stored_format.h"
 #include "layer/page_layout.h"
+#include "layer/row_format.h"
 #include "tensor/pool_overlap.h"
 #include "tensor/tensor_check.h"
 
@@ -37,7 +37,7 @@ Status check_storage(const kvc_layer_config& config, const kvc_backend_format& f
   if (own_pages && (apart || config.kv_storage != nullptr)) {
     return Status::error(KVC_ERROR_UNSUPPORTED,
                          "layer %" PRId64 ": pages of %s hold scales, and the library lays them out: no storage", index,
-                         DtypeText(format.k.segments[0].dtype).c_str())
+                         format_name(format).c_str())
         .at(index);
   }
   if (config.kv_storage != nullptr && config.v_head_dim != 0 && config.v_head_dim != config.head_dim) {

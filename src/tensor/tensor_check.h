@@ -15,8 +15,9 @@ struct RowsSpec {
   int64_t heads;
   int64_t dims;
   DLDevice device;
-  bool written = false;           // elements must not overlap
-  DLDataType stored = {0, 0, 0};  // a quantised type that is also accepted, as itself or as uint8; {0, 0, 0} = none
+  bool written = false;  // elements must not overlap
+  // Nullable. If it is quantised, rows as stored are accepted too: bytes, or elements of its dtype.
+  const kvc_backend_row_format* stored = nullptr;
 };
 
 Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tensor* out);

@@ -434,6 +434,10 @@ std::vector<Option> options() {
       all.push_back({"scales of heads", {.hq = 4, .hkv = 2, .d = 16, .dtype = type, .num_scales = 2}});
     }
   }
+  for (const int rope : {KVC_ROPE_NONE, KVC_ROPE_ON_APPEND, KVC_ROPE_ON_READ}) {
+    all.push_back(
+        {"fp8_ds_mla", {.hq = 4, .d = 576, .dtype = DType::kDsMla, .rope = rope, .scale = 0.05, .latent = 512}});
+  }
   all.push_back({"window", {.d = 16}, {.window = 7}});
   all.push_back({"chunk", {.d = 16}, {.chunk = 5}});
   all.push_back({"rows of 3 tokens", {.hq = 4, .hkv = 2, .d = 16}, {.tokens_per_row = 3}});

@@ -18,7 +18,7 @@ static void decode_entry(const kvc_backend_attend* args, const kvc_backend_item*
   View view = make_view(args, item, listed, scratch);
   if constexpr (Format::kNibbles) view.staged = false;
   // The most common head dims are constants here. So loops are unrolled, and offsets within a page are constants too.
-  if constexpr (kLanes == 16) {
+  if constexpr (kLanes == 16 && !Format::kWholeRows) {
     const int32_t head_dim = view.head_dim == view.v_head_dim ? view.head_dim : 0;
     if (head_dim == 128) return decode_item<Format, 128>(view);
     if constexpr (!Format::kNibbles) {

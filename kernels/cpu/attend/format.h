@@ -12,6 +12,7 @@
 //                     load_first(p, n, zero)
 //   kScaleBytes       bytes of the scales of one vector load if blocks of dims have scales, else 0. These scales lie
 //                     after the row's elements. Loads then are load(p, scales) and load_first(p, n, scales)
+//   kWholeRows        whether a load needs the begin of the row: load_of_row(row, chunk) replaces load and load_first
 //   kNibbles          whether elements have 4 bits. Then the decode kernel has only tiles of 1 and 4 rows, and only 128
 //                     as a constant head dim, which halves its code
 //   kRowFactors       whether scores are multiplied by the factor of q, because q must keep its bits
@@ -23,7 +24,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/common/convert.h"
+#include "kernels/common/ds_mla_row.h"
 #include "kernels/cpu/simd/target.h"
 
 namespace kvc::kernels::KVC_TARGET {
@@ -35,7 +36,7 @@ struct Widened {
   using Raw = Vec;      // the result of a load
   using QueryElement = float;
   static constexpr bool kPairs = false, kTiles = false, kTokenScales = __is_same(T, I8);
-  static constexpr bool kRowFactors = false, kZeroPoints = false, kNibbles = false;
+  static constexpr bool kRowFactors = false, kZeroPoints = false, kNibbles = false, kWholeRows = false;
   static constexpr int kParts = 1, kOutputs = 1, kStep = kLanes, kVecBytes = kLanes * static_cast<int>(sizeof(T));
   static constexpr int kScaleBytes = 0;
   static constexpr int kRows = kTileRows, kRowGroup = 24;
@@ -126,6 +127,22 @@ struct Doubled : Widened<T> {
   }
 };
 
+// MLA rows of fp8_ds_mla (kernels/common/ds_mla_row.h). A load is for the decode kernel or the panel kernel: it has
+// kStep dims, all of the latent part or all of the rotary part.
+struct DsMla : Widened<float> {
+  static constexpr int kVecBytes = kLanes;  // of the latent part
+  static constexpr int kDecodeRows = 15;
+  static constexpr bool kWholeRows = true;
+  static_assert(kDsMlaScaleDims % kStep == 0 && kDsMlaDims % kStep == 0);
+
+  KVC_INLINE_MEMBER Vec load_of_row(const unsigned char* row, int chunk) {
+    const int dim = chunk * kStep;
+    if (dim >= kDsMlaLatentDims) return load_as(Bf16{}, row + kDsMlaRotaryAt + (dim - kDsMlaLatentDims) * 2);
+    const F32 element = mul(load_as(E4m3{}, row + dim), set1(kE4m3Unit));
+    return mul(element, set1(ds_mla_scale(row, dim)));
+  }
+};
+
 // The format that the decode kernel uses for rows of Format.
 template <class Format>
 struct DecodeFormatOf {
@@ -152,6 +169,10 @@ struct PanelFormatOf {
 };
 template <class T>
 struct PanelFormatOf<Widened<T>> {
+  using Type = Widened<float>;
+};
+template <>
+struct PanelFormatOf<DsMla> {
   using Type = Widened<float>;
 };
 

@@ -57,6 +57,7 @@ KVC_INLINE float* value_strip(const View& view, const PanelPass& pass, int strip
 
 template <class Format>
 KVC_INLINE typename Format::Vec load_chunk(const unsigned char* row, int chunk, int chunks, int tail) {
+  if constexpr (Format::kWholeRows) return Format::load_of_row(row, chunk);
   const unsigned char* p = row + chunk * Format::kVecBytes;
   return chunk < chunks ? Format::load(p) : Format::load_first(p, tail);
 }

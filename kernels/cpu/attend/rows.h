@@ -24,7 +24,7 @@ static void convert_elements(unsigned char* target, const unsigned char* source,
 
 static void convert_row(Type target_type, void* target, Type source_type, const void* source, int32_t n) {
   if (target_type == source_type) {
-    memcpy(target, source, static_cast<size_t>(array_bytes(source_type, n)));
+    memcpy(target, source, static_cast<size_t>(n) * static_cast<size_t>(element_bytes(source_type)));
     return;
   }
   using Convert = void (*)(unsigned char*, const unsigned char*, int32_t);

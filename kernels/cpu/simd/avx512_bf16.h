@@ -13,6 +13,7 @@ struct BfDots {
   using Raw = Vec;
   using QueryElement = Bf16;
   static constexpr bool kPairs = true, kTiles = false, kTokenScales = false, kZeroPoints = false, kNibbles = false;
+  static constexpr bool kWholeRows = false;
   static constexpr bool kRowFactors = false;
   static constexpr int kParts = 1, kOutputs = 2, kStep = 2 * kLanes, kVecBytes = 64, kScaleBytes = 0;
   static constexpr int kRows = kTileRows, kRowGroup = 24, kDecodeRows = 32;

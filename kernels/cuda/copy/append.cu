@@ -89,14 +89,29 @@ __device__ __forceinline__ void copy_row(const Row& row, const kvc_backend_scale
       from_scales.data)[row.token * from_scales.token_stride + row.head * from_scales.head_stride];
 }
 
-// Computes the scale of an int8 row. All lanes of the warp call it for the same row.
-__device__ __forceinline__ float scale_of_row(const Row& row, int32_t dims, int32_t lane) {
+// Returns the float32 bits of the largest magnitude of the dims [begin, end) of a row. All lanes of the warp call it
+// for the same row.
+__device__ __forceinline__ uint32_t largest_of_row(const Row& row, int32_t begin, int32_t end, int32_t lane) {
   uint32_t largest = 0;
-  for (int32_t d = lane; d < dims; d += kWarpSize) {
+  for (int32_t d = begin + lane; d < end; d += kWarpSize) {
     const uint32_t magnitude = float_bits(rotated(row, d)) & 0x7fffffffu;
     largest = magnitude > largest ? magnitude : largest;
   }
-  return row_scale(warp_max(largest));
+  return warp_max(largest);
+}
+
+// Stores an MLA row of fp8_ds_mla (ds_mla_row.h).
+__device__ __forceinline__ void store_ds_mla(const Row& row, unsigned char* target, int32_t lane) {
+  for (int32_t begin = 0; begin < kDsMlaLatentDims; begin += kDsMlaScaleDims) {
+    const float scale = ds_mla_scale_of(largest_of_row(row, begin, begin + kDsMlaScaleDims, lane));
+    if (lane == 0) set_ds_mla_scale(target, begin, scale);
+    for (int32_t d = begin + lane; d < begin + kDsMlaScaleDims; d += kWarpSize) {
+      store_element(Type::kE4m3, target, d, scale == scale ? rotated(row, d) / scale : 0.0f);
+    }
+  }
+  for (int32_t d = lane; d < kDsMlaRotaryDims; d += kWarpSize) {
+    store_element(Type::kBf16, target + kDsMlaRotaryAt, d, rotated(row, kDsMlaLatentDims + d));
+  }
 }
 
 __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool& pool,
@@ -109,8 +124,12 @@ __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool
   unsigned char* const target = static_cast<unsigned char*>(pool.data) + page * pool.page_stride_bytes +
                                 row.head * pool.head_stride_bytes + slot * pool.slot_stride_bytes;
   const bool parts = layer.row_kind == KVC_BACKEND_ROW_LATENT && args.v.data != nullptr;
-  if (!parts && row.cos_sin == nullptr && type_of((row.of_k ? args.k : args.v).dtype) == type) {
+  if (!parts && row.cos_sin == nullptr && type_of_rows(layer, (row.of_k ? args.k : args.v).dtype) == type) {
     copy_row(row, scales, page, slot, target, pool.row_bytes, lane);
+    return;
+  }
+  if (type == Type::kDsMla) {
+    store_ds_mla(row, target, lane);
     return;
   }
   if (!is_quantised(type)) {
@@ -118,7 +137,7 @@ __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool
     return;
   }
   const kvc_backend_row_scales& of_rows = row.of_k ? args.k_row_scales : args.v_row_scales;
-  const float scale = type == Type::kI8 ? scale_of_row(row, dims, lane)
+  const float scale = type == Type::kI8 ? row_scale(largest_of_row(row, 0, dims, lane))
                                         : head_scale(&scales, row.head) * row_factor(&of_rows, row.batch_row, row.head);
   const bool is_number = type != Type::kI8 || scale == scale;
   for (int32_t d = lane; d < dims; d += kWarpSize) {
@@ -222,7 +241,7 @@ __global__ void __launch_bounds__(kThreads, 6) append_words_kernel(const __grid_
 // two tensors for one row.
 bool is_stored_as_given(const kvc_backend_append& args, const kvc_backend_layer& layer) {
   const Type type = stored_type(layer);
-  return args.cos_sin == nullptr && !has_token_scales(&layer.k_scales) && type_of(args.k.dtype) == type &&
+  return args.cos_sin == nullptr && !has_token_scales(&layer.k_scales) && type_of_rows(layer, args.k.dtype) == type &&
          (layer.row_kind == KVC_BACKEND_ROW_LATENT ? args.v.data == nullptr : type_of(args.v.dtype) == type);
 }
 

@@ -27,6 +27,7 @@ KVC_HOST_DEVICE bool is_latent(const kvc_backend_layer& layer) { return layer.ro
 // Tensor cores need the following:
 //   - Both factors of a product have the same 16-bit type. So q has the type of stored K, or K and V have 8 bits, which
 //     both 16-bit types represent exactly. P is rounded to that type, which the contract allows unless q is float32.
+//   - All dims of K have one type.
 //   - Rows are aligned to 16 bytes, because copies to shared memory move 16 bytes.
 //   - With scales of tokens and float16 queries, P is bfloat16, so V must be bfloat16 too. That is impossible if the
 //     same row is also K.
@@ -35,6 +36,7 @@ inline const char* why_simple(const kvc_backend_attend& args) {
   const Type q = type_of(args.q.dtype), stored = stored_type(layer);
   if (has_bias_or_mask(args.bias)) return "scores have a bias or a mask";
   if (q != Type::kF16 && q != Type::kBf16) return "q has not 16 bits";
+  if (stored == Type::kDsMla) return "dims of K have two types";
   if (stored != q && !is_quantised(stored)) return "K has another type than q";
   if (layer.head_dim % 16 != 0 || layer.v_head_dim % 16 != 0) return "a head dim is no multiple of 16";
   if (is_latent(layer)) {

@@ -19,7 +19,7 @@
 #pragma once
 
 #include "kernels/common/bias.h"
-#include "kernels/common/convert.h"
+#include "kernels/common/ds_mla_row.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/merge.h"
 #include "kernels/common/page_walk.h"
@@ -76,15 +76,28 @@ __device__ __forceinline__ const T* row_at(const kvc_backend_pool& pool, int64_t
   return reinterpret_cast<const T*>(static_cast<const unsigned char*>(pool.data) + bytes);
 }
 
+// The type of the rows of fp8_ds_mla (ds_mla_row.h), whose dims have two types.
+struct DsMla {};
+
+// Dim d of the row at `bytes` of a pool, without the scales of its token and head.
+template <class T>
+__device__ __forceinline__ float stored_element(const kvc_backend_pool& pool, int64_t bytes, int32_t d) {
+  if constexpr (__is_same(T, DsMla)) {
+    return load_ds_mla(row_at<unsigned char>(pool, bytes), d);
+  } else {
+    return widen(row_at<T>(pool, bytes)[d]);
+  }
+}
+
 // Element d of a key whose rows are at the byte offsets k and v in the pools. In a latent row in two pools, the first
 // dims are in the pool of V.
 template <class T>
 __device__ __forceinline__ float key_element(const kvc_backend_layer& layer, int64_t k, int64_t v, int32_t d) {
   if (layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT) {
-    if (d < layer.v_head_dim) return widen(row_at<T>(layer.v, v)[d]);
+    if (d < layer.v_head_dim) return stored_element<T>(layer.v, v, d);
     d -= layer.v_head_dim;
   }
-  return widen(row_at<T>(layer.k, k)[d]);
+  return stored_element<T>(layer.k, k, d);
 }
 
 // Dim d of a key as attention uses it. If keys are stored unrotated, it is rotated by the key's position.
@@ -284,7 +297,7 @@ __device__ __forceinline__ void weigh_values(const AttendState& state) {
     for (int32_t i = state.thread; i < kBlockKeys * kBlockDims; i += kAttendThreads) {
       const int32_t key = i / kBlockDims, d = i % kBlockDims;
       const bool there = d < dims && fixed.v_row[key] >= 0;
-      fixed.stage[key][d] = there ? widen(row_at<T>(layer.v, fixed.v_row[key])[d_begin + d]) : 0.0f;
+      fixed.stage[key][d] = there ? stored_element<T>(layer.v, fixed.v_row[key], d_begin + d) : 0.0f;
     }
     __syncthreads();
     const int32_t d = state.thread % kBlockDims;

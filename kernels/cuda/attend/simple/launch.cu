@@ -33,6 +33,8 @@ kvc_status launch_simple(const AttendCall& call, int64_t blocks, void* stream, k
       return run(attend_kernel<E5m2>);
     case Type::kI8:
       return run(attend_kernel<I8>);
+    case Type::kDsMla:
+      return run(attend_kernel<DsMla>);
     default:
       return run(attend_kernel<Bf16>);
   }

@@ -662,10 +662,14 @@ pub struct kvc_layer_config {
     pub latent_dim: i32,
     #[doc = " number of kv heads of the layer in all ranks of tensor parallelism together\n(kvc_cache_config.tp_size), at most 65536; 0 = num_kv_heads * tp_size (MLA: 1). Let N be this\nnumber, or the default. If N >= tp_size, num_kv_heads must be N / tp_size, and rank r has the\nheads [r * num_kv_heads, (r + 1) * num_kv_heads). If N < tp_size, num_kv_heads must be 1, and\neach head is stored by tp_size / N consecutive ranks. recurrent: 0"]
     pub total_kv_heads: i32,
+    #[doc = " MLA: KVC_ROW_FORMAT_*. Else 0"]
+    pub row_format: i32,
+    #[doc = " 0"]
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_layer_config"][::core::mem::size_of::<kvc_layer_config>() - 136usize];
+    ["Size of kvc_layer_config"][::core::mem::size_of::<kvc_layer_config>() - 144usize];
     ["Alignment of kvc_layer_config"][::core::mem::align_of::<kvc_layer_config>() - 8usize];
     ["Offset of field: kvc_layer_config::struct_size"][::core::mem::offset_of!(kvc_layer_config, struct_size) - 0usize];
     ["Offset of field: kvc_layer_config::group"][::core::mem::offset_of!(kvc_layer_config, group) - 4usize];
@@ -697,7 +701,15 @@ const _: () = {
     ["Offset of field: kvc_layer_config::latent_dim"][::core::mem::offset_of!(kvc_layer_config, latent_dim) - 128usize];
     ["Offset of field: kvc_layer_config::total_kv_heads"]
         [::core::mem::offset_of!(kvc_layer_config, total_kv_heads) - 132usize];
+    ["Offset of field: kvc_layer_config::row_format"][::core::mem::offset_of!(kvc_layer_config, row_format) - 136usize];
+    ["Offset of field: kvc_layer_config::reserved"][::core::mem::offset_of!(kvc_layer_config, reserved) - 140usize];
 };
+#[doc = " all dims have the type kvc_layer_config.dtype"]
+pub const KVC_ROW_FORMAT_DTYPE: kvc_row_format = 0;
+#[doc = " the packed row of DeepSeek-V3.2, as vLLM (\"fp8_ds_mla\") and FlashMLA store it. It has 656\nbytes: 512 latent dims as float8_e4m3fn, then 4 float32 scales of 128 latent dims each,\nthen 64 rotary dims as bfloat16. Needs head_dim 576, latent_dim 512 and the default dtype.\nThe scale of 128 dims is the smallest power of two that is at least amax / 448 and at\nleast 1e-4. If one of the dims is infinite or NaN, all 128 are read as NaN. Views, exports\nand storage of the caller are uint8 [..., 656] (docs/reference/formats.md)"]
+pub const KVC_ROW_FORMAT_FP8_DS_MLA: kvc_row_format = 1;
+#[doc = " How a layer of an MLA group stores its rows (kvc_layer_config.row_format)."]
+pub type kvc_row_format = ::core::ffi::c_uint;
 #[doc = " K and V"]
 pub const KVC_ROW_KV: kvc_row = 0;
 #[doc = " multi-head latent attention (MLA): one row [latent | rotary] for each token, which all heads share.\nK is the whole row (num_kv_heads is 1, head_dim is the width of the row). V is the first latent_dim\ndims of the row"]
