@@ -30,7 +30,7 @@ struct QueryCursor {
   const kvc_backend_attend* args;
   const kvc_backend_item* item;
   int32_t span;        // number of the current span, if the item is shared
-  int32_t span_begin;  // number of its first query within the item
+  int32_t span_begin;  // number, within the item, of the first query of that span
 };
 
 KVC_HOST_DEVICE QueryCursor query_cursor(const kvc_backend_attend* args, const kvc_backend_item* item) {

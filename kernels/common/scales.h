@@ -39,8 +39,8 @@ KVC_HOST_DEVICE float scale_of(const kvc_backend_scales* scales, int64_t page, i
   return scales->data == nullptr ? 1.0f : *token_scale(scales, page, head, slot);
 }
 
-// Returns the scale that append gives to an int8 row: amax / 127, or 1 if that is 0. largest_magnitude_bits: amax, as
-// float32 bits. A row with an infinity or a NaN has scale NaN, and its elements are stored as 0.
+// Returns the scale that append gives to an int8 row: the largest magnitude of the row / 127, or 1 if that is 0. A row
+// with an infinity or a NaN has scale NaN, and its elements are stored as 0. largest_magnitude_bits: float32 bits.
 KVC_HOST_DEVICE float row_scale(uint32_t largest_magnitude_bits) {
   if (largest_magnitude_bits >= 0x7f800000u) return __builtin_nanf("");
   float largest;
@@ -99,8 +99,8 @@ KVC_HOST_DEVICE void store_nibbles(const float* row, int32_t n, const NibbleScal
 KVC_HOST_DEVICE float block_scale(unsigned char bits) { return widen(E4m3{static_cast<uint8_t>(bits & 0x7f)}); }
 
 // Stores n elements, and after them the scale of each block. n is a multiple of kBlockDims. Elements are first divided
-// by `head_scale`. The scale of a block is amax / 6 of the quotients, limited to 2^-9..448 and rounded to nearest even.
-// If a quotient is not finite, the scale is NaN and the elements of the block are stored as 0.
+// by `head_scale`. The scale of a block is the largest magnitude of its quotients / 6, limited to 2^-9..448 and rounded
+// to nearest even. If a quotient is not finite, the scale is NaN and the elements of the block are stored as 0.
 KVC_HOST_DEVICE void store_blocks(const float* row, int32_t n, float head_scale, unsigned char* target) {
   for (int32_t begin = 0; begin < n; begin += kBlockDims) {
     float quotients[kBlockDims];

@@ -30,7 +30,7 @@ KVC_HOST_DEVICE KeyRange intersect(KeyRange a, KeyRange b) {
   return range;
 }
 
-// Says which positions are hidden from a query at p. A rule of zeros hides only the positions after the query.
+// Says which positions are hidden from a query at p. If all fields are 0, only the positions after p are hidden.
 struct VisibleRule {
   int32_t window;  // > 0: positions up to p - window are hidden
   int32_t chunk;   // > 0: other chunks are hidden; a chunk has `chunk` positions, and the first one begins at `first`
@@ -65,7 +65,7 @@ inline void set_rule_of_layer(const VisibleRule& rule, kvc_backend_layer* layer)
   layer->chunk_tokens = rule.chunk;
 }
 
-// Returns the rule of a plan for other kernels. The caller has checked `config`.
+// Returns the rule of a plan for kernels of other projects. The caller has checked `config`.
 KVC_HOST_DEVICE VisibleRule rule_of_plan(const kvc_plan_config* config) {
   const VisibleRule rule = {static_cast<int32_t>(config->window_tokens), static_cast<int32_t>(config->chunk_tokens), 0,
                             0};
