@@ -51,8 +51,8 @@ int32_t* add_unit(const ListRule& rule, int32_t unit, int32_t* out) {
   return out;
 }
 
-// Sorts units[0, n) by a radix sort. No unit is negative. `other` has room for n units too. Returns whichever of the
-// two arrays holds the result.
+// Sorts units[0, n) by a radix sort. No unit is negative. `other` has room for n units too. Returns the array that
+// holds the result: `units` or `other`.
 int32_t* sort_units(int32_t n, int32_t* units, int32_t* other) {
   int32_t all = 0;
   for (int32_t i = 0; i < n; ++i) all |= units[i];

@@ -9,10 +9,10 @@
 //
 // P*V: a tile of o stays in registers for all keys of a block.
 //
-// Prefetches: each load issues two. The first fetches the line at the same place in a row of the next step, or of the
-// step after it, into the level-2 cache. The second fetches the line that is read kNearKeys keys later into the level-1
-// cache. With only one of the two, the latencies of memory and of the level-2 cache add up. A load that waits holds one
-// of the few line buffers that other loads need.
+// Prefetches: each load of K or V issues two. The first fetches the line at the same place in a row of the next step,
+// or of the step after it, into the level-2 cache. The second fetches the line that is read kNearKeys keys later into
+// the level-1 cache. With only one of the two, the latencies of memory and of the level-2 cache add up. A load that
+// waits holds one of the few line buffers that other loads need.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -286,7 +286,7 @@ KVC_INLINE void mask_scores(const TileMask<kRows>& mask, int vectors, float* sco
   }
 }
 
-// Raises the running maximum to that of the block, and rescales l and o. This is rare after a row has seen some keys.
+// Raises the running maximum to that of the block, and rescales l and o. After the first blocks, this happens rarely.
 template <int kRows>
 KVC_INLINE void raise_maximum(const View& view, const DecodeTile& tile, F32 block_max) {
   const F32 old_m = load(tile.m), m = max(block_max, old_m);

@@ -6,7 +6,7 @@
 //   kStep, kVecBytes  number of elements, and of bytes, in a vector load
 //   kParts            number of vectors that one load of K gives, for the scores
 //   kOutputs          number of vectors of o to which one load of V is added
-//   kPairs            whether a dword of P holds the weights of two keys
+//   kPairs            whether a dword of P (softmax weights) holds the weights of two keys
 //   kTokenScales      whether each stored row has a scale
 //   kZeroPoints       whether each stored row also has a zero point. Loads then are load(p, zero) and
 //                     load_first(p, n, zero)
@@ -30,7 +30,7 @@ namespace kvc::kernels::KVC_TARGET {
 
 template <class T>
 struct Widened {
-  struct Registers {};  // what exists while a panel item runs: nothing here
+  struct Registers {};  // an object of this type exists while the panel kernel runs; only AMX uses it
   using Vec = F32;      // the operand of a product
   using Raw = Vec;      // the result of a load
   using QueryElement = float;

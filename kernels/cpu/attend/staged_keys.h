@@ -1,5 +1,5 @@
 // Staged keys. A block of keys of one kv head is copied to scratch as float32, and the kernels for float32 run on the
-// copy. Three kinds of layers need this:
+// copy. Three kinds of layers need this (the third only if the kernel cannot load 4 bits, see kNibbles in format.h):
 //   RoPE on read: the copy of K is rotated.
 //   K in two pools (KVC_BACKEND_ROW_LATENT_SPLIT): the copy joins the two parts.
 //   rows of 4 bits: the copy is dequantised.
