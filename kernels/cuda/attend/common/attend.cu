@@ -1,6 +1,6 @@
-// attend: launches the kernels of a plan that is already on the device. Blocks of few rows and blocks of many rows are
-// separate launches. A kernel that merges tiles follows on the same stream. The stream orders it after all items, so it
-// needs no counters of finished items, unlike the CPU kernels.
+// attend: launches the kernels of a plan that is already on the device. Blocks of few rows and blocks of many rows
+// (plan.h) are launched separately. Then a kernel merges the parts of each tile. The stream orders it after all items,
+// so it needs no counters of finished items, unlike the CPU backend.
 //
 // Roofline: decode reads K and V once for each kv head and 16 rows.
 // SPDX-License-Identifier: Apache-2.0
@@ -201,9 +201,9 @@ __global__ void __launch_bounds__(kMergeThreads, 4) merge_tiles_kernel(const __g
   }
 }
 
-// Sets the units of scores, as the CPU kernels do. Without options, the maximum is found among dot products, so a large
-// score has only the rounding error of its dot product. Their maximum is the maximum score only if the scale is
-// positive. So the sign of the scale is multiplied into q.
+// Sets the units of scores, as the CPU kernels do. Without options, m is the largest dot product, because a
+// multiplication by the scale would add a rounding error to large scores. The largest dot product is the largest score
+// only if the scale is positive. So q is multiplied by the sign of the scale.
 void set_scales(AttendCall* call) {
   const kvc_backend_attend& args = call->args;
   const double scale = args.softmax_scale != 0.0 ? args.softmax_scale : static_cast<double>(call->layer.softmax_scale);
@@ -249,7 +249,7 @@ kvc_status launch_rows(const Device& device, AttendCall call, const BlockCut& cu
   return launch_simple(call, blocks, stream, error);
 }
 
-// staged: the list of blocks to launch, or null if the device made the items. blocks: the numbers of these blocks.
+// staged: the list of blocks to launch, or null if the device made the items. blocks: how many blocks there are.
 kvc_status launch_kernels(const Device& device, AttendCall call, const kvc_backend_staged_plan* staged,
                           BlockCounts blocks, void* stream, kvc_error* error) {
   MergeCall merge = {call.args, call.plan, call.layer.num_q_heads / call.layer.num_kv_heads, call.layer.v_head_dim,

@@ -1,8 +1,8 @@
 // Lists of keys (kvc_backend_lists) as attention kernels read them.
 //
 // Before the attention, list_keys_kernel makes an array for the list of each query: the slots of the keys that the list
-// names and the query sees. The slots ascend by key, and each key occurs once. Attention kernels then count places in
-// that array instead of keys. Every place is visible to the query, because windows, trees and padding were applied
+// names and the query sees. The slots ascend by key, and each key occurs once. Attention kernels then use places in
+// that array as key numbers. The query sees every key of the array, because windows, trees and padding were applied
 // before. Queries have different lists, so a thread block computes rows of one query only.
 //
 // The arrays lie in scratch of the call (scratch.h). Their sizes follow from the shapes alone. In a capture, the arrays

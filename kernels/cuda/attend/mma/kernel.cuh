@@ -1,24 +1,24 @@
-// Attention on tensor cores (mma.m16n8k16) with float32 sums. A thread block has 4 warps. It computes rows (query, head
-// of the group) of one kv head over the keys of an item, 64 keys at a time.
+// Attention on tensor cores (mma.m16n8k16) with float32 sums. A thread block has 4 warps. It computes rows of one kv
+// head over the keys of an item, 64 keys at a time. A row is a pair of a query and a query head.
 //
 //   kKeyWarps = 1: prefill. The block has 64 rows. A warp has 16 rows and all keys of a tile.
 //   kKeyWarps = 4: decode. All warps have the same 16 rows. A warp has 16 keys of each tile and its own softmax state.
-//                  The four states are merged at the end, with the arithmetic for split items.
+//                  The four states are merged at the end, by the same arithmetic as the states of split items.
 //
 // A warp computes S = Q K^T of 16 rows in registers, then the online softmax, then O += P V. P stays in registers,
 // because two C fragments are one A fragment (attend/mma/layout.h). A tile needs one barrier, or two with 8-bit
 // storage. attend/mma/plan.h describes shared memory. A thread has Dv / 2 registers for o, and 32 (prefill) or 8
 // (decode) for S.
 //
-// A deterministic cache folds states: after each fold_keys keys, it merges the state over them into the state over all
-// earlier keys. So the bits of a row do not depend on how its keys are split.
+// In a deterministic cache, states are folded: after each fold_keys keys, the state over these keys is merged into the
+// state over all earlier keys. So the bits of a row do not depend on how its keys are split.
 //
 // Lower bounds, for a kv head with R rows: decode reads the D + Dv elements of a key once for 16 rows, and computes 2 R
 // (D + Dv) operations with them. Up to some tens of rows, memory is the limit. Prefill is limited by the operations.
 //
-// Keys that a row does not see may hold NaN. The scores of such keys are replaced. In tiles that some row does not see
-// whole, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. After the product, they are added to the
-// rows that see such a key.
+// Keys that a row does not see may hold NaN. The scores of such keys are replaced by -inf. In tiles of which some row
+// does not see every key, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. After the product, the
+// replaced values are added to the rows that see their keys.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -96,7 +96,7 @@ __device__ __forceinline__ float value_unit(const MmaState& state, int32_t row) 
          row_factor(&state.call->attend.args.v_scales, fixed.places[row].row, fixed.block.head);
 }
 
-// The place in shared memory of element e of the lane's fragment i, in o of earlier keys.
+// The address, in the folded o (o of earlier keys, in shared memory), of element e of the lane's fragment i.
 __device__ __forceinline__ float* folded_o(const MmaState& state, int i, int e) {
   float* const folded = reinterpret_cast<float*>(state.shared + state.call->shape.folded_at);
   const int32_t fragments = state.call->attend.layer.v_head_dim / 8;

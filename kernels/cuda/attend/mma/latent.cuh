@@ -116,8 +116,9 @@ __device__ __forceinline__ void rescale_columns(const MmaState& state, LatentCol
   }
 }
 
-// o += P V for the warp's columns. NaN and infinity in V are not added to the rows that see them. They are in K too, so
-// the scores of these rows are NaN or infinite already.
+// o += P V for the warp's columns. In tiles of which some row does not see every key, NaN and infinity in V are
+// replaced by zero. They are not added again to the rows that see them, because they are also in K, so the scores of
+// these rows are NaN or infinite already.
 template <class T, int kRows>
 __device__ __forceinline__ void multiply_columns(const MmaState& state, const MmaTile& tile,
                                                  const unsigned char* k_tile, LatentColumns<kRows>& columns) {
@@ -150,7 +151,8 @@ __device__ __forceinline__ void multiply_columns(const MmaState& state, const Mm
   }
 }
 
-// The place in shared memory of element e of the thread's fragment i, in o of earlier keys: [row][Dv] with 16 rows.
+// The address, in the folded o (o of earlier keys, [16 rows][Dv] in shared memory), of element e of the thread's
+// fragment i.
 __device__ __forceinline__ float* folded_column(const MmaState& state, int32_t first, int i, int e) {
   float* const folded = reinterpret_cast<float*>(state.shared + state.call->shape.folded_at);
   const int32_t row = state.lane / 4 + e / 2 * 8, column = first + i * 8 + state.lane % 4 * 2 + e % 2;

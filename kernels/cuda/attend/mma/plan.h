@@ -154,8 +154,8 @@ inline MmaShape shape_of_stages(const kvc_backend_layer& layer, int32_t rows, co
 }
 
 // Returns the shape with the most stages with which two blocks fit on a multiprocessor. Then one block computes while
-// the other waits. If two blocks do not fit, it returns the most stages with which one block fits. Latent blocks of
-// many rows need all registers, so only one is tried.
+// the other waits. If two blocks do not fit, it returns the shape with the most stages with which one block fits. One
+// latent block of many rows needs all registers, so two of them are not tried.
 inline MmaShape shape_of_block(const kvc_backend_layer& layer, int32_t rows, const MmaNeeds& needs,
                                const MmaSizes& sizes, int32_t shared_of_block, int32_t shared_of_multiprocessor) {
   constexpr int32_t kSystemBytes = 1024;  // reserved by the system for each block
