@@ -25,8 +25,8 @@
 
 namespace kvc::kernels {
 
-// The tokens of one row of a step. The entries [base, base + before) hold its tokens from before this step. The new
-// tokens follow them.
+// The tokens of one row of a step. The entries [base, base + before) are the tokens that the row had before this step.
+// The new tokens follow them.
 struct StepTokens {
   int32_t before = 0;
   int32_t fresh = 0;   // new tokens, which are the queries
@@ -46,7 +46,7 @@ KVC_INLINE_HOST_DEVICE StepTokens step_tokens(int32_t length, int32_t fresh, int
   return step;
 }
 // The values that `length` may have in a row that is not inert. If it counts the new tokens, it is at least their
-// number. All entries together are at most kMaxRowTokens: those before the row's own, its earlier tokens, its new
+// number. A row has at most kMaxRowTokens entries: `base` entries before its own, its earlier tokens, and its new
 // tokens.
 struct LengthRange {
   int64_t least, most;

@@ -16,8 +16,8 @@
 
 namespace kvc::kernels {
 
-// Returns whether the node at `index` is on the path of the node whose interval begins at `enter`: that node itself, or
-// an ancestor of it.
+// Returns whether the node at `index` is on the path of the query's node: that node itself, or an ancestor of it.
+// enter: where the interval of the query's node begins.
 KVC_HOST_DEVICE bool is_on_path(const KeyTree* tree, int32_t enter, int32_t index) {
   const kvc_backend_tree_node* node = tree->nodes + (index - tree->begin);
   return node->enter <= enter && enter < node->exit;

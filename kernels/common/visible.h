@@ -93,7 +93,7 @@ KVC_HOST_DEVICE int32_t chunk_begin(const VisibleRule& rule, int32_t p) {
   return p - (rest < 0 ? rest + rule.chunk : rest);
 }
 
-// Returns the first position that a query at p sees besides sinks. It never decreases as p grows.
+// Returns the first position that a query at p sees, not counting sinks. It never decreases as p grows.
 KVC_HOST_DEVICE int32_t visible_begin(const VisibleRule& rule, int32_t p) {
   int32_t begin = rule.first;
   if (rule.window > 0 && p - rule.first >= rule.window) begin = p - rule.window + 1;
@@ -109,7 +109,7 @@ KVC_HOST_DEVICE int32_t visible_end(const VisibleRule& rule, int32_t p, int32_t 
   return of_chunk < end ? of_chunk : end;
 }
 
-// Returns the positions below `end` that a query at p sees besides sinks. The range is empty if begin >= end.
+// Returns the positions below `end` that a query at p sees, without sinks. The range is empty if begin >= end.
 KVC_HOST_DEVICE KeyRange visible_keys(const VisibleRule& rule, int32_t p, int32_t end) {
   const KeyRange range = {visible_begin(rule, p), visible_end(rule, p, end)};
   return range;
@@ -126,8 +126,8 @@ KVC_HOST_DEVICE int32_t position_for_sinks(int32_t stream_window, int32_t p) {
   return p < stream_window ? p : stream_window - 1;
 }
 
-// Returns the smallest p from which on no query sees a position below `begin`, sinks aside. It is the inverse of
-// visible_begin. `begin` must be above rule.first, and the rule must hide something.
+// Returns the smallest p for which no query at p or later sees a position below `begin`, not counting sinks. It is the
+// inverse of visible_begin. `begin` must be above rule.first, and the rule must hide something.
 KVC_HOST_DEVICE int64_t first_query_beyond(const VisibleRule& rule, int32_t begin) {
   int64_t first = INT64_MAX;
   if (rule.window > 0) first = int64_t{begin} + rule.window - 1;
@@ -136,7 +136,7 @@ KVC_HOST_DEVICE int64_t first_query_beyond(const VisibleRule& rule, int32_t begi
   return of_chunk < first ? of_chunk : first;
 }
 
-// Returns how many positions before its own a query sees at most, sinks aside. The rule must hide something.
+// Returns the largest number of earlier positions that a query sees, not counting sinks. The rule must hide something.
 KVC_HOST_DEVICE int32_t most_before(const VisibleRule& rule) {
   return (rule.window > 0 && (rule.chunk <= 0 || rule.window < rule.chunk) ? rule.window : rule.chunk) - 1;
 }

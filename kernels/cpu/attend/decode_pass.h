@@ -36,8 +36,8 @@ struct DecodePass {
 };
 
 // Returns the number of rows of the next tile if `rows` rows are left. It is 4 for 3 to 6 rows. It is 8 for 7 rows or
-// more, or 4 if kMaxTileRows is 4. If fewer rows are left than the tile has, the others are padding. few_tiles: tiles
-// have only 1 or 4 rows.
+// more, or 4 if kMaxTileRows is 4. If the tile has more rows than are left, its other rows are padding. few_tiles:
+// tiles have only 1 or 4 rows.
 KVC_INLINE int tile_rows(int rows, bool few_tiles) {
   if (few_tiles) return rows == 1 ? 1 : 4;
   if (rows >= 7 && kMaxTileRows >= 8) return 8;
@@ -231,7 +231,7 @@ KVC_INLINE void split_zero_points(float* scales, int32_t* zeros) {
   }
 }
 
-// Loads the scales and zero points of a block for kv head `head`. Prefetches those of the next step, for kv head
+// Loads the scales and zero points of a block for kv head `head`. Prefetches the scales of the next step, for kv head
 // next_head.
 KVC_INLINE void load_scales(const View& view, const DecodeKeys& keys, int32_t head, int32_t next_head, bool zero_points,
                             KeyScales* scales) {

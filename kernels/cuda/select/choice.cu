@@ -147,8 +147,8 @@ __device__ void write_highest(const SelectCall& call, const int32_t* keys, const
   for (int32_t i = written + thread; i < k; i += kChoiceThreads) out[i] = -1;
 }
 
-// The second launch bound allows a thread the registers of two blocks on a multiprocessor. Without this bound, ptxas
-// plans for more blocks on some GPUs, and spills registers.
+// The second launch bound lets a thread use as many registers as two blocks on a multiprocessor allow. Without this
+// bound, ptxas plans for more blocks on some GPUs, and spills registers.
 __global__ void __launch_bounds__(kChoiceThreads, 2) choice_kernel(const __grid_constant__ SelectCall call) {
   ChoiceFixed& fixed = *reinterpret_cast<ChoiceFixed*>(shared_bytes());
   const int32_t lists = call.list_end - call.list_begin;

@@ -250,9 +250,9 @@ __device__ __forceinline__ void score_by_tiles(const SelectCall& call, int32_t t
   }
 }
 
-// Q: the type of q in the products; float means no tensor cores. The second launch bound allows a thread the registers
-// of four blocks on a multiprocessor. Without this bound, ptxas plans for more blocks on some GPUs, and spills
-// registers.
+// Q: the type of q in the products; float means no tensor cores. The second launch bound lets a thread use as many
+// registers as four blocks on a multiprocessor allow. Without this bound, ptxas plans for more blocks on some GPUs, and
+// spills registers.
 template <class Q>
 __global__ void __launch_bounds__(kScoreThreads, 4) score_kernel(const __grid_constant__ SelectCall call) {
   ScoreFixed& fixed = *reinterpret_cast<ScoreFixed*>(shared_bytes());

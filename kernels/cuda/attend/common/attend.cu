@@ -173,8 +173,8 @@ __device__ __forceinline__ bool comes_in_fours(const MergeCall& call, const kvc_
   return __ballot_sync(kAllLanes, places % 16 != 0) == 0;
 }
 
-// The second launch bound allows a thread the registers of four blocks on a multiprocessor. Without this bound, ptxas
-// plans for more blocks on some GPUs, and spills registers.
+// The second launch bound lets a thread use as many registers as four blocks on a multiprocessor allow. Without this
+// bound, ptxas plans for more blocks on some GPUs, and spills registers.
 __global__ void __launch_bounds__(kMergeThreads, 4) merge_tiles_kernel(const __grid_constant__ MergeCall call) {
   MergePart* const parts = reinterpret_cast<MergePart*>(shared_bytes()) + threadIdx.x / kWarpSize * kWeightParts;
   const kvc_backend_attend& args = call.args;
@@ -242,7 +242,7 @@ kvc_status launch_rows(const Device& device, AttendCall call, const BlockCut& cu
     const int32_t most = cut.rows > kManyRows.rows ? kManyRows.rows : cut.rows;
     const int32_t rows = needs.folds ? rows_that_fold(call.layer) : most;
     MmaShape shape = mma_shape(device, call.layer, rows, needs);
-    // If blocks of many rows do not fit, blocks of few rows compute them in rounds.
+    // If many rows do not fit in shared memory, the kernel of few rows computes the blocks, 16 rows at a time.
     if (shape.stages == 0 && !needs.folds) shape = mma_shape(device, call.layer, kFewRows.rows, needs);
     if (shape.stages > 0) return launch_mma(device, call, shape, blocks, stream, error);
   }
@@ -288,7 +288,7 @@ kvc_status count_device_blocks(const AttendCall& call, BlockCounts* blocks, kvc_
 kvc_status check_staged(const kvc_backend_staged_plan* staged, void* stream, kvc_error* error) {
   if (staged == nullptr) return fail(error, KVC_ERROR_INVALID_ARGUMENT, "the plan of an attend was not staged");
   if (staged->live != nullptr) return KVC_OK;
-  return check_not_captured(stream, "a call's plan is of this step alone", error);
+  return check_not_captured(stream, "a call's plan is valid in this step only", error);
 }
 
 }  // namespace

@@ -318,7 +318,8 @@ __device__ __forceinline__ bool begin_mma_block(const MmaCall& call, int64_t ind
   return true;
 }
 
-// Begins a round with the rows from block.row_begin on: finds their masks and their first key, and loads their queries.
+// Begins a round, which computes up to cut.rows rows of the block, from block.row_begin on. Finds the masks and the
+// first key of these rows, and loads their queries.
 template <class Q>
 __device__ __forceinline__ void begin_mma_round(MmaState& state) {
   const MmaFixed& fixed = *state.fixed;
@@ -354,8 +355,8 @@ __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __g
     if (!begin_mma_block(call, index, &state)) continue;
     const int32_t row0 = kKeyWarps == 1 ? state.warp * kMmaRows : 0;
     const int32_t key0 = kKeyWarps == 1 ? 0 : state.warp * (kMmaTileKeys / kKeyWarps);
-    // Only instances with kKeyWarps = 4 have more than one round, on devices whose shared memory is too small for 64
-    // rows.
+    // Only instances with kKeyWarps = 4 have several rounds: for a block of 64 rows, on devices whose shared memory is
+    // too small for 64 rows at once.
     do {
       begin_mma_round<Q>(state);
       WarpRows<kDims> rows = {};

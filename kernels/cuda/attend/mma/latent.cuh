@@ -280,7 +280,8 @@ __global__ void __launch_bounds__(latent_cut(kRows).warps* kWarpSize, kRows == k
   const int32_t row0 = state.warp % Cut::kRowGroups * kMmaRows, key_group = state.warp / Cut::kRowGroups;
   const int32_t dims = call.attend.layer.v_head_dim,
                 of_warp = (dims + 16 * Cut::kCut.warps - 1) / (16 * Cut::kCut.warps) * 16;
-  // Only the kernel of few rows has more than one round, on devices whose shared memory is too small for many rows.
+  // Only the kernel of few rows has several rounds: for a block of many rows in a deterministic cache, or on devices
+  // whose shared memory is too small for many rows.
   do {
     begin_mma_round<T>(state);
     RowSums sums = {{-INFINITY, -INFINITY}, {}};

@@ -87,8 +87,9 @@ struct MmaSizes {
   int32_t fixed, tile;
 };
 
-// In a deterministic cache, one kernel computes every row, in blocks of this many rows. Latent rows use blocks of few
-// rows in rounds, because o of earlier keys does not fit beside many rows.
+// In a deterministic cache, one kernel computes every row, this many rows at a time. For latent rows, it is the kernel
+// of few rows, because shared memory has no space for o of earlier keys of many rows. It computes a block of many rows
+// 16 rows at a time (in rounds).
 KVC_HOST_DEVICE int32_t rows_that_fold(const kvc_backend_layer& layer) {
   return is_latent(layer) ? kLatentFew.rows : kMostRows;
 }

@@ -13,8 +13,8 @@ using EncodeMap = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, vo
                                const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
                                CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-// Makes the tensor map of a pool, with which TMA copies its rows. TMA copies elements unchanged, so any type of the
-// right size will do. raw: the elements have 8 bits. Their rows are copied as stored, without a swizzle.
+// Makes the tensor map of a pool, with which TMA copies its rows. TMA copies elements unchanged, so the map may name
+// any type of the right size. raw: the elements have 8 bits. Their rows are copied as stored, without a swizzle.
 kvc_status encode_map(const Device& device, const kvc_backend_pool& pool, bool raw, const PoolBoxes& boxes,
                       CUtensorMap* map, kvc_error* error) {
   const cuuint32_t steps[4] = {1, 1, 1, 1};

@@ -64,7 +64,7 @@ struct WgmmaRowsFixed {
   float units[kRows], slopes[kRows];
   uint32_t keys_begin, keys_end;     // keys that some row sees
   uint32_t full_begin, full_end;     // keys that all rows see
-  uint32_t gaps[kRows / kWarpSize];  // a bit for each row whose keys and the next row's keys do not form one range
+  uint32_t gaps[kRows / kWarpSize];  // bit r: the keys of row r and of row r + 1 do not form one range
 };
 
 struct WgmmaFixed : WgmmaRowsFixed<kMostRowsOfBlock> {
