@@ -17,8 +17,8 @@ namespace kvc::kernels {
 // lanes of every target.
 constexpr int32_t kScoreAlign = 512;
 
-// Returns the key to which the first score of a query belongs. With candidates, returns 0, the first place in their
-// list.
+// Returns the key to which the first score of a query belongs. With candidates, returns 0, the first place in the list
+// of candidates.
 constexpr int32_t first_scored(const QueryMask& mask) {
   return mask.positions.begin - mask.positions.begin % kScoreAlign;
 }

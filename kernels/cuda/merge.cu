@@ -68,8 +68,8 @@ struct PartRows {
   Type type;
 };
 
-// Loads a lane's dims, from dim d on, of part i in kRowsOfWarp heads from `first` on. rows: the number of heads from
-// `first` to the last.
+// Loads the lane's dims (from dim d on) of part i, for kRowsOfWarp heads from `first` on. rows: how many heads there
+// are from `first` on.
 template <class Group>
 __device__ __forceinline__ void load_rows(const MergeCall& call, int32_t i, int64_t token, int32_t first, int32_t rows,
                                           int32_t d, PartRows<Group>* loaded) {

@@ -38,8 +38,8 @@ struct View {
   KeyTree path;                  // the same tree if the call numbers keys by paths (tree_path.h); else empty
   const ListedQuery* listed;     // null: no lists. Else the query to compute and its listed keys
   KeyTree listed_tree;           // with lists: the row's tree, for positions
-  // A row need not see all keys of its range (QueryMask::keys) from this number on, so each such key is tested. The
-  // number is that of the first node of `tree`, or 0 if the call has a mask.
+  // From this number on, a row may see only some keys of its range (QueryMask::keys), so each of these keys is tested.
+  // It is the number of the first node of `tree`, or 0 if the call has a mask.
   int32_t picked_begin;
   const int32_t* key_indexes;  // null: numbers are indexes. Else the indexes of a list's keys, or of a path's keys
   int32_t indexes_begin;       // number of the key at key_indexes[0]

@@ -16,7 +16,7 @@
 // to 0.
 //
 // Thread safety: only one thread at a time may call stage, stage_plan and unstage for a step, and no thread may read
-// the step then. Otherwise any threads may read it at once.
+// the step during such a call. At other times, any threads may read the step at once.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

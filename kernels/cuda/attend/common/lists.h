@@ -39,7 +39,7 @@ KVC_HOST_DEVICE int64_t list_of(const ListedKeys& lists, int32_t part, int64_t t
 }
 
 // Reduces the rows [*begin, *end) of an item to rows of one query: those that thread block `index` of [0, row_blocks)
-// computes. The block has no rows if *begin >= *end then. group: rows of a query.
+// computes. If *begin >= *end after the call, the block has no rows. group: rows of a query.
 KVC_HOST_DEVICE void find_listed_rows(int32_t group, int32_t index, int32_t* begin, int32_t* end) {
   const int32_t of_query = (group + kMostListedRows - 1) / kMostListedRows;  // thread blocks
   const int32_t number = *begin / group * of_query + *begin % group / kMostListedRows + index;

@@ -1,7 +1,7 @@
 // Attention over latent rows (MLA, absorbed) by Hopper's warpgroup products (sm_90a). A thread block computes up to 64
-// rows (query, head) over the keys of an item, 64 keys at a time. V is the first 512 dims of K's row of 576, so a tile
-// is loaded once and multiplied twice. A tile has 9 panels of 64 keys x 64 dims. All panels are K, and the first 8 are
-// V. There are two slots for tiles.
+// rows (pairs of a query and a query head) over the keys of an item, 64 keys at a time. V is the first 512 dims of K's
+// row of 576, so a tile is loaded once and multiplied twice. A tile has 9 panels of 64 keys x 64 dims. All panels are
+// K, and the first 8 are V. There are two slots for tiles.
 //
 //   scores   Two warpgroups, one for each slot. The first warp of each loads the tiles of its slot by TMA; each lane
 //            starts the copies of one box. A tile arrives in two parts, and the warpgroup computes S = Q K^T (64 x 64,
@@ -15,8 +15,8 @@
 // Lower bounds: 1152 bytes a key, once for 64 rows, from memory or L2. 2 * 64 * 1088 operations a key are 2200 cycles
 // for a tile. In this time an H200 delivers 45 KiB of the tile's 72 KiB to a multiprocessor. Shared memory moves 4 KiB
 // for each 16 dims of S, 12 KiB for each 16 keys and 256 columns of o, and the tile itself. That is 312 KiB, or 2500
-// cycles at 128 bytes a cycle. A block has 223 KiB of shared memory (attend/wgmma/latent_plan.h). kRegistersToScore and
-// kRegistersToAdd are the registers of a thread.
+// cycles at 128 bytes a cycle. A block has 223 KiB of shared memory (attend/wgmma/latent_plan.h). A thread that scores
+// has kRegistersToScore registers, and a thread that adds values has kRegistersToAdd.
 //
 // Keys that a row does not see may hold NaN. The scores of such keys are replaced by -inf. In tiles of which some row
 // does not see every key, NaN and infinity in V become zero after S is computed. They are not added again later,
@@ -64,8 +64,8 @@ __device__ __forceinline__ void begin_latent_boxes(const LatentState& state, con
 }
 
 // Where the search for tiles of a slot continues. begin: the first key that was not searched. t: the number of tiles
-// before it, in both slots. leaf: the page ids in leaf `leaf_index` of the page list. (A PageCursor would need more
-// registers.)
+// before `begin`, in both slots. leaf: the page ids in leaf `leaf_index` of the page list. (A PageCursor would need
+// more registers.)
 struct LatentWalk {
   const int32_t* leaf;
   int32_t leaf_index;  // -1: no leaf was read
