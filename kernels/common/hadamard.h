@@ -52,8 +52,8 @@ KVC_HOST_DEVICE int32_t rotation_block(const kvc_backend_layer& layer, int32_t d
   return all & -all;
 }
 
-// Multiplies each block of a row by the Hadamard matrix. Neighbouring elements are added first, and each sum is rounded
-// to float32.
+// Multiplies each block of a row by the Hadamard matrix. Pairs of neighbouring elements are combined first, and then
+// pairs that are 2, 4, ... elements apart. Each sum is rounded to float32, so the order determines the stored bits.
 KVC_HOST_DEVICE void hadamard(float* row, int32_t dims, int32_t block) {
   for (int32_t apart = 1; apart < block; apart *= 2) {
     for (int32_t begin = 0; begin < dims; begin += 2 * apart) {

@@ -13,7 +13,7 @@ KVC_HOST_DEVICE bool has_token_scales(const kvc_backend_scales* scales) {
   return scales->data != nullptr && scales->slot_stride_bytes != 0;
 }
 
-// Returns the first scale of a stored row.
+// Returns the address of the scale of a stored row, or of its head if tokens have no scales of their own.
 KVC_HOST_DEVICE float* token_scale(const kvc_backend_scales* scales, int64_t page, int32_t head, int64_t slot) {
   return reinterpret_cast<float*>(static_cast<unsigned char*>(scales->data) + page * scales->page_stride_bytes +
                                   head * scales->head_stride_bytes + slot * scales->slot_stride_bytes);
@@ -29,7 +29,7 @@ KVC_HOST_DEVICE float head_scale(const kvc_backend_scales* scales, int32_t head)
   return scales->data == nullptr || scales->slot_stride_bytes != 0 ? 1.0f : *token_scale(scales, 0, head, 0);
 }
 
-// Returns the caller's factor of a batch row and kv head.
+// Returns the scale that a call gives for q, K or V of a batch row and kv head, besides the scales of the layer.
 KVC_HOST_DEVICE float row_factor(const kvc_backend_row_scales* scales, int32_t row, int32_t head) {
   return scales->data == nullptr ? 1.0f : scales->data[row * scales->row_stride + head * scales->head_stride];
 }

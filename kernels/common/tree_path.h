@@ -1,5 +1,5 @@
-// Token trees in deterministic caches. The output of a node must have the same bits as without a tree, after an append
-// of only the tokens on the path from the root to the node. That append is called the plain append below.
+// Token trees in deterministic caches. The plain append of a node appends only the tokens on the path from the root to
+// the node, without a tree. The output of the node must have the same bits as after its plain append.
 //
 // Therefore each key of a path has a number: its place in the sequence after the plain append. A key before tree.begin
 // has its index as its number. A node on the path has its position as its number. A query sees a range of numbers. So
@@ -17,7 +17,7 @@
 namespace kvc::kernels {
 
 // Returns whether the node at `index` is on the path of the query's node: that node itself, or an ancestor of it.
-// enter: where the interval of the query's node begins.
+// enter: kvc_backend_tree_node.enter of the query's node.
 KVC_HOST_DEVICE bool is_on_path(const KeyTree* tree, int32_t enter, int32_t index) {
   const kvc_backend_tree_node* node = tree->nodes + (index - tree->begin);
   return node->enter <= enter && enter < node->exit;

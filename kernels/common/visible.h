@@ -35,7 +35,7 @@ struct VisibleRule {
   int32_t window;  // > 0: positions up to p - window are hidden
   int32_t chunk;   // > 0: other chunks are hidden; a chunk has `chunk` positions, and the first one begins at `first`
   int32_t sinks;   // > 0: positions below this are visible despite the window, and `first` is the same number
-  int32_t first;   // positions below this are hidden, except sinks: the left padding, or the number of sinks
+  int32_t first;   // the left padding, or the number of sinks; positions below this are hidden, except sinks
 
   friend bool operator==(const VisibleRule&, const VisibleRule&) = default;
 };
@@ -120,8 +120,8 @@ KVC_HOST_DEVICE int32_t visible_sinks(const VisibleRule& rule, int32_t end) {
   return rule.sinks < end ? rule.sinks : end;
 }
 
-// Returns the position from which the distances of a query at p to its sinks are counted. The tokens that a streaming
-// row keeps count as contiguous.
+// Returns the position from which the distances of a query at p to its sinks are counted. These distances leave out the
+// tokens between the sinks and the window.
 KVC_HOST_DEVICE int32_t position_for_sinks(int32_t stream_window, int32_t p) {
   return p < stream_window ? p : stream_window - 1;
 }
@@ -164,13 +164,14 @@ KVC_HOST_DEVICE int32_t key_position(const KeyTree* tree, int32_t key) {
 struct QueryMask {
   KeyRange keys;       // indexes, within the row
   KeyRange positions;  // the positions that a visible node may have
-  int32_t enter;       // of the query's own node
+  int32_t enter;       // kvc_backend_tree_node.enter of the query's own node; 0 if the query is not a node
   int32_t position;    // of the query, for biases
 };
 
 // Returns the indexes that a query can see if it sees `positions`. own_index: the index of the query's own key.
 KVC_HOST_DEVICE KeyRange visible_indexes(const KeyTree& tree, KeyRange positions, int32_t own_index) {
-  // Ancestors come before their descendants, and the position of a node is at most its index.
+  // The query is a node, so its own key is the last key that it can see: ancestors come before their descendants. The
+  // position of a node is at most its index, so no visible node has an index below positions.begin.
   if (positions.end > tree.begin) positions.end = causal_end(own_index);
   return positions;
 }

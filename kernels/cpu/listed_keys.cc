@@ -28,7 +28,7 @@ ListRule rule_of(const kvc_backend_attend& args, const kvc_backend_item& item, i
     const int64_t slots = args.layer->num_pages * args.layer->page_size;
     rule.keys = {0, slots < INT32_MAX ? static_cast<int32_t>(slots) : INT32_MAX};
   } else {
-    kvc_backend_item all_keys = item;  // the item's own key range counts places in the list
+    kvc_backend_item all_keys = item;  // the range of `item` is a range of places in the list, not of keys
     all_keys.key_begin = 0;
     all_keys.key_end = INT32_MAX;
     rule.mask = query_mask(&args, &all_keys, item.row, query);

@@ -231,8 +231,8 @@ KVC_INLINE void split_zero_points(float* scales, int32_t* zeros) {
   }
 }
 
-// Loads the scales and zero points of a block for kv head `head`. Prefetches the scales of the next step, for kv head
-// next_head.
+// Loads the scales and zero points of the block keys.now for kv head `head`. Prefetches the scales of the block
+// keys.next for kv head next_head.
 KVC_INLINE void load_scales(const View& view, const DecodeKeys& keys, int32_t head, int32_t next_head, bool zero_points,
                             KeyScales* scales) {
   const kvc_backend_layer& layer = *view.layer;
@@ -266,7 +266,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
   }
   // With one row of q, loads run at nearly the bandwidth of memory. Prefetches further ahead would only wait.
   const int32_t steps_ahead = pass.row_end - pass.row_begin > 1 ? 2 : 1;
-  KeyScales both_scales[2] = {};  // of this step, and of the previous step, whose V has not been added yet
+  KeyScales both_scales[2] = {};  // of this head, and of the previous one, whose V has not been added yet
   int32_t current = 0, step = 0, fold_begin = keys.begin;
   for (int32_t begin = keys.begin, end; begin < keys.end; begin = end, ++current) {
     if (begin - fold_begin >= kFoldKeys) {

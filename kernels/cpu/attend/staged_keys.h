@@ -58,7 +58,7 @@ namespace kvc::kernels::KVC_TARGET {
   Scratch& scratch = *view.scratch;
   const Type type = stored_type(*view.layer);
   const bool token_scales = has_token_scales(&view.layer->k_scales);
-  // The dim of K at which the rows of pool k begin.
+  // If K is in two pools, the pool v holds its first dims, and the pool k holds the dims from this one on.
   const int32_t k_begin = view.layer->row_kind == KVC_BACKEND_ROW_LATENT_SPLIT ? view.v_head_dim : 0;
   staged->begin = keys.now.block->begin;
   staged->count = keys.now.block->count;

@@ -65,7 +65,7 @@ __device__ __forceinline__ void multiply_values(const MmaState& state, const Mma
                                                 WarpRows<kDims>& rows) {
   const MmaShape& shape = state.call->shape;
   const int32_t lane = state.lane, dims = state.call->attend.layer.v_head_dim;
-  // In a deterministic cache, no bit may depend on whether all rows see the tile.
+  // In a deterministic cache, no bit of a result may depend on whether all rows see the tile.
   const bool partly = tile.is_full == 0 || state.call->attend.plan.fold_keys > 0;
   uint32_t found = 0;
   scale_values(state, tile, key0, s);

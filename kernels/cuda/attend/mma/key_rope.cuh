@@ -107,7 +107,8 @@ __device__ __forceinline__ void turn_keys(const MmaState& state, const MmaTile& 
   const kvc_backend_layer& layer = state.call->attend.layer;
   const MmaShape& shape = state.call->shape;
   const double* const table = key_table_of_row(&state.fixed->args, state.fixed->item->row);
-  // For each key there are `all` pieces of work: its rotated pairs, and then the other dims of the same product steps.
+  // For each key there are `all` pieces of work: its rotated pairs, and then the dims that are in the same groups of
+  // kMmaDepth dims as rotated dims, but are not rotated.
   const int32_t pairs = layer.rope_dim / 2, all = shape.turned_end - shape.turned_begin - pairs;
   const auto element = [&](int32_t key, int32_t d) {
     T x;

@@ -125,7 +125,7 @@ __device__ __forceinline__ void multiply_columns(const MmaState& state, const Mm
   using Cut = LatentCut<kRows>;
   const MmaShape& shape = state.call->shape;
   const int32_t lane = state.lane, chunk = columns.first / 8;
-  // In a deterministic cache, no bit may depend on whether all rows see the tile.
+  // In a deterministic cache, no bit of a result may depend on whether all rows see the tile.
   const bool partly = tile.is_full == 0 || state.call->attend.plan.fold_keys > 0;
 #pragma unroll 1
   for (int32_t step = 0; step < Cut::kCut.keys / kMmaDepth; ++step) {

@@ -111,7 +111,7 @@ struct MmaShape {
   int32_t k_pitch, v_pitch;
   int32_t k_raw, v_raw;              // 0: tiles are read as stored
   int32_t p_chunk;                   // the 16-byte chunk where P begins, in a row of a latent tile
-  int32_t turned_begin, turned_end;  // the rotated dims, extended to whole product steps; equal: no dims
+  int32_t turned_begin, turned_end;  // the rotated dims, extended to multiples of kMmaDepth; equal: no dims
   int32_t lower_pitch;
   int32_t records_at, v_rows_at, q_at, tiles_at, raw_at, lower_at, folded_at;
   int32_t shared_bytes;

@@ -264,7 +264,8 @@ __device__ __forceinline__ void attend_by_warpgroups(const WgmmaCall& call) {
   }
 }
 
-// Only images of one architecture have these instructions. In other images the kernel is empty (has_wgmma_image).
+// Only code compiled for sm_90a has these instructions. In code for other architectures, the kernel is empty
+// (has_wgmma_image).
 template <class T, int kDims, int kValueDims, int kStoredBits>
 __global__ void __launch_bounds__(wgmma_threads(kStoredBits == 8), 1)
     attend_wgmma_kernel(const __grid_constant__ WgmmaCall call) {

@@ -467,7 +467,8 @@ __device__ __forceinline__ void attend_latent_by_warpgroups(const WgmmaCall& cal
   }
 }
 
-// Only images of one architecture have these instructions. In other images the kernel is empty (has_wgmma_image).
+// Only code compiled for sm_90a has these instructions. In code for other architectures, the kernel is empty
+// (has_wgmma_image).
 template <class T>
 __global__ void __launch_bounds__(kLatentThreads, 1)
     attend_wgmma_latent_kernel(const __grid_constant__ WgmmaCall call) {

@@ -68,8 +68,8 @@ kvc_status launch_instance(const Device& device, const AttendCall& call, const I
 }  // namespace
 
 bool has_wgmma_image() {
-  // Images of other architectures, and images that a driver compiles from PTX, have an empty body
-  // (attend/wgmma/kernel.cuh). An empty body needs few registers.
+  // If the plug-in has no code for sm_90a, the kernel that the device runs has an empty body (attend/wgmma/kernel.cuh).
+  // An empty body needs few registers.
   constexpr int kLeastRegisters = 128;
   cudaFuncAttributes attributes;
   const cudaError_t result =
