@@ -1,7 +1,7 @@
 // Converts one element between float32 and a stored type. Values are rounded to nearest even, subnormals are exact, and
 // NaN stays a quiet NaN. A value that is too large becomes an infinity in types of 16 bits. In smaller types it becomes
-// the largest finite value, and so does an infinity. These functions are the definition. SIMD versions must agree with
-// them bit for bit.
+// the largest finite value, and so does an infinity. These functions define the conversions. SIMD versions must return
+// the same bits.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

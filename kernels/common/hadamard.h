@@ -1,11 +1,11 @@
 // The rotation of rows that are stored with 4 bits (KVC_BACKEND_ENCODING_ROTATED). It is not RoPE. It spreads the few
 // large dims of a row over all its dims, so that rounding to 16 levels loses less.
 //
-// A row x becomes H (s x). s holds a fixed sign for each dim. H consists of blocks on the diagonal. Each block is the
-// Hadamard matrix of size b, with entries 1 and -1. H H = b, so the inverse of y = H (s x) is x = s (H y) / b.
+// A row x becomes H (s x). s holds a fixed sign for each dim. H is block-diagonal. Each block is the Hadamard matrix of
+// size b x b, with entries 1 and -1. H is symmetric and H H = b I, so the inverse of y = H (s x) is x = s (H y) / b.
 //
-// Scores are sums over all dims, so q . k = (H s q) . (H s k) / b. Therefore kernels rotate q, and leave stored K and V
-// rotated. They undo the rotation in the output, after the sum over V.
+// For the same reason, q . k = (H s q) . (H s k) / b. Therefore kernels rotate q, and use stored K and V as they are.
+// The sum over V is then rotated too, and kernels rotate the output back.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -14,13 +14,14 @@
 
 namespace kvc::kernels {
 
-// In a layer with rotated rows, head dims are multiples of this number. Smaller blocks would hardly spread the large
-// dims.
+// In a layer with rotated rows, head dims are multiples of this number, so b is at least this number. Smaller blocks
+// would hardly spread the large dims.
 constexpr int32_t kRotatedMultiple = 16;
 constexpr int32_t kMaxRotatedDims = 2048;  // the number of dims that have a sign
 
-// The sign of each dim, one bit each: 1 means minus. The bits come from a generator of 32-bit numbers that starts at
-// 0x9e3779b9 and repeats x ^= x << 13, x ^= x >> 17, x ^= x << 5. The sign of dim d is the highest bit of number d + 1.
+// The sign of each dim, one bit each: 1 means minus. The bits come from a generator of 32-bit numbers. Number 0 is
+// 0x9e3779b9. The next number is x after x ^= x << 13, x ^= x >> 17, x ^= x << 5. The sign of dim d is the highest bit
+// of number d + 1.
 struct RotationSigns {
   uint32_t words[kMaxRotatedDims / 32];
 };
@@ -51,8 +52,8 @@ KVC_HOST_DEVICE int32_t rotation_block(const kvc_backend_layer& layer, int32_t d
   return all & -all;
 }
 
-// Multiplies each block of a row by the Hadamard matrix. Neighbouring elements are added first, and each sum is rounded
-// to float32.
+// Multiplies each block of a row by the Hadamard matrix. Pairs of neighbouring elements are combined first, and then
+// pairs that are 2, 4, ... elements apart. Each sum is rounded to float32, so the order determines the stored bits.
 KVC_HOST_DEVICE void hadamard(float* row, int32_t dims, int32_t block) {
   for (int32_t apart = 1; apart < block; apart *= 2) {
     for (int32_t begin = 0; begin < dims; begin += 2 * apart) {

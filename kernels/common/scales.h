@@ -13,7 +13,7 @@ KVC_HOST_DEVICE bool has_token_scales(const kvc_backend_scales* scales) {
   return scales->data != nullptr && scales->slot_stride_bytes != 0;
 }
 
-// Returns the first scale of a stored row.
+// Returns the address of the scale of a stored row, or of its head if tokens have no scales of their own.
 KVC_HOST_DEVICE float* token_scale(const kvc_backend_scales* scales, int64_t page, int32_t head, int64_t slot) {
   return reinterpret_cast<float*>(static_cast<unsigned char*>(scales->data) + page * scales->page_stride_bytes +
                                   head * scales->head_stride_bytes + slot * scales->slot_stride_bytes);
@@ -29,7 +29,7 @@ KVC_HOST_DEVICE float head_scale(const kvc_backend_scales* scales, int32_t head)
   return scales->data == nullptr || scales->slot_stride_bytes != 0 ? 1.0f : *token_scale(scales, 0, head, 0);
 }
 
-// Returns the caller's factor of a batch row and kv head.
+// Returns the scale that a call gives for q, K or V of a batch row and kv head, besides the scales of the layer.
 KVC_HOST_DEVICE float row_factor(const kvc_backend_row_scales* scales, int32_t row, int32_t head) {
   return scales->data == nullptr ? 1.0f : scales->data[row * scales->row_stride + head * scales->head_stride];
 }
@@ -39,8 +39,8 @@ KVC_HOST_DEVICE float scale_of(const kvc_backend_scales* scales, int64_t page, i
   return scales->data == nullptr ? 1.0f : *token_scale(scales, page, head, slot);
 }
 
-// Returns the scale that append gives to an int8 row: amax / 127, or 1 if that is 0. largest_magnitude_bits: amax, as
-// float32 bits. A row with an infinity or a NaN has scale NaN, and its elements are stored as 0.
+// Returns the scale that append gives to an int8 row: the largest magnitude of the row / 127, or 1 if that is 0. A row
+// with an infinity or a NaN has scale NaN, and its elements are stored as 0. largest_magnitude_bits: float32 bits.
 KVC_HOST_DEVICE float row_scale(uint32_t largest_magnitude_bits) {
   if (largest_magnitude_bits >= 0x7f800000u) return __builtin_nanf("");
   float largest;
@@ -98,7 +98,7 @@ KVC_HOST_DEVICE void store_nibbles(const float* row, int32_t n, const NibbleScal
 // Returns a block's scale from its stored byte. The sign bit is ignored.
 KVC_HOST_DEVICE float block_scale(unsigned char bits) { return widen(E4m3{static_cast<uint8_t>(bits & 0x7f)}); }
 
-// Returns the scale of a block whose largest quotient has this magnitude, as float32 bits. It is amax / 6, limited to
+// Returns the scale of a block from the largest magnitude of its quotients, as float32 bits. It is a sixth, limited to
 // 2^-9..448 and rounded to nearest even, or NaN if a quotient is not finite.
 constexpr uint8_t kNanScale = 0x7f;
 KVC_HOST_DEVICE E4m3 scale_of_block(uint32_t magnitude) {

@@ -43,7 +43,8 @@ KVC_HOST_DEVICE int64_t scales_at(const ScaleFormat& scales, int32_t place, int6
   return scales.place == place && has_scales(scales) ? num_scales(dims, scales.dims) * scale_bytes(scales) : 0;
 }
 
-// Returns the place of scale number `index` among the `count` scales of its segment.
+// Returns the place of scale number `index` among the `count` stored scales of its segment. If scales.order is above 1,
+// scales are not stored in ascending order: those with the same index % order lie together.
 KVC_HOST_DEVICE int64_t place_of_scale(const ScaleFormat& scales, int64_t index, int64_t count) {
   const int64_t ranks = scales.order;
   return ranks > 1 ? index % ranks * (count / ranks) + index / ranks : index;
@@ -119,7 +120,7 @@ KVC_HOST_DEVICE int64_t page_scale_bytes(const RowFormat& row, int32_t dims) {
   return round_up_bytes(bytes_of_scales(row, dims, row.num_segments, KVC_BACKEND_SCALES_PAGE), row.scales_multiple);
 }
 
-// Returns the lowest bit of an element, counted from the first byte of its row.
+// Returns the number of an element's lowest bit. Bit 0 is the lowest bit of the row's first byte.
 KVC_HOST_DEVICE int64_t bit_of_element(const RowFormat& row, int32_t row_dims, int32_t dim) {
   const int32_t index = segment_of_dim(row, row_dims, dim);
   const int32_t within = dim - dims_of_segment(row, row_dims, index).first;
@@ -271,12 +272,13 @@ KVC_HOST_DEVICE bool has_block_scales(const StoredFormat& format) {
 }
 
 // Returns the byte of a 4-bit row at which the scales of its blocks begin. dims: of K or of V. In MLA rows, V is a part
-// of K's row.
+// of K's row, so its scales lie after the elements of K.
 KVC_HOST_DEVICE int32_t block_scales_at(const kvc_backend_layer& layer, int32_t dims) {
   return (has_latent_rows(layer) ? layer.head_dim : dims) / 2;
 }
 
-// Returns where those scales of a layer lie that are not in rows: KVC_BACKEND_SCALES_*.
+// Returns where the scales of a layer lie: KVC_BACKEND_SCALES_*. If scales of blocks are multiplied by outer scales, it
+// is the place of the outer scales.
 KVC_HOST_DEVICE int32_t place_of_scales(const StoredFormat& format) {
   const kvc_backend_segment& segment = format.k.segments[0];
   return has_scales(segment.outer) ? segment.outer.place : segment.scales.place;

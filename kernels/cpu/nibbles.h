@@ -1,5 +1,5 @@
-// Stores rows of 4 bits, rotates them, and converts float4 to float32. All SIMD targets share this code, so they store
-// the same bits.
+// Rotates and stores rows of 4-bit elements, and converts float4 to float32. All SIMD targets share this code, so they
+// store the same bits.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

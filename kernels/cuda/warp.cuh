@@ -10,8 +10,8 @@ namespace kvc::kernels::cuda {
 
 constexpr int kWarpSize = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
-// Bytes of shared memory that a block can use on every device without opting in to more. The limit is 48 KiB, but an
-// image may count 1 KiB that the system reserves.
+// Bytes of shared memory that a block can use on every device without opting in to more. The limit is 48 KiB, but on
+// sm_90 and later, 1 KiB that the system reserves may be part of it.
 constexpr int64_t kMaxSharedBytes = 47 * 1024;
 
 __device__ __forceinline__ unsigned char* shared_bytes() {

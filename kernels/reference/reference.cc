@@ -1,6 +1,6 @@
 // The reference implementation: plain loops, with scores, sums and outputs in float64. It is slow on purpose. All other
-// implementations are tested against it, on the same items of the same plan. The bits of stored rows are part of the
-// contract. So rounding and rotation are in float32 here too.
+// implementations are tested against it, on the same items of the same plan. All implementations must store the same
+// bits. So rounding and rotation are in float32 here too.
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 
@@ -62,7 +62,7 @@ struct Query {
   float q[kMaxHeadDim];
 };
 
-// The keys of an item that a query may see. They have numbers (attend/view.h), and each number has an index.
+// The keys of an item that a query may see. They are numbered as in attend/view.h, and index() gives each key's index.
 struct QueryKeys {
   QueryMask mask;
   KeyTree tree;
@@ -151,7 +151,7 @@ void load_row(const kvc_backend_layer& layer, const StoredRow& stored, int32_t d
   for (int32_t d = 0; d < dims; ++d) row[d] /= static_cast<float>(block);
 }
 
-// Loads the vector of a key that q is multiplied with, [head_dim], from the stored rows k and v. table: null if keys
+// Loads a key as the vector [head_dim] that q is multiplied with, from the stored rows k and v. table: null if keys
 // are stored after RoPE. Else the key is rotated by RoPE for `position`.
 void load_key(const kvc_backend_attend& args, const double* table, const StoredRow& k, const StoredRow& v,
               int32_t position, float* key) {

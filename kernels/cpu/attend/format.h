@@ -1,12 +1,12 @@
 // A format says how stored elements take part in arithmetic. `Widened<T>` converts them to float32 and accepts any type
-// of q. BfDots (simd/avx512_bf16.h) passes pairs of bf16 to the CPU's bf16 dot product: pairs of q and K, and pairs of
-// P and V.
+// of q. BfDots (simd/avx512_bf16.h) uses the CPU's bf16 dot product. This instruction multiplies two dims of q by two
+// dims of K, or P of two keys by V of these keys.
 //
 // A format defines these constants:
 //   kStep, kVecBytes  number of elements, and of bytes, in a vector load
 //   kParts            number of vectors that one load of K gives, for the scores
 //   kOutputs          number of vectors of o to which one load of V is added
-//   kPairs            whether a dword of P holds the weights of two keys
+//   kPairs            whether a dword of P (softmax weights) holds the weights of two keys
 //   kTokenScales      whether each stored row has a scale
 //   kZeroPoints       whether each stored row also has a zero point. Loads then are load(p, zero) and
 //                     load_first(p, n, zero)
@@ -15,7 +15,7 @@
 //   kWholeRows        whether a load needs the begin of the row: load_of_row(row, chunk) replaces load and load_first
 //   kNibbles          whether elements have 4 bits. Then the decode kernel has only tiles of 1 and 4 rows, and only 128
 //                     as a constant head dim, which halves its code
-//   kRowFactors       whether scores are multiplied by the factor of q, because q must keep its bits
+//   kRowFactors       whether query_factor multiplies the scores, because q times the factor may not be exact in bf16
 //   kDecodeRows       the most rows of a kv head for which the decode kernel is faster. The panel kernel packs K and V
 //                     once for all rows. The decode kernel converts them once for each tile of 8 rows
 //   kRows             panel kernel: rows of a register tile
@@ -31,7 +31,7 @@ namespace kvc::kernels::KVC_TARGET {
 
 template <class T>
 struct Widened {
-  struct Registers {};  // what exists while a panel item runs: nothing here
+  struct Registers {};  // an object of this type exists while the panel kernel runs; only AMX uses it
   using Vec = F32;      // the operand of a product
   using Raw = Vec;      // the result of a load
   using QueryElement = float;
@@ -61,7 +61,8 @@ struct Widened {
 
   // Stores P of the keys [z * kLanes, (z + 1) * kLanes) of a panel row.
   KVC_INLINE_MEMBER void store_weights(float* row, int z, F32 p) { store(row + z * kLanes, p); }
-  // With kPairs: the arguments say whether to keep the even keys, and the odd keys, of packed V. Others become 0.
+  // With kPairs: sets the even keys of packed V to 0 unless the first argument is true, and the odd keys unless the
+  // second is. So a row does not add keys that it does not see.
   KVC_INLINE_MEMBER Vec keep_halves(Vec v, bool, bool) { return v; }
 
   // Returns the vectors that V of one key adds to o. With kPairs, the arguments are V of two keys.

@@ -1,5 +1,5 @@
 // Staged keys. A block of keys of one kv head is copied to scratch as float32, and the kernels for float32 run on the
-// copy. Three kinds of layers need this:
+// copy. Three kinds of layers need this (the third only if the kernel cannot load 4 bits, see kNibbles in format.h):
 //   RoPE on read: the copy of K is rotated.
 //   K in two pools (KVC_BACKEND_ROW_LATENT_SPLIT): the copy joins the two parts.
 //   rows of 4 bits: the copy is dequantised.
@@ -64,7 +64,7 @@ static void dequantise_ds_mla(const unsigned char* from, int32_t n, float* row) 
   Scratch& scratch = *view.scratch;
   const Type type = stored_type(*view.layer);
   const bool token_scales = has_token_scales(&view.layer->k_scales);
-  // The dim of K at which the rows of pool k begin.
+  // If K is in two pools, the pool v holds its first dims, and the pool k holds the dims from this one on.
   const int32_t k_begin = view.layer->row_kind == KVC_BACKEND_ROW_LATENT_SPLIT ? view.v_head_dim : 0;
   staged->begin = keys.now.block->begin;
   staged->count = keys.now.block->count;

@@ -1,6 +1,6 @@
-// AVX-512 VBMI: the format of e4m3 in the decode kernel. Two tables of 128 bytes give the upper 16 bits of an element
-// as float32, which are a bf16. They are indexed by all bits of the element except the sign. This takes 13 operations
-// for 64 elements, and also converts subnormals and NaN. Conversion by way of float16 takes 18 operations.
+// AVX-512 VBMI: the format of e4m3 in the decode kernel. An element becomes a bf16. A table of 128 bytes has the upper
+// byte of the bf16, and another table has the lower byte. The index is the element without its sign. This takes 13
+// operations for 64 elements, and also converts subnormals and NaN. Conversion by way of float16 takes 18 operations.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -19,8 +19,8 @@ namespace kvc::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128, kWarps = kThreads / kWarpSize;
-// For rows that are copied. If one token a thread would need more than kFewBlocks thread blocks for each
-// multiprocessor, a thread copies kTokensOfThread tokens.
+// For rows that are copied. A thread copies one token, unless that takes more than kFewBlocks thread blocks for each
+// multiprocessor. Then a thread copies kTokensOfThread tokens.
 constexpr int kTokensOfThread = 4, kFewBlocks = 16;
 
 // Passed to the kernels by value. args.slots is in device memory.
@@ -28,7 +28,7 @@ struct AppendCall {
   kvc_backend_append args;
   kvc_backend_layer layer;
   const int64_t*
-      live_tokens;  // the number of tokens of the current step, in device memory; null: args.num_tokens is right
+      live_tokens;  // the number of tokens of the current step, in device memory; null: it is args.num_tokens
   FaultSink sink;
 };
 
@@ -194,8 +194,8 @@ KVC_HOST_DEVICE int32_t words_of_token(const kvc_backend_layer& layer, int32_t w
   return layer.num_kv_heads * static_cast<int32_t>(row_bytes) / word_bytes;
 }
 // Copies rows that are stored as they are given. A thread copies the same word of kTokens tokens, and loads all of
-// these words before it stores the first. The second launch bound allows a thread the registers of six blocks on a
-// multiprocessor. Without this bound, ptxas plans for more blocks on some GPUs, and spills registers.
+// these words before it stores the first. The second launch bound lets a thread use as many registers as six blocks on
+// a multiprocessor allow. Without this bound, ptxas plans for more blocks on some GPUs, and spills registers.
 template <class Word, int kTokens>
 __global__ void __launch_bounds__(kThreads, 6) append_words_kernel(const __grid_constant__ AppendCall call) {
   const kvc_backend_layer& layer = call.layer;

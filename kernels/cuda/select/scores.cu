@@ -1,8 +1,8 @@
 // The first kernel of select: computes scores of keys. A thread block scores 256 keys of one query.
 //
-// If q has 16 bits, 64 keys at a time go to shared memory and are multiplied on tensor cores. Each of the 4 warps has
-// 16 of these keys and all heads, so sums over heads stay in the warp. Otherwise each thread has two keys, and
-// multiplies on the CUDA cores. Each score is written as an order (call.cuh).
+// If q has 16 bits, 64 keys at a time are copied to shared memory, and tensor cores multiply them. Each of the 4 warps
+// has 16 of these keys and all heads, so sums over heads stay in the warp. Otherwise each thread has two keys, and CUDA
+// cores multiply. Each score is written as an order (call.cuh).
 //
 // Roofline: arithmetic rate with many heads; otherwise memory bandwidth, with one read of the keys for each query.
 // SPDX-License-Identifier: Apache-2.0
@@ -250,9 +250,9 @@ __device__ __forceinline__ void score_by_tiles(const SelectCall& call, int32_t t
   }
 }
 
-// Q: the type of q in the products; float means no tensor cores. The second launch bound allows a thread the registers
-// of four blocks on a multiprocessor. Without this bound, ptxas plans for more blocks on some GPUs, and spills
-// registers.
+// Q: the type of q in the products; float means no tensor cores. The second launch bound lets a thread use as many
+// registers as four blocks on a multiprocessor allow. Without this bound, ptxas plans for more blocks on some GPUs, and
+// spills registers.
 template <class Q>
 __global__ void __launch_bounds__(kScoreThreads, 4) score_kernel(const __grid_constant__ SelectCall call) {
   ScoreFixed& fixed = *reinterpret_cast<ScoreFixed*>(shared_bytes());

@@ -47,7 +47,8 @@ void for_each_row_array(kvc_backend_plan* plan, const Visit& visit) {
 
 }  // namespace
 
-// An unshared item has at most `most` rows. All shared items together have no more rows than the spans.
+// An unshared item has at most `most` rows. The shared items of a kv head have at most max_spans queries in all
+// (max_shared_queries in src/plan/work_plan.h).
 BlockCounts most_blocks(const kvc_backend_plan& plan, const BlockCut& many) {
   const kvc_backend_layer& layer = *plan.layer;
   const int64_t group = layer.num_q_heads / layer.num_kv_heads, of_item = most_item_rows(many);

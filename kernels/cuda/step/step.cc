@@ -143,7 +143,7 @@ kvc_status write_plans(Step* step, const kvc_backend_stage& args, unsigned char*
     const BlockCounts count = count_all_blocks(plan, step->many);
     if (count.few > slot.most.few || count.many > slot.most.many) {
       return fail(error, KVC_ERROR_UNSUPPORTED,
-                  "the step is %lld thread blocks of attention, and there is room for %lld",
+                  "the step needs %lld thread blocks of attention, and there is room for %lld",
                   static_cast<long long>(count.both()), static_cast<long long>(slot.most.both()));
     }
     const int64_t at = fixed ? slot.blocks_at : *end;
@@ -208,7 +208,7 @@ int32_t max_tokens_of(const kvc_backend_step* step) { return step == nullptr ? 0
 
 kvc_status check_replayable(const kvc_backend_step* step, void* stream, kvc_error* error) {
   if (step == nullptr || step->max_tokens > 0) return KVC_OK;
-  return check_not_captured(stream, "a call of a forward that is in no graph", error);
+  return check_not_captured(stream, "a call belongs to a forward without a kvc_graph", error);
 }
 
 const Step::Sizes* live_sizes_of(const kvc_backend_step* step) {
@@ -312,7 +312,7 @@ kvc_status stage_plan(kvc_backend_device* opened, kvc_backend_step* step, kvc_ba
                       kvc_error* error) {
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
-  kvc_status status = check_not_captured(stream, "a call's plan is of this step alone", error);
+  kvc_status status = check_not_captured(stream, "a call's plan is valid in this step only", error);
   if (status != KVC_OK) return status;
   Step::Slot& slot = step->slots[plan->slot];
   PlanPieces of_plan(step->many);
@@ -322,7 +322,7 @@ kvc_status stage_plan(kvc_backend_device* opened, kvc_backend_step* step, kvc_ba
   if (status != KVC_OK) return status;
   const int64_t bytes = device.upload.place_at(step->device + slot.late_at, of_plan.pieces(), of_plan.count());
   if (bytes > slot.late_bytes) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "a plan of %lld bytes, and there is room for %lld",
+    return fail(error, KVC_ERROR_UNSUPPORTED, "a plan needs %lld bytes, and there is room for %lld",
                 static_cast<long long>(bytes), static_cast<long long>(slot.late_bytes));
   }
   of_plan.write(plan, &slot.staged);

@@ -16,7 +16,7 @@
 // to 0.
 //
 // Thread safety: only one thread at a time may call stage, stage_plan and unstage for a step, and no thread may read
-// the step then. Otherwise any threads may read it at once.
+// the step during such a call. At other times, any threads may read the step at once.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -61,8 +61,8 @@ struct kvc_backend_step {
 
 namespace kvc::kernels::cuda {
 
-// The most tokens of a step of a graph, and the addresses of its current sizes in device memory. For other steps and
-// for null, they return 0 and null.
+// For a step of a graph, these functions return the most tokens of a step, and where the sizes of the current step lie
+// in device memory. For other steps, and for null, they return 0 and null.
 int32_t max_tokens_of(const kvc_backend_step* step);
 const kvc_backend_step::Sizes* live_sizes_of(const kvc_backend_step* step);
 const int64_t* live_tokens_of(const kvc_backend_step* step);

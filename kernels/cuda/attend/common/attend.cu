@@ -1,6 +1,6 @@
-// attend: launches the kernels of a plan that is already on the device. Blocks of few rows and blocks of many rows are
-// separate launches. A kernel that merges tiles follows on the same stream. The stream orders it after all items, so it
-// needs no counters of finished items, unlike the CPU kernels.
+// attend: launches the kernels of a plan that is already on the device. Blocks of few rows and blocks of many rows
+// (plan.h) are launched separately. Then a kernel merges the parts of each tile. The stream orders it after all items,
+// so it needs no counters of finished items, unlike the CPU backend.
 //
 // Roofline: decode reads K and V once for each kv head and 16 rows.
 // SPDX-License-Identifier: Apache-2.0
@@ -173,8 +173,8 @@ __device__ __forceinline__ bool comes_in_fours(const MergeCall& call, const kvc_
   return __ballot_sync(kAllLanes, places % 16 != 0) == 0;
 }
 
-// The second launch bound allows a thread the registers of four blocks on a multiprocessor. Without this bound, ptxas
-// plans for more blocks on some GPUs, and spills registers.
+// The second launch bound lets a thread use as many registers as four blocks on a multiprocessor allow. Without this
+// bound, ptxas plans for more blocks on some GPUs, and spills registers.
 __global__ void __launch_bounds__(kMergeThreads, 4) merge_tiles_kernel(const __grid_constant__ MergeCall call) {
   MergePart* const parts = reinterpret_cast<MergePart*>(shared_bytes()) + threadIdx.x / kWarpSize * kWeightParts;
   const kvc_backend_attend& args = call.args;
@@ -201,9 +201,9 @@ __global__ void __launch_bounds__(kMergeThreads, 4) merge_tiles_kernel(const __g
   }
 }
 
-// Sets the units of scores, as the CPU kernels do. Without options, the maximum is found among dot products, so a large
-// score has only the rounding error of its dot product. Their maximum is the maximum score only if the scale is
-// positive. So the sign of the scale is multiplied into q.
+// Sets the units of scores, as the CPU kernels do. Without options, m is the largest dot product, because a
+// multiplication by the scale would add a rounding error to large scores. The largest dot product is the largest score
+// only if the scale is positive. So q is multiplied by the sign of the scale.
 void set_scales(AttendCall* call) {
   const kvc_backend_attend& args = call->args;
   const double scale = args.softmax_scale != 0.0 ? args.softmax_scale : static_cast<double>(call->layer.softmax_scale);
@@ -242,14 +242,14 @@ kvc_status launch_rows(const Device& device, AttendCall call, const BlockCut& cu
     const int32_t most = cut.rows > kManyRows.rows ? kManyRows.rows : cut.rows;
     const int32_t rows = needs.folds ? rows_that_fold(call.layer) : most;
     MmaShape shape = mma_shape(device, call.layer, rows, needs);
-    // If blocks of many rows do not fit, blocks of few rows compute them in rounds.
+    // If many rows do not fit in shared memory, the kernel of few rows computes the blocks, 16 rows at a time.
     if (shape.stages == 0 && !needs.folds) shape = mma_shape(device, call.layer, kFewRows.rows, needs);
     if (shape.stages > 0) return launch_mma(device, call, shape, blocks, stream, error);
   }
   return launch_simple(call, blocks, stream, error);
 }
 
-// staged: the list of blocks to launch, or null if the device made the items. blocks: the numbers of these blocks.
+// staged: the list of blocks to launch, or null if the device made the items. blocks: how many blocks there are.
 kvc_status launch_kernels(const Device& device, AttendCall call, const kvc_backend_staged_plan* staged,
                           BlockCounts blocks, void* stream, kvc_error* error) {
   MergeCall merge = {call.args, call.plan, call.layer.num_q_heads / call.layer.num_kv_heads, call.layer.v_head_dim,
@@ -288,7 +288,7 @@ kvc_status count_device_blocks(const AttendCall& call, BlockCounts* blocks, kvc_
 kvc_status check_staged(const kvc_backend_staged_plan* staged, void* stream, kvc_error* error) {
   if (staged == nullptr) return fail(error, KVC_ERROR_INVALID_ARGUMENT, "the plan of an attend was not staged");
   if (staged->live != nullptr) return KVC_OK;
-  return check_not_captured(stream, "a call's plan is of this step alone", error);
+  return check_not_captured(stream, "a call's plan is valid in this step only", error);
 }
 
 }  // namespace

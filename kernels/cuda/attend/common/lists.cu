@@ -119,8 +119,8 @@ __device__ void find_slots(const ListCall& call, int32_t count, uint32_t* slots,
   }
 }
 
-// The second launch bound allows a thread the registers of two blocks on a multiprocessor. Without this bound, ptxas
-// plans for more blocks on some GPUs, and spills registers.
+// The second launch bound lets a thread use as many registers as two blocks on a multiprocessor allow. Without this
+// bound, ptxas plans for more blocks on some GPUs, and spills registers.
 __global__ void __launch_bounds__(kListThreads, 2) list_keys_kernel(const __grid_constant__ ListCall call) {
   ListFixed& fixed = *reinterpret_cast<ListFixed*>(shared_bytes());
   const ListedKeys& listed = call.attend.listed;

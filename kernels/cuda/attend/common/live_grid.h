@@ -7,8 +7,9 @@
 
 namespace kvc::kernels::cuda {
 
-// A step of a graph is launched for its capacity, but mostly has few blocks. So for kernels whose thread blocks compute
-// several blocks in turn (count_blocks), *blocks is reduced to the number that can be resident at once.
+// A step of a graph is launched for its capacity, but mostly has few blocks. A thread block of some kernels can compute
+// several blocks in turn (count_blocks). For these kernels, *blocks is reduced to the number that can be resident at
+// once.
 inline kvc_status cap_blocks(const Device& device, const AttendCall& call, const void* kernel, int threads,
                              int64_t shared_bytes, int64_t* blocks, kvc_error* error) {
   if (call.live_blocks == nullptr) return KVC_OK;

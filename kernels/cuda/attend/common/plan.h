@@ -21,8 +21,8 @@ struct AttendBlock {
   int32_t row_begin, row_end;
 };
 
-// The most rows of an item. An item has more rows if its group of heads is larger, or if it is shared by several
-// sequences.
+// The most rows of an item. Only two kinds of items can have more rows: those whose group of heads is larger, and those
+// that several sequences share.
 constexpr int32_t kMaxItemRows = 64;
 
 // Which items become blocks: those of min_rows to max_rows rows. Their blocks have up to `rows` rows. Blocks of few
@@ -35,7 +35,7 @@ struct BlockCut {
 constexpr BlockCut kFewRows = {16, 0, 16}, kManyRows = {64, 17, INT32_MAX};
 // Blocks of many rows for warpgroup kernels. Other kernels compute such a block in two halves.
 constexpr BlockCut kWideRows = {128, 17, INT32_MAX};
-// The most rows of an item if its blocks are cut by `many`. An item has more rows in the cases that kMaxItemRows names.
+// The most rows of an item if its blocks are cut by `many`. The exceptions are those of kMaxItemRows.
 constexpr int32_t most_item_rows(const BlockCut& many) { return many.rows; }
 static_assert(most_item_rows(kManyRows) == kMaxItemRows);
 

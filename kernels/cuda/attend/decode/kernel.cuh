@@ -1,5 +1,5 @@
 // Attention of few rows (decode) on tensor cores (mma.m16n8k16), with float32 sums. A thread block computes up to 16
-// rows (query, head of the group) of one kv head over the keys of an item.
+// rows of one kv head over the keys of an item. A row is a pair of a query and a query head.
 //
 // The kernel streams K and V. Each warp has its own tiles of 16 keys, and a ring of `stages` tiles in shared memory.
 // The loop over tiles has no barrier of the block, because a warp waits only for its own copies. While a warp computes
@@ -13,9 +13,9 @@
 //
 // Lower bound: D + Dv elements are read once for each key. The products take little time compared with that.
 //
-// Keys that a row does not see may hold NaN. Scores are masked only in tiles that some row does not see whole. In these
-// tiles, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. After the product, they are added to the
-// rows that see such a key.
+// Keys that a row does not see may hold NaN. Scores are masked only in tiles of which some row does not see every key.
+// In these tiles, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. After the product, the replaced
+// values are added to the rows that see their keys.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

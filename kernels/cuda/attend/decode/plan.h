@@ -46,8 +46,8 @@ struct DecodeShape {
 
 // Chooses the shape of a block. First it chooses how many blocks share a multiprocessor: as many as fit with three
 // stages each, but at most three blocks. Then it takes as many stages as fit. With three stages, two tiles are in
-// flight while one is computed. If three stages do not fit at all, two stages are tried in the same way. fixed_bytes:
-// the shared memory of a block besides q and tiles.
+// flight while one is computed. If not even one block with three stages fits, the same is tried with two stages.
+// fixed_bytes: the shared memory of a block besides q and tiles.
 inline DecodeShape decode_shape(const kvc_backend_layer& layer, int32_t fixed_bytes, int32_t shared_of_block,
                                 int32_t shared_of_multiprocessor) {
   constexpr int32_t kSystemBytes = 1024;  // reserved by the system for each block

@@ -2,8 +2,8 @@
 // copies the tiles of each warp to shared memory.
 //
 // When a lane has started its copies of a tile, it finds the page of its key in the warp's next tile. So the copies do
-// not wait for page ids. Lanes 0 to 15 have the 16 keys of a tile, for addresses in K. Lanes 16 to 31 have the same
-// keys, for addresses in V. A key that no row sees is not read; its place holds zeros.
+// not wait for page ids. Lane i < 16 finds the address of K of key i of the tile, and lane 16 + i finds the address of
+// V of the same key. A key that no row sees is not read; its place holds zeros.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

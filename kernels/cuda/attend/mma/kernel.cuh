@@ -1,24 +1,24 @@
-// Attention on tensor cores (mma.m16n8k16) with float32 sums. A thread block has 4 warps. It computes rows (query, head
-// of the group) of one kv head over the keys of an item, 64 keys at a time.
+// Attention on tensor cores (mma.m16n8k16) with float32 sums. A thread block has 4 warps. It computes rows of one kv
+// head over the keys of an item, 64 keys at a time. A row is a pair of a query and a query head.
 //
 //   kKeyWarps = 1: prefill. The block has 64 rows. A warp has 16 rows and all keys of a tile.
 //   kKeyWarps = 4: decode. All warps have the same 16 rows. A warp has 16 keys of each tile and its own softmax state.
-//                  The four states are merged at the end, with the arithmetic for split items.
+//                  The four states are merged at the end, by the same arithmetic as the states of split items.
 //
 // A warp computes S = Q K^T of 16 rows in registers, then the online softmax, then O += P V. P stays in registers,
 // because two C fragments are one A fragment (attend/mma/layout.h). A tile needs one barrier, or two with 8-bit
 // storage. attend/mma/plan.h describes shared memory. A thread has Dv / 2 registers for o, and 32 (prefill) or 8
 // (decode) for S.
 //
-// A deterministic cache folds states: after each fold_keys keys, it merges the state over them into the state over all
-// earlier keys. So the bits of a row do not depend on how its keys are split.
+// In a deterministic cache, states are folded: after each fold_keys keys, the state over these keys is merged into the
+// state over all earlier keys. So the bits of a row do not depend on how its keys are split.
 //
 // Lower bounds, for a kv head with R rows: decode reads the D + Dv elements of a key once for 16 rows, and computes 2 R
 // (D + Dv) operations with them. Up to some tens of rows, memory is the limit. Prefill is limited by the operations.
 //
-// Keys that a row does not see may hold NaN. The scores of such keys are replaced. In tiles that some row does not see
-// whole, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. After the product, they are added to the
-// rows that see such a key.
+// Keys that a row does not see may hold NaN. The scores of such keys are replaced by -inf. In tiles of which some row
+// does not see every key, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. After the product, the
+// replaced values are added to the rows that see their keys.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -65,7 +65,7 @@ __device__ __forceinline__ void multiply_values(const MmaState& state, const Mma
                                                 WarpRows<kDims>& rows) {
   const MmaShape& shape = state.call->shape;
   const int32_t lane = state.lane, dims = state.call->attend.layer.v_head_dim;
-  // In a deterministic cache, no bit may depend on whether all rows see the tile.
+  // In a deterministic cache, no bit of a result may depend on whether all rows see the tile.
   const bool partly = tile.is_full == 0 || state.call->attend.plan.fold_keys > 0;
   uint32_t found = 0;
   scale_values(state, tile, key0, s);
@@ -96,7 +96,7 @@ __device__ __forceinline__ float value_unit(const MmaState& state, int32_t row) 
          row_factor(&state.call->attend.args.v_scales, fixed.places[row].row, fixed.block.head);
 }
 
-// The place in shared memory of element e of the lane's fragment i, in o of earlier keys.
+// The address, in the folded o (o of earlier keys, in shared memory), of element e of the lane's fragment i.
 __device__ __forceinline__ float* folded_o(const MmaState& state, int i, int e) {
   float* const folded = reinterpret_cast<float*>(state.shared + state.call->shape.folded_at);
   const int32_t fragments = state.call->attend.layer.v_head_dim / 8;
@@ -318,7 +318,8 @@ __device__ __forceinline__ bool begin_mma_block(const MmaCall& call, int64_t ind
   return true;
 }
 
-// Begins a round with the rows from block.row_begin on: finds their masks and their first key, and loads their queries.
+// Begins a round, which computes up to cut.rows rows of the block, from block.row_begin on. Finds the masks and the
+// first key of these rows, and loads their queries.
 template <class Q>
 __device__ __forceinline__ void begin_mma_round(MmaState& state) {
   const MmaFixed& fixed = *state.fixed;
@@ -354,8 +355,8 @@ __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __g
     if (!begin_mma_block(call, index, &state)) continue;
     const int32_t row0 = kKeyWarps == 1 ? state.warp * kMmaRows : 0;
     const int32_t key0 = kKeyWarps == 1 ? 0 : state.warp * (kMmaTileKeys / kKeyWarps);
-    // Only instances with kKeyWarps = 4 have more than one round, on devices whose shared memory is too small for 64
-    // rows.
+    // Only instances with kKeyWarps = 4 have several rounds: for a block of 64 rows, on devices whose shared memory is
+    // too small for 64 rows at once.
     do {
       begin_mma_round<Q>(state);
       WarpRows<kDims> rows = {};

@@ -5,8 +5,8 @@
 // rotated key is float32 (kvc_backend_attend.key_tables), with 24 bits, but an operand of a product has only 11 or 8
 // bits. Rounding the key once would add an error as large as that of rounding P.
 //
-// All threads rotate the keys of a tile together, once. The first part replaces the key in the tile. The other parts,
-// the lower parts, have tiles of their own. S is the sum of the products with all parts.
+// All threads together rotate the keys of a tile, once. The first part replaces the key in the tile. The other parts
+// are called the lower parts, and have tiles of their own. S is the sum of the products with all parts.
 //
 // Lower bounds: Q K^T takes 2 or 3 times the operations over the rotated dims; P V does not change. cos and sin take 6
 // to 12 float64 operations for each key, pair of dims, kv head and block of rows (rope_table.h).
@@ -26,7 +26,7 @@ namespace kvc::kernels::cuda {
 template <class T>
 struct TurnedParts;
 // kFirst prevents overflow, because rotation can make an element of a key up to 11 times as large (sqrt(2) times RoPE's
-// attention factor). kNext prevents subnormals: the rest after the first part is at most 2^-12 of the key.
+// attention factor). kNext prevents subnormals, because the rest after the first part is at most 2^-12 of the key.
 template <>
 struct TurnedParts<F16> {
   static constexpr int32_t kCount = turned_parts(Type::kF16);
@@ -107,7 +107,8 @@ __device__ __forceinline__ void turn_keys(const MmaState& state, const MmaTile& 
   const kvc_backend_layer& layer = state.call->attend.layer;
   const MmaShape& shape = state.call->shape;
   const double* const table = key_table_of_row(&state.fixed->args, state.fixed->item->row);
-  // For each key there are `all` pieces of work: its rotated pairs, and then the other dims of the same product steps.
+  // For each key there are `all` pieces of work: its rotated pairs, and then the dims that are in the same groups of
+  // kMmaDepth dims as rotated dims, but are not rotated.
   const int32_t pairs = layer.rope_dim / 2, all = shape.turned_end - shape.turned_begin - pairs;
   const auto element = [&](int32_t key, int32_t d) {
     T x;

@@ -10,8 +10,8 @@ namespace kvc::kernels::cuda {
 
 struct AttendCall;
 
-// Gives the bytes of static shared memory that the image counts for a block. The limit of the device applies to the sum
-// of these and the requested bytes. On sm_90 and later, they may include 1 KiB that the system reserves.
+// Gives the bytes of static shared memory that the compiled kernel has for a block. The limit of the device applies to
+// the sum of these bytes and the requested bytes. On sm_90 and later, they may include 1 KiB that the system reserves.
 cudaError_t read_own_shared_bytes(int32_t* bytes);
 // The shape of a block of `rows` rows (of kFewRows or kManyRows) on this device. Its `stages` is 0 if shared memory
 // does not suffice.

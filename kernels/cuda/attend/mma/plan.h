@@ -89,8 +89,9 @@ struct MmaSizes {
   int32_t fixed, tile;
 };
 
-// In a deterministic cache, one kernel computes every row, in blocks of this many rows. Latent rows use blocks of few
-// rows in rounds, because o of earlier keys does not fit beside many rows.
+// In a deterministic cache, one kernel computes every row, this many rows at a time. For latent rows, it is the kernel
+// of few rows, because shared memory has no space for o of earlier keys of many rows. It computes a block of many rows
+// 16 rows at a time (in rounds).
 KVC_HOST_DEVICE int32_t rows_that_fold(const kvc_backend_layer& layer) {
   return is_latent(layer) ? kLatentFew.rows : kMostRows;
 }
@@ -112,7 +113,7 @@ struct MmaShape {
   int32_t k_pitch, v_pitch;
   int32_t k_raw, v_raw;              // 0: tiles are read as stored
   int32_t p_chunk;                   // the 16-byte chunk where P begins, in a row of a latent tile
-  int32_t turned_begin, turned_end;  // the rotated dims, extended to whole product steps; equal: no dims
+  int32_t turned_begin, turned_end;  // the rotated dims, extended to multiples of kMmaDepth; equal: no dims
   int32_t lower_pitch;
   int32_t records_at, v_rows_at, q_at, tiles_at, raw_at, lower_at, folded_at;
   int32_t shared_bytes;
@@ -156,8 +157,8 @@ inline MmaShape shape_of_stages(const kvc_backend_layer& layer, int32_t rows, co
 }
 
 // Returns the shape with the most stages with which two blocks fit on a multiprocessor. Then one block computes while
-// the other waits. If two blocks do not fit, it returns the most stages with which one block fits. Latent blocks of
-// many rows need all registers, so only one is tried.
+// the other waits. If two blocks do not fit, it returns the shape with the most stages with which one block fits. One
+// latent block of many rows needs all registers, so two of them are not tried.
 inline MmaShape shape_of_block(const kvc_backend_layer& layer, int32_t rows, const MmaNeeds& needs,
                                const MmaSizes& sizes, int32_t shared_of_block, int32_t shared_of_multiprocessor) {
   constexpr int32_t kSystemBytes = 1024;  // reserved by the system for each block

@@ -146,7 +146,7 @@ __device__ __forceinline__ float largest_score(const float (&s)[kTiles][4], int 
   return fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
 }
 
-// The online softmax of the lane's row `half`. s becomes p. Returns the factor of the row's o.
+// The online softmax of the lane's row `half`. s becomes p. Returns the factor that rescales the row's o.
 template <int kTiles>
 __device__ __forceinline__ float soften_row(const MmaState& state, float (&s)[kTiles][4], int half, float largest,
                                             RowSums& sums) {
@@ -179,8 +179,8 @@ __device__ __forceinline__ void scale_values(const MmaState& state, const MmaTil
 }
 
 // Adds NaN and infinity in V to those of the 16 rows that see them. The products had zeros in their places. values: a
-// tile of V, of which the keys [key0, key0 + keys) count. chunk: the 16-byte chunk of the tile's rows where the dims of
-// o begin. dims: how many dims of o exist.
+// tile of V, of which only the keys [key0, key0 + keys) are read. chunk: the 16-byte chunk of the tile's rows where the
+// dims of o begin. dims: how many dims of o exist.
 template <class P, int kFragments>
 __device__ __forceinline__ void add_not_finite(const MmaState& state, const MmaTile& tile, const unsigned char* values,
                                                int32_t pitch, int32_t chunk, int32_t dims, int32_t row0, int32_t key0,

@@ -2,10 +2,10 @@
 // and copies tiles of K and V to shared memory.
 //
 // A tile has 64 or 32 keys (attend/mma/plan.h), and begins at a multiple of this number. Tiles that no row sees are
-// skipped. For each other tile, prepare_tile finds which keys the rows see, and their addresses, one key a thread. So a
-// warp finds its page ids of a tile with one or two loads, whatever the page size. One iteration later, begin_tile
-// starts the copies, 16 bytes a thread; neighbouring threads copy neighbouring bytes. `stages` - 1 iterations after
-// that, the tile is computed. A key that no row sees is not read; its place in the tile holds zeros.
+// skipped. For each other tile, prepare_tile finds which keys the rows see, and each thread finds the address of one
+// key. So a warp needs only one or two loads for the page ids, whatever the page size. One iteration later, begin_tile
+// starts the copies. Each thread copies 16 bytes at a time, next to those of its neighbours. `stages` - 1 iterations
+// after that, the tile is computed. A key that no row sees is not read; its place in the tile holds zeros.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

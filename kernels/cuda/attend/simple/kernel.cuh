@@ -1,5 +1,5 @@
-// Attention on the CUDA cores, for all shapes and types. A thread block computes up to 16 rows (query, head of the
-// group) of one kv head over the keys of an item. All arithmetic is float32.
+// Attention on the CUDA cores, for all shapes and types. A thread block computes up to 16 rows of one kv head over the
+// keys of an item. A row is a pair of a query and a query head. All arithmetic is float32.
 //
 // The block processes 32 keys at a time, one for each lane. It finds the addresses of the keys, and copies K to shared
 // memory as float32, 64 dims at a time. Each warp computes the scores of every fourth row, and then updates the online
@@ -9,8 +9,8 @@
 //
 // Shared memory: Fixed (below), q [rows][D], o [rows][Dv] and o of earlier keys [rows][Dv]. States are folded: after
 // each kFoldKeys keys, the state over them is merged into the state over all earlier keys. So the rounding error of a
-// sum does not grow with the number of keys. A deterministic cache sets the number of keys itself. A block has as many
-// rows as fit into 48 KiB (attend/simple/plan.h).
+// sum does not grow with the number of keys. In a deterministic cache, fold_keys of the plan replaces kFoldKeys. A
+// block has as many rows as fit into 48 KiB (attend/simple/plan.h).
 //
 // A key that a row does not see takes no part in the row's arithmetic. So such a key may hold NaN, and the bits of a
 // row do not depend on the other rows of the block.

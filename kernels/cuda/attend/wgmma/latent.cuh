@@ -1,13 +1,13 @@
 // Attention over latent rows (MLA, absorbed) by Hopper's warpgroup products (sm_90a). A thread block computes up to 64
-// rows (query, head) over the keys of an item, 64 keys at a time. V is the first 512 dims of K's row of 576, so a tile
-// is loaded once and multiplied twice. A tile has 9 panels of 64 keys x 64 dims. All panels are K, and the first 8 are
-// V. There are two slots for tiles.
+// rows (pairs of a query and a query head) over the keys of an item, 64 keys at a time. V is the first 512 dims of K's
+// row of 576, so a tile is loaded once and multiplied twice. A tile has 9 panels of 64 keys x 64 dims. All panels are
+// K, and the first 8 are V. There are two slots for tiles.
 //
-//   scores   Two warpgroups, one for each slot. The first warp of each loads the tiles of its slot by TMA, one box a
-//            lane. A tile arrives in two parts, and the warpgroup computes S = Q K^T (64 x 64, 32 registers a thread)
-//            as they arrive. Then it computes the softmax. It writes the factors of o, and P in 16 bits (8 KiB). P
-//            overwrites the ninth panel of the tile, whose rotary dims only S reads. The largest scores so far are
-//            passed from one warpgroup to the other.
+//   scores   Two warpgroups, one for each slot. The first warp of each loads the tiles of its slot by TMA; each lane
+//            starts the copies of one box. A tile arrives in two parts, and the warpgroup computes S = Q K^T (64 x 64,
+//            32 registers a thread) as they arrive. Then it computes the softmax. It writes the factors that rescale
+//            o, and P in 16 bits (8 KiB). P overwrites the ninth panel of the tile, which only S reads (rotary dims).
+//            The largest scores so far are passed from one warpgroup to the other.
 //   values   Two warpgroups compute o += P V, 256 columns each (128 registers a thread), from 4 panels of V (MN-major).
 //
 // So S of a tile can be computed during the softmax, the product with V, or the load of the tile in the other slot.
@@ -15,12 +15,12 @@
 // Lower bounds: 1152 bytes a key, once for 64 rows, from memory or L2. 2 * 64 * 1088 operations a key are 2200 cycles
 // for a tile. In this time an H200 delivers 45 KiB of the tile's 72 KiB to a multiprocessor. Shared memory moves 4 KiB
 // for each 16 dims of S, 12 KiB for each 16 keys and 256 columns of o, and the tile itself. That is 312 KiB, or 2500
-// cycles at 128 bytes a cycle. A block has 223 KiB of shared memory (attend/wgmma/latent_plan.h). kRegistersToScore and
-// kRegistersToAdd are the registers of a thread.
+// cycles at 128 bytes a cycle. A block has 223 KiB of shared memory (attend/wgmma/latent_plan.h). A thread that scores
+// has kRegistersToScore registers, and a thread that adds values has kRegistersToAdd.
 //
-// Keys that a row does not see may hold NaN. The scores of such keys are replaced. In tiles that some row does not see
-// whole, NaN and infinity in V become zero after S is computed. They are not added again. They are in K too, so the
-// scores of the rows that see such a key are NaN or infinite already.
+// Keys that a row does not see may hold NaN. The scores of such keys are replaced by -inf. In tiles of which some row
+// does not see every key, NaN and infinity in V become zero after S is computed. They are not added again later,
+// because they are also in K, so the scores of the rows that see such a key are NaN or infinite already.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -64,8 +64,8 @@ __device__ __forceinline__ void begin_latent_boxes(const LatentState& state, con
 }
 
 // Where the search for tiles of a slot continues. begin: the first key that was not searched. t: the number of tiles
-// before it, in both slots. leaf: the page ids in leaf `leaf_index` of the page list. (A PageCursor would need more
-// registers.)
+// before `begin`, in both slots. leaf: the page ids in leaf `leaf_index` of the page list. (A PageCursor would need
+// more registers.)
 struct LatentWalk {
   const int32_t* leaf;
   int32_t leaf_index;  // -1: no leaf was read
@@ -91,8 +91,8 @@ __device__ __forceinline__ BoxPlace find_latent_box(const LatentState& state, bo
   return {1, walk->leaf[entry & (KVC_BACKEND_NODE_FANOUT - 1)], static_cast<int32_t>(begin) % page_size};
 }
 
-// Loads the next tile of slot `number`, when its previous tile is no longer read. Without a next tile, it marks the end
-// of the slot. All lanes of one warp call it.
+// Loads the next tile of slot `number`, as soon as the slot's previous tile is no longer read. Without a next tile, it
+// marks the end of the slot. All lanes of one warp call it.
 __device__ __forceinline__ void bring_latent_tile(const LatentState& state, int32_t number, LatentWalk* walk) {
   const LatentFixed& fixed = *state.fixed;
   LatentSlot& slot = state.fixed->slots[number];
@@ -467,7 +467,8 @@ __device__ __forceinline__ void attend_latent_by_warpgroups(const WgmmaCall& cal
   }
 }
 
-// Only images of one architecture have these instructions. In other images the kernel is empty (has_wgmma_image).
+// Only code compiled for sm_90a has these instructions. In code for other architectures, the kernel is empty
+// (has_wgmma_image).
 template <class T>
 __global__ void __launch_bounds__(kLatentThreads, 1)
     attend_wgmma_latent_kernel(const __grid_constant__ WgmmaCall call) {

@@ -13,8 +13,8 @@ using EncodeMap = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, vo
                                const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
                                CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-// Makes the tensor map of a pool, with which TMA copies its rows. TMA copies elements unchanged, so any type of the
-// right size will do. raw: the elements have 8 bits. Their rows are copied as stored, without a swizzle.
+// Makes the tensor map of a pool, with which TMA copies its rows. TMA copies elements unchanged, so the map may name
+// any type of the right size. raw: the elements have 8 bits. Their rows are copied as stored, without a swizzle.
 kvc_status encode_map(const Device& device, const kvc_backend_pool& pool, bool raw, const PoolBoxes& boxes,
                       CUtensorMap* map, kvc_error* error) {
   const cuuint32_t steps[4] = {1, 1, 1, 1};
@@ -68,8 +68,8 @@ kvc_status launch_instance(const Device& device, const AttendCall& call, const I
 }  // namespace
 
 bool has_wgmma_image() {
-  // Images of other architectures, and images that a driver compiles from PTX, have an empty body
-  // (attend/wgmma/kernel.cuh). An empty body needs few registers.
+  // If the plug-in has no code for sm_90a, the kernel that the device runs has an empty body (attend/wgmma/kernel.cuh).
+  // An empty body needs few registers.
   constexpr int kLeastRegisters = 128;
   cudaFuncAttributes attributes;
   const cudaError_t result =

@@ -112,7 +112,7 @@ __device__ __forceinline__ float largest_of_row(const float (&s)[kScores], int h
   return largest_of_quad(largest);
 }
 
-// The online softmax of a row. s becomes p. Returns the factor of the row's o.
+// The online softmax of a row. s becomes p. Returns the factor that rescales the row's o.
 template <int kScores>
 __device__ __forceinline__ float soften_row_of(float scale, float largest, int half, float (&s)[kScores],
                                                WgmmaSums& rows) {

@@ -8,10 +8,10 @@
 // 8-bit tiles arrive as stored in slots of their own, alternately of K and of V, with the barriers `raw_full` and
 // `raw_empty`. After they are dequantised, `full` of K and `ready` of V are signalled.
 //
-// The producer warp finds the boxes of tiles that some row sees, one box a lane. Only these boxes are looked up and
-// copied. Tiles without such a box are skipped. Other boxes of a tile, and the places of keys that no row sees, may
-// hold any bits. The scores of these keys are replaced, so p is 0. V has only finite numbers there, so p V is 0. The
-// tile after the last one has begin -1.
+// The producer warp finds the boxes that hold a key which some row sees. Each lane looks up one box. Only these boxes
+// are copied, and tiles without such a box are skipped. Other boxes of a tile, and the places of keys that no row sees,
+// may hold any bits. The scores of these keys are replaced by -inf, so p is 0. NaN and infinity in their V are replaced
+// too, so p V is 0. The tile after the last one has begin -1.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -64,7 +64,7 @@ struct WgmmaRowsFixed {
   float units[kRows], slopes[kRows];
   uint32_t keys_begin, keys_end;     // keys that some row sees
   uint32_t full_begin, full_end;     // keys that all rows see
-  uint32_t gaps[kRows / kWarpSize];  // a bit for each row whose keys and the next row's keys do not form one range
+  uint32_t gaps[kRows / kWarpSize];  // bit r: the keys of row r and of row r + 1 do not form one range
 };
 
 struct WgmmaFixed : WgmmaRowsFixed<kMostRowsOfBlock> {
@@ -348,8 +348,8 @@ __device__ __forceinline__ void begin_boxes(const WgmmaState& state, const CUten
   }
 }
 
-// The work of the producer warp: loads all tiles. It finds 32 boxes at once, one a lane, which may be those of several
-// tiles. So it seldom waits for the page list.
+// The work of the producer warp: loads all tiles. Its lanes find 32 boxes at once, which may belong to several tiles.
+// So it seldom waits for the page list.
 template <class Tiles>
 __device__ __forceinline__ void bring_tiles(const WgmmaState& state) {
   const WgmmaCall& call = *state.call;
