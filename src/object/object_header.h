@@ -1,5 +1,5 @@
-// ObjectHeader: the description at the start of a stored object. It has the model, the layout, the tokens and the
-// size of the stored K and V, and a checksum. docs/reference/format.md defines each byte.
+// ObjectHeader: the description at the start of a stored object. It names the model and the layout, the tokens, and the
+// size of the payload (the stored K and V), and has a checksum. docs/reference/format.md defines each byte.
 //
 // To read an object:
 //   1. Read kObjectFixedBytes bytes, and call read_object_sizes. It checks all lengths before memory is allocated.
