@@ -194,9 +194,10 @@ Status TablePlan::check_rows(const Batch& batch) {
   return Status();
 }
 
-// Checks that each row of the server's table has columns for all its tokens, including new tokens. In a table that a
-// build makes, the queries of a row are new tokens that passed this check (except for inert rows), and no two rows have
-// the same query. So the size of the server's table limits the number of rows that have queries.
+// Checks that each row of the server's table has columns for all its tokens, including new tokens. This also limits the
+// size of the tables that a build makes. Each of their rows that has queries has new tokens as queries, and no token is
+// a query of two rows. So, apart from inert rows, they have no more rows with queries than the server's table has
+// entries.
 Status TablePlan::check_room(const TableSource& source) const {
   const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE;
   for (size_t i = 0; i < step_.size(); ++i) {

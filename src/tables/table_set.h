@@ -165,7 +165,7 @@ class TableSet {
   int64_t stride_ = 0;
   // Of the last write.
   int64_t rows_ = 0, columns_ = 0, pages_ = 0, keys_ = 0, queries_ = 0;
-  int64_t zeros_ = 0;  // leading rows whose leftpad and key_starts are 0, as lists have them
+  int64_t zeros_ = 0;  // leading rows whose leftpad and key_starts are 0, as rows of lists need
   int32_t max_q_ = 0, max_k_ = 0, page_size_ = 1, bound_q_ = 0, bound_k_ = 0;
   bool causal_ = false, streams_ = false;
   // Shapes that describe's tensors point to.
