@@ -61,8 +61,8 @@ class TierWorker {
     // Checks that an object belongs to this page, and writes its contents to the page. Returns false if it is another
     // object, or if the write failed.
     virtual bool write_page(const TierPage& page, std::span<const uint8_t> object) = 0;
-    // Called in a child of fork(), before fork() returns. The function must make the owner's lock free, because the
-    // worker's thread may have held it.
+    // Called in a child of fork(), before fork() returns. The function must reset the owner's lock to unlocked, because
+    // the worker's thread may have held it during the fork, and does not exist in the child.
     virtual void in_child() noexcept = 0;
   };
 
