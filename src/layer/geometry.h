@@ -50,7 +50,7 @@ struct RopeClass {
   int32_t rope_dim = 0;
   std::vector<RopeFrequencies> sets;  // one set, or the short and the long set of longrope
   bool on_read = false;               // keys are stored without rotation
-  int64_t long_from = INT64_MAX;      // longer sequences use the long set, whatever was chosen
+  int64_t long_from = INT64_MAX;      // sequences of more tokens use the long set, even if the short set was chosen
   bool operator==(const RopeClass&) const = default;
 };
 

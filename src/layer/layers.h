@@ -1,5 +1,5 @@
-// Layers: all that is fixed when a cache is created. This is its geometry, the pools of each layer, the tables of its
-// RoPE classes, and the classes of layers whose work is cut in the same way. The cache and its steps share it.
+// Layers: all that is fixed when a cache is created: the geometry of the cache, the pools of each layer, the tables of
+// the RoPE classes, and the classes of layers whose work is cut in the same way. The cache and its steps share it.
 //
 // Thread safety: does not change after create, except in take_ownership. Ownership: keeps the context alive; shares
 // pools with exported views.

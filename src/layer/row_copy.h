@@ -28,7 +28,7 @@ namespace kvc {
 
 enum class RowPart : uint8_t { kK, kV, kKScales, kVScales };
 
-// The rows of one kind of one layer.
+// A run: the rows of one layer that are of one kind (K, V, scales of K, or scales of V).
 struct RowRun {
   int32_t layer = 0;
   RowPart part = RowPart::kK;
