@@ -39,8 +39,8 @@ bool have_parts(const Geometry& geometry, TransferRanks ranks) noexcept;
 // Whether the heads of these layers can be shared among `tp_size` ranks.
 bool can_have_ranks(const Geometry& geometry, int32_t tp_size) noexcept;
 
-// The number of tokens whose rows were sent, or received, in all parts of rows. A complete part does not limit the
-// number, and neither does a part of states.
+// The number of leading tokens whose rows were sent, or received, in every part that has rows and is not complete. If
+// there is no such part, num_tokens.
 int64_t tokens_of(const std::vector<TransferPart>& parts, int64_t num_tokens) noexcept;
 
 }  // namespace kvc
