@@ -153,7 +153,7 @@ class SequenceStore {
   void commit(std::span<const int32_t> slots, std::span<const int32_t> lengths,
               std::span<const Reservation> reservations, StepKind kind = {},
               uint64_t stored_states = UINT64_MAX) noexcept;
-  // Returns everything that reserve took.
+  // Gives back all that reserve took.
   void rollback(std::span<const int32_t> slots, std::span<const Reservation> reservations) noexcept;
 
   // ---- Token trees (trees.cc). A step with trees also calls these methods. `parents`: [tokens], as in kvc_batch. ----
@@ -416,7 +416,8 @@ class SequenceStore {
   Status check_receive(int32_t prefix, int64_t tokens);
   Status check_saved_list(const SavedSequence& saved, int32_t group);
   Status check_load(const SavedSequence& saved);
-  // A reference of a suspended sequence to a page. page: -1 = none. If `moved`, it is the page before the suspend.
+  // A reference of a suspended sequence to a page, or -1. If `moved` is set, the sequence had this page before the
+  // suspend, and does not keep it.
   struct Place {
     int32_t page = -1;
     bool moved = false;
