@@ -364,7 +364,7 @@ class SequenceStore {
   void for_each_state_page(int32_t slot, Visit visit) const {
     for_each_state_group([&](int32_t g, int32_t ordinal) {
       for (int64_t i = 0; i < records_[slot].checkpoints; ++i) {
-        if (const int32_t page = checkpoint_pages(slot, i)[ordinal]; page >= 0) visit(g, page);  // else it was moved
+        if (const int32_t page = checkpoint_pages(slot, i)[ordinal]; page >= 0) visit(g, page);  // -1: suspended
       }
       for (int32_t node = -1; keeps_state_of(node); ++node) {
         const int32_t page = tree_state(slot, ordinal, node);
@@ -432,7 +432,7 @@ class SequenceStore {
   template <class Visit>
   void for_each_kept(Visit visit) const {
     for (const auto& [slot, pages] : suspended_) {
-      if (!is_suspended(slot)) continue;  // it is being suspended, and its lists have the pages
+      if (!is_suspended(slot)) continue;  // until the suspend has ended, its lists have the pages
       for (int32_t g = 0; g < num_groups(); ++g) {
         for (const Place& place : pages[static_cast<size_t>(g)]) {
           if (place.is_kept()) visit(g, place.page);
