@@ -13,7 +13,7 @@ namespace kvc {
 namespace {
 
 constexpr int64_t kMaxRows = 1 << 20;
-constexpr int64_t kMaxTokens = 1 << 30;  // of a call, and of a row
+constexpr int64_t kMaxTokens = 1 << 30;  // limit for all tokens of a call, and for the cache of a row
 constexpr int32_t kMaxWindow = 1 << 30;
 constexpr int32_t kMaxSplits = 256;
 constexpr uint32_t kKnownFlags = KVC_FLASH_ATTN_CAUSAL | KVC_FLASH_ATTN_ROTARY_INTERLEAVED |
