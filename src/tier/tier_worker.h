@@ -225,9 +225,9 @@ class TierWorker {
   bool started_ KVC_GUARDED_BY(mutex_) = false;
   std::unique_ptr<Work> work_ KVC_GUARDED_BY(mutex_) = std::make_unique<Work>();
 
-  std::unique_ptr<Item[]> items_ = std::make_unique<Item[]>(kMaxOpenItems);  // only for the thread
-  uint64_t last_job_ = 0;                                                    // only for the thread
-  bool searching_ = false;  // only for the thread: whether a key was PENDING
+  std::unique_ptr<Item[]> items_ = std::make_unique<Item[]>(kMaxOpenItems);  // used only by the thread
+  uint64_t last_job_ = 0;                                                    // used only by the thread
+  bool searching_ = false;  // used only by the thread: whether a key was PENDING
 
   const ForkWatch fork_watch_;
 };
