@@ -24,7 +24,7 @@ namespace {
 constexpr int32_t kDefaultTreeNodes = 64;
 constexpr double kSmallestNumber = 1e-30;  // least softmax scale or RoPE base: results stay finite
 constexpr double kLargestNumber = 1e30;
-constexpr double kSmallestScale = 1e-20f;  // least scale of float8: products stay finite and normal
+constexpr double kSmallestScale = 1e-20f;  // least scale of float8 and float4: products stay finite and normal
 constexpr double kLargestScale = 1e20f;
 constexpr int64_t kMaxSnapshots = 32;  // exports that exist at once
 
