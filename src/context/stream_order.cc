@@ -46,8 +46,7 @@ Status StreamOrder::check() const {
   if (!lost_.load(std::memory_order_relaxed)) return Status();
   return Status::error(
       KVC_ERROR_DEVICE_FAILED,
-      "the device refused a part of the cache's work before, or its order, so that what is stored is not "
-      "known any more: destroy the cache");
+      "the device failed in an earlier call, so the contents of the cache are not known any more: destroy the cache");
 }
 
 }  // namespace kvc

@@ -439,7 +439,7 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
   const auto& groups = geometry->store.groups;
   if (geometry->store.streaming &&
       std::none_of(groups.begin(), groups.end(), [](const auto& group) { return group.rules.streams(); })) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_CACHE_STREAMING, and none of %zu groups is full",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_CACHE_STREAMING, and none of %zu groups is KVC_VISIBLE_ALL",
                          groups.size());
   }
   for (size_t i = 0; i < in.layers.size(); ++i) {

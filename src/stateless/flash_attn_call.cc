@@ -304,7 +304,7 @@ Status FlashAttnCall::check_index_devices() {
   }
   indexes_on_device = device != nullptr;
   if (host == nullptr || device == nullptr) return Status();
-  return Status::error(KVC_ERROR_DEVICE, "%s is on the host and %s on the device: index tensors are all on one of them",
+  return Status::error(KVC_ERROR_DEVICE, "%s is on the host and %s on the device: put all index tensors on one of them",
                        host, device);
 }
 
