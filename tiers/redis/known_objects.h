@@ -35,7 +35,7 @@ class KnownObjects {
   void searched(const kvc_tier_key& key, int64_t bytes, int64_t now_ns);
   bool waiting();
 
-  // The key is PENDING from begin_store until end_store. begin_store throws std::bad_alloc.
+  // The key is PENDING from begin_store until end_store. begin_store may throw std::bad_alloc.
   void begin_store(const kvc_tier_key& key);
   void end_store(const kvc_tier_key& key) noexcept;
   // Records the result of a store, load or remove. bytes: the size of the object; -1 = it does not exist.

@@ -66,7 +66,7 @@ class Session {
   Servers& servers_;
   const TlsContext* const tls_;
   std::map<std::string, Connection> connections_;  // by address
-  std::string refusal_;                            // why the last connection failed: the server's answer, or TLS's
+  std::string refusal_;                            // why the last connection failed: an answer, or a reason from TLS
 };
 
 }  // namespace kvc::redis

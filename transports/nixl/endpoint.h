@@ -1,7 +1,7 @@
 // NixlEndpoint: a NIXL agent, which sends and receives notifications.
 //
-// Thread safety: one call at a time. Ownership: owns the agent. In a child of fork(), sending and receiving fail, and
-// the destructor does not touch the agent.
+// Thread safety: one call at a time. Ownership: owns the agent. In a child of fork(), connect and send fail, poll
+// returns nothing, and the destructor does not touch the agent.
 //
 // NIXL does not report when a notification has arrived. So both sides count the messages. The receiver sends back
 // (kTaken) how many messages its poll has returned, and the sender then makes the events SENT. For this, the receiver

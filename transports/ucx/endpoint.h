@@ -1,13 +1,12 @@
 // UcxEndpoint: a UCP worker, which sends and receives active messages.
 //
 // Thread safety: one call at a time. Ownership: owns the worker, and the memory of messages that arrive. In a child of
-// fork(), sending and receiving fail, and the destructor does not touch the worker. UCX may announce a message before
-// its data (rendezvous). The data is then received into memory of this class. Messages are returned in the order in
-// which they arrived, so a message that waits for its data delays the messages after it.
+// fork(), connect and send fail, poll returns nothing, and the destructor does not touch the worker. UCX may announce a
+// message before its data (rendezvous). The data is then received into memory of this class. poll returns messages in
+// the order in which they arrived, so a message that waits for its data delays the messages after it.
 //
-// UCX notices the end of a peer over TCP and RDMA, but not over shared memory. So an address begins with the number of
-// the process and with where this number is valid. poll checks from time to time whether the processes of this machine
-// still exist.
+// UCX notices the end of a peer over TCP and RDMA, but not over shared memory. So an address begins with the process
+// that made it (Process). poll checks from time to time whether such processes of this machine still exist.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
