@@ -416,8 +416,7 @@ class SequenceStore {
   Status check_receive(int32_t prefix, int64_t tokens);
   Status check_saved_list(const SavedSequence& saved, int32_t group);
   Status check_load(const SavedSequence& saved);
-  // A reference of a suspended sequence to a page, or -1. If `moved` is set, the sequence had this page before the
-  // suspend, and does not keep it.
+  // A suspended sequence's reference to a page; -1 = none. If `moved`, it gave up this page when it was suspended.
   struct Place {
     int32_t page = -1;
     bool moved = false;
