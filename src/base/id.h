@@ -1,5 +1,5 @@
 // 64-bit ids of sequences and forwards: never 0, and below 2^63. A slot here is an entry of the table in which a cache
-// keeps these objects. An id is stale after another object has reused its slot.
+// keeps these objects. An id is stale once its object is removed, even if another object reuses its slot.
 //   bits 0..44: slot + 1 and, above it, the generation (which counts reuses of the slot); 45..61: cache tag; 62: kind
 // The slot takes as many bits as the size of the table needs. With 128 slots (forwards and graphs), a generation
 // repeats after 2^37 reuses of its slot. With a million slots, it repeats after 2^25. A tag repeats after 2^17 caches

@@ -28,7 +28,7 @@ Status StreamOrder::enter(void* stream) {
 
 Status StreamOrder::leave(void* stream) {
   if (event_ == nullptr) return Status();
-  // Calls on other streams may have left since this call entered. The event must follow their work too.
+  // Since this call called enter, calls on other streams may have called leave. The event must follow their work too.
   Status status = enter(stream);
   if (status.ok()) {
     kvc_error error = KVC_ERROR_INIT;

@@ -332,8 +332,8 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
 
 // The number of pages of a group whose config does not set it. Groups whose queries see all tokens get `capacity`.
 int64_t default_pages(const GroupRules& rules, int64_t capacity, const Geometry& geometry) {
-  // A sequence needs a page for its state, one for the new state of a step, one for each checkpoint (the state before a
-  // tree can take the page of a checkpoint), and one for each state of a node. The index has checkpoints of its own.
+  // A sequence needs a page for its state, for the new state of a step, for each checkpoint, and for each state of a
+  // node. The state before a tree can take the page of a checkpoint. The index has checkpoints of its own.
   if (rules.holds_state()) {
     const SequenceStoreConfig& store = geometry.store;
     return store.max_sequences * (2 + store.max_checkpoints + store.max_draft_states) +

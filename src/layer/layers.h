@@ -61,7 +61,7 @@ class Layers {
   }
 
   Status check_layer(int32_t layer) const;
-  // all_allowed: -1 means all groups.
+  // all_allowed: whether `group` may be -1, which means all groups.
   Status check_group(int32_t group, bool all_allowed) const;
   Status check_has_storage(int32_t layer) const;
   Status check_stores_kv(int32_t layer) const;

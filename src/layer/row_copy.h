@@ -35,7 +35,7 @@ struct RowRun {
   int64_t token_bytes = 0;  // bytes of one row of this kind, all heads of the run
   HeadRange heads;          // of the heads that the layer has in this cache
 
-  // The run of some of its heads.
+  // The same run with only some of its heads.
   RowRun of_heads(HeadRange some) const noexcept { return {layer, part, token_bytes / heads.count * some.count, some}; }
 };
 

@@ -67,7 +67,7 @@ kvc_backend_indexes IndexTensor::on_device() const noexcept {
 }
 
 bool IndexTensor::copy(int64_t least, int64_t most, int32_t* out) const noexcept {
-  // For stride 1, the stride is a constant in the call, so that the compiler makes vector code.
+  // Stride 1 is passed as a constant, so that the compiler makes vector code for it.
   const auto copy_as = [&]<class T>(const T* values) {
     return stride_ == 1 ? copy_values(values, 1, size_, least, most, out)
                         : copy_values(values, stride_, size_, least, most, out);

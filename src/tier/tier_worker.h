@@ -159,7 +159,7 @@ class TierWorker {
   };
   // An item of a tier, with its buffer. Items are reused.
   struct Item {
-    enum class State : uint8_t { kFree, kRefused, kOpen };  // kRefused: the tier had too much work
+    enum class State : uint8_t { kFree, kRefused, kOpen };  // kRefused: the tier returned RETRY
     State state = State::kFree;
     int32_t tier = 0;
     uint64_t job = 0;
@@ -227,7 +227,7 @@ class TierWorker {
 
   std::unique_ptr<Item[]> items_ = std::make_unique<Item[]>(kMaxOpenItems);  // used only by the thread
   uint64_t last_job_ = 0;                                                    // used only by the thread
-  bool searching_ = false;  // used only by the thread: whether a key was PENDING
+  bool searching_ = false;  // used only by the thread: its last pass met a PENDING key
 
   const ForkWatch fork_watch_;
 };
