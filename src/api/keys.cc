@@ -1,4 +1,4 @@
-// Section "Page keys" of the header.
+// Section 13 of the header: page keys.
 #include "api/boundary.h"
 #include "keys/page_key.h"
 

@@ -1,4 +1,4 @@
-// Section "Transfer" of the header.
+// Section 17 of the header: transfer.
 #include "api/boundary.h"
 #include "kvcache_transport.h"
 

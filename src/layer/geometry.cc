@@ -23,7 +23,7 @@ namespace {
 constexpr int32_t kDefaultTreeNodes = 64;
 constexpr double kSmallestNumber = 1e-30;  // least softmax scale or RoPE base: results stay finite
 constexpr double kLargestNumber = 1e30;
-constexpr double kSmallestScale = 1e-20f;  // least scale of float8: products stay finite and normal
+constexpr double kSmallestScale = 1e-20f;  // least scale of float8 and float4: products stay finite and normal
 constexpr double kLargestScale = 1e20f;
 constexpr int64_t kMaxSnapshots = 32;  // exports that exist at once
 
@@ -324,7 +324,8 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
 
 // The number of pages of a group whose config does not set it. Groups whose queries see all tokens get `capacity`.
 int64_t default_pages(const GroupRules& rules, int64_t capacity, const Geometry& geometry) {
-  // Each sequence has its state, one more in a step, checkpoints (or the state before a tree), and states of nodes.
+  // A sequence needs a page for its state, for the new state of a step, for each checkpoint, and for each state of a
+  // node. The state before a tree can take the page of a checkpoint. The index has checkpoints of its own.
   if (rules.holds_state()) {
     const SequenceStoreConfig& store = geometry.store;
     return store.max_sequences * (2 + store.max_checkpoints + store.max_draft_states) +
@@ -430,7 +431,7 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
   const auto& groups = geometry->store.groups;
   if (geometry->store.streaming &&
       std::none_of(groups.begin(), groups.end(), [](const auto& group) { return group.rules.streams(); })) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_CACHE_STREAMING, and none of %zu groups is full",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_CACHE_STREAMING, and none of %zu groups is KVC_VISIBLE_ALL",
                          groups.size());
   }
   for (size_t i = 0; i < in.layers.size(); ++i) {

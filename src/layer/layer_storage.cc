@@ -237,7 +237,8 @@ Status LayerStorage::export_scales(const std::shared_ptr<LayerStorage>& self, in
     return Status();
   }
   if (writable) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "the scales of a float8 layer are constant: no KVC_POOL_WRITABLE");
+    return Status::error(KVC_ERROR_UNSUPPORTED,
+                         "the scales of a float8 or float4 layer are constant: no KVC_POOL_WRITABLE");
   }
   const int64_t shape[1] = {layer.num_kv_heads};
   *out = make_tensor(self, scales.data, device, kFloat, 1, shape, &head_stride, false);

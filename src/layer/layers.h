@@ -1,5 +1,5 @@
-// Layers: all that is fixed when a cache is created. This is its geometry, the pools of each layer, the tables of its
-// RoPE classes, and the classes of layers whose work is cut in the same way. The cache and its steps share it.
+// Layers: all that is fixed when a cache is created: the geometry of the cache, the pools of each layer, the tables of
+// the RoPE classes, and the classes of layers whose work is cut in the same way. The cache and its steps share it.
 //
 // Thread safety: does not change after create, except in take_ownership. Ownership: keeps the context alive; shares
 // pools with exported views.
@@ -61,7 +61,7 @@ class Layers {
   }
 
   Status check_layer(int32_t layer) const;
-  // all_allowed: -1 means all groups.
+  // all_allowed: whether `group` may be -1, which means all groups.
   Status check_group(int32_t group, bool all_allowed) const;
   Status check_has_storage(int32_t layer) const;
   Status check_stores_kv(int32_t layer) const;

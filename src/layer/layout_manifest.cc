@@ -61,7 +61,7 @@ struct HeadsOf {
   TpRank tp;
 };
 
-// The scales of a float8 layer, which are not among its rows.
+// Describes the scales of a float8 or float4 layer that are constant for each head. They are not stored with the rows.
 std::string scales_text(const LayerGeometry& layer, HeadsOf heads) {
   const auto unit = [](float scale) { return scale == 1.0f; };
   if (std::all_of(layer.k_scales.begin(), layer.k_scales.end(), unit) &&

@@ -110,7 +110,7 @@ Status PageCopy::end_read(int32_t group, uint8_t* bytes, void* stream) {
 }
 
 Status PageCopy::write(int32_t group, int32_t page, const uint8_t* bytes, void* stream) {
-  // When a backend stores, it only reads these bytes.
+  // The cast is safe: a backend that stores bytes in a page only reads them here.
   if (!staging_) return move(group, page, const_cast<uint8_t*>(bytes), true, stream);
   KVC_TRY(layers_.context()->upload(staging(), bytes, bytes_of(group), stream));
   return move(group, page, staging(), true, stream);

@@ -4,8 +4,8 @@
 // page of states are its states, one after another, without padding.
 //
 // A read has two parts: begin_read enqueues the copies out of the pools, and end_read waits for them. After
-// begin_read has returned, later work of the stream may write the page. So a caller that orders the stream must hold
-// the page only until begin_read returns.
+// begin_read has returned, later work of the stream may write the page. So a caller that orders the stream need not
+// hold the page any longer.
 //
 // Thread safety: one call at a time, and no lock. The caller orders the stream (StreamOrder). Ownership: borrows the
 // layers. Memory: on a GPU, a staging buffer for one page; on the CPU none.
@@ -53,7 +53,7 @@ class PageCopy {
 
   const Layers& layers_;
   std::vector<Group> groups_;
-  std::vector<int64_t> slots_;             // of the rows of one page: scratch
+  std::vector<int64_t> slots_;             // scratch: the slots of the rows of one page
   std::shared_ptr<DeviceMemory> staging_;  // [contents][slots]; null where the host reads the device's memory
   int64_t slots_at_ = 0;                   // where the slots are in the staging buffer, in bytes
 };

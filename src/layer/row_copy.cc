@@ -108,7 +108,7 @@ Status RowCopy::end_run(uint8_t* bytes, int64_t size, void* stream) {
 }
 
 Status RowCopy::write_run(const RowRun& run, std::span<const int64_t> slots, const uint8_t* bytes, void* stream) {
-  // When a backend stores, it only reads these bytes.
+  // The cast is safe: a backend that stores bytes in a page only reads them here.
   if (!staging_) return slots.empty() ? Status() : move(run, slots, const_cast<uint8_t*>(bytes), true, stream);
   const auto most = static_cast<size_t>(staging_->bytes() / run.token_bytes);
   while (!slots.empty()) {

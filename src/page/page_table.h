@@ -34,7 +34,7 @@ struct PageList {
   int32_t kept = 0;          // start of the hole; 0 without a hole
   int32_t first = 0;         // end of the hole; 0 without a hole
   int32_t tail_page = -1;    // page at size - 1, or -1
-  bool tail_shared = false;  // true if the tail page is shared and not full; may be true otherwise
+  bool tail_shared = false;  // if false, a page that is not full belongs to this list alone; if true, that is unknown
 
   bool has_hole() const noexcept { return kept < first; }
 };
@@ -49,8 +49,8 @@ class PageTable {
       : pages_(num_pages), nodes_(num_nodes), children_(num_nodes * kFanout) {}
 
   // An upper bound of the nodes that `lists` lists over `num_pages` pages have at once. All indices are below
-  // `max_index`. `edges` is the number of edges of a hole: 0 without windows, 1 if holes begin at entry 0, 2 if they
-  // follow sinks.
+  // `max_index`. `edges` is how many ends of a hole lie within its list: 0 if lists have no holes, 1 if holes begin at
+  // entry 0, 2 if they follow sinks.
   // Derivation: order the lists by their common prefixes. Compared with the list before it, a list adds at each level
   // the nodes that are full of its own pages. It also adds at most one node where the two lists divide, one at its end,
   // and two at each edge of a hole.
@@ -99,8 +99,8 @@ class PageTable {
 
   // Whether this list has the only reference to the page at `index`.
   bool exclusive(const PageList& list, int64_t index) const noexcept;
-  // Whether the page at `index` becomes available when this list and a number of holds of the page are dropped.
-  // `holds` is that number.
+  // Whether the page at `index` becomes available (free or idle) when this list and `holds` of the page's holds
+  // (hold_page) are dropped.
   bool available_without(const PageList& list, int64_t index, uint32_t holds) const noexcept;
 
   // Returns a list that shares the first `count` entries.

@@ -6,8 +6,8 @@ namespace kvc {
 namespace {
 
 constexpr int32_t kFanout = KVC_BACKEND_NODE_FANOUT, kFanoutLog2 = KVC_BACKEND_NODE_FANOUT_LOG2;
-// The most comparisons of two lists for each row of a batch. The search for a deeper trie would take more time than it
-// saves.
+// The most comparisons of two lists, for each row of a batch. After that, the search ends, because a deeper trie would
+// take more time than it saves.
 constexpr int64_t kComparisonsPerRow = 64;
 
 // Returns the number of entries under a node at `level`. At level 0, a node is a page.

@@ -115,8 +115,8 @@ class WorkPlan {
   static int64_t max_items(const WorkShape& shape, const BatchLimits& limits) noexcept;
   static int64_t max_tiles(const WorkShape& shape, const BatchLimits& limits) noexcept;
   // The most partial states that the rows of shared prefixes write: those of the shared items and of the rows' other
-  // items. The states of all heads of a query count as one. It is also an upper bound of the number of spans and of
-  // parts.
+  // items. The states of all heads of a query count as one. This number is also an upper bound of the sizes of spans()
+  // and parts().
   static int64_t max_shared_queries(const WorkShape& shape, const BatchLimits& limits) noexcept;
   static int64_t max_partial_floats(const WorkShape& shape, const BatchLimits& limits) noexcept;
   // The host memory of a plan.

@@ -95,8 +95,8 @@ int64_t PrefixIndex::evict(int32_t group, int64_t wanted, PrefixPages& pages) no
     for (int32_t level = 0; held_pages(group) > until && level < kLevels; ++level) {
       if (may_have_level(level)) evict_level(group, level, until, pages);
     }
-    // If a sequence uses the block's page of another group, trim keeps the block, even if its page of this group is
-    // idle. Here such pages are released too.
+    // If a sequence uses a block's page of another group, trim keeps the block, even if the block's page of this group
+    // is idle. This call releases such pages too.
     if (held_pages(group) > until) evict_level(group, kLevels, until, pages);
   }
   return before - held_pages(group);

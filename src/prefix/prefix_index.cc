@@ -122,9 +122,9 @@ int64_t PrefixIndex::servable(int32_t group, int64_t position) const noexcept {
   const GroupRules& rules = rules_[static_cast<size_t>(group)];
   const int64_t size = runs_.page_size();
   if (!rules.holds_tokens()) return position;
-  // The group cannot serve a position if a query there sees a token of a missing page. Then the first position of that
-  // page is tried. Only the pages before it are checked then, down to the first page that a query at this position
-  // sees.
+  // The group cannot serve a position if a query there sees a token of a missing page. In that case, tries the first
+  // position of the missing page. Then it remains to check the pages before this position, down to the first page that
+  // a query there sees.
   int64_t first = rules.first_visible(position) / size;
   for (int64_t i = ceil_div(position, size) - 1; position > 0 && i >= first; --i) {
     if (page(matched_blocks_[static_cast<size_t>(i)], group) != 0) continue;

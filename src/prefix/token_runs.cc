@@ -100,7 +100,7 @@ int64_t TokenRuns::walk(const Key& key, std::vector<int32_t>* blocks, std::vecto
                               static_cast<size_t>(std::min(page_size_, length - position)));
   };
   int32_t id = kRoot;
-  int64_t index = 0, position = 0;  // of the next block
+  int64_t index = 0, position = 0;  // number of the next block, and position of the next token
   while (position < length) {
     int32_t same = 0;
     id = find_child(id, index >= first_salted ? key.salt : 0, rest(position), &same);

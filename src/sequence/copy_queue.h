@@ -1,7 +1,8 @@
 // CopyQueue: the copies of slots that a cache without storage leaves to its caller, in the order of the calls.
 //
-// Thread safety: none; calls are made under the cache's lock. Pages that a waiting copy reads need no reference. Only
-// steps write pages, and no step begins while copies wait. Copies of a later fork or commit come later in the queue.
+// Thread safety: none; calls are made under the cache's lock. Pages that a waiting copy reads need no reference,
+// because their contents do not change before the copy. Only steps and copies write pages. No step begins while copies
+// wait, and copies of a later fork or commit come later in the queue.
 // Invariant: the copies of an open step come first. They all belong to one step, because a step begins only when no
 // copy waits.
 #pragma once

@@ -218,7 +218,7 @@ Status SequenceStore::check_works_at(int32_t slot, int64_t position, int64_t ind
     const Hole freed = hole(slot, g);
     if (rules.works_at(position, freed)) continue;
     int64_t before = 0, after = 0;
-    nearest_position(slot, position, &before, &after);  // in all groups
+    nearest_position(slot, position, &before, &after);  // considers all groups
     return Status::error(KVC_ERROR_EVICTED,
                          "position %" PRId64 " needs keys from %" PRId64 " on, but group %d has freed [%" PRId64
                          ", %" PRId64 ") (nearest positions: %" PRId64 " and %" PRId64 ")",
@@ -273,7 +273,7 @@ Status SequenceStore::fork(std::span<const uint64_t> parents, std::span<const in
   for (int32_t g = 0; g < num_groups(); ++g) {
     int64_t& required = needed_pages_[static_cast<size_t>(g)];
     required = 0;
-    if (!rules(g).holds_tokens()) continue;  // these lists are shared whole
+    if (!rules(g).holds_tokens()) continue;  // such lists are shared whole, which needs no page
     int64_t first_missing = -1;
     for (int64_t i = 0; i < n; ++i) {
       if (position_of(i, slot_of(parents[static_cast<size_t>(i)])) % rules(g).page_size == 0) continue;

@@ -153,7 +153,7 @@ class SequenceStore {
   void commit(std::span<const int32_t> slots, std::span<const int32_t> lengths,
               std::span<const Reservation> reservations, StepKind kind = {},
               uint64_t stored_states = UINT64_MAX) noexcept;
-  // Returns everything that reserve took.
+  // Gives back all that reserve took.
   void rollback(std::span<const int32_t> slots, std::span<const Reservation> reservations) noexcept;
 
   // ---- Token trees (trees.cc). A step with trees also calls these methods. `parents`: [tokens], as in kvc_batch. ----
@@ -364,7 +364,7 @@ class SequenceStore {
   void for_each_state_page(int32_t slot, Visit visit) const {
     for_each_state_group([&](int32_t g, int32_t ordinal) {
       for (int64_t i = 0; i < records_[slot].checkpoints; ++i) {
-        if (const int32_t page = checkpoint_pages(slot, i)[ordinal]; page >= 0) visit(g, page);  // else it was moved
+        if (const int32_t page = checkpoint_pages(slot, i)[ordinal]; page >= 0) visit(g, page);  // -1: suspended
       }
       for (int32_t node = -1; keeps_state_of(node); ++node) {
         const int32_t page = tree_state(slot, ordinal, node);
@@ -416,7 +416,7 @@ class SequenceStore {
   Status check_receive(int32_t prefix, int64_t tokens);
   Status check_saved_list(const SavedSequence& saved, int32_t group);
   Status check_load(const SavedSequence& saved);
-  // A reference of a suspended sequence to a page. page: -1 = none. If `moved`, it is the page before the suspend.
+  // A suspended sequence's reference to a page; -1 = none. If `moved`, it gave up this page when it was suspended.
   struct Place {
     int32_t page = -1;
     bool moved = false;
@@ -431,7 +431,7 @@ class SequenceStore {
   template <class Visit>
   void for_each_kept(Visit visit) const {
     for (const auto& [slot, pages] : suspended_) {
-      if (!is_suspended(slot)) continue;  // it is being suspended, and its lists have the pages
+      if (!is_suspended(slot)) continue;  // until the suspend has ended, its lists have the pages
       for (int32_t g = 0; g < num_groups(); ++g) {
         for (const Place& place : pages[static_cast<size_t>(g)]) {
           if (place.is_kept()) visit(g, place.page);

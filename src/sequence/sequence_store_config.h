@@ -20,7 +20,7 @@ struct SequenceStoreConfig {
   uint32_t cache_tag = 0;
   int64_t max_length = 0;             // most tokens of a sequence
   int64_t max_tree_nodes = 0;         // uncommitted nodes of a sequence, at most kMaxTreeNodes
-  int64_t max_checkpoints = 0;        // of a sequence, if there are state groups
+  int64_t max_checkpoints = 0;        // checkpoints of a sequence, if there are state groups
   int64_t max_draft_states = 0;       // uncommitted nodes of a sequence whose states are kept, at most 63
   bool streaming = false;             // sequences may have streaming windows
   bool indexed = false;               // the cache has a prefix index, so set_evictor, attach and publish are called

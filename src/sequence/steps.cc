@@ -208,7 +208,7 @@ void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int3
         const int32_t page = edit_table(g).append(tail);
         if (!rules(g).holds_state()) clear_rest(g, page, 0, copies);
       }
-      if (rules(g).holds_state()) tail.tail_shared = true;  // no step writes this page again
+      if (rules(g).holds_state()) tail.tail_shared = true;  // so the next step takes another page
       KVC_ASSERT(stored_in(slot, g) + lengths[i] <= tail.size * page_size, stored_in(slot, g), tail.size);
     }
     record.state |= kBusy;

@@ -209,7 +209,7 @@ void SequenceStore::fill_states(int32_t slot, int32_t group, int32_t ordinal, co
       table.hold_page(page);
       checkpoint_pages(slot, static_cast<int64_t>(i))[ordinal] = page;
     } else {
-      table.append_shared(own, {&page, 1});  // no step writes this page again
+      table.append_shared(own, {&page, 1});  // marks the page as shared, so the next step takes another page
     }
     table.release(taken);
   }

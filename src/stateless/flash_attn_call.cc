@@ -13,7 +13,7 @@ namespace kvc {
 namespace {
 
 constexpr int64_t kMaxRows = 1 << 20;
-constexpr int64_t kMaxTokens = 1 << 30;  // of a call, and of a row
+constexpr int64_t kMaxTokens = 1 << 30;  // limit for all tokens of a call, and for the cache of a row
 constexpr int32_t kMaxWindow = 1 << 30;
 constexpr int32_t kMaxSplits = 256;
 constexpr uint32_t kKnownFlags = KVC_FLASH_ATTN_CAUSAL | KVC_FLASH_ATTN_ROTARY_INTERLEAVED |
@@ -42,7 +42,7 @@ Status check_number(int32_t value, int32_t most, const char* name) {
   return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s %d is not in 0..%d", name, value, most);
 }
 
-// The gap before each row of a batch: the stride of rows, less the strides of all tokens of a row.
+// The gap, in elements, between the tokens of one row of the batch and those of the next row; 0 if there is none.
 int64_t row_stride_of(const TensorView& t) noexcept {
   return t.rank == 4 ? t.strides[0] - t.shape[1] * t.strides[1] : 0;
 }
@@ -126,7 +126,7 @@ Status FlashAttnCall::read_queries(const kvc_flash_attn_args& args) {
 Status FlashAttnCall::read_new(const kvc_flash_attn_args& args) {
   if (!appends) {
     if (args.rotary_cos != nullptr || args.rotary_sin != nullptr) return contradiction("rotary_cos", "k is not");
-    return Status();  // rotary_seqlens is ignored, as FlashAttention 3 does
+    return Status();  // rotary_seqlens is ignored, as in FlashAttention 3
   }
   const bool ragged = args.cu_seqlens_k_new != nullptr;
   KVC_TRY(IndexTensor::read(args.cu_seqlens_k_new, {"cu_seqlens_k_new", device_, rows + 1}, &cu_seqlens_k_new));
@@ -304,7 +304,7 @@ Status FlashAttnCall::check_index_devices() {
   }
   indexes_on_device = device != nullptr;
   if (host == nullptr || device == nullptr) return Status();
-  return Status::error(KVC_ERROR_DEVICE, "%s is on the host and %s on the device: index tensors are all on one of them",
+  return Status::error(KVC_ERROR_DEVICE, "%s is on the host and %s on the device: put all index tensors on one of them",
                        host, device);
 }
 

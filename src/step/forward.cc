@@ -312,7 +312,7 @@ Status Forward::cos_sin(const Context& context, const RopeTables& tables, size_t
 Status Forward::cos_sin_sinks(const Context& context, const RopeTables& tables, size_t rope_class, const float** out) {
   Rotation& rotation = rotations_[rope_class];
   *out = nullptr;
-  // A captured call may be replayed in a later step, in which rows stream.
+  // A captured call may be replayed in a later step, in which rows have streaming windows.
   const bool later = replayed() && limits.streaming;
   if (batch->stream_windows() == nullptr && !later) return Status();
   auto* values = static_cast<float*>(rotation.cos_sin_sinks->data());

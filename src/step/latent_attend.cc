@@ -378,8 +378,8 @@ class LatentScratch::Run {
   const kvc_backend_layer& layer_;
   DeviceStep& step_;
   void* const stream_;
-  const DLDataType element_;  // of q and of intermediate results, except sums
-  int64_t used_ = 0;          // bytes of scratch
+  const DLDataType element_;  // type of q, and of projected q, K and V
+  int64_t used_ = 0;          // bytes of scratch that are in use
 };
 
 LatentScratch::Needs LatentScratch::needs(const Context& context, const Geometry& geometry) {

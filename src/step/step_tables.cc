@@ -59,7 +59,7 @@ Status Step::check_tables(int32_t group, const kvc_tables& wanted) const {
   const kvc_backend_rows& rows = forward_->batch->rows();
   KVC_TRY(check_part(rows, cross, wanted.part));
   if (rows.key_ends != nullptr && !cross) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "the forward has spans, which no table can say without a mask");
+    return Status::error(KVC_ERROR_UNSUPPORTED, "the forward has spans, which tables cannot describe without a mask");
   }
   const bool slots = (wanted.flags & KVC_TABLES_SLOTS) != 0 || wanted.part == KVC_TABLES_BRANCHES;
   const int64_t tokens = config.num_pages * config.rules.page_size;

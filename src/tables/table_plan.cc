@@ -194,9 +194,10 @@ Status TablePlan::check_rows(const Batch& batch) {
   return Status();
 }
 
-// Checks that each row of the server's table has columns for all its tokens, including new tokens. In a table that a
-// build makes, the queries of a row are new tokens that passed this check (except for inert rows), and no two rows have
-// the same query. So the size of the server's table limits the number of rows that have queries.
+// Checks that each row of the server's table has columns for all its tokens, including new tokens. So there are at most
+// as many new tokens as entries in the server's table. This limits the tables that a build makes, apart from inert
+// rows: the queries of a row are new tokens, and no token is a query of two rows. So a table has no more rows with
+// queries than the server's table has entries.
 Status TablePlan::check_room(const TableSource& source) const {
   const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE;
   for (size_t i = 0; i < step_.size(); ++i) {
@@ -305,7 +306,7 @@ Status TablePlan::plan_part(const Batch& batch, const TableSource& source, Part*
   if (draft && part->part == KVC_TABLES_PREFIX) {
     return set.check(draft_prefix_rows(step_, seen, draft_, part->step, set.plan(source, false)));
   }
-  if (draft) {  // with one query in a row, causal makes no difference
+  if (draft) {  // each row has one query, so `causal` (true) makes no difference
     return set.check(draft_branch_rows(step_, seen, draft_, part->step, set.plan(source, true)));
   }
   if (part->part == KVC_TABLES_PREFIX) {
@@ -363,9 +364,9 @@ uint64_t TablePlan::start_on_device(bool with_trees, bool with_encoders) noexcep
 
 Status TablePlan::write(const Batch& batch, const TableSource& source) {
   KVC_TRY(check_room(source));
-  // With a block table and no trees, the checks of the tables cover the pages of new tokens, because new tokens are
-  // keys too. In two cases, the slots of new tokens are checked here. With trees, the lists of tree nodes are not
-  // checked. With req_to_token, a table of pages checks only the first slot of each page.
+  // New tokens are keys too, so the checks of the tables cover their pages. But two cases need this check of all slots
+  // of new tokens. With trees, the tables do not check the lists of tree nodes. With req_to_token, a table of pages
+  // checks only the first slot of each page.
   if (batch.slots || trees_) {
     for (Tokens& tokens : tokens_) KVC_TRY(tokens.set.check(tokens.tokens, source));
   }

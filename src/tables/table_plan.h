@@ -34,7 +34,7 @@ class TablePlan {
   const kvc_plan_config& config() const noexcept { return config_; }
   bool fixed() const noexcept { return (config_.flags & KVC_PLAN_GRAPH) != 0; }
   int32_t num_steps() const noexcept { return config_.mode == KVC_PLAN_DRAFT_DECODE ? config_.num_steps : 1; }
-  int64_t max_tokens() const noexcept;  // of a step
+  int64_t max_tokens() const noexcept;  // most new tokens of a step in graph mode
   DLTensor generation_word() noexcept { return borrowed_tensor(&word_, &word_shape_); }
   // Checks that the mode accepts the arguments that are given. It does not read their contents.
   Status check_given(const kvc_plan_args& args) const;

@@ -57,7 +57,7 @@ class ListReader {
  private:
   const int32_t* nodes_;
   int32_t root_, levels_;
-  int32_t index_ = -1;  // of leaf_
+  int32_t index_ = -1;  // which leaf of the list leaf_ is; -1 = none was read
   const int32_t* leaf_ = nullptr;
 };
 

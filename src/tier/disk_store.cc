@@ -97,7 +97,7 @@ bool DiskStore::fits(int64_t bytes) const noexcept {
 }
 
 bool DiskStore::reserve(int64_t bytes, std::string* recycled) {
-  constexpr int kMostUses = 64;  // most objects that stay because another process used them
+  constexpr int kMostUses = 64;  // most objects that a call skips because another process used them
   for (int uses = 0;; ++uses) {
     {
       MutexLock lock(mutex_);

@@ -165,7 +165,7 @@ void HostStore::drop(Objects::iterator object) noexcept {
 }
 
 void HostStore::copy(const kvc_tier_item& item, int32_t block, bool into_blocks) const noexcept {
-  int64_t offset = 0;  // in the block
+  int64_t offset = 0;  // offset in the present block
   for (int32_t i = 0; i < item.num_buffers; ++i) {
     auto* data = static_cast<uint8_t*>(item.buffers[i].data);
     for (int64_t left = item.buffers[i].bytes; left > 0;) {

@@ -17,9 +17,9 @@ namespace kvc::redis {
 namespace {
 
 constexpr size_t kReadBytes = 256 << 10;
-constexpr size_t kMaxParts = 64;  // of one sendmsg
+constexpr size_t kMaxParts = 64;  // most buffers in one sendmsg
 
-// "*3\r\n" is the head of a command of three arguments, and "$5\r\n" that of an argument of five bytes.
+// "*3\r\n" is the head of a command with three arguments, and "$5\r\n" is the head of an argument of five bytes.
 std::string head(char kind, int64_t count) {
   std::string text(1, kind);
   return text.append(std::to_string(count)).append("\r\n");
@@ -80,11 +80,11 @@ int Connection::open(const Address& address, const TlsContext* tls, int64_t dead
                                : redisConnectNonBlock(address.host.c_str(), address.port);
   if (context_ == nullptr) return ENOMEM;
   if (context_->err != 0) {
-    const int error = context_->err == REDIS_ERR_IO && errno != 0 ? errno : EHOSTUNREACH;  // the name is unknown
+    const int error = context_->err == REDIS_ERR_IO && errno != 0 ? errno : EHOSTUNREACH;  // no address for the name
     return fail(error);
   }
   redisReader& reader = *context_->reader;
-  reader.maxbuf = 0;  // it keeps its memory between large replies
+  reader.maxbuf = 0;  // no limit: hiredis keeps its buffer after a large reply, instead of freeing it
   functions_ = default_functions_ = *reader.fn;
   functions_.createString = make_string;
   reader.fn = &functions_;
@@ -140,7 +140,7 @@ int Connection::send(const std::string& commands, int64_t deadline_ns) {
   return send_parts(&part, 1, deadline_ns);
 }
 
-// Copies the parts together, so that records are full, however small the parts are.
+// Copies the parts into one buffer before it encrypts them. So small parts do not give small TLS records.
 int Connection::encrypt_parts(const iovec* parts, size_t count, int64_t deadline_ns) {
   size_t filled = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -191,7 +191,7 @@ int Connection::send_parts(iovec* parts, size_t count, int64_t deadline_ns) {
   return 0;
 }
 
-// hiredis calls it for each string that has arrived whole. Null: no memory.
+// hiredis calls this function for each string that was received completely. Returns null if memory runs out.
 void* Connection::make_string(const redisReadTask* task, char* data, size_t bytes) noexcept {
   const auto& connection = *static_cast<const Connection*>(task->privdata);
   if (connection.sink_ == nullptr || task->type != REDIS_REPLY_STRING || task->parent != nullptr) {
@@ -202,7 +202,7 @@ void* Connection::make_string(const redisReadTask* task, char* data, size_t byte
   return connection.default_functions_.createString(task, empty, 0);
 }
 
-// Reads into the buffer. Returns the number of bytes, or a negative errno.
+// Receives bytes into buffer_. Returns their number, or a negative errno.
 int64_t Connection::read_some(int64_t deadline_ns) {
   if (tls_ != nullptr) return repeat([this] { return tls_->read(buffer_.data(), buffer_.size()); }, deadline_ns);
   for (;;) {
