@@ -22,6 +22,10 @@ constexpr int64_t kSettledNs = 2'000'000'000;
 
 void DiskStore::scan() {
   if (scanning_.exchange(true)) return;
+  const struct Scanning {  // also ends if `reserve` throws
+    std::atomic<bool>& flag;
+    ~Scanning() { flag.store(false); }
+  } scanning{scanning_};
   const int64_t began = steady_ns();
   if (scanned()) {
     scan_changed_folders();
@@ -39,7 +43,6 @@ void DiskStore::scan() {
     const int64_t now = steady_ns();
     next_rescan_ns_ = std::max(next_rescan_ns_, now + 20 * (now - began));
   }
-  scanning_.store(false);
 }
 
 void DiskStore::scan_changed_folders() noexcept {
