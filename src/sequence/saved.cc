@@ -4,7 +4,6 @@
 
 #include "base/assert.h"
 #include "sequence/sequence_store.h"
-#include "sequence/shortage.h"
 
 namespace kvc {
 namespace {
@@ -104,17 +103,9 @@ Status SequenceStore::check_load(const SavedSequence& saved) {
                          "KVC_CACHE_STREAMING");
   }
   if (!saved.checkpoints.empty() && !has_states()) return corrupt("checkpoints, and no group holds states", 0);
-  if (num_sequences_ == config_.max_sequences) {
-    return Status::error(KVC_ERROR_TOO_MANY_SEQUENCES, "all of %" PRId64 " sequences exist", config_.max_sequences)
-        .missing(num_sequences_ + 1, config_.max_sequences);
-  }
-  Shortage shortage;
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    KVC_TRY(check_saved_list(saved, g));
-    const int64_t needed = needed_pages_[static_cast<size_t>(g)];
-    shortage.add(g, needed, needed > table(g).available_pages() ? 0 : -1);
-  }
-  return check_pages(shortage.group, shortage.required, shortage.row);
+  KVC_TRY(check_slots(1));
+  for (int32_t g = 0; g < num_groups(); ++g) KVC_TRY(check_saved_list(saved, g));
+  return check_needed_pages();
 }
 
 Status SequenceStore::begin_load(const SavedSequence& saved, int32_t* out, std::vector<SlotCopy>* clears) {

@@ -4,7 +4,6 @@
 
 #include "base/assert.h"
 #include "sequence/sequence_store.h"
-#include "sequence/shortage.h"
 
 namespace kvc {
 
@@ -154,7 +153,7 @@ Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const 
     }
     shortage.add(g, required, first_missing);
   }
-  return check_pages(shortage.group, shortage.required, shortage.row);
+  return check_rows(shortage);
 }
 
 int64_t SequenceStore::most_copies(int64_t rows) const noexcept {
