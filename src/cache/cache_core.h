@@ -40,9 +40,7 @@ struct CacheCore {
   Status check_usable() const;
 
   int32_t num_groups() const noexcept { return layers.num_groups(); }
-  const GroupRules& rules(int32_t group) const noexcept {
-    return geometry.store.groups[static_cast<size_t>(group)].rules;
-  }
+  const GroupRules& rules(int32_t group) const noexcept { return layers.rules(group); }
   // Visits all open steps, also the steps of graphs.
   template <class Visit>
   void for_each_open(Visit visit) const KVC_REQUIRES(mutex) {

@@ -85,7 +85,7 @@ void CacheReports::describe_group(int32_t group, std::span<const PageUsers> user
   kvc_stats_init(&stats);
   count(group, &stats);
   out->open('{');
-  out->name("row").text(rules.holds_state() ? "state" : rules.row == RowKind::kLatent ? "latent" : "kv");
+  out->name("row").text(rules.row_name());
   out->name("visibility")
       .text(rules.encoder              ? "encoder"
             : rules.visible.window > 0 ? "window"

@@ -39,8 +39,7 @@ CacheTransfers::~CacheTransfers() {
 }
 
 Status CacheTransfers::check_can_transfer() const {
-  bool encoders = false;
-  for (const auto& group : core_.geometry.store.groups) encoders = encoders || group.rules.holds_encoder();
+  const bool encoders = core_.geometry.store.num_encoder_groups() > 0;
   const char* missing = core_.geometry.tables_only ? "pools" : encoders ? "a cache without encoder groups" : nullptr;
   if (missing == nullptr) return Status();
   return Status::error(KVC_ERROR_UNSUPPORTED, "a transfer needs %s", missing);

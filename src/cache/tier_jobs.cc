@@ -167,18 +167,15 @@ TierJobs::Plan TierJobs::plan(const KeyedQuery& query, const PrefixIndex::Match&
   int64_t end = blocks;
   const auto num_groups = core_.num_groups();
   std::vector<GroupPages> groups(static_cast<size_t>(num_groups));
-  for (const bool windowed : {false, true}) {
+  for (const bool all : {true, false}) {
     for (int32_t g = 0; g < num_groups; ++g) {
-      if (!core_.rules(g).holds_tokens() || core_.rules(g).windowed() != windowed) continue;
-      GroupPages& pages = groups[static_cast<size_t>(g)] = look_up(query, g, first, end, !windowed);
-      if (windowed) continue;
+      if (core_.rules(g).holds_encoder() || core_.rules(g).keeps_all() != all) continue;
+      GroupPages& pages = groups[static_cast<size_t>(g)] = look_up(query, g, first, end, all);
+      if (!all) continue;
       const auto missing = std::find_if(pages.found.begin(), pages.found.end(),
                                         [](const TierWorker::Found& f) { return f.tier < 0 && !f.pending; });
       end = std::min(end, first + (missing - pages.found.begin()));
     }
-  }
-  for (int32_t g = 0; g < num_groups; ++g) {
-    if (core_.rules(g).holds_state()) groups[static_cast<size_t>(g)] = look_up(query, g, first, end, false);
   }
   for (int32_t g = 0; g < num_groups; ++g) {
     const auto& found = groups[static_cast<size_t>(g)].found;
@@ -188,13 +185,12 @@ TierJobs::Plan TierJobs::plan(const KeyedQuery& query, const PrefixIndex::Match&
   }
   // The first block that a group must load for a prefix of `b` blocks.
   const auto first_loaded = [&](int32_t g, int64_t b) {
-    return core_.rules(g).holds_state() ? b - 1
-                                        : std::max(first, core_.rules(g).first_visible(b * page_size) / page_size);
+    return std::max(first, core_.rules(g).first_needed(b, page_size));
   };
   const auto serves = [&](int64_t b) {
     for (int32_t g = 0; g < num_groups; ++g) {
-      if (core_.rules(g).holds_encoder()) continue;
-      if (groups[static_cast<size_t>(g)].run[static_cast<size_t>(b - 1 - first)] < b - first_loaded(g, b)) return false;
+      const int64_t needed = b - first_loaded(g, b);
+      if (needed > 0 && groups[static_cast<size_t>(g)].run[static_cast<size_t>(b - 1 - first)] < needed) return false;
     }
     return true;
   };
@@ -205,7 +201,7 @@ TierJobs::Plan TierJobs::plan(const KeyedQuery& query, const PrefixIndex::Match&
   // The order is block by block, so that a load that ends early has read a prefix.
   for (int64_t b = first; b < end; ++b) {
     for (int32_t g = 0; g < num_groups; ++g) {
-      if (core_.rules(g).holds_encoder() || b < first_loaded(g, end)) continue;
+      if (b < first_loaded(g, end)) continue;
       const TierWorker::Found& found = groups[static_cast<size_t>(g)].found[static_cast<size_t>(b - first)];
       plan.pages.push_back({page_of(query, g, b), found});
       bytes[static_cast<size_t>(found.tier)] += found.bytes;
@@ -250,8 +246,7 @@ Status TierJobs::begin_load(Job* job, Plan plan) {
   const int32_t slot = core_.store.slot_of(sequence);
   for (TierWorker::LoadPage& load : plan.pages) {
     const int32_t group = load.page.group;
-    load.page.page =
-        core_.store.page_at(slot, group, core_.rules(group).holds_state() ? 0 : load.page.block, job->tokens);
+    load.page.page = core_.store.page_at(slot, group, load.page.block, job->tokens);
     KVC_ASSERT(load.page.page >= 0, group, load.page.block);
   }
   Status begun = worker_.load(std::move(plan.pages), &job->load);

@@ -24,8 +24,10 @@ Status SequenceStore::check_publish(uint64_t id, int64_t tokens, int32_t* slot) 
 Status SequenceStore::check_held(int32_t slot, int64_t tokens, bool encoder_too) const {
   for (size_t layer = 0; layer < config_.layer_groups.size(); ++layer) {
     const int32_t group = config_.layer_groups[layer];
-    if (group < 0 || (rules(group).holds_encoder() && !encoder_too)) continue;
-    const int64_t wanted = rules(group).holds_encoder() ? stored_in(slot, group) : tokens;
+    if (group < 0) continue;
+    const bool encoder = rules(group).holds_encoder();
+    if (encoder && !encoder_too) continue;
+    const int64_t wanted = encoder ? stored_in(slot, group) : tokens;
     const int64_t held = this->held(slot, group, static_cast<int32_t>(layer));
     if (held >= wanted) continue;
     return Status::error(KVC_ERROR_ORDER,

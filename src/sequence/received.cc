@@ -24,7 +24,6 @@ Status SequenceStore::check_prefix(uint64_t id, int64_t tokens, int32_t* slot) c
 
 int64_t SequenceStore::first_received(int32_t group, int32_t prefix, int64_t tokens) const noexcept {
   const GroupRules& rules = this->rules(group);
-  if (rules.holds_state()) return 0;
   const int64_t found = prefix < 0 ? 0 : length(prefix);
   return std::max(found, rules.first_visible(tokens)) / rules.page_size * rules.page_size;
 }
@@ -54,7 +53,7 @@ Status SequenceStore::begin_receive(int32_t prefix, int64_t tokens, uint64_t* id
   for (int32_t g = 0; g < num_groups(); ++g) {
     PageList& pages = edit_list(slot, g);
     const int64_t page_size = rules(g).page_size, count = ceil_div(tokens, page_size);
-    const int64_t first = rules(g).holds_state() ? 0 : rules(g).first_visible(tokens) / page_size;
+    const int64_t first = rules(g).first_visible(tokens) / page_size;
     const int64_t held = first_received(g, prefix, tokens) / page_size;
     if (held > first) {
       pages = edit_table(g).share(list(prefix, g), held);

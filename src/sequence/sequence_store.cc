@@ -51,11 +51,11 @@ SequenceStore::SequenceStore(SequenceStoreConfig config)
   for (const auto& group : config_.groups) {
     tables_.emplace_back(group.num_pages, all_nodes_of(config_, group));
     reserved_nodes_.push_back(nodes_of(config_, group));
-    has_encoders_ = has_encoders_ || group.rules.holds_encoder();
     has_windows_ = has_windows_ || group.rules.windowed();
     ordinals_.push_back(num_state_groups_);
     num_state_groups_ += group.rules.holds_state();
   }
+  has_encoders_ = config_.num_encoder_groups() > 0;
   int32_t num_lists = 0;
   lists_of_groups_ = lists_of(config_, &num_lists);
   std::vector<int32_t> list_of_layer;
@@ -76,11 +76,9 @@ int64_t SequenceStore::bytes_needed(const SequenceStoreConfig& config) {
                   config.max_snapshots * static_cast<int64_t>(sizeof(Snapshot)) +
                   config.max_sequences * config.max_tree_nodes * static_cast<int64_t>(sizeof(int16_t)) +
                   config.max_tree_nodes * static_cast<int64_t>(sizeof(int32_t));
-  int64_t encoders = 0, states = 0;
+  const int64_t encoders = config.num_encoder_groups(), states = config.num_state_groups();
   for (const auto& group : config.groups) {
     bytes += group.num_pages * 8 + all_nodes_of(config, group) * (8 + PageTable::kFanout * 4);
-    encoders += group.rules.holds_encoder();
-    states += group.rules.holds_state();
   }
   if (encoders > 0) bytes += config.max_sequences * groups * static_cast<int64_t>(sizeof(int64_t));
   bytes +=

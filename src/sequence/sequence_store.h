@@ -350,9 +350,7 @@ class SequenceStore {
   Status uncommitted(int32_t slot, int64_t index) const;
   Status check_tree_row(int32_t slot, int64_t row, std::span<const int32_t> parents, int64_t first_token) const;
   void drop_nodes(int32_t slot) noexcept;
-  bool grows(int32_t group, StepKind kind) const noexcept {
-    return kind.encoder_group < 0 ? !rules(group).holds_encoder() : group == kind.encoder_group;
-  }
+  bool grows(int32_t group, StepKind kind) const noexcept { return rules(group).grows(group, kind.encoder_group); }
   // Calls visit(group, ordinal) for each state group (states.cc).
   template <class Visit>
   void for_each_state_group(Visit visit) const {
