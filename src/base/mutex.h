@@ -7,7 +7,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
-#include <thread>
 
 #include "base/assert.h"
 
@@ -41,17 +40,19 @@ class KVC_CAPABILITY("mutex") Mutex {
   // under the lock of another object. Builds with assertions check it.
   void assert_held() const KVC_ASSERT_CAPABILITY(this) {
 #if defined(KVCACHE_ASSERTIONS)
-    KVC_ASSERT(owner_.load(std::memory_order_relaxed) == std::this_thread::get_id(), 0, 0);
+    KVC_ASSERT(owner_.load(std::memory_order_relaxed) == this_thread(), 0, 0);
 #endif
   }
 
  private:
   friend class Condition;
 #if defined(KVCACHE_ASSERTIONS)
-  void set_owner(bool held) noexcept {
-    owner_.store(held ? std::this_thread::get_id() : std::thread::id(), std::memory_order_relaxed);
+  static const void* this_thread() noexcept {
+    static thread_local char mark;
+    return &mark;
   }
-  std::atomic<std::thread::id> owner_;
+  void set_owner(bool held) noexcept { owner_.store(held ? this_thread() : nullptr, std::memory_order_relaxed); }
+  std::atomic<const void*> owner_ = nullptr;
 #else
   void set_owner(bool) noexcept {}
 #endif
