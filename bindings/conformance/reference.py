@@ -179,14 +179,14 @@ class Rope:
     def rotate(self, x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
         """x [n, H, D] by cos and sin [n, dim / 2]."""
         x = np.array(x, np.float64)
-        turned, half = x[..., self.offset : self.offset + self.dim], self.dim // 2
-        first, second = (turned[..., 0::2], turned[..., 1::2]) if self.interleaved else (turned[..., :half], turned[..., half:])
+        part, half = x[..., self.offset : self.offset + self.dim], self.dim // 2
+        first, second = (part[..., 0::2], part[..., 1::2]) if self.interleaved else (part[..., :half], part[..., half:])
         cos, sin = cos[:, None, :], sin[:, None, :]
         pairs = first * cos - second * sin, second * cos + first * sin
         if self.interleaved:
-            turned[..., 0::2], turned[..., 1::2] = pairs
+            part[..., 0::2], part[..., 1::2] = pairs
         else:
-            turned[..., :half], turned[..., half:] = pairs
+            part[..., :half], part[..., half:] = pairs
         return x
 
 

@@ -41,17 +41,17 @@ kvc_status kvc_seq_save(kvc_cache* cache, kvc_seq sequence, const kvc_save_args*
     KVC_TRY(read_save_args(args, &known));
     if (known.num_tokens > 0) {  // checked before the array is read: a wrong num_tokens may exceed its size
       int64_t length = 0;
-      KVC_TRY(c.lengths({&sequence, 1}, {&length, 1}));
-      KVC_TRY(Cache::check_token_count(known.num_tokens, length));
+      KVC_TRY(c.sequences.lengths({&sequence, 1}, {&length, 1}));
+      KVC_TRY(CacheSave::check_token_count(known.num_tokens, length));
     }
     const CallArray tokens(known.num_tokens > 0 ? known.tokens : nullptr, known.num_tokens);
     if (known.path == nullptr) {
       CallbackSink sink(known.write, known.write_user);
-      return c.save_sequence(sequence, tokens.span(), known.section_bytes, &sink, stream);
+      return c.save.save(sequence, tokens.span(), known.section_bytes, &sink, stream);
     }
     FileSink sink;
     KVC_TRY(sink.open(known.path));
-    KVC_TRY(c.save_sequence(sequence, tokens.span(), known.section_bytes, &sink, stream));
+    KVC_TRY(c.save.save(sequence, tokens.span(), known.section_bytes, &sink, stream));
     return sink.commit();
   });
 }
@@ -70,11 +70,11 @@ kvc_status kvc_seq_load(kvc_cache* cache, const kvc_load_args* args, void* strea
     Status status;
     if (known.path == nullptr) {
       CallbackSource source(known.read, known.read_user);
-      status = c.load_sequence(&source, tokens, &count, stream, &loaded);
+      status = c.save.load(&source, tokens, &count, stream, &loaded);
     } else {
       FileSource source;
       KVC_TRY(source.open(known.path));
-      status = c.load_sequence(&source, tokens, &count, stream, &loaded);
+      status = c.save.load(&source, tokens, &count, stream, &loaded);
     }
     if (num_tokens != nullptr && (status.ok() || status.code() == KVC_ERROR_BUFFER_TOO_SMALL)) *num_tokens = count;
     if (status.ok()) *sequence = loaded;

@@ -49,9 +49,10 @@ class Layers {
   auto begin() const noexcept { return layers_.begin(); }
   auto end() const noexcept { return layers_.end(); }
   int32_t num_groups() const noexcept { return static_cast<int32_t>(geometry_.store.groups.size()); }
-  const GroupRules& rules(const Layer& layer) const noexcept {
-    return geometry_.store.groups[static_cast<size_t>(layer.group)].rules;
+  const GroupRules& rules(int32_t group) const noexcept {
+    return geometry_.store.groups[static_cast<size_t>(group)].rules;
   }
+  const GroupRules& rules(const Layer& layer) const noexcept { return rules(layer.group); }
   const std::vector<WorkClass>& work_classes() const noexcept { return work_classes_; }
   // [work classes]: one layer of each class.
   std::span<const kvc_backend_layer* const> class_layers() const noexcept { return class_layers_; }

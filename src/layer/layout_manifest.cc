@@ -110,7 +110,7 @@ std::string layer_text(const LayerGeometry& geometry, HeadsOf heads) {
 }
 
 std::string group_text(const GroupRules& rules) {
-  std::string text = rules.holds_state() ? "state" : rules.row == RowKind::kLatent ? "latent" : "kv";
+  std::string text = rules.row_name();
   if (rules.holds_encoder()) return text + ", encoder";
   kvc_backend_layer visible = {};
   kernels::set_rule_of_layer(rules.visible, &visible);

@@ -11,7 +11,7 @@ Status PageCopy::create(const Layers& layers, std::unique_ptr<PageCopy>* out) {
   const Geometry& geometry = layers.geometry();
   int64_t most_bytes = 0, most_rows = 0;
   for (int32_t g = 0; g < layers.num_groups(); ++g) {
-    const GroupRules& rules = geometry.store.groups[static_cast<size_t>(g)].rules;
+    const GroupRules& rules = layers.rules(g);
     Group group;
     group.states = rules.holds_state();
     if (group.states) {

@@ -126,7 +126,7 @@ void BatchPlan::build(const SequenceStore& store, std::span<const int32_t> slots
     group.num_appended = 0;
     if (rules.holds_state()) continue;
     group.tables.nodes = store.table(g).node_data();
-    const bool appended = encoder_group < 0 ? !rules.holds_encoder() : g == encoder_group;
+    const bool appended = rules.grows(g, encoder_group);
     if (appended) group.num_appended = tokens;
     for (int32_t row = 0; row < num_rows; ++row) {
       const int32_t slot = slots[static_cast<size_t>(row)];

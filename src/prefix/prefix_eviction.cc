@@ -28,7 +28,7 @@ void PrefixIndex::for_each_oldest(int32_t group, Visit visit) {
 // whether this removed the whole run.
 bool PrefixIndex::remove_last(int32_t run, PrefixPages& pages) noexcept {
   const int32_t block = runs_.last_block(run);
-  while (has_states_ && first_checkpoint(block) != 0) drop_checkpoint(first_checkpoint(block) - 1, pages);
+  while (has_states() && first_checkpoint(block) != 0) drop_checkpoint(first_checkpoint(block) - 1, pages);
   if (!runs_.remove_last(run)) return false;
   count_terms(run, -1);
   return true;

@@ -5,6 +5,17 @@
 #include "base/checked.h"
 
 namespace kvc {
+namespace {
+
+std::vector<int32_t> groups_with(const std::vector<GroupRules>& rules, bool (GroupRules::*property)() const noexcept) {
+  std::vector<int32_t> groups;
+  for (size_t g = 0; g < rules.size(); ++g) {
+    if ((rules[g].*property)()) groups.push_back(static_cast<int32_t>(g));
+  }
+  return groups;
+}
+
+}  // namespace
 
 PrefixIndex::PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints,
                          bool rewards_reuse)
@@ -17,11 +28,12 @@ PrefixIndex::PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64
       rewards_reuse_(rewards_reuse),
       lists_(rules_.size() * (kMostUses + 1)),
       held_(rules_.size()),
-      has_states_(std::any_of(rules_.begin(), rules_.end(), [](const GroupRules& r) { return r.holds_state(); })),
+      state_groups_(groups_with(rules_, &GroupRules::holds_state)),
+      token_groups_(groups_with(rules_, &GroupRules::holds_tokens)),
       checkpoints_(max_checkpoints),
       tails_(max_checkpoints * page_size),
       state_pages_(max_checkpoints * num_groups()),
-      checkpoints_of_(has_states_ ? max_blocks + 1 : 0) {}
+      checkpoints_of_(has_states() ? max_blocks + 1 : 0) {}
 
 int64_t PrefixIndex::bytes_needed(int64_t groups, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints,
                                   bool with_keys) noexcept {
@@ -206,8 +218,7 @@ void PrefixIndex::use() noexcept {
 // has no page, the index takes the sequence's page. In the other groups, the sequence then uses the page of the index.
 void PrefixIndex::adopt(int32_t run, int32_t block, int64_t index, PublishedPages& sequence,
                         PrefixPages& pages) noexcept {
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    if (!rules_[static_cast<size_t>(g)].holds_tokens()) continue;
+  for (const int32_t g : token_groups_) {
     const int32_t own = sequence.at(g, index);
     if (own < 0) continue;
     if (page(block, g) == 0) {
@@ -253,8 +264,7 @@ int32_t PrefixIndex::branch_point(int64_t whole_blocks) noexcept {
 
 // Reads the pages of the sequence's first `blocks` blocks into own_pages_, in every group that holds tokens.
 void PrefixIndex::read_own(const PublishedPages& sequence, size_t blocks) noexcept {
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    if (!rules_[static_cast<size_t>(g)].holds_tokens()) continue;
+  for (const int32_t g : token_groups_) {
     sequence.read(g, std::span(own_pages_).subspan(static_cast<size_t>(g) * blocks, blocks));
   }
 }
@@ -302,9 +312,7 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
       run = matched_runs_.back();
       block = partial;
       if (!all) {  // the sequence's block is longer, and replaces the block of the index
-        for (int32_t g = 0; g < num_groups(); ++g) {
-          if (rules_[static_cast<size_t>(g)].holds_tokens()) drop_page(run, block, g, pages);
-        }
+        for (const int32_t g : token_groups_) drop_page(run, block, g, pages);
         runs_.grow_last(run, block_tokens(index));
         if (keys_ && is_whole(run, block)) keys_->assign(block);
       }
@@ -334,7 +342,7 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
   const bool stays = run == TokenRuns::kRoot || has_pages(runs_.last_block(run));
   prune(run, pages);
   if (!stays) published = runs_.walk(key, &matched_blocks_, &matched_runs_);
-  if (has_states_ && published == length && length > 0) publish_state(key, sequence, pages, terms.session);
+  if (has_states() && published == length && length > 0) publish_state(key, sequence, pages, terms.session);
   return published;
 }
 
@@ -358,8 +366,7 @@ void PrefixIndex::use_checkpoint(int32_t checkpoint) noexcept {
 void PrefixIndex::drop_checkpoint(int32_t checkpoint, PrefixPages& pages) noexcept {
   Checkpoint& c = checkpoints_[checkpoint];
   if (is_told_) tell_state_removed(checkpoint);
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    if (!rules_[static_cast<size_t>(g)].holds_state()) continue;
+  for (const int32_t g : state_groups_) {
     pages.release(g, state_page(checkpoint, g));
     --held_[static_cast<size_t>(g)];
   }
@@ -383,8 +390,7 @@ void PrefixIndex::publish_state(const TokenRuns::Key& key, PublishedPages& seque
   const int64_t size = runs_.page_size(), length = static_cast<int64_t>(key.tokens.size());
   int64_t at = 0;
   if (const int32_t known = find_checkpoint(key, length, &at); known >= 0 && at == length) return use_checkpoint(known);
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    if (!rules_[static_cast<size_t>(g)].holds_state()) continue;
+  for (const int32_t g : state_groups_) {
     if (const int32_t own = sequence.at(g, 0); own < 0 || pages.held(g, own)) return;
   }
   int32_t checkpoint = free_checkpoint_;
@@ -410,8 +416,7 @@ void PrefixIndex::publish_state(const TokenRuns::Key& key, PublishedPages& seque
   c.newer = -1;
   (c.older >= 0 ? checkpoints_[c.older].newer : checkpoint_list_.oldest) = checkpoint;
   checkpoint_list_.newest = checkpoint;
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    if (!rules_[static_cast<size_t>(g)].holds_state()) continue;
+  for (const int32_t g : state_groups_) {
     state_page(checkpoint, g) = sequence.at(g, 0);
     pages.hold(g, sequence.at(g, 0));
     ++held_[static_cast<size_t>(g)];

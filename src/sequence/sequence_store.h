@@ -35,6 +35,7 @@
 #include "sequence/prefix_source.h"
 #include "sequence/saved_sequence.h"
 #include "sequence/sequence_store_config.h"
+#include "sequence/shortage.h"
 #include "sequence/stored_layers.h"
 #include "sequence/token_tree.h"
 
@@ -349,9 +350,7 @@ class SequenceStore {
   Status uncommitted(int32_t slot, int64_t index) const;
   Status check_tree_row(int32_t slot, int64_t row, std::span<const int32_t> parents, int64_t first_token) const;
   void drop_nodes(int32_t slot) noexcept;
-  bool grows(int32_t group, StepKind kind) const noexcept {
-    return kind.encoder_group < 0 ? !rules(group).holds_encoder() : group == kind.encoder_group;
-  }
+  bool grows(int32_t group, StepKind kind) const noexcept { return rules(group).grows(group, kind.encoder_group); }
   // Calls visit(group, ordinal) for each state group (states.cc).
   template <class Visit>
   void for_each_state_group(Visit visit) const {
@@ -405,7 +404,14 @@ class SequenceStore {
   Status check_state_parents(int32_t slot, int64_t row, std::span<const int32_t> parents) const;
   void plan_moves(int32_t slot, int32_t group, std::span<const int32_t> path, std::vector<SlotCopy>* copies) const;
   Status check_works_at(int32_t slot, int64_t position, int64_t index) const;
-  Status check_pages(int32_t group, int64_t required, int64_t index) const;
+  // Shortages. Every call that takes sequences, pages or nodes reports them by these functions, so the numbers of the
+  // error mean the same: what the whole call needs, and what is available to it.
+  Status check_slots(int64_t n) const;  // n more sequences
+  Status check_pages(int32_t group, int64_t required, int64_t available) const;
+  Status check_needed_pages() const;  // needed_pages_ of each group
+  Status check_rows(const Shortage& shortage) const;
+  // Nodes for a list with the entries [first, count). reserved_nodes_ must stay free for all other lists.
+  Status check_nodes(int32_t group, int64_t first, int64_t count) const;
   // Evicts idle pages until each group has needed_pages_ free pages. A check must have found them available.
   void make_room() noexcept;
   int32_t find_donor(int32_t group, std::span<const int32_t> pages) const noexcept;

@@ -26,6 +26,17 @@ struct SequenceStoreConfig {
   bool indexed = false;               // the cache has a prefix index, so set_evictor, attach and publish are called
   bool cleared = false;               // a page is cleared when it is taken, except where a copy fills it
   std::vector<int32_t> layer_groups;  // [layers]: where a layer stores its tokens or states; -1 = nowhere
+
+  int32_t num_state_groups() const noexcept {
+    int32_t count = 0;
+    for (const Group& group : groups) count += group.rules.holds_state();
+    return count;
+  }
+  int32_t num_encoder_groups() const noexcept {
+    int32_t count = 0;
+    for (const Group& group : groups) count += group.rules.holds_encoder();
+    return count;
+  }
 };
 
 }  // namespace kvc

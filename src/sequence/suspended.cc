@@ -4,7 +4,6 @@
 
 #include "base/assert.h"
 #include "sequence/sequence_store.h"
-#include "sequence/shortage.h"
 
 namespace kvc {
 
@@ -121,25 +120,17 @@ void SequenceStore::drop_suspended(int32_t slot) noexcept {
 }
 
 Status SequenceStore::check_resume(int32_t slot) {
-  Shortage shortage;
   std::fill(needed_pages_.begin(), needed_pages_.end(), 0);
   const SuspendedPages& pages = suspended_.find(slot)->second;
   for_each_moved(pages, [&](int32_t g, int32_t) { ++needed_pages_[static_cast<size_t>(g)]; });
   for (int32_t g = 0; g < num_groups(); ++g) {
-    const int64_t needed = needed_pages_[static_cast<size_t>(g)];
-    shortage.add(g, needed, needed > table(g).available_pages() ? 0 : -1);
     // The resumed list gets nodes of its own, even for pages that other lists also have. reserved_nodes_ does not count
     // these nodes. So as many nodes must be free beyond reserved_nodes_.
     const std::vector<Place>& places = pages[static_cast<size_t>(g)];
     if (std::none_of(places.begin(), places.end(), [](const Place& place) { return place.is_kept(); })) continue;
-    const auto size = static_cast<int64_t>(places.size());
-    const int64_t new_nodes = size / (PageTable::kFanout - 1) + int64_t{2} * PageTable::levels_for(size);
-    if (table(g).nodes().free() - new_nodes >= reserved_nodes_[static_cast<size_t>(g)]) continue;
-    return Status::error(KVC_ERROR_OUT_OF_MEMORY, "group %d has no memory for another page list of %" PRId64 " pages",
-                         g, size)
-        .in_group(g);
+    KVC_TRY(check_nodes(g, 0, static_cast<int64_t>(places.size())));
   }
-  return check_pages(shortage.group, shortage.required, shortage.row);
+  return check_needed_pages();
 }
 
 Status SequenceStore::begin_resume(uint64_t id, std::vector<PageReference>* fresh) {

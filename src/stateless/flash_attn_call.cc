@@ -151,14 +151,14 @@ Status FlashAttnCall::read_new(const kvc_flash_attn_args& args) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "rotary_cos with float8 %s: rotate before quantising",
                          is_float_dtype(q.dtype) ? "k" : "q");
   }
-  const auto turn = [&](kvc_backend_layer* turned, int32_t offset) {
-    turned->rope_class = 0;
-    turned->rope_dim = rotary.rotary_dim();
-    turned->rope_offset = offset;
-    turned->rope_interleaved = (args.flags & KVC_FLASH_ATTN_ROTARY_INTERLEAVED) != 0;
+  const auto set_rotation = [&](kvc_backend_layer* target, int32_t offset) {
+    target->rope_class = 0;
+    target->rope_dim = rotary.rotary_dim();
+    target->rope_offset = offset;
+    target->rope_interleaved = (args.flags & KVC_FLASH_ATTN_ROTARY_INTERLEAVED) != 0;
   };
-  turn(&cache.layer, 0);
-  turn(&layer, qv.rank != 0 ? cache.layer.v_head_dim : 0);
+  set_rotation(&cache.layer, 0);
+  set_rotation(&layer, qv.rank != 0 ? cache.layer.v_head_dim : 0);
   return Status();
 }
 

@@ -71,7 +71,7 @@ void Step::close() noexcept {
 bool Step::appends(int32_t layer) const {
   const Layer& l = layers_[layer];
   if (l.kv_layer >= 0 || l.states) return false;
-  return forward_->kind.encoder_group < 0 ? !layers_.rules(l).holds_encoder() : l.group == forward_->kind.encoder_group;
+  return layers_.rules(l).grows(l.group, forward_->kind.encoder_group);
 }
 
 // Checks that all layers in range have stored their tokens and states, as kvc_forward_end requires.

@@ -123,6 +123,10 @@ class Step {
   // needs no append if the step closes none.
   bool compresses(const Layer& layer) const noexcept { return layers_.rules(layer).compresses(); }
   bool has_appended(int32_t layer) const noexcept;
+  // Whether queries of the step attend to encoder tokens, which earlier steps appended to this group.
+  bool reads_encoder(int32_t group) const noexcept {
+    return layers_.rules(group).holds_encoder() && forward_->kind.encoder_group < 0;
+  }
   Status check_forward_layer(int32_t layer) const;
   Status check_appends(int32_t layer) const;
   Status check_kv(int32_t layer, const KvTensors& tensors, NewKv* out) const;

@@ -135,7 +135,7 @@ class TableSet {
   Status too_wide(int32_t row, int32_t columns) const;
   void read(const Planned& row, int32_t skip, int32_t* out) const noexcept;
   void reserve();
-  void widen(int64_t rows, int64_t columns);
+  void add_columns(int64_t rows, int64_t columns);
   void list_slots();
   void pad(int64_t index, const List& row) noexcept;
   void write_csr() noexcept;

@@ -219,10 +219,10 @@ TEST(FlashAttnRefuses, TensorsAndContradictions) {
 TEST(FlashAttnRefuses, RotationAndScalesThatDoNotFit) {
   FlashSetting float8 = paged();
   float8.kv = float8.fresh = DType::kE4M3, float8.rotary_dim = 0;
-  Refusal turned(float8);
+  Refusal rotated(float8);
   Array table(DType::kF32, {200, 16});
-  turned.args.rotary_cos = turned.args.rotary_sin = table.dl();
-  turned.expect(KVC_ERROR_UNSUPPORTED, {"rotary_cos", "float8 k", "before quantising"});
+  rotated.args.rotary_cos = rotated.args.rotary_sin = table.dl();
+  rotated.expect(KVC_ERROR_UNSUPPORTED, {"rotary_cos", "float8 k", "before quantising"});
   FlashSetting latent = paged();
   latent.kv = latent.fresh = DType::kE4M3, latent.rotary_dim = 0, latent.qv = Qv::kApart, latent.append = New::kNone;
   Refusal scaled(latent);

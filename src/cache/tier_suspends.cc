@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/assert.h"
-#include "cache/cache_tiers.h"
+#include "cache/tier_jobs.h"
 
 namespace kvc {
 namespace {
@@ -26,12 +26,13 @@ Status was_cancelled(uint64_t sequence) {
 }  // namespace
 
 // Makes a random key, so that objects of other caches, processes and machines in the same tier have other keys.
-Status CacheTiers::make_suspend_key(PageKey* key) {
+Status TierJobs::make_suspend_key(PageKey* key) {
   if (getentropy(key->data(), key->size()) == 0) return Status();
   return Status::error(KVC_ERROR_IO, "no random bytes for the keys of a tier: %s", std::strerror(errno));
 }
 
-Status CacheTiers::suspend(uint64_t sequence, uint64_t* job) {
+Status TierJobs::suspend(uint64_t sequence, uint64_t* job) {
+  core_.mutex.assert_held();
   if (!worker_.can_store()) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "every tier is read only");
   }
@@ -39,7 +40,7 @@ Status CacheTiers::suspend(uint64_t sequence, uint64_t* job) {
   made.kind = Job::Kind::kSuspend;
   made.sequence = sequence;
   std::vector<SequenceStore::PageReference> moved;
-  KVC_TRY(store_.begin_suspend(sequence, &moved));
+  KVC_TRY(core_.store.begin_suspend(sequence, &moved));
   Status begun;
   try {
     std::vector<TierWorker::LoadPage> pages(moved.size());
@@ -66,15 +67,15 @@ Status CacheTiers::suspend(uint64_t sequence, uint64_t* job) {
   }
   jobs_.erase(last_job_ + 1);
   suspended_.erase(sequence);
-  store_.end_suspend(sequence, false);
+  core_.store.end_suspend(sequence, false);
   return begun;
 }
 
-Status CacheTiers::finish_suspend(const Job& job, TierWorker::Loaded stored, int64_t* tokens) {
+Status TierJobs::finish_suspend(const Job& job, TierWorker::Loaded stored, int64_t* tokens) {
   const bool done = stored.first_failed == INT64_MAX;
-  const bool exists = store_.end_suspend(job.sequence, done);
+  const bool exists = core_.store.end_suspend(job.sequence, done);
   if (done && exists) {
-    *tokens = store_.length(store_.slot_of(job.sequence));
+    *tokens = core_.store.length(core_.store.slot_of(job.sequence));
     suspended_[job.sequence] = std::move(stored.pages);
     return Status();
   }
@@ -86,9 +87,10 @@ Status CacheTiers::finish_suspend(const Job& job, TierWorker::Loaded stored, int
                        stored.first_failed, job.sequence);
 }
 
-Status CacheTiers::resume(uint64_t sequence, uint64_t* job) {
+Status TierJobs::resume(uint64_t sequence, uint64_t* job) {
+  core_.mutex.assert_held();
   std::vector<SequenceStore::PageReference> fresh;
-  KVC_TRY(store_.begin_resume(sequence, &fresh));
+  KVC_TRY(core_.store.begin_resume(sequence, &fresh));
   Status begun;
   try {
     std::vector<TierWorker::LoadPage> pages = suspended_.at(sequence);
@@ -106,15 +108,15 @@ Status CacheTiers::resume(uint64_t sequence, uint64_t* job) {
     return begun;
   }
   jobs_.erase(last_job_ + 1);
-  store_.end_resume(sequence, false);
+  core_.store.end_resume(sequence, false);
   return begun;
 }
 
-Status CacheTiers::finish_resume(const Job& job, const TierWorker::Loaded& loaded, int64_t* tokens) {
+Status TierJobs::finish_resume(const Job& job, const TierWorker::Loaded& loaded, int64_t* tokens) {
   const bool done = loaded.first_failed == INT64_MAX;
-  const bool exists = store_.end_resume(job.sequence, done);
+  const bool exists = core_.store.end_resume(job.sequence, done);
   if (!exists || done) {
-    if (exists) *tokens = store_.length(store_.slot_of(job.sequence));
+    if (exists) *tokens = core_.store.length(core_.store.slot_of(job.sequence));
     const auto found = suspended_.find(job.sequence);
     remove_objects(std::move(found->second));
     suspended_.erase(found);
@@ -126,7 +128,8 @@ Status CacheTiers::finish_resume(const Job& job, const TierWorker::Loaded& loade
                        loaded.first_failed, job.sequence);
 }
 
-void CacheTiers::forget(uint64_t sequence) noexcept {
+void TierJobs::forget(uint64_t sequence) noexcept {
+  core_.mutex.assert_held();
   const auto found = suspended_.find(sequence);
   if (found == suspended_.end()) return;
   for (const auto& [id, job] : jobs_) {
@@ -136,19 +139,19 @@ void CacheTiers::forget(uint64_t sequence) noexcept {
   suspended_.erase(found);
 }
 
-int64_t CacheTiers::num_suspended() const noexcept {
+int64_t TierJobs::num_suspended() const noexcept {
   const auto running =
       std::count_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return job.second.kind == Job::Kind::kSuspend; });
   return static_cast<int64_t>(suspended_.size()) - running;
 }
 
-void CacheTiers::forget_all() noexcept {
+void TierJobs::forget_all() noexcept {
   for (auto& [sequence, pages] : suspended_) remove_objects(std::move(pages));
   suspended_.clear();
 }
 
 // If no memory is left, the objects stay in the tiers. This is harmless, because their keys are never used again.
-void CacheTiers::remove_objects(std::vector<TierWorker::LoadPage> pages) noexcept {
+void TierJobs::remove_objects(std::vector<TierWorker::LoadPage> pages) noexcept {
   try {
     worker_.remove(std::move(pages));
   } catch (const std::bad_alloc&) {
@@ -157,7 +160,7 @@ void CacheTiers::remove_objects(std::vector<TierWorker::LoadPage> pages) noexcep
 
 // Call it when the cache is destroyed. Removes the objects of unfinished jobs and of suspended sequences from the
 // tiers.
-void CacheTiers::end_suspends() noexcept {
+void TierJobs::end_suspends() noexcept {
   for (auto& [id, job] : jobs_) {
     if (job.kind != Job::Kind::kSuspend) continue;
     worker_.cancel_load(job.load);
