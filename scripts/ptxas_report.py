@@ -18,7 +18,7 @@ PROCESSORS = {"sm_80": (2048, 32, 164), "sm_86": (1536, 16, 100), "sm_89": (1536
               "sm_100": (2048, 32, 228), "sm_120": (1536, 24, 100)}
 # Of a kernel's blocks: threads, and the most dynamic shared memory in KiB that they are launched with.
 LAUNCHES = {"attend_kernel": (128, 47), "merge_tiles_kernel": (128, 3), "append_kernel": (128, 0),
-            "append_words_kernel": (128, 0),
+            "append_kernel<true>": (128, 18), "append_words_kernel": (128, 0),
             "rope_kernel": (128, 0), "copy_in_order_kernel": (128, 0), "copy_apart_kernel": (128, 0), "gather_kernel": (128, 0), "merge_kernel": (128, 0),
             "states_kernel": (256, 0), "project_kernel": (256, 2.2), "project_mma_kernel": (128, 72), "send_kernel": (256, 0),
             "plan_rows_kernel": (128, 1), "plan_fill_kernel": (128, 1.5), "plan_read_kernel": (128, 1),
@@ -29,7 +29,7 @@ LAUNCHES = {"attend_kernel": (128, 47), "merge_tiles_kernel": (128, 3), "append_
 # once, and of a tile. And attend/wgmma/tiles.cuh, in all; and all of a block of attend/wgmma/latent.cuh.
 MMA_FIXED_KIB, MMA_ONCE_KIB, MMA_TILE_KIB = 16, 5.6, 1.77
 DECODE_FIXED_KIB = 3.5
-TYPES = ("float", "F16", "Bf16", "E4m3", "E5m2", "I8")  # by their number
+TYPES = ("float", "F16", "Bf16", "E4m3", "E5m2", "I8", "U4", "E2m1")  # by their number
 WGMMA_FIXED_KIB = 14
 WGMMA_LATENT_KIB = 223
 BY_WARPGROUPS = ("attend_wgmma_kernel", "attend_wgmma_latent_kernel")
@@ -78,10 +78,11 @@ def wgmma_shared_kib(kernel: str) -> float:
 def decode_block(kernel: str, shared_kib: int) -> tuple:
     """Threads and shared memory of a block of few rows, by decode_warps and decode_shape of attend/decode/plan.h."""
     dims, v_dims = (int(word) for word in re.findall(r"\d+(?=[,>])", kernel)[-2:])
-    element = 1 if "E4m3," in kernel or "I8," in kernel else 2
-    warps = 2 if dims * element > 256 else 4
-    tile_kib = 16 * ((dims + v_dims) * element + (8 if "I8," in kernel else 0)) / 1024
-    before, results = DECODE_FIXED_KIB + 16 * dims * 2 / 1024, warps * 16 * v_dims * 4 / 1024
+    bits = 4 if "U4," in kernel else 8 if "E4m3," in kernel or "I8," in kernel else 16
+    query_parts = 1 if bits > 4 else 2 if "<F16" in kernel else 3
+    warps = 2 if dims * bits > 2048 else 4
+    tile_kib = 16 * ((dims + v_dims) * bits / 8 + (8 if "I8," in kernel or "U4," in kernel else 0)) / 1024
+    before, results = DECODE_FIXED_KIB + 16 * dims * 2 * query_parts / 1024, warps * 16 * v_dims * 4 / 1024
     for least in (3, 2):
         for blocks in (3, 2, 1):
             for stages in range(4, least - 1, -1):
@@ -132,7 +133,7 @@ def occupancy(kernel: str, arch: str, registers: int, shared: int) -> str:
             return "empty"  # the body is for sm_90a alone
         threads, dynamic_kib = (384, wgmma_shared_kib(kernel)) if name == BY_WARPGROUPS[0] else (512, WGMMA_LATENT_KIB)
     else:
-        threads, dynamic_kib = LAUNCHES[name]
+        threads, dynamic_kib = LAUNCHES.get(kernel) or LAUNCHES[name]
     warp_registers = (registers * 32 + 255) // 256 * 256
     by_registers = 65536 // (warp_registers * (threads // 32))
     if int(arch[3:]) < 90 or shared == 0:

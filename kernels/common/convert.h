@@ -43,6 +43,10 @@ struct E5m2 {
 struct I8 {
   int8_t value;
 };
+// A level, 0..15, in the low 4 bits.
+struct U4 {
+  uint8_t bits;
+};
 // 1 bit of sign, 2 of exponent (bias 1) and 1 of mantissa, in the low 4 bits. It has no infinity and no NaN ("e2m1fn").
 // The largest value is 6.
 struct E2m1 {
@@ -117,6 +121,8 @@ KVC_HOST_DEVICE float widen(E4m3 x) {
 }
 
 KVC_HOST_DEVICE float widen(I8 x) { return static_cast<float>(x.value); }
+
+KVC_HOST_DEVICE float widen(U4 x) { return static_cast<float>(x.bits); }
 
 KVC_HOST_DEVICE float widen(E2m1 x) {
   const uint32_t sign = static_cast<uint32_t>(x.bits & 8u) << 28, magnitude = x.bits & 7u;
@@ -196,8 +202,8 @@ KVC_HOST_DEVICE void narrow(float x, I8* out) {
 // the low 4 bits.
 KVC_HOST_DEVICE float load_element(Type type, const void* base, int64_t index) {
   if (is_packed(type)) {
-    const int32_t bits = static_cast<const unsigned char*>(base)[index / 2] >> (index % 2 * 4) & 15;
-    return type == Type::kU4 ? static_cast<float>(bits) : widen(E2m1{static_cast<uint8_t>(bits)});
+    const uint8_t bits = static_cast<const unsigned char*>(base)[index / 2] >> (index % 2 * 4) & 15;
+    return type == Type::kU4 ? widen(U4{bits}) : widen(E2m1{bits});
   }
   const unsigned char* bytes = static_cast<const unsigned char*>(base) + index * element_bytes(type);
   if (type == Type::kF32) {

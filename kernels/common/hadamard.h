@@ -37,11 +37,15 @@ constexpr RotationSigns make_rotation_signs() {
   return signs;
 }
 
-KVC_HOST_DEVICE void apply_rotation_signs(float* row, int32_t dims) {
+// Returns element d of a row, multiplied by the sign of the dim.
+KVC_HOST_DEVICE float with_rotation_sign(const RotationSigns& signs, float x, int32_t d) {
+  return float_from_bits(float_bits(x) ^ (signs.words[d / 32] >> (d % 32)) << 31);
+}
+
+// Of the host. Kernels of a device have the signs in its memory.
+[[maybe_unused]] static inline void apply_rotation_signs(float* row, int32_t dims) {
   constexpr RotationSigns kSigns = make_rotation_signs();
-  for (int32_t d = 0; d < dims; ++d) {
-    row[d] = float_from_bits(float_bits(row[d]) ^ (kSigns.words[d / 32] >> (d % 32)) << 31);
-  }
+  for (int32_t d = 0; d < dims; ++d) row[d] = with_rotation_sign(kSigns, row[d], d);
 }
 
 // Returns the size b of a block, or 0 if rows are not rotated. b is the largest power of two that divides `dims`. In a

@@ -78,18 +78,17 @@ KVC_HOST_DEVICE float without_zero_point(float stored_scale) {
   return float_from_bits(float_bits(stored_scale) & ~15u);
 }
 
+// Returns how x is stored in a row with that scale.
+KVC_HOST_DEVICE uint32_t nibble_of(float x, const NibbleScale& scale) {
+  if (scale.stored != scale.stored) return 0;
+  const float rounded = x * scale.inverse + scale.zero + 0.5f;
+  return static_cast<uint32_t>(rounded < 0.0f ? 0.0f : rounded > 15.0f ? 15.0f : rounded);
+}
+
 // Stores n elements with the scale of their row. n is even.
 KVC_HOST_DEVICE void store_nibbles(const float* row, int32_t n, const NibbleScale& scale, unsigned char* target) {
-  if (scale.stored != scale.stored) {
-    memset(target, 0, static_cast<size_t>(n / 2));
-    return;
-  }
-  const auto nibble = [&](float x) {
-    const float rounded = x * scale.inverse + scale.zero + 0.5f;
-    return static_cast<int32_t>(rounded < 0.0f ? 0.0f : rounded > 15.0f ? 15.0f : rounded);
-  };
   for (int32_t i = 0; i < n / 2; ++i) {
-    target[i] = static_cast<unsigned char>(nibble(row[2 * i]) | nibble(row[2 * i + 1]) << 4);
+    target[i] = static_cast<unsigned char>(nibble_of(row[2 * i], scale) | nibble_of(row[2 * i + 1], scale) << 4);
   }
 }
 
@@ -99,17 +98,24 @@ KVC_HOST_DEVICE void store_nibbles(const float* row, int32_t n, const NibbleScal
 KVC_HOST_DEVICE float block_scale(unsigned char bits) { return widen(E4m3{static_cast<uint8_t>(bits & 0x7f)}); }
 
 // Returns the scale of a block from the largest magnitude of its quotients, as float32 bits. It is a sixth, limited to
-// 2^-9..448 and rounded to nearest even, or NaN if a quotient is not finite.
+// 2^-9..448 and rounded to nearest even. It is NaN if a quotient is not finite.
 constexpr uint8_t kNanScale = 0x7f;
-KVC_HOST_DEVICE E4m3 scale_of_block(uint32_t magnitude) {
-  const float largest = float_from_bits(magnitude) / 6.0f;
+KVC_HOST_DEVICE E4m3 scale_of_block(uint32_t largest_magnitude_bits) {
+  const float largest = float_from_bits(largest_magnitude_bits) / 6.0f;
   E4m3 scale = {kNanScale};
-  if (magnitude < 0x7f800000u) narrow(largest > 0.001953125f ? largest : 0.001953125f, &scale);
+  if (largest_magnitude_bits < 0x7f800000u) narrow(largest > 0.001953125f ? largest : 0.001953125f, &scale);
   return scale;
 }
 
+// Returns how a quotient is stored in a block with that scale. It is 0 if the scale is NaN.
+KVC_HOST_DEVICE E2m1 element_of_block(float quotient, E4m3 scale) {
+  E2m1 element = {0};
+  if (scale.bits != kNanScale) narrow(quotient / widen(scale), &element);
+  return element;
+}
+
 // Stores n elements, and after them the scale of each block. n is a multiple of kBlockDims. Elements are first divided
-// by `head_scale`. If a quotient is not finite, the elements of its block are stored as 0.
+// by `head_scale`.
 KVC_HOST_DEVICE void store_blocks(const float* row, int32_t n, float head_scale, unsigned char* target) {
   for (int32_t begin = 0; begin < n; begin += kBlockDims) {
     float quotients[kBlockDims];
@@ -121,11 +127,9 @@ KVC_HOST_DEVICE void store_blocks(const float* row, int32_t n, float head_scale,
     }
     const E4m3 scale = scale_of_block(magnitude);
     target[n / 2 + begin / kBlockDims] = scale.bits;
-    const float divisor = widen(scale);
     for (int32_t i = 0; i < kBlockDims; i += 2) {
-      E2m1 pair[2] = {{0}, {0}};
-      for (int32_t j = 0; j < 2 && scale.bits != kNanScale; ++j) narrow(quotients[i + j] / divisor, &pair[j]);
-      target[(begin + i) / 2] = static_cast<unsigned char>(pair[0].bits | pair[1].bits << 4);
+      const E2m1 low = element_of_block(quotients[i], scale), high = element_of_block(quotients[i + 1], scale);
+      target[(begin + i) / 2] = static_cast<unsigned char>(low.bits | high.bits << 4);
     }
   }
 }

@@ -8,12 +8,6 @@
 namespace kvc::kernels::cuda {
 
 kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_error* error) {
-  if (const Type type = stored_type(*layer); is_packed(type)) {
-    return fail(error, KVC_ERROR_UNSUPPORTED,
-                "K/V dtype %s: the CUDA backend stores float32, float16, bfloat16, "
-                "float8_e4m3fn, float8_e5m2, int8 and fp8_ds_mla",
-                type == Type::kU4 ? "uint4" : "float4_e2m1fn");
-  }
   return check_layer_of("CUDA", layer, error);
 }
 

@@ -85,6 +85,30 @@ TEST(Nibbles, ManyKeys) {
   }
 }
 
+// On a GPU, a kernel for few rows computes these on tensor cores: rotated queries of 16 bits, tiles within pages and
+// across pages, keys that some row does not see, and several items for the keys of a row.
+TEST(Nibbles, FewRowsOf16Bits) {
+  unsigned seed = 9500;
+  for (const Kind q : {Kind::kF16, Kind::kBf16}) {
+    for (const int dims : {64, 128}) {
+      for (const int page_size : {3, 16}) {
+        SceneConfig config;
+        config.kv = Kind::kU4;
+        config.q = q;
+        config.q_heads = 8;
+        config.head_dim = config.v_head_dim = dims;
+        config.page_size = page_size;
+        config.splits = page_size == 3 ? 2 : 1;
+        config.window = page_size == 3 ? 70 : 0;
+        config.rotate = dims == 64;
+        config.rows = {{2, 150}, {1, 33}};
+        config.seed = seed++;
+        run_scene(config, 1);
+      }
+    }
+  }
+}
+
 TEST(Nibbles, TreesAndSharedKeys) {
   for (Kind kv : kStored) {
     SceneConfig config;

@@ -147,12 +147,13 @@ void Scene::score(int token, int head, std::vector<int>* keys, std::vector<doubl
 }
 
 // The type to which P may be rounded before it meets V: the 16-bit type of V, unless q is float32. 8-bit V is converted
-// on tensor cores to the type of q, or to bfloat16 if P takes the scales of tokens. kF32: P is not rounded.
+// on tensor cores to the type of q, or to bfloat16 if P takes the scales of tokens, as of uint4. kF32: P is not
+// rounded.
 Kind Scene::rounding_of_p() const {
   const bool as_bf16 = config_.kv == Kind::kBf16 || config_.kv == Kind::kE4m3 || config_.kv == Kind::kI8;
   if (config_.q == Kind::kBf16 && as_bf16) return Kind::kBf16;  // for bf16 dot products
-  if (!tests_cuda() || config_.q == Kind::kF32) return Kind::kF32;
-  if (is_quantised(config_.kv)) return config_.kv == Kind::kI8 ? Kind::kBf16 : config_.q;
+  if (!tests_cuda() || config_.q == Kind::kF32 || config_.kv == Kind::kE2m1) return Kind::kF32;
+  if (is_quantised(config_.kv)) return has_row_scales(config_.kv) ? Kind::kBf16 : config_.q;
   return config_.kv == config_.q ? config_.q : Kind::kF32;
 }
 
@@ -188,7 +189,7 @@ Expected Scene::expect(int token, int head) const {
     const float naive_p = std::exp(naive_s[i] - naive_m);
     exact_l += exact_p;
     naive_l += naive_p;
-    const float scale = config_.kv == Kind::kI8 ? value_scale(row, keys[i], kv_head) : 1.0f;
+    const float scale = has_row_scales(config_.kv) ? value_scale(row, keys[i], kv_head) : 1.0f;
     const float weight = p_kind == Kind::kF32 ? naive_p : rounded(p_kind, naive_p * scale) / scale;
     const float* v =
         is_latent() ? &k_values_[row][(static_cast<size_t>(keys[i]) * config_.kv_heads + kv_head) * config_.head_dim]

@@ -47,7 +47,7 @@ struct TabledNibbles {
     HalfPairs words[2];  // bf16: words[i] has the elements [16 * i, 16 * (i + 1))
   };
   static constexpr bool kPairs = false, kTokenScales = true, kZeroPoints = true, kRowFactors = false;
-  static constexpr bool kNibbles = true;
+  static constexpr bool kNibbles = true, kWholeRows = false;
   static constexpr int kParts = 4, kOutputs = 4, kStep = 4 * kLanes, kVecBytes = 16, kDecodeRows = 20;
   static constexpr int kScaleBytes = 0;
 

@@ -2,11 +2,12 @@
 // are stored unchanged are copied by another kernel, in which a thread copies words.
 //
 // Roofline: memory bandwidth. The new rows are read once and written once. Rows that become int8 are read twice, the
-// second time from the cache.
+// second time from the cache. Rows that become uint4 are rotated in shared memory.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/scales.h"
 #include "kernels/common/stored_format.h"
+#include "kernels/cuda/copy/nibbles.cuh"
 #include "kernels/cuda/copy/words.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/faults.cuh"
@@ -114,6 +115,13 @@ __device__ __forceinline__ void store_ds_mla(const Row& row, unsigned char* targ
   }
 }
 
+// The dims of the longer one of K's row and V's row.
+KVC_HOST_DEVICE int32_t longest_row(const kvc_backend_layer& layer) {
+  return layer.head_dim > layer.v_head_dim ? layer.head_dim : layer.v_head_dim;
+}
+
+// kPacked: the layer stores rows of 4 bits.
+template <bool kPacked>
 __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool& pool,
                                           const kvc_backend_scales& scales, int32_t dims, int64_t stored,
                                           int32_t lane) {
@@ -126,6 +134,17 @@ __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool
   const bool parts = layer.row_kind == KVC_BACKEND_ROW_LATENT && args.v.data != nullptr;
   if (!parts && row.cos_sin == nullptr && type_of_rows(layer, (row.of_k ? args.k : args.v).dtype) == type) {
     copy_row(row, scales, page, slot, target, pool.row_bytes, lane);
+    return;
+  }
+  if constexpr (kPacked) {
+    const auto element = [&](int32_t d) { return rotated(row, d); };
+    if (type == Type::kE2m1) {
+      store_blocks_by_warp(element, dims, head_scale(&scales, row.head), target, lane);
+      return;
+    }
+    float* const spread = reinterpret_cast<float*>(shared_bytes()) + threadIdx.x / kWarpSize * longest_row(layer);
+    const float scale = store_nibbles_by_warp(element, dims, rotation_block(layer, dims), spread, target, lane);
+    if (lane == 0 && has_token_scales(&scales)) *token_scale(&scales, page, row.head, slot) = scale;
     return;
   }
   if (type == Type::kDsMla) {
@@ -164,6 +183,7 @@ __device__ __forceinline__ int64_t slot_of(const AppendCall& call, int64_t token
   return slot;
 }
 
+template <bool kPacked>
 __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_constant__ AppendCall call) {
   const kvc_backend_layer& layer = call.layer;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize,
@@ -182,9 +202,9 @@ __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_consta
   row.batch_row = call.args.device_rows != nullptr ? call.args.device_rows[row.token] : 0;
   row.cos_sin = call.args.cos_sin == nullptr || !row.of_k ? nullptr : call.args.cos_sin + row.token * layer.rope_dim;
   if (row.of_k) {
-    store_row(row, layer.k, layer.k_scales, layer.head_dim, stored, lane);
+    store_row<kPacked>(row, layer.k, layer.k_scales, layer.head_dim, stored, lane);
   } else {
-    store_row(row, layer.v, layer.v_scales, layer.v_head_dim, stored, lane);
+    store_row<kPacked>(row, layer.v, layer.v_scales, layer.v_head_dim, stored, lane);
   }
 }
 
@@ -279,7 +299,10 @@ kvc_status append(kvc_backend_device* opened, const kvc_backend_append* args, vo
     }
     const int64_t rows =
         call.args.num_tokens * call.layer.num_kv_heads * (call.layer.row_kind == KVC_BACKEND_ROW_LATENT ? 1 : 2);
-    return launch("append", stream, {blocks_for(rows, kWarps), 1, 1}, kThreads, 0, error, append_kernel, call);
+    const bool packed = is_packed(stored_type(call.layer));
+    const size_t shared = has_rotated_rows(call.layer.format) ? kWarps * sizeof(float) * longest_row(call.layer) : 0;
+    return launch("append", stream, {blocks_for(rows, kWarps), 1, 1}, kThreads, shared, error,
+                  packed ? append_kernel<true> : append_kernel<false>, call);
   };
   if (args->slots == nullptr) return run();
   const kvc_status replayable = check_replayable(args->step, stream, error);

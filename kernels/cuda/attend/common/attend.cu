@@ -227,9 +227,10 @@ kvc_status launch_rows(const Device& device, AttendCall call, const BlockCut& cu
   // The decode kernel and the warpgroup kernels read neighbouring keys, so they cannot compute a call with lists.
   const bool neighbours = !has_lists(call), tensor_cores = !device.simple && why_simple(host) == nullptr;
   if (tensor_cores && neighbours && cut.rows == kFewRows.rows && why_not_decode(host) == nullptr) {
-    const DecodeShape shape = shape_of_decode(device, call.layer);
+    const DecodeShape shape = shape_of_decode(device, call);
     if (shape.stages > 0) return launch_decode(device, call, shape, blocks, stream, error);
   }
+  if (is_packed(stored_type(call.layer))) return launch_simple(call, blocks, stream, error);
   const bool warpgroups = device.encode_map != nullptr && neighbours;
   if (warpgroups && cut.rows == kWideRows.rows && why_not_wgmma(host) == nullptr) {
     return launch_wgmma(device, call, blocks, stream, error);

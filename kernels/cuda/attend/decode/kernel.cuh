@@ -9,7 +9,7 @@
 //
 // A warp computes S = Q K^T of 16 rows in registers, then the online softmax, then O += P V. P stays in registers,
 // because two C fragments are one A fragment (attend/mma/layout.h). K and V of 8 bits are converted in registers, after
-// they are read from shared memory (pairs_of_bytes).
+// they are read from shared memory (pairs_of_bytes). For K and V of uint4, attend/decode/nibbles.cuh has these steps.
 //
 // Lower bound: D + Dv elements are read once for each key. The products take little time compared with that.
 //
@@ -27,7 +27,8 @@
 #include "kernels/cuda/attend/common/call.cuh"
 #include "kernels/cuda/attend/common/pairs.cuh"
 #include "kernels/cuda/attend/common/plan.h"
-#include "kernels/cuda/attend/common/queries.cuh"
+#include "kernels/cuda/attend/decode/nibbles.cuh"
+#include "kernels/cuda/attend/decode/queries.cuh"
 #include "kernels/cuda/attend/decode/tiles.cuh"
 #include "kernels/cuda/attend/mma/instructions.cuh"
 #include "kernels/cuda/attend/mma/layout.h"
@@ -35,77 +36,7 @@
 
 namespace kvc::kernels::cuda {
 
-// ---- Queries --------------------------------------------------------------------------------------
-
-// The place of dim d of a query in a row of q in shared memory, in elements. If K has 8 bits, the even dims of each 16
-// come before the odd dims: pairs_of_bytes gives the dims of K in that order.
-template <class Kind>
-__device__ __forceinline__ int32_t place_of_dim(int32_t d) {
-  return Kind::kNarrow ? d / 16 * 16 + d % 2 * 8 + d % 16 / 2 : d;
-}
-
-template <class Kind>
-__device__ __forceinline__ unsigned char* place_in_q(unsigned char* q, int32_t row, int32_t d) {
-  const int32_t place = place_of_dim<Kind>(d);
-  return q + tile_place<Kind::kDims * 2>(row, place / 8) + place % 8 * 2;
-}
-
-// Copies eight dims of a query unchanged. source: null for zeros.
-template <class Kind>
-__device__ __forceinline__ void copy_eight_dims(unsigned char* q, int32_t row, int32_t d, const void* source) {
-  uint32_t pairs[4] = {};
-  if (source != nullptr) memcpy(pairs, __builtin_assume_aligned(source, 16), sizeof pairs);
-  if constexpr (Kind::kNarrow) {
-    const uint32_t even[2] = {pick_bytes(pairs[0], pairs[1], 0x5410u), pick_bytes(pairs[2], pairs[3], 0x5410u)};
-    const uint32_t odd[2] = {pick_bytes(pairs[0], pairs[1], 0x7632u), pick_bytes(pairs[2], pairs[3], 0x7632u)};
-    memcpy(__builtin_assume_aligned(place_in_q<Kind>(q, row, d), 8), even, sizeof even);
-    memcpy(__builtin_assume_aligned(place_in_q<Kind>(q, row, d + 1), 8), odd, sizeof odd);
-  } else {
-    memcpy(__builtin_assume_aligned(place_in_q<Kind>(q, row, d), 16), pairs, sizeof pairs);
-  }
-}
-
-// Writes q to shared memory: rotated, and times the sign of the scale. Rows beyond the block's last row are zeros.
-template <class Kind>
-__device__ __forceinline__ void load_decode_queries(const DecodeCall& call, const DecodeFixed& fixed, int32_t thread,
-                                                    unsigned char* q) {
-  constexpr int32_t kDims = Kind::kDims;
-  const kvc_backend_attend& args = call.attend.args;
-  if (call.q_is_plain != 0) {
-    for (int32_t i = thread; i < kDecodeRows * kDims / 8; i += Kind::kThreads) {
-      const int32_t r = i / (kDims / 8), d = i % (kDims / 8) * 8;
-      const uint16_t* source = nullptr;
-      if (r < fixed.rows) {
-        const QueryPlace& place = fixed.places[r];
-        source = static_cast<const uint16_t*>(args.q.data) + place.row * args.q_row_stride +
-                 place.token * args.q.token_stride + fixed.heads[r] * args.q.head_stride + d;
-      }
-      copy_eight_dims<Kind>(q, r, d, source);
-    }
-    return;
-  }
-#pragma unroll 1
-  for (int32_t i = thread; i < kDecodeRows * kDims; i += Kind::kThreads) {
-    const int32_t r = i / kDims, d = i % kDims;
-    float x = 0.0f;
-    if (r < fixed.rows) {
-      x = attended_query(call.attend, *fixed.item, fixed.places[r], fixed.heads[r], d) * call.attend.q_sign;
-    }
-    typename Kind::Q element;
-    narrow(x, &element);
-    memcpy(place_in_q<Kind>(q, r, d), &element, sizeof element);
-  }
-}
-
 // ---- Products -------------------------------------------------------------------------------------
-
-// The softmax state of a warp's 16 rows. A lane has parts of the rows lane / 4 and lane / 4 + 8: of each 8 columns, the
-// columns lane % 4 * 2 and lane % 4 * 2 + 1.
-template <int kDims>
-struct DecodeSums {
-  float m[2], l[2];  // l: the sum over the lane's keys only
-  float o[kDims / 8][4];
-};
 
 // Converts four bytes to two pairs: bytes 0 and 2 become `even`, bytes 1 and 3 become `odd`. has_odd: an element may be
 // NaN.
@@ -154,6 +85,7 @@ __device__ __forceinline__ void multiply_decode_keys(const unsigned char* q, con
 // The dim of element e of fragment i of o.
 template <class Kind>
 __device__ __forceinline__ int32_t dim_of_sum(int i, int e, int32_t lane) {
+  if (Kind::kNibbles) return dim_of_nibble_sum(i, e, lane);
   return Kind::kNarrow ? i / 2 * 16 + lane % 4 * 4 + e % 2 * 2 + i % 2 : i * 8 + lane % 4 * 2 + e % 2;
 }
 
@@ -162,14 +94,15 @@ template <class Kind>
 __device__ __forceinline__ void add_not_finite_values(const DecodeFixed& fixed, const unsigned char* v, int32_t begin,
                                                       int32_t lane, DecodeSums<Kind::kValueDims>& sums) {
   using P = typename Kind::P;
+  constexpr int kFragments = 16 / Kind::kBits;  // of o, for the elements of 16 bytes
 #pragma unroll 1
   for (int32_t key = 0; key < kDecodeKeys; ++key) {
     const bool sees[2] = {sees_decode_key(fixed, lane / 4, begin + key),
                           sees_decode_key(fixed, lane / 4 + 8, begin + key)};
 #pragma unroll
-    for (int i = 0; i < Kind::kValueDims / 8; i += Kind::kElement == 1 ? 2 : 1) {
+    for (int i = 0; i < Kind::kValueDims / 8; i += kFragments) {
       uint32_t bytes, pairs[2] = {};
-      memcpy(&bytes, v + tile_place<Kind::kValuePitch>(key, i / (3 - Kind::kElement)) + lane % 4 * 4, sizeof bytes);
+      memcpy(&bytes, v + tile_place<Kind::kValuePitch>(key, i / kFragments) + lane % 4 * 4, sizeof bytes);
       if constexpr (Kind::kNarrow) {
         if (odd_bytes(Kind::kStored, bytes) == 0) continue;
         pairs_of_bytes<P, Kind::kStored>(bytes, true, &pairs[0], &pairs[1]);
@@ -178,7 +111,7 @@ __device__ __forceinline__ void add_not_finite_values(const DecodeFixed& fixed, 
         pairs[0] = bytes;
       }
 #pragma unroll
-      for (int j = 0; j < 3 - Kind::kElement; ++j) {
+      for (int j = 0; j < kFragments; ++j) {
         const uint32_t found = not_finite(P{}, pairs[j]);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
@@ -276,8 +209,10 @@ __device__ __forceinline__ bool has_odd_element(const unsigned char* tile, int32
 }
 
 // The scale of key i of the lane's four keys. scales: those of K or of V.
+template <class Kind>
 __device__ __forceinline__ float lane_scale(const float* scales, int i, int32_t lane) {
-  return scales[i / 2 * 8 + lane % 4 * 2 + i % 2];
+  const float scale = scales[i / 2 * 8 + lane % 4 * 2 + i % 2];
+  return Kind::kNibbles ? without_zero_point(scale) : scale;
 }
 
 // Computes the tile whose first key is `begin`.
@@ -290,7 +225,9 @@ __device__ __forceinline__ void compute_decode_tile(const DecodeCall& call, cons
   const bool is_full = is_full_tile(fixed, begin);
   const bool has_odd = has_odd_element<Kind>(tile, lane);
   float s[2][4];
-  if (has_odd) {
+  if constexpr (Kind::kNibbles) {
+    multiply_nibble_keys<Kind>(q, tile, scales, lane, s);
+  } else if (has_odd) {
     multiply_decode_keys<Kind>(q, tile, lane, true, s);
   } else {
     multiply_decode_keys<Kind>(q, tile, lane, false, s);
@@ -302,7 +239,7 @@ __device__ __forceinline__ void compute_decode_tile(const DecodeCall& call, cons
   const bool token_scales = Kind::kHasScales && call.has_token_scales != 0;
   if (token_scales) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) s[i / 4][i % 4] *= lane_scale(scales, i / 4 * 2 + i % 2, lane);
+    for (int i = 0; i < 8; ++i) s[i / 4][i % 4] *= lane_scale<Kind>(scales, i / 4 * 2 + i % 2, lane);
   }
   if (!is_full) {
 #pragma unroll
@@ -317,10 +254,12 @@ __device__ __forceinline__ void compute_decode_tile(const DecodeCall& call, cons
     for (int i = 0; i < 8; ++i) {
       float& p = s[i / 4][i % 4];
       // A p of 0 stays 0, because scales of keys that the row does not see may be NaN.
-      p = p == 0.0f ? 0.0f : p * lane_scale(scales + kDecodeKeys, i / 4 * 2 + i % 2, lane);
+      p = p == 0.0f ? 0.0f : p * lane_scale<Kind>(scales + kDecodeKeys, i / 4 * 2 + i % 2, lane);
     }
   }
-  if (is_full && !has_odd) {
+  if constexpr (Kind::kNibbles) {  // levels are finite, so a p of 0 is enough for a key that the row does not see
+    multiply_nibble_values<Kind>(v, scales + kDecodeKeys, lane, s, sums);
+  } else if (is_full && !has_odd) {
     multiply_decode_values<Kind, false>(v, lane, s, sums);
   } else {
     const uint32_t found = multiply_decode_values<Kind, true>(v, lane, s, sums);
@@ -403,19 +342,35 @@ __device__ __forceinline__ void finish_decode_row(const AttendCall& call, const 
   float* const partial = call.plan.partials + (is_part ? place.partial_offset : 0);
   const int64_t base = out_element(args, place.row, place.token, head);
   const Type type = type_of(args.out.dtype);
-#pragma unroll 1  // this code runs once, so it should be short rather than fast
-  for (int32_t d = lane; d < kDims; d += kWarpSize) {
+  const auto merged = [&](int32_t d) {
     float o = 0.0f;
 #pragma unroll
     for (int w = 0; w < Kind::kWarps; ++w) {
       o = fmaf(results[(w * kDecodeRows + r) * kDims + d], fixed.factors[w][r], o);
     }
-    o = l == 0.0f ? 0.0f : o * scale;
+    return o;
+  };
+  const auto put = [&](int32_t d, float x) {
+    const float o = l == 0.0f ? 0.0f : x * scale;
     if (is_part) {
       partial[index * kDims + d] = o;
     } else {
       store_result(type, args.out.data, base + d, o);
     }
+  };
+  if constexpr (Kind::kNibbles) {
+    float o[kDims / kWarpSize];
+#pragma unroll
+    for (int i = 0; i < kDims / kWarpSize; ++i) o[i] = merged(i * kWarpSize + lane);
+    hadamard_of_lanes(o, lane);
+#pragma unroll
+    for (int i = 0; i < kDims / kWarpSize; ++i) {
+      const int32_t d = i * kWarpSize + lane;
+      put(d, with_sign(o[i], d) * (1.0f / kDims));
+    }
+  } else {
+#pragma unroll 1  // this code runs once, so it should be short rather than fast
+    for (int32_t d = lane; d < kDims; d += kWarpSize) put(d, merged(d));
   }
   if (lane != 0) return;
   if (is_part) {
@@ -434,7 +389,7 @@ __global__ void __launch_bounds__(Kind::kThreads, Kind::kBlocks)
   unsigned char* const shared = shared_bytes();
   DecodeFixed& fixed = *reinterpret_cast<DecodeFixed*>(shared);
   unsigned char* const q = shared + kDecodeFixedBytes;
-  unsigned char* const tiles = q + kDecodeRows * Kind::kDims * 2;
+  unsigned char* const tiles = q + Kind::kQueryParts * Kind::kPartBytes;
   const int32_t thread = static_cast<int32_t>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;
   if (!begin_decode_block(call.attend, thread, Kind::kStep, &fixed)) return;
 
@@ -453,7 +408,11 @@ __global__ void __launch_bounds__(Kind::kThreads, Kind::kBlocks)
     write = write + 1 == stages ? 0 : write + 1;
     if (i < 0) {
       if (i + 1 < 0) continue;
-      load_decode_queries<Kind>(call, fixed, thread, q);
+      if constexpr (Kind::kNibbles) {
+        load_spread_queries<Kind>(call, fixed, warp, lane, q);
+      } else {
+        load_decode_queries<Kind>(call, fixed, thread, q);
+      }
       __syncthreads();
       continue;
     }
@@ -479,7 +438,9 @@ template <class Q, class P, Type kStored>
 DecodeKernel decode_kernel_of(const kvc_backend_layer& layer) {
   if (layer.head_dim == 64) return attend_decode_kernel<DecodeKind<Q, P, kStored, 64, 64>>;
   if (layer.head_dim == 128) return attend_decode_kernel<DecodeKind<Q, P, kStored, 128, 128>>;
-  if (layer.head_dim == 256) return attend_decode_kernel<DecodeKind<Q, P, kStored, 256, 256>>;
+  if constexpr (kStored != Type::kU4) {
+    if (layer.head_dim == 256) return attend_decode_kernel<DecodeKind<Q, P, kStored, 256, 256>>;
+  }
   if constexpr (kStored == Type::kF16 || kStored == Type::kBf16) {
     return attend_decode_kernel<DecodeKind<Q, P, kStored, 192, 128>>;
   }
@@ -492,5 +453,7 @@ DecodeKernel decode_kernel_of_f16_e4m3(const kvc_backend_layer& layer);
 DecodeKernel decode_kernel_of_bf16_e4m3(const kvc_backend_layer& layer);
 DecodeKernel decode_kernel_of_f16_i8(const kvc_backend_layer& layer);
 DecodeKernel decode_kernel_of_bf16_i8(const kvc_backend_layer& layer);
+DecodeKernel decode_kernel_of_f16_u4(const kvc_backend_layer& layer);
+DecodeKernel decode_kernel_of_bf16_u4(const kvc_backend_layer& layer);
 
 }  // namespace kvc::kernels::cuda

@@ -12,6 +12,8 @@ DecodeKernel decode_kernel(const AttendCall& call) {
   switch (stored_type(call.layer)) {
     case Type::kE4m3:
       return is_f16 ? decode_kernel_of_f16_e4m3(call.layer) : decode_kernel_of_bf16_e4m3(call.layer);
+    case Type::kU4:
+      return is_f16 ? decode_kernel_of_f16_u4(call.layer) : decode_kernel_of_bf16_u4(call.layer);
     case Type::kI8:
       return is_f16 ? decode_kernel_of_f16_i8(call.layer) : decode_kernel_of_bf16_i8(call.layer);
     default:
@@ -35,8 +37,9 @@ bool has_tiles_in_pages(const kvc_backend_layer& layer) {
 
 }  // namespace
 
-DecodeShape shape_of_decode(const Device& device, const kvc_backend_layer& layer) {
-  return decode_shape(layer, kDecodeFixedBytes, device.shared_of_block, device.shared_of_multiprocessor);
+DecodeShape shape_of_decode(const Device& device, const AttendCall& call) {
+  return decode_shape(call.layer, type_of(call.args.q.dtype), kDecodeFixedBytes, device.shared_of_block,
+                      device.shared_of_multiprocessor);
 }
 
 kvc_status launch_decode(const Device& device, const AttendCall& call, const DecodeShape& shape, int64_t blocks,
@@ -55,7 +58,7 @@ kvc_status launch_decode(const Device& device, const AttendCall& call, const Dec
                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block);
   const kvc_status status = check(result, "cudaFuncSetAttribute", "attention of few rows", error);
   if (status != KVC_OK) return status;
-  const int32_t warps = decode_warps(layer.head_dim, is_quantised(stored_type(layer)) ? 1 : 2);
+  const int32_t warps = decode_warps(layer.head_dim, element_bits(stored_type(layer)));
   return launch("attention of few rows", stream, {static_cast<unsigned>(blocks), 1, 1}, warps * kWarpSize,
                 static_cast<size_t>(shape.shared_bytes), error, kernel, decode);
 }

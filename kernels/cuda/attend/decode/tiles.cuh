@@ -8,6 +8,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/common/mask.h"
 #include "kernels/common/page_walk.h"
 #include "kernels/common/query_place.h"
@@ -62,25 +64,37 @@ struct DecodeKind {
   using P = PType;
   static constexpr Type kStored = kStoredType;
   static constexpr bool kNarrow = kStored == Type::kE4m3 || kStored == Type::kI8;  // 8 bits
-  static constexpr bool kHasScales = kStored == Type::kI8;
-  static constexpr int kElement = kNarrow ? 1 : 2;
+  static constexpr bool kNibbles = kStored == Type::kU4;
+  static constexpr bool kHasScales = tokens_have_scales(kStored);
+  static constexpr int kBits = kNibbles ? 4 : kNarrow ? 8 : 16;
   static constexpr int kDims = kKeyDims, kValueDims = kDimsOfV;
-  static constexpr int kWarps = decode_warps(kDims, kElement), kThreads = kWarps * kWarpSize;
+  static constexpr int kQueryParts = query_parts(std::is_same_v<Q, F16> ? Type::kF16 : Type::kBf16, kStored);
+  static constexpr int kPartBytes = kDecodeRows * kDims * 2;
+  static constexpr int kWarps = decode_warps(kDims, kBits), kThreads = kWarps * kWarpSize;
   static constexpr int kBlocks = kWarps == 2        ? 4
                                  : kValueDims > 128 ? 2
                                                     : 3;  // blocks on a multiprocessor, as the registers allow
-  static constexpr int kKeyPitch = kDims * kElement, kValuePitch = kValueDims * kElement;
+  static constexpr int kKeyPitch = kDims * kBits / 8, kValuePitch = kValueDims * kBits / 8;
   static constexpr int kScalesAt = kDecodeKeys * (kKeyPitch + kValuePitch);
-  static constexpr int kTileBytes = decode_tile_bytes(kDims, kValueDims, kElement, kHasScales);
+  static constexpr int kTileBytes = decode_tile_bytes(kDims, kValueDims, kBits, kHasScales);
   static constexpr int kStep =
       kDecodeKeys * kWarps;  // keys from the begin of a warp's tile to the begin of its next tile
+};
+
+// The softmax state of a warp's 16 rows. A lane has parts of the rows lane / 4 and lane / 4 + 8: of each 8 columns, the
+// columns lane % 4 * 2 and lane % 4 * 2 + 1.
+template <int kDims>
+struct DecodeSums {
+  float m[2], l[2];  // l: the sum over the lane's keys only
+  float o[kDims / 8][4];
 };
 
 // The place of a 16-byte chunk of a row in a tile, in bytes. Chunks of 8 adjacent rows lie in different banks, and so
 // do adjacent chunks of a row.
 template <int kPitch>
 __device__ __forceinline__ int32_t tile_place(int32_t row, int32_t chunk) {
-  static_assert(kPitch == 64 || kPitch % 128 == 0);
+  static_assert(kPitch == 32 || kPitch == 64 || kPitch % 128 == 0);
+  if (kPitch == 32) return row * 32 + ((chunk ^ (row / 4 & 1)) << 4);
   return kPitch == 64 ? row * 64 + ((chunk ^ (row / 2 & 3)) << 4) : swizzled(row, chunk, kPitch);
 }
 

@@ -25,8 +25,9 @@ KVC_HOST_DEVICE bool is_latent(const kvc_backend_layer& layer) { return layer.ro
 
 // Returns why the simple kernel (attend/simple/kernel.cuh) must compute a call, or null if tensor cores can compute it.
 // Tensor cores need the following:
-//   - Both factors of a product have the same 16-bit type. So q has the type of stored K, or K and V have 8 bits, which
-//     both 16-bit types represent exactly. P is rounded to that type, which the contract allows unless q is float32.
+//   - Both factors of a product have the same 16-bit type. So q has the type of stored K, or K and V have 8 bits or are
+//     uint4, which both 16-bit types represent exactly. Of these kernels, only attend_decode_kernel computes uint4. P
+//     is rounded to that type, which the contract allows unless q is float32.
 //   - All dims of K have one type.
 //   - Rows are aligned to 16 bytes, because copies to shared memory move 16 bytes.
 //   - With scales of tokens and float16 queries, P is bfloat16, so V must be bfloat16 too. That is impossible if the
@@ -34,6 +35,7 @@ KVC_HOST_DEVICE bool is_latent(const kvc_backend_layer& layer) { return layer.ro
 inline const char* why_simple(const kvc_backend_attend& args) {
   const kvc_backend_layer& layer = *args.layer;
   const Type q = type_of(args.q.dtype), stored = stored_type(layer);
+  if (stored == Type::kE2m1) return "K and V are 4-bit floats";
   if (has_bias_or_mask(args.bias)) return "scores have a bias or a mask";
   if (q != Type::kF16 && q != Type::kBf16) return "q has not 16 bits";
   if (stored == Type::kDsMla) return "dims of K have two types";
