@@ -5,6 +5,7 @@
 #   bash scripts/test.sh [--full] PART ...    only these parts (and the set-up)
 #   bash scripts/test.sh rust-candle          a part that runs only by its name: it compiles candle
 #   bash scripts/test.sh vllm                 runs only by its name too: it installs vLLM (2 GB)
+#   bash scripts/test.sh lmcache sglang       likewise: they install LMCache (200 MB) and SGLang (900 MB)
 #   bash scripts/test.sh docs                 likewise: it builds the site of the documentation, and opens it in a browser
 #   bash scripts/test.sh rust-miri            runs only by its name too: it needs the nightly toolchain
 #   bash scripts/test.sh transformers-census  likewise: small models of every architecture; it writes a page of the documents
@@ -366,6 +367,11 @@ fi
 if [[ " ${only[*]} " == *" vllm "* ]]; then
   part vllm bash integrations/vllm/test.sh --junitxml="$logs/vllm.xml"
 fi
+for name in lmcache sglang; do
+  if [[ " ${only[*]} " == *" $name "* ]]; then
+    part $name bash integrations/$name/test.sh --junitxml="$logs/$name.xml"
+  fi
+done
 if [[ " ${only[*]} " == *" transformers-census "* ]]; then
   part transformers-census transformers_census
 fi
