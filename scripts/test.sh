@@ -6,6 +6,7 @@
 #   bash scripts/test.sh rust-candle          a part that runs only by its name: it compiles candle
 #   bash scripts/test.sh vllm                 runs only by its name too: it installs vLLM (2 GB)
 #   bash scripts/test.sh torch-oldest         likewise: it installs PyTorch 2.10, and runs the part torch-operators with it too
+#   bash scripts/test.sh lmcache sglang       likewise: they install LMCache (200 MB) and SGLang (900 MB)
 #   bash scripts/test.sh docs                 likewise: it builds the site of the documentation, and opens it in a browser
 #   bash scripts/test.sh rust-miri            runs only by its name too: it needs the nightly toolchain
 #   bash scripts/test.sh transformers-census  likewise: small models of every architecture; it writes a page of the documents
@@ -371,6 +372,11 @@ fi
 if [[ " ${only[*]} " == *" torch-oldest "* ]]; then
   part torch-oldest bash integrations/torch/test.sh --oldest --junitxml="$logs/torch-oldest.xml"
 fi
+for name in lmcache sglang; do
+  if [[ " ${only[*]} " == *" $name "* ]]; then
+    part $name bash integrations/$name/test.sh --junitxml="$logs/$name.xml"
+  fi
+done
 if [[ " ${only[*]} " == *" transformers-census "* ]]; then
   part transformers-census transformers_census
 fi
