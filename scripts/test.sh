@@ -5,7 +5,8 @@
 #   bash scripts/test.sh [--full] PART ...    only these parts (and the set-up)
 #   bash scripts/test.sh rust-candle          a part that runs only by its name: it compiles candle
 #   bash scripts/test.sh vllm                 runs only by its name too: it installs vLLM (2 GB)
-#   bash scripts/test.sh torch-oldest         likewise: it installs PyTorch 2.10, and runs the part torch-operators with it too
+#   bash scripts/test.sh torch-operators      likewise: PyTorch compiles and exports graphs with the operators of integrations/torch
+#   bash scripts/test.sh torch-oldest         likewise: as torch-operators, and once more with PyTorch 2.10, which it installs
 #   bash scripts/test.sh lmcache sglang       likewise: they install LMCache (200 MB) and SGLang (900 MB)
 #   bash scripts/test.sh docs                 likewise: it builds the site of the documentation, and opens it in a browser
 #   bash scripts/test.sh rust-miri            runs only by its name too: it needs the nightly toolchain
@@ -297,7 +298,6 @@ torch_and_cuda() { # build/cuda and .venv-transformers
   part typing typing
   part python-jax run_pytest tests/python/test_jax.py
   part transformers transformers_tests
-  part torch-operators env KVC_STRICT="$strict" bash integrations/torch/test.sh --junitxml="$logs/torch-operators.xml"
 }
 
 mkdir -p "$logs"
@@ -368,6 +368,9 @@ if [[ " ${only[*]} " == *" docs "* ]]; then
 fi
 if [[ " ${only[*]} " == *" vllm "* ]]; then
   part vllm bash integrations/vllm/test.sh --junitxml="$logs/vllm.xml"
+fi
+if [[ " ${only[*]} " == *" torch-operators "* ]]; then
+  part torch-operators bash integrations/torch/test.sh --junitxml="$logs/torch-operators.xml"
 fi
 if [[ " ${only[*]} " == *" torch-oldest "* ]]; then
   part torch-oldest bash integrations/torch/test.sh --oldest --junitxml="$logs/torch-oldest.xml"
