@@ -52,6 +52,13 @@ Status read_floats(const DLTensor* tensor, const char* name, int32_t rank, const
   return check_tensor(tensor, {name, device, rank, shape, letters, dense, false, is_float32_dtype, "float32"}, out);
 }
 
+// Checks that an array has one entry for each head, and not more.
+Status check_one_each(const TensorView& array, const char* name, int64_t heads) {
+  if (array.shape[0] == heads) return Status();
+  return Status::error(KVC_ERROR_SHAPE, "%s has shape [%" PRId64 "], not [heads] = [%" PRId64 "]", name, array.shape[0],
+                       heads);
+}
+
 bool is_query_dtype(DLDataType dtype) { return is_float_dtype(dtype) || is_float8_dtype(dtype); }
 
 }  // namespace
@@ -248,6 +255,7 @@ Status FlashAttnCall::read_options(const kvc_flash_attn_args& args) {
     const int32_t rank = args.alibi_slopes->ndim == 2 ? 2 : 1;
     KVC_TRY(read_floats(args.alibi_slopes, "alibi_slopes", rank, shape + 2 - rank,
                         rank == 2 ? "[rows, heads]" : "[heads]", device_, true, &alibi_slopes));
+    if (rank == 1) KVC_TRY(check_one_each(alibi_slopes, "alibi_slopes", layer.num_q_heads));
     attend.alibi_slopes = reinterpret_cast<const float*>(alibi_slopes.data);
     attend.alibi_row_stride = rank == 2 ? alibi_slopes.strides[0] : 0;
   }
@@ -256,6 +264,7 @@ Status FlashAttnCall::read_options(const kvc_flash_attn_args& args) {
       args.sinks,
       {"sinks", device_, 1, shape + 1, "[heads]", true, false, is_float_dtype, "float32, float16 or bfloat16"},
       &sinks));
+  KVC_TRY(check_one_each(sinks, "sinks", layer.num_q_heads));
   if (sinks.dtype.bits == 32) attend.sinks = reinterpret_cast<const float*>(sinks.data);
   return Status();
 }

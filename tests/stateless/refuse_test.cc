@@ -49,6 +49,17 @@ class Refusal {
   kvc_flash_attn_args args;
 };
 
+TEST(FlashAttnRefuses, MoreEntriesThanHeads) {
+  FlashSetting setting = paged();
+  setting.alibi = 1, setting.sinks = true;
+  Refusal sinks(setting), slopes(setting);
+  Array more(DType::kF32, {setting.hq + 1});
+  sinks.args.sinks = more.dl();
+  sinks.expect(KVC_ERROR_SHAPE, {"sinks", std::to_string(setting.hq + 1), std::to_string(setting.hq)});
+  slopes.args.alibi_slopes = more.dl();
+  slopes.expect(KVC_ERROR_SHAPE, {"alibi_slopes", std::to_string(setting.hq + 1), std::to_string(setting.hq)});
+}
+
 TEST(FlashAttnRefuses, PageIdsOutOfRange) {
   for (int32_t id : {-1, INT32_MAX, INT32_MIN}) {
     Refusal bad;
