@@ -158,6 +158,11 @@ Status CacheSequences::nearest_position(kvc_seq id, int64_t position, int64_t* b
   return Status();
 }
 
+Status CacheSequences::take_copies(std::span<kvc_copy> out, int64_t* count) {
+  MutexLock lock(core_.mutex);
+  return core_.copies.take(out, count);
+}
+
 Status CacheSequences::set_rope(std::span<const kvc_seq> ids, int32_t set) {
   if (set != KVC_ROPE_SET_SHORT && set != KVC_ROPE_SET_LONG) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "set %d is neither KVC_ROPE_SET_SHORT nor KVC_ROPE_SET_LONG", set);
