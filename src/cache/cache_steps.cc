@@ -173,7 +173,7 @@ Status CacheSteps::begin(const kvc_batch& batch, void* stream, kvc_forward* out)
   if (!step.is_graph()) step.set_generation(step.generation() + 1);
   step.start(kind, batch_, slots_, core_.rope_sets, stream);
   std::vector<SlotCopy>* const copies = core_.copies.plan();
-  copies->reserve(static_cast<size_t>(core_.store.most_copies(static_cast<int64_t>(batch_.ids().size()))));
+  core_.copies.reserve(core_.store.most_copies(static_cast<int64_t>(batch_.ids().size())));
   core_.store.reserve(step.slots(), step.lengths(), step.reservations(), copies, kind, batch_.parents());
   if (Status copied = core_.copies.make(stream); !copied.ok()) {
     core_.store.rollback(step.slots(), step.reservations());

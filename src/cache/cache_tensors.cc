@@ -41,7 +41,7 @@ Status ExportParts::choose(const kvc_backend_layer& layer, uint32_t wanted) {
   if ((wanted & ~kAll) != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x has unknown bits", wanted);
   const bool quantised = layer.k_scales.data != nullptr;
   if (!quantised && (wanted & kScales) != 0) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x: the layer is not quantised, it has no scales", wanted);
+    return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x: the layer has no tensors of scales", wanted);
   }
   if (kernels::keys_only(layer) && (wanted & (KVC_EXPORT_V | KVC_EXPORT_V_SCALE)) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x: the layer stores keys only", wanted);

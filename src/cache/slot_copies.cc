@@ -20,8 +20,7 @@ int64_t usual_copies(const Layers& layers) { return layers.geometry().limits.row
 
 SlotCopies::SlotCopies(const Layers& layers, StreamOrder* order) : layers_(layers), order_(*order) {
   const int64_t copies = usual_copies(layers);
-  planned_.reserve(static_cast<size_t>(copies));
-  layer_copies_.reserve(static_cast<size_t>(copies));
+  reserve(copies);
   if (layers.geometry().tables_only) queue_.reserve(2 * copies);
 }
 

@@ -18,10 +18,14 @@ class SlotCopies {
   SlotCopies(const Layers& layers, StreamOrder* order);
 
   // The empty list of a call, to which the sequence store appends the call's copies. It has room for one copy for each
-  // sequence and group. A call that needs more copies enlarges it before it changes the cache.
+  // sequence and group. A call that needs more copies calls `reserve` before it changes the cache.
   std::vector<SlotCopy>* plan() noexcept {
     planned_.clear();
     return &planned_;
+  }
+  void reserve(int64_t copies) {
+    planned_.reserve(static_cast<size_t>(copies));
+    layer_copies_.reserve(static_cast<size_t>(copies));
   }
   int64_t num_planned() const noexcept { return static_cast<int64_t>(planned_.size()); }
   // Makes the planned copies in every layer of their groups, with one call for each layer; or queues them. begun:

@@ -224,7 +224,7 @@ Status LayerStorage::export_scales(const std::shared_ptr<LayerStorage>& self, in
   const kvc_backend_layer& layer = self->layer_;
   const kvc_backend_scales& scales = pool == KVC_POOL_V_SCALE ? layer.v_scales : layer.k_scales;
   if (scales.data == nullptr) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "the layer is not quantised: it has no scales");
+    return Status::error(KVC_ERROR_UNSUPPORTED, "the layer has no tensors of scales");
   }
   constexpr DLDataType kFloat = {kDLFloat, 32, 1};
   const DLDevice device = self->context_->dl_device();
