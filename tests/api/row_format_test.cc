@@ -57,7 +57,6 @@ TEST(RowFormat, ConfigsThatAreRefused) {
   std::vector<kvc_layer_config> layers = {reader.layers[0], reader.layers[0]};
   layers[1].kv_layer = 1;
   layers[1].row_format = KVC_ROW_FORMAT_DTYPE;
-  layers[1].dtype = dl_type(DType::kE4M3);
   reader.config.layers = layers.data();
   reader.config.num_layers = 2;
   kvc_cache *cache = nullptr;
