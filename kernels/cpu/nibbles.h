@@ -12,7 +12,7 @@ namespace kvc::kernels {
 void spread_row(float* row, int32_t n, int32_t block);
 void gather_row(float* row, int32_t n, int32_t block);
 
-// Stores a rotated row of n elements. n is even. Returns the scale to store (kernels/common/scales.h).
+// Stores a rotated row of n elements. n is a multiple of 4. Returns the scale to store (kernels/common/scales.h).
 float quantise_nibbles(const float* row, int32_t n, unsigned char* target);
 
 // Stores a row of float4, and the scales of its blocks (store_blocks). n: the number of elements, a multiple of 16.

@@ -67,7 +67,7 @@ __device__ __forceinline__ float key_element(const kvc_backend_layer& layer, con
   const Type stored = stored_type(layer);
   const float x = load_element(stored, row, d);
   if (stored != Type::kE2m1) return x - zero;
-  return x * block_scale(row[block_scales_at(layer, layer.head_dim) + d / kBlockDims]);
+  return x * block_scale(row[block_scales_at(layer, layer.head_dim) + d / kernels::kBlockDims]);
 }
 
 // The factor by which a dot product with a stored key is multiplied: the scale of the key.

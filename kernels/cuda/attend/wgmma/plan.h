@@ -62,6 +62,7 @@ inline const char* why_not_wgmma(const kvc_backend_attend& args) {
   const Type q = type_of(args.q.dtype), stored = stored_type(layer);
   if (has_bias_or_mask(args.bias)) return "scores have a bias or a mask";
   if (q != Type::kF16 && q != Type::kBf16) return "q has not 16 bits";
+  if (is_packed(stored)) return "rows have 4 bits";
   if (stored == Type::kI8) return "tokens have scales";
   if (stored != q && !is_quantised(stored)) return "K has another type than q";
   if (!has_wgmma_dims(layer.head_dim, layer.v_head_dim)) {
