@@ -224,7 +224,8 @@ Status LayerStorage::export_scales(const std::shared_ptr<LayerStorage>& self, in
   const kvc_backend_layer& layer = self->layer_;
   const kvc_backend_scales& scales = pool == KVC_POOL_V_SCALE ? layer.v_scales : layer.k_scales;
   if (scales.data == nullptr) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "the layer has no tensors of scales");
+    return Status::error(KVC_ERROR_UNSUPPORTED,
+                         "the layer has no tensors of scales: it is not quantised, or its rows contain them");
   }
   constexpr DLDataType kFloat = {kDLFloat, 32, 1};
   const DLDevice device = self->context_->dl_device();

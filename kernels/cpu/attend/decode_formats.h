@@ -18,7 +18,7 @@ static void decode_entry(const kvc_backend_attend* args, const kvc_backend_item*
   View view = make_view(args, item, listed, scratch);
   if constexpr (Format::kNibbles) view.staged = false;
   // The most common head dims are constants here. So loops are unrolled, and offsets within a page are constants too.
-  if constexpr (kLanes == 16 && !Format::kWholeRows) {
+  if constexpr (kLanes == 16) {
     const int32_t head_dim = view.head_dim == view.v_head_dim ? view.head_dim : 0;
     if (head_dim == 128) return decode_item<Format, 128>(view);
     if constexpr (!Format::kNibbles) {
@@ -27,6 +27,14 @@ static void decode_entry(const kvc_backend_attend* args, const kvc_backend_item*
     }
   }
   decode_item<Format, 0>(view);
+}
+
+// Copies rows to scratch as float32, and runs the decode kernel for float32 on the copy. It adds no code for a format.
+[[maybe_unused]] static void staged_decode_entry(const kvc_backend_attend* args, const kvc_backend_item* item,
+                                                 const ListedQuery* listed, Scratch* scratch) {
+  View view = make_view(args, item, listed, scratch);
+  view.staged = true;
+  decode_item<Widened<float>, 0>(view);
 }
 
 // Returns an entry with the decode kernel for one format. The base target provides all other fields.

@@ -127,8 +127,6 @@ KVC_INLINE typename Format::Raw load_dims(const unsigned char* row, int chunk, i
   } else if constexpr (Format::kScaleBytes > 0) {
     const unsigned char* const scales = row + block_scales + chunk * Format::kScaleBytes;
     return n == Format::kStep ? Format::load(p, scales) : Format::load_first(p, n, scales);
-  } else if constexpr (Format::kWholeRows) {
-    return Format::load_of_row(row, chunk);
   } else {
     return n == Format::kStep ? Format::load(p) : Format::load_first(p, n);
   }

@@ -43,7 +43,6 @@ KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin,
     }
   };
   constexpr int kKeys = Format::kPairs ? 2 : 1;
-  const int origin = Format::kWholeRows ? first : 0;  // a load of a whole row counts from its first byte
   const int32_t* const zeros = Format::kZeroPoints ? keys.scales->v_zeros : nullptr;
   // Where the scales of vector `first` begin, counted from the first byte of that vector.
   const int scales_at = block_scales + first * (Format::kScaleBytes - Format::kVecBytes);
@@ -56,8 +55,7 @@ KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin,
       KVC_UNROLL for (int half = 0; half < kKeys; ++half) {
         if (half == 0 ? !has_even : !has_odd) continue;
         const int dims = tail != 0 && i == kVectors - 1 ? tail : Format::kStep;
-        const unsigned char* const from = current[k + half] - origin * Format::kVecBytes;
-        rows[half] = load_dims<Format>(from, origin + i, dims, zeros, k + half, scales_at);
+        rows[half] = load_dims<Format>(current[k + half], i, dims, zeros, k + half, scales_at);
         prefetch_vector(k + half, i);
       }
       Format::spread(rows[0], rows[1], v + i * kOut);

@@ -12,7 +12,9 @@
 //                     load_first(p, n, zero)
 //   kScaleBytes       bytes of the scales of one vector load if blocks of dims have scales, else 0. These scales lie
 //                     after the row's elements. Loads then are load(p, scales) and load_first(p, n, scales)
-//   kWholeRows        whether a load needs the begin of the row: load_of_row(row, chunk) replaces load and load_first
+//   kWholeRows        panel kernel: whether a load needs the begin of the row. Then load_of_row(row, chunk) replaces
+//   load
+//                     and load_first
 //   kNibbles          whether elements have 4 bits. Then the decode kernel has only tiles of 1 and 4 rows, and only 128
 //                     as a constant head dim, which halves its code
 //   kRowFactors       whether query_factor multiplies the scores, because q times the factor may not be exact in bf16
@@ -128,8 +130,8 @@ struct Doubled : Widened<T> {
   }
 };
 
-// MLA rows of fp8_ds_mla (kernels/common/ds_mla_row.h). A load is for the decode kernel or the panel kernel: it has
-// kStep dims, all of the latent part or all of the rotary part.
+// MLA rows of fp8_ds_mla (kernels/common/ds_mla_row.h) in the panel kernel. A load has kStep dims, all of the latent
+// part or all of the rotary part.
 struct DsMla : Widened<float> {
   static constexpr int kVecBytes = kLanes;  // of the latent part
   static constexpr int kDecodeRows = 15;

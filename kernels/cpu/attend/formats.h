@@ -20,19 +20,18 @@ static consteval AttendFormat panel_kernel() {
   return {nullptr, panel_entry<Format>, Format::kDecodeRows, Format::kRowGroup, score_entry<Format>};
 }
 
-// Returns an entry with both attention kernels for one format. Layers with keys only cannot have the format.
-template <class Format>
-static consteval AttendFormat attend_kernels() {
-  return {decode_entry<typename DecodeFormatOf<Format>::Type>, panel_entry<Format>, Format::kDecodeRows,
-          Format::kRowGroup, nullptr};
-}
-
 // Returns an entry with all kernels for one format.
 template <class Format>
 static consteval AttendFormat all_kernels() {
-  AttendFormat kernels = attend_kernels<Format>();
-  kernels.score = score_entry<Format>;
-  return kernels;
+  return {decode_entry<typename DecodeFormatOf<Format>::Type>, panel_entry<Format>, Format::kDecodeRows,
+          Format::kRowGroup, score_entry<Format>};
+}
+
+// Returns an entry for packed MLA rows. They have many query heads for each kv head, so only the panel kernel reads
+// them as stored. Layers with keys only cannot have the format.
+template <class Format>
+static consteval AttendFormat packed_latent_kernels() {
+  return {staged_decode_entry, panel_entry<Format>, Format::kDecodeRows, Format::kRowGroup, nullptr};
 }
 
 // Returns entries for every pair of types. They convert K and V to float32, and accept any type of q.
@@ -47,7 +46,7 @@ static consteval AttendFormat all_kernels() {
     of_q[static_cast<int>(Type::kI8)] = all_kernels<Widened<I8>>();
     of_q[static_cast<int>(Type::kU4)] = all_kernels<Widened<float>>();  // rows of 4 bits are staged as float32
     of_q[static_cast<int>(Type::kE2m1)] = all_kernels<Widened<float>>();
-    of_q[static_cast<int>(Type::kDsMla)] = attend_kernels<DsMla>();
+    of_q[static_cast<int>(Type::kDsMla)] = packed_latent_kernels<DsMla>();
   }
   return formats;
 }
