@@ -190,7 +190,7 @@ TEST(DsMla, EveryByteIsRead) {
         [&](const std::string& name, kvc_backend_device* device) {
           scene.attend(test_backend(), device);
           for (int d = 0; d < kDsMlaLatentDims; ++d) {
-            EXPECT_EQ(scene.out(0, heads - 1, d), expected[static_cast<size_t>(d)]) << name << " dim " << d;
+            EXPECT_FLOAT_EQ(scene.out(0, heads - 1, d), expected[static_cast<size_t>(d)]) << name << " dim " << d;
           }
         },
         true);
