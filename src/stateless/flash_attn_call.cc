@@ -53,7 +53,7 @@ Status read_floats(const DLTensor* tensor, const char* name, int32_t rank, const
 }
 
 // Checks that an array has one entry for each head, and not more.
-Status check_one_each(const TensorView& array, const char* name, int64_t heads) {
+Status check_one_each(const DLTensor& array, const char* name, int64_t heads) {
   if (array.shape[0] == heads) return Status();
   return Status::error(KVC_ERROR_SHAPE, "%s has shape [%" PRId64 "], not [heads] = [%" PRId64 "]", name, array.shape[0],
                        heads);
@@ -255,7 +255,7 @@ Status FlashAttnCall::read_options(const kvc_flash_attn_args& args) {
     const int32_t rank = args.alibi_slopes->ndim == 2 ? 2 : 1;
     KVC_TRY(read_floats(args.alibi_slopes, "alibi_slopes", rank, shape + 2 - rank,
                         rank == 2 ? "[rows, heads]" : "[heads]", device_, true, &alibi_slopes));
-    if (rank == 1) KVC_TRY(check_one_each(alibi_slopes, "alibi_slopes", layer.num_q_heads));
+    if (rank == 1) KVC_TRY(check_one_each(*args.alibi_slopes, "alibi_slopes", layer.num_q_heads));
     attend.alibi_slopes = reinterpret_cast<const float*>(alibi_slopes.data);
     attend.alibi_row_stride = rank == 2 ? alibi_slopes.strides[0] : 0;
   }
@@ -264,7 +264,7 @@ Status FlashAttnCall::read_options(const kvc_flash_attn_args& args) {
       args.sinks,
       {"sinks", device_, 1, shape + 1, "[heads]", true, false, is_float_dtype, "float32, float16 or bfloat16"},
       &sinks));
-  KVC_TRY(check_one_each(sinks, "sinks", layer.num_q_heads));
+  KVC_TRY(check_one_each(*args.sinks, "sinks", layer.num_q_heads));
   if (sinks.dtype.bits == 32) attend.sinks = reinterpret_cast<const float*>(sinks.data);
   return Status();
 }
