@@ -19,6 +19,7 @@ import dev.kvcache.Plan;
 import dev.kvcache.PlanArgs;
 import dev.kvcache.RopeMode;
 import dev.kvcache.RopeScaling;
+import dev.kvcache.RowFormat;
 import dev.kvcache.Select;
 import dev.kvcache.Stats;
 import dev.kvcache.Tables;
