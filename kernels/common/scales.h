@@ -85,13 +85,6 @@ KVC_HOST_DEVICE uint32_t nibble_of(float x, const NibbleScale& scale) {
   return static_cast<uint32_t>(rounded < 0.0f ? 0.0f : rounded > 15.0f ? 15.0f : rounded);
 }
 
-// Stores n elements with the scale of their row. n is even.
-KVC_HOST_DEVICE void store_nibbles(const float* row, int32_t n, const NibbleScale& scale, unsigned char* target) {
-  for (int32_t i = 0; i < n / 2; ++i) {
-    target[i] = static_cast<unsigned char>(nibble_of(row[2 * i], scale) | nibble_of(row[2 * i + 1], scale) << 4);
-  }
-}
-
 // ---- float4: an element is read as stored * scale of its block * scale of the head ------------------
 
 // Returns a block's scale from its stored byte. The sign bit is ignored.
@@ -112,26 +105,6 @@ KVC_HOST_DEVICE E2m1 element_of_block(float quotient, E4m3 scale) {
   E2m1 element = {0};
   if (scale.bits != kNanScale) narrow(quotient / widen(scale), &element);
   return element;
-}
-
-// Stores n elements, and after them the scale of each block. n is a multiple of kBlockDims. Elements are first divided
-// by `head_scale`.
-KVC_HOST_DEVICE void store_blocks(const float* row, int32_t n, float head_scale, unsigned char* target) {
-  for (int32_t begin = 0; begin < n; begin += kBlockDims) {
-    float quotients[kBlockDims];
-    uint32_t magnitude = 0;  // as float32 bits, which are largest for an infinity or a NaN
-    for (int32_t i = 0; i < kBlockDims; ++i) {
-      quotients[i] = row[begin + i] / head_scale;
-      const uint32_t bits = float_bits(quotients[i]) & 0x7fffffffu;
-      magnitude = bits > magnitude ? bits : magnitude;
-    }
-    const E4m3 scale = scale_of_block(magnitude);
-    target[n / 2 + begin / kBlockDims] = scale.bits;
-    for (int32_t i = 0; i < kBlockDims; i += 2) {
-      const E2m1 low = element_of_block(quotients[i], scale), high = element_of_block(quotients[i + 1], scale);
-      target[(begin + i) / 2] = static_cast<unsigned char>(low.bits | high.bits << 4);
-    }
-  }
 }
 
 }  // namespace kvc::kernels

@@ -10,7 +10,7 @@ namespace kvc::kernels {
 namespace {
 
 // Vectors of 4 elements, which every CPU has. Each element goes through the same operations as in the scalar functions
-// of hadamard.h and scales.h, so the stored bits are the same.
+// of hadamard.h and convert.h, so the stored bits are the same.
 using Floats = float __attribute__((vector_size(16)));
 using Words = uint32_t __attribute__((vector_size(16)));
 using Ints = int32_t __attribute__((vector_size(16)));
@@ -138,7 +138,7 @@ float quantise_nibbles(const float* row, int32_t n, unsigned char* target) {
     memset(target, 0, static_cast<size_t>(n / 2));
     return scale.stored;
   }
-  for (int32_t d = 0; d < n; d += 4) {  // as store_nibbles
+  for (int32_t d = 0; d < n; d += 4) {
     Floats level = load(row + d) * all(scale.inverse) + all(scale.zero) + all(0.5f);
     level = level < all(0.0f) ? all(0.0f) : level > all(15.0f) ? all(15.0f) : level;
     store_pairs(__builtin_convertvector(level, Ints), target + d / 2);
