@@ -1,12 +1,11 @@
 // Section 12 of the header: the prefix index.
 #include "api/boundary.h"
+#include "base/limits.h"
 
 using namespace kvc;
 using namespace kvc::api;
 
 namespace {
-
-constexpr int64_t kMaxTokens = int64_t{1} << 30;
 
 // Calls body(cache, query) with a query that was checked, and whose tokens were copied.
 template <class Body>
@@ -18,9 +17,9 @@ kvc_status query_call(const char* function, kvc_cache* cache, const kvc_prefix_q
     if ((known.flags & ~uint32_t{KVC_PREFIX_ALLOW_ALL}) != 0) {
       return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", known.flags);
     }
-    if (known.num_tokens < 0 || known.num_tokens > kMaxTokens) {
+    if (known.num_tokens < 0 || known.num_tokens > kMaxLength) {
       return Status::error(KVC_ERROR_OUT_OF_RANGE, "num_tokens %" PRId64 " is outside 0..%" PRId64, known.num_tokens,
-                           kMaxTokens);
+                           kMaxLength);
     }
     if (known.salt_begin < 0) {
       return Status::error(KVC_ERROR_OUT_OF_RANGE, "salt_begin %" PRId64 " is negative", known.salt_begin);

@@ -116,7 +116,8 @@ Status gather(const Layers& layers, int32_t index, const std::vector<int64_t>& s
   for (int i = 0; i < 4; ++i) {
     ExportParts::Part& part = parts->parts[i];
     if (!part.wanted) continue;
-    KVC_TRY(DeviceMemory::allocate(context, std::max<int64_t>(part.bytes(), 1), 4096, false, &part.memory));
+    KVC_TRY(DeviceMemory::allocate(context, std::max<int64_t>(part.bytes(), 1), DeviceMemory::kPageAlignment, false,
+                                   &part.memory));
     data[i] = part.memory->data();
     if (part.rank > 1) continue;
     const std::vector<float>& scales =

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cinttypes>
 #include <cstring>
 
+#include "base/steady_clock.h"
 #include "layer/layout_manifest.h"
 #include "transfer/memory_transport.h"
 
@@ -21,10 +21,7 @@ Status no_transfer(uint64_t id) { return Status::error(KVC_ERROR_STALE_ID, "tran
 
 }  // namespace
 
-int64_t CacheTransfers::now_ms() noexcept {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
+int64_t CacheTransfers::now_ms() noexcept { return steady_ns() / 1'000'000; }
 
 // Makes a random token. Because of the token, messages of a transfer that has ended are never accepted by another
 // transfer, in any process.

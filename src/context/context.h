@@ -80,6 +80,8 @@ class Context {
 
 class DeviceMemory {
  public:
+  static constexpr int64_t kPageAlignment = 4096;  // for buffers that have no need of their own
+
   // Allocates zeroed memory of `bytes` >= 1. alignment: a power of two. huge: try to use huge pages. Errors:
   // OUT_OF_MEMORY, or a backend error.
   static Status allocate(std::shared_ptr<Context> context, int64_t bytes, int64_t alignment, bool huge,

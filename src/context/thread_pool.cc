@@ -2,13 +2,13 @@
 
 #include <sched.h>
 #include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <climits>
 #include <cstdio>
 
+#include "base/steady_clock.h"
 #include "context/futex.h"
 #include "context/thread_place.h"
 
@@ -21,12 +21,6 @@ inline void pause() noexcept {
 #elif defined(__aarch64__)
   __asm__ volatile("isb" ::: "memory");  // yield is a no-op on most cores
 #endif
-}
-
-int64_t now_ns() noexcept {
-  timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
 }  // namespace
@@ -120,7 +114,7 @@ bool ThreadPool::try_take() noexcept {
 bool ThreadPool::worth_waking(int32_t effort) noexcept {
   if (effort == KVC_EFFORT_LARGE) return true;
   const int64_t before_ns = last_small_ns_;
-  last_small_ns_ = now_ns();
+  last_small_ns_ = steady_ns();
   return last_small_ns_ - before_ns < kSpinNs;
 }
 
@@ -154,7 +148,7 @@ uint32_t ThreadPool::work(int32_t worker) noexcept {
 // worker that claimed an item and lost its core can use the caller's core.
 void ThreadPool::wait_done(uint32_t target) noexcept {
   if (done_.load(std::memory_order_acquire) == target) return;
-  const int64_t begin_ns = now_ns();
+  const int64_t begin_ns = steady_ns();
   if (poll_done(target, begin_ns + kStallNs)) return;
   if (!move_waiting_worker_here() && poll_done(target, begin_ns + kSpinNs)) return;
   caller_sleeps_.store(true, std::memory_order_seq_cst);
@@ -172,7 +166,7 @@ bool ThreadPool::poll_done(uint32_t target, int64_t until_ns) noexcept {
       pause();
       if (done_.load(std::memory_order_acquire) == target) return true;
     }
-  } while (now_ns() < until_ns);
+  } while (steady_ns() < until_ns);
   return false;
 }
 
@@ -242,7 +236,7 @@ void* ThreadPool::worker_main(void* argument) {
 
 // Returns true when there may be items to claim, and false when the pool is being destroyed.
 bool ThreadPool::wait_for_job() noexcept {
-  const int64_t begin_ns = now_ns();
+  const int64_t begin_ns = steady_ns();
   int64_t in_job_ns = begin_ns;  // when a job was last in progress
   for (;;) {
     for (int i = 0; i < kPausesPerCheck; i++) {
@@ -250,7 +244,7 @@ bool ThreadPool::wait_for_job() noexcept {
       if (stop_.load(std::memory_order_relaxed)) return false;
       pause();
     }
-    const int64_t time_ns = now_ns();
+    const int64_t time_ns = steady_ns();
     const bool awake = awake_.load(std::memory_order_relaxed) > 0;
     if (time_ns - begin_ns >= (awake ? kAwakeNs : kSpinNs)) return sleep_for_job();
     // At first, taken_ is not read. So its cache line stays with the caller, which may take the workers again soon.
@@ -263,7 +257,7 @@ bool ThreadPool::wait_for_job() noexcept {
 void ThreadPool::leave_callers_cpu(Start* start) noexcept {
   const int cpu = caller_cpu_.load(std::memory_order_relaxed);
   if (cpu < 0 || current_cpu() != cpu) return;
-  const int64_t time_ns = now_ns();
+  const int64_t time_ns = steady_ns();
   if (time_ns - start->moved_ns < kMoveNs) return;
   start->moved_ns = time_ns;
   leave_cpu(cpu);

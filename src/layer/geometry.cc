@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/limits.h"
 #include "context/context.h"
 #include "kernels/common/stored_format.h"
 #include "layer/group_config.h"

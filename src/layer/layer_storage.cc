@@ -14,7 +14,6 @@ namespace kvc {
 namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
-constexpr int64_t kSmallAlignment = 4096;
 
 }  // namespace
 
@@ -99,7 +98,7 @@ Status LayerStorage::create(const std::shared_ptr<Context>& context, const Layer
 Status LayerStorage::allocate(const LayerGeometry& geometry) {
   const int64_t bytes = geometry.page_bytes * layer_.num_pages;
   const bool huge = bytes >= 2 * kHugePage;
-  KVC_TRY(DeviceMemory::allocate(context_, bytes, huge ? kHugePage : kSmallAlignment, huge, &memory_));
+  KVC_TRY(DeviceMemory::allocate(context_, bytes, huge ? kHugePage : DeviceMemory::kPageAlignment, huge, &memory_));
   const PageLayout layout = page_layout(layer_);
   together_ = layout.together;
   k_to_v_bytes_ = layout.v.rows.offset_bytes - layout.k.rows.offset_bytes;
@@ -121,7 +120,7 @@ Status LayerStorage::allocate(const LayerGeometry& geometry) {
 Status LayerStorage::allocate_head_scales(const LayerGeometry& geometry) {
   const int64_t heads = layer_.num_kv_heads;
   const int64_t bytes = 2 * heads * int64_t{sizeof(float)};
-  KVC_TRY(DeviceMemory::allocate(context_, bytes, kSmallAlignment, false, &head_scales_));
+  KVC_TRY(DeviceMemory::allocate(context_, bytes, DeviceMemory::kPageAlignment, false, &head_scales_));
   auto* data = static_cast<float*>(head_scales_->data());
   std::vector<float> both = geometry.k_scales;
   both.insert(both.end(), geometry.v_scales.begin(), geometry.v_scales.end());

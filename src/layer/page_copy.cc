@@ -29,7 +29,7 @@ Status PageCopy::create(const Layers& layers, std::unique_ptr<PageCopy>* out) {
   if (!layers.context()->is_host()) {
     copy->slots_at_ = (most_bytes + kAlignment - 1) / kAlignment * kAlignment;
     const int64_t bytes = copy->slots_at_ + std::max<int64_t>(1, most_rows) * static_cast<int64_t>(sizeof(int64_t));
-    KVC_TRY(DeviceMemory::allocate(layers.context(), bytes, 4096, false, &copy->staging_));
+    KVC_TRY(DeviceMemory::allocate(layers.context(), bytes, DeviceMemory::kPageAlignment, false, &copy->staging_));
   }
   *out = std::move(copy);
   return Status();

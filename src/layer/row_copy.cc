@@ -44,7 +44,8 @@ Status RowCopy::create(const Layers& layers, std::unique_ptr<RowCopy>* out, int6
     for (int32_t g = 0; g < layers.num_groups(); ++g) {
       for_each_run(layers, g, [&](const RowRun& run) { staging_bytes = std::max(staging_bytes, run.token_bytes); });
     }
-    KVC_TRY(DeviceMemory::allocate(layers.context(), staging_bytes, 4096, false, &copy->staging_));
+    KVC_TRY(
+        DeviceMemory::allocate(layers.context(), staging_bytes, DeviceMemory::kPageAlignment, false, &copy->staging_));
   }
   *out = std::move(copy);
   return Status();

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/dtype_text.h"
+#include "base/limits.h"
 #include "kernels/common/stored_format.h"
 #include "tensor/key_lists.h"
 #include "tensor/tensor_overlap.h"
@@ -13,7 +14,6 @@ namespace kvc {
 namespace {
 
 constexpr int64_t kMaxRows = 1 << 20;
-constexpr int64_t kMaxTokens = 1 << 30;  // limit for all tokens of a call, and for the cache of a row
 constexpr int32_t kMaxWindow = 1 << 30;
 constexpr int32_t kMaxSplits = 256;
 constexpr uint32_t kKnownFlags = KVC_FLASH_ATTN_CAUSAL | KVC_FLASH_ATTN_ROTARY_INTERLEAVED |
@@ -85,10 +85,10 @@ Status FlashAttnCall::read_cache(const kvc_flash_attn_args& args) {
   }
   if (args.v_cache == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "v_cache is NULL");
   KVC_TRY(ForeignCache::read(args.k_cache, args.v_cache, appends, device_, &cache));
-  capacity = std::min<int64_t>(cache.layer.page_size, kMaxTokens);
+  capacity = std::min<int64_t>(cache.layer.page_size, kMaxLength);
   if (args.block_table == nullptr) return Status();
   KVC_TRY(IndexTable::read(args.block_table, {"block_table", device_}, "[rows, max_pages]", true, &block_table));
-  capacity = std::min(cache.layer.page_size * std::min(block_table.num_columns(), kMaxTokens), kMaxTokens);
+  capacity = std::min(cache.layer.page_size * std::min(block_table.num_columns(), kMaxLength), kMaxLength);
   return Status();
 }
 
@@ -118,7 +118,7 @@ Status FlashAttnCall::read_queries(const kvc_flash_attn_args& args) {
                       ragged      ? shape[0]
                       : rows == 0 ? 0
                                   : row_queries,
-                      kMaxTokens / std::max<int64_t>(rows, 1)));
+                      kMaxLength / std::max<int64_t>(rows, 1)));
   tokens_ = ragged ? shape[0] : rows * row_queries;
   attend.q = rows_of(q);
   attend.q_row_stride = row_stride_of(q);
@@ -150,7 +150,7 @@ Status FlashAttnCall::read_new(const kvc_flash_attn_args& args) {
   KVC_TRY(read(args.k, "k", -1, cache.layer.head_dim, &k));
   KVC_TRY(read(args.v, "v", k.shape[ragged ? 0 : 1], cache.layer.v_head_dim, &v));
   row_new = ragged ? -1 : k.shape[1];
-  KVC_TRY(check_count("new tokens", ragged ? k.shape[0] : row_new, kMaxTokens / std::max<int64_t>(rows, 1)));
+  KVC_TRY(check_count("new tokens", ragged ? k.shape[0] : row_new, kMaxLength / std::max<int64_t>(rows, 1)));
   KVC_TRY(RotaryTables::read(args.rotary_cos, args.rotary_sin, cache.layer.head_dim, device_, &rotary));
   if (!rotary.given()) return Status();  // rotary_seqlens is ignored
   KVC_TRY(IndexTensor::read(args.rotary_seqlens, {"rotary_seqlens", device_, rows, true}, &rotary_seqlens));

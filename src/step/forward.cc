@@ -8,8 +8,6 @@
 namespace kvc {
 namespace {
 
-constexpr int64_t kAlignment = 4096;
-
 // Bytes of partial states, for the class that needs most of them. A cache without storage needs none.
 int64_t partial_bytes(const Geometry& geometry, const std::vector<WorkClass>& classes) {
   if (geometry.tables_only) return 0;
@@ -85,10 +83,10 @@ Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& 
   }
   forward->tile_counters_.resize(static_cast<size_t>(tiles));
   if (const int64_t bytes = partial_bytes(geometry, classes); bytes > 0) {
-    KVC_TRY(DeviceMemory::allocate(context, bytes, kAlignment, false, &forward->partials_));
+    KVC_TRY(DeviceMemory::allocate(context, bytes, DeviceMemory::kPageAlignment, false, &forward->partials_));
   }
   if (const int64_t bytes = select_bytes(geometry); bytes > 0) {
-    KVC_TRY(DeviceMemory::allocate(context, bytes, kAlignment, false, &forward->select_scratch_));
+    KVC_TRY(DeviceMemory::allocate(context, bytes, DeviceMemory::kPageAlignment, false, &forward->select_scratch_));
   }
   for (size_t i = 0; i < classes.size(); ++i) {
     kvc_backend_plan& plan = forward->plans_[i].plan;
@@ -101,9 +99,11 @@ Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& 
   for (size_t i = 0; i < geometry.rope_classes.size(); ++i) {
     const RopeClass& rope = geometry.rope_classes[i];
     const int64_t bytes = geometry.limits.tokens * rope.rope_dim * static_cast<int64_t>(sizeof(float));
-    KVC_TRY(DeviceMemory::allocate(context, bytes, kAlignment, false, &forward->rotations_[i].cos_sin));
+    KVC_TRY(
+        DeviceMemory::allocate(context, bytes, DeviceMemory::kPageAlignment, false, &forward->rotations_[i].cos_sin));
     if (geometry.limits.streaming) {
-      KVC_TRY(DeviceMemory::allocate(context, bytes, kAlignment, false, &forward->rotations_[i].cos_sin_sinks));
+      KVC_TRY(DeviceMemory::allocate(context, bytes, DeviceMemory::kPageAlignment, false,
+                                     &forward->rotations_[i].cos_sin_sinks));
     }
     if (rope.sets.size() > 1) forward->rotations_[i].sets = StepArray<int32_t>(geometry.limits.tokens);
     forward->rotations_[i].long_from = rope.long_from;

@@ -12,7 +12,6 @@
 namespace kvc {
 namespace {
 
-constexpr int64_t kAlignment = 4096;
 constexpr int32_t kPageSize = 1 << 30;  // tokens of the single page of decompressed K and V: more than any position
 constexpr int64_t kZeroBytes = KVC_BACKEND_NODE_FANOUT * static_cast<int64_t>(sizeof(int32_t));
 constexpr DLDataType kFloat = {kDLFloat, 32, 1};
@@ -424,9 +423,10 @@ Status LatentScratch::create(const std::shared_ptr<Context>& context, const Geom
   scratch->streaming_ = geometry.limits.streaming;
   scratch->deterministic_ = geometry.deterministic;
   scratch->widest_ = n.layer;
-  KVC_TRY(DeviceMemory::allocate(context, n.buffer_bytes, kAlignment, false, &scratch->buffer_));
+  KVC_TRY(DeviceMemory::allocate(context, n.buffer_bytes, DeviceMemory::kPageAlignment, false, &scratch->buffer_));
   if (n.partial_floats > 0) {
-    KVC_TRY(DeviceMemory::allocate(context, n.partial_floats * 4, kAlignment, false, &scratch->partials_));
+    KVC_TRY(DeviceMemory::allocate(context, n.partial_floats * 4, DeviceMemory::kPageAlignment, false,
+                                   &scratch->partials_));
   }
   if (!context->is_host())
     KVC_TRY(DeviceMemory::allocate(context, kZeroBytes, kLatentAlignment, false, &scratch->zeros_));

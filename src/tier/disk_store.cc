@@ -4,17 +4,16 @@
 #include <cerrno>
 #include <ctime>
 
+#include "base/steady_clock.h"
+
 namespace kvc {
 namespace {
 
-int64_t read_clock(clockid_t clock) {
+int64_t system_wall_ns() {
   timespec now;
-  ::clock_gettime(clock, &now);
+  ::clock_gettime(CLOCK_REALTIME, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
-
-int64_t system_wall_ns() { return read_clock(CLOCK_REALTIME); }
-int64_t steady_ns() { return read_clock(CLOCK_MONOTONIC); }
 
 // A load writes a new stamp (the time of last use) to the file if the stamp of the file is older than this.
 constexpr int64_t kStampEveryNs = 1'000'000'000;

@@ -6,20 +6,11 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstring>
-#include <ctime>
 #include <new>
 
+#include "base/steady_clock.h"
+
 namespace kvc {
-namespace {
-
-int64_t steady_ns() noexcept {
-  timespec now;
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
-}  // namespace
-
 Status HostStore::open(int64_t capacity_bytes) {
   const int64_t blocks = capacity_bytes / kBlockBytes;
   const auto bytes = static_cast<size_t>(blocks * kBlockBytes);

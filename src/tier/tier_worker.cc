@@ -9,6 +9,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/steady_clock.h"
 #include "tier/wake_event.h"
 
 namespace kvc {
@@ -158,7 +159,7 @@ Status TierWorker::load(std::vector<LoadPage> pages, uint64_t* load) {
 Status TierWorker::search(std::vector<kvc_tier_key> keys, uint64_t* load) {
   Load made;
   made.searched = std::move(keys);
-  made.search_until_ns = now_ns() + kSearchNs;
+  made.search_until_ns = steady_ns() + kSearchNs;
   return add_load(std::move(made), load);
 }
 

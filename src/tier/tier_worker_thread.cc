@@ -6,6 +6,7 @@
 #include <iterator>
 #include <new>
 
+#include "base/steady_clock.h"
 #include "tier/tier_worker.h"
 #include "tier/wake_event.h"
 
@@ -104,7 +105,7 @@ void TierWorker::submit(Item& item) {
 // Drops from each search the keys that are no longer PENDING in a tier. A search ends when it has no key left, or after
 // kSearchNs. Returns whether it dropped such a key.
 bool TierWorker::search() {
-  const int64_t now = now_ns();
+  const int64_t now = steady_ns();
   int64_t known = 0;
   MutexLock lock(mutex_);
   for (auto& [id, load] : work_->loads) {

@@ -1,4 +1,4 @@
-// Functions to signal and to clear an eventfd, and a monotonic clock.
+// Functions to signal and to clear an eventfd.
 //
 // Thread safety: any thread.
 #pragma once
@@ -6,15 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstdint>
 
 namespace kvc {
-
-inline int64_t now_ns() noexcept {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
 
 inline void write_event(int event) noexcept {
   const uint64_t one = 1;

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -26,11 +25,6 @@ std::string head(char kind, int64_t count) {
 }
 
 }  // namespace
-
-int64_t now_ns() noexcept {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 Command::Command(int32_t num_arguments) : before_(head('*', num_arguments)) {}
 
@@ -63,7 +57,7 @@ int Connection::fail(int error) noexcept {
 
 int Connection::wait(short events, int64_t deadline_ns) noexcept {
   for (;;) {
-    const int64_t left_ns = deadline_ns - now_ns();
+    const int64_t left_ns = deadline_ns - steady_ns();
     if (left_ns <= 0) return ETIMEDOUT;
     pollfd waiting = {context_->fd, events, 0};
     const int ready = ::poll(&waiting, 1, static_cast<int>(std::min<int64_t>(left_ns / 1'000'000 + 1, INT32_MAX)));
@@ -102,7 +96,7 @@ int Connection::open(const Address& address, const TlsContext* tls, int64_t dead
 
 template <typename Call>
 int64_t Connection::repeat(Call call, int64_t deadline_ns) noexcept {
-  while (now_ns() < deadline_ns) {
+  while (steady_ns() < deadline_ns) {
     const int64_t result = call();
     if (result != -EAGAIN) return result;
     if (const int error = wait(tls_->wanted(), deadline_ns)) return -error;

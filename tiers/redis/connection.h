@@ -18,13 +18,12 @@
 #include <string>
 #include <vector>
 
+#include "base/steady_clock.h"
 #include "kvcache_tier.h"
 #include "options.h"
 #include "tls.h"
 
 namespace kvc::redis {
-
-int64_t now_ns() noexcept;  // the time of a monotonic clock
 
 struct FreeReply {
   void operator()(redisReply* reply) const noexcept { freeReplyObject(reply); }

@@ -48,7 +48,7 @@ class RedisTier {
     std::fill(found, found + n, kvc_tier_found{KVC_TIER_MISS, 0, 0});
     if (is_child()) return;
     try {
-      if (known_.lookup(n, keys, found, now_ns()) && threads_.start().ok()) queue_.request_errand();
+      if (known_.lookup(n, keys, found, steady_ns()) && threads_.start().ok()) queue_.request_errand();
     } catch (const std::bad_alloc&) {
       std::fill(found, found + n, kvc_tier_found{KVC_TIER_RETRY, 0, 0});
     }
@@ -138,7 +138,7 @@ class RedisTier {
     } catch (const std::bad_alloc&) {
       bytes.clear();
     }
-    for (size_t i = 0; i < keys.size(); ++i) known_.searched(keys[i], i < bytes.size() ? bytes[i] : -1, now_ns());
+    for (size_t i = 0; i < keys.size(); ++i) known_.searched(keys[i], i < bytes.size() ? bytes[i] : -1, steady_ns());
   }
 
   Session::Outcome perform(const TierTask& task, Session& session) noexcept {
@@ -149,7 +149,7 @@ class RedisTier {
     TransferMeter::Item measured;
     if (meter != nullptr) {
       MutexLock lock(mutex_);
-      measured = meter->begin(now_ns());
+      measured = meter->begin(steady_ns());
     }
     Session::Outcome outcome;
     try {
@@ -162,7 +162,7 @@ class RedisTier {
     learn(task.work, item, outcome);
     MutexLock lock(mutex_);
     const bool ok = outcome.result == KVC_TIER_OK;
-    if (meter != nullptr) meter->end(measured, now_ns(), ok ? item.bytes : 0);
+    if (meter != nullptr) meter->end(measured, steady_ns(), ok ? item.bytes : 0);
     counts_.misses += outcome.result == KVC_TIER_MISS;
     counts_.failed += outcome.result == KVC_TIER_FAILED;
     counts_.damaged += outcome.damaged;
@@ -179,9 +179,9 @@ class RedisTier {
     if (outcome.result == KVC_TIER_FAILED) {
       if (work != TierWork::kLoad) known_.forget(item.key);  // the server may have executed the command
     } else if (work == TierWork::kStore) {
-      known_.learned(item.key, item.bytes, now_ns());
+      known_.learned(item.key, item.bytes, steady_ns());
     } else {
-      known_.learned(item.key, work == TierWork::kLoad ? outcome.found_bytes : -1, now_ns());
+      known_.learned(item.key, work == TierWork::kLoad ? outcome.found_bytes : -1, steady_ns());
     }
   }
 

@@ -106,7 +106,7 @@ std::string Session::key_text(const kvc_tier_key& key) const {
 
 // Records a failure of a server, so that no thread uses it for some time (servers.h), and closes the connection to it.
 int Session::refuse(const Address& server, int error) {
-  servers_.failed(server, error, now_ns());
+  servers_.failed(server, error, steady_ns());
   connections_.erase(server.text());
   return error;
 }
@@ -137,7 +137,7 @@ int Session::greet(Connection& connection, int64_t deadline_ns) {
 int Session::connection_to(const Address& server, int64_t deadline_ns, Connection** connection) {
   *connection = &connections_[server.text()];
   if ((*connection)->is_open()) return 0;
-  if (const int error = servers_.may_use(server, now_ns(), timeout_ns())) return error;
+  if (const int error = servers_.may_use(server, steady_ns(), timeout_ns())) return error;
   refusal_.clear();
   int error = (*connection)->open(server, tls_, deadline_ns);
   if (error == 0) error = greet(**connection, deadline_ns);
@@ -185,7 +185,7 @@ int Session::exchange(const Address& server, bool asking, const Command& command
 }
 
 bool Session::refresh_slots(int64_t deadline_ns) {
-  if (!servers_.should_refresh(now_ns())) return false;
+  if (!servers_.should_refresh(steady_ns())) return false;
   for (const Address& server : servers_.all()) {
     Reply reply;
     if (exchange(server, false, Command(2).add("CLUSTER").add("SLOTS"), kSmallReplyBytes, deadline_ns, &reply) != 0) {
@@ -205,14 +205,14 @@ bool Session::refresh_slots(int64_t deadline_ns) {
 int Session::run(const std::string& key, const Command& command, int64_t most_bytes, int64_t deadline_ns, Reply* reply,
                  const Connection::Sink* sink) {
   const int slot = slot_of(key);
-  Address server = servers_.of_slot(slot, now_ns());
+  Address server = servers_.of_slot(slot, steady_ns());
   bool asking = false;
   for (int hop = 0; hop < kMaxHops; ++hop) {
     if (const int error = exchange(server, asking, command, most_bytes, deadline_ns, reply, sink)) {
       // Another node may have taken over the slots of the failed node.
       const Address failed = server;
       if (!servers_.is_cluster() || !refresh_slots(deadline_ns)) return error;
-      server = servers_.of_slot(slot, now_ns());
+      server = servers_.of_slot(slot, steady_ns());
       if (server == failed) return error;
       asking = false;
       continue;
@@ -290,7 +290,7 @@ void Session::search(const std::vector<kvc_tier_key>& keys, std::vector<int64_t>
   std::map<std::string, std::pair<Address, std::vector<size_t>>> by_server;
   for (size_t i = 0; i < keys.size(); ++i) {
     texts.push_back(key_text(keys[i]));
-    const Address server = servers_.of_slot(slot_of(texts[i]), now_ns());
+    const Address server = servers_.of_slot(slot_of(texts[i]), steady_ns());
     auto& entry = by_server[server.text()];
     entry.first = server;
     entry.second.push_back(i);

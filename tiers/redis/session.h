@@ -45,7 +45,7 @@ class Session {
   void search(const std::vector<kvc_tier_key>& keys, std::vector<int64_t>* bytes);
 
  private:
-  int64_t deadline(int64_t bytes) const noexcept { return now_ns() + timeout_ns() + bytes * kNsPerByte; }
+  int64_t deadline(int64_t bytes) const noexcept { return steady_ns() + timeout_ns() + bytes * kNsPerByte; }
   int64_t timeout_ns() const noexcept { return int64_t{options_.timeout_ms} * 1'000'000; }
   std::string key_text(const kvc_tier_key& key) const;
   // These methods return 0 or an errno.
