@@ -103,7 +103,9 @@ struct kvc_transport { /* kvc_transport: kvcache.h */
    *   error  out, never NULL; filled if the result is FAILED */
   int32_t (*connect)(void *self, const void *address, int64_t bytes, uint64_t *peer, kvc_error *error);
 
-  /* Releases a peer. Accepted messages are still sent while the peer runs, and poll still gives their SENT events. */
+  /* Releases a peer. Accepted messages are still sent while the peer runs, and poll still gives their SENT events.
+   * Messages without data leave even if poll is never called again: the library sends the reason of a cancelled transfer, and
+   * then calls this. */
   void (*disconnect)(void *self, uint64_t peer);
 
   /* Sends a message.

@@ -32,10 +32,17 @@ part() {
   rm -f "$junit"
   begin=$(date +%s.%N)
   set +e # not as a condition, because bash would then continue after errors inside
-  ( set -e; "$@" ) > "$logs/$name.log" 2>&1
+  until_deadline "$@" > "$logs/$name.log" 2>&1
   status=$?
   set -e
   [ $status = 0 ] || state=FAILED
+  if [ $status = 124 ]; then
+    echo "stopped, because the whole run took $KVC_TEST_DEADLINE minutes" >> "$logs/$name.log"
+    if [ -n "$may_stop" ]; then
+      echo "stopped after $KVC_TEST_DEADLINE minutes: $name" | tee -a "$logs/left-out"
+      return
+    fi
+  fi
   end=$(date +%s.%N)
   {
     flock 9 # so that lines of the two chains do not mix
@@ -53,9 +60,34 @@ part() {
   } 9> "$logs/lock"
 }
 
+# until_deadline COMMAND...: runs it with `set -e`. With KVC_TEST_DEADLINE, it is stopped after that many minutes of the whole
+# run, and the result is 124.
+until_deadline() {
+  local left=$((${KVC_TEST_DEADLINE:-0} * 60 - SECONDS)) command watch status
+  if [ -z "${KVC_TEST_DEADLINE:-}" ]; then
+    ( set -e; "$@" )
+    return
+  fi
+  set -m # process groups of their own, which can be stopped whole
+  ( set -e; "$@" ) < /dev/null &
+  command=$!
+  ( sleep $((left > 1 ? left : 1)); kill -KILL -- -$command ) &
+  watch=$!
+  disown $watch # bash writes nothing when it is stopped
+  set +m
+  wait $command
+  status=$?
+  kill -KILL -- -$watch 2> /dev/null
+  [ $status != 137 ] || [ $SECONDS -lt $((KVC_TEST_DEADLINE * 60)) ] || status=124
+  return $status
+}
+
 # in_time PART ...: whether these parts of --full may still start. After KVC_TEST_MINUTES a run of all parts starts no more
-# of them. The parts that are left out are listed, and count neither as passed nor as failed.
+# of them, and at KVC_TEST_DEADLINE it stops the one that runs. The parts that are left out or stopped are listed, and count
+# neither as passed nor as failed.
+may_stop=
 in_time() {
+  may_stop=yes
   local minutes=$((SECONDS / 60))
   if [ ${#only[@]} -gt 0 ] || [ "$minutes" -lt "${KVC_TEST_MINUTES:-$((minutes + 1))}" ]; then
     return 0

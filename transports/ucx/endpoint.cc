@@ -14,6 +14,7 @@ namespace {
 constexpr unsigned kMessageId = 1;
 constexpr int kProgressRounds = 64;  // most rounds of UCX's progress in one poll
 constexpr int kCloseRounds = 200000;
+constexpr int64_t kFlushMs = 200;  // the longest time that disconnect waits for messages to leave
 
 Status failed(const char* what, ucs_status_t status) {
   return Status::error(KVC_ERROR_IO, "%s: %s", what, ucs_status_string(status));
@@ -204,7 +205,13 @@ void UcxEndpoint::disconnect(uint64_t peer) noexcept {
   Peer* const own = found->second.get();
   closed_.push_back(std::move(found->second));
   peers_.erase(found);
-  if (!in_child()) close_peer(own, false);
+  if (in_child()) return;
+  close_peer(own, false);
+  // Messages leave in calls of poll. After a cancel, a program may never call it again. So they leave here.
+  const int64_t until = steady_ms() + kFlushMs;
+  while (!closing_.empty() && ucp_request_check_status(closing_.back()) == UCS_INPROGRESS && steady_ms() < until) {
+    ucp_worker_progress(worker_);
+  }
 }
 
 // UCX may call back during any call. So the callbacks only add events to events_, and poll returns them.
