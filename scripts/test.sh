@@ -23,7 +23,7 @@ logs=$root/build/logs
 # part NAME COMMAND...: runs it. Its output goes to a file that is shown if it fails. Tests write $junit, and NAME=ok or
 # NAME=FAILED is added to $logs/ran.
 part() {
-  local name=$1 begin end status state=ok
+  local name=$1 begin end cpu status state=ok
   shift
   if [ ${#only[@]} -gt 0 ] && [[ " setup ${only[*]} " != *" $name "* ]]; then
     return
@@ -31,6 +31,7 @@ part() {
   junit=$logs/$name.xml
   rm -f "$junit"
   begin=$(date +%s.%N)
+  cpu=$(cpu_seconds $BASHPID)
   set +e # not as a condition, because bash would then continue after errors inside
   until_deadline "$@" > "$logs/$name.log" 2>&1
   status=$?
@@ -44,11 +45,12 @@ part() {
     fi
   fi
   end=$(date +%s.%N)
+  cpu=$(($(cpu_seconds $BASHPID) - cpu))
   {
     flock 9 # so that lines of the two chains do not mix
     echo "$name=$state" >> "$logs/ran"
     if command -v python3 > /dev/null; then
-      python3 scripts/report.py part "$name" "$state" "$begin" "$end" "$junit"
+      python3 scripts/report.py part "$name" "$state" "$begin" "$end" "$cpu" "$junit"
     else
       echo "$name $state" # the set-up could not install Python
     fi
@@ -59,6 +61,9 @@ part() {
     fi
   } 9> "$logs/lock"
 }
+
+# cpu_seconds PROCESS: the CPU time of its children that have ended.
+cpu_seconds() { awk -v ticks="$(getconf CLK_TCK)" '{ printf "%d", ($16 + $17) / ticks }' "/proc/$1/stat"; }
 
 # until_deadline COMMAND...: runs it with `set -e`. With KVC_TEST_DEADLINE, it is stopped after that many minutes of the whole
 # run, and the result is 124.
@@ -95,6 +100,7 @@ in_time() {
   echo "left out after $minutes of $KVC_TEST_MINUTES minutes: $*" | tee -a "$logs/left-out"
   return 1
 }
+late_part() { ! in_time "$1" || part "$@"; }
 
 # beside CHAIN CHAIN: runs two functions at once, because their parts leave a core idle for much of the time.
 beside() {
@@ -316,20 +322,20 @@ conformance() {
 
 # Two chains for `beside`. They write to different folders.
 other_languages() { # build/java and build/rust
-  part go go_package
-  part rust rust
-  part java java_package
-  part conformance conformance
-  part engines engines
-  part guide guide
-  part packages packages
-  part fresh-clone fresh_clone
+  late_part go go_package
+  late_part rust rust
+  late_part java java_package
+  late_part conformance conformance
+  late_part engines engines
+  late_part guide guide
+  late_part packages packages
+  late_part fresh-clone fresh_clone
 }
 torch_and_cuda() { # build/cuda and .venv-transformers
-  part cuda cuda
-  part typing typing
-  part python-jax run_pytest tests/python/test_jax.py
-  part transformers transformers_tests
+  late_part cuda cuda
+  late_part typing typing
+  late_part python-jax run_pytest tests/python/test_jax.py
+  late_part transformers transformers_tests
 }
 
 mkdir -p "$logs"
@@ -356,18 +362,16 @@ part gemma run_pytest tests/gemma --ignore=tests/gemma/test_model_torch.py
 if [ $level != full ]; then
   part guide run_pytest tests/guide -k "in_python or in_c" # the others need their compilers
 else
-  part redis redis_tests
-  part nixl nixl_tests
-  part onnxruntime env KVC_STRICT=$strict bash integrations/onnxruntime/test.sh --junitxml="$logs/onnxruntime.xml"
-  part browser run_pytest tests/browser
-  part subdirectory run_ctest release --build-config Packages --tests-regex '^consumer.subdirectory$'
+  late_part redis redis_tests
+  late_part nixl nixl_tests
+  late_part onnxruntime env KVC_STRICT=$strict bash integrations/onnxruntime/test.sh --junitxml="$logs/onnxruntime.xml"
+  late_part browser run_pytest tests/browser
+  late_part subdirectory run_ctest release --build-config Packages --tests-regex '^consumer.subdirectory$'
   beside torch_and_cuda other_languages
-  part thread-safety thread_safety
-  part clang-tidy bash scripts/clang_tidy.sh
-  if in_time fuzz; then
-    part fuzz bash scripts/fuzz.sh api --minutes 1
-    part fuzz-bytes fuzz_bytes
-  fi
+  late_part thread-safety thread_safety
+  late_part clang-tidy bash scripts/clang_tidy.sh
+  late_part fuzz bash scripts/fuzz.sh api --minutes 1
+  late_part fuzz-bytes fuzz_bytes
   if in_time build-asan asan rust-asan; then
     part build-asan configure_and_build asan -DKVCACHE_REDIS=ON
     part asan run_ctest asan

@@ -18,12 +18,12 @@ constexpr int32_t kDsMlaRotaryAt = kDsMlaLatentDims + kDsMlaLatentDims / kDsMlaS
 
 KVC_HOST_DEVICE float ds_mla_scale(const unsigned char* row, int32_t dim) {
   float scale;
-  memcpy(&scale, row + kDsMlaLatentDims + dim / kDsMlaScaleDims * 4, sizeof scale);
+  memcpy(&scale, row + kDsMlaLatentDims + dim / kDsMlaScaleDims * int64_t{4}, sizeof scale);
   return scale;
 }
 
 KVC_HOST_DEVICE void set_ds_mla_scale(unsigned char* row, int32_t dim, float scale) {
-  memcpy(row + kDsMlaLatentDims + dim / kDsMlaScaleDims * 4, &scale, sizeof scale);
+  memcpy(row + kDsMlaLatentDims + dim / kDsMlaScaleDims * int64_t{4}, &scale, sizeof scale);
 }
 
 // Returns dim `dim` of a stored row.
