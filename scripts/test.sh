@@ -159,15 +159,15 @@ transformers_census() {
   bash scripts/setup_transformers.sh
   OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 "$root/.venv-transformers/bin/python" tests/transformers/census.py
 }
-# Compiles the CUDA backend for two architectures. No kernel may use local memory, and the plug-in must report what a machine
+# Compiles the CUDA backend for one architecture. No kernel may use local memory, and the plug-in must report what a machine
 # lacks. (The part `unit` runs its kernels on an emulation.)
-cuda() {
-  DLPACK_INCLUDE_DIR=$("$venv/bin/tvm-ffi-config" --dlpack-includedir) bash scripts/build_cuda.sh 80-real 90a-real \
-    | tee "$logs/cuda-build.txt"
-  local toolkit
-  toolkit=$(sed -n 's/^toolkit: //p' "$logs/cuda-build.txt")
-  export KVCACHE_CUDA_BACKEND=$root/build/cuda/kernels/cuda/libkvcache_cuda.so
-  test -z "$(grep -i warning "$logs/cuda-build.txt" | tee /dev/stderr)"
+cuda() { # ARCH FOLDER
+  local toolkit built=$logs/$2-build.txt
+  DLPACK_INCLUDE_DIR=$("$venv/bin/tvm-ffi-config" --dlpack-includedir) KVC_CUDA_BUILD=$2 bash scripts/build_cuda.sh "$1" \
+    | tee "$built"
+  toolkit=$(sed -n 's/^toolkit: //p' "$built")
+  export KVCACHE_CUDA_BACKEND=$root/build/$2/kernels/cuda/libkvcache_cuda.so
+  test -z "$(grep -i warning "$built" | tee /dev/stderr)"
   test "$(nm --dynamic --defined-only "$KVCACHE_CUDA_BACKEND" | cut -d ' ' -f 3)" = kvc_backend_get
   python3 scripts/ptxas_report.py "$KVCACHE_CUDA_BACKEND" --cuobjdump "$toolkit/bin/cuobjdump"
   if [ -e /dev/nvidiactl ]; then
@@ -332,7 +332,7 @@ other_languages() { # build/java and build/rust
   late_part fresh-clone fresh_clone
 }
 torch_and_cuda() { # build/cuda and .venv-transformers
-  late_part cuda cuda
+  late_part cuda cuda 90a-real cuda
   late_part typing typing
   late_part python-jax run_pytest tests/python/test_jax.py
   late_part transformers transformers_tests
@@ -387,6 +387,7 @@ else
     part aarch64 run_ctest aarch64 --label-exclude '^kernels$'
     part aarch64-kernels run_ctest aarch64 --label-regex '^kernels$'
   fi
+  late_part cuda-80 cuda 80-real cuda-80
   if in_time build-coverage coverage coverage-report; then
     part build-coverage configure_and_build coverage -DCMAKE_COMPILE_WARNING_AS_ERROR="$strict"
     # The preset leaves out two folders that take long and reach few lines that the others miss.
