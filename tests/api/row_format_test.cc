@@ -5,7 +5,7 @@
 namespace kvt {
 namespace {
 
-CacheSpec spec_of(int heads = 4) {
+CacheSpec packed_spec(int heads = 4) {
   CacheSpec spec;
   spec.page_size = 4;
   spec.max_sequences = 4;
@@ -22,7 +22,7 @@ TEST(RowFormat, ConfigsThatAreRefused) {
   ContextPtr context = make_context();
   const auto check = [&](const std::function<void(kvc_layer_config &, kvc_group_config &)> &change, Statuses statuses,
                          std::vector<std::string> mentions) {
-    BuiltConfig built(spec_of());
+    BuiltConfig built(packed_spec());
     change(built.layers[0], built.groups[0]);
     kvc_cache *cache = nullptr;
     const kvc_error error = refused(
@@ -53,7 +53,7 @@ TEST(RowFormat, ConfigsThatAreRefused) {
       },
       {KVC_ERROR_INVALID_ARGUMENT}, {"FP8_DS_MLA needs MLA rows"});
   // A layer that reads another's rows has them in the same format.
-  BuiltConfig reader(spec_of());
+  BuiltConfig reader(packed_spec());
   std::vector<kvc_layer_config> layers = {reader.layers[0], reader.layers[0]};
   layers[1].kv_layer = 1;
   layers[1].row_format = KVC_ROW_FORMAT_DTYPE;
@@ -66,7 +66,7 @@ TEST(RowFormat, ConfigsThatAreRefused) {
 
 TEST(RowFormat, EstimateCountsWholeRows) {
   ContextPtr context = make_context();
-  BuiltConfig built(spec_of());
+  BuiltConfig built(packed_spec());
   built.layers[0].dtype = dl_type(DType::kF32);  // the default, by its name
   kvc_estimate estimate;
   kvc_estimate_init(&estimate);
@@ -123,7 +123,7 @@ std::vector<int32_t> pages_of(const World &w) {
 // stored gives the bytes again.
 TEST(RowFormat, StoredBytesComeAndGo) {
   constexpr int kTokens = 11;
-  World w(spec_of(), 1, 0);
+  World w(packed_spec(), 1, 0);
   LayerTensors given(w.spec.layers[0], kTokens);
   const std::vector<uint8_t> wanted = packed_rows(given.k);
   append(w, given.k.dl(), kTokens);
@@ -172,7 +172,7 @@ TEST(RowFormat, StoredBytesComeAndGo) {
 }
 
 TEST(RowFormat, StoredBytesThatAreRefused) {
-  World w(spec_of(), 1, 0);
+  World w(packed_spec(), 1, 0);
   const kvc_forward f = w.begin({w.seq}, {3});
   RowBytes bytes(std::vector<uint8_t>(3 * 656, 1), 3), elements(std::vector<uint8_t>(3 * 656, 1), 3, 576);
   DLTensor floats8 = bytes.tensor;
@@ -223,7 +223,7 @@ std::vector<double> attended(const Tensor &q, const std::vector<const uint8_t *>
 // wrote.
 TEST(RowFormat, AServersPool) {
   constexpr int kHeads = 3, kTokens = 7, kPageSize = 4, kPages = 10;
-  const CacheSpec spec = spec_of(kHeads);
+  const CacheSpec spec = packed_spec(kHeads);
   auto memory = std::make_shared<std::vector<uint8_t>>(size_t{kPages} * kPageSize * kDsMlaRowBytes, 0xff);
   World w(spec, 1, 0);
   BuiltConfig built(spec);

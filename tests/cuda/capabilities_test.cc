@@ -22,8 +22,6 @@ namespace {
 constexpr const char *kDevices[] = {"cpu", "cuda"};
 
 // The helpers of other tests use this device.
-void use(const char *device) { setenv("KVC_TEST_DEVICE", device, 1); }
-
 std::set<std::string> public_functions() {
   std::ifstream file(KVC_FUNCTIONS);
   std::set<std::string> names;
@@ -404,7 +402,7 @@ TEST(Capabilities, EveryFunctionOnEveryDevice) {
   ASSERT_GT(all.size(), 50u);
   for (const char *device : kDevices) {
     SCOPED_TRACE(device);
-    use(device);
+    use_device(device);
     Program program;
     program.run();
     EXPECT_EQ(program.called, all);
@@ -537,7 +535,7 @@ TEST(Capabilities, EveryOptionOfALayerOnEveryDevice) {
     SCOPED_TRACE(std::string(option.name) + ", " + name_of(option.layer.dtype));
     std::vector<std::vector<float>> of_devices;
     for (const char *device : kDevices) {
-      use(device);
+      use_device(device);
       std::string refused;
       of_devices.push_back(outputs(option, &refused));
       EXPECT_EQ(refused, "") << device;
@@ -551,7 +549,7 @@ TEST(Capabilities, EveryOptionOfALayerOnEveryDevice) {
 
 // Layers that no device stores are refused when the cache is created, with the layer and the reason.
 TEST(Capabilities, LayersThatAreRefused) {
-  use("cuda");
+  use_device("cuda");
   const ContextPtr context = make_context();
   for (const auto &[type, name] : {std::pair(DType::kU4, "uint4"), {DType::kE2M1, "float4_e2m1fn"}}) {
     CacheSpec spec;

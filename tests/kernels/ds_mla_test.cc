@@ -18,8 +18,8 @@ using kvt::kDsMlaRowBytes;
 using Bytes = std::vector<unsigned char>;
 
 // A pool of 4 slots, and the row that append stores in slot 1.
-struct Pool {
-  Pool() {
+struct PackedPool {
+  PackedPool() {
     layer.num_pages = 1;
     layer.page_size = 4;
     layer.num_q_heads = layer.num_kv_heads = 1;
@@ -32,8 +32,8 @@ struct Pool {
     layer.k = layer.v = pool_of(dtype_of(Kind::kDsMla), bytes.data(), 4 * kDsMlaRowBytes, 4 * kDsMlaRowBytes,
                                 kDsMlaRowBytes, kDsMlaRowBytes);
   }
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
+  PackedPool(const PackedPool&) = delete;
+  PackedPool& operator=(const PackedPool&) = delete;
 
   Bytes append(kvc_backend_device* device, const kvc_backend_tensor& k, const kvc_backend_tensor& v = {}) {
     const int64_t slot = 1;
@@ -63,7 +63,7 @@ void expect_stored(std::vector<float> row, const Bytes& expected, const std::str
   for_each_implementation(
       1,
       [&](const std::string& name, kvc_backend_device* device) {
-        EXPECT_EQ(Pool().append(device, tensor_of(row.data(), Kind::kF32, kDsMlaDims)), expected)
+        EXPECT_EQ(PackedPool().append(device, tensor_of(row.data(), Kind::kF32, kDsMlaDims)), expected)
             << name << " " << what;
       },
       true);
@@ -86,10 +86,10 @@ TEST(DsMla, AppendStoresWhatTheFormatDefines) {
       for_each_implementation(
           1,
           [&](const std::string& name, kvc_backend_device* device) {
-            EXPECT_EQ(Pool().append(device, tensor_of(data.data(), source, kDsMlaDims)), expected)
+            EXPECT_EQ(PackedPool().append(device, tensor_of(data.data(), source, kDsMlaDims)), expected)
                 << name << " " << name_of(source) << " around " << deviation;
-            EXPECT_EQ(Pool().append(device, tensor_of(data.data() + rotary, source, 64),
-                                    tensor_of(data.data(), source, kDsMlaLatentDims)),
+            EXPECT_EQ(PackedPool().append(device, tensor_of(data.data() + rotary, source, 64),
+                                          tensor_of(data.data(), source, kDsMlaLatentDims)),
                       expected)
                 << name << " in two parts";
           },
@@ -152,7 +152,7 @@ TEST(DsMla, StoredBytesAreCopied) {
   for_each_implementation(
       1,
       [&](const std::string& name, kvc_backend_device* device) {
-        EXPECT_EQ(Pool().append(device, tensor_of(row.data(), Kind::kDsMla, kDsMlaRowBytes)), row) << name;
+        EXPECT_EQ(PackedPool().append(device, tensor_of(row.data(), Kind::kDsMla, kDsMlaRowBytes)), row) << name;
       },
       true);
 }

@@ -8,13 +8,6 @@
 namespace kvt {
 namespace {
 
-constexpr double kTolerance = 2e-5;
-
-void expect_near(const Vector &got, const Vector &wanted, const std::string &what, double tolerance = kTolerance) {
-  ASSERT_EQ(got.size(), wanted.size()) << what;
-  for (size_t d = 0; d < got.size(); d++) ASSERT_NEAR(got[d], wanted[d], tolerance) << what << " dim " << d;
-}
-
 std::vector<Vector> export_keys(RopeCache &c, kvc_seq id) {
   kvc_export_args args;
   kvc_export_args_init(&args);

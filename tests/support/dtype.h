@@ -54,6 +54,9 @@ inline DLDevice test_device() {
   return {name != nullptr && std::strcmp(name, "cuda") == 0 ? kDLCUDA : kDLCPU, 0};
 }
 
+// Later calls of test_device return this one: "cpu" or "cuda".
+inline void use_device(const char *device) { setenv("KVC_TEST_DEVICE", device, 1); }
+
 // The device of index tensors of calls without a cache: the host, or, with KVC_TEST_INDEXES=device, the device of the
 // other tensors.
 inline DLDevice index_test_device() {

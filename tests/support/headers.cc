@@ -1,1 +1,0 @@
-// No tests: the program whose precompiled headers the other test programs use. See tests/CMakeLists.txt.
