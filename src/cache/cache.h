@@ -2,8 +2,8 @@
 // and the state that is only its own. A call of the C API is one call of its subject's class.
 //
 // Thread safety: any thread may call any method of a part, except those that are marked "locked". The destructor must
-// run when no other call runs. The parts that are destroyed first use the others: the thread of `tiers` copies pages,
-// and `transfers` frees sequences.
+// run when no other call runs. Members are destroyed from last to first, so `core` is the last one: until then, the
+// thread of `tiers` may copy pages, and the destructor of `transfers` frees sequences.
 #pragma once
 
 #include <memory>

@@ -72,8 +72,8 @@ MessageFormat CacheEvents::message_format(const kvc_events_args& args) const {
   return format;
 }
 
-// Copies events to `events` until it is full. It begins with event number `next`. If the ring no longer
-// has this event, it begins with the oldest event in the ring. The lock is released between chunks.
+// Copies events until `events` is full, or no newer event exists. The first one is event number `next` or, if the ring
+// no longer has this event, the oldest event in the ring. Releases the lock between chunks.
 Status CacheEvents::copy_new_events(uint64_t next, std::span<kvc_event> events, std::span<int32_t> tokens,
                                     kvc_events_range* range) {
   for (;;) {

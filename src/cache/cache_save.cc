@@ -1,5 +1,4 @@
-// Saved sequences: writes a sequence to a sink of bytes, and reads a sequence from a source. I/O and copies run outside
-// the lock. The sequence is busy until they are done, so its pages do not change.
+// See cache_save.h.
 #include "cache/cache_save.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // CacheSequences: the calls on sequences: add, remove, fork, truncate and commit, their settings, and what they hold.
-// A cache without storage also takes its waiting copies here.
+// With KVC_STORAGE_NONE, take_copies gives the waiting copies to the caller.
 #pragma once
 
 #include <span>
@@ -15,7 +15,7 @@ class CacheSequences {
 
   Status add(std::span<kvc_seq> out);
   Status remove(std::span<const kvc_seq> ids);
-  // positions: the length of each child; empty = the length of its parent.
+  // positions: the length of each child. -1, or an empty array, stands for the length of its parent.
   Status fork(std::span<const kvc_seq> parents, std::span<const int64_t> positions, std::span<kvc_seq> children,
               void* stream);
   Status truncate(std::span<const kvc_seq> ids, std::span<const int64_t> lengths);

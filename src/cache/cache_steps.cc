@@ -24,7 +24,8 @@ Status CacheSteps::prepare() {
   return Status();
 }
 
-// There are no copies of the page lists if the device reads the host's lists, or if the cache has no storage.
+// A group has no mirror if the device reads the host's page lists, if the cache has KVC_STORAGE_NONE, or if the group
+// holds states.
 Status CacheSteps::create_mirrors() {
   mirrors_.resize(static_cast<size_t>(core_.num_groups()));
   if (core_.context->backend().mirror_create == nullptr || core_.geometry.tables_only) return Status();
@@ -74,12 +75,12 @@ Status CacheSteps::enter_step(kvc_forward id, bool even_cancelled, Step** step) 
 void CacheSteps::leave_step(Step& step) noexcept {
   MutexLock lock(core_.mutex);
   step.leave();
-  // The work of an open forward is ordered only by its stream, but a poll of a transfer may read these rows before the
-  // forward ends. So later work on other streams must wait for this call. If leave fails, later calls fail too
-  // (StreamOrder::check).
+  // The work of an open forward is ordered only on its own stream until the forward ends. But a poll of a transfer may
+  // read its rows before that, on another stream. So later work on other streams must also wait for this call. If leave
+  // fails, later calls fail too (StreamOrder::check).
   if (core_.sent.note_call(step)) (void)core_.order.leave(step.stream()).ok();
   if (!step.broken() || close(step, false).code() != KVC_ERROR_ORDER) return;
-  step.cancel();  // its stream is being captured, so it stays open; after the capture, only abort is allowed
+  step.cancel();  // the stream is being captured, so the step stays open; after the capture, only abort is allowed
 }
 
 // Finds the index of a step that can begin: a free step, or the step of `graph`.

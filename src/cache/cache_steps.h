@@ -65,7 +65,7 @@ class CacheSteps {
   CacheCore& core_;
   const IdLayout ids_;
   uint64_t graphs_made_ KVC_GUARDED_BY(core_.mutex) = 0;
-  std::vector<NodeMirror> mirrors_;  // [groups]; empty handles if the device reads the host's page lists
+  std::vector<NodeMirror> mirrors_;  // [groups]; empty for a group without a mirror (create_mirrors)
   // Scratch of begin and can_fit, allocated once.
   BatchArrays batch_ KVC_GUARDED_BY(core_.mutex);
   std::vector<int32_t> slots_ KVC_GUARDED_BY(core_.mutex);  // [max_sequences]: the slot of each row

@@ -28,7 +28,7 @@ struct ExportParts {
   };
   Part parts[4];
 
-  // parts: KVC_EXPORT_* flags; 0 = all parts that the layer has.
+  // parts: KVC_EXPORT_* flags; 0 = all parts that the layer stores.
   Status choose(const kvc_backend_layer& layer, uint32_t parts);
   void set_tokens(int64_t tokens);
   // Creates all wanted tensors; on failure, creates none.
@@ -228,7 +228,8 @@ Status CacheTensors::export_pool(int32_t layer, int32_t pool, uint32_t flags, DL
   return LayerStorage::export_view(core_.layers[layer].storage, pool, (flags & KVC_POOL_WRITABLE) != 0, out);
 }
 
-// Finds the slots of positions [begin, end) of a sequence in a layer. If end is 0, it is the length of the sequence.
+// Finds the slots of the rows for positions [begin, end) of a sequence in a layer. end 0 stands for the length of the
+// sequence.
 Status CacheTensors::find_slots(int32_t slot, int32_t layer, int64_t begin, int64_t end,
                                 std::vector<int64_t>* slots) const {
   const Layer& source = core_.layers[layer];
@@ -296,7 +297,7 @@ Status CacheTensors::export_sequence(kvc_seq id, const kvc_export_args& args, kv
       return entered;
     }
   }
-  // This copy runs outside the lock, because the snapshot keeps the pages.
+  // The copy runs outside the lock. Meanwhile, the snapshot keeps the pages.
   Status copied = gather(core_.layers, args.layer, slots, &parts, stream);
   {
     MutexLock lock(core_.mutex);

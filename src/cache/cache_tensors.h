@@ -10,7 +10,7 @@ namespace kvc {
 
 class CacheTensors {
  public:
-  // An import appends its rows in a step.
+  // steps: an import appends its rows in a step.
   CacheTensors(CacheCore* core, CacheSteps* steps) : core_(*core), steps_(*steps) {}
 
   Status export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManagedTensorVersioned** out, void* stream);

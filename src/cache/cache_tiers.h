@@ -1,5 +1,5 @@
-// CacheTiers: the calls for the tiers of a cache, and for the jobs that load, suspend and resume. TierJobs, which the
-// first tier creates, does their work.
+// CacheTiers: the calls for the tiers of a cache, and for the jobs that load, suspend and resume. TierJobs does the
+// work of these calls. It is created when the first tier is added.
 //
 // Ownership: owns the tiers.
 #pragma once
@@ -26,7 +26,7 @@ class CacheTiers {
   Status descriptor(int32_t* descriptor);
   Status traffic(kvc_tier_traffic* traffic);
 
-  // For the other parts of the cache. Null before the first tier; it does not change later.
+  // For the other parts of the cache. Null until the first tier was added; the pointer does not change later.
   TierJobs* jobs() const noexcept { return jobs_; }
   // Returns UNSUPPORTED if no tier was added.
   Status find_jobs(TierJobs** out) const;
@@ -36,7 +36,7 @@ class CacheTiers {
  private:
   CacheCore& core_;
   std::unique_ptr<TierJobs> owned_ KVC_GUARDED_BY(core_.mutex);
-  std::atomic<TierJobs*> jobs_ = nullptr;  // the same pointer, set once it can be used
+  std::atomic<TierJobs*> jobs_ = nullptr;  // owned_.get(), once a tier was added
 };
 
 }  // namespace kvc

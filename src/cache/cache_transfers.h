@@ -4,7 +4,8 @@
 // Thread safety: a call holds the lock of this class, and takes the cache's lock for short parts. Ownership: owns the
 // transport. Invariants
 //   1. Each incoming transfer has a busy sequence, whose id no caller gets before the transfer is done.
-//   2. At the last poll, the sequence held the rows before a part's `next`, or an open forward had appended them.
+//   2. In an outgoing transfer, the rows before a part's `next` were sent. At the last poll, the sequence held these
+//      rows, or an open forward had appended them.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
 // SentMarks: what the engine did with the sequences that are being sent. Steps and truncates record it here, so that
-// they need not know the transfers. A transfer reads its mark when it is polled.
+// their code does not depend on the transfers. A transfer reads its mark when it is polled.
 //
 // Thread safety: none; calls are made under the cache's lock. Invariant: if tokens of a sequence were dropped since the
 // last poll of its transfer, Mark::restart is the position of the first dropped token.
@@ -30,7 +30,8 @@ class SentMarks {
   void remove(uint64_t transfer) noexcept { marks_.erase(transfer); }
   Mark& of(uint64_t transfer) { return marks_.at(transfer); }
 
-  // A call in the step has ended. Returns whether the step appends to a sequence that is being sent.
+  // A call in the step has ended. Returns whether the step appends to a sequence that is being sent. Returns false for
+  // a step of a graph, whose rows are sent after it has ended.
   bool note_call(const Step& step) noexcept;
   // The step was ended (kept) or undone.
   void note_end(const Step& step, bool kept) noexcept;

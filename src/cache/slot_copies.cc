@@ -13,7 +13,7 @@ void add_copy(const GroupRules& rules, const SlotCopy& copy, std::vector<kvc_bac
   if (count > 0) out->push_back({source, target, static_cast<int32_t>(count), 0});
 }
 
-// The largest number of copies of most calls.
+// An upper bound of the copies of most calls: one for each sequence and group.
 int64_t usual_copies(const Layers& layers) { return layers.geometry().limits.rows * layers.num_groups(); }
 
 }  // namespace

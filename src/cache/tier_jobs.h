@@ -5,7 +5,7 @@
 // methods. Ownership: owns the tiers. It is destroyed before the rest of the cache, because its thread uses the pools.
 // Invariants
 //   1. If handed(group, page) is 1, the index holds the page, and the page was queued for a tier.
-//   2. The job of a load has its own busy sequence, whose id no caller has.
+//   2. The job of a load has its own busy sequence, whose id no caller has. While the job searches, it has none yet.
 #pragma once
 
 #include <map>
@@ -29,7 +29,7 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
     int64_t tokens = 0;                       // tokens that the pools have after the load, at least `found`
     int64_t ns = 0;                           // estimated time of the load; 0 = unknown
     std::vector<kvc_tier_key> searched;       // keys whose lookup is not done; their pages are not in the plan
-    std::vector<TierWorker::LoadPage> pages;  // page numbers unset
+    std::vector<TierWorker::LoadPage> pages;  // without the numbers of their pages in the pools
   };
 
   // The cache must have a prefix index and a fingerprint.
@@ -86,10 +86,10 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
     Kind kind = Kind::kLoad;
     Request request;
     bool cancelled = false;
-    bool searching = false;  // then `load` is the number of a search, and there is no sequence yet
+    bool searching = false;  // if true, `load` is the number of a search, and there is no sequence yet
     int64_t found = 0, tokens = 0;
     uint64_t sequence = 0;  // 0 = none yet; for a suspend or resume, the caller's sequence
-    uint64_t load = 0;      // its number in the worker
+    uint64_t load = 0;      // number of the job in the worker
   };
   // For one group: in which tier the page of each block is, from the first block of the lookup on.
   struct GroupPages {

@@ -158,7 +158,7 @@ void TierJobs::remove_objects(std::vector<TierWorker::LoadPage> pages) noexcept 
   }
 }
 
-// Call it when the cache is destroyed. Removes the objects of unfinished jobs and of suspended sequences from the
+// Call it when the cache is destroyed. Removes the objects of unfinished suspends and of suspended sequences from the
 // tiers.
 void TierJobs::end_suspends() noexcept {
   for (auto& [id, job] : jobs_) {

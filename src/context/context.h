@@ -80,7 +80,7 @@ class Context {
 
 class DeviceMemory {
  public:
-  static constexpr int64_t kPageAlignment = 4096;  // for buffers that have no need of their own
+  static constexpr int64_t kPageAlignment = 4096;  // for buffers that need no other alignment
 
   // Allocates zeroed memory of `bytes` >= 1. alignment: a power of two. huge: try to use huge pages. Errors:
   // OUT_OF_MEMORY, or a backend error.

@@ -26,7 +26,7 @@ constexpr double kSmallestNumber = 1e-30;  // least softmax scale or RoPE base: 
 constexpr double kLargestNumber = 1e30;
 constexpr double kSmallestScale = 1e-20f;  // least scale of float8 and float4: products stay finite and normal
 constexpr double kLargestScale = 1e20f;
-constexpr int64_t kMaxSnapshots = 32;  // exports that exist at once
+constexpr int64_t kMaxSnapshots = 32;  // exports that run at once
 
 Status check_range(const char* what, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return Status();
@@ -326,7 +326,8 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
 // The number of pages of a group whose config does not set it. Groups whose queries see all tokens get `capacity`.
 int64_t default_pages(const GroupRules& rules, int64_t capacity, const Geometry& geometry) {
   // A sequence needs a page for its state, for the new state of a step, for each checkpoint, and for each state of a
-  // node. The state before a tree can take the page of a checkpoint. The index has checkpoints of its own.
+  // node. No page is counted for the state before a tree, which may lie in the page of a checkpoint. The index has
+  // checkpoints of its own.
   if (rules.holds_state()) {
     const SequenceStoreConfig& store = geometry.store;
     return store.max_sequences * (2 + store.max_checkpoints + store.max_draft_states) +

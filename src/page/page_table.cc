@@ -15,7 +15,7 @@ constexpr int32_t digit(int64_t index, int32_t level) noexcept {
 // The number of entries under a child of a node at `level`.
 constexpr int64_t child_span(int32_t level) noexcept { return int64_t{1} << (PageTable::kFanoutLog2 * (level - 1)); }
 
-// Invariants of a list between two changes.
+// Checks the invariants of a list that hold between two changes.
 void assert_list(const PageList& list) noexcept {
   KVC_ASSERT(list.kept >= 0 && list.kept <= list.first && list.first <= list.size, list.kept, list.first);
   KVC_ASSERT(list.levels == 0 ? list.root < 0 : list.size <= child_span(list.levels + 1), list.levels, list.size);
@@ -80,7 +80,7 @@ std::span<const int32_t> PageTable::changes() noexcept {
     if (nodes_.refs(node) > 0) {
       changed_[used++] = node;
     } else {
-      is_changed_[node] = 0;  // a free node: before a list uses it again, it is written, and so marked as changed
+      is_changed_[node] = 0;  // the node is free: when a list uses it again, new_node marks it as changed
     }
   }
   num_changed_ = used;

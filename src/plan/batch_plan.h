@@ -43,9 +43,9 @@ class BatchPlan {
   // and add_spans.
   void add_streams(const SequenceStore& store, std::span<const int32_t> slots) noexcept;
 
-  // Makes the entries inert that earlier batches used and this batch does not use: position 0, slot -1, last row -1.
-  // The first call does so for all entries up to the limits. So the arrays that callers see are valid in the shapes of
-  // the limits.
+  // Makes entries inert if an earlier batch used them and this batch does not: position 0, slot -1, last row -1. The
+  // first call does so for all entries up to the limits. So the arrays that callers see are valid in the shapes of the
+  // limits.
   void clear_rest() noexcept;
 
   const kvc_backend_rows& rows() const noexcept { return rows_; }

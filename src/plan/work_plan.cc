@@ -13,8 +13,9 @@ namespace {
 // Items for each thread. Several items balance the load if items have different sizes or threads start at different
 // times.
 constexpr int64_t kItemsPerThread = 4;
-// The most states of a query that its tile merges: one for each shared prefix, and one for the rest of the keys. A
-// prefix that would exceed this is not shared.
+// The most states that tiles with shared prefixes merge, as an average over the queries of the batch. A query has a
+// state for each of its shared prefixes, and one for the rest of its keys. If a prefix would exceed this average, it is
+// not shared.
 constexpr int64_t kSharedParts = 4;
 constexpr int64_t kMaxSharedFloats = 8 << 20;
 // With fixed splits, the most items of split rows, and the most floats of their states. A row that would exceed these
@@ -63,7 +64,7 @@ int64_t WorkPlan::max_items(const WorkShape& shape, const BatchLimits& limits) n
   // A prefix is one item, or is cut into items of about an even share. Rounding at most doubles the number of these
   // items.
   const int64_t shared = max_shared_queries(shape, limits) > 0 ? limits.rows + 2 * splits(shape) : 0;
-  // The number of key ranges is rounded up for each range of heads, so there are at most twice as many items.
+  // The number of key ranges is rounded up for each range of heads, so there are at most 2 * splits() such items.
   const int64_t split = 2 * splits(shape) + (splits(shape) > 0 && shape.fixed_splits ? kMaxFixedItems : 0);
   return max_bases(shape, limits) * (shape.streaming ? 2 : 1) + split + shared;
 }

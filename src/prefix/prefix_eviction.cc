@@ -6,7 +6,7 @@
 
 namespace kvc {
 
-// Calls visit(run) for the runs that have pages in a group, in the order of eviction, until visit returns false. visit
+// Calls visit(run) for the runs that have pages in a group, in the order of time_of, until visit returns false. visit
 // may change or remove the run.
 template <class Visit>
 void PrefixIndex::for_each_oldest(int32_t group, Visit visit) {

@@ -91,8 +91,8 @@ void PrefixIndex::touch_path(int32_t run, bool again) noexcept {
   }
 }
 
-// Sets the page of a block, which had none, in a group. The block is number `index` on its path. The blocks before it
-// are in matched_blocks_.
+// Sets the page of a block in a group. The block must have no page there. The block is number `index` on its path. The
+// blocks before it are in matched_blocks_.
 void PrefixIndex::set_page(int32_t run, int32_t block, int64_t index, int32_t group, int32_t new_page,
                            PrefixPages& pages) noexcept {
   pages.hold(group, new_page);
@@ -205,7 +205,7 @@ void PrefixIndex::read_matched(int32_t group, int64_t begin, std::span<int32_t> 
 }
 
 void PrefixIndex::use() noexcept {
-  // The run is split first, because the tokens after the match were not used.
+  // cut_path splits the last run if the match ends within it, because the tokens after the match were not used.
   if (!matched_runs_.empty()) {
     touch_path(cut_path(matched_runs_.back(), static_cast<int64_t>(matched_blocks_.size())), true);
   }
@@ -215,7 +215,8 @@ void PrefixIndex::use() noexcept {
 // ---- Publish --------------------------------------------------------------------------------------------------------
 
 // Compares the pages of a block with those of a sequence that has all tokens of the block. In groups where the index
-// has no page, the index takes the sequence's page. In the other groups, the sequence then uses the page of the index.
+// has no page, the index takes the sequence's page. In the other groups, the sequence then uses the page of the index,
+// if the block is whole.
 void PrefixIndex::adopt(int32_t run, int32_t block, int64_t index, PublishedPages& sequence,
                         PrefixPages& pages) noexcept {
   for (const int32_t g : token_groups_) {
@@ -231,7 +232,8 @@ void PrefixIndex::adopt(int32_t run, int32_t block, int64_t index, PublishedPage
   }
 }
 
-// Calls adopt for the first whole_blocks blocks, which the index already has. Returns the run of the last of them.
+// Calls adopt for the first whole_blocks blocks, which the index already has, except those whose pages are already the
+// same. Returns the run of the last block.
 int32_t PrefixIndex::adopt_known(int64_t whole_blocks, PublishedPages& sequence, PrefixPages& pages) noexcept {
   const auto blocks = static_cast<int64_t>(own_pages_.size()) / num_groups();
   int32_t run = TokenRuns::kRoot;

@@ -9,8 +9,9 @@
 // rewards reuse, each use after the first, up to kMostUses, adds half the mean age of evicted runs to the time of the
 // last use. So tokens that are used once do not evict tokens that are used repeatedly.
 //
-// Pure. Thread safety: none; the owner locks. Allocates in the constructor, and to enlarge its scratch for a longer
-// query. Invariants
+// Pure. Thread safety: none; the owner locks. Allocates in the constructor, to enlarge its scratch for a longer query,
+// and in calls that visit all runs.
+// Invariants
 //   1. A block has at most one page in each group. The index holds one reference to each of these pages.
 //   2. A run is in a list of a group if and only if a block of it has a page in that group. A group has one list for
 //      each number of uses, ordered by last use. A parent has at least as many uses as its child, and its last use is
@@ -119,9 +120,10 @@ class PrefixIndex {
   // Makes the last match the most recently used prefix, and counts one more use.
   void use() noexcept;
 
-  // Adds the pages of a sequence with these tokens. Where the index already has a page, the sequence then uses it
-  // instead of its own page. Returns how many tokens of the key the index then has. These are not all tokens if the
-  // index is full and can evict nothing, or if neither the index nor the sequence has pages of the last tokens.
+  // Adds the pages of a sequence with these tokens. Where the index already has the page of a whole block, the sequence
+  // then uses that page instead of its own. Returns how many tokens of the key the index then has. These are not all
+  // tokens if the index is full and can evict nothing, or if neither the index nor the sequence has pages of the last
+  // tokens.
   int64_t publish(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages, const Terms& terms);
 
   // Set priority and expiry of the published tokens of a key, or of the tokens that only this session published.

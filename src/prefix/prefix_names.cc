@@ -1,4 +1,4 @@
-// The calls of listeners, with the keys of pages.
+// Calls the listeners of the prefix index, with the keys of pages.
 #include <algorithm>
 
 #include "prefix/prefix_index.h"

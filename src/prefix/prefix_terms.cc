@@ -83,7 +83,7 @@ void PrefixIndex::remove_from(int32_t run, int64_t index, PrefixPages& pages) no
 void PrefixIndex::drop(const TokenRuns::Key& key, PrefixPages& pages) {
   const auto length = static_cast<int64_t>(key.tokens.size());
   if (length > 0) {
-    // Several blocks may begin with the last tokens of the key, so this repeats until none is left.
+    // Several blocks may begin with the last tokens of the key, so the loop runs until none is left.
     while (runs_.walk(key, &matched_blocks_, &matched_runs_) == length) {
       remove_from(matched_runs_.back(), ceil_div(length, runs_.page_size()) - 1, pages);
     }

@@ -107,8 +107,8 @@ int32_t SequenceStore::find_donor(int32_t group, std::span<const int32_t> pages)
   return -1;
 }
 
-// Checks attach, and fills donors_. A partial last page is copied to a page that does not belong to the prefix
-// itself.
+// Checks attach, and fills donors_. A partial last page needs a page for its copy. The new sequence will share the
+// pages of the prefix, so idle pages among them are not available for the copy.
 Status SequenceStore::check_attach(const PrefixSource& source, int64_t tokens) {
   KVC_TRY(check_slots(1));
   for (int32_t g = 0; g < num_groups(); ++g) {

@@ -12,7 +12,7 @@ Status corrupt(const char* what, int32_t group) {
   return Status::error(KVC_ERROR_CORRUPT, "group %d of the saved sequence has %s", group, what).in_group(group);
 }
 
-// The pages that contain freed tokens. Other tokens of these pages are not used.
+// The pages that contain freed tokens. A load drops the other tokens of these pages too.
 Hole hole_in_pages(const SavedSequence::List& list, int64_t page_size) noexcept {
   if (list.hole_begin == list.hole_end) return {};
   return {list.hole_begin / page_size, std::min(ceil_div(list.hole_end, page_size), ceil_div(list.tokens, page_size))};

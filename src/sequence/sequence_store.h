@@ -9,7 +9,7 @@
 // 2. A page with more than one reference is never handed out for writing.
 // 3. A busy sequence is in an open step, is suspended, or is being saved, loaded, filled, received, suspended or
 //    resumed. Other calls do not change it. If it is removed during a step, save, load, suspend or resume, it is freed
-//    when that ends.
+//    when that operation ends.
 // 4. A sequence with uncommitted nodes shares no page from index n / page_size on. Only snapshots also hold these
 //    pages, and they read no token from n on.
 // 5. The list of an encoder group counts the encoder's tokens. The list of a state group has one page, and each step
@@ -83,7 +83,8 @@ class SequenceStore {
   int64_t num_sequences() const noexcept { return num_sequences_; }
   int64_t num_removed() const noexcept { return num_removed_; }
 
-  // Finds the slot of a sequence that exists, or returns STALE_ID, which names the element of the caller's array.
+  // Finds the slot of a sequence. If no sequence has this id, returns STALE_ID with `index`, the place of the id in the
+  // caller's array.
   Status resolve(uint64_t id, int64_t index, int32_t* slot) const {
     const int32_t candidate = ids_.slot_of(id);
     if (candidate < 0 || candidate >= records_.size() || records_[candidate].id != id) return stale(id, index);
@@ -120,8 +121,8 @@ class SequenceStore {
 
   Status add(std::span<uint64_t> out);
   Status remove(std::span<const uint64_t> ids);
-  // positions: the length of each child; empty = the length of its parent. Appends the copies and clears that the
-  // caller must make to `copies`, at most one of each for each child and group.
+  // positions: the length of each child. -1, or an empty array, stands for the length of its parent. Appends the copies
+  // and clears that the caller must make to `copies`, at most one of each for each child and group.
   Status fork(std::span<const uint64_t> parents, std::span<const int64_t> positions, std::span<uint64_t> children,
               std::vector<SlotCopy>* copies);
   // Also drops uncommitted nodes.
@@ -173,8 +174,8 @@ class SequenceStore {
   std::span<const int16_t> tree(int32_t slot, int32_t fresh) const noexcept {
     return {tree_parents_.data() + slot * config_.max_tree_nodes, static_cast<size_t>(records_[slot].nodes + fresh)};
   }
-  // Checks a commit of the paths to `leaves` (-1: commits no node). Appends the copies that it needs to `copies`:
-  // they must be made in this order. Changes nothing else. Throws std::bad_alloc.
+  // Checks a commit of the paths to `leaves` (-1: commits no node). Appends the copies that the commit needs to
+  // `copies`. The caller must make them in this order. Changes nothing else. Throws std::bad_alloc.
   Status plan_commit(std::span<const uint64_t> ids, std::span<const int32_t> leaves, std::vector<SlotCopy>* copies);
   // Finishes the commit after the copies were made. Lengths grow, other nodes are dropped, and pages that left a window
   // are freed.
@@ -224,7 +225,7 @@ class SequenceStore {
 
   // The first list entry that a sequence of `tokens` tokens takes from the source.
   int64_t first_entry(const PrefixSource& source, int32_t group, int64_t tokens) const noexcept;
-  // References of the index, and of its pins.
+  // The references to pages that the prefix index and its pins have.
   bool is_indexed(int32_t group, int32_t page) const noexcept { return table(group).pages().is_indexed(page); }
   bool is_idle(int32_t group, int32_t page) const noexcept { return table(group).pages().is_idle(page); }
   void index_page(int32_t group, int32_t page) noexcept { edit_table(group).index_page(page); }
@@ -237,7 +238,7 @@ class SequenceStore {
   // Describes a sequence, and makes it busy until end_save. Its pages stay as they are, even if it is removed.
   Status begin_save(uint64_t id, SavedSequence* out, int32_t* slot);
   void end_save(int32_t slot) noexcept;
-  // Makes a sequence with new pages for all that a saved sequence holds, in the same places. Until finish_load or
+  // Makes a sequence with new pages for all tokens and states that a saved sequence holds. Until finish_load or
   // abandon_load it is busy, and other calls see an empty sequence. Appends at most one clear for each group to
   // `clears`, for a last page that is not full.
   Status begin_load(const SavedSequence& saved, int32_t* slot, std::vector<SlotCopy>* clears);
@@ -253,21 +254,22 @@ class SequenceStore {
 
   // Checks that a sequence may be the prefix of a received sequence of `tokens` tokens.
   Status check_prefix(uint64_t id, int64_t tokens, int32_t* slot) const;
-  // The first token that a sequence of `tokens` tokens needs in a group and does not share with the prefix. prefix:
-  // its slot, or -1.
+  // The first token that a sequence of `tokens` tokens needs in a group and does not share with the prefix. prefix: the
+  // slot of the prefix, or -1.
   int64_t first_received(int32_t group, int32_t prefix, int64_t tokens) const noexcept;
   // Makes a sequence that shares the prefix's whole pages, and has fresh pages without contents from first_received
   // on. It is busy until finish_fill or abandon_load. Appends at most one clear for each group to `clears`.
   Status begin_receive(int32_t prefix, int64_t tokens, uint64_t* id, std::vector<SlotCopy>* clears);
 
-  // ---- Suspended sequences (suspended.cc). A sequence is busy from begin to end, so that its pages can be copied ----
+  // ---- Suspended sequences (suspended.cc). A sequence is busy from begin to end, while its pages are copied ----
 
   struct PageReference {
     int32_t group, page;
   };
   // moved: gets the pages that become available when the sequence drops them.
   Status begin_suspend(uint64_t id, std::vector<PageReference>* moved);
-  // If `done`, drops these pages. Returns false if the sequence was removed meanwhile. Then its pages are free.
+  // If `done`, the sequence drops the moved pages and is suspended. Returns false if the sequence was removed since
+  // begin_suspend, and then frees its pages.
   bool end_suspend(uint64_t id, bool done) noexcept;
   // fresh: gets pages without contents in place of the moved pages, in the same order.
   Status begin_resume(uint64_t id, std::vector<PageReference>* fresh);
@@ -286,13 +288,14 @@ class SequenceStore {
   struct Counts {
     int64_t pages_used = 0, pages_shared = 0, tokens_held = 0, tokens_shared = 0, tokens_logical = 0;
   };
-  // Like the next three methods, throws std::bad_alloc.
+  // Like describe and check_invariants, throws std::bad_alloc.
   Counts count(int32_t group) const;
-  // Writes an array of the sequences. users: [groups], [pages]: the sequences that use each page. numbers: [slots in
-  // use]: the index of each sequence in the array, or -1. (describe.cc)
+  // Writes an array of the sequences. users: [groups], [pages]: the sequences that use each page. numbers: [slots that
+  // were ever used]: the index of the slot's sequence in the array, or -1. (describe.cc)
   void describe(JsonText* out, std::vector<std::vector<PageUsers>>* users, std::vector<int32_t>* numbers) const;
   uint64_t digest() const;
-  // open_steps: for each open step its reservations, [rows, groups], which also hold pages. others: other references.
+  // open_steps: for each open step its reservations, [rows, groups], which also hold pages. others: the references of
+  // the prefix index and its pins.
   Status check_invariants(const std::vector<std::span<const Reservation>>& open_steps,
                           std::span<const PageReference> others = {}) const;
 
@@ -410,7 +413,7 @@ class SequenceStore {
   Status check_pages(int32_t group, int64_t required, int64_t available) const;
   Status check_needed_pages() const;  // needed_pages_ of each group
   Status check_rows(const Shortage& shortage) const;
-  // Nodes for a list with the entries [first, count). reserved_nodes_ must stay free for all other lists.
+  // Checks that there are nodes for a list with the entries [first, count), besides the reserved_nodes_.
   Status check_nodes(int32_t group, int64_t first, int64_t count) const;
   // Evicts idle pages until each group has needed_pages_ free pages. A check must have found them available.
   void make_room() noexcept;
@@ -497,9 +500,9 @@ class SequenceStore {
   uint32_t mark_ = 0;
   PageEvictor* evictor_ = nullptr;
   std::vector<int64_t> needed_pages_;    // [groups]: pages that the last checked call takes
-  std::vector<int64_t> reserved_nodes_;  // [groups]: nodes that the index leaves for other lists
+  std::vector<int64_t> reserved_nodes_;  // [groups]: nodes that lists made from the index must leave free
   std::vector<int32_t> donors_;          // [groups]: scratch of attach
-  std::vector<int32_t> source_pages_;    // [entries]: scratch of attach, the first entries of a new list
+  std::vector<int32_t> source_pages_;    // [entries]: scratch of attach, the pages that a new list takes
 };
 
 }  // namespace kvc

@@ -7,8 +7,8 @@
 
 namespace kvc {
 
-// The number of free slots in the last page of a list that is not in a step. This form needs no division, because the
-// function runs for every row of every step.
+// The number of free slots in the last page of a list that is not in a step. The function runs for every row of every
+// step, and this formula needs no division.
 int64_t SequenceStore::tail_room(int32_t slot, int32_t group) const noexcept {
   return list(slot, group).size * rules(group).page_size - stored_in(slot, group);
 }

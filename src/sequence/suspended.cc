@@ -7,8 +7,8 @@
 
 namespace kvc {
 
-// Whether the place at `index` is the first one with its page. The current state of a sequence may lie in the page of a
-// checkpoint.
+// Whether the place at `index` is the first one with its page. A page can have two places, because the current state of
+// a sequence may lie in the page of a checkpoint.
 bool SequenceStore::is_first(const std::vector<Place>& places, size_t index) noexcept {
   return std::none_of(places.begin(), places.begin() + static_cast<ptrdiff_t>(index),
                       [&](const Place& place) { return place.page == places[index].page; });

@@ -8,7 +8,7 @@
 namespace kvc {
 namespace {
 
-// Bytes of partial states, for the class that needs most of them. A cache without storage needs none.
+// Bytes of partial states, for the class that needs most of them. A cache with KVC_STORAGE_NONE needs none.
 int64_t partial_bytes(const Geometry& geometry, const std::vector<WorkClass>& classes) {
   if (geometry.tables_only) return 0;
   int64_t floats = 0;
@@ -16,7 +16,8 @@ int64_t partial_bytes(const Geometry& geometry, const std::vector<WorkClass>& cl
   return floats * static_cast<int64_t>(sizeof(float));
 }
 
-// Bytes of scratch for the scores of queries. There is always room for one query with all keys that a group can hold.
+// Bytes of scratch in which select keeps the scores of queries. There is always room for one query with all keys that a
+// group can hold.
 int64_t select_bytes(const Geometry& geometry) {
   constexpr int64_t kKeyBytes = 8, kMoreBytes = 8192, kManyScores = 8 << 20;
   int64_t bytes = 0;

@@ -259,8 +259,8 @@ class LatentScratch::Run {
             shape};
   }
 
-  // Finds the plan for a key. It is made and staged unless an earlier layer did so. layer: the layer
-  // with the heads of this part.
+  // Finds the plan for a key. If no earlier layer has made it, makes and stages it. layer: the layer with the heads of
+  // this part.
   Status find_plan(const PlanKey& key, const kvc_backend_layer& layer, const kvc_backend_plan** out) {
     KeptPlan& kept = scratch_.find_plan(key);
     *out = &kept.plan;
@@ -285,7 +285,7 @@ class LatentScratch::Run {
     return Status();
   }
 
-  // Attends rows [begin, end) with heads [head, head + heads) in latent space.
+  // Computes attention of rows [begin, end) and heads [head, head + heads) in latent space.
   Status absorbed(int32_t begin, int32_t end, int32_t head, int32_t heads, uint32_t flags, const float* sinks,
                   const Result& to) {
     const LatentShape& s = call_.shape;
@@ -312,7 +312,7 @@ class LatentScratch::Run {
     return Status::from(context_.backend().attend(context_.device(), &args, stream_, &error), error);
   }
 
-  // Attends the new tokens of a row to each other, over K and V that are computed here.
+  // Computes attention between the new tokens of a row, over K and V that it computes from `stored`.
   Status decompressed(int32_t row, const kvc_backend_tensor& stored, int32_t head, int32_t heads, const Result& to) {
     const LatentShape& s = call_.shape;
     const int64_t tokens = tokens_of(row), q_dims = s.nope_dims + s.rotary_dims();

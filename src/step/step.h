@@ -44,7 +44,8 @@ class Step {
     return true;
   }
   void leave() noexcept { in_use_ = false; }
-  // Whether the device failed in the last call that entered. Then the step cannot continue.
+  // Whether a device call has failed, other than by a cancellation, since the last enter. Then the step cannot
+  // continue.
   bool broken() const noexcept { return broken_; }
   void cancel() noexcept { __atomic_store_n(&forward_->cancelled, 1, __ATOMIC_RELAXED); }
   bool cancelled() const noexcept { return __atomic_load_n(&forward_->cancelled, __ATOMIC_RELAXED) != 0; }

@@ -143,7 +143,7 @@ int32_t TablePlan::fresh_of(int64_t i) const noexcept {
 
 // Checks that the copied values of row i are in their ranges, and adds the row's new tokens to *tokens. In an inert
 // row, the encoder tokens may be any number, and become 0. Messages show the values of the caller, because the copies
-// were limited to int32.
+// were cut to the range of int32.
 Status TablePlan::check_row(const Batch& batch, int64_t i, int64_t* tokens) {
   const auto at = static_cast<size_t>(i);
   const auto is_length = [](int64_t value) { return value >= 0 && value <= kernels::kMaxRowTokens; };
@@ -194,10 +194,9 @@ Status TablePlan::check_rows(const Batch& batch) {
   return Status();
 }
 
-// Checks that each row of the server's table has columns for all its tokens, including new tokens. So there are at most
-// as many new tokens as entries in the server's table. This limits the tables that a build makes, apart from inert
-// rows: the queries of a row are new tokens, and no token is a query of two rows. So a table has no more rows with
-// queries than the server's table has entries.
+// Checks that the server's table has columns for all tokens of each row, including new tokens. So a row has at most as
+// many new tokens as the server's table has columns, unless it is inert. This limits the size of the tables that a
+// build makes, because a table has at most one row for each new token, and one for each row of the batch.
 Status TablePlan::check_room(const TableSource& source) const {
   const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE;
   for (size_t i = 0; i < step_.size(); ++i) {

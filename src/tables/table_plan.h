@@ -72,7 +72,7 @@ class TablePlan {
   int64_t most_tokens() const noexcept;
   int32_t prefix_step(int32_t s) const noexcept;
   GroupRules rules() const noexcept;
-  bool makes(int32_t part) const noexcept;  // whether a build with trees_ and encoders_ makes it
+  bool makes(int32_t part) const noexcept;  // whether a build makes the part, by trees_ and encoders_
   void add_part(int32_t step, int32_t part, int64_t rows, int64_t columns, int64_t queries);
   Status read_batch(const kvc_plan_args& args, Batch* out) const;
   Status read_rows(const Batch& batch);

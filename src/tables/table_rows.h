@@ -1,7 +1,7 @@
 // Determines which keys the rows of a table name. For every kind of step (decode, extend, verify, drafts, windows,
-// chunks, sinks, trees, encoders), the rows are computed from lengths only. TableSet writes them. A kernel of another
-// project takes lengths and a causal flag, but no mask. So the queries of a row must see all of its keys. In a causal
-// row, a query must see all keys up to its own.
+// chunks, sinks, trees, encoders), the rows are computed from lengths and from parents of nodes. TableSet writes them.
+// A kernel of another project takes lengths and a causal flag, but no mask. So the queries of a row must see all of its
+// keys. In a causal row, a query must see all keys up to its own.
 //
 // Pure functions. Each function makes one pass, gives every row to `rows` (rows.add, add_window or add_list) as soon as
 // the row is made, and returns `rows`. Thread safety: none. Nothing is allocated after the first step of a size.

@@ -10,7 +10,8 @@
 namespace kvc {
 namespace {
 
-// Copies whole blocks, and so up to kBlock - 1 elements more than `count`. This needs no branch for each element.
+// Copies whole blocks, because that needs no branch for each element. So it copies up to kBlock - 1 elements more than
+// `count`.
 constexpr int32_t kBlock = 4;
 void copy_blocks(const int32_t* from, int32_t count, int32_t* out) noexcept {
   for (int32_t i = 0; i < count; i += kBlock) __builtin_memcpy(out + i, from + i, kBlock * sizeof(int32_t));

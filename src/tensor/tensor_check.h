@@ -36,8 +36,8 @@ struct KvRows {
   kvc_backend_tensor k, v, k_scale, v_scale;
 };
 
-// Checks the scales of `rows`, which check_rows has accepted. Scales must be given exactly if the rows are stored
-// bytes of a format whose scales lie in the page (int8, uint4).
+// Checks the scales of `rows`, which check_rows has accepted. Scales must be given if the rows are stored bytes of a
+// format whose scales lie in the page (int8, uint4), and only then.
 Status check_scale_rows(const DLTensor* tensor, const char* name, const kvc_backend_tensor& rows,
                         const kvc_backend_layer& layer, int64_t tokens, DLDevice device, kvc_backend_tensor* out);
 

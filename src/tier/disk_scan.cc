@@ -16,7 +16,7 @@ constexpr int64_t kSettledNs = 2'000'000'000;
 
 void DiskStore::scan() {
   if (scanning_.exchange(true)) return;
-  const struct Scanning {  // also ends if `reserve` throws
+  const struct Scanning {  // resets the flag also if `reserve` throws
     std::atomic<bool>& flag;
     ~Scanning() { flag.store(false); }
   } scanning{scanning_};

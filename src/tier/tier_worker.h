@@ -43,7 +43,7 @@ namespace kvc {
 struct TierPage {
   int32_t group = 0;
   int32_t page = 0;       // page id in the pools of the group
-  int64_t block = 0;      // its first token is block * page_size
+  int64_t block = 0;      // its first token is block * page_size; in store_all, number of the page
   kvc_tier_key key = {};  // key of its object
   PageKey page_key = {}, parent_key = {};
   std::shared_ptr<const std::vector<int32_t>> tokens;  // of the whole prefix; null if the sequence is suspended
