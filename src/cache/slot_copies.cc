@@ -1,6 +1,7 @@
 #include "cache/slot_copies.h"
 
 #include <cinttypes>
+#include <new>
 
 namespace kvc {
 namespace {
@@ -33,7 +34,12 @@ Status SlotCopies::make(void* stream, bool* begun) {
   KVC_TRY(order_.check_stream(stream));
   KVC_TRY(order_.enter(stream));
   bool any = false;
-  Status copied = make_in_layers(stream, &any);
+  Status copied;
+  try {
+    copied = make_in_layers(stream, &any);
+  } catch (const std::bad_alloc&) {  // the caller then takes back what it planned the copies for
+    copied = Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory for %zu copies of tokens", planned_.size());
+  }
   if (begun != nullptr) *begun = any;
   Status left = order_.leave(stream);  // also after a failure: some copies may be in flight
   return copied.ok() ? std::move(left) : std::move(copied);

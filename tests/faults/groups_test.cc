@@ -140,20 +140,25 @@ TEST(Faults, CreateOfAHybridCache) {
 
 // The first calls of a fresh cache may allocate (forks do). Each allocation fails once, and the state is that before or
 // after.
-TEST(Faults, ForkOfAHybridSequence) {
+// With cleared pages, a fork of many children makes more copies than there is room for at first.
+void fork_with_failing_allocations(uint32_t flags) {
+  constexpr int kChildren = 10;
   Hybrid h;
+  h.config.flags |= flags;
+  h.config.max_sequences = 2 + kChildren;
   ASSERT_EQ(h.create(), KVC_OK) << h.error.message;
   ASSERT_EQ(kvc_seq_add(h.cache, 2, h.seqs, &h.error), KVC_OK);
   ASSERT_EQ(h.encode(3), KVC_OK) << h.error.message;
   for (int i = 0; i < 5; i++) ASSERT_EQ(h.step(), KVC_OK) << h.error.message;
   ASSERT_EQ(kvc_seq_checkpoint(h.cache, 2, h.seqs, &h.error), KVC_OK);
-  const kvc_seq parents[4] = {h.seqs[0], h.seqs[1], h.seqs[0], h.seqs[1]};
+  kvc_seq parents[kChildren];
+  for (int i = 0; i < kChildren; i++) parents[i] = h.seqs[i % 2];
   for (int64_t n = 1;; n++) {
-    kvc_seq children[4];
+    kvc_seq children[kChildren];
     uint64_t before = 0, after = 0;
     ASSERT_EQ(kvc_cache_digest(h.cache, &before, nullptr), KVC_OK);
     fail_allocation(n);
-    const kvc_status status = kvc_seq_fork(h.cache, 4, parents, nullptr, children, nullptr, &h.error);
+    const kvc_status status = kvc_seq_fork(h.cache, kChildren, parents, nullptr, children, nullptr, &h.error);
     const bool happened = failed();
     fail_allocation(0);
     ASSERT_EQ(kvc_cache_check_invariants(h.cache, &h.error), KVC_OK) << h.error.message;
@@ -167,6 +172,9 @@ TEST(Faults, ForkOfAHybridSequence) {
     ASSERT_LT(n, 100);
   }
 }
+
+TEST(Faults, ForkOfAHybridSequence) { fork_with_failing_allocations(0); }
+TEST(Faults, ForkOfAHybridSequenceWithClearedPages) { fork_with_failing_allocations(KVC_CACHE_ZERO_ON_FREE); }
 
 TEST(Steady, NoAllocationOverStatesAndEncoderSequences) {
   Hybrid h;
