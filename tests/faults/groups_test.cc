@@ -140,41 +140,53 @@ TEST(Faults, CreateOfAHybridCache) {
 
 // The first calls of a fresh cache may allocate (forks do). Each allocation fails once, and the state is that before or
 // after.
-// With cleared pages, a fork of many children makes more copies than there is room for at first.
-void fork_with_failing_allocations(uint32_t flags) {
-  constexpr int kChildren = 10;
-  Hybrid h;
-  h.config.flags |= flags;
-  h.config.max_sequences = 2 + kChildren;
-  ASSERT_EQ(h.create(), KVC_OK) << h.error.message;
-  ASSERT_EQ(kvc_seq_add(h.cache, 2, h.seqs, &h.error), KVC_OK);
-  ASSERT_EQ(h.encode(3), KVC_OK) << h.error.message;
-  for (int i = 0; i < 5; i++) ASSERT_EQ(h.step(), KVC_OK) << h.error.message;
-  ASSERT_EQ(kvc_seq_checkpoint(h.cache, 2, h.seqs, &h.error), KVC_OK);
-  kvc_seq parents[kChildren];
-  for (int i = 0; i < kChildren; i++) parents[i] = h.seqs[i % 2];
+void fork_with_failing_allocations(Hybrid *h, int count) {
+  kvc_seq parents[16], children[16];
+  for (int i = 0; i < count; i++) parents[i] = h->seqs[i % 2];
   for (int64_t n = 1;; n++) {
-    kvc_seq children[kChildren];
     uint64_t before = 0, after = 0;
-    ASSERT_EQ(kvc_cache_digest(h.cache, &before, nullptr), KVC_OK);
+    ASSERT_EQ(kvc_cache_digest(h->cache, &before, nullptr), KVC_OK);
     fail_allocation(n);
-    const kvc_status status = kvc_seq_fork(h.cache, kChildren, parents, nullptr, children, nullptr, &h.error);
+    const kvc_status status = kvc_seq_fork(h->cache, count, parents, nullptr, children, nullptr, &h->error);
     const bool happened = failed();
     fail_allocation(0);
-    ASSERT_EQ(kvc_cache_check_invariants(h.cache, &h.error), KVC_OK) << h.error.message;
+    ASSERT_EQ(kvc_cache_check_invariants(h->cache, &h->error), KVC_OK) << h->error.message;
     if (!happened) {
-      ASSERT_EQ(status, KVC_OK) << h.error.message;
+      ASSERT_EQ(status, KVC_OK) << h->error.message;
       break;
     }
     ASSERT_EQ(status, KVC_ERROR_OUT_OF_MEMORY);
-    ASSERT_EQ(kvc_cache_digest(h.cache, &after, nullptr), KVC_OK);
+    ASSERT_EQ(kvc_cache_digest(h->cache, &after, nullptr), KVC_OK);
     ASSERT_EQ(before, after);
     ASSERT_LT(n, 100);
   }
 }
 
-TEST(Faults, ForkOfAHybridSequence) { fork_with_failing_allocations(0); }
-TEST(Faults, ForkOfAHybridSequenceWithClearedPages) { fork_with_failing_allocations(KVC_CACHE_ZERO_ON_FREE); }
+TEST(Faults, ForkOfAHybridSequence) {
+  Hybrid h;
+  ASSERT_EQ(h.create(), KVC_OK) << h.error.message;
+  ASSERT_EQ(kvc_seq_add(h.cache, 2, h.seqs, &h.error), KVC_OK);
+  ASSERT_EQ(h.encode(3), KVC_OK) << h.error.message;
+  for (int i = 0; i < 5; i++) ASSERT_EQ(h.step(), KVC_OK) << h.error.message;
+  ASSERT_EQ(kvc_seq_checkpoint(h.cache, 2, h.seqs, &h.error), KVC_OK);
+  fork_with_failing_allocations(&h, 4);
+}
+
+// Each child needs a copy and a clear of its last page. These are more than the cache has room for at first.
+TEST(Faults, ForkWithClearedPages) {
+  Hybrid h;
+  h.config.flags |= KVC_CACHE_ZERO_ON_FREE;
+  h.config.num_layers = h.config.num_groups = 1;
+  h.config.max_checkpoints = 0;
+  h.config.max_sequences = 12;
+  ASSERT_EQ(h.create(), KVC_OK) << h.error.message;
+  ASSERT_EQ(kvc_seq_add(h.cache, 2, h.seqs, &h.error), KVC_OK);
+  kvc_forward f = 0;
+  ASSERT_EQ(h.begin(3, 0, &f), KVC_OK) << h.error.message;
+  ASSERT_EQ(h.append(f, 0), KVC_OK) << h.error.message;
+  ASSERT_EQ(kvc_forward_end(h.cache, f, &h.error), KVC_OK) << h.error.message;
+  fork_with_failing_allocations(&h, 10);
+}
 
 TEST(Steady, NoAllocationOverStatesAndEncoderSequences) {
   Hybrid h;
