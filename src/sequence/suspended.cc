@@ -63,7 +63,7 @@ Status SequenceStore::begin_suspend(uint64_t id, std::vector<PageReference>* mov
   moved->clear();
   for_each_moved(pages, [&](int32_t g, int32_t page) { moved->push_back({g, page}); });
   suspended_[slot] = std::move(pages);
-  records_[slot].state |= kBusy;
+  set_busy(slot, BusyWith::kSuspend);
   return Status();
 }
 
@@ -137,7 +137,7 @@ Status SequenceStore::begin_resume(uint64_t id, std::vector<PageReference>* fres
   int32_t slot = -1;
   KVC_TRY(resolve(id, 0, &slot));
   if ((records_[slot].state & kBusy) != 0) {
-    if (!is_suspended(slot)) return in_step(slot, 0);
+    if (!is_suspended(slot)) return busy_error(slot, 0);
     return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " is being resumed", id);
   }
   if (!is_suspended(slot)) return Status::error(KVC_ERROR_ORDER, "sequence %" PRIu64 " is not suspended", id);
@@ -156,7 +156,7 @@ Status SequenceStore::begin_resume(uint64_t id, std::vector<PageReference>* fres
       fill_list(slot, g, places, fresh);
     }
   }
-  records_[slot].state |= kBusy;
+  set_busy(slot, BusyWith::kResume);
   return Status();
 }
 
