@@ -265,8 +265,12 @@ class SequenceStore {
   struct PageReference {
     int32_t group, page;
   };
+  struct MovedPage {
+    int32_t group, page;
+    int64_t position;  // its first token; of a page of states, the number of tokens before it
+  };
   // moved: gets the pages that become available when the sequence drops them.
-  Status begin_suspend(uint64_t id, std::vector<PageReference>* moved);
+  Status begin_suspend(uint64_t id, std::vector<MovedPage>* moved);
   // If `done`, drops these pages. Returns false if the sequence was removed meanwhile. Then its pages are free.
   bool end_suspend(uint64_t id, bool done) noexcept;
   // fresh: gets pages without contents in place of the moved pages, in the same order.
