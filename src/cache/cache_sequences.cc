@@ -178,7 +178,7 @@ Status CacheSequences::set_rope(std::span<const kvc_seq> ids, int32_t set) {
     const auto index = static_cast<int64_t>(i);
     int32_t slot = -1;
     KVC_TRY(core_.store.resolve(ids[i], index, &slot));
-    if (core_.store.busy(slot)) return core_.store.in_step(slot, index);
+    if (core_.store.busy(slot)) return core_.store.busy_error(slot, index);
     if (!stored || core_.store.stored(slot) == 0) continue;
     return Status::error(KVC_ERROR_ORDER, "sequence %" PRIu64 " holds %" PRId64 " tokens rotated by its set", ids[i],
                          core_.store.stored(slot))

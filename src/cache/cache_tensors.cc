@@ -285,7 +285,7 @@ Status CacheTensors::export_sequence(kvc_seq id, const kvc_export_args& args, kv
     MutexLock lock(core_.mutex);
     int32_t slot = -1;
     KVC_TRY(core_.store.resolve(id, 0, &slot));
-    if (core_.store.busy(slot)) return core_.store.in_step(slot, 0);
+    if (core_.store.busy(slot)) return core_.store.busy_error(slot, 0);
     KVC_TRY(find_slots(slot, args.layer, args.position_begin, args.position_end, &slots));
     snapshot = core_.store.take_snapshot(slot, source.group);
     if (snapshot < 0)

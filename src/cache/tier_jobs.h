@@ -105,6 +105,7 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
   Status finish_load(const Job& job, int64_t first_failed, int64_t* tokens) KVC_REQUIRES(core_.mutex);
   Status finish_suspend(const Job& job, TierWorker::Loaded stored, int64_t* tokens) KVC_REQUIRES(core_.mutex);
   Status finish_resume(const Job& job, const TierWorker::Loaded& loaded, int64_t* tokens) KVC_REQUIRES(core_.mutex);
+  std::vector<int64_t> held_tokens(int32_t slot) const KVC_REQUIRES(core_.mutex);
   static Status make_suspend_key(PageKey* key);
   void end_suspends() noexcept;
   void remove_objects(std::vector<TierWorker::LoadPage> pages) noexcept;

@@ -31,6 +31,16 @@ Status TierJobs::make_suspend_key(PageKey* key) {
   return Status::error(KVC_ERROR_IO, "no random bytes for the keys of a tier: %s", std::strerror(errno));
 }
 
+// The tokens of a sequence that each layer holds; 0 for layers that store none. Throws std::bad_alloc.
+std::vector<int64_t> TierJobs::held_tokens(int32_t slot) const {
+  std::vector<int64_t> held(static_cast<size_t>(core_.layers.size()));
+  for (int32_t i = 0; i < core_.layers.size(); ++i) {
+    if (core_.layers[i].kv_layer >= 0) continue;
+    held[static_cast<size_t>(i)] = core_.store.held(slot, core_.layers[i].group, i);
+  }
+  return held;
+}
+
 Status TierJobs::suspend(uint64_t sequence, uint64_t* job) {
   core_.mutex.assert_held();
   if (!worker_.can_store()) {
@@ -39,10 +49,11 @@ Status TierJobs::suspend(uint64_t sequence, uint64_t* job) {
   Job made;
   made.kind = Job::Kind::kSuspend;
   made.sequence = sequence;
-  std::vector<SequenceStore::PageReference> moved;
+  std::vector<SequenceStore::MovedPage> moved;
   KVC_TRY(core_.store.begin_suspend(sequence, &moved));
   Status begun;
   try {
+    const auto held = std::make_shared<const std::vector<int64_t>>(held_tokens(core_.store.slot_of(sequence)));
     std::vector<TierWorker::LoadPage> pages(moved.size());
     for (size_t i = 0; i < pages.size(); ++i) {
       // The job and the number of the page make the key unique.
@@ -50,6 +61,8 @@ Status TierJobs::suspend(uint64_t sequence, uint64_t* job) {
       page.group = moved[i].group;
       page.page = moved[i].page;
       page.block = static_cast<int64_t>(i);
+      page.position = moved[i].position;
+      page.held = held;
       page.page_key = suspend_key_;
       const uint64_t numbers[2] = {last_job_ + 1, i};
       std::memcpy(page.page_key.data(), numbers, sizeof numbers);

@@ -325,13 +325,13 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
 
 // The number of pages of a group whose config does not set it. Groups whose queries see all tokens get `capacity`.
 int64_t default_pages(const GroupRules& rules, int64_t capacity, const Geometry& geometry) {
-  // A sequence needs a page for its state, for the new state of a step, for each checkpoint, and for each state of a
-  // node. No page is counted for the state before a tree, which may lie in the page of a checkpoint. The index has
-  // checkpoints of its own.
+  // At its peak, a sequence needs a page for each checkpoint, for the state before its tree, and for the new state of
+  // a step. It also needs pages for states of older nodes: the first max_draft_states nodes, and the last node before
+  // the step. The index has checkpoints of its own.
   if (rules.holds_state()) {
     const SequenceStoreConfig& store = geometry.store;
-    return store.max_sequences * (2 + store.max_checkpoints + store.max_draft_states) +
-           geometry.prefixes.max_checkpoints;
+    const int64_t older_nodes = std::min<int64_t>(store.max_draft_states + 1, geometry.limits.tree_nodes - 1);
+    return store.max_sequences * (2 + store.max_checkpoints + older_nodes) + geometry.prefixes.max_checkpoints;
   }
   if (!rules.windowed()) return capacity;
   int64_t wanted = 0;

@@ -1,6 +1,7 @@
 #include "layer/page_copy.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 namespace kvc {
@@ -107,6 +108,25 @@ Status PageCopy::begin_read(int32_t group, int32_t page, uint8_t* bytes, void* s
 Status PageCopy::end_read(int32_t group, uint8_t* bytes, void* stream) {
   if (!staging_) return Status();
   return layers_.context()->download(bytes, staging(), bytes_of(group), stream);
+}
+
+void PageCopy::clear_others(int32_t group, int64_t position, std::span<const int64_t> held,
+                            uint8_t* bytes) const noexcept {
+  const Group& of = groups_[static_cast<size_t>(group)];
+  const auto held_from_position = [&](int32_t layer) { return held[static_cast<size_t>(layer)] - position; };
+  for (const RowRun& run : of.runs) {
+    const int64_t tokens = std::clamp<int64_t>(held_from_position(run.layer), 0, layers_.geometry().page_size);
+    const int64_t stored = layers_.rules(group).rows_of(tokens) * run.token_bytes, all = of.rows * run.token_bytes;
+    std::memset(bytes + stored, 0, static_cast<size_t>(all - stored));
+    bytes += all;
+  }
+  for (int32_t i = 0; of.states && i < layers_.size(); ++i) {
+    if (layers_[i].group != group) continue;
+    for (const StateGeometry& state : layers_.geometry(i).states) {
+      if (held_from_position(i) < 0) std::memset(bytes, 0, static_cast<size_t>(state.bytes));
+      bytes += state.bytes;
+    }
+  }
 }
 
 Status PageCopy::write(int32_t group, int32_t page, const uint8_t* bytes, void* stream) {

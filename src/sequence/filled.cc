@@ -43,7 +43,7 @@ Status SequenceStore::begin_fill(const PrefixSource& source, int64_t found, int6
   const int32_t slot = take_slot();
   Record& record = records_[slot];
   record.stored = tokens;
-  record.state |= kBusy;
+  set_busy(slot, BusyWith::kFill);
   *id = record.id;
   for (int32_t g = 0; g < num_groups(); ++g) {
     if (!rules(g).holds_tokens()) continue;

@@ -48,7 +48,7 @@ Status SequenceStore::begin_receive(int32_t prefix, int64_t tokens, uint64_t* id
   const int32_t slot = take_slot();
   Record& record = records_[slot];
   record.stored = tokens;
-  record.state |= kBusy;
+  set_busy(slot, BusyWith::kFill);
   *id = record.id;
   for (int32_t g = 0; g < num_groups(); ++g) {
     PageList& pages = edit_list(slot, g);

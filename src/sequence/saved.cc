@@ -40,7 +40,7 @@ Status SequenceStore::begin_save(uint64_t id, SavedSequence* out, int32_t* slot)
   }
   out->checkpoints.clear();
   if (has_states()) out->checkpoints.assign(checkpoints(*slot).begin(), checkpoints(*slot).end());
-  record.state |= kBusy;
+  set_busy(*slot, BusyWith::kSave);
   return Status();
 }
 
@@ -113,7 +113,7 @@ Status SequenceStore::begin_load(const SavedSequence& saved, int32_t* out, std::
   clears->reserve(clears->size() + static_cast<size_t>(num_groups()));  // nothing after this can fail
   make_room();
   const int32_t slot = *out = take_slot();
-  records_[slot].state |= kBusy;
+  set_busy(slot, BusyWith::kFill);
   for (int32_t g = 0; g < num_groups(); ++g) {
     const SavedSequence::List& list = saved.lists[static_cast<size_t>(g)];  // without tokens in a group of states
     const int64_t page_size = rules(g).page_size, count = ceil_div(list.tokens, page_size);

@@ -122,14 +122,27 @@ Status SequenceStore::duplicate(uint64_t id, int64_t index) const {
   return Status::error(KVC_ERROR_DUPLICATE, "sequence %" PRIu64 " occurs again at index %" PRId64, id, index).at(index);
 }
 
-Status SequenceStore::in_step(int32_t slot, int64_t index) const {
-  if (is_suspended(slot)) {
-    return Status::error(KVC_ERROR_SUSPENDED, "sequence %" PRIu64 " at index %" PRId64 " is suspended",
-                         records_[slot].id, index)
-        .at(index);
+// Says why a sequence is busy, for messages.
+const char* SequenceStore::busy_text(int32_t slot) const noexcept {
+  if ((records_[slot].state & kBusy) == 0) return "is suspended";
+  switch (records_[slot].busy_with) {
+    case BusyWith::kForward:
+      return "is in an open forward";
+    case BusyWith::kSave:
+      return "is being saved";
+    case BusyWith::kFill:
+      return "is being loaded or received";
+    case BusyWith::kSuspend:
+      return "is being suspended";
+    case BusyWith::kResume:
+      return "is being resumed";
   }
-  return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " at index %" PRId64 " is in an open forward",
-                       records_[slot].id, index)
+  return "is busy";
+}
+
+Status SequenceStore::busy_error(int32_t slot, int64_t index) const {
+  return Status::error(is_suspended(slot) ? KVC_ERROR_SUSPENDED : KVC_ERROR_BUSY,
+                       "sequence %" PRIu64 " at index %" PRId64 " %s", records_[slot].id, index, busy_text(slot))
       .at(index);
 }
 
@@ -341,7 +354,7 @@ Status SequenceStore::truncate(std::span<const uint64_t> ids, std::span<const in
     const auto index = static_cast<int64_t>(i);
     int32_t slot = -1;
     KVC_TRY(resolve_first(ids[i], index, &slot));
-    if (busy(slot)) return in_step(slot, index);
+    if (busy(slot)) return busy_error(slot, index);
     if (lengths[i] < 0 || lengths[i] > length(slot)) {
       return Status::error(KVC_ERROR_OUT_OF_RANGE, "length %" PRId64 " exceeds sequence length %" PRId64, lengths[i],
                            length(slot))
@@ -370,7 +383,7 @@ Status SequenceStore::truncate(std::span<const uint64_t> ids, std::span<const in
 Status SequenceStore::clear() {
   for (int32_t slot = 0; slot < fresh_slot_; ++slot) {
     if (records_[slot].used && (records_[slot].state & kBusy) != 0) {
-      return Status::error(KVC_ERROR_BUSY, "a forward is open");
+      return Status::error(KVC_ERROR_BUSY, "a sequence %s", busy_text(slot));
     }
   }
   for (int32_t slot = 0; slot < fresh_slot_; ++slot) {

@@ -112,7 +112,7 @@ class SequenceStore {
   bool busy(int32_t slot) const noexcept { return (records_[slot].state & (kBusy | kSuspended)) != 0; }
   bool is_suspended(int32_t slot) const noexcept { return (records_[slot].state & kSuspended) != 0; }
   // The error for a busy sequence: BUSY or SUSPENDED.
-  Status in_step(int32_t slot, int64_t index) const;
+  Status busy_error(int32_t slot, int64_t index) const;
   const PageList& list(int32_t slot, int32_t group) const noexcept {
     return lists_[int64_t{slot} * num_groups() + group];
   }
@@ -266,8 +266,12 @@ class SequenceStore {
   struct PageReference {
     int32_t group, page;
   };
+  struct MovedPage {
+    int32_t group, page;
+    int64_t position;  // its first token; of a page of states, the number of tokens before it
+  };
   // moved: gets the pages that become available when the sequence drops them.
-  Status begin_suspend(uint64_t id, std::vector<PageReference>* moved);
+  Status begin_suspend(uint64_t id, std::vector<MovedPage>* moved);
   // If `done`, the sequence drops the moved pages and is suspended. Returns false if the sequence was removed since
   // begin_suspend, and then frees its pages.
   bool end_suspend(uint64_t id, bool done) noexcept;
@@ -301,10 +305,12 @@ class SequenceStore {
 
  private:
   // Bits of Record::state.
-  static constexpr uint8_t kBusy = 1;       // in an open step, or in a save, load, fill, transfer, suspend or resume
+  static constexpr uint8_t kBusy = 1;       // for the reason in Record::busy_with
   static constexpr uint8_t kTree = 2;       // has uncommitted nodes
   static constexpr uint8_t kGrowsTree = 4;  // the open step adds nodes
   static constexpr uint8_t kSuspended = 8;  // is suspended, or is being resumed
+  // Why kBusy is set. kFill: the sequence is loaded from a file or from tiers, or it is received.
+  enum class BusyWith : uint8_t { kForward, kSave, kFill, kSuspend, kResume };
   struct Record {
     int64_t stored;  // tokens in the lists: the length plus the uncommitted nodes
     uint64_t id;     // 0 if the slot is free, or if the sequence was removed while busy
@@ -313,6 +319,7 @@ class SequenceStore {
     int32_t checkpoints;
     int16_t nodes;  // uncommitted
     uint8_t state;
+    BusyWith busy_with;  // only with kBusy
     bool used;
     bool streamed;  // has or had a streaming window
     StreamWindow stream;
@@ -328,6 +335,11 @@ class SequenceStore {
   PageList& edit_list(int32_t slot, int32_t group) noexcept { return lists_[int64_t{slot} * num_groups() + group]; }
   // The rules of a group for a sequence, with its streaming window.
   GroupRules rules_of(int32_t slot, int32_t group) const noexcept { return rules(group).with(records_[slot].stream); }
+  void set_busy(int32_t slot, BusyWith with) noexcept {
+    records_[slot].state |= kBusy;
+    records_[slot].busy_with = with;
+  }
+  const char* busy_text(int32_t slot) const noexcept;
   Hole hole(int32_t slot, int32_t group) const noexcept { return {list(slot, group).kept, list(slot, group).first}; }
   bool lists_work_at(int32_t slot, int64_t position) const noexcept;
   void drop_unseen(int32_t slot) noexcept;
@@ -348,7 +360,7 @@ class SequenceStore {
     return (records_[slot].state & (kBusy | kTree | kSuspended)) == 0 ? Status() : not_idle(slot, index);
   }
   Status not_idle(int32_t slot, int64_t index) const {
-    return busy(slot) ? in_step(slot, index) : uncommitted(slot, index);
+    return busy(slot) ? busy_error(slot, index) : uncommitted(slot, index);
   }
   Status uncommitted(int32_t slot, int64_t index) const;
   Status check_tree_row(int32_t slot, int64_t row, std::span<const int32_t> parents, int64_t first_token) const;

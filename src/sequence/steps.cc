@@ -211,7 +211,7 @@ void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int3
       if (states) tail.tail_shared = true;  // so the next step takes another page
       KVC_ASSERT(stored_in(slot, g) + lengths[i] <= tail.size * page_size, stored_in(slot, g), tail.size);
     }
-    record.state |= kBusy;
+    set_busy(slot, BusyWith::kForward);
   }
 }
 

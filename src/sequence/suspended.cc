@@ -43,27 +43,33 @@ void SequenceStore::find_places(int32_t slot, int32_t group, std::vector<Place>*
   places->push_back({own.tail_page, moved});
 }
 
-// Calls visit(group, page) once for each page that is moved.
+// Calls visit(group, index) once for each page that is moved, with the index of its first place.
 template <class Visit>
 void SequenceStore::for_each_moved(const SuspendedPages& suspended, Visit visit) const {
   for (int32_t g = 0; g < num_groups(); ++g) {
     const std::vector<Place>& places = suspended[static_cast<size_t>(g)];
     for (size_t i = 0; i < places.size(); ++i) {
-      if (places[i].moved && (!rules(g).holds_state() || is_first(places, i))) visit(g, places[i].page);
+      if (places[i].moved && (!rules(g).holds_state() || is_first(places, i))) visit(g, i);
     }
   }
 }
 
-Status SequenceStore::begin_suspend(uint64_t id, std::vector<PageReference>* moved) {
+Status SequenceStore::begin_suspend(uint64_t id, std::vector<MovedPage>* moved) {
   int32_t slot = -1;
   KVC_TRY(resolve(id, 0, &slot));
   KVC_TRY(check_idle(slot, 0));
   SuspendedPages pages(static_cast<size_t>(num_groups()));
   for (int32_t g = 0; g < num_groups(); ++g) find_places(slot, g, &pages[static_cast<size_t>(g)]);
   moved->clear();
-  for_each_moved(pages, [&](int32_t g, int32_t page) { moved->push_back({g, page}); });
+  const std::span<const int64_t> states = checkpoints(slot);
+  for_each_moved(pages, [&](int32_t g, size_t i) {
+    const int64_t position = !rules(g).holds_state() ? static_cast<int64_t>(i) * rules(g).page_size
+                             : i < states.size()     ? states[i]
+                                                     : length(slot);
+    moved->push_back({g, pages[static_cast<size_t>(g)][i].page, position});
+  });
   suspended_[slot] = std::move(pages);
-  records_[slot].state |= kBusy;
+  set_busy(slot, BusyWith::kSuspend);
   return Status();
 }
 
@@ -122,7 +128,7 @@ void SequenceStore::drop_suspended(int32_t slot) noexcept {
 Status SequenceStore::check_resume(int32_t slot) {
   std::fill(needed_pages_.begin(), needed_pages_.end(), 0);
   const SuspendedPages& pages = suspended_.find(slot)->second;
-  for_each_moved(pages, [&](int32_t g, int32_t) { ++needed_pages_[static_cast<size_t>(g)]; });
+  for_each_moved(pages, [&](int32_t g, size_t) { ++needed_pages_[static_cast<size_t>(g)]; });
   for (int32_t g = 0; g < num_groups(); ++g) {
     // The resumed list gets nodes of its own, even for pages that other lists also have. reserved_nodes_ does not count
     // these nodes. So as many nodes must be free beyond reserved_nodes_.
@@ -137,7 +143,7 @@ Status SequenceStore::begin_resume(uint64_t id, std::vector<PageReference>* fres
   int32_t slot = -1;
   KVC_TRY(resolve(id, 0, &slot));
   if ((records_[slot].state & kBusy) != 0) {
-    if (!is_suspended(slot)) return in_step(slot, 0);
+    if (!is_suspended(slot)) return busy_error(slot, 0);
     return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " is being resumed", id);
   }
   if (!is_suspended(slot)) return Status::error(KVC_ERROR_ORDER, "sequence %" PRIu64 " is not suspended", id);
@@ -156,7 +162,7 @@ Status SequenceStore::begin_resume(uint64_t id, std::vector<PageReference>* fres
       fill_list(slot, g, places, fresh);
     }
   }
-  records_[slot].state |= kBusy;
+  set_busy(slot, BusyWith::kResume);
   return Status();
 }
 

@@ -47,6 +47,9 @@ struct TierPage {
   kvc_tier_key key = {};  // key of its object
   PageKey page_key = {}, parent_key = {};
   std::shared_ptr<const std::vector<int32_t>> tokens;  // of the whole prefix; null if the sequence is suspended
+  // Of a suspended sequence: the place of the page, and the tokens that each layer holds (PageCopy::clear_others).
+  int64_t position = 0;
+  std::shared_ptr<const std::vector<int64_t>> held;
 };
 
 class TierWorker {

@@ -276,9 +276,12 @@ TEST(SaveErrors, ASequenceIsBusyWhileItIsSaved) {
     static int32_t write(void *user, const void *data, int64_t bytes) {
       auto &self = *static_cast<Inside *>(user);
       kvc_seq child = 0;
-      const kvc_status expected = self.calls > 1 ? KVC_ERROR_STALE_ID : KVC_ERROR_BUSY;  // removed in call 1
-      EXPECT_EQ(kvc_seq_fork(self.chat.cache, 1, &self.seq, nullptr, &child, nullptr, nullptr), expected);
-      EXPECT_EQ(kvc_cache_clear(self.chat.cache, nullptr), KVC_ERROR_BUSY);
+      const bool removed = self.calls > 1;  // by call 1
+      refused(self.chat.cache, {removed ? KVC_ERROR_STALE_ID : KVC_ERROR_BUSY}, "kvc_seq_fork",
+              [&](kvc_error *e) { return kvc_seq_fork(self.chat.cache, 1, &self.seq, nullptr, &child, nullptr, e); },
+              {removed ? "no longer exists" : "is being saved"});
+      refused(self.chat.cache, {KVC_ERROR_BUSY}, "kvc_cache_clear",
+              [&](kvc_error *e) { return kvc_cache_clear(self.chat.cache, e); }, {"a sequence is being saved"});
       EXPECT_EQ(kvc_cache_check_invariants(self.chat.cache, nullptr), KVC_OK);
       if (self.calls++ == 1) {
         EXPECT_EQ(kvc_seq_remove(self.chat.cache, 1, &self.seq, nullptr), KVC_OK);

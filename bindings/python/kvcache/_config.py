@@ -305,7 +305,8 @@ class Recurrent:
 
     Args:
         pages: states that the pool holds: one a sequence, one more for each in an open step, the checkpoints, and
-            those of tree nodes; 0 = max_sequences * (2 + max_checkpoints + max_draft_states).
+            those of tree nodes; 0 = max_sequences * (2 + max_checkpoints + n), where n is the smaller of
+            max_draft_states + 1 and max_tree_nodes - 1.
     """
 
     pages: int = 0
