@@ -16,7 +16,7 @@ constexpr int64_t kSettledNs = 2'000'000'000;
 
 void DiskStore::scan() {
   if (scanning_.exchange(true)) return;
-  const struct Scanning {  // resets the flag also if `reserve` throws
+  const struct Scanning {  // resets the flag also if `make_room` throws
     std::atomic<bool>& flag;
     ~Scanning() { flag.store(false); }
   } scanning{scanning_};
@@ -29,7 +29,7 @@ void DiskStore::scan() {
       folders_scanned_.store(folder + 1, std::memory_order_release);
     }
   }
-  if (!folder_->read_only()) reserve(0, nullptr);
+  if (!folder_->read_only()) make_room(0, nullptr);
   {
     // The next scan begins after at least 20 times the duration of this scan, so scans take less than 5 % of a thread's
     // time.

@@ -115,15 +115,20 @@ int32_t HostStore::load(const kvc_tier_item& item) {
 }
 
 // Evicts objects until `count` blocks are free, and takes these blocks. Kept objects and objects that are being loaded
-// are not evicted.
+// are not evicted. If the other objects have too few blocks, nothing is evicted.
 bool HostStore::take_blocks(int64_t count, int32_t* first) noexcept {
-  for (auto at = objects_.begin(); num_free_ < count && at != objects_.end();) {
+  int64_t free = num_free_;  // and blocks of objects before `end` that can be evicted
+  auto end = objects_.begin();
+  for (; free < count && end != objects_.end(); ++end) {
+    if (end->loads == 0) free += blocks_of(end->bytes);
+  }
+  if (free < count) return false;
+  for (auto at = objects_.begin(); at != end;) {
     const auto object = at++;
     if (object->loads > 0) continue;
     drop(object);
     ++counts_.evictions;
   }
-  if (num_free_ < count) return false;
   num_free_ -= count;
   for (; count > 0; --count) {
     const int32_t block = free_ >= 0 ? free_ : fresh_++;

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import gc
+import math
 import os
 import subprocess
 import sys
@@ -226,6 +227,22 @@ def test_a_full_tier_is_tried_again():
         store.end(3, TierResult.MISS)
         assert loaded.result(WAIT) == [True, False, False, True, False]
         assert removed.result(WAIT) == [False]
+
+
+@pytest.mark.parametrize("seconds", [1e7, math.inf])
+def test_a_batch_may_have_any_time(seconds):
+    """Times that are too long for one call of epoll."""
+    reader, writer = os.pipe()
+    store = ManualStore(reader)
+    with ObjectBatches(store, seconds=seconds) as batches:
+        loaded = batches.load([(key(0), bytearray(8))])
+        with pytest.raises(concurrent.futures.TimeoutError):
+            loaded.result(0.1)
+        store.end(1, TierResult.OK)
+        os.write(writer, b"\0")
+        assert loaded.result(WAIT) == [True]
+    os.close(reader)
+    os.close(writer)
 
 
 @pytest.mark.parametrize("by", ["time", "cancel"])

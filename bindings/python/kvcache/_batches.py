@@ -24,6 +24,7 @@ from ._objects import ObjectStore, TierResult, _check_writable, _parts
 _LOG = logging.getLogger("kvcache")
 _PAUSE = 0.001  # seconds between lookups of what a tier still searches, at first
 _LONGEST_PAUSE = 0.02  # and between submits to a tier that is full of the work of others
+_LONGEST_SLEEP = 3600.0  # epoll refuses times of more than 24 days
 
 
 def open_objects(directory: str | None = None, redis: str | None = None, **options: Any) -> ObjectStore:
@@ -339,7 +340,7 @@ class ObjectBatches:
             seconds = self._pause
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         elif deadlines := [batch._deadline for batch in self._running if not batch._given_up]:
-            seconds = max(min(deadlines) - time.monotonic(), 0)
+            seconds = max(min(min(deadlines) - time.monotonic(), _LONGEST_SLEEP), 0)
         for key, _ in self._selector.select(seconds):
             if key.fileobj is self._wake_reader:
                 self._wake_reader.recv(4096)
