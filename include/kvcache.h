@@ -615,10 +615,10 @@ typedef struct kvc_group_config {
   int64_t chunk_tokens;   /* KVC_VISIBLE_CHUNK: c, 1..2^30, not necessarily a multiple of the page size. Else 0 */
   int64_t num_pages;      /* number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's
                              capacity (recurrent: max_sequences * (2 + max_checkpoints + n), where n is the smaller of
-                             max_draft_states + 1 and max_tree_nodes - 1). In a recurrent group, a sequence takes one page, one
-                             more page in an open forward, and one page for each checkpoint. An uncommitted tree takes one page
-                             for the state before the tree (none if it is a checkpoint), and one page for each node whose state
-                             is kept, except the last node */
+                             max_draft_states + 1 and max_tree_nodes - 1, and 0 if max_draft_states is 0). In a
+                             recurrent group, a sequence takes one page, one more page in an open forward, and one page for each
+                             checkpoint. An uncommitted tree takes one page for the state before the tree (none if it is a
+                             checkpoint), and one page for each node whose state is kept, except the last node */
 } kvc_group_config;
 
 static inline void kvc_group_config_init(kvc_group_config *config) {

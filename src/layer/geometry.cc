@@ -327,10 +327,12 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
 int64_t default_pages(const GroupRules& rules, int64_t capacity, const Geometry& geometry) {
   // At its peak, a sequence needs a page for each checkpoint, for the state before its tree, and for the new state of
   // a step. It also needs pages for states of older nodes: the first max_draft_states nodes, and the last node before
-  // the step. The index has checkpoints of its own.
+  // the step. A cache without draft states gets no pages for nodes, because most such caches have no trees, and states
+  // are large. The index has checkpoints of its own.
   if (rules.holds_state()) {
     const SequenceStoreConfig& store = geometry.store;
-    const int64_t older_nodes = std::min<int64_t>(store.max_draft_states + 1, geometry.limits.tree_nodes - 1);
+    const int64_t drafts = store.max_draft_states;
+    const int64_t older_nodes = drafts > 0 ? std::min<int64_t>(drafts + 1, geometry.limits.tree_nodes - 1) : 0;
     return store.max_sequences * (2 + store.max_checkpoints + older_nodes) + geometry.prefixes.max_checkpoints;
   }
   if (!rules.windowed()) return capacity;

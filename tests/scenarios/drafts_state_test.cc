@@ -256,7 +256,7 @@ TEST_F(DraftStates, TheDefaultPoolServesEverySequenceAtItsPeak) {
     open();
     std::vector<int32_t>
         chain;  // the nodes of an earlier step: its last one keeps no state, if the tree has room for that
-    while (static_cast<int32_t>(chain.size()) < std::min(c.drafts + 1, c.nodes - 1)) {
+    while (c.drafts > 0 && static_cast<int32_t>(chain.size()) < std::min(c.drafts + 1, c.nodes - 1)) {
       chain.push_back(static_cast<int32_t>(chain.size()) - 1);
     }
     for (int i = 0; i < 2; i++) {

@@ -306,7 +306,7 @@ class Recurrent:
     Args:
         pages: states that the pool holds: one a sequence, one more for each in an open step, the checkpoints, and
             those of tree nodes; 0 = max_sequences * (2 + max_checkpoints + n), where n is the smaller of
-            max_draft_states + 1 and max_tree_nodes - 1.
+            max_draft_states + 1 and max_tree_nodes - 1, and 0 if max_draft_states is 0.
     """
 
     pages: int = 0

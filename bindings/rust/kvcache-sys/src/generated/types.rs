@@ -743,7 +743,7 @@ pub struct kvc_group_config {
     pub window_tokens: i64,
     #[doc = " KVC_VISIBLE_CHUNK: c, 1..2^30, not necessarily a multiple of the page size. Else 0"]
     pub chunk_tokens: i64,
-    #[doc = " number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's\ncapacity (recurrent: max_sequences * (2 + max_checkpoints + n), where n is the smaller of\nmax_draft_states + 1 and max_tree_nodes - 1). In a recurrent group, a sequence takes one page, one\nmore page in an open forward, and one page for each checkpoint. An uncommitted tree takes one page\nfor the state before the tree (none if it is a checkpoint), and one page for each node whose state\nis kept, except the last node"]
+    #[doc = " number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's\ncapacity (recurrent: max_sequences * (2 + max_checkpoints + n), where n is the smaller of\nmax_draft_states + 1 and max_tree_nodes - 1, and 0 if max_draft_states is 0). In a\nrecurrent group, a sequence takes one page, one more page in an open forward, and one page for each\ncheckpoint. An uncommitted tree takes one page for the state before the tree (none if it is a\ncheckpoint), and one page for each node whose state is kept, except the last node"]
     pub num_pages: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
