@@ -95,6 +95,7 @@ class NixlEndpoint {
   struct Peer {
     std::string agent;
     bool lost = false;
+    uint64_t next = 0;  // number after the last message that was sent to this peer
   };
 
   NixlEndpoint() = default;
@@ -110,6 +111,8 @@ class NixlEndpoint {
   void take(const std::shared_ptr<Notes>& notes, const std::string& agent, std::string_view bytes);
   void take_hello(const std::string& agent, const Note& note, std::string_view address);
   void answer();
+  // Whether the agent has not yet counted a message before number `next`.
+  bool waits_for(const std::string& agent, uint64_t next) const noexcept;
   void look_at_remotes();
   // Removes an agent. Makes events that its peers are lost, and that its open operations have ended.
   void drop(const std::string& agent);
