@@ -206,10 +206,12 @@ void UcxEndpoint::disconnect(uint64_t peer) noexcept {
   closed_.push_back(std::move(found->second));
   peers_.erase(found);
   if (in_child()) return;
+  const size_t others = closing_.size();
   close_peer(own, false);
+  if (closing_.size() == others) return;  // closed at once
   // Messages leave in calls of poll. After a cancel, a program may never call it again. So they leave here.
   const int64_t until = steady_ms() + kFlushMs;
-  while (!closing_.empty() && ucp_request_check_status(closing_.back()) == UCS_INPROGRESS && steady_ms() < until) {
+  while (ucp_request_check_status(closing_.back()) == UCS_INPROGRESS && steady_ms() < until) {
     ucp_worker_progress(worker_);
   }
 }
@@ -304,10 +306,11 @@ int64_t UcxEndpoint::poll(kvc_transport_event* events, int64_t capacity) {
   if (in_child()) return 0;
   for (int i = 0; i < kProgressRounds && ucp_worker_progress(worker_) != 0; ++i) {
   }
-  while (!closing_.empty() && ucp_request_check_status(closing_.back()) != UCS_INPROGRESS) {
-    ucp_request_free(closing_.back());
-    closing_.pop_back();
-  }
+  std::erase_if(closing_, [](void* request) {
+    if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
+    ucp_request_free(request);
+    return true;
+  });
   look_at_processes();
   int64_t count = 0;
   // Messages come before other events, so that the messages that a peer sent before it ended are still received.
