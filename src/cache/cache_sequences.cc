@@ -30,7 +30,9 @@ Status CacheSequences::fork(std::span<const kvc_seq> parents, std::span<const in
                             std::span<kvc_seq> children, void* stream) {
   KVC_TRY(core_.context->check_stream(stream));
   MutexLock lock(core_.mutex);
-  KVC_TRY(core_.copies.make_room(static_cast<int64_t>(children.size()) * core_.num_groups()));
+  const int64_t pages = static_cast<int64_t>(children.size()) * core_.num_groups();
+  KVC_TRY(core_.copies.make_room(pages));
+  core_.copies.reserve(2 * pages);  // a copy and a clear of each child's last pages
   KVC_TRY(core_.store.fork(parents, positions, children, core_.copies.plan()));
   Status copied = core_.copies.make(stream);
   if (copied.ok()) {

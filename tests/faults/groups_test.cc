@@ -11,7 +11,7 @@ namespace kvt {
 namespace {
 
 // Layers 0 (full), 1 (cross), 2 (recurrent, two states).
-struct Hybrid {
+struct SmallHybrid {
   kvc_state_config states[2];
   kvc_layer_config layers[3];
   kvc_group_config groups[3];
@@ -24,7 +24,7 @@ struct Hybrid {
   Tensor rows{DType::kF32, {8, 2, 16}}, q{DType::kF32, {8, 4, 16}}, out{DType::kF32, {8, 4, 16}};
   Tensor state_rows[2] = {{DType::kF32, {2, 4, 4}}, {DType::kF16, {2, 9}}};
 
-  Hybrid() {
+  SmallHybrid() {
     for (kvc_state_config &s : states) kvc_state_config_init(&s);
     states[0].rank = 2;
     states[0].shape[0] = states[0].shape[1] = 4;
@@ -118,7 +118,7 @@ struct Hybrid {
 };
 
 TEST(Faults, CreateOfAHybridCache) {
-  Hybrid h;
+  SmallHybrid h;
   ASSERT_EQ(h.create(), KVC_OK) << h.error.message;
   h.owner.reset();
   const int64_t blocks = live_blocks(), mapped = live_mapped_bytes();
@@ -140,7 +140,7 @@ TEST(Faults, CreateOfAHybridCache) {
 
 // The first calls of a fresh cache may allocate (forks do). Each allocation fails once, and the state is that before or
 // after.
-void fork_with_failing_allocations(Hybrid *h, int count) {
+void fork_with_failing_allocations(SmallHybrid *h, int count) {
   kvc_seq parents[16], children[16];
   for (int i = 0; i < count; i++) parents[i] = h->seqs[i % 2];
   for (int64_t n = 1;; n++) {
@@ -163,7 +163,7 @@ void fork_with_failing_allocations(Hybrid *h, int count) {
 }
 
 TEST(Faults, ForkOfAHybridSequence) {
-  Hybrid h;
+  SmallHybrid h;
   ASSERT_EQ(h.create(), KVC_OK) << h.error.message;
   ASSERT_EQ(kvc_seq_add(h.cache, 2, h.seqs, &h.error), KVC_OK);
   ASSERT_EQ(h.encode(3), KVC_OK) << h.error.message;
@@ -174,7 +174,7 @@ TEST(Faults, ForkOfAHybridSequence) {
 
 // Each child needs a copy and a clear of its last page. These are more than the cache has room for at first.
 TEST(Faults, ForkWithClearedPages) {
-  Hybrid h;
+  SmallHybrid h;
   h.config.flags |= KVC_CACHE_ZERO_ON_FREE;
   h.config.num_layers = h.config.num_groups = 1;
   h.config.max_checkpoints = 0;
@@ -189,7 +189,7 @@ TEST(Faults, ForkWithClearedPages) {
 }
 
 TEST(Steady, NoAllocationOverStatesAndEncoderSequences) {
-  Hybrid h;
+  SmallHybrid h;
   ASSERT_EQ(h.create(), KVC_OK) << h.error.message;
   ASSERT_EQ(kvc_seq_add(h.cache, 2, h.seqs, &h.error), KVC_OK);
   ASSERT_EQ(h.encode(4), KVC_OK) << h.error.message;
