@@ -338,8 +338,7 @@ class RedisTlsCluster : public RedisCluster {
 TEST_F(RedisTlsCluster, ObjectsGoToTheirNodes) {
   const TlsConfig config(files, at_port(nodes[0]->tls_port()));
   TierDriver tier(open_redis(config));
-  for (uint64_t i = 0; i < 60; ++i)
-    ASSERT_EQ(tier.store(i, payload_of(i, 0, kBytes)), KVC_TIER_OK) << tier.os_error();
+  for (uint64_t i = 0; i < 60; ++i) ASSERT_EQ(tier.store(i, payload_of(i, 0, kBytes)), KVC_TIER_OK) << tier.os_error();
   for (uint64_t i = 0; i < 60; ++i) expect_loads(tier, i);
   for (const auto &node : nodes) EXPECT_NE(node->run({"DBSIZE"}), "0");
   const TlsConfig second(files, at_port(nodes[2]->tls_port()));
