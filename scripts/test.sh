@@ -23,7 +23,7 @@ logs=$root/build/logs
 # part NAME COMMAND...: runs it. Its output goes to a file that is shown if it fails. Tests write $junit, and NAME=ok or
 # NAME=FAILED is added to $logs/ran.
 part() {
-  local name=$1 begin end cpu status state=ok
+  local name=$1 begin end cpu status state=ok shell=$BASHPID # in $(...), BASHPID is another process
   shift
   if [ ${#only[@]} -gt 0 ] && [[ " setup ${only[*]} " != *" $name "* ]]; then
     return
@@ -31,7 +31,7 @@ part() {
   junit=$logs/$name.xml
   rm -f "$junit"
   begin=$(date +%s.%N)
-  cpu=$(cpu_seconds $BASHPID)
+  cpu=$(cpu_seconds "$shell")
   set +e # not as a condition, because bash would then continue after errors inside
   until_deadline "$@" > "$logs/$name.log" 2>&1
   status=$?
@@ -45,7 +45,7 @@ part() {
     fi
   fi
   end=$(date +%s.%N)
-  cpu=$(($(cpu_seconds $BASHPID) - cpu))
+  cpu=$(($(cpu_seconds "$shell") - cpu))
   {
     flock 9 # so that lines of the two chains do not mix
     echo "$name=$state" >> "$logs/ran"
