@@ -1,5 +1,5 @@
 # kvcache_join_sources(target): compiles the core's files in `target` folder by folder, as one file each. Most of the compile time
-# of a file is that of the headers, so this takes a third of it. It is for builds that are tested and not measured.
+# of a file is that of the headers, so this takes an eighth of it. It is for builds that are tested and not measured.
 function(kvcache_join_sources target)
   get_target_property(files ${target} SOURCES)
   foreach(file IN LISTS files)

@@ -119,7 +119,7 @@ void add_values(std::vector<uint8_t> *contents, std::vector<float> values, size_
   contents->insert(contents->end(), bytes, bytes + count * sizeof(float));
 }
 
-// What other sequences have left in the pools does not leave them: slots that the sequence has not stored are zeros.
+// The object of a suspended page has zeros in slots that the sequence has not stored, not bytes of earlier owners.
 TEST(Suspend, OldContentsOfThePoolsDoNotLeaveThem) {
   constexpr int64_t kCovered = 6, kLength = 9, kRow = TieredEngine::kDims;
   MemoryTier tier;
