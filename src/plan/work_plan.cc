@@ -245,7 +245,7 @@ void WorkPlan::build(const kvc_backend_rows& rows, uint32_t flags, const kvc_bac
            shape_.visible.sinks == 0 && rows.key_ends == nullptr && rows.tree_begin == nullptr &&
            rows.stream_windows == nullptr && rows.key_begins == nullptr;
   // In most decode steps nothing is cut, and the items are the bases themselves. So each base becomes an item while the
-  // costs are added up, and the plan is complete if no base turns out to cost more than an even share.
+  // costs are added up, and the plan is complete if no base costs more than an even share.
   bool whole = prefixes_.empty() && shape_.key_splits == 0;
   int64_t total = 0, most = 0;
   for (const Prefix& prefix : prefixes_) total += cost(item_of(prefix));

@@ -44,7 +44,7 @@ class StepBlocks : public testing::Test {
     items_ = next;
     plan_.arrays.items = items_.data();
     plan_.num_items = static_cast<int64_t>(items_.size());
-    // The blocks of the other plan change in every stage. They lie behind those of the first plan.
+    // The blocks of the other plan change in every stage. They lie after those of the first plan.
     other_items_ = items(5, other_items_.empty() ? 1 : other_items_[0].q_end % 2 + 1);
     other_plan_.arrays.items = other_items_.data();
     other_plan_.num_items = static_cast<int64_t>(other_items_.size());

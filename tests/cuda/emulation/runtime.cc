@@ -44,12 +44,11 @@ std::recursive_mutex mutex;
 unsigned order = cuda_emulation::kAtOnce;
 std::mt19937 random_choice;
 Machine machine = Machine::kWorks;
-int multiprocessors = 4;
 Counts total = {};
 uint64_t operations = 0;
 std::atomic<int64_t> products{0}, warpgroup_products{0};
 constexpr int registers_of_kernel = 168;
-int shared_of_block = 227 * 1024, shared_of_multiprocessor = 228 * 1024, shared_of_image = 0;
+int shared_of_block = 227 * 1024, shared_of_multiprocessor = 228 * 1024, shared_of_image = 0, multiprocessors = 4;
 std::map<const void*, size_t> shared_of_kernel;  // of kernels that requested more than 48 KiB
 CudaStream default_stream;
 std::vector<CudaStream*> streams = {&default_stream};  // in the order in which they were made
