@@ -335,7 +335,7 @@ def host_cost(clock, machine, dry):
                     step.attend(layer, q, k, v, out=out)
 
             replay = clock.recorded(lambda: bench.cache.forward(ids, lengths, graph=graph), attend)
-            hosts = []
+            begins, ends = [], []
 
             def step():
                 begin = time.perf_counter()
@@ -344,7 +344,8 @@ def host_cost(clock, machine, dry):
                 replay(opened)
                 replayed = time.perf_counter()
                 opened.end()
-                hosts.append(begun - begin + time.perf_counter() - replayed)
+                begins.append(begun - begin)
+                ends.append(time.perf_counter() - replayed)
 
             whole = clock.host_seconds(step)
             steps = []
@@ -355,10 +356,10 @@ def host_cost(clock, machine, dry):
                                     finish=lambda: steps.pop().end())
     finally:
         bench.close()
-    seconds = statistics.median(hosts)
+    seconds, of_end = statistics.median(map(sum, zip(begins, ends))), statistics.median(ends)
     layer, gap = (1e6 * part / layers for part in (on_device, gaps))
-    return {"us": seconds * 1e6, "rate": f"{rows} rows; {whole * 1e6:.0f} us with the replay's launch; a layer {layer:.1f} us, "
-            f"of which {gap:.1f} between kernels", "target": "<= 20 us", "of_target": 20e-6 / seconds, "met": seconds <= 20e-6}
+    return {"us": seconds * 1e6, "rate": f"{rows} rows; {of_end * 1e6:.1f} us of it in the end; "
+            f"{whole * 1e6:.0f} us with the replay's launch; a layer {layer:.1f} us, of which {gap:.1f} between kernels", "target": "<= 20 us", "of_target": 20e-6 / seconds, "met": seconds <= 20e-6}
 
 
 def decodes(clock, machine, dry):
