@@ -285,8 +285,12 @@ __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& co
     unsigned char *const k_tile = state.k_tile(i), *const v_tile = state.v_tile(i);
     if (shape.k_raw > 0) {
       const unsigned char* const raw = state.raw_tile(i);
-      widen_rows<Q>(state, stored, raw, shape.k_raw, shape.k_pitch, k_tile);
-      widen_rows<P>(state, stored, raw + shape.cut.keys * shape.k_raw, shape.v_raw, shape.v_pitch, v_tile);
+      if (stored == Type::kDsMla) {
+        widen_ds_mla_rows(state, raw, shape.k_pitch, k_tile);
+      } else {
+        widen_rows<Q>(state, stored, raw, shape.k_raw, shape.k_pitch, k_tile);
+        widen_rows<P>(state, stored, raw + shape.cut.keys * shape.k_raw, shape.v_raw, shape.v_pitch, v_tile);
+      }
       __syncthreads();
     }
     if constexpr (kTurns) {

@@ -28,7 +28,8 @@ KVC_HOST_DEVICE bool is_latent(const kvc_backend_layer& layer) { return layer.ro
 //   - Both factors of a product have the same 16-bit type. So q has the type of stored K, or K and V have 8 bits or are
 //     uint4, which both 16-bit types represent exactly. Of these kernels, only attend_decode_kernel computes uint4. P
 //     is rounded to that type, which the contract allows unless q is float32.
-//   - All dims of K have one type.
+//   - With rows of fp8_ds_mla, q is bfloat16, as their last dims are. Their other dims become bfloat16: element * scale,
+//     rounded.
 //   - Rows are aligned to 16 bytes, because copies to shared memory move 16 bytes.
 //   - With scales of tokens and float16 queries, P is bfloat16, so V must be bfloat16 too. That is impossible if the
 //     same row is also K.
@@ -38,7 +39,7 @@ inline const char* why_simple(const kvc_backend_attend& args) {
   if (stored == Type::kE2m1) return "K and V are 4-bit floats";
   if (has_bias_or_mask(args.bias)) return "scores have a bias or a mask";
   if (q != Type::kF16 && q != Type::kBf16) return "q has not 16 bits";
-  if (stored == Type::kDsMla) return "dims of K have two types";
+  if (stored == Type::kDsMla && q != Type::kBf16) return "q has another type than the last dims of K";
   if (stored != q && !is_quantised(stored)) return "K has another type than q";
   if (layer.head_dim % 16 != 0 || layer.v_head_dim % 16 != 0) return "a head dim is no multiple of 16";
   if (is_latent(layer)) {
@@ -98,13 +99,19 @@ KVC_HOST_DEVICE int32_t rows_that_fold(const kvc_backend_layer& layer) {
   return is_latent(layer) ? kLatentFew.rows : kMostRows;
 }
 
+// The bytes of a row of `dims` dims that is not stored in 16 bits.
+inline int32_t raw_row_bytes(const kvc_backend_layer& layer, int32_t dims) {
+  return stored_type(layer) == Type::kDsMla ? kDsMlaRowBytes : dims;
+}
+
 // The shared memory of a block. Offsets and pitches are in bytes. It consists of these areas, in this order:
 //   fixed       what MmaSizes.fixed counts
 //   records_at  [stages + 1]: an MmaTile for each tile
 //   v_rows_at   [stages + 1][keys]: addresses of V's rows; only if V has rows of its own
 //   q_at        [rows][k_pitch]
 //   tiles_at    for each stage K [keys][k_pitch] and V [keys][v_pitch], as the tensor cores read them
-//   raw_at      only for 8 bits: for each stage [keys][k_raw] and [keys][v_raw], as stored. tiles_at then has one tile
+//   raw_at      only if K and V do not have 16 bits: for each stage [keys][k_raw] and [keys][v_raw], as stored. tiles_at
+//               then has one tile
 //   lower_at    only for rotated keys: [lower part][keys][lower_pitch], the dims [turned_begin, turned_end) of one tile
 //   folded_at   only for folded states: o of earlier keys, [rows][Dv] float32
 // At the end, o overwrites q and the tiles. A latent row is in the tile of K. After its scores are computed, P
@@ -140,7 +147,7 @@ inline MmaShape shape_of_stages(const kvc_backend_layer& layer, int32_t rows, co
     shape.turned_end = (layer.rope_offset + layer.rope_dim + 15) / 16 * 16;
     shape.lower_pitch = pitch_of(shape.turned_end - shape.turned_begin);
   }
-  shape.k_raw = raw ? layer.head_dim : 0;
+  shape.k_raw = raw ? raw_row_bytes(layer, layer.head_dim) : 0;
   shape.v_raw = raw && !latent ? layer.v_head_dim : 0;
   shape.records_at = sizes.fixed;
   shape.v_rows_at = shape.records_at + (stages + 1) * sizes.tile;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "kernels/common/convert.h"
+#include "kernels/common/ds_mla_row.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/page_walk.h"
 #include "kernels/common/query_place.h"
@@ -267,7 +268,7 @@ __device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index)
   const int32_t bytes = raw ? 1 : 2,
                 behind = layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT ? layer.v_head_dim * bytes : 0;
   unsigned char* const k = raw ? state.raw_tile(index) : state.k_tile(index);
-  copy_rows(state, layer.k.data, tile.k_row, layer.head_dim * bytes - behind,
+  copy_rows(state, layer.k.data, tile.k_row, (raw ? shape.k_raw : layer.head_dim * bytes) - behind,
             {k, raw ? shape.k_raw : shape.k_pitch, behind / 16, !raw});
   if (layer.row_kind == KVC_BACKEND_ROW_LATENT) return;
   TileRows v = {k, raw ? shape.k_raw : shape.k_pitch, 0, !raw};
@@ -278,7 +279,7 @@ __device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index)
   copy_rows(state, layer.v.data, state.v_rows(index), layer.v_head_dim * bytes, v);
 }
 
-// Converts the stored rows of a tile, of `dims` bytes each, to a swizzled tile.
+// Converts the stored rows of a tile, whose elements have 8 bits, to a swizzled tile. dims: of a row.
 template <class T>
 __device__ __forceinline__ void widen_rows(const MmaState& state, Type stored, const unsigned char* raw, int32_t dims,
                                            int32_t pitch, unsigned char* tile) {
@@ -289,6 +290,30 @@ __device__ __forceinline__ void widen_rows(const MmaState& state, Type stored, c
     memcpy(from, __builtin_assume_aligned(raw + key * dims + part * 8, 8), sizeof from);
     const bool has_odd = (odd_bytes(stored, from[0]) | odd_bytes(stored, from[1])) != 0;
     widen_eight(T{}, stored, from, has_odd, to);
+    memcpy(__builtin_assume_aligned(tile + swizzled(key, part, pitch), 16), to, sizeof to);
+  }
+}
+
+// Does the same for rows of fp8_ds_mla (ds_mla_row.h), which become bfloat16.
+__device__ __forceinline__ void widen_ds_mla_rows(const MmaState& state, const unsigned char* raw, int32_t pitch,
+                                                  unsigned char* tile) {
+  constexpr int32_t kParts = kDsMlaDims / 8, kLatentParts = kDsMlaLatentDims / 8;  // a part is a chunk of the tile
+  for (int32_t i = state.thread; i < state.call->shape.cut.keys * kParts; i += state.threads()) {
+    const int32_t key = i / kParts, part = i % kParts;
+    const unsigned char* const row = raw + key * kDsMlaRowBytes;
+    uint32_t to[4];
+    if (part < kLatentParts) {
+      uint32_t from[2];
+      memcpy(from, __builtin_assume_aligned(row + part * 8, 8), sizeof from);
+      widen_eight(Bf16{}, Type::kE4m3, from, true, to);
+      const float scale = ds_mla_scale(row, part * 8);
+#pragma unroll
+      for (uint32_t& pair : to) {
+        pair = pack(Bf16{}, float_from_bits(pair << 16) * scale, float_from_bits(pair & 0xffff0000u) * scale);
+      }
+    } else {
+      memcpy(to, __builtin_assume_aligned(row + kDsMlaRotaryAt + (part - kLatentParts) * 16, 16), sizeof to);
+    }
     memcpy(__builtin_assume_aligned(tile + swizzled(key, part, pitch), 16), to, sizeof to);
   }
 }
