@@ -152,7 +152,7 @@ void Scene::score(int token, int head, std::vector<int>* keys, std::vector<doubl
 Kind Scene::rounding_of_p() const {
   const bool as_bf16 = config_.kv == Kind::kBf16 || config_.kv == Kind::kE4m3 || config_.kv == Kind::kI8;
   if (config_.q == Kind::kBf16 && as_bf16) return Kind::kBf16;  // for bf16 dot products
-  if (!tests_cuda() || config_.q == Kind::kF32 || config_.kv == Kind::kE2m1) return Kind::kF32;
+  if (!tests_cuda() || config_.q == Kind::kF32) return Kind::kF32;
   if (is_quantised(config_.kv)) return has_row_scales(config_.kv) ? Kind::kBf16 : config_.q;
   return config_.kv == config_.q ? config_.q : Kind::kF32;
 }

@@ -232,6 +232,7 @@ void begin_copy_of(size_t bytes, void* shared, const void* global, bool there) {
 }  // namespace
 
 void begin_copy(void* shared, const void* global, bool there) { begin_copy_of(16, shared, global, there); }
+void begin_half_copy(void* shared, const void* global, bool there) { begin_copy_of(8, shared, global, there); }
 void begin_float_copy(float* shared, const void* global, bool there) { begin_copy_of(4, shared, global, there); }
 
 void close_copies() { block.current->groups.push_back(std::move(block.current->copies)); }

@@ -22,6 +22,7 @@ constexpr size_t kMostBrought = 32;  // bytes of a lane
 const unsigned char (*gather_warp(const void* brought, size_t bytes))[kMostBrought];
 
 void begin_copy(void* shared, const void* global, bool there);
+void begin_half_copy(void* shared, const void* global, bool there);
 void begin_float_copy(float* shared, const void* global, bool there);
 void close_copies();
 void wait_for_copies(int groups);

@@ -23,6 +23,7 @@ inline const char* why_not_decode(const kvc_backend_attend& args) {
   if (args.key_tables != nullptr && layer.rope_dim > 0) return "keys are rotated on read";
   if (args.softcap != 0.0 || args.alibi_slopes != nullptr) return "scores have options";
   if (stored == Type::kE5m2) return "K is float8_e5m2";
+  if (stored == Type::kE2m1) return "K has scales of blocks";
   if (stored == Type::kU4 && dims == 256) return "256 dims of uint4 have no instance";
   const bool is_wide_key = dims == 192 && v_dims == 128 && !is_quantised(stored);
   if (!is_wide_key && !(dims == v_dims && (dims == 64 || dims == 128 || dims == 256)))

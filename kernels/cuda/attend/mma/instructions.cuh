@@ -53,6 +53,12 @@ __device__ __forceinline__ void begin_copy(void* shared, const void* global, boo
                "r"(there ? 16 : 0)
                : "memory");
 }
+// Starts a copy of 8 aligned bytes in the same way.
+__device__ __forceinline__ void begin_half_copy(void* shared, const void* global, bool there) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(shared)), "l"(global),
+               "r"(there ? 8 : 0)
+               : "memory");
+}
 // Starts a copy of a float in the same way.
 __device__ __forceinline__ void begin_float_copy(float* shared, const void* global, bool there) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(shared)), "l"(global),
@@ -109,6 +115,7 @@ __device__ __forceinline__ uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t 
 
 using cuda_emulation::begin_copy;
 using cuda_emulation::begin_float_copy;
+using cuda_emulation::begin_half_copy;
 using cuda_emulation::close_copies;
 using cuda_emulation::fast_exp2;
 using cuda_emulation::load_matrices;

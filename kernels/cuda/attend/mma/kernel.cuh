@@ -263,7 +263,6 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
 template <class Q, class P, bool kTurns, class Compute>
 __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& compute) {
   const MmaShape& shape = state.call->shape;
-  const Type stored = stored_type(state.call->attend.layer);
   const int32_t stages = shape.stages;
   for (int32_t i = 0; i < stages; ++i) prepare_tile(state);
   __syncthreads();
@@ -284,13 +283,7 @@ __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& co
     prepare_tile(state);
     unsigned char *const k_tile = state.k_tile(i), *const v_tile = state.v_tile(i);
     if (shape.k_raw > 0) {
-      const unsigned char* const raw = state.raw_tile(i);
-      if (stored == Type::kDsMla) {
-        widen_ds_mla_rows(state, raw, shape.k_pitch, k_tile);
-      } else {
-        widen_rows<Q>(state, stored, raw, shape.k_raw, shape.k_pitch, k_tile);
-        widen_rows<P>(state, stored, raw + shape.cut.keys * shape.k_raw, shape.v_raw, shape.v_pitch, v_tile);
-      }
+      widen_tile<Q, P>(state, state.raw_tile(i), k_tile, v_tile);
       __syncthreads();
     }
     if constexpr (kTurns) {

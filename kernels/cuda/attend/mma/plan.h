@@ -23,20 +23,41 @@ constexpr int32_t kMaxStages = 3;       // tiles in shared memory or in flight
 // such rows is loaded once and multiplied twice (attend/mma/latent.cuh).
 KVC_HOST_DEVICE bool is_latent(const kvc_backend_layer& layer) { return layer.row_kind != KVC_BACKEND_ROW_KV; }
 
+// The bytes of a stored row of `dims` dims with fewer than 16 bits.
+KVC_HOST_DEVICE int32_t raw_row_bytes(Type stored, int32_t dims) {
+  if (stored == Type::kDsMla) return kDsMlaRowBytes;
+  return stored == Type::kE2m1 ? dims / 2 + dims / kernels::kBlockDims : dims;
+}
+
+// The bytes that a copy can move at once: the largest power of two, up to 16, of which all rows of a layer and their
+// addresses are multiples.
+inline int32_t copy_bytes(const kvc_backend_layer& layer) {
+  const Type stored = stored_type(layer);
+  uint64_t all = 16;
+  if (is_quantised(stored)) {
+    all |= static_cast<uint64_t>(raw_row_bytes(stored, layer.head_dim) | raw_row_bytes(stored, layer.v_head_dim));
+  }
+  for (const kvc_backend_pool* pool : {&layer.k, &layer.v}) {
+    all |= static_cast<uint64_t>(pool->page_stride_bytes | pool->head_stride_bytes | pool->slot_stride_bytes);
+    all |= reinterpret_cast<uintptr_t>(pool->data);
+  }
+  return static_cast<int32_t>(all & (~all + 1));
+}
+
 // Returns why the simple kernel (attend/simple/kernel.cuh) must compute a call, or null if tensor cores can compute it.
 // Tensor cores need the following:
-//   - Both factors of a product have the same 16-bit type. So q has the type of stored K, or K and V have 8 bits or are
-//     uint4, which both 16-bit types represent exactly. Of these kernels, only attend_decode_kernel computes uint4. P
-//     is rounded to that type, which the contract allows unless q is float32.
+//   - Both factors of a product have the same 16-bit type. So q has the type of stored K, or K and V have 8 or 4 bits,
+//     which both 16-bit types represent exactly. Of these kernels, only attend_decode_kernel computes uint4. P is
+//     rounded to that type, which the contract allows unless q is float32.
 //   - With rows of fp8_ds_mla, q is bfloat16, as their last dims are. Their other dims become bfloat16: element * scale,
 //     rounded.
-//   - Rows are aligned to 16 bytes, because copies to shared memory move 16 bytes.
+//   - Rows are aligned to 16 bytes, because copies to shared memory move 16 bytes. Rows of 4-bit floats may be aligned to
+//     4 bytes (copy_bytes).
 //   - With scales of tokens and float16 queries, P is bfloat16, so V must be bfloat16 too. That is impossible if the
 //     same row is also K.
 inline const char* why_simple(const kvc_backend_attend& args) {
   const kvc_backend_layer& layer = *args.layer;
   const Type q = type_of(args.q.dtype), stored = stored_type(layer);
-  if (stored == Type::kE2m1) return "K and V are 4-bit floats";
   if (has_bias_or_mask(args.bias)) return "scores have a bias or a mask";
   if (q != Type::kF16 && q != Type::kBf16) return "q has not 16 bits";
   if (stored == Type::kDsMla && q != Type::kBf16) return "q has another type than the last dims of K";
@@ -51,11 +72,7 @@ inline const char* why_simple(const kvc_backend_attend& args) {
   if (args.key_tables != nullptr && is_latent(layer) && layer.rope_offset < layer.v_head_dim) {
     return "dims of V are rotated where they are K's";
   }
-  for (const kvc_backend_pool* pool : {&layer.k, &layer.v}) {
-    const int64_t strides = pool->page_stride_bytes | pool->head_stride_bytes | pool->slot_stride_bytes;
-    const uint64_t bytes = static_cast<uint64_t>(strides);
-    if ((bytes | reinterpret_cast<uintptr_t>(pool->data)) % 16 != 0) return "rows are not aligned to 16 bytes";
-  }
+  if (copy_bytes(layer) < (stored == Type::kE2m1 ? 4 : 16)) return "rows are not aligned";
   return nullptr;
 }
 
@@ -99,11 +116,6 @@ KVC_HOST_DEVICE int32_t rows_that_fold(const kvc_backend_layer& layer) {
   return is_latent(layer) ? kLatentFew.rows : kMostRows;
 }
 
-// The bytes of a row of `dims` dims that is not stored in 16 bits.
-inline int32_t raw_row_bytes(const kvc_backend_layer& layer, int32_t dims) {
-  return stored_type(layer) == Type::kDsMla ? kDsMlaRowBytes : dims;
-}
-
 // The shared memory of a block. Offsets and pitches are in bytes. It consists of these areas, in this order:
 //   fixed       what MmaSizes.fixed counts
 //   records_at  [stages + 1]: an MmaTile for each tile
@@ -121,6 +133,7 @@ struct MmaShape {
   int32_t stages;  // 0: not even one stage fits
   int32_t k_pitch, v_pitch;
   int32_t k_raw, v_raw;              // 0: tiles are read as stored
+  int32_t copy_bytes;                // the bytes that a copy moves: 4, 8 or 16
   int32_t p_chunk;                   // the 16-byte chunk where P begins, in a row of a latent tile
   int32_t turned_begin, turned_end;  // the rotated dims, extended to multiples of kMmaDepth; equal: no dims
   int32_t lower_pitch;
@@ -147,8 +160,9 @@ inline MmaShape shape_of_stages(const kvc_backend_layer& layer, int32_t rows, co
     shape.turned_end = (layer.rope_offset + layer.rope_dim + 15) / 16 * 16;
     shape.lower_pitch = pitch_of(shape.turned_end - shape.turned_begin);
   }
-  shape.k_raw = raw ? raw_row_bytes(layer, layer.head_dim) : 0;
-  shape.v_raw = raw && !latent ? layer.v_head_dim : 0;
+  shape.k_raw = raw ? raw_row_bytes(stored_type(layer), layer.head_dim) : 0;
+  shape.v_raw = raw && !latent ? raw_row_bytes(stored_type(layer), layer.v_head_dim) : 0;
+  shape.copy_bytes = copy_bytes(layer);
   shape.records_at = sizes.fixed;
   shape.v_rows_at = shape.records_at + (stages + 1) * sizes.tile;
   const int32_t fixed_end =

@@ -226,36 +226,52 @@ __device__ __forceinline__ bool prepare_tile(MmaState& state) {
   return false;
 }
 
-// Where the rows of a tile are written: from the 16-byte chunk `first_chunk` of each row on. 8-bit rows are not
-// swizzled.
+// Where the rows of a tile are written: from the 16-byte chunk `first_chunk` of each row on. Rows of fewer than 16 bits
+// are not swizzled.
 struct TileRows {
   unsigned char* begin;
   int32_t pitch, first_chunk;
   bool is_swizzled;
 };
 
-// Starts the copies of a tile's rows. Each row has `row_bytes`.
-__device__ __forceinline__ void copy_rows(const MmaState& state, const void* pool, const int64_t* rows,
-                                          int32_t row_bytes, const TileRows& target) {
-  const int32_t chunks = row_bytes / 16, keys = state.call->shape.cut.keys, threads = state.threads();
-  const int32_t keys_on = threads / chunks, chunks_on = threads % chunks;
-  int32_t key = state.thread / chunks, chunk = state.thread % chunks;
+// Starts a copy of kBytes bytes, which are aligned.
+template <int kBytes>
+__device__ __forceinline__ void begin_piece(unsigned char* shared, const void* global, bool there) {
+  if constexpr (kBytes == 16) begin_copy(shared, global, there);
+  if constexpr (kBytes == 8) begin_half_copy(shared, global, there);
+  if constexpr (kBytes == 4) begin_float_copy(reinterpret_cast<float*>(shared), global, there);
+}
+
+// Starts the copies of a tile's rows, kBytes at a time. Each row has `row_bytes`.
+template <int kBytes>
+__device__ __forceinline__ void copy_rows_by(const MmaState& state, const void* pool, const int64_t* rows,
+                                             int32_t row_bytes, const TileRows& target) {
+  const int32_t pieces = row_bytes / kBytes, keys = state.call->shape.cut.keys, threads = state.threads();
+  const int32_t keys_on = threads / pieces, pieces_on = threads % pieces;
+  int32_t key = state.thread / pieces, piece = state.thread % pieces;
 #pragma unroll 2
   while (key < keys) {
-    const int32_t place = target.first_chunk + chunk;
     const int64_t row = rows[key];
     const bool there = row >= 0;
-    const unsigned char* source = static_cast<const unsigned char*>(pool) + (there ? row + chunk * 16 : 0);
-    begin_copy(
-        target.begin + (target.is_swizzled ? swizzled(key, place, target.pitch) : key * target.pitch + place * 16),
-        source, there);
+    const unsigned char* const source = static_cast<const unsigned char*>(pool) + (there ? row + piece * kBytes : 0);
+    const int32_t place = target.is_swizzled ? swizzled(key, target.first_chunk + piece, target.pitch)
+                                             : key * target.pitch + target.first_chunk * 16 + piece * kBytes;
+    begin_piece<kBytes>(target.begin + place, source, there);
     key += keys_on;
-    chunk += chunks_on;
-    if (chunk >= chunks) {
-      chunk -= chunks;
+    piece += pieces_on;
+    if (piece >= pieces) {
+      piece -= pieces;
       ++key;
     }
   }
+}
+
+__device__ __forceinline__ void copy_rows(const MmaState& state, const void* pool, const int64_t* rows,
+                                          int32_t row_bytes, const TileRows& target) {
+  const int32_t bytes = state.call->shape.copy_bytes;
+  if (bytes == 16) copy_rows_by<16>(state, pool, rows, row_bytes, target);
+  if (bytes == 8) copy_rows_by<8>(state, pool, rows, row_bytes, target);
+  if (bytes == 4) copy_rows_by<4>(state, pool, rows, row_bytes, target);
 }
 
 // Starts the copies of a prepared tile. A latent row in one pool is one copy. A latent row in two pools is two copies:
@@ -276,7 +292,8 @@ __device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index)
     v.begin = raw ? k + shape.cut.keys * shape.k_raw : state.v_tile(index);
     v.pitch = raw ? shape.v_raw : shape.v_pitch;
   }
-  copy_rows(state, layer.v.data, state.v_rows(index), layer.v_head_dim * bytes, v);
+  copy_rows(state, layer.v.data, state.v_rows(index),
+            raw && behind == 0 ? shape.v_raw : layer.v_head_dim * bytes, v);
 }
 
 // Converts the stored rows of a tile, whose elements have 8 bits, to a swizzled tile. dims: of a row.
@@ -315,6 +332,40 @@ __device__ __forceinline__ void widen_ds_mla_rows(const MmaState& state, const u
       memcpy(to, __builtin_assume_aligned(row + kDsMlaRotaryAt + (part - kLatentParts) * 16, 16), sizeof to);
     }
     memcpy(__builtin_assume_aligned(tile + swizzled(key, part, pitch), 16), to, sizeof to);
+  }
+}
+
+// Does the same for rows of 4-bit floats of `dims` dims.
+template <class T>
+__device__ __forceinline__ void widen_nibble_rows(const MmaState& state, const unsigned char* raw, int32_t dims,
+                                                  int32_t pitch, unsigned char* tile) {
+  const int32_t parts = dims / 8, row_bytes = raw_row_bytes(Type::kE2m1, dims);
+  for (int32_t i = state.thread; i < state.call->shape.cut.keys * parts; i += state.threads()) {
+    const int32_t key = i / parts, part = i % parts;
+    const unsigned char* const row = raw + key * row_bytes;
+    uint32_t eight, to[4];
+    memcpy(&eight, __builtin_assume_aligned(row + part * 4, 4), sizeof eight);
+    widen_nibbles(T{}, eight, row[dims / 2 + part * 8 / kernels::kBlockDims], to);
+    memcpy(__builtin_assume_aligned(tile + swizzled(key, part, pitch), 16), to, sizeof to);
+  }
+}
+
+// Converts a tile as stored to the tiles of K and V. Q, P: the types of K and V in products.
+template <class Q, class P>
+__device__ __forceinline__ void widen_tile(const MmaState& state, const unsigned char* raw, unsigned char* k_tile,
+                                           unsigned char* v_tile) {
+  const kvc_backend_layer& layer = state.call->attend.layer;
+  const MmaShape& shape = state.call->shape;
+  const Type stored = stored_type(layer);
+  const unsigned char* const v_raw = raw + shape.cut.keys * shape.k_raw;
+  if (stored == Type::kDsMla) {
+    widen_ds_mla_rows(state, raw, shape.k_pitch, k_tile);
+  } else if (stored == Type::kE2m1) {
+    widen_nibble_rows<Q>(state, raw, layer.head_dim, shape.k_pitch, k_tile);
+    if (shape.v_raw > 0) widen_nibble_rows<P>(state, v_raw, layer.v_head_dim, shape.v_pitch, v_tile);
+  } else {
+    widen_rows<Q>(state, stored, raw, shape.k_raw, shape.k_pitch, k_tile);
+    widen_rows<P>(state, stored, v_raw, shape.v_raw, shape.v_pitch, v_tile);
   }
 }
 
