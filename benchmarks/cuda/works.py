@@ -216,8 +216,8 @@ def select(clock, machine, rows, tokens, count, dry):
     return row(seconds, operations=2 * rows * (tokens + 1) * heads * dim, machine=machine)
 
 
-def prefill(clock, machine, dtype, page, target, dry, simd=None):
-    length, q_heads, kv_heads, dim = (64 if dry else 8192), 32, 8, 128
+def prefill(clock, machine, dtype, page, target, dry, simd=None, length=8192):
+    length, q_heads, kv_heads, dim = (64 if dry else length), 32, 8, 128
     bench = Bench(clock, rows=1, tokens=0, room=length, q_heads=q_heads, kv_heads=kv_heads, dim=dim, dtype=dtype, page=page,
                   simd=simd)
     try:
@@ -411,6 +411,8 @@ def all_of(clock, machine, dry):
     yield ("lists", "MLA in fp8_ds_mla, 128 heads, 2048 of 64k, 64 rows",
            lambda: listed(clock, machine, 128, 64, 65000, 2048, 0.45, dry, "fp8_ds_mla"))
     yield "select", "64 heads, D 128, 2048 of 64k, 64 rows", lambda: select(clock, machine, 64, 65000, 2048, dry)
+    for dtype in ("f32", "int8", "uint4", "float4_e2m1fn"):
+        yield ("prefill", f"{dtype}, D 128, causal 2k", lambda d=dtype: prefill(clock, machine, d, 16, None, dry, length=2048))
     yield "append", "2 x 16384 tokens of 8 heads, bf16, 268 MB", lambda: append(clock, machine, 2, 16384, 0.85, dry)
     yield "append", "a token of 256 rows", lambda: append(clock, machine, 256, 1, None, dry)
     yield "merge", "two parts of 32768 x 16 x 128", lambda: merge(clock, machine, dry)
