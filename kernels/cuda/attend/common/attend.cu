@@ -230,7 +230,6 @@ kvc_status launch_rows(const Device& device, AttendCall call, const BlockCut& cu
     const DecodeShape shape = shape_of_decode(device, call);
     if (shape.stages > 0) return launch_decode(device, call, shape, blocks, stream, error);
   }
-  if (stored_type(call.layer) == Type::kU4) return launch_simple(call, blocks, stream, error);
   const bool warpgroups = device.encode_map != nullptr && neighbours;
   if (warpgroups && cut.rows == kWideRows.rows && why_not_wgmma(host) == nullptr) {
     return launch_wgmma(device, call, blocks, stream, error);

@@ -41,7 +41,6 @@ KVC_HOST_DEVICE constexpr int32_t decode_tile_bytes(int32_t dims, int32_t v_dims
                                                     bool has_scales) {
   return kDecodeKeys * ((dims + v_dims) * element_bits / 8 + (has_scales ? 8 : 0));
 }
-KVC_HOST_DEVICE constexpr bool tokens_have_scales(Type stored) { return stored == Type::kI8 || stored == Type::kU4; }
 // The 16-bit numbers as whose sum a query is multiplied (attend/decode/nibbles.cuh). Their tiles lie one after another.
 KVC_HOST_DEVICE constexpr int32_t query_parts(Type q, Type stored) { return stored == Type::kU4 ? turned_parts(q) : 1; }
 

@@ -219,7 +219,8 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
   const AttendCall& call = state.call->attend;
   const kvc_backend_attend& args = call.args;
   const int32_t dims = call.layer.v_head_dim, rows = state.call->shape.cut.rows;
-  const float* const results = reinterpret_cast<const float*>(state.shared + state.call->shape.q_at);
+  const int32_t block = rotation_block(call.layer, dims);
+  float* const results = reinterpret_cast<float*>(state.shared + state.call->shape.q_at);
   const Type type = type_of(args.out.dtype);
   for (int32_t r = state.warp; r < state.rows; r += state.call->shape.cut.warps) {
     const QueryPlace& place = fixed.places[r];
@@ -234,17 +235,21 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
     const int64_t states = place.states, index = place.first_state + head;
     float* const partial = call.plan.partials + (is_part ? place.partial_offset : 0);
     const int64_t base = out_element(args, place.row, place.token, head);
+    float* const merged = results + r * dims;
     for (int32_t d = state.lane; d < dims; d += kWarpSize) {
       float o = 0.0f;
 #pragma unroll
       for (int w = 0; w < kKeyWarps; ++w) {
         o = fmaf(results[(w * rows + r) * dims + d], fixed.factors[r * kKeyWarps + w], o);
       }
-      o = l == 0.0f ? 0.0f : o * scale;
+      merged[d] = l == 0.0f ? 0.0f : o * scale;
+    }
+    if (block > 0) gather_by_warp(merged, dims, block, state.lane);
+    for (int32_t d = state.lane; d < dims; d += kWarpSize) {
       if (is_part) {
-        partial[index * dims + d] = o;
+        partial[index * dims + d] = merged[d];
       } else {
-        store_element(type, args.out.data, base + d, o);
+        store_element(type, args.out.data, base + d, merged[d]);
       }
     }
     if (state.lane != 0) continue;
@@ -283,11 +288,15 @@ __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& co
     prepare_tile(state);
     unsigned char *const k_tile = state.k_tile(i), *const v_tile = state.v_tile(i);
     if (shape.k_raw > 0) {
-      widen_tile<Q, P>(state, state.raw_tile(i), k_tile, v_tile);
+      widen_tile<Q, P>(state, state.tile(i), state.raw_tile(i), k_tile, v_tile);
       __syncthreads();
     }
     if constexpr (kTurns) {
-      turn_keys<Q>(state, state.tile(i), k_tile);
+      if (stored_type(state.call->attend.layer) == Type::kU4) {
+        unspread_keys<Q>(state, state.tile(i), state.raw_tile(i), k_tile);
+      } else {
+        turn_keys<Q>(state, state.tile(i), k_tile);
+      }
       __syncthreads();
     }
     compute(state.tile(i), k_tile, v_tile);

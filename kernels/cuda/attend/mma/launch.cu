@@ -20,7 +20,7 @@ MmaShape mma_shape(const Device& device, const kvc_backend_layer& layer, int32_t
 
 kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaShape& shape, int64_t blocks, void* stream,
                       kvc_error* error) {
-  MmaCall mma = {call, shape, 0};
+  MmaCall mma = {call, shape, 0, stored_type(call.layer) == Type::kU4 ? ~15u : ~0u};
   const bool scaled =
       call.layer.k_scales.data != nullptr || call.args.q_scales.data != nullptr || call.args.k_scales.data != nullptr;
   mma.has_units = scaled ? 1 : 0;

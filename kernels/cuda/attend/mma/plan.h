@@ -23,9 +23,12 @@ constexpr int32_t kMaxStages = 3;       // tiles in shared memory or in flight
 // such rows is loaded once and multiplied twice (attend/mma/latent.cuh).
 KVC_HOST_DEVICE bool is_latent(const kvc_backend_layer& layer) { return layer.row_kind != KVC_BACKEND_ROW_KV; }
 
+KVC_HOST_DEVICE constexpr bool tokens_have_scales(Type stored) { return stored == Type::kI8 || stored == Type::kU4; }
+
 // The bytes of a stored row of `dims` dims with fewer than 16 bits.
 KVC_HOST_DEVICE int32_t raw_row_bytes(Type stored, int32_t dims) {
   if (stored == Type::kDsMla) return kDsMlaRowBytes;
+  if (stored == Type::kU4) return dims / 2;
   return stored == Type::kE2m1 ? dims / 2 + dims / kernels::kBlockDims : dims;
 }
 
@@ -44,11 +47,18 @@ inline int32_t copy_bytes(const kvc_backend_layer& layer) {
   return static_cast<int32_t>(all & (~all + 1));
 }
 
+// Whether K and V have rows of their own, each of which is one block of the rotation of uint4.
+inline bool is_one_block(const kvc_backend_layer& layer) {
+  const int32_t dims = layer.head_dim;
+  return !is_latent(layer) && layer.v_head_dim == dims && (dims == 64 || dims == 128 || dims == 256);
+}
+
 // Returns why the simple kernel (attend/simple/kernel.cuh) must compute a call, or null if tensor cores can compute it.
 // Tensor cores need the following:
 //   - Both factors of a product have the same 16-bit type. So q has the type of stored K, or K and V have 8 or 4 bits,
-//     which both 16-bit types represent exactly. Of these kernels, only attend_decode_kernel computes uint4. P is
-//     rounded to that type, which the contract allows unless q is float32.
+//     which both 16-bit types represent exactly. P is rounded to that type, which the contract allows unless q is
+//     float32.
+//   - Rows of uint4 are one block of the rotation (kernels/common/hadamard.h), and are not rotated by RoPE on read too.
 //   - With rows of fp8_ds_mla, q is bfloat16, as their last dims are. Their other dims become bfloat16: element * scale,
 //     rounded.
 //   - Rows are aligned to 16 bytes, because copies to shared memory move 16 bytes. Rows of 4-bit floats may be aligned to
@@ -72,6 +82,8 @@ inline const char* why_simple(const kvc_backend_attend& args) {
   if (args.key_tables != nullptr && is_latent(layer) && layer.rope_offset < layer.v_head_dim) {
     return "dims of V are rotated where they are K's";
   }
+  if (stored == Type::kU4 && !is_one_block(layer)) return "rows of uint4 have another number of dims";
+  if (stored == Type::kU4 && args.key_tables != nullptr) return "keys are rotated twice on read";
   if (copy_bytes(layer) < (stored == Type::kE2m1 ? 4 : 16)) return "rows are not aligned";
   return nullptr;
 }
@@ -89,18 +101,19 @@ inline MmaCut cut_of_block(const kvc_backend_layer& layer, int32_t rows) {
   return many ? kMmaMany : kMmaFew;
 }
 
-// The number of parts in which a rotated key is multiplied (attend/mma/key_rope.cuh). float16 has 11 bits, and bfloat16
+// The number of parts in which a key is multiplied that is rotated on read (attend/mma/key_rope.cuh). float16 has 11 bits, and bfloat16
 // has 8. The first part is in the tile, and the others are the lower parts.
 KVC_HOST_DEVICE constexpr int32_t turned_parts(Type q) { return q == Type::kF16 ? 2 : 3; }
 
 // What the shared memory of a block must hold besides rows and tiles.
 struct MmaNeeds {
   bool folds;           // states are folded (attend/mma/kernel.cuh); only blocks of rows_that_fold rows can do this
-  int32_t lower_parts;  // tiles of lower parts of rotated keys; 0: stored keys are used unchanged
+  int32_t lower_parts;  // tiles of lower parts of keys; 0: keys are multiplied as stored
 };
 
 inline MmaNeeds needs_of(const kvc_backend_attend& args) {
-  const bool turns = args.key_tables != nullptr && args.layer->rope_dim > 0;
+  const bool turns =
+      (args.key_tables != nullptr && args.layer->rope_dim > 0) || stored_type(*args.layer) == Type::kU4;
   return {args.plan->fold_keys > 0, turns ? turned_parts(type_of(args.q.dtype)) - 1 : 0};
 }
 
@@ -124,7 +137,7 @@ KVC_HOST_DEVICE int32_t rows_that_fold(const kvc_backend_layer& layer) {
 //   tiles_at    for each stage K [keys][k_pitch] and V [keys][v_pitch], as the tensor cores read them
 //   raw_at      only if K and V do not have 16 bits: for each stage [keys][k_raw] and [keys][v_raw], as stored. tiles_at
 //               then has one tile
-//   lower_at    only for rotated keys: [lower part][keys][lower_pitch], the dims [turned_begin, turned_end) of one tile
+//   lower_at    only for keys that are rotated on read: [lower part][keys][lower_pitch], the dims [turned_begin, turned_end) of one tile
 //   folded_at   only for folded states: o of earlier keys, [rows][Dv] float32
 // At the end, o overwrites q and the tiles. A latent row is in the tile of K. After its scores are computed, P
 // overwrites the dims of K that follow V.
@@ -156,8 +169,9 @@ inline MmaShape shape_of_stages(const kvc_backend_layer& layer, int32_t rows, co
     shape.p_chunk = pitch_of(layer.v_head_dim) / 16;
   }
   if (needs.lower_parts > 0) {
-    shape.turned_begin = layer.rope_offset / 16 * 16;
-    shape.turned_end = (layer.rope_offset + layer.rope_dim + 15) / 16 * 16;
+    const bool all = stored_type(layer) == Type::kU4;
+    shape.turned_begin = all ? 0 : layer.rope_offset / 16 * 16;
+    shape.turned_end = all ? layer.head_dim : (layer.rope_offset + layer.rope_dim + 15) / 16 * 16;
     shape.lower_pitch = pitch_of(shape.turned_end - shape.turned_begin);
   }
   shape.k_raw = raw ? raw_row_bytes(stored_type(layer), layer.head_dim) : 0;

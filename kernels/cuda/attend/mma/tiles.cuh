@@ -29,7 +29,8 @@ namespace kvc::kernels::cuda {
 struct MmaCall {
   AttendCall attend;
   MmaShape shape;
-  int32_t has_units;  // scores are multiplied by scales of q or K
+  int32_t has_units;    // scores are multiplied by scales of q or K
+  uint32_t scale_bits;  // the bits of a token's scale that are not a zero point
 };
 
 // The properties of a tile of keys, from prepare_tile until the tile is computed.
@@ -38,7 +39,7 @@ struct MmaTile {
   int32_t is_full;              // every row sees every key, and `seen` is not filled
   uint64_t seen[kMostRows];     // for each row, a bit for each key
   int64_t k_row[kMmaTileKeys];  // byte offsets in the pool of K; -1: no row sees the key
-  float k_scale[kMmaTileKeys], v_scale[kMmaTileKeys];
+  float k_scale[kMmaTileKeys], v_scale[kMmaTileKeys];  // of uint4, with the zero points (scale_of_key)
   int32_t position[kMmaTileKeys];
 };
 
@@ -94,6 +95,11 @@ struct MmaState {
     return shared + shape.raw_at + index % shape.stages * shape.cut.keys * (shape.k_raw + shape.v_raw);
   }
 };
+
+// The scale of a token, without the zero point of uint4.
+__device__ __forceinline__ float scale_of_key(const MmaState& state, float stored) {
+  return float_from_bits(float_bits(stored) & state.call->scale_bits);
+}
 
 // The query head of a row.
 __device__ __forceinline__ int32_t mma_head_of(const MmaFixed& fixed, int32_t r) {
@@ -350,16 +356,36 @@ __device__ __forceinline__ void widen_nibble_rows(const MmaState& state, const u
   }
 }
 
-// Converts a tile as stored to the tiles of K and V. Q, P: the types of K and V in products.
+// Converts rows of V in uint4 to levels minus zero points. scales: of the keys.
+template <class P>
+__device__ __forceinline__ void widen_level_rows(const MmaState& state, const float* scales, const unsigned char* raw,
+                                                 int32_t dims, int32_t pitch, unsigned char* tile) {
+  const int32_t parts = dims / 8;
+  for (int32_t i = state.thread; i < state.call->shape.cut.keys * parts; i += state.threads()) {
+    const int32_t key = i / parts, part = i % parts;
+    const uint32_t zeros = static_cast<uint32_t>(zero_point_of(scales[key])) * 0x10001u;
+    uint32_t eight, pairs[4], to[4];  // pairs: of the elements i and i + 4
+    memcpy(&eight, __builtin_assume_aligned(raw + (key * parts + part) * 4, 4), sizeof eight);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) pairs[j] = pair_of_levels(P{}, eight >> (j * 4) & 0x000f000fu, zeros);
+    in_order(pairs, to);
+    memcpy(__builtin_assume_aligned(tile + swizzled(key, part, pitch), 16), to, sizeof to);
+  }
+}
+
+// Converts a tile as stored to the tiles of K and V. Q, P: the types of K and V in products. It leaves out K of uint4,
+// which unspread_keys converts (attend/mma/key_rope.cuh).
 template <class Q, class P>
-__device__ __forceinline__ void widen_tile(const MmaState& state, const unsigned char* raw, unsigned char* k_tile,
-                                           unsigned char* v_tile) {
+__device__ __forceinline__ void widen_tile(const MmaState& state, const MmaTile& tile, const unsigned char* raw,
+                                           unsigned char* k_tile, unsigned char* v_tile) {
   const kvc_backend_layer& layer = state.call->attend.layer;
   const MmaShape& shape = state.call->shape;
   const Type stored = stored_type(layer);
   const unsigned char* const v_raw = raw + shape.cut.keys * shape.k_raw;
   if (stored == Type::kDsMla) {
     widen_ds_mla_rows(state, raw, shape.k_pitch, k_tile);
+  } else if (stored == Type::kU4) {
+    widen_level_rows<P>(state, tile.v_scale, v_raw, layer.v_head_dim, shape.v_pitch, v_tile);
   } else if (stored == Type::kE2m1) {
     widen_nibble_rows<Q>(state, raw, layer.head_dim, shape.k_pitch, k_tile);
     if (shape.v_raw > 0) widen_nibble_rows<P>(state, v_raw, layer.v_head_dim, shape.v_pitch, v_tile);
