@@ -383,15 +383,15 @@ __device__ __forceinline__ void finish_decode_row(const AttendCall& call, const 
 
 // ---- The kernel -----------------------------------------------------------------------------------
 
+// Computes block `index` of the call.
 template <class Kind>
-__global__ void __launch_bounds__(Kind::kThreads, Kind::kBlocks)
-    attend_decode_kernel(const __grid_constant__ DecodeCall call) {
+__device__ __forceinline__ void compute_decode_block(const DecodeCall& call, int64_t index) {
   unsigned char* const shared = shared_bytes();
   DecodeFixed& fixed = *reinterpret_cast<DecodeFixed*>(shared);
   unsigned char* const q = shared + kDecodeFixedBytes;
   unsigned char* const tiles = q + Kind::kQueryParts * Kind::kPartBytes;
   const int32_t thread = static_cast<int32_t>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;
-  if (!begin_decode_block(call.attend, thread, Kind::kStep, &fixed)) return;
+  if (!begin_decode_block(call.attend, index, thread, Kind::kStep, &fixed)) return;
 
   const int32_t stages = call.stages;
   unsigned char* const ring = tiles + warp * stages * Kind::kTileBytes;
@@ -429,6 +429,18 @@ __global__ void __launch_bounds__(Kind::kThreads, Kind::kBlocks)
   __syncthreads();
   for (int32_t r = warp; r < fixed.rows; r += Kind::kWarps)
     finish_decode_row<Kind>(call.attend, fixed, results, r, lane);
+}
+
+// In a step of a graph, the grid may have fewer thread blocks than the plan has blocks (common/live_grid.h).
+template <class Kind>
+__global__ void __launch_bounds__(Kind::kThreads, Kind::kBlocks)
+    attend_decode_kernel(const __grid_constant__ DecodeCall call) {
+  // The number of blocks is read again for each block, because it would occupy registers.
+  for (int32_t index = static_cast<int32_t>(blockIdx.x); index < count_blocks(call.attend);
+       index += static_cast<int32_t>(gridDim.x)) {
+    compute_decode_block<Kind>(call, index);
+    __syncthreads();  // the shared memory of this block is no longer read
+  }
 }
 
 using DecodeKernel = void (*)(DecodeCall);

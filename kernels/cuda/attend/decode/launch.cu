@@ -1,6 +1,7 @@
 // Chooses the instance of attend_decode_kernel for a call, and launches it.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/attend/common/live_grid.h"
 #include "kernels/cuda/attend/decode/kernel.cuh"
 #include "kernels/cuda/attend/decode/launch.h"
 
@@ -56,10 +57,14 @@ kvc_status launch_decode(const Device& device, const AttendCall& call, const Dec
   // value, because another thread may be about to launch the kernel with more shared memory.
   const cudaError_t result = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block);
-  const kvc_status status = check(result, "cudaFuncSetAttribute", "attention of few rows", error);
+  kvc_status status = check(result, "cudaFuncSetAttribute", "attention of few rows", error);
+  const int32_t threads = decode_warps(layer.head_dim, element_bits(stored_type(layer))) * kWarpSize;
+  if (status == KVC_OK) {
+    status = cap_blocks(device, call.live_blocks, reinterpret_cast<const void*>(kernel), threads, shape.shared_bytes,
+                        &blocks, error);
+  }
   if (status != KVC_OK) return status;
-  const int32_t warps = decode_warps(layer.head_dim, element_bits(stored_type(layer)));
-  return launch("attention of few rows", stream, {static_cast<unsigned>(blocks), 1, 1}, warps * kWarpSize,
+  return launch("attention of few rows", stream, {static_cast<unsigned>(blocks), 1, 1}, threads,
                 static_cast<size_t>(shape.shared_bytes), error, kernel, decode);
 }
 

@@ -111,12 +111,12 @@ __device__ __forceinline__ uint64_t first_row_of(const kvc_backend_pool& pool, i
   return reinterpret_cast<uint64_t>(pool.data) + static_cast<uint64_t>(head * pool.head_stride_bytes);
 }
 
-// Finds the block's work: its rows, their masks and places, and the keys that they see. Returns false if the block has
-// no work. Ends with a barrier. keys_on: the keys from a warp's tile to its next tile.
-__device__ __forceinline__ bool begin_decode_block(const AttendCall& call, int32_t thread, int32_t keys_on,
-                                                   DecodeFixed* fixed) {
+// Finds the work of block `index` of the call: its rows, their masks and places, and the keys that they see. Returns
+// false if the block has no work. Ends with a barrier. keys_on: the keys from a warp's tile to its next tile.
+__device__ __forceinline__ bool begin_decode_block(const AttendCall& call, int64_t index, int32_t thread,
+                                                   int32_t keys_on, DecodeFixed* fixed) {
   AttendBlock block;
-  if (!find_block(call, &block)) return false;
+  if (!find_block(call, index, &block)) return false;
   const kvc_backend_item& item = call.plan.arrays.items[block.item];
   const int32_t group = call.layer.num_q_heads / call.layer.num_kv_heads, rows = block.row_end - block.row_begin;
   if (thread == 0) {
