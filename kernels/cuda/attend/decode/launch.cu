@@ -12,11 +12,11 @@ DecodeKernel decode_kernel(const AttendCall& call) {
   const bool is_f16 = type_of(call.args.q.dtype) == Type::kF16;
   switch (stored_type(call.layer)) {
     case Type::kE4m3:
-      return is_f16 ? decode_kernel_of_f16_e4m3(call.layer) : decode_kernel_of_bf16_e4m3(call.layer);
+      return decode_kernel_of_e4m3(call.layer);
     case Type::kU4:
       return is_f16 ? decode_kernel_of_f16_u4(call.layer) : decode_kernel_of_bf16_u4(call.layer);
     case Type::kI8:
-      return is_f16 ? decode_kernel_of_f16_i8(call.layer) : decode_kernel_of_bf16_i8(call.layer);
+      return decode_kernel_of_i8(call.layer);
     default:
       return is_f16 ? decode_kernel_of_f16(call.layer) : decode_kernel_of_bf16(call.layer);
   }
@@ -30,7 +30,7 @@ bool is_plain(const AttendCall& call) {
          elements % 8 == 0 && reinterpret_cast<uintptr_t>(args.q.data) % 16 == 0;
 }
 
-// Whether the keys of each tile are in one page, and all byte offsets within a page fit in int32.
+// Whether the keys of each 16 keys of a tile are in one page, and all byte offsets within a page fit in int32.
 bool has_tiles_in_pages(const kvc_backend_layer& layer) {
   const int64_t most = INT32_MAX / layer.page_size - layer.head_dim * 2;
   return layer.page_size % kDecodeKeys == 0 && layer.k.slot_stride_bytes < most && layer.v.slot_stride_bytes < most;
