@@ -8,6 +8,7 @@
 #include "kernels/common/merge.h"
 #include "kernels/common/query_place.h"
 #include "kernels/cuda/attend/common/call.cuh"
+#include "kernels/cuda/attend/common/live_grid.h"
 #include "kernels/cuda/attend/decode/launch.h"
 #include "kernels/cuda/attend/mma/instructions.cuh"
 #include "kernels/cuda/attend/mma/launch.h"
@@ -173,14 +174,10 @@ __device__ __forceinline__ bool comes_in_fours(const MergeCall& call, const kvc_
   return __ballot_sync(kAllLanes, places % 16 != 0) == 0;
 }
 
-// The second launch bound lets a thread use as many registers as four blocks on a multiprocessor allow. Without this
-// bound, ptxas plans for more blocks on some GPUs, and spills registers.
-__global__ void __launch_bounds__(kMergeThreads, 4) merge_tiles_kernel(const __grid_constant__ MergeCall call) {
-  MergePart* const parts = reinterpret_cast<MergePart*>(shared_bytes()) + threadIdx.x / kWarpSize * kWeightParts;
+// Merges the parts of a tile. The thread blocks of a column of the grid take its states in turn.
+__device__ __forceinline__ void merge_tile(const MergeCall& call, const kvc_backend_tile& tile, MergePart* parts) {
   const kvc_backend_attend& args = call.args;
   const kvc_backend_plan_arrays& plan = call.plan.arrays;
-  if (call.live_tiles != nullptr && blockIdx.x >= *call.live_tiles) return;
-  const kvc_backend_tile tile = plan.tiles[blockIdx.x];
   if (tile.item_begin >= tile.item_end) return;                 // an unused tile of a plan that the device made
   const kvc_backend_item& first = plan.items[tile.item_begin];  // all items of a tile have the same queries and heads
   const int32_t heads = (first.head_end - first.head_begin) * call.group;
@@ -199,6 +196,27 @@ __global__ void __launch_bounds__(kMergeThreads, 4) merge_tiles_kernel(const __g
       merge_one_state<1>(call, tile, states, state, sink, out, parts, lse);
     }
   }
+}
+
+// The second launch bound lets a thread use as many registers as four blocks on a multiprocessor allow. Without this
+// bound, ptxas plans for more blocks on some GPUs, and spills registers. In a step of a graph, the grid may have fewer
+// columns than the plan has tiles (live_grid.h).
+__global__ void __launch_bounds__(kMergeThreads, 4) merge_tiles_kernel(const __grid_constant__ MergeCall call) {
+  MergePart* const parts = reinterpret_cast<MergePart*>(shared_bytes()) + threadIdx.x / kWarpSize * kWeightParts;
+  const int64_t tiles = call.live_tiles != nullptr ? *call.live_tiles : static_cast<int64_t>(gridDim.x);
+  for (int64_t i = blockIdx.x; i < tiles; i += gridDim.x) merge_tile(call, call.plan.arrays.tiles[i], parts);
+}
+
+// Enqueues the merge of `tiles` tiles.
+kvc_status launch_merge(const Device& device, const MergeCall& call, int64_t tiles, void* stream, kvc_error* error) {
+  constexpr int64_t kShared = kMergeWarps * kWeightParts * sizeof(MergePart);
+  int64_t blocks = tiles * kMergeBlocks;
+  const kvc_status status = cap_blocks(device, call.live_tiles, reinterpret_cast<const void*>(&merge_tiles_kernel),
+                                       kMergeThreads, kShared, &blocks, error);
+  if (status != KVC_OK) return status;
+  const int64_t columns = blocks > kMergeBlocks ? blocks / kMergeBlocks : 1;
+  return launch("merge of split items", stream, {static_cast<unsigned>(columns), kMergeBlocks, 1}, kMergeThreads,
+                kShared, error, merge_tiles_kernel, call);
 }
 
 // Sets the units of scores, as the CPU kernels do. Without options, m is the largest dot product, because a
@@ -267,8 +285,7 @@ kvc_status launch_kernels(const Device& device, AttendCall call, const kvc_backe
   if (live != nullptr) call.live_blocks = &live->many;
   if (status == KVC_OK) status = launch_rows(device, call, device.many, blocks.many, stream, error);
   if (status != KVC_OK || tiles == 0) return status;
-  return launch("merge of split items", stream, {static_cast<unsigned>(tiles), kMergeBlocks, 1}, kMergeThreads,
-                kMergeWarps * kWeightParts * sizeof(MergePart), error, merge_tiles_kernel, merge);
+  return launch_merge(device, merge, tiles, stream, error);
 }
 
 // Counts the blocks of a plan that the device made, by its capacity.

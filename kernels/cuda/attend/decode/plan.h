@@ -9,7 +9,7 @@
 namespace kvc::kernels::cuda {
 
 constexpr int32_t kDecodeRows = 16;  // the most rows of a block
-constexpr int32_t kDecodeKeys = 16;  // the keys of a tile; each warp has its own tiles
+constexpr int32_t kDecodeKeys = 16;  // a tile has one or two times as many keys (decode_tile_keys)
 constexpr int32_t kMaxDecodeStages = 4;
 
 // Returns why another kernel must compute the blocks of few rows of a call, or null. The caller has checked that tensor
@@ -36,10 +36,14 @@ inline const char* why_not_decode(const kvc_backend_attend& args) {
 KVC_HOST_DEVICE constexpr int32_t decode_warps(int32_t dims, int32_t element_bits) {
   return dims * element_bits > 2048 ? 2 : 4;
 }
+// The keys of a tile; each warp has its own tiles. A tile of 8-bit storage has 8 KiB at most, so that three fit.
+KVC_HOST_DEVICE constexpr int32_t decode_tile_keys(int32_t dims, int32_t element_bits) {
+  return element_bits == 8 && dims <= 128 ? 2 * kDecodeKeys : kDecodeKeys;
+}
 // The bytes of a tile: K, V, and the scales of both if tokens have scales.
 KVC_HOST_DEVICE constexpr int32_t decode_tile_bytes(int32_t dims, int32_t v_dims, int32_t element_bits,
                                                     bool has_scales) {
-  return kDecodeKeys * ((dims + v_dims) * element_bits / 8 + (has_scales ? 8 : 0));
+  return decode_tile_keys(dims, element_bits) * ((dims + v_dims) * element_bits / 8 + (has_scales ? 8 : 0));
 }
 // The 16-bit numbers as whose sum a query is multiplied (attend/decode/nibbles.cuh). Their tiles lie one after another.
 KVC_HOST_DEVICE constexpr int32_t query_parts(Type q, Type stored) { return stored == Type::kU4 ? turned_parts(q) : 1; }

@@ -35,7 +35,7 @@ kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaSha
   const kvc_status status = check(result, "cudaFuncSetAttribute", "attend on tensor cores", error);
   if (status != KVC_OK) return status;
   if (!is_latent(call.layer)) {
-    const kvc_status capped = cap_blocks(device, call, reinterpret_cast<const void*>(kernel),
+    const kvc_status capped = cap_blocks(device, call.live_blocks, reinterpret_cast<const void*>(kernel),
                                          shape.cut.warps * kWarpSize, shape.shared_bytes, &blocks, error);
     if (capped != KVC_OK) return capped;
   }
