@@ -53,8 +53,8 @@ struct LatentTile {
 };
 
 struct LatentSlot {
-  // Barriers. full: the parts of the tile have arrived. known: m is written. scored: P and alphas are written. empty:
-  // all warps have multiplied the parts.
+  // Barriers. full: the parts of the tile have arrived (not used with lists). known: m is written. scored: P and alphas
+  // are written. empty: all warps have multiplied the parts.
   uint64_t full[kLatentLoads], known, scored, empty[kLatentLoads];
   LatentTile tile;
   // The factors of o before the tile is added. At the end: the sum of p over the tiles of the slot, relative to m.
@@ -79,6 +79,7 @@ __device__ __forceinline__ LatentSlot& slot_of(const LatentState& state, int32_t
 }
 __device__ __forceinline__ uint32_t latent_phase(int32_t t) { return static_cast<uint32_t>(t / kLatentStages) & 1u; }
 
+template <bool kListed>
 __device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
   LatentFixed& fixed = *state.fixed;
   if (state.thread == 0) {
@@ -93,8 +94,10 @@ __device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
       for (uint64_t& empty : slot.empty) init_barrier(&empty, kAddingGroups * kWarpgroupThreads / kWarpSize);
     }
     publish_barriers();
-    prefetch_map(&state.call->k_map);
-    prefetch_map(&state.call->v_map);
+    if (!kListed) {
+      prefetch_map(&state.call->k_map);
+      prefetch_map(&state.call->v_map);
+    }
   }
   find_wgmma_rows<kWarpgroupRows>(state);
 }
