@@ -3,15 +3,16 @@
 // row of 576, so a tile is loaded once and multiplied twice. A tile has 9 panels of 64 keys x 64 dims. All panels are
 // K, and the first 8 are V. There are two slots for tiles.
 //
-//   scores   Two warpgroups, one for each slot. Each loads the tiles of its slot (attend/wgmma/latent_tiles.cuh). A
-//   tile
-//            arrives in two parts, and the warpgroup computes S = Q K^T (64 x 64, 32 registers a thread) as they
-//            arrive. Then it computes the softmax. It writes the factors that rescale o, and P in 16 bits (8 KiB). P
-//            overwrites the ninth panel of the tile, which only S reads (rotary dims). The largest scores so far are
-//            passed from one warpgroup to the other.
+//   scores   Two warpgroups, one for each slot. Each loads the tiles of its slot (attend/wgmma/latent_tiles.cuh). The
+//            panels of a tile arrive in four steps, and the warpgroup computes S = Q K^T (64 x 64, 32 registers a
+//            thread) as they arrive. Then it computes the softmax. It writes the factors that rescale o, and P in 16
+//            bits (8 KiB). P overwrites the ninth panel of the tile, which only S reads (rotary dims). The largest
+//            scores so far are passed from one warpgroup to the other.
 //   values   Two warpgroups compute o += P V, 256 columns each (128 registers a thread), from 4 panels of V (MN-major).
 //
 // So S of a tile can be computed during the softmax, the product with V, or the load of the tile in the other slot.
+// While a tile is loaded, the next tile of its slot is brought to the L2 cache. So memory is busy while both slots are
+// full.
 //
 // Lower bounds: 1152 bytes a key, once for 64 rows, from memory or L2. 2 * 64 * 1088 operations a key are 2200 cycles
 // for a tile. In this time an H200 delivers 45 KiB of the tile's 72 KiB to a multiprocessor. Shared memory moves 4 KiB
@@ -38,24 +39,24 @@ namespace kvc::kernels::cuda {
 
 // ---- Scores: two warpgroups ----------------------------------------------------------------------
 
-// Starts S of all rows and of the tile in a slot, as one group of products. The tile's first part is there.
+// Starts S of all rows and of the tile in a slot, as one group of products. The tile's first step has arrived.
 template <class T, bool kListed>
 __device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, LatentSlot& slot, int32_t group,
                                                     uint32_t phase, float (&s)[kLatentTileKeys / 2]) {
   const auto multiply_panel = [&](uint32_t panel, bool is_first) {
 #pragma unroll
-    for (int step = 0; step < kPanelDims / kMmaDepth; ++step) {
-      const uint32_t at = panel + static_cast<uint32_t>(step * kMmaDepth * 2);
-      multiply_shared(T{}, s, rows_descriptor(q + at), rows_descriptor(k + at), !is_first || step > 0);
+    for (int i = 0; i < kPanelDims / kMmaDepth; ++i) {
+      const uint32_t at = panel + static_cast<uint32_t>(i * kMmaDepth * 2);
+      multiply_shared(T{}, s, rows_descriptor(q + at), rows_descriptor(k + at), !is_first || i > 0);
     }
   };
 #pragma unroll 1
-  for (int32_t load = 0; load < kLatentLoads; ++load) {
-    if (load > 0) wait_for_part<kListed>(slot, group, load, phase);
+  for (int32_t step = 0; step < kLatentSteps; ++step) {
+    if (step > 0) wait_for_step<kListed>(slot, group, step, phase);
     begin_products();
 #pragma unroll
-    for (int32_t i = 0; i < kPanelsOfLoad; ++i) {
-      multiply_panel(static_cast<uint32_t>(latent_panel(load, i) * kLatentPanelBytes), load + i == 0);
+    for (int32_t i = 0; i < kPanelsOfStep; ++i) {
+      multiply_panel(static_cast<uint32_t>(latent_panel(step, i) * kLatentPanelBytes), step + i == 0);
     }
   }
   multiply_panel(kLatentValuePanels * kLatentPanelBytes, false);
@@ -190,7 +191,7 @@ __device__ __forceinline__ void score_latent_tiles(const LatentState& state, int
   WgmmaSums sums = {{-INFINITY, -INFINITY}, {}};
   float s[kLatentTileKeys / 2];
   for (int32_t t = group;; t += kScoringGroups) {
-    wait_for_part<kListed>(slot, group, 0, latent_phase(t));
+    wait_for_step<kListed>(slot, group, 0, latent_phase(t));
     const LatentTile tile = slot.tile;
     if (tile.begin < 0) {
       end_latent_scores(state, group, t, tile.begin == kLastSlot, first_row, sums);
