@@ -242,14 +242,15 @@ kvc_status launch_rows(const Device& device, AttendCall call, const BlockCut& cu
   kvc_backend_attend host = call.args;
   host.layer = &call.layer;
   host.plan = &call.plan;
-  // The decode kernel and the warpgroup kernels read neighbouring keys, so they cannot compute a call with lists.
+  // The decode kernel and the warpgroup kernel of separate K and V read neighbouring keys, so they cannot compute a
+  // call with lists.
   const bool neighbours = !has_lists(call), tensor_cores = !device.simple && why_simple(host) == nullptr;
   if (tensor_cores && neighbours && cut.rows == kFewRows.rows && why_not_decode(host) == nullptr) {
     const DecodeShape shape = shape_of_decode(device, call);
     if (shape.stages > 0) return launch_decode(device, call, shape, blocks, stream, error);
   }
-  const bool warpgroups = device.encode_map != nullptr && neighbours;
-  if (warpgroups && cut.rows == kWideRows.rows && why_not_wgmma(host) == nullptr) {
+  const bool warpgroups = device.encode_map != nullptr;
+  if (warpgroups && neighbours && cut.rows == kWideRows.rows && why_not_wgmma(host) == nullptr) {
     return launch_wgmma(device, call, blocks, stream, error);
   }
   if (warpgroups && why_not_wgmma_latent(host, cut) == nullptr) {

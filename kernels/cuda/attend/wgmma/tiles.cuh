@@ -36,8 +36,9 @@ struct WgmmaCall {
   WgmmaShape shape;
   int32_t k_heads_first, v_heads_first;
   int32_t has_units;  // scores are multiplied by scales of q or K
-  int32_t parts;  // thread blocks for each block of the plan; 2: kernels of 64 rows compute a block of kWideRows in two
-                  // halves
+  // Thread blocks for each block of the plan. 2: kernels of 64 rows compute a block of kWideRows in two halves. With
+  // lists, each computes rows of one query.
+  int32_t parts;
   CUtensorMap k_map, v_map;
 };
 using WgmmaKernel = void (*)(WgmmaCall);
