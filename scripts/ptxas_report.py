@@ -81,7 +81,8 @@ def decode_block(kernel: str, shared_kib: int) -> tuple:
     bits = 4 if "U4," in kernel else 8 if "E4m3," in kernel or "I8," in kernel else 16
     query_parts = 1 if bits > 4 else 2 if "<F16" in kernel else 3
     warps = 2 if dims * bits > 2048 else 4
-    tile_kib = 16 * ((dims + v_dims) * bits / 8 + (8 if "I8," in kernel or "U4," in kernel else 0)) / 1024
+    keys = 32 if bits == 8 and dims <= 128 else 16
+    tile_kib = keys * ((dims + v_dims) * bits / 8 + (8 if "I8," in kernel or "U4," in kernel else 0)) / 1024
     before, results = DECODE_FIXED_KIB + 16 * dims * 2 * query_parts / 1024, warps * 16 * v_dims * 4 / 1024
     for least in (3, 2):
         for blocks in (3, 2, 1):

@@ -103,8 +103,8 @@ class LiveGrid : public testing::TestWithParam<Type> {
     void* const data = aligned_alloc(16, static_cast<size_t>(elements * element_bytes(GetParam())));
     const float size = GetParam() == Type::kI8 ? 40.0f : 1.0f;
     for (int64_t i = 0; i < elements; ++i) store_element(GetParam(), data, i, normal_(random_) * size);
-    *pool = test::pool_of(stored_dtype(layer_), data, int64_t{kKvHeads} * kPage * kDim, int64_t{kPage} * kDim, kDim,
-                          kDim);
+    *pool =
+        test::pool_of(stored_dtype(layer_), data, int64_t{kKvHeads} * kPage * kDim, int64_t{kPage} * kDim, kDim, kDim);
     return data;
   }
   void make_rows() {

@@ -81,9 +81,8 @@ __device__ __forceinline__ void load_byte_queries(const DecodeCall& call, Decode
     } else if (r < fixed.rows) {
 #pragma unroll 1
       for (int i = 0; i < kEach; ++i) {
-        const float x =
-            attended_query(call.attend, *fixed.item, fixed.places[r], fixed.heads[r], lane * kEach + i) *
-            call.attend.q_sign;
+        const float x = attended_query(call.attend, *fixed.item, fixed.places[r], fixed.heads[r], lane * kEach + i) *
+                        call.attend.q_sign;
         const uint32_t pair = is_f16 ? pack(F16{}, x, x) : pack(Bf16{}, x, x);
         memcpy(own + i * 2, &pair, 2);  // read back by the same lane
       }
@@ -122,11 +121,9 @@ __device__ __forceinline__ void pairs_of_value(uint32_t four, uint32_t* even, ui
   if constexpr (Kind::kStored == Type::kE4m3) {
     pairs_of_e4m3(pick_bytes(four, 0, 0x3120u), even, odd);
   } else {  // 128 + the lower 7 bits, minus 128, or minus 256 if x is negative
-    const uint32_t upper = four >> 8;
-    *even =
-        multiply_add(Bf16{}, (four & 0x007f007fu) | 0x43004300u, 0x3f803f80u, (four & 0x00800080u) | 0xc300c300u);
-    *odd =
-        multiply_add(Bf16{}, (upper & 0x007f007fu) | 0x43004300u, 0x3f803f80u, (upper & 0x00800080u) | 0xc300c300u);
+    const uint32_t low = four & 0x7f7f7f7fu, sign = four & 0x80808080u, above = 0x43434343u;
+    *even = multiply_add(Bf16{}, pick_bytes(sign, above, 0x4240u), 0xbf80bf80u, pick_bytes(low, above, 0x4240u));
+    *odd = multiply_add(Bf16{}, pick_bytes(sign, above, 0x4341u), 0xbf80bf80u, pick_bytes(low, above, 0x4341u));
   }
 }
 
@@ -152,8 +149,6 @@ class ByteRows {
                                         unsigned char* q) {
     load_byte_queries<Kind>(call, fixed, kHalves * 8, warp, lane, q);
     __syncthreads();
-#pragma unroll
-    for (int i = 0; i < kHalves * 2; ++i) units_[i / 2][i % 2] = fixed.units[i / 2 * 8 + lane % 4 * 2 + i % 2];
     if constexpr (kKeepsQueries) {
 #pragma unroll
       for (int step = 0; step < kSteps; step += 2) q_[step / 2] = load_queries(q, step, lane);
@@ -172,7 +167,7 @@ class ByteRows {
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
       float& x = s[i / 4 / kHalves][i / 4 % kHalves][i % 4];
-      x *= units_[i / 4 % kHalves][i % 2];
+      x *= fixed.units[i / 4 % kHalves * 8 + lane % 4 * 2 + i % 2];
       if (token_scales) x *= scales[i / 4 / kHalves * 16 + i % 4 / 2 * 8];
     }
     if (!is_full) hide_scores(fixed, begin, lane, s);
@@ -244,7 +239,7 @@ class ByteRows {
 #pragma unroll
     for (int i = 0; i < kScores; ++i) s[i / 4 / kHalves][i / 4 % kHalves][i % 4] = 0.0f;
     const int32_t place = tile_place<Kind::kKeyPitch>(lane % 16, lane / 16);
-#pragma unroll(kKeepsQueries ? kSteps / 2 : 2)  // unrolling more would spill registers
+#pragma unroll(kKeepsQueries ? kSteps / 2 : 1)  // unrolling more would spill registers
     for (int step = 0; step < kSteps; step += 2) {
       Queries read = {};
       if constexpr (!kKeepsQueries) read = load_queries(q, step, lane);
@@ -361,8 +356,8 @@ class ByteRows {
   }
 
   // Adds NaN in V to the rows that see it. The products had zeros in its place.
-  __device__ __forceinline__ void add_not_finite_values(const DecodeFixed& fixed, const unsigned char* v,
-                                                        int32_t begin, int32_t lane) {
+  __device__ __forceinline__ void add_not_finite_values(const DecodeFixed& fixed, const unsigned char* v, int32_t begin,
+                                                        int32_t lane) {
 #pragma unroll 1
     for (int32_t key = 0; key < Kind::kKeys; ++key) {
       bool sees[kHalves][2];
@@ -385,7 +380,6 @@ class ByteRows {
   }
 
   Queries q_[kKeepsQueries ? kSteps / 2 : 1];
-  float units_[kHalves][2];
   float m_[kHalves][2], l_[kHalves][2];  // l: the sum over the lane's keys only
   float o_[kHalves][kValueSteps][4];     // C fragments: of each 16 dims, the dims 2 g and 2 g + 1
 };

@@ -1,4 +1,5 @@
-// The instances of attend_decode_kernel for K and V of int8, and queries of float16 or bfloat16 (attend/decode/bytes.cuh).
+// The instances of attend_decode_kernel for K and V of int8, and queries of float16 or bfloat16
+// (attend/decode/bytes.cuh).
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/decode/kernel.cuh"

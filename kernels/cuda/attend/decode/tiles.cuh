@@ -272,8 +272,7 @@ class DecodeReader {
   __device__ __forceinline__ void copy_rows(const kvc_backend_pool& pool, uint64_t rows, unsigned char* target) {
     constexpr int kChunks = kPitch / 16;
     const uint64_t own =
-        page_ < 0 ? 0
-                  : rows + static_cast<uint64_t>(page_ * pool.page_stride_bytes + slot_ * pool.slot_stride_bytes);
+        page_ < 0 ? 0 : rows + static_cast<uint64_t>(page_ * pool.page_stride_bytes + slot_ * pool.slot_stride_bytes);
 #pragma unroll
     for (int i = 0; i < Kind::kKeys * kChunks / kWarpSize; ++i) {
       const int32_t index = i * kWarpSize + lane_, row = index / kChunks, chunk = index % kChunks;
