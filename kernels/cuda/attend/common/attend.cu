@@ -183,6 +183,7 @@ __device__ __forceinline__ void merge_tile(const MergeCall& call, const kvc_back
   const int32_t heads = (first.head_end - first.head_begin) * call.group;
   const int32_t states = heads * (first.q_end - first.q_begin);
   const bool fours = comes_in_fours(call, tile);
+  wait_for_previous();  // until here, only the plan was read, which an earlier kernel wrote
   for (int32_t state = static_cast<int32_t>(blockIdx.y) * kMergeWarps + static_cast<int32_t>(threadIdx.x) / kWarpSize;
        state < states; state += kMergeBlocks * kMergeWarps) {
     const int32_t token = plan.rows.token_begin[first.row] + first.q_begin + state / heads;
@@ -205,18 +206,29 @@ __global__ void __launch_bounds__(kMergeThreads, 4) merge_tiles_kernel(const __g
   MergePart* const parts = reinterpret_cast<MergePart*>(shared_bytes()) + threadIdx.x / kWarpSize * kWeightParts;
   const int64_t tiles = call.live_tiles != nullptr ? *call.live_tiles : static_cast<int64_t>(gridDim.x);
   for (int64_t i = blockIdx.x; i < tiles; i += gridDim.x) merge_tile(call, call.plan.arrays.tiles[i], parts);
+  wait_for_previous();
 }
 
-// Enqueues the merge of `tiles` tiles.
-kvc_status launch_merge(const Device& device, const MergeCall& call, int64_t tiles, void* stream, kvc_error* error) {
+// Enqueues the merge of `tiles` tiles. starts_early: the merge may start before the attention has ended.
+kvc_status launch_merge(const Device& device, const MergeCall& call, int64_t tiles, bool starts_early, void* stream,
+                        kvc_error* error) {
   constexpr int64_t kShared = kMergeWarps * kWeightParts * sizeof(MergePart);
   int64_t blocks = tiles * kMergeBlocks;
   const kvc_status status = cap_blocks(device, call.live_tiles, reinterpret_cast<const void*>(&merge_tiles_kernel),
                                        kMergeThreads, kShared, &blocks, error);
   if (status != KVC_OK) return status;
   const int64_t columns = blocks > kMergeBlocks ? blocks / kMergeBlocks : 1;
-  return launch("merge of split items", stream, {static_cast<unsigned>(columns), kMergeBlocks, 1}, kMergeThreads,
-                kShared, error, merge_tiles_kernel, call);
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = {static_cast<unsigned>(columns), kMergeBlocks, 1};
+  config.blockDim = {kMergeThreads, 1, 1};
+  config.dynamicSmemBytes = kShared;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &early;
+  config.numAttrs = starts_early ? 1 : 0;
+  return launch("merge of split items", config, error, merge_tiles_kernel, call);
 }
 
 // Sets the units of scores, as the CPU kernels do. Without options, m is the largest dot product, because a
@@ -286,7 +298,9 @@ kvc_status launch_kernels(const Device& device, AttendCall call, const kvc_backe
   if (live != nullptr) call.live_blocks = &live->many;
   if (status == KVC_OK) status = launch_rows(device, call, device.many, blocks.many, stream, error);
   if (status != KVC_OK || tiles == 0) return status;
-  return launch_merge(device, merge, tiles, stream, error);
+  // Only a call that no capture may contain: captures of such launches need functions of a recent driver.
+  const bool starts_early = device.has_early_start && staged != nullptr && live == nullptr;
+  return launch_merge(device, merge, tiles, starts_early, stream, error);
 }
 
 // Counts the blocks of a plan that the device made, by its capacity.

@@ -1,9 +1,9 @@
 // Attention of few rows (decode) on tensor cores (mma.m16n8k16), with float32 sums. A thread block computes up to 16
 // rows of one kv head over the keys of an item. A row is a pair of a query and a query head.
 //
-// The kernel streams K and V. Each warp has its own tiles of 16 or 32 keys, and a ring of `stages` tiles in shared memory.
-// The loop over tiles has no barrier of the block, because a warp waits only for its own copies. While a warp computes
-// a tile, the copies of the next stages - 1 tiles are in flight. The page ids of the tile after them are read
+// The kernel streams K and V. Each warp has its own tiles of 16 or 32 keys, and a ring of `stages` tiles in shared
+// memory. The loop over tiles has no barrier of the block, because a warp waits only for its own copies. While a warp
+// computes a tile, the copies of the next stages - 1 tiles are in flight. The page ids of the tile after them are read
 // meanwhile. Each warp has its own softmax state. At the end, the states of the warps are merged like the states of
 // split items.
 //
@@ -368,7 +368,8 @@ __device__ __forceinline__ void stream_keys(const DecodeCall& call, DecodeFixed&
     read = read + 1 == stages ? 0 : read + 1;
   }
   wait_copies<0>();
-  __syncthreads();  // the tiles are no longer read
+  let_next_start();  // the merge waits until this grid has ended
+  __syncthreads();   // the tiles are no longer read
   rows.share(fixed, reinterpret_cast<float*>(tiles), warp, lane);
   __syncthreads();
 }
