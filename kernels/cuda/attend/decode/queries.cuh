@@ -1,5 +1,6 @@
-// Writes the queries of a block of few rows to shared memory. attend/decode/bytes.cuh and nibbles.cuh do this for K of
-// 8 and 4 bits. SPDX-License-Identifier: Apache-2.0
+// Writes the queries of a block of few rows to shared memory. For K of 8 and 4 bits, attend/decode/bytes.cuh and
+// nibbles.cuh do this.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/common/convert.h"
