@@ -79,7 +79,7 @@ class WorkPlan {
   // no prefixes. Throws std::bad_alloc.
   WorkPlan(int64_t max_items, int64_t max_tiles);
   // Sets the shape of the next build.
-  void set_shape(const WorkShape& shape) noexcept { shape_ = shape; }
+  void set_shape(const WorkShape& shape) noexcept;
 
   // flags: KVC_ATTEND_* of the call, which decide the keys that items cover. tables: nullable; the page lists in which
   // shared prefixes are found. If it is null, no prefix is shared. key_sets: nullable; [tokens], the RoPE factor set of
@@ -170,6 +170,7 @@ class WorkPlan {
 
   WorkShape shape_;
   int64_t max_split_items_ = 0;
+  int64_t group_size_ = 1;  // q heads of a kv head
   int64_t max_shared_queries_ = 0;
   std::vector<kvc_backend_item> items_;
   std::vector<kvc_backend_tile> tiles_;
@@ -184,6 +185,7 @@ class WorkPlan {
   int64_t partial_floats_ = 0;
   uint32_t flags_ = 0;
   int32_t listed_keys_ = kNoLists;
+  bool plain_ = false;  // the keys of a row depend only on its lengths and on the rule of the layer
 };
 
 }  // namespace kvc

@@ -39,6 +39,7 @@ std::vector<int32_t> lists_of(const SequenceStoreConfig& config, int32_t* num_li
 SequenceStore::SequenceStore(SequenceStoreConfig config)
     : config_(std::move(config)),
       ids_(IdKind::kSequence, config_.cache_tag, config_.max_sequences),
+      num_groups_(static_cast<int32_t>(config_.groups.size())),
       records_(config_.max_sequences),
       lists_(config_.max_sequences * static_cast<int64_t>(config_.groups.size())),
       free_slots_(config_.max_sequences),

@@ -72,7 +72,7 @@ class SequenceStore {
   static int64_t bytes_needed(const SequenceStoreConfig& config);
   int64_t bytes() const noexcept;
 
-  int32_t num_groups() const noexcept { return static_cast<int32_t>(tables_.size()); }
+  int32_t num_groups() const noexcept { return num_groups_; }
   const PageTable& table(int32_t group) const noexcept { return tables_[static_cast<size_t>(group)]; }
   // For a mirror of a group's nodes: see PageTable::track_changes and the methods after it.
   void track_changed_nodes(int32_t group) { edit_table(group).track_changes(); }
@@ -486,6 +486,7 @@ class SequenceStore {
 
   SequenceStoreConfig config_;
   IdLayout ids_;
+  int32_t num_groups_;
   std::vector<PageTable> tables_;
   LazyArray<Record> records_;      // [max_sequences]
   LazyArray<PageList> lists_;      // [max_sequences, groups]

@@ -39,9 +39,18 @@ struct kvc_backend_step {
   struct Sizes {
     int64_t tokens, rows;
   };
+  // The blocks that the device has, in a step of a graph: those of `items` items that all have the same queries and
+  // heads, as the items of most decode steps do. The blocks of fewer such items are the first of them. So they need not
+  // be sent again. items = 0: the blocks are not known.
+  struct Listed {
+    int64_t items;
+    int32_t queries, head_begin, head_end;
+    kvc::kernels::cuda::BlockCounts of_item;
+  };
   // The places of one plan.
   struct Slot {
     kvc_backend_staged_plan staged;
+    Listed listed;
     kvc::kernels::cuda::BlockCounts most;
     int64_t blocks_at;            // where the blocks of the plan begin, in a step of a graph
     int64_t late_at, late_bytes;  // the area for a plan that is made after the stage

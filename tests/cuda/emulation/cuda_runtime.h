@@ -64,6 +64,8 @@ void set_devices(int count);
 bool has_context(int device);
 int retained(int device);
 int num_devices();
+// The number of multiprocessors of devices that are opened later, 4 by default. It decides how plans divide their work.
+void set_multiprocessors(int count);
 void need_context();  // as any runtime call on a device does
 // The n-th runtime call from now on (1 = the next one) that can fail returns `error` (a cudaError_t). After a sticky
 // error, all later calls return it too. With n = 0 no call fails, and the device works again. It also begins to count

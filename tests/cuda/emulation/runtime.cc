@@ -44,6 +44,7 @@ std::recursive_mutex mutex;
 unsigned order = cuda_emulation::kAtOnce;
 std::mt19937 random_choice;
 Machine machine = Machine::kWorks;
+int multiprocessors = 4;
 Counts total = {};
 uint64_t operations = 0;
 std::atomic<int64_t> products{0}, warpgroup_products{0};
@@ -187,6 +188,7 @@ void set_order(unsigned next) {
   random_choice.seed(next);
 }
 void set_machine(Machine next) { machine = next; }
+void set_multiprocessors(int count) { multiprocessors = count; }
 void fail_call(int64_t n, int error) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   lost = false;
@@ -285,7 +287,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   KVC_FAULT_OF(cuda_emulation::count_call());  // no context is made
-  *value = attribute == cudaDevAttrMultiProcessorCount                ? 4
+  *value = attribute == cudaDevAttrMultiProcessorCount                ? multiprocessors
            : attribute == cudaDevAttrComputeCapabilityMajor           ? 9
            : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin     ? shared_of_block
            : attribute == cudaDevAttrMaxSharedMemoryPerMultiprocessor ? shared_of_multiprocessor
