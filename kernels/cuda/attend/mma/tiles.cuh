@@ -30,6 +30,7 @@ struct MmaCall {
   MmaShape shape;
   int32_t has_units;  // scores are multiplied by scales of q or K
 };
+using MmaKernel = void (*)(MmaCall);
 
 // The properties of a tile of keys, from prepare_tile until the tile is computed.
 struct MmaTile {
