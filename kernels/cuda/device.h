@@ -31,7 +31,7 @@ struct Device {
   bool has_wgmma = false;            // the device has warpgroup products, and the plug-in has code for them
   bool has_early_start = false;      // the device can start a kernel before the previous kernel has ended
   void* encode_map = nullptr;        // the driver's cuTensorMapEncodeTiled; null: no call uses the warpgroup kernels
-  BlockCut many = kManyRows;         // how work is cut into blocks of many rows
+  BlockCut many = kWideRows;         // how work is cut into blocks of many rows
   int num_names = 2;
   char names[3][20] = {};  // "sm_90_simple", "sm_90", and, with has_wgmma, "sm_90_mma" (no warpgroup kernels)
   Upload upload = {};

@@ -105,6 +105,13 @@ __device__ __forceinline__ float fast_exp2(float x) {
   return y;
 }
 
+// Hides from the compiler how x was computed. So it computes values that depend on x where they are used, instead of
+// keeping them in registers through a loop.
+__device__ __forceinline__ int32_t hidden(int32_t x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 // Returns four bytes, chosen among the bytes of a (0 to 3) and b (4 to 7). Nibble i of the selector is the number of
 // byte i.
 __device__ __forceinline__ uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t selector) {
@@ -113,6 +120,7 @@ __device__ __forceinline__ uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t 
 
 #else
 
+inline int32_t hidden(int32_t x) { return x; }
 using cuda_emulation::begin_copy;
 using cuda_emulation::begin_float_copy;
 using cuda_emulation::begin_half_copy;

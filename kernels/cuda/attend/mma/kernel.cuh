@@ -394,8 +394,6 @@ __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __g
   }
 }
 
-using MmaKernel = void (*)(MmaCall);
-
 // The instance that computes a call, by its rows and the dims of V.
 template <class Q, class P, bool kTurns>
 MmaKernel mma_kernel_of(const MmaCall& call) {
@@ -410,6 +408,8 @@ MmaKernel mma_kernel_of_f16(const MmaCall& call);
 MmaKernel mma_kernel_of_bf16(const MmaCall& call);
 MmaKernel turned_kernel_of_f16(const MmaCall& call);
 MmaKernel turned_kernel_of_bf16(const MmaCall& call);
+MmaKernel many_kernel_of_f16(const MmaCall& call);
+MmaKernel many_kernel_of_bf16(const MmaCall& call);
 MmaKernel latent_kernel(const MmaCall& call);
 MmaKernel turned_latent_kernel(const MmaCall& call);
 

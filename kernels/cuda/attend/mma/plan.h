@@ -210,4 +210,40 @@ inline MmaShape shape_of_block(const kvc_backend_layer& layer, int32_t rows, con
   return {};
 }
 
+// ---- attend_many_kernel (attend/mma/many_rows.cuh) --------------------------------------------------
+
+constexpr MmaCut kManyCut = {128, 64, 4};
+
+// Returns why attend_mma_kernel must compute the blocks of many rows of a call, or null if attend_many_kernel can.
+// why_simple has returned null.
+inline const char* why_not_many(const kvc_backend_attend& args) {
+  const kvc_backend_layer& layer = *args.layer;
+  if (stored_type(layer) != type_of(args.q.dtype)) return "K has another type than q";
+  if (is_latent(layer)) return "rows are latent";
+  const int32_t dims = layer.head_dim;
+  if ((dims != 64 && dims != 128 && dims != 192) || layer.v_head_dim != (dims == 192 ? 128 : dims)) {
+    return "the head dims of K and V are none of 64, 128, and 192 with 128";
+  }
+  if (args.key_tables != nullptr) return "keys are rotated on read";
+  if (args.plan->fold_keys > 0) return "the cache is deterministic";
+  if (args.softcap != 0.0 || args.alibi_slopes != nullptr) return "scores have softcap or ALiBi";
+  if (args.q_scales.data != nullptr || args.k_scales.data != nullptr || layer.k_scales.data != nullptr) {
+    return "scores have scales";
+  }
+  if (args.lists.block_tokens != 0) return "keys are listed";
+  return nullptr;
+}
+
+// The shared memory of a block: the fixed part, q [dims / 64][128 rows][64], K [dims / 64][64 keys][64] and V the same.
+// stages: 0 if it does not fit.
+inline MmaShape many_shape(const kvc_backend_layer& layer, int32_t fixed_bytes, int32_t shared_of_block) {
+  MmaShape shape = {};
+  shape.cut = kManyCut;
+  shape.q_at = (fixed_bytes + 127) / 128 * 128;
+  shape.tiles_at = shape.q_at + kManyCut.rows * layer.head_dim * 2;
+  shape.shared_bytes = shape.tiles_at + kManyCut.keys * (layer.head_dim + layer.v_head_dim) * 2;
+  shape.stages = shape.shared_bytes <= shared_of_block ? 1 : 0;
+  return shape;
+}
+
 }  // namespace kvc::kernels::cuda

@@ -32,6 +32,7 @@ struct MmaCall {
   int32_t has_units;    // scores are multiplied by scales of q or K
   uint32_t scale_bits;  // the bits of a token's scale that are not a zero point
 };
+using MmaKernel = void (*)(MmaCall);
 
 // The properties of a tile of keys, from prepare_tile until the tile is computed.
 struct MmaTile {

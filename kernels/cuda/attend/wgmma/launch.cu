@@ -91,7 +91,6 @@ kvc_status use_wgmma(Device* device, kvc_error* error) {
   if (status != KVC_OK) return status;
   if (found != cudaDriverEntryPointSuccess || function == nullptr) return KVC_OK;
   device->encode_map = function;
-  device->many = kWideRows;
   return KVC_OK;
 }
 
