@@ -150,14 +150,14 @@ configure() {
 }
 configure -DKVCACHE_BUILD_TESTS=ON "-DKVCACHE_TEST_FOLDERS=cuda;kernels" $([ ! -d "$gtest" ] || echo "-DGTEST_SOURCE=$gtest") || {
   configure -DKVCACHE_BUILD_TESTS=OFF # for example without GoogleTest: build the package alone
-  cmake --build "$tree" --parallel $jobs --target _kvcache
+  cmake --build "$tree" --parallel $jobs --target _kvcache kvcache_disk
   exit 1
 }
-cmake --build "$tree" --parallel $jobs --target _kvcache $programs -- -k 0
+cmake --build "$tree" --parallel $jobs --target _kvcache kvcache_disk $programs -- -k 0
 END
   write_script build-package << END
 set -e
-cmake --build "$tree" --parallel $jobs --target _kvcache # in case only the tests failed to build
+cmake --build "$tree" --parallel $jobs --target _kvcache kvcache_disk # in case only the tests failed to build
 cmake --install "$tree" --component python --prefix "$site"
 cmake --install "$tree" --component python-sources --prefix "$site"
 PYTHONPATH="$site" "$python" -c 'import kvcache; print(kvcache.__file__, kvcache.build_info())'

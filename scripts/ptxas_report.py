@@ -24,7 +24,7 @@ LAUNCHES = {"attend_kernel": (128, 47), "merge_tiles_kernel": (128, 3), "append_
             "plan_rows_kernel": (128, 1), "plan_fill_kernel": (128, 1.5), "plan_read_kernel": (128, 1),
             "plan_trees_kernel": (128, 0), "plan_count_kernel": (128, 0), "plan_scan_kernel": (128, 1),
             "plan_check_kernel": (128, 0), "plan_write_kernel": (128, 0), "plan_tokens_kernel": (128, 0),
-            "plan_finish_kernel": (32, 0), "list_keys_kernel": (512, 33), "score_kernel": (128, 39), "choice_kernel": (512, 9)}
+            "plan_finish_kernel": (32, 0), "list_keys_kernel": (1024, 33), "score_kernel": (128, 39), "choice_kernel": (512, 9)}
 # What kernels/cuda/attend/mma/tiles.cuh keeps beside q and tiles, at most (tests/cuda holds it): in all; of latent rows
 # once, and of a tile. And attend/wgmma/tiles.cuh, in all; and all of a block of attend/wgmma/latent.cuh.
 MMA_FIXED_KIB, MMA_ONCE_KIB, MMA_TILE_KIB = 16, 5.6, 1.77
@@ -81,7 +81,8 @@ def decode_block(kernel: str, shared_kib: int) -> tuple:
     bits = 4 if "U4," in kernel else 8 if "E4m3," in kernel or "I8," in kernel else 16
     query_parts = 1 if bits > 4 else 2 if "<F16" in kernel else 3
     warps = 2 if dims * bits > 2048 else 4
-    tile_kib = 16 * ((dims + v_dims) * bits / 8 + (8 if "I8," in kernel or "U4," in kernel else 0)) / 1024
+    keys = 32 if bits == 8 and dims <= 128 else 16
+    tile_kib = keys * ((dims + v_dims) * bits / 8 + (8 if "I8," in kernel or "U4," in kernel else 0)) / 1024
     before, results = DECODE_FIXED_KIB + 16 * dims * 2 * query_parts / 1024, warps * 16 * v_dims * 4 / 1024
     for least in (3, 2):
         for blocks in (3, 2, 1):

@@ -14,7 +14,9 @@ namespace kvc::kernels {
 
 constexpr int32_t kDsMlaLatentDims = 512, kDsMlaRotaryDims = 64, kDsMlaDims = kDsMlaLatentDims + kDsMlaRotaryDims;
 constexpr int32_t kDsMlaScaleDims = 128;  // number of neighbouring dims that share a scale
+constexpr int32_t kDsMlaRowBytes = 656;
 constexpr int32_t kDsMlaRotaryAt = kDsMlaLatentDims + kDsMlaLatentDims / kDsMlaScaleDims * 4;  // byte in the row
+static_assert(kDsMlaRowBytes == kDsMlaRotaryAt + kDsMlaRotaryDims * 2);
 
 KVC_HOST_DEVICE float ds_mla_scale(const unsigned char* row, int32_t dim) {
   float scale;

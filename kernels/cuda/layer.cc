@@ -30,9 +30,14 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
     const int64_t blocks = kMinSplitBytes * 8 / bits / kSplitAlign;
     out->min_split_keys = static_cast<int32_t>(blocks > 1 ? blocks : 1) * kSplitAlign;
   }
-  // The number of blocks of few rows (attend/common/plan.h) that should run. If K and V have 16 or more bits, two
-  // blocks fit on a multiprocessor, and all blocks run in one wave. With 8 bits, three fit, and there are two waves.
-  int32_t blocks = (is_quantised(stored_type(*layer)) ? 6 : 2) * device_of(device)->multiprocessors;
+  // The number of blocks of few rows (attend/common/plan.h) that should run. Two blocks fit on a multiprocessor, or
+  // three if K and V have 8 bits and 64 dims, and all blocks run in one wave (attend/decode/plan.h). In other formats,
+  // three fit, and there are two waves.
+  const Type stored = stored_type(*layer);
+  const int32_t each = stored == Type::kE4m3 || stored == Type::kI8 ? (layer->head_dim <= 64 ? 3 : 2)
+                       : is_quantised(stored)                       ? 6
+                                                                    : 2;
+  int32_t blocks = each * device_of(device)->multiprocessors;
   if (is_latent(*layer)) {
     // A block of latent rows begins and ends slowly, because its q and its states are wide. So all blocks should run in
     // one wave. One block fits on a multiprocessor, or two if the rows are few and no warpgroup kernel is used. The

@@ -23,6 +23,21 @@ __device__ __forceinline__ unsigned char* shared_bytes() {
 #endif
 }
 
+// Programmatic dependent launch. A kernel may be launched with the attribute that lets it start before the previous
+// kernel of the stream has ended: when all thread blocks of that kernel have called let_next_start or have ended. The
+// later kernel then calls wait_for_previous before it reads what the earlier kernel writes, in every thread, because
+// the kernel after it relies on that order. Without the attribute, both functions do nothing.
+__device__ __forceinline__ void let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // The largest x of the warp. NaN is ignored, unless all values are NaN.
 __device__ __forceinline__ float warp_max(float x) {
   for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, lanes));

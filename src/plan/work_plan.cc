@@ -60,13 +60,17 @@ bool operator==(const WorkShape& a, const WorkShape& b) noexcept {
 }
 
 int64_t WorkPlan::max_items(const WorkShape& shape, const BatchLimits& limits) noexcept {
-  if (shape.key_splits > 0) return max_bases(shape, limits) * shape.key_splits * (shape.streaming ? 2 : 1);
+  if (shape.key_splits > 0) return max_split_items(shape, limits);
   // A prefix is one item, or is cut into items of about an even share. Rounding at most doubles the number of these
   // items.
   const int64_t shared = max_shared_queries(shape, limits) > 0 ? limits.rows + 2 * splits(shape) : 0;
+  return max_bases(shape, limits) * (shape.streaming ? 2 : 1) + max_split_items(shape, limits) + shared;
+}
+
+int64_t WorkPlan::max_split_items(const WorkShape& shape, const BatchLimits& limits) noexcept {
+  if (shape.key_splits > 0) return max_bases(shape, limits) * shape.key_splits * (shape.streaming ? 2 : 1);
   // The number of key ranges is rounded up for each range of heads, so there are at most 2 * splits() such items.
-  const int64_t split = 2 * splits(shape) + (splits(shape) > 0 && shape.fixed_splits ? kMaxFixedItems : 0);
-  return max_bases(shape, limits) * (shape.streaming ? 2 : 1) + split + shared;
+  return 2 * splits(shape) + (splits(shape) > 0 && shape.fixed_splits ? kMaxFixedItems : 0);
 }
 
 int64_t WorkPlan::max_tiles(const WorkShape& shape, const BatchLimits& limits) noexcept {
@@ -106,6 +110,7 @@ int64_t WorkPlan::bytes_needed(const WorkShape& shape, const BatchLimits& limits
 
 WorkPlan::WorkPlan(const WorkShape& shape, const BatchLimits& limits)
     : shape_(shape),
+      max_split_items_(max_split_items(shape, limits)),
       group_size_(group_size(shape)),
       max_shared_queries_(max_shared_queries(shape, limits)),
       trie_(max_shared_queries_ > 0 ? limits.rows : 0),
@@ -117,7 +122,7 @@ WorkPlan::WorkPlan(const WorkShape& shape, const BatchLimits& limits)
   prefixes_.reserve(static_cast<size_t>(shares_.size()));
 }
 
-WorkPlan::WorkPlan(int64_t max_items, int64_t max_tiles) : trie_(0) {
+WorkPlan::WorkPlan(int64_t max_items, int64_t max_tiles) : max_split_items_(max_items), trie_(0) {
   items_.reserve(static_cast<size_t>(max_items));
   tiles_.reserve(static_cast<size_t>(max_tiles));
 }
@@ -279,6 +284,7 @@ void WorkPlan::fill(const kvc_backend_rows& rows, const kvc_backend_tables& tabl
   count(tiles_, &out->num_tiles, &out->max_tiles);
   count(spans_, &out->num_spans, &out->max_spans);
   count(parts_, &out->num_parts, &out->max_parts);
+  out->max_split_items = max_split_items_;
   out->fold_keys = shape_.fixed_splits ? shape_.tiling.split_align : 0;
   out->device_item_queries = 0;
 }

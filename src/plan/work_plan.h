@@ -114,6 +114,8 @@ class WorkPlan {
   // The largest numbers of items and tiles that build can make for a shape.
   static int64_t max_items(const WorkShape& shape, const BatchLimits& limits) noexcept;
   static int64_t max_tiles(const WorkShape& shape, const BatchLimits& limits) noexcept;
+  // kvc_backend_plan.max_split_items.
+  static int64_t max_split_items(const WorkShape& shape, const BatchLimits& limits) noexcept;
   // The most partial states that the rows of shared prefixes write: those of the shared items and of the rows' other
   // items. The states of all heads of a query count as one. This number is also an upper bound of the sizes of spans()
   // and parts().
@@ -167,6 +169,7 @@ class WorkPlan {
   void emit_prefix(const kvc_backend_rows& rows, const Prefix& prefix) noexcept;
 
   WorkShape shape_;
+  int64_t max_split_items_ = 0;
   int64_t group_size_ = 1;  // q heads of a kv head
   int64_t max_shared_queries_ = 0;
   std::vector<kvc_backend_item> items_;

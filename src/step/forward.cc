@@ -258,6 +258,7 @@ Status Forward::create_device_step(const std::shared_ptr<Context>& context, cons
   kvc_backend_step_limits limits = {};
   limits.array_bytes = arrays_.bytes();
   limits.num_changes = groups * (2 * geometry.limits.rows + leaves);
+  limits.max_tokens = geometry.limits.tokens;
   limits.plans = plans.data();
   limits.num_plans = static_cast<int32_t>(plans.size());
   limits.num_stage_plans = static_cast<int32_t>(plans_.size());

@@ -2,6 +2,9 @@
 // scenes of tests/kernels compare its results.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "kernels/cuda/attend/decode/instructions.cuh"
 #include "kernels/cuda/attend/decode/tiles.cuh"
 #include "mma_call.h"
 
@@ -93,6 +96,24 @@ TEST(DecodePlan, TilesHaveNoBankConflicts) {
   check_banks<256>();
   check_banks<384>();
   check_banks<512>();
+}
+
+// The code for GPUs without an instruction for it.
+TEST(DecodeBytes, EveryByteOfE4m3BecomesFloat16) {
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t low, high;
+    pairs_of_e4m3(byte | 0x38u << 8 | 0x7fu << 16 | byte << 24, &low, &high);
+    const float expected = widen(E4m3{static_cast<uint8_t>(byte)});
+    const float first = widen(F16{static_cast<uint16_t>(low)}), last = widen(F16{static_cast<uint16_t>(high >> 16)});
+    EXPECT_EQ(widen(F16{static_cast<uint16_t>(low >> 16)}), 1.0f);
+    EXPECT_TRUE(std::isnan(widen(F16{static_cast<uint16_t>(high)})));
+    EXPECT_EQ(std::isnan(first), std::isnan(expected)) << byte;
+    EXPECT_EQ(std::isnan(last), std::isnan(expected)) << byte;
+    if (std::isnan(expected)) continue;
+    EXPECT_EQ(first, expected) << byte;
+    EXPECT_EQ(last, expected) << byte;
+    EXPECT_EQ(std::signbit(first), std::signbit(expected)) << byte;
+  }
 }
 
 }  // namespace

@@ -349,7 +349,8 @@ TEST(Mma, TheKernelThatWasAskedForRuns) {
   EXPECT_EQ(attend_on("sm_90", 1, 80, Type::kF16).products, 4 * 4 * (2 * 5 + 10));
   EXPECT_EQ(attend_on("sm_90", 1, 64, Type::kF16).products, 13 * (2 * 4 + 8));
   EXPECT_FLOAT_EQ(attend_on("sm_90", 1, 64, Type::kF16).out, 0.5f);
-  EXPECT_EQ(attend_on("sm_90_mma", 40, 64, Type::kF16).products, 4 * 3 * (8 * 4 + 4 * 8));  // 3 of 4 warps have rows
+  // Of the kernel of many rows, a warp has two groups of 16 rows, and 2 of 4 warps have rows.
+  EXPECT_EQ(attend_on("sm_90_mma", 40, 64, Type::kF16).products, 4 * 4 * (8 * 4 + 4 * 8));
   EXPECT_FLOAT_EQ(attend_on("sm_90_mma", 40, 64, Type::kF16).out, 0.5f);
 }
 

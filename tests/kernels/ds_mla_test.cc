@@ -180,20 +180,26 @@ TEST(DsMla, EveryByteIsRead) {
   std::memcpy(&row[512], scales, sizeof scales);
   std::vector<float> expected(kDsMlaLatentDims);
   kvt::read_ds_mla(row.data(), kDsMlaLatentDims, expected.data());
-  for (int heads : {1, 40}) {  // the decode kernel and the panel kernel
-    SceneConfig config = ds_mla(heads);
-    config.rows = {{1, 1}};
-    Scene scene(config);
-    scene.store_value_bytes(0, 0, row);
-    for_each_implementation(
-        1,
-        [&](const std::string& name, kvc_backend_device* device) {
-          scene.attend(test_backend(), device);
-          for (int d = 0; d < kDsMlaLatentDims; ++d) {
-            EXPECT_FLOAT_EQ(scene.out(0, heads - 1, d), expected[static_cast<size_t>(d)]) << name << " dim " << d;
-          }
-        },
-        true);
+  for (Kind q : {Kind::kF32, Kind::kBf16}) {
+    for (int heads : {1, 40}) {  // the decode kernel and the panel kernel
+      SceneConfig config = ds_mla(heads);
+      config.q = q;
+      config.rows = {{1, 1}};
+      Scene scene(config);
+      scene.store_value_bytes(0, 0, row);
+      // With queries of bfloat16, tensor cores read element * scale rounded to bfloat16.
+      const float error = q == Kind::kBf16 && tests_cuda() ? 0x1p-8f : 0x1p-22f;
+      for_each_implementation(
+          1,
+          [&](const std::string& name, kvc_backend_device* device) {
+            scene.attend(test_backend(), device);
+            for (int d = 0; d < kDsMlaLatentDims; ++d) {
+              const float value = expected[static_cast<size_t>(d)];
+              EXPECT_NEAR(scene.out(0, heads - 1, d), value, std::fabs(value) * error) << name << " dim " << d;
+            }
+          },
+          true);
+    }
   }
 }
 

@@ -136,39 +136,47 @@ TEST(Float4, StoredBytesAreCopied) {
       true);
 }
 
-// Every scale byte and every element is read as its value: attention over one key gives V.
+// Expects attention over one key, whose V has these bytes, to give the values of the bytes.
+void expect_read(const std::vector<unsigned char>& row, int dims, Kind q) {
+  std::vector<float> expected(static_cast<size_t>(dims));
+  kvt::read_e2m1_row(row.data(), dims, 1.0f, dims, expected.data());
+  SceneConfig config;
+  config.q = q;
+  config.kv = Kind::kE2m1;
+  config.q_heads = config.kv_heads = 1;
+  config.head_dim = config.v_head_dim = dims;
+  config.scale = 0.125;  // a power of two, so that every backend converts the score exactly
+  config.rows = {{1, 1}};
+  Scene scene(config);
+  scene.store_value_bytes(0, 0, row);
+  for_each_implementation(
+      1,
+      [&](const std::string& name, kvc_backend_device* device) {
+        scene.attend(test_backend(), device);
+        for (int d = 0; d < dims; ++d) {
+          const float wanted = expected[static_cast<size_t>(d)], got = scene.out(0, 0, d);
+          EXPECT_TRUE(std::isnan(wanted) ? std::isnan(got) : got == wanted)
+              << name << " " << name_of(q) << " dim " << d << ": " << got << ", not " << wanted;
+        }
+      },
+      true);
+}
+
+// Every scale byte and every element is read as its value. Tensor cores read rows of 64 dims or more of queries of 16
+// bits.
 TEST(Float4, EveryByteIsRead) {
-  for (int dims : {16, 64, 128}) {
-    for (int scale = 0; scale < 256; scale += dims / 16) {
-      std::vector<unsigned char> row(bytes_of_row(dims));
-      for (int d = 0; d < dims / 2; ++d)
-        row[static_cast<size_t>(d)] = static_cast<unsigned char>(17 * (d % 16) + d / 16);
-      for (size_t i = static_cast<size_t>(dims / 2); i < row.size(); ++i)
-        row[i] = static_cast<unsigned char>(scale + i);
-      std::vector<float> expected(static_cast<size_t>(dims));
-      kvt::read_e2m1_row(row.data(), dims, 1.0f, dims, expected.data());
-      SceneConfig config;
-      config.kv = Kind::kE2m1;
-      config.q_heads = config.kv_heads = 1;
-      config.head_dim = config.v_head_dim = dims;
-      config.scale = 0.125;  // a power of two, so that every backend converts the score exactly
-      config.rows = {{1, 1}};
-      Scene scene(config);
-      scene.store_value_bytes(0, 0, row);
-      for_each_implementation(
-          1,
-          [&](const std::string& name, kvc_backend_device* device) {
-            scene.attend(test_backend(), device);
-            for (int d = 0; d < dims; ++d) {
-              const auto wanted = expected[static_cast<size_t>(d)];
-              if (std::isnan(wanted)) {
-                EXPECT_TRUE(std::isnan(scene.out(0, 0, d))) << name << " scale " << scale;
-              } else {
-                EXPECT_EQ(scene.out(0, 0, d), wanted) << name << " scale " << scale << " dim " << d;
-              }
-            }
-          },
-          true);
+  for (Kind q : {Kind::kF32, Kind::kF16, Kind::kBf16}) {
+    for (int dims : {16, 64, 128, 256}) {
+      for (int scale = 0; scale < 256; scale += dims / 16) {
+        std::vector<unsigned char> row(bytes_of_row(dims));
+        for (int d = 0; d < dims / 2; ++d) {
+          row[static_cast<size_t>(d)] = static_cast<unsigned char>(17 * (d % 16) + d / 16);
+        }
+        for (size_t i = static_cast<size_t>(dims / 2); i < row.size(); ++i) {
+          row[i] = static_cast<unsigned char>(scale + static_cast<int>(i));
+        }
+        expect_read(row, dims, q);
+      }
     }
   }
 }

@@ -44,6 +44,12 @@ void expect_covers(const WorkPlan& plan, const RowBatch& batch, const BatchLimit
   ASSERT_LE(static_cast<int64_t>(plan.items().size()), WorkPlan::max_items(shape, limits));
   ASSERT_LE(static_cast<int64_t>(plan.tiles().size()), WorkPlan::max_tiles(shape, limits));
   ASSERT_LE(plan.partial_floats(), WorkPlan::max_partial_floats(shape, limits));
+  const int64_t ranges_of_heads = ceil_div(shape.num_kv_heads, shape.tiling.heads_per_item);
+  for (int32_t queries : {1, 2, 3, 5, 8}) {
+    const auto is_wide = [&](const kvc_backend_item& item) { return item.q_end - item.q_begin >= queries; };
+    ASSERT_LE(std::count_if(plan.items().begin(), plan.items().end(), is_wide),
+              2 * (limits.tokens / queries) * ranges_of_heads + WorkPlan::max_split_items(shape, limits));
+  }
   // (row, query, kv head) -> sorted key ranges
   std::map<std::tuple<int32_t, int32_t, int32_t>, std::vector<std::pair<int32_t, int32_t>>> seen;
   int64_t next_partial = 0;

@@ -37,8 +37,8 @@ struct kvc_backend_staged_plan {
 
 namespace kvc::kernels::cuda {
 
-// The most thread blocks that a plan can have in any step.
-BlockCounts most_blocks(const kvc_backend_plan& plan, const BlockCut& many);
+// The most thread blocks that a plan can have in any step of up to max_tokens tokens.
+BlockCounts most_blocks(const kvc_backend_plan& plan, int64_t max_tokens, const BlockCut& many);
 
 // Returns the plan as kernels need it: with the device addresses of its arrays, and without pointers to host memory.
 inline kvc_backend_plan plan_on_device(const kvc_backend_plan& plan) {

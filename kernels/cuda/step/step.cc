@@ -206,7 +206,7 @@ int64_t lay_out(Step* step, const kvc_backend_step_limits& limits) {
   int64_t end = step->header_bytes + step->array_bytes;
   for (int32_t i = 0; i < limits.num_plans; ++i) {
     Step::Slot& slot = step->slots[i];
-    slot.most = most_blocks(*limits.plans[i], step->many);
+    slot.most = most_blocks(*limits.plans[i], limits.max_tokens, step->many);
     slot.blocks_at = end;
     if (i < limits.num_stage_plans) end += block_bytes(slot.most);
   }

@@ -68,16 +68,6 @@ __device__ __forceinline__ void load_spread_queries(const DecodeCall& call, cons
 
 // ---- Products -------------------------------------------------------------------------------------
 
-// Converts a pair of levels, which are in the lowest bits of the halves, to a level minus the zero point. `zeros` has
-// the zero points in the same places. The bits 0x6400 of float16 are 1024, and 0x4300 of bfloat16 are 128. A level
-// in the lowest bits is added to these numbers.
-__device__ __forceinline__ uint32_t pair_of_levels(F16 type, uint32_t levels, uint32_t zeros) {
-  return multiply_add(type, levels | 0x64006400u, 0x3c003c00u, zeros | 0xe400e400u);
-}
-__device__ __forceinline__ uint32_t pair_of_levels(Bf16 type, uint32_t levels, uint32_t zeros) {
-  return multiply_add(type, levels | 0x43004300u, 0x3f803f80u, zeros | 0xc300c300u);
-}
-
 __device__ __forceinline__ uint32_t zero_point_at(const float* scale) {
   return static_cast<uint32_t>(zero_point_of(*scale));
 }

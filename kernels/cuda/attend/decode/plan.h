@@ -9,7 +9,7 @@
 namespace kvc::kernels::cuda {
 
 constexpr int32_t kDecodeRows = 16;  // the most rows of a block
-constexpr int32_t kDecodeKeys = 16;  // the keys of a tile; each warp has its own tiles
+constexpr int32_t kDecodeKeys = 16;  // a tile has one or two times as many keys (decode_tile_keys)
 constexpr int32_t kMaxDecodeStages = 4;
 
 // Returns why another kernel must compute the blocks of few rows of a call, or null. The caller has checked that tensor
@@ -23,6 +23,7 @@ inline const char* why_not_decode(const kvc_backend_attend& args) {
   if (args.key_tables != nullptr && layer.rope_dim > 0) return "keys are rotated on read";
   if (args.softcap != 0.0 || args.alibi_slopes != nullptr) return "scores have options";
   if (stored == Type::kE5m2) return "K is float8_e5m2";
+  if (stored == Type::kE2m1) return "K has scales of blocks";
   if (stored == Type::kU4 && dims == 256) return "256 dims of uint4 have no instance";
   const bool is_wide_key = dims == 192 && v_dims == 128 && !is_quantised(stored);
   if (!is_wide_key && !(dims == v_dims && (dims == 64 || dims == 128 || dims == 256)))
@@ -35,12 +36,15 @@ inline const char* why_not_decode(const kvc_backend_attend& args) {
 KVC_HOST_DEVICE constexpr int32_t decode_warps(int32_t dims, int32_t element_bits) {
   return dims * element_bits > 2048 ? 2 : 4;
 }
+// The keys of a tile; each warp has its own tiles. A tile of 8-bit storage has 8 KiB at most, so that three fit.
+KVC_HOST_DEVICE constexpr int32_t decode_tile_keys(int32_t dims, int32_t element_bits) {
+  return element_bits == 8 && dims <= 128 ? 2 * kDecodeKeys : kDecodeKeys;
+}
 // The bytes of a tile: K, V, and the scales of both if tokens have scales.
 KVC_HOST_DEVICE constexpr int32_t decode_tile_bytes(int32_t dims, int32_t v_dims, int32_t element_bits,
                                                     bool has_scales) {
-  return kDecodeKeys * ((dims + v_dims) * element_bits / 8 + (has_scales ? 8 : 0));
+  return decode_tile_keys(dims, element_bits) * ((dims + v_dims) * element_bits / 8 + (has_scales ? 8 : 0));
 }
-KVC_HOST_DEVICE constexpr bool tokens_have_scales(Type stored) { return stored == Type::kI8 || stored == Type::kU4; }
 // The 16-bit numbers as whose sum a query is multiplied (attend/decode/nibbles.cuh). Their tiles lie one after another.
 KVC_HOST_DEVICE constexpr int32_t query_parts(Type q, Type stored) { return stored == Type::kU4 ? turned_parts(q) : 1; }
 

@@ -219,7 +219,8 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
   const AttendCall& call = state.call->attend;
   const kvc_backend_attend& args = call.args;
   const int32_t dims = call.layer.v_head_dim, rows = state.call->shape.cut.rows;
-  const float* const results = reinterpret_cast<const float*>(state.shared + state.call->shape.q_at);
+  const int32_t block = rotation_block(call.layer, dims);
+  float* const results = reinterpret_cast<float*>(state.shared + state.call->shape.q_at);
   const Type type = type_of(args.out.dtype);
   for (int32_t r = state.warp; r < state.rows; r += state.call->shape.cut.warps) {
     const QueryPlace& place = fixed.places[r];
@@ -234,17 +235,21 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
     const int64_t states = place.states, index = place.first_state + head;
     float* const partial = call.plan.partials + (is_part ? place.partial_offset : 0);
     const int64_t base = out_element(args, place.row, place.token, head);
+    float* const merged = results + r * dims;
     for (int32_t d = state.lane; d < dims; d += kWarpSize) {
       float o = 0.0f;
 #pragma unroll
       for (int w = 0; w < kKeyWarps; ++w) {
         o = fmaf(results[(w * rows + r) * dims + d], fixed.factors[r * kKeyWarps + w], o);
       }
-      o = l == 0.0f ? 0.0f : o * scale;
+      merged[d] = l == 0.0f ? 0.0f : o * scale;
+    }
+    if (block > 0) gather_by_warp(merged, dims, block, state.lane);
+    for (int32_t d = state.lane; d < dims; d += kWarpSize) {
       if (is_part) {
-        partial[index * dims + d] = o;
+        partial[index * dims + d] = merged[d];
       } else {
-        store_element(type, args.out.data, base + d, o);
+        store_element(type, args.out.data, base + d, merged[d]);
       }
     }
     if (state.lane != 0) continue;
@@ -258,12 +263,11 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
 }
 
 // Calls compute(tile, K, V) for each tile of the item that some row sees. Meanwhile the copies of the next stages - 1
-// tiles are in flight, and the pages of the tile after them have been looked up. Q, P: the types to which 8-bit K and V
-// are converted. kTurns: keys are rotated on read.
-template <class Q, class P, bool kTurns, class Compute>
+// tiles are in flight, and the pages of the tile after them have been looked up. Q, P: the types to which K and V of
+// fewer bits are converted. kTurns: keys are rotated on read. kLatent: rows are latent.
+template <class Q, class P, bool kTurns, bool kLatent, class Compute>
 __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& compute) {
   const MmaShape& shape = state.call->shape;
-  const Type stored = stored_type(state.call->attend.layer);
   const int32_t stages = shape.stages;
   for (int32_t i = 0; i < stages; ++i) prepare_tile(state);
   __syncthreads();
@@ -284,13 +288,15 @@ __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& co
     prepare_tile(state);
     unsigned char *const k_tile = state.k_tile(i), *const v_tile = state.v_tile(i);
     if (shape.k_raw > 0) {
-      const unsigned char* const raw = state.raw_tile(i);
-      widen_rows<Q>(state, stored, raw, shape.k_raw, shape.k_pitch, k_tile);
-      widen_rows<P>(state, stored, raw + shape.cut.keys * shape.k_raw, shape.v_raw, shape.v_pitch, v_tile);
+      widen_tile<Q, P, kLatent>(state, state.tile(i), state.raw_tile(i), k_tile, v_tile);
       __syncthreads();
     }
     if constexpr (kTurns) {
-      turn_keys<Q>(state, state.tile(i), k_tile);
+      if (!kLatent && stored_type(state.call->attend.layer) == Type::kU4) {
+        unspread_keys<Q>(state, state.tile(i), state.raw_tile(i), k_tile);
+      } else {
+        turn_keys<Q>(state, state.tile(i), k_tile);
+      }
       __syncthreads();
     }
     compute(state.tile(i), k_tile, v_tile);
@@ -363,7 +369,7 @@ __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __g
       rows.m[0] = rows.m[1] = -INFINITY;
       const int32_t fold = call.attend.plan.fold_keys;
       int32_t fold_at = 0;
-      for_each_tile<Q, P, kTurns>(state,
+      for_each_tile<Q, P, kTurns, false>(state,
                                   [&](const MmaTile& tile, const unsigned char* k_tile, const unsigned char* v_tile) {
                                     if (row0 >= state.rows) return;
                                     if (kKeyWarps == 1 && fold > 0 && tile.begin >= fold_at) {
@@ -388,8 +394,6 @@ __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __g
   }
 }
 
-using MmaKernel = void (*)(MmaCall);
-
 // The instance that computes a call, by its rows and the dims of V.
 template <class Q, class P, bool kTurns>
 MmaKernel mma_kernel_of(const MmaCall& call) {
@@ -404,6 +408,8 @@ MmaKernel mma_kernel_of_f16(const MmaCall& call);
 MmaKernel mma_kernel_of_bf16(const MmaCall& call);
 MmaKernel turned_kernel_of_f16(const MmaCall& call);
 MmaKernel turned_kernel_of_bf16(const MmaCall& call);
+MmaKernel many_kernel_of_f16(const MmaCall& call);
+MmaKernel many_kernel_of_bf16(const MmaCall& call);
 MmaKernel latent_kernel(const MmaCall& call);
 MmaKernel turned_latent_kernel(const MmaCall& call);
 

@@ -1,4 +1,5 @@
-// Attention on tensor cores over keys that are rotated on read (RoPE on read).
+// Attention on tensor cores over keys that are rotated on read: by RoPE on read, or to undo the rotation with which
+// uint4 is stored (kernels/common/hadamard.h).
 //
 // A rotated key is multiplied as a sum of two float16 or three bfloat16 numbers, its parts. The first part is the
 // rounded key. Each later part is the rounded difference of the key and the sum of the earlier parts. The reason: a
@@ -18,6 +19,7 @@
 #include "kernels/cuda/attend/mma/layout.h"
 #include "kernels/cuda/attend/mma/plan.h"
 #include "kernels/cuda/attend/mma/tiles.cuh"
+#include "kernels/cuda/hadamard.cuh"
 #include "kernels/cuda/rotate.cuh"
 
 namespace kvc::kernels::cuda {
@@ -133,6 +135,41 @@ __device__ __forceinline__ void turn_keys(const MmaState& state, const MmaTile& 
       put_parts<T>(state, k_tile, key, {d, d}, {x, x});
     }
   }
+}
+
+// Undoes the rotation of K of uint4, whose rows have kEach * 32 dims, for all keys of a tile. A warp has every fourth
+// key. The scales of the tokens are left out.
+template <class T, int kEach>
+__device__ __forceinline__ void unspread_rows(const MmaState& state, const MmaTile& tile, const unsigned char* raw,
+                                              unsigned char* k_tile) {
+  constexpr int32_t kDims = kEach * kWarpSize;
+#pragma unroll 1
+  for (int32_t key = state.warp; key < state.call->shape.cut.keys; key += state.call->shape.cut.warps) {
+    const float zero = static_cast<float>(zero_point_of(tile.k_scale[key]));
+    float x[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int32_t d = i * kWarpSize + state.lane;
+      x[i] = static_cast<float>(raw[key * (kDims / 2) + d / 2] >> (d % 2 * 4) & 15) - zero;
+    }
+    hadamard_of_lanes(x, state.lane);
+#pragma unroll
+    for (int i = 0; i < kEach; i += 2) {
+      const int32_t d[2] = {i * kWarpSize + state.lane, (i + 1) * kWarpSize + state.lane};
+      put_parts<T>(state, k_tile, key, d,
+                   {with_sign(x[i], d[0]) * (1.0f / kDims), with_sign(x[i + 1], d[1]) * (1.0f / kDims)});
+    }
+  }
+}
+
+// The result may be read after the next barrier.
+template <class T>
+__device__ __forceinline__ void unspread_keys(const MmaState& state, const MmaTile& tile, const unsigned char* raw,
+                                              unsigned char* k_tile) {
+  const int32_t dims = state.call->attend.layer.head_dim;
+  if (dims == 64) unspread_rows<T, 2>(state, tile, raw, k_tile);
+  if (dims == 128) unspread_rows<T, 4>(state, tile, raw, k_tile);
+  if (dims == 256) unspread_rows<T, 8>(state, tile, raw, k_tile);
 }
 
 }  // namespace kvc::kernels::cuda

@@ -105,8 +105,8 @@ __device__ __forceinline__ void score_keys(const MmaState& state, const MmaTile&
       const float unit = fixed.units[row];
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
-        s[i][half * 2] *= unit * tile.k_scale[first_key + i * 8];
-        s[i][half * 2 + 1] *= unit * tile.k_scale[first_key + i * 8 + 1];
+        s[i][half * 2] *= unit * scale_of_key(state, tile.k_scale[first_key + i * 8]);
+        s[i][half * 2 + 1] *= unit * scale_of_key(state, tile.k_scale[first_key + i * 8 + 1]);
       }
     }
     if (call.has_options != 0) {
@@ -174,7 +174,7 @@ __device__ __forceinline__ void scale_values(const MmaState& state, const MmaTil
   for (int i = 0; i < kTiles * 4; ++i) {
     float& p = s[i / 4][i % 4];
     // A p of 0 stays 0, because scales of keys that the row does not see may be NaN.
-    p = p == 0.0f ? 0.0f : p * tile.v_scale[key0 + i / 4 * 8 + state.lane % 4 * 2 + i % 2];
+    p = p == 0.0f ? 0.0f : p * scale_of_key(state, tile.v_scale[key0 + i / 4 * 8 + state.lane % 4 * 2 + i % 2]);
   }
 }
 

@@ -53,9 +53,12 @@ kvc_status launch_instance(const Device& device, const AttendCall& call, const I
   wgmma.v_heads_first = v.heads_first;
   const bool scaled = call.args.q_scales.data != nullptr || call.args.k_scales.data != nullptr;
   wgmma.has_units = scaled || layer.k_scales.data != nullptr ? 1 : 0;
-  kvc_status status = encode_map(device, layer.k, raw, k, &wgmma.k_map, error);
-  if (status == KVC_OK) status = encode_map(device, layer.v, raw, v, &wgmma.v_map, error);
-  if (status != KVC_OK) return status;
+  kvc_status status = KVC_OK;
+  if (!has_lists(call)) {  // keys of a list are copied without TMA
+    status = encode_map(device, layer.k, raw, k, &wgmma.k_map, error);
+    if (status == KVC_OK) status = encode_map(device, layer.v, raw, v, &wgmma.v_map, error);
+    if (status != KVC_OK) return status;
+  }
   status = check(cudaFuncSetAttribute(reinterpret_cast<const void*>(instance.kernel),
                                       cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block),
                  "cudaFuncSetAttribute", kPurpose, error);
@@ -88,7 +91,6 @@ kvc_status use_wgmma(Device* device, kvc_error* error) {
   if (status != KVC_OK) return status;
   if (found != cudaDriverEntryPointSuccess || function == nullptr) return KVC_OK;
   device->encode_map = function;
-  device->many = kWideRows;
   return KVC_OK;
 }
 
@@ -104,12 +106,12 @@ kvc_status launch_wgmma(const Device& device, const AttendCall& call, int64_t bl
 kvc_status launch_wgmma_latent(const Device& device, const AttendCall& call, const BlockCut& cut, int64_t blocks,
                                void* stream, kvc_error* error) {
   const kvc_backend_layer& layer = call.layer;
-  const int32_t parts = (cut.rows + kWarpgroupRows - 1) / kWarpgroupRows;
+  const int32_t parts = has_lists(call) ? call.listed.row_blocks : (cut.rows + kWarpgroupRows - 1) / kWarpgroupRows;
   if (blocks * parts > INT32_MAX) {
     return fail(error, KVC_ERROR_BATCH_TOO_LARGE, "%lld thread blocks of attention",
                 static_cast<long long>(blocks * parts));
   }
-  const WgmmaKernel kernel = wgmma_latent_kernel(type_of(call.args.q.dtype) == Type::kF16);
+  const WgmmaKernel kernel = wgmma_latent_kernel(type_of(call.args.q.dtype) == Type::kF16, has_lists(call));
   return launch_instance(device, call, {kernel, kLatentThreads, parts, rotary_dims(layer).dims},
                          wgmma_latent_shape(layer, static_cast<int32_t>(sizeof(LatentFixed))), blocks, stream, error);
 }

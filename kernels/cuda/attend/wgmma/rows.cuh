@@ -280,7 +280,10 @@ __device__ __forceinline__ bool find_wgmma_block(const WgmmaCall& call, AttendBl
   const uint32_t index = blockIdx.x / parts;
   if (index >= blocks) return false;
   *block = block_at(call.attend, blocks - 1 - index);
-  if (parts > 1) {
+  if (has_lists(call.attend)) {
+    find_listed_rows(call.attend.layer.num_q_heads / call.attend.layer.num_kv_heads,
+                     static_cast<int32_t>(blockIdx.x % parts), &block->row_begin, &block->row_end);
+  } else if (parts > 1) {
     block->row_begin += static_cast<int32_t>(blockIdx.x % parts) * kWarpgroupRows;
     if (block->row_end > block->row_begin + kWarpgroupRows) block->row_end = block->row_begin + kWarpgroupRows;
   }
