@@ -16,7 +16,8 @@ namespace {
 
 class StepBlocks : public testing::Test {
  protected:
-  static constexpr int32_t kMaxItems = 24, kManyArrays = 60, kArrayBytes = KVC_BACKEND_ARRAY_ALIGNMENT;
+  static constexpr int32_t kMaxItems = 24, kMaxTokens = 200, kManyArrays = 60;
+  static constexpr int32_t kArrayBytes = KVC_BACKEND_ARRAY_ALIGNMENT;
 
   void SetUp() override {
     ASSERT_EQ(opened_.status, KVC_OK) << opened_.error.message;
@@ -30,7 +31,7 @@ class StepBlocks : public testing::Test {
     other_plan_.slot = 1;
     const kvc_backend_plan* plans[] = {&plan_, &other_plan_};
     kvc_backend_step_limits limits = {};
-    limits.array_bytes = kManyArrays * kArrayBytes;
+    limits.array_bytes = kManyArrays * kArrayBytes, limits.max_tokens = kMaxTokens;
     limits.plans = plans, limits.num_plans = limits.num_stage_plans = 2;
     ASSERT_EQ(table_->step_create(opened_.device, &limits, &step_, &arrays_, &error_), KVC_OK) << error_.message;
   }
@@ -57,7 +58,7 @@ class StepBlocks : public testing::Test {
     args.arrays = arrays.data(), args.num_arrays = num_arrays;
     args.plans = plans, args.num_plans = 2;
     args.num_tokens = args.num_rows = 1;
-    args.max_tokens = args.max_rows = 32;
+    args.max_tokens = args.max_rows = kMaxTokens;
     return table_->stage(opened_.device, step_, &args, nullptr, &error_);
   }
   // The memory of the emulated device is the host's.
