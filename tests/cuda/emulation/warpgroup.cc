@@ -358,9 +358,6 @@ void begin_box(void* shared, const CUtensorMap* map, uint64_t* barrier, int32_t 
     state.boxes.push_back(box);
   }
 }
-void prefetch_bytes(const void* global, uint32_t bytes) {
-  if ((reinterpret_cast<uintptr_t>(global) | bytes) % 16 != 0) die("a prefetch that is not aligned to 16 bytes");
-}
 void publish_writes() {
   Thread& thread = self();
   ++thread.published;

@@ -41,8 +41,6 @@ void notify_threads_of(int number) {
 
 void begin_box(void* shared, const CUtensorMap* map, uint64_t* barrier, int32_t c0, int32_t c1, int32_t c2, int32_t c3);
 inline void prefetch_map(const CUtensorMap*) {}
-inline void prefetch_box(const CUtensorMap*, int32_t, int32_t, int32_t, int32_t) {}
-void prefetch_bytes(const void* global, uint32_t bytes);
 void publish_writes();
 // emulation.cc calls these for an asynchronous copy within the block: when a thread starts it, and after it waited.
 void hold_copy(const void* shared);

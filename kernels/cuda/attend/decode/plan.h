@@ -53,9 +53,11 @@ struct DecodeShape {
   int32_t shared_bytes;
 };
 
-// Chooses the shape of a block. First it chooses how many blocks share a multiprocessor: as many as fit with three
-// stages each, but at most three blocks. Then it takes as many stages as fit. With three stages, two tiles are in
-// flight while one is computed. If not even one block with three stages fits, the same is tried with two stages.
+// Chooses the shape of a block. First it chooses how many blocks share a multiprocessor: as many as fit with two stages
+// each, but at most three blocks. Then it takes as many stages as fit. With two stages, one tile of each warp is in
+// flight while another is computed. Three blocks hide the time in which a block of few keys begins and ends. (On an
+// H200, a step of a graph over 256 sequences of 100 tokens took 67 us a layer instead of 85 us, and 1 GB took 259 us
+// instead of 262 us.) With more than 128 dims, three stages are faster.
 // fixed_bytes: the shared memory of a block besides q and tiles.
 inline DecodeShape decode_shape(const kvc_backend_layer& layer, Type q, int32_t fixed_bytes, int32_t shared_of_block,
                                 int32_t shared_of_multiprocessor) {
@@ -65,7 +67,8 @@ inline DecodeShape decode_shape(const kvc_backend_layer& layer, Type q, int32_t 
   const int32_t tile = decode_tile_bytes(layer.head_dim, layer.v_head_dim, bits, tokens_have_scales(stored));
   const int32_t before = fixed_bytes + kDecodeRows * layer.head_dim * 2 * query_parts(q, stored);
   const int32_t results = warps * kDecodeRows * layer.v_head_dim * 4;
-  for (const int32_t least : {3, 2}) {
+  const int32_t wanted = layer.head_dim > 128 ? 3 : 2;
+  for (const int32_t least : {wanted, 2}) {
     for (int32_t blocks = 3; blocks > 0; --blocks) {
       const int32_t share = shared_of_multiprocessor / blocks - kSystemBytes;
       const int32_t most = share < shared_of_block ? share : shared_of_block;

@@ -71,17 +71,6 @@ __device__ __forceinline__ void begin_box(void* shared, const CUtensorMap* map, 
 __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(reinterpret_cast<uint64_t>(map)) : "memory");
 }
-// Starts to bring a box, or `bytes` bytes of global memory, to the L2 cache. The address and `bytes` are multiples
-// of 16.
-__device__ __forceinline__ void prefetch_box(const CUtensorMap* map, int32_t c0, int32_t c1, int32_t c2, int32_t c3) {
-  asm volatile(
-      "cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];" ::"l"(reinterpret_cast<uint64_t>(map)),
-      "r"(c0), "r"(c1), "r"(c2), "r"(c3)
-      : "memory");
-}
-__device__ __forceinline__ void prefetch_bytes(const void* global, uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
-}
 // Makes the thread's writes to shared memory visible to products and to TMA after the next barrier.
 __device__ __forceinline__ void publish_writes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -201,8 +190,6 @@ using cuda_emulation::multiply_columns;
 using cuda_emulation::multiply_registers;
 using cuda_emulation::multiply_shared;
 using cuda_emulation::notify_threads_of;
-using cuda_emulation::prefetch_box;
-using cuda_emulation::prefetch_bytes;
 using cuda_emulation::prefetch_map;
 using cuda_emulation::publish_barriers;
 using cuda_emulation::publish_writes;

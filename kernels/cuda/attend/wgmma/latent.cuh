@@ -4,7 +4,7 @@
 // K, and the first 8 are V. There are two slots for tiles.
 //
 //   scores   Two warpgroups, one for each slot. Each loads the tiles of its slot (attend/wgmma/latent_tiles.cuh). The
-//            panels of a tile arrive in four steps, and the warpgroup computes S = Q K^T (64 x 64, 32 registers a
+//            panels of a tile arrive in two parts, and the warpgroup computes S = Q K^T (64 x 64, 32 registers a
 //            thread) as they arrive. Then it computes the softmax. It writes the factors that rescale o, and P in 16
 //            bits (8 KiB). P overwrites the ninth panel of the tile, which only S reads (rotary dims). The largest
 //            scores so far are passed from one warpgroup to the other.
@@ -39,7 +39,7 @@ namespace kvc::kernels::cuda {
 
 // ---- Scores: two warpgroups ----------------------------------------------------------------------
 
-// Starts S of all rows and of the tile in a slot, as one group of products. The tile's first step has arrived.
+// Starts S of all rows and of the tile in a slot, as one group of products. The tile's first part has arrived.
 template <class T, bool kListed>
 __device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, LatentSlot& slot, int32_t group,
                                                     uint32_t phase, float (&s)[kLatentTileKeys / 2]) {
@@ -51,12 +51,12 @@ __device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, Late
     }
   };
 #pragma unroll 1
-  for (int32_t step = 0; step < kLatentSteps; ++step) {
-    if (step > 0) wait_for_step<kListed>(slot, group, step, phase);
+  for (int32_t load = 0; load < kLatentLoads; ++load) {
+    if (load > 0) wait_for_load<kListed>(slot, group, load, phase);
     begin_products();
 #pragma unroll
-    for (int32_t i = 0; i < kPanelsOfStep; ++i) {
-      multiply_panel(static_cast<uint32_t>(latent_panel(step, i) * kLatentPanelBytes), step + i == 0);
+    for (int32_t i = 0; i < kPanelsOfLoad; ++i) {
+      multiply_panel(static_cast<uint32_t>(latent_panel(load, i) * kLatentPanelBytes), load + i == 0);
     }
   }
   multiply_panel(kLatentValuePanels * kLatentPanelBytes, false);
@@ -191,7 +191,7 @@ __device__ __forceinline__ void score_latent_tiles(const LatentState& state, int
   WgmmaSums sums = {{-INFINITY, -INFINITY}, {}};
   float s[kLatentTileKeys / 2];
   for (int32_t t = group;; t += kScoringGroups) {
-    wait_for_step<kListed>(slot, group, 0, latent_phase(t));
+    wait_for_load<kListed>(slot, group, 0, latent_phase(t));
     const LatentTile tile = slot.tile;
     if (tile.begin < 0) {
       end_latent_scores(state, group, t, tile.begin == kLastSlot, first_row, sums);

@@ -20,11 +20,10 @@ constexpr int32_t kLatentPanelBytes = kLatentTileKeys * kPanelPitch;  // a panel
 constexpr int32_t kLatentTileBytes = kLatentPanels * kLatentPanelBytes;
 // A slot is emptied, and its next tile is loaded, in two parts: the first part of the next tile is loaded while the
 // second part of this tile is still multiplied. Part i has the columns of V for the i-th product of each warpgroup
-// (latent_panel). The last part also has the ninth panel. Each part arrives in two steps, so S of the first panels is
-// computed while the others arrive. Emptied parts and arrived steps have barriers of their own.
+// (latent_panel). The last part also has the ninth panel. S of the first part is computed while the second one arrives.
+// Parts that were emptied and parts that have arrived have barriers of their own. (Four parts, and bringing the slot's
+// next tile to the L2 cache meanwhile, were not faster on an H200.)
 constexpr int32_t kLatentLoads = 2, kPanelsOfLoad = kLatentValuePanels / kLatentLoads;
-constexpr int32_t kStepsOfLoad = 2, kLatentSteps = kLatentLoads * kStepsOfLoad;
-constexpr int32_t kPanelsOfStep = kPanelsOfLoad / kStepsOfLoad;
 // The warpgroups that compute scores. Each has a slot, and scores the tiles in this slot.
 constexpr int32_t kScoringGroups = 2;
 static_assert(kScoringGroups == kLatentStages);
@@ -40,11 +39,10 @@ static_assert(kLatentTileKeys == kWarpgroupRows && kLatentTileKeys == kPanelDims
 
 static_assert(kLatentLoads == kLatentParts);
 
-// The number of panel i among the panels of V that step `step` brings.
-__device__ __forceinline__ constexpr int32_t latent_panel(int32_t step, int32_t i) {
+// The number of panel i among the panels of V that part `load` has.
+__device__ __forceinline__ constexpr int32_t latent_panel(int32_t load, int32_t i) {
   constexpr int32_t kEach = kPanelsOfLoad / kAddingGroups;
-  const int32_t load = step / kStepsOfLoad, in_load = step % kStepsOfLoad * kPanelsOfStep + i;
-  return in_load / kEach * (kLatentColumns / kPanelDims) + load * kEach + in_load % kEach;
+  return i / kEach * (kLatentColumns / kPanelDims) + load * kEach + i % kEach;
 }
 
 // The properties of the tile in a slot. begin: the first key. kNoTile: there is no tile, and the other slot ends after
@@ -56,9 +54,9 @@ struct LatentTile {
 };
 
 struct LatentSlot {
-  // Barriers. full: the steps of the tile have arrived (not used with lists). known: m is written. scored: P and alphas
+  // Barriers. full: the parts of the tile have arrived (not used with lists). known: m is written. scored: P and alphas
   // are written. empty: all warps have multiplied the parts.
-  uint64_t full[kLatentSteps], known, scored, empty[kLatentLoads];
+  uint64_t full[kLatentLoads], known, scored, empty[kLatentLoads];
   LatentTile tile;
   // The factors of o before the tile is added. At the end: the sum of p over the tiles of the slot, relative to m.
   float alphas[kWarpgroupRows];

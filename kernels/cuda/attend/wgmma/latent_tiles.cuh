@@ -1,5 +1,5 @@
 // How the tiles of a block of attend/wgmma/latent.cuh are brought to shared memory. Each scoring warpgroup brings the
-// tiles of its slot, in two parts of two steps each.
+// tiles of its slot, in two parts.
 //
 //   neighbours   The keys of a tile are slots of a few pages. The first warp of the warpgroup starts TMA boxes. A lane
 //                looks up the page of one box, and starts the boxes with the same keys.
@@ -9,7 +9,7 @@
 //                four keys, so eight neighbouring threads copy the 128 bytes that a key has in a panel. The places in
 //                shared memory follow the swizzle of TMA. Products read shared memory by the asynchronous proxy, and
 //                these copies are ordinary writes. So each thread waits for its own copies, publishes them, and meets
-//                the other threads of its warpgroup before the first product (wait_for_step).
+//                the other threads of its warpgroup before the first product (wait_for_load).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -24,46 +24,31 @@ namespace kvc::kernels::cuda {
 
 // ---- Neighbouring keys: one warp of each warpgroup that scores -------------------------------------
 
-// Calls visit(map, panel, dim, inner, outer) for each panel of a step. dim: where the panel begins in the rows of the
-// map's pool. inner, outer: the box's slot and head, in the order of the map. V's dims come from the pool of V, and the
-// dims after them from the pool of K.
-template <class Visit>
-__device__ __forceinline__ void for_boxes(const LatentState& state, const BoxPlace& place, int32_t step, Visit visit) {
-  const WgmmaCall& call = *state.call;
-  const auto visit_panel = [&](const CUtensorMap& map, int32_t heads_first, int32_t panel, int32_t dim) {
-    const int32_t head = state.block.head;
-    visit(map, panel, dim, heads_first != 0 ? head : place.slot, heads_first != 0 ? place.slot : head);
-  };
-#pragma unroll
-  for (int32_t i = 0; i < kPanelsOfStep; ++i) {
-    const int32_t panel = latent_panel(step, i);
-    visit_panel(call.v_map, call.v_heads_first, panel, panel * kPanelDims);
-  }
-  if (step < kLatentSteps - 1) return;
-  visit_panel(call.k_map, call.k_heads_first, kLatentValuePanels, rotary_dims(call.attend.layer).first);
-}
-
-// Starts the copies of the boxes of a step of a tile.
+// Starts the copies of the boxes of a part of a tile. V's dims come from the pool of V, and the dims after them from
+// the pool of K.
 __device__ __forceinline__ void begin_latent_boxes(const LatentState& state, const BoxPlace& place, LatentSlot& slot,
-                                                   int32_t step) {
-  uint64_t* const full = &slot.full[step];
-  const int32_t panels = kPanelsOfStep + (step == kLatentSteps - 1 ? 1 : 0), keys = state.call->shape.box_keys;
-  const int32_t lanes = __popc(__ballot_sync(kAllLanes, place.needed != 0));
-  if (state.lane == 0) arrive_expecting(full, static_cast<uint32_t>(lanes * keys * panels * kPanelPitch));
+                                                   int32_t load) {
+  const WgmmaCall& call = *state.call;
+  uint64_t* const full = &slot.full[load];
+  const bool is_last = load == kLatentLoads - 1;
+  const int32_t keys = call.shape.box_keys, lanes = __popc(__ballot_sync(kAllLanes, place.needed != 0));
+  if (state.lane == 0) {
+    arrive_expecting(full, static_cast<uint32_t>(lanes * keys * (kPanelsOfLoad + (is_last ? 1 : 0)) * kPanelPitch));
+  }
   __syncwarp();
   if (place.needed == 0) return;
   unsigned char* const target = state.shared + slot.tile.at + state.lane * keys * kPanelPitch;
-  for_boxes(state, place, step, [&](const CUtensorMap& map, int32_t panel, int32_t dim, int32_t inner, int32_t outer) {
+  const auto begin_panel = [&](const CUtensorMap& map, int32_t heads_first, int32_t panel, int32_t dim) {
+    const int32_t inner = heads_first != 0 ? state.block.head : place.slot;
+    const int32_t outer = heads_first != 0 ? place.slot : state.block.head;
     begin_box(target + panel * kLatentPanelBytes, &map, full, dim, inner, outer, place.page);
-  });
-}
-
-// Starts to bring the boxes of a step to the L2 cache.
-__device__ __forceinline__ void prefetch_latent_boxes(const LatentState& state, const BoxPlace& place, int32_t step) {
-  if (place.needed == 0) return;
-  for_boxes(state, place, step, [&](const CUtensorMap& map, int32_t, int32_t dim, int32_t inner, int32_t outer) {
-    prefetch_box(&map, dim, inner, outer, place.page);
-  });
+  };
+#pragma unroll
+  for (int32_t i = 0; i < kPanelsOfLoad; ++i) {
+    const int32_t panel = latent_panel(load, i);
+    begin_panel(call.v_map, call.v_heads_first, panel, panel * kPanelDims);
+  }
+  if (is_last) begin_panel(call.k_map, call.k_heads_first, kLatentValuePanels, rotary_dims(call.attend.layer).first);
 }
 
 // Where the search for tiles of a slot continues. begin: the first key that was not searched. t: the number of tiles
@@ -100,7 +85,7 @@ __device__ __forceinline__ BoxPlace find_latent_box(const LatentState& state, ui
 }
 
 // Loads the next tile of slot `number`, as soon as the slot's previous tile is no longer read. Without a next tile, it
-// marks the end of the slot. Then it brings the tile after that one to the L2 cache. All lanes of one warp call it.
+// marks the end of the slot. All lanes of one warp call it.
 __device__ __forceinline__ void bring_latent_tile(const LatentState& state, int32_t number, LatentWalk* walk) {
   const LatentFixed& fixed = *state.fixed;
   LatentSlot& slot = state.fixed->slots[number];
@@ -124,23 +109,15 @@ __device__ __forceinline__ void bring_latent_tile(const LatentState& state, int3
       slot.tile.begin = found ? static_cast<int32_t>(walk->begin) : is_next ? kNoTile : kLastSlot;
       slot.tile.is_full = is_full ? 1 : 0;
     }
-#pragma unroll
-    for (int32_t step = load * kStepsOfLoad; step < (load + 1) * kStepsOfLoad; ++step) {
-      if (found) {
-        begin_latent_boxes(state, place, slot, step);
-      } else if (state.lane == 0) {
-        arrive(&slot.full[step]);
-      }
+    if (found) {
+      begin_latent_boxes(state, place, slot, load);
+    } else if (state.lane == 0) {
+      arrive(&slot.full[load]);
     }
   }
   if (!found) return;
-  const uint32_t next = walk->begin + kLatentStages * keys;  // the slot's next tile, unless tiles are skipped
   walk->begin += keys;
   ++walk->t;
-  if (next >= fixed.keys_end) return;
-  const BoxPlace later = find_latent_box(state, next, is_full_tile(fixed, next), walk);
-#pragma unroll
-  for (int32_t step = 0; step < kLatentSteps; ++step) prefetch_latent_boxes(state, later, step);
 }
 
 // ---- Lists of keys: all warps of each warpgroup that scores ----------------------------------------
@@ -201,10 +178,10 @@ __device__ __forceinline__ ListedChunks find_listed_chunks(const LatentState& st
   return chunks;
 }
 
-// Starts the copies of the thread's chunks in a step of a tile, as a group. Places that the list does not have become
+// Starts the copies of the thread's chunks in a part of a tile, as a group. Places that the list does not have become
 // zeros.
 __device__ __forceinline__ void begin_listed_copies(const LatentState& state, const ListedChunks& chunks,
-                                                    const LatentSlot& slot, int32_t step) {
+                                                    const LatentSlot& slot, int32_t load) {
   const kvc_backend_layer& layer = state.call->attend.layer;
   const int32_t row = state.thread % kWarpgroupThreads / kChunksOfPanel;
   unsigned char* const target = state.shared + slot.tile.at + swizzled(row, state.lane % kChunksOfPanel, kPanelPitch);
@@ -213,23 +190,15 @@ __device__ __forceinline__ void begin_listed_copies(const LatentState& state, co
     unsigned char* const target_row = target + i * kListedStep * kPanelPitch;
     const bool there = chunks.slots[i] != kNoSlot;
 #pragma unroll
-    for (int32_t j = 0; j < kPanelsOfStep; ++j) {
-      const int32_t panel = latent_panel(step, j);
+    for (int32_t j = 0; j < kPanelsOfLoad; ++j) {
+      const int32_t panel = latent_panel(load, j);
       begin_copy(target_row + panel * kLatentPanelBytes, chunks.values[i] + panel * kPanelPitch, there);
     }
-    if (step < kLatentSteps - 1) continue;
+    if (load < kLatentLoads - 1) continue;
     begin_copy(target_row + kLatentValuePanels * kLatentPanelBytes,
                chunk_of_slot(state, layer.k, chunks.slots[i]) + rotary_dims(layer).first * 2, there);
   }
   close_copies();
-}
-
-// Starts to bring the row of a slot to the L2 cache.
-__device__ __forceinline__ void prefetch_listed_row(const LatentState& state, uint32_t slot) {
-  const kvc_backend_layer& layer = state.call->attend.layer;
-  const bool apart = layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT;
-  prefetch_bytes(row_of_slot(state, layer.v, slot), (apart ? kLatentValueDims : kLatentKeyDims) * 2);
-  if (apart) prefetch_bytes(row_of_slot(state, layer.k, slot), (kLatentKeyDims - kLatentValueDims) * 2);
 }
 
 // Does the work of the function of the same name for a call with lists. Every row sees the same places, so every tile
@@ -242,13 +211,6 @@ __device__ __forceinline__ void bring_latent_tile(const LatentState& state, int3
   const bool found = begin < fixed.keys_end, is_next = walk->t == 0 || begin - keys < fixed.keys_end;
   ListedChunks chunks = {};
   if (found) chunks = find_listed_chunks(state, walk->slots, begin);
-  // Of the slot's next tile, half of the lanes of each warp bring one row each.
-  constexpr int32_t kRowsOfWarp = kLatentTileKeys * kWarpSize / kWarpgroupThreads;
-  const uint32_t later =
-      begin + static_cast<uint32_t>(kLatentStages * kLatentTileKeys +
-                                    state.warp % (kWarpgroupThreads / kWarpSize) * kRowsOfWarp + state.lane);
-  uint32_t later_slot = kNoSlot;
-  if (state.lane < kRowsOfWarp && later < fixed.keys_end) later_slot = walk->slots[later];
 #pragma unroll
   for (int32_t load = 0; load < kLatentLoads; ++load) {
     wait_phase(&slot.empty[load], latent_phase(walk->t) ^ 1u);
@@ -256,25 +218,17 @@ __device__ __forceinline__ void bring_latent_tile(const LatentState& state, int3
       slot.tile.begin = found ? static_cast<int32_t>(begin) : is_next ? kNoTile : kLastSlot;
       slot.tile.is_full = is_full_tile(fixed, begin) ? 1 : 0;
     }
-#pragma unroll
-    for (int32_t step = load * kStepsOfLoad; found && step < (load + 1) * kStepsOfLoad; ++step) {
-      begin_listed_copies(state, chunks, slot, step);
-    }
+    if (found) begin_listed_copies(state, chunks, slot, load);
   }
   walk->t += kLatentStages;
-  if (later_slot != kNoSlot) prefetch_listed_row(state, later_slot);
 }
 
-// Waits until a step of the slot's tile can be multiplied by the scoring warpgroup `group`. All its threads call it.
+// Waits until a part of the slot's tile can be multiplied by the scoring warpgroup `group`. All its threads call it.
 template <bool kListed>
-__device__ __forceinline__ void wait_for_step(LatentSlot& slot, int32_t group, int32_t step, uint32_t phase) {
+__device__ __forceinline__ void wait_for_load(LatentSlot& slot, int32_t group, int32_t load, uint32_t phase) {
   if constexpr (kListed) {
-    static_assert(kLatentSteps == 4);
-    if (step == 0) {
-      wait_copies<3>();
-    } else if (step == 1) {
-      wait_copies<2>();
-    } else if (step == 2) {
+    static_assert(kLatentLoads == 2);
+    if (load == 0) {
       wait_copies<1>();
     } else {
       wait_copies<0>();
@@ -282,7 +236,7 @@ __device__ __forceinline__ void wait_for_step(LatentSlot& slot, int32_t group, i
     publish_writes();
     sync_threads_of<kWarpgroupThreads>(1 + group);
   } else {
-    wait_phase(&slot.full[step], phase);
+    wait_phase(&slot.full[load], phase);
   }
 }
 
