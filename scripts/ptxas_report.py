@@ -31,6 +31,7 @@ MMA_FIXED_KIB, MMA_ONCE_KIB, MMA_TILE_KIB = 16, 5.6, 1.77
 DECODE_FIXED_KIB = 3.5
 TYPES = ("float", "F16", "Bf16", "E4m3", "E5m2", "I8", "U4", "E2m1")  # by their number
 WGMMA_FIXED_KIB = 14
+MANY_FIXED_KIB = 12  # attend/mma/many_rows.cuh
 WGMMA_LATENT_KIB = 223
 BY_WARPGROUPS = ("attend_wgmma_kernel", "attend_wgmma_latent_kernel")
 
@@ -52,6 +53,13 @@ def mma_shared_kib(kernel: str, shared_kib: int) -> float:
             if kib <= share:
                 return kib
     return 0
+
+
+def many_shared_kib(kernel: str, shared_kib: int) -> float:
+    """The same of attend_many_kernel, by many_shape."""
+    dims, v_dims = (int(word) for word in re.findall(r"\d+(?=[,>])", kernel)[-2:])
+    kib = MANY_FIXED_KIB + (128 * dims + 64 * (dims + v_dims)) * 2 / 1024
+    return kib if kib <= shared_kib - 1 else 0
 
 
 def latent_shared_kib(kernel: str, rows: int, shared_kib: int) -> float:
@@ -113,11 +121,15 @@ def usage(plugin: Path, cuobjdump: str) -> list:
 def occupancy(kernel: str, arch: str, registers: int, shared: int) -> str:
     """Blocks of a multiprocessor that run at once, and their threads as a part of the most."""
     name = kernel.split("<")[0]
-    if name not in [*LAUNCHES, "attend_mma_kernel", "attend_decode_kernel", "attend_latent_kernel", *BY_WARPGROUPS] or arch not in PROCESSORS:
+    if name not in [*LAUNCHES, "attend_mma_kernel", "attend_many_kernel", "attend_decode_kernel", "attend_latent_kernel", *BY_WARPGROUPS] or arch not in PROCESSORS:
         raise SystemExit(f"ptxas_report.py does not know {name} on {arch}: say how it is launched")
     most_threads, most_blocks, shared_kib = PROCESSORS[arch]
     if name == "attend_mma_kernel":
         threads, dynamic_kib = 128, mma_shared_kib(kernel, shared_kib)
+        if dynamic_kib == 0:
+            return "not used"
+    elif name == "attend_many_kernel":
+        threads, dynamic_kib = 128, many_shared_kib(kernel, shared_kib)
         if dynamic_kib == 0:
             return "not used"
     elif name == "attend_decode_kernel":

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cuda_runtime.h"
+#include "kernels/cuda/attend/mma/many_rows.cuh"
 #include "kernels/cuda/attend/mma/tiles.cuh"
 #include "kernels/cuda/backend.h"
 #include "mma_call.h"
@@ -219,6 +220,59 @@ TEST(MmaPlan, WhatIsLeftToTheSimpleKernel) {
   Call pointer;
   pointer.layer.v.data = reinterpret_cast<void*>(uintptr_t{0x1008});
   EXPECT_EQ(pointer.why(), "rows are not aligned to 16 bytes");
+}
+
+TEST(MmaPlan, WhatTheKernelOfManyRowsComputes) {
+  const auto why = [](const Call& call) {
+    const char* const reason = why_not_many(call.args);
+    return std::string(reason == nullptr ? "" : reason);
+  };
+  for (Type type : {Type::kF16, Type::kBf16}) {
+    for (int32_t dim : {64, 128}) EXPECT_EQ(why(Call(type, type, dim, dim)), "");
+    EXPECT_EQ(why(Call(type, type, 192, 128)), "");
+    EXPECT_EQ(why(Call(type, Type::kE4m3)), "K has another type than q");
+  }
+  const std::string dims = "the head dims of K and V are none of 64, 128, and 192 with 128";
+  EXPECT_EQ(why(Call(Type::kF16, Type::kF16, 128, 64)), dims);
+  EXPECT_EQ(why(Call(Type::kF16, Type::kF16, 192, 192)), dims);
+  EXPECT_EQ(why(Call(Type::kF16, Type::kF16, 256, 256)), dims);
+  EXPECT_EQ(why(latent_call(Type::kF16, Type::kF16, 128, 128)), "rows are latent");
+  const double table = 0.0;
+  const float value = 0.0f;
+  Call turned, folds, capped, sloped, scaled, listed;
+  turned.args.key_tables = &table;
+  EXPECT_EQ(why(turned), "keys are rotated on read");
+  folds.plan.fold_keys = 1024;
+  EXPECT_EQ(why(folds), "the cache is deterministic");
+  capped.args.softcap = 5.0;
+  EXPECT_EQ(why(capped), "scores have softcap or ALiBi");
+  sloped.args.alibi_slopes = &value;
+  EXPECT_EQ(why(sloped), "scores have softcap or ALiBi");
+  scaled.args.q_scales.data = &value;
+  EXPECT_EQ(why(scaled), "scores have scales");
+  listed.args.lists.block_tokens = 1;
+  EXPECT_EQ(why(listed), "keys are listed");
+}
+
+// q, a tile of K and a tile of V follow each other. Two blocks of 128 dims fit on a multiprocessor with 164 KiB, and
+// one block of each instance on one with 100 KiB.
+TEST(MmaPlan, SharedMemoryOfManyRows) {
+  const int32_t fixed = static_cast<int32_t>(sizeof(ManyFixed));
+  EXPECT_LE(fixed, 12 * 1024);  // as scripts/ptxas_report.py assumes
+  for (const auto& [dim, v_dim] : {std::pair{64, 64}, {128, 128}, {192, 128}}) {
+    const Call call(Type::kF16, Type::kF16, dim, v_dim);
+    const MmaShape shape = many_shape(call.layer, fixed, 99 * 1024);
+    EXPECT_EQ(shape.stages, dim == 192 ? 0 : 1);
+    EXPECT_GE(shape.q_at, fixed);
+    EXPECT_EQ(shape.q_at % 128, 0);
+    EXPECT_EQ(shape.tiles_at, shape.q_at + 128 * dim * 2);
+    EXPECT_EQ(shape.shared_bytes, shape.tiles_at + 64 * (dim + v_dim) * 2);
+    EXPECT_EQ(many_shape(call.layer, fixed, shape.shared_bytes).stages, 1);
+    EXPECT_EQ(many_shape(call.layer, fixed, shape.shared_bytes - 1).stages, 0);
+    if (dim <= 128) {
+      EXPECT_LE(2 * (shape.shared_bytes + 1024), 164 * 1024);
+    }
+  }
 }
 
 // The parts of shared memory follow each other without overlap, and fit the device's limit.

@@ -1,7 +1,8 @@
 // Attention on tensor cores (mma.m16n8k16) with float32 sums. A thread block has 4 warps. It computes rows of one kv
 // head over the keys of an item, 64 keys at a time. A row is a pair of a query and a query head.
 //
-//   kKeyWarps = 1: prefill. The block has 64 rows. A warp has 16 rows and all keys of a tile.
+//   kKeyWarps = 1: prefill, except what attend/mma/many_rows.cuh computes. The block has 64 rows. A warp has 16 rows
+//                  and all keys of a tile.
 //   kKeyWarps = 4: decode. All warps have the same 16 rows. A warp has 16 keys of each tile and its own softmax state.
 //                  The four states are merged at the end, by the same arithmetic as the states of split items.
 //

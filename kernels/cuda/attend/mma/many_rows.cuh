@@ -3,7 +3,7 @@
 // pair of a query and a query head. attend/mma/kernel.cuh computes the calls that this kernel cannot (why_not_many).
 //
 // A warp has 32 rows, so each fragment of K and V that it loads from shared memory is used in two products. S, P and o
-// stay in registers: 32 for S and Dv for o in each thread, besides the operands of the products. For tiles that every
+// stay in registers: 64 for S and Dv for o in each thread, besides the operands of the products. For tiles that every
 // row sees whole, the softmax and P V have an instance of their own, without masks and without tests for NaN.
 //
 //   iteration t         copies in flight     rows of keys
@@ -15,8 +15,8 @@
 // Shared memory has q, one tile of K and one tile of V. So two blocks fit on a multiprocessor with 164 KiB, and the
 // softmax of one block runs during the products of the other.
 //
-// Lower bounds: a warp needs 4 (D + Dv) products for a tile, which take 8 cycles each on Ampere. Of these cycles, the
-// loads of K, V and q from shared memory by 4 warps take (3 D + 2 Dv) / (4 (D + Dv)) on Ampere. K and V come from L2
+// Lower bounds: for a tile, a warp executes D + Dv products, of 8 cycles each on Ampere. The four warps load K, V and q
+// from shared memory in 6 D + 4 Dv cycles, which is 5/8 of the time of the products if D = Dv. K and V come from L2
 // once for 128 rows, which is 128 operations a byte. The last block of the plan starts first, because with a causal
 // mask it has the most keys.
 //
