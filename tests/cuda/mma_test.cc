@@ -222,6 +222,31 @@ TEST(MmaPlan, WhatIsLeftToTheSimpleKernel) {
   EXPECT_EQ(pointer.why(), "rows are not aligned to 16 bytes");
 }
 
+TEST(MmaPlan, RowsOfFewBits) {
+  for (Type q : {Type::kF16, Type::kBf16}) {
+    for (int32_t dim : {64, 128, 256}) EXPECT_EQ(Call(q, Type::kU4, dim, dim).why(), "");
+    EXPECT_EQ(Call(q, Type::kU4, 96, 96).why(), "rows of uint4 have another number of dims");
+    EXPECT_EQ(Call(q, Type::kU4, 128, 64).why(), "rows of uint4 have another number of dims");
+    EXPECT_EQ(latent_call(q, Type::kU4, 128, 128).why(), "rows of uint4 have another number of dims");
+    Call packed(q, Type::kE2m1);  // 72 bytes
+    EXPECT_EQ(packed.why(), "");
+    EXPECT_EQ(copy_bytes(packed.layer), 8);
+    packed.layer.k.slot_stride_bytes = 76;
+    EXPECT_EQ(packed.why(), "");
+    EXPECT_EQ(copy_bytes(packed.layer), 4);
+    packed.layer.v.slot_stride_bytes = 74;
+    EXPECT_EQ(packed.why(), "rows are not aligned to 4 bytes");
+    Call ds_mla = latent_call(q, Type::kE4m3, 576, 512);
+    ds_mla.layer.format = ds_mla_format();
+    EXPECT_EQ(ds_mla.why(), q == Type::kF16 ? "q has another type than the last dims of K" : "");
+    EXPECT_EQ(raw_row_bytes(stored_type(ds_mla.layer), 576), 656);
+  }
+  const double table = 0.0;
+  Call turned(Type::kBf16, Type::kU4);
+  turned.args.key_tables = &table;
+  EXPECT_EQ(turned.why(), "keys are rotated twice on read");
+}
+
 TEST(MmaPlan, WhatTheKernelOfManyRowsComputes) {
   const auto why = [](const Call& call) {
     const char* const reason = why_not_many(call.args);

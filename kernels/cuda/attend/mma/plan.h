@@ -84,7 +84,8 @@ inline const char* why_simple(const kvc_backend_attend& args) {
   }
   if (stored == Type::kU4 && !is_one_block(layer)) return "rows of uint4 have another number of dims";
   if (stored == Type::kU4 && args.key_tables != nullptr) return "keys are rotated twice on read";
-  if (copy_bytes(layer) < (stored == Type::kE2m1 ? 4 : 16)) return "rows are not aligned";
+  if (copy_bytes(layer) < 4) return "rows are not aligned to 4 bytes";
+  if (copy_bytes(layer) < 16 && stored != Type::kE2m1) return "rows are not aligned to 16 bytes";
   return nullptr;
 }
 
