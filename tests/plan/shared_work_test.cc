@@ -245,8 +245,8 @@ TEST(SharedWork, OnePromptInItemsOfAllHeads) {
     EXPECT_EQ(item.head_end - item.head_begin, 3);
     if (item.span_begin < item.span_end) ++shared;
   }
-  // 32 items in all keep 8 threads busy, or 16 items of 16 queries, which are two tiles of 8. The rows' own keys take less
-  // than one of them.
+  // 32 items in all keep 8 threads busy, or 16 items of 16 queries, which are two tiles of 8. The rows' own keys take
+  // less than one of them.
   EXPECT_GE(shared, 15);
   EXPECT_LE(shared, 16);
 }

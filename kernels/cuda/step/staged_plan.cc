@@ -60,8 +60,7 @@ BlockCounts most_blocks(const kvc_backend_plan& plan, int64_t max_tokens, const 
   const int64_t shared_items = std::min(plan.max_items, plan.max_spans / wide);
   const auto blocks = [&](int64_t rows) { return (rows + many.rows - 1) / many.rows; };
   const int64_t heads = layer.num_kv_heads;
-  return {plan.max_items * heads,
-          heads * (own_items * blocks(most) + shared_items + blocks(plan.max_spans * group))};
+  return {plan.max_items * heads, heads * (own_items * blocks(most) + shared_items + blocks(plan.max_spans * group))};
 }
 
 void PlanPieces::list_work(kvc_backend_plan* plan) {

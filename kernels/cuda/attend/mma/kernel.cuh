@@ -370,19 +370,19 @@ __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __g
       rows.m[0] = rows.m[1] = -INFINITY;
       const int32_t fold = call.attend.plan.fold_keys;
       int32_t fold_at = 0;
-      for_each_tile<Q, P, kTurns, false>(state,
-                                  [&](const MmaTile& tile, const unsigned char* k_tile, const unsigned char* v_tile) {
-                                    if (row0 >= state.rows) return;
-                                    if (kKeyWarps == 1 && fold > 0 && tile.begin >= fold_at) {
-                                      if (fold_at > 0) fold_rows(state, row0, rows);
-                                      fold_at = tile.begin - tile.begin % fold + fold;
-                                    }
-                                    float s[kTiles][4];
-                                    multiply_keys<Q, kTurns>(state, k_tile, row0, key0, s);
-                                    score_keys(state, tile, row0, key0, s);
-                                    soften_scores(state, s, rows);
-                                    multiply_values<P>(state, tile, v_tile, row0, key0, s, rows);
-                                  });
+      for_each_tile<Q, P, kTurns, false>(
+          state, [&](const MmaTile& tile, const unsigned char* k_tile, const unsigned char* v_tile) {
+            if (row0 >= state.rows) return;
+            if (kKeyWarps == 1 && fold > 0 && tile.begin >= fold_at) {
+              if (fold_at > 0) fold_rows(state, row0, rows);
+              fold_at = tile.begin - tile.begin % fold + fold;
+            }
+            float s[kTiles][4];
+            multiply_keys<Q, kTurns>(state, k_tile, row0, key0, s);
+            score_keys(state, tile, row0, key0, s);
+            soften_scores(state, s, rows);
+            multiply_values<P>(state, tile, v_tile, row0, key0, s, rows);
+          });
       if (kKeyWarps == 1 && fold > 0 && row0 < state.rows) {
         fold_rows(state, row0, rows);
         take_folded(state, row0, rows);

@@ -59,9 +59,11 @@ inline bool is_one_block(const kvc_backend_layer& layer) {
 //     which both 16-bit types represent exactly. P is rounded to that type, which the contract allows unless q is
 //     float32.
 //   - Rows of uint4 are one block of the rotation (kernels/common/hadamard.h), and are not rotated by RoPE on read too.
-//   - With rows of fp8_ds_mla, q is bfloat16, as their last dims are. Their other dims become bfloat16: element * scale,
+//   - With rows of fp8_ds_mla, q is bfloat16, as their last dims are. Their other dims become bfloat16: element *
+//   scale,
 //     rounded.
-//   - Rows are aligned to 16 bytes, because copies to shared memory move 16 bytes. Rows of 4-bit floats may be aligned to
+//   - Rows are aligned to 16 bytes, because copies to shared memory move 16 bytes. Rows of 4-bit floats may be aligned
+//   to
 //     4 bytes (copy_bytes).
 //   - With scales of tokens and float16 queries, P is bfloat16, so V must be bfloat16 too. That is impossible if the
 //     same row is also K.
@@ -102,8 +104,8 @@ inline MmaCut cut_of_block(const kvc_backend_layer& layer, int32_t rows) {
   return many ? kMmaMany : kMmaFew;
 }
 
-// The number of parts in which a key is multiplied that is rotated on read (attend/mma/key_rope.cuh). float16 has 11 bits, and bfloat16
-// has 8. The first part is in the tile, and the others are the lower parts.
+// The number of parts in which a key is multiplied that is rotated on read (attend/mma/key_rope.cuh). float16 has 11
+// bits, and bfloat16 has 8. The first part is in the tile, and the others are the lower parts.
 KVC_HOST_DEVICE constexpr int32_t turned_parts(Type q) { return q == Type::kF16 ? 2 : 3; }
 
 // What the shared memory of a block must hold besides rows and tiles.
@@ -113,8 +115,7 @@ struct MmaNeeds {
 };
 
 inline MmaNeeds needs_of(const kvc_backend_attend& args) {
-  const bool turns =
-      (args.key_tables != nullptr && args.layer->rope_dim > 0) || stored_type(*args.layer) == Type::kU4;
+  const bool turns = (args.key_tables != nullptr && args.layer->rope_dim > 0) || stored_type(*args.layer) == Type::kU4;
   return {args.plan->fold_keys > 0, turns ? turned_parts(type_of(args.q.dtype)) - 1 : 0};
 }
 
@@ -136,10 +137,11 @@ KVC_HOST_DEVICE int32_t rows_that_fold(const kvc_backend_layer& layer) {
 //   v_rows_at   [stages + 1][keys]: addresses of V's rows; only if V has rows of its own
 //   q_at        [rows][k_pitch]
 //   tiles_at    for each stage K [keys][k_pitch] and V [keys][v_pitch], as the tensor cores read them
-//   raw_at      only if K and V do not have 16 bits: for each stage [keys][k_raw] and [keys][v_raw], as stored. tiles_at
+//   raw_at      only if K and V do not have 16 bits: for each stage [keys][k_raw] and [keys][v_raw], as stored.
+//   tiles_at
 //               then has one tile
-//   lower_at    only for keys that are rotated on read: [lower part][keys][lower_pitch], the dims [turned_begin, turned_end) of one tile
-//   folded_at   only for folded states: o of earlier keys, [rows][Dv] float32
+//   lower_at    only for keys that are rotated on read: [lower part][keys][lower_pitch], the dims [turned_begin,
+//   turned_end) of one tile folded_at   only for folded states: o of earlier keys, [rows][Dv] float32
 // At the end, o overwrites q and the tiles. A latent row is in the tile of K. After its scores are computed, P
 // overwrites the dims of K that follow V.
 struct MmaShape {

@@ -36,10 +36,10 @@ using MmaKernel = void (*)(MmaCall);
 
 // The properties of a tile of keys, from prepare_tile until the tile is computed.
 struct MmaTile {
-  int32_t begin;                // the first key
-  int32_t is_full;              // every row sees every key, and `seen` is not filled
-  uint64_t seen[kMostRows];     // for each row, a bit for each key
-  int64_t k_row[kMmaTileKeys];  // byte offsets in the pool of K; -1: no row sees the key
+  int32_t begin;                                       // the first key
+  int32_t is_full;                                     // every row sees every key, and `seen` is not filled
+  uint64_t seen[kMostRows];                            // for each row, a bit for each key
+  int64_t k_row[kMmaTileKeys];                         // byte offsets in the pool of K; -1: no row sees the key
   float k_scale[kMmaTileKeys], v_scale[kMmaTileKeys];  // of uint4, with the zero points (scale_of_key)
   int32_t position[kMmaTileKeys];
 };
@@ -299,8 +299,7 @@ __device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index)
     v.begin = raw ? k + shape.cut.keys * shape.k_raw : state.v_tile(index);
     v.pitch = raw ? shape.v_raw : shape.v_pitch;
   }
-  copy_rows(state, layer.v.data, state.v_rows(index),
-            raw && behind == 0 ? shape.v_raw : layer.v_head_dim * bytes, v);
+  copy_rows(state, layer.v.data, state.v_rows(index), raw && behind == 0 ? shape.v_raw : layer.v_head_dim * bytes, v);
 }
 
 // Converts the stored rows of a tile, whose elements have 8 bits, to a swizzled tile. dims: of a row.
