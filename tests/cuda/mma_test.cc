@@ -224,7 +224,8 @@ TEST(MmaPlan, WhatIsLeftToTheSimpleKernel) {
 
 TEST(MmaPlan, RowsOfFewBits) {
   for (Type q : {Type::kF16, Type::kBf16}) {
-    for (int32_t dim : {64, 128, 256}) EXPECT_EQ(Call(q, Type::kU4, dim, dim).why(), "");
+    for (int32_t dim : {64, 128}) EXPECT_EQ(Call(q, Type::kU4, dim, dim).why(), "");
+    EXPECT_EQ(Call(q, Type::kU4, 256, 256).why(), "rows of uint4 have another number of dims");
     EXPECT_EQ(Call(q, Type::kU4, 96, 96).why(), "rows of uint4 have another number of dims");
     EXPECT_EQ(Call(q, Type::kU4, 128, 64).why(), "rows of uint4 have another number of dims");
     EXPECT_EQ(latent_call(q, Type::kU4, 128, 128).why(), "rows of uint4 have another number of dims");

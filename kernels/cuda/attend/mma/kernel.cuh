@@ -265,8 +265,8 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
 
 // Calls compute(tile, K, V) for each tile of the item that some row sees. Meanwhile the copies of the next stages - 1
 // tiles are in flight, and the pages of the tile after them have been looked up. Q, P: the types to which K and V of
-// fewer bits are converted. kTurns: keys are rotated on read. kLatent: rows are latent.
-template <class Q, class P, bool kTurns, bool kLatent, class Compute>
+// fewer bits are converted. kTurns: keys are rotated on read. kDims: the most dims of V; 0: rows are latent.
+template <class Q, class P, bool kTurns, int kDims, class Compute>
 __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& compute) {
   const MmaShape& shape = state.call->shape;
   const int32_t stages = shape.stages;
@@ -289,11 +289,11 @@ __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& co
     prepare_tile(state);
     unsigned char *const k_tile = state.k_tile(i), *const v_tile = state.v_tile(i);
     if (shape.k_raw > 0) {
-      widen_tile<Q, P, kLatent>(state, state.tile(i), state.raw_tile(i), k_tile, v_tile);
+      widen_tile<Q, P, kDims>(state, state.tile(i), state.raw_tile(i), k_tile, v_tile);
       __syncthreads();
     }
     if constexpr (kTurns) {
-      if (!kLatent && stored_type(state.call->attend.layer) == Type::kU4) {
+      if (kHasLevels<kDims> && stored_type(state.call->attend.layer) == Type::kU4) {
         unspread_keys<Q>(state, state.tile(i), state.raw_tile(i), k_tile);
       } else {
         turn_keys<Q>(state, state.tile(i), k_tile);
@@ -370,7 +370,7 @@ __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __g
       rows.m[0] = rows.m[1] = -INFINITY;
       const int32_t fold = call.attend.plan.fold_keys;
       int32_t fold_at = 0;
-      for_each_tile<Q, P, kTurns, false>(
+      for_each_tile<Q, P, kTurns, kDims>(
           state, [&](const MmaTile& tile, const unsigned char* k_tile, const unsigned char* v_tile) {
             if (row0 >= state.rows) return;
             if (kKeyWarps == 1 && fold > 0 && tile.begin >= fold_at) {

@@ -169,7 +169,6 @@ __device__ __forceinline__ void unspread_keys(const MmaState& state, const MmaTi
   const int32_t dims = state.call->attend.layer.head_dim;
   if (dims == 64) unspread_rows<T, 2>(state, tile, raw, k_tile);
   if (dims == 128) unspread_rows<T, 4>(state, tile, raw, k_tile);
-  if (dims == 256) unspread_rows<T, 8>(state, tile, raw, k_tile);
 }
 
 }  // namespace kvc::kernels::cuda

@@ -290,7 +290,7 @@ __global__ void __launch_bounds__(latent_cut(kRows).warps* kWarpSize, kRows == k
     columns.dims = dims - columns.first < of_warp ? dims - columns.first : of_warp;
     const int32_t fold = kFolds ? call.attend.plan.fold_keys : 0;
     int32_t fold_at = 0;
-    for_each_tile<T, T, kTurns, true>(state, [&](const MmaTile& tile, unsigned char* k_tile, unsigned char*) {
+    for_each_tile<T, T, kTurns, 0>(state, [&](const MmaTile& tile, unsigned char* k_tile, unsigned char*) {
       if constexpr (kFolds) {
         if (fold > 0 && tile.begin >= fold_at) {
           if (fold_at > 0) fold_columns(state, key_group, sums, columns);

@@ -50,7 +50,7 @@ inline int32_t copy_bytes(const kvc_backend_layer& layer) {
 // Whether K and V have rows of their own, each of which is one block of the rotation of uint4.
 inline bool is_one_block(const kvc_backend_layer& layer) {
   const int32_t dims = layer.head_dim;
-  return !is_latent(layer) && layer.v_head_dim == dims && (dims == 64 || dims == 128 || dims == 256);
+  return !is_latent(layer) && layer.v_head_dim == dims && (dims == 64 || dims == 128);
 }
 
 // Returns why the simple kernel (attend/simple/kernel.cuh) must compute a call, or null if tensor cores can compute it.

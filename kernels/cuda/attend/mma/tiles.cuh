@@ -373,18 +373,23 @@ __device__ __forceinline__ void widen_level_rows(const MmaState& state, const fl
   }
 }
 
+// Whether an instance computes calls over uint4. kDims: as in for_each_tile (attend/mma/kernel.cuh).
+template <int kDims>
+constexpr bool kHasLevels = kDims == 128;
+
 // Converts a tile as stored to the tiles of K and V. Q, P: the types of K and V in products. It leaves out K of uint4,
 // which unspread_keys converts (attend/mma/key_rope.cuh).
-template <class Q, class P, bool kLatent>
+template <class Q, class P, int kDims>
 __device__ __forceinline__ void widen_tile(const MmaState& state, const MmaTile& tile, const unsigned char* raw,
                                            unsigned char* k_tile, unsigned char* v_tile) {
+  constexpr bool kLatent = kDims == 0;
   const kvc_backend_layer& layer = state.call->attend.layer;
   const MmaShape& shape = state.call->shape;
   const Type stored = stored_type(layer);
   const unsigned char* const v_raw = raw + shape.cut.keys * shape.k_raw;
   if (kLatent && stored == Type::kDsMla) {
     widen_ds_mla_rows(state, raw, shape.k_pitch, k_tile);
-  } else if (!kLatent && stored == Type::kU4) {
+  } else if (kHasLevels<kDims> && stored == Type::kU4) {
     widen_level_rows<P>(state, tile.v_scale, v_raw, layer.v_head_dim, shape.v_pitch, v_tile);
   } else if (stored == Type::kE2m1) {
     widen_nibble_rows<Q>(state, raw, layer.head_dim, shape.k_pitch, k_tile);
