@@ -3,13 +3,13 @@
 //
 //   neighbours   The keys of a tile are slots of a few pages. The first warp of the warpgroup starts TMA boxes. A lane
 //                looks up the page of one box, and starts the boxes with the same keys.
-//   lists        Each key has a slot of its own, so boxes would have 128 bytes. All 128 threads start copies of 16
-//   bytes
-//                (cp.async) instead: 36 for each thread and tile. A thread has one chunk of 16 bytes in every panel of
-//                four keys, so eight neighbouring threads copy the 128 bytes that a key has in a panel. The places in
-//                shared memory follow the swizzle of TMA. Products read shared memory by the asynchronous proxy, and
-//                these copies are ordinary writes. So each thread waits for its own copies, publishes them, and meets
-//                the other threads of its warpgroup before the first product (wait_for_load).
+//   lists        Each key has a slot of its own, so boxes would have 128 bytes. Instead, all 128 threads start
+//                copies of 16 bytes (cp.async), 36 for each thread and tile. A thread has one chunk of 16 bytes in
+//                every panel of four keys, so eight neighbouring threads copy the 128 bytes that a key has in a
+//                panel. Places in shared memory follow the swizzle of TMA. Products read shared memory by the
+//                asynchronous proxy, and these copies are ordinary writes. So each thread waits for its own copies,
+//                publishes them, and meets the other threads of its warpgroup before the first product
+//                (wait_for_load).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
