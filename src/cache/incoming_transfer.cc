@@ -102,7 +102,8 @@ Status CacheTransfers::take_open(Transfer* transfer, const TransferMessage& mess
   const Geometry& geometry = core_.geometry;
   if (message.count < 1 || message.count > kMaxTpSize || message.part < 0 || message.part >= message.count ||
       !can_have_ranks(geometry, static_cast<int32_t>(message.count))) {
-    return Status::error(KVC_ERROR_CORRUPT, "the sender has rank %" PRId64 " of %" PRId64, message.part, message.count);
+    return Status::error(KVC_ERROR_CORRUPT, "this cache cannot receive from rank %" PRId64 " of %" PRId64, message.part,
+                         message.count);
   }
   const TpRank tp{static_cast<int32_t>(message.part), static_cast<int32_t>(message.count)};
   for (const Peer& peer : transfer->peers) {
