@@ -12,9 +12,9 @@
 //   host's pool   Every loop that the host runs claims any free index while it executes items. It never waits.
 // num_workers() is the number of scratches. num_threads() is the number of items of one job that run in parallel.
 //
-// Concurrent callers. Workers serve one job at a time. A caller that finds the workers busy runs its items itself. If
-// the workers become free between two items, the caller gives the other items to them. An item must not call run() of
-// its own pool, because it would hold one index and wait for another.
+// Concurrent callers. Workers run items of one job at a time. A caller that finds the workers busy runs its items
+// itself. If the workers become free between two items, the caller gives the other items to them. An item must not call
+// run() of its own pool, because it would hold one index and wait for another.
 //
 // Invariants
 //   1. A thread gets an item only through remaining_. If its fetch_sub returns r > 0, the thread has claimed item
