@@ -20,7 +20,7 @@ struct ChoiceFixed {
   uint32_t counts[kDigits];
   int32_t above[kChoiceWarps], equal[kChoiceWarps];
   uint32_t prefix, known;
-  int32_t left;  // how many entries with the known digits are still to be taken
+  int32_t left;  // the number of entries with the known digits that are still to be taken
 };
 
 // The entry (a key, or a block of keys) of the key at place `at`.

@@ -22,8 +22,8 @@ constexpr int32_t kLatentTileBytes = kLatentPanels * kLatentPanelBytes;
 // A slot is emptied, and its next tile is loaded, in two parts: the first part of the next tile is loaded while the
 // second part of this tile is still multiplied. Part i has the columns of V for the i-th product of each warpgroup
 // (latent_panel). The last part also has the ninth panel. S of the first part is computed while the second part
-// arrives. Each part has one barrier for its arrival and one for its end of use. (Four parts, and bringing the slot's
-// next tile to the L2 cache meanwhile, were not faster on an H200.)
+// arrives. Each part has one barrier for its arrival and one for its end of use. (Four parts were not faster on an
+// H200, and neither was a prefetch of the slot's next tile to the L2 cache.)
 constexpr int32_t kLatentLoads = 2, kPanelsOfLoad = kLatentValuePanels / kLatentLoads;
 // The number of warpgroups that compute scores. Each has a slot, and scores the tiles in this slot.
 constexpr int32_t kScoringGroups = 2;

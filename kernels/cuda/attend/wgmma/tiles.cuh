@@ -369,7 +369,7 @@ __device__ __forceinline__ void bring_tiles(const WgmmaState& state) {
   WgmmaFixed& fixed = *state.fixed;
   PageCursor cursor = pages_of_item(&call.attend.plan.arrays.tables, state.item);
   const int32_t keys_of_lanes = kWarpSize * call.shape.box_keys;
-  BoxPlace of_values = {0, 0, 0};  // of the previous tile
+  BoxPlace of_values = {0, 0, 0};  // the lane's box of the previous tile, for V
   const auto bring_values = [&](int32_t t) {
     begin_boxes<Tiles, Tiles::kValueDims>(state, call.v_map, call.v_heads_first, of_values,
                                           wait_for_room<Tiles>(state, t, true));
