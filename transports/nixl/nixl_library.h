@@ -15,7 +15,7 @@ namespace kvc {
 struct NixlAgentConfig {
   bool progress_thread = false, listen_thread = false;
   int listen_port = 0;
-  int thread_sync = 0;  // no locks in NIXL, because calls are made one at a time
+  int thread_sync = 0;  // 0 = NIXL uses no locks; none are needed, because calls are made one at a time
   unsigned num_workers = 0;
   uint64_t progress_delay_us = 0, listen_delay_us = 0;
   bool telemetry = false;
@@ -37,17 +37,17 @@ struct NixlLibrary {
   int (*notify)(void* agent, const char* to, const void* data, size_t bytes, void* options);  // copies data
   int (*create_notes)(void** notes);
   int (*destroy_notes)(void* notes);
-  int (*take_notes)(void* agent, void* notes, void* options);  // also makes progress with what was sent
+  int (*take_notes)(void* agent, void* notes, void* options);  // also makes progress with earlier sends
   int (*count_agents)(void* notes, size_t* count);
   int (*agent_at)(void* notes, size_t index, const char** name);
   int (*count_notes)(void* notes, const char* agent, size_t* count);
   int (*note_at)(void* notes, const char* agent, size_t index, const void** data, size_t* bytes);
 
-  // Loads the library once for the process. file: null or empty for the default.
+  // Loads the library, once for the process, and sets *out. file: null or empty for the default.
   static Status load(const char* file, const NixlLibrary** out);
 };
 
-// The meaning of a result of NIXL's C API, as text.
+// Returns the meaning of a result of NIXL's C API, as text.
 const char* nixl_result_name(int result);
 
 }  // namespace kvc
