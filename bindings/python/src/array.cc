@@ -17,10 +17,10 @@ namespace {
 PyObject* interned(const char* text) {
   PyObject* string = PyUnicode_InternFromString(text);
   if (!string) throw nb::python_error();
-  return string;  // immortal, as everything that is looked up once
+  return string;  // never freed, like all objects that this file looks up once
 }
 
-// An attribute of numpy, looked up once.
+// Returns an attribute of numpy. The caller looks it up once, and it is never freed.
 PyObject* numpy_attribute(const char* name) {
   nb::object attribute = nb::module_::import_("numpy").attr(name);
   return attribute.release().ptr();
@@ -59,7 +59,7 @@ TypeInfo inspect_type(nb::handle type) {
   return info;
 }
 
-// Types seen so far; each is kept alive, so that its address stays its own.
+// Returns the TypeInfo of an array. Every type that was seen is kept alive, so that no other type gets its address.
 const TypeInfo& array_type(nb::handle array) {
   static auto& known = *new std::unordered_map<PyTypeObject*, TypeInfo>();
   PyTypeObject* type = Py_TYPE(array.ptr());
@@ -78,7 +78,7 @@ const TypeInfo& array_type(nb::handle array) {
   return *last_info;
 }
 
-// numpy's extension dtypes seen so far (ml_dtypes has about ten), by identity.
+// The extension dtypes of numpy that were seen so far (ml_dtypes has about ten). They are compared by identity.
 struct ExtensionDtype {
   PyObject* numpy_dtype;
   DLDataType dtype;
@@ -88,14 +88,14 @@ std::vector<ExtensionDtype>& extension_dtypes() {
   return known;
 }
 
-// The type of a numpy array that numpy itself has no DLPack name for; kNoDtype if it has one. `search` also looks at
-// dtypes that were not seen before.
+// Returns the type of a numpy array if it is an extension type, for which numpy has no DLPack type. Otherwise returns
+// kNoDtype. search: true to check also dtypes that were not seen before.
 DLDataType extension_dtype(nb::handle array, bool search) {
   auto& known = extension_dtypes();
   if (known.empty() && !search) return kNoDtype;
   static PyObject* const dtype_name_string = interned("dtype");
   nb::object dtype = nb::steal(PyObject_GetAttr(array.ptr(), dtype_name_string));
-  if (!dtype.is_valid()) {  // not an array, though numpy's: the import says so
+  if (!dtype.is_valid()) {  // an object of numpy that is no array: the import reports it
     PyErr_Clear();
     return kNoDtype;
   }
@@ -108,21 +108,22 @@ DLDataType extension_dtype(nb::handle array, bool search) {
   return found;
 }
 
-// The same memory as unsigned integers, which numpy does export.
+// Returns a view of the same memory as unsigned integers, which numpy can export.
 nb::object integer_view(nb::handle array, DLDataType dtype) {
   static PyObject* const uint16 = numpy_attribute("uint16");
   static PyObject* const uint8 = numpy_attribute("uint8");
   return array.attr("view")(nb::handle(dtype.bits == 16 ? uint16 : uint8));
 }
 
-// Whether PyTorch records operations for gradients on this thread: outside of torch.no_grad().
+// Returns whether PyTorch records operations for gradients on this thread, as it does outside of torch.no_grad().
 bool records_gradients() {
   static PyObject* const is_enabled = nb::object(nb::module_::import_("torch").attr("is_grad_enabled")).release().ptr();
   return nb::handle(is_enabled)().ptr() == Py_True;
 }
 
 [[noreturn]] void raise_not_an_array(nb::handle array, const char* name) {
-  // The producer knows best why it does not export (requires_grad, a foreign byte order, a tracer).
+  // The exception of the producer says why it does not export the array (requires_grad, a foreign byte order, a
+  // tracer).
   nb::object exporter = nb::getattr(array, "__dlpack__", nb::none());
   if (!exporter.is_none()) exporter();
   PyErr_Format(PyExc_TypeError, "%s: an array with __dlpack__ is needed, not %R", name, Py_TYPE(array.ptr()));
@@ -141,7 +142,8 @@ std::string device_text(DLDevice device) {
   return "device (" + std::to_string(static_cast<int>(device.device_type)) + ", " + id + ")";
 }
 
-// Arrays of other devices than the call's; what the CPU reaches beside its own memory is the library's to say.
+// Refuses an array on another device than that of the call. For a call on the CPU, the library itself decides about
+// devices other than CUDA.
 void check_device(DLDevice device, const char* name, const Work& work) {
   const DLDevice wanted = work.device();
   if (device.device_type == wanted.device_type && device.device_id == wanted.device_id) return;
@@ -150,7 +152,7 @@ void check_device(DLDevice device, const char* name, const Work& work) {
         device_text(wanted).c_str());
 }
 
-// An exporter's capsule; on a GPU its array is ready on the call's stream then.
+// Returns a capsule of the exporter. On a GPU, the array is then ready on the stream of the call.
 nb::object capsule_of(nb::handle exporter, const Work& work) {
   const nb::object method = exporter.attr("__dlpack__");
   nb::dict arguments;
@@ -161,12 +163,12 @@ nb::object capsule_of(nb::handle exporter, const Work& work) {
   try {
     return method(**versioned);
   } catch (nb::python_error& error) {
-    if (!error.matches(PyExc_TypeError)) throw;  // a producer from before DLPack 1.0
+    if (!error.matches(PyExc_TypeError)) throw;  // a producer of DLPack before 1.0 has no argument max_version
   }
   return method(**arguments);
 }
 
-// A DLManagedTensor of before 1.0 with today's interface.
+// Wraps a DLManagedTensor of DLPack before 1.0 in a DLManagedTensorVersioned.
 DLManagedTensorVersioned* wrap_legacy(DLManagedTensor* legacy) {
   auto managed = std::make_unique<DLManagedTensorVersioned>();
   managed->version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
@@ -181,7 +183,7 @@ DLManagedTensorVersioned* wrap_legacy(DLManagedTensor* legacy) {
   return managed.release();
 }
 
-// An exporter's memory, taken from its capsule. `work` learns whose it is.
+// Takes the memory of an exporter from its capsule. Records in `work` on which stream the exporter's library works.
 DLManagedTensorVersioned* take_managed(nb::handle exporter, const char* name, Work& work) {
   nb::object capsule = capsule_of(exporter, work);
   DLManagedTensorVersioned* managed;
@@ -196,7 +198,7 @@ DLManagedTensorVersioned* take_managed(nb::handle exporter, const char* name, Wo
   }
   if (managed->version.major != DLPACK_MAJOR_VERSION) {
     release_managed(managed);
-    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: exported by an unknown major version of DLPack", name);
+    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: the array was exported by an unknown major version of DLPack", name);
   }
   if (!work.on_host()) {
     const ArrayKind kind = array_kind(exporter);
@@ -239,7 +241,8 @@ void* current_stream(nb::handle array, DLDevice device) {
 
 void ArrayArgument::adopt(const DLTensor& tensor, const char* name, DLDataType integers_as) {
   if (tensor.ndim < 0 || tensor.ndim > kMaxDims)
-    raise(KVC_ERROR_RANK, -1, "%s: the array has %d dimensions, and at most %d are known", name, tensor.ndim, kMaxDims);
+    raise(KVC_ERROR_RANK, -1, "%s: the array has %d dimensions, but at most %d are supported", name, tensor.ndim,
+          kMaxDims);
   tensor_ = tensor;
   std::copy(tensor.shape, tensor.shape + tensor.ndim, shape_);
   tensor_.shape = shape_;
@@ -256,7 +259,7 @@ bool ArrayArgument::import(nb::handle array, bool writable) {
   if (writable ? !nb::try_cast(array, writable_, false) : !nb::try_cast(array, readable_, false)) return false;
   const auto describe = [](const auto& imported) {
     DLTensor tensor;
-    tensor.data = const_cast<void*>(static_cast<const void*>(imported.data()));  // with its byte offset
+    tensor.data = const_cast<void*>(static_cast<const void*>(imported.data()));  // data() includes the byte offset
     tensor.byte_offset = 0;
     tensor.device = {static_cast<DLDeviceType>(imported.device_type()), imported.device_id()};
     tensor.ndim = static_cast<int32_t>(imported.ndim());
@@ -279,11 +282,11 @@ void ArrayArgument::borrow(nb::handle array, const char* name, DLDataType intege
       if (records_gradients())
         raise(KVC_ERROR_INVALID_ARGUMENT, -1,
               "%s: the tensor requires a gradient, and none is computed here: use torch.no_grad() or detach()", name);
-      detached_ = array.attr("detach")();  // DLPack exports no tensor that requires a gradient
+      detached_ = array.attr("detach")();  // PyTorch does not export a tensor that requires a gradient
       array = detached_;
     }
   }
-  // The exchange table says nothing about read-only memory; PyTorch has none.
+  // The exchange table does not say whether memory is read-only. PyTorch has no read-only memory.
   if (info.exchange && (!writable || info.kind == ArrayKind::kTorch)) {
     DLTensor tensor;
     if (info.exchange->dltensor_from_py_object_no_sync(array.ptr(), &tensor) != 0) throw nb::python_error();
@@ -316,7 +319,7 @@ void ArrayArgument::borrow_on_host(nb::handle array, const char* name, DLDataTyp
     }
   }
   if (!info.has_dlpack) {
-    // A memoryview has strides where its object has none (ctypes), which the import relies on.
+    // The import needs strides. A memoryview has strides even if its object has none (ctypes).
     if (PyObject* buffer = PyMemoryView_FromObject(array.ptr())) view = nb::steal(buffer);
     PyErr_Clear();
   }
@@ -365,7 +368,7 @@ nb::object new_output(nb::handle like, const DLTensor& like_tensor, const std::v
       as_input ? like_tensor.dtype : DLDataType{uint8_t(type == OutputType::kInt32 ? kDLInt : kDLFloat), 32, 1};
   if (compact_bytes(dtype, shape) < 0)
     raise(KVC_ERROR_SHAPE, -1,
-          "a new output cannot have the shape %s: a size is negative, or there are more than 2^63 bytes",
+          "a new output cannot have the shape %s: a size is negative, or it needs 2^63 bytes or more",
           nb::str(extents).c_str());
   switch (array_kind(like)) {
     case ArrayKind::kTorch:
@@ -376,7 +379,7 @@ nb::object new_output(nb::handle like, const DLTensor& like_tensor, const std::v
       return nb::handle(zeros)(extents, as_input ? nb::object(like.attr("dtype")) : nb::str(name));
     }
     case ArrayKind::kCupy: {
-      const nb::object device = like.attr("device");  // new arrays are made on the device that is entered
+      const nb::object device = like.attr("device");  // CuPy makes new arrays on the device that was entered last
       device.attr("__enter__")();
       const nb::object zeros = nb::module_::import_("cupy").attr("zeros");
       nb::object output = zeros(extents, as_input ? nb::object(like.attr("dtype")) : nb::str(name));
@@ -385,7 +388,7 @@ nb::object new_output(nb::handle like, const DLTensor& like_tensor, const std::v
     }
     case ArrayKind::kJax: {
       if (work.on_host()) break;
-      // Its own memory, which no other code has seen yet.
+      // No other code uses the memory of this new array yet, so the call may write to it.
       const nb::object zeros = nb::module_::import_("jax.numpy").attr("zeros");
       const nb::object element = as_input ? nb::object(like.attr("dtype")) : nb::str(name);
       const nb::object fresh = zeros(extents, element, nb::arg("device") = like.attr("device"));

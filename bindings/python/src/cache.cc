@@ -29,7 +29,8 @@ std::shared_ptr<CacheHandle> Cache::open() const {
 
 void Cache::close() {
   std::shared_ptr<CacheHandle> last = std::move(handle_);
-  nb::gil_scoped_release nogil;  // gives back memory, and adopted storages lock the GIL themselves
+  nb::gil_scoped_release
+      nogil;  // destroying the cache frees memory; deleters of adopted storages lock the GIL themselves
   last.reset();
 }
 
@@ -74,16 +75,16 @@ Batch::Batch(const char* function, nb::handle sequences, nb::handle append_lengt
   batch.encoder_group = saturate(group < INT32_MAX ? group + 1 : group);
 }
 
-// One id a token of the whole batch.
+// Reads one span id for each token of the whole batch.
 void Batch::read_spans(const char* function, nb::handle ids_of_tokens) {
   const Integers given = integers_from_python(ids_of_tokens);
   int64_t tokens = 0;
   for (const int32_t length : lengths) tokens += length > 0 ? length : 0;
   if (given.is_scalar || given.size() != tokens)
-    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: %" PRId64 " tokens and %" PRId64 " span ids", function, tokens,
-          given.size());
+    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: %" PRId64 " tokens and %" PRId64 " span ids: each token needs one",
+          function, tokens, given.size());
   for (const int64_t id : given.values) {
-    if (id > INT32_MAX)  // saturated, two of them would be one span
+    if (id > INT32_MAX)  // after saturation, two such ids would be equal
       raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: span id %" PRId64 " is above %d", function, id, INT32_MAX);
     spans.push_back(saturate(id));
   }
@@ -94,18 +95,18 @@ void Batch::read_layers(const char* function, nb::handle layers) {
   nb::object begin, end;
   if (PyRange_Check(layers.ptr())) {
     if (integer_from_python(layers.attr("step")) != 1)
-      raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: a range of layers has step 1", function);
+      raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: a range of layers must have step 1", function);
     begin = layers.attr("start"), end = layers.attr("stop");
   } else {
     begin = layers[0], end = layers[1];
   }
   batch.layer_begin = saturate(integer_from_python(begin));
   batch.layer_end = saturate(integer_from_python(end));
-  if (batch.layer_begin == 0 && batch.layer_end == 0)  // to the library: all of them
+  if (batch.layer_begin == 0 && batch.layer_end == 0)  // to the library, [0, 0) means all layers
     raise(KVC_ERROR_OUT_OF_RANGE, -1, "%s: layers [0, 0) is an empty range", function);
 }
 
-// A tree's parents, or None, for each row; for a single sequence its tree's.
+// Reads for each row the parents of its tree, or None. For a single sequence, `rows` has the parents of its tree.
 void Batch::read_parents(const char* function, nb::handle rows) {
   if (ids.is_scalar) {
     read_row_parents(function, 0, rows);
@@ -123,13 +124,13 @@ void Batch::read_parents(const char* function, nb::handle rows) {
 
 void Batch::read_row_parents(const char* function, size_t row, nb::handle row_parents) {
   const int32_t length = lengths[row];
-  if (row_parents.is_none()) {  // a length beyond any limit is refused as it is, before its parents are looked at
+  if (row_parents.is_none()) {  // the library refuses a length above 2^20 before it reads parents
     if (length > 0 && length <= (1 << 20)) parents.insert(parents.end(), static_cast<size_t>(length), KVC_TREE_NONE);
     return;
   }
   const Integers given = integers_from_python(row_parents);
   if (given.is_scalar || given.size() != length)
-    raise(KVC_ERROR_INVALID_ARGUMENT, static_cast<int64_t>(row), "%s: row %zu has length %d and %" PRId64 " parents",
+    raise(KVC_ERROR_INVALID_ARGUMENT, static_cast<int64_t>(row), "%s: row %zu has length %d, but %" PRId64 " parents",
           function, row, length, given.size());
   for (const int64_t parent : given.values) parents.push_back(saturate(parent));
 }
@@ -157,7 +158,7 @@ nb::tuple estimate_tuple(nb::handle_t<Context> context, nb::list layers, nb::lis
                         e.scratch_bytes);
 }
 
-// Whether the batch fits: a capacity or state outcome is an answer, misuse is an exception.
+// Returns whether the batch fits. A status of 100..299 (about a capacity or a state) gives false. Other errors raise.
 bool can_fit(const Cache& self, nb::handle sequences, nb::handle lengths, nb::handle layers, nb::handle parents,
              nb::handle spans, nb::handle encoder_group, nb::handle graph) {
   auto handle = self.open();

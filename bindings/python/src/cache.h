@@ -1,7 +1,8 @@
 // kvcache.Cache: page pools and sequences.
 //
-// Lifetime: the C cache is held by a shared handle. The Python object holds it until close() or collection; a call that
-// runs without the GIL holds it until it returns. So the last of them destroys it, and never under a running call.
+// Lifetime: a shared handle owns the C cache. The Python object refers to the handle until close() or until it is
+// garbage-collected. Each call refers to the handle until the call returns. So the cache is destroyed with the last
+// reference, and never while a call runs.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -30,19 +31,19 @@ class Cache {
  public:
   Cache(nb::handle_t<Context> context, nb::list layers, nb::list groups, nb::tuple sizes);
 
-  // Of a call without arrays; `stream` may be None.
+  // Returns the Work of a call without arrays. `stream` may be None.
   Work work(nb::handle stream) const { return Work::on(device_, stream); }
   DLDevice device() const { return device_; }
 
-  // The open cache. Raises kvcache.Closed.
+  // Returns the handle. Raises kvcache.Closed if the cache is closed.
   std::shared_ptr<CacheHandle> open() const;
   bool closed() const { return handle_ == nullptr; }
   void close();
 
-  // Head dim of V of a layer; -1 for a layer that does not exist.
+  // Returns the head dim of V of a layer; -1 for a layer that does not exist.
   int64_t v_head_dim(int64_t layer) const;
 
-  // Element type of a layer that exists: kNoDtype if the config left it to the default.
+  // Returns the element type of a layer that exists; kNoDtype if the config gave none.
   DLDataType dtype(int64_t layer) const { return dtypes_.at(static_cast<size_t>(layer)); }
 
   nb::object context() const { return context_; }
@@ -83,7 +84,7 @@ struct Batch {
   Integers ids;
   std::vector<int32_t> lengths;
   std::vector<int32_t> parents;  // [tokens], or empty
-  std::vector<int32_t> spans;    // likewise
+  std::vector<int32_t> spans;    // [tokens], or empty
   kvc_batch batch;
 
  private:

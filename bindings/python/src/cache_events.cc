@@ -1,4 +1,4 @@
-// Events of kvcache.Cache. kvcache/_events.py makes classes of the tuples.
+// The calls of kvcache.Cache for events. kvcache/_events.py wraps the tuples in classes.
 #include "cache.h"
 #include "error.h"
 
@@ -33,7 +33,8 @@ nb::tuple event_tuple(const kvc_event& event, const int32_t* tokens, int64_t pag
                         event.session, (event.flags & KVC_EVENT_SALTED) != 0);
 }
 
-// The numbers of a range, and a list of events. capacity: of a snapshot what it needs.
+// Returns the numbers of a range, and a list of events. capacity: the largest number of events. For a snapshot it must
+// be the number of pages (snapshot_size) or more.
 nb::tuple read_events(const Cache& self, bool snapshot, uint64_t next, int64_t capacity) {
   auto handle = self.open();
   kvc_events_args args;
@@ -54,7 +55,7 @@ nb::tuple read_events(const Cache& self, bool snapshot, uint64_t next, int64_t c
   return nb::make_tuple(range.epoch, range.begin, range.end, range.newest, list);
 }
 
-// The numbers of a range, the number of events, and a message.
+// Returns the numbers of a range, the number of events, and a message.
 nb::tuple read_message(const Cache& self, bool snapshot, uint64_t next, int64_t capacity, uint32_t flags,
                        double timestamp, int64_t rank) {
   auto handle = self.open();
@@ -65,7 +66,7 @@ nb::tuple read_message(const Cache& self, bool snapshot, uint64_t next, int64_t 
   args.timestamp = timestamp;
   args.data_parallel_rank = saturate(rank);
   if (capacity < 0) raise(KVC_ERROR_INVALID_ARGUMENT, -1, "events: %" PRId64 " bytes is a negative capacity", capacity);
-  std::vector<uint8_t> bytes(static_cast<size_t>(capacity) + 1);  // not null if it is empty
+  std::vector<uint8_t> bytes(static_cast<size_t>(capacity) + 1);  // + 1, so that the pointer is not null
   args.bytes = bytes.data();
   args.capacity_bytes = capacity;
   const kvc_events_range range = call(*handle, snapshot, args);
@@ -73,7 +74,7 @@ nb::tuple read_message(const Cache& self, bool snapshot, uint64_t next, int64_t 
                         nb::bytes(reinterpret_cast<const char*>(bytes.data()), static_cast<size_t>(range.num_bytes)));
 }
 
-// Pages of a snapshot now, and bytes of its message.
+// Returns the number of pages that a snapshot has now, and the number of bytes of its message.
 nb::tuple snapshot_size(const Cache& self, uint32_t flags) {
   auto handle = self.open();
   kvc_events_args args;

@@ -1,4 +1,4 @@
-// What only some groups of kvcache.Cache have: checkpoints of recurrent states, lengths of encoder sequences.
+// The calls of kvcache.Cache for some kinds of groups: checkpoints of recurrent states, lengths of encoder sequences.
 #include "cache.h"
 #include "error.h"
 

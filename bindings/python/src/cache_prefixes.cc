@@ -1,4 +1,5 @@
-// The prefix index of kvcache.Cache. kvcache/_prefixes.py makes classes of the tuples.
+// The calls of kvcache.Cache for the prefix index and for tiers. kvcache/_prefixes.py and kvcache/_tiers.py wrap the
+// tuples in classes.
 #include <dlfcn.h>
 
 #include "cache.h"
@@ -9,7 +10,7 @@ namespace kvcpy {
 
 namespace {
 
-// A query and the tokens that it points to.
+// A query, and the tokens to which it points.
 struct Query {
   std::vector<int32_t> tokens;
   kvc_prefix_query query;
@@ -197,7 +198,7 @@ void add_plugin_tier(const Cache& self, const char* caller, const char* library,
   });
 }
 
-// A job, or 0, and what the prefix index has.
+// Returns a job (0 = none), and the hit in the prefix index.
 nb::tuple load(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin, bool allow_all,
                uint64_t session, int64_t priority, int64_t time_to_live, int64_t token_ns) {
   auto handle = self.open();
@@ -230,7 +231,7 @@ uint64_t resume(const Cache& self, uint64_t sequence) {
   return job;
 }
 
-// The tokens that were loaded, or None while the job runs.
+// Returns the number of tokens that were loaded, or None while the job runs.
 nb::object poll_job(const Cache& self, uint64_t job) {
   auto handle = self.open();
   kvc_job_info info;

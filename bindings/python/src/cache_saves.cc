@@ -1,4 +1,4 @@
-// Saved sequences of kvcache.Cache: to files and file objects, and back.
+// The calls of kvcache.Cache that save sequences to files and file objects, and load them.
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -11,7 +11,8 @@ namespace kvcpy {
 
 namespace {
 
-// A path, or an object with write or read. Callbacks of C run without the GIL, and keep an exception for later.
+// A path, or an object with the method `write` or `read`. The library calls `write` and `read` of this class without
+// the GIL, so they lock it. They keep an exception, and raise_kept raises it later.
 class Place {
  public:
   Place(nb::handle given, const char* method) {
@@ -28,11 +29,11 @@ class Place {
 
   const char* path() const { return file_.is_valid() ? nullptr : PyBytes_AsString(path_.ptr()); }
   bool is_file() const { return file_.is_valid(); }
-  // Raises the exception that a callback met, rather than the status that it led to.
+  // Raises the exception that `write` or `read` kept. It is raised in place of the status that it has caused.
   void raise_kept() {
     if (kept_) std::rethrow_exception(std::exchange(kept_, nullptr));
   }
-  // Before a second call: gives what was read so far once more.
+  // Call it before a second load. Its first reads then return the remembered bytes once more.
   void rewind() { at_ = 0; }
 
   static int32_t write(void* user, const void* data, int64_t bytes) noexcept {
@@ -41,7 +42,7 @@ class Place {
     try {
       const nb::bytes all(data, static_cast<size_t>(bytes));
       const char* next = all.c_str();
-      for (int64_t left = bytes; left > 0;) {  // a raw file may take a part
+      for (int64_t left = bytes; left > 0;) {  // a raw file may write only a part
         const nb::object written = self.file_.attr("write")(nb::bytes(next, static_cast<size_t>(left)));
         if (written.is_none()) break;
         const int64_t count = nb::cast<int64_t>(written);
@@ -83,7 +84,7 @@ class Place {
     }
   }
 
-  bool remembers = false;  // what is read, for rewind
+  bool remembers = false;  // whether `read` keeps the bytes, for rewind
 
  private:
   nb::object file_, path_;
@@ -92,7 +93,7 @@ class Place {
   size_t at_ = 0;
 };
 
-// Runs call(&error) without the GIL.
+// Runs call(&error) without the GIL. Then raises the exception that a callback kept, if there is one.
 template <typename Call>
 kvc_status run(Place* place, kvc_error* error, Call&& call) {
   kvc_status status;
@@ -135,7 +136,8 @@ void save(const Cache& self, nb::handle sequence, nb::handle file, nb::handle to
         error);
 }
 
-// How many token ids a file has is known after its header, so the first call has room for one.
+// The number of token ids in a file is known only after its header was read. So the first call has room for one id. If
+// the file has more, a second call has room for all.
 nb::tuple load(const Cache& self, nb::handle file, nb::handle stream) {
   auto handle = self.open();
   const Work work = self.work(stream);

@@ -1,4 +1,5 @@
-// The sequence calls of kvcache.Cache. Ids are plain integers: a list in gives a list out, an integer an integer.
+// The calls of kvcache.Cache for sequences. Ids are plain integers. A call with a list of ids returns a list, and a
+// call with one id returns one value.
 #include "cache.h"
 #include "error.h"
 
@@ -10,7 +11,7 @@ nb::object add(const Cache& self, nb::handle n) {
   auto handle = self.open();
   const int64_t count = n.is_none() ? 1 : integer_from_python(n);
   if (count == 0) return nb::list();
-  // A count beyond any cache's limit is refused before memory for it is allocated.
+  // The library refuses a count above 2^20 for every cache, so no memory for such a count is allocated.
   std::vector<int64_t> ids(static_cast<size_t>(count > 0 && count <= (1 << 20) ? count : 1));
   call_quick([&](kvc_error* error) {
     return kvc_seq_add(handle->cache, count, reinterpret_cast<kvc_seq*>(ids.data()), error);
@@ -94,7 +95,7 @@ nb::object pages(const Cache& self, nb::handle sequence, int64_t group) {
   if (!id.is_scalar) throw nb::type_error("Cache.pages: one sequence id is needed");
   std::vector<int32_t> entries;
   int64_t count = 0;
-  for (;;) {  // again if another thread made the sequence longer in between
+  for (;;) {  // the first call gets the count; another thread may make the sequence longer between two calls
     kvc_error error = KVC_ERROR_INIT;
     const kvc_status status = kvc_seq_pages(handle->cache, id.sequences()[0], saturate(group), entries.data(),
                                             static_cast<int64_t>(entries.size()), &count, &error);

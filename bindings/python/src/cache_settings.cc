@@ -1,4 +1,4 @@
-// Settings of kvcache.Cache's sequences: their streaming windows, and which factors of longrope rotate them.
+// The calls of kvcache.Cache for settings of sequences: streaming windows, and the factors of longrope.
 #include <nanobind/stl/string.h>
 
 #include <string>
@@ -10,7 +10,7 @@ namespace kvcpy {
 
 namespace {
 
-// Integers of a call, one for each of `ids`; one integer is for all.
+// Returns one integer for each of `ids`. If `values` is one integer, it applies to all ids.
 Integers for_each_of(const Integers& ids, nb::handle values, const char* function, const char* name) {
   Integers result = integers_from_python(values);
   if (result.is_scalar) result.values.assign(ids.values.size(), result.values[0]);

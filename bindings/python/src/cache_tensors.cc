@@ -13,8 +13,8 @@ namespace kvcpy {
 
 namespace {
 
-// A pool or an export of a layer that exists. float8 comes from the library as uint8, and goes to Python as itself.
-// Packed elements of 4 bits stay bytes, since numpy has none of them.
+// Makes a Tensor of a pool or an export of a layer that exists. The library exports float8 as uint8, and the Tensor
+// gets the type of the layer. Packed elements of 4 bits stay bytes, because numpy has no type of 4 bits.
 Tensor tensor_of_layer(const Cache& self, int64_t layer, DLManagedTensorVersioned* tensor, const Work& work) {
   const DLDataType dtype = self.dtype(layer);
   if (dtype.bits == 8 && tensor->dl_tensor.dtype == DLDataType{kDLUInt, 8, 1}) tensor->dl_tensor.dtype = dtype;
@@ -61,7 +61,8 @@ nb::object export_layer(const Cache& self, nb::handle sequence, int64_t layer, i
   const bool none = !end.is_none() && args.position_end == 0;
   if (none && begin != 0)
     raise(KVC_ERROR_OUT_OF_RANGE, -1, "Cache.export: positions [%lld, 0) are no range", static_cast<long long>(begin));
-  // To the library an end of 0 is the length. So an empty range begins at 1, unless the sequence has no tokens.
+  // To the library, an end of 0 means the length of the sequence. So the range [0, 0) is passed as [1, 1), or as [0, 0)
+  // if the sequence has no tokens.
   if (none) args.position_begin = args.position_end = 1;
   args.parts = KVC_EXPORT_K | (scales ? KVC_EXPORT_K_SCALE : 0);
   const bool keys_only = self.v_head_dim(layer) == 0;
@@ -84,7 +85,7 @@ nb::object export_layer(const Cache& self, nb::handle sequence, int64_t layer, i
   return nb::make_tuple(k, v, k_scale, keys_only ? nb::none() : nb::cast(Tensor(exported.v_scale, work)));
 }
 
-// Borrows every array of a list; None is an empty list, and a None in it no array.
+// Borrows every array of a list. None counts as an empty list. An element None means no array.
 class ArrayList {
  public:
   ArrayList(nb::handle arrays, const char* name, DLDataType integers_as, Work& work) {
@@ -137,12 +138,12 @@ void import_layers(const Cache& self, nb::handle sequence, nb::handle ks, nb::ha
   work.hand_back();
 }
 
-// A row (group, source_slot, target_slot, count) a copy.
+// Returns an array with a row (group, source_slot, target_slot, count) for each copy.
 nb::object take_copies(const Cache& self) {
   auto handle = self.open();
   std::vector<kvc_copy> copies;
   int64_t count = 0;
-  for (;;) {  // again if another thread's fork added to them in between
+  for (;;) {  // the first call gets the count; a fork of another thread may add copies between two calls
     kvc_error error = KVC_ERROR_INIT;
     const kvc_status status = kvc_cache_take_copies(handle->cache, copies.data(), sizeof(kvc_copy),
                                                     static_cast<int64_t>(copies.size()), &count, &error);

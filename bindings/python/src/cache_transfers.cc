@@ -1,4 +1,4 @@
-// Transfers of kvcache.Cache to other caches. kvcache/_transfers.py makes classes of the numbers.
+// The calls of kvcache.Cache for transfers. kvcache/_transfers.py wraps the numbers of transfers in classes.
 #include <dlfcn.h>
 
 #include "cache.h"
@@ -9,7 +9,7 @@ namespace kvcpy {
 
 namespace {
 
-// Opens the transport of a plug-in, which stays loaded.
+// Opens the transport of a plug-in. The plug-in stays loaded.
 kvc_status open_transport(const char* library, const char* options, kvc_transport* transport, kvc_error* error) {
   const auto fail = [&](kvc_status status, const char* what) {
     std::snprintf(error->message, sizeof error->message, "kvc_transport_open: %s", what);
@@ -71,7 +71,7 @@ uint64_t send(const Cache& self, uint64_t sequence, nb::bytes description) {
   return transfer;
 }
 
-// (whether it is done, tokens, bytes, the new sequence or 0)
+// Returns (whether the transfer is done, tokens, bytes, the new sequence or 0).
 nb::tuple poll(const Cache& self, uint64_t transfer) {
   auto handle = self.open();
   kvc_transfer_info info;

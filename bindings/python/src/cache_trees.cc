@@ -1,4 +1,4 @@
-// Token trees of kvcache.Cache: what a commit keeps, and how many nodes there are.
+// The calls of kvcache.Cache for token trees: commit, and the number of nodes.
 #include "cache.h"
 #include "error.h"
 

@@ -164,7 +164,7 @@ void CacheConfig::drop_storages() noexcept {
 std::vector<int32_t> CacheConfig::v_head_dims() const {
   std::vector<int32_t> dims;
   for (const kvc_layer_config& layer : layers_) {
-    // Nothing attends to a layer with keys only, so it has outputs of no size.
+    // No query attends to a layer with keys only, so an output of it has 0 dims.
     dims.push_back(layer.flags & KVC_LAYER_KEYS_ONLY ? 0
                    : layer.latent_dim                ? layer.latent_dim
                    : layer.v_head_dim                ? layer.v_head_dim

@@ -1,4 +1,4 @@
-// The arguments of kvcache.Cache and kvcache.estimate as a kvc_cache_config.
+// Converts the arguments of kvcache.Cache and kvcache.estimate to a kvc_cache_config.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -22,7 +22,7 @@ class CacheConfig {
   // rollback_tokens, capacity_tokens, capacity_pages, capacity_bytes, max_tree_nodes, max_checkpoints, storage,
   // prefix_pages, prefix_checkpoints, prefix_policy, fingerprint, events_capacity, max_draft_states,
   // tp_size, tp_rank).
-  // Takes the layers' storages, which are on `device`.
+  // Takes the storages of the layers, which must be on `device`.
   CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes, DLDevice device);
   ~CacheConfig();
   CacheConfig(const CacheConfig&) = delete;
@@ -30,13 +30,13 @@ class CacheConfig {
 
   const kvc_cache_config& get() const { return config_; }
 
-  // The library has adopted the storages.
+  // Call it when the library has adopted the storages.
   void release_storages() { owns_storages_ = false; }
 
-  // Head dim of V of each layer: what an attend's output has.
+  // Returns the head dim of V of each layer. The output of an attend has the same head dim.
   std::vector<int32_t> v_head_dims() const;
 
-  // Element type of each layer.
+  // Returns the element type of each layer; kNoDtype if it was not given.
   std::vector<DLDataType> dtypes() const;
 
  private:
@@ -52,11 +52,11 @@ class CacheConfig {
 
   kvc_cache_config config_;
   std::vector<kvc_layer_config> layers_;
-  std::vector<std::vector<float>> scales_;            // what the layers' k_scales and v_scales point to
-  std::deque<Scaling> scalings_;                      // and their rope_scaling
-  std::deque<std::vector<kvc_state_config>> states_;  // and their states
+  std::vector<std::vector<float>> scales_;            // k_scales and v_scales of the layers point to these
+  std::deque<Scaling> scalings_;                      // rope_scaling of the layers points to these
+  std::deque<std::vector<kvc_state_config>> states_;  // `states` of the layers points to these
   std::vector<kvc_group_config> groups_;
-  std::array<uint8_t, 32> fingerprint_;  // if config_.fingerprint is not null
+  std::array<uint8_t, 32> fingerprint_;  // unused if config_.fingerprint is null
   bool owns_storages_ = true;
 };
 

@@ -12,14 +12,14 @@ namespace kvcpy {
 
 namespace {
 
-// Called by the library on the thread that called it, with or without the GIL.
+// The library calls this function on a thread that called the library. The thread may or may not hold the GIL.
 void log_message(void* user, int32_t level, const char* message) {
   if (!Py_IsInitialized()) return;
   nb::gil_scoped_acquire gil;
   PyObject* callable = static_cast<ContextHandle*>(user)->log;
   if (!callable) return;
   nb::object keep = nb::borrow(callable);
-  // The caller may be about to raise; a failing log function must not change what it raises.
+  // An exception may be pending in the caller. A log function that fails must not replace it.
   nb::error_scope pending;
   try {
     keep(level, message);
@@ -28,7 +28,7 @@ void log_message(void* user, int32_t level, const char* message) {
   }
 }
 
-// What a str or None points to; valid as long as `keep`.
+// Returns the text of a str, or null for None. The text is valid as long as the object in `keep`.
 const char* text_or_null(nb::object* keep, const char* message) {
   if (keep->is_none()) return nullptr;
   if (!PyUnicode_Check(keep->ptr())) throw nb::type_error(message);

@@ -1,4 +1,4 @@
-// kvcache.Context: one device, its threads and scratch.
+// kvcache.Context: one device, its threads and its scratch memory.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -39,12 +39,12 @@ class Context {
   std::shared_ptr<ContextHandle> handle_;
 };
 
-// Saturates a Python integer to an int32 argument: the library refuses the extremes with its own message.
+// Saturates an integer to int32_t. The library refuses the extreme values with its own message.
 inline int32_t saturate(int64_t value) {
   return static_cast<int32_t>(value > INT32_MAX ? INT32_MAX : value < INT32_MIN ? INT32_MIN : value);
 }
 
-// The text of a kvc_*_describe function, as Python objects.
+// Returns the JSON text of a kvc_*_describe function or of kvc_build_info as Python objects.
 nb::object parse_json(const std::string& text);
 
 }  // namespace kvcpy

@@ -11,7 +11,7 @@ namespace {
 struct NamedDtype {
   DLDataType dtype;
   const char* short_name;
-  const char* numpy_name;  // also torch's and jax's
+  const char* numpy_name;  // torch and jax have the same name
 };
 
 constexpr NamedDtype kDtypes[] = {
@@ -62,7 +62,7 @@ DLDataType dtype_from_python(nb::handle object) {
       try {
         text = nb::module_::import_("numpy").attr("dtype")(object).attr("name");
       } catch (nb::python_error& error) {
-        if (!error.matches(PyExc_TypeError)) throw;  // not a dtype: the name below says so
+        if (!error.matches(PyExc_TypeError)) throw;  // not a dtype: the error below reports it
       }
     }
   }

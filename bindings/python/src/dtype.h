@@ -1,4 +1,4 @@
-// Element types: names, numpy and torch dtypes on one side, DLDataType on the other.
+// Converts between DLDataType and the element types of Python: names, and dtypes of numpy, torch and jax.
 #pragma once
 
 #include <dlpack/dlpack.h>
@@ -14,17 +14,17 @@ inline bool operator==(DLDataType a, DLDataType b) {
   return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }
 
-// The type that a Python object names: None (kNoDtype), "f32" or "float32", numpy and ml_dtypes dtypes or scalar types,
-// torch and jax dtypes. Raises kvcache.DType for anything else.
+// Returns the type that a Python object names: None (kNoDtype), "f32" or "float32", numpy and ml_dtypes dtypes or
+// scalar types, torch and jax dtypes. Raises kvcache.DType for anything else.
 DLDataType dtype_from_python(nb::handle object);
 
-// By name ("bfloat16", "bf16"); kNoDtype if unknown.
+// Returns the type with this name ("bfloat16", "bf16"); kNoDtype if the name is unknown.
 DLDataType dtype_from_name(const char* name);
 
-// The short name, "bf16"; "unknown" for types without one.
+// Returns the short name, such as "bf16"; "unknown" for a type without a name.
 const char* dtype_name(DLDataType dtype);
 
-// The name that numpy and ml_dtypes use, "bfloat16"; NULL for types without one.
+// Returns the name that numpy and ml_dtypes use, such as "bfloat16"; NULL for a type without a name.
 const char* dtype_numpy_name(DLDataType dtype);
 
 }  // namespace kvcpy

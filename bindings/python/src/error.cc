@@ -9,7 +9,7 @@ namespace kvcpy {
 
 namespace {
 
-// Immortal references: exceptions may be raised until the very end of the process.
+// These references are never dropped, because exceptions may be raised until the process ends.
 PyObject* make_error_factory = nullptr;
 PyObject* make_closed_factory = nullptr;
 
@@ -26,7 +26,7 @@ void set_error_factories(nb::object make_error, nb::object make_closed) {
 }
 
 void raise(kvc_status status, const kvc_error& error) {
-  // A message cut in the middle of a UTF-8 sequence must not hide the failure.
+  // The message may be cut in the middle of a UTF-8 sequence. This must not hide the failure.
   nb::object message = nb::steal(PyUnicode_DecodeUTF8(
       error.message, static_cast<Py_ssize_t>(strnlen(error.message, sizeof(error.message))), "replace"));
   if (!message.is_valid()) throw nb::python_error();

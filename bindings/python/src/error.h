@@ -12,17 +12,18 @@ namespace kvcpy {
 
 namespace nb = nanobind;
 
-// Takes the two callables of kvcache/_errors.py that build an exception: from the fields of a kvc_error, and of a
-// closed cache. Kept for the life of the process.
+// Takes the two callables of kvcache/_errors.py that build an exception: one from the fields of a kvc_error, and one
+// for a closed cache. They are kept until the process ends.
 void set_error_factories(nb::object make_error, nb::object make_closed);
 
 // Raises the exception of a failed call.
 [[noreturn]] void raise(kvc_status status, const kvc_error& error);
 
-// Raises a failure that the binding itself found; `format` as printf's. `index` -1 = none.
+// Raises a failure that the binding itself found. `format` is as in printf. `index`: -1 = none.
 [[noreturn, gnu::format(printf, 3, 4)]] void raise(kvc_status status, int64_t index, const char* format, ...);
 
-// Puts the name of the function that the program called in front of a message.
+// Replaces the text before the first ": " of a message, the name of a C function, with the name of the Python function
+// that the program called.
 void rename_function(const char* caller, kvc_error* error);
 
 // Raises kvcache.Closed.
@@ -44,8 +45,8 @@ void call_without_gil(Call&& call) {
   check(status, error);
 }
 
-// The text of a kvc_*_describe function, called without the GIL: describe(buffer, capacity, &length, &error). It is
-// called again while the text does not fit.
+// Returns the text of a kvc_*_describe function. Calls describe(buffer, capacity, &length, &error) without the GIL, and
+// repeats the call while the text does not fit.
 template <class Describe>
 std::string read_text(Describe describe) {
   int64_t length = 4095;
@@ -62,7 +63,7 @@ std::string read_text(Describe describe) {
   return text;
 }
 
-// Runs call(&error) with the GIL held: for calls of a microsecond.
+// Runs call(&error) with the GIL held, and raises its failure. For calls that take about a microsecond.
 template <typename Call>
 void call_quick(Call&& call) {
   kvc_error error = KVC_ERROR_INIT;

@@ -14,7 +14,7 @@ static_assert(sizeof(kvc_seq) == sizeof(int64_t));
 
 int64_t integer_from_python(nb::handle object) {
   int overflow = 0;
-  const long long value = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);  // takes what has __index__
+  const long long value = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);  // accepts any object with __index__
   if (overflow != 0) return overflow > 0 ? INT64_MAX : INT64_MIN;
   if (value == -1 && PyErr_Occurred()) throw nb::python_error();
   return value;

@@ -15,7 +15,8 @@ constexpr size_t kKeyBytes = 32;
 
 const uint8_t* data_of(const nb::bytes& bytes) { return static_cast<const uint8_t*>(bytes.data()); }
 
-// The 32 bytes of a key, a fingerprint or a hash; null of None. C reads them without a length.
+// Returns the 32 bytes of a key, a fingerprint or a hash; null for None. Checks the length, because the C function
+// reads 32 bytes in any case.
 const uint8_t* key_of(nb::handle object, const char* name) {
   if (object.is_none()) return nullptr;
   if (!PyBytes_Check(object.ptr()) || PyBytes_Size(object.ptr()) != static_cast<Py_ssize_t>(kKeyBytes))
@@ -23,7 +24,7 @@ const uint8_t* key_of(nb::handle object, const char* name) {
   return reinterpret_cast<const uint8_t*>(PyBytes_AsString(object.ptr()));
 }
 
-// Token ids: an int32 array is read where it is, anything else is copied.
+// The token ids of a call. A contiguous int32 array of the CPU is read without a copy. Other ids are copied.
 struct Tokens {
   nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> array;
   std::vector<int32_t> copy;
@@ -38,8 +39,8 @@ struct Tokens {
     const Integers integers = integers_from_python(object);
     for (const int64_t value : integers.values) {
       if (value != static_cast<int32_t>(value))
-        raise(KVC_ERROR_OUT_OF_RANGE, static_cast<int64_t>(copy.size()), "page_keys: token %" PRId64 " has no 32 bits",
-              value);
+        raise(KVC_ERROR_OUT_OF_RANGE, static_cast<int64_t>(copy.size()),
+              "page_keys: token %" PRId64 " has more than 32 bits", value);
       copy.push_back(static_cast<int32_t>(value));
     }
     data = copy.data(), size = integers.size();

@@ -1,4 +1,4 @@
-// Page keys. Names and defaults are kvcache/_keys.py's.
+// Binds kvc_page_keys. kvcache/_keys.py has the public function, with names and default values.
 #pragma once
 
 #include <nanobind/nanobind.h>

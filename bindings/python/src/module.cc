@@ -13,7 +13,7 @@
 
 NB_MODULE(_kvcache, module) {
   using namespace kvcpy;
-  nb::set_leak_warnings(false);  // a library says nothing on stderr
+  nb::set_leak_warnings(false);  // a library must not write to stderr
   if (kvc_abi_version() != KVC_ABI_VERSION)
     throw nb::import_error("kvcache: libkvcache.so.0 has another ABI version than this package was built for");
 

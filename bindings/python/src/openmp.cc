@@ -28,7 +28,8 @@ struct Runtime {
   }
 };
 
-// A library of Python is usually loaded without its symbols being global. `runtime` is the result.
+// A callback of dl_iterate_phdr: takes the functions from a loaded OpenMP library into `runtime`. It is needed because
+// Python usually loads libraries without making their symbols global.
 int try_loaded_library(dl_phdr_info* info, size_t, void* runtime) {
   const char* slash = std::strrchr(info->dlpi_name, '/');
   const char* name = slash ? slash + 1 : info->dlpi_name;

@@ -1,4 +1,5 @@
-// The threads of the OpenMP runtime that the process has loaded, PyTorch's for example, as the pool of a context.
+// Uses the threads of the OpenMP runtime that the process has loaded (for example that of PyTorch) as the thread pool
+// of a context.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@ void openmp_parallel_for(void* user, int64_t n, kvc_parallel_item_fn item, void*
 // Finds the runtime, and loads none. Returns whether there is one. Thread-safe.
 bool find_openmp();
 
-// The threads of a parallel region that the calling thread starts: omp_get_max_threads.
+// Returns the number of threads of a parallel region that the calling thread starts (omp_get_max_threads).
 int32_t openmp_threads();
 
 }  // namespace kvcpy

@@ -67,10 +67,11 @@ constexpr Field<Slots> kSlotFields[] = {
 template <class Args, size_t kCount>
 class Arguments {
  public:
-  // The first array says on which stream, unless `stream` does.
+  // If `stream` is None, the call runs on the current stream of the library of the first array.
   Arguments(const Field<Args> (&fields)[kCount], nb::tuple arrays, nb::handle dtype, DLDevice device, nb::handle stream)
       : fields_(fields), integers_as_(dtype_from_python(dtype)) {
-    if (nb::len(arrays) != kCount) throw nb::value_error("as many arrays as the struct has");
+    if (nb::len(arrays) != kCount)
+      throw nb::value_error("the number of arrays is not the number of array fields of the struct");
     for (size_t i = 0; i < kCount; ++i) objects_[i] = arrays[i];
     work_ = Work::on(device, stream, objects_[0]);
   }
@@ -94,7 +95,8 @@ class Arguments {
   std::array<ArrayArgument, kCount> arrays_;
 };
 
-// New outputs where the caller gave none: q's shape with V's dims, and [B, Hq, Sq] or [Hq, Tq].
+// Makes the outputs that the caller did not give: `out` with the shape of q and the dims of V, and the LSE with the
+// shape [B, Hq, Sq] or [Hq, Tq].
 void make_outputs(Arguments<Flash, std::size(kFlashFields)>& arrays, const Flash& args, bool wants_lse) {
   if (args.q == nullptr || args.v_cache == nullptr || args.q->ndim < 3 || args.v_cache->ndim != 4) return;
   std::vector<int64_t> shape(args.q->shape, args.q->shape + args.q->ndim);

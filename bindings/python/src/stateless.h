@@ -1,4 +1,5 @@
-// The stateless calls: arrays in the order of the C structs. Names and defaults are kvcache/_stateless.py's.
+// Binds the stateless calls. They take their arrays in the order of the fields in the C structs. kvcache/_stateless.py
+// has the public functions, with names and default values.
 #pragma once
 
 #include <nanobind/nanobind.h>

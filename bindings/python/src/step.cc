@@ -21,7 +21,7 @@ Step Step::begin(nb::handle_t<Cache> cache, nb::handle sequences, nb::handle len
 
 std::shared_ptr<CacheHandle> Step::open() const { return nb::inst_ptr<Cache>(cache_)->open(); }
 
-// KVC_ATTEND_* of the arguments.
+// Returns the flags KVC_ATTEND_* for the arguments.
 static uint32_t attend_flags(bool causal, bool alibi_signed, bool rel_bias_zero, bool spans, bool step_window,
                              nb::handle part) {
   const uint32_t flags = (causal ? 0 : KVC_ATTEND_NON_CAUSAL) | (alibi_signed ? KVC_ATTEND_ALIBI_SIGNED : 0) |
@@ -58,7 +58,8 @@ nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v,
   if (!key_bias.is_none()) key_bias_array.read(key_bias, "key_bias", kNoDtype, work);
   if (!mask.is_none()) mask_array.read(mask, "mask", kNoDtype, work);
 
-  // Without a valid q or layer there is no shape for a new output; the call below fails before it would write one.
+  // Without a valid q or layer, the shape of a new output is unknown. The call below then fails before it writes an
+  // output.
   const DLTensor* const up = uv_array.tensor();
   const int64_t v_head_dim =
       up != nullptr && up->ndim == 3 ? up->shape[1] : nb::inst_ptr<Cache>(cache_)->v_head_dim(layer);
@@ -208,7 +209,7 @@ void Step::cancel() const {
 
 void Step::leave(bool failed) {
   if (closed_) return;
-  if (failed && nb::inst_ptr<Cache>(cache_)->closed()) return;  // the exception on its way says more
+  if (failed && nb::inst_ptr<Cache>(cache_)->closed()) return;  // the exception that leaves the block says more
   if (failed) return abort();
   try {
     end();
@@ -273,7 +274,7 @@ int Step::clear_references(PyObject* self) {
   Step& step = *nb::inst_ptr<Step>(self);
   step.positions_.reset();
   step.last_rows_.reset();
-  return 0;  // a cycle through cache_ is broken by the Cache's own attributes
+  return 0;  // a cycle through cache_ is broken when the attributes of the Cache are cleared
 }
 
 const PyType_Slot Step::kSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&Step::traverse)},

@@ -1,7 +1,8 @@
 // kvcache.Step: one forward over a batch, from Cache.forward() to end() or abort().
 //
-// A Step that is collected while open does nothing to its forward: only the `with` statement, end() and abort() close
-// one, so that page ids never depend on a garbage collector. It keeps its Cache object alive, not open.
+// If a Step is garbage-collected while its forward is open, the forward stays open. Only the `with` statement, end()
+// and abort() close a forward. So page ids do not depend on the garbage collector. A Step keeps its Cache object alive,
+// but the cache can still be closed.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -35,12 +36,13 @@ class Step {
   void end();
   void abort();
   void cancel() const;
-  // Leaves a `with` block: ends the forward, or aborts it if that fails or an exception is on its way.
+  // Called at the end of a `with` block. Ends the forward if it is still open. Aborts the forward if an exception
+  // leaves the block (`failed`), or if the end fails.
   void leave(bool failed);
   nb::str describe_text() const;
   nb::object describe() const;
   Tables tables(int64_t group, nb::handle part, bool slots, nb::handle pad, nb::handle arrays) const;
-  // int32 arrays; copied once, so they outlive the forward.
+  // Return int32 arrays. The first call copies them, so they stay valid after the forward.
   nb::object positions();
   nb::object last_rows();
 

@@ -16,7 +16,7 @@ namespace kvcpy {
 
 namespace {
 
-// One or two dims of int32 or int64: a view that keeps `owner` alive, or a copy.
+// Returns an array of one or two dimensions: a view that keeps `owner` alive, or a copy if `owner` is null.
 template <typename T>
 nb::object array_of(const DLTensor& tensor, nb::handle owner) {
   const auto* data = static_cast<const T*>(tensor.data);
@@ -37,7 +37,7 @@ nb::object array_of(const DLTensor& tensor, nb::handle owner) {
   return nb::cast(nb::ndarray<nb::numpy, T>(values, static_cast<size_t>(tensor.ndim), shape, keeper));
 }
 
-// Arrays of one kvc_tables for Python.
+// Converts the arrays of one kvc_tables to Python objects.
 struct Taker {
   nb::handle owner;
   const std::shared_ptr<void>& memory;
@@ -59,7 +59,7 @@ int32_t part_from(nb::handle part) {
   raise(KVC_ERROR_INVALID_ARGUMENT, -1, "tables: part must be \"whole\", \"prefix\", \"branches\" or \"encoder\"");
 }
 
-// KVC_TABLES_DENSE | ... of names; None: all.
+// Returns the flags KVC_TABLES_* of the names. None gives 0, which means all arrays.
 uint32_t arrays_from(nb::handle names) {
   uint32_t bits = 0;
   if (names.is_none()) return bits;
@@ -72,7 +72,7 @@ uint32_t arrays_from(nb::handle names) {
     } else if (name == "tokens") {
       bits |= KVC_TABLES_TOKENS;
     } else {
-      raise(KVC_ERROR_INVALID_ARGUMENT, -1, "tables: arrays must be of \"dense\", \"csr\" and \"tokens\"");
+      raise(KVC_ERROR_INVALID_ARGUMENT, -1, "tables: arrays may contain only \"dense\", \"csr\" and \"tokens\"");
     }
   }
   return bits;
@@ -190,7 +190,8 @@ Plan::Plan(nb::handle_t<Context> context, nb::dict values) {
 uint64_t Plan::build(nb::dict arrays, bool rows_grew, nb::handle stream) {
   const DLDevice device = handle_->context->device;
   const nb::object lens = arrays["seq_lens"];
-  const bool on_device = device.device_type != kDLCPU && lies_on(lens, device);  // the library checks that all are
+  const bool on_device =
+      device.device_type != kDLCPU && lies_on(lens, device);  // the library checks that all arrays are
   Work work = on_device ? Work::on(device, stream, lens) : Work::on(device, stream);
   Work host;
   static constexpr const char* kNames[] = {"seq_lens",     "append_lengths", "rows",        "block_table",

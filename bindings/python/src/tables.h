@@ -1,5 +1,5 @@
-// kvcache.Tables: what other attention kernels need from a step, as numpy arrays; and kvcache.Plan, which makes
-// them of a server's own arrays.
+// kvcache.Tables: the arrays that other attention kernels need for a step. kvcache.Plan: makes Tables from a server's
+// own arrays.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -22,12 +22,12 @@ struct Tables {
   int64_t num_rows = 0, num_queries = 0, page_size = 0, max_seqlen_q = 0, max_seqlen_k = 0, max_pages = 0,
           num_pages = 0, num_keys = 0, generation = 0;
 
-  // On the host: numpy arrays, views of the library's that keep `owner` alive, or copies if it is null. On a GPU
-  // Tensors, views that keep `memory` alive and are written on `work`'s stream.
+  // On the host, makes numpy arrays: views of the library's arrays that keep `owner` alive, or copies if `owner` is
+  // null. On a GPU, makes Tensors: views that keep `memory` alive, and whose bytes are written on the stream of `work`.
   Tables(const kvc_tables& tables, nb::handle owner, std::shared_ptr<void> memory, const Work& work);
   template <class Take>
   Tables(const kvc_tables& tables, const Take& take);
-  // What a caller asks for: the in-fields of a kvc_tables.
+  // Returns a kvc_tables whose input fields are set from the arguments.
   static kvc_tables wanted(nb::handle part, bool slots, nb::handle pad, nb::handle arrays);
 
   static void bind(nb::module_& module);
@@ -38,7 +38,7 @@ class Plan {
   Plan(nb::handle_t<Context> context, nb::dict config);
   Plan(const Plan&) = delete;
 
-  // With the GIL held: it serialises threads.
+  // Runs with the GIL held, so that the calls of several threads run one after another.
   uint64_t build(nb::dict arrays, bool rows_grew, nb::handle stream);
   Tables tables(int64_t step, nb::handle part);
   void check(nb::handle generation) const;
@@ -46,7 +46,7 @@ class Plan {
   static void bind(nb::module_& module);
 
  private:
-  // Shared by tables on a GPU.
+  // The C plan. Tables on a GPU keep it alive.
   struct Handle {
     std::shared_ptr<ContextHandle> context;
     kvc_plan* plan = nullptr;

@@ -11,7 +11,7 @@ namespace kvcpy {
 
 namespace {
 
-// What a capsule owns: a managed tensor and a share of the memory that it views. No Python object in it.
+// What a capsule owns: a managed tensor, and a share of the memory that the tensor views. It contains no Python object.
 template <typename Managed>
 struct Shared {
   Managed managed;
@@ -23,7 +23,7 @@ constexpr const char* kCapsuleName = "dltensor_versioned";
 template <>
 constexpr const char* kCapsuleName<DLManagedTensor> = "dltensor";
 
-// Runs for a capsule that was not consumed: a consumer renames it.
+// The destructor of a capsule. It deletes the tensor only if no consumer took it: a consumer renames the capsule.
 template <typename Managed>
 void delete_capsule(PyObject* capsule) {
   if (!PyCapsule_IsValid(capsule, kCapsuleName<Managed>)) return;
@@ -31,7 +31,7 @@ void delete_capsule(PyObject* capsule) {
   managed->deleter(managed);
 }
 
-// A tensor and its data in one piece: header, then shape and strides, then aligned data.
+// A tensor that owns its shape, its strides and its data.
 struct OwnedTensor {
   DLManagedTensorVersioned managed;
   std::vector<int64_t> shape_and_strides;
@@ -47,7 +47,7 @@ int64_t count_elements(const DLTensor& tensor) {
 
 int64_t element_bytes(const DLTensor& tensor) { return (tensor.dtype.bits * tensor.dtype.lanes + 7) / 8; }
 
-// Strides in elements; compact ones if the producer left them out.
+// Returns the strides in elements. If the producer gave none, returns those of a compact array.
 std::vector<int64_t> strides_of(const DLTensor& tensor) {
   std::vector<int64_t> strides(static_cast<size_t>(tensor.ndim), 1);
   if (tensor.strides) {
@@ -176,7 +176,7 @@ nb::object Tensor::numpy(nb::handle self) {
   interface["shape"] = tuple_of(view.shape, view.ndim);
   interface["strides"] = tuple_of(strides_of(view).data(), view.ndim, itemsize);
   interface["data"] = nb::make_tuple(reinterpret_cast<uintptr_t>(data_of(view)), tensor.readonly());
-  // numpy keeps the object that it got the address from, and that one keeps the memory.
+  // The array keeps `owner` alive, from which numpy gets the address. `owner` keeps the memory alive.
   nb::object owner = nb::module_::import_("types").attr("SimpleNamespace")();
   owner.attr("__array_interface__") = interface;
   owner.attr("owner") = self;
@@ -186,7 +186,7 @@ nb::object Tensor::numpy(nb::handle self) {
     return array.attr("view")(nb::module_::import_("ml_dtypes").attr(name));
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_ImportError)) throw;
-    return array;  // the bits, as unsigned integers
+    return array;  // without ml_dtypes, the elements are unsigned integers with the same bits
   }
 }
 

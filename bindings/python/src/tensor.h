@@ -1,7 +1,8 @@
 // kvcache.Tensor: memory of the library (page pools, exports) as a DLPack exporter.
 //
-// Ownership: a Tensor and every capsule made from it share one DLManagedTensorVersioned; its deleter runs when the last
-// of them goes, on any thread, without the GIL, also after the cache or the interpreter is gone.
+// Ownership: a Tensor and every capsule made from it share one DLManagedTensorVersioned. Its deleter runs when the last
+// of them is destroyed. This may be on any thread, with or without the GIL, and after the end of the cache or of the
+// interpreter.
 #pragma once
 
 #include <dlpack/dlpack.h>
@@ -16,17 +17,18 @@ namespace kvcpy {
 
 namespace nb = nanobind;
 
-// Bytes of a compact array; -1 if a dimension is negative or int64 does not hold their number.
+// Returns the number of bytes of a compact array; -1 if a dimension is negative, or if int64_t is too small for the
+// number.
 int64_t compact_bytes(DLDataType dtype, const std::vector<int64_t>& shape);
 
 class Tensor {
  public:
-  // Adopts `tensor`, which is written by what was put on `work`'s stream so far.
+  // Adopts `tensor`. Its bytes are written by work that is already enqueued on the stream of `work`.
   Tensor(DLManagedTensorVersioned* tensor, const Work& work) : managed_(tensor, release), work_(work) {}
 
-  // A zeroed, compact CPU tensor, 256-byte aligned. Throws std::bad_alloc, also if the size overflows.
+  // Returns a zeroed, compact CPU tensor, aligned to 256 bytes. Throws std::bad_alloc, also if the size overflows.
   static Tensor zeros(DLDataType dtype, const std::vector<int64_t>& shape);
-  // A read-only view of `tensor`, whose memory `owner` keeps alive. Shape and strides are copied.
+  // Returns a read-only view of `tensor`, whose memory `owner` keeps alive. Shape and strides are copied.
   static Tensor view_of(const DLTensor& tensor, std::shared_ptr<void> owner, const Work& work);
 
   const DLTensor& view() const { return managed_->dl_tensor; }
@@ -34,7 +36,7 @@ class Tensor {
 
   // Python's array protocols.
   nb::object dlpack(nb::handle stream, nb::handle max_version, nb::handle dl_device, nb::handle copy) const;
-  // A numpy array over the same memory. `self` is this object's Python object, kept alive by the array.
+  // Returns a numpy array over the same memory. The array keeps `self`, the Python object of a Tensor, alive.
   static nb::object numpy(nb::handle self);
 
   static void bind(nb::module_& module);

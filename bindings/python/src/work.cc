@@ -9,7 +9,8 @@ namespace kvcpy {
 
 namespace {
 
-// A function of kvcache/_streams.py. Looked up at each use: none is on the way of a call whose streams are one.
+// Returns a function of kvcache/_streams.py. Looks it up at each use, because a call that uses only one stream needs no
+// such function.
 nb::object streams(const char* function) { return nb::module_::import_("kvcache._streams").attr(function); }
 
 uintptr_t number_of(void* stream) { return reinterpret_cast<uintptr_t>(stream); }
