@@ -6,19 +6,20 @@
 // its checks, in all groups, before it changes anything.
 // Invariants
 // 1. Each list of a sequence of length n with m uncommitted tree nodes has ceil((n + m) / page_size) entries, or more
-//    while the sequence is in an open step. Node i is at index n + i. Invariant 5 has the exceptions.
+//    while the sequence is in an open step or is being loaded. Node i is at index n + i. Invariant 5 has the
+//    exceptions.
 // 2. A step writes a page only if no other sequence, checkpoint, pin or index refers to the page. A snapshot may refer
 //    to the page, but reads only tokens that are before those of the step.
 // 3. A busy sequence is in an open step, is suspended, or is being saved, loaded, filled, received, suspended or
-//    resumed. Other calls do not change it. A sequence that is removed during a step, save, load, suspend or resume is
-//    freed when that operation ends.
-// 4. A sequence with uncommitted nodes shares no page from index n / page_size on. Only snapshots may also refer to
-//    these pages, and no snapshot reads a token from index n on.
+//    resumed. Calls that do not belong to this operation refuse it, or only remove it. A sequence that is removed
+//    during a step, save, load, suspend or resume is freed when that operation ends.
+// 4. A sequence with uncommitted nodes shares no page from index n / page_size on. Except for the sequence,
+//    only snapshots may refer to these pages, and no snapshot reads a token from index n on.
 // 5. The list of an encoder group has entries for the encoder's tokens. The list of a state group has at most one page,
 //    and each step takes a new page for it. A checkpoint holds the state pages of its position. A sequence with
-//    uncommitted nodes also holds the state pages of length n, and those of the first max_draft_states nodes whose
-//    states were stored. The state of the last node is in the list instead. The pages for the nodes of an open step are
-//    held from reserve on.
+//    uncommitted nodes also holds the state pages of length n (if n > 0), and those of the first max_draft_states
+//    nodes whose states were stored. The state of the last node is in the list instead. The state pages for the nodes
+//    of an open step are held from reserve on.
 // 6. The lists of a suspended sequence keep their sizes, but have no pages. The pages that the sequence keeps are in
 //    SuspendedPages. While the sequence is being resumed, its lists have pages, and SuspendedPages still exists.
 // 7. A step runs only over layers that hold all tokens of its sequences (StoredLayers). The other layers then lack the
@@ -78,12 +79,12 @@ class SequenceStore {
 
   int32_t num_groups() const noexcept { return num_groups_; }
   const PageTable& table(int32_t group) const noexcept { return tables_[static_cast<size_t>(group)]; }
-  // For a mirror of a group's nodes: see PageTable::track_changes and the methods after it.
+  // For a mirror of a group's page-list nodes: see PageTable::track_changes and the methods after it.
   void track_changed_nodes(int32_t group) { edit_table(group).track_changes(); }
   std::span<const int32_t> changed_nodes(int32_t group) noexcept { return edit_table(group).changes(); }
   void forget_changed_nodes(int32_t group) noexcept { edit_table(group).forget_changes(); }
   const GroupRules& rules(int32_t group) const noexcept { return config_.groups[static_cast<size_t>(group)].rules; }
-  // The number of slots in use, and the number of those slots whose sequence was removed while it was busy.
+  // The number of records in use, and the number of those records whose sequence was removed while it was busy.
   int64_t num_sequences() const noexcept { return num_sequences_; }
   int64_t num_removed() const noexcept { return num_removed_; }
 
@@ -163,7 +164,9 @@ class SequenceStore {
   // Gives back all that reserve took.
   void rollback(std::span<const int32_t> slots, std::span<const Reservation> reservations) noexcept;
 
-  // ---- Token trees (trees.cc). A step with trees also calls these methods. `parents`: [tokens], as in kvc_batch. ----
+  // ---- Token trees (trees.cc). `parents`: [tokens], as in kvc_batch. ---------------------------------------------
+
+  // A step with trees also calls check_trees, add_nodes and close_nodes. A commit calls plan_commit and finish_commit.
 
   // Checks that the parents of each row fit the nodes of its sequence.
   Status check_trees(std::span<const uint64_t> ids, std::span<const int32_t> lengths,
@@ -270,8 +273,10 @@ class SequenceStore {
   // most one clear for each group.
   Status begin_receive(int32_t prefix, int64_t tokens, uint64_t* id, std::vector<SlotCopy>* clears);
 
-  // ---- Suspended sequences (suspended.cc). A sequence is busy from begin to end, while its pages are copied ----
+  // ---- Suspended sequences (suspended.cc) ---------------------------------------------------------------------------
 
+  // A sequence is busy from begin_suspend until a resume has succeeded, or until the suspend has failed. Its pages are
+  // copied between begin_suspend and end_suspend, and between begin_resume and end_resume.
   struct PageReference {
     int32_t group, page;
   };
@@ -356,7 +361,7 @@ class SequenceStore {
   void free_slot(int32_t slot) noexcept;
   Status stale(uint64_t id, int64_t index) const;
   void start_marking() noexcept;
-  // Like resolve, but returns DUPLICATE if the sequence was resolved before since start_marking.
+  // Like resolve, but returns DUPLICATE if resolve_first has already found the sequence since start_marking.
   Status resolve_first(uint64_t id, int64_t index, int32_t* slot) {
     KVC_TRY(resolve(id, index, slot));
     if (records_[*slot].mark == mark_) return duplicate(id, index);
@@ -435,8 +440,8 @@ class SequenceStore {
   Status check_pages(int32_t group, int64_t required, int64_t available) const;
   Status check_needed_pages() const;  // needed_pages_ of each group
   Status check_rows(const Shortage& shortage) const;
-  // Checks that enough nodes are free for a list with the entries [first, count), and that reserved_nodes_ nodes remain
-  // free.
+  // Checks that enough page-list nodes are free for a list with the entries [first, count), and that reserved_nodes_
+  // nodes remain free.
   Status check_nodes(int32_t group, int64_t first, int64_t count) const;
   // Evicts idle pages until each group has needed_pages_ free pages. A check must have found that this number of pages
   // is available.
@@ -526,7 +531,7 @@ class SequenceStore {
   uint32_t mark_ = 0;
   PageEvictor* evictor_ = nullptr;
   std::vector<int64_t> needed_pages_;    // [groups]: the number of pages that the last checked call takes
-  std::vector<int64_t> reserved_nodes_;  // [groups]: the number of nodes that check_nodes leaves free
+  std::vector<int64_t> reserved_nodes_;  // [groups]: the number of page-list nodes that check_nodes leaves free
   std::vector<int32_t> donors_;          // [groups]: scratch of attach
   std::vector<int32_t> source_pages_;    // [entries]: scratch of attach, the pages that a new list takes
 };
