@@ -90,8 +90,9 @@ Status ForwardTables::find(const Group& group, const kvc_tables& wanted, Part** 
   return Status();
 }
 
-// Sets the part's generation word to 0, on the device too. If the upload fails, the device has failed, and every
-// later call reports this failure. So the result is ignored here.
+// Sets the generation word of the tables to 0, on the device too. The result of the upload is ignored. If the device
+// has failed, every later call reports the failure. If the upload fails for want of memory or of slots for uploads, the
+// word on the device keeps its old value.
 void ForwardTables::mark_stale(Part* part, const Context& context, void* stream) noexcept {
   part->word = 0;
   int64_t* const copy = part->on_device.copy_of(&part->word);
