@@ -11,7 +11,8 @@
 namespace kvc {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "objects are little endian, and are written as they are");
+static_assert(std::endian::native == std::endian::little,
+              "objects are little endian, and their fields are written without a conversion");
 
 constexpr char kMagic[8] = {'k', 'v', 'c', 'o', 'b', 'j', '\r', '\n'};  // a copy in text mode would change "\r\n"
 constexpr uint32_t kFormatVersion = 1;
@@ -176,7 +177,7 @@ Status decode_object_header(std::span<const uint8_t> bytes, ObjectHeader* out) {
   out->details.assign(next, next + fixed.detail_bytes);
   next += fixed.detail_bytes;
   if (std::any_of(next, body.data() + body.size(), [](uint8_t byte) { return byte != 0; })) {
-    return Status::error(KVC_ERROR_CORRUPT, "the padding of the header is not zero");
+    return Status::error(KVC_ERROR_CORRUPT, "the padding before the checksum of the header is not zero");
   }
   if (fixed.digest != manifest_digest(out->manifest)) {
     return Status::error(KVC_ERROR_CORRUPT, "the digest of the manifest is wrong");
