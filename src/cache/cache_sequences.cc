@@ -183,8 +183,9 @@ Status CacheSequences::set_rope(std::span<const kvc_seq> ids, int32_t set) {
     if (core_.store.busy(slot)) return core_.store.busy_error(slot, index);
     if (!stored || core_.store.stored(slot) == 0) continue;
     return Status::error(KVC_ERROR_ORDER,
-                         "sequence %" PRIu64 " has %" PRId64 " tokens that were rotated by its present set", ids[i],
-                         core_.store.stored(slot))
+                         "sequence %" PRIu64 " has %" PRId64
+                         " tokens that were rotated with its present set of factors",
+                         ids[i], core_.store.stored(slot))
         .at(index);
   }
   for (kvc_seq id : ids) core_.rope_sets.set(core_.store.slot_of(id), set);
@@ -207,8 +208,8 @@ Status CacheSequences::set_streaming(std::span<const kvc_seq> ids, std::span<con
         windows[i] == 0 ? 0 : core_.geometry.store.max_length;  // without a window, sink_tokens must be 0
     if (windows[i] < 0 || windows[i] > core_.geometry.store.max_length || s < 0 || s > most) {
       return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                           "window_tokens %" PRId64 " or sink_tokens %" PRId64 " at index %zu is outside 0..%" PRId64
-                           " or 0..%" PRId64,
+                           "window_tokens %" PRId64 " and sink_tokens %" PRId64 " at index %zu must be in 0..%" PRId64
+                           " and in 0..%" PRId64,
                            windows[i], s, i, core_.geometry.store.max_length, most)
           .at(static_cast<int64_t>(i));
     }
