@@ -85,8 +85,8 @@ int cgroup_cpus(const CgroupFiles& files) {
     if (controllers.empty()) {
       limit = tighter(limit, walk_up(files.mount, path, read_v2));
     } else if (has_controller(controllers, "cpu")) {
-      // Distributions mount the controller under the full list, such as "cpu,cpuacct", or under "cpu". Often one name
-      // is a link to the other. So the limits under both names are read.
+      // Distributions mount the controller under the list of all controllers of the hierarchy, such as "cpu,cpuacct",
+      // or under "cpu". Often one name is a link to the other. So the limits under both names are read.
       limit = tighter(limit, walk_up(files.mount + "/" + controllers, path, read_v1));
       limit = tighter(limit, walk_up(files.mount + "/cpu", path, read_v1));
     }
