@@ -1,9 +1,9 @@
 // PageObjects: the objects that tiers store for the pages of a cache. It computes their keys, makes objects from pages,
 // and checks and unpacks objects.
 //
-// docs/reference/format.md defines the objects: kind 1, and kind 3 for pages of a suspended sequence. The key of an
-// object is SHA-256(digest of the group's layout, page key). So an engine with another layout finds no objects of this
-// layout, and each group has its own objects.
+// docs/reference/format.md defines the objects: kind 1 for published pages, and kind 3 for pages of a suspended
+// sequence. The key of an object is SHA-256(digest of the group's layout, page key). So an engine with another layout
+// finds no objects of this layout, and each group has its own objects.
 //
 // Thread safety: any thread may call key_of. Only one thread at a time may call the other methods. Ownership: borrows
 // the layers.
@@ -32,8 +32,8 @@ class PageObjects {
   Status begin_read(const TierPage& page, void* stream);
   // Waits for the read that begin_read enqueued, and makes the page's object. Throws std::bad_alloc.
   Status end_read(const TierPage& page, void* stream, std::vector<uint8_t>* object);
-  // Checks every byte of an object, and keeps its contents for `write`. Returns CORRUPT or LAYOUT if it is not the
-  // object of this page. Throws std::bad_alloc.
+  // Checks every byte of an object, and keeps the contents of the page for `write`. Returns CORRUPT or LAYOUT if the
+  // object is not that of this page. Throws std::bad_alloc.
   Status check(const TierPage& page, std::span<const uint8_t> object);
   // Enqueues a write to the page. The contents are those that the last `check` kept.
   Status write(const TierPage& page, void* stream);
@@ -51,7 +51,7 @@ class PageObjects {
   std::unique_ptr<PageCopy> copy_;
   PageKey fingerprint_ = {};
   std::vector<Group> groups_;
-  std::vector<uint8_t> contents_;  // of one page: scratch
+  std::vector<uint8_t> contents_;  // scratch: the contents of one page
 };
 
 }  // namespace kvc
