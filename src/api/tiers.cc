@@ -85,6 +85,7 @@ kvc_status kvc_cache_add_tier(kvc_cache* cache, const kvc_tier_config* config, k
     KVC_TRY(c.tiers.check_can_have_tiers());
     TierWorker::Tier tier;
     KVC_TRY(open_tier(known, &tier.table));
+    if (known.flags != 0) tier.room_to_keep = host_tier_room_to_keep;
     tier.stores = static_cast<TierWorker::Stores>(known.store);
     tier.min_tokens = known.min_tokens;
     Status added = c.tiers.add(tier);

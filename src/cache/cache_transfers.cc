@@ -15,6 +15,7 @@
 namespace kvc {
 namespace {
 
+constexpr int64_t kFlushMs = 1000;  // the longest time for which the end of a transfer waits for its messages to leave
 constexpr int64_t kMostRounds = 4;  // how many times one call of progress may poll the transport
 
 Status no_transfer(uint64_t id) { return Status::error(KVC_ERROR_STALE_ID, "transfer %" PRIu64 " does not exist", id); }
@@ -257,6 +258,7 @@ Status CacheTransfers::cancel(uint64_t id) {
 // Ends a transfer. why: the reason that is sent to the peers; null if the transfer is done.
 void CacheTransfers::end(uint64_t id, const char* why) {
   Transfer& transfer = transfers_.at(id);
+  const int64_t until = now_ms() + kFlushMs;
   for (const Peer& peer : transfer.peers) {
     if (why != nullptr) {
       try {
@@ -265,6 +267,7 @@ void CacheTransfers::end(uint64_t id, const char* why) {
       } catch (const std::bad_alloc&) {  // then the peer ends its transfer after its timeout
       }
     }
+    link_->flush(peer.endpoint, std::max<int64_t>(0, until - now_ms()));
     link_->disconnect(peer.endpoint);
   }
   MutexLock cache_lock(core_.mutex);

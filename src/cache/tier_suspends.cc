@@ -1,7 +1,6 @@
 // Moves the pages of suspended sequences to tiers, and back to the pools.
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cinttypes>
@@ -70,6 +69,7 @@ Status TierJobs::suspend(uint64_t sequence, uint64_t* job) {
       const uint64_t numbers[2] = {last_job_ + 1, i};
       std::memcpy(page.page_key.data(), numbers, sizeof numbers);
       page.key = objects_->key_of(page.group, page.page_key);
+      pages[i].found.bytes = objects_->suspended_bytes(page.group);
     }
     suspended_.try_emplace(sequence);  // so that finish_suspend allocates no memory
     jobs_[last_job_ + 1] = std::move(made);
@@ -158,12 +158,14 @@ void TierJobs::forget(uint64_t sequence) noexcept {
 }
 
 int64_t TierJobs::num_suspended() const noexcept {
-  const auto running =
-      std::count_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return job.second.kind == Job::Kind::kSuspend; });
-  return static_cast<int64_t>(suspended_.size()) - running;
+  core_.mutex.assert_held();
+  auto count = static_cast<int64_t>(suspended_.size());
+  for (const auto& [id, job] : jobs_) count -= job.kind == Job::Kind::kSuspend ? 1 : 0;
+  return count;
 }
 
 void TierJobs::forget_all() noexcept {
+  core_.mutex.assert_held();
   for (auto& [sequence, pages] : suspended_) remove_objects(std::move(pages));
   suspended_.clear();
 }
@@ -177,9 +179,10 @@ void TierJobs::remove_objects(std::vector<TierWorker::LoadPage> pages) noexcept 
   }
 }
 
-// Must be called when the cache is destroyed. Removes the objects of unfinished suspends, and of suspended sequences,
-// from the tiers.
-void TierJobs::end_suspends() noexcept {
+// Removes the objects of unfinished suspends and of suspended sequences from the tiers. It waits without the lock,
+// because the worker's thread needs the lock to end a suspend.
+TierJobs::~TierJobs() {
+  core_.prefixes->set_watcher(nullptr);
   for (auto& [id, job] : jobs_) {
     if (job.kind != Job::Kind::kSuspend) continue;
     worker_.cancel_load(job.load);
@@ -189,6 +192,7 @@ void TierJobs::end_suspends() noexcept {
     }
     remove_objects(std::move(stored.pages));
   }
+  MutexLock lock(core_.mutex);
   forget_all();
 }
 

@@ -106,7 +106,8 @@ Status FlashAttnRows::build_listed_row(const FlashAttnCall& call, int32_t row) {
   const kvc_backend_layer& cache = call.cache.layer;
   kv_lengths_[r] = lists.num_entries;
   key_begins_[r] = cache_rows_[r] = 0;
-  const int64_t slots = cache.num_pages * cache.page_size;
+  // Kernels count slots in int32, so no list can name slot 2^31 - 1.
+  const int64_t slots = std::min<int64_t>(cache.num_pages * cache.page_size, INT32_MAX);
   BadEntry bad;
   for (int32_t token = token_begin_[r]; token < token_begin_[r + 1]; ++token) {
     positions_[static_cast<size_t>(token)] = 0;
@@ -114,7 +115,7 @@ Status FlashAttnRows::build_listed_row(const FlashAttnCall& call, int32_t row) {
     if (!find_entry_beyond(lists, row, token, cache.num_kv_heads, slots, &bad)) continue;
     return Status::error(KVC_ERROR_OUT_OF_RANGE,
                          "indices has the slot %d in query %d of row %d, head %" PRId64 ", entry %" PRId64
-                         "; slots of k_cache are below %" PRId64,
+                         "; lists can name the first %" PRId64 " slots of k_cache",
                          bad.value, token - token_begin_[r], row, bad.head, bad.place, slots)
         .at(row);
   }

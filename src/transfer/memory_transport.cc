@@ -81,6 +81,9 @@ int32_t connect(void* self, const void* bytes, int64_t count, uint64_t* peer, kv
   return KVC_TRANSPORT_OK;
 }
 
+// Messages leave in `send`.
+int32_t flush(void*, uint64_t, int64_t) { return KVC_TRANSPORT_OK; }
+
 void disconnect(void* self, uint64_t peer) {
   MutexLock lock(registry().mutex);
   endpoint_of(self).peers.erase(peer);
@@ -182,6 +185,7 @@ void open_memory_transport(kvc_transport* out) {
   out->max_message_bytes = kMaxMessageBytes;
   out->address = address;
   out->connect = connect;
+  out->flush = flush;
   out->disconnect = disconnect;
   out->send = send;
   out->poll = poll;
