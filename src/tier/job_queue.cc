@@ -27,7 +27,8 @@ void JobQueue::forget_descriptor() noexcept {
 
 Status JobQueue::open() {
   event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (event_ < 0) return Status::error(KVC_ERROR_OUT_OF_MEMORY, "eventfd: %s", std::strerror(errno));
+  if (event_ < 0)
+    return Status::error(KVC_ERROR_OUT_OF_MEMORY, "an eventfd cannot be created: %s", std::strerror(errno));
   return Status();
 }
 
@@ -68,7 +69,7 @@ void JobQueue::add_completion(const TierTask& task, int32_t result, int32_t os_e
   done_.push({task.job, task.index, result, os_error});
   KVC_ASSERT(static_cast<int64_t>(done_.size()) <= open_items_, done_.size(), open_items_);
   const uint64_t one = 1;
-  // The write does not block, because poll sets the counter of the eventfd to 0 before it can reach its limit.
+  // The write does not block: the counter of the eventfd is 0 here, because poll clears it with the last completion.
   if (done_.size() == 1 && ::write(event_, &one, sizeof one) < 0) KVC_ASSERT(errno == EAGAIN, errno, event_);
 }
 
