@@ -93,7 +93,7 @@ TEST(SuspendErrors, ASuspendWithoutRoomEvictsNothing) {
   engine.check(large, tokens, 32);
 }
 
-// With a tier behind it, pages that do not fit in a host tier go there.
+// With a second tier, pages that do not fit in a host tier go there.
 TEST(SuspendErrors, PagesBeyondTheHostTierGoToTheNext) {
   MemoryTier second;
   TieredEngine engine{TieredSpec{}};

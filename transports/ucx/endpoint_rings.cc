@@ -139,7 +139,7 @@ void UcxEndpoint::release_rings() {
   }
 }
 
-// If a process has ended without kBye, it gets a kBye a second later, behind the messages that it had sent.
+// If a process has ended without kBye, it gets a kBye a second later, after the messages that it had sent.
 void UcxEndpoint::look_at_rings(int64_t now_ms) {
   for (auto& [number, ring] : rings_) {
     if (ring->done || !ring->process.has_ended()) continue;
