@@ -92,13 +92,13 @@ static int32_t kvj_useTransport(int64_t cache, int64_t library, int64_t options,
   return (int32_t)status;
 }
 
-/* A job is one call of parallel_for. The program's function gets its items as (job, number, index), and may use them at any
- * time, on any thread, again and again. So
+/* A job is one call of parallel_for. The program's function gets its items as (job, number, index), and may use them at
+ * any time, on any thread, again and again. So
  *
- *   1. an item runs only if waiting[index] is the number of the job, and whoever runs it first sets that to 0. Numbers are
- *      never used again, and jobs are never freed: later uses change nothing;
- *   2. parallel_for runs the items that nothing has begun, and returns when all are done. This is C, so that no exception of
- *      Java can prevent it. */
+ *   1. an item runs only if waiting[index] is the number of the job, and the thread that runs it first sets that to 0.
+ * Numbers are never used again, and jobs are never freed: later uses change nothing;
+ *   2. parallel_for runs the items that nothing has begun, and returns when all are done. This is C, so that no
+ * exception of Java can prevent it. */
 enum { kvj_max_items = 1024 }; /* num_threads is at most that */
 
 typedef struct kvj_job {
@@ -153,8 +153,8 @@ static JavaVM *kvj_vm;
 static jweak kvj_pool_class; /* the class may be unloaded with its loader */
 static jmethodID kvj_pool_run;
 
-/* Calls HostPool.run. If it cannot be called, nothing runs. That is so on a thread that is not Java's, and without memory or
- * stack for the call. HostPool.run itself throws nothing. */
+/* Calls HostPool.run. If it cannot be called, nothing runs. That is so on a thread that is not Java's, and without
+ * memory or stack for the call. HostPool.run itself throws nothing. */
 static void kvj_call_pool(int64_t user, kvj_job *job, int64_t number, int64_t n) {
   JNIEnv *jni = NULL;
   jclass pool;

@@ -37,7 +37,7 @@ public interface ParallelFor {
           executor.execute(() -> item.accept(other));
         }
       } catch (RejectedExecutionException full) {
-        // what it has not taken runs on this thread
+        // this thread runs the items that the executor did not take
       }
       item.accept(0);
     };
