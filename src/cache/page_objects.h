@@ -28,6 +28,8 @@ class PageObjects {
   static Status create(const Layers& layers, const PageKey& fingerprint, std::unique_ptr<PageObjects>* out);
 
   kvc_tier_key key_of(int32_t group, const PageKey& page_key) const noexcept;
+  // The size of the object of a suspended page.
+  int64_t suspended_bytes(int32_t group) const noexcept { return groups_[static_cast<size_t>(group)].suspended_bytes; }
   // Enqueues a read of the page's contents (PageCopy). Throws std::bad_alloc.
   Status begin_read(const TierPage& page, void* stream);
   // Waits for the read that begin_read enqueued, and makes the page's object. Throws std::bad_alloc.
@@ -42,10 +44,12 @@ class PageObjects {
   struct Group {
     std::string manifest;
     ObjectKey digest = {};
+    int64_t suspended_bytes = 0;
   };
 
   explicit PageObjects(const Layers& layers) : layers_(layers) {}
   ObjectHeader header_of(const TierPage& page) const;
+  static ObjectSizes sizes_of(const ObjectHeader& header, size_t head_bytes) noexcept;
 
   const Layers& layers_;
   std::unique_ptr<PageCopy> copy_;

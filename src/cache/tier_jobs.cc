@@ -20,15 +20,11 @@ Status TierJobs::create(CacheCore* core, std::unique_ptr<TierJobs>* out) {
   KVC_TRY(jobs->stream_.open(core->context));
   KVC_TRY(PageObjects::create(core->layers, *core->geometry.fingerprint, &jobs->objects_));
   KVC_TRY(make_suspend_key(&jobs->suspend_key_));
+  jobs->core_.mutex.assert_held();
   for (int32_t g = 0; g < core->num_groups(); ++g) jobs->handed_.emplace_back(core->store.table(g).num_pages());
   core->prefixes->set_watcher(jobs.get());
   *out = std::move(jobs);
   return Status();
-}
-
-TierJobs::~TierJobs() {
-  core_.prefixes->set_watcher(nullptr);
-  end_suspends();
 }
 
 KeyedQuery TierJobs::keyed(const PrefixQuery& query) const {
@@ -65,34 +61,35 @@ TierPage TierJobs::page_of(const KeyedQuery& query, int32_t group, int64_t block
 
 // ---- Stores -------------------------------------------------------------------------------------------------------
 
+// Queues a page for the tiers that want it, unless it was queued before. reused: the index had the page before.
+void TierJobs::queue_page(const KeyedQuery& query, int32_t group, int64_t block, int32_t number, bool reused) {
+  uint8_t& was_handed = handed(group, number);
+  if (was_handed != 0) return;
+  for (int32_t t = 0; t < num_tiers(); ++t) {
+    const TierWorker::Tier& tier = worker_.tier(t);
+    const bool wanted =
+        tier.stores == TierWorker::Stores::kPublished || (tier.stores == TierWorker::Stores::kReused && reused);
+    if (!wanted || static_cast<int64_t>(query.tokens->size()) < tier.min_tokens) continue;
+    TierPage page = page_of(query, group, block);
+    page.page = number;
+    worker_.store(t, std::move(page));
+    was_handed = 1;
+  }
+}
+
 void TierJobs::queue_published(const KeyedQuery& query, int64_t published, int64_t known) {
   core_.mutex.assert_held();
   const int64_t page_size = core_.geometry.page_size;
   const PrefixIndex::Match match = core_.prefixes->match(query.key(published), published);
   const PrefixSource& source = core_.prefixes->matched();
-  const auto tokens = static_cast<int64_t>(query.tokens->size());
-  const auto queue = [&](int32_t group, int64_t block, int32_t number) {
-    uint8_t& was_handed = handed(group, number);
-    if (was_handed != 0) return;
-    const bool reused = (block + 1) * page_size <= known;
-    for (int32_t t = 0; t < num_tiers(); ++t) {
-      const TierWorker::Tier& tier = worker_.tier(t);
-      const bool wanted =
-          tier.stores == TierWorker::Stores::kPublished || (tier.stores == TierWorker::Stores::kReused && reused);
-      if (!wanted || tokens < tier.min_tokens) continue;
-      TierPage page = page_of(query, group, block);
-      page.page = number;
-      worker_.store(t, std::move(page));
-      was_handed = 1;
-    }
-  };
   const int64_t blocks = match.tokens / page_size;
   for (int32_t g = 0; g < core_.num_groups(); ++g) {
     if (core_.rules(g).holds_state() && blocks > 0 && match.tokens == blocks * page_size)
-      queue(g, blocks - 1, source.at(g, 0));
+      queue_page(query, g, blocks - 1, source.at(g, 0), match.tokens <= known);
     if (!core_.rules(g).holds_tokens()) continue;
     for (int64_t b = 0; b < blocks; ++b) {
-      if (const int32_t number = source.at(g, b); number >= 0) queue(g, b, number);
+      const int32_t number = source.at(g, b);
+      if (number >= 0) queue_page(query, g, b, number, (b + 1) * page_size <= known);
     }
   }
 }

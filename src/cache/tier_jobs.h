@@ -74,7 +74,10 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
   void forget_all() noexcept;
   // Locked.
   int64_t num_suspended() const noexcept;
-  bool has_jobs() const noexcept { return !jobs_.empty(); }
+  bool has_jobs() const noexcept {
+    core_.mutex.assert_held();
+    return !jobs_.empty();
+  }
 
   // The worker's thread calls read_page and write_page. A child of fork() calls in_child.
   bool read_page(const TierPage& page, const std::atomic<bool>& valid, std::vector<uint8_t>* object) override;
@@ -104,28 +107,32 @@ class TierJobs final : public TierWorker::Owner, public PageWatcher {
 
   explicit TierJobs(CacheCore* core) : core_(*core), worker_(this) {}
   TierPage page_of(const KeyedQuery& query, int32_t group, int64_t block) const;
+  void queue_page(const KeyedQuery& query, int32_t group, int64_t block, int32_t number, bool reused)
+      KVC_REQUIRES(core_.mutex);
   Status begin_load(Job* job, Plan plan) KVC_REQUIRES(core_.mutex);
   Status finish_load(const Job& job, int64_t first_failed, int64_t* tokens) KVC_REQUIRES(core_.mutex);
   Status finish_suspend(const Job& job, TierWorker::Loaded stored, int64_t* tokens) KVC_REQUIRES(core_.mutex);
   Status finish_resume(const Job& job, const TierWorker::Loaded& loaded, int64_t* tokens) KVC_REQUIRES(core_.mutex);
   std::vector<int64_t> held_tokens(int32_t slot) const KVC_REQUIRES(core_.mutex);
   static Status make_suspend_key(PageKey* key);
-  void end_suspends() noexcept;
   void remove_objects(std::vector<TierWorker::LoadPage> pages) noexcept;
   static bool worth_loading(const Request& request, const PrefixIndex::Match& match, const Plan& plan) noexcept;
   int64_t match_whole_pages(const KeyedQuery& query, int64_t tokens) KVC_REQUIRES(core_.mutex);
   GroupPages look_up(const KeyedQuery& query, int32_t group, int64_t first, int64_t end, bool until_miss);
-  uint8_t& handed(int32_t group, int32_t page) noexcept { return handed_[static_cast<size_t>(group)][page]; }
+  uint8_t& handed(int32_t group, int32_t page) noexcept KVC_REQUIRES(core_.mutex) {
+    return handed_[static_cast<size_t>(group)][page];
+  }
 
   CacheCore& core_;
   DeviceStream stream_;  // used by the worker's thread
   std::unique_ptr<PageObjects> objects_;
-  std::vector<LazyArray<uint8_t>> handed_;  // [groups], [pages]: 1 = queued for a tier
-  std::map<uint64_t, Job> jobs_;
-  std::map<uint64_t, std::vector<TierWorker::LoadPage>>
-      suspended_;             // from the id of a sequence to its pages, with the tiers that have them
-  PageKey suspend_key_ = {};  // random bytes in the page keys of pages of suspended sequences
-  uint64_t last_job_ = 0;
+  // [groups], [pages]: 1 = queued for a tier
+  std::vector<LazyArray<uint8_t>> handed_ KVC_GUARDED_BY(core_.mutex);
+  std::map<uint64_t, Job> jobs_ KVC_GUARDED_BY(core_.mutex);
+  // By sequence: its pages, and the places of their objects.
+  std::map<uint64_t, std::vector<TierWorker::LoadPage>> suspended_ KVC_GUARDED_BY(core_.mutex);
+  PageKey suspend_key_ = {};  // random bytes in the page keys of these objects; constant after `create`
+  uint64_t last_job_ KVC_GUARDED_BY(core_.mutex) = 0;
   TierWorker worker_;  // the last member, because its thread uses the others
 };
 

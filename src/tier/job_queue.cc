@@ -27,8 +27,7 @@ void JobQueue::forget_descriptor() noexcept {
 
 Status JobQueue::open() {
   event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (event_ < 0)
-    return Status::error(KVC_ERROR_OUT_OF_MEMORY, "an eventfd cannot be created: %s", std::strerror(errno));
+  if (event_ < 0) return Status::error(KVC_ERROR_OUT_OF_MEMORY, "eventfd: %s", std::strerror(errno));
   return Status();
 }
 

@@ -18,8 +18,7 @@ Status TierThreads::start() noexcept {
     threads_.reserve(static_cast<size_t>(count_));
     for (int32_t i = 0; i < count_; ++i) threads_.emplace_back(run_);
   } catch (const std::exception& error) {
-    if (threads_.empty())
-      status = Status::error(KVC_ERROR_OUT_OF_MEMORY, "the threads of a tier cannot start: %s", error.what());
+    if (threads_.empty()) status = Status::error(KVC_ERROR_OUT_OF_MEMORY, "threads of a tier: %s", error.what());
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return status;

@@ -27,6 +27,8 @@ class TransportLink {
   // Sets *out to the transport's address. Fails with IO if the transport has none. Throws std::bad_alloc.
   Status address(std::vector<uint8_t>* out) const;
   Status connect(const std::vector<uint8_t>& address, uint64_t* peer);
+  // Waits until the messages to a peer have left, at most timeout_ms.
+  void flush(uint64_t peer, int64_t timeout_ms) { transport_.flush(transport_.self, peer, timeout_ms); }
   void disconnect(uint64_t peer) { transport_.disconnect(transport_.self, peer); }
 
   // Returns a free buffer, or -1 if none is free. The buffer belongs to the caller until send or give_back is called
