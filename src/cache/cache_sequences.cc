@@ -206,8 +206,8 @@ Status CacheSequences::set_streaming(std::span<const kvc_seq> ids, std::span<con
         windows[i] == 0 ? 0 : core_.geometry.store.max_length;  // without a window, sink_tokens must be 0
     if (windows[i] < 0 || windows[i] > core_.geometry.store.max_length || s < 0 || s > most) {
       return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                           "window_tokens %" PRId64 " and sink_tokens %" PRId64 " at index %zu must be in 0..%" PRId64
-                           " and in 0..%" PRId64,
+                           "window_tokens %" PRId64 " or sink_tokens %" PRId64 " at index %zu is outside 0..%" PRId64
+                           " or 0..%" PRId64,
                            windows[i], s, i, core_.geometry.store.max_length, most)
           .at(static_cast<int64_t>(i));
     }

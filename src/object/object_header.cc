@@ -11,8 +11,7 @@
 namespace kvc {
 namespace {
 
-static_assert(std::endian::native == std::endian::little,
-              "objects are little endian, and their fields are written without a conversion");
+static_assert(std::endian::native == std::endian::little, "objects are little endian, and are written as they are");
 
 constexpr char kMagic[8] = {'k', 'v', 'c', 'o', 'b', 'j', '\r', '\n'};  // a copy in text mode would change "\r\n"
 constexpr uint32_t kFormatVersion = 1;

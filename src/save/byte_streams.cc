@@ -22,9 +22,7 @@ Status io_error(const char* what, const std::string& path) {
   return Status::error(KVC_ERROR_IO, "%s %.200s: %s", what, path.c_str(), strerror_r(code, text, sizeof text));
 }
 
-Status ended(size_t missing) {
-  return Status::error(KVC_ERROR_CORRUPT, "the data ends at least %zu bytes too early", missing);
-}
+Status ended(size_t missing) { return Status::error(KVC_ERROR_CORRUPT, "the data ends %zu bytes too early", missing); }
 
 std::string folder_of(const std::string& path) {
   const size_t slash = path.rfind('/');

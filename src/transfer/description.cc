@@ -12,7 +12,7 @@ namespace kvc {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
-              "descriptions are little endian, and their fields are written without a conversion");
+              "descriptions are little endian, and are written as they are");
 
 constexpr char kMagic[8] = {'k', 'v', 'c', 'x', 'f', 'e', 'r', '\n'};
 constexpr uint32_t kVersion = 2;

@@ -59,8 +59,7 @@ Status NixlLibrary::load(const char* file, const NixlLibrary** out) {
   *out = &loaded;
   if (loaded_file != nullptr) {
     if (!given || std::strcmp(loaded_file, file) == 0) return Status();
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "library \"%.200s\" cannot be used, because this process has loaded \"%.200s\"", file,
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "library \"%.200s\": this process has loaded \"%.200s\"", file,
                          loaded_file);
   }
   // NIXL's wheels contain a copy of libnl. Their UCX also loads the libnl of the system, if it finds libefa. The second

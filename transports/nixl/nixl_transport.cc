@@ -21,7 +21,7 @@ Status check(const kvc_nixl_config& config) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE, "num_params %d is not in 0..%d", config.num_params, kMaxParams);
   }
   if (config.num_params > 0 && config.params == nullptr) {
-    return Status::error(KVC_ERROR_NULL_ARGUMENT, "params is NULL, but num_params is %d", config.num_params);
+    return Status::error(KVC_ERROR_NULL_ARGUMENT, "params is NULL, and num_params is %d", config.num_params);
   }
   for (int32_t i = 0; i < config.num_params; ++i) {
     const kvc_nixl_param& param = config.params[i];
@@ -31,7 +31,7 @@ Status check(const kvc_nixl_config& config) {
   if (config.agent == nullptr) return Status();
   const size_t bytes = std::string_view(config.agent).size();
   if (bytes >= 1 && bytes <= NixlEndpoint::kMaxAgentBytes) return Status();
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "the name in agent has %zu bytes, which is not in 1..%zu", bytes,
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "agent has a name of %zu bytes, not of 1..%zu", bytes,
                        NixlEndpoint::kMaxAgentBytes);
 }
 

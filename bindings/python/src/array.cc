@@ -198,7 +198,7 @@ DLManagedTensorVersioned* take_managed(nb::handle exporter, const char* name, Wo
   }
   if (managed->version.major != DLPACK_MAJOR_VERSION) {
     release_managed(managed);
-    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: the array was exported by an unknown major version of DLPack", name);
+    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: exported by an unknown major version of DLPack", name);
   }
   if (!work.on_host()) {
     const ArrayKind kind = array_kind(exporter);
@@ -241,8 +241,7 @@ void* current_stream(nb::handle array, DLDevice device) {
 
 void ArrayArgument::adopt(const DLTensor& tensor, const char* name, DLDataType integers_as) {
   if (tensor.ndim < 0 || tensor.ndim > kMaxDims)
-    raise(KVC_ERROR_RANK, -1, "%s: the array has %d dimensions, but at most %d are supported", name, tensor.ndim,
-          kMaxDims);
+    raise(KVC_ERROR_RANK, -1, "%s: the array has %d dimensions, and at most %d are known", name, tensor.ndim, kMaxDims);
   tensor_ = tensor;
   std::copy(tensor.shape, tensor.shape + tensor.ndim, shape_);
   tensor_.shape = shape_;
@@ -368,7 +367,7 @@ nb::object new_output(nb::handle like, const DLTensor& like_tensor, const std::v
       as_input ? like_tensor.dtype : DLDataType{uint8_t(type == OutputType::kInt32 ? kDLInt : kDLFloat), 32, 1};
   if (compact_bytes(dtype, shape) < 0)
     raise(KVC_ERROR_SHAPE, -1,
-          "a new output cannot have the shape %s: a size is negative, or it needs 2^63 bytes or more",
+          "a new output cannot have the shape %s: a size is negative, or there are more than 2^63 bytes",
           nb::str(extents).c_str());
   switch (array_kind(like)) {
     case ArrayKind::kTorch:

@@ -81,8 +81,8 @@ void Batch::read_spans(const char* function, nb::handle ids_of_tokens) {
   int64_t tokens = 0;
   for (const int32_t length : lengths) tokens += length > 0 ? length : 0;
   if (given.is_scalar || given.size() != tokens)
-    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: %" PRId64 " tokens and %" PRId64 " span ids: each token needs one",
-          function, tokens, given.size());
+    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: %" PRId64 " tokens and %" PRId64 " span ids", function, tokens,
+          given.size());
   for (const int64_t id : given.values) {
     if (id > INT32_MAX)  // after saturation, two such ids would be equal
       raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: span id %" PRId64 " is above %d", function, id, INT32_MAX);
@@ -95,7 +95,7 @@ void Batch::read_layers(const char* function, nb::handle layers) {
   nb::object begin, end;
   if (PyRange_Check(layers.ptr())) {
     if (integer_from_python(layers.attr("step")) != 1)
-      raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: a range of layers must have step 1", function);
+      raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: a range of layers has step 1", function);
     begin = layers.attr("start"), end = layers.attr("stop");
   } else {
     begin = layers[0], end = layers[1];
@@ -130,7 +130,7 @@ void Batch::read_row_parents(const char* function, size_t row, nb::handle row_pa
   }
   const Integers given = integers_from_python(row_parents);
   if (given.is_scalar || given.size() != length)
-    raise(KVC_ERROR_INVALID_ARGUMENT, static_cast<int64_t>(row), "%s: row %zu has length %d, but %" PRId64 " parents",
+    raise(KVC_ERROR_INVALID_ARGUMENT, static_cast<int64_t>(row), "%s: row %zu has length %d and %" PRId64 " parents",
           function, row, length, given.size());
   for (const int64_t parent : given.values) parents.push_back(saturate(parent));
 }

@@ -39,8 +39,8 @@ struct Tokens {
     const Integers integers = integers_from_python(object);
     for (const int64_t value : integers.values) {
       if (value != static_cast<int32_t>(value))
-        raise(KVC_ERROR_OUT_OF_RANGE, static_cast<int64_t>(copy.size()),
-              "page_keys: token %" PRId64 " has more than 32 bits", value);
+        raise(KVC_ERROR_OUT_OF_RANGE, static_cast<int64_t>(copy.size()), "page_keys: token %" PRId64 " has no 32 bits",
+              value);
       copy.push_back(static_cast<int32_t>(value));
     }
     data = copy.data(), size = integers.size();

@@ -70,8 +70,7 @@ class Arguments {
   // If `stream` is None, the call runs on the current stream of the library of the first array.
   Arguments(const Field<Args> (&fields)[kCount], nb::tuple arrays, nb::handle dtype, DLDevice device, nb::handle stream)
       : fields_(fields), integers_as_(dtype_from_python(dtype)) {
-    if (nb::len(arrays) != kCount)
-      throw nb::value_error("the number of arrays is not the number of array fields of the struct");
+    if (nb::len(arrays) != kCount) throw nb::value_error("as many arrays as the struct has");
     for (size_t i = 0; i < kCount; ++i) objects_[i] = arrays[i];
     work_ = Work::on(device, stream, objects_[0]);
   }

@@ -72,7 +72,7 @@ uint32_t arrays_from(nb::handle names) {
     } else if (name == "tokens") {
       bits |= KVC_TABLES_TOKENS;
     } else {
-      raise(KVC_ERROR_INVALID_ARGUMENT, -1, "tables: arrays may contain only \"dense\", \"csr\" and \"tokens\"");
+      raise(KVC_ERROR_INVALID_ARGUMENT, -1, "tables: arrays must be of \"dense\", \"csr\" and \"tokens\"");
     }
   }
   return bits;
