@@ -1,0 +1,330 @@
+// Scores of keys on tensor cores, for q of 16 bits. A thread block scores a run of keys of one query, in tiles of 128
+// keys. Each of the 4 warps has 32 keys of a tile and all heads, so sums over heads stay in the warp.
+//
+// A product has the keys as rows and the heads as columns. A warp loads its 32 keys to registers once, and multiplies
+// them by 16 heads at a time from a tile of q in shared memory. While a tile is multiplied, the next tile of keys is
+// copied, and each thread finds the place of one key of the tile after it. So there is one barrier for each tile.
+//
+// If there are several heads of keys, or more than 64 query heads, a tile is computed in parts. A part has the query
+// heads of one head of keys that are in the tile of q.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cuda/attend/common/pairs.cuh"
+#include "kernels/cuda/attend/mma/instructions.cuh"
+#include "kernels/cuda/attend/mma/layout.h"
+#include "kernels/cuda/select/keys.cuh"
+#include "kernels/cuda/warp.cuh"
+
+namespace kvc::kernels::cuda {
+
+constexpr int kTileDim = 128, kTilePitch = kTileDim * 2;  // rows of fewer dims have zeros behind them
+constexpr int kTileKeys = 128, kTileHeads = 64, kHeadsOfProduct = 2 * kMmaColumns;
+constexpr int kTileSteps = kTileDim / kMmaDepth, kWarpKeys = 2 * kMmaRows;
+static_assert(kTileKeys == kScoreThreads, "each thread finds one key of a tile");
+static_assert(kWarpKeys * (kScoreThreads / kWarpSize) == kTileKeys);
+
+// How keys come to a tile.
+enum class KeyCopy {
+  kPlain,   // they are stored in the type of q, and copied 16 bytes at a time
+  kBytes,   // they are stored in 8 bits. 16 bytes at a time are loaded to registers, and converted after the products
+  kElement  // the others are converted element by element
+};
+
+struct TileScores {
+  SeenKeys seen;
+  KeyPlace places[3][kTileKeys];  // of tile t at t % 3
+  float units[2][kTileKeys];      // the scales of the keys in each buffer
+  float weights[kTileHeads];      // of the heads in the tile of q
+};
+constexpr int kTileScoresBytes = (sizeof(TileScores) + 127) / 128 * 128;
+// Products read up to 16 rows beyond the last head. What they compute there is not used.
+constexpr int kTileQBytes = (kTileHeads + kHeadsOfProduct) * kTilePitch, kTileBytes = kTileKeys * kTilePitch;
+constexpr int kTileScoresShared = kTileScoresBytes + kTileQBytes + 2 * kTileBytes;
+
+// A part of a tile: the heads [head, end).
+struct TilePart {
+  int32_t tile, head, end, q_begin;  // q_begin: the head in the first row of the tile of q
+};
+
+template <class Q, KeyCopy kCopy>
+struct TileScorer {
+  const SelectCall& call;
+  TileScores& fixed;
+  unsigned char* q_tile;
+  unsigned char* k_tiles;
+  int32_t token, list, first, count;
+  Heads heads;
+  int32_t thread, warp, lane;
+  PageCursor pages;
+  uint32_t loaded[kCopy == KeyCopy::kBytes ? kTileDim / 16 : 1][4];  // kBytes: this thread's pieces of the next tile
+
+  __device__ __forceinline__ TilePart part_at(int32_t tile, int32_t head) const {
+    const int32_t group = call.attend.layer.num_q_heads / call.attend.layer.num_kv_heads;
+    TilePart part = {tile, head, (head / group + 1) * group, head - (head - heads.begin) % kTileHeads};
+    if (part.end > part.q_begin + kTileHeads) part.end = part.q_begin + kTileHeads;
+    if (part.end > heads.end) part.end = heads.end;
+    return part;
+  }
+  __device__ __forceinline__ TilePart part_after(const TilePart& part) const {
+    return part.end < heads.end ? part_at(part.tile, part.end) : part_at(part.tile + 1, heads.begin);
+  }
+  __device__ __forceinline__ int32_t kv_head_of(const TilePart& part) const {
+    return part.head / (call.attend.layer.num_q_heads / call.attend.layer.num_kv_heads);
+  }
+  __device__ __forceinline__ const KeyPlace* places_of(int32_t tile) const { return fixed.places[tile % 3]; }
+
+  // Finds this thread's key of a tile.
+  __device__ __forceinline__ KeyPlace find(int32_t tile) {
+    const int32_t key = tile * kTileKeys + thread;
+    return key < count ? find_key(call, fixed.seen, &pages, token, list, first + key) : KeyPlace{0, 0, -1};
+  }
+
+  // Writes the query rows and the weights of the heads from q_begin on. Rows beyond the last head are zeros.
+  __device__ __forceinline__ void load_q(int32_t q_begin) {
+    const int32_t pairs = call.attend.layer.head_dim / 2;
+    const QueryPlace place = place_of(fixed.seen, token);
+    for (int32_t i = thread; i < kTileHeads * pairs; i += kScoreThreads) {
+      const int32_t row = i / pairs, d = i % pairs * 2;
+      float x[2] = {};
+      if (q_begin + row < heads.end) {
+        x[0] = attended_query(call.attend, fixed.seen.item, place, q_begin + row, d);
+        x[1] = attended_query(call.attend, fixed.seen.item, place, q_begin + row, d + 1);
+      }
+      const uint32_t pair = pack(Q{}, x[0], x[1]);
+      memcpy(q_tile + swizzled(row, d / 8, kTilePitch) + d % 8 * 2, &pair, sizeof pair);
+    }
+    if (thread < kTileHeads && q_begin + thread < heads.end) {
+      fixed.weights[thread] = weight_of(call, token, q_begin + thread);
+    }
+  }
+
+  // Calls piece(j, key, part) for the pieces of this thread among the rows of a tile, if a row has `pieces` pieces.
+  template <int kMost, class Piece>
+  __device__ __forceinline__ void for_each_piece(int32_t pieces, Piece piece) const {
+    const int32_t keys_on = kScoreThreads / pieces, pieces_on = kScoreThreads % pieces;
+    int32_t key = thread / pieces, part = thread % pieces;
+#pragma unroll
+    for (int j = 0; j < kMost; ++j) {
+      if (j >= pieces) break;  // 128 threads have `pieces` pieces each
+      piece(j, key, part);
+      key += keys_on;
+      part += pieces_on;
+      if (part >= pieces) {
+        part -= pieces;
+        ++key;
+      }
+    }
+  }
+
+  // Starts to bring the keys of a part to a buffer.
+  __device__ __forceinline__ void begin_keys(const TilePart& part, unsigned char* buffer) {
+    const kvc_backend_layer& layer = call.attend.layer;
+    const KeyPlace* const places = places_of(part.tile);
+    const int32_t kv_head = kv_head_of(part);
+    if constexpr (kCopy == KeyCopy::kPlain) {
+      for_each_piece<kTileDim / 8>(layer.head_dim / 8, [&](int, int32_t key, int32_t piece) {
+        const bool there = places[key].slot >= 0;
+        const unsigned char* const row = key_row(layer, places[key], kv_head);
+        begin_copy(buffer + swizzled(key, piece, kTilePitch), there ? row + piece * 16 : layer.k.data, there);
+      });
+      close_copies();
+    }
+    if constexpr (kCopy == KeyCopy::kBytes) {
+      for_each_piece<kTileDim / 16>(layer.head_dim / 16, [&](int j, int32_t key, int32_t piece) {
+#pragma unroll
+        for (uint32_t& word : loaded[j]) word = 0;
+        if (places[key].slot < 0) return;
+        memcpy(loaded[j], __builtin_assume_aligned(key_row(layer, places[key], kv_head) + piece * 16, 16), 16);
+      });
+    }
+  }
+
+  // Does the rest of the work that begin_keys started. The keys may be read after the next barrier.
+  __device__ __forceinline__ void end_keys(const TilePart& part, unsigned char* buffer) {
+    const kvc_backend_layer& layer = call.attend.layer;
+    const KeyPlace* const places = places_of(part.tile);
+    const Type stored = stored_type(layer);
+    if constexpr (kCopy == KeyCopy::kPlain) wait_copies<0>();
+    if constexpr (kCopy == KeyCopy::kBytes) {
+      for_each_piece<kTileDim / 16>(layer.head_dim / 16, [&](int j, int32_t key, int32_t piece) {
+        const uint32_t from[2][2] = {{loaded[j][0], loaded[j][1]}, {loaded[j][2], loaded[j][3]}};
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          uint32_t to[4];
+          const bool has_odd = (odd_bytes(stored, from[half][0]) | odd_bytes(stored, from[half][1])) != 0;
+          widen_eight(Q{}, stored, from[half], has_odd, to);
+          memcpy(__builtin_assume_aligned(buffer + swizzled(key, piece * 2 + half, kTilePitch), 16), to, sizeof to);
+        }
+      });
+    }
+    if constexpr (kCopy == KeyCopy::kElement) {
+      for (int32_t i = thread; i < kTileKeys * layer.head_dim / 8; i += kScoreThreads) {
+        const int32_t key = i / (layer.head_dim / 8), piece = i % (layer.head_dim / 8);
+        uint32_t to[4] = {};
+        if (places[key].slot >= 0) {
+          const unsigned char* const row = key_row(layer, places[key], kv_head_of(part));
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            const int32_t d = piece * 8 + j * 2;
+            to[j] = pack(Q{}, key_element(layer, row, 0.0f, d), key_element(layer, row, 0.0f, d + 1));
+          }
+        }
+        memcpy(__builtin_assume_aligned(buffer + swizzled(key, piece, kTilePitch), 16), to, sizeof to);
+      }
+    }
+  }
+
+  // The warp's keys are rows [0, 16) and [16, 32), with index m. A lane has the rows lane / 4 and lane / 4 + 8 of each,
+  // with index `half`.
+  __device__ __forceinline__ int32_t key_of(int m, int half) const {
+    return warp * kWarpKeys + m * kMmaRows + half * 8 + lane / 4;
+  }
+
+  __device__ __forceinline__ void write(int32_t head, const TilePart& part, int32_t key, float score) const {
+    const int32_t at = part.tile * kTileKeys + key;
+    if (at >= count) return;
+    orders_of(call, token, head)[first + at] = places_of(part.tile)[key].slot >= 0 ? order_of(score) : kAbsentOrder;
+  }
+
+  // Multiplies a part. Adds to `total`, or writes the scores of each head.
+  __device__ __forceinline__ void multiply_part(const TilePart& part, const unsigned char* k_tile, const float* units,
+                                                float (&total)[2][2]) const {
+    const bool sums = call.select.rule == KVC_SELECT_RELU_SUM;
+    uint32_t a[2][kTileSteps][4];
+    float unit[2][2];
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+#pragma unroll
+      for (int step = 0; step < kTileSteps; ++step) {
+        const int32_t row = warp * kWarpKeys + m * kMmaRows + lane % 16;
+        load_matrices(a[m][step], k_tile + swizzled(row, step * 2 + lane / 16, kTilePitch));
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) unit[m][half] = units[key_of(m, half)];
+    }
+    for (int32_t head = part.head; head < part.end; head += kHeadsOfProduct) {
+      const int32_t row = head - part.q_begin;
+      float s[2][2][4] = {};
+#pragma unroll
+      for (int step = 0; step < kTileSteps; ++step) {
+        uint32_t b[4];
+        load_matrices(b, q_tile + swizzled(row + lane / 16 * 8 + lane % 8, step * 2 + lane / 8 % 2, kTilePitch));
+#pragma unroll
+        for (int m = 0; m < 2; ++m) {
+          multiply(Q{}, s[m][0], a[m][step], b[0], b[1]);
+          multiply(Q{}, s[m][1], a[m][step], b[2], b[3]);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int32_t column = i / 2 * kMmaColumns + lane % 4 * 2 + i % 2;
+        if (head + column >= part.end) continue;
+        const float weight = sums ? fixed.weights[row + column] : 0.0f;
+#pragma unroll
+        for (int m = 0; m < 2; ++m) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const float dot = s[m][i / 2][half * 2 + i % 2] * unit[m][half];
+            if (sums) {
+              total[m][half] = fmaf(weight, fmaxf(dot, 0.0f), total[m][half]);
+            } else {
+              write(head + column, part, key_of(m, half), dot);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  // Writes the sums over all heads of a tile. Each of 4 lanes has a fourth of the heads of the same keys.
+  __device__ __forceinline__ void write_sums(const TilePart& part, float (&total)[2][2]) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float x = total[i / 2][i % 2];
+      x += __shfl_xor_sync(kAllLanes, x, 1);
+      x += __shfl_xor_sync(kAllLanes, x, 2);
+      if (lane % 4 == i) write(0, part, key_of(i / 2, i % 2), x);
+      total[i / 2][i % 2] = 0.0f;
+    }
+  }
+
+  __device__ __forceinline__ void score() {
+    const bool sums = call.select.rule == KVC_SELECT_RELU_SUM;
+    const int32_t tiles = (count + kTileKeys - 1) / kTileKeys;
+    pages = page_cursor(&call.attend.plan.arrays.tables, fixed.seen.item.row);
+    __syncthreads();  // all threads have finished the list before
+    for (int32_t tile = 0; tile < 2; ++tile) fixed.places[tile][thread] = find(tile);
+    __syncthreads();
+    TilePart part = part_at(0, heads.begin);
+    begin_keys(part, k_tiles);
+    load_q(part.q_begin);
+    fixed.units[0][thread] = unit_of_mine(part);
+    end_keys(part, k_tiles);
+    float total[2][2] = {};
+    for (int32_t buffer = 0; part.tile < tiles; buffer ^= 1) {
+      __syncthreads();  // the part's keys are there, and the other buffer is free
+      const TilePart next = part_after(part);
+      unsigned char* const next_keys = k_tiles + (buffer ^ 1) * kTileBytes;
+      const bool more = next.tile < tiles, tile_begins = part.head == heads.begin;
+      float unit = 0.0f;
+      KeyPlace place = {0, 0, -1};
+      if (more) {
+        begin_keys(next, next_keys);
+        unit = unit_of_mine(next);
+      }
+      if (tile_begins) place = find(part.tile + 2);
+      multiply_part(part, k_tiles + buffer * kTileBytes, fixed.units[buffer], total);
+      if (next.tile != part.tile && sums) write_sums(part, total);
+      if (tile_begins) fixed.places[(part.tile + 2) % 3][thread] = place;
+      if (more) {
+        fixed.units[buffer ^ 1][thread] = unit;
+        end_keys(next, next_keys);
+        if (next.q_begin != part.q_begin) {
+          __syncthreads();  // all threads have finished reading the tile of q
+          load_q(next.q_begin);
+        }
+      }
+      part = next;
+    }
+  }
+
+  // The scale of this thread's key of a part.
+  __device__ __forceinline__ float unit_of_mine(const TilePart& part) const {
+    const KeyPlace& place = places_of(part.tile)[thread];
+    return place.slot >= 0 ? unit_of(call.attend.layer, place, kv_head_of(part)) : 1.0f;
+  }
+};
+
+// The second launch bound lets a thread use as many registers as two blocks on a multiprocessor allow, because shared
+// memory has room for two.
+template <class Q, KeyCopy kCopy>
+__global__ void __launch_bounds__(kScoreThreads, 2) tile_score_kernel(const __grid_constant__ SelectCall call) {
+  TileScores& fixed = *reinterpret_cast<TileScores*>(shared_bytes());
+  unsigned char* const tiles = shared_bytes() + kTileScoresBytes;
+  const int32_t token = call.token_begin + static_cast<int32_t>(blockIdx.y), thread = static_cast<int32_t>(threadIdx.x);
+  if (thread == 0) find_seen_keys(call.attend, token, 0, &fixed.seen);
+  for (int32_t at = thread * 16; at < kTileQBytes + 2 * kTileBytes; at += kScoreThreads * 16) {
+    memset(__builtin_assume_aligned(tiles + at, 16), 0, 16);
+  }
+  __syncthreads();
+  for_each_list(call, fixed.seen, token, call.block_keys, [&](int32_t list, Heads heads, int32_t first, int32_t count) {
+    TileScorer<Q, kCopy> scorer = {call,
+                                   fixed,
+                                   tiles,
+                                   tiles + kTileQBytes,
+                                   token,
+                                   list,
+                                   first,
+                                   count,
+                                   heads,
+                                   thread,
+                                   thread / kWarpSize,
+                                   thread % kWarpSize,
+                                   {},
+                                   {}};
+    scorer.score();
+  });
+}
+
+}  // namespace kvc::kernels::cuda
