@@ -125,7 +125,7 @@ __device__ __forceinline__ void find_digit(int shift, int32_t lane, ChoiceFixed*
 
 // Finds the k-th largest of n orders, from the highest digit to the lowest. Before the call, fixed->left is k. After
 // it, fixed->prefix is the k-th largest order, and fixed->left is the number of entries with this order that are taken.
-// If fewer than k entries are present, prefix is kAbsentOrder and left is 0.
+// Entries that are absent count too, as the lowest ones. If fewer than k entries are present, prefix is kAbsentOrder.
 __device__ void find_highest(const uint32_t* orders, int32_t n, ChoiceFixed* fixed) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;
   for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
@@ -137,8 +137,7 @@ __device__ void find_highest(const uint32_t* orders, int32_t n, ChoiceFixed* fix
       const FourOrders four = four_orders(orders, at, n);
 #pragma unroll
       for (const uint32_t order : four.at) {
-        if (order == kAbsentOrder || (order & known) != prefix) continue;
-        atomicAdd(&fixed->counts[order >> shift & (kDigits - 1)][lane], 1u);
+        if (((order ^ prefix) & known) == 0) atomicAdd(&fixed->counts[order >> shift & (kDigits - 1)][lane], 1u);
       }
     }
     __syncthreads();

@@ -105,11 +105,40 @@ bool by_tensor_cores(const Device& device, const kvc_backend_select& args, KeyCo
          kTileScoresShared <= device.shared_of_block;
 }
 
+using ScoreKernel = void (*)(SelectCall);
+
+template <class Q, KeyCopy kCopy>
+ScoreKernel tile_kernel_of(bool sums) {
+  return sums ? tile_score_kernel<Q, kCopy, true> : tile_score_kernel<Q, kCopy, false>;
+}
+
 template <class Q>
-auto tile_kernel_of(KeyCopy copy) {
-  return copy == KeyCopy::kPlain   ? tile_score_kernel<Q, KeyCopy::kPlain>
-         : copy == KeyCopy::kBytes ? tile_score_kernel<Q, KeyCopy::kBytes>
-                                   : tile_score_kernel<Q, KeyCopy::kElement>;
+ScoreKernel tile_kernel_of(KeyCopy copy, bool sums) {
+  return copy == KeyCopy::kPlain   ? tile_kernel_of<Q, KeyCopy::kPlain>(sums)
+         : copy == KeyCopy::kBytes ? tile_kernel_of<Q, KeyCopy::kBytes>(sums)
+                                   : tile_kernel_of<Q, KeyCopy::kElement>(sums);
+}
+
+// Whether q can be copied unchanged, 16 aligned bytes at a time.
+bool is_plain(const kvc_backend_select& args) {
+  return args.cos_sin == nullptr && (args.q.token_stride | args.q.head_stride) % 8 == 0 &&
+         reinterpret_cast<uintptr_t>(args.q.data) % 16 == 0;
+}
+
+// The number of thread blocks for each query that needs the least time, if `resident` blocks run at once. tiles: of a
+// query.
+int64_t blocks_of_query(int64_t queries, int64_t tiles, int64_t resident) {
+  constexpr int64_t kBeginTiles = 4, kMostBlocks = 64;  // kBeginTiles: the time to begin a block, in tiles
+  int64_t best = 1, least = INT64_MAX;
+  for (int64_t blocks = 1; blocks <= tiles && blocks <= kMostBlocks; ++blocks) {
+    const int64_t waves = (queries * blocks + resident - 1) / resident;
+    const int64_t time = waves * ((tiles + blocks - 1) / blocks + kBeginTiles);
+    if (time < least) {
+      least = time;
+      best = blocks;
+    }
+  }
+  return best;
 }
 
 }  // namespace
@@ -124,16 +153,18 @@ kvc_status launch_scores(const Device& device, const SelectCall& select, int32_t
     return launch("scores of keys", stream, grid, kScoreThreads, static_cast<size_t>(shared), error,
                   simple_score_kernel, call);
   }
-  // A block loads q once. So it has many keys, but all multiprocessors have a few blocks.
-  const int64_t blocks = blocks_for(int64_t{device.multiprocessors} * 8, queries);
-  call.block_keys = static_cast<int32_t>((most + blocks - 1) / blocks + kTileKeys - 1) / kTileKeys * kTileKeys;
-  if (call.block_keys < 2 * kTileKeys) call.block_keys = 2 * kTileKeys;
-  const auto kernel =
-      type_of(call.select.q.dtype) == Type::kF16 ? tile_kernel_of<F16>(copy) : tile_kernel_of<Bf16>(copy);
+  const bool sums = call.select.rule == KVC_SELECT_RELU_SUM;
+  const ScoreKernel kernel =
+      type_of(call.select.q.dtype) == Type::kF16 ? tile_kernel_of<F16>(copy, sums) : tile_kernel_of<Bf16>(copy, sums);
   const cudaError_t result = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block);
   const kvc_status status = check(result, "cudaFuncSetAttribute", "scores of keys", error);
   if (status != KVC_OK) return status;
+  const int64_t tiles = (most + kTileKeys - 1) / kTileKeys,
+                at_once = device.shared_of_multiprocessor / (kTileScoresShared + 1024) > 1 ? 2 : 1;
+  const int64_t blocks = blocks_of_query(queries, tiles, at_once * device.multiprocessors);
+  call.block_keys = static_cast<int32_t>((tiles + blocks - 1) / blocks * kTileKeys);
+  call.plain_q = is_plain(call.select) ? 1 : 0;
   const dim3 grid = {blocks_for(most, call.block_keys), static_cast<unsigned>(queries), 1};
   return launch("scores of keys", stream, grid, kScoreThreads, kTileScoresShared, error, kernel, call);
 }

@@ -33,9 +33,9 @@ enum class KeyCopy {
 
 struct TileScores {
   SeenKeys seen;
-  KeyPlace places[3][kTileKeys];  // of tile t at t % 3
-  float units[2][kTileKeys];      // the scales of the keys in each buffer
-  float weights[kTileHeads];      // of the heads in the tile of q
+  KeyPlace places[3][kTileKeys];                // of tile t at t % 3
+  float units[2][kTileKeys];                    // the scales of the keys in each buffer
+  float weights[kTileHeads + kHeadsOfProduct];  // of the rows of the tile of q
 };
 constexpr int kTileScoresBytes = (sizeof(TileScores) + 127) / 128 * 128;
 // Products read up to 16 rows beyond the last head. What they compute there is not used.
@@ -47,7 +47,8 @@ struct TilePart {
   int32_t tile, head, end, q_begin;  // q_begin: the head in the first row of the tile of q
 };
 
-template <class Q, KeyCopy kCopy>
+// kSums: the rule is KVC_SELECT_RELU_SUM.
+template <class Q, KeyCopy kCopy, bool kSums>
 struct TileScorer {
   const SelectCall& call;
   TileScores& fixed;
@@ -82,20 +83,30 @@ struct TileScorer {
 
   // Writes the query rows and the weights of the heads from q_begin on. Rows beyond the last head are zeros.
   __device__ __forceinline__ void load_q(int32_t q_begin) {
-    const int32_t pairs = call.attend.layer.head_dim / 2;
+    const kvc_backend_tensor& q = call.attend.args.q;
     const QueryPlace place = place_of(fixed.seen, token);
-    for (int32_t i = thread; i < kTileHeads * pairs; i += kScoreThreads) {
-      const int32_t row = i / pairs, d = i % pairs * 2;
-      float x[2] = {};
-      if (q_begin + row < heads.end) {
-        x[0] = attended_query(call.attend, fixed.seen.item, place, q_begin + row, d);
-        x[1] = attended_query(call.attend, fixed.seen.item, place, q_begin + row, d + 1);
-      }
-      const uint32_t pair = pack(Q{}, x[0], x[1]);
-      memcpy(q_tile + swizzled(row, d / 8, kTilePitch) + d % 8 * 2, &pair, sizeof pair);
+    for (int32_t i = thread; i < kTileHeads + kHeadsOfProduct; i += kScoreThreads) {
+      fixed.weights[i] = i < kTileHeads && q_begin + i < heads.end ? weight_of(call, token, q_begin + i) : 0.0f;
     }
-    if (thread < kTileHeads && q_begin + thread < heads.end) {
-      fixed.weights[thread] = weight_of(call, token, q_begin + thread);
+    if (call.plain_q != 0) {
+      const int32_t chunks = call.attend.layer.head_dim / 8;
+      for (int32_t i = thread; i < kTileHeads * chunks; i += kScoreThreads) {
+        const int32_t row = i / chunks, chunk = i % chunks, head = q_begin + row;
+        const int64_t at = int64_t{token} * q.token_stride + head * q.head_stride + chunk * 8;
+        const bool there = head < heads.end;
+        begin_copy(q_tile + swizzled(row, chunk, kTilePitch),
+                   static_cast<const unsigned char*>(q.data) + (there ? at * 2 : 0), there);
+      }
+      close_copies();
+      return;
+    }
+    const int32_t dims = call.attend.layer.head_dim;
+#pragma unroll 1
+    for (int32_t i = thread; i < kTileHeads * dims; i += kScoreThreads) {
+      const int32_t row = i / dims, d = i % dims, head = q_begin + row;
+      const float x = head < heads.end ? attended_query(call.attend, fixed.seen.item, place, head, d) : 0.0f;
+      const uint32_t bits = pack(Q{}, x, 0.0f);
+      memcpy(q_tile + swizzled(row, d / 8, kTilePitch) + d % 8 * 2, &bits, 2);
     }
   }
 
@@ -124,9 +135,8 @@ struct TileScorer {
     const int32_t kv_head = kv_head_of(part);
     if constexpr (kCopy == KeyCopy::kPlain) {
       for_each_piece<kTileDim / 8>(layer.head_dim / 8, [&](int, int32_t key, int32_t piece) {
-        const bool there = places[key].slot >= 0;
-        const unsigned char* const row = key_row(layer, places[key], kv_head);
-        begin_copy(buffer + swizzled(key, piece, kTilePitch), there ? row + piece * 16 : layer.k.data, there);
+        const bool there = places[key].slot >= 0;  // if not, the offset of its row is 0
+        begin_copy(buffer + swizzled(key, piece, kTilePitch), key_row(layer, places[key], kv_head) + piece * 16, there);
       });
       close_copies();
     }
@@ -140,12 +150,11 @@ struct TileScorer {
     }
   }
 
-  // Does the rest of the work that begin_keys started. The keys may be read after the next barrier.
+  // Does the rest of the work that begin_keys started. Copies arrive later (wait_copies).
   __device__ __forceinline__ void end_keys(const TilePart& part, unsigned char* buffer) {
     const kvc_backend_layer& layer = call.attend.layer;
     const KeyPlace* const places = places_of(part.tile);
     const Type stored = stored_type(layer);
-    if constexpr (kCopy == KeyCopy::kPlain) wait_copies<0>();
     if constexpr (kCopy == KeyCopy::kBytes) {
       for_each_piece<kTileDim / 16>(layer.head_dim / 16, [&](int j, int32_t key, int32_t piece) {
         const uint32_t from[2][2] = {{loaded[j][0], loaded[j][1]}, {loaded[j][2], loaded[j][3]}};
@@ -190,7 +199,6 @@ struct TileScorer {
   // Multiplies a part. Adds to `total`, or writes the scores of each head.
   __device__ __forceinline__ void multiply_part(const TilePart& part, const unsigned char* k_tile, const float* units,
                                                 float (&total)[2][2]) const {
-    const bool sums = call.select.rule == KVC_SELECT_RELU_SUM;
     uint32_t a[2][kTileSteps][4];
     float unit[2][2];
 #pragma unroll
@@ -219,17 +227,17 @@ struct TileScorer {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int32_t column = i / 2 * kMmaColumns + lane % 4 * 2 + i % 2;
-        if (head + column >= part.end) continue;
-        const float weight = sums ? fixed.weights[row + column] : 0.0f;
+        const bool there = head + column < part.end;
+        const float weight = kSums ? fixed.weights[row + column] : 0.0f;
 #pragma unroll
         for (int m = 0; m < 2; ++m) {
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
             const float dot = s[m][i / 2][half * 2 + i % 2] * unit[m][half];
-            if (sums) {
-              total[m][half] = fmaf(weight, fmaxf(dot, 0.0f), total[m][half]);
+            if constexpr (kSums) {
+              if (there) total[m][half] = fmaf(weight, fmaxf(dot, 0.0f), total[m][half]);
             } else {
-              write(head + column, part, key_of(m, half), dot);
+              if (there) write(head + column, part, key_of(m, half), dot);
             }
           }
         }
@@ -250,7 +258,6 @@ struct TileScorer {
   }
 
   __device__ __forceinline__ void score() {
-    const bool sums = call.select.rule == KVC_SELECT_RELU_SUM;
     const int32_t tiles = (count + kTileKeys - 1) / kTileKeys;
     pages = page_cursor(&call.attend.plan.arrays.tables, fixed.seen.item.row);
     __syncthreads();  // all threads have finished the list before
@@ -258,12 +265,19 @@ struct TileScorer {
     __syncthreads();
     TilePart part = part_at(0, heads.begin);
     begin_keys(part, k_tiles);
-    load_q(part.q_begin);
     fixed.units[0][thread] = unit_of_mine(part);
     end_keys(part, k_tiles);
     float total[2][2] = {};
+    int32_t q_loaded = -1;
     for (int32_t buffer = 0; part.tile < tiles; buffer ^= 1) {
+      wait_copies<0>();
       __syncthreads();  // the part's keys are there, and the other buffer is free
+      if (part.q_begin != q_loaded) {
+        load_q(part.q_begin);
+        q_loaded = part.q_begin;
+        wait_copies<0>();
+        __syncthreads();
+      }
       const TilePart next = part_after(part);
       unsigned char* const next_keys = k_tiles + (buffer ^ 1) * kTileBytes;
       const bool more = next.tile < tiles, tile_begins = part.head == heads.begin;
@@ -275,15 +289,11 @@ struct TileScorer {
       }
       if (tile_begins) place = find(part.tile + 2);
       multiply_part(part, k_tiles + buffer * kTileBytes, fixed.units[buffer], total);
-      if (next.tile != part.tile && sums) write_sums(part, total);
+      if (kSums && next.tile != part.tile) write_sums(part, total);
       if (tile_begins) fixed.places[(part.tile + 2) % 3][thread] = place;
       if (more) {
         fixed.units[buffer ^ 1][thread] = unit;
         end_keys(next, next_keys);
-        if (next.q_begin != part.q_begin) {
-          __syncthreads();  // all threads have finished reading the tile of q
-          load_q(next.q_begin);
-        }
       }
       part = next;
     }
@@ -298,7 +308,7 @@ struct TileScorer {
 
 // The second launch bound lets a thread use as many registers as two blocks on a multiprocessor allow, because shared
 // memory has room for two.
-template <class Q, KeyCopy kCopy>
+template <class Q, KeyCopy kCopy, bool kSums>
 __global__ void __launch_bounds__(kScoreThreads, 2) tile_score_kernel(const __grid_constant__ SelectCall call) {
   TileScores& fixed = *reinterpret_cast<TileScores*>(shared_bytes());
   unsigned char* const tiles = shared_bytes() + kTileScoresBytes;
@@ -309,20 +319,20 @@ __global__ void __launch_bounds__(kScoreThreads, 2) tile_score_kernel(const __gr
   }
   __syncthreads();
   for_each_list(call, fixed.seen, token, call.block_keys, [&](int32_t list, Heads heads, int32_t first, int32_t count) {
-    TileScorer<Q, kCopy> scorer = {call,
-                                   fixed,
-                                   tiles,
-                                   tiles + kTileQBytes,
-                                   token,
-                                   list,
-                                   first,
-                                   count,
-                                   heads,
-                                   thread,
-                                   thread / kWarpSize,
-                                   thread % kWarpSize,
-                                   {},
-                                   {}};
+    TileScorer<Q, kCopy, kSums> scorer = {call,
+                                          fixed,
+                                          tiles,
+                                          tiles + kTileQBytes,
+                                          token,
+                                          list,
+                                          first,
+                                          count,
+                                          heads,
+                                          thread,
+                                          thread / kWarpSize,
+                                          thread % kWarpSize,
+                                          {},
+                                          {}};
     scorer.score();
   });
 }
