@@ -99,9 +99,13 @@ bool by_tensor_cores(const Device& device, const kvc_backend_select& args, KeyCo
   const Type q = type_of(args.q.dtype), stored = stored_type(layer);
   const int64_t strides = layer.k.page_stride_bytes | layer.k.head_stride_bytes | layer.k.slot_stride_bytes;
   const bool aligned = (static_cast<uint64_t>(strides) | reinterpret_cast<uintptr_t>(layer.k.data)) % 16 == 0;
-  *copy = stored == q ? KeyCopy::kPlain : aligned && element_bits(stored) == 8 ? KeyCopy::kBytes : KeyCopy::kElement;
+  const bool in_pieces = aligned && (layer.head_dim & (layer.head_dim - 1)) == 0;
+  *copy = !in_pieces                  ? KeyCopy::kElement
+          : stored == q               ? KeyCopy::kPlain
+          : element_bits(stored) == 8 ? KeyCopy::kBytes
+                                      : KeyCopy::kElement;
   return !device.simple && !has_rotated_rows(layer.format) && (q == Type::kF16 || q == Type::kBf16) &&
-         (stored == q ? aligned : is_quantised(stored)) && layer.head_dim % 16 == 0 && layer.head_dim <= kTileDim &&
+         (stored == q || is_quantised(stored)) && layer.head_dim % 16 == 0 && layer.head_dim <= kTileDim &&
          kTileScoresShared <= device.shared_of_block;
 }
 

@@ -28,7 +28,7 @@ static_assert(kWarpKeys * (kScoreThreads / kWarpSize) == kTileKeys);
 enum class KeyCopy {
   kPlain,   // they are stored in the type of q, and copied 16 bytes at a time
   kBytes,   // they are stored in 8 bits. 16 bytes at a time are loaded to registers, and converted after the products
-  kElement  // the others are converted element by element
+  kElement  // they are converted element by element. The others need rows of 16, 32, 64 or 128 dims that are aligned
 };
 
 struct TileScores {
@@ -110,21 +110,17 @@ struct TileScorer {
     }
   }
 
-  // Calls piece(j, key, part) for the pieces of this thread among the rows of a tile, if a row has `pieces` pieces.
-  template <int kMost, class Piece>
-  __device__ __forceinline__ void for_each_piece(int32_t pieces, Piece piece) const {
-    const int32_t keys_on = kScoreThreads / pieces, pieces_on = kScoreThreads % pieces;
-    int32_t key = thread / pieces, part = thread % pieces;
+  // Calls copy(j, key, piece) for the pieces of this thread among the rows of a tile. A row has `pieces` pieces,
+  // a power of two: so a thread has the same piece of all its rows.
+  template <int kMost, class Copy>
+  __device__ __forceinline__ void for_each_piece(int32_t pieces, Copy copy) const {
+    const int32_t keys_on = kScoreThreads / pieces, piece = thread & (pieces - 1);
+    int32_t key = thread / pieces;
 #pragma unroll
     for (int j = 0; j < kMost; ++j) {
       if (j >= pieces) break;  // 128 threads have `pieces` pieces each
-      piece(j, key, part);
+      copy(j, key, piece);
       key += keys_on;
-      part += pieces_on;
-      if (part >= pieces) {
-        part -= pieces;
-        ++key;
-      }
     }
   }
 
@@ -134,9 +130,14 @@ struct TileScorer {
     const KeyPlace* const places = places_of(part.tile);
     const int32_t kv_head = kv_head_of(part);
     if constexpr (kCopy == KeyCopy::kPlain) {
-      for_each_piece<kTileDim / 8>(layer.head_dim / 8, [&](int, int32_t key, int32_t piece) {
-        const bool there = places[key].slot >= 0;  // if not, the offset of its row is 0
-        begin_copy(buffer + swizzled(key, piece, kTilePitch), key_row(layer, places[key], kv_head) + piece * 16, there);
+      // A thread's keys are a multiple of 8 apart. So their places in the swizzled tile differ by whole rows.
+      const int32_t pieces = layer.head_dim / 8, own = thread / pieces;
+      const unsigned char* const source =
+          static_cast<const unsigned char*>(layer.k.data) + kv_head * layer.k.head_stride_bytes + thread % pieces * 16;
+      unsigned char* const target = buffer + swizzled(own, thread % pieces, kTilePitch);
+      for_each_piece<kTileDim / 8>(pieces, [&](int, int32_t key, int32_t) {
+        const KeyPlace place = places[key];
+        begin_copy(target + (key - own) * kTilePitch, source + place.row, place.slot >= 0);
       });
       close_copies();
     }
@@ -190,10 +191,10 @@ struct TileScorer {
     return warp * kWarpKeys + m * kMmaRows + half * 8 + lane / 4;
   }
 
-  __device__ __forceinline__ void write(int32_t head, const TilePart& part, int32_t key, float score) const {
+  // orders: those of the list, from the block's first key on.
+  __device__ __forceinline__ void write(uint32_t* orders, const TilePart& part, int32_t key, float score) const {
     const int32_t at = part.tile * kTileKeys + key;
-    if (at >= count) return;
-    orders_of(call, token, head)[first + at] = places_of(part.tile)[key].slot >= 0 ? order_of(score) : kAbsentOrder;
+    if (at < count) orders[at] = places_of(part.tile)[key].slot >= 0 ? order_of(score) : kAbsentOrder;
   }
 
   // Multiplies a part. Adds to `total`, or writes the scores of each head.
@@ -237,7 +238,7 @@ struct TileScorer {
             if constexpr (kSums) {
               if (there) total[m][half] = fmaf(weight, fmaxf(dot, 0.0f), total[m][half]);
             } else {
-              if (there) write(head + column, part, key_of(m, half), dot);
+              if (there) write(orders_of(call, token, head + column) + first, part, key_of(m, half), dot);
             }
           }
         }
@@ -246,13 +247,13 @@ struct TileScorer {
   }
 
   // Writes the sums over all heads of a tile. Each of 4 lanes has a fourth of the heads of the same keys.
-  __device__ __forceinline__ void write_sums(const TilePart& part, float (&total)[2][2]) const {
+  __device__ __forceinline__ void write_sums(uint32_t* sums, const TilePart& part, float (&total)[2][2]) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float x = total[i / 2][i % 2];
       x += __shfl_xor_sync(kAllLanes, x, 1);
       x += __shfl_xor_sync(kAllLanes, x, 2);
-      if (lane % 4 == i) write(0, part, key_of(i / 2, i % 2), x);
+      if (lane % 4 == i) write(sums, part, key_of(i / 2, i % 2), x);
       total[i / 2][i % 2] = 0.0f;
     }
   }
@@ -268,6 +269,7 @@ struct TileScorer {
     fixed.units[0][thread] = unit_of_mine(part);
     end_keys(part, k_tiles);
     float total[2][2] = {};
+    uint32_t* const sums = orders_of(call, token, 0) + first;
     int32_t q_loaded = -1;
     for (int32_t buffer = 0; part.tile < tiles; buffer ^= 1) {
       wait_copies<0>();
@@ -289,7 +291,7 @@ struct TileScorer {
       }
       if (tile_begins) place = find(part.tile + 2);
       multiply_part(part, k_tiles + buffer * kTileBytes, fixed.units[buffer], total);
-      if (kSums && next.tile != part.tile) write_sums(part, total);
+      if (kSums && next.tile != part.tile) write_sums(sums, part, total);
       if (tile_begins) fixed.places[(part.tile + 2) % 3][thread] = place;
       if (more) {
         fixed.units[buffer ^ 1][thread] = unit;
