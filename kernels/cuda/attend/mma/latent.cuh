@@ -84,7 +84,7 @@ __device__ __forceinline__ void share_probabilities(const MmaState& state, const
       const float alpha = soften_row(state, s, half, largest, sums);
       if (pair == 0 && key_group == 0) fixed.factors[row] = alpha;
     }
-    scale_values(state, tile, key0, s);
+    scale_values(state, tile, row0, key0, s);
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
