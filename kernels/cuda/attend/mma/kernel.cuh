@@ -87,7 +87,8 @@ __device__ __forceinline__ void multiply_values(const MmaState& state, const Mma
     }
   }
   if (partly && __ballot_sync(kAllLanes, found != 0) != 0) {
-    add_not_finite<P>(state, tile, v_tile, shape.v_pitch, 0, dims, row0, key0, kTiles * 8, rows.o);
+    const auto weight = [](int32_t, int32_t) { return 1.0f; };
+    add_not_finite<P>(state, tile, v_tile, shape.v_pitch, 0, dims, row0, key0, kTiles * 8, weight, rows.o);
   }
 }
 

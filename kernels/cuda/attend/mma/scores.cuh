@@ -185,13 +185,13 @@ __device__ __forceinline__ void scale_values(const MmaState& state, const MmaTil
   }
 }
 
-// Adds NaN and infinity in V to those of the 16 rows that see them. The products had zeros in their places. values: a
-// tile of V, of which only the keys [key0, key0 + keys) are read. chunk: the 16-byte chunk of the tile's rows where the
-// dims of o begin. dims: the number of dims of o.
-template <class P, int kFragments>
+// Adds NaN and infinity in V, times weight(row, key), to those of the 16 rows that see them. The products had zeros in
+// their places. values: a tile of V, of which only the keys [key0, key0 + keys) are read. chunk: the 16-byte chunk of
+// the tile's rows where the dims of o begin. dims: the number of dims of o.
+template <class P, int kFragments, class Weight>
 __device__ __forceinline__ void add_not_finite(const MmaState& state, const MmaTile& tile, const unsigned char* values,
                                                int32_t pitch, int32_t chunk, int32_t dims, int32_t row0, int32_t key0,
-                                               int32_t keys, float (&o)[kFragments][4]) {
+                                               int32_t keys, const Weight& weight, float (&o)[kFragments][4]) {
   const int32_t row = row0 + state.lane / 4;
 #pragma unroll 1
   for (int32_t key = key0; key < key0 + keys; ++key) {
@@ -208,7 +208,8 @@ __device__ __forceinline__ void add_not_finite(const MmaState& state, const MmaT
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const P element = {static_cast<uint16_t>(pair >> (e % 2 * 16))};
-        if (sees[e / 2] && ((found >> (e % 2 * 16)) & 0x8000u) != 0) o[i][e] += widen(element);
+        if (!sees[e / 2] || ((found >> (e % 2 * 16)) & 0x8000u) == 0) continue;
+        o[i][e] += weight(row + e / 2 * 8, key) * widen(element);
       }
     }
   }
