@@ -10,8 +10,6 @@
 
 namespace kvc::kernels::cuda {
 
-constexpr int kScoreThreads = 128;
-
 struct KeyPlace {
   int64_t row;  // byte offset of the key's row in the pool, for head 0
   int32_t page;
@@ -23,21 +21,35 @@ struct Heads {
   int32_t begin, end;
 };
 
-// Finds key number `at` of a list. pages: the page list of the token's row.
-__device__ __forceinline__ KeyPlace find_key(const SelectCall& call, const SeenKeys& seen, PageCursor* pages,
-                                             int32_t token, int32_t list, int32_t at) {
+// A key whose place is being loaded from memory.
+struct KeyLoad {
+  int32_t value;  // the page; with lists, page * page_size + slot
+  int32_t slot;   // -1: the query does not see the key
+};
+
+// Begins to find key number `at` of a list: the result is the target of a load that may still be in flight. pages: the
+// page list of the token's row.
+__device__ __forceinline__ KeyLoad begin_find(const SelectCall& call, const SeenKeys& seen, PageCursor* pages,
+                                              int32_t token, int32_t list, int32_t at) {
   const kvc_backend_layer& layer = call.attend.layer;
-  KeyPlace place = {0, 0, -1};
   if (has_lists(call.attend)) {
     const ListedKeys& listed = call.attend.listed;
-    const uint32_t index = listed.slots[list_of(listed, 0, token, list) * listed.most + at];
-    place.page = static_cast<int32_t>(index / static_cast<uint32_t>(layer.page_size));
-    place.slot = static_cast<int32_t>(index % static_cast<uint32_t>(layer.page_size));
-  } else {
-    const int32_t key = seen.keys.begin + at;
-    if (key >= seen.tree.begin && !sees_node(&seen.tree, &seen.mask, key)) return place;
-    place.page = page_at(pages, key / layer.page_size);
-    place.slot = key % layer.page_size;
+    return {static_cast<int32_t>(listed.slots[list_of(listed, 0, token, list) * listed.most + at]), 0};
+  }
+  const int32_t key = seen.keys.begin + at;
+  if (key >= seen.tree.begin && !sees_node(&seen.tree, &seen.mask, key)) return {0, -1};
+  return {page_at(pages, key / layer.page_size), key % layer.page_size};
+}
+
+// The place of a key that begin_find found. The row of a key that the query does not see is 0.
+__device__ __forceinline__ KeyPlace end_find(const SelectCall& call, const KeyLoad& load) {
+  const kvc_backend_layer& layer = call.attend.layer;
+  KeyPlace place = {0, load.value, load.slot};
+  if (load.slot < 0) return place;
+  if (has_lists(call.attend)) {
+    const auto index = static_cast<uint32_t>(load.value), size = static_cast<uint32_t>(layer.page_size);
+    place.page = static_cast<int32_t>(index / size);
+    place.slot = static_cast<int32_t>(index % size);
   }
   place.row = place.page * layer.k.page_stride_bytes + place.slot * layer.k.slot_stride_bytes;
   return place;

@@ -13,7 +13,7 @@
 namespace kvc::kernels::cuda {
 namespace {
 
-constexpr int kKeysOfThread = 2, kSimpleKeys = kKeysOfThread * kScoreThreads;
+constexpr int kSimpleThreads = 128, kKeysOfThread = 2, kSimpleKeys = kKeysOfThread * kSimpleThreads;
 
 struct SimpleScores {
   SeenKeys seen;
@@ -30,7 +30,7 @@ __device__ __forceinline__ void score_simply(const SelectCall& call, int32_t tok
   const int32_t block = rotation_block(layer, layer.head_dim);
   float total[kKeysOfThread] = {};
   for (int32_t head = heads.begin; head < heads.end; ++head) {
-    for (int32_t d = thread; d < layer.head_dim; d += kScoreThreads) {
+    for (int32_t d = thread; d < layer.head_dim; d += kSimpleThreads) {
       q[d] = attended_query(call.attend, fixed.seen.item, place_of(fixed.seen, token), head, d);
     }
     __syncthreads();
@@ -41,7 +41,7 @@ __device__ __forceinline__ void score_simply(const SelectCall& call, int32_t tok
     const float weight = sums ? weight_of(call, token, head) : 1.0f;
 #pragma unroll
     for (int i = 0; i < kKeysOfThread; ++i) {
-      const int32_t key = thread + i * kScoreThreads;
+      const int32_t key = thread + i * kSimpleThreads;
       const KeyPlace& place = fixed.places[key];
       if (key >= count || place.slot < 0) continue;
       const unsigned char* const k = key_row(layer, place, head / group);
@@ -62,7 +62,7 @@ __device__ __forceinline__ void score_simply(const SelectCall& call, int32_t tok
   }
 #pragma unroll
   for (int i = 0; i < kKeysOfThread; ++i) {
-    const int32_t key = thread + i * kScoreThreads;
+    const int32_t key = thread + i * kSimpleThreads;
     if (key >= count) continue;
     const bool seen = fixed.places[key].slot >= 0;
     if (sums) {
@@ -76,7 +76,7 @@ __device__ __forceinline__ void score_simply(const SelectCall& call, int32_t tok
 
 // The second launch bound lets a thread use as many registers as four blocks on a multiprocessor allow. Without this
 // bound, ptxas plans for more blocks on some GPUs, and spills registers.
-__global__ void __launch_bounds__(kScoreThreads, 4) simple_score_kernel(const __grid_constant__ SelectCall call) {
+__global__ void __launch_bounds__(kSimpleThreads, 4) simple_score_kernel(const __grid_constant__ SelectCall call) {
   SimpleScores& fixed = *reinterpret_cast<SimpleScores*>(shared_bytes());
   float* const q = reinterpret_cast<float*>(shared_bytes() + kSimpleScoresBytes);
   const int32_t token = call.token_begin + static_cast<int32_t>(blockIdx.y), thread = static_cast<int32_t>(threadIdx.x);
@@ -85,25 +85,28 @@ __global__ void __launch_bounds__(kScoreThreads, 4) simple_score_kernel(const __
   for_each_list(call, fixed.seen, token, kSimpleKeys, [&](int32_t list, Heads heads, int32_t first, int32_t count) {
     __syncthreads();  // all threads have finished the list before
     PageCursor pages = page_cursor(&call.attend.plan.arrays.tables, fixed.seen.item.row);
-    for (int32_t i = thread; i < count; i += kScoreThreads) {
-      fixed.places[i] = find_key(call, fixed.seen, &pages, token, list, first + i);
+    for (int32_t i = thread; i < count; i += kSimpleThreads) {
+      fixed.places[i] = end_find(call, begin_find(call, fixed.seen, &pages, token, list, first + i));
     }
     __syncthreads();
     score_simply(call, token, heads, first, count, fixed, q);
   });
 }
 
+bool is_aligned(const kvc_backend_layer& layer, uint64_t bytes) {
+  const int64_t strides = layer.k.page_stride_bytes | layer.k.head_stride_bytes | layer.k.slot_stride_bytes;
+  return (static_cast<uint64_t>(strides) | reinterpret_cast<uintptr_t>(layer.k.data)) % bytes == 0;
+}
+
 // How keys come to tiles, if tensor cores can multiply them.
 bool by_tensor_cores(const Device& device, const kvc_backend_select& args, KeyCopy* copy) {
   const kvc_backend_layer& layer = *args.layer;
   const Type q = type_of(args.q.dtype), stored = stored_type(layer);
-  const int64_t strides = layer.k.page_stride_bytes | layer.k.head_stride_bytes | layer.k.slot_stride_bytes;
-  const bool aligned = (static_cast<uint64_t>(strides) | reinterpret_cast<uintptr_t>(layer.k.data)) % 16 == 0;
-  const bool in_pieces = aligned && (layer.head_dim & (layer.head_dim - 1)) == 0;
-  *copy = !in_pieces                  ? KeyCopy::kElement
-          : stored == q               ? KeyCopy::kPlain
-          : element_bits(stored) == 8 ? KeyCopy::kBytes
-                                      : KeyCopy::kElement;
+  const bool in_pieces = is_aligned(layer, 16) && (layer.head_dim & (layer.head_dim - 1)) == 0;
+  *copy = !in_pieces                                          ? KeyCopy::kElement
+          : stored == q                                       ? KeyCopy::kPlain
+          : element_bits(stored) == 8 && layer.head_dim >= 32 ? KeyCopy::kBytes
+                                                              : KeyCopy::kElement;
   return !device.simple && !has_rotated_rows(layer.format) && (q == Type::kF16 || q == Type::kBf16) &&
          (stored == q || is_quantised(stored)) && layer.head_dim % 16 == 0 && layer.head_dim <= kTileDim &&
          kTileScoresShared <= device.shared_of_block;
@@ -132,9 +135,9 @@ bool is_plain(const kvc_backend_select& args) {
 // The number of thread blocks for each query that needs the least time, if `resident` blocks run at once. tiles: of a
 // query.
 int64_t blocks_of_query(int64_t queries, int64_t tiles, int64_t resident) {
-  constexpr int64_t kBeginTiles = 4, kMostBlocks = 64;  // kBeginTiles: the time to begin a block, in tiles
+  constexpr int64_t kBeginTiles = 4;  // the time to begin a block, in tiles
   int64_t best = 1, least = INT64_MAX;
-  for (int64_t blocks = 1; blocks <= tiles && blocks <= kMostBlocks; ++blocks) {
+  for (int64_t blocks = 1; blocks <= tiles && blocks <= resident; ++blocks) {
     const int64_t waves = (queries * blocks + resident - 1) / resident;
     const int64_t time = waves * ((tiles + blocks - 1) / blocks + kBeginTiles);
     if (time < least) {
@@ -154,7 +157,7 @@ kvc_status launch_scores(const Device& device, const SelectCall& select, int32_t
   if (!by_tensor_cores(device, call.select, &copy)) {
     const dim3 grid = {blocks_for(most, kSimpleKeys), static_cast<unsigned>(queries), 1};
     const int64_t shared = kSimpleScoresBytes + call.attend.layer.head_dim * static_cast<int64_t>(sizeof(float));
-    return launch("scores of keys", stream, grid, kScoreThreads, static_cast<size_t>(shared), error,
+    return launch("scores of keys", stream, grid, kSimpleThreads, static_cast<size_t>(shared), error,
                   simple_score_kernel, call);
   }
   const bool sums = call.select.rule == KVC_SELECT_RELU_SUM;
@@ -168,9 +171,10 @@ kvc_status launch_scores(const Device& device, const SelectCall& select, int32_t
                 at_once = device.shared_of_multiprocessor / (kTileScoresShared + 1024) > 1 ? 2 : 1;
   const int64_t blocks = blocks_of_query(queries, tiles, at_once * device.multiprocessors);
   call.block_keys = static_cast<int32_t>((tiles + blocks - 1) / blocks * kTileKeys);
+  call.has_words = is_aligned(call.attend.layer, 4) ? 1 : 0;
   call.plain_q = is_plain(call.select) ? 1 : 0;
   const dim3 grid = {blocks_for(most, call.block_keys), static_cast<unsigned>(queries), 1};
-  return launch("scores of keys", stream, grid, kScoreThreads, kTileScoresShared, error, kernel, call);
+  return launch("scores of keys", stream, grid, kTileThreads, kTileScoresShared, error, kernel, call);
 }
 
 }  // namespace kvc::kernels::cuda

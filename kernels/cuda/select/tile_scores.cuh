@@ -1,7 +1,7 @@
 // Scores of keys on tensor cores, for q of 16 bits. A thread block scores a run of keys of one query, in tiles of 128
-// keys. Each of the 4 warps has 32 keys of a tile and all heads, so sums over heads stay in the warp.
+// keys. Each of the 8 warps has 16 keys of a tile and all heads, so sums over heads stay in the warp.
 //
-// A product has the keys as rows and the heads as columns. A warp loads its 32 keys to registers once, and multiplies
+// A product has the keys as rows and the heads as columns. A warp loads its 16 keys to registers once, and multiplies
 // them by 16 heads at a time from a tile of q in shared memory. While a tile is multiplied, the next tile of keys is
 // copied, and each thread finds the place of one key of the tile after it. So there is one barrier for each tile.
 //
@@ -20,15 +20,15 @@ namespace kvc::kernels::cuda {
 
 constexpr int kTileDim = 128, kTilePitch = kTileDim * 2;  // rows of fewer dims have zeros behind them
 constexpr int kTileKeys = 128, kTileHeads = 64, kHeadsOfProduct = 2 * kMmaColumns;
-constexpr int kTileSteps = kTileDim / kMmaDepth, kWarpKeys = 2 * kMmaRows;
-static_assert(kTileKeys == kScoreThreads, "each thread finds one key of a tile");
-static_assert(kWarpKeys * (kScoreThreads / kWarpSize) == kTileKeys);
+constexpr int kTileSteps = kTileDim / kMmaDepth;
+constexpr int kTileThreads = kTileKeys / kMmaRows * kWarpSize, kTilePieces = kTileThreads / kTileKeys;
 
 // How keys come to a tile.
 enum class KeyCopy {
   kPlain,   // they are stored in the type of q, and copied 16 bytes at a time
   kBytes,   // they are stored in 8 bits. 16 bytes at a time are loaded to registers, and converted after the products
-  kElement  // they are converted element by element. The others need rows of 16, 32, 64 or 128 dims that are aligned
+  kElement  // they are converted element by element. The others need rows of a power of two
+            // of dims (bytes: at least 32) that are aligned to 16 bytes
 };
 
 struct TileScores {
@@ -58,7 +58,8 @@ struct TileScorer {
   Heads heads;
   int32_t thread, warp, lane;
   PageCursor pages;
-  uint32_t loaded[kCopy == KeyCopy::kBytes ? kTileDim / 16 : 1][4];  // kBytes: this thread's pieces of the next tile
+  uint32_t loaded[kCopy == KeyCopy::kBytes ? kTileDim / 16 / kTilePieces : 1]
+                 [4];  // kBytes: this thread's pieces of the next tile
 
   __device__ __forceinline__ TilePart part_at(int32_t tile, int32_t head) const {
     const int32_t group = call.attend.layer.num_q_heads / call.attend.layer.num_kv_heads;
@@ -75,22 +76,26 @@ struct TileScorer {
   }
   __device__ __forceinline__ const KeyPlace* places_of(int32_t tile) const { return fixed.places[tile % 3]; }
 
-  // Finds this thread's key of a tile.
-  __device__ __forceinline__ KeyPlace find(int32_t tile) {
+  // Begins to find this thread's key of a tile, if it has one: half of the threads have.
+  __device__ __forceinline__ KeyLoad begin_find_in(int32_t tile) {
     const int32_t key = tile * kTileKeys + thread;
-    return key < count ? find_key(call, fixed.seen, &pages, token, list, first + key) : KeyPlace{0, 0, -1};
+    if (thread >= kTileKeys || key >= count) return {0, -1};
+    return begin_find(call, fixed.seen, &pages, token, list, first + key);
+  }
+  __device__ __forceinline__ void end_find_in(int32_t tile, const KeyLoad& load) {
+    if (thread < kTileKeys) fixed.places[tile % 3][thread] = end_find(call, load);
   }
 
   // Writes the query rows and the weights of the heads from q_begin on. Rows beyond the last head are zeros.
   __device__ __forceinline__ void load_q(int32_t q_begin) {
     const kvc_backend_tensor& q = call.attend.args.q;
     const QueryPlace place = place_of(fixed.seen, token);
-    for (int32_t i = thread; i < kTileHeads + kHeadsOfProduct; i += kScoreThreads) {
+    for (int32_t i = thread; i < kTileHeads + kHeadsOfProduct; i += kTileThreads) {
       fixed.weights[i] = i < kTileHeads && q_begin + i < heads.end ? weight_of(call, token, q_begin + i) : 0.0f;
     }
     if (call.plain_q != 0) {
       const int32_t chunks = call.attend.layer.head_dim / 8;
-      for (int32_t i = thread; i < kTileHeads * chunks; i += kScoreThreads) {
+      for (int32_t i = thread; i < kTileHeads * chunks; i += kTileThreads) {
         const int32_t row = i / chunks, chunk = i % chunks, head = q_begin + row;
         const int64_t at = int64_t{token} * q.token_stride + head * q.head_stride + chunk * 8;
         const bool there = head < heads.end;
@@ -102,7 +107,7 @@ struct TileScorer {
     }
     const int32_t dims = call.attend.layer.head_dim;
 #pragma unroll 1
-    for (int32_t i = thread; i < kTileHeads * dims; i += kScoreThreads) {
+    for (int32_t i = thread; i < kTileHeads * dims; i += kTileThreads) {
       const int32_t row = i / dims, d = i % dims, head = q_begin + row;
       const float x = head < heads.end ? attended_query(call.attend, fixed.seen.item, place, head, d) : 0.0f;
       const uint32_t bits = pack(Q{}, x, 0.0f);
@@ -114,11 +119,11 @@ struct TileScorer {
   // a power of two: so a thread has the same piece of all its rows.
   template <int kMost, class Copy>
   __device__ __forceinline__ void for_each_piece(int32_t pieces, Copy copy) const {
-    const int32_t keys_on = kScoreThreads / pieces, piece = thread & (pieces - 1);
+    const int32_t keys_on = kTileThreads / pieces, piece = thread & (pieces - 1);
     int32_t key = thread / pieces;
 #pragma unroll
     for (int j = 0; j < kMost; ++j) {
-      if (j >= pieces) break;  // 128 threads have `pieces` pieces each
+      if (j * kTilePieces >= pieces) break;  // each thread has `pieces` / 2 pieces
       copy(j, key, piece);
       key += keys_on;
     }
@@ -135,14 +140,14 @@ struct TileScorer {
       const unsigned char* const source =
           static_cast<const unsigned char*>(layer.k.data) + kv_head * layer.k.head_stride_bytes + thread % pieces * 16;
       unsigned char* const target = buffer + swizzled(own, thread % pieces, kTilePitch);
-      for_each_piece<kTileDim / 8>(pieces, [&](int, int32_t key, int32_t) {
+      for_each_piece<kTileDim / 8 / kTilePieces>(pieces, [&](int, int32_t key, int32_t) {
         const KeyPlace place = places[key];
         begin_copy(target + (key - own) * kTilePitch, source + place.row, place.slot >= 0);
       });
       close_copies();
     }
     if constexpr (kCopy == KeyCopy::kBytes) {
-      for_each_piece<kTileDim / 16>(layer.head_dim / 16, [&](int j, int32_t key, int32_t piece) {
+      for_each_piece<kTileDim / 16 / kTilePieces>(layer.head_dim / 16, [&](int j, int32_t key, int32_t piece) {
 #pragma unroll
         for (uint32_t& word : loaded[j]) word = 0;
         if (places[key].slot < 0) return;
@@ -157,7 +162,7 @@ struct TileScorer {
     const KeyPlace* const places = places_of(part.tile);
     const Type stored = stored_type(layer);
     if constexpr (kCopy == KeyCopy::kBytes) {
-      for_each_piece<kTileDim / 16>(layer.head_dim / 16, [&](int j, int32_t key, int32_t piece) {
+      for_each_piece<kTileDim / 16 / kTilePieces>(layer.head_dim / 16, [&](int j, int32_t key, int32_t piece) {
         const uint32_t from[2][2] = {{loaded[j][0], loaded[j][1]}, {loaded[j][2], loaded[j][3]}};
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -169,11 +174,18 @@ struct TileScorer {
       });
     }
     if constexpr (kCopy == KeyCopy::kElement) {
-      for (int32_t i = thread; i < kTileKeys * layer.head_dim / 8; i += kScoreThreads) {
-        const int32_t key = i / (layer.head_dim / 8), piece = i % (layer.head_dim / 8);
+      const int32_t chunks = layer.head_dim / 8;
+      const bool nibbles = stored == Type::kE2m1 && call.has_words != 0;
+#pragma unroll 2
+      for (int32_t i = thread; i < kTileKeys * chunks; i += kTileThreads) {
+        const int32_t key = i / chunks, piece = i % chunks;
         uint32_t to[4] = {};
-        if (places[key].slot >= 0) {
-          const unsigned char* const row = key_row(layer, places[key], kv_head_of(part));
+        const unsigned char* const row = key_row(layer, places[key], kv_head_of(part));
+        if (places[key].slot >= 0 && nibbles) {
+          uint32_t eight;
+          memcpy(&eight, __builtin_assume_aligned(row + piece * 4, 4), sizeof eight);
+          widen_nibbles(Q{}, eight, row[block_scales_at(layer, layer.head_dim) + piece * 8 / kernels::kBlockDims], to);
+        } else if (places[key].slot >= 0) {
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
             const int32_t d = piece * 8 + j * 2;
@@ -185,11 +197,8 @@ struct TileScorer {
     }
   }
 
-  // The warp's keys are rows [0, 16) and [16, 32), with index m. A lane has the rows lane / 4 and lane / 4 + 8 of each,
-  // with index `half`.
-  __device__ __forceinline__ int32_t key_of(int m, int half) const {
-    return warp * kWarpKeys + m * kMmaRows + half * 8 + lane / 4;
-  }
+  // A lane has the rows lane / 4 and lane / 4 + 8 of a product, with index `half`.
+  __device__ __forceinline__ int32_t key_of(int half) const { return warp * kMmaRows + half * 8 + lane / 4; }
 
   // orders: those of the list, from the block's first key on.
   __device__ __forceinline__ void write(uint32_t* orders, const TilePart& part, int32_t key, float score) const {
@@ -199,31 +208,22 @@ struct TileScorer {
 
   // Multiplies a part. Adds to `total`, or writes the scores of each head.
   __device__ __forceinline__ void multiply_part(const TilePart& part, const unsigned char* k_tile, const float* units,
-                                                float (&total)[2][2]) const {
-    uint32_t a[2][kTileSteps][4];
-    float unit[2][2];
+                                                float (&total)[2]) const {
+    uint32_t a[kTileSteps][4];
 #pragma unroll
-    for (int m = 0; m < 2; ++m) {
-#pragma unroll
-      for (int step = 0; step < kTileSteps; ++step) {
-        const int32_t row = warp * kWarpKeys + m * kMmaRows + lane % 16;
-        load_matrices(a[m][step], k_tile + swizzled(row, step * 2 + lane / 16, kTilePitch));
-      }
-#pragma unroll
-      for (int half = 0; half < 2; ++half) unit[m][half] = units[key_of(m, half)];
+    for (int step = 0; step < kTileSteps; ++step) {
+      load_matrices(a[step], k_tile + swizzled(warp * kMmaRows + lane % 16, step * 2 + lane / 16, kTilePitch));
     }
+    const float unit[2] = {units[key_of(0)], units[key_of(1)]};
     for (int32_t head = part.head; head < part.end; head += kHeadsOfProduct) {
       const int32_t row = head - part.q_begin;
-      float s[2][2][4] = {};
+      float s[2][4] = {};
 #pragma unroll
       for (int step = 0; step < kTileSteps; ++step) {
         uint32_t b[4];
         load_matrices(b, q_tile + swizzled(row + lane / 16 * 8 + lane % 8, step * 2 + lane / 8 % 2, kTilePitch));
-#pragma unroll
-        for (int m = 0; m < 2; ++m) {
-          multiply(Q{}, s[m][0], a[m][step], b[0], b[1]);
-          multiply(Q{}, s[m][1], a[m][step], b[2], b[3]);
-        }
+        multiply(Q{}, s[0], a[step], b[0], b[1]);
+        multiply(Q{}, s[1], a[step], b[2], b[3]);
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -231,15 +231,12 @@ struct TileScorer {
         const bool there = head + column < part.end;
         const float weight = kSums ? fixed.weights[row + column] : 0.0f;
 #pragma unroll
-        for (int m = 0; m < 2; ++m) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const float dot = s[m][i / 2][half * 2 + i % 2] * unit[m][half];
-            if constexpr (kSums) {
-              if (there) total[m][half] = fmaf(weight, fmaxf(dot, 0.0f), total[m][half]);
-            } else {
-              if (there) write(orders_of(call, token, head + column) + first, part, key_of(m, half), dot);
-            }
+        for (int half = 0; half < 2; ++half) {
+          const float dot = s[i / 2][half * 2 + i % 2] * unit[half];
+          if constexpr (kSums) {
+            if (there) total[half] = fmaf(weight, fmaxf(dot, 0.0f), total[half]);
+          } else {
+            if (there) write(orders_of(call, token, head + column) + first, part, key_of(half), dot);
           }
         }
       }
@@ -247,14 +244,14 @@ struct TileScorer {
   }
 
   // Writes the sums over all heads of a tile. Each of 4 lanes has a fourth of the heads of the same keys.
-  __device__ __forceinline__ void write_sums(uint32_t* sums, const TilePart& part, float (&total)[2][2]) const {
+  __device__ __forceinline__ void write_sums(uint32_t* sums, const TilePart& part, float (&total)[2]) const {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      float x = total[i / 2][i % 2];
+    for (int half = 0; half < 2; ++half) {
+      float x = total[half];
       x += __shfl_xor_sync(kAllLanes, x, 1);
       x += __shfl_xor_sync(kAllLanes, x, 2);
-      if (lane % 4 == i) write(sums, part, key_of(i / 2, i % 2), x);
-      total[i / 2][i % 2] = 0.0f;
+      if (lane % 4 == half) write(sums, part, key_of(half), x);
+      total[half] = 0.0f;
     }
   }
 
@@ -262,13 +259,13 @@ struct TileScorer {
     const int32_t tiles = (count + kTileKeys - 1) / kTileKeys;
     pages = page_cursor(&call.attend.plan.arrays.tables, fixed.seen.item.row);
     __syncthreads();  // all threads have finished the list before
-    for (int32_t tile = 0; tile < 2; ++tile) fixed.places[tile][thread] = find(tile);
+    for (int32_t tile = 0; tile < 2; ++tile) end_find_in(tile, begin_find_in(tile));
     __syncthreads();
     TilePart part = part_at(0, heads.begin);
     begin_keys(part, k_tiles);
-    fixed.units[0][thread] = unit_of_mine(part);
+    if (thread < kTileKeys) fixed.units[0][thread] = unit_of_mine(part);
     end_keys(part, k_tiles);
-    float total[2][2] = {};
+    float total[2] = {};
     uint32_t* const sums = orders_of(call, token, 0) + first;
     int32_t q_loaded = -1;
     for (int32_t buffer = 0; part.tile < tiles; buffer ^= 1) {
@@ -284,17 +281,17 @@ struct TileScorer {
       unsigned char* const next_keys = k_tiles + (buffer ^ 1) * kTileBytes;
       const bool more = next.tile < tiles, tile_begins = part.head == heads.begin;
       float unit = 0.0f;
-      KeyPlace place = {0, 0, -1};
+      KeyLoad load = {0, -1};
       if (more) {
         begin_keys(next, next_keys);
-        unit = unit_of_mine(next);
+        if (thread < kTileKeys) unit = unit_of_mine(next);
       }
-      if (tile_begins) place = find(part.tile + 2);
+      if (tile_begins) load = begin_find_in(part.tile + 2);
       multiply_part(part, k_tiles + buffer * kTileBytes, fixed.units[buffer], total);
       if (kSums && next.tile != part.tile) write_sums(sums, part, total);
-      if (tile_begins) fixed.places[(part.tile + 2) % 3][thread] = place;
+      if (tile_begins) end_find_in(part.tile + 2, load);
       if (more) {
-        fixed.units[buffer ^ 1][thread] = unit;
+        if (thread < kTileKeys) fixed.units[buffer ^ 1][thread] = unit;
         end_keys(next, next_keys);
       }
       part = next;
@@ -311,12 +308,13 @@ struct TileScorer {
 // The second launch bound lets a thread use as many registers as two blocks on a multiprocessor allow, because shared
 // memory has room for two.
 template <class Q, KeyCopy kCopy, bool kSums>
-__global__ void __launch_bounds__(kScoreThreads, 2) tile_score_kernel(const __grid_constant__ SelectCall call) {
+__global__ void __launch_bounds__(kTileThreads, 2) tile_score_kernel(const __grid_constant__ SelectCall call) {
   TileScores& fixed = *reinterpret_cast<TileScores*>(shared_bytes());
   unsigned char* const tiles = shared_bytes() + kTileScoresBytes;
   const int32_t token = call.token_begin + static_cast<int32_t>(blockIdx.y), thread = static_cast<int32_t>(threadIdx.x);
   if (thread == 0) find_seen_keys(call.attend, token, 0, &fixed.seen);
-  for (int32_t at = thread * 16; at < kTileQBytes + 2 * kTileBytes; at += kScoreThreads * 16) {
+  const int32_t zeros = call.attend.layer.head_dim < kTileDim ? kTileQBytes + 2 * kTileBytes : 0;
+  for (int32_t at = thread * 16; at < zeros; at += kTileThreads * 16) {  // behind the rows
     memset(__builtin_assume_aligned(tiles + at, 16), 0, 16);
   }
   __syncthreads();
