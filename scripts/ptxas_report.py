@@ -24,7 +24,8 @@ LAUNCHES = {"attend_kernel": (128, 47), "merge_tiles_kernel": (128, 3), "append_
             "plan_rows_kernel": (128, 1), "plan_fill_kernel": (128, 1.5), "plan_read_kernel": (128, 1),
             "plan_trees_kernel": (128, 0), "plan_count_kernel": (128, 0), "plan_scan_kernel": (128, 1),
             "plan_check_kernel": (128, 0), "plan_write_kernel": (128, 0), "plan_tokens_kernel": (128, 0),
-            "plan_finish_kernel": (32, 0), "list_keys_kernel": (1024, 33), "score_kernel": (128, 39), "choice_kernel": (512, 9)}
+            "plan_finish_kernel": (32, 0), "list_keys_kernel": (1024, 33), "simple_score_kernel": (128, 7), "tile_score_kernel": (256, 93),
+            "choice_kernel": (1024, 35)}
 # What kernels/cuda/attend/mma/tiles.cuh keeps beside q and tiles, at most (tests/cuda holds it): in all; of latent rows
 # once, and of a tile. And attend/wgmma/tiles.cuh, in all; and all of a block of attend/wgmma/latent.cuh.
 MMA_FIXED_KIB, MMA_ONCE_KIB, MMA_TILE_KIB = 16, 5.6, 1.77

@@ -73,8 +73,9 @@ kvc_status kvc_plan_build(kvc_plan* plan, const kvc_plan_args* args, void* strea
     KVC_TRY(read_struct(args, "args", &known));
     return p.build(known, stream, generation);
   });
-  if (status != KVC_OK && plan != nullptr) plan->plan->refuse(stream);
-  return status;
+  if (status == KVC_OK || plan == nullptr) return status;
+  const kvc_status marked = call("kvc_plan_build", error, [&] { return plan->plan->refuse(stream); });
+  return marked != KVC_OK ? marked : status;
 }
 
 kvc_status kvc_plan_tables(kvc_plan* plan, int32_t step, kvc_tables* tables, kvc_error* error) {

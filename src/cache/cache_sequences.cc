@@ -202,13 +202,17 @@ Status CacheSequences::set_streaming(std::span<const kvc_seq> ids, std::span<con
   std::vector<StreamWindow> streams(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) {
     const int64_t s = sinks.empty() ? 0 : sinks[i];
-    const int64_t most =
-        windows[i] == 0 ? 0 : core_.geometry.store.max_length;  // without a window, sink_tokens must be 0
-    if (windows[i] < 0 || windows[i] > core_.geometry.store.max_length || s < 0 || s > most) {
+    const int64_t most = core_.geometry.store.max_length;
+    if (windows[i] == 0 && s != 0) {
+      return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                           "sink_tokens %" PRId64 " at index %zu must be 0, as window_tokens is", s, i)
+          .at(static_cast<int64_t>(i));
+    }
+    if (windows[i] < 0 || windows[i] > most || s < 0 || s > most) {
       return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                            "window_tokens %" PRId64 " or sink_tokens %" PRId64 " at index %zu is outside 0..%" PRId64
                            " or 0..%" PRId64,
-                           windows[i], s, i, core_.geometry.store.max_length, most)
+                           windows[i], s, i, most, most)
           .at(static_cast<int64_t>(i));
     }
     streams[i] = {static_cast<int32_t>(s), static_cast<int32_t>(windows[i])};

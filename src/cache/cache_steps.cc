@@ -215,8 +215,8 @@ Status CacheSteps::stage(Step& step) {
 // pages that the step has freed.
 Status CacheSteps::close(Step& step, bool keep) {
   Status left = core_.order.check_stream(step.stream());
-  if (!left.ok()) return left;
-  left = step.unstage();
+  if (left.code() == KVC_ERROR_ORDER) return left;
+  if (Status unstaged = step.unstage(); left.ok()) left = std::move(unstaged);
   if (Status ordered = core_.order.leave(step.stream()); left.ok()) left = std::move(ordered);
   give_back(step, keep && left.ok());
   return left;

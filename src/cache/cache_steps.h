@@ -56,8 +56,8 @@ class CacheSteps {
   Status read_kind(const kvc_batch& batch, StepKind* out) const KVC_REQUIRES(core_.mutex);
   Status check_batch(const kvc_batch& batch, StepKind* kind, int32_t* index) KVC_REQUIRES(core_.mutex);
   Status stage(Step& step) KVC_REQUIRES(core_.mutex);
-  // If the step's stream is being captured (ORDER), or cannot be checked, the step stays open. After any other failure,
-  // the step is closed, as by abort.
+  // If the step's stream is being captured (ORDER), the step stays open. After any other failure, the step is closed,
+  // as by abort.
   Status close(Step& step, bool keep) KVC_REQUIRES(core_.mutex);
   void give_back(Step& step, bool keep) KVC_REQUIRES(core_.mutex);
   Status create_mirrors() KVC_REQUIRES(core_.mutex);

@@ -63,4 +63,11 @@ void DeviceArrays::point(DLTensor* array) const noexcept {
   if (memory_) array->device = memory_->context()->dl_device();
 }
 
+Status mark_stale(const Context& context, int64_t* word, void* stream) noexcept {
+  static constexpr int64_t kStale = 0;
+  Status sent = context.upload(word, &kStale, sizeof kStale, stream);
+  if (sent.ok()) return sent;
+  return Status::error(sent.code(), "the tables on the device could not be marked as stale: %s", sent.message());
+}
+
 }  // namespace kvc

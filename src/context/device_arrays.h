@@ -52,6 +52,9 @@ class DeviceArrays {
   int64_t bytes_ = 0;
 };
 
+// Sets a generation word on the device to 0, in the order of the stream.
+Status mark_stale(const Context& context, int64_t* word, void* stream) noexcept;
+
 // Calls visit(DLTensor*) for every tensor of `tables` that is not of rank 0.
 template <class Visit>
 void for_each_tensor(kvc_tables* tables, Visit visit) {

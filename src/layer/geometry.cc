@@ -30,6 +30,8 @@ constexpr int64_t kMaxSnapshots = 32;  // largest number of exports that run at 
 
 Status check_range(const char* what, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return Status();
+  if (low == high)
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s %" PRId64 " must be %" PRId64, what, value, low);
   return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s %" PRId64 " is outside %" PRId64 "..%" PRId64, what, value, low,
                        high);
 }
@@ -62,7 +64,10 @@ Status check_layer_numbers(const kvc_layer_config& c, int64_t index) {
                          c.softmax_scale, kSmallestNumber, kLargestNumber)
         .at(index);
   }
-  KVC_TRY(check_layer_field(index, "num_states", c.num_states, 0, 0));
+  if (c.num_states != 0) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": num_states %d must be 0", index, c.num_states)
+        .at(index);
+  }
   if (c.states != nullptr) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": states of a layer that is not recurrent",
                          index)

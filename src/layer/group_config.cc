@@ -24,8 +24,8 @@ constexpr const char* kVisibilityNames[] = {"KVC_VISIBLE_ALL", "KVC_VISIBLE_WIND
 Status check_reach(const char* field, int64_t tokens, int32_t visibility, int32_t needed_by, int64_t index) {
   const bool needed = visibility == needed_by;
   if (needed ? tokens >= 1 && tokens <= kMaxLength : tokens == 0) return Status();
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %" PRId64 ": %s %" PRId64 " with %s is outside %s", index,
-                       field, tokens, kVisibilityNames[visibility], needed ? "1..2^30" : "0..0")
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %" PRId64 ": %s %" PRId64 " with %s %s", index, field, tokens,
+                       kVisibilityNames[visibility], needed ? "is outside 1..2^30" : "must be 0")
       .at(index)
       .in_group(index);
 }

@@ -226,6 +226,7 @@ class PrefixIndex {
   void unlink_checkpoint(int32_t checkpoint) noexcept;
   void use_checkpoint(int32_t checkpoint) noexcept;
   void drop_checkpoint(int32_t checkpoint, PrefixPages& pages) noexcept;
+  void drop_tails(int64_t block, std::span<const int32_t> tokens, uint64_t salt, PrefixPages& pages) noexcept;
   void publish_state(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages,
                      uint64_t session) noexcept;
   bool remove_last(int32_t run, PrefixPages& pages) noexcept;

@@ -82,14 +82,32 @@ void PrefixIndex::remove_from(int32_t run, int64_t index, PrefixPages& pages) no
   prune(gone ? parent : run, pages);
 }
 
-void PrefixIndex::drop(const TokenRuns::Key& key, PrefixPages& pages) {
-  const auto length = static_cast<int64_t>(key.tokens.size());
-  if (length > 0) {
-    // Several blocks may begin with the last tokens of the key, so the loop runs until no such block is left.
-    while (runs_.walk(key, &matched_blocks_, &matched_runs_) == length) {
-      remove_from(matched_runs_.back(), ceil_div(length, runs_.page_size()) - 1, pages);
+// Drops the checkpoints of a block whose tails begin with these tokens and have this salt. block: max_blocks for the
+// checkpoints before the first whole block.
+void PrefixIndex::drop_tails(int64_t block, std::span<const int32_t> tokens, uint64_t salt,
+                             PrefixPages& pages) noexcept {
+  for (int32_t c = checkpoints_of_[block] - 1; c >= 0;) {
+    const Checkpoint checkpoint = checkpoints_[c];
+    if (checkpoint.salt == salt && checkpoint.tail >= static_cast<int64_t>(tokens.size()) &&
+        std::equal(tokens.begin(), tokens.end(), tails_.data() + c * runs_.page_size())) {
+      drop_checkpoint(c, pages);
     }
-    return;
+    c = checkpoint.next;
+  }
+}
+
+void PrefixIndex::drop(const TokenRuns::Key& key, PrefixPages& pages) {
+  const int64_t length = static_cast<int64_t>(key.tokens.size()), size = runs_.page_size();
+  if (length > 0) {
+    const int64_t index = ceil_div(length, size) - 1;
+    // Several blocks may begin with the last tokens of the key, so the loop runs until no such block is left.
+    int64_t known = 0;
+    while ((known = runs_.walk(key, &matched_blocks_, &matched_runs_)) == length) {
+      remove_from(matched_runs_.back(), index, pages);
+    }
+    if (!has_states() || known < index * size) return;
+    const int64_t before = index > 0 ? matched_blocks_[static_cast<size_t>(index - 1)] : runs_.max_blocks();
+    return drop_tails(before, key.tokens.subspan(static_cast<size_t>(index * size)), runs_.salt_of(key, index), pages);
   }
   std::vector<int32_t> first;
   bool all = true;
@@ -101,6 +119,7 @@ void PrefixIndex::drop(const TokenRuns::Key& key, PrefixPages& pages) {
   const bool was_told = is_told_;
   is_told_ = was_told && !all;
   for (const int32_t run : first) remove_from(run, 0, pages);
+  if (has_states()) drop_tails(runs_.max_blocks(), {}, key.salt, pages);
   is_told_ = was_told;
   if (all && !first.empty()) tell_cleared();
 }

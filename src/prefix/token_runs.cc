@@ -91,7 +91,7 @@ int32_t TokenRuns::find_child(int32_t parent, uint64_t salt, std::span<const int
   return best;
 }
 
-int64_t TokenRuns::walk(const Key& key, std::vector<int32_t>* blocks, std::vector<int32_t>* runs) const noexcept {
+int64_t TokenRuns::walk(const Key& key, std::vector<int32_t>* blocks, std::vector<int32_t>* runs) const {
   blocks->clear();
   runs->clear();
   const auto length = static_cast<int64_t>(key.tokens.size());

@@ -53,7 +53,7 @@ class TokenRuns {
 
   // Finds the longest prefix of the key that the tree has, and returns its number of tokens. Fills `blocks` with the
   // ids of the blocks on the path; the last block may match only partly. Fills `runs` with the runs of these blocks.
-  int64_t walk(const Key& key, std::vector<int32_t>* blocks, std::vector<int32_t>* runs) const noexcept;
+  int64_t walk(const Key& key, std::vector<int32_t>* blocks, std::vector<int32_t>* runs) const;
 
   int32_t parent(int32_t run) const noexcept { return runs_[run].parent; }
   int32_t first_block(int32_t run) const noexcept { return runs_[run].first; }

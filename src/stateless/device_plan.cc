@@ -61,18 +61,21 @@ Status DevicePlan::build(const kvc_plan_args& args, void* stream, uint64_t* gene
   if (!on_host) return build_on_device(args, stream, generation);
   KVC_TRY(plan_->build(args, generation));
   if (context_->is_host()) return Status();
-  place();
-  KVC_TRY(arrays_.upload(context_, stream));
-  word_ = arrays_.copy_of(static_cast<int64_t*>(plan_->generation_word().data));
-  return Status();
+  KVC_TRY(reserve());
+  return arrays_.upload(context_, stream);
 }
 
-void DevicePlan::refuse(void* stream) noexcept {
+Status DevicePlan::refuse(void* stream) noexcept {
   plan_->refuse();
-  const int64_t stale = 0;
-  // If this upload fails, the tables on the device do not become stale. The upload fails if the device has failed,
-  // which every later call reports. On CUDA, the upload also fails if too many calls use the device at once.
-  if (word_ != nullptr) (void)context_->upload(word_, &stale, sizeof stale, stream);
+  return word_ == nullptr ? Status() : mark_stale(*context_, word_, stream);
+}
+
+// Chooses the places of the copies. If the memory grows for them, the previous copies are lost.
+Status DevicePlan::reserve() {
+  place();
+  KVC_TRY(arrays_.reserve(context_));
+  word_ = arrays_.copy_of(static_cast<int64_t*>(plan_->generation_word().data));
+  return Status();
 }
 
 Status DevicePlan::tables(int32_t step, kvc_tables* out) {
@@ -165,15 +168,14 @@ Status DevicePlan::build_on_device(const kvc_plan_args& args, void* stream, uint
   }
   kvc_backend_table_plan build = {};
   KVC_TRY(read_arrays(args, &build));
-  place();
-  KVC_TRY(arrays_.reserve(context_));
+  KVC_TRY(reserve());
   list_tables(args);
   build.config = &plan_->config();
   build.max_tokens = plan_->max_tokens();
   build.num_tables = static_cast<int32_t>(tables_.size());
   build.tables = tables_.data();
   build.tokens = tokens_.empty() ? nullptr : tokens_.data();
-  build.generation_word = word_ = arrays_.copy_of(static_cast<int64_t*>(plan_->generation_word().data));
+  build.generation_word = word_;
   const uint64_t number = plan_->start_on_device(args.tree_parents != nullptr, args.encoder_lens != nullptr);
   build.generation = static_cast<int64_t>(number);
   kvc_error error = KVC_ERROR_INIT;

@@ -25,14 +25,15 @@ class DevicePlan {
 
   Status build(const kvc_plan_args& args, void* stream, uint64_t* generation);
   // Must be called when a build was refused. Makes the tables stale. Tables on the device become stale in the order of
-  // the stream.
-  void refuse(void* stream) noexcept;
+  // the stream. After a failure, tables of an earlier build may still be valid there.
+  Status refuse(void* stream) noexcept;
   Status tables(int32_t step, kvc_tables* out);
   Status check(uint64_t generation) const { return plan_->check(generation); }
 
  private:
   explicit DevicePlan(std::shared_ptr<Context> context) noexcept : context_(std::move(context)) {}
   void place();
+  Status reserve();
   Status build_on_device(const kvc_plan_args& args, void* stream, uint64_t* generation);
   Status read_arrays(const kvc_plan_args& args, kvc_backend_table_plan* build) const;
   void list_tables(const kvc_plan_args& args);
@@ -40,7 +41,7 @@ class DevicePlan {
   const std::shared_ptr<Context> context_;
   std::unique_ptr<TablePlan> plan_;
   DeviceArrays arrays_;
-  int64_t* word_ = nullptr;                 // the generation word on the device; null before the first build
+  int64_t* word_ = nullptr;                 // the generation word on the device; null if arrays_ has no memory
   std::vector<kvc_backend_table> tables_;   // the tables of a build that the device makes
   std::vector<kvc_backend_tokens> tokens_;  // [steps]
 };

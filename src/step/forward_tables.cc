@@ -90,23 +90,25 @@ Status ForwardTables::find(const Group& group, const kvc_tables& wanted, Part** 
   return Status();
 }
 
-// Sets the generation word of the tables to 0, on the device too. The result of the upload is ignored. If the device
-// has failed, every later call reports the failure. If the upload fails for want of memory or of slots for uploads, the
-// word on the device keeps its old value.
-void ForwardTables::mark_stale(Part* part, const Context& context, void* stream) noexcept {
+// Sets the part's generation word to 0, on the device too.
+Status ForwardTables::make_stale(Part* part, const Context& context, void* stream) noexcept {
   part->word = 0;
-  int64_t* const copy = part->on_device.copy_of(&part->word);
-  if (copy != nullptr) (void)context.upload(copy, &part->word, sizeof(part->word), stream);
+  if (!part->sent) return Status();
+  KVC_TRY(mark_stale(context, part->on_device.copy_of(&part->word), stream));
+  part->sent = false;
+  return Status();
 }
 
-void ForwardTables::refuse(const Context& context, void* stream) noexcept {
-  if (made_ != nullptr) mark_stale(made_, context, stream);
+Status ForwardTables::refuse(const Context& context, void* stream) noexcept {
+  return made_ == nullptr ? Status() : make_stale(made_, context, stream);
 }
 
-void ForwardTables::close(const Context& context, void* stream) noexcept {
+Status ForwardTables::close(const Context& context, void* stream) noexcept {
+  Status first;
   for (const std::unique_ptr<Part>& part : parts_) {
-    if (part->word != 0) mark_stale(part.get(), context, stream);
+    if (Status made = make_stale(part.get(), context, stream); first.ok()) first = std::move(made);
   }
+  return first;
 }
 
 Status ForwardTables::place(const std::shared_ptr<Context>& context, void* stream, kvc_tables* tables) {
@@ -114,6 +116,8 @@ Status ForwardTables::place(const std::shared_ptr<Context>& context, void* strea
   DeviceArrays& arrays = made_->on_device;
   arrays.clear();
   for_each_tensor(tables, [&](DLTensor* tensor) { arrays.add(*tensor); });
+  KVC_TRY(arrays.reserve(context));
+  made_->sent = arrays.copy_of(&made_->word) != nullptr;
   KVC_TRY(arrays.upload(context, stream));
   for_each_tensor(tables, [&](DLTensor* tensor) { arrays.point(tensor); });
   return Status();

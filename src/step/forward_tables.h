@@ -41,9 +41,9 @@ class ForwardTables {
   // to the device.
   Status place(const std::shared_ptr<Context>& context, void* stream, kvc_tables* tables);
   // Marks the tables of the last call of make as stale, because that call failed.
-  void refuse(const Context& context, void* stream) noexcept;
-  // Marks all tables as stale, because the step ended.
-  void close(const Context& context, void* stream) noexcept;
+  Status refuse(const Context& context, void* stream) noexcept;
+  // Marks all tables as stale, because the step ends. A later call tries again what failed.
+  Status close(const Context& context, void* stream) noexcept;
 
  private:
   struct Part {
@@ -55,8 +55,9 @@ class ForwardTables {
     int64_t word = 0;  // in a graph: the number of the call that filled the set in an open step; else 0
     int64_t word_shape = 1;
     DeviceArrays on_device = {};  // used if the device does not read the host's arrays in place
+    bool sent = false;            // the word on the device may not be 0
   };
-  static void mark_stale(Part* part, const Context& context, void* stream) noexcept;
+  static Status make_stale(Part* part, const Context& context, void* stream) noexcept;
   Status find(const Group& group, const kvc_tables& wanted, Part** out);
   TableOptions options_of(const Group& group, const kvc_tables& wanted) const;
   bool of_graph() const noexcept { return limits_.rows > 0; }

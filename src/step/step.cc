@@ -61,9 +61,14 @@ void Step::open(SequenceStore* store, const BatchArrays& batch) noexcept {
 
 Status Step::stage(std::span<const kvc_backend_node_changes> changes) { return forward_->stage(changes); }
 
+Status Step::unstage() {
+  Status done = forward_->unstage();
+  if (Status stale = forward_->tables.close(context(), forward_->stream); done.ok()) done = std::move(stale);
+  return done;
+}
+
 void Step::close() noexcept {
   KVC_ASSERT(open_ && !in_use_, generation_, forward_->num_rows);
-  forward_->tables.close(context(), forward_->stream);
   open_ = false;
 }
 

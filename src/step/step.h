@@ -73,12 +73,12 @@ class Step {
   void set_device_nodes(int32_t group, const int32_t* nodes) noexcept {
     forward_->batch->set_device_nodes(group, nodes);
   }
-  Status unstage() { return forward_->unstage(); }
+  // Makes the step's arrays and tables on the device stale, before the step is closed.
+  Status unstage();
   // Checks that all layers in range have stored their tokens and states.
   Status check_complete() const;
   // Bit i is 1 if all layers in range have stored all their states after token i of each row.
   uint64_t stored_states() const noexcept;
-  // Closes the step. Its tables become stale.
   void close() noexcept;
   Status info(kvc_forward_info* out) const;
   // Whether a call has appended the step's tokens in a layer.

@@ -75,7 +75,7 @@ Status Step::tables(int32_t group, kvc_tables* out) {
   const bool cross = reads_encoder(group);
   Status made = forward_->tables.make(*forward_->batch, {group, config.rules, config.num_pages, cross}, out);
   if (!made.ok()) {
-    forward_->tables.refuse(context(), forward_->stream);
+    KVC_TRY(forward_->tables.refuse(context(), forward_->stream));
     return made;
   }
   const bool tokens = out->arrays == 0 || (out->arrays & KVC_TABLES_TOKENS) != 0;

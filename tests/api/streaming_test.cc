@@ -37,7 +37,7 @@ TEST(Streaming, ValuesThatMakeNoSense) {
   w.set_refused(kBad, 6, 2, 0, {"window_tokens 2", "6 sinks"});
   w.set_refused(kBad, 0, -1, 0, {"window_tokens -1"});
   w.set_refused(kBad, -2, 9, 0, {"sink_tokens -2"});
-  w.set_refused(kBad, 1, 0, 0, {"sink_tokens 1", "0..0"});
+  w.set_refused(kBad, 1, 0, 0, {"sink_tokens 1 at index 0 must be 0"});
   w.set_refused(kBad, 0, kMost + 1, 0, {std::to_string(kMost + 1)});
   w.set_refused(kBad, kMost + 1, kMost, 0, {std::to_string(kMost + 1)});
   w.set_refused(kBad, INT64_MIN, INT64_MAX, 0, {std::to_string(INT64_MAX)});

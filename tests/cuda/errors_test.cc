@@ -158,14 +158,15 @@ TEST_F(Errors, BeginWithACopy) {
       [&](Scene& s) { return begin(s, child); }, false);
 }
 
-// The open step of the next two tests, on the CUDA side alone.
-kvc_forward begin_alone(kvc_cache* cache, kvc_seq id, int32_t length, cudaStream_t stream) {
+// The open step of some of the next tests, on the CUDA side alone.
+kvc_forward begin_alone(kvc_cache* cache, kvc_seq id, int32_t length, cudaStream_t stream, kvc_forward graph = 0) {
   kvc_error error = KVC_ERROR_INIT;
   kvc_batch batch;
   kvc_batch_init(&batch);
   batch.num_sequences = 1;
   batch.sequences = &id;
   batch.append_lengths = &length;
+  batch.graph = graph;
   kvc_forward step = 0;
   EXPECT_EQ(kvc_forward_begin(cache, &batch, stream, &step, &error), KVC_OK) << error.message;
   return step;
@@ -250,6 +251,48 @@ TEST_F(Errors, End) {
         s.lockstep.layers.clear();
       },
       [&](Scene& s) { return kvc_forward_end(s.cache(), step, s.lockstep.error()); }, true);
+}
+
+// When the step of a graph has ended, its tables on the device are stale, or the end has failed. Then the next end
+// tries again.
+TEST_F(Errors, EndWithTables) {
+  int failures = 0;
+  for (int64_t n = 1;; ++n) {
+    SCOPED_TRACE(n);
+    ASSERT_LT(n, 50);
+    Scene scene;
+    kvc_graph_config config;
+    kvc_graph_config_init(&config);
+    kvc_forward graph = 0;
+    ASSERT_EQ(kvc_graph_create(scene.cache(), &config, &graph, scene.lockstep.error()), KVC_OK);
+    const kvc_seq id = scene.id(scene.plain);
+    const kvc_forward step = begin_alone(scene.cache(), id, 7, scene.stream, graph);
+    kvc_tables tables;
+    kvc_tables_init(&tables);
+    ASSERT_EQ(kvc_forward_tables(scene.cache(), step, 0, &tables, scene.lockstep.error()), KVC_OK)
+        << scene.lockstep.message();
+    const auto* const word = static_cast<const int64_t*>(tables.generation_word.data);
+    const auto word_now = [&] {
+      cudaDeviceSynchronize();
+      return *word;
+    };
+    ASSERT_GT(word_now(), 0);
+    cuda_emulation::fail_call(n, cudaErrorInvalidValue);
+    const kvc_status status = kvc_forward_abort(scene.cache(), step, scene.lockstep.error());
+    const bool reached = cuda_emulation::calls() >= n;
+    cuda_emulation::fail_call(0, cudaSuccess);
+    EXPECT_EQ(status, reached ? KVC_ERROR_DEVICE_FAILED : KVC_OK) << scene.lockstep.message();
+    if (!reached) {
+      EXPECT_EQ(word_now(), 0);
+      break;
+    }
+    if (word_now() == 0) continue;
+    ++failures;
+    if (begin(scene, id, graph) == KVC_OK) {
+      EXPECT_EQ(word_now(), 0);
+    }
+  }
+  EXPECT_GT(failures, 0);
 }
 
 TEST_F(Errors, Fork) {

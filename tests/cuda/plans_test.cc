@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "cuda_runtime.h"
 #include "server.h"
 
 namespace kvt {
@@ -301,15 +302,19 @@ TEST_P(Plans, OnTheDeviceNeedGraphModeAndOnePlace) {
             KVC_ERROR_DEVICE);
 }
 
-// The host refuses wrong shapes, with their numbers. Captured kernels that read the word see that there are no tables.
-TEST(PlansOnTheDevice, ThatTheHostRefuses) {
+// A plan for graphs of a decode step with up to 3 rows.
+struct SmallPlan {
   const ContextPtr cuda = make_context_on(kDLCUDA);
-  kvc_plan_config config = plan_config(KVC_PLAN_DECODE, 4);
-  config.flags = KVC_PLAN_GRAPH;
-  config.max_rows = 3;
-  config.max_pages_per_row = 2;
-  const PlanPtr plan = make_plan(cuda.get(), config);
-  const auto build = [&](size_t rows, int64_t table_rows, kvc_error *error) {
+  PlanPtr plan;
+
+  SmallPlan() {
+    kvc_plan_config config = plan_config(KVC_PLAN_DECODE, 4);
+    config.flags = KVC_PLAN_GRAPH;
+    config.max_rows = 3;
+    config.max_pages_per_row = 2;
+    plan = make_plan(cuda.get(), config);
+  }
+  kvc_status build(size_t rows, int64_t table_rows, kvc_error *error) const {
     Ints lens(std::vector<int64_t>(rows, 5)),
         table(std::vector<int64_t>(static_cast<size_t>(2 * table_rows), 1), false, 2);
     lens.tensor.device = table.tensor.device = {kDLCUDA, 0};
@@ -318,10 +323,21 @@ TEST(PlansOnTheDevice, ThatTheHostRefuses) {
     args.seq_lens = &lens.tensor;
     args.block_table = &table.tensor;
     return kvc_plan_build(plan.get(), &args, nullptr, nullptr, error);
+  }
+  const int64_t *word() const {
+    return static_cast<const int64_t *>(tables_of(plan.get(), KVC_TABLES_WHOLE).generation_word.data);
+  }
+};
+
+// The host refuses wrong shapes, with their numbers. Captured kernels that read the word see that there are no tables.
+TEST(PlansOnTheDevice, ThatTheHostRefuses) {
+  const SmallPlan plan;
+  const auto build = [&](size_t rows, int64_t table_rows, kvc_error *error) {
+    return plan.build(rows, table_rows, error);
   };
   kvc_error error = KVC_ERROR_INIT;
   ASSERT_EQ(build(3, 3, &error), KVC_OK) << error.message;
-  const auto *const word = static_cast<const int64_t *>(tables_of(plan.get(), KVC_TABLES_WHOLE).generation_word.data);
+  const int64_t *const word = plan.word();
   EXPECT_GT(*word, 0);
   EXPECT_EQ(build(4, 4, &error), KVC_ERROR_BATCH_TOO_LARGE);
   EXPECT_EQ(std::make_pair(error.required, error.available), std::make_pair(int64_t{4}, int64_t{3})) << error.message;
@@ -330,6 +346,28 @@ TEST(PlansOnTheDevice, ThatTheHostRefuses) {
   EXPECT_EQ(build(3, 2, &error), KVC_ERROR_SHAPE);
   EXPECT_NE(std::strstr(error.message, "seq_lens has 3 rows, and block_table 2"), nullptr) << error.message;
   EXPECT_EQ(*word, 0);
+}
+
+// If the word cannot be set to 0, the call reports that, and not why it refused the arrays.
+TEST(PlansOnTheDevice, AreReportedIfTheyStayValid) {
+  const SmallPlan plan;
+  kvc_error error = KVC_ERROR_INIT;
+  int failures = 0;
+  for (int64_t n = 1; n < 50; ++n) {
+    ASSERT_EQ(plan.build(3, 3, &error), KVC_OK) << error.message;
+    const int64_t *const word = plan.word();
+    cuda_emulation::fail_call(n, cudaErrorInvalidValue);
+    const kvc_status status = plan.build(4, 4, &error);
+    const bool reached = cuda_emulation::calls() >= n;
+    cuda_emulation::fail_call(0, cudaSuccess);
+    EXPECT_EQ(status, reached ? KVC_ERROR_DEVICE_FAILED : KVC_ERROR_BATCH_TOO_LARGE) << error.message;
+    EXPECT_EQ(std::strstr(error.message, "could not be marked as stale: cuda") != nullptr, reached) << error.message;
+    failures += *word != 0 ? 1 : 0;
+    EXPECT_EQ(plan.build(4, 4, &error), KVC_ERROR_BATCH_TOO_LARGE) << error.message;
+    EXPECT_EQ(*word, 0);
+    if (!reached) break;
+  }
+  EXPECT_GT(failures, 0);
 }
 
 // A plan for graphs of a decode step, built from arrays on the device: the result of the build, and the word of the

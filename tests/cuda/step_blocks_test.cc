@@ -117,6 +117,14 @@ TEST_F(StepBlocks, AreSentAgainWithManyArrays) {
   }
 }
 
+// In a step of a graph, all rows may be inert. Then a plan has no items.
+TEST_F(StepBlocks, NoItemsWithManyArrays) {
+  for (const int32_t count : {0, 8, 0, 8}) {
+    ASSERT_EQ(stage(items(count, 1), kManyArrays), KVC_OK) << error_.message;
+    expect_blocks();
+  }
+}
+
 // A stage that fails may have sent nothing.
 TEST_F(StepBlocks, AreSentAgainAfterAFailure) {
   ASSERT_EQ(stage(items(8, 1)), KVC_OK) << error_.message;

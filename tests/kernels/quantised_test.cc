@@ -106,6 +106,39 @@ TEST(Quantised, PoisonStaysWhereItIs) {
 TEST(Uint4, PoisonStaysWhereItIs) { check_poison(Kind::kU4); }
 TEST(Float4, PoisonStaysWhereItIs) { check_poison(Kind::kE2m1); }
 
+// V of a key is NaN, and its score is so low that its weight is 0 in float32. 0 * NaN is NaN, so the outputs of queries
+// that see the key are NaN, also where NaN is in the scale of the token.
+TEST(Quantised, NaNOfAKeyWithoutWeight) {
+  for (const Kind kv : {Kind::kBf16, Kind::kE4m3, Kind::kI8, Kind::kU4}) {
+    for (const Kind q : {Kind::kF32, Kind::kBf16}) {
+      for (const auto& [queries, key] : {std::pair{4, 10}, {4, 58}, {40, 10}, {40, 58}}) {
+        SceneConfig config;
+        config.q = q;
+        config.kv = kv;
+        config.rows = {{queries, 60}};
+        Scene scene(config);
+        for (int t = 0; t < scene.num_tokens(); ++t) {
+          for (int h = 0; h < config.q_heads; ++h) scene.q(t, h, 0) = 64.0f;
+        }
+        for (int h = 0; h < config.kv_heads; ++h) scene.k(0, key, h, 0) = -448.0f;
+        scene.store();
+        scene.poison_value(0, key);
+        for_each_implementation(
+            1,
+            [&](const std::string& name, kvc_backend_device* device) {
+              scene.attend(test_backend(), device);
+              for (int t = 0; t < scene.num_tokens(); ++t) {
+                const bool sees = scene.sees(t, key);
+                EXPECT_EQ(std::isnan(scene.out(t, 3, 5)), sees) << name << " " << config.describe() << " token " << t;
+                EXPECT_TRUE(std::isfinite(scene.lse(t, 3))) << name << " " << config.describe() << " token " << t;
+              }
+            },
+            true);
+      }
+    }
+  }
+}
+
 // small: the smallest factor whose rows have scales above the format's least one.
 void check_scales(Kind kv, float small) {
   for (float factor : {small, 1e12f}) {

@@ -101,8 +101,9 @@ class Scene {
   float& q(int token, int head, int dim);
   // Writes these values, rounded, to pools and tensors. Must be called after a change of them.
   void store();
-  // Makes K and V of one stored key NaN, until store().
+  // Makes K and V of one stored key NaN, or only V, until store().
   void poison_key(int row, int position);
+  void poison_value(int row, int position);
   // Replaces the stored V of kv head 0.
   void store_value_bytes(int row, int position, const std::vector<unsigned char>& bytes);
   // Whether a query sees the key at an index of its row, by the definitions. The mask of the call is apart.
@@ -139,6 +140,7 @@ class Scene {
   // values, because a query sees it.
   bool in_range(int row, int key) const;
   bool needed(int row, int key) const;
+  void poison(const kvc_backend_pool& pool, const kvc_backend_scales& scales, int row, int position);
   bool is_latent() const { return config_.row_kind != KVC_BACKEND_ROW_KV; }
   bool is_split() const { return config_.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT; }
   int k_begin() const { return is_split() ? config_.v_head_dim : 0; }  // first dim of the K row that is in K's pool

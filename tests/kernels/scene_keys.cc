@@ -56,17 +56,20 @@ void Scene::store_key(int row, int position) {
   }
 }
 
-void Scene::poison_key(int row, int position) {
+void Scene::poison(const kvc_backend_pool& pool, const kvc_backend_scales& scales, int row, int position) {
   const int64_t page = pages_[row][position / config_.page_size], slot = position % config_.page_size;
   for (int h = 0; h < config_.kv_heads; ++h) {
-    const auto fill = [&](const kvc_backend_pool& pool, const kvc_backend_scales& scales) {
-      std::memset(address_of_row(pool, page, h, slot), 0xff, static_cast<size_t>(pool.row_bytes));
-      if (has_row_scales(config_.kv)) *token_scale(&scales, page, h, slot) = NAN;
-    };
-    fill(layer_.k, layer_.k_scales);
-    fill(layer_.v, layer_.v_scales);
+    std::memset(address_of_row(pool, page, h, slot), 0xff, static_cast<size_t>(pool.row_bytes));
+    if (has_row_scales(config_.kv)) *token_scale(&scales, page, h, slot) = NAN;
   }
 }
+
+void Scene::poison_key(int row, int position) {
+  poison(layer_.k, layer_.k_scales, row, position);
+  poison_value(row, position);
+}
+
+void Scene::poison_value(int row, int position) { poison(layer_.v, layer_.v_scales, row, position); }
 
 void Scene::store_value_bytes(int row, int position, const std::vector<unsigned char>& bytes) {
   const int64_t page = pages_[row][position / config_.page_size];

@@ -125,6 +125,43 @@ TEST(Warpgroup, LatentKeysOfOthersMayBeNaN) {
   }
 }
 
+// Dim 3 of V of a key is infinite, so its score is -inf, or with softcap the least score. Dim 3 of each query that sees
+// the key becomes NaN (0 * inf), or with softcap infinite. The key is in a tile that all rows see, or some.
+using Run = void (*)(const std::function<void(const std::string&, kvc_backend_device*)>&);
+void check_infinite_dim(SceneConfig config, Run run) {
+  config.rows = {{3, 100}};
+  for (const int key : {20, 98}) {
+    for (const double softcap : {0.0, 5.0}) {
+      config.softcap = softcap;
+      Scene scene(config);
+      scene.k(0, key, 0, 3) = INFINITY;
+      for (int t = 0; t < scene.num_tokens(); ++t) {
+        for (int h = 0; h < config.q_heads; ++h) scene.q(t, h, 3) = -0.5f;
+      }
+      scene.store();
+      run([&](const std::string& name, kvc_backend_device* device) {
+        scene.attend(test_backend(), device);
+        for (int t = 0; t < scene.num_tokens(); ++t) {
+          for (int d = 0; d < config.v_head_dim; ++d) {
+            const bool odd = scene.sees(t, key) && d == 3;
+            const float out = scene.out(t, 2, d);
+            ASSERT_EQ(std::isnan(out), odd && softcap == 0.0) << name << " " << config.describe() << " token " << t;
+            ASSERT_EQ(std::isinf(out), odd && softcap != 0.0) << name << " " << config.describe() << " token " << t;
+          }
+        }
+      });
+    }
+  }
+}
+TEST(Latent, InfiniteDimOfASeenKey) {
+  for (const int heads : {16, 128}) {
+    check_infinite_dim(latent_config(heads, Kind::kBf16), [](const auto& body) { for_each_implementation(1, body); });
+  }
+}
+TEST(Warpgroup, LatentInfiniteDimOfASeenKey) {
+  for (const Kind kind : {Kind::kF16, Kind::kBf16}) check_infinite_dim(latent_config(16, kind), for_warpgroups);
+}
+
 // Scores of 1e4, a few units apart. Each half of a tile's keys has the larger ones in turn.
 TEST(Warpgroup, LatentLargeScores) {
   SceneConfig config = latent_config(16, Kind::kBf16);

@@ -206,6 +206,32 @@ TEST(PrefixIndex, ABlockTakesItsCheckpointsAlong) {
   EXPECT_EQ(match.tokens, 8);
 }
 
+// Checkpoints that are not at the end of a whole block: of 3 tokens, and of 6 and 7 tokens that begin alike.
+TEST(PrefixIndex, ADropTakesCheckpointsWithinABlock) {
+  Scene scene({full(), state()}, 100);
+  for (const Tokens& tokens : std::vector<Tokens>{{1, 2, 3}, count_to(6), count_to(7), {1, 2, 3, 4, 5, 9}}) {
+    for (const uint64_t salt : {0, 8}) {
+      Sequence sequence = scene.run(tokens, salt);
+      scene.publish(sequence);
+      sequence.remove();
+    }
+  }
+  const auto drop = [&](const Tokens& tokens, uint64_t salt) {
+    scene.index.drop({tokens, salt, 0}, scene.pool);
+    EXPECT_TRUE(scene.index.is_valid());
+    return scene.index.held_pages(1);
+  };
+  EXPECT_EQ(scene.index.held_pages(1), 8);
+  EXPECT_EQ(drop({1, 2, 3, 9}, 0), 8);
+  EXPECT_EQ(drop({1, 2, 3, 4, 5, 8}, 0), 8);
+  EXPECT_EQ(drop(count_to(6), 9), 8);
+  EXPECT_EQ(drop(count_to(6), 0), 6);
+  EXPECT_EQ(scene.match({1, 2, 3, 4, 5, 9}), 6);
+  EXPECT_EQ(drop({1, 2}, 0), 4);
+  EXPECT_EQ(drop({}, 8), 0);
+  EXPECT_EQ(scene.pool.used(), 0);
+}
+
 using Published = std::vector<std::tuple<Tokens, uint64_t, int64_t>>;  // tokens, salt, where it begins
 
 // The definition: over everything published, the longest run of equal tokens under equal salts from the beginning.

@@ -368,7 +368,7 @@ TEST(CrossConfig, WindowsAndRotationAreRefused) {
   expect_no_import(context.get(), config);
   group.window_tokens = 5;
   EXPECT_EQ(create(&error), KVC_ERROR_INVALID_ARGUMENT);
-  EXPECT_NE(std::strstr(error.message, "window_tokens 5 with KVC_VISIBLE_ENCODER"), nullptr) << error.message;
+  EXPECT_NE(std::strstr(error.message, "window_tokens 5 with KVC_VISIBLE_ENCODER must be 0"), nullptr) << error.message;
   group.window_tokens = 0;
   layer.rope_mode = KVC_ROPE_ON_APPEND;
   EXPECT_EQ(create(&error), KVC_ERROR_INVALID_ARGUMENT);

@@ -383,7 +383,8 @@ TEST(RecurrentMisuse, ConfigsAreRefused) {
   EXPECT_EQ(status_of([](World *w) { w->layers[0].num_states = 0; }, "num_states 0"), KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->layers[0].num_states = 17; }, "num_states 17"), KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->layers[0].states = nullptr; }, "states is NULL"), KVC_ERROR_NULL_ARGUMENT);
-  EXPECT_EQ(status_of([](World *w) { w->layers[1].num_states = 1; }, "num_states 1"), KVC_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of([](World *w) { w->layers[1].num_states = 1; }, "num_states 1 must be 0"),
+            KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->layers[1].states = w->states; }, "not recurrent"), KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->states[1].rank = 5; }, "rank 5 is not in 1..4"), KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->states[1].shape[1] = 0; }, "shape entry 0 is not 1 or more"),

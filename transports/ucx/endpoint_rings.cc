@@ -145,6 +145,7 @@ void UcxEndpoint::look_at_rings(int64_t now_ms) {
     if (ring->done || !ring->process.has_ended()) continue;
     if (ring->ended_ms == 0) ring->ended_ms = now_ms;
     if (now_ms - ring->ended_ms < kEndedMs) continue;
+    ring->ended_ms = INT64_MAX;  // so that later looks add no other kBye
     auto bye = std::make_unique<Message>();
     bye->head = {UcxHead::Kind::kBye, ring->sender, 0, 0};
     bye->data = bytes_of(&ring->process, sizeof ring->process);

@@ -55,7 +55,7 @@ class ReceiveRing {
   ucp_ep_h reply = nullptr;
   uint64_t sender = 0;  // number of its kHello
   Process process = {};
-  int64_t ended_ms = 0;          // when the process was seen to have ended; 0 = it runs
+  int64_t ended_ms = 0;          // when the process was seen to have ended; 0 = it runs; INT64_MAX = it got its kBye
   uint64_t taken = 0, told = 0;  // end of the data that poll has returned, and that the sender was told
   bool done = false;             // the sender has sent its last message, and poll has returned it
 

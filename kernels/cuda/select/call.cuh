@@ -22,6 +22,9 @@ struct SelectCall {
   int32_t lists;  // the number of lists of each query
   int32_t token_begin;
   int32_t list_begin, list_end;  // the lists of this launch
+  int32_t block_keys;            // the number of keys that a thread block scores on tensor cores
+  int32_t has_words;             // rows of keys are aligned to 4 bytes
+  int32_t plain_q;               // q can be copied to tensor cores unchanged, 16 aligned bytes at a time
 };
 
 // Returns the order of a score. NaN has a lower order than all numbers, and both zeros have the same order.

@@ -3,7 +3,10 @@
 // this order, up to k entries. Entries are written by ascending place. If an entry is a block of keys, its order is the
 // largest order of its keys. That order is written at the place of the block's first key.
 //
-// Roofline: four reads of the orders, from the L2 cache. Blocks of keys need another read, and so do entries that are
+// Digits have 8 bits, so that each lane has a counter of its own for each digit: the lanes of a warp never count in the
+// same bank. A list begins at a multiple of 16 bytes, and a thread reads 4 orders at a time.
+//
+// Roofline: five reads of the orders, from the L2 cache. Blocks of keys need another read, and so do entries that are
 // always chosen.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/device.h"
@@ -13,15 +16,43 @@
 namespace kvc::kernels::cuda {
 namespace {
 
-constexpr int kChoiceThreads = 512, kChoiceWarps = kChoiceThreads / kWarpSize, kDigitBits = 11, kDigits = 1 << 11;
+constexpr int kChoiceThreads = 1024, kChoiceWarps = kChoiceThreads / kWarpSize, kDigitBits = 8, kDigits = 1 << 8;
+static_assert(kChoiceWarps == kWarpSize, "a warp adds what all warps counted");
 
 struct ChoiceFixed {
   SeenKeys seen;
-  uint32_t counts[kDigits];
-  int32_t above[kChoiceWarps], equal[kChoiceWarps];
+  uint32_t counts[kDigits][kWarpSize];  // for each digit and lane
+  uint32_t digits[kDigits];             // sums over the lanes
+  uint32_t warps[2][kChoiceWarps];
   uint32_t prefix, known;
   int32_t left;  // the number of entries with the known digits that are still to be taken
 };
+static_assert(sizeof(ChoiceFixed) <= kMaxSharedBytes);
+
+// Four orders, from place `at` on. Those beyond n are kAbsentOrder.
+struct FourOrders {
+  uint32_t at[4];
+};
+__device__ __forceinline__ FourOrders four_orders(const uint32_t* orders, int32_t at, int32_t n) {
+  FourOrders four = {};
+  if (at >= n) return four;
+  memcpy(four.at, __builtin_assume_aligned(orders + at, 16), sizeof four.at);  // a list has room for a multiple of 4
+#pragma unroll
+  for (int i = 0; i < 4; ++i) four.at[i] = at + i < n ? four.at[i] : kAbsentOrder;
+  return four;
+}
+
+// Returns the sum of x over the lanes before this lane. Sets *sum to the sum over all lanes.
+__device__ __forceinline__ uint32_t sum_before(uint32_t x, int32_t lane, uint32_t* sum) {
+  uint32_t with = x;
+#pragma unroll
+  for (int step = 1; step < kWarpSize; step *= 2) {
+    const uint32_t from = __shfl_sync(kAllLanes, with, lane >= step ? lane - step : lane);
+    if (lane >= step) with += from;
+  }
+  *sum = __shfl_sync(kAllLanes, with, kWarpSize - 1);
+  return with - x;
+}
 
 // The entry (a key, or a block of keys) of the key at place `at`.
 __device__ __forceinline__ int32_t unit_at(const SelectCall& call, const SeenKeys& seen, const int32_t* keys,
@@ -69,88 +100,102 @@ __device__ void force(const SelectCall& call, const SeenKeys& seen, const int32_
   __syncthreads();
 }
 
+// Finds the digit of the k-th largest order. One warp calls it. A lane has 8 digits, lane 0 the highest.
+__device__ __forceinline__ void find_digit(int shift, int32_t lane, ChoiceFixed* fixed) {
+  constexpr int kEach = kDigits / kWarpSize;
+  const uint32_t left = static_cast<uint32_t>(fixed->left);
+  uint32_t own = 0, all = 0;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) own += fixed->digits[kDigits - 1 - (lane * kEach + i)];
+  uint32_t before = sum_before(own, lane, &all);
+  __syncwarp();  // all lanes have read `left`
+  if (all < left) {
+    if (lane != 0) return;
+    fixed->prefix = kAbsentOrder;
+    fixed->left = 0;
+    return;
+  }
+  if (before >= left || before + own < left) return;
+  int32_t digit = kDigits - 1 - lane * kEach;  // one lane has the digit
+  while (before + fixed->digits[digit] < left) before += fixed->digits[digit--];
+  fixed->prefix |= static_cast<uint32_t>(digit) << shift;
+  fixed->known |= static_cast<uint32_t>(kDigits - 1) << shift;
+  fixed->left = static_cast<int32_t>(left - before);
+}
+
 // Finds the k-th largest of n orders, from the highest digit to the lowest. Before the call, fixed->left is k. After
 // it, fixed->prefix is the k-th largest order, and fixed->left is the number of entries with this order that are taken.
-// If fewer than k entries are present, prefix is kAbsentOrder and left is 0.
+// Entries that are absent count too, as the lowest ones. If fewer than k entries are present, prefix is kAbsentOrder.
 __device__ void find_highest(const uint32_t* orders, int32_t n, ChoiceFixed* fixed) {
-  const int32_t thread = static_cast<int32_t>(threadIdx.x);
-  for (int shift = 32 - kDigitBits;; shift = shift > kDigitBits ? shift - kDigitBits : 0) {
-    for (int32_t d = thread; d < kDigits; d += kChoiceThreads) fixed->counts[d] = 0;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;
+  for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
+    for (int32_t i = warp; i < kDigits; i += kChoiceWarps) fixed->counts[i][lane] = 0;
     __syncthreads();
     const uint32_t known = fixed->known, prefix = fixed->prefix;
-    uint32_t digit = 0, run = 0;  // equal digits in a row are counted together, because ReLU makes many zeros
-    for (int32_t i = thread; i < n; i += kChoiceThreads) {
-      const uint32_t order = orders[i];
-      if (order == kAbsentOrder || (order & known) != prefix) continue;
-      const uint32_t next = (order >> shift) & (kDigits - 1);
-      if (next != digit && run > 0) {
-        atomicAdd(&fixed->counts[digit], run);
-        run = 0;
+#pragma unroll 4
+    for (int32_t at = thread * 4; at < n; at += kChoiceThreads * 4) {
+      const FourOrders four = four_orders(orders, at, n);
+#pragma unroll
+      for (const uint32_t order : four.at) {
+        if (((order ^ prefix) & known) == 0) atomicAdd(&fixed->counts[order >> shift & (kDigits - 1)][lane], 1u);
       }
-      digit = next;
-      ++run;
-    }
-    if (run > 0) atomicAdd(&fixed->counts[digit], run);
-    __syncthreads();
-    if (thread == 0) {
-      // The last digit may overlap the digit before it. The bits that they share are already known.
-      int32_t left = fixed->left, d = kDigits - 1;
-      while (d >= 0 && static_cast<int32_t>(fixed->counts[d]) < left) left -= static_cast<int32_t>(fixed->counts[d--]);
-      if (d < 0) {
-        fixed->prefix = kAbsentOrder;
-        fixed->left = 0;
-      } else {
-        fixed->left = left;
-        fixed->prefix |= static_cast<uint32_t>(d) << shift;
-      }
-      fixed->known |= static_cast<uint32_t>(kDigits - 1) << shift;
     }
     __syncthreads();
-    if (shift == 0 || fixed->prefix == kAbsentOrder) return;
+    for (int32_t i = warp; i < kDigits; i += kChoiceWarps) {
+      uint32_t sum = 0;
+      sum_before(fixed->counts[i][lane], lane, &sum);
+      if (lane == 0) fixed->digits[i] = sum;
+    }
+    __syncthreads();
+    if (warp == 0) find_digit(shift, lane, fixed);
+    __syncthreads();
+    if (fixed->prefix == kAbsentOrder) return;
   }
 }
 
-// Writes the chosen entries in the order of their places, and -1 after them.
+// Writes the chosen entries in the order of their places, and -1 after them. Counts of higher orders and of orders
+// equal to the least are kept in the lower and upper 16 bits of a number: a step of all threads has 4096 entries.
 __device__ void write_highest(const SelectCall& call, const int32_t* keys, const uint32_t* orders, int32_t n,
                               int32_t* out, ChoiceFixed* fixed) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;
   const int32_t k = call.select.num_entries;
-  const uint32_t before = (1u << lane) - 1, least = fixed->prefix;
+  const uint32_t least = fixed->prefix;
   int32_t written = 0, ties = fixed->left;  // all threads have the same values
-  for (int32_t begin = 0; begin < n; begin += kChoiceThreads) {
-    const uint32_t order = begin + thread < n ? orders[begin + thread] : kAbsentOrder;
-    const uint32_t above = __ballot_sync(kAllLanes, order > least);
-    const uint32_t equal = __ballot_sync(kAllLanes, order == least && order != kAbsentOrder);
-    if (lane == 0) {
-      fixed->above[warp] = __popc(above);
-      fixed->equal[warp] = __popc(equal);
+  FourOrders next = four_orders(orders, thread * 4, n);
+  for (int32_t begin = 0, turn = 0; begin < n; begin += kChoiceThreads * 4, turn ^= 1) {
+    const FourOrders four = next;
+    next = four_orders(orders, begin + (kChoiceThreads + thread) * 4, n);
+    uint32_t own = 0;
+#pragma unroll
+    for (const uint32_t order : four.at) {
+      own += (order > least ? 1u : 0u) + (order == least && order != kAbsentOrder ? 1u << 16 : 0u);
     }
-    __syncthreads();
-    int32_t above_before = __popc(above & before), equal_before = __popc(equal & before), all_above = 0, all_equal = 0;
-    for (int32_t w = 0; w < kChoiceWarps; ++w) {
-      if (w < warp) {
-        above_before += fixed->above[w];
-        equal_before += fixed->equal[w];
+    uint32_t of_warp = 0, all = 0;
+    uint32_t before = sum_before(own, lane, &of_warp);
+    if (lane == 0) fixed->warps[turn][warp] = of_warp;
+    __syncthreads();  // `warps` is written again two steps later
+    const uint32_t warps_before = sum_before(fixed->warps[turn][lane], lane, &all);
+    before += __shfl_sync(kAllLanes, warps_before, warp);
+    int32_t above_before = static_cast<int32_t>(before & 0xffffu), equal_before = static_cast<int32_t>(before >> 16);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t order = four.at[i];
+      const bool above = order > least, equal = order == least && order != kAbsentOrder;
+      const int32_t taken_before = equal_before < ties ? equal_before : ties;
+      if (above || (equal && equal_before < ties)) {
+        out[written + above_before + taken_before] = unit_at(call, fixed->seen, keys, begin + thread * 4 + i);
       }
-      all_above += fixed->above[w];
-      all_equal += fixed->equal[w];
+      above_before += above ? 1 : 0;
+      equal_before += equal ? 1 : 0;
     }
-    const bool is_equal = ((equal >> lane) & 1u) != 0 && equal_before < ties;
-    const int32_t taken_before = equal_before < ties ? equal_before : ties;
-    if (((above >> lane) & 1u) != 0 || is_equal) {
-      out[written + above_before + taken_before] = unit_at(call, fixed->seen, keys, begin + thread);
-    }
-    const int32_t taken = all_equal < ties ? all_equal : ties;
-    written += all_above + taken;
+    const int32_t all_equal = static_cast<int32_t>(all >> 16), taken = all_equal < ties ? all_equal : ties;
+    written += static_cast<int32_t>(all & 0xffffu) + taken;
     ties -= taken;
-    __syncthreads();
   }
   for (int32_t i = written + thread; i < k; i += kChoiceThreads) out[i] = -1;
 }
 
-// The second launch bound lets a thread use as many registers as two blocks on a multiprocessor allow. Without this
-// bound, ptxas plans for more blocks on some GPUs, and spills registers.
-__global__ void __launch_bounds__(kChoiceThreads, 2) choice_kernel(const __grid_constant__ SelectCall call) {
+__global__ void __launch_bounds__(kChoiceThreads, 1) choice_kernel(const __grid_constant__ SelectCall call) {
   ChoiceFixed& fixed = *reinterpret_cast<ChoiceFixed*>(shared_bytes());
   const int32_t lists = call.list_end - call.list_begin;
   const int32_t token = call.token_begin + static_cast<int32_t>(blockIdx.x) / lists;

@@ -31,7 +31,7 @@ kvc_status select_all(const Device& device, SelectCall* call, int64_t most, void
   constexpr int32_t kMostQueries = 65535;  // the limit of a grid's second dimension
   const kvc_backend_select& args = call->select;
   call->orders = static_cast<uint32_t*>(args.scratch);
-  call->stride = most > 0 ? most : 1;
+  call->stride = most > 0 ? (most + 3) / 4 * 4 : 4;  // so each list begins at a multiple of 16 bytes
   const int64_t fitting = args.scratch_bytes / (call->stride * static_cast<int64_t>(sizeof(uint32_t)));
   if (fitting < 1) {
     return fail(error, KVC_ERROR_UNSUPPORTED, "scores of %lld keys, and the scratch has %lld bytes",
@@ -47,7 +47,7 @@ kvc_status select_all(const Device& device, SelectCall* call, int64_t most, void
     for (int32_t list = 0; list < call->lists; list += lists) {
       call->list_begin = list;
       call->list_end = call->lists - list < lists ? call->lists : list + lists;
-      kvc_status status = launch_scores(device, *call, count, call->stride, stream, error);
+      kvc_status status = launch_scores(device, *call, count, most, stream, error);
       if (status == KVC_OK) status = launch_choice(*call, count, stream, error);
       if (status != KVC_OK) return status;
     }

@@ -146,9 +146,10 @@ bool has_blocks(const Step::Listed& listed, const kvc_backend_plan& plan) {
   return true;
 }
 
-// Describes the blocks of a plan with at least one item. If the items have different queries or heads, the blocks count
-// as unknown.
+// Describes the blocks of a plan. If there are no items, or they have different queries or heads, the blocks count as
+// unknown.
 Step::Listed describe_blocks(const kvc_backend_plan& plan, const BlockCounts& count) {
+  if (plan.num_items == 0) return {};
   const kvc_backend_item& first = plan.arrays.items[0];
   const int64_t items = plan.num_items;
   const Step::Listed listed = {

@@ -460,7 +460,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   return cudaSuccess;
 }
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  KVC_FAULT();
   *id = resolve(stream)->capture != nullptr ? resolve(stream)->capture->id : 0;
   return cudaStreamIsCapturing(stream, status);
 }

@@ -171,14 +171,14 @@ class ByteRows {
       x *= fixed.units[i / 4 % kHalves * 8 + lane % 4 * 2 + i % 2];
       if (token_scales) x *= scales[i / 4 / kHalves * 16 + i % 4 / 2 * 8];
     }
-    if (!is_full) hide_scores(fixed, begin, lane, s);
+    const uint32_t hidden = is_full ? 0 : hide_scores(fixed, begin, lane, s);
     make_weights(call.attend.exp2_scale, s);
     if (token_scales) {
 #pragma unroll
       for (int i = 0; i < kScores; ++i) {
         float& p = s[i / 4 / kHalves][i / 4 % kHalves][i % 4];
-        // A p of 0 stays 0, because scales of keys that the row does not see may be NaN.
-        p = p == 0.0f ? 0.0f : p * scales[Kind::kKeys + i / 4 / kHalves * 16 + i % 4 / 2 * 8];
+        // Scales of keys that the row does not see may be NaN.
+        p = ((hidden >> i) & 1u) != 0 ? 0.0f : p * scales[Kind::kKeys + i / 4 / kHalves * 16 + i % 4 / 2 * 8];
       }
     }
     if (Kind::kStored == Type::kI8 || is_full) {
@@ -261,9 +261,9 @@ class ByteRows {
     }
   }
 
-  // Sets the scores of keys that a row does not see to -inf.
-  static __device__ __forceinline__ void hide_scores(const DecodeFixed& fixed, int32_t begin, int32_t lane,
-                                                     float (&s)[kParts][kHalves][4]) {
+  // Sets the scores of keys that a row does not see to -inf. Returns a bit for each of these scores.
+  static __device__ __forceinline__ uint32_t hide_scores(const DecodeFixed& fixed, int32_t begin, int32_t lane,
+                                                         float (&s)[kParts][kHalves][4]) {
     uint32_t hidden = 0;
 #pragma unroll 1
     for (int i = 0; i < kScores; ++i) {
@@ -274,6 +274,7 @@ class ByteRows {
     for (int i = 0; i < kScores; ++i) {
       if (((hidden >> i) & 1u) != 0) s[i / 4 / kHalves][i / 4 % kHalves][i % 4] = -INFINITY;
     }
+    return hidden;
   }
 
   static __device__ __forceinline__ float largest_of_column(float x) {

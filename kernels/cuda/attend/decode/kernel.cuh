@@ -173,11 +173,14 @@ __device__ __forceinline__ void compute_decode_tile(const DecodeCall& call, cons
 #pragma unroll
     for (int i = 0; i < 8; ++i) s[i / 4][i % 4] *= lane_scale(scales, i / 4 * 2 + i % 2, lane);
   }
+  uint32_t hidden = 0;  // a bit for each score
   if (!is_full) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int32_t key = begin + i / 4 * 8 + lane % 4 * 2 + i % 2;
-      if (!sees_decode_key(fixed, lane / 4 + i % 4 / 2 * 8, key)) s[i / 4][i % 4] = -INFINITY;
+      if (sees_decode_key(fixed, lane / 4 + i % 4 / 2 * 8, key)) continue;
+      s[i / 4][i % 4] = -INFINITY;
+      hidden |= 1u << i;
     }
   }
   soften_decode_scores(call.attend.exp2_scale, s, sums);
@@ -185,8 +188,8 @@ __device__ __forceinline__ void compute_decode_tile(const DecodeCall& call, cons
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float& p = s[i / 4][i % 4];
-      // A p of 0 stays 0, because scales of keys that the row does not see may be NaN.
-      p = p == 0.0f ? 0.0f : p * lane_scale(scales + kDecodeKeys, i / 4 * 2 + i % 2, lane);
+      // Scales of keys that the row does not see may be NaN.
+      p = ((hidden >> i) & 1u) != 0 ? 0.0f : p * lane_scale(scales + kDecodeKeys, i / 4 * 2 + i % 2, lane);
     }
   }
   if constexpr (Kind::kNibbles) {  // levels are finite, so p = 0 is enough to leave out a key

@@ -70,7 +70,7 @@ __device__ __forceinline__ void multiply_values(const MmaState& state, const Mma
   // In a deterministic cache, no bit of a result may depend on whether all rows see the tile.
   const bool partly = tile.is_full == 0 || state.call->attend.plan.fold_keys > 0;
   uint32_t found = 0;
-  scale_values(state, tile, key0, s);
+  scale_values(state, tile, row0, key0, s);
 #pragma unroll
   for (int k = 0; k < kTiles; k += 2) {
     const uint32_t a[4] = {pack(P{}, s[k][0], s[k][1]), pack(P{}, s[k][2], s[k][3]),
@@ -87,7 +87,8 @@ __device__ __forceinline__ void multiply_values(const MmaState& state, const Mma
     }
   }
   if (partly && __ballot_sync(kAllLanes, found != 0) != 0) {
-    add_not_finite<P>(state, tile, v_tile, shape.v_pitch, 0, dims, row0, key0, kTiles * 8, rows.o);
+    const auto weight = [](int32_t, int32_t) { return 1.0f; };
+    add_not_finite<P>(state, tile, v_tile, shape.v_pitch, 0, dims, row0, key0, kTiles * 8, weight, rows.o);
   }
 }
 

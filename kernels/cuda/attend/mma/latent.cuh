@@ -84,7 +84,7 @@ __device__ __forceinline__ void share_probabilities(const MmaState& state, const
       const float alpha = soften_row(state, s, half, largest, sums);
       if (pair == 0 && key_group == 0) fixed.factors[row] = alpha;
     }
-    scale_values(state, tile, key0, s);
+    scale_values(state, tile, row0, key0, s);
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
@@ -117,8 +117,8 @@ __device__ __forceinline__ void rescale_columns(const MmaState& state, LatentCol
 }
 
 // o += P V for the warp's columns. In tiles of which some row does not see every key, NaN and infinity in V are
-// replaced by zero. They need not be added again to the rows that see them, because they are also in K, so the scores
-// of these rows are NaN or infinite already.
+// replaced by zero. After the product, they are added to the rows that see their keys, times P. (They are also in K.
+// But the score may be -inf, or finite with softcap.)
 template <class T, int kRows>
 __device__ __forceinline__ void multiply_columns(const MmaState& state, const MmaTile& tile,
                                                  const unsigned char* k_tile, LatentColumns<kRows>& columns) {
@@ -127,6 +127,7 @@ __device__ __forceinline__ void multiply_columns(const MmaState& state, const Mm
   const int32_t lane = state.lane, chunk = columns.first / 8;
   // In a deterministic cache, no bit of a result may depend on whether all rows see the tile.
   const bool partly = tile.is_full == 0 || state.call->attend.plan.fold_keys > 0;
+  uint32_t found = 0;
 #pragma unroll 1
   for (int32_t step = 0; step < Cut::kCut.keys / kMmaDepth; ++step) {
     uint32_t a[Cut::kRowGroups][4];
@@ -140,7 +141,7 @@ __device__ __forceinline__ void multiply_columns(const MmaState& state, const Mm
       if (i * 8 >= columns.dims) break;
       uint32_t b[4];
       load_transposed(b, k_tile + swizzled(step * kMmaDepth + lane % 16, chunk + i + lane / 16, shape.k_pitch));
-      if (partly) take_not_finite<T>(b);
+      if (partly) found |= take_not_finite<T>(b);
 #pragma unroll
       for (int g = 0; g < Cut::kRowGroups; ++g) {
         if (g * kMmaRows >= state.rows) break;
@@ -148,6 +149,18 @@ __device__ __forceinline__ void multiply_columns(const MmaState& state, const Mm
         multiply(T{}, columns.o[g][i + 1], a[g], b[2], b[3]);
       }
     }
+  }
+  if (!partly || __ballot_sync(kAllLanes, found != 0) == 0) return;
+  const auto weight = [&](int32_t row, int32_t key) {
+    T p;
+    memcpy(&p, k_tile + place_of_p<kRows>(shape, row, key / 8) + key % 8 * 2, sizeof p);
+    return widen(p);
+  };
+#pragma unroll
+  for (int g = 0; g < Cut::kRowGroups; ++g) {
+    if (g * kMmaRows >= state.rows) break;
+    add_not_finite<T>(state, tile, k_tile, shape.k_pitch, chunk, columns.dims, g * kMmaRows, 0, Cut::kCut.keys, weight,
+                      columns.o[g]);
   }
 }
 

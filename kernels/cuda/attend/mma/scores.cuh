@@ -165,26 +165,33 @@ __device__ __forceinline__ float soften_row(const MmaState& state, float (&s)[kT
   return alpha;
 }
 
-// Multiplies P by the tokens' scales of V, if tokens have scales.
+// Multiplies P of the 16 rows from row0 on by the tokens' scales of V, if tokens have scales. The scales of keys that a
+// row does not see may be NaN, so there P stays 0.
 template <int kTiles>
-__device__ __forceinline__ void scale_values(const MmaState& state, const MmaTile& tile, int32_t key0,
+__device__ __forceinline__ void scale_values(const MmaState& state, const MmaTile& tile, int32_t row0, int32_t key0,
                                              float (&s)[kTiles][4]) {
   if (!has_token_scales(&state.call->attend.layer.v_scales)) return;
+  const int32_t first_key = key0 + state.lane % 4 * 2;
 #pragma unroll
-  for (int i = 0; i < kTiles * 4; ++i) {
-    float& p = s[i / 4][i % 4];
-    // A p of 0 stays 0, because scales of keys that the row does not see may be NaN.
-    p = p == 0.0f ? 0.0f : p * scale_of_key(state, tile.v_scale[key0 + i / 4 * 8 + state.lane % 4 * 2 + i % 2]);
+  for (int half = 0; half < 2; ++half) {
+    const int32_t row = row0 + state.lane / 4 + half * 8;
+    const uint64_t seen = tile.is_full != 0 ? ~uint64_t{0} : row < state.rows ? tile.seen[row] >> first_key : 0;
+#pragma unroll
+    for (int i = 0; i < kTiles * 2; ++i) {
+      const int32_t key = i / 2 * 8 + i % 2;
+      float& p = s[i / 2][half * 2 + i % 2];
+      p = ((seen >> key) & 1u) == 0 ? 0.0f : p * scale_of_key(state, tile.v_scale[first_key + key]);
+    }
   }
 }
 
-// Adds NaN and infinity in V to those of the 16 rows that see them. The products had zeros in their places. values: a
-// tile of V, of which only the keys [key0, key0 + keys) are read. chunk: the 16-byte chunk of the tile's rows where the
-// dims of o begin. dims: the number of dims of o.
-template <class P, int kFragments>
+// Adds NaN and infinity in V, times weight(row, key), to those of the 16 rows that see them. The products had zeros in
+// their places. values: a tile of V, of which only the keys [key0, key0 + keys) are read. chunk: the 16-byte chunk of
+// the tile's rows where the dims of o begin. dims: the number of dims of o.
+template <class P, int kFragments, class Weight>
 __device__ __forceinline__ void add_not_finite(const MmaState& state, const MmaTile& tile, const unsigned char* values,
                                                int32_t pitch, int32_t chunk, int32_t dims, int32_t row0, int32_t key0,
-                                               int32_t keys, float (&o)[kFragments][4]) {
+                                               int32_t keys, const Weight& weight, float (&o)[kFragments][4]) {
   const int32_t row = row0 + state.lane / 4;
 #pragma unroll 1
   for (int32_t key = key0; key < key0 + keys; ++key) {
@@ -201,7 +208,8 @@ __device__ __forceinline__ void add_not_finite(const MmaState& state, const MmaT
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const P element = {static_cast<uint16_t>(pair >> (e % 2 * 16))};
-        if (sees[e / 2] && ((found >> (e % 2 * 16)) & 0x8000u) != 0) o[i][e] += widen(element);
+        if (!sees[e / 2] || ((found >> (e % 2 * 16)) & 0x8000u) == 0) continue;
+        o[i][e] += weight(row + e / 2 * 8, key) * widen(element);
       }
     }
   }

@@ -20,8 +20,8 @@
 // kRegistersToAdd.
 //
 // Keys that a row does not see may hold NaN. The scores of such keys are replaced by -inf. In tiles of which some row
-// does not see every key, NaN and infinity in V become zero after S is computed. They are not added again later,
-// because they are also in K, so the scores of the rows that see such a key are NaN or infinite already.
+// does not see every key, NaN and infinity in V become zero after S is computed. They are added at the end to the rows
+// that see their keys. (They are also in K. But the score may be -inf, or finite with softcap.)
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -80,15 +80,17 @@ __device__ __forceinline__ void store_probabilities(const LatentState& state, in
   }
 }
 
-// Replaces NaN and infinity in V of a tile by zero. All threads of the warpgroup call it.
+// Replaces NaN and infinity in V of the tile at key `begin` by zero. All threads of the warpgroup call it.
 template <class T>
-__device__ __forceinline__ void clean_values(int32_t thread, unsigned char* values) {
+__device__ __forceinline__ void clean_values(LatentFixed& fixed, int32_t begin, int32_t thread, unsigned char* values) {
 #pragma unroll 4
   for (int32_t i = thread; i < kLatentValuePanels * kLatentPanelBytes / 16; i += kWarpgroupThreads) {
     uint32_t words[4];
     memcpy(words, __builtin_assume_aligned(values + i * 16, 16), sizeof words);
     if (take_not_finite<T>(words) == 0) continue;
     memcpy(__builtin_assume_aligned(values + i * 16, 16), words, sizeof words);
+    const auto key = static_cast<uint32_t>(begin + i / kChunksOfPanel % kLatentTileKeys);
+    if (key >= fixed.keys_begin && key < fixed.keys_end) atomicMax(&fixed.odd_keys, fixed.keys_end - key);
   }
 }
 
@@ -219,7 +221,7 @@ __device__ __forceinline__ void score_latent_tiles(const LatentState& state, int
     // All four warps must have read the last dims of their keys before P overwrites these dims.
     sync_threads_of<kWarpgroupThreads>(1 + group);
     store_probabilities<T>(state, tile.at + kLatentValuePanels * kLatentPanelBytes, first_row, s);
-    if (tile.is_full == 0) clean_values<T>(thread, k_tile);
+    if (tile.is_full == 0) clean_values<T>(*state.fixed, tile.begin, thread, k_tile);
     publish_writes();
     leave_slot(state, &slot.scored);
     if (kListed || thread < kWarpSize) bring_latent_tile(state, group, walk);
@@ -293,9 +295,40 @@ __device__ __forceinline__ void store_latent_row(const LatentState& state, int32
   }
 }
 
+// Adds NaN and infinity in V to those of the rows [begin, end) that see their keys. rows: the warpgroup's columns of o,
+// from row 0 on. Without softcap, the weight of such a value is 0 or NaN. All lanes of a warp call it.
+template <class T, bool kListed>
+__device__ __forceinline__ void add_odd_values(const LatentState& state, int32_t group, int32_t begin, int32_t end,
+                                               int32_t pitch, float* rows) {
+  const LatentFixed& fixed = *state.fixed;
+#pragma unroll 1
+  for (uint32_t key = fixed.keys_end - fixed.odd_keys; key < fixed.keys_end; ++key) {
+    uint32_t sees = 0;  // a bit for each row
+#pragma unroll 1
+    for (int32_t r = begin; r < end; ++r) {
+      if (sees_key(&fixed.tree, &fixed.masks[r], static_cast<int32_t>(key))) sees |= 1u << (r - begin);
+    }
+    if (sees == 0) continue;
+    const unsigned char* const values = latent_value_row<kListed>(state, key) + group * kLatentColumns * 2;
+#pragma unroll 1
+    for (int32_t c = state.lane; c < kLatentColumns; c += kWarpSize) {
+      T element;
+      memcpy(&element, values + c * 2, sizeof element);
+      if (not_finite(T{}, element.bits) == 0) continue;
+      const float odd = state.call->attend.args.softcap != 0.0 ? widen(element) : NAN;
+#pragma unroll 1
+      for (int32_t r = begin; r < end; ++r) {
+        if (((sees >> (r - begin)) & 1u) != 0) rows[r * pitch + c] += odd;
+      }
+    }
+  }
+  __syncwarp();
+}
+
 // Writes the warpgroup's columns of o. The columns are first copied to a slot whose tile is no longer needed. So whole
 // cache lines are written to memory, by few instructions. (The code runs only once, so fetching each instruction takes
 // time.) All warps of both warpgroups must have multiplied the last tile.
+template <class T, bool kListed>
 __device__ __forceinline__ void store_latent_columns(const LatentState& state, const LatentColumns& columns,
                                                      int32_t group, int32_t first_row) {
   constexpr int32_t kPitch = kLatentColumns + 8;  // padded, so that rows lie in different banks
@@ -314,9 +347,11 @@ __device__ __forceinline__ void store_latent_columns(const LatentState& state, c
     }
   }
   __syncwarp();
-  const int32_t begin = state.thread % kWarpgroupThreads / kWarpSize * kMmaRows, end = begin + kMmaRows;
+  const int32_t begin = state.thread % kWarpgroupThreads / kWarpSize * kMmaRows;
+  const int32_t end = begin + kMmaRows < state.rows ? begin + kMmaRows : state.rows;
+  if (state.fixed->odd_keys > 0) add_odd_values<T, kListed>(state, group, begin, end, kPitch, rows);
 #pragma unroll 1
-  for (int32_t r = begin; r < end && r < state.rows; ++r) store_latent_row(state, r, group, rows + r * kPitch);
+  for (int32_t r = begin; r < end; ++r) store_latent_row(state, r, group, rows + r * kPitch);
 }
 
 // Adds all tiles to o. group: 0 or 1, the half of o's columns that the warpgroup computes.
@@ -352,7 +387,7 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
   }
   wait_phase(&slot_of(state, t + 1).scored, latent_phase(t + 1));  // the other scoring warpgroup has ended too
   sync_threads_of<kAddingGroups * kWarpgroupThreads>(1 + kScoringGroups);
-  store_latent_columns(state, columns, group, first_row);
+  store_latent_columns<T, kListed>(state, columns, group, first_row);
 }
 
 template <class T, bool kListed>

@@ -67,6 +67,8 @@ struct LatentSlot {
 struct LatentFixed : WgmmaRowsFixed<kWarpgroupRows> {
   LatentSlot slots[kLatentStages];
   AttendBlock block;  // the work of the block, kept here to save registers
+  // The last odd_keys keys before keys_end include all keys whose NaN and infinity in V became zero (clean_values).
+  uint32_t odd_keys;
   // Written at the end, for each row of o. scales: the factor of o, or 0 if the row is empty. targets: the element of
   // the partials or of the output where the row begins.
   float scales[kWarpgroupRows];
@@ -86,6 +88,7 @@ __device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
   LatentFixed& fixed = *state.fixed;
   if (state.thread == 0) {
     fixed.block = state.block;
+    fixed.odd_keys = 0;
     point_to_call(state.call->attend, *state.item, &fixed);
     for (int32_t i = 0; i < kLatentStages; ++i) {
       LatentSlot& slot = fixed.slots[i];

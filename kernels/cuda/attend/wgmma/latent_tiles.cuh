@@ -222,6 +222,23 @@ __device__ __forceinline__ void bring_latent_tile(const LatentState& state, int3
   walk->t += kLatentStages;
 }
 
+// V of a key that some row sees. key: with lists, its place in the list.
+template <bool kListed>
+__device__ __forceinline__ const unsigned char* latent_value_row(const LatentState& state, uint32_t key) {
+  const kvc_backend_layer& layer = state.call->attend.layer;
+  if constexpr (kListed) {
+    ListedWalk walk;
+    begin_walk(state, 0, &walk);
+    return row_of_slot(state, layer.v, walk.slots[key]);
+  } else {
+    const auto page_size = static_cast<uint32_t>(layer.page_size);
+    PageCursor cursor = pages_of_item(&state.call->attend.plan.arrays.tables, state.item);
+    const int64_t page = page_at(&cursor, static_cast<int32_t>(key / page_size));
+    return static_cast<const unsigned char*>(layer.v.data) + page * layer.v.page_stride_bytes +
+           state.fixed->block.head * layer.v.head_stride_bytes + key % page_size * layer.v.slot_stride_bytes;
+  }
+}
+
 // Waits until a part of the slot's tile can be multiplied by the scoring warpgroup `group`. All its threads call it.
 template <bool kListed>
 __device__ __forceinline__ void wait_for_load(LatentSlot& slot, int32_t group, int32_t load, uint32_t phase) {

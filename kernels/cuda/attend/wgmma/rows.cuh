@@ -113,24 +113,6 @@ __device__ __forceinline__ float largest_of_row(const float (&s)[kScores], int h
   return largest_of_quad(largest);
 }
 
-// The online softmax of a row. s becomes p. Returns the factor that rescales the row's o.
-template <int kScores>
-__device__ __forceinline__ float soften_row_of(float scale, float largest, int half, float (&s)[kScores],
-                                               WgmmaSums& rows) {
-  const float alpha = rows.m[half] == largest ? 1.0f : fast_exp2((rows.m[half] - largest) * scale);
-  const float origin = largest == -INFINITY ? 0.0f : largest;  // while no key was seen, every p is 0
-  float sum = 0.0f;
-#pragma unroll
-  for (int i = 0; i < kScores / 2; ++i) {
-    float& p = s[i / 2 * 4 + half * 2 + i % 2];
-    p = fast_exp2((p - origin) * scale);
-    sum += p;
-  }
-  rows.m[half] = largest;
-  rows.l[half] = fmaf(rows.l[half], alpha, sum);
-  return alpha;
-}
-
 // The online softmax of a thread's two rows. s becomes p. alpha: set to the factors of o. One instruction computes an
 // exponent s * scale - origin, where `origin` is the rounded m * scale. This rounding is the same for all keys.
 // rest_of_origin corrects it at the end.
