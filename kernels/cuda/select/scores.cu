@@ -8,6 +8,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <type_traits>
 
+#include "kernels/common/block_row.h"
 #include "kernels/common/page_walk.h"
 #include "kernels/common/scales.h"
 #include "kernels/common/stored_format.h"
@@ -61,7 +62,8 @@ __device__ __forceinline__ void find_chunk(const SelectCall& call, int32_t token
   __syncthreads();
 }
 
-// Element d of a stored key, without the scale of its row or head. zero: the zero point of a row of uint4.
+// Element d of a stored key, without the scale of its row or head. zero: the zero point of a row of uint4. Not for
+// block rows.
 __device__ __forceinline__ float key_element(const kvc_backend_layer& layer, const unsigned char* row, float zero,
                                              int32_t d) {
   const Type stored = stored_type(layer);
@@ -73,6 +75,7 @@ __device__ __forceinline__ float key_element(const kvc_backend_layer& layer, con
 // The factor by which a dot product with a stored key is multiplied: the scale of the key.
 __device__ __forceinline__ float unit_of(const SelectCall& call, const ScoreFixed& fixed, int32_t key, int32_t head) {
   const kvc_backend_layer& layer = call.attend.layer;
+  if (has_block_rows(layer.format)) return 1.0f;
   if (!has_token_scales(&layer.k_scales)) return head_scale(&layer.k_scales, head);
   const float scale = *token_scale(&layer.k_scales, fixed.page[key], head, fixed.slot[key]);
   return has_rotated_rows(layer.format) ? without_zero_point(scale) : scale;
@@ -104,6 +107,7 @@ __device__ __forceinline__ void score_simply(const SelectCall& call, int32_t tok
   const bool sums = call.select.rule == KVC_SELECT_RELU_SUM;
   const int32_t group = layer.num_q_heads / layer.num_kv_heads, thread = static_cast<int32_t>(threadIdx.x);
   const int32_t block = rotation_block(layer, layer.head_dim);
+  const BlockRow shape = block_row(layer);
   constexpr int kEach = kChunkKeys / kScoreThreads;
   float total[kEach] = {};
   for (int32_t head = heads.begin; head < heads.end; ++head) {
@@ -127,7 +131,13 @@ __device__ __forceinline__ void score_simply(const SelectCall& call, int32_t tok
         zero = static_cast<float>(
             zero_point_of(*token_scale(&layer.k_scales, fixed.page[key], head / group, fixed.slot[key])));
       }
-      for (int32_t d = 0; d < layer.head_dim; ++d) dot = fmaf(q[d], key_element(layer, k, zero, d), dot);
+      if (has_block_rows(layer.format)) {
+        const unsigned char* const scales =
+            scales_of_row(shape, k, token_scale(&layer.k_scales, fixed.page[key], head / group, fixed.slot[key]));
+        for (int32_t d = 0; d < layer.head_dim; ++d) dot = fmaf(q[d], load_of_block_row(shape, k, scales, d), dot);
+      } else {
+        for (int32_t d = 0; d < layer.head_dim; ++d) dot = fmaf(q[d], key_element(layer, k, zero, d), dot);
+      }
       dot *= unit_of(call, fixed, key, head / group);
       if (block > 0) dot /= static_cast<float>(block);
       if (sums) {
@@ -308,9 +318,9 @@ bool by_tensor_cores(const Device& device, const kvc_backend_select& args) {
   const Type q = type_of(args.q.dtype), stored = stored_type(layer);
   const int64_t strides = layer.k.page_stride_bytes | layer.k.head_stride_bytes | layer.k.slot_stride_bytes;
   const bool aligned = (static_cast<uint64_t>(strides) | reinterpret_cast<uintptr_t>(layer.k.data)) % 16 == 0;
-  return !device.simple && !has_rotated_rows(layer.format) && (q == Type::kF16 || q == Type::kBf16) &&
-         (stored == q || is_quantised(stored)) && layer.head_dim % 16 == 0 && layer.head_dim <= kMaxTileDim &&
-         (is_quantised(stored) || aligned);
+  return !device.simple && !has_rotated_rows(layer.format) && !has_block_rows(layer.format) &&
+         (q == Type::kF16 || q == Type::kBf16) && (stored == q || is_quantised(stored)) && layer.head_dim % 16 == 0 &&
+         layer.head_dim <= kMaxTileDim && (is_quantised(stored) || aligned);
 }
 
 }  // namespace
