@@ -1,4 +1,4 @@
-// The table of the CPU backend, and its functions that open and close a device and choose the SIMD target.
+// Defines the table of the CPU backend, and the functions that open and close a device and choose the SIMD target.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/backend.h"
 
@@ -16,7 +16,7 @@ struct Target {
   bool (*runs)(const CpuFeatures&);
 };
 
-// All targets of this build, the best one last. The reference is never the default.
+// All SIMD targets of this build, the best one last. The reference is never the default.
 constexpr Target kTargets[] = {
     {&kReferenceImplementation, [](const CpuFeatures&) { return true; }},
     {&kScalarImplementation, [](const CpuFeatures&) { return true; }},
@@ -35,7 +35,7 @@ constexpr Target kTargets[] = {
 };
 constexpr int32_t kMaxImplementations = sizeof kTargets / sizeof kTargets[0];
 
-// Fills `list` with the targets that this machine can run, the best one last. Returns their number.
+// Fills `list` with the SIMD targets that this machine can run, the best one last. Returns their number.
 int32_t list_implementations(const Implementation** list) {
   const CpuFeatures features = detect_cpu_features();
   int32_t n = 0;
@@ -45,7 +45,7 @@ int32_t list_implementations(const Implementation** list) {
   return n;
 }
 
-// Returns whether the system lets this process run a target. For AMX it requests the permission.
+// Returns whether the system lets this process run a SIMD target. For AMX, the function requests the permission.
 bool is_allowed(const Implementation* implementation) {
 #if defined(__x86_64__) && !defined(KVCACHE_SCALAR_ONLY)
   if (implementation == &kAvx512AmxImplementation) return request_amx();
@@ -53,7 +53,8 @@ bool is_allowed(const Implementation* implementation) {
   return implementation != nullptr;
 }
 
-// Finds the target called `name`. If name is null, finds the best target that the system lets this process run.
+// Finds the SIMD target with the name `name`. If `name` is null, finds the best target that the system lets this
+// process run.
 kvc_status choose(const char* name, const Implementation** chosen, kvc_error* error) {
   const Implementation* list[kMaxImplementations];
   int32_t n = list_implementations(list);

@@ -1,4 +1,4 @@
-// Device memory of the CPU: anonymous mappings, which the system fills with zeros.
+// Allocates device memory of the CPU. This memory consists of anonymous mappings, which the system fills with zeros.
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 #include <sys/mman.h>
@@ -39,7 +39,7 @@ kvc_status allocate(kvc_backend_device*, int64_t bytes, int64_t alignment, int32
   if (start > begin) munmap(map, static_cast<size_t>(start - begin));
   if (tail > 0) munmap(base + size, static_cast<size_t>(tail));
 #if defined(MADV_HUGEPAGE)
-  // This is a hint. If the system refuses it, calls are only slower.
+  // This is a hint. If the system refuses the hint, calls are only slower.
   if (huge != 0) madvise(base, static_cast<size_t>(size), MADV_HUGEPAGE);
 #endif
   *memory = base;

@@ -73,7 +73,7 @@ kvc_status read_device(Device* device, kvc_error* error) {
   return KVC_OK;
 }
 
-// Chooses the attention kernels. name: an entry of device->names; null selects the fastest kernels.
+// Chooses the kernels. name: an entry of device->names; null selects the fastest kernels.
 kvc_status choose_kernels(const char* name, Device* device, kvc_error* error) {
   if (name == nullptr || strcmp(name, device->names[1]) == 0) {
     return device->has_wgmma ? use_wgmma(device, error) : KVC_OK;
@@ -87,7 +87,8 @@ kvc_status choose_kernels(const char* name, Device* device, kvc_error* error) {
               device->has_wgmma ? ", " : "", device->names[2], device->names[1]);
 }
 
-// Prepares the current device for calls: its properties, setup stream, record of faults, kernels and upload ring.
+// Prepares the current device for calls: reads its properties, creates its setup stream and its upload ring, and
+// chooses its kernels. If args.validate is set, also creates its record of faults.
 kvc_status make_ready(const kvc_backend_open_args& args, Device* device, kvc_error* error) {
   kvc_status status = read_device(device, error);
   if (status == KVC_OK) {

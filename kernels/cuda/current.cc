@@ -11,7 +11,7 @@ constexpr const char* kPurpose = "a device's context";
 
 template <class Function>
 kvc_status find(const char* name, Function* function, kvc_error* error) {
-  constexpr unsigned kVersion = 12000;  // the version of CUDA that introduced these functions
+  constexpr unsigned kVersion = 12000;  // the CUDA version that introduced the newest of these functions
   void* found = nullptr;
   cudaDriverEntryPointQueryResult status = cudaDriverEntryPointSymbolNotFound;
   const cudaError_t result = cudaGetDriverEntryPointByVersion(name, &found, kVersion, cudaEnableDefault, &status);
@@ -66,7 +66,8 @@ void PrimaryContext::release() {
   context_ = nullptr;
 }
 
-// While no context is current, a call of the runtime would create one. So the context is set first.
+// If no context is current, a call of the CUDA runtime creates one. So the device's context is set before the first
+// such call.
 CurrentDevice::CurrentDevice(Device& device)
     : called_before_(called_device), set_current_(device.context.set_current_) {
   called_device = &device;

@@ -57,10 +57,10 @@ kvc_status capture_of(void* stream, const char* what, unsigned long long* captur
   const cudaError_t asked = cudaStreamGetCaptureInfo(static_cast<cudaStream_t>(stream), &status, capture);
   if (asked == cudaErrorStreamCaptureImplicit) {
     cudaGetLastError();
-    return fail(error, KVC_ERROR_ORDER,
-                "%s; the NULL stream cannot be used while a stream that waits for it is being captured: pass another "
-                "stream",
-                what);
+    return fail(
+        error, KVC_ERROR_ORDER,
+        "%s; the NULL stream cannot be used while a stream that waits for it is being captured: pass another stream",
+        what);
   }
   if (asked != cudaSuccess) return check(asked, "cudaStreamGetCaptureInfo", what, error);
   if (status == cudaStreamCaptureStatusNone) *capture = 0;

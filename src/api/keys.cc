@@ -8,6 +8,7 @@ using namespace kvc::api;
 
 namespace {
 
+// The largest page_size, in tokens, and the largest size of an adapter or a salt, in bytes.
 constexpr int64_t kMaxPageSize = int64_t{1} << 20, kMaxText = int64_t{1} << 20;
 
 Status check_range(int64_t value, const char* name, int64_t least, int64_t most) {
@@ -43,7 +44,7 @@ Status read_media(const kvc_page_keys_args& args, std::vector<MediaSpan>* media)
   KVC_TRY(check_needed(args.num_media, args.media_begins, "media_begins"));
   KVC_TRY(check_needed(args.num_media, args.media_tokens, "media_tokens"));
   KVC_TRY(check_needed(args.num_media, args.media_hashes, "media_hashes"));
-  int64_t end = 0;  // end of the span before
+  int64_t end = 0;  // end of the previous span
   for (int64_t i = 0; i < args.num_media; ++i) {
     MediaSpan span = {.begin = read_once(args.media_begins + i), .tokens = read_once(args.media_tokens + i)};
     std::memcpy(span.hash.data(), args.media_hashes + i * kPageKeyBytes, span.hash.size());

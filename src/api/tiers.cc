@@ -8,7 +8,7 @@ using namespace kvc::api;
 
 namespace {
 
-constexpr int64_t kNoLimit = INT64_MAX / 2;
+constexpr int64_t kNoLimit = INT64_MAX / 2;  // bytes of a disk tier without a limit
 
 Status check_tier_config(const kvc_tier_config& config) {
   if ((config.flags & ~uint32_t{KVC_TIER_HOST}) != 0) {
@@ -42,7 +42,7 @@ Status check_tier_config(const kvc_tier_config& config) {
   return Status();
 }
 
-// Checks that a caller's tier has this version and every function.
+// Checks that a caller's tier has this version, all functions, and a valid max_job_items.
 Status check_table(const kvc_tier& table) {
   if (table.version != KVC_TIER_VERSION || table.struct_size != sizeof(kvc_tier)) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "the tier has version %u and struct_size %u, not %u and %zu",
@@ -84,6 +84,7 @@ kvc_status kvc_cache_add_tier(kvc_cache* cache, const kvc_tier_config* config, k
     KVC_TRY(c.tiers.check_can_have_tiers());
     TierWorker::Tier tier;
     KVC_TRY(open_tier(known, &tier.table));
+    if (known.flags != 0) tier.room_to_keep = host_tier_room_to_keep;
     tier.stores = static_cast<TierWorker::Stores>(known.store);
     tier.min_tokens = known.min_tokens;
     Status added = c.tiers.add(tier);

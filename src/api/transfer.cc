@@ -14,8 +14,9 @@ Status check_table(const kvc_transport& table) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "the transport has version %u and struct_size %u, not %u and %zu",
                          table.version, table.struct_size, uint32_t{KVC_TRANSPORT_VERSION}, sizeof(kvc_transport));
   }
-  if (table.address == nullptr || table.connect == nullptr || table.disconnect == nullptr || table.send == nullptr ||
-      table.poll == nullptr || table.close == nullptr || table.name == nullptr || table.max_message_bytes < 65536) {
+  if (table.address == nullptr || table.connect == nullptr || table.flush == nullptr || table.disconnect == nullptr ||
+      table.send == nullptr || table.poll == nullptr || table.close == nullptr || table.name == nullptr ||
+      table.max_message_bytes < 65536) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                          "the transport lacks a function or its name, or has max_message_bytes %" PRId64,
                          table.max_message_bytes);

@@ -2,8 +2,8 @@
 //
 //   KVC_ASSERT(page >= 0 && page < size(), page, size());
 //
-// If the condition does not hold, the macro prints the expression, the file, the line and the two values, and aborts
-// the process. If a caller can break the condition, do not use this macro: return a Status. A release build evaluates
+// If the condition is false, the macro prints the expression, the file, the line and the two values, and aborts the
+// process. If a caller can make the condition false, do not use this macro: return a Status. A release build evaluates
 // neither the condition nor the values.
 #pragma once
 

@@ -1,4 +1,3 @@
-// See cache_save.h.
 #include "cache/cache_save.h"
 
 #include <algorithm>
@@ -44,7 +43,8 @@ Status CacheSave::check_token_count(int64_t num_tokens, int64_t length) {
                        num_tokens, length);
 }
 
-// Returns the pages of each group. In a group of states, they are the pages of the states that the payload has.
+// Returns the pages of each group. In a group of tokens, entry i is the page of list entry i, or -1 if it was freed. In
+// a group of states, there is one entry for each state in the payload: the page of the state, or -1 if a load drops it.
 SequencePages CacheSave::pages_of(int32_t slot, const SavedSequence& saved, bool loading) const {
   SequencePages pages(saved.lists.size());
   for (int32_t g = 0; g < core_.num_groups(); ++g) {
@@ -125,7 +125,7 @@ Status CacheSave::save(kvc_seq id, std::span<const int32_t> tokens, int64_t sect
   }
 }
 
-// Allocates pages for a saved sequence, and clears the slots that the saved sequence does not fill.
+// Allocates pages for a saved sequence, and enqueues clears of the slots that it leaves empty in its last pages.
 Status CacheSave::begin_load(const SavedRecord& record, void* stream, int32_t* slot, SequencePages* pages) {
   MutexLock lock(core_.mutex);
   KVC_TRY(core_.order.check_stream(stream));

@@ -1,4 +1,4 @@
-// Pool views, and exports and imports of a sequence.
+// Exports of pools, and exports and imports of a sequence.
 #include "cache/cache_tensors.h"
 
 #include <algorithm>
@@ -29,10 +29,11 @@ struct ExportParts {
   };
   Part parts[4];
 
-  // parts: KVC_EXPORT_* flags; 0 = all parts that the layer stores.
+  // parts: KVC_EXPORT_* flags; 0 = all parts that the layer stores. Returns UNSUPPORTED if the layer lacks a wanted
+  // part.
   Status choose(const kvc_backend_layer& layer, uint32_t parts);
   void set_tokens(int64_t tokens);
-  // Creates all wanted tensors; on failure, creates none.
+  // Creates all wanted tensors. Throws std::bad_alloc, and then creates none.
   void make(DLDevice device, kvc_exported* out);
 };
 
@@ -137,7 +138,8 @@ Status gather(const Layers& layers, int32_t index, const std::vector<int64_t>& s
   return Status::from(context->backend().gather(context->device(), &args, stream, &error), error);
 }
 
-// Checks all tensors of an import, before the import changes the cache.
+// Checks all tensors of an import, before the import changes the cache. Sets *rows to the tensors of each layer, and
+// *tokens to the number of tokens.
 Status check_import(const Layers& layers, const kvc_import_args& args, std::vector<KvRows>* rows, int64_t* tokens) {
   const auto num_layers = layers.size();
   if ((args.flags & ~uint32_t{KVC_IMPORT_AS_STORED}) != 0 || args.reserved != 0) {
@@ -231,8 +233,8 @@ Status CacheTensors::export_pool(int32_t layer, int32_t pool, uint32_t flags, DL
   return LayerStorage::export_view(core_.layers[layer].storage, pool, (flags & KVC_POOL_WRITABLE) != 0, out);
 }
 
-// Finds the slots of the rows for positions [begin, end) of a sequence in a layer. end 0 stands for the length of the
-// sequence.
+// Finds the slots of the rows that a layer has for positions [begin, end) of a sequence. slot: the slot of the sequence
+// in the store. If end is 0, the range ends at the length of the sequence.
 Status CacheTensors::find_slots(int32_t slot, int32_t layer, int64_t begin, int64_t end,
                                 std::vector<int64_t>* slots) const {
   const Layer& source = core_.layers[layer];
@@ -333,7 +335,8 @@ Status CacheTensors::import_sequence(kvc_seq id, const kvc_import_args& given, v
                          core_.geometry.limits.tokens)
         .missing(tokens, core_.geometry.limits.tokens);
   }
-  if (id == 0) return Status::error(KVC_ERROR_STALE_ID, "sequence 0 is no sequence").at(0);  // `begin` accepts 0
+  // A forward accepts id 0 as an inert row.
+  if (id == 0) return Status::error(KVC_ERROR_STALE_ID, "sequence 0 is no sequence").at(0);
   const auto length = static_cast<int32_t>(tokens);
   kvc_batch batch;
   kvc_batch_init(&batch);

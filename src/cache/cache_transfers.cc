@@ -15,7 +15,8 @@
 namespace kvc {
 namespace {
 
-constexpr int64_t kMostRounds = 4;  // the most rounds of events that one poll handles
+constexpr int64_t kFlushMs = 1000;  // the longest time for which the end of a transfer waits for its messages to leave
+constexpr int64_t kMostRounds = 4;  // how many times one call of progress may poll the transport
 
 Status no_transfer(uint64_t id) { return Status::error(KVC_ERROR_STALE_ID, "transfer %" PRIu64 " does not exist", id); }
 
@@ -23,8 +24,8 @@ Status no_transfer(uint64_t id) { return Status::error(KVC_ERROR_STALE_ID, "tran
 
 int64_t CacheTransfers::now_ms() noexcept { return steady_ns() / 1'000'000; }
 
-// Makes a random token. Because of the token, messages of a transfer that has ended are never accepted by another
-// transfer, in any process.
+// Makes a random token. A transfer accepts only messages with its token. So no transfer, in any process, accepts a
+// message to another transfer that has ended.
 Status CacheTransfers::make_token(uint64_t* token) {
   if (getentropy(token, sizeof *token) == 0) return Status();
   return Status::error(KVC_ERROR_IO, "no random bytes for a transfer: %s", std::strerror(errno));
@@ -199,7 +200,8 @@ Status CacheTransfers::advance(Transfer* transfer) {
   return check_alive(*transfer);
 }
 
-// Returns IO if a peer is silent for too long. A sender that has sent all of its data may be silent.
+// Returns IO if a peer is silent for longer than timeout_ms, or if no further sender opens the transfer in that time. A
+// sender that has sent all of its data may be silent.
 Status CacheTransfers::check_alive(const Transfer& transfer) const {
   const int64_t now = now_ms();
   int64_t silent_ms = transfer.sending || transfer.all_opened() ? 0 : now - transfer.opened_ms;
@@ -251,17 +253,19 @@ Status CacheTransfers::cancel(uint64_t id) {
   return Status();
 }
 
-// Ends a transfer. why: the reason that is sent to the peer; null if the transfer is done.
+// Ends a transfer. why: the reason that is sent to the peers; null if the transfer is done.
 void CacheTransfers::end(uint64_t id, const char* why) {
   Transfer& transfer = transfers_.at(id);
+  const int64_t until = now_ms() + kFlushMs;
   for (const Peer& peer : transfer.peers) {
     if (why != nullptr) {
       try {
         uint64_t operation = 0;
         (void)link_->send_text(peer.endpoint, message_to(transfer, peer, MessageKind::kFailed), why, &operation).ok();
-      } catch (const std::bad_alloc&) {  // then the peer ends after its timeout
+      } catch (const std::bad_alloc&) {  // then the peer ends its transfer after its timeout
       }
     }
+    link_->flush(peer.endpoint, std::max<int64_t>(0, until - now_ms()));
     link_->disconnect(peer.endpoint);
   }
   MutexLock cache_lock(core_.mutex);

@@ -36,7 +36,7 @@ const char* device_name(int32_t device_type) {
   return "unknown";
 }
 
-// Checks that this library can call a backend's table.
+// Checks that the table has this library's version and the wanted device type.
 Status check_table(const kvc_backend* table, int32_t device_type, const char* from) {
   if (table == nullptr || table->version != KVC_BACKEND_VERSION || table->struct_size < sizeof(kvc_backend)) {
     return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "%.200s does not serve version %d of the backend table", from,
@@ -54,7 +54,7 @@ Status load_plugin(const std::string& path, int32_t device_type, const kvc_backe
     return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "no backend for device type %d (%s): %.300s", device_type,
                          device_name(device_type), why != nullptr ? why : path.c_str());
   }
-  // After a failure the file stays loaded: its constructors have run, and it may not be safe to unload it.
+  // After a failure the file stays loaded, because its constructors have run, and it may not be safe to unload it.
   const auto get = reinterpret_cast<kvc_backend_get_fn>(dlsym(library, "kvc_backend_get"));
   if (get == nullptr) {
     return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "%.200s is no backend: it has no symbol kvc_backend_get",
@@ -66,17 +66,17 @@ Status load_plugin(const std::string& path, int32_t device_type, const kvc_backe
   return Status();
 }
 
-// Loads the plug-in that the environment names, or else the plug-in in the folder of this library. In a set-uid
-// process, the environment comes from a caller with fewer rights. So secure_getenv returns null there.
+// Loads the plug-in that the environment names, or else the plug-in in the folder of this library. A set-uid process
+// gets its environment from a caller with fewer rights, so secure_getenv returns null there.
 Status load_cuda(const kvc_backend** backend) {
   const char* const named = secure_getenv("KVCACHE_CUDA_BACKEND");
   if (named != nullptr && *named != '\0') return load_plugin(named, kDLCUDA, backend);
   const char* const folder = library_folder();
   if (folder != nullptr) return load_plugin(std::string(folder) + "libkvcache_cuda.so", kDLCUDA, backend);
-  return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE,
-                       "no backend for device type %d (CUDA): the folder of this library is unknown; name the file of "
-                       "the plug-in",
-                       static_cast<int>(kDLCUDA));
+  return Status::error(
+      KVC_ERROR_DEVICE_UNAVAILABLE,
+      "no backend for device type %d (CUDA): the folder of this library is unknown; name the file of the plug-in",
+      static_cast<int>(kDLCUDA));
 }
 
 }  // namespace

@@ -73,8 +73,8 @@ Status Context::open(const char* simd) {
   device_ = nullptr;
   if (status != KVC_ERROR_UNSUPPORTED || !simd) return Status::from(status, error);
 
-  // The name is unknown, or its target cannot run here. Opens the device without a name, to list the names in the
-  // message.
+  // The name is unknown, or its target cannot run here. The device is opened again without a name, so that the message
+  // can list the valid names.
   args.simd = nullptr;
   kvc_error second_error = KVC_ERROR_INIT;
   if (backend_->open(&args, &device_, &second_error) != KVC_OK) {

@@ -28,7 +28,8 @@ Status StreamOrder::enter(void* stream) {
 
 Status StreamOrder::leave(void* stream) {
   if (event_ == nullptr) return Status();
-  // Since this call called enter, calls on other streams may have called leave. The event must follow their work too.
+  // Since this call has called enter, calls on other streams may have called leave. The event must follow their work
+  // too, so the stream waits again.
   Status status = enter(stream);
   if (status.ok()) {
     kvc_error error = KVC_ERROR_INIT;

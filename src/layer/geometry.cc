@@ -26,7 +26,7 @@ constexpr double kSmallestNumber = 1e-30;  // least softmax scale or RoPE base: 
 constexpr double kLargestNumber = 1e30;
 constexpr double kSmallestScale = 1e-20f;  // least scale of float8 and float4: products stay finite and normal
 constexpr double kLargestScale = 1e20f;
-constexpr int64_t kMaxSnapshots = 32;  // exports that run at once
+constexpr int64_t kMaxSnapshots = 32;  // largest number of exports that run at once
 
 Status check_range(const char* what, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return Status();
@@ -324,7 +324,8 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
   return Status();
 }
 
-// The number of pages of a group whose config does not set it. Groups whose queries see all tokens get `capacity`.
+// The number of pages of a group whose config does not set this number. Groups whose queries see all tokens get
+// `capacity`.
 int64_t default_pages(const GroupRules& rules, int64_t capacity, const Geometry& geometry) {
   // At its peak, a sequence needs a page for each checkpoint, for the state before its tree, and for the new state of
   // a step. It also needs pages for states of older nodes: the first max_draft_states nodes, and the last node before

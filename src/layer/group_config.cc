@@ -30,7 +30,7 @@ Status check_reach(const char* field, int64_t tokens, int32_t visibility, int32_
       .in_group(index);
 }
 
-// Reads how many tokens a row of a group stands for.
+// Reads how many tokens a row of a group represents.
 Status read_tokens_per_row(const kvc_group_config& config, int64_t index, int64_t page_size, GroupRules* out) {
   KVC_TRY(check_group_field(index, "tokens_per_row", config.tokens_per_row, 0, page_size));
   if (config.tokens_per_row <= 1) return Status();

@@ -210,8 +210,7 @@ void LayerStorage::tell_alignment(int64_t index) const {
     if ((reinterpret_cast<uintptr_t>(pool->data) | static_cast<uintptr_t>(strides)) % 16 == 0) continue;
     context_->log(KVC_LOG_WARNING,
                   "layer %" PRId64
-                  ": its pool at %p, or a stride of it, is not aligned to 16 bytes: slower kernels "
-                  "attend there",
+                  ": its pool at %p, or a stride of it, is not aligned to 16 bytes: slower kernels attend there",
                   index, pool->data);
     return;
   }

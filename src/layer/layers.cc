@@ -10,9 +10,9 @@
 namespace kvc {
 namespace {
 
-// Refuses pools that are larger than the host's memory. The system would grant each allocation, because it does not
-// add them up, and would kill the process when the pools are used. A device needs no check: its driver refuses the
-// allocation.
+// Refuses pools that are larger than the host's memory. The system would grant each allocation, because it does not add
+// up the allocations. It would kill the process when the pools are used. A device needs no check: its driver refuses
+// the allocation.
 Status check_host_memory(const Context& context, const Geometry& geometry) {
   if (!context.is_host()) return Status();
   int64_t wanted = 0;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr char kFirstLine[] = "kvcache layout 1\n";
 
-// The shortest text from which this number can be read, in every locale.
+// The shortest text from which exactly this number can be read, in every locale.
 std::string number(double value) {
   char text[40];
   const std::to_chars_result end = std::to_chars(text, text + sizeof text, value);

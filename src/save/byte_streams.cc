@@ -38,7 +38,7 @@ Status FileSink::open(const char* path) {
     temporary_ = path_ + "." + std::to_string(getpid()) + "." + std::to_string(number) + ".tmp";
     file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file_ >= 0) return Status();
-    if (errno != EEXIST) break;  // EEXIST: left by a killed process that had the same id
+    if (errno != EEXIST) break;  // EEXIST: a killed process with the same id left this file
   }
   Status failed = io_error("cannot create", temporary_);
   temporary_.clear();

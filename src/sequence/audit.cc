@@ -6,8 +6,8 @@
 namespace kvc {
 namespace {
 
-// For each page of a group: how many lists hold it, and how many of its tokens they hold. All pages of a list except
-// the last one are full.
+// Finds, for each page of a group, how many of its tokens are in at least one list, and how many are in two or more
+// lists. All pages of a list except the last one are full.
 class OwnerCount {
  public:
   OwnerCount(const PageTable& table, int32_t page_size)
@@ -42,13 +42,14 @@ class OwnerCount {
 
  private:
   struct Page {
-    int32_t full_owners = 0;  // lists in which the page is full: 0, 1, or 2 for two or more
-    int32_t tail_first = 0;   // most tokens in this page, over the lists whose last page it is
-    int32_t tail_second = 0;  // second most tokens, over the same lists
+    int32_t full_owners = 0;  // number of lists in which pages follow this page, so that it is full; 2 = two or more
+    int32_t tail_first = 0;   // largest number of tokens in this page, among the lists that end with this page
+    int32_t tail_second = 0;  // second largest number of tokens, among the same lists
   };
 
-  // Counts the pages of entries [base, end) under `node` as full. `base` is the first entry under the node. A node
-  // whose entries all lie before `end` is walked at most twice. After that, all its pages are known to be shared.
+  // Counts the pages of entries [base, end) under `node` as full. `base` is the index of the first entry under the
+  // node. A node whose entries all lie before `end` is visited at most twice. After that, all its pages are known to be
+  // shared.
   void walk_full(int32_t node, int32_t level, int64_t base, int64_t end) {
     const int64_t span = int64_t{1} << (PageTable::kFanoutLog2 * level);
     if (node < 0 || base >= end) return;
@@ -76,7 +77,8 @@ class OwnerCount {
   std::vector<Page> pages_;
 };
 
-// Counts the references that the pages and nodes of a group should have.
+// Counts the references to the pages and nodes of a group, and compares the numbers with the reference counts of the
+// table.
 class ReferenceCount {
  public:
   ReferenceCount(const PageTable& table, int32_t group)
@@ -189,8 +191,8 @@ int64_t SequenceStore::exclusive_pages(int32_t slot, int32_t group) const noexce
   const PageTable& pages = table(group);
   const PageList& own = list(slot, group);
   int64_t count = 0;
-  // A sequence may hold one state page several times: as the last checkpoint, as the state before the tree, and as
-  // the current state. So the holds of one page are added up.
+  // A sequence may hold one state page several times: as the last checkpoint, as the state before the tree, and as the
+  // current state. So the loop adds up the holds of each page.
   int32_t held = -1;
   uint32_t holds = 0, tail_holds = 0;
   const auto count_held = [&] {
@@ -244,14 +246,15 @@ uint64_t SequenceStore::digest() const {
   return digest.value();
 }
 
-// Checks that each parent comes before its node, and that no other sequence refers to the nodes' pages.
+// Checks the number of nodes, and that each parent comes before its node. If no snapshot exists, also checks that only
+// this sequence refers to the nodes' pages.
 Status SequenceStore::check_tree(int32_t slot, int32_t group) const {
   const Record& record = records_[slot];
   bool sound = record.nodes >= 0 && record.nodes <= config_.max_tree_nodes && record.nodes <= record.stored &&
                ((record.state & kTree) != 0) == (record.nodes > 0) && (!grows_tree(slot) || busy(slot));
   const std::span<const int16_t> parents = sound ? tree(slot, 0) : std::span<const int16_t>();
   for (size_t i = 0; i < parents.size(); ++i) sound = sound && is_parent(parents[i], static_cast<int64_t>(i));
-  bool read = false;  // whether a snapshot exists, which may also hold these pages (invariant 4)
+  bool read = false;  // whether a snapshot exists; it may also refer to these pages (invariant 4)
   for (int32_t i = 0; i < snapshots_.size(); ++i) read = read || snapshots_[i].used;
   const PageList& pages = list(slot, group);
   for (int64_t i = length(slot) / rules(group).page_size; sound && !read && record.nodes > 0 && i < pages.size; ++i) {
@@ -291,7 +294,7 @@ Status SequenceStore::check_invariants(const std::vector<std::span<const Reserva
       const bool fits = busy(slot) ? pages.size >= size : pages.size == size;
       const int32_t last = pages.size == 0 ? -1 : table(g).at(pages, pages.size - 1);
       const bool tail = last == pages.tail_page;
-      // Only windows make holes, and the next query sees no key in them.
+      // Windows and chunks make holes. The next query sees no key in a hole.
       const bool whole = pages.first <= pages.size && (pages.has_hole() || (pages.kept == 0 && pages.first == 0)) &&
                          rules_of(slot, g).works_at(length(slot), hole(slot, g));
       if (!fits || !tail || !whole) {

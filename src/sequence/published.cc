@@ -80,7 +80,8 @@ int64_t SequenceStore::first_entry(const PrefixSource& source, int32_t group, in
   return first;
 }
 
-// The entries that a sequence of `tokens` tokens takes from a source, from first_entry on.
+// Returns the pages that a sequence of `tokens` tokens takes from a source: those of the list entries from first_entry
+// on.
 std::span<const int32_t> SequenceStore::read_source(const PrefixSource& source, int32_t group,
                                                     int64_t tokens) noexcept {
   const int64_t first = first_entry(source, group, tokens), count = ceil_div(tokens, rules(group).page_size);

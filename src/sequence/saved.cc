@@ -98,9 +98,9 @@ Status SequenceStore::check_load(const SavedSequence& saved) {
                          saved.lists.size(), num_groups());
   }
   if (saved.stream.on() && !config_.streaming) {
-    return Status::error(KVC_ERROR_UNSUPPORTED,
-                         "the saved sequence has a streaming window, and the cache was created without "
-                         "KVC_CACHE_STREAMING");
+    return Status::error(
+        KVC_ERROR_UNSUPPORTED,
+        "the saved sequence has a streaming window, and the cache was created without KVC_CACHE_STREAMING");
   }
   if (!saved.checkpoints.empty() && !has_states()) return corrupt("checkpoints, and no group holds states", 0);
   KVC_TRY(check_slots(1));
@@ -115,7 +115,7 @@ Status SequenceStore::begin_load(const SavedSequence& saved, int32_t* out, std::
   const int32_t slot = *out = take_slot();
   set_busy(slot, BusyWith::kFill);
   for (int32_t g = 0; g < num_groups(); ++g) {
-    const SavedSequence::List& list = saved.lists[static_cast<size_t>(g)];  // without tokens in a group of states
+    const SavedSequence::List& list = saved.lists[static_cast<size_t>(g)];  // 0 tokens in a group of states
     const int64_t page_size = rules(g).page_size, count = ceil_div(list.tokens, page_size);
     const Hole hole = hole_in_pages(list, page_size);
     PageList& pages = edit_list(slot, g);

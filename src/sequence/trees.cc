@@ -33,8 +33,7 @@ Status SequenceStore::check_tree_row(int32_t slot, int64_t row, std::span<const 
     if (!tree || parent == KVC_TREE_NONE) {
       return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                            "row %" PRId64 ": tree_parents[%" PRId64
-                           "] is %d, but the row's first is %d: its tokens are "
-                           "all nodes, or none",
+                           "] is %d, but the row's first is %d: its tokens are all nodes, or none",
                            row, first_token + i, parent, parents[0])
           .at(row);
     }
@@ -134,8 +133,8 @@ Status SequenceStore::plan_commit(std::span<const uint64_t> ids, std::span<const
   return Status();
 }
 
-// Plans the copies that move node path[i] to index i of the nodes. A target is never after its source, and copies run
-// in order. So no copy writes a slot that a later copy reads.
+// Plans the copies that move node path[i] to the place of node i. A target is never after its source, and copies run in
+// order. So no copy writes a slot that a later copy reads.
 void SequenceStore::plan_moves(int32_t slot, int32_t group, std::span<const int32_t> path,
                                std::vector<SlotCopy>* copies) const {
   const int64_t page_size = rules(group).page_size;

@@ -74,7 +74,7 @@ Status read_rotation(const kvc_append_slots_args& args, DLDevice device, AppendS
   return Status();
 }
 
-// Reads the latent part of MLA rows, and describes them in the layer: the leading dims of K are V.
+// Reads the latent part of MLA rows, and describes these rows in the layer: the leading dims of K are V.
 Status read_latent(const kvc_append_slots_args& args, DLDevice device, AppendSlotsCall* call) {
   kvc_backend_layer& layer = call->cache.layer;
   static constexpr int64_t kAny[3] = {-1, -1, -1};
@@ -106,7 +106,7 @@ Status read_call(const kvc_append_slots_args& args, DLDevice device, AppendSlots
   if (args.slot_mapping == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "slot_mapping is NULL");
   KVC_TRY(IndexTensor::read(args.slot_mapping, {"slot_mapping", device}, &call->slots));
   // A slot_mapping with stride 0 can give any number of tokens with one element. Each token takes memory in this call,
-  // so their number is limited.
+  // so the number of tokens is limited.
   if (call->slots.size() > kMaxTokens) {
     return Status::error(KVC_ERROR_SHAPE, "slot_mapping has %" PRId64 " tokens, more than %" PRId64, call->slots.size(),
                          kMaxTokens);

@@ -42,7 +42,8 @@ Status check_number(int32_t value, int32_t most, const char* name) {
   return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s %d is not in 0..%d", name, value, most);
 }
 
-// The gap, in elements, between the tokens of one row of the batch and those of the next row; 0 if there is none.
+// Returns the gap, in elements, between the last token of one row of the batch and the first token of the next row.
+// Returns 0 if there is no gap.
 int64_t row_stride_of(const TensorView& t) noexcept {
   return t.rank == 4 ? t.strides[0] - t.shape[1] * t.strides[1] : 0;
 }
@@ -52,7 +53,7 @@ Status read_floats(const DLTensor* tensor, const char* name, int32_t rank, const
   return check_tensor(tensor, {name, device, rank, shape, letters, dense, false, is_float32_dtype, "float32"}, out);
 }
 
-// Checks that an array has one entry for each head, and not more.
+// Checks that an array has exactly one entry for each head.
 Status check_one_each(const DLTensor& array, const char* name, int64_t heads) {
   if (array.shape[0] == heads) return Status();
   return Status::error(KVC_ERROR_SHAPE, "%s has shape [%" PRId64 "], not [heads] = [%" PRId64 "]", name, array.shape[0],

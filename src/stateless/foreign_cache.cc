@@ -27,8 +27,7 @@ Status check_sizes(const TensorView& t, const char* name) {
     return Status();
   return Status::error(KVC_ERROR_SHAPE,
                        "%s has shape [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
-                       "]; pages and their size below "
-                       "2^31, 1..%" PRId64 " heads, 1..%" PRId64 " dims",
+                       "]; pages and their size below 2^31, 1..%" PRId64 " heads, 1..%" PRId64 " dims",
                        name, shape[0], shape[1], shape[2], shape[3], kMaxHeads, kMaxDims);
 }
 

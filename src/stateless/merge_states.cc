@@ -10,7 +10,7 @@
 namespace kvc {
 namespace {
 
-constexpr int32_t kFewParts = 8;  // merged without an allocation
+constexpr int32_t kFewParts = 8;  // up to this many parts are merged without an allocation
 
 // Reads T, H and Dv of a call from the shape of its output.
 Status read_shape(const DLTensor* out, RowsSpec* spec) {

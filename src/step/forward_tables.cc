@@ -51,7 +51,7 @@ TableOptions ForwardTables::options_of(const Group& group, const kvc_tables& wan
   int64_t rows = limits_.rows, columns = (pages_per_row_ > 0 ? pages_per_row_ : group.num_pages) * a_page;
   if (wanted.part == KVC_TABLES_BRANCHES) {
     rows = limits_.tokens;
-    columns = std::max(limits_.tree_nodes, limits_.tokens);  // rows without a tree list their new tokens
+    columns = std::max(limits_.tree_nodes, limits_.tokens);  // a row without a tree has entries for its new tokens
   } else if (wanted.part == KVC_TABLES_PREFIX && (group.rules.windowed() || options.streams)) {
     rows = limits_.rows + limits_.tokens;
   } else if (!group.cross) {

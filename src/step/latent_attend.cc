@@ -232,7 +232,8 @@ class LatentScratch::Run {
     return {from(a.out, 0, head), lse, a.lse_token_stride, a.lse_head_stride};
   }
 
-  // The caller's attend, changed for `layer`, whose heads begin at `head`, and for a plan whose rows begin at `row`.
+  // The arguments of the caller's attend, changed for `layer`, whose heads begin at `head`, and for a plan whose rows
+  // begin at `row`.
   kvc_backend_attend part(const kvc_backend_layer& layer, int32_t row, int32_t head, const float* sinks,
                           const Result& to) const noexcept {
     kvc_backend_attend args = call_.attend;

@@ -1,4 +1,4 @@
-// A step's append: which layers take K and V, and their checks.
+// Appends K and V in a step, after checks of the layer and of the tensors.
 #include <algorithm>
 #include <cinttypes>
 

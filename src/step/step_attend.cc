@@ -1,4 +1,4 @@
-// A step's attend.
+// Computes attention in a step, after checks of the layer, the options and the tensors.
 #include <algorithm>
 #include <cinttypes>
 
@@ -48,8 +48,8 @@ Status read_attend_options(const kvc_attend_args& args, int32_t num_q_heads, DLD
   return check_heads(args.sinks, "sinks", num_q_heads, device, &attend->sinks);
 }
 
-// Refuses options that do not work with compressed rows. Such a row stands for several tokens. So it has no single
-// distance to a query, and some of its tokens may come before the step and others in it.
+// Refuses options that do not work with compressed rows. A compressed row represents several tokens. So the row has no
+// single distance to a query. Some of its tokens may be in earlier steps, and others in this step.
 Status check_compressed_attend(const kvc_attend_args& args, int64_t tokens_per_row) {
   const struct {
     const char* name;
@@ -67,7 +67,7 @@ Status check_compressed_attend(const kvc_attend_args& args, int64_t tokens_per_r
   return Status();
 }
 
-// The rows of a call in a tensor, to find overlaps.
+// The rows of a call in one tensor. Two of them are compared to find overlaps.
 struct Rows {
   const char* name;
   const kvc_backend_tensor& tensor;
@@ -90,7 +90,7 @@ struct Rows {
 }  // namespace
 
 // Checks that no written tensor shares an element with a tensor that is read, or with another written tensor. In most
-// calls, the address ranges of the tensors do not overlap, so that comparing their ends suffices.
+// calls, the address ranges of the tensors do not overlap, so only the ends of these ranges are compared.
 Status Step::check_outputs(int32_t layer, const LatentCall& call, const KvRows& kv, int64_t tokens) const {
   const kvc_backend_layer& shape = layers_[layer].backend;
   const kvc_backend_attend& attend = call.attend;
@@ -129,8 +129,8 @@ Status Step::check_outputs(int32_t layer, const LatentCall& call, const KvRows& 
   return Status();
 }
 
-// Checks the shape of a call's lists of keys. If the device is the host, also checks every entry of the step's
-// tokens. tokens: rows of the call's tensors.
+// Checks the shape of a call's lists of keys. If the device is the host, also checks every entry of the step's tokens.
+// tokens: the number of rows of the call's tensors.
 Status Step::check_lists(int32_t layer, const kvc_attend_args& args, int64_t tokens, kvc_backend_lists* out) const {
   if (args.indices == nullptr) {
     if (args.index_block == 0) return Status();

@@ -49,7 +49,7 @@ Status Step::copy_state(int32_t layer, int32_t state, int32_t token, const DLTen
   return run(Status::from(copied, error));
 }
 
-// The bits, as in LayerCalls, of the last tokens of all rows.
+// Returns the bits (as in LayerCalls) of the last token of each row.
 uint64_t Step::last_tokens() const noexcept {
   uint64_t tokens = 0;
   for (int32_t row = 0; row < forward_->num_rows; ++row) {

@@ -11,7 +11,7 @@
 namespace kvc {
 namespace {
 
-// Reads an index array that must have exactly `size` elements; -1 = any number.
+// Reads an index array that must have exactly `size` elements. If `size` is -1, any number is accepted.
 Status read_array(const DLTensor* tensor, const char* name, int64_t size, IndexTensor* out) {
   if (tensor == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", name);
   return IndexTensor::read(tensor, {.name = name, .device = {kDLCPU, 0}, .size = size, .exact = true}, out);
@@ -51,7 +51,7 @@ TablePlan::TablePlan(const kvc_plan_config& config)
   }
 }
 
-// Adds a table of a step. rows, columns and queries are its capacity in graph mode.
+// Adds a table of a step. rows, columns and queries: the capacity of the table in graph mode.
 void TablePlan::add_part(int32_t step, int32_t part, int64_t rows, int64_t columns, int64_t queries) {
   TableOptions options;
   options.arrays = config_.arrays;
@@ -77,7 +77,8 @@ int64_t TablePlan::most_tokens() const noexcept {
   return config_.max_tokens > 0 ? config_.max_tokens : kernels::kMaxRowTokens;
 }
 
-// The step whose prefix table serves step s. Without a window, all steps of a draft see the same prefix.
+// Returns the step whose prefix table step s uses. Without windows and chunks, all steps of a draft see the same
+// prefix.
 int32_t TablePlan::prefix_step(int32_t s) const noexcept { return rules().windowed() ? s : 0; }
 
 GroupRules TablePlan::rules() const noexcept {
@@ -135,7 +136,7 @@ Status TablePlan::read_batch(const kvc_plan_args& args, Batch* out) const {
       .missing(size, config_.max_rows);
 }
 
-// The number of new tokens of row i.
+// Returns the number of new tokens of row i.
 int32_t TablePlan::fresh_of(int64_t i) const noexcept {
   if (config_.mode == KVC_PLAN_EXTEND) return fresh_[static_cast<size_t>(i)];
   return config_.mode == KVC_PLAN_VERIFY ? config_.num_draft_tokens : 1;
@@ -194,9 +195,9 @@ Status TablePlan::check_rows(const Batch& batch) {
   return Status();
 }
 
-// Checks that the server's table has columns for all tokens of each row, including new tokens. So a row has at most as
-// many new tokens as the server's table has columns, unless it is inert. This limits the size of the tables that a
-// build makes, because a table has at most one row for each new token, and one for each row of the batch.
+// Checks that the server's table has columns for all tokens of each row, including new tokens. So unless a row is
+// inert, it has at most as many new tokens as a row of the server's table has room for. This limits the size of the
+// tables that a build makes, because a table has at most one row for each new token, and one for each row of the batch.
 Status TablePlan::check_room(const TableSource& source) const {
   const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE;
   for (size_t i = 0; i < step_.size(); ++i) {
@@ -227,8 +228,8 @@ Status TablePlan::check_grown(const Batch& batch) const {
   return Status();
 }
 
-// Copies the arrays and makes rows of the step from them. The passes over the rows have no branches on values. If a
-// pass finds that a row is wrong, check_rows finds which one.
+// Copies the arrays, and makes rows of the step from the copies. The passes over the rows have no branches on values.
+// If a pass finds that some row is wrong, check_rows finds which row.
 Status TablePlan::read_rows(const Batch& batch) {
   const auto size = static_cast<size_t>(batch.size);
   const bool extend = config_.mode == KVC_PLAN_EXTEND, with_new = lengths_with_new();
@@ -242,7 +243,7 @@ Status TablePlan::read_rows(const Batch& batch) {
   } else {
     std::iota(row_index_.begin(), row_index_.end(), 0);
   }
-  // After this check, all values are small enough for int32 sums. Otherwise the build was refused.
+  // After this check, all values are small enough for int32 sums, because check_rows has refused larger values.
   if (!sound) KVC_TRY(check_rows(batch));
   const int32_t each = extend || size == 0 ? 0 : fresh_of(0);
   const int32_t *lengths = lengths_.data(), *appends = extend ? fresh_.data() : nullptr;
@@ -288,7 +289,7 @@ Status TablePlan::read_trees(const Batch& batch) {
   return Status();
 }
 
-// Makes the rows of a part. The table of the part checks them.
+// Makes the rows of a part. The table of the part checks these rows.
 Status TablePlan::plan_part(const Batch& batch, const TableSource& source, Part* part) {
   const auto tree_of = [&](int32_t row) {
     const auto n = static_cast<size_t>(config_.num_draft_tokens);

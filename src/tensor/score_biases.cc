@@ -32,7 +32,7 @@ Status check_keys(const char* name, int64_t keys, const kvc_backend_rows& rows) 
   return Status();
 }
 
-// The loop has no branch, so that it becomes vector code.
+// Returns whether no number is NaN or +infinity. The loop has no branch, so that it becomes vector code.
 bool all_below_infinity(const float* data, int64_t n) {
   int64_t others = 0;
   for (int64_t i = 0; i < n; ++i) others += data[i] < INFINITY ? 0 : 1;

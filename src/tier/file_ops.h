@@ -1,8 +1,8 @@
-// The system calls of the disk tier on files, except for locks. Tests override single calls, so that the N-th call
-// fails or writes only a part of the bytes.
+// FileOps: makes the system calls of the disk tier on files, except for locks. Tests override single functions, so that
+// the N-th call fails or writes only a part of the bytes.
 //
-// Every function returns a negative errno if it fails. A call that a signal interrupts is repeated. Thread safety: any
-// thread.
+// Every function except `close` returns a negative errno if it fails, and repeats a system call that a signal
+// interrupted. Thread safety: any thread.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -16,7 +16,7 @@ namespace kvc {
 
 struct FileStatus {
   int64_t bytes = 0;
-  int64_t stamp_ns = 0;  // time of the last change since 1970; 0 if it is before 1970, or after 9e9 seconds
+  int64_t stamp_ns = 0;  // time of the last change since 1970; 0 if it is before 1970, or 9e9 seconds or more after
   bool regular = false;
   uint64_t inode = 0;  // two names with the same inode are one file
 };
@@ -30,7 +30,7 @@ class FileOps {
 
   virtual int open_at(int folder, const char* name, int flags, mode_t mode);
   virtual void close(int fd);
-  // Each function makes one system call. read_at and write_at may transfer fewer bytes than requested.
+  // read_at and write_at make one system call, so they may transfer fewer bytes than requested.
   virtual int64_t read_at(int fd, void* data, int64_t bytes, int64_t offset);
   virtual int64_t write_at(int fd, const void* data, int64_t bytes, int64_t offset);
   virtual int sync_data(int fd);    // fdatasync

@@ -68,7 +68,7 @@ void JobQueue::add_completion(const TierTask& task, int32_t result, int32_t os_e
   done_.push({task.job, task.index, result, os_error});
   KVC_ASSERT(static_cast<int64_t>(done_.size()) <= open_items_, done_.size(), open_items_);
   const uint64_t one = 1;
-  // The write does not block, because poll sets the counter of the eventfd to 0 before it can reach its limit.
+  // The write does not block: the counter of the eventfd is 0 here, because poll clears it with the last completion.
   if (done_.size() == 1 && ::write(event_, &one, sizeof one) < 0) KVC_ASSERT(errno == EAGAIN, errno, event_);
 }
 

@@ -75,8 +75,8 @@ void ObjectFolder::forget_descriptors() noexcept {
   marker_ = root_ = -1;
 }
 
-// Opens or creates the marker file. A directory without a marker must be empty. So the tier never deletes files of
-// another program if the path is wrong.
+// Opens or creates the marker file. A directory without a marker must be empty. So if the path is wrong, the tier does
+// not delete files of another program.
 Status ObjectFolder::check_marker(const std::string& path) {
   marker_ = ops_.open_at(root_, kMarkerName, O_RDWR, 0);
   if (forbids_writing(marker_)) {
@@ -88,7 +88,7 @@ Status ObjectFolder::check_marker(const std::string& path) {
     const int listed = ops_.list(root_, [&](const char* name) { entries += std::strcmp(name, kMarkerName) != 0; });
     if (listed < 0) return os_failure(path, "list", listed);
     // Every process creates the marker before other files. So if there are entries, another process may have created
-    // the marker after the first open_at, and it is opened again.
+    // the marker after the first open_at, and the marker is opened again.
     marker_ = ops_.open_at(root_, kMarkerName, O_RDWR | (entries == 0 ? O_CREAT : 0), 0600);
     if (marker_ == -ENOENT) {
       return Status::error(KVC_ERROR_INVALID_ARGUMENT,
@@ -112,8 +112,8 @@ Status ObjectFolder::check_marker(const std::string& path) {
   return Status();
 }
 
-// Removes files in tmp/ that other processes did not finish. If no other process uses the directory, removes all of
-// them; otherwise, removes files that are older than an hour. If the clock is wrong, this may remove a file that
+// Removes files in tmp/ that other processes did not finish. If no other process holds the lock, removes all files in
+// tmp/. Otherwise, removes files that are older than an hour. If the clock is wrong, this may remove a file that
 // another process is writing. Then only that store fails.
 Status ObjectFolder::lock_and_clean() {
   const bool alone = ::flock(marker_, LOCK_EX | LOCK_NB) == 0;
@@ -157,7 +157,7 @@ std::string ObjectFolder::temporary_name() {
 }
 
 // Opens a file in tmp/ for writing. A recycled file gets a new stamp at once, so that no other process removes it as
-// the old file of a crash.
+// the leftover of a crash.
 int ObjectFolder::open_temporary(int64_t stamp_ns, std::string* name) {
   if (!name->empty()) {
     const int fd = ops_.open_at(root_, name->c_str(), O_WRONLY | O_NOFOLLOW | (direct_ ? O_DIRECT : 0), 0);

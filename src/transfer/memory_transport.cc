@@ -17,7 +17,8 @@ namespace {
 constexpr int64_t kMaxMessageBytes = int64_t{1} << 20;
 constexpr size_t kMaxQueuedBytes = size_t{8} << 20;  // a queue with more bytes accepts no message
 
-// The content of an address. It includes the process id, because another process may have an endpoint of this number.
+// The content of an address. It includes the process id, because another process may have an endpoint with the same
+// number.
 struct Address {
   int64_t process;
   uint64_t endpoint;
@@ -34,7 +35,7 @@ struct Endpoint {
   pid_t process = 0;
   uint64_t last_peer = 0;
   size_t queued_bytes = 0;
-  std::map<uint64_t, uint64_t> peers;  // from the number of a peer to its endpoint
+  std::map<uint64_t, uint64_t> peers;  // from the number of a peer to the number of its endpoint
   std::deque<Message> queue;
   std::vector<Message> polled;  // messages that the events of the last poll point to
   std::deque<kvc_transport_event> events;
@@ -80,6 +81,9 @@ int32_t connect(void* self, const void* bytes, int64_t count, uint64_t* peer, kv
   return KVC_TRANSPORT_OK;
 }
 
+// Messages leave in `send`.
+int32_t flush(void*, uint64_t, int64_t) { return KVC_TRANSPORT_OK; }
+
 void disconnect(void* self, uint64_t peer) {
   MutexLock lock(registry().mutex);
   endpoint_of(self).peers.erase(peer);
@@ -106,7 +110,7 @@ int32_t send(void* self, uint64_t peer, const void* header, int64_t header_bytes
     sent.operation = operation;
     try {
       own.events.push_back(sent);
-    } catch (const std::bad_alloc&) {  // a failed send has no event, and its message does not arrive
+    } catch (const std::bad_alloc&) {  // a send that fails must give no event, and its message must not arrive
       target.queue.pop_back();
       throw;
     }
@@ -180,6 +184,7 @@ void open_memory_transport(kvc_transport* out) {
   out->max_message_bytes = kMaxMessageBytes;
   out->address = address;
   out->connect = connect;
+  out->flush = flush;
   out->disconnect = disconnect;
   out->send = send;
   out->poll = poll;

@@ -30,7 +30,7 @@ int32_t TransportLink::take() {
   if (found == buffers_.end()) {
     if (buffers_.size() == kMaxBuffers) return -1;
     Buffer made;
-    made.bytes.resize(static_cast<size_t>(buffer_bytes()));  // may throw, so it comes before any change
+    made.bytes.resize(static_cast<size_t>(buffer_bytes()));  // the resize may throw, so it is done before any change
     buffers_.push_back(std::move(made));
   }
   buffers_[static_cast<size_t>(index)].used = true;

@@ -9,7 +9,7 @@
 namespace kvc::kernels::cuda {
 namespace {
 
-// The most keys that a query sees. Reads the plan's arrays on the host.
+// Returns the largest number of keys in the range of a query. Reads the plan's arrays on the host.
 int64_t most_keys(const kvc_backend_attend& args) {
   const kvc_backend_rows& rows = args.plan->arrays.rows;
   int64_t most = 0;

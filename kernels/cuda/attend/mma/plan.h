@@ -74,8 +74,7 @@ inline bool is_one_block(const kvc_backend_layer& layer) {
 //   - Of block rows, only those of fp8_ds_mla, and q is bfloat16, as their last dims are. Their other dims become
 //     bfloat16: element * scale, rounded.
 //   - Rows are aligned to 16 bytes, because copies to shared memory move 16 bytes. Rows of 4-bit floats may be aligned
-//   to
-//     4 bytes (copy_bytes).
+//     to 4 bytes (copy_bytes).
 //   - With scales of tokens and float16 queries, P is bfloat16, so V must be bfloat16 too. That is impossible if the
 //     same row is also K.
 inline const char* why_simple(const kvc_backend_attend& args) {

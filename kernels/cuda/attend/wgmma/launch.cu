@@ -1,4 +1,5 @@
-// Chooses the instance of the warpgroup kernels for a call, makes the tensor maps of its pools, and launches it.
+// Chooses the instance of the warpgroup kernels for a call, makes the tensor maps of the layer's pools, and launches
+// the instance.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/wgmma/kernel.cuh"
 #include "kernels/cuda/attend/wgmma/latent.cuh"
@@ -32,8 +33,8 @@ kvc_status encode_map(const Device& device, const kvc_backend_pool& pool, bool r
               static_cast<long long>(pool.slot_stride_bytes));
 }
 
-// A kernel and how it is launched. threads: of a block. parts: thread blocks for each block of the plan. k_dims: dims
-// of a row in the pool of K.
+// A kernel and how it is launched. threads: the number of threads of a block. parts: the number of thread blocks for
+// each block of the plan. k_dims: the number of dims of a row in the pool of K.
 struct Instance {
   WgmmaKernel kernel;
   int32_t threads, parts, k_dims;
