@@ -269,7 +269,8 @@ TEST(BlockRows, EveryByteIsRead) {
       constexpr float kScales[] = {0.37f, 1.0f, 3e-5f, 1e6f};
       unsigned char* const p = scales + format.scale_byte(block);
       if (format.scale == kvt::ScaleKind::kFloat) std::memcpy(p, &kScales[block % 4], 4);
-      if (format.scale == kvt::ScaleKind::kPower) *p = static_cast<unsigned char>(block == 0 ? 20 : 100 + 3 * block);
+      if (format.scale == kvt::ScaleKind::kPower)
+        *p = static_cast<unsigned char>(block < 2 ? 20 * block : 100 + 3 * block);
       if (format.scale == kvt::ScaleKind::kE4m3)
         *p = static_cast<unsigned char>((block * 5 + 1) % 127 + block % 2 * 128);
     }
@@ -286,7 +287,8 @@ TEST(BlockRows, EveryByteIsRead) {
         config.rows = {{1, 1}};
         Scene scene(config);
         scene.store_value_bytes(0, 0, given.row, given.scales);
-        // With queries of bfloat16, tensor cores read element * scale rounded to bfloat16.
+        // With queries of bfloat16, tensor cores read element * scale rounded to bfloat16. Subnormal values may differ
+        // by a few units.
         const float error = q == Kind::kBf16 && tests_cuda() ? 0x1p-8f : 0x1p-22f;
         for_each_implementation(
             1,
@@ -294,7 +296,7 @@ TEST(BlockRows, EveryByteIsRead) {
               scene.attend(test_backend(), device);
               for (int d = 0; d < v_dims; ++d) {
                 const float value = expected[static_cast<size_t>(d)];
-                EXPECT_NEAR(scene.out(0, heads - 1, d), value, std::fabs(value) * error)
+                EXPECT_NEAR(scene.out(0, heads - 1, d), value, std::fabs(value) * error + 0x1p-146f)
                     << name << " " << format.name << " dim " << d;
               }
             },
