@@ -507,7 +507,9 @@ typedef struct kvc_layer_config {
                                            Give it together with k_storage. MLA and KVC_LAYER_KEYS_ONLY have only k_storage.
                                            A storage has the dtype of the layer; for float8 the dtype may also be uint8.
                                            int8, uint4 and float4 layers cannot have a storage of the caller, because only
-                                           the library can lay out the scales in their pages */
+                                           the library can lay out the scales in their pages. Row formats with scales after
+                                           the rows of a page: k_storage [>= pages, bytes of a page] uint8, in MLA groups and
+                                           with KVC_LAYER_KEYS_ONLY only */
   const float *k_scales; /* float8, float4: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0 */
   const float *v_scales; /* the same for V. MLA: NULL, because V is part of K */
   int32_t num_scales;    /* float8, float4: 0 = every scale is 1; 1 = one scale for all kv heads; num_kv_heads = one scale
@@ -522,7 +524,7 @@ typedef struct kvc_layer_config {
                              number, or the default. If N >= tp_size, num_kv_heads must be N / tp_size, and rank r has the
                              heads [r * num_kv_heads, (r + 1) * num_kv_heads). If N < tp_size, num_kv_heads must be 1, and
                              each head is stored by tp_size / N consecutive ranks. recurrent: 0 */
-  int32_t row_format;    /* MLA: KVC_ROW_FORMAT_*. Else 0 */
+  int32_t row_format;    /* KVC_ROW_FORMAT_*; 0 = all dims have dtype. recurrent: 0 */
   uint32_t reserved;     /* 0 */
 } kvc_layer_config;
 
@@ -532,15 +534,30 @@ static inline void kvc_layer_config_init(kvc_layer_config *config) {
   config->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* How a layer of an MLA group stores its rows (kvc_layer_config.row_format). */
+/* How a layer stores its rows (kvc_layer_config.row_format). docs/reference/formats.md has the bytes of each format, and says
+ * how views, exports and storage of the caller look. Values other than 0 need the default dtype. In these formats, blocks of
+ * neighbouring dims have a scale, which append computes. If one dim of a block is infinite or NaN, the whole block is read as
+ * NaN. */
 enum kvc_row_format {
-  KVC_ROW_FORMAT_DTYPE = 0,     /* all dims have the type kvc_layer_config.dtype */
-  KVC_ROW_FORMAT_FP8_DS_MLA = 1 /* the packed row of DeepSeek-V3.2, as vLLM ("fp8_ds_mla") and FlashMLA store it. It has 656
-                                   bytes: 512 latent dims as float8_e4m3fn, then 4 float32 scales of 128 latent dims each,
-                                   then 64 rotary dims as bfloat16. Needs head_dim 576, latent_dim 512 and the default dtype.
-                                   The scale of 128 dims is the smallest power of two that is at least amax / 448 and at
-                                   least 1e-4. If one of the dims is infinite or NaN, all 128 are read as NaN. Views, exports
-                                   and storage of the caller are uint8 [..., 656] (docs/reference/formats.md) */
+  KVC_ROW_FORMAT_DTYPE = 0,      /* all dims have the type kvc_layer_config.dtype */
+  KVC_ROW_FORMAT_FP8_DS_MLA = 1, /* the row of DeepSeek-V3.2, as vLLM ("fp8_ds_mla") and FlashMLA store it. It has 656 bytes: 512
+                                    latent dims as float8_e4m3fn, then 4 float32 scales of 128 latent dims each, then 64 rotary
+                                    dims as bfloat16. For MLA groups with head_dim 576 and latent_dim 512 */
+  KVC_ROW_FORMAT_FP8_DS_V4 = 2,  /* the row of DeepSeek-V4, as vLLM and FlashMLA store it. It has 576 bytes: 448 dims as
+                                    float8_e4m3fn, then 64 rotary dims as bfloat16. After the rows of a page, each row has 8
+                                    bytes: 7 scales of 64 dims each, which are powers of two, and a zero. For MLA groups with
+                                    head_dim 512 and latent_dim 512: V is the whole row */
+  KVC_ROW_FORMAT_MXFP4 = 3,      /* float4_e2m1fn. After the rows of a page, each row has a power of two (float8_e8m0fnu) for
+                                    each 32 dims. Index keys of DeepSeek-V4: 68 bytes for 128 dims */
+  KVC_ROW_FORMAT_MXFP8 = 4,      /* the same with float8_e4m3fn. Rows of DeepSeek-V4.1: 528 bytes for 512 dims */
+  KVC_ROW_FORMAT_FP8_BLOCKS = 5, /* float8_e4m3fn. After the rows of a page, each row has a float32 for each 128 dims, which
+                                    append chooses as a power of two. Index keys of DeepSeek-V3.2: 132 bytes for 128 dims */
+  KVC_ROW_FORMAT_NVFP4 = 6,      /* float4_e2m1fn. After the rows of a page, each row has a float8_e4m3fn for each 16 dims.
+                                    Compressed rows of DeepSeek-V4.1: 288 bytes for 512 dims */
+  KVC_ROW_FORMAT_NVFP4_DS_MLA = 7 /* the row of DeepSeek-V3.2 with 352 bytes: 512 latent dims as float4_e2m1fn, then 64 rotary
+                                     dims as float8_e4m3fn without a scale, then 32 float8_e4m3fn, the scales of 16 latent dims
+                                     each. That of block s is byte 8 * (s % 4) + s / 4. For MLA groups with head_dim 576 and
+                                     latent_dim 512 */
 };
 
 /* The kind of row of a group says what the group stores for a token. A group also has a visibility (kvc_visibility). Every
@@ -1047,8 +1064,10 @@ typedef struct kvc_append_args {
                                    attention factor, the caller multiplies cos and sin by the factor. Use the table for
                                    angles that only the caller can compute (M-RoPE, dynamic NTK: docs/reference/rope.md).
                                    Needs KVC_ROPE_ON_APPEND. Give the same table to the attend of the layer */
-  const DLTensor *k_scale; /* int8 and uint4, with stored bytes in k and v: borrowed; [>= T, Hkv] float32: the scale of each
-                              row. Else NULL. (Stored bytes of float8 and float4 have the scales of the layer) */
+  const DLTensor *k_scale; /* with stored bytes in k and v, if pages have scales after their rows: borrowed. int8 and uint4:
+                              [>= T, Hkv] float32, the scale of each row. Row formats: the scales of each row, in the dtype
+                              and shape of an export (kvc_exported.k_scale). Else NULL. (Stored bytes of float8 and float4
+                              have the scales of the layer) */
   const DLTensor *v_scale; /* the same for v */
 } kvc_append_args;
 
@@ -1476,7 +1495,9 @@ enum kvc_pool {
   KVC_POOL_K = 1,  /* [pages, Hkv, page_size, D] */
   KVC_POOL_V = 2,  /* [pages, Hkv, page_size, Dv]; MLA: the first latent_dim dims of KVC_POOL_K */
   KVC_POOL_K_SCALE = 3, /* scales of K, float32: [pages, Hkv, page_size] for int8 and uint4; [Hkv] for float8 and float4
-                           (ones if the config gives no scales) */
+                           (ones if the config gives no scales). Row formats with scales after the rows of a page: [pages,
+                           Hkv, page_size, scales of a row] uint8; FP8_BLOCKS float32, and for 128 dims [pages, Hkv,
+                           page_size] */
   KVC_POOL_V_SCALE = 4  /* scales of V, in the same shapes */
 };
 enum kvc_pool_flags {
@@ -1526,11 +1547,12 @@ static inline void kvc_export_args_init(kvc_export_args *args) {
 typedef struct kvc_exported {
   uint32_t struct_size;
   uint32_t reserved;
-  DLManagedTensorVersioned *k;       /* [tokens, Hkv, D] of the layer's dtype. float8: as uint8. uint4 and float4: uint8,
-                                        with the bytes of a row in the last dim */
+  DLManagedTensorVersioned *k;       /* [tokens, Hkv, D] of the layer's dtype. float8: as uint8. uint4, float4 and row
+                                        formats: uint8, with the bytes of a row in the last dim */
   DLManagedTensorVersioned *v;       /* [tokens, Hkv, Dv], with a dtype as k */
   DLManagedTensorVersioned *k_scale; /* scales of k, float32: [tokens, Hkv] for int8 and uint4; [Hkv] for float8 and
-                                        float4 */
+                                        float4. Row formats with scales after the rows of a page: [tokens, Hkv, scales of a
+                                        row] uint8; FP8_BLOCKS float32, and for 128 dims [tokens, Hkv] */
   DLManagedTensorVersioned *v_scale; /* scales of v, in the same shapes */
 } kvc_exported;
 

@@ -30,6 +30,12 @@ const (
 	kvcLayerKeysOnly                = 2
 	kvcRowFormatDtype               = 0
 	kvcRowFormatFp8DsMla            = 1
+	kvcRowFormatFp8DsV4             = 2
+	kvcRowFormatMxfp4               = 3
+	kvcRowFormatMxfp8               = 4
+	kvcRowFormatFp8Blocks           = 5
+	kvcRowFormatNvfp4               = 6
+	kvcRowFormatNvfp4DsMla          = 7
 	kvcRowKv                        = 0
 	kvcRowLatent                    = 1
 	kvcRowState                     = 2

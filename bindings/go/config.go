@@ -83,7 +83,7 @@ type Layer struct {
 	// TotalKVHeads is the number of kv heads of the layer in all ranks together (Config.TPSize); 0 = KVHeads * TPSize, and 1 for
 	// MLA. Give it if it is less than TPSize: then KVHeads is 1, and TPSize / TotalKVHeads consecutive ranks have the same head.
 	TotalKVHeads int
-	RowFormat    RowFormat // MLA: packed rows
+	RowFormat    RowFormat // packed rows, with scales of blocks of dims
 
 	// The layer's page pool in the caller's slices, by any strides with innermost 1 (docs/reference/storage.md has layouts), of DType;
 	// float8's may be U8. Absent: the cache allocates it. The slices stay where they are until the cache is closed, and every
@@ -92,7 +92,7 @@ type Layer struct {
 	KStorage, VStorage Tensor // [pages, Hkv, page size, D] and Dv (MLA: KStorage alone)
 }
 
-// RowFormat is how a layer of an MLA group stores its rows.
+// RowFormat is how a layer stores its rows. docs/reference/formats.md has the bytes of each format.
 type RowFormat int32
 
 const (
@@ -100,6 +100,20 @@ const (
 	// RowFormatFP8DSMLA is the packed row of DeepSeek-V3.2, 656 bytes, as vLLM and FlashMLA store it. HeadDim is 576, LatentDim is
 	// 512, and DType is 0. Views, exports and KStorage are U8.
 	RowFormatFP8DSMLA RowFormat = kvcRowFormatFp8DsMla
+	// RowFormatFP8DSV4 is the row of DeepSeek-V4, 576 bytes, with 8 bytes of scales after the rows of the page: an MLA
+	// row of 512 dims, all of which are V.
+	RowFormatFP8DSV4 RowFormat = kvcRowFormatFp8DsV4
+	// RowFormatMXFP4 is float4_e2m1fn, with a power of two for each 32 dims after the rows of the page.
+	RowFormatMXFP4 RowFormat = kvcRowFormatMxfp4
+	// RowFormatMXFP8 is float8_e4m3fn, with a power of two for each 32 dims after the rows of the page.
+	RowFormatMXFP8 RowFormat = kvcRowFormatMxfp8
+	// RowFormatFP8Blocks is float8_e4m3fn, with a float32 scale for each 128 dims after the rows of the page.
+	RowFormatFP8Blocks RowFormat = kvcRowFormatFp8Blocks
+	// RowFormatNVFP4 is float4_e2m1fn, with a float8_e4m3fn scale for each 16 dims after the rows of the page.
+	RowFormatNVFP4 RowFormat = kvcRowFormatNvfp4
+	// RowFormatNVFP4DSMLA is the row of DeepSeek-V3.2 with 352 bytes: an MLA row of 576 dims, the first 512 of which
+	// are V.
+	RowFormatNVFP4DSMLA RowFormat = kvcRowFormatNvfp4DsMla
 )
 
 // RopeMode decides who rotates q and k, and when.

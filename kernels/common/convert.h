@@ -20,7 +20,7 @@ enum class Type : int32_t {
   kI8 = 5,
   kU4 = 6,
   kE2m1 = 7,
-  kDsMla = 8,  // whole MLA rows of 656 bytes, whose dims have two types (ds_mla_row.h)
+  kBlockRow = 8,  // whole rows with scales of blocks of dims (block_row.h)
   kNone = 9
 };
 
@@ -68,7 +68,7 @@ KVC_HOST_DEVICE Type type_of(DLDataType dtype) {
 
 // Whether the type is stored with scales. An element is read as stored * scale. An element of kU4 is read as
 // (stored - zero point) * scale.
-KVC_HOST_DEVICE bool is_quantised(Type type) { return type >= Type::kE4m3 && type <= Type::kDsMla; }
+KVC_HOST_DEVICE bool is_quantised(Type type) { return type >= Type::kE4m3 && type <= Type::kBlockRow; }
 
 // Whether two elements share a byte.
 KVC_HOST_DEVICE bool is_packed(Type type) { return type == Type::kU4 || type == Type::kE2m1; }
@@ -81,7 +81,7 @@ KVC_HOST_DEVICE int32_t element_bits(Type type) {
 }
 
 // Returns the bytes of an element of a caller's tensor. A tensor of packed 4-bit elements, or of rows
-// of kDsMla, has bytes as its elements. stored_format.h computes the sizes of stored rows.
+// of kBlockRow, has bytes as its elements. stored_format.h computes the sizes of stored rows.
 KVC_HOST_DEVICE int32_t element_bytes(Type type) { return (element_bits(type) + 7) / 8; }
 
 KVC_HOST_DEVICE uint32_t float_bits(float x) {

@@ -4,6 +4,7 @@
 
 #include "kernels/common/fail.h"
 #include "kernels/common/hadamard.h"
+#include "kernels/common/row_formats.h"
 
 namespace kvc::kernels {
 
@@ -19,12 +20,11 @@ static_assert(kMaxHeadDim <= kMaxRotatedDims);
     return fail(error, KVC_ERROR_UNSUPPORTED, "K/V dtype {code %d, bits %d, lanes %d}; the %s backend stores %s",
                 dtype.code, dtype.bits, dtype.lanes, backend, kStoredDtypes);
   }
-  if (same_format(layer->format, ds_mla_format())) {
-    if (layer->row_kind != KVC_BACKEND_ROW_LATENT || layer->head_dim != kDsMlaDims ||
-        layer->v_head_dim != kDsMlaLatentDims) {
+  if (const PackedRowFormat* format = packed_row_format(*layer)) {
+    if (!fits(*format, *layer)) {
       return fail(error, KVC_ERROR_UNSUPPORTED,
-                  "row_kind %u, %d dims of K and %d of V; rows of fp8_ds_mla have %d, %d, %d", layer->row_kind,
-                  layer->head_dim, layer->v_head_dim, KVC_BACKEND_ROW_LATENT, kDsMlaDims, kDsMlaLatentDims);
+                  "row_kind %u, %d dims of K and %d of V do not fit rows of %s (docs/reference/formats.md)",
+                  layer->row_kind, layer->head_dim, layer->v_head_dim, format->name);
     }
   } else if (!same_format(layer->format, stored_format(dtype))) {
     return fail(error, KVC_ERROR_UNSUPPORTED, "the %s backend does not store K and V in this format of their dtype",
@@ -39,7 +39,7 @@ static_assert(kMaxHeadDim <= kMaxRotatedDims);
     return fail(error, KVC_ERROR_UNSUPPORTED, "%d q heads are not a multiple of %d kv heads", layer->num_q_heads,
                 layer->num_kv_heads);
   }
-  const bool packed = is_packed(type_of(dtype));
+  const bool packed = is_packed(stored_type(*layer));
   const char* const name = type_of(dtype) == Type::kU4 ? "uint4" : "float4_e2m1fn";
   static_assert(kRotatedMultiple == kBlockDims);
   if (packed && (layer->head_dim % kRotatedMultiple != 0 || layer->v_head_dim % kRotatedMultiple != 0)) {

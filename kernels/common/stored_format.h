@@ -7,12 +7,12 @@
 // its rows, or outside the pages. tests/layer/stored_format_test.cc describes the packed rows of current models in this
 // way.
 //
-// Backends store only the formats that `stored_format` and `ds_mla_format` return.
+// Backends store only the formats that `stored_format` returns, and those of row_formats.h.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/common/ds_mla_row.h"
+#include "kernels/common/convert.h"
 #include "kvcache_backend.h"
 
 namespace kvc::kernels {
@@ -223,21 +223,6 @@ KVC_HOST_DEVICE StoredFormat stored_format(DLDataType dtype) {
   }
 }
 
-// MLA rows of 656 bytes (ds_mla_row.h).
-KVC_HOST_DEVICE StoredFormat ds_mla_format() {
-  StoredFormat format = format_without_scales({kDLFloat8_e4m3fn, 8, 1});
-  format.k.num_segments = 2;
-  kvc_backend_segment& latent = format.k.segments[0];
-  latent.dims = kDsMlaLatentDims;
-  latent.scales.dtype = {kDLFloat, 32, 1};
-  latent.scales.dims = kDsMlaScaleDims;
-  latent.scales.tokens = latent.scales.heads = 1;
-  latent.scales.place = KVC_BACKEND_SCALES_SEGMENT;
-  format.k.segments[1].dtype = {kDLBfloat, 16, 1};
-  format.v = format.k;
-  return format;
-}
-
 KVC_HOST_DEVICE bool same_format(const StoredFormat& a, const StoredFormat& b) {
   return memcmp(&a, &b, sizeof a) == 0;  // the struct has no padding bytes
 }
@@ -245,14 +230,23 @@ static_assert(sizeof(ScaleFormat) == 14 && sizeof(kvc_backend_segment) == 2 * si
 static_assert(sizeof(RowFormat) == KVC_BACKEND_MAX_SEGMENTS * sizeof(kvc_backend_segment) + 8);
 static_assert(sizeof(StoredFormat) == 2 * sizeof(RowFormat) + 8);
 
-// Returns the dtype of a layer's elements. In MLA rows of two types, it is the dtype of the first dims. K and V have
-// the same dtype in all layers that check_layer accepts.
+// Returns the dtype of a layer's elements. In rows of two types, it is the dtype of the first dims. K and V have the
+// same dtype in all layers that check_layer accepts.
 KVC_HOST_DEVICE DLDataType stored_dtype(const kvc_backend_layer& layer) { return layer.format.k.segments[0].dtype; }
 
-KVC_HOST_DEVICE bool has_ds_mla_rows(const StoredFormat& format) { return format.k.num_segments == 2; }
+// Whether rows are block rows (block_row.h): blocks of dims have scales, which have no scales themselves.
+KVC_HOST_DEVICE bool has_block_rows(const StoredFormat& format) {
+  const kvc_backend_segment& segment = format.k.segments[0];
+  return segment.scales.dims > 0 && !has_scales(segment.outer);
+}
 
 KVC_HOST_DEVICE Type stored_type(const kvc_backend_layer& layer) {
-  return has_ds_mla_rows(layer.format) ? Type::kDsMla : type_of(stored_dtype(layer));
+  return has_block_rows(layer.format) ? Type::kBlockRow : type_of(stored_dtype(layer));
+}
+
+// Whether the scales of block rows lie in the page after the rows.
+KVC_HOST_DEVICE bool has_page_blocks(const StoredFormat& format) {
+  return has_block_rows(format) && format.k.segments[0].scales.place == KVC_BACKEND_SCALES_PAGE;
 }
 
 // Returns the type of the rows of a tensor that is given to a layer. A tensor of the layer's own dtype has rows as
@@ -266,7 +260,7 @@ KVC_HOST_DEVICE bool has_rotated_rows(const StoredFormat& format) {
   return format.k.segments[0].encoding == KVC_BACKEND_ENCODING_ROTATED;
 }
 
-// Whether each block of dims has a scale, which lies in the row after the elements.
+// Whether scales of blocks lie in the row after all elements. Then the bytes of V in an MLA row are not contiguous.
 KVC_HOST_DEVICE bool has_block_scales(const StoredFormat& format) {
   return format.k.segments[0].scales.place == KVC_BACKEND_SCALES_ROW;
 }

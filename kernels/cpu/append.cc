@@ -1,6 +1,7 @@
 // append() stores a step's rows of K and V in their slots. It first rotates K if the call has cos and sin, and then
 // rounds or quantises all rows. Roofline: it reads the new rows once and writes them once.
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/common/block_row.h"
 #include "kernels/common/hadamard.h"
 #include "kernels/common/scales.h"
 #include "kernels/common/stored_format.h"
@@ -18,7 +19,7 @@ struct Source {
   const unsigned char* data;
   Type type;
   int64_t token_bytes, head_bytes;
-  const kvc_backend_tensor* scales;  // read if the source is already quantised and each of its rows has a scale
+  const kvc_backend_tensor* scales;  // read if the source is as stored and the scales of its rows lie in the page
 };
 
 Source source_of(const kvc_backend_layer& layer, const kvc_backend_tensor& tensor, const kvc_backend_tensor& scales) {
@@ -27,9 +28,10 @@ Source source_of(const kvc_backend_layer& layer, const kvc_backend_tensor& tenso
           tensor.head_stride * element_bytes(type), &scales};
 }
 
-float scale_of_row(const Source& source, int64_t token, int32_t head) {
+const unsigned char* scales_of_source(const Source& source, int64_t token, int32_t head) {
   const kvc_backend_tensor& scales = *source.scales;
-  return static_cast<const float*>(scales.data)[token * scales.token_stride + head * scales.head_stride];
+  return static_cast<const unsigned char*>(scales.data) +
+         (token * scales.token_stride + head * scales.head_stride) * (scales.dtype.bits / 8);
 }
 
 struct Target {
@@ -39,8 +41,9 @@ struct Target {
   int64_t page_bytes, head_bytes, slot_bytes;  // strides from one page, head or slot to the next
   int64_t row_bytes;
   const kvc_backend_scales* scales;
-  int32_t rotation;  // block size of rows that are stored rotated (hadamard.h); 0: not rotated
-  bool stream;       // whether stores bypass the CPU caches
+  BlockRow block_row;  // of block rows
+  int32_t rotation;    // block size of rows that are stored rotated (hadamard.h); 0: not rotated
+  bool stream;         // whether stores bypass the CPU caches
 };
 
 Target target_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, const kvc_backend_scales& scales,
@@ -53,6 +56,7 @@ Target target_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, c
           pool.slot_stride_bytes,
           pool.row_bytes,
           &scales,
+          has_block_rows(layer.format) ? block_row(layer) : BlockRow{},
           rotation_block(layer, dims),
           stream};
 }
@@ -96,24 +100,38 @@ void convert_row(const Implementation& implementation, const Target& target, con
   stream_bytes(place.data, stored, target.row_bytes, stored + target.row_bytes);
 }
 
-// Stores an MLA row of fp8_ds_mla (ds_mla_row.h).
-void store_ds_mla(const Implementation& implementation, const float* row, unsigned char* target) {
-  for (int32_t begin = 0; begin < kDsMlaLatentDims; begin += kDsMlaScaleDims) {
+// Stores a block row (block_row.h). page_scales: as in scales_of_row.
+[[gnu::noinline]] void store_block_row(const Implementation& implementation, const BlockRow& shape, const float* row,
+                                       int32_t dims, unsigned char* target, void* page_scales,
+                                       int64_t page_scale_bytes) {
+  if (shape.scales_at < 0) memset(page_scales, 0, static_cast<size_t>(page_scale_bytes));
+  auto* const scales = const_cast<unsigned char*>(scales_of_row(shape, target, page_scales));
+  const int32_t block_dims = dims < shape.block_dims ? dims : shape.block_dims;
+  for (int32_t begin = 0, end; begin < block_dims; begin = end) {
+    end = begin + (1 << shape.scale_shift) < block_dims ? begin + (1 << shape.scale_shift) : block_dims;
     uint32_t largest = 0;
-    for (int32_t d = begin; d < begin + kDsMlaScaleDims; ++d) {
+    for (int32_t d = begin; d < end; ++d) {
       const uint32_t magnitude = float_bits(row[d]) & 0x7fffffffu;
       largest = magnitude > largest ? magnitude : largest;
     }
-    const float scale = ds_mla_scale_of(largest);
-    set_ds_mla_scale(target, begin, scale);
-    if (scale == scale) {
-      implementation.quantise_row(Type::kE4m3, target + begin, row + begin, kDsMlaScaleDims, scale);
+    const float scale = scale_of_magnitude(shape, largest);
+    set_scale_of_dim(shape, scales, begin, scale);
+    unsigned char* const elements = target + begin * element_bits(shape.element) / 8;
+    if (scale != scale) {
+      memset(elements, 0, static_cast<size_t>((end - begin) * element_bits(shape.element) / 8));
+    } else if (shape.element == Type::kE4m3) {
+      implementation.quantise_row(Type::kE4m3, elements, row + begin, end - begin, scale);
     } else {
-      memset(target + begin, 0, kDsMlaScaleDims);
+      quantise_float4(row + begin, end - begin, scale, elements);
     }
   }
-  implementation.convert_row(Type::kBf16, target + kDsMlaRotaryAt, Type::kF32, row + kDsMlaLatentDims,
-                             kDsMlaRotaryDims);
+  if (dims == block_dims) return;
+  unsigned char* const rest = target + shape.rest_at;
+  if (shape.rest == Type::kE4m3) {
+    implementation.quantise_row(Type::kE4m3, rest, row + block_dims, dims - block_dims, 1.0f);
+  } else {
+    implementation.convert_row(shape.rest, rest, Type::kF32, row + block_dims, dims - block_dims);
+  }
 }
 
 // Rounds or quantises a float32 row and stores it. It may change `row`.
@@ -127,8 +145,10 @@ void store_row(const Implementation& implementation, const Target& target, const
     quantise_blocks(row, dims, head_scale(target.scales, place.head), place.data);
     return;
   }
-  if (target.type == Type::kDsMla) {
-    store_ds_mla(implementation, row, place.data);
+  if (target.type == Type::kBlockRow) {
+    void* const scales =
+        has_token_scales(target.scales) ? token_scale(target.scales, place.page, place.head, place.offset) : nullptr;
+    store_block_row(implementation, target.block_row, row, dims, place.data, scales, target.scales->row_bytes);
     return;
   }
   float scale;
@@ -156,7 +176,8 @@ void append_token(const Implementation& implementation, const Source& source, co
     } else {
       convert_row(implementation, target, place, source.type, from, dims);
       if (token_scales) {
-        *token_scale(target.scales, place.page, place.head, place.offset) = scale_of_row(source, token, place.head);
+        memcpy(token_scale(target.scales, place.page, place.head, place.offset),
+               scales_of_source(source, token, place.head), static_cast<size_t>(target.scales->row_bytes));
       }
     }
     from += source.head_bytes;

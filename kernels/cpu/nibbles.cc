@@ -146,6 +146,10 @@ float quantise_nibbles(const float* row, int32_t n, unsigned char* target) {
   return scale.stored;
 }
 
+void quantise_float4(const float* row, int32_t n, float scale, unsigned char* target) {
+  for (int32_t d = 0; d < n; d += 4) store_pairs(float4_of(load(row + d) / all(scale)), target + d / 2);
+}
+
 void quantise_blocks(const float* row, int32_t n, float head_scale, unsigned char* target) {
   for (int32_t begin = 0; begin < n; begin += kBlockDims) {
     Floats quotients[kBlockDims / 4];

@@ -18,6 +18,9 @@ float quantise_nibbles(const float* row, int32_t n, unsigned char* target);
 // Stores a row of float4, and the scales of its blocks. n: the number of elements, a multiple of 16.
 void quantise_blocks(const float* row, int32_t n, float head_scale, unsigned char* target);
 
+// Stores n elements of float4 as row / scale. n: a multiple of 4.
+void quantise_float4(const float* row, int32_t n, float scale, unsigned char* target);
+
 // Loads the n elements of a row of float4, and multiplies them by the scales of their blocks.
 void dequantise_blocks(const unsigned char* elements, const unsigned char* scales, int32_t n, float* row);
 

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "kernels/common/bias.h"
+#include "kernels/common/block_row.h"
 #include "kernels/common/hadamard.h"
 #include "kernels/common/merge.h"
 #include "kernels/common/page_walk.h"
@@ -113,11 +114,13 @@ struct State {
   double o[kMaxHeadDim];
 };
 
-// A stored row. An element is (stored - zero_point) * scale.
+// A stored row. An element is (stored - zero_point) * scale. page_scales: the scales of a block row that lie in the
+// page.
 struct StoredRow {
   const unsigned char* data;
   double scale;
   float zero_point;
+  const void* page_scales;
 };
 
 // cursor: null if `position` is a slot of the pools. Else `position` is a key's index.
@@ -127,19 +130,23 @@ StoredRow row_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, c
   const int64_t page = cursor == nullptr ? index : page_at(cursor, index);
   const unsigned char* data = static_cast<const unsigned char*>(pool.data) + page * pool.page_stride_bytes +
                               kv_head * pool.head_stride_bytes + slot * pool.slot_stride_bytes;
+  if (has_page_blocks(layer.format)) return {data, 1.0, 0.0f, token_scale(&scales, page, kv_head, slot)};
   const float scale = scale_of(&scales, page, kv_head, slot);
-  if (!has_rotated_rows(layer.format)) return {data, static_cast<double>(scale), 0.0f};
-  return {data, static_cast<double>(without_zero_point(scale)), static_cast<float>(zero_point_of(scale))};
+  if (!has_rotated_rows(layer.format)) return {data, static_cast<double>(scale), 0.0f, nullptr};
+  return {data, static_cast<double>(without_zero_point(scale)), static_cast<float>(zero_point_of(scale)), nullptr};
 }
 
 // Loads the elements of a row. Does not multiply them by the scale of the row or head. Undoes the rotation of rows that
 // are stored rotated (hadamard.h). The sums of this rotation are exact.
 void load_row(const kvc_backend_layer& layer, const StoredRow& stored, int32_t dims, float* row) {
   const Type type = stored_type(layer);
-  for (int32_t d = 0; d < dims; ++d) {
-    row[d] =
-        type == Type::kDsMla ? load_ds_mla(stored.data, d) : load_element(type, stored.data, d) - stored.zero_point;
+  if (type == Type::kBlockRow) {
+    const BlockRow shape = block_row(layer);
+    const unsigned char* const scales = scales_of_row(shape, stored.data, stored.page_scales);
+    for (int32_t d = 0; d < dims; ++d) row[d] = load_of_block_row(shape, stored.data, scales, d);
+    return;
   }
+  for (int32_t d = 0; d < dims; ++d) row[d] = load_element(type, stored.data, d) - stored.zero_point;
   if (has_block_scales(layer.format)) {
     const unsigned char* const scales = stored.data + block_scales_at(layer, dims);
     for (int32_t d = 0; d < dims; ++d) row[d] *= block_scale(scales[d / kBlockDims]);

@@ -7,6 +7,7 @@
 #include "base/element_bytes.h"
 #include "base/read_once.h"
 #include "kernels/common/stored_format.h"
+#include "layer/row_format.h"
 
 namespace kvc {
 namespace {
@@ -48,23 +49,25 @@ Status ExportParts::choose(const kvc_backend_layer& layer, uint32_t wanted) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x: the layer stores keys only", wanted);
   }
   if (layer.row_kind == KVC_BACKEND_ROW_LATENT && kernels::has_block_scales(layer.format) && (wanted & KVC_EXPORT_V)) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x: V has no bytes of its own in a row of float4; export K",
-                         wanted);
+    return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x: V has no bytes of its own in a row of %s; export K",
+                         wanted, format_name(layer).c_str());
   }
   if (wanted == 0) {
     wanted = quantised ? kAll : KVC_EXPORT_K | KVC_EXPORT_V;
     if (layer.row_kind == KVC_BACKEND_ROW_LATENT) wanted &= ~uint32_t{KVC_EXPORT_V | KVC_EXPORT_V_SCALE};
   }
-  const bool token_scales = layer.k_scales.row_bytes != 0;
   const int64_t heads = layer.num_kv_heads;
   for (uint32_t i = 0; i < 4; ++i) {
     Part& part = parts[i];
     part.wanted = (wanted >> i & 1u) != 0;
     const bool scale = i >= 2;
-    const ExportedRow row =
-        i == 0 ? exported_row(layer.format.k, layer.head_dim) : exported_row(layer.format.v, layer.v_head_dim);
-    part.dtype = scale ? DLDataType{kDLFloat, 32, 1} : row.dtype;
-    part.rank = !scale ? 3 : token_scales ? 2 : 1;
+    const kvc_backend_row_format& format = i % 2 == 0 ? layer.format.k : layer.format.v;
+    const int32_t dims = i % 2 == 0 ? layer.head_dim : layer.v_head_dim;
+    ExportedRow row = scale ? exported_scales(format, dims) : exported_row(format, dims);
+    const bool head_scales = scale && layer.k_scales.row_bytes == 0;
+    if (head_scales) row = {{kDLFloat, 32, 1}, 1};
+    part.dtype = row.dtype;
+    part.rank = head_scales ? 1 : scale && row.elements == 1 ? 2 : 3;
     part.shape[0] = part.rank == 1 ? heads : 0;
     part.shape[1] = heads;
     part.shape[2] = row.elements;

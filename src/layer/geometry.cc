@@ -198,7 +198,7 @@ Status check_shared(const kvc_layer_config& config, int64_t index, const LayerGe
       {"total_kv_heads", own.total_kv_heads, other.total_kv_heads},
       {"head_dim", a.head_dim, b.head_dim},
       {"v_head_dim", a.v_head_dim, b.v_head_dim},
-      {"row_format fp8_ds_mla", kernels::has_ds_mla_rows(a.format), kernels::has_ds_mla_rows(b.format)},
+      {"row_format", config.row_format, other.row_format},
       {"dtype code", kernels::stored_dtype(a).code, kernels::stored_dtype(b).code},
       {"dtype bits", kernels::stored_dtype(a).bits, kernels::stored_dtype(b).bits},
       {"rope class", a.rope_class, b.rope_class},
@@ -250,6 +250,7 @@ Status make_layer(const Context& context, const CacheConfig& in, int64_t index, 
   geo.group = config.group;
   KVC_TRY(
       read_total_heads(config.num_kv_heads, config.total_kv_heads, latent, geometry->tp, index, &geo.total_kv_heads));
+  geo.row_format = config.row_format;
   kvc_backend_layer& layer = geo.layer;
   layer.page_size = static_cast<int32_t>(rules.rows_of(geometry->page_size));
   layer.num_q_heads = config.num_q_heads;

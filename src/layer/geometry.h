@@ -33,6 +33,7 @@ struct LayerGeometry {
   int32_t group = 0;
   int32_t total_kv_heads = 0;         // in all ranks of tensor parallelism; 0 in a recurrent layer
   int32_t kv_layer = -1;              // the layer whose K and V it reads; -1 = it stores its own
+  int32_t row_format = 0;             // KVC_ROW_FORMAT_*
   kvc_backend_layer layer = {};       // data pointers unset
   std::vector<StateGeometry> states;  // of a recurrent layer, which has no K and V
   int64_t page_bytes = 0;             // K and V, or the states, of one page

@@ -32,11 +32,13 @@ Status check_storage(const kvc_layer_config& config, const kvc_backend_format& f
         .at(index);
   }
   const bool own_pages =
-      kernels::place_of_scales(format) == KVC_BACKEND_SCALES_PAGE || kernels::has_block_scales(format);
+      kernels::has_block_rows(format)
+          ? kernels::has_page_blocks(format) && !one_row
+          : kernels::place_of_scales(format) == KVC_BACKEND_SCALES_PAGE || kernels::has_block_scales(format);
   if (own_pages && (apart || config.kv_storage != nullptr)) {
     return Status::error(KVC_ERROR_UNSUPPORTED,
                          "layer %" PRId64 ": pages of %s hold scales, and the library lays them out: no storage", index,
-                         format_name(format).c_str())
+                         format_name(config.row_format, format).c_str())
         .at(index);
   }
   if (config.kv_storage != nullptr && config.v_head_dim != 0 && config.v_head_dim != config.head_dim) {
@@ -102,18 +104,47 @@ Status LayerStorage::allocate(const LayerGeometry& geometry) {
   const PageLayout layout = page_layout(layer_);
   together_ = layout.together;
   k_to_v_bytes_ = layout.v.rows.offset_bytes - layout.k.rows.offset_bytes;
-  auto* base = static_cast<char*>(memory_->data());
-  const auto place = [base](const RowsLayout& rows, auto* out) {
+  place(layout, memory_->data());
+  return Status();
+}
+
+void LayerStorage::place(const PageLayout& layout, void* base) {
+  const auto place_rows = [base](const RowsLayout& rows, auto* out) {
     if (rows.row_bytes == 0) return;
-    out->data = base + rows.offset_bytes;
+    out->data = static_cast<char*>(base) + rows.offset_bytes;
     out->page_stride_bytes = rows.page_stride_bytes;
     out->head_stride_bytes = rows.head_stride_bytes;
     out->slot_stride_bytes = rows.slot_stride_bytes;
   };
-  place(layout.k.rows, &layer_.k);
-  place(layout.v.rows, &layer_.v);
-  place(layout.k.scales, &layer_.k_scales);
-  place(layout.v.scales, &layer_.v_scales);
+  place_rows(layout.k.rows, &layer_.k);
+  place_rows(layout.v.rows, &layer_.v);
+  place_rows(layout.k.scales, &layer_.k_scales);
+  place_rows(layout.v.scales, &layer_.v_scales);
+}
+
+// Adopts pages that hold one row for each token and then their scales: a tensor [pages, bytes of a page] of bytes.
+Status LayerStorage::adopt_pages(DLManagedTensorVersioned* storage, int64_t index) {
+  constexpr int64_t kAlignment = sizeof(float);
+  const DLTensor& t = storage->dl_tensor;
+  PageLayout layout = page_layout(layer_);
+  page_bytes_ = layout.token_bytes * layer_.page_size;
+  const bool longer = t.ndim == 2 && t.shape != nullptr && t.shape[1] > page_bytes_;  // the rest is padding
+  const int64_t shape[2] = {layer_.num_pages, longer ? t.shape[1] : page_bytes_};
+  int64_t strides[2];
+  KVC_TRY(check_pool(*storage, "k_storage", index, context_->dl_device(), {kDLUInt, 8, 1}, 2, shape, strides));
+  char* const base = static_cast<char*>(t.data) + t.byte_offset;
+  if (strides[0] % kAlignment != 0 || reinterpret_cast<uintptr_t>(base) % kAlignment != 0) {
+    return Status::error(KVC_ERROR_STRIDE,
+                         "layer %" PRId64 ": k_storage at %p with %" PRId64
+                         " bytes from page to page is not aligned to %" PRId64 " bytes",
+                         index, static_cast<void*>(base), strides[0], kAlignment)
+        .at(index);
+  }
+  for (PoolLayout* pool : {&layout.k, &layout.v}) {
+    pool->rows.page_stride_bytes = pool->scales.page_stride_bytes = strides[0];
+  }
+  place(layout, base);
+  adopted_[0] = storage;
   return Status();
 }
 
@@ -140,6 +171,7 @@ void LayerStorage::point_to(void* data, const int64_t* strides, const ExportedRo
 }
 
 Status LayerStorage::adopt(const LayerGeometry& geometry, int64_t index) {
+  if (kernels::has_page_blocks(layer_.format)) return adopt_pages(geometry.k_storage, index);
   const DLDevice device = context_->dl_device();
   const auto data = [](const DLTensor& t) { return static_cast<char*>(t.data) + t.byte_offset; };
   const ExportedRow k = stored_row(layer_.format.k, layer_.head_dim);
@@ -191,7 +223,8 @@ Status LayerStorage::export_view(const std::shared_ptr<LayerStorage>& self, int3
     return Status::error(KVC_ERROR_UNSUPPORTED, "pool %d: the layer stores keys only", pool);
   }
   if (pool == KVC_POOL_V && layer.row_kind == KVC_BACKEND_ROW_LATENT && kernels::has_block_scales(layer.format)) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "pool %d: V has no bytes of its own in a row of float4", pool);
+    return Status::error(KVC_ERROR_UNSUPPORTED, "pool %d: V has no bytes of its own in a row of %s", pool,
+                         format_name(layer).c_str());
   }
   if (pool == KVC_POOL_K_SCALE || pool == KVC_POOL_V_SCALE) return export_scales(self, pool, writable, out);
   const kvc_backend_pool& part = pool == KVC_POOL_V ? layer.v : layer.k;
@@ -227,14 +260,18 @@ Status LayerStorage::export_scales(const std::shared_ptr<LayerStorage>& self, in
   }
   constexpr DLDataType kFloat = {kDLFloat, 32, 1};
   const DLDevice device = self->context_->dl_device();
-  constexpr int64_t kBytes = sizeof(float);
-  const int64_t head_stride = scales.head_stride_bytes / kBytes;
   if (scales.row_bytes != 0) {
-    const int64_t shape[3] = {layer.num_pages, layer.num_kv_heads, layer.page_size};
-    const int64_t strides[3] = {scales.page_stride_bytes / kBytes, head_stride, scales.slot_stride_bytes / kBytes};
-    *out = make_tensor(self, scales.data, device, kFloat, 3, shape, strides, writable);
+    const bool of_v = pool == KVC_POOL_V_SCALE;
+    const ExportedRow row =
+        exported_scales(of_v ? layer.format.v : layer.format.k, of_v ? layer.v_head_dim : layer.head_dim);
+    const int64_t bytes = element_bytes(row.dtype);
+    const int64_t shape[4] = {layer.num_pages, layer.num_kv_heads, layer.page_size, row.elements};
+    const int64_t strides[4] = {scales.page_stride_bytes / bytes, scales.head_stride_bytes / bytes,
+                                scales.slot_stride_bytes / bytes, 1};
+    *out = make_tensor(self, scales.data, device, row.dtype, row.elements == 1 ? 3 : 4, shape, strides, writable);
     return Status();
   }
+  const int64_t head_stride = scales.head_stride_bytes / int64_t{sizeof(float)};
   if (writable) {
     return Status::error(KVC_ERROR_UNSUPPORTED,
                          "the scales of a float8 or float4 layer are constant: no KVC_POOL_WRITABLE");
@@ -254,6 +291,13 @@ Status check_pools_apart(const std::vector<std::shared_ptr<LayerStorage>>& stora
   for (size_t i = 0; i < storages.size(); ++i) {
     if (!storages[i] || !storages[i]->adopted()) continue;
     const kvc_backend_layer& layer = storages[i]->layer();
+    if (kernels::has_page_blocks(layer.format)) {  // a page is one row, with its scales
+      kvc_backend_layer page = layer;
+      page.page_size = page.num_kv_heads = 1;
+      page.k.row_bytes = storages[i]->page_bytes();
+      pools.push_back({PoolRows(page, page.k), i, 'K'});
+      continue;
+    }
     pools.push_back({PoolRows(layer, layer.k), i, 'K'});
     if (layer.row_kind != KVC_BACKEND_ROW_LATENT) pools.push_back({PoolRows(layer, layer.v), i, 'V'});
   }
@@ -274,6 +318,12 @@ Status check_pools_apart(const std::vector<std::shared_ptr<LayerStorage>>& stora
 ExportedRow stored_row(const kvc_backend_row_format& row, int32_t dims) noexcept {
   if (kernels::is_array(row)) return {row.segments[0].dtype, dims};
   return {{kDLUInt, 8, 1}, kernels::row_bytes(row, dims)};
+}
+
+ExportedRow exported_scales(const kvc_backend_row_format& row, int32_t dims) noexcept {
+  const DLDataType dtype = row.segments[0].scales.dtype;
+  const bool floats = same_dtype(dtype, {kDLFloat, 32, 1});
+  return {floats ? dtype : DLDataType{kDLUInt, 8, 1}, kernels::page_scale_bytes(row, dims) / (floats ? 4 : 1)};
 }
 
 ExportedRow exported_row(const kvc_backend_row_format& row, int32_t dims) noexcept {

@@ -14,6 +14,8 @@
 
 namespace kvc {
 
+struct PageLayout;
+
 // Checks that a layer's config gives storage for all of its pools, or for none.
 Status check_storage(const kvc_layer_config& config, const kvc_backend_format& format, int64_t index);
 
@@ -28,6 +30,9 @@ ExportedRow stored_row(const kvc_backend_row_format& row, int32_t dims) noexcept
 
 // Like stored_row, for exports. float8 becomes uint8, which every consumer of DLPack reads.
 ExportedRow exported_row(const kvc_backend_row_format& row, int32_t dims) noexcept;
+
+// Describes the scales of a row that lie in the page after the rows: float32, or bytes.
+ExportedRow exported_scales(const kvc_backend_row_format& row, int32_t dims) noexcept;
 
 // Checks that no tensor is adopted twice, because its deleter can run only once. With KVC_STORAGE_NONE, no tensor may
 // be given.
@@ -50,6 +55,9 @@ class LayerStorage {
 
   bool adopted() const noexcept { return adopted_[0] != nullptr; }
 
+  // Of adopted pages with scales after their rows: bytes of a page without padding.
+  int64_t page_bytes() const noexcept { return page_bytes_; }
+
   // Makes a view of a pool (KVC_POOL_*). The view becomes an owner of `self`.
   static Status export_view(const std::shared_ptr<LayerStorage>& self, int32_t pool, bool writable,
                             DLManagedTensorVersioned** out);
@@ -58,6 +66,9 @@ class LayerStorage {
   explicit LayerStorage(std::shared_ptr<Context> context, const LayerGeometry& geometry);
   Status allocate(const LayerGeometry& geometry);
   Status adopt(const LayerGeometry& geometry, int64_t index);
+  Status adopt_pages(DLManagedTensorVersioned* storage, int64_t index);
+  // Sets the addresses and strides of pools and scales in the layer.
+  void place(const PageLayout& layout, void* base);
   static void point_to(void* data, const int64_t* strides, const ExportedRow& row, kvc_backend_pool* pool);
   void tell_alignment(int64_t index) const;
   Status allocate_head_scales(const LayerGeometry& geometry);
@@ -72,6 +83,7 @@ class LayerStorage {
   bool owned_ = false;
   bool together_ = false;  // K and V can be described as one tensor [pages, 2, ...]
   int64_t k_to_v_bytes_ = 0;
+  int64_t page_bytes_ = 0;
 };
 
 // Refuses adopted pools that share memory. storages: [layers], null for a layer without storage of its own.

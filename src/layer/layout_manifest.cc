@@ -99,7 +99,7 @@ std::string state_text(const LayerGeometry& layer) {
 std::string layer_text(const LayerGeometry& geometry, HeadsOf heads) {
   if (!geometry.states.empty()) return state_text(geometry);
   const kvc_backend_layer& layer = geometry.layer;
-  std::string text = format_name(layer.format);
+  std::string text = format_name(layer);
   const int32_t num_heads = heads.all_ranks ? geometry.total_kv_heads : layer.num_kv_heads;
   text.append(", ").append(number(int64_t{num_heads})).append(" heads, k ");
   text.append(number(int64_t{layer.head_dim})).append(", v ").append(number(int64_t{layer.v_head_dim}));

@@ -11,7 +11,9 @@ namespace kvc {
 // Reads dtype and row_format. latent: whether the layer stores MLA rows.
 Status read_row_format(const kvc_layer_config& config, bool latent, int64_t index, kvc_backend_format* out);
 
-// The name of a format: that of its dtype, or "fp8_ds_mla". Layout manifests contain it.
-std::string format_name(const kvc_backend_format& format);
+// The name of a layer's format: that of its dtype, or of its row format, such as "fp8_ds_mla". Layout manifests contain
+// it.
+std::string format_name(const kvc_backend_layer& layer);
+std::string format_name(int32_t row_format, const kvc_backend_format& format);
 
 }  // namespace kvc

@@ -39,7 +39,7 @@ Status check_key_rows(const KvTensors& tensors, const kvc_backend_layer& layer, 
   }
   const kvc_backend_row_format* stored = tensors.as_stored ? &layer.format.k : nullptr;
   KVC_TRY(check_rows(tensors.k, {"k", tokens, layer.num_kv_heads, layer.head_dim, device, false, stored}, &out->k));
-  return check_scale_rows(tensors.k_scale, "k_scale", out->k, layer, tokens, device, &out->k_scale);
+  return check_scale_rows(tensors.k_scale, "k_scale", out->k, layer, layer.head_dim, tokens, device, &out->k_scale);
 }
 
 }  // namespace kvc

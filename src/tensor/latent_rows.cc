@@ -58,7 +58,7 @@ Status check_latent_rows(const KvTensors& tensors, const kvc_backend_layer& laye
   if (tensors.v == nullptr) {
     const kvc_backend_row_format* stored = tensors.as_stored ? &layer.format.k : nullptr;
     KVC_TRY(check_rows(tensors.k, {"k", tokens, 1, layer.head_dim, device, false, stored}, &out->k));
-    return check_scale_rows(tensors.k_scale, "k_scale", out->k, layer, tokens, device, &out->k_scale);
+    return check_scale_rows(tensors.k_scale, "k_scale", out->k, layer, layer.head_dim, tokens, device, &out->k_scale);
   }
   const int32_t rotary = layer.head_dim - layer.v_head_dim;
   if (rotary == 0) {

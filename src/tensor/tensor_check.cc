@@ -22,6 +22,8 @@ bool is_float(DLDataType t) {
          ((t.code == kDLFloat && (t.bits == 32 || t.bits == 16)) || (t.code == kDLBfloat && t.bits == 16));
 }
 
+bool is_uint8_dtype(DLDataType t) { return t.code == kDLUInt && t.bits == 8 && t.lanes == 1; }
+
 bool is_quantised(DLDataType t) { return t.bits == 8 || t.bits == 4; }
 
 bool same(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
@@ -196,22 +198,29 @@ Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tens
 }
 
 Status check_scale_rows(const DLTensor* tensor, const char* name, const kvc_backend_tensor& rows,
-                        const kvc_backend_layer& layer, int64_t tokens, DLDevice device, kvc_backend_tensor* out) {
+                        const kvc_backend_layer& layer, int32_t dims, int64_t tokens, DLDevice device,
+                        kvc_backend_tensor* out) {
   const bool wanted = is_quantised(rows.dtype) && kernels::place_of_scales(layer.format) == KVC_BACKEND_SCALES_PAGE;
   if (!wanted && tensor == nullptr) return Status();
   if (!wanted) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and k and v are not stored bytes of int8 or uint4",
-                         name);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "%s is given, and k and v are not stored bytes of a format with scales after its rows", name);
   }
   if (tensor == nullptr) {
     return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL: stored bytes of %s need their scales", name,
                          DtypeText(rows.dtype).c_str());
   }
-  float* data = nullptr;
-  KVC_TRY(check_row_floats(*tensor, {name, tokens, layer.num_kv_heads, 1, device}, &data, &out->token_stride,
-                           &out->head_stride));
-  out->data = data;
-  out->dtype = {kDLFloat, 32, 1};
+  const kvc_backend_row_format& format = layer.format.k;
+  const bool floats = same(format.segments[0].scales.dtype, {kDLFloat, 32, 1});
+  const int64_t elements = kernels::page_scale_bytes(format, dims) / (floats ? 4 : 1);
+  const int64_t shape[3] = {tokens, layer.num_kv_heads, elements};
+  const int32_t rank = elements == 1 ? 2 : 3;
+  TensorView view;
+  KVC_TRY(check_tensor(tensor,
+                       {name, device, rank, shape, rank == 2 ? "[tokens, heads]" : "[tokens, heads, scales of a row]",
+                        rank == 3, false, floats ? is_float32_dtype : is_uint8_dtype, floats ? "float32" : "uint8"},
+                       &view));
+  *out = {view.data, view.strides[0], view.strides[1], view.dtype, 0};
   return Status();
 }
 
@@ -229,8 +238,8 @@ Status check_kv_rows(const KvTensors& tensors, const kvc_backend_layer& layer, i
     return Status::error(KVC_ERROR_DTYPE, "k has %d bits and v %d: both are stored bytes, or none", out->k.dtype.bits,
                          out->v.dtype.bits);
   }
-  KVC_TRY(check_scale_rows(tensors.k_scale, "k_scale", out->k, layer, tokens, device, &out->k_scale));
-  return check_scale_rows(tensors.v_scale, "v_scale", out->v, layer, tokens, device, &out->v_scale);
+  KVC_TRY(check_scale_rows(tensors.k_scale, "k_scale", out->k, layer, layer.head_dim, tokens, device, &out->k_scale));
+  return check_scale_rows(tensors.v_scale, "v_scale", out->v, layer, layer.v_head_dim, tokens, device, &out->v_scale);
 }
 
 Status check_lse(const DLTensor* tensor, const RowsSpec& spec, float** data, int64_t* token_stride,

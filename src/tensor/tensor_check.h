@@ -36,10 +36,12 @@ struct KvRows {
   kvc_backend_tensor k, v, k_scale, v_scale;
 };
 
-// Checks the scales of `rows`, which check_rows has accepted. Scales must be given if the rows are stored bytes of a
-// format whose scales lie in the page (int8, uint4), and only then.
+// Checks the scales of `rows`, which check_rows has accepted and which have `dims` dims. Scales must be given if the
+// rows are stored bytes of a format whose scales lie in the page after the rows (int8, uint4, some packed rows), and
+// only then.
 Status check_scale_rows(const DLTensor* tensor, const char* name, const kvc_backend_tensor& rows,
-                        const kvc_backend_layer& layer, int64_t tokens, DLDevice device, kvc_backend_tensor* out);
+                        const kvc_backend_layer& layer, int32_t dims, int64_t tokens, DLDevice device,
+                        kvc_backend_tensor* out);
 
 // Checks K and V of a layer, and their scales (check_scale_rows).
 Status check_kv_rows(const KvTensors& tensors, const kvc_backend_layer& layer, int64_t tokens, DLDevice device,

@@ -69,7 +69,7 @@ void add_numbers(std::vector<Setting> *all) {
   ints("latent_dim", &Layer::latent_dim, {1, kDim}, kMla);
   ints("total_kv_heads", &Layer::total_kv_heads, {-1, kKvHeads + 1, 65537, INT32_MIN, INT32_MAX}, kNone);
   ints("total_kv_heads", &Layer::total_kv_heads, {kKvHeads}, kPlain);
-  ints("row_format", &Layer::row_format, {-1, 2, INT32_MIN, INT32_MAX}, kNone);
+  ints("row_format", &Layer::row_format, {-1, 8, INT32_MIN, INT32_MAX}, kNone);
 }
 
 void add_rope(std::vector<Setting> *all) {

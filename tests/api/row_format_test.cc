@@ -1,21 +1,14 @@
-// Layers of packed MLA rows through the API: configs, sizes, stored bytes, views, a server's pool, and lists of keys.
-#include "ds_mla.h"
+// Layers with row formats through the API: configs, sizes, stored bytes, views, pools of servers, lists and index keys.
+#include "row_format.h"
+
+#include "block_rows.h"
 #include "fixture.h"
 
 namespace kvt {
 namespace {
 
-CacheSpec packed_spec(int heads = 4) {
-  CacheSpec spec;
-  spec.page_size = 4;
-  spec.max_sequences = 4;
-  spec.max_batch_tokens = 32;
-  spec.groups = {{0, 10}};
-  LayerSpec layer{0, heads, 1, kDsMlaDims, 0, DType::kDsMla};
-  layer.latent = kDsMlaLatentDims;
-  layer.scale = 0.05;
-  spec.layers = {layer};
-  return spec;
+void quantise_ds_mla(const float *row, unsigned char *target) {
+  quantise_block_row(kBlockFormats[0], row, kDsMlaDims, target, nullptr);
 }
 
 TEST(RowFormat, ConfigsThatAreRefused) {
@@ -31,7 +24,7 @@ TEST(RowFormat, ConfigsThatAreRefused) {
     EXPECT_EQ(error.index, 0) << error.message;
   };
   const float scale = 1.0f;
-  check([](auto &l, auto &) { l.row_format = 2; }, {KVC_ERROR_UNSUPPORTED}, {"row_format 2", "FP8_DS_MLA (1)"});
+  check([](auto &l, auto &) { l.row_format = 8; }, {KVC_ERROR_UNSUPPORTED}, {"row_format 8", "NVFP4_DS_MLA (7)"});
   check([](auto &l, auto &) { l.row_format = -1; }, {KVC_ERROR_UNSUPPORTED}, {"row_format -1"});
   check([](auto &l, auto &) { l.reserved = 1; }, {KVC_ERROR_UNSUPPORTED}, {"reserved 0x1"});
   check([](auto &l, auto &) { l.head_dim = 544; }, {KVC_ERROR_INVALID_ARGUMENT}, {"FP8_DS_MLA", "head_dim is 544"});
@@ -99,25 +92,6 @@ struct RowBytes {
   RowBytes(const RowBytes &) = delete;
   RowBytes &operator=(const RowBytes &) = delete;
 };
-
-void append(World &w, const DLTensor *k, int tokens, uint32_t flags = 0) {
-  const kvc_forward f = w.begin({w.seq}, {tokens});
-  kvc_append_args args;
-  kvc_append_args_init(&args);
-  args.k = k;
-  args.flags = flags;
-  kvc_error error = KVC_ERROR_INIT;
-  EXPECT_EQ(kvc_forward_append(w.cache, f, 0, &args, &error), KVC_OK) << error.message;
-  EXPECT_EQ(kvc_forward_end(w.cache, f, &error), KVC_OK) << error.message;
-}
-
-std::vector<int32_t> pages_of(const World &w) {
-  std::vector<int32_t> pages(8);
-  int64_t count = 0;
-  EXPECT_EQ(kvc_seq_pages(w.cache, w.seq, 0, pages.data(), 8, &count, nullptr), KVC_OK);
-  pages.resize(static_cast<size_t>(count));
-  return pages;
-}
 
 // An export and a view have the bytes that the definition gives. V is the latent part with its scales. An import as
 // stored gives the bytes again.
@@ -204,7 +178,7 @@ std::vector<double> attended(const Tensor &q, const std::vector<const uint8_t *>
     std::vector<double> weighted(kDsMlaLatentDims, 0.0);
     for (const uint8_t *bytes : rows) {
       std::vector<float> row(kDsMlaDims);
-      read_ds_mla(bytes, kDsMlaDims, row.data());
+      read_block_row(kBlockFormats[0], bytes, nullptr, kDsMlaDims, kDsMlaDims, row.data());
       double dot = 0;
       for (int d = 0; d < kDsMlaDims; d++) {
         dot += static_cast<double>(q.at(0, h, d)) * static_cast<double>(row[static_cast<size_t>(d)]);

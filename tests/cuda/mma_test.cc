@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cuda_runtime.h"
+#include "kernels/common/row_formats.h"
 #include "kernels/cuda/attend/mma/many_rows.cuh"
 #include "kernels/cuda/attend/mma/tiles.cuh"
 #include "kernels/cuda/backend.h"
@@ -238,7 +239,7 @@ TEST(MmaPlan, RowsOfFewBits) {
     packed.layer.v.slot_stride_bytes = 74;
     EXPECT_EQ(packed.why(), "rows are not aligned to 4 bytes");
     Call ds_mla = latent_call(q, Type::kE4m3, 576, 512);
-    ds_mla.layer.format = ds_mla_format();
+    ds_mla.layer.format = descriptor_of(*packed_row_format(KVC_ROW_FORMAT_FP8_DS_MLA), true, 576);
     EXPECT_EQ(ds_mla.why(), q == Type::kF16 ? "q has another type than the last dims of K" : "");
     EXPECT_EQ(raw_row_bytes(stored_type(ds_mla.layer), 576), 656);
   }

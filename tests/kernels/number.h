@@ -9,31 +9,61 @@
 #include <cstring>
 #include <string>
 
+#include "tests/support/block_rows.h"
+
 namespace kvc::kernels::test {
 
-enum class Kind { kF32, kF16, kBf16, kE4m3, kE5m2, kI8, kU4, kE2m1, kDsMla };
+enum class Kind {
+  kF32,
+  kF16,
+  kBf16,
+  kE4m3,
+  kE5m2,
+  kI8,
+  kU4,
+  kE2m1,
+  kDsMla,  // from here on, the row formats of kvt::kBlockFormats
+  kDsV4,
+  kMxfp4,
+  kMxfp8,
+  kFp8Blocks,
+  kNvfp4,
+  kNvfp4DsMla
+};
+
+// The row format of a kind, or null.
+inline const kvt::BlockFormat* block_format(Kind kind) {
+  return kind < Kind::kDsMla ? nullptr : &kvt::kBlockFormats[static_cast<int>(kind) - static_cast<int>(Kind::kDsMla)];
+}
 
 inline const char* name_of(Kind kind) {
-  constexpr const char* kNames[] = {"f32", "f16", "bf16", "e4m3", "e5m2", "i8", "u4", "e2m1", "ds_mla"};
+  constexpr const char* kNames[] = {"f32", "f16", "bf16", "e4m3", "e5m2", "i8", "u4", "e2m1"};
+  if (const kvt::BlockFormat* format = block_format(kind)) return format->name;
   return kNames[static_cast<int>(kind)];
 }
 inline bool is_quantised(Kind kind) { return kind >= Kind::kE4m3; }
-// Bytes of an element; of 4 bits, of two, which their pools count as one. Rows of kDsMla count as bytes.
+// Bytes of an element; of 4 bits, of two, which their pools count as one. Rows of row formats count as bytes.
 inline int bytes_of(Kind kind) { return kind == Kind::kF32 ? 4 : is_quantised(kind) ? 1 : 2; }
 inline DLDataType dtype_of(Kind kind) {
-  constexpr DLDataType kTypes[] = {{kDLFloat, 32, 1},        {kDLFloat, 16, 1},        {kDLBfloat, 16, 1},
-                                   {kDLFloat8_e4m3fn, 8, 1}, {kDLFloat8_e5m2, 8, 1},   {kDLInt, 8, 1},
-                                   {kDLUInt, 4, 1},          {kDLFloat4_e2m1fn, 4, 1}, {kDLFloat8_e4m3fn, 8, 1}};
+  constexpr DLDataType kTypes[] = {{kDLFloat, 32, 1},        {kDLFloat, 16, 1},       {kDLBfloat, 16, 1},
+                                   {kDLFloat8_e4m3fn, 8, 1}, {kDLFloat8_e5m2, 8, 1},  {kDLInt, 8, 1},
+                                   {kDLUInt, 4, 1},          {kDLFloat4_e2m1fn, 4, 1}};
+  if (const kvt::BlockFormat* format = block_format(kind)) return kTypes[format->bits == 4 ? 7 : 3];
   return kTypes[static_cast<int>(kind)];
 }
 
-// Units of a row. Of kE2m1, the scales of blocks of 16 dims follow its elements. Of kDsMla, four scales follow V.
+// Units of a row. Of kE2m1, the scales of blocks of 16 dims follow its elements.
 inline int units_of(Kind kind, int dims) {
-  if (kind == Kind::kDsMla) return dims > 512 ? 656 : dims + 16;
+  if (const kvt::BlockFormat* format = block_format(kind)) return format->row_bytes(dims);
   return kind == Kind::kU4 ? dims / 2 : kind == Kind::kE2m1 ? dims / 2 + dims / 16 : dims;
 }
 // Stored with a scale for each token and head.
 inline bool has_row_scales(Kind kind) { return kind == Kind::kI8 || kind == Kind::kU4; }
+// The floats that hold the scales of a row after the rows of its page.
+inline int scale_floats(Kind kind, int dims) {
+  if (const kvt::BlockFormat* format = block_format(kind)) return format->page_bytes(dims) / 4;
+  return has_row_scales(kind) ? 1 : 0;
+}
 
 // Value of a 16-bit pattern.
 inline double half_value(Kind kind, uint16_t bits) {

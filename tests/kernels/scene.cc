@@ -8,6 +8,7 @@
 #include <functional>
 #include <random>
 
+#include "kernels/common/row_formats.h"
 #include "kernels/common/scales.h"
 #include "kernels/cpu/backend.h"
 #include "pool.h"
@@ -103,12 +104,15 @@ Scene::Scene(const SceneConfig& config) : config_(config) {
   layer_.v_head_dim = config_.v_head_dim;
   layer_.window_tokens = config_.window;
   layer_.chunk_tokens = config_.chunk;
-  layer_.format = config_.kv == Kind::kDsMla ? ds_mla_format() : stored_format(dtype_of(config_.kv));
+  layer_.row_kind = config_.row_kind;
+  layer_.format = stored_format(dtype_of(config_.kv));
+  if (const kvt::BlockFormat* format = block_format(config_.kv)) {
+    layer_.format = descriptor_of(*packed_row_format(format->id), is_latent(), config_.head_dim);
+  }
   layer_.softmax_scale = static_cast<float>(config_.scale != 0.0 ? config_.scale : 1.0 / std::sqrt(config_.head_dim));
   layer_.rope_class = config_.rotate ? 0 : -1;
   layer_.rope_dim = rope_dim;
   layer_.rope_offset = rope_offset;
-  layer_.row_kind = config_.row_kind;
   if (config_.on_read) {
     std::vector<double> frequencies;
     for (int i = 0; i < rope_dim / 2; ++i) frequencies.push_back(std::pow(10.0, -2.0 * i / rope_dim));
@@ -295,23 +299,25 @@ void Scene::build_pages() {
   lse_.assign(static_cast<size_t>(num_tokens_) * config_.q_heads, 12345.0f);
 }
 
-// The scales of a token (int8) are NaN until a key is stored in its slot.
+// The scales of a token are bytes 0xff until a key is stored in its slot: NaN in every format.
 void Scene::build_scales() {
-  const auto lay_out = [&](kvc_backend_scales& scales, float first, std::vector<float>& memory) {
-    if (has_row_scales(config_.kv)) {
-      const int64_t page_stride = int64_t{config_.kv_heads + 1} * config_.page_size + 5;
-      memory.assign(static_cast<size_t>(page_stride * layer_.num_pages), NAN);
-      scales = scales_of_tokens(memory.data(), page_stride, config_.nhd ? 1 : config_.page_size,
-                                config_.nhd ? config_.kv_heads + 1 : 1);
-    } else if (is_quantised(config_.kv) && config_.kv != Kind::kDsMla && config_.head_scales > 0) {
+  const auto lay_out = [&](kvc_backend_scales& scales, float first, int dims, std::vector<float>& memory) {
+    if (const int64_t each = scale_floats(config_.kv, dims); each > 0) {
+      const int64_t page_stride = (int64_t{config_.kv_heads + 1} * config_.page_size + 5) * each;
+      memory.resize(static_cast<size_t>(page_stride * layer_.num_pages));
+      std::memset(memory.data(), 0xff, memory.size() * sizeof(float));
+      scales = scales_of_tokens(memory.data(), page_stride, each * (config_.nhd ? 1 : config_.page_size),
+                                each * (config_.nhd ? config_.kv_heads + 1 : 1));
+      scales.row_bytes *= each;
+    } else if (is_quantised(config_.kv) && block_format(config_.kv) == nullptr && config_.head_scales > 0) {
       for (int h = 0; h < (config_.head_scales == 2 ? config_.kv_heads : 1); ++h) {
         memory.push_back(first * std::ldexp(1.0f + 0.1f * static_cast<float>(h), h % 5 - 4));
       }
       scales = scales_of_heads(memory.data(), config_.head_scales == 2 ? 1 : 0);
     }
   };
-  lay_out(layer_.k_scales, 0.3f, k_scales_);
-  lay_out(layer_.v_scales, 0.07f, v_scales_);
+  lay_out(layer_.k_scales, 0.3f, config_.head_dim, k_scales_);
+  lay_out(layer_.v_scales, 0.07f, config_.v_head_dim, v_scales_);
   if (is_latent()) layer_.v_scales = layer_.k_scales;
 }
 

@@ -104,8 +104,9 @@ class Scene {
   // Makes K and V of one stored key NaN, or only V, until store().
   void poison_key(int row, int position);
   void poison_value(int row, int position);
-  // Replaces the stored V of kv head 0.
-  void store_value_bytes(int row, int position, const std::vector<unsigned char>& bytes);
+  // Replaces the stored V of kv head 0, and its scales in the page.
+  void store_value_bytes(int row, int position, const std::vector<unsigned char>& bytes,
+                         const std::vector<unsigned char>& page_scales = {});
   // Whether a query sees the key at an index of its row, by the definitions. The mask of the call is apart.
   bool sees(int token, int key) const;
   bool unmasked(int token, int kv_head, int key) const;

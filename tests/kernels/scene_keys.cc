@@ -5,7 +5,7 @@
 #include "kernels/common/scales.h"
 #include "pool.h"
 #include "scene.h"
-#include "tests/support/ds_mla.h"
+#include "tests/support/block_rows.h"
 #include "tests/support/e2m1.h"
 #include "tests/support/uint4.h"
 
@@ -20,10 +20,11 @@ void Scene::store_row(const kvc_backend_pool& pool, const kvc_backend_scales& sc
     *token_scale(&scales, page, head, slot) = kvt::store_uint4_row(values, dims, all & -all, target);
     return;
   }
-  if (config_.kv == Kind::kDsMla) {
+  if (const kvt::BlockFormat* format = block_format(config_.kv)) {
     unsigned char* const target = address_of_row(pool, page, head, slot);
-    kvt::quantise_ds_mla(values, target);
-    kvt::read_ds_mla(target, dims, values);
+    auto* const page_scales = reinterpret_cast<unsigned char*>(token_scale(&scales, page, head, slot));
+    kvt::quantise_block_row(*format, values, dims, target, page_scales);
+    kvt::read_block_row(*format, target, page_scales, dims, dims, values);
     return;
   }
   if (config_.kv == Kind::kE2m1) {
@@ -60,7 +61,9 @@ void Scene::poison(const kvc_backend_pool& pool, const kvc_backend_scales& scale
   const int64_t page = pages_[row][position / config_.page_size], slot = position % config_.page_size;
   for (int h = 0; h < config_.kv_heads; ++h) {
     std::memset(address_of_row(pool, page, h, slot), 0xff, static_cast<size_t>(pool.row_bytes));
-    if (has_row_scales(config_.kv)) *token_scale(&scales, page, h, slot) = NAN;
+    if (scales.row_bytes > 0) {
+      std::memset(token_scale(&scales, page, h, slot), 0xff, static_cast<size_t>(scales.row_bytes));
+    }
   }
 }
 
@@ -71,9 +74,13 @@ void Scene::poison_key(int row, int position) {
 
 void Scene::poison_value(int row, int position) { poison(layer_.v, layer_.v_scales, row, position); }
 
-void Scene::store_value_bytes(int row, int position, const std::vector<unsigned char>& bytes) {
-  const int64_t page = pages_[row][position / config_.page_size];
-  std::memcpy(address_of_row(layer_.v, page, 0, position % config_.page_size), bytes.data(), bytes.size());
+void Scene::store_value_bytes(int row, int position, const std::vector<unsigned char>& bytes,
+                              const std::vector<unsigned char>& page_scales) {
+  const int64_t page = pages_[row][position / config_.page_size], slot = position % config_.page_size;
+  std::memcpy(address_of_row(layer_.v, page, 0, slot), bytes.data(), bytes.size());
+  if (!page_scales.empty()) {
+    std::memcpy(token_scale(&layer_.v_scales, page, 0, slot), page_scales.data(), page_scales.size());
+  }
 }
 
 }  // namespace kvc::kernels::test

@@ -63,6 +63,32 @@ TEST_F(RowCopyTest, EveryFormatComesBackAndOtherSlotsStay) {
   }
 }
 
+// A token of 2 heads, with 64 dims of K and 32 of V: rows, and their scales from the page.
+TEST_F(RowCopyTest, PackedRowsComeBackWithTheirScales) {
+  const struct {
+    int32_t row_format, row_bytes;
+  } formats[] = {{KVC_ROW_FORMAT_MXFP4, 32 + 16},
+                 {KVC_ROW_FORMAT_MXFP8, 64 + 32},
+                 {KVC_ROW_FORMAT_FP8_BLOCKS, 64 + 32},
+                 {KVC_ROW_FORMAT_NVFP4, 32 + 16}};
+  for (const auto& format : formats) {
+    SmallConfig config;
+    config.add_group();
+    kvc_layer_config& layer = config.add_layer(0);
+    layer.row_format = format.row_format;
+    layer.head_dim = 64;
+    layer.v_head_dim = 32;
+    const auto layers = this->layers(config);
+    const std::vector<int64_t> slots = {9, 10, 3, 44}, others = {0, 1, 2, 4, 8, 11, 43, 45};
+    const std::vector<uint8_t> before = read(*layers, others);
+    EXPECT_EQ(RowCopy::token_bytes(*layers, 0), 2 * (format.row_bytes + 4 + 4)) << format.row_format;
+    const std::vector<uint8_t> bytes = bytes_of(4 * RowCopy::token_bytes(*layers, 0), 1);
+    write(*layers, slots, bytes);
+    EXPECT_EQ(read(*layers, slots), bytes) << format.row_format;
+    EXPECT_EQ(read(*layers, others), before) << format.row_format;
+  }
+}
+
 TEST_F(RowCopyTest, RunsAreInTheCanonicalOrder) {
   SmallConfig config;
   config.add_group();

@@ -1,12 +1,11 @@
 // StoredFormat and PageLayout: the packed rows that current models and servers store, and the rows that this library
 // stores. Sizes and offsets are worked out by hand from the layouts in vLLM's sources.
-#include "kernels/common/stored_format.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
+#include "kernels/common/row_formats.h"
 #include "layer/page_layout.h"
 
 namespace kvc {
@@ -127,16 +126,28 @@ void expect_apart(const Pages& pages) {
   }
 }
 
+// Expects that the library has this descriptor for a row format.
+void expect_is(const StoredFormat& format, int32_t id, bool latent, int32_t dims) {
+  EXPECT_TRUE(kernels::same_format(format, kernels::descriptor_of(*kernels::packed_row_format(id), latent, dims)));
+}
+
+// A format whose rows have whole dwords of scales, and whose pages are padded.
+StoredFormat padded_scales(RowFormat row, uint16_t page_multiple) {
+  row.scales_multiple = 4;
+  StoredFormat format = alike(row);
+  format.page_multiple = page_multiple;
+  return format;
+}
+
 // ---- One row a token --------------------------------------------------------------------------------
 
 // DeepSeek V3.2: 512 e4m3, 4 float32 scales of 128 dims each, 64 bf16. All in the row.
 TEST(StoredFormat, Row656) {
   const StoredFormat format = alike(row_of(kE4m3, 512, scales_of(kF32, 128, KVC_BACKEND_SCALES_SEGMENT), kBf16));
-  EXPECT_TRUE(kernels::same_format(format, kernels::ds_mla_format()));
-  EXPECT_TRUE(kernels::has_ds_mla_rows(format));
-  EXPECT_FALSE(kernels::has_ds_mla_rows(kernels::stored_format(kE4m3)));
+  expect_is(format, KVC_ROW_FORMAT_FP8_DS_MLA, true, 576);
+  EXPECT_TRUE(kernels::has_block_rows(format));
+  EXPECT_FALSE(kernels::has_block_rows(kernels::stored_format(kE4m3)));
   EXPECT_EQ(kernels::row_bytes(format.v, 512), 528);  // of V: the latent part and its scales
-  EXPECT_EQ(kernels::kDsMlaRotaryAt, 528);
   const Pages pages(format, 1, 64, 576, 0);
   EXPECT_EQ(pages.layout.token_bytes, 656);
   EXPECT_EQ(pages.layout.page_bytes, 41984);
@@ -152,7 +163,9 @@ TEST(StoredFormat, Row656) {
 TEST(StoredFormat, Row352) {
   ScaleFormat scales = scales_of(kE4m3, 16, KVC_BACKEND_SCALES_ROW);
   scales.order = 4;
-  const Pages pages(alike(row_of(kE2m1, 512, scales, kE4m3)), 1, 64, 576, 0);
+  const StoredFormat format = alike(row_of(kE2m1, 512, scales, kE4m3));
+  expect_is(format, KVC_ROW_FORMAT_NVFP4_DS_MLA, true, 576);
+  const Pages pages(format, 1, 64, 576, 0);
   EXPECT_EQ(pages.layout.token_bytes, 352);
   EXPECT_EQ(pages.layout.page_bytes, 22528);
   EXPECT_EQ(pages.bit(0, 0, 7), 28);  // the high nibble of byte 3
@@ -170,6 +183,7 @@ TEST(StoredFormat, Row584) {
   row.scales_multiple = 8;
   StoredFormat format = alike(row);
   format.page_multiple = 576;
+  expect_is(format, KVC_ROW_FORMAT_FP8_DS_V4, true, 512);
   const Pages pages(format, 1, 64, 512, 0);
   EXPECT_EQ(pages.layout.token_bytes, 584);
   EXPECT_EQ(pages.layout.page_bytes, 37440);  // 64 x 584 = 37376, up to 65 x 576
@@ -182,8 +196,8 @@ TEST(StoredFormat, Row584) {
 
 // DeepSeek V4.1: P x 512 e4m3, then P x 16 powers of two of 32 dims. Pages are whole 512 bytes.
 TEST(StoredFormat, Row528) {
-  StoredFormat format = alike(row_of(kE4m3, scales_of(kE8m0, 32, KVC_BACKEND_SCALES_PAGE)));
-  format.page_multiple = 512;
+  StoredFormat format = padded_scales(row_of(kE4m3, scales_of(kE8m0, 32, KVC_BACKEND_SCALES_PAGE)), 512);
+  expect_is(format, KVC_ROW_FORMAT_MXFP8, true, 512);
   const Pages pages(format, 1, 3, 512, 0);
   EXPECT_EQ(pages.layout.token_bytes, 528);
   EXPECT_EQ(pages.layout.page_bytes, 2048);  // 3 x 528 = 1584
@@ -193,7 +207,9 @@ TEST(StoredFormat, Row528) {
 
 // DeepSeek V4.1's compressed rows: P x 256 bytes of e2m1, then P x 32 e4m3 scales of 16 dims.
 TEST(StoredFormat, Row288) {
-  const Pages pages(alike(row_of(kE2m1, scales_of(kE4m3, 16, KVC_BACKEND_SCALES_PAGE))), 1, 32, 512, 0);
+  const StoredFormat format = padded_scales(row_of(kE2m1, scales_of(kE4m3, 16, KVC_BACKEND_SCALES_PAGE)), 256);
+  expect_is(format, KVC_ROW_FORMAT_NVFP4, true, 512);
+  const Pages pages(format, 1, 32, 512, 0);
   EXPECT_EQ(pages.layout.token_bytes, 288);
   EXPECT_EQ(pages.layout.page_bytes, 9216);
   EXPECT_EQ(pages.bit(1, 0, 1), 256 * 8 + 4);
@@ -203,7 +219,10 @@ TEST(StoredFormat, Row288) {
 
 // An index key: P x 128 e4m3, then P float32 scales.
 TEST(StoredFormat, Row132) {
-  const Pages pages(alike(row_of(kE4m3, scales_of(kF32, 0, KVC_BACKEND_SCALES_PAGE))), 1, 64, 128, 0);
+  StoredFormat format = alike(row_of(kE4m3, scales_of(kF32, 128, KVC_BACKEND_SCALES_PAGE)));
+  format.page_multiple = 64;
+  expect_is(format, KVC_ROW_FORMAT_FP8_BLOCKS, false, 128);
+  const Pages pages(format, 1, 64, 128, 0);
   EXPECT_EQ(pages.layout.token_bytes, 132);
   EXPECT_EQ(pages.layout.page_bytes, 8448);
   EXPECT_EQ(pages.element(5, 0, 7), 5 * 128 + 7);
@@ -213,7 +232,9 @@ TEST(StoredFormat, Row132) {
 
 // An MXFP4 index key: P x 64 bytes of e2m1, then P x 4 powers of two of 32 dims.
 TEST(StoredFormat, Row68) {
-  const Pages pages(alike(row_of(kE2m1, scales_of(kE8m0, 32, KVC_BACKEND_SCALES_PAGE))), 1, 64, 128, 0);
+  const StoredFormat format = padded_scales(row_of(kE2m1, scales_of(kE8m0, 32, KVC_BACKEND_SCALES_PAGE)), 64);
+  expect_is(format, KVC_ROW_FORMAT_MXFP4, false, 128);
+  const Pages pages(format, 1, 64, 128, 0);
   EXPECT_EQ(pages.layout.token_bytes, 68);
   EXPECT_EQ(pages.layout.page_bytes, 4352);
   EXPECT_EQ(pages.bit(3, 0, 127), (3 * 64 + 63) * 8 + 4);

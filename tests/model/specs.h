@@ -27,8 +27,12 @@ inline std::string name_of(const Case &c) {
 // A layer of an MLA group; its row is rotated in the dims after the latent ones.
 inline void make_latent(bool deep, std::mt19937_64 &random, LayerSpec *l) {
   if (!deep && random() % 12 == 0) {  // rows of 576 dims: few heads, because they are slow
-    *l = LayerSpec{l->group, l->hq / l->hkv, 1, 576, 0, DType::kDsMla, l->rope};
-    l->latent = 512;
+    constexpr DType kTypes[] = {DType::kDsMla, DType::kDsV4, DType::kNvfp4DsMla};
+    const DType type = kTypes[random() % 3];
+    const BlockFormat &format = *block_format(type);
+    const bool rotary = format.dims > format.v_dims;
+    *l = LayerSpec{l->group, l->hq / l->hkv, 1, format.dims, 0, type, rotary ? l->rope : KVC_ROPE_NONE};
+    l->latent = format.v_dims;
     l->scale = 0.05;
     return;
   }

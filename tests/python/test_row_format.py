@@ -1,4 +1,4 @@
-"""Packed MLA rows: a numpy writer and reader that know only the bytes of a row. Pages hold what the writer writes. A pool that
+"""Row formats: numpy writers and readers that know only the bytes of a row. Pages hold what the writer writes. A pool that
 the writer filled, in the layout of FlashMLA, is adopted, and attention over it is what the reader gives."""
 import ml_dtypes
 import numpy as np
@@ -99,9 +99,87 @@ def test_a_pool_that_a_server_filled(rows, q, lists):
 
 
 def test_configs_that_are_refused():
-    with pytest.raises(kvcache.InvalidArgument, match='row_format must be None or "fp8_ds_mla"'):
+    with pytest.raises(kvcache.InvalidArgument, match='row_format must be None or one of "fp8_ds_mla"'):
         kvcache.Cache([kvcache.Layer(head_dim=576, latent_dim=512, row_format="fp8", scale=1)], capacity_tokens=16)
     with pytest.raises(kvcache.InvalidArgument, match='dtype bfloat16 with row_format="fp8_ds_mla"'):
         make(dtype="bf16")
     with pytest.raises(kvcache.Misuse, match='row_format="fp8_ds_mla" needs MLA rows'):
         kvcache.Cache(layers=[kvcache.Layer(head_dim=64, row_format="fp8_ds_mla")], capacity_tokens=16)
+
+
+def write_blocks(rows, element, each, scale, blocks, rest, least):
+    """Rows [T, D] as bytes, and the bytes of their scales. element: the type of the first `blocks` dims, `each` of which share
+    a scale: a power of two as a byte ("e8m0"), as a float32 ("f32"), or a float8 ("e4m3"). rest: the type of the other dims."""
+    largest = np.float32(448 if element == ml_dtypes.float8_e4m3fn else 6)
+    parts = rows[:, :blocks].astype(np.float32).reshape(len(rows), -1, each)
+    quotient = np.abs(parts).max(-1) / largest
+    if scale == "e4m3":
+        stored = np.clip(quotient, np.float32(2**-9), 448).astype(ml_dtypes.float8_e4m3fn)
+        value, scales = stored.astype(np.float32), stored.view(np.uint8)
+    else:
+        exponent = np.ceil(np.log2(np.maximum(quotient, np.float32(least)).astype(np.float64)))
+        value = np.exp2(exponent).astype(np.float32)
+        scales = (exponent + 127).astype(np.uint8) if scale == "e8m0" else value.astype("<f4").view(np.uint8)
+    elements = (parts / value[..., None]).astype(element).reshape(len(rows), -1)
+    if element == ml_dtypes.float4_e2m1fn:
+        codes = elements.view(np.uint8) & 15
+        data = codes[:, 0::2] | codes[:, 1::2] << 4
+    else:
+        data = elements.view(np.uint8)
+    if blocks < rows.shape[1]:
+        data = np.concatenate([data, np.ascontiguousarray(rows[:, blocks:]).astype(rest).view(np.uint8)], -1)
+    return data, scales.reshape(len(rows), -1)
+
+
+def read_blocks(data, scales, element, each, scale, blocks, rest):
+    """Bytes of rows and of their scales as float64."""
+    elements = np.ascontiguousarray(data[:, : blocks // 2 if element == ml_dtypes.float4_e2m1fn else blocks])
+    if element == ml_dtypes.float4_e2m1fn:
+        elements = np.stack([elements & 15, elements >> 4], -1).reshape(len(data), -1)
+    if scale == "e8m0":
+        value = np.exp2(scales.astype(np.float64) - 127)
+    else:
+        value = np.ascontiguousarray(scales).view("<f4" if scale == "f32" else ml_dtypes.float8_e4m3fn).astype(np.float64)
+    values = elements.view(element).astype(np.float64) * np.repeat(value[:, : blocks // each], each, -1)
+    if rest is None:
+        return values
+    return np.concatenate([values, np.ascontiguousarray(data[:, blocks:]).view(rest).astype(np.float64)], -1)
+
+
+E4M3, E2M1, BF16 = ml_dtypes.float8_e4m3fn, ml_dtypes.float4_e2m1fn, ml_dtypes.bfloat16
+PAGED = {
+    "fp8_ds_v4": (E4M3, 64, "e8m0", 448, BF16, 1e-4 / 448),
+    "mxfp8": (E4M3, 32, "e8m0", 512, None, 1e-4 / 448),
+    "mxfp4": (E2M1, 32, "e8m0", 512, None, 2.0**-126),
+    "fp8_blocks": (E4M3, 128, "f32", 512, None, 1e-4 / 448),
+    "nvfp4": (E2M1, 16, "e4m3", 512, None, 0),
+}
+
+
+@pytest.mark.parametrize("name", PAGED)
+def test_pages_that_a_server_shares(name, rows, q):
+    """A page is [rows, scales of the rows]. It has what the writer writes, and attention is what the reader gives."""
+    rows, q = rows[:, :512], q[..., :512]
+    *kind, least = PAGED[name]
+    data, scales = write_blocks(rows, *kind, least)
+    if name == "fp8_ds_v4":
+        scales = np.pad(scales, ((0, 0), (0, 1)))
+    pool = np.full((20, PAGE * (data.shape[1] + scales.shape[1])), 0xFF, np.uint8)
+    layer = kvcache.Layer(q_heads=HEADS, head_dim=512, latent_dim=512, row_format=name, scale=SCALE, k_storage=pool)
+    with kvcache.Cache(layers=[layer], groups=[kvcache.Full(row="latent")], page_size=PAGE, capacity_tokens=64) as cache:
+        sequence = cache.add()
+        with cache.forward([sequence], [TOKENS]) as step:
+            out = step.attend(0, q, rows[:, None])
+        pages = cache.pages(sequence)
+    for token in range(TOKENS):
+        page, slot = pool[pages[token // PAGE]], token % PAGE
+        begin = PAGE * data.shape[1] + slot * scales.shape[1]
+        np.testing.assert_array_equal(page[slot * data.shape[1] : (slot + 1) * data.shape[1]], data[token])
+        np.testing.assert_array_equal(page[begin : begin + scales.shape[1]], scales[token])
+    keys = read_blocks(data, scales, *kind)
+    weights = np.zeros((TOKENS, HEADS, TOKENS))
+    for token in range(TOKENS):
+        scores = q[token].astype(np.float64) @ keys[: token + 1].T * SCALE
+        exponentials = np.exp(scores - scores.max(-1, keepdims=True))
+        weights[token, :, : token + 1] = exponentials / exponentials.sum(-1, keepdims=True)
+    np.testing.assert_allclose(out, weights @ keys, rtol=1e-4, atol=2e-3)

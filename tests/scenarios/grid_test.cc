@@ -62,6 +62,10 @@ std::vector<Geometry> geometries() {
   all.push_back({3, 6, 1, 80, DType::kU4, KVC_ROPE_ON_READ, false});
   all.push_back({16, 8, 2, 128, DType::kE2M1, KVC_ROPE_ON_APPEND, true});
   all.push_back({3, 6, 1, 80, DType::kE2M1, KVC_ROPE_ON_READ, false});
+  all.push_back({16, 8, 2, 128, DType::kMxfp4, KVC_ROPE_ON_APPEND, true});
+  all.push_back({16, 6, 2, 64, DType::kMxfp8, KVC_ROPE_ON_READ, false});
+  all.push_back({3, 8, 2, 256, DType::kFp8Blocks, KVC_ROPE_ON_APPEND, true});
+  all.push_back({16, 8, 2, 128, DType::kNvfp4, KVC_ROPE_ON_APPEND, false});
   all.push_back({256, 6, 1, 256, DType::kBF16, KVC_ROPE_NONE, true});
   return all;
 }
@@ -76,6 +80,10 @@ std::vector<Geometry> latent_geometries() {
       {8, 20, 1, 64, DType::kE4M3, KVC_ROPE_ON_APPEND, true, 48},
       {16, 16, 1, 96, DType::kI8, KVC_ROPE_NONE, false, 96},
       {64, 16, 1, 576, DType::kDsMla, KVC_ROPE_ON_APPEND, true, 512},
+      {64, 16, 1, 512, DType::kDsV4, KVC_ROPE_NONE, true, 512},
+      {16, 16, 1, 512, DType::kMxfp8, KVC_ROPE_NONE, false, 512},
+      {16, 16, 1, 512, DType::kNvfp4, KVC_ROPE_NONE, false, 512},
+      {64, 16, 1, 576, DType::kNvfp4DsMla, KVC_ROPE_ON_APPEND, true, 512},
       {16, 20, 1, 80, DType::kU4, KVC_ROPE_ON_APPEND, true, 64},
       {16, 20, 1, 80, DType::kE2M1, KVC_ROPE_ON_APPEND, true, 64},
       {16, 16, 1, 576, DType::kBF16, KVC_ROPE_ON_APPEND, false, 512, {100, 128}},

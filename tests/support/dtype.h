@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "block_rows.h"
 #include "kvcache.h"
 
 namespace kvt {
@@ -19,32 +20,48 @@ enum class DType {
   kI8 = 5,
   kU4 = 6,
   kE2M1 = 7,
-  kDsMla = 8  // rows of fp8_ds_mla, of 576 dims
+  kDsMla = 8,  // from here on, the row formats of kBlockFormats
+  kDsV4 = 9,
+  kMxfp4 = 10,
+  kMxfp8 = 11,
+  kFp8Blocks = 12,
+  kNvfp4 = 13,
+  kNvfp4DsMla = 14
 };  // from kE4M3 on only in layers
+
+// The row format of a type, or null.
+inline const BlockFormat *block_format(DType type) {
+  return type < DType::kDsMla ? nullptr : &kBlockFormats[static_cast<int>(type) - static_cast<int>(DType::kDsMla)];
+}
 
 inline bool is_quantised(DType type) { return type >= DType::kE4M3; }
 // Whether each token and head has a scale.
 inline bool has_row_scales(DType type) { return type == DType::kI8 || type == DType::kU4; }
 // Whether the scales of each head come from the config.
-inline bool has_head_scales(DType type) { return is_quantised(type) && !has_row_scales(type) && type != DType::kDsMla; }
+inline bool has_head_scales(DType type) { return is_quantised(type) && !has_row_scales(type) && !block_format(type); }
 // Whether two elements share a byte; dims are then multiples of 16.
 inline bool is_packed(DType type) { return type == DType::kU4 || type == DType::kE2M1; }
 inline DLDataType dl_type(DType type) {
-  constexpr DLDataType kTypes[] = {{kDLFloat, 32, 1},        {kDLFloat, 16, 1},        {kDLBfloat, 16, 1},
-                                   {kDLFloat8_e4m3fn, 8, 1}, {kDLFloat8_e5m2, 8, 1},   {kDLInt, 8, 1},
-                                   {kDLUInt, 4, 1},          {kDLFloat4_e2m1fn, 4, 1}, {kDLUInt, 8, 1}};
-  return kTypes[static_cast<int>(type)];
+  constexpr DLDataType kTypes[] = {{kDLFloat, 32, 1},        {kDLFloat, 16, 1},       {kDLBfloat, 16, 1},
+                                   {kDLFloat8_e4m3fn, 8, 1}, {kDLFloat8_e5m2, 8, 1},  {kDLInt, 8, 1},
+                                   {kDLUInt, 4, 1},          {kDLFloat4_e2m1fn, 4, 1}};
+  return block_format(type) ? DLDataType{kDLUInt, 8, 1} : kTypes[static_cast<int>(type)];
 }
-// Bytes of an element; of packed ones, of two. Of kDsMla, one byte.
+// Bytes of an element; of packed ones, of two. Of row formats, one byte.
 inline int size_of(DType type) { return type == DType::kF32 ? 4 : is_quantised(type) ? 1 : 2; }
-// Of kE2M1 and kDsMla with the scales in the row. Of kDsMla, V is the latent part, and four scales.
+// With the scales that lie in the row.
 inline int row_bytes(DType type, int dims) {
-  if (type == DType::kDsMla) return dims == 576 ? 656 : dims + 16;
+  if (const BlockFormat *format = block_format(type)) return format->row_bytes(dims);
   return type == DType::kE2M1 ? dims / 2 + dims / 16 : is_packed(type) ? dims / 2 : dims * size_of(type);
 }
+// Bytes of the scales of a row after the rows of its page.
+inline int row_scale_bytes(DType type, int dims) {
+  if (const BlockFormat *format = block_format(type)) return format->page_bytes(dims);
+  return has_row_scales(type) ? 4 : 0;
+}
 inline const char *name_of(DType type) {
-  constexpr const char *kNames[] = {"f32", "f16", "bf16", "e4m3", "e5m2", "i8", "u4", "e2m1", "fp8_ds_mla"};
-  return kNames[static_cast<int>(type)];
+  constexpr const char *kNames[] = {"f32", "f16", "bf16", "e4m3", "e5m2", "i8", "u4", "e2m1"};
+  return block_format(type) ? block_format(type)->name : kNames[static_cast<int>(type)];
 }
 
 // The device of contexts and tensors: the CPU, or, with KVC_TEST_DEVICE=cuda, that of the emulated CUDA backend

@@ -49,7 +49,7 @@ Harness::Harness(const CacheSpec &spec, const Options &options)
   for (size_t layer = 0; layer < spec.layers.size(); layer++) {
     poison_pool(static_cast<int32_t>(layer), KVC_POOL_K);
     if (spec_.layers[layer].latent == 0) poison_pool(static_cast<int32_t>(layer), KVC_POOL_V);
-    if (!has_row_scales(spec.layers[layer].dtype)) continue;
+    if (row_scale_bytes(spec.layers[layer].dtype, spec.layers[layer].d) == 0) continue;
     for (int32_t pool : {KVC_POOL_K_SCALE, KVC_POOL_V_SCALE}) poison_pool(static_cast<int32_t>(layer), pool);
   }
 }

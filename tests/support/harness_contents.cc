@@ -49,7 +49,9 @@ void Harness::expected(const Token &token, int64_t position, int layer, int head
              slack.data() + first);
     }
     if (l.dtype == DType::kU4) return quantise_uint4_row(l.rotation_block(which), exact, slack, values, flips);
-    if (l.dtype == DType::kDsMla) return quantise_ds_mla_row(exact, slack, values, flips);
+    if (const BlockFormat *format = block_format(l.dtype)) {
+      return quantise_block_row_as_read(*format, exact, slack, values, flips);
+    }
     if (l.dtype == DType::kE2M1) return quantise_e2m1_row(l.head_scale(which, head), exact, slack, values, flips);
     quantise_row(l.dtype, l.head_scale(which, head), exact, slack, values, flips);
     return;
@@ -72,7 +74,14 @@ void read_export(const DLTensor &t, const Managed &scale, const LayerSpec &l, in
   const DType type = l.dtype;
   const int dims = static_cast<int>(row->size());
   const auto *bytes = static_cast<const uint8_t *>(t.data) + token * t.strides[0] + head * t.strides[1];
-  if (type == DType::kDsMla) return read_ds_mla(bytes, dims, row->data());
+  if (const BlockFormat *format = block_format(type)) {
+    const DLTensor *scales = format->in_page() ? &scale->dl_tensor : nullptr;
+    const int64_t size = scales && scales->dtype.bits == 32 ? 4 : 1;
+    const auto *row_scales = scales ? static_cast<const uint8_t *>(scales->data) +
+                                          (token * scales->strides[0] + head * scales->strides[1]) * size
+                                    : nullptr;
+    return read_block_row(*format, bytes, row_scales, dims, dims, row->data());
+  }
   float factor = 1;
   if (is_quantised(type)) {
     factor = has_row_scales(type) ? at(scale->dl_tensor, {token, head}) : at(scale->dl_tensor, {head});
@@ -118,7 +127,8 @@ void Harness::check_contents(int handle, int layer, int64_t begin, int64_t end) 
   const Managed owners[2] = {Managed(exported.k), Managed(exported.v)};
   const Managed scales[2] = {Managed(exported.k_scale), Managed(exported.v_scale)};
   const bool row = l.latent > 0;  // one for K and V
-  const bool scaled = has_row_scales(l.dtype) || has_head_scales(l.dtype);
+  const BlockFormat *format = block_format(l.dtype);
+  const bool scaled = has_row_scales(l.dtype) || has_head_scales(l.dtype) || (format && format->in_page());
   if (!owners[0] || !owners[1] != row || !scales[0] == scaled || !scales[1] == (scaled && !row)) {
     fail("export: not all that the layer has, or more");
   }

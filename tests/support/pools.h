@@ -54,12 +54,14 @@ struct Pool {
   }
 };
 
-// Gives every layer of a config storage in this layout, except layers that cannot have it (int8, 4 bits, recurrent,
-// readers of another layer). pages: of each group. K and V of different dims, and MLA rows, are apart in any layout.
+// Gives every layer of a config storage in this layout, except layers that cannot have it (int8, 4 bits, most row
+// formats, recurrent, readers of another layer). pages: of each group. K and V of different dims, and MLA rows, are
+// apart in any layout.
 inline void add_pools(Layout layout, const std::vector<int64_t> &pages, int page_size,
                       std::vector<kvc_layer_config> *layers) {
   const auto adopts = [](const kvc_layer_config &l) {
-    return l.kv_layer == 0 && l.num_states == 0 && l.dtype.code != kDLInt && l.dtype.bits != 4;
+    const bool rows_in_order = l.row_format == 0 || l.row_format == KVC_ROW_FORMAT_FP8_DS_MLA;
+    return l.kv_layer == 0 && l.num_states == 0 && l.dtype.code != kDLInt && l.dtype.bits != 4 && rows_in_order;
   };
   const auto type = [](const kvc_layer_config &l) {
     if (l.row_format == KVC_ROW_FORMAT_FP8_DS_MLA) return DLDataType{kDLUInt, 8, 1};

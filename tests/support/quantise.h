@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "ds_mla.h"
+#include "block_rows.h"
 #include "dtype.h"
 #include "e2m1.h"
 #include "uint4.h"

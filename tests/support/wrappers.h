@@ -29,19 +29,19 @@ struct LayerSpec {
     return num_scales == 0 ? 1.0f : (which ? 0.0037f : 0.0011f) * static_cast<float>(1 + (num_scales > 1 ? head : 0));
   }
   int64_t token_bytes() const {  // of all heads: rows, and their scales
-    const int rows = latent ? 1 : 2;
-    return int64_t{hkv} *
-           (row_bytes(dtype, d) + (latent ? 0 : row_bytes(dtype, v_dim())) + (has_row_scales(dtype) ? rows * 4 : 0));
+    const auto row = [&](int dims) { return int64_t{row_bytes(dtype, dims)} + row_scale_bytes(dtype, dims); };
+    return hkv * (row(d) + (latent ? 0 : row(v_dim())));
   }
   int64_t page_bytes(int page_size) const {
-    if (!has_row_scales(dtype)) return page_size * token_bytes();
-    const auto pool = [&](int64_t row) {  // rows, scales from a multiple of 4, whole lines
-      const int64_t slots = int64_t{hkv} * page_size, rows = (slots * row + 3) / 4 * 4;
-      return (rows + slots * (d == v_dim() && !latent ? 8 : 4) + 63) / 64 * 64;
+    if (row_scale_bytes(dtype, d) == 0) return page_size * token_bytes();
+    const auto pool = [&](int dims, int copies) {  // rows, scales from a multiple of 4, whole lines or whole MLA rows
+      const int64_t slots = int64_t{hkv} * page_size * copies, row = row_bytes(dtype, dims);
+      const int64_t bytes = (slots * row + 3) / 4 * 4 + slots * row_scale_bytes(dtype, dims);
+      const int64_t multiple = latent && block_format(dtype) ? row : 64;
+      return (bytes + multiple - 1) / multiple * multiple;
     };
-    const int k_row = row_bytes(dtype, d), v_row = row_bytes(dtype, v_dim());
-    if (latent) return pool(k_row);
-    return d == v_dim() ? pool(2 * k_row) : pool(k_row) + pool(v_row);
+    if (latent) return pool(d, 1);
+    return d == v_dim() ? pool(d, 2) : pool(d, 1) + pool(v_dim(), 1);
   }
   // Of uint4: the largest power of two that divides the dims of a row, and of V where V is a part of K.
   int rotation_block(int which) const {
@@ -102,8 +102,8 @@ struct BuiltConfig {
       layer.num_kv_heads = l.hkv;
       layer.head_dim = l.d;
       layer.v_head_dim = l.dv;
-      if (l.dtype == DType::kDsMla) {
-        layer.row_format = KVC_ROW_FORMAT_FP8_DS_MLA;
+      if (const BlockFormat *format = block_format(l.dtype)) {
+        layer.row_format = format->id;
       } else {
         layer.dtype = dl_type(l.dtype);
       }

@@ -17,7 +17,7 @@ _LOG_LEVELS = {1: logging.WARNING, 2: logging.INFO, 3: logging.DEBUG}
 _ROPE_INTERLEAVED = 1
 _KEYS_ONLY = 2
 _ROPE_MODES = {None: 0, "none": 0, "on_append": 1, "on_read": 2}
-_ROW_FORMATS = {None: 0, "fp8_ds_mla": 1}
+_ROW_FORMATS = {None: 0, "fp8_ds_mla": 1, "fp8_ds_v4": 2, "mxfp4": 3, "mxfp8": 4, "fp8_blocks": 5, "nvfp4": 6, "nvfp4_ds_mla": 7}
 
 
 def _parse_device(device: str | tuple[int, int]) -> tuple[int, int]:
@@ -105,9 +105,9 @@ class Layer:
         keys_only: the layer stores k and no v, in a group of any row: index keys, which Step.select scores. append(layer, k).
         total_kv_heads: kv heads of the layer in all ranks together (Cache: tp_size); 0 = kv_heads * tp_size, and 1 for MLA. Give it
             if it is less than tp_size: then kv_heads is 1, and tp_size / total_kv_heads consecutive ranks have the same head.
-        row_format: of an MLA layer. None: all dims have dtype. "fp8_ds_mla": the packed row of DeepSeek-V3.2, 656 bytes, as vLLM
-            and FlashMLA store it. head_dim is 576, latent_dim is 512, and dtype stays at its default. Views, exports and
-            k_storage are uint8 (docs/reference/formats.md).
+        row_format: None: all dims have dtype. Else a format with scales of blocks of dims: "fp8_ds_mla", "nvfp4_ds_mla" and
+            "fp8_ds_v4", the MLA rows of DeepSeek-V3.2 and V4, or "mxfp4", "mxfp8", "fp8_blocks" or "nvfp4". dtype stays at its
+            default. docs/reference/formats.md has the bytes, and says how views, exports and k_storage look.
     """
 
     group: int = 0
@@ -138,7 +138,8 @@ class Layer:
         if self.rope not in _ROPE_MODES:
             raise InvalidArgument(f'Layer: rope must be None, "on_append" or "on_read", not {self.rope!r}', status=1)
         if self.row_format not in _ROW_FORMATS:
-            raise InvalidArgument(f'Layer: row_format must be None or "fp8_ds_mla", not {self.row_format!r}', status=1)
+            names = ", ".join(f'"{name}"' for name in _ROW_FORMATS if name)
+            raise InvalidArgument(f"Layer: row_format must be None or one of {names}, not {self.row_format!r}", status=1)
         return (self.group, self.q_heads, self.kv_heads, self.head_dim, self.v_head_dim, self.dtype,
                 _ROPE_MODES[self.rope], self.rope_dim, self.rope_theta, self.scale or 0.0,
                 self.kv_storage, self.k_storage, self.v_storage,

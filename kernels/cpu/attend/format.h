@@ -12,9 +12,8 @@
 //                     load_first(p, n, zero)
 //   kScaleBytes       bytes of the scales of one vector load if blocks of dims have scales, else 0. These scales lie
 //                     after the row's elements. Loads then are load(p, scales) and load_first(p, n, scales)
-//   kWholeRows        panel kernel: whether a load needs the begin of the row. Then load_of_row(row, chunk) replaces
-//   load
-//                     and load_first
+//   kWholeRows        panel kernel: whether a load needs the begin of the row and its scales. Then load_of_row replaces
+//                     load and load_first
 //   kNibbles          whether elements have 4 bits. Then the decode kernel has only tiles of 1 and 4 rows, and only 128
 //                     as a constant head dim, which halves its code
 //   kRowFactors       whether query_factor multiplies the scores, because q times the factor may not be exact in bf16
@@ -26,7 +25,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/common/ds_mla_row.h"
+#include "kernels/common/block_row.h"
 #include "kernels/cpu/simd/target.h"
 
 namespace kvc::kernels::KVC_TARGET {
@@ -130,19 +129,40 @@ struct Doubled : Widened<T> {
   }
 };
 
-// MLA rows of fp8_ds_mla (kernels/common/ds_mla_row.h) in the panel kernel. A load has kStep dims, all of the latent
-// part or all of the rotary part.
-struct DsMla : Widened<float> {
-  static constexpr int kVecBytes = kLanes;  // of the latent part
+// Block rows (kernels/common/block_row.h) in the panel kernel. A load has kStep dims of one block, or of the dims after
+// the last block.
+struct Blocks : Widened<float> {
+  static constexpr int kVecBytes = kLanes;  // of elements of 8 bits
   static constexpr int kDecodeRows = 15;
   static constexpr bool kWholeRows = true;
-  static_assert(kDsMlaScaleDims % kStep == 0 && kDsMlaDims % kStep == 0);
+  static_assert(kBlockDims % kStep == 0);
 
-  KVC_INLINE_MEMBER Vec load_of_row(const unsigned char* row, int chunk) {
+  // scales: as scales_of_row returns it. It is not inlined, because callers unroll loops over it.
+  [[gnu::noinline]] static Vec load_of_row(const BlockRow& shape, const unsigned char* row, const unsigned char* scales,
+                                           int chunk) {
     const int dim = chunk * kStep;
-    if (dim >= kDsMlaLatentDims) return load_as(Bf16{}, row + kDsMlaRotaryAt + (dim - kDsMlaLatentDims) * 2);
-    const F32 element = mul(load_as(E4m3{}, row + dim), set1(kE4m3Unit));
-    return mul(element, set1(ds_mla_scale(row, dim)));
+    if (dim >= shape.block_dims) {
+      const unsigned char* const p = row + shape.rest_at;
+      if (shape.rest == Type::kE4m3) return mul(load_as(E4m3{}, p + (dim - shape.block_dims)), set1(kE4m3Unit));
+      return load_as(Bf16{}, p + (dim - shape.block_dims) * 2);
+    }
+    const F32 scale = set1(scale_of_dim(shape, scales, dim));
+    if (shape.element == Type::kE4m3) return mul(mul(load_as(E4m3{}, row + dim), set1(kE4m3Unit)), scale);
+    return mul(mul(load_nibbles(row + dim / 2), set1(kE4m3Unit * kSpreadUnit)), scale);
+  }
+
+ private:
+  // Loads kStep elements of 4 bits as e4m3, each divided by kSpreadUnit.
+  KVC_INLINE_MEMBER Vec load_nibbles(const unsigned char* p) {
+    constexpr int kEach = kStep < 8 ? kStep : 8;
+    unsigned char spread[16] = {};
+    for (int i = 0; i < kStep; i += kEach) {
+      uint32_t packed = 0;
+      memcpy(&packed, p + i / 2, kEach / 2);
+      const uint64_t bytes = spread_nibbles(packed);
+      memcpy(spread + i, &bytes, sizeof bytes);
+    }
+    return load_as(E4m3{}, spread);
   }
 };
 
@@ -175,7 +195,7 @@ struct PanelFormatOf<Widened<T>> {
   using Type = Widened<float>;
 };
 template <>
-struct PanelFormatOf<DsMla> {
+struct PanelFormatOf<Blocks> {
   using Type = Widened<float>;
 };
 

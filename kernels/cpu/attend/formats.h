@@ -27,11 +27,10 @@ static consteval AttendFormat all_kernels() {
           Format::kRowGroup, score_entry<Format>};
 }
 
-// Returns an entry for packed MLA rows. They have many query heads for each kv head, so only the panel kernel reads
-// them as stored. Layers with keys only cannot have the format.
-template <class Format>
-static consteval AttendFormat packed_latent_kernels() {
-  return {staged_decode_entry, panel_entry<Format>, Format::kDecodeRows, Format::kRowGroup, nullptr};
+// Returns an entry for block rows. The panel kernel reads them as stored. The decode kernel stages them: an MLA row has
+// many query heads, so the panel kernel computes it.
+static consteval AttendFormat block_row_kernels() {
+  return {staged_decode_entry, panel_entry<Blocks>, Blocks::kDecodeRows, Blocks::kRowGroup, score_entry<Blocks>};
 }
 
 // Returns entries for every pair of types. They convert K and V to float32, and accept any type of q.
@@ -46,7 +45,7 @@ static consteval AttendFormat packed_latent_kernels() {
     of_q[static_cast<int>(Type::kI8)] = all_kernels<Widened<I8>>();
     of_q[static_cast<int>(Type::kU4)] = all_kernels<Widened<float>>();  // rows of 4 bits are staged as float32
     of_q[static_cast<int>(Type::kE2m1)] = all_kernels<Widened<float>>();
-    of_q[static_cast<int>(Type::kDsMla)] = packed_latent_kernels<DsMla>();
+    of_q[static_cast<int>(Type::kBlockRow)] = block_row_kernels();
   }
   return formats;
 }

@@ -55,9 +55,13 @@ KVC_INLINE float* value_strip(const View& view, const PanelPass& pass, int strip
   return view.scratch->v_panel + static_cast<int64_t>(strip) * kStrip * pass.value_rows;
 }
 
+// scales: of the row, as row_scale_of returns it.
 template <class Format>
-KVC_INLINE typename Format::Vec load_chunk(const unsigned char* row, int chunk, int chunks, int tail) {
-  if constexpr (Format::kWholeRows) return Format::load_of_row(row, chunk);
+KVC_INLINE typename Format::Vec load_chunk(const View& view, const unsigned char* row, int chunk, int chunks, int tail,
+                                           const float* scales) {
+  if constexpr (Format::kWholeRows) {
+    return Format::load_of_row(view.block_row, row, scales_of_row(view.block_row, row, scales), chunk);
+  }
   const unsigned char* p = row + chunk * Format::kVecBytes;
   return chunk < chunks ? Format::load(p) : Format::load_first(p, tail);
 }
@@ -65,19 +69,20 @@ KVC_INLINE typename Format::Vec load_chunk(const unsigned char* row, int chunk, 
 // Loads a vector of a stored row, and multiplies it by the row's scale if there is one. This is done once for all rows
 // of q, because the result is packed.
 template <class Format>
-KVC_INLINE typename Format::Vec load_scaled(const unsigned char* row, int chunk, int chunks, int tail,
+KVC_INLINE typename Format::Vec load_scaled(const View& view, const unsigned char* row, int chunk, int chunks, int tail,
                                             const float* scale) {
-  const typename Format::Vec v = load_chunk<Format>(row, chunk, chunks, tail);
+  const typename Format::Vec v = load_chunk<Format>(view, row, chunk, chunks, tail, scale);
   if constexpr (Format::kTokenScales) return mul(v, set1(*scale));
   return v;
 }
 
-// Returns the address of the scale of a key's row for the head of the pass; null without kTokenScales. *key: the
-// address of the scale for kv head 0.
+// Returns the address of the scales of a key's row for the head of the pass; null if the page has no scales after its
+// rows. *key: the address for kv head 0.
 template <class Format>
-KVC_INLINE const float* row_scale_of(const float* const* key, const kvc_backend_scales& scales, const PanelPass& pass) {
-  if constexpr (Format::kTokenScales) return *key + pass.head * scale_head_stride(&scales);
-  return nullptr;
+KVC_INLINE const float* row_scale_of(const View& view, const float* const* key, const kvc_backend_scales& scales,
+                                     const PanelPass& pass) {
+  const bool there = Format::kTokenScales || (Format::kWholeRows && view.block_row.scales_at < 0);
+  return there ? *key + pass.head * scale_head_stride(&scales) : nullptr;
 }
 
 // Packs K of the block keys.now. The block's first key becomes key `first` of the panel. A block has at most kKeyBlock
@@ -92,9 +97,9 @@ static void pack_keys(const View& view, const PanelPass& pass, const DecodeKeys&
       F32 block[kLanes];
       KVC_UNROLL for (int i = 0; i < kLanes; ++i) {
         prefetch_twin<Format>(keys.next.block->k[j + i] + keys.next.k_offset, c);
-        const float* scale = row_scale_of<Format>(&keys.now.block->k_scale[j + i], view.layer->k_scales, pass);
+        const float* scale = row_scale_of<Format>(view, &keys.now.block->k_scale[j + i], view.layer->k_scales, pass);
         block[i] = Format::as_dwords(
-            load_scaled<Format>(keys.now.block->k[j + i] + keys.now.k_offset, c, chunks, tail, scale));
+            load_scaled<Format>(view, keys.now.block->k[j + i] + keys.now.k_offset, c, chunks, tail, scale));
       }
       transpose(block);
       KVC_UNROLL for (int i = 0; i < kLanes; ++i) store(strip + (c * kLanes + i) * kStrip, block[i]);
@@ -116,9 +121,9 @@ static void pack_values(const View& view, const PanelPass& pass, const DecodeKey
       prefetch_twin<Format>(next, c);
       if (Format::kPairs) prefetch_twin<Format>(next_odd, c);
       typename Format::Vec zeros = {}, spread[2];
-      const float* scale = row_scale_of<Format>(&keys.now.block->v_scale[k], view.layer->v_scales, pass);
-      Format::spread(load_scaled<Format>(even, c, chunks, tail, scale),
-                     has_odd ? load_chunk<Format>(odd, c, chunks, tail) : zeros, spread);
+      const float* scale = row_scale_of<Format>(view, &keys.now.block->v_scale[k], view.layer->v_scales, pass);
+      Format::spread(load_scaled<Format>(view, even, c, chunks, tail, scale),
+                     has_odd ? load_chunk<Format>(view, odd, c, chunks, tail, scale) : zeros, spread);
       KVC_UNROLL for (int i = 0; i < Format::kOutputs; ++i) {
         const int column = (c * Format::kOutputs + i) * kLanes, strip = column / kStrip;
         float* target = value_strip(view, pass, strip) +

@@ -30,18 +30,25 @@ namespace kvc::kernels::KVC_TARGET {
   }
 }
 
-// Converts the first n dims of a row of fp8_ds_mla to float32.
-static void dequantise_ds_mla(const unsigned char* from, int32_t n, float* row) {
-  for (int32_t d = 0; d < n; d += DsMla::kStep) store(row + d, DsMla::load_of_row(from, d / DsMla::kStep));
+// Converts the first n dims of a block row to float32. page_scales: as in scales_of_row.
+static void dequantise_block_row(const BlockRow& shape, const unsigned char* from, const void* page_scales, int32_t n,
+                                 float* row) {
+  const unsigned char* const scales = scales_of_row(shape, from, page_scales);
+  for (int32_t d = 0; d < n; d += Blocks::kStep) {
+    store(row + d, Blocks::load_of_row(shape, from, scales, d / Blocks::kStep));
+  }
 }
 
 // Converts the n elements of a stored row to float32, and multiplies them by all their scales except the scale of the
 // head. key_scale: the key's scale for kv head 0; null if tokens have no scales. offset: from key_scale to the scale of
 // the row's head, in floats. block_scales: the byte of the row at which the scales of its blocks of dims begin. n: a
 // multiple of 16 if elements have 4 bits.
-[[gnu::noinline]] static void dequantise_row(Type type, const unsigned char* from, const float* key_scale,
-                                             int64_t offset, int32_t block_scales, int32_t n, float* row) {
-  if (type == Type::kDsMla) return dequantise_ds_mla(from, n, row);
+[[gnu::noinline]] static void dequantise_row(const View& view, Type type, const unsigned char* from,
+                                             const float* key_scale, int64_t offset, int32_t block_scales, int32_t n,
+                                             float* row) {
+  if (type == Type::kBlockRow) {
+    return dequantise_block_row(view.block_row, from, key_scale == nullptr ? nullptr : key_scale + offset, n, row);
+  }
   if (type == Type::kE2m1) return dequantise_blocks(from, from + block_scales, n, row);
   if (key_scale == nullptr) return widen_row(type, from, n, row);
   const float scale = key_scale[offset];
@@ -74,16 +81,16 @@ static void dequantise_ds_mla(const unsigned char* from, int32_t n, float* row) 
     prefetch_row(keys.next.block->v[i] + keys.next.v_offset, static_cast<int32_t>(view.layer->v.row_bytes));
     float* k = scratch.staged_k + i * kMaxHeadDim;
     if (k_begin > 0) widen_row(type, keys.now.block->v[i] + keys.now.v_offset, k_begin, k);
-    dequantise_row(type, keys.now.block->k[i] + keys.now.k_offset, token_scales ? keys.now.block->k_scale[i] : nullptr,
-                   head * scale_head_stride(&view.layer->k_scales), view.k_block_scales, view.head_dim - k_begin,
-                   k + k_begin);
+    dequantise_row(view, type, keys.now.block->k[i] + keys.now.k_offset,
+                   token_scales ? keys.now.block->k_scale[i] : nullptr, head * scale_head_stride(&view.layer->k_scales),
+                   view.k_block_scales, view.head_dim - k_begin, k + k_begin);
     if (view.key_table != nullptr && view.k_rotation > 0) gather_row(k, view.head_dim, view.k_rotation);
     if (view.key_table != nullptr) rotate_row(view.layer, scratch.key_cos_sin + i * view.layer->rope_dim, k);
     staged->k[i] = reinterpret_cast<const unsigned char*>(k);
     staged->v[i] = keys.now.block->v[i] + keys.now.v_offset;
     if (type == Type::kF32) continue;
     float* v = scratch.staged_v + i * kMaxHeadDim;
-    dequantise_row(type, staged->v[i], token_scales ? keys.now.block->v_scale[i] : nullptr,
+    dequantise_row(view, type, staged->v[i], token_scales ? keys.now.block->v_scale[i] : nullptr,
                    head * scale_head_stride(&view.layer->v_scales), view.v_block_scales, view.v_head_dim, v);
     staged->v[i] = reinterpret_cast<const unsigned char*>(v);
   }

@@ -11,6 +11,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/common/block_row.h"
 #include "kernels/common/hadamard.h"
 #include "kernels/common/page_walk.h"
 #include "kernels/common/rope_table.h"
@@ -49,6 +50,7 @@ struct View {
   bool staged;
   // The byte offset of the block scales in a row of K, and in a row of V. Used only if rows have block scales.
   int32_t k_block_scales, v_block_scales;
+  BlockRow block_row;              // of block rows
   int32_t k_rotation, v_rotation;  // block sizes of rows that are stored rotated (hadamard.h); 0: not rotated
   ScoreOptions options;
   // Without score options, scores are plain dot products, because a multiplication by the scale would add a rounding
@@ -105,6 +107,7 @@ KVC_INLINE int32_t max_of(int32_t a, int32_t b) { return a > b ? a : b; }
   view.key_table = key_table_of_row(args, item->row);
   view.staged =
       view.key_table != nullptr || layer->row_kind == KVC_BACKEND_ROW_LATENT_SPLIT || is_packed(stored_type(*layer));
+  view.block_row = has_block_rows(layer->format) ? block_row(*layer) : BlockRow{};
   view.k_block_scales = block_scales_at(*layer, layer->head_dim);
   view.v_block_scales = block_scales_at(*layer, layer->v_head_dim);
   view.k_rotation = rotation_block(*layer, layer->head_dim);
@@ -192,7 +195,7 @@ struct KeyBlock {
   bool adjacent;  // there are kKeyBlock keys, and their rows follow each other directly, both of K and of V
   const unsigned char* k[kKeyBlock];  // [count], then the last address repeated
   const unsigned char* v[kKeyBlock];
-  const float* k_scale[kKeyBlock];  // set if tokens have scales
+  const float* k_scale[kKeyBlock];  // set if the page has scales of its rows
   const float* v_scale[kKeyBlock];
 };
 

@@ -5,6 +5,7 @@
 // second time from the cache. Rows that become uint4 are rotated in shared memory.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/common/block_row.h"
 #include "kernels/common/scales.h"
 #include "kernels/common/stored_format.h"
 #include "kernels/cuda/copy/nibbles.cuh"
@@ -75,7 +76,7 @@ __device__ __forceinline__ float rotated(const Row& row, int32_t d) {
                 row.cos_sin[layer.rope_dim / 2 + pair.index]);
 }
 
-// Copies a row that already has the stored type, and its scale.
+// Copies a row that already has the stored type, and its scales in the page.
 __device__ __forceinline__ void copy_row(const Row& row, const kvc_backend_scales& scales, int64_t page, int64_t slot,
                                          unsigned char* target, int64_t row_bytes, int32_t lane) {
   const kvc_backend_append& args = row.call->args;
@@ -85,9 +86,12 @@ __device__ __forceinline__ void copy_row(const Row& row, const kvc_backend_scale
       static_cast<const unsigned char*>(from.data) +
       (row_element(row, row.of_k) + row.token * from.token_stride + row.head * from.head_stride) * bytes;
   for (int64_t i = lane; i < row_bytes; i += kWarpSize) target[i] = source[i];
-  if (lane != 0 || !has_token_scales(&scales)) return;
-  *token_scale(&scales, page, row.head, slot) = static_cast<const float*>(
-      from_scales.data)[row.token * from_scales.token_stride + row.head * from_scales.head_stride];
+  if (!has_token_scales(&scales)) return;
+  const unsigned char* const from_row =
+      static_cast<const unsigned char*>(from_scales.data) +
+      (row.token * from_scales.token_stride + row.head * from_scales.head_stride) * (from_scales.dtype.bits / 8);
+  auto* const to = reinterpret_cast<unsigned char*>(token_scale(&scales, page, row.head, slot));
+  for (int64_t i = lane; i < scales.row_bytes; i += kWarpSize) to[i] = from_row[i];
 }
 
 // Returns the float32 bits of the largest magnitude of the dims [begin, end) of a row. All lanes of the warp call it
@@ -101,17 +105,34 @@ __device__ __forceinline__ uint32_t largest_of_row(const Row& row, int32_t begin
   return warp_max(largest);
 }
 
-// Stores an MLA row of fp8_ds_mla (ds_mla_row.h).
-__device__ __forceinline__ void store_ds_mla(const Row& row, unsigned char* target, int32_t lane) {
-  for (int32_t begin = 0; begin < kDsMlaLatentDims; begin += kDsMlaScaleDims) {
-    const float scale = ds_mla_scale_of(largest_of_row(row, begin, begin + kDsMlaScaleDims, lane));
-    if (lane == 0) set_ds_mla_scale(target, begin, scale);
-    for (int32_t d = begin + lane; d < begin + kDsMlaScaleDims; d += kWarpSize) {
-      store_element(Type::kE4m3, target, d, scale == scale ? rotated(row, d) / scale : 0.0f);
+// Stores a block row (block_row.h). page_scales: as in scales_of_row.
+__device__ __forceinline__ void store_block_row(const Row& row, int32_t dims, unsigned char* target, void* page_scales,
+                                                int64_t page_scale_bytes, int32_t lane) {
+  const BlockRow shape = block_row(row.call->layer);
+  auto* const scales = const_cast<unsigned char*>(scales_of_row(shape, target, page_scales));
+  const int32_t block_dims = dims < shape.block_dims ? dims : shape.block_dims, each = 1 << shape.scale_shift;
+  if (shape.scales_at < 0) {  // the bytes after the last scale are zeros
+    for (int64_t i = lane; i < page_scale_bytes; i += kWarpSize) scales[i] = 0;
+    __syncwarp();
+  }
+  for (int32_t begin = 0; begin < block_dims; begin += each) {
+    const int32_t end = begin + each < block_dims ? begin + each : block_dims;
+    const float scale = scale_of_magnitude(shape, largest_of_row(row, begin, end, lane));
+    const auto quotient = [&](int32_t d) { return scale == scale ? rotated(row, d) / scale : 0.0f; };
+    if (lane == 0) set_scale_of_dim(shape, scales, begin, scale);
+    if (shape.element == Type::kE4m3) {
+      for (int32_t d = begin + lane; d < end; d += kWarpSize) store_element(Type::kE4m3, target, d, quotient(d));
+      continue;
+    }
+    for (int32_t d = begin + 2 * lane; d < end; d += 2 * kWarpSize) {
+      E2m1 even, odd;
+      narrow(quotient(d), &even);
+      narrow(quotient(d + 1), &odd);
+      target[d / 2] = static_cast<unsigned char>(even.bits | odd.bits << 4);
     }
   }
-  for (int32_t d = lane; d < kDsMlaRotaryDims; d += kWarpSize) {
-    store_element(Type::kBf16, target + kDsMlaRotaryAt, d, rotated(row, kDsMlaLatentDims + d));
+  for (int32_t d = block_dims + lane; d < dims; d += kWarpSize) {
+    store_element(shape.rest, target + shape.rest_at, d - block_dims, rotated(row, d));
   }
 }
 
@@ -147,8 +168,8 @@ __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool
     if (lane == 0 && has_token_scales(&scales)) *token_scale(&scales, page, row.head, slot) = scale;
     return;
   }
-  if (type == Type::kDsMla) {
-    store_ds_mla(row, target, lane);
+  if (type == Type::kBlockRow) {
+    store_block_row(row, dims, target, token_scale(&scales, page, row.head, slot), scales.row_bytes, lane);
     return;
   }
   if (!is_quantised(type)) {

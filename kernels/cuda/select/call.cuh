@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/common/block_row.h"
 #include "kernels/common/convert.h"
 #include "kernels/cuda/attend/common/call.cuh"
 #include "kernels/cuda/attend/common/seen_keys.cuh"
@@ -24,6 +25,8 @@ struct SelectCall {
   int32_t list_begin, list_end;  // the lists of this launch
   int32_t block_keys;            // the number of keys that a thread block scores on tensor cores
   int32_t has_words;             // rows of keys are aligned to 4 bytes
+  BlockRow block;                // of block rows
+  int32_t has_one_scale;         // a block row has one scale, by which the score is multiplied
   int32_t plain_q;               // q can be copied to tensor cores unchanged, 16 aligned bytes at a time
 };
 

@@ -60,9 +60,21 @@ __device__ __forceinline__ const unsigned char* key_row(const kvc_backend_layer&
   return static_cast<const unsigned char*>(layer.k.data) + place.row + kv_head * layer.k.head_stride_bytes;
 }
 
-// Element d of a stored key, without the scale of its row or head. zero: the zero point of a row of uint4.
-__device__ __forceinline__ float key_element(const kvc_backend_layer& layer, const unsigned char* row, float zero,
-                                             int32_t d) {
+// The scales of a block row.
+__device__ __forceinline__ const unsigned char* key_scales(const SelectCall& call, const unsigned char* row,
+                                                           const KeyPlace& place, int32_t kv_head) {
+  return scales_of_row(call.block, row, token_scale(&call.attend.layer.k_scales, place.page, kv_head, place.slot));
+}
+
+// Element d of a stored key, without the scale of its row or head. zero: the zero point of a row of uint4. scales:
+// those of a block row.
+__device__ __forceinline__ float key_element(const SelectCall& call, const unsigned char* row,
+                                             const unsigned char* scales, float zero, int32_t d) {
+  const kvc_backend_layer& layer = call.attend.layer;
+  if (has_block_rows(layer.format)) {
+    return call.has_one_scale != 0 ? load_element(call.block.element, row, d)
+                                   : load_of_block_row(call.block, row, scales, d);
+  }
   const Type stored = stored_type(layer);
   const float x = load_element(stored, row, d);
   if (stored != Type::kE2m1) return x - zero;
@@ -70,7 +82,12 @@ __device__ __forceinline__ float key_element(const kvc_backend_layer& layer, con
 }
 
 // The factor by which a dot product with a stored key is multiplied: the scale of the key.
-__device__ __forceinline__ float unit_of(const kvc_backend_layer& layer, const KeyPlace& place, int32_t kv_head) {
+__device__ __forceinline__ float unit_of(const SelectCall& call, const KeyPlace& place, int32_t kv_head) {
+  const kvc_backend_layer& layer = call.attend.layer;
+  if (has_block_rows(layer.format)) {
+    if (call.has_one_scale == 0) return 1.0f;
+    return scale_of_dim(call.block, key_scales(call, key_row(layer, place, kv_head), place, kv_head), 0);
+  }
   if (!has_token_scales(&layer.k_scales)) return head_scale(&layer.k_scales, kv_head);
   const float scale = *token_scale(&layer.k_scales, place.page, kv_head, place.slot);
   return has_rotated_rows(layer.format) ? without_zero_point(scale) : scale;

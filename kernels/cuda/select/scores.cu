@@ -49,8 +49,10 @@ __device__ __forceinline__ void score_simply(const SelectCall& call, int32_t tok
       if (block > 0) {
         zero = static_cast<float>(zero_point_of(*token_scale(&layer.k_scales, place.page, head / group, place.slot)));
       }
-      for (int32_t d = 0; d < layer.head_dim; ++d) dot = fmaf(q[d], key_element(layer, k, zero, d), dot);
-      dot *= unit_of(layer, place, head / group);
+      const unsigned char* const scales =
+          has_block_rows(layer.format) ? key_scales(call, k, place, head / group) : nullptr;
+      for (int32_t d = 0; d < layer.head_dim; ++d) dot = fmaf(q[d], key_element(call, k, scales, zero, d), dot);
+      dot *= unit_of(call, place, head / group);
       if (block > 0) dot /= static_cast<float>(block);
       if (sums) {
         total[i] = fmaf(weight, fmaxf(dot, 0.0f), total[i]);
@@ -98,18 +100,37 @@ bool is_aligned(const kvc_backend_layer& layer, uint64_t bytes) {
   return (static_cast<uint64_t>(strides) | reinterpret_cast<uintptr_t>(layer.k.data)) % bytes == 0;
 }
 
+// The type of the elements of a key: in block rows, of those in blocks.
+Type element_type(const kvc_backend_layer& layer) {
+  return has_block_rows(layer.format) ? block_row(layer).element : stored_type(layer);
+}
+
+bool has_one_scale(const kvc_backend_layer& layer) {
+  return has_block_rows(layer.format) && block_row(layer).count == 1 && block_row(layer).block_dims == kEveryDim;
+}
+
+// Whether an element of a block row times its scale has the type of q, or the scale is left to the score. Powers of two
+// may be too large for float16, and float32 scales have too many bits.
+bool are_scales_exact(const kvc_backend_layer& layer, Type q) {
+  if (!has_block_rows(layer.format) || has_one_scale(layer)) return true;
+  const BlockRow block = block_row(layer);
+  return block.block_dims == kEveryDim &&
+         (block.scale_type == ScaleType::kE4m3 || (block.scale_type == ScaleType::kE8m0 && q == Type::kBf16));
+}
+
 // How keys come to tiles, if tensor cores can multiply them.
 bool by_tensor_cores(const Device& device, const kvc_backend_select& args, KeyCopy* copy) {
   const kvc_backend_layer& layer = *args.layer;
-  const Type q = type_of(args.q.dtype), stored = stored_type(layer);
+  const Type q = type_of(args.q.dtype), stored = element_type(layer);
   const bool in_pieces = is_aligned(layer, 16) && (layer.head_dim & (layer.head_dim - 1)) == 0;
-  *copy = !in_pieces                                          ? KeyCopy::kElement
-          : stored == q                                       ? KeyCopy::kPlain
-          : element_bits(stored) == 8 && layer.head_dim >= 32 ? KeyCopy::kBytes
-                                                              : KeyCopy::kElement;
+  *copy = !in_pieces    ? KeyCopy::kElement
+          : stored == q ? KeyCopy::kPlain
+          : element_bits(stored) == 8 && layer.head_dim >= 32 && (!has_block_rows(layer.format) || has_one_scale(layer))
+              ? KeyCopy::kBytes
+              : KeyCopy::kElement;
   return !device.simple && !has_rotated_rows(layer.format) && (q == Type::kF16 || q == Type::kBf16) &&
-         (stored == q || is_quantised(stored)) && layer.head_dim % 16 == 0 && layer.head_dim <= kTileDim &&
-         kTileScoresShared <= device.shared_of_block;
+         (stored == q || is_quantised(stored)) && are_scales_exact(layer, q) && layer.head_dim % 16 == 0 &&
+         layer.head_dim <= kTileDim && kTileScoresShared <= device.shared_of_block;
 }
 
 using ScoreKernel = void (*)(SelectCall);
@@ -153,6 +174,8 @@ int64_t blocks_of_query(int64_t queries, int64_t tiles, int64_t resident) {
 kvc_status launch_scores(const Device& device, const SelectCall& select, int32_t queries, int64_t most, void* stream,
                          kvc_error* error) {
   SelectCall call = select;
+  if (has_block_rows(call.attend.layer.format)) call.block = block_row(call.attend.layer);
+  call.has_one_scale = has_one_scale(call.attend.layer) ? 1 : 0;
   KeyCopy copy = KeyCopy::kElement;
   if (!by_tensor_cores(device, call.select, &copy)) {
     const dim3 grid = {blocks_for(most, kSimpleKeys), static_cast<unsigned>(queries), 1};

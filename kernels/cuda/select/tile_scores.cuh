@@ -156,11 +156,28 @@ struct TileScorer {
     }
   }
 
+  // Converts eight 4-bit floats from dim d on, times the scale of their block.
+  __device__ __forceinline__ void widen_key_nibbles(uint32_t eight, bool blocks, const unsigned char* scales, int32_t d,
+                                                    uint32_t (&to)[4]) const {
+    constexpr uint32_t kOne = 0x38u;  // 1 as float8_e4m3fn
+    if (!blocks) {
+      widen_nibbles(Q{}, eight, scales[d / kernels::kBlockDims], to);
+    } else if (call.block.scale_type == ScaleType::kE4m3) {
+      widen_nibbles(Q{}, eight, scales[byte_of_block(call.block, d >> call.block.scale_shift)], to);
+    } else {
+      widen_nibbles(Q{}, eight, kOne, to);
+      const float scale = scale_of_dim(call.block, scales, d);
+      const uint32_t factor = pack(Q{}, scale, scale);
+#pragma unroll
+      for (uint32_t& pair : to) pair = multiply_add(Q{}, pair, factor, 0x80008000u);
+    }
+  }
+
   // Does the rest of the work that begin_keys started. Copies arrive later (wait_copies).
   __device__ __forceinline__ void end_keys(const TilePart& part, unsigned char* buffer) {
     const kvc_backend_layer& layer = call.attend.layer;
     const KeyPlace* const places = places_of(part.tile);
-    const Type stored = stored_type(layer);
+    const Type stored = has_block_rows(layer.format) ? call.block.element : stored_type(layer);
     if constexpr (kCopy == KeyCopy::kBytes) {
       for_each_piece<kTileDim / 16 / kTilePieces>(layer.head_dim / 16, [&](int j, int32_t key, int32_t piece) {
         const uint32_t from[2][2] = {{loaded[j][0], loaded[j][1]}, {loaded[j][2], loaded[j][3]}};
@@ -175,21 +192,23 @@ struct TileScorer {
     }
     if constexpr (kCopy == KeyCopy::kElement) {
       const int32_t chunks = layer.head_dim / 8;
-      const bool nibbles = stored == Type::kE2m1 && call.has_words != 0;
+      const bool nibbles = stored == Type::kE2m1 && call.has_words != 0, blocks = has_block_rows(layer.format);
 #pragma unroll 2
       for (int32_t i = thread; i < kTileKeys * chunks; i += kTileThreads) {
-        const int32_t key = i / chunks, piece = i % chunks;
+        const int32_t key = i / chunks, piece = i % chunks, kv_head = kv_head_of(part);
         uint32_t to[4] = {};
-        const unsigned char* const row = key_row(layer, places[key], kv_head_of(part));
+        const unsigned char* const row = key_row(layer, places[key], kv_head);
+        const unsigned char* const scales =
+            blocks ? key_scales(call, row, places[key], kv_head) : row + block_scales_at(layer, layer.head_dim);
         if (places[key].slot >= 0 && nibbles) {
           uint32_t eight;
           memcpy(&eight, __builtin_assume_aligned(row + piece * 4, 4), sizeof eight);
-          widen_nibbles(Q{}, eight, row[block_scales_at(layer, layer.head_dim) + piece * 8 / kernels::kBlockDims], to);
+          widen_key_nibbles(eight, blocks, scales, piece * 8, to);
         } else if (places[key].slot >= 0) {
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
             const int32_t d = piece * 8 + j * 2;
-            to[j] = pack(Q{}, key_element(layer, row, 0.0f, d), key_element(layer, row, 0.0f, d + 1));
+            to[j] = pack(Q{}, key_element(call, row, scales, 0.0f, d), key_element(call, row, scales, 0.0f, d + 1));
           }
         }
         memcpy(__builtin_assume_aligned(buffer + swizzled(key, piece, kTilePitch), 16), to, sizeof to);
@@ -301,7 +320,7 @@ struct TileScorer {
   // The scale of this thread's key of a part.
   __device__ __forceinline__ float unit_of_mine(const TilePart& part) const {
     const KeyPlace& place = places_of(part.tile)[thread];
-    return place.slot >= 0 ? unit_of(call.attend.layer, place, kv_head_of(part)) : 1.0f;
+    return place.slot >= 0 ? unit_of(call, place, kv_head_of(part)) : 1.0f;
   }
 };
 

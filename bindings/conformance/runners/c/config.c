@@ -104,7 +104,8 @@ static void read_storage(kvc_layer_config *layer) {
 
 static kvc_status add_layer(void) {
   static const char *const ropes[] = {"none", "on_append", "on_read", NULL};
-  static const char *const row_formats[] = {"dtype", "fp8_ds_mla", NULL};
+  static const char *const row_formats[] = {"dtype",      "fp8_ds_mla", "fp8_ds_v4",    "mxfp4", "mxfp8",
+                                            "fp8_blocks", "nvfp4",      "nvfp4_ds_mla", NULL};
   if (num_layers == MAX_LAYERS) fail("too many layers", "");
   kvc_layer_config *layer = &layers[num_layers];
   kvc_layer_config_init(layer);

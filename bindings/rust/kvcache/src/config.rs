@@ -237,7 +237,7 @@ pub struct Layer {
     pub row_format: RowFormat,
 }
 
-/// How a layer of a latent group stores its rows.
+/// How a layer stores its rows. docs/reference/formats.md has the bytes of each format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RowFormat {
@@ -247,6 +247,19 @@ pub enum RowFormat {
     /// The packed row of DeepSeek-V3.2, 656 bytes, as vLLM and FlashMLA store it. `head_dim` is 576, `latent_dim` is 512, and
     /// `dtype` stays at its default. Views, exports and storage of the caller are uint8.
     Fp8DsMla,
+    /// The row of DeepSeek-V4, 576 bytes, with 8 bytes of scales after the rows of the page: an MLA row of 512 dims,
+    /// all of which are V.
+    Fp8DsV4,
+    /// Float4_e2m1fn, with a power of two for each 32 dims after the rows of the page.
+    Mxfp4,
+    /// Float8_e4m3fn, with a power of two for each 32 dims after the rows of the page.
+    Mxfp8,
+    /// Float8_e4m3fn, with a float32 scale for each 128 dims after the rows of the page.
+    Fp8Blocks,
+    /// Float4_e2m1fn, with a float8_e4m3fn scale for each 16 dims after the rows of the page.
+    Nvfp4,
+    /// The row of DeepSeek-V3.2 with 352 bytes: an MLA row of 576 dims, the first 512 of which are V.
+    Nvfp4DsMla,
 }
 
 /// A state tensor of a recurrent layer, of one sequence.
@@ -514,6 +527,12 @@ impl Layer {
             row_format: match self.row_format {
                 RowFormat::DType => sys::KVC_ROW_FORMAT_DTYPE,
                 RowFormat::Fp8DsMla => sys::KVC_ROW_FORMAT_FP8_DS_MLA,
+                RowFormat::Fp8DsV4 => sys::KVC_ROW_FORMAT_FP8_DS_V4,
+                RowFormat::Mxfp4 => sys::KVC_ROW_FORMAT_MXFP4,
+                RowFormat::Mxfp8 => sys::KVC_ROW_FORMAT_MXFP8,
+                RowFormat::Fp8Blocks => sys::KVC_ROW_FORMAT_FP8_BLOCKS,
+                RowFormat::Nvfp4 => sys::KVC_ROW_FORMAT_NVFP4,
+                RowFormat::Nvfp4DsMla => sys::KVC_ROW_FORMAT_NVFP4_DS_MLA,
             } as i32,
             ..Default::default()
         })

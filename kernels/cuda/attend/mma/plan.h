@@ -23,11 +23,23 @@ constexpr int32_t kMaxStages = 3;       // tiles in shared memory or in flight
 // such rows is loaded once and multiplied twice (attend/mma/latent.cuh).
 KVC_HOST_DEVICE bool is_latent(const kvc_backend_layer& layer) { return layer.row_kind != KVC_BACKEND_ROW_KV; }
 
+// The rows of fp8_ds_mla (row_formats.h), the only block rows that tensor cores read: 512 elements, 4 float32 scales,
+// and 64 dims of bfloat16.
+constexpr int32_t kDsMlaDims = 576, kDsMlaLatentDims = 512, kDsMlaRotaryAt = 528, kDsMlaRowBytes = 656;
+KVC_HOST_DEVICE float ds_mla_scale(const unsigned char* row, int32_t dim) {
+  float scale;
+  memcpy(&scale, row + kDsMlaLatentDims + dim / 128 * int64_t{4}, sizeof scale);
+  return scale;
+}
+inline bool is_ds_mla(const kvc_backend_format& format) {
+  return has_block_rows(format) && format.k.segments[0].scales.place == KVC_BACKEND_SCALES_SEGMENT;
+}
+
 KVC_HOST_DEVICE constexpr bool tokens_have_scales(Type stored) { return stored == Type::kI8 || stored == Type::kU4; }
 
 // The bytes of a stored row of `dims` dims with fewer than 16 bits.
 KVC_HOST_DEVICE int32_t raw_row_bytes(Type stored, int32_t dims) {
-  if (stored == Type::kDsMla) return kDsMlaRowBytes;
+  if (stored == Type::kBlockRow) return kDsMlaRowBytes;
   if (stored == Type::kU4) return dims / 2;
   return stored == Type::kE2m1 ? dims / 2 + dims / kernels::kBlockDims : dims;
 }
@@ -59,12 +71,10 @@ inline bool is_one_block(const kvc_backend_layer& layer) {
 //     which both 16-bit types represent exactly. P is rounded to that type, which the contract allows unless q is
 //     float32.
 //   - Rows of uint4 are one block of the rotation (kernels/common/hadamard.h), and are not rotated by RoPE on read too.
-//   - With rows of fp8_ds_mla, q is bfloat16, as their last dims are. Their other dims become bfloat16: element *
-//   scale,
-//     rounded.
+//   - Of block rows, only those of fp8_ds_mla, and q is bfloat16, as their last dims are. Their other dims become
+//     bfloat16: element * scale, rounded.
 //   - Rows are aligned to 16 bytes, because copies to shared memory move 16 bytes. Rows of 4-bit floats may be aligned
-//   to
-//     4 bytes (copy_bytes).
+//     to 4 bytes (copy_bytes).
 //   - With scales of tokens and float16 queries, P is bfloat16, so V must be bfloat16 too. That is impossible if the
 //     same row is also K.
 inline const char* why_simple(const kvc_backend_attend& args) {
@@ -72,7 +82,8 @@ inline const char* why_simple(const kvc_backend_attend& args) {
   const Type q = type_of(args.q.dtype), stored = stored_type(layer);
   if (has_bias_or_mask(args.bias)) return "scores have a bias or a mask";
   if (q != Type::kF16 && q != Type::kBf16) return "q has not 16 bits";
-  if (stored == Type::kDsMla && q != Type::kBf16) return "q has another type than the last dims of K";
+  if (stored == Type::kBlockRow && !is_ds_mla(layer.format)) return "blocks of dims have scales";
+  if (stored == Type::kBlockRow && q != Type::kBf16) return "q has another type than the last dims of K";
   if (stored != q && !is_quantised(stored)) return "K has another type than q";
   if (layer.head_dim % 16 != 0 || layer.v_head_dim % 16 != 0) return "a head dim is no multiple of 16";
   if (is_latent(layer)) {

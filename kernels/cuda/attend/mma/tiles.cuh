@@ -10,7 +10,6 @@
 #pragma once
 
 #include "kernels/common/convert.h"
-#include "kernels/common/ds_mla_row.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/page_walk.h"
 #include "kernels/common/query_place.h"
@@ -317,7 +316,7 @@ __device__ __forceinline__ void widen_rows(const MmaState& state, Type stored, c
   }
 }
 
-// Does the same for rows of fp8_ds_mla (ds_mla_row.h), which become bfloat16.
+// Does the same for rows of fp8_ds_mla (plan.h), which become bfloat16.
 __device__ __forceinline__ void widen_ds_mla_rows(const MmaState& state, const unsigned char* raw, int32_t pitch,
                                                   unsigned char* tile) {
   constexpr int32_t kParts = kDsMlaDims / 8, kLatentParts = kDsMlaLatentDims / 8;  // a part is a chunk of the tile
@@ -387,7 +386,7 @@ __device__ __forceinline__ void widen_tile(const MmaState& state, const MmaTile&
   const MmaShape& shape = state.call->shape;
   const Type stored = stored_type(layer);
   const unsigned char* const v_raw = raw + shape.cut.keys * shape.k_raw;
-  if (kLatent && stored == Type::kDsMla) {
+  if (kLatent && stored == Type::kBlockRow) {
     widen_ds_mla_rows(state, raw, shape.k_pitch, k_tile);
   } else if (kHasLevels<kDims> && stored == Type::kU4) {
     widen_level_rows<P>(state, tile.v_scale, v_raw, layer.v_head_dim, shape.v_pitch, v_tile);

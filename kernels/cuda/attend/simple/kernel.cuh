@@ -62,8 +62,10 @@ struct Fixed {
   float folded_m[kMaxBlockRows], folded_l[kMaxBlockRows];
   int64_t k_row[kBlockKeys], v_row[kBlockKeys];  // byte offsets in the pools; -1: no row sees the key
   float k_scale[kBlockKeys], v_scale[kBlockKeys];
-  float k_zero[kBlockKeys], v_zero[kBlockKeys];     // zero points of rows of uint4
-  int32_t position[kBlockKeys], index[kBlockKeys];  // index: the number of the key in its row
+  float k_zero[kBlockKeys], v_zero[kBlockKeys];              // zero points of rows of uint4
+  BlockRow block_row;                                        // of block rows
+  const float *k_blocks[kBlockKeys], *v_blocks[kBlockKeys];  // scales of block rows that lie in the page
+  int32_t position[kBlockKeys], index[kBlockKeys];           // index: the number of the key in its row
   float p[kMaxBlockRows][kBlockKeys];
   float stage[kBlockKeys][kStageStride];
 };
@@ -80,18 +82,28 @@ struct AttendState {
 template <class T>
 __device__ __forceinline__ float value_element(const AttendState& state, int32_t key, int32_t d) {
   const kvc_backend_layer& layer = state.call->layer;
-  return row_element<T>(layer, layer.v, state.fixed->v_row[key], layer.v_head_dim, state.fixed->v_zero[key], d);
+  const Fixed& fixed = *state.fixed;
+  if constexpr (kIsBlocks<T>) {
+    return block_element(fixed.block_row, layer.v, fixed.v_row[key], fixed.v_blocks[key], d);
+  } else {
+    return row_element<T>(layer, layer.v, fixed.v_row[key], layer.v_head_dim, fixed.v_zero[key], d);
+  }
 }
 
 // Element d of a key. In a latent row in two pools, the first dims are in the pool of V.
 template <class T>
 __device__ __forceinline__ float key_element(const AttendState& state, int32_t key, int32_t d) {
   const kvc_backend_layer& layer = state.call->layer;
+  const Fixed& fixed = *state.fixed;
   if (layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT) {
     if (d < layer.v_head_dim) return value_element<T>(state, key, d);
     d -= layer.v_head_dim;
   }
-  return row_element<T>(layer, layer.k, state.fixed->k_row[key], layer.head_dim, state.fixed->k_zero[key], d);
+  if constexpr (kIsBlocks<T>) {
+    return block_element(fixed.block_row, layer.k, fixed.k_row[key], fixed.k_blocks[key], d);
+  } else {
+    return row_element<T>(layer, layer.k, fixed.k_row[key], layer.head_dim, fixed.k_zero[key], d);
+  }
 }
 
 // Dim d of a key as attention uses it, from the stored elements that element(d) returns. If keys are stored before
@@ -190,7 +202,10 @@ __device__ __forceinline__ uint32_t find_keys(const AttendState& state, PageCurs
           page * layer.v.page_stride_bytes + head * layer.v.head_stride_bytes + slot * layer.v.slot_stride_bytes;
       fixed.position[state.lane] = found.position;
       fixed.index[state.lane] = found.index;
-      if (has_token_scales(&layer.k_scales)) {
+      if (kIsBlocks<T>) {
+        fixed.k_blocks[state.lane] = token_scale(&layer.k_scales, page, head, slot);
+        fixed.v_blocks[state.lane] = token_scale(&layer.v_scales, page, head, slot);
+      } else if (has_token_scales(&layer.k_scales)) {
         const float k_scale = *token_scale(&layer.k_scales, page, state.block.head, slot);
         const float v_scale = *token_scale(&layer.v_scales, page, state.block.head, slot);
         fixed.k_scale[state.lane] = kIsSpread<T> ? without_zero_point(k_scale) : k_scale;
@@ -467,6 +482,7 @@ __global__ void __launch_bounds__(kAttendThreads, kIsSpread<T> ? 5 : 6)
   state.folded = state.o + simple.num_rows * call.layer.v_head_dim;
   state.key_rows = state.folded + simple.num_rows * call.layer.v_head_dim;
   if (state.thread == 0) state.fixed->rows_end = state.block.row_end;  // in shared memory, to save a register
+  if (kIsBlocks<T> && state.thread == 0) state.fixed->block_row = block_row(call.layer);
   __syncthreads();
   do {
     state.rows = state.fixed->rows_end - state.block.row_begin;

@@ -37,8 +37,8 @@ kvc_status launch_simple(const AttendCall& call, int64_t blocks, void* stream, k
       return run(attend_kernel<E5m2>);
     case Type::kI8:
       return run(attend_kernel<I8>);
-    case Type::kDsMla:
-      return run(attend_kernel<DsMla>);
+    case Type::kBlockRow:
+      return run(attend_kernel<Blocks>);
     case Type::kU4:
       return run(attend_kernel<U4>);
     case Type::kE2m1:

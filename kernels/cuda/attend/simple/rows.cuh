@@ -4,21 +4,24 @@
 
 #include <type_traits>
 
-#include "kernels/common/ds_mla_row.h"
+#include "kernels/common/block_row.h"
 #include "kernels/common/scales.h"
 #include "kernels/common/stored_format.h"
 
 namespace kvc::kernels::cuda {
 
-// The type of the rows of fp8_ds_mla (ds_mla_row.h), whose dims have two types.
-struct DsMla {};
+// The type of block rows (block_row.h).
+struct Blocks {};
+
+template <class T>
+constexpr bool kIsBlocks = std::is_same_v<T, Blocks>;
 
 // Whether rows of elements T are stored rotated.
 template <class T>
 constexpr bool kIsSpread = std::is_same_v<T, U4>;
 
 // Element d of the row at a byte offset in a pool, without the scale of its row or head. dims: of K or of V. zero: the
-// row's zero point.
+// row's zero point. Not for block rows.
 template <class T>
 __device__ __forceinline__ float row_element(const kvc_backend_layer& layer, const kvc_backend_pool& pool,
                                              int64_t bytes, int32_t dims, float zero, int32_t d) {
@@ -28,11 +31,16 @@ __device__ __forceinline__ float row_element(const kvc_backend_layer& layer, con
     return widen(U4{half_of_byte()}) - zero;
   } else if constexpr (std::is_same_v<T, E2m1>) {
     return widen(E2m1{half_of_byte()}) * block_scale(row[block_scales_at(layer, dims) + d / kernels::kBlockDims]);
-  } else if constexpr (std::is_same_v<T, DsMla>) {
-    return load_ds_mla(row, d);
   } else {
     return widen(reinterpret_cast<const T*>(row)[d]);
   }
+}
+
+// Element d of the block row at a byte offset in a pool. page_scales: as in scales_of_row.
+__device__ __forceinline__ float block_element(const BlockRow& shape, const kvc_backend_pool& pool, int64_t bytes,
+                                               const float* page_scales, int32_t d) {
+  const unsigned char* const row = static_cast<const unsigned char*>(pool.data) + bytes;
+  return load_of_block_row(shape, row, scales_of_row(shape, row, page_scales), d);
 }
 
 }  // namespace kvc::kernels::cuda

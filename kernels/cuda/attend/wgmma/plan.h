@@ -64,6 +64,7 @@ inline const char* why_not_wgmma(const kvc_backend_attend& args) {
   if (q != Type::kF16 && q != Type::kBf16) return "q has not 16 bits";
   if (is_packed(stored)) return "rows have 4 bits";
   if (stored == Type::kI8) return "tokens have scales";
+  if (stored == Type::kBlockRow) return "blocks of dims have scales";
   if (stored != q && !is_quantised(stored)) return "K has another type than q";
   if (!has_wgmma_dims(layer.head_dim, layer.v_head_dim)) {
     return "the head dims of K and V are none of 64, 128, 256, and 192 with 128";

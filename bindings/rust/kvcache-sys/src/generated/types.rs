@@ -646,7 +646,7 @@ pub struct kvc_layer_config {
     pub kv_storage: *mut DLManagedTensorVersioned,
     #[doc = " nullable; adopted; like kv_storage, for K alone: [>= pages, Hkv, page_size, D]"]
     pub k_storage: *mut DLManagedTensorVersioned,
-    #[doc = " nullable; adopted; like kv_storage, for V alone: [>= pages, Hkv, page_size, Dv].\nGive it together with k_storage. MLA and KVC_LAYER_KEYS_ONLY have only k_storage.\nA storage has the dtype of the layer; for float8 the dtype may also be uint8.\nint8, uint4 and float4 layers cannot have a storage of the caller, because only\nthe library can lay out the scales in their pages"]
+    #[doc = " nullable; adopted; like kv_storage, for V alone: [>= pages, Hkv, page_size, Dv].\nGive it together with k_storage. MLA and KVC_LAYER_KEYS_ONLY have only k_storage.\nA storage has the dtype of the layer; for float8 the dtype may also be uint8.\nint8, uint4 and float4 layers cannot have a storage of the caller, because only\nthe library can lay out the scales in their pages. Row formats with scales after\nthe rows of a page: k_storage [>= pages, bytes of a page] uint8, in MLA groups and\nwith KVC_LAYER_KEYS_ONLY only"]
     pub v_storage: *mut DLManagedTensorVersioned,
     #[doc = " float8, float4: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0"]
     pub k_scales: *const f32,
@@ -662,7 +662,7 @@ pub struct kvc_layer_config {
     pub latent_dim: i32,
     #[doc = " number of kv heads of the layer in all ranks of tensor parallelism together\n(kvc_cache_config.tp_size), at most 65536; 0 = num_kv_heads * tp_size (MLA: 1). Let N be this\nnumber, or the default. If N >= tp_size, num_kv_heads must be N / tp_size, and rank r has the\nheads [r * num_kv_heads, (r + 1) * num_kv_heads). If N < tp_size, num_kv_heads must be 1, and\neach head is stored by tp_size / N consecutive ranks. recurrent: 0"]
     pub total_kv_heads: i32,
-    #[doc = " MLA: KVC_ROW_FORMAT_*. Else 0"]
+    #[doc = " KVC_ROW_FORMAT_*; 0 = all dims have dtype. recurrent: 0"]
     pub row_format: i32,
     #[doc = " 0"]
     pub reserved: u32,
@@ -706,9 +706,21 @@ const _: () = {
 };
 #[doc = " all dims have the type kvc_layer_config.dtype"]
 pub const KVC_ROW_FORMAT_DTYPE: kvc_row_format = 0;
-#[doc = " the packed row of DeepSeek-V3.2, as vLLM (\"fp8_ds_mla\") and FlashMLA store it. It has 656\nbytes: 512 latent dims as float8_e4m3fn, then 4 float32 scales of 128 latent dims each,\nthen 64 rotary dims as bfloat16. Needs head_dim 576, latent_dim 512 and the default dtype.\nThe scale of 128 dims is the smallest power of two that is at least amax / 448 and at\nleast 1e-4. If one of the dims is infinite or NaN, all 128 are read as NaN. Views, exports\nand storage of the caller are uint8 [..., 656] (docs/reference/formats.md)"]
+#[doc = " the row of DeepSeek-V3.2, as vLLM (\"fp8_ds_mla\") and FlashMLA store it. It has 656 bytes: 512\nlatent dims as float8_e4m3fn, then 4 float32 scales of 128 latent dims each, then 64 rotary\ndims as bfloat16. For MLA groups with head_dim 576 and latent_dim 512"]
 pub const KVC_ROW_FORMAT_FP8_DS_MLA: kvc_row_format = 1;
-#[doc = " How a layer of an MLA group stores its rows (kvc_layer_config.row_format)."]
+#[doc = " the row of DeepSeek-V4, as vLLM and FlashMLA store it. It has 576 bytes: 448 dims as\nfloat8_e4m3fn, then 64 rotary dims as bfloat16. After the rows of a page, each row has 8\nbytes: 7 scales of 64 dims each, which are powers of two, and a zero. For MLA groups with\nhead_dim 512 and latent_dim 512: V is the whole row"]
+pub const KVC_ROW_FORMAT_FP8_DS_V4: kvc_row_format = 2;
+#[doc = " float4_e2m1fn. After the rows of a page, each row has a power of two (float8_e8m0fnu) for\neach 32 dims. Index keys of DeepSeek-V4: 68 bytes for 128 dims"]
+pub const KVC_ROW_FORMAT_MXFP4: kvc_row_format = 3;
+#[doc = " the same with float8_e4m3fn. Rows of DeepSeek-V4.1: 528 bytes for 512 dims"]
+pub const KVC_ROW_FORMAT_MXFP8: kvc_row_format = 4;
+#[doc = " float8_e4m3fn. After the rows of a page, each row has a float32 for each 128 dims, which\nappend chooses as a power of two. Index keys of DeepSeek-V3.2: 132 bytes for 128 dims"]
+pub const KVC_ROW_FORMAT_FP8_BLOCKS: kvc_row_format = 5;
+#[doc = " float4_e2m1fn. After the rows of a page, each row has a float8_e4m3fn for each 16 dims.\nCompressed rows of DeepSeek-V4.1: 288 bytes for 512 dims"]
+pub const KVC_ROW_FORMAT_NVFP4: kvc_row_format = 6;
+#[doc = " the row of DeepSeek-V3.2 with 352 bytes: 512 latent dims as float4_e2m1fn, then 64 rotary\ndims as float8_e4m3fn without a scale, then 32 float8_e4m3fn, the scales of 16 latent dims\neach. That of block s is byte 8 * (s % 4) + s / 4. For MLA groups with head_dim 576 and\nlatent_dim 512"]
+pub const KVC_ROW_FORMAT_NVFP4_DS_MLA: kvc_row_format = 7;
+#[doc = " How a layer stores its rows (kvc_layer_config.row_format). docs/reference/formats.md has the bytes of each format, and says\n how views, exports and storage of the caller look. Values other than 0 need the default dtype. In these formats, blocks of\n neighbouring dims have a scale, which append computes. If one dim of a block is infinite or NaN, the whole block is read as\n NaN."]
 pub type kvc_row_format = ::core::ffi::c_uint;
 #[doc = " K and V"]
 pub const KVC_ROW_KV: kvc_row = 0;
@@ -992,7 +1004,7 @@ pub struct kvc_append_args {
     pub v: *const DLTensor,
     #[doc = " nullable: the angles follow from the rope fields of the layer and the positions of the\ntokens. Borrowed; [>= T, 2, rope_dim / 2] float32, compact: [t, 0, i] is the cos of the\nangle of pair i for token t, and [t, 1, i] is the sin of this angle. If the scaling has an\nattention factor, the caller multiplies cos and sin by the factor. Use the table for\nangles that only the caller can compute (M-RoPE, dynamic NTK: docs/reference/rope.md).\nNeeds KVC_ROPE_ON_APPEND. Give the same table to the attend of the layer"]
     pub rope_cos_sin: *const DLTensor,
-    #[doc = " int8 and uint4, with stored bytes in k and v: borrowed; [>= T, Hkv] float32: the scale of each\nrow. Else NULL. (Stored bytes of float8 and float4 have the scales of the layer)"]
+    #[doc = " with stored bytes in k and v, if pages have scales after their rows: borrowed. int8 and uint4:\n[>= T, Hkv] float32, the scale of each row. Row formats: the scales of each row, in the dtype\nand shape of an export (kvc_exported.k_scale). Else NULL. (Stored bytes of float8 and float4\nhave the scales of the layer)"]
     pub k_scale: *const DLTensor,
     #[doc = " the same for v"]
     pub v_scale: *const DLTensor,
@@ -1243,7 +1255,7 @@ pub const KVC_POOL_KV: kvc_pool = 0;
 pub const KVC_POOL_K: kvc_pool = 1;
 #[doc = " [pages, Hkv, page_size, Dv]; MLA: the first latent_dim dims of KVC_POOL_K"]
 pub const KVC_POOL_V: kvc_pool = 2;
-#[doc = " scales of K, float32: [pages, Hkv, page_size] for int8 and uint4; [Hkv] for float8 and float4\n(ones if the config gives no scales)"]
+#[doc = " scales of K, float32: [pages, Hkv, page_size] for int8 and uint4; [Hkv] for float8 and float4\n(ones if the config gives no scales). Row formats with scales after the rows of a page: [pages,\nHkv, page_size, scales of a row] uint8; FP8_BLOCKS float32, and for 128 dims [pages, Hkv,\npage_size]"]
 pub const KVC_POOL_K_SCALE: kvc_pool = 3;
 #[doc = " scales of V, in the same shapes"]
 pub const KVC_POOL_V_SCALE: kvc_pool = 4;
@@ -1291,11 +1303,11 @@ const _: () = {
 pub struct kvc_exported {
     pub struct_size: u32,
     pub reserved: u32,
-    #[doc = " [tokens, Hkv, D] of the layer's dtype. float8: as uint8. uint4 and float4: uint8,\nwith the bytes of a row in the last dim"]
+    #[doc = " [tokens, Hkv, D] of the layer's dtype. float8: as uint8. uint4, float4 and row\nformats: uint8, with the bytes of a row in the last dim"]
     pub k: *mut DLManagedTensorVersioned,
     #[doc = " [tokens, Hkv, Dv], with a dtype as k"]
     pub v: *mut DLManagedTensorVersioned,
-    #[doc = " scales of k, float32: [tokens, Hkv] for int8 and uint4; [Hkv] for float8 and\nfloat4"]
+    #[doc = " scales of k, float32: [tokens, Hkv] for int8 and uint4; [Hkv] for float8 and\nfloat4. Row formats with scales after the rows of a page: [tokens, Hkv, scales of a\nrow] uint8; FP8_BLOCKS float32, and for 128 dims [tokens, Hkv]"]
     pub k_scale: *mut DLManagedTensorVersioned,
     #[doc = " scales of v, in the same shapes"]
     pub v_scale: *mut DLManagedTensorVersioned,

@@ -68,6 +68,12 @@ fn layer(s: &mut Script) -> Done<Results> {
             row_format: match s.word("row_format") {
                 None => RowFormat::DType,
                 Some("fp8_ds_mla") => RowFormat::Fp8DsMla,
+                Some("fp8_ds_v4") => RowFormat::Fp8DsV4,
+                Some("mxfp4") => RowFormat::Mxfp4,
+                Some("mxfp8") => RowFormat::Mxfp8,
+                Some("fp8_blocks") => RowFormat::Fp8Blocks,
+                Some("nvfp4") => RowFormat::Nvfp4,
+                Some("nvfp4_ds_mla") => RowFormat::Nvfp4DsMla,
                 other => return Err(Stop::Failed(format!("no row_format {other:?}"))),
             },
             dtype: type_of(s)?,

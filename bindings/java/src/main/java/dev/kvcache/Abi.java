@@ -60,6 +60,12 @@ final class Abi {
   static final int KVC_LAYER_KEYS_ONLY = 2;
   static final int KVC_ROW_FORMAT_DTYPE = 0;
   static final int KVC_ROW_FORMAT_FP8_DS_MLA = 1;
+  static final int KVC_ROW_FORMAT_FP8_DS_V4 = 2;
+  static final int KVC_ROW_FORMAT_MXFP4 = 3;
+  static final int KVC_ROW_FORMAT_MXFP8 = 4;
+  static final int KVC_ROW_FORMAT_FP8_BLOCKS = 5;
+  static final int KVC_ROW_FORMAT_NVFP4 = 6;
+  static final int KVC_ROW_FORMAT_NVFP4_DS_MLA = 7;
   static final int KVC_ROW_KV = 0;
   static final int KVC_ROW_LATENT = 1;
   static final int KVC_ROW_STATE = 2;
