@@ -1,6 +1,4 @@
 // Suspended sequences: moves their pages to tiers, and back to the pools.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -11,6 +9,7 @@
 
 #include "base/assert.h"
 #include "cache/cache_tiers.h"
+#include "system/random.h"
 
 namespace kvc {
 namespace {
@@ -27,7 +26,7 @@ Status was_cancelled(uint64_t sequence) {
 
 // Makes a random key, so that objects of other caches, processes and machines in the same tier have other keys.
 Status CacheTiers::make_suspend_key(PageKey* key) {
-  if (getentropy(key->data(), key->size()) == 0) return Status();
+  if (fill_random(key->data(), key->size())) return Status();
   return Status::error(KVC_ERROR_IO, "no random bytes for the keys of a tier: %s", std::strerror(errno));
 }
 

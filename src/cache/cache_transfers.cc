@@ -1,8 +1,6 @@
 // Transfers: the code of both sides.
 #include "cache/cache_transfers.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -10,6 +8,7 @@
 #include <cstring>
 
 #include "layer/layout_manifest.h"
+#include "system/random.h"
 #include "transfer/memory_transport.h"
 
 namespace kvc {
@@ -29,7 +28,7 @@ int64_t CacheTransfers::now_ms() noexcept {
 // Makes a random token. Because of the token, messages of a transfer that has ended are never accepted by another
 // transfer, in any process.
 Status CacheTransfers::make_token(uint64_t* token) {
-  if (getentropy(token, sizeof *token) == 0) return Status();
+  if (fill_random(token, sizeof *token)) return Status();
   return Status::error(KVC_ERROR_IO, "no random bytes for a transfer: %s", std::strerror(errno));
 }
 

@@ -1,16 +1,15 @@
 #include "context/thread_pool.h"
 
 #include <sched.h>
-#include <signal.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <climits>
 #include <cstdio>
 
-#include "context/futex.h"
-#include "context/thread_place.h"
+#include "system/clock.h"
+#include "system/futex.h"
+#include "system/thread.h"
+#include "system/thread_place.h"
 
 namespace kvc {
 namespace {
@@ -23,19 +22,12 @@ inline void pause() noexcept {
 #endif
 }
 
-int64_t now_ns() noexcept {
-  timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
-
 }  // namespace
 
 struct ThreadPool::Start {
   alignas(kLine) ThreadPool* pool = nullptr;
   int32_t worker = 0;
   int64_t moved_ns = 0;              // when the worker last changed its core; only the worker uses it
-  std::atomic<pid_t> thread{0};      // 0 = not yet running
   std::atomic<bool> working{false};  // the worker may have claimed items
 };
 
@@ -120,7 +112,7 @@ bool ThreadPool::try_take() noexcept {
 bool ThreadPool::worth_waking(int32_t effort) noexcept {
   if (effort == KVC_EFFORT_LARGE) return true;
   const int64_t before_ns = last_small_ns_;
-  last_small_ns_ = now_ns();
+  last_small_ns_ = steady_ns();
   return last_small_ns_ - before_ns < kSpinNs;
 }
 
@@ -154,7 +146,7 @@ uint32_t ThreadPool::work(int32_t worker) noexcept {
 // worker that claimed an item and lost its core can use the caller's core.
 void ThreadPool::wait_done(uint32_t target) noexcept {
   if (done_.load(std::memory_order_acquire) == target) return;
-  const int64_t begin_ns = now_ns();
+  const int64_t begin_ns = steady_ns();
   if (poll_done(target, begin_ns + kStallNs)) return;
   if (!move_waiting_worker_here() && poll_done(target, begin_ns + kSpinNs)) return;
   caller_sleeps_.store(true, std::memory_order_seq_cst);
@@ -172,7 +164,7 @@ bool ThreadPool::poll_done(uint32_t target, int64_t until_ns) noexcept {
       pause();
       if (done_.load(std::memory_order_acquire) == target) return true;
     }
-  } while (now_ns() < until_ns);
+  } while (steady_ns() < until_ns);
   return false;
 }
 
@@ -181,10 +173,10 @@ bool ThreadPool::poll_done(uint32_t target, int64_t until_ns) noexcept {
 bool ThreadPool::move_waiting_worker_here() noexcept {
   for (int i = 0; i < num_started_; i++) {
     if (!starts_[i].working.load(std::memory_order_relaxed)) continue;
-    const int64_t before_ns = cpu_time_ns(threads_[i]);
+    const int64_t before = cpu_time(threads_[i]);
     for (int j = 0; j < kPausesPerCheck; j++) pause();
-    if (before_ns < 0 || cpu_time_ns(threads_[i]) != before_ns) continue;
-    move_to_cpu(starts_[i].thread.load(std::memory_order_relaxed), current_cpu());
+    if (before < 0 || cpu_time(threads_[i]) != before) continue;
+    move_to_cpu(threads_[i], current_cpu());
     return true;
   }
   return false;
@@ -202,28 +194,20 @@ void ThreadPool::wake_sleepers(int wanted) noexcept {
 void ThreadPool::start_workers() noexcept {
   start_tried_ = true;
   if (!fork_watch_.active()) return;  // a forked child would wait for workers that it does not have
-  // New threads inherit the signal mask. Signals that a thread's own fault raises stay unblocked; the host's threads
-  // handle all others.
-  sigset_t blocked, before;
-  sigfillset(&blocked);
-  for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) sigdelset(&blocked, fault);
-  pthread_sigmask(SIG_SETMASK, &blocked, &before);
   while (num_started_ < num_threads_ - 1) {
     Start& start = starts_[num_started_];
     start.pool = this;
     start.worker = num_started_ + 1;
     start.working.store(false, std::memory_order_relaxed);
     // If the system refuses a thread, the threads that exist do the work.
-    if (pthread_create(&threads_[num_started_], nullptr, worker_main, &start) != 0) break;
+    if (start_thread(&threads_[num_started_], worker_main, &start, ThreadSignals::kFaults) != 0) break;
     num_started_++;
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void* ThreadPool::worker_main(void* argument) {
   Start& start = *static_cast<Start*>(argument);
   ThreadPool& pool = *start.pool;
-  start.thread.store(gettid(), std::memory_order_relaxed);
   char name[16];
   std::snprintf(name, sizeof name, "kvc-%d", start.worker);
   pthread_setname_np(pthread_self(), name);
@@ -242,7 +226,7 @@ void* ThreadPool::worker_main(void* argument) {
 
 // Returns true when there may be items to claim, and false when the pool is being destroyed.
 bool ThreadPool::wait_for_job() noexcept {
-  const int64_t begin_ns = now_ns();
+  const int64_t begin_ns = steady_ns();
   int64_t in_job_ns = begin_ns;  // when a job was last in progress
   for (;;) {
     for (int i = 0; i < kPausesPerCheck; i++) {
@@ -250,7 +234,7 @@ bool ThreadPool::wait_for_job() noexcept {
       if (stop_.load(std::memory_order_relaxed)) return false;
       pause();
     }
-    const int64_t time_ns = now_ns();
+    const int64_t time_ns = steady_ns();
     const bool awake = awake_.load(std::memory_order_relaxed) > 0;
     if (time_ns - begin_ns >= (awake ? kAwakeNs : kSpinNs)) return sleep_for_job();
     // At first, taken_ is not read. So its cache line stays with the caller, which may take the workers again soon.
@@ -263,7 +247,7 @@ bool ThreadPool::wait_for_job() noexcept {
 void ThreadPool::leave_callers_cpu(Start* start) noexcept {
   const int cpu = caller_cpu_.load(std::memory_order_relaxed);
   if (cpu < 0 || current_cpu() != cpu) return;
-  const int64_t time_ns = now_ns();
+  const int64_t time_ns = steady_ns();
   if (time_ns - start->moved_ns < kMoveNs) return;
   start->moved_ns = time_ns;
   leave_cpu(cpu);

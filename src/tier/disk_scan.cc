@@ -1,18 +1,12 @@
 // DiskStore: scans the directory for files of objects and updates the index, at open and when other processes change
 // the directory.
 #include <algorithm>
-#include <ctime>
 
+#include "system/clock.h"
 #include "tier/disk_store.h"
 
 namespace kvc {
 namespace {
-
-int64_t steady_ns() {
-  timespec now;
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
 
 // Two changes of a folder within one tick of the file system's clock give the same change time. So a folder that
 // changed less than kSettledNs before its scan is scanned again.

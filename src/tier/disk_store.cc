@@ -2,19 +2,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <ctime>
+
+#include "system/clock.h"
 
 namespace kvc {
 namespace {
-
-int64_t read_clock(clockid_t clock) {
-  timespec now;
-  ::clock_gettime(clock, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
-int64_t system_wall_ns() { return read_clock(CLOCK_REALTIME); }
-int64_t steady_ns() { return read_clock(CLOCK_MONOTONIC); }
 
 // A load writes a new stamp (the time of last use) to the file if the stamp of the file is older than this.
 constexpr int64_t kStampEveryNs = 1'000'000'000;
@@ -23,7 +15,7 @@ constexpr int64_t kStampEveryNs = 1'000'000'000;
 
 DiskStore::DiskStore(const DiskTierOptions& options) noexcept
     : ops_(options.ops ? *options.ops : system_file_ops()),
-      wall_ns_(options.wall_ns ? options.wall_ns : system_wall_ns),
+      wall_ns_(options.wall_ns ? options.wall_ns : wall_ns),
       capacity_bytes_(options.capacity_bytes),
       scan_at_open_(options.scan_at_open),
       rescan_ns_(options.rescan_ms * 1'000'000),

@@ -1,13 +1,13 @@
 // The thread of a TierWorker.
-#include <poll.h>
 #include <pthread.h>
 
 #include <algorithm>
 #include <iterator>
 #include <new>
 
+#include "system/clock.h"
+#include "system/wake_event.h"
 #include "tier/tier_worker.h"
-#include "tier/wake_event.h"
 
 namespace kvc {
 namespace {
@@ -103,7 +103,7 @@ void TierWorker::submit(Item& item) {
 
 // Ends searches without a PENDING key, and searches that took too long. Returns whether a key is no longer PENDING.
 bool TierWorker::search() {
-  const int64_t now = now_ns();
+  const int64_t now = steady_ns();
   int64_t known = 0;
   MutexLock lock(mutex_);
   for (auto& [id, load] : work_->loads) {
@@ -242,22 +242,21 @@ void TierWorker::end_page(const Item& item, bool ok) {
 }
 
 void TierWorker::wait_for_work() {
-  struct pollfd waits[kMaxTiers + 1] = {{work_event_, POLLIN, 0}};
-  nfds_t count = 1;
+  int events[kMaxTiers + 1] = {work_event_};
+  size_t count = 1;
   const auto any = [this](Item::State state) {
     return std::any_of(items_.get(), items_.get() + kMaxOpenItems, [=](const Item& i) { return i.state == state; });
   };
   bool short_wait = searching_ || any(Item::State::kRefused);
   for (int32_t t = 0; t < num_tiers(); ++t) {
-    const int fd = tiers_[t].table.descriptor(tiers_[t].table.self);
-    if (fd >= 0) {
-      waits[count++] = {fd, POLLIN, 0};
+    const int event = tiers_[t].table.descriptor(tiers_[t].table.self);
+    if (event >= 0) {
+      events[count++] = event;
     } else {
       short_wait = short_wait || any(Item::State::kOpen);
     }
   }
-  if (poll(waits, count, short_wait ? kShortWaitMs : -1) < 0) return;
-  if (waits[0].revents != 0) clear_event(work_event_);
+  if (wait_for_events({events, count}, short_wait ? kShortWaitMs : -1)) clear_event(work_event_);
 }
 
 }  // namespace kvc

@@ -1,0 +1,20 @@
+// The two futex calls that ThreadPool and WorkerSlots need. Thread safety: any thread. The calls do not order memory:
+// the callers' atomics must.
+//
+// std::atomic::wait is not used, for two reasons. Its table of waiters is a unique global symbol, so the library
+// could not be unloaded. And its notify does not show when it makes a system call.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace kvc {
+
+// Sleeps while word == expected, for at most most_ns nanoseconds if most_ns > 0. It may also return early. Systems with
+// a coarser timer sleep for up to a millisecond more.
+void futex_wait(const std::atomic<uint32_t>& word, uint32_t expected, int64_t most_ns = 0) noexcept;
+
+// Wakes at most `count` threads that sleep on word.
+void futex_wake(const std::atomic<uint32_t>& word, int count) noexcept;
+
+}  // namespace kvc
