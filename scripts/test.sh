@@ -7,6 +7,7 @@
 #   bash scripts/test.sh vllm                 runs only by its name too: it installs vLLM (2 GB)
 #   bash scripts/test.sh docs                 likewise: it builds the site of the documentation, and opens it in a browser
 #   bash scripts/test.sh rust-miri            runs only by its name too: it needs the nightly toolchain
+#   bash scripts/test.sh windows              likewise: it installs mingw-w64 and Wine, builds for Windows and runs tests under Wine
 #   bash scripts/test.sh transformers-census  likewise: small models of every architecture; it writes a page of the documents
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 level=test
@@ -368,6 +369,9 @@ if [[ " ${only[*]} " == *" vllm "* ]]; then
 fi
 if [[ " ${only[*]} " == *" transformers-census "* ]]; then
   part transformers-census transformers_census
+fi
+if [[ " ${only[*]} " == *" windows "* ]]; then
+  part windows bash scripts/windows.sh
 fi
 if [[ " ${only[*]} " == *" rust-miri "* ]]; then
   part rust-miri bash scripts/miri.sh
