@@ -56,9 +56,16 @@ kvc_layer_config draw_layer(World &w, Cache *c, int group) {
   } else if (w.in.one_in(3)) {
     layer.v_head_dim = 6;
   }
-  // Float4 has dims of 16. No byte is drawn for it, so inputs that were found before keep their meaning.
+  // Float4 has dims of 16. No byte is drawn for it and for fp8_ds_mla, so inputs that were found before keep their
+  // meaning.
   if (layer.head_dim == 16 && layer.v_head_dim == 0 && layer.dtype.code == kDLFloat8_e5m2) {
     layer.dtype = kvt::dl_type(kvt::DType::kE2M1);
+  }
+  if (row == KVC_ROW_LATENT && layer.num_q_heads == 3 && layer.dtype.code == kDLFloat8_e5m2) {
+    layer.row_format = KVC_ROW_FORMAT_FP8_DS_MLA;
+    layer.dtype = {0, 0, 0};
+    layer.head_dim = 576;
+    layer.latent_dim = 512;
   }
   if (c->groups[group].visibility != KVC_VISIBLE_ENCODER && w.in.one_in(3)) draw_rope(w, c, &layer);
   if (layer.dtype.code == kDLFloat8_e4m3fn && w.in.one_in(2)) {
@@ -70,6 +77,7 @@ kvc_layer_config draw_layer(World &w, Cache *c, int group) {
   w.in.size_of(layer);
   w.in.numbers(layer.num_kv_heads, layer.num_q_heads, layer.head_dim, layer.v_head_dim, layer.flags, layer.kv_layer,
                layer.softmax_scale, layer.latent_dim, layer.total_kv_heads);
+  if (layer.row_format != 0) w.in.numbers(layer.row_format, layer.reserved);
   return layer;
 }
 

@@ -6,8 +6,6 @@
 namespace fuzz {
 namespace {
 
-constexpr DLDataType kFloat32 = {kDLFloat, 32, 1};
-
 DLDataType some_dtype(World &w) {
   return kvt::dl_type(static_cast<kvt::DType>(w.in.one_in(3) ? 3 + w.in.below(2) : w.in.below(3)));
 }

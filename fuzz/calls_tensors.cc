@@ -7,7 +7,6 @@
 namespace fuzz {
 namespace {
 
-constexpr DLDataType kFloat32 = {kDLFloat, 32, 1};
 constexpr DLDataType kUint8 = {kDLUInt, 8, 1};
 
 DLDataType some_float(World &w) { return kvt::dl_type(static_cast<kvt::DType>(w.in.below(3))); }

@@ -28,6 +28,7 @@ namespace fuzz {
 
 inline const bool trace = std::getenv("KVC_FUZZ_TRACE") != nullptr;  // print every call
 
+constexpr DLDataType kFloat32 = {kDLFloat, 32, 1};
 constexpr uint8_t kUnknown = 0xff;  // the tag of a token that a hostile call may have stored
 
 struct Token {

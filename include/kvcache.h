@@ -72,9 +72,9 @@
  *             (negative n or capacity), UNSUPPORTED (unknown flag bits, unknown fields that are not zero), DEVICE (stream),
  *             DEVICE_FAILED (the driver of a GPU), OUT_OF_MEMORY, INTERNAL. The comment of a function lists one of these
  *             errors only if the function has further causes for it.
- *   Threads   "any" means that any thread may make the call. The library serialises calls that change the same cache. While
- *             kvc_cache_destroy runs, no other call on that cache may run. While kvc_context_destroy runs, no other call
- *             with that context as its argument may run. Otherwise the behaviour is undefined.
+ *   Threads   "Threads: any" in a comment means that any thread may make the call. The library serialises calls that change
+ *             the same cache. While kvc_cache_destroy runs, no other call on that cache may run. While kvc_context_destroy
+ *             runs, no other call with that context as its argument may run. Otherwise the behaviour is undefined.
  *   Blocking  Only these calls wait for I/O: kvc_seq_save, kvc_seq_load, kvc_cache_add_tier, and kvc_cache_destroy if it
  *             closes a tier or transport. A call may wait for short work of other calls on its cache: copies of partial
  *             pages and of tree nodes, and the checks of kvc_cache_check_invariants. On the CPU, a call that computes (such
@@ -86,11 +86,11 @@
  *             the stream that was given to kvc_forward_begin. Memory that the calls read or write must stay valid until the
  *             stream has done the work of these calls.
  *   fork()    The child of fork() may use a cache if no thread was inside a call on the cache during fork(). The child may
- *             make stateless calls and use plans if no thread was inside a call on the context during fork(). The child has
- *             its own copy of the cache. So each of the two processes ends or aborts its own open forwards, and releases its
- *             own exports. The first compute call of the child starts new worker threads. Behaviour is undefined for memory
- *             that both processes map as shared. Behaviour is also undefined in children of clone() or _Fork(), because
- *             clone() and _Fork() run no fork handlers.
+ *             make stateless calls (section 10) and use plans (section 11) if no thread was inside a call on the context
+ *             during fork(). The child has its own copy of the cache. So each of the two processes ends or aborts its own
+ *             open forwards, and releases its own exports. The first compute call of the child starts new worker threads.
+ *             Behaviour is undefined for memory that both processes map as shared. Behaviour is also undefined in children
+ *             of clone() or _Fork(), because clone() and _Fork() run no fork handlers.
  *   NULL      A pointer argument must not be NULL unless it is marked "nullable". The words after "nullable:" say what NULL
  *             means.
  *   Else 0    "FLAG: meaning. Else 0" means that the field must be 0 without the flag. A kind of layer or group may stand
@@ -204,15 +204,15 @@ enum kvc_status_code {
   KVC_ERROR_TREE_TOO_LARGE = 106,        /* error->required and error->available are numbers of uncommitted tree nodes of a
                                             sequence */
   /* State. */
-  KVC_ERROR_BUSY = 200,       /* the sequence is in an open forward or a job, or another thread uses the forward */
+  KVC_ERROR_BUSY = 200,       /* the sequence is in an open forward or a kvc_job, or another thread uses the forward */
   KVC_ERROR_ORDER = 201,      /* the calls came in a wrong order, or a call that is allowed only once came twice */
   KVC_ERROR_CANCELLED = 202,  /* the forward was cancelled, so only kvc_forward_abort is possible. Or a suspend or resume was
                                  cancelled (kvc_job) */
   KVC_ERROR_EVICTED = 203,    /* the needed keys were freed when they left a window, or the needed recurrent state is not
                                  kept */
   KVC_ERROR_UNCOMMITTED = 204, /* the sequence has an uncommitted tree. Call kvc_seq_commit first */
-  KVC_ERROR_STALE = 205,      /* a plan holds another build than the requested one. Or it holds no build, because none was
-                                 made or the last one failed. Or no forward is open in the graph */
+  KVC_ERROR_STALE = 205,      /* a kvc_plan has the tables of another kvc_plan_build than the requested one. Or it has no
+                                 tables, because no build was made or the last failed. Or no forward is open in the graph */
   KVC_ERROR_SUSPENDED = 206,  /* the sequence is suspended. Call kvc_seq_resume first */
   /* Device. */
   KVC_ERROR_DEVICE_UNAVAILABLE = 300, /* no backend, driver or device of that type was found */
@@ -522,6 +522,8 @@ typedef struct kvc_layer_config {
                              number, or the default. If N >= tp_size, num_kv_heads must be N / tp_size, and rank r has the
                              heads [r * num_kv_heads, (r + 1) * num_kv_heads). If N < tp_size, num_kv_heads must be 1, and
                              each head is stored by tp_size / N consecutive ranks. recurrent: 0 */
+  int32_t row_format;    /* MLA: KVC_ROW_FORMAT_*. Else 0 */
+  uint32_t reserved;     /* 0 */
 } kvc_layer_config;
 
 static inline void kvc_layer_config_init(kvc_layer_config *config) {
@@ -529,6 +531,17 @@ static inline void kvc_layer_config_init(kvc_layer_config *config) {
   *config = zero;
   config->struct_size = (uint32_t)sizeof(zero);
 }
+
+/* How a layer of an MLA group stores its rows (kvc_layer_config.row_format). */
+enum kvc_row_format {
+  KVC_ROW_FORMAT_DTYPE = 0,     /* all dims have the type kvc_layer_config.dtype */
+  KVC_ROW_FORMAT_FP8_DS_MLA = 1 /* the packed row of DeepSeek-V3.2, as vLLM ("fp8_ds_mla") and FlashMLA store it. It has 656
+                                   bytes: 512 latent dims as float8_e4m3fn, then 4 float32 scales of 128 latent dims each,
+                                   then 64 rotary dims as bfloat16. Needs head_dim 576, latent_dim 512 and the default dtype.
+                                   The scale of 128 dims is the smallest power of two that is at least amax / 448 and at
+                                   least 1e-4. If one of the dims is infinite or NaN, all 128 are read as NaN. Views, exports
+                                   and storage of the caller are uint8 [..., 656] (docs/reference/formats.md) */
+};
 
 /* The kind of row of a group says what the group stores for a token. A group also has a visibility (kvc_visibility). Every
  * kind of row can be combined with every visibility, except that KVC_ROW_STATE needs KVC_VISIBLE_ALL. */
@@ -601,10 +614,11 @@ typedef struct kvc_group_config {
   int64_t window_tokens;  /* KVC_VISIBLE_WINDOW: w, 1..2^30. Else 0 */
   int64_t chunk_tokens;   /* KVC_VISIBLE_CHUNK: c, 1..2^30, not necessarily a multiple of the page size. Else 0 */
   int64_t num_pages;      /* number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's
-                             capacity (recurrent: max_sequences * (2 + max_checkpoints + max_draft_states)). In a recurrent
-                             group, a sequence takes one page, one more page in an open forward, and one page for each
-                             checkpoint. While the sequence has an uncommitted tree, it takes one more page, and one page for
-                             each node whose state is kept */
+                             capacity (recurrent: max_sequences * (2 + max_checkpoints + n), where n is the smaller of
+                             max_draft_states + 1 and max_tree_nodes - 1, and 0 if max_draft_states is 0). In a
+                             recurrent group, a sequence takes one page, one more page in an open forward, and one page for each
+                             checkpoint. An uncommitted tree takes one page for the state before the tree (none if it is a
+                             checkpoint), and one page for each node whose state is kept, except the last node */
 } kvc_group_config;
 
 static inline void kvc_group_config_init(kvc_group_config *config) {
@@ -642,9 +656,9 @@ enum kvc_cache_flags {
   KVC_CACHE_ZERO_ON_FREE = 64
 };
 
-/* The policy says which idle prefix the prefix index evicts first, among idle prefixes of equal priority. If a longer prefix
- * continues a shorter prefix, the longer prefix is evicted first. benchmarks/results/README.md has hit rates of both
- * policies. */
+/* A prefix is idle if only the prefix index refers to its pages. The policy says which idle prefix the index evicts first,
+ * among idle prefixes of equal priority. If a longer prefix continues a shorter prefix, the longer prefix is evicted first.
+ * benchmarks/results/README.md has hit rates of both policies. */
 enum kvc_prefix_policy {
   KVC_PREFIX_POLICY_REUSE = 0, /* the prefix with the smallest t + n * a / 2. t is the time of the prefix's last use. n is
                                   the number of its uses after the first, at most 3. a is the mean time from the last use of
@@ -744,8 +758,8 @@ static inline void kvc_estimate_init(kvc_estimate *estimate) {
 KVC_API kvc_status kvc_cache_estimate(kvc_context *context, const kvc_cache_config *config, int32_t group,
                                       kvc_estimate *estimate, kvc_error *error);
 
-/* Creates a cache. The call reserves the pools of all layers and all bookkeeping, so that no later call has to allocate
- * more.
+/* Creates a cache. The call reserves the pools of all layers, and the bookkeeping of max_sequences sequences and
+ * max_open_forwards forwards. A graph takes memory of its own (kvc_graph_create).
  *   config   borrowed, arrays included; storages in it are adopted
  *   cache    returned; released by kvc_cache_destroy
  * A pool that the cache allocates holds zeros until K and V are stored in it.
@@ -1140,7 +1154,7 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  * No key     A query that sees no key has output 0 and LSE -inf. With an attention sink, its LSE is the logit of the sink.
  * MLA        With up-projections, a row with few queries is computed in the absorbed form: the library projects q into
  *            latent space, and projects the result back to out. For a row with many queries, the library decompresses K and
- *            V of the new tokens. Both forms give the same result within rounding (docs/reference/mla.md).
+ *            V of the new tokens, but not of earlier tokens. Both forms agree within rounding (docs/reference/mla.md).
  * Lists      With indices, a query attends to those listed keys that it would see without a list. An entry i names token i
  *            of the sequence (or block i, see index_block), counted from the first token of the sequence. In a cross layer
  *            it names token i of the encoder sequence. Nodes of a tree come after the tokens, in the order in which they
@@ -1149,7 +1163,7 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  *            padding, and may be at any place. If a list names no key that the query sees, the result is as in "No key". K
  *            and V of keys that no list names are not read. Ascending lists are fastest (docs/reference/lists.md).
  * Errors: those of kvc_forward_append, and
- *   ORDER             the layer was not appended, and k and v are NULL (with PAST both may be NULL); the same part was
+ *   ORDER             k and v are NULL, and the layer was not appended (with PAST, no append is needed); the same part was
  *                     attended before; the layer reads K and V of a layer outside of the forward's range; the forward
  *                     appends encoder tokens
  *   OUT_OF_RANGE      softmax_scale, softcap, index_block, or k * index_block; on the CPU, an entry whose first token is not
@@ -1287,7 +1301,7 @@ KVC_API kvc_status kvc_merge_states(kvc_context *context, const kvc_merge_args *
  * The pages of sequences that were removed during the step are released. Nodes of trees stay uncommitted until
  * kvc_seq_commit.
  *
- * Every layer in the range must have stored the new tokens. Otherwise the new pages could still have tokens of another
+ * Every layer in the range must have stored the new tokens. Otherwise the new pages could still have K and V of another
  * sequence in this layer. Layers that a step does not compute must be outside of its range (kvc_batch.layer_begin). In
  * graphs and with KVC_STORAGE_NONE, the library cannot check this fully, so the engine must ensure that every layer stores
  * the new tokens.
@@ -1367,7 +1381,7 @@ KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, c
  *              last row of the step are not written.
  *   CUDA       Run one step without a capture first. Then capture append, attend, load_state and store_state between a begin
  *              and an end. All other calls must be outside of the capture (else ORDER). kvc_forward_end checks that each
- *              layer in the range was appended in the graph at least once. The call cannot check which calls a replay ran,
+ *              layer in the range was appended in the graph at least once. But it cannot check what a replay has stored,
  *              so replay all captured layers before kvc_forward_end. A replay while no forward is open writes nothing. Use
  *              one stream for all forwards of a graph.
  *

@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define KVC_BACKEND_VERSION 13
+#define KVC_BACKEND_VERSION 14
 
 /* ---- Services of the core ------------------------------------------------------------------- */
 
@@ -426,6 +426,8 @@ typedef struct kvc_backend_plan {
   int32_t slot;                          /* index of the plan in kvc_backend_step_limits.plans */
   int64_t num_items, num_tiles, num_spans, num_parts;
   int64_t max_items, max_tiles, max_spans, max_parts; /* the largest numbers in any step */
+  int64_t max_split_items; /* of the items that no rows share, the most beyond two for each range of queries and heads. Several
+                              items have the same queries and heads if the keys are split */
   int32_t *counters; /* on the host, [num_tiles]: memory in which a backend can count the finished items of each tile. A call
                         finds any values there, and sets them to 0 first */
   float *partials;   /* the memory to which partial_offset of items refers */
@@ -757,6 +759,7 @@ typedef struct kvc_backend_stage {
 typedef struct kvc_backend_step_limits {
   int64_t array_bytes;                  /* size of the memory in which the core places arrays */
   int64_t num_changes;                  /* number of changed nodes that fit in one copy */
+  int64_t max_tokens;                   /* the most tokens of a step */
   const kvc_backend_plan *const *plans; /* [num_plans], by slot: their layers and max_* are read */
   int32_t num_plans;
   int32_t num_stage_plans; /* the first num_stage_plans plans are sent by stage or stage_plan, and the others only by

@@ -23,8 +23,8 @@
  *   int64_t count = transport.poll(transport.self, events, 16);                      // both sides, again and again
  *
  * Rules for all functions
- *   Blocking  Only close waits for the network or for a peer. Messages are sent and received only inside poll, so call it
- *             often.
+ *   Blocking  Only close and disconnect wait for the network or for a peer, for a short time. Messages are sent and received
+ *             inside poll, so call it often.
  *   Threads   The caller makes one call at a time.
  *   Order     Messages to one peer arrive whole, once, and in the order of their sends.
  *   Memory    The `data` of a send must stay valid until the event SENT of its operation was polled, or close has returned.
@@ -103,7 +103,9 @@ struct kvc_transport { /* kvc_transport: kvcache.h */
    *   error  out, never NULL; filled if the result is FAILED */
   int32_t (*connect)(void *self, const void *address, int64_t bytes, uint64_t *peer, kvc_error *error);
 
-  /* Releases a peer. Accepted messages are still sent while the peer runs, and poll still gives their SENT events. */
+  /* Releases a peer. Accepted messages are still sent while the peer runs, and poll still gives their SENT events.
+   * Short messages leave even if poll is never called again: the library sends the reason of a cancelled transfer, and then
+   * calls this. The function may wait for a short time for this. */
   void (*disconnect)(void *self, uint64_t peer);
 
   /* Sends a message.

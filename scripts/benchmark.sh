@@ -2,6 +2,7 @@
 # Builds the release preset, runs benchmarks, and prints each figure beside its target. Use a quiet machine.
 #   benchmark.sh                      size of the library, cold start, hand-off to the thread pool, the manager
 #   benchmark.sh plans [ARGS]         plans without a cache
+#   benchmark.sh steps [ARGS]         begin and end of a graph's decode step, on the CPU and on the emulated GPU
 #   benchmark.sh lists [ARGS]         lists of keys beside attention over all keys
 #   benchmark.sh select [ARGS]        selection of keys beside a read of them
 #   benchmark.sh keys [ROUNDS]        page keys beside SHA-256 of one large buffer
@@ -115,6 +116,11 @@ case ${1:-} in
   plans)
     build plans_benchmark
     "$build/benchmarks/plans_benchmark" "${@:2}"
+    ;;
+  steps)
+    build graph_step_benchmark kvcache_cuda_emulated_plugin
+    export KVCACHE_CUDA_BACKEND=$build/tests/cuda/libkvcache_cuda_emulated_plugin.so
+    "$build/benchmarks/graph_step_benchmark" "${@:2}"
     ;;
   lists)
     build lists

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Builds the CUDA backend, build/cuda/kernels/cuda/libkvcache_cuda.so. It needs no GPU.
+#   KVC_CUDA_BUILD=cuda-80 ...   builds in build/cuda-80 instead
 #   build_cuda.sh [ARCH ...]     compute capabilities as CMake names them (90a-real, 90-virtual); without ARCH: all
 # The compiler is that of $CUDA_HOME, else nvcc in the path, else /usr/local/cuda, else wheels that are installed into
 # build/cuda-toolkit. DLPack comes from $DLPACK_INCLUDE_DIR, else from what scripts/setup.sh installs.
@@ -8,7 +9,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 if [ -z "${DLPACK_INCLUDE_DIR:-}" ]; then # a machine without a network may have it elsewhere
   set_up demo cmake ninja
 fi
-build=$root/build/cuda
+build=$root/build/${KVC_CUDA_BUILD:-cuda}
 
 # Prints the folder of a toolkit made of wheels: bin/nvcc, include, lib64.
 toolkit_of_wheels() {

@@ -1,25 +1,26 @@
 #!/usr/bin/env bash
-# Runs clang-tidy (.clang-tidy) over src, by the commands of build/release. The CPU kernels are not clean yet: products of their
-# tile indexes are 32 bits wide, and bounded by the tile. A file that passed is skipped until its text, a header that it includes,
-# its flags, the checks or the version of clang-tidy change.
-#   bash scripts/clang_tidy.sh            all files of src that are not known to pass
-#   bash scripts/clang_tidy.sh kernels    only files whose path begins so
+# Runs clang-tidy (.clang-tidy) over src, folder by folder as build/fuzz compiles it, because most of the time of a file is that
+# of its headers. The CPU kernels are not clean yet: products of their tile indexes are 32 bits wide, and bounded by the tile.
+# What passed is skipped until its text, a header that it includes, its flags, the checks or the version of clang-tidy change.
+#   bash scripts/clang_tidy.sh            all of src that is not known to pass
+#   bash scripts/clang_tidy.sh kernels    only files whose path begins so, one by one as build/release compiles them
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 set_up full cmake ninja clang-tidy-19 clang++-19
 tool=clang-tidy-19
 compiler=clang++-19
 passed=$root/build/clang-tidy
-commands=$root/build/release/compile_commands.json
+preset=$([ $# = 0 ] && echo fuzz || echo release)
+commands=$root/build/$preset/compile_commands.json
 mkdir -p "$passed"
-[ -f "$commands" ] || PATH=$venv/bin:$PATH cmake --preset release -DPython3_EXECUTABLE="$python" > /dev/null
+PATH=$venv/bin:$PATH cmake --preset "$preset" -DPython3_EXECUTABLE="$python" > /dev/null # writes the joined files too
 
 list_files() { # FILE<tab>OPTIONS of every file of the library
-  "$python" - "$commands" "$root" "${1:-src}" <<'END'
+  "$python" - "$commands" "$root" "${1:-}" <<'END'
 import json, shlex, sys
 commands, root, only = sys.argv[1:]
 for entry in sorted(json.load(open(commands)), key=lambda entry: entry["file"]):
     file = entry["file"].removeprefix(root + "/")
-    ours = any(target in entry["command"] for target in ("/kvcache_core.dir/", "/kvcache_cpu_kernels.dir/"))
+    ours = "/kvcache_core.dir/" in entry["command"] or only and "/kvcache_cpu_kernels.dir/" in entry["command"]
     if ours and file.startswith(only):
         words = shlex.split(entry["command"])[1:]
         options = [word for word in words if word.startswith(("-I", "-D", "-m", "-std", "-f"))]

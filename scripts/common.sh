@@ -100,6 +100,33 @@ make_empty_cuda_libraries() { # ENVIRONMENT
   done
 }
 
+# Makes build/venv-NAME for the package in integrations/NAME: the packages of its requirements.txt, and itself, over
+# .venv-transformers. A second run installs what changed in this checkout.
+set_up_integration() { # NAME
+  local here=$root/integrations/$1 layer=$root/build/venv-$1 base=$root/.venv-transformers now copy
+  set_up demo
+  install_python_package
+  bash scripts/setup_transformers.sh
+  now="$("$python" --version) $(cat "$here/requirements.txt" "$base/requirements.stamp" | sha256sum)"
+  if [ ! -f "$layer/requirements.stamp" ] || [ "$(cat "$layer/requirements.stamp")" != "$now" ]; then
+    rm -rf "$layer"
+    mkdir -p "$root/build"
+    "$python" -m venv "$layer"
+    layer_over_venv "$layer"
+    packages_of "$base" >> "$(packages_of "$layer")/layer.pth"
+    "$layer/bin/python" -m pip install --quiet --no-deps --requirement "$here/requirements.txt"
+    echo "$now" > "$layer/requirements.stamp"
+  fi
+  now=$(fingerprint "$here/pyproject.toml" "$here/kvcache_$1")
+  if [ ! -f "$layer/package.stamp" ] || [ "$(cat "$layer/package.stamp")" != "$now" ]; then
+    copy=$(mktemp -d) # setuptools writes beside the sources
+    cp -r "$here/pyproject.toml" "$here/README.md" "$here/kvcache_$1" "$copy"
+    "$layer/bin/python" -m pip install --quiet --no-deps --no-build-isolation --force-reinstall "$copy"
+    rm -rf "$copy"
+    echo "$now" > "$layer/package.stamp"
+  fi
+}
+
 # The first program in a language of a README.
 program_of() { # README LANGUAGE
   sed -n "/^\`\`\`$2\$/,/^\`\`\`\$/p" "$1" | sed '1d; /^```$/,$d'

@@ -150,14 +150,14 @@ configure() {
 }
 configure -DKVCACHE_BUILD_TESTS=ON "-DKVCACHE_TEST_FOLDERS=cuda;kernels" $([ ! -d "$gtest" ] || echo "-DGTEST_SOURCE=$gtest") || {
   configure -DKVCACHE_BUILD_TESTS=OFF # for example without GoogleTest: build the package alone
-  cmake --build "$tree" --parallel $jobs --target _kvcache
+  cmake --build "$tree" --parallel $jobs --target _kvcache kvcache_disk
   exit 1
 }
-cmake --build "$tree" --parallel $jobs --target _kvcache $programs -- -k 0
+cmake --build "$tree" --parallel $jobs --target _kvcache kvcache_disk $programs -- -k 0
 END
   write_script build-package << END
 set -e
-cmake --build "$tree" --parallel $jobs --target _kvcache # in case only the tests failed to build
+cmake --build "$tree" --parallel $jobs --target _kvcache kvcache_disk # in case only the tests failed to build
 cmake --install "$tree" --component python --prefix "$site"
 cmake --install "$tree" --component python-sources --prefix "$site"
 PYTHONPATH="$site" "$python" -c 'import kvcache; print(kvcache.__file__, kvcache.build_info())'
@@ -190,11 +190,11 @@ fi
 # ---- Tests: at the same time, because a GPU serves several processes -----------------------------
 if wanted tests; then
   tests_of pytest 170 60 pytest tests/gpu --device "$device" &
-  # On memory that host and device share. Left out are tests that read CPU registers, that map memory themselves, of
-  # long sums (the GPU's are float32 within an item), and of 4 bits, which CUDA refuses.
+  # On memory that host and device share. Left out are tests that read CPU registers, that map memory themselves, and of
+  # long sums (the GPU's are float32 within an item).
   if [ "$device" = cuda ]; then
     KVC_KERNEL_BACKEND=$plugin KVC_KERNEL_SAMPLING=2 tests_of numeric 120 40 "$kernels_test" \
-      --gtest_filter=-Backend.*:Merge.*:Convert.*:Parts.*:DeviceMemory*:LongSums.*:Uint4.*:Float4.*:Nibbles.* &
+      --gtest_filter=-Backend.*:Merge.*:Convert.*:Parts.*:DeviceMemory*:LongSums.* &
   fi
   if [ "$device" = cuda ] && [ "$capability" = 90 ]; then # the kernels that are selected by name only
     KVC_GPU_SIMD=sm_90_mma tests_of pytest-mma 110 60 pytest tests/gpu/test_numeric.py tests/gpu/test_spikes.py \

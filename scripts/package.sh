@@ -12,7 +12,7 @@
 # linker found. Debian 12 with gcc 12 gives glibc 2.34 and libstdc++ 11 (GLIBCXX_3.4.29), called manylinux_2_34.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 if [ "$*" = windows ]; then
-  set_up test cmake ninja
+  set_up windows cmake
 else
   set_up full cmake ninja cargo go mvn jar auditwheel
 fi

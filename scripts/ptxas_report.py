@@ -18,19 +18,20 @@ PROCESSORS = {"sm_80": (2048, 32, 164), "sm_86": (1536, 16, 100), "sm_89": (1536
               "sm_100": (2048, 32, 228), "sm_120": (1536, 24, 100)}
 # Of a kernel's blocks: threads, and the most dynamic shared memory in KiB that they are launched with.
 LAUNCHES = {"attend_kernel": (128, 47), "merge_tiles_kernel": (128, 3), "append_kernel": (128, 0),
-            "append_words_kernel": (128, 0),
+            "append_kernel<true>": (128, 18), "append_words_kernel": (128, 0),
             "rope_kernel": (128, 0), "copy_in_order_kernel": (128, 0), "copy_apart_kernel": (128, 0), "gather_kernel": (128, 0), "merge_kernel": (128, 0),
             "states_kernel": (256, 0), "project_kernel": (256, 2.2), "project_mma_kernel": (128, 72), "send_kernel": (256, 0),
             "plan_rows_kernel": (128, 1), "plan_fill_kernel": (128, 1.5), "plan_read_kernel": (128, 1),
             "plan_trees_kernel": (128, 0), "plan_count_kernel": (128, 0), "plan_scan_kernel": (128, 1),
             "plan_check_kernel": (128, 0), "plan_write_kernel": (128, 0), "plan_tokens_kernel": (128, 0),
-            "plan_finish_kernel": (32, 0), "list_keys_kernel": (512, 33), "score_kernel": (128, 39), "choice_kernel": (512, 9)}
+            "plan_finish_kernel": (32, 0), "list_keys_kernel": (1024, 33), "score_kernel": (128, 39), "choice_kernel": (512, 9)}
 # What kernels/cuda/attend/mma/tiles.cuh keeps beside q and tiles, at most (tests/cuda holds it): in all; of latent rows
 # once, and of a tile. And attend/wgmma/tiles.cuh, in all; and all of a block of attend/wgmma/latent.cuh.
 MMA_FIXED_KIB, MMA_ONCE_KIB, MMA_TILE_KIB = 16, 5.6, 1.77
 DECODE_FIXED_KIB = 3.5
-TYPES = ("float", "F16", "Bf16", "E4m3", "E5m2", "I8")  # by their number
+TYPES = ("float", "F16", "Bf16", "E4m3", "E5m2", "I8", "U4", "E2m1")  # by their number
 WGMMA_FIXED_KIB = 14
+MANY_FIXED_KIB = 12  # attend/mma/many_rows.cuh
 WGMMA_LATENT_KIB = 223
 BY_WARPGROUPS = ("attend_wgmma_kernel", "attend_wgmma_latent_kernel")
 
@@ -52,6 +53,13 @@ def mma_shared_kib(kernel: str, shared_kib: int) -> float:
             if kib <= share:
                 return kib
     return 0
+
+
+def many_shared_kib(kernel: str, shared_kib: int) -> float:
+    """The same of attend_many_kernel, by many_shape."""
+    dims, v_dims = (int(word) for word in re.findall(r"\d+(?=[,>])", kernel)[-2:])
+    kib = MANY_FIXED_KIB + (128 * dims + 64 * (dims + v_dims)) * 2 / 1024
+    return kib if kib <= shared_kib - 1 else 0
 
 
 def latent_shared_kib(kernel: str, rows: int, shared_kib: int) -> float:
@@ -78,10 +86,12 @@ def wgmma_shared_kib(kernel: str) -> float:
 def decode_block(kernel: str, shared_kib: int) -> tuple:
     """Threads and shared memory of a block of few rows, by decode_warps and decode_shape of attend/decode/plan.h."""
     dims, v_dims = (int(word) for word in re.findall(r"\d+(?=[,>])", kernel)[-2:])
-    element = 1 if "E4m3," in kernel or "I8," in kernel else 2
-    warps = 2 if dims * element > 256 else 4
-    tile_kib = 16 * ((dims + v_dims) * element + (8 if "I8," in kernel else 0)) / 1024
-    before, results = DECODE_FIXED_KIB + 16 * dims * 2 / 1024, warps * 16 * v_dims * 4 / 1024
+    bits = 4 if "U4," in kernel else 8 if "E4m3," in kernel or "I8," in kernel else 16
+    query_parts = 1 if bits > 4 else 2 if "<F16" in kernel else 3
+    warps = 2 if dims * bits > 2048 else 4
+    keys = 32 if bits == 8 and dims <= 128 else 16
+    tile_kib = keys * ((dims + v_dims) * bits / 8 + (8 if "I8," in kernel or "U4," in kernel else 0)) / 1024
+    before, results = DECODE_FIXED_KIB + 16 * dims * 2 * query_parts / 1024, warps * 16 * v_dims * 4 / 1024
     for least in (3, 2):
         for blocks in (3, 2, 1):
             for stages in range(4, least - 1, -1):
@@ -111,11 +121,15 @@ def usage(plugin: Path, cuobjdump: str) -> list:
 def occupancy(kernel: str, arch: str, registers: int, shared: int) -> str:
     """Blocks of a multiprocessor that run at once, and their threads as a part of the most."""
     name = kernel.split("<")[0]
-    if name not in [*LAUNCHES, "attend_mma_kernel", "attend_decode_kernel", "attend_latent_kernel", *BY_WARPGROUPS] or arch not in PROCESSORS:
+    if name not in [*LAUNCHES, "attend_mma_kernel", "attend_many_kernel", "attend_decode_kernel", "attend_latent_kernel", *BY_WARPGROUPS] or arch not in PROCESSORS:
         raise SystemExit(f"ptxas_report.py does not know {name} on {arch}: say how it is launched")
     most_threads, most_blocks, shared_kib = PROCESSORS[arch]
     if name == "attend_mma_kernel":
         threads, dynamic_kib = 128, mma_shared_kib(kernel, shared_kib)
+        if dynamic_kib == 0:
+            return "not used"
+    elif name == "attend_many_kernel":
+        threads, dynamic_kib = 128, many_shared_kib(kernel, shared_kib)
         if dynamic_kib == 0:
             return "not used"
     elif name == "attend_decode_kernel":
@@ -132,7 +146,7 @@ def occupancy(kernel: str, arch: str, registers: int, shared: int) -> str:
             return "empty"  # the body is for sm_90a alone
         threads, dynamic_kib = (384, wgmma_shared_kib(kernel)) if name == BY_WARPGROUPS[0] else (512, WGMMA_LATENT_KIB)
     else:
-        threads, dynamic_kib = LAUNCHES[name]
+        threads, dynamic_kib = LAUNCHES.get(kernel) or LAUNCHES[name]
     warp_registers = (registers * 32 + 255) // 256 * 256
     by_registers = 65536 // (warp_registers * (threads // 32))
     if int(arch[3:]) < 90 or shared == 0:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Lines of scripts/test.sh. Counts come from JUnit files: a skipped test is no passed one.
 
-    report.py part NAME ok|FAILED BEGIN END JUNIT
+    report.py part NAME ok|FAILED BEGIN END CPU JUNIT     times in seconds
     report.py summary LOGS NAME=ok|FAILED ...
     report.py cargo OUTPUT JUNIT        writes the JUnit file of `cargo test`'s output
     report.py junit JUNIT FILE ...      merges JUnit files; exit code 1 if a test failed, or there is none
@@ -40,13 +40,13 @@ def reason_of(case) -> str:
     return ""
 
 
-def part(name, state, begin, end, junit) -> int:
+def part(name, state, begin, end, cpu, junit) -> int:
     passed, failed, skipped = counts(Path(junit))
     seconds = float(end) - float(begin)
     tests = f"   {passed} passed"
     tests += f", {failed} failed" if failed else ""
     tests += f", {len(skipped)} skipped" if skipped else ""
-    print(f"{name:<16} {state:<6} {seconds:8.1f} s" + (tests if Path(junit).exists() else ""), flush=True)
+    print(f"{name:<16} {state:<6} {seconds:8.1f} s, CPU {int(cpu):5} s" + (tests if Path(junit).exists() else ""), flush=True)
     for line in skipped:
         print(f"    skipped {line}", flush=True)
     return 0

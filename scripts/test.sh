@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Sets up and runs the tests. Prints one line for each part, with its time.
 #   bash scripts/test.sh            quick: under 15 minutes after set-up on 2 cores
-#   bash scripts/test.sh --full     also clang, fuzzing, sanitizers, coverage, aarch64 and packages
+#   bash scripts/test.sh --full     also clang, fuzzing, sanitizers, coverage, aarch64, packages and Windows
 #   bash scripts/test.sh [--full] PART ...    only these parts (and the set-up)
 #   bash scripts/test.sh rust-candle          a part that runs only by its name: it compiles candle
 #   bash scripts/test.sh vllm                 runs only by its name too: it installs vLLM (2 GB)
+#   bash scripts/test.sh torch-operators      likewise: PyTorch compiles and exports graphs with the operators of integrations/torch
+#   bash scripts/test.sh torch-oldest         likewise: as torch-operators, and once more with PyTorch 2.10, which it installs
+#   bash scripts/test.sh lmcache sglang       likewise: they install LMCache (200 MB) and SGLang (900 MB)
 #   bash scripts/test.sh docs                 likewise: it builds the site of the documentation, and opens it in a browser
 #   bash scripts/test.sh rust-miri            runs only by its name too: it needs the nightly toolchain
-#   bash scripts/test.sh windows              likewise: it installs mingw-w64 and Wine, builds for Windows and runs tests under Wine
 #   bash scripts/test.sh transformers-census  likewise: small models of every architecture; it writes a page of the documents
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 level=test
@@ -21,7 +23,7 @@ logs=$root/build/logs
 # part NAME COMMAND...: runs it. Its output goes to a file that is shown if it fails. Tests write $junit, and NAME=ok or
 # NAME=FAILED is added to $logs/ran.
 part() {
-  local name=$1 begin end status state=ok
+  local name=$1 begin end cpu status state=ok shell=$BASHPID # in $(...), BASHPID is another process
   shift
   if [ ${#only[@]} -gt 0 ] && [[ " setup ${only[*]} " != *" $name "* ]]; then
     return
@@ -29,17 +31,26 @@ part() {
   junit=$logs/$name.xml
   rm -f "$junit"
   begin=$(date +%s.%N)
+  cpu=$(cpu_seconds "$shell")
   set +e # not as a condition, because bash would then continue after errors inside
-  ( set -e; "$@" ) > "$logs/$name.log" 2>&1
+  until_deadline "$@" > "$logs/$name.log" 2>&1
   status=$?
   set -e
   [ $status = 0 ] || state=FAILED
+  if [ $status = 124 ]; then
+    echo "stopped, because the whole run took $KVC_TEST_DEADLINE minutes" >> "$logs/$name.log"
+    if [ -n "$may_stop" ]; then
+      echo "stopped after $KVC_TEST_DEADLINE minutes: $name" | tee -a "$logs/left-out"
+      return
+    fi
+  fi
   end=$(date +%s.%N)
+  cpu=$(($(cpu_seconds "$shell") - cpu))
   {
     flock 9 # so that lines of the two chains do not mix
     echo "$name=$state" >> "$logs/ran"
     if command -v python3 > /dev/null; then
-      python3 scripts/report.py part "$name" "$state" "$begin" "$end" "$junit"
+      python3 scripts/report.py part "$name" "$state" "$begin" "$end" "$cpu" "$junit"
     else
       echo "$name $state" # the set-up could not install Python
     fi
@@ -51,9 +62,37 @@ part() {
   } 9> "$logs/lock"
 }
 
+# cpu_seconds PROCESS: the CPU time of its children that have ended.
+cpu_seconds() { awk -v ticks="$(getconf CLK_TCK)" '{ printf "%d", ($16 + $17) / ticks }' "/proc/$1/stat"; }
+
+# until_deadline COMMAND...: runs it with `set -e`. With KVC_TEST_DEADLINE, it is stopped after that many minutes of the whole
+# run, and the result is 124.
+until_deadline() {
+  local left=$((${KVC_TEST_DEADLINE:-0} * 60 - SECONDS)) command watch status
+  if [ -z "${KVC_TEST_DEADLINE:-}" ]; then
+    ( set -e; "$@" )
+    return
+  fi
+  set -m # process groups of their own, which can be stopped whole
+  ( set -e; "$@" ) < /dev/null &
+  command=$!
+  ( sleep $((left > 1 ? left : 1)); kill -KILL -- -$command ) &
+  watch=$!
+  disown $watch # bash writes nothing when it is stopped
+  set +m
+  wait $command
+  status=$?
+  kill -KILL -- -$watch 2> /dev/null
+  [ $status != 137 ] || [ $SECONDS -lt $((KVC_TEST_DEADLINE * 60)) ] || status=124
+  return $status
+}
+
 # in_time PART ...: whether these parts of --full may still start. After KVC_TEST_MINUTES a run of all parts starts no more
-# of them. The parts that are left out are listed, and count neither as passed nor as failed.
+# of them, and at KVC_TEST_DEADLINE it stops the one that runs. The parts that are left out or stopped are listed, and count
+# neither as passed nor as failed.
+may_stop=
 in_time() {
+  may_stop=yes
   local minutes=$((SECONDS / 60))
   if [ ${#only[@]} -gt 0 ] || [ "$minutes" -lt "${KVC_TEST_MINUTES:-$((minutes + 1))}" ]; then
     return 0
@@ -61,6 +100,7 @@ in_time() {
   echo "left out after $minutes of $KVC_TEST_MINUTES minutes: $*" | tee -a "$logs/left-out"
   return 1
 }
+late_part() { ! in_time "$1" || part "$@"; }
 
 # beside CHAIN CHAIN: runs two functions at once, because their parts leave a core idle for much of the time.
 beside() {
@@ -119,15 +159,15 @@ transformers_census() {
   bash scripts/setup_transformers.sh
   OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 "$root/.venv-transformers/bin/python" tests/transformers/census.py
 }
-# Compiles the CUDA backend for two architectures. No kernel may use local memory, and the plug-in must report what a machine
+# Compiles the CUDA backend for one architecture. No kernel may use local memory, and the plug-in must report what a machine
 # lacks. (The part `unit` runs its kernels on an emulation.)
-cuda() {
-  DLPACK_INCLUDE_DIR=$("$venv/bin/tvm-ffi-config" --dlpack-includedir) bash scripts/build_cuda.sh 80-real 90a-real \
-    | tee "$logs/cuda-build.txt"
-  local toolkit
-  toolkit=$(sed -n 's/^toolkit: //p' "$logs/cuda-build.txt")
-  export KVCACHE_CUDA_BACKEND=$root/build/cuda/kernels/cuda/libkvcache_cuda.so
-  test -z "$(grep -i warning "$logs/cuda-build.txt" | tee /dev/stderr)"
+cuda() { # ARCH FOLDER
+  local toolkit built=$logs/$2-build.txt
+  DLPACK_INCLUDE_DIR=$("$venv/bin/tvm-ffi-config" --dlpack-includedir) KVC_CUDA_BUILD=$2 bash scripts/build_cuda.sh "$1" \
+    | tee "$built"
+  toolkit=$(sed -n 's/^toolkit: //p' "$built")
+  export KVCACHE_CUDA_BACKEND=$root/build/$2/kernels/cuda/libkvcache_cuda.so
+  test -z "$(grep -i warning "$built" | tee /dev/stderr)"
   test "$(nm --dynamic --defined-only "$KVCACHE_CUDA_BACKEND" | cut -d ' ' -f 3)" = kvc_backend_get
   python3 scripts/ptxas_report.py "$KVCACHE_CUDA_BACKEND" --cuobjdump "$toolkit/bin/cuobjdump"
   if [ -e /dev/nvidiactl ]; then
@@ -282,20 +322,20 @@ conformance() {
 
 # Two chains for `beside`. They write to different folders.
 other_languages() { # build/java and build/rust
-  part go go_package
-  part rust rust
-  part java java_package
-  part conformance conformance
-  part engines engines
-  part guide guide
-  part packages packages
-  part fresh-clone fresh_clone
+  late_part go go_package
+  late_part rust rust
+  late_part java java_package
+  late_part conformance conformance
+  late_part engines engines
+  late_part guide guide
+  late_part packages packages
+  late_part fresh-clone fresh_clone
 }
 torch_and_cuda() { # build/cuda and .venv-transformers
-  part cuda cuda
-  part typing typing
-  part python-jax run_pytest tests/python/test_jax.py
-  part transformers transformers_tests
+  late_part cuda cuda 90a-real cuda
+  late_part typing typing
+  late_part python-jax run_pytest tests/python/test_jax.py
+  late_part transformers transformers_tests
 }
 
 mkdir -p "$logs"
@@ -322,18 +362,16 @@ part gemma run_pytest tests/gemma --ignore=tests/gemma/test_model_torch.py
 if [ $level != full ]; then
   part guide run_pytest tests/guide -k "in_python or in_c" # the others need their compilers
 else
-  part redis redis_tests
-  part nixl nixl_tests
-  part onnxruntime env KVC_STRICT=$strict bash integrations/onnxruntime/test.sh --junitxml="$logs/onnxruntime.xml"
-  part browser run_pytest tests/browser
-  part subdirectory run_ctest release --build-config Packages --tests-regex '^consumer.subdirectory$'
+  late_part redis redis_tests
+  late_part nixl nixl_tests
+  late_part onnxruntime env KVC_STRICT=$strict bash integrations/onnxruntime/test.sh --junitxml="$logs/onnxruntime.xml"
+  late_part browser run_pytest tests/browser
+  late_part subdirectory run_ctest release --build-config Packages --tests-regex '^consumer.subdirectory$'
   beside torch_and_cuda other_languages
-  part thread-safety thread_safety
-  part clang-tidy bash scripts/clang_tidy.sh
-  if in_time fuzz; then
-    part fuzz bash scripts/fuzz.sh api --minutes 1
-    part fuzz-bytes fuzz_bytes
-  fi
+  late_part thread-safety thread_safety
+  late_part clang-tidy bash scripts/clang_tidy.sh
+  late_part fuzz bash scripts/fuzz.sh api --minutes 1
+  late_part fuzz-bytes fuzz_bytes
   if in_time build-asan asan rust-asan; then
     part build-asan configure_and_build asan -DKVCACHE_REDIS=ON
     part asan run_ctest asan
@@ -349,6 +387,7 @@ else
     part aarch64 run_ctest aarch64 --label-exclude '^kernels$'
     part aarch64-kernels run_ctest aarch64 --label-regex '^kernels$'
   fi
+  late_part cuda-80 cuda 80-real cuda-80
   if in_time build-coverage coverage coverage-report; then
     part build-coverage configure_and_build coverage -DCMAKE_COMPILE_WARNING_AS_ERROR="$strict"
     # The preset leaves out two folders that take long and reach few lines that the others miss.
@@ -357,6 +396,7 @@ else
     ! grep -q '^coverage-report=ok' "$logs/ran" ||
       sed -n 's/ *Total:|/    lines and functions that these ran: /p' "$logs/coverage-report.log"
   fi
+  late_part windows bash scripts/windows.sh --junitxml="$logs/windows.xml"
 fi
 if [[ " ${only[*]} " == *" rust-candle "* ]]; then
   part rust-candle rust_candle
@@ -367,11 +407,19 @@ fi
 if [[ " ${only[*]} " == *" vllm "* ]]; then
   part vllm bash integrations/vllm/test.sh --junitxml="$logs/vllm.xml"
 fi
+if [[ " ${only[*]} " == *" torch-operators "* ]]; then
+  part torch-operators bash integrations/torch/test.sh --junitxml="$logs/torch-operators.xml"
+fi
+if [[ " ${only[*]} " == *" torch-oldest "* ]]; then
+  part torch-oldest bash integrations/torch/test.sh --oldest --junitxml="$logs/torch-oldest.xml"
+fi
+for name in lmcache sglang; do
+  if [[ " ${only[*]} " == *" $name "* ]]; then
+    part $name bash integrations/$name/test.sh --junitxml="$logs/$name.xml"
+  fi
+done
 if [[ " ${only[*]} " == *" transformers-census "* ]]; then
   part transformers-census transformers_census
-fi
-if [[ " ${only[*]} " == *" windows "* ]]; then
-  part windows bash scripts/windows.sh
 fi
 if [[ " ${only[*]} " == *" rust-miri "* ]]; then
   part rust-miri bash scripts/miri.sh

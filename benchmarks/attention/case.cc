@@ -75,6 +75,10 @@ const std::vector<Case>& table() {
       decode(kBf16, kGqa, 1, 1024, kWarm, kSmall, kQuick),
       decode(kF32, kGqa, 1, 512, kWarm, kSmall),
       decode(kBf16, kWide, 8, 512, kWarm, kSmall),
+      decode(kFp8, kGqa, 1, 2048, kWarm, kByte),
+      decode(kInt8, kGqa, 1, 2048, kWarm, kByte),
+      decode(kUint4, kGqa, 1, 4096, kWarm, kNibble),
+      decode(kFloat4, kGqa, 1, 4096, kWarm, kNibble),
       // Page size 1.
       decode(kBf16, kGqa, 1, 16384, kCold, {Limit::kStream, 0.60, 0.75}, kFull, 1),
       // A decode step of 8 short sequences.
@@ -100,6 +104,10 @@ const std::vector<Case>& table() {
       // What only moves bytes, at least 16 MiB of them.
       {Work::kAppend, kBf16, kGqa, 1, 4096, 4096, 16, 0, kCold, kQuick, kOfCopy},
       {Work::kAppend, kF32, kGqa, 1, 4096, 4096, 16, 0, kCold, kFull, kOfCopy},
+      {Work::kAppend, kFp8, kGqa, 1, 4096, 4096, 16, 0, kCold, kFull, kOfCopy},
+      {Work::kAppend, kInt8, kGqa, 1, 4096, 4096, 16, 0, kCold, kFull, kOfCopy},
+      {Work::kAppend, kUint4, kGqa, 1, 4096, 4096, 16, 0, kCold, kFull, kOfCopy},
+      {Work::kAppend, kFloat4, kGqa, 1, 4096, 4096, 16, 0, kCold, kFull, kOfCopy},
       {Work::kPageCopy, kBf16, kGqa, 288, 15, 0, 16, 0, kCold, kQuick, kOfCopy},
       {Work::kCompaction, kBf16, kGqa, 8, 1040, 1024, 16, 0, kCold, kFull, kOfCopy},
   };
@@ -149,6 +157,14 @@ int64_t Case::kv_bytes() const {
                       : work == Work::kCompaction ? new_tokens / 2
                                                   : context - shared;
   return (shared + batch * own) * token_bytes();
+}
+
+Type Case::source_type() const { return type == Type::kF32 || type == Type::kF16 ? type : Type::kBf16; }
+
+int64_t Case::copied_bytes() const {
+  if (work != Work::kAppend) return kv_bytes();
+  const int64_t elements = int64_t{2} * new_tokens * shape.kv_heads * shape.head_dim;
+  return (elements * type_bits(source_type()) / 8 + kv_bytes()) / 2;
 }
 
 double Case::operations() const {

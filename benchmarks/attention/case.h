@@ -56,9 +56,11 @@ struct Case {
   Target target;
 
   std::string name() const;
-  int64_t token_bytes() const;  // K and V of one token
-  int64_t kv_bytes() const;     // of K and V that the work must read, or write (append, copies); each byte once
-  double operations() const;    // two for each multiply-add; 0 if the case only moves bytes
+  int64_t token_bytes() const;   // K and V of one token
+  int64_t kv_bytes() const;      // of K and V that the work must read, or write (append, copies); each byte once
+  Type source_type() const;      // of the rows that an append gets
+  int64_t copied_bytes() const;  // half of the bytes that a call reads or writes, if it only moves bytes
+  double operations() const;     // two for each multiply-add; 0 if the case only moves bytes
   int32_t value_dims() const { return work == Work::kMlaDecode ? kLatentDims : shape.head_dim; }
 };
 

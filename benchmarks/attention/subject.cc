@@ -88,9 +88,11 @@ class Append : public Subject {
     if (place != 0) fixture_.remove({place});
     const std::vector<kvc_seq> fresh = fixture_.add(1);
     place = fresh[0];
-    const size_t half = static_cast<size_t>(work_.kv_bytes() / 2);
-    Tensor k(work_.type, work_.new_tokens, work_.shape.kv_heads, work_.shape.head_dim, arena_.next(half));
-    Tensor v(work_.type, work_.new_tokens, work_.shape.kv_heads, work_.shape.head_dim, arena_.next(half));
+    const int64_t elements = int64_t{work_.new_tokens} * work_.shape.kv_heads * work_.shape.head_dim;
+    const auto bytes = static_cast<size_t>(elements * type_bits(work_.source_type()) / 8);
+    const Type type = work_.source_type();
+    Tensor k(type, work_.new_tokens, work_.shape.kv_heads, work_.shape.head_dim, arena_.next(bytes));
+    Tensor v(type, work_.new_tokens, work_.shape.kv_heads, work_.shape.head_dim, arena_.next(bytes));
     kvc_append_args args;
     kvc_append_args_init(&args);
     args.k = k.rows(work_.new_tokens);
@@ -227,7 +229,7 @@ Sample Subject::sample() {
         break;
       default:
         if (work_.target.limit != Limit::kCopy) break;
-        const auto bytes = static_cast<size_t>(work_.kv_bytes());
+        const auto bytes = static_cast<size_t>(work_.copied_bytes());
         char* target = arena_.next(bytes);
         result.copy = copy(*team_, target, arena_.next(bytes), bytes);
     }

@@ -53,7 +53,7 @@ class Layer:
         self.dim, self.latent = op.integer("head_dim"), op.integer("latent_dim")
         self.keys_only = "keys_only" in self.words
         self.v_dim = 0 if self.keys_only else op.integer("v_head_dim") or self.latent or self.dim
-        self.dtype = self.words.get("dtype", "f32")
+        self.dtype = self.words.get("row_format") or self.words.get("dtype", "f32")
         self.source = op.integer("kv_layer", self.index)
         self.scale = op.number("softmax_scale") or (self.dim or 1) ** -0.5
         self.k_scales = np.array(op.numbers("k_scales") or [1.0], np.float32)

@@ -107,8 +107,9 @@ class Generator:
             return
         dtype = pick(["f32", "f32", "f16", "bf16", "i8", "e4m3", "u4", "e2m1"])
         if row == "latent":
-            self.emit(f"layer group={group} q_heads={pick([1, 3])} head_dim=12 latent_dim=8 softmax_scale=0.25 "
-                      f"dtype={pick(['f32', 'bf16'])}")  # fmt: skip
+            shape = "head_dim=576 latent_dim=512 row_format=fp8_ds_mla" if self.chance(0.15) else \
+                f"head_dim=12 latent_dim=8 dtype={pick(['f32', 'bf16'])}"  # fmt: skip
+            self.emit(f"layer group={group} q_heads={pick([1, 3])} softmax_scale=0.25 {shape}")
             return
         kv_heads = pick([1, 2])
         dims, v_dims = ([16, 48], [32]) if dtype in ("u4", "e2m1") else ([4, 8, 16], [4, 8])

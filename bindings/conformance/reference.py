@@ -16,7 +16,7 @@ class Rows:
     """K or V of some tokens: as read back, and as stored. NaN in `values` stands for an unknown value."""
 
     values: np.ndarray  # [n, H, D] float64
-    raw: np.ndarray  # [n, H, D] of the layer's dtype; of 4 bits [n, H, bytes of a row] uint8
+    raw: np.ndarray  # [n, H, D] of the layer's dtype; of 4 bits and fp8_ds_mla [n, H, bytes of a row] uint8
     scale: np.ndarray  # [n, H] float32: int8's and uint4's; ones of other dtypes
 
     def __getitem__(self, which: slice | list[int]) -> Rows:
@@ -32,7 +32,7 @@ def joined(parts: list[Rows]) -> Rows:
 
 def row_elements(dtype: str, dim: int) -> int:
     """How many elements of DTYPES[dtype] a stored row of `dim` dims has."""
-    return {"u4": dim // 2, "e2m1": dim // 2 + dim // 16}.get(dtype, dim)
+    return {"u4": dim // 2, "e2m1": dim // 2 + dim // 16, "fp8_ds_mla": 656 if dim == 576 else dim + 16}.get(dtype, dim)
 
 
 def unknown_rows(count: int, heads: int, dim: int, dtype: str) -> Rows:
@@ -103,11 +103,32 @@ def read_e2m1(raw: np.ndarray, scale: np.ndarray) -> Rows:
     return Rows(values, raw, np.asarray(scale, np.float32))
 
 
+def stored_ds_mla(x: np.ndarray) -> Rows:
+    """x [n, 1, 576] float32: 512 latent dims as float8, with a scale for each 128, and 64 rotary dims as bfloat16."""
+    latent = x[..., :512].reshape(*x.shape[:-1], 4, 128)
+    wanted = np.maximum(np.abs(latent).max(axis=-1) / np.float32(448), np.float32(1e-4))
+    scale = np.exp2(np.ceil(np.log2(wanted.astype(np.float64)))).astype(np.float32)
+    elements = np.clip(latent / scale[..., None], -448, 448).astype(DTYPES["e4m3"])
+    parts = elements.reshape(*x.shape[:-1], 512), scale, x[..., 512:].astype(DTYPES["bf16"])
+    return read_ds_mla(np.concatenate([np.ascontiguousarray(part).view(np.uint8) for part in parts], axis=-1))
+
+
+def read_ds_mla(raw: np.ndarray) -> Rows:
+    """The rows that stored bytes [n, 1, 656] hold; of V, which is their latent part, [n, 1, 528]."""
+    raw = np.ascontiguousarray(raw).view(np.uint8)
+    elements, scale, rotary = (np.ascontiguousarray(raw[..., begin:end]).view(DTYPES[dtype]).astype(np.float64)
+                               for begin, end, dtype in ((0, 512, "e4m3"), (512, 528, "f32"), (528, None, "bf16")))  # fmt: skip
+    values = np.concatenate([elements * np.repeat(scale, 128, axis=-1), rotary], axis=-1)
+    return Rows(values, raw, np.ones(raw.shape[:2], np.float32))
+
+
 def stored(x: np.ndarray, dtype: str, scales: np.ndarray | None = None, block: int = 0) -> Rows:
     """x [n, H, D] rounded for storage; `scales` [H] of a float8 or float4 layer, `block` of the rotation of a uint4 layer."""
     x = np.asarray(x, np.float64)
     if dtype == "u4":
         return stored_uint4(x.astype(np.float32), block)
+    if dtype == "fp8_ds_mla":
+        return stored_ds_mla(x.astype(np.float32))
     ones = np.ones(x.shape[:2], np.float32)
     if dtype in FLOATS:
         raw = x.astype(DTYPES[dtype])
@@ -132,6 +153,8 @@ def stored_bytes(raw: np.ndarray, dtype: str, scale: np.ndarray, block: int = 0)
         return read_uint4(raw, scale, block)
     if dtype == "e2m1":
         return read_e2m1(raw, scale)
+    if dtype == "fp8_ds_mla":
+        return read_ds_mla(raw)
     raw = np.asarray(raw).view(DTYPES[dtype])
     return Rows(raw.astype(np.float64) * scale[..., None].astype(np.float64), raw, scale)
 
@@ -156,14 +179,14 @@ class Rope:
     def rotate(self, x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
         """x [n, H, D] by cos and sin [n, dim / 2]."""
         x = np.array(x, np.float64)
-        turned, half = x[..., self.offset : self.offset + self.dim], self.dim // 2
-        first, second = (turned[..., 0::2], turned[..., 1::2]) if self.interleaved else (turned[..., :half], turned[..., half:])
+        part, half = x[..., self.offset : self.offset + self.dim], self.dim // 2
+        first, second = (part[..., 0::2], part[..., 1::2]) if self.interleaved else (part[..., :half], part[..., half:])
         cos, sin = cos[:, None, :], sin[:, None, :]
         pairs = first * cos - second * sin, second * cos + first * sin
         if self.interleaved:
-            turned[..., 0::2], turned[..., 1::2] = pairs
+            part[..., 0::2], part[..., 1::2] = pairs
         else:
-            turned[..., :half], turned[..., half:] = pairs
+            part[..., :half], part[..., half:] = pairs
         return x
 
 

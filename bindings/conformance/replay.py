@@ -266,6 +266,7 @@ class Replay(PrefixReplay, CopyReplay, Selection):
         if layer.latent and "v" in op.words:
             k = np.concatenate([v.astype(np.float64), k.astype(np.float64)], axis=-1)
         if as_stored and k.dtype.itemsize == 1:
+            v = k[..., : reference.row_elements(layer.dtype, layer.latent)] if layer.latent else v
             scales = [self.array(op.words[key])[:count] if key in op.words else
                       np.broadcast_to(of, (count, layer.kv_heads))
                       for key, of in (("k_scale", layer.k_scales), ("v_scale", layer.v_scales))]  # fmt: skip
@@ -339,7 +340,7 @@ class Replay(PrefixReplay, CopyReplay, Selection):
         if layer.rope.mode == "on_read":
             keys = layer.rope.rotate(keys, *layer.rope.cos_sin(positions))
         if layer.rope.mode:
-            queries = self.turned(op, step, layer, row, q, stands)
+            queries = self.rotate_query(op, step, layer, row, q, stands)
         options = Scores(op.number("softmax_scale") or layer.scale, op.number("softcap"),
                          self.array(op.words["alibi"]) if "alibi" in op.words else None,
                          self.array(op.words["sinks"]) if "sinks" in op.words else None,
@@ -352,16 +353,16 @@ class Replay(PrefixReplay, CopyReplay, Selection):
             seen = seen if hides is None else (seen if seen.ndim == 3 else seen[:, None, :]) & hides
         return reference.attention(queries, keys, v.values, seen, stands - positions, options)
 
-    def turned(self, op: Op, step: Step, layer: Layer, row: Row, q: np.ndarray, stands: np.ndarray) -> np.ndarray:
+    def rotate_query(self, op: Op, step: Step, layer: Layer, row: Row, q: np.ndarray, stands: np.ndarray) -> np.ndarray:
         """Queries rotated at where they stand to each key, [n, S, Hq, D], rounded to q's dtype."""
         own, rope = q[row.first : row.first + row.count], layer.rope
         if "rope_cos_sin" in op.words:
             positions = [at for of in step.rows for at in of.positions]
             cos, sin = (x[row.first : row.first + row.count] for x in self.turns(op, step, layer, positions))
             return rope.rotate(own, cos, sin).astype(q.dtype).astype(np.float64)[:, None]
-        turned = [rope.rotate(np.repeat(own[i : i + 1], len(at), axis=0), *rope.cos_sin(at))
+        rotated = [rope.rotate(np.repeat(own[i : i + 1], len(at), axis=0), *rope.cos_sin(at))
                   for i, at in enumerate(stands)]  # fmt: skip
-        return np.stack(turned).astype(q.dtype).astype(np.float64)
+        return np.stack(rotated).astype(q.dtype).astype(np.float64)
 
     def keys(self, step: Step, layer: Layer, row: Row, part: str) -> Rows:
         """K or V of a row: committed tokens, uncommitted nodes, this step's."""
@@ -455,9 +456,9 @@ class Replay(PrefixReplay, CopyReplay, Selection):
             if rows is None or not layer.known or np.isnan(rows[tokens].values).any():
                 return {}
             rows = rows[tokens]
-            turned = part == "k" and layer.rope.mode == "on_append"
-            results[part] = Floats(rows.raw.astype(np.float64), 2e-2) if turned else Exact(rows.raw)
-            if "scales" in op.words and layer.dtype not in FLOATS:
+            rotated = part == "k" and layer.rope.mode == "on_append"
+            results[part] = Floats(rows.raw.astype(np.float64), 2e-2) if rotated else Exact(rows.raw)
+            if "scales" in op.words and layer.dtype not in (*FLOATS, "fp8_ds_mla"):
                 of_heads = np.broadcast_to(scales, (layer.kv_heads,)).astype(np.float32)
                 results[part + "_scale"] = Exact(rows.scale if layer.dtype in ("i8", "u4") else of_heads)
             for key in (part, part + "_scale"):

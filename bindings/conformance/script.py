@@ -12,7 +12,7 @@ import numpy as np
 DTYPES = {
     "f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16),
     "e4m3": np.dtype(ml_dtypes.float8_e4m3fn), "e5m2": np.dtype(ml_dtypes.float8_e5m2), "i8": np.dtype(np.int8),
-    "u4": np.dtype(np.uint8), "e2m1": np.dtype(np.uint8), "u8": np.dtype(np.uint8),
+    "u4": np.dtype(np.uint8), "e2m1": np.dtype(np.uint8), "u8": np.dtype(np.uint8), "fp8_ds_mla": np.dtype(np.uint8),
     "i32": np.dtype(np.int32), "i64": np.dtype(np.int64),
 }  # fmt: skip
 FLOATS = ("f32", "f16", "bf16")

@@ -28,6 +28,8 @@ const (
 	kvcRopeScalingNoTruncate        = 1
 	kvcLayerRopeInterleaved         = 1
 	kvcLayerKeysOnly                = 2
+	kvcRowFormatDtype               = 0
+	kvcRowFormatFp8DsMla            = 1
 	kvcRowKv                        = 0
 	kvcRowLatent                    = 1
 	kvcRowState                     = 2
@@ -289,6 +291,8 @@ type kvcLayerConfig struct {
 	states       *kvcStateConfig
 	latentDim    int32
 	totalKvHeads int32
+	rowFormat    int32
+	reserved     uint32
 }
 
 func (s *kvcLayerConfig) init() {

@@ -83,6 +83,7 @@ type Layer struct {
 	// TotalKVHeads is the number of kv heads of the layer in all ranks together (Config.TPSize); 0 = KVHeads * TPSize, and 1 for
 	// MLA. Give it if it is less than TPSize: then KVHeads is 1, and TPSize / TotalKVHeads consecutive ranks have the same head.
 	TotalKVHeads int
+	RowFormat    RowFormat // MLA: packed rows
 
 	// The layer's page pool in the caller's slices, by any strides with innermost 1 (docs/reference/storage.md has layouts), of DType;
 	// float8's may be U8. Absent: the cache allocates it. The slices stay where they are until the cache is closed, and every
@@ -90,6 +91,16 @@ type Layer struct {
 	KVStorage          Tensor // [pages, 2, Hkv, page size, D], K and V together; or apart:
 	KStorage, VStorage Tensor // [pages, Hkv, page size, D] and Dv (MLA: KStorage alone)
 }
+
+// RowFormat is how a layer of an MLA group stores its rows.
+type RowFormat int32
+
+const (
+	RowFormatDType RowFormat = kvcRowFormatDtype // all dims have Layer.DType
+	// RowFormatFP8DSMLA is the packed row of DeepSeek-V3.2, 656 bytes, as vLLM and FlashMLA store it. HeadDim is 576, LatentDim is
+	// 512, and DType is 0. Views, exports and KStorage are U8.
+	RowFormatFP8DSMLA RowFormat = kvcRowFormatFp8DsMla
+)
 
 // RopeMode decides who rotates q and k, and when.
 type RopeMode int32
@@ -260,7 +271,7 @@ func (layer Layer) c(a *arena, kept *adopted, c *kvcLayerConfig) *Error {
 	}
 	c.numQHeads, c.numKvHeads = narrow(layer.QHeads), narrow(layer.KVHeads)
 	c.headDim, c.vHeadDim, c.latentDim = narrow(layer.HeadDim), narrow(layer.VHeadDim), narrow(layer.LatentDim)
-	c.totalKvHeads = narrow(layer.TotalKVHeads)
+	c.totalKvHeads, c.rowFormat = narrow(layer.TotalKVHeads), int32(layer.RowFormat)
 	c.dtype = layer.DType.dl()
 	c.ropeMode, c.ropeDim, c.ropeOffset = int32(layer.Rope), narrow(layer.RopeDim), narrow(layer.RopeOffset)
 	c.ropeTheta, c.softmaxScale = layer.RopeTheta, layer.SoftmaxScale

@@ -81,6 +81,8 @@ var layoutOfStructs = []layoutOfStruct{
 		{"states", unsafe.Offsetof(kvcLayerConfig{}.states), unsafe.Sizeof(kvcLayerConfig{}.states)},
 		{"latent_dim", unsafe.Offsetof(kvcLayerConfig{}.latentDim), unsafe.Sizeof(kvcLayerConfig{}.latentDim)},
 		{"total_kv_heads", unsafe.Offsetof(kvcLayerConfig{}.totalKvHeads), unsafe.Sizeof(kvcLayerConfig{}.totalKvHeads)},
+		{"row_format", unsafe.Offsetof(kvcLayerConfig{}.rowFormat), unsafe.Sizeof(kvcLayerConfig{}.rowFormat)},
+		{"reserved", unsafe.Offsetof(kvcLayerConfig{}.reserved), unsafe.Sizeof(kvcLayerConfig{}.reserved)},
 	}},
 	{"kvc_group_config", unsafe.Sizeof(kvcGroupConfig{}), unsafe.Alignof(kvcGroupConfig{}), []layoutOfField{
 		{"struct_size", unsafe.Offsetof(kvcGroupConfig{}.structSize), unsafe.Sizeof(kvcGroupConfig{}.structSize)},
@@ -670,6 +672,8 @@ var layoutOfConstants = []layoutOfConstant{
 	{"KVC_ROPE_SCALING_NO_TRUNCATE", int64(kvcRopeScalingNoTruncate)},
 	{"KVC_LAYER_ROPE_INTERLEAVED", int64(kvcLayerRopeInterleaved)},
 	{"KVC_LAYER_KEYS_ONLY", int64(kvcLayerKeysOnly)},
+	{"KVC_ROW_FORMAT_DTYPE", int64(kvcRowFormatDtype)},
+	{"KVC_ROW_FORMAT_FP8_DS_MLA", int64(kvcRowFormatFp8DsMla)},
 	{"KVC_ROW_KV", int64(kvcRowKv)},
 	{"KVC_ROW_LATENT", int64(kvcRowLatent)},
 	{"KVC_ROW_STATE", int64(kvcRowState)},

@@ -1,5 +1,5 @@
 // ALiBi subtracts slope * distance from a score. The CUDA kernels compute that distance here. The CPU kernels
-// (kernels/cpu/attend/score.h) and the reference compute the same.
+// (kernels/cpu/attend/score.h) and the reference have their own code for the same distance.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

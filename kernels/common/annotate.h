@@ -1,6 +1,6 @@
 // KVC_HOST_DEVICE marks a function that is compiled for the host and, by nvcc, also for the device. Such a function is
-// always static. Translation units with different instruction sets include these headers. If the function were a weak
-// symbol, the linker could keep a copy that an older CPU cannot run.
+// static, because source files that are compiled for different instruction sets include it. If it were a weak symbol,
+// the linker would keep only one of these copies, perhaps one that an older CPU cannot run.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

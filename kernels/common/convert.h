@@ -1,7 +1,7 @@
 // Converts one element between float32 and a stored type. Values are rounded to nearest even, subnormals are exact, and
 // NaN stays a quiet NaN. A value that is too large becomes an infinity in types of 16 bits. In smaller types it becomes
-// the largest finite value, and so does an infinity. These functions are the definition. SIMD versions must agree with
-// them bit for bit.
+// the largest finite value, and so does an infinity. These functions define the conversions. SIMD versions must return
+// the same bits.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,7 +20,8 @@ enum class Type : int32_t {
   kI8 = 5,
   kU4 = 6,
   kE2m1 = 7,
-  kNone = 8
+  kDsMla = 8,  // whole MLA rows of 656 bytes, whose dims have two types (ds_mla_row.h)
+  kNone = 9
 };
 
 struct F16 {
@@ -41,6 +42,10 @@ struct E5m2 {
 // append writes -127..127. A stored -128 is read as -128.
 struct I8 {
   int8_t value;
+};
+// A level, 0..15, in the low 4 bits.
+struct U4 {
+  uint8_t bits;
 };
 // 1 bit of sign, 2 of exponent (bias 1) and 1 of mantissa, in the low 4 bits. It has no infinity and no NaN ("e2m1fn").
 // The largest value is 6.
@@ -63,7 +68,7 @@ KVC_HOST_DEVICE Type type_of(DLDataType dtype) {
 
 // Whether the type is stored with scales. An element is read as stored * scale. An element of kU4 is read as
 // (stored - zero point) * scale.
-KVC_HOST_DEVICE bool is_quantised(Type type) { return type >= Type::kE4m3 && type <= Type::kE2m1; }
+KVC_HOST_DEVICE bool is_quantised(Type type) { return type >= Type::kE4m3 && type <= Type::kDsMla; }
 
 // Whether two elements share a byte.
 KVC_HOST_DEVICE bool is_packed(Type type) { return type == Type::kU4 || type == Type::kE2m1; }
@@ -75,15 +80,9 @@ KVC_HOST_DEVICE int32_t element_bits(Type type) {
   return type == Type::kF32 ? 32 : is_packed(type) ? 4 : is_quantised(type) ? 8 : 16;
 }
 
-// Returns the bytes of an element of a caller's tensor. A tensor of packed 4-bit elements has bytes as its elements.
-// stored_format.h computes the sizes of stored rows.
+// Returns the bytes of an element of a caller's tensor. A tensor of packed 4-bit elements, or of rows
+// of kDsMla, has bytes as its elements. stored_format.h computes the sizes of stored rows.
 KVC_HOST_DEVICE int32_t element_bytes(Type type) { return (element_bits(type) + 7) / 8; }
-
-// Returns the bytes of n elements without gaps between them. For a row of kE2m1, they include the scales after the
-// elements.
-KVC_HOST_DEVICE int64_t array_bytes(Type type, int64_t n) {
-  return (n * element_bits(type) + 7) / 8 + (type == Type::kE2m1 ? n / kBlockDims : 0);
-}
 
 KVC_HOST_DEVICE uint32_t float_bits(float x) {
   uint32_t bits;
@@ -122,6 +121,8 @@ KVC_HOST_DEVICE float widen(E4m3 x) {
 }
 
 KVC_HOST_DEVICE float widen(I8 x) { return static_cast<float>(x.value); }
+
+KVC_HOST_DEVICE float widen(U4 x) { return static_cast<float>(x.bits); }
 
 KVC_HOST_DEVICE float widen(E2m1 x) {
   const uint32_t sign = static_cast<uint32_t>(x.bits & 8u) << 28, magnitude = x.bits & 7u;
@@ -201,8 +202,8 @@ KVC_HOST_DEVICE void narrow(float x, I8* out) {
 // the low 4 bits.
 KVC_HOST_DEVICE float load_element(Type type, const void* base, int64_t index) {
   if (is_packed(type)) {
-    const int32_t bits = static_cast<const unsigned char*>(base)[index / 2] >> (index % 2 * 4) & 15;
-    return type == Type::kU4 ? static_cast<float>(bits) : widen(E2m1{static_cast<uint8_t>(bits)});
+    const uint8_t bits = static_cast<const unsigned char*>(base)[index / 2] >> (index % 2 * 4) & 15;
+    return type == Type::kU4 ? widen(U4{bits}) : widen(E2m1{bits});
   }
   const unsigned char* bytes = static_cast<const unsigned char*>(base) + index * element_bytes(type);
   if (type == Type::kF32) {

@@ -1,4 +1,4 @@
-// Fills an error and returns its status. Functions of a backend report failures with it.
+// Fills an error and returns its status. The functions of a backend report failures in this way.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

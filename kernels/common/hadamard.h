@@ -1,11 +1,11 @@
 // The rotation of rows that are stored with 4 bits (KVC_BACKEND_ENCODING_ROTATED). It is not RoPE. It spreads the few
 // large dims of a row over all its dims, so that rounding to 16 levels loses less.
 //
-// A row x becomes H (s x). s holds a fixed sign for each dim. H consists of blocks on the diagonal. Each block is the
-// Hadamard matrix of size b, with entries 1 and -1. H H = b, so the inverse of y = H (s x) is x = s (H y) / b.
+// A row x becomes H (s x). s holds a fixed sign for each dim. H is block-diagonal. Each block is the Hadamard matrix of
+// size b x b, with entries 1 and -1. H is symmetric and H H = b I, so the inverse of y = H (s x) is x = s (H y) / b.
 //
-// Scores are sums over all dims, so q . k = (H s q) . (H s k) / b. Therefore kernels rotate q, and leave stored K and V
-// rotated. They undo the rotation in the output, after the sum over V.
+// For the same reason, q . k = (H s q) . (H s k) / b. Therefore kernels rotate q, and use stored K and V as they are.
+// The sum over V is then rotated too, and kernels rotate the output back.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -14,13 +14,14 @@
 
 namespace kvc::kernels {
 
-// In a layer with rotated rows, head dims are multiples of this number. Smaller blocks would hardly spread the large
-// dims.
+// In a layer with rotated rows, head dims are multiples of this number, so b is at least this number. Smaller blocks
+// would hardly spread the large dims.
 constexpr int32_t kRotatedMultiple = 16;
 constexpr int32_t kMaxRotatedDims = 2048;  // the number of dims that have a sign
 
-// The sign of each dim, one bit each: 1 means minus. The bits come from a generator of 32-bit numbers that starts at
-// 0x9e3779b9 and repeats x ^= x << 13, x ^= x >> 17, x ^= x << 5. The sign of dim d is the highest bit of number d + 1.
+// The sign of each dim, one bit each: 1 means minus. The bits come from a generator of 32-bit numbers. Number 0 is
+// 0x9e3779b9. The next number is x after x ^= x << 13, x ^= x >> 17, x ^= x << 5. The sign of dim d is the highest bit
+// of number d + 1.
 struct RotationSigns {
   uint32_t words[kMaxRotatedDims / 32];
 };
@@ -36,11 +37,15 @@ constexpr RotationSigns make_rotation_signs() {
   return signs;
 }
 
-KVC_HOST_DEVICE void apply_rotation_signs(float* row, int32_t dims) {
+// Returns element d of a row, multiplied by the sign of the dim.
+KVC_HOST_DEVICE float with_rotation_sign(const RotationSigns& signs, float x, int32_t d) {
+  return float_from_bits(float_bits(x) ^ (signs.words[d / 32] >> (d % 32)) << 31);
+}
+
+// Of the host. Kernels of a device have the signs in its memory.
+[[maybe_unused]] static inline void apply_rotation_signs(float* row, int32_t dims) {
   constexpr RotationSigns kSigns = make_rotation_signs();
-  for (int32_t d = 0; d < dims; ++d) {
-    row[d] = float_from_bits(float_bits(row[d]) ^ (kSigns.words[d / 32] >> (d % 32)) << 31);
-  }
+  for (int32_t d = 0; d < dims; ++d) row[d] = with_rotation_sign(kSigns, row[d], d);
 }
 
 // Returns the size b of a block, or 0 if rows are not rotated. b is the largest power of two that divides `dims`. In a
@@ -51,8 +56,8 @@ KVC_HOST_DEVICE int32_t rotation_block(const kvc_backend_layer& layer, int32_t d
   return all & -all;
 }
 
-// Multiplies each block of a row by the Hadamard matrix. Neighbouring elements are added first, and each sum is rounded
-// to float32.
+// Multiplies each block of a row by the Hadamard matrix. Pairs of neighbouring elements are combined first, and then
+// pairs that are 2, 4, ... elements apart. Each sum is rounded to float32, so the order determines the stored bits.
 KVC_HOST_DEVICE void hadamard(float* row, int32_t dims, int32_t block) {
   for (int32_t apart = 1; apart < block; apart *= 2) {
     for (int32_t begin = 0; begin < dims; begin += 2 * apart) {

@@ -1,6 +1,6 @@
 // Cuts a range of keys into parts, which are ranges too. Every part begins at a multiple of `align`, except the first,
-// which begins where the range does. All parts have the same number of aligned blocks, but the last part may have
-// fewer. There may be fewer parts than are wanted.
+// which begins where the range does. All parts have the same number of blocks of `align` keys, but the last part may
+// have fewer. There may be fewer than `wanted` parts.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -19,8 +19,15 @@ static_assert(kMaxHeadDim <= kMaxRotatedDims);
     return fail(error, KVC_ERROR_UNSUPPORTED, "K/V dtype {code %d, bits %d, lanes %d}; the %s backend stores %s",
                 dtype.code, dtype.bits, dtype.lanes, backend, kStoredDtypes);
   }
-  if (!same_format(layer->format, stored_format(dtype))) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "the %s backend stores K and V in one of the formats of a dtype",
+  if (same_format(layer->format, ds_mla_format())) {
+    if (layer->row_kind != KVC_BACKEND_ROW_LATENT || layer->head_dim != kDsMlaDims ||
+        layer->v_head_dim != kDsMlaLatentDims) {
+      return fail(error, KVC_ERROR_UNSUPPORTED,
+                  "row_kind %u, %d dims of K and %d of V; rows of fp8_ds_mla have %d, %d, %d", layer->row_kind,
+                  layer->head_dim, layer->v_head_dim, KVC_BACKEND_ROW_LATENT, kDsMlaDims, kDsMlaLatentDims);
+    }
+  } else if (!same_format(layer->format, stored_format(dtype))) {
+    return fail(error, KVC_ERROR_UNSUPPORTED, "the %s backend does not store K and V in this format of their dtype",
                 backend);
   }
   if (layer->head_dim < 1 || layer->head_dim > kMaxHeadDim || layer->v_head_dim > kMaxHeadDim ||
@@ -40,12 +47,12 @@ static_assert(kMaxHeadDim <= kMaxRotatedDims);
                 layer->head_dim, layer->v_head_dim, name, kRotatedMultiple);
   }
   if (packed && layer->row_kind == KVC_BACKEND_ROW_LATENT_SPLIT) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "rows of %s in two pools", name);
+    return fail(error, KVC_ERROR_UNSUPPORTED, "MLA rows of %s in two pools", name);
   }
   if (layer->page_size < 1) return fail(error, KVC_ERROR_UNSUPPORTED, "page size %d", layer->page_size);
   if (layer->rope_class >= 0 && (layer->rope_dim < 2 || layer->rope_dim % 2 != 0 || layer->rope_offset < 0 ||
                                  layer->rope_dim > layer->head_dim - layer->rope_offset)) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "%d rotated dims from %d on of a head dim of %d; even, within the head",
+    return fail(error, KVC_ERROR_UNSUPPORTED, "%d rotated dims from dim %d on; an even number of the %d dims is needed",
                 layer->rope_dim, layer->rope_offset, layer->head_dim);
   }
   if (layer->row_kind > KVC_BACKEND_ROW_LATENT_SPLIT) {
@@ -54,12 +61,14 @@ static_assert(kMaxHeadDim <= kMaxRotatedDims);
   }
   if (has_latent_rows(*layer) && (layer->num_kv_heads != 1 || layer->v_head_dim > layer->head_dim ||
                                   (layer->rope_class >= 0 && layer->rope_offset < layer->v_head_dim))) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "V in the first %d of %d dims of K, of %d kv heads, rotated from %d on",
+    return fail(error, KVC_ERROR_UNSUPPORTED,
+                "MLA rows: %d dims of V in %d dims of K, %d kv heads, rotated from dim %d on; needed are one kv head, "
+                "and no rotated dim of V",
                 layer->v_head_dim, layer->head_dim, layer->num_kv_heads, layer->rope_offset);
   }
   if (layer->row_kind == KVC_BACKEND_ROW_LATENT_SPLIT && layer->v_head_dim >= layer->head_dim) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "K's row of %d dims begins with V's %d", layer->head_dim,
-                layer->v_head_dim);
+    return fail(error, KVC_ERROR_UNSUPPORTED, "MLA rows in two pools: %d dims of K and %d of V; V must have fewer",
+                layer->head_dim, layer->v_head_dim);
   }
   return KVC_OK;
 }

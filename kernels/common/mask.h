@@ -24,7 +24,7 @@ KVC_HOST_DEVICE KeyRange visible_positions(const kvc_backend_attend* args, const
   return keys;
 }
 
-// Returns the position from which the distances of a query's biases are counted.
+// Returns the position of a query from which its distances to keys are counted, for ALiBi and relative biases.
 KVC_HOST_DEVICE int32_t bias_position(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t row,
                                       int32_t token) {
   const int32_t p = args->plan->arrays.rows.positions[token];

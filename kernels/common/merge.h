@@ -23,7 +23,7 @@ template <class Sum>
 struct MergeWeights {
   float m;  // of the merged state
   Sum a;    // the factor for l and o of the first state
-  Sum b;    // the factor for those of the second state
+  Sum b;    // the factor for l and o of the second state
 };
 
 template <class Sum>

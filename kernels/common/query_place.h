@@ -1,5 +1,6 @@
 // Says where a query of a work item lies in q, and where its output or partial state goes. A shared item has queries of
-// several rows: those of its spans (kvc_backend_span), one span after another. Any other item has queries of one row.
+// several rows. Each kvc_backend_span of the item is a range of queries of one row; the item has one range after
+// another. Any other item has queries of one row.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,9 +13,9 @@ struct QueryPlace {
   int32_t row;
   int32_t query;           // within the row
   int32_t token;           // index in q and out
-  int32_t states;          // number of states in the block, which is o[states][Dv], m[states], l[states]
-  int32_t first_state;     // the state of a q head is state first_state + head of the block
-  int64_t partial_offset;  // of the block in the partials; negative: there is none, and the output is written
+  int32_t states;          // number of partial states of the item or span: o[states][Dv], m[states], l[states]
+  int32_t first_state;     // the state of a q head is number first_state + head of these states
+  int64_t partial_offset;  // of these states in the partials; negative: there are none, and the output is written
 };
 
 // Returns the offset of a token and head in `out`, or in `lse`, in elements.
@@ -30,7 +31,7 @@ struct QueryCursor {
   const kvc_backend_attend* args;
   const kvc_backend_item* item;
   int32_t span;        // number of the current span, if the item is shared
-  int32_t span_begin;  // number of its first query within the item
+  int32_t span_begin;  // number, within the item, of the first query of that span
 };
 
 KVC_HOST_DEVICE QueryCursor query_cursor(const kvc_backend_attend* args, const kvc_backend_item* item) {

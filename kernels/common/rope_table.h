@@ -1,7 +1,8 @@
-// Computes cos and sin of a position from the table of its RoPE class (kvc_backend_rope_table). The position is written
-// in base RADIX, and the table has a complex factor for each digit. The factors are multiplied in float64, and the
-// product is rounded to float32. All targets compute the same products and sums in the same order. So rotated keys have
-// the same bits on every target, whether they are rotated when they are stored or when they are read.
+// Computes cos and sin of a position from a table (kvc_backend_rope_table). Layers whose rotations have the same angles
+// form a RoPE class, and share their tables. The position is written in base RADIX, and the table has a complex factor
+// for each digit. The factors are multiplied in float64, and the product is rounded to float32. All targets compute the
+// same products and sums in the same order. So rotated keys have the same bits on every target, whether they are
+// rotated when they are stored or when they are read.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -89,7 +90,7 @@ KVC_HOST_DEVICE void rope_angle(const double* table, int32_t half, int32_t posit
   *sine = s + error * c;
 }
 
-// Fills the table of a class, [LEVELS, RADIX, 2, rope_dim/2], in host memory.
+// Fills a table of a RoPE class, [LEVELS, RADIX, 2, rope_dim/2], in host memory.
 [[maybe_unused]] static void fill_rope_table(const kvc_backend_rope_table* args, double* table) {
   const int32_t half = args->rope_dim / 2;
   double* entry = table;

@@ -13,7 +13,7 @@ KVC_HOST_DEVICE bool has_token_scales(const kvc_backend_scales* scales) {
   return scales->data != nullptr && scales->slot_stride_bytes != 0;
 }
 
-// Returns the first scale of a stored row.
+// Returns the address of the scale of a stored row, or of its head if tokens have no scales of their own.
 KVC_HOST_DEVICE float* token_scale(const kvc_backend_scales* scales, int64_t page, int32_t head, int64_t slot) {
   return reinterpret_cast<float*>(static_cast<unsigned char*>(scales->data) + page * scales->page_stride_bytes +
                                   head * scales->head_stride_bytes + slot * scales->slot_stride_bytes);
@@ -29,7 +29,7 @@ KVC_HOST_DEVICE float head_scale(const kvc_backend_scales* scales, int32_t head)
   return scales->data == nullptr || scales->slot_stride_bytes != 0 ? 1.0f : *token_scale(scales, 0, head, 0);
 }
 
-// Returns the caller's factor of a batch row and kv head.
+// Returns the scale that a call gives for q, K or V of a batch row and kv head, besides the scales of the layer.
 KVC_HOST_DEVICE float row_factor(const kvc_backend_row_scales* scales, int32_t row, int32_t head) {
   return scales->data == nullptr ? 1.0f : scales->data[row * scales->row_stride + head * scales->head_stride];
 }
@@ -39,8 +39,8 @@ KVC_HOST_DEVICE float scale_of(const kvc_backend_scales* scales, int64_t page, i
   return scales->data == nullptr ? 1.0f : *token_scale(scales, page, head, slot);
 }
 
-// Returns the scale that append gives to an int8 row: amax / 127, or 1 if that is 0. largest_magnitude_bits: amax, as
-// float32 bits. A row with an infinity or a NaN has scale NaN, and its elements are stored as 0.
+// Returns the scale that append gives to an int8 row: the largest magnitude of the row / 127, or 1 if that is 0. A row
+// with an infinity or a NaN has scale NaN, and its elements are stored as 0. largest_magnitude_bits: float32 bits.
 KVC_HOST_DEVICE float row_scale(uint32_t largest_magnitude_bits) {
   if (largest_magnitude_bits >= 0x7f800000u) return __builtin_nanf("");
   float largest;
@@ -78,19 +78,11 @@ KVC_HOST_DEVICE float without_zero_point(float stored_scale) {
   return float_from_bits(float_bits(stored_scale) & ~15u);
 }
 
-// Stores n elements with the scale of their row. n is even.
-KVC_HOST_DEVICE void store_nibbles(const float* row, int32_t n, const NibbleScale& scale, unsigned char* target) {
-  if (scale.stored != scale.stored) {
-    memset(target, 0, static_cast<size_t>(n / 2));
-    return;
-  }
-  const auto nibble = [&](float x) {
-    const float rounded = x * scale.inverse + scale.zero + 0.5f;
-    return static_cast<int32_t>(rounded < 0.0f ? 0.0f : rounded > 15.0f ? 15.0f : rounded);
-  };
-  for (int32_t i = 0; i < n / 2; ++i) {
-    target[i] = static_cast<unsigned char>(nibble(row[2 * i]) | nibble(row[2 * i + 1]) << 4);
-  }
+// Returns how x is stored in a row with that scale.
+KVC_HOST_DEVICE uint32_t nibble_of(float x, const NibbleScale& scale) {
+  if (scale.stored != scale.stored) return 0;
+  const float rounded = x * scale.inverse + scale.zero + 0.5f;
+  return static_cast<uint32_t>(rounded < 0.0f ? 0.0f : rounded > 15.0f ? 15.0f : rounded);
 }
 
 // ---- float4: an element is read as stored * scale of its block * scale of the head ------------------
@@ -98,29 +90,21 @@ KVC_HOST_DEVICE void store_nibbles(const float* row, int32_t n, const NibbleScal
 // Returns a block's scale from its stored byte. The sign bit is ignored.
 KVC_HOST_DEVICE float block_scale(unsigned char bits) { return widen(E4m3{static_cast<uint8_t>(bits & 0x7f)}); }
 
-// Stores n elements, and after them the scale of each block. n is a multiple of kBlockDims. Elements are first divided
-// by `head_scale`. The scale of a block is amax / 6 of the quotients, limited to 2^-9..448 and rounded to nearest even.
-// If a quotient is not finite, the scale is NaN and the elements of the block are stored as 0.
-KVC_HOST_DEVICE void store_blocks(const float* row, int32_t n, float head_scale, unsigned char* target) {
-  for (int32_t begin = 0; begin < n; begin += kBlockDims) {
-    float quotients[kBlockDims];
-    uint32_t magnitude = 0;  // as float32 bits, which are largest for an infinity or a NaN
-    for (int32_t i = 0; i < kBlockDims; ++i) {
-      quotients[i] = row[begin + i] / head_scale;
-      const uint32_t bits = float_bits(quotients[i]) & 0x7fffffffu;
-      magnitude = bits > magnitude ? bits : magnitude;
-    }
-    const float largest = float_from_bits(magnitude) / 6.0f;
-    E4m3 scale = {0x7f};
-    if (magnitude < 0x7f800000u) narrow(largest > 0.001953125f ? largest : 0.001953125f, &scale);
-    target[n / 2 + begin / kBlockDims] = scale.bits;
-    const float divisor = widen(scale);
-    for (int32_t i = 0; i < kBlockDims; i += 2) {
-      E2m1 pair[2] = {{0}, {0}};
-      for (int32_t j = 0; j < 2 && scale.bits != 0x7f; ++j) narrow(quotients[i + j] / divisor, &pair[j]);
-      target[(begin + i) / 2] = static_cast<unsigned char>(pair[0].bits | pair[1].bits << 4);
-    }
-  }
+// Returns the scale of a block from the largest magnitude of its quotients, as float32 bits. It is a sixth, limited to
+// 2^-9..448 and rounded to nearest even. It is NaN if a quotient is not finite.
+constexpr uint8_t kNanScale = 0x7f;
+KVC_HOST_DEVICE E4m3 scale_of_block(uint32_t largest_magnitude_bits) {
+  const float largest = float_from_bits(largest_magnitude_bits) / 6.0f;
+  E4m3 scale = {kNanScale};
+  if (largest_magnitude_bits < 0x7f800000u) narrow(largest > 0.001953125f ? largest : 0.001953125f, &scale);
+  return scale;
+}
+
+// Returns how a quotient is stored in a block with that scale. It is 0 if the scale is NaN.
+KVC_HOST_DEVICE E2m1 element_of_block(float quotient, E4m3 scale) {
+  E2m1 element = {0};
+  if (scale.bits != kNanScale) narrow(quotient / widen(scale), &element);
+  return element;
 }
 
 }  // namespace kvc::kernels

@@ -7,12 +7,12 @@
 // its rows, or outside the pages. tests/layer/stored_format_test.cc describes the packed rows of current models in this
 // way.
 //
-// Backends store only the formats that `stored_format` returns.
+// Backends store only the formats that `stored_format` and `ds_mla_format` return.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/common/convert.h"
+#include "kernels/common/ds_mla_row.h"
 #include "kvcache_backend.h"
 
 namespace kvc::kernels {
@@ -43,7 +43,8 @@ KVC_HOST_DEVICE int64_t scales_at(const ScaleFormat& scales, int32_t place, int6
   return scales.place == place && has_scales(scales) ? num_scales(dims, scales.dims) * scale_bytes(scales) : 0;
 }
 
-// Returns the place of scale number `index` among the `count` scales of its segment.
+// Returns the place of scale number `index` among the `count` stored scales of its segment. If scales.order is above 1,
+// scales are not stored in ascending order: those with the same index % order lie together.
 KVC_HOST_DEVICE int64_t place_of_scale(const ScaleFormat& scales, int64_t index, int64_t count) {
   const int64_t ranks = scales.order;
   return ranks > 1 ? index % ranks * (count / ranks) + index / ranks : index;
@@ -119,7 +120,7 @@ KVC_HOST_DEVICE int64_t page_scale_bytes(const RowFormat& row, int32_t dims) {
   return round_up_bytes(bytes_of_scales(row, dims, row.num_segments, KVC_BACKEND_SCALES_PAGE), row.scales_multiple);
 }
 
-// Returns the lowest bit of an element, counted from the first byte of its row.
+// Returns the number of an element's lowest bit. Bit 0 is the lowest bit of the row's first byte.
 KVC_HOST_DEVICE int64_t bit_of_element(const RowFormat& row, int32_t row_dims, int32_t dim) {
   const int32_t index = segment_of_dim(row, row_dims, dim);
   const int32_t within = dim - dims_of_segment(row, row_dims, index).first;
@@ -222,6 +223,21 @@ KVC_HOST_DEVICE StoredFormat stored_format(DLDataType dtype) {
   }
 }
 
+// MLA rows of 656 bytes (ds_mla_row.h).
+KVC_HOST_DEVICE StoredFormat ds_mla_format() {
+  StoredFormat format = format_without_scales({kDLFloat8_e4m3fn, 8, 1});
+  format.k.num_segments = 2;
+  kvc_backend_segment& latent = format.k.segments[0];
+  latent.dims = kDsMlaLatentDims;
+  latent.scales.dtype = {kDLFloat, 32, 1};
+  latent.scales.dims = kDsMlaScaleDims;
+  latent.scales.tokens = latent.scales.heads = 1;
+  latent.scales.place = KVC_BACKEND_SCALES_SEGMENT;
+  format.k.segments[1].dtype = {kDLBfloat, 16, 1};
+  format.v = format.k;
+  return format;
+}
+
 KVC_HOST_DEVICE bool same_format(const StoredFormat& a, const StoredFormat& b) {
   return memcmp(&a, &b, sizeof a) == 0;  // the struct has no padding bytes
 }
@@ -229,10 +245,21 @@ static_assert(sizeof(ScaleFormat) == 14 && sizeof(kvc_backend_segment) == 2 * si
 static_assert(sizeof(RowFormat) == KVC_BACKEND_MAX_SEGMENTS * sizeof(kvc_backend_segment) + 8);
 static_assert(sizeof(StoredFormat) == 2 * sizeof(RowFormat) + 8);
 
-// Returns the dtype of a layer's elements. K and V have the same dtype in all layers that check_layer accepts.
+// Returns the dtype of a layer's elements. In MLA rows of two types, it is the dtype of the first dims. K and V have
+// the same dtype in all layers that check_layer accepts.
 KVC_HOST_DEVICE DLDataType stored_dtype(const kvc_backend_layer& layer) { return layer.format.k.segments[0].dtype; }
 
-KVC_HOST_DEVICE Type stored_type(const kvc_backend_layer& layer) { return type_of(stored_dtype(layer)); }
+KVC_HOST_DEVICE bool has_ds_mla_rows(const StoredFormat& format) { return format.k.num_segments == 2; }
+
+KVC_HOST_DEVICE Type stored_type(const kvc_backend_layer& layer) {
+  return has_ds_mla_rows(layer.format) ? Type::kDsMla : type_of(stored_dtype(layer));
+}
+
+// Returns the type of the rows of a tensor that is given to a layer. A tensor of the layer's own dtype has rows as
+// stored.
+KVC_HOST_DEVICE Type type_of_rows(const kvc_backend_layer& layer, DLDataType dtype) {
+  return type_of(dtype) == type_of(stored_dtype(layer)) ? stored_type(layer) : type_of(dtype);
+}
 
 // Whether rows are stored rotated (hadamard.h). Then each row has a zero point.
 KVC_HOST_DEVICE bool has_rotated_rows(const StoredFormat& format) {
@@ -245,12 +272,13 @@ KVC_HOST_DEVICE bool has_block_scales(const StoredFormat& format) {
 }
 
 // Returns the byte of a 4-bit row at which the scales of its blocks begin. dims: of K or of V. In MLA rows, V is a part
-// of K's row.
+// of K's row, so its scales lie after the elements of K.
 KVC_HOST_DEVICE int32_t block_scales_at(const kvc_backend_layer& layer, int32_t dims) {
   return (has_latent_rows(layer) ? layer.head_dim : dims) / 2;
 }
 
-// Returns where those scales of a layer lie that are not in rows: KVC_BACKEND_SCALES_*.
+// Returns where the scales of a layer lie: KVC_BACKEND_SCALES_*. If scales of blocks are multiplied by outer scales, it
+// is the place of the outer scales.
 KVC_HOST_DEVICE int32_t place_of_scales(const StoredFormat& format) {
   const kvc_backend_segment& segment = format.k.segments[0];
   return has_scales(segment.outer) ? segment.outer.place : segment.scales.place;

@@ -25,8 +25,8 @@
 
 namespace kvc::kernels {
 
-// The tokens of one row of a step. The entries [base, base + before) hold its tokens from before this step. The new
-// tokens follow them.
+// The tokens of one row of a step. The entries [base, base + before) are the tokens that the row had before this step.
+// The new tokens follow them.
 struct StepTokens {
   int32_t before = 0;
   int32_t fresh = 0;   // new tokens, which are the queries
@@ -46,7 +46,7 @@ KVC_INLINE_HOST_DEVICE StepTokens step_tokens(int32_t length, int32_t fresh, int
   return step;
 }
 // The values that `length` may have in a row that is not inert. If it counts the new tokens, it is at least their
-// number. All entries together are at most kMaxRowTokens: those before the row's own, its earlier tokens, its new
+// number. A row has at most kMaxRowTokens entries: `base` entries before its own, its earlier tokens, and its new
 // tokens.
 struct LengthRange {
   int64_t least, most;
@@ -56,8 +56,8 @@ KVC_INLINE_HOST_DEVICE LengthRange length_range(int64_t fresh, int64_t base, boo
   return {counted, kMaxRowTokens - base - (fresh - counted)};
 }
 
-// Adds a table row of `queries` queries, of which the first is at `position`. It names the positions below `end` that
-// the first query sees.
+// Adds a table row of `queries` queries. The first query is at `position`. The table row names the positions below
+// `end` that this query sees.
 template <class Rows>
 KVC_INLINE_HOST_DEVICE void add_visible(const StepTokens& step, int32_t index, const VisibleRule& rule,
                                         int32_t position, int32_t queries, int32_t end, Rows& rows) {
@@ -72,8 +72,9 @@ KVC_INLINE_HOST_DEVICE void add_visible(const StepTokens& step, int32_t index, c
   }
 }
 
-// Adds all keys that the new tokens see, for a causal kernel. The row begins at the first key of the first query. In a
-// chunked group, each chunk gets a table row, because queries of different chunks have no key in common.
+// Adds a table row with all keys that the new tokens see, for a causal kernel. It begins at the first key that the
+// first query sees. In a layer with chunks, each chunk gets a table row, because queries of different chunks see no
+// common key.
 template <class Rows>
 KVC_INLINE_HOST_DEVICE void whole_row(const StepTokens& row, int32_t index, const VisibleRule& rule, Rows& rows) {
   const int32_t end = row.before + row.fresh;
@@ -90,8 +91,8 @@ KVC_INLINE_HOST_DEVICE void whole_row(const StepTokens& row, int32_t index, cons
   }
 }
 
-// Adds the keys below `end`. They come before the row's tree, or before its new tokens. Query q is at position_of(q).
-// If queries may see different keys, each query gets a table row.
+// Adds the keys below `end`, which come before the row's tree, or before its new tokens. Query q is at position_of(q).
+// If queries may see different keys, each query gets a table row. Otherwise all queries share one.
 template <class PositionOf, class Rows>
 KVC_INLINE_HOST_DEVICE void prefix_row(const StepTokens& row, int32_t index, const VisibleRule& rule, int32_t end,
                                        PositionOf position_of, Rows& rows) {
@@ -102,8 +103,8 @@ KVC_INLINE_HOST_DEVICE void prefix_row(const StepTokens& row, int32_t index, con
   for (int32_t q = 0; q < row.fresh; ++q) add_visible(row, index, rule, position_of(q), 1, end, rows);
 }
 
-// The part of its path that a node at `depth` sees: the depths [0, sinks) and [first, depth]. Each node of a path is
-// one position after its parent.
+// The nodes on the path from the root that a node at `depth` sees: those at the depths [0, sinks) and [first, depth].
+// Each node of a path is one position after its parent.
 struct VisiblePath {
   int32_t depth, sinks, first;
 };
@@ -122,15 +123,15 @@ KVC_HOST_DEVICE int32_t keys_of_path(const VisiblePath& path) {
 
 // The shape of a draft: `num_steps` tokens in each of `top_k` branches. With one branch, the token of step s is entry
 // base + before + s. With several branches, each branch has a region of whole pages, after the whole pages of the
-// prefix. If the last page of the prefix is partial, each region begins with a copy of its tokens. So the branches
-// share only whole pages:
+// prefix. If the last page of the prefix is partial, each region begins with a copy of the tokens of that page. So the
+// branches share only whole pages:
 //   [ prefix, whole pages | branch 0: last tokens, drafts | branch 1: last tokens, drafts | ... ]
 struct DraftShape {
   int32_t num_steps = 1;
   int32_t top_k = 1;
   int32_t page_size = 1;
 };
-// Returns the number of tokens of the prefix that each region begins with.
+// Returns the number of tokens of the prefix that are copied to the begin of each region.
 KVC_INLINE_HOST_DEVICE int32_t draft_tail(const DraftShape& shape, int32_t before) {
   return shape.top_k > 1 ? before % shape.page_size : 0;
 }
@@ -150,8 +151,8 @@ KVC_INLINE_HOST_DEVICE int32_t draft_token(const DraftShape& shape, const StepTo
   return draft_branch_begin(shape, row, branch) + draft_tail(shape, row.before) + s;
 }
 
-// Adds the keys of step s that all branches share. It is only called for several branches. The row of a single branch
-// names all keys (draft_branch_row).
+// Adds a table row with the keys that all branches see in step s. It is only called for several branches. For a single
+// branch, draft_branch_row adds all keys.
 template <class Rows>
 KVC_INLINE_HOST_DEVICE void draft_prefix_row(const StepTokens& row, int32_t index, const VisibleRule& rule,
                                              const DraftShape& shape, int32_t s, Rows& rows) {
@@ -182,8 +183,8 @@ KVC_INLINE_HOST_DEVICE void encoder_row(const StepTokens& row, int32_t index, in
 }
 
 // The pages [first, first + count) that hold the entries [begin, end). leftpad: the number of entries of the first page
-// that come before `begin`. seqlen: the number of keys plus leftpad. divider: an object with page(entry),
-// pages(entries) and size().
+// that come before `begin`. seqlen: the number of keys plus leftpad. divider: an object with size() of a page,
+// page(entry), the page that holds an entry, and pages(n), the number of pages of n entries.
 struct RowPages {
   int32_t first, count, leftpad, seqlen;
 };

@@ -1,5 +1,5 @@
-// Token trees in deterministic caches. A node must give the same bits as its token would give without a tree, after an
-// append of the path from the root to the node. That append is called the plain append below.
+// Token trees in deterministic caches. The plain append of a node appends only the tokens on the path from the root to
+// the node, without a tree. The output of the node must have the same bits as after its plain append.
 //
 // Therefore each key of a path has a number: its place in the sequence after the plain append. A key before tree.begin
 // has its index as its number. A node on the path has its position as its number. A query sees a range of numbers. So
@@ -7,8 +7,8 @@
 // the index of a node can be greater than its number.
 //
 // A call uses these numbers if kvc_backend_plan.fold_keys is set. The key ranges of its items are then read as ranges
-// of numbers. They still cover all keys, because a range ends after the index of the last query, and the number of a
-// key is never greater than its index.
+// of numbers. These ranges still cover all keys, because the last range ends after the index of the last query, and
+// the number of a key is never greater than its index.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,8 +16,8 @@
 
 namespace kvc::kernels {
 
-// Returns whether the node at `index` is on the path of the node whose interval begins at `enter`: that node itself, or
-// an ancestor of it.
+// Returns whether the node at `index` is on the path of the query's node: that node itself, or an ancestor of it.
+// enter: kvc_backend_tree_node.enter of the query's node.
 KVC_HOST_DEVICE bool is_on_path(const KeyTree* tree, int32_t enter, int32_t index) {
   const kvc_backend_tree_node* node = tree->nodes + (index - tree->begin);
   return node->enter <= enter && enter < node->exit;
@@ -25,7 +25,7 @@ KVC_HOST_DEVICE bool is_on_path(const KeyTree* tree, int32_t enter, int32_t inde
 
 // Returns the index of the key that has number `key` on the query's path. mask: of the query, which must see the key.
 KVC_HOST_DEVICE int32_t index_on_path(const KeyTree* tree, const QueryMask* mask, int32_t key) {
-  int32_t index = key;  // The search begins here, because all nodes before have lower positions.
+  int32_t index = key;  // The search begins here, because all earlier nodes have lower positions.
   if (key < tree->begin) return index;
   while (tree->nodes[index - tree->begin].position != key || !is_on_path(tree, mask->enter, index)) ++index;
   return index;
@@ -49,7 +49,7 @@ KVC_HOST_DEVICE QueryMask path_mask(const kvc_backend_attend* args, const kvc_ba
   KeyRange covered = {item->key_begin, item->key_end};
   if ((args->plan->flags & KVC_ATTEND_PAST) != 0 && first_number < covered.end) covered.end = first_number;
   if ((args->plan->flags & KVC_ATTEND_SELF) != 0) {
-    // The first item of a plan begins at the index of the first new key. That key's number may be lower.
+    // The first item of the plan begins at the index of the first new key. The number of that key may be lower.
     if (covered.begin <= first_new) covered.begin = first_number;
   }
   const KeyRange of_path = {0, causal_end(rows->positions[token])};

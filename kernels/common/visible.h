@@ -30,12 +30,12 @@ KVC_HOST_DEVICE KeyRange intersect(KeyRange a, KeyRange b) {
   return range;
 }
 
-// Says which positions are hidden from a query at p. A rule of zeros hides only the positions after the query.
+// Says which positions are hidden from a query at p. If all fields are 0, only the positions after p are hidden.
 struct VisibleRule {
   int32_t window;  // > 0: positions up to p - window are hidden
   int32_t chunk;   // > 0: other chunks are hidden; a chunk has `chunk` positions, and the first one begins at `first`
   int32_t sinks;   // > 0: positions below this are visible despite the window, and `first` is the same number
-  int32_t first;   // positions below this are hidden, except sinks: the left padding, or the number of sinks
+  int32_t first;   // the left padding, or the number of sinks; positions below this are hidden, except sinks
 
   friend bool operator==(const VisibleRule&, const VisibleRule&) = default;
 };
@@ -65,7 +65,7 @@ inline void set_rule_of_layer(const VisibleRule& rule, kvc_backend_layer* layer)
   layer->chunk_tokens = rule.chunk;
 }
 
-// Returns the rule of a plan for other kernels. The caller has checked `config`.
+// Returns the rule of a plan for kernels of other projects. The caller has checked `config`.
 KVC_HOST_DEVICE VisibleRule rule_of_plan(const kvc_plan_config* config) {
   const VisibleRule rule = {static_cast<int32_t>(config->window_tokens), static_cast<int32_t>(config->chunk_tokens), 0,
                             0};
@@ -93,7 +93,7 @@ KVC_HOST_DEVICE int32_t chunk_begin(const VisibleRule& rule, int32_t p) {
   return p - (rest < 0 ? rest + rule.chunk : rest);
 }
 
-// Returns the first position that a query at p sees besides sinks. It never decreases as p grows.
+// Returns the first position that a query at p sees, not counting sinks. It never decreases as p grows.
 KVC_HOST_DEVICE int32_t visible_begin(const VisibleRule& rule, int32_t p) {
   int32_t begin = rule.first;
   if (rule.window > 0 && p - rule.first >= rule.window) begin = p - rule.window + 1;
@@ -109,7 +109,7 @@ KVC_HOST_DEVICE int32_t visible_end(const VisibleRule& rule, int32_t p, int32_t 
   return of_chunk < end ? of_chunk : end;
 }
 
-// Returns the positions below `end` that a query at p sees besides sinks. The range is empty if begin >= end.
+// Returns the positions below `end` that a query at p sees, without sinks. The range is empty if begin >= end.
 KVC_HOST_DEVICE KeyRange visible_keys(const VisibleRule& rule, int32_t p, int32_t end) {
   const KeyRange range = {visible_begin(rule, p), visible_end(rule, p, end)};
   return range;
@@ -120,14 +120,14 @@ KVC_HOST_DEVICE int32_t visible_sinks(const VisibleRule& rule, int32_t end) {
   return rule.sinks < end ? rule.sinks : end;
 }
 
-// Returns the position from which the distances of a query at p to its sinks are counted. The tokens that a streaming
-// row keeps count as contiguous.
+// Returns the position from which the distances of a query at p to its sinks are counted. These distances leave out the
+// tokens between the sinks and the window.
 KVC_HOST_DEVICE int32_t position_for_sinks(int32_t stream_window, int32_t p) {
   return p < stream_window ? p : stream_window - 1;
 }
 
-// Returns the smallest p from which on no query sees a position below `begin`, sinks aside. It is the inverse of
-// visible_begin. `begin` must be above rule.first, and the rule must hide something.
+// Returns the smallest p for which no query at p or later sees a position below `begin`, not counting sinks. It is the
+// inverse of visible_begin. `begin` must be above rule.first, and the rule must hide something.
 KVC_HOST_DEVICE int64_t first_query_beyond(const VisibleRule& rule, int32_t begin) {
   int64_t first = INT64_MAX;
   if (rule.window > 0) first = int64_t{begin} + rule.window - 1;
@@ -136,7 +136,7 @@ KVC_HOST_DEVICE int64_t first_query_beyond(const VisibleRule& rule, int32_t begi
   return of_chunk < first ? of_chunk : first;
 }
 
-// Returns how many positions before its own a query sees at most, sinks aside. The rule must hide something.
+// Returns the largest number of earlier positions that a query sees, not counting sinks. The rule must hide something.
 KVC_HOST_DEVICE int32_t most_before(const VisibleRule& rule) {
   return (rule.window > 0 && (rule.chunk <= 0 || rule.window < rule.chunk) ? rule.window : rule.chunk) - 1;
 }
@@ -164,13 +164,14 @@ KVC_HOST_DEVICE int32_t key_position(const KeyTree* tree, int32_t key) {
 struct QueryMask {
   KeyRange keys;       // indexes, within the row
   KeyRange positions;  // the positions that a visible node may have
-  int32_t enter;       // of the query's own node
+  int32_t enter;       // kvc_backend_tree_node.enter of the query's own node; 0 if the query is not a node
   int32_t position;    // of the query, for biases
 };
 
 // Returns the indexes that a query can see if it sees `positions`. own_index: the index of the query's own key.
 KVC_HOST_DEVICE KeyRange visible_indexes(const KeyTree& tree, KeyRange positions, int32_t own_index) {
-  // Ancestors come before their descendants, and the position of a node is at most its index.
+  // The query is a node, so its own key is the last key that it can see: ancestors come before their descendants. The
+  // position of a node is at most its index, so no visible node has an index below positions.begin.
   if (positions.end > tree.begin) positions.end = causal_end(own_index);
   return positions;
 }

@@ -21,8 +21,8 @@ struct Source {
   const kvc_backend_tensor* scales;  // read if the source is already quantised and each of its rows has a scale
 };
 
-Source source_of(const kvc_backend_tensor& tensor, const kvc_backend_tensor& scales) {
-  const Type type = type_of(tensor.dtype);
+Source source_of(const kvc_backend_layer& layer, const kvc_backend_tensor& tensor, const kvc_backend_tensor& scales) {
+  const Type type = type_of_rows(layer, tensor.dtype);
   return {static_cast<const unsigned char*>(tensor.data), type, tensor.token_stride * element_bytes(type),
           tensor.head_stride * element_bytes(type), &scales};
 }
@@ -80,7 +80,11 @@ Place place_of(const Target& target, int64_t slot) {
 void convert_row(const Implementation& implementation, const Target& target, const Place& place, Type type,
                  const void* row, int32_t dims) {
   if (!target.stream) {
-    implementation.convert_row(target.type, place.data, type, row, dims);
+    if (type == target.type) {
+      memcpy(place.data, row, static_cast<size_t>(target.row_bytes));
+    } else {
+      implementation.convert_row(target.type, place.data, type, row, dims);
+    }
     return;
   }
   unsigned char converted[kMaxHeadDim * sizeof(float)];
@@ -92,6 +96,26 @@ void convert_row(const Implementation& implementation, const Target& target, con
   stream_bytes(place.data, stored, target.row_bytes, stored + target.row_bytes);
 }
 
+// Stores an MLA row of fp8_ds_mla (ds_mla_row.h).
+void store_ds_mla(const Implementation& implementation, const float* row, unsigned char* target) {
+  for (int32_t begin = 0; begin < kDsMlaLatentDims; begin += kDsMlaScaleDims) {
+    uint32_t largest = 0;
+    for (int32_t d = begin; d < begin + kDsMlaScaleDims; ++d) {
+      const uint32_t magnitude = float_bits(row[d]) & 0x7fffffffu;
+      largest = magnitude > largest ? magnitude : largest;
+    }
+    const float scale = ds_mla_scale_of(largest);
+    set_ds_mla_scale(target, begin, scale);
+    if (scale == scale) {
+      implementation.quantise_row(Type::kE4m3, target + begin, row + begin, kDsMlaScaleDims, scale);
+    } else {
+      memset(target + begin, 0, kDsMlaScaleDims);
+    }
+  }
+  implementation.convert_row(Type::kBf16, target + kDsMlaRotaryAt, Type::kF32, row + kDsMlaLatentDims,
+                             kDsMlaRotaryDims);
+}
+
 // Rounds or quantises a float32 row and stores it. It may change `row`.
 void store_row(const Implementation& implementation, const Target& target, const Place& place, float* row,
                int32_t dims) {
@@ -101,6 +125,10 @@ void store_row(const Implementation& implementation, const Target& target, const
   }
   if (target.type == Type::kE2m1) {
     quantise_blocks(row, dims, head_scale(target.scales, place.head), place.data);
+    return;
+  }
+  if (target.type == Type::kDsMla) {
+    store_ds_mla(implementation, row, place.data);
     return;
   }
   float scale;
@@ -155,8 +183,8 @@ kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, vo
   const kvc_backend_layer& layer = *args->layer;
   const bool has_v_rows = layer.row_kind != KVC_BACKEND_ROW_LATENT;
   const bool in_parts = !has_v_rows && args->v.data != nullptr;
-  const Source k_source = source_of(args->k, args->k_scale);
-  const Source v_source = in_parts || has_v_rows ? source_of(args->v, args->v_scale) : Source{};
+  const Source k_source = source_of(layer, args->k, args->k_scale);
+  const Source v_source = in_parts || has_v_rows ? source_of(layer, args->v, args->v_scale) : Source{};
   const int64_t token_elements = static_cast<int64_t>(layer.num_kv_heads) * (layer.head_dim + layer.v_head_dim);
   const int64_t token_bytes = layer.num_kv_heads * (layer.k.row_bytes + layer.v.row_bytes);
   const bool stream = args->num_tokens * token_bytes >= kStreamBytes;

@@ -35,7 +35,7 @@ void attend_item(const Implementation& implementation, const kvc_backend_attend*
   const bool lists = args->lists.block_tokens > 0;
   const int32_t queries = lists ? 1 : item->q_end - item->q_begin;
   const int32_t rows = queries * (layer.num_q_heads / layer.num_kv_heads);
-  // A deterministic cache computes all rows with one kernel, because the bits depend on the kernel.
+  // A deterministic cache computes all rows with one kernel, because the kernels round differently.
   const bool panels = rows > format.decode_rows || args->plan->fold_keys > 0;
   const AttendItem kernel = panels ? format.panels : format.decode;
   if (!lists) return kernel(args, item, nullptr, scratch);

@@ -4,5 +4,5 @@
 
 #include "kvcache_backend.h"
 
-// Returns null if the library has another version. Any thread may call it.
+// Returns null unless `version` is KVC_BACKEND_VERSION. Any thread may call it.
 extern "C" const kvc_backend* kvc_cpu_backend_get(uint32_t version);

@@ -36,7 +36,7 @@ constexpr int64_t kPrefetchLines = 32;
 constexpr int64_t kPartsPerThread = 4;  // several, so that a thread that starts late still finds work
 
 // Cuts a layer into at least `wanted` parts, or into as many as possible. wanted: 1 or more. Heads are divided first,
-// because that keeps runs of slots whole.
+// because then neighbouring slots of a head can still be copied as one block.
 Cut cut_of(const kvc_backend_layer& layer, int64_t wanted) {
   Cut cut = {layer.row_kind == KVC_BACKEND_ROW_LATENT ? 1 : 2, 1, 1};
   const int64_t row_bytes =

@@ -33,9 +33,9 @@ bool system_has_tiles() {
 #endif
 }
 
-// AMD CPUs from Zen 4 on issue two vdpbf16ps a cycle. Intel CPUs issue one every other cycle, as measured on Sapphire
-// Rapids, and two vfmadd a cycle. So vdpbf16ps has a quarter of the rate there. It computes half as many multiply-adds
-// a cycle, because each vdpbf16ps computes twice as many. On Intel CPUs with AMX, AMX is faster.
+// A vdpbf16ps computes twice as many multiply-adds as a vfmadd. AMD CPUs from Zen 4 on issue two vdpbf16ps a cycle.
+// Intel CPUs issue one vdpbf16ps every other cycle (measured on Sapphire Rapids), but two vfmadd a cycle. So vfmadd
+// computes twice as many multiply-adds a cycle there. On Intel CPUs with AMX, AMX is faster than both.
 bool is_amd() {
   uint32_t a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(0, &a, &b, &c, &d) != 0 && b == signature_AMD_ebx && c == signature_AMD_ecx &&

@@ -12,7 +12,7 @@
 namespace kvc::kernels {
 
 // Computes one item: its rows of the output, or its partial state. scratch: the worker's. listed: null if the call has
-// no lists of keys. Otherwise only the query, the heads and the keys of `listed` are computed.
+// no lists of keys. Otherwise only the query and the heads of `listed` are computed, over the keys of `listed`.
 using AttendItem = void (*)(const kvc_backend_attend* args, const kvc_backend_item* item, const ListedQuery* listed,
                             Scratch* scratch);
 
@@ -43,9 +43,8 @@ struct Implementation {
   const AttendFormats* formats;
   int32_t lanes;  // floats in a vector
 
-  // Converts source[0, n) to target[0, n), rounded to the target's type: float32, float16 or bfloat16. If both types
-  // are equal, it copies bytes. Then they may also be quantised types. Any alignment is allowed. Source and target do
-  // not overlap.
+  // Converts source[0, n) to target[0, n), rounded to the target's type: float32, float16 or bfloat16. Any alignment is
+  // allowed. Source and target do not overlap.
   void (*convert_row)(Type target_type, void* target, Type source_type, const void* source, int32_t n);
 
   // Converts row[0, n) to a quantised type of 8 bits: divides by `scale`, rounds to nearest even and saturates. int8
@@ -57,7 +56,8 @@ struct Implementation {
   // function computes in float32 without fused operations, so every target stores the same bits.
   void (*rotate_row)(const kvc_backend_layer* layer, const float* cos_sin, float* row);
 
-  // Projects the rows [token_begin, token_end) of one head, at most kMinRows of them.
+  // Multiplies the rows [token_begin, token_end) of one head by the matrix of that head. There are at most kMinRows
+  // rows, so that they fit the scratch.
   void (*project_rows)(const kvc_backend_project* args, int32_t head, int64_t token_begin, int64_t token_end,
                        Scratch* scratch);
 };
@@ -69,7 +69,7 @@ void attend_item(const Implementation& implementation, const kvc_backend_attend*
 // Returns the function that scores keys for queries of type q.
 ScoreItem score_kernel(const Implementation& implementation, Type q, Type stored);
 
-// Returns how many rows (pairs of query and q head of a kv head) one tile of queries of the layer should have.
+// Returns how many rows of one kv head a tile of queries should have. A row is a query with one of its q heads.
 int32_t preferred_rows(const Implementation& implementation, const kvc_backend_layer* layer);
 
 extern const Implementation kReferenceImplementation;

@@ -28,7 +28,7 @@ ListRule rule_of(const kvc_backend_attend& args, const kvc_backend_item& item, i
     const int64_t slots = args.layer->num_pages * args.layer->page_size;
     rule.keys = {0, slots < INT32_MAX ? static_cast<int32_t>(slots) : INT32_MAX};
   } else {
-    kvc_backend_item all_keys = item;  // the item's own key range counts places in the list
+    kvc_backend_item all_keys = item;  // the range of `item` is a range of places in the list, not of keys
     all_keys.key_begin = 0;
     all_keys.key_end = INT32_MAX;
     rule.mask = query_mask(&args, &all_keys, item.row, query);
@@ -51,8 +51,8 @@ int32_t* add_unit(const ListRule& rule, int32_t unit, int32_t* out) {
   return out;
 }
 
-// Sorts units[0, n) by a radix sort. No unit is negative. `other` has room for n units too. Returns whichever of the
-// two arrays holds the result.
+// Sorts units[0, n) by a radix sort. No unit is negative. `other` has room for n units too. Returns the array that
+// holds the result: `units` or `other`.
 int32_t* sort_units(int32_t n, int32_t* units, int32_t* other) {
   int32_t all = 0;
   for (int32_t i = 0; i < n; ++i) all |= units[i];

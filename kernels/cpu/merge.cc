@@ -9,7 +9,7 @@ namespace kvc::kernels {
 namespace {
 
 constexpr int64_t kItemFloats = 16 * 1024;         // floats that a work item reads, in all parts
-constexpr int64_t kSmallItems = 4;                 // so few items take less time than the wake-up of a worker
+constexpr int64_t kSmallItems = 4;                 // up to 4 items take less time than the wake-up of a worker
 constexpr int32_t kScratchDims = kMaxHeadDim / 2;  // of Scratch::row: one half for the result, one for a part
 
 struct Job {

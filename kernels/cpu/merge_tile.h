@@ -6,7 +6,7 @@
 
 namespace kvc::kernels {
 
-// It uses merged_row and row of the scratch.
+// Overwrites merged_row and row of the scratch.
 void merge_tile(const kvc_backend_attend& args, const kvc_backend_tile& tile, const Implementation& implementation,
                 Scratch* scratch);
 

@@ -1,5 +1,5 @@
-// Stores rows of 4 bits, rotates them, and converts float4 to float32. All SIMD targets share this code, so they store
-// the same bits.
+// Rotates and stores rows of 4-bit elements, and converts float4 to float32. All SIMD targets share this code, so they
+// store the same bits.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,10 +12,10 @@ namespace kvc::kernels {
 void spread_row(float* row, int32_t n, int32_t block);
 void gather_row(float* row, int32_t n, int32_t block);
 
-// Stores a rotated row of n elements. n is even. Returns the scale to store (kernels/common/scales.h).
+// Stores a rotated row of n elements. n is a multiple of 4. Returns the scale to store (kernels/common/scales.h).
 float quantise_nibbles(const float* row, int32_t n, unsigned char* target);
 
-// Stores a row of float4, and the scales of its blocks (store_blocks). n: the number of elements, a multiple of 16.
+// Stores a row of float4, and the scales of its blocks. n: the number of elements, a multiple of 16.
 void quantise_blocks(const float* row, int32_t n, float head_scale, unsigned char* target);
 
 // Loads the n elements of a row of float4, and multiplies them by the scales of their blocks.

@@ -9,7 +9,7 @@ namespace kvc::kernels {
 
 // A call that moves fewer bytes than this runs on the calling thread.
 constexpr int64_t kInlineBytes = 64 * 1024;
-constexpr int64_t kSmallChunks = 4;  // so few chunks take less time than the wake-up of a worker
+constexpr int64_t kSmallChunks = 4;  // up to 4 chunks take less time than the wake-up of a worker
 
 constexpr int64_t kLineBytes = 64;
 

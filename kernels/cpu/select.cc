@@ -26,7 +26,7 @@ struct Job {
   ScoreItem score;
   Scratch* scratch;  // [workers]
   int32_t lists;     // number of lists of a query
-  int64_t stride;    // scores for which one list has room
+  int64_t stride;    // number of scores for which each list has memory
   // The range of queries and lists that is being computed.
   int32_t token_begin, token_end;
   int32_t list_begin, list_end;

@@ -2,8 +2,9 @@
 // with the highest scores.
 //
 // Roofline: with few heads, one read of the keys; with many (64), multiply-adds. Keys are packed once for all queries
-// of an item, and multiplied with the register tile of the panel kernel (attend/score_keys.h). Scores are written to
-// memory as float32. So all threads can score keys of the same query. A score takes 4 bytes, and a key has hundreds.
+// of an item, and the inner loops of the panel kernel compute the scores (attend/score_keys.h). Scores are written to
+// memory as float32, so that several threads can score keys of the same query. This costs little, because a score has 4
+// bytes, and a key has hundreds.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,8 +17,8 @@ namespace kvc::kernels {
 // lanes of every target.
 constexpr int32_t kScoreAlign = 512;
 
-// Returns the key to which the first score of a query belongs. With candidates, returns 0, the first place in their
-// list.
+// Returns the key to which the first score of a query belongs. With candidates, returns 0, the first place in the list
+// of candidates.
 constexpr int32_t first_scored(const QueryMask& mask) {
   return mask.positions.begin - mask.positions.begin % kScoreAlign;
 }

@@ -1,6 +1,6 @@
-// Stores that bypass the CPU caches, for calls that move more bytes than the caches hold. Then a line that is stored as
-// a whole need not be read first. memcpy bypasses the caches only for large blocks. Here each row or run of slots is
-// small, and only their sum is large.
+// Stores that bypass the CPU caches, for calls that move more bytes than the caches hold. Such a store of a whole cache
+// line does not read the line first. memcpy bypasses the caches only for large blocks. Here each block is small (a row,
+// or neighbouring slots), and only all blocks together are large.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

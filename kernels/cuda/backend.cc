@@ -64,6 +64,7 @@ kvc_status read_device(Device* device, kvc_error* error) {
   const kvc_status status = check(result, "cudaFuncGetAttributes", kPurpose, error);
   if (status != KVC_OK) return status;
   device->shared_of_block -= own_bytes;
+  device->has_early_start = major >= 9;
   device->has_wgmma = major == 9 && minor == 0 && has_wgmma_image();
   if (device->has_wgmma) {
     snprintf(device->names[2], sizeof device->names[2], "sm_%d%d_mma", major, minor);

@@ -29,8 +29,9 @@ struct Device {
       shared_of_multiprocessor = 0;  // bytes; shared_of_block: for a block that opts in to more than 48 KiB
   bool simple = false;               // selected by "sm_90_simple": attention without tensor cores
   bool has_wgmma = false;            // the device has warpgroup products, and the plug-in has code for them
+  bool has_early_start = false;      // the device can start a kernel before the previous kernel has ended
   void* encode_map = nullptr;        // the driver's cuTensorMapEncodeTiled; null: no call uses the warpgroup kernels
-  BlockCut many = kManyRows;         // how work is cut into blocks of many rows
+  BlockCut many = kWideRows;         // how work is cut into blocks of many rows
   int num_names = 2;
   char names[3][20] = {};  // "sm_90_simple", "sm_90", and, with has_wgmma, "sm_90_mma" (no warpgroup kernels)
   Upload upload = {};
@@ -62,6 +63,11 @@ kvc_status copy_and_wait(Device& device, void* target, const void* source, int64
 
 // Enqueues a kernel, with its parameters by value. name: for error messages.
 template <class... Parameters, class... Arguments>
+kvc_status launch(const char* name, const cudaLaunchConfig_t& config, kvc_error* error, void (*kernel)(Parameters...),
+                  const Arguments&... arguments) {
+  return check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "cudaLaunchKernelEx", name, error);
+}
+template <class... Parameters, class... Arguments>
 kvc_status launch(const char* name, void* stream, dim3 grid, unsigned threads, size_t shared_bytes, kvc_error* error,
                   void (*kernel)(Parameters...), const Arguments&... arguments) {
   cudaLaunchConfig_t config = {};
@@ -69,7 +75,7 @@ kvc_status launch(const char* name, void* stream, dim3 grid, unsigned threads, s
   config.blockDim = {threads, 1, 1};
   config.dynamicSmemBytes = shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
-  return check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "cudaLaunchKernelEx", name, error);
+  return launch(name, config, error, kernel, arguments...);
 }
 
 // The number of blocks of `threads` threads that cover n threads: at least 1, and at most the limit of a grid.

@@ -58,7 +58,8 @@ kvc_status capture_of(void* stream, const char* what, unsigned long long* captur
   if (asked == cudaErrorStreamCaptureImplicit) {
     cudaGetLastError();
     return fail(error, KVC_ERROR_ORDER,
-                "%s on the NULL stream, and a stream that waits for it is being captured: give a stream of its own",
+                "%s; the NULL stream cannot be used while a stream that waits for it is being captured: pass another "
+                "stream",
                 what);
   }
   if (asked != cudaSuccess) return check(asked, "cudaStreamGetCaptureInfo", what, error);
@@ -71,8 +72,8 @@ kvc_status check_not_captured(void* stream, const char* what, kvc_error* error) 
   const kvc_status asked = capture_of(stream, what, &capture, error);
   if (asked != KVC_OK || capture == 0) return asked;
   return fail(error, KVC_ERROR_ORDER,
-              "%s, and the stream is being captured: what a graph replays is append, attend and copies of states, of a "
-              "forward in a kvc_graph, after a step of the same calls that was not captured",
+              "%s, so its stream must not be captured; only append, attend and copies of states can be captured, in a "
+              "forward of a kvc_graph, after a step with the same calls that was not captured",
               what);
 }
 

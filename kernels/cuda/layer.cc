@@ -1,4 +1,4 @@
-// Which layers this backend can hold, and how their work should be cut.
+// Says which layers the CUDA backend supports, and how their work is divided into items.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/layer_check.h"
 #include "kernels/cuda/attend/common/plan.h"
@@ -8,12 +8,6 @@
 namespace kvc::kernels::cuda {
 
 kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_error* error) {
-  if (const Type type = stored_type(*layer); is_packed(type)) {
-    return fail(error, KVC_ERROR_UNSUPPORTED,
-                "K/V dtype %s: the CUDA backend stores float32, float16, bfloat16, "
-                "float8_e4m3fn, float8_e5m2 and int8",
-                type == Type::kU4 ? "uint4" : "float4_e2m1fn");
-  }
   return check_layer_of("CUDA", layer, error);
 }
 
@@ -36,18 +30,23 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
     const int64_t blocks = kMinSplitBytes * 8 / bits / kSplitAlign;
     out->min_split_keys = static_cast<int32_t>(blocks > 1 ? blocks : 1) * kSplitAlign;
   }
-  // The number of thread blocks of few rows. If K and V have 16 or more bits, two blocks fit on a multiprocessor, and
-  // all blocks run in one wave. With 8 bits, three blocks fit, and all blocks run in two waves.
-  int32_t blocks = (is_quantised(stored_type(*layer)) ? 6 : 2) * device_of(device)->multiprocessors;
+  // The number of blocks of few rows (attend/common/plan.h) that should run. Two blocks fit on a multiprocessor, or
+  // three if K and V have 8 bits and 64 dims, and all blocks run in one wave (attend/decode/plan.h). In other formats,
+  // three fit, and there are two waves.
+  const Type stored = stored_type(*layer);
+  const int32_t each = stored == Type::kE4m3 || stored == Type::kI8 ? (layer->head_dim <= 64 ? 3 : 2)
+                       : is_quantised(stored)                       ? 6
+                                                                    : 2;
+  int32_t blocks = each * device_of(device)->multiprocessors;
   if (is_latent(*layer)) {
-    // A block of latent rows begins and ends slowly, because its q and its states are wide. So all blocks run in one
-    // wave. One block fits on a multiprocessor, or two if the rows are few and no warpgroup kernel is used. One
-    // sixteenth of the blocks is left out, because the plan rounds the number of parts up.
+    // A block of latent rows begins and ends slowly, because its q and its states are wide. So all blocks should run in
+    // one wave. One block fits on a multiprocessor, or two if the rows are few and no warpgroup kernel is used. The
+    // number is reduced by a sixteenth, because the plan rounds the number of parts up.
     const bool two = device_of(device)->encode_map == nullptr && group <= kFewRows.rows;
     blocks = (two ? 2 : 1) * device_of(device)->multiprocessors * 15 / 16;
   }
   const int32_t blocks_of_item = layer->num_kv_heads * ((group + kMostRows - 1) / kMostRows);
-  // The plan makes up to kItemsOfPlan items for each item that can run at once (src/plan/work_plan.cc).
+  // The plan makes up to kItemsOfPlan * parallel_items items (src/plan/work_plan.cc).
   constexpr int32_t kItemsOfPlan = 4;
   const int32_t items = blocks / blocks_of_item / kItemsOfPlan;
   out->parallel_items = items > 0 ? items : 1;

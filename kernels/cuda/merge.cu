@@ -68,8 +68,8 @@ struct PartRows {
   Type type;
 };
 
-// Loads a lane's dims, from dim d on, of part i in kRowsOfWarp heads from `first` on. rows: the number of heads from
-// `first` to the last.
+// Loads the lane's dims (from dim d on) of part i, for kRowsOfWarp heads from `first` on. rows: how many heads there
+// are from `first` on.
 template <class Group>
 __device__ __forceinline__ void load_rows(const MergeCall& call, int32_t i, int64_t token, int32_t first, int32_t rows,
                                           int32_t d, PartRows<Group>* loaded) {
@@ -188,8 +188,8 @@ void (*kernel_of(const kvc_backend_merge& args))(MergeCall) {
     const kvc_backend_tensor& part = args.parts[i].out;
     alike = alike && element_bytes(type_of(part.dtype)) == size;
     elements |= part.token_stride | part.head_stride;
-    // Four elements of 16 bits have 8 bytes. Doubling their address makes one test for multiples of 16 right for both
-    // sizes.
+    // Four elements of 16 bits need an alignment of 8 bytes, and four of 32 bits need 16. Addresses of 16-bit elements
+    // are doubled, so that one test for multiples of 16 serves both.
     addresses |= reinterpret_cast<uintptr_t>(part.data) * (size == 4 ? 1 : 2);
   }
   if (!alike || elements % 4 != 0 || addresses % 16 != 0) return merge_kernel<One>;

@@ -3,8 +3,8 @@
 // With weights of 16 bits, tensor cores multiply (project_mma_kernel). A thread block computes 64 outputs of one head
 // for 64 tokens, in steps of 64 inputs. Each warp computes 16 of the outputs. Weights are copied to shared memory
 // asynchronously, two steps ahead. Inputs are loaded into registers one step ahead. A float32 input is split there into
-// three bfloat16 numbers, whose sum is the input. Then inputs are stored in shared memory. Roofline: with few tokens,
-// memory bandwidth. The weights are read once.
+// three bfloat16 numbers, whose sum is the input. Then the inputs are stored in shared memory. Roofline: with few
+// tokens, memory bandwidth, because the weights are read once; with many tokens, the arithmetic rate.
 //
 // Other types and unaligned rows are multiplied in float32 (project_kernel). A block computes a tile of 16 tokens and
 // 16 outputs, from tiles of both operands in shared memory.

@@ -14,7 +14,7 @@ namespace {
 constexpr int kThreads = 128;
 
 // One thread computes one angle. positions and sets are in device memory. live_tokens: the number of tokens of the
-// current step, in device memory; null: args.num_tokens is right.
+// current step, in device memory; null: the number is args.num_tokens.
 __global__ void __launch_bounds__(kThreads) rope_kernel(const kvc_backend_rope args, const int64_t* live_tokens) {
   const int32_t half = args.rope_dim / 2;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;

@@ -81,7 +81,7 @@ kvc_status Scratch::take(const PrimaryContext& context, int64_t bytes, void* str
   if (capture != 0) return take_captured(bytes, stream, capture, memory, error);
   Block* const block = find(stream_id);
   if (block == nullptr) {
-    return fail(error, KVC_ERROR_OUT_OF_MEMORY, "more than %d calls are inside the device at once", kBlocks);
+    return fail(error, KVC_ERROR_OUT_OF_MEMORY, "more than %d calls use the device at once", kBlocks);
   }
   if (block->bytes < bytes) {
     status = resize(block, bytes, error);

@@ -10,8 +10,8 @@ namespace kvc::kernels::cuda {
 
 constexpr int kWarpSize = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
-// Bytes of shared memory that a block can use on every device without opting in to more. The limit is 48 KiB, but an
-// image may count 1 KiB that the system reserves.
+// Bytes of shared memory that a block can use on every device without opting in to more. The limit is 48 KiB, but on
+// sm_90 and later, 1 KiB that the system reserves may be part of it.
 constexpr int64_t kMaxSharedBytes = 47 * 1024;
 
 __device__ __forceinline__ unsigned char* shared_bytes() {
@@ -20,6 +20,21 @@ __device__ __forceinline__ unsigned char* shared_bytes() {
   return bytes;
 #else
   return cuda_emulation::shared_memory();
+#endif
+}
+
+// Programmatic dependent launch. A kernel may be launched with the attribute that lets it start before the previous
+// kernel of the stream has ended: when all thread blocks of that kernel have called let_next_start or have ended. The
+// later kernel then calls wait_for_previous before it reads what the earlier kernel writes, in every thread, because
+// the kernel after it relies on that order. Without the attribute, both functions do nothing.
+__device__ __forceinline__ void let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 

@@ -1,6 +1,6 @@
 // The reference implementation: plain loops, with scores, sums and outputs in float64. It is slow on purpose. All other
-// implementations are tested against it, on the same items of the same plan. The bits of stored rows are part of the
-// contract. So rounding and rotation are in float32 here too.
+// implementations are tested against it, on the same items of the same plan. All implementations must store the same
+// bits. So rounding and rotation are in float32 here too.
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 void convert_row(Type target_type, void* target, Type source_type, const void* source, int32_t n) {
   if (target_type == source_type) {
-    memcpy(target, source, static_cast<size_t>(array_bytes(source_type, n)));
+    memcpy(target, source, static_cast<size_t>(n) * static_cast<size_t>(element_bytes(source_type)));
     return;
   }
   for (int32_t i = 0; i < n; ++i) store_element(target_type, target, i, load_element(source_type, source, i));
@@ -62,7 +62,7 @@ struct Query {
   float q[kMaxHeadDim];
 };
 
-// The keys of an item that a query may see. They have numbers (attend/view.h), and each number has an index.
+// The keys of an item that a query may see. They are numbered as in attend/view.h, and index() gives each key's index.
 struct QueryKeys {
   QueryMask mask;
   KeyTree tree;
@@ -135,7 +135,11 @@ StoredRow row_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, c
 // Loads the elements of a row. Does not multiply them by the scale of the row or head. Undoes the rotation of rows that
 // are stored rotated (hadamard.h). The sums of this rotation are exact.
 void load_row(const kvc_backend_layer& layer, const StoredRow& stored, int32_t dims, float* row) {
-  for (int32_t d = 0; d < dims; ++d) row[d] = load_element(stored_type(layer), stored.data, d) - stored.zero_point;
+  const Type type = stored_type(layer);
+  for (int32_t d = 0; d < dims; ++d) {
+    row[d] =
+        type == Type::kDsMla ? load_ds_mla(stored.data, d) : load_element(type, stored.data, d) - stored.zero_point;
+  }
   if (has_block_scales(layer.format)) {
     const unsigned char* const scales = stored.data + block_scales_at(layer, dims);
     for (int32_t d = 0; d < dims; ++d) row[d] *= block_scale(scales[d / kBlockDims]);
@@ -147,7 +151,7 @@ void load_row(const kvc_backend_layer& layer, const StoredRow& stored, int32_t d
   for (int32_t d = 0; d < dims; ++d) row[d] /= static_cast<float>(block);
 }
 
-// Loads the vector of a key that q is multiplied with, [head_dim], from the stored rows k and v. table: null if keys
+// Loads a key as the vector [head_dim] that q is multiplied with, from the stored rows k and v. table: null if keys
 // are stored after RoPE. Else the key is rotated by RoPE for `position`.
 void load_key(const kvc_backend_attend& args, const double* table, const StoredRow& k, const StoredRow& v,
               int32_t position, float* key) {

@@ -77,10 +77,10 @@ template <class Body>
 kvc_status cache_call(const char* function, kvc_cache* cache, kvc_error* error, Body body) noexcept {
   return call(function, error, [&]() -> Status {
     KVC_TRY(check_not_null(cache, "cache"));
-    KVC_TRY(cache->cache->check_usable());
+    KVC_TRY(cache->cache->core.check_usable());
     Status status = body(*cache->cache);
 #ifdef KVCACHE_CHECK_INVARIANTS
-    KVC_TRY(cache->cache->check_invariants());
+    KVC_TRY(cache->cache->reports.check_invariants());
 #endif
     return status;
   });

@@ -88,7 +88,7 @@ kvc_status kvc_cache_create(kvc_context* context, const kvc_cache_config* config
 void kvc_cache_destroy(kvc_cache* cache) { delete cache; }
 
 kvc_status kvc_cache_clear(kvc_cache* cache, kvc_error* error) {
-  return cache_call("kvc_cache_clear", cache, error, [&](Cache& c) { return c.clear(); });
+  return cache_call("kvc_cache_clear", cache, error, [&](Cache& c) { return c.sequences.clear(); });
 }
 
 kvc_status kvc_cache_take_copies(kvc_cache* cache, kvc_copy* copies, uint32_t item_size, int64_t capacity,
@@ -101,7 +101,7 @@ kvc_status kvc_cache_take_copies(kvc_cache* cache, kvc_copy* copies, uint32_t it
                            sizeof(kvc_copy));
     }
     int64_t waiting = 0;
-    Status status = c.take_copies(span_of(copies, capacity), &waiting);
+    Status status = c.sequences.take_copies(span_of(copies, capacity), &waiting);
     if (status.ok() || status.code() == KVC_ERROR_BUFFER_TOO_SMALL) *count = waiting;
     return status;
   });
@@ -112,7 +112,7 @@ kvc_status kvc_cache_stats(kvc_cache* cache, int32_t group, kvc_stats* stats, kv
     KVC_TRY(check_struct_size(stats, "stats"));
     kvc_stats out;
     kvc_stats_init(&out);
-    KVC_TRY(c.stats(group, &out));
+    KVC_TRY(c.reports.stats(group, &out));
     write_struct(out, stats);
     return Status();
   });
@@ -121,18 +121,18 @@ kvc_status kvc_cache_stats(kvc_cache* cache, int32_t group, kvc_stats* stats, kv
 kvc_status kvc_cache_describe(kvc_cache* cache, char* buffer, int64_t capacity, int64_t* length, kvc_error* error) {
   return audit_call("kvc_cache_describe", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_buffer(buffer, capacity, "buffer"));
-    return write_text(c.describe(), buffer, capacity, length);
+    return write_text(c.reports.describe(), buffer, capacity, length);
   });
 }
 
 kvc_status kvc_cache_digest(kvc_cache* cache, uint64_t* digest, kvc_error* error) {
   return audit_call("kvc_cache_digest", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_not_null(digest, "digest"));
-    *digest = c.digest();
+    *digest = c.reports.digest();
     return Status();
   });
 }
 
 kvc_status kvc_cache_check_invariants(kvc_cache* cache, kvc_error* error) {
-  return audit_call("kvc_cache_check_invariants", cache, error, [&](Cache& c) { return c.check_invariants(); });
+  return audit_call("kvc_cache_check_invariants", cache, error, [&](Cache& c) { return c.reports.check_invariants(); });
 }

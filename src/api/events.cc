@@ -48,12 +48,12 @@ kvc_status events_call(const char* function, kvc_cache* cache, const kvc_events_
 kvc_status kvc_events_read(kvc_cache* cache, const kvc_events_args* args, kvc_events_range* range, kvc_error* error) {
   return events_call(
       "kvc_events_read", cache, args, range, error,
-      [](Cache& c, const kvc_events_args& known, kvc_events_range* out) { return c.read_events(known, out); });
+      [](Cache& c, const kvc_events_args& known, kvc_events_range* out) { return c.events.read(known, out); });
 }
 
 kvc_status kvc_events_snapshot(kvc_cache* cache, const kvc_events_args* args, kvc_events_range* range,
                                kvc_error* error) {
   return events_call(
       "kvc_events_snapshot", cache, args, range, error,
-      [](Cache& c, const kvc_events_args& known, kvc_events_range* out) { return c.snapshot_events(known, out); });
+      [](Cache& c, const kvc_events_args& known, kvc_events_range* out) { return c.events.snapshot(known, out); });
 }

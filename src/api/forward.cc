@@ -9,7 +9,7 @@ kvc_status kvc_cache_can_fit(kvc_cache* cache, const kvc_batch* batch, kvc_error
   return cache_call("kvc_cache_can_fit", cache, error, [&](Cache& c) -> Status {
     kvc_batch known;
     KVC_TRY(read_struct(batch, "batch", &known));
-    return c.can_fit(known);
+    return c.steps.can_fit(known);
   });
 }
 
@@ -19,7 +19,7 @@ kvc_status kvc_forward_begin(kvc_cache* cache, const kvc_batch* batch, void* str
     KVC_TRY(check_not_null(forward, "forward"));
     kvc_batch known;
     KVC_TRY(read_struct(batch, "batch", &known));
-    return c.begin(known, stream, forward);
+    return c.steps.begin(known, stream, forward);
   });
 }
 
@@ -28,7 +28,7 @@ kvc_status kvc_forward_append(kvc_cache* cache, kvc_forward forward, int32_t lay
   return cache_call("kvc_forward_append", cache, error, [&](Cache& c) -> Status {
     kvc_append_args known;
     KVC_TRY(read_struct(args, "args", &known));
-    return c.in_step(forward, false, [&](Step& step) { return step.append(layer, known); });
+    return c.steps.in_step(forward, false, [&](Step& step) { return step.append(layer, known); });
   });
 }
 
@@ -37,7 +37,7 @@ kvc_status kvc_forward_attend(kvc_cache* cache, kvc_forward forward, int32_t lay
   return cache_call("kvc_forward_attend", cache, error, [&](Cache& c) -> Status {
     kvc_attend_args known;
     KVC_TRY(read_struct(args, "args", &known));
-    return c.in_step(forward, false, [&](Step& step) { return step.attend(layer, known); });
+    return c.steps.in_step(forward, false, [&](Step& step) { return step.attend(layer, known); });
   });
 }
 
@@ -46,7 +46,7 @@ kvc_status kvc_forward_select(kvc_cache* cache, kvc_forward forward, int32_t lay
   return cache_call("kvc_forward_select", cache, error, [&](Cache& c) -> Status {
     kvc_select_args known;
     KVC_TRY(read_struct(args, "args", &known));
-    return c.in_step(forward, false, [&](Step& step) { return step.select(layer, known); });
+    return c.steps.in_step(forward, false, [&](Step& step) { return step.select(layer, known); });
   });
 }
 
@@ -54,7 +54,8 @@ kvc_status kvc_forward_load_state(kvc_cache* cache, kvc_forward forward, int32_t
                                   const DLTensor* tensor, kvc_error* error) {
   return cache_call("kvc_forward_load_state", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_not_null(tensor, "tensor"));
-    return c.in_step(forward, false, [&](Step& step) { return step.copy_state(layer, state, token, tensor, false); });
+    return c.steps.in_step(forward, false,
+                           [&](Step& step) { return step.copy_state(layer, state, token, tensor, false); });
   });
 }
 
@@ -62,7 +63,8 @@ kvc_status kvc_forward_store_state(kvc_cache* cache, kvc_forward forward, int32_
                                    const DLTensor* tensor, kvc_error* error) {
   return cache_call("kvc_forward_store_state", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_not_null(tensor, "tensor"));
-    return c.in_step(forward, false, [&](Step& step) { return step.copy_state(layer, state, token, tensor, true); });
+    return c.steps.in_step(forward, false,
+                           [&](Step& step) { return step.copy_state(layer, state, token, tensor, true); });
   });
 }
 
@@ -76,15 +78,15 @@ kvc_status kvc_merge_states(kvc_context* context, const kvc_merge_args* args, vo
 }
 
 kvc_status kvc_forward_end(kvc_cache* cache, kvc_forward forward, kvc_error* error) {
-  return cache_call("kvc_forward_end", cache, error, [&](Cache& c) { return c.end(forward); });
+  return cache_call("kvc_forward_end", cache, error, [&](Cache& c) { return c.steps.end(forward); });
 }
 
 kvc_status kvc_forward_abort(kvc_cache* cache, kvc_forward forward, kvc_error* error) {
-  return cache_call("kvc_forward_abort", cache, error, [&](Cache& c) { return c.abort(forward); });
+  return cache_call("kvc_forward_abort", cache, error, [&](Cache& c) { return c.steps.abort(forward); });
 }
 
 kvc_status kvc_forward_cancel(kvc_cache* cache, kvc_forward forward, kvc_error* error) {
-  return cache_call("kvc_forward_cancel", cache, error, [&](Cache& c) { return c.cancel(forward); });
+  return cache_call("kvc_forward_cancel", cache, error, [&](Cache& c) { return c.steps.cancel(forward); });
 }
 
 kvc_status kvc_forward_get_info(kvc_cache* cache, kvc_forward forward, kvc_forward_info* info, kvc_error* error) {
@@ -92,7 +94,7 @@ kvc_status kvc_forward_get_info(kvc_cache* cache, kvc_forward forward, kvc_forwa
     KVC_TRY(check_struct_size(info, "info"));
     kvc_forward_info out;
     kvc_forward_info_init(&out);
-    KVC_TRY(c.info(forward, &out));
+    KVC_TRY(c.steps.info(forward, &out));
     write_struct(out, info);
     return Status();
   });
@@ -103,12 +105,12 @@ kvc_status kvc_graph_create(kvc_cache* cache, const kvc_graph_config* config, kv
     KVC_TRY(check_not_null(graph, "graph"));
     kvc_graph_config known;
     KVC_TRY(read_struct(config, "config", &known));
-    return c.create_graph(known, graph);
+    return c.steps.create_graph(known, graph);
   });
 }
 
 kvc_status kvc_graph_destroy(kvc_cache* cache, kvc_forward graph, kvc_error* error) {
-  return cache_call("kvc_graph_destroy", cache, error, [&](Cache& c) { return c.destroy_graph(graph); });
+  return cache_call("kvc_graph_destroy", cache, error, [&](Cache& c) { return c.steps.destroy_graph(graph); });
 }
 
 kvc_status kvc_forward_describe(kvc_cache* cache, kvc_forward forward, char* buffer, int64_t capacity, int64_t* length,
@@ -116,7 +118,7 @@ kvc_status kvc_forward_describe(kvc_cache* cache, kvc_forward forward, char* buf
   return cache_call("kvc_forward_describe", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_buffer(buffer, capacity, "buffer"));
     std::string text;
-    KVC_TRY(c.in_step(forward, true, [&](Step& step) { return step.describe(&text); }));
+    KVC_TRY(c.steps.in_step(forward, true, [&](Step& step) { return step.describe(&text); }));
     return write_text(text, buffer, capacity, length);
   });
 }

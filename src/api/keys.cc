@@ -1,5 +1,6 @@
-// Section "Page keys" of the header.
+// Section 13 of the header: page keys.
 #include "api/boundary.h"
+#include "base/limits.h"
 #include "keys/page_key.h"
 
 using namespace kvc;
@@ -7,7 +8,7 @@ using namespace kvc::api;
 
 namespace {
 
-constexpr int64_t kMaxTokens = int64_t{1} << 30, kMaxPageSize = int64_t{1} << 20, kMaxText = int64_t{1} << 20;
+constexpr int64_t kMaxPageSize = int64_t{1} << 20, kMaxText = int64_t{1} << 20;
 
 Status check_range(int64_t value, const char* name, int64_t least, int64_t most) {
   if (value >= least && value <= most) return Status();
@@ -21,9 +22,9 @@ Status check_needed(int64_t size, const void* array, const char* name) {
 }
 
 Status check_place(const kvc_page_keys_args& args) {
-  KVC_TRY(check_range(args.num_tokens, "num_tokens", 0, kMaxTokens));
+  KVC_TRY(check_range(args.num_tokens, "num_tokens", 0, kMaxLength));
   KVC_TRY(check_range(args.page_size, "page_size", 1, kMaxPageSize));
-  KVC_TRY(check_range(args.begin, "begin", 0, kMaxTokens));
+  KVC_TRY(check_range(args.begin, "begin", 0, kMaxLength));
   KVC_TRY(check_range(args.salt_begin, "salt_begin", 0, INT64_MAX));
   if (args.begin % args.page_size != 0) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "begin %" PRId64 " is no multiple of page_size %" PRId64,
@@ -38,7 +39,7 @@ Status check_place(const kvc_page_keys_args& args) {
 
 // Copies the media spans, because another thread may change the caller's arrays.
 Status read_media(const kvc_page_keys_args& args, std::vector<MediaSpan>* media) {
-  KVC_TRY(check_range(args.num_media, "num_media", 0, kMaxTokens));
+  KVC_TRY(check_range(args.num_media, "num_media", 0, kMaxLength));
   KVC_TRY(check_needed(args.num_media, args.media_begins, "media_begins"));
   KVC_TRY(check_needed(args.num_media, args.media_tokens, "media_tokens"));
   KVC_TRY(check_needed(args.num_media, args.media_hashes, "media_hashes"));
@@ -46,9 +47,9 @@ Status read_media(const kvc_page_keys_args& args, std::vector<MediaSpan>* media)
   for (int64_t i = 0; i < args.num_media; ++i) {
     MediaSpan span = {.begin = read_once(args.media_begins + i), .tokens = read_once(args.media_tokens + i)};
     std::memcpy(span.hash.data(), args.media_hashes + i * kPageKeyBytes, span.hash.size());
-    if (Status status = check_range(span.begin, "media_begins", end, 2 * kMaxTokens); !status.ok())
+    if (Status status = check_range(span.begin, "media_begins", end, 2 * kMaxLength); !status.ok())
       return std::move(status).at(i);
-    if (Status status = check_range(span.tokens, "media_tokens", 1, kMaxTokens); !status.ok())
+    if (Status status = check_range(span.tokens, "media_tokens", 1, kMaxLength); !status.ok())
       return std::move(status).at(i);
     end = span.begin + span.tokens;
     media->push_back(span);

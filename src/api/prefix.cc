@@ -1,12 +1,11 @@
 // Section 12 of the header: the prefix index.
 #include "api/boundary.h"
+#include "base/limits.h"
 
 using namespace kvc;
 using namespace kvc::api;
 
 namespace {
-
-constexpr int64_t kMaxTokens = int64_t{1} << 30;
 
 // Calls body(cache, query) with a query that was checked, and whose tokens were copied.
 template <class Body>
@@ -18,9 +17,9 @@ kvc_status query_call(const char* function, kvc_cache* cache, const kvc_prefix_q
     if ((known.flags & ~uint32_t{KVC_PREFIX_ALLOW_ALL}) != 0) {
       return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", known.flags);
     }
-    if (known.num_tokens < 0 || known.num_tokens > kMaxTokens) {
+    if (known.num_tokens < 0 || known.num_tokens > kMaxLength) {
       return Status::error(KVC_ERROR_OUT_OF_RANGE, "num_tokens %" PRId64 " is outside 0..%" PRId64, known.num_tokens,
-                           kMaxTokens);
+                           kMaxLength);
     }
     if (known.salt_begin < 0) {
       return Status::error(KVC_ERROR_OUT_OF_RANGE, "salt_begin %" PRId64 " is negative", known.salt_begin);
@@ -57,7 +56,7 @@ kvc_status kvc_prefix_match(kvc_cache* cache, const kvc_prefix_query* query, kvc
   return query_call("kvc_prefix_match", cache, query, error, [&](Cache& c, const PrefixQuery& known) -> Status {
     KVC_TRY(check_not_null(hit, "hit"));
     return write_result(hit, "hit", kvc_prefix_hit_init,
-                        [&](kvc_prefix_hit* out) { return c.match_prefix(known, out); });
+                        [&](kvc_prefix_hit* out) { return c.prefix.match(known, out); });
   });
 }
 
@@ -66,7 +65,7 @@ kvc_status kvc_prefix_attach(kvc_cache* cache, const kvc_prefix_query* query, vo
   return query_call("kvc_prefix_attach", cache, query, error, [&](Cache& c, const PrefixQuery& known) -> Status {
     KVC_TRY(check_not_null(sequence, "sequence"));
     return write_result(hit, "hit", kvc_prefix_hit_init,
-                        [&](kvc_prefix_hit* out) { return c.attach_prefix(known, stream, out, sequence); });
+                        [&](kvc_prefix_hit* out) { return c.prefix.attach(known, stream, out, sequence); });
   });
 }
 
@@ -78,7 +77,7 @@ kvc_status kvc_prefix_load(kvc_cache* cache, const kvc_prefix_query* query, cons
     kvc_prefix_load_options_init(&how);
     if (options != nullptr) KVC_TRY(read_struct(options, "options", &how));
     return write_result(hit, "hit", kvc_prefix_hit_init,
-                        [&](kvc_prefix_hit* out) { return c.load_prefix(known, how, out, job); });
+                        [&](kvc_prefix_hit* out) { return c.prefix.load(known, how, out, job); });
   });
 }
 
@@ -89,33 +88,33 @@ kvc_status kvc_prefix_publish(kvc_cache* cache, kvc_seq sequence, const kvc_pref
     kvc_prefix_options_init(&terms);
     if (options != nullptr) KVC_TRY(read_struct(options, "options", &terms));
     return write_result(published, "published", kvc_prefix_published_init,
-                        [&](kvc_prefix_published* out) { return c.publish_prefix(sequence, known, terms, out); });
+                        [&](kvc_prefix_published* out) { return c.prefix.publish(sequence, known, terms, out); });
   });
 }
 
 kvc_status kvc_prefix_drop(kvc_cache* cache, const kvc_prefix_query* query, int64_t* pages, kvc_error* error) {
   return query_call("kvc_prefix_drop", cache, query, error, [&](Cache& c, const PrefixQuery& known) {
-    return write_pages(pages, [&](int64_t* out) { return c.drop_prefix(known, out); });
+    return write_pages(pages, [&](int64_t* out) { return c.prefix.drop(known, out); });
   });
 }
 
 kvc_status kvc_prefix_drop_session(kvc_cache* cache, uint64_t session, int64_t* pages, kvc_error* error) {
   return cache_call("kvc_prefix_drop_session", cache, error, [&](Cache& c) {
-    return write_pages(pages, [&](int64_t* out) { return c.drop_session(session, out); });
+    return write_pages(pages, [&](int64_t* out) { return c.prefix.drop_session(session, out); });
   });
 }
 
 kvc_status kvc_prefix_set_priority(kvc_cache* cache, const kvc_prefix_query* query, int32_t priority,
                                    int64_t time_to_live, kvc_error* error) {
   return query_call("kvc_prefix_set_priority", cache, query, error, [&](Cache& c, const PrefixQuery& known) {
-    return c.set_prefix_priority(known, priority, time_to_live);
+    return c.prefix.set_priority(known, priority, time_to_live);
   });
 }
 
 kvc_status kvc_prefix_set_session_priority(kvc_cache* cache, uint64_t session, int32_t priority, int64_t time_to_live,
                                            kvc_error* error) {
   return cache_call("kvc_prefix_set_session_priority", cache, error,
-                    [&](Cache& c) { return c.set_session_priority(session, priority, time_to_live); });
+                    [&](Cache& c) { return c.prefix.set_session_priority(session, priority, time_to_live); });
 }
 
 kvc_status kvc_prefix_pin(kvc_cache* cache, const kvc_prefix_query* query, kvc_prefix_hit* hit, uint64_t* pin,
@@ -123,14 +122,14 @@ kvc_status kvc_prefix_pin(kvc_cache* cache, const kvc_prefix_query* query, kvc_p
   return query_call("kvc_prefix_pin", cache, query, error, [&](Cache& c, const PrefixQuery& known) -> Status {
     KVC_TRY(check_not_null(pin, "pin"));
     return write_result(hit, "hit", kvc_prefix_hit_init,
-                        [&](kvc_prefix_hit* out) { return c.pin_prefix(known, out, pin); });
+                        [&](kvc_prefix_hit* out) { return c.prefix.pin(known, out, pin); });
   });
 }
 
 kvc_status kvc_prefix_unpin(kvc_cache* cache, uint64_t pin, kvc_error* error) {
-  return cache_call("kvc_prefix_unpin", cache, error, [&](Cache& c) { return c.unpin_prefix(pin); });
+  return cache_call("kvc_prefix_unpin", cache, error, [&](Cache& c) { return c.prefix.unpin(pin); });
 }
 
 kvc_status kvc_cache_set_time(kvc_cache* cache, int64_t now, kvc_error* error) {
-  return cache_call("kvc_cache_set_time", cache, error, [&](Cache& c) { return c.set_time(now); });
+  return cache_call("kvc_cache_set_time", cache, error, [&](Cache& c) { return c.prefix.set_time(now); });
 }

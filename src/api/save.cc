@@ -1,4 +1,4 @@
-// Section "Saved sequences" of the header.
+// Section 15 of the header: saved sequences.
 #include <bit>
 
 #include "api/boundary.h"
@@ -9,7 +9,7 @@ using namespace kvc::api;
 
 namespace {
 
-// Checks that exactly one of a path and a callback is given.
+// Checks that `flags` is 0, and that exactly one of a path and a callback is given.
 Status check_place(const char* path, bool callback, const char* name, uint32_t flags) {
   if (flags != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", flags);
   if ((path != nullptr) != callback) return Status();
@@ -39,19 +39,19 @@ kvc_status kvc_seq_save(kvc_cache* cache, kvc_seq sequence, const kvc_save_args*
   return cache_call("kvc_seq_save", cache, error, [&](Cache& c) -> Status {
     kvc_save_args known;
     KVC_TRY(read_save_args(args, &known));
-    if (known.num_tokens > 0) {  // checked before the array is read: the array may be shorter than num_tokens
+    if (known.num_tokens > 0) {  // checked before the array is read: a wrong num_tokens may exceed its size
       int64_t length = 0;
-      KVC_TRY(c.lengths({&sequence, 1}, {&length, 1}));
-      KVC_TRY(Cache::check_token_count(known.num_tokens, length));
+      KVC_TRY(c.sequences.lengths({&sequence, 1}, {&length, 1}));
+      KVC_TRY(CacheSave::check_token_count(known.num_tokens, length));
     }
     const CallArray tokens(known.num_tokens > 0 ? known.tokens : nullptr, known.num_tokens);
     if (known.path == nullptr) {
       CallbackSink sink(known.write, known.write_user);
-      return c.save_sequence(sequence, tokens.span(), known.section_bytes, &sink, stream);
+      return c.save.save(sequence, tokens.span(), known.section_bytes, &sink, stream);
     }
     FileSink sink;
     KVC_TRY(sink.open(known.path));
-    KVC_TRY(c.save_sequence(sequence, tokens.span(), known.section_bytes, &sink, stream));
+    KVC_TRY(c.save.save(sequence, tokens.span(), known.section_bytes, &sink, stream));
     return sink.commit();
   });
 }
@@ -70,11 +70,11 @@ kvc_status kvc_seq_load(kvc_cache* cache, const kvc_load_args* args, void* strea
     Status status;
     if (known.path == nullptr) {
       CallbackSource source(known.read, known.read_user);
-      status = c.load_sequence(&source, tokens, &count, stream, &loaded);
+      status = c.save.load(&source, tokens, &count, stream, &loaded);
     } else {
       FileSource source;
       KVC_TRY(source.open(known.path));
-      status = c.load_sequence(&source, tokens, &count, stream, &loaded);
+      status = c.save.load(&source, tokens, &count, stream, &loaded);
     }
     if (num_tokens != nullptr && (status.ok() || status.code() == KVC_ERROR_BUFFER_TOO_SMALL)) *num_tokens = count;
     if (status.ok()) *sequence = loaded;

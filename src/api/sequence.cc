@@ -8,14 +8,14 @@ using namespace kvc::api;
 kvc_status kvc_seq_add(kvc_cache* cache, int64_t n, kvc_seq* sequences, kvc_error* error) {
   return cache_call("kvc_seq_add", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_array(n, sequences, "sequences"));
-    return c.add(span_of(sequences, n));
+    return c.sequences.add(span_of(sequences, n));
   });
 }
 
 kvc_status kvc_seq_remove(kvc_cache* cache, int64_t n, const kvc_seq* sequences, kvc_error* error) {
   return cache_call("kvc_seq_remove", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_array(n, sequences, "sequences"));
-    return c.remove(CallArray(sequences, n).span());
+    return c.sequences.remove(CallArray(sequences, n).span());
   });
 }
 
@@ -26,7 +26,7 @@ kvc_status kvc_seq_fork(kvc_cache* cache, int64_t n, const kvc_seq* parents, con
     KVC_TRY(check_array(n, children, "children"));
     KVC_TRY(check_disjoint(n, parents, "parents", children, "children"));
     KVC_TRY(check_disjoint(n, positions, "positions", children, "children"));
-    return c.fork(CallArray(parents, n).span(), CallArray(positions, n).span(), span_of(children, n), stream);
+    return c.sequences.fork(CallArray(parents, n).span(), CallArray(positions, n).span(), span_of(children, n), stream);
   });
 }
 
@@ -35,7 +35,7 @@ kvc_status kvc_seq_truncate(kvc_cache* cache, int64_t n, const kvc_seq* sequence
   return cache_call("kvc_seq_truncate", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_array(n, sequences, "sequences"));
     KVC_TRY(check_array(n, lengths, "lengths"));
-    return c.truncate(CallArray(sequences, n).span(), CallArray(lengths, n).span());
+    return c.sequences.truncate(CallArray(sequences, n).span(), CallArray(lengths, n).span());
   });
 }
 
@@ -44,7 +44,7 @@ kvc_status kvc_seq_lengths(kvc_cache* cache, int64_t n, const kvc_seq* sequences
     KVC_TRY(check_array(n, sequences, "sequences"));
     KVC_TRY(check_array(n, lengths, "lengths"));
     KVC_TRY(check_disjoint(n, sequences, "sequences", lengths, "lengths"));
-    return c.lengths(CallArray(sequences, n).span(), span_of(lengths, n));
+    return c.sequences.lengths(CallArray(sequences, n).span(), span_of(lengths, n));
   });
 }
 
@@ -53,7 +53,7 @@ kvc_status kvc_seq_pages(kvc_cache* cache, kvc_seq sequence, int32_t group, int3
   return cache_call("kvc_seq_pages", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_buffer(pages, capacity, "pages"));
     int64_t known = 0;
-    Status status = c.pages(sequence, group, span_of(pages, capacity), &known);
+    Status status = c.sequences.pages(sequence, group, span_of(pages, capacity), &known);
     if (count != nullptr && (status.ok() || status.code() == KVC_ERROR_BUFFER_TOO_SMALL)) *count = known;
     return status;
   });
@@ -64,7 +64,7 @@ kvc_status kvc_seq_nearest_position(kvc_cache* cache, kvc_seq sequence, int64_t 
   return cache_call("kvc_seq_nearest_position", cache, error, [&](Cache& c) -> Status {
     int64_t at_or_before = 0;
     int64_t at_or_after = 0;
-    KVC_TRY(c.nearest_position(sequence, position, &at_or_before, &at_or_after));
+    KVC_TRY(c.sequences.nearest_position(sequence, position, &at_or_before, &at_or_after));
     if (before != nullptr) *before = at_or_before;
     if (after != nullptr) *after = at_or_after;
     return Status();
@@ -76,7 +76,7 @@ kvc_status kvc_seq_commit(kvc_cache* cache, int64_t n, const kvc_seq* sequences,
   return cache_call("kvc_seq_commit", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_array(n, sequences, "sequences"));
     KVC_TRY(check_array(n, leaves, "leaves"));
-    return c.commit(CallArray(sequences, n).span(), CallArray(leaves, n).span(), stream);
+    return c.sequences.commit(CallArray(sequences, n).span(), CallArray(leaves, n).span(), stream);
   });
 }
 
@@ -85,14 +85,14 @@ kvc_status kvc_seq_tree_nodes(kvc_cache* cache, int64_t n, const kvc_seq* sequen
     KVC_TRY(check_array(n, sequences, "sequences"));
     KVC_TRY(check_array(n, nodes, "nodes"));
     KVC_TRY(check_disjoint(n, sequences, "sequences", nodes, "nodes"));
-    return c.tree_nodes(CallArray(sequences, n).span(), span_of(nodes, n));
+    return c.sequences.tree_nodes(CallArray(sequences, n).span(), span_of(nodes, n));
   });
 }
 
 kvc_status kvc_seq_set_rope(kvc_cache* cache, int64_t n, const kvc_seq* sequences, int32_t set, kvc_error* error) {
   return cache_call("kvc_seq_set_rope", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_array(n, sequences, "sequences"));
-    return c.set_rope(CallArray(sequences, n).span(), set);
+    return c.sequences.set_rope(CallArray(sequences, n).span(), set);
   });
 }
 
@@ -101,8 +101,8 @@ kvc_status kvc_seq_set_streaming(kvc_cache* cache, int64_t n, const kvc_seq* seq
   return cache_call("kvc_seq_set_streaming", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_array(n, sequences, "sequences"));
     KVC_TRY(check_array(n, window_tokens, "window_tokens"));
-    return c.set_streaming(CallArray(sequences, n).span(), CallArray(sink_tokens, n).span(),
-                           CallArray(window_tokens, n).span(), flags);
+    return c.sequences.set_streaming(CallArray(sequences, n).span(), CallArray(sink_tokens, n).span(),
+                                     CallArray(window_tokens, n).span(), flags);
   });
 }
 
@@ -115,7 +115,7 @@ kvc_status kvc_seq_get_streaming(kvc_cache* cache, int64_t n, const kvc_seq* seq
     KVC_TRY(check_disjoint(n, sequences, "sequences", sink_tokens, "sink_tokens"));
     KVC_TRY(check_disjoint(n, sequences, "sequences", window_tokens, "window_tokens"));
     KVC_TRY(check_disjoint(n, sink_tokens, "sink_tokens", window_tokens, "window_tokens"));
-    return c.streaming(CallArray(sequences, n).span(), span_of(sink_tokens, n), span_of(window_tokens, n));
+    return c.sequences.streaming(CallArray(sequences, n).span(), span_of(sink_tokens, n), span_of(window_tokens, n));
   });
 }
 
@@ -125,7 +125,7 @@ kvc_status kvc_seq_max_append(kvc_cache* cache, int64_t n, const kvc_seq* sequen
     KVC_TRY(check_array(n, sequences, "sequences"));
     KVC_TRY(check_array(n, tokens, "tokens"));
     KVC_TRY(check_disjoint(n, sequences, "sequences", tokens, "tokens"));
-    return c.max_append(CallArray(sequences, n).span(), span_of(tokens, n));
+    return c.sequences.max_append(CallArray(sequences, n).span(), span_of(tokens, n));
   });
 }
 
@@ -135,14 +135,14 @@ kvc_status kvc_seq_exclusive_pages(kvc_cache* cache, int32_t group, int64_t n, c
     KVC_TRY(check_array(n, sequences, "sequences"));
     KVC_TRY(check_array(n, pages, "pages"));
     KVC_TRY(check_disjoint(n, sequences, "sequences", pages, "pages"));
-    return c.exclusive_pages(group, CallArray(sequences, n).span(), span_of(pages, n));
+    return c.sequences.exclusive_pages(group, CallArray(sequences, n).span(), span_of(pages, n));
   });
 }
 
 kvc_status kvc_seq_checkpoint(kvc_cache* cache, int64_t n, const kvc_seq* sequences, kvc_error* error) {
   return cache_call("kvc_seq_checkpoint", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_array(n, sequences, "sequences"));
-    return c.checkpoint(CallArray(sequences, n).span());
+    return c.sequences.checkpoint(CallArray(sequences, n).span());
   });
 }
 
@@ -152,6 +152,6 @@ kvc_status kvc_seq_encoder_lengths(kvc_cache* cache, int32_t group, int64_t n, c
     KVC_TRY(check_array(n, sequences, "sequences"));
     KVC_TRY(check_array(n, lengths, "lengths"));
     KVC_TRY(check_disjoint(n, sequences, "sequences", lengths, "lengths"));
-    return c.encoder_lengths(group, CallArray(sequences, n).span(), span_of(lengths, n));
+    return c.sequences.encoder_lengths(group, CallArray(sequences, n).span(), span_of(lengths, n));
   });
 }

@@ -8,7 +8,7 @@ kvc_status kvc_cache_export_pool(kvc_cache* cache, int32_t layer, int32_t pool, 
                                  DLManagedTensorVersioned** tensor, void* stream, kvc_error* error) {
   return cache_call("kvc_cache_export_pool", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_not_null(tensor, "tensor"));
-    return c.export_pool(layer, pool, flags, tensor, stream);
+    return c.tensors.export_pool(layer, pool, flags, tensor, stream);
   });
 }
 
@@ -20,7 +20,7 @@ kvc_status kvc_seq_export(kvc_cache* cache, kvc_seq sequence, const kvc_export_a
     KVC_TRY(check_struct_size(exported, "exported"));
     kvc_exported value;
     kvc_exported_init(&value);
-    KVC_TRY(c.export_sequence(sequence, known, &value, stream));
+    KVC_TRY(c.tensors.export_sequence(sequence, known, &value, stream));
     write_struct(value, exported);
     return Status();
   });
@@ -31,6 +31,6 @@ kvc_status kvc_seq_import(kvc_cache* cache, kvc_seq sequence, const kvc_import_a
   return cache_call("kvc_seq_import", cache, error, [&](Cache& c) -> Status {
     kvc_import_args known;
     KVC_TRY(read_struct(args, "args", &known));
-    return c.import_sequence(sequence, known, stream);
+    return c.tensors.import_sequence(sequence, known, stream);
   });
 }

@@ -81,12 +81,12 @@ kvc_status kvc_cache_add_tier(kvc_cache* cache, const kvc_tier_config* config, k
     kvc_tier_config known;
     KVC_TRY(read_struct(config, "config", &known));
     KVC_TRY(check_tier_config(known));
-    KVC_TRY(c.check_can_have_tiers());
+    KVC_TRY(c.tiers.check_can_have_tiers());
     TierWorker::Tier tier;
     KVC_TRY(open_tier(known, &tier.table));
     tier.stores = static_cast<TierWorker::Stores>(known.store);
     tier.min_tokens = known.min_tokens;
-    Status added = c.add_tier(tier);
+    Status added = c.tiers.add(tier);
     if (!added.ok() && known.tier == nullptr) tier.table.close(tier.table.self);
     return added;
   });
@@ -97,34 +97,34 @@ kvc_status kvc_job_poll(kvc_cache* cache, kvc_job job, kvc_job_info* info, kvc_e
     KVC_TRY(check_struct_size(info, "info"));
     kvc_job_info value;
     kvc_job_info_init(&value);
-    KVC_TRY(c.poll_job(job, &value));
+    KVC_TRY(c.tiers.poll(job, &value));
     write_struct(value, info);
     return Status();
   });
 }
 
 kvc_status kvc_job_cancel(kvc_cache* cache, kvc_job job, kvc_error* error) {
-  return cache_call("kvc_job_cancel", cache, error, [&](Cache& c) { return c.cancel_job(job); });
+  return cache_call("kvc_job_cancel", cache, error, [&](Cache& c) { return c.tiers.cancel(job); });
 }
 
 kvc_status kvc_seq_suspend(kvc_cache* cache, kvc_seq sequence, kvc_job* job, kvc_error* error) {
   return cache_call("kvc_seq_suspend", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_not_null(job, "job"));
-    return c.suspend(sequence, job);
+    return c.tiers.suspend(sequence, job);
   });
 }
 
 kvc_status kvc_seq_resume(kvc_cache* cache, kvc_seq sequence, kvc_job* job, kvc_error* error) {
   return cache_call("kvc_seq_resume", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_not_null(job, "job"));
-    return c.resume(sequence, job);
+    return c.tiers.resume(sequence, job);
   });
 }
 
 kvc_status kvc_cache_job_descriptor(kvc_cache* cache, int32_t* descriptor, kvc_error* error) {
   return cache_call("kvc_cache_job_descriptor", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_not_null(descriptor, "descriptor"));
-    return c.job_descriptor(descriptor);
+    return c.tiers.descriptor(descriptor);
   });
 }
 
@@ -133,7 +133,7 @@ kvc_status kvc_cache_tier_traffic(kvc_cache* cache, kvc_tier_traffic* traffic, k
     KVC_TRY(check_struct_size(traffic, "traffic"));
     kvc_tier_traffic value;
     kvc_tier_traffic_init(&value);
-    KVC_TRY(c.tier_traffic(&value));
+    KVC_TRY(c.tiers.traffic(&value));
     write_struct(value, traffic);
     return Status();
   });

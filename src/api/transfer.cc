@@ -1,4 +1,4 @@
-// Section "Transfer" of the header.
+// Section 17 of the header: transfer.
 #include "api/boundary.h"
 #include "kvcache_transport.h"
 
@@ -32,7 +32,7 @@ kvc_status kvc_cache_set_transport(kvc_cache* cache, const kvc_transport* transp
   return cache_call("kvc_cache_set_transport", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_not_null(transport, "transport"));
     KVC_TRY(check_table(*transport));
-    return c.set_transport(*transport);
+    return c.transfers.set_transport(*transport);
   });
 }
 
@@ -47,7 +47,7 @@ kvc_status kvc_transfer_receive(kvc_cache* cache, const kvc_receive_args* args, 
                            kMaxTimeoutMs);
     }
     if (known.timeout_ms == 0) known.timeout_ms = kDefaultTimeoutMs;
-    return c.receive_transfer(known, transfer);
+    return c.transfers.receive(known, transfer);
   });
 }
 
@@ -57,7 +57,7 @@ kvc_status kvc_transfer_describe(kvc_cache* cache, kvc_transfer transfer, void* 
     KVC_TRY(check_buffer(buffer, capacity, "buffer"));
     KVC_TRY(check_not_null(bytes, "bytes"));
     std::vector<uint8_t> description;
-    KVC_TRY(c.describe_transfer(transfer, &description));
+    KVC_TRY(c.transfers.describe(transfer, &description));
     const auto size = *bytes = static_cast<int64_t>(description.size());
     if (capacity == 0) return Status();
     if (capacity < size) {
@@ -76,7 +76,7 @@ kvc_status kvc_transfer_send(kvc_cache* cache, kvc_seq sequence, const void* des
     if (bytes < 0) return Status::error(KVC_ERROR_INVALID_ARGUMENT, "bytes %" PRId64 " is negative", bytes);
     KVC_TRY(check_not_null(description, "description"));
     KVC_TRY(check_not_null(transfer, "transfer"));
-    return c.send_transfer(sequence, {static_cast<const uint8_t*>(description), static_cast<size_t>(bytes)}, transfer);
+    return c.transfers.send(sequence, {static_cast<const uint8_t*>(description), static_cast<size_t>(bytes)}, transfer);
   });
 }
 
@@ -85,12 +85,12 @@ kvc_status kvc_transfer_poll(kvc_cache* cache, kvc_transfer transfer, kvc_transf
     KVC_TRY(check_struct_size(info, "info"));
     kvc_transfer_info value;
     kvc_transfer_info_init(&value);
-    KVC_TRY(c.poll_transfer(transfer, &value));
+    KVC_TRY(c.transfers.poll(transfer, &value));
     write_struct(value, info);
     return Status();
   });
 }
 
 kvc_status kvc_transfer_cancel(kvc_cache* cache, kvc_transfer transfer, kvc_error* error) {
-  return cache_call("kvc_transfer_cancel", cache, error, [&](Cache& c) { return c.cancel_transfer(transfer); });
+  return cache_call("kvc_transfer_cancel", cache, error, [&](Cache& c) { return c.transfers.cancel(transfer); });
 }

@@ -2,9 +2,9 @@
 //
 //   KVC_ASSERT(page >= 0 && page < size(), page, size());
 //
-// If the condition does not hold, the process ends with the expression, the file, the line and two values. Do not use
-// it for a condition that a caller can break: return a Status. A release build evaluates neither the condition nor
-// the values.
+// If the condition does not hold, the macro prints the expression, the file, the line and the two values, and aborts
+// the process. If a caller can break the condition, do not use this macro: return a Status. A release build evaluates
+// neither the condition nor the values.
 #pragma once
 
 #if defined(KVCACHE_ASSERTIONS)

@@ -12,7 +12,7 @@ namespace kvc {
 
 bool cpu_has_sha256() noexcept {
 #if defined(__x86_64__)
-  // The instructions use SSE registers, which every 64-bit system saves. So the CPU's flags are enough.
+  // The instructions use only SSE registers, which every 64-bit system saves. So it is enough to check the CPU's flags.
   constexpr unsigned kSsse3 = 1u << 9, kSse41 = 1u << 19, kSha = 1u << 29;
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & kSsse3) == 0 || (c & kSse41) == 0) return false;

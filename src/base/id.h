@@ -1,8 +1,9 @@
-// 64-bit ids of sequences and forwards: never 0, below 2^63, and stale after their slot is reused.
-//   bits 0..44 slot + 1 and, above it, the generation; 45..61 cache tag; 62 kind
-// The slot takes only the bits that its owner's number of slots needs; the generation has the rest. With 128 slots
-// (forwards and graphs), a generation repeats after 2^37 reuses of its slot. With a million slots, it repeats after
-// 2^25. A tag repeats after 2^17 caches of one process.
+// 64-bit ids of sequences and forwards: never 0, and below 2^63. A slot here is an entry of the table in which a cache
+// keeps these objects. An id is stale once its object is removed, even if another object reuses its slot.
+//   bits 0..44: slot + 1 and, above it, the generation (which counts reuses of the slot); 45..61: cache tag; 62: kind
+// The slot takes as many bits as the size of the table needs. With 128 slots (forwards and graphs), a generation
+// repeats after 2^37 reuses of its slot. With a million slots, it repeats after 2^25. A tag repeats after 2^17 caches
+// of one process.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,8 @@ class IdLayout {
     return high_ | (low & ((uint64_t{1} << kLowBits) - 1));
   }
 
-  // The slot of an id, or -1 for id 0. The id may be stale: only the owner of the slot can tell, by comparing whole
-  // ids.
+  // The slot of an id, or -1 for id 0. This does not check whether the id is stale: for that, the owner of the slot
+  // must compare the whole id with the id that it stores in the slot.
   constexpr int32_t slot_of(uint64_t id) const noexcept {
     return static_cast<int32_t>(id & ((uint64_t{1} << slot_bits_) - 1)) - 1;
   }

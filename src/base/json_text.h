@@ -11,7 +11,7 @@ namespace kvc {
 
 class JsonText {
  public:
-  // Writes the name of a member of an object. Its value must follow.
+  // Writes the name of a member of an object. The caller must write its value next.
   JsonText& name(std::string_view name) {
     text(name);
     text_ += ": ";

@@ -1,6 +1,6 @@
 // A fixed-size array of zero-initialised trivial elements. The system provides memory for a part of the array when
-// that part is first used. So a table that is sized for the largest load costs address space, not memory. Ownership:
-// unique.
+// that part is first used. So in a table that is sized for the largest load, unused parts cost address space only.
+// Ownership: the array owns its memory, and can be moved but not copied.
 #pragma once
 
 #include <cstdint>

@@ -4,8 +4,11 @@
 // need version 12 of libstdc++ or newer.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
+
+#include "base/assert.h"
 
 #if defined(__clang__)
 #define KVC_THREAD_ANNOTATION(x) __attribute__((x))
@@ -18,17 +21,41 @@
 #define KVC_GUARDED_BY(mutex) KVC_THREAD_ANNOTATION(guarded_by(mutex))
 #define KVC_REQUIRES(mutex) KVC_THREAD_ANNOTATION(requires_capability(mutex))
 #define KVC_ACQUIRE(...) KVC_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
+#define KVC_ASSERT_CAPABILITY(mutex) KVC_THREAD_ANNOTATION(assert_capability(mutex))
 #define KVC_RELEASE(...) KVC_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
 
 namespace kvc {
 
 class KVC_CAPABILITY("mutex") Mutex {
  public:
-  void lock() KVC_ACQUIRE() { mutex_.lock(); }
-  void unlock() KVC_RELEASE() { mutex_.unlock(); }
+  void lock() KVC_ACQUIRE() {
+    mutex_.lock();
+    set_owner(true);
+  }
+  void unlock() KVC_RELEASE() {
+    set_owner(false);
+    mutex_.unlock();
+  }
+  // Says that the calling thread holds the mutex, where the analysis cannot follow that: in a method that is called
+  // under the lock of another object. Builds with assertions check it.
+  void assert_held() const KVC_ASSERT_CAPABILITY(this) {
+#if defined(KVCACHE_ASSERTIONS)
+    KVC_ASSERT(owner_.load(std::memory_order_relaxed) == this_thread(), 0, 0);
+#endif
+  }
 
  private:
   friend class Condition;
+#if defined(KVCACHE_ASSERTIONS)
+  static const void* this_thread() noexcept {
+    static thread_local char mark;
+    return &mark;
+  }
+  void set_owner(bool held) noexcept { owner_.store(held ? this_thread() : nullptr, std::memory_order_relaxed); }
+  std::atomic<const void*> owner_ = nullptr;
+#else
+  void set_owner(bool) noexcept {}
+#endif
   std::mutex mutex_;
 };
 
@@ -37,7 +64,9 @@ class Condition {
   // Unlocks the mutex, waits for a notification, and locks the mutex again. It may also return without a
   // notification.
   void wait(Mutex& mutex) KVC_REQUIRES(mutex) {
+    mutex.set_owner(false);
     pthread_cond_wait(condition_.native_handle(), mutex.mutex_.native_handle());
+    mutex.set_owner(true);
   }
   void notify_one() noexcept { condition_.notify_one(); }
   void notify_all() noexcept { condition_.notify_all(); }

@@ -29,7 +29,7 @@ class [[nodiscard]] Status {
   Status&& at(int64_t index) && noexcept;
   Status&& missing(int64_t required, int64_t available) && noexcept;
   Status&& in_group(int64_t group) && noexcept;
-  // Puts "layer N: " before a message that does not name the layer. N becomes the index if there is none.
+  // Puts "layer N: " before a message that does not name the layer. If at() was not called, N also becomes the index.
   Status&& in_layer(int64_t layer) && noexcept;
 
   // Fills all fields except struct_size. The message begins with "function: ".

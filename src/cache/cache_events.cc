@@ -1,10 +1,11 @@
 // Events of the prefix index: reading them, and snapshots.
+#include "cache/cache_events.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <cstring>
 
-#include "cache/cache.h"
 #include "system/random.h"
 
 namespace kvc {
@@ -43,26 +44,27 @@ Status draw_epoch(uint64_t* epoch) {
 
 }  // namespace
 
-Status Cache::create_events() {
-  if (geometry_.events_capacity == 0) return Status();
+Status CacheEvents::prepare() {
+  if (core_.geometry.events_capacity == 0) return Status();
   uint64_t epoch = 0;
   KVC_TRY(draw_epoch(&epoch));
-  MutexLock lock(mutex_);
-  events_ = std::make_unique<EventLog>(geometry_.events_capacity, geometry_.page_size, epoch, prefixes_->index());
-  prefixes_->add_listener(events_.get());
+  MutexLock lock(core_.mutex);
+  log_ = std::make_unique<EventLog>(core_.geometry.events_capacity, core_.geometry.page_size, epoch,
+                                    core_.prefixes->index());
+  core_.prefixes->add_listener(log_.get());
   return Status();
 }
 
-Status Cache::check_events() const {
-  if (events_) return Status();
+Status CacheEvents::check_events() const {
+  if (log_) return Status();
   return Status::error(KVC_ERROR_UNSUPPORTED, "the cache was created without events_capacity");
 }
 
-MessageFormat Cache::message_format(const kvc_events_args& args) const {
+MessageFormat CacheEvents::message_format(const kvc_events_args& args) const {
   MessageFormat format;
-  for (const auto& group : geometry_.store.groups) format.groups.push_back(MessageFormat::group_of(group.rules));
-  format.medium = context_->is_host() ? "CPU" : "GPU";
-  format.page_size = geometry_.page_size;
+  for (const auto& group : core_.geometry.store.groups) format.groups.push_back(MessageFormat::group_of(group.rules));
+  format.medium = core_.context->is_host() ? "CPU" : "GPU";
+  format.page_size = core_.geometry.page_size;
   format.timestamp = args.timestamp;
   format.rank = args.data_parallel_rank;
   format.arrays = (args.flags & KVC_EVENTS_ARRAYS) != 0;
@@ -70,19 +72,19 @@ MessageFormat Cache::message_format(const kvc_events_args& args) const {
   return format;
 }
 
-// Copies events to `events` until it is full. It begins with event number `next`. If the ring no longer
-// has this event, it begins with the oldest event in the ring. The lock is released between chunks.
-Status Cache::copy_new_events(uint64_t next, std::span<kvc_event> events, std::span<int32_t> tokens,
-                              kvc_events_range* range) {
+// Copies events until `events` is full, or no newer event exists. The first one is event number `next` or, if the ring
+// no longer has this event, the oldest event in the ring. Releases the lock between chunks.
+Status CacheEvents::copy_new_events(uint64_t next, std::span<kvc_event> events, std::span<int32_t> tokens,
+                                    kvc_events_range* range) {
   for (;;) {
-    MutexLock lock(mutex_);
+    MutexLock lock(core_.mutex);
     KVC_TRY(check_events());
-    const EventRing& ring = events_->ring();
+    const EventRing& ring = log_->ring();
     if (next > ring.newest()) {
       return Status::error(KVC_ERROR_OUT_OF_RANGE,
                            "next %" PRIu64 " is above %" PRIu64 ", the number of the next event", next, ring.newest());
     }
-    range->epoch = events_->epoch();
+    range->epoch = log_->epoch();
     range->newest = ring.newest();
     if (range->count == 0) range->begin = range->end = std::max(next, ring.oldest());
     if (range->end < ring.oldest()) return Status();  // the next events were overwritten meanwhile
@@ -95,8 +97,8 @@ Status Cache::copy_new_events(uint64_t next, std::span<kvc_event> events, std::s
   }
 }
 
-Status Cache::read_events(const kvc_events_args& args, kvc_events_range* range) {
-  const auto size = static_cast<size_t>(geometry_.page_size);
+Status CacheEvents::read(const kvc_events_args& args, kvc_events_range* range) {
+  const auto size = static_cast<size_t>(core_.geometry.page_size);
   if (args.bytes == nullptr) {
     const auto capacity = static_cast<size_t>(args.events == nullptr ? 0 : args.capacity);
     return copy_new_events(args.next, {args.events, capacity},
@@ -122,14 +124,14 @@ Status Cache::read_events(const kvc_events_args& args, kvc_events_range* range) 
   return Status();
 }
 
-Status Cache::snapshot_events(const kvc_events_args& args, kvc_events_range* range) {
+Status CacheEvents::snapshot(const kvc_events_args& args, kvc_events_range* range) {
   EventList list;
   {
-    MutexLock lock(mutex_);
+    MutexLock lock(core_.mutex);
     KVC_TRY(check_events());
-    range->epoch = events_->epoch();
-    range->begin = range->end = range->newest = events_->ring().newest();
-    events_->list_pages(args.events == nullptr, &list);
+    range->epoch = log_->epoch();
+    range->begin = range->end = range->newest = log_->ring().newest();
+    log_->list_pages(args.events == nullptr, &list);
   }
   const size_t pages = list.events.size() - (args.events == nullptr ? 1 : 0);
   range->count = static_cast<int64_t>(pages);

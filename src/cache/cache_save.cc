@@ -1,15 +1,13 @@
-// Saved sequences: writes a sequence to a sink of bytes, and reads a sequence from a source. I/O and copies run outside
-// the lock. The sequence is busy until they are done, so its pages do not change.
+// See cache_save.h.
+#include "cache/cache_save.h"
+
 #include <algorithm>
 #include <cinttypes>
 
-#include "cache/cache.h"
 #include "layer/layout_manifest.h"
 
 namespace kvc {
 namespace {
-
-ObjectKey key_or_zeros(const PageKey* key) { return key == nullptr ? ObjectKey{} : *key; }
 
 // Checks that the object is a saved sequence of this model and layout.
 Status check_header(const ObjectHeader& header, const Geometry& geometry) {
@@ -40,82 +38,82 @@ Status read_tokens(PayloadReader* reader, int64_t count, std::span<int32_t> toke
 
 }  // namespace
 
-Status Cache::check_token_count(int64_t num_tokens, int64_t length) {
+Status CacheSave::check_token_count(int64_t num_tokens, int64_t length) {
   if (num_tokens == length) return Status();
   return Status::error(KVC_ERROR_INVALID_ARGUMENT, "num_tokens %" PRId64 " is not the sequence's length %" PRId64,
                        num_tokens, length);
 }
 
 // Returns the pages of each group. In a group of states, they are the pages of the states that the payload has.
-SequencePages Cache::pages_of(int32_t slot, const SavedSequence& saved, bool loading) const {
+SequencePages CacheSave::pages_of(int32_t slot, const SavedSequence& saved, bool loading) const {
   SequencePages pages(saved.lists.size());
-  for (int32_t g = 0; g < num_groups(); ++g) {
+  for (int32_t g = 0; g < core_.num_groups(); ++g) {
     std::vector<int32_t>& own = pages[static_cast<size_t>(g)];
-    const PageList& list = store_.list(slot, g);
-    if (!store_.rules(g).holds_state()) {
+    const PageList& list = core_.store.list(slot, g);
+    if (!core_.rules(g).holds_state()) {
       own.assign(static_cast<size_t>(list.size), -1);
-      store_.table(g).for_each(list, 0, list.size,
-                               [&](int64_t index, int32_t page) { own[static_cast<size_t>(index)] = page; });
+      core_.store.table(g).for_each(list, 0, list.size,
+                                    [&](int64_t index, int32_t page) { own[static_cast<size_t>(index)] = page; });
       continue;
     }
-    const int64_t dropped = loading ? store_.dropped_checkpoints(saved) : 0;
+    const int64_t dropped = loading ? core_.store.dropped_checkpoints(saved) : 0;
     for (int64_t i = 0; i < static_cast<int64_t>(saved.checkpoints.size()); ++i) {
       if (saved.checkpoints[static_cast<size_t>(i)] == saved.length) break;
-      own.push_back(i < dropped ? -1 : store_.checkpoint_page(slot, g, i - dropped));
+      own.push_back(i < dropped ? -1 : core_.store.checkpoint_page(slot, g, i - dropped));
     }
     if (saved.length > 0) own.push_back(list.tail_page);
   }
   return pages;
 }
 
-Status Cache::save_sequence(kvc_seq id, std::span<const int32_t> tokens, int64_t section_bytes, ByteSink* sink,
-                            void* stream) {
-  KVC_TRY(context_->check_stream(stream));
-  KVC_TRY(layers_.check_has_storage(0));
+Status CacheSave::save(kvc_seq id, std::span<const int32_t> tokens, int64_t section_bytes, ByteSink* sink,
+                       void* stream) {
+  KVC_TRY(core_.context->check_stream(stream));
+  KVC_TRY(core_.layers.check_has_storage(0));
   SavedRecord record;
   record.has_tokens = !tokens.empty();
   SequencePages pages;
   int32_t slot = -1;
   {
-    MutexLock lock(mutex_);
-    KVC_TRY(order_.check_stream(stream));
-    KVC_TRY(store_.begin_save(id, &record.sequence, &slot));
-    Status begun = order_.enter(stream);
+    MutexLock lock(core_.mutex);
+    KVC_TRY(core_.order.check_stream(stream));
+    KVC_TRY(core_.store.begin_save(id, &record.sequence, &slot));
+    Status begun = core_.order.enter(stream);
     if (begun.ok() && record.has_tokens) {
       begun = check_token_count(static_cast<int64_t>(tokens.size()), record.sequence.length);
     }
     if (!begun.ok()) {
-      store_.end_save(slot);
+      core_.store.end_save(slot);
       return begun;
     }
-    record.rope_set = rope_sets_.of(slot);
+    record.rope_set = core_.rope_sets.of(slot);
   }
   const auto write = [&]() -> Status {
     {
-      MutexLock lock(mutex_);
+      MutexLock lock(core_.mutex);
       pages = pages_of(slot, record.sequence, false);
     }
     ObjectHeader header;
     header.kind = ObjectKind::kSequence;
-    header.fingerprint = key_or_zeros(fingerprint());
+    header.fingerprint = core_.geometry.fingerprint.value_or(ObjectKey{});
     header.num_tokens = record.sequence.length;
-    header.manifest = layout_manifest(geometry_, -1, 0);
+    header.manifest = layout_manifest(core_.geometry, -1, 0);
     header.details = encode_record(record);
     header.section_bytes = section_bytes;
-    KVC_TRY(SequencePayload::bytes_of(layers_, record.sequence, &header.payload_bytes));
+    KVC_TRY(SequencePayload::bytes_of(core_.layers, record.sequence, &header.payload_bytes));
     header.payload_bytes += 4 * static_cast<int64_t>(tokens.size());
     const std::vector<uint8_t> bytes = encode_object_header(header);
     KVC_TRY(sink->write(bytes));
     PayloadWriter writer(sink, {static_cast<int64_t>(bytes.size()), header.payload_bytes, header.section_bytes},
                          section_seed(bytes));
     KVC_TRY(writer.write({reinterpret_cast<const uint8_t*>(tokens.data()), 4 * tokens.size()}));
-    KVC_TRY(SequencePayload(layers_, record.sequence, pages).write(&writer, stream));
+    KVC_TRY(SequencePayload(core_.layers, record.sequence, pages).write(&writer, stream));
     return writer.finish();
   };
   const auto finish = [&] {
-    MutexLock lock(mutex_);
-    store_.end_save(slot);
-    return order_.leave(stream);
+    MutexLock lock(core_.mutex);
+    core_.store.end_save(slot);
+    return core_.order.leave(stream);
   };
   try {
     Status written = write();
@@ -128,17 +126,16 @@ Status Cache::save_sequence(kvc_seq id, std::span<const int32_t> tokens, int64_t
 }
 
 // Allocates pages for a saved sequence, and clears the slots that the saved sequence does not fill.
-Status Cache::begin_load(const SavedRecord& record, void* stream, int32_t* slot, SequencePages* pages) {
-  MutexLock lock(mutex_);
-  KVC_TRY(order_.check_stream(stream));
-  if (record.rope_set != 0 && rope_sets_.empty()) {
+Status CacheSave::begin_load(const SavedRecord& record, void* stream, int32_t* slot, SequencePages* pages) {
+  MutexLock lock(core_.mutex);
+  KVC_TRY(core_.order.check_stream(stream));
+  if (record.rope_set != 0 && core_.rope_sets.empty()) {
     return Status::error(KVC_ERROR_CORRUPT, "the saved sequence has rope set %d, and no layer has longrope",
                          record.rope_set);
   }
-  copies_.clear();
-  KVC_TRY(store_.begin_load(record.sequence, slot, &copies_));
-  Status begun = order_.enter(stream);
-  if (begun.ok()) begun = copy_slots(copies_, stream);
+  KVC_TRY(core_.store.begin_load(record.sequence, slot, core_.copies.plan()));
+  Status begun = core_.order.enter(stream);
+  if (begun.ok()) begun = core_.copies.make(stream);
   if (begun.ok()) {
     try {
       *pages = pages_of(*slot, record.sequence, true);
@@ -147,25 +144,24 @@ Status Cache::begin_load(const SavedRecord& record, void* stream, int32_t* slot,
       begun = Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for the pages of a saved sequence");
     }
   }
-  store_.abandon_load(*slot);
+  core_.store.abandon_load(*slot);
   return begun;
 }
 
-Status Cache::load_sequence(ByteSource* source, std::span<int32_t> tokens, int64_t* num_tokens, void* stream,
-                            kvc_seq* out) {
-  KVC_TRY(context_->check_stream(stream));
-  KVC_TRY(layers_.check_has_storage(0));
+Status CacheSave::load(ByteSource* source, std::span<int32_t> tokens, int64_t* num_tokens, void* stream, kvc_seq* out) {
+  KVC_TRY(core_.context->check_stream(stream));
+  KVC_TRY(core_.layers.check_has_storage(0));
   ObjectSizes sizes;
   ObjectHeader header;
   uint64_t seed = 0;
   KVC_TRY(read_header(source, &sizes, &seed, &header));
-  KVC_TRY(check_header(header, geometry_));
+  KVC_TRY(check_header(header, core_.geometry));
   SavedRecord record;
   KVC_TRY(decode_record(header.details, &record));
   const SavedSequence& saved = record.sequence;
-  if (saved.lists.size() != static_cast<size_t>(num_groups()) || saved.length != header.num_tokens) {
+  if (saved.lists.size() != static_cast<size_t>(core_.num_groups()) || saved.length != header.num_tokens) {
     return Status::error(KVC_ERROR_CORRUPT, "the record has %zu groups and %" PRId64 " tokens, not %d and %" PRId64,
-                         saved.lists.size(), saved.length, num_groups(), header.num_tokens);
+                         saved.lists.size(), saved.length, core_.num_groups(), header.num_tokens);
   }
   *num_tokens = record.has_tokens ? saved.length : 0;
   if (!tokens.empty() && *num_tokens > static_cast<int64_t>(tokens.size())) {
@@ -174,7 +170,7 @@ Status Cache::load_sequence(ByteSource* source, std::span<int32_t> tokens, int64
         .missing(*num_tokens, static_cast<int64_t>(tokens.size()));
   }
   int64_t payload_bytes = 0;
-  KVC_TRY(SequencePayload::bytes_of(layers_, saved, &payload_bytes));
+  KVC_TRY(SequencePayload::bytes_of(core_.layers, saved, &payload_bytes));
   if (payload_bytes + 4 * *num_tokens != sizes.payload_bytes) {
     return Status::error(KVC_ERROR_CORRUPT, "the payload has %" PRId64 " bytes, and the sequence takes %" PRId64,
                          sizes.payload_bytes, payload_bytes + 4 * *num_tokens);
@@ -184,20 +180,20 @@ Status Cache::load_sequence(ByteSource* source, std::span<int32_t> tokens, int64
   int32_t slot = -1;
   KVC_TRY(begin_load(record, stream, &slot, &pages));
   const auto finish = [&](Status loaded) -> Status {
-    MutexLock lock(mutex_);
-    Status left = order_.leave(stream);
+    MutexLock lock(core_.mutex);
+    Status left = core_.order.leave(stream);
     if (loaded.ok()) loaded = std::move(left);
     if (!loaded.ok()) {
-      store_.abandon_load(slot);
+      core_.store.abandon_load(slot);
       return loaded;
     }
-    KVC_TRY(store_.finish_load(saved, slot, out));
-    rope_sets_.set(slot, record.rope_set);
+    KVC_TRY(core_.store.finish_load(saved, slot, out));
+    core_.rope_sets.set(slot, record.rope_set);
     return Status();
   };
   try {
     Status loaded = read_tokens(&reader, *num_tokens, tokens);
-    if (loaded.ok()) loaded = SequencePayload(layers_, saved, pages).read(&reader, stream);
+    if (loaded.ok()) loaded = SequencePayload(core_.layers, saved, pages).read(&reader, stream);
     if (loaded.ok()) loaded = source->check_end();
     return finish(std::move(loaded));
   } catch (const std::bad_alloc&) {

@@ -1,22 +1,56 @@
 // Steps: begin, end, abort, cancel, and calls within a step.
+#include "cache/cache_steps.h"
+
 #include <algorithm>
 #include <cinttypes>
 
-#include "cache/cache.h"
-
 namespace kvc {
 
-uint64_t Cache::step_id(int32_t index) const {
-  return step_ids_.make(steps_[static_cast<size_t>(index)]->generation(), index);
+CacheSteps::CacheSteps(CacheCore* core)
+    : core_(*core),
+      ids_(IdKind::kForward, core->tag, core->geometry.max_open_forwards + kMaxGraphs),
+      batch_(core->geometry.limits),
+      slots_(static_cast<size_t>(core->geometry.limits.rows)) {}
+
+Status CacheSteps::prepare() {
+  MutexLock lock(core_.mutex);
+  KVC_TRY(create_mirrors());
+  for (int32_t i = 0; i < core_.geometry.max_open_forwards; ++i) {
+    std::unique_ptr<Step> step;
+    KVC_TRY(Step::create(core_.layers, &step));
+    core_.steps.push_back(std::move(step));
+  }
+  core_.steps.resize(core_.steps.size() + kMaxGraphs);
+  return Status();
 }
 
-Status Cache::resolve_step(kvc_forward id, Step** step) const {
-  const int32_t index = step_ids_.slot_of(id);
-  const bool in_range = index >= 0 && index < static_cast<int32_t>(steps_.size());
-  Step* const found = in_range ? steps_[static_cast<size_t>(index)].get() : nullptr;
+// A group has no mirror if the device reads the host's page lists, if the cache has KVC_STORAGE_NONE, or if the group
+// holds states.
+Status CacheSteps::create_mirrors() {
+  mirrors_.resize(static_cast<size_t>(core_.num_groups()));
+  if (core_.context->backend().mirror_create == nullptr || core_.geometry.tables_only) return Status();
+  for (int32_t g = 0; g < core_.num_groups(); ++g) {
+    if (core_.rules(g).holds_state()) continue;
+    const PageTable& table = core_.store.table(g);
+    core_.store.track_changed_nodes(g);
+    KVC_TRY(
+        NodeMirror::create(core_.context, table.node_data(), table.nodes().size(), &mirrors_[static_cast<size_t>(g)]));
+  }
+  node_changes_.reserve(mirrors_.size());
+  return Status();
+}
+
+uint64_t CacheSteps::step_id(int32_t index) const {
+  return ids_.make(core_.steps[static_cast<size_t>(index)]->generation(), index);
+}
+
+Status CacheSteps::resolve_step(kvc_forward id, Step** step) const {
+  const int32_t index = ids_.slot_of(id);
+  const bool in_range = index >= 0 && index < static_cast<int32_t>(core_.steps.size());
+  Step* const found = in_range ? core_.steps[static_cast<size_t>(index)].get() : nullptr;
   if (found == nullptr || !(found->is_open() || found->is_graph()) || step_id(index) != id) {
     // An id that this cache returned earlier has the right slot and tag, and an old generation.
-    const bool ended = in_range && kind_of(id) == IdKind::kForward && tag_of(id) == tag_of(step_ids_.make(0, index));
+    const bool ended = in_range && kind_of(id) == IdKind::kForward && tag_of(id) == tag_of(ids_.make(0, index));
     if (ended) return Status::error(KVC_ERROR_STALE_ID, "this forward has ended");
     return Status::error(KVC_ERROR_STALE_ID, "%" PRIu64 " is no forward of this cache", id);
   }
@@ -25,8 +59,8 @@ Status Cache::resolve_step(kvc_forward id, Step** step) const {
   return Status();
 }
 
-Status Cache::enter_step(kvc_forward id, bool even_cancelled, Step** step) {
-  MutexLock lock(mutex_);
+Status CacheSteps::enter_step(kvc_forward id, bool even_cancelled, Step** step) {
+  MutexLock lock(core_.mutex);
   Step* found = nullptr;
   KVC_TRY(resolve_step(id, &found));
   if (found->in_use()) return Status::error(KVC_ERROR_BUSY, "this forward is in use by another thread");
@@ -38,35 +72,38 @@ Status Cache::enter_step(kvc_forward id, bool even_cancelled, Step** step) {
   return Status();
 }
 
-void Cache::leave_step(Step& step) noexcept {
-  MutexLock lock(mutex_);
+void CacheSteps::leave_step(Step& step) noexcept {
+  MutexLock lock(core_.mutex);
   step.leave();
-  if (transfers_) transfers_->note_call(step);
+  // The work of an open forward is ordered only on its own stream until the forward ends. But a poll of a transfer may
+  // read its rows before that, on another stream. So later work on other streams must also wait for this call. If leave
+  // fails, later calls fail too (StreamOrder::check).
+  if (core_.sent.note_call(step)) (void)core_.order.leave(step.stream()).ok();
   if (!step.broken() || close(step, false).code() != KVC_ERROR_ORDER) return;
-  step.cancel();  // its stream is being captured, so it stays open; after the capture, only abort is allowed
+  step.cancel();  // the stream is being captured, so the step stays open; after the capture, only abort is allowed
 }
 
 // Finds the index of a step that can begin: a free step, or the step of `graph`.
-Status Cache::find_step(kvc_forward graph, int32_t* index) const {
+Status CacheSteps::find_step(kvc_forward graph, int32_t* index) const {
   if (graph != 0) {
     KVC_TRY(resolve_graph(graph, index));
-    if (!steps_[static_cast<size_t>(*index)]->is_open()) return Status();
+    if (!core_.steps[static_cast<size_t>(*index)]->is_open()) return Status();
     return Status::error(KVC_ERROR_BUSY, "a forward is open in graph %" PRIu64, graph);
   }
-  const auto end = steps_.begin() + geometry_.max_open_forwards;
-  const auto free = std::find_if(steps_.begin(), end, [](const auto& step) { return !step->is_open(); });
-  *index = static_cast<int32_t>(free - steps_.begin());
+  const auto end = core_.steps.begin() + core_.geometry.max_open_forwards;
+  const auto free = std::find_if(core_.steps.begin(), end, [](const auto& step) { return !step->is_open(); });
+  *index = static_cast<int32_t>(free - core_.steps.begin());
   if (free != end) return Status();
-  const int64_t most = geometry_.max_open_forwards;
+  const int64_t most = core_.geometry.max_open_forwards;
   return Status::error(KVC_ERROR_TOO_MANY_FORWARDS, "max_open_forwards is %" PRId64 ", and as many forwards are open",
                        most)
       .missing(most + 1, most);
 }
 
-// Makes the checks of begin and can_fit. On success, slots[i] is the slot of the sequence in row i, and *index is the
+// Makes the checks of begin and can_fit. On success, slots_[i] is the slot of the sequence in row i, and *index is the
 // index of the step to use.
-Status Cache::check_batch(const kvc_batch& batch, std::span<int32_t> slots, StepKind* kind, int32_t* index) {
-  const int32_t num_layers = layers_.size();
+Status CacheSteps::check_batch(const kvc_batch& batch, StepKind* kind, int32_t* index) {
+  const int32_t num_layers = core_.layers.size();
   const bool all = batch.layer_begin == 0 && batch.layer_end == 0;
   if (!all && (batch.layer_begin < 0 || batch.layer_end > num_layers || batch.layer_begin >= batch.layer_end)) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE, "layers [%d, %d) are not within [0, %d)", batch.layer_begin,
@@ -74,20 +111,21 @@ Status Cache::check_batch(const kvc_batch& batch, std::span<int32_t> slots, Step
   }
   KVC_TRY(batch_.read(batch));
   KVC_TRY(find_step(batch.graph, index));
-  if (const Step& target = *steps_[static_cast<size_t>(*index)]; target.is_graph()) {
+  if (const Step& target = *core_.steps[static_cast<size_t>(*index)]; target.is_graph()) {
     KVC_TRY(batch_.check_limits(target.limits(), "the graph's max_sequences", "the graph's max_tokens"));
   }
   KVC_TRY(read_kind(batch, kind));
   kind->layers = all ? LayerRange{0, num_layers} : LayerRange{batch.layer_begin, batch.layer_end};
-  if (kind->with_trees) KVC_TRY(store_.check_trees(batch_.ids(), batch_.lengths(), batch_.parents()));
-  KVC_TRY(check_copies_taken());
-  return store_.check_step(batch_.ids(), batch_.lengths(), slots.first(batch_.ids().size()), *kind, batch_.parents());
+  if (kind->with_trees) KVC_TRY(core_.store.check_trees(batch_.ids(), batch_.lengths(), batch_.parents()));
+  KVC_TRY(core_.copies.check_taken());
+  return core_.store.check_step(batch_.ids(), batch_.lengths(), std::span(slots_).first(batch_.ids().size()), *kind,
+                                batch_.parents());
 }
 
 // Refuses a call that needs one stored row for each token, if a group stores one row for several tokens.
-Status Cache::check_no_compressed_group(const char* what) const {
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    const GroupRules& rules = geometry_.store.groups[static_cast<size_t>(g)].rules;
+Status CacheSteps::check_no_compressed_group(const char* what) const {
+  for (int32_t g = 0; g < core_.num_groups(); ++g) {
+    const GroupRules& rules = core_.rules(g);
     if (!rules.compresses()) continue;
     return Status::error(KVC_ERROR_UNSUPPORTED, "%s, and group %d has a row for each %" PRId64 " tokens", what, g,
                          rules.tokens_per_row)
@@ -96,7 +134,7 @@ Status Cache::check_no_compressed_group(const char* what) const {
   return Status();
 }
 
-Status Cache::read_kind(const kvc_batch& batch, StepKind* out) const {
+Status CacheSteps::read_kind(const kvc_batch& batch, StepKind* out) const {
   out->with_trees = batch_.with_trees();
   out->encoder_group = std::max(batch.encoder_group, 0) - 1;
   if (batch.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved 0x%x is not 0", batch.reserved);
@@ -108,8 +146,7 @@ Status Cache::read_kind(const kvc_batch& batch, StepKind* out) const {
   if (batch.encoder_group < 0) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "encoder_group %d is negative", batch.encoder_group);
   }
-  const auto group = static_cast<size_t>(out->encoder_group);
-  if (out->encoder_group >= num_groups() || !geometry_.store.groups[group].rules.holds_encoder()) {
+  if (out->encoder_group >= core_.num_groups() || !core_.rules(out->encoder_group).holds_encoder()) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "encoder_group names group %d, which is no cross group",
                          out->encoder_group);
   }
@@ -118,36 +155,36 @@ Status Cache::read_kind(const kvc_batch& batch, StepKind* out) const {
                        out->with_trees ? "tree_parents" : "span_ids", out->encoder_group);
 }
 
-Status Cache::can_fit(const kvc_batch& batch) {
-  MutexLock lock(mutex_);
+Status CacheSteps::can_fit(const kvc_batch& batch) {
+  MutexLock lock(core_.mutex);
   int32_t index = -1;
   StepKind kind;
-  return check_batch(batch, checked_slots_, &kind, &index);
+  return check_batch(batch, &kind, &index);
 }
 
-Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
-  KVC_TRY(context_->check_stream(stream));
-  MutexLock lock(mutex_);
+Status CacheSteps::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
+  KVC_TRY(core_.context->check_stream(stream));
+  MutexLock lock(core_.mutex);
   int32_t index = -1;
   StepKind kind;
-  KVC_TRY(check_batch(batch, checked_slots_, &kind, &index));
-  KVC_TRY(order_.check_stream(stream));
-  KVC_TRY(order_.enter(stream));
-  Step& step = *steps_[static_cast<size_t>(index)];
+  KVC_TRY(check_batch(batch, &kind, &index));
+  KVC_TRY(core_.order.check_stream(stream));
+  KVC_TRY(core_.order.enter(stream));
+  Step& step = *core_.steps[static_cast<size_t>(index)];
   if (!step.is_graph()) step.set_generation(step.generation() + 1);
-  step.start(kind, batch_, checked_slots_, rope_sets_, stream);
-  copies_.clear();
-  copies_.reserve(static_cast<size_t>(store_.most_copies(static_cast<int64_t>(batch_.ids().size()))));
-  store_.reserve(step.slots(), step.lengths(), step.reservations(), &copies_, kind, batch_.parents());
-  if (Status copied = copy_slots(copies_, stream); !copied.ok()) {
-    store_.rollback(step.slots(), step.reservations());
+  step.start(kind, batch_, slots_, core_.rope_sets, stream);
+  std::vector<SlotCopy>* const copies = core_.copies.plan();
+  core_.copies.reserve(core_.store.most_copies(static_cast<int64_t>(batch_.ids().size())));
+  core_.store.reserve(step.slots(), step.lengths(), step.reservations(), copies, kind, batch_.parents());
+  if (Status copied = core_.copies.make(stream); !copied.ok()) {
+    core_.store.rollback(step.slots(), step.reservations());
     return copied;
   }
-  copy_queue_.own(&step);
-  step.open(&store_, batch_);
-  context_->pool().keep_awake(1);
+  core_.copies.queue().own(&step);
+  step.open(&core_.store, batch_);
+  core_.context->pool().keep_awake(1);
   Status ready = stage(step);
-  if (ready.ok()) ready = order_.leave(stream);  // later calls on any stream then read the changed page lists
+  if (ready.ok()) ready = core_.order.leave(stream);  // later calls on any stream then read the changed page lists
   if (!ready.ok()) {
     give_back(step, false);
     return ready;
@@ -157,46 +194,46 @@ Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
 }
 
 // Sends the index arrays of the step to the device, and the nodes of page lists that changed since the last step.
-Status Cache::stage(Step& step) {
+Status CacheSteps::stage(Step& step) {
   if (!step.is_staged()) return Status();
   node_changes_.clear();
-  for (int32_t g = 0; g < num_groups(); ++g) {
+  for (int32_t g = 0; g < core_.num_groups(); ++g) {
     kvc_backend_mirror* const mirror = mirrors_[static_cast<size_t>(g)].get();
     if (mirror == nullptr) continue;
-    const std::span<const int32_t> ids = store_.changed_nodes(g);
+    const std::span<const int32_t> ids = core_.store.changed_nodes(g);
     step.set_device_nodes(g, mirrors_[static_cast<size_t>(g)].nodes());
     node_changes_.push_back({mirror, ids.data(), static_cast<int64_t>(ids.size())});
   }
   KVC_TRY(step.stage(node_changes_));
-  for (int32_t g = 0; g < num_groups(); ++g) store_.forget_changed_nodes(g);
+  for (int32_t g = 0; g < core_.num_groups(); ++g) core_.store.forget_changed_nodes(g);
   return Status();
 }
 
 // Closes a step. Later work on other streams may reuse its pages, so that work is ordered after the work of the step.
-Status Cache::close(Step& step, bool keep) {
-  Status left = order_.check_stream(step.stream());
+Status CacheSteps::close(Step& step, bool keep) {
+  Status left = core_.order.check_stream(step.stream());
   if (!left.ok()) return left;
   left = step.unstage();
-  if (Status ordered = order_.leave(step.stream()); left.ok()) left = std::move(ordered);
+  if (Status ordered = core_.order.leave(step.stream()); left.ok()) left = std::move(ordered);
   give_back(step, keep && left.ok());
   return left;
 }
 
-void Cache::give_back(Step& step, bool keep) {
-  if (step.kind().with_trees) store_.close_nodes(step.slots(), step.lengths(), keep);
+void CacheSteps::give_back(Step& step, bool keep) {
+  if (step.kind().with_trees) core_.store.close_nodes(step.slots(), step.lengths(), keep);
   if (keep) {
-    store_.commit(step.slots(), step.lengths(), step.reservations(), step.kind(), step.stored_states());
+    core_.store.commit(step.slots(), step.lengths(), step.reservations(), step.kind(), step.stored_states());
   } else {
-    store_.rollback(step.slots(), step.reservations());
+    core_.store.rollback(step.slots(), step.reservations());
   }
-  if (transfers_) transfers_->note_end(step, keep);
-  copy_queue_.close_step(&step, keep);
+  core_.sent.note_end(step, keep);
+  core_.copies.queue().close_step(&step, keep);
   step.close();
-  context_->pool().keep_awake(-1);
+  core_.context->pool().keep_awake(-1);
 }
 
-Status Cache::end(kvc_forward id) {
-  MutexLock lock(mutex_);
+Status CacheSteps::end(kvc_forward id) {
+  MutexLock lock(core_.mutex);
   Step* step = nullptr;
   KVC_TRY(resolve_step(id, &step));
   if (step->in_use()) return Status::error(KVC_ERROR_BUSY, "this forward is in use by another thread");
@@ -205,8 +242,8 @@ Status Cache::end(kvc_forward id) {
   return close(*step, true);
 }
 
-Status Cache::abort(kvc_forward id) {
-  MutexLock lock(mutex_);
+Status CacheSteps::abort(kvc_forward id) {
+  MutexLock lock(core_.mutex);
   Step* step = nullptr;
   KVC_TRY(resolve_step(id, &step));
   if (step->in_use()) {
@@ -215,16 +252,16 @@ Status Cache::abort(kvc_forward id) {
   return close(*step, false);
 }
 
-Status Cache::cancel(kvc_forward id) {
-  MutexLock lock(mutex_);
+Status CacheSteps::cancel(kvc_forward id) {
+  MutexLock lock(core_.mutex);
   Step* step = nullptr;
   KVC_TRY(resolve_step(id, &step));
   step->cancel();
   return Status();
 }
 
-Status Cache::info(kvc_forward id, kvc_forward_info* out) {
-  MutexLock lock(mutex_);
+Status CacheSteps::info(kvc_forward id, kvc_forward_info* out) {
+  MutexLock lock(core_.mutex);
   Step* step = nullptr;
   KVC_TRY(resolve_step(id, &step));
   return step->info(out);

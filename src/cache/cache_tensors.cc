@@ -1,10 +1,11 @@
 // Pool views, and exports and imports of a sequence.
+#include "cache/cache_tensors.h"
+
 #include <algorithm>
 #include <cinttypes>
 
 #include "base/element_bytes.h"
 #include "base/read_once.h"
-#include "cache/cache.h"
 #include "kernels/common/stored_format.h"
 
 namespace kvc {
@@ -27,7 +28,7 @@ struct ExportParts {
   };
   Part parts[4];
 
-  // parts: KVC_EXPORT_* flags; 0 = all parts that the layer has.
+  // parts: KVC_EXPORT_* flags; 0 = all parts that the layer stores.
   Status choose(const kvc_backend_layer& layer, uint32_t parts);
   void set_tokens(int64_t tokens);
   // Creates all wanted tensors; on failure, creates none.
@@ -40,7 +41,7 @@ Status ExportParts::choose(const kvc_backend_layer& layer, uint32_t wanted) {
   if ((wanted & ~kAll) != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x has unknown bits", wanted);
   const bool quantised = layer.k_scales.data != nullptr;
   if (!quantised && (wanted & kScales) != 0) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x: the layer is not quantised, it has no scales", wanted);
+    return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x: the layer has no tensors of scales", wanted);
   }
   if (kernels::keys_only(layer) && (wanted & (KVC_EXPORT_V | KVC_EXPORT_V_SCALE)) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x: the layer stores keys only", wanted);
@@ -115,7 +116,8 @@ Status gather(const Layers& layers, int32_t index, const std::vector<int64_t>& s
   for (int i = 0; i < 4; ++i) {
     ExportParts::Part& part = parts->parts[i];
     if (!part.wanted) continue;
-    KVC_TRY(DeviceMemory::allocate(context, std::max<int64_t>(part.bytes(), 1), 4096, false, &part.memory));
+    KVC_TRY(DeviceMemory::allocate(context, std::max<int64_t>(part.bytes(), 1), DeviceMemory::kPageAlignment, false,
+                                   &part.memory));
     data[i] = part.memory->data();
     if (part.rank > 1) continue;
     const std::vector<float>& scales =
@@ -205,9 +207,10 @@ Status check_import(const Layers& layers, const kvc_import_args& args, std::vect
 
 }  // namespace
 
-Status Cache::export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManagedTensorVersioned** out, void* stream) {
-  KVC_TRY(context_->check_stream(stream));
-  KVC_TRY(layers_.check_layer(layer));
+Status CacheTensors::export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManagedTensorVersioned** out,
+                                 void* stream) {
+  KVC_TRY(core_.context->check_stream(stream));
+  KVC_TRY(core_.layers.check_layer(layer));
   if (pool < KVC_POOL_KV || pool > KVC_POOL_V_SCALE) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "pool %d is none of KVC_POOL_KV (0) to KVC_POOL_V_SCALE (%d)",
                          pool, KVC_POOL_V_SCALE);
@@ -215,28 +218,30 @@ Status Cache::export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManaged
   if ((flags & ~uint32_t{KVC_POOL_WRITABLE}) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", flags);
   }
-  KVC_TRY(layers_.check_stores_kv(layer));
-  KVC_TRY(layers_.check_has_storage(layer));
+  KVC_TRY(core_.layers.check_stores_kv(layer));
+  KVC_TRY(core_.layers.check_has_storage(layer));
   {
-    MutexLock lock(mutex_);
-    KVC_TRY(order_.check_stream(stream));
-    KVC_TRY(order_.enter(stream));  // the export enqueues nothing, so it need not call leave
+    MutexLock lock(core_.mutex);
+    KVC_TRY(core_.order.check_stream(stream));
+    KVC_TRY(core_.order.enter(stream));  // the export enqueues nothing, so it need not call leave
   }
-  return LayerStorage::export_view(layers_[layer].storage, pool, (flags & KVC_POOL_WRITABLE) != 0, out);
+  return LayerStorage::export_view(core_.layers[layer].storage, pool, (flags & KVC_POOL_WRITABLE) != 0, out);
 }
 
-// Finds the slots of positions [begin, end) of a sequence in a layer. If end is 0, it is the length of the sequence.
-Status Cache::find_slots(int32_t slot, int32_t layer, int64_t begin, int64_t end, std::vector<int64_t>* slots) const {
-  const Layer& source = layers_[layer];
+// Finds the slots of the rows for positions [begin, end) of a sequence in a layer. end 0 stands for the length of the
+// sequence.
+Status CacheTensors::find_slots(int32_t slot, int32_t layer, int64_t begin, int64_t end,
+                                std::vector<int64_t>* slots) const {
+  const Layer& source = core_.layers[layer];
   const int32_t group = source.group, storing = source.kv_layer >= 0 ? source.kv_layer : layer;
-  const int64_t length = store_.length_in(slot, group);
+  const int64_t length = core_.store.length_in(slot, group);
   if (end == 0) end = length;
   if (begin < 0 || end < begin || end > length) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE,
                          "positions [%" PRId64 ", %" PRId64 ") are not within the sequence's length %" PRId64, begin,
                          end, length);
   }
-  if (const int64_t held = store_.held(slot, group, storing); end > begin && end > held) {
+  if (const int64_t held = core_.store.held(slot, group, storing); end > begin && end > held) {
     return Status::error(KVC_ERROR_ORDER,
                          "layer %d holds %" PRId64 " of the sequence's %" PRId64
                          " tokens, since a forward did not cover it, and the range is [%" PRId64 ", %" PRId64 ")",
@@ -244,8 +249,8 @@ Status Cache::find_slots(int32_t slot, int32_t layer, int64_t begin, int64_t end
         .at(layer)
         .missing(end, held);
   }
-  const PageList& list = store_.list(slot, group);
-  const int64_t page_size = geometry_.page_size;
+  const PageList& list = core_.store.list(slot, group);
+  const int64_t page_size = core_.geometry.page_size;
   if (end > begin && list.has_hole() && begin < list.first * page_size && end > list.kept * page_size) {
     return Status::error(KVC_ERROR_EVICTED,
                          "keys [%" PRId64 ", %" PRId64 ") of group %d are freed, and the range is [%" PRId64
@@ -253,60 +258,61 @@ Status Cache::find_slots(int32_t slot, int32_t layer, int64_t begin, int64_t end
                          list.kept * page_size, list.first * page_size, group, begin, end)
         .in_group(group);
   }
-  const GroupRules& rules = store_.rules(group);
+  const GroupRules& rules = core_.rules(group);
   const int64_t page_rows = rules.rows_of(page_size), first = rules.rows_of(begin), last = rules.rows_of(end);
   slots->reserve(static_cast<size_t>(last - first));
-  store_.table(group).for_each(list, first / page_rows, ceil_div(last, page_rows), [&](int64_t index, int32_t page) {
-    const int64_t stop = std::min(last, (index + 1) * page_rows);
-    for (int64_t p = std::max(first, index * page_rows); p < stop; ++p)
-      slots->push_back(page * page_rows + p % page_rows);
-  });
+  core_.store.table(group).for_each(list, first / page_rows, ceil_div(last, page_rows),
+                                    [&](int64_t index, int32_t page) {
+                                      const int64_t stop = std::min(last, (index + 1) * page_rows);
+                                      for (int64_t p = std::max(first, index * page_rows); p < stop; ++p)
+                                        slots->push_back(page * page_rows + p % page_rows);
+                                    });
   return Status();
 }
 
-Status Cache::export_sequence(kvc_seq id, const kvc_export_args& args, kvc_exported* out, void* stream) {
-  KVC_TRY(context_->check_stream(stream));
-  KVC_TRY(layers_.check_layer(args.layer));
+Status CacheTensors::export_sequence(kvc_seq id, const kvc_export_args& args, kvc_exported* out, void* stream) {
+  KVC_TRY(core_.context->check_stream(stream));
+  KVC_TRY(core_.layers.check_layer(args.layer));
   if (args.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved 0x%x is not 0", args.reserved);
-  KVC_TRY(layers_.check_stores_kv(args.layer));
-  KVC_TRY(layers_.check_has_storage(args.layer));
-  const Layer& source = layers_[args.layer];
+  KVC_TRY(core_.layers.check_stores_kv(args.layer));
+  KVC_TRY(core_.layers.check_has_storage(args.layer));
+  const Layer& source = core_.layers[args.layer];
   ExportParts parts;
   KVC_TRY(parts.choose(source.backend, args.parts));
   std::vector<int64_t> slots;
   int32_t snapshot = -1;
   {
-    MutexLock lock(mutex_);
+    MutexLock lock(core_.mutex);
     int32_t slot = -1;
-    KVC_TRY(store_.resolve(id, 0, &slot));
-    if (store_.busy(slot)) return store_.in_step(slot, 0);
+    KVC_TRY(core_.store.resolve(id, 0, &slot));
+    if (core_.store.busy(slot)) return core_.store.busy_error(slot, 0);
     KVC_TRY(find_slots(slot, args.layer, args.position_begin, args.position_end, &slots));
-    snapshot = store_.take_snapshot(slot, source.group);
+    snapshot = core_.store.take_snapshot(slot, source.group);
     if (snapshot < 0)
-      return Status::error(KVC_ERROR_BUSY, "%" PRId64 " exports run already", geometry_.store.max_snapshots);
-    Status entered = order_.check_stream(stream);
-    if (entered.ok()) entered = order_.enter(stream);
+      return Status::error(KVC_ERROR_BUSY, "%" PRId64 " exports run already", core_.geometry.store.max_snapshots);
+    Status entered = core_.order.check_stream(stream);
+    if (entered.ok()) entered = core_.order.enter(stream);
     if (!entered.ok()) {
-      store_.drop_snapshot(snapshot);
+      core_.store.drop_snapshot(snapshot);
       return entered;
     }
   }
-  // This copy runs outside the lock, because the snapshot keeps the pages.
-  Status copied = gather(layers_, args.layer, slots, &parts, stream);
+  // The copy runs outside the lock. Meanwhile, the snapshot keeps the pages.
+  Status copied = gather(core_.layers, args.layer, slots, &parts, stream);
   {
-    MutexLock lock(mutex_);
-    store_.drop_snapshot(snapshot);
-    Status left = order_.leave(stream);
+    MutexLock lock(core_.mutex);
+    core_.store.drop_snapshot(snapshot);
+    Status left = core_.order.leave(stream);
     if (copied.ok()) copied = std::move(left);
   }
   if (!copied.ok()) return copied;
-  parts.make(context_->dl_device(), out);
+  parts.make(core_.context->dl_device(), out);
   return Status();
 }
 
-Status Cache::import_sequence(kvc_seq id, const kvc_import_args& given, void* stream) {
-  KVC_TRY(layers_.check_has_storage(0));
-  const auto count = given.num_layers == layers_.size() ? given.num_layers : 0;
+Status CacheTensors::import_sequence(kvc_seq id, const kvc_import_args& given, void* stream) {
+  KVC_TRY(core_.layers.check_has_storage(0));
+  const auto count = given.num_layers == core_.layers.size() ? given.num_layers : 0;
   const CallArray k(given.k, count), v(given.v, count), k_scale(given.k_scale, count), v_scale(given.v_scale, count);
   kvc_import_args args = given;
   const auto own = [](const CallArray<const DLTensor*>& copy, const DLTensor* const** array) {
@@ -318,11 +324,11 @@ Status Cache::import_sequence(kvc_seq id, const kvc_import_args& given, void* st
   own(v_scale, &args.v_scale);
   std::vector<KvRows> rows;
   int64_t tokens = 0;
-  KVC_TRY(check_import(layers_, args, &rows, &tokens));
-  if (tokens > geometry_.limits.tokens) {
+  KVC_TRY(check_import(core_.layers, args, &rows, &tokens));
+  if (tokens > core_.geometry.limits.tokens) {
     return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " tokens exceed max_batch_tokens %" PRId64, tokens,
-                         geometry_.limits.tokens)
-        .missing(tokens, geometry_.limits.tokens);
+                         core_.geometry.limits.tokens)
+        .missing(tokens, core_.geometry.limits.tokens);
   }
   if (id == 0) return Status::error(KVC_ERROR_STALE_ID, "sequence 0 is no sequence").at(0);  // `begin` accepts 0
   const auto length = static_cast<int32_t>(tokens);
@@ -332,18 +338,18 @@ Status Cache::import_sequence(kvc_seq id, const kvc_import_args& given, void* st
   batch.append_lengths = &length;
   batch.num_sequences = 1;
   kvc_forward step = 0;
-  KVC_TRY(begin(batch, stream, &step));
+  KVC_TRY(steps_.begin(batch, stream, &step));
   const bool as_stored = (args.flags & KVC_IMPORT_AS_STORED) != 0;
-  Status appended = in_step(step, false, [&](Step& open) {
-    for (int32_t layer = 0; layer < layers_.size(); ++layer) {
+  Status appended = steps_.in_step(step, false, [&](Step& open) {
+    for (int32_t layer = 0; layer < core_.layers.size(); ++layer) {
       if (!open.appends(layer)) continue;
       Status status = open.append_rows(layer, rows[static_cast<size_t>(layer)], as_stored);
       if (!status.ok()) return std::move(status).at(layer);
     }
     return Status();
   });
-  if (appended.ok()) return end(step);
-  (void)abort(step).ok();  // does nothing if the failure has closed the step
+  if (appended.ok()) return steps_.end(step);
+  (void)steps_.abort(step).ok();  // does nothing if the failure has closed the step
   return appended;
 }
 

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cinttypes>
 #include <cstring>
 
+#include "base/steady_clock.h"
 #include "layer/layout_manifest.h"
 #include "system/random.h"
 #include "transfer/memory_transport.h"
@@ -20,10 +20,7 @@ Status no_transfer(uint64_t id) { return Status::error(KVC_ERROR_STALE_ID, "tran
 
 }  // namespace
 
-int64_t CacheTransfers::now_ms() noexcept {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
+int64_t CacheTransfers::now_ms() noexcept { return steady_ns() / 1'000'000; }
 
 // Makes a random token. Because of the token, messages of a transfer that has ended are never accepted by another
 // transfer, in any process.
@@ -37,7 +34,15 @@ CacheTransfers::~CacheTransfers() {
   while (!transfers_.empty()) end(transfers_.begin()->first, "the cache was destroyed");
 }
 
+Status CacheTransfers::check_can_transfer() const {
+  const bool encoders = core_.geometry.store.num_encoder_groups() > 0;
+  const char* missing = core_.geometry.tables_only ? "pools" : encoders ? "a cache without encoder groups" : nullptr;
+  if (missing == nullptr) return Status();
+  return Status::error(KVC_ERROR_UNSUPPORTED, "a transfer needs %s", missing);
+}
+
 Status CacheTransfers::set_transport(const kvc_transport& transport) {
+  KVC_TRY(check_can_transfer());
   MutexLock lock(mutex_);
   if (link_) return Status::error(KVC_ERROR_ORDER, "the cache has the transport \"%s\"", link_->name());
   link_ = std::make_unique<TransportLink>(transport);
@@ -56,51 +61,15 @@ Status CacheTransfers::make_link() {
     }
   }
   if (copy_) return Status();
-  if (stream_.get() == nullptr) KVC_TRY(stream_.open(layers_.context()));
-  if (!states_copy_) KVC_TRY(PageCopy::create(layers_, &states_copy_));
-  return RowCopy::create(layers_, &copy_, link_->buffer_bytes());
+  if (stream_.get() == nullptr) KVC_TRY(stream_.open(core_.layers.context()));
+  if (!states_copy_) KVC_TRY(PageCopy::create(core_.layers, &states_copy_));
+  return RowCopy::create(core_.layers, &copy_, link_->buffer_bytes());
 }
 
 Status CacheTransfers::find(uint64_t id, Transfer** out) {
   const auto found = transfers_.find(id);
   if (found == transfers_.end()) return no_transfer(id);
   *out = &found->second;
-  return Status();
-}
-
-Status CacheTransfers::receive(uint64_t sequence, std::vector<int64_t> begins, int64_t num_tokens, int32_t timeout_ms,
-                               uint64_t* transfer) {
-  MutexLock lock(mutex_);
-  KVC_TRY(make_link());
-  std::vector<uint8_t> address;
-  KVC_TRY(link_->address(&address));  // checked early: without an address, no sender can connect
-  Transfer made;
-  made.id = last_ + 1;
-  made.sequence = sequence;
-  made.num_tokens = num_tokens;
-  made.timeout_ms = timeout_ms;
-  made.opened_ms = now_ms();
-  KVC_TRY(make_token(&made.token));
-  const int32_t groups = store_.num_groups();
-  made.states.resize(static_cast<size_t>(groups));
-  made.pages.resize(static_cast<size_t>(groups));
-  MutexLock cache_lock(cache_mutex_);
-  const int32_t slot = store_.slot_of(sequence);
-  for (int32_t g = 0; g < groups; ++g) {
-    const PageList& list = store_.list(slot, g);
-    std::vector<int32_t>& pages = made.pages[static_cast<size_t>(g)];
-    pages.assign(static_cast<size_t>(list.size), -1);
-    store_.table(g).for_each(list, 0, list.size,
-                             [&](int64_t index, int32_t page) { pages[static_cast<size_t>(index)] = page; });
-  }
-  made.begins = std::move(begins);
-  const TpRank tp = layers_.geometry().tp;
-  const std::vector<TransferPart> all = transfer_parts(layers_, {tp, tp}, made.begins, num_tokens);
-  KVC_TRY(check_rows(all));
-  made.begun_tokens = tokens_of(all, num_tokens);
-  transfers_.emplace(last_ + 1, std::move(made));
-  ++num_incoming_;
-  *transfer = ++last_;
   return Status();
 }
 
@@ -116,10 +85,10 @@ Status CacheTransfers::describe(uint64_t id, std::vector<uint8_t>* out) {
   description.token = transfer->token;
   description.num_tokens = transfer->num_tokens;
   description.timeout_ms = static_cast<int32_t>(transfer->timeout_ms);
-  if (layers_.geometry().fingerprint) description.fingerprint = *layers_.geometry().fingerprint;
+  if (core_.geometry.fingerprint) description.fingerprint = *core_.geometry.fingerprint;
   description.begins = transfer->begins;
-  description.tp = layers_.geometry().tp;
-  description.manifest = layout_manifest_of_all_ranks(layers_.geometry());
+  description.tp = core_.geometry.tp;
+  description.manifest = layout_manifest_of_all_ranks(core_.geometry);
   description.transport = link_->name();
   KVC_TRY(link_->address(&description.address));
   *out = encode_description(description);
@@ -294,18 +263,18 @@ void CacheTransfers::end(uint64_t id, const char* why) {
     }
     link_->disconnect(peer.endpoint);
   }
-  MutexLock cache_lock(cache_mutex_);
+  MutexLock cache_lock(core_.mutex);
   if (transfer.sending) {
-    marks_.erase(id);
+    core_.sent.remove(id);
   } else {
-    const int32_t slot = store_.slot_of(transfer.sequence);
+    const int32_t slot = core_.store.slot_of(transfer.sequence);
     if (transfer.done) {
-      store_.finish_fill(transfer.sequence);
+      core_.store.finish_fill(transfer.sequence);
     } else {
-      rope_sets_.set(slot, KVC_ROPE_SET_SHORT);
-      store_.abandon_load(slot);
+      core_.rope_sets.set(slot, KVC_ROPE_SET_SHORT);
+      core_.store.abandon_load(slot);
     }
-    --num_incoming_;
+    --core_.num_received;
   }
   transfers_.erase(id);
 }

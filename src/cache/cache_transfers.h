@@ -1,11 +1,11 @@
-// CacheTransfers: the transfers of a cache. It fills reserved sequences with data that other caches send, and sends
-// sequences of this cache.
+// CacheTransfers: the calls for transfers of a cache. It fills reserved sequences with data that other caches send, and
+// sends sequences of this cache.
 //
-// Thread safety: a call of kvc_transfer_* holds the lock of this class, and takes the cache's lock for short parts.
-// Methods marked "locked" need only the cache's lock. Ownership: owns the transport. Invariants
+// Thread safety: a call holds the lock of this class, and takes the cache's lock for short parts. Ownership: owns the
+// transport. Invariants
 //   1. Each incoming transfer has a busy sequence, whose id no caller gets before the transfer is done.
-//   2. At the last poll, the sequence held the rows before a part's `next`, or an open forward had appended them. If
-//      tokens were dropped since then, Mark::restart is the position of the first dropped token.
+//   2. In an outgoing transfer, the rows before a part's `next` were sent. At the last poll, the sequence held these
+//      rows, or an open forward had appended them.
 #pragma once
 
 #include <map>
@@ -13,14 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "base/mutex.h"
+#include "cache/cache_core.h"
 #include "context/device_stream.h"
-#include "context/stream_order.h"
-#include "layer/layers.h"
 #include "layer/page_copy.h"
-#include "sequence/rope_sets.h"
-#include "sequence/sequence_store.h"
-#include "step/step.h"
+#include "layer/row_copy.h"
 #include "transfer/description.h"
 #include "transfer/transfer_parts.h"
 #include "transfer/transport_link.h"
@@ -29,38 +25,18 @@ namespace kvc {
 
 class CacheTransfers {
  public:
-  CacheTransfers(const Layers& layers, Mutex* cache_mutex, StreamOrder* order, SequenceStore* store,
-                 RopeSets* rope_sets)
-      : layers_(layers), cache_mutex_(*cache_mutex), order_(*order), store_(*store), rope_sets_(*rope_sets) {}
+  explicit CacheTransfers(CacheCore* core) : core_(*core) {}
   ~CacheTransfers();
 
-  // Returns ORDER if there is a transport already.
+  // The caller has made all checks of the args that do not need the cache.
   Status set_transport(const kvc_transport& transport);
-
-  // Registers a sequence that begin_receive has created. begins: first_received of each group. On failure, the caller
-  // must abandon the sequence.
-  Status receive(uint64_t sequence, std::vector<int64_t> begins, int64_t num_tokens, int32_t timeout_ms,
-                 uint64_t* transfer);
-  Status describe(uint64_t transfer, std::vector<uint8_t>* out);
-  Status send(uint64_t sequence, const TransferDescription& description, uint64_t* transfer);
-  Status poll(uint64_t transfer, kvc_transfer_info* info);
-  Status cancel(uint64_t transfer);
-
-  // Locked. Record what the engine does with sequences that are being sent.
-  void note_call(const Step& step) noexcept;                  // a call in the step has ended
-  void note_end(const Step& step, bool kept) noexcept;        // the step was ended (kept) or undone
-  void note_cut(uint64_t sequence, int64_t length) noexcept;  // the sequence was truncated
-  // Locked. Whether a sequence is being received.
-  bool receives() const noexcept { return num_incoming_ > 0; }
+  Status receive(const kvc_receive_args& args, kvc_transfer* transfer);
+  Status describe(kvc_transfer transfer, std::vector<uint8_t>* out);
+  Status send(kvc_seq sequence, std::span<const uint8_t> description, kvc_transfer* transfer);
+  Status poll(kvc_transfer transfer, kvc_transfer_info* info);
+  Status cancel(kvc_transfer transfer);
 
  private:
-  // What the engine did with a sequence that is being sent. Guarded by the cache's lock.
-  struct Mark {
-    uint64_t sequence = 0;
-    int64_t restart = INT64_MAX;    // tokens from this position on were dropped and must be sent again
-    int64_t in_step = 0;            // tokens that an open forward appends to it
-    std::vector<uint8_t> appended;  // [layers]: 1 if the forward has appended these tokens to the layer
-  };
   // One rank of the other side of a transfer.
   struct Peer {
     TpRank tp;
@@ -96,6 +72,11 @@ class CacheTransfers {
     bool all_opened() const noexcept { return num_senders > 0 && peers.size() == num_senders; }
   };
 
+  Status check_can_transfer() const;
+  Status begin_receive(const kvc_receive_args& args, uint64_t* sequence, std::vector<int64_t>* begins);
+  Status add_incoming(const kvc_receive_args& args, uint64_t sequence, std::vector<int64_t> begins, uint64_t* transfer);
+  Status check_description(const TransferDescription& description) const;
+  Status add_outgoing(uint64_t sequence, const TransferDescription& description, uint64_t* transfer);
   Status make_link() KVC_REQUIRES(mutex_);
   Status find(uint64_t id, Transfer** out) KVC_REQUIRES(mutex_);
   void progress() KVC_REQUIRES(mutex_);
@@ -111,21 +92,21 @@ class CacheTransfers {
   Status advance(Transfer* transfer) KVC_REQUIRES(mutex_);
   Status advance_sender(Transfer* transfer) KVC_REQUIRES(mutex_);
   Status advance_receiver(Transfer* transfer) KVC_REQUIRES(mutex_);
-  Status check_sent(uint64_t sequence, const TransferDescription& description) const;
+  Status check_sent(uint64_t sequence, const TransferDescription& description) const KVC_REQUIRES(core_.mutex);
   Status check_rows(const std::vector<TransferPart>& parts) const KVC_REQUIRES(mutex_);
   static Status make_token(uint64_t* token);
   static int64_t now_ms() noexcept;
   Status check_alive(const Transfer& transfer) const;
   int64_t tokens_of_transfer(const Transfer& transfer) const noexcept;
-  template <class Visit>
-  void for_each_mark(const Step& step, Visit visit) noexcept;
   Status open(Transfer* transfer) KVC_REQUIRES(mutex_);
   Status read_chunk(Transfer* transfer, uint8_t* data, int64_t capacity, TransferPart** part, int64_t* count)
       KVC_REQUIRES(mutex_);
   Status begin_chunk(Transfer* transfer, uint8_t* data, int64_t capacity, TransferPart** part, int64_t* count,
                      bool* reads_states) KVC_REQUIRES(mutex_);
-  Status begin_rows(int32_t slot, const TransferPart& part, int64_t count, uint8_t* data) KVC_REQUIRES(mutex_);
-  Status begin_states(Transfer* transfer, int32_t slot, const TransferPart& part, bool* begun) KVC_REQUIRES(mutex_);
+  Status begin_rows(int32_t slot, const TransferPart& part, int64_t count, uint8_t* data) KVC_REQUIRES(mutex_)
+      KVC_REQUIRES(core_.mutex);
+  Status begin_states(Transfer* transfer, int32_t slot, const TransferPart& part, bool* begun) KVC_REQUIRES(mutex_)
+      KVC_REQUIRES(core_.mutex);
   Status begin_writes() KVC_REQUIRES(mutex_);
   Status end_writes(Status written) KVC_REQUIRES(mutex_);
   bool all_sent(const Transfer& transfer, int32_t* rope_set) KVC_REQUIRES(mutex_);
@@ -134,13 +115,7 @@ class CacheTransfers {
   static TransferMessage message_to(const Transfer& transfer, const Peer& peer, MessageKind kind) noexcept;
   void end(uint64_t id, const char* why) KVC_REQUIRES(mutex_);
 
-  const Layers& layers_;
-  Mutex& cache_mutex_;
-  StreamOrder& order_;  // guarded by the cache's lock
-  SequenceStore& store_;
-  RopeSets& rope_sets_;
-  int64_t num_incoming_ = 0;        // guarded by the cache's lock
-  std::map<uint64_t, Mark> marks_;  // guarded by the cache's lock
+  CacheCore& core_;
 
   Mutex mutex_;
   std::unique_ptr<TransportLink> link_ KVC_GUARDED_BY(mutex_);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cache/cache_transfers.h"
+#include "layer/layout_manifest.h"
 
 namespace kvc {
 namespace {
@@ -13,7 +14,32 @@ constexpr int kMostChunks = 16;  // the most chunks that one poll sends
 
 }  // namespace
 
-Status CacheTransfers::send(uint64_t sequence, const TransferDescription& description, uint64_t* id) {
+Status CacheTransfers::send(kvc_seq sequence, std::span<const uint8_t> bytes, kvc_transfer* transfer) {
+  KVC_TRY(check_can_transfer());
+  TransferDescription description;
+  KVC_TRY(decode_description(bytes, &description));
+  KVC_TRY(check_description(description));
+  return add_outgoing(sequence, description, transfer);
+}
+
+// Checks that the receiver has the model and the layout of this cache.
+Status CacheTransfers::check_description(const TransferDescription& description) const {
+  KVC_TRY(check_same_model({"receiver", "Receiver"}, description.fingerprint, description.manifest, core_.geometry,
+                           layout_manifest_of_all_ranks(core_.geometry)));
+  if (description.begins.size() != static_cast<size_t>(core_.num_groups())) {
+    return Status::error(KVC_ERROR_CORRUPT, "the description has %zu groups, and its layout has %d",
+                         description.begins.size(), core_.num_groups());
+  }
+  if (!can_have_ranks(core_.geometry, description.tp.size)) {
+    return Status::error(KVC_ERROR_LAYOUT,
+                         "the receiver has tp_size %d and the cache %d, which a recurrent group or the number of kv "
+                         "heads does not allow",
+                         description.tp.size, core_.geometry.tp.size);
+  }
+  return Status();
+}
+
+Status CacheTransfers::add_outgoing(uint64_t sequence, const TransferDescription& description, uint64_t* id) {
   MutexLock lock(mutex_);
   KVC_TRY(make_link());
   if (description.transport != link_->name()) {
@@ -26,8 +52,8 @@ Status CacheTransfers::send(uint64_t sequence, const TransferDescription& descri
   made.sequence = sequence;
   made.num_tokens = description.num_tokens;
   made.timeout_ms = description.timeout_ms;
-  const TransferRanks ranks = {layers_.geometry().tp, description.tp};
-  if (!have_parts(layers_.geometry(), ranks)) {
+  const TransferRanks ranks = {core_.geometry.tp, description.tp};
+  if (!have_parts(core_.geometry, ranks)) {
     made.done = true;
     transfers_.emplace(last_ + 1, std::move(made));
     *id = ++last_;
@@ -38,14 +64,14 @@ Status CacheTransfers::send(uint64_t sequence, const TransferDescription& descri
   Peer& peer = made.peers.emplace_back();
   peer.reply = description.transfer;
   peer.reply_token = description.token;
-  peer.parts = transfer_parts(layers_, ranks, made.begins, made.num_tokens);
+  peer.parts = transfer_parts(core_.layers, ranks, made.begins, made.num_tokens);
   KVC_TRY(check_rows(peer.parts));
   KVC_TRY(make_token(&made.token));
-  Mark mark;
+  SentMarks::Mark mark;
   mark.sequence = sequence;
-  mark.appended.resize(static_cast<size_t>(layers_.size()));
+  mark.appended.resize(static_cast<size_t>(core_.layers.size()));
   {
-    MutexLock cache_lock(cache_mutex_);
+    MutexLock cache_lock(core_.mutex);
     KVC_TRY(check_sent(sequence, description));
   }
   KVC_TRY(link_->connect(description.address, &peer.endpoint));
@@ -53,8 +79,8 @@ Status CacheTransfers::send(uint64_t sequence, const TransferDescription& descri
   const uint64_t endpoint = peer.endpoint;
   try {
     transfers_.emplace(last_ + 1, std::move(made));
-    MutexLock cache_lock(cache_mutex_);
-    marks_.emplace(last_ + 1, std::move(mark));
+    MutexLock cache_lock(core_.mutex);
+    core_.sent.add(last_ + 1, std::move(mark));
   } catch (const std::bad_alloc&) {
     transfers_.erase(last_ + 1);
     link_->disconnect(endpoint);
@@ -78,21 +104,21 @@ Status CacheTransfers::check_rows(const std::vector<TransferPart>& parts) const 
 // Checks that the sequence can provide all rows that the receiver expects.
 Status CacheTransfers::check_sent(uint64_t sequence, const TransferDescription& description) const {
   int32_t slot = -1;
-  KVC_TRY(store_.resolve(sequence, 0, &slot));
-  if (store_.has_streamed(slot)) {
+  KVC_TRY(core_.store.resolve(sequence, 0, &slot));
+  if (core_.store.has_streamed(slot)) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "sequence %" PRIu64 " has or had a streaming window", sequence);
   }
-  if (store_.length(slot) > description.num_tokens || description.num_tokens > layers_.geometry().store.max_length) {
+  if (core_.store.length(slot) > description.num_tokens || description.num_tokens > core_.geometry.store.max_length) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE,
                          "the receiver expects %" PRId64 " tokens, the sequence has %" PRId64
                          ", and the cache allows %" PRId64,
-                         description.num_tokens, store_.length(slot), layers_.geometry().store.max_length);
+                         description.num_tokens, core_.store.length(slot), core_.geometry.store.max_length);
   }
-  for (int32_t g = 0; g < store_.num_groups(); ++g) {
-    const GroupRules& rules = store_.rules(g);
+  for (int32_t g = 0; g < core_.num_groups(); ++g) {
+    const GroupRules& rules = core_.rules(g);
     if (rules.holds_state()) continue;
     // The tokens that the group has freed, or will have freed when the sequence has all tokens.
-    const int64_t now = store_.list(slot, g).first, later = rules.droppable_pages(description.num_tokens);
+    const int64_t now = core_.store.list(slot, g).first, later = rules.droppable_pages(description.num_tokens);
     const int64_t freed = std::max(now, later) * rules.page_size;
     const int64_t begin = description.begins[static_cast<size_t>(g)];
     if (freed <= begin) continue;
@@ -116,8 +142,8 @@ Status CacheTransfers::open(Transfer* transfer) {
   std::memcpy(link_->data(buffer), address.data(), address.size());
   Peer& peer = transfer->receiver();
   TransferMessage message = message_to(*transfer, peer, MessageKind::kOpen);
-  message.part = layers_.geometry().tp.rank;
-  message.count = layers_.geometry().tp.size;
+  message.part = core_.geometry.tp.rank;
+  message.count = core_.geometry.tp.size;
   uint64_t operation = 0;
   KVC_TRY(link_->send(peer.endpoint, message, buffer, static_cast<int64_t>(address.size()), &operation));
   peer.opened = operation != 0;
@@ -183,10 +209,10 @@ Status CacheTransfers::read_chunk(Transfer* transfer, uint8_t* data, int64_t cap
 // group.
 Status CacheTransfers::begin_chunk(Transfer* transfer, uint8_t* data, int64_t capacity, TransferPart** out,
                                    int64_t* count, bool* reads_states) {
-  MutexLock cache_lock(cache_mutex_);
-  Mark& mark = marks_.at(transfer->id);
+  MutexLock cache_lock(core_.mutex);
+  SentMarks::Mark& mark = core_.sent.of(transfer->id);
   int32_t slot = -1;
-  KVC_TRY(store_.resolve(transfer->sequence, 0, &slot));
+  KVC_TRY(core_.store.resolve(transfer->sequence, 0, &slot));
   if (mark.restart != INT64_MAX) {
     for (TransferPart& part : transfer->receiver().parts) {
       part.next = std::min(part.next, part.state ? 0 : std::max(mark.restart / part.row_tokens, part.begin));
@@ -194,8 +220,8 @@ Status CacheTransfers::begin_chunk(Transfer* transfer, uint8_t* data, int64_t ca
     for (std::vector<uint8_t>& states : transfer->states) states.clear();
     mark.restart = INT64_MAX;
   }
-  if (store_.is_suspended(slot)) return Status();
-  const int64_t length = store_.length(slot);
+  if (core_.store.is_suspended(slot)) return Status();
+  const int64_t length = core_.store.length(slot);
   for (TransferPart& part : transfer->receiver().parts) {
     if (part.complete()) continue;
     int64_t available = part.end;
@@ -204,7 +230,7 @@ Status CacheTransfers::begin_chunk(Transfer* transfer, uint8_t* data, int64_t ca
       if (transfer->states[static_cast<size_t>(part.group)].empty()) continue;
     } else {
       const bool in_step = mark.appended[static_cast<size_t>(part.run.layer)] != 0;
-      const int64_t held = store_.held(slot, part.group, part.run.layer);
+      const int64_t held = core_.store.held(slot, part.group, part.run.layer);
       available = std::min(part.end, (in_step ? length + mark.in_step : held) / part.row_tokens);
     }
     *count = std::min(available - part.next, capacity / part.unit_bytes);
@@ -219,9 +245,9 @@ Status CacheTransfers::begin_chunk(Transfer* transfer, uint8_t* data, int64_t ca
 }
 
 Status CacheTransfers::begin_rows(int32_t slot, const TransferPart& part, int64_t count, uint8_t* data) {
-  const PageTable& table = store_.table(part.group);
-  const PageList& list = store_.list(slot, part.group);
-  const int64_t page_rows = store_.rules(part.group).page_size / part.row_tokens;
+  const PageTable& table = core_.store.table(part.group);
+  const PageList& list = core_.store.list(slot, part.group);
+  const int64_t page_rows = core_.rules(part.group).page_size / part.row_tokens;
   slots_.clear();
   for (int64_t i = part.next; i < part.next + count;) {
     const int32_t page = table.at(list, i / page_rows);
@@ -233,28 +259,28 @@ Status CacheTransfers::begin_rows(int32_t slot, const TransferPart& part, int64_
     const int64_t end = std::min(part.next + count, (i / page_rows + 1) * page_rows);
     for (; i < end; ++i) slots_.push_back(int64_t{page} * page_rows + i % page_rows);
   }
-  KVC_TRY(order_.enter(stream_.get()));
+  KVC_TRY(core_.order.enter(stream_.get()));
   Status begun = copy_->begin_run(part.run, slots_, data, stream_.get());
-  Status left = order_.leave(stream_.get());
+  Status left = core_.order.leave(stream_.get());
   return begun.ok() ? std::move(left) : std::move(begun);
 }
 
 // If the cache has the states after the last token, enqueues a copy of them.
 Status CacheTransfers::begin_states(Transfer* transfer, int32_t slot, const TransferPart& part, bool* begun) {
   std::vector<uint8_t>& states = transfer->states[static_cast<size_t>(part.group)];
-  const int64_t length = store_.length(slot);
+  const int64_t length = core_.store.length(slot);
   if (!states.empty() || length < transfer->num_tokens) return Status();
   if (length > transfer->num_tokens) {
     return Status::error(KVC_ERROR_ORDER,
                          "the sequence has %" PRId64 " tokens, and its state after %" PRId64 " was not sent yet",
                          length, transfer->num_tokens);
   }
-  if (store_.busy(slot)) return Status();
+  if (core_.store.busy(slot)) return Status();
   states.resize(static_cast<size_t>(part.end));
-  KVC_TRY(order_.enter(stream_.get()));
-  const int32_t page = store_.list(slot, part.group).tail_page;
+  KVC_TRY(core_.order.enter(stream_.get()));
+  const int32_t page = core_.store.list(slot, part.group).tail_page;
   Status read = states_copy_->begin_read(part.group, page, states.data(), stream_.get());
-  Status left = order_.leave(stream_.get());
+  Status left = core_.order.leave(stream_.get());
   *begun = read.ok() && left.ok();
   if (!*begun) states.clear();
   return read.ok() ? std::move(left) : std::move(read);
@@ -262,54 +288,14 @@ Status CacheTransfers::begin_states(Transfer* transfer, int32_t slot, const Tran
 
 // Returns whether the sequence has all tokens, and their present rows were all sent.
 bool CacheTransfers::all_sent(const Transfer& transfer, int32_t* rope_set) {
-  MutexLock cache_lock(cache_mutex_);
+  MutexLock cache_lock(core_.mutex);
   int32_t slot = -1;
-  if (!store_.resolve(transfer.sequence, 0, &slot).ok() || marks_.at(transfer.id).restart != INT64_MAX) return false;
-  *rope_set = rope_sets_.of(slot);
-  return store_.length(slot) >= transfer.num_tokens &&
+  if (!core_.store.resolve(transfer.sequence, 0, &slot).ok() || core_.sent.of(transfer.id).restart != INT64_MAX)
+    return false;
+  *rope_set = core_.rope_sets.of(slot);
+  return core_.store.length(slot) >= transfer.num_tokens &&
          std::all_of(transfer.receiver().parts.begin(), transfer.receiver().parts.end(),
                      [](const TransferPart& part) { return part.complete(); });
-}
-
-// Visits the marks of the sequences to which a step appends plain tokens, and not nodes or encoder tokens.
-template <class Visit>
-void CacheTransfers::for_each_mark(const Step& step, Visit visit) noexcept {
-  if (step.kind().encoder_group >= 0 || step.kind().with_trees) return;
-  const std::span<const int32_t> slots = step.slots();
-  for (auto& [id, mark] : marks_) {
-    int32_t slot = -1;
-    if (!store_.resolve(mark.sequence, 0, &slot).ok()) continue;
-    const auto row = std::find(slots.begin(), slots.end(), slot);
-    if (row != slots.end()) visit(mark, slot, step.lengths()[static_cast<size_t>(row - slots.begin())]);
-  }
-}
-
-void CacheTransfers::note_call(const Step& step) noexcept {
-  if (marks_.empty() || step.broken() || step.is_graph()) return;
-  bool any = false;
-  for_each_mark(step, [&](Mark& mark, int32_t, int32_t tokens) {
-    any = true;
-    mark.in_step = tokens;
-    for (size_t layer = 0; layer < mark.appended.size(); ++layer) mark.appended[layer] = step.appended(layer) ? 1 : 0;
-  });
-  // The work of an open forward is ordered only by its stream, but a poll may read these rows before the forward ends.
-  // So later work on other streams must wait for this call. If leave fails, later calls fail too (StreamOrder::check).
-  if (any) (void)order_.leave(step.stream()).ok();
-}
-
-void CacheTransfers::note_end(const Step& step, bool kept) noexcept {
-  if (marks_.empty()) return;
-  for_each_mark(step, [&](Mark& mark, int32_t slot, int32_t) {
-    mark.in_step = 0;
-    std::fill(mark.appended.begin(), mark.appended.end(), uint8_t{0});
-    if (!kept) mark.restart = std::min(mark.restart, store_.length(slot));
-  });
-}
-
-void CacheTransfers::note_cut(uint64_t sequence, int64_t length) noexcept {
-  for (auto& [id, mark] : marks_) {
-    if (mark.sequence == sequence) mark.restart = std::min(mark.restart, length);
-  }
 }
 
 }  // namespace kvc

@@ -91,6 +91,7 @@ ObjectHeader PageObjects::header_of(const TierPage& page) const {
 
 Status PageObjects::end_read(const TierPage& page, void* stream, std::vector<uint8_t>* object) {
   KVC_TRY(copy_->end_read(page.group, contents_.data(), stream));
+  if (page.held) copy_->clear_others(page.group, page.position, *page.held, contents_.data());
   const ObjectHeader header = header_of(page);
   object->clear();
   const std::vector<uint8_t> head = encode_object_header(header);

@@ -1,6 +1,6 @@
 // Finds the backend for a device type. The CPU backend is linked in. Other backends are plug-ins: files with the
-// symbol kvc_backend_get. Thread safety: any thread. Ownership: nothing is released, because tables are static and
-// plug-ins stay loaded.
+// symbol kvc_backend_get. Thread safety: any thread. Ownership: the caller releases nothing, because each
+// kvc_backend is static and plug-ins stay loaded.
 #pragma once
 
 #include <cstdint>

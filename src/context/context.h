@@ -39,7 +39,7 @@ class Context {
   int parallel_items(const kvc_backend_tiling& tiling) const noexcept {
     return tiling.parallel_items > 0 ? tiling.parallel_items : num_threads();
   }
-  int num_workers() const noexcept { return pool_.num_workers(); }  // each worker index has a scratch
+  int num_workers() const noexcept { return pool_.num_workers(); }  // each worker has a scratch (thread_pool.h)
   ThreadPool& pool() noexcept { return pool_; }
   Status check_stream(void* stream) const;  // fails with DEVICE if the device is the CPU and `stream` is not null
   // Whether the host and the device read and write the same memory.
@@ -80,6 +80,8 @@ class Context {
 
 class DeviceMemory {
  public:
+  static constexpr int64_t kPageAlignment = 4096;  // for buffers that need no other alignment
+
   // Allocates zeroed memory of `bytes` >= 1. alignment: a power of two. huge: try to use huge pages. Errors:
   // OUT_OF_MEMORY, or a backend error.
   static Status allocate(std::shared_ptr<Context> context, int64_t bytes, int64_t alignment, bool huge,

@@ -1,5 +1,5 @@
-// DeviceArrays: copies of arrays of the host in one block of device memory, sent in one upload. It is not used if
-// the device is the host: then the arrays are read in place.
+// DeviceArrays: copies of arrays of the host in one block of device memory, sent in one upload. If the device is the
+// host, this class is not used, because the arrays are read in place.
 //
 // Thread safety: none. Ownership: it owns the block and the bytes to upload, and borrows the arrays from add to upload.
 // Invariants

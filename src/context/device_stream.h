@@ -2,7 +2,7 @@
 // download on this stream, it need not wait for work in the caller's streams.
 //
 // Thread safety: work may be enqueued by one thread at a time. A device that is not asynchronous has no streams. Then
-// get() is null, which is the stream that calls to such a device take.
+// get() is null, and a call to such a device must be given null as its stream.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -2,9 +2,11 @@
 //
 // A call that reads or writes device memory calls enter with its stream, enqueues its work, and calls leave. enter
 // makes the stream wait, on the device, for the work of all calls that left before. leave records an event. The work of
-// a call thus runs after the work of every call that left before it. So this work may at once reuse pages, nodes and
-// buffers that the earlier calls freed. Calls within an open step enqueue without enter and leave. No other call uses
-// the memory of the step until the call that closes the step has left. The host never waits.
+// a call thus runs after the work of every call that left before it entered. So this work may at once reuse pages,
+// nodes and buffers that the earlier calls freed. Calls within an open step enqueue without enter and leave. No other
+// call uses the memory of the step until the call that closes the step has left. There is one exception: a transfer
+// sends rows before the step ends. Therefore a call that appends such rows does call leave (CacheSteps::leave_step).
+// The host never waits.
 //
 // Thread safety: any thread may call check. The other calls are made under the owner's lock. On a device that is not
 // asynchronous, this class does nothing. Invariant: the event follows the work of all calls that have left, on any

@@ -6,7 +6,7 @@
 #include <climits>
 #include <cstdio>
 
-#include "system/clock.h"
+#include "base/steady_clock.h"
 #include "system/futex.h"
 #include "system/thread.h"
 #include "system/thread_place.h"
@@ -94,8 +94,8 @@ void ThreadPool::run(int64_t n, int32_t effort, Item item, void* arg) noexcept {
 void ThreadPool::run_on_host(int64_t n, Item item, void* arg) noexcept {
   HostJob job{this, item, arg, n};
   parallel_for_(parallel_for_user_, std::min<int64_t>(n, num_threads_), HostJob::loop, &job);
-  // All claimed items are done, because their loops have returned. Loops that found no index may have left other
-  // items.
+  // All claimed items are done, because their loops have returned. But loops that found no free index claimed none, so
+  // items may remain.
   if (job.next.load(std::memory_order_relaxed) >= n) return;
   const int slot = slots_.claim();
   job.claim_items(slot);

@@ -1,7 +1,7 @@
 // EventLog: writes what happens to a prefix index into a ring of events, and lists what the index holds.
 //
-// Pure: the epoch is an argument. Thread safety: none; calls are made under the owner's lock. The log must not outlive
-// the index.
+// Pure: the epoch (a random number that identifies the cache) is an argument. Thread safety: none; calls are made under
+// the owner's lock. The log must not outlive the index.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
 // See page_key.h.
 //
-// The message of a page is its token ids, its media spans, the parent's key, and a trailer. The ids come first, so
-// that their full blocks can be compressed before the parent's key is computed. The rest of the message is the tail,
-// which needs the parent's key. The tail of a page is compressed in a pair with ids of the page kAhead pages later
-// (Sha256Blocks::compress_pair). The remaining ids of two pages are also compressed as a pair. So nearly all blocks are
-// compressed in pairs.
+// The message of a page, of which the key is the hash, has four parts: its token ids, its media spans, the key of its
+// parent (the page before it), and a trailer. The ids come first, so that their full blocks can be compressed before
+// the parent's key is computed. The rest of the message is the tail. Two blocks of different messages are compressed
+// at once (Sha256Blocks::compress_pair): a block of a page's tail with a block of ids of the page kAhead pages later,
+// and blocks of ids of two pages with each other. So nearly all blocks are compressed in pairs.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "keys/page_key.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/checked.h"
-#include "base/dtype_text.h"
+#include "base/limits.h"
 #include "context/context.h"
 #include "kernels/common/stored_format.h"
 #include "layer/group_config.h"
@@ -14,9 +14,9 @@
 #include "layer/layout_manifest.h"
 #include "layer/page_layout.h"
 #include "layer/recurrent_layer.h"
+#include "layer/row_format.h"
 #include "tensor/key_rows.h"
 #include "tensor/latent_rows.h"
-#include "tensor/tensor_check.h"
 
 namespace kvc {
 namespace {
@@ -24,22 +24,14 @@ namespace {
 constexpr int32_t kDefaultTreeNodes = 64;
 constexpr double kSmallestNumber = 1e-30;  // least softmax scale or RoPE base: results stay finite
 constexpr double kLargestNumber = 1e30;
-constexpr double kSmallestScale = 1e-20f;  // least scale of float8: products stay finite and normal
+constexpr double kSmallestScale = 1e-20f;  // least scale of float8 and float4: products stay finite and normal
 constexpr double kLargestScale = 1e20f;
-constexpr int64_t kMaxSnapshots = 32;  // exports that exist at once
+constexpr int64_t kMaxSnapshots = 32;  // exports that run at once
 
 Status check_range(const char* what, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return Status();
   return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s %" PRId64 " is outside %" PRId64 "..%" PRId64, what, value, low,
                        high);
-}
-
-Status check_dtype(DLDataType* dtype, int64_t index) {
-  if (same_dtype(*dtype, {0, 0, 0})) *dtype = {kDLFloat, 32, 1};
-  if (kernels::type_of(*dtype) != kernels::Type::kNone) return Status();
-  return Status::error(KVC_ERROR_DTYPE, "layer %" PRId64 ": dtype %s is none of %s", index, DtypeText(*dtype).c_str(),
-                       kernels::kStoredDtypes)
-      .at(index);
 }
 
 // Checks one number of a layer's config. The message is like "layer 3: head_dim 0 is outside 1..512".
@@ -76,8 +68,9 @@ Status check_layer_numbers(const kvc_layer_config& c, int64_t index) {
                          index)
         .at(index);
   }
-  if ((c.flags & ~uint32_t{KVC_LAYER_ROPE_INTERLEAVED | KVC_LAYER_KEYS_ONLY}) == 0) return Status();
-  return Status::error(KVC_ERROR_UNSUPPORTED, "layer %" PRId64 ": flags 0x%x has unknown bits", index, c.flags)
+  if ((c.flags & ~uint32_t{KVC_LAYER_ROPE_INTERLEAVED | KVC_LAYER_KEYS_ONLY}) == 0 && c.reserved == 0) return Status();
+  return Status::error(KVC_ERROR_UNSUPPORTED, "layer %" PRId64 ": flags 0x%x or reserved 0x%x has unknown bits", index,
+                       c.flags, c.reserved)
       .at(index);
 }
 
@@ -200,6 +193,7 @@ Status check_shared(const kvc_layer_config& config, int64_t index, const LayerGe
       {"total_kv_heads", own.total_kv_heads, other.total_kv_heads},
       {"head_dim", a.head_dim, b.head_dim},
       {"v_head_dim", a.v_head_dim, b.v_head_dim},
+      {"row_format fp8_ds_mla", kernels::has_ds_mla_rows(a.format), kernels::has_ds_mla_rows(b.format)},
       {"dtype code", kernels::stored_dtype(a).code, kernels::stored_dtype(b).code},
       {"dtype bits", kernels::stored_dtype(a).bits, kernels::stored_dtype(b).bits},
       {"rope class", a.rope_class, b.rope_class},
@@ -242,9 +236,8 @@ Status make_layer(const Context& context, const CacheConfig& in, int64_t index, 
   KVC_TRY(check_layer_numbers(config, index));
   KVC_TRY(check_layer_rope(config, index));
   KVC_TRY(check_layer_of_group(config, index, rules));
-  DLDataType dtype = config.dtype;
-  KVC_TRY(check_dtype(&dtype, index));
-  const kvc_backend_format format = kernels::stored_format(dtype);
+  kvc_backend_format format = {};
+  KVC_TRY(read_row_format(config, latent, index, &format));
   KVC_TRY(check_storage(config, format, index));
   LayerGeometry geo;
   KVC_TRY(read_scales(config, format, config.k_scales, "k_scales", index, &geo.k_scales));
@@ -332,11 +325,15 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
 
 // The number of pages of a group whose config does not set it. Groups whose queries see all tokens get `capacity`.
 int64_t default_pages(const GroupRules& rules, int64_t capacity, const Geometry& geometry) {
-  // Each sequence has its state, one more in a step, checkpoints (or the state before a tree), and states of nodes.
+  // At its peak, a sequence needs a page for each checkpoint, for the state before its tree, and for the new state of
+  // a step. It also needs pages for states of older nodes: the first max_draft_states nodes, and the last node before
+  // the step. A cache without draft states gets no pages for nodes, because most such caches have no trees, and states
+  // are large. The index has checkpoints of its own.
   if (rules.holds_state()) {
     const SequenceStoreConfig& store = geometry.store;
-    return store.max_sequences * (2 + store.max_checkpoints + store.max_draft_states) +
-           geometry.prefixes.max_checkpoints;
+    const int64_t drafts = store.max_draft_states;
+    const int64_t older_nodes = drafts > 0 ? std::min<int64_t>(drafts + 1, geometry.limits.tree_nodes - 1) : 0;
+    return store.max_sequences * (2 + store.max_checkpoints + older_nodes) + geometry.prefixes.max_checkpoints;
   }
   if (!rules.windowed()) return capacity;
   int64_t wanted = 0;
@@ -438,7 +435,7 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
   const auto& groups = geometry->store.groups;
   if (geometry->store.streaming &&
       std::none_of(groups.begin(), groups.end(), [](const auto& group) { return group.rules.streams(); })) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_CACHE_STREAMING, and none of %zu groups is full",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_CACHE_STREAMING, and none of %zu groups is KVC_VISIBLE_ALL",
                          groups.size());
   }
   for (size_t i = 0; i < in.layers.size(); ++i) {

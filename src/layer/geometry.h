@@ -37,7 +37,7 @@ struct LayerGeometry {
   std::vector<StateGeometry> states;  // of a recurrent layer, which has nothing else
   int64_t page_bytes = 0;             // K and V, or the states, of one page
   int64_t token_bytes = 0;            // bytes of a page without padding, divided by its tokens and rounded down
-  std::vector<float> k_scales;        // of float8: [Hkv]
+  std::vector<float> k_scales;        // [Hkv] in a float8 or float4 layer, otherwise empty
   std::vector<float> v_scales;
   std::string rope;                                // how its keys are rotated, as text (layout_manifest.h)
   DLManagedTensorVersioned* kv_storage = nullptr;  // owned by the caller until adopted
@@ -50,14 +50,14 @@ struct RopeClass {
   int32_t rope_dim = 0;
   std::vector<RopeFrequencies> sets;  // one set, or the short and the long set of longrope
   bool on_read = false;               // keys are stored without rotation
-  int64_t long_from = INT64_MAX;      // longer sequences use the long set, whatever was chosen
+  int64_t long_from = INT64_MAX;      // sequences of more tokens use the long set, even if the short set was chosen
   bool operator==(const RopeClass&) const = default;
 };
 
 struct Geometry {
   std::vector<LayerGeometry> layers;
   SequenceStoreConfig store;
-  PrefixStore::Config prefixes;  // with store.indexed
+  PrefixStore::Config prefixes;  // used if store.indexed is set
   std::vector<RopeClass> rope_classes;
   TpRank tp;
   int32_t page_size = 0;

@@ -2,6 +2,8 @@
 
 #include <cinttypes>
 
+#include "base/limits.h"
+
 namespace kvc {
 
 Status check_group_field(int64_t index, const char* name, int64_t value, int64_t low, int64_t high) {

@@ -13,7 +13,6 @@
 
 namespace kvc {
 
-constexpr int64_t kMaxLength = int64_t{1} << 30;  // tokens of a sequence: positions and tiles fit in 32 bits
 constexpr int64_t kMaxPages = INT32_MAX;
 
 // Checks a number of a group's config. On failure, error->index and error->group are the index of the group.

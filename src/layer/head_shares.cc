@@ -7,7 +7,7 @@ namespace kvc {
 namespace {
 
 int32_t num_shares(int32_t total, int32_t size) noexcept { return std::min(total, size); }
-// The ranks that have the same share.
+// How many ranks have the same share.
 int32_t ranks_of_share(int32_t total, int32_t size) noexcept { return size / num_shares(total, size); }
 
 }  // namespace

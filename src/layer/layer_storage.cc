@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cinttypes>
 
-#include "base/dtype_text.h"
 #include "base/element_bytes.h"
 #include "kernels/common/stored_format.h"
 #include "layer/page_layout.h"
+#include "layer/row_format.h"
 #include "tensor/pool_overlap.h"
 #include "tensor/tensor_check.h"
 
@@ -14,7 +14,6 @@ namespace kvc {
 namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
-constexpr int64_t kSmallAlignment = 4096;
 
 }  // namespace
 
@@ -37,7 +36,7 @@ Status check_storage(const kvc_layer_config& config, const kvc_backend_format& f
   if (own_pages && (apart || config.kv_storage != nullptr)) {
     return Status::error(KVC_ERROR_UNSUPPORTED,
                          "layer %" PRId64 ": pages of %s hold scales, and the library lays them out: no storage", index,
-                         DtypeText(format.k.segments[0].dtype).c_str())
+                         format_name(format).c_str())
         .at(index);
   }
   if (config.kv_storage != nullptr && config.v_head_dim != 0 && config.v_head_dim != config.head_dim) {
@@ -99,7 +98,7 @@ Status LayerStorage::create(const std::shared_ptr<Context>& context, const Layer
 Status LayerStorage::allocate(const LayerGeometry& geometry) {
   const int64_t bytes = geometry.page_bytes * layer_.num_pages;
   const bool huge = bytes >= 2 * kHugePage;
-  KVC_TRY(DeviceMemory::allocate(context_, bytes, huge ? kHugePage : kSmallAlignment, huge, &memory_));
+  KVC_TRY(DeviceMemory::allocate(context_, bytes, huge ? kHugePage : DeviceMemory::kPageAlignment, huge, &memory_));
   const PageLayout layout = page_layout(layer_);
   together_ = layout.together;
   k_to_v_bytes_ = layout.v.rows.offset_bytes - layout.k.rows.offset_bytes;
@@ -121,7 +120,7 @@ Status LayerStorage::allocate(const LayerGeometry& geometry) {
 Status LayerStorage::allocate_head_scales(const LayerGeometry& geometry) {
   const int64_t heads = layer_.num_kv_heads;
   const int64_t bytes = 2 * heads * int64_t{sizeof(float)};
-  KVC_TRY(DeviceMemory::allocate(context_, bytes, kSmallAlignment, false, &head_scales_));
+  KVC_TRY(DeviceMemory::allocate(context_, bytes, DeviceMemory::kPageAlignment, false, &head_scales_));
   auto* data = static_cast<float*>(head_scales_->data());
   std::vector<float> both = geometry.k_scales;
   both.insert(both.end(), geometry.v_scales.begin(), geometry.v_scales.end());
@@ -224,7 +223,8 @@ Status LayerStorage::export_scales(const std::shared_ptr<LayerStorage>& self, in
   const kvc_backend_layer& layer = self->layer_;
   const kvc_backend_scales& scales = pool == KVC_POOL_V_SCALE ? layer.v_scales : layer.k_scales;
   if (scales.data == nullptr) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "the layer is not quantised: it has no scales");
+    return Status::error(KVC_ERROR_UNSUPPORTED,
+                         "the layer has no tensors of scales: it is not quantised, or its rows contain them");
   }
   constexpr DLDataType kFloat = {kDLFloat, 32, 1};
   const DLDevice device = self->context_->dl_device();
@@ -237,7 +237,8 @@ Status LayerStorage::export_scales(const std::shared_ptr<LayerStorage>& self, in
     return Status();
   }
   if (writable) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "the scales of a float8 layer are constant: no KVC_POOL_WRITABLE");
+    return Status::error(KVC_ERROR_UNSUPPORTED,
+                         "the scales of a float8 or float4 layer are constant: no KVC_POOL_WRITABLE");
   }
   const int64_t shape[1] = {layer.num_kv_heads};
   *out = make_tensor(self, scales.data, device, kFloat, 1, shape, &head_stride, false);

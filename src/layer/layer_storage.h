@@ -67,10 +67,10 @@ class LayerStorage {
   std::shared_ptr<Context> context_;
   kvc_backend_layer layer_;
   std::shared_ptr<DeviceMemory> memory_;       // null if adopted
-  std::shared_ptr<DeviceMemory> head_scales_;  // float8: [2, Hkv], first for K, then for V
+  std::shared_ptr<DeviceMemory> head_scales_;  // float8, float4: [2, Hkv], first for K, then for V; otherwise null
   DLManagedTensorVersioned* adopted_[2] = {nullptr, nullptr};
   bool owned_ = false;
-  bool together_ = false;  // K and V in one tensor [pages, 2, ...]
+  bool together_ = false;  // K and V can be described as one tensor [pages, 2, ...]
   int64_t k_to_v_bytes_ = 0;
 };
 

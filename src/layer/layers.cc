@@ -102,7 +102,8 @@ Status Layers::create_layer(int32_t index, size_t work_class) {
     layer.backend.k_scales = source.backend.k_scales;
     layer.backend.v_scales = source.backend.v_scales;
   } else if (!of.states.empty()) {
-    KVC_TRY(DeviceMemory::allocate(context_, of.page_bytes * of.layer.num_pages, 4096, true, &layer.states));
+    KVC_TRY(DeviceMemory::allocate(context_, of.page_bytes * of.layer.num_pages, DeviceMemory::kPageAlignment, true,
+                                   &layer.states));
   } else if (geometry_.tables_only) {
     layer.backend = of.layer;
   } else {

@@ -1,5 +1,5 @@
-// Layers: all that is fixed when a cache is created. This is its geometry, the pools of each layer, the tables of its
-// RoPE classes, and the classes of layers whose work is cut in the same way. The cache and its steps share it.
+// Layers: all that is fixed when a cache is created: the geometry of the cache, the pools of each layer, the tables of
+// the RoPE classes, and the classes of layers whose work is cut in the same way. The cache and its steps share it.
 //
 // Thread safety: does not change after create, except in take_ownership. Ownership: keeps the context alive; shares
 // pools with exported views.
@@ -49,9 +49,10 @@ class Layers {
   auto begin() const noexcept { return layers_.begin(); }
   auto end() const noexcept { return layers_.end(); }
   int32_t num_groups() const noexcept { return static_cast<int32_t>(geometry_.store.groups.size()); }
-  const GroupRules& rules(const Layer& layer) const noexcept {
-    return geometry_.store.groups[static_cast<size_t>(layer.group)].rules;
+  const GroupRules& rules(int32_t group) const noexcept {
+    return geometry_.store.groups[static_cast<size_t>(group)].rules;
   }
+  const GroupRules& rules(const Layer& layer) const noexcept { return rules(layer.group); }
   const std::vector<WorkClass>& work_classes() const noexcept { return work_classes_; }
   // [work classes]: one layer of each class.
   std::span<const kvc_backend_layer* const> class_layers() const noexcept { return class_layers_; }
@@ -61,7 +62,7 @@ class Layers {
   }
 
   Status check_layer(int32_t layer) const;
-  // all_allowed: -1 means all groups.
+  // all_allowed: whether `group` may be -1, which means all groups.
   Status check_group(int32_t group, bool all_allowed) const;
   Status check_has_storage(int32_t layer) const;
   Status check_stores_kv(int32_t layer) const;

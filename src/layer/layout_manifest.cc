@@ -7,6 +7,7 @@
 #include "base/dtype_text.h"
 #include "kernels/common/stored_format.h"
 #include "keys/sha256.h"
+#include "layer/row_format.h"
 
 namespace kvc {
 namespace {
@@ -60,7 +61,7 @@ struct HeadsOf {
   TpRank tp;
 };
 
-// The scales of a float8 layer, which are not among its rows.
+// Describes the scales of a float8 or float4 layer that are constant for each head. They are not stored with the rows.
 std::string scales_text(const LayerGeometry& layer, HeadsOf heads) {
   const auto unit = [](float scale) { return scale == 1.0f; };
   if (std::all_of(layer.k_scales.begin(), layer.k_scales.end(), unit) &&
@@ -98,7 +99,7 @@ std::string state_text(const LayerGeometry& layer) {
 std::string layer_text(const LayerGeometry& geometry, HeadsOf heads) {
   if (!geometry.states.empty()) return state_text(geometry);
   const kvc_backend_layer& layer = geometry.layer;
-  std::string text = DtypeText(kernels::stored_dtype(layer)).c_str();
+  std::string text = format_name(layer.format);
   const int32_t num_heads = heads.all_ranks ? geometry.total_kv_heads : layer.num_kv_heads;
   text.append(", ").append(number(int64_t{num_heads})).append(" heads, k ");
   text.append(number(int64_t{layer.head_dim})).append(", v ").append(number(int64_t{layer.v_head_dim}));
@@ -109,7 +110,7 @@ std::string layer_text(const LayerGeometry& geometry, HeadsOf heads) {
 }
 
 std::string group_text(const GroupRules& rules) {
-  std::string text = rules.holds_state() ? "state" : rules.row == RowKind::kLatent ? "latent" : "kv";
+  std::string text = rules.row_name();
   if (rules.holds_encoder()) return text + ", encoder";
   kvc_backend_layer visible = {};
   kernels::set_rule_of_layer(rules.visible, &visible);

@@ -18,8 +18,8 @@ namespace kvc {
 // group: -1 = all groups. page_size: tokens of a page, 0 = the bytes do not depend on it.
 std::string layout_manifest(const Geometry& geometry, int32_t group, int64_t page_size);
 
-// The manifest of all groups with the kv heads of all ranks, and without the rank. So it is equal in caches of other
-// ranks, and of another tp_size.
+// The manifest of all groups with the kv heads of all ranks. It is equal in caches of other ranks, and of another
+// tp_size. One case is an exception: if the constant scales of a layer differ between heads, the text names the rank.
 std::string layout_manifest_of_all_ranks(const Geometry& geometry);
 
 // How a layer rotates keys: "append 0+256 halves theta 10000", with a digest of the scaling if there is one; "none".

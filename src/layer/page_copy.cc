@@ -1,6 +1,7 @@
 #include "layer/page_copy.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 namespace kvc {
@@ -11,7 +12,7 @@ Status PageCopy::create(const Layers& layers, std::unique_ptr<PageCopy>* out) {
   const Geometry& geometry = layers.geometry();
   int64_t most_bytes = 0, most_rows = 0;
   for (int32_t g = 0; g < layers.num_groups(); ++g) {
-    const GroupRules& rules = geometry.store.groups[static_cast<size_t>(g)].rules;
+    const GroupRules& rules = layers.rules(g);
     Group group;
     group.states = rules.holds_state();
     if (group.states) {
@@ -29,7 +30,7 @@ Status PageCopy::create(const Layers& layers, std::unique_ptr<PageCopy>* out) {
   if (!layers.context()->is_host()) {
     copy->slots_at_ = (most_bytes + kAlignment - 1) / kAlignment * kAlignment;
     const int64_t bytes = copy->slots_at_ + std::max<int64_t>(1, most_rows) * static_cast<int64_t>(sizeof(int64_t));
-    KVC_TRY(DeviceMemory::allocate(layers.context(), bytes, 4096, false, &copy->staging_));
+    KVC_TRY(DeviceMemory::allocate(layers.context(), bytes, DeviceMemory::kPageAlignment, false, &copy->staging_));
   }
   *out = std::move(copy);
   return Status();
@@ -109,8 +110,27 @@ Status PageCopy::end_read(int32_t group, uint8_t* bytes, void* stream) {
   return layers_.context()->download(bytes, staging(), bytes_of(group), stream);
 }
 
+void PageCopy::clear_others(int32_t group, int64_t position, std::span<const int64_t> held,
+                            uint8_t* bytes) const noexcept {
+  const Group& of = groups_[static_cast<size_t>(group)];
+  const auto held_from_position = [&](int32_t layer) { return held[static_cast<size_t>(layer)] - position; };
+  for (const RowRun& run : of.runs) {
+    const int64_t tokens = std::clamp<int64_t>(held_from_position(run.layer), 0, layers_.geometry().page_size);
+    const int64_t stored = layers_.rules(group).rows_of(tokens) * run.token_bytes, all = of.rows * run.token_bytes;
+    std::memset(bytes + stored, 0, static_cast<size_t>(all - stored));
+    bytes += all;
+  }
+  for (int32_t i = 0; of.states && i < layers_.size(); ++i) {
+    if (layers_[i].group != group) continue;
+    for (const StateGeometry& state : layers_.geometry(i).states) {
+      if (held_from_position(i) < 0) std::memset(bytes, 0, static_cast<size_t>(state.bytes));
+      bytes += state.bytes;
+    }
+  }
+}
+
 Status PageCopy::write(int32_t group, int32_t page, const uint8_t* bytes, void* stream) {
-  // When a backend stores, it only reads these bytes.
+  // The cast is safe: a backend that stores bytes in a page only reads them here.
   if (!staging_) return move(group, page, const_cast<uint8_t*>(bytes), true, stream);
   KVC_TRY(layers_.context()->upload(staging(), bytes, bytes_of(group), stream));
   return move(group, page, staging(), true, stream);

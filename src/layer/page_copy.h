@@ -4,8 +4,8 @@
 // page of states are its states, one after another, without padding.
 //
 // A read has two parts: begin_read enqueues the copies out of the pools, and end_read waits for them. After
-// begin_read has returned, later work of the stream may write the page. So a caller that orders the stream must hold
-// the page only until begin_read returns.
+// begin_read has returned, later work of the stream may write the page. So a caller that orders the stream need not
+// hold the page any longer.
 //
 // Thread safety: one call at a time, and no lock. The caller orders the stream (StreamOrder). Ownership: borrows the
 // layers. Memory: on a GPU, a staging buffer for one page; on the CPU none.
@@ -34,6 +34,10 @@ class PageCopy {
   // bytes: [bytes_of(group)], filled when end_read returns. end_read must get the arguments of begin_read.
   Status begin_read(int32_t group, int32_t page, uint8_t* bytes, void* stream);
   Status end_read(int32_t group, uint8_t* bytes, void* stream);
+  // Clears the rows and states that a sequence has not stored in a page, in the bytes that end_read has filled. These
+  // bytes come from an earlier owner of the page. position: the first token of the page or, for a page of states, the
+  // number of tokens before the states. held: [layers] the tokens of the sequence that each layer holds.
+  void clear_others(int32_t group, int64_t position, std::span<const int64_t> held, uint8_t* bytes) const noexcept;
   // Enqueues a write of the page. The caller may change `bytes` as soon as the call returns.
   Status write(int32_t group, int32_t page, const uint8_t* bytes, void* stream);
 
@@ -53,7 +57,7 @@ class PageCopy {
 
   const Layers& layers_;
   std::vector<Group> groups_;
-  std::vector<int64_t> slots_;             // of the rows of one page: scratch
+  std::vector<int64_t> slots_;             // scratch: the slots of the rows of one page
   std::shared_ptr<DeviceMemory> staging_;  // [contents][slots]; null where the host reads the device's memory
   int64_t slots_at_ = 0;                   // where the slots are in the staging buffer, in bytes
 };

@@ -3,8 +3,8 @@
 //
 // With KVC_BACKEND_PAGE_ROWS_FIRST, a page has the rows of K, the rows of V, the scales of K, and the scales of V, in
 // this order. If rows of K and V are not alike, K and V have separate pools: all pages of K come first, and each page
-// has rows and then scales. A page of an MLA layer has one row for K and V. kvcache_backend.h describes the other
-// orders.
+// has rows and then scales. A page of an MLA layer has one row a token, for K and V together. kvcache_backend.h
+// describes the other orders.
 #pragma once
 
 #include <cstdint>

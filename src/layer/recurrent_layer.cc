@@ -98,7 +98,8 @@ Status check_states_alone(const kvc_layer_config& config, int64_t index) {
                   {"rope_mode", config.rope_mode},     {"rope_dim", config.rope_dim},
                   {"rope_offset", config.rope_offset}, {"flags", config.flags},
                   {"kv_layer", config.kv_layer},       {"num_scales", config.num_scales},
-                  {"latent_dim", config.latent_dim},   {"total_kv_heads", config.total_kv_heads}};
+                  {"latent_dim", config.latent_dim},   {"total_kv_heads", config.total_kv_heads},
+                  {"row_format", config.row_format},   {"reserved", config.reserved}};
   char text[64];
   for (const auto& field : integers) {
     if (field.value == 0) continue;

@@ -3,8 +3,6 @@
 namespace kvc {
 namespace {
 
-constexpr int64_t kAlignment = 4096;
-
 // The number of float64 values in the table of one set.
 int64_t table_size(const RopeClass& rope) noexcept {
   return int64_t{KVC_BACKEND_ROPE_LEVELS} * KVC_BACKEND_ROPE_RADIX * rope.rope_dim;
@@ -26,7 +24,7 @@ Status RopeTables::create(const std::shared_ptr<Context>& context, const std::ve
                           RopeTables* out) {
   for (const RopeClass& rope : classes) {
     Table table = {rope, nullptr};
-    KVC_TRY(DeviceMemory::allocate(context, class_bytes(rope), kAlignment, false, &table.memory));
+    KVC_TRY(DeviceMemory::allocate(context, class_bytes(rope), DeviceMemory::kPageAlignment, false, &table.memory));
     auto* values = static_cast<double*>(table.memory->data());
     for (const RopeFrequencies& set : rope.sets) {
       const kvc_backend_rope_table args = {rope.rope_dim, 0, set.inverse.data(), set.attention_factor, values};

@@ -44,7 +44,8 @@ Status RowCopy::create(const Layers& layers, std::unique_ptr<RowCopy>* out, int6
     for (int32_t g = 0; g < layers.num_groups(); ++g) {
       for_each_run(layers, g, [&](const RowRun& run) { staging_bytes = std::max(staging_bytes, run.token_bytes); });
     }
-    KVC_TRY(DeviceMemory::allocate(layers.context(), staging_bytes, 4096, false, &copy->staging_));
+    KVC_TRY(
+        DeviceMemory::allocate(layers.context(), staging_bytes, DeviceMemory::kPageAlignment, false, &copy->staging_));
   }
   *out = std::move(copy);
   return Status();
@@ -108,7 +109,7 @@ Status RowCopy::end_run(uint8_t* bytes, int64_t size, void* stream) {
 }
 
 Status RowCopy::write_run(const RowRun& run, std::span<const int64_t> slots, const uint8_t* bytes, void* stream) {
-  // When a backend stores, it only reads these bytes.
+  // The cast is safe: a backend that stores bytes in a page only reads them here.
   if (!staging_) return slots.empty() ? Status() : move(run, slots, const_cast<uint8_t*>(bytes), true, stream);
   const auto most = static_cast<size_t>(staging_->bytes() / run.token_bytes);
   while (!slots.empty()) {

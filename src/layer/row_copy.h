@@ -28,14 +28,14 @@ namespace kvc {
 
 enum class RowPart : uint8_t { kK, kV, kKScales, kVScales };
 
-// The rows of one kind of one layer.
+// A run: the rows of one layer that are of one kind (K, V, scales of K, or scales of V).
 struct RowRun {
   int32_t layer = 0;
   RowPart part = RowPart::kK;
   int64_t token_bytes = 0;  // bytes of one row of this kind, all heads of the run
   HeadRange heads;          // of the heads that the layer has in this cache
 
-  // The run of some of its heads.
+  // The same run with only some of its heads.
   RowRun of_heads(HeadRange some) const noexcept { return {layer, part, token_bytes / heads.count * some.count, some}; }
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "objects are little endian, and are written as they are");
 
-constexpr char kMagic[8] = {'k', 'v', 'c', 'o', 'b', 'j', '\r', '\n'};  // a copy as text would change the end
+constexpr char kMagic[8] = {'k', 'v', 'c', 'o', 'b', 'j', '\r', '\n'};  // a copy in text mode would change "\r\n"
 constexpr uint32_t kFormatVersion = 1;
 constexpr int64_t kHeaderAlignment = 64;
 

@@ -1,5 +1,5 @@
-// ObjectHeader: the description at the start of a stored object. It has the model, the layout, the tokens and the
-// size of the stored K and V, and a checksum. docs/reference/format.md defines each byte.
+// ObjectHeader: the description at the start of a stored object. It names the model and the layout, the tokens, and the
+// size of the payload (the stored K and V), and has a checksum. docs/reference/format.md defines each byte.
 //
 // To read an object:
 //   1. Read kObjectFixedBytes bytes, and call read_object_sizes. It checks all lengths before memory is allocated.
@@ -31,7 +31,7 @@ enum class ObjectKind : uint32_t {
 using ObjectKey = std::array<uint8_t, 32>;
 
 inline constexpr int64_t kObjectFixedBytes = 192;      // start of every header, before its parts of variable size
-inline constexpr int64_t kMaxManifestBytes = 1 << 20;  // bounds of these parts
+inline constexpr int64_t kMaxManifestBytes = 1 << 20;  // this and the next two are limits of such parts
 inline constexpr int64_t kMaxObjectTokens = 1 << 20;   // token ids in a header; a page has at most 65536
 inline constexpr int64_t kMaxDetailBytes = 1 << 20;
 inline constexpr int64_t kMaxPayloadBytes = int64_t{1} << 50;
@@ -47,7 +47,7 @@ struct ObjectHeader {
   int64_t num_tokens = 0;                        // tokens whose rows the payload has, or the length of a saved sequence
   std::string manifest;                          // the layout as text
   std::vector<int32_t> tokens;                   // token ids; those of a saved sequence are in its payload
-  std::vector<uint8_t> details;                  // further fields of this kind of object
+  std::vector<uint8_t> details;                  // fields that only this kind of object has
   int64_t payload_bytes = 0;                     // without the checksums of its sections
   int64_t section_bytes = kDefaultSectionBytes;  // a power of two
 };

@@ -7,7 +7,7 @@
 namespace kvc {
 namespace {
 
-// The child of a node at `level` (1 is a leaf) that leads to entry `index`.
+// In a node at `level` (1 is a leaf), which child leads to entry `index`.
 constexpr int32_t digit(int64_t index, int32_t level) noexcept {
   return static_cast<int32_t>(index >> (PageTable::kFanoutLog2 * (level - 1))) & (PageTable::kFanout - 1);
 }
@@ -15,7 +15,7 @@ constexpr int32_t digit(int64_t index, int32_t level) noexcept {
 // The number of entries under a child of a node at `level`.
 constexpr int64_t child_span(int32_t level) noexcept { return int64_t{1} << (PageTable::kFanoutLog2 * (level - 1)); }
 
-// Invariants of a list between two changes.
+// Checks the invariants of a list that hold between two changes.
 void assert_list(const PageList& list) noexcept {
   KVC_ASSERT(list.kept >= 0 && list.kept <= list.first && list.first <= list.size, list.kept, list.first);
   KVC_ASSERT(list.levels == 0 ? list.root < 0 : list.size <= child_span(list.levels + 1), list.levels, list.size);
@@ -51,7 +51,7 @@ int32_t PageTable::at(const PageList& list, int64_t index) const noexcept {
   return leaf == nullptr ? -1 : leaf[index & (kFanout - 1)];
 }
 
-// The page at `index`, or -1 if another list has a node on its path.
+// The page at `index`, or -1 if another list shares a node on the path from the root to it.
 int32_t PageTable::unshared_at(const PageList& list, int64_t index) const noexcept {
   KVC_ASSERT(index >= 0 && index < list.size, index, list.size);
   int32_t node = list.root;
@@ -80,7 +80,7 @@ std::span<const int32_t> PageTable::changes() noexcept {
     if (nodes_.refs(node) > 0) {
       changed_[used++] = node;
     } else {
-      is_changed_[node] = 0;  // a free node: its entries are written before they are read again
+      is_changed_[node] = 0;  // the node is free: when a list uses it again, new_node marks it as changed
     }
   }
   num_changed_ = used;
@@ -236,8 +236,8 @@ void PageTable::truncate(PageList& list, int64_t count) noexcept {
     return;
   }
   if (count < list.size) cut(list, count);
-  // The tail is computed again even when no entry is dropped. The caller may have dropped tokens of the last page,
-  // which was full, and may be shared.
+  // tail_shared is computed again even if no entry is dropped. The caller may have dropped tokens of a full last page.
+  // Such a page may be shared although tail_shared is false.
   list.tail_page = list.root < 0 ? -1 : at(list, count - 1);
   list.tail_shared = list.tail_page >= 0 && !exclusive(list, count - 1);
   assert_list(list);

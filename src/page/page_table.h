@@ -1,8 +1,8 @@
 // PageTable: the pages of one layer group, and the page lists that share them.
 //
 // A PageList is a persistent tree. Each node has 32 children, and the leaves hold page ids (kvc_backend_tables
-// describes the format). Forks share nodes, and a change copies only the shared nodes on its path. So the cost of a
-// fork is the height of the tree, even for a fork of a fork.
+// describes the format). Forks share nodes, and a change copies only the shared nodes on its path. So a fork copies at
+// most one node of each level, even if its parent is a fork.
 //
 // Thread safety: none; calls are made under the owner's lock. A thread may read node_data() without the lock while the
 // list that it reads exists and does not change.
@@ -13,7 +13,9 @@
 //   entries [kept, first) of a list (its hole) and entries from size on are -1; kept <= first <= size; without a hole,
 //   kept and first are 0
 // The comment of a method says how many pages it needs. The caller first compares this number with free_pages(), so
-// that no change stops half way. Nodes never run out, because the owner passes nodes_needed(...) to the constructor.
+// that no change stops half way. For lists that share pages by share(), nodes never run out, because the owner passes
+// at least nodes_needed(...) to the constructor. Before append_shared and replace, the owner must check that nodes are
+// free.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +33,11 @@ struct PageList {
   int32_t size = 0;    // entries, freed ones included
   // Entries [kept, first) are the hole: their pages were freed. The hole lies before a window (then kept is 0), or
   // between the sinks and the newest tokens of a streaming window.
-  int32_t kept = 0;          // start of the hole; 0 without a hole
-  int32_t first = 0;         // end of the hole; 0 without a hole
-  int32_t tail_page = -1;    // page at size - 1, or -1
-  bool tail_shared = false;  // true if the tail page is shared and not full; may be true otherwise
+  int32_t kept = 0;        // start of the hole; 0 without a hole
+  int32_t first = 0;       // end of the hole; 0 without a hole
+  int32_t tail_page = -1;  // page at size - 1, or -1
+  // If false, the last page, unless full, belongs to this list alone. If true, that is unknown.
+  bool tail_shared = false;
 
   bool has_hole() const noexcept { return kept < first; }
 };
@@ -48,9 +51,9 @@ class PageTable {
   PageTable(int64_t num_pages, int64_t num_nodes)
       : pages_(num_pages), nodes_(num_nodes), children_(num_nodes * kFanout) {}
 
-  // An upper bound of the nodes that `lists` lists over `num_pages` pages have at once. All indices are below
-  // `max_index`. `edges` is the number of edges of a hole: 0 without windows, 1 if holes begin at entry 0, 2 if they
-  // follow sinks.
+  // An upper bound of the nodes that `lists` lists over `num_pages` pages have at once, if they share pages only by
+  // share(). All indices are below `max_index`. `edges` is how many ends of a hole lie within its list: 0 if lists have
+  // no holes, 1 if holes begin at entry 0, 2 if they follow sinks.
   // Derivation: order the lists by their common prefixes. Compared with the list before it, a list adds at each level
   // the nodes that are full of its own pages. It also adds at most one node where the two lists divide, one at its end,
   // and two at each edge of a hole.
@@ -99,8 +102,8 @@ class PageTable {
 
   // Whether this list has the only reference to the page at `index`.
   bool exclusive(const PageList& list, int64_t index) const noexcept;
-  // Whether the page at `index` becomes available when this list and a number of holds of the page are dropped.
-  // `holds` is that number.
+  // Whether the page at `index` becomes available (free or idle) when this list and `holds` of the page's holds
+  // (hold_page) are dropped.
   bool available_without(const PageList& list, int64_t index, uint32_t holds) const noexcept;
 
   // Returns a list that shares the first `count` entries.
@@ -128,8 +131,8 @@ class PageTable {
 
   // Replaces the last entry by a fresh page, and returns it. The old page loses this list's reference. Needs one page.
   int32_t replace_tail(PageList& list) noexcept;
-  // Replaces the last entry by `page`. The caller's hold of `page` becomes this list's reference. No other list may
-  // share the nodes on the path to the last entry.
+  // Replaces the last entry by `page`. The caller's hold of `page` becomes this list's reference. The old page loses
+  // this list's reference.
   void restore_tail(PageList& list, int32_t page, bool shared) noexcept;
 
   // Drops all references; the list is empty afterwards.

@@ -94,6 +94,10 @@ void BatchPlan::build(const SequenceStore& store, std::span<const int32_t> slots
                       int32_t encoder_group) noexcept {
   int32_t tokens = 0;
   const auto num_rows = static_cast<int32_t>(slots.size());
+  int32_t* const token_begin = token_begin_.data();
+  int32_t* const kv_lengths = kv_lengths_.data();
+  int32_t* const last_rows = last_rows_.data();
+  int32_t* const positions = positions_.data();
   for (int32_t row = 0; row < num_rows; ++row) {
     const int32_t slot = slots[static_cast<size_t>(row)];
     const int32_t length = lengths[static_cast<size_t>(row)];
@@ -102,13 +106,13 @@ void BatchPlan::build(const SequenceStore& store, std::span<const int32_t> slots
                                                 : store.stored(slot);
     KVC_ASSERT(length >= 0 && tokens + length <= positions_.size(), tokens + length, positions_.size());
     const auto first = static_cast<int32_t>(stored);
-    token_begin_[row] = tokens;
-    kv_lengths_[row] = slot < 0 ? -1 : first + length;
-    for (int32_t i = 0; i < length; ++i) positions_[tokens + i] = slot < 0 ? 0 : first + i;
+    token_begin[row] = tokens;
+    kv_lengths[row] = slot < 0 ? -1 : first + length;
+    for (int32_t i = 0; i < length; ++i) positions[tokens + i] = slot < 0 ? 0 : first + i;
     tokens += length;
-    last_rows_[row] = length > 0 ? tokens - 1 : -1;
+    last_rows[row] = length > 0 ? tokens - 1 : -1;
   }
-  token_begin_[num_rows] = tokens;
+  token_begin[num_rows] = tokens;
   rows_ = {};
   stream_rows_ = {};
   appends_encoder_tokens_ = encoder_group >= 0;
@@ -125,22 +129,25 @@ void BatchPlan::build(const SequenceStore& store, std::span<const int32_t> slots
     group.streams = false;
     group.num_appended = 0;
     if (rules.holds_state()) continue;
-    group.tables.nodes = store.table(g).node_data();
-    const bool appended = encoder_group < 0 ? !rules.holds_encoder() : g == encoder_group;
+    const PageTable& table = store.table(g);
+    group.tables.nodes = table.node_data();
+    const bool appended = rules.grows(g, encoder_group), maps = appended && !rules.compresses();
     if (appended) group.num_appended = tokens;
+    int32_t* const roots = group.roots.data();
+    int32_t* const levels = group.levels.data();
+    int64_t* const mapping = group.slot_mapping.data();
     for (int32_t row = 0; row < num_rows; ++row) {
       const int32_t slot = slots[static_cast<size_t>(row)];
-      int64_t* mapping = group.slot_mapping.data() + token_begin_[row];
       if (slot < 0) {
-        group.roots[row] = -1;
-        group.levels[row] = 0;
-        std::fill_n(mapping, token_begin_[row + 1] - token_begin_[row], int64_t{-1});
+        roots[row] = -1;
+        levels[row] = 0;
+        std::fill(mapping + token_begin[row], mapping + token_begin[row + 1], int64_t{-1});
         continue;
       }
       const PageList& list = store.list(slot, g);
-      group.roots[row] = list.root;
-      group.levels[row] = list.levels;
-      if (appended && !rules.compresses()) map_slots(store.table(g), list, rules.page_size, row, mapping);
+      roots[row] = list.root;
+      levels[row] = list.levels;
+      if (maps) map_slots(table, list, rules.page_size, row, mapping + token_begin[row]);
     }
     if (appended && rules.compresses()) build_compressed(store, slots, g);
     if (!appended && encoder_group < 0) {

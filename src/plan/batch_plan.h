@@ -32,8 +32,8 @@ class BatchPlan {
   // new tokens must be reserved before. encoder_group: as in the step's StepKind.
   void build(const SequenceStore& store, std::span<const int32_t> slots, std::span<const int32_t> lengths,
              int32_t encoder_group = -1) noexcept;
-  // Completes a batch with token trees, whose nodes are in the store: adds the intervals of the nodes, and sets
-  // positions by depth.
+  // Completes a batch with token trees, whose nodes are in the store: adds the depth-first intervals of the nodes
+  // (token_tree.h), and sets the position of each node by its depth.
   void add_trees(const SequenceStore& store, std::span<const int32_t> slots, std::span<const int32_t> lengths) noexcept;
   // Completes a batch with spans: for each token, adds the index after the last key that it sees. span_ids: [tokens],
   // as in kvc_batch.
@@ -43,8 +43,8 @@ class BatchPlan {
   // and add_spans.
   void add_streams(const SequenceStore& store, std::span<const int32_t> slots) noexcept;
 
-  // If an earlier batch used more entries than this batch, makes the other entries inert: position 0, slot -1, last row
-  // -1. The first call does so for all arrays that callers see, so that these arrays are valid in the shapes of the
+  // Makes entries inert if an earlier batch used them and this batch does not: position 0, slot -1, last row -1. The
+  // first call does so for all entries up to the limits. So the arrays that callers see are valid in the shapes of the
   // limits.
   void clear_rest() noexcept;
 

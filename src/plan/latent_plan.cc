@@ -14,7 +14,7 @@ bool decompresses(const LatentShape& shape, int64_t new_tokens, int64_t past_tok
   const int64_t pairs = new_tokens * (new_tokens + 1) / 2;
   const int64_t saved = shape.row_dims + shape.latent_dims - (shape.nope_dims + shape.rotary_dims() + shape.v_dims);
   // With earlier tokens, the absorbed projections are needed in any case, so projecting K and V is additional work.
-  // Without earlier tokens, it replaces the absorbed projections, which cost the same.
+  // Without earlier tokens, projecting K and V replaces the absorbed projections, and costs the same.
   const int64_t added = past_tokens == 0 ? 0 : new_tokens * (shape.nope_dims + shape.v_dims) * shape.latent_dims;
   return new_tokens > 1 && pairs * saved > added;
 }

@@ -58,8 +58,10 @@ class PrefixTrie {
   // Sorts members [begin, end) by key, and adds each run of two or more members with equal keys to runs_. Members with
   // negative keys are in no run.
   void push_runs(int32_t begin, int32_t end) noexcept;
+  bool any_equal_keys() noexcept;
 
   std::vector<Member> members_;
+  std::vector<int64_t> seen_;  // a hash table of keys; -1: free
   std::vector<PrefixGroup> groups_;
   std::vector<Run> runs_;  // runs that find has not processed yet
 };

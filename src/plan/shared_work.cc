@@ -84,9 +84,12 @@ void WorkPlan::cut_prefix(Prefix* prefix, int64_t target_cost) noexcept {
   const kvc_backend_tiling& tiling = shape_.tiling;
   const int64_t heads = shape_.num_kv_heads, keys = prefix->key_end - prefix->key_begin;
   const int64_t wanted = ceil_div(cost(item_of(*prefix)), target_cost);
-  prefix->heads_each = static_cast<int32_t>(ceil_div(heads, std::min(wanted, heads)));
+  // A backend whose items have all heads computes the heads of an item in parallel, and each query_tile of its queries.
+  const bool all_heads = heads > 1 && tiling.heads_per_item >= heads;
+  prefix->heads_each = static_cast<int32_t>(all_heads ? heads : ceil_div(heads, std::min(wanted, heads)));
+  const int64_t at_once = all_heads ? ceil_div(prefix->queries, tiling.query_tile) : heads;
   const int64_t room = 1 + (max_shared_queries_ - shared_queries_) / prefix->queries;
-  const int64_t key_parts = std::min({ceil_div(wanted, heads), keys / tiling.min_split_keys, room});
+  const int64_t key_parts = std::min({ceil_div(wanted, at_once), keys / tiling.min_split_keys, room});
   const int64_t first_block = prefix->key_begin / tiling.split_align;
   const int64_t blocks = ceil_div(prefix->key_end, tiling.split_align) - first_block;
   const int64_t blocks_each = ceil_div(blocks, std::max<int64_t>(1, key_parts));

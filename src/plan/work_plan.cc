@@ -13,8 +13,9 @@ namespace {
 // Items for each thread. Several items balance the load if items have different sizes or threads start at different
 // times.
 constexpr int64_t kItemsPerThread = 4;
-// The most states of a query that its tile merges: one for each shared prefix, and one for the rest of the keys. A
-// prefix that would exceed this is not shared.
+// The most states that tiles with shared prefixes merge, as an average over the queries of the batch. A query has a
+// state for each of its shared prefixes, and one for the rest of its keys. If a prefix would exceed this average, it is
+// not shared.
 constexpr int64_t kSharedParts = 4;
 constexpr int64_t kMaxSharedFloats = 8 << 20;
 // With fixed splits, the most items of split rows, and the most floats of their states. A row that would exceed these
@@ -59,13 +60,17 @@ bool operator==(const WorkShape& a, const WorkShape& b) noexcept {
 }
 
 int64_t WorkPlan::max_items(const WorkShape& shape, const BatchLimits& limits) noexcept {
-  if (shape.key_splits > 0) return max_bases(shape, limits) * shape.key_splits * (shape.streaming ? 2 : 1);
+  if (shape.key_splits > 0) return max_split_items(shape, limits);
   // A prefix is one item, or is cut into items of about an even share. Rounding at most doubles the number of these
   // items.
   const int64_t shared = max_shared_queries(shape, limits) > 0 ? limits.rows + 2 * splits(shape) : 0;
-  // The number of key ranges is rounded up for each range of heads, so there are at most twice as many items.
-  const int64_t split = 2 * splits(shape) + (splits(shape) > 0 && shape.fixed_splits ? kMaxFixedItems : 0);
-  return max_bases(shape, limits) * (shape.streaming ? 2 : 1) + split + shared;
+  return max_bases(shape, limits) * (shape.streaming ? 2 : 1) + max_split_items(shape, limits) + shared;
+}
+
+int64_t WorkPlan::max_split_items(const WorkShape& shape, const BatchLimits& limits) noexcept {
+  if (shape.key_splits > 0) return max_bases(shape, limits) * shape.key_splits * (shape.streaming ? 2 : 1);
+  // The number of key ranges is rounded up for each range of heads, so there are at most 2 * splits() such items.
+  return 2 * splits(shape) + (splits(shape) > 0 && shape.fixed_splits ? kMaxFixedItems : 0);
 }
 
 int64_t WorkPlan::max_tiles(const WorkShape& shape, const BatchLimits& limits) noexcept {
@@ -105,6 +110,8 @@ int64_t WorkPlan::bytes_needed(const WorkShape& shape, const BatchLimits& limits
 
 WorkPlan::WorkPlan(const WorkShape& shape, const BatchLimits& limits)
     : shape_(shape),
+      max_split_items_(max_split_items(shape, limits)),
+      group_size_(group_size(shape)),
       max_shared_queries_(max_shared_queries(shape, limits)),
       trie_(max_shared_queries_ > 0 ? limits.rows : 0),
       shares_(max_shared_queries_ > 0 ? limits.rows : 0) {
@@ -115,9 +122,14 @@ WorkPlan::WorkPlan(const WorkShape& shape, const BatchLimits& limits)
   prefixes_.reserve(static_cast<size_t>(shares_.size()));
 }
 
-WorkPlan::WorkPlan(int64_t max_items, int64_t max_tiles) : trie_(0) {
+WorkPlan::WorkPlan(int64_t max_items, int64_t max_tiles) : max_split_items_(max_items), trie_(0) {
   items_.reserve(static_cast<size_t>(max_items));
   tiles_.reserve(static_cast<size_t>(max_tiles));
+}
+
+void WorkPlan::set_shape(const WorkShape& shape) noexcept {
+  shape_ = shape;
+  group_size_ = group_size(shape);
 }
 
 kernels::VisibleRule WorkPlan::rule_of(const kvc_backend_rows& rows, int32_t row) const noexcept {
@@ -133,15 +145,24 @@ WorkPlan::Base WorkPlan::make_base(const kvc_backend_rows& rows, int32_t row, in
                                    int32_t q_end) const noexcept {
   const int32_t length = rows.kv_lengths[row];
   const int32_t first_index = length - (rows.token_begin[row + 1] - rows.token_begin[row]);
+  Base base;
+  base.num_parts = 1;
+  kvc_backend_item& keys = base.parts[0];
+  keys = {};
+  keys.row = row;
+  keys.q_begin = q_begin;
+  keys.q_end = q_end;
+  keys.tile = -1;
+  keys.partial_offset = -1;
+  if (plain_) {
+    keys.key_end = std::max(0, kernels::causal_end(first_index + q_end - 1));
+    keys.key_begin = std::min(kernels::visible_begin(shape_.visible, first_index + q_begin), keys.key_end);
+    return base;
+  }
   // Nodes of a tree have positions from tree_begin on. The position of a key is never higher than its index.
   const bool tree = rows.tree_begin != nullptr && rows.tree_begin[row] < length;
   const bool of_step = (flags_ & KVC_ATTEND_STEP_WINDOW) != 0;
   const int32_t first_position = tree ? rows.tree_begin[row] : first_index + (of_step ? 0 : q_begin);
-  Base base = {{}, 1};
-  kvc_backend_item& keys = base.parts[0];
-  keys.row = row;
-  keys.q_begin = q_begin;
-  keys.q_end = q_end;
   const kernels::VisibleRule rule = rule_of(rows, row);
   keys.key_begin = kernels::visible_begin(rule, first_position);
   const int32_t last = shape_.by_position ? rows.positions[rows.token_begin[row] + q_end - 1] : first_index + q_end - 1;
@@ -151,8 +172,6 @@ WorkPlan::Base WorkPlan::make_base(const kvc_backend_rows& rows, int32_t row, in
     keys.key_end = *std::max_element(ends + q_begin, ends + q_end);
   }
   if ((flags_ & KVC_ATTEND_NON_CAUSAL) != 0) keys.key_end = length;
-  keys.tile = -1;
-  keys.partial_offset = -1;
   if (rule.sinks > 0) {
     base.num_parts = 2;
     base.parts[1] = keys;
@@ -188,7 +207,7 @@ void WorkPlan::for_each_base(const kvc_backend_rows& rows, Visit visit) const no
     const bool decode = queries <= tiling.decode_max_queries;
     const int32_t tile = decode ? queries : tiling.query_tile;
     const int32_t heads = decode ? shape_.num_kv_heads : tiling.heads_per_item;
-    for (int32_t t = static_cast<int32_t>(ceil_div(queries, tile)); t-- > 0;) {
+    for (int32_t t = decode ? 1 : static_cast<int32_t>(ceil_div(queries, tile)); t-- > 0;) {
       Base base = make_base(rows, row, t * tile, std::min(queries, (t + 1) * tile));
       for (int32_t h = 0; h < shape_.num_kv_heads; h += heads) {
         for (int32_t i = 0; i < base.num_parts; ++i) {
@@ -202,10 +221,10 @@ void WorkPlan::for_each_base(const kvc_backend_rows& rows, Visit visit) const no
 }
 
 int64_t WorkPlan::cost(const kvc_backend_item& item) const noexcept {
-  const int64_t queries = item.q_end - item.q_begin, group = group_size(shape_);
+  const int64_t queries = item.q_end - item.q_begin;
   const int64_t rows = listed_keys_ == kNoLists
-                           ? std::max(queries * group, kMemoryBoundQueries)
-                           : queries * std::max(group, kMemoryBoundQueries);  // each query reads its own keys
+                           ? std::max(queries * group_size_, kMemoryBoundQueries)
+                           : queries * std::max(group_size_, kMemoryBoundQueries);  // each query reads its own keys
   return int64_t{item.key_end - item.key_begin} * (item.head_end - item.head_begin) * rows;
 }
 
@@ -227,15 +246,26 @@ void WorkPlan::build(const kvc_backend_rows& rows, uint32_t flags, const kvc_bac
   if (shares && rows.num_rows > 1 && (flags & KVC_ATTEND_SELF) == 0) {
     find_prefixes(rows, *tables, key_sets);
   }
-  int64_t target = INT64_MAX;
-  if (splits(shape_) > 0) {
-    int64_t total = 0;
-    for (const Prefix& prefix : prefixes_) total += cost(item_of(prefix));
-    for_each_base(rows, [&](const Base& base) {
-      for (int32_t i = 0; i < base.num_parts; ++i) total += cost(base.parts[i]);
-    });
-    target = std::max<int64_t>(1, ceil_div(total, splits(shape_)));
-  }
+  plain_ = flags == 0 && listed_keys == kNoLists && prefixes_.empty() && !shape_.by_position &&
+           shape_.visible.sinks == 0 && rows.key_ends == nullptr && rows.tree_begin == nullptr &&
+           rows.stream_windows == nullptr && rows.key_begins == nullptr;
+  // In most decode steps nothing is cut, and the items are the bases themselves. So each base becomes an item while the
+  // costs are added up, and the plan is complete if no base costs more than an even share.
+  bool whole = prefixes_.empty() && shape_.key_splits == 0;
+  int64_t total = 0, most = 0;
+  for (const Prefix& prefix : prefixes_) total += cost(item_of(prefix));
+  for_each_base(rows, [&](const Base& base) {
+    for (int32_t i = 0; i < base.num_parts; ++i) {
+      const int64_t of_part = cost(base.parts[i]);
+      total += of_part;
+      most = std::max(most, of_part);
+    }
+    whole = whole && base.num_parts == 1;
+    if (whole) items_.push_back(base.parts[0]);
+  });
+  const int64_t target = splits(shape_) > 0 ? std::max<int64_t>(1, ceil_div(total, splits(shape_))) : INT64_MAX;
+  if (whole && most <= target) return;
+  items_.clear();
   if (!prefixes_.empty()) emit_prefixes(rows, target);
   for_each_base(rows, [&](const Base& base) { emit(base, target); });
 }
@@ -254,6 +284,7 @@ void WorkPlan::fill(const kvc_backend_rows& rows, const kvc_backend_tables& tabl
   count(tiles_, &out->num_tiles, &out->max_tiles);
   count(spans_, &out->num_spans, &out->max_spans);
   count(parts_, &out->num_parts, &out->max_parts);
+  out->max_split_items = max_split_items_;
   out->fold_keys = shape_.fixed_splits ? shape_.tiling.split_align : 0;
   out->device_item_queries = 0;
 }
@@ -267,7 +298,7 @@ bool WorkPlan::fixed_splits_fit(int64_t blocks, int64_t states) noexcept {
 }
 
 int64_t WorkPlan::states_of(const kvc_backend_item& item) const noexcept {
-  return int64_t{item.q_end - item.q_begin} * (item.head_end - item.head_begin) * group_size(shape_);
+  return int64_t{item.q_end - item.q_begin} * (item.head_end - item.head_begin) * group_size_;
 }
 
 // Returns into how many ranges the keys of `part` must be cut, if heads are not cut: its cost divided by target_cost,

@@ -79,7 +79,7 @@ class WorkPlan {
   // no prefixes. Throws std::bad_alloc.
   WorkPlan(int64_t max_items, int64_t max_tiles);
   // Sets the shape of the next build.
-  void set_shape(const WorkShape& shape) noexcept { shape_ = shape; }
+  void set_shape(const WorkShape& shape) noexcept;
 
   // flags: KVC_ATTEND_* of the call, which decide the keys that items cover. tables: nullable; the page lists in which
   // shared prefixes are found. If it is null, no prefix is shared. key_sets: nullable; [tokens], the RoPE factor set of
@@ -114,9 +114,11 @@ class WorkPlan {
   // The largest numbers of items and tiles that build can make for a shape.
   static int64_t max_items(const WorkShape& shape, const BatchLimits& limits) noexcept;
   static int64_t max_tiles(const WorkShape& shape, const BatchLimits& limits) noexcept;
+  // kvc_backend_plan.max_split_items.
+  static int64_t max_split_items(const WorkShape& shape, const BatchLimits& limits) noexcept;
   // The most partial states that the rows of shared prefixes write: those of the shared items and of the rows' other
-  // items. The states of all heads of a query count as one. It is also an upper bound of the number of spans and of
-  // parts.
+  // items. The states of all heads of a query count as one. This number is also an upper bound of the sizes of spans()
+  // and parts().
   static int64_t max_shared_queries(const WorkShape& shape, const BatchLimits& limits) noexcept;
   static int64_t max_partial_floats(const WorkShape& shape, const BatchLimits& limits) noexcept;
   // The host memory of a plan.
@@ -167,6 +169,8 @@ class WorkPlan {
   void emit_prefix(const kvc_backend_rows& rows, const Prefix& prefix) noexcept;
 
   WorkShape shape_;
+  int64_t max_split_items_ = 0;
+  int64_t group_size_ = 1;  // q heads of a kv head
   int64_t max_shared_queries_ = 0;
   std::vector<kvc_backend_item> items_;
   std::vector<kvc_backend_tile> tiles_;
@@ -181,6 +185,7 @@ class WorkPlan {
   int64_t partial_floats_ = 0;
   uint32_t flags_ = 0;
   int32_t listed_keys_ = kNoLists;
+  bool plain_ = false;  // the keys of a row depend only on its lengths and on the rule of the layer
 };
 
 }  // namespace kvc

@@ -6,8 +6,8 @@
 
 namespace kvc {
 
-// tiling: of kvc_backend.tiling for the layer. parallel_items: items that run at once. The caller sets what depends on
-// its cache or call.
+// tiling: the result of kvc_backend.tiling for the layer. parallel_items: items that run at once. The caller sets the
+// other fields, which depend on its cache or on the call.
 inline WorkShape work_shape_of(const kvc_backend_layer& layer, const kvc_backend_tiling& tiling,
                                int32_t parallel_items) noexcept {
   WorkShape shape;

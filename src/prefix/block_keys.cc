@@ -47,7 +47,7 @@ void BlockKeys::assign(int32_t block) noexcept {
 
 PageKey BlockKeys::compute(const PageKey* parent, std::span<const int32_t> tokens, uint64_t salt,
                            bool begins_salt) const noexcept {
-  const int64_t begin = parent != nullptr ? page_size_ : 0;  // any positive multiple gives the same key
+  const int64_t begin = parent != nullptr ? page_size_ : 0;  // the key depends only on whether `begin` is 0
   const KeyedTokens in = {.fingerprint = fingerprint_,
                           .adapter = {},
                           .salt = begins_salt ? bytes_of(salt) : std::span<const uint8_t>(),

@@ -6,7 +6,7 @@
 
 namespace kvc {
 
-// Calls visit(run) for the runs that have pages in a group, in the order of eviction, until visit returns false. visit
+// Calls visit(run) for the runs that have pages in a group, in the order of time_of, until visit returns false. visit
 // may change or remove the run.
 template <class Visit>
 void PrefixIndex::for_each_oldest(int32_t group, Visit visit) {
@@ -28,7 +28,7 @@ void PrefixIndex::for_each_oldest(int32_t group, Visit visit) {
 // whether this removed the whole run.
 bool PrefixIndex::remove_last(int32_t run, PrefixPages& pages) noexcept {
   const int32_t block = runs_.last_block(run);
-  while (has_states_ && first_checkpoint(block) != 0) drop_checkpoint(first_checkpoint(block) - 1, pages);
+  while (has_states() && first_checkpoint(block) != 0) drop_checkpoint(first_checkpoint(block) - 1, pages);
   if (!runs_.remove_last(run)) return false;
   count_terms(run, -1);
   return true;
@@ -95,8 +95,8 @@ int64_t PrefixIndex::evict(int32_t group, int64_t wanted, PrefixPages& pages) no
     for (int32_t level = 0; held_pages(group) > until && level < kLevels; ++level) {
       if (may_have_level(level)) evict_level(group, level, until, pages);
     }
-    // If a sequence uses the block's page of another group, trim keeps the block, even if its page of this group is
-    // idle. Here such pages are released too.
+    // If a sequence uses a block's page of another group, trim keeps the block, even if the block's page of this group
+    // is idle. This call releases such pages too.
     if (held_pages(group) > until) evict_level(group, kLevels, until, pages);
   }
   return before - held_pages(group);

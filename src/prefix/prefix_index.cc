@@ -5,6 +5,17 @@
 #include "base/checked.h"
 
 namespace kvc {
+namespace {
+
+std::vector<int32_t> groups_with(const std::vector<GroupRules>& rules, bool (GroupRules::*property)() const noexcept) {
+  std::vector<int32_t> groups;
+  for (size_t g = 0; g < rules.size(); ++g) {
+    if ((rules[g].*property)()) groups.push_back(static_cast<int32_t>(g));
+  }
+  return groups;
+}
+
+}  // namespace
 
 PrefixIndex::PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints,
                          bool rewards_reuse)
@@ -17,11 +28,12 @@ PrefixIndex::PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64
       rewards_reuse_(rewards_reuse),
       lists_(rules_.size() * (kMostUses + 1)),
       held_(rules_.size()),
-      has_states_(std::any_of(rules_.begin(), rules_.end(), [](const GroupRules& r) { return r.holds_state(); })),
+      state_groups_(groups_with(rules_, &GroupRules::holds_state)),
+      token_groups_(groups_with(rules_, &GroupRules::holds_tokens)),
       checkpoints_(max_checkpoints),
       tails_(max_checkpoints * page_size),
       state_pages_(max_checkpoints * num_groups()),
-      checkpoints_of_(has_states_ ? max_blocks + 1 : 0) {}
+      checkpoints_of_(has_states() ? max_blocks + 1 : 0) {}
 
 int64_t PrefixIndex::bytes_needed(int64_t groups, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints,
                                   bool with_keys) noexcept {
@@ -79,8 +91,8 @@ void PrefixIndex::touch_path(int32_t run, bool again) noexcept {
   }
 }
 
-// Sets the page of a block, which had none, in a group. The block is number `index` on its path. The blocks before it
-// are in matched_blocks_.
+// Sets the page of a block in a group. The block must have no page there. The block is number `index` on its path. The
+// blocks before it are in matched_blocks_.
 void PrefixIndex::set_page(int32_t run, int32_t block, int64_t index, int32_t group, int32_t new_page,
                            PrefixPages& pages) noexcept {
   pages.hold(group, new_page);
@@ -122,9 +134,9 @@ int64_t PrefixIndex::servable(int32_t group, int64_t position) const noexcept {
   const GroupRules& rules = rules_[static_cast<size_t>(group)];
   const int64_t size = runs_.page_size();
   if (!rules.holds_tokens()) return position;
-  // The group cannot serve a position if a query there sees a token of a missing page. Then the first position of that
-  // page is tried. Only the pages before it are checked then, down to the first page that a query at this position
-  // sees.
+  // The group cannot serve a position if a query there sees a token of a missing page. In that case, tries the first
+  // position of the missing page. Then it remains to check the pages before this position, down to the first page that
+  // a query there sees.
   int64_t first = rules.first_visible(position) / size;
   for (int64_t i = ceil_div(position, size) - 1; position > 0 && i >= first; --i) {
     if (page(matched_blocks_[static_cast<size_t>(i)], group) != 0) continue;
@@ -193,7 +205,7 @@ void PrefixIndex::read_matched(int32_t group, int64_t begin, std::span<int32_t> 
 }
 
 void PrefixIndex::use() noexcept {
-  // The run is split first, because the tokens after the match were not used.
+  // cut_path splits the last run if the match ends within it, because the tokens after the match were not used.
   if (!matched_runs_.empty()) {
     touch_path(cut_path(matched_runs_.back(), static_cast<int64_t>(matched_blocks_.size())), true);
   }
@@ -203,11 +215,11 @@ void PrefixIndex::use() noexcept {
 // ---- Publish --------------------------------------------------------------------------------------------------------
 
 // Compares the pages of a block with those of a sequence that has all tokens of the block. In groups where the index
-// has no page, the index takes the sequence's page. In the other groups, the sequence then uses the page of the index.
+// has no page, the index takes the sequence's page. In the other groups, the sequence then uses the page of the index,
+// if the block is whole.
 void PrefixIndex::adopt(int32_t run, int32_t block, int64_t index, PublishedPages& sequence,
                         PrefixPages& pages) noexcept {
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    if (!rules_[static_cast<size_t>(g)].holds_tokens()) continue;
+  for (const int32_t g : token_groups_) {
     const int32_t own = sequence.at(g, index);
     if (own < 0) continue;
     if (page(block, g) == 0) {
@@ -220,7 +232,8 @@ void PrefixIndex::adopt(int32_t run, int32_t block, int64_t index, PublishedPage
   }
 }
 
-// Calls adopt for the first whole_blocks blocks, which the index already has. Returns the run of the last of them.
+// Calls adopt for the first whole_blocks blocks, which the index already has, except those whose pages are already the
+// same. Returns the run of the last block.
 int32_t PrefixIndex::adopt_known(int64_t whole_blocks, PublishedPages& sequence, PrefixPages& pages) noexcept {
   const auto blocks = static_cast<int64_t>(own_pages_.size()) / num_groups();
   int32_t run = TokenRuns::kRoot;
@@ -253,8 +266,7 @@ int32_t PrefixIndex::branch_point(int64_t whole_blocks) noexcept {
 
 // Reads the pages of the sequence's first `blocks` blocks into own_pages_, in every group that holds tokens.
 void PrefixIndex::read_own(const PublishedPages& sequence, size_t blocks) noexcept {
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    if (!rules_[static_cast<size_t>(g)].holds_tokens()) continue;
+  for (const int32_t g : token_groups_) {
     sequence.read(g, std::span(own_pages_).subspan(static_cast<size_t>(g) * blocks, blocks));
   }
 }
@@ -302,9 +314,7 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
       run = matched_runs_.back();
       block = partial;
       if (!all) {  // the sequence's block is longer, and replaces the block of the index
-        for (int32_t g = 0; g < num_groups(); ++g) {
-          if (rules_[static_cast<size_t>(g)].holds_tokens()) drop_page(run, block, g, pages);
-        }
+        for (const int32_t g : token_groups_) drop_page(run, block, g, pages);
         runs_.grow_last(run, block_tokens(index));
         if (keys_ && is_whole(run, block)) keys_->assign(block);
       }
@@ -334,7 +344,7 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
   const bool stays = run == TokenRuns::kRoot || has_pages(runs_.last_block(run));
   prune(run, pages);
   if (!stays) published = runs_.walk(key, &matched_blocks_, &matched_runs_);
-  if (has_states_ && published == length && length > 0) publish_state(key, sequence, pages, terms.session);
+  if (has_states() && published == length && length > 0) publish_state(key, sequence, pages, terms.session);
   return published;
 }
 
@@ -358,8 +368,7 @@ void PrefixIndex::use_checkpoint(int32_t checkpoint) noexcept {
 void PrefixIndex::drop_checkpoint(int32_t checkpoint, PrefixPages& pages) noexcept {
   Checkpoint& c = checkpoints_[checkpoint];
   if (is_told_) tell_state_removed(checkpoint);
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    if (!rules_[static_cast<size_t>(g)].holds_state()) continue;
+  for (const int32_t g : state_groups_) {
     pages.release(g, state_page(checkpoint, g));
     --held_[static_cast<size_t>(g)];
   }
@@ -383,8 +392,7 @@ void PrefixIndex::publish_state(const TokenRuns::Key& key, PublishedPages& seque
   const int64_t size = runs_.page_size(), length = static_cast<int64_t>(key.tokens.size());
   int64_t at = 0;
   if (const int32_t known = find_checkpoint(key, length, &at); known >= 0 && at == length) return use_checkpoint(known);
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    if (!rules_[static_cast<size_t>(g)].holds_state()) continue;
+  for (const int32_t g : state_groups_) {
     if (const int32_t own = sequence.at(g, 0); own < 0 || pages.held(g, own)) return;
   }
   int32_t checkpoint = free_checkpoint_;
@@ -410,8 +418,7 @@ void PrefixIndex::publish_state(const TokenRuns::Key& key, PublishedPages& seque
   c.newer = -1;
   (c.older >= 0 ? checkpoints_[c.older].newer : checkpoint_list_.oldest) = checkpoint;
   checkpoint_list_.newest = checkpoint;
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    if (!rules_[static_cast<size_t>(g)].holds_state()) continue;
+  for (const int32_t g : state_groups_) {
     state_page(checkpoint, g) = sequence.at(g, 0);
     pages.hold(g, sequence.at(g, 0));
     ++held_[static_cast<size_t>(g)];

@@ -9,8 +9,9 @@
 // rewards reuse, each use after the first, up to kMostUses, adds half the mean age of evicted runs to the time of the
 // last use. So tokens that are used once do not evict tokens that are used repeatedly.
 //
-// Pure. Thread safety: none; the owner locks. Allocates in the constructor, and to enlarge its scratch for a longer
-// query. Invariants
+// Pure. Thread safety: none; the owner locks. Allocates in the constructor, to enlarge its scratch for a longer query,
+// and in calls that visit all runs.
+// Invariants
 //   1. A block has at most one page in each group. The index holds one reference to each of these pages.
 //   2. A run is in a list of a group if and only if a block of it has a page in that group. A group has one list for
 //      each number of uses, ordered by last use. A parent has at least as many uses as its child, and its last use is
@@ -119,9 +120,10 @@ class PrefixIndex {
   // Makes the last match the most recently used prefix, and counts one more use.
   void use() noexcept;
 
-  // Adds the pages of a sequence with these tokens. Where the index already has a page, the sequence then uses it
-  // instead of its own page. Returns how many tokens of the key the index then has. These are not all tokens if the
-  // index is full and can evict nothing, or if neither the index nor the sequence has pages of the last tokens.
+  // Adds the pages of a sequence with these tokens. Where the index already has the page of a whole block, the sequence
+  // then uses that page instead of its own. Returns how many tokens of the key the index then has. These are not all
+  // tokens if the index is full and can evict nothing, or if neither the index nor the sequence has pages of the last
+  // tokens.
   int64_t publish(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages, const Terms& terms);
 
   // Set priority and expiry of the published tokens of a key, or of the tokens that only this session published.
@@ -151,9 +153,7 @@ class PrefixIndex {
       }
     });
     for (int32_t c = checkpoint_list_.oldest; c >= 0; c = checkpoints_[c].newer) {
-      for (int32_t g = 0; g < num_groups(); ++g) {
-        if (rules_[static_cast<size_t>(g)].holds_state()) visit(g, state_page(c, g));
-      }
+      for (const int32_t g : state_groups_) visit(g, state_page(c, g));
     }
   }
   // Calls visit(NamedPage) for every page of a whole block, parents first. Requires keep_keys.
@@ -190,6 +190,7 @@ class PrefixIndex {
   };
 
   int32_t num_groups() const noexcept { return static_cast<int32_t>(rules_.size()); }
+  bool has_states() const noexcept { return !state_groups_.empty(); }
   int32_t& page(int32_t block, int32_t group) noexcept { return pages_[int64_t{block} * num_groups() + group]; }
   int32_t page(int32_t block, int32_t group) const noexcept { return pages_[int64_t{block} * num_groups() + group]; }
   Link& link(int32_t run, int32_t group) noexcept { return links_[int64_t{run} * num_groups() + group]; }
@@ -280,7 +281,8 @@ class PrefixIndex {
   int64_t age_ = 0;            // kAgeUnit times the mean age of the runs evicted last, in clock_ ticks
   std::vector<List> lists_;    // [groups, kMostUses + 1]
   std::vector<int64_t> held_;  // [groups]
-  bool has_states_ = false;
+  // The groups that hold states, and those that hold tokens.
+  const std::vector<int32_t> state_groups_, token_groups_;
   LazyArray<Checkpoint> checkpoints_;  // [max_checkpoints]
   LazyArray<int32_t> tails_;           // [max_checkpoints, page_size]: tokens of each tail
   LazyArray<int32_t> state_pages_;     // [max_checkpoints, groups]: page of each state group
@@ -311,11 +313,9 @@ void PrefixIndex::for_each_named(Visit visit) const {
       for (int32_t g = 0; g < num_groups(); ++g) {
         if (page(b, g) != 0) visit(named(run, b, index, before, g, page(b, g) - 1));
       }
-      for (int32_t c = has_states_ ? checkpoints_of_[b] - 1 : -1; c >= 0; c = checkpoints_[c].next) {
+      for (int32_t c = has_states() ? checkpoints_of_[b] - 1 : -1; c >= 0; c = checkpoints_[c].next) {
         if (checkpoints_[c].tail > 0) continue;
-        for (int32_t g = 0; g < num_groups(); ++g) {
-          if (rules_[static_cast<size_t>(g)].holds_state()) visit(named(run, b, index, before, g, state_page(c, g)));
-        }
+        for (const int32_t g : state_groups_) visit(named(run, b, index, before, g, state_page(c, g)));
       }
     }
   });

@@ -1,4 +1,4 @@
-// The calls of listeners, with the keys of pages.
+// Calls the listeners of the prefix index, with the keys of pages.
 #include <algorithm>
 
 #include "prefix/prefix_index.h"
@@ -48,8 +48,7 @@ void PrefixIndex::tell_state_stored(int32_t checkpoint, int64_t index, const Tok
                                     uint64_t session) noexcept {
   const Checkpoint& c = checkpoints_[checkpoint];
   if (c.tail > 0 || c.block == runs_.max_blocks()) return;
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    if (!rules_[static_cast<size_t>(g)].holds_state()) continue;
+  for (const int32_t g : state_groups_) {
     const NamedPage name = {.key = &keys_->of(c.block),
                             .parent = index > 0 ? &keys_->of(matched_blocks_[static_cast<size_t>(index - 1)]) : nullptr,
                             .group = g,
@@ -65,8 +64,7 @@ void PrefixIndex::tell_state_stored(int32_t checkpoint, int64_t index, const Tok
 void PrefixIndex::tell_state_removed(int32_t checkpoint) noexcept {
   const Checkpoint& c = checkpoints_[checkpoint];
   if (c.tail > 0 || c.block == runs_.max_blocks()) return;
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    if (!rules_[static_cast<size_t>(g)].holds_state()) continue;
+  for (const int32_t g : state_groups_) {
     NamedPage name = {};
     name.key = &keys_->of(c.block);
     name.group = g;

@@ -100,8 +100,7 @@ PrefixStore::Match PrefixStore::pin(const TokenRuns::Key& key, uint64_t* pin) {
   std::vector<SequenceStore::PageReference> pages;
   for (int32_t g = 0; match.tokens > 0 && g < store_.num_groups(); ++g) {
     const GroupRules& rules = store_.rules(g);
-    if (rules.holds_state()) pages.push_back({g, matched_.at(g, 0)});
-    if (!rules.holds_tokens()) continue;
+    if (rules.holds_encoder()) continue;
     const int64_t count = ceil_div(match.tokens, rules.page_size);
     for (int64_t i = store_.first_entry(matched_, g, match.tokens); i < count; ++i) {
       pages.push_back({g, matched_.at(g, i)});

@@ -83,7 +83,7 @@ void PrefixIndex::remove_from(int32_t run, int64_t index, PrefixPages& pages) no
 void PrefixIndex::drop(const TokenRuns::Key& key, PrefixPages& pages) {
   const auto length = static_cast<int64_t>(key.tokens.size());
   if (length > 0) {
-    // Several blocks may begin with the last tokens of the key, so this repeats until none is left.
+    // Several blocks may begin with the last tokens of the key, so the loop runs until none is left.
     while (runs_.walk(key, &matched_blocks_, &matched_runs_) == length) {
       remove_from(matched_runs_.back(), ceil_div(length, runs_.page_size()) - 1, pages);
     }
@@ -144,6 +144,10 @@ uint64_t PrefixIndex::digest(uint64_t digest) const {
   for (int32_t c = checkpoint_list_.oldest; c >= 0; c = checkpoints_[c].newer) {
     add(static_cast<uint64_t>(c) << 32 | static_cast<uint64_t>(checkpoints_[c].block));
     add(static_cast<uint64_t>(checkpoints_[c].tail));
+    add(checkpoints_[c].salt);
+    for (int32_t i = 0; i < checkpoints_[c].tail; ++i) {
+      add(static_cast<uint32_t>(tails_[c * runs_.page_size() + i]));
+    }
     for (int32_t g = 0; g < num_groups(); ++g) add(static_cast<uint64_t>(state_page(c, g)));
   }
   return digest;

@@ -100,7 +100,7 @@ int64_t TokenRuns::walk(const Key& key, std::vector<int32_t>* blocks, std::vecto
                               static_cast<size_t>(std::min(page_size_, length - position)));
   };
   int32_t id = kRoot;
-  int64_t index = 0, position = 0;  // of the next block
+  int64_t index = 0, position = 0;  // number of the next block, and position of the next token
   while (position < length) {
     int32_t same = 0;
     id = find_child(id, index >= first_salted ? key.salt : 0, rest(position), &same);
@@ -116,7 +116,7 @@ int64_t TokenRuns::walk(const Key& key, std::vector<int32_t>* blocks, std::vecto
     const int64_t run_end = run.begin + run.blocks;
     const int64_t end = run.salt == key.salt ? run_end : std::min(run_end, first_salted);
     for (int32_t block = next_[run.first]; index < end;) {
-      // Blocks that were added one after the other have consecutive ids. Their tokens are compared in one call.
+      // Blocks that were added one after the other usually have consecutive ids. Then one call compares their tokens.
       const int64_t last_full = run_end - (run.last_tokens < page_size_ ? 1 : 0);
       const int64_t most = std::min({end, last_full, length / page_size_}) - index;
       int64_t count = std::min<int64_t>(most, 1);

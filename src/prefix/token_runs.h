@@ -5,7 +5,7 @@
 // Token ids are stored in three arrays: bits 0 to 15, bits 16 to 23, and bits 24 to 31. The last array is used only
 // once a token id is 2^24 or more. Before that, an id takes three bytes.
 //
-// Thread safety: none; the owner locks. Allocates in the constructor only.
+// Thread safety: none; the owner locks. Allocates in the constructor, and in for_each_run.
 // Invariants
 //   1. The runs of a path follow each other without a gap: a run begins at the block where its parent ends.
 //   2. A run has at least one block, and all its tokens have one salt. Only the last block of a run without children

@@ -3,7 +3,7 @@
 #include <cinttypes>
 #include <cstring>
 
-#include "layer/group_config.h"
+#include "base/limits.h"
 
 namespace kvc {
 namespace {

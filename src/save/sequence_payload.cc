@@ -10,7 +10,7 @@ namespace kvc {
 Status SequencePayload::bytes_of(const Layers& layers, const SavedSequence& saved, int64_t* out) {
   int64_t total = 0;
   for (int32_t g = 0; g < layers.num_groups(); ++g) {
-    const GroupRules& rules = layers.geometry().store.groups[static_cast<size_t>(g)].rules;
+    const GroupRules& rules = layers.rules(g);
     const bool states = rules.holds_state();
     const int64_t count = states ? saved.num_states() : rules.rows_of(saved.lists[static_cast<size_t>(g)].held());
     int64_t bytes = states ? RowCopy::state_bytes(layers, g) : RowCopy::token_bytes(layers, g);
@@ -27,7 +27,7 @@ Status SequencePayload::bytes_of(const Layers& layers, const SavedSequence& save
 template <class Tokens, class States>
 Status SequencePayload::for_each_part(Tokens tokens, States states) {
   for (int32_t g = 0; g < layers_.num_groups(); ++g) {
-    if (layers_.geometry().store.groups[static_cast<size_t>(g)].rules.holds_state()) {
+    if (layers_.rules(g).holds_state()) {
       buffer_.resize(std::max(buffer_.size(), static_cast<size_t>(RowCopy::state_bytes(layers_, g))));
       for (const int32_t page : pages_[static_cast<size_t>(g)]) KVC_TRY(states(g, page));
       continue;
@@ -44,7 +44,7 @@ template <class Visit>
 Status SequencePayload::for_each_chunk(int32_t group, const RowRun& run, Visit visit) {
   const SavedSequence::List& list = saved_.lists[static_cast<size_t>(group)];
   const std::vector<int32_t>& pages = pages_[static_cast<size_t>(group)];
-  const GroupRules& rules = layers_.geometry().store.groups[static_cast<size_t>(group)].rules;
+  const GroupRules& rules = layers_.rules(group);
   const int64_t page_rows = rules.rows_of(layers_.geometry().page_size);
   const int64_t most = std::max<int64_t>(1, kChunkBytes / run.token_bytes);
   int64_t position = list.hole_begin > 0 || list.hole_end == 0 ? 0 : list.hole_end;

@@ -1,4 +1,4 @@
-// Counts, digest and invariants: the methods that read whole tables.
+// The methods of SequenceStore that read whole tables: counts, digest and invariants.
 #include <algorithm>
 
 #include "sequence/sequence_store.h"
@@ -251,7 +251,7 @@ Status SequenceStore::check_tree(int32_t slot, int32_t group) const {
                ((record.state & kTree) != 0) == (record.nodes > 0) && (!grows_tree(slot) || busy(slot));
   const std::span<const int16_t> parents = sound ? tree(slot, 0) : std::span<const int16_t>();
   for (size_t i = 0; i < parents.size(); ++i) sound = sound && is_parent(parents[i], static_cast<int64_t>(i));
-  bool read = false;  // whether a snapshot exists: it may also hold these pages (invariant 4)
+  bool read = false;  // whether a snapshot exists, which may also hold these pages (invariant 4)
   for (int32_t i = 0; i < snapshots_.size(); ++i) read = read || snapshots_[i].used;
   const PageList& pages = list(slot, group);
   for (int64_t i = length(slot) / rules(group).page_size; sound && !read && record.nodes > 0 && i < pages.size; ++i) {

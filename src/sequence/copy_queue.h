@@ -1,9 +1,10 @@
-// CopyQueue: the copies of slots that a cache without storage leaves to its caller, in the order of the calls.
+// CopyQueue: the copies of slots that a cache with KVC_STORAGE_NONE leaves to its caller, in the order of the calls.
 //
-// Thread safety: none; calls are made under the cache's lock. Pages that a waiting copy reads need no reference. Only
-// steps write pages, and no step begins while copies wait. Copies of a later fork or commit come later in the queue.
-// Invariant: the copies of an open step come first. They all belong to one step, because a step begins only when no
-// copy waits.
+// Thread safety: none; calls are made under the cache's lock. Pages that a waiting copy reads need no reference,
+// because their contents do not change before the copy. Only steps and copies write pages. No step begins while copies
+// wait, and copies of a later fork or commit come later in the queue.
+// Invariant: at most one open step has copies in the queue, because a step begins only when no copy waits. These copies
+// come first.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +38,7 @@ class CopyQueue {
     step_ = step;
     of_step_ = copies_.size();
   }
-  // Is called when a step closes. The step's copies that still wait are kept or dropped.
+  // Is called when a step closes. If `keep` is false, drops the copies of the step that still wait.
   void close_step(const void* step, bool keep) noexcept {
     if (step != step_) return;
     KVC_ASSERT(of_step_ <= copies_.size(), of_step_, copies_.size());

@@ -39,8 +39,8 @@ class PageRuns {
   int64_t first_ = 0, count_ = 0;
 };
 
-// Returns the group whose pages decide what sequences share, or -1 if no group holds tokens. Prefers a group that
-// frees no pages.
+// Returns the group from whose pages "parent" and "shared_tokens" are computed, or -1 if no group holds tokens. Prefers
+// a group that frees no pages.
 int32_t leading_group(const SequenceStore& store) {
   int32_t leading = -1;
   for (int32_t g = 0; g < store.num_groups(); ++g) {

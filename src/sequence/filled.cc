@@ -1,15 +1,14 @@
 // Sequences whose contents are loaded from tiers. They have the pages of a prefix, and then fresh pages whose contents
 // come later.
 #include <algorithm>
-#include <cinttypes>
 
 #include "base/assert.h"
 #include "sequence/sequence_store.h"
 
 namespace kvc {
 
-// The first list entry that the sequence needs. The query after all tokens must see its keys. Entries of the rollback
-// margin are included as far as the source has them.
+// The first list entry that the sequence needs. A query at position `tokens` must find all keys that it sees. Entries
+// of the rollback margin are included as far as the source has them.
 int64_t SequenceStore::first_filled_entry(const PrefixSource& source, int32_t group, int64_t found,
                                           int64_t tokens) const noexcept {
   const GroupRules& rules = this->rules(group);
@@ -21,11 +20,7 @@ int64_t SequenceStore::first_filled_entry(const PrefixSource& source, int32_t gr
 
 Status SequenceStore::check_fill(const PrefixSource& source, int64_t found, int64_t tokens) {
   KVC_ASSERT(found < tokens, found, tokens);
-  if (num_sequences_ == config_.max_sequences) {
-    return Status::error(KVC_ERROR_TOO_MANY_SEQUENCES,
-                         "a load needs a sequence while it runs, and all of %" PRId64 " exist", config_.max_sequences)
-        .missing(num_sequences_ + 1, config_.max_sequences);
-  }
+  KVC_TRY(check_slots(1));  // the load has a sequence while it runs
   for (int32_t g = 0; g < num_groups(); ++g) {
     int64_t& required = needed_pages_[static_cast<size_t>(g)];
     required = rules(g).holds_state() ? 1 : 0;
@@ -33,23 +28,12 @@ Status SequenceStore::check_fill(const PrefixSource& source, int64_t found, int6
     if (rules(g).holds_tokens()) {
       const int64_t page_size = rules(g).page_size, held = found / page_size, count = tokens / page_size;
       const int64_t first = first_filled_entry(source, g, found, tokens);
-      const int64_t new_nodes = (count - first) / (PageTable::kFanout - 1) + int64_t{2} * PageTable::levels_for(count);
-      if (table(g).nodes().free() - new_nodes < reserved_nodes_[static_cast<size_t>(g)]) {
-        return Status::error(KVC_ERROR_OUT_OF_MEMORY,
-                             "group %d has no memory for another page list of %" PRId64 " pages", g, count - first)
-            .in_group(g);
-      }
+      KVC_TRY(check_nodes(g, first, count));
       required = count - std::max(first, held);
       // The sequence will share the pages of the prefix, so idle pages among them are not available.
       for (int64_t i = first; i < held; ++i) available -= is_idle(g, source.at(g, i));
     }
-    if (required <= available) continue;
-    return Status::error(KVC_ERROR_OUT_OF_PAGES,
-                         "a load of %" PRId64 " tokens needs %" PRId64 " pages of group %d, and %" PRId64
-                         " are available",
-                         tokens - found, required, g, std::max<int64_t>(available, 0))
-        .missing(required, std::max<int64_t>(available, 0))
-        .in_group(g);
+    KVC_TRY(check_pages(g, required, std::max<int64_t>(available, 0)));
   }
   return Status();
 }
@@ -59,7 +43,7 @@ Status SequenceStore::begin_fill(const PrefixSource& source, int64_t found, int6
   const int32_t slot = take_slot();
   Record& record = records_[slot];
   record.stored = tokens;
-  record.state |= kBusy;
+  set_busy(slot, BusyWith::kFill);
   *id = record.id;
   for (int32_t g = 0; g < num_groups(); ++g) {
     if (!rules(g).holds_tokens()) continue;

@@ -49,14 +49,26 @@ struct GroupRules {
   bool holds_encoder() const noexcept { return encoder; }
   bool holds_state() const noexcept { return row == RowKind::kState; }
   bool windowed() const noexcept { return !kernels::hides_nothing(visible); }
+  // Whether every page of a sequence's own tokens is kept, because queries see all tokens.
+  bool keeps_all() const noexcept { return holds_tokens() && !windowed(); }
+  // The kind of row in texts: descriptions and layouts.
+  const char* row_name() const noexcept {
+    return row == RowKind::kState ? "state" : row == RowKind::kLatent ? "latent" : "kv";
+  }
+
+  // Whether a step appends to this group, which is number `group`. encoder_group: the group whose encoder tokens the
+  // step appends; -1 = it appends the sequences' own tokens.
+  bool grows(int32_t group, int32_t encoder_group) const noexcept {
+    return encoder_group < 0 ? !encoder : group == encoder_group;
+  }
 
   // The number of rows that the first `tokens` tokens have closed. The function also converts the slot of a token to
   // the slot of its row, because each page begins with a row.
   int64_t rows_of(int64_t tokens) const noexcept { return tokens / tokens_per_row; }
   bool compresses() const noexcept { return tokens_per_row > 1; }
 
-  // Whether the streaming window of a sequence applies to this group. It does if queries of the group see all tokens.
-  bool streams() const noexcept { return holds_tokens() && !windowed(); }
+  // Whether the streaming window of a sequence applies to this group.
+  bool streams() const noexcept { return keeps_all(); }
 
   // The rules of the group for a sequence with this streaming window.
   GroupRules with(StreamWindow stream) const noexcept {
@@ -68,6 +80,14 @@ struct GroupRules {
   // The first position that a query at `position` sees, apart from sinks.
   int64_t first_visible(int64_t position) const noexcept {
     return kernels::visible_begin(visible, static_cast<int32_t>(position));
+  }
+
+  // The first of `blocks` whole pages of tokens that a sequence with these tokens needs, where `block_tokens` is the
+  // size of a page. For states, it is the last block, because the state after it is all that is needed. Encoder tokens
+  // are no part of a prefix, so for them it is `blocks`.
+  int64_t first_needed(int64_t blocks, int64_t block_tokens) const noexcept {
+    if (holds_tokens()) return first_visible(blocks * block_tokens) / block_tokens;
+    return encoder ? blocks : blocks - 1;
   }
 
   int64_t sink_tokens() const noexcept { return kernels::visible_sinks(visible, INT32_MAX); }

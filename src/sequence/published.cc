@@ -24,8 +24,10 @@ Status SequenceStore::check_publish(uint64_t id, int64_t tokens, int32_t* slot) 
 Status SequenceStore::check_held(int32_t slot, int64_t tokens, bool encoder_too) const {
   for (size_t layer = 0; layer < config_.layer_groups.size(); ++layer) {
     const int32_t group = config_.layer_groups[layer];
-    if (group < 0 || (rules(group).holds_encoder() && !encoder_too)) continue;
-    const int64_t wanted = rules(group).holds_encoder() ? stored_in(slot, group) : tokens;
+    if (group < 0) continue;
+    const bool encoder = rules(group).holds_encoder();
+    if (encoder && !encoder_too) continue;
+    const int64_t wanted = encoder ? stored_in(slot, group) : tokens;
     const int64_t held = this->held(slot, group, static_cast<int32_t>(layer));
     if (held >= wanted) continue;
     return Status::error(KVC_ERROR_ORDER,
@@ -105,13 +107,10 @@ int32_t SequenceStore::find_donor(int32_t group, std::span<const int32_t> pages)
   return -1;
 }
 
-// Checks attach, and fills donors_. A partial last page is copied to a page that does not belong to the prefix
-// itself.
+// Checks attach, and fills donors_. A partial last page needs a page for its copy. The new sequence will share the
+// pages of the prefix, so idle pages among them are not available for the copy.
 Status SequenceStore::check_attach(const PrefixSource& source, int64_t tokens) {
-  if (num_sequences_ == config_.max_sequences) {
-    return Status::error(KVC_ERROR_TOO_MANY_SEQUENCES, "all of %" PRId64 " sequences exist", config_.max_sequences)
-        .missing(num_sequences_ + 1, config_.max_sequences);
-  }
+  KVC_TRY(check_slots(1));
   for (int32_t g = 0; g < num_groups(); ++g) {
     if (!rules(g).holds_tokens()) continue;
     source_pages_.resize(std::max(source_pages_.size(), static_cast<size_t>(ceil_div(tokens, rules(g).page_size))));
@@ -124,22 +123,12 @@ Status SequenceStore::check_attach(const PrefixSource& source, int64_t tokens) {
     const std::span<const int32_t> pages = read_source(source, g, tokens);
     const int64_t first = count - static_cast<int64_t>(pages.size());
     donors_[static_cast<size_t>(g)] = find_donor(g, pages);
-    const int64_t new_nodes = (count - first) / (PageTable::kFanout - 1) + int64_t{2} * PageTable::levels_for(count);
-    if (donors_[static_cast<size_t>(g)] < 0 &&
-        table(g).nodes().free() - new_nodes < reserved_nodes_[static_cast<size_t>(g)]) {
-      return Status::error(KVC_ERROR_OUT_OF_MEMORY, "group %d has no memory for another page list of %" PRId64 " pages",
-                           g, count - first)
-          .in_group(g);
-    }
+    if (donors_[static_cast<size_t>(g)] < 0) KVC_TRY(check_nodes(g, first, count));
     if (tokens % rules(g).page_size == 0) continue;
     needed_pages_[static_cast<size_t>(g)] = 1;
     int64_t available = table(g).available_pages();
     for (size_t i = 0; available > 0 && i < pages.size(); ++i) available -= is_idle(g, pages[i]);
-    if (available > 0) continue;
-    return Status::error(KVC_ERROR_OUT_OF_PAGES, "a copy of the last page needs 1 page of group %d, and none is free",
-                         g)
-        .missing(1, 0)
-        .in_group(g);
+    KVC_TRY(check_pages(g, 1, available));
   }
   return Status();
 }

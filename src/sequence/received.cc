@@ -5,7 +5,6 @@
 
 #include "base/assert.h"
 #include "sequence/sequence_store.h"
-#include "sequence/shortage.h"
 
 namespace kvc {
 
@@ -25,7 +24,6 @@ Status SequenceStore::check_prefix(uint64_t id, int64_t tokens, int32_t* slot) c
 
 int64_t SequenceStore::first_received(int32_t group, int32_t prefix, int64_t tokens) const noexcept {
   const GroupRules& rules = this->rules(group);
-  if (rules.holds_state()) return 0;
   const int64_t found = prefix < 0 ? 0 : length(prefix);
   return std::max(found, rules.first_visible(tokens)) / rules.page_size * rules.page_size;
 }
@@ -35,17 +33,12 @@ Status SequenceStore::check_receive(int32_t prefix, int64_t tokens) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE, "num_tokens %" PRId64 " is outside 1..%" PRId64, tokens,
                          config_.max_length);
   }
-  if (num_sequences_ == config_.max_sequences) {
-    return Status::error(KVC_ERROR_TOO_MANY_SEQUENCES, "all of %" PRId64 " sequences exist", config_.max_sequences)
-        .missing(num_sequences_ + 1, config_.max_sequences);
-  }
-  Shortage shortage;
+  KVC_TRY(check_slots(1));
   for (int32_t g = 0; g < num_groups(); ++g) {
     const int64_t page_size = rules(g).page_size, first = first_received(g, prefix, tokens) / page_size;
-    const int64_t needed = needed_pages_[static_cast<size_t>(g)] = ceil_div(tokens, page_size) - first;
-    shortage.add(g, needed, needed > table(g).available_pages() ? 0 : -1);
+    needed_pages_[static_cast<size_t>(g)] = ceil_div(tokens, page_size) - first;
   }
-  return check_pages(shortage.group, shortage.required, shortage.row);
+  return check_needed_pages();
 }
 
 Status SequenceStore::begin_receive(int32_t prefix, int64_t tokens, uint64_t* id, std::vector<SlotCopy>* clears) {
@@ -55,12 +48,12 @@ Status SequenceStore::begin_receive(int32_t prefix, int64_t tokens, uint64_t* id
   const int32_t slot = take_slot();
   Record& record = records_[slot];
   record.stored = tokens;
-  record.state |= kBusy;
+  set_busy(slot, BusyWith::kFill);
   *id = record.id;
   for (int32_t g = 0; g < num_groups(); ++g) {
     PageList& pages = edit_list(slot, g);
     const int64_t page_size = rules(g).page_size, count = ceil_div(tokens, page_size);
-    const int64_t first = rules(g).holds_state() ? 0 : rules(g).first_visible(tokens) / page_size;
+    const int64_t first = rules(g).first_visible(tokens) / page_size;
     const int64_t held = first_received(g, prefix, tokens) / page_size;
     if (held > first) {
       pages = edit_table(g).share(list(prefix, g), held);

@@ -4,7 +4,6 @@
 
 #include "base/assert.h"
 #include "sequence/sequence_store.h"
-#include "sequence/shortage.h"
 
 namespace kvc {
 namespace {
@@ -13,7 +12,7 @@ Status corrupt(const char* what, int32_t group) {
   return Status::error(KVC_ERROR_CORRUPT, "group %d of the saved sequence has %s", group, what).in_group(group);
 }
 
-// The pages that contain freed tokens. Other tokens of these pages are not used.
+// The pages that contain freed tokens. A load drops the other tokens of these pages too.
 Hole hole_in_pages(const SavedSequence::List& list, int64_t page_size) noexcept {
   if (list.hole_begin == list.hole_end) return {};
   return {list.hole_begin / page_size, std::min(ceil_div(list.hole_end, page_size), ceil_div(list.tokens, page_size))};
@@ -41,7 +40,7 @@ Status SequenceStore::begin_save(uint64_t id, SavedSequence* out, int32_t* slot)
   }
   out->checkpoints.clear();
   if (has_states()) out->checkpoints.assign(checkpoints(*slot).begin(), checkpoints(*slot).end());
-  record.state |= kBusy;
+  set_busy(*slot, BusyWith::kSave);
   return Status();
 }
 
@@ -81,7 +80,7 @@ Status SequenceStore::check_saved_list(const SavedSequence& saved, int32_t group
   const bool may_be_cut = own.holds_tokens() && (own.windowed() ? list.hole_begin == 0 : saved.stream.on());
   if (cut && !may_be_cut) return corrupt("freed tokens, which its visibility does not allow", group);
   const Hole hole = hole_in_pages(list, rules.page_size);
-  if (!rules.holds_encoder() && !rules.works_at(saved.length, hole)) {
+  if (!rules.works_at(saved.length, hole)) {
     return Status::error(KVC_ERROR_LAYOUT,
                          "tokens [%" PRId64 ", %" PRId64
                          ") of group %d are freed in the file, and with pages of %" PRId64
@@ -104,17 +103,9 @@ Status SequenceStore::check_load(const SavedSequence& saved) {
                          "KVC_CACHE_STREAMING");
   }
   if (!saved.checkpoints.empty() && !has_states()) return corrupt("checkpoints, and no group holds states", 0);
-  if (num_sequences_ == config_.max_sequences) {
-    return Status::error(KVC_ERROR_TOO_MANY_SEQUENCES, "all of %" PRId64 " sequences exist", config_.max_sequences)
-        .missing(num_sequences_ + 1, config_.max_sequences);
-  }
-  Shortage shortage;
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    KVC_TRY(check_saved_list(saved, g));
-    const int64_t needed = needed_pages_[static_cast<size_t>(g)];
-    shortage.add(g, needed, needed > table(g).available_pages() ? 0 : -1);
-  }
-  return check_pages(shortage.group, shortage.required, shortage.row);
+  KVC_TRY(check_slots(1));
+  for (int32_t g = 0; g < num_groups(); ++g) KVC_TRY(check_saved_list(saved, g));
+  return check_needed_pages();
 }
 
 Status SequenceStore::begin_load(const SavedSequence& saved, int32_t* out, std::vector<SlotCopy>* clears) {
@@ -122,10 +113,9 @@ Status SequenceStore::begin_load(const SavedSequence& saved, int32_t* out, std::
   clears->reserve(clears->size() + static_cast<size_t>(num_groups()));  // nothing after this can fail
   make_room();
   const int32_t slot = *out = take_slot();
-  records_[slot].state |= kBusy;
+  set_busy(slot, BusyWith::kFill);
   for (int32_t g = 0; g < num_groups(); ++g) {
-    if (rules(g).holds_state()) continue;
-    const SavedSequence::List& list = saved.lists[static_cast<size_t>(g)];
+    const SavedSequence::List& list = saved.lists[static_cast<size_t>(g)];  // without tokens in a group of states
     const int64_t page_size = rules(g).page_size, count = ceil_div(list.tokens, page_size);
     const Hole hole = hole_in_pages(list, page_size);
     PageList& pages = edit_list(slot, g);

@@ -4,7 +4,6 @@
 #include <cinttypes>
 
 #include "base/assert.h"
-#include "sequence/shortage.h"
 
 namespace kvc {
 namespace {
@@ -40,6 +39,7 @@ std::vector<int32_t> lists_of(const SequenceStoreConfig& config, int32_t* num_li
 SequenceStore::SequenceStore(SequenceStoreConfig config)
     : config_(std::move(config)),
       ids_(IdKind::kSequence, config_.cache_tag, config_.max_sequences),
+      num_groups_(static_cast<int32_t>(config_.groups.size())),
       records_(config_.max_sequences),
       lists_(config_.max_sequences * static_cast<int64_t>(config_.groups.size())),
       free_slots_(config_.max_sequences),
@@ -52,11 +52,11 @@ SequenceStore::SequenceStore(SequenceStoreConfig config)
   for (const auto& group : config_.groups) {
     tables_.emplace_back(group.num_pages, all_nodes_of(config_, group));
     reserved_nodes_.push_back(nodes_of(config_, group));
-    has_encoders_ = has_encoders_ || group.rules.holds_encoder();
     has_windows_ = has_windows_ || group.rules.windowed();
     ordinals_.push_back(num_state_groups_);
     num_state_groups_ += group.rules.holds_state();
   }
+  has_encoders_ = config_.num_encoder_groups() > 0;
   int32_t num_lists = 0;
   lists_of_groups_ = lists_of(config_, &num_lists);
   std::vector<int32_t> list_of_layer;
@@ -77,11 +77,9 @@ int64_t SequenceStore::bytes_needed(const SequenceStoreConfig& config) {
                   config.max_snapshots * static_cast<int64_t>(sizeof(Snapshot)) +
                   config.max_sequences * config.max_tree_nodes * static_cast<int64_t>(sizeof(int16_t)) +
                   config.max_tree_nodes * static_cast<int64_t>(sizeof(int32_t));
-  int64_t encoders = 0, states = 0;
+  const int64_t encoders = config.num_encoder_groups(), states = config.num_state_groups();
   for (const auto& group : config.groups) {
     bytes += group.num_pages * 8 + all_nodes_of(config, group) * (8 + PageTable::kFanout * 4);
-    encoders += group.rules.holds_encoder();
-    states += group.rules.holds_state();
   }
   if (encoders > 0) bytes += config.max_sequences * groups * static_cast<int64_t>(sizeof(int64_t));
   bytes +=
@@ -125,14 +123,27 @@ Status SequenceStore::duplicate(uint64_t id, int64_t index) const {
   return Status::error(KVC_ERROR_DUPLICATE, "sequence %" PRIu64 " occurs again at index %" PRId64, id, index).at(index);
 }
 
-Status SequenceStore::in_step(int32_t slot, int64_t index) const {
-  if (is_suspended(slot)) {
-    return Status::error(KVC_ERROR_SUSPENDED, "sequence %" PRIu64 " at index %" PRId64 " is suspended",
-                         records_[slot].id, index)
-        .at(index);
+// Says why a sequence is busy, for messages.
+const char* SequenceStore::busy_text(int32_t slot) const noexcept {
+  if ((records_[slot].state & kBusy) == 0) return "is suspended";
+  switch (records_[slot].busy_with) {
+    case BusyWith::kForward:
+      return "is in an open forward";
+    case BusyWith::kSave:
+      return "is being saved";
+    case BusyWith::kFill:
+      return "is being loaded or received";
+    case BusyWith::kSuspend:
+      return "is being suspended";
+    case BusyWith::kResume:
+      return "is being resumed";
   }
-  return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " at index %" PRId64 " is in an open forward",
-                       records_[slot].id, index)
+  return "is busy";
+}
+
+Status SequenceStore::busy_error(int32_t slot, int64_t index) const {
+  return Status::error(is_suspended(slot) ? KVC_ERROR_SUSPENDED : KVC_ERROR_BUSY,
+                       "sequence %" PRIu64 " at index %" PRId64 " %s", records_[slot].id, index, busy_text(slot))
       .at(index);
 }
 
@@ -180,14 +191,7 @@ void SequenceStore::free_slot(int32_t slot) noexcept {
 }
 
 Status SequenceStore::add(std::span<uint64_t> out) {
-  const auto n = static_cast<int64_t>(out.size());
-  const int64_t available = config_.max_sequences - num_sequences_;
-  if (n > available) {
-    return Status::error(KVC_ERROR_TOO_MANY_SEQUENCES,
-                         "%" PRId64 " sequences do not fit: %" PRId64 " of %" PRId64 " exist", n, num_sequences_,
-                         config_.max_sequences)
-        .missing(n, available);
-  }
+  KVC_TRY(check_slots(static_cast<int64_t>(out.size())));
   for (uint64_t& id : out) id = records_[take_slot()].id;
   return Status();
 }
@@ -218,7 +222,7 @@ Status SequenceStore::check_works_at(int32_t slot, int64_t position, int64_t ind
     const Hole freed = hole(slot, g);
     if (rules.works_at(position, freed)) continue;
     int64_t before = 0, after = 0;
-    nearest_position(slot, position, &before, &after);  // in all groups
+    nearest_position(slot, position, &before, &after);  // considers all groups
     return Status::error(KVC_ERROR_EVICTED,
                          "position %" PRId64 " needs keys from %" PRId64 " on, but group %d has freed [%" PRId64
                          ", %" PRId64 ") (nearest positions: %" PRId64 " and %" PRId64 ")",
@@ -230,17 +234,42 @@ Status SequenceStore::check_works_at(int32_t slot, int64_t position, int64_t ind
   return Status();
 }
 
-Status SequenceStore::check_pages(int32_t group, int64_t required, int64_t index) const {
-  const PageTable& table = this->table(group);
-  if (required > table.available_pages()) {
-    return Status::error(KVC_ERROR_OUT_OF_PAGES,
-                         "%" PRId64 " pages of group %d needed, %" PRId64 " of %" PRId64 " free", required, group,
-                         table.available_pages(), table.num_pages())
-        .at(index)
-        .missing(required, table.available_pages())
-        .in_group(group);
+Status SequenceStore::check_slots(int64_t n) const {
+  const int64_t available = config_.max_sequences - num_sequences_;
+  if (n <= available) return Status();
+  return Status::error(KVC_ERROR_TOO_MANY_SEQUENCES,
+                       "max_sequences is %" PRId64 ": %" PRId64 " exist, and the call adds %" PRId64,
+                       config_.max_sequences, num_sequences_, n)
+      .missing(n, available);
+}
+
+Status SequenceStore::check_pages(int32_t group, int64_t required, int64_t available) const {
+  if (required <= available) return Status();
+  return Status::error(KVC_ERROR_OUT_OF_PAGES, "%" PRId64 " pages of group %d needed, %" PRId64 " of %" PRId64 " free",
+                       required, group, available, table(group).num_pages())
+      .missing(required, available)
+      .in_group(group);
+}
+
+Status SequenceStore::check_needed_pages() const {
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    KVC_TRY(check_pages(g, needed_pages_[static_cast<size_t>(g)], table(g).available_pages()));
   }
   return Status();
+}
+
+Status SequenceStore::check_rows(const Shortage& shortage) const {
+  if (!shortage.found()) return Status();
+  return check_pages(shortage.group, shortage.required, table(shortage.group).available_pages()).at(shortage.row);
+}
+
+Status SequenceStore::check_nodes(int32_t group, int64_t first, int64_t count) const {
+  const int64_t entries = count - first;
+  const int64_t new_nodes = entries / (PageTable::kFanout - 1) + int64_t{2} * PageTable::levels_for(count);
+  if (table(group).nodes().free() - new_nodes >= reserved_nodes_[static_cast<size_t>(group)]) return Status();
+  return Status::error(KVC_ERROR_OUT_OF_MEMORY, "group %d has no memory for another page list of %" PRId64 " pages",
+                       group, entries)
+      .in_group(group);
 }
 
 Status SequenceStore::fork(std::span<const uint64_t> parents, std::span<const int64_t> positions,
@@ -262,18 +291,13 @@ Status SequenceStore::fork(std::span<const uint64_t> parents, std::span<const in
     }
     KVC_TRY(check_works_at(slot, position, i));
   }
-  if (n > config_.max_sequences - num_sequences_) {
-    return Status::error(KVC_ERROR_TOO_MANY_SEQUENCES,
-                         "%" PRId64 " children do not fit: %" PRId64 " of %" PRId64 " sequences exist", n,
-                         num_sequences_, config_.max_sequences)
-        .missing(n, config_.max_sequences - num_sequences_);
-  }
+  KVC_TRY(check_slots(n));
   int64_t num_copies = 0;
   Shortage shortage;
   for (int32_t g = 0; g < num_groups(); ++g) {
     int64_t& required = needed_pages_[static_cast<size_t>(g)];
     required = 0;
-    if (!rules(g).holds_tokens()) continue;  // these lists are shared whole
+    if (!rules(g).holds_tokens()) continue;  // such lists are shared whole, which needs no page
     int64_t first_missing = -1;
     for (int64_t i = 0; i < n; ++i) {
       if (position_of(i, slot_of(parents[static_cast<size_t>(i)])) % rules(g).page_size == 0) continue;
@@ -282,7 +306,7 @@ Status SequenceStore::fork(std::span<const uint64_t> parents, std::span<const in
     shortage.add(g, required, first_missing);
     num_copies += required;
   }
-  KVC_TRY(check_pages(shortage.group, shortage.required, shortage.row));
+  KVC_TRY(check_rows(shortage));
   copies->reserve(copies->size() + static_cast<size_t>(2 * num_copies));  // nothing after this can fail
   make_room();
   for (int64_t i = 0; i < n; ++i) {
@@ -331,7 +355,7 @@ Status SequenceStore::truncate(std::span<const uint64_t> ids, std::span<const in
     const auto index = static_cast<int64_t>(i);
     int32_t slot = -1;
     KVC_TRY(resolve_first(ids[i], index, &slot));
-    if (busy(slot)) return in_step(slot, index);
+    if (busy(slot)) return busy_error(slot, index);
     if (lengths[i] < 0 || lengths[i] > length(slot)) {
       return Status::error(KVC_ERROR_OUT_OF_RANGE, "length %" PRId64 " exceeds sequence length %" PRId64, lengths[i],
                            length(slot))
@@ -360,7 +384,7 @@ Status SequenceStore::truncate(std::span<const uint64_t> ids, std::span<const in
 Status SequenceStore::clear() {
   for (int32_t slot = 0; slot < fresh_slot_; ++slot) {
     if (records_[slot].used && (records_[slot].state & kBusy) != 0) {
-      return Status::error(KVC_ERROR_BUSY, "a forward is open");
+      return Status::error(KVC_ERROR_BUSY, "a sequence %s", busy_text(slot));
     }
   }
   for (int32_t slot = 0; slot < fresh_slot_; ++slot) {

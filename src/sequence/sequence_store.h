@@ -9,7 +9,7 @@
 // 2. A page with more than one reference is never handed out for writing.
 // 3. A busy sequence is in an open step, is suspended, or is being saved, loaded, filled, received, suspended or
 //    resumed. Other calls do not change it. If it is removed during a step, save, load, suspend or resume, it is freed
-//    when that ends.
+//    when that operation ends.
 // 4. A sequence with uncommitted nodes shares no page from index n / page_size on. Only snapshots also hold these
 //    pages, and they read no token from n on.
 // 5. The list of an encoder group counts the encoder's tokens. The list of a state group has one page, and each step
@@ -35,6 +35,7 @@
 #include "sequence/prefix_source.h"
 #include "sequence/saved_sequence.h"
 #include "sequence/sequence_store_config.h"
+#include "sequence/shortage.h"
 #include "sequence/stored_layers.h"
 #include "sequence/token_tree.h"
 
@@ -71,7 +72,7 @@ class SequenceStore {
   static int64_t bytes_needed(const SequenceStoreConfig& config);
   int64_t bytes() const noexcept;
 
-  int32_t num_groups() const noexcept { return static_cast<int32_t>(tables_.size()); }
+  int32_t num_groups() const noexcept { return num_groups_; }
   const PageTable& table(int32_t group) const noexcept { return tables_[static_cast<size_t>(group)]; }
   // For a mirror of a group's nodes: see PageTable::track_changes and the methods after it.
   void track_changed_nodes(int32_t group) { edit_table(group).track_changes(); }
@@ -82,7 +83,8 @@ class SequenceStore {
   int64_t num_sequences() const noexcept { return num_sequences_; }
   int64_t num_removed() const noexcept { return num_removed_; }
 
-  // Finds the slot of a sequence that exists, or returns STALE_ID, which names the element of the caller's array.
+  // Finds the slot of a sequence. If no sequence has this id, returns STALE_ID with `index`, the place of the id in the
+  // caller's array.
   Status resolve(uint64_t id, int64_t index, int32_t* slot) const {
     const int32_t candidate = ids_.slot_of(id);
     if (candidate < 0 || candidate >= records_.size() || records_[candidate].id != id) return stale(id, index);
@@ -110,7 +112,7 @@ class SequenceStore {
   bool busy(int32_t slot) const noexcept { return (records_[slot].state & (kBusy | kSuspended)) != 0; }
   bool is_suspended(int32_t slot) const noexcept { return (records_[slot].state & kSuspended) != 0; }
   // The error for a busy sequence: BUSY or SUSPENDED.
-  Status in_step(int32_t slot, int64_t index) const;
+  Status busy_error(int32_t slot, int64_t index) const;
   const PageList& list(int32_t slot, int32_t group) const noexcept {
     return lists_[int64_t{slot} * num_groups() + group];
   }
@@ -119,8 +121,8 @@ class SequenceStore {
 
   Status add(std::span<uint64_t> out);
   Status remove(std::span<const uint64_t> ids);
-  // positions: the length of each child; empty = the length of its parent. Appends the copies and clears that the
-  // caller must make to `copies`, at most one of each for each child and group.
+  // positions: the length of each child. -1, or an empty array, stands for the length of its parent. Appends the copies
+  // and clears that the caller must make to `copies`, at most one of each for each child and group.
   Status fork(std::span<const uint64_t> parents, std::span<const int64_t> positions, std::span<uint64_t> children,
               std::vector<SlotCopy>* copies);
   // Also drops uncommitted nodes.
@@ -153,7 +155,7 @@ class SequenceStore {
   void commit(std::span<const int32_t> slots, std::span<const int32_t> lengths,
               std::span<const Reservation> reservations, StepKind kind = {},
               uint64_t stored_states = UINT64_MAX) noexcept;
-  // Returns everything that reserve took.
+  // Gives back all that reserve took.
   void rollback(std::span<const int32_t> slots, std::span<const Reservation> reservations) noexcept;
 
   // ---- Token trees (trees.cc). A step with trees also calls these methods. `parents`: [tokens], as in kvc_batch. ----
@@ -172,8 +174,8 @@ class SequenceStore {
   std::span<const int16_t> tree(int32_t slot, int32_t fresh) const noexcept {
     return {tree_parents_.data() + slot * config_.max_tree_nodes, static_cast<size_t>(records_[slot].nodes + fresh)};
   }
-  // Checks a commit of the paths to `leaves` (-1: commits no node). Appends the copies that it needs to `copies`:
-  // they must be made in this order. Changes nothing else. Throws std::bad_alloc.
+  // Checks a commit of the paths to `leaves` (-1: commits no node). Appends the copies that the commit needs to
+  // `copies`. The caller must make them in this order. Changes nothing else. Throws std::bad_alloc.
   Status plan_commit(std::span<const uint64_t> ids, std::span<const int32_t> leaves, std::vector<SlotCopy>* copies);
   // Finishes the commit after the copies were made. Lengths grow, other nodes are dropped, and pages that left a window
   // are freed.
@@ -223,7 +225,7 @@ class SequenceStore {
 
   // The first list entry that a sequence of `tokens` tokens takes from the source.
   int64_t first_entry(const PrefixSource& source, int32_t group, int64_t tokens) const noexcept;
-  // References of the index, and of its pins.
+  // The references to pages that the prefix index and its pins have.
   bool is_indexed(int32_t group, int32_t page) const noexcept { return table(group).pages().is_indexed(page); }
   bool is_idle(int32_t group, int32_t page) const noexcept { return table(group).pages().is_idle(page); }
   void index_page(int32_t group, int32_t page) noexcept { edit_table(group).index_page(page); }
@@ -236,7 +238,7 @@ class SequenceStore {
   // Describes a sequence, and makes it busy until end_save. Its pages stay as they are, even if it is removed.
   Status begin_save(uint64_t id, SavedSequence* out, int32_t* slot);
   void end_save(int32_t slot) noexcept;
-  // Makes a sequence with new pages for all that a saved sequence holds, in the same places. Until finish_load or
+  // Makes a sequence with new pages for all tokens and states that a saved sequence holds. Until finish_load or
   // abandon_load it is busy, and other calls see an empty sequence. Appends at most one clear for each group to
   // `clears`, for a last page that is not full.
   Status begin_load(const SavedSequence& saved, int32_t* slot, std::vector<SlotCopy>* clears);
@@ -252,21 +254,26 @@ class SequenceStore {
 
   // Checks that a sequence may be the prefix of a received sequence of `tokens` tokens.
   Status check_prefix(uint64_t id, int64_t tokens, int32_t* slot) const;
-  // The first token that a sequence of `tokens` tokens needs in a group and does not share with the prefix. prefix:
-  // its slot, or -1.
+  // The first token that a sequence of `tokens` tokens needs in a group and does not share with the prefix. prefix: the
+  // slot of the prefix, or -1.
   int64_t first_received(int32_t group, int32_t prefix, int64_t tokens) const noexcept;
   // Makes a sequence that shares the prefix's whole pages, and has fresh pages without contents from first_received
   // on. It is busy until finish_fill or abandon_load. Appends at most one clear for each group to `clears`.
   Status begin_receive(int32_t prefix, int64_t tokens, uint64_t* id, std::vector<SlotCopy>* clears);
 
-  // ---- Suspended sequences (suspended.cc). A sequence is busy from begin to end, so that its pages can be copied ----
+  // ---- Suspended sequences (suspended.cc). A sequence is busy from begin to end, while its pages are copied ----
 
   struct PageReference {
     int32_t group, page;
   };
+  struct MovedPage {
+    int32_t group, page;
+    int64_t position;  // its first token; of a page of states, the number of tokens before it
+  };
   // moved: gets the pages that become available when the sequence drops them.
-  Status begin_suspend(uint64_t id, std::vector<PageReference>* moved);
-  // If `done`, drops these pages. Returns false if the sequence was removed meanwhile. Then its pages are free.
+  Status begin_suspend(uint64_t id, std::vector<MovedPage>* moved);
+  // If `done`, the sequence drops the moved pages and is suspended. Returns false if the sequence was removed since
+  // begin_suspend, and then frees its pages.
   bool end_suspend(uint64_t id, bool done) noexcept;
   // fresh: gets pages without contents in place of the moved pages, in the same order.
   Status begin_resume(uint64_t id, std::vector<PageReference>* fresh);
@@ -285,22 +292,25 @@ class SequenceStore {
   struct Counts {
     int64_t pages_used = 0, pages_shared = 0, tokens_held = 0, tokens_shared = 0, tokens_logical = 0;
   };
-  // Like the next three methods, throws std::bad_alloc.
+  // Like describe and check_invariants, throws std::bad_alloc.
   Counts count(int32_t group) const;
-  // Writes an array of the sequences. users: [groups], [pages]: the sequences that use each page. numbers: [slots in
-  // use]: the index of each sequence in the array, or -1. (describe.cc)
+  // Writes an array of the sequences. users: [groups], [pages]: the sequences that use each page. numbers: [slots that
+  // were ever used]: the index of the slot's sequence in the array, or -1. (describe.cc)
   void describe(JsonText* out, std::vector<std::vector<PageUsers>>* users, std::vector<int32_t>* numbers) const;
   uint64_t digest() const;
-  // open_steps: for each open step its reservations, [rows, groups], which also hold pages. others: other references.
+  // open_steps: for each open step its reservations, [rows, groups], which also hold pages. others: the references of
+  // the prefix index and its pins.
   Status check_invariants(const std::vector<std::span<const Reservation>>& open_steps,
                           std::span<const PageReference> others = {}) const;
 
  private:
   // Bits of Record::state.
-  static constexpr uint8_t kBusy = 1;       // in an open step, or in a save, load, fill, transfer, suspend or resume
+  static constexpr uint8_t kBusy = 1;       // for the reason in Record::busy_with
   static constexpr uint8_t kTree = 2;       // has uncommitted nodes
   static constexpr uint8_t kGrowsTree = 4;  // the open step adds nodes
   static constexpr uint8_t kSuspended = 8;  // is suspended, or is being resumed
+  // Why kBusy is set. kFill: the sequence is loaded from a file or from tiers, or it is received.
+  enum class BusyWith : uint8_t { kForward, kSave, kFill, kSuspend, kResume };
   struct Record {
     int64_t stored;  // tokens in the lists: the length plus the uncommitted nodes
     uint64_t id;     // 0 if the slot is free, or if the sequence was removed while busy
@@ -309,6 +319,7 @@ class SequenceStore {
     int32_t checkpoints;
     int16_t nodes;  // uncommitted
     uint8_t state;
+    BusyWith busy_with;  // only with kBusy
     bool used;
     bool streamed;  // has or had a streaming window
     StreamWindow stream;
@@ -324,6 +335,11 @@ class SequenceStore {
   PageList& edit_list(int32_t slot, int32_t group) noexcept { return lists_[int64_t{slot} * num_groups() + group]; }
   // The rules of a group for a sequence, with its streaming window.
   GroupRules rules_of(int32_t slot, int32_t group) const noexcept { return rules(group).with(records_[slot].stream); }
+  void set_busy(int32_t slot, BusyWith with) noexcept {
+    records_[slot].state |= kBusy;
+    records_[slot].busy_with = with;
+  }
+  const char* busy_text(int32_t slot) const noexcept;
   Hole hole(int32_t slot, int32_t group) const noexcept { return {list(slot, group).kept, list(slot, group).first}; }
   bool lists_work_at(int32_t slot, int64_t position) const noexcept;
   void drop_unseen(int32_t slot) noexcept;
@@ -344,14 +360,12 @@ class SequenceStore {
     return (records_[slot].state & (kBusy | kTree | kSuspended)) == 0 ? Status() : not_idle(slot, index);
   }
   Status not_idle(int32_t slot, int64_t index) const {
-    return busy(slot) ? in_step(slot, index) : uncommitted(slot, index);
+    return busy(slot) ? busy_error(slot, index) : uncommitted(slot, index);
   }
   Status uncommitted(int32_t slot, int64_t index) const;
   Status check_tree_row(int32_t slot, int64_t row, std::span<const int32_t> parents, int64_t first_token) const;
   void drop_nodes(int32_t slot) noexcept;
-  bool grows(int32_t group, StepKind kind) const noexcept {
-    return kind.encoder_group < 0 ? !rules(group).holds_encoder() : group == kind.encoder_group;
-  }
+  bool grows(int32_t group, StepKind kind) const noexcept { return rules(group).grows(group, kind.encoder_group); }
   // Calls visit(group, ordinal) for each state group (states.cc).
   template <class Visit>
   void for_each_state_group(Visit visit) const {
@@ -364,7 +378,7 @@ class SequenceStore {
   void for_each_state_page(int32_t slot, Visit visit) const {
     for_each_state_group([&](int32_t g, int32_t ordinal) {
       for (int64_t i = 0; i < records_[slot].checkpoints; ++i) {
-        if (const int32_t page = checkpoint_pages(slot, i)[ordinal]; page >= 0) visit(g, page);  // else it was moved
+        if (const int32_t page = checkpoint_pages(slot, i)[ordinal]; page >= 0) visit(g, page);  // -1: suspended
       }
       for (int32_t node = -1; keeps_state_of(node); ++node) {
         const int32_t page = tree_state(slot, ordinal, node);
@@ -405,7 +419,14 @@ class SequenceStore {
   Status check_state_parents(int32_t slot, int64_t row, std::span<const int32_t> parents) const;
   void plan_moves(int32_t slot, int32_t group, std::span<const int32_t> path, std::vector<SlotCopy>* copies) const;
   Status check_works_at(int32_t slot, int64_t position, int64_t index) const;
-  Status check_pages(int32_t group, int64_t required, int64_t index) const;
+  // Shortages. Every call that takes sequences, pages or nodes reports them by these functions, so the numbers of the
+  // error mean the same: what the whole call needs, and what is available to it.
+  Status check_slots(int64_t n) const;  // n more sequences
+  Status check_pages(int32_t group, int64_t required, int64_t available) const;
+  Status check_needed_pages() const;  // needed_pages_ of each group
+  Status check_rows(const Shortage& shortage) const;
+  // Checks that there are nodes for a list with the entries [first, count), besides the reserved_nodes_.
+  Status check_nodes(int32_t group, int64_t first, int64_t count) const;
   // Evicts idle pages until each group has needed_pages_ free pages. A check must have found them available.
   void make_room() noexcept;
   int32_t find_donor(int32_t group, std::span<const int32_t> pages) const noexcept;
@@ -416,7 +437,7 @@ class SequenceStore {
   Status check_receive(int32_t prefix, int64_t tokens);
   Status check_saved_list(const SavedSequence& saved, int32_t group);
   Status check_load(const SavedSequence& saved);
-  // A reference of a suspended sequence to a page. page: -1 = none. If `moved`, it is the page before the suspend.
+  // A suspended sequence's reference to a page; -1 = none. If `moved`, it gave up this page when it was suspended.
   struct Place {
     int32_t page = -1;
     bool moved = false;
@@ -431,7 +452,7 @@ class SequenceStore {
   template <class Visit>
   void for_each_kept(Visit visit) const {
     for (const auto& [slot, pages] : suspended_) {
-      if (!is_suspended(slot)) continue;  // it is being suspended, and its lists have the pages
+      if (!is_suspended(slot)) continue;  // until the suspend has ended, its lists have the pages
       for (int32_t g = 0; g < num_groups(); ++g) {
         for (const Place& place : pages[static_cast<size_t>(g)]) {
           if (place.is_kept()) visit(g, place.page);
@@ -465,6 +486,7 @@ class SequenceStore {
 
   SequenceStoreConfig config_;
   IdLayout ids_;
+  int32_t num_groups_;
   std::vector<PageTable> tables_;
   LazyArray<Record> records_;      // [max_sequences]
   LazyArray<PageList> lists_;      // [max_sequences, groups]
@@ -491,9 +513,9 @@ class SequenceStore {
   uint32_t mark_ = 0;
   PageEvictor* evictor_ = nullptr;
   std::vector<int64_t> needed_pages_;    // [groups]: pages that the last checked call takes
-  std::vector<int64_t> reserved_nodes_;  // [groups]: nodes that the index leaves for other lists
+  std::vector<int64_t> reserved_nodes_;  // [groups]: nodes that lists made from the index must leave free
   std::vector<int32_t> donors_;          // [groups]: scratch of attach
-  std::vector<int32_t> source_pages_;    // [entries]: scratch of attach, the first entries of a new list
+  std::vector<int32_t> source_pages_;    // [entries]: scratch of attach, the pages that a new list takes
 };
 
 }  // namespace kvc

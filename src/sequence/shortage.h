@@ -14,6 +14,7 @@ struct Shortage {
   int64_t required = 0;  // pages of the group over all rows; 0 = no group has too few
   int64_t row = INT64_MAX;
 
+  bool found() const noexcept { return row != INT64_MAX; }
   // Adds a group that needs `pages` pages. `first` is the first row for which there are too few, or -1 if there are
   // enough.
   void add(int32_t of, int64_t pages, int64_t first) noexcept {

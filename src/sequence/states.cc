@@ -30,7 +30,7 @@ void SequenceStore::drop_checkpoints_after(int32_t slot, int64_t position) noexc
   }
 }
 
-// Shares the checkpoints at positions up to `last`.
+// Gives sequence `to` the checkpoints of `from` at positions up to `last`. Both then hold the same pages.
 void SequenceStore::copy_checkpoints(int32_t from, int32_t to, int64_t last) noexcept {
   for (const int64_t position : checkpoints(from)) {
     if (position > last) break;

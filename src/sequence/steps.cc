@@ -4,12 +4,11 @@
 
 #include "base/assert.h"
 #include "sequence/sequence_store.h"
-#include "sequence/shortage.h"
 
 namespace kvc {
 
-// The number of free slots in the last page of a list that is not in a step. This form needs no division, because the
-// function runs for every row of every step.
+// The number of free slots in the last page of a list that is not in a step. The function runs for every row of every
+// step, and this formula needs no division.
 int64_t SequenceStore::tail_room(int32_t slot, int32_t group) const noexcept {
   return list(slot, group).size * rules(group).page_size - stored_in(slot, group);
 }
@@ -154,7 +153,7 @@ Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const 
     }
     shortage.add(g, required, first_missing);
   }
-  return check_pages(shortage.group, shortage.required, shortage.row);
+  return check_rows(shortage);
 }
 
 int64_t SequenceStore::most_copies(int64_t rows) const noexcept {
@@ -193,12 +192,13 @@ void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int3
       if (!grows(g, kind) || fits_tail(slot, g, lengths[i])) continue;
       if (keeps_drafts(g, parents) && parents[token] != KVC_TREE_NONE) take_draft_pages(slot, g, lengths[i]);
       const int64_t page_size = rules(g).page_size;
+      const bool states = rules(g).holds_state();
       int64_t room = tail_room(slot, g);
       if (tail_needs_copy(slot, g)) {
         reservation.copied_from = tail.tail_page;
         edit_table(g).hold_page(tail.tail_page);
         const int32_t target = edit_table(g).replace_tail(tail);
-        if (!rules(g).holds_state()) {
+        if (!states) {
           copies->push_back(
               {g, static_cast<int32_t>(page_size - room), reservation.copied_from * page_size, target * page_size});
           clear_rest(g, target, page_size - room, copies);
@@ -206,12 +206,12 @@ void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int3
       }
       for (; room < lengths[i]; room += page_size) {
         const int32_t page = edit_table(g).append(tail);
-        if (!rules(g).holds_state()) clear_rest(g, page, 0, copies);
+        if (!states) clear_rest(g, page, 0, copies);
       }
-      if (rules(g).holds_state()) tail.tail_shared = true;  // no step writes this page again
+      if (states) tail.tail_shared = true;  // so the next step takes another page
       KVC_ASSERT(stored_in(slot, g) + lengths[i] <= tail.size * page_size, stored_in(slot, g), tail.size);
     }
-    record.state |= kBusy;
+    set_busy(slot, BusyWith::kForward);
   }
 }
 

@@ -2,7 +2,7 @@
 // only in these layers. In other layers, the slots of these tokens keep old contents, which may belong to another
 // sequence. No call may read such slots, so every reader checks this class first.
 //
-// Tokens are counted by list. The sequence's own tokens are one list, and its encoder tokens in each cross group are
+// Tokens are counted by list. The sequence's own tokens are one list, and its encoder tokens in each encoder group are
 // another list. A layer stores the tokens of one list, or none (if it reads the K and V of another layer). The layers
 // of a list are numbered in ascending order, and a `LayerSet` is a range of these numbers.
 //

@@ -4,12 +4,11 @@
 
 #include "base/assert.h"
 #include "sequence/sequence_store.h"
-#include "sequence/shortage.h"
 
 namespace kvc {
 
-// Whether the place at `index` is the first one with its page. The current state of a sequence may lie in the page of a
-// checkpoint.
+// Whether the place at `index` is the first one with its page. A page can have two places, because the current state of
+// a sequence may lie in the page of a checkpoint.
 bool SequenceStore::is_first(const std::vector<Place>& places, size_t index) noexcept {
   return std::none_of(places.begin(), places.begin() + static_cast<ptrdiff_t>(index),
                       [&](const Place& place) { return place.page == places[index].page; });
@@ -44,27 +43,33 @@ void SequenceStore::find_places(int32_t slot, int32_t group, std::vector<Place>*
   places->push_back({own.tail_page, moved});
 }
 
-// Calls visit(group, page) once for each page that is moved.
+// Calls visit(group, index) once for each page that is moved, with the index of its first place.
 template <class Visit>
 void SequenceStore::for_each_moved(const SuspendedPages& suspended, Visit visit) const {
   for (int32_t g = 0; g < num_groups(); ++g) {
     const std::vector<Place>& places = suspended[static_cast<size_t>(g)];
     for (size_t i = 0; i < places.size(); ++i) {
-      if (places[i].moved && (!rules(g).holds_state() || is_first(places, i))) visit(g, places[i].page);
+      if (places[i].moved && (!rules(g).holds_state() || is_first(places, i))) visit(g, i);
     }
   }
 }
 
-Status SequenceStore::begin_suspend(uint64_t id, std::vector<PageReference>* moved) {
+Status SequenceStore::begin_suspend(uint64_t id, std::vector<MovedPage>* moved) {
   int32_t slot = -1;
   KVC_TRY(resolve(id, 0, &slot));
   KVC_TRY(check_idle(slot, 0));
   SuspendedPages pages(static_cast<size_t>(num_groups()));
   for (int32_t g = 0; g < num_groups(); ++g) find_places(slot, g, &pages[static_cast<size_t>(g)]);
   moved->clear();
-  for_each_moved(pages, [&](int32_t g, int32_t page) { moved->push_back({g, page}); });
+  const std::span<const int64_t> states = checkpoints(slot);
+  for_each_moved(pages, [&](int32_t g, size_t i) {
+    const int64_t position = !rules(g).holds_state() ? static_cast<int64_t>(i) * rules(g).page_size
+                             : i < states.size()     ? states[i]
+                                                     : length(slot);
+    moved->push_back({g, pages[static_cast<size_t>(g)][i].page, position});
+  });
   suspended_[slot] = std::move(pages);
-  records_[slot].state |= kBusy;
+  set_busy(slot, BusyWith::kSuspend);
   return Status();
 }
 
@@ -121,32 +126,24 @@ void SequenceStore::drop_suspended(int32_t slot) noexcept {
 }
 
 Status SequenceStore::check_resume(int32_t slot) {
-  Shortage shortage;
   std::fill(needed_pages_.begin(), needed_pages_.end(), 0);
   const SuspendedPages& pages = suspended_.find(slot)->second;
-  for_each_moved(pages, [&](int32_t g, int32_t) { ++needed_pages_[static_cast<size_t>(g)]; });
+  for_each_moved(pages, [&](int32_t g, size_t) { ++needed_pages_[static_cast<size_t>(g)]; });
   for (int32_t g = 0; g < num_groups(); ++g) {
-    const int64_t needed = needed_pages_[static_cast<size_t>(g)];
-    shortage.add(g, needed, needed > table(g).available_pages() ? 0 : -1);
     // The resumed list gets nodes of its own, even for pages that other lists also have. reserved_nodes_ does not count
     // these nodes. So as many nodes must be free beyond reserved_nodes_.
     const std::vector<Place>& places = pages[static_cast<size_t>(g)];
     if (std::none_of(places.begin(), places.end(), [](const Place& place) { return place.is_kept(); })) continue;
-    const auto size = static_cast<int64_t>(places.size());
-    const int64_t new_nodes = size / (PageTable::kFanout - 1) + int64_t{2} * PageTable::levels_for(size);
-    if (table(g).nodes().free() - new_nodes >= reserved_nodes_[static_cast<size_t>(g)]) continue;
-    return Status::error(KVC_ERROR_OUT_OF_MEMORY, "group %d has no memory for another page list of %" PRId64 " pages",
-                         g, size)
-        .in_group(g);
+    KVC_TRY(check_nodes(g, 0, static_cast<int64_t>(places.size())));
   }
-  return check_pages(shortage.group, shortage.required, shortage.row);
+  return check_needed_pages();
 }
 
 Status SequenceStore::begin_resume(uint64_t id, std::vector<PageReference>* fresh) {
   int32_t slot = -1;
   KVC_TRY(resolve(id, 0, &slot));
   if ((records_[slot].state & kBusy) != 0) {
-    if (!is_suspended(slot)) return in_step(slot, 0);
+    if (!is_suspended(slot)) return busy_error(slot, 0);
     return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " is being resumed", id);
   }
   if (!is_suspended(slot)) return Status::error(KVC_ERROR_ORDER, "sequence %" PRIu64 " is not suspended", id);
@@ -165,7 +162,7 @@ Status SequenceStore::begin_resume(uint64_t id, std::vector<PageReference>* fres
       fill_list(slot, g, places, fresh);
     }
   }
-  records_[slot].state |= kBusy;
+  set_busy(slot, BusyWith::kResume);
   return Status();
 }
 
@@ -209,7 +206,7 @@ void SequenceStore::fill_states(int32_t slot, int32_t group, int32_t ordinal, co
       table.hold_page(page);
       checkpoint_pages(slot, static_cast<int64_t>(i))[ordinal] = page;
     } else {
-      table.append_shared(own, {&page, 1});  // no step writes this page again
+      table.append_shared(own, {&page, 1});  // marks the page as shared, so the next step takes another page
     }
     table.release(taken);
   }

@@ -56,7 +56,7 @@ Status SequenceStore::check_trees(std::span<const uint64_t> ids, std::span<const
     if (ids[i] != 0 && length > 0) {
       int32_t slot = -1;
       KVC_TRY(resolve(ids[i], row, &slot));
-      if (busy(slot)) return in_step(slot, row);
+      if (busy(slot)) return busy_error(slot, row);
       KVC_TRY(check_tree_row(slot, row, parents.subspan(token, length), static_cast<int64_t>(token)));
     }
     token += length;
@@ -103,7 +103,7 @@ Status SequenceStore::plan_commit(std::span<const uint64_t> ids, std::span<const
     const auto index = static_cast<int64_t>(i);
     int32_t slot = -1;
     KVC_TRY(resolve_first(ids[i], index, &slot));
-    if (busy(slot)) return in_step(slot, index);
+    if (busy(slot)) return busy_error(slot, index);
     const int32_t nodes = records_[slot].nodes;
     if (nodes == 0) {
       return Status::error(KVC_ERROR_ORDER, "sequence %" PRIu64 " at index %" PRId64 " has no uncommitted tree", ids[i],

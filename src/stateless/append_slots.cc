@@ -105,7 +105,8 @@ Status read_call(const kvc_append_slots_args& args, DLDevice device, AppendSlots
   }
   if (args.slot_mapping == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "slot_mapping is NULL");
   KVC_TRY(IndexTensor::read(args.slot_mapping, {"slot_mapping", device}, &call->slots));
-  // With a stride of 0, one element can stand for any number of tokens, and each token takes memory here.
+  // A slot_mapping with stride 0 can give any number of tokens with one element. Each token takes memory in this call,
+  // so their number is limited.
   if (call->slots.size() > kMaxTokens) {
     return Status::error(KVC_ERROR_SHAPE, "slot_mapping has %" PRId64 " tokens, more than %" PRId64, call->slots.size(),
                          kMaxTokens);

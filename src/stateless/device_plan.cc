@@ -17,7 +17,7 @@ Status read_indexes(const DLTensor* tensor, const char* name, int64_t* size, DLD
                     kvc_backend_indexes* out) {
   if (tensor == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", name);
   if (host_reads(*tensor)) {
-    return Status::error(KVC_ERROR_DEVICE, "%s is on the host, and other arrays on the device: all on one of them",
+    return Status::error(KVC_ERROR_DEVICE, "%s is on the host, and other arrays on the device: put all on one of them",
                          name);
   }
   IndexTensor index;
@@ -109,7 +109,8 @@ Status DevicePlan::read_arrays(const kvc_plan_args& args, kvc_backend_table_plan
   const DLTensor* const table = args.req_to_token != nullptr ? args.req_to_token : args.block_table;
   const char* const name = args.req_to_token != nullptr ? "req_to_token" : "block_table";
   if (table != nullptr && host_reads(*table)) {
-    return Status::error(KVC_ERROR_DEVICE, "%s is on the host, and seq_lens on the device: all on one of them", name);
+    return Status::error(KVC_ERROR_DEVICE, "%s is on the host, and seq_lens on the device: put all on one of them",
+                         name);
   }
   IndexTable view;
   KVC_TRY(IndexTable::read(table, {name, device}, "[rows, columns]", false, &view));

@@ -39,7 +39,7 @@ class DevicePlan {
   std::unique_ptr<TablePlan> plan_;
   DeviceArrays arrays_;
   int64_t* word_ = nullptr;                 // on the device; null before the first build
-  std::vector<kvc_backend_table> tables_;   // of a build on the device
+  std::vector<kvc_backend_table> tables_;   // the tables of a build that the device makes
   std::vector<kvc_backend_tokens> tokens_;  // [steps]
 };
 

@@ -54,8 +54,8 @@ bool uniform(const TensorView& t) {
   return t.rank == 3 || t.shape[0] <= 1 || t.strides[0] == t.shape[1] * t.strides[1];
 }
 
-// Stores new K and V in one call, or row by row if rows have their own scales or strides. slots: at the address for
-// calls of the backend.
+// Stores new K and V in one call. If rows have their own scales, or do not follow each other without a gap, makes a
+// call for each row. slots: at the address for calls of the backend.
 Status append(const Context& context, const FlashAttnCall& call, const FlashAttnRows& rows, const int64_t* slots,
               const float* cos_sin, const kvc_backend_step* staged, void* stream) {
   const int32_t* begin = rows.new_begin();

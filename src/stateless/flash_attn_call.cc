@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/dtype_text.h"
+#include "base/limits.h"
 #include "kernels/common/stored_format.h"
 #include "tensor/key_lists.h"
 #include "tensor/tensor_overlap.h"
@@ -13,7 +14,6 @@ namespace kvc {
 namespace {
 
 constexpr int64_t kMaxRows = 1 << 20;
-constexpr int64_t kMaxTokens = 1 << 30;  // of a call, and of a row
 constexpr int32_t kMaxWindow = 1 << 30;
 constexpr int32_t kMaxSplits = 256;
 constexpr uint32_t kKnownFlags = KVC_FLASH_ATTN_CAUSAL | KVC_FLASH_ATTN_ROTARY_INTERLEAVED |
@@ -42,7 +42,7 @@ Status check_number(int32_t value, int32_t most, const char* name) {
   return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s %d is not in 0..%d", name, value, most);
 }
 
-// The gap before each row of a batch: the stride of rows, less the strides of all tokens of a row.
+// The gap, in elements, between the tokens of one row of the batch and those of the next row; 0 if there is none.
 int64_t row_stride_of(const TensorView& t) noexcept {
   return t.rank == 4 ? t.strides[0] - t.shape[1] * t.strides[1] : 0;
 }
@@ -50,6 +50,13 @@ int64_t row_stride_of(const TensorView& t) noexcept {
 Status read_floats(const DLTensor* tensor, const char* name, int32_t rank, const int64_t* shape, const char* letters,
                    DLDevice device, bool dense, TensorView* out) {
   return check_tensor(tensor, {name, device, rank, shape, letters, dense, false, is_float32_dtype, "float32"}, out);
+}
+
+// Checks that an array has one entry for each head, and not more.
+Status check_one_each(const DLTensor& array, const char* name, int64_t heads) {
+  if (array.shape[0] == heads) return Status();
+  return Status::error(KVC_ERROR_SHAPE, "%s has shape [%" PRId64 "], not [heads] = [%" PRId64 "]", name, array.shape[0],
+                       heads);
 }
 
 bool is_query_dtype(DLDataType dtype) { return is_float_dtype(dtype) || is_float8_dtype(dtype); }
@@ -78,10 +85,10 @@ Status FlashAttnCall::read_cache(const kvc_flash_attn_args& args) {
   }
   if (args.v_cache == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "v_cache is NULL");
   KVC_TRY(ForeignCache::read(args.k_cache, args.v_cache, appends, device_, &cache));
-  capacity = std::min<int64_t>(cache.layer.page_size, kMaxTokens);
+  capacity = std::min<int64_t>(cache.layer.page_size, kMaxLength);
   if (args.block_table == nullptr) return Status();
   KVC_TRY(IndexTable::read(args.block_table, {"block_table", device_}, "[rows, max_pages]", true, &block_table));
-  capacity = std::min(cache.layer.page_size * std::min(block_table.num_columns(), kMaxTokens), kMaxTokens);
+  capacity = std::min(cache.layer.page_size * std::min(block_table.num_columns(), kMaxLength), kMaxLength);
   return Status();
 }
 
@@ -111,7 +118,7 @@ Status FlashAttnCall::read_queries(const kvc_flash_attn_args& args) {
                       ragged      ? shape[0]
                       : rows == 0 ? 0
                                   : row_queries,
-                      kMaxTokens / std::max<int64_t>(rows, 1)));
+                      kMaxLength / std::max<int64_t>(rows, 1)));
   tokens_ = ragged ? shape[0] : rows * row_queries;
   attend.q = rows_of(q);
   attend.q_row_stride = row_stride_of(q);
@@ -126,7 +133,7 @@ Status FlashAttnCall::read_queries(const kvc_flash_attn_args& args) {
 Status FlashAttnCall::read_new(const kvc_flash_attn_args& args) {
   if (!appends) {
     if (args.rotary_cos != nullptr || args.rotary_sin != nullptr) return contradiction("rotary_cos", "k is not");
-    return Status();  // rotary_seqlens is ignored, as FlashAttention 3 does
+    return Status();  // rotary_seqlens is ignored, as in FlashAttention 3
   }
   const bool ragged = args.cu_seqlens_k_new != nullptr;
   KVC_TRY(IndexTensor::read(args.cu_seqlens_k_new, {"cu_seqlens_k_new", device_, rows + 1}, &cu_seqlens_k_new));
@@ -143,7 +150,7 @@ Status FlashAttnCall::read_new(const kvc_flash_attn_args& args) {
   KVC_TRY(read(args.k, "k", -1, cache.layer.head_dim, &k));
   KVC_TRY(read(args.v, "v", k.shape[ragged ? 0 : 1], cache.layer.v_head_dim, &v));
   row_new = ragged ? -1 : k.shape[1];
-  KVC_TRY(check_count("new tokens", ragged ? k.shape[0] : row_new, kMaxTokens / std::max<int64_t>(rows, 1)));
+  KVC_TRY(check_count("new tokens", ragged ? k.shape[0] : row_new, kMaxLength / std::max<int64_t>(rows, 1)));
   KVC_TRY(RotaryTables::read(args.rotary_cos, args.rotary_sin, cache.layer.head_dim, device_, &rotary));
   if (!rotary.given()) return Status();  // rotary_seqlens is ignored
   KVC_TRY(IndexTensor::read(args.rotary_seqlens, {"rotary_seqlens", device_, rows, true}, &rotary_seqlens));
@@ -151,14 +158,14 @@ Status FlashAttnCall::read_new(const kvc_flash_attn_args& args) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "rotary_cos with float8 %s: rotate before quantising",
                          is_float_dtype(q.dtype) ? "k" : "q");
   }
-  const auto turn = [&](kvc_backend_layer* turned, int32_t offset) {
-    turned->rope_class = 0;
-    turned->rope_dim = rotary.rotary_dim();
-    turned->rope_offset = offset;
-    turned->rope_interleaved = (args.flags & KVC_FLASH_ATTN_ROTARY_INTERLEAVED) != 0;
+  const auto set_rotation = [&](kvc_backend_layer* target, int32_t offset) {
+    target->rope_class = 0;
+    target->rope_dim = rotary.rotary_dim();
+    target->rope_offset = offset;
+    target->rope_interleaved = (args.flags & KVC_FLASH_ATTN_ROTARY_INTERLEAVED) != 0;
   };
-  turn(&cache.layer, 0);
-  turn(&layer, qv.rank != 0 ? cache.layer.v_head_dim : 0);
+  set_rotation(&cache.layer, 0);
+  set_rotation(&layer, qv.rank != 0 ? cache.layer.v_head_dim : 0);
   return Status();
 }
 
@@ -248,6 +255,7 @@ Status FlashAttnCall::read_options(const kvc_flash_attn_args& args) {
     const int32_t rank = args.alibi_slopes->ndim == 2 ? 2 : 1;
     KVC_TRY(read_floats(args.alibi_slopes, "alibi_slopes", rank, shape + 2 - rank,
                         rank == 2 ? "[rows, heads]" : "[heads]", device_, true, &alibi_slopes));
+    if (rank == 1) KVC_TRY(check_one_each(*args.alibi_slopes, "alibi_slopes", layer.num_q_heads));
     attend.alibi_slopes = reinterpret_cast<const float*>(alibi_slopes.data);
     attend.alibi_row_stride = rank == 2 ? alibi_slopes.strides[0] : 0;
   }
@@ -256,6 +264,7 @@ Status FlashAttnCall::read_options(const kvc_flash_attn_args& args) {
       args.sinks,
       {"sinks", device_, 1, shape + 1, "[heads]", true, false, is_float_dtype, "float32, float16 or bfloat16"},
       &sinks));
+  KVC_TRY(check_one_each(*args.sinks, "sinks", layer.num_q_heads));
   if (sinks.dtype.bits == 32) attend.sinks = reinterpret_cast<const float*>(sinks.data);
   return Status();
 }
@@ -304,7 +313,7 @@ Status FlashAttnCall::check_index_devices() {
   }
   indexes_on_device = device != nullptr;
   if (host == nullptr || device == nullptr) return Status();
-  return Status::error(KVC_ERROR_DEVICE, "%s is on the host and %s on the device: index tensors are all on one of them",
+  return Status::error(KVC_ERROR_DEVICE, "%s is on the host and %s on the device: put all index tensors on one of them",
                        host, device);
 }
 

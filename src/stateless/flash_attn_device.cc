@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kMaxPartialBytes = int64_t{256} << 20;  // if partial states need more, keys are split less
 constexpr int64_t kItemsAtOnce = 2;                       // items to make, for each item that can run at once
 
-// The gap before each row of a batch: the stride of rows, less the strides of all tokens of a row.
+// The gap, in elements, between the tokens of one row of the batch and those of the next row; 0 if there is none.
 int64_t row_stride(const TensorView& t) { return t.rank == 4 ? t.strides[0] - t.shape[1] * t.strides[1] : 0; }
 
 // How the work of a call is cut into items. It depends on shapes and the capacity only.

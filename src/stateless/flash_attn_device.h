@@ -1,7 +1,7 @@
-// kvc_flash_attn_with_kvcache for lengths, offsets and page ids that are on the device. The host has only shapes. The
-// backend makes rows and work items on the stream (kvc_backend_flash_plan), in place of FlashAttnRows and WorkPlan.
-// Sizes follow from the capacity. The host reads nothing back and sends nothing. So a recorded call uses the values
-// that its tensors have at each replay.
+// kvc_flash_attn_with_kvcache for lengths, offsets and page ids that are on the device. The host has the shapes of
+// these tensors, but not their values. The backend makes rows and work items on the stream (kvc_backend_flash_plan), in
+// place of FlashAttnRows and WorkPlan. Sizes follow from the capacity. The host reads nothing back and sends nothing.
+// So a recorded call uses the values that its tensors have at each replay.
 #pragma once
 
 #include "plan/work_plan.h"

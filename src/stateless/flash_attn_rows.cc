@@ -75,8 +75,8 @@ Status FlashAttnRows::build(const FlashAttnCall& call) {
   return call.appends && call.batch_idx.given() ? check_unlike(call) : Status();
 }
 
-// Places the page list of each row. With a block table, it has as many pages as the row's keys need. Without a block
-// table, its only page is the cache row.
+// Places the page list of each row. With a block table, the list has as many pages as the row's keys need. Without a
+// block table, the only page of the list is the row of the cache, which is one large page.
 void FlashAttnRows::place_lists(const FlashAttnCall& call) {
   int64_t pages = 0;
   for (size_t r = 0; r < page_begin_.size(); ++r) {
@@ -90,8 +90,8 @@ void FlashAttnRows::place_lists(const FlashAttnCall& call) {
   tables_.pages = call.paged() && pages_.size() > 0 ? pages_.data() : cache_rows_.data();
   tables_.page_begin = page_begin_.data();
   if (!call.has_lists() || call.host_reads_lists()) return;
-  // The device copies as many page ids as a row's length needs, but does not use them. So all rows share one list of
-  // zeros.
+  // If lists of keys are on the device, the kernels use the slots in them, and no page ids. But the device still copies
+  // as many page ids as a row's length needs. So all rows share one list of zeros.
   const int64_t entries = ceil_div(call.attend.lists.num_entries, call.cache.layer.page_size) + 1;
   if (entries > pages_.size()) pages_ = LazyArray<int32_t>(entries);
   std::fill_n(pages_.data(), entries, 0);

@@ -45,7 +45,7 @@ class FlashAttnRows {
   std::vector<int32_t> token_begin_, new_begin_;               // [rows + 1]
   std::vector<int32_t> kv_lengths_, key_begins_, cache_rows_;  // [rows]
   std::vector<int64_t> page_begin_;                            // [rows]: where a row's list is in pages_
-  LazyArray<int32_t> pages_;                                   // page lists; only entries of pages in use are written
+  LazyArray<int32_t> pages_;                                   // page lists; only ids that the call needs are written
   std::vector<int32_t> positions_, key_ends_;                  // [queries]
   std::vector<int32_t> query_rotations_, new_rotations_;
   std::vector<int64_t> slots_;

@@ -69,9 +69,9 @@ struct StatelessScratch {
   std::unique_ptr<WorkPlan> plan;
   int64_t plan_items = 0, plan_tiles = 0;  // capacity of the plan
   std::vector<int32_t> tile_counters;
-  GrowingMemory memory;            // of CallMemory, on the CPU
-  std::vector<int64_t> slots;      // of kvc_append_slots
-  std::vector<int32_t> rotations;  // of kvc_append_slots
+  GrowingMemory memory;            // used by CallMemory on the CPU
+  std::vector<int64_t> slots;      // used by kvc_append_slots
+  std::vector<int32_t> rotations;  // used by kvc_append_slots
 };
 
 inline Status CallMemory::take(StatelessScratch& scratch, int64_t bytes) {

@@ -8,9 +8,7 @@
 namespace kvc {
 namespace {
 
-constexpr int64_t kAlignment = 4096;
-
-// Bytes of partial states, for the class that needs most of them. A cache without storage needs none.
+// Bytes of partial states, for the class that needs most of them. A cache with KVC_STORAGE_NONE needs none.
 int64_t partial_bytes(const Geometry& geometry, const std::vector<WorkClass>& classes) {
   if (geometry.tables_only) return 0;
   int64_t floats = 0;
@@ -18,7 +16,8 @@ int64_t partial_bytes(const Geometry& geometry, const std::vector<WorkClass>& cl
   return floats * static_cast<int64_t>(sizeof(float));
 }
 
-// Bytes of scratch for the scores of queries. There is always room for one query with all keys that a group can hold.
+// Bytes of scratch in which select keeps the scores of queries. There is always room for one query with all keys that a
+// group can hold.
 int64_t select_bytes(const Geometry& geometry) {
   constexpr int64_t kKeyBytes = 8, kMoreBytes = 8192, kManyScores = 8 << 20;
   int64_t bytes = 0;
@@ -85,10 +84,10 @@ Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& 
   }
   forward->tile_counters_.resize(static_cast<size_t>(tiles));
   if (const int64_t bytes = partial_bytes(geometry, classes); bytes > 0) {
-    KVC_TRY(DeviceMemory::allocate(context, bytes, kAlignment, false, &forward->partials_));
+    KVC_TRY(DeviceMemory::allocate(context, bytes, DeviceMemory::kPageAlignment, false, &forward->partials_));
   }
   if (const int64_t bytes = select_bytes(geometry); bytes > 0) {
-    KVC_TRY(DeviceMemory::allocate(context, bytes, kAlignment, false, &forward->select_scratch_));
+    KVC_TRY(DeviceMemory::allocate(context, bytes, DeviceMemory::kPageAlignment, false, &forward->select_scratch_));
   }
   for (size_t i = 0; i < classes.size(); ++i) {
     kvc_backend_plan& plan = forward->plans_[i].plan;
@@ -101,9 +100,11 @@ Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& 
   for (size_t i = 0; i < geometry.rope_classes.size(); ++i) {
     const RopeClass& rope = geometry.rope_classes[i];
     const int64_t bytes = geometry.limits.tokens * rope.rope_dim * static_cast<int64_t>(sizeof(float));
-    KVC_TRY(DeviceMemory::allocate(context, bytes, kAlignment, false, &forward->rotations_[i].cos_sin));
+    KVC_TRY(
+        DeviceMemory::allocate(context, bytes, DeviceMemory::kPageAlignment, false, &forward->rotations_[i].cos_sin));
     if (geometry.limits.streaming) {
-      KVC_TRY(DeviceMemory::allocate(context, bytes, kAlignment, false, &forward->rotations_[i].cos_sin_sinks));
+      KVC_TRY(DeviceMemory::allocate(context, bytes, DeviceMemory::kPageAlignment, false,
+                                     &forward->rotations_[i].cos_sin_sinks));
     }
     if (rope.sets.size() > 1) forward->rotations_[i].sets = StepArray<int32_t>(geometry.limits.tokens);
     forward->rotations_[i].long_from = rope.long_from;
@@ -257,6 +258,7 @@ Status Forward::create_device_step(const std::shared_ptr<Context>& context, cons
   kvc_backend_step_limits limits = {};
   limits.array_bytes = arrays_.bytes();
   limits.num_changes = groups * (2 * geometry.limits.rows + leaves);
+  limits.max_tokens = geometry.limits.tokens;
   limits.plans = plans.data();
   limits.num_plans = static_cast<int32_t>(plans.size());
   limits.num_stage_plans = static_cast<int32_t>(plans_.size());
@@ -312,7 +314,7 @@ Status Forward::cos_sin(const Context& context, const RopeTables& tables, size_t
 Status Forward::cos_sin_sinks(const Context& context, const RopeTables& tables, size_t rope_class, const float** out) {
   Rotation& rotation = rotations_[rope_class];
   *out = nullptr;
-  // A captured call may be replayed in a later step, in which rows stream.
+  // A captured call may be replayed in a later step, in which rows have streaming windows.
   const bool later = replayed() && limits.streaming;
   if (batch->stream_windows() == nullptr && !later) return Status();
   auto* values = static_cast<float*>(rotation.cos_sin_sinks->data());

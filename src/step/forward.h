@@ -24,7 +24,7 @@ namespace kvc {
 
 class Forward {
  public:
-  // layers: one layer of each class. Throws std::bad_alloc. Fails if device memory cannot be allocated.
+  // layers: one layer of each work class. Throws std::bad_alloc. Fails if device memory cannot be allocated.
   static Status create(const std::shared_ptr<Context>& context, const Geometry& geometry,
                        const std::vector<WorkClass>& classes, std::span<const kvc_backend_layer* const> layers,
                        std::unique_ptr<Forward>* out);
@@ -96,14 +96,13 @@ class Forward {
   // Otherwise they are the plans of the classes that the last step used. Each plan has the flags and listed_keys of the
   // last plan of its class.
   Status stage(std::span<const kvc_backend_node_changes> changes);
-  // Is called when a step of a graph closes. If recorded calls are replayed before the next stage(), they read and
+  // Is called when a step closes. In a graph, recorded calls that are replayed before the next stage() then read and
   // write nothing.
   Status unstage();
   // Whether recorded calls may run in this step: it is a step of a graph, and the device replays calls.
   bool replayed() const noexcept { return graph && device_step_.get() != nullptr; }
-  // The fewest rows that tensors of the step's calls may have. tensor_rows counts tokens.
-  // state_rows counts sequences. If calls may be replayed, both return the capacity of the graph, because later steps
-  // can be larger.
+  // The fewest rows that tensors of the step's calls may have. tensor_rows counts tokens, and state_rows counts
+  // sequences. If calls may be replayed, both return the capacity of the graph, because later steps can be larger.
   int64_t tensor_rows() const noexcept { return replayed() ? limits.tokens : batch->rows().num_tokens; }
   // The fewest rows that k and v may have in layers of a group.
   int64_t appended_rows(int32_t group) const noexcept {

@@ -28,7 +28,7 @@ class ForwardTables {
 
   // The streaming window of each row, or empty if no row streams. The caller fills it before make.
   std::vector<StreamWindow>& streams() noexcept { return streams_; }
-  // A group of the cache: its rules, its pages, and whether it holds encoder sequences.
+  // A group of the cache. cross: the queries of the step attend to its encoder tokens.
   struct Group {
     int32_t index;
     const GroupRules& rules;
@@ -37,8 +37,8 @@ class ForwardTables {
   };
   // Fills all arrays except slot_mapping, positions and last_rows. `wanted` must have been checked.
   Status make(const BatchPlan& batch, const Group& group, kvc_tables* wanted);
-  // If the host does not share the device's memory: copies all arrays of `tables`, which the last make filled, to the
-  // device.
+  // If the host does not share the device's memory: copies all arrays of `tables`, which the last call of make filled,
+  // to the device.
   Status place(const std::shared_ptr<Context>& context, void* stream, kvc_tables* tables);
   // Marks the tables of the last call of make as stale, because that call failed.
   void refuse(const Context& context, void* stream) noexcept;
@@ -67,7 +67,7 @@ class ForwardTables {
   int64_t calls_ = 0;
   Part* made_ = nullptr;                      // the part of the last make
   std::vector<std::unique_ptr<Part>> parts_;  // one for each group, part and value of `slots`
-  std::vector<StreamWindow> streams_;         // [rows] or none
+  std::vector<StreamWindow> streams_;         // [rows] or empty
   std::vector<StepRow> step_;
 };
 

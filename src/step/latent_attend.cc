@@ -12,7 +12,6 @@
 namespace kvc {
 namespace {
 
-constexpr int64_t kAlignment = 4096;
 constexpr int32_t kPageSize = 1 << 30;  // tokens of the single page of decompressed K and V: more than any position
 constexpr int64_t kZeroBytes = KVC_BACKEND_NODE_FANOUT * static_cast<int64_t>(sizeof(int32_t));
 constexpr DLDataType kFloat = {kDLFloat, 32, 1};
@@ -260,8 +259,8 @@ class LatentScratch::Run {
             shape};
   }
 
-  // Finds the plan for a key. It is made and staged unless an earlier layer did so. layer: the layer
-  // with the heads of this part.
+  // Finds the plan for a key. If no earlier layer has made it, makes and stages it. layer: the layer with the heads of
+  // this part.
   Status find_plan(const PlanKey& key, const kvc_backend_layer& layer, const kvc_backend_plan** out) {
     KeptPlan& kept = scratch_.find_plan(key);
     *out = &kept.plan;
@@ -286,7 +285,7 @@ class LatentScratch::Run {
     return Status();
   }
 
-  // Attends rows [begin, end) with heads [head, head + heads) in latent space.
+  // Computes attention of rows [begin, end) and heads [head, head + heads) in latent space.
   Status absorbed(int32_t begin, int32_t end, int32_t head, int32_t heads, uint32_t flags, const float* sinks,
                   const Result& to) {
     const LatentShape& s = call_.shape;
@@ -313,7 +312,7 @@ class LatentScratch::Run {
     return Status::from(context_.backend().attend(context_.device(), &args, stream_, &error), error);
   }
 
-  // Attends the new tokens of a row to each other, over K and V that are computed here.
+  // Computes attention between the new tokens of a row, over K and V that it computes from `stored`.
   Status decompressed(int32_t row, const kvc_backend_tensor& stored, int32_t head, int32_t heads, const Result& to) {
     const LatentShape& s = call_.shape;
     const int64_t tokens = tokens_of(row), q_dims = s.nope_dims + s.rotary_dims();
@@ -378,8 +377,8 @@ class LatentScratch::Run {
   const kvc_backend_layer& layer_;
   DeviceStep& step_;
   void* const stream_;
-  const DLDataType element_;  // of q and of intermediate results, except sums
-  int64_t used_ = 0;          // bytes of scratch
+  const DLDataType element_;  // type of q, and of projected q, K and V
+  int64_t used_ = 0;          // bytes of scratch that are in use
 };
 
 LatentScratch::Needs LatentScratch::needs(const Context& context, const Geometry& geometry) {
@@ -424,9 +423,10 @@ Status LatentScratch::create(const std::shared_ptr<Context>& context, const Geom
   scratch->streaming_ = geometry.limits.streaming;
   scratch->deterministic_ = geometry.deterministic;
   scratch->widest_ = n.layer;
-  KVC_TRY(DeviceMemory::allocate(context, n.buffer_bytes, kAlignment, false, &scratch->buffer_));
+  KVC_TRY(DeviceMemory::allocate(context, n.buffer_bytes, DeviceMemory::kPageAlignment, false, &scratch->buffer_));
   if (n.partial_floats > 0) {
-    KVC_TRY(DeviceMemory::allocate(context, n.partial_floats * 4, kAlignment, false, &scratch->partials_));
+    KVC_TRY(DeviceMemory::allocate(context, n.partial_floats * 4, DeviceMemory::kPageAlignment, false,
+                                   &scratch->partials_));
   }
   if (!context->is_host())
     KVC_TRY(DeviceMemory::allocate(context, kZeroBytes, kLatentAlignment, false, &scratch->zeros_));

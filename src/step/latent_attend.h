@@ -1,5 +1,6 @@
 // Runs attention of MLA layers for calls that give up-projections (w_uk, w_uv). q and out have the shapes of the model,
-// [T, Hq, Dn + R] and [T, Hq, Dv]. There are two forms, and plan/latent_plan.h chooses one for each row:
+// [T, Hq, Dn + R] and [T, Hq, Dv]. There are two forms of this computation, and plan/latent_plan.h chooses one for each
+// row:
 //   - absorbed: a row with few new tokens attends in latent space (q W_UK, then o W_UV).
 //   - decompressed: for a row with many new tokens, K and V of these tokens are computed, and the tokens attend to each
 //     other. They attend to earlier tokens in the absorbed form, and both results are merged by LSE.
@@ -29,7 +30,7 @@ struct LatentCall {
   kvc_backend_tensor w_uk;    // [Hq, Dn, latent]; token_stride is the stride of heads
   kvc_backend_tensor w_uv;    // [Hq, Dv, latent]; token_stride is the stride of heads
   LatentShape shape;
-  // [T]: slots of the new tokens, at the address for calls of the backend; null for a cross layer
+  // [T]: slots of the new tokens, at the address for calls of the backend; null for a cross-attention layer
   const int64_t* slots;
   bool rope_given;  // attend.cos_sin is the caller's
 };
@@ -44,7 +45,7 @@ Status read_projections(const kvc_attend_args& args, const kvc_backend_layer& la
 // Thread safety: none. Nothing is allocated after create.
 class LatentScratch {
  public:
-  // first_slot: the slot of its first plan among the plans of the step. *out stays null for a cache without MLA
+  // first_slot: kvc_backend_plan.slot of the first plan of this object. *out stays null for a cache without MLA
   // layers.
   static Status create(const std::shared_ptr<Context>& context, const Geometry& geometry, int32_t first_slot,
                        std::unique_ptr<LatentScratch>* out);

@@ -67,14 +67,12 @@ void Step::close() noexcept {
   open_ = false;
 }
 
-// Whether the step appends its tokens in a layer.
 bool Step::appends(int32_t layer) const {
   const Layer& l = layers_[layer];
   if (l.kv_layer >= 0 || l.states) return false;
-  return forward_->kind.encoder_group < 0 ? !layers_.rules(l).holds_encoder() : l.group == forward_->kind.encoder_group;
+  return layers_.rules(l).grows(l.group, forward_->kind.encoder_group);
 }
 
-// Checks that all layers in range have stored their tokens and states, as kvc_forward_end requires.
 Status Step::check_complete() const {
   const uint64_t lasts = last_tokens();
   for (int32_t layer = forward_->kind.layers.begin; layer < forward_->kind.layers.end; ++layer) {

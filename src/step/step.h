@@ -44,7 +44,8 @@ class Step {
     return true;
   }
   void leave() noexcept { in_use_ = false; }
-  // Whether the device failed in the last call that entered. Then the step cannot continue.
+  // Whether a device call has failed, other than by a cancellation, since the last enter. Then the step cannot
+  // continue.
   bool broken() const noexcept { return broken_; }
   void cancel() noexcept { __atomic_store_n(&forward_->cancelled, 1, __ATOMIC_RELAXED); }
   bool cancelled() const noexcept { return __atomic_load_n(&forward_->cancelled, __ATOMIC_RELAXED) != 0; }
@@ -123,6 +124,10 @@ class Step {
   // needs no append if the step closes none.
   bool compresses(const Layer& layer) const noexcept { return layers_.rules(layer).compresses(); }
   bool has_appended(int32_t layer) const noexcept;
+  // Whether queries of the step attend to encoder tokens, which earlier steps appended to this group.
+  bool reads_encoder(int32_t group) const noexcept {
+    return layers_.rules(group).holds_encoder() && forward_->kind.encoder_group < 0;
+  }
   Status check_forward_layer(int32_t layer) const;
   Status check_appends(int32_t layer) const;
   Status check_kv(int32_t layer, const KvTensors& tensors, NewKv* out) const;

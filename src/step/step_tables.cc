@@ -43,11 +43,12 @@ Status Step::check_tables(int32_t group, const kvc_tables& wanted) const {
   }
   const SequenceStoreConfig::Group& config = layers_.geometry().store.groups[static_cast<size_t>(group)];
   const int32_t encoder = forward_->kind.encoder_group;
-  if (config.rules.holds_state() || (encoder >= 0 && encoder != group)) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %d %s", group,
-                         config.rules.holds_state() ? "is recurrent: it has no keys"
-                                                    : "is not the one to which the forward appends encoder tokens")
-        .in_group(group);
+  const char* refused = config.rules.holds_state() ? "is recurrent: it has no keys"
+                        : encoder >= 0 && encoder != group
+                            ? "is not the one to which the forward appends encoder tokens"
+                            : nullptr;
+  if (refused != nullptr) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %d %s", group, refused).in_group(group);
   }
   if (config.rules.compresses()) {
     return Status::error(KVC_ERROR_UNSUPPORTED,
@@ -55,11 +56,11 @@ Status Step::check_tables(int32_t group, const kvc_tables& wanted) const {
                          config.rules.tokens_per_row)
         .in_group(group);
   }
-  const bool cross = config.rules.holds_encoder() && encoder < 0;
+  const bool cross = reads_encoder(group);
   const kvc_backend_rows& rows = forward_->batch->rows();
   KVC_TRY(check_part(rows, cross, wanted.part));
   if (rows.key_ends != nullptr && !cross) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "the forward has spans, which no table can say without a mask");
+    return Status::error(KVC_ERROR_UNSUPPORTED, "the forward has spans, which tables cannot describe without a mask");
   }
   const bool slots = (wanted.flags & KVC_TABLES_SLOTS) != 0 || wanted.part == KVC_TABLES_BRANCHES;
   const int64_t tokens = config.num_pages * config.rules.page_size;
@@ -71,7 +72,7 @@ Status Step::check_tables(int32_t group, const kvc_tables& wanted) const {
 Status Step::tables(int32_t group, kvc_tables* out) {
   KVC_TRY(check_tables(group, *out));
   const SequenceStoreConfig::Group& config = layers_.geometry().store.groups[static_cast<size_t>(group)];
-  const bool cross = config.rules.holds_encoder() && forward_->kind.encoder_group < 0;
+  const bool cross = reads_encoder(group);
   Status made = forward_->tables.make(*forward_->batch, {group, config.rules, config.num_pages, cross}, out);
   if (!made.ok()) {
     forward_->tables.refuse(context(), forward_->stream);

@@ -19,7 +19,7 @@ int affinity_cpus();
 // CPUs give 3. 0 = no quota that can be read.
 int cgroup_cpus(const CgroupFiles& files = {});
 
-// min(affinity_cpus, cgroup_cpus), at least 1.
+// The smaller of affinity_cpus and cgroup_cpus, or affinity_cpus if there is no quota.
 int default_num_threads(const CgroupFiles& files = {});
 
 }  // namespace kvc

@@ -27,7 +27,7 @@ enum OpenFlag : int {
 
 struct FileStatus {
   int64_t bytes = 0;
-  int64_t stamp_ns = 0;  // time of the last change since 1970; 0 if it is before 1970 or after the year 2254
+  int64_t stamp_ns = 0;  // time of the last change since 1970; 0 if it is before 1970, or after 9e9 seconds
   bool regular = false;
   uint64_t inode = 0;  // two names with the same inode are one file
 };
@@ -44,7 +44,7 @@ class FileOps {
   // flags: OpenFlag values; mode: permissions of a new file
   virtual int open_at(int folder, const char* name, int flags, mode_t mode);
   virtual int close(int fd);
-  // Each makes one system call, which may transfer fewer bytes than requested.
+  // Each function makes one system call. read_at and write_at may transfer fewer bytes than requested.
   virtual int64_t read_at(int fd, void* data, int64_t bytes, int64_t offset);
   virtual int64_t write_at(int fd, const void* data, int64_t bytes, int64_t offset);
   virtual int sync_data(int fd);    // waits until the file's bytes are on the disk

@@ -1,11 +1,11 @@
-// ForkWatch: while the object lives, a function runs in the child of every fork(). It runs while the child has only
-// one thread. So it needs no lock, and other code need not test whether the process was forked.
+// ForkWatch: while the object lives, a function runs in the child of every fork(). The child has only one thread then,
+// so the function needs no lock. Other code need not compare process ids to find out that the process was forked.
 //
 // Thread safety: construct and destroy on any thread. `in_child` runs in the child, on the thread that forked, before
 // fork() returns; it must only store to memory (no allocation, no lock).
 // Ownership: `self` is borrowed for the life of the object.
-// Children of clone() or _Fork() run no handlers, and must not use the object's owner. When dlclose closes the
-// library, glibc removes the handlers. Nothing is registered with atexit.
+// clone() and _Fork() run no handlers. So their children must not use an object that has a ForkWatch. The library stays
+// loaded after dlclose (-z nodelete), so the handlers stay valid. No destructor runs at exit, when threads may be live.
 #pragma once
 
 #include "base/mutex.h"

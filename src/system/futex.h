@@ -1,8 +1,8 @@
 // The two futex calls that ThreadPool and WorkerSlots need. Thread safety: any thread. The calls do not order memory:
 // the callers' atomics must.
 //
-// std::atomic::wait is not used, for two reasons. Its table of waiters is a unique global symbol, so the library
-// could not be unloaded. And its notify does not show when it makes a system call.
+// std::atomic::wait is not used: it has no time limit, and notify wakes one thread or all. Callers also could not tell
+// when notify makes a system call, which costs microseconds.
 #pragma once
 
 #include <atomic>

@@ -11,8 +11,6 @@
 namespace kvc {
 namespace {
 
-constexpr int64_t kMaxLength = kernels::kMaxRowTokens;
-
 // Reads an index array that must have exactly `size` elements; -1 = any number.
 Status read_array(const DLTensor* tensor, const char* name, int64_t size, IndexTensor* out) {
   if (tensor == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", name);
@@ -75,7 +73,9 @@ int64_t TablePlan::max_tokens() const noexcept {
   return int64_t{config_.max_rows} * (config_.mode == KVC_PLAN_VERIFY ? config_.num_draft_tokens : draft_.top_k);
 }
 
-int64_t TablePlan::most_tokens() const noexcept { return config_.max_tokens > 0 ? config_.max_tokens : kMaxLength; }
+int64_t TablePlan::most_tokens() const noexcept {
+  return config_.max_tokens > 0 ? config_.max_tokens : kernels::kMaxRowTokens;
+}
 
 // The step whose prefix table serves step s. Without a window, all steps of a draft see the same prefix.
 int32_t TablePlan::prefix_step(int32_t s) const noexcept { return rules().windowed() ? s : 0; }
@@ -143,10 +143,10 @@ int32_t TablePlan::fresh_of(int64_t i) const noexcept {
 
 // Checks that the copied values of row i are in their ranges, and adds the row's new tokens to *tokens. In an inert
 // row, the encoder tokens may be any number, and become 0. Messages show the values of the caller, because the copies
-// were limited to int32.
+// were cut to the range of int32.
 Status TablePlan::check_row(const Batch& batch, int64_t i, int64_t* tokens) {
   const auto at = static_cast<size_t>(i);
-  const auto is_length = [](int64_t value) { return value >= 0 && value <= kMaxLength; };
+  const auto is_length = [](int64_t value) { return value >= 0 && value <= kernels::kMaxRowTokens; };
   const int64_t fresh = fresh_of(i), length = lengths_[at], source = row_index_[at];
   if (!is_length(fresh)) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE, "append_lengths[%" PRId64 "] is %" PRId64 ", not in 0..2^30", i,
@@ -181,7 +181,7 @@ Status TablePlan::check_row(const Batch& batch, int64_t i, int64_t* tokens) {
         .at(i);
   }
   const int64_t base = encoders_ ? encoder_lengths_[at] : 0;
-  if (is_length(base) && base + before + fresh <= kMaxLength) return Status();
+  if (is_length(base) && base + before + fresh <= kernels::kMaxRowTokens) return Status();
   return Status::error(KVC_ERROR_OUT_OF_RANGE,
                        "row %" PRId64 " has %" PRId64 " encoder tokens and %" PRId64 " of its own, not 0..2^30", i,
                        encoders_ ? batch.encoder_lens[i] : 0, before + fresh)
@@ -194,9 +194,9 @@ Status TablePlan::check_rows(const Batch& batch) {
   return Status();
 }
 
-// Checks that each row of the server's table has columns for all its tokens, including new tokens. In a table that a
-// build makes, the queries of a row are new tokens that passed this check (except for inert rows), and no two rows have
-// the same query. So the size of the server's table limits the number of rows that have queries.
+// Checks that the server's table has columns for all tokens of each row, including new tokens. So a row has at most as
+// many new tokens as the server's table has columns, unless it is inert. This limits the size of the tables that a
+// build makes, because a table has at most one row for each new token, and one for each row of the batch.
 Status TablePlan::check_room(const TableSource& source) const {
   const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE;
   for (size_t i = 0; i < step_.size(); ++i) {
@@ -234,9 +234,9 @@ Status TablePlan::read_rows(const Batch& batch) {
   const bool extend = config_.mode == KVC_PLAN_EXTEND, with_new = lengths_with_new();
   step_.resize(size);
   for (std::vector<int32_t>* array : {&row_index_, &lengths_, &fresh_, &encoder_lengths_}) array->resize(size);
-  bool sound = batch.seq_lens.copy(0, kMaxLength, lengths_.data());
-  if (extend) sound &= batch.append_lengths.copy(0, kMaxLength, fresh_.data());
-  if (encoders_) sound &= batch.encoder_lens.copy(0, kMaxLength, encoder_lengths_.data());
+  bool sound = batch.seq_lens.copy(0, kernels::kMaxRowTokens, lengths_.data());
+  if (extend) sound &= batch.append_lengths.copy(0, kernels::kMaxRowTokens, fresh_.data());
+  if (encoders_) sound &= batch.encoder_lens.copy(0, kernels::kMaxRowTokens, encoder_lengths_.data());
   if (batch.rows.size() > 0) {
     sound &= batch.rows.copy(-1, std::min<int64_t>(batch.table.num_rows() - 1, INT32_MAX), row_index_.data());
   } else {
@@ -305,7 +305,7 @@ Status TablePlan::plan_part(const Batch& batch, const TableSource& source, Part*
   if (draft && part->part == KVC_TABLES_PREFIX) {
     return set.check(draft_prefix_rows(step_, seen, draft_, part->step, set.plan(source, false)));
   }
-  if (draft) {  // with one query in a row, causal makes no difference
+  if (draft) {  // each row has one query, so `causal` (true) makes no difference
     return set.check(draft_branch_rows(step_, seen, draft_, part->step, set.plan(source, true)));
   }
   if (part->part == KVC_TABLES_PREFIX) {
@@ -363,9 +363,9 @@ uint64_t TablePlan::start_on_device(bool with_trees, bool with_encoders) noexcep
 
 Status TablePlan::write(const Batch& batch, const TableSource& source) {
   KVC_TRY(check_room(source));
-  // With a block table and no trees, the checks of the tables cover the pages of new tokens, because new tokens are
-  // keys too. In two cases, the slots of new tokens are checked here. With trees, the lists of tree nodes are not
-  // checked. With req_to_token, a table of pages checks only the first slot of each page.
+  // New tokens are keys too, so the checks of the tables cover their pages. But two cases need this check of all slots
+  // of new tokens. With trees, the tables do not check the lists of tree nodes. With req_to_token, a table of pages
+  // checks only the first slot of each page.
   if (batch.slots || trees_) {
     for (Tokens& tokens : tokens_) KVC_TRY(tokens.set.check(tokens.tokens, source));
   }

@@ -34,7 +34,7 @@ class TablePlan {
   const kvc_plan_config& config() const noexcept { return config_; }
   bool fixed() const noexcept { return (config_.flags & KVC_PLAN_GRAPH) != 0; }
   int32_t num_steps() const noexcept { return config_.mode == KVC_PLAN_DRAFT_DECODE ? config_.num_steps : 1; }
-  int64_t max_tokens() const noexcept;  // of a step
+  int64_t max_tokens() const noexcept;  // most new tokens of a step in graph mode
   DLTensor generation_word() noexcept { return borrowed_tensor(&word_, &word_shape_); }
   // Checks that the mode accepts the arguments that are given. It does not read their contents.
   Status check_given(const kvc_plan_args& args) const;
@@ -72,7 +72,7 @@ class TablePlan {
   int64_t most_tokens() const noexcept;
   int32_t prefix_step(int32_t s) const noexcept;
   GroupRules rules() const noexcept;
-  bool makes(int32_t part) const noexcept;  // whether a build with trees_ and encoders_ makes it
+  bool makes(int32_t part) const noexcept;  // whether a build makes the part, by trees_ and encoders_
   void add_part(int32_t step, int32_t part, int64_t rows, int64_t columns, int64_t queries);
   Status read_batch(const kvc_plan_args& args, Batch* out) const;
   Status read_rows(const Batch& batch);

@@ -1,7 +1,7 @@
 // Determines which keys the rows of a table name. For every kind of step (decode, extend, verify, drafts, windows,
-// chunks, sinks, trees, encoders), the rows are computed from lengths only. TableSet writes them. A kernel of another
-// project takes lengths and a causal flag, but no mask. So the queries of a row must see all of its keys. In a causal
-// row, a query must see all keys up to its own.
+// chunks, sinks, trees, encoders), the rows are computed from lengths and from parents of nodes. TableSet writes them.
+// A kernel of another project takes lengths and a causal flag, but no mask. So the queries of a row must see all of its
+// keys. In a causal row, a query must see all keys up to its own.
 //
 // Pure functions. Each function makes one pass, gives every row to `rows` (rows.add, add_window or add_list) as soon as
 // the row is made, and returns `rows`. Thread safety: none. Nothing is allocated after the first step of a size.
@@ -39,7 +39,7 @@ inline VisibleRule rule_of(const GroupRules& rules, const StepRow& row) noexcept
 struct KeyLists {
   struct Range {
     int32_t row;                     // row of the step
-    int32_t begin, end;              // in `keys`
+    int32_t begin, end;              // indices in `keys`
     int32_t entry_begin, entry_end;  // the entries that these keys may name
   };
   std::vector<int32_t> keys;
@@ -70,7 +70,7 @@ inline int64_t most_whole_rows(const GroupRules& rules, int64_t rows, int64_t to
 // a mask. The first has the keys before the tree, which all queries of a row see. The second has a list of ancestors
 // for each query.
 struct StepTree {
-  std::span<const kvc_backend_tree_node> nodes;  // also nodes of earlier steps; the row's new tokens are the last
+  std::span<const kvc_backend_tree_node> nodes;  // with nodes of earlier steps; the row's new tokens come last
   int32_t begin = 0;                             // tokens before the tree; node i is entry base + begin + i
 };
 

@@ -10,7 +10,8 @@
 namespace kvc {
 namespace {
 
-// Copies whole blocks, and so up to kBlock - 1 elements more than `count`. This needs no branch for each element.
+// Copies whole blocks, because that needs no branch for each element. So it copies up to kBlock - 1 elements more than
+// `count`.
 constexpr int32_t kBlock = 4;
 void copy_blocks(const int32_t* from, int32_t count, int32_t* out) noexcept {
   for (int32_t i = 0; i < count; i += kBlock) __builtin_memcpy(out + i, from + i, kBlock * sizeof(int32_t));
@@ -149,12 +150,12 @@ void TableSet::reserve() {
   columns_ = widest_;
   if (!has(KVC_TABLES_DENSE)) return;
   held_.reserve(count);
-  if (columns_ > stride_) widen(count, (columns_ + columns_ / 4 + 7) / 8 * 8);
+  if (columns_ > stride_) add_columns(count, (columns_ + columns_ / 4 + 7) / 8 * 8);
   dense_.reserve(count * stride_);
 }
 
 // Makes each row of the block table `columns` columns long, and keeps its pages.
-void TableSet::widen(int64_t rows, int64_t columns) {
+void TableSet::add_columns(int64_t rows, int64_t columns) {
   GrowingArray<int32_t> wider;
   const int64_t had = stride_ == 0 ? 0 : dense_.size() / stride_;
   wider.reserve(std::max(rows, had) * columns);

@@ -69,7 +69,7 @@ struct StepTokens {
 // slot_mapping, positions and last_rows of a step's tokens.
 class TokenSet {
  public:
-  explicit TokenSet(int64_t max_tokens = 0, int64_t max_rows = 0);  // not 0: sizes are fixed, as in graph mode
+  explicit TokenSet(int64_t max_tokens = 0, int64_t max_rows = 0);  // if not 0, sizes are fixed, as in graph mode
 
   Status check(const StepTokens& tokens, const TableSource& source) const;
   void write(const StepTokens& tokens, const TableSource& source);
@@ -135,7 +135,7 @@ class TableSet {
   Status too_wide(int32_t row, int32_t columns) const;
   void read(const Planned& row, int32_t skip, int32_t* out) const noexcept;
   void reserve();
-  void widen(int64_t rows, int64_t columns);
+  void add_columns(int64_t rows, int64_t columns);
   void list_slots();
   void pad(int64_t index, const List& row) noexcept;
   void write_csr() noexcept;
@@ -150,8 +150,8 @@ class TableSet {
   PageDivider divider_{1};
   KeyLists lists_;
   GrowingArray<Planned> planned_;
-  GrowingArray<List> planned_lists_;  // of rows of lists, in place of planned_
-  Status failure_;                    // of the first wrong row
+  GrowingArray<List> planned_lists_;  // used in place of planned_ if rows are lists
+  Status failure_;                    // the error of the first wrong row
   bool next_causal_ = false, listed_ = false, next_streams_ = false;
   int64_t next_rows_ = 0, next_pages_ = 0;
   int32_t widest_ = 0;
@@ -165,7 +165,7 @@ class TableSet {
   int64_t stride_ = 0;
   // Of the last write.
   int64_t rows_ = 0, columns_ = 0, pages_ = 0, keys_ = 0, queries_ = 0;
-  int64_t zeros_ = 0;  // leading rows whose leftpad and key_starts are 0, as lists have them
+  int64_t zeros_ = 0;  // leading rows whose leftpad and key_starts are 0, as rows of lists need
   int32_t max_q_ = 0, max_k_ = 0, page_size_ = 1, bound_q_ = 0, bound_k_ = 0;
   bool causal_ = false, streams_ = false;
   // Shapes that describe's tensors point to.

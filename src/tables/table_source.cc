@@ -57,7 +57,7 @@ class ListReader {
  private:
   const int32_t* nodes_;
   int32_t root_, levels_;
-  int32_t index_ = -1;  // of leaf_
+  int32_t index_ = -1;  // which leaf of the list leaf_ is; -1 = none was read
   const int32_t* leaf_ = nullptr;
 };
 
@@ -128,7 +128,7 @@ void BlockTableSource::slots(int32_t row, int32_t begin, int32_t end, int32_t* o
   slots_of_pages(divider(), begin, end, [columns](int32_t page) { return columns[page]; }, out);
 }
 void BlockTableSource::slots(std::span<const TokenRun> runs, int64_t* out) const noexcept {
-  const ServerTable table = table_;  // a local copy: for the compiler, a write to `out` might change table_
+  const ServerTable table = table_;  // a local copy, because for the compiler, a write to `out` might change table_
   const auto pages_of = [&table](int32_t row) {
     return [columns = table.row(row)](int32_t page) { return columns[page]; };
   };

@@ -11,9 +11,9 @@ int32_t nearest_int32(int64_t value) noexcept {
   return static_cast<int32_t>(std::clamp<int64_t>(value, INT32_MIN, INT32_MAX));
 }
 
-// Copies values to `out`, and returns whether all of them are in least..most. Atomic loads would prevent vector code,
-// so the loads are plain, and the thread sanitizer is off here. The comparisons read `out`, which only this call
-// writes.
+// Copies values to `out`, and returns whether all of them are in least..most. Another thread may write `values`, so the
+// comparisons read the copies in `out`. Atomic loads of `values` would prevent vector code, so the loads are plain, and
+// the thread sanitizer is off here.
 template <class T>
 __attribute__((no_sanitize("thread"))) bool copy_values(const T* values, int64_t stride, int64_t count, int64_t least,
                                                         int64_t most, int32_t* out) noexcept {
@@ -67,7 +67,7 @@ kvc_backend_indexes IndexTensor::on_device() const noexcept {
 }
 
 bool IndexTensor::copy(int64_t least, int64_t most, int32_t* out) const noexcept {
-  // Stride 1 has a call of its own, so that the compiler makes vector code for it.
+  // Stride 1 is passed as a constant, so that the compiler makes vector code for it.
   const auto copy_as = [&]<class T>(const T* values) {
     return stride_ == 1 ? copy_values(values, 1, size_, least, most, out)
                         : copy_values(values, stride_, size_, least, most, out);

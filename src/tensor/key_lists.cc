@@ -54,7 +54,7 @@ bool find_entry_beyond(const kvc_backend_lists& lists, int64_t row, int64_t toke
     int32_t largest = -1;
     for (int32_t i = 0; i < lists.num_entries; ++i) largest = std::max(largest, list[i]);
     if (largest < limit) continue;
-    // The first bad entry. If another thread has changed it meanwhile, the largest one is reported.
+    // Finds the first bad entry. If another thread has removed it meanwhile, the result is `largest` at place 0.
     *bad = {head, 0, largest};
     for (int64_t i = lists.num_entries - 1; i >= 0; --i) {
       if (const int32_t value = list[i]; value >= limit) *bad = {head, i, value};

@@ -31,8 +31,8 @@ struct BadEntry {
 bool find_entry_beyond(const kvc_backend_lists& lists, int64_t row, int64_t token, int64_t kv_heads, int64_t limit,
                        BadEntry* bad) noexcept;
 
-// Fails with OUT_OF_RANGE if an entry of a list names a block that has no token of its row. name: of the tensor, for
-// the message. heads: of the lists.
+// Fails with OUT_OF_RANGE if an entry of a list names a block that has no token of its row. name: the tensor's name,
+// for the message. heads: the number of heads in the lists.
 Status check_entries(const kvc_backend_lists& lists, const kvc_backend_rows& rows, const char* name, int64_t heads);
 
 }  // namespace kvc

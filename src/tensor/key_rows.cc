@@ -37,7 +37,7 @@ Status check_key_rows(const KvTensors& tensors, const kvc_backend_layer& layer, 
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and the layer stores keys only",
                          tensors.v != nullptr ? "v" : "v_scale");
   }
-  const DLDataType stored = tensors.as_stored ? kernels::stored_dtype(layer) : DLDataType{0, 0, 0};
+  const kvc_backend_row_format* stored = tensors.as_stored ? &layer.format.k : nullptr;
   KVC_TRY(check_rows(tensors.k, {"k", tokens, layer.num_kv_heads, layer.head_dim, device, false, stored}, &out->k));
   return check_scale_rows(tensors.k_scale, "k_scale", out->k, layer, tokens, device, &out->k_scale);
 }

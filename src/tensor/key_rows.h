@@ -9,7 +9,7 @@
 
 namespace kvc {
 
-// Checks the fields of a layer of keys only, and sets v_scales to k_scales. encoder: whether its group is a cross
+// Checks the fields of a layer of keys only, and sets v_scales to k_scales. encoder: whether its group is an encoder
 // group.
 Status read_key_layer(int64_t index, bool encoder, kvc_layer_config* config);
 

@@ -56,7 +56,7 @@ Status check_latent_rows(const KvTensors& tensors, const kvc_backend_layer& laye
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "v_scale is given, and the layer stores one row for K and V");
   }
   if (tensors.v == nullptr) {
-    const DLDataType stored = tensors.as_stored ? kernels::stored_dtype(layer) : DLDataType{0, 0, 0};
+    const kvc_backend_row_format* stored = tensors.as_stored ? &layer.format.k : nullptr;
     KVC_TRY(check_rows(tensors.k, {"k", tokens, 1, layer.head_dim, device, false, stored}, &out->k));
     return check_scale_rows(tensors.k_scale, "k_scale", out->k, layer, tokens, device, &out->k_scale);
   }

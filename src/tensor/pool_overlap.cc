@@ -38,7 +38,7 @@ bool PoolRows::meets(int32_t dim, const PoolRows& other, int32_t other_dim, int6
   };
   const int64_t stride = std::max(stride_at(*this, dim), stride_at(other, other_dim));
   // Each pool is treated as entries that are `stride` bytes apart. A pool without a dim of that stride is one entry.
-  // If an entry reaches into the next one, the test is not exact, and the result is true.
+  // If an entry reaches into the next one, the search ends here, and the result is true.
   const bool steps = stride_at(*this, dim) == stride, other_steps = stride_at(other, other_dim) == stride;
   const int64_t count = steps ? dims_[dim].count : 1;
   const int64_t other_count = other_steps ? other.dims_[other_dim].count : 1;

@@ -18,8 +18,8 @@ class PoolRows {
   uintptr_t begin() const noexcept { return begin_; }
   uintptr_t end() const noexcept { return begin_ + static_cast<uintptr_t>(extent(0)); }
 
-  // Whether a byte belongs to both pools. The result is exact if the strides of the two pools nest, as in pools of
-  // one layout. Otherwise it may be true when only the ranges overlap.
+  // Whether a byte belongs to both pools. The result is exact if no entry of a dim reaches into the next one, as in
+  // pools of one layout. In other cases, it may be true when only the ranges overlap.
   bool overlaps(const PoolRows& other) const noexcept;
 
  private:

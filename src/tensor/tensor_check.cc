@@ -39,6 +39,12 @@ bool holds_stored(DLDataType given, DLDataType stored) {
   return is_quantised(stored) && (as_itself || same(given, {kDLUInt, 8, 1}));
 }
 
+// Whether a tensor of dtype `given` may hold rows as stored. Rows with scales or elements of two types come as uint8.
+bool holds_rows(DLDataType given, const kvc_backend_row_format& row) {
+  const DLDataType stored = row.segments[0].dtype;
+  return kernels::is_array(row) ? holds_stored(given, stored) : same(given, {kDLUInt, 8, 1});
+}
+
 struct ShapeText {
   char text[128];
   ShapeText(const int64_t* shape, int32_t rank) {
@@ -173,19 +179,19 @@ Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tens
   if (tensor == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", spec.name);
   const DLTensor& t = *tensor;
   KVC_TRY(check_device(t, spec.name, spec.device));
-  const bool stored = holds_stored(t.dtype, spec.stored);
+  const bool stored = spec.stored != nullptr && holds_rows(t.dtype, *spec.stored);
   if (!is_float(t.dtype) && !stored) {
-    return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not float32, float16 or bfloat16%s", spec.name,
-                         DtypeText(t.dtype).c_str(), is_quantised(spec.stored) ? ", nor the layer's" : "");
+    return Status::error(
+        KVC_ERROR_DTYPE, "%s has dtype %s, not float32, float16 or bfloat16%s", spec.name, DtypeText(t.dtype).c_str(),
+        spec.stored != nullptr && is_quantised(spec.stored->segments[0].dtype) ? ", nor the layer's" : "");
   }
-  const auto row_dims = static_cast<int32_t>(spec.dims);
-  const int64_t dims = stored ? kernels::row_bytes(kernels::stored_format(spec.stored).k, row_dims) : spec.dims;
+  const int64_t dims = stored ? kernels::row_bytes(*spec.stored, static_cast<int32_t>(spec.dims)) : spec.dims;
   const int64_t wanted[3] = {spec.tokens, spec.heads, dims};
   KVC_TRY(check_rank(t, spec.name, 3, wanted, "[tokens, heads, dims]"));
   KVC_TRY(check_shape(t, spec.name, wanted, "[tokens, heads, dims]"));
   int64_t strides[3];
   KVC_TRY(resolve_strides(t, spec.name, wanted, true, spec.written, strides));
-  *out = {nullptr, strides[0], strides[1], stored ? spec.stored : t.dtype, 0};
+  *out = {nullptr, strides[0], strides[1], stored ? spec.stored->segments[0].dtype : t.dtype, 0};
   return data_of(t, spec.name, spec.tokens == 0, &out->data);
 }
 
@@ -215,9 +221,10 @@ Status check_kv_rows(const KvTensors& tensors, const kvc_backend_layer& layer, i
   if (kernels::keys_only(layer)) return check_key_rows(tensors, layer, tokens, device, out);
   if (layer.row_kind == KVC_BACKEND_ROW_LATENT) return check_latent_rows(tensors, layer, tokens, device, out);
   const int64_t heads = layer.num_kv_heads;
-  const DLDataType stored = tensors.as_stored ? kernels::stored_dtype(layer) : DLDataType{0, 0, 0};
-  KVC_TRY(check_rows(tensors.k, {"k", tokens, heads, layer.head_dim, device, false, stored}, &out->k));
-  KVC_TRY(check_rows(tensors.v, {"v", tokens, heads, layer.v_head_dim, device, false, stored}, &out->v));
+  const kvc_backend_row_format *k_stored = tensors.as_stored ? &layer.format.k : nullptr,
+                               *v_stored = tensors.as_stored ? &layer.format.v : nullptr;
+  KVC_TRY(check_rows(tensors.k, {"k", tokens, heads, layer.head_dim, device, false, k_stored}, &out->k));
+  KVC_TRY(check_rows(tensors.v, {"v", tokens, heads, layer.v_head_dim, device, false, v_stored}, &out->v));
   if (is_quantised(out->k.dtype) != is_quantised(out->v.dtype)) {
     return Status::error(KVC_ERROR_DTYPE, "k has %d bits and v %d: both are stored bytes, or none", out->k.dtype.bits,
                          out->v.dtype.bits);

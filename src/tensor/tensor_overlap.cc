@@ -18,8 +18,8 @@ int64_t extent_bytes(const TensorView& t, int64_t limit) noexcept {
   return bytes;
 }
 
-// Whether the tensor lies in rows of `pitch` bytes. Each stride must be a multiple of `pitch`, or be smaller and stay
-// within a row.
+// Whether the tensor can be seen as columns of a table with rows of `pitch` bytes: each stride is a multiple of
+// `pitch`, or is smaller and its dim stays within a row.
 bool divides(const TensorView& t, int64_t pitch) noexcept {
   for (int32_t i = 0; i < t.rank; ++i) {
     const int64_t stride = t.strides[i] * element_bytes(t.dtype);
@@ -28,7 +28,7 @@ bool divides(const TensorView& t, int64_t pitch) noexcept {
   return extent_bytes(t, pitch) <= pitch;
 }
 
-// Whether both tensors lie in rows of `pitch` bytes, and in different columns of these rows.
+// Whether both tensors are columns of a table with rows of `pitch` bytes, and have no column in common.
 bool in_different_columns(const TensorView& a, const TensorView& b, int64_t pitch) noexcept {
   if (!divides(a, pitch) || !divides(b, pitch)) return false;
   const auto size = static_cast<uintptr_t>(pitch);

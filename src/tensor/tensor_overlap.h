@@ -11,7 +11,7 @@ namespace kvc {
 // cases it is true if the ranges overlap.
 bool elements_overlap(const TensorView& a, const TensorView& b) noexcept;
 
-// The view of a tensor [tokens, heads, dims] that is described as a backend takes it.
+// Describes a tensor [tokens, heads, dims] of a backend call as a TensorView.
 TensorView view_of(const kvc_backend_tensor& rows, int64_t tokens, int64_t heads, int64_t dims) noexcept;
 
 struct NamedTensor {

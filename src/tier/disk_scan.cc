@@ -2,7 +2,7 @@
 // the directory.
 #include <algorithm>
 
-#include "system/clock.h"
+#include "base/steady_clock.h"
 #include "tier/disk_store.h"
 
 namespace kvc {
@@ -16,6 +16,10 @@ constexpr int64_t kSettledNs = 2'000'000'000;
 
 void DiskStore::scan() {
   if (scanning_.exchange(true)) return;
+  const struct Scanning {  // resets the flag also if `make_room` throws
+    std::atomic<bool>& flag;
+    ~Scanning() { flag.store(false); }
+  } scanning{scanning_};
   const int64_t began = steady_ns();
   if (scanned()) {
     scan_changed_folders();
@@ -25,7 +29,7 @@ void DiskStore::scan() {
       folders_scanned_.store(folder + 1, std::memory_order_release);
     }
   }
-  if (!folder_->read_only()) reserve(0, nullptr);
+  if (!folder_->read_only()) make_room(0, nullptr);
   {
     // The next scan begins after at least 20 times the duration of this scan, so scans take less than 5 % of a thread's
     // time.
@@ -33,7 +37,6 @@ void DiskStore::scan() {
     const int64_t now = steady_ns();
     next_rescan_ns_ = std::max(next_rescan_ns_, now + 20 * (now - began));
   }
-  scanning_.store(false);
 }
 
 void DiskStore::scan_changed_folders() noexcept {

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "system/clock.h"
+#include "base/steady_clock.h"
+#include "base/wall_clock.h"
 
 namespace kvc {
 namespace {
@@ -33,7 +34,7 @@ Status DiskStore::open(const std::string& directory) {
     scan_folder(folder);
     folders_scanned_.store(folder + 1, std::memory_order_release);
   }
-  if (!folder_->read_only()) reserve(0, nullptr);
+  if (!folder_->read_only()) make_room(0, nullptr);
   return Status();
 }
 
@@ -84,22 +85,21 @@ int64_t DiskStore::next_stamp() noexcept {
   return latest_stamp_ns_;
 }
 
-bool DiskStore::fits(int64_t bytes) const noexcept {
-  return index_.stored_bytes() + reserved_bytes_ + bytes <= capacity_bytes_;
+bool DiskStore::reserve(int64_t bytes) noexcept {
+  MutexLock lock(mutex_);
+  if (reserved_bytes_ + bytes > capacity_bytes_) return false;
+  reserved_bytes_ += bytes;
+  return true;
 }
 
-bool DiskStore::reserve(int64_t bytes, std::string* recycled) {
-  constexpr int kMostUses = 64;  // most objects that stay because another process used them
+void DiskStore::make_room(int64_t wanted_bytes, std::string* recycled) {
+  constexpr int kMostUses = 64;  // most objects that a call skips because another process used them
   for (int uses = 0;; ++uses) {
     {
       MutexLock lock(mutex_);
-      if (fits(bytes)) {
-        reserved_bytes_ += bytes;
-        return true;
-      }
-      if (index_.objects() == 0) return false;
+      if (index_.stored_bytes() + reserved_bytes_ <= capacity_bytes_ || index_.objects() == 0) return;
     }
-    evict_oldest(uses < kMostUses, bytes, recycled);
+    evict_oldest(uses < kMostUses, wanted_bytes, recycled);
   }
 }
 
@@ -182,10 +182,17 @@ DiskStore::Outcome DiskStore::write(const kvc_tier_item& item, int64_t stamp_ns,
 
 DiskStore::Outcome DiskStore::store(const kvc_tier_item& item, Bounce& bounce) {
   if (folder_->read_only()) return {KVC_TIER_FAILED, EROFS, false};
+  const int64_t bytes = frame_bytes(item.bytes);
+  // Bytes are reserved before objects are evicted, so that nothing is evicted for a store that does not fit.
+  if (!reserve(bytes)) return {KVC_TIER_RETRY, 0, false};
   std::string recycled;
-  if (!reserve(frame_bytes(item.bytes), &recycled)) {
+  try {
+    make_room(bytes, &recycled);
+  } catch (const std::bad_alloc&) {
     if (!recycled.empty()) folder_->discard(recycled);
-    return {KVC_TIER_RETRY, 0, false};
+    MutexLock lock(mutex_);
+    reserved_bytes_ -= bytes;
+    throw;
   }
   int64_t stamp;
   TransferMeter::Item transfer;
@@ -201,7 +208,7 @@ DiskStore::Outcome DiskStore::store(const kvc_tier_item& item, Bounce& bounce) {
     outcome = {KVC_TIER_FAILED, ENOMEM, false};
   }
   MutexLock lock(mutex_);
-  reserved_bytes_ -= frame_bytes(item.bytes);
+  reserved_bytes_ -= bytes;
   const bool ok = outcome.result == KVC_TIER_OK;
   store_meter_.end(transfer, steady_ns(), ok ? item.bytes : 0);
   if (ok) counts_.written_bytes += item.bytes;

@@ -1,11 +1,12 @@
 // DiskStore: the objects of one directory and their index. It executes the items of a disk tier's jobs.
 //
-//   After the directory was scanned, index_.stored_bytes() + reserved_bytes_ <= capacity_bytes. Files of other
-//   processes that no scan has found yet are not counted.
+//   After the directory was scanned and make_room has returned, index_.stored_bytes() + reserved_bytes_ <=
+//   capacity_bytes. Files of other processes that no scan has found yet are not counted.
 //
 // Locks: a stripe is a lock for a subset of the keys. It is held while the name of a file and the entry of its object
 // change together. mutex_ guards the index, and is held only for short times and never during I/O. A stripe is locked
-// before mutex_. Thread safety: any thread. Functions with a Bounce argument block on I/O.
+// before mutex_. Thread safety: any thread. lookup, begin_store, end_store, count and fill do no I/O. The other
+// functions block on I/O.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -57,10 +58,12 @@ class DiskStore {
   void scan_changed_folders() noexcept;
   // Adds the object of a file to the index, if the file exists.
   void add_found(const kvc_tier_key& key, int64_t payload_bytes);
-  // Evicts objects until a file of `bytes` bytes fits, and reserves these bytes. Returns false if that is impossible
-  // now. recycled: nullable. If an evicted file has this size, *recycled becomes its temporary name.
-  bool reserve(int64_t bytes, std::string* recycled);
-  bool fits(int64_t bytes) const noexcept KVC_REQUIRES(mutex_);
+  // Reserves bytes for a file. Returns false if they do not fit beside the files that are being written. After true,
+  // the caller calls make_room before it writes the file.
+  bool reserve(int64_t bytes) noexcept;
+  // Evicts objects until stored and reserved bytes fit in the capacity. recycled: nullable. If an evicted file has
+  // wanted_bytes, *recycled becomes its temporary name.
+  void make_room(int64_t wanted_bytes, std::string* recycled);
   // Removes the object with the oldest stamp. With look_for_uses, the object stays if its file has a later stamp,
   // because another process used it. Then its entry gets the stamp of the file.
   void evict_oldest(bool look_for_uses, int64_t wanted_bytes, std::string* recycled);

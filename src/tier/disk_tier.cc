@@ -121,7 +121,7 @@ class DiskTier {
   void scan() noexcept {
     try {
       store_.scan();
-    } catch (const std::bad_alloc&) {  // the next scan repeats it
+    } catch (const std::bad_alloc&) {  // no memory for the names of objects to evict
     }
   }
 

@@ -6,11 +6,10 @@
 #include <cstring>
 #include <new>
 
-#include "system/clock.h"
+#include "base/steady_clock.h"
 #include "system/mapped_memory.h"
 
 namespace kvc {
-
 Status HostStore::open(int64_t capacity_bytes) {
   const int64_t blocks = capacity_bytes / kBlockBytes;
   const auto bytes = static_cast<size_t>(blocks * kBlockBytes);
@@ -114,15 +113,20 @@ int32_t HostStore::load(const kvc_tier_item& item) {
 }
 
 // Evicts objects until `count` blocks are free, and takes these blocks. Kept objects and objects that are being loaded
-// are not evicted.
+// are not evicted. If the other objects have too few blocks, nothing is evicted.
 bool HostStore::take_blocks(int64_t count, int32_t* first) noexcept {
-  for (auto at = objects_.begin(); num_free_ < count && at != objects_.end();) {
+  int64_t free = num_free_;  // and blocks of objects before `end` that can be evicted
+  auto end = objects_.begin();
+  for (; free < count && end != objects_.end(); ++end) {
+    if (end->loads == 0) free += blocks_of(end->bytes);
+  }
+  if (free < count) return false;
+  for (auto at = objects_.begin(); at != end;) {
     const auto object = at++;
     if (object->loads > 0) continue;
     drop(object);
     ++counts_.evictions;
   }
-  if (num_free_ < count) return false;
   num_free_ -= count;
   for (; count > 0; --count) {
     const int32_t block = free_ >= 0 ? free_ : fresh_++;
@@ -155,7 +159,7 @@ void HostStore::drop(Objects::iterator object) noexcept {
 }
 
 void HostStore::copy(const kvc_tier_item& item, int32_t block, bool into_blocks) const noexcept {
-  int64_t offset = 0;  // in the block
+  int64_t offset = 0;  // offset in the present block
   for (int32_t i = 0; i < item.num_buffers; ++i) {
     auto* data = static_cast<uint8_t*>(item.buffers[i].data);
     for (int64_t left = item.buffers[i].bytes; left > 0;) {

@@ -2,9 +2,9 @@
 //
 //   open_items() = waiting + taken by threads + completions not polled  <= max_items
 // So all memory is allocated when the queue is created. A submit that would exceed max_items is refused, with all its
-// items. Loads are taken before other items, because a step waits for them. While both wait, seven loads are taken and
-// then one other item, so that stores proceed while new loads arrive. An errand is work without an item. It is taken
-// when no item waits or, with errands_first, before all items.
+// items. Loads are taken before other items, because requests wait for loads. While both wait, seven loads are taken
+// and then one other item, so that stores proceed while new loads arrive. An errand is work without an item. It is
+// taken when no item waits or, with errands_first, before all items.
 //
 // Thread safety: any thread.
 //

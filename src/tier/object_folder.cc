@@ -7,7 +7,7 @@
 #include <new>
 #include <thread>
 
-#include "system/clock.h"
+#include "base/wall_clock.h"
 #include "system/process.h"
 #include "system/random.h"
 #include "tier/object_name.h"

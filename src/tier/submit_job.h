@@ -1,4 +1,4 @@
-// submit_job: a job of a tier that has a JobQueue, with the keys of the items that are being stored.
+// submit_job: puts a job into the JobQueue of a tier, and records which keys are being stored.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,9 +9,9 @@
 
 namespace kvc {
 
-// Submits a job, whole or not at all. *accepted: false = the queue is full. The key of an item to store is given to
-// keys.begin_store, which may throw std::bad_alloc, before the item is in the queue. After an accepted job, the tier
-// gives each of these keys to keys.end_store.
+// Submits a job, whole or not at all. *accepted: false = the queue is full. For each item to store, calls
+// keys.begin_store, which may throw std::bad_alloc, before the item is in the queue. If the job is accepted, the tier
+// must call keys.end_store when an item to store is done.
 template <typename Keys>
 Status submit_job(JobQueue* queue, Keys* keys, TierWork work, uint64_t job, int64_t n, const kvc_tier_item* items,
                   bool* accepted) noexcept {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <new>
 
-#include "system/clock.h"
+#include "base/steady_clock.h"
 #include "system/thread.h"
 #include "system/wake_event.h"
 

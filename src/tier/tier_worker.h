@@ -43,10 +43,13 @@ namespace kvc {
 struct TierPage {
   int32_t group = 0;
   int32_t page = 0;       // page id in the pools of the group
-  int64_t block = 0;      // its first token is block * page_size
+  int64_t block = 0;      // its first token is block * page_size; in store_all, number of the page
   kvc_tier_key key = {};  // key of its object
   PageKey page_key = {}, parent_key = {};
   std::shared_ptr<const std::vector<int32_t>> tokens;  // of the whole prefix; null if the sequence is suspended
+  // Of a suspended sequence: the place of the page, and the tokens that each layer holds (PageCopy::clear_others).
+  int64_t position = 0;
+  std::shared_ptr<const std::vector<int64_t>> held;
 };
 
 class TierWorker {
@@ -61,8 +64,8 @@ class TierWorker {
     // Checks that an object belongs to this page, and writes its contents to the page. Returns false if it is another
     // object, or if the write failed.
     virtual bool write_page(const TierPage& page, std::span<const uint8_t> object) = 0;
-    // Called in a child of fork(), before fork() returns. The function must make the owner's lock free, because the
-    // worker's thread may have held it.
+    // Called in a child of fork(), before fork() returns. The function must reset the owner's lock to unlocked, because
+    // the worker's thread may have held it during the fork, and does not exist in the child.
     virtual void in_child() noexcept = 0;
   };
 
@@ -159,7 +162,7 @@ class TierWorker {
   };
   // An item of a tier, with its buffer. Items are reused.
   struct Item {
-    enum class State : uint8_t { kFree, kRefused, kOpen };  // kRefused: the tier had too much work
+    enum class State : uint8_t { kFree, kRefused, kOpen };  // kRefused: the tier returned RETRY
     State state = State::kFree;
     int32_t tier = 0;
     uint64_t job = 0;
@@ -225,9 +228,9 @@ class TierWorker {
   bool started_ KVC_GUARDED_BY(mutex_) = false;
   std::unique_ptr<Work> work_ KVC_GUARDED_BY(mutex_) = std::make_unique<Work>();
 
-  std::unique_ptr<Item[]> items_ = std::make_unique<Item[]>(kMaxOpenItems);  // only for the thread
-  uint64_t last_job_ = 0;                                                    // only for the thread
-  bool searching_ = false;  // only for the thread: whether a key was PENDING
+  std::unique_ptr<Item[]> items_ = std::make_unique<Item[]>(kMaxOpenItems);  // used only by the thread
+  uint64_t last_job_ = 0;                                                    // used only by the thread
+  bool searching_ = false;  // used only by the thread: its last pass met a PENDING key
 
   const ForkWatch fork_watch_;
 };

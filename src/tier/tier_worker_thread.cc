@@ -5,14 +5,14 @@
 #include <iterator>
 #include <new>
 
-#include "system/clock.h"
+#include "base/steady_clock.h"
 #include "system/wake_event.h"
 #include "tier/tier_worker.h"
 
 namespace kvc {
 namespace {
 
-constexpr int kShortWaitMs = 1;  // used if a tier has too much work, or has no descriptor
+constexpr int kShortWaitMs = 1;  // see wait_for_work
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void TierWorker::run() {
     bool progress = take_completions();
     progress = search() || progress;
     if (submit_refused()) {
-      // Loads and store_all come before queued stores, because a request waits for them.
+      // Queued stores come last, because a request waits for the pages of a load or of store_all.
       for (Item* item = free_item(); item != nullptr && (start_page(*item) || start_store(*item));) {
         progress = true;
         item = submit_refused() ? free_item() : nullptr;
@@ -87,7 +87,7 @@ void TierWorker::submit(Item& item) {
   item.buffer = {item.object.data(), static_cast<int64_t>(item.object.size())};
   item.item = {item.page.key, removes ? nullptr : &item.buffer, removes ? 0 : 1, 0, item.buffer.bytes};
   const bool keeps = item.load != 0 && item.work == TierWork::kStore && (table.flags & KVC_TIER_KEEPS) != 0;
-  if (keeps) item.item.flags = KVC_TIER_ITEM_KEEP;  // a page of a suspended sequence
+  if (keeps) item.item.flags = KVC_TIER_ITEM_KEEP;  // store_all: a page of a suspended sequence
   item.job = ++last_job_ * kMaxOpenItems + static_cast<uint64_t>(&item - items_.get());
   item.state = Item::State::kOpen;
   kvc_error error = KVC_ERROR_INIT;
@@ -101,7 +101,8 @@ void TierWorker::submit(Item& item) {
   }
 }
 
-// Ends searches without a PENDING key, and searches that took too long. Returns whether a key is no longer PENDING.
+// Drops from each search the keys that are no longer PENDING in a tier. A search ends when it has no key left, or after
+// kSearchNs. Returns whether it dropped such a key.
 bool TierWorker::search() {
   const int64_t now = steady_ns();
   int64_t known = 0;
@@ -137,7 +138,7 @@ bool TierWorker::start_page(Item& item) {
     item.load = load->first;
     bytes = item.work == TierWork::kLoad ? next.found.bytes : 0;
   }
-  static const std::atomic<bool> valid = true;  // no call releases a page of store_all
+  static const std::atomic<bool> valid = true;  // store_all: no call releases the page (invariant 1)
   bool ready = item.work != TierWork::kStore || owner_.read_page(item.page, valid, &item.object);
   try {
     if (item.work != TierWork::kStore) item.object.resize(static_cast<size_t>(bytes));
@@ -236,11 +237,13 @@ void TierWorker::end_page(const Item& item, bool ok) {
   }
   if (!ok) {
     load.first_failed = std::min(load.first_failed, item.page.block);
-    load.cancelled = true;  // later pages could not be used
+    load.cancelled = true;  // the later pages are of no use without this one
   }
   if (load.done()) write_event(done_event_);
 }
 
+// Waits until there is work, or a tier's descriptor is readable. Waits only kShortWaitMs while a key is PENDING, while
+// an item is refused, or while items are open and some tier has no descriptor.
 void TierWorker::wait_for_work() {
   int events[kMaxTiers + 1] = {work_event_};
   size_t count = 1;

@@ -14,7 +14,7 @@ namespace kvc {
 namespace {
 
 constexpr int64_t kMaxMessageBytes = int64_t{1} << 20;
-constexpr size_t kMaxQueuedBytes = size_t{8} << 20;  // in the queue of one endpoint
+constexpr size_t kMaxQueuedBytes = size_t{8} << 20;  // a queue with more bytes accepts no message
 
 // The content of an address. It includes the process id, because another process may have an endpoint of this number.
 struct Address {

@@ -10,7 +10,7 @@ std::vector<TransferPart> transfer_parts(const Layers& layers, TransferRanks ran
   for (int32_t g = 0; g < layers.num_groups(); ++g) {
     TransferPart part;
     part.group = g;
-    const GroupRules& rules = layers.geometry().store.groups[static_cast<size_t>(g)].rules;
+    const GroupRules& rules = layers.rules(g);
     if (rules.holds_state()) {
       part.state = true;
       part.end = RowCopy::state_bytes(layers, g);

@@ -1,7 +1,8 @@
-// The parts of a transfer between two ranks. Both sides count the progress of each part. The rows of one run (RowCopy)
-// are a part, counted in rows. The states of a group are a part, counted in bytes. A run has the heads that travel
-// between the two ranks. A row holds one token, or several in groups of compressed rows. Both sides have equal parts,
-// because their layouts are equal. Pure functions; any thread.
+// The parts of a transfer between two ranks. Both sides count the progress of each part. A part is either a run or the
+// states of a group. A run has the rows of one layer that are of one kind, such as K (RowRun), with the heads that the
+// sender sends to the receiver. Its progress is counted in rows: a row holds one token, or several in groups of
+// compressed rows. The progress of states is counted in bytes. Both sides have equal parts, because their layouts are
+// equal. Pure functions; any thread.
 #pragma once
 
 #include <span>
@@ -39,8 +40,8 @@ bool have_parts(const Geometry& geometry, TransferRanks ranks) noexcept;
 // Whether the heads of these layers can be shared among `tp_size` ranks.
 bool can_have_ranks(const Geometry& geometry, int32_t tp_size) noexcept;
 
-// The number of tokens whose rows were sent, or received, in all parts of rows. A complete part does not limit the
-// number, and neither does a part of states.
+// Returns how many leading tokens were sent, or received, in every part. A complete part counts as num_tokens, and
+// states do not count.
 int64_t tokens_of(const std::vector<TransferPart>& parts, int64_t num_tokens) noexcept;
 
 }  // namespace kvc

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
+#include <utility>
 
 namespace kvc {
 
@@ -28,8 +29,9 @@ int32_t TransportLink::take() {
   const auto index = static_cast<int32_t>(found - buffers_.begin());
   if (found == buffers_.end()) {
     if (buffers_.size() == kMaxBuffers) return -1;
-    buffers_.emplace_back();
-    buffers_.back().bytes.resize(static_cast<size_t>(buffer_bytes()));
+    Buffer made;
+    made.bytes.resize(static_cast<size_t>(buffer_bytes()));  // may throw, so it comes before any change
+    buffers_.push_back(std::move(made));
   }
   buffers_[static_cast<size_t>(index)].used = true;
   return index;

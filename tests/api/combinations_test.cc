@@ -69,6 +69,7 @@ void add_numbers(std::vector<Setting> *all) {
   ints("latent_dim", &Layer::latent_dim, {1, kDim}, kMla);
   ints("total_kv_heads", &Layer::total_kv_heads, {-1, kKvHeads + 1, 65537, INT32_MIN, INT32_MAX}, kNone);
   ints("total_kv_heads", &Layer::total_kv_heads, {kKvHeads}, kPlain);
+  ints("row_format", &Layer::row_format, {-1, 2, INT32_MIN, INT32_MAX}, kNone);
 }
 
 void add_rope(std::vector<Setting> *all) {
@@ -124,6 +125,12 @@ void add_the_rest(std::vector<Setting> *all) {
   layer("scales of int8", kNone, {},
         [](Layer &l) { l.dtype = dl_type(DType::kI8), l.num_scales = 1, l.k_scales = l.v_scales = scales; });
   layer("scales of float32", kNone, {}, [](Layer &l) { l.num_scales = 1, l.k_scales = l.v_scales = scales; });
+  layer("rows of fp8_ds_mla with other dims", kNone, {}, [](Layer &l) { l.row_format = KVC_ROW_FORMAT_FP8_DS_MLA; });
+  layer("rows of fp8_ds_mla", kMla, {}, [](Layer &l) {
+    l.row_format = KVC_ROW_FORMAT_FP8_DS_MLA;
+    l.head_dim = 576, l.latent_dim = 512, l.dtype = {0, 0, 0}, l.v_head_dim = 0;
+  });
+  layer("reserved", kNone, {"reserved"}, [](Layer &l) { l.reserved = 1; });
   layer("states", kNone, {}, [](Layer &l) { l.states = states; });
 }
 

@@ -54,6 +54,17 @@ struct LayerTensors {
   }
 };
 
+// Whether two tensors have the same shape and bytes.
+inline bool equal_bytes(const DLTensor &a, const DLTensor &b) {
+  int64_t bytes = a.dtype.bits / 8;
+  if (a.ndim != b.ndim) return false;
+  for (int i = 0; i < a.ndim; i++) {
+    if (a.shape[i] != b.shape[i]) return false;
+    bytes *= a.shape[i];
+  }
+  return std::memcmp(a.data, b.data, static_cast<size_t>(bytes)) == 0;
+}
+
 // Two groups (full; window of 8, no margin), three layers, one sequence of 20 tokens and a fork of it.
 struct World {
   CacheSpec spec;

@@ -5,7 +5,7 @@
 namespace kvt {
 namespace {
 
-CacheSpec spec_of(int dims, int v_dims, int num_scales = 0) {
+CacheSpec float4_spec(int dims, int v_dims, int num_scales = 0) {
   CacheSpec spec;
   spec.page_size = 4;
   spec.max_sequences = 4;
@@ -25,7 +25,8 @@ TEST(Float4, ConfigsThatAreRefused) {
         [&](kvc_error *e) { return kvc_cache_create(context.get(), &built.config, &cache, e); }, mentions);
     EXPECT_EQ(error.index, 0) << error.message;
   };
-  BuiltConfig narrow(spec_of(40, 0)), narrow_v(spec_of(32, 24)), stored(spec_of(32, 0)), scales(spec_of(32, 0, 2));
+  BuiltConfig narrow(float4_spec(40, 0)), narrow_v(float4_spec(32, 24)), stored(float4_spec(32, 0)),
+      scales(float4_spec(32, 0, 2));
   check(narrow, {KVC_ERROR_UNSUPPORTED}, {"40 (K)", "float4_e2m1fn", "multiples of 16"});
   check(narrow_v, {KVC_ERROR_UNSUPPORTED}, {"24 (V)", "multiples of 16"});
   const float bad[] = {1.0f, -2.0f};
@@ -45,7 +46,7 @@ TEST(Float4, ConfigsThatAreRefused) {
 TEST(Float4, EstimateCountsHalfBytesAndScales) {
   ContextPtr context = make_context();
   for (const auto &[dims, v_dims] : {std::pair{128, 128}, {80, 48}}) {
-    BuiltConfig built(spec_of(dims, v_dims));
+    BuiltConfig built(float4_spec(dims, v_dims));
     kvc_estimate estimate;
     kvc_estimate_init(&estimate);
     ASSERT_EQ(kvc_cache_estimate(context.get(), &built.config, 0, &estimate, nullptr), KVC_OK);
@@ -54,20 +55,10 @@ TEST(Float4, EstimateCountsHalfBytesAndScales) {
   }
 }
 
-bool equal_bytes(const DLTensor &a, const DLTensor &b) {
-  int64_t bytes = a.dtype.bits / 8;
-  if (a.ndim != b.ndim) return false;
-  for (int i = 0; i < a.ndim; i++) {
-    if (a.shape[i] != b.shape[i]) return false;
-    bytes *= a.shape[i];
-  }
-  return std::memcmp(a.data, b.data, static_cast<size_t>(bytes)) == 0;
-}
-
 // An export has the bytes that the definition gives, and so has a view of the pool. An import as stored gives them
 // again.
 TEST(Float4, StoredBytesComeAndGo) {
-  World w(spec_of(48, 32, 2), 1, 11);
+  World w(float4_spec(48, 32, 2), 1, 11);
   const LayerSpec &layer = w.spec.layers[0];
   const Export first(w.cache, w.seq);
   ASSERT_TRUE(first.k && first.v && first.k_scale && first.v_scale);
@@ -116,7 +107,7 @@ TEST(Float4, StoredBytesComeAndGo) {
 }
 
 TEST(Float4, StoredBytesThatAreRefused) {
-  World w(spec_of(32, 0), 1, 5);
+  World w(float4_spec(32, 0), 1, 5);
   const kvc_forward f = w.begin({w.seq}, {3});
   std::vector<uint8_t> data(3 * 2 * 32, 1);
   std::vector<float> scale_data(3 * 2, 1.0f);
@@ -150,7 +141,7 @@ TEST(Float4, StoredBytesThatAreRefused) {
 
 // The scales of an MLA row lie after all its dims, so those of V alone are no row.
 TEST(Float4, ValuesOfAnMlaRowAreNotExported) {
-  CacheSpec spec = spec_of(48, 0);
+  CacheSpec spec = float4_spec(48, 0);
   LayerSpec &layer = spec.layers[0];
   layer.hkv = 1;
   layer.latent = 32;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kRow = 24, kLatent = 16;
 
-CacheSpec spec_of(DType dtype = DType::kF32) {
+CacheSpec latent_spec(DType dtype = DType::kF32) {
   CacheSpec spec;
   spec.page_size = 4;
   spec.max_sequences = 4;
@@ -91,7 +91,7 @@ TEST(Latent, ConfigsThatMakeNoSense) {
   ContextPtr context = make_context();
   for (const Bad &bad : all) {
     SCOPED_TRACE(bad.mentions[0]);
-    BuiltConfig built(spec_of());
+    BuiltConfig built(latent_spec());
     bad.change(built);
     kvc_cache *cache = nullptr;
     const kvc_error error = refused(
@@ -108,12 +108,12 @@ TEST(Latent, ConfigsThatMakeNoSense) {
 TEST(Latent, ARowIsCountedOnce) {
   ContextPtr context = make_context();
   for (DType dtype : {DType::kBF16, DType::kE4M3, DType::kI8}) {
-    BuiltConfig built(spec_of(dtype));
+    BuiltConfig built(latent_spec(dtype));
     kvc_estimate estimate;
     kvc_estimate_init(&estimate);
     ASSERT_EQ(kvc_cache_estimate(context.get(), &built.config, 0, &estimate, nullptr), KVC_OK);
     EXPECT_EQ(estimate.token_bytes, kRow * size_of(dtype) + (dtype == DType::kI8 ? 4 : 0));
-    EXPECT_EQ(estimate.page_bytes, spec_of(dtype).layers[0].page_bytes(4));
+    EXPECT_EQ(estimate.page_bytes, latent_spec(dtype).layers[0].page_bytes(4));
     EXPECT_EQ(estimate.storage_bytes, 10 * estimate.page_bytes);
   }
   CacheSpec deepseek;
@@ -143,7 +143,7 @@ TEST(Latent, PartsExportsAndImports) {
     fill(&row, 9, 0);
     fill(&latent, 9, 0);
     fill(&rotary, 9, kLatent);
-    Rows whole(spec_of(dtype)), parts(spec_of(dtype)), again(spec_of(dtype));
+    Rows whole(latent_spec(dtype)), parts(latent_spec(dtype)), again(latent_spec(dtype));
     whole.append(row.dl(), nullptr, 9);
     parts.append(rotary.dl(), latent.dl(), 9);
     const Export a(whole.cache, whole.seq), b(parts.cache, parts.seq);
@@ -175,7 +175,7 @@ TEST(Latent, PartsExportsAndImports) {
 }
 
 TEST(Latent, PoolsAreOneMemory) {
-  Rows rows(spec_of(DType::kBF16));
+  Rows rows(latent_spec(DType::kBF16));
   DLManagedTensorVersioned *k = nullptr, *v = nullptr, *kv = nullptr;
   ASSERT_EQ(kvc_cache_export_pool(rows.cache, 0, KVC_POOL_K, 0, &k, nullptr, nullptr), KVC_OK);
   ASSERT_EQ(kvc_cache_export_pool(rows.cache, 0, KVC_POOL_V, 0, &v, nullptr, nullptr), KVC_OK);
@@ -195,7 +195,7 @@ TEST(Latent, AdoptedRows) {
   DLManagedTensorVersioned storage = {};
   storage.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
   storage.dl_tensor = {memory.data(), {kDLCPU, 0}, 4, {kDLFloat, 32, 1}, shape, strides, 0};
-  BuiltConfig built(spec_of());
+  BuiltConfig built(latent_spec());
   built.layers[0].k_storage = &storage;
   kvc_cache *cache = nullptr;
   kvc_error error = KVC_ERROR_INIT;
@@ -226,7 +226,7 @@ TEST(Latent, AdoptedRows) {
 
 TEST(Latent, RowsThatAreRefused) {
   for (DType dtype : {DType::kF32, DType::kI8}) {
-    Rows rows(spec_of(dtype));
+    Rows rows(latent_spec(dtype));
     const kvc_forward forward = rows.begin(3);
     Tensor row(DType::kF32, {3, 1, kRow}), latent(DType::kF32, {3, 1, kLatent}),
         rotary(DType::kF32, {3, 1, kRow - kLatent}), few(DType::kF32, {2, 1, kRow}), heads(DType::kF32, {3, 2, kRow});
@@ -287,7 +287,7 @@ TEST(Latent, RowsThatAreRefused) {
 
 // Outputs may follow the rotary part of K directly. Of a row in two parts, each part has its own width.
 TEST(Latent, OutputsBehindAPart) {
-  Rows rows(spec_of());
+  Rows rows(latent_spec());
   Tensor both(DType::kF32, {3 * (kRow - kLatent) + 3 * 4 * kLatent, 1}), q(DType::kF32, {3, 4, kRow}),
       latent(DType::kF32, {3, 1, kLatent});
   DLTensor rotary = *latent.dl(), out = *q.dl();

@@ -125,6 +125,7 @@ TEST(Prefixes, ForkAndAttachEvictForTheirCopies) {
     return kvc_prefix_attach(p.cache(), &query, nullptr, nullptr, &none, e);
   });
   EXPECT_EQ(error.required, 1);
+  EXPECT_EQ(error.available, 0);
   EXPECT_EQ(error.group, 0);
 }
 

@@ -31,7 +31,7 @@ std::vector<uint8_t> prefill(World &w, kvc_seq s, int32_t n) {
   return bytes;
 }
 
-CacheSpec large_spec() {
+CacheSpec fork_spec() {
   CacheSpec spec;
   spec.max_sequences = 8;
   spec.max_batch_tokens = 256;
@@ -50,7 +50,7 @@ constexpr bool kCanFork = true;
 TEST(Process, ForkedChildComputes) {
   if (!kCanFork) GTEST_SKIP();
   for (bool warm : {false, true}) {
-    World w(large_spec(), 3, 0);
+    World w(fork_spec(), 3, 0);
     if (warm) prefill(w, w.seq, 200);  // workers have started
     const kvc_forward open = w.begin({w.forked}, {5});
     const pid_t child = ::fork();
@@ -61,7 +61,7 @@ TEST(Process, ForkedChildComputes) {
       kvc_seq s = 0;
       failures += kvc_seq_add(w.cache, 1, &s, nullptr) != KVC_OK;
       const std::vector<uint8_t> bytes = prefill(w, s, 200);
-      World fresh(large_spec(), 3, 0);
+      World fresh(fork_spec(), 3, 0);
       failures += bytes != prefill(fresh, fresh.seq, 200);
       failures += kvc_forward_abort(w.cache, open, nullptr) != KVC_OK;
       failures += kvc_cache_check_invariants(w.cache, nullptr) != KVC_OK;
@@ -94,8 +94,8 @@ TEST(Process, ForkWhileAnotherThreadComputes) {
   GTEST_SKIP() << "gcc 12's address sanitizer does not free its allocator's locks in a child";
 #endif
   if (!kCanFork) GTEST_SKIP();
-  World busy(large_spec(), 3, 0), other(large_spec(), 3, 0);
-  other.cache_owner = make_cache(busy.context.get(), large_spec());
+  World busy(fork_spec(), 3, 0), other(fork_spec(), 3, 0);
+  other.cache_owner = make_cache(busy.context.get(), fork_spec());
   other.cache = other.cache_owner.get();
   ASSERT_EQ(kvc_seq_add(other.cache, 1, &other.seq, nullptr), KVC_OK);
   const std::vector<uint8_t> expected = prefill(other, other.seq, 200);
@@ -183,7 +183,7 @@ TEST(Process, NothingOnStandardOutputOrError) {
   dup2(file, 1);
   dup2(file, 2);
   {
-    World w(large_spec(), 3, 100);
+    World w(fork_spec(), 3, 100);
     kvc_error error = KVC_ERROR_INIT;
     kvc_seq_remove(w.cache, 1, nullptr, &error);
     kvc_forward_end(w.cache, 12345, &error);

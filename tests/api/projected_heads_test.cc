@@ -7,12 +7,12 @@
 namespace kvt {
 namespace {
 
-constexpr int64_t kHeads = 5000, kTokens = 256, kDims = 2;  // of each part of q, and of an output
+constexpr int64_t kManyHeads = 5000, kTokens = 256, kDims = 2;  // of each part of q, and of an output
 
 class ManyHeads {
  public:
   ManyHeads() {
-    LayerSpec layer{0, kHeads, 1, 6};
+    LayerSpec layer{0, kManyHeads, 1, 6};
     layer.latent = 4;
     layer.scale = 0.5;
     spec_.page_size = 16;
@@ -20,17 +20,17 @@ class ManyHeads {
     spec_.max_batch_tokens = spec_.capacity_tokens = kTokens;
     spec_.layers = {layer};
     fill(&rows_, kTokens * 6);
-    fill(&q_, kTokens * kHeads * 2 * kDims);
-    fill(&rel_bias_, kHeads * 300);
+    fill(&q_, kTokens * kManyHeads * 2 * kDims);
+    fill(&rel_bias_, kManyHeads * 300);
     fill(&key_bias_, kTokens);
-    for (Tensor *weights : {&w_uk_, &w_uv_}) fill(weights, kHeads * kDims * 4);
-    for (Tensor *of_heads : {&slopes_, &sinks_}) fill(of_heads, kHeads);
+    for (Tensor *weights : {&w_uk_, &w_uv_}) fill(weights, kManyHeads * kDims * 4);
+    for (Tensor *of_heads : {&slopes_, &sinks_}) fill(of_heads, kManyHeads);
   }
 
   // Attends to the tokens from `first` on in one step, after those before it.
   void attend(int32_t first) {
-    out = Tensor(DType::kF32, {kTokens, kHeads, kDims});
-    lse = Tensor(DType::kF32, {kTokens, kHeads});
+    out = Tensor(DType::kF32, {kTokens, kManyHeads, kDims});
+    lse = Tensor(DType::kF32, {kTokens, kManyHeads});
     const ContextPtr context = make_context(2);
     const CachePtr cache = make_cache(context.get(), spec_);
     kvc_seq seq = 0;
@@ -83,9 +83,10 @@ class ManyHeads {
 
   CacheSpec spec_;
   std::mt19937 random_{5};
-  Tensor rows_{DType::kF32, {kTokens, 1, 6}}, q_{DType::kF32, {kTokens, kHeads, 2 * kDims}},
-      w_uk_{DType::kF32, {kHeads, kDims, 4}}, w_uv_{DType::kF32, {kHeads, kDims, 4}}, slopes_{DType::kF32, {kHeads}},
-      sinks_{DType::kF32, {kHeads}}, rel_bias_{DType::kF32, {kHeads, 300}}, key_bias_{DType::kF32, {1, kTokens, 1}};
+  Tensor rows_{DType::kF32, {kTokens, 1, 6}}, q_{DType::kF32, {kTokens, kManyHeads, 2 * kDims}},
+      w_uk_{DType::kF32, {kManyHeads, kDims, 4}}, w_uv_{DType::kF32, {kManyHeads, kDims, 4}},
+      slopes_{DType::kF32, {kManyHeads}}, sinks_{DType::kF32, {kManyHeads}}, rel_bias_{DType::kF32, {kManyHeads, 300}},
+      key_bias_{DType::kF32, {1, kTokens, 1}};
 };
 
 TEST(Projected, MoreHeadsThanScratchHolds) {
@@ -94,7 +95,7 @@ TEST(Projected, MoreHeadsThanScratchHolds) {
   const Tensor alone = scene.out, alone_lse = scene.lse;
   for (const int32_t first : {0, 128}) {  // a part of the heads at a time; all heads, each as an item
     scene.attend(first);
-    for (int64_t h = 0; h < kHeads; h++) {
+    for (int64_t h = 0; h < kManyHeads; h++) {
       ASSERT_NEAR(scene.lse.at(kTokens - 1, h), alone_lse.at(kTokens - 1, h), 1e-4) << first << ", " << h;
       for (int64_t d = 0; d < kDims; d++) {
         ASSERT_NEAR(scene.out.at(kTokens - 1, h, d), alone.at(kTokens - 1, h, d), 1e-4) << first << ", " << h;

@@ -7,7 +7,7 @@
 namespace kvt {
 namespace {
 
-CacheSpec spec_of(DType dtype, int num_scales = 0) {
+CacheSpec quantised_spec(DType dtype, int num_scales = 0) {
   CacheSpec spec;
   spec.page_size = 4;
   spec.max_sequences = 4;
@@ -16,15 +16,6 @@ CacheSpec spec_of(DType dtype, int num_scales = 0) {
   spec.layers = {LayerSpec{0, 4, 2, 8, 0, dtype, KVC_ROPE_ON_APPEND}};
   spec.layers[0].num_scales = num_scales;
   return spec;
-}
-
-bool equal_bytes(const DLTensor &a, const DLTensor &b) {
-  int64_t bytes = a.dtype.bits / 8;
-  for (int i = 0; i < a.ndim; i++) {
-    if (a.shape[i] != b.shape[i]) return false;
-    bytes *= a.shape[i];
-  }
-  return a.ndim == b.ndim && std::memcmp(a.data, b.data, static_cast<size_t>(bytes)) == 0;
 }
 
 TEST(Quantised, ConfigsThatMakeNoSense) {
@@ -55,7 +46,7 @@ TEST(Quantised, ConfigsThatMakeNoSense) {
   };
   ContextPtr context = make_context();
   for (const Bad &bad : all) {
-    BuiltConfig built(spec_of(bad.dtype));
+    BuiltConfig built(quantised_spec(bad.dtype));
     built.layers[0].num_scales = bad.num_scales;
     built.layers[0].k_scales = bad.k.empty() ? nullptr : bad.k.data();
     built.layers[0].v_scales = bad.v.empty() ? nullptr : bad.v.data();
@@ -70,7 +61,7 @@ TEST(Quantised, ConfigsThatMakeNoSense) {
             [&](kvc_error *e) { return kvc_cache_estimate(context.get(), &built.config, -1, &estimate, e); });
   }
   for (const DLDataType dtype : {DLDataType{kDLFloat8_e4m3fnuz, 8, 1}, {kDLInt, 16, 1}, {kDLUInt, 8, 1}}) {
-    BuiltConfig built(spec_of(DType::kI8));
+    BuiltConfig built(quantised_spec(DType::kI8));
     built.layers[0].dtype = dtype;
     kvc_cache *cache = nullptr;
     refused(nullptr, {KVC_ERROR_DTYPE}, "kvc_cache_create",
@@ -82,7 +73,7 @@ TEST(Quantised, EstimateCountsScales) {
   ContextPtr context = make_context();
   for (DType dtype : {DType::kE4M3, DType::kI8}) {
     for (int dv : {0, 5}) {
-      CacheSpec spec = spec_of(dtype);
+      CacheSpec spec = quantised_spec(dtype);
       spec.layers[0].dv = dv;
       BuiltConfig built(spec);
       kvc_estimate estimate;
@@ -100,7 +91,7 @@ TEST(Quantised, EstimateCountsScales) {
 TEST(Quantised, ExportAndImportAsStoredAreInverse) {
   for (DType dtype : {DType::kE4M3, DType::kE5M2, DType::kI8}) {
     SCOPED_TRACE(name_of(dtype));
-    World w(spec_of(dtype, dtype == DType::kI8 ? 0 : 2), 1, 11);
+    World w(quantised_spec(dtype, dtype == DType::kI8 ? 0 : 2), 1, 11);
     const Export first(w.cache, w.seq);
     const bool tokens_have_scales = dtype == DType::kI8;
     ASSERT_TRUE(first.k && first.v && first.k_scale && first.v_scale);
@@ -153,7 +144,7 @@ TEST(Quantised, ExportAndImportAsStoredAreInverse) {
 // An import rotates and quantises raw floats as an append does.
 TEST(Quantised, ImportOfFloatsQuantises) {
   for (DType dtype : {DType::kE4M3, DType::kE5M2, DType::kI8}) {
-    World w(spec_of(dtype), 1, 11);
+    World w(quantised_spec(dtype), 1, 11);
     LayerTensors given(w.spec.layers[0], 11);
     const DLTensor *k = given.k.dl(), *v = given.v.dl();
     kvc_import_args args;
@@ -180,7 +171,7 @@ TEST(Quantised, ImportOfFloatsQuantises) {
 TEST(Quantised, StoredBytesThatAreRefused) {
   for (DType dtype : {DType::kE4M3, DType::kI8, DType::kF32}) {
     SCOPED_TRACE(name_of(dtype));
-    World w(spec_of(dtype), 1, 5);
+    World w(quantised_spec(dtype), 1, 5);
     const kvc_forward f = w.begin({w.seq}, {3});
     std::vector<uint8_t> data(3 * 2 * 8, 1);
     std::vector<float> scale_data(3 * 2, 1.0f);
@@ -227,7 +218,7 @@ TEST(Quantised, StoredBytesThatAreRefused) {
 }
 
 TEST(Quantised, PartsOfAnExport) {
-  World w(spec_of(DType::kI8), 1, 5);
+  World w(quantised_spec(DType::kI8), 1, 5);
   const Export scale_alone(w.cache, w.seq, KVC_EXPORT_V_SCALE);
   EXPECT_TRUE(!scale_alone.k && !scale_alone.v && !scale_alone.k_scale && scale_alone.v_scale);
   const Export both(w.cache, w.seq, KVC_EXPORT_K | KVC_EXPORT_V);
@@ -255,7 +246,7 @@ TEST(Quantised, PartsOfAnExport) {
 TEST(Quantised, PoolViews) {
   for (DType dtype : {DType::kE5M2, DType::kI8}) {
     for (int dv : {0, 5}) {
-      CacheSpec spec = spec_of(dtype, dtype == DType::kI8 ? 0 : 2);
+      CacheSpec spec = quantised_spec(dtype, dtype == DType::kI8 ? 0 : 2);
       spec.layers[0].dv = dv;
       World w(spec, 1, 11);
       const Export expected(w.cache, w.seq);
@@ -316,7 +307,7 @@ TEST(Quantised, AdoptedStorage) {
       DLManagedTensorVersioned storage = {};
       storage.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
       storage.dl_tensor = {data.data(), {kDLCPU, 0}, 5, given, shape, nullptr, 0};
-      BuiltConfig built(spec_of(dtype, dtype == DType::kI8 ? 0 : 1));
+      BuiltConfig built(quantised_spec(dtype, dtype == DType::kI8 ? 0 : 1));
       built.layers[0].kv_storage = &storage;
       kvc_cache *cache = nullptr;
       const bool good = dtype != DType::kI8 && given.code != kDLFloat8_e3m4;
@@ -328,7 +319,7 @@ TEST(Quantised, AdoptedStorage) {
       kvc_error error = KVC_ERROR_INIT;
       ASSERT_EQ(kvc_cache_create(context.get(), &built.config, &cache, &error), KVC_OK) << error.message;
       const CachePtr owner(cache);
-      World own(spec_of(dtype, 1), 1, 9);
+      World own(quantised_spec(dtype, 1), 1, 9);
       kvc_seq seq = 0;
       ASSERT_EQ(kvc_seq_add(cache, 1, &seq, nullptr), KVC_OK);
       LayerTensors tensors(own.spec.layers[0], 9);

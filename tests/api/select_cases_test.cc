@@ -172,7 +172,7 @@ TEST(Select, NaNInfinityAndZeros) {
 }
 
 // A step of three tokens in a layer with keys only and in an ordinary one. Nothing is appended yet.
-struct Refusals {
+struct SelectRefusals {
   CacheSpec spec = spec_of_layers();
   ContextPtr context = make_context();
   CachePtr owner = make_cache(context.get(), spec);
@@ -193,11 +193,11 @@ struct Refusals {
     spec.layers = {keys_of(0, 2, DType::kF32), LayerSpec{0, 2, 1, 8}};
     return spec;
   }
-  Refusals() {
+  SelectRefusals() {
     EXPECT_EQ(kvc_seq_add(cache, 1, &seq, nullptr), KVC_OK);
     begin();
   }
-  ~Refusals() { EXPECT_EQ(kvc_forward_abort(cache, forward, nullptr), KVC_OK); }
+  ~SelectRefusals() { EXPECT_EQ(kvc_forward_abort(cache, forward, nullptr), KVC_OK); }
   void begin() {
     const std::vector<kvc_seq> ids = {seq};
     const std::vector<int32_t> lengths = {3};
@@ -222,7 +222,7 @@ struct Refusals {
 constexpr auto kSame = [](kvc_select_args *) {};
 
 TEST(Select, RefusesOtherLayersAndWrongOrder) {
-  Refusals scene;
+  SelectRefusals scene;
   scene.refuse(KVC_ERROR_ORDER, {"layer 0 was not appended"}, kSame);
   const kvc_append_args append = scene.tensors.append_args();
   refused(scene.cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_forward_append",
@@ -245,7 +245,7 @@ TEST(Select, RefusesOtherLayersAndWrongOrder) {
 }
 
 TEST(Select, RefusesTensorsThatDoNotFit) {
-  Refusals scene;
+  SelectRefusals scene;
   scene.append();
   Lists heads(3, kHeads, 4), candidates(3, 1, 2);
   std::fill(candidates.entries.begin(), candidates.entries.end(), 1);
@@ -271,7 +271,7 @@ TEST(Select, RefusesTensorsThatDoNotFit) {
 }
 
 TEST(Select, RefusesNumbersOutOfRange) {
-  Refusals scene;
+  SelectRefusals scene;
   scene.append();
   Lists candidates(3, 1, 2);
   std::fill(candidates.entries.begin(), candidates.entries.end(), 1);
@@ -293,7 +293,7 @@ TEST(Select, RefusesNumbersOutOfRange) {
 }
 
 TEST(Select, RefusesStreams) {
-  Refusals scene;
+  SelectRefusals scene;
   for (const int32_t layer : {0, 1}) scene.append(layer);
   ASSERT_EQ(kvc_forward_end(scene.cache, scene.forward, nullptr), KVC_OK);
   const int64_t sinks = 1, window = 4;

@@ -134,6 +134,10 @@ TEST(SuspendErrors, CancelledJobsLeaveTheSequenceAsItWas) {
       kvc_job second = 0;
       return (resuming ? kvc_seq_resume : kvc_seq_suspend)(s.engine.cache(), s.seq, &second, e);
     });
+    const int64_t length = 10;
+    refused(s.engine.cache(), {resuming ? KVC_ERROR_SUSPENDED : KVC_ERROR_BUSY}, "kvc_seq_truncate",
+            [&](kvc_error *e) { return kvc_seq_truncate(s.engine.cache(), 1, &s.seq, &length, e); },
+            {resuming ? "is being resumed" : "is being suspended"});
     ASSERT_EQ(kvc_job_cancel(s.engine.cache(), job, nullptr), KVC_OK);
     s.tier.release();
     EXPECT_EQ(s.engine.end(job), KVC_ERROR_CANCELLED);

@@ -1,5 +1,7 @@
 // Suspended sequences through the C API: what they hold comes back, and nothing leaks.
 #include <algorithm>
+#include <cstring>
+#include <set>
 
 #include "tiers_fixture.h"
 
@@ -97,6 +99,74 @@ TEST(Suspend, CheckpointsComeBack) {
     ASSERT_EQ(kvc_seq_truncate(engine.cache(), 1, &seq, &back, nullptr), KVC_OK);
     engine.check(seq, tokens, back);
   }
+}
+
+// The contents of an object, without its header and the checksums. They must fit in one section.
+std::vector<uint8_t> contents_of(const std::vector<uint8_t> &object) {
+  uint32_t header_bytes = 0;
+  int64_t payload_bytes = 0;
+  std::memcpy(&header_bytes, object.data() + 16, sizeof header_bytes);
+  std::memcpy(&payload_bytes, object.data() + 32, sizeof payload_bytes);
+  return {object.begin() + header_bytes, object.begin() + header_bytes + payload_bytes};
+}
+
+// The contents of a page whose values are these, followed by zeros.
+void add_values(std::vector<uint8_t> *contents, std::vector<float> values, size_t count) {
+  values.resize(count);
+  const auto *bytes = reinterpret_cast<const uint8_t *>(values.data());
+  contents->insert(contents->end(), bytes, bytes + count * sizeof(float));
+}
+
+// The object of a suspended page has zeros in slots that the sequence has not stored, not bytes of earlier owners.
+TEST(Suspend, OldContentsOfThePoolsDoNotLeaveThem) {
+  constexpr int64_t kCovered = 6, kLength = 9, kRow = TieredEngine::kDims;
+  MemoryTier tier;
+  TieredSpec spec;
+  spec.groups = {{KVC_ROW_KV, 0}, {KVC_ROW_KV, 0}, {KVC_ROW_STATE, 0}};
+  spec.pages = 10;
+  spec.sequences = 1;
+  TieredEngine engine{spec};
+  ASSERT_EQ(engine.add(tier), KVC_OK);
+  for (int i = 0; i < 4; i++) {  // also fills every page of states
+    const kvc_seq other = engine.add_sequence();
+    engine.compute(other, count_to(40, 5000), 0, 3);
+    for (int64_t at = 3; at < 7; at++) {
+      ASSERT_EQ(kvc_seq_checkpoint(engine.cache(), 1, &other, nullptr), KVC_OK);
+      engine.compute(other, count_to(40, 5000), at, at + 1);
+    }
+    engine.compute(other, count_to(40, 5000), 7, 40);
+    engine.remove(other);
+  }
+  const Tokens tokens = count_to(20);
+  const kvc_seq seq = engine.add_sequence();
+  engine.compute(seq, tokens, 0, kCovered);
+  ASSERT_EQ(kvc_seq_checkpoint(engine.cache(), 1, &seq, nullptr), KVC_OK);
+  engine.compute(seq, tokens, kCovered, kLength, 1);  // in layer 0 alone
+  ASSERT_EQ(engine.suspend(seq), KVC_OK);
+
+  std::multiset<std::vector<uint8_t>> expected, got;
+  for (size_t layer = 0; layer < 2; layer++) {
+    for (int64_t begin = 0; begin < kLength; begin += 4) {
+      std::vector<uint8_t> contents;
+      const int64_t end = std::max(begin, std::min<int64_t>(begin + 4, layer == 0 ? kLength : kCovered));
+      for (int part = 0; part < 2; part++)
+        add_values(&contents, engine.rows(tokens, begin, end, layer, part), 4 * kRow);
+      expected.insert(contents);
+    }
+  }
+  std::vector<uint8_t> checkpoint, current;
+  add_values(&checkpoint, engine.state_of(tokens, kCovered, 2), kRow);
+  add_values(&current, {}, kRow);  // the last step stored no state
+  expected.insert({checkpoint, current});
+  for (const auto &[key, object] : tier.objects) got.insert(contents_of(object));
+  EXPECT_EQ(got, expected);
+
+  ASSERT_EQ(engine.resume(seq), KVC_OK);
+  const int64_t back = kCovered;
+  ASSERT_EQ(kvc_seq_truncate(engine.cache(), 1, &seq, &back, nullptr), KVC_OK);
+  engine.check(seq, tokens, kCovered);
+  engine.compute(seq, tokens, kCovered, 20);
+  engine.check(seq, tokens, 20);
 }
 
 // A fork's pages stay in the pools. Only what one sequence has alone is moved.

@@ -256,17 +256,18 @@ class TieredEngine {
     return static_cast<float>(((h + static_cast<uint64_t>(dim) * 0x9e3779b97f4a7c15u) >> 40) % 4096) / 64.0f;
   }
 
-  // Appends tokens[begin .. end) to a sequence.
-  void compute(kvc_seq seq, const Tokens &tokens, int64_t begin, int64_t end) {
+  // Appends tokens[begin .. end) to a sequence. num_layers: only in the first layers; 0 = in all.
+  void compute(kvc_seq seq, const Tokens &tokens, int64_t begin, int64_t end, size_t num_layers = 0) {
     if (begin == end) return;
     const auto count = static_cast<int32_t>(end - begin);
     kvc_batch batch;
     kvc_batch_init(&batch);
     batch.sequences = &seq, batch.append_lengths = &count, batch.num_sequences = 1;
+    batch.layer_end = static_cast<int32_t>(num_layers);
     kvc_forward f = 0;
     kvc_error error = KVC_ERROR_INIT;
     ASSERT_EQ(kvc_forward_begin(made, &batch, nullptr, &f, &error), KVC_OK) << error.message;
-    for (size_t l = 0; l < spec.groups.size(); l++) {
+    for (size_t l = 0; l < (num_layers == 0 ? spec.groups.size() : num_layers); l++) {
       if (spec.groups[l].row == KVC_ROW_STATE) {
         std::vector<float> states = state_of(tokens, end, l);
         int64_t shape[2] = {1, kDims};

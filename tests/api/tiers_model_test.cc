@@ -11,7 +11,7 @@ namespace kvt {
 namespace {
 
 constexpr uint64_t kSalts = 64;
-constexpr int64_t kHostBytes = 40 * 4096, kDiskBytes = 100 * 4096;
+constexpr int64_t kSmallHostBytes = 40 * 4096, kDiskBytes = 100 * 4096;
 
 int64_t operations() {
   const char *text = std::getenv("KVC_TIERS_OPERATIONS");
@@ -26,10 +26,10 @@ TieredSpec spec_of() {
   return spec;
 }
 
-class World {
+class ModelledCache {
  public:
-  explicit World(uint64_t seed) : random(seed) {
-    EXPECT_EQ(engine.add_host(kHostBytes), KVC_OK);
+  explicit ModelledCache(uint64_t seed) : random(seed) {
+    EXPECT_EQ(engine.add_host(kSmallHostBytes), KVC_OK);
     EXPECT_EQ(engine.add(folder, kDiskBytes, KVC_TIER_SYNC_NONE), KVC_OK);
   }
 
@@ -261,7 +261,7 @@ class World {
 };
 
 TEST(TiersModel, RandomCallsFindOnlyWhatWasStored) {
-  World world(1);
+  ModelledCache world(1);
   for (int64_t i = 0; i < operations() && !::testing::Test::HasFailure(); i++) {
     world.step();
     if (i % 20 == 0) world.check_counts();

@@ -278,6 +278,26 @@ TEST(Tiers, ALoadThatRunsHoldsItsPages) {
   EXPECT_EQ(kvc_cache_clear(engine.cache(), nullptr), KVC_OK);
 }
 
+TEST(Tiers, ALoadNeedsASequence) {
+  MemoryTier tier;
+  TieredSpec spec;
+  spec.sequences = 1;
+  TieredEngine engine{spec};
+  ASSERT_EQ(engine.add(tier), KVC_OK);
+  const Tokens prompt = count_to(24);
+  engine.serve(prompt);
+  engine.wait_stored();
+  engine.forget_all();
+  engine.add_sequence();
+  const kvc_prefix_query query = Prefix::query(prompt);
+  const kvc_error error = refused(engine.cache(), {KVC_ERROR_TOO_MANY_SEQUENCES}, "kvc_prefix_load", [&](kvc_error *e) {
+    kvc_job none = 0;
+    return kvc_prefix_load(engine.cache(), &query, nullptr, nullptr, &none, e);
+  });
+  EXPECT_EQ(error.required, 1);
+  EXPECT_EQ(error.available, 0);
+}
+
 TEST(Tiers, ACancelledLoadEnds) {
   MemoryTier tier;
   TieredEngine engine{TieredSpec{}};

@@ -22,8 +22,6 @@ namespace {
 constexpr const char *kDevices[] = {"cpu", "cuda"};
 
 // The helpers of other tests use this device.
-void use(const char *device) { setenv("KVC_TEST_DEVICE", device, 1); }
-
 std::set<std::string> public_functions() {
   std::ifstream file(KVC_FUNCTIONS);
   std::set<std::string> names;
@@ -404,7 +402,7 @@ TEST(Capabilities, EveryFunctionOnEveryDevice) {
   ASSERT_GT(all.size(), 50u);
   for (const char *device : kDevices) {
     SCOPED_TRACE(device);
-    use(device);
+    use_device(device);
     Program program;
     program.run();
     EXPECT_EQ(program.called, all);
@@ -422,17 +420,28 @@ struct Option {
 
 std::vector<Option> options() {
   std::vector<Option> all;
-  for (DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kI8}) {
+  for (DType type :
+       {DType::kF32, DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kI8, DType::kU4, DType::kE2M1}) {
     all.push_back({name_of(type), {.hq = 4, .hkv = 2, .d = 16, .dtype = type}});
-    all.push_back({"unlike dims", {.hq = 3, .hkv = 1, .d = 20, .dv = 9, .dtype = type}});
+    const bool packed = is_packed(type);
+    all.push_back({"unlike dims", {.hq = 3, .hkv = 1, .d = packed ? 48 : 20, .dv = packed ? 32 : 9, .dtype = type}});
     all.push_back({"rope on append", {.d = 16, .dtype = type, .rope = KVC_ROPE_ON_APPEND}});
-    if (!is_quantised(type)) all.push_back({"rope on read", {.d = 16, .dtype = type, .rope = KVC_ROPE_ON_READ}});
-    all.push_back(
-        {"latent", {.hq = 4, .d = 24, .dtype = type, .rope = KVC_ROPE_ON_APPEND, .scale = 0.2, .latent = 16}});
-    if (type == DType::kE4M3 || type == DType::kE5M2) {
+    all.push_back({"rope on read", {.d = 16, .dtype = type, .rope = KVC_ROPE_ON_READ}});
+    all.push_back({"latent",
+                   {.hq = 4,
+                    .d = packed ? 48 : 24,
+                    .dtype = type,
+                    .rope = KVC_ROPE_ON_APPEND,
+                    .scale = 0.2,
+                    .latent = packed ? 32 : 16}});
+    if (has_head_scales(type)) {
       all.push_back({"a scale", {.hq = 4, .hkv = 2, .d = 16, .dtype = type, .num_scales = 1}});
       all.push_back({"scales of heads", {.hq = 4, .hkv = 2, .d = 16, .dtype = type, .num_scales = 2}});
     }
+  }
+  for (const int rope : {KVC_ROPE_NONE, KVC_ROPE_ON_APPEND, KVC_ROPE_ON_READ}) {
+    all.push_back(
+        {"fp8_ds_mla", {.hq = 4, .d = 576, .dtype = DType::kDsMla, .rope = rope, .scale = 0.05, .latent = 512}});
   }
   all.push_back({"window", {.d = 16}, {.window = 7}});
   all.push_back({"chunk", {.d = 16}, {.chunk = 5}});
@@ -526,7 +535,7 @@ TEST(Capabilities, EveryOptionOfALayerOnEveryDevice) {
     SCOPED_TRACE(std::string(option.name) + ", " + name_of(option.layer.dtype));
     std::vector<std::vector<float>> of_devices;
     for (const char *device : kDevices) {
-      use(device);
+      use_device(device);
       std::string refused;
       of_devices.push_back(outputs(option, &refused));
       EXPECT_EQ(refused, "") << device;
@@ -538,19 +547,19 @@ TEST(Capabilities, EveryOptionOfALayerOnEveryDevice) {
   }
 }
 
-// Formats that the GPU does not store are refused when the cache is created, with the layer and the reason.
-TEST(Capabilities, FormatsOfTheCpuAlone) {
-  use("cuda");
+// Layers that no device stores are refused when the cache is created, with the layer and the reason.
+TEST(Capabilities, LayersThatAreRefused) {
+  use_device("cuda");
   const ContextPtr context = make_context();
   for (const auto &[type, name] : {std::pair(DType::kU4, "uint4"), {DType::kE2M1, "float4_e2m1fn"}}) {
     CacheSpec spec;
-    spec.layers = {LayerSpec{.d = 16}, LayerSpec{.d = 16, .dtype = type}};
+    spec.layers = {LayerSpec{.d = 16}, LayerSpec{.d = 24, .dtype = type}};
     BuiltConfig built(spec);
     kvc_cache *cache = nullptr;
     kvc_error error = KVC_ERROR_INIT;
     EXPECT_EQ(kvc_cache_create(context.get(), &built.config, &cache, &error), KVC_ERROR_UNSUPPORTED);
     EXPECT_EQ(error.index, 1);
-    const std::string wanted = std::string(name) + ": the CUDA backend stores";
+    const std::string wanted = std::string("of ") + name + " are not multiples of 16";
     EXPECT_NE(std::string(error.message).find(wanted), std::string::npos) << error.message;
   }
 }

@@ -11,8 +11,6 @@
 namespace kvt {
 namespace {
 
-void use(const char *device) { setenv("KVC_TEST_DEVICE", device, 1); }
-
 // Outputs and LSEs of `parts` parts of T rows, and the result of their merge.
 struct Merge {
   static constexpr int kTokens = 5, kHeads = 3, kDims = 40;
@@ -81,7 +79,7 @@ struct Merge {
 
 TEST(Merges, PartsThatSawNothing) {
   for (const char *device : {"cpu", "cuda"}) {
-    use(device);
+    use_device(device);
     const ContextPtr context = make_context_on(test_device().device_type);
     for (const int parts : {1, 2, 7, 32, 33, 50}) {
       SCOPED_TRACE(std::string(device) + ", " + std::to_string(parts) + " parts");

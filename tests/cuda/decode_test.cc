@@ -2,6 +2,9 @@
 // scenes of tests/kernels compare its results.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "kernels/cuda/attend/decode/instructions.cuh"
 #include "kernels/cuda/attend/decode/tiles.cuh"
 #include "mma_call.h"
 
@@ -18,6 +21,8 @@ TEST(DecodePlan, WhatTheKernelComputes) {
     for (Type stored : {q, Type::kE4m3, Type::kI8}) {
       for (int32_t dim : {64, 128, 256}) EXPECT_EQ(why(Call(q, stored, dim, dim)), "");
     }
+    for (int32_t dim : {64, 128}) EXPECT_EQ(why(Call(q, Type::kU4, dim, dim)), "");
+    EXPECT_EQ(why(Call(q, Type::kU4, 256, 256)), "256 dims of uint4 have no instance");
     EXPECT_EQ(why(Call(q, q, 192, 128)), "");
     EXPECT_EQ(why(Call(q, Type::kE4m3, 192, 128)), "head dims have no instance");
     EXPECT_EQ(why(Call(q, q, 128, 64)), "head dims have no instance");
@@ -48,15 +53,16 @@ TEST(DecodePlan, RingsFitInSharedMemory) {
   EXPECT_LE(kDecodeFixedBytes, 3584);  // scripts/ptxas_report.py assumes this size
   for (int32_t of_block : {99, 163, 227}) {
     for (int32_t dim : {64, 128, 192, 256}) {
-      for (Type stored : {Type::kBf16, Type::kE4m3, Type::kI8}) {
+      for (Type stored : {Type::kBf16, Type::kE4m3, Type::kI8, Type::kU4}) {
         const Call call(Type::kBf16, stored, dim, dim == 192 ? 128 : dim);
-        const DecodeShape shape = decode_shape(call.layer, kDecodeFixedBytes, of_block * 1024, (of_block + 1) * 1024);
-        const int32_t element = stored == Type::kBf16 ? 2 : 1, warps = decode_warps(dim, element);
-        const int32_t tile = decode_tile_bytes(dim, call.layer.v_head_dim, element, stored == Type::kI8);
+        const DecodeShape shape =
+            decode_shape(call.layer, Type::kBf16, kDecodeFixedBytes, of_block * 1024, (of_block + 1) * 1024);
+        const int32_t bits = element_bits(stored), warps = decode_warps(dim, bits);
+        const int32_t tile = decode_tile_bytes(dim, call.layer.v_head_dim, bits, tokens_have_scales(stored));
         ASSERT_GE(shape.stages, 2) << dim;
         EXPECT_LE(shape.stages, kMaxDecodeStages);
         EXPECT_LE(shape.shared_bytes, of_block * 1024);
-        const int32_t before = kDecodeFixedBytes + kDecodeRows * dim * 2;
+        const int32_t before = kDecodeFixedBytes + kDecodeRows * dim * 2 * (stored == Type::kU4 ? 3 : 1);
         EXPECT_GE(shape.shared_bytes, before + warps * shape.stages * tile);
         EXPECT_GE(shape.shared_bytes, before + warps * kDecodeRows * call.layer.v_head_dim * 4);
         EXPECT_EQ(tile % 16 + before % 16, 0);
@@ -64,7 +70,7 @@ TEST(DecodePlan, RingsFitInSharedMemory) {
     }
   }
   // Not even two tiles of each warp.
-  EXPECT_EQ(decode_shape(Call().layer, kDecodeFixedBytes, 32 * 1024, 64 * 1024).stages, 0);
+  EXPECT_EQ(decode_shape(Call().layer, Type::kBf16, kDecodeFixedBytes, 32 * 1024, 64 * 1024).stages, 0);
 }
 
 template <int kPitch>
@@ -84,11 +90,30 @@ void check_banks() {
 }
 
 TEST(DecodePlan, TilesHaveNoBankConflicts) {
+  check_banks<32>();
   check_banks<64>();
   check_banks<128>();
   check_banks<256>();
   check_banks<384>();
   check_banks<512>();
+}
+
+// The code for GPUs without an instruction for it.
+TEST(DecodeBytes, EveryByteOfE4m3BecomesFloat16) {
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t low, high;
+    pairs_of_e4m3(byte | 0x38u << 8 | 0x7fu << 16 | byte << 24, &low, &high);
+    const float expected = widen(E4m3{static_cast<uint8_t>(byte)});
+    const float first = widen(F16{static_cast<uint16_t>(low)}), last = widen(F16{static_cast<uint16_t>(high >> 16)});
+    EXPECT_EQ(widen(F16{static_cast<uint16_t>(low >> 16)}), 1.0f);
+    EXPECT_TRUE(std::isnan(widen(F16{static_cast<uint16_t>(high)})));
+    EXPECT_EQ(std::isnan(first), std::isnan(expected)) << byte;
+    EXPECT_EQ(std::isnan(last), std::isnan(expected)) << byte;
+    if (std::isnan(expected)) continue;
+    EXPECT_EQ(first, expected) << byte;
+    EXPECT_EQ(last, expected) << byte;
+    EXPECT_EQ(std::signbit(first), std::signbit(expected)) << byte;
+  }
 }
 
 }  // namespace

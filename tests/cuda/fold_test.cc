@@ -20,7 +20,7 @@
 namespace kvc::kernels::cuda {
 namespace {
 
-constexpr int32_t kFold = 512, kLength = 1032, kQueries = 9, kHeads = 4, kPage = 16, kPages = 80;
+constexpr int32_t kFold = 512, kLength = 1032, kQueries = 9, kHeads = 4, kPage = 16, kFoldPages = 80;
 
 // How the queries are computed.
 struct Way {
@@ -53,7 +53,7 @@ class Folding {
     layer_.format = stored_format(stored == Type::kBf16 ? DLDataType{kDLBfloat, 16, 1}
                                   : stored == Type::kI8 ? DLDataType{kDLInt, 8, 1}
                                                         : DLDataType{kDLFloat8_e4m3fn, 8, 1});
-    layer_.num_pages = kPages;
+    layer_.num_pages = kFoldPages;
     layer_.page_size = kPage;
     layer_.num_q_heads = kHeads;
     layer_.num_kv_heads = 1;
@@ -75,12 +75,12 @@ class Folding {
     if (latent > 0) layer_.v = layer_.k;
     std::normal_distribution<float> normal;
     if (stored == Type::kI8) {
-      for (int i = 0; i < kPages * kPage; ++i) scales_.push_back(0.01f + 0.001f * static_cast<float>(i % 7));
+      for (int i = 0; i < kFoldPages * kPage; ++i) scales_.push_back(0.01f + 0.001f * static_cast<float>(i % 7));
       layer_.k_scales = layer_.v_scales = test::scales_of_tokens(scales_.data(), kPage, kPage, 1);
     }
     q_.resize(static_cast<size_t>(kQueries * kHeads * dim));
     for (Bf16& x : q_) narrow(normal(random_), &x);
-    for (int32_t i = 0; i < kPages; ++i) nodes_.push_back(i * 37 % kPages);
+    for (int32_t i = 0; i < kFoldPages; ++i) nodes_.push_back(i * 37 % kFoldPages);
     nodes_.resize(3 * 32, -1);  // leaves
     for (int32_t i = 0; i < 32; ++i) nodes_.push_back(i < 3 ? i : -1);
   }
@@ -108,7 +108,7 @@ class Folding {
 
  private:
   void* fill(kvc_backend_pool* pool) {
-    const int64_t elements = int64_t{kPages} * kPage * dim_;
+    const int64_t elements = int64_t{kFoldPages} * kPage * dim_;
     void* const data = aligned_alloc(16, static_cast<size_t>(elements * element_bytes(stored_)));
     std::normal_distribution<float> normal;
     for (int64_t i = 0; i < elements; ++i) {

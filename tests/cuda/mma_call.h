@@ -27,6 +27,10 @@ inline DLDataType dtype(Type type) {
       return {kDLFloat8_e5m2, 8, 1};
     case Type::kI8:
       return {kDLInt, 8, 1};
+    case Type::kU4:
+      return {kDLUInt, 4, 1};
+    case Type::kE2m1:
+      return {kDLFloat4_e2m1fn, 4, 1};
     default:
       return {kDLBfloat, 16, 1};
   }

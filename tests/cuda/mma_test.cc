@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cuda_runtime.h"
+#include "kernels/cuda/attend/mma/many_rows.cuh"
 #include "kernels/cuda/attend/mma/tiles.cuh"
 #include "kernels/cuda/backend.h"
 #include "mma_call.h"
@@ -221,6 +222,85 @@ TEST(MmaPlan, WhatIsLeftToTheSimpleKernel) {
   EXPECT_EQ(pointer.why(), "rows are not aligned to 16 bytes");
 }
 
+TEST(MmaPlan, RowsOfFewBits) {
+  for (Type q : {Type::kF16, Type::kBf16}) {
+    for (int32_t dim : {64, 128}) EXPECT_EQ(Call(q, Type::kU4, dim, dim).why(), "");
+    EXPECT_EQ(Call(q, Type::kU4, 256, 256).why(), "rows of uint4 have another number of dims");
+    EXPECT_EQ(Call(q, Type::kU4, 96, 96).why(), "rows of uint4 have another number of dims");
+    EXPECT_EQ(Call(q, Type::kU4, 128, 64).why(), "rows of uint4 have another number of dims");
+    EXPECT_EQ(latent_call(q, Type::kU4, 128, 128).why(), "rows of uint4 have another number of dims");
+    Call packed(q, Type::kE2m1);  // 72 bytes
+    EXPECT_EQ(packed.why(), "");
+    EXPECT_EQ(copy_bytes(packed.layer), 8);
+    packed.layer.k.slot_stride_bytes = 76;
+    EXPECT_EQ(packed.why(), "");
+    EXPECT_EQ(copy_bytes(packed.layer), 4);
+    packed.layer.v.slot_stride_bytes = 74;
+    EXPECT_EQ(packed.why(), "rows are not aligned to 4 bytes");
+    Call ds_mla = latent_call(q, Type::kE4m3, 576, 512);
+    ds_mla.layer.format = ds_mla_format();
+    EXPECT_EQ(ds_mla.why(), q == Type::kF16 ? "q has another type than the last dims of K" : "");
+    EXPECT_EQ(raw_row_bytes(stored_type(ds_mla.layer), 576), 656);
+  }
+  const double table = 0.0;
+  Call turned(Type::kBf16, Type::kU4);
+  turned.args.key_tables = &table;
+  EXPECT_EQ(turned.why(), "keys are rotated twice on read");
+}
+
+TEST(MmaPlan, WhatTheKernelOfManyRowsComputes) {
+  const auto why = [](const Call& call) {
+    const char* const reason = why_not_many(call.args);
+    return std::string(reason == nullptr ? "" : reason);
+  };
+  for (Type type : {Type::kF16, Type::kBf16}) {
+    for (int32_t dim : {64, 128}) EXPECT_EQ(why(Call(type, type, dim, dim)), "");
+    EXPECT_EQ(why(Call(type, type, 192, 128)), "");
+    EXPECT_EQ(why(Call(type, Type::kE4m3)), "K has another type than q");
+  }
+  const std::string dims = "the head dims of K and V are none of 64, 128, and 192 with 128";
+  EXPECT_EQ(why(Call(Type::kF16, Type::kF16, 128, 64)), dims);
+  EXPECT_EQ(why(Call(Type::kF16, Type::kF16, 192, 192)), dims);
+  EXPECT_EQ(why(Call(Type::kF16, Type::kF16, 256, 256)), dims);
+  EXPECT_EQ(why(latent_call(Type::kF16, Type::kF16, 128, 128)), "rows are latent");
+  const double table = 0.0;
+  const float value = 0.0f;
+  Call turned, folds, capped, sloped, scaled, listed;
+  turned.args.key_tables = &table;
+  EXPECT_EQ(why(turned), "keys are rotated on read");
+  folds.plan.fold_keys = 1024;
+  EXPECT_EQ(why(folds), "the cache is deterministic");
+  capped.args.softcap = 5.0;
+  EXPECT_EQ(why(capped), "scores have softcap or ALiBi");
+  sloped.args.alibi_slopes = &value;
+  EXPECT_EQ(why(sloped), "scores have softcap or ALiBi");
+  scaled.args.q_scales.data = &value;
+  EXPECT_EQ(why(scaled), "scores have scales");
+  listed.args.lists.block_tokens = 1;
+  EXPECT_EQ(why(listed), "keys are listed");
+}
+
+// q, a tile of K and a tile of V follow each other. Two blocks of 128 dims fit on a multiprocessor with 164 KiB, and
+// one block of each instance on one with 100 KiB.
+TEST(MmaPlan, SharedMemoryOfManyRows) {
+  const int32_t fixed = static_cast<int32_t>(sizeof(ManyFixed));
+  EXPECT_LE(fixed, 12 * 1024);  // as scripts/ptxas_report.py assumes
+  for (const auto& [dim, v_dim] : {std::pair{64, 64}, {128, 128}, {192, 128}}) {
+    const Call call(Type::kF16, Type::kF16, dim, v_dim);
+    const MmaShape shape = many_shape(call.layer, fixed, 99 * 1024);
+    EXPECT_EQ(shape.stages, dim == 192 ? 0 : 1);
+    EXPECT_GE(shape.q_at, fixed);
+    EXPECT_EQ(shape.q_at % 128, 0);
+    EXPECT_EQ(shape.tiles_at, shape.q_at + 128 * dim * 2);
+    EXPECT_EQ(shape.shared_bytes, shape.tiles_at + 64 * (dim + v_dim) * 2);
+    EXPECT_EQ(many_shape(call.layer, fixed, shape.shared_bytes).stages, 1);
+    EXPECT_EQ(many_shape(call.layer, fixed, shape.shared_bytes - 1).stages, 0);
+    if (dim <= 128) {
+      EXPECT_LE(2 * (shape.shared_bytes + 1024), 164 * 1024);
+    }
+  }
+}
+
 // The parts of shared memory follow each other without overlap, and fit the device's limit.
 TEST(MmaPlan, SharedMemoryIsCutWithoutOverlap) {
   for (int32_t of_block : {99, 163, 227}) {
@@ -349,7 +429,8 @@ TEST(Mma, TheKernelThatWasAskedForRuns) {
   EXPECT_EQ(attend_on("sm_90", 1, 80, Type::kF16).products, 4 * 4 * (2 * 5 + 10));
   EXPECT_EQ(attend_on("sm_90", 1, 64, Type::kF16).products, 13 * (2 * 4 + 8));
   EXPECT_FLOAT_EQ(attend_on("sm_90", 1, 64, Type::kF16).out, 0.5f);
-  EXPECT_EQ(attend_on("sm_90_mma", 40, 64, Type::kF16).products, 4 * 3 * (8 * 4 + 4 * 8));  // 3 of 4 warps have rows
+  // Of the kernel of many rows, a warp has two groups of 16 rows, and 2 of 4 warps have rows.
+  EXPECT_EQ(attend_on("sm_90_mma", 40, 64, Type::kF16).products, 4 * 4 * (8 * 4 + 4 * 8));
   EXPECT_FLOAT_EQ(attend_on("sm_90_mma", 40, 64, Type::kF16).out, 0.5f);
 }
 

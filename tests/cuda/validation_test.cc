@@ -54,7 +54,6 @@ class Validation : public testing::Test {
     cuda_emulation::set_order(cuda_emulation::kAtOnce);
     cuda_emulation::fail_call(0, cudaSuccess);
   }
-  static void use(const char *device) { setenv("KVC_TEST_DEVICE", device, 1); }
   DeviceIndexes indexes_;
 };
 
@@ -71,11 +70,11 @@ TEST_F(Validation, AttentionLeavesTheRowOutAndTheNextCallSaysWhy) {
     SCOPED_TRACE(c.message);
     PagedCall good(c.ragged), bad(c.ragged), on_host(c.ragged);
     c.spoil(&bad), c.spoil(&on_host);
-    use("cpu");
+    use_device("cpu");
     const kvc_status at_once = on_host.attend(cpu.get());
     EXPECT_TRUE(at_once == KVC_ERROR_OUT_OF_RANGE || at_once == KVC_ERROR_BUFFER_TOO_SMALL) << on_host.error.message;
     EXPECT_EQ(on_host.check(cpu.get()), KVC_OK);
-    use("cuda");
+    use_device("cuda");
     ASSERT_EQ(good.attend(cuda.get()), KVC_OK) << good.error.message;
     const Array before = bad.out;
     ASSERT_EQ(bad.attend(cuda.get()), KVC_OK) << bad.error.message;

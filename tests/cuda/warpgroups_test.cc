@@ -1,5 +1,5 @@
 // The library on the device that attends by warpgroups, beside the CPU. Staged steps list blocks of 128 rows, and steps
-// of a graph are launched at its capacity. Latent rows are computed in halves.
+// of a graph are launched at its capacity. Latent rows are computed in halves, or over lists of keys.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -88,7 +88,12 @@ class Warpgroups : public testing::TestWithParam<bool> {  // latent rows
       for (_Float16& x : tensors[0][t].data) x = static_cast<_Float16>(normal_(random_));
       std::copy(tensors[0][t].data.begin(), tensors[0][t].data.end(), tensors[1][t].data.begin());
     }
+    // Tokens that each sequence has, some of them twice, and entries that name nothing.
+    std::vector<int32_t> entries(static_cast<size_t>(capacity * entries_));
+    for (int32_t& entry : entries) entry = static_cast<int32_t>(random_() % 80) - 30;
+    int64_t shape[] = {capacity, 1, entries_};
     for (int i = 0; i < 2; ++i) {
+      DLTensor lists = {entries.data(), {kDevices[i], 0}, 3, {kDLInt, 32, 1}, shape, nullptr, 0};
       kvc_batch batch;
       kvc_batch_init(&batch);
       batch.num_sequences = static_cast<int32_t>(rows[i].size());
@@ -103,6 +108,7 @@ class Warpgroups : public testing::TestWithParam<bool> {  // latent rows
       args.k = &tensors[i][1].view;
       args.v = latent_ ? nullptr : &tensors[i][2].view;  // a latent row is K's
       args.out = &tensors[i][3].view;
+      args.indices = entries_ > 0 ? &lists : nullptr;
       ASSERT_EQ(kvc_forward_attend(caches_[i], forward, 0, &args, error()), KVC_OK) << error_.message;
       ASSERT_EQ(kvc_forward_end(caches_[i], forward, error()), KVC_OK) << error_.message;
     }
@@ -117,9 +123,19 @@ class Warpgroups : public testing::TestWithParam<bool> {  // latent rows
       ASSERT_EQ(kvc_seq_add(caches_[i], count, rows[i].data(), error()), KVC_OK) << error_.message;
     }
   }
+  void create(int64_t tokens, kvc_forward (&graphs)[2]) {
+    for (int i = 0; i < 2; ++i) {
+      kvc_graph_config config;
+      kvc_graph_config_init(&config);
+      config.max_sequences = 2;
+      config.max_tokens = tokens;
+      ASSERT_EQ(kvc_graph_create(caches_[i], &config, &graphs[i], error()), KVC_OK) << error_.message;
+    }
+  }
 
   const bool latent_;
   const Shape shape_;
+  int64_t entries_ = 0;  // of the list of each query; 0: no lists
   kvc_context* contexts_[2] = {};
   kvc_cache* caches_[2] = {};
   kvc_error error_ = KVC_ERROR_INIT;
@@ -147,13 +163,7 @@ TEST_P(Warpgroups, StepsOfAGraph) {
   std::vector<kvc_seq> rows[2];
   add(rows, 2);
   kvc_forward graphs[2] = {};
-  for (int i = 0; i < 2; ++i) {
-    kvc_graph_config config;
-    kvc_graph_config_init(&config);
-    config.max_sequences = 2;
-    config.max_tokens = tokens;
-    ASSERT_EQ(kvc_graph_create(caches_[i], &config, &graphs[i], error()), KVC_OK) << error_.message;
-  }
+  create(tokens, graphs);
   const int64_t before = cuda_emulation::counts().warpgroup_products;
   const Lengths steps =
       latent_ ? Lengths{{13, 3}, {1, 9}, {1, 1}, {8, 8}} : Lengths{{80, 10}, {3, 90}, {1, 1}, {48, 48}};
@@ -162,6 +172,24 @@ TEST_P(Warpgroups, StepsOfAGraph) {
     if (HasFatalFailure()) return;
   }
   EXPECT_GT(cuda_emulation::counts().warpgroup_products, before);
+}
+
+TEST_P(Warpgroups, ListsOfKeys) {
+  constexpr int64_t kTokens = 12;
+  std::vector<kvc_seq> rows[2];
+  add(rows, 2);
+  kvc_forward graphs[2] = {};
+  create(kTokens, graphs);
+  step(rows, {70, 50}, 120, nullptr);
+  entries_ = 90;
+  const int64_t before = cuda_emulation::counts().warpgroup_products;
+  for (const bool in_graph : {false, true}) {
+    for (const std::vector<int32_t>& lengths : Lengths{{3, 9}, {1, 1}, {1, 5}}) {
+      step(rows, lengths, in_graph ? kTokens : lengths[0] + lengths[1], in_graph ? graphs : nullptr);
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_EQ(cuda_emulation::counts().warpgroup_products > before, latent_);
 }
 
 INSTANTIATE_TEST_SUITE_P(Layers, Warpgroups, testing::Bool(),

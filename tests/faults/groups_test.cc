@@ -11,7 +11,7 @@ namespace kvt {
 namespace {
 
 // Layers 0 (full), 1 (cross), 2 (recurrent, two states).
-struct Hybrid {
+struct SmallHybrid {
   kvc_state_config states[2];
   kvc_layer_config layers[3];
   kvc_group_config groups[3];
@@ -24,7 +24,7 @@ struct Hybrid {
   Tensor rows{DType::kF32, {8, 2, 16}}, q{DType::kF32, {8, 4, 16}}, out{DType::kF32, {8, 4, 16}};
   Tensor state_rows[2] = {{DType::kF32, {2, 4, 4}}, {DType::kF16, {2, 9}}};
 
-  Hybrid() {
+  SmallHybrid() {
     for (kvc_state_config &s : states) kvc_state_config_init(&s);
     states[0].rank = 2;
     states[0].shape[0] = states[0].shape[1] = 4;
@@ -118,7 +118,7 @@ struct Hybrid {
 };
 
 TEST(Faults, CreateOfAHybridCache) {
-  Hybrid h;
+  SmallHybrid h;
   ASSERT_EQ(h.create(), KVC_OK) << h.error.message;
   h.owner.reset();
   const int64_t blocks = live_blocks(), mapped = live_mapped_bytes();
@@ -140,36 +140,56 @@ TEST(Faults, CreateOfAHybridCache) {
 
 // The first calls of a fresh cache may allocate (forks do). Each allocation fails once, and the state is that before or
 // after.
-TEST(Faults, ForkOfAHybridSequence) {
-  Hybrid h;
-  ASSERT_EQ(h.create(), KVC_OK) << h.error.message;
-  ASSERT_EQ(kvc_seq_add(h.cache, 2, h.seqs, &h.error), KVC_OK);
-  ASSERT_EQ(h.encode(3), KVC_OK) << h.error.message;
-  for (int i = 0; i < 5; i++) ASSERT_EQ(h.step(), KVC_OK) << h.error.message;
-  ASSERT_EQ(kvc_seq_checkpoint(h.cache, 2, h.seqs, &h.error), KVC_OK);
-  const kvc_seq parents[4] = {h.seqs[0], h.seqs[1], h.seqs[0], h.seqs[1]};
+void fork_with_failing_allocations(SmallHybrid *h, int count) {
+  kvc_seq parents[16], children[16];
+  for (int i = 0; i < count; i++) parents[i] = h->seqs[i % 2];
   for (int64_t n = 1;; n++) {
-    kvc_seq children[4];
     uint64_t before = 0, after = 0;
-    ASSERT_EQ(kvc_cache_digest(h.cache, &before, nullptr), KVC_OK);
+    ASSERT_EQ(kvc_cache_digest(h->cache, &before, nullptr), KVC_OK);
     fail_allocation(n);
-    const kvc_status status = kvc_seq_fork(h.cache, 4, parents, nullptr, children, nullptr, &h.error);
+    const kvc_status status = kvc_seq_fork(h->cache, count, parents, nullptr, children, nullptr, &h->error);
     const bool happened = failed();
     fail_allocation(0);
-    ASSERT_EQ(kvc_cache_check_invariants(h.cache, &h.error), KVC_OK) << h.error.message;
+    ASSERT_EQ(kvc_cache_check_invariants(h->cache, &h->error), KVC_OK) << h->error.message;
     if (!happened) {
-      ASSERT_EQ(status, KVC_OK) << h.error.message;
+      ASSERT_EQ(status, KVC_OK) << h->error.message;
       break;
     }
     ASSERT_EQ(status, KVC_ERROR_OUT_OF_MEMORY);
-    ASSERT_EQ(kvc_cache_digest(h.cache, &after, nullptr), KVC_OK);
+    ASSERT_EQ(kvc_cache_digest(h->cache, &after, nullptr), KVC_OK);
     ASSERT_EQ(before, after);
     ASSERT_LT(n, 100);
   }
 }
 
+TEST(Faults, ForkOfAHybridSequence) {
+  SmallHybrid h;
+  ASSERT_EQ(h.create(), KVC_OK) << h.error.message;
+  ASSERT_EQ(kvc_seq_add(h.cache, 2, h.seqs, &h.error), KVC_OK);
+  ASSERT_EQ(h.encode(3), KVC_OK) << h.error.message;
+  for (int i = 0; i < 5; i++) ASSERT_EQ(h.step(), KVC_OK) << h.error.message;
+  ASSERT_EQ(kvc_seq_checkpoint(h.cache, 2, h.seqs, &h.error), KVC_OK);
+  fork_with_failing_allocations(&h, 4);
+}
+
+// Each child needs a copy and a clear of its last page. These are more than the cache has room for at first.
+TEST(Faults, ForkWithClearedPages) {
+  SmallHybrid h;
+  h.config.flags |= KVC_CACHE_ZERO_ON_FREE;
+  h.config.num_layers = h.config.num_groups = 1;
+  h.config.max_checkpoints = 0;
+  h.config.max_sequences = 12;
+  ASSERT_EQ(h.create(), KVC_OK) << h.error.message;
+  ASSERT_EQ(kvc_seq_add(h.cache, 2, h.seqs, &h.error), KVC_OK);
+  kvc_forward f = 0;
+  ASSERT_EQ(h.begin(3, 0, &f), KVC_OK) << h.error.message;
+  ASSERT_EQ(h.append(f, 0), KVC_OK) << h.error.message;
+  ASSERT_EQ(kvc_forward_end(h.cache, f, &h.error), KVC_OK) << h.error.message;
+  fork_with_failing_allocations(&h, 10);
+}
+
 TEST(Steady, NoAllocationOverStatesAndEncoderSequences) {
-  Hybrid h;
+  SmallHybrid h;
   ASSERT_EQ(h.create(), KVC_OK) << h.error.message;
   ASSERT_EQ(kvc_seq_add(h.cache, 2, h.seqs, &h.error), KVC_OK);
   ASSERT_EQ(h.encode(4), KVC_OK) << h.error.message;

@@ -17,8 +17,8 @@ def rotate(x, theta):
     """x [T, heads, DIM] at positions 0..T-1; dimension i is rotated together with i + DIM/2."""
     frequency = theta ** (-2.0 * np.arange(DIM // 2) / DIM)
     turn = np.exp(1j * np.arange(len(x), dtype=np.float64)[:, None, None] * frequency)
-    turned = (x[..., :DIM // 2].astype(np.float64) + 1j * x[..., DIM // 2:]) * turn
-    return np.concatenate([turned.real, turned.imag], -1).astype(np.float32)
+    rotated = (x[..., :DIM // 2].astype(np.float64) + 1j * x[..., DIM // 2:]) * turn
+    return np.concatenate([rotated.real, rotated.imag], -1).astype(np.float32)
 
 
 def attention(q, k, v, window):

@@ -63,12 +63,12 @@ def attention(layer, q, k, v):
     position, half = np.arange(len(q)), DIM // 2
     angles = position[:, None] * (1e6 if full else 1e4) ** (-2 * np.arange(half) / DIM)
 
-    def turned(x):
+    def rotated(x):
         a, b = x[..., :half].astype(np.float64), x[..., half:]
         cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
         return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
-    scores = np.einsum("ihd,jd->hij", turned(q), turned(k)[:, 0]) * METADATA["attention_scale"]
+    scores = np.einsum("ihd,jd->hij", rotated(q), rotated(k)[:, 0]) * METADATA["attention_scale"]
     distance = position[:, None] - position
     scores[:, (distance < 0) | ((distance >= WINDOW) & (not full))] = -np.inf
     weights = np.exp(scores - scores.max(-1, keepdims=True))

@@ -109,5 +109,6 @@ def test_texts_answers_and_a_kill(serving, model, files):
             assert choice["text"] == files.tokenizer.decode(request.output)
             assert answer["usage"]["prompt_tokens"] == len(ids)
         found = answers[1]["usage"]["prompt_tokens_details"]["cached_tokens"]
-        assert found == (len(ids) - 1) // 16 * 16, "what the killed server had published was not found"
+        published = (len(ids) - 1) // 16 * 16  # and a prompt that came before it may share tokens of the next page
+        assert published <= found < min(published + 16, len(ids)), "what the killed server had published was not found"
     assert any(answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in again)

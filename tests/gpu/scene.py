@@ -79,8 +79,8 @@ class Scene:
             k_scale, v_scale = (s[None, :, None] if s.ndim == 1 else s[:, :, None] for s in parts[2:])
             parts = [parts[0] * k_scale, parts[1] * v_scale]
         positions = np.arange(begin, begin + len(given_k))
-        for part, given, turned in ((parts[0], given_k, positions), (parts[1], given_v, None)):
-            wanted = rotate(given, turned) if self.rope and turned is not None else given
+        for part, given, places in ((parts[0], given_k, positions), (parts[1], given_v, None)):
+            wanted = rotate(given, places) if self.rope and places is not None else given
             # Half a step of the largest value of the row (int8), or of each value (floats).
             step = {"f32": 1e-5, "f16": 1e-3, "bf16": 8e-3, "float8_e4m3fn": 0.07, "float8_e5m2": 0.14}
             bound = (np.abs(wanted).max(-1, keepdims=True) / 250 if self.kv_dtype == "int8"

@@ -64,6 +64,7 @@ CASES = {
     "int8": {"q_heads": 4, "kv_heads": 4, "head_dim": 32, "dtype": "int8"},
     "on read": {"q_heads": 4, "kv_heads": 2, "head_dim": 64, "dtype": "bf16", "rope": "on_read"},
     "latent": {"q_heads": 16, "head_dim": 96, "latent_dim": 64, "dtype": "bf16", "scale": 0.1},
+    "latent, by warpgroups": {"q_heads": 20, "head_dim": 576, "latent_dim": 512, "dtype": "bf16", "scale": 0.04},
     "latent, many heads": {"q_heads": 72, "head_dim": 96, "latent_dim": 64, "dtype": "bf16", "scale": 0.1},
 }
 

@@ -83,6 +83,29 @@ TEST(FewRows, Masks) {
   with([](SceneConfig* c) { c->scale = -0.1, c->rows = {{2, 150}}; });
 }
 
+// q of bfloat16 that float16 cannot represent, and elements of a row that differ by up to 2^24.
+TEST(FewRows, QueriesOfAnySize) {
+  unsigned seed = 160;
+  for (int i : {1, 5, 7}) {
+    for (const float size : {1e-30f, 1.0f, 1e30f}) {
+      SceneConfig config = config_of(kShapes[i], seed += 4);
+      config.rows = {{2, 150}};
+      config.call_scale = 0.1 / static_cast<double>(size);
+      Scene scene(config);
+      for (int t = 0; t < scene.num_tokens(); ++t) {
+        for (int h = 0; h < config.q_heads; ++h) {
+          for (int d = 0; d < config.head_dim; ++d) scene.q(t, h, d) *= std::ldexp(size, -(d % 7) * 4);
+        }
+      }
+      scene.store();
+      for_each_implementation(1, [&](const std::string& name, kvc_backend_device* device) {
+        scene.attend(test_backend(), device);
+        scene.check(name);
+      });
+    }
+  }
+}
+
 // One dim of V is NaN or infinite, for a key that some rows of its tile see. It reaches that dim of their outputs, and
 // nothing else. The key is in a tile that some rows see in part, or in one that all rows see.
 TEST(FewRows, OddValuesStayInTheirDim) {

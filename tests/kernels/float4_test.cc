@@ -13,8 +13,8 @@ namespace {
 size_t bytes_of_row(int dims) { return static_cast<size_t>(dims / 2 + dims / 16); }
 
 // A pool of 4 slots for one kv head, and the row that append stores in slot 1.
-struct Pool {
-  Pool(int dims, float head_scale) : scales{head_scale} {
+struct Float4Pool {
+  Float4Pool(int dims, float head_scale) : scales{head_scale} {
     layer.num_pages = 1;
     layer.page_size = 4;
     layer.num_q_heads = layer.num_kv_heads = 1;
@@ -27,8 +27,8 @@ struct Pool {
     layer.v = pool_of(dtype_of(Kind::kE2m1), v_bytes.data(), 4 * row, 4 * row, row, row);
     if (head_scale != 1.0f) layer.k_scales = layer.v_scales = scales_of_heads(scales.data(), 0);
   }
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
+  Float4Pool(const Float4Pool&) = delete;
+  Float4Pool& operator=(const Float4Pool&) = delete;
 
   std::vector<unsigned char> append(kvc_backend_device* device, Kind source, void* row, int64_t elements) {
     const int64_t slot = 1;
@@ -69,7 +69,7 @@ TEST(Float4, AppendStoresWhatTheFormatDefines) {
           for_each_implementation(
               1,
               [&](const std::string& name, kvc_backend_device* device) {
-                Pool pool(dims, head_scale);
+                Float4Pool pool(dims, head_scale);
                 EXPECT_EQ(pool.append(device, source, data.data(), dims), expected)
                     << name << " " << dims << " dims of " << name_of(source) << " around " << deviation;
               },
@@ -95,7 +95,7 @@ TEST(Float4, TiesAndLimits) {
       1,
       [&](const std::string& name, kvc_backend_device* device) {
         const auto stored = [&](std::vector<float>& x) {
-          return Pool(16, 1.0f).append(device, Kind::kF32, x.data(), 16);
+          return Float4Pool(16, 1.0f).append(device, Kind::kF32, x.data(), 16);
         };
         EXPECT_EQ(stored(row), ties) << name;
         EXPECT_EQ(stored(large), of_large) << name;
@@ -118,7 +118,7 @@ TEST(Float4, BlocksThatAreNotFinite) {
     for_each_implementation(
         1,
         [&](const std::string& name, kvc_backend_device* device) {
-          EXPECT_EQ(Pool(48, 1.0f).append(device, Kind::kF32, row.data(), 48), expected) << name << " " << bad;
+          EXPECT_EQ(Float4Pool(48, 1.0f).append(device, Kind::kF32, row.data(), 48), expected) << name << " " << bad;
         },
         true);
   }
@@ -130,44 +130,53 @@ TEST(Float4, StoredBytesAreCopied) {
   for_each_implementation(
       1,
       [&](const std::string& name, kvc_backend_device* device) {
-        EXPECT_EQ(Pool(80, 1.0f).append(device, Kind::kE2m1, row.data(), static_cast<int64_t>(row.size())), row)
+        EXPECT_EQ(Float4Pool(80, 1.0f).append(device, Kind::kE2m1, row.data(), static_cast<int64_t>(row.size())), row)
             << name;
       },
       true);
 }
 
-// Every scale byte and every element is read as its value: attention over one key gives V.
+// Expects attention over one key, whose V has these bytes, to give the values of the bytes.
+void expect_read(const std::vector<unsigned char>& row, int dims, Kind q) {
+  std::vector<float> expected(static_cast<size_t>(dims));
+  kvt::read_e2m1_row(row.data(), dims, 1.0f, dims, expected.data());
+  SceneConfig config;
+  config.q = q;
+  config.kv = Kind::kE2m1;
+  config.q_heads = config.kv_heads = 1;
+  config.head_dim = config.v_head_dim = dims;
+  config.scale = 0.125;  // a power of two, so that every backend converts the score exactly
+  config.rows = {{1, 1}};
+  Scene scene(config);
+  scene.store_value_bytes(0, 0, row);
+  for_each_implementation(
+      1,
+      [&](const std::string& name, kvc_backend_device* device) {
+        scene.attend(test_backend(), device);
+        for (int d = 0; d < dims; ++d) {
+          const float wanted = expected[static_cast<size_t>(d)], got = scene.out(0, 0, d);
+          EXPECT_TRUE(std::isnan(wanted) ? std::isnan(got) : got == wanted)
+              << name << " " << name_of(q) << " dim " << d << ": " << got << ", not " << wanted;
+        }
+      },
+      true);
+}
+
+// Every scale byte and every element is read as its value. Tensor cores read rows of 64 dims or more of queries of 16
+// bits.
 TEST(Float4, EveryByteIsRead) {
-  for (int dims : {16, 64, 128}) {
-    for (int scale = 0; scale < 256; scale += dims / 16) {
-      std::vector<unsigned char> row(bytes_of_row(dims));
-      for (int d = 0; d < dims / 2; ++d)
-        row[static_cast<size_t>(d)] = static_cast<unsigned char>(17 * (d % 16) + d / 16);
-      for (size_t i = static_cast<size_t>(dims / 2); i < row.size(); ++i)
-        row[i] = static_cast<unsigned char>(scale + i);
-      std::vector<float> expected(static_cast<size_t>(dims));
-      kvt::read_e2m1_row(row.data(), dims, 1.0f, dims, expected.data());
-      SceneConfig config;
-      config.kv = Kind::kE2m1;
-      config.q_heads = config.kv_heads = 1;
-      config.head_dim = config.v_head_dim = dims;
-      config.rows = {{1, 1}};
-      Scene scene(config);
-      scene.store_value_bytes(0, 0, row);
-      for_each_implementation(
-          1,
-          [&](const std::string& name, kvc_backend_device* device) {
-            scene.attend(test_backend(), device);
-            for (int d = 0; d < dims; ++d) {
-              const auto wanted = expected[static_cast<size_t>(d)];
-              if (std::isnan(wanted)) {
-                EXPECT_TRUE(std::isnan(scene.out(0, 0, d))) << name << " scale " << scale;
-              } else {
-                EXPECT_EQ(scene.out(0, 0, d), wanted) << name << " scale " << scale << " dim " << d;
-              }
-            }
-          },
-          true);
+  for (Kind q : {Kind::kF32, Kind::kF16, Kind::kBf16}) {
+    for (int dims : {16, 64, 128, 256}) {
+      for (int scale = 0; scale < 256; scale += dims / 16) {
+        std::vector<unsigned char> row(bytes_of_row(dims));
+        for (int d = 0; d < dims / 2; ++d) {
+          row[static_cast<size_t>(d)] = static_cast<unsigned char>(17 * (d % 16) + d / 16);
+        }
+        for (size_t i = static_cast<size_t>(dims / 2); i < row.size(); ++i) {
+          row[i] = static_cast<unsigned char>(scale + static_cast<int>(i));
+        }
+        expect_read(row, dims, q);
+      }
     }
   }
 }

@@ -85,6 +85,55 @@ TEST(Nibbles, ManyKeys) {
   }
 }
 
+// On a GPU, tensor cores compute these: many queries of 16 bits.
+TEST(Nibbles, ManyRowsOf16Bits) {
+  unsigned seed = 9700;
+  for (const Kind kv : kStored) {
+    for (const Kind q : {Kind::kF16, Kind::kBf16}) {
+      for (const int dims : {64, 128, 256}) {
+        SceneConfig config;
+        config.kv = kv;
+        config.q = q;
+        config.q_heads = 8;
+        config.head_dim = config.v_head_dim = dims;
+        config.page_size = dims == 64 ? 3 : 16;
+        config.splits = dims == 256 ? 2 : 1;
+        config.window = dims == 64 ? 70 : 0;
+        config.softcap = dims == 128 ? 8.0 : 0.0;
+        config.head_scales = kv == Kind::kE2m1 ? 1 : 0;
+        config.rotate = dims == 64;
+        config.rows = {{30, 150}, {9, 33}, {1, 80}};
+        config.seed = seed++;
+        run_scene(config, 1);
+      }
+    }
+  }
+}
+
+// On a GPU, a kernel for few rows computes these on tensor cores: rotated queries of 16 bits, tiles within pages and
+// across pages, keys that some row does not see, and several items for the keys of a row.
+TEST(Nibbles, FewRowsOf16Bits) {
+  unsigned seed = 9500;
+  for (const Kind q : {Kind::kF16, Kind::kBf16}) {
+    for (const int dims : {64, 128}) {
+      for (const int page_size : {3, 16}) {
+        SceneConfig config;
+        config.kv = Kind::kU4;
+        config.q = q;
+        config.q_heads = 8;
+        config.head_dim = config.v_head_dim = dims;
+        config.page_size = page_size;
+        config.splits = page_size == 3 ? 2 : 1;
+        config.window = page_size == 3 ? 70 : 0;
+        config.rotate = dims == 64;
+        config.rows = {{2, 150}, {1, 33}};
+        config.seed = seed++;
+        run_scene(config, 1);
+      }
+    }
+  }
+}
+
 TEST(Nibbles, TreesAndSharedKeys) {
   for (Kind kv : kStored) {
     SceneConfig config;

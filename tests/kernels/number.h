@@ -11,24 +11,25 @@
 
 namespace kvc::kernels::test {
 
-enum class Kind { kF32, kF16, kBf16, kE4m3, kE5m2, kI8, kU4, kE2m1 };
+enum class Kind { kF32, kF16, kBf16, kE4m3, kE5m2, kI8, kU4, kE2m1, kDsMla };
 
 inline const char* name_of(Kind kind) {
-  constexpr const char* kNames[] = {"f32", "f16", "bf16", "e4m3", "e5m2", "i8", "u4", "e2m1"};
+  constexpr const char* kNames[] = {"f32", "f16", "bf16", "e4m3", "e5m2", "i8", "u4", "e2m1", "ds_mla"};
   return kNames[static_cast<int>(kind)];
 }
 inline bool is_quantised(Kind kind) { return kind >= Kind::kE4m3; }
-// Bytes of an element; of 4 bits, of two, which their pools count as one.
+// Bytes of an element; of 4 bits, of two, which their pools count as one. Rows of kDsMla count as bytes.
 inline int bytes_of(Kind kind) { return kind == Kind::kF32 ? 4 : is_quantised(kind) ? 1 : 2; }
 inline DLDataType dtype_of(Kind kind) {
-  constexpr DLDataType kTypes[] = {{kDLFloat, 32, 1},        {kDLFloat, 16, 1},       {kDLBfloat, 16, 1},
-                                   {kDLFloat8_e4m3fn, 8, 1}, {kDLFloat8_e5m2, 8, 1},  {kDLInt, 8, 1},
-                                   {kDLUInt, 4, 1},          {kDLFloat4_e2m1fn, 4, 1}};
+  constexpr DLDataType kTypes[] = {{kDLFloat, 32, 1},        {kDLFloat, 16, 1},        {kDLBfloat, 16, 1},
+                                   {kDLFloat8_e4m3fn, 8, 1}, {kDLFloat8_e5m2, 8, 1},   {kDLInt, 8, 1},
+                                   {kDLUInt, 4, 1},          {kDLFloat4_e2m1fn, 4, 1}, {kDLFloat8_e4m3fn, 8, 1}};
   return kTypes[static_cast<int>(kind)];
 }
 
-// Units of a row. Of kE2m1, the scales of blocks of 16 dims follow its elements.
+// Units of a row. Of kE2m1, the scales of blocks of 16 dims follow its elements. Of kDsMla, four scales follow V.
 inline int units_of(Kind kind, int dims) {
+  if (kind == Kind::kDsMla) return dims > 512 ? 656 : dims + 16;
   return kind == Kind::kU4 ? dims / 2 : kind == Kind::kE2m1 ? dims / 2 + dims / 16 : dims;
 }
 // Stored with a scale for each token and head.

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/common/scales.h"
 #include "pool.h"
 #include "scene.h"
 
@@ -150,6 +151,42 @@ TEST(Quantise, EveryByteIsReadAsMlDtypesReadsIt) {
             },
             true);
       }
+    }
+  }
+}
+
+// The same for int8. Append makes no -128, but rows that a caller has quantised may contain it.
+TEST(Quantise, EveryByteOfInt8IsRead) {
+  constexpr float kScale = 0.5f;
+  for (Kind q : {Kind::kF32, Kind::kF16, Kind::kBf16}) {
+    for (int queries : {1, 20}) {
+      SceneConfig config;
+      config.q_heads = config.kv_heads = 1;
+      config.head_dim = config.v_head_dim = 256;
+      config.page_size = 1;
+      config.q = q;
+      config.kv = Kind::kI8;
+      config.rows = {{queries, queries}};
+      Scene scene(config);
+      const kvc_backend_layer layer = scene.layer();
+      for (int64_t page = 0; page < layer.num_pages; ++page) {
+        std::memset(address_of_row(layer.k, page, 0, 0), 0, 256);  // so all keys have the same weight
+        unsigned char* row = address_of_row(layer.v, page, 0, 0);
+        for (int d = 0; d < 256; ++d) row[d] = static_cast<unsigned char>(d);
+        *token_scale(&layer.v_scales, page, 0, 0) = kScale;
+      }
+      for_each_implementation(
+          1,
+          [&](const std::string& name, kvc_backend_device* device) {
+            scene.attend(test_backend(), device);
+            for (int d = 0; d < 256; ++d) {
+              const float value = kScale * static_cast<float>(static_cast<int8_t>(d));
+              for (int t = 0; t < queries; ++t) {
+                ASSERT_NEAR(scene.out(t, 0, d), value, std::fabs(value) * 1e-6f) << name << " byte " << d;
+              }
+            }
+          },
+          true);
     }
   }
 }

@@ -103,7 +103,7 @@ Scene::Scene(const SceneConfig& config) : config_(config) {
   layer_.v_head_dim = config_.v_head_dim;
   layer_.window_tokens = config_.window;
   layer_.chunk_tokens = config_.chunk;
-  layer_.format = stored_format(dtype_of(config_.kv));
+  layer_.format = config_.kv == Kind::kDsMla ? ds_mla_format() : stored_format(dtype_of(config_.kv));
   layer_.softmax_scale = static_cast<float>(config_.scale != 0.0 ? config_.scale : 1.0 / std::sqrt(config_.head_dim));
   layer_.rope_class = config_.rotate ? 0 : -1;
   layer_.rope_dim = rope_dim;
@@ -303,7 +303,7 @@ void Scene::build_scales() {
       memory.assign(static_cast<size_t>(page_stride * layer_.num_pages), NAN);
       scales = scales_of_tokens(memory.data(), page_stride, config_.nhd ? 1 : config_.page_size,
                                 config_.nhd ? config_.kv_heads + 1 : 1);
-    } else if (is_quantised(config_.kv) && config_.head_scales > 0) {
+    } else if (is_quantised(config_.kv) && config_.kv != Kind::kDsMla && config_.head_scales > 0) {
       for (int h = 0; h < (config_.head_scales == 2 ? config_.kv_heads : 1); ++h) {
         memory.push_back(first * std::ldexp(1.0f + 0.1f * static_cast<float>(h), h % 5 - 4));
       }

@@ -199,6 +199,8 @@ void for_each_implementation(int threads, const std::function<void(const std::st
 // Runs body on CUDA's device that attends by warpgroups, if there is one. (for_each_implementation does so only on
 // GPUs.)
 void for_warpgroups(const std::function<void(const std::string&, kvc_backend_device*)>& body);
+// The same on the device that attends by tensor cores without warpgroups ("sm_90_mma").
+void for_warps(const std::function<void(const std::string&, kvc_backend_device*)>& body);
 // Computes a scene by each implementation, and compares it with float64.
 void run_scene(const SceneConfig& config, int threads, bool with_reference = false);
 

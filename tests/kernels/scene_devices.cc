@@ -73,6 +73,9 @@ std::vector<std::string> names_of_device(const kvc_backend* cuda) {
 bool is_by_warpgroups(const std::string& name, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), name + "_mma") != names.end();
 }
+bool is_without_warpgroups(const std::string& name) {
+  return name.size() > 4 && name.compare(name.size() - 4, 4, "_mma") == 0;
+}
 // On the emulation, warpgroup_test.cc runs it. Most scenes of other tests use other kernels under this name too.
 bool runs_everywhere(const std::string& name, const std::vector<std::string>& names) {
   return !is_by_warpgroups(name, names) || std::strcmp(std::getenv("KVC_KERNEL_BACKEND"), "cuda") != 0;
@@ -101,6 +104,14 @@ void for_warpgroups(const std::function<void(const std::string&, kvc_backend_dev
   const std::vector<std::string> names = names_of_device(cuda);
   for (const std::string& name : names) {
     if (is_by_warpgroups(name, names)) run_by(cuda, name.c_str(), 1, body);
+  }
+}
+
+void for_warps(const std::function<void(const std::string&, kvc_backend_device*)>& body) {
+  if (!tests_cuda()) return;
+  const kvc_backend* const cuda = test_backend();
+  for (const std::string& name : names_of_device(cuda)) {
+    if (is_without_warpgroups(name)) run_by(cuda, name.c_str(), 1, body);
   }
 }
 

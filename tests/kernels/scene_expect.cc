@@ -147,12 +147,13 @@ void Scene::score(int token, int head, std::vector<int>* keys, std::vector<doubl
 }
 
 // The type to which P may be rounded before it meets V: the 16-bit type of V, unless q is float32. 8-bit V is converted
-// on tensor cores to the type of q, or to bfloat16 if P takes the scales of tokens. kF32: P is not rounded.
+// on tensor cores to the type of q, or to bfloat16 if P takes the scales of tokens, as of uint4. kF32: P is not
+// rounded.
 Kind Scene::rounding_of_p() const {
   const bool as_bf16 = config_.kv == Kind::kBf16 || config_.kv == Kind::kE4m3 || config_.kv == Kind::kI8;
   if (config_.q == Kind::kBf16 && as_bf16) return Kind::kBf16;  // for bf16 dot products
   if (!tests_cuda() || config_.q == Kind::kF32) return Kind::kF32;
-  if (is_quantised(config_.kv)) return config_.kv == Kind::kI8 ? Kind::kBf16 : config_.q;
+  if (is_quantised(config_.kv)) return has_row_scales(config_.kv) ? Kind::kBf16 : config_.q;
   return config_.kv == config_.q ? config_.q : Kind::kF32;
 }
 
@@ -188,7 +189,7 @@ Expected Scene::expect(int token, int head) const {
     const float naive_p = std::exp(naive_s[i] - naive_m);
     exact_l += exact_p;
     naive_l += naive_p;
-    const float scale = config_.kv == Kind::kI8 ? value_scale(row, keys[i], kv_head) : 1.0f;
+    const float scale = has_row_scales(config_.kv) ? value_scale(row, keys[i], kv_head) : 1.0f;
     const float weight = p_kind == Kind::kF32 ? naive_p : rounded(p_kind, naive_p * scale) / scale;
     const float* v =
         is_latent() ? &k_values_[row][(static_cast<size_t>(keys[i]) * config_.kv_heads + kv_head) * config_.head_dim]
@@ -201,12 +202,15 @@ Expected Scene::expect(int token, int head) const {
   }
   for (int d = 0; d < config_.v_head_dim; ++d) {
     e.exact[d] /= exact_l;
-    // The comparison doubles it: five standard deviations of roundings that are independent of those of the naive code.
-    // Half an ulp of x is between 2^half_ulp x and twice that; a rounding has a standard deviation of 0.85 * 2^half_ulp
-    // x.
+    // The comparison doubles it: six standard deviations of roundings that are independent of those of the naive code.
+    // (A grid compares about ten million values. Among so many, several are more than five deviations apart.) Half an
+    // ulp of x is between 2^half_ulp x and twice that; a rounding has a standard deviation of 0.85 * 2^half_ulp x.
     const int half_ulp = p_kind == Kind::kF16 ? -12 : -9;
+    // The rounding of the output is added: up to half an ulp, which the comparison doubles.
+    const double of_out =
+        config_.out == Kind::kF32 ? 0.0 : std::ldexp(std::fabs(e.exact[d]), config_.out == Kind::kF16 ? -12 : -9);
     if (p_kind != Kind::kF32)
-      e.rounding = std::max(e.rounding, std::ldexp(2.13 * std::sqrt(squares[d]) / exact_l, half_ulp));
+      e.rounding = std::max(e.rounding, std::ldexp(2.56 * std::sqrt(squares[d]) / exact_l, half_ulp) + of_out);
     e.naive[d] = rounded(config_.out, naive_o[d] / naive_l);
   }
   e.exact_lse = exact_m + std::log(exact_l);

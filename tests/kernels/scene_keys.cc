@@ -5,6 +5,7 @@
 #include "kernels/common/scales.h"
 #include "pool.h"
 #include "scene.h"
+#include "tests/support/ds_mla.h"
 #include "tests/support/e2m1.h"
 #include "tests/support/uint4.h"
 
@@ -17,6 +18,12 @@ void Scene::store_row(const kvc_backend_pool& pool, const kvc_backend_scales& sc
     const int all = layer_.row_kind == KVC_BACKEND_ROW_LATENT ? config_.head_dim | config_.v_head_dim : dims;
     unsigned char* const target = address_of_row(pool, page, head, slot);
     *token_scale(&scales, page, head, slot) = kvt::store_uint4_row(values, dims, all & -all, target);
+    return;
+  }
+  if (config_.kv == Kind::kDsMla) {
+    unsigned char* const target = address_of_row(pool, page, head, slot);
+    kvt::quantise_ds_mla(values, target);
+    kvt::read_ds_mla(target, dims, values);
     return;
   }
   if (config_.kv == Kind::kE2m1) {

@@ -189,7 +189,7 @@ TEST(Append, ManyTokensStoreWhatFewDo) {
   struct Rows {
     Kind source, stored;
     int heads, dims;
-    bool turned;
+    bool rotated;
   };
   for (const Rows& c : {Rows{Kind::kF32, Kind::kF32, 4, 512, true}, Rows{Kind::kF32, Kind::kF32, 4, 509, false},
                         Rows{Kind::kBf16, Kind::kF32, 3, 700, false}}) {
@@ -218,7 +218,7 @@ TEST(Append, ManyTokensStoreWhatFewDo) {
           for (kvc_backend_tensor* rows : {&args.k, &args.v}) {
             rows->data = static_cast<unsigned char*>(rows->data) + begin * rows->token_stride * bytes_of(c.source);
           }
-          args.cos_sin = c.turned ? &cos_sin[static_cast<size_t>(begin) * pools.layer.rope_dim] : nullptr;
+          args.cos_sin = c.rotated ? &cos_sin[static_cast<size_t>(begin) * pools.layer.rope_dim] : nullptr;
           kvc_error error = KVC_ERROR_INIT;
           EXPECT_EQ(test_backend()->append(device, &args, nullptr, &error), KVC_OK);
         }

@@ -19,10 +19,10 @@ std::vector<float> rotated_row(const std::vector<float>& row, int block) {
 }
 
 // A pool of pages of 4 tokens for one kv head, with a scale for each token.
-struct Pool {
+struct Uint4Pool {
   static constexpr int kSlots = 8;
 
-  Pool(int dims, int v_dims, uint32_t row_kind) {
+  Uint4Pool(int dims, int v_dims, uint32_t row_kind) {
     layer.num_pages = kSlots / 4;
     layer.page_size = 4;
     layer.num_q_heads = layer.num_kv_heads = 1;
@@ -42,8 +42,8 @@ struct Pool {
     fill(k_bytes, k_scales, dims, &layer.k, &layer.k_scales);
     fill(v_bytes, v_scales, v_dims, &layer.v, &layer.v_scales);
   }
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
+  Uint4Pool(const Uint4Pool&) = delete;
+  Uint4Pool& operator=(const Uint4Pool&) = delete;
 
   void append(kvc_backend_device* device, Kind source, void* k, void* v, int64_t tokens, float* scales = nullptr) {
     const int64_t slots[] = {1, 6};
@@ -99,7 +99,7 @@ TEST(Uint4, AppendStoresWhatTheFormatDefines) {
         for_each_implementation(
             1,
             [&](const std::string& name, kvc_backend_device* device) {
-              Pool pool(dim[0], dim[1], KVC_BACKEND_ROW_KV);
+              Uint4Pool pool(dim[0], dim[1], KVC_BACKEND_ROW_KV);
               pool.append(device, source, k_data.data(), v_data.data(), 1);
               expect_row(k, dim[0] & -dim[0], &pool.k_bytes[static_cast<size_t>(dim[0] / 2)], pool.k_scales[1], name);
               expect_row(v, dim[1] & -dim[1], &pool.v_bytes[static_cast<size_t>(dim[1] / 2)], pool.v_scales[1], name);
@@ -123,7 +123,7 @@ TEST(Uint4, LatentRowsHaveBlocksOfBothParts) {
     for_each_implementation(
         1,
         [&](const std::string& name, kvc_backend_device* device) {
-          Pool pool(dims, v_dims, KVC_BACKEND_ROW_LATENT);
+          Uint4Pool pool(dims, v_dims, KVC_BACKEND_ROW_LATENT);
           std::vector<float> data = row;
           pool.append(device, Kind::kF32, data.data(), nullptr, 1);
           expect_row(row, block, &pool.k_bytes[static_cast<size_t>(dims / 2)], pool.k_scales[1], name);
@@ -148,7 +148,7 @@ TEST(Uint4, RowsWithoutARange) {
         [&](const std::string& name, kvc_backend_device* device) {
           std::vector<float> row(64, c.other);
           row[0] = c.first;
-          Pool pool(64, 64, KVC_BACKEND_ROW_KV);
+          Uint4Pool pool(64, 64, KVC_BACKEND_ROW_KV);
           pool.append(device, Kind::kF32, row.data(), row.data(), 1);
           EXPECT_EQ(bits_of(pool.k_scales[1]), c.nan ? 0x7fc00000u : bits_of(1e-6f) & ~15u) << name << c.first;
           for (int i = 0; i < 32; ++i) ASSERT_EQ(pool.v_bytes[static_cast<size_t>(32 + i)], 0) << name << c.first;
@@ -165,7 +165,7 @@ TEST(Uint4, StoredBytesAreCopied) {
         for (size_t i = 0; i < k.size(); ++i) k[i] = static_cast<unsigned char>(i * 37);
         for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<unsigned char>(i * 51);
         std::vector<float> scales = {0.75f, NAN};
-        Pool pool(64, 32, KVC_BACKEND_ROW_KV);
+        Uint4Pool pool(64, 32, KVC_BACKEND_ROW_KV);
         pool.append(device, Kind::kU4, k.data(), v.data(), 2, scales.data());
         EXPECT_EQ(0, std::memcmp(&pool.k_bytes[32], k.data(), 32)) << name;
         EXPECT_EQ(0, std::memcmp(&pool.k_bytes[6 * 32], &k[32], 32)) << name;

@@ -1,6 +1,6 @@
-// Attention by CUDA's warpgroup products, compared with float64: the shapes that they compute, every mask and option,
-// and keys that are NaN for some rows. It runs where a device has such products: on the emulation
-// (KVC_KERNEL_BACKEND=cuda), or on a GPU.
+// Attention of many rows on CUDA's tensor cores, by warpgroup products and without them, compared with float64: the
+// shapes that the kernels compute, every mask and option, and keys that are NaN for some rows. It runs where a device
+// has warpgroup products: on the emulation (KVC_KERNEL_BACKEND=cuda), or on a GPU.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -31,7 +31,23 @@ TEST(Warpgroup, DimsAndPages) {
       config.out = seed % 3 == 0 ? Kind::kF32 : config.q;
       config.rows = {{40 + 9 * static_cast<int>(seed % 7), 150 + 13 * static_cast<int>(seed)}, {3, 20}};
       config.seed = ++seed;
-      run_by_warpgroups(config);
+      run_many_rows(config);
+    }
+  }
+}
+
+// Pages that warpgroups cannot read: of any number of slots.
+TEST(Warpgroup, SmallPagesWithoutWarpgroups) {
+  unsigned seed = 21;
+  for (int dims : {64, 128}) {
+    for (int page_size : {1, 5, 16, 100}) {
+      SceneConfig config = scene_config(dims, page_size == 5 ? Kind::kF16 : Kind::kBf16);
+      config.page_size = page_size;
+      config.nhd = seed % 2 == 0;
+      config.window = page_size == 100 ? 70 : 0;
+      config.rows = {{40 + 9 * static_cast<int>(seed % 7), 150 + 13 * static_cast<int>(seed)}, {20, 20}};
+      config.seed = ++seed;
+      run_by_warps(config);
     }
   }
 }
@@ -48,7 +64,7 @@ TEST(Warpgroup, UnlikeDims) {
     config.splits = page_size == 64 ? 3 : 1;
     config.rows = {{150, 430}, {20, 150}};
     config.seed = ++seed;
-    run_by_warpgroups(config);
+    run_many_rows(config);
   }
 }
 
@@ -69,7 +85,7 @@ TEST(Warpgroup, EightBits) {
         config.window = page_size == 8 ? 90 : 0;
         config.rows = {{40, page_size == 64 ? 900 : 100 + static_cast<int>(seed)}, {3, 20}};
         config.seed = ++seed;
-        run_by_warpgroups(config);
+        run_many_rows(config);
       }
     }
   }
@@ -87,7 +103,7 @@ TEST(Warpgroup, RowsAndKeys) {
         config.q_heads = group;
         config.rows = {{queries, queries + past}};
         config.seed = ++seed;
-        if (seed % 3 == 0) run_by_warpgroups(config);
+        if (seed % 3 == 0) run_many_rows(config);
       }
     }
   }
@@ -99,7 +115,7 @@ TEST(Warpgroup, MasksAndOptions) {
     SceneConfig config = scene_config(seed % 2 == 0 ? 128 : 64, seed % 3 == 0 ? Kind::kF16 : Kind::kBf16);
     change(&config);
     config.seed = ++seed;
-    run_by_warpgroups(config);
+    run_many_rows(config);
   };
   std::vector<int> tree;
   for (int i = 0; i < 45; ++i) tree.push_back(i < 2 ? -1 : i - 2 - i % 2 * (i % 3 == 0 ? 1 : 0));
@@ -138,7 +154,7 @@ TEST(Warpgroup, SlotsAreFilledAgain) {
     config.kv_heads = 1;
     config.q_heads = 2;
     config.rows = {{20, 1000}};
-    for (int launch = 0; launch < 4; ++launch) run_by_warpgroups(config);
+    for (int launch = 0; launch < 4; ++launch) run_many_rows(config);
   }
 }
 
@@ -161,7 +177,7 @@ TEST(Warpgroup, KeysOfOthersMayBeNaN) {
       config.rows = {{80, 200}};
       Scene clean(config), scene(config);
       clean.store();
-      for_warpgroups([&](const std::string& name, kvc_backend_device* device) {
+      for_many_rows([&](const std::string& name, kvc_backend_device* device) {
         clean.attend(test_backend(), device);
         scene.poison_key(0, poisoned);
         scene.attend(test_backend(), device);
@@ -199,7 +215,7 @@ TEST(Warpgroup, OddValuesStayInTheirDim) {
     const int key = 150, dim = dims - 3;
     scene.v(0, key, 1, dim) = value;
     scene.store();
-    for_warpgroups([&](const std::string& name, kvc_backend_device* device) {
+    for_many_rows([&](const std::string& name, kvc_backend_device* device) {
       scene.attend(test_backend(), device);
       for (int t = 0; t < scene.num_tokens(); ++t) {
         for (int h = 0; h < config.q_heads; ++h) {
@@ -234,7 +250,7 @@ TEST(Warpgroup, LargeScores) {
     }
   }
   scene.store();
-  for_warpgroups([&](const std::string& name, kvc_backend_device* device) {
+  for_many_rows([&](const std::string& name, kvc_backend_device* device) {
     scene.attend(test_backend(), device);
     scene.check(name);
   });

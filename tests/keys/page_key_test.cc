@@ -30,14 +30,14 @@ struct Input {
   std::vector<MediaSpan> media;
 };
 
-std::span<const uint8_t> bytes_of(const std::string& text) {
+std::span<const uint8_t> view_of(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
 KeyedTokens view(const Input& in) {
   return {.fingerprint = in.fingerprint,
-          .adapter = bytes_of(in.adapter),
-          .salt = bytes_of(in.salt),
+          .adapter = view_of(in.adapter),
+          .salt = view_of(in.salt),
           .salt_begin = in.salt_begin,
           .page_size = in.page_size,
           .tokens = in.tokens,
@@ -62,7 +62,7 @@ class Message {
     for (int i = 0; i < size; ++i) data_.push_back(static_cast<uint8_t>(static_cast<uint64_t>(value) >> (8 * i)));
     return *this;
   }
-  Message& type(const std::string& name) { return bytes(bytes_of(name)); }
+  Message& type(const std::string& name) { return bytes(view_of(name)); }
   PageKey key() const {
     PageKey digest;
     Sha256 hash(kSha256Portable);

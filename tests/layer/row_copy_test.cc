@@ -181,5 +181,36 @@ TEST_F(RowCopyTest, APageIsTheRunsOfItsRows) {
   EXPECT_EQ(page, bytes);
 }
 
+TEST_F(RowCopyTest, WhatASequenceHasNotStoredIsCleared) {
+  SmallConfig config;
+  config.add_group().tokens_per_row = 2;
+  config.add_group(KVC_ROW_STATE);
+  config.add_layer(0, {kDLInt, 8, 1});
+  config.add_layer(0, {kDLFloat, 16, 1});
+  config.add_layer(0, {kDLFloat, 16, 1}).kv_layer = 2;  // stores nothing
+  config.add_recurrent(1, {state_of({kDLFloat, 32, 1}, {3}), state_of({kDLFloat, 16, 1}, {1})});
+  config.add_recurrent(1, {state_of({kDLFloat, 32, 1}, {2})});
+  const auto layers = this->layers(config);
+  std::unique_ptr<PageCopy> pages;
+  ASSERT_TRUE(PageCopy::create(*layers, &pages).ok());
+  // A page has the tokens 8 to 11, in two rows. Three of them close one row.
+  const int64_t held[] = {11, 8, 0, 7, 6};
+  std::vector<uint8_t> bytes(static_cast<size_t>(pages->bytes_of(0)), 255), expected;
+  for (const RowRun& run : RowCopy::runs(*layers, 0)) {
+    for (const bool stored : {run.layer == 0, false})
+      expected.resize(expected.size() + static_cast<size_t>(run.token_bytes), stored ? uint8_t{255} : uint8_t{0});
+  }
+  pages->clear_others(0, 8, held, bytes.data());
+  EXPECT_EQ(bytes, expected);
+  pages->clear_others(0, 12, held, bytes.data());
+  EXPECT_EQ(bytes, std::vector<uint8_t>(bytes.size()));
+  // States after 7 tokens, which the last layer has not seen.
+  bytes.assign(static_cast<size_t>(pages->bytes_of(1)), 255);
+  expected.assign(12 + 2 + 8, 255);
+  std::memset(expected.data() + 14, 0, 8);
+  pages->clear_others(1, 7, held, bytes.data());
+  EXPECT_EQ(bytes, expected);
+}
+
 }  // namespace
 }  // namespace kvc

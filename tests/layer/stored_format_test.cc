@@ -131,7 +131,13 @@ void expect_apart(const Pages& pages) {
 
 // DeepSeek V3.2: 512 e4m3, 4 float32 scales of 128 dims each, 64 bf16. All in the row.
 TEST(StoredFormat, Row656) {
-  const Pages pages(alike(row_of(kE4m3, 512, scales_of(kF32, 128, KVC_BACKEND_SCALES_SEGMENT), kBf16)), 1, 64, 576, 0);
+  const StoredFormat format = alike(row_of(kE4m3, 512, scales_of(kF32, 128, KVC_BACKEND_SCALES_SEGMENT), kBf16));
+  EXPECT_TRUE(kernels::same_format(format, kernels::ds_mla_format()));
+  EXPECT_TRUE(kernels::has_ds_mla_rows(format));
+  EXPECT_FALSE(kernels::has_ds_mla_rows(kernels::stored_format(kE4m3)));
+  EXPECT_EQ(kernels::row_bytes(format.v, 512), 528);  // of V: the latent part and its scales
+  EXPECT_EQ(kernels::kDsMlaRotaryAt, 528);
+  const Pages pages(format, 1, 64, 576, 0);
   EXPECT_EQ(pages.layout.token_bytes, 656);
   EXPECT_EQ(pages.layout.page_bytes, 41984);
   EXPECT_EQ(pages.element(0, 0, 511), 511);

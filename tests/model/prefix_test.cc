@@ -200,6 +200,8 @@ class PrefixWalk {
     const kvc_status status = kvc_prefix_attach(cache_.get(), &query, nullptr, &hit, &seq, &error);
     if (model_.size() == kSequences) {
       ASSERT_EQ(status, KVC_ERROR_TOO_MANY_SEQUENCES);
+      ASSERT_EQ(error.required, 1);
+      ASSERT_EQ(error.available, 0);
       return;
     }
     if (status == KVC_ERROR_OUT_OF_PAGES) {

@@ -26,6 +26,12 @@ inline std::string name_of(const Case &c) {
 
 // A layer of an MLA group; its row is rotated in the dims after the latent ones.
 inline void make_latent(bool deep, std::mt19937_64 &random, LayerSpec *l) {
+  if (!deep && random() % 12 == 0) {  // rows of 576 dims: few heads, because they are slow
+    *l = LayerSpec{l->group, l->hq / l->hkv, 1, 576, 0, DType::kDsMla, l->rope};
+    l->latent = 512;
+    l->scale = 0.05;
+    return;
+  }
   l->hq *= 8 / l->hkv;
   l->hkv = 1;
   const int unit = is_packed(l->dtype) ? 16 : 1;

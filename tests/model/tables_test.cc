@@ -13,27 +13,27 @@
 namespace kvt {
 namespace {
 
-constexpr int kSequences = 10, kHeads = 2, kDim = 2, kRow = 2 * kHeads * kDim;  // K and V of a token
-constexpr int kCross = 2;                                                       // the cross group
-constexpr int kGroups = 3;
+constexpr int kPlanSequences = 10, kHeads = 2, kPlanDim = 2, kRow = 2 * kHeads * kPlanDim;  // K and V of a token
+constexpr int kCross = 2;                                                                   // the cross group
+constexpr int kPlanGroups = 3;
 
 // Groups: full, sliding, cross. Layer 3 reads layer 0's K and V.
 struct Configs {
   kvc_layer_config layers[5];
-  kvc_group_config groups[kGroups];
+  kvc_group_config groups[kPlanGroups];
   kvc_cache_config config;
 
   Configs(int page_size, int32_t storage, int64_t pages) {
     const int group_of[5] = {0, 1, kCross, 0, 1};
-    const int visibilities[kGroups] = {KVC_VISIBLE_ALL, KVC_VISIBLE_WINDOW, KVC_VISIBLE_ENCODER};
+    const int visibilities[kPlanGroups] = {KVC_VISIBLE_ALL, KVC_VISIBLE_WINDOW, KVC_VISIBLE_ENCODER};
     for (int i = 0; i < 5; i++) {
       kvc_layer_config_init(&layers[i]);
       layers[i].group = group_of[i];
       layers[i].num_q_heads = layers[i].num_kv_heads = kHeads;
-      layers[i].head_dim = kDim;
+      layers[i].head_dim = kPlanDim;
     }
     layers[3].kv_layer = 1;
-    for (int g = 0; g < kGroups; g++) {
+    for (int g = 0; g < kPlanGroups; g++) {
       kvc_group_config_init(&groups[g]);
       groups[g].visibility = visibilities[g];
       groups[g].num_pages = pages + g;
@@ -43,9 +43,9 @@ struct Configs {
     config.layers = layers;
     config.num_layers = 5;
     config.groups = groups;
-    config.num_groups = kGroups;
+    config.num_groups = kPlanGroups;
     config.page_size = page_size;
-    config.max_sequences = kSequences;
+    config.max_sequences = kPlanSequences;
     config.max_batch_tokens = 64;
     config.rollback_tokens = 5;
     config.max_tree_nodes = 12;
@@ -73,7 +73,7 @@ class Twins {
         }
         pools_[layer][part].reset(view);
       }
-      plain_[layer].assign(static_cast<size_t>((pages_ + kGroups) * page_size * kRow), -1.0f);
+      plain_[layer].assign(static_cast<size_t>((pages_ + kPlanGroups) * page_size * kRow), -1.0f);
     }
   }
 
@@ -158,7 +158,7 @@ class Twins {
     for (int part = 0; part < 2; part++) {
       const DLTensor &t = pools_[layer][part]->dl_tensor;
       for (int h = 0; h < kHeads; h++) {
-        for (int d = 0; d < kDim; d++) *row++ = at(t, {slot / page_size_, h, slot % page_size_, d});
+        for (int d = 0; d < kPlanDim; d++) *row++ = at(t, {slot / page_size_, h, slot % page_size_, d});
       }
     }
   }
@@ -166,13 +166,14 @@ class Twins {
   // The new tokens of a layer. Every value is new, so the slots that changed in the second cache are those of the step.
   // The engine stores the tokens in these slots.
   void append(Open *open, int layer, int64_t tokens) {
-    const int64_t slots = static_cast<int64_t>(plain_[layer].size()) / kRow - (kGroups - group_of(layer)) * page_size_;
+    const int64_t slots =
+        static_cast<int64_t>(plain_[layer].size()) / kRow - (kPlanGroups - group_of(layer)) * page_size_;
     std::vector<float> before(static_cast<size_t>(slots * kRow)), after(before);
     for (int64_t s = 0; s < slots; s++) read_slot(layer, s, before.data() + s * kRow);
-    Tensor k(DType::kF32, {tokens, kHeads, kDim}), v(DType::kF32, {tokens, kHeads, kDim});
+    Tensor k(DType::kF32, {tokens, kHeads, kPlanDim}), v(DType::kF32, {tokens, kHeads, kPlanDim});
     for (int64_t t = 0; t < tokens; t++) {
       for (int h = 0; h < kHeads; h++) {
-        for (int d = 0; d < kDim; d++) {
+        for (int d = 0; d < kPlanDim; d++) {
           k.set(t, h, d, static_cast<float>(++value_));
           v.set(t, h, d, -static_cast<float>(value_));
         }
@@ -278,7 +279,7 @@ class Twins {
       positions.push_back(chance(0.3) ? uniform(0, n) : n - std::min(n, uniform(0, 4)));
     }
     for (auto &c : children) c.resize(parents.size());
-    if (waiting() >= kSequences * kGroups) take();
+    if (waiting() >= kPlanSequences * kPlanGroups) take();
     const kvc_status status = both([&](kvc_cache *c, bool own, kvc_error *e) {
       return kvc_seq_fork(c, static_cast<int64_t>(parents.size()), ids[!own].data(), positions.data(),
                           children[!own].data(), nullptr, e);
@@ -298,7 +299,7 @@ class Twins {
       ids[1].push_back(s.none);
       leaves.push_back(static_cast<int32_t>(uniform(-1, n - 1)));
     }
-    if (waiting() >= kSequences * kGroups) take();
+    if (waiting() >= kPlanSequences * kPlanGroups) take();
     both([&](kvc_cache *c, bool own, kvc_error *e) {
       return kvc_seq_commit(c, static_cast<int64_t>(leaves.size()), ids[!own].data(), leaves.data(), nullptr, e);
     });
@@ -378,7 +379,7 @@ class Twins {
     if (chance(0.5)) take();
     const bool made = waiting() == 0;
     for (const auto &[handle, s] : sequences_) {
-      for (int g = 0; g < kGroups; g++) {
+      for (int g = 0; g < kPlanGroups; g++) {
         std::vector<int32_t> pages[2];
         for (int i = 0; i < 2; i++) {
           int64_t count = 0;

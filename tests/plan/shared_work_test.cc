@@ -176,7 +176,9 @@ TEST(SharedWork, CoversEveryKeyOnce) {
   int64_t groups = 0;
   for (int round = 0; round < 300; ++round) {
     const PrefixSharing sharing = static_cast<PrefixSharing>(round % 3);
-    WorkPlan plan(shape_of(1 + static_cast<int32_t>(below(9)), sharing), limits);
+    WorkShape shape = shape_of(1 + static_cast<int32_t>(below(9)), sharing);
+    if (below(3) == 0) shape.tiling.heads_per_item = 3;  // all heads, as for a GPU
+    WorkPlan plan(shape, limits);
     Batch batch;
     const int rows = static_cast<int>(below(19)) + 1;
     const int64_t longest = below(3) == 0 ? 8000 : 300;
@@ -224,6 +226,29 @@ TEST(SharedWork, OnePromptOfManyRows) {
       EXPECT_GE(plan.items().size(), 16u + 3);
     }
   }
+}
+
+// If items have all heads, the prompt is cut along its keys only, because a backend computes the heads and each
+// query_tile of the queries in parallel.
+TEST(SharedWork, OnePromptInItemsOfAllHeads) {
+  const BatchLimits limits = {16, 64};
+  WorkShape shape = shape_of(8, PrefixSharing::kByCost);
+  shape.tiling.heads_per_item = 3;
+  WorkPlan plan(shape, limits);
+  Batch batch;
+  batch.add(-1, 0, 1, 8192 + 5);
+  for (int r = 1; r < 16; ++r) batch.add(0, 2048, 1, 8192 + 5 + r);
+  plan.build(batch.backend_rows(), 0, &batch.lists.tables(batch.rows));
+  Coverage(plan, batch, limits);
+  int64_t shared = 0;
+  for (const kvc_backend_item& item : plan.items()) {
+    EXPECT_EQ(item.head_end - item.head_begin, 3);
+    if (item.span_begin < item.span_end) ++shared;
+  }
+  // 32 items in all keep 8 threads busy, or 16 items of 16 queries, which are two tiles of 8. The rows' own keys take
+  // less than one of them.
+  EXPECT_GE(shared, 15);
+  EXPECT_LE(shared, 16);
 }
 
 // Prompts within prompts. Each is a group, in any order of the rows. Without sharing there is no group.

@@ -10,7 +10,7 @@
 namespace kvc {
 namespace {
 
-struct Batch {
+struct RowBatch {
   std::vector<int32_t> token_begin = {0};
   std::vector<int32_t> kv_lengths;
 
@@ -39,11 +39,17 @@ WorkShape shape_of(int32_t threads, int32_t window = 0) {
   return shape;
 }
 
-void expect_covers(const WorkPlan& plan, const Batch& batch, const BatchLimits& limits) {
+void expect_covers(const WorkPlan& plan, const RowBatch& batch, const BatchLimits& limits) {
   const WorkShape& shape = plan.shape();
   ASSERT_LE(static_cast<int64_t>(plan.items().size()), WorkPlan::max_items(shape, limits));
   ASSERT_LE(static_cast<int64_t>(plan.tiles().size()), WorkPlan::max_tiles(shape, limits));
   ASSERT_LE(plan.partial_floats(), WorkPlan::max_partial_floats(shape, limits));
+  const int64_t ranges_of_heads = ceil_div(shape.num_kv_heads, shape.tiling.heads_per_item);
+  for (int32_t queries : {1, 2, 3, 5, 8}) {
+    const auto is_wide = [&](const kvc_backend_item& item) { return item.q_end - item.q_begin >= queries; };
+    ASSERT_LE(std::count_if(plan.items().begin(), plan.items().end(), is_wide),
+              2 * (limits.tokens / queries) * ranges_of_heads + WorkPlan::max_split_items(shape, limits));
+  }
   // (row, query, kv head) -> sorted key ranges
   std::map<std::tuple<int32_t, int32_t, int32_t>, std::vector<std::pair<int32_t, int32_t>>> seen;
   int64_t next_partial = 0;
@@ -101,7 +107,7 @@ TEST(WorkPlan, CoversEveryPlaceOfLists) {
     if (round % 5 == 1) shape.fix_splits();
     const int32_t listed = static_cast<int32_t>(random() % (round % 2 == 0 ? 40 : 5000));
     WorkPlan plan(shape, limits);
-    Batch batch;
+    RowBatch batch;
     for (int r = 0; r < 12; ++r) {
       const int32_t left = 200 - batch.token_begin.back();
       batch.add(std::min<int32_t>(left, random() % 4 == 0 ? random() % 60 : random() % 3),
@@ -146,7 +152,7 @@ TEST(WorkPlan, CoversEveryKeyOnce) {
     shape.key_bytes = round % 2 == 1 ? 64 << 10 : 1 << 10;  // long rows are cut by keys alone, or by heads too
     if (round % 5 == 1) shape.fix_splits();
     WorkPlan plan(shape, limits);
-    Batch batch;
+    RowBatch batch;
     const int rows = static_cast<int>(random() % 20);
     for (int r = 0; r < rows; ++r) {
       const int32_t left = 200 - batch.token_begin.back();
@@ -162,7 +168,7 @@ TEST(WorkPlan, CoversEveryKeyOnce) {
 // Positions of nodes are below their indices, so a window begins at a lower index than for plain tokens.
 TEST(WorkPlan, ATreesWindowGoesByPosition) {
   WorkPlan plan(shape_of(1, 6), {4, 64});
-  Batch batch;
+  RowBatch batch;
   batch.add(20, 100);  // 20 new nodes after 30 of earlier rounds after 70 tokens
   batch.add(20, 100);  // plain
   kvc_backend_rows rows = batch.rows();
@@ -181,7 +187,7 @@ struct Stream {
 };
 
 // Every query and head of a streaming row has its sinks in items of that part, and its window in the others, in order.
-void expect_covers_stream(const WorkPlan& plan, const Batch& batch, const std::vector<Stream>& streams,
+void expect_covers_stream(const WorkPlan& plan, const RowBatch& batch, const std::vector<Stream>& streams,
                           uint32_t flags) {
   using Range = std::pair<int32_t, int32_t>;
   std::map<std::tuple<int32_t, int32_t, int32_t, int32_t>, Range> seen;  // row, query, head, part
@@ -247,7 +253,7 @@ TEST(WorkPlan, StreamingRowsBecomeSinksAndWindow) {
     shape.streaming = true;
     shape.key_bytes = 1 << 10;
     WorkPlan plan(shape, limits);
-    Batch batch;
+    RowBatch batch;
     std::vector<Stream> streams;
     std::vector<int32_t> sinks, windows;
     for (int r = below(20); r >= 0 && r < 20; --r) {
@@ -284,7 +290,7 @@ TEST(WorkPlan, ItemsCoverNoKeyThatNoQuerySees) {
     shape.visible.chunk = kind == 2 ? n : 0;
     shape.streaming = kind == 3;
     WorkPlan plan(shape, {4, 64, 0, shape.streaming});
-    Batch batch;
+    RowBatch batch;
     batch.add(1 + below(40), below(200));
     const int32_t length = batch.kv_lengths[0], first_new = length - batch.token_begin[1];
     const int32_t padding = kind != 3 && below(2) == 0 ? below(first_new + 1) : 0;
@@ -317,7 +323,7 @@ TEST(WorkPlan, ATreeWithinTheSinks) {
   WorkShape shape = shape_of(1);
   shape.streaming = true;
   WorkPlan plan(shape, {4, 64, 64, true});
-  Batch batch;
+  RowBatch batch;
   batch.add(4, 16);  // 4 new nodes after 13 earlier ones after 3 tokens
   kvc_backend_rows rows = batch.rows();
   const int32_t begin = 3;
@@ -337,7 +343,7 @@ TEST(WorkPlan, ATreeWithinTheSinks) {
 
 TEST(WorkPlan, OneThreadNeverSplits) {
   WorkPlan plan(shape_of(1), {4, 16});
-  Batch batch;
+  RowBatch batch;
   batch.add(1, 100000);
   plan.build(batch.rows());
   EXPECT_EQ(plan.items().size(), 1u);
@@ -346,7 +352,7 @@ TEST(WorkPlan, OneThreadNeverSplits) {
 
 TEST(WorkPlan, ALongDecodeRowIsSharedAmongThreads) {
   WorkPlan plan(shape_of(8), {4, 16});
-  Batch batch;
+  RowBatch batch;
   batch.add(1, 100000);
   plan.build(batch.rows());
   EXPECT_GE(plan.items().size(), 8u);
@@ -379,7 +385,7 @@ TEST(WorkPlan, SmallDecodeRowsAreCutByHeads) {
     shape.tiling = {8, 128, 1, 64, 64};
     shape.num_threads = expected.threads;
     WorkPlan plan(shape, {4, 16});
-    Batch batch;
+    RowBatch batch;
     batch.add(1, expected.keys - 1);
     plan.build(batch.rows());
     SCOPED_TRACE(std::to_string(expected.threads) + " threads, " + std::to_string(expected.keys) + " keys");
@@ -402,7 +408,7 @@ TEST(WorkPlan, HeadsStayTogether) {
   shape.tiling.heads_per_item = 1;
   shape.key_splits = 5;
   WorkPlan counted(shape, {4, 16});
-  Batch batch;
+  RowBatch batch;
   batch.add(1, 2000);
   for (WorkPlan* plan : {&whole, &counted}) {
     plan->build(batch.rows());
@@ -424,7 +430,7 @@ TEST(WorkPlan, FixedSplitsAreBounded) {
     const BatchLimits limits = {1, 1};
     WorkPlan plan(shape, limits);
     for (const bool fits : {true, false}) {
-      Batch batch;
+      RowBatch batch;
       batch.add(1, (blocks + (fits ? 0 : 1)) * shape.tiling.split_align - 1);
       plan.build(batch.rows());
       EXPECT_EQ(plan.items().size(), fits ? static_cast<size_t>(blocks) : 1u);
@@ -436,7 +442,7 @@ TEST(WorkPlan, FixedSplitsAreBounded) {
 
 TEST(WorkPlan, AShortRowIsNotWorthASplit) {
   WorkPlan plan(shape_of(8), {4, 16});
-  Batch batch;
+  RowBatch batch;
   batch.add(1, 40);
   plan.build(batch.rows());
   EXPECT_EQ(plan.items().size(), 1u);
@@ -446,7 +452,7 @@ TEST(WorkPlan, AShortRowIsNotWorthASplit) {
 TEST(WorkPlan, FollowsTheFlagsOfTheCall) {
   for (int32_t threads : {1, 8}) {
     WorkPlan plan(shape_of(threads), {4, 64});
-    Batch batch;
+    RowBatch batch;
     batch.add(1, 5000);
     batch.add(20, 300);
     batch.add(7, 0);
@@ -483,7 +489,7 @@ TEST(WorkPlan, FollowsTheFlagsOfTheCall) {
 
 TEST(WorkPlan, NothingForNoRows) {
   WorkPlan plan(shape_of(4), {4, 16});
-  plan.build(Batch().rows());
+  plan.build(RowBatch().rows());
   EXPECT_TRUE(plan.items().empty());
 }
 

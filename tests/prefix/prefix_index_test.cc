@@ -49,6 +49,25 @@ TEST(PrefixIndex, AWindowServesOnlyWhereItsPagesAre) {
   EXPECT_EQ(match.tokens, 20);
 }
 
+// The blocks of the tokens after the first page are evicted, so only the checkpoint has these tokens.
+TEST(PrefixIndex, TheDigestCoversTheTailsOfCheckpoints) {
+  const auto digest = [](const Tokens& tokens, uint64_t salt) {
+    Scene scene({full(), state()}, 100);
+    Sequence sequence = scene.make(salt, kPage);  // the salt begins after the first page
+    sequence.append(tokens);
+    scene.publish(sequence);
+    sequence.remove();
+    EXPECT_EQ(scene.index.evict(0, 1, scene.pool), 1);
+    EXPECT_EQ(scene.pool.used(), 2) << "the first page and the state";
+    return scene.index.digest(1);
+  };
+  const uint64_t one = digest({1, 2, 3, 4, 5, 6}, 8);
+  EXPECT_EQ(digest({1, 2, 3, 4, 5, 6}, 8), one);
+  EXPECT_NE(digest({1, 2, 3, 4, 5, 7}, 8), one);
+  EXPECT_NE(digest({1, 2, 3, 4, 6, 6}, 8), one);
+  EXPECT_NE(digest({1, 2, 3, 4, 5, 6}, 9), one);
+}
+
 TEST(PrefixIndex, AStateServesItsOwnPosition) {
   Scene scene({full(), state()}, 100);
   Sequence first = scene.run(count_to(6));

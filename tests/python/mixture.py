@@ -123,13 +123,13 @@ class Attending:
         k = rng.standard_normal((tokens, self.kv_heads, self.dim), dtype="f4")
         return k, None if self.latent else rng.standard_normal((tokens, self.kv_heads, self.v_dim), dtype="f4")
 
-    def turned(self, x, position):
+    def rotate(self, x, position):
         """Rotates [heads, dims] at a position. Of an MLA row, only the part after the latent one."""
         x = np.asarray(x, np.float64)
         if self.rope is None:
             return x
-        turned = rope(x[None, :, self.latent :], [position])[0]
-        return np.concatenate([x[:, : self.latent], turned], axis=-1)
+        rotated = rope(x[None, :, self.latent :], [position])[0]
+        return np.concatenate([x[:, : self.latent], rotated], axis=-1)
 
     def seen(self, sequence, token, step, causal):
         """The tokens that one of `step` (the new tokens of a sequence) sees."""
@@ -161,8 +161,8 @@ class Attending:
         for number, key in enumerate(self.seen(sequence, token, step, options.causal)):
             k, v = key.rows[stored]
             at = min(token.position, sequence.window - 1) if streams and key.position < sequence.sinks else token.position
-            turned = np.repeat(self.turned(k, key.position), HEADS // self.kv_heads, axis=0)
-            score = (options.scale or self.scale) * (self.turned(q, at) * turned).sum(axis=-1)
+            rotated = np.repeat(self.rotate(k, key.position), HEADS // self.kv_heads, axis=0)
+            score = (options.scale or self.scale) * (self.rotate(q, at) * rotated).sum(axis=-1)
             if options.softcap:
                 score = options.softcap * np.tanh(score / options.softcap)
             if options.slopes is not None:

@@ -289,11 +289,14 @@ def test_numbers_of_a_later_publisher_are_higher(cache):
     assert after > before
 
 
-def test_close_sends_what_is_left(cache):
-    publisher = kvcache.EventPublisher(cache, "tcp://127.0.0.1:*", interval=60, topic="kv@engine")
+@pytest.mark.parametrize("replay", [None, "tcp://127.0.0.1:*"])
+def test_close_sends_what_is_left(cache, replay):
+    publisher = kvcache.EventPublisher(cache, "tcp://127.0.0.1:*", replay, interval=60, topic="kv@engine")
     with subscriber(publisher) as sub:
         remember(cache, list(range(8)))
+        begin = time.monotonic()
         publisher.close()
+        assert time.monotonic() - begin < 30, "close waits for the interval"
         index = Index()
         receive(sub, index, cache)
 

@@ -116,15 +116,15 @@ def test_rotary_is_interleaved_by_default(rng):
     out = kvcache.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, rotary_cos=cos, rotary_sin=sin, cache_seqlens=4,
                                           causal=True)
 
-    def turned(x):
+    def rotated(x):
         x = x[0, 0, 0].copy()
         pairs = x[:4].reshape(2, 2)
         x[:4] = np.stack([pairs[:, 0] * cos[4] - pairs[:, 1] * sin[4],
                           pairs[:, 1] * cos[4] + pairs[:, 0] * sin[4]], 1).ravel()
         return x
 
-    np.testing.assert_allclose(k_cache[0, 4, 0], turned(k), rtol=1e-6)
-    expected, _ = reference(turned(q)[None, None], k_cache[0, :5], v_cache[0, :5])
+    np.testing.assert_allclose(k_cache[0, 4, 0], rotated(k), rtol=1e-6)
+    expected, _ = reference(rotated(q)[None, None], k_cache[0, :5], v_cache[0, :5])
     np.testing.assert_allclose(out[0], expected, atol=2e-5)
 
 

@@ -119,7 +119,7 @@ def test_rope(rows, rope):
     angles = np.arange(TOKENS)[:, None] * 10000.0 ** (-np.arange(half) / half)
     cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
 
-    def turned(x):
+    def rotated(x):
         return np.concatenate([x[..., :half] * cos - x[..., half:] * sin, x[..., half:] * cos + x[..., :half] * sin], -1)
 
     with make(rope=rope) as cache:
@@ -128,10 +128,10 @@ def test_rope(rows, rope):
     keys = read(data, k_scale)
     if rope == "on_read":
         np.testing.assert_array_equal(data, stored(k, k_scale))
-        keys = turned(keys)
+        keys = rotated(keys)
     else:
-        assert np.abs(keys - turned(k)).max() < 0.7
-    np.testing.assert_allclose(out, expected_output(turned(q), keys, read(v_data, v_scale)), rtol=1e-4, atol=1e-4)
+        assert np.abs(keys - rotated(k)).max() < 0.7
+    np.testing.assert_allclose(out, expected_output(rotated(q), keys, read(v_data, v_scale)), rtol=1e-4, atol=1e-4)
 
 
 def test_exported_bytes_are_imported(rows):

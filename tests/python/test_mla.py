@@ -33,9 +33,9 @@ def rows():
 
 
 def as_stored(rows):
-    turned = np.array(rows, float)
-    turned[..., LATENT:] = rope(rows[..., LATENT:], np.arange(len(rows)))
-    return turned[:, 0]
+    rotated = np.array(rows, float)
+    rotated[..., LATENT:] = rope(rows[..., LATENT:], np.arange(len(rows)))
+    return rotated[:, 0]
 
 
 def filled(cache, rows):
@@ -53,9 +53,9 @@ def test_absorbed_queries(rows, tokens):
         with cache.forward([sequence], [tokens]) as step:
             out = step.attend(0, q, rows[PAST : PAST + tokens])
     stored = as_stored(rows[: PAST + tokens])
-    turned = np.array(q, float)
-    turned[..., LATENT:] = rope(q[..., LATENT:], np.arange(PAST, PAST + tokens))
-    expected = softmax_rows(SCALE * np.einsum("thd,sd->ths", turned, stored), stored[:, :LATENT], PAST)
+    rotated = np.array(q, float)
+    rotated[..., LATENT:] = rope(q[..., LATENT:], np.arange(PAST, PAST + tokens))
+    expected = softmax_rows(SCALE * np.einsum("thd,sd->ths", rotated, stored), stored[:, :LATENT], PAST)
     assert out.shape == (tokens, HEADS, LATENT)
     np.testing.assert_allclose(out, expected, atol=3e-5)
 
@@ -100,8 +100,8 @@ def test_deepseeks_dims():
             row = random.standard_normal((tokens, 1, latent + rotary), dtype="f4")
             with cache.forward([sequence], [tokens]) as forward:
                 out = forward.attend(0, q, row[..., latent:], row[..., :latent], w_uk=w[:, :nope], w_uv=w[:, nope:])
-            turned = np.concatenate([row[:, 0, :latent], rope(row[..., latent:], positions)[:, 0]], axis=-1)
-            stored[sequence] = np.concatenate([stored[sequence], turned])
+            rotated = np.concatenate([row[:, 0, :latent], rope(row[..., latent:], positions)[:, 0]], axis=-1)
+            stored[sequence] = np.concatenate([stored[sequence], rotated])
             keys = stored[sequence]
             for h in (0, 63, 127):
                 up = w[h].astype(float)

@@ -27,7 +27,7 @@ GENERATED = {"_names.py", "names.rs", "names_generated.go", "Names.java", "abi_g
 NO_SOURCE = {"absent", '"..."', "Plan", "len", "size", "length"}
 
 
-NO_MESSAGES = {"event_message.cc", "cache_describe.cc", "describe.cc"}  # words of vLLM's format, and of describe.md
+NO_MESSAGES = {"event_message.cc", "cache_reports.cc", "describe.cc"}  # words of vLLM's format, and of describe.md
 
 
 def words_of_messages():

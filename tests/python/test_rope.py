@@ -36,7 +36,7 @@ def test_on_read_stores_raw_keys_and_attends_as_on_append():
     np.testing.assert_array_equal(*outs)
 
 
-def check(layer, angles, turn_options=None, table=None, prepare=None):
+def check(layer, angles, rotate_options=None, table=None, prepare=None):
     """One prefill of the layer in a new cache, compared with attention over rows that numpy rotated."""
     random = np.random.default_rng(4)
     count = len(angles)
@@ -47,9 +47,9 @@ def check(layer, angles, turn_options=None, table=None, prepare=None):
             prepare(cache, a)
         with cache.forward(a, count) as step:
             out = step.attend(0, q, k, v, rope_cos_sin=table)
-        keys = turn(k, angles, **(turn_options or {}))
+        keys = turn(k, angles, **(rotate_options or {}))
         np.testing.assert_allclose(np.asarray(cache.export(a, 0)[0]), keys, atol=1e-5)
-        wanted, _ = attention(turn(q, angles, **(turn_options or {})), keys, v, np.arange(count))
+        wanted, _ = attention(turn(q, angles, **(rotate_options or {})), keys, v, np.arange(count))
         np.testing.assert_allclose(out, wanted, atol=3e-5)
 
 

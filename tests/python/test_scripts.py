@@ -15,7 +15,9 @@ WITHOUT = {"setup.sh", "test.sh", "common.sh", "gpu_check.sh", "miri.sh"}
 # What each level of scripts/setup.sh provides.
 DEMO = ["cmake", "ninja"]
 LANGUAGES = [*DEMO, "cargo", "go", "java", "javac", "jar", "mvn", "swig"]
-TOOLS = {"demo": DEMO, "languages": LANGUAGES, "test": DEMO, "full": [*LANGUAGES, "auditwheel", "clang++-19", "clang-tidy-19"]}
+WINDOWS = [*DEMO, "x86_64-w64-mingw32-g++-posix", "wine"]
+TOOLS = {"demo": DEMO, "languages": LANGUAGES, "test": DEMO, "windows": WINDOWS,
+         "full": [*LANGUAGES, *WINDOWS, "auditwheel", "clang++-19", "clang-tidy-19"]}
 REAL = os.environ.get("KVC_FRESH_SET_UP") == "real"
 
 

@@ -142,5 +142,5 @@ def test_refused():
         seq = plain.add()
         with pytest.raises(kvcache.Unsupported, match="without streaming"):
             plain.set_streaming(seq, sinks=0, window=4)
-    with pytest.raises(kvcache.InvalidArgument, match="full"):
+    with pytest.raises(kvcache.InvalidArgument, match="Full"):
         make_cache(groups=[kvcache.Sliding(8)])

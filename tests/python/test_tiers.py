@@ -1,5 +1,7 @@
 """Tiers of a Cache: tokens that were evicted, or computed by an earlier process, are loaded and not computed again."""
 
+import os
+import resource
 import time
 
 import numpy as np
@@ -57,6 +59,28 @@ def test_a_later_process_loads_what_this_one_computed(tmp_path):
             np.testing.assert_allclose(a, b, rtol=1e-4)  # a step of 2 tokens rounds in another way than one of 30
         assert cache.load_prefix(prompt)[0] is None
         assert cache.tier_traffic().pages_loaded == 7
+
+
+def test_a_job_is_waited_for_by_a_high_descriptor(tmp_path):
+    """A program with many connections has descriptors above 1023, which select() does not take."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip(f"at most {hard} descriptors may be open")
+    prompt = list(range(16))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    try:
+        with make(tmp_path) as cache:
+            serve(cache, prompt)
+            store(cache)
+            cache.drop_prefix([])
+            job, _ = cache.load_prefix(prompt)
+            assert job.fileno() > 1023
+            assert job.wait(30) == 16
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_nothing_crosses_salts_and_models(tmp_path):

@@ -106,7 +106,7 @@ def test_rope(rows, rope):
     angles = np.arange(TOKENS)[:, None] * 10000.0 ** (-np.arange(half) / half)
     cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
 
-    def turned(x):
+    def rotated(x):
         return np.concatenate([x[..., :half] * cos - x[..., half:] * sin, x[..., half:] * cos + x[..., :half] * sin], -1)
 
     with make(rope=rope) as cache:
@@ -115,10 +115,10 @@ def test_rope(rows, rope):
     keys = read(data, k_scale)
     if rope == "on_read":
         np.testing.assert_array_equal(data, stored(k)[0])
-        keys = turned(keys)
+        keys = rotated(keys)
     else:
-        assert np.abs(keys - turned(k)).max() < 1.2 * k_scale.max()
-    np.testing.assert_allclose(out, expected_output(turned(q), keys, read(v_data, v_scale)), rtol=0, atol=1e-4)
+        assert np.abs(keys - rotated(k)).max() < 1.2 * k_scale.max()
+    np.testing.assert_allclose(out, expected_output(rotated(q), keys, read(v_data, v_scale)), rtol=0, atol=1e-4)
 
 
 def test_exported_bytes_are_imported(rows):

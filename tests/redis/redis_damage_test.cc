@@ -4,19 +4,19 @@
 namespace kvt {
 namespace {
 
-constexpr size_t kBytes = 1000;
+constexpr size_t kDamagedBytes = 1000;
 
 class RedisDamage : public ::testing::Test {
  protected:
   void SetUp() override {
     ASSERT_EQ(tier.store(1, payload), KVC_TIER_OK);
     value = server.run({"GET", key_text(1)});
-    ASSERT_EQ(value.size(), kBytes + 128);
+    ASSERT_EQ(value.size(), kDamagedBytes + 128);
   }
   // Puts a value as another client does, and loads the object.
   int32_t load_of(const Bytes &other) {
     server.run({"SET", key_text(1), other});
-    loaded.assign(kBytes, 'x');
+    loaded.assign(kDamagedBytes, 'x');
     return tier.load(1, &loaded);
   }
   bool deleted() { return server.run({"EXISTS", key_text(1)}) == "0"; }
@@ -24,7 +24,7 @@ class RedisDamage : public ::testing::Test {
   RedisServer server;
   RedisConfig config{server.address()};
   TierDriver tier{open_redis(config)};
-  const Bytes payload = payload_of(1, 0, kBytes);
+  const Bytes payload = payload_of(1, 0, kDamagedBytes);
   Bytes value, loaded;
 };
 
@@ -46,7 +46,7 @@ TEST_F(RedisDamage, BitsOfThePayload) {
   std::mt19937 random(7);
   for (int i = 0; i < 300; ++i) {
     Bytes other = value;
-    other[128 + random() % kBytes] ^= static_cast<char>(1 << random() % 8);
+    other[128 + random() % kDamagedBytes] ^= static_cast<char>(1 << random() % 8);
     EXPECT_EQ(load_of(other), KVC_TIER_MISS);
     EXPECT_TRUE(deleted());
   }
@@ -67,12 +67,12 @@ TEST_F(RedisDamage, EveryLength) {
 }
 
 TEST_F(RedisDamage, ObjectOfAnotherKeyOrSize) {
-  ASSERT_EQ(tier.store(2, payload_of(2, 0, kBytes)), KVC_TIER_OK);
+  ASSERT_EQ(tier.store(2, payload_of(2, 0, kDamagedBytes)), KVC_TIER_OK);
   EXPECT_EQ(load_of(server.run({"GET", key_text(2)})), KVC_TIER_MISS);
   EXPECT_TRUE(deleted());
   // An object that another engine has stored with another size is not damaged.
-  ASSERT_EQ(tier.store(1, payload_of(1, 1, 2 * kBytes)), KVC_TIER_OK);
-  loaded.assign(kBytes, 'x');
+  ASSERT_EQ(tier.store(1, payload_of(1, 1, 2 * kDamagedBytes)), KVC_TIER_OK);
+  loaded.assign(kDamagedBytes, 'x');
   EXPECT_EQ(tier.load(1, &loaded), KVC_TIER_MISS);
   EXPECT_FALSE(deleted());
 }
@@ -80,7 +80,7 @@ TEST_F(RedisDamage, ObjectOfAnotherKeyOrSize) {
 TEST_F(RedisDamage, OtherTypesOfKeys) {
   server.run({"DEL", key_text(1)});
   server.run({"LPUSH", key_text(1), "a"});
-  loaded.assign(kBytes, 'x');
+  loaded.assign(kDamagedBytes, 'x');
   EXPECT_EQ(tier.load(1, &loaded), KVC_TIER_MISS);
   EXPECT_EQ(server.run({"LLEN", key_text(1)}), "1");  // another program's list stays
   server.run({"LPUSH", key_text(2), "a"});

@@ -11,7 +11,7 @@ extern "C" kvc_status kvc_tier_open(uint32_t version, const char *options, kvc_t
 namespace kvt {
 namespace {
 
-constexpr size_t kBytes = 20000;
+constexpr size_t kTlsBytes = 20000;
 
 std::string at_port(int port, const std::string &host = "127.0.0.1") { return host + ":" + std::to_string(port); }
 
@@ -116,7 +116,7 @@ TEST_F(RedisTls, OpensByUrl) {
   const std::string trusted = url + "?timeout_ms=5000&tls_ca_file=" + files.path("ca.pem");
   ASSERT_EQ(kvc_tier_open(KVC_TIER_VERSION, trusted.c_str(), &table, &error), KVC_OK) << error.message;
   TierDriver tier(table);
-  expect_round_trip(tier, 1, kBytes);
+  expect_round_trip(tier, 1, kTlsBytes);
   // The authorities of the system have not signed it.
   EXPECT_EQ(kvc_tier_open(KVC_TIER_VERSION, url.c_str(), &table, &error), KVC_ERROR_IO);
   expect_in("TLS handshake: certificate verify failed: ", error.message);
@@ -133,11 +133,11 @@ TEST_F(RedisTls, OtherAuthorityIsRefused) {
   expect_in("certificate verify failed: ", refusal_of(wrong));
   config.flags |= KVC_REDIS_TLS_NO_VERIFY;
   TierDriver tier(open_redis(config));
-  expect_round_trip(tier, 1, kBytes);
+  expect_round_trip(tier, 1, kTlsBytes);
   // The next address is used.
   const TlsConfig both(files, at_port(other.tls_port()) + "," + at_port(server.tls_port()));
   TierDriver second(open_redis(both));
-  expect_round_trip(second, 2, kBytes);
+  expect_round_trip(second, 2, kTlsBytes);
   EXPECT_EQ(server.run({"DBSIZE"}), "1");
 }
 
@@ -156,7 +156,7 @@ TEST_F(RedisTls, OtherNamesAreRefused) {
   for (const char *name : {"cache.internal", "a.wild.internal"}) {
     config.tls_server_name = name;
     TierDriver tier(open_redis(config));
-    expect_round_trip(tier, 1, kBytes);
+    expect_round_trip(tier, 1, kTlsBytes);
   }
   for (const char *name : {"other.internal", "a.b.wild.internal", "internal", "127.0.0.2"}) {
     config.tls_server_name = name;
@@ -168,7 +168,7 @@ TEST_F(RedisTls, OtherNamesAreRefused) {
   // A lazy tier refuses the server too.
   by_name.flags |= KVC_REDIS_LAZY;
   TierDriver tier(open_redis(by_name));
-  Bytes loaded(kBytes, 'x');
+  Bytes loaded(kTlsBytes, 'x');
   EXPECT_EQ(tier.load(1, &loaded), KVC_TIER_FAILED);
   EXPECT_EQ(tier.os_error(), EACCES);
   EXPECT_EQ(server.run({"DBSIZE"}), "1");
@@ -195,7 +195,7 @@ TEST_F(RedisTls, ServerDemandsACertificate) {
     config.tls_certificate_file = certificate.c_str();
     config.tls_key_file = key.c_str();
     TierDriver tier(open_redis(config));
-    expect_round_trip(tier, 1, kBytes);
+    expect_round_trip(tier, 1, kTlsBytes);
     const std::string other = files.path("stranger.pem"), other_key = files.path("stranger.key");
     config.tls_certificate_file = other.c_str();
     config.tls_key_file = other_key.c_str();
@@ -213,7 +213,7 @@ TEST_F(RedisTls, FilesOfTheClient) {
   config.tls_certificate_file = both.c_str();
   {
     TierDriver tier(open_redis(config));
-    expect_round_trip(tier, 1, kBytes);
+    expect_round_trip(tier, 1, kTlsBytes);
   }
   config.tls_certificate_file = certificate.c_str();
   expect_in("tls_key_file " + certificate + ": ", refusal_of(config));  // which has no key
@@ -252,7 +252,7 @@ TEST_F(RedisTls, HandshakeStalls) {
   proxy.chunk = 1 << 16, proxy.delay_ms = 0;
   config.timeout_ms = 5000;
   TierDriver tier(open_redis(config));
-  expect_round_trip(tier, 1, kBytes);
+  expect_round_trip(tier, 1, kTlsBytes);
   EXPECT_LE(open_descriptors(), descriptors + 20);
 }
 
@@ -263,12 +263,12 @@ TEST_F(RedisTls, CutConnections) {
   TlsConfig config(files, proxy.address());
   config.threads = 1;
   TierDriver tier(open_redis(config));
-  const Bytes payload = payload_of(1, 0, kBytes);
+  const Bytes payload = payload_of(1, 0, kTlsBytes);
   ASSERT_EQ(tier.store(1, payload), KVC_TIER_OK);
   int failed = 0;
   for (int64_t room = 1; room < 25000; room += room < 2000 ? 97 : 2309) {
     proxy.room = room;
-    Bytes loaded(kBytes, 'x');
+    Bytes loaded(kTlsBytes, 'x');
     const int32_t result = tier.load(1, &loaded);
     failed += result == KVC_TIER_FAILED;
     EXPECT_TRUE(result == KVC_TIER_FAILED || (result == KVC_TIER_OK && loaded == payload)) << room;
@@ -303,7 +303,7 @@ TEST_F(RedisTls, ServerDiesAndRestarts) {
   RedisServer server(files.server_options("server"));
   const TlsConfig config(files, at_port(server.tls_port()));
   TierDriver tier(open_redis(config));
-  expect_round_trip(tier, 1, kBytes);
+  expect_round_trip(tier, 1, kTlsBytes);
   for (int i = 0; i < 10; ++i) {
     ASSERT_NE(server.run({"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"}), "");
     expect_round_trip(tier, 1, 3000000);
@@ -316,9 +316,9 @@ TEST_F(RedisTls, ServerDiesAndRestarts) {
     EXPECT_EQ(tier.store(1, payload_of(1, 0, 3000000)), KVC_TIER_FAILED);
     EXPECT_EQ(tier.os_error(), ECONNREFUSED);
     server.start();
-    for (int tries = 0; tries < 3000 && tier.store(1, payload_of(1, 0, kBytes)) != KVC_TIER_OK; ++tries)
+    for (int tries = 0; tries < 3000 && tier.store(1, payload_of(1, 0, kTlsBytes)) != KVC_TIER_OK; ++tries)
       ::usleep(10000);
-    expect_round_trip(tier, 1, kBytes);
+    expect_round_trip(tier, 1, kTlsBytes);
   }
 }
 

@@ -8,13 +8,6 @@
 namespace kvt {
 namespace {
 
-constexpr double kTolerance = 2e-5;
-
-void expect_near(const Vector &got, const Vector &wanted, const std::string &what, double tolerance = kTolerance) {
-  ASSERT_EQ(got.size(), wanted.size()) << what;
-  for (size_t d = 0; d < got.size(); d++) ASSERT_NEAR(got[d], wanted[d], tolerance) << what << " dim " << d;
-}
-
 std::vector<Vector> export_keys(RopeCache &c, kvc_seq id) {
   kvc_export_args args;
   kvc_export_args_init(&args);
@@ -232,14 +225,14 @@ TEST(RopeAttention, CallersTable) {
     ASSERT_EQ(c.create(), KVC_OK);
     const Rows rows(tokens, dims, 3);
     const Rotation rotation = {0, false, plain_frequencies(dims), 1.0};
-    const auto turned = [&](const Vector &x, size_t token) {
+    const auto rotated = [&](const Vector &x, size_t token) {
       return rotation.turn(
           x, [&](size_t i) { return rotation.frequencies[i] * static_cast<double>(position(token, axis_of(i))); });
     };
     Tensor table(DType::kF32, {tokens, 2, half});
     std::vector<Vector> keys;
     for (size_t t = 0; t < tokens; t++) {
-      keys.push_back(turned(rows.k[t], t));
+      keys.push_back(rotated(rows.k[t], t));
       for (size_t i = 0; i < half; i++) {
         const double angle = rotation.frequencies[i] * static_cast<double>(position(t, axis_of(i)));
         table.set(t, 0, i, static_cast<float>(std::cos(angle)));
@@ -248,7 +241,7 @@ TEST(RopeAttention, CallersTable) {
     }
     const auto out = attend_rows(c, {c.add()}, {tokens}, rows, 0, tokens, &table, fused);
     for (size_t t = 0; t < tokens; t++) {
-      expect_near(out[t], attend(turned(rows.q[t], t), keys, rows.v, 0, t, 1.0 / std::sqrt(dims)), "M-RoPE");
+      expect_near(out[t], attend(rotated(rows.q[t], t), keys, rows.v, 0, t, 1.0 / std::sqrt(dims)), "M-RoPE");
     }
   }
 }

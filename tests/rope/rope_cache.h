@@ -172,4 +172,9 @@ inline std::vector<Vector> attend_rows(RopeCache &c, const std::vector<kvc_seq> 
   return result;
 }
 
+inline void expect_near(const Vector &got, const Vector &wanted, const std::string &what, double tolerance = 2e-5) {
+  ASSERT_EQ(got.size(), wanted.size()) << what;
+  for (size_t d = 0; d < got.size(); d++) ASSERT_NEAR(got[d], wanted[d], tolerance) << what << " dim " << d;
+}
+
 }  // namespace kvt

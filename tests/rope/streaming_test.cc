@@ -35,11 +35,6 @@ Vector closed_up(const Rows &rows, int p, const Rotation &rotation, double scale
   return attend(q, keys, values, 0, keys.size() - 1, scale);
 }
 
-void expect_near(const Vector &got, const Vector &wanted, const std::string &what) {
-  ASSERT_EQ(got.size(), wanted.size()) << what;
-  for (size_t d = 0; d < got.size(); d++) ASSERT_NEAR(got[d], wanted[d], 2e-5) << what << " dim " << d;
-}
-
 struct StreamCache : RopeCache {
   explicit StreamCache(int dims, int32_t mode = KVC_ROPE_ON_APPEND, const char *simd = nullptr)
       : RopeCache(dims, 0, simd) {

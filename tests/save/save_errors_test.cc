@@ -12,16 +12,17 @@ struct Saved {
   kvc_seq seq = chat.talk();
   Bytes bytes = chat.save(seq);
 
-  void refuse(const Bytes &changed, const Statuses &statuses, const std::vector<std::string> &mentions = {}) {
-    refuse_in(&chat, changed, statuses, mentions);
+  kvc_error refuse(const Bytes &changed, const Statuses &statuses, const std::vector<std::string> &mentions = {}) {
+    return refuse_in(&chat, changed, statuses, mentions);
   }
-  static void refuse_in(Chat *cache, const Bytes &changed, const Statuses &statuses,
-                        const std::vector<std::string> &mentions = {}) {
+  static kvc_error refuse_in(Chat *cache, const Bytes &changed, const Statuses &statuses,
+                             const std::vector<std::string> &mentions = {}) {
     kvc_seq loaded = 77;
-    refused(
-        cache->cache, statuses, "kvc_seq_load",
-        [&](kvc_error *error) { return cache->try_load(changed, &loaded, error); }, mentions);
+    const kvc_error error = refused(
+        cache->cache, statuses, "kvc_seq_load", [&](kvc_error *e) { return cache->try_load(changed, &loaded, e); },
+        mentions);
     EXPECT_EQ(loaded, 77u);
+    return error;
   }
 };
 
@@ -128,7 +129,9 @@ TEST(SaveErrors, CapacityIsCheckedBeforeAnythingIsTaken) {
   EXPECT_EQ(pages.required, 6);
   EXPECT_EQ(pages.available, 4);
   for (int i = 0; i < 5; i++) s.chat.add();
-  s.refuse(s.bytes, {KVC_ERROR_TOO_MANY_SEQUENCES});
+  const kvc_error sequences = s.refuse(s.bytes, {KVC_ERROR_TOO_MANY_SEQUENCES});
+  EXPECT_EQ(sequences.required, 1);
+  EXPECT_EQ(sequences.available, 0);
 }
 
 TEST(SaveErrors, CallbacksThatFail) {
@@ -276,9 +279,12 @@ TEST(SaveErrors, ASequenceIsBusyWhileItIsSaved) {
     static int32_t write(void *user, const void *data, int64_t bytes) {
       auto &self = *static_cast<Inside *>(user);
       kvc_seq child = 0;
-      const kvc_status expected = self.calls > 1 ? KVC_ERROR_STALE_ID : KVC_ERROR_BUSY;  // removed in call 1
-      EXPECT_EQ(kvc_seq_fork(self.chat.cache, 1, &self.seq, nullptr, &child, nullptr, nullptr), expected);
-      EXPECT_EQ(kvc_cache_clear(self.chat.cache, nullptr), KVC_ERROR_BUSY);
+      const bool removed = self.calls > 1;  // by call 1
+      refused(self.chat.cache, {removed ? KVC_ERROR_STALE_ID : KVC_ERROR_BUSY}, "kvc_seq_fork",
+              [&](kvc_error *e) { return kvc_seq_fork(self.chat.cache, 1, &self.seq, nullptr, &child, nullptr, e); },
+              {removed ? "no longer exists" : "is being saved"});
+      refused(self.chat.cache, {KVC_ERROR_BUSY}, "kvc_cache_clear",
+              [&](kvc_error *e) { return kvc_cache_clear(self.chat.cache, e); }, {"a sequence is being saved"});
       EXPECT_EQ(kvc_cache_check_invariants(self.chat.cache, nullptr), KVC_OK);
       if (self.calls++ == 1) {
         EXPECT_EQ(kvc_seq_remove(self.chat.cache, 1, &self.seq, nullptr), KVC_OK);

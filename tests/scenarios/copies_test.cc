@@ -27,19 +27,19 @@ Parents second_half() {
   return parents;
 }
 
-struct Geometry {
+struct CopyGeometry {
   const char *name;
   int hkv, d, dv, latent;
   DType dtype;
 };
-constexpr Geometry kGeometries[] = {
+constexpr CopyGeometry kGeometries[] = {
     {"heads", 8, 64, 64, 0, DType::kF32},
     {"one_head", 1, 256, 128, 0, DType::kF32},
     {"int8", 6, 128, 128, 0, DType::kI8},
     {"latent", 1, 320, 0, 256, DType::kBF16},
 };
 
-CacheSpec spec_of(const Geometry &g) {
+CacheSpec spec_of(const CopyGeometry &g) {
   CacheSpec spec;
   spec.max_sequences = 2 * kSequences;
   spec.max_batch_tokens = kSequences * kNodes;
@@ -92,7 +92,7 @@ void copy_much(Play &p) {
   p.verify_all();
 }
 
-class Copies : public testing::TestWithParam<Geometry> {};
+class Copies : public testing::TestWithParam<CopyGeometry> {};
 
 TEST_P(Copies, AnyNumberOfThreadsStoresWhatTheModelSays) {
   for (int threads : {1, 2, 5, 17}) {

@@ -242,23 +242,42 @@ TEST_F(DraftStates, StepsOfAGraph) {
   }
 }
 
+// Two sequences, each in an open step at its peak, use every page of the default pool.
 TEST_F(DraftStates, TheDefaultPoolServesEverySequenceAtItsPeak) {
-  config_.max_sequences = 2;
-  config_.max_checkpoints = 2;
-  open();
-  for (int i = 0; i < 2; i++) {
-    if (i == 1) {
-      ASSERT_EQ(kvc_seq_add(cache_.get(), 1, &seq_, nullptr), KVC_OK);
+  struct Case {
+    int32_t drafts, nodes;
+  };
+  for (const Case c : {Case{3, 64}, {3, 5}, {3, 4}, {4, 4}, {1, 64}, {0, 64}, {0, 2}, {0, 1}}) {
+    SCOPED_TRACE(testing::Message() << c.drafts << " draft states, trees of " << c.nodes << " nodes");
+    config_.max_sequences = 2;
+    config_.max_checkpoints = 2;
+    config_.max_draft_states = c.drafts;
+    config_.max_tree_nodes = c.nodes;
+    open();
+    std::vector<int32_t>
+        chain;  // the nodes of an earlier step: its last one keeps no state, if the tree has room for that
+    while (c.drafts > 0 && static_cast<int32_t>(chain.size()) < std::min(c.drafts + 1, c.nodes - 1)) {
+      chain.push_back(static_cast<int32_t>(chain.size()) - 1);
     }
-    for (int c = 0; c < 2; c++) {
-      step({KVC_TREE_NONE}, {1});
-      ASSERT_EQ(kvc_seq_checkpoint(cache_.get(), 1, &seq_, nullptr), KVC_OK);
+    for (int i = 0; i < 2; i++) {
+      if (i == 1) {
+        ASSERT_EQ(kvc_seq_add(cache_.get(), 1, &seq_, nullptr), KVC_OK);
+      }
+      for (int steps = 0; steps < 3; steps++) {
+        step({KVC_TREE_NONE}, {1});
+        if (steps < 2) {
+          ASSERT_EQ(kvc_seq_checkpoint(cache_.get(), 1, &seq_, nullptr), KVC_OK);
+        }
+      }
+      if (!chain.empty()) step(chain, std::vector<float>(chain.size(), 2));
+      kvc_forward f = 0;
+      ASSERT_EQ(begin({static_cast<int32_t>(chain.size()) - 1}, &f), KVC_OK) << error_.message;
     }
-    step({KVC_TREE_NONE}, {1});
-    step({-1, 0, 1}, {2, 3, 4});
+    kvc_stats stats;
+    kvc_stats_init(&stats);
+    ASSERT_EQ(kvc_cache_stats(cache_.get(), 0, &stats, nullptr), KVC_OK);
+    EXPECT_EQ(stats.pages_used, stats.pages_total);
   }
-  kvc_forward f = 0;
-  ASSERT_EQ(begin({2}, &f), KVC_OK) << error_.message;
 }
 
 TEST_F(DraftStates, FreshStatesHaveTheFillValue) {

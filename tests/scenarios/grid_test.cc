@@ -75,6 +75,7 @@ std::vector<Geometry> latent_geometries() {
       {3, 5, 1, 40, DType::kF32, KVC_ROPE_ON_APPEND, true, 32},
       {8, 20, 1, 64, DType::kE4M3, KVC_ROPE_ON_APPEND, true, 48},
       {16, 16, 1, 96, DType::kI8, KVC_ROPE_NONE, false, 96},
+      {64, 16, 1, 576, DType::kDsMla, KVC_ROPE_ON_APPEND, true, 512},
       {16, 20, 1, 80, DType::kU4, KVC_ROPE_ON_APPEND, true, 64},
       {16, 20, 1, 80, DType::kE2M1, KVC_ROPE_ON_APPEND, true, 64},
       {16, 16, 1, 576, DType::kBF16, KVC_ROPE_ON_APPEND, false, 512, {100, 128}},

@@ -27,23 +27,23 @@ CacheSpec stream_spec(int page_size, int64_t pages, bool mixed = false, int64_t 
   return spec;
 }
 
-struct Geometry {
+struct StreamGeometry {
   int page_size, hq, hkv, d;
   DType dtype;
   int rope;
   bool mixed;
 };
 
-std::string name_of(const Geometry &g) {
+std::string name_of(const StreamGeometry &g) {
   const char *ropes[] = {"", "_rope", "_rope_on_read"};
   return "page" + std::to_string(g.page_size) + "_heads" + std::to_string(g.hq) + "x" + std::to_string(g.hkv) + "_d" +
          std::to_string(g.d) + "_" + name_of(g.dtype) + ropes[g.rope] + (g.mixed ? "_mixed" : "");
 }
 
-class Streaming : public testing::TestWithParam<Geometry> {
+class Streaming : public testing::TestWithParam<StreamGeometry> {
  protected:
   CacheSpec spec() const {
-    const Geometry &g = GetParam();
+    const StreamGeometry &g = GetParam();
     CacheSpec spec = stream_spec(g.page_size, 1200 / g.page_size + 40, g.mixed);
     for (LayerSpec &l : spec.layers) {
       const int group = l.group;
@@ -89,8 +89,8 @@ TEST_P(Streaming, LongChunksBesidePlainRows) {
   });
 }
 
-std::vector<Geometry> geometries() {
-  std::vector<Geometry> all;
+std::vector<StreamGeometry> stream_geometries() {
+  std::vector<StreamGeometry> all;
   for (int page : {1, 3, 8, 16, 64, 256}) all.push_back({page, 8, 2, 16, DType::kF32, KVC_ROPE_ON_APPEND, false});
   all.push_back({16, 32, 4, 64, DType::kF32, KVC_ROPE_NONE, false});
   all.push_back({16, 6, 1, 80, DType::kBF16, KVC_ROPE_ON_READ, false});
@@ -101,8 +101,8 @@ std::vector<Geometry> geometries() {
   all.push_back({3, 6, 3, 256, DType::kF32, KVC_ROPE_ON_READ, true});
   return all;
 }
-INSTANTIATE_TEST_SUITE_P(All, Streaming, testing::ValuesIn(geometries()),
-                         [](const testing::TestParamInfo<Geometry> &info) { return name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(All, Streaming, testing::ValuesIn(stream_geometries()),
+                         [](const testing::TestParamInfo<StreamGeometry> &info) { return name_of(info.param); });
 
 // ---- Gaps ----------------------------------------------------------------------------------------
 

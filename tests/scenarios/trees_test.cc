@@ -28,7 +28,7 @@ Parents twins(int count) {
   return parents;
 }
 
-struct Geometry {
+struct TreeGeometry {
   int page_size;
   int64_t window;  // 0: no sliding layers
   DType dtype;
@@ -37,16 +37,16 @@ struct Geometry {
   bool latent = false;  // MLA layers too
 };
 
-std::string name_of(const Geometry &g) {
+std::string name_of(const TreeGeometry &g) {
   return "page" + std::to_string(g.page_size) + "_window" + std::to_string(g.window) + "_" + name_of(g.dtype) +
          (g.rope ? g.rope == KVC_ROPE_ON_READ ? "_rope_on_read" : "_rope" : "") +
          (g.chunk ? "_chunk" + std::to_string(g.chunk) : "") + (g.latent ? "_latent" : "");
 }
 
-class Trees : public testing::TestWithParam<Geometry> {
+class Trees : public testing::TestWithParam<TreeGeometry> {
  protected:
   static CacheSpec spec() {
-    const Geometry &g = GetParam();
+    const TreeGeometry &g = GetParam();
     CacheSpec spec;
     spec.page_size = g.page_size;
     spec.max_sequences = 32;
@@ -137,8 +137,8 @@ TEST_P(Trees, H_ASubsetIsCommittedInAnotherOrder) {
   });
 }
 
-std::vector<Geometry> geometries() {
-  std::vector<Geometry> all;
+std::vector<TreeGeometry> tree_geometries() {
+  std::vector<TreeGeometry> all;
   for (int page : {1, 3, 8, 16, 64, 256}) all.push_back({page, 0, DType::kF32, KVC_ROPE_NONE});
   for (int64_t window : {1, 3, 12, 33}) all.push_back({16, window, DType::kF32, KVC_ROPE_ON_APPEND});
   all.push_back({3, 5, DType::kBF16, KVC_ROPE_ON_APPEND});
@@ -149,8 +149,8 @@ std::vector<Geometry> geometries() {
   all.push_back({8, 12, DType::kI8, KVC_ROPE_ON_READ, 13, true});
   return all;
 }
-INSTANTIATE_TEST_SUITE_P(All, Trees, testing::ValuesIn(geometries()),
-                         [](const testing::TestParamInfo<Geometry> &info) { return name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(All, Trees, testing::ValuesIn(tree_geometries()),
+                         [](const testing::TestParamInfo<TreeGeometry> &info) { return name_of(info.param); });
 
 TEST(Gaps, TreesAtMixedDepthsNextToRowsWithoutOne) {
   for (int page : {1, 3, 16}) {

@@ -24,6 +24,33 @@ TEST(GroupRules, FullKeepsEverything) {
   EXPECT_TRUE(full.works_at(5, {}));
 }
 
+// Which of 4 pages of 16 tokens the query at position 64 needs.
+TEST(GroupRules, FirstPageThatAPrefixNeeds) {
+  const GroupRules full = {{}, 0, 16}, state = {.page_size = int64_t{1} << 30, .row = RowKind::kState};
+  EXPECT_EQ(full.first_needed(4, 16), 0);
+  EXPECT_EQ(sliding(17, 5, 16).first_needed(4, 16), 3) << "tokens 48..63; no rollback margin";
+  EXPECT_EQ(sliding(18, 0, 16).first_needed(4, 16), 2);
+  EXPECT_EQ(chunked(64, 0, 16).first_needed(4, 16), 4) << "a new chunk sees no token before it";
+  EXPECT_EQ(state.first_needed(4, 16), 3) << "only the state after the last page";
+  EXPECT_EQ(GroupRules{.encoder = true}.first_needed(4, 16), 4);
+}
+
+TEST(GroupRules, WhichGroupsAStepAppendsTo) {
+  const GroupRules own = {}, encoder = {.encoder = true};
+  EXPECT_TRUE(own.grows(0, -1));
+  EXPECT_FALSE(encoder.grows(1, -1));
+  EXPECT_FALSE(own.grows(0, 1));
+  EXPECT_TRUE(encoder.grows(1, 1));
+  EXPECT_FALSE(encoder.grows(2, 1)) << "the encoder tokens of another group";
+}
+
+TEST(GroupRules, WhichGroupsKeepAllPages) {
+  EXPECT_TRUE(GroupRules{}.keeps_all());
+  EXPECT_FALSE(sliding(3, 0, 1).keeps_all());
+  EXPECT_FALSE(GroupRules{.row = RowKind::kState}.keeps_all());
+  EXPECT_FALSE(GroupRules{.encoder = true}.keeps_all());
+}
+
 TEST(GroupRules, AWindowCountsTheQueryItself) {
   const GroupRules rules = sliding(3, 0, 1);
   EXPECT_EQ(rules.first_visible(10), 8);

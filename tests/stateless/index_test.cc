@@ -29,7 +29,7 @@ Result run(const FlashSetting &setting, const std::function<void(FlashCall *, kv
   return {call.out.storage(), call.lse.storage(), call.k_cache.storage(), call.v_cache.storage()};
 }
 
-Indexes<int64_t> widened(const Indexes<> &narrow) {
+Indexes<int64_t> as_int64(const Indexes<> &narrow) {
   return Indexes<int64_t>({narrow.values.begin(), narrow.values.end()}, narrow.shape);
 }
 
@@ -40,17 +40,18 @@ TEST(FlashAttnIndexes, Int64) {
     Indexes<int64_t> lengths, rows, pads, table, cu_q, cu_new;
     EXPECT_TRUE(wanted == run(paged(), [&](FlashCall *call, kvc_flash_attn_args *args) {
                   const bool all = which == 6;
-                  const auto widen = [&](int i, const Indexes<> &from, Indexes<int64_t> *to, const DLTensor **tensor) {
+                  const auto convert = [&](int i, const Indexes<> &from, Indexes<int64_t> *to,
+                                           const DLTensor **tensor) {
                     if (!all && which != i) return;
-                    *to = widened(from);
+                    *to = as_int64(from);
                     *tensor = to->dl();
                   };
-                  widen(0, call->lengths, &lengths, &args->cache_seqlens);
-                  widen(1, call->cache_rows, &rows, &args->cache_batch_idx);
-                  widen(2, call->pads, &pads, &args->cache_leftpad);
-                  widen(3, call->table, &table, &args->block_table);
-                  widen(4, call->cu_q, &cu_q, &args->cu_seqlens_q);
-                  widen(5, call->cu_new, &cu_new, &args->cu_seqlens_k_new);
+                  convert(0, call->lengths, &lengths, &args->cache_seqlens);
+                  convert(1, call->cache_rows, &rows, &args->cache_batch_idx);
+                  convert(2, call->pads, &pads, &args->cache_leftpad);
+                  convert(3, call->table, &table, &args->block_table);
+                  convert(4, call->cu_q, &cu_q, &args->cu_seqlens_q);
+                  convert(5, call->cu_new, &cu_new, &args->cu_seqlens_k_new);
                 }));
   }
 }
@@ -73,7 +74,7 @@ TEST(FlashAttnIndexes, Int64PagesThatInt32DoesNotHoldAreRefused) {
   const ContextPtr context = make_context(1);
   FlashCall call(paged());
   kvc_flash_attn_args args = call.args();
-  Indexes<int64_t> table = widened(call.table);
+  Indexes<int64_t> table = as_int64(call.table);
   for (int64_t &page : table.values) page += int64_t{1} << 32;
   args.block_table = table.dl();
   kvc_error error = KVC_ERROR_INIT;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char *kName = "kvc_flash_attn_with_kvcache";
 
-FlashSetting paged() {
+FlashSetting paged_setting() {
   FlashSetting s;
   s.page = 16, s.sk = 100, s.sq = 3, s.append = New::kEqual, s.flags = KVC_FLASH_ATTN_CAUSAL, s.rotary_dim = 32;
   return s;
@@ -19,7 +19,7 @@ FlashSetting paged() {
 // A good call, a change that makes it bad, and the words of the error.
 class Refusal {
  public:
-  explicit Refusal(const FlashSetting &setting = paged()) : call(setting), args(call.args()) {
+  explicit Refusal(const FlashSetting &setting = paged_setting()) : call(setting), args(call.args()) {
     static std::set<std::string> accepted;  // settings whose unchanged call was accepted
     if (!accepted.insert(describe(setting)).second) return;
     kvc_error error = KVC_ERROR_INIT;
@@ -49,6 +49,17 @@ class Refusal {
   kvc_flash_attn_args args;
 };
 
+TEST(FlashAttnRefuses, MoreEntriesThanHeads) {
+  FlashSetting setting = paged_setting();
+  setting.alibi = 1, setting.sinks = true;
+  Refusal sinks(setting), slopes(setting);
+  Array more(DType::kF32, {setting.hq + 1});
+  sinks.args.sinks = more.dl();
+  sinks.expect(KVC_ERROR_SHAPE, {"sinks", std::to_string(setting.hq + 1), std::to_string(setting.hq)});
+  slopes.args.alibi_slopes = more.dl();
+  slopes.expect(KVC_ERROR_SHAPE, {"alibi_slopes", std::to_string(setting.hq + 1), std::to_string(setting.hq)});
+}
+
 TEST(FlashAttnRefuses, PageIdsOutOfRange) {
   for (int32_t id : {-1, INT32_MAX, INT32_MIN}) {
     Refusal bad;
@@ -75,7 +86,7 @@ TEST(FlashAttnRefuses, CachesTooSmallForTheAppend) {
   EXPECT_EQ(error.index, 2);
   EXPECT_EQ(error.required, capacity + 2);
   EXPECT_EQ(error.available, capacity);
-  FlashSetting contiguous = paged();
+  FlashSetting contiguous = paged_setting();
   contiguous.page = 0;
   Refusal other(contiguous);
   other.call.lengths.values[0] = static_cast<int32_t>(other.call.k_cache.shape[1]);
@@ -87,7 +98,7 @@ TEST(FlashAttnRefuses, ValuesOfIndexTensors) {
                          const std::function<void(Refusal *)> &change, const std::vector<std::string> &mentions,
                          const std::function<void(FlashSetting *)> &adjust = [](FlashSetting *) {},
                          kvc_status status = KVC_ERROR_OUT_OF_RANGE) {
-    FlashSetting setting = paged();
+    FlashSetting setting = paged_setting();
     adjust(&setting);
     Refusal bad(setting);
     change(&bad);
@@ -139,7 +150,7 @@ TEST(FlashAttnRefuses, Overlaps) {
 }
 
 TEST(FlashAttnRefuses, ViewsThatShareOneElement) {
-  FlashSetting setting = paged();
+  FlashSetting setting = paged_setting();
   setting.qv = Qv::kOneBuffer;
   Refusal bad(setting);
   bad.call.k_cache = bad.call.joint.columns(setting.dv - 1, setting.d);
@@ -150,7 +161,7 @@ TEST(FlashAttnRefuses, ViewsThatShareOneElement) {
 TEST(FlashAttnRefuses, TensorsAndContradictions) {
   using Args = kvc_flash_attn_args;
   const auto check = [](kvc_status status, const std::function<void(Args *, FlashCall *)> &change,
-                        const std::vector<std::string> &mentions, const FlashSetting &setting = paged()) {
+                        const std::vector<std::string> &mentions, const FlashSetting &setting = paged_setting()) {
     Refusal bad(setting);
     change(&bad.args, &bad.call);
     bad.expect(status, mentions);
@@ -217,13 +228,13 @@ TEST(FlashAttnRefuses, TensorsAndContradictions) {
 
 // Options that float8 and MLA rows do not support.
 TEST(FlashAttnRefuses, RotationAndScalesThatDoNotFit) {
-  FlashSetting float8 = paged();
+  FlashSetting float8 = paged_setting();
   float8.kv = float8.fresh = DType::kE4M3, float8.rotary_dim = 0;
-  Refusal turned(float8);
+  Refusal rotated(float8);
   Array table(DType::kF32, {200, 16});
-  turned.args.rotary_cos = turned.args.rotary_sin = table.dl();
-  turned.expect(KVC_ERROR_UNSUPPORTED, {"rotary_cos", "float8 k", "before quantising"});
-  FlashSetting latent = paged();
+  rotated.args.rotary_cos = rotated.args.rotary_sin = table.dl();
+  rotated.expect(KVC_ERROR_UNSUPPORTED, {"rotary_cos", "float8 k", "before quantising"});
+  FlashSetting latent = paged_setting();
   latent.kv = latent.fresh = DType::kE4M3, latent.rotary_dim = 0, latent.qv = Qv::kApart, latent.append = New::kNone;
   Refusal scaled(latent);
   Array scale(DType::kF32, {latent.rows, latent.hkv});

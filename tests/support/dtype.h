@@ -18,30 +18,32 @@ enum class DType {
   kE5M2 = 4,
   kI8 = 5,
   kU4 = 6,
-  kE2M1 = 7
+  kE2M1 = 7,
+  kDsMla = 8  // rows of fp8_ds_mla, of 576 dims
 };  // from kE4M3 on only in layers
 
 inline bool is_quantised(DType type) { return type >= DType::kE4M3; }
 // Whether each token and head has a scale.
 inline bool has_row_scales(DType type) { return type == DType::kI8 || type == DType::kU4; }
 // Whether the scales of each head come from the config.
-inline bool has_head_scales(DType type) { return is_quantised(type) && !has_row_scales(type); }
+inline bool has_head_scales(DType type) { return is_quantised(type) && !has_row_scales(type) && type != DType::kDsMla; }
 // Whether two elements share a byte; dims are then multiples of 16.
 inline bool is_packed(DType type) { return type == DType::kU4 || type == DType::kE2M1; }
 inline DLDataType dl_type(DType type) {
-  constexpr DLDataType kTypes[] = {{kDLFloat, 32, 1},        {kDLFloat, 16, 1},       {kDLBfloat, 16, 1},
-                                   {kDLFloat8_e4m3fn, 8, 1}, {kDLFloat8_e5m2, 8, 1},  {kDLInt, 8, 1},
-                                   {kDLUInt, 4, 1},          {kDLFloat4_e2m1fn, 4, 1}};
+  constexpr DLDataType kTypes[] = {{kDLFloat, 32, 1},        {kDLFloat, 16, 1},        {kDLBfloat, 16, 1},
+                                   {kDLFloat8_e4m3fn, 8, 1}, {kDLFloat8_e5m2, 8, 1},   {kDLInt, 8, 1},
+                                   {kDLUInt, 4, 1},          {kDLFloat4_e2m1fn, 4, 1}, {kDLUInt, 8, 1}};
   return kTypes[static_cast<int>(type)];
 }
-// Bytes of an element; of packed ones, of two.
+// Bytes of an element; of packed ones, of two. Of kDsMla, one byte.
 inline int size_of(DType type) { return type == DType::kF32 ? 4 : is_quantised(type) ? 1 : 2; }
-// Of kE2M1 with the scales of its blocks.
+// Of kE2M1 and kDsMla with the scales in the row. Of kDsMla, V is the latent part, and four scales.
 inline int row_bytes(DType type, int dims) {
+  if (type == DType::kDsMla) return dims == 576 ? 656 : dims + 16;
   return type == DType::kE2M1 ? dims / 2 + dims / 16 : is_packed(type) ? dims / 2 : dims * size_of(type);
 }
 inline const char *name_of(DType type) {
-  constexpr const char *kNames[] = {"f32", "f16", "bf16", "e4m3", "e5m2", "i8", "u4", "e2m1"};
+  constexpr const char *kNames[] = {"f32", "f16", "bf16", "e4m3", "e5m2", "i8", "u4", "e2m1", "fp8_ds_mla"};
   return kNames[static_cast<int>(type)];
 }
 
@@ -51,6 +53,9 @@ inline DLDevice test_device() {
   const char *name = std::getenv("KVC_TEST_DEVICE");
   return {name != nullptr && std::strcmp(name, "cuda") == 0 ? kDLCUDA : kDLCPU, 0};
 }
+
+// Later calls of test_device return this one: "cpu" or "cuda".
+inline void use_device(const char *device) { setenv("KVC_TEST_DEVICE", device, 1); }
 
 // The device of index tensors of calls without a cache: the host, or, with KVC_TEST_INDEXES=device, the device of the
 // other tensors.

@@ -49,6 +49,7 @@ void Harness::expected(const Token &token, int64_t position, int layer, int head
              slack.data() + first);
     }
     if (l.dtype == DType::kU4) return quantise_uint4_row(l.rotation_block(which), exact, slack, values, flips);
+    if (l.dtype == DType::kDsMla) return quantise_ds_mla_row(exact, slack, values, flips);
     if (l.dtype == DType::kE2M1) return quantise_e2m1_row(l.head_scale(which, head), exact, slack, values, flips);
     quantise_row(l.dtype, l.head_scale(which, head), exact, slack, values, flips);
     return;
@@ -71,6 +72,7 @@ void read_export(const DLTensor &t, const Managed &scale, const LayerSpec &l, in
   const DType type = l.dtype;
   const int dims = static_cast<int>(row->size());
   const auto *bytes = static_cast<const uint8_t *>(t.data) + token * t.strides[0] + head * t.strides[1];
+  if (type == DType::kDsMla) return read_ds_mla(bytes, dims, row->data());
   float factor = 1;
   if (is_quantised(type)) {
     factor = has_row_scales(type) ? at(scale->dl_tensor, {token, head}) : at(scale->dl_tensor, {head});
@@ -116,8 +118,8 @@ void Harness::check_contents(int handle, int layer, int64_t begin, int64_t end) 
   const Managed owners[2] = {Managed(exported.k), Managed(exported.v)};
   const Managed scales[2] = {Managed(exported.k_scale), Managed(exported.v_scale)};
   const bool row = l.latent > 0;  // one for K and V
-  if (!owners[0] || !owners[1] != row || !scales[0] == is_quantised(l.dtype) ||
-      !scales[1] == (is_quantised(l.dtype) && !row)) {
+  const bool scaled = has_row_scales(l.dtype) || has_head_scales(l.dtype);
+  if (!owners[0] || !owners[1] != row || !scales[0] == scaled || !scales[1] == (scaled && !row)) {
     fail("export: not all that the layer has, or more");
   }
   const std::vector<Token> &tokens = tokens_in(s, static_cast<size_t>(l.group));
@@ -126,7 +128,7 @@ void Harness::check_contents(int handle, int layer, int64_t begin, int64_t end) 
     const DLTensor &t = owners[which]->dl_tensor;
     const int dim = which ? l.v_dim() : l.d;
     if (t.ndim != 3 || t.shape[0] != end - begin || t.shape[1] != l.hkv ||
-        t.shape[2] != (is_packed(l.dtype) ? row_bytes(l.dtype, dim) : dim))
+        t.shape[2] != (is_quantised(l.dtype) ? row_bytes(l.dtype, dim) : dim))
       fail("export shape");
     if (!t.strides || t.byte_offset != 0 || (end > begin && reinterpret_cast<uintptr_t>(t.data) % 256 != 0)) {
       fail("export: strides NULL, byte_offset not 0, or data not 256-byte aligned");

@@ -61,12 +61,19 @@ inline void add_pools(Layout layout, const std::vector<int64_t> &pages, int page
   const auto adopts = [](const kvc_layer_config &l) {
     return l.kv_layer == 0 && l.num_states == 0 && l.dtype.code != kDLInt && l.dtype.bits != 4;
   };
-  const auto element = [](const kvc_layer_config &l) { return int64_t{l.dtype.bits == 0 ? 32 : l.dtype.bits} / 8; };
+  const auto type = [](const kvc_layer_config &l) {
+    if (l.row_format == KVC_ROW_FORMAT_FP8_DS_MLA) return DLDataType{kDLUInt, 8, 1};
+    return l.dtype.bits ? l.dtype : DLDataType{kDLFloat, 32, 1};
+  };
+  const auto element = [&](const kvc_layer_config &l) { return int64_t{type(l).bits} / 8; };
+  const auto k_dim = [](const kvc_layer_config &l) {
+    return int64_t{l.row_format == KVC_ROW_FORMAT_FP8_DS_MLA ? 656 : l.head_dim};
+  };
   const auto v_dim = [](const kvc_layer_config &l) { return int64_t{l.v_head_dim ? l.v_head_dim : l.head_dim}; };
   const auto padded = [](int64_t bytes) { return (bytes + 3) / 4 * 4; };
   const auto part_bytes = [&](const kvc_layer_config &l, int part) {  // of a token: K, then V
     if (part == 1 && l.latent_dim) return int64_t{0};
-    return padded(l.num_kv_heads * (part ? v_dim(l) : l.head_dim) * element(l));
+    return padded(l.num_kv_heads * (part ? v_dim(l) : k_dim(l)) * element(l));
   };
   std::vector<std::shared_ptr<std::vector<uint8_t>>> blocks(pages.size());  // of an interleaved group
   std::vector<int64_t> used(pages.size()), token_bytes(pages.size());
@@ -75,7 +82,7 @@ inline void add_pools(Layout layout, const std::vector<int64_t> &pages, int page
   }
   for (kvc_layer_config &l : *layers) {
     if (layout == Layout::kOwn || !adopts(l)) continue;
-    const DLDataType dtype = l.dtype.bits ? l.dtype : DLDataType{kDLFloat, 32, 1};
+    const DLDataType dtype = type(l);
     const int64_t n = pages[l.group] + 1, h = l.num_kv_heads, s = page_size;  // a page more than the cache needs
     const bool together = l.latent_dim == 0 && v_dim(l) == l.head_dim;
     const auto fresh = [&](int64_t elements) {
@@ -86,7 +93,7 @@ inline void add_pools(Layout layout, const std::vector<int64_t> &pages, int page
       const int64_t token = token_bytes[l.group];
       if (!block) block = std::make_shared<std::vector<uint8_t>>(static_cast<size_t>(n * s * token) + 64, 0xff);
       for (int part = 0; part < (l.latent_dim ? 1 : 2); part++) {
-        const int64_t d = part ? v_dim(l) : l.head_dim, step = token / element(l);
+        const int64_t d = part ? v_dim(l) : k_dim(l), step = token / element(l);
         (part ? l.v_storage : l.k_storage) =
             Pool::make(block, used[l.group], dtype, {n, h, s, d}, {s * step, d, step, 1});
         used[l.group] += part_bytes(l, part);
@@ -100,7 +107,7 @@ inline void add_pools(Layout layout, const std::vector<int64_t> &pages, int page
                         {page, heads_first ? s * d : d, heads_first ? d : h * d, 1});
     };
     if (!together || layout == Layout::kHndApart || layout == Layout::kNhdApart) {
-      l.k_storage = apart(l.head_dim);
+      l.k_storage = apart(k_dim(l));
       if (!l.latent_dim) l.v_storage = apart(v_dim(l));
       continue;
     }

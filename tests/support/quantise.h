@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "ds_mla.h"
 #include "dtype.h"
 #include "e2m1.h"
 #include "uint4.h"

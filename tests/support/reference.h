@@ -16,11 +16,12 @@ void rotate(const float *x, int dim, int rope_dim, double theta, int64_t positio
 void rotate_rounded(DType type, const float *x, int dim, int rope_dim, double theta, int64_t position, float *out,
                     float *flip);
 
-// One query row of one q head over n keys. Keys and values are as stored: key(j) at keys + j*key_stride, likewise v.
 // The type to which P may be rounded: that of V if it has 16 bits, or the type of bf16 dot products, in which every
-// element of float8_e4m3fn and int8 is exact. float32: it is not rounded.
+// element of float8_e4m3fn and int8 is exact. On CUDA, 4-bit floats are multiplied in the type of q. float32: it is not
+// rounded.
 DType type_of_p(DType q, DType v);
 
+// One query row of one q head over n keys. Keys and values are as stored: key(j) at keys + j*key_stride, likewise v.
 struct AttentionInput {
   const float *q;
   int d, dv;

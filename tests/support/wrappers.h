@@ -102,7 +102,11 @@ struct BuiltConfig {
       layer.num_kv_heads = l.hkv;
       layer.head_dim = l.d;
       layer.v_head_dim = l.dv;
-      layer.dtype = dl_type(l.dtype);
+      if (l.dtype == DType::kDsMla) {
+        layer.row_format = KVC_ROW_FORMAT_FP8_DS_MLA;
+      } else {
+        layer.dtype = dl_type(l.dtype);
+      }
       layer.rope_mode = l.rope;
       layer.rope_dim = l.rope_dim;
       layer.rope_theta = l.theta;

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <thread>
 
-#include "system/clock.h"
+#include "base/steady_clock.h"
 #include "system/wake_event.h"
 
 namespace kvc {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "system/clock.h"
+#include "base/wall_clock.h"
 #include "system/error_text.h"
 #include "system/file_ops.h"
 #include "tests/support/temporary_folder.h"

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "system/clock.h"
+#include "base/steady_clock.h"
 #include "system/cpu_count.h"
 #include "system/futex.h"
 #include "system/thread.h"

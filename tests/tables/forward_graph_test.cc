@@ -10,7 +10,7 @@
 namespace kvt {
 namespace {
 
-constexpr int kRows = 5, kTokens = 48;
+constexpr int kForwardRows = 5, kTokens = 48;
 
 CacheSpec mixed_spec() {
   CacheSpec spec;
@@ -83,7 +83,7 @@ struct Twins {
   Twins(int threads, uint32_t flags) : context(make_context(threads)) {
     spec.flags = flags;
     for (CachePtr &owner : owners) owner = make_cache(context.get(), spec);
-    graph = make_graph(owners[0].get(), kRows, kTokens);
+    graph = make_graph(owners[0].get(), kForwardRows, kTokens);
     for (int c = 0; c < 2; c++) {
       programs[c] = std::make_unique<Program>(spec, owners[c].get(), graph);
       seqs[c].resize(8);
@@ -134,7 +134,7 @@ TEST(ForwardGraph, ReplaysGiveTheBitsOfPlainForwards) {
         std::vector<int> rows;
         std::vector<int32_t> lengths;
         int32_t left = kTokens;
-        for (int i = 0; i < 8 && rows.size() < kRows; i++) {
+        for (int i = 0; i < 8 && rows.size() < kForwardRows; i++) {
           if (twins.rng() % 2) continue;
           rows.push_back(twins.rng() % 7 == 0 ? -1 : i);
           lengths.push_back(std::min<int32_t>(left, twins.rng() % 4 ? 1 : 1 + static_cast<int32_t>(twins.rng() % 30)));

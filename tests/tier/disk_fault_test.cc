@@ -182,6 +182,40 @@ TEST(DiskFault, EvictedWhileItIsRead) {
   }
 }
 
+// A store that does not fit beside another open store completes as RETRY, and evicts nothing.
+TEST(DiskFault, NothingIsEvictedForAStoreThatCannotFit) {
+  class PausedOps : public FileOps {
+   public:
+    std::atomic<bool> pause{false}, reached{false};
+    int64_t write_at(int fd, const void *data, int64_t bytes, int64_t offset) override {
+      for (reached = pause.load(); pause;) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return FileOps::write_at(fd, data, bytes, offset);
+    }
+  };
+  TemporaryFolder folder;
+  PausedOps ops;
+  DiskTierOptions options = disk_options(folder, 5 * 4096);
+  options.ops = &ops;
+  TierDriver tier(open_disk(options));
+  ASSERT_EQ(tier.store(1, payload_of(1, 0, 3900)), KVC_TIER_OK);
+  ASSERT_EQ(tier.store(2, payload_of(2, 0, 3900)), KVC_TIER_OK);
+  Bytes data = payload_of(3, 0, 3 * 4096 - 500);
+  Parts parts(key_of(3), &data);
+  kvc_error error = KVC_ERROR_INIT;
+  ops.pause = true;
+  ASSERT_EQ(tier.table().store(tier.table().self, 99, 1, &parts.item(), &error), KVC_TIER_OK);
+  while (!ops.reached) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(tier.store(4, payload_of(4, 0, 3 * 4096 - 500)), KVC_TIER_RETRY);
+  EXPECT_TRUE(tier.has(1));
+  EXPECT_TRUE(tier.has(2));
+  EXPECT_EQ(tier.stats().evictions, 0);
+  EXPECT_EQ(folder.files("tmp"), 1);  // that of the open store
+  ops.pause = false;
+  EXPECT_EQ(tier.wait(1)[0].result, KVC_TIER_OK);
+  EXPECT_EQ(tier.store(4, payload_of(4, 0, 3 * 4096 - 500)), KVC_TIER_OK);
+  EXPECT_EQ(tier.stats().evictions, 3);
+}
+
 // A tier finds the directory empty of a marker, and another process makes the marker and its files before it looks on.
 TEST(DiskFault, AnotherProcessOpensTheNewDirectoryMeanwhile) {
   class OvertakenOps : public FileOps {

@@ -80,8 +80,11 @@ TEST(HostTier, KeptObjectsAreNotEvicted) {
   for (uint64_t i = 2; i < 6; ++i) ASSERT_EQ(tier.store(i, payload_of(i, 0, 2 * kBlock)), KVC_TIER_OK);
   EXPECT_TRUE(tier.has(1));
   EXPECT_TRUE(tier.has(5));
+  const int64_t evictions = tier.stats().evictions;
   EXPECT_EQ(tier.store(6, payload_of(6, 0, 3 * kBlock)), KVC_TIER_RETRY);  // there is no room beside it
   EXPECT_TRUE(tier.has(1));
+  EXPECT_TRUE(tier.has(5));  // its blocks would not have been enough
+  EXPECT_EQ(tier.stats().evictions, evictions);
   EXPECT_EQ(tier.remove(1), KVC_TIER_OK);
   EXPECT_EQ(tier.store(6, payload_of(6, 0, 3 * kBlock)), KVC_TIER_OK);
   item.flags = 2;

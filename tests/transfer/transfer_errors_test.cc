@@ -127,6 +127,8 @@ TEST(TransferErrors, Arguments) {
   Engine full({.max_sequences = 1});
   full.add();
   EXPECT_EQ(full.receive(4, &transfer), KVC_ERROR_TOO_MANY_SEQUENCES);
+  EXPECT_EQ(full.error.required, 1);
+  EXPECT_EQ(full.error.available, 0);
 }
 
 TEST(TransferErrors, PrefixesAreChecked) {

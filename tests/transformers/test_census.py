@@ -19,7 +19,7 @@ def test_row_of_the_table(name):
     listed = next(line for line in PAGE.read_text().splitlines() if line.startswith(f"| `{name}` |")).split("|")
     if finding.attention:  # on another CPU, the error may be rounded up to the next power of ten
         error, limit = float(found.pop(3)), float(listed.pop(3))
-        assert error <= 10 * limit and error <= 1e-4
+        assert error < 11 * limit and error <= 1e-4  # 10 * 1e-06 is less than 1e-05
     assert found == listed
 
 

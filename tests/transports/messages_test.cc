@@ -1,8 +1,10 @@
 // Messages between two endpoints of this process, by the table of a transport.
 #include <sys/wait.h>
 
+#include <chrono>
 #include <deque>
 #include <set>
+#include <thread>
 
 #include "endpoint_fixture.h"
 #include "two_processes.h"
@@ -91,6 +93,24 @@ TEST_P(Messages, GoOnAfterDisconnect) {
   for (int round = 0; round < 3; round++) {
     EXPECT_EQ(b.received[static_cast<size_t>(round)].header, std::to_string(round));
   }
+}
+
+// The sender does not poll after disconnect, and its messages do not wait for that: connections are made first.
+TEST_P(Messages, LeaveBeforeDisconnectReturns) {
+  Endpoint a(opened(GetParam())), b(opened(GetParam()));
+  std::thread receiver([&] {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (b.received.empty() && std::chrono::steady_clock::now() < end) b.poll();
+  });
+  uint64_t peer = 0;
+  EXPECT_EQ(a.connect(b.address(), &peer), KVC_TRANSPORT_OK) << a.error.message;
+  const std::string why = "it was cancelled";
+  EXPECT_EQ(a.send(peer, "last words", why, 1), KVC_TRANSPORT_OK) << a.error.message;
+  a.table.disconnect(a.table.self, peer);
+  receiver.join();
+  ASSERT_EQ(b.received.size(), 1u);
+  EXPECT_EQ(b.received[0].header, "last words");
+  EXPECT_EQ(b.received[0].data, why);
 }
 
 TEST_P(Messages, AChildOfForkDoesNothing) {

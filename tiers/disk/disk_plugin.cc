@@ -1,8 +1,8 @@
-// The disk tier as a plug-in, for programs that keep objects of their own and have no cache of libkvcache. A cache has
-// its disk tier within libkvcache.so: kvc_tier_config.directory.
+// The disk tier as a plug-in, for programs that store their own objects and have no cache of libkvcache. A cache does
+// not need this file: libkvcache.so contains the disk tier (kvc_tier_config.directory).
 //
-// The options are "name=value" with & between them. `directory` is the last one, and everything after its = is the
-// path:
+// The options have the form "name=value", separated by &. `directory` must be the last option. Everything after its =
+// is the path:
 //   capacity_bytes=1073741824&sync=none&directory=/var/cache/engine
 //
 // SPDX-License-Identifier: Apache-2.0

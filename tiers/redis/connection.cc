@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -17,20 +16,15 @@ namespace kvc::redis {
 namespace {
 
 constexpr size_t kReadBytes = 256 << 10;
-constexpr size_t kMaxParts = 64;  // of one sendmsg
+constexpr size_t kMaxParts = 64;  // most buffers in one sendmsg
 
-// "*3\r\n" is the head of a command of three arguments, and "$5\r\n" that of an argument of five bytes.
+// "*3\r\n" is the head of a command with three arguments, and "$5\r\n" is the head of an argument of five bytes.
 std::string head(char kind, int64_t count) {
   std::string text(1, kind);
   return text.append(std::to_string(count)).append("\r\n");
 }
 
 }  // namespace
-
-int64_t now_ns() noexcept {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 Command::Command(int32_t num_arguments) : before_(head('*', num_arguments)) {}
 
@@ -63,7 +57,7 @@ int Connection::fail(int error) noexcept {
 
 int Connection::wait(short events, int64_t deadline_ns) noexcept {
   for (;;) {
-    const int64_t left_ns = deadline_ns - now_ns();
+    const int64_t left_ns = deadline_ns - steady_ns();
     if (left_ns <= 0) return ETIMEDOUT;
     pollfd waiting = {context_->fd, events, 0};
     const int ready = ::poll(&waiting, 1, static_cast<int>(std::min<int64_t>(left_ns / 1'000'000 + 1, INT32_MAX)));
@@ -80,11 +74,11 @@ int Connection::open(const Address& address, const TlsContext* tls, int64_t dead
                                : redisConnectNonBlock(address.host.c_str(), address.port);
   if (context_ == nullptr) return ENOMEM;
   if (context_->err != 0) {
-    const int error = context_->err == REDIS_ERR_IO && errno != 0 ? errno : EHOSTUNREACH;  // the name is unknown
+    const int error = context_->err == REDIS_ERR_IO && errno != 0 ? errno : EHOSTUNREACH;  // no address for the name
     return fail(error);
   }
   redisReader& reader = *context_->reader;
-  reader.maxbuf = 0;  // it keeps its memory between large replies
+  reader.maxbuf = 0;  // no limit: hiredis keeps its buffer after a large reply, instead of freeing it
   functions_ = default_functions_ = *reader.fn;
   functions_.createString = make_string;
   reader.fn = &functions_;
@@ -102,7 +96,7 @@ int Connection::open(const Address& address, const TlsContext* tls, int64_t dead
 
 template <typename Call>
 int64_t Connection::repeat(Call call, int64_t deadline_ns) noexcept {
-  while (now_ns() < deadline_ns) {
+  while (steady_ns() < deadline_ns) {
     const int64_t result = call();
     if (result != -EAGAIN) return result;
     if (const int error = wait(tls_->wanted(), deadline_ns)) return -error;
@@ -140,7 +134,7 @@ int Connection::send(const std::string& commands, int64_t deadline_ns) {
   return send_parts(&part, 1, deadline_ns);
 }
 
-// Copies the parts together, so that records are full, however small the parts are.
+// Copies the parts into one buffer before it encrypts them. So small parts do not give small TLS records.
 int Connection::encrypt_parts(const iovec* parts, size_t count, int64_t deadline_ns) {
   size_t filled = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -191,7 +185,7 @@ int Connection::send_parts(iovec* parts, size_t count, int64_t deadline_ns) {
   return 0;
 }
 
-// hiredis calls it for each string that has arrived whole. Null: no memory.
+// hiredis calls this function for each string that was received completely. Returns null if memory runs out.
 void* Connection::make_string(const redisReadTask* task, char* data, size_t bytes) noexcept {
   const auto& connection = *static_cast<const Connection*>(task->privdata);
   if (connection.sink_ == nullptr || task->type != REDIS_REPLY_STRING || task->parent != nullptr) {
@@ -202,7 +196,7 @@ void* Connection::make_string(const redisReadTask* task, char* data, size_t byte
   return connection.default_functions_.createString(task, empty, 0);
 }
 
-// Reads into the buffer. Returns the number of bytes, or a negative errno.
+// Receives bytes into buffer_. Returns their number, or a negative errno.
 int64_t Connection::read_some(int64_t deadline_ns) {
   if (tls_ != nullptr) return repeat([this] { return tls_->read(buffer_.data(), buffer_.size()); }, deadline_ns);
   for (;;) {

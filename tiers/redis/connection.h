@@ -1,10 +1,10 @@
-// Connection: a socket to one server, with deadlines, and with TLS or without. hiredis connects and parses what the
-// server sends.
+// Connection: a socket to one server, with or without TLS. Every call has a deadline. hiredis opens the socket and
+// parses the replies of the server.
 //
-// Commands may be sent one after another before their replies are received; replies come in the same order. After an
-// error the connection is closed, so a reply that comes too late is never taken for another command's.
+// A caller may send several commands before it receives their replies. Replies come in the order of the commands. After
+// an error the connection is closed, so that a late reply is never taken for the reply to a later command.
 //
-// Thread safety: none; each belongs to one thread. A closed socket raises no signal.
+// Thread safety: none; a connection belongs to one thread. Sending to a closed socket raises no signal.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -18,25 +18,25 @@
 #include <string>
 #include <vector>
 
+#include "base/steady_clock.h"
 #include "kvcache_tier.h"
 #include "options.h"
 #include "tls.h"
 
 namespace kvc::redis {
 
-int64_t now_ns() noexcept;  // of a clock that never goes back
-
 struct FreeReply {
   void operator()(redisReply* reply) const noexcept { freeReplyObject(reply); }
 };
 using Reply = std::unique_ptr<redisReply, FreeReply>;
 
-// The arguments of a command. One of them, in the middle, may be the value of an item, which is sent from its memory.
+// The encoded arguments of a command. One argument may be the value of an item. It is sent from the item's own buffers,
+// between before() and after().
 class Command {
  public:
   explicit Command(int32_t num_arguments);
   Command& add(const std::string& argument);
-  // `header` and all buffers of the item are one argument. The item stays valid until the command was sent.
+  // Adds one argument: `header`, followed by all buffers of the item. The item must exist until the command was sent.
   Command& add_value(const std::string& header, const kvc_tier_item& item);
 
   const std::string& before() const noexcept { return before_; }
@@ -58,16 +58,17 @@ class Connection {
   bool is_open() const noexcept { return context_ != nullptr; }
   void close() noexcept;
 
-  // Each returns 0 or an errno. After an error the connection is closed.
-  // tls: null = without TLS. Else open also makes the handshake.
+  // Each method that returns an int returns 0 or an errno. After an error the connection is closed.
+  // tls: null = without TLS. With TLS, open also makes the handshake.
   int open(const Address& address, const TlsContext* tls, int64_t deadline_ns);
   int send(const Command& command, int64_t deadline_ns);
-  int send(const std::string& commands, int64_t deadline_ns);  // each as Command::before() gives it
-  // most_bytes: of the replies that come together. A server that sends more is cut off.
-  // sink: nullable; is given a reply that is one string, which the reply then lacks. So large values are not copied.
+  int send(const std::string& commands, int64_t deadline_ns);  // several texts of Command::before(), joined
+  // most_bytes: the most bytes that may wait for parsing. If the server sends more, the connection is closed.
+  // sink: nullable. If the reply is one string, `sink` is called with its bytes, and *reply gets an empty string. So a
+  // large value is not copied.
   using Sink = std::function<void(const uint8_t* data, int64_t bytes)>;
   int receive(Reply* reply, int64_t most_bytes, int64_t deadline_ns, const Sink* sink = nullptr);
-  // Why TLS has failed, in words; "" = it has not.
+  // Why TLS has failed, as text. "" if it has not failed.
   const char* reason() const noexcept { return reason_; }
 
  private:
@@ -85,9 +86,9 @@ class Connection {
   static void* make_string(const redisReadTask* task, char* data, size_t bytes) noexcept;
 
   redisContext* context_ = nullptr;
-  redisReplyObjectFunctions functions_ = {}, default_functions_ = {};  // with which hiredis makes replies
-  const Sink* sink_ = nullptr;                                         // of the reply that is received
-  std::vector<char> buffer_;                                           // of bytes that are received, or that TLS sends
+  redisReplyObjectFunctions functions_ = {}, default_functions_ = {};  // functions with which hiredis makes replies
+  const Sink* sink_ = nullptr;                                         // the sink of the present call of receive
+  std::vector<char> buffer_;                                           // bytes received, or to be encrypted and sent
   std::unique_ptr<TlsStream> tls_;
   char reason_[240] = {};
 };

@@ -50,7 +50,8 @@ std::vector<kvc_tier_key> KnownObjects::take(size_t most) {
 void KnownObjects::searched(const kvc_tier_key& key, int64_t bytes, int64_t now_ns) {
   MutexLock lock(mutex_);
   searching_.erase(key);
-  if (find(key, now_ns) == nullptr) remember(key, bytes, now_ns);  // what a store has said meanwhile is newer
+  // An answer that exists came from a job during the search, so it is newer than the result of the search.
+  if (find(key, now_ns) == nullptr) remember(key, bytes, now_ns);
 }
 
 bool KnownObjects::waiting() {
@@ -87,7 +88,7 @@ void KnownObjects::remember(const kvc_tier_key& key, int64_t bytes, int64_t now_
   }
   try {
     young_[key] = {bytes, now_ns + keep_ns_};
-  } catch (const std::bad_alloc&) {  // then it is searched again
+  } catch (const std::bad_alloc&) {  // without an answer, the next lookup searches the key again
     young_.erase(key);
   }
 }

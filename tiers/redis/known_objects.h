@@ -1,10 +1,10 @@
-// KnownObjects: what a tier has found out about its objects, so that lookups answer from memory.
+// KnownObjects: for recently used keys, whether an object exists, and its size. So lookups are answered from memory.
 //
-// An answer is used again for `keep_ns`. A key without an answer is PENDING, and waits to be searched by a thread of
-// the tier. A key that is being stored is PENDING too. Bounded: kMaxSearches keys that are searched, and 2 *
-// kGeneration answers. When a generation of answers is full, the one before it is forgotten.
+// Each answer is kept for `keep_ns`. A key without an answer is PENDING, and waits until a thread of the tier searches
+// it on the server. A key that is being stored is PENDING too. At most kMaxSearches keys are searched at a time. There
+// are two generations of answers, of up to kGeneration each. When the young one is full, it replaces the old one.
 //
-// Pure but for its lock: time is an argument. Thread safety: any thread.
+// It has a lock, but no clock: time is an argument. Thread safety: any thread.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -27,17 +27,18 @@ class KnownObjects {
 
   explicit KnownObjects(int64_t keep_ns) : keep_ns_(keep_ns) {}
 
-  // Answers lookups. Returns whether keys wait to be searched. It throws std::bad_alloc.
+  // Answers lookups. Returns whether keys wait to be searched. Throws std::bad_alloc.
   bool lookup(int64_t n, const kvc_tier_key* keys, kvc_tier_found* found, int64_t now_ns);
-  // Takes at most `most` keys that wait. Each of them is then given to `searched`.
+  // Removes up to `most` waiting keys, and returns them. The caller searches them, and calls `searched` for each.
   std::vector<kvc_tier_key> take(size_t most);
-  // bytes: size of the object; -1 = there is none.
+  // bytes: the size of the object; -1 = no object was found.
   void searched(const kvc_tier_key& key, int64_t bytes, int64_t now_ns);
   bool waiting();
 
-  void begin_store(const kvc_tier_key& key);  // throws std::bad_alloc
-  // The object was stored with this size, or removed, or is not there.
+  // The key is PENDING from begin_store until end_store. begin_store may throw std::bad_alloc.
+  void begin_store(const kvc_tier_key& key);
   void end_store(const kvc_tier_key& key) noexcept;
+  // Records the result of a store, load or remove. bytes: the size of the object; -1 = it does not exist.
   void learned(const kvc_tier_key& key, int64_t bytes, int64_t now_ns) noexcept;
   void forget(const kvc_tier_key& key) noexcept;
 
@@ -53,7 +54,8 @@ class KnownObjects {
   const int64_t keep_ns_;
   Mutex mutex_;
   Answers young_ KVC_GUARDED_BY(mutex_), old_ KVC_GUARDED_BY(mutex_);
-  std::unordered_set<kvc_tier_key, TierKeyHash, TierKeyEqual> searching_ KVC_GUARDED_BY(mutex_);  // waiting ones too
+  // Keys that wait to be searched (they are also in waiting_), and keys that are being searched.
+  std::unordered_set<kvc_tier_key, TierKeyHash, TierKeyEqual> searching_ KVC_GUARDED_BY(mutex_);
   std::deque<kvc_tier_key> waiting_ KVC_GUARDED_BY(mutex_);
   std::unordered_map<kvc_tier_key, int32_t, TierKeyHash, TierKeyEqual> storing_ KVC_GUARDED_BY(mutex_);
 };

@@ -18,7 +18,7 @@ OpenSsl::OpenSsl() noexcept {
     std::snprintf(problem, sizeof problem, "%s", why != nullptr ? why : kLibrary);
     return;
   }
-  // The functions of libcrypto are found too, because libssl depends on it.
+  // dlsym also finds the functions of libcrypto, because libssl depends on it.
 #define KVC_FIND(result, name, arguments)                                    \
   name = reinterpret_cast<result(*) arguments>(::dlsym(library, #name));     \
   if (name == nullptr) {                                                     \
@@ -27,7 +27,7 @@ OpenSsl::OpenSsl() noexcept {
   }
   KVC_OPENSSL_FUNCTIONS(KVC_FIND)
 #undef KVC_FIND
-  // Threads of a tier that is still open when the process exits may use OpenSSL, so it is not cleaned up there.
+  // OpenSSL must not clean up when the process exits: threads of a tier that is still open may use it then.
   if (OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, nullptr) != 1) {
     std::snprintf(problem, sizeof problem, "OPENSSL_init_ssl fails");
   }

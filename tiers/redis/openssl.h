@@ -1,9 +1,9 @@
 // OpenSsl: the functions of OpenSSL 3 that TLS needs. They come from libssl.so.3, which is loaded when the first TLS
 // tier is opened. So a build needs no headers of OpenSSL, and a tier without TLS needs no OpenSSL.
 //
-// OpenSSL's manual pages describe the functions and the constants, which have the same names there.
+// The functions and constants have the names of OpenSSL's headers. OpenSSL's manual pages describe them.
 //
-// Thread safety: any thread, as OpenSSL itself.
+// Thread safety: any thread.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-// Incomplete types of OpenSSL, under the names of its headers.
+// Types of OpenSSL, declared but not defined, with the names of OpenSSL's headers.
 extern "C" {
 typedef struct ssl_st SSL;
 typedef struct ssl_ctx_st SSL_CTX;
@@ -37,7 +37,7 @@ inline constexpr int BIO_TYPE_SOURCE_SINK = 0x400, BIO_CTRL_FLUSH = 11;
 inline constexpr int BIO_FLAGS_READ = 1, BIO_FLAGS_WRITE = 2, BIO_FLAGS_SHOULD_RETRY = 8;
 inline constexpr unsigned long ERR_SYSTEM_FLAG = 0x80000000, ERR_REASON_MASK = 0x7fffff;
 
-// F(result, name, arguments)
+// Calls the macro F(result, name, arguments) for each function.
 #define KVC_OPENSSL_FUNCTIONS(F)                                                      \
   F(int, OPENSSL_init_ssl, (uint64_t options, const void* settings))                  \
   F(const SSL_METHOD*, TLS_client_method, ())                                         \
@@ -84,12 +84,12 @@ struct OpenSsl {
 #define KVC_MEMBER(result, name, arguments) result(*name) arguments = nullptr;
   KVC_OPENSSL_FUNCTIONS(KVC_MEMBER)
 #undef KVC_MEMBER
-  char problem[256] = {};  // why it cannot be used; "" = it can
+  char problem[256] = {};  // why OpenSSL cannot be used; "" = it can be used
 
   OpenSsl() noexcept;
 };
 
-// The first call loads it. It stays loaded.
+// The first call loads OpenSSL, which then stays loaded.
 const OpenSsl& openssl() noexcept;
 
 }  // namespace kvc::redis

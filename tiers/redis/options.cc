@@ -74,7 +74,7 @@ Status check(const Options& options) {
   return check_tls(options);
 }
 
-// Replaces %41 by A. False: what follows a % is no byte.
+// Replaces escapes such as %41 by their bytes (A). Returns false if a % is not followed by two hexadecimal digits.
 bool decode(const std::string& text, std::string* out) {
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '%') {

@@ -1,4 +1,4 @@
-// What a Redis tier is opened with: from kvc_redis_config, or from the URL of a plug-in.
+// The options of a Redis tier. They come from kvc_redis_config or, if the tier is a plug-in, from a URL:
 //
 //   redis://[[user]:password@]host[:port][,host:port ...][/database][?name=value&...]
 //   rediss://...  the same with TLS
@@ -20,7 +20,7 @@
 
 namespace kvc::redis {
 
-// Where a server listens. port 0: host is the path of a Unix socket.
+// Where a server listens. If port is 0, host is the path of a Unix socket.
 struct Address {
   std::string host;
   int port = 0;
@@ -28,20 +28,20 @@ struct Address {
   std::string text() const;
 };
 
-// Reads "host:port", "[IPv6]:port", or a path. Without a port: 6379.
+// Parses "host:port", "[IPv6]:port", or a path. The default port is 6379.
 Status parse_address(const std::string& text, Address* address);
 
 struct TlsOptions {
   bool on = false;
   bool verify = true;
-  std::string ca_file;                     // empty: the authorities of the system
-  std::string certificate_file, key_file;  // empty: no certificate; the key is in the certificate's file
-  std::string server_name;                 // empty: the host of each address
+  std::string ca_file;                     // trusted certificates; empty: those of the system
+  std::string certificate_file, key_file;  // empty: no certificate; the key is in certificate_file
+  std::string server_name;                 // the name in the server's certificate; empty: the host of its address
 };
 
 struct Options {
   std::vector<Address> addresses;  // at least one
-  std::string user, password;      // both empty: no AUTH
+  std::string user, password;      // if both are empty, no AUTH is sent
   std::string prefix = "kvcache:";
   int32_t database = 0;
   int32_t timeout_ms = 1000;
@@ -53,7 +53,7 @@ struct Options {
   TlsOptions tls;
 };
 
-// Errors: as those of kvc_redis_tier_open. They throw std::bad_alloc.
+// Both check the options, and fail with the errors of kvc_redis_tier_open. They throw std::bad_alloc.
 Status options_of(const kvc_redis_config& config, Options* options);
 Status options_of_url(const std::string& url, Options* options);
 

@@ -1,4 +1,5 @@
-// The Redis tier: its threads, between the queue of jobs and their sessions, and the table that callers see.
+// The Redis tier: the table of functions that callers use, and threads that take items from a queue. Each thread has a
+// Session, which executes the items.
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,8 +23,8 @@
 namespace kvc::redis {
 namespace {
 
-constexpr int64_t kMaxObjectBytes = (int64_t{512} << 20) - kFrameHeaderBytes;  // a server's values are no larger
-constexpr size_t kSearchKeys = 512;                                            // of one round trip
+constexpr int64_t kMaxObjectBytes = (int64_t{512} << 20) - kFrameHeaderBytes;  // a Redis value has at most 512 MiB
+constexpr size_t kSearchKeys = 512;                                            // most keys in one search
 
 class RedisTier {
  public:
@@ -47,7 +48,7 @@ class RedisTier {
     std::fill(found, found + n, kvc_tier_found{KVC_TIER_MISS, 0, 0});
     if (is_child()) return;
     try {
-      if (known_.lookup(n, keys, found, now_ns()) && threads_.start().ok()) queue_.request_errand();
+      if (known_.lookup(n, keys, found, steady_ns()) && threads_.start().ok()) queue_.request_errand();
     } catch (const std::bad_alloc&) {
       std::fill(found, found + n, kvc_tier_found{KVC_TIER_RETRY, 0, 0});
     }
@@ -57,7 +58,7 @@ class RedisTier {
     counts_.hits += hits;
   }
 
-  // Accepts all items or none. *accepted: false = the queue is full.
+  // Accepts all items or none. Sets *accepted to false if the queue is full.
   Status submit(TierWork work, uint64_t job, int64_t n, const kvc_tier_item* items, bool* accepted) noexcept {
     if (is_child()) {
       return Status::error(KVC_ERROR_UNSUPPORTED, "the tier belongs to process %ld, of which this is a child",
@@ -84,7 +85,8 @@ class RedisTier {
 
   void stats(kvc_tier_stats* stats) noexcept {
     if (is_child()) return;
-    const int64_t open_items = queue_.open_items();  // before the lock, which cancel takes under the queue's
+    // Not under mutex_, because cancel takes mutex_ while it holds the queue's lock.
+    const int64_t open_items = queue_.open_items();
     MutexLock lock(mutex_);
     *stats = counts_;
     stats->open_items = open_items;
@@ -94,8 +96,8 @@ class RedisTier {
     stats->store_bytes_per_second = store_meter_.bytes_per_second();
   }
 
-  // A child of fork() leaves the memory alone, because threads that do not exist there may have held its locks. Its
-  // copies of the sockets close when it ends, or calls exec.
+  // A child of fork() closes only the descriptor of the queue. It does not free the tier, because threads that do not
+  // exist in the child may have held its locks. The child's copies of the sockets close when it exits or calls exec.
   static void close(RedisTier* tier) noexcept {
     if (tier->is_child()) {
       tier->queue_.forget_descriptor();
@@ -107,7 +109,7 @@ class RedisTier {
   }
 
  private:
-  // Threads and locks of the parent do not exist in a child of fork().
+  // In a child of fork(), the threads of the parent do not exist, and its locks may be held forever.
   bool is_child() const noexcept { return ::getpid() != owner_; }
 
   void run() noexcept {
@@ -131,12 +133,12 @@ class RedisTier {
     std::vector<int64_t> bytes;
     try {
       keys = known_.take(kSearchKeys);
-      if (known_.waiting()) queue_.request_errand();  // another thread searches them meanwhile
+      if (known_.waiting()) queue_.request_errand();  // another thread then searches the other keys
       session.search(keys, &bytes);
     } catch (const std::bad_alloc&) {
       bytes.clear();
     }
-    for (size_t i = 0; i < keys.size(); ++i) known_.searched(keys[i], i < bytes.size() ? bytes[i] : -1, now_ns());
+    for (size_t i = 0; i < keys.size(); ++i) known_.searched(keys[i], i < bytes.size() ? bytes[i] : -1, steady_ns());
   }
 
   Session::Outcome perform(const TierTask& task, Session& session) noexcept {
@@ -147,7 +149,7 @@ class RedisTier {
     TransferMeter::Item measured;
     if (meter != nullptr) {
       MutexLock lock(mutex_);
-      measured = meter->begin(now_ns());
+      measured = meter->begin(steady_ns());
     }
     Session::Outcome outcome;
     try {
@@ -160,7 +162,7 @@ class RedisTier {
     learn(task.work, item, outcome);
     MutexLock lock(mutex_);
     const bool ok = outcome.result == KVC_TIER_OK;
-    if (meter != nullptr) meter->end(measured, now_ns(), ok ? item.bytes : 0);
+    if (meter != nullptr) meter->end(measured, steady_ns(), ok ? item.bytes : 0);
     counts_.misses += outcome.result == KVC_TIER_MISS;
     counts_.failed += outcome.result == KVC_TIER_FAILED;
     counts_.damaged += outcome.damaged;
@@ -172,14 +174,14 @@ class RedisTier {
     return outcome;
   }
 
-  // What an item says about its object.
+  // Records in known_ what the result of an item shows about its object.
   void learn(TierWork work, const kvc_tier_item& item, const Session::Outcome& outcome) noexcept {
     if (outcome.result == KVC_TIER_FAILED) {
-      if (work != TierWork::kLoad) known_.forget(item.key);  // it may have been done all the same
+      if (work != TierWork::kLoad) known_.forget(item.key);  // the server may have executed the command
     } else if (work == TierWork::kStore) {
-      known_.learned(item.key, item.bytes, now_ns());
+      known_.learned(item.key, item.bytes, steady_ns());
     } else {
-      known_.learned(item.key, work == TierWork::kLoad ? outcome.found_bytes : -1, now_ns());
+      known_.learned(item.key, work == TierWork::kLoad ? outcome.found_bytes : -1, steady_ns());
     }
   }
 
@@ -204,7 +206,7 @@ void fill_table(RedisTier* redis, kvc_tier* tier) {
   tier->max_job_items = redis->max_job_items();
 }
 
-// Reads the options by `read`, and opens the tier.
+// Calls `read` to get the options, and opens the tier with them.
 template <typename Read>
 kvc_status open(const char* function, kvc_tier* tier, kvc_error* error, Read read) noexcept {
   Status status;
@@ -233,7 +235,7 @@ extern "C" kvc_status kvc_redis_tier_open(const kvc_redis_config* config, kvc_ti
   });
 }
 
-// The symbol of a plug-in.
+// The function that a plug-in exports.
 extern "C" KVC_API kvc_status kvc_tier_open(uint32_t version, const char* url, kvc_tier* tier, kvc_error* error) {
   return kvc::redis::open("kvc_tier_open", tier, error, [&](kvc::redis::Options* options) {
     if (version != KVC_TIER_VERSION) {

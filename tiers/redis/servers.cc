@@ -19,7 +19,7 @@ constexpr std::array<uint16_t, 256> crc_table() {
   return table;
 }
 constexpr std::array<uint16_t, 256> kCrc = crc_table();  // CRC16-XMODEM
-constexpr size_t kMaxAddresses = 4096;                   // a cluster has at most 1000 or so
+constexpr size_t kMaxAddresses = 4096;                   // clusters have at most about 1000 nodes
 
 }  // namespace
 

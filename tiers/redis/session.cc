@@ -18,7 +18,7 @@ bool begins_with(const Reply& reply, const char* word) {
   return is_error(reply) && std::strncmp(reply->str, word, std::strlen(word)) == 0;
 }
 
-// What a refusal of a server is among the errors of a system.
+// The errno that corresponds to an error reply of a server.
 int errno_of(const Reply& refusal) {
   const struct {
     const char* word;
@@ -42,7 +42,8 @@ int errno_of(const Reply& refusal) {
   return EPROTO;
 }
 
-// "MOVED 3999 127.0.0.1:6381" or "ASK ...". A host that is empty is that of the server that answered.
+// Reads the address from "MOVED 3999 127.0.0.1:6381" or "ASK ...". An empty host means the host of the server that
+// answered (`from`).
 bool parse_redirect(const Reply& reply, const Address& from, Address* to) {
   const std::string text(reply->str, reply->len);
   const size_t space = text.rfind(' ');
@@ -54,7 +55,7 @@ bool parse_redirect(const Reply& reply, const Address& from, Address* to) {
   return true;
 }
 
-// Of one entry of CLUSTER SLOTS: [first, last, [host, port, ...], replicas ...].
+// Reads one entry of CLUSTER SLOTS: [first, last, [host, port, ...], replicas ...].
 bool parse_slots(const redisReply* entry, const Address& from, SlotRange* range) {
   const auto is = [](const redisReply* reply, int type) { return reply != nullptr && reply->type == type; };
   if (!is(entry, REDIS_REPLY_ARRAY) || entry->elements < 3) return false;
@@ -69,16 +70,17 @@ bool parse_slots(const redisReply* entry, const Address& from, SlotRange* range)
   return true;
 }
 
-// Fills the buffers of an item from the first bytes of a value: all of them, or one more than the item needs.
+// Fills the buffers of an item from a value. `bytes` is the size of the value. If the value is longer than the item
+// needs, only its first bytes were received: one byte more than the item needs.
 Session::Outcome read_value(const kvc_tier_item& item, const uint8_t* value, int64_t bytes) {
   constexpr Session::Outcome kDamaged = {KVC_TIER_MISS, 0, true};
   if (bytes < kFrameHeaderBytes) return kDamaged;
   const int64_t payload_bytes = frame_payload_bytes(value);
   Checksum expected{};
   if (!check_frame_header(value, item.key, payload_bytes, &expected)) return kDamaged;
-  const bool longer = bytes > kFrameHeaderBytes + item.bytes;  // its length is not known
+  const bool longer = bytes > kFrameHeaderBytes + item.bytes;  // then the size of the whole value is unknown
   if (longer ? payload_bytes <= item.bytes : payload_bytes != bytes - kFrameHeaderBytes) return kDamaged;
-  if (payload_bytes != item.bytes) return {KVC_TIER_MISS, 0, false, payload_bytes};  // another object under the key
+  if (payload_bytes != item.bytes) return {KVC_TIER_MISS, 0, false, payload_bytes};  // an object of another size
   const uint8_t* from = value + kFrameHeaderBytes;
   if (checksum_of({from, static_cast<size_t>(payload_bytes)}) != expected) return kDamaged;
   for (int32_t i = 0; i < item.num_buffers; from += item.buffers[i++].bytes) {
@@ -102,9 +104,9 @@ std::string Session::key_text(const kvc_tier_key& key) const {
 
 // ---- Connections
 
-// The server does not answer as it should: nothing is tried on it for a while.
+// Records a failure of a server, so that no thread uses it for some time (servers.h), and closes the connection to it.
 int Session::refuse(const Address& server, int error) {
-  servers_.failed(server, error, now_ns());
+  servers_.failed(server, error, steady_ns());
   connections_.erase(server.text());
   return error;
 }
@@ -135,7 +137,7 @@ int Session::greet(Connection& connection, int64_t deadline_ns) {
 int Session::connection_to(const Address& server, int64_t deadline_ns, Connection** connection) {
   *connection = &connections_[server.text()];
   if ((*connection)->is_open()) return 0;
-  if (const int error = servers_.may_use(server, now_ns(), timeout_ns())) return error;
+  if (const int error = servers_.may_use(server, steady_ns(), timeout_ns())) return error;
   refusal_.clear();
   int error = (*connection)->open(server, tls_, deadline_ns);
   if (error == 0) error = greet(**connection, deadline_ns);
@@ -172,17 +174,18 @@ int Session::exchange(const Address& server, bool asking, const Command& command
     if (error == 0 && asking) error = connection->receive(reply, kSmallReplyBytes, deadline_ns);
     if (error == 0) error = connection->receive(reply, most_bytes, deadline_ns, sink);
     if (error == 0) {
-      servers_.worked(server);  // also if it failed for another thread
+      servers_.worked(server);  // another thread may have recorded a failure
       return 0;
     }
-    // A connection that was idle may have been closed by the server. Every command may be sent twice.
+    // The server may have closed a connection that was idle. Then the command is sent once more, over a new connection.
+    // All commands of this tier may be executed twice.
     const bool may_be_old = was_open && !again && (error == ECONNRESET || error == EPIPE);
     if (!may_be_old) return refuse(server, error);
   }
 }
 
 bool Session::refresh_slots(int64_t deadline_ns) {
-  if (!servers_.should_refresh(now_ns())) return false;
+  if (!servers_.should_refresh(steady_ns())) return false;
   for (const Address& server : servers_.all()) {
     Reply reply;
     if (exchange(server, false, Command(2).add("CLUSTER").add("SLOTS"), kSmallReplyBytes, deadline_ns, &reply) != 0) {
@@ -202,14 +205,14 @@ bool Session::refresh_slots(int64_t deadline_ns) {
 int Session::run(const std::string& key, const Command& command, int64_t most_bytes, int64_t deadline_ns, Reply* reply,
                  const Connection::Sink* sink) {
   const int slot = slot_of(key);
-  Address server = servers_.of_slot(slot, now_ns());
+  Address server = servers_.of_slot(slot, steady_ns());
   bool asking = false;
   for (int hop = 0; hop < kMaxHops; ++hop) {
     if (const int error = exchange(server, asking, command, most_bytes, deadline_ns, reply, sink)) {
-      // Another node may have taken over.
+      // Another node may have taken over the slots of the failed node.
       const Address failed = server;
       if (!servers_.is_cluster() || !refresh_slots(deadline_ns)) return error;
-      server = servers_.of_slot(slot, now_ns());
+      server = servers_.of_slot(slot, steady_ns());
       if (server == failed) return error;
       asking = false;
       continue;
@@ -254,9 +257,10 @@ Session::Outcome Session::load(const kvc_tier_item& item) {
   Reply reply;
   Outcome outcome = {KVC_TIER_MISS};
   const Connection::Sink sink = [&](const uint8_t* value, int64_t bytes) {
-    if (bytes > 0) outcome = read_value(item, value, bytes);  // empty: there is none
+    if (bytes > 0) outcome = read_value(item, value, bytes);  // GETRANGE gives an empty value if the key does not exist
   };
-  // One byte more than the object has, which shows that a value is longer. So a server sends no more than was expected.
+  // Requests one byte more than the object has. If the value is longer, this byte arrives and shows it. The request
+  // also limits the bytes that the server sends.
   const int64_t last = kFrameHeaderBytes + item.bytes;
   const Command command = Command(4).add("GETRANGE").add(key).add("0").add(std::to_string(last));
   if (const int error = run(key, command, last + kSmallReplyBytes, deadline(item.bytes), &reply, &sink)) {
@@ -286,7 +290,7 @@ void Session::search(const std::vector<kvc_tier_key>& keys, std::vector<int64_t>
   std::map<std::string, std::pair<Address, std::vector<size_t>>> by_server;
   for (size_t i = 0; i < keys.size(); ++i) {
     texts.push_back(key_text(keys[i]));
-    const Address server = servers_.of_slot(slot_of(texts[i]), now_ns());
+    const Address server = servers_.of_slot(slot_of(texts[i]), steady_ns());
     auto& entry = by_server[server.text()];
     entry.first = server;
     entry.second.push_back(i);
@@ -303,7 +307,7 @@ void Session::search_server(const Address& server, const std::vector<size_t>& wh
   };
   std::string commands;
   for (const size_t i : which) commands += Command(2).add("STRLEN").add(texts[i]).before();
-  std::vector<size_t> alone;  // keys that another server has
+  std::vector<size_t> alone;  // keys that are searched one by one afterwards, because another server may have them
   int error = 0;
   for (int tries = 0; tries < 2; ++tries) {
     Connection* connection = nullptr;
@@ -323,7 +327,7 @@ void Session::search_server(const Address& server, const std::vector<size_t>& wh
       }
     }
     if (error == 0) servers_.worked(server);
-    if (error != ECONNRESET && error != EPIPE) break;  // else the connection may have been closed while it was idle
+    if (error != ECONNRESET && error != EPIPE) break;  // these errors: the server may have closed an idle connection
   }
   if (error != 0 && !servers_.is_cluster()) {
     if (error == ETIMEDOUT) refuse(server, error);

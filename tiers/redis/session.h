@@ -1,10 +1,10 @@
-// Session: the connections of one thread, and the objects that it moves over them.
+// Session: the connections of one thread to the servers. It stores, loads, removes and searches objects.
 //
 // An object is a string value under the key `prefix` + 64 hexadecimal digits. The value is the header of a disk tier's
-// file (src/tier/object_frame.h), and the payload. A value that is not exactly this is a miss.
+// file (src/tier/object_frame.h), followed by the payload. Any other value counts as a miss.
 //
-// A call takes timeout_ms at most, and the time in which its bytes are moved at 10 MB/s. Thread safety: none; a session
-// belongs to one thread. Servers are shared.
+// A call takes at most timeout_ms, plus the time that its bytes need at 10 MB/s. Thread safety: none; a session belongs
+// to one thread. All sessions of a tier share the Servers.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -26,28 +26,29 @@ class Session {
     int32_t result = KVC_TIER_OK;
     int32_t os_error = 0;
     bool damaged = false;
-    int64_t found_bytes = -1;  // load: size of the object that is stored; -1 = none, or unknown if the call failed
+    int64_t found_bytes = -1;  // of a load: the size of the object on the server; -1 = none. Unknown after a failure
   };
 
   // tls: null = connections without TLS.
   Session(const Options& options, Servers* servers, const TlsContext* tls)
       : options_(options), servers_(*servers), tls_(tls) {}
 
-  // Connects to a server. Its words are in the message of a failure.
+  // Connects to the first server that accepts. The message of a failure has the answer of each server.
   Status connect();
 
-  // They throw std::bad_alloc.
+  // These methods and `search` throw std::bad_alloc.
   Outcome store(const kvc_tier_item& item);
   Outcome load(const kvc_tier_item& item);
   Outcome remove(const kvc_tier_key& key);
-  // Sizes of objects, [keys]; -1 = none, or the server did not say. In one round trip to each server.
+  // Finds the sizes of objects, [keys]. -1 = no object, or no answer. Makes one round trip to each server. In a
+  // cluster, keys for which the server has no answer are then searched one by one.
   void search(const std::vector<kvc_tier_key>& keys, std::vector<int64_t>* bytes);
 
  private:
-  int64_t deadline(int64_t bytes) const noexcept { return now_ns() + timeout_ns() + bytes * kNsPerByte; }
+  int64_t deadline(int64_t bytes) const noexcept { return steady_ns() + timeout_ns() + bytes * kNsPerByte; }
   int64_t timeout_ns() const noexcept { return int64_t{options_.timeout_ms} * 1'000'000; }
   std::string key_text(const kvc_tier_key& key) const;
-  // Each returns 0 or an errno.
+  // These methods return 0 or an errno.
   int run(const std::string& key, const Command& command, int64_t most_bytes, int64_t deadline_ns, Reply* reply,
           const Connection::Sink* sink = nullptr);
   int exchange(const Address& server, bool asking, const Command& command, int64_t most_bytes, int64_t deadline_ns,
@@ -65,7 +66,7 @@ class Session {
   Servers& servers_;
   const TlsContext* const tls_;
   std::map<std::string, Connection> connections_;  // by address
-  std::string refusal_;                            // what a server answered to a greeting, or why TLS fails
+  std::string refusal_;                            // why the last connection failed: an answer, or a reason from TLS
 };
 
 }  // namespace kvc::redis

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kReadBufferBytes = 256 << 10;
 
-// The first error that OpenSSL has noted on this thread, in words.
+// The text of the first error that OpenSSL has recorded for this thread.
 const char* first_reason() noexcept {
   const unsigned long error = openssl().ERR_peek_error();
   if ((error & ERR_SYSTEM_FLAG) != 0) return std::strerror(static_cast<int>(error & ~ERR_SYSTEM_FLAG));
@@ -28,7 +28,7 @@ Status file_error(const char* option, const std::string& file) {
   return Status::error(KVC_ERROR_IO, "%s %.200s: %s", option, file.c_str(), first_reason());
 }
 
-// Without it OpenSSL reads the password of a key from the terminal.
+// Refuses keys with a password. Without this function, OpenSSL would read the password from the terminal.
 int no_password(char*, int, int, void*) noexcept { return -1; }
 
 bool is_ip_address(const std::string& name) noexcept {
@@ -61,7 +61,7 @@ Status TlsContext::open() {
   o.BIO_meth_set_ctrl(method_, TlsStream::bio_control);
   o.SSL_CTX_ctrl(context_, SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_2_VERSION, nullptr);
   o.SSL_CTX_ctrl(context_, SSL_CTRL_MODE, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER, nullptr);
-  o.SSL_CTX_ctrl(context_, SSL_CTRL_SET_READ_AHEAD, 1, nullptr);  // several records by one system call
+  o.SSL_CTX_ctrl(context_, SSL_CTRL_SET_READ_AHEAD, 1, nullptr);  // one system call may read several records
   o.SSL_CTX_set_default_read_buffer_len(context_, kReadBufferBytes);
   o.SSL_CTX_set_default_passwd_cb(context_, no_password);
   o.SSL_CTX_set_verify(context_, options_.verify ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, nullptr);
@@ -77,7 +77,7 @@ Status TlsContext::open() {
   }
   const std::string& key_file = options_.key_file.empty() ? options_.certificate_file : options_.key_file;
   if (o.SSL_CTX_use_PrivateKey_file(context_, key_file.c_str(), SSL_FILETYPE_PEM) !=
-      1) {  // it belongs to the certificate
+      1) {  // this call also checks that the key belongs to the certificate
     return file_error("tls_key_file", key_file);
   }
   return Status();
@@ -98,7 +98,7 @@ TlsStream::TlsStream(const TlsContext& context, int socket, const std::string& h
   const std::string& server_name = context.options_.server_name;
   if (bio != nullptr) {
     o.BIO_set_data(bio, this);
-    o.SSL_set_bio(ssl_, bio, bio);  // which owns it
+    o.SSL_set_bio(ssl_, bio, bio);  // ssl_ now owns bio
     usable_ = set_name(server_name.empty() ? host : server_name);
   }
   if (!usable_) std::snprintf(reason_, sizeof reason_, "%s", first_reason());
@@ -110,10 +110,11 @@ TlsStream::~TlsStream() {
   if (ssl_ != nullptr) openssl().SSL_free(ssl_);
 }
 
-// The name is sent to the server, which may have several certificates, and it must be in the one that the server sends.
+// Sets the name that the server's certificate must have. The name is also sent to the server, which may have several
+// certificates and chooses one by it.
 bool TlsStream::set_name(const std::string& name) noexcept {
   const OpenSsl& o = openssl();
-  if (is_ip_address(name)) {  // which is never sent
+  if (is_ip_address(name)) {  // TLS sends no IP addresses
     return o.X509_VERIFY_PARAM_set1_ip_asc(o.SSL_get0_param(ssl_), name.c_str()) == 1;
   }
   o.SSL_set_hostflags(ssl_, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
@@ -138,7 +139,9 @@ int64_t TlsStream::write(const void* data, size_t bytes) noexcept {
   openssl().ERR_clear_error();
   const int64_t result = result_of(openssl().SSL_write(ssl_, data, static_cast<int>(std::min<size_t>(bytes, INT_MAX))));
   if (result != -EPIPE && result != -ECONNRESET) return result;
-  char byte;  // a server that refuses the client's certificate says why, and closes the connection
+  // A server that refuses the client's certificate sends the reason, and closes the connection. The read gets the
+  // reason.
+  char byte;
   return read(&byte, 1) == -EPROTO ? -EPROTO : result;
 }
 
@@ -157,7 +160,7 @@ int64_t TlsStream::result_of(int result) noexcept {
   return refused ? -EACCES : -EPROTO;
 }
 
-// ---- The socket, as OpenSSL uses it. OpenSSL's own functions for sockets raise SIGPIPE.
+// ---- The functions by which OpenSSL uses the socket. OpenSSL's own functions are not used: they raise SIGPIPE.
 
 int TlsStream::socket_result(BIO* bio, int64_t moved, int direction) noexcept {
   openssl().BIO_clear_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_WRITE | BIO_FLAGS_SHOULD_RETRY);

@@ -1,7 +1,7 @@
-// TLS over a connected socket, by OpenSSL. TlsContext is what the connections of a tier share, and TlsStream encrypts
-// one connection. No call waits, and a closed socket raises no signal.
+// TLS over a connected socket, by OpenSSL. TlsContext has the settings that all connections of a tier share. TlsStream
+// encrypts one connection. No call waits for the network, and a closed socket raises no signal.
 //
-// Thread safety: a context is for any thread. A stream belongs to one thread.
+// Thread safety: any thread may use a context. A stream belongs to one thread.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -19,7 +19,7 @@ namespace kvc::redis {
 class TlsContext {
  public:
   // Loads OpenSSL, and reads the files of the options.
-  // Errors: UNSUPPORTED (OpenSSL 3 cannot be loaded), IO (a file cannot be used), OUT_OF_MEMORY. It throws
+  // Errors: UNSUPPORTED (OpenSSL 3 cannot be loaded), IO (a file cannot be used), OUT_OF_MEMORY. Throws
   // std::bad_alloc.
   static Status create(const TlsOptions& options, std::unique_ptr<TlsContext>* context);
   ~TlsContext();
@@ -38,22 +38,22 @@ class TlsContext {
 
 class TlsStream {
  public:
-  // socket: connected and non-blocking. Borrowed, as the context is, until the stream ends.
-  // host: of the address. The certificate must name it, unless the options have a server name.
+  // socket: must be connected and non-blocking. The socket and the context are borrowed until the stream is destroyed.
+  // host: the host of the address. The server's certificate must have this name, unless the options have a server name.
   TlsStream(const TlsContext& context, int socket, const std::string& host) noexcept;
-  ~TlsStream();  // says to the server that the connection ends
+  ~TlsStream();  // tells the server that the connection ends
   TlsStream(const TlsStream&) = delete;
   TlsStream& operator=(const TlsStream&) = delete;
 
   // Each returns a number of bytes (handshake: 0) or a negative errno. After -EAGAIN, wait until the socket is ready
-  // for wanted(), and repeat the call. No call follows another error: -EACCES says that the server's certificate is
-  // refused, -ECONNRESET that the server has closed the connection, and -EPROTO is any other failure of TLS.
+  // for wanted(), and repeat the call. After any other error, make no more calls. -EACCES: this side refuses the
+  // server's certificate. -ECONNRESET: the server has closed the connection. -EPROTO: any other failure of TLS.
   int64_t handshake() noexcept;
   int64_t read(void* data, size_t bytes) noexcept;
   int64_t write(const void* data, size_t bytes) noexcept;
 
   short wanted() const noexcept { return wanted_; }        // POLLIN or POLLOUT
-  const char* reason() const noexcept { return reason_; }  // OpenSSL's words for -EACCES or -EPROTO; else ""
+  const char* reason() const noexcept { return reason_; }  // OpenSSL's text after -EACCES or -EPROTO; otherwise ""
 
  private:
   friend class TlsContext;
@@ -67,7 +67,7 @@ class TlsStream {
   const int socket_;
   SSL* ssl_ = nullptr;
   short wanted_ = 0;
-  int socket_error_ = 0;  // of the last call that moved bytes
+  int socket_error_ = 0;  // errno of the last recv or send; 0 = success
   bool usable_ = false;   // no call has failed
   char reason_[200] = {};
 };

@@ -9,7 +9,7 @@
 namespace kvc {
 namespace {
 
-// A hash of the boot of this machine and of the namespace of its process numbers; 0: they cannot be read.
+// A hash of the machine's boot id and of the process's PID namespace. 0 if they cannot be read.
 uint64_t place_of_process() {
   char text[256];
   const int file = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);

@@ -1,5 +1,5 @@
-// What transports share: which process an address belongs to, so that the end of a process of the same machine is
-// noticed.
+// What transports share. An address contains the process that made it. So a transport can notice that a process of the
+// same machine has ended.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,18 +12,18 @@ namespace kvc {
 
 // The first bytes of an address.
 struct Process {
-  uint64_t place;  // the machine and its namespace of processes; 0: unknown
-  int64_t number;
+  uint64_t place;  // a hash of the machine and of the PID namespace, in which `number` is valid; 0: unknown
+  int64_t number;  // process id
 
   // The calling process.
   static Process own();
-  // Whether this process can see `other`.
+  // Whether the number of `other` is valid in this process too, so that other.has_ended() may be called.
   bool sees(const Process& other) const { return place != 0 && other.place == place && other.number > 0; }
-  // Whether a process that is seen has ended.
+  // Whether the process has ended.
   bool has_ended() const;
 };
 
-// FNV-1a: against damage, not against attacks.
+// FNV-1a. It detects damage, but no attacks.
 inline uint64_t hash_of(std::string_view bytes) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : bytes) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;

@@ -1,4 +1,4 @@
-// The table of functions of a transport, over a class with methods of the same names.
+// Fills the table of a transport with functions that call the methods of a class.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -13,7 +13,7 @@ namespace kvc {
 
 inline Status transport_out_of_memory() { return Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host is out of memory"); }
 
-// Endpoint: kName, kWhere and kMaxMessageBytes, and the methods that are called below.
+// Endpoint must have the constants kName, kWhere and kMaxMessageBytes, and the methods that are called below.
 template <class Endpoint>
 struct TransportTable {
   static void fill(std::unique_ptr<Endpoint> endpoint, kvc_transport* transport) {
@@ -32,7 +32,7 @@ struct TransportTable {
  private:
   static Endpoint& of(void* self) { return *static_cast<Endpoint*>(self); }
 
-  // Calls `body`. Returns its status as a result.
+  // Calls `body`, and returns KVC_TRANSPORT_OK or KVC_TRANSPORT_FAILED. After a failure, *error has the status.
   template <class Body>
   static int32_t result(kvc_error* error, Body body) {
     Status status;

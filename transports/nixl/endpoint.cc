@@ -12,16 +12,17 @@
 namespace kvc {
 namespace {
 
-constexpr int64_t kLookMs = 50;     // between looks at the remote agents
-constexpr int64_t kAliveMs = 1000;  // a connected agent is told something at least so often
-constexpr int64_t kIdleMs = 10000;  // an agent without peers is forgotten after so long
-constexpr int64_t kCloseMs = 200;   // close waits for answers so long at most
-constexpr int kFlushRounds = 64;    // of close
+constexpr int64_t kLookMs = 50;     // time between two checks of the remote agents
+constexpr int64_t kAliveMs = 1000;  // longest time without a notification to a connected agent
+constexpr int64_t kIdleMs = 10000;  // an agent without peers is dropped after this time without a notification
+constexpr int64_t kCloseMs = 200;   // longest time for which the destructor waits for answers
+constexpr int64_t kFlushMs = 1000;  // longest time for which disconnect waits. A connection over TCP takes 0.2 to 0.3 s
+constexpr int kFlushRounds = 64;    // calls of take_notes at the end of the destructor
 
-// An address: this, the name of the agent, and its metadata.
+// The start of an address. The name of the agent and its metadata follow.
 struct AddressHead {
   char magic[8];
-  uint64_t hash;  // of all bytes after it: UCX ends the process if an address is damaged
+  uint64_t hash;  // of all bytes after this field. It is checked, because UCX ends the process on a damaged address
   Process process;
   uint32_t name_bytes, metadata_bytes;
 };
@@ -38,7 +39,7 @@ std::string_view bytes_of(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-// Takes an address apart. Returns false if it is none.
+// Splits an address into its parts. Returns false if it is not a valid address.
 bool parse(std::string_view address, Process* process, std::string_view* name, std::string_view* metadata) {
   AddressHead head;
   if (address.size() < sizeof head) return false;
@@ -64,7 +65,7 @@ Status NixlEndpoint::open(const kvc_nixl_config& config, std::unique_ptr<NixlEnd
   std::unique_ptr<NixlEndpoint> own(new NixlEndpoint());
   own->process_ = getpid();
   KVC_TRY(NixlLibrary::load(config.library, &own->nixl_));
-  uint64_t random[3];  // the name and the first session
+  uint64_t random[3];  // for the name of the agent and the first session number
   if (getentropy(random, sizeof random) != 0) {
     return Status::error(KVC_ERROR_IO, "no random bytes for a NIXL agent: %s", std::strerror(errno));
   }
@@ -103,7 +104,7 @@ Status NixlEndpoint::make_backend(const kvc_nixl_config& config) {
                          "NIXL cannot make the backend \"%.64s\": %s (%d); it writes its reasons to stderr", name,
                          nixl_result_name(made), made);
   }
-  nixl_->destroy_backend(backend);  // only the handle: the agent owns the backend
+  nixl_->destroy_backend(backend);  // frees only the handle; the agent owns the backend
   return Status();
 }
 
@@ -130,7 +131,8 @@ Status NixlEndpoint::make_address() {
 
 NixlEndpoint::~NixlEndpoint() {
   if (agent_ == nullptr || in_child()) return;  // the parent uses the agent
-  // What was accepted leaves, unless a peer does not take it.
+  // Waits until the other agents have received what `send` has accepted. The time is limited, because an agent may not
+  // answer.
   const int64_t end = steady_ms() + kCloseMs;
   const auto waits = [this] {
     for (const auto& [agent, remote] : remotes_) {
@@ -144,7 +146,7 @@ NixlEndpoint::~NixlEndpoint() {
     for (const auto& [agent, remote] : remotes_) agents.push_back(agent);
     for (const std::string& agent : agents) drop(agent);
     for (int i = 0; i < kFlushRounds; ++i) take_notes();
-  } catch (const std::bad_alloc&) {  // the peers' timeouts end what they wait for
+  } catch (const std::bad_alloc&) {  // transfers that still wait at a peer end by a timeout
   }
   messages_.clear();
   polled_.clear();
@@ -168,9 +170,9 @@ Status NixlEndpoint::load(std::string_view address, std::string* agent) {
   *agent = name;
   if (const auto found = remotes_.find(*agent); found != remotes_.end()) {
     if (found->second.address == address) return Status();
-    drop(*agent);  // another process has the name now
+    drop(*agent);  // another process now has an agent of this name
   }
-  if (*agent != name_) {  // NIXL knows its own agent
+  if (*agent != name_) {  // NIXL needs no metadata of the agent itself
     char* loaded = nullptr;
     const int result = nixl_->load_metadata(agent_, metadata.data(), metadata.size(), &loaded);
     const std::unique_ptr<char, decltype(&std::free)> owner(loaded, std::free);
@@ -206,8 +208,22 @@ Status NixlEndpoint::connect(const void* address, int64_t bytes, uint64_t* peer)
 void NixlEndpoint::disconnect(uint64_t peer) noexcept {
   const auto found = peers_.find(peer);
   if (found == peers_.end()) return;
-  if (!found->second.lost) --remotes_.at(found->second.agent).peers;
+  const Peer own = std::move(found->second);
   peers_.erase(found);
+  if (own.lost) return;
+  --remotes_.at(own.agent).peers;
+  if (in_child()) return;
+  // Notifications leave in calls of NIXL. After a cancel, a program may never call poll again. So they leave here.
+  const int64_t end = steady_ms() + kFlushMs;
+  try {
+    while (waits_for(own.agent, own.next) && steady_ms() < end) take_notes();
+  } catch (const std::bad_alloc&) {  // the receiver's transfer ends by a timeout
+  }
+}
+
+bool NixlEndpoint::waits_for(const std::string& agent, uint64_t next) const noexcept {
+  const auto found = remotes_.find(agent);
+  return found != remotes_.end() && !found->second.sent.empty() && found->second.sent.front().number < next;
 }
 
 Status NixlEndpoint::notify(const std::string& agent, const Note& note, std::string_view header,
@@ -238,7 +254,7 @@ Status NixlEndpoint::send(uint64_t peer, const void* header, int64_t header_byte
                        {static_cast<const char*>(header), static_cast<size_t>(header_bytes)},
                        {static_cast<const char*>(data), static_cast<size_t>(data_bytes)});
   if (sent.ok()) {
-    ++remote.next;
+    found->second.next = ++remote.next;
   } else {
     remote.sent.pop_back();
     drop(agent);
@@ -295,7 +311,7 @@ void NixlEndpoint::take_notes() {
   }
 }
 
-// Notifications that this transport does not send, and those of agents without a hello, are ignored.
+// Handles one notification. Ignores notifications that are not of this transport, or of agents that are not loaded.
 void NixlEndpoint::take(const std::shared_ptr<Notes>& notes, const std::string& agent, std::string_view bytes) {
   Note note;
   if (bytes.size() < sizeof note) return;
@@ -358,7 +374,7 @@ void NixlEndpoint::look_at_remotes() {
   for (const std::string& agent : silent) tell(agent, {NoteKind::kAlive, 0, 0, 0});
 }
 
-// Tells the senders how many of their messages were handed out.
+// Tells each sender how many of its messages poll has returned.
 void NixlEndpoint::answer() {
   std::vector<std::string> agents;
   for (auto& [agent, remote] : remotes_) {
@@ -378,7 +394,7 @@ int64_t NixlEndpoint::poll(kvc_transport_event* events, int64_t capacity) {
   take_notes();
   look_at_remotes();
   int64_t count = 0;
-  // Messages come first: what a peer said before it ended counts.
+  // Messages come before other events, so that the messages that a peer sent before it ended are still received.
   for (; count < capacity && !messages_.empty(); ++count) {
     polled_.push_back(std::move(messages_.front()));
     messages_.pop_front();

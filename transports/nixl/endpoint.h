@@ -1,15 +1,16 @@
 // NixlEndpoint: a NIXL agent, which sends and receives notifications.
 //
-// Thread safety: one call at a time. Ownership: of the agent. In a child of fork() nothing works, and the destructor
-// leaves the agent alone.
+// Thread safety: one call at a time. Ownership: owns the agent. In a child of fork(), connect and send fail, poll
+// returns nothing, and the destructor does not touch the agent.
 //
-// A notification has no completion and no bound on its way. So both sides count the messages, and the receiver answers
-// with the number that it has handed out. That answer gives the event SENT. To answer, a receiver must know the sender:
-// each connect begins with a notification that has the sender's address. Notifications of different lengths may
-// overtake each other, so the receiver hands them out by their numbers.
+// NIXL does not report when a notification has arrived. So both sides count the messages. The receiver sends back
+// (kTaken) how many messages its poll has returned, and the sender then makes the events SENT. For this, the receiver
+// needs the sender's address. So each connect first sends a notification with this address (kHello). Notifications of
+// different lengths may overtake each other, so the receiver orders messages by their numbers.
 //
-// NIXL reports a lost agent only when something is sent to it, and over shared memory never. So connected agents get a
-// short notification each second, and poll looks at times whether processes of this machine still exist.
+// NIXL reports a lost agent only when a notification is sent to it, and never over shared memory. So a connected agent
+// that gets no other notification gets a short one each second (kAlive). poll also checks from time to time whether the
+// processes of this machine still exist.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -54,11 +55,11 @@ class NixlEndpoint {
   // The first bytes of a notification.
   struct Note {
     NoteKind kind;
-    uint32_t header_bytes;  // kMessage
-    uint64_t session;       // of the side that sends the messages
-    uint64_t number;        // kMessage: its own; kTaken: how many were taken; kHello: of the next message
+    uint32_t header_bytes;  // size of the header of a kMessage
+    uint64_t session;       // of the side that sends messages. It gets a new number when it loads the receiver's agent
+    uint64_t number;        // kMessage: its number; kHello: of the next message; kTaken: of the first one not yet taken
   };
-  // The notifications of one call to NIXL. Messages point into them.
+  // The notifications that one call of NIXL returned. Messages point into them.
   struct Notes {
     const NixlLibrary* nixl;
     void* map = nullptr;
@@ -72,44 +73,48 @@ class NixlEndpoint {
     uint64_t session;
     std::string_view header, data;
   };
-  // A message that the other side has not answered.
+  // A message that was sent, and that the receiver has not yet counted in a kTaken.
   struct Sent {
     uint64_t number, operation;
     bool has_data;
   };
-  // An agent whose metadata NIXL has.
+  // An agent of another process (or this agent) that was loaded from its address.
   struct Remote {
     std::string address;
     Process process = {};
-    int peers = 0;  // of connect
-    int64_t heard_ms = 0, spoke_ms = 0;
-    // Messages to it.
+    int peers = 0;                       // peers that connect has returned for this agent
+    int64_t heard_ms = 0, spoke_ms = 0;  // times of the last notifications from the agent and to it
+    // Messages to the agent: the session, the number of the next message, and messages without an answer.
     uint64_t session = 0, next = 0;
     std::deque<Sent> sent;
-    // Messages from it.
+    // Messages from the agent: its session; the number of the next message to arrive, to be returned by poll, and to be
+    // reported to the agent; and messages that arrived too early.
     uint64_t their_session = 0, expected = 0, taken = 0, answered = 0;
     std::map<uint64_t, Message> early;
   };
   struct Peer {
     std::string agent;
     bool lost = false;
+    uint64_t next = 0;  // number after the last message that was sent to this peer
   };
 
   NixlEndpoint() = default;
   bool in_child() const noexcept;
   Status make_backend(const kvc_nixl_config& config);
   Status make_address();
-  // The remote of an address, loaded if it is new.
+  // Finds the agent of an address. If it is new, adds it to remotes_, and gives its metadata to NIXL.
   Status load(std::string_view address, std::string* agent);
   Status notify(const std::string& agent, const Note& note, std::string_view header, std::string_view data);
-  // The same for what the transport itself sends: a failure means that the agent is lost.
+  // Like notify, for notifications that the transport itself makes. If it fails, drops the agent.
   void tell(const std::string& agent, const Note& note, std::string_view data = {});
   void take_notes();
   void take(const std::shared_ptr<Notes>& notes, const std::string& agent, std::string_view bytes);
   void take_hello(const std::string& agent, const Note& note, std::string_view address);
   void answer();
+  // Whether the agent has not yet counted a message before number `next`.
+  bool waits_for(const std::string& agent, uint64_t next) const noexcept;
   void look_at_remotes();
-  // Forgets an agent. Its peers are lost, and its open operations end.
+  // Removes an agent. Makes events that its peers are lost, and that its open operations have ended.
   void drop(const std::string& agent);
   void end_operation(const Sent& sent);
 
@@ -121,10 +126,10 @@ class NixlEndpoint {
   int64_t looked_ms_ = 0;
   std::map<uint64_t, Peer> peers_;
   std::map<std::string, Remote> remotes_;
-  std::string outgoing_;          // memory of a notification
-  std::shared_ptr<Notes> notes_;  // empty, for the next call
+  std::string outgoing_;          // the notification that is being sent
+  std::shared_ptr<Notes> notes_;  // an empty map of notifications for the next call of NIXL
   std::deque<Message> messages_;
-  std::vector<Message> polled_;  // whose memory the last events show
+  std::vector<Message> polled_;  // messages to which the events of the last poll point
   std::deque<kvc_transport_event> events_;
 };
 

@@ -15,7 +15,7 @@ constexpr char kDefaultFile[] = "libnixl_capi.so";
 
 Mutex load_mutex;
 const char* loaded_file KVC_GUARDED_BY(load_mutex) = nullptr;
-NixlLibrary loaded;  // constant once loaded_file is set
+NixlLibrary loaded;  // does not change after loaded_file was set
 
 template <class Function>
 bool find(void* library, const char* name, Function* function) {
@@ -23,7 +23,7 @@ bool find(void* library, const char* name, Function* function) {
   return *function != nullptr;
 }
 
-// Returns the name of a function that the library lacks, or null.
+// Finds all functions. Returns the name of a function that the library lacks, or null.
 const char* find_all(void* library, NixlLibrary* out) {
 #define KVC_FIND(member, name) \
   if (!find(library, "nixl_capi_" name, &out->member)) return "nixl_capi_" name
@@ -62,8 +62,9 @@ Status NixlLibrary::load(const char* file, const NixlLibrary** out) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "library \"%.200s\": this process has loaded \"%.200s\"", file,
                          loaded_file);
   }
-  // NIXL's wheels have a libnl of their own, and their UCX loads the system's as well if it finds libefa. The system's
-  // then takes symbols from the other one, and crashes at exit. If it was loaded before, it has its own.
+  // NIXL's wheels contain a copy of libnl. Their UCX also loads the libnl of the system, if it finds libefa. The second
+  // library would use symbols of the first one, and would crash at exit. So the library of the system is loaded first,
+  // and uses its own symbols.
   (void)dlopen("libnl-route-3.so.200", RTLD_NOW | RTLD_LOCAL);
   void* const library = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {

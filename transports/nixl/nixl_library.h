@@ -1,6 +1,6 @@
-// The functions of libnixl_capi.so that the transport calls, found at run time.
+// The functions of libnixl_capi.so that the transport calls. The library is loaded at run time.
 //
-// They are declared here as NIXL 1.5.1 has them (the wheels nixl-cu12 and nixl-cu13). All handles are pointers.
+// The declarations follow NIXL 1.5.1 (the wheels nixl-cu12 and nixl-cu13). All handles are pointers.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -15,15 +15,15 @@ namespace kvc {
 struct NixlAgentConfig {
   bool progress_thread = false, listen_thread = false;
   int listen_port = 0;
-  int thread_sync = 0;  // one call at a time
+  int thread_sync = 0;  // no locks in NIXL, because calls are made one at a time
   unsigned num_workers = 0;
   uint64_t progress_delay_us = 0, listen_delay_us = 0;
   bool telemetry = false;
-  char later_fields[128] = {};  // that a later NIXL may read
+  char later_fields[128] = {};  // zeros for fields that a later version of NIXL may read
 };
 
 struct NixlLibrary {
-  // Each returns 0 if it has succeeded.
+  // Each function returns 0 on success.
   int (*create_agent)(const char* name, const NixlAgentConfig* config, void** agent);
   int (*destroy_agent)(void* agent);
   int (*create_params)(void** params);
@@ -37,7 +37,7 @@ struct NixlLibrary {
   int (*notify)(void* agent, const char* to, const void* data, size_t bytes, void* options);  // copies data
   int (*create_notes)(void** notes);
   int (*destroy_notes)(void* notes);
-  int (*take_notes)(void* agent, void* notes, void* options);  // makes progress
+  int (*take_notes)(void* agent, void* notes, void* options);  // also makes progress with what was sent
   int (*count_agents)(void* notes, size_t* count);
   int (*agent_at)(void* notes, size_t index, const char** name);
   int (*count_notes)(void* notes, const char* agent, size_t* count);
@@ -47,7 +47,7 @@ struct NixlLibrary {
   static Status load(const char* file, const NixlLibrary** out);
 };
 
-// What NIXL's C API means by a result.
+// The meaning of a result of NIXL's C API, as text.
 const char* nixl_result_name(int result);
 
 }  // namespace kvc

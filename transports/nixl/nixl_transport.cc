@@ -1,4 +1,4 @@
-// Opens NixlEndpoint.
+// The functions that open a NIXL transport: from a config, and from the options of a plug-in.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <cinttypes>
@@ -46,7 +46,7 @@ Status open(const kvc_nixl_config* config, kvc_transport* transport) {
   return Status();
 }
 
-// Opens with options of a plug-in.
+// Opens a transport with the options of a plug-in: "NAME=VALUE;NAME=VALUE".
 Status open_options(std::string_view options, kvc_transport* transport) {
   std::vector<std::pair<std::string, std::string>> given;
   while (!options.empty()) {
@@ -87,7 +87,7 @@ kvc_status kvc_nixl_transport_open(const kvc_nixl_config* config, kvc_transport*
   return kvc::report_transport("kvc_nixl_transport_open", error, [&] { return kvc::open(config, transport); });
 }
 
-// The function of a plug-in. options: "NAME=VALUE;NAME=VALUE".
+// The function that a plug-in exports. options: "NAME=VALUE;NAME=VALUE".
 extern "C" KVC_API kvc_status kvc_transport_open(uint32_t version, const char* options, kvc_transport* transport,
                                                  kvc_error* error) {
   return kvc::report_transport("kvc_transport_open", error, [&]() -> kvc::Status {

@@ -12,14 +12,15 @@ namespace kvc {
 namespace {
 
 constexpr unsigned kMessageId = 1;
-constexpr int kProgressRounds = 64;  // of a poll
+constexpr int kProgressRounds = 64;  // most rounds of UCX's progress in one poll
 constexpr int kCloseRounds = 200000;
+constexpr int64_t kFlushMs = 200;  // the longest time that disconnect waits for messages to leave
 
 Status failed(const char* what, ucs_status_t status) {
   return Status::error(KVC_ERROR_IO, "%s: %s", what, ucs_status_string(status));
 }
 
-// Whether UCX_TLS, or what stands for it, lets it use shared memory.
+// Whether UCX may use shared memory. transports: the config's list of transports; null: that of the variable UCX_TLS.
 bool allows_shared_memory(const char* transports) {
   if (transports == nullptr) transports = std::getenv("UCX_TLS");
   if (transports == nullptr) return true;
@@ -103,7 +104,7 @@ UcxEndpoint::~UcxEndpoint() {
     return;
   }
   if (worker_ != nullptr) {
-    // What was accepted leaves, unless a peer does not take it.
+    // Completes the messages that `send` has accepted. The rounds are limited, because a peer may not receive them.
     for (int i = 0; i < kCloseRounds && !sending_.empty(); ++i) ucp_worker_progress(worker_);
     const bool flushed = sending_.empty();
     while (!peers_.empty()) {
@@ -141,7 +142,8 @@ Status UcxEndpoint::connect(const void* address, int64_t bytes, uint64_t* peer) 
   const bool same_place = own_.sees(process);
   auto made = std::make_unique<Peer>(Peer{this, last_peer_ + 1, nullptr, 0, true});
   const auto place = peers_.emplace(made->number, nullptr).first;
-  // Over shared memory UCX notices no errors, and refuses to use it if it must.
+  // UCX cannot notice errors over shared memory, so an endpoint that notices them does not use shared memory. If the
+  // preferred kind of endpoint cannot reach the peer, the other kind is tried.
   const bool shares_memory = same_place && may_share_memory_;
   ucs_status_t status = make_ep(made.get(), rest, !shares_memory);
   if (status == UCS_ERR_UNREACHABLE) status = make_ep(made.get(), rest, shares_memory);
@@ -188,7 +190,8 @@ void UcxEndpoint::lose(Peer* peer) {
 void UcxEndpoint::close_peer(Peer* peer, bool force) noexcept {
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  // Only an endpoint that notices errors can be closed while its peer does not answer. Others go with the worker.
+  // A forced close does not wait for the peer. UCX allows it only for endpoints that notice errors. Other endpoints
+  // stay until the worker is destroyed.
   force = force || peer->lost;
   if (force && !peer->notices_errors) return;
   param.flags = force ? static_cast<uint32_t>(UCP_EP_CLOSE_FLAG_FORCE) : 0;
@@ -202,10 +205,18 @@ void UcxEndpoint::disconnect(uint64_t peer) noexcept {
   Peer* const own = found->second.get();
   closed_.push_back(std::move(found->second));
   peers_.erase(found);
-  if (!in_child()) close_peer(own, false);
+  if (in_child()) return;
+  const size_t others = closing_.size();
+  close_peer(own, false);
+  if (closing_.size() == others) return;  // closed at once
+  // Messages leave in calls of poll. After a cancel, a program may never call it again. So they leave here.
+  const int64_t until = steady_ms() + kFlushMs;
+  while (ucp_request_check_status(closing_.back()) == UCS_INPROGRESS && steady_ms() < until) {
+    ucp_worker_progress(worker_);
+  }
 }
 
-// Events are told by poll, because UCX calls back within any call.
+// UCX may call back during any call. So the callbacks only add events to events_, and poll returns them.
 void UcxEndpoint::note_sent(const Sending& sending) {
   if (!sending.has_data) return;
   kvc_transport_event event = {};
@@ -276,11 +287,11 @@ ucs_status_t UcxEndpoint::on_message(void* self, const void* header, size_t head
   receive.user_data = made;
   const ucs_status_ptr_t request = ucp_am_recv_data_nbx(own.worker_, data, made->data.data(), data_bytes, &receive);
   if (UCS_PTR_IS_PTR(request)) return UCS_INPROGRESS;
-  made->header.clear();  // no message of the library has an empty header
+  made->header.clear();  // poll drops messages without a header; the library sends none
   made->complete = true;
   return UCS_OK;
 } catch (const std::bad_alloc&) {
-  return UCS_OK;  // it is lost, and the timeout ends its transfer
+  return UCS_OK;  // the message is lost, and its transfer ends by a timeout
 }
 
 void UcxEndpoint::on_data(void* request, ucs_status_t status, size_t, void* user) {
@@ -295,13 +306,14 @@ int64_t UcxEndpoint::poll(kvc_transport_event* events, int64_t capacity) {
   if (in_child()) return 0;
   for (int i = 0; i < kProgressRounds && ucp_worker_progress(worker_) != 0; ++i) {
   }
-  while (!closing_.empty() && ucp_request_check_status(closing_.back()) != UCS_INPROGRESS) {
-    ucp_request_free(closing_.back());
-    closing_.pop_back();
-  }
+  std::erase_if(closing_, [](void* request) {
+    if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
+    ucp_request_free(request);
+    return true;
+  });
   look_at_processes();
   int64_t count = 0;
-  // Messages come first: what a peer said before it ended counts.
+  // Messages come before other events, so that the messages that a peer sent before it ended are still received.
   while (count < capacity && !messages_.empty() && messages_.front()->complete) {
     polled_.push_back(std::move(messages_.front()));
     messages_.pop_front();

@@ -1,12 +1,12 @@
 // UcxEndpoint: a UCP worker, which sends and receives active messages.
 //
-// Thread safety: one call at a time. Ownership: of the worker, and of the memory of messages that arrive. In a child of
-// fork() nothing works, and the destructor leaves the worker alone. A message with data that UCX sends by rendezvous is
-// received into memory of this class. Messages of one peer are told in the order in which they came, so one that waits
-// for its data holds back later ones.
+// Thread safety: one call at a time. Ownership: owns the worker, and the memory of messages that arrive. In a child of
+// fork(), connect and send fail, poll returns nothing, and the destructor does not touch the worker. UCX may announce a
+// message before its data (rendezvous). The data is then received into memory of this class. poll returns messages in
+// the order in which they arrived, so a message that waits for its data delays the messages after it.
 //
-// UCX notices the end of a peer over TCP and RDMA, and not over shared memory. So an address begins with the process
-// and where its number is valid, and poll looks at times whether processes of this machine still exist.
+// UCX notices the end of a peer over TCP and RDMA, but not over shared memory. So an address begins with the process
+// that made it (Process). poll checks from time to time whether such processes of this machine still exist.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -49,7 +49,7 @@ class UcxEndpoint {
     UcxEndpoint* owner;
     uint64_t number;
     ucp_ep_h ep;
-    int64_t watched;  // the number of a process of this machine, whose end UCX does not notice; 0 = none
+    int64_t watched;  // the id of the peer's process, if it is on this machine: poll checks that it exists; 0 = none
     bool notices_errors;
     bool lost = false;
   };
@@ -87,11 +87,11 @@ class UcxEndpoint {
   std::vector<uint8_t> address_;
   uint64_t last_peer_ = 0;
   std::map<uint64_t, std::unique_ptr<Peer>> peers_;
-  std::vector<std::unique_ptr<Peer>> closed_;  // UCX may still call back with them
+  std::vector<std::unique_ptr<Peer>> closed_;  // peers that were closed. A callback of UCX may still refer to them
   std::map<Sending*, std::unique_ptr<Sending>> sending_;
-  std::vector<void*> closing_;  // requests
+  std::vector<void*> closing_;  // open requests to close an endpoint
   std::deque<std::unique_ptr<Message>> messages_;
-  std::vector<std::unique_ptr<Message>> polled_;  // whose memory the last events show
+  std::vector<std::unique_ptr<Message>> polled_;  // messages to which the events of the last poll point
   std::deque<kvc_transport_event> events_;
 };
 

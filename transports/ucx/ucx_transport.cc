@@ -1,4 +1,4 @@
-// Opens UcxEndpoint.
+// The functions that open a UCX transport: from a config, and from the options of a plug-in.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
@@ -32,7 +32,7 @@ kvc_status kvc_ucx_transport_open(const kvc_ucx_config* config, kvc_transport* t
   return kvc::report_transport("kvc_ucx_transport_open", error, [&] { return kvc::open(config, transport); });
 }
 
-// The function of a plug-in. options: "TRANSPORTS" or "TRANSPORTS/DEVICES".
+// The function that a plug-in exports. options: "TRANSPORTS" or "TRANSPORTS/DEVICES".
 extern "C" KVC_API kvc_status kvc_transport_open(uint32_t version, const char* options, kvc_transport* transport,
                                                  kvc_error* error) {
   return kvc::report_transport("kvc_transport_open", error, [&]() -> kvc::Status {

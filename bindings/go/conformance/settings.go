@@ -82,6 +82,7 @@ func layerOf(s *script) kvcache.Layer {
 		RopeDim: s.integer("rope_dim"), RopeOffset: s.integer("rope_offset"), RopeInterleaved: s.has("rope_interleaved"),
 		RopeTheta: s.number("rope_theta"), SoftmaxScale: s.number("softmax_scale"), KVLayer: s.index("kv_layer"),
 		KScales: list(s, "k_scales", float32Of), VScales: list(s, "v_scales", float32Of), LatentDim: s.integer("latent_dim"), TotalKVHeads: s.integer("total_kv_heads"), KeysOnly: s.has("keys_only"),
+		RowFormat: choice(s, "row_format", map[string]kvcache.RowFormat{"fp8_ds_mla": kvcache.RowFormatFP8DSMLA}),
 		KVStorage: s.tensor("kv_storage"), KStorage: s.tensor("k_storage"), VStorage: s.tensor("v_storage")}
 	if s.has("scaling") {
 		kind := choice(s, "scaling", map[string]kvcache.RopeScalingKind{"linear": kvcache.RopeLinear, "llama3": kvcache.RopeLlama3,

@@ -19,6 +19,7 @@ Thread safety: any call from any thread; one step is used by one thread at a tim
 import os as _os
 
 from . import inspect
+from ._batches import ObjectBatch, ObjectBatches, open_objects
 from ._cache import Cache, Estimate, GroupEstimate, Stats, estimate
 from ._config import Chunked, Context, Cross, Full, Layer, Recurrent, RecurrentLayer, Sliding, StateTensor
 from ._errors import (
@@ -124,6 +125,8 @@ __all__ = [
     "LoadJob",
     "Misuse",
     "NullArgument",
+    "ObjectBatch",
+    "ObjectBatches",
     "ObjectDone",
     "ObjectFound",
     "ObjectStore",
@@ -167,6 +170,7 @@ __all__ = [
     "get_include",
     "get_library",
     "inspect",
+    "open_objects",
     "page_keys",
     "version",
 ]

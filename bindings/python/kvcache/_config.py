@@ -17,6 +17,7 @@ _LOG_LEVELS = {1: logging.WARNING, 2: logging.INFO, 3: logging.DEBUG}
 _ROPE_INTERLEAVED = 1
 _KEYS_ONLY = 2
 _ROPE_MODES = {None: 0, "none": 0, "on_append": 1, "on_read": 2}
+_ROW_FORMATS = {None: 0, "fp8_ds_mla": 1}
 
 
 def _parse_device(device: str | tuple[int, int]) -> tuple[int, int]:
@@ -104,6 +105,9 @@ class Layer:
         keys_only: the layer stores k and no v, in a group of any row: index keys, which Step.select scores. append(layer, k).
         total_kv_heads: kv heads of the layer in all ranks together (Cache: tp_size); 0 = kv_heads * tp_size, and 1 for MLA. Give it
             if it is less than tp_size: then kv_heads is 1, and tp_size / total_kv_heads consecutive ranks have the same head.
+        row_format: of an MLA layer. None: all dims have dtype. "fp8_ds_mla": the packed row of DeepSeek-V3.2, 656 bytes, as vLLM
+            and FlashMLA store it. head_dim is 576, latent_dim is 512, and dtype stays at its default. Views, exports and
+            k_storage are uint8 (docs/reference/formats.md).
     """
 
     group: int = 0
@@ -128,17 +132,21 @@ class Layer:
     latent_dim: int = 0
     keys_only: bool = False
     total_kv_heads: int = 0
+    row_format: str | None = None
 
     def _fields(self) -> tuple[Any, ...]:
         if self.rope not in _ROPE_MODES:
             raise InvalidArgument(f'Layer: rope must be None, "on_append" or "on_read", not {self.rope!r}', status=1)
+        if self.row_format not in _ROW_FORMATS:
+            raise InvalidArgument(f'Layer: row_format must be None or "fp8_ds_mla", not {self.row_format!r}', status=1)
         return (self.group, self.q_heads, self.kv_heads, self.head_dim, self.v_head_dim, self.dtype,
                 _ROPE_MODES[self.rope], self.rope_dim, self.rope_theta, self.scale or 0.0,
                 self.kv_storage, self.k_storage, self.v_storage,
                 _scales(self.k_scales), _scales(self.v_scales), self.rope_offset,
                 _ROPE_INTERLEAVED * self.rope_interleaved | _KEYS_ONLY * self.keys_only,
                 None if self.rope_scaling is None else self.rope_scaling._fields(),
-                0 if self.kv_layer is None else self.kv_layer + 1, (), self.latent_dim, self.total_kv_heads)  # fmt: skip
+                0 if self.kv_layer is None else self.kv_layer + 1, (), self.latent_dim, self.total_kv_heads,
+                _ROW_FORMATS[self.row_format])  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -170,7 +178,7 @@ class RecurrentLayer:
 
     def _fields(self) -> tuple[Any, ...]:
         states = tuple((tuple(state.shape), state.dtype, float(state.fill)) for state in self.states)
-        return (self.group, 0, 0, 0, 0, None, 0, 0, 0.0, 0.0, None, None, None, [], [], 0, 0, None, 0, states, 0, 0)
+        return (self.group, 0, 0, 0, 0, None, 0, 0, 0.0, 0.0, None, None, None, [], [], 0, 0, None, 0, states, 0, 0, 0)
 
 
 def _with_storage(layers: Sequence[Layer | RecurrentLayer],
@@ -297,7 +305,8 @@ class Recurrent:
 
     Args:
         pages: states that the pool holds: one a sequence, one more for each in an open step, the checkpoints, and
-            those of tree nodes; 0 = max_sequences * (2 + max_checkpoints + max_draft_states).
+            those of tree nodes; 0 = max_sequences * (2 + max_checkpoints + n), where n is the smaller of
+            max_draft_states + 1 and max_tree_nodes - 1, and 0 if max_draft_states is 0.
     """
 
     pages: int = 0

@@ -27,6 +27,8 @@ NAMES: dict[str, str] = {
     "KVC_ROPE_SCALING_LONGROPE": 'RopeScaling("longrope")',
     "KVC_ROPE_SET_LONG": '"long"',
     "KVC_ROPE_SET_SHORT": '"short"',
+    "KVC_ROW_FORMAT_DTYPE": 'None',
+    "KVC_ROW_FORMAT_FP8_DS_MLA": 'row_format="fp8_ds_mla"',
     "KVC_ROW_KV": 'row="kv"',
     "KVC_ROW_LATENT": 'row="latent"',
     "KVC_ROW_STATE": 'Recurrent()',

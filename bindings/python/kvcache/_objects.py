@@ -116,6 +116,18 @@ def _disk_library() -> str:
     return os.environ.get("KVCACHE_DISK_LIBRARY") or (str(beside) if beside.exists() else beside.name)
 
 
+def _parts(memory: Any) -> list[np.ndarray[Any, Any]]:
+    """The parts of an object as bytes: nothing is copied."""
+    parts = memory if isinstance(memory, list | tuple) else [memory]
+    return [np.frombuffer(part, np.uint8) if memoryview(part).nbytes else np.empty(0, np.uint8) for part in parts]
+
+
+def _check_writable(memory: Any) -> None:
+    for part in memory if isinstance(memory, list | tuple) else [memory]:
+        if memoryview(part).readonly:
+            raise ValueError("ObjectStore.load: the memory is read only")
+
+
 def _raise(error: _Error, status: int, caller: str) -> None:
     message = error.message.decode("ascii", "replace").replace("kvc_tier_open", caller, 1)
     raise _make_error(status, error.index, error.required, error.available, error.group, message)
@@ -190,7 +202,8 @@ class ObjectStore:
 
         Args:
             objects: at most max_job_objects pairs of a key and of contiguous memory: anything with a buffer, such as an array
-                of numpy. The memory must not change until poll() has returned the object.
+                of numpy, or a list or tuple of such parts, which the object has in order. The memory must not change until
+                poll() has returned the object.
 
         Raises:
             OutOfRange (too many objects, or one is too large), ValueError (a key has not 32 bytes).
@@ -201,13 +214,20 @@ class ObjectStore:
         """Starts to load objects into writable memory of exactly their sizes. As store(). Unless the result is OK, the contents
         of the memory are undefined."""
         for _, memory in objects:
-            if memoryview(memory).readonly:
-                raise ValueError("ObjectStore.load: the memory is read only")
+            _check_writable(memory)
         return self._submit("load", objects)
 
     def remove(self, keys: Sequence[bytes]) -> int | None:
         """Starts to forget objects. The result is MISS if there was none."""
         return self._submit("remove", [(key, b"") for key in keys])
+
+    def cancel(self, job: int) -> None:
+        """Gives up the objects of a job that have not begun: poll() returns them as CANCELLED. What has begun goes on, so that
+        memory is in use until poll() has returned every object. It does nothing to a job that is done."""
+        with self._lock:
+            table = self._open()
+            if job in self._jobs:
+                table.cancel(table.self, job)
 
     def poll(self) -> list[ObjectDone]:
         """The objects that were done since the last call. It waits for nothing."""
@@ -269,17 +289,21 @@ class ObjectStore:
         n = len(objects)
         if not 1 <= n <= self.max_job_objects:
             raise OutOfRange(f"ObjectStore.{what}: {n} objects, not in 1..{self.max_job_objects}", status=10)
-        items, buffers = (_Item * n)(), (_Buffer * n)()
-        memory = [np.frombuffer(part, np.uint8) if memoryview(part).nbytes else np.empty(0, np.uint8) for _, part in objects]
+        memory = [_parts(parts) for _, parts in objects]
+        items, buffers = (_Item * n)(), (_Buffer * sum(map(len, memory)))()
+        first = 0
         for i, (key, _) in enumerate(objects):
-            if memory[i].nbytes > self.max_object_bytes:
-                raise OutOfRange(f"ObjectStore.{what}: object {i} has {memory[i].nbytes} bytes, and the tier takes "
-                                 f"{self.max_object_bytes}", status=10, index=i)  # fmt: skip
+            size = sum(part.nbytes for part in memory[i])
+            if size > self.max_object_bytes:
+                raise OutOfRange(f"ObjectStore.{what}: object {i} has {size} bytes, and the tier takes {self.max_object_bytes}",
+                                 status=10, index=i)  # fmt: skip
             items[i].key = self._key(key)
             if what != "remove":
-                buffers[i] = _Buffer(memory[i].ctypes.data, memory[i].nbytes)
-                items[i].buffers, items[i].num_buffers = ctypes.pointer(buffers[i]), 1
-                items[i].bytes = memory[i].nbytes
+                for j, part in enumerate(memory[i], first):
+                    buffers[j] = _Buffer(part.ctypes.data, part.nbytes)
+                items[i].buffers = ctypes.cast(ctypes.byref(buffers, first * ctypes.sizeof(_Buffer)), ctypes.POINTER(_Buffer))
+                items[i].num_buffers, items[i].bytes = len(memory[i]), size
+                first += len(memory[i])
         error = _Error(struct_size=ctypes.sizeof(_Error), index=-1, group=-1)
         with self._lock:  # until the job is known, so that a poll of another thread finds it
             table, job = self._open(), self._next_job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ._cache import Cache
 
 _END = (-1).to_bytes(8, "big", signed=True)
+_LONGEST_POLL = 0.1  # seconds after which a thread that waits for requests notices close()
 _SENT_LATE_MS = 1000  # messages that are in a socket when it is closed are sent for so long
 
 
@@ -100,10 +102,7 @@ class EventPublisher:
         try:
             while not self._stopped.is_set():
                 self._publish_new()
-                if self._router is None:
-                    self._stopped.wait(self._interval)
-                elif self._router.poll(self._interval * 1000):
-                    self._answer(self._router.recv_multipart())
+                self._wait()
             self._publish_new()
         except Closed:
             pass  # the cache has gone, and its events with it
@@ -111,6 +110,19 @@ class EventPublisher:
             self._failure = error
         finally:
             self._close_sockets()
+
+    def _wait(self) -> None:
+        """Returns after the interval, after an answer to a request, or soon after close() was called."""
+        if self._router is None:
+            self._stopped.wait(self._interval)
+            return
+        end = time.monotonic() + self._interval
+        while not self._stopped.is_set():
+            left = end - time.monotonic()
+            if self._router.poll(math.ceil(1000 * max(min(left, _LONGEST_POLL), 0))):
+                return self._answer(self._router.recv_multipart())
+            if left <= _LONGEST_POLL:
+                return
 
     def _publish_new(self) -> None:
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import time
@@ -33,6 +34,13 @@ def _redis_options(url: str, prefix: str, time_to_live: float, timeout: float, t
     parameters = {"prefix": prefix, "ttl_ms": round(time_to_live * 1000), "timeout_ms": round(timeout * 1000),
                   "threads": threads, "lazy": int(lazy)}
     return url + ("&" if "?" in url else "?") + urllib.parse.urlencode(parameters, quote_via=urllib.parse.quote)
+
+
+def _is_readable(descriptor: int, seconds: float) -> bool:
+    """Waits until a descriptor is readable, at most for so long. select.select() takes no descriptor above 1023."""
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(math.ceil(seconds * 1000)))
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,7 @@ class LoadJob:
             if left is not None and left <= 0:
                 raise TimeoutError(f"the job has not ended after {timeout} s")
             most = 0.05 if left is None else min(left, 0.05)
-            if select.select([self.fileno()], [], [], most)[0] and self.poll() is None:
+            if _is_readable(self.fileno(), most) and self.poll() is None:
                 time.sleep(min(most, 0.001))  # readable because of another job, which its owner has not polled yet
         assert self.tokens is not None
         return self.tokens

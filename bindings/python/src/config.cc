@@ -112,6 +112,7 @@ void CacheConfig::add_layer(nb::tuple fields, Work& work) {
   add_states(nb::cast<nb::tuple>(fields[19]), layer);
   layer.latent_dim = int32_field(fields, 20);
   layer.total_kv_heads = int32_field(fields, 21);
+  layer.row_format = int32_field(fields, 22);
 }
 
 void CacheConfig::add_states(nb::tuple states, kvc_layer_config& layer) {

@@ -202,9 +202,11 @@ class KvcacheTier(SecondaryTierManager):
         """Nothing: a load is a use."""
 
     def drain_jobs(self) -> None:
+        poller = select.poll()  # select.select() takes no descriptor above 1023
+        poller.register(self._objects.fileno(), select.POLLIN)
         self._poll()
         while self._pieces or self._waiting:
-            select.select([self._objects.fileno()], [], [], 0.1)
+            poller.poll(100)
             self._poll()
 
     def shutdown(self) -> None:

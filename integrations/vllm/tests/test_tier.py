@@ -1,5 +1,6 @@
 """The parts that keep prefixes, without a server: rows of host memory, their objects, and the names of models."""
 import os
+import resource
 import select
 from types import SimpleNamespace
 
@@ -74,6 +75,24 @@ def test_a_later_process_loads_rows_into_other_places(tmp_path):
     assert not second.rows[[2, 4]].any()
     assert list(second.tier.take_events()) == []
     second.tier.shutdown()
+
+
+def test_a_server_with_many_connections_drains_its_jobs(tmp_path):
+    """The descriptor of its tier is above 1023, which select() does not take."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip(f"at most {hard} descriptors may be open")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    try:
+        scheduler = Scheduler(tmp_path)
+        assert scheduler.tier._objects.fileno() > 1023
+        assert scheduler.do("store", KEYS, range(6)).success
+        scheduler.tier.shutdown()
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_damage_is_a_miss_for_the_request_that_met_it(tmp_path):

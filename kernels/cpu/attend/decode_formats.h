@@ -29,6 +29,14 @@ static void decode_entry(const kvc_backend_attend* args, const kvc_backend_item*
   decode_item<Format, 0>(view);
 }
 
+// Copies rows to scratch as float32, and runs the decode kernel for float32 on the copy. It adds no code for a format.
+[[maybe_unused]] static void staged_decode_entry(const kvc_backend_attend* args, const kvc_backend_item* item,
+                                                 const ListedQuery* listed, Scratch* scratch) {
+  View view = make_view(args, item, listed, scratch);
+  view.staged = true;
+  decode_item<Widened<float>, 0>(view);
+}
+
 // Returns an entry with the decode kernel for one format. The base target provides all other fields.
 template <class Format>
 static consteval AttendFormat decode_kernel() {

@@ -1,9 +1,9 @@
 // Decode kernel, outer part: few rows of a kv head over many keys.
 //
 // A pass goes through the keys in blocks of 16. Within a block it goes through all kv heads of the item. If the page
-// size is a multiple of 16, it reads whole pages one after another. Rows are prefetched one or two steps ahead
-// (decode_tile.h). The running state (m, l, o) of all heads stays in the scratch. Rows and heads that do not fit the
-// scratch take further passes. After every kFoldKeys keys, the states are folded (long_sums.h).
+// size is a multiple of 16, it reads whole pages one after another. K and V are prefetched for the next kv head, or for
+// the one after it (decode_tile.h). The running states (m, l, o) of all rows and heads stay in the scratch. If they do
+// not fit, there are several passes. After every kFoldKeys keys, the states are folded (long_sums.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -36,8 +36,8 @@ struct DecodePass {
 };
 
 // Returns the number of rows of the next tile if `rows` rows are left. It is 4 for 3 to 6 rows. It is 8 for 7 rows or
-// more, or 4 if kMaxTileRows is 4. If fewer rows are left than the tile has, the others are padding. few_tiles: tiles
-// have only 1 or 4 rows.
+// more, or 4 if kMaxTileRows is 4. If the tile has more rows than are left, its other rows are padding. few_tiles:
+// tiles have only 1 or 4 rows.
 KVC_INLINE int tile_rows(int rows, bool few_tiles) {
   if (few_tiles) return rows == 1 ? 1 : 4;
   if (rows >= 7 && kMaxTileRows >= 8) return 8;
@@ -231,8 +231,8 @@ KVC_INLINE void split_zero_points(float* scales, int32_t* zeros) {
   }
 }
 
-// Loads the scales and zero points of a block for kv head `head`. Prefetches those of the next step, for kv head
-// next_head.
+// Loads the scales and zero points of the block keys.now for kv head `head`. Prefetches the scales of the block
+// keys.next for kv head next_head.
 KVC_INLINE void load_scales(const View& view, const DecodeKeys& keys, int32_t head, int32_t next_head, bool zero_points,
                             KeyScales* scales) {
   const kvc_backend_layer& layer = *view.layer;
@@ -264,9 +264,9 @@ static void decode_pass(const View& view, const DecodePass& pass) {
   for (int32_t at = keys.begin; loaded < 2 && at < keys.end; at = block_end(at), ++loaded) {
     load_key_block(view, &cursor, at, block_end(at), at, &blocks[loaded]);
   }
-  // With one row, loads run at nearly the bandwidth of memory. Prefetches further ahead would only wait.
+  // With one row of q, loads run at nearly the bandwidth of memory. Prefetches further ahead would only wait.
   const int32_t steps_ahead = pass.row_end - pass.row_begin > 1 ? 2 : 1;
-  KeyScales both_scales[2] = {};  // of this step, and of the previous step, whose V has not been added yet
+  KeyScales both_scales[2] = {};  // of this head, and of the previous one, whose V has not been added yet
   int32_t current = 0, step = 0, fold_begin = keys.begin;
   for (int32_t begin = keys.begin, end; begin < keys.end; begin = end, ++current) {
     if (begin - fold_begin >= kFoldKeys) {
@@ -279,8 +279,8 @@ static void decode_pass(const View& view, const DecodePass& pass) {
     if (end < keys.end && behind < keys.end) {
       load_key_block(view, &cursor, behind, block_end(behind), behind, &blocks[loaded++ % 4]);
     }
-    // Returns the rows that are read `steps` steps after head h of this block. After the last block, it returns rows of
-    // the last block.
+    // Returns the rows of K and V that are read `steps` heads after head h of this block. After the last block, it
+    // returns rows of the last block.
     const auto head_block = [&](int32_t h, int32_t steps) __attribute__((always_inline)) {
       int32_t index = current;
       for (h += steps; h >= num_heads; h -= num_heads) ++index;

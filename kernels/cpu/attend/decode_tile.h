@@ -3,16 +3,17 @@
 // Roofline: only a few rows use each stored byte, so the lower bound is one read of K and V. The arithmetic must not
 // delay the loads.
 //
-// Scores: kLanes accumulators run over the head dim, one for each pair of a row and a key. At the end, all of them are
-// summed across lanes together. The scores of a block are laid out as [key][row]. So the maximum, the exponentials and
-// the sums of all rows need no operations across lanes.
+// Scores: kLanes accumulators run over the head dim, one for each pair of a row and a key. At the end, sum_each sums
+// the lanes of each accumulator, and puts these sums into one vector. The scores of a block are laid out as [key][row].
+// So the maximum, the exponentials and the sums of all rows need no operations across lanes.
 //
 // P*V: a tile of o stays in registers for all keys of a block.
 //
-// Prefetches: each load issues two. The first fetches the line at the same place in a row of the next step, or of the
-// step after it, into the level-2 cache. The second fetches the line that is read kNearKeys keys later into the level-1
-// cache. With only one of the two, the latencies of memory and of the level-2 cache add up. A load that waits holds one
-// of the few line buffers that other loads need.
+// Prefetches: each load of K or V issues two. The far prefetch goes to the level-2 cache. It fetches the same part of a
+// row of the next kv head, or of the one after it (DecodeKeys::far). The near prefetch goes to the level-1 cache. It
+// fetches the line that is read kNearKeys keys later. The near prefetch alone would come too late for the latency of
+// memory. The far prefetch alone would leave the latency of the level-2 cache. A load that waits holds one of the few
+// line buffers that other loads need.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -63,8 +64,9 @@ struct KeyScales {
   int32_t v_zeros[kKeyBlock];
 };
 
-// The keys of one step. now: the block that is multiplied. next: the block of the next step, which is prefetched into
-// the level-1 cache. far: a later block, which is prefetched into the level-2 cache.
+// The keys of one kv head that are multiplied now, and keys to prefetch. next: the keys of the next kv head, or of the
+// first kv head in the next block. They are prefetched into the level-1 cache. far: the same as `next`, or the keys one
+// head later. They are prefetched into the level-2 cache.
 struct DecodeKeys {
   HeadBlock now, next, far;
   const KeyScales* scales;  // of `now`; only with kTokenScales
@@ -91,8 +93,9 @@ template <class Format, int kHeadDim>
 static constexpr int kRowBytesOf = kHeadDim / Format::kStep * (Format::kVecBytes + Format::kScaleBytes);
 
 // Returns p, but hides from the compiler that it is the same pointer. So an address in the array p is loaded where it
-// is used, and not before a loop. There are more addresses to prefetch than general registers. gcc would keep the rest
-// in vector registers, and each read from a vector register takes an operation on a port that multiplies.
+// is used, and not before a loop. There are more addresses to prefetch than general registers. Without this function,
+// gcc keeps some addresses in vector registers. A move from a vector register to a general register occupies an
+// execution port that multiplications need.
 template <class T>
 KVC_INLINE T* reload(T* p) {
   __asm__("" : "+r"(p));
@@ -149,19 +152,31 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
     const unsigned char* rows[kKeys];
     KVC_UNROLL for (int i = 0; i < kLanes; ++i) sums[i] = zero();
     KVC_UNROLL for (int i = 0; i < kKeys; ++i) rows[i] = current[k + i];
-    const auto add_chunk = [&](int i, int c, int count) __attribute__((always_inline)) {
-      const typename Format::Raw raw = load_dims<Format>(rows[i], c, count, zeros, k + i, block_scales);
+    // Adds chunk c of the keys [first, first + kCount).
+    const auto add_chunks = [&]<int kCount>(int first, int c, int count) __attribute__((always_inline)) {
+      typename Format::Raw raws[kCount];
+      KVC_UNROLL for (int i = 0; i < kCount; ++i) {
+        raws[i] = load_dims<Format>(rows[first + i], c, count, zeros, k + first + i, block_scales);
+      }
       KVC_UNROLL for (int j = 0; j < Format::kParts; ++j) {
-        const typename Format::Vec x = Format::part(raw, j);
+        typename Format::Vec x[kCount];
+        KVC_UNROLL for (int i = 0; i < kCount; ++i) x[i] = Format::part(raws[i], j);
         KVC_UNROLL for (int g = 0; g < kRows; ++g) {
           const typename Format::Vec y = Format::load_packed(q + ((c * Format::kParts + j) * kRows + g) * kLanes);
-          sums[i * kRows + g] = Format::multiply_add(x, y, sums[i * kRows + g]);
+          KVC_UNROLL for (int i = 0; i < kCount; ++i) {
+            F32& sum = sums[(first + i) * kRows + g];
+            sum = Format::multiply_add(x[i], y, sum);
+          }
         }
       }
     };
     // With few keys, a vector of q is multiplied with all keys before the next vector is loaded, so q stays in
     // registers. With many keys, one key is completed before the next, because the addresses of all keys would not fit
-    // in registers. The keys that come kNearKeys after those of a group lie in one block.
+    // in registers. A group has at most kNearKeys keys, so the keys kNearKeys after them are all in this block, or all
+    // in `following`.
+    // AVX2 has only 16 registers. There the products of all keys of a group are computed one vector of q after another.
+    // Otherwise gcc would keep some sums on the stack.
+    constexpr bool kKeysTogether = kLanes == 8 && Format::kParts > 1;
     constexpr int kGroup = kKeys < kNearKeys ? kKeys : kNearKeys;
     KVC_UNROLL for (int first = 0; first < kKeys; first += kGroup) {
       const int ahead = k + first + kNearKeys;
@@ -182,23 +197,28 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
       };
       if constexpr (kKeys <= 4) {
         for (int c = 0; c < chunks; ++c) {
+          if constexpr (kKeysTogether) {
+            KVC_UNROLL for (int i = 0; i < kGroup; ++i) prefetch_chunk(i, c);
+            add_chunks.template operator()<kGroup>(first, c, Format::kStep);
+            continue;
+          }
           KVC_UNROLL for (int i = 0; i < kGroup; ++i) {
             prefetch_chunk(i, c);
-            add_chunk(first + i, c, Format::kStep);
+            add_chunks.template operator()<1>(first + i, c, Format::kStep);
           }
         }
       } else {
         KVC_UNROLL for (int i = 0; i < kGroup; ++i) {
           for (int c = 0; c < chunks; ++c) {
             prefetch_chunk(i, c);
-            add_chunk(first + i, c, Format::kStep);
+            add_chunks.template operator()<1>(first + i, c, Format::kStep);
           }
         }
       }
     }
     for (int i = 0; i < kKeys && tail != 0; ++i) {
       prefetch_far(far[k + i] + chunks * Format::kVecBytes);
-      add_chunk(i, chunks, tail);
+      add_chunks.template operator()<1>(i, chunks, tail);
     }
     F32 dots = sum_each(sums);
     if constexpr (Format::kRowFactors) dots = mul(dots, load(tile.factors));
@@ -286,7 +306,7 @@ KVC_INLINE void mask_scores(const TileMask<kRows>& mask, int vectors, float* sco
   }
 }
 
-// Raises the running maximum to that of the block, and rescales l and o. This is rare after a row has seen some keys.
+// Raises the running maximum to that of the block, and rescales l and o. After the first blocks, this happens rarely.
 template <int kRows>
 KVC_INLINE void raise_maximum(const View& view, const DecodeTile& tile, F32 block_max) {
   const F32 old_m = load(tile.m), m = max(block_max, old_m);

@@ -1,4 +1,4 @@
-// Decode kernel, P*V: adds p[key][row] * v[key] to o[row], for the keys [begin, end) of a block.
+// Decode kernel, P*V: adds p[key][row] * v[key] to o[row], for the keys [begin, end) of a block. p: softmax weights.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -158,9 +158,10 @@ template <class Format, int kRows>
   add_masked_value_rows<Format, kRows>(view, keys, following, tile, mask, scores);
 }
 
-// What one step leaves for the next. A pass has a step for each block, kv head and tile. A step computes its scores,
-// then P*V of the previous step, and then its softmax. So the work on the scores of the next step comes between a
-// softmax and the P*V that needs the result of this softmax. Therefore no instruction waits for a softmax.
+// What one call of decode_tile leaves for the next. Such a call is named a step here. A pass has a step for each block,
+// kv head and tile. A step computes its scores, then P*V of the previous step, and then its softmax. So the scores of
+// the next step are computed between a softmax and the P*V that needs its result. Therefore no instruction waits for a
+// softmax.
 struct DecodePipeline {
   using AddValues = void (*)(const View& view, const DecodePipeline& step, KeyRows following, const float* p);
   AddValues add_values = nullptr;  // adds P*V of the previous step; null: it was added

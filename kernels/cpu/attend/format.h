@@ -1,20 +1,23 @@
 // A format says how stored elements take part in arithmetic. `Widened<T>` converts them to float32 and accepts any type
-// of q. BfDots (simd/avx512_bf16.h) passes pairs of bf16 to the CPU's bf16 dot product: pairs of q and K, and pairs of
-// P and V.
+// of q. BfDots (simd/avx512_bf16.h) uses the CPU's bf16 dot product. This instruction multiplies two dims of q by two
+// dims of K, or P of two keys by V of these keys.
 //
 // A format defines these constants:
 //   kStep, kVecBytes  number of elements, and of bytes, in a vector load
 //   kParts            number of vectors that one load of K gives, for the scores
 //   kOutputs          number of vectors of o to which one load of V is added
-//   kPairs            whether a dword of P holds the weights of two keys
+//   kPairs            whether a dword of P (softmax weights) holds the weights of two keys
 //   kTokenScales      whether each stored row has a scale
 //   kZeroPoints       whether each stored row also has a zero point. Loads then are load(p, zero) and
 //                     load_first(p, n, zero)
 //   kScaleBytes       bytes of the scales of one vector load if blocks of dims have scales, else 0. These scales lie
 //                     after the row's elements. Loads then are load(p, scales) and load_first(p, n, scales)
+//   kWholeRows        panel kernel: whether a load needs the begin of the row. Then load_of_row(row, chunk) replaces
+//   load
+//                     and load_first
 //   kNibbles          whether elements have 4 bits. Then the decode kernel has only tiles of 1 and 4 rows, and only 128
 //                     as a constant head dim, which halves its code
-//   kRowFactors       whether scores are multiplied by the factor of q, because q must keep its bits
+//   kRowFactors       whether query_factor multiplies the scores, because q times the factor may not be exact in bf16
 //   kDecodeRows       the most rows of a kv head for which the decode kernel is faster. The panel kernel packs K and V
 //                     once for all rows. The decode kernel converts them once for each tile of 8 rows
 //   kRows             panel kernel: rows of a register tile
@@ -23,19 +26,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/common/convert.h"
+#include "kernels/common/ds_mla_row.h"
 #include "kernels/cpu/simd/target.h"
 
 namespace kvc::kernels::KVC_TARGET {
 
 template <class T>
 struct Widened {
-  struct Registers {};  // what exists while a panel item runs: nothing here
+  struct Registers {};  // an object of this type exists while the panel kernel runs; only AMX uses it
   using Vec = F32;      // the operand of a product
   using Raw = Vec;      // the result of a load
   using QueryElement = float;
   static constexpr bool kPairs = false, kTiles = false, kTokenScales = __is_same(T, I8);
-  static constexpr bool kRowFactors = false, kZeroPoints = false, kNibbles = false;
+  static constexpr bool kRowFactors = false, kZeroPoints = false, kNibbles = false, kWholeRows = false;
   static constexpr int kParts = 1, kOutputs = 1, kStep = kLanes, kVecBytes = kLanes * static_cast<int>(sizeof(T));
   static constexpr int kScaleBytes = 0;
   static constexpr int kRows = kTileRows, kRowGroup = 24;
@@ -60,7 +63,8 @@ struct Widened {
 
   // Stores P of the keys [z * kLanes, (z + 1) * kLanes) of a panel row.
   KVC_INLINE_MEMBER void store_weights(float* row, int z, F32 p) { store(row + z * kLanes, p); }
-  // With kPairs: the arguments say whether to keep the even keys, and the odd keys, of packed V. Others become 0.
+  // With kPairs: sets the even keys of packed V to 0 unless the first argument is true, and the odd keys unless the
+  // second is. So a row does not add keys that it does not see.
   KVC_INLINE_MEMBER Vec keep_halves(Vec v, bool, bool) { return v; }
 
   // Returns the vectors that V of one key adds to o. With kPairs, the arguments are V of two keys.
@@ -126,6 +130,22 @@ struct Doubled : Widened<T> {
   }
 };
 
+// MLA rows of fp8_ds_mla (kernels/common/ds_mla_row.h) in the panel kernel. A load has kStep dims, all of the latent
+// part or all of the rotary part.
+struct DsMla : Widened<float> {
+  static constexpr int kVecBytes = kLanes;  // of the latent part
+  static constexpr int kDecodeRows = 15;
+  static constexpr bool kWholeRows = true;
+  static_assert(kDsMlaScaleDims % kStep == 0 && kDsMlaDims % kStep == 0);
+
+  KVC_INLINE_MEMBER Vec load_of_row(const unsigned char* row, int chunk) {
+    const int dim = chunk * kStep;
+    if (dim >= kDsMlaLatentDims) return load_as(Bf16{}, row + kDsMlaRotaryAt + (dim - kDsMlaLatentDims) * 2);
+    const F32 element = mul(load_as(E4m3{}, row + dim), set1(kE4m3Unit));
+    return mul(element, set1(ds_mla_scale(row, dim)));
+  }
+};
+
 // The format that the decode kernel uses for rows of Format.
 template <class Format>
 struct DecodeFormatOf {
@@ -152,6 +172,10 @@ struct PanelFormatOf {
 };
 template <class T>
 struct PanelFormatOf<Widened<T>> {
+  using Type = Widened<float>;
+};
+template <>
+struct PanelFormatOf<DsMla> {
   using Type = Widened<float>;
 };
 

@@ -20,27 +20,47 @@ static consteval AttendFormat panel_kernel() {
   return {nullptr, panel_entry<Format>, Format::kDecodeRows, Format::kRowGroup, score_entry<Format>};
 }
 
-// Returns an entry with both kernels for one format.
+// Returns an entry with all kernels for one format.
 template <class Format>
-static consteval AttendFormat both_kernels() {
+static consteval AttendFormat all_kernels() {
   return {decode_entry<typename DecodeFormatOf<Format>::Type>, panel_entry<Format>, Format::kDecodeRows,
           Format::kRowGroup, score_entry<Format>};
+}
+
+// Returns an entry for packed MLA rows. They have many query heads for each kv head, so only the panel kernel reads
+// them as stored. Layers with keys only cannot have the format.
+template <class Format>
+static consteval AttendFormat packed_latent_kernels() {
+  return {staged_decode_entry, panel_entry<Format>, Format::kDecodeRows, Format::kRowGroup, nullptr};
 }
 
 // Returns entries for every pair of types. They convert K and V to float32, and accept any type of q.
 [[maybe_unused]] static consteval AttendFormats converting_formats() {
   AttendFormats formats;
   for (auto& of_q : formats.of) {
-    of_q[static_cast<int>(Type::kF32)] = both_kernels<Widened<float>>();
-    of_q[static_cast<int>(Type::kF16)] = both_kernels<Widened<F16>>();
-    of_q[static_cast<int>(Type::kBf16)] = both_kernels<Widened<Bf16>>();
-    of_q[static_cast<int>(Type::kE4m3)] = both_kernels<Widened<E4m3>>();
-    of_q[static_cast<int>(Type::kE5m2)] = both_kernels<Widened<E5m2>>();
-    of_q[static_cast<int>(Type::kI8)] = both_kernels<Widened<I8>>();
-    of_q[static_cast<int>(Type::kU4)] = both_kernels<Widened<float>>();  // rows of 4 bits are staged as float32
-    of_q[static_cast<int>(Type::kE2m1)] = both_kernels<Widened<float>>();
+    of_q[static_cast<int>(Type::kF32)] = all_kernels<Widened<float>>();
+    of_q[static_cast<int>(Type::kF16)] = all_kernels<Widened<F16>>();
+    of_q[static_cast<int>(Type::kBf16)] = all_kernels<Widened<Bf16>>();
+    of_q[static_cast<int>(Type::kE4m3)] = all_kernels<Widened<E4m3>>();
+    of_q[static_cast<int>(Type::kE5m2)] = all_kernels<Widened<E5m2>>();
+    of_q[static_cast<int>(Type::kI8)] = all_kernels<Widened<I8>>();
+    of_q[static_cast<int>(Type::kU4)] = all_kernels<Widened<float>>();  // rows of 4 bits are staged as float32
+    of_q[static_cast<int>(Type::kE2m1)] = all_kernels<Widened<float>>();
+    of_q[static_cast<int>(Type::kDsMla)] = packed_latent_kernels<DsMla>();
   }
   return formats;
+}
+
+// Replaces the decode kernels for rows of 4 bits by those that read the rows without staging.
+template <class Levels, class Floats>
+[[maybe_unused]] static consteval void add_nibbles(AttendFormats* formats) {
+  for (auto& of_q : formats->of) {
+    AttendFormat &levels = of_q[static_cast<int>(Type::kU4)], &floats = of_q[static_cast<int>(Type::kE2m1)];
+    levels.decode = decode_kernel<Levels>().decode;
+    levels.decode_rows = Levels::kDecodeRows;
+    floats.decode = decode_kernel<Floats>().decode;
+    floats.decode_rows = Floats::kDecodeRows;
+  }
 }
 
 }  // namespace kvc::kernels::KVC_TARGET

@@ -1,6 +1,6 @@
 // Sums over many keys. A float32 sum of n equal terms can be off by n / 2^26 of its value. So the kernels add only some
-// hundred terms to one another in float32. Then they fold: they add l and o to float64 sums, and start again from zero.
-// So the error of a result does not grow with the number of keys.
+// hundred terms in float32. Then they fold: they add l and o to float64 sums, and start again from zero. So the error
+// of a result does not grow with the number of keys.
 //
 // Cost: one pass over o for each fold. That is far below 1 % of the multiply-adds between two folds.
 // SPDX-License-Identifier: Apache-2.0

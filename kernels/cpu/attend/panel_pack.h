@@ -1,5 +1,5 @@
-// Panel kernel, packing. A pass packs a block of keys of one kv head once, in the order in which the register tiles
-// read it. The packed block is a panel:
+// Panel kernel, packing. A pass (PanelPass) computes rows of one kv head. It packs each block of keys once, in the
+// order in which the register tiles (panel_tile.h) read it. The packed block is a panel:
 //
 //   K panel: strips of kStrip keys. A strip is [dword of the head dim][kStrip], so K is transposed.
 //   V panel: strips of kStrip columns of o; the last may be narrower. A strip is [key, or pair of keys][columns].
@@ -37,12 +37,12 @@ struct PanelPass {
   int32_t score_stride;  // row stride of scores: not a power of two, so that rows lie in different cache sets
   int32_t value_rows;    // rows of a strip of V: panel_keys, or half as many for pairs
   int32_t fold_keys;     // keys between two folds, a multiple of panel_keys (long_sums.h)
-  bool in_order;         // keys are added to o one by one, so that bits do not depend on the other rows of a tile
+  bool in_order;         // products are added to o one by one, so o of a row does not depend on other rows of the tile
   bool keys_only;        // whether only K is packed
 };
 
-// The keys [begin, begin + count), packed. begin is a multiple of panel_keys. So the keys that share a panel, a vector
-// or a pair do not depend on the rows. The rows [first_row, end_row) of the pass attend to the panel.
+// The keys [begin, begin + count), packed. begin is a multiple of panel_keys. So keys are divided into panels, vectors
+// and pairs in the same way for all rows. The rows [first_row, end_row) of the pass attend to the panel.
 struct Panel {
   int32_t begin;
   int32_t count;
@@ -57,12 +57,13 @@ KVC_INLINE float* value_strip(const View& view, const PanelPass& pass, int strip
 
 template <class Format>
 KVC_INLINE typename Format::Vec load_chunk(const unsigned char* row, int chunk, int chunks, int tail) {
+  if constexpr (Format::kWholeRows) return Format::load_of_row(row, chunk);
   const unsigned char* p = row + chunk * Format::kVecBytes;
   return chunk < chunks ? Format::load(p) : Format::load_first(p, tail);
 }
 
-// Loads a vector of a stored row, and multiplies it by the row's scale if there is one. The product serves many rows of
-// q.
+// Loads a vector of a stored row, and multiplies it by the row's scale if there is one. This is done once for all rows
+// of q, because the result is packed.
 template <class Format>
 KVC_INLINE typename Format::Vec load_scaled(const unsigned char* row, int chunk, int chunks, int tail,
                                             const float* scale) {
@@ -79,8 +80,8 @@ KVC_INLINE const float* row_scale_of(const float* const* key, const kvc_backend_
   return nullptr;
 }
 
-// Packs K of a block of keys, from key `first` of the panel on. A block has at most kKeyBlock keys. If it has fewer,
-// its last key is repeated, and no row sees the repetitions.
+// Packs K of the block keys.now. The block's first key becomes key `first` of the panel. A block has at most kKeyBlock
+// keys. If it has fewer, its last key is repeated, and no row sees the repetitions.
 template <class Format>
 static void pack_keys(const View& view, const PanelPass& pass, const DecodeKeys& keys, int first) {
   const int chunks = view.head_dim / Format::kStep, tail = view.head_dim % Format::kStep;

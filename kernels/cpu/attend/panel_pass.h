@@ -1,7 +1,7 @@
 // Panel kernel (prefill): many rows of a kv head. A pass has as many rows as rows_of_pass returns. It packs each block
-// of keys once, as a panel (panel_pack.h). Then groups of 24 rows (32 with AMX) go through scores, softmax and P*V. So
-// a panel is read from the level-2 cache once for a group. Panels outside the masks of a tile are skipped. Keys that
-// only some rows of a tile see are added row by row.
+// of keys once, as a panel (panel_pack.h). Then groups of 24 rows (32 with AMX) go through scores, softmax and P*V, so
+// each group reads the panel from the level-2 cache once. A group consists of register tiles (panel_tile.h). A group is
+// skipped if none of its rows sees a key of the panel. Keys that only some rows of a tile see are added row by row.
 //
 // Deterministic caches (kvc_backend_plan.fold_keys) compute all rows with this kernel. The keys of a row are added in
 // ascending order, by fused multiply-adds to accumulators of that row, and panels begin at fixed places. So the bits of
@@ -109,7 +109,7 @@ static void add_edges(const View& view, const PanelPass& pass, const Panel& pane
                       int real_end, bool behind) {
   for (int r = first; r < real_end; ++r) {
     const KeyRange all = ranges[(r - first) / Format::kRows].all, any = ranges[(r - first) / Format::kRows].any;
-    if (all.begin == any.begin && all.end == any.end) continue;  // no row has an edge
+    if (all.begin == any.begin && all.end == any.end) continue;  // all rows see the same keys
     const KeyRange seen = keys_in_panel(view, panel, r);
     const bool shares = all.begin < all.end;
     if (behind && !shares) continue;

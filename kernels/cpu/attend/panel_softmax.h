@@ -1,4 +1,4 @@
-// Panel kernel, softmax: converts the dot products of one row to P, over the keys of a panel that the row sees.
+// Panel kernel, softmax: converts dot products of one row to P (softmax weights), for the keys of a panel that it sees.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -64,7 +64,8 @@ KVC_INLINE F32 largest_scores(const float* scores, KeyRange vectors) {
   return largest;
 }
 
-// m is raised only if P would exceed 2^kMaxRise. So m rarely changes, and P need not wait for the exact maximum.
+// m is raised only if P would exceed 2^kMaxRise. So m rarely changes, and P can be computed before the exact maximum is
+// known.
 static constexpr float kMaxRise = 8.0f;
 
 // The running state of a row. P is 2^((score - m) * exp2_scale), and never exceeds 2^kMaxRise.

@@ -1,8 +1,8 @@
 // Projection: multiplies rows by the matrix of their head, in register tiles of packed float32.
 //
 // Roofline: with few rows (decode), one read of the weights; with many rows, multiply-adds. Rows are converted to
-// float32 once. The matrix is converted in strips of kStrip columns, [in_dims][kStrip], and transposed if needed. All
-// rows read a strip from the level-1 or level-2 cache, with the register tile of the panel kernel (panel_tile.h).
+// float32 once. The matrix is converted in strips of kStrip columns, [in_dims][kStrip], and transposed if needed. A
+// strip stays in the level-1 or level-2 cache while the register tiles of panel_tile.h multiply all rows with it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

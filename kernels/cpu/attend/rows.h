@@ -24,7 +24,7 @@ static void convert_elements(unsigned char* target, const unsigned char* source,
 
 static void convert_row(Type target_type, void* target, Type source_type, const void* source, int32_t n) {
   if (target_type == source_type) {
-    memcpy(target, source, static_cast<size_t>(array_bytes(source_type, n)));
+    memcpy(target, source, static_cast<size_t>(n) * static_cast<size_t>(element_bytes(source_type)));
     return;
   }
   using Convert = void (*)(unsigned char*, const unsigned char*, int32_t);
@@ -117,8 +117,8 @@ KVC_INLINE void prefetch_output(const View& view, const QueryPlace& place, int32
 }
 
 // Returns the factor by which a row of q is multiplied when it is loaded. It is the product of the call's scales of q
-// and K (row_factor), the scale of the K head (head_scale), the units of loaded elements, and the sign of the softmax
-// scale. Formats with kRowFactors multiply the scores by it instead.
+// and K (row_factor), the scale of the K head (head_scale), and the sign of the softmax scale. If q or K is E4m3, it
+// also contains kE4m3Unit for each of them. Formats with kRowFactors multiply the scores by it instead.
 KVC_INLINE float query_factor(const View& view, const QueryPlace& place, int32_t head) {
   const kvc_backend_attend& args = *view.args;
   const int32_t kv_head = head / view.group;
@@ -166,12 +166,13 @@ static void load_query(const View& view, const QueryPlace& place, int32_t head, 
   for (int32_t d = view.head_dim; d < padded; ++d) out[d] = 0.0f;
 }
 
-// m and l of a row over some keys, in the natural-log units of partial states.
+// m and l of a row's partial state, as kernels/common/merge.h defines them.
 struct RowState {
   float m, l;
 };
 
-// Multiplies o by the factors that loaded elements of V lack. Then undoes the rotation of stored V (hadamard.h).
+// Multiplies o by the scales by which V was not multiplied when it was loaded: view.stored_unit, head_scale and
+// row_factor. Then undoes the rotation of stored V (hadamard.h).
 KVC_INLINE void scale_values(const View& view, int32_t head, float* o) {
   const int32_t kv_head = head / view.group;
   const float factor = view.stored_unit * head_scale(&view.layer->v_scales, kv_head) *

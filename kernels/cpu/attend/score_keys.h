@@ -1,6 +1,6 @@
 // Computes the scores of keys for kvc_backend_select, with the packing and the register tiles of the panel kernel. A
-// score is a sum of products in the order of dims. The other rows of its tile do not change it. So it does not depend
-// on the batch.
+// score is a sum of products in the order of dims, and other rows of the tile do not change the score. So scores do not
+// depend on the batch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

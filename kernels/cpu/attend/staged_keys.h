@@ -1,5 +1,5 @@
 // Staged keys. A block of keys of one kv head is copied to scratch as float32, and the kernels for float32 run on the
-// copy. Three kinds of layers need this:
+// copy. Three kinds of layers need this (the third only if the kernel cannot load 4 bits, see kNibbles in format.h):
 //   RoPE on read: the copy of K is rotated.
 //   K in two pools (KVC_BACKEND_ROW_LATENT_SPLIT): the copy joins the two parts.
 //   rows of 4 bits: the copy is dequantised.
@@ -30,12 +30,18 @@ namespace kvc::kernels::KVC_TARGET {
   }
 }
 
+// Converts the first n dims of a row of fp8_ds_mla to float32.
+static void dequantise_ds_mla(const unsigned char* from, int32_t n, float* row) {
+  for (int32_t d = 0; d < n; d += DsMla::kStep) store(row + d, DsMla::load_of_row(from, d / DsMla::kStep));
+}
+
 // Converts the n elements of a stored row to float32, and multiplies them by all their scales except the scale of the
 // head. key_scale: the key's scale for kv head 0; null if tokens have no scales. offset: from key_scale to the scale of
 // the row's head, in floats. block_scales: the byte of the row at which the scales of its blocks of dims begin. n: a
 // multiple of 16 if elements have 4 bits.
 [[gnu::noinline]] static void dequantise_row(Type type, const unsigned char* from, const float* key_scale,
                                              int64_t offset, int32_t block_scales, int32_t n, float* row) {
+  if (type == Type::kDsMla) return dequantise_ds_mla(from, n, row);
   if (type == Type::kE2m1) return dequantise_blocks(from, from + block_scales, n, row);
   if (key_scale == nullptr) return widen_row(type, from, n, row);
   const float scale = key_scale[offset];
@@ -58,7 +64,7 @@ namespace kvc::kernels::KVC_TARGET {
   Scratch& scratch = *view.scratch;
   const Type type = stored_type(*view.layer);
   const bool token_scales = has_token_scales(&view.layer->k_scales);
-  // The dim of K at which the rows of pool k begin.
+  // If K is in two pools, the pool v holds its first dims, and the pool k holds the dims from this one on.
   const int32_t k_begin = view.layer->row_kind == KVC_BACKEND_ROW_LATENT_SPLIT ? view.v_head_dim : 0;
   staged->begin = keys.now.block->begin;
   staged->count = keys.now.block->count;

@@ -6,8 +6,8 @@
 //
 // A key has an index, a position and a number. The index is its place in its sequence. Windows and biases use the
 // position. The position differs from the index only for nodes of a token tree. The number is the key's place in the
-// order in which kernels read keys. The number is the index, with two exceptions. With lists of keys, it is the place
-// in the query's list. In a tree of a deterministic cache, it is the place on the query's path (tree_path.h).
+// order in which kernels read keys. The number equals the index, with two exceptions. With lists of keys, the number is
+// the place in the query's list. In a tree of a deterministic cache, it is the place on the query's path (tree_path.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -38,8 +38,8 @@ struct View {
   KeyTree path;                  // the same tree if the call numbers keys by paths (tree_path.h); else empty
   const ListedQuery* listed;     // null: no lists. Else the query to compute and its listed keys
   KeyTree listed_tree;           // with lists: the row's tree, for positions
-  // Keys from this number on are tested one by one for each row, even within the row's range. It is the number of the
-  // first node of `tree`, or 0 if the call has a mask.
+  // From this number on, a row may see only some keys of its range (QueryMask::keys), so each of these keys is tested.
+  // It is the number of the first node of `tree`, or 0 if the call has a mask.
   int32_t picked_begin;
   const int32_t* key_indexes;  // null: numbers are indexes. Else the indexes of a list's keys, or of a path's keys
   int32_t indexes_begin;       // number of the key at key_indexes[0]
@@ -51,9 +51,9 @@ struct View {
   int32_t k_block_scales, v_block_scales;
   int32_t k_rotation, v_rotation;  // block sizes of rows that are stored rotated (hadamard.h); 0: not rotated
   ScoreOptions options;
-  // Without score options, scores stay unscaled, so a large score has only the error of its dot product. The weight of
-  // a key is p = 2^((score - m) * exp2_scale). The maximum of unscaled scores is correct only for a positive softmax
-  // scale. So q is multiplied by the sign of that scale (by 0 if the scale is 0).
+  // Without score options, scores are plain dot products, because a multiplication by the scale would add a rounding
+  // error to large scores. The weight of a key is p = 2^((score - m) * exp2_scale). The largest dot product is the
+  // largest score only if the softmax scale is positive. So q is multiplied by the sign of that scale (by 0 for 0).
   float exp2_scale;      // |softmax scale| * log2(e); with options log2(e)
   double natural_scale;  // |softmax scale|; with options 1
   float q_sign;

@@ -183,11 +183,22 @@ KVC_INLINE void store_bytes(T t, void* p, F32 v, int n) {
   memcpy(p, &bytes, static_cast<size_t>(n));
 }
 
-// Loads and converts two vectors.
-template <class T>
-KVC_INLINE void load_two_as(T t, const void* p, F32* out) {
-  out[0] = load_as(t, p);
-  out[1] = load_as(t, static_cast<const T*>(p) + kLanes);
+// Loads and converts two vectors. The steps before the last one work on both vectors at once.
+KVC_INLINE void widen_two_halves(__m256i halves, F32* out) {
+  out[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+  out[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
+}
+KVC_INLINE void load_two_as(E5m2, const void* p, F32* out) {
+  const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
+  widen_two_halves(_mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8), out);
+}
+// As widen_bytes. Adding the lowest bit of the mantissa carries into the unused bit of the exponent only for a NaN.
+KVC_INLINE void load_two_as(E4m3, const void* p, F32* out) {
+  const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
+  const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
+  const __m256i halves = _mm256_and_si256(shifted, _mm256_set1_epi16(static_cast<int16_t>(0xbf80)));
+  const __m256i carried = _mm256_add_epi16(halves, _mm256_set1_epi16(0x0080));
+  widen_two_halves(_mm256_or_si256(halves, _mm256_and_si256(carried, _mm256_set1_epi16(0x4000))), out);
 }
 
 // ---- Across lanes

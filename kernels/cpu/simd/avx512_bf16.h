@@ -13,6 +13,7 @@ struct BfDots {
   using Raw = Vec;
   using QueryElement = Bf16;
   static constexpr bool kPairs = true, kTiles = false, kTokenScales = false, kZeroPoints = false, kNibbles = false;
+  static constexpr bool kWholeRows = false;
   static constexpr bool kRowFactors = false;
   static constexpr int kParts = 1, kOutputs = 2, kStep = 2 * kLanes, kVecBytes = 64, kScaleBytes = 0;
   static constexpr int kRows = kTileRows, kRowGroup = 24, kDecodeRows = 32;
@@ -94,6 +95,15 @@ constexpr ByteTables int8_tables() {
 
 static constexpr ByteTables kInt8Tables = int8_tables();
 
+// The magnitude of -128 needs 8 bits, so the tables have no entry for it. Entry 0 has its lower byte, which is 0.
+KVC_INLINE BytePairs widen_to_pairs(I8, __m512i x) {
+  const __m512i magnitudes = _mm512_abs_epi8(x);
+  const __mmask64 is_128 = _mm512_movepi8_mask(magnitudes);
+  const __m512i upper = look_up(kInt8Tables.upper, magnitudes);
+  return join_bytes(look_up(kInt8Tables.lower, magnitudes), _mm512_mask_mov_epi8(upper, is_128, _mm512_set1_epi8(0x43)),
+                    x);
+}
+
 // bf16 q over e4m3 or int8 in the decode kernel. A bf16 represents every element exactly. The factor of q may not be
 // exact in bf16, so scores are multiplied by it, and q keeps its bits.
 template <class T>
@@ -102,12 +112,10 @@ struct ByteDots : BfDots {
   static constexpr bool kTokenScales = __is_same(T, I8), kRowFactors = true;
   static constexpr int kParts = 2, kOutputs = 4, kStep = 4 * kLanes, kDecodeRows = kTokenScales ? 20 : 15;
 
-  KVC_INLINE_MEMBER Raw widen(__m512i x) {
-    if constexpr (__is_same(T, I8)) return look_up(kInt8Tables, _mm512_abs_epi8(x), x);
-    return look_up(kE4m3Tables, x, x);
+  KVC_INLINE_MEMBER Raw load(const unsigned char* p) { return widen_to_pairs(T{}, _mm512_loadu_si512(p)); }
+  KVC_INLINE_MEMBER Raw load_first(const unsigned char* p, int n) {
+    return widen_to_pairs(T{}, load_bytes_first(p, n));
   }
-  KVC_INLINE_MEMBER Raw load(const unsigned char* p) { return widen(_mm512_loadu_si512(p)); }
-  KVC_INLINE_MEMBER Raw load_first(const unsigned char* p, int n) { return widen(load_bytes_first(p, n)); }
   KVC_INLINE_MEMBER Vec part(const Raw& raw, int i) { return raw.pairs[i]; }
   KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) {  // arranges bf16 pairs as BytePairs does
     for (int i = 0; i < kParts * kLanes; ++i) ordered[i] = q[i % kLanes / 4 * 8 + i / kLanes * 4 + i % 4];

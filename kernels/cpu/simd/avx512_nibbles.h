@@ -31,7 +31,7 @@ struct TabledNibbles {
     F32 values;
   };
   static constexpr bool kPairs = false, kTokenScales = true, kZeroPoints = true, kRowFactors = false;
-  static constexpr bool kNibbles = true;
+  static constexpr bool kNibbles = true, kWholeRows = false;
   static constexpr int kParts = 4, kOutputs = 4, kStep = 4 * kLanes, kVecBytes = 32, kDecodeRows = 20;
   static constexpr int kScaleBytes = 0;
 
@@ -69,8 +69,9 @@ struct TabledNibbles {
   }
 };
 
-// float4. In each part, the lanes that hold dims of one block have the scale of that block. Scales are e4m3. They are
-// converted to float16 with an exponent that is 8 too small, so the values in part() are multiplied by 256.
+// float4. Lane i of Raw::scales has the scale for lane i of every part, because a lane holds dims of the same block in
+// all parts. Scales are e4m3. They are converted to float16 with an exponent that is 8 too small, so the values in
+// part() are multiplied by 256.
 struct ScaledNibbles : TabledNibbles {
   struct Raw {
     __m512i elements;

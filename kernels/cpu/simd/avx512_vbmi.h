@@ -1,6 +1,6 @@
-// AVX-512 VBMI: the format of e4m3 in the decode kernel. Two tables of 128 bytes give the upper 16 bits of an element
-// as float32, which are a bf16. They are indexed by all bits of the element except the sign. This takes 13 operations
-// for 64 elements, and also converts subnormals and NaN. Conversion by way of float16 takes 18 operations.
+// AVX-512 VBMI: the format of e4m3 in the decode kernel. An element becomes a bf16. A table of 128 bytes has the upper
+// byte of the bf16, and another table has the lower byte. The index is the element without its sign. This takes 13
+// operations for 64 elements, and also converts subnormals and NaN. Conversion by way of float16 takes 18 operations.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -34,16 +34,20 @@ struct BytePairs {
   HalfPairs pairs[2];
 };
 
-// Looks up the low 7 bits of each byte of `indices`. Bit 7 of each byte of `signs` becomes the sign.
-KVC_INLINE BytePairs look_up(const ByteTables& tables, __m512i indices, __m512i signs) {
-  const auto find = [&](const uint8_t* table) __attribute__((always_inline)) {
-    return _mm512_permutex2var_epi8(_mm512_load_si512(table), indices, _mm512_load_si512(table + 64));
-  };
+// Looks up the low 7 bits of each byte of `indices` in a table of 128 bytes.
+KVC_INLINE __m512i look_up(const uint8_t* table, __m512i indices) {
+  return _mm512_permutex2var_epi8(_mm512_load_si512(table), indices, _mm512_load_si512(table + 64));
+}
+
+// Joins the lower and the upper bytes of bf16. Bit 7 of each byte of `signs` becomes the sign.
+KVC_INLINE BytePairs join_bytes(__m512i lower, __m512i upper, __m512i signs) {
   constexpr int kOrMasked = 0xf8;  // a | (b & c)
-  const __m512i lower = find(tables.lower);
-  const __m512i upper =
-      _mm512_ternarylogic_epi32(find(tables.upper), signs, _mm512_set1_epi8(static_cast<char>(0x80)), kOrMasked);
+  upper = _mm512_ternarylogic_epi32(upper, signs, _mm512_set1_epi8(static_cast<char>(0x80)), kOrMasked);
   return {{_mm512_unpacklo_epi8(lower, upper), _mm512_unpackhi_epi8(lower, upper)}};
+}
+
+KVC_INLINE BytePairs widen_to_pairs(E4m3, __m512i x) {
+  return join_bytes(look_up(kE4m3Tables.lower, x), look_up(kE4m3Tables.upper, x), x);
 }
 
 // Loads n bytes, 1 <= n <= 64.
@@ -56,16 +60,12 @@ struct TabledE4m3 {
   using Raw = BytePairs;
   using QueryElement = float;
   static constexpr bool kPairs = false, kTokenScales = false, kZeroPoints = false, kRowFactors = false;
-  static constexpr bool kNibbles = false;
+  static constexpr bool kNibbles = false, kWholeRows = false;
   static constexpr int kParts = 4, kOutputs = 4, kStep = 4 * kLanes, kVecBytes = 64, kScaleBytes = 0;
 
-  KVC_INLINE_MEMBER Raw load(const unsigned char* p) {
-    const __m512i x = _mm512_loadu_si512(p);
-    return look_up(kE4m3Tables, x, x);
-  }
+  KVC_INLINE_MEMBER Raw load(const unsigned char* p) { return widen_to_pairs(E4m3{}, _mm512_loadu_si512(p)); }
   KVC_INLINE_MEMBER Raw load_first(const unsigned char* p, int n) {
-    const __m512i x = load_bytes_first(p, n);
-    return look_up(kE4m3Tables, x, x);
+    return widen_to_pairs(E4m3{}, load_bytes_first(p, n));
   }
   KVC_INLINE_MEMBER F32 part(const Raw& raw, int i) {
     return i % 2 == 0 ? widen_lower(raw.pairs[i / 2]) : widen_upper(raw.pairs[i / 2]);

@@ -5,11 +5,17 @@
 #include "kernels/cpu/simd/avx2.h"
 
 #include "kernels/cpu/attend/formats.h"
+#include "kernels/cpu/simd/avx2_nibbles.h"
 
 namespace kvc::kernels {
 namespace {
 
-constexpr AttendFormats kFormats = avx2::converting_formats();
+consteval AttendFormats make_formats() {
+  AttendFormats formats = avx2::converting_formats();
+  avx2::add_nibbles<avx2::TabledNibbles, avx2::ScaledNibbles>(&formats);
+  return formats;
+}
+constexpr AttendFormats kFormats = make_formats();
 
 }  // namespace
 

@@ -11,16 +11,8 @@ namespace kvc::kernels {
 namespace {
 
 consteval AttendFormats make_formats() {
-  using namespace avx512;
-  AttendFormats formats = converting_formats();
-  for (auto& of_q : formats.of) {
-    AttendFormat& nibbles = of_q[static_cast<int>(Type::kU4)];
-    nibbles.decode = decode_kernel<TabledNibbles>().decode;
-    nibbles.decode_rows = TabledNibbles::kDecodeRows;
-    AttendFormat& floats = of_q[static_cast<int>(Type::kE2m1)];
-    floats.decode = decode_kernel<ScaledNibbles>().decode;
-    floats.decode_rows = ScaledNibbles::kDecodeRows;
-  }
+  AttendFormats formats = avx512::converting_formats();
+  avx512::add_nibbles<avx512::TabledNibbles, avx512::ScaledNibbles>(&formats);
   return formats;
 }
 constexpr AttendFormats kFormats = make_formats();

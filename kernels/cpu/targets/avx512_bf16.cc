@@ -13,7 +13,7 @@ consteval AttendFormats make_formats() {
   using namespace avx512_bf16;
   AttendFormats formats;
   auto& of_bf16 = formats.of[static_cast<int>(Type::kBf16)];
-  of_bf16[static_cast<int>(Type::kBf16)] = both_kernels<BfDots>();
+  of_bf16[static_cast<int>(Type::kBf16)] = all_kernels<BfDots>();
   of_bf16[static_cast<int>(Type::kE4m3)] = decode_kernel<ByteDots<E4m3>>();
   of_bf16[static_cast<int>(Type::kI8)] = decode_kernel<ByteDots<I8>>();
   return formats;

@@ -2,11 +2,12 @@
 // are stored unchanged are copied by another kernel, in which a thread copies words.
 //
 // Roofline: memory bandwidth. The new rows are read once and written once. Rows that become int8 are read twice, the
-// second time from the cache.
+// second time from the cache. Rows that become uint4 are rotated in shared memory.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/scales.h"
 #include "kernels/common/stored_format.h"
+#include "kernels/cuda/copy/nibbles.cuh"
 #include "kernels/cuda/copy/words.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/faults.cuh"
@@ -19,8 +20,8 @@ namespace kvc::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128, kWarps = kThreads / kWarpSize;
-// For rows that are copied. If one token a thread would need more than kFewBlocks thread blocks for each
-// multiprocessor, a thread copies kTokensOfThread tokens.
+// For rows that are copied. A thread copies one token, unless that takes more than kFewBlocks thread blocks for each
+// multiprocessor. Then a thread copies kTokensOfThread tokens.
 constexpr int kTokensOfThread = 4, kFewBlocks = 16;
 
 // Passed to the kernels by value. args.slots is in device memory.
@@ -28,7 +29,7 @@ struct AppendCall {
   kvc_backend_append args;
   kvc_backend_layer layer;
   const int64_t*
-      live_tokens;  // the number of tokens of the current step, in device memory; null: args.num_tokens is right
+      live_tokens;  // the number of tokens of the current step, in device memory; null: it is args.num_tokens
   FaultSink sink;
 };
 
@@ -89,16 +90,38 @@ __device__ __forceinline__ void copy_row(const Row& row, const kvc_backend_scale
       from_scales.data)[row.token * from_scales.token_stride + row.head * from_scales.head_stride];
 }
 
-// Computes the scale of an int8 row. All lanes of the warp call it for the same row.
-__device__ __forceinline__ float scale_of_row(const Row& row, int32_t dims, int32_t lane) {
+// Returns the float32 bits of the largest magnitude of the dims [begin, end) of a row. All lanes of the warp call it
+// for the same row.
+__device__ __forceinline__ uint32_t largest_of_row(const Row& row, int32_t begin, int32_t end, int32_t lane) {
   uint32_t largest = 0;
-  for (int32_t d = lane; d < dims; d += kWarpSize) {
+  for (int32_t d = begin + lane; d < end; d += kWarpSize) {
     const uint32_t magnitude = float_bits(rotated(row, d)) & 0x7fffffffu;
     largest = magnitude > largest ? magnitude : largest;
   }
-  return row_scale(warp_max(largest));
+  return warp_max(largest);
 }
 
+// Stores an MLA row of fp8_ds_mla (ds_mla_row.h).
+__device__ __forceinline__ void store_ds_mla(const Row& row, unsigned char* target, int32_t lane) {
+  for (int32_t begin = 0; begin < kDsMlaLatentDims; begin += kDsMlaScaleDims) {
+    const float scale = ds_mla_scale_of(largest_of_row(row, begin, begin + kDsMlaScaleDims, lane));
+    if (lane == 0) set_ds_mla_scale(target, begin, scale);
+    for (int32_t d = begin + lane; d < begin + kDsMlaScaleDims; d += kWarpSize) {
+      store_element(Type::kE4m3, target, d, scale == scale ? rotated(row, d) / scale : 0.0f);
+    }
+  }
+  for (int32_t d = lane; d < kDsMlaRotaryDims; d += kWarpSize) {
+    store_element(Type::kBf16, target + kDsMlaRotaryAt, d, rotated(row, kDsMlaLatentDims + d));
+  }
+}
+
+// The dims of the longer one of K's row and V's row.
+KVC_HOST_DEVICE int32_t longest_row(const kvc_backend_layer& layer) {
+  return layer.head_dim > layer.v_head_dim ? layer.head_dim : layer.v_head_dim;
+}
+
+// kPacked: the layer stores rows of 4 bits.
+template <bool kPacked>
 __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool& pool,
                                           const kvc_backend_scales& scales, int32_t dims, int64_t stored,
                                           int32_t lane) {
@@ -109,8 +132,23 @@ __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool
   unsigned char* const target = static_cast<unsigned char*>(pool.data) + page * pool.page_stride_bytes +
                                 row.head * pool.head_stride_bytes + slot * pool.slot_stride_bytes;
   const bool parts = layer.row_kind == KVC_BACKEND_ROW_LATENT && args.v.data != nullptr;
-  if (!parts && row.cos_sin == nullptr && type_of((row.of_k ? args.k : args.v).dtype) == type) {
+  if (!parts && row.cos_sin == nullptr && type_of_rows(layer, (row.of_k ? args.k : args.v).dtype) == type) {
     copy_row(row, scales, page, slot, target, pool.row_bytes, lane);
+    return;
+  }
+  if constexpr (kPacked) {
+    const auto element = [&](int32_t d) { return rotated(row, d); };
+    if (type == Type::kE2m1) {
+      store_blocks_by_warp(element, dims, head_scale(&scales, row.head), target, lane);
+      return;
+    }
+    float* const spread = reinterpret_cast<float*>(shared_bytes()) + threadIdx.x / kWarpSize * longest_row(layer);
+    const float scale = store_nibbles_by_warp(element, dims, rotation_block(layer, dims), spread, target, lane);
+    if (lane == 0 && has_token_scales(&scales)) *token_scale(&scales, page, row.head, slot) = scale;
+    return;
+  }
+  if (type == Type::kDsMla) {
+    store_ds_mla(row, target, lane);
     return;
   }
   if (!is_quantised(type)) {
@@ -118,7 +156,7 @@ __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool
     return;
   }
   const kvc_backend_row_scales& of_rows = row.of_k ? args.k_row_scales : args.v_row_scales;
-  const float scale = type == Type::kI8 ? scale_of_row(row, dims, lane)
+  const float scale = type == Type::kI8 ? row_scale(largest_of_row(row, 0, dims, lane))
                                         : head_scale(&scales, row.head) * row_factor(&of_rows, row.batch_row, row.head);
   const bool is_number = type != Type::kI8 || scale == scale;
   for (int32_t d = lane; d < dims; d += kWarpSize) {
@@ -145,6 +183,7 @@ __device__ __forceinline__ int64_t slot_of(const AppendCall& call, int64_t token
   return slot;
 }
 
+template <bool kPacked>
 __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_constant__ AppendCall call) {
   const kvc_backend_layer& layer = call.layer;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize,
@@ -163,9 +202,9 @@ __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_consta
   row.batch_row = call.args.device_rows != nullptr ? call.args.device_rows[row.token] : 0;
   row.cos_sin = call.args.cos_sin == nullptr || !row.of_k ? nullptr : call.args.cos_sin + row.token * layer.rope_dim;
   if (row.of_k) {
-    store_row(row, layer.k, layer.k_scales, layer.head_dim, stored, lane);
+    store_row<kPacked>(row, layer.k, layer.k_scales, layer.head_dim, stored, lane);
   } else {
-    store_row(row, layer.v, layer.v_scales, layer.v_head_dim, stored, lane);
+    store_row<kPacked>(row, layer.v, layer.v_scales, layer.v_head_dim, stored, lane);
   }
 }
 
@@ -175,8 +214,8 @@ KVC_HOST_DEVICE int32_t words_of_token(const kvc_backend_layer& layer, int32_t w
   return layer.num_kv_heads * static_cast<int32_t>(row_bytes) / word_bytes;
 }
 // Copies rows that are stored as they are given. A thread copies the same word of kTokens tokens, and loads all of
-// these words before it stores the first. The second launch bound allows a thread the registers of six blocks on a
-// multiprocessor. Without this bound, ptxas plans for more blocks on some GPUs, and spills registers.
+// these words before it stores the first. The second launch bound lets a thread use as many registers as six blocks on
+// a multiprocessor allow. Without this bound, ptxas plans for more blocks on some GPUs, and spills registers.
 template <class Word, int kTokens>
 __global__ void __launch_bounds__(kThreads, 6) append_words_kernel(const __grid_constant__ AppendCall call) {
   const kvc_backend_layer& layer = call.layer;
@@ -222,7 +261,7 @@ __global__ void __launch_bounds__(kThreads, 6) append_words_kernel(const __grid_
 // two tensors for one row.
 bool is_stored_as_given(const kvc_backend_append& args, const kvc_backend_layer& layer) {
   const Type type = stored_type(layer);
-  return args.cos_sin == nullptr && !has_token_scales(&layer.k_scales) && type_of(args.k.dtype) == type &&
+  return args.cos_sin == nullptr && !has_token_scales(&layer.k_scales) && type_of_rows(layer, args.k.dtype) == type &&
          (layer.row_kind == KVC_BACKEND_ROW_LATENT ? args.v.data == nullptr : type_of(args.v.dtype) == type);
 }
 
@@ -260,7 +299,10 @@ kvc_status append(kvc_backend_device* opened, const kvc_backend_append* args, vo
     }
     const int64_t rows =
         call.args.num_tokens * call.layer.num_kv_heads * (call.layer.row_kind == KVC_BACKEND_ROW_LATENT ? 1 : 2);
-    return launch("append", stream, {blocks_for(rows, kWarps), 1, 1}, kThreads, 0, error, append_kernel, call);
+    const bool packed = is_packed(stored_type(call.layer));
+    const size_t shared = has_rotated_rows(call.layer.format) ? kWarps * sizeof(float) * longest_row(call.layer) : 0;
+    return launch("append", stream, {blocks_for(rows, kWarps), 1, 1}, kThreads, shared, error,
+                  packed ? append_kernel<true> : append_kernel<false>, call);
   };
   if (args->slots == nullptr) return run();
   const kvc_status replayable = check_replayable(args->step, stream, error);

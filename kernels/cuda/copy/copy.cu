@@ -138,8 +138,8 @@ __device__ __forceinline__ void move_short_chains(const Column& column, const Co
   }
 }
 
-// Moves a column of all slots. The result is that of moving one slot after another. A group of up to kAtOnce slots is
-// loaded before the first of them is stored. The group ends before a slot whose source is a target of the group.
+// Moves a column of all slots. The result is the same as if one slot were moved after another. But up to kAtOnce slots
+// are loaded before the first of them is stored. Such a group ends before a slot whose source is a target of the group.
 template <class Word>
 __device__ __forceinline__ void move_in_order(const Column& column, Moves moves, int32_t page_size) {
   int64_t source = 0, target = 0;
@@ -287,7 +287,7 @@ __device__ __forceinline__ void move_tokens(const GatherCall& call, const Gather
   }
 }
 
-// A scale at an address of any alignment. A caller's arrays of one page may follow each other without padding.
+// A scale at an address of any alignment, because a caller may place the arrays of a page without padding between them.
 struct LooseScale {
   unsigned char bytes[kScaleWord];
 };

@@ -38,7 +38,8 @@ KVC_HOST_DEVICE kvc_backend_rows rows_of_plan(const kvc_backend_flash_plan& args
   return rows;
 }
 
-// The array that page_begin indexes: the rows of the cache if there is no block table, else the page lists as int32.
+// The array that page_begin indexes: the page lists as int32. Without a block table, a cache row is one page, so its
+// number is the page id.
 KVC_HOST_DEVICE const int32_t* page_lists(const kvc_backend_flash_plan& args) {
   if (args.block_table == nullptr) return args.cache_rows;
   return args.table_wide != 0 ? args.pages : static_cast<const int32_t*>(args.block_table);
@@ -172,7 +173,8 @@ __global__ void __launch_bounds__(kThreads) plan_rows_kernel(const __grid_consta
   }
 }
 
-// Writes the items of the tile of queries [q_begin, q_end) of a row. attend: its plan and layer are set, for the masks.
+// Writes the items of the tile with the queries [q_begin, q_end) of a row. attend: only its plan and layer are set,
+// which query_mask reads.
 __device__ __forceinline__ void cut_tile(const FlashPlanCall& call, const kvc_backend_attend& attend, int32_t row,
                                          int64_t tile, int32_t q_begin, int32_t q_end) {
   const kvc_backend_flash_plan& args = call.args;

@@ -1,4 +1,4 @@
-// The rows of one table that belong to one row of the batch: how kernels of plan/tables.cu count, check and write them.
+// Counts, checks and writes the rows that one row of the batch has in one table, for the kernels of plan/tables.cu.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -52,7 +52,7 @@ struct TableDivider {
 struct TableLayout {
   TableDivider divider;
   bool listed;    // rows list their keys one by one
-  bool of_slots;  // the table that is made names slots, not pages
+  bool of_slots;  // the new table names slots, not pages
 };
 
 __device__ __forceinline__ TableLayout layout_of(const TablePlan& plan, const kvc_backend_table& table) {
@@ -76,7 +76,7 @@ __device__ __forceinline__ int64_t slot_of_entry(const TablePlan& plan, int32_t 
   if (plan.args.table_of_slots != 0) return row[entry];
   return int64_t{row[entry / plan.page_size]} * plan.page_size + entry % plan.page_size;
 }
-// The id of page `page` of a row, as the table that is made has it: the page id, or the slot if layout.of_slots.
+// What the new table gets for page `page` of a row: the page id. If layout.of_slots, it gets the slot of entry `page`.
 __device__ __forceinline__ int32_t column_of(const TablePlan& plan, const TableLayout& layout, int32_t source,
                                              int32_t page) {
   if (layout.of_slots) return static_cast<int32_t>(slot_of_entry(plan, source, page));

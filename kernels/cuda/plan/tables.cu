@@ -328,7 +328,7 @@ int64_t place(const kvc_backend_table_plan& args, unsigned char* memory, TablePl
   return bytes;
 }
 
-// The number of blocks that make `elements` unused elements inert, besides the blocks of the rows.
+// The number of further blocks, which make up to `elements` unused elements inert.
 unsigned extra_blocks(int64_t elements) { return blocks_for(elements, 16 * kThreads); }
 
 kvc_status launch_tables(const TablePlan& plan, const TablesOfLaunch& group, unsigned count, void* stream,

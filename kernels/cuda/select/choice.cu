@@ -1,7 +1,7 @@
 // The second kernel of select: chooses the entries with the highest orders (call.cuh). A thread block handles one list.
-// It finds the k-th largest order digit by digit, and writes the entries that have this order or a higher one, by
-// ascending place. If an entry is a block of keys, its order is the largest order of its keys. That order is written at
-// the place of the block's first key.
+// It finds the k-th largest order digit by digit, and writes the entries that have this order or a higher one, in the
+// order of their places. If an entry is a block of keys, its order is the largest order of its keys. That order is
+// written at the place of the block's first key.
 //
 // Roofline: five reads of the orders, from the L2 cache.
 // SPDX-License-Identifier: Apache-2.0
@@ -109,7 +109,7 @@ __device__ void find_highest(const uint32_t* orders, int32_t n, ChoiceFixed* fix
   }
 }
 
-// Writes the chosen entries by ascending place, and -1 after them.
+// Writes the chosen entries in the order of their places, and -1 after them.
 __device__ void write_highest(const SelectCall& call, const int32_t* keys, const uint32_t* orders, int32_t n,
                               int32_t* out, ChoiceFixed* fixed) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;
@@ -147,8 +147,8 @@ __device__ void write_highest(const SelectCall& call, const int32_t* keys, const
   for (int32_t i = written + thread; i < k; i += kChoiceThreads) out[i] = -1;
 }
 
-// The second launch bound allows a thread the registers of two blocks on a multiprocessor. Without this bound, ptxas
-// plans for more blocks on some GPUs, and spills registers.
+// The second launch bound lets a thread use as many registers as two blocks on a multiprocessor allow. Without this
+// bound, ptxas plans for more blocks on some GPUs, and spills registers.
 __global__ void __launch_bounds__(kChoiceThreads, 2) choice_kernel(const __grid_constant__ SelectCall call) {
   ChoiceFixed& fixed = *reinterpret_cast<ChoiceFixed*>(shared_bytes());
   const int32_t lists = call.list_end - call.list_begin;

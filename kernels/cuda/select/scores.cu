@@ -1,8 +1,8 @@
 // The first kernel of select: computes scores of keys. A thread block scores 256 keys of one query.
 //
-// If q has 16 bits, 64 keys at a time go to shared memory and are multiplied on tensor cores. Each of the 4 warps has
-// 16 of these keys and all heads, so sums over heads stay in the warp. Otherwise each thread has two keys, and
-// multiplies on the CUDA cores. Each score is written as an order (call.cuh).
+// If q has 16 bits and keys are not uint4, 64 keys at a time are copied to shared memory, and tensor cores multiply
+// them. Each of the 4 warps has 16 of these keys and all heads, so sums over heads stay in the warp. Otherwise each
+// thread has two keys, and CUDA cores multiply. Each score is written as an order (call.cuh).
 //
 // Roofline: arithmetic rate with many heads; otherwise memory bandwidth, with one read of the keys for each query.
 // SPDX-License-Identifier: Apache-2.0
@@ -15,6 +15,7 @@
 #include "kernels/cuda/attend/mma/instructions.cuh"
 #include "kernels/cuda/attend/mma/layout.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/hadamard.cuh"
 #include "kernels/cuda/select/call.cuh"
 #include "kernels/cuda/warp.cuh"
 
@@ -60,14 +61,21 @@ __device__ __forceinline__ void find_chunk(const SelectCall& call, int32_t token
   __syncthreads();
 }
 
+// Element d of a stored key, without the scale of its row or head. zero: the zero point of a row of uint4.
+__device__ __forceinline__ float key_element(const kvc_backend_layer& layer, const unsigned char* row, float zero,
+                                             int32_t d) {
+  const Type stored = stored_type(layer);
+  const float x = load_element(stored, row, d);
+  if (stored != Type::kE2m1) return x - zero;
+  return x * block_scale(row[block_scales_at(layer, layer.head_dim) + d / kernels::kBlockDims]);
+}
+
 // The factor by which a dot product with a stored key is multiplied: the scale of the key.
 __device__ __forceinline__ float unit_of(const SelectCall& call, const ScoreFixed& fixed, int32_t key, int32_t head) {
   const kvc_backend_layer& layer = call.attend.layer;
-  float unit = head_scale(&layer.k_scales, head);
-  if (has_token_scales(&layer.k_scales)) {
-    unit *= *token_scale(&layer.k_scales, fixed.page[key], head, fixed.slot[key]);
-  }
-  return unit;
+  if (!has_token_scales(&layer.k_scales)) return head_scale(&layer.k_scales, head);
+  const float scale = *token_scale(&layer.k_scales, fixed.page[key], head, fixed.slot[key]);
+  return has_rotated_rows(layer.format) ? without_zero_point(scale) : scale;
 }
 
 __device__ __forceinline__ float weight_of(const SelectCall& call, int32_t token, int32_t head) {
@@ -95,7 +103,7 @@ __device__ __forceinline__ void score_simply(const SelectCall& call, int32_t tok
   const kvc_backend_layer& layer = call.attend.layer;
   const bool sums = call.select.rule == KVC_SELECT_RELU_SUM;
   const int32_t group = layer.num_q_heads / layer.num_kv_heads, thread = static_cast<int32_t>(threadIdx.x);
-  const Type stored = stored_type(layer);
+  const int32_t block = rotation_block(layer, layer.head_dim);
   constexpr int kEach = kChunkKeys / kScoreThreads;
   float total[kEach] = {};
   for (int32_t head = heads.begin; head < heads.end; ++head) {
@@ -103,6 +111,10 @@ __device__ __forceinline__ void score_simply(const SelectCall& call, int32_t tok
       q[d] = attended_query(call.attend, fixed.seen.item, place_of(fixed, token), head, d);
     }
     __syncthreads();
+    if (block > 0) {  // keys are stored rotated
+      if (thread < kWarpSize) spread_by_warp(q, layer.head_dim, block, thread);
+      __syncthreads();
+    }
     const float weight = sums ? weight_of(call, token, head) : 1.0f;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
@@ -110,9 +122,14 @@ __device__ __forceinline__ void score_simply(const SelectCall& call, int32_t tok
       if (key >= count || fixed.slot[key] < 0) continue;
       const unsigned char* const k =
           static_cast<const unsigned char*>(layer.k.data) + fixed.row[key] + head / group * layer.k.head_stride_bytes;
-      float dot = 0.0f;
-      for (int32_t d = 0; d < layer.head_dim; ++d) dot = fmaf(q[d], load_element(stored, k, d), dot);
+      float zero = 0.0f, dot = 0.0f;
+      if (block > 0) {
+        zero = static_cast<float>(
+            zero_point_of(*token_scale(&layer.k_scales, fixed.page[key], head / group, fixed.slot[key])));
+      }
+      for (int32_t d = 0; d < layer.head_dim; ++d) dot = fmaf(q[d], key_element(layer, k, zero, d), dot);
       dot *= unit_of(call, fixed, key, head / group);
+      if (block > 0) dot /= static_cast<float>(block);
       if (sums) {
         total[i] = fmaf(weight, fmaxf(dot, 0.0f), total[i]);
       } else {
@@ -170,7 +187,7 @@ __device__ __forceinline__ void load_keys(const SelectCall& call, int32_t kv_hea
 #pragma unroll
     for (int32_t j = 0; j < 4; ++j) {
       const int32_t d = chunk * 8 + j * 2;
-      words[j] = there ? pack(Q{}, load_element(stored, row, d), load_element(stored, row, d + 1)) : 0;
+      words[j] = there ? pack(Q{}, key_element(layer, row, 0.0f, d), key_element(layer, row, 0.0f, d + 1)) : 0;
     }
     memcpy(__builtin_assume_aligned(to, 16), words, sizeof words);
   }
@@ -250,9 +267,9 @@ __device__ __forceinline__ void score_by_tiles(const SelectCall& call, int32_t t
   }
 }
 
-// Q: the type of q in the products; float means no tensor cores. The second launch bound allows a thread the registers
-// of four blocks on a multiprocessor. Without this bound, ptxas plans for more blocks on some GPUs, and spills
-// registers.
+// Q: the type of q in the products; float means no tensor cores. The second launch bound lets a thread use as many
+// registers as four blocks on a multiprocessor allow. Without this bound, ptxas plans for more blocks on some GPUs, and
+// spills registers.
 template <class Q>
 __global__ void __launch_bounds__(kScoreThreads, 4) score_kernel(const __grid_constant__ SelectCall call) {
   ScoreFixed& fixed = *reinterpret_cast<ScoreFixed*>(shared_bytes());
@@ -291,8 +308,9 @@ bool by_tensor_cores(const Device& device, const kvc_backend_select& args) {
   const Type q = type_of(args.q.dtype), stored = stored_type(layer);
   const int64_t strides = layer.k.page_stride_bytes | layer.k.head_stride_bytes | layer.k.slot_stride_bytes;
   const bool aligned = (static_cast<uint64_t>(strides) | reinterpret_cast<uintptr_t>(layer.k.data)) % 16 == 0;
-  return !device.simple && (q == Type::kF16 || q == Type::kBf16) && (stored == q || is_quantised(stored)) &&
-         layer.head_dim % 16 == 0 && layer.head_dim <= kMaxTileDim && (is_quantised(stored) || aligned);
+  return !device.simple && !has_rotated_rows(layer.format) && (q == Type::kF16 || q == Type::kBf16) &&
+         (stored == q || is_quantised(stored)) && layer.head_dim % 16 == 0 && layer.head_dim <= kMaxTileDim &&
+         (is_quantised(stored) || aligned);
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ kvc_status select(kvc_backend_device* opened, const kvc_backend_select* args, vo
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
   // Captures are refused, because a replay would use the rows and lengths of this step.
-  const kvc_status outside = check_not_captured(stream, "select has the rows of this step alone", error);
+  const kvc_status outside = check_not_captured(stream, "select uses the rows of this step only", error);
   if (outside != KVC_OK) return outside;
   SelectCall call = {};
   call.select = *args;

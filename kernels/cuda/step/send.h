@@ -1,5 +1,5 @@
-// Sends the arrays of a step: a kernel reads them from pinned memory. The kernel moves only the bytes that the current
-// step has. The host enqueues the kernel in less time than a copy.
+// Sends the arrays of a step to the device. A kernel reads them from pinned memory, because the kernel can move only
+// the bytes that the current step has, and because enqueuing a kernel takes less time than enqueuing a copy.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

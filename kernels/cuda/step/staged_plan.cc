@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/step/staged_plan.h"
 
+#include <algorithm>
+
 namespace kvc::kernels::cuda {
 namespace {
 
@@ -47,14 +49,18 @@ void for_each_row_array(kvc_backend_plan* plan, const Visit& visit) {
 
 }  // namespace
 
-// An unshared item has at most `most` rows. All shared items together have no more rows than the spans.
-BlockCounts most_blocks(const kvc_backend_plan& plan, const BlockCut& many) {
+// Few items can have many rows, because an item of many rows has at least `wide` queries. All ranges of queries have
+// max_tokens queries together, and the shared items of a kv head have max_spans (max_shared_queries in
+// src/plan/work_plan.h). An unshared item has at most `most` rows.
+BlockCounts most_blocks(const kvc_backend_plan& plan, int64_t max_tokens, const BlockCut& many) {
   const kvc_backend_layer& layer = *plan.layer;
   const int64_t group = layer.num_q_heads / layer.num_kv_heads, of_item = most_item_rows(many);
-  const int64_t most = group > of_item ? group : of_item;
+  const int64_t most = group > of_item ? group : of_item, wide = (many.min_rows + group - 1) / group;
+  const int64_t own_items = std::min(plan.max_items, 2 * (max_tokens / wide) + plan.max_split_items);
+  const int64_t shared_items = std::min(plan.max_items, plan.max_spans / wide);
   const auto blocks = [&](int64_t rows) { return (rows + many.rows - 1) / many.rows; };
   const int64_t heads = layer.num_kv_heads;
-  return {plan.max_items * heads, heads * (plan.max_items * blocks(most) + blocks(plan.max_spans * group))};
+  return {plan.max_items * heads, heads * (own_items * blocks(most) + shared_items + blocks(plan.max_spans * group))};
 }
 
 void PlanPieces::list_work(kvc_backend_plan* plan) {

@@ -21,12 +21,13 @@ struct kvc_backend_staged_plan {
     int64_t tiles;
   };
 
-  // In device memory. Blocks of few rows come first. Blocks of many rows follow them directly, or, in a step of a
-  // graph, begin at index most.few.
+  // In device memory. Blocks of few rows (attend/common/plan.h) come first. Blocks of many rows follow directly, but in
+  // a step of a graph they begin at index most.few.
   const kvc::kernels::cuda::AttendBlock* blocks;
   kvc::kernels::cuda::BlockCounts count;
-  // The next fields are set for a plan of a graph, whose addresses stay the same in all steps; else they are null and
-  // 0. A captured call is launched for the capacity, and its kernels read the sizes of the current step.
+  // The next fields are set only for a plan of a graph. Its addresses stay the same in all steps. For other plans the
+  // fields are null or 0. A captured call is launched for the capacity, and its kernels read the sizes of the current
+  // step.
   const kvc_backend_plan* live_plan;  // in device memory: a copy of the plan, with device addresses of its arrays
   const Live* live;
   kvc::kernels::cuda::BlockCounts most;
@@ -36,8 +37,8 @@ struct kvc_backend_staged_plan {
 
 namespace kvc::kernels::cuda {
 
-// The most thread blocks that a plan can have in any step.
-BlockCounts most_blocks(const kvc_backend_plan& plan, const BlockCut& many);
+// The most thread blocks that a plan can have in any step of up to max_tokens tokens.
+BlockCounts most_blocks(const kvc_backend_plan& plan, int64_t max_tokens, const BlockCut& many);
 
 // Returns the plan as kernels need it: with the device addresses of its arrays, and without pointers to host memory.
 inline kvc_backend_plan plan_on_device(const kvc_backend_plan& plan) {

@@ -132,27 +132,62 @@ void write_live(Step* step, const kvc_backend_plan& plan, unsigned char* host) {
   slot.staged.max_tokens = step->max_tokens;
 }
 
+// Whether these blocks include all blocks of the plan.
+bool has_blocks(const Step::Listed& listed, const kvc_backend_plan& plan) {
+  if (plan.num_items > listed.items) return false;
+  for (int64_t i = 0; i < plan.num_items; ++i) {
+    const kvc_backend_item& item = plan.arrays.items[i];
+    if (item.q_end - item.q_begin != listed.queries || item.head_begin != listed.head_begin ||
+        item.head_end != listed.head_end) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Describes the blocks of a plan with at least one item.
+Step::Listed describe_blocks(const kvc_backend_plan& plan, const BlockCounts& count) {
+  const kvc_backend_item& first = plan.arrays.items[0];
+  const int64_t items = plan.num_items;
+  const Step::Listed listed = {
+      items, first.q_end - first.q_begin, first.head_begin, first.head_end, {count.few / items, count.many / items}};
+  return has_blocks(listed, plan) ? listed : Step::Listed{};
+}
+
+// Is called when blocks that were listed may not have been sent.
+void forget_blocks(Step* step) {
+  for (int32_t i = 0; i < step->num_slots; ++i) step->slots[i].listed = {};
+}
+
 // Writes the thread blocks of the plans, and adds them to `parts`. In a step of a graph the blocks have fixed places.
 // Else they begin at *end, which is moved to the place after them.
 kvc_status write_plans(Step* step, const kvc_backend_stage& args, unsigned char* host, StepParts* parts, int64_t* end,
                        kvc_error* error) {
   const bool fixed = args.max_tokens > 0;
+  // With more parts than fit, the last part includes places that are not written, so all blocks must be written.
+  const bool keeps = fixed && parts->count + 2 * args.num_plans <= StepParts::kMost;
   for (int32_t i = 0; i < args.num_plans; ++i) {
     kvc_backend_plan& plan = *args.plans[i];
     Step::Slot& slot = step->slots[plan.slot];
-    const BlockCounts count = count_all_blocks(plan, step->many);
+    const bool known = keeps && has_blocks(slot.listed, plan);
+    const BlockCounts& of_item = slot.listed.of_item;
+    const BlockCounts count = known ? BlockCounts{plan.num_items * of_item.few, plan.num_items * of_item.many}
+                                    : count_all_blocks(plan, step->many);
     if (count.few > slot.most.few || count.many > slot.most.many) {
       return fail(error, KVC_ERROR_UNSUPPORTED,
-                  "the step is %lld thread blocks of attention, and there is room for %lld",
+                  "the step needs %lld thread blocks of attention, and there is room for %lld",
                   static_cast<long long>(count.both()), static_cast<long long>(slot.most.both()));
     }
     const int64_t at = fixed ? slot.blocks_at : *end;
     auto* const blocks = reinterpret_cast<AttendBlock*>(host + at);
     const int64_t few = fixed ? slot.most.few : count.few;  // the index of the first block of many rows
-    list_blocks(plan, kFewRows, blocks);
-    list_blocks(plan, step->many, blocks + few);
-    parts->add(at, at + block_bytes({count.few, 0}));
-    parts->add(at + block_bytes({few, 0}), at + block_bytes({few, count.many}));
+    if (!known) {
+      list_blocks(plan, kFewRows, blocks);
+      list_blocks(plan, step->many, blocks + few);
+      parts->add(at, at + block_bytes({count.few, 0}));
+      parts->add(at + block_bytes({few, 0}), at + block_bytes({few, count.many}));
+      slot.listed = fixed ? describe_blocks(plan, count) : Step::Listed{};
+    }
     slot.staged = {};
     slot.staged.blocks = reinterpret_cast<const AttendBlock*>(step->device + at);
     slot.staged.count = count;
@@ -171,7 +206,7 @@ int64_t lay_out(Step* step, const kvc_backend_step_limits& limits) {
   int64_t end = step->header_bytes + step->array_bytes;
   for (int32_t i = 0; i < limits.num_plans; ++i) {
     Step::Slot& slot = step->slots[i];
-    slot.most = most_blocks(*limits.plans[i], step->many);
+    slot.most = most_blocks(*limits.plans[i], limits.max_tokens, step->many);
     slot.blocks_at = end;
     if (i < limits.num_stage_plans) end += block_bytes(slot.most);
   }
@@ -208,7 +243,7 @@ int32_t max_tokens_of(const kvc_backend_step* step) { return step == nullptr ? 0
 
 kvc_status check_replayable(const kvc_backend_step* step, void* stream, kvc_error* error) {
   if (step == nullptr || step->max_tokens > 0) return KVC_OK;
-  return check_not_captured(stream, "a call of a forward that is in no graph", error);
+  return check_not_captured(stream, "a call belongs to a forward without a kvc_graph", error);
 }
 
 const Step::Sizes* live_sizes_of(const kvc_backend_step* step) {
@@ -305,14 +340,16 @@ kvc_status stage(kvc_backend_device* opened, kvc_backend_step* step, const kvc_b
   }
   int64_t end = write_arrays(*step, *args, transfer.host(), &parts);
   status = write_plans(step, *args, transfer.host(), &parts, &end, error);
-  return status == KVC_OK ? transfer.send(parts, &changes, end) : status;
+  if (status == KVC_OK) status = transfer.send(parts, &changes, end);
+  if (status != KVC_OK) forget_blocks(step);
+  return status;
 }
 
 kvc_status stage_plan(kvc_backend_device* opened, kvc_backend_step* step, kvc_backend_plan* plan, void* stream,
                       kvc_error* error) {
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
-  kvc_status status = check_not_captured(stream, "a call's plan is of this step alone", error);
+  kvc_status status = check_not_captured(stream, "a call's plan is valid in this step only", error);
   if (status != KVC_OK) return status;
   Step::Slot& slot = step->slots[plan->slot];
   PlanPieces of_plan(step->many);
@@ -322,7 +359,7 @@ kvc_status stage_plan(kvc_backend_device* opened, kvc_backend_step* step, kvc_ba
   if (status != KVC_OK) return status;
   const int64_t bytes = device.upload.place_at(step->device + slot.late_at, of_plan.pieces(), of_plan.count());
   if (bytes > slot.late_bytes) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "a plan of %lld bytes, and there is room for %lld",
+    return fail(error, KVC_ERROR_UNSUPPORTED, "a plan needs %lld bytes, and there is room for %lld",
                 static_cast<long long>(bytes), static_cast<long long>(slot.late_bytes));
   }
   of_plan.write(plan, &slot.staged);

@@ -16,7 +16,7 @@
 // to 0.
 //
 // Thread safety: only one thread at a time may call stage, stage_plan and unstage for a step, and no thread may read
-// the step then. Otherwise any threads may read it at once.
+// the step during such a call. At other times, any threads may read the step at once.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -39,9 +39,18 @@ struct kvc_backend_step {
   struct Sizes {
     int64_t tokens, rows;
   };
+  // The blocks that the device has, in a step of a graph: those of `items` items that all have the same queries and
+  // heads, as the items of most decode steps do. The blocks of fewer such items are the first of them. So they need not
+  // be sent again. items = 0: the blocks are not known.
+  struct Listed {
+    int64_t items;
+    int32_t queries, head_begin, head_end;
+    kvc::kernels::cuda::BlockCounts of_item;
+  };
   // The places of one plan.
   struct Slot {
     kvc_backend_staged_plan staged;
+    Listed listed;
     kvc::kernels::cuda::BlockCounts most;
     int64_t blocks_at;            // where the blocks of the plan begin, in a step of a graph
     int64_t late_at, late_bytes;  // the area for a plan that is made after the stage
@@ -61,8 +70,8 @@ struct kvc_backend_step {
 
 namespace kvc::kernels::cuda {
 
-// The most tokens of a step of a graph, and the addresses of its current sizes in device memory. For other steps and
-// for null, they return 0 and null.
+// For a step of a graph, these functions return the most tokens of a step, and where the sizes of the current step lie
+// in device memory. For other steps, and for null, they return 0 and null.
 int32_t max_tokens_of(const kvc_backend_step* step);
 const kvc_backend_step::Sizes* live_sizes_of(const kvc_backend_step* step);
 const int64_t* live_tokens_of(const kvc_backend_step* step);

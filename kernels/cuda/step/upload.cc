@@ -97,7 +97,7 @@ kvc_status Upload::take(Piece* pieces, int count, void* stream, kvc_error* error
   if (outside != KVC_OK) return outside;
   Slot* const slot = next_slot();
   if (slot == nullptr) {
-    return fail(error, KVC_ERROR_OUT_OF_MEMORY, "more than %d calls are inside the device at once", kSlots);
+    return fail(error, KVC_ERROR_OUT_OF_MEMORY, "more than %d calls use the device at once", kSlots);
   }
   if (slot->capacity < bytes) {
     const kvc_status grown = grow(slot, bytes, error);

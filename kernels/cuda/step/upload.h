@@ -2,13 +2,14 @@
 //
 // An Upload is a ring of slots. A slot has a block of pinned memory and a block of device memory. A call takes the next
 // slot, writes its arrays into the pinned block, and enqueues one copy and then its kernels. It records one event after
-// the copy and one after the kernels. So the host continues at once, many calls can be in flight, and their streams
-// need no order among themselves:
+// the copy and one after the kernels. So the host continues at once, many calls can be in flight, and different streams
+// need not wait for each other:
 //   - The pinned block is written again when its copy is done. The host waits only if kSlots copies are queued.
-//   - The block of device memory is written again after its last reader. The stream of the next call waits for that.
+//   - The block of device memory is written again after its last reader. The stream of the next call waits for the
+//     second event.
 //
-// create allocates all slots. A slot grows when a call needs more bytes than it has; otherwise no pinned memory and no
-// device memory is allocated.
+// create allocates all slots. Later, pinned memory and device memory are allocated only when a call needs more bytes
+// than its slot has.
 //
 // A stateless call that calls the backend several times can keep its slot (lend), from begin_call to end_call. Then
 // other calls use the other slots. If an event of a slot cannot be recorded, no call can tell when the slot is free. So

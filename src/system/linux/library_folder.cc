@@ -33,8 +33,8 @@ bool program_path(char* path) noexcept {
   } else if (!program_path(path)) {
     return;
   }
-  // Resolves symbolic links in the path of the folder, but not a link of the file itself. Packages link files from
-  // several places into one folder.
+  // Resolves symbolic links in the path of the folder, but not a link of the file itself. A package may use links to
+  // collect files from several places in one folder, and the plug-ins are beside the link.
   char* const last = strrchr(path, '/');
   if (last == nullptr) return;
   *(last == path ? last + 1 : last) = '\0';

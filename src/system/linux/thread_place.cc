@@ -1,8 +1,7 @@
 #include "system/thread_place.h"
 
 #include <sched.h>
-
-#include "system/clock.h"
+#include <time.h>
 
 namespace kvc {
 namespace {
@@ -35,7 +34,9 @@ void move_to_cpu(pthread_t thread, int cpu) noexcept {
 
 int64_t cpu_time(pthread_t thread) noexcept {
   clockid_t clock;
-  return pthread_getcpuclockid(thread, &clock) == 0 ? read_clock(clock) : -1;
+  timespec time;
+  if (pthread_getcpuclockid(thread, &clock) != 0 || clock_gettime(clock, &time) != 0) return -1;
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
 }  // namespace kvc

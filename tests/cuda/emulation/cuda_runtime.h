@@ -64,6 +64,8 @@ void set_devices(int count);
 bool has_context(int device);
 int retained(int device);
 int num_devices();
+// The number of multiprocessors of devices that are opened later, 4 by default. It decides how plans divide their work.
+void set_multiprocessors(int count);
 void need_context();  // as any runtime call on a device does
 // The n-th runtime call from now on (1 = the next one) that can fail returns `error` (a cudaError_t). After a sticky
 // error, all later calls return it too. With n = 0 no call fails, and the device works again. It also begins to count
@@ -255,10 +257,20 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 
+// Kernels of a stream run one after another here, so the attribute has no effect.
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  struct {
+    int programmaticStreamSerializationAllowed;
+  } val;
+};
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
   size_t dynamicSmemBytes = 0;
   cudaStream_t stream = nullptr;
+  cudaLaunchAttribute* attrs = nullptr;
+  unsigned numAttrs = 0;
 };
 
 template <class... Parameters, class... Arguments>

@@ -223,15 +223,14 @@ void begin_copy_of(size_t bytes, void* shared, const void* global, bool there) {
     die("an asynchronous copy that is not aligned to its bytes");
   }
   const Copy copy = {shared, there ? global : nullptr, bytes};
-  if (block.copies_at_once) {
-    finish(copy);
-  } else {
-    block.current->copies.push_back(copy);
-  }
+  hold_copy(shared);
+  if (block.copies_at_once) finish(copy);
+  block.current->copies.push_back(copy);
 }
 }  // namespace
 
 void begin_copy(void* shared, const void* global, bool there) { begin_copy_of(16, shared, global, there); }
+void begin_half_copy(void* shared, const void* global, bool there) { begin_copy_of(8, shared, global, there); }
 void begin_float_copy(float* shared, const void* global, bool there) { begin_copy_of(4, shared, global, there); }
 
 void close_copies() { block.current->groups.push_back(std::move(block.current->copies)); }
@@ -239,7 +238,10 @@ void close_copies() { block.current->groups.push_back(std::move(block.current->c
 void wait_for_copies(int groups) {
   Fiber& fiber = *block.current;
   while (static_cast<int>(fiber.groups.size()) > groups) {
-    for (const Copy& copy : fiber.groups.front()) finish(copy);
+    for (const Copy& copy : fiber.groups.front()) {
+      if (!block.copies_at_once) finish(copy);
+      arrive_copy(copy.target);
+    }
     fiber.groups.pop_front();
   }
 }

@@ -1,5 +1,5 @@
-// Functions for tests of bindings, beside the table of the plug-in, for ctypes: streams that calls can be given, copies
-// and waits on them, graphs of them, and whether the device is late.
+// Functions for tests of bindings and for benchmarks, beside the table of the plug-in, for ctypes: streams that calls
+// can be given, copies and waits on them, graphs of them, and whether the device is late.
 #include "cuda_runtime.h"
 
 namespace {
@@ -29,6 +29,7 @@ EXPORT void emulation_order(void* first, void* then) {
 }
 EXPORT void emulation_synchronize() { cudaDeviceSynchronize(); }
 EXPORT void emulation_defer(int on) { cuda_emulation::defer(on != 0); }
+EXPORT void emulation_set_multiprocessors(int count) { cuda_emulation::set_multiprocessors(count); }
 EXPORT void emulation_begin_capture(void* stream) {
   cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeGlobal);
 }

@@ -48,7 +48,7 @@ Counts total = {};
 uint64_t operations = 0;
 std::atomic<int64_t> products{0}, warpgroup_products{0};
 constexpr int registers_of_kernel = 168;
-int shared_of_block = 227 * 1024, shared_of_multiprocessor = 228 * 1024, shared_of_image = 0;
+int shared_of_block = 227 * 1024, shared_of_multiprocessor = 228 * 1024, shared_of_image = 0, multiprocessors = 4;
 std::map<const void*, size_t> shared_of_kernel;  // of kernels that requested more than 48 KiB
 CudaStream default_stream;
 std::vector<CudaStream*> streams = {&default_stream};  // in the order in which they were made
@@ -187,6 +187,7 @@ void set_order(unsigned next) {
   random_choice.seed(next);
 }
 void set_machine(Machine next) { machine = next; }
+void set_multiprocessors(int count) { multiprocessors = count; }
 void fail_call(int64_t n, int error) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   lost = false;
@@ -285,7 +286,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   KVC_FAULT_OF(cuda_emulation::count_call());  // no context is made
-  *value = attribute == cudaDevAttrMultiProcessorCount                ? 4
+  *value = attribute == cudaDevAttrMultiProcessorCount                ? multiprocessors
            : attribute == cudaDevAttrComputeCapabilityMajor           ? 9
            : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin     ? shared_of_block
            : attribute == cudaDevAttrMaxSharedMemoryPerMultiprocessor ? shared_of_multiprocessor

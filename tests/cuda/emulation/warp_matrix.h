@@ -22,6 +22,7 @@ constexpr size_t kMostBrought = 32;  // bytes of a lane
 const unsigned char (*gather_warp(const void* brought, size_t bytes))[kMostBrought];
 
 void begin_copy(void* shared, const void* global, bool there);
+void begin_half_copy(void* shared, const void* global, bool there);
 void begin_float_copy(float* shared, const void* global, bool there);
 void close_copies();
 void wait_for_copies(int groups);
@@ -83,6 +84,19 @@ inline void load(uint32_t (&to)[4], const void* row, bool transposed) {
 }
 inline void load_matrices(uint32_t (&to)[4], const void* row) { load(to, row, false); }
 inline void load_transposed(uint32_t (&to)[4], const void* row) { load(to, row, true); }
+
+// The lane has two neighbouring elements of row lane / 4, before and after.
+inline uint32_t transpose(uint32_t pair) {
+  const auto* brought = gather_warp(&pair, sizeof pair);
+  uint32_t turned = 0;
+  for (int half = 0; half < 2; ++half) {
+    const int row = lane() % 4 * 2 + half, column = lane() / 4;
+    uint16_t element;
+    memcpy(&element, brought[row * 4 + column / 2] + column % 2 * 2, sizeof element);
+    turned |= static_cast<uint32_t>(element) << (16 * half);
+  }
+  return turned;
+}
 
 template <class T>
 uint32_t pack(T, float low, float high) {

@@ -1,4 +1,4 @@
-// Products of warpgroups, barriers that count bytes, TMA, and tensor maps.
+// Products of warpgroups, barriers that count bytes, and TMA.
 #include <string.h>
 
 #include <algorithm>
@@ -49,6 +49,7 @@ struct Thread {
   std::vector<std::vector<size_t>> groups;
   bool begun = false;              // begin_products since the last wait
   int published = 0, carried = 0;  // how often it published its writes, now and at its last barrier
+  std::vector<size_t> arrived;     // the places of its copies that it has waited for and not published
 };
 
 // One of a block's barriers by number.
@@ -61,6 +62,9 @@ constexpr int kMeetings = 16;
 struct State {
   unsigned char* shared = nullptr;
   std::vector<unsigned char> seen;  // shared memory as products and copies see it
+  // For each 16 bytes of shared memory: the thread (from 1 on) whose copy wrote them and is not published, or 0.
+  std::vector<unsigned> held;
+  size_t num_held = 0;  // those that are not 0
   std::map<const uint64_t*, Barrier> barriers;
   Meeting meetings[kMeetings];
   std::deque<Box> boxes;
@@ -83,7 +87,20 @@ void settle(Barrier& barrier) {
   ++barrier.phase;
 }
 
-void publish() { memcpy(state.seen.data(), state.shared, state.seen.size()); }
+void publish() {
+  if (state.num_held == 0) {
+    memcpy(state.seen.data(), state.shared, state.seen.size());
+    return;
+  }
+  for (size_t at = 0; at < state.seen.size(); at += 16) {
+    const size_t bytes = std::min<size_t>(16, state.seen.size() - at);
+    if (state.held[at / 16] == 0) memcpy(state.seen.data() + at, state.shared + at, bytes);
+  }
+}
+
+size_t place_of_copy(const void* shared) {
+  return static_cast<size_t>(static_cast<const unsigned char*>(shared) - state.shared) / 16;
+}
 
 // What a thread brings to a barrier: the writes of its warp, if all lanes have published them.
 void carry_writes() {
@@ -341,7 +358,27 @@ void begin_box(void* shared, const CUtensorMap* map, uint64_t* barrier, int32_t 
     state.boxes.push_back(box);
   }
 }
-void publish_writes() { ++self().published; }
+void publish_writes() {
+  Thread& thread = self();
+  ++thread.published;
+  for (const size_t place : thread.arrived) {
+    if (state.held[place] != threadIdx.x + 1) continue;
+    state.held[place] = 0;
+    --state.num_held;
+  }
+  thread.arrived.clear();
+}
+
+// In blocks without barriers of bytes, there are no products of warpgroups.
+void hold_copy(const void* shared) {
+  if (state.barriers.empty()) return;
+  unsigned& held = state.held[place_of_copy(shared)];
+  state.num_held += held == 0 ? 1 : 0;
+  held = threadIdx.x + 1;
+}
+void arrive_copy(const void* shared) {
+  if (!state.barriers.empty()) self().arrived.push_back(place_of_copy(shared));
+}
 
 void begin_products() {
   exchange(~0u, 0, 0);
@@ -408,6 +445,7 @@ void begin_warpgroups(int threads, unsigned char* shared, size_t bytes, bool at_
   state = {};
   state.shared = shared;
   state.seen.assign(bytes, 0xff);
+  state.held.assign(bytes / 16 + 1, 0);
   state.threads.resize(static_cast<size_t>(threads));
   state.products.resize(static_cast<size_t>((threads + kWarpgroupThreads - 1) / kWarpgroupThreads));
   state.at_once = at_once;
@@ -455,30 +493,3 @@ void end_warpgroups() {
 }
 
 }  // namespace cuda_emulation
-
-CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* data,
-                                const cuuint64_t* dims, const cuuint64_t* strides, const cuuint32_t* box,
-                                const cuuint32_t* element_strides, CUtensorMapInterleave, CUtensorMapSwizzle swizzle,
-                                CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
-  const uintptr_t addresses = reinterpret_cast<uintptr_t>(data) % 16 + reinterpret_cast<uintptr_t>(map) % 64;
-  if (rank != 4 || addresses != 0) return CUDA_ERROR_INVALID_VALUE;
-  const cuuint32_t bytes = type == CU_TENSOR_MAP_DATA_TYPE_UINT8 ? 1 : 2;
-  const bool swizzles = swizzle == CU_TENSOR_MAP_SWIZZLE_128B;
-  if (box[0] * bytes % 16 != 0 || (swizzles && box[0] * bytes > 128)) return CUDA_ERROR_INVALID_VALUE;
-  for (int d = 0; d < 4; ++d) {
-    const bool fits = dims[d] > 0 && dims[d] <= uint64_t{1} << 32 && box[d] > 0 && box[d] <= 256;
-    if (!fits || element_strides[d] != 1) return CUDA_ERROR_INVALID_VALUE;
-    if (d > 0 && (strides[d - 1] == 0 || strides[d - 1] % 16 != 0 || strides[d - 1] >= uint64_t{1} << 40 ||
-                  strides[d - 1] < dims[d - 1])) {
-      return CUDA_ERROR_INVALID_VALUE;
-    }
-  }
-  *map = {};
-  map->data = static_cast<const unsigned char*>(data);
-  std::copy(dims, dims + 4, map->dims);
-  std::copy(strides, strides + 3, map->strides);
-  std::copy(box, box + 4, map->box);
-  map->element_bytes = bytes;
-  map->swizzles = swizzles ? 1 : 0;
-  return CUDA_SUCCESS;
-}

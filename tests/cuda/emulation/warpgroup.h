@@ -5,7 +5,9 @@
 // shared memory before all warps have waited. It also ends if begin_products is missing before a product. Operands are
 // read as the asynchronous proxy sees shared memory. It sees what TMA wrote. It sees what ordinary stores wrote only if
 // all threads of a warp called publish_writes before the next barrier at which they arrived (all threads of the block,
-// if it is a barrier of the block). Everything else there is NaN or old. The boxes of TMA arrive at once, or, in every
+// if it is a barrier of the block). It sees what an asynchronous copy within the block wrote only if, in addition, the
+// thread that started the copy has waited for it and called publish_writes after that. Everything else there is NaN or
+// old. The boxes of TMA arrive at once, or, in every
 // other pair of launches, only when all threads wait, oldest or newest first.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -40,6 +42,9 @@ void notify_threads_of(int number) {
 void begin_box(void* shared, const CUtensorMap* map, uint64_t* barrier, int32_t c0, int32_t c1, int32_t c2, int32_t c3);
 inline void prefetch_map(const CUtensorMap*) {}
 void publish_writes();
+// emulation.cc calls these for an asynchronous copy within the block: when a thread starts it, and after it waited.
+void hold_copy(const void* shared);
+void arrive_copy(const void* shared);
 
 // A product, of any size and type.
 struct Product {

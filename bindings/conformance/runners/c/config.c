@@ -104,6 +104,7 @@ static void read_storage(kvc_layer_config *layer) {
 
 static kvc_status add_layer(void) {
   static const char *const ropes[] = {"none", "on_append", "on_read", NULL};
+  static const char *const row_formats[] = {"dtype", "fp8_ds_mla", NULL};
   if (num_layers == MAX_LAYERS) fail("too many layers", "");
   kvc_layer_config *layer = &layers[num_layers];
   kvc_layer_config_init(layer);
@@ -128,6 +129,7 @@ static kvc_status add_layer(void) {
   layer->kv_layer = (int32_t)integer("kv_layer", -1) + 1;
   layer->latent_dim = (int32_t)integer("latent_dim", 0);
   layer->total_kv_heads = (int32_t)integer("total_kv_heads", 0);
+  layer->row_format = choice("row_format", row_formats);
   read_storage(layer);
   num_layers++;
   return KVC_OK;

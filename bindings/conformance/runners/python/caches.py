@@ -68,7 +68,7 @@ def layer(s: Script) -> None:
         "rope_offset": s.integer("rope_offset"), "rope_interleaved": s.has("rope_interleaved"),
         "rope_theta": s.number("rope_theta"), "scale": s.number("softmax_scale") or None,
         "k_scales": s.numbers("k_scales"), "v_scales": s.numbers("v_scales"), "latent_dim": s.integer("latent_dim"), "total_kv_heads": s.integer("total_kv_heads"),
-        "keys_only": s.has("keys_only"),
+        "keys_only": s.has("keys_only"), "row_format": s.words.get("row_format"),
         "kv_layer": s.integer("kv_layer") if s.has("kv_layer") else None,
         **s.given("kv_storage", "k_storage", "v_storage"),
     }  # fmt: skip

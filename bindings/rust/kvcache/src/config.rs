@@ -233,6 +233,20 @@ pub struct Layer {
     /// layer. Give it if it is less than `tp_size`: then `kv_heads` is 1, and `tp_size / total_kv_heads` consecutive ranks have
     /// the same head.
     pub total_kv_heads: usize,
+    /// Latent layers: packed rows.
+    pub row_format: RowFormat,
+}
+
+/// How a layer of a latent group stores its rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RowFormat {
+    /// All dims have the type [`Layer::dtype`].
+    #[default]
+    DType,
+    /// The packed row of DeepSeek-V3.2, 656 bytes, as vLLM and FlashMLA store it. `head_dim` is 576, `latent_dim` is 512, and
+    /// `dtype` stays at its default. Views, exports and storage of the caller are uint8.
+    Fp8DsMla,
 }
 
 /// A state tensor of a recurrent layer, of one sequence.
@@ -497,6 +511,10 @@ impl Layer {
             states: if states.is_empty() { null() } else { states.as_ptr() },
             latent_dim: narrow(self.latent_dim),
             total_kv_heads: narrow(self.total_kv_heads),
+            row_format: match self.row_format {
+                RowFormat::DType => sys::KVC_ROW_FORMAT_DTYPE,
+                RowFormat::Fp8DsMla => sys::KVC_ROW_FORMAT_FP8_DS_MLA,
+            } as i32,
             ..Default::default()
         })
     }

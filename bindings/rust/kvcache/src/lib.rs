@@ -27,7 +27,7 @@ mod transfers;
 pub use cache::{Cache, Pool, RopeSet, Seq, Stream, StreamingWindow};
 pub use config::{
     CacheConfig, Capacity, Group, Layer, LongRope, PrefixPolicy, PrefixSharing, Rope, RopeMode, RopeScaling, Row,
-    State, Storage, Visibility, Yarn,
+    RowFormat, State, Storage, Visibility, Yarn,
 };
 pub use context::{Context, ContextConfig, LogLevel};
 pub use dlpack::{ManagedTensor, PoolView};

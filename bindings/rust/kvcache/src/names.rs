@@ -29,6 +29,8 @@ pub(crate) const NAMES: &[(&str, &str)] = &[
     ("KVC_ROPE_SCALING_LONGROPE", "RopeScaling::LongRope"),
     ("KVC_ROPE_SET_LONG", "RopeSet::Long"),
     ("KVC_ROPE_SET_SHORT", "RopeSet::Short"),
+    ("KVC_ROW_FORMAT_DTYPE", "RowFormat::DType"),
+    ("KVC_ROW_FORMAT_FP8_DS_MLA", "RowFormat::Fp8DsMla"),
     ("KVC_ROW_KV", "Row::KeyValue"),
     ("KVC_ROW_LATENT", "Row::Latent"),
     ("KVC_ROW_STATE", "Row::State"),

@@ -1,6 +1,6 @@
-// attend: launches the kernels of a plan that is already on the device. Blocks of few rows and blocks of many rows are
-// separate launches. A kernel that merges tiles follows on the same stream. The stream orders it after all items, so it
-// needs no counters of finished items, unlike the CPU kernels.
+// attend: launches the kernels of a plan that is already on the device. Blocks of few rows and blocks of many rows
+// (plan.h) are launched separately. Then a kernel merges the parts of each tile. The stream orders it after all items,
+// so it needs no counters of finished items, unlike the CPU backend.
 //
 // Roofline: decode reads K and V once for each kv head and 16 rows.
 // SPDX-License-Identifier: Apache-2.0
@@ -8,6 +8,7 @@
 #include "kernels/common/merge.h"
 #include "kernels/common/query_place.h"
 #include "kernels/cuda/attend/common/call.cuh"
+#include "kernels/cuda/attend/common/live_grid.h"
 #include "kernels/cuda/attend/decode/launch.h"
 #include "kernels/cuda/attend/mma/instructions.cuh"
 #include "kernels/cuda/attend/mma/launch.h"
@@ -173,19 +174,16 @@ __device__ __forceinline__ bool comes_in_fours(const MergeCall& call, const kvc_
   return __ballot_sync(kAllLanes, places % 16 != 0) == 0;
 }
 
-// The second launch bound allows a thread the registers of four blocks on a multiprocessor. Without this bound, ptxas
-// plans for more blocks on some GPUs, and spills registers.
-__global__ void __launch_bounds__(kMergeThreads, 4) merge_tiles_kernel(const __grid_constant__ MergeCall call) {
-  MergePart* const parts = reinterpret_cast<MergePart*>(shared_bytes()) + threadIdx.x / kWarpSize * kWeightParts;
+// Merges the parts of a tile. The thread blocks of a column of the grid take its states in turn.
+__device__ __forceinline__ void merge_tile(const MergeCall& call, const kvc_backend_tile& tile, MergePart* parts) {
   const kvc_backend_attend& args = call.args;
   const kvc_backend_plan_arrays& plan = call.plan.arrays;
-  if (call.live_tiles != nullptr && blockIdx.x >= *call.live_tiles) return;
-  const kvc_backend_tile tile = plan.tiles[blockIdx.x];
   if (tile.item_begin >= tile.item_end) return;                 // an unused tile of a plan that the device made
   const kvc_backend_item& first = plan.items[tile.item_begin];  // all items of a tile have the same queries and heads
   const int32_t heads = (first.head_end - first.head_begin) * call.group;
   const int32_t states = heads * (first.q_end - first.q_begin);
   const bool fours = comes_in_fours(call, tile);
+  wait_for_previous();  // until here, only the plan was read, which an earlier kernel wrote
   for (int32_t state = static_cast<int32_t>(blockIdx.y) * kMergeWarps + static_cast<int32_t>(threadIdx.x) / kWarpSize;
        state < states; state += kMergeBlocks * kMergeWarps) {
     const int32_t token = plan.rows.token_begin[first.row] + first.q_begin + state / heads;
@@ -201,9 +199,41 @@ __global__ void __launch_bounds__(kMergeThreads, 4) merge_tiles_kernel(const __g
   }
 }
 
-// Sets the units of scores, as the CPU kernels do. Without options, the maximum is found among dot products, so a large
-// score has only the rounding error of its dot product. Their maximum is the maximum score only if the scale is
-// positive. So the sign of the scale is multiplied into q.
+// The second launch bound lets a thread use as many registers as four blocks on a multiprocessor allow. Without this
+// bound, ptxas plans for more blocks on some GPUs, and spills registers. In a step of a graph, the grid may have fewer
+// columns than the plan has tiles (live_grid.h).
+__global__ void __launch_bounds__(kMergeThreads, 4) merge_tiles_kernel(const __grid_constant__ MergeCall call) {
+  MergePart* const parts = reinterpret_cast<MergePart*>(shared_bytes()) + threadIdx.x / kWarpSize * kWeightParts;
+  const int64_t tiles = call.live_tiles != nullptr ? *call.live_tiles : static_cast<int64_t>(gridDim.x);
+  for (int64_t i = blockIdx.x; i < tiles; i += gridDim.x) merge_tile(call, call.plan.arrays.tiles[i], parts);
+  wait_for_previous();
+}
+
+// Enqueues the merge of `tiles` tiles. starts_early: the merge may start before the attention has ended.
+kvc_status launch_merge(const Device& device, const MergeCall& call, int64_t tiles, bool starts_early, void* stream,
+                        kvc_error* error) {
+  constexpr int64_t kShared = kMergeWarps * kWeightParts * sizeof(MergePart);
+  int64_t blocks = tiles * kMergeBlocks;
+  const kvc_status status = cap_blocks(device, call.live_tiles, reinterpret_cast<const void*>(&merge_tiles_kernel),
+                                       kMergeThreads, kShared, &blocks, error);
+  if (status != KVC_OK) return status;
+  const int64_t columns = blocks > kMergeBlocks ? blocks / kMergeBlocks : 1;
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = {static_cast<unsigned>(columns), kMergeBlocks, 1};
+  config.blockDim = {kMergeThreads, 1, 1};
+  config.dynamicSmemBytes = kShared;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &early;
+  config.numAttrs = starts_early ? 1 : 0;
+  return launch("merge of split items", config, error, merge_tiles_kernel, call);
+}
+
+// Sets the units of scores, as the CPU kernels do. Without options, m is the largest dot product, because a
+// multiplication by the scale would add a rounding error to large scores. The largest dot product is the largest score
+// only if the scale is positive. So q is multiplied by the sign of the scale.
 void set_scales(AttendCall* call) {
   const kvc_backend_attend& args = call->args;
   const double scale = args.softmax_scale != 0.0 ? args.softmax_scale : static_cast<double>(call->layer.softmax_scale);
@@ -224,14 +254,15 @@ kvc_status launch_rows(const Device& device, AttendCall call, const BlockCut& cu
   kvc_backend_attend host = call.args;
   host.layer = &call.layer;
   host.plan = &call.plan;
-  // The decode kernel and the warpgroup kernels read neighbouring keys, so they cannot compute a call with lists.
+  // The decode kernel and the warpgroup kernel of separate K and V read neighbouring keys, so they cannot compute a
+  // call with lists.
   const bool neighbours = !has_lists(call), tensor_cores = !device.simple && why_simple(host) == nullptr;
   if (tensor_cores && neighbours && cut.rows == kFewRows.rows && why_not_decode(host) == nullptr) {
-    const DecodeShape shape = shape_of_decode(device, call.layer);
+    const DecodeShape shape = shape_of_decode(device, call);
     if (shape.stages > 0) return launch_decode(device, call, shape, blocks, stream, error);
   }
-  const bool warpgroups = device.encode_map != nullptr && neighbours;
-  if (warpgroups && cut.rows == kWideRows.rows && why_not_wgmma(host) == nullptr) {
+  const bool warpgroups = device.encode_map != nullptr;
+  if (warpgroups && neighbours && cut.rows == kWideRows.rows && why_not_wgmma(host) == nullptr) {
     return launch_wgmma(device, call, blocks, stream, error);
   }
   if (warpgroups && why_not_wgmma_latent(host, cut) == nullptr) {
@@ -242,14 +273,14 @@ kvc_status launch_rows(const Device& device, AttendCall call, const BlockCut& cu
     const int32_t most = cut.rows > kManyRows.rows ? kManyRows.rows : cut.rows;
     const int32_t rows = needs.folds ? rows_that_fold(call.layer) : most;
     MmaShape shape = mma_shape(device, call.layer, rows, needs);
-    // If blocks of many rows do not fit, blocks of few rows compute them in rounds.
+    // If many rows do not fit in shared memory, the kernel of few rows computes the blocks, 16 rows at a time.
     if (shape.stages == 0 && !needs.folds) shape = mma_shape(device, call.layer, kFewRows.rows, needs);
     if (shape.stages > 0) return launch_mma(device, call, shape, blocks, stream, error);
   }
   return launch_simple(call, blocks, stream, error);
 }
 
-// staged: the list of blocks to launch, or null if the device made the items. blocks: the numbers of these blocks.
+// staged: the list of blocks to launch, or null if the device made the items. blocks: how many blocks there are.
 kvc_status launch_kernels(const Device& device, AttendCall call, const kvc_backend_staged_plan* staged,
                           BlockCounts blocks, void* stream, kvc_error* error) {
   MergeCall merge = {call.args, call.plan, call.layer.num_q_heads / call.layer.num_kv_heads, call.layer.v_head_dim,
@@ -267,8 +298,9 @@ kvc_status launch_kernels(const Device& device, AttendCall call, const kvc_backe
   if (live != nullptr) call.live_blocks = &live->many;
   if (status == KVC_OK) status = launch_rows(device, call, device.many, blocks.many, stream, error);
   if (status != KVC_OK || tiles == 0) return status;
-  return launch("merge of split items", stream, {static_cast<unsigned>(tiles), kMergeBlocks, 1}, kMergeThreads,
-                kMergeWarps * kWeightParts * sizeof(MergePart), error, merge_tiles_kernel, merge);
+  // Only a call that no capture may contain: captures of such launches need functions of a recent driver.
+  const bool starts_early = device.has_early_start && staged != nullptr && live == nullptr;
+  return launch_merge(device, merge, tiles, starts_early, stream, error);
 }
 
 // Counts the blocks of a plan that the device made, by its capacity.
@@ -288,7 +320,7 @@ kvc_status count_device_blocks(const AttendCall& call, BlockCounts* blocks, kvc_
 kvc_status check_staged(const kvc_backend_staged_plan* staged, void* stream, kvc_error* error) {
   if (staged == nullptr) return fail(error, KVC_ERROR_INVALID_ARGUMENT, "the plan of an attend was not staged");
   if (staged->live != nullptr) return KVC_OK;
-  return check_not_captured(stream, "a call's plan is of this step alone", error);
+  return check_not_captured(stream, "a call's plan is valid in this step only", error);
 }
 
 }  // namespace

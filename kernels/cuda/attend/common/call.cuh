@@ -29,9 +29,9 @@ struct AttendCall {
   const kvc_backend_plan* live_plan;
   const AttendBlock* blocks;   // null: the device made the items (device_block)
   const int64_t* live_blocks;  // in device memory: how many blocks of the call have work; null: all that are launched
-  int32_t many_rows;           // the rows of a block of many rows: of kManyRows or kWideRows
-  // The sign of the softmax scale, or 0. q is multiplied by it, so the largest score belongs to the largest dot
-  // product.
+  int32_t many_rows;           // the most rows of a block of many rows: kManyRows.rows or kWideRows.rows
+  // The sign of the softmax scale, or 0. q is multiplied by q_sign, so that the largest dot product gives the largest
+  // score.
   float q_sign;
   double natural_scale;  // a score times this is in natural-log units
   float exp2_scale;      // p = 2^((score - m) * exp2_scale)
@@ -143,7 +143,7 @@ __device__ __forceinline__ ListedKey listed_key(const AttendCall& call, const kv
 }
 
 // Finds the keys that some row sees and the keys that all rows see, from the masks of the rows. All lanes of a warp
-// call it. All bounds are at least 0, so the minimum of x is ~ the maximum of ~x.
+// call it. No bound is negative, so the minimum of unsigned x is ~y, where y is the maximum of ~x.
 template <class RowsFixed>
 __device__ __forceinline__ void find_key_bounds(RowsFixed* fixed, int32_t rows, int32_t lane) {
   uint32_t not_begin = 0, end = 0, last_begin = 0, not_first_end = ~static_cast<uint32_t>(fixed->tree.begin);

@@ -20,7 +20,7 @@
 namespace kvc::kernels::cuda {
 namespace {
 
-constexpr int kListThreads = 512, kListWarps = kListThreads / kWarpSize;
+constexpr int kListThreads = 1024, kListWarps = kListThreads / kWarpSize;
 constexpr int32_t kWordBits = 32, kListWords = 8192;
 
 struct ListCall {
@@ -119,9 +119,8 @@ __device__ void find_slots(const ListCall& call, int32_t count, uint32_t* slots,
   }
 }
 
-// The second launch bound allows a thread the registers of two blocks on a multiprocessor. Without this bound, ptxas
-// plans for more blocks on some GPUs, and spills registers.
-__global__ void __launch_bounds__(kListThreads, 2) list_keys_kernel(const __grid_constant__ ListCall call) {
+// Each step is a chain of loads, so each thread has few keys.
+__global__ void __launch_bounds__(kListThreads, 1) list_keys_kernel(const __grid_constant__ ListCall call) {
   ListFixed& fixed = *reinterpret_cast<ListFixed*>(shared_bytes());
   const ListedKeys& listed = call.attend.listed;
   const kvc_backend_lists& lists = call.attend.args.lists;

@@ -1,8 +1,8 @@
 // Lists of keys (kvc_backend_lists) as attention kernels read them.
 //
 // Before the attention, list_keys_kernel makes an array for the list of each query: the slots of the keys that the list
-// names and the query sees. The slots ascend by key, and each key occurs once. Attention kernels then count places in
-// that array instead of keys. Every place is visible to the query, because windows, trees and padding were applied
+// names and the query sees. The slots ascend by key, and each key occurs once. Attention kernels then use places in
+// that array as key numbers. The query sees every key of the array, because windows, trees and padding were applied
 // before. Queries have different lists, so a thread block computes rows of one query only.
 //
 // The arrays lie in scratch of the call (scratch.h). Their sizes follow from the shapes alone. In a capture, the arrays
@@ -39,7 +39,7 @@ KVC_HOST_DEVICE int64_t list_of(const ListedKeys& lists, int32_t part, int64_t t
 }
 
 // Reduces the rows [*begin, *end) of an item to rows of one query: those that thread block `index` of [0, row_blocks)
-// computes. The block has no rows if *begin >= *end then. group: rows of a query.
+// computes. If *begin >= *end after the call, the block has no rows. group: rows of a query.
 KVC_HOST_DEVICE void find_listed_rows(int32_t group, int32_t index, int32_t* begin, int32_t* end) {
   const int32_t of_query = (group + kMostListedRows - 1) / kMostListedRows;  // thread blocks
   const int32_t number = *begin / group * of_query + *begin % group / kMostListedRows + index;

@@ -2,16 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/cuda/attend/common/call.cuh"
 #include "kernels/cuda/device.h"
 
 namespace kvc::kernels::cuda {
 
-// A step of a graph is launched for its capacity, but mostly has few blocks. So for kernels whose thread blocks compute
-// several blocks in turn (count_blocks), *blocks is reduced to the number that can be resident at once.
-inline kvc_status cap_blocks(const Device& device, const AttendCall& call, const void* kernel, int threads,
+// A step of a graph is launched for its capacity, but mostly has few blocks. A thread block of some kernels can compute
+// several blocks in turn (count_blocks). For these kernels, *blocks is reduced to the number that can be resident at
+// once. live: the number of blocks that have work, in device memory; null: the call is not part of a graph.
+inline kvc_status cap_blocks(const Device& device, const int64_t* live, const void* kernel, int threads,
                              int64_t shared_bytes, int64_t* blocks, kvc_error* error) {
-  if (call.live_blocks == nullptr) return KVC_OK;
+  if (live == nullptr) return KVC_OK;
   int resident = 0;
   const cudaError_t result =
       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, static_cast<size_t>(shared_bytes));

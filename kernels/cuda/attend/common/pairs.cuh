@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/common/convert.h"
 #include "kernels/cuda/attend/mma/instructions.cuh"
 
@@ -59,6 +61,49 @@ __device__ __forceinline__ void widen_eight(T type, Type stored, const uint32_t 
                                             uint32_t (&to)[4]) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) to[j] = widen_pair(type, stored, spread(from[j / 2], j % 2), has_odd);
+}
+
+// Pair i has the elements i and i + 4 of eight. Makes a chunk of the eight elements in order.
+__device__ __forceinline__ void in_order(const uint32_t (&pairs)[4], uint32_t (&to)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    to[i] = pick_bytes(pairs[i % 2 * 2], pairs[i % 2 * 2 + 1], i < 2 ? 0x5410u : 0x7632u);
+  }
+}
+
+// ---- uint4 to 16 bits, exactly -----------------------------------------------------------------
+
+// Converts a pair of levels, which are in the lowest bits of the halves, to a level minus the zero point. `zeros` has
+// the zero points in the same places. The bits 0x6400 of float16 are 1024, and 0x4300 of bfloat16 are 128. A level
+// in the lowest bits is added to these numbers.
+__device__ __forceinline__ uint32_t pair_of_levels(F16 type, uint32_t levels, uint32_t zeros) {
+  return multiply_add(type, levels | 0x64006400u, 0x3c003c00u, zeros | 0xe400e400u);
+}
+__device__ __forceinline__ uint32_t pair_of_levels(Bf16 type, uint32_t levels, uint32_t zeros) {
+  return multiply_add(type, levels | 0x43004300u, 0x3f803f80u, zeros | 0xc300c300u);
+}
+
+// ---- 4-bit floats to 16 bits, exactly -------------------------------------------------------------
+
+// The factor 2^(bias - 1) of the larger type, in both halves: 1 is the bias of a 4-bit float.
+__device__ __forceinline__ uint32_t bias_of_nibbles(F16) { return 0x74007400u; }
+__device__ __forceinline__ uint32_t bias_of_nibbles(Bf16) { return 0x7e807e80u; }
+
+// Converts eight 4-bit floats, times the scale of their block, to a chunk of 16 bytes. The product has at most 6
+// significant bits. scale: as stored; its sign is ignored.
+template <class T>
+__device__ __forceinline__ void widen_nibbles(T type, uint32_t eight, uint32_t scale, uint32_t (&to)[4]) {
+  constexpr int kUp = std::is_same_v<T, F16> ? 9 : 6;  // from the lowest bit to the place of exponent and mantissa
+  constexpr uint32_t kMagnitude = 0x00070007u << kUp;
+  const uint32_t factor = widen_pair(type, Type::kE4m3, (scale & 0x7fu) * 0x01000100u, true);
+  uint32_t pairs[4];  // of the elements i and i + 4
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t placed = i * 4 > kUp ? eight >> (i * 4 - kUp) : eight << (kUp - i * 4);
+    const uint32_t pair = (placed & kMagnitude) | (eight << (12 - i * 4) & 0x80008000u);
+    pairs[i] = multiply_add(type, multiply_add(type, pair, bias_of_nibbles(type), 0x80008000u), factor, 0x80008000u);
+  }
+  in_order(pairs, to);
 }
 
 // ---- NaN and infinity ----------------------------------------------------------------------------

@@ -21,10 +21,6 @@ struct AttendBlock {
   int32_t row_begin, row_end;
 };
 
-// The most rows of an item. An item has more rows if its group of heads is larger, or if it is shared by several
-// sequences.
-constexpr int32_t kMaxItemRows = 64;
-
 // Which items become blocks: those of min_rows to max_rows rows. Their blocks have up to `rows` rows. Blocks of few
 // rows (decode) and blocks of many rows (prefill) are launched separately. In the list of a call, the blocks of few
 // rows come first.
@@ -33,11 +29,11 @@ struct BlockCut {
   int32_t min_rows, max_rows;
 };
 constexpr BlockCut kFewRows = {16, 0, 16}, kManyRows = {64, 17, INT32_MAX};
-// Blocks of many rows for warpgroup kernels. Other kernels compute such a block in two halves.
+// Blocks of many rows as devices cut them. Kernels whose blocks have kManyRows compute such a block in two halves.
 constexpr BlockCut kWideRows = {128, 17, INT32_MAX};
-// The most rows of an item if its blocks are cut by `many`. An item has more rows in the cases that kMaxItemRows names.
+// The most rows of an item if its blocks are cut by `many`. Only two kinds of items can have more rows: those whose
+// group of heads is larger, and those that several sequences share.
 constexpr int32_t most_item_rows(const BlockCut& many) { return many.rows; }
-static_assert(most_item_rows(kManyRows) == kMaxItemRows);
 
 struct BlockCounts {
   int64_t few, many;

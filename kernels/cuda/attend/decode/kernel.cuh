@@ -1,21 +1,21 @@
 // Attention of few rows (decode) on tensor cores (mma.m16n8k16), with float32 sums. A thread block computes up to 16
-// rows (query, head of the group) of one kv head over the keys of an item.
+// rows of one kv head over the keys of an item. A row is a pair of a query and a query head.
 //
-// The kernel streams K and V. Each warp has its own tiles of 16 keys, and a ring of `stages` tiles in shared memory.
-// The loop over tiles has no barrier of the block, because a warp waits only for its own copies. While a warp computes
-// a tile, the copies of the next stages - 1 tiles are in flight. The page ids of the tile after them are read
+// The kernel streams K and V. Each warp has its own tiles of 16 or 32 keys, and a ring of `stages` tiles in shared
+// memory. The loop over tiles has no barrier of the block, because a warp waits only for its own copies. While a warp
+// computes a tile, the copies of the next stages - 1 tiles are in flight. The page ids of the tile after them are read
 // meanwhile. Each warp has its own softmax state. At the end, the states of the warps are merged like the states of
 // split items.
 //
 // A warp computes S = Q K^T of 16 rows in registers, then the online softmax, then O += P V. P stays in registers,
-// because two C fragments are one A fragment (attend/mma/layout.h). K and V of 8 bits are converted in registers, after
-// they are read from shared memory (pairs_of_bytes).
+// because two C fragments are one A fragment (attend/mma/layout.h). For K and V of 8 and 4 bits,
+// attend/decode/bytes.cuh and nibbles.cuh have these steps.
 //
 // Lower bound: D + Dv elements are read once for each key. The products take little time compared with that.
 //
-// Keys that a row does not see may hold NaN. Scores are masked only in tiles that some row does not see whole. In these
-// tiles, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. After the product, they are added to the
-// rows that see such a key.
+// Keys that a row does not see may hold NaN. Scores are masked only in tiles of which some row does not see every key.
+// In these tiles, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. After the product, the replaced
+// values are added to the rows that see their keys.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -27,7 +27,9 @@
 #include "kernels/cuda/attend/common/call.cuh"
 #include "kernels/cuda/attend/common/pairs.cuh"
 #include "kernels/cuda/attend/common/plan.h"
-#include "kernels/cuda/attend/common/queries.cuh"
+#include "kernels/cuda/attend/decode/bytes.cuh"
+#include "kernels/cuda/attend/decode/nibbles.cuh"
+#include "kernels/cuda/attend/decode/queries.cuh"
 #include "kernels/cuda/attend/decode/tiles.cuh"
 #include "kernels/cuda/attend/mma/instructions.cuh"
 #include "kernels/cuda/attend/mma/layout.h"
@@ -35,126 +37,31 @@
 
 namespace kvc::kernels::cuda {
 
-// ---- Queries --------------------------------------------------------------------------------------
-
-// The place of dim d of a query in a row of q in shared memory, in elements. If K has 8 bits, the even dims of each 16
-// come before the odd dims: pairs_of_bytes gives the dims of K in that order.
-template <class Kind>
-__device__ __forceinline__ int32_t place_of_dim(int32_t d) {
-  return Kind::kNarrow ? d / 16 * 16 + d % 2 * 8 + d % 16 / 2 : d;
-}
-
-template <class Kind>
-__device__ __forceinline__ unsigned char* place_in_q(unsigned char* q, int32_t row, int32_t d) {
-  const int32_t place = place_of_dim<Kind>(d);
-  return q + tile_place<Kind::kDims * 2>(row, place / 8) + place % 8 * 2;
-}
-
-// Copies eight dims of a query unchanged. source: null for zeros.
-template <class Kind>
-__device__ __forceinline__ void copy_eight_dims(unsigned char* q, int32_t row, int32_t d, const void* source) {
-  uint32_t pairs[4] = {};
-  if (source != nullptr) memcpy(pairs, __builtin_assume_aligned(source, 16), sizeof pairs);
-  if constexpr (Kind::kNarrow) {
-    const uint32_t even[2] = {pick_bytes(pairs[0], pairs[1], 0x5410u), pick_bytes(pairs[2], pairs[3], 0x5410u)};
-    const uint32_t odd[2] = {pick_bytes(pairs[0], pairs[1], 0x7632u), pick_bytes(pairs[2], pairs[3], 0x7632u)};
-    memcpy(__builtin_assume_aligned(place_in_q<Kind>(q, row, d), 8), even, sizeof even);
-    memcpy(__builtin_assume_aligned(place_in_q<Kind>(q, row, d + 1), 8), odd, sizeof odd);
-  } else {
-    memcpy(__builtin_assume_aligned(place_in_q<Kind>(q, row, d), 16), pairs, sizeof pairs);
-  }
-}
-
-// Writes q to shared memory: rotated, and times the sign of the scale. Rows beyond the block's last row are zeros.
-template <class Kind>
-__device__ __forceinline__ void load_decode_queries(const DecodeCall& call, const DecodeFixed& fixed, int32_t thread,
-                                                    unsigned char* q) {
-  constexpr int32_t kDims = Kind::kDims;
-  const kvc_backend_attend& args = call.attend.args;
-  if (call.q_is_plain != 0) {
-    for (int32_t i = thread; i < kDecodeRows * kDims / 8; i += Kind::kThreads) {
-      const int32_t r = i / (kDims / 8), d = i % (kDims / 8) * 8;
-      const uint16_t* source = nullptr;
-      if (r < fixed.rows) {
-        const QueryPlace& place = fixed.places[r];
-        source = static_cast<const uint16_t*>(args.q.data) + place.row * args.q_row_stride +
-                 place.token * args.q.token_stride + fixed.heads[r] * args.q.head_stride + d;
-      }
-      copy_eight_dims<Kind>(q, r, d, source);
-    }
-    return;
-  }
-#pragma unroll 1
-  for (int32_t i = thread; i < kDecodeRows * kDims; i += Kind::kThreads) {
-    const int32_t r = i / kDims, d = i % kDims;
-    float x = 0.0f;
-    if (r < fixed.rows) {
-      x = attended_query(call.attend, *fixed.item, fixed.places[r], fixed.heads[r], d) * call.attend.q_sign;
-    }
-    typename Kind::Q element;
-    narrow(x, &element);
-    memcpy(place_in_q<Kind>(q, r, d), &element, sizeof element);
-  }
-}
-
 // ---- Products -------------------------------------------------------------------------------------
-
-// The softmax state of a warp's 16 rows. A lane has parts of the rows lane / 4 and lane / 4 + 8: of each 8 columns, the
-// columns lane % 4 * 2 and lane % 4 * 2 + 1.
-template <int kDims>
-struct DecodeSums {
-  float m[2], l[2];  // l: the sum over the lane's keys only
-  float o[kDims / 8][4];
-};
-
-// Converts four bytes to two pairs: bytes 0 and 2 become `even`, bytes 1 and 3 become `odd`. has_odd: an element may be
-// NaN.
-template <class T, Type kStored>
-__device__ __forceinline__ void pairs_of_bytes(uint32_t four, bool has_odd, uint32_t* even, uint32_t* odd) {
-  *even = widen_pair(T{}, kStored, pick_bytes(four, 0, 0x2404u), has_odd);
-  *odd = widen_pair(T{}, kStored, four & 0xff00ff00u, has_odd);
-}
 
 // Computes S of 16 rows and the tile's 16 keys.
 template <class Kind>
 __device__ __forceinline__ void multiply_decode_keys(const unsigned char* q, const unsigned char* k, int32_t lane,
-                                                     bool has_odd, float (&s)[2][4]) {
+                                                     float (&s)[2][4]) {
   using Q = typename Kind::Q;
   constexpr int kPitch = Kind::kKeyPitch, kQueryPitch = Kind::kDims * 2;
 #pragma unroll
   for (int i = 0; i < 8; ++i) s[i / 4][i % 4] = 0.0f;
-  if constexpr (Kind::kNarrow) {
+  const int32_t row = lane / 16 * 8 + lane % 8, first = lane / 8 % 2;
 #pragma unroll(Kind::kDims > 128 ? 2 : 8)  // unrolling more would spill registers
-    for (int chunk = 0; chunk < Kind::kDims / 16; chunk += 2) {
-      uint32_t four[4];
-      load_matrices(four, k + tile_place<kPitch>(lane % 16, chunk + lane / 16));
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        uint32_t a[4], b[4];
-        load_matrices(a, q + tile_place<kQueryPitch>(lane % 16, (chunk + i) * 2 + lane / 16));
-        pairs_of_bytes<Q, Kind::kStored>(four[i * 2], has_odd, &b[0], &b[1]);
-        pairs_of_bytes<Q, Kind::kStored>(four[i * 2 + 1], has_odd, &b[2], &b[3]);
-        multiply(Q{}, s[0], a, b[0], b[1]);
-        multiply(Q{}, s[1], a, b[2], b[3]);
-      }
-    }
-  } else {
-    const int32_t row = lane / 16 * 8 + lane % 8, first = lane / 8 % 2;
-#pragma unroll(Kind::kDims > 128 ? 2 : 8)  // unrolling more would spill registers
-    for (int step = 0; step < Kind::kDims / 16; ++step) {
-      uint32_t a[4], b[4];
-      load_matrices(a, q + tile_place<kQueryPitch>(lane % 16, step * 2 + lane / 16));
-      load_matrices(b, k + tile_place<kPitch>(row, step * 2 + first));
-      multiply(Q{}, s[0], a, b[0], b[1]);
-      multiply(Q{}, s[1], a, b[2], b[3]);
-    }
+  for (int step = 0; step < Kind::kDims / 16; ++step) {
+    uint32_t a[4], b[4];
+    load_matrices(a, q + tile_place<kQueryPitch>(lane % 16, step * 2 + lane / 16));
+    load_matrices(b, k + tile_place<kPitch>(row, step * 2 + first));
+    multiply(Q{}, s[0], a, b[0], b[1]);
+    multiply(Q{}, s[1], a, b[2], b[3]);
   }
 }
 
 // The dim of element e of fragment i of o.
 template <class Kind>
 __device__ __forceinline__ int32_t dim_of_sum(int i, int e, int32_t lane) {
-  return Kind::kNarrow ? i / 2 * 16 + lane % 4 * 4 + e % 2 * 2 + i % 2 : i * 8 + lane % 4 * 2 + e % 2;
+  return Kind::kNibbles ? dim_of_nibble_sum(i, e, lane) : i * 8 + lane % 4 * 2 + e % 2;
 }
 
 // Adds NaN and infinity in V to the rows that see them. The products had zeros in their places.
@@ -167,31 +74,22 @@ __device__ __forceinline__ void add_not_finite_values(const DecodeFixed& fixed, 
     const bool sees[2] = {sees_decode_key(fixed, lane / 4, begin + key),
                           sees_decode_key(fixed, lane / 4 + 8, begin + key)};
 #pragma unroll
-    for (int i = 0; i < Kind::kValueDims / 8; i += Kind::kElement == 1 ? 2 : 1) {
-      uint32_t bytes, pairs[2] = {};
-      memcpy(&bytes, v + tile_place<Kind::kValuePitch>(key, i / (3 - Kind::kElement)) + lane % 4 * 4, sizeof bytes);
-      if constexpr (Kind::kNarrow) {
-        if (odd_bytes(Kind::kStored, bytes) == 0) continue;
-        pairs_of_bytes<P, Kind::kStored>(bytes, true, &pairs[0], &pairs[1]);
-      } else {
-        if (not_finite(P{}, bytes) == 0) continue;
-        pairs[0] = bytes;
-      }
+    for (int i = 0; i < Kind::kValueDims / 8; ++i) {
+      uint32_t pair;
+      memcpy(&pair, v + tile_place<Kind::kValuePitch>(key, i) + lane % 4 * 4, sizeof pair);
+      const uint32_t found = not_finite(P{}, pair);
+      if (found == 0) continue;
 #pragma unroll
-      for (int j = 0; j < 3 - Kind::kElement; ++j) {
-        const uint32_t found = not_finite(P{}, pairs[j]);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const P element = {static_cast<uint16_t>(pairs[j] >> (e % 2 * 16))};
-          if (sees[e / 2] && ((found >> (e % 2 * 16)) & 0x8000u) != 0) sums.o[i + j][e] += widen(element);
-        }
+      for (int e = 0; e < 4; ++e) {
+        const P element = {static_cast<uint16_t>(pair >> (e % 2 * 16))};
+        if (sees[e / 2] && ((found >> (e % 2 * 16)) & 0x8000u) != 0) sums.o[i][e] += widen(element);
       }
     }
   }
 }
 
-// o += P V. P is rounded to the type of the product. kRare: some row does not see some key, or an 8-bit element may be
-// NaN. With kRare, NaN and infinity in V are left out. Returns a number that is not 0 if there were any.
+// o += P V. P is rounded to the type of the product. kRare: some row does not see some key. Then NaN and infinity in V
+// are left out, and a number that is not 0 is returned if there were any.
 template <class Kind, bool kRare>
 __device__ __forceinline__ uint32_t multiply_decode_values(const unsigned char* v, int32_t lane, const float (&s)[2][4],
                                                            DecodeSums<Kind::kValueDims>& sums) {
@@ -199,26 +97,13 @@ __device__ __forceinline__ uint32_t multiply_decode_values(const unsigned char* 
   const uint32_t a[4] = {pack(P{}, s[0][0], s[0][1]), pack(P{}, s[0][2], s[0][3]), pack(P{}, s[1][0], s[1][1]),
                          pack(P{}, s[1][2], s[1][3])};
   uint32_t found = 0;
-  constexpr int kChunks = Kind::kValuePitch / 16;
 #pragma unroll
-  for (int chunk = 0; chunk < kChunks; chunk += 2) {
+  for (int chunk = 0; chunk < Kind::kValuePitch / 16; chunk += 2) {
     uint32_t four[4];
     load_transposed(four, v + tile_place<Kind::kValuePitch>(lane % 16, chunk + lane / 16));
-    if constexpr (Kind::kNarrow) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        uint32_t b[4];
-        pairs_of_bytes<P, Kind::kStored>(four[i * 2], kRare, &b[0], &b[2]);
-        pairs_of_bytes<P, Kind::kStored>(four[i * 2 + 1], kRare, &b[1], &b[3]);
-        if (kRare) found |= take_not_finite<P>(b);
-        multiply(P{}, sums.o[(chunk + i) * 2], a, b[0], b[1]);
-        multiply(P{}, sums.o[(chunk + i) * 2 + 1], a, b[2], b[3]);
-      }
-    } else {
-      if (kRare) found |= take_not_finite<P>(four);
-      multiply(P{}, sums.o[chunk], a, four[0], four[1]);
-      multiply(P{}, sums.o[chunk + 1], a, four[2], four[3]);
-    }
+    if (kRare) found |= take_not_finite<P>(four);
+    multiply(P{}, sums.o[chunk], a, four[0], four[1]);
+    multiply(P{}, sums.o[chunk + 1], a, four[2], four[3]);
   }
   return found;
 }
@@ -260,24 +145,9 @@ __device__ __forceinline__ void soften_decode_scores(float scale, float (&s)[2][
   }
 }
 
-// Whether an 8-bit element of the tile may be NaN.
-template <class Kind>
-__device__ __forceinline__ bool has_odd_element(const unsigned char* tile, int32_t lane) {
-  if (Kind::kStored != Type::kE4m3) return false;
-  uint32_t found = 0;
-#pragma unroll
-  for (int i = 0; i < Kind::kScalesAt / 512; ++i) {
-    uint32_t four[4];
-    memcpy(four, __builtin_assume_aligned(tile + (i * kWarpSize + lane) * 16, 16), sizeof four);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) found |= odd_bytes(Kind::kStored, four[j]);
-  }
-  return __ballot_sync(kAllLanes, found != 0) != 0;
-}
-
-// The scale of key i of the lane's four keys. scales: those of K or of V.
+// The scale of key i of the lane's four keys of uint4. scales: those of K or of V.
 __device__ __forceinline__ float lane_scale(const float* scales, int i, int32_t lane) {
-  return scales[i / 2 * 8 + lane % 4 * 2 + i % 2];
+  return without_zero_point(scales[i / 2 * 8 + lane % 4 * 2 + i % 2]);
 }
 
 // Computes the tile whose first key is `begin`.
@@ -287,13 +157,12 @@ __device__ __forceinline__ void compute_decode_tile(const DecodeCall& call, cons
                                                     int32_t lane, DecodeSums<Kind::kValueDims>& sums) {
   const unsigned char* const v = tile + kDecodeKeys * Kind::kKeyPitch;
   const float* const scales = reinterpret_cast<const float*>(tile + Kind::kScalesAt);
-  const bool is_full = is_full_tile(fixed, begin);
-  const bool has_odd = has_odd_element<Kind>(tile, lane);
+  const bool is_full = is_full_tile<kDecodeKeys>(fixed, begin);
   float s[2][4];
-  if (has_odd) {
-    multiply_decode_keys<Kind>(q, tile, lane, true, s);
+  if constexpr (Kind::kNibbles) {
+    multiply_nibble_keys<Kind>(q, tile, scales, lane, s);
   } else {
-    multiply_decode_keys<Kind>(q, tile, lane, false, s);
+    multiply_decode_keys<Kind>(q, tile, lane, s);
   }
   if (call.has_units != 0) {
 #pragma unroll
@@ -320,7 +189,9 @@ __device__ __forceinline__ void compute_decode_tile(const DecodeCall& call, cons
       p = p == 0.0f ? 0.0f : p * lane_scale(scales + kDecodeKeys, i / 4 * 2 + i % 2, lane);
     }
   }
-  if (is_full && !has_odd) {
+  if constexpr (Kind::kNibbles) {  // levels are finite, so a p of 0 is enough for a key that the row does not see
+    multiply_nibble_values<Kind>(v, scales + kDecodeKeys, lane, s, sums);
+  } else if (is_full) {
     multiply_decode_values<Kind, false>(v, lane, s, sums);
   } else {
     const uint32_t found = multiply_decode_values<Kind, true>(v, lane, s, sums);
@@ -403,19 +274,35 @@ __device__ __forceinline__ void finish_decode_row(const AttendCall& call, const 
   float* const partial = call.plan.partials + (is_part ? place.partial_offset : 0);
   const int64_t base = out_element(args, place.row, place.token, head);
   const Type type = type_of(args.out.dtype);
-#pragma unroll 1  // this code runs once, so it should be short rather than fast
-  for (int32_t d = lane; d < kDims; d += kWarpSize) {
+  const auto merged = [&](int32_t d) {
     float o = 0.0f;
 #pragma unroll
     for (int w = 0; w < Kind::kWarps; ++w) {
       o = fmaf(results[(w * kDecodeRows + r) * kDims + d], fixed.factors[w][r], o);
     }
-    o = l == 0.0f ? 0.0f : o * scale;
+    return o;
+  };
+  const auto put = [&](int32_t d, float x) {
+    const float o = l == 0.0f ? 0.0f : x * scale;
     if (is_part) {
       partial[index * kDims + d] = o;
     } else {
       store_result(type, args.out.data, base + d, o);
     }
+  };
+  if constexpr (Kind::kNibbles) {
+    float o[kDims / kWarpSize];
+#pragma unroll
+    for (int i = 0; i < kDims / kWarpSize; ++i) o[i] = merged(i * kWarpSize + lane);
+    hadamard_of_lanes(o, lane);
+#pragma unroll
+    for (int i = 0; i < kDims / kWarpSize; ++i) {
+      const int32_t d = i * kWarpSize + lane;
+      put(d, with_sign(o[i], d) * (1.0f / kDims));
+    }
+  } else {
+#pragma unroll 1  // this code runs once, so it should be short rather than fast
+    for (int32_t d = lane; d < kDims; d += kWarpSize) put(d, merged(d));
   }
   if (lane != 0) return;
   if (is_part) {
@@ -428,21 +315,43 @@ __device__ __forceinline__ void finish_decode_row(const AttendCall& call, const 
 
 // ---- The kernel -----------------------------------------------------------------------------------
 
+// The rows of a block as a warp computes them, over the keys of its tiles. ByteRows is the same for 8 bits.
 template <class Kind>
-__global__ void __launch_bounds__(Kind::kThreads, Kind::kBlocks)
-    attend_decode_kernel(const __grid_constant__ DecodeCall call) {
-  unsigned char* const shared = shared_bytes();
-  DecodeFixed& fixed = *reinterpret_cast<DecodeFixed*>(shared);
-  unsigned char* const q = shared + kDecodeFixedBytes;
-  unsigned char* const tiles = q + kDecodeRows * Kind::kDims * 2;
-  const int32_t thread = static_cast<int32_t>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;
-  if (!begin_decode_block(call.attend, thread, Kind::kStep, &fixed)) return;
+class DecodeRows {
+ public:
+  __device__ __forceinline__ DecodeRows() : sums_() { sums_.m[0] = sums_.m[1] = -INFINITY; }
+  // Loads the queries. All threads of the block call it. It has a barrier.
+  __device__ __forceinline__ void begin(const DecodeCall& call, DecodeFixed& fixed, int32_t warp, int32_t lane,
+                                        unsigned char* q) {
+    if constexpr (Kind::kNibbles) {
+      load_spread_queries<Kind>(call, fixed, warp, lane, q);
+    } else {
+      load_decode_queries<Kind>(call, fixed, warp * kWarpSize + lane, q);
+    }
+    __syncthreads();
+  }
+  __device__ __forceinline__ void compute(const DecodeCall& call, const DecodeFixed& fixed, const unsigned char* q,
+                                          const unsigned char* tile, int32_t begin, int32_t lane) {
+    compute_decode_tile<Kind>(call, fixed, q, tile, begin, lane, sums_);
+  }
+  __device__ __forceinline__ void share(DecodeFixed& fixed, float* results, int32_t warp, int32_t lane) const {
+    share_decode_sums<Kind>(fixed, results, warp, lane, sums_);
+  }
 
+ private:
+  DecodeSums<Kind::kValueDims> sums_;
+};
+
+// Reads the keys of the block, and writes the states of the warps to shared memory. Rows: DecodeRows or ByteRows. q: in
+// shared memory, and the tiles follow. o [warp][row][Dv] overwrites the tiles.
+template <class Kind, class Rows>
+__device__ __forceinline__ void stream_keys(const DecodeCall& call, DecodeFixed& fixed, unsigned char* q, int32_t warp,
+                                            int32_t lane) {
   const int32_t stages = call.stages;
+  unsigned char* const tiles = q + Kind::kQueryParts * Kind::kPartBytes;
   unsigned char* const ring = tiles + warp * stages * Kind::kTileBytes;
   DecodeReader<Kind> reader(call.attend, fixed, warp, lane);
-  DecodeSums<Kind::kValueDims> sums = {};
-  sums.m[0] = sums.m[1] = -INFINITY;
+  Rows rows;
   int32_t read = 0, write = 0;
   // Tile i is computed after the copies of tile i + stages - 1 have begun. Iterations with i < 0 only begin copies.
   for (int32_t i = 1 - stages; i < reader.tiles; ++i) {
@@ -452,24 +361,51 @@ __global__ void __launch_bounds__(Kind::kThreads, Kind::kBlocks)
     close_copies();
     write = write + 1 == stages ? 0 : write + 1;
     if (i < 0) {
-      if (i + 1 < 0) continue;
-      load_decode_queries<Kind>(call, fixed, thread, q);
-      __syncthreads();
+      if (i + 1 == 0) rows.begin(call, fixed, warp, lane, q);
       continue;
     }
-    compute_decode_tile<Kind>(call, fixed, q, ring + read * Kind::kTileBytes, reader.first + i * Kind::kStep, lane,
-                              sums);
+    rows.compute(call, fixed, q, ring + read * Kind::kTileBytes, reader.first + i * Kind::kStep, lane);
     read = read + 1 == stages ? 0 : read + 1;
   }
   wait_copies<0>();
-  __syncthreads();  // the tiles are no longer read
-  float* const results = reinterpret_cast<float*>(tiles);
-  share_decode_sums<Kind>(fixed, results, warp, lane, sums);
+  let_next_start();  // the merge waits until this grid has ended
+  __syncthreads();   // the tiles are no longer read
+  rows.share(fixed, reinterpret_cast<float*>(tiles), warp, lane);
   __syncthreads();
+}
+
+// Computes block `index` of the call.
+template <class Kind>
+__device__ __forceinline__ void compute_decode_block(const DecodeCall& call, int64_t index) {
+  unsigned char* const shared = shared_bytes();
+  DecodeFixed& fixed = *reinterpret_cast<DecodeFixed*>(shared);
+  unsigned char* const q = shared + kDecodeFixedBytes;
+  const float* const results = reinterpret_cast<const float*>(q + Kind::kQueryParts * Kind::kPartBytes);
+  const int32_t thread = static_cast<int32_t>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;
+  if (!begin_decode_block(call.attend, index, thread, Kind::kStep, &fixed)) return;
+  if constexpr (!Kind::kNarrow) {
+    stream_keys<Kind, DecodeRows<Kind>>(call, fixed, q, warp, lane);
+  } else if (fixed.rows <= 8) {
+    stream_keys<Kind, ByteRows<Kind, 1>>(call, fixed, q, warp, lane);
+  } else {
+    stream_keys<Kind, ByteRows<Kind, 2>>(call, fixed, q, warp, lane);
+  }
   if (thread < fixed.rows) merge_decode_row<Kind>(call.attend, fixed, thread);
   __syncthreads();
   for (int32_t r = warp; r < fixed.rows; r += Kind::kWarps)
     finish_decode_row<Kind>(call.attend, fixed, results, r, lane);
+}
+
+// In a step of a graph, the grid may have fewer thread blocks than the plan has blocks (common/live_grid.h).
+template <class Kind>
+__global__ void __launch_bounds__(Kind::kThreads, Kind::kBlocks)
+    attend_decode_kernel(const __grid_constant__ DecodeCall call) {
+  // The number of blocks is read again for each block, because it would occupy registers.
+  for (int32_t index = static_cast<int32_t>(blockIdx.x); index < count_blocks(call.attend);
+       index += static_cast<int32_t>(gridDim.x)) {
+    compute_decode_block<Kind>(call, index);
+    __syncthreads();  // the shared memory of this block is no longer read
+  }
 }
 
 using DecodeKernel = void (*)(DecodeCall);
@@ -479,7 +415,9 @@ template <class Q, class P, Type kStored>
 DecodeKernel decode_kernel_of(const kvc_backend_layer& layer) {
   if (layer.head_dim == 64) return attend_decode_kernel<DecodeKind<Q, P, kStored, 64, 64>>;
   if (layer.head_dim == 128) return attend_decode_kernel<DecodeKind<Q, P, kStored, 128, 128>>;
-  if (layer.head_dim == 256) return attend_decode_kernel<DecodeKind<Q, P, kStored, 256, 256>>;
+  if constexpr (kStored != Type::kU4) {
+    if (layer.head_dim == 256) return attend_decode_kernel<DecodeKind<Q, P, kStored, 256, 256>>;
+  }
   if constexpr (kStored == Type::kF16 || kStored == Type::kBf16) {
     return attend_decode_kernel<DecodeKind<Q, P, kStored, 192, 128>>;
   }
@@ -488,9 +426,9 @@ DecodeKernel decode_kernel_of(const kvc_backend_layer& layer) {
 // Each function is in a file of its own.
 DecodeKernel decode_kernel_of_f16(const kvc_backend_layer& layer);
 DecodeKernel decode_kernel_of_bf16(const kvc_backend_layer& layer);
-DecodeKernel decode_kernel_of_f16_e4m3(const kvc_backend_layer& layer);
-DecodeKernel decode_kernel_of_bf16_e4m3(const kvc_backend_layer& layer);
-DecodeKernel decode_kernel_of_f16_i8(const kvc_backend_layer& layer);
-DecodeKernel decode_kernel_of_bf16_i8(const kvc_backend_layer& layer);
+DecodeKernel decode_kernel_of_e4m3(const kvc_backend_layer& layer);
+DecodeKernel decode_kernel_of_i8(const kvc_backend_layer& layer);
+DecodeKernel decode_kernel_of_f16_u4(const kvc_backend_layer& layer);
+DecodeKernel decode_kernel_of_bf16_u4(const kvc_backend_layer& layer);
 
 }  // namespace kvc::kernels::cuda

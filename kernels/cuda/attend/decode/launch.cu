@@ -1,6 +1,7 @@
 // Chooses the instance of attend_decode_kernel for a call, and launches it.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/attend/common/live_grid.h"
 #include "kernels/cuda/attend/decode/kernel.cuh"
 #include "kernels/cuda/attend/decode/launch.h"
 
@@ -11,9 +12,11 @@ DecodeKernel decode_kernel(const AttendCall& call) {
   const bool is_f16 = type_of(call.args.q.dtype) == Type::kF16;
   switch (stored_type(call.layer)) {
     case Type::kE4m3:
-      return is_f16 ? decode_kernel_of_f16_e4m3(call.layer) : decode_kernel_of_bf16_e4m3(call.layer);
+      return decode_kernel_of_e4m3(call.layer);
+    case Type::kU4:
+      return is_f16 ? decode_kernel_of_f16_u4(call.layer) : decode_kernel_of_bf16_u4(call.layer);
     case Type::kI8:
-      return is_f16 ? decode_kernel_of_f16_i8(call.layer) : decode_kernel_of_bf16_i8(call.layer);
+      return decode_kernel_of_i8(call.layer);
     default:
       return is_f16 ? decode_kernel_of_f16(call.layer) : decode_kernel_of_bf16(call.layer);
   }
@@ -27,7 +30,7 @@ bool is_plain(const AttendCall& call) {
          elements % 8 == 0 && reinterpret_cast<uintptr_t>(args.q.data) % 16 == 0;
 }
 
-// Whether the keys of each tile are in one page, and all byte offsets within a page fit in int32.
+// Whether the keys of each 16 keys of a tile are in one page, and all byte offsets within a page fit in int32.
 bool has_tiles_in_pages(const kvc_backend_layer& layer) {
   const int64_t most = INT32_MAX / layer.page_size - layer.head_dim * 2;
   return layer.page_size % kDecodeKeys == 0 && layer.k.slot_stride_bytes < most && layer.v.slot_stride_bytes < most;
@@ -35,8 +38,9 @@ bool has_tiles_in_pages(const kvc_backend_layer& layer) {
 
 }  // namespace
 
-DecodeShape shape_of_decode(const Device& device, const kvc_backend_layer& layer) {
-  return decode_shape(layer, kDecodeFixedBytes, device.shared_of_block, device.shared_of_multiprocessor);
+DecodeShape shape_of_decode(const Device& device, const AttendCall& call) {
+  return decode_shape(call.layer, type_of(call.args.q.dtype), kDecodeFixedBytes, device.shared_of_block,
+                      device.shared_of_multiprocessor);
 }
 
 kvc_status launch_decode(const Device& device, const AttendCall& call, const DecodeShape& shape, int64_t blocks,
@@ -53,10 +57,14 @@ kvc_status launch_decode(const Device& device, const AttendCall& call, const Dec
   // value, because another thread may be about to launch the kernel with more shared memory.
   const cudaError_t result = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block);
-  const kvc_status status = check(result, "cudaFuncSetAttribute", "attention of few rows", error);
+  kvc_status status = check(result, "cudaFuncSetAttribute", "attention of few rows", error);
+  const int32_t threads = decode_warps(layer.head_dim, element_bits(stored_type(layer))) * kWarpSize;
+  if (status == KVC_OK) {
+    status = cap_blocks(device, call.live_blocks, reinterpret_cast<const void*>(kernel), threads, shape.shared_bytes,
+                        &blocks, error);
+  }
   if (status != KVC_OK) return status;
-  const int32_t warps = decode_warps(layer.head_dim, is_quantised(stored_type(layer)) ? 1 : 2);
-  return launch("attention of few rows", stream, {static_cast<unsigned>(blocks), 1, 1}, warps * kWarpSize,
+  return launch("attention of few rows", stream, {static_cast<unsigned>(blocks), 1, 1}, threads,
                 static_cast<size_t>(shape.shared_bytes), error, kernel, decode);
 }
 

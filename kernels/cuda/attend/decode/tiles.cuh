@@ -2,11 +2,13 @@
 // copies the tiles of each warp to shared memory.
 //
 // When a lane has started its copies of a tile, it finds the page of its key in the warp's next tile. So the copies do
-// not wait for page ids. Lanes 0 to 15 have the 16 keys of a tile, for addresses in K. Lanes 16 to 31 have the same
-// keys, for addresses in V. A key that no row sees is not read; its place holds zeros.
+// not wait for page ids. Lane i finds the page of key i of the tile. If the tile has 16 keys, lane 16 + i finds the
+// same page. A key that no row sees is not read; its place holds zeros.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+
+#include <type_traits>
 
 #include "kernels/common/mask.h"
 #include "kernels/common/page_walk.h"
@@ -27,7 +29,7 @@ struct DecodeCall {
   int32_t has_units;         // scores are multiplied by scales of K or q that do not belong to tokens
   int32_t has_token_scales;  // tokens have scales
   int32_t q_is_plain;        // q is copied unchanged, 16 aligned bytes at a time
-  int32_t one_page;          // the keys of a tile are in one page, and byte offsets within a page fit in int32
+  int32_t one_page;  // 16 keys from a multiple of 16 on are in one page, and byte offsets within a page fit in int32
 };
 
 constexpr int kMostDecodeWarps = 4;
@@ -62,31 +64,43 @@ struct DecodeKind {
   using P = PType;
   static constexpr Type kStored = kStoredType;
   static constexpr bool kNarrow = kStored == Type::kE4m3 || kStored == Type::kI8;  // 8 bits
-  static constexpr bool kHasScales = kStored == Type::kI8;
-  static constexpr int kElement = kNarrow ? 1 : 2;
-  static constexpr int kDims = kKeyDims, kValueDims = kDimsOfV;
-  static constexpr int kWarps = decode_warps(kDims, kElement), kThreads = kWarps * kWarpSize;
-  static constexpr int kBlocks = kWarps == 2        ? 4
-                                 : kValueDims > 128 ? 2
-                                                    : 3;  // blocks on a multiprocessor, as the registers allow
-  static constexpr int kKeyPitch = kDims * kElement, kValuePitch = kValueDims * kElement;
-  static constexpr int kScalesAt = kDecodeKeys * (kKeyPitch + kValuePitch);
-  static constexpr int kTileBytes = decode_tile_bytes(kDims, kValueDims, kElement, kHasScales);
-  static constexpr int kStep =
-      kDecodeKeys * kWarps;  // keys from the begin of a warp's tile to the begin of its next tile
+  static constexpr bool kNibbles = kStored == Type::kU4;
+  static constexpr bool kHasScales = tokens_have_scales(kStored);
+  static constexpr int kBits = kNibbles ? 4 : kNarrow ? 8 : 16;
+  static constexpr int kDims = kKeyDims, kValueDims = kDimsOfV, kKeys = decode_tile_keys(kDims, kBits);
+  static constexpr int kQueryParts = query_parts(std::is_same_v<Q, F16> ? Type::kF16 : Type::kBf16, kStored);
+  static constexpr int kPartBytes = kDecodeRows * kDims * 2;
+  static constexpr int kWarps = decode_warps(kDims, kBits), kThreads = kWarps * kWarpSize;
+  // Blocks on a multiprocessor, as the registers allow. Shared memory allows two if a tile has 8 KiB.
+  static constexpr int kBlocks = kWarps == 2 ? 4 : kValueDims > 128 || (kNarrow && kValueDims == 128) ? 2 : 3;
+  static constexpr int kKeyPitch = kDims * kBits / 8, kValuePitch = kValueDims * kBits / 8;
+  static constexpr int kScalesAt = kKeys * (kKeyPitch + kValuePitch);
+  static constexpr int kTileBytes = decode_tile_bytes(kDims, kValueDims, kBits, kHasScales);
+  static constexpr int kStep = kKeys * kWarps;  // keys from the begin of a warp's tile to the begin of its next tile
+};
+
+// The softmax state of a warp's 16 rows. A lane has parts of the rows lane / 4 and lane / 4 + 8: of each 8 columns, the
+// columns lane % 4 * 2 and lane % 4 * 2 + 1.
+template <int kDims>
+struct DecodeSums {
+  float m[2], l[2];  // l: the sum over the lane's keys only
+  float o[kDims / 8][4];
 };
 
 // The place of a 16-byte chunk of a row in a tile, in bytes. Chunks of 8 adjacent rows lie in different banks, and so
 // do adjacent chunks of a row.
 template <int kPitch>
 __device__ __forceinline__ int32_t tile_place(int32_t row, int32_t chunk) {
-  static_assert(kPitch == 64 || kPitch % 128 == 0);
+  static_assert(kPitch == 32 || kPitch == 64 || kPitch % 128 == 0);
+  if (kPitch == 32) return row * 32 + ((chunk ^ (row / 4 & 1)) << 4);
   return kPitch == 64 ? row * 64 + ((chunk ^ (row / 2 & 3)) << 4) : swizzled(row, chunk, kPitch);
 }
 
+// Whether all rows see all keys of the tile of kKeys keys that begins at key `begin`.
+template <int kKeys>
 __device__ __forceinline__ bool is_full_tile(const DecodeFixed& fixed, int32_t begin) {
   const uint32_t first = static_cast<uint32_t>(begin);
-  return first >= fixed.full_begin && first + kDecodeKeys <= fixed.full_end;
+  return first >= fixed.full_begin && first + kKeys <= fixed.full_end;
 }
 
 __device__ __forceinline__ bool sees_decode_key(const DecodeFixed& fixed, int32_t row, int32_t key) {
@@ -97,12 +111,12 @@ __device__ __forceinline__ uint64_t first_row_of(const kvc_backend_pool& pool, i
   return reinterpret_cast<uint64_t>(pool.data) + static_cast<uint64_t>(head * pool.head_stride_bytes);
 }
 
-// Finds the block's work: its rows, their masks and places, and the keys that they see. Returns false if the block has
-// no work. Ends with a barrier. keys_on: the keys from a warp's tile to its next tile.
-__device__ __forceinline__ bool begin_decode_block(const AttendCall& call, int32_t thread, int32_t keys_on,
-                                                   DecodeFixed* fixed) {
+// Finds the work of block `index` of the call: its rows, their masks and places, and the keys that they see. Returns
+// false if the block has no work. Ends with a barrier. keys_on: the keys from a warp's tile to its next tile.
+__device__ __forceinline__ bool begin_decode_block(const AttendCall& call, int64_t index, int32_t thread,
+                                                   int32_t keys_on, DecodeFixed* fixed) {
   AttendBlock block;
-  if (!find_block(call, &block)) return false;
+  if (!find_block(call, index, &block)) return false;
   const kvc_backend_item& item = call.plan.arrays.items[block.item];
   const int32_t group = call.layer.num_q_heads / call.layer.num_kv_heads, rows = block.row_end - block.row_begin;
   if (thread == 0) {
@@ -149,11 +163,11 @@ class DecodeReader {
   __device__ __forceinline__ DecodeReader(const AttendCall& call, const DecodeFixed& fixed, int32_t warp, int32_t lane)
       : lane_(lane), leaf_index_(-1), leaf_(nullptr) {
     const bool any = fixed.keys_begin < fixed.keys_end;
-    first = (any ? static_cast<int32_t>(fixed.keys_begin) / kDecodeKeys + warp : warp) * kDecodeKeys;
+    first = (any ? static_cast<int32_t>(fixed.keys_begin) / Kind::kKeys + warp : warp) * Kind::kKeys;
     end = any ? static_cast<int32_t>(fixed.keys_end) : 0;
     tiles = first < end ? (end - first + Kind::kStep - 1) / Kind::kStep : 0;
     next_ = first;
-    const int32_t page_size = call.layer.page_size, key = first + lane % kDecodeKeys;
+    const int32_t page_size = call.layer.page_size, key = first + lane % Kind::kKeys;
     entry_ = key / page_size;
     slot_ = key % page_size;
     find_page(fixed);
@@ -163,27 +177,30 @@ class DecodeReader {
   __device__ __forceinline__ void begin_tile(const DecodeCall& call, const DecodeFixed& fixed, unsigned char* tile) {
     if (next_ >= end) return;
     const kvc_backend_layer& layer = call.attend.layer;
-    const bool is_key = lane_ < kDecodeKeys;
-    unsigned char* const v_tile = tile + kDecodeKeys * Kind::kKeyPitch;
+    unsigned char* const v_tile = tile + Kind::kKeys * Kind::kKeyPitch;
     if (call.one_page != 0) {
-      const uint32_t seen =
-          __ballot_sync(kAllLanes, page_ >= 0);  // bits i and 16 + i: whether some row sees key i of the tile
-      const int32_t page = __shfl_sync(kAllLanes, page_, __ffs(static_cast<int>(seen | 0x80000000u)) - 1);
-      const int32_t slot = slot_ - lane_ % kDecodeKeys;
-      copy_page_rows<Kind::kKeyPitch>(layer.k, fixed.k_rows, page < 0 ? 0 : page, slot, seen, tile);
-      copy_page_rows<Kind::kValuePitch>(layer.v, fixed.v_rows, page < 0 ? 0 : page, slot, seen, v_tile);
+      const uint32_t all_seen = __ballot_sync(kAllLanes, page_ >= 0);  // bit i: whether some row sees key i of the tile
+#pragma unroll
+      for (int part = 0; part < Kind::kKeys / kDecodeKeys; ++part) {
+        constexpr int kBit = kDecodeKeys - 1;
+        const int32_t first_lane = part * kDecodeKeys;
+        const uint32_t seen = all_seen >> first_lane & 0xffffu;
+        const int32_t owner = first_lane + __ffs(static_cast<int>(seen | 1u << kBit)) - 1;
+        const int32_t page = __shfl_sync(kAllLanes, page_, owner), slot = __shfl_sync(kAllLanes, slot_, first_lane);
+        copy_page_rows<Kind::kKeyPitch>(layer.k, fixed.k_rows, page < 0 ? 0 : page, slot, seen,
+                                        tile + first_lane * Kind::kKeyPitch);
+        copy_page_rows<Kind::kValuePitch>(layer.v, fixed.v_rows, page < 0 ? 0 : page, slot, seen,
+                                          v_tile + first_lane * Kind::kValuePitch);
+      }
     } else {
-      const kvc_backend_pool& pool = is_key ? layer.k : layer.v;
-      const uint64_t row = (is_key ? fixed.k_rows : fixed.v_rows) +
-                           static_cast<uint64_t>(page_ * pool.page_stride_bytes + slot_ * pool.slot_stride_bytes);
-      copy_rows<Kind::kKeyPitch>(page_ < 0 ? 0 : row, 0, layer.k.data, tile);
-      copy_rows<Kind::kValuePitch>(page_ < 0 ? 0 : row, kDecodeKeys, layer.v.data, v_tile);
+      copy_rows<Kind::kKeyPitch>(layer.k, fixed.k_rows, tile);
+      copy_rows<Kind::kValuePitch>(layer.v, fixed.v_rows, v_tile);
     }
     if (Kind::kHasScales && call.has_token_scales != 0) {
-      const kvc_backend_scales* const scales = is_key ? &layer.k_scales : &layer.v_scales;
-      const bool there = page_ >= 0;
-      begin_float_copy(reinterpret_cast<float*>(tile + Kind::kScalesAt) + lane_,
-                       there ? token_scale(scales, page_, fixed.block.head, slot_) : scales->data, there);
+      float* const scales = reinterpret_cast<float*>(tile + Kind::kScalesAt) + lane_;
+      if (Kind::kKeys == kWarpSize || lane_ < Kind::kKeys) copy_scale(layer.k_scales, fixed, scales);
+      if (Kind::kKeys == kWarpSize) copy_scale(layer.v_scales, fixed, scales + Kind::kKeys);
+      if (Kind::kKeys < kWarpSize && lane_ >= Kind::kKeys) copy_scale(layer.v_scales, fixed, scales);
     }
     next_ += Kind::kStep;
     entry_ += fixed.entries_on;
@@ -200,9 +217,9 @@ class DecodeReader {
   __device__ __forceinline__ void find_page(const DecodeFixed& fixed) {
     page_ = -1;
     if (next_ >= end) return;
-    bool seen = is_full_tile(fixed, next_);
+    bool seen = is_full_tile<Kind::kKeys>(fixed, next_);
     if (!seen) {
-      for (int32_t r = 0; r < fixed.rows && !seen; ++r) seen = sees_decode_key(fixed, r, next_ + lane_ % kDecodeKeys);
+      for (int32_t r = 0; r < fixed.rows && !seen; ++r) seen = sees_decode_key(fixed, r, next_ + lane_ % Kind::kKeys);
     }
     if (!seen) return;
     const int32_t leaf_index = entry_ >> KVC_BACKEND_NODE_FANOUT_LOG2;
@@ -213,33 +230,54 @@ class DecodeReader {
     page_ = leaf_[entry_ & (KVC_BACKEND_NODE_FANOUT - 1)];
   }
 
+  // Copies the scale of the lane's key.
+  __device__ __forceinline__ void copy_scale(const kvc_backend_scales& scales, const DecodeFixed& fixed,
+                                             float* target) {
+    const bool there = page_ >= 0;
+    begin_float_copy(target, there ? token_scale(&scales, page_, fixed.block.head, slot_) : scales.data, there);
+  }
+
   // Copies 16 rows of a page, from slot `slot` on. rows: the address of the head's rows in slot 0 of page 0. seen: bit
   // i is set if row i is to be copied. A row whose bit is not set becomes zeros.
   template <int kPitch>
   __device__ __forceinline__ void copy_page_rows(const kvc_backend_pool& pool, uint64_t rows, int32_t page,
                                                  int32_t slot, uint32_t seen, unsigned char* target) {
-    constexpr int kChunks = kPitch / 16;
+    constexpr int kChunks = kPitch / 16, kCopies = kDecodeKeys * kChunks / kWarpSize;
     const int32_t row_bytes = static_cast<int32_t>(pool.slot_stride_bytes);
     const unsigned char* const of_page =
         reinterpret_cast<const unsigned char*>(rows + static_cast<uint64_t>(page * pool.page_stride_bytes));
+    if (!Kind::kNibbles && kWarpSize % kChunks == 0 && seen == (1u << kDecodeKeys) - 1) {
+      // A lane copies the same chunk of every kEach-th row. So its places in the tile differ by constants, apart from
+      // the bits by which tile_place permutes the chunks of a row.
+      constexpr int kEach = kChunks < kWarpSize ? kWarpSize / kChunks : 1;
+      const int32_t first = lane_ / kChunks, place = tile_place<kPitch>(first, lane_ % kChunks);
+      const unsigned char* const source = of_page + ((slot + first) * row_bytes + lane_ % kChunks * 16);
 #pragma unroll
-    for (int i = 0; i < kDecodeKeys * kChunks / kWarpSize; ++i) {
+      for (int i = 0; i < kCopies; ++i) {
+        begin_copy(target + (place ^ tile_place<kPitch>(i * kEach, 0) % kPitch) + i * kEach * kPitch,
+                   source + i * kEach * row_bytes, true);
+      }
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
       const int32_t index = i * kWarpSize + lane_, row = index / kChunks, chunk = index % kChunks;
       begin_copy(target + tile_place<kPitch>(row, chunk), of_page + ((slot + row) * row_bytes + chunk * 16),
                  ((seen >> row) & 1u) != 0);
     }
   }
 
-  // Copies 16 rows. Lane first_lane + i has the address of row i, or 0 for a row that becomes zeros.
+  // Copies the rows of a tile whose keys may be in any pages. rows: the address of the head's rows in slot 0 of page 0.
   template <int kPitch>
-  __device__ __forceinline__ void copy_rows(uint64_t address, int32_t first_lane, const void* pool,
-                                            unsigned char* target) {
+  __device__ __forceinline__ void copy_rows(const kvc_backend_pool& pool, uint64_t rows, unsigned char* target) {
     constexpr int kChunks = kPitch / 16;
+    const uint64_t own =
+        page_ < 0 ? 0 : rows + static_cast<uint64_t>(page_ * pool.page_stride_bytes + slot_ * pool.slot_stride_bytes);
 #pragma unroll
-    for (int i = 0; i < kDecodeKeys * kChunks / kWarpSize; ++i) {
+    for (int i = 0; i < Kind::kKeys * kChunks / kWarpSize; ++i) {
       const int32_t index = i * kWarpSize + lane_, row = index / kChunks, chunk = index % kChunks;
-      const uint64_t source = __shfl_sync(kAllLanes, address, first_lane + row);
-      const void* const from = source == 0 ? pool : reinterpret_cast<const unsigned char*>(source) + chunk * 16;
+      const uint64_t source = __shfl_sync(kAllLanes, own, row);
+      const void* const from = source == 0 ? pool.data : reinterpret_cast<const unsigned char*>(source) + chunk * 16;
       begin_copy(target + tile_place<kPitch>(row, chunk), from, source != 0);
     }
   }

@@ -53,6 +53,12 @@ __device__ __forceinline__ void begin_copy(void* shared, const void* global, boo
                "r"(there ? 16 : 0)
                : "memory");
 }
+// Starts a copy of 8 aligned bytes in the same way.
+__device__ __forceinline__ void begin_half_copy(void* shared, const void* global, bool there) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(shared)), "l"(global),
+               "r"(there ? 8 : 0)
+               : "memory");
+}
 // Starts a copy of a float in the same way.
 __device__ __forceinline__ void begin_float_copy(float* shared, const void* global, bool there) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(shared)), "l"(global),
@@ -99,6 +105,13 @@ __device__ __forceinline__ float fast_exp2(float x) {
   return y;
 }
 
+// Hides from the compiler how x was computed. So it computes values that depend on x where they are used, instead of
+// keeping them in registers through a loop.
+__device__ __forceinline__ int32_t hidden(int32_t x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 // Returns four bytes, chosen among the bytes of a (0 to 3) and b (4 to 7). Nibble i of the selector is the number of
 // byte i.
 __device__ __forceinline__ uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t selector) {
@@ -107,8 +120,10 @@ __device__ __forceinline__ uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t 
 
 #else
 
+inline int32_t hidden(int32_t x) { return x; }
 using cuda_emulation::begin_copy;
 using cuda_emulation::begin_float_copy;
+using cuda_emulation::begin_half_copy;
 using cuda_emulation::close_copies;
 using cuda_emulation::fast_exp2;
 using cuda_emulation::load_matrices;

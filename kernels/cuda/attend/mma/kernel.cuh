@@ -1,24 +1,25 @@
-// Attention on tensor cores (mma.m16n8k16) with float32 sums. A thread block has 4 warps. It computes rows (query, head
-// of the group) of one kv head over the keys of an item, 64 keys at a time.
+// Attention on tensor cores (mma.m16n8k16) with float32 sums. A thread block has 4 warps. It computes rows of one kv
+// head over the keys of an item, 64 keys at a time. A row is a pair of a query and a query head.
 //
-//   kKeyWarps = 1: prefill. The block has 64 rows. A warp has 16 rows and all keys of a tile.
+//   kKeyWarps = 1: prefill, except what attend/mma/many_rows.cuh computes. The block has 64 rows. A warp has 16 rows
+//                  and all keys of a tile.
 //   kKeyWarps = 4: decode. All warps have the same 16 rows. A warp has 16 keys of each tile and its own softmax state.
-//                  The four states are merged at the end, with the arithmetic for split items.
+//                  The four states are merged at the end, by the same arithmetic as the states of split items.
 //
 // A warp computes S = Q K^T of 16 rows in registers, then the online softmax, then O += P V. P stays in registers,
 // because two C fragments are one A fragment (attend/mma/layout.h). A tile needs one barrier, or two with 8-bit
 // storage. attend/mma/plan.h describes shared memory. A thread has Dv / 2 registers for o, and 32 (prefill) or 8
 // (decode) for S.
 //
-// A deterministic cache folds states: after each fold_keys keys, it merges the state over them into the state over all
-// earlier keys. So the bits of a row do not depend on how its keys are split.
+// In a deterministic cache, states are folded: after each fold_keys keys, the state over these keys is merged into the
+// state over all earlier keys. So the bits of a row do not depend on how its keys are split.
 //
 // Lower bounds, for a kv head with R rows: decode reads the D + Dv elements of a key once for 16 rows, and computes 2 R
 // (D + Dv) operations with them. Up to some tens of rows, memory is the limit. Prefill is limited by the operations.
 //
-// Keys that a row does not see may hold NaN. The scores of such keys are replaced. In tiles that some row does not see
-// whole, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. After the product, they are added to the
-// rows that see such a key.
+// Keys that a row does not see may hold NaN. The scores of such keys are replaced by -inf. In tiles of which some row
+// does not see every key, NaN and infinity in V are replaced by zero, because 0 * NaN is NaN. After the product, the
+// replaced values are added to the rows that see their keys.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -65,7 +66,7 @@ __device__ __forceinline__ void multiply_values(const MmaState& state, const Mma
                                                 WarpRows<kDims>& rows) {
   const MmaShape& shape = state.call->shape;
   const int32_t lane = state.lane, dims = state.call->attend.layer.v_head_dim;
-  // In a deterministic cache, no bit may depend on whether all rows see the tile.
+  // In a deterministic cache, no bit of a result may depend on whether all rows see the tile.
   const bool partly = tile.is_full == 0 || state.call->attend.plan.fold_keys > 0;
   uint32_t found = 0;
   scale_values(state, tile, key0, s);
@@ -96,7 +97,7 @@ __device__ __forceinline__ float value_unit(const MmaState& state, int32_t row) 
          row_factor(&state.call->attend.args.v_scales, fixed.places[row].row, fixed.block.head);
 }
 
-// The place in shared memory of element e of the lane's fragment i, in o of earlier keys.
+// The address, in the folded o (o of earlier keys, in shared memory), of element e of the lane's fragment i.
 __device__ __forceinline__ float* folded_o(const MmaState& state, int i, int e) {
   float* const folded = reinterpret_cast<float*>(state.shared + state.call->shape.folded_at);
   const int32_t fragments = state.call->attend.layer.v_head_dim / 8;
@@ -219,7 +220,8 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
   const AttendCall& call = state.call->attend;
   const kvc_backend_attend& args = call.args;
   const int32_t dims = call.layer.v_head_dim, rows = state.call->shape.cut.rows;
-  const float* const results = reinterpret_cast<const float*>(state.shared + state.call->shape.q_at);
+  const int32_t block = rotation_block(call.layer, dims);
+  float* const results = reinterpret_cast<float*>(state.shared + state.call->shape.q_at);
   const Type type = type_of(args.out.dtype);
   for (int32_t r = state.warp; r < state.rows; r += state.call->shape.cut.warps) {
     const QueryPlace& place = fixed.places[r];
@@ -234,17 +236,21 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
     const int64_t states = place.states, index = place.first_state + head;
     float* const partial = call.plan.partials + (is_part ? place.partial_offset : 0);
     const int64_t base = out_element(args, place.row, place.token, head);
+    float* const merged = results + r * dims;
     for (int32_t d = state.lane; d < dims; d += kWarpSize) {
       float o = 0.0f;
 #pragma unroll
       for (int w = 0; w < kKeyWarps; ++w) {
         o = fmaf(results[(w * rows + r) * dims + d], fixed.factors[r * kKeyWarps + w], o);
       }
-      o = l == 0.0f ? 0.0f : o * scale;
+      merged[d] = l == 0.0f ? 0.0f : o * scale;
+    }
+    if (block > 0) gather_by_warp(merged, dims, block, state.lane);
+    for (int32_t d = state.lane; d < dims; d += kWarpSize) {
       if (is_part) {
-        partial[index * dims + d] = o;
+        partial[index * dims + d] = merged[d];
       } else {
-        store_element(type, args.out.data, base + d, o);
+        store_element(type, args.out.data, base + d, merged[d]);
       }
     }
     if (state.lane != 0) continue;
@@ -258,12 +264,11 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
 }
 
 // Calls compute(tile, K, V) for each tile of the item that some row sees. Meanwhile the copies of the next stages - 1
-// tiles are in flight, and the pages of the tile after them have been looked up. Q, P: the types to which 8-bit K and V
-// are converted. kTurns: keys are rotated on read.
-template <class Q, class P, bool kTurns, class Compute>
+// tiles are in flight, and the pages of the tile after them have been looked up. Q, P: the types to which K and V of
+// fewer bits are converted. kTurns: keys are rotated on read. kDims: the most dims of V; 0: rows are latent.
+template <class Q, class P, bool kTurns, int kDims, class Compute>
 __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& compute) {
   const MmaShape& shape = state.call->shape;
-  const Type stored = stored_type(state.call->attend.layer);
   const int32_t stages = shape.stages;
   for (int32_t i = 0; i < stages; ++i) prepare_tile(state);
   __syncthreads();
@@ -284,13 +289,15 @@ __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& co
     prepare_tile(state);
     unsigned char *const k_tile = state.k_tile(i), *const v_tile = state.v_tile(i);
     if (shape.k_raw > 0) {
-      const unsigned char* const raw = state.raw_tile(i);
-      widen_rows<Q>(state, stored, raw, shape.k_raw, shape.k_pitch, k_tile);
-      widen_rows<P>(state, stored, raw + shape.cut.keys * shape.k_raw, shape.v_raw, shape.v_pitch, v_tile);
+      widen_tile<Q, P, kDims>(state, state.tile(i), state.raw_tile(i), k_tile, v_tile);
       __syncthreads();
     }
     if constexpr (kTurns) {
-      turn_keys<Q>(state, state.tile(i), k_tile);
+      if (kHasLevels<kDims> && stored_type(state.call->attend.layer) == Type::kU4) {
+        unspread_keys<Q>(state, state.tile(i), state.raw_tile(i), k_tile);
+      } else {
+        turn_keys<Q>(state, state.tile(i), k_tile);
+      }
       __syncthreads();
     }
     compute(state.tile(i), k_tile, v_tile);
@@ -318,7 +325,8 @@ __device__ __forceinline__ bool begin_mma_block(const MmaCall& call, int64_t ind
   return true;
 }
 
-// Begins a round with the rows from block.row_begin on: finds their masks and their first key, and loads their queries.
+// Begins a round, which computes up to cut.rows rows of the block, from block.row_begin on. Finds the masks and the
+// first key of these rows, and loads their queries.
 template <class Q>
 __device__ __forceinline__ void begin_mma_round(MmaState& state) {
   const MmaFixed& fixed = *state.fixed;
@@ -354,27 +362,27 @@ __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __g
     if (!begin_mma_block(call, index, &state)) continue;
     const int32_t row0 = kKeyWarps == 1 ? state.warp * kMmaRows : 0;
     const int32_t key0 = kKeyWarps == 1 ? 0 : state.warp * (kMmaTileKeys / kKeyWarps);
-    // Only instances with kKeyWarps = 4 have more than one round, on devices whose shared memory is too small for 64
-    // rows.
+    // Only instances with kKeyWarps = 4 have several rounds: for a block of 64 rows, on devices whose shared memory is
+    // too small for 64 rows at once.
     do {
       begin_mma_round<Q>(state);
       WarpRows<kDims> rows = {};
       rows.m[0] = rows.m[1] = -INFINITY;
       const int32_t fold = call.attend.plan.fold_keys;
       int32_t fold_at = 0;
-      for_each_tile<Q, P, kTurns>(state,
-                                  [&](const MmaTile& tile, const unsigned char* k_tile, const unsigned char* v_tile) {
-                                    if (row0 >= state.rows) return;
-                                    if (kKeyWarps == 1 && fold > 0 && tile.begin >= fold_at) {
-                                      if (fold_at > 0) fold_rows(state, row0, rows);
-                                      fold_at = tile.begin - tile.begin % fold + fold;
-                                    }
-                                    float s[kTiles][4];
-                                    multiply_keys<Q, kTurns>(state, k_tile, row0, key0, s);
-                                    score_keys(state, tile, row0, key0, s);
-                                    soften_scores(state, s, rows);
-                                    multiply_values<P>(state, tile, v_tile, row0, key0, s, rows);
-                                  });
+      for_each_tile<Q, P, kTurns, kDims>(
+          state, [&](const MmaTile& tile, const unsigned char* k_tile, const unsigned char* v_tile) {
+            if (row0 >= state.rows) return;
+            if (kKeyWarps == 1 && fold > 0 && tile.begin >= fold_at) {
+              if (fold_at > 0) fold_rows(state, row0, rows);
+              fold_at = tile.begin - tile.begin % fold + fold;
+            }
+            float s[kTiles][4];
+            multiply_keys<Q, kTurns>(state, k_tile, row0, key0, s);
+            score_keys(state, tile, row0, key0, s);
+            soften_scores(state, s, rows);
+            multiply_values<P>(state, tile, v_tile, row0, key0, s, rows);
+          });
       if (kKeyWarps == 1 && fold > 0 && row0 < state.rows) {
         fold_rows(state, row0, rows);
         take_folded(state, row0, rows);
@@ -386,8 +394,6 @@ __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __g
     __syncthreads();  // the shared memory of this block is no longer read
   }
 }
-
-using MmaKernel = void (*)(MmaCall);
 
 // The instance that computes a call, by its rows and the dims of V.
 template <class Q, class P, bool kTurns>
@@ -403,6 +409,8 @@ MmaKernel mma_kernel_of_f16(const MmaCall& call);
 MmaKernel mma_kernel_of_bf16(const MmaCall& call);
 MmaKernel turned_kernel_of_f16(const MmaCall& call);
 MmaKernel turned_kernel_of_bf16(const MmaCall& call);
+MmaKernel many_kernel_of_f16(const MmaCall& call);
+MmaKernel many_kernel_of_bf16(const MmaCall& call);
 MmaKernel latent_kernel(const MmaCall& call);
 MmaKernel turned_latent_kernel(const MmaCall& call);
 

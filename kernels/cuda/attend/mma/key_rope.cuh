@@ -1,12 +1,13 @@
-// Attention on tensor cores over keys that are rotated on read (RoPE on read).
+// Attention on tensor cores over keys that are rotated on read: by RoPE on read, or to undo the rotation with which
+// uint4 is stored (kernels/common/hadamard.h).
 //
 // A rotated key is multiplied as a sum of two float16 or three bfloat16 numbers, its parts. The first part is the
 // rounded key. Each later part is the rounded difference of the key and the sum of the earlier parts. The reason: a
 // rotated key is float32 (kvc_backend_attend.key_tables), with 24 bits, but an operand of a product has only 11 or 8
 // bits. Rounding the key once would add an error as large as that of rounding P.
 //
-// All threads rotate the keys of a tile together, once. The first part replaces the key in the tile. The other parts,
-// the lower parts, have tiles of their own. S is the sum of the products with all parts.
+// All threads together rotate the keys of a tile, once. The first part replaces the key in the tile. The other parts
+// are called the lower parts, and have tiles of their own. S is the sum of the products with all parts.
 //
 // Lower bounds: Q K^T takes 2 or 3 times the operations over the rotated dims; P V does not change. cos and sin take 6
 // to 12 float64 operations for each key, pair of dims, kv head and block of rows (rope_table.h).
@@ -18,6 +19,7 @@
 #include "kernels/cuda/attend/mma/layout.h"
 #include "kernels/cuda/attend/mma/plan.h"
 #include "kernels/cuda/attend/mma/tiles.cuh"
+#include "kernels/cuda/hadamard.cuh"
 #include "kernels/cuda/rotate.cuh"
 
 namespace kvc::kernels::cuda {
@@ -26,7 +28,7 @@ namespace kvc::kernels::cuda {
 template <class T>
 struct TurnedParts;
 // kFirst prevents overflow, because rotation can make an element of a key up to 11 times as large (sqrt(2) times RoPE's
-// attention factor). kNext prevents subnormals: the rest after the first part is at most 2^-12 of the key.
+// attention factor). kNext prevents subnormals, because the rest after the first part is at most 2^-12 of the key.
 template <>
 struct TurnedParts<F16> {
   static constexpr int32_t kCount = turned_parts(Type::kF16);
@@ -107,7 +109,8 @@ __device__ __forceinline__ void turn_keys(const MmaState& state, const MmaTile& 
   const kvc_backend_layer& layer = state.call->attend.layer;
   const MmaShape& shape = state.call->shape;
   const double* const table = key_table_of_row(&state.fixed->args, state.fixed->item->row);
-  // For each key there are `all` pieces of work: its rotated pairs, and then the other dims of the same product steps.
+  // For each key there are `all` pieces of work: its rotated pairs, and then the dims that are in the same groups of
+  // kMmaDepth dims as rotated dims, but are not rotated.
   const int32_t pairs = layer.rope_dim / 2, all = shape.turned_end - shape.turned_begin - pairs;
   const auto element = [&](int32_t key, int32_t d) {
     T x;
@@ -132,6 +135,40 @@ __device__ __forceinline__ void turn_keys(const MmaState& state, const MmaTile& 
       put_parts<T>(state, k_tile, key, {d, d}, {x, x});
     }
   }
+}
+
+// Undoes the rotation of K of uint4, whose rows have kEach * 32 dims, for all keys of a tile. A warp has every fourth
+// key. The scales of the tokens are left out.
+template <class T, int kEach>
+__device__ __forceinline__ void unspread_rows(const MmaState& state, const MmaTile& tile, const unsigned char* raw,
+                                              unsigned char* k_tile) {
+  constexpr int32_t kDims = kEach * kWarpSize;
+#pragma unroll 1
+  for (int32_t key = state.warp; key < state.call->shape.cut.keys; key += state.call->shape.cut.warps) {
+    const float zero = static_cast<float>(zero_point_of(tile.k_scale[key]));
+    float x[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int32_t d = i * kWarpSize + state.lane;
+      x[i] = static_cast<float>(raw[key * (kDims / 2) + d / 2] >> (d % 2 * 4) & 15) - zero;
+    }
+    hadamard_of_lanes(x, state.lane);
+#pragma unroll
+    for (int i = 0; i < kEach; i += 2) {
+      const int32_t d[2] = {i * kWarpSize + state.lane, (i + 1) * kWarpSize + state.lane};
+      put_parts<T>(state, k_tile, key, d,
+                   {with_sign(x[i], d[0]) * (1.0f / kDims), with_sign(x[i + 1], d[1]) * (1.0f / kDims)});
+    }
+  }
+}
+
+// The result may be read after the next barrier.
+template <class T>
+__device__ __forceinline__ void unspread_keys(const MmaState& state, const MmaTile& tile, const unsigned char* raw,
+                                              unsigned char* k_tile) {
+  const int32_t dims = state.call->attend.layer.head_dim;
+  if (dims == 64) unspread_rows<T, 2>(state, tile, raw, k_tile);
+  if (dims == 128) unspread_rows<T, 4>(state, tile, raw, k_tile);
 }
 
 }  // namespace kvc::kernels::cuda

@@ -116,15 +116,16 @@ __device__ __forceinline__ void rescale_columns(const MmaState& state, LatentCol
   }
 }
 
-// o += P V for the warp's columns. NaN and infinity in V are not added to the rows that see them. They are in K too, so
-// the scores of these rows are NaN or infinite already.
+// o += P V for the warp's columns. In tiles of which some row does not see every key, NaN and infinity in V are
+// replaced by zero. They are not added again to the rows that see them, because they are also in K, so the scores of
+// these rows are NaN or infinite already.
 template <class T, int kRows>
 __device__ __forceinline__ void multiply_columns(const MmaState& state, const MmaTile& tile,
                                                  const unsigned char* k_tile, LatentColumns<kRows>& columns) {
   using Cut = LatentCut<kRows>;
   const MmaShape& shape = state.call->shape;
   const int32_t lane = state.lane, chunk = columns.first / 8;
-  // In a deterministic cache, no bit may depend on whether all rows see the tile.
+  // In a deterministic cache, no bit of a result may depend on whether all rows see the tile.
   const bool partly = tile.is_full == 0 || state.call->attend.plan.fold_keys > 0;
 #pragma unroll 1
   for (int32_t step = 0; step < Cut::kCut.keys / kMmaDepth; ++step) {
@@ -150,7 +151,8 @@ __device__ __forceinline__ void multiply_columns(const MmaState& state, const Mm
   }
 }
 
-// The place in shared memory of element e of the thread's fragment i, in o of earlier keys: [row][Dv] with 16 rows.
+// The address, in the folded o (o of earlier keys, [16 rows][Dv] in shared memory), of element e of the thread's
+// fragment i.
 __device__ __forceinline__ float* folded_column(const MmaState& state, int32_t first, int i, int e) {
   float* const folded = reinterpret_cast<float*>(state.shared + state.call->shape.folded_at);
   const int32_t row = state.lane / 4 + e / 2 * 8, column = first + i * 8 + state.lane % 4 * 2 + e % 2;
@@ -278,7 +280,8 @@ __global__ void __launch_bounds__(latent_cut(kRows).warps* kWarpSize, kRows == k
   const int32_t row0 = state.warp % Cut::kRowGroups * kMmaRows, key_group = state.warp / Cut::kRowGroups;
   const int32_t dims = call.attend.layer.v_head_dim,
                 of_warp = (dims + 16 * Cut::kCut.warps - 1) / (16 * Cut::kCut.warps) * 16;
-  // Only the kernel of few rows has more than one round, on devices whose shared memory is too small for many rows.
+  // Only the kernel of few rows has several rounds: for a block of many rows in a deterministic cache, or on devices
+  // whose shared memory is too small for many rows.
   do {
     begin_mma_round<T>(state);
     RowSums sums = {{-INFINITY, -INFINITY}, {}};
@@ -287,7 +290,7 @@ __global__ void __launch_bounds__(latent_cut(kRows).warps* kWarpSize, kRows == k
     columns.dims = dims - columns.first < of_warp ? dims - columns.first : of_warp;
     const int32_t fold = kFolds ? call.attend.plan.fold_keys : 0;
     int32_t fold_at = 0;
-    for_each_tile<T, T, kTurns>(state, [&](const MmaTile& tile, unsigned char* k_tile, unsigned char*) {
+    for_each_tile<T, T, kTurns, 0>(state, [&](const MmaTile& tile, unsigned char* k_tile, unsigned char*) {
       if constexpr (kFolds) {
         if (fold > 0 && tile.begin >= fold_at) {
           if (fold_at > 0) fold_columns(state, key_group, sums, columns);

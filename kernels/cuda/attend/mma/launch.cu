@@ -3,6 +3,7 @@
 #include "kernels/cuda/attend/common/live_grid.h"
 #include "kernels/cuda/attend/mma/kernel.cuh"
 #include "kernels/cuda/attend/mma/launch.h"
+#include "kernels/cuda/attend/mma/many_rows.cuh"
 
 namespace kvc::kernels::cuda {
 
@@ -18,16 +19,31 @@ MmaShape mma_shape(const Device& device, const kvc_backend_layer& layer, int32_t
   return shape_of_block(layer, rows, needs, kMmaSizes, device.shared_of_block, device.shared_of_multiprocessor);
 }
 
-kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaShape& shape, int64_t blocks, void* stream,
-                      kvc_error* error) {
-  MmaCall mma = {call, shape, 0};
+namespace {
+// The shape of attend_many_kernel if it can compute the call's blocks of many rows. Else its `stages` is 0.
+MmaShape shape_of_many(const Device& device, const AttendCall& call) {
+  kvc_backend_attend host = call.args;
+  host.layer = &call.layer;
+  host.plan = &call.plan;
+  if (why_not_many(host) != nullptr) return {};
+  return many_shape(call.layer, static_cast<int32_t>(sizeof(ManyFixed)), device.shared_of_block);
+}
+}  // namespace
+
+kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaShape& general, int64_t blocks,
+                      void* stream, kvc_error* error) {
+  const MmaShape of_many = general.cut.rows == kManyRows.rows ? shape_of_many(device, call) : MmaShape{};
+  const bool is_many = of_many.stages > 0;
+  const MmaShape& shape = is_many ? of_many : general;
+  MmaCall mma = {call, shape, 0, stored_type(call.layer) == Type::kU4 ? ~15u : ~0u};
   const bool scaled =
       call.layer.k_scales.data != nullptr || call.args.q_scales.data != nullptr || call.args.k_scales.data != nullptr;
   mma.has_units = scaled ? 1 : 0;
   const bool is_f16 = type_of(call.args.q.dtype) == Type::kF16, turns = shape.turned_end > 0;
-  const MmaKernel kernel = is_latent(call.layer) ? (turns ? turned_latent_kernel(mma) : latent_kernel(mma))
-                           : is_f16              ? (turns ? turned_kernel_of_f16(mma) : mma_kernel_of_f16(mma))
-                                                 : (turns ? turned_kernel_of_bf16(mma) : mma_kernel_of_bf16(mma));
+  const MmaKernel kernel = is_many                 ? (is_f16 ? many_kernel_of_f16(mma) : many_kernel_of_bf16(mma))
+                           : is_latent(call.layer) ? (turns ? turned_latent_kernel(mma) : latent_kernel(mma))
+                           : is_f16                ? (turns ? turned_kernel_of_f16(mma) : mma_kernel_of_f16(mma))
+                                                   : (turns ? turned_kernel_of_bf16(mma) : mma_kernel_of_bf16(mma));
   // The limit of shared memory belongs to the kernel, for all threads of the process. It is always set to the same
   // value, because another thread may be about to launch the kernel with more shared memory.
   const cudaError_t result = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
@@ -35,7 +51,7 @@ kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaSha
   const kvc_status status = check(result, "cudaFuncSetAttribute", "attend on tensor cores", error);
   if (status != KVC_OK) return status;
   if (!is_latent(call.layer)) {
-    const kvc_status capped = cap_blocks(device, call, reinterpret_cast<const void*>(kernel),
+    const kvc_status capped = cap_blocks(device, call.live_blocks, reinterpret_cast<const void*>(kernel),
                                          shape.cut.warps * kWarpSize, shape.shared_bytes, &blocks, error);
     if (capped != KVC_OK) return capped;
   }

@@ -23,11 +23,48 @@ constexpr int32_t kMaxStages = 3;       // tiles in shared memory or in flight
 // such rows is loaded once and multiplied twice (attend/mma/latent.cuh).
 KVC_HOST_DEVICE bool is_latent(const kvc_backend_layer& layer) { return layer.row_kind != KVC_BACKEND_ROW_KV; }
 
+KVC_HOST_DEVICE constexpr bool tokens_have_scales(Type stored) { return stored == Type::kI8 || stored == Type::kU4; }
+
+// The bytes of a stored row of `dims` dims with fewer than 16 bits.
+KVC_HOST_DEVICE int32_t raw_row_bytes(Type stored, int32_t dims) {
+  if (stored == Type::kDsMla) return kDsMlaRowBytes;
+  if (stored == Type::kU4) return dims / 2;
+  return stored == Type::kE2m1 ? dims / 2 + dims / kernels::kBlockDims : dims;
+}
+
+// The bytes that a copy can move at once: the largest power of two, up to 16, of which all rows of a layer and their
+// addresses are multiples.
+inline int32_t copy_bytes(const kvc_backend_layer& layer) {
+  const Type stored = stored_type(layer);
+  uint64_t all = 16;
+  if (is_quantised(stored)) {
+    all |= static_cast<uint64_t>(raw_row_bytes(stored, layer.head_dim) | raw_row_bytes(stored, layer.v_head_dim));
+  }
+  for (const kvc_backend_pool* pool : {&layer.k, &layer.v}) {
+    all |= static_cast<uint64_t>(pool->page_stride_bytes | pool->head_stride_bytes | pool->slot_stride_bytes);
+    all |= reinterpret_cast<uintptr_t>(pool->data);
+  }
+  return static_cast<int32_t>(all & (~all + 1));
+}
+
+// Whether K and V have rows of their own, each of which is one block of the rotation of uint4.
+inline bool is_one_block(const kvc_backend_layer& layer) {
+  const int32_t dims = layer.head_dim;
+  return !is_latent(layer) && layer.v_head_dim == dims && (dims == 64 || dims == 128);
+}
+
 // Returns why the simple kernel (attend/simple/kernel.cuh) must compute a call, or null if tensor cores can compute it.
 // Tensor cores need the following:
-//   - Both factors of a product have the same 16-bit type. So q has the type of stored K, or K and V have 8 bits, which
-//     both 16-bit types represent exactly. P is rounded to that type, which the contract allows unless q is float32.
-//   - Rows are aligned to 16 bytes, because copies to shared memory move 16 bytes.
+//   - Both factors of a product have the same 16-bit type. So q has the type of stored K, or K and V have 8 or 4 bits,
+//     which both 16-bit types represent exactly. P is rounded to that type, which the contract allows unless q is
+//     float32.
+//   - Rows of uint4 are one block of the rotation (kernels/common/hadamard.h), and are not rotated by RoPE on read too.
+//   - With rows of fp8_ds_mla, q is bfloat16, as their last dims are. Their other dims become bfloat16: element *
+//   scale,
+//     rounded.
+//   - Rows are aligned to 16 bytes, because copies to shared memory move 16 bytes. Rows of 4-bit floats may be aligned
+//   to
+//     4 bytes (copy_bytes).
 //   - With scales of tokens and float16 queries, P is bfloat16, so V must be bfloat16 too. That is impossible if the
 //     same row is also K.
 inline const char* why_simple(const kvc_backend_attend& args) {
@@ -35,6 +72,7 @@ inline const char* why_simple(const kvc_backend_attend& args) {
   const Type q = type_of(args.q.dtype), stored = stored_type(layer);
   if (has_bias_or_mask(args.bias)) return "scores have a bias or a mask";
   if (q != Type::kF16 && q != Type::kBf16) return "q has not 16 bits";
+  if (stored == Type::kDsMla && q != Type::kBf16) return "q has another type than the last dims of K";
   if (stored != q && !is_quantised(stored)) return "K has another type than q";
   if (layer.head_dim % 16 != 0 || layer.v_head_dim % 16 != 0) return "a head dim is no multiple of 16";
   if (is_latent(layer)) {
@@ -46,11 +84,10 @@ inline const char* why_simple(const kvc_backend_attend& args) {
   if (args.key_tables != nullptr && is_latent(layer) && layer.rope_offset < layer.v_head_dim) {
     return "dims of V are rotated where they are K's";
   }
-  for (const kvc_backend_pool* pool : {&layer.k, &layer.v}) {
-    const int64_t strides = pool->page_stride_bytes | pool->head_stride_bytes | pool->slot_stride_bytes;
-    const uint64_t bytes = static_cast<uint64_t>(strides);
-    if ((bytes | reinterpret_cast<uintptr_t>(pool->data)) % 16 != 0) return "rows are not aligned to 16 bytes";
-  }
+  if (stored == Type::kU4 && !is_one_block(layer)) return "rows of uint4 have another number of dims";
+  if (stored == Type::kU4 && args.key_tables != nullptr) return "keys are rotated twice on read";
+  if (copy_bytes(layer) < 4) return "rows are not aligned to 4 bytes";
+  if (copy_bytes(layer) < 16 && stored != Type::kE2m1) return "rows are not aligned to 16 bytes";
   return nullptr;
 }
 
@@ -67,18 +104,18 @@ inline MmaCut cut_of_block(const kvc_backend_layer& layer, int32_t rows) {
   return many ? kMmaMany : kMmaFew;
 }
 
-// The number of parts in which a rotated key is multiplied (attend/mma/key_rope.cuh). float16 has 11 bits, and bfloat16
-// has 8. The first part is in the tile, and the others are the lower parts.
+// The number of parts in which a key is multiplied that is rotated on read (attend/mma/key_rope.cuh). float16 has 11
+// bits, and bfloat16 has 8. The first part is in the tile, and the others are the lower parts.
 KVC_HOST_DEVICE constexpr int32_t turned_parts(Type q) { return q == Type::kF16 ? 2 : 3; }
 
 // What the shared memory of a block must hold besides rows and tiles.
 struct MmaNeeds {
   bool folds;           // states are folded (attend/mma/kernel.cuh); only blocks of rows_that_fold rows can do this
-  int32_t lower_parts;  // tiles of lower parts of rotated keys; 0: stored keys are used unchanged
+  int32_t lower_parts;  // tiles of lower parts of keys; 0: keys are multiplied as stored
 };
 
 inline MmaNeeds needs_of(const kvc_backend_attend& args) {
-  const bool turns = args.key_tables != nullptr && args.layer->rope_dim > 0;
+  const bool turns = (args.key_tables != nullptr && args.layer->rope_dim > 0) || stored_type(*args.layer) == Type::kU4;
   return {args.plan->fold_keys > 0, turns ? turned_parts(type_of(args.q.dtype)) - 1 : 0};
 }
 
@@ -87,8 +124,9 @@ struct MmaSizes {
   int32_t fixed, tile;
 };
 
-// In a deterministic cache, one kernel computes every row, in blocks of this many rows. Latent rows use blocks of few
-// rows in rounds, because o of earlier keys does not fit beside many rows.
+// In a deterministic cache, one kernel computes every row, this many rows at a time. For latent rows, it is the kernel
+// of few rows, because shared memory has no space for o of earlier keys of many rows. It computes a block of many rows
+// 16 rows at a time (in rounds).
 KVC_HOST_DEVICE int32_t rows_that_fold(const kvc_backend_layer& layer) {
   return is_latent(layer) ? kLatentFew.rows : kMostRows;
 }
@@ -99,9 +137,11 @@ KVC_HOST_DEVICE int32_t rows_that_fold(const kvc_backend_layer& layer) {
 //   v_rows_at   [stages + 1][keys]: addresses of V's rows; only if V has rows of its own
 //   q_at        [rows][k_pitch]
 //   tiles_at    for each stage K [keys][k_pitch] and V [keys][v_pitch], as the tensor cores read them
-//   raw_at      only for 8 bits: for each stage [keys][k_raw] and [keys][v_raw], as stored. tiles_at then has one tile
-//   lower_at    only for rotated keys: [lower part][keys][lower_pitch], the dims [turned_begin, turned_end) of one tile
-//   folded_at   only for folded states: o of earlier keys, [rows][Dv] float32
+//   raw_at      only if K and V do not have 16 bits: for each stage [keys][k_raw] and [keys][v_raw], as stored.
+//   tiles_at
+//               then has one tile
+//   lower_at    only for keys that are rotated on read: [lower part][keys][lower_pitch], the dims [turned_begin,
+//   turned_end) of one tile folded_at   only for folded states: o of earlier keys, [rows][Dv] float32
 // At the end, o overwrites q and the tiles. A latent row is in the tile of K. After its scores are computed, P
 // overwrites the dims of K that follow V.
 struct MmaShape {
@@ -109,8 +149,9 @@ struct MmaShape {
   int32_t stages;  // 0: not even one stage fits
   int32_t k_pitch, v_pitch;
   int32_t k_raw, v_raw;              // 0: tiles are read as stored
+  int32_t copy_bytes;                // the bytes that a copy moves: 4, 8 or 16
   int32_t p_chunk;                   // the 16-byte chunk where P begins, in a row of a latent tile
-  int32_t turned_begin, turned_end;  // the rotated dims, extended to whole product steps; equal: no dims
+  int32_t turned_begin, turned_end;  // the rotated dims, extended to multiples of kMmaDepth; equal: no dims
   int32_t lower_pitch;
   int32_t records_at, v_rows_at, q_at, tiles_at, raw_at, lower_at, folded_at;
   int32_t shared_bytes;
@@ -131,12 +172,14 @@ inline MmaShape shape_of_stages(const kvc_backend_layer& layer, int32_t rows, co
     shape.p_chunk = pitch_of(layer.v_head_dim) / 16;
   }
   if (needs.lower_parts > 0) {
-    shape.turned_begin = layer.rope_offset / 16 * 16;
-    shape.turned_end = (layer.rope_offset + layer.rope_dim + 15) / 16 * 16;
+    const bool all = stored_type(layer) == Type::kU4;
+    shape.turned_begin = all ? 0 : layer.rope_offset / 16 * 16;
+    shape.turned_end = all ? layer.head_dim : (layer.rope_offset + layer.rope_dim + 15) / 16 * 16;
     shape.lower_pitch = pitch_of(shape.turned_end - shape.turned_begin);
   }
-  shape.k_raw = raw ? layer.head_dim : 0;
-  shape.v_raw = raw && !latent ? layer.v_head_dim : 0;
+  shape.k_raw = raw ? raw_row_bytes(stored_type(layer), layer.head_dim) : 0;
+  shape.v_raw = raw && !latent ? raw_row_bytes(stored_type(layer), layer.v_head_dim) : 0;
+  shape.copy_bytes = copy_bytes(layer);
   shape.records_at = sizes.fixed;
   shape.v_rows_at = shape.records_at + (stages + 1) * sizes.tile;
   const int32_t fixed_end =
@@ -154,8 +197,8 @@ inline MmaShape shape_of_stages(const kvc_backend_layer& layer, int32_t rows, co
 }
 
 // Returns the shape with the most stages with which two blocks fit on a multiprocessor. Then one block computes while
-// the other waits. If two blocks do not fit, it returns the most stages with which one block fits. Latent blocks of
-// many rows need all registers, so only one is tried.
+// the other waits. If two blocks do not fit, it returns the shape with the most stages with which one block fits. One
+// latent block of many rows needs all registers, so two of them are not tried.
 inline MmaShape shape_of_block(const kvc_backend_layer& layer, int32_t rows, const MmaNeeds& needs,
                                const MmaSizes& sizes, int32_t shared_of_block, int32_t shared_of_multiprocessor) {
   constexpr int32_t kSystemBytes = 1024;  // reserved by the system for each block
@@ -168,6 +211,42 @@ inline MmaShape shape_of_block(const kvc_backend_layer& layer, int32_t rows, con
     }
   }
   return {};
+}
+
+// ---- attend_many_kernel (attend/mma/many_rows.cuh) --------------------------------------------------
+
+constexpr MmaCut kManyCut = {128, 64, 4};
+
+// Returns why attend_mma_kernel must compute the blocks of many rows of a call, or null if attend_many_kernel can.
+// why_simple has returned null.
+inline const char* why_not_many(const kvc_backend_attend& args) {
+  const kvc_backend_layer& layer = *args.layer;
+  if (stored_type(layer) != type_of(args.q.dtype)) return "K has another type than q";
+  if (is_latent(layer)) return "rows are latent";
+  const int32_t dims = layer.head_dim;
+  if ((dims != 64 && dims != 128 && dims != 192) || layer.v_head_dim != (dims == 192 ? 128 : dims)) {
+    return "the head dims of K and V are none of 64, 128, and 192 with 128";
+  }
+  if (args.key_tables != nullptr) return "keys are rotated on read";
+  if (args.plan->fold_keys > 0) return "the cache is deterministic";
+  if (args.softcap != 0.0 || args.alibi_slopes != nullptr) return "scores have softcap or ALiBi";
+  if (args.q_scales.data != nullptr || args.k_scales.data != nullptr || layer.k_scales.data != nullptr) {
+    return "scores have scales";
+  }
+  if (args.lists.block_tokens != 0) return "keys are listed";
+  return nullptr;
+}
+
+// The shared memory of a block: the fixed part, q [dims / 64][128 rows][64], K [dims / 64][64 keys][64] and V the same.
+// stages: 0 if it does not fit.
+inline MmaShape many_shape(const kvc_backend_layer& layer, int32_t fixed_bytes, int32_t shared_of_block) {
+  MmaShape shape = {};
+  shape.cut = kManyCut;
+  shape.q_at = (fixed_bytes + 127) / 128 * 128;
+  shape.tiles_at = shape.q_at + kManyCut.rows * layer.head_dim * 2;
+  shape.shared_bytes = shape.tiles_at + kManyCut.keys * (layer.head_dim + layer.v_head_dim) * 2;
+  shape.stages = shape.shared_bytes <= shared_of_block ? 1 : 0;
+  return shape;
 }
 
 }  // namespace kvc::kernels::cuda

@@ -105,8 +105,8 @@ __device__ __forceinline__ void score_keys(const MmaState& state, const MmaTile&
       const float unit = fixed.units[row];
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
-        s[i][half * 2] *= unit * tile.k_scale[first_key + i * 8];
-        s[i][half * 2 + 1] *= unit * tile.k_scale[first_key + i * 8 + 1];
+        s[i][half * 2] *= unit * scale_of_key(state, tile.k_scale[first_key + i * 8]);
+        s[i][half * 2 + 1] *= unit * scale_of_key(state, tile.k_scale[first_key + i * 8 + 1]);
       }
     }
     if (call.has_options != 0) {
@@ -146,7 +146,7 @@ __device__ __forceinline__ float largest_score(const float (&s)[kTiles][4], int 
   return fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
 }
 
-// The online softmax of the lane's row `half`. s becomes p. Returns the factor of the row's o.
+// The online softmax of the lane's row `half`. s becomes p. Returns the factor that rescales the row's o.
 template <int kTiles>
 __device__ __forceinline__ float soften_row(const MmaState& state, float (&s)[kTiles][4], int half, float largest,
                                             RowSums& sums) {
@@ -174,13 +174,13 @@ __device__ __forceinline__ void scale_values(const MmaState& state, const MmaTil
   for (int i = 0; i < kTiles * 4; ++i) {
     float& p = s[i / 4][i % 4];
     // A p of 0 stays 0, because scales of keys that the row does not see may be NaN.
-    p = p == 0.0f ? 0.0f : p * tile.v_scale[key0 + i / 4 * 8 + state.lane % 4 * 2 + i % 2];
+    p = p == 0.0f ? 0.0f : p * scale_of_key(state, tile.v_scale[key0 + i / 4 * 8 + state.lane % 4 * 2 + i % 2]);
   }
 }
 
 // Adds NaN and infinity in V to those of the 16 rows that see them. The products had zeros in their places. values: a
-// tile of V, of which the keys [key0, key0 + keys) count. chunk: the 16-byte chunk of the tile's rows where the dims of
-// o begin. dims: how many dims of o exist.
+// tile of V, of which only the keys [key0, key0 + keys) are read. chunk: the 16-byte chunk of the tile's rows where the
+// dims of o begin. dims: how many dims of o exist.
 template <class P, int kFragments>
 __device__ __forceinline__ void add_not_finite(const MmaState& state, const MmaTile& tile, const unsigned char* values,
                                                int32_t pitch, int32_t chunk, int32_t dims, int32_t row0, int32_t key0,

@@ -2,14 +2,15 @@
 // and copies tiles of K and V to shared memory.
 //
 // A tile has 64 or 32 keys (attend/mma/plan.h), and begins at a multiple of this number. Tiles that no row sees are
-// skipped. For each other tile, prepare_tile finds which keys the rows see, and their addresses, one key a thread. So a
-// warp finds its page ids of a tile with one or two loads, whatever the page size. One iteration later, begin_tile
-// starts the copies, 16 bytes a thread; neighbouring threads copy neighbouring bytes. `stages` - 1 iterations after
-// that, the tile is computed. A key that no row sees is not read; its place in the tile holds zeros.
+// skipped. For each other tile, prepare_tile finds which keys the rows see, and each thread finds the address of one
+// key. So a warp needs only one or two loads for the page ids, whatever the page size. One iteration later, begin_tile
+// starts the copies. Each thread copies 16 bytes at a time, next to those of its neighbours. `stages` - 1 iterations
+// after that, the tile is computed. A key that no row sees is not read; its place in the tile holds zeros.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/common/convert.h"
+#include "kernels/common/ds_mla_row.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/page_walk.h"
 #include "kernels/common/query_place.h"
@@ -28,16 +29,18 @@ namespace kvc::kernels::cuda {
 struct MmaCall {
   AttendCall attend;
   MmaShape shape;
-  int32_t has_units;  // scores are multiplied by scales of q or K
+  int32_t has_units;    // scores are multiplied by scales of q or K
+  uint32_t scale_bits;  // the bits of a token's scale that are not a zero point
 };
+using MmaKernel = void (*)(MmaCall);
 
 // The properties of a tile of keys, from prepare_tile until the tile is computed.
 struct MmaTile {
-  int32_t begin;                // the first key
-  int32_t is_full;              // every row sees every key, and `seen` is not filled
-  uint64_t seen[kMostRows];     // for each row, a bit for each key
-  int64_t k_row[kMmaTileKeys];  // byte offsets in the pool of K; -1: no row sees the key
-  float k_scale[kMmaTileKeys], v_scale[kMmaTileKeys];
+  int32_t begin;                                       // the first key
+  int32_t is_full;                                     // every row sees every key, and `seen` is not filled
+  uint64_t seen[kMostRows];                            // for each row, a bit for each key
+  int64_t k_row[kMmaTileKeys];                         // byte offsets in the pool of K; -1: no row sees the key
+  float k_scale[kMmaTileKeys], v_scale[kMmaTileKeys];  // of uint4, with the zero points (scale_of_key)
   int32_t position[kMmaTileKeys];
 };
 
@@ -93,6 +96,11 @@ struct MmaState {
     return shared + shape.raw_at + index % shape.stages * shape.cut.keys * (shape.k_raw + shape.v_raw);
   }
 };
+
+// The scale of a token, without the zero point of uint4.
+__device__ __forceinline__ float scale_of_key(const MmaState& state, float stored) {
+  return float_from_bits(float_bits(stored) & state.call->scale_bits);
+}
 
 // The query head of a row.
 __device__ __forceinline__ int32_t mma_head_of(const MmaFixed& fixed, int32_t r) {
@@ -225,36 +233,52 @@ __device__ __forceinline__ bool prepare_tile(MmaState& state) {
   return false;
 }
 
-// Where the rows of a tile are written: from the 16-byte chunk `first_chunk` of each row on. 8-bit rows are not
-// swizzled.
+// Where the rows of a tile are written: from the 16-byte chunk `first_chunk` of each row on. Rows of fewer than 16 bits
+// are not swizzled.
 struct TileRows {
   unsigned char* begin;
   int32_t pitch, first_chunk;
   bool is_swizzled;
 };
 
-// Starts the copies of a tile's rows. Each row has `row_bytes`.
-__device__ __forceinline__ void copy_rows(const MmaState& state, const void* pool, const int64_t* rows,
-                                          int32_t row_bytes, const TileRows& target) {
-  const int32_t chunks = row_bytes / 16, keys = state.call->shape.cut.keys, threads = state.threads();
-  const int32_t keys_on = threads / chunks, chunks_on = threads % chunks;
-  int32_t key = state.thread / chunks, chunk = state.thread % chunks;
+// Starts a copy of kBytes bytes, which are aligned.
+template <int kBytes>
+__device__ __forceinline__ void begin_piece(unsigned char* shared, const void* global, bool there) {
+  if constexpr (kBytes == 16) begin_copy(shared, global, there);
+  if constexpr (kBytes == 8) begin_half_copy(shared, global, there);
+  if constexpr (kBytes == 4) begin_float_copy(reinterpret_cast<float*>(shared), global, there);
+}
+
+// Starts the copies of a tile's rows, kBytes at a time. Each row has `row_bytes`.
+template <int kBytes>
+__device__ __forceinline__ void copy_rows_by(const MmaState& state, const void* pool, const int64_t* rows,
+                                             int32_t row_bytes, const TileRows& target) {
+  const int32_t pieces = row_bytes / kBytes, keys = state.call->shape.cut.keys, threads = state.threads();
+  const int32_t keys_on = threads / pieces, pieces_on = threads % pieces;
+  int32_t key = state.thread / pieces, piece = state.thread % pieces;
 #pragma unroll 2
   while (key < keys) {
-    const int32_t place = target.first_chunk + chunk;
     const int64_t row = rows[key];
     const bool there = row >= 0;
-    const unsigned char* source = static_cast<const unsigned char*>(pool) + (there ? row + chunk * 16 : 0);
-    begin_copy(
-        target.begin + (target.is_swizzled ? swizzled(key, place, target.pitch) : key * target.pitch + place * 16),
-        source, there);
+    const unsigned char* const source = static_cast<const unsigned char*>(pool) + (there ? row + piece * kBytes : 0);
+    const int32_t place = target.is_swizzled ? swizzled(key, target.first_chunk + piece, target.pitch)
+                                             : key * target.pitch + target.first_chunk * 16 + piece * kBytes;
+    begin_piece<kBytes>(target.begin + place, source, there);
     key += keys_on;
-    chunk += chunks_on;
-    if (chunk >= chunks) {
-      chunk -= chunks;
+    piece += pieces_on;
+    if (piece >= pieces) {
+      piece -= pieces;
       ++key;
     }
   }
+}
+
+__device__ __forceinline__ void copy_rows(const MmaState& state, const void* pool, const int64_t* rows,
+                                          int32_t row_bytes, const TileRows& target) {
+  const int32_t bytes = state.call->shape.copy_bytes;
+  if (bytes == 16) copy_rows_by<16>(state, pool, rows, row_bytes, target);
+  if (bytes == 8) copy_rows_by<8>(state, pool, rows, row_bytes, target);
+  if (bytes == 4) copy_rows_by<4>(state, pool, rows, row_bytes, target);
 }
 
 // Starts the copies of a prepared tile. A latent row in one pool is one copy. A latent row in two pools is two copies:
@@ -267,7 +291,7 @@ __device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index)
   const int32_t bytes = raw ? 1 : 2,
                 behind = layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT ? layer.v_head_dim * bytes : 0;
   unsigned char* const k = raw ? state.raw_tile(index) : state.k_tile(index);
-  copy_rows(state, layer.k.data, tile.k_row, layer.head_dim * bytes - behind,
+  copy_rows(state, layer.k.data, tile.k_row, (raw ? shape.k_raw : layer.head_dim * bytes) - behind,
             {k, raw ? shape.k_raw : shape.k_pitch, behind / 16, !raw});
   if (layer.row_kind == KVC_BACKEND_ROW_LATENT) return;
   TileRows v = {k, raw ? shape.k_raw : shape.k_pitch, 0, !raw};
@@ -275,10 +299,10 @@ __device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index)
     v.begin = raw ? k + shape.cut.keys * shape.k_raw : state.v_tile(index);
     v.pitch = raw ? shape.v_raw : shape.v_pitch;
   }
-  copy_rows(state, layer.v.data, state.v_rows(index), layer.v_head_dim * bytes, v);
+  copy_rows(state, layer.v.data, state.v_rows(index), raw && behind == 0 ? shape.v_raw : layer.v_head_dim * bytes, v);
 }
 
-// Converts the stored rows of a tile, of `dims` bytes each, to a swizzled tile.
+// Converts the stored rows of a tile, whose elements have 8 bits, to a swizzled tile. dims: of a row.
 template <class T>
 __device__ __forceinline__ void widen_rows(const MmaState& state, Type stored, const unsigned char* raw, int32_t dims,
                                            int32_t pitch, unsigned char* tile) {
@@ -290,6 +314,89 @@ __device__ __forceinline__ void widen_rows(const MmaState& state, Type stored, c
     const bool has_odd = (odd_bytes(stored, from[0]) | odd_bytes(stored, from[1])) != 0;
     widen_eight(T{}, stored, from, has_odd, to);
     memcpy(__builtin_assume_aligned(tile + swizzled(key, part, pitch), 16), to, sizeof to);
+  }
+}
+
+// Does the same for rows of fp8_ds_mla (ds_mla_row.h), which become bfloat16.
+__device__ __forceinline__ void widen_ds_mla_rows(const MmaState& state, const unsigned char* raw, int32_t pitch,
+                                                  unsigned char* tile) {
+  constexpr int32_t kParts = kDsMlaDims / 8, kLatentParts = kDsMlaLatentDims / 8;  // a part is a chunk of the tile
+  for (int32_t i = state.thread; i < state.call->shape.cut.keys * kParts; i += state.threads()) {
+    const int32_t key = i / kParts, part = i % kParts;
+    const unsigned char* const row = raw + key * kDsMlaRowBytes;
+    uint32_t to[4];
+    if (part < kLatentParts) {
+      uint32_t from[2];
+      memcpy(from, __builtin_assume_aligned(row + part * 8, 8), sizeof from);
+      widen_eight(Bf16{}, Type::kE4m3, from, true, to);
+      const float scale = ds_mla_scale(row, part * 8);
+#pragma unroll
+      for (uint32_t& pair : to) {
+        pair = pack(Bf16{}, float_from_bits(pair << 16) * scale, float_from_bits(pair & 0xffff0000u) * scale);
+      }
+    } else {
+      memcpy(to, __builtin_assume_aligned(row + kDsMlaRotaryAt + (part - kLatentParts) * 16, 16), sizeof to);
+    }
+    memcpy(__builtin_assume_aligned(tile + swizzled(key, part, pitch), 16), to, sizeof to);
+  }
+}
+
+// Does the same for rows of 4-bit floats of `dims` dims.
+template <class T>
+__device__ __forceinline__ void widen_nibble_rows(const MmaState& state, const unsigned char* raw, int32_t dims,
+                                                  int32_t pitch, unsigned char* tile) {
+  const int32_t parts = dims / 8, row_bytes = raw_row_bytes(Type::kE2m1, dims);
+  for (int32_t i = state.thread; i < state.call->shape.cut.keys * parts; i += state.threads()) {
+    const int32_t key = i / parts, part = i % parts;
+    const unsigned char* const row = raw + key * row_bytes;
+    uint32_t eight, to[4];
+    memcpy(&eight, __builtin_assume_aligned(row + part * 4, 4), sizeof eight);
+    widen_nibbles(T{}, eight, row[dims / 2 + part * 8 / kernels::kBlockDims], to);
+    memcpy(__builtin_assume_aligned(tile + swizzled(key, part, pitch), 16), to, sizeof to);
+  }
+}
+
+// Converts rows of V in uint4 to levels minus zero points. scales: of the keys.
+template <class P>
+__device__ __forceinline__ void widen_level_rows(const MmaState& state, const float* scales, const unsigned char* raw,
+                                                 int32_t dims, int32_t pitch, unsigned char* tile) {
+  const int32_t parts = dims / 8;
+  for (int32_t i = state.thread; i < state.call->shape.cut.keys * parts; i += state.threads()) {
+    const int32_t key = i / parts, part = i % parts;
+    const uint32_t zeros = static_cast<uint32_t>(zero_point_of(scales[key])) * 0x10001u;
+    uint32_t eight, pairs[4], to[4];  // pairs: of the elements i and i + 4
+    memcpy(&eight, __builtin_assume_aligned(raw + (key * parts + part) * 4, 4), sizeof eight);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) pairs[j] = pair_of_levels(P{}, eight >> (j * 4) & 0x000f000fu, zeros);
+    in_order(pairs, to);
+    memcpy(__builtin_assume_aligned(tile + swizzled(key, part, pitch), 16), to, sizeof to);
+  }
+}
+
+// Whether an instance computes calls over uint4. kDims: as in for_each_tile (attend/mma/kernel.cuh).
+template <int kDims>
+constexpr bool kHasLevels = kDims == 128;
+
+// Converts a tile as stored to the tiles of K and V. Q, P: the types of K and V in products. It leaves out K of uint4,
+// which unspread_keys converts (attend/mma/key_rope.cuh).
+template <class Q, class P, int kDims>
+__device__ __forceinline__ void widen_tile(const MmaState& state, const MmaTile& tile, const unsigned char* raw,
+                                           unsigned char* k_tile, unsigned char* v_tile) {
+  constexpr bool kLatent = kDims == 0;
+  const kvc_backend_layer& layer = state.call->attend.layer;
+  const MmaShape& shape = state.call->shape;
+  const Type stored = stored_type(layer);
+  const unsigned char* const v_raw = raw + shape.cut.keys * shape.k_raw;
+  if (kLatent && stored == Type::kDsMla) {
+    widen_ds_mla_rows(state, raw, shape.k_pitch, k_tile);
+  } else if (kHasLevels<kDims> && stored == Type::kU4) {
+    widen_level_rows<P>(state, tile.v_scale, v_raw, layer.v_head_dim, shape.v_pitch, v_tile);
+  } else if (stored == Type::kE2m1) {
+    widen_nibble_rows<Q>(state, raw, layer.head_dim, shape.k_pitch, k_tile);
+    if (!kLatent) widen_nibble_rows<P>(state, v_raw, layer.v_head_dim, shape.v_pitch, v_tile);
+  } else {
+    widen_rows<Q>(state, stored, raw, shape.k_raw, shape.k_pitch, k_tile);
+    if (!kLatent) widen_rows<P>(state, stored, v_raw, shape.v_raw, shape.v_pitch, v_tile);
   }
 }
 

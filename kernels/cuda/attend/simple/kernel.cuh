@@ -1,16 +1,20 @@
-// Attention on the CUDA cores, for all shapes and types. A thread block computes up to 16 rows (query, head of the
-// group) of one kv head over the keys of an item. All arithmetic is float32.
+// Attention on the CUDA cores, for all shapes and types. A thread block computes up to 16 rows of one kv head over the
+// keys of an item. A row is a pair of a query and a query head. All arithmetic is float32.
 //
 // The block processes 32 keys at a time, one for each lane. It finds the addresses of the keys, and copies K to shared
-// memory as float32, 64 dims at a time. Each warp computes the scores of every fourth row, and then updates the online
-// softmax of these rows. V is copied in the same way. P V is added to o, which stays in shared memory. Whether a row
-// sees a key is decided once for each pair, by kernels/common/mask.h and the mask of the call. Biases are read for each
-// score.
+// memory as float32, 64 dims at a time. Rows of 4 bits are dequantised there. Each warp computes the scores of every
+// fourth row, and then updates the online softmax of these rows. V is copied in the same way. P V is added to o, which
+// stays in shared memory. Whether a row sees a key is decided once for each pair, by kernels/common/mask.h and the mask
+// of the call. Biases are read for each score.
 //
-// Shared memory: Fixed (below), q [rows][D], o [rows][Dv] and o of earlier keys [rows][Dv]. States are folded: after
+// Rows that are stored rotated (kernels/common/hadamard.h): q is rotated when it is loaded, and the rotation of o is
+// undone when it is written. If keys are rotated by RoPE on read, their rotation is undone first.
+//
+// Shared memory: Fixed (below), q [rows][D], o [rows][Dv] and o of earlier keys [rows][Dv], and a row of K for each
+// warp, if the warps undo the rotation of keys. States are folded: after
 // each kFoldKeys keys, the state over them is merged into the state over all earlier keys. So the rounding error of a
-// sum does not grow with the number of keys. A deterministic cache sets the number of keys itself. A block has as many
-// rows as fit into 48 KiB (attend/simple/plan.h).
+// sum does not grow with the number of keys. In a deterministic cache, fold_keys of the plan replaces kFoldKeys. A
+// block has as many rows as fit into 48 KiB (attend/simple/plan.h).
 //
 // A key that a row does not see takes no part in the row's arithmetic. So such a key may hold NaN, and the bits of a
 // row do not depend on the other rows of the block.
@@ -19,7 +23,6 @@
 #pragma once
 
 #include "kernels/common/bias.h"
-#include "kernels/common/convert.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/merge.h"
 #include "kernels/common/page_walk.h"
@@ -29,6 +32,8 @@
 #include "kernels/cuda/attend/common/call.cuh"
 #include "kernels/cuda/attend/common/queries.cuh"
 #include "kernels/cuda/attend/simple/plan.h"
+#include "kernels/cuda/attend/simple/rows.cuh"
+#include "kernels/cuda/hadamard.cuh"
 #include "kernels/cuda/rotate.cuh"
 #include "kernels/cuda/warp.cuh"
 
@@ -57,6 +62,7 @@ struct Fixed {
   float folded_m[kMaxBlockRows], folded_l[kMaxBlockRows];
   int64_t k_row[kBlockKeys], v_row[kBlockKeys];  // byte offsets in the pools; -1: no row sees the key
   float k_scale[kBlockKeys], v_scale[kBlockKeys];
+  float k_zero[kBlockKeys], v_zero[kBlockKeys];     // zero points of rows of uint4
   int32_t position[kBlockKeys], index[kBlockKeys];  // index: the number of the key in its row
   float p[kMaxBlockRows][kBlockKeys];
   float stage[kBlockKeys][kStageStride];
@@ -65,38 +71,40 @@ struct Fixed {
 struct AttendState {
   const AttendCall* call;
   Fixed* fixed;
-  float *q, *o, *folded;
+  float *q, *o, *folded, *key_rows;
   const kvc_backend_item* item;
   AttendBlock block;
   int32_t rows, group, warp, lane, thread;
 };
 
 template <class T>
-__device__ __forceinline__ const T* row_at(const kvc_backend_pool& pool, int64_t bytes) {
-  return reinterpret_cast<const T*>(static_cast<const unsigned char*>(pool.data) + bytes);
+__device__ __forceinline__ float value_element(const AttendState& state, int32_t key, int32_t d) {
+  const kvc_backend_layer& layer = state.call->layer;
+  return row_element<T>(layer, layer.v, state.fixed->v_row[key], layer.v_head_dim, state.fixed->v_zero[key], d);
 }
 
-// Element d of a key whose rows are at the byte offsets k and v in the pools. In a latent row in two pools, the first
-// dims are in the pool of V.
+// Element d of a key. In a latent row in two pools, the first dims are in the pool of V.
 template <class T>
-__device__ __forceinline__ float key_element(const kvc_backend_layer& layer, int64_t k, int64_t v, int32_t d) {
+__device__ __forceinline__ float key_element(const AttendState& state, int32_t key, int32_t d) {
+  const kvc_backend_layer& layer = state.call->layer;
   if (layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT) {
-    if (d < layer.v_head_dim) return widen(row_at<T>(layer.v, v)[d]);
+    if (d < layer.v_head_dim) return value_element<T>(state, key, d);
     d -= layer.v_head_dim;
   }
-  return widen(row_at<T>(layer.k, k)[d]);
+  return row_element<T>(layer, layer.k, state.fixed->k_row[key], layer.head_dim, state.fixed->k_zero[key], d);
 }
 
-// Dim d of a key as attention uses it. If keys are stored unrotated, it is rotated by the key's position.
-template <class T>
-__device__ __forceinline__ float attended_key(const AttendState& state, const double* table, int32_t key, int32_t d) {
+// Dim d of a key as attention uses it, from the stored elements that element(d) returns. If keys are stored before
+// RoPE, it is rotated by the key's position.
+template <class Element>
+__device__ __forceinline__ float attended_key(const AttendState& state, const double* table, int32_t key, int32_t d,
+                                              const Element& element) {
   const kvc_backend_layer& layer = state.call->layer;
-  const int64_t k = state.fixed->k_row[key], v = state.fixed->v_row[key];
-  if (table == nullptr || !is_rotated(layer, d)) return key_element<T>(layer, k, v, d);
+  if (table == nullptr || !is_rotated(layer, d)) return element(d);
   const Pair pair = pair_of(layer, d);
   float cos, sin;
   rope_angle(table, layer.rope_dim / 2, state.fixed->position[key], pair.index, &cos, &sin);
-  return turned(pair, key_element<T>(layer, k, v, pair.first), key_element<T>(layer, k, v, pair.second), cos, sin);
+  return turned(pair, element(pair.first), element(pair.second), cos, sin);
 }
 
 // Finds the masks, places and scales of the block's rows, and sets their states to empty. Ends with a barrier.
@@ -123,13 +131,23 @@ __device__ __forceinline__ int32_t q_head_of(const AttendState& state, int32_t r
   return state.block.head * state.group + (state.block.row_begin + row) % state.group;
 }
 
-// Writes q, times the sign of the scale, to shared memory.
+// Writes q, times the sign of the scale, to shared memory. If keys stay rotated as they are stored, q is rotated in the
+// same way.
+template <class T>
 __device__ __forceinline__ void load_queries(const AttendState& state) {
   const int32_t dims = state.call->layer.head_dim;
+  const bool spreads = kIsSpread<T> && state.call->args.key_tables == nullptr;
+  const int32_t block = spreads ? rotation_block(state.call->layer, dims) : 1;
+  const float factor = state.call->q_sign / static_cast<float>(block);  // exact, because block is a power of two
   for (int32_t i = state.thread; i < state.rows * dims; i += kAttendThreads) {
     const int32_t row = i / dims;
     const float x = attended_query(*state.call, *state.item, state.fixed->places[row], q_head_of(state, row), i % dims);
-    state.q[i] = x * state.call->q_sign;
+    state.q[i] = x * factor;
+  }
+  if (!spreads) return;
+  __syncthreads();
+  for (int32_t r = state.warp; r < state.rows; r += kAttendWarps) {
+    spread_by_warp(state.q + r * dims, dims, block, state.lane);
   }
 }
 
@@ -144,6 +162,7 @@ __device__ __forceinline__ ListedKey find_key(const AttendState& state, PageCurs
 
 // Finds which of the keys [begin, begin + 32) each row sees, and the addresses of the keys that some row sees. Returns
 // a bit for each key that some row sees.
+template <class T>
 __device__ __forceinline__ uint32_t find_keys(const AttendState& state, PageCursor* cursor, int32_t begin) {
   Fixed& fixed = *state.fixed;
   const kvc_backend_layer& layer = state.call->layer;
@@ -172,13 +191,55 @@ __device__ __forceinline__ uint32_t find_keys(const AttendState& state, PageCurs
       fixed.position[state.lane] = found.position;
       fixed.index[state.lane] = found.index;
       if (has_token_scales(&layer.k_scales)) {
-        fixed.k_scale[state.lane] = *token_scale(&layer.k_scales, page, state.block.head, slot);
-        fixed.v_scale[state.lane] = *token_scale(&layer.v_scales, page, state.block.head, slot);
+        const float k_scale = *token_scale(&layer.k_scales, page, state.block.head, slot);
+        const float v_scale = *token_scale(&layer.v_scales, page, state.block.head, slot);
+        fixed.k_scale[state.lane] = kIsSpread<T> ? without_zero_point(k_scale) : k_scale;
+        fixed.v_scale[state.lane] = kIsSpread<T> ? without_zero_point(v_scale) : v_scale;
+        if (kIsSpread<T>) {
+          fixed.k_zero[state.lane] = static_cast<float>(zero_point_of(k_scale));
+          fixed.v_zero[state.lane] = static_cast<float>(zero_point_of(v_scale));
+        }
       }
     }
   }
   __syncthreads();
   return any;
+}
+
+// Writes the dims [d_begin, d_begin + dims) of the block's keys to fixed.stage. Keys that no row sees become zeros.
+template <class T>
+__device__ __forceinline__ void stage_keys(const AttendState& state, const double* table, int32_t d_begin,
+                                           int32_t dims) {
+  Fixed& fixed = *state.fixed;
+  for (int32_t i = state.thread; i < kBlockKeys * kBlockDims; i += kAttendThreads) {
+    const int32_t key = i / kBlockDims, d = i % kBlockDims;
+    const auto element = [&](int32_t at) { return key_element<T>(state, key, at); };
+    const bool there = d < dims && fixed.k_row[key] >= 0;
+    fixed.stage[key][d] = there ? attended_key(state, table, key, d_begin + d, element) : 0.0f;
+  }
+}
+
+// Does the same for keys that are stored rotated and are rotated by RoPE on read. A warp undoes the first rotation of
+// one key at a time, in its row of state.key_rows. All sums of this rotation are exact, because levels are integers.
+template <class T>
+__device__ __forceinline__ void stage_gathered_keys(const AttendState& state, const double* table, int32_t d_begin,
+                                                    int32_t dims) {
+  Fixed& fixed = *state.fixed;
+  const int32_t head_dim = state.call->layer.head_dim, block = rotation_block(state.call->layer, head_dim);
+  float* const row = state.key_rows + state.warp * head_dim;
+  const auto element = [&](int32_t at) { return row[at]; };
+#pragma unroll 1
+  for (int32_t key = state.warp; key < kBlockKeys; key += kAttendWarps) {
+    const bool there = fixed.k_row[key] >= 0;
+    if (there) {
+      for (int32_t d = state.lane; d < head_dim; d += kWarpSize) row[d] = key_element<T>(state, key, d);
+      gather_by_warp(row, head_dim, block, state.lane);
+    }
+    for (int32_t d = state.lane; d < dims; d += kWarpSize) {
+      fixed.stage[key][d] = there ? attended_key(state, table, key, d_begin + d, element) : 0.0f;
+    }
+    __syncwarp();  // the row will be overwritten
+  }
 }
 
 // Computes the dot products of the warp's rows with the lane's key.
@@ -191,10 +252,10 @@ __device__ __forceinline__ void dot_products(const AttendState& state, const dou
   for (int i = 0; i < kRowsPerWarp; ++i) dots[i] = 0.0f;
   for (int32_t d_begin = 0; d_begin < head_dim; d_begin += kBlockDims) {
     const int32_t dims = head_dim - d_begin < kBlockDims ? head_dim - d_begin : kBlockDims;
-    for (int32_t i = state.thread; i < kBlockKeys * kBlockDims; i += kAttendThreads) {
-      const int32_t key = i / kBlockDims, d = i % kBlockDims;
-      const bool there = d < dims && fixed.k_row[key] >= 0;
-      fixed.stage[key][d] = there ? attended_key<T>(state, table, key, d_begin + d) : 0.0f;
+    if (kIsSpread<T> && table != nullptr) {
+      stage_gathered_keys<T>(state, table, d_begin, dims);
+    } else {
+      stage_keys<T>(state, table, d_begin, dims);
     }
     __syncthreads();
     // The 64 dims have a sum of their own, because one chain of sums over many dims would lose digits.
@@ -277,14 +338,13 @@ __device__ __forceinline__ void add_values(const Fixed& fixed, int32_t r, int32_
 template <class T>
 __device__ __forceinline__ void weigh_values(const AttendState& state) {
   Fixed& fixed = *state.fixed;
-  const kvc_backend_layer& layer = state.call->layer;
-  const int32_t v_dim = layer.v_head_dim;
+  const int32_t v_dim = state.call->layer.v_head_dim;
   for (int32_t d_begin = 0; d_begin < v_dim; d_begin += kBlockDims) {
     const int32_t dims = v_dim - d_begin < kBlockDims ? v_dim - d_begin : kBlockDims;
     for (int32_t i = state.thread; i < kBlockKeys * kBlockDims; i += kAttendThreads) {
       const int32_t key = i / kBlockDims, d = i % kBlockDims;
       const bool there = d < dims && fixed.v_row[key] >= 0;
-      fixed.stage[key][d] = there ? widen(row_at<T>(layer.v, fixed.v_row[key])[d_begin + d]) : 0.0f;
+      fixed.stage[key][d] = there ? value_element<T>(state, key, d_begin + d) : 0.0f;
     }
     __syncthreads();
     const int32_t d = state.thread % kBlockDims;
@@ -327,6 +387,7 @@ __device__ __forceinline__ void fold_states(const AttendState& state) {
 }
 
 // Writes the states of the block's rows to the partials, or the normalised rows to the output.
+template <class T>
 __device__ __forceinline__ void finish_rows(const AttendState& state) {
   const Fixed& fixed = *state.fixed;
   const AttendCall& call = *state.call;
@@ -337,7 +398,8 @@ __device__ __forceinline__ void finish_rows(const AttendState& state) {
     const QueryPlace& place = fixed.places[r];
     const int32_t head = q_head_of(state, r);
     const float m = fixed.folded_m[r], l = fixed.folded_l[r];
-    const float* o = state.folded + r * dims;
+    float* const o = state.folded + r * dims;
+    if (kIsSpread<T>) gather_by_warp(o, dims, rotation_block(call.layer, dims), state.lane);
     if (place.partial_offset >= 0) {
       const int64_t states = place.states, index = place.first_state + head;
       float* partial = call.plan.partials + place.partial_offset;
@@ -376,7 +438,7 @@ __device__ __forceinline__ void attend_keys(const AttendState& state) {
   const int32_t first = keys.begin - keys.begin % kBlockKeys;
   for (int32_t begin = first; begin < keys.end; begin += kBlockKeys) {
     if (begin % fold == 0 && begin > first) fold_states(state);
-    if (find_keys(state, &cursor, begin) == 0) continue;
+    if (find_keys<T>(state, &cursor, begin) == 0) continue;
     float dots[kRowsPerWarp];
     dot_products<T>(state, table, dots);
     add_scores(state, dots);
@@ -385,8 +447,11 @@ __device__ __forceinline__ void attend_keys(const AttendState& state) {
   fold_states(state);
 }
 
+// The second launch bound allows a thread the registers of so many blocks on a multiprocessor. Undoing the rotation of
+// keys needs more registers.
 template <class T>
-__global__ void __launch_bounds__(kAttendThreads, 6) attend_kernel(const __grid_constant__ SimpleCall simple) {
+__global__ void __launch_bounds__(kAttendThreads, kIsSpread<T> ? 5 : 6)
+    attend_kernel(const __grid_constant__ SimpleCall simple) {
   const AttendCall& call = simple.attend;
   AttendState state;
   if (!find_block(call, &state.block)) return;
@@ -400,16 +465,17 @@ __global__ void __launch_bounds__(kAttendThreads, 6) attend_kernel(const __grid_
   state.q = reinterpret_cast<float*>(state.fixed + 1);
   state.o = state.q + simple.num_rows * call.layer.head_dim;
   state.folded = state.o + simple.num_rows * call.layer.v_head_dim;
+  state.key_rows = state.folded + simple.num_rows * call.layer.v_head_dim;
   if (state.thread == 0) state.fixed->rows_end = state.block.row_end;  // in shared memory, to save a register
   __syncthreads();
   do {
     state.rows = state.fixed->rows_end - state.block.row_begin;
     if (state.rows > simple.num_rows) state.rows = simple.num_rows;
     begin_rows(state);
-    load_queries(state);
+    load_queries<T>(state);
     __syncthreads();
     attend_keys<T>(state);
-    finish_rows(state);
+    finish_rows<T>(state);
     __syncthreads();  // the rows and states of this round are no longer read
     state.block.row_begin += simple.num_rows;
   } while (state.block.row_begin < state.fixed->rows_end);

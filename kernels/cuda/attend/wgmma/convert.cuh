@@ -1,6 +1,6 @@
 // The warps that convert: all warps except the producer warp and the consumer warps. They change tiles before products
-// read them. In tiles that some row does not see whole, they replace NaN and infinity in V by zero, because 0 * NaN is
-// NaN. They dequantise tiles of 8-bit K and V, exactly.
+// read them. In tiles of which some row does not see every key, they replace NaN and infinity in V by zero, because
+// 0 * NaN is NaN. They dequantise tiles of 8-bit K and V, exactly.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -91,8 +91,8 @@ __device__ __forceinline__ void widen_tile(const WgmmaState& state, const unsign
   publish_writes();
 }
 
-// Dequantises all tiles. K of a tile is dequantised when it has arrived as stored and its slot is empty. Then V of the
-// previous tile follows in the same way.
+// Dequantises all tiles. K of a tile is dequantised when it has arrived as stored and the slot for the result is empty.
+// Then V of the previous tile follows in the same way.
 template <class Tiles, Type kStored>
 __device__ __forceinline__ void widen_tiles(const WgmmaState& state) {
   WgmmaFixed& fixed = *state.fixed;

@@ -58,7 +58,7 @@ __device__ __forceinline__ void notify_threads_of(int number) {
 
 // ---- TMA ----------------------------------------------------------------------------------------
 
-// Starts the copy of a box to shared memory. The barrier counts its bytes when they arrive. c0 to c3: the coordinates
+// Starts the copy of a box to shared memory. The barrier counts the box's bytes as they arrive. c0 to c3: coordinates
 // of the box's first element; c0 is the contiguous dimension.
 __device__ __forceinline__ void begin_box(void* shared, const CUtensorMap* map, uint64_t* barrier, int32_t c0,
                                           int32_t c1, int32_t c2, int32_t c3) {
@@ -78,7 +78,8 @@ __device__ __forceinline__ void publish_writes() { asm volatile("fence.proxy.asy
 // Products run asynchronously. Results may be read, and operands overwritten, only after a wait for the group of the
 // products.
 
-// Warpgroup: must be called between accesses to registers of results or operands and the next product that uses them.
+// Warpgroup: must be called after other code accessed registers of results or operands, and before the next product
+// that uses these registers.
 __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 // Warpgroup: closes a group, which has all products that were started since the previous group.
 __device__ __forceinline__ void close_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -115,7 +116,7 @@ __device__ __forceinline__ void give_registers() {
   KVC_REGISTERS_64(d), KVC_REGISTERS_16(d, 64), KVC_REGISTERS_16(d, 80), KVC_REGISTERS_16(d, 96), \
       KVC_REGISTERS_16(d, 112)
 
-// The registers of d, as they are named in the text of a product.
+// The registers of d, as the assembly text of a product names them.
 #define KVC_SUMS_32                                                         \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"

@@ -1,5 +1,5 @@
-// Attention by Hopper's warpgroup products (sm_90a). A thread block computes up to 128 rows (query, head of the group)
-// of one kv head over the keys of an item. A tile has 128 keys, or 64 with 256 dims.
+// Attention by Hopper's warpgroup products (sm_90a). A thread block computes up to 128 rows of one kv head over the
+// keys of an item. A row is a pair of a query and a query head. A tile has 128 keys, or 64 if V has 256 dims.
 //
 // The block has three warpgroups. The first is the producer: it loads tiles (attend/wgmma/tiles.cuh) and needs few
 // registers. The other two are the consumers, with 64 rows each. A consumer computes S = Q K^T from shared memory into
@@ -14,9 +14,9 @@
 //
 // attend/wgmma/plan.h describes shared memory. A thread has Dv / 2 registers for o, keys / 2 for S, and keys / 4 for P.
 //
-// Keys that a row does not see may hold NaN. The scores of such keys are replaced. In tiles that some row does not see
-// whole, NaN and infinity in V are replaced by zero. After the product, they are read from global memory and added to
-// the rows that see such a key.
+// Keys that a row does not see may hold NaN. The scores of such keys are replaced by -inf. In tiles of which some row
+// does not see every key, NaN and infinity in V are replaced by zero. After the product, the replaced values are read
+// from global memory again, and added to the rows that see their keys.
 //
 // 8-bit K and V are loaded as stored, and dequantised in shared memory (attend/wgmma/convert.cuh), once for 128 rows.
 // The block then has four warpgroups. Scales of heads are multiplied into scores and results.
@@ -44,8 +44,8 @@ constexpr int kRegistersToBring = kRaw ? 48 : 56;
 static_assert(kWarpgroups * kRegistersToCompute<false> + kRegistersToBring<false> <= 3 * 168);
 static_assert(kWarpgroups * kRegistersToCompute<true> + 2 * kRegistersToBring<true> <= 4 * 128);
 
-// Returns x, which all lanes have. The compiler can then keep it, and values computed from it, in registers of the
-// warp.
+// Returns x, which is the same in all lanes. This shows the compiler that it can keep x, and values computed from x, in
+// registers that the warp shares.
 __device__ __forceinline__ uint32_t of_warp(uint32_t x) { return __shfl_sync(kAllLanes, x, 0); }
 __device__ __forceinline__ int32_t of_warp(int32_t x) { return __shfl_sync(kAllLanes, x, 0); }
 
@@ -264,7 +264,8 @@ __device__ __forceinline__ void attend_by_warpgroups(const WgmmaCall& call) {
   }
 }
 
-// Only images of one architecture have these instructions. In other images the kernel is empty (has_wgmma_image).
+// Only code compiled for sm_90a has these instructions. In code for other architectures, the kernel is empty
+// (has_wgmma_image).
 template <class T, int kDims, int kValueDims, int kStoredBits>
 __global__ void __launch_bounds__(wgmma_threads(kStoredBits == 8), 1)
     attend_wgmma_kernel(const __grid_constant__ WgmmaCall call) {

@@ -1,26 +1,28 @@
 // Attention over latent rows (MLA, absorbed) by Hopper's warpgroup products (sm_90a). A thread block computes up to 64
-// rows (query, head) over the keys of an item, 64 keys at a time. V is the first 512 dims of K's row of 576, so a tile
-// is loaded once and multiplied twice. A tile has 9 panels of 64 keys x 64 dims. All panels are K, and the first 8 are
-// V. There are two slots for tiles.
+// rows (pairs of a query and a query head) over the keys of an item, 64 keys at a time. V is the first 512 dims of K's
+// row of 576, so a tile is loaded once and multiplied twice. A tile has 9 panels of 64 keys x 64 dims. All panels are
+// K, and the first 8 are V. There are two slots for tiles.
 //
-//   scores   Two warpgroups, one for each slot. The first warp of each loads the tiles of its slot by TMA, one box a
-//            lane. A tile arrives in two parts, and the warpgroup computes S = Q K^T (64 x 64, 32 registers a thread)
-//            as they arrive. Then it computes the softmax. It writes the factors of o, and P in 16 bits (8 KiB). P
-//            overwrites the ninth panel of the tile, whose rotary dims only S reads. The largest scores so far are
-//            passed from one warpgroup to the other.
+//   scores   Two warpgroups, one for each slot. Each loads the tiles of its slot (attend/wgmma/latent_tiles.cuh). The
+//            panels of a tile arrive in two parts, and the warpgroup computes S = Q K^T (64 x 64, 32 registers a
+//            thread) as they arrive. Then it computes the softmax. It writes the factors that rescale o, and P in 16
+//            bits (8 KiB). P overwrites the ninth panel of the tile, which only S reads (rotary dims). The largest
+//            scores so far are passed from one warpgroup to the other.
 //   values   Two warpgroups compute o += P V, 256 columns each (128 registers a thread), from 4 panels of V (MN-major).
 //
 // So S of a tile can be computed during the softmax, the product with V, or the load of the tile in the other slot.
+// While a tile is loaded, the next tile of its slot is brought to the L2 cache. So memory is busy while both slots are
+// full.
 //
 // Lower bounds: 1152 bytes a key, once for 64 rows, from memory or L2. 2 * 64 * 1088 operations a key are 2200 cycles
 // for a tile. In this time an H200 delivers 45 KiB of the tile's 72 KiB to a multiprocessor. Shared memory moves 4 KiB
 // for each 16 dims of S, 12 KiB for each 16 keys and 256 columns of o, and the tile itself. That is 312 KiB, or 2500
-// cycles at 128 bytes a cycle. A block has 223 KiB of shared memory (attend/wgmma/latent_plan.h). kRegistersToScore and
-// kRegistersToAdd are the registers of a thread.
+// cycles at 128 bytes a cycle. A block has 223 KiB of shared memory (attend/wgmma/latent_plan.h). A thread that scores
+// has kRegistersToScore registers, and a thread that adds values has kRegistersToAdd.
 //
-// Keys that a row does not see may hold NaN. The scores of such keys are replaced. In tiles that some row does not see
-// whole, NaN and infinity in V become zero after S is computed. They are not added again. They are in K too, so the
-// scores of the rows that see such a key are NaN or infinite already.
+// Keys that a row does not see may hold NaN. The scores of such keys are replaced by -inf. In tiles of which some row
+// does not see every key, NaN and infinity in V become zero after S is computed. They are not added again later,
+// because they are also in K, so the scores of the rows that see such a key are NaN or infinite already.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -31,118 +33,26 @@
 #include "kernels/common/scales.h"
 #include "kernels/cuda/attend/common/pairs.cuh"
 #include "kernels/cuda/attend/wgmma/latent_rows.cuh"
+#include "kernels/cuda/attend/wgmma/latent_tiles.cuh"
 
 namespace kvc::kernels::cuda {
 
-// ---- Tiles: one warp of each warpgroup that scores ------------------------------------------------
-
-// Starts the copies of the boxes of a part of a tile. V's dims come from the pool of V, and the dims after them from
-// the pool of K.
-__device__ __forceinline__ void begin_latent_boxes(const LatentState& state, const BoxPlace& place, LatentSlot& slot,
-                                                   int32_t load) {
-  const WgmmaCall& call = *state.call;
-  uint64_t* const full = &slot.full[load];
-  const bool is_last = load == kLatentLoads - 1;
-  const int32_t keys = call.shape.box_keys, lanes = __popc(__ballot_sync(kAllLanes, place.needed != 0));
-  if (state.lane == 0) {
-    arrive_expecting(full, static_cast<uint32_t>(lanes * keys * (kPanelsOfLoad + (is_last ? 1 : 0)) * kPanelPitch));
-  }
-  __syncwarp();
-  if (place.needed == 0) return;
-  unsigned char* const target = state.shared + slot.tile.at + state.lane * keys * kPanelPitch;
-  const auto begin_panel = [&](const CUtensorMap& map, int32_t heads_first, int32_t panel, int32_t dim) {
-    const int32_t inner = heads_first != 0 ? state.block.head : place.slot;
-    const int32_t outer = heads_first != 0 ? place.slot : state.block.head;
-    begin_box(target + panel * kLatentPanelBytes, &map, full, dim, inner, outer, place.page);
-  };
-#pragma unroll
-  for (int32_t i = 0; i < kPanelsOfLoad; ++i) {
-    const int32_t panel = latent_panel(load, i);
-    begin_panel(call.v_map, call.v_heads_first, panel, panel * kPanelDims);
-  }
-  if (is_last) begin_panel(call.k_map, call.k_heads_first, kLatentValuePanels, rotary_dims(call.attend.layer).first);
-}
-
-// Where the search for tiles of a slot continues. begin: the first key that was not searched. t: the number of tiles
-// before it, in both slots. leaf: the page ids in leaf `leaf_index` of the page list. (A PageCursor would need more
-// registers.)
-struct LatentWalk {
-  const int32_t* leaf;
-  int32_t leaf_index;  // -1: no leaf was read
-  uint32_t begin;
-  int32_t t;
-};
-__device__ __forceinline__ LatentWalk begin_latent_walk(const LatentState& state) {
-  return {nullptr, -1, state.fixed->keys_begin / kLatentTileKeys * kLatentTileKeys, 0};
-}
-
-// Finds the lane's box of the tile at walk->begin.
-__device__ __forceinline__ BoxPlace find_latent_box(const LatentState& state, bool is_full, LatentWalk* walk) {
-  const int32_t keys = state.call->shape.box_keys, page_size = state.call->attend.layer.page_size;
-  const uint32_t begin = walk->begin + static_cast<uint32_t>(state.lane * keys);
-  if (state.lane * keys >= kLatentTileKeys) return {0, 0, 0};
-  if (!is_full && !sees_any(state, begin, begin + static_cast<uint32_t>(keys))) return {0, 0, 0};
-  const int32_t entry = static_cast<int32_t>(begin) / page_size, leaf_index = entry >> KVC_BACKEND_NODE_FANOUT_LOG2;
-  if (leaf_index != walk->leaf_index) {
-    const PageCursor cursor = pages_of_item(&state.call->attend.plan.arrays.tables, state.item);
-    walk->leaf = page_leaf(&cursor, leaf_index);
-    walk->leaf_index = leaf_index;
-  }
-  return {1, walk->leaf[entry & (KVC_BACKEND_NODE_FANOUT - 1)], static_cast<int32_t>(begin) % page_size};
-}
-
-// Loads the next tile of slot `number`, when its previous tile is no longer read. Without a next tile, it marks the end
-// of the slot. All lanes of one warp call it.
-__device__ __forceinline__ void bring_latent_tile(const LatentState& state, int32_t number, LatentWalk* walk) {
-  const LatentFixed& fixed = *state.fixed;
-  LatentSlot& slot = state.fixed->slots[number];
-  const uint32_t keys = kLatentTileKeys;
-  BoxPlace place = {0, 0, 0};
-  bool is_full = false, found = false;
-  for (; walk->begin < fixed.keys_end; walk->begin += keys) {
-    is_full = walk->begin >= fixed.full_begin && walk->begin + keys <= fixed.full_end;
-    if (!is_full && !sees_any(state, walk->begin, walk->begin + keys)) continue;
-    found = latent_slot(walk->t) == number;
-    if (found) break;
-    ++walk->t;
-  }
-  if (found) place = find_latent_box(state, is_full, walk);
-  const bool is_next = latent_slot(walk->t) == number;  // without a tile: whether this slot ends before the other slot
-  const uint32_t phase = latent_phase(walk->t + (is_next ? 0 : 1)) ^ 1u;
-#pragma unroll 1
-  for (int32_t load = 0; load < kLatentLoads; ++load) {
-    wait_phase(&slot.empty[load], phase);
-    if (load == 0 && state.lane == 0) {
-      slot.tile.begin = found ? static_cast<int32_t>(walk->begin) : is_next ? kNoTile : kLastSlot;
-      slot.tile.is_full = is_full ? 1 : 0;
-    }
-    if (found) {
-      begin_latent_boxes(state, place, slot, load);
-    } else if (state.lane == 0) {
-      arrive(&slot.full[load]);
-    }
-  }
-  if (!found) return;
-  walk->begin += keys;
-  ++walk->t;
-}
-
 // ---- Scores: two warpgroups ----------------------------------------------------------------------
 
-// Starts S of all rows and of the tile in a slot, as one group of products. full: the barriers of the tile's parts.
-template <class T>
-__device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, uint64_t* full, uint32_t phase,
-                                                    float (&s)[kLatentTileKeys / 2]) {
+// Starts S of all rows and of the tile in a slot, as one group of products. The tile's first part has arrived.
+template <class T, bool kListed>
+__device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, LatentSlot& slot, int32_t group,
+                                                    uint32_t phase, float (&s)[kLatentTileKeys / 2]) {
   const auto multiply_panel = [&](uint32_t panel, bool is_first) {
 #pragma unroll
-    for (int step = 0; step < kPanelDims / kMmaDepth; ++step) {
-      const uint32_t at = panel + static_cast<uint32_t>(step * kMmaDepth * 2);
-      multiply_shared(T{}, s, rows_descriptor(q + at), rows_descriptor(k + at), !is_first || step > 0);
+    for (int i = 0; i < kPanelDims / kMmaDepth; ++i) {
+      const uint32_t at = panel + static_cast<uint32_t>(i * kMmaDepth * 2);
+      multiply_shared(T{}, s, rows_descriptor(q + at), rows_descriptor(k + at), !is_first || i > 0);
     }
   };
 #pragma unroll 1
   for (int32_t load = 0; load < kLatentLoads; ++load) {
-    wait_phase(&full[load], phase);
+    if (load > 0) wait_for_load<kListed>(slot, group, load, phase);
     begin_products();
 #pragma unroll
     for (int32_t i = 0; i < kPanelsOfLoad; ++i) {
@@ -268,9 +178,10 @@ __device__ __forceinline__ void end_latent_scores(const LatentState& state, int3
 }
 
 // Scores the tiles of a slot. group: the number of the slot, and of the warpgroup among those that score. walk: the
-// search for tiles, which has started to load the first tile; only the first warp of the group needs it.
-template <class T>
-__device__ __forceinline__ void score_latent_tiles(const LatentState& state, int32_t group, LatentWalk* walk) {
+// search for tiles, which has started to load the first tile. Without lists, only the first warp of the group needs it.
+template <class T, bool kListed>
+__device__ __forceinline__ void score_latent_tiles(const LatentState& state, int32_t group,
+                                                   LatentWalkOf<kListed>* walk) {
   LatentSlot& slot = state.fixed->slots[group];
   const WgmmaShape& shape = state.call->shape;
   const float scale = state.call->attend.exp2_scale;
@@ -280,14 +191,14 @@ __device__ __forceinline__ void score_latent_tiles(const LatentState& state, int
   WgmmaSums sums = {{-INFINITY, -INFINITY}, {}};
   float s[kLatentTileKeys / 2];
   for (int32_t t = group;; t += kScoringGroups) {
-    wait_phase(&slot.full[0], latent_phase(t));
+    wait_for_load<kListed>(slot, group, 0, latent_phase(t));
     const LatentTile tile = slot.tile;
     if (tile.begin < 0) {
       end_latent_scores(state, group, t, tile.begin == kLastSlot, first_row, sums);
       break;
     }
     unsigned char* const k_tile = state.shared + tile.at;
-    begin_latent_scores<T>(q, shared_address(k_tile), slot.full, latent_phase(t), s);
+    begin_latent_scores<T, kListed>(q, shared_address(k_tile), slot, group, latent_phase(t), s);
     wait_products<0>();
     hold_results(s);
     score_tile(state, tile.begin, tile.is_full != 0, first_row, s);
@@ -310,7 +221,7 @@ __device__ __forceinline__ void score_latent_tiles(const LatentState& state, int
     if (tile.is_full == 0) clean_values<T>(thread, k_tile);
     publish_writes();
     leave_slot(state, &slot.scored);
-    if (thread < kWarpSize) bring_latent_tile(state, group, walk);
+    if (kListed || thread < kWarpSize) bring_latent_tile(state, group, walk);
   }
 }
 
@@ -408,7 +319,7 @@ __device__ __forceinline__ void store_latent_columns(const LatentState& state, c
 }
 
 // Adds all tiles to o. group: 0 or 1, the half of o's columns that the warpgroup computes.
-template <class T>
+template <class T, bool kListed>
 __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32_t group) {
   const uint32_t values_at = static_cast<uint32_t>(group * (kLatentColumns / kPanelDims) * kLatentPanelBytes);
   const int32_t first_row = state.thread % kWarpgroupThreads / kWarpSize * kMmaRows + state.lane / 4;
@@ -416,7 +327,9 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
   int32_t t = 0;
   for (;; ++t) {
     LatentSlot& slot = slot_of(state, t);
-    for (uint64_t& full : slot.full) wait_phase(&full, latent_phase(t));  // makes the writes of TMA visible
+    if (!kListed) {
+      for (uint64_t& full : slot.full) wait_phase(&full, latent_phase(t));  // makes the writes of TMA visible
+    }
     wait_phase(&slot.scored, latent_phase(t));
     if (slot.tile.begin < 0) break;
     const uint32_t tile = shared_address(state.shared + slot.tile.at);
@@ -441,41 +354,45 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
   store_latent_columns(state, columns, group, first_row);
 }
 
-template <class T>
+template <class T, bool kListed>
 __device__ __forceinline__ void attend_latent_by_warpgroups(const WgmmaCall& call) {
   {
     LatentState state;
     if (!begin_wgmma_block(call, &state)) return;
-    begin_latent_rows(state);
+    begin_latent_rows<kListed>(state);
   }
   __syncthreads();
   const LatentState state = state_of_block(call);
   const int32_t warpgroup = state.thread / kWarpgroupThreads;
-  LatentChunks chunks = load_latent_queries(state);  // in flight while pages are looked up
-  LatentWalk walk = {};
-  if (warpgroup < kScoringGroups && state.thread % kWarpgroupThreads < kWarpSize) {
-    walk = begin_latent_walk(state);
+  LatentWalkOf<kListed> walk = {};
+  const auto bring_first_tile = [&] {
+    if (warpgroup >= kScoringGroups || (!kListed && state.thread % kWarpgroupThreads >= kWarpSize)) return;
+    begin_walk(state, warpgroup, &walk);
     bring_latent_tile(state, warpgroup, &walk);
-  }
+  };
+  if (kListed) bring_first_tile();
+  LatentChunks chunks = load_latent_queries(state);
+  if (!kListed) bring_first_tile();  // q is in flight while pages are looked up; with lists, registers are too few
   store_latent_queries<T>(state, chunks);
   if (warpgroup < kScoringGroups) {
     give_registers<kRegistersToScore>();
-    score_latent_tiles<T>(state, warpgroup, &walk);
+    score_latent_tiles<T, kListed>(state, warpgroup, &walk);
   } else {
     take_registers<kRegistersToAdd>();
-    add_latent_tiles<T>(state, warpgroup - kScoringGroups);
+    add_latent_tiles<T, kListed>(state, warpgroup - kScoringGroups);
   }
 }
 
-// Only images of one architecture have these instructions. In other images the kernel is empty (has_wgmma_image).
-template <class T>
+// kListed: the call has lists of keys. Only code compiled for sm_90a has these instructions. In code for other
+// architectures, the kernel is empty (has_wgmma_image).
+template <class T, bool kListed>
 __global__ void __launch_bounds__(kLatentThreads, 1)
     attend_wgmma_latent_kernel(const __grid_constant__ WgmmaCall call) {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  attend_latent_by_warpgroups<T>(call);
+  attend_latent_by_warpgroups<T, kListed>(call);
 #endif
 }
 
-WgmmaKernel wgmma_latent_kernel(bool is_f16);
+WgmmaKernel wgmma_latent_kernel(bool is_f16, bool listed);
 
 }  // namespace kvc::kernels::cuda

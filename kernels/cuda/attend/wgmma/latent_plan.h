@@ -19,7 +19,9 @@ static_assert(kWideRows.rows % kWarpgroupRows == 0 && kFewRows.rows <= kWarpgrou
 //   - The cache is not deterministic, because o of earlier keys (128 KiB in float32) does not fit beside q and the
 //     tiles.
 //   - Keys are not rotated on read, because the tiles of their two or three parts do not fit either.
-//   - The number of slots of a page is a multiple of 8, because TMA copies boxes of slots of one page.
+//   - The number of slots of a page is a multiple of 8, because TMA copies boxes of slots of one page. Keys of a list
+//     are copied without TMA, so only the alignment of why_simple is needed.
+//   - With lists, no ALiBi, because a tile of a list does not have the positions of its keys.
 inline const char* why_not_wgmma_latent(const kvc_backend_attend& args, const BlockCut& cut) {
   const kvc_backend_layer& layer = *args.layer;
   const Type q = type_of(args.q.dtype);
@@ -31,7 +33,8 @@ inline const char* why_not_wgmma_latent(const kvc_backend_attend& args, const Bl
   if (args.key_tables != nullptr) return "keys are rotated on read";
   if (args.plan->fold_keys > 0) return "the cache is deterministic";
   if (cut.rows == kFewRows.rows && layer.num_q_heads / layer.num_kv_heads < kFewRows.rows) return "rows are few";
-  return why_not_boxes(layer);
+  if (args.lists.block_tokens == 0) return why_not_boxes(layer);
+  return args.alibi_slopes != nullptr ? "keys of a list have positions" : why_simple(args);
 }
 
 // The shared memory of a block: the fixed part, q [9 panels][64 rows][64], and a tile [9 panels][64 keys][64] for each

@@ -18,10 +18,11 @@ namespace kvc::kernels::cuda {
 constexpr int32_t kLatentPanels = kLatentKeyDims / kPanelDims, kLatentValuePanels = kLatentValueDims / kPanelDims;
 constexpr int32_t kLatentPanelBytes = kLatentTileKeys * kPanelPitch;  // a panel of a tile, and a panel of 64 rows of q
 constexpr int32_t kLatentTileBytes = kLatentPanels * kLatentPanelBytes;
-// A tile is loaded, and its slot is emptied, in two parts, which have barriers of their own. So S of the first part is
-// computed while the second part arrives. And the first part of the slot's next tile is loaded while the second part of
-// this tile is still multiplied. Part i has the columns of V for the i-th product of each warpgroup (latent_panel). The
-// last part also has the ninth panel.
+// A slot is emptied, and its next tile is loaded, in two parts: the first part of the next tile is loaded while the
+// second part of this tile is still multiplied. Part i has the columns of V for the i-th product of each warpgroup
+// (latent_panel). The last part also has the ninth panel. S of the first part is computed while the second one arrives.
+// Parts that were emptied and parts that have arrived have barriers of their own. (Four parts, and bringing the slot's
+// next tile to the L2 cache meanwhile, were not faster on an H200.)
 constexpr int32_t kLatentLoads = 2, kPanelsOfLoad = kLatentValuePanels / kLatentLoads;
 // The warpgroups that compute scores. Each has a slot, and scores the tiles in this slot.
 constexpr int32_t kScoringGroups = 2;
@@ -53,8 +54,8 @@ struct LatentTile {
 };
 
 struct LatentSlot {
-  // Barriers. full: the parts of the tile have arrived. known: m is written. scored: P and alphas are written. empty:
-  // all warps have multiplied the parts.
+  // Barriers. full: the parts of the tile have arrived (not used with lists). known: m is written. scored: P and alphas
+  // are written. empty: all warps have multiplied the parts.
   uint64_t full[kLatentLoads], known, scored, empty[kLatentLoads];
   LatentTile tile;
   // The factors of o before the tile is added. At the end: the sum of p over the tiles of the slot, relative to m.
@@ -79,6 +80,7 @@ __device__ __forceinline__ LatentSlot& slot_of(const LatentState& state, int32_t
 }
 __device__ __forceinline__ uint32_t latent_phase(int32_t t) { return static_cast<uint32_t>(t / kLatentStages) & 1u; }
 
+template <bool kListed>
 __device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
   LatentFixed& fixed = *state.fixed;
   if (state.thread == 0) {
@@ -93,8 +95,10 @@ __device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
       for (uint64_t& empty : slot.empty) init_barrier(&empty, kAddingGroups * kWarpgroupThreads / kWarpSize);
     }
     publish_barriers();
-    prefetch_map(&state.call->k_map);
-    prefetch_map(&state.call->v_map);
+    if (!kListed) {
+      prefetch_map(&state.call->k_map);
+      prefetch_map(&state.call->v_map);
+    }
   }
   find_wgmma_rows<kWarpgroupRows>(state);
 }

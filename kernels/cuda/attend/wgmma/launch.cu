@@ -13,8 +13,8 @@ using EncodeMap = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, vo
                                const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
                                CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-// Makes the tensor map of a pool, with which TMA copies its rows. TMA copies elements unchanged, so any type of the
-// right size will do. raw: the elements have 8 bits. Their rows are copied as stored, without a swizzle.
+// Makes the tensor map of a pool, with which TMA copies its rows. TMA copies elements unchanged, so the map may name
+// any type of the right size. raw: the elements have 8 bits. Their rows are copied as stored, without a swizzle.
 kvc_status encode_map(const Device& device, const kvc_backend_pool& pool, bool raw, const PoolBoxes& boxes,
                       CUtensorMap* map, kvc_error* error) {
   const cuuint32_t steps[4] = {1, 1, 1, 1};
@@ -53,9 +53,12 @@ kvc_status launch_instance(const Device& device, const AttendCall& call, const I
   wgmma.v_heads_first = v.heads_first;
   const bool scaled = call.args.q_scales.data != nullptr || call.args.k_scales.data != nullptr;
   wgmma.has_units = scaled || layer.k_scales.data != nullptr ? 1 : 0;
-  kvc_status status = encode_map(device, layer.k, raw, k, &wgmma.k_map, error);
-  if (status == KVC_OK) status = encode_map(device, layer.v, raw, v, &wgmma.v_map, error);
-  if (status != KVC_OK) return status;
+  kvc_status status = KVC_OK;
+  if (!has_lists(call)) {  // keys of a list are copied without TMA
+    status = encode_map(device, layer.k, raw, k, &wgmma.k_map, error);
+    if (status == KVC_OK) status = encode_map(device, layer.v, raw, v, &wgmma.v_map, error);
+    if (status != KVC_OK) return status;
+  }
   status = check(cudaFuncSetAttribute(reinterpret_cast<const void*>(instance.kernel),
                                       cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block),
                  "cudaFuncSetAttribute", kPurpose, error);
@@ -68,8 +71,8 @@ kvc_status launch_instance(const Device& device, const AttendCall& call, const I
 }  // namespace
 
 bool has_wgmma_image() {
-  // Images of other architectures, and images that a driver compiles from PTX, have an empty body
-  // (attend/wgmma/kernel.cuh). An empty body needs few registers.
+  // If the plug-in has no code for sm_90a, the kernel that the device runs has an empty body (attend/wgmma/kernel.cuh).
+  // An empty body needs few registers.
   constexpr int kLeastRegisters = 128;
   cudaFuncAttributes attributes;
   const cudaError_t result =
@@ -88,7 +91,6 @@ kvc_status use_wgmma(Device* device, kvc_error* error) {
   if (status != KVC_OK) return status;
   if (found != cudaDriverEntryPointSuccess || function == nullptr) return KVC_OK;
   device->encode_map = function;
-  device->many = kWideRows;
   return KVC_OK;
 }
 
@@ -104,12 +106,12 @@ kvc_status launch_wgmma(const Device& device, const AttendCall& call, int64_t bl
 kvc_status launch_wgmma_latent(const Device& device, const AttendCall& call, const BlockCut& cut, int64_t blocks,
                                void* stream, kvc_error* error) {
   const kvc_backend_layer& layer = call.layer;
-  const int32_t parts = (cut.rows + kWarpgroupRows - 1) / kWarpgroupRows;
+  const int32_t parts = has_lists(call) ? call.listed.row_blocks : (cut.rows + kWarpgroupRows - 1) / kWarpgroupRows;
   if (blocks * parts > INT32_MAX) {
     return fail(error, KVC_ERROR_BATCH_TOO_LARGE, "%lld thread blocks of attention",
                 static_cast<long long>(blocks * parts));
   }
-  const WgmmaKernel kernel = wgmma_latent_kernel(type_of(call.args.q.dtype) == Type::kF16);
+  const WgmmaKernel kernel = wgmma_latent_kernel(type_of(call.args.q.dtype) == Type::kF16, has_lists(call));
   return launch_instance(device, call, {kernel, kLatentThreads, parts, rotary_dims(layer).dims},
                          wgmma_latent_shape(layer, static_cast<int32_t>(sizeof(LatentFixed))), blocks, stream, error);
 }

@@ -24,8 +24,8 @@ constexpr bool has_wgmma_dims(int32_t dims, int32_t v_dims) {
   return (dims == 64 || dims == 128 || dims == 256) && v_dims == dims;
 }
 
-// The keys of a tile, which the registers of a thread limit (S [64][keys], o [64][v_dims]). wgmma_stages: the number of
-// tiles of K (and of V) in shared memory.
+// wgmma_tile_keys: the keys of a tile. The registers of a thread limit their number, because they hold a part of S
+// [64][keys] and of o [64][v_dims]. wgmma_stages: the number of tiles of K (and of V) in shared memory.
 constexpr int32_t wgmma_tile_keys(int32_t v_dims) { return v_dims > 128 ? 64 : 128; }
 constexpr int32_t wgmma_stages(int32_t dims) { return dims > 64 ? 2 : 4; }
 // V of a tile is read after the softmax, so it stays in its slot longer than K. A third tile of V is used where it
@@ -62,6 +62,7 @@ inline const char* why_not_wgmma(const kvc_backend_attend& args) {
   const Type q = type_of(args.q.dtype), stored = stored_type(layer);
   if (has_bias_or_mask(args.bias)) return "scores have a bias or a mask";
   if (q != Type::kF16 && q != Type::kBf16) return "q has not 16 bits";
+  if (is_packed(stored)) return "rows have 4 bits";
   if (stored == Type::kI8) return "tokens have scales";
   if (stored != q && !is_quantised(stored)) return "K has another type than q";
   if (!has_wgmma_dims(layer.head_dim, layer.v_head_dim)) {
@@ -107,8 +108,8 @@ inline WgmmaShape wgmma_shape(const kvc_backend_layer& layer, int32_t fixed_byte
   return shape;
 }
 
-// The stride of a dimension that has only one element, in place of the pool's stride. TMA accepts it, and it is not
-// less than the number of elements of any dimension (PoolBoxes.sizes).
+// The stride that a dimension with only one element gets in place of the pool's stride. TMA accepts this stride, and it
+// is not less than the number of elements of any dimension (PoolBoxes.sizes).
 constexpr uint64_t kStrideOfOne = uint64_t{1} << 39;
 // The description of a pool for TMA. Dimension 0 is dims. Dimensions 1 and 2 are slots and heads; the dimension with
 // the smaller stride comes first. Dimension 3 is pages. strides: bytes, of the dimensions 1 to 3. box: the size of a

@@ -112,7 +112,7 @@ __device__ __forceinline__ float largest_of_row(const float (&s)[kScores], int h
   return largest_of_quad(largest);
 }
 
-// The online softmax of a row. s becomes p. Returns the factor of the row's o.
+// The online softmax of a row. s becomes p. Returns the factor that rescales the row's o.
 template <int kScores>
 __device__ __forceinline__ float soften_row_of(float scale, float largest, int half, float (&s)[kScores],
                                                WgmmaSums& rows) {
@@ -280,7 +280,10 @@ __device__ __forceinline__ bool find_wgmma_block(const WgmmaCall& call, AttendBl
   const uint32_t index = blockIdx.x / parts;
   if (index >= blocks) return false;
   *block = block_at(call.attend, blocks - 1 - index);
-  if (parts > 1) {
+  if (has_lists(call.attend)) {
+    find_listed_rows(call.attend.layer.num_q_heads / call.attend.layer.num_kv_heads,
+                     static_cast<int32_t>(blockIdx.x % parts), &block->row_begin, &block->row_end);
+  } else if (parts > 1) {
     block->row_begin += static_cast<int32_t>(blockIdx.x % parts) * kWarpgroupRows;
     if (block->row_end > block->row_begin + kWarpgroupRows) block->row_end = block->row_begin + kWarpgroupRows;
   }

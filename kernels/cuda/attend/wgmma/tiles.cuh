@@ -8,10 +8,10 @@
 // 8-bit tiles arrive as stored in slots of their own, alternately of K and of V, with the barriers `raw_full` and
 // `raw_empty`. After they are dequantised, `full` of K and `ready` of V are signalled.
 //
-// The producer warp finds the boxes of tiles that some row sees, one box a lane. Only these boxes are looked up and
-// copied. Tiles without such a box are skipped. Other boxes of a tile, and the places of keys that no row sees, may
-// hold any bits. The scores of these keys are replaced, so p is 0. V has only finite numbers there, so p V is 0. The
-// tile after the last one has begin -1.
+// The producer warp finds the boxes that hold a key which some row sees. Each lane looks up one box. Only these boxes
+// are copied, and tiles without such a box are skipped. Other boxes of a tile, and the places of keys that no row sees,
+// may hold any bits. The scores of these keys are replaced by -inf, so p is 0. NaN and infinity in their V are replaced
+// too, so p V is 0. The tile after the last one has begin -1.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -36,8 +36,9 @@ struct WgmmaCall {
   WgmmaShape shape;
   int32_t k_heads_first, v_heads_first;
   int32_t has_units;  // scores are multiplied by scales of q or K
-  int32_t parts;  // thread blocks for each block of the plan; 2: kernels of 64 rows compute a block of kWideRows in two
-                  // halves
+  // Thread blocks for each block of the plan. 2: kernels of 64 rows compute a block of kWideRows in two halves. With
+  // lists, each computes rows of one query.
+  int32_t parts;
   CUtensorMap k_map, v_map;
 };
 using WgmmaKernel = void (*)(WgmmaCall);
@@ -64,7 +65,7 @@ struct WgmmaRowsFixed {
   float units[kRows], slopes[kRows];
   uint32_t keys_begin, keys_end;     // keys that some row sees
   uint32_t full_begin, full_end;     // keys that all rows see
-  uint32_t gaps[kRows / kWarpSize];  // a bit for each row whose keys and the next row's keys do not form one range
+  uint32_t gaps[kRows / kWarpSize];  // bit r: the keys of row r and of row r + 1 do not form one range
 };
 
 struct WgmmaFixed : WgmmaRowsFixed<kMostRowsOfBlock> {
@@ -156,6 +157,14 @@ __device__ __forceinline__ bool touches_next(const State& state, int32_t r) {
   return b.begin < b.end && b.begin <= a.end && a.begin <= b.end;
 }
 
+// Fills `gaps`. The threads are those of kRows rows.
+template <class State>
+__device__ __forceinline__ void find_gaps(const State& state) {
+  const bool gap = state.thread < state.rows && !touches_next(state, state.thread);
+  const uint32_t gaps = __ballot_sync(kAllLanes, gap);
+  if (state.lane == 0) state.fixed->gaps[state.warp] = gaps;
+}
+
 // Finds the masks, places and scales of all rows of the block, at most kRows, and the keys that they see. point_to_call
 // has run. All threads call it.
 template <int32_t kRows, class State>
@@ -164,9 +173,7 @@ __device__ __forceinline__ void find_wgmma_rows(const State& state) {
   if (state.thread < state.rows) begin_wgmma_row(state, state.thread);
   __syncthreads();
   if (state.warp < kRows / kWarpSize) {
-    const bool gap = state.thread < state.rows && !touches_next(state, state.thread);
-    const uint32_t gaps = __ballot_sync(kAllLanes, gap);
-    if (state.lane == 0) state.fixed->gaps[state.warp] = gaps;
+    find_gaps(state);
   } else if (state.warp == kRows / kWarpSize) {
     find_key_bounds(state.fixed, state.rows, state.lane);
   }
@@ -208,10 +215,10 @@ __device__ __forceinline__ bool has_plain_queries(const AttendCall& call, const 
   return (strides | reinterpret_cast<uint64_t>(args.q.data)) % 16 == 0;
 }
 
-// Writes the queries of a warpgroup's rows, from row0 on, to shared memory: rotated, and times the sign of the scale.
-// Rows beyond the block's last row are zeros. All threads of the warpgroup call it.
-template <class Tiles>
-__device__ __forceinline__ void load_wgmma_queries(const WgmmaState& state, int32_t row0) {
+// Writes the queries of kWarpgroupRows rows, from row0 on, to shared memory: rotated, and times the sign of the scale.
+// Rows beyond the block's last row are zeros. All threads of a warpgroup call it. Tiles: as WgmmaTiles.
+template <class Tiles, class State>
+__device__ __forceinline__ void write_queries(const State& state, int32_t row0) {
   const AttendCall& call = state.call->attend;
   const int32_t thread = state.thread % kWarpgroupThreads;
   unsigned char* const panels = state.shared + state.call->shape.q_at;
@@ -259,6 +266,12 @@ __device__ __forceinline__ void load_wgmma_queries(const WgmmaState& state, int3
       memcpy(__builtin_assume_aligned(target, 4), &word, sizeof word);
     }
   }
+}
+
+// Writes the queries of a warpgroup's rows to shared memory, for its products.
+template <class Tiles>
+__device__ __forceinline__ void load_wgmma_queries(const WgmmaState& state, int32_t row0) {
+  write_queries<Tiles>(state, row0);
   publish_writes();
 }
 
@@ -348,8 +361,8 @@ __device__ __forceinline__ void begin_boxes(const WgmmaState& state, const CUten
   }
 }
 
-// The work of the producer warp: loads all tiles. It finds 32 boxes at once, one a lane, which may be those of several
-// tiles. So it seldom waits for the page list.
+// The work of the producer warp: loads all tiles. Its lanes find 32 boxes at once, which may belong to several tiles.
+// So it seldom waits for the page list.
 template <class Tiles>
 __device__ __forceinline__ void bring_tiles(const WgmmaState& state) {
   const WgmmaCall& call = *state.call;

@@ -346,7 +346,7 @@ pub const KVC_ERROR_BATCH_TOO_LARGE: kvc_status_code = 104;
 pub const KVC_ERROR_BUFFER_TOO_SMALL: kvc_status_code = 105;
 #[doc = " error->required and error->available are numbers of uncommitted tree nodes of a\nsequence"]
 pub const KVC_ERROR_TREE_TOO_LARGE: kvc_status_code = 106;
-#[doc = " the sequence is in an open forward or a job, or another thread uses the forward"]
+#[doc = " the sequence is in an open forward or a kvc_job, or another thread uses the forward"]
 pub const KVC_ERROR_BUSY: kvc_status_code = 200;
 #[doc = " the calls came in a wrong order, or a call that is allowed only once came twice"]
 pub const KVC_ERROR_ORDER: kvc_status_code = 201;
@@ -356,7 +356,7 @@ pub const KVC_ERROR_CANCELLED: kvc_status_code = 202;
 pub const KVC_ERROR_EVICTED: kvc_status_code = 203;
 #[doc = " the sequence has an uncommitted tree. Call kvc_seq_commit first"]
 pub const KVC_ERROR_UNCOMMITTED: kvc_status_code = 204;
-#[doc = " a plan holds another build than the requested one. Or it holds no build, because none was\nmade or the last one failed. Or no forward is open in the graph"]
+#[doc = " a kvc_plan has the tables of another kvc_plan_build than the requested one. Or it has no\ntables, because no build was made or the last failed. Or no forward is open in the graph"]
 pub const KVC_ERROR_STALE: kvc_status_code = 205;
 #[doc = " the sequence is suspended. Call kvc_seq_resume first"]
 pub const KVC_ERROR_SUSPENDED: kvc_status_code = 206;
@@ -662,10 +662,14 @@ pub struct kvc_layer_config {
     pub latent_dim: i32,
     #[doc = " number of kv heads of the layer in all ranks of tensor parallelism together\n(kvc_cache_config.tp_size), at most 65536; 0 = num_kv_heads * tp_size (MLA: 1). Let N be this\nnumber, or the default. If N >= tp_size, num_kv_heads must be N / tp_size, and rank r has the\nheads [r * num_kv_heads, (r + 1) * num_kv_heads). If N < tp_size, num_kv_heads must be 1, and\neach head is stored by tp_size / N consecutive ranks. recurrent: 0"]
     pub total_kv_heads: i32,
+    #[doc = " MLA: KVC_ROW_FORMAT_*. Else 0"]
+    pub row_format: i32,
+    #[doc = " 0"]
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_layer_config"][::core::mem::size_of::<kvc_layer_config>() - 136usize];
+    ["Size of kvc_layer_config"][::core::mem::size_of::<kvc_layer_config>() - 144usize];
     ["Alignment of kvc_layer_config"][::core::mem::align_of::<kvc_layer_config>() - 8usize];
     ["Offset of field: kvc_layer_config::struct_size"][::core::mem::offset_of!(kvc_layer_config, struct_size) - 0usize];
     ["Offset of field: kvc_layer_config::group"][::core::mem::offset_of!(kvc_layer_config, group) - 4usize];
@@ -697,7 +701,15 @@ const _: () = {
     ["Offset of field: kvc_layer_config::latent_dim"][::core::mem::offset_of!(kvc_layer_config, latent_dim) - 128usize];
     ["Offset of field: kvc_layer_config::total_kv_heads"]
         [::core::mem::offset_of!(kvc_layer_config, total_kv_heads) - 132usize];
+    ["Offset of field: kvc_layer_config::row_format"][::core::mem::offset_of!(kvc_layer_config, row_format) - 136usize];
+    ["Offset of field: kvc_layer_config::reserved"][::core::mem::offset_of!(kvc_layer_config, reserved) - 140usize];
 };
+#[doc = " all dims have the type kvc_layer_config.dtype"]
+pub const KVC_ROW_FORMAT_DTYPE: kvc_row_format = 0;
+#[doc = " the packed row of DeepSeek-V3.2, as vLLM (\"fp8_ds_mla\") and FlashMLA store it. It has 656\nbytes: 512 latent dims as float8_e4m3fn, then 4 float32 scales of 128 latent dims each,\nthen 64 rotary dims as bfloat16. Needs head_dim 576, latent_dim 512 and the default dtype.\nThe scale of 128 dims is the smallest power of two that is at least amax / 448 and at\nleast 1e-4. If one of the dims is infinite or NaN, all 128 are read as NaN. Views, exports\nand storage of the caller are uint8 [..., 656] (docs/reference/formats.md)"]
+pub const KVC_ROW_FORMAT_FP8_DS_MLA: kvc_row_format = 1;
+#[doc = " How a layer of an MLA group stores its rows (kvc_layer_config.row_format)."]
+pub type kvc_row_format = ::core::ffi::c_uint;
 #[doc = " K and V"]
 pub const KVC_ROW_KV: kvc_row = 0;
 #[doc = " multi-head latent attention (MLA): one row [latent | rotary] for each token, which all heads share.\nK is the whole row (num_kv_heads is 1, head_dim is the width of the row). V is the first latent_dim\ndims of the row"]
@@ -731,7 +743,7 @@ pub struct kvc_group_config {
     pub window_tokens: i64,
     #[doc = " KVC_VISIBLE_CHUNK: c, 1..2^30, not necessarily a multiple of the page size. Else 0"]
     pub chunk_tokens: i64,
-    #[doc = " number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's\ncapacity (recurrent: max_sequences * (2 + max_checkpoints + max_draft_states)). In a recurrent\ngroup, a sequence takes one page, one more page in an open forward, and one page for each\ncheckpoint. While the sequence has an uncommitted tree, it takes one more page, and one page for\neach node whose state is kept"]
+    #[doc = " number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's\ncapacity (recurrent: max_sequences * (2 + max_checkpoints + n), where n is the smaller of\nmax_draft_states + 1 and max_tree_nodes - 1, and 0 if max_draft_states is 0). In a\nrecurrent group, a sequence takes one page, one more page in an open forward, and one page for each\ncheckpoint. An uncommitted tree takes one page for the state before the tree (none if it is a\ncheckpoint), and one page for each node whose state is kept, except the last node"]
     pub num_pages: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -768,7 +780,7 @@ pub type kvc_cache_flags = ::core::ffi::c_uint;
 pub const KVC_PREFIX_POLICY_REUSE: kvc_prefix_policy = 0;
 #[doc = " the least recently used prefix"]
 pub const KVC_PREFIX_POLICY_LRU: kvc_prefix_policy = 1;
-#[doc = " The policy says which idle prefix the prefix index evicts first, among idle prefixes of equal priority. If a longer prefix\n continues a shorter prefix, the longer prefix is evicted first. benchmarks/results/README.md has hit rates of both\n policies."]
+#[doc = " A prefix is idle if only the prefix index refers to its pages. The policy says which idle prefix the index evicts first,\n among idle prefixes of equal priority. If a longer prefix continues a shorter prefix, the longer prefix is evicted first.\n benchmarks/results/README.md has hit rates of both policies."]
 pub type kvc_prefix_policy = ::core::ffi::c_uint;
 #[doc = " the cache has a page pool for every layer. The pool is in memory of the cache or of the caller\n(kvc_layer_config.kv_storage)"]
 pub const KVC_STORAGE_OWN: kvc_storage = 0;
@@ -1196,7 +1208,7 @@ const _: () = {
     ["Offset of field: kvc_forward_info::positions"][::core::mem::offset_of!(kvc_forward_info, positions) - 32usize];
     ["Offset of field: kvc_forward_info::last_rows"][::core::mem::offset_of!(kvc_forward_info, last_rows) - 80usize];
 };
-#[doc = " Settings of a graph. A graph is for steps whose calls are recorded once and then replayed. The recording is a CUDA graph,\n or a compiled program that has the arguments of its calls as constants.\n\n   kvc_graph_config config;  kvc_graph_config_init(&config);                  // once\n   config.max_sequences = config.max_tokens = 64;                             // decode, up to 64 rows\n   if (kvc_graph_create(cache, &config, &graph, &error)) return report(error.message);\n   batch.graph = graph;\n   for (;;) {                                                                 // each step\n     ... this step's batch.sequences, batch.append_lengths, batch.num_sequences ...\n     if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n     replay();        // recorded: the model, with kvc_forward_attend(cache, graph, layer, &args[layer], &error) in it\n     kvc_forward_end(cache, graph, &error);\n   }\n\n   Ids        In every step, the forward in a graph has the id of the graph. A call with that id acts on the forward that\n              is open in the graph. If no forward is open in the graph, the call returns KVC_ERROR_STALE and does nothing.\n   Addresses  kvc_forward_get_info and kvc_forward_tables give the same addresses in every step. The shapes are those of\n              the graph's capacity. Entries that a step does not use are inert: position 0, slot -1, last row -1, table\n              rows without keys. Call kvc_forward_tables in each step to fill the tables. When a forward closes, the\n              generation word of its tables (kvc_tables.generation_word) becomes 0, which means stale. The word stays 0\n              until the next call of kvc_forward_tables.\n   Tensors    Tensors of recorded calls have max_tokens rows, and tensors of states have max_sequences rows. Rows after the\n              last row of the step are not written.\n   CUDA       Run one step without a capture first. Then capture append, attend, load_state and store_state between a begin\n              and an end. All other calls must be outside of the capture (else ORDER). kvc_forward_end checks that each\n              layer in the range was appended in the graph at least once. The call cannot check which calls a replay ran,\n              so replay all captured layers before kvc_forward_end. A replay while no forward is open writes nothing. Use\n              one stream for all forwards of a graph.\n\n A graph has buffers for one forward. This forward does not count towards max_open_forwards. Recordings for several batch\n sizes can use the same graph, up to its capacity. So a server needs only one graph."]
+#[doc = " Settings of a graph. A graph is for steps whose calls are recorded once and then replayed. The recording is a CUDA graph,\n or a compiled program that has the arguments of its calls as constants.\n\n   kvc_graph_config config;  kvc_graph_config_init(&config);                  // once\n   config.max_sequences = config.max_tokens = 64;                             // decode, up to 64 rows\n   if (kvc_graph_create(cache, &config, &graph, &error)) return report(error.message);\n   batch.graph = graph;\n   for (;;) {                                                                 // each step\n     ... this step's batch.sequences, batch.append_lengths, batch.num_sequences ...\n     if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n     replay();        // recorded: the model, with kvc_forward_attend(cache, graph, layer, &args[layer], &error) in it\n     kvc_forward_end(cache, graph, &error);\n   }\n\n   Ids        In every step, the forward in a graph has the id of the graph. A call with that id acts on the forward that\n              is open in the graph. If no forward is open in the graph, the call returns KVC_ERROR_STALE and does nothing.\n   Addresses  kvc_forward_get_info and kvc_forward_tables give the same addresses in every step. The shapes are those of\n              the graph's capacity. Entries that a step does not use are inert: position 0, slot -1, last row -1, table\n              rows without keys. Call kvc_forward_tables in each step to fill the tables. When a forward closes, the\n              generation word of its tables (kvc_tables.generation_word) becomes 0, which means stale. The word stays 0\n              until the next call of kvc_forward_tables.\n   Tensors    Tensors of recorded calls have max_tokens rows, and tensors of states have max_sequences rows. Rows after the\n              last row of the step are not written.\n   CUDA       Run one step without a capture first. Then capture append, attend, load_state and store_state between a begin\n              and an end. All other calls must be outside of the capture (else ORDER). kvc_forward_end checks that each\n              layer in the range was appended in the graph at least once. But it cannot check what a replay has stored,\n              so replay all captured layers before kvc_forward_end. A replay while no forward is open writes nothing. Use\n              one stream for all forwards of a graph.\n\n A graph has buffers for one forward. This forward does not count towards max_open_forwards. Recordings for several batch\n sizes can use the same graph, up to its capacity. So a server needs only one graph."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_graph_config {

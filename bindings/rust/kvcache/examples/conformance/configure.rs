@@ -65,6 +65,11 @@ fn layer(s: &mut Script) -> Done<Results> {
             latent_dim: s.number("latent_dim")?,
             total_kv_heads: s.number("total_kv_heads")?,
             keys_only: s.has("keys_only"),
+            row_format: match s.word("row_format") {
+                None => RowFormat::DType,
+                Some("fp8_ds_mla") => RowFormat::Fp8DsMla,
+                other => return Err(Stop::Failed(format!("no row_format {other:?}"))),
+            },
             dtype: type_of(s)?,
             rope: rope(s)?,
             kv_layer: s.optional("kv_layer")?,

@@ -105,15 +105,15 @@ fn slots_and_rotation() {
         )
     };
     append_slots(&context, &call, Stream::NONE).unwrap();
-    let mut turned = tokens.k.clone();
-    for head in turned[..SLOT].chunks_mut(DIM) {
+    let mut rotated = tokens.k.clone();
+    for head in rotated[..SLOT].chunks_mut(DIM) {
         let (x, y) = (head[0], head[1]);
         (head[0], head[1]) = (x * angle.cos() - y * angle.sin(), x * angle.sin() + y * angle.cos());
     }
     for slot in 0..PAGES * PAGE {
         let token = [(9, Some(0)), (30, Some(2))].iter().find(|(at, _)| *at == slot).and_then(|entry| entry.1);
         let expected = |values: &[f32]| token.map_or(vec![0.0; SLOT], |token| values[token * SLOT..][..SLOT].to_vec());
-        assert_close(&k_cache[slot * SLOT..][..SLOT], &expected(&turned));
+        assert_close(&k_cache[slot * SLOT..][..SLOT], &expected(&rotated));
         assert_close(&v_cache[slot * SLOT..][..SLOT], &expected(&tokens.v));
     }
     // Latent rows: [latent | rotary].

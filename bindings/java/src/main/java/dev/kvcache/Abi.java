@@ -58,6 +58,8 @@ final class Abi {
   static final int KVC_ROPE_SCALING_NO_TRUNCATE = 1;
   static final int KVC_LAYER_ROPE_INTERLEAVED = 1;
   static final int KVC_LAYER_KEYS_ONLY = 2;
+  static final int KVC_ROW_FORMAT_DTYPE = 0;
+  static final int KVC_ROW_FORMAT_FP8_DS_MLA = 1;
   static final int KVC_ROW_KV = 0;
   static final int KVC_ROW_LATENT = 1;
   static final int KVC_ROW_STATE = 2;
@@ -203,7 +205,7 @@ final class Abi {
   }
 
   static final class LayerConfig {
-    static final int SIZE = 136;
+    static final int SIZE = 144;
     static final int STRUCT_SIZE = 0;
     static final int GROUP = 4;
     static final int NUM_Q_HEADS = 8;
@@ -229,6 +231,8 @@ final class Abi {
     static final int STATES = 120;
     static final int LATENT_DIM = 128;
     static final int TOTAL_KV_HEADS = 132;
+    static final int ROW_FORMAT = 136;
+    static final int RESERVED = 140;
   }
 
   static final class GroupConfig {

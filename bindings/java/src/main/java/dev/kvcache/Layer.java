@@ -15,6 +15,7 @@ public final class Layer implements Cloneable {
   private int latentDim;
   private boolean keysOnly;
   private int totalKvHeads;
+  private RowFormat rowFormat = RowFormat.DTYPE;
   private DType dtype = DType.F32;
   private RopeMode rope = RopeMode.NONE;
   private int ropeDim;
@@ -57,7 +58,7 @@ public final class Layer implements Cloneable {
   public String toString() {
     StringJoiner all = new StringJoiner(", ", "Layer(", ")");
     Object[][] settings = {{"group", group, 0}, {"qHeads", qHeads, 0}, {"kvHeads", kvHeads, 0}, {"headDim", headDim, 0},
-        {"vHeadDim", vHeadDim, 0}, {"latentDim", latentDim, 0}, {"keysOnly", keysOnly, false}, {"totalKvHeads", totalKvHeads, 0}, {"dtype", dtype, DType.F32}, {"rope", rope, RopeMode.NONE},
+        {"vHeadDim", vHeadDim, 0}, {"latentDim", latentDim, 0}, {"keysOnly", keysOnly, false}, {"totalKvHeads", totalKvHeads, 0}, {"rowFormat", rowFormat, RowFormat.DTYPE}, {"dtype", dtype, DType.F32}, {"rope", rope, RopeMode.NONE},
         {"ropeDim", ropeDim, 0}, {"ropeOffset", ropeOffset, 0}, {"ropeInterleaved", ropeInterleaved, false},
         {"ropeTheta", ropeTheta, 0.0}, {"softmaxScale", softmaxScale, 0.0}, {"kvStorage", kvStorage, null},
         {"kStorage", kStorage, null}, {"vStorage", vStorage, null}, {"states", states, List.of()}};
@@ -125,6 +126,12 @@ public final class Layer implements Cloneable {
      */
     public Builder totalKvHeads(int n) {
       layer.totalKvHeads = n;
+      return this;
+    }
+
+    /** MLA: packed rows. */
+    public Builder rowFormat(RowFormat format) {
+      layer.rowFormat = format;
       return this;
     }
 
@@ -238,6 +245,7 @@ public final class Layer implements Cloneable {
     c.putDouble(Abi.LayerConfig.SOFTMAX_SCALE, softmaxScale);
     c.putInt(Abi.LayerConfig.LATENT_DIM, latentDim);
     c.putInt(Abi.LayerConfig.TOTAL_KV_HEADS, totalKvHeads);
+    c.putInt(Abi.LayerConfig.ROW_FORMAT, rowFormat == null ? 0 : rowFormat.code);
     writeScales(arena, c, index);
     writeStates(arena, c, index);
     c.putLong(Abi.LayerConfig.KV_STORAGE, storage(kvStorage, kept));

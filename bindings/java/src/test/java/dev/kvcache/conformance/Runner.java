@@ -19,6 +19,7 @@ import dev.kvcache.Plan;
 import dev.kvcache.PlanArgs;
 import dev.kvcache.RopeMode;
 import dev.kvcache.RopeScaling;
+import dev.kvcache.RowFormat;
 import dev.kvcache.Select;
 import dev.kvcache.Stats;
 import dev.kvcache.Tables;
@@ -119,6 +120,7 @@ public final class Runner {
         .dtype(Values.dtype(s.word("dtype", "f32"))).rope(RopeMode.valueOf(s.word("rope", "none").toUpperCase(Locale.ROOT)))
         .ropeDim(s.integer("rope_dim")).ropeOffset(s.integer("rope_offset")).ropeInterleaved(s.has("rope_interleaved"))
         .ropeTheta(s.number("rope_theta")).softmaxScale(s.number("softmax_scale")).latentDim(s.integer("latent_dim")).totalKvHeads(s.integer("total_kv_heads")).keysOnly(s.has("keys_only"))
+        .rowFormat(RowFormat.valueOf(s.word("row_format", "dtype").toUpperCase(Locale.ROOT)))
         .scales(s.floats("k_scales"), s.floats("v_scales"));
     if (s.has("kv_layer")) {
       layer.kvLayer(s.integer("kv_layer"));

@@ -1,0 +1,13 @@
+// The instances of attend_decode_kernel for K and V of float8_e4m3fn, and queries of float16 or bfloat16
+// (attend/decode/bytes.cuh).
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/attend/decode/kernel.cuh"
+
+namespace kvc::kernels::cuda {
+
+DecodeKernel decode_kernel_of_e4m3(const kvc_backend_layer& layer) {
+  return decode_kernel_of<F16, F16, Type::kE4m3>(layer);
+}
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,14 @@
+// The instances of attend_decode_kernel for float16 queries, and K and V of uint4. P is bfloat16, because P times a
+// scale may be too large for float16. Each pair of types has a file of its own, so that the instances compile in
+// parallel.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/attend/decode/kernel.cuh"
+
+namespace kvc::kernels::cuda {
+
+DecodeKernel decode_kernel_of_f16_u4(const kvc_backend_layer& layer) {
+  return decode_kernel_of<F16, Bf16, Type::kU4>(layer);
+}
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,41 @@
+// Instructions that only attention of few rows over K and V of 8 bits uses. Like those of attend/mma/instructions.cuh,
+// each function is one instruction with nvcc, and an emulation without nvcc.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cuda/attend/common/pairs.cuh"
+#include "kernels/cuda/attend/mma/instructions.cuh"
+
+namespace kvc::kernels::cuda {
+
+// Warp: transposes an 8 x 8 matrix of 16-bit elements. A lane has two neighbouring elements of row lane / 4, before and
+// after (attend/mma/layout.h).
+#if defined(__CUDACC__)
+__device__ __forceinline__ uint32_t transpose(uint32_t pair) {
+  uint32_t turned;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(pair));
+  return turned;
+}
+#else
+using cuda_emulation::transpose;
+#endif
+
+// Converts four elements of float8_e4m3fn to two pairs of float16, exactly: bytes 0 and 1, and bytes 2 and 3. NaN stays
+// NaN. GPUs before compute capability 8.9 have no instruction for this. There, only NaN (480) times 144 is infinite,
+// and infinity times 0 is NaN.
+__device__ __forceinline__ void pairs_of_e4m3(uint32_t four, uint32_t* low, uint32_t* high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %2;\ncvt.rn.f16x2.e4m3x2 %0, l;\ncvt.rn.f16x2.e4m3x2 %1, h;\n}"
+      : "=r"(*low), "=r"(*high)
+      : "r"(four));
+#else
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t pair = widen_pair(F16{}, Type::kE4m3, spread(four, i), false);
+    const uint32_t large = multiply_add(F16{}, pair, 0x58805880u, 0x80008000u);
+    *(i == 0 ? low : high) = multiply_add(F16{}, large, 0u, pair);
+  }
+#endif
+}
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,9 @@
+// The instances of attend_many_kernel for float16.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/attend/mma/many_rows.cuh"
+
+namespace kvc::kernels::cuda {
+
+MmaKernel many_kernel_of_f16(const MmaCall& call) { return many_kernel_of<F16>(call); }
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,243 @@
+// How the tiles of a block of attend/wgmma/latent.cuh are brought to shared memory. Each scoring warpgroup brings the
+// tiles of its slot, in two parts.
+//
+//   neighbours   The keys of a tile are slots of a few pages. The first warp of the warpgroup starts TMA boxes. A lane
+//                looks up the page of one box, and starts the boxes with the same keys.
+//   lists        Each key has a slot of its own, so boxes would have 128 bytes. Instead, all 128 threads start
+//                copies of 16 bytes (cp.async), 36 for each thread and tile. A thread has one chunk of 16 bytes in
+//                every panel of four keys, so eight neighbouring threads copy the 128 bytes that a key has in a
+//                panel. Places in shared memory follow the swizzle of TMA. Products read shared memory by the
+//                asynchronous proxy, and these copies are ordinary writes. So each thread waits for its own copies,
+//                publishes them, and meets the other threads of its warpgroup before the first product
+//                (wait_for_load).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/common/page_walk.h"
+#include "kernels/cuda/attend/common/call.cuh"
+#include "kernels/cuda/attend/wgmma/latent_rows.cuh"
+
+namespace kvc::kernels::cuda {
+
+// ---- Neighbouring keys: one warp of each warpgroup that scores -------------------------------------
+
+// Starts the copies of the boxes of a part of a tile. V's dims come from the pool of V, and the dims after them from
+// the pool of K.
+__device__ __forceinline__ void begin_latent_boxes(const LatentState& state, const BoxPlace& place, LatentSlot& slot,
+                                                   int32_t load) {
+  const WgmmaCall& call = *state.call;
+  uint64_t* const full = &slot.full[load];
+  const bool is_last = load == kLatentLoads - 1;
+  const int32_t keys = call.shape.box_keys, lanes = __popc(__ballot_sync(kAllLanes, place.needed != 0));
+  if (state.lane == 0) {
+    arrive_expecting(full, static_cast<uint32_t>(lanes * keys * (kPanelsOfLoad + (is_last ? 1 : 0)) * kPanelPitch));
+  }
+  __syncwarp();
+  if (place.needed == 0) return;
+  unsigned char* const target = state.shared + slot.tile.at + state.lane * keys * kPanelPitch;
+  const auto begin_panel = [&](const CUtensorMap& map, int32_t heads_first, int32_t panel, int32_t dim) {
+    const int32_t inner = heads_first != 0 ? state.block.head : place.slot;
+    const int32_t outer = heads_first != 0 ? place.slot : state.block.head;
+    begin_box(target + panel * kLatentPanelBytes, &map, full, dim, inner, outer, place.page);
+  };
+#pragma unroll
+  for (int32_t i = 0; i < kPanelsOfLoad; ++i) {
+    const int32_t panel = latent_panel(load, i);
+    begin_panel(call.v_map, call.v_heads_first, panel, panel * kPanelDims);
+  }
+  if (is_last) begin_panel(call.k_map, call.k_heads_first, kLatentValuePanels, rotary_dims(call.attend.layer).first);
+}
+
+// Where the search for tiles of a slot continues. begin: the first key that was not searched. t: the number of tiles
+// before `begin`, in both slots. leaf: the page ids in leaf `leaf_index` of the page list. (A PageCursor would need
+// more registers.)
+struct LatentWalk {
+  const int32_t* leaf;
+  int32_t leaf_index;  // -1: no leaf was read
+  uint32_t begin;
+  int32_t t;
+};
+__device__ __forceinline__ void begin_walk(const LatentState& state, int32_t, LatentWalk* walk) {
+  *walk = {nullptr, -1, state.fixed->keys_begin / kLatentTileKeys * kLatentTileKeys, 0};
+}
+
+__device__ __forceinline__ bool is_full_tile(const LatentFixed& fixed, uint32_t begin) {
+  return begin >= fixed.full_begin && begin + kLatentTileKeys <= fixed.full_end;
+}
+
+// Finds the lane's box of the tile at key `tile_begin`.
+__device__ __forceinline__ BoxPlace find_latent_box(const LatentState& state, uint32_t tile_begin, bool is_full,
+                                                    LatentWalk* walk) {
+  const int32_t keys = state.call->shape.box_keys, page_size = state.call->attend.layer.page_size;
+  const uint32_t begin = tile_begin + static_cast<uint32_t>(state.lane * keys);
+  if (state.lane * keys >= kLatentTileKeys) return {0, 0, 0};
+  if (!is_full && !sees_any(state, begin, begin + static_cast<uint32_t>(keys))) return {0, 0, 0};
+  const int32_t entry = static_cast<int32_t>(begin) / page_size, leaf_index = entry >> KVC_BACKEND_NODE_FANOUT_LOG2;
+  if (leaf_index != walk->leaf_index) {
+    const PageCursor cursor = pages_of_item(&state.call->attend.plan.arrays.tables, state.item);
+    walk->leaf = page_leaf(&cursor, leaf_index);
+    walk->leaf_index = leaf_index;
+  }
+  return {1, walk->leaf[entry & (KVC_BACKEND_NODE_FANOUT - 1)], static_cast<int32_t>(begin) % page_size};
+}
+
+// Loads the next tile of slot `number`, as soon as the slot's previous tile is no longer read. Without a next tile, it
+// marks the end of the slot. All lanes of one warp call it.
+__device__ __forceinline__ void bring_latent_tile(const LatentState& state, int32_t number, LatentWalk* walk) {
+  const LatentFixed& fixed = *state.fixed;
+  LatentSlot& slot = state.fixed->slots[number];
+  const uint32_t keys = kLatentTileKeys;
+  BoxPlace place = {0, 0, 0};
+  bool is_full = false, found = false;
+  for (; walk->begin < fixed.keys_end; walk->begin += keys) {
+    is_full = is_full_tile(fixed, walk->begin);
+    if (!is_full && !sees_any(state, walk->begin, walk->begin + keys)) continue;
+    found = latent_slot(walk->t) == number;
+    if (found) break;
+    ++walk->t;
+  }
+  if (found) place = find_latent_box(state, walk->begin, is_full, walk);
+  const bool is_next = latent_slot(walk->t) == number;  // without a tile: whether this slot ends before the other slot
+  const uint32_t phase = latent_phase(walk->t + (is_next ? 0 : 1)) ^ 1u;
+#pragma unroll
+  for (int32_t load = 0; load < kLatentLoads; ++load) {
+    wait_phase(&slot.empty[load], phase);
+    if (load == 0 && state.lane == 0) {
+      slot.tile.begin = found ? static_cast<int32_t>(walk->begin) : is_next ? kNoTile : kLastSlot;
+      slot.tile.is_full = is_full ? 1 : 0;
+    }
+    if (found) {
+      begin_latent_boxes(state, place, slot, load);
+    } else if (state.lane == 0) {
+      arrive(&slot.full[load]);
+    }
+  }
+  if (!found) return;
+  walk->begin += keys;
+  ++walk->t;
+}
+
+// ---- Lists of keys: all warps of each warpgroup that scores ----------------------------------------
+
+// Where a thread of a scoring warpgroup continues. slots: of the query's list (attend/common/lists.h). t: the number of
+// its next tile.
+struct ListedWalk {
+  const uint32_t* slots;
+  int32_t t;
+};
+__device__ __forceinline__ void begin_walk(const LatentState& state, int32_t number, ListedWalk* walk) {
+  const ListedKeys& listed = state.call->attend.listed;
+  const int64_t list = list_of(listed, state.item->part, state.fixed->places[0].token, state.fixed->block.head);
+  *walk = {listed.slots + list * listed.most, number};
+}
+template <bool kListed>
+using LatentWalkOf = std::conditional_t<kListed, ListedWalk, LatentWalk>;
+
+// The keys of a tile that a thread copies: every kListedStep-th one, from thread / kChunksOfPanel on. slots: kNoSlot is
+// a place that the list does not have. values: the thread's chunk in the first panel.
+constexpr int32_t kChunksOfPanel = kPanelPitch / 16, kListedStep = kWarpgroupThreads / kChunksOfPanel;
+constexpr int32_t kKeysOfThread = kLatentTileKeys / kListedStep;
+static_assert(kListedStep % kPatternRows == 0, "the swizzle permutes the chunks of all keys of a thread alike");
+constexpr uint32_t kNoSlot = ~0u;
+struct ListedChunks {
+  uint32_t slots[kKeysOfThread];
+  const unsigned char* values[kKeysOfThread];
+};
+
+// The row of a slot in a pool.
+__device__ __forceinline__ const unsigned char* row_of_slot(const LatentState& state, const kvc_backend_pool& pool,
+                                                            uint32_t slot) {
+  const uint32_t page_size = static_cast<uint32_t>(state.call->attend.layer.page_size);
+  return static_cast<const unsigned char*>(pool.data) + slot / page_size * pool.page_stride_bytes +
+         state.fixed->block.head * pool.head_stride_bytes + slot % page_size * pool.slot_stride_bytes;
+}
+// The thread's chunk in the first 64 dims of that row.
+__device__ __forceinline__ const unsigned char* chunk_of_slot(const LatentState& state, const kvc_backend_pool& pool,
+                                                              uint32_t slot) {
+  if (slot == kNoSlot) return static_cast<const unsigned char*>(pool.data);
+  return row_of_slot(state, pool, slot) + state.lane % kChunksOfPanel * 16;
+}
+
+__device__ __forceinline__ ListedChunks find_listed_chunks(const LatentState& state, const uint32_t* slots,
+                                                           uint32_t begin) {
+  const uint32_t first = begin + static_cast<uint32_t>(state.thread % kWarpgroupThreads / kChunksOfPanel);
+  ListedChunks chunks;
+#pragma unroll
+  for (int i = 0; i < kKeysOfThread; ++i) {
+    const uint32_t place = first + static_cast<uint32_t>(i * kListedStep);
+    const bool there = place >= state.fixed->keys_begin && place < state.fixed->keys_end;
+    chunks.slots[i] = there ? slots[place] : kNoSlot;
+  }
+#pragma unroll
+  for (int i = 0; i < kKeysOfThread; ++i) {
+    chunks.values[i] = chunk_of_slot(state, state.call->attend.layer.v, chunks.slots[i]);
+  }
+  return chunks;
+}
+
+// Starts the copies of the thread's chunks in a part of a tile, as a group. Places that the list does not have become
+// zeros.
+__device__ __forceinline__ void begin_listed_copies(const LatentState& state, const ListedChunks& chunks,
+                                                    const LatentSlot& slot, int32_t load) {
+  const kvc_backend_layer& layer = state.call->attend.layer;
+  const int32_t row = state.thread % kWarpgroupThreads / kChunksOfPanel;
+  unsigned char* const target = state.shared + slot.tile.at + swizzled(row, state.lane % kChunksOfPanel, kPanelPitch);
+#pragma unroll
+  for (int i = 0; i < kKeysOfThread; ++i) {
+    unsigned char* const target_row = target + i * kListedStep * kPanelPitch;
+    const bool there = chunks.slots[i] != kNoSlot;
+#pragma unroll
+    for (int32_t j = 0; j < kPanelsOfLoad; ++j) {
+      const int32_t panel = latent_panel(load, j);
+      begin_copy(target_row + panel * kLatentPanelBytes, chunks.values[i] + panel * kPanelPitch, there);
+    }
+    if (load < kLatentLoads - 1) continue;
+    begin_copy(target_row + kLatentValuePanels * kLatentPanelBytes,
+               chunk_of_slot(state, layer.k, chunks.slots[i]) + rotary_dims(layer).first * 2, there);
+  }
+  close_copies();
+}
+
+// Does the work of the function of the same name for a call with lists. Every row sees the same places, so every tile
+// between the first and the last is loaded. All threads of one warpgroup call it.
+__device__ __forceinline__ void bring_latent_tile(const LatentState& state, int32_t number, ListedWalk* walk) {
+  const LatentFixed& fixed = *state.fixed;
+  LatentSlot& slot = state.fixed->slots[number];
+  const uint32_t keys = kLatentTileKeys;
+  const uint32_t begin = fixed.keys_begin / keys * keys + static_cast<uint32_t>(walk->t) * keys;
+  const bool found = begin < fixed.keys_end, is_next = walk->t == 0 || begin - keys < fixed.keys_end;
+  ListedChunks chunks = {};
+  if (found) chunks = find_listed_chunks(state, walk->slots, begin);
+#pragma unroll
+  for (int32_t load = 0; load < kLatentLoads; ++load) {
+    wait_phase(&slot.empty[load], latent_phase(walk->t) ^ 1u);
+    if (load == 0 && state.thread % kWarpgroupThreads == 0) {
+      slot.tile.begin = found ? static_cast<int32_t>(begin) : is_next ? kNoTile : kLastSlot;
+      slot.tile.is_full = is_full_tile(fixed, begin) ? 1 : 0;
+    }
+    if (found) begin_listed_copies(state, chunks, slot, load);
+  }
+  walk->t += kLatentStages;
+}
+
+// Waits until a part of the slot's tile can be multiplied by the scoring warpgroup `group`. All its threads call it.
+template <bool kListed>
+__device__ __forceinline__ void wait_for_load(LatentSlot& slot, int32_t group, int32_t load, uint32_t phase) {
+  if constexpr (kListed) {
+    static_assert(kLatentLoads == 2);
+    if (load == 0) {
+      wait_copies<1>();
+    } else {
+      wait_copies<0>();
+    }
+    publish_writes();
+    sync_threads_of<kWarpgroupThreads>(1 + group);
+  } else {
+    wait_phase(&slot.full[load], phase);
+  }
+}
+
+}  // namespace kvc::kernels::cuda

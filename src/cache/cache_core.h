@@ -1,0 +1,70 @@
+// CacheCore: what the classes of a cache share. It owns the lock, the sequences, the layers with their pools, the
+// prefix index and the open steps. Sequences, and the order of work on streams, change only under the lock. A class
+// that uses the core has a header of its own in this folder; cache.h lists them.
+//
+// Thread safety: clang checks that the lock is held where a guarded member is used. The other members do not change,
+// except `order`, which is guarded by the lock too (StreamOrder::check is not). Ownership: keeps the context alive;
+// shares pools with exported views. Invariants
+//   1. A step's sequences are busy from begin to end or abort, so the page lists that its kernels read do not change.
+//   2. A call that fails has changed nothing, with three exceptions. A device error in a step closes the step, as
+//      abort does. Pages that were evicted from the prefix index stay evicted. A commit that fails after it has begun
+//      copies makes the cache unusable (check_usable).
+//   3. Step::in_use is true exactly while a call is inside that step.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/id.h"
+#include "base/mutex.h"
+#include "cache/sent_marks.h"
+#include "cache/slot_copies.h"
+#include "context/stream_order.h"
+#include "layer/layers.h"
+#include "prefix/prefix_store.h"
+#include "sequence/rope_sets.h"
+#include "sequence/sequence_store.h"
+#include "step/step.h"
+
+namespace kvc {
+
+struct CacheCore {
+  // tag: the number of the cache. All ids of the cache contain it.
+  CacheCore(std::unique_ptr<Layers> owned, uint32_t tag);
+  ~CacheCore();
+  CacheCore(const CacheCore&) = delete;
+  CacheCore& operator=(const CacheCore&) = delete;
+
+  // Returns DEVICE_FAILED if the device has failed permanently, or if the order of the cache's work on the device is
+  // lost. After that, no call of the cache works.
+  Status check_usable() const;
+
+  int32_t num_groups() const noexcept { return layers.num_groups(); }
+  const GroupRules& rules(int32_t group) const noexcept { return layers.rules(group); }
+  // Visits all open steps, also the steps of graphs.
+  template <class Visit>
+  void for_each_open(Visit visit) const KVC_REQUIRES(mutex) {
+    for (const auto& step : steps) {
+      if (step && step->is_open()) visit(*step);
+    }
+  }
+
+  const std::unique_ptr<Layers> owned_layers;
+  const Layers& layers;
+  const std::shared_ptr<Context> context;
+  const Geometry& geometry;
+  const uint32_t tag;
+
+  Mutex mutex;
+  StreamOrder order;
+  SequenceStore store KVC_GUARDED_BY(mutex);
+  std::unique_ptr<PrefixStore> prefixes KVC_GUARDED_BY(mutex);  // null without an index
+  RopeSets rope_sets KVC_GUARDED_BY(mutex);
+  SlotCopies copies KVC_GUARDED_BY(mutex);
+  SentMarks sent KVC_GUARDED_BY(mutex);
+  int64_t num_received KVC_GUARDED_BY(mutex) = 0;  // sequences that transfers are receiving
+  // [max_open_forwards], then [CacheSteps::kMaxGraphs] of graphs; entries may be null.
+  std::vector<std::unique_ptr<Step>> steps KVC_GUARDED_BY(mutex);
+};
+
+}  // namespace kvc

@@ -1,0 +1,35 @@
+// CacheEvents: the calls that read changes of the prefix index, and snapshots of it. Events go to structs of the
+// caller, or into messages for routers. The caller has made all checks of the args that do not need the cache.
+//
+// Ownership: owns the log of events, which listens to the prefix index.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "cache/cache_core.h"
+#include "events/event_log.h"
+#include "events/event_message.h"
+
+namespace kvc {
+
+class CacheEvents {
+ public:
+  explicit CacheEvents(CacheCore* core) : core_(*core) {}
+  // Creates the log, if the config has one. Must be called once, before any other call.
+  Status prepare();
+
+  Status read(const kvc_events_args& args, kvc_events_range* range);
+  Status snapshot(const kvc_events_args& args, kvc_events_range* range);
+
+ private:
+  Status check_events() const KVC_REQUIRES(core_.mutex);
+  MessageFormat message_format(const kvc_events_args& args) const;
+  Status copy_new_events(uint64_t next, std::span<kvc_event> events, std::span<int32_t> tokens,
+                         kvc_events_range* range);
+
+  CacheCore& core_;
+  std::unique_ptr<EventLog> log_ KVC_GUARDED_BY(core_.mutex);  // null without events
+};
+
+}  // namespace kvc

@@ -1,0 +1,35 @@
+// The tokens and the salt that name a prefix.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "keys/page_key.h"
+#include "prefix/token_runs.h"
+
+namespace kvc {
+
+// A kvc_prefix_query whose tokens were copied.
+struct PrefixQuery {
+  TokenRuns::Key key;
+  bool allow_all = false;  // KVC_PREFIX_ALLOW_ALL
+};
+
+// A query with the keys of its whole pages.
+struct KeyedQuery {
+  std::shared_ptr<const std::vector<int32_t>> tokens;
+  uint64_t salt = 0;
+  int64_t salt_begin = 0;
+  std::vector<PageKey> keys;  // [whole pages]
+
+  // The key of the first `count` tokens.
+  TokenRuns::Key key(int64_t count) const noexcept {
+    return {std::span(*tokens).first(static_cast<size_t>(count)), salt, salt_begin};
+  }
+  // The key of all tokens.
+  TokenRuns::Key key() const noexcept { return {*tokens, salt, salt_begin}; }
+  int64_t num_blocks() const noexcept { return static_cast<int64_t>(keys.size()); }
+};
+
+}  // namespace kvc

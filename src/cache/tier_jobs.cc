@@ -1,0 +1,334 @@
+#include "cache/tier_jobs.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <new>
+
+#include "base/assert.h"
+
+namespace kvc {
+namespace {
+
+// The most blocks of a group in one lookup. If a group needs every page, the lookups of a long query end after the
+// first one that finds a missing block.
+constexpr int64_t kLookupBlocks = 256;
+
+}  // namespace
+
+Status TierJobs::create(CacheCore* core, std::unique_ptr<TierJobs>* out) {
+  std::unique_ptr<TierJobs> jobs(new TierJobs(core));
+  KVC_TRY(jobs->stream_.open(core->context));
+  KVC_TRY(PageObjects::create(core->layers, *core->geometry.fingerprint, &jobs->objects_));
+  KVC_TRY(make_suspend_key(&jobs->suspend_key_));
+  for (int32_t g = 0; g < core->num_groups(); ++g) jobs->handed_.emplace_back(core->store.table(g).num_pages());
+  core->prefixes->set_watcher(jobs.get());
+  *out = std::move(jobs);
+  return Status();
+}
+
+TierJobs::~TierJobs() {
+  core_.prefixes->set_watcher(nullptr);
+  end_suspends();
+}
+
+KeyedQuery TierJobs::keyed(const PrefixQuery& query) const {
+  const TokenRuns::Key& key = query.key;
+  KeyedQuery keyed;
+  keyed.tokens = std::make_shared<const std::vector<int32_t>>(key.tokens.begin(), key.tokens.end());
+  keyed.salt = key.salt;
+  keyed.salt_begin = key.salt_begin;
+  const int64_t page_size = core_.geometry.page_size;
+  keyed.keys.resize(key.tokens.size() / static_cast<size_t>(page_size));
+  uint8_t salt[8];
+  for (int i = 0; i < 8; ++i) salt[i] = static_cast<uint8_t>(key.salt >> (8 * i));
+  KeyedTokens in;
+  in.fingerprint = *core_.geometry.fingerprint;
+  if (key.salt != 0) in.salt = salt;
+  in.salt_begin = key.salt_begin;
+  in.page_size = page_size;
+  in.tokens = *keyed.tokens;
+  static_assert(sizeof(PageKey) == kPageKeyBytes);
+  if (!keyed.keys.empty()) page_keys(in, keyed.keys[0].data());
+  return keyed;
+}
+
+TierPage TierJobs::page_of(const KeyedQuery& query, int32_t group, int64_t block) const {
+  TierPage page;
+  page.group = group;
+  page.block = block;
+  page.page_key = query.keys[static_cast<size_t>(block)];
+  if (block > 0) page.parent_key = query.keys[static_cast<size_t>(block - 1)];
+  page.key = objects_->key_of(group, page.page_key);
+  page.tokens = query.tokens;
+  return page;
+}
+
+// ---- Stores -------------------------------------------------------------------------------------------------------
+
+void TierJobs::queue_published(const KeyedQuery& query, int64_t published, int64_t known) {
+  core_.mutex.assert_held();
+  const int64_t page_size = core_.geometry.page_size;
+  const PrefixIndex::Match match = core_.prefixes->match(query.key(published), published);
+  const PrefixSource& source = core_.prefixes->matched();
+  const auto tokens = static_cast<int64_t>(query.tokens->size());
+  const auto queue = [&](int32_t group, int64_t block, int32_t number) {
+    uint8_t& was_handed = handed(group, number);
+    if (was_handed != 0) return;
+    const bool reused = (block + 1) * page_size <= known;
+    for (int32_t t = 0; t < num_tiers(); ++t) {
+      const TierWorker::Tier& tier = worker_.tier(t);
+      const bool wanted =
+          tier.stores == TierWorker::Stores::kPublished || (tier.stores == TierWorker::Stores::kReused && reused);
+      if (!wanted || tokens < tier.min_tokens) continue;
+      TierPage page = page_of(query, group, block);
+      page.page = number;
+      worker_.store(t, std::move(page));
+      was_handed = 1;
+    }
+  };
+  const int64_t blocks = match.tokens / page_size;
+  for (int32_t g = 0; g < core_.num_groups(); ++g) {
+    if (core_.rules(g).holds_state() && blocks > 0 && match.tokens == blocks * page_size)
+      queue(g, blocks - 1, source.at(g, 0));
+    if (!core_.rules(g).holds_tokens()) continue;
+    for (int64_t b = 0; b < blocks; ++b) {
+      if (const int32_t number = source.at(g, b); number >= 0) queue(g, b, number);
+    }
+  }
+}
+
+void TierJobs::released(int32_t group, int32_t page) noexcept {
+  core_.mutex.assert_held();
+  if (handed(group, page) == 0) return;
+  handed(group, page) = 0;
+  worker_.forget(group, page);
+}
+
+bool TierJobs::read_page(const TierPage& page, const std::atomic<bool>& valid, std::vector<uint8_t>* object) {
+  try {
+    {
+      // While the lock is held, the page is not released, and no call writes to a published page. Work of later calls
+      // is ordered after the read that is enqueued here.
+      MutexLock lock(core_.mutex);
+      if (!valid || !core_.order.enter(stream_.get()).ok()) return false;
+      const bool begun = objects_->begin_read(page, stream_.get()).ok();
+      if (!core_.order.leave(stream_.get()).ok() || !begun) return false;
+    }
+    return objects_->end_read(page, stream_.get(), object).ok();
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+// ---- Loads --------------------------------------------------------------------------------------------------------
+
+// Returns the largest number of tokens, in whole pages and at most `tokens`, that the pools can serve. This prefix is
+// then the last match of the index.
+int64_t TierJobs::match_whole_pages(const KeyedQuery& query, int64_t tokens) {
+  const int64_t page_size = core_.geometry.page_size;
+  for (int64_t most = tokens / page_size * page_size;;) {
+    const int64_t found = core_.prefixes->match(query.key(), most).tokens;
+    if (found == most) return found;
+    most = found / page_size * page_size;
+  }
+}
+
+// Looks up the blocks [first, end) of a group. until_miss: make no further lookup after one that found a missing block.
+TierJobs::GroupPages TierJobs::look_up(const KeyedQuery& query, int32_t group, int64_t first, int64_t end,
+                                       bool until_miss) {
+  GroupPages pages;
+  std::vector<kvc_tier_key> keys;
+  for (bool missed = false; first < end && !(missed && until_miss);) {
+    const int64_t count = std::min(kLookupBlocks, end - first);
+    keys.clear();
+    for (int64_t b = first; b < first + count; ++b) {
+      keys.push_back(objects_->key_of(group, query.keys[static_cast<size_t>(b)]));
+    }
+    const size_t begin = pages.found.size();
+    pages.found.resize(begin + keys.size());
+    worker_.lookup(keys, std::span(pages.found).subspan(begin));
+    first += count;
+    missed = std::any_of(pages.found.begin() + static_cast<ptrdiff_t>(begin), pages.found.end(),
+                         [](const TierWorker::Found& f) { return f.tier < 0 && !f.pending; });
+  }
+  int64_t run = 0;
+  for (const TierWorker::Found& found : pages.found) pages.run.push_back(run = found.tier >= 0 ? run + 1 : 0);
+  return pages;
+}
+
+TierJobs::Plan TierJobs::plan(const KeyedQuery& query, const PrefixIndex::Match& match) {
+  core_.mutex.assert_held();
+  const int64_t page_size = core_.geometry.page_size, blocks = query.num_blocks();
+  Plan plan;
+  plan.found = plan.tokens = match_whole_pages(query, match.tokens);
+  const int64_t first = plan.found / page_size;
+  // Groups whose queries see all tokens need every page. So they are looked up first, and limit `end` for the other
+  // groups.
+  int64_t end = blocks;
+  const auto num_groups = core_.num_groups();
+  std::vector<GroupPages> groups(static_cast<size_t>(num_groups));
+  for (const bool all : {true, false}) {
+    for (int32_t g = 0; g < num_groups; ++g) {
+      if (core_.rules(g).holds_encoder() || core_.rules(g).keeps_all() != all) continue;
+      GroupPages& pages = groups[static_cast<size_t>(g)] = look_up(query, g, first, end, all);
+      if (!all) continue;
+      const auto missing = std::find_if(pages.found.begin(), pages.found.end(),
+                                        [](const TierWorker::Found& f) { return f.tier < 0 && !f.pending; });
+      end = std::min(end, first + (missing - pages.found.begin()));
+    }
+  }
+  for (int32_t g = 0; g < num_groups; ++g) {
+    const auto& found = groups[static_cast<size_t>(g)].found;
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (found[i].pending) plan.searched.push_back(objects_->key_of(g, query.keys[static_cast<size_t>(first) + i]));
+    }
+  }
+  // The first block that a group must load for a prefix of `b` blocks.
+  const auto first_loaded = [&](int32_t g, int64_t b) {
+    return std::max(first, core_.rules(g).first_needed(b, page_size));
+  };
+  const auto serves = [&](int64_t b) {
+    for (int32_t g = 0; g < num_groups; ++g) {
+      const int64_t needed = b - first_loaded(g, b);
+      if (needed > 0 && groups[static_cast<size_t>(g)].run[static_cast<size_t>(b - 1 - first)] < needed) return false;
+    }
+    return true;
+  };
+  while (end > first && !serves(end)) --end;
+  if (end == first) return plan;
+  plan.tokens = end * page_size;
+  std::vector<int64_t> bytes(static_cast<size_t>(num_tiers()));
+  // The order is block by block, so that a load that ends early has read a prefix.
+  for (int64_t b = first; b < end; ++b) {
+    for (int32_t g = 0; g < num_groups; ++g) {
+      if (b < first_loaded(g, end)) continue;
+      const TierWorker::Found& found = groups[static_cast<size_t>(g)].found[static_cast<size_t>(b - first)];
+      plan.pages.push_back({page_of(query, g, b), found});
+      bytes[static_cast<size_t>(found.tier)] += found.bytes;
+    }
+  }
+  for (int32_t t = 0; t < num_tiers(); ++t) {
+    if (bytes[static_cast<size_t>(t)] > 0) plan.ns += worker_.load_ns(t, bytes[static_cast<size_t>(t)]);
+  }
+  return plan;
+}
+
+bool TierJobs::worth_loading(const Request& request, const PrefixIndex::Match& match, const Plan& plan) noexcept {
+  const int64_t gain = std::min(plan.tokens, request.most_tokens) - match.tokens;
+  return gain > 0 && (request.token_ns == 0 || plan.ns / request.token_ns < gain);
+}
+
+Status TierJobs::start(Request request, const PrefixIndex::Match& match, Plan plan, uint64_t* job) {
+  core_.mutex.assert_held();
+  *job = 0;
+  if (plan.searched.empty() && !worth_loading(request, match, plan)) return Status();
+  Job& made = jobs_[last_job_ + 1];
+  made.request = std::move(request);
+  made.searching = !plan.searched.empty();
+  Status begun =
+      made.searching ? worker_.search(std::move(plan.searched), &made.load) : begin_load(&made, std::move(plan));
+  if (!begun.ok()) {
+    jobs_.erase(last_job_ + 1);
+    return begun;
+  }
+  *job = ++last_job_;
+  return Status();
+}
+
+// Allocates pages for a plan, and starts to fill them.
+Status TierJobs::begin_load(Job* job, Plan plan) {
+  KVC_ASSERT(plan.tokens > plan.found, plan.tokens, plan.found);
+  job->searching = false;
+  job->found = match_whole_pages(job->request.query, plan.found);
+  job->tokens = plan.tokens;
+  uint64_t sequence = 0;
+  KVC_TRY(core_.prefixes->begin_fill(job->found, job->tokens, &sequence));
+  const int32_t slot = core_.store.slot_of(sequence);
+  for (TierWorker::LoadPage& load : plan.pages) {
+    const int32_t group = load.page.group;
+    load.page.page = core_.store.page_at(slot, group, load.page.block, job->tokens);
+    KVC_ASSERT(load.page.page >= 0, group, load.page.block);
+  }
+  Status begun = worker_.load(std::move(plan.pages), &job->load);
+  if (begun.ok()) {
+    job->sequence = sequence;
+    return begun;
+  }
+  core_.store.finish_fill(sequence);
+  KVC_TRY(core_.store.remove({&sequence, 1}));
+  return begun;
+}
+
+Status TierJobs::poll(uint64_t id, bool* done, int64_t* tokens) {
+  core_.mutex.assert_held();
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end()) return Status::error(KVC_ERROR_STALE_ID, "job %" PRIu64 " does not exist", id);
+  TierWorker::Loaded loaded = worker_.poll_load(found->second.load);
+  *done = loaded.done;
+  *tokens = 0;
+  if (!loaded.done) return Status();
+  if (found->second.searching && !found->second.cancelled) {
+    const Request& request = found->second.request;
+    const PrefixIndex::Match match = core_.prefixes->match(request.query.key(), request.most_tokens);
+    Plan now = plan(request.query, match);
+    // If there is no room for the pages, the job ends without a load.
+    *done = !worth_loading(request, match, now) || !begin_load(&found->second, std::move(now)).ok();
+    if (!*done) return Status();
+  }
+  const Job job = std::move(found->second);
+  jobs_.erase(found);
+  if (job.kind == Job::Kind::kSuspend) return finish_suspend(job, std::move(loaded), tokens);
+  if (job.kind == Job::Kind::kResume) return finish_resume(job, loaded, tokens);
+  return job.sequence == 0 ? Status() : finish_load(job, loaded.first_failed, tokens);
+}
+
+// Publishes the prefix that a load has filled.
+Status TierJobs::finish_load(const Job& job, int64_t first_failed, int64_t* tokens) {
+  core_.store.finish_fill(job.sequence);
+  const int64_t page_size = core_.geometry.page_size;
+  int64_t end = job.tokens;
+  if (first_failed < job.tokens / page_size) {
+    end = first_failed * page_size;
+    // Groups with windows or states may be unable to serve the shorter prefix. Then nothing is published, and the
+    // engine computes these tokens.
+    if (end > job.found && !core_.store.truncate({&job.sequence, 1}, {&end, 1}).ok()) end = job.found;
+  }
+  Status status;
+  if (end > job.found) {
+    PrefixStore::Published published;
+    status = core_.prefixes->publish(job.sequence, job.request.query.key(end), job.request.terms, &published);
+    if (status.ok()) *tokens = std::max<int64_t>(0, published.known - job.found);
+  }
+  KVC_TRY(core_.store.remove({&job.sequence, 1}));
+  return status;
+}
+
+Status TierJobs::cancel(uint64_t id) {
+  core_.mutex.assert_held();
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end()) return Status::error(KVC_ERROR_STALE_ID, "job %" PRIu64 " does not exist", id);
+  found->second.cancelled = true;
+  worker_.cancel_load(found->second.load);
+  return Status();
+}
+
+bool TierJobs::write_page(const TierPage& page, std::span<const uint8_t> object) {
+  try {
+    if (!objects_->check(page, object).ok()) return false;
+    {
+      // Only this load uses the pages now, but reads of their earlier contents may be in flight. So the write is
+      // ordered after them.
+      MutexLock lock(core_.mutex);
+      if (!core_.order.enter(stream_.get()).ok()) return false;
+    }
+    const bool written = objects_->write(page, stream_.get()).ok();
+    MutexLock lock(core_.mutex);
+    return core_.order.leave(stream_.get()).ok() && written;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+void TierJobs::in_child() noexcept { new (&core_.mutex) Mutex; }
+
+}  // namespace kvc

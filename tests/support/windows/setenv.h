@@ -1,0 +1,8 @@
+// setenv of POSIX, which the C library of Windows lacks. Each file of the tests includes this header by a compile option.
+#pragma once
+
+#include <stdlib.h>
+
+inline int setenv(const char *name, const char *value, int overwrite) {
+  return overwrite != 0 || getenv(name) == nullptr ? _putenv_s(name, value) : 0;
+}
