@@ -12,6 +12,9 @@ namespace {
 // A load writes a new stamp (the time of last use) to the file if the stamp of the file is older than this.
 constexpr int64_t kStampEveryNs = 1'000'000'000;
 
+// All stamps are multiples of this, because NTFS does not keep smaller parts of a file's time.
+constexpr int64_t kStampStepNs = 100;
+
 }  // namespace
 
 DiskStore::DiskStore(const DiskTierOptions& options) noexcept
@@ -81,7 +84,8 @@ void DiskStore::end_store(const kvc_tier_key& key) noexcept {
 }
 
 int64_t DiskStore::next_stamp() noexcept {
-  latest_stamp_ns_ = std::max(wall_ns_(), std::max(latest_stamp_ns_, index_.latest_stamp_ns()) + 1);
+  const int64_t higher = std::max(latest_stamp_ns_, index_.latest_stamp_ns()) + kStampStepNs;
+  latest_stamp_ns_ = std::max(wall_ns_(), higher) / kStampStepNs * kStampStepNs;
   return latest_stamp_ns_;
 }
 

@@ -67,7 +67,9 @@ TEST(HostTierOfACache, APublishFillsTheTierAbove) {
   EXPECT_EQ(engine.serve(prompt).tokens, 31);
   engine.wait_stored();
   EXPECT_EQ(engine.traffic().pages_stored, 8);
-  std::filesystem::remove_all(folder.path);
+  for (const auto &entry : std::filesystem::directory_iterator(folder.path)) {
+    if (entry.is_directory()) std::filesystem::remove_all(entry.path());
+  }
   engine.forget_all();
   EXPECT_EQ(engine.load(prompt), 32);
 }

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/wall_clock.h"
@@ -108,6 +110,20 @@ TEST_F(Files, CanBeRemovedWhileTheyAreRead) {
   char text[4];
   EXPECT_EQ(ops_.read_at(fd, text, 4, 0), 4);
   EXPECT_EQ(ops_.close(fd), 0);
+}
+
+TEST_F(Files, AreReplacedAlthoughAReaderHasThemOpen) {
+  ASSERT_EQ(write("old", "old"), 0);
+  ASSERT_EQ(write("new", "new"), 0);
+  const int fd = ops_.open_at(folder_, "old", kOpenRead | kOpenPlain, 0);
+  ASSERT_GE(fd, 0);
+  std::thread reader([&] {  // Windows replaces the file only after it was closed
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    EXPECT_EQ(ops_.close(fd), 0);
+  });
+  EXPECT_EQ(ops_.rename_at(folder_, "new", "old"), 0);
+  reader.join();
+  EXPECT_EQ(read("old"), "new");
 }
 
 TEST_F(Files, FoldersAreMadeAndOpened) {

@@ -279,7 +279,9 @@ TEST(DiskFault, DirectoryThatVanishes) {
   TemporaryFolder folder;
   TierDriver tier(open_disk(disk_options(folder)));
   ASSERT_EQ(tier.store(1, payload_of(1, 0, kBytes)), KVC_TIER_OK);
-  std::filesystem::remove_all(folder.path());
+  std::error_code refused;
+  std::filesystem::remove_all(folder.path(), refused);
+  if (refused) GTEST_SKIP() << "this system keeps folders that are open";
   Bytes loaded(kBytes, 'x');
   EXPECT_EQ(tier.load(1, &loaded), KVC_TIER_MISS);
   EXPECT_FALSE(tier.has(1));

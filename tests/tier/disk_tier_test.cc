@@ -123,12 +123,13 @@ TEST(DiskTier, RecyclesFiles) {
     options.sync = sync;
     TierDriver tier(open_disk(options));
     const auto inode_of = [&](uint64_t number, int64_t bytes) {
-      struct stat status = {};
-      stat((folder.path() + "/" + object_name(key_of(number), bytes)).c_str(), &status);
-      return status.st_ino;
+      const std::string path = folder.path() + "/" + object_name(key_of(number), bytes);
+      FileStatus status;
+      system_file_ops().status_at(FileOps::kWorkingFolder, path.c_str(), &status);
+      return status.inode;
     };
     for (uint64_t i = 0; i < 4; ++i) ASSERT_EQ(tier.store(i, payload_of(i, 0, 5000)), KVC_TIER_OK);
-    const ino_t first = inode_of(0, 5000), second = inode_of(1, 5000);
+    const uint64_t first = inode_of(0, 5000), second = inode_of(1, 5000);
     ASSERT_EQ(tier.store(4, payload_of(4, 0, 4500)), KVC_TIER_OK);  // as many blocks
     EXPECT_EQ(inode_of(4, 4500) == first, sync == DiskSync::kNever);
     ASSERT_EQ(tier.store(5, payload_of(5, 0, 100)), KVC_TIER_OK);

@@ -1,5 +1,5 @@
-// Files by Windows' own functions. Files are opened so that others may read, write, rename and remove them. But a
-// rename fails with EACCES while its target is open.
+// Files by Windows' own functions. Files are opened so that others may read, write, rename and remove them. But no
+// rename can replace a file that is open.
 #include "system/file_ops.h"
 
 #include <algorithm>
@@ -158,11 +158,18 @@ int FileOps::sync_data(int fd) { return result_of(FlushFileBuffers(handle_of(fd)
 
 int FileOps::sync_folder(int) { return 0; }  // rename_at waits until the name is on the disk
 
+// While the target is open, the rename fails, so it is tried again for some time (20 ms, or 300 ms with the usual timer
+// of the system). Loads and virus scanners close files sooner.
 int FileOps::rename_at(int folder, const char* from, const char* to) {
   std::wstring old_path, new_path;
   if (const int error = find_path(folder, from, &old_path); error != 0) return error;
   if (const int error = find_path(folder, to, &new_path); error != 0) return error;
-  return result_of(MoveFileExW(old_path.c_str(), new_path.c_str(), MOVEFILE_REPLACE_EXISTING | MOVEFILE_WRITE_THROUGH));
+  constexpr DWORD kHow = MOVEFILE_REPLACE_EXISTING | MOVEFILE_WRITE_THROUGH;
+  for (int tries = 1;; ++tries) {
+    const int error = result_of(MoveFileExW(old_path.c_str(), new_path.c_str(), kHow));
+    if ((error != -EACCES && error != -EBUSY) || tries == 20) return error;
+    Sleep(1);
+  }
 }
 
 int FileOps::unlink_at(int folder, const char* name) {
