@@ -102,6 +102,7 @@ void set_transport(World &w, kvc_cache *cache) {
   t.max_message_bytes = 65536;
   t.address = [](void *, void *, int64_t) -> int64_t { return -1; };
   t.connect = [](void *, const void *, int64_t, uint64_t *, kvc_error *) -> int32_t { return KVC_TRANSPORT_FAILED; };
+  t.flush = [](void *, uint64_t, int64_t) { return int32_t{KVC_TRANSPORT_OK}; };
   t.disconnect = [](void *, uint64_t) {};
   t.send = [](void *, uint64_t, const void *, int64_t, const void *, int64_t, uint64_t, kvc_error *) -> int32_t {
     return KVC_TRANSPORT_FAILED;

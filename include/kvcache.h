@@ -79,7 +79,7 @@
  *             closes a tier or transport. A call may wait for short work of other calls on its cache: copies of partial
  *             pages and of tree nodes, and the checks of kvc_cache_check_invariants. On the CPU, a call that computes (such
  *             as attend) returns when its result is written. At most eight such calls run in one context at the same time,
- *             and a ninth waits until one of them is done. Apart from a ninth call, no call waits for one that computes.
+ *             and a ninth waits until one of them is done. No other call waits for a call that computes.
  *   Streams   `stream` is a stream of the device (CUDA: CUstream; NULL is the default stream). On the CPU it must be NULL.
  *             A call with a stream enqueues work, and does not wait until the work is done. Only kvc_seq_save waits. The
  *             library orders this work after the earlier work of the same cache on all streams. All calls of a forward use
@@ -211,7 +211,7 @@ enum kvc_status_code {
   KVC_ERROR_EVICTED = 203,    /* the needed keys were freed when they left a window, or the needed recurrent state is not
                                  kept */
   KVC_ERROR_UNCOMMITTED = 204, /* the sequence has an uncommitted tree. Call kvc_seq_commit first */
-  KVC_ERROR_STALE = 205,      /* a kvc_plan has the tables of another kvc_plan_build than the requested one. Or it has no
+  KVC_ERROR_STALE = 205,      /* the tables of a kvc_plan are not those of the requested kvc_plan_build. Or it has no
                                  tables, because no build was made or the last failed. Or no forward is open in the graph */
   KVC_ERROR_SUSPENDED = 206,  /* the sequence is suspended. Call kvc_seq_resume first */
   /* Device. */
@@ -476,7 +476,7 @@ typedef struct kvc_layer_config {
                             A quantised type stores an element x as x / scale, rounded to the nearest value of the type (ties
                             to even). If |x / scale| is above the largest finite value of the type, that value is stored,
                             with the sign of x. NaN is stored as NaN if the type has NaN. An element is read as
-                            stored * scale.
+                            stored * scale. (uint4 has other rules, as that page says.)
                             int8: each row of one token and one head has its own scale, which is stored in the page. The
                             scale is amax / 127, where amax is the largest magnitude in the row. No stored element is -128.
                             If amax / 127 rounds to 0 in float32, the row has scale 1 and is read as zeros. A row that holds
@@ -571,8 +571,8 @@ enum kvc_visibility {
                              Layers of the group must have KVC_ROPE_NONE */
 };
 
-/* Returns how many compressed rows close for one sequence of a batch, in a group with tokens_per_row r > 1 (DeepSeek-V4,
- * GLM-5.3, Qwen4).
+/* Returns how many compressed rows one sequence of a batch completes in a step, in a group with tokens_per_row
+ * r > 1 (DeepSeek-V4, GLM-5.3, Qwen4).
  *
  * Such a group stores one row for r tokens. The row is called a compressed row. A sequence of L tokens has L / r rows
  * (integer division). Row w stands for the tokens [w r, (w + 1) r). The row closes in the step that appends the last of
@@ -614,11 +614,12 @@ typedef struct kvc_group_config {
   int64_t window_tokens;  /* KVC_VISIBLE_WINDOW: w, 1..2^30. Else 0 */
   int64_t chunk_tokens;   /* KVC_VISIBLE_CHUNK: c, 1..2^30, not necessarily a multiple of the page size. Else 0 */
   int64_t num_pages;      /* number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's
-                             capacity (recurrent: max_sequences * (2 + max_checkpoints + n), where n is the smaller of
-                             max_draft_states + 1 and max_tree_nodes - 1, and 0 if max_draft_states is 0). In a
-                             recurrent group, a sequence takes one page, one more page in an open forward, and one page for each
-                             checkpoint. An uncommitted tree takes one page for the state before the tree (none if it is a
-                             checkpoint), and one page for each node whose state is kept, except the last node */
+                             capacity. For a recurrent group, it is then max_sequences * (2 + max_checkpoints + n). If
+                             max_draft_states is 0, n is 0. Otherwise n is the smaller of max_draft_states + 1 and
+                             max_tree_nodes - 1. In a recurrent group, a sequence takes one page, one more page in an open
+                             forward, and one page for each checkpoint. An uncommitted tree takes one page for the state
+                             before the tree (none if it is a checkpoint), and one page for each node whose state is kept,
+                             except the last node */
 } kvc_group_config;
 
 static inline void kvc_group_config_init(kvc_group_config *config) {

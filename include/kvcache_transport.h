@@ -23,11 +23,12 @@
  *   int64_t count = transport.poll(transport.self, events, 16);                      // both sides, again and again
  *
  * Rules for all functions
- *   Blocking  Only close and disconnect wait for the network or for a peer, for a short time. Messages are sent and received
- *             inside poll, so call it often.
+ *   Blocking  Only flush and close wait for the network or for a peer. Messages are sent and received inside poll, so call
+ *             it often.
  *   Threads   The caller makes one call at a time.
  *   Order     Messages to one peer arrive whole, once, and in the order of their sends.
  *   Memory    The `data` of a send must stay valid until the event SENT of its operation was polled, or close has returned.
+ *             After disconnect, poll soon gives these events, even if the peer never receives anything again.
  *             The transport copies `header`.
  *   Peers     If the transport notices that a peer has ended, it gives the event LOST. It may not notice, so the caller
  *             needs timeouts of its own.
@@ -46,7 +47,7 @@ extern "C" {
 #endif
 
 /* The version of this table. While the version of libkvcache is 0.x, caller and transport must have the same version. */
-#define KVC_TRANSPORT_VERSION 1
+#define KVC_TRANSPORT_VERSION 2
 
 enum {
   KVC_TRANSPORT_MAX_ADDRESS_BYTES = 4096,
@@ -103,9 +104,13 @@ struct kvc_transport { /* kvc_transport: kvcache.h */
    *   error  out, never NULL; filled if the result is FAILED */
   int32_t (*connect)(void *self, const void *address, int64_t bytes, uint64_t *peer, kvc_error *error);
 
-  /* Releases a peer. Accepted messages are still sent while the peer runs, and poll still gives their SENT events.
-   * Short messages leave even if poll is never called again: the library sends the reason of a cancelled transfer, and then
-   * calls this. The function may wait for a short time for this. */
+  /* Waits until the messages that send has accepted for a peer have left, but at most timeout_ms. After OK, they arrive even
+   * if poll is never called again. The library calls this before each disconnect.
+   * Results: OK, RETRY (the time is over), FAILED (the peer is lost). */
+  int32_t (*flush)(void *self, uint64_t peer, int64_t timeout_ms);
+
+  /* Releases a peer, without waiting. Messages that have not left may be lost. The transport soon stops using their data,
+   * whatever the peer does: further calls of poll give their SENT events. */
   void (*disconnect)(void *self, uint64_t peer);
 
   /* Sends a message.

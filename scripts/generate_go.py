@@ -67,6 +67,10 @@ class Types:
             raise c_header.HeaderError(f"no Go type is known for {text}")
         return "*" * stars + go
 
+    def of_member(self, kind: str, name: str) -> str:
+        """The type of a struct's member. What C gives back to a callback of Go is a number."""
+        return "uintptr" if name.endswith("_user") else self.of(kind)
+
     def parameters(self, function) -> list:
         """(Go name, Go type) of each parameter but the error, which is None: it is the arena's."""
         found = []
@@ -120,7 +124,7 @@ def abi(structs: list, table: list, values: dict, types: Types) -> str:
     lines += columns([(f"{public(name)}:", f'"{name}",') for name in statuses]) + ["}"]
     for struct in structs:
         rows = [("_", "structs.HostLayout")]
-        rows += [(camel(name), (f"[{length}]" if length else "") + types.of(kind))
+        rows += [(camel(name), (f"[{length}]" if length else "") + types.of_member(kind, name))
                  for kind, name, length in struct.members]
         lines += ["", f"type {camel(struct.name)} struct {{", *columns(rows), "}"]
         if struct.fields[0] == "struct_size":

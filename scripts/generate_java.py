@@ -119,7 +119,11 @@ def interface(calls: list) -> str:
               "  /** Calls the deleter of a DLManagedTensorVersioned. */",
               "  void release(long managed);", "",
               "  /** Opens the transport of a plug-in, which stays loaded, and gives it to a cache. */",
-              "  int useTransport(long cache, long library, long options, long error);", "}"]
+              "  int useTransport(long cache, long library, long options, long error);", "",
+              "  /** Address of the kvc_parallel_for_fn that calls HostPool.run. */",
+              "  long parallelFor();", "",
+              "  /** Runs an item of a job that HostPool.run was given, unless it has begun before. */",
+              "  void runItem(long job, long number, long index);", "}"]
     return "\n".join(lines) + "\n"
 
 
@@ -138,7 +142,8 @@ def jni(calls: list) -> str:
             ("String", "open", "String path", "path"), ("long", "address", "Buffer buffer", "buffer"),
             ("ByteBuffer", "view", "long address, long bytes", "address, bytes"), ("long", "holder", "", ""),
             ("void", "release", "long managed", "managed"),
-            ("int", "useTransport", "long cache, long library, long options, long error", "cache, library, options, error")):
+            ("int", "useTransport", "long cache, long library, long options, long error", "cache, library, options, error"),
+            ("long", "parallelFor", "", ""), ("void", "runItem", "long job, long number, long index", "job, number, index")):
         back = "" if result == "void" else "return "
         lines += ["  @Override", f"  public {result} {name}({parameters}) {{", f"    {back}Jni.kvj_{name}({values});", "  }", ""]
     return "\n".join(lines[:-1]) + "\n}\n"

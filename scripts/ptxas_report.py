@@ -92,7 +92,7 @@ def decode_block(kernel: str, shared_kib: int) -> tuple:
     keys = 32 if bits == 8 and dims <= 128 else 16
     tile_kib = keys * ((dims + v_dims) * bits / 8 + (8 if "I8," in kernel or "U4," in kernel else 0)) / 1024
     before, results = DECODE_FIXED_KIB + 16 * dims * 2 * query_parts / 1024, warps * 16 * v_dims * 4 / 1024
-    for least in (3, 2):
+    for least in (3, 2) if dims > 128 else (2,):
         for blocks in (3, 2, 1):
             for stages in range(4, least - 1, -1):
                 kib = before + max(warps * stages * tile_kib, results)
@@ -144,7 +144,10 @@ def occupancy(kernel: str, arch: str, registers: int, shared: int) -> str:
     elif name in BY_WARPGROUPS:
         if registers < 128:
             return "empty"  # the body is for sm_90a alone
-        threads, dynamic_kib = (384, wgmma_shared_kib(kernel)) if name == BY_WARPGROUPS[0] else (512, WGMMA_LATENT_KIB)
+        if name == BY_WARPGROUPS[0]:
+            threads, dynamic_kib = (512 if " 8>" in kernel else 384), wgmma_shared_kib(kernel)
+        else:
+            threads, dynamic_kib = 512, WGMMA_LATENT_KIB
     else:
         threads, dynamic_kib = LAUNCHES.get(kernel) or LAUNCHES[name]
     warp_registers = (registers * 32 + 255) // 256 * 256

@@ -213,9 +213,9 @@ type kvcContextConfig struct {
 	numThreads      int32
 	simd            *byte
 	parallelFor     uintptr
-	parallelForUser unsafe.Pointer
+	parallelForUser uintptr
 	log             uintptr
-	logUser         unsafe.Pointer
+	logUser         uintptr
 	backend         *byte
 	flags           uint32
 	reserved        uint32
@@ -839,7 +839,7 @@ type kvcSaveArgs struct {
 	flags        uint32
 	path         *byte
 	write        uintptr
-	writeUser    unsafe.Pointer
+	writeUser    uintptr
 	tokens       *int32
 	numTokens    int64
 	sectionBytes int64
@@ -855,7 +855,7 @@ type kvcLoadArgs struct {
 	flags      uint32
 	path       *byte
 	read       uintptr
-	readUser   unsafe.Pointer
+	readUser   uintptr
 	tokens     *int32
 	capacity   int64
 }

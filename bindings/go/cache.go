@@ -49,7 +49,7 @@ func New(config Config) (*Cache, error) {
 	if cache.pageSize == 0 {
 		cache.pageSize = 16
 	}
-	cache.handle.adopted = kept.share()
+	cache.handle.adopted, cache.handle.pool = kept.share(), context.pool.share()
 	runtime.AddCleanup(cache, (*handle).close, cache.handle)
 	return cache, nil
 }

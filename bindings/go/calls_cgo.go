@@ -10,6 +10,9 @@ package kvcache
 
 static void kvcgo_delete(uintptr_t fn, void *tensor) { ((void (*)(void *))fn)(tensor); }
 static void kvcgo_call_with(uintptr_t fn, uintptr_t argument) { ((void (*)(uintptr_t))fn)(argument); }
+static void kvcgo_item(uintptr_t fn, uintptr_t argument, int64_t i) {
+  ((void (*)(uintptr_t, int64_t))fn)(argument, i);
+}
 static int32_t kvcgo_open_transport(uintptr_t fn, uint32_t version, const char *options, void *transport, void *error) {
   return ((int32_t (*)(uint32_t, const char *, void *, void *))fn)(version, options, transport, error);
 }
@@ -41,6 +44,11 @@ func callDeleter(function uintptr, tensor *dlManagedTensor) {
 // callWith calls a function of C with an address of C.
 func callWith(function, argument uintptr) {
 	C.kvcgo_call_with(C.uintptr_t(function), C.uintptr_t(argument))
+}
+
+// callItem calls a kvc_parallel_item_fn.
+func callItem(function, argument uintptr, i int) {
+	C.kvcgo_item(C.uintptr_t(function), C.uintptr_t(argument), C.int64_t(i))
 }
 
 // openTransport calls kvc_transport_open of a plug-in, which fills a.transport.

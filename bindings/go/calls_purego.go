@@ -4,6 +4,7 @@ package kvcache
 
 import (
 	"runtime"
+	"sync"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -36,6 +37,17 @@ func callDeleter(function uintptr, tensor *dlManagedTensor) {
 
 // callWith calls a function of C with an address of C.
 func callWith(function, argument uintptr) { _, _, _ = purego.SyscallN(function, argument) }
+
+// callItem calls a kvc_parallel_item_fn.
+func callItem(function, argument uintptr, i int) {
+	a := takeArena()
+	defer a.giveBack()
+	a.words[0], a.words[1] = argument, uintptr(i)
+	a.call(function, 2)
+}
+
+// parallelForOfC is the address of runOnHost in C. There is one for the process, because callbacks are never freed.
+var parallelForOfC = sync.OnceValue(func() uintptr { return purego.NewCallback(runOnHost) })
 
 // openTransport calls kvc_transport_open of a plug-in, which fills a.transport.
 func (a *arena) openTransport(function uintptr, options []byte) Status {

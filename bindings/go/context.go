@@ -10,6 +10,22 @@ import (
 type ContextConfig struct {
 	Threads int    // threads that compute, the caller's included; 0 = what the process may use
 	SIMD    string // "" = the best that this CPU has; else a name of Describe, or "reference" (float64, for tests)
+
+	// ParallelFor computes on goroutines of the program: it calls item(i) once for each i in [0, n), in any order and on
+	// any goroutines. n is at most Threads. OnGoroutines is such a function. nil: the library starts threads of its own.
+	//
+	// Several goroutines may call it at once. Each item runs once, whatever it does. When it returns, the goroutine that
+	// called the library runs the items that nothing has begun, and waits for those that still run. item does nothing for
+	// an item that has begun before, for other numbers, and at any later time.
+	//
+	// If it panics, the call of this package that needed it does the rest of its work alone, and has taken effect. Then it
+	// panics with a *ParallelForPanic. ParallelFor must not end its goroutine (runtime.Goexit, and so testing's FailNow): that ends the
+	// program with a message. It may call this package, but must not wait for the call that it works for. A Close of the
+	// Step that computes waits for that.
+	//
+	// The function is released when the Context and all caches in it are closed. If it refers to them, the garbage
+	// collector closes none of them.
+	ParallelFor func(n int, item func(i int))
 }
 
 // Context is a device, its threads and its scratch memory. Caches in one Context share them. Its methods may be called by
@@ -31,10 +47,16 @@ func NewContext(config ContextConfig) (*Context, error) {
 		name := append([]byte(config.SIMD), 0)
 		c.simd = address(a, name)
 	}
+	pool := newHostPool(config.ParallelFor)
+	if pool != nil {
+		c.parallelFor, c.parallelForUser = parallelForOfC(), pool.number
+	}
 	if err := a.check(lib.contextCreate(a, c, &a.handle)); err != nil {
+		pool.release()
 		return nil, err
 	}
 	context := &Context{newHandle(lib, a.handle, (*library).contextDestroy)}
+	context.handle.pool = pool
 	runtime.AddCleanup(context, (*handle).close, context.handle)
 	return context, nil
 }
@@ -57,6 +79,7 @@ func (c *Context) enter(function string) (*arena, *handle, error) {
 func leave(a *arena, h *handle) {
 	a.giveBack()
 	h.leave()
+	h.pool.panicAgain()
 }
 
 // Describe says what the Context is, as one JSON object: device, threads, simd (in use), simd_available.

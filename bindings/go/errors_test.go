@@ -58,6 +58,7 @@ func callsOfCache(c *Cache) map[string]error {
 	_, found["Receive"] = c.Receive(1, ReceiveOptions{})
 	_, found["Send"] = c.Send(1, []byte{1})
 	found["UseUCX"] = c.UseUCX("tcp", "lo")
+	found["UseNIXL"] = c.UseNIXL(nil)
 	found["SetTransport"] = c.SetTransport("no-such-library", "")
 	return found
 }

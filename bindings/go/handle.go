@@ -13,7 +13,8 @@ type handle struct {
 	users   atomic.Int64
 	closed  atomic.Bool
 	destroy func(*library, *arena, uintptr)
-	adopted *adopted // memory that C reads as long as it exists; nil of most
+	adopted *adopted  // memory that C reads as long as it exists; nil of most
+	pool    *hostPool // whose function C may call as long as it exists; nil of most
 }
 
 func newHandle(lib *library, address uintptr, destroy func(*library, *arena, uintptr)) *handle {
@@ -44,6 +45,7 @@ func (h *handle) leave() {
 		defer a.giveBack()
 		h.destroy(h.lib, a, h.address)
 		h.adopted.release()
+		h.pool.release()
 	}
 }
 

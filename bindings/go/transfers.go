@@ -31,24 +31,45 @@ type kvcTransport struct {
 	name            uintptr
 	self            uintptr
 	maxMessageBytes int64
-	functions       [5]uintptr
+	functions       [6]uintptr
 	close           uintptr
 }
 
-const kvcTransportVersion = 1
+const kvcTransportVersion = 2
 
 // UseUCX makes transfers of this cache use UCX, which reaches other processes and machines. It comes before the first transfer.
 // transports is as UCX_TLS, "tcp" or "sm,tcp", and devices as UCX_NET_DEVICES, "lo" or "mlx5_0:1". Empty: what the environment
 // says, or all. KVCACHE_UCX_LIBRARY names the file of the transport; else the system's loader finds libkvcache_ucx.so.0.
 func (c *Cache) UseUCX(transports, devices string) error {
-	library := os.Getenv("KVCACHE_UCX_LIBRARY")
-	if library == "" {
-		library = "libkvcache_ucx.so.0"
-	}
 	if devices != "" {
 		transports += "/" + devices
 	}
-	return c.openTransport("Cache.UseUCX", library, transports)
+	return c.openTransport("Cache.UseUCX", transportLibrary("KVCACHE_UCX_LIBRARY", "libkvcache_ucx.so.0"), transports)
+}
+
+// UseNIXL makes transfers of this cache use NIXL, which reaches other processes and machines. It comes before the first transfer.
+// The options are "library" (the file of libnixl_capi.so; else KVCACHE_NIXL_CAPI names it), "agent", "backend", and parameters of
+// the backend, such as "engine_config": "TLS=tcp,NET_DEVICES=eth0". No value has a semicolon. KVCACHE_NIXL_LIBRARY names the file of
+// the transport; else the system's loader finds libkvcache_nixl.so.0.
+func (c *Cache) UseNIXL(options map[string]string) error {
+	const function = "Cache.UseNIXL"
+	var parts []string
+	for name, value := range options {
+		if name == "" || strings.ContainsAny(name, "=;") || strings.Contains(value, ";") {
+			return misuse(ErrInvalidArgument, "%s: %q = %q is no option", function, name, value)
+		}
+		parts = append(parts, name+"="+value)
+	}
+	library := transportLibrary("KVCACHE_NIXL_LIBRARY", "libkvcache_nixl.so.0")
+	return c.openTransport(function, library, strings.Join(parts, ";"))
+}
+
+// transportLibrary is the file of a transport: the one that the environment names, or that the system's loader finds.
+func transportLibrary(variable, name string) string {
+	if named := os.Getenv(variable); named != "" {
+		return named
+	}
+	return name
 }
 
 // SetTransport makes transfers of this cache use another transport: a shared library that fills the table of

@@ -125,5 +125,10 @@ func TestTransportsThatAreNone(t *testing.T) {
 	check(t, os.WriteFile(text, []byte("no library"), 0o600))
 	t.Setenv("KVCACHE_UCX_LIBRARY", text)
 	refused(t, cache.UseUCX("", ""), ErrIo, "Cache.UseUCX")
+	t.Setenv("KVCACHE_NIXL_LIBRARY", text)
+	refused(t, cache.UseNIXL(map[string]string{"backend": "UCX"}), ErrIo, "Cache.UseNIXL")
+	for name, value := range map[string]string{"": "x", "a=b": "x", "a;b": "x", "a": "x;y"} {
+		refused(t, cache.UseNIXL(map[string]string{name: value}), ErrInvalidArgument, "Cache.UseNIXL", "no option")
+	}
 	must(cache.Receive(1, ReceiveOptions{}))(t) // it reaches caches of this process
 }

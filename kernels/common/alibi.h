@@ -1,5 +1,5 @@
-// ALiBi subtracts slope * distance from a score. The CUDA kernels compute that distance here. The CPU kernels
-// (kernels/cpu/attend/score.h) and the reference have their own code for the same distance.
+// ALiBi subtracts slope * distance from a score. The CUDA kernels use the function of this file for that distance. The
+// CPU kernels (kernels/cpu/attend/score.h) and the reference have their own code for the same distance.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace kvc::kernels {
 
-// Returns the distance of a query and a key for ALiBi. flags: KVC_ATTEND_* bits. distance: the position of the query
-// minus the position of the key.
+// Returns the distance that ALiBi multiplies by the slope. flags: KVC_ATTEND_* bits. distance: the position of the
+// query minus the position of the key.
 KVC_HOST_DEVICE float alibi_distance(uint32_t flags, float distance) {
   return (flags & KVC_ATTEND_ALIBI_SIGNED) != 0 || distance > 0.0f ? distance : -distance;
 }

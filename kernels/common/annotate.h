@@ -1,6 +1,6 @@
 // KVC_HOST_DEVICE marks a function that is compiled for the host and, by nvcc, also for the device. Such a function is
 // static, because source files that are compiled for different instruction sets include it. If it were a weak symbol,
-// the linker would keep only one of these copies, perhaps one that an older CPU cannot run.
+// the linker would keep the function of only one source file, and perhaps an older CPU cannot run that one.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,5 +1,5 @@
-// Finds the entries of relative biases, of key biases and of a call's mask (kvc_backend_bias). All kernels use these
-// functions.
+// Finds the entry of a relative bias, of a key bias and of a mask for a query and a key (kvc_backend_bias). All kernels
+// use these functions.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,8 +21,9 @@ KVC_HOST_DEVICE float relative_entry(const float* table, int32_t num_distances, 
   return table[distance < 0 ? 0 : num_distances - 1];
 }
 
-// Returns the sum of the biases of a query and a key. row, token: those of the query. head, kv_head: the q head and its
-// kv head. index: the index of the key in its row. distance: the position of the query minus the position of the key.
+// Returns the sum of the biases of a query and a key. row, token: the batch row and the token of the query. head,
+// kv_head: the q head and its kv head. index: the index of the key in its row. distance: the position of the query
+// minus the position of the key.
 KVC_HOST_DEVICE float bias_of(const kvc_backend_bias& bias, uint32_t flags, int64_t row, int64_t token, int64_t head,
                               int64_t kv_head, int64_t index, int32_t distance) {
   float sum = 0.0f;

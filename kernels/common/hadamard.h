@@ -1,10 +1,10 @@
-// The rotation of rows that are stored with 4 bits (KVC_BACKEND_ENCODING_ROTATED). It is not RoPE. It spreads the few
-// large dims of a row over all its dims, so that rounding to 16 levels loses less.
+// Rows of uint4 are stored rotated (KVC_BACKEND_ENCODING_ROTATED). This rotation is not RoPE. It spreads each large dim
+// of a row over all dims of a block, so that rounding to 16 levels loses less.
 //
-// A row x becomes H (s x). s holds a fixed sign for each dim. H is block-diagonal. Each block is the Hadamard matrix of
+// A row x becomes H (s x). s has a fixed sign for each dim. H is block-diagonal. Each block is the Hadamard matrix of
 // size b x b, with entries 1 and -1. H is symmetric and H H = b I, so the inverse of y = H (s x) is x = s (H y) / b.
 //
-// For the same reason, q . k = (H s q) . (H s k) / b. Therefore kernels rotate q, and use stored K and V as they are.
+// For the same reason, q . k = (H s q) . (H s k) / b. Therefore kernels rotate q, and use K and V as they are stored.
 // The sum over V is then rotated too, and kernels rotate the output back.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -17,11 +17,11 @@ namespace kvc::kernels {
 // In a layer with rotated rows, head dims are multiples of this number, so b is at least this number. Smaller blocks
 // would hardly spread the large dims.
 constexpr int32_t kRotatedMultiple = 16;
-constexpr int32_t kMaxRotatedDims = 2048;  // the number of dims that have a sign
+constexpr int32_t kMaxRotatedDims = 2048;  // the number of dims for which a sign is defined
 
-// The sign of each dim, one bit each: 1 means minus. The bits come from a generator of 32-bit numbers. Number 0 is
-// 0x9e3779b9. The next number is x after x ^= x << 13, x ^= x >> 17, x ^= x << 5. The sign of dim d is the highest bit
-// of number d + 1.
+// The sign of dim d is bit d % 32 of words[d / 32], and 1 means minus. The signs come from a generator of 32-bit
+// numbers. Number 0 is 0x9e3779b9. The generator computes each next number as make_rotation_signs does. The sign of dim
+// d is the highest bit of number d + 1.
 struct RotationSigns {
   uint32_t words[kMaxRotatedDims / 32];
 };
@@ -42,7 +42,8 @@ KVC_HOST_DEVICE float with_rotation_sign(const RotationSigns& signs, float x, in
   return float_from_bits(float_bits(x) ^ (signs.words[d / 32] >> (d % 32)) << 31);
 }
 
-// Of the host. Kernels of a device have the signs in its memory.
+// Multiplies each element of a row by the sign of its dim. Only code of the host calls this function. CUDA kernels have
+// a copy of the signs in device memory.
 [[maybe_unused]] static inline void apply_rotation_signs(float* row, int32_t dims) {
   constexpr RotationSigns kSigns = make_rotation_signs();
   for (int32_t d = 0; d < dims; ++d) row[d] = with_rotation_sign(kSigns, row[d], d);

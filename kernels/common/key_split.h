@@ -1,6 +1,6 @@
-// Cuts a range of keys into parts, which are ranges too. Every part begins at a multiple of `align`, except the first,
-// which begins where the range does. All parts have the same number of blocks of `align` keys, but the last part may
-// have fewer. There may be fewer than `wanted` parts.
+// Cuts a range of keys into parts, which are ranges too. The first part begins where the range begins. Every other part
+// begins at a multiple of `align`. All parts have the same number of blocks of `align` keys, but the last part may have
+// fewer. There may be fewer than `wanted` parts.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,10 +10,10 @@ namespace kvc::kernels {
 
 struct KeySplit {
   int64_t begin, end;   // the range of keys
-  int64_t first;        // number of the aligned block that holds `begin`
-  int64_t blocks;       // of the range; at least 1
-  int64_t blocks_each;  // of every part except the last
-  int64_t align;
+  int64_t first;        // number of the block that contains `begin`; block i is [i * align, (i + 1) * align)
+  int64_t blocks;       // number of blocks that the range touches; at least 1
+  int64_t blocks_each;  // number of blocks of every part except the last
+  int64_t align;        // keys of a block
 };
 
 KVC_HOST_DEVICE KeySplit split_keys(int64_t begin, int64_t end, int64_t align, int64_t wanted) {

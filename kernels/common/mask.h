@@ -7,8 +7,8 @@
 
 namespace kvc::kernels {
 
-// Returns the positions that the layer, the row and the call let a query see. For a streaming row, the result is its
-// sinks or its window, as item->part says.
+// Returns the positions that the layer, the row and the call let a query see. If the row has a streaming window,
+// item->part says whether the result is the sinks or the window.
 KVC_HOST_DEVICE KeyRange visible_positions(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t row,
                                            int32_t token) {
   const kvc_backend_rows* rows = &args->plan->arrays.rows;
@@ -24,14 +24,14 @@ KVC_HOST_DEVICE KeyRange visible_positions(const kvc_backend_attend* args, const
   return keys;
 }
 
-// Returns the position of a query from which its distances to keys are counted, for ALiBi and relative biases.
+// Returns the position from which the distances of a query to keys are counted, for ALiBi and relative biases.
 KVC_HOST_DEVICE int32_t bias_position(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t row,
                                       int32_t token) {
   const int32_t p = args->plan->arrays.rows.positions[token];
   return item->part == KVC_BACKEND_PART_SINKS ? position_for_sinks(args->plan->arrays.rows.stream_windows[row], p) : p;
 }
 
-// Returns what query number `query` of `row` sees of the item's keys.
+// Returns which of the item's keys are visible to query number `query` of `row`.
 KVC_HOST_DEVICE QueryMask query_mask(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t row,
                                      int32_t query) {
   const kvc_backend_rows* rows = &args->plan->arrays.rows;

@@ -1,4 +1,4 @@
-// Partial softmax states and their merge, for host and device. All merges of states use these functions.
+// Defines partial softmax states and their merge, for host and device. All merges of states use these functions.
 //
 // The state of one query and head over some keys is (m, l, o):
 //   m  the largest scaled score, in natural-log units. The CPU's panel kernel may use a slightly lower m (kMaxRise).
@@ -21,7 +21,7 @@ KVC_HOST_DEVICE double exp_of(double x) { return exp(x); }
 
 template <class Sum>
 struct MergeWeights {
-  float m;  // of the merged state
+  float m;  // m of the merged state
   Sum a;    // the factor for l and o of the first state
   Sum b;    // the factor for l and o of the second state
 };
@@ -31,7 +31,7 @@ KVC_HOST_DEVICE MergeWeights<Sum> merge_weights(float m_a, float m_b) {
   MergeWeights<Sum> weights;
   weights.m = m_a > m_b ? m_a : m_b;
   // A state whose m is the merged maximum has weight 1. So a merge of two empty states never computes -inf - -inf, and
-  // the result is empty.
+  // its result is the empty state.
   weights.a = m_a == weights.m ? Sum(1) : exp_of(Sum(m_a) - Sum(weights.m));
   weights.b = m_b == weights.m ? Sum(1) : exp_of(Sum(m_b) - Sum(weights.m));
   return weights;
@@ -60,8 +60,8 @@ struct FinalState {
   float lse;     // natural log of the denominator; -inf for a row that saw no key
 };
 
-// Finishes a state. sink: nullable; a logit that is added to the denominator and has no value. The result is the same
-// as after a merge with the state (m = sink, l = 1, o = 0).
+// Finishes a state. sink: nullable; the logit of an attention sink, which counts in the denominator only. The result is
+// the same as after a merge with the state (m = sink, l = 1, o = 0).
 KVC_HOST_DEVICE FinalState final_state(double m, double l, const float* sink) {
   double weight = 1.0;
   if (sink != nullptr) {

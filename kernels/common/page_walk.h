@@ -1,6 +1,7 @@
-// Finds the page of a key in kvc_backend_tables. A page list is a tree or an array. Either form is read in leaves. A
-// leaf holds the page ids of FANOUT consecutive list entries. A cursor looks up a leaf once, and then reads
-// neighbouring ids from its 128 bytes. Entries that no query sees are never read, so they may hold anything.
+// Finds the page of a key in kvc_backend_tables. A page list is a tree or an array. In both forms, a cursor reads the
+// list leaf by leaf. A leaf has the page ids of FANOUT consecutive list entries. The cursor looks up a leaf once, and
+// then reads neighbouring ids from the 128 bytes of this leaf. Entries that no query sees are never read, so they may
+// have any value.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,7 +14,7 @@ struct PageCursor {
   const int32_t* nodes;  // [num_nodes, FANOUT]
   int32_t root;
   int32_t levels;
-  const int32_t* pages;  // null: the list is a tree. Else: the row's list, an array
+  const int32_t* pages;  // null: the list is a tree. Else the first entry of the list, which is an array
   int64_t leaf_index;    // number of the leaf that `leaf` points to; -1 = none yet
   const int32_t* leaf;   // [FANOUT] page ids
 };
@@ -35,7 +36,7 @@ KVC_HOST_DEVICE const int32_t* page_leaf(const PageCursor* cursor, int64_t leaf_
   return kvc_backend_leaf(cursor->nodes, cursor->root, cursor->levels, leaf_index * KVC_BACKEND_NODE_FANOUT);
 }
 
-// Returns the page id of list entry `index`. That entry must hold a page.
+// Returns the page id of list entry `index`. The entry must have a page.
 KVC_HOST_DEVICE int32_t page_at(PageCursor* cursor, int64_t index) {
   const int64_t leaf_index = index >> KVC_BACKEND_NODE_FANOUT_LOG2;
   if (leaf_index != cursor->leaf_index) {

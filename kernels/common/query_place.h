@@ -1,6 +1,6 @@
 // Says where a query of a work item lies in q, and where its output or partial state goes. A shared item has queries of
-// several rows. Each kvc_backend_span of the item is a range of queries of one row; the item has one range after
-// another. Any other item has queries of one row.
+// several rows. The queries of the item are the queries of its kvc_backend_spans, one span after another. The queries
+// of a span belong to one row. An item that is not shared has queries of one row.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,11 +11,11 @@ namespace kvc::kernels {
 
 struct QueryPlace {
   int32_t row;
-  int32_t query;           // within the row
-  int32_t token;           // index in q and out
-  int32_t states;          // number of partial states of the item or span: o[states][Dv], m[states], l[states]
-  int32_t first_state;     // the state of a q head is number first_state + head of these states
-  int64_t partial_offset;  // of these states in the partials; negative: there are none, and the output is written
+  int32_t query;        // number of the query within the row
+  int32_t token;        // index in q and out
+  int32_t states;       // number of partial states of the item or span, stored as o[states][Dv], m[states], l[states]
+  int32_t first_state;  // the state of q head h is number first_state + h of these states
+  int64_t partial_offset;  // floats before these states in the partials; negative: the item writes the output
 };
 
 // Returns the offset of a token and head in `out`, or in `lse`, in elements.
@@ -31,7 +31,7 @@ struct QueryCursor {
   const kvc_backend_attend* args;
   const kvc_backend_item* item;
   int32_t span;        // number of the current span, if the item is shared
-  int32_t span_begin;  // number, within the item, of the first query of that span
+  int32_t span_begin;  // number, within the item, of the first query of the current span
 };
 
 KVC_HOST_DEVICE QueryCursor query_cursor(const kvc_backend_attend* args, const kvc_backend_item* item) {

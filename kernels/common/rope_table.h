@@ -1,8 +1,8 @@
 // Computes cos and sin of a position from a table (kvc_backend_rope_table). Layers whose rotations have the same angles
 // form a RoPE class, and share their tables. The position is written in base RADIX, and the table has a complex factor
-// for each digit. The factors are multiplied in float64, and the product is rounded to float32. All targets compute the
-// same products and sums in the same order. So rotated keys have the same bits on every target, whether they are
-// rotated when they are stored or when they are read.
+// for each digit. The factors are multiplied in float64, and the product is rounded to float32. All SIMD targets
+// compute the same products and sums in the same order. So rotated keys have the same bits on every SIMD target,
+// whether the keys are rotated when they are stored or when they are read.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,7 +23,7 @@ KVC_HOST_DEVICE const double* rope_table_of_set(const double* tables, int32_t ha
   return rope_entry(tables, half, set * KVC_BACKEND_ROPE_LEVELS, 0);
 }
 
-// Returns the table by which the keys of a row are rotated on read. Returns null if they are not rotated on read.
+// Returns the table by which the keys of a row are rotated on read. Returns null if these keys are not rotated on read.
 KVC_HOST_DEVICE const double* key_table_of_row(const kvc_backend_attend* args, int32_t row) {
   if (args->key_tables == nullptr) return nullptr;
   const kvc_backend_plan_arrays* arrays = &args->plan->arrays;
@@ -82,7 +82,7 @@ KVC_HOST_DEVICE void rope_angle(const double* table, int32_t half, int32_t posit
 }
 
 // Computes cos and sin of the exact product a * b. The rounded product is off by up to 1e-7 for the largest positions.
-// Its error is computed, and cos and sin are corrected by it. Host only.
+// The function computes this error, and corrects cos and sin by it. Only code of the host calls this function.
 [[maybe_unused]] static void exact_rotation(double a, double b, double* cosine, double* sine) {
   const double angle = a * b, error = fma(a, b, -angle);
   const double c = cos(angle), s = sin(angle);

@@ -1,5 +1,5 @@
-// Scales of quantised pools. int8 and uint4 have a scale for each token and head, in the pages. float8 has a scale for
-// each head. float4 has a scale for each head, and in each row a scale for each block of dims.
+// Finds and computes the scales of quantised pools. int8 and uint4 have a scale for each token and head, in the pages.
+// float8 has a scale for each head. float4 has a scale for each head, and each row has a scale for each block of dims.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -13,7 +13,8 @@ KVC_HOST_DEVICE bool has_token_scales(const kvc_backend_scales* scales) {
   return scales->data != nullptr && scales->slot_stride_bytes != 0;
 }
 
-// Returns the address of the scale of a stored row, or of its head if tokens have no scales of their own.
+// Returns the address of the scale of a stored row. If tokens have no scales of their own, this is the scale of the
+// row's head.
 KVC_HOST_DEVICE float* token_scale(const kvc_backend_scales* scales, int64_t page, int32_t head, int64_t slot) {
   return reinterpret_cast<float*>(static_cast<unsigned char*>(scales->data) + page * scales->page_stride_bytes +
                                   head * scales->head_stride_bytes + slot * scales->slot_stride_bytes);
@@ -34,13 +35,15 @@ KVC_HOST_DEVICE float row_factor(const kvc_backend_row_scales* scales, int32_t r
   return scales->data == nullptr ? 1.0f : scales->data[row * scales->row_stride + head * scales->head_stride];
 }
 
-// Returns the scale of a stored row, whether tokens or heads have scales.
+// Returns the scale of a stored row: the scale of its token and head, or the scale of its head, or 1 if there are no
+// scales.
 KVC_HOST_DEVICE float scale_of(const kvc_backend_scales* scales, int64_t page, int32_t head, int64_t slot) {
   return scales->data == nullptr ? 1.0f : *token_scale(scales, page, head, slot);
 }
 
-// Returns the scale that append gives to an int8 row: the largest magnitude of the row / 127, or 1 if that is 0. A row
-// with an infinity or a NaN has scale NaN, and its elements are stored as 0. largest_magnitude_bits: float32 bits.
+// Returns the scale that append gives to an int8 row: the largest magnitude of the row / 127, or 1 if this quotient is
+// 0. A row with an infinity or a NaN has scale NaN, and its elements are stored as 0. largest_magnitude_bits: the
+// largest magnitude, as float32 bits.
 KVC_HOST_DEVICE float row_scale(uint32_t largest_magnitude_bits) {
   if (largest_magnitude_bits >= 0x7f800000u) return __builtin_nanf("");
   float largest;
@@ -51,16 +54,16 @@ KVC_HOST_DEVICE float row_scale(uint32_t largest_magnitude_bits) {
 
 // ---- uint4: an element is read as (stored - zero point) * scale -----------------------------------
 
-// How a row of uint4 is stored. An element x becomes x * inverse + zero in float32, rounded to nearest (halves up) and
-// limited to 0..15.
+// The numbers by which a row of uint4 is stored. An element x becomes x * inverse + zero in float32, rounded to nearest
+// (halves up) and limited to 0..15.
 struct NibbleScale {
   float stored;   // the scale, whose lowest 4 bits are replaced by the zero point
   float inverse;  // 1 / scale, computed before the lowest bits of the scale are replaced
   float zero;     // the zero point, 0..15
 };
 
-// Returns the scale of a row whose elements lie in [least, largest]. It is NaN if one of them, or their difference, is
-// not finite. Then all elements are stored as 0.
+// Returns the scale of a row whose elements lie in [least, largest]. The scale is NaN if an element, or the difference
+// of `largest` and `least`, is not finite. Then all elements are stored as 0.
 KVC_HOST_DEVICE NibbleScale nibble_scale(float least, float largest) {
   if (!(largest - least <= 3.40282347e38f)) return {float_from_bits(0x7fc00000u), 0.0f, 0.0f};
   const float range = (largest - least) / 15.0f, scale = range > 1e-6f ? range : 1e-6f;
@@ -90,8 +93,9 @@ KVC_HOST_DEVICE uint32_t nibble_of(float x, const NibbleScale& scale) {
 // Returns a block's scale from its stored byte. The sign bit is ignored.
 KVC_HOST_DEVICE float block_scale(unsigned char bits) { return widen(E4m3{static_cast<uint8_t>(bits & 0x7f)}); }
 
-// Returns the scale of a block from the largest magnitude of its quotients, as float32 bits. It is a sixth, limited to
-// 2^-9..448 and rounded to nearest even. It is NaN if a quotient is not finite.
+// Returns the scale of a block. Before that, each element of the block is divided by the scale of the head.
+// largest_magnitude_bits: the largest magnitude of these quotients, as float32 bits. The scale is a sixth of this
+// magnitude, limited to 2^-9..448 and rounded to nearest even. It is NaN if a quotient is not finite.
 constexpr uint8_t kNanScale = 0x7f;
 KVC_HOST_DEVICE E4m3 scale_of_block(uint32_t largest_magnitude_bits) {
   const float largest = float_from_bits(largest_magnitude_bits) / 6.0f;
@@ -100,7 +104,7 @@ KVC_HOST_DEVICE E4m3 scale_of_block(uint32_t largest_magnitude_bits) {
   return scale;
 }
 
-// Returns how a quotient is stored in a block with that scale. It is 0 if the scale is NaN.
+// Returns how a quotient is stored in a block with that scale: as 0 if the scale is NaN.
 KVC_HOST_DEVICE E2m1 element_of_block(float quotient, E4m3 scale) {
   E2m1 element = {0};
   if (scale.bits != kNanScale) narrow(quotient / widen(scale), &element);

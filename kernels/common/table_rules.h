@@ -1,5 +1,5 @@
 // Defines which keys the rows of a block table name. Such tables are for attention kernels of other projects. The host
-// (src/tables) and the plan kernels of a device make them by these rules.
+// (src/tables) and the plan kernels of a device make the tables by these rules.
 //
 // A kernel of another project takes lengths and a causal flag, but no mask. So each query of a table row must see all
 // keys of that row. In a causal call, each query must see all keys up to its own. visible.h says which keys a query
@@ -45,9 +45,9 @@ KVC_INLINE_HOST_DEVICE StepTokens step_tokens(int32_t length, int32_t fresh, int
   step.base = step.inert ? 0 : base;
   return step;
 }
-// The values that `length` may have in a row that is not inert. If it counts the new tokens, it is at least their
-// number. A row has at most kMaxRowTokens entries: `base` entries before its own, its earlier tokens, and its new
-// tokens.
+// LengthRange has the smallest and the largest value that `length` (see step_tokens) may have in a row that is not
+// inert. If `length` counts the new tokens, it is at least their number. A row has at most kMaxRowTokens entries:
+// `base` entries before its own, its earlier tokens, and its new tokens.
 struct LengthRange {
   int64_t least, most;
 };
@@ -72,13 +72,13 @@ KVC_INLINE_HOST_DEVICE void add_visible(const StepTokens& step, int32_t index, c
   }
 }
 
-// Adds a table row with all keys that the new tokens see, for a causal kernel. It begins at the first key that the
-// first query sees. In a layer with chunks, each chunk gets a table row, because queries of different chunks see no
-// common key.
+// Adds a table row with all keys that the new tokens see, for a causal kernel. The table row begins at the first key
+// that the first query sees. In a layer with chunks, each chunk gets a table row, because queries of different chunks
+// see no common key.
 template <class Rows>
 KVC_INLINE_HOST_DEVICE void whole_row(const StepTokens& row, int32_t index, const VisibleRule& rule, Rows& rows) {
   const int32_t end = row.before + row.fresh;
-  if (row.fresh == 0) {  // it sees nothing
+  if (row.fresh == 0) {  // there is no query
     rows.add(index, 0, 0, 0);
   } else if (row.inert) {
     add_visible(row, index, rule, row.before, row.fresh, end, rows);
@@ -92,7 +92,7 @@ KVC_INLINE_HOST_DEVICE void whole_row(const StepTokens& row, int32_t index, cons
 }
 
 // Adds the keys below `end`, which come before the row's tree, or before its new tokens. Query q is at position_of(q).
-// If queries may see different keys, each query gets a table row. Otherwise all queries share one.
+// If queries may see different keys, each query gets a table row. Otherwise all queries share one table row.
 template <class PositionOf, class Rows>
 KVC_INLINE_HOST_DEVICE void prefix_row(const StepTokens& row, int32_t index, const VisibleRule& rule, int32_t end,
                                        PositionOf position_of, Rows& rows) {
@@ -103,8 +103,8 @@ KVC_INLINE_HOST_DEVICE void prefix_row(const StepTokens& row, int32_t index, con
   for (int32_t q = 0; q < row.fresh; ++q) add_visible(row, index, rule, position_of(q), 1, end, rows);
 }
 
-// The nodes on the path from the root that a node at `depth` sees: those at the depths [0, sinks) and [first, depth].
-// Each node of a path is one position after its parent.
+// VisiblePath says which nodes on the path from the root a node at `depth` sees: those at the depths [0, sinks) and
+// [first, depth]. Each node of a path is one position after its parent.
 struct VisiblePath {
   int32_t depth, sinks, first;
 };
@@ -121,10 +121,10 @@ KVC_HOST_DEVICE int32_t keys_of_path(const VisiblePath& path) {
   return path.sinks + causal_end(path.depth) - path.first;
 }
 
-// The shape of a draft: `num_steps` tokens in each of `top_k` branches. With one branch, the token of step s is entry
-// base + before + s. With several branches, each branch has a region of whole pages, after the whole pages of the
-// prefix. If the last page of the prefix is partial, each region begins with a copy of the tokens of that page. So the
-// branches share only whole pages:
+// DraftShape is the shape of a draft, which has `num_steps` tokens in each of `top_k` branches. With one branch, the
+// token of step s is entry base + before + s. With several branches, each branch has a region of whole pages, after the
+// whole pages of the prefix. If the last page of the prefix is partial, each region begins with a copy of the tokens of
+// that page. So the branches share only whole pages:
 //   [ prefix, whole pages | branch 0: last tokens, drafts | branch 1: last tokens, drafts | ... ]
 struct DraftShape {
   int32_t num_steps = 1;
@@ -151,15 +151,16 @@ KVC_INLINE_HOST_DEVICE int32_t draft_token(const DraftShape& shape, const StepTo
   return draft_branch_begin(shape, row, branch) + draft_tail(shape, row.before) + s;
 }
 
-// Adds a table row with the keys that all branches see in step s. It is only called for several branches. For a single
-// branch, draft_branch_row adds all keys.
+// Adds a table row with the keys that all branches see in step s. This function is only called if there are several
+// branches. For a single branch, draft_branch_row adds all keys.
 template <class Rows>
 KVC_INLINE_HOST_DEVICE void draft_prefix_row(const StepTokens& row, int32_t index, const VisibleRule& rule,
                                              const DraftShape& shape, int32_t s, Rows& rows) {
   add_visible(row, index, rule, row.before + s, shape.top_k, row.before - draft_tail(shape, row.before), rows);
 }
 
-// Adds a table row for each branch of step s: the branch's own keys, or all keys if there is only one branch.
+// Adds a table row for each branch of step s. The table row has the branch's own keys, or all keys if there is only one
+// branch.
 template <class Rows>
 KVC_INLINE_HOST_DEVICE void draft_branch_row(const StepTokens& row, int32_t index, const VisibleRule& rule,
                                              const DraftShape& shape, int32_t s, Rows& rows) {
@@ -183,8 +184,9 @@ KVC_INLINE_HOST_DEVICE void encoder_row(const StepTokens& row, int32_t index, in
 }
 
 // The pages [first, first + count) that hold the entries [begin, end). leftpad: the number of entries of the first page
-// that come before `begin`. seqlen: the number of keys plus leftpad. divider: an object with size() of a page,
-// page(entry), the page that holds an entry, and pages(n), the number of pages of n entries.
+// that come before `begin`. seqlen: the number of keys plus leftpad. divider: an object with three functions. size() is
+// the number of entries of a page, page(entry) is the page that has an entry, and pages(n) is the number of pages that
+// n entries need.
 struct RowPages {
   int32_t first, count, leftpad, seqlen;
 };

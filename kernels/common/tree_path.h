@@ -1,8 +1,9 @@
-// Token trees in deterministic caches. The plain append of a node appends only the tokens on the path from the root to
-// the node, without a tree. The output of the node must have the same bits as after its plain append.
+// Numbers the keys of token trees for deterministic caches. The plain append of a node appends only the tokens on the
+// path from the root to the node, without a tree. In a deterministic cache, the output of the node must have the same
+// bits as after this plain append.
 //
-// Therefore each key of a path has a number: its place in the sequence after the plain append. A key before tree.begin
-// has its index as its number. A node on the path has its position as its number. A query sees a range of numbers. So
+// Therefore each key of a path has a number: its place in the sequence after the plain append. The number of a key
+// before tree.begin is its index. The number of a node on the path is its position. A query sees a range of numbers. So
 // the kernels add its keys in the same order, and in the same blocks, as after a plain append. If a tree has branches,
 // the index of a node can be greater than its number.
 //
@@ -23,7 +24,8 @@ KVC_HOST_DEVICE bool is_on_path(const KeyTree* tree, int32_t enter, int32_t inde
   return node->enter <= enter && enter < node->exit;
 }
 
-// Returns the index of the key that has number `key` on the query's path. mask: of the query, which must see the key.
+// Returns the index of the key that has number `key` on the query's path. mask: the mask of the query. The query must
+// see the key.
 KVC_HOST_DEVICE int32_t index_on_path(const KeyTree* tree, const QueryMask* mask, int32_t key) {
   int32_t index = key;  // The search begins here, because all earlier nodes have lower positions.
   if (key < tree->begin) return index;
@@ -31,8 +33,8 @@ KVC_HOST_DEVICE int32_t index_on_path(const KeyTree* tree, const QueryMask* mask
   return index;
 }
 
-// Does the same as query_mask, but the ranges of the result are numbers on the query's path. For a query that is not a
-// node, the result equals that of query_mask.
+// Does the same as query_mask, but the ranges of the result are ranges of numbers on the query's path. For a query that
+// is not a node, the result equals that of query_mask.
 KVC_HOST_DEVICE QueryMask path_mask(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t row,
                                     int32_t query) {
   const kvc_backend_rows* rows = &args->plan->arrays.rows;
@@ -49,7 +51,7 @@ KVC_HOST_DEVICE QueryMask path_mask(const kvc_backend_attend* args, const kvc_ba
   KeyRange covered = {item->key_begin, item->key_end};
   if ((args->plan->flags & KVC_ATTEND_PAST) != 0 && first_number < covered.end) covered.end = first_number;
   if ((args->plan->flags & KVC_ATTEND_SELF) != 0) {
-    // The first item of the plan begins at the index of the first new key. The number of that key may be lower.
+    // The first item of a row begins at the index of the row's first new key. The number of that key may be lower.
     if (covered.begin <= first_new) covered.begin = first_number;
   }
   const KeyRange of_path = {0, causal_end(rows->positions[token])};

@@ -1,13 +1,18 @@
 // Defines which keys a query sees. The library has no other rule for windows, chunks, sinks, left padding, spans and
 // trees.
 //
-// A query at position p sees the positions visible_keys(rule, p, end), and the sinks: the positions
-// [0, visible_sinks(rule, end)). `end` is causal_end(p), unless the call or a span sets another end. The key at index i
-// of a row is at position i, unless it is a node of a token tree. Nodes are the last keys of their row. Of the nodes, a
-// query sees itself and its ancestors, if their positions are visible.
+// A query at position p sees the positions visible_keys(rule, p, end), and the sinks. The sinks are the positions [0,
+// visible_sinks(rule, end)). `end` is causal_end(p), unless the call or a span sets another end. With
+// KVC_ATTEND_STEP_WINDOW, the positions begin for all queries of a row where they begin for the first query of this row
+// in the step (mask.h).
 //
-// These functions serve attention (mask.h), tables for other kernels (table_rules.h), the freeing of pages
-// (src/sequence/group_rules.h) and the work plan (src/plan/work_plan.cc). Positions and tokens are below 2^30.
+// The key at index i of a row is at position i, unless the key is a node of a token tree. The nodes are the last keys
+// of the row. A query that is a node sees no other nodes than itself and its ancestors. It sees such a node only if the
+// node's position is visible.
+//
+// Attention (mask.h), tables for other kernels (table_rules.h), the freeing of pages (src/sequence/group_rules.h) and
+// the work plan (src/plan/work_plan.cc) use these functions. Positions are below 2^30, and a row has at most 2^30
+// tokens.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -34,8 +39,8 @@ KVC_HOST_DEVICE KeyRange intersect(KeyRange a, KeyRange b) {
 struct VisibleRule {
   int32_t window;  // > 0: positions up to p - window are hidden
   int32_t chunk;   // > 0: other chunks are hidden; a chunk has `chunk` positions, and the first one begins at `first`
-  int32_t sinks;   // > 0: positions below this are visible despite the window, and `first` is the same number
-  int32_t first;   // the left padding, or the number of sinks; positions below this are hidden, except sinks
+  int32_t sinks;   // > 0: positions below `sinks` are visible despite the window, and `first` equals `sinks`
+  int32_t first;   // the left padding, or the number of sinks; positions below `first` are hidden, except sinks
 
   friend bool operator==(const VisibleRule&, const VisibleRule&) = default;
 };
@@ -48,8 +53,8 @@ KVC_HOST_DEVICE VisibleRule see_chunk(int32_t chunk) {
   const VisibleRule rule = {0, chunk, 0, 0};
   return rule;
 }
-// A streaming window of `stream_window` positions: the first `sinks` positions and the newest ones.
-// sinks < stream_window.
+// Returns the rule of a streaming window, which has `stream_window` positions: the first `sinks` positions, and the
+// newest stream_window - sinks positions. sinks < stream_window.
 KVC_HOST_DEVICE VisibleRule see_stream(int32_t sinks, int32_t stream_window) {
   const VisibleRule rule = {stream_window - sinks, 0, sinks, sinks};
   return rule;
@@ -93,7 +98,7 @@ KVC_HOST_DEVICE int32_t chunk_begin(const VisibleRule& rule, int32_t p) {
   return p - (rest < 0 ? rest + rule.chunk : rest);
 }
 
-// Returns the first position that a query at p sees, not counting sinks. It never decreases as p grows.
+// Returns the first position that a query at p sees, not counting sinks. The result never decreases as p grows.
 KVC_HOST_DEVICE int32_t visible_begin(const VisibleRule& rule, int32_t p) {
   int32_t begin = rule.first;
   if (rule.window > 0 && p - rule.first >= rule.window) begin = p - rule.window + 1;
@@ -115,7 +120,7 @@ KVC_HOST_DEVICE KeyRange visible_keys(const VisibleRule& rule, int32_t p, int32_
   return range;
 }
 
-// Returns the end of the sinks below `end`: the positions [0, visible_sinks).
+// Returns the end of the sinks that are below `end`. These sinks are at the positions [0, result).
 KVC_HOST_DEVICE int32_t visible_sinks(const VisibleRule& rule, int32_t end) {
   return rule.sinks < end ? rule.sinks : end;
 }
@@ -126,8 +131,8 @@ KVC_HOST_DEVICE int32_t position_for_sinks(int32_t stream_window, int32_t p) {
   return p < stream_window ? p : stream_window - 1;
 }
 
-// Returns the smallest p for which no query at p or later sees a position below `begin`, not counting sinks. It is the
-// inverse of visible_begin. `begin` must be above rule.first, and the rule must hide something.
+// Returns the smallest p for which no query at p or later sees a position below `begin`, not counting sinks. This
+// function is the inverse of visible_begin. `begin` must be above rule.first, and the rule must hide something.
 KVC_HOST_DEVICE int64_t first_query_beyond(const VisibleRule& rule, int32_t begin) {
   int64_t first = INT64_MAX;
   if (rule.window > 0) first = int64_t{begin} + rule.window - 1;
@@ -159,24 +164,24 @@ KVC_HOST_DEVICE int32_t key_position(const KeyTree* tree, int32_t key) {
   return key < tree->begin ? key : tree->nodes[key - tree->begin].position;
 }
 
-// What one query sees: the keys with an index in `keys` that are not nodes, and the nodes in `keys` that sees_node
-// accepts.
+// QueryMask says what one query sees: the keys with an index in `keys` that are not nodes, and those nodes in `keys`
+// for which sees_node returns true.
 struct QueryMask {
   KeyRange keys;       // indexes, within the row
   KeyRange positions;  // the positions that a visible node may have
   int32_t enter;       // kvc_backend_tree_node.enter of the query's own node; 0 if the query is not a node
-  int32_t position;    // of the query, for biases
+  int32_t position;    // position of the query, for biases
 };
 
 // Returns the indexes that a query can see if it sees `positions`. own_index: the index of the query's own key.
 KVC_HOST_DEVICE KeyRange visible_indexes(const KeyTree& tree, KeyRange positions, int32_t own_index) {
-  // The query is a node, so its own key is the last key that it can see: ancestors come before their descendants. The
-  // position of a node is at most its index, so no visible node has an index below positions.begin.
+  // If the query is a node, its own key is the last key that it can see, because ancestors come before their
+  // descendants. The position of a node is at most its index, so no visible node has an index below positions.begin.
   if (positions.end > tree.begin) positions.end = causal_end(own_index);
   return positions;
 }
 
-// Returns whether the query sees the node at index `key`, which is in mask->keys and at least tree->begin.
+// Returns whether the query sees the node at index `key`. `key` must be in mask->keys, and at least tree->begin.
 KVC_HOST_DEVICE bool sees_node(const KeyTree* tree, const QueryMask* mask, int32_t key) {
   const kvc_backend_tree_node* node = tree->nodes + (key - tree->begin);
   return node->enter <= mask->enter && mask->enter < node->exit && node->position >= mask->positions.begin &&
@@ -189,7 +194,8 @@ KVC_HOST_DEVICE bool sees_key(const KeyTree* tree, const QueryMask* mask, int32_
   return key < tree->begin || sees_node(tree, mask, key);
 }
 
-// Returns which of the keys [begin, begin + count) the query sees. Bit i is for key begin + i. count is at most 16.
+// Returns which of the keys [begin, begin + count) the query sees. Bit i of the result is for key begin + i. count is
+// at most 16.
 KVC_HOST_DEVICE uint32_t seen_bits(const KeyTree* tree, const QueryMask* mask, int32_t begin, int32_t count) {
   const KeyRange block = {begin, begin + count}, keys = intersect(mask->keys, block);
   if (keys.begin >= keys.end) return 0;

@@ -23,8 +23,8 @@ struct Job {
   int32_t skipped;   // atomic: 1 = an item was skipped
 };
 
-// Counts a finished item of a tile. The last item to finish merges the tile. The counter is incremented with acquire
-// and release, so the last item reads what the other items wrote.
+// Counts a finished item of a tile. The last item to finish merges the tile. The increment of the counter acquires and
+// releases, so the last item reads what the other items wrote.
 void finish_item_of(const Job& job, int32_t index, Scratch* scratch) {
   const kvc_backend_plan& plan = *job.args->plan;
   const kvc_backend_tile& tile = plan.arrays.tiles[index];
@@ -52,7 +52,7 @@ void run_item(void* arg, int64_t index, int32_t worker) {
   if (!is_shared(&item) && item.tile >= 0) finish_item_of(job, item.tile, scratch);
 }
 
-// Estimates the work of the call as a kvc_backend_effort. It reads at most 32 items.
+// Estimates the work of the call as a kvc_backend_effort. The function reads at most 32 items.
 int32_t effort_of(const kvc_backend_attend& args) {
   const kvc_backend_plan& plan = *args.plan;
   if (plan.num_items > 32) return KVC_EFFORT_LARGE;

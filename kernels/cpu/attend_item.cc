@@ -1,5 +1,5 @@
-// Chooses the kernel that computes an item, from the table of the target. If that table has no entry, the entry of its
-// base target is used.
+// Chooses the kernel that computes an item, from the table of the SIMD target. If that table has no entry, the entry of
+// the base target is used.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/rope_table.h"
 #include "kernels/common/stored_format.h"
@@ -8,7 +8,7 @@
 namespace kvc::kernels {
 namespace {
 
-// Returns the kernels of a target for a pair of types. Fields that the target lacks come from its base target.
+// Returns the kernels of a SIMD target for a pair of types. Fields that the target lacks come from its base target.
 AttendFormat find_format(const Implementation& implementation, Type q, Type stored) {
   AttendFormat found;
   for (const Implementation* i = &implementation; i != nullptr; i = i->base) {
@@ -28,7 +28,7 @@ void attend_item(const Implementation& implementation, const kvc_backend_attend*
                  Scratch* scratch) {
   const kvc_backend_layer& layer = *args->layer;
   // Keys that are rotated on read, or that lie in two pools, are first copied to scratch as float32
-  // (attend/staged_keys.h). So the kernels for float32 process them.
+  // (attend/staged_keys.h). So the kernels for float32 process the copies.
   const bool staged = layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT || key_table_of_row(args, item->row) != nullptr;
   const Type q = staged ? Type::kF32 : type_of(args->q.dtype), stored = staged ? Type::kF32 : stored_type(layer);
   const AttendFormat format = find_format(implementation, q, stored);

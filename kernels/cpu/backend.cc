@@ -1,4 +1,4 @@
-// The table of the CPU backend, and its functions that open and close a device and choose the SIMD target.
+// Defines the table of the CPU backend, and the functions that open and close a device and choose the SIMD target.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/backend.h"
 
@@ -16,7 +16,7 @@ struct Target {
   bool (*runs)(const CpuFeatures&);
 };
 
-// All targets of this build, the best one last. The reference is never the default.
+// All SIMD targets of this build, the best one last. The reference is never the default.
 constexpr Target kTargets[] = {
     {&kReferenceImplementation, [](const CpuFeatures&) { return true; }},
     {&kScalarImplementation, [](const CpuFeatures&) { return true; }},
@@ -37,7 +37,7 @@ constexpr Target kTargets[] = {
 };
 constexpr int32_t kMaxImplementations = sizeof kTargets / sizeof kTargets[0];
 
-// Fills `list` with the targets that this machine can run, the best one last. Returns their number.
+// Fills `list` with the SIMD targets that this machine can run, the best one last. Returns their number.
 int32_t list_implementations(const Implementation** list) {
   const CpuFeatures features = detect_cpu_features();
   int32_t n = 0;
@@ -47,7 +47,7 @@ int32_t list_implementations(const Implementation** list) {
   return n;
 }
 
-// Returns whether the system lets this process run a target. For AMX it requests the permission.
+// Returns whether the system lets this process run a SIMD target. For AMX, the function requests the permission.
 bool is_allowed(const Implementation* implementation) {
 #if defined(__x86_64__) && defined(__linux__) && !defined(KVCACHE_SCALAR_ONLY)
   if (implementation == &kAvx512AmxImplementation) return request_amx();
@@ -55,7 +55,8 @@ bool is_allowed(const Implementation* implementation) {
   return implementation != nullptr;
 }
 
-// Finds the target called `name`. If name is null, finds the best target that the system lets this process run.
+// Finds the SIMD target with the name `name`. If `name` is null, finds the best target that the system lets this
+// process run.
 kvc_status choose(const char* name, const Implementation** chosen, kvc_error* error) {
   const Implementation* list[kMaxImplementations];
   int32_t n = list_implementations(list);
@@ -73,10 +74,12 @@ kvc_status choose(const char* name, const Implementation** chosen, kvc_error* er
         static_cast<size_t>(snprintf(known + length, sizeof known - length, "%s%s", i > 0 ? ", " : "", list[i]->name));
   }
   if (*chosen == nullptr) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "simd \"%.64s\"; this machine has %s", name, known);
+    return fail(error, KVC_ERROR_UNSUPPORTED, "simd \"%.64s\" is not a target of this machine, which has %s", name,
+                known);
   }
   if (!is_allowed(*chosen)) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "simd \"%.64s\"; the system refuses its registers to this process", name);
+    return fail(error, KVC_ERROR_UNSUPPORTED,
+                "simd \"%.64s\" cannot be used: the system refuses its registers to this process", name);
   }
   return KVC_OK;
 }
@@ -86,10 +89,10 @@ kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** d
   const kvc_status chose = choose(args->simd, &chosen, error);
   if (chose != KVC_OK) return chose;
   if (args->device_id != 0) {
-    return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CPU device %d; there is only 0", args->device_id);
+    return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "there is no CPU device %d, only device 0", args->device_id);
   }
   kvc_backend_device* opened = static_cast<kvc_backend_device*>(calloc(1, sizeof *opened));
-  if (opened == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "no memory for a device");
+  if (opened == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for a device");
   const int64_t scratch_bytes = static_cast<int64_t>(args->host->num_workers) * static_cast<int64_t>(sizeof(Scratch));
   void* scratch = nullptr;
   const kvc_status status = allocate(nullptr, scratch_bytes, 64, 1, &scratch, error);

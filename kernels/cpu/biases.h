@@ -1,5 +1,5 @@
-// Applies the biases and the mask of a call to a block or panel of keys. This code is compiled once, for all targets.
-// Kernels call it after the other score options, and only if the call has a bias or a mask.
+// Applies the biases and the mask of a call to a block or panel of keys. This code is compiled once, for all SIMD
+// targets. Kernels call it after the other score options, and only if the call has a bias or a mask.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,7 +16,7 @@ struct BiasKeys {
   int32_t count;
 };
 
-// One row of a kernel: a query and one of its heads. position: of the query, for distances.
+// One row of a kernel: a query and one of its q heads. position: the position of the query, for distances.
 struct BiasRow {
   QueryPlace place;
   int32_t position;
@@ -27,7 +27,7 @@ struct BiasRow {
 // Adds the biases of key i to scores[i * stride], for all keys.
 void add_biases(const kvc_backend_attend& args, const BiasRow& row, const BiasKeys& keys, float* scores, int stride);
 
-// Returns which keys the mask leaves visible: bit i is for key i. There are at most 32 keys.
+// Returns which keys the mask does not hide: bit i is for key i. There are at most 32 keys.
 uint32_t unmasked_keys(const kvc_backend_attend& args, int32_t token, int32_t kv_head, const BiasKeys& keys);
 
 }  // namespace kvc::kernels

@@ -14,9 +14,9 @@ unsigned char* slot_of(const kvc_backend_layer& layer, const kvc_backend_pool& p
          slot % layer.page_size * pool.slot_stride_bytes;
 }
 
-// What one item moves of every slot: some heads of one pool, and some bytes of their rows. A copy moves each byte of a
-// slot to the same byte of another slot, and no byte belongs to two parts. So each part can make all copies in their
-// order, without waiting for other parts.
+// What one work item moves of every slot: some heads of one pool, and some bytes of the rows of these heads. A copy
+// moves each byte of a slot to the same byte of another slot, and no byte belongs to two parts. So each part can make
+// all copies in their order, and need not wait for other parts.
 struct Part {
   const kvc_backend_pool* pool;
   const kvc_backend_scales* scales;  // scales in the pages; null: there are none, or another part moves them
@@ -24,19 +24,19 @@ struct Part {
   int32_t head_begin, head_end;
 };
 
-// Says how the slots of a layer are cut into parts: the number of pools, of head ranges, and of row pieces. A piece
-// consists of whole cache lines.
+// Says into how many parts the slots of a layer are cut: the number of pools, of head ranges in a pool, and of pieces
+// of a row. A piece consists of whole cache lines.
 struct Cut {
   int32_t pools, heads, pieces;
 
   int64_t num_parts() const { return int64_t{pools} * heads * pieces; }
 };
 
-constexpr int64_t kPrefetchLines = 32;
-constexpr int64_t kPartsPerThread = 4;  // several, so that a thread that starts late still finds work
+constexpr int64_t kPrefetchLines = 32;  // the largest number of lines that are prefetched for a block
+constexpr int64_t kPartsPerThread = 4;  // more than 1, so that a thread that begins after the others still finds work
 
-// Cuts a layer into at least `wanted` parts, or into as many as possible. wanted: 1 or more. Heads are divided first,
-// because then neighbouring slots of a head can still be copied as one block.
+// Cuts a layer into at least `wanted` parts, or into as many as possible. wanted: 1 or more. Heads are divided before
+// rows, because neighbouring slots of a head can then be copied as one block.
 Cut cut_of(const kvc_backend_layer& layer, int64_t wanted) {
   Cut cut = {layer.row_kind == KVC_BACKEND_ROW_LATENT ? 1 : 2, 1, 1};
   const int64_t row_bytes =

@@ -20,9 +20,9 @@ uint64_t read_xcr0() {
   return (static_cast<uint64_t>(high) << 32) | low;
 }
 
-// Linux saves AMX tiles only for processes that requested them. arch_prctl with ARCH_GET_XCOMP_SUPP (0x1021) reads what
-// the system supports, and with ARCH_REQ_XCOMP_PERM (0x1023) it makes the request.
-constexpr int kTileData = 18;  // number of the tiles' state in XCR0
+// Linux saves AMX tiles only for processes that requested them. The system call arch_prctl reads which states the
+// system supports (ARCH_GET_XCOMP_SUPP, 0x1021), and makes the request (ARCH_REQ_XCOMP_PERM, 0x1023).
+constexpr int kTileData = 18;  // the bit of XCR0 for the data of AMX tiles
 
 bool system_has_tiles() {
 #if defined(__linux__)

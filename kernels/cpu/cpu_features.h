@@ -1,5 +1,5 @@
-// Finds which SIMD targets this machine can run. That depends on what the CPU has, and on which registers the operating
-// system saves.
+// Finds which SIMD targets this machine can run. That depends on the instructions of the CPU, and on the registers that
+// the operating system saves.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

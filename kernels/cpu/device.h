@@ -1,4 +1,4 @@
-// An open CPU device. It does not change after open, so any thread may use it.
+// Defines an open CPU device. A device does not change after open, so any thread may use it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,6 +1,6 @@
-// While an object of this class lives, its thread rounds to nearest, does not flush subnormals to zero, and traps no
-// exception. The destructor restores the thread's settings. So the settings of a host change no result. On machines
-// other than x86-64 and AArch64, the class does nothing.
+// While an object of this class exists, its thread rounds to nearest, does not flush subnormals to zero, and traps no
+// exception. The destructor restores the thread's settings. So results do not depend on the settings of the host. On
+// machines other than x86-64 and AArch64, the class does nothing.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// Says which layers the CPU backend supports, and how their work is divided into items.
+// Says which layers the CPU backend supports, and how the work of a layer is divided into items.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/layer_check.h"
 #include "kernels/cpu/device.h"
@@ -21,8 +21,8 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
   const int64_t split_keys = (kSplitBytes / token_bytes + kSplitAlign - 1) / kSplitAlign * kSplitAlign;
   const int32_t queries = preferred_rows(*device->implementation, layer) / group;
   out->query_tile = queries > 0 ? queries : 1;
-  // For more queries than fit in one pass, K and V would be read again. If a kv head has many q heads (MLA), only few
-  // queries fit.
+  // If an item had more queries than fit in one pass, K and V would be read several times. If a kv head has many q
+  // heads (MLA), only few queries fit.
   out->decode_max_queries = queries < kDecodeQueries ? out->query_tile : kDecodeQueries;
   out->heads_per_item = 1;
   out->split_align = kSplitAlign;

@@ -11,7 +11,8 @@ namespace {
 constexpr int kDigitBits = 8;
 constexpr int kDigits = 1 << kDigitBits;
 
-// What one query can see of its list. A unit is what a list entry names: block_tokens consecutive keys.
+// Says which keys of its list one query sees. A list entry names block_tokens consecutive keys, which are called a unit
+// here.
 struct ListRule {
   int32_t block_tokens;
   KeyRange keys;

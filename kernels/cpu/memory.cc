@@ -1,4 +1,4 @@
-// Device memory of the CPU: anonymous mappings, which the system fills with zeros.
+// Allocates device memory of the CPU. This memory consists of anonymous mappings, which the system fills with zeros.
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 

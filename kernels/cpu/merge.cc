@@ -9,14 +9,14 @@ namespace kvc::kernels {
 namespace {
 
 constexpr int64_t kItemFloats = 16 * 1024;         // floats that a work item reads, in all parts
-constexpr int64_t kSmallItems = 4;                 // up to 4 items take less time than the wake-up of a worker
-constexpr int32_t kScratchDims = kMaxHeadDim / 2;  // of Scratch::row: one half for the result, one for a part
+constexpr int64_t kSmallItems = 4;                 // this many items take less time than the wake-up of a worker
+constexpr int32_t kScratchDims = kMaxHeadDim / 2;  // half of Scratch::row: one half is for the result, one for a part
 
 struct Job {
   const kvc_backend_merge* args;
   const kvc_backend_device* device;
   int64_t rows_per_item;
-  int32_t dims_at_once;  // dims of a row that are merged together; all of them if nothing is converted
+  int32_t dims_at_once;  // dims of a row that are merged together; all dims if nothing is converted
 };
 
 unsigned char* output_of(const kvc_backend_state& state, int64_t token, int64_t head, int32_t dim) {
@@ -75,7 +75,7 @@ FinalState merge_dims(const Job& job, const Dims& dims, float* out, float* conve
 }
 
 // Merges a row, at most dims_at_once dims at a time. The result may overwrite the first part, so the LSE is written
-// last.
+// after all dims are merged.
 void merge_row(const Job& job, int64_t token, int64_t head, float* scratch) {
   const kvc_backend_state& result = job.args->result;
   const bool in_place = is_float32(result);

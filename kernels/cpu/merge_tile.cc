@@ -50,7 +50,7 @@ void merge_tile(const kvc_backend_attend& args, const kvc_backend_tile& tile, co
     const int64_t token = token_begin + state / heads, head = first.head_begin * group + state % heads;
     const float* sink = args.sinks == nullptr ? nullptr : args.sinks + head;
     // l is first rounded to float32, as it is in a partial state. So in a deterministic cache, the bits of the output
-    // do not depend on whether an item was cut.
+    // do not depend on whether one item or several items computed the keys of the row.
     const FinalState final = final_state(static_cast<double>(m), static_cast<double>(static_cast<float>(l)), sink);
     for (int64_t d = 0; d < dims; ++d) {
       row[d] = static_cast<float>(static_cast<double>(static_cast<float>(sums[d])) * final.scale);

@@ -9,15 +9,15 @@ namespace kvc::kernels {
 
 // A call that moves fewer bytes than this runs on the calling thread.
 constexpr int64_t kInlineBytes = 64 * 1024;
-constexpr int64_t kSmallChunks = 4;  // up to 4 chunks take less time than the wake-up of a worker
+constexpr int64_t kSmallChunks = 4;  // this many chunks take less time than the wake-up of a worker
 
-constexpr int64_t kLineBytes = 64;
+constexpr int64_t kLineBytes = 64;  // bytes of a cache line
 
 struct Range {
   int64_t begin, end;
 };
 
-// Returns share number `index` when [0, n) is divided into `shares`. Shares begin at multiples of `unit`.
+// Divides [0, n) into `shares` shares, and returns share number `index`. Shares begin at multiples of `unit`.
 inline Range share_of(int64_t n, int64_t unit, int64_t index, int64_t shares) {
   const int64_t units = (n + unit - 1) / unit;
   const int64_t begin = units * index / shares * unit, end = units * (index + 1) / shares * unit;

@@ -6,7 +6,7 @@
 namespace kvc::kernels {
 namespace {
 
-constexpr int64_t kRowsPerItem = 96;
+constexpr int64_t kRowsPerItem = 96;  // rows of a block
 // kTinyOperations multiply-adds take one thread about a microsecond. kSmallOperations take about as long as the wake-up
 // of another thread.
 constexpr int64_t kTinyOperations = 32 * 1024;
@@ -19,7 +19,8 @@ struct Job {
   Scratch* scratch;  // [workers]
 };
 
-// Items are ordered by head. So the weights of a head stay in the CPU caches while its blocks are computed.
+// Items are ordered by head. So the weights of a head stay in the CPU caches while the blocks of this head are
+// computed.
 void run_item(void* arg, int64_t index, int32_t worker) {
   const Job& job = *static_cast<const Job*>(arg);
   const DefaultFloatEnvironment environment;

@@ -1,7 +1,7 @@
-// rope_table() makes the table of a RoPE class: of all layers with the same RoPE setting. rope() computes cos and sin
-// of a step's positions from that table. Roofline of a step: one complex product in float64 for each angle and each
-// digit of its position, about a nanosecond. sin and cos of the C library take 7 times (decode) to 25 times (prefill)
-// as long.
+// rope_table() makes the table of a RoPE class, which is the class of all layers with the same RoPE setting. rope()
+// computes cos and sin of a step's positions from that table. Roofline of a step: an angle takes at most one complex
+// product in float64 for each digit of the position, about a nanosecond. sin and cos of the C library take 7 times
+// (decode) to 25 times (prefill) as long.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/rope_table.h"
 #include "kernels/cpu/device.h"

@@ -1,6 +1,6 @@
 // select() scores the keys of as many queries as the scratch has room for, and then chooses the entries with the
-// highest scores. It repeats this for the remaining queries. Both steps run as work items. The result does not depend
-// on how the work is cut into items.
+// highest scores. select() repeats this for the remaining queries. Scoring and choosing run as work items. The result
+// does not depend on how the work is cut into items.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/select.h"
 
@@ -12,9 +12,9 @@
 namespace kvc::kernels {
 namespace {
 
-constexpr int32_t kItemRows = 512;     // rows (pairs of query and q head) that an item multiplies with each packed key
-constexpr int32_t kMostQueries = 128;  // the most queries of an item
-constexpr int64_t kItemsPerWorker = 4;
+constexpr int32_t kItemRows = 512;      // most rows (pairs of query and q head) of an item with several queries
+constexpr int32_t kMostQueries = 128;   // largest number of queries of an item for scoring
+constexpr int64_t kItemsPerWorker = 4;  // items for scoring that are wanted for each worker
 // kTinyOperations multiply-adds take one thread about a microsecond. kSmallOperations take about as long as the wake-up
 // of another thread.
 constexpr int64_t kTinyOperations = 32 * 1024;
@@ -22,18 +22,18 @@ constexpr int64_t kSmallOperations = 512 * 1024;
 
 struct Job {
   kvc_backend_select select;
-  kvc_backend_attend attend;  // the same rows as an attend call, for functions that take one
+  kvc_backend_attend attend;  // an attend call with the same rows, for functions that need such a call
   ScoreItem score;
   Scratch* scratch;  // [workers]
   int32_t lists;     // number of lists of a query
   int64_t stride;    // number of scores for which each list has memory
-  // The range of queries and lists that is being computed.
+  // The range of queries and lists that the current items compute.
   int32_t token_begin, token_end;
   int32_t list_begin, list_end;
-  int32_t item_queries;
-  int32_t parts;      // number of ranges into which the keys are cut
-  int32_t part_keys;  // keys of a part, a multiple of kScoreAlign
-  int32_t skipped;    // atomic: 1 = an item was skipped
+  int32_t item_queries;  // largest number of queries of an item for scoring
+  int32_t parts;         // number of ranges into which the keys are cut
+  int32_t part_keys;     // keys of a part, a multiple of kScoreAlign
+  int32_t skipped;       // atomic: 1 = an item was skipped
 
   const kvc_backend_rows& rows() const { return attend.plan->arrays.rows; }
   bool has_candidates() const { return attend.lists.block_tokens > 0; }
@@ -41,7 +41,7 @@ struct Job {
     const int64_t index = int64_t{token - token_begin} * (list_end - list_begin) + (list - list_begin);
     return static_cast<float*>(select.scratch) + index * stride;
   }
-  // Returns memory for the entry of each score, in the second half of the scratch.
+  // Returns the memory for the entries of a list's scores. It is in the second half of the scratch.
   int32_t* units(int32_t token, int32_t list) const {
     const int64_t all = int64_t{token_end - token_begin} * (list_end - list_begin) * stride;
     return reinterpret_cast<int32_t*>(scores(token, list)) + all;
@@ -108,7 +108,7 @@ void score_queries(const Job& job, int32_t row, int32_t begin, int32_t end, int3
   }
 }
 
-// Returns false if the call was cancelled. Then it also records that an item was skipped.
+// Returns false if the call was cancelled. Then the function also records that an item was skipped.
 bool goes_on(Job& job) {
   const int32_t* const cancel = job.select.cancel_host;
   if (cancel == nullptr || __atomic_load_n(cancel, __ATOMIC_RELAXED) == 0) return true;
@@ -133,8 +133,8 @@ void run_score(void* arg, int64_t index, int32_t worker) {
   }
 }
 
-// Returns a number for the bits of a score. The numbers have the same order as the scores. NaN is the lowest, and both
-// zeros are equal.
+// Returns a number for the bits of a score. The numbers have the same order as the scores. The number of NaN is the
+// lowest, and both zeros have the same number.
 uint32_t order_of(uint32_t bits) {
   const uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return 0;
@@ -150,8 +150,8 @@ struct Highest {
   int32_t ties;
 };
 
-// Finds the k-th largest of n numbers, 0 < k < n. It determines the digits of that number one by one, from the highest
-// on.
+// Finds the k-th largest of n numbers, 0 < k < n. The function determines the digits of that number one by one, from
+// the highest digit on.
 Highest find_highest(const uint32_t* orders, int32_t n, int32_t k) {
   constexpr int kDigitBits = 11, kDigits = 1 << kDigitBits;
   uint32_t prefix = 0, known = 0;
@@ -210,7 +210,7 @@ Entries entries_of(const Job& job, const QueryMask& mask, const KeyTree& tree, c
   return entries;
 }
 
-// Marks the entries that are always chosen. own: the entry that holds the query's own key.
+// Marks the entries that are always chosen. own: the entry that contains the query's own key.
 void force(const Job& job, int32_t own, const Entries& entries) {
   const kvc_backend_select& select = job.select;
   if (select.first_blocks == 0 && select.last_blocks == 0) return;
@@ -267,7 +267,8 @@ void run_choice(void* arg, int64_t index, int32_t worker) {
   write_highest(entries, select.num_entries, select.entries + token * select.token_stride + list * select.head_stride);
 }
 
-// Returns the most scores that a query has, counted from first_scored to the last key that it sees.
+// Returns the largest number of scores of a query. A query has scores for the keys from first_scored to the last key
+// that the query sees.
 int64_t most_scores(const Job& job) {
   int64_t most = 0;
   for (int32_t row = 0; row < job.rows().num_rows; ++row) {

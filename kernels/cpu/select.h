@@ -1,10 +1,10 @@
-// Selection of keys (kvc_backend_select). A call scores the keys that each query sees, and then chooses the entries
-// with the highest scores.
+// Declares what the selection of keys (kvc_backend_select) needs. A call computes the scores of the keys that each
+// query sees, and then chooses the entries with the highest scores.
 //
-// Roofline: with few heads, one read of the keys; with many (64), multiply-adds. Keys are packed once for all queries
-// of an item, and the inner loops of the panel kernel compute the scores (attend/score_keys.h). Scores are written to
-// memory as float32, so that several threads can score keys of the same query. This costs little, because a score has 4
-// bytes, and a key has hundreds.
+// Roofline: the limit is one read of the keys if there are few heads, and the rate of multiply-adds if there are many
+// (64). Keys are packed once for all queries of an item, and the inner loops of the panel kernel compute the scores
+// (attend/score_keys.h). Scores are written to memory as float32, so that several threads can score keys of the same
+// query. This costs little, because a score has 4 bytes, and a key has hundreds.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,12 +13,12 @@
 
 namespace kvc::kernels {
 
-// The keys of an item begin at a multiple of this number, and so do the scores of a query. It is a multiple of the
-// lanes of every target.
+// The first key of an item, and the first scored key of a query, are multiples of this number. It is a multiple of the
+// number of lanes of every SIMD target.
 constexpr int32_t kScoreAlign = 512;
 
-// Returns the key to which the first score of a query belongs. With candidates, returns 0, the first place in the list
-// of candidates.
+// Returns the key to which the first score of a query belongs. For the mask of a list of candidates, the result is 0,
+// the first place in the list.
 constexpr int32_t first_scored(const QueryMask& mask) {
   return mask.positions.begin - mask.positions.begin % kScoreAlign;
 }

@@ -7,7 +7,7 @@
 
 namespace kvc::kernels {
 
-// Fills a part of a state that begins at a multiple of 8 bytes.
+// Fills a part of a state. The part begins at a multiple of 8 bytes of the state.
 static void fill_bytes(char* to, size_t bytes, uint64_t fill) {
   size_t i = 0;
   for (; i + sizeof fill <= bytes; i += sizeof fill) memcpy(to + i, &fill, sizeof fill);

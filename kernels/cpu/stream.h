@@ -1,6 +1,6 @@
-// Stores that bypass the CPU caches, for calls that move more bytes than the caches hold. Such a store of a whole cache
-// line does not read the line first. memcpy bypasses the caches only for large blocks. Here each block is small (a row,
-// or neighbouring slots), and only all blocks together are large.
+// Copies bytes by stores that bypass the CPU caches, for calls that move more bytes than the caches have room for. Such
+// a store of a whole cache line does not read the line first. memcpy bypasses the caches only for large blocks. Here
+// each block is small (a row, or neighbouring slots), and only all blocks together are large.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,8 +17,8 @@ namespace kvc::kernels {
 
 constexpr int64_t kStreamBytes = 16 * 1024 * 1024;  // a call that stores this many bytes bypasses the caches
 
-// Copies bytes. Source and target do not overlap. Other threads see the stores only after end_stream. next: the source
-// of the next call, of the same size, which is prefetched.
+// Copies bytes. Source and target must not overlap. Other threads see the stores only after end_stream. next: the
+// source of the next copy, which has the same size. The function prefetches this source.
 inline void stream_bytes(unsigned char* target, const unsigned char* source, int64_t bytes, const unsigned char* next) {
 #if defined(__SSE2__)
   const int64_t before = -reinterpret_cast<intptr_t>(target) & (kLineBytes - 1),

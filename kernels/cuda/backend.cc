@@ -16,7 +16,7 @@ kvc_status unavailable(cudaError_t result, int32_t ordinal, int count, kvc_error
   cudaGetLastError();
   if (result == cudaErrorInsufficientDriver) {
     return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE,
-                "no CUDA driver on this machine, or one older than CUDA 13 needs (%s)", cudaGetErrorName(result));
+                "this machine has no CUDA driver, or its driver is too old for CUDA 13 (%s)", cudaGetErrorName(result));
   }
   if (result == cudaErrorNoDevice || (result == cudaSuccess && count == 0)) {
     return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "the CUDA driver sees no device (%s)", cudaGetErrorName(result));
@@ -25,7 +25,8 @@ kvc_status unavailable(cudaError_t result, int32_t ordinal, int count, kvc_error
     return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d cannot be used: cudaGetDeviceCount: %s (%s)",
                 ordinal, cudaGetErrorName(result), cudaGetErrorString(result));
   }
-  return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d; there are %d", ordinal, count);
+  return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d does not exist; the number of devices is %d",
+              ordinal, count);
 }
 
 // Whether the error means that the plug-in has no code for the device.
@@ -58,8 +59,9 @@ kvc_status read_device(Device* device, kvc_error* error) {
   if (result == cudaSuccess) result = read_own_shared_bytes(&own_bytes);
   if (is_of_other_arch(result)) {
     cudaGetLastError();
-    return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d is of %s; the backend was built for %s (%s)",
-                device->ordinal, device->names[1], KVCACHE_CUDA_ARCHS, cudaGetErrorName(result));
+    return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE,
+                "CUDA device %d has the architecture %s; the backend was built for %s (%s)", device->ordinal,
+                device->names[1], KVCACHE_CUDA_ARCHS, cudaGetErrorName(result));
   }
   const kvc_status status = check(result, "cudaFuncGetAttributes", kPurpose, error);
   if (status != KVC_OK) return status;
@@ -73,7 +75,7 @@ kvc_status read_device(Device* device, kvc_error* error) {
   return KVC_OK;
 }
 
-// Chooses the attention kernels. name: an entry of device->names; null selects the fastest kernels.
+// Chooses the kernels. name: an entry of device->names; null selects the fastest kernels.
 kvc_status choose_kernels(const char* name, Device* device, kvc_error* error) {
   if (name == nullptr || strcmp(name, device->names[1]) == 0) {
     return device->has_wgmma ? use_wgmma(device, error) : KVC_OK;
@@ -83,11 +85,13 @@ kvc_status choose_kernels(const char* name, Device* device, kvc_error* error) {
     return KVC_OK;
   }
   if (device->has_wgmma && strcmp(name, device->names[2]) == 0) return KVC_OK;
-  return fail(error, KVC_ERROR_UNSUPPORTED, "simd \"%.64s\"; this device has %s%s%s and %s", name, device->names[0],
+  return fail(error, KVC_ERROR_UNSUPPORTED,
+              "simd \"%.64s\" is not an implementation of this device, which has %s%s%s and %s", name, device->names[0],
               device->has_wgmma ? ", " : "", device->names[2], device->names[1]);
 }
 
-// Prepares the current device for calls: its properties, setup stream, record of faults, kernels and upload ring.
+// Prepares the current device for calls: reads its properties, creates its setup stream and its upload ring, and
+// chooses its kernels. If args.validate is set, also creates its record of faults.
 kvc_status make_ready(const kvc_backend_open_args& args, Device* device, kvc_error* error) {
   kvc_status status = read_device(device, error);
   if (status == KVC_OK) {
@@ -121,7 +125,7 @@ kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** o
     return unavailable(counted, args->device_id, count, error);
   }
   Device* const device = new (std::nothrow) Device;
-  if (device == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "no memory for a device");
+  if (device == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for a device");
   device->ordinal = args->device_id;
   kvc_status status = device->context.retain(device->ordinal, error);
   if (status != KVC_OK) {

@@ -11,19 +11,19 @@ constexpr const char* kPurpose = "a device's context";
 
 template <class Function>
 kvc_status find(const char* name, Function* function, kvc_error* error) {
-  constexpr unsigned kVersion = 12000;  // the version of CUDA that introduced these functions
+  constexpr unsigned kVersion = 12000;  // the CUDA version that introduced the newest of these functions
   void* found = nullptr;
   cudaDriverEntryPointQueryResult status = cudaDriverEntryPointSymbolNotFound;
   const cudaError_t result = cudaGetDriverEntryPointByVersion(name, &found, kVersion, cudaEnableDefault, &status);
   if (result != cudaSuccess) return check(result, "cudaGetDriverEntryPointByVersion", kPurpose, error);
   *function = reinterpret_cast<Function>(found);
   if (status == cudaDriverEntryPointSuccess && found != nullptr) return KVC_OK;
-  return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "the CUDA driver has no %s", name);
+  return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "the CUDA driver has no function %s", name);
 }
 
 kvc_status check_driver(CUresult result, const char* call, int ordinal, kvc_error* error) {
   if (result == CUDA_SUCCESS) return KVC_OK;
-  return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d cannot be used: %s gave %d", ordinal, call,
+  return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d cannot be used: %s returned %d", ordinal, call,
               static_cast<int>(result));
 }
 
@@ -57,7 +57,7 @@ kvc_status PrimaryContext::id_of(void* stream, unsigned long long* id, kvc_error
   }
   const CUresult result = get_stream_id_(static_cast<CUstream>(stream), id);
   if (result == CUDA_SUCCESS) return KVC_OK;
-  return fail(error, KVC_ERROR_DEVICE_FAILED, "cuStreamGetId for the stream of a call gave %d",
+  return fail(error, KVC_ERROR_DEVICE_FAILED, "cuStreamGetId for the stream of a call returned %d",
               static_cast<int>(result));
 }
 
@@ -66,7 +66,8 @@ void PrimaryContext::release() {
   context_ = nullptr;
 }
 
-// While no context is current, a call of the runtime would create one. So the context is set first.
+// If no context is current, a call of the CUDA runtime creates one. So the device's context is set before the first
+// such call.
 CurrentDevice::CurrentDevice(Device& device)
     : called_before_(called_device), set_current_(device.context.set_current_) {
   called_device = &device;

@@ -1,6 +1,6 @@
-// An open CUDA device. Any threads may call its functions at once; locks guard what changes. Work is enqueued on the
-// caller's stream, in the device's primary context (current.h). Calls that enqueue work return without waiting for the
-// device, unless a ring of buffers is full (step/upload.h, step/step.h) or a buffer has to grow.
+// An open CUDA device. Any threads may call its functions at once; locks and atomics guard what changes. Work is
+// enqueued on the caller's stream, in the device's primary context (current.h). Calls that enqueue work return without
+// waiting for the device, unless a ring of buffers is full (step/upload.h, step/step.h) or a buffer has to grow.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,17 +26,19 @@ struct Device {
   cudaStream_t setup = nullptr;  // for allocations and for the RoPE tables of a cache
   int multiprocessors = 0;
   int shared_of_block = 0,
-      shared_of_multiprocessor = 0;  // bytes; shared_of_block: for a block that opts in to more than 48 KiB
-  bool simple = false;               // selected by "sm_90_simple": attention without tensor cores
+      shared_of_multiprocessor = 0;  // bytes of shared memory; shared_of_block: the largest dynamic size for a block
+                                     // that opts in to more than 48 KiB
+  bool simple = false;               // selected by "sm_90_simple": no kernel uses tensor cores
   bool has_wgmma = false;            // the device has warpgroup products, and the plug-in has code for them
   bool has_early_start = false;      // the device can start a kernel before the previous kernel has ended
   void* encode_map = nullptr;        // the driver's cuTensorMapEncodeTiled; null: no call uses the warpgroup kernels
-  BlockCut many = kWideRows;         // how work is cut into blocks of many rows
+  BlockCut many = kWideRows;         // how items are cut into blocks of many rows
   int num_names = 2;
   char names[3][20] = {};  // "sm_90_simple", "sm_90", and, with has_wgmma, "sm_90_mma" (no warpgroup kernels)
   Upload upload = {};
-  CallStep calls[Upload::kSlots] = {};  // the steps of calls that own a slot of the upload ring
-  // The first permanent error of the device (such as an illegal address in a kernel), and the call that reported it.
+  CallStep calls[Upload::kSlots] = {};  // calls[i]: the step of the call to which slot i is lent
+  // The first permanent error of the device (such as an illegal address in a kernel), and the call that reported the
+  // error. cudaSuccess: there was none.
   std::atomic<int> failure{cudaSuccess};
   char failed_call[128] = "";
   Scratch scratch = {};
@@ -50,10 +52,11 @@ inline Device* device_of(kvc_backend_device* device) { return reinterpret_cast<D
 kvc_status check(cudaError_t result, const char* call, const char* purpose, kvc_error* error);
 
 // Sets *capture to the id of the stream's capture, or to 0. Returns ORDER if `stream` is the NULL stream and a stream
-// that synchronises with it is being captured, because no work can be enqueued then. what: for the message, such as "a
-// forward begins".
+// that synchronises with it is being captured, because no work can be enqueued then. what: the begin of the message,
+// such as "a call takes scratch".
 kvc_status capture_of(void* stream, const char* what, unsigned long long* capture, kvc_error* error);
-// Returns ORDER if the stream is being captured. what: for the message, the work that must not be replayed.
+// Returns ORDER if the stream is being captured. what: the begin of the message, such as "a call sends index arrays of
+// its own".
 kvc_status check_not_captured(void* stream, const char* what, kvc_error* error);
 
 // Copies, and waits until the copy is done. So later work on any stream can read the target. Only calls that may wait,

@@ -7,7 +7,8 @@
 
 namespace kvc::kernels::cuda {
 
-// Writes a report. Any thread may call it. If the host has not read the previous report, this report is dropped.
+// Writes a report. Any thread may call this function. If the host has not read the previous report, this report is
+// dropped.
 __device__ __forceinline__ void report(const FaultSink& sink, const kvc_backend_fault& fault) {
   if (sink.record == nullptr) return;
   volatile FaultRecord* const record = sink.record;
@@ -49,12 +50,12 @@ struct ValueCheck {
     report(sink, {kind, call, array, 0, row, -1, -1, value, 0, most});
     return false;
   }
-  // Checks an element of a table. row: of the batch. For kind KVC_BACKEND_FAULT_PAGE, the value must be a multiple of
-  // `most`. For other kinds it must be in [0, most].
+  // Checks an element of a table. row: the row of the batch. For kind KVC_BACKEND_FAULT_PAGE, the value must be a
+  // multiple of `most`. For other kinds it must be in [0, most].
   __device__ __forceinline__ bool entry(int32_t kind, int32_t array, int64_t row, int64_t table_row, int64_t column,
                                         int64_t value, int64_t most) const {
-    // The remainder is computed in 32 bits, because a 64-bit division is a function call. The value is a slot, which
-    // was checked to fit.
+    // The remainder is computed in 32 bits, because a 64-bit division is a function call. The value is a slot, and
+    // slot_within has checked that it fits.
     const bool good = kind == KVC_BACKEND_FAULT_PAGE ? static_cast<int32_t>(value) % static_cast<int32_t>(most) == 0
                                                      : is_within(value, 0, most);
     if (!good) report(sink, {kind, call, array, 0, row, table_row, column, value, 0, most});

@@ -1,9 +1,9 @@
 // Validation mode: reports bad values in the caller's index arrays that only the device reads.
 //
-// A kernel writes a report into one record in pinned host memory (faults.cuh). The next call on the host reads the
-// record with one load, without waiting. Reports have numbers. The host expects one number at a time: the first report
-// takes this number, and later reports are dropped. When the host has read the report, it expects the next number. So
-// no work is enqueued to clear the record, and a captured graph can report at each replay.
+// A kernel writes a report into one record in pinned host memory (faults.cuh). The next call on the host checks the
+// record without waiting. Reports have numbers. The host expects one number at a time: the first report takes this
+// number, and later reports are dropped. When the host has read the report, it expects the next number. So no work is
+// enqueued to clear the record, and a captured graph can report at each replay.
 //
 // Any threads may call these functions at once.
 // SPDX-License-Identifier: Apache-2.0
@@ -24,7 +24,7 @@ struct FaultRecord {
   kvc_backend_fault fault;
 };
 
-// Where kernels write their reports. Passed by value.
+// Where kernels write their reports. The host passes it to kernels by value.
 struct FaultSink {
   FaultRecord* record;  // address on the device; null: the context does not validate
   uint32_t* taken;      // in device memory: the number of the last report that was accepted

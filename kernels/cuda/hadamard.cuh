@@ -13,8 +13,8 @@ __device__ constexpr RotationSigns kRotationSigns = make_rotation_signs();
 
 __device__ __forceinline__ float with_sign(float x, int32_t d) { return with_rotation_sign(kRotationSigns, x, d); }
 
-// Warp: multiplies each block of a row by the Hadamard matrix. Each lane may have written its part of the row, and may
-// read any part of the result.
+// Warp: multiplies each block of a row by the Hadamard matrix. Before the call, each lane may write a part of the row.
+// After the call, each lane may read the whole row.
 __device__ __forceinline__ void hadamard_by_warp(float* row, int32_t dims, int32_t block, int32_t lane) {
 #pragma unroll 1
   for (int32_t apart = 1; apart < block; apart *= 2) {

@@ -15,8 +15,8 @@ kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_
 // keys, but not the heads.
 void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_backend_tiling* out) {
   constexpr int32_t kDecodeQueries = 8, kSplitAlign = 64, kMinLatentSplitKeys = 256;
-  // The least bytes of K and V of one kv head in a part. The begin and the merge of a smaller part cost more time than
-  // the part saves.
+  // The smallest number of bytes of K and V that an item of a split reads for one kv head. The begin and the merge of a
+  // smaller item cost more time than the item saves.
   constexpr int64_t kMinSplitBytes = 256 << 10;
   const int32_t group = layer->num_q_heads / layer->num_kv_heads, of_item = most_item_rows(device_of(device)->many);
   const int32_t queries = of_item / group;
@@ -30,23 +30,23 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
     const int64_t blocks = kMinSplitBytes * 8 / bits / kSplitAlign;
     out->min_split_keys = static_cast<int32_t>(blocks > 1 ? blocks : 1) * kSplitAlign;
   }
-  // The number of blocks of few rows (attend/common/plan.h) that should run. Two blocks fit on a multiprocessor, or
-  // three if K and V have 8 bits and 64 dims, and all blocks run in one wave (attend/decode/plan.h). In other formats,
-  // three fit, and there are two waves.
+  // each: the number of blocks of few rows (attend/common/plan.h) for each multiprocessor. It is 2, or 3 if elements
+  // are float8_e4m3fn or int8 and K has at most 64 dims. Then all blocks run in one wave (attend/decode/plan.h). With
+  // the other quantised types it is 6: three blocks run at a time, in two waves.
   const Type stored = stored_type(*layer);
   const int32_t each = stored == Type::kE4m3 || stored == Type::kI8 ? (layer->head_dim <= 64 ? 3 : 2)
                        : is_quantised(stored)                       ? 6
                                                                     : 2;
   int32_t blocks = each * device_of(device)->multiprocessors;
   if (is_latent(*layer)) {
-    // A block of latent rows begins and ends slowly, because its q and its states are wide. So all blocks should run in
-    // one wave. One block fits on a multiprocessor, or two if the rows are few and no warpgroup kernel is used. The
-    // number is reduced by a sixteenth, because the plan rounds the number of parts up.
+    // A block of latent rows takes long to begin and to end, because its q and its states are wide. So all blocks
+    // should run in one wave. One block fits on a multiprocessor, or two if the rows are few and no warpgroup kernel is
+    // used. The number is reduced by a sixteenth, because the plan rounds the number of key ranges up.
     const bool two = device_of(device)->encode_map == nullptr && group <= kFewRows.rows;
     blocks = (two ? 2 : 1) * device_of(device)->multiprocessors * 15 / 16;
   }
   const int32_t blocks_of_item = layer->num_kv_heads * ((group + kMostRows - 1) / kMostRows);
-  // The plan makes up to kItemsOfPlan * parallel_items items (src/plan/work_plan.cc).
+  // The plan divides the work into about kItemsOfPlan * parallel_items items (src/plan/work_plan.cc).
   constexpr int32_t kItemsOfPlan = 4;
   const int32_t items = blocks / blocks_of_item / kItemsOfPlan;
   out->parallel_items = items > 0 ? items : 1;

@@ -4,8 +4,8 @@
 
 namespace kvc::kernels::cuda {
 
-// Ignores the requested alignment, because cudaMalloc aligns to 256 bytes. Callers need a larger alignment only for the
-// page sizes of host memory.
+// Ignores the requested alignment, because cudaMalloc aligns to 256 bytes. Callers request a larger alignment only for
+// the page sizes of host memory.
 kvc_status allocate(kvc_backend_device* device, int64_t bytes, int64_t, int32_t, void** memory, kvc_error* error) {
   const CurrentDevice current(*device_of(device));
   const cudaStream_t setup = device_of(device)->setup;

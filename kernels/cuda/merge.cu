@@ -18,7 +18,8 @@ constexpr int kThreads = 128, kWarps = kThreads / kWarpSize;
 constexpr int kRowsOfWarp = 4;
 constexpr int kFewParts = 32;
 
-// Passed by value. Up to kFewParts parts are passed in `few`: then the call uploads nothing, and can be captured.
+// The kernel's parameter, passed by value. Up to kFewParts parts are passed in `few`. Then the call uploads nothing,
+// and can be captured.
 struct MergeCall {
   kvc_backend_merge args;  // args.parts is in device memory; null: the parts are in `few`
   Type out_type;
@@ -26,8 +27,8 @@ struct MergeCall {
 };
 
 // The elements of a part that a lane loads at once: four float32, four elements of 16 bits, or one element of any type.
-// Elements are converted later, so that all loads of a lane can be in flight. value(type, k) is element k as float32.
-// type(dtype) is the type of a part.
+// Four and HalfFour convert elements later, in value(), so that all loads of a lane can be in flight. value(type, k) is
+// element k as float32. type(dtype) is the type of a part.
 struct alignas(16) Four {
   static constexpr int kDims = 4;
   __device__ __forceinline__ static Type type(DLDataType) { return Type::kF32; }
@@ -68,8 +69,8 @@ struct PartRows {
   Type type;
 };
 
-// Loads the lane's dims (from dim d on) of part i, for kRowsOfWarp heads from `first` on. rows: how many heads there
-// are from `first` on.
+// Loads the lane's dims (from dim d on) of part i, for kRowsOfWarp heads from `first` on. rows: the number of heads
+// from `first` on.
 template <class Group>
 __device__ __forceinline__ void load_rows(const MergeCall& call, int32_t i, int64_t token, int32_t first, int32_t rows,
                                           int32_t d, PartRows<Group>* loaded) {
@@ -151,7 +152,7 @@ __device__ __forceinline__ void merge_heads(const MergeCall& call, int64_t token
   const kvc_backend_merge& args = call.args;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize, heads = static_cast<int32_t>(args.num_heads);
   float m[kRowsOfWarp] = {}, l[kRowsOfWarp] = {};
-  // All lanes run every iteration, also lanes whose dims are beyond the last dim.
+  // All lanes run every iteration, even if their dims are beyond the last dim.
   constexpr int32_t kDims = Group::kDims;
   for (int32_t d = 0; d < args.dims; d += kDims * kWarpSize) {
     merge_dims<Group>(call, token, first, d + kDims * lane, m, l);
@@ -189,7 +190,7 @@ void (*kernel_of(const kvc_backend_merge& args))(MergeCall) {
     alike = alike && element_bytes(type_of(part.dtype)) == size;
     elements |= part.token_stride | part.head_stride;
     // Four elements of 16 bits need an alignment of 8 bytes, and four of 32 bits need 16. Addresses of 16-bit elements
-    // are doubled, so that one test for multiples of 16 serves both.
+    // are doubled, so that one test for multiples of 16 is enough for both sizes.
     addresses |= reinterpret_cast<uintptr_t>(part.data) * (size == 4 ? 1 : 2);
   }
   if (!alike || elements % 4 != 0 || addresses % 16 != 0) return merge_kernel<One>;

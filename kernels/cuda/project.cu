@@ -2,9 +2,9 @@
 //
 // With weights of 16 bits, tensor cores multiply (project_mma_kernel). A thread block computes 64 outputs of one head
 // for 64 tokens, in steps of 64 inputs. Each warp computes 16 of the outputs. Weights are copied to shared memory
-// asynchronously, two steps ahead. Inputs are loaded into registers one step ahead. A float32 input is split there into
-// three bfloat16 numbers, whose sum is the input. Then the inputs are stored in shared memory. Roofline: with few
-// tokens, memory bandwidth, because the weights are read once; with many tokens, the arithmetic rate.
+// asynchronously, two steps ahead. Inputs are loaded into registers one step ahead. A float32 input is split into three
+// bfloat16 numbers, whose sum is the input. Then the inputs are stored in shared memory. Roofline: with few tokens,
+// memory bandwidth is the limit, because the weights are read once. With many tokens, the arithmetic rate is the limit.
 //
 // Other types and unaligned rows are multiplied in float32 (project_kernel). A block computes a tile of 16 tokens and
 // 16 outputs, from tiles of both operands in shared memory.
@@ -71,10 +71,10 @@ constexpr int32_t kMmaTile = 64, kMmaThreads = 128,
                   kMmaWarps = kMmaThreads / kWarpSize;  // kMmaTile: tokens, outputs and inputs of a tile
 constexpr int32_t kMmaPitch = kMmaTile * 2,
                   kMmaTileBytes = kMmaTile * kMmaPitch;  // bytes of a row, and of a tile, of 16-bit elements
-constexpr int32_t kMmaStages = 3;                        // tiles of weights in shared memory
+constexpr int32_t kMmaStages = 3;                        // the number of tiles of weights in shared memory
 constexpr int32_t kColumnsOfWarp = kMmaTile / kMmaWarps, kRowTiles = kMmaTile / kMmaRows;
 constexpr int32_t kChunksOfThread =
-    kMmaTile * kMmaTile / 8 / kMmaThreads;  // chunks of 8 inputs that a thread loads in a step
+    kMmaTile * kMmaTile / 8 / kMmaThreads;  // the number of chunks of 8 inputs that a thread loads in a step
 
 // The thread block's arguments and its place in the work.
 struct MmaBlock {
@@ -130,7 +130,7 @@ __device__ __forceinline__ void load_inputs(const MmaBlock& block, int32_t step,
 }
 
 // Gives the next 16-bit part of each of eight inputs. A float32 input is a sum of three bfloat16 parts. Each call
-// rounds x to the next part, and leaves the rest in x. A 16-bit input is its own single part.
+// rounds x to the next part, and subtracts this part from x. A 16-bit input has only one part, which is the input.
 __device__ __forceinline__ void take_part(float (&x)[8], uint32_t (&words)[4]) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {

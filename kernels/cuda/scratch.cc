@@ -40,8 +40,8 @@ kvc_status Scratch::resize(Block* block, int64_t bytes, kvc_error* error) {
   kvc_status status = check(cudaMalloc(&memory, static_cast<size_t>(size)), "cudaMalloc", kPurpose, error);
   if (status != KVC_OK) return status;
   if (!captured && block->passed == nullptr) {
-    status =
-        check(cudaEventCreateWithFlags(&block->passed, cudaEventDisableTiming), "cudaEventCreate", kPurpose, error);
+    status = check(cudaEventCreateWithFlags(&block->passed, cudaEventDisableTiming), "cudaEventCreateWithFlags",
+                   kPurpose, error);
   } else if (!captured) {
     status = check(cudaEventSynchronize(block->passed), "cudaEventSynchronize", kPurpose, error);
   }
@@ -55,7 +55,7 @@ kvc_status Scratch::resize(Block* block, int64_t bytes, kvc_error* error) {
   return KVC_OK;
 }
 
-// Returns the best block for a call on `stream`, or null if calls own all blocks.
+// Returns the best block for a call on `stream` (scratch.h), or null if all blocks are lent.
 Scratch::Block* Scratch::find(unsigned long long stream) {
   Block *passed = nullptr, *fresh = nullptr, *any = nullptr;
   for (Block& block : blocks_) {
@@ -75,7 +75,7 @@ Scratch::Block* Scratch::find(unsigned long long stream) {
 kvc_status Scratch::take(const PrimaryContext& context, int64_t bytes, void* stream, void** memory, kvc_error* error) {
   unsigned long long capture = 0, stream_id = kNoStream;
   kvc_status status = capture_of(stream, "a call takes scratch", &capture, error);
-  if (status == KVC_OK && capture == 0) status = context.id_of(stream, &stream_id, error);  // not allowed in a capture
+  if (status == KVC_OK && capture == 0) status = context.id_of(stream, &stream_id, error);  // a capture forbids id_of
   if (status != KVC_OK) return status;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (capture != 0) return take_captured(bytes, stream, capture, memory, error);
@@ -96,9 +96,8 @@ kvc_status Scratch::take(const PrimaryContext& context, int64_t bytes, void* str
   return KVC_OK;
 }
 
-// Returns a block of the capture. A capture has at least one block for each of its streams, and another block whenever
-// a call needs more bytes than the earlier blocks have. Blocks are found by the handle of the stream. The handle is
-// unique while the stream is captured.
+// Returns a block of the capture. The capture gets a new block if no block of the stream has enough bytes. A stream is
+// identified by its handle, which is unique while the stream is captured.
 kvc_status Scratch::take_captured(int64_t bytes, void* stream, unsigned long long capture, void** memory,
                                   kvc_error* error) {
   const auto handle = reinterpret_cast<uintptr_t>(stream);

@@ -1,11 +1,12 @@
 // Scratch: device memory for the work of one call.
 //
 // A call owns a block of memory from take to give. give records the block's event on the stream of the call. The event
-// passes when the work of the call is done. take chooses a block as follows:
+// completes when the work of the call is done. take chooses a block as follows:
 //   - A later call on the same stream may get the same block at once, because the stream orders the two calls.
-//   - A call on another stream gets a block whose event has passed, or a new block. If all kBlocks blocks exist and no
-//     event has passed, the call gets one of them, and its stream waits on the device for the block's event.
-//   - The calls of one captured stream share blocks that belong to the capture. These blocks are kept until the device
+//   - A call on another stream gets a block whose event has completed, or a new block. If all kBlocks blocks exist and
+//     no event has completed, the call gets a block that no other call owns. Then the stream of the call waits on the
+//     device for the block's event.
+//   - The calls on one captured stream share blocks that belong to the capture. These blocks are kept until the device
 //     is closed, because a graph may be replayed at any time.
 //
 // take allocates memory only if the chosen block is new or too small. Any threads may call take and give at once.
@@ -33,7 +34,7 @@ class Scratch {
   struct Block {
     void* memory;
     int64_t bytes;
-    cudaEvent_t passed;         // null for a block of a capture
+    cudaEvent_t passed;         // the event of the last call that owned the block; null for a block of a capture
     unsigned long long stream;  // the id of the last stream that used the block; in a capture the stream's handle
     unsigned long long capture;
     bool lent;

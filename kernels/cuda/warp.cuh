@@ -23,10 +23,11 @@ __device__ __forceinline__ unsigned char* shared_bytes() {
 #endif
 }
 
-// Programmatic dependent launch. A kernel may be launched with the attribute that lets it start before the previous
-// kernel of the stream has ended: when all thread blocks of that kernel have called let_next_start or have ended. The
-// later kernel then calls wait_for_previous before it reads what the earlier kernel writes, in every thread, because
-// the kernel after it relies on that order. Without the attribute, both functions do nothing.
+// Programmatic dependent launch: a launch attribute lets a kernel start before the previous kernel of the stream has
+// ended. The kernel can start when each thread block of the previous kernel has called let_next_start or has ended.
+// Every thread of the kernel must call wait_for_previous before it reads what the previous kernel writes. Threads that
+// read nothing must call it too. The next kernel waits only until this kernel has ended, and relies on the end of all
+// earlier kernels. Without the attribute, both functions do nothing.
 __device__ __forceinline__ void let_next_start() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -57,8 +58,9 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x;
 }
 
-// Returns the sum of `value` over the threads of the block before this thread. Sets *total to the sum over all threads.
-// The block has kThreads threads, and all of them call the function. sums: [2 * kThreads], in shared memory.
+// Returns the sum of `value` over all threads of the block with a lower index than this thread. Sets *total to the sum
+// over all threads. The block has kThreads threads, and all of them call the function. sums: [2 * kThreads], in shared
+// memory.
 template <int kThreads, class T>
 __device__ __forceinline__ T sum_before(T value, T* sums, T* total) {
   const int thread = static_cast<int>(threadIdx.x);

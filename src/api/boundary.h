@@ -34,7 +34,8 @@ namespace kvc::api {
 // Runs `body` and writes its failure to `error`.
 template <class Body>
 kvc_status call(const char* function, kvc_error* error, Body body) noexcept {
-  if (error != nullptr && error->struct_size != sizeof(kvc_error)) return KVC_ERROR_STRUCT_SIZE;  // without a message
+  // An error struct of another size gets no message.
+  if (error != nullptr && error->struct_size != sizeof(kvc_error)) return KVC_ERROR_STRUCT_SIZE;
   const auto report = [&](const Status& status) {
     if (!status.ok() && error != nullptr) status.write_to(function, error);
     return status.code();
@@ -44,7 +45,7 @@ kvc_status call(const char* function, kvc_error* error, Body body) noexcept {
   } catch (const std::bad_alloc&) {
     return report(Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host is out of memory"));
   } catch (...) {
-    return report(Status::error(KVC_ERROR_INTERNAL, "an unexpected exception"));
+    return report(Status::error(KVC_ERROR_INTERNAL, "an unexpected exception was thrown"));
   }
 }
 
@@ -53,7 +54,7 @@ inline Status check_not_null(const void* pointer, const char* name) {
 }
 
 // Runs a call whose index arrays may be on a device. If the device has found a bad value in an array of an earlier
-// call, reports it instead.
+// call, returns this error and does not run `body`.
 template <class Body>
 kvc_status context_call(const char* function, kvc_context* context, kvc_error* error, Body body) noexcept {
   return call(function, error, [&]() -> Status {
@@ -72,7 +73,8 @@ kvc_status audit_call(const char* function, kvc_cache* cache, kvc_error* error, 
   });
 }
 
-// Runs any other call on a cache. Debug builds check the cache's invariants after each call.
+// Runs any other call on a cache, unless the cache is no longer usable. Debug builds check the cache's invariants after
+// each call.
 template <class Body>
 kvc_status cache_call(const char* function, kvc_cache* cache, kvc_error* error, Body body) noexcept {
   return call(function, error, [&]() -> Status {
@@ -109,7 +111,8 @@ std::span<T> span_of(T* data, int64_t n) {
   return {data, static_cast<size_t>(n)};
 }
 
-// No version of a struct is larger than this. A larger struct_size means that the struct was never initialised.
+// The largest size of a struct of any version, in bytes. A larger struct_size means that the struct was never
+// initialised.
 inline constexpr uint32_t kMaxStructSize = 4096;
 
 // Checks that `size` may be the struct_size of some version of T.
@@ -127,15 +130,15 @@ Status check_struct_size(const T* in, const char* name) {
   return check_size<T>(read_once(&in->struct_size), name);
 }
 
-// Copies an input struct of `size` bytes: the fields that exist in this library's version. Fields of later versions
-// must be zero.
+// Copies the fields of an input struct of `size` bytes. Fields that the struct lacks become 0. Fields that this
+// library's version lacks must be 0.
 template <class T>
 Status read_sized(const T* in, uint32_t size, const char* name, T* out) {
   KVC_TRY(check_size<T>(size, name));
   const auto* bytes = reinterpret_cast<const unsigned char*>(in);
   for (uint32_t i = sizeof(T); i < size; ++i) {
     if (bytes[i] != 0) {
-      return Status::error(KVC_ERROR_UNSUPPORTED, "%s has a field at offset %u that this library (%s) does not know",
+      return Status::error(KVC_ERROR_UNSUPPORTED, "%s has a field at offset %u that this library (%s) does not have",
                            name, i, kvc_version());
     }
   }
@@ -151,8 +154,8 @@ Status read_struct(const T* in, const char* name, T* out) {
   return read_sized(in, read_once(&in->struct_size), name, out);
 }
 
-// Reads an array of extensible structs. Its stride is the struct_size of the first element, which all elements must
-// have.
+// Reads an array of extensible structs. The stride of the array is the struct_size of its first element. All elements
+// must have this struct_size.
 template <class T>
 Status read_array(const T* items, int64_t n, const char* name, std::vector<T>* out) {
   KVC_TRY(check_array(n, items, name));
@@ -163,7 +166,7 @@ Status read_array(const T* items, int64_t n, const char* name, std::vector<T>* o
     const auto* item = reinterpret_cast<const T*>(bytes + i * stride);
     const uint32_t size = i == 0 ? stride : read_once(&item->struct_size);
     if (size != stride) {
-      return Status::error(KVC_ERROR_STRUCT_SIZE, "%s[%" PRId64 "] has struct_size %u, and %s[0] %u", name, i, size,
+      return Status::error(KVC_ERROR_STRUCT_SIZE, "%s[%" PRId64 "] has struct_size %u, and %s[0] has %u", name, i, size,
                            name, stride)
           .at(i);
     }
@@ -173,7 +176,8 @@ Status read_array(const T* items, int64_t n, const char* name, std::vector<T>* o
   return Status();
 }
 
-// Writes an output struct of the caller's size. Fields that only the caller's version has keep their values.
+// Writes `value` to a struct whose size the caller has set. Fields that only the caller's version has keep their
+// values.
 template <class T>
 void write_struct(const T& value, T* out) {
   const uint32_t size = out->struct_size;
@@ -181,7 +185,7 @@ void write_struct(const T& value, T* out) {
   out->struct_size = size;
 }
 
-// Copies text to a caller's buffer. With capacity 0 it only writes the length.
+// Copies a text and its NUL to a caller's buffer. If capacity is 0, only writes the length.
 inline Status write_text(const std::string& text, char* buffer, int64_t capacity, int64_t* length) {
   const auto size = static_cast<int64_t>(text.size());
   if (length != nullptr) *length = size;

@@ -1,4 +1,4 @@
-// The sections of the header on caches, statistics, copies and audits.
+// Parts of sections 5, 8, 9 and 18 of the header: caches, waiting copies, statistics and audits.
 #include "api/boundary.h"
 #include "layer/recurrent_layer.h"
 
@@ -7,7 +7,9 @@ using namespace kvc::api;
 
 namespace {
 
-constexpr int32_t kMostFactors = 65536;  // larger counts are not copied: they exceed any rope_dim, and are refused
+// The largest number of longrope factors that are copied. A larger number exceeds every rope_dim, so it is refused
+// later.
+constexpr int32_t kMostFactors = 65536;
 
 // Replaces an array of longrope factors by a copy.
 void own_factors(int32_t count, const double** factors, std::vector<double>* copy) {
@@ -35,11 +37,11 @@ Status read_config(const kvc_cache_config* config, CacheConfig* out) {
     const kvc_rope_scaling*& scaling = out->layers[i].rope_scaling;
     const kvc_layer_config& layer = out->layers[i];
     if (layer.states != nullptr && layer.num_states >= 1 &&
-        layer.num_states <= kMaxStates) {  // else num_states is refused
+        layer.num_states <= kMaxStates) {  // other numbers are refused later
       Status status = read_array(layer.states, layer.num_states, "states", &out->states[i]);
       if (!status.ok()) return std::move(status).at(static_cast<int64_t>(i));
     }
-    if (out->layers[i].rope_mode == KVC_ROPE_NONE) scaling = nullptr;  // ignored without RoPE
+    if (out->layers[i].rope_mode == KVC_ROPE_NONE) scaling = nullptr;  // a layer without RoPE ignores it
     if (scaling == nullptr) continue;
     Status status = read_struct(scaling, "rope_scaling", &out->scalings[i]);
     if (!status.ok()) return std::move(status).at(static_cast<int64_t>(i));

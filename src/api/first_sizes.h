@@ -5,7 +5,7 @@
 
 namespace kvc::api {
 
-// The first size is sizeof(T) until fields are appended to a struct that was released. Then its first size is added
+// The first size is sizeof(T), unless a release has appended fields to T. For such a struct, the first size is added
 // here:
 //   template <> inline constexpr uint32_t kFirstSize<kvc_batch> = 96;  // 0.1
 template <class T>

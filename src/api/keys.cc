@@ -8,6 +8,7 @@ using namespace kvc::api;
 
 namespace {
 
+// The largest page_size, in tokens, and the largest size of an adapter or a salt, in bytes.
 constexpr int64_t kMaxPageSize = int64_t{1} << 20, kMaxText = int64_t{1} << 20;
 
 Status check_range(int64_t value, const char* name, int64_t least, int64_t most) {
@@ -31,8 +32,8 @@ Status check_place(const kvc_page_keys_args& args) {
                          args.begin, args.page_size);
   }
   if (args.begin > 0 && args.parent == nullptr) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "begin %" PRId64 " needs parent, the key of the page before it",
-                         args.begin);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "begin %" PRId64 " needs the key of the page before it, and parent is NULL", args.begin);
   }
   return Status();
 }
@@ -43,7 +44,7 @@ Status read_media(const kvc_page_keys_args& args, std::vector<MediaSpan>* media)
   KVC_TRY(check_needed(args.num_media, args.media_begins, "media_begins"));
   KVC_TRY(check_needed(args.num_media, args.media_tokens, "media_tokens"));
   KVC_TRY(check_needed(args.num_media, args.media_hashes, "media_hashes"));
-  int64_t end = 0;  // end of the span before
+  int64_t end = 0;  // end of the previous span
   for (int64_t i = 0; i < args.num_media; ++i) {
     MediaSpan span = {.begin = read_once(args.media_begins + i), .tokens = read_once(args.media_tokens + i)};
     std::memcpy(span.hash.data(), args.media_hashes + i * kPageKeyBytes, span.hash.size());

@@ -1,4 +1,4 @@
-// Section 12 of the header: the prefix index.
+// Section 12 of the header: the prefix index. Also kvc_prefix_load of section 16.
 #include "api/boundary.h"
 #include "base/limits.h"
 

@@ -13,8 +13,8 @@ namespace {
 Status check_place(const char* path, bool callback, const char* name, uint32_t flags) {
   if (flags != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", flags);
   if ((path != nullptr) != callback) return Status();
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "path and %s are %s given", name,
-                       callback ? "both" : "neither of them");
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "one of path and %s is needed, and %s given", name,
+                       callback ? "both are" : "neither is");
 }
 
 Status read_save_args(const kvc_save_args* args, kvc_save_args* out) {
@@ -39,7 +39,7 @@ kvc_status kvc_seq_save(kvc_cache* cache, kvc_seq sequence, const kvc_save_args*
   return cache_call("kvc_seq_save", cache, error, [&](Cache& c) -> Status {
     kvc_save_args known;
     KVC_TRY(read_save_args(args, &known));
-    if (known.num_tokens > 0) {  // checked before the array is read: a wrong num_tokens may exceed its size
+    if (known.num_tokens > 0) {  // checked before the array is read: a wrong number may exceed its size
       int64_t length = 0;
       KVC_TRY(c.sequences.lengths({&sequence, 1}, {&length, 1}));
       KVC_TRY(CacheSave::check_token_count(known.num_tokens, length));

@@ -1,7 +1,8 @@
-// Section 6 of the header: sequences.
+// Section 6 of the header: sequences. Also the commit of token trees, of section 7.
 #include "api/boundary.h"
 
-// Input arrays are copied (CallArray) before the cache reads them, because the caller may change them at any time.
+// Input arrays are copied (CallArray) before the cache reads them, because another thread of the caller may change the
+// arrays during the call.
 using namespace kvc;
 using namespace kvc::api;
 

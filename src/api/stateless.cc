@@ -8,7 +8,7 @@ using namespace kvc::api;
 
 namespace {
 
-// Runs body(scratch) with a scratch of the context.
+// Runs body(scratch) with a scratch of the context that no other call uses.
 template <class Body>
 Status with_scratch(kvc_context& context, Body body) {
   struct Lease {

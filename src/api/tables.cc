@@ -12,7 +12,8 @@ struct kvc_plan {
 
 namespace {
 
-// Runs a call on a plan. If the device has found a bad value in an array of an earlier call, reports it instead.
+// Runs a call on a plan. If the device has found a bad value in an array of an earlier call, returns this error and
+// does not run `body`.
 template <class Body>
 kvc_status plan_call(const char* function, kvc_plan* plan, kvc_error* error, Body body) noexcept {
   return call(function, error, [&]() -> Status {

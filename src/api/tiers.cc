@@ -8,7 +8,7 @@ using namespace kvc::api;
 
 namespace {
 
-constexpr int64_t kNoLimit = INT64_MAX / 2;
+constexpr int64_t kNoLimit = INT64_MAX / 2;  // bytes of a disk tier without a limit
 
 Status check_tier_config(const kvc_tier_config& config) {
   if ((config.flags & ~uint32_t{KVC_TIER_HOST}) != 0) {
@@ -16,9 +16,9 @@ Status check_tier_config(const kvc_tier_config& config) {
   }
   const bool host = config.flags != 0;
   if (int{config.directory != nullptr} + int{config.tier != nullptr} + int{host} != 1) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "directory is %s, tier is %s and flags is 0x%x: one is needed",
-                         config.directory == nullptr ? "NULL" : "set", config.tier == nullptr ? "NULL" : "set",
-                         config.flags);
+    return Status::error(
+        KVC_ERROR_INVALID_ARGUMENT, "directory is %s, tier is %s and flags is 0x%x: exactly one must be given",
+        config.directory == nullptr ? "NULL" : "set", config.tier == nullptr ? "NULL" : "set", config.flags);
   }
   if (config.sync < KVC_TIER_SYNC_DATA || config.sync > KVC_TIER_SYNC_FULL) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "sync %d is outside %d..%d", config.sync, KVC_TIER_SYNC_DATA,
@@ -33,16 +33,17 @@ Status check_tier_config(const kvc_tier_config& config) {
                          config.capacity_bytes, config.min_tokens);
   }
   if (config.tier != nullptr && config.capacity_bytes != 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "capacity_bytes %" PRId64 " is for a directory or a host tier",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "capacity_bytes %" PRId64 " is given with tier, but is only for a directory or a host tier",
                          config.capacity_bytes);
   }
   if (config.directory == nullptr && config.sync != 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "sync %d is for a directory", config.sync);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "sync %d is given without a directory", config.sync);
   }
   return Status();
 }
 
-// Checks that a caller's tier has this version and every function.
+// Checks that a caller's tier has this version, all functions, and a valid max_job_items.
 Status check_table(const kvc_tier& table) {
   if (table.version != KVC_TIER_VERSION || table.struct_size != sizeof(kvc_tier)) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "the tier has version %u and struct_size %u, not %u and %zu",
@@ -51,7 +52,7 @@ Status check_table(const kvc_tier& table) {
   if (table.lookup == nullptr || table.store == nullptr || table.load == nullptr || table.remove == nullptr ||
       table.poll == nullptr || table.descriptor == nullptr || table.cancel == nullptr || table.stats == nullptr ||
       table.close == nullptr || table.max_job_items < 1) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "the tier lacks a function, or has max_job_items %d",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "the tier lacks a function, or its max_job_items %d is below 1",
                          table.max_job_items);
   }
   return Status();
@@ -84,6 +85,7 @@ kvc_status kvc_cache_add_tier(kvc_cache* cache, const kvc_tier_config* config, k
     KVC_TRY(c.tiers.check_can_have_tiers());
     TierWorker::Tier tier;
     KVC_TRY(open_tier(known, &tier.table));
+    if (known.flags != 0) tier.room_to_keep = host_tier_room_to_keep;
     tier.stores = static_cast<TierWorker::Stores>(known.store);
     tier.min_tokens = known.min_tokens;
     Status added = c.tiers.add(tier);

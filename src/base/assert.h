@@ -2,8 +2,8 @@
 //
 //   KVC_ASSERT(page >= 0 && page < size(), page, size());
 //
-// If the condition does not hold, the macro prints the expression, the file, the line and the two values, and aborts
-// the process. If a caller can break the condition, do not use this macro: return a Status. A release build evaluates
+// If the condition is false, the macro prints the expression, the file, the line and the two values, and aborts the
+// process. If a caller can make the condition false, do not use this macro: return a Status. A release build evaluates
 // neither the condition nor the values.
 #pragma once
 
@@ -17,7 +17,8 @@ namespace kvc {
 
 [[noreturn]] inline void assertion_failed(const char* expression, const char* file, int line, int64_t a,
                                           int64_t b) noexcept {
-  std::fprintf(stderr, "%s:%d: KVC_ASSERT(%s) does not hold: %" PRId64 ", %" PRId64 "\n", file, line, expression, a, b);
+  std::fprintf(stderr, "%s:%d: KVC_ASSERT(%s) failed with these values: %" PRId64 ", %" PRId64 "\n", file, line,
+               expression, a, b);
   std::abort();
 }
 

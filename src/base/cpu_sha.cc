@@ -1,4 +1,3 @@
-// See cpu_sha.h.
 // SPDX-License-Identifier: Apache-2.0
 #include "base/cpu_sha.h"
 

@@ -1,4 +1,5 @@
-// The name of an element type for messages: "float32", "int64"; "{code 9, bits 7, lanes 2}" for a type without a name.
+// DtypeText: the name of an element type for messages, such as "float32" or "int64". A type without a name becomes
+// "{code 9, bits 7, lanes 2}".
 #pragma once
 
 #include <cstdio>

@@ -1,6 +1,6 @@
-// Bytes of an element of a tensor that a caller gives or receives. A tensor of packed 4-bit elements has its sizes
-// and strides in bytes, so its element counts as 1 byte. Do not compute sizes of stored rows with this function: use
-// kernels/common/stored_format.h.
+// Returns the number of bytes of one element of a tensor that a caller gives or receives. A tensor of packed 4-bit
+// elements has its sizes and strides in bytes, so one of its elements counts as 1 byte. Do not compute sizes of stored
+// rows with this function: use kernels/common/stored_format.h.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,10 @@
-// 64-bit ids of sequences and forwards: never 0, and below 2^63. A slot here is an entry of the table in which a cache
-// keeps these objects. An id is stale once its object is removed, even if another object reuses its slot.
+// Ids of sequences and forwards. An id has 64 bits, is never 0, and is below 2^63. In this file, a slot is an entry of
+// the table in which a cache keeps these objects. An id is stale once its object is removed, even if another object
+// reuses the slot.
 //   bits 0..44: slot + 1 and, above it, the generation (which counts reuses of the slot); 45..61: cache tag; 62: kind
 // The slot takes as many bits as the size of the table needs. With 128 slots (forwards and graphs), a generation
-// repeats after 2^37 reuses of its slot. With a million slots, it repeats after 2^25. A tag repeats after 2^17 caches
-// of one process.
+// repeats after 2^37 reuses of its slot. With a million slots, it repeats after 2^25 reuses. A tag repeats after 2^17
+// caches of one process.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ inline constexpr uint32_t kTagMask = (1u << 17) - 1;
 
 class IdLayout {
  public:
-  // num_slots in 1..kMaxSlots.
+  // num_slots: 1..kMaxSlots, the size of the table.
   constexpr IdLayout(IdKind kind, uint32_t tag, int64_t num_slots) noexcept
       : high_(static_cast<uint64_t>(kind) << 62 | static_cast<uint64_t>(tag & kTagMask) << kLowBits) {
     while ((int64_t{1} << slot_bits_) <= num_slots) ++slot_bits_;
@@ -28,8 +29,8 @@ class IdLayout {
     return high_ | (low & ((uint64_t{1} << kLowBits) - 1));
   }
 
-  // The slot of an id, or -1 for id 0. This does not check whether the id is stale: for that, the owner of the slot
-  // must compare the whole id with the id that it stores in the slot.
+  // Returns the slot of an id, or -1 for id 0. The function does not check whether the id is stale: for that, the owner
+  // of the slot must compare the whole id with the id that it stores in the slot.
   constexpr int32_t slot_of(uint64_t id) const noexcept {
     return static_cast<int32_t>(id & ((uint64_t{1} << slot_bits_) - 1)) - 1;
   }

@@ -11,13 +11,13 @@ namespace kvc {
 
 class JsonText {
  public:
-  // Writes the name of a member of an object. The caller must write its value next.
+  // Writes the name of a member of an object. The caller must write the value of the member next.
   JsonText& name(std::string_view name) {
     text(name);
     text_ += ": ";
     return *this;
   }
-  // Write an array or an object as open('['), its values, close(']').
+  // Write an array as open('['), its values, close(']'), and an object as open('{'), its members, close('}').
   void open(char bracket) {
     separate();
     text_ += bracket;
@@ -44,8 +44,8 @@ class JsonText {
   std::string take() { return std::move(text_); }
 
  private:
-  // Writes a comma, except at the start of an array or object, and after the name of a member. No value ends with a
-  // character that is tested here.
+  // Writes a comma, except at the start of an array or object, and after the name of a member. No value ends with one
+  // of the characters that are tested here.
   void separate() {
     if (!text_.empty() && text_.back() != '[' && text_.back() != '{' && text_.back() != ' ') text_ += ", ";
   }

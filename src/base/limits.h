@@ -5,6 +5,7 @@
 
 namespace kvc {
 
-constexpr int64_t kMaxLength = int64_t{1} << 30;  // tokens of a sequence: positions and tiles fit in 32 bits
+// The largest number of tokens of a sequence. With this limit, positions and tile indices fit in 32 bits.
+constexpr int64_t kMaxLength = int64_t{1} << 30;
 
 }  // namespace kvc

@@ -1,5 +1,5 @@
-// Mutex: a std::mutex with annotations for clang's thread safety analysis (-Wthread-safety). Other compilers ignore
-// them.
+// Mutex: a std::mutex with annotations for clang's thread safety analysis (-Wthread-safety). Other compilers ignore the
+// annotations.
 // Condition: a condition variable for a Mutex. It calls pthread_cond_wait, because std::condition_variable::wait would
 // need version 12 of libstdc++ or newer.
 #pragma once
@@ -36,8 +36,9 @@ class KVC_CAPABILITY("mutex") Mutex {
     set_owner(false);
     mutex_.unlock();
   }
-  // Says that the calling thread holds the mutex, where the analysis cannot follow that: in a method that is called
-  // under the lock of another object. Builds with assertions check it.
+  // Tells the analysis that the calling thread holds the mutex. A method calls assert_held if its caller has locked the
+  // mutex through another object, because the analysis cannot see that both objects have the same mutex. Builds with
+  // assertions also check that the thread holds the mutex.
   void assert_held() const KVC_ASSERT_CAPABILITY(this) {
 #if defined(KVCACHE_ASSERTIONS)
     KVC_ASSERT(owner_.load(std::memory_order_relaxed) == this_thread(), 0, 0);
@@ -61,7 +62,7 @@ class KVC_CAPABILITY("mutex") Mutex {
 
 class Condition {
  public:
-  // Unlocks the mutex, waits for a notification, and locks the mutex again. It may also return without a
+  // Unlocks the mutex, waits for a notification, and locks the mutex again. The function may also return without a
   // notification.
   void wait(Mutex& mutex) KVC_REQUIRES(mutex) {
     mutex.set_owner(false);

@@ -27,7 +27,7 @@ void read_once(const T* from, int64_t count, T* to) noexcept {
   for (int64_t i = 0; i < count; ++i) to[i] = read_once(from + i);
 }
 
-// A copy of an array that lives as long as the call. It allocates memory only for more than kInline elements.
+// A copy of an array, for use during one call. It allocates memory only if the array has more than kInline elements.
 template <class T>
 class CallArray {
  public:

@@ -1,6 +1,6 @@
 // Status: the result of a core function that can fail. Only src/api translates it to kvc_error. A failure has a code,
 // some numbers, and a message without the name of the public function. A success allocates nothing.
-// Thread safety: that of std::unique_ptr. Building a failure never throws.
+// Thread safety: as for std::unique_ptr. Building a failure never throws.
 #pragma once
 
 #include <cstdarg>
@@ -18,7 +18,7 @@ class [[nodiscard]] Status {
 
   // A failure with a printf-style message.
   [[gnu::format(printf, 2, 3)]] static Status error(kvc_status code, const char* format, ...) noexcept;
-  // The result of a backend call as a Status: success, or a failure with `status` and the values of `error`.
+  // Converts the result of a backend call to a Status: success, or a failure with `status` and the values of `error`.
   static Status from(kvc_status status, const kvc_error& error) noexcept;
 
   bool ok() const noexcept { return code_ == KVC_OK; }
@@ -41,7 +41,7 @@ class [[nodiscard]] Status {
     char message[400] = {};
   };
   kvc_status code_ = KVC_OK;
-  std::unique_ptr<Detail> detail_;  // null on success, and if memory for it ran out
+  std::unique_ptr<Detail> detail_;  // null on success, or if there was no memory for it
 };
 
 // Returns from the enclosing function when `expression` is a failure.

@@ -1,6 +1,4 @@
-// The time of a monotonic clock.
-//
-// Thread safety: any thread.
+// Returns the time of a monotonic clock, in nanoseconds. Thread safety: any thread.
 #pragma once
 
 #include <chrono>

@@ -5,7 +5,8 @@
 namespace kvc {
 namespace {
 
-// The number of the next cache that this process creates. The ids of a cache contain its number.
+// The number of the next cache that this process creates. The ids of sequences and forwards contain the number of their
+// cache.
 constinit std::atomic<uint32_t> next_tag{1};
 
 }  // namespace

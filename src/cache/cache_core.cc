@@ -25,9 +25,10 @@ CacheCore::~CacheCore() {
 
 Status CacheCore::check_usable() const {
   const kvc_backend& backend = context->backend();
-  if (backend.health == nullptr) return Status();
-  kvc_error error = KVC_ERROR_INIT;
-  KVC_TRY(Status::from(backend.health(context->device(), &error), error));
+  if (backend.health != nullptr) {
+    kvc_error error = KVC_ERROR_INIT;
+    KVC_TRY(Status::from(backend.health(context->device(), &error), error));
+  }
   return order.check();
 }
 

@@ -11,7 +11,8 @@
 namespace kvc {
 namespace {
 
-// The most events that are copied under one hold of the lock, and the most events of one message.
+// kChunkEvents: the largest number of events that are copied without releasing the lock. kMessageEvents: the largest
+// number of events that read() puts into one message. A message of snapshot() has every page of the index.
 constexpr uint64_t kChunkEvents = 1024, kMessageEvents = 4096;
 
 // Memory of the caller, to which events are copied.
@@ -20,8 +21,8 @@ struct EventBuffer {
   std::span<int32_t> tokens;  // [events, page_size], or empty
 };
 
-// Copies the events with the numbers [begin, begin + count) to `out`, the first one to index `at`. The ring must have
-// all of them.
+// Copies the events with the numbers [begin, begin + count) to `out`, the first one to index `at`. All these events
+// must be in the ring.
 void copy_events(const EventRing& ring, uint64_t begin, uint64_t count, const EventBuffer& out, size_t at) {
   const auto size = static_cast<size_t>(ring.page_size());
   for (uint64_t i = 0; i < count; ++i, ++at) {
@@ -36,7 +37,8 @@ void copy_events(const EventRing& ring, uint64_t begin, uint64_t count, const Ev
 Status draw_epoch(uint64_t* epoch) {
   do {
     if (!fill_random(epoch, sizeof(*epoch))) {
-      return Status::error(KVC_ERROR_INTERNAL, "random bytes: %s", std::strerror(errno));
+      return Status::error(KVC_ERROR_INTERNAL, "the system gave no random number for the epoch of events: %s",
+                           std::strerror(errno));
     }
   } while (*epoch == 0);
   return Status();
@@ -73,7 +75,8 @@ MessageFormat CacheEvents::message_format(const kvc_events_args& args) const {
 }
 
 // Copies events until `events` is full, or no newer event exists. The first one is event number `next` or, if the ring
-// no longer has this event, the oldest event in the ring. Releases the lock between chunks.
+// no longer has this event, the oldest event in the ring. Releases the lock between chunks. If the next events were
+// overwritten meanwhile, stops before them.
 Status CacheEvents::copy_new_events(uint64_t next, std::span<kvc_event> events, std::span<int32_t> tokens,
                                     kvc_events_range* range) {
   for (;;) {
@@ -82,7 +85,8 @@ Status CacheEvents::copy_new_events(uint64_t next, std::span<kvc_event> events, 
     const EventRing& ring = log_->ring();
     if (next > ring.newest()) {
       return Status::error(KVC_ERROR_OUT_OF_RANGE,
-                           "next %" PRIu64 " is above %" PRIu64 ", the number of the next event", next, ring.newest());
+                           "args.next %" PRIu64 " is above %" PRIu64 ", the number of the next event", next,
+                           ring.newest());
     }
     range->epoch = log_->epoch();
     range->newest = ring.newest();
@@ -105,7 +109,7 @@ Status CacheEvents::read(const kvc_events_args& args, kvc_events_range* range) {
                            {args.tokens, args.tokens == nullptr ? 0 : capacity * size}, range);
   }
   const auto bytes = static_cast<uint64_t>(args.capacity_bytes);
-  const uint64_t most = std::min(kMessageEvents, bytes / sizeof(uint64_t) + 1);  // an event has more than 8 bytes
+  const uint64_t most = std::min(kMessageEvents, bytes / sizeof(uint64_t) + 1);  // an event needs more than 8 bytes
   EventList list;
   list.events.resize(most);
   list.tokens.resize(most * size);
@@ -115,7 +119,8 @@ Status CacheEvents::read(const kvc_events_args& args, kvc_events_range* range) {
   const MessageSize message = write_message(message_format(args), events, list.tokens, {args.bytes, bytes});
   if (message.events == 0) {
     return Status::error(KVC_ERROR_BUFFER_TOO_SMALL,
-                         "a message with one event has %zu bytes, capacity_bytes is %" PRIu64, message.bytes, bytes)
+                         "a message with one event has %zu bytes, and capacity_bytes is only %" PRIu64, message.bytes,
+                         bytes)
         .missing(static_cast<int64_t>(message.bytes), args.capacity_bytes);
   }
   range->count = static_cast<int64_t>(message.events);

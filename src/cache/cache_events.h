@@ -1,5 +1,6 @@
-// CacheEvents: the calls that read changes of the prefix index, and snapshots of it. Events go to structs of the
-// caller, or into messages for routers. The caller has made all checks of the args that do not need the cache.
+// CacheEvents: the calls that read events (changes of the prefix index), and the calls that take snapshots of the
+// index. They write to structs of the caller, or write messages for routers. The caller has checked everything in the
+// args that can be checked without the cache.
 //
 // Ownership: owns the log of events, which listens to the prefix index.
 #pragma once
@@ -16,7 +17,7 @@ namespace kvc {
 class CacheEvents {
  public:
   explicit CacheEvents(CacheCore* core) : core_(*core) {}
-  // Creates the log, if the config has one. Must be called once, before any other call.
+  // Creates the log if events_capacity is not 0. Must be called once, before any other call.
   Status prepare();
 
   Status read(const kvc_events_args& args, kvc_events_range* range);
@@ -29,7 +30,7 @@ class CacheEvents {
                          kvc_events_range* range);
 
   CacheCore& core_;
-  std::unique_ptr<EventLog> log_ KVC_GUARDED_BY(core_.mutex);  // null without events
+  std::unique_ptr<EventLog> log_ KVC_GUARDED_BY(core_.mutex);  // null if events_capacity is 0
 };
 
 }  // namespace kvc

@@ -1,4 +1,4 @@
-// The prefix index: publish, match, attach, drop, pins, priorities and time.
+// The prefix index: publish, match, attach, load, drop, pins, priorities and time.
 #include "cache/cache_prefix.h"
 
 #include <algorithm>
@@ -15,7 +15,8 @@ void write_hit(const PrefixIndex::Match& match, int64_t page_size, kvc_prefix_hi
   hit->load_tokens = match.tokens;
 }
 
-// Adds to a hit what attach would find after the load of a plan.
+// Adds to a hit what attach would find after the load of a plan, and the estimated time of the load. most: the largest
+// number of tokens that attach may find.
 void write_load(const TierJobs::Plan& plan, int64_t most, kvc_prefix_hit* hit) {
   if (plan.tokens <= hit->tokens) return;
   hit->load_tokens = std::max(hit->tokens, std::min(plan.tokens, most));
@@ -91,7 +92,7 @@ Status CachePrefix::attach(const PrefixQuery& query, void* stream, kvc_prefix_hi
   MutexLock lock(core_.mutex);
   KVC_TRY(check_index());
   KVC_TRY(core_.copies.make_room(core_.num_groups()));
-  core_.copies.reserve(2 * core_.num_groups());  // a copy and a clear of the last pages
+  core_.copies.reserve(2 * core_.num_groups());  // each group may need a copy and a clear in the last page
   PrefixIndex::Match match;
   kvc_seq id = 0;
   KVC_TRY(core_.prefixes->attach(query.key, most_tokens(query), &match, &id, core_.copies.plan()));
@@ -121,7 +122,8 @@ Status CachePrefix::publish(kvc_seq id, const PrefixQuery& query, const kvc_pref
   int32_t slot = -1;
   KVC_TRY(core_.store.resolve(id, 0, &slot));
   if (core_.rope_sets.of(slot) != KVC_ROPE_SET_SHORT) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "sequence %" PRIu64 " has the long set of longrope", id);
+    return Status::error(KVC_ERROR_UNSUPPORTED, "sequence %" PRIu64 " has KVC_ROPE_SET_LONG, so it cannot be published",
+                         id);
   }
   PrefixStore::Published published;
   const auto tokens = static_cast<int64_t>(query.key.tokens.size());

@@ -1,4 +1,5 @@
-// CacheReports: statistics, the text that describes a cache, and the audits: its digest and its invariants.
+// CacheReports: the statistics of a cache, its description as text, and its audits: a digest, and a check of
+// invariants.
 #pragma once
 
 #include <span>
@@ -21,7 +22,7 @@ class CacheReports {
   Status check_invariants();
 
  private:
-  // Adds the counts of a group, or of all groups (-1).
+  // Adds the counts of a group to `out`. group -1: adds the counts of all groups.
   void count(int32_t group, kvc_stats* out) const KVC_REQUIRES(core_.mutex);
   void describe_group(int32_t group, std::span<const PageUsers> users, JsonText* out) const KVC_REQUIRES(core_.mutex);
   void describe_steps(std::span<const int32_t> numbers, JsonText* out) const KVC_REQUIRES(core_.mutex);

@@ -1,4 +1,3 @@
-// See cache_save.h.
 #include "cache/cache_save.h"
 
 #include <algorithm>
@@ -12,7 +11,7 @@ namespace {
 // Checks that the object is a saved sequence of this model and layout.
 Status check_header(const ObjectHeader& header, const Geometry& geometry) {
   if (header.kind != ObjectKind::kSequence) {
-    return Status::error(KVC_ERROR_CORRUPT, "the object has kind %u, and a saved sequence has kind %u",
+    return Status::error(KVC_ERROR_CORRUPT, "the object has kind %u, but a saved sequence has kind %u",
                          static_cast<unsigned>(header.kind), static_cast<unsigned>(ObjectKind::kSequence));
   }
   return check_same_model({"file", "File"}, header.fingerprint, header.manifest, geometry,
@@ -44,7 +43,8 @@ Status CacheSave::check_token_count(int64_t num_tokens, int64_t length) {
                        num_tokens, length);
 }
 
-// Returns the pages of each group. In a group of states, they are the pages of the states that the payload has.
+// Returns the pages of each group. In a group of tokens, entry i is the page of list entry i, or -1 if it was freed. In
+// a group of states, there is one entry for each state in the payload: the page of the state, or -1 if a load drops it.
 SequencePages CacheSave::pages_of(int32_t slot, const SavedSequence& saved, bool loading) const {
   SequencePages pages(saved.lists.size());
   for (int32_t g = 0; g < core_.num_groups(); ++g) {
@@ -125,7 +125,7 @@ Status CacheSave::save(kvc_seq id, std::span<const int32_t> tokens, int64_t sect
   }
 }
 
-// Allocates pages for a saved sequence, and clears the slots that the saved sequence does not fill.
+// Allocates pages for a saved sequence, and enqueues clears of the slots that it leaves empty in its last pages.
 Status CacheSave::begin_load(const SavedRecord& record, void* stream, int32_t* slot, SequencePages* pages) {
   MutexLock lock(core_.mutex);
   KVC_TRY(core_.order.check_stream(stream));
@@ -172,7 +172,7 @@ Status CacheSave::load(ByteSource* source, std::span<int32_t> tokens, int64_t* n
   int64_t payload_bytes = 0;
   KVC_TRY(SequencePayload::bytes_of(core_.layers, saved, &payload_bytes));
   if (payload_bytes + 4 * *num_tokens != sizes.payload_bytes) {
-    return Status::error(KVC_ERROR_CORRUPT, "the payload has %" PRId64 " bytes, and the sequence takes %" PRId64,
+    return Status::error(KVC_ERROR_CORRUPT, "the payload has %" PRId64 " bytes, and the sequence needs %" PRId64,
                          sizes.payload_bytes, payload_bytes + 4 * *num_tokens);
   }
   PayloadReader reader(source, sizes, seed);

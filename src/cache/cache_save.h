@@ -1,5 +1,5 @@
-// CacheSave: writes a sequence to a sink of bytes, and reads a sequence from a source. I/O and copies run outside the
-// lock. The sequence is busy until they are done, so its pages do not change.
+// CacheSave: writes a sequence to a sink of bytes, and reads a sequence from a source of bytes. I/O, and the copies of
+// K, V and states, run outside the lock. The sequence is busy until they are done, so its pages do not change.
 #pragma once
 
 #include <span>
@@ -16,8 +16,8 @@ class CacheSave {
 
   Status save(kvc_seq id, std::span<const int32_t> tokens, int64_t section_bytes, ByteSink* sink, void* stream);
   static Status check_token_count(int64_t num_tokens, int64_t length);
-  // Sets *num_tokens to the number of token ids in the source, even if `tokens` is too small for them. With an empty
-  // `tokens`, no ids are read.
+  // Sets *num_tokens to the number of token ids in the source, even if `tokens` has fewer elements. If `tokens` is
+  // empty, the ids are skipped.
   Status load(ByteSource* source, std::span<int32_t> tokens, int64_t* num_tokens, void* stream, kvc_seq* out);
 
  private:

@@ -32,7 +32,7 @@ Status CacheSequences::fork(std::span<const kvc_seq> parents, std::span<const in
   MutexLock lock(core_.mutex);
   const int64_t pages = static_cast<int64_t>(children.size()) * core_.num_groups();
   KVC_TRY(core_.copies.make_room(pages));
-  core_.copies.reserve(2 * pages);  // a copy and a clear of each child's last pages
+  core_.copies.reserve(2 * pages);  // a copy and a clear for each child and group
   KVC_TRY(core_.store.fork(parents, positions, children, core_.copies.plan()));
   Status copied = core_.copies.make(stream);
   if (copied.ok()) {
@@ -182,7 +182,8 @@ Status CacheSequences::set_rope(std::span<const kvc_seq> ids, int32_t set) {
     KVC_TRY(core_.store.resolve(ids[i], index, &slot));
     if (core_.store.busy(slot)) return core_.store.busy_error(slot, index);
     if (!stored || core_.store.stored(slot) == 0) continue;
-    return Status::error(KVC_ERROR_ORDER, "sequence %" PRIu64 " holds %" PRId64 " tokens rotated by its set", ids[i],
+    return Status::error(KVC_ERROR_ORDER,
+                         "sequence %" PRIu64 " has %" PRId64 " tokens that were rotated by its present set", ids[i],
                          core_.store.stored(slot))
         .at(index);
   }
@@ -203,7 +204,7 @@ Status CacheSequences::set_streaming(std::span<const kvc_seq> ids, std::span<con
   for (size_t i = 0; i < ids.size(); ++i) {
     const int64_t s = sinks.empty() ? 0 : sinks[i];
     const int64_t most =
-        windows[i] == 0 ? 0 : core_.geometry.store.max_length;  // without a window, sinks must be 0 too
+        windows[i] == 0 ? 0 : core_.geometry.store.max_length;  // without a window, sink_tokens must be 0
     if (windows[i] < 0 || windows[i] > core_.geometry.store.max_length || s < 0 || s > most) {
       return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                            "window_tokens %" PRId64 " or sink_tokens %" PRId64 " at index %zu is outside 0..%" PRId64

@@ -1,5 +1,6 @@
-// CacheSequences: the calls on sequences: add, remove, fork, truncate and commit, their settings, and what they hold.
-// With KVC_STORAGE_NONE, take_copies gives the waiting copies to the caller.
+// CacheSequences: the calls on sequences: add, remove, fork, truncate, commit and checkpoint, the settings of
+// sequences, and queries of lengths and pages. In a cache with KVC_STORAGE_NONE, take_copies moves the waiting copies
+// to the caller.
 #pragma once
 
 #include <span>
@@ -15,7 +16,7 @@ class CacheSequences {
 
   Status add(std::span<kvc_seq> out);
   Status remove(std::span<const kvc_seq> ids);
-  // positions: the length of each child. -1, or an empty array, stands for the length of its parent.
+  // positions: the length of each child. -1, or an empty array, means the length of the parent.
   Status fork(std::span<const kvc_seq> parents, std::span<const int64_t> positions, std::span<kvc_seq> children,
               void* stream);
   Status truncate(std::span<const kvc_seq> ids, std::span<const int64_t> lengths);

@@ -24,8 +24,8 @@ Status CacheSteps::prepare() {
   return Status();
 }
 
-// A group has no mirror if the device reads the host's page lists, if the cache has KVC_STORAGE_NONE, or if the group
-// holds states.
+// Creates the mirror of each group. A group has no mirror if the device reads the host's page lists, if the cache has
+// KVC_STORAGE_NONE, or if the group holds states.
 Status CacheSteps::create_mirrors() {
   mirrors_.resize(static_cast<size_t>(core_.num_groups()));
   if (core_.context->backend().mirror_create == nullptr || core_.geometry.tables_only) return Status();
@@ -49,7 +49,7 @@ Status CacheSteps::resolve_step(kvc_forward id, Step** step) const {
   const bool in_range = index >= 0 && index < static_cast<int32_t>(core_.steps.size());
   Step* const found = in_range ? core_.steps[static_cast<size_t>(index)].get() : nullptr;
   if (found == nullptr || !(found->is_open() || found->is_graph()) || step_id(index) != id) {
-    // An id that this cache returned earlier has the right slot and tag, and an old generation.
+    // An id that this cache returned earlier has a valid index and the tag of this cache, but an old generation.
     const bool ended = in_range && kind_of(id) == IdKind::kForward && tag_of(id) == tag_of(ids_.make(0, index));
     if (ended) return Status::error(KVC_ERROR_STALE_ID, "this forward has ended");
     return Status::error(KVC_ERROR_STALE_ID, "%" PRIu64 " is no forward of this cache", id);
@@ -75,15 +75,15 @@ Status CacheSteps::enter_step(kvc_forward id, bool even_cancelled, Step** step) 
 void CacheSteps::leave_step(Step& step) noexcept {
   MutexLock lock(core_.mutex);
   step.leave();
-  // The work of an open forward is ordered only on its own stream until the forward ends. But a poll of a transfer may
-  // read its rows before that, on another stream. So later work on other streams must also wait for this call. If leave
-  // fails, later calls fail too (StreamOrder::check).
+  // Until a forward ends, its work is normally ordered only on its own stream. But before the end, a poll of a transfer
+  // may read the rows of this forward on another stream. So this call orders later work on all streams after the work
+  // of the forward so far. If leave fails, later calls fail too (StreamOrder::check).
   if (core_.sent.note_call(step)) (void)core_.order.leave(step.stream()).ok();
   if (!step.broken() || close(step, false).code() != KVC_ERROR_ORDER) return;
   step.cancel();  // the stream is being captured, so the step stays open; after the capture, only abort is allowed
 }
 
-// Finds the index of a step that can begin: a free step, or the step of `graph`.
+// Finds the index of a step that can begin: the step of `graph` or, if graph is 0, a step that is not open.
 Status CacheSteps::find_step(kvc_forward graph, int32_t* index) const {
   if (graph != 0) {
     KVC_TRY(resolve_graph(graph, index));
@@ -100,8 +100,8 @@ Status CacheSteps::find_step(kvc_forward graph, int32_t* index) const {
       .missing(most + 1, most);
 }
 
-// Makes the checks of begin and can_fit. On success, slots_[i] is the slot of the sequence in row i, and *index is the
-// index of the step to use.
+// Checks the batch of begin or can_fit. On success, *kind is the kind of the step, *index is the index of the step to
+// use, and slots_[i] is the slot of row i's sequence in the store, or -1 for an inert row.
 Status CacheSteps::check_batch(const kvc_batch& batch, StepKind* kind, int32_t* index) {
   const int32_t num_layers = core_.layers.size();
   const bool all = batch.layer_begin == 0 && batch.layer_end == 0;
@@ -122,13 +122,14 @@ Status CacheSteps::check_batch(const kvc_batch& batch, StepKind* kind, int32_t* 
                                 batch_.parents());
 }
 
-// Refuses a call that needs one stored row for each token, if a group stores one row for several tokens.
+// Returns UNSUPPORTED if a group stores one row for several tokens. what: the argument or object of the caller that
+// needs one row for each token.
 Status CacheSteps::check_no_compressed_group(const char* what) const {
   for (int32_t g = 0; g < core_.num_groups(); ++g) {
     const GroupRules& rules = core_.rules(g);
     if (!rules.compresses()) continue;
-    return Status::error(KVC_ERROR_UNSUPPORTED, "%s, and group %d has a row for each %" PRId64 " tokens", what, g,
-                         rules.tokens_per_row)
+    return Status::error(KVC_ERROR_UNSUPPORTED, "%s cannot be used: group %d has a row for each %" PRId64 " tokens",
+                         what, g, rules.tokens_per_row)
         .in_group(g);
   }
   return Status();
@@ -147,11 +148,11 @@ Status CacheSteps::read_kind(const kvc_batch& batch, StepKind* out) const {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "encoder_group %d is negative", batch.encoder_group);
   }
   if (out->encoder_group >= core_.num_groups() || !core_.rules(out->encoder_group).holds_encoder()) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "encoder_group names group %d, which is no cross group",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "encoder_group names group %d, which is no encoder group",
                          out->encoder_group);
   }
   if (!out->with_trees && !batch_.with_spans()) return Status();
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and encoder_group names group %d",
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s cannot be used with encoder_group, which names group %d",
                        out->with_trees ? "tree_parents" : "span_ids", out->encoder_group);
 }
 
@@ -184,7 +185,7 @@ Status CacheSteps::begin(const kvc_batch& batch, void* stream, kvc_forward* out)
   step.open(&core_.store, batch_);
   core_.context->pool().keep_awake(1);
   Status ready = stage(step);
-  if (ready.ok()) ready = core_.order.leave(stream);  // later calls on any stream then read the changed page lists
+  if (ready.ok()) ready = core_.order.leave(stream);  // so that later calls on any stream read the changed page lists
   if (!ready.ok()) {
     give_back(step, false);
     return ready;
@@ -193,7 +194,8 @@ Status CacheSteps::begin(const kvc_batch& batch, void* stream, kvc_forward* out)
   return Status();
 }
 
-// Sends the index arrays of the step to the device, and the nodes of page lists that changed since the last step.
+// If the device keeps copies of a step's index arrays, sends it these arrays, and the nodes of page lists that changed
+// since the last step.
 Status CacheSteps::stage(Step& step) {
   if (!step.is_staged()) return Status();
   node_changes_.clear();
@@ -209,7 +211,8 @@ Status CacheSteps::stage(Step& step) {
   return Status();
 }
 
-// Closes a step. Later work on other streams may reuse its pages, so that work is ordered after the work of the step.
+// Closes a step, and orders later work on other streams after the work of the step, because this later work may use
+// pages that the step has freed.
 Status CacheSteps::close(Step& step, bool keep) {
   Status left = core_.order.check_stream(step.stream());
   if (!left.ok()) return left;

@@ -1,7 +1,7 @@
 // CacheSteps: forwards and graphs: begin, end, abort, cancel, and calls within a forward. Methods of a Step run kernels
-// outside the lock (in_step). A graph has one step with its own buffers. (graphs: cache_graphs.cc)
+// outside the lock (in_step). A graph has one step with its own buffers. cache_graphs.cc has the methods for graphs.
 //
-// Ownership: owns the device's copies of the page lists.
+// Ownership: owns the mirrors, which are the device's copies of page lists.
 #pragma once
 
 #include <span>
@@ -16,7 +16,7 @@ namespace kvc {
 class CacheSteps {
  public:
   explicit CacheSteps(CacheCore* core);
-  // Creates the steps, and the device's copies of the page lists. Must be called once, before any other call.
+  // Creates the steps and the mirrors. Must be called once, before any other call.
   Status prepare();
 
   Status can_fit(const kvc_batch& batch);
@@ -47,7 +47,7 @@ class CacheSteps {
 
   uint64_t step_id(int32_t index) const KVC_REQUIRES(core_.mutex);
   Status resolve_step(kvc_forward id, Step** step) const KVC_REQUIRES(core_.mutex);
-  // Finds the index of a graph, which may have an open step.
+  // Finds the index of a graph. The graph may have an open step.
   Status resolve_graph(kvc_forward id, int32_t* index) const KVC_REQUIRES(core_.mutex);
   Status find_step(kvc_forward graph, int32_t* index) const KVC_REQUIRES(core_.mutex);
   Status enter_step(kvc_forward id, bool even_cancelled, Step** step);
@@ -56,8 +56,8 @@ class CacheSteps {
   Status read_kind(const kvc_batch& batch, StepKind* out) const KVC_REQUIRES(core_.mutex);
   Status check_batch(const kvc_batch& batch, StepKind* kind, int32_t* index) KVC_REQUIRES(core_.mutex);
   Status stage(Step& step) KVC_REQUIRES(core_.mutex);
-  // Returns ORDER if the step's stream is being captured: then the step stays open. After any other failure the step is
-  // closed, as by abort.
+  // If the step's stream is being captured (ORDER), or cannot be checked, the step stays open. After any other failure,
+  // the step is closed, as by abort.
   Status close(Step& step, bool keep) KVC_REQUIRES(core_.mutex);
   void give_back(Step& step, bool keep) KVC_REQUIRES(core_.mutex);
   Status create_mirrors() KVC_REQUIRES(core_.mutex);
@@ -68,7 +68,7 @@ class CacheSteps {
   std::vector<NodeMirror> mirrors_;  // [groups]; empty for a group without a mirror (create_mirrors)
   // Scratch of begin and can_fit, allocated once.
   BatchArrays batch_ KVC_GUARDED_BY(core_.mutex);
-  std::vector<int32_t> slots_ KVC_GUARDED_BY(core_.mutex);  // [max_sequences]: the slot of each row
+  std::vector<int32_t> slots_ KVC_GUARDED_BY(core_.mutex);  // [max_sequences]: the slot of each row's sequence
   std::vector<kvc_backend_node_changes> node_changes_ KVC_GUARDED_BY(core_.mutex);
 };
 

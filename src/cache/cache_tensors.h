@@ -1,4 +1,4 @@
-// CacheTensors: pools as tensors, and exports and imports of a sequence's K and V.
+// CacheTensors: exports pools as tensors, and exports and imports K and V of a sequence.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@ namespace kvc {
 
 class CacheTensors {
  public:
-  // steps: an import appends its rows in a step.
+  // steps: an import appends its rows in a step of its own.
   CacheTensors(CacheCore* core, CacheSteps* steps) : core_(*core), steps_(*steps) {}
 
   Status export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManagedTensorVersioned** out, void* stream);

@@ -1,7 +1,7 @@
-// CacheTiers: the calls for the tiers of a cache, and for the jobs that load, suspend and resume. TierJobs does the
+// CacheTiers: the calls for the tiers of a cache, and for the jobs that load, suspend and resume. A TierJobs does the
 // work of these calls. It is created when the first tier is added.
 //
-// Ownership: owns the tiers.
+// Ownership: owns the TierJobs, which owns the tiers.
 #pragma once
 
 #include <atomic>
@@ -26,11 +26,12 @@ class CacheTiers {
   Status descriptor(int32_t* descriptor);
   Status traffic(kvc_tier_traffic* traffic);
 
-  // For the other parts of the cache. Null until the first tier was added; the pointer does not change later.
+  // For the other parts of the cache. Returns null until the first tier was added. After that, the pointer does not
+  // change.
   TierJobs* jobs() const noexcept { return jobs_; }
   // Returns UNSUPPORTED if no tier was added.
   Status find_jobs(TierJobs** out) const;
-  // Locked.
+  // Locked. Fills `traffic`. Without a tier, changes nothing.
   void count(kvc_tier_traffic* traffic) const;
 
  private:

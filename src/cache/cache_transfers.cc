@@ -14,7 +14,8 @@
 namespace kvc {
 namespace {
 
-constexpr int64_t kMostRounds = 4;  // the most rounds of events that one poll handles
+constexpr int64_t kFlushMs = 1000;  // the longest time for which the end of a transfer waits for its messages to leave
+constexpr int64_t kMostRounds = 4;  // how many times one call of progress may poll the transport
 
 Status no_transfer(uint64_t id) { return Status::error(KVC_ERROR_STALE_ID, "transfer %" PRIu64 " does not exist", id); }
 
@@ -22,11 +23,11 @@ Status no_transfer(uint64_t id) { return Status::error(KVC_ERROR_STALE_ID, "tran
 
 int64_t CacheTransfers::now_ms() noexcept { return steady_ns() / 1'000'000; }
 
-// Makes a random token. Because of the token, messages of a transfer that has ended are never accepted by another
-// transfer, in any process.
+// Makes a random token. A transfer accepts only messages with its token. So no transfer, in any process, accepts a
+// message to another transfer that has ended.
 Status CacheTransfers::make_token(uint64_t* token) {
   if (fill_random(token, sizeof *token)) return Status();
-  return Status::error(KVC_ERROR_IO, "no random bytes for a transfer: %s", std::strerror(errno));
+  return Status::error(KVC_ERROR_IO, "the system gave no random bytes for a transfer: %s", std::strerror(errno));
 }
 
 CacheTransfers::~CacheTransfers() {
@@ -44,7 +45,7 @@ Status CacheTransfers::check_can_transfer() const {
 Status CacheTransfers::set_transport(const kvc_transport& transport) {
   KVC_TRY(check_can_transfer());
   MutexLock lock(mutex_);
-  if (link_) return Status::error(KVC_ERROR_ORDER, "the cache has the transport \"%s\"", link_->name());
+  if (link_) return Status::error(KVC_ERROR_ORDER, "the cache has the transport \"%s\" already", link_->name());
   link_ = std::make_unique<TransportLink>(transport);
   return Status();
 }
@@ -78,7 +79,8 @@ Status CacheTransfers::describe(uint64_t id, std::vector<uint8_t>* out) {
   Transfer* transfer = nullptr;
   KVC_TRY(find(id, &transfer));
   if (transfer->sending) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "transfer %" PRIu64 " is sent, and has no description", id);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "transfer %" PRIu64 " sends a sequence, so it has no description",
+                         id);
   }
   TransferDescription description;
   description.transfer = id;
@@ -152,8 +154,8 @@ void CacheTransfers::handle(const kvc_transport_event& event) {
   try {
     transfer.failure = take_message(&transfer, known ? &*peer : nullptr, message, data);
   } catch (const std::bad_alloc&) {
-    transfer.failure =
-        Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory for a message of transfer %" PRIu64, message.transfer);
+    transfer.failure = Status::error(KVC_ERROR_OUT_OF_MEMORY,
+                                     "the host refused memory for a message of transfer %" PRIu64, message.transfer);
   }
 }
 
@@ -181,7 +183,7 @@ Status CacheTransfers::take_message(Transfer* transfer, Peer* peer, const Transf
       if (transfer->sending) break;
       return take_end(transfer, peer, message);
   }
-  return Status::error(KVC_ERROR_CORRUPT, "a message of kind %u came, which is not expected here",
+  return Status::error(KVC_ERROR_CORRUPT, "a message of kind %u arrived, which is not expected now",
                        static_cast<unsigned>(message.kind));
 }
 
@@ -198,7 +200,8 @@ Status CacheTransfers::advance(Transfer* transfer) {
   return check_alive(*transfer);
 }
 
-// Returns IO if a peer is silent for too long. A sender that has sent all of its data may be silent.
+// Returns IO if a peer is silent for longer than timeout_ms, or if no further sender opens the transfer in that time. A
+// sender that has sent all of its data may be silent.
 Status CacheTransfers::check_alive(const Transfer& transfer) const {
   const int64_t now = now_ms();
   int64_t silent_ms = transfer.sending || transfer.all_opened() ? 0 : now - transfer.opened_ms;
@@ -206,7 +209,7 @@ Status CacheTransfers::check_alive(const Transfer& transfer) const {
     if (transfer.sending || !peer.ended) silent_ms = std::max(silent_ms, now - peer.heard_ms);
   }
   if (silent_ms <= transfer.timeout_ms) return Status();
-  return Status::error(KVC_ERROR_IO, "the %s was silent for %" PRId64 " ms; timeout_ms: %" PRId64 " ms",
+  return Status::error(KVC_ERROR_IO, "the %s was silent for %" PRId64 " ms, and timeout_ms is %" PRId64 " ms",
                        transfer.sending ? "receiver" : "sender", silent_ms, transfer.timeout_ms);
 }
 
@@ -226,7 +229,8 @@ Status CacheTransfers::poll(uint64_t id, kvc_transfer_info* info) {
     try {
       transfer->failure = advance(transfer);
     } catch (const std::bad_alloc&) {
-      transfer->failure = Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory for a message of transfer %" PRIu64, id);
+      transfer->failure =
+          Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for a message of transfer %" PRIu64, id);
     }
   }
   if (!transfer->failure.ok()) {
@@ -250,17 +254,19 @@ Status CacheTransfers::cancel(uint64_t id) {
   return Status();
 }
 
-// Ends a transfer. why: the reason that is sent to the peer; null if the transfer is done.
+// Ends a transfer. why: the reason that is sent to the peers; null if the transfer is done.
 void CacheTransfers::end(uint64_t id, const char* why) {
   Transfer& transfer = transfers_.at(id);
+  const int64_t until = now_ms() + kFlushMs;
   for (const Peer& peer : transfer.peers) {
     if (why != nullptr) {
       try {
         uint64_t operation = 0;
         (void)link_->send_text(peer.endpoint, message_to(transfer, peer, MessageKind::kFailed), why, &operation).ok();
-      } catch (const std::bad_alloc&) {  // then the peer ends after its timeout
+      } catch (const std::bad_alloc&) {  // then the peer ends its transfer after its timeout
       }
     }
+    link_->flush(peer.endpoint, std::max<int64_t>(0, until - now_ms()));
     link_->disconnect(peer.endpoint);
   }
   MutexLock cache_lock(core_.mutex);

@@ -1,11 +1,11 @@
 // CacheTransfers: the calls for transfers of a cache. It fills reserved sequences with data that other caches send, and
 // sends sequences of this cache.
 //
-// Thread safety: a call holds the lock of this class, and takes the cache's lock for short parts. Ownership: owns the
-// transport. Invariants
+// Thread safety: a call locks the mutex of this class, and holds the cache's lock only for short parts. Ownership: owns
+// the transport. Invariants
 //   1. Each incoming transfer has a busy sequence, whose id no caller gets before the transfer is done.
-//   2. In an outgoing transfer, the rows before a part's `next` were sent. At the last poll, the sequence held these
-//      rows, or an open forward had appended them.
+//   2. In an outgoing transfer, the rows of each part before `next` were sent. At the last poll, the sequence had
+//      these rows, or an open forward had appended them.
 #pragma once
 
 #include <map>
@@ -28,7 +28,7 @@ class CacheTransfers {
   explicit CacheTransfers(CacheCore* core) : core_(*core) {}
   ~CacheTransfers();
 
-  // The caller has made all checks of the args that do not need the cache.
+  // The caller has checked everything in the args that can be checked without the cache.
   Status set_transport(const kvc_transport& transport);
   Status receive(const kvc_receive_args& args, kvc_transfer* transfer);
   Status describe(kvc_transfer transfer, std::vector<uint8_t>* out);
@@ -40,30 +40,30 @@ class CacheTransfers {
   // One rank of the other side of a transfer.
   struct Peer {
     TpRank tp;
-    uint64_t endpoint = 0;                // number that the transport gave the peer
-    uint64_t reply = 0, reply_token = 0;  // transfer and token of the other side
+    uint64_t endpoint = 0;                // the transport's number of the peer
+    uint64_t reply = 0, reply_token = 0;  // id and token of the transfer at the peer
     std::vector<TransferPart> parts;      // what is sent between this rank and the peer
     bool opened = false;                  // sender: kOpen was sent
     bool ended = false;                   // sender: kEnd was sent. Receiver: kEnd and all data of the peer arrived
-    uint64_t answer = 0;                  // receiver: the operation that sends kDone
-    bool lost = false;                    // receiver: the connection is lost, and all data of the peer arrived
-    int64_t heard_ms = 0, spoke_ms = 0;
+    uint64_t answer = 0;                  // receiver: the operation that sends kDone; 0 = not sent yet
+    bool lost = false;                    // receiver: all data of the peer arrived, and then the connection was lost
+    int64_t heard_ms = 0, spoke_ms = 0;   // times of the last message from the peer, and of the last message to it
   };
   struct Transfer {
     uint64_t id = 0;
     bool sending = false;
     uint64_t sequence = 0;
-    uint64_t token = 0;  // random number that messages to this side must have
-    int64_t num_tokens = 0;
+    uint64_t token = 0;      // random number that every message to this side must have
+    int64_t num_tokens = 0;  // length of the sequence when the transfer is done
     int64_t timeout_ms = 0;
-    std::vector<int64_t> begins;  // [groups]
+    std::vector<int64_t> begins;  // [groups]: the first token that is sent
     std::vector<Peer> peers;      // sender: one, or none if nothing is sent. Receiver: the senders whose kOpen arrived
     size_t num_senders = 0;       // receiver: number of ranks that send; 0 before the first kOpen
     int64_t begun_tokens = 0;     // receiver: number of tokens before the first row that is sent
-    int64_t opened_ms = 0;        // receiver: time of the last kOpen; before the first kOpen, the begin of the transfer
-    std::vector<std::vector<uint8_t>> states;  // [groups]: bytes that were read or received; empty before
+    int64_t opened_ms = 0;  // receiver: when the last kOpen arrived; before the first one, when the transfer began
+    std::vector<std::vector<uint8_t>> states;  // [groups]: bytes of states, once they were read or received
     std::vector<std::vector<int32_t>> pages;   // receiver: [groups], page ids of the sequence's list
-    int64_t bytes = 0;
+    int64_t bytes = 0;                         // bytes of rows and states that were sent or received
     bool done = false;
     Status failure;
 

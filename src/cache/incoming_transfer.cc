@@ -28,8 +28,8 @@ Status CacheTransfers::receive(const kvc_receive_args& args, kvc_transfer* trans
   try {
     received = add_incoming(args, sequence, std::move(begins), transfer);
   } catch (const std::bad_alloc&) {
-    received =
-        Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory for a transfer of %" PRId64 " tokens", args.num_tokens);
+    received = Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for a transfer of %" PRId64 " tokens",
+                             args.num_tokens);
   }
   if (received.ok()) return received;
   MutexLock lock(core_.mutex);
@@ -37,8 +37,8 @@ Status CacheTransfers::receive(const kvc_receive_args& args, kvc_transfer* trans
   return received;
 }
 
-// Registers a sequence that begin_receive has created. begins: first_received of each group. On failure, the caller
-// must abandon the sequence.
+// Registers a sequence that begin_receive has created. begins: SequenceStore::first_received of each group. On failure,
+// the caller must abandon the sequence.
 Status CacheTransfers::add_incoming(const kvc_receive_args& args, uint64_t sequence, std::vector<int64_t> begins,
                                     uint64_t* transfer) {
   MutexLock lock(mutex_);
@@ -75,8 +75,8 @@ Status CacheTransfers::add_incoming(const kvc_receive_args& args, uint64_t seque
   return Status();
 }
 
-// Call it before writes to pages of a transfer. Orders them after the work that earlier calls have enqueued on these
-// pages.
+// Orders writes to pages of a transfer after the work that earlier calls have enqueued on these pages. Must be called
+// before the writes.
 Status CacheTransfers::begin_writes() {
   MutexLock cache_lock(core_.mutex);
   return core_.order.enter(stream_.get());
@@ -88,7 +88,7 @@ Status CacheTransfers::end_writes(Status written) {
   return written.ok() ? std::move(left) : std::move(written);
 }
 
-// The number of ranks out of tp_size that send to this cache.
+// Returns how many ranks of a sender with tp_size ranks send to this cache.
 size_t CacheTransfers::count_senders(int32_t tp_size) const noexcept {
   size_t count = 0;
   const Geometry& geometry = core_.geometry;
@@ -96,12 +96,14 @@ size_t CacheTransfers::count_senders(int32_t tp_size) const noexcept {
   return count;
 }
 
-// Ignores a second sender with the same rank, and a sender whose tp_size is not that of the first sender.
+// Adds a rank of the sender. Ignores a second sender with the same rank, a sender whose tp_size is not that of the
+// first sender, and a rank that has nothing to send to this cache.
 Status CacheTransfers::take_open(Transfer* transfer, const TransferMessage& message, std::span<const uint8_t> address) {
   const Geometry& geometry = core_.geometry;
   if (message.count < 1 || message.count > kMaxTpSize || message.part < 0 || message.part >= message.count ||
       !can_have_ranks(geometry, static_cast<int32_t>(message.count))) {
-    return Status::error(KVC_ERROR_CORRUPT, "the sender has rank %" PRId64 " of %" PRId64, message.part, message.count);
+    return Status::error(KVC_ERROR_CORRUPT, "this cache cannot receive from rank %" PRId64 " of %" PRId64, message.part,
+                         message.count);
   }
   const TpRank tp{static_cast<int32_t>(message.part), static_cast<int32_t>(message.count)};
   for (const Peer& peer : transfer->peers) {
@@ -114,7 +116,7 @@ Status CacheTransfers::take_open(Transfer* transfer, const TransferMessage& mess
   peer.reply_token = message.reply_token;
   peer.parts = transfer_parts(core_.layers, {tp, geometry.tp}, transfer->begins, transfer->num_tokens);
   peer.heard_ms = now_ms();
-  transfer->peers.reserve(transfer->peers.size() + 1);  // so that nothing fails after connect
+  transfer->peers.reserve(transfer->peers.size() + 1);  // so that no call fails after connect
   KVC_TRY(link_->connect(std::vector<uint8_t>(address.begin(), address.end()), &peer.endpoint));
   transfer->opened_ms = peer.heard_ms;
   transfer->num_senders = count_senders(tp.size);
@@ -128,13 +130,14 @@ Status CacheTransfers::take_rows(Transfer* transfer, Peer* peer, const TransferM
   if (m.part >= 0 && m.part < static_cast<int64_t>(peer->parts.size())) {
     part = &peer->parts[static_cast<size_t>(m.part)];
   }
-  // If the sender aborts a forward, it sends rows again. These replace the rows that were received before.
+  // After the sender has aborted a forward, it sends rows of the same tokens again. They replace the rows that were
+  // received before.
   if (part == nullptr || peer->ended || m.position < part->begin || m.position > part->next || m.count < 1 ||
       m.count > part->end - m.position || m.count > static_cast<int64_t>(data.size()) ||
       m.count * part->unit_bytes != static_cast<int64_t>(data.size())) {
     return Status::error(KVC_ERROR_CORRUPT,
-                         "a message has %zu bytes for %" PRId64 " units from %" PRId64 " on of part %" PRId64
-                         ", which is not expected",
+                         "a message has %zu bytes for %" PRId64 " units, from unit %" PRId64 " of part %" PRId64
+                         " on, which is not expected",
                          data.size(), m.count, m.position, m.part);
   }
   const auto group = static_cast<size_t>(part->group);
@@ -161,7 +164,8 @@ Status CacheTransfers::take_end(Transfer* transfer, Peer* peer, const TransferMe
                                      [](const TransferPart& part) { return part.complete(); });
   if (open != peer->parts.end() || message.count < KVC_ROPE_SET_SHORT || message.count > KVC_ROPE_SET_LONG) {
     return Status::error(KVC_ERROR_CORRUPT,
-                         "the sender has ended, with factor set %" PRId64 " and %" PRId64 " of %" PRId64 " tokens",
+                         "the sender has ended too early, or with a wrong factor set: set %" PRId64 ", %" PRId64
+                         " of %" PRId64 " tokens",
                          message.count, tokens_of(peer->parts, transfer->num_tokens), transfer->num_tokens);
   }
   for (const TransferPart& part : peer->parts) {
@@ -176,7 +180,7 @@ Status CacheTransfers::take_end(Transfer* transfer, Peer* peer, const TransferMe
   const auto other =
       std::find_if(transfer->peers.begin(), transfer->peers.end(), [](const Peer& p) { return p.ended; });
   if (other != transfer->peers.end() && core_.rope_sets.of(slot) != message.count) {
-    return Status::error(KVC_ERROR_CORRUPT, "the senders have the factor sets %d and %" PRId64,
+    return Status::error(KVC_ERROR_CORRUPT, "the senders have different factor sets, %d and %" PRId64,
                          core_.rope_sets.of(slot), message.count);
   }
   core_.rope_sets.set(slot, static_cast<int32_t>(message.count));
@@ -184,8 +188,8 @@ Status CacheTransfers::take_end(Transfer* transfer, Peer* peer, const TransferMe
   return Status();
 }
 
-// Answers each sender when all its data has arrived. The transfer is done only when the transport has sent all answers,
-// because the caller may stop polling after that.
+// Sends an answer to each sender whose data has all arrived. The transfer is done only when the transport has sent all
+// answers, because the caller may stop polling after that. A sender whose connection is lost needs no answer.
 Status CacheTransfers::advance_receiver(Transfer* transfer) {
   bool answered = false;
   for (Peer& peer : transfer->peers) {

@@ -1,5 +1,6 @@
-// Transfers: the code of the sender. It enqueues the copy of each chunk of rows under the cache's lock, so that no call
-// can free the pages of an open forward at the same time. On a GPU, it waits for the bytes without the lock.
+// Transfers: the code of the sender. The sender enqueues the copy of each chunk of rows under the cache's lock, so that
+// no call can free the pages of an open forward at the same time. On a GPU, it waits without the lock until the bytes
+// are on the host.
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
@@ -10,7 +11,7 @@
 namespace kvc {
 namespace {
 
-constexpr int kMostChunks = 16;  // the most chunks that one poll sends
+constexpr int kMostChunks = 16;  // the largest number of chunks that one poll sends
 
 }  // namespace
 
@@ -27,13 +28,13 @@ Status CacheTransfers::check_description(const TransferDescription& description)
   KVC_TRY(check_same_model({"receiver", "Receiver"}, description.fingerprint, description.manifest, core_.geometry,
                            layout_manifest_of_all_ranks(core_.geometry)));
   if (description.begins.size() != static_cast<size_t>(core_.num_groups())) {
-    return Status::error(KVC_ERROR_CORRUPT, "the description has %zu groups, and its layout has %d",
+    return Status::error(KVC_ERROR_CORRUPT, "the description has %zu groups, but its layout has %d",
                          description.begins.size(), core_.num_groups());
   }
   if (!can_have_ranks(core_.geometry, description.tp.size)) {
     return Status::error(KVC_ERROR_LAYOUT,
-                         "the receiver has tp_size %d and the cache %d, which a recurrent group or the number of kv "
-                         "heads does not allow",
+                         "the receiver has tp_size %d and the cache has %d: a recurrent group, or the number of kv "
+                         "heads, does not allow this",
                          description.tp.size, core_.geometry.tp.size);
   }
   return Status();
@@ -90,12 +91,12 @@ Status CacheTransfers::add_outgoing(uint64_t sequence, const TransferDescription
   return Status();
 }
 
-// Refuses parts whose rows are larger than one message.
+// Returns UNSUPPORTED if a row of a part is larger than one message.
 Status CacheTransfers::check_rows(const std::vector<TransferPart>& parts) const {
   for (const TransferPart& part : parts) {
     if (part.unit_bytes <= link_->buffer_bytes()) continue;
     return Status::error(KVC_ERROR_UNSUPPORTED,
-                         "layer %d stores %" PRId64 " bytes for a token, and a message has %" PRId64, part.run.layer,
+                         "layer %d has rows of %" PRId64 " bytes, and a message has at most %" PRId64, part.run.layer,
                          part.unit_bytes, link_->buffer_bytes());
   }
   return Status();
@@ -110,21 +111,21 @@ Status CacheTransfers::check_sent(uint64_t sequence, const TransferDescription& 
   }
   if (core_.store.length(slot) > description.num_tokens || description.num_tokens > core_.geometry.store.max_length) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE,
-                         "the receiver expects %" PRId64 " tokens, the sequence has %" PRId64
-                         ", and the cache allows %" PRId64,
+                         "the receiver expects %" PRId64 " tokens, but the sequence has %" PRId64
+                         ", and the cache allows at most %" PRId64,
                          description.num_tokens, core_.store.length(slot), core_.geometry.store.max_length);
   }
   for (int32_t g = 0; g < core_.num_groups(); ++g) {
     const GroupRules& rules = core_.rules(g);
     if (rules.holds_state()) continue;
-    // The tokens that the group has freed, or will have freed when the sequence has all tokens.
+    // `freed`: how many leading tokens the group has freed, or will have freed when the sequence has all tokens.
     const int64_t now = core_.store.list(slot, g).first, later = rules.droppable_pages(description.num_tokens);
     const int64_t freed = std::max(now, later) * rules.page_size;
     const int64_t begin = description.begins[static_cast<size_t>(g)];
     if (freed <= begin) continue;
     return Status::error(KVC_ERROR_EVICTED,
-                         "the receiver needs tokens of group %d from %" PRId64 " on, and those before %" PRId64
-                         " are freed here, with pages of %" PRId64 " tokens",
+                         "the receiver needs the tokens of group %d from %" PRId64 " on, but those before %" PRId64
+                         " are freed, or will be freed, in pages of %" PRId64 " tokens",
                          g, begin, freed, rules.page_size)
         .in_group(g);
   }
@@ -184,9 +185,9 @@ Status CacheTransfers::advance_sender(Transfer* transfer) {
   return Status();
 }
 
-// Finds the first part of which the cache holds unsent units (rows, or bytes of states), and copies as many of these
-// units as fit. Sets *out to this part, and *count to the number of units. If there is no such part now, sets *count to
-// 0.
+// Finds the first part with units that the cache has and has not sent yet. A unit is a row, or a byte of states. Copies
+// as many of these units to `data` as fit. Sets *out to the part, and *count to the number of copied units. If no part
+// has such units now, *count stays 0.
 Status CacheTransfers::read_chunk(Transfer* transfer, uint8_t* data, int64_t capacity, TransferPart** out,
                                   int64_t* count) {
   bool reads_states = false;
@@ -205,8 +206,8 @@ Status CacheTransfers::read_chunk(Transfer* transfer, uint8_t* data, int64_t cap
   return Status();
 }
 
-// Enqueues the copy of read_chunk. Sets *reads_states if it also enqueued the first read of the states of the part's
-// group.
+// Finds the part for read_chunk, and enqueues the copy of its rows. If it is a part of states, enqueues a read of the
+// states of its group, unless this was done before, and then sets *reads_states.
 Status CacheTransfers::begin_chunk(Transfer* transfer, uint8_t* data, int64_t capacity, TransferPart** out,
                                    int64_t* count, bool* reads_states) {
   MutexLock cache_lock(core_.mutex);
@@ -265,14 +266,16 @@ Status CacheTransfers::begin_rows(int32_t slot, const TransferPart& part, int64_
   return begun.ok() ? std::move(left) : std::move(begun);
 }
 
-// If the cache has the states after the last token, enqueues a copy of them.
+// If the cache has the states after the last token, and they were not read before, enqueues a read of them and sets
+// *begun.
 Status CacheTransfers::begin_states(Transfer* transfer, int32_t slot, const TransferPart& part, bool* begun) {
   std::vector<uint8_t>& states = transfer->states[static_cast<size_t>(part.group)];
   const int64_t length = core_.store.length(slot);
   if (!states.empty() || length < transfer->num_tokens) return Status();
   if (length > transfer->num_tokens) {
     return Status::error(KVC_ERROR_ORDER,
-                         "the sequence has %" PRId64 " tokens, and its state after %" PRId64 " was not sent yet",
+                         "the sequence has %" PRId64 " tokens, but its state after %" PRId64
+                         " tokens was not sent before",
                          length, transfer->num_tokens);
   }
   if (core_.store.busy(slot)) return Status();
@@ -286,7 +289,7 @@ Status CacheTransfers::begin_states(Transfer* transfer, int32_t slot, const Tran
   return read.ok() ? std::move(left) : std::move(read);
 }
 
-// Returns whether the sequence has all tokens, and their present rows were all sent.
+// Returns whether the sequence has all tokens, and all of its present rows and states were sent.
 bool CacheTransfers::all_sent(const Transfer& transfer, int32_t* rope_set) {
   MutexLock cache_lock(core_.mutex);
   int32_t slot = -1;

@@ -49,6 +49,10 @@ Status PageObjects::create(const Layers& layers, const PageKey& fingerprint, std
     group.manifest = layout_manifest(geometry, g, geometry.page_size);
     group.digest = manifest_digest(group.manifest);
     objects->groups_.push_back(std::move(group));
+    TierPage page;
+    page.group = g;
+    const ObjectHeader header = objects->header_of(page);
+    objects->groups_.back().suspended_bytes = sizes_of(header, encode_object_header(header).size()).object_bytes();
   }
   *out = std::move(objects);
   return Status();
@@ -89,13 +93,17 @@ ObjectHeader PageObjects::header_of(const TierPage& page) const {
   return header;
 }
 
+ObjectSizes PageObjects::sizes_of(const ObjectHeader& header, size_t head_bytes) noexcept {
+  return {static_cast<int64_t>(head_bytes), header.payload_bytes, header.section_bytes};
+}
+
 Status PageObjects::end_read(const TierPage& page, void* stream, std::vector<uint8_t>* object) {
   KVC_TRY(copy_->end_read(page.group, contents_.data(), stream));
   if (page.held) copy_->clear_others(page.group, page.position, *page.held, contents_.data());
   const ObjectHeader header = header_of(page);
   object->clear();
   const std::vector<uint8_t> head = encode_object_header(header);
-  const ObjectSizes sizes{static_cast<int64_t>(head.size()), header.payload_bytes, header.section_bytes};
+  const ObjectSizes sizes = sizes_of(header, head.size());
   object->reserve(static_cast<size_t>(sizes.object_bytes()));
   object->assign(head.begin(), head.end());
   VectorSink sink(object);
@@ -110,19 +118,19 @@ Status PageObjects::end_read(const TierPage& page, void* stream, std::vector<uin
 Status PageObjects::check(const TierPage& page, std::span<const uint8_t> object) {
   const int64_t payload_bytes = copy_->bytes_of(page.group);
   if (static_cast<int64_t>(object.size()) < kObjectFixedBytes) {
-    return Status::error(KVC_ERROR_CORRUPT, "%zu bytes are no object", object.size());
+    return Status::error(KVC_ERROR_CORRUPT, "an object of %zu bytes is too small for a header", object.size());
   }
   ObjectSizes sizes;
   KVC_TRY(read_object_sizes(object.first(kObjectFixedBytes), &sizes));
   if (sizes.object_bytes() != static_cast<int64_t>(object.size()) || sizes.payload_bytes != payload_bytes) {
-    return Status::error(KVC_ERROR_CORRUPT, "the object has %zu bytes", object.size());
+    return Status::error(KVC_ERROR_CORRUPT, "the object has %zu bytes, which is a wrong size", object.size());
   }
   const auto head = object.first(static_cast<size_t>(sizes.header_bytes));
-  // Equal headers mean the same model, layout, tokens and parent pages. So an object that only has the same key is
-  // refused.
+  // Equal headers mean the same model, layout, tokens and parent pages. So an object of another page is refused, even
+  // if it has the same key.
   const std::vector<uint8_t> expected = encode_object_header(header_of(page));
   if (!std::equal(head.begin(), head.end(), expected.begin(), expected.end())) {
-    return Status::error(KVC_ERROR_LAYOUT, "the object is that of another page");
+    return Status::error(KVC_ERROR_LAYOUT, "the object belongs to another page");
   }
   SpanSource source(object.subspan(head.size()));
   PayloadReader reader(&source, sizes, section_seed(head));

@@ -16,18 +16,18 @@ struct PrefixQuery {
   bool allow_all = false;  // KVC_PREFIX_ALLOW_ALL
 };
 
-// A query with the keys of its whole pages.
+// A query, with the page keys of its whole pages.
 struct KeyedQuery {
   std::shared_ptr<const std::vector<int32_t>> tokens;
   uint64_t salt = 0;
   int64_t salt_begin = 0;
   std::vector<PageKey> keys;  // [whole pages]
 
-  // The key of the first `count` tokens.
+  // Returns the first `count` tokens with the salt, as a key of the prefix index.
   TokenRuns::Key key(int64_t count) const noexcept {
     return {std::span(*tokens).first(static_cast<size_t>(count)), salt, salt_begin};
   }
-  // The key of all tokens.
+  // The same for all tokens.
   TokenRuns::Key key() const noexcept { return {*tokens, salt, salt_begin}; }
   int64_t num_blocks() const noexcept { return static_cast<int64_t>(keys.size()); }
 };

@@ -4,7 +4,8 @@
 
 namespace kvc {
 
-// Visits the marks of the sequences to which a step appends plain tokens, and not nodes or encoder tokens.
+// Visits the marks of the sequences to which a step appends tokens. Does nothing if the step appends tree nodes or
+// encoder tokens.
 template <class Visit>
 void SentMarks::for_each_in(const Step& step, Visit visit) noexcept {
   if (step.kind().encoder_group >= 0 || step.kind().with_trees) return;

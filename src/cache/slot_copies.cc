@@ -6,15 +6,15 @@
 namespace kvc {
 namespace {
 
-// Converts a copy of tokens to a copy of rows. Source and target begin at the same offset in their pages, except for
-// nodes of a tree.
+// Converts a copy of tokens to a copy of rows, and adds it to `out`. Source and target begin at the same offset in
+// their pages, except for nodes of a tree.
 void add_copy(const GroupRules& rules, const SlotCopy& copy, std::vector<kvc_backend_slot_copy>* out) {
   const int64_t target = rules.rows_of(copy.target), count = rules.rows_of(copy.target + copy.tokens) - target;
   const int64_t source = copy.source < 0 ? -1 : rules.rows_of(copy.source);
   if (count > 0) out->push_back({source, target, static_cast<int32_t>(count), 0});
 }
 
-// An upper bound of the copies of most calls: one for each sequence and group.
+// Returns an upper bound of the number of copies that most calls need: one for each sequence and group.
 int64_t usual_copies(const Layers& layers) { return layers.geometry().limits.rows * layers.num_groups(); }
 
 }  // namespace
@@ -37,11 +37,12 @@ Status SlotCopies::make(void* stream, bool* begun) {
   Status copied;
   try {
     copied = make_in_layers(stream, &any);
-  } catch (const std::bad_alloc&) {  // the caller then takes back what it planned the copies for
-    copied = Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory for %zu copies of tokens", planned_.size());
+  } catch (const std::bad_alloc&) {  // the caller then undoes the change that needs the copies
+    copied =
+        Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for %zu copies of tokens", planned_.size());
   }
   if (begun != nullptr) *begun = any;
-  Status left = order_.leave(stream);  // also after a failure: some copies may be in flight
+  Status left = order_.leave(stream);  // also after a failure, because some copies may be in flight
   return copied.ok() ? std::move(left) : std::move(copied);
 }
 
@@ -70,8 +71,8 @@ Status SlotCopies::make_room(int64_t more) {
   const int64_t most = usual_copies(layers_);
   if (queue_.size() >= most) {
     return Status::error(KVC_ERROR_ORDER,
-                         "%" PRId64 " copies wait, and a call adds to fewer than %" PRId64
-                         " (max_sequences * num_groups): make them first (kvc_cache_take_copies)",
+                         "%" PRId64 " copies wait, and this call is refused while %" PRId64
+                         " (max_sequences * num_groups) or more wait: make them first (kvc_cache_take_copies)",
                          queue_.size(), most);
   }
   queue_.reserve(more);

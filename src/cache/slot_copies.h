@@ -17,8 +17,8 @@ class SlotCopies {
  public:
   SlotCopies(const Layers& layers, StreamOrder* order);
 
-  // The empty list of a call, to which the sequence store appends the call's copies. It has room for one copy for each
-  // sequence and group. A call that needs more copies calls `reserve` before it changes the cache.
+  // Empties and returns the list to which the sequence store appends the copies of a call. The list has room for one
+  // copy for each sequence and group. A call that needs more copies calls `reserve` before it changes the cache.
   std::vector<SlotCopy>* plan() noexcept {
     planned_.clear();
     return &planned_;
@@ -28,13 +28,15 @@ class SlotCopies {
     layer_copies_.reserve(static_cast<size_t>(copies));
   }
   int64_t num_planned() const noexcept { return static_cast<int64_t>(planned_.size()); }
-  // Makes the planned copies in every layer of their groups, with one call for each layer; or queues them. begun:
-  // nullable, false before the call. Sets *begun, also on failure, if some copies may have begun.
+  // Makes the planned copies: one call of the backend for each layer. A cache without storage queues the copies
+  // instead. begun: nullable; false before the call. Sets *begun to true, also on failure, if some copies may have
+  // begun.
   Status make(void* stream, bool* begun = nullptr);
 
   // ---- Only for a cache without storage; other caches queue nothing -------------------------------------------------
 
-  // Makes room in the queue for up to `more` copies of a fork, a commit or an attach.
+  // Makes room in the queue for up to `more` copies of a fork, a commit or an attach. Returns ORDER if too many copies
+  // wait.
   Status make_room(int64_t more);
   // Returns ORDER if copies wait for the caller.
   Status check_taken() const;
@@ -49,7 +51,7 @@ class SlotCopies {
   const Layers& layers_;
   StreamOrder& order_;
   std::vector<SlotCopy> planned_;
-  std::vector<kvc_backend_slot_copy> layer_copies_;  // the copies of one layer: scratch
+  std::vector<kvc_backend_slot_copy> layer_copies_;  // scratch: the copies of one layer
   CopyQueue queue_;
 };
 

@@ -9,8 +9,8 @@
 namespace kvc {
 namespace {
 
-// The most blocks of a group in one lookup. If a group needs every page, the lookups of a long query end after the
-// first one that finds a missing block.
+// The largest number of blocks of a group in one lookup. If a group needs every page, no further lookup is made after
+// the first one that finds a missing block.
 constexpr int64_t kLookupBlocks = 256;
 
 }  // namespace
@@ -20,15 +20,11 @@ Status TierJobs::create(CacheCore* core, std::unique_ptr<TierJobs>* out) {
   KVC_TRY(jobs->stream_.open(core->context));
   KVC_TRY(PageObjects::create(core->layers, *core->geometry.fingerprint, &jobs->objects_));
   KVC_TRY(make_suspend_key(&jobs->suspend_key_));
+  jobs->core_.mutex.assert_held();
   for (int32_t g = 0; g < core->num_groups(); ++g) jobs->handed_.emplace_back(core->store.table(g).num_pages());
   core->prefixes->set_watcher(jobs.get());
   *out = std::move(jobs);
   return Status();
-}
-
-TierJobs::~TierJobs() {
-  core_.prefixes->set_watcher(nullptr);
-  end_suspends();
 }
 
 KeyedQuery TierJobs::keyed(const PrefixQuery& query) const {
@@ -65,34 +61,35 @@ TierPage TierJobs::page_of(const KeyedQuery& query, int32_t group, int64_t block
 
 // ---- Stores -------------------------------------------------------------------------------------------------------
 
+// Queues a page for the tiers that want it, unless it was queued before. reused: the index had the page before.
+void TierJobs::queue_page(const KeyedQuery& query, int32_t group, int64_t block, int32_t number, bool reused) {
+  uint8_t& was_handed = handed(group, number);
+  if (was_handed != 0) return;
+  for (int32_t t = 0; t < num_tiers(); ++t) {
+    const TierWorker::Tier& tier = worker_.tier(t);
+    const bool wanted =
+        tier.stores == TierWorker::Stores::kPublished || (tier.stores == TierWorker::Stores::kReused && reused);
+    if (!wanted || static_cast<int64_t>(query.tokens->size()) < tier.min_tokens) continue;
+    TierPage page = page_of(query, group, block);
+    page.page = number;
+    worker_.store(t, std::move(page));
+    was_handed = 1;
+  }
+}
+
 void TierJobs::queue_published(const KeyedQuery& query, int64_t published, int64_t known) {
   core_.mutex.assert_held();
   const int64_t page_size = core_.geometry.page_size;
   const PrefixIndex::Match match = core_.prefixes->match(query.key(published), published);
   const PrefixSource& source = core_.prefixes->matched();
-  const auto tokens = static_cast<int64_t>(query.tokens->size());
-  const auto queue = [&](int32_t group, int64_t block, int32_t number) {
-    uint8_t& was_handed = handed(group, number);
-    if (was_handed != 0) return;
-    const bool reused = (block + 1) * page_size <= known;
-    for (int32_t t = 0; t < num_tiers(); ++t) {
-      const TierWorker::Tier& tier = worker_.tier(t);
-      const bool wanted =
-          tier.stores == TierWorker::Stores::kPublished || (tier.stores == TierWorker::Stores::kReused && reused);
-      if (!wanted || tokens < tier.min_tokens) continue;
-      TierPage page = page_of(query, group, block);
-      page.page = number;
-      worker_.store(t, std::move(page));
-      was_handed = 1;
-    }
-  };
   const int64_t blocks = match.tokens / page_size;
   for (int32_t g = 0; g < core_.num_groups(); ++g) {
     if (core_.rules(g).holds_state() && blocks > 0 && match.tokens == blocks * page_size)
-      queue(g, blocks - 1, source.at(g, 0));
+      queue_page(query, g, blocks - 1, source.at(g, 0), match.tokens <= known);
     if (!core_.rules(g).holds_tokens()) continue;
     for (int64_t b = 0; b < blocks; ++b) {
-      if (const int32_t number = source.at(g, b); number >= 0) queue(g, b, number);
+      const int32_t number = source.at(g, b);
+      if (number >= 0) queue_page(query, g, b, number, (b + 1) * page_size <= known);
     }
   }
 }
@@ -122,8 +119,8 @@ bool TierJobs::read_page(const TierPage& page, const std::atomic<bool>& valid, s
 
 // ---- Loads --------------------------------------------------------------------------------------------------------
 
-// Returns the largest number of tokens, in whole pages and at most `tokens`, that the pools can serve. This prefix is
-// then the last match of the index.
+// Returns the largest number of tokens that can be attached from the pools, in whole pages and at most `tokens`. After
+// the call, this prefix is the last match of the index (PrefixStore::matched).
 int64_t TierJobs::match_whole_pages(const KeyedQuery& query, int64_t tokens) {
   const int64_t page_size = core_.geometry.page_size;
   for (int64_t most = tokens / page_size * page_size;;) {
@@ -133,7 +130,8 @@ int64_t TierJobs::match_whole_pages(const KeyedQuery& query, int64_t tokens) {
   }
 }
 
-// Looks up the blocks [first, end) of a group. until_miss: make no further lookup after one that found a missing block.
+// Looks up the blocks [first, end) of a group. until_miss: make no further lookup after one that has found a missing
+// block.
 TierJobs::GroupPages TierJobs::look_up(const KeyedQuery& query, int32_t group, int64_t first, int64_t end,
                                        bool until_miss) {
   GroupPages pages;
@@ -162,8 +160,8 @@ TierJobs::Plan TierJobs::plan(const KeyedQuery& query, const PrefixIndex::Match&
   Plan plan;
   plan.found = plan.tokens = match_whole_pages(query, match.tokens);
   const int64_t first = plan.found / page_size;
-  // Groups whose queries see all tokens need every page. So they are looked up first, and limit `end` for the other
-  // groups.
+  // Groups whose queries see all tokens need every page. So these groups are looked up first. If one of them lacks a
+  // block, the lookups of the other groups end before this block.
   int64_t end = blocks;
   const auto num_groups = core_.num_groups();
   std::vector<GroupPages> groups(static_cast<size_t>(num_groups));
@@ -198,7 +196,7 @@ TierJobs::Plan TierJobs::plan(const KeyedQuery& query, const PrefixIndex::Match&
   if (end == first) return plan;
   plan.tokens = end * page_size;
   std::vector<int64_t> bytes(static_cast<size_t>(num_tiers()));
-  // The order is block by block, so that a load that ends early has read a prefix.
+  // The pages are ordered by block, so that a load that ends early has read a prefix.
   for (int64_t b = first; b < end; ++b) {
     for (int32_t g = 0; g < num_groups; ++g) {
       if (b < first_loaded(g, end)) continue;
@@ -289,8 +287,8 @@ Status TierJobs::finish_load(const Job& job, int64_t first_failed, int64_t* toke
   int64_t end = job.tokens;
   if (first_failed < job.tokens / page_size) {
     end = first_failed * page_size;
-    // Groups with windows or states may be unable to serve the shorter prefix. Then nothing is published, and the
-    // engine computes these tokens.
+    // Groups with windows or states may lack what the shorter prefix needs. Then nothing is published, and the engine
+    // must compute these tokens.
     if (end > job.found && !core_.store.truncate({&job.sequence, 1}, {&end, 1}).ok()) end = job.found;
   }
   Status status;
@@ -316,8 +314,8 @@ bool TierJobs::write_page(const TierPage& page, std::span<const uint8_t> object)
   try {
     if (!objects_->check(page, object).ok()) return false;
     {
-      // Only this load uses the pages now, but reads of their earlier contents may be in flight. So the write is
-      // ordered after them.
+      // Only this load uses the page now, but reads of its earlier contents may be in flight. So the write is ordered
+      // after these reads.
       MutexLock lock(core_.mutex);
       if (!core_.order.enter(stream_.get()).ok()) return false;
     }

@@ -1,5 +1,4 @@
-// Suspended sequences: moves their pages to tiers, and back to the pools.
-#include <algorithm>
+// Moves the pages of suspended sequences to tiers, and back to the pools.
 #include <cerrno>
 #include <chrono>
 #include <cinttypes>
@@ -19,18 +18,21 @@ Status was_removed(uint64_t sequence) {
 }
 
 Status was_cancelled(uint64_t sequence) {
-  return Status::error(KVC_ERROR_CANCELLED, "the job was cancelled, and sequence %" PRIu64 " is as it was", sequence);
+  return Status::error(KVC_ERROR_CANCELLED, "the job was cancelled, and sequence %" PRIu64 " is as before the job",
+                       sequence);
 }
 
 }  // namespace
 
-// Makes a random key, so that objects of other caches, processes and machines in the same tier have other keys.
+// Makes a random key. So in a tier that several caches share, the objects of different caches have different keys.
 Status TierJobs::make_suspend_key(PageKey* key) {
   if (fill_random(key->data(), key->size())) return Status();
-  return Status::error(KVC_ERROR_IO, "no random bytes for the keys of a tier: %s", std::strerror(errno));
+  return Status::error(KVC_ERROR_IO, "the system gave no random bytes for the keys of a tier: %s",
+                       std::strerror(errno));
 }
 
-// The tokens of a sequence that each layer holds; 0 for layers that store none. Throws std::bad_alloc.
+// Returns how many tokens of a sequence each layer holds; 0 for a layer that reads the K and V of another layer. Throws
+// std::bad_alloc.
 std::vector<int64_t> TierJobs::held_tokens(int32_t slot) const {
   std::vector<int64_t> held(static_cast<size_t>(core_.layers.size()));
   for (int32_t i = 0; i < core_.layers.size(); ++i) {
@@ -55,7 +57,7 @@ Status TierJobs::suspend(uint64_t sequence, uint64_t* job) {
     const auto held = std::make_shared<const std::vector<int64_t>>(held_tokens(core_.store.slot_of(sequence)));
     std::vector<TierWorker::LoadPage> pages(moved.size());
     for (size_t i = 0; i < pages.size(); ++i) {
-      // The job and the number of the page make the key unique.
+      // The numbers of the job and of the page make the key unique.
       TierPage& page = pages[i].page;
       page.group = moved[i].group;
       page.page = moved[i].page;
@@ -66,12 +68,14 @@ Status TierJobs::suspend(uint64_t sequence, uint64_t* job) {
       const uint64_t numbers[2] = {last_job_ + 1, i};
       std::memcpy(page.page_key.data(), numbers, sizeof numbers);
       page.key = objects_->key_of(page.group, page.page_key);
+      pages[i].found.bytes = objects_->suspended_bytes(page.group);
     }
     suspended_.try_emplace(sequence);  // so that finish_suspend allocates no memory
     jobs_[last_job_ + 1] = std::move(made);
     begun = worker_.store_all(std::move(pages), &jobs_[last_job_ + 1].load);
   } catch (const std::bad_alloc&) {
-    begun = Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory to suspend a sequence of %zu pages", moved.size());
+    begun = Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host refused memory to suspend a sequence of %zu pages",
+                          moved.size());
   }
   if (begun.ok()) {
     *job = ++last_job_;
@@ -95,7 +99,7 @@ Status TierJobs::finish_suspend(const Job& job, TierWorker::Loaded stored, int64
   remove_objects(std::move(stored.pages));
   if (!exists) return was_removed(job.sequence);
   if (job.cancelled) return was_cancelled(job.sequence);
-  return Status::error(KVC_ERROR_IO, "no tier took page %" PRId64 " of those of sequence %" PRIu64 ": it is as it was",
+  return Status::error(KVC_ERROR_IO, "no tier took page %" PRId64 " of sequence %" PRIu64 ", which is not suspended",
                        stored.first_failed, job.sequence);
 }
 
@@ -113,7 +117,8 @@ Status TierJobs::resume(uint64_t sequence, uint64_t* job) {
     made.sequence = sequence;
     begun = worker_.load(std::move(pages), &made.load);
   } catch (const std::bad_alloc&) {
-    begun = Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory to resume a sequence of %zu pages", fresh.size());
+    begun = Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host refused memory to resume a sequence of %zu pages",
+                          fresh.size());
   }
   if (begun.ok()) {
     *job = ++last_job_;
@@ -136,7 +141,7 @@ Status TierJobs::finish_resume(const Job& job, const TierWorker::Loaded& loaded,
   }
   if (job.cancelled) return was_cancelled(job.sequence);
   return Status::error(KVC_ERROR_IO,
-                       "the tiers have lost page %" PRId64 " of those of sequence %" PRIu64 ", which stays suspended",
+                       "the tiers could not load page %" PRId64 " of sequence %" PRIu64 ", which stays suspended",
                        loaded.first_failed, job.sequence);
 }
 
@@ -152,17 +157,20 @@ void TierJobs::forget(uint64_t sequence) noexcept {
 }
 
 int64_t TierJobs::num_suspended() const noexcept {
-  const auto running =
-      std::count_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return job.second.kind == Job::Kind::kSuspend; });
-  return static_cast<int64_t>(suspended_.size()) - running;
+  core_.mutex.assert_held();
+  auto count = static_cast<int64_t>(suspended_.size());
+  for (const auto& [id, job] : jobs_) count -= job.kind == Job::Kind::kSuspend ? 1 : 0;
+  return count;
 }
 
 void TierJobs::forget_all() noexcept {
+  core_.mutex.assert_held();
   for (auto& [sequence, pages] : suspended_) remove_objects(std::move(pages));
   suspended_.clear();
 }
 
-// If no memory is left, the objects stay in the tiers. This is harmless, because their keys are never used again.
+// If there is no memory for the removal, the objects stay in the tiers. This is harmless, because their keys are never
+// used again.
 void TierJobs::remove_objects(std::vector<TierWorker::LoadPage> pages) noexcept {
   try {
     worker_.remove(std::move(pages));
@@ -170,9 +178,10 @@ void TierJobs::remove_objects(std::vector<TierWorker::LoadPage> pages) noexcept 
   }
 }
 
-// Call it when the cache is destroyed. Removes the objects of unfinished suspends and of suspended sequences from the
-// tiers.
-void TierJobs::end_suspends() noexcept {
+// Removes the objects of unfinished suspends and of suspended sequences from the tiers. It waits without the lock,
+// because the worker's thread needs the lock to end a suspend.
+TierJobs::~TierJobs() {
+  core_.prefixes->set_watcher(nullptr);
   for (auto& [id, job] : jobs_) {
     if (job.kind != Job::Kind::kSuspend) continue;
     worker_.cancel_load(job.load);
@@ -182,6 +191,7 @@ void TierJobs::end_suspends() noexcept {
     }
     remove_objects(std::move(stored.pages));
   }
+  MutexLock lock(core_.mutex);
   forget_all();
 }
 

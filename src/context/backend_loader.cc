@@ -35,14 +35,14 @@ const char* device_name(int32_t device_type) {
   return "unknown";
 }
 
-// Checks that this library can call a backend's table.
+// Checks that the table has this library's version and the wanted device type.
 Status check_table(const kvc_backend* table, int32_t device_type, const char* from) {
   if (table == nullptr || table->version != KVC_BACKEND_VERSION || table->struct_size < sizeof(kvc_backend)) {
-    return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "%.200s does not serve version %d of the backend table", from,
+    return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "%.200s does not have version %d of the backend table", from,
                          KVC_BACKEND_VERSION);
   }
   if (table->device_type == device_type) return Status();
-  return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "%.200s serves device type %d (%s), not %d (%s)", from,
+  return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "%.200s is for device type %d (%s), not %d (%s)", from,
                        table->device_type, device_name(table->device_type), device_type, device_name(device_type));
 }
 
@@ -53,7 +53,7 @@ Status load_plugin(const std::string& path, int32_t device_type, const kvc_backe
     return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "no backend for device type %d (%s): %.300s", device_type,
                          device_name(device_type), reason.c_str());
   }
-  // After a failure the file stays loaded: its constructors have run, and it may not be safe to unload it.
+  // After a failure the file stays loaded, because its constructors have run, and it may not be safe to unload it.
   const auto get = reinterpret_cast<kvc_backend_get_fn>(find_symbol(library, "kvc_backend_get"));
   if (get == nullptr) {
     return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "%.200s is no backend: it has no symbol kvc_backend_get",
@@ -72,8 +72,8 @@ Status load_cuda(const kvc_backend** backend) {
   const char* const folder = library_folder();
   if (folder != nullptr) return load_plugin(folder + library_file_name("kvcache_cuda"), kDLCUDA, backend);
   return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE,
-                       "no backend for device type %d (CUDA): the folder of this library is unknown; name the file of "
-                       "the plug-in",
+                       "no backend for device type %d (CUDA): the folder of this library is unknown, so name "
+                       "the file of the plug-in",
                        static_cast<int>(kDLCUDA));
 }
 
@@ -90,8 +90,8 @@ Status load_backend(int32_t device_type, const char* path, const kvc_backend** b
   }
   if (device_type == kDLCUDA) return load_cuda(backend);
   return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE,
-                       "no backend for device type %d (%s); this library has one for device type %d (CPU), and looks "
-                       "for one of device type %d (CUDA)",
+                       "no backend for device type %d (%s): this library has one for device type %d (CPU), and "
+                       "looks for a plug-in only for device type %d (CUDA)",
                        device_type, device_name(device_type), static_cast<int>(kDLCPU), static_cast<int>(kDLCUDA));
 } catch (const std::bad_alloc&) {
   return Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for the path of a backend");

@@ -1,10 +1,10 @@
 // Context: one device of one backend, its threads and the host's log callback.
 // DeviceMemory: a block of the device's memory.
 //
-// Thread safety: any threads may use a Context and a DeviceMemory at once. A Context does not change after create,
-// except for its pool, which is thread-safe. Ownership: a Context is shared by its caches, and by all that keeps
-// device memory alive, such as exported views. The last owner's thread closes the device and joins the pool's
-// threads.
+// Thread safety: several threads may use a Context or a DeviceMemory at the same time. A Context does not change after
+// create, except for its pool, which is thread-safe. Ownership: a Context has many owners: handles, caches, and objects
+// that use the device, such as a DeviceMemory. The thread that releases the last of them closes the device, and joins
+// the threads of the pool.
 // Invariants
 //   1. device() is open from create to the destructor, and is closed before the pool is destroyed.
 //   2. A DeviceMemory keeps its Context, so memory is released to an open device.
@@ -24,8 +24,9 @@ namespace kvc {
 
 class Context {
  public:
-  // Opens the device. `config` is borrowed, and has every field of this library's version. Errors: INVALID_ARGUMENT,
-  // UNSUPPORTED (simd; the message lists the targets), DEVICE_UNAVAILABLE, OUT_OF_MEMORY, or a backend error.
+  // Opens the device. `config` is borrowed, and has every field of this library's version. Errors: INVALID_ARGUMENT
+  // (num_threads or device_id), UNSUPPORTED (unknown flags, reserved is not 0, or simd; for simd, the message lists the
+  // targets), DEVICE_UNAVAILABLE, OUT_OF_MEMORY, or a backend error.
   static Status create(const kvc_context_config& config, std::shared_ptr<Context>* out) noexcept;
   ~Context();
   Context(const Context&) = delete;
@@ -34,28 +35,30 @@ class Context {
   const kvc_backend& backend() const noexcept { return *backend_; }
   kvc_backend_device* device() const noexcept { return device_; }
   DLDevice dl_device() const noexcept { return dl_device_; }
-  int num_threads() const noexcept { return pool_.num_threads(); }  // items of one job that run in parallel
-  // How many work items run at once: the number that the backend gives, or else one for each thread.
+  int num_threads() const noexcept { return pool_.num_threads(); }  // largest number of threads that run one job
+  // The number of work items that run at the same time: the number that the backend gives, or else one for each thread.
   int parallel_items(const kvc_backend_tiling& tiling) const noexcept {
     return tiling.parallel_items > 0 ? tiling.parallel_items : num_threads();
   }
-  int num_workers() const noexcept { return pool_.num_workers(); }  // each worker has a scratch (thread_pool.h)
+  int num_workers() const noexcept { return pool_.num_workers(); }  // worker indices, each with a scratch
   ThreadPool& pool() noexcept { return pool_; }
   Status check_stream(void* stream) const;  // fails with DEVICE if the device is the CPU and `stream` is not null
   // Whether the host and the device read and write the same memory.
   bool is_host() const noexcept { return dl_device_.device_type == kDLCPU; }
-  // Copy host memory to device memory. The caller may change the source as soon as the call returns. upload runs in the
-  // order of the stream; upload_now is done on return.
+  // Copy host memory to device memory. The caller may change the source as soon as the call returns. upload copies in
+  // the order of the stream. upload_now has finished the copy when it returns.
   Status upload(void* target, const void* source, int64_t bytes, void* stream) const noexcept;
   Status upload_now(void* target, const void* source, int64_t bytes) const noexcept;
-  // Copies device memory to host memory, after the work that is in the stream now. Done on return.
+  // Copies device memory to host memory, after the work that was enqueued in the stream before. The copy is finished
+  // when the call returns.
   Status download(void* target, const void* source, int64_t bytes, void* stream) const noexcept;
 
-  // One JSON object: device, device_id, threads, host_parallel_for, simd, simd_available. May throw std::bad_alloc.
+  // Returns one JSON object: device, device_id, threads, host_parallel_for, simd, simd_available. May throw
+  // std::bad_alloc.
   std::string describe() const;
 
-  // Returns EARLIER_CALL if the device has found a bad value of an earlier call since the last report. Costs one load
-  // in a context with KVC_CONTEXT_VALIDATE, and nothing in other contexts.
+  // Returns EARLIER_CALL if the device has found a bad value in an array of an earlier call, since the last report. In
+  // a context with KVC_CONTEXT_VALIDATE, a check reads a few words of host memory. In other contexts, it does nothing.
   Status check_earlier() const noexcept;
 
   // Sends a KVC_LOG_* line to the host, on the calling thread. The caller must hold no lock. Lines are cut at 1023

@@ -1,10 +1,11 @@
-// DeviceArrays: copies of arrays of the host in one block of device memory, sent in one upload. If the device is the
-// host, this class is not used, because the arrays are read in place.
+// DeviceArrays: copies of host arrays in one block of device memory, sent in one upload. If the device is the host,
+// this class is not used, because the arrays are read in place.
 //
 // Thread safety: none. Ownership: it owns the block and the bytes to upload, and borrows the arrays from add to upload.
 // Invariants
-//   1. The same calls of clear and add give the same addresses, as long as the block need not grow.
-//   2. Such calls allocate nothing.
+//   1. If clear and the same calls of add are repeated, the copies have the same addresses, unless the block grew in
+//      between.
+//   2. Such a repetition allocates nothing.
 //   3. Addresses are aligned to kAlignment bytes.
 #pragma once
 
@@ -19,7 +20,7 @@ namespace kvc {
 
 class DeviceArrays {
  public:
-  static constexpr int64_t kAlignment = 256;
+  static constexpr int64_t kAlignment = 256;  // bytes
 
   // Removes all arrays. The block stays allocated.
   void clear() noexcept;
@@ -29,7 +30,8 @@ class DeviceArrays {
   Status reserve(const std::shared_ptr<Context>& context);
   // Calls reserve, and then copies all arrays to the block in the order of the stream.
   Status upload(const std::shared_ptr<Context>& context, void* stream);
-  // point makes a tensor refer to the copy of its array. copy_of returns the address of an array's copy.
+  // point makes a tensor refer to the copy of its array. copy_of returns the address of an array's copy. The address is
+  // null if the array was not added.
   void point(DLTensor* array) const noexcept;
   template <class T>
   T* copy_of(const T* array) const noexcept {
@@ -50,7 +52,7 @@ class DeviceArrays {
   int64_t bytes_ = 0;
 };
 
-// Calls visit(DLTensor*) for every tensor of `tables`.
+// Calls visit(DLTensor*) for every tensor of `tables` that is not of rank 0.
 template <class Visit>
 void for_each_tensor(kvc_tables* tables, Visit visit) {
   for (DLTensor* tensor :

@@ -1,6 +1,6 @@
-// Copies of a cache's bookkeeping on an asynchronous device, as handles of its backend. NodeMirror is the copy of a
-// group's node pool. DeviceStep is the copy of the index arrays and plans of one forward. ArrayList places
-// these arrays in the memory of the DeviceStep. On other devices, NodeMirror and DeviceStep are empty and cost
+// Copies of a cache's bookkeeping on an asynchronous device, as handles of its backend. A NodeMirror is the copy of the
+// nodes of one group's page lists. A DeviceStep is the copy of the index arrays and plans of one forward. An ArrayList
+// places these arrays in the memory of a DeviceStep. On other devices, NodeMirror and DeviceStep are empty and cost
 // nothing.
 //
 // Thread safety: none. Ownership: NodeMirror and DeviceStep keep their context alive.
@@ -16,7 +16,7 @@ namespace kvc {
 
 class NodeMirror {
  public:
-  // nodes: [num_nodes, fanout]. The array must stay at its address while the mirror lives.
+  // nodes: [num_nodes, fanout]. The array must stay at its address as long as the mirror exists.
   static Status create(std::shared_ptr<Context> context, const int32_t* nodes, int64_t num_nodes, NodeMirror* out);
   NodeMirror() = default;
   NodeMirror(NodeMirror&& other) noexcept;
@@ -24,7 +24,7 @@ class NodeMirror {
   ~NodeMirror();
 
   kvc_backend_mirror* get() const noexcept { return mirror_; }
-  // The device's copy; null without a mirror.
+  // Returns the device's copy of the nodes; null if there is no mirror.
   const int32_t* nodes() const noexcept { return nodes_; }
 
  private:
@@ -42,7 +42,7 @@ class DeviceStep {
   ~DeviceStep();
 
   const kvc_backend_step* get() const noexcept { return step_; }
-  // The address of the step's arrays on the device.
+  // Returns the address of the step's arrays on the device.
   const void* arrays() const noexcept { return arrays_; }
   Status stage(const kvc_backend_stage& args, void* stream);
   // Stages a plan that was made after the call of stage.
@@ -56,7 +56,7 @@ class DeviceStep {
 };
 
 // Lists the arrays for a call of stage, and places them one after another in the step's memory. In a step of a graph,
-// each array takes the room of its capacity, so it has the same address in every step.
+// each array gets the room of its capacity, so it has the same address in every step.
 class ArrayList {
  public:
   // device: the step's memory; null to count bytes only.
@@ -66,8 +66,8 @@ class ArrayList {
     by_capacity_ = by_capacity;
     bytes_ = 0;
   }
-  // Sets *on_device to the array's address on the device. It is null if the array takes no room, or if start was
-  // called with null.
+  // Sets *on_device to the array's address on the device. The address is null if the array needs no room, or if start
+  // was called with null.
   template <class T>
   void add(const T* data, int64_t count, int64_t capacity, const T** on_device) {
     constexpr auto kBytes = static_cast<int64_t>(sizeof(T));

@@ -28,7 +28,8 @@ Status StreamOrder::enter(void* stream) {
 
 Status StreamOrder::leave(void* stream) {
   if (event_ == nullptr) return Status();
-  // Since this call called enter, calls on other streams may have called leave. The event must follow their work too.
+  // Since this call has called enter, calls on other streams may have called leave. The event must follow their work
+  // too, so the stream waits again.
   Status status = enter(stream);
   if (status.ok()) {
     kvc_error error = KVC_ERROR_INIT;
@@ -46,7 +47,7 @@ Status StreamOrder::check() const {
   if (!lost_.load(std::memory_order_relaxed)) return Status();
   return Status::error(
       KVC_ERROR_DEVICE_FAILED,
-      "the device failed in an earlier call, so the contents of the cache are not known any more: destroy the cache");
+      "the device failed in an earlier call, so the contents of the cache are unknown: destroy the cache");
 }
 
 }  // namespace kvc

@@ -27,7 +27,7 @@ inline void pause() noexcept {
 struct ThreadPool::Start {
   alignas(kLine) ThreadPool* pool = nullptr;
   int32_t worker = 0;
-  int64_t moved_ns = 0;              // when the worker last changed its core; only the worker uses it
+  int64_t moved_ns = 0;              // when the worker last left the caller's core; only the worker uses it
   std::atomic<bool> working{false};  // the worker may have claimed items
 };
 
@@ -43,8 +43,9 @@ struct ThreadPool::HostJob {
     while ((i = next.fetch_add(1, std::memory_order_relaxed)) < num_items) item(arg, i, worker);
   }
 
-  // One of the loops that the host runs. If no worker index is free, the loop returns, and other loops or the caller
-  // run the items. The loop must not wait: it could block a thread of the host that the holder of an index needs.
+  // One of the loops that the host runs. If no worker index is free, the loop returns without running items. Then other
+  // loops, or the caller after all loops, run the items. The loop must not wait for an index, because the loop that has
+  // the index may need the same thread of the host to continue.
   static void loop(void* self, int64_t) {
     HostJob& job = *static_cast<HostJob*>(self);
     const int slot = job.pool->slots_.try_claim();
@@ -94,8 +95,8 @@ void ThreadPool::run(int64_t n, int32_t effort, Item item, void* arg) noexcept {
 void ThreadPool::run_on_host(int64_t n, Item item, void* arg) noexcept {
   HostJob job{this, item, arg, n};
   parallel_for_(parallel_for_user_, std::min<int64_t>(n, num_threads_), HostJob::loop, &job);
-  // All claimed items are done, because their loops have returned. But loops that found no free index claimed none, so
-  // items may remain.
+  // All claimed items are done, because their loops have returned. But a loop that finds no free index claims no items,
+  // so items may remain.
   if (job.next.load(std::memory_order_relaxed) >= n) return;
   const int slot = slots_.claim();
   job.claim_items(slot);
@@ -107,7 +108,7 @@ bool ThreadPool::try_take() noexcept {
 }
 
 // Returns whether to wake workers that sleep. A wake costs the caller microseconds, and the worker starts tens of
-// microseconds later, which is too late for a small job. But if small jobs follow each other within kSpinNs, a worker
+// microseconds later. This is too late for a small job. But if small jobs follow each other within kSpinNs, a worker
 // that wakes now helps with the next jobs.
 bool ThreadPool::worth_waking(int32_t effort) noexcept {
   if (effort == KVC_EFFORT_LARGE) return true;
@@ -142,8 +143,8 @@ uint32_t ThreadPool::work(int32_t worker) noexcept {
   return finished;
 }
 
-// Waits until the workers have reported `target` items. The caller first polls and then sleeps. While it sleeps, a
-// worker that claimed an item and lost its core can use the caller's core.
+// Waits until the workers have reported `target` items. The caller first polls, and then sleeps. While the caller
+// sleeps, a worker that has claimed an item and lost its core can use the caller's core.
 void ThreadPool::wait_done(uint32_t target) noexcept {
   if (done_.load(std::memory_order_acquire) == target) return;
   const int64_t begin_ns = steady_ns();
@@ -168,8 +169,8 @@ bool ThreadPool::poll_done(uint32_t target, int64_t until_ns) noexcept {
   return false;
 }
 
-// If a worker may have claimed an item but is not running, moves it to the caller's core and returns true. The caller
-// sleeps next. The system would also move such a worker to an idle core, but only after milliseconds.
+// If a worker may have claimed an item but is not running, moves this worker to the caller's core and returns true.
+// Then the caller must sleep. The system would also move such a worker to an idle core, but only after milliseconds.
 bool ThreadPool::move_waiting_worker_here() noexcept {
   for (int i = 0; i < num_started_; i++) {
     if (!starts_[i].working.load(std::memory_order_relaxed)) continue;
@@ -193,7 +194,9 @@ void ThreadPool::wake_sleepers(int wanted) noexcept {
 
 void ThreadPool::start_workers() noexcept {
   start_tried_ = true;
-  if (!fork_watch_.active()) return;  // a forked child would wait for workers that it does not have
+  // Without a fork handler, reset_in_child would not run in a child of fork(). If the child then started a job, it
+  // would count on workers that do not exist there. So no worker is started.
+  if (!fork_watch_.active()) return;
   while (num_started_ < num_threads_ - 1) {
     Start& start = starts_[num_started_];
     start.pool = this;
@@ -237,7 +240,8 @@ bool ThreadPool::wait_for_job() noexcept {
     const int64_t time_ns = steady_ns();
     const bool awake = awake_.load(std::memory_order_relaxed) > 0;
     if (time_ns - begin_ns >= (awake ? kAwakeNs : kSpinNs)) return sleep_for_job();
-    // At first, taken_ is not read. So its cache line stays with the caller, which may take the workers again soon.
+    // At first, taken_ is not read, so that its cache line stays with the caller, which may take the workers again
+    // soon.
     if (time_ns - begin_ns >= kKeepNs / 4 && taken_.load(std::memory_order_relaxed)) in_job_ns = time_ns;
     // A worker that polls on the caller's core and never yields delays the caller by kSpinNs (measured).
     if (time_ns - in_job_ns >= kKeepNs || current_cpu() == caller_cpu_.load(std::memory_order_relaxed)) sched_yield();
@@ -265,7 +269,8 @@ bool ThreadPool::sleep_for_job() noexcept {
   return !stop_.load(std::memory_order_relaxed);
 }
 
-// The child has only the thread that forked, which is not inside run(). So no slot is held, and no worker exists.
+// In a child of fork(), only the thread that called fork() exists, and this thread was not inside run(). So all worker
+// indices are free there, and no worker exists.
 void ThreadPool::reset_in_child(void* self) noexcept {
   ThreadPool& pool = *static_cast<ThreadPool*>(self);
   pool.slots_.reset();

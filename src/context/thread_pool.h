@@ -12,9 +12,9 @@
 //   host's pool   Every loop that the host runs claims any free index while it executes items. It never waits.
 // num_workers() is the number of scratches. num_threads() is the number of items of one job that run in parallel.
 //
-// Concurrent callers. Workers serve one job at a time. A caller that finds the workers busy runs its items itself. If
-// the workers become free between two items, the caller gives the other items to them. An item must not call run() of
-// its own pool, because it would hold one index and wait for another.
+// Concurrent callers. Workers run items of one job at a time. A caller that finds the workers busy runs its items
+// itself. If the workers become free between two items, the caller gives the other items to them. An item must not call
+// run() of its own pool, because it would hold one index and wait for another.
 //
 // Invariants
 //   1. A thread gets an item only through remaining_. If its fetch_sub returns r > 0, the thread has claimed item
@@ -54,8 +54,8 @@ class ThreadPool {
  public:
   using Item = void (*)(void* arg, int64_t index, int32_t worker);
 
-  // The most callers that run items at the same time. Each caller costs a scratch in the backend. Engines run only a
-  // few forwards at the same time.
+  // The largest number of callers that run items at the same time, if the pool has its own threads. Each caller costs a
+  // scratch in the backend. Engines run only a few forwards at the same time.
   static constexpr int kCallerSlots = 8;
 
   // num_threads >= 1 includes the caller. With parallel_for, the pool starts no thread.
@@ -65,11 +65,11 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   // Runs item(arg, i, worker) once for each i in [0, n), and returns when all are done. effort: a kvc_backend_effort.
-  // Only the first job allocates memory.
+  // Only the call that starts the threads allocates memory.
   void run(int64_t n, int32_t effort, Item item, void* arg) noexcept;
 
-  // A hint. While the sum of deltas is positive, idle workers poll for up to kAwakeNs after their last job before they
-  // sleep. They yield to any other thread that needs their core. The call wakes no thread.
+  // A hint. While the sum of all deltas is positive, an idle worker polls for up to kAwakeNs after its last job before
+  // it sleeps. It yields to any other thread that needs its core. The call wakes no thread.
   void keep_awake(int delta) noexcept { awake_.fetch_add(delta, std::memory_order_relaxed); }
 
   int num_threads() const noexcept { return num_threads_; }
@@ -84,13 +84,13 @@ class ThreadPool {
   // in the usual gap between two jobs.
   static constexpr int64_t kKeepNs = 25'000;
   static constexpr int64_t kStallNs = 50'000;     // how long a caller polls before it looks for a worker without a core
-  static constexpr int64_t kLookNs = 500'000;     // time between two such searches by a sleeping caller
-  static constexpr int64_t kMoveNs = 1'000'000;   // the least time between two moves of a worker
+  static constexpr int64_t kLookNs = 500'000;     // how long a caller sleeps before it looks for such a worker again
+  static constexpr int64_t kMoveNs = 1'000'000;   // the shortest time between two moves of a worker
   static constexpr int64_t kAwakeNs = 2'000'000;  // how long an idle worker polls under keep_awake
-  static constexpr int kPausesPerCheck = 16;      // about 1 us between two reads of the clock
-  static constexpr int kWakesPerThread = 2;       // sleepers that one thread wakes; each of them wakes more
-  static constexpr int64_t kMaxJobItems = 1 << 30;  // remaining_ and done_ count in 32 bits
-  static constexpr std::size_t kLine = 128;         // two cache lines: x86 prefetches pairs
+  static constexpr int kPausesPerCheck = 16;      // pauses between two reads of the clock: about 1 us
+  static constexpr int kWakesPerThread = 2;       // sleepers that one thread wakes; each wakes more
+  static constexpr int64_t kMaxJobItems = 1 << 30;  // largest number of items of a Job: its counters have 32 bits
+  static constexpr std::size_t kLine = 128;         // bytes of two cache lines: x86 prefetches pairs of lines
 
   struct Job {
     Item item = nullptr;
@@ -130,12 +130,12 @@ class ThreadPool {
   bool start_tried_ = false;   // written by the thread that holds taken_; stays true if the system refuses threads
   int64_t last_small_ns_ = 0;  // written by the thread that holds taken_: when a small job last found sleepers
 
-  // remaining_ and job_ lie together, so that a claim also loads the job.
+  // remaining_ and job_ lie together, so that a worker that claims an item also loads the job.
   alignas(kLine) std::atomic<int32_t> remaining_{0};
-  std::atomic<int> caller_cpu_{-1};  // the core on which job_ was published
+  std::atomic<int> caller_cpu_{-1};  // the core of the caller when it stored job_
   Job job_;
 
-  alignas(kLine) std::atomic<uint32_t> done_{0};  // futex: items that workers reported
+  alignas(kLine) std::atomic<uint32_t> done_{0};  // futex: number of items that workers reported
   std::atomic<bool> caller_sleeps_{false};
 
   // Idle workers poll these fields or sleep on them. They are rarely written.

@@ -16,7 +16,7 @@ int WorkerSlots::try_claim() noexcept {
     uint64_t free = words_[w].load(std::memory_order_seq_cst);
     while (free) {
       // Acquire order pairs with the release by the slot's last holder, which wrote to the scratch. Sequential
-      // consistency is for claim(): its waiter must not miss a release.
+      // consistency is needed by claim(), whose waiter must not miss a release.
       if (words_[w].compare_exchange_weak(free, free & (free - 1), std::memory_order_seq_cst)) {
         return w * 64 + std::countr_zero(free);
       }

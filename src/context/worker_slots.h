@@ -1,4 +1,5 @@
-// WorkerSlots: a fixed number of slots, free or in use. The holder of a slot owns the scratch of that slot.
+// WorkerSlots: a fixed number of slots, which are free or in use. Each slot belongs to one worker index of a
+// ThreadPool. The holder of a slot owns the scratch of that slot.
 //
 // Thread safety: any thread. A slot may be released on another thread than the thread that claimed it.
 // Ownership: the holder of a slot releases it, once.
@@ -29,7 +30,8 @@ class WorkerSlots {
   int claim() noexcept;
   void release(int slot) noexcept;
 
-  // Frees every slot. It is called in the child of a fork, where the holders do not exist. It only stores to memory.
+  // Frees every slot. Must be called in the child of a fork, where the holders of the slots do not exist. Only stores
+  // to memory.
   void reset() noexcept;
 
  private:
@@ -37,7 +39,7 @@ class WorkerSlots {
   const int num_words_;
   const std::unique_ptr<std::atomic<uint64_t>[]> words_;
   std::atomic<uint32_t> waiters_{0};
-  std::atomic<uint32_t> releases_{0};  // futex: counts releases that found waiters
+  std::atomic<uint32_t> releases_{0};  // futex: number of releases that found waiters
 };
 
 }  // namespace kvc

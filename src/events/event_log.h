@@ -1,4 +1,4 @@
-// EventLog: writes what happens to a prefix index into a ring of events, and lists what the index holds.
+// EventLog: writes the changes of a prefix index into a ring of events, and lists the pages that the index has.
 //
 // Pure: the epoch (a random number that identifies the cache) is an argument. Thread safety: none; calls are made under
 // the owner's lock. The log must not outlive the index.
@@ -28,8 +28,8 @@ class EventLog final : public PrefixListener {
   uint64_t epoch() const noexcept { return epoch_; }
   const EventRing& ring() const noexcept { return ring_; }
 
-  // Lists the pages that the index holds now, each as a KVC_EVENT_STORED. If `after_clear` is set, a
-  // KVC_EVENT_CLEARED comes first, which tells the reader to drop all earlier pages.
+  // Lists the pages that the index has now, each as a KVC_EVENT_STORED. If `after_clear` is set, a KVC_EVENT_CLEARED
+  // comes first. It tells the reader to drop all earlier pages.
   void list_pages(bool after_clear, EventList* out) const;
 
   void stored(const NamedPage& page) noexcept override;

@@ -9,19 +9,19 @@
 namespace kvc {
 namespace {
 
-constexpr size_t kMostEvents = 1024;  // most events that are merged at once
-constexpr size_t kRankBytes = 5;      // most bytes of the encoded rank
+constexpr size_t kMostEvents = 1024;  // largest number of events in one Segment
+constexpr size_t kRankBytes = 5;      // largest number of bytes of the encoded rank
 constexpr size_t kHashBytes = sizeof(kvc_event::key);
 
 // A run of events of one kind. Stored pages of one group become one event of the message if each page continues the
-// page before it. Removed pages of one group always become one event. Pages of other groups may lie between them.
+// page before it. Removed pages of one group always become one event. Events of other groups may lie between them.
 class Segment {
  public:
   Segment(const MessageFormat& format, std::span<const kvc_event> events, std::span<const int32_t> tokens,
           MsgpackWriter* out)
       : format_(format), events_(events), tokens_(tokens), out_(*out) {}
 
-  // Writes the events. Returns how many events the message got.
+  // Writes the events. Returns how many events of the message they became.
   size_t put();
 
  private:
@@ -76,8 +76,8 @@ void Segment::put_key(std::string_view name) {
   if (!format_.arrays) out_.put_text(name);
 }
 
-// Returns whether the caller must write the value. An absent field is written as nil in an array, and left out in a
-// map.
+// Returns whether the caller must write the value. If the field is absent, an array gets nil, and a map does not get
+// the field.
 bool Segment::put_optional(std::string_view name, bool present) {
   if (present) put_key(name);
   if (!present && format_.arrays) out_.put_nil();
@@ -162,7 +162,8 @@ void Segment::put_removed() {
   out_.put_text("LOCAL");
 }
 
-// Returns the end of the run of events of one kind that begins at `begin`.
+// Returns the end of the segment that begins at `begin`: up to kMostEvents events of one kind, or one
+// KVC_EVENT_CLEARED.
 size_t segment_end(std::span<const kvc_event> events, size_t begin) {
   size_t end = begin + 1;
   if (events[begin].kind == KVC_EVENT_CLEARED) return end;

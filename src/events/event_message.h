@@ -13,29 +13,29 @@
 namespace kvc {
 
 struct MessageFormat {
-  // What a message says of a layer group.
+  // What a message says about a layer group.
   struct Group {
     std::string_view kind;
-    int64_t window_tokens = 0;  // 0 = none
+    int64_t window_tokens = 0;  // 0 = no window
   };
   static Group group_of(const GroupRules& rules) noexcept;
 
   std::vector<Group> groups;
   std::string_view medium;  // where pages are: "CPU" or "GPU"
-  int64_t page_size = 0;
+  int64_t page_size = 0;    // in tokens
   double timestamp = 0;
-  int32_t rank = -1;  // -1 = nil
+  int32_t rank = -1;  // data_parallel_rank; -1 = nil
   bool arrays = false;
   bool short_hashes = false;
 };
 
 struct MessageSize {
-  size_t events = 0;  // events in the message
-  size_t bytes = 0;   // bytes of the message; if it has no events, the bytes that the first event needs
+  size_t events = 0;  // number of kvc_events in the message
+  size_t bytes = 0;   // bytes of the message; if `events` is 0, bytes of a message with only the first event
 };
 
-// Writes a message with as many events as fit in `out`, from the first event on. tokens: [events, page_size]. If
-// `measure` is set, the result counts all events, whether they fit or not.
+// Writes a message with the first events, as many as fit in `out`. tokens: [events, page_size]. If `measure` is set,
+// the result counts all events, even if they do not fit.
 MessageSize write_message(const MessageFormat& format, std::span<const kvc_event> events,
                           std::span<const int32_t> tokens, std::span<uint8_t> out, bool measure = false);
 

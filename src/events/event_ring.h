@@ -1,8 +1,8 @@
-// EventRing: the newest events of a prefix index, numbered from 0. In a full ring, a new event replaces the oldest
-// event. So the cost of adding an event does not depend on readers.
+// EventRing: the newest events of a prefix index. Events are numbered from 0. In a full ring, a new event replaces the
+// oldest event, so the cost of adding an event does not depend on readers.
 //
 // Pure. Thread safety: none; calls are made under the owner's lock. Allocates in the constructor only. Invariant: the
-// ring holds the events from oldest() to before newest(), at most `capacity` of them.
+// ring has the events with the numbers [oldest(), newest()), at most `capacity` of them.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace kvc {
 
 class EventRing {
  public:
-  // capacity: in events. page_size: in tokens. Both are > 0.
+  // capacity: number of events. page_size: number of tokens. Both are > 0.
   EventRing(int64_t capacity, int64_t page_size)
       : page_size_(page_size), events_(capacity), tokens_(capacity * page_size) {}
   static int64_t bytes_needed(int64_t capacity, int64_t page_size) noexcept {
@@ -23,7 +23,7 @@ class EventRing {
   }
 
   int64_t page_size() const noexcept { return page_size_; }
-  uint64_t newest() const noexcept { return newest_; }  // number of the next event
+  uint64_t newest() const noexcept { return newest_; }  // the number that the next event gets
   uint64_t oldest() const noexcept {
     const auto capacity = static_cast<uint64_t>(events_.size());
     return newest_ > capacity ? newest_ - capacity : 0;
@@ -37,7 +37,8 @@ class EventRing {
     return {tokens_.data() + place(newest_++) * page_size_, static_cast<size_t>(page_size_)};
   }
 
-  // The event `number`, and its tokens, [page_size]. The ring must still hold the event.
+  // at returns the event with this number, and tokens returns its tokens, [page_size]. The ring must still have the
+  // event.
   const kvc_event& at(uint64_t number) const noexcept { return events_[place(number)]; }
   std::span<const int32_t> tokens(uint64_t number) const noexcept {
     return {tokens_.data() + place(number) * page_size_, static_cast<size_t>(page_size_)};

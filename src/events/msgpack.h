@@ -17,7 +17,7 @@ class MsgpackWriter {
  public:
   explicit MsgpackWriter(std::span<uint8_t> out) : out_(out) {}
 
-  size_t size() const noexcept { return size_; }  // bytes so far, including those that do not fit
+  size_t size() const noexcept { return size_; }  // number of bytes so far, including bytes that did not fit
   bool fits() const noexcept { return size_ <= out_.size(); }
   // Drops all bytes after the first `size`.
   void go_back(size_t size) noexcept { size_ = size; }
@@ -50,7 +50,7 @@ class MsgpackWriter {
   // Writes the header of a list or map with at most 15 elements or entries.
   void put_short_list(size_t elements) noexcept { put_byte(static_cast<uint8_t>(0x90 | elements)); }
   void put_short_map(size_t entries) noexcept { put_byte(static_cast<uint8_t>(0x80 | entries)); }
-  // Changes the number of elements of a list whose header is at `place`.
+  // Changes the number of elements of a list whose header begins at byte `place`.
   void set_list(size_t place, size_t elements) noexcept {
     MsgpackWriter header(out_.subspan(std::min(place, out_.size())));
     header.put_list(elements);

@@ -1,10 +1,10 @@
 // See page_key.h.
 //
-// The message of a page, of which the key is the hash, has four parts: its token ids, its media spans, the key of its
-// parent (the page before it), and a trailer. The ids come first, so that their full blocks can be compressed before
-// the parent's key is computed. The rest of the message is the tail. Two blocks of different messages are compressed
-// at once (Sha256Blocks::compress_pair): a block of a page's tail with a block of ids of the page kAhead pages later,
-// and blocks of ids of two pages with each other. So nearly all blocks are compressed in pairs.
+// The key of a page is the hash of a message. The message has four parts: the token ids of the page, its media spans,
+// the key of its parent (the page before it), and a trailer. The ids come first, so that the full blocks of ids can be
+// compressed before the parent's key is computed. The rest of the message is the tail. Two blocks of different messages
+// are compressed at once (Sha256Blocks::compress_pair): a block of a page's tail with a block of ids of the page kAhead
+// pages later, and blocks of ids of two pages with each other. So nearly all blocks are compressed in pairs.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "keys/page_key.h"
@@ -29,7 +29,7 @@ void write_trailer(uint8_t* to, uint32_t tokens, uint32_t spans) {
   std::memcpy(to + 8, kPageType, kTypeBytes);
 }
 
-// SHA-256 of the 32 bytes at `fixed`, a text, its length, and a type.
+// Returns the SHA-256 of the 32 bytes at `fixed`, a text, the length of the text, and a type.
 PageKey key_of_text(const uint8_t* fixed, std::span<const uint8_t> text, const char* type, const Sha256Blocks& blocks) {
   const uint64_t length = text.size();
   PageKey key;
@@ -48,10 +48,11 @@ class Chain {
   int64_t hash_pages();
 
  private:
-  // How far a page is hashed: `state` is the hash after the first `done` full blocks of its ids.
+  // Says how far a page is hashed: `state` is the state of SHA-256 after the first `done` full blocks of ids of the
+  // page.
   struct Body {
     uint32_t state[8];
-    int64_t done;  // blocks
+    int64_t done;  // number of compressed blocks
   };
 
   const uint8_t* ids(int64_t page) const {
@@ -77,13 +78,13 @@ class Chain {
   const int64_t body_blocks_;  // full blocks of ids in a page
   const size_t rest_;          // bytes of ids after the full blocks
   const int64_t salt_page_;    // the first page with the salt; -1 = the salt begins in none of these pages
-  size_t first_span_ = 0;      // spans before this index end before the current page
+  size_t first_span_ = 0;      // spans with a lower index end before the current page
 
   Body bodies_[2 * kAhead];
-  // The tail of a page without spans: last ids, the parent's key, trailer, padding. Between two
-  // calls of link, it has the parent's key of the next page.
+  // The tail of a page without spans: the last ids, the parent's key, the trailer and the padding. Between two calls of
+  // link, tail_ has the parent's key of the next page.
   uint8_t tail_[2 * kSha256BlockBytes];
-  int64_t tail_blocks_;
+  int64_t tail_blocks_;  // blocks of tail_ that a page without spans uses: 1 or 2
 };
 
 Chain::Chain(const KeyedTokens& in, uint8_t* keys, const Sha256Blocks& blocks)
@@ -138,7 +139,8 @@ uint32_t Chain::find_spans(int64_t page) {
   return static_cast<uint32_t>(i - first_span_);
 }
 
-// Sets the parent's key where it is not the key of the page before: at the first page, and where the salt begins.
+// Sets the parent's key at the first page, and at the page where the salt begins. At other pages, the parent's key is
+// the key of the page before.
 void Chain::enter_context(int64_t page) {
   PageKey key;
   if (page == 0 && in_.parent != nullptr) {
@@ -154,7 +156,7 @@ void Chain::enter_context(int64_t page) {
 }
 
 // Computes the key of a page whose full blocks of ids are compressed. Compresses the page's tail together with the
-// first ids of the page kAhead pages later.
+// first blocks of ids of the page kAhead pages later.
 void Chain::link(int64_t page) {
   const int64_t next = page + kAhead;
   if (exists(next)) start(next);

@@ -1,11 +1,11 @@
-// Page keys: names of the contents of pages, equal in every process and on every machine. docs/reference/keys.md
-// defines the bytes that are hashed.
+// Computes page keys. A page key is a name for the content of a page, which is the same in every process and on every
+// machine. docs/reference/keys.md defines the bytes that are hashed.
 //
-// A key covers the tokens of a page and all else that their K and V depend on: the model, the adapter, the salt,
-// media such as images, and all pages before it. It covers earlier pages because the key of the page before is hashed
+// A key covers the tokens of a page and all else that their K and V depend on: the model, the adapter, the salt, media
+// such as images, and all pages before it. The key covers earlier pages because the key of the page before is hashed
 // too.
 //
-// Pure. Thread safety: any thread may call page_keys, which cannot fail and allocates nothing.
+// page_keys is a pure function, which cannot fail and allocates nothing. Any thread may call it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -21,12 +21,12 @@ namespace kvc {
 inline constexpr int64_t kPageKeyBytes = kSha256Bytes;
 using PageKey = std::array<uint8_t, kSha256Bytes>;
 
-// Tokens that stand for media, such as an image or a sound. Their ids do not identify the content, so the key covers
-// a hash of the content.
+// The tokens of a medium, such as an image or a sound. Their ids do not identify the content, so the key covers a hash
+// of the content.
 struct MediaSpan {
-  int64_t begin = 0;   // position of its first token in the sequence
+  int64_t begin = 0;   // position of the span's first token in the sequence
   int64_t tokens = 0;  // length of the span, > 0
-  PageKey hash = {};   // hash of the content, and of all that changes how the model reads it
+  PageKey hash = {};   // hash of the medium, and of all that changes how the model reads the medium
 };
 
 // The tokens of a sequence: all tokens, or those from the start of a page on.

@@ -1,10 +1,11 @@
-// SHA-256 (FIPS 180-4) of bytes that arrive in pieces.
+// Computes SHA-256 (FIPS 180-4) of bytes that arrive in pieces.
 //
 //   Sha256 hash;
 //   hash.update(bytes, size);   // any number of times
 //   hash.finish(digest);        // once, at the end
 //
-// Pure. Thread safety: none for an object; the functions may be called from any thread. Nothing fails or allocates.
+// All functions are pure, cannot fail, and allocate nothing. Only one thread at a time may use an object. Any thread
+// may call the other functions.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -19,9 +20,9 @@ namespace kvc {
 
 inline constexpr size_t kSha256Bytes = 32;
 
-// The implementations that this CPU can run. The portable one comes first, the fastest one last.
+// Returns the implementations that this CPU can run. The portable one comes first, and the fastest one last.
 std::span<const Sha256Blocks* const> sha256_implementations() noexcept;
-// The fastest implementation that this CPU can run.
+// Returns the fastest implementation that this CPU can run.
 const Sha256Blocks& sha256_blocks() noexcept;
 
 // The state before the first block: 8 words.
@@ -34,7 +35,7 @@ size_t pad_sha256(uint8_t* last, size_t size, uint64_t total) noexcept;
 class Sha256 {
  public:
   explicit Sha256(const Sha256Blocks& blocks = sha256_blocks()) noexcept : Sha256(blocks, kSha256Start, 0) {}
-  // Continues a message. Its first `total` bytes, a multiple of 64, are already compressed into `state`.
+  // Continues a message whose first `total` bytes are already compressed into `state`. `total` is a multiple of 64.
   Sha256(const Sha256Blocks& blocks, const uint32_t* state, uint64_t total) noexcept;
 
   void update(const void* data, size_t size) noexcept;

@@ -1,5 +1,6 @@
-// SHA-256 with the instructions of ARMv8. This file is compiled with its own flags (src/CMakeLists.txt). So it must
-// not include inline functions that other files use: the linker may keep this file's copy, which fails on other CPUs.
+// Computes SHA-256 with the instructions of ARMv8. This file is compiled with its own flags (src/CMakeLists.txt). So it
+// must not include inline functions that other files use: the linker may keep this file's copy of such a function,
+// which fails on other CPUs.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "keys/sha256_lanes.h"
@@ -12,7 +13,7 @@ namespace {
 
 uint32x4_t load_words(const uint8_t* data) { return vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(data))); }
 
-// s0 and s1 hold the words (a, b, c, d) and (e, f, g, h) of the state.
+// s0 has the words (a, b, c, d) of the state, and s1 has the words (e, f, g, h).
 struct Lane {
   using Words = uint32x4_t;
   Words s0, s1;

@@ -1,7 +1,9 @@
-// The compression function of SHA-256 (FIPS 180-4), in each implementation that this build has. sha256.h chooses one.
+// Declares the implementations of the compression function of SHA-256 (FIPS 180-4) that this build has. sha256.h
+// chooses one of them.
 //
-// An implementation can compress two independent messages at once. A block is a chain of 32 instructions, and each of
-// them needs the result of the instruction before it. So a single message leaves half of the SHA unit idle.
+// An implementation can compress two independent messages at once. With the SHA instructions of a CPU, a block is a
+// chain of 32 instructions, and each of them needs the result of the instruction before it. So a single message uses at
+// most half of the SHA unit.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -25,7 +27,7 @@ struct Sha256Blocks {
   void (*write)(const uint32_t* state, uint8_t* digest);
 };
 
-// The round constants.
+// The constants of the 64 rounds.
 alignas(64) inline constexpr uint32_t kSha256Rounds[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,

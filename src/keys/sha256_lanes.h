@@ -1,6 +1,7 @@
-// The rounds of SHA-256 over one message, or over two messages at once, for CPUs with instructions for SHA-256.
+// Computes the rounds of SHA-256 for one message, or for two messages at once, on CPUs with instructions for SHA-256.
 //
-// A Lane holds one message in registers. Each file for a kind of CPU defines its own Lane, with these members:
+// A Lane has the state and the words of one message in registers. Each file for a kind of CPU defines its own Lane,
+// with these members:
 //   Words s0, s1             the state, in the order that the instructions need
 //   Words w0, w1, w2, w3     the last 16 words of the message schedule
 //   load, store              read the state from eight words, and write it to them

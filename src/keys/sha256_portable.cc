@@ -1,4 +1,4 @@
-// SHA-256 in plain C++. The names and the order of operations are those of FIPS 180-4.
+// Computes SHA-256 in plain C++. The names and the order of operations are those of FIPS 180-4.
 // SPDX-License-Identifier: Apache-2.0
 #include <bit>
 

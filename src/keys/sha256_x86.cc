@@ -1,9 +1,10 @@
-// SHA-256 with the SHA-NI instructions. This file is compiled with its own flags (src/CMakeLists.txt). So it must not
-// include inline functions that other files use: the linker may keep this file's copy, which fails on other CPUs.
+// Computes SHA-256 with the SHA-NI instructions. This file is compiled with its own flags (src/CMakeLists.txt). So it
+// must not include inline functions that other files use: the linker may keep this file's copy of such a function,
+// which fails on other CPUs.
 //
-// Lower bound of a block: its 64 rounds are a chain of 32 sha256rnds2 instructions. With a latency of 4 cycles, the
-// chain takes 128 cycles. The unit can start an instruction every 2 cycles. So two messages at once take 128 cycles
-// for a block of each message.
+// Lower bound: the 64 rounds of a block are a chain of 32 sha256rnds2 instructions. With a latency of 4 cycles, the
+// chain takes 128 cycles. The SHA unit can start such an instruction every 2 cycles. So two messages at once take 128
+// cycles for one block of each message.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "keys/sha256_lanes.h"
@@ -17,13 +18,13 @@ namespace {
 __m128i load_bytes(const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); }
 void store_bytes(void* to, __m128i bytes) { _mm_storeu_si128(static_cast<__m128i*>(to), bytes); }
 
-// Reverses the bytes of each of four words: words in memory are little endian, and those of the message big endian.
+// Reverses the bytes of each of four words: words in memory are little endian, and words of the message are big endian.
 __m128i swap_bytes(__m128i words) {
   return _mm_shuffle_epi8(words, _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203));
 }
 
-// The instructions need the eight words of a state as (a, b, e, f) in s0 and (c, d, g, h) in s1. The first word of
-// each is in the highest lane.
+// The instructions need the eight words of a state as (a, b, e, f) in s0 and (c, d, g, h) in s1. The first word of s0,
+// and of s1, is in the highest lane.
 struct Lane {
   using Words = __m128i;
   Words s0, s1;

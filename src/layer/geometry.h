@@ -34,7 +34,7 @@ struct LayerGeometry {
   int32_t total_kv_heads = 0;         // in all ranks of tensor parallelism; 0 in a recurrent layer
   int32_t kv_layer = -1;              // the layer whose K and V it reads; -1 = it stores its own
   kvc_backend_layer layer = {};       // data pointers unset
-  std::vector<StateGeometry> states;  // of a recurrent layer, which has nothing else
+  std::vector<StateGeometry> states;  // of a recurrent layer, which has no K and V
   int64_t page_bytes = 0;             // K and V, or the states, of one page
   int64_t token_bytes = 0;            // bytes of a page without padding, divided by its tokens and rounded down
   std::vector<float> k_scales;        // [Hkv] in a float8 or float4 layer, otherwise empty
@@ -74,7 +74,7 @@ struct Geometry {
   // Bytes of the pools of a group, and of all groups. make_geometry has checked that they fit in 64 bits.
   int64_t group_storage_bytes(int32_t group) const noexcept;
   int64_t storage_bytes() const noexcept;
-  bool has_rope_sets() const noexcept;  // some layer has longrope
+  bool has_rope_sets() const noexcept;  // whether a RoPE class has several factor sets (longrope)
 };
 
 // A kvc_cache_config with its layers and groups. The caller's structs may be of another version. They were copied to

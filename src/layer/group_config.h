@@ -1,6 +1,6 @@
 // Reads a kvc_group_config: what the group stores for a token (its row), and which keys its queries see (its
-// visibility). Row and visibility are independent. Combinations that have no meaning are refused here. So are layers
-// that do not fit their group. Pure functions; any thread.
+// visibility). Row and visibility are independent. Combinations that have no meaning are refused here. Layers that do
+// not fit their group are refused here, too. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ struct HeadRange {
 // Whether `total` heads can be cut into equal shares for `size` ranks.
 bool can_share_heads(int32_t total, int32_t size) noexcept;
 
-// The heads of a rank, among all heads of the layer. can_share_heads must hold.
+// The heads of a rank, among all heads of the layer. can_share_heads(total, tp.size) must be true.
 HeadRange heads_of_rank(int32_t total, TpRank tp) noexcept;
 
 // The heads that a sender sends to a receiver, among all heads of the layer; count 0: none. Several senders may have a

@@ -1,5 +1,6 @@
-// Layers: all that is fixed when a cache is created: the geometry of the cache, the pools of each layer, the tables of
-// the RoPE classes, and the classes of layers whose work is cut in the same way. The cache and its steps share it.
+// Layers holds all that is fixed when a cache is created: the geometry of the cache, the pools of each layer, the
+// tables of the RoPE classes, and the classes of layers whose work is cut in the same way. The cache and its steps
+// share it.
 //
 // Thread safety: does not change after create, except in take_ownership. Ownership: keeps the context alive; shares
 // pools with exported views.
@@ -20,7 +21,7 @@ struct Layer {
   kvc_backend_layer backend = {};
   int32_t group = 0;
   int32_t kv_layer = -1;                 // the layer whose K and V it reads; -1 = its own
-  std::shared_ptr<DeviceMemory> states;  // of a recurrent layer, which has nothing else: [pages] of its states
+  std::shared_ptr<DeviceMemory> states;  // [pages]: the states of a recurrent layer, which has no storage
   size_t work_class = 0;
 };
 

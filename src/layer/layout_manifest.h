@@ -22,10 +22,12 @@ std::string layout_manifest(const Geometry& geometry, int32_t group, int64_t pag
 // tp_size. One case is an exception: if the constant scales of a layer differ between heads, the text names the rank.
 std::string layout_manifest_of_all_ranks(const Geometry& geometry);
 
-// How a layer rotates keys: "append 0+256 halves theta 10000", with a digest of the scaling if there is one; "none".
+// Returns how a layer rotates keys: "none", or a text such as "append 0+256 halves theta 10000", which ends in a digest
+// of the scaling if there is one.
 std::string rope_text(const kvc_layer_config& config, int32_t rope_dim);
 
-// The first line in which two manifests differ, from each of them. It is "(nothing)" for a manifest that has ended.
+// The first line in which two manifests differ, as each of them has it. The line is "(nothing)" for a manifest that has
+// ended.
 struct ManifestDifference {
   std::string a, b;
 };

@@ -34,9 +34,10 @@ class PageCopy {
   // bytes: [bytes_of(group)], filled when end_read returns. end_read must get the arguments of begin_read.
   Status begin_read(int32_t group, int32_t page, uint8_t* bytes, void* stream);
   Status end_read(int32_t group, uint8_t* bytes, void* stream);
-  // Clears the rows and states that a sequence has not stored in a page, in the bytes that end_read has filled. These
-  // bytes come from an earlier owner of the page. position: the first token of the page or, for a page of states, the
-  // number of tokens before the states. held: [layers] the tokens of the sequence that each layer holds.
+  // Clears the rows and states that a sequence has not stored in a page, in the bytes that end_read has filled. Such
+  // rows and states may still have the bytes of an earlier owner of the page. position: the first token of the page or,
+  // for a page of states, the number of tokens that the states include. held: [layers], the number of tokens of the
+  // sequence that each layer holds.
   void clear_others(int32_t group, int64_t position, std::span<const int64_t> held, uint8_t* bytes) const noexcept;
   // Enqueues a write of the page. The caller may change `bytes` as soon as the call returns.
   Status write(int32_t group, int32_t page, const uint8_t* bytes, void* stream);
@@ -44,7 +45,7 @@ class PageCopy {
  private:
   struct Group {
     bool states = false;
-    int64_t rows = 0;  // rows of a page of tokens
+    int64_t rows = 0;  // number of rows of a page of tokens
     int64_t bytes = 0;
     std::vector<RowRun> runs;
   };

@@ -2,9 +2,9 @@
 // the shape of the layer. A pure function.
 //
 // With KVC_BACKEND_PAGE_ROWS_FIRST, a page has the rows of K, the rows of V, the scales of K, and the scales of V, in
-// this order. If rows of K and V are not alike, K and V have separate pools: all pages of K come first, and each page
-// has rows and then scales. A page of an MLA layer has one row a token, for K and V together. kvcache_backend.h
-// describes the other orders.
+// this order. If the rows of K and V differ in format or dims, K and V have separate pools: all pages of K come first,
+// and each page has rows and then scales. A page of an MLA layer has one row a token, for K and V together.
+// kvcache_backend.h describes the other orders.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct PoolLayout {
 
 struct PageLayout {
   PoolLayout k, v;
-  bool together = false;    // rows of K and V of a page are alike, at a constant distance
+  bool together = false;    // rows of K and V have the same format and dims
   int64_t token_bytes = 0;  // of one token's rows and scales, without padding of the page
   int64_t page_bytes = 0;   // K and V of one page
 };

@@ -8,7 +8,7 @@
 
 namespace kvc {
 
-constexpr int32_t kMaxStates = 16;  // of a layer
+constexpr int32_t kMaxStates = 16;  // largest number of states of a layer
 
 // Reads how many states of a sequence are kept besides its current state. limits.tree_nodes must be set before.
 Status read_state_limits(const kvc_cache_config& config, bool recurrent, Geometry* geometry);

@@ -15,7 +15,7 @@ class RopeTables {
  public:
   static Status create(const std::shared_ptr<Context>& context, const std::vector<RopeClass>& classes, RopeTables* out);
 
-  // Device memory that create takes.
+  // The number of bytes of device memory that create allocates.
   static int64_t bytes_needed(const std::vector<RopeClass>& classes) noexcept;
 
   const RopeClass& rope(size_t rope_class) const noexcept { return tables_[rope_class].rope; }

@@ -1,15 +1,15 @@
-// RowCopy copies stored rows of a group to contiguous host memory and back. The order of the bytes is the same
-// wherever the pools lie.
+// RowCopy copies stored rows of a group to contiguous host memory and back. The order of the bytes is the same wherever
+// the pools lie.
 //
 // The rows of a range of tokens are ordered by layer: the layers of the group that store rows, ascending. Each layer
 // has its runs one after another: K, V, the scales of K, the scales of V. A run is [tokens, heads, row bytes], as
-// stored. An MLA layer has no run of V. The states of a group are the states of its layers, one after another,
-// without padding.
+// stored. An MLA layer has no run of V. The states of a group are the states of its layers, one after another, without
+// padding.
 //
 // To copy a whole sequence, get runs(group), and call read_run for each run with as many tokens at a time as fit.
 // PageCopy copies single pages.
 //
-// The backend copies the bytes, so pools may be adopted, in any layout, or lie on a GPU.
+// The backend copies the bytes, so pools may be adopted, may have any layout, and may lie on a GPU.
 //
 // Thread safety: one call at a time, and no lock. The caller holds the pages and orders the stream (StreamOrder).
 // Ownership: borrows the layers. Memory: on a GPU, a staging buffer of staging_bytes; on the CPU none.
@@ -32,7 +32,7 @@ enum class RowPart : uint8_t { kK, kV, kKScales, kVScales };
 struct RowRun {
   int32_t layer = 0;
   RowPart part = RowPart::kK;
-  int64_t token_bytes = 0;  // bytes of one row of this kind, all heads of the run
+  int64_t token_bytes = 0;  // bytes of one row of this kind, for all heads of the run
   HeadRange heads;          // of the heads that the layer has in this cache
 
   // The same run with only some of its heads.
@@ -52,8 +52,8 @@ class RowCopy {
   static int64_t token_bytes(const Layers& layers, int32_t group);
   static int64_t state_bytes(const Layers& layers, int32_t group);
 
-  // Reads the rows in `slots` (page * page_size + offset) to `bytes`, [slots.size() * run.token_bytes]. Done on
-  // return.
+  // Reads the rows in `slots` (page * page_size + offset) to `bytes`, [slots.size() * run.token_bytes]. When the call
+  // returns, the bytes are complete.
   Status read_run(const RowRun& run, std::span<const int64_t> slots, uint8_t* bytes, void* stream);
   // A read of at most staging_bytes, in two parts. begin_run enqueues the copies out of the pools, and end_run waits
   // for them. After begin_run, later work of the stream may write the rows. size: slots.size() * run.token_bytes.
@@ -61,7 +61,7 @@ class RowCopy {
   Status end_run(uint8_t* bytes, int64_t size, void* stream);
   // Writes `bytes` to the rows in `slots`, in the stream's order. A row with a negative slot is skipped.
   Status write_run(const RowRun& run, std::span<const int64_t> slots, const uint8_t* bytes, void* stream);
-  // Copy all states in a page, [state_bytes(group)].
+  // These methods copy all states in a page, [state_bytes(group)].
   Status read_states(int32_t group, int32_t page, uint8_t* bytes, void* stream);
   Status write_states(int32_t group, int32_t page, const uint8_t* bytes, void* stream);
 

@@ -66,7 +66,7 @@ class PayloadReader {
  public:
   // Throws std::bad_alloc.
   PayloadReader(ByteSource* source, const ObjectSizes& sizes, uint64_t seed);
-  // Fills all of `bytes`. Fails with CORRUPT if a section does not have its checksum, or if fewer bytes are left.
+  // Fills all of `bytes`. Fails with CORRUPT if the checksum of a section is wrong, or if fewer bytes are left.
   Status read(std::span<uint8_t> bytes);
   // Skips the next bytes. Their sections are verified, too.
   Status skip(int64_t bytes);

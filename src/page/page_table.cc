@@ -7,7 +7,7 @@
 namespace kvc {
 namespace {
 
-// In a node at `level` (1 is a leaf), which child leads to entry `index`.
+// The index of the child that leads to list entry `index`, in a node at `level` (1 = a leaf).
 constexpr int32_t digit(int64_t index, int32_t level) noexcept {
   return static_cast<int32_t>(index >> (PageTable::kFanoutLog2 * (level - 1))) & (PageTable::kFanout - 1);
 }
@@ -15,7 +15,7 @@ constexpr int32_t digit(int64_t index, int32_t level) noexcept {
 // The number of entries under a child of a node at `level`.
 constexpr int64_t child_span(int32_t level) noexcept { return int64_t{1} << (PageTable::kFanoutLog2 * (level - 1)); }
 
-// Checks the invariants of a list that hold between two changes.
+// Checks the invariants that a list has between two changes.
 void assert_list(const PageList& list) noexcept {
   KVC_ASSERT(list.kept >= 0 && list.kept <= list.first && list.first <= list.size, list.kept, list.first);
   KVC_ASSERT(list.levels == 0 ? list.root < 0 : list.size <= child_span(list.levels + 1), list.levels, list.size);
@@ -32,7 +32,7 @@ int32_t PageTable::levels_for(int64_t max_index) noexcept {
 }
 
 int64_t PageTable::nodes_needed(int64_t num_pages, int64_t lists, int64_t max_index, int32_t edges) {
-  int64_t total = 16;  // copies that exist during a change
+  int64_t total = 16;  // for node copies that exist during a change
   for (int32_t level = 1; level <= levels_for(max_index); ++level) {
     total += num_pages / child_span(level + 1) + lists * 2 * (1 + edges);
   }
@@ -246,7 +246,7 @@ void PageTable::truncate(PageList& list, int64_t count) noexcept {
 void PageTable::cut(PageList& list, int64_t count) noexcept {
   list.size = static_cast<int32_t>(count);
   list.first = std::min(list.first, list.size);
-  if (list.first <= list.kept) list.kept = list.first = 0;  // the list ends at its hole or before: no hole is left
+  if (list.first <= list.kept) list.kept = list.first = 0;  // no entry of the hole is left
   while (list.levels > 1 && count <= child_span(list.levels) && list.root >= 0) {
     const int32_t child = children(list.root)[0];
     if (child >= 0) nodes_.ref(child);

@@ -29,14 +29,15 @@ namespace kvc {
 
 struct PageList {
   int32_t root = -1;   // node id, -1 = no node
-  int32_t levels = 0;  // height of the tree: it holds 32^levels entries
-  int32_t size = 0;    // entries, freed ones included
+  int32_t levels = 0;  // number of levels of the tree, which has room for 32^levels entries
+  int32_t size = 0;    // number of entries, freed ones included
   // Entries [kept, first) are the hole: their pages were freed. The hole lies before a window (then kept is 0), or
   // between the sinks and the newest tokens of a streaming window.
   int32_t kept = 0;        // start of the hole; 0 without a hole
   int32_t first = 0;       // end of the hole; 0 without a hole
   int32_t tail_page = -1;  // page at size - 1, or -1
-  // If false, the last page, unless full, belongs to this list alone. If true, that is unknown.
+  // If false, the owner of the list may write the free slots of the last page. If true, other lists may use the page,
+  // and the owner first needs exclusive().
   bool tail_shared = false;
 
   bool has_hole() const noexcept { return kept < first; }
@@ -51,9 +52,9 @@ class PageTable {
   PageTable(int64_t num_pages, int64_t num_nodes)
       : pages_(num_pages), nodes_(num_nodes), children_(num_nodes * kFanout) {}
 
-  // An upper bound of the nodes that `lists` lists over `num_pages` pages have at once, if they share pages only by
-  // share(). All indices are below `max_index`. `edges` is how many ends of a hole lie within its list: 0 if lists have
-  // no holes, 1 if holes begin at entry 0, 2 if they follow sinks.
+  // An upper bound of the number of nodes that `lists` lists over `num_pages` pages have at once, if they share pages
+  // only by share(). All indices are below `max_index`. edges: the number of ends of a hole that are inside its list.
+  // It is 0 if lists have no holes, 1 if holes begin at entry 0, and 2 if holes follow sinks.
   // Derivation: order the lists by their common prefixes. Compared with the list before it, a list adds at each level
   // the nodes that are full of its own pages. It also adds at most one node where the two lists divide, one at its end,
   // and two at each edge of a hole.
@@ -62,7 +63,7 @@ class PageTable {
 
   int64_t num_pages() const noexcept { return pages_.size(); }
   int64_t free_pages() const noexcept { return pages_.free(); }
-  // Free pages, and pages that become free when the prefix index evicts all that it can.
+  // The number of free pages, and of pages that become free when the prefix index evicts all idle pages.
   int64_t available_pages() const noexcept { return pages_.free() + pages_.idle(); }
   const RefPool& pages() const noexcept { return pages_; }
   const RefPool& nodes() const noexcept { return nodes_; }
@@ -106,7 +107,7 @@ class PageTable {
   // (hold_page) are dropped.
   bool available_without(const PageList& list, int64_t index, uint32_t holds) const noexcept;
 
-  // Returns a list that shares the first `count` entries.
+  // Returns a list that shares the first `count` entries of `list`.
   PageList share(const PageList& list, int64_t count) noexcept;
 
   // Appends a fresh page and returns it. Needs one page.
@@ -120,8 +121,8 @@ class PageTable {
   // page loses this list's reference.
   void replace(PageList& list, int64_t index, int32_t page) noexcept;
 
-  // Drops the entries from `count` on, last first; count <= size. It must also be called, with count == size, when
-  // tokens are dropped within the last page.
+  // Drops the entries from `count` on, last first; count <= size. If the owner drops tokens of the last page without
+  // dropping entries, it must call truncate with count == size.
   void truncate(PageList& list, int64_t count) noexcept;
 
   // Drops this list's references to the entries [keep, count), which then read as -1 and are the hole of the list. A
@@ -132,7 +133,7 @@ class PageTable {
   // Replaces the last entry by a fresh page, and returns it. The old page loses this list's reference. Needs one page.
   int32_t replace_tail(PageList& list) noexcept;
   // Replaces the last entry by `page`. The caller's hold of `page` becomes this list's reference. The old page loses
-  // this list's reference.
+  // this list's reference. shared: the new value of list.tail_shared.
   void restore_tail(PageList& list, int32_t page, bool shared) noexcept;
 
   // Drops all references; the list is empty afterwards.
@@ -140,7 +141,7 @@ class PageTable {
 
   // Allocates a page that is in no list, and takes one hold of it. Needs one page.
   int32_t take_page() noexcept { return pages_.allocate(); }
-  // A hold is a reference to a page that belongs to no entry of a list. unhold_page drops it.
+  // A hold is a reference to a page that belongs neither to a list entry nor to the prefix index. unhold_page drops it.
   void hold_page(int32_t page) noexcept { pages_.ref(page); }
   void unhold_page(int32_t page) noexcept { pages_.unref(page); }
   // Takes, or drops, the reference of the prefix index to a page.

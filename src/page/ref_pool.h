@@ -47,7 +47,8 @@ class RefPool {
       if (left == (kIndexed | 1)) ++idle_;
       return false;
     }
-    // Lowering fresh_ has the same effect on later ids as pushing the id on the stack.
+    // Lowering fresh_ has the same effect as pushing the id on the stack: later allocations return the same ids in the
+    // same order.
     if (stack_size_ == 0 && id == fresh_ - 1) {
       --fresh_;
     } else {
@@ -77,7 +78,7 @@ class RefPool {
   int64_t indexed() const noexcept { return indexed_; }
   int64_t idle() const noexcept { return idle_; }
 
-  // Calls visit(id) for every free id, in the order in which allocate would give them out.
+  // Calls visit(id) for every free id, in the order in which allocate would return them.
   template <class Visit>
   void for_each_free(Visit visit) const {
     for (int64_t i = stack_size_; i-- > 0;) visit(free_stack_[i]);
@@ -97,7 +98,7 @@ class RefPool {
   LazyArray<uint32_t> refs_;
   LazyArray<int32_t> free_stack_;
   int64_t stack_size_ = 0;
-  int32_t fresh_ = 0;  // ids from here on are free and not on the stack
+  int32_t fresh_ = 0;  // ids from this one on are free and not on the stack
   int64_t used_ = 0;
   int64_t peak_ = 0;
   int64_t indexed_ = 0;

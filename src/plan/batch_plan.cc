@@ -34,7 +34,7 @@ BatchPlan::BatchPlan(const BatchLimits& limits, int32_t num_groups)
   }
 }
 
-// Writes the slots of a row's new tokens to `mapping`. The tokens must be appended to the group.
+// Writes the slots of a row's new tokens to `mapping`. The list must already have pages for these tokens.
 inline void BatchPlan::map_slots(const PageTable& table, const PageList& list, int64_t page_size, int32_t row,
                                  int64_t* mapping) const noexcept {
   const int64_t end = kv_lengths_[row], begin = end - (token_begin_[row + 1] - token_begin_[row]);

@@ -18,7 +18,8 @@ namespace kvc {
 
 class BatchPlan {
  public:
-  // Returns the host memory of a plan. It is reserved at once, and only the parts that batches need are touched.
+  // Returns the number of bytes of host memory of a plan. The constructor reserves all of them, but only the parts that
+  // batches use take memory.
   static int64_t bytes_needed(const BatchLimits& limits, int32_t num_groups) noexcept {
     return (5 * limits.rows + 1 + 2 * limits.tokens) * 4 + num_groups * (3 * limits.rows * 4 + limits.tokens * 12) +
            most_nodes(limits) * static_cast<int64_t>(sizeof(kvc_backend_tree_node)) +
@@ -28,15 +29,15 @@ class BatchPlan {
   // Throws std::bad_alloc.
   BatchPlan(const BatchLimits& limits, int32_t num_groups);
 
-  // Builds the arrays of a batch. slots[i] is the slot of row i in the store, or -1 for an inert row. The pages of the
-  // new tokens must be reserved before. encoder_group: as in the step's StepKind.
+  // Builds the arrays of a batch. slots[i] is the index of the sequence of row i in the store, or -1 for an inert row.
+  // The pages of the new tokens must be reserved before. encoder_group: as in the step's StepKind.
   void build(const SequenceStore& store, std::span<const int32_t> slots, std::span<const int32_t> lengths,
              int32_t encoder_group = -1) noexcept;
   // Completes a batch with token trees, whose nodes are in the store: adds the depth-first intervals of the nodes
   // (token_tree.h), and sets the position of each node by its depth.
   void add_trees(const SequenceStore& store, std::span<const int32_t> slots, std::span<const int32_t> lengths) noexcept;
-  // Completes a batch with spans: for each token, adds the index after the last key that it sees. span_ids: [tokens],
-  // as in kvc_batch.
+  // Completes a batch with spans: for each token, adds the index after the last key that the token sees. span_ids:
+  // [tokens], as in kvc_batch.
   void add_spans(const int32_t* span_ids) noexcept;
   // Adds the streaming windows of rows that are longer than their windows. With BatchLimits::sinks_apart, also adds the
   // windows of all rows with sinks. If the window of a row is not added, the row sees all keys. Call it after add_trees
@@ -131,7 +132,8 @@ class BatchPlan {
 
     bool has_positions() const noexcept { return own_rows.num_rows > 0 && own_rows.positions == own_positions.data(); }
   };
-  // Returns the most nodes of all trees. Each row with a tree has at least one new token.
+  // Returns the largest number of nodes that the trees of a batch have together. Each row with a tree has at least one
+  // new token.
   static int64_t most_nodes(const BatchLimits& limits) noexcept {
     return (limits.rows < limits.tokens ? limits.rows : limits.tokens) * limits.tree_nodes;
   }

@@ -1,5 +1,5 @@
-// Decides how an attend of an MLA layer with up-projections is computed: absorbed or decompressed, and with how many
-// heads at a time. Pure functions of numbers.
+// Decides how a call of attend for an MLA layer with up-projections is computed: absorbed or decompressed, and with how
+// many heads at a time. Pure functions of numbers.
 //
 // The stored row has D dims: L of the latent part, and R = D - L of the rotary part. q has N dims without its rotary
 // part, and the output has V dims. `pairs` is the number of pairs of a query and a key that the query sees. For each
@@ -47,7 +47,7 @@ int64_t max_decompressed_items(int64_t row_dims, int64_t latent_dims, int64_t to
                                int64_t scratch_bytes) noexcept;
 
 // Returns the number of heads at a time. It starts with `heads`, and is halved and rounded up until the scratch is
-// large enough.
+// large enough for these heads, or one head remains.
 int32_t latent_heads_at_once(int32_t heads, int64_t head_bytes, int64_t scratch_bytes) noexcept;
 
 }  // namespace kvc

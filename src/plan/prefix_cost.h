@@ -13,11 +13,11 @@
 namespace kvc {
 
 struct PrefixCase {
-  int32_t rows = 0;        // sequences that share the prefix
-  int32_t queries = 0;     // queries of all these sequences
-  int64_t keys = 0;        // keys of the prefix
+  int32_t rows = 0;        // number of sequences that share the prefix
+  int32_t queries = 0;     // number of queries of all these sequences
+  int64_t keys = 0;        // number of keys of the prefix
   bool nested = false;     // the rows already share the keys before the prefix, so their states are merged in any case
-  int32_t group_size = 1;  // q heads for each kv head
+  int32_t group_size = 1;  // number of q heads for each kv head
   int32_t head_dim = 1, v_head_dim = 1;
   int32_t key_bytes = 1;  // bytes of K and V of one token and kv head
 };

@@ -7,11 +7,12 @@ namespace kvc {
 namespace {
 
 constexpr int32_t kFanout = KVC_BACKEND_NODE_FANOUT, kFanoutLog2 = KVC_BACKEND_NODE_FANOUT_LOG2;
-// The most comparisons of two lists, for each row of a batch. After that, the search ends, because a deeper trie would
-// take more time than it saves.
+// The largest number of comparisons of two lists, for each row of a batch. After these comparisons, the search ends,
+// because a deeper trie would take more time than it saves.
 constexpr int64_t kComparisonsPerRow = 64;
 
-// The entries of a hash table of `count` keys, a power of two. At most half of them are used.
+// The number of entries of a hash table of `count` keys. It is a power of two, and at most half of the entries are
+// used.
 size_t table_size(int64_t count) noexcept { return std::bit_ceil(static_cast<size_t>(2 * count)); }
 
 // Returns the number of entries under a node at `level`. At level 0, a node is a page.
@@ -64,7 +65,7 @@ int64_t PrefixTrie::common_pages(const kvc_backend_tables& tables, int32_t row_a
                                  int64_t limit) noexcept {
   int32_t a = tables.roots[row_a], b = tables.roots[row_b];
   int32_t levels_a = tables.levels[row_a], levels_b = tables.levels[row_b];
-  // In the higher tree, descends to the first child that has the height of the lower tree.
+  // In the tree with more levels, descends to the first node that has as many levels as the other tree.
   for (; levels_a > levels_b; --levels_a) a = tables.nodes[int64_t{a} * kFanout];
   for (; levels_b > levels_a; --levels_b) b = tables.nodes[int64_t{b} * kFanout];
   return agree(tables.nodes, a, b, levels_a, limit);
@@ -83,7 +84,7 @@ void PrefixTrie::push_runs(int32_t begin, int32_t end) noexcept {
   }
 }
 
-// Whether two members have the same key. This takes less time than to sort the members, and in most batches no two
+// Whether two members have the same key. This check takes less time than a sort of the members. In most batches, no two
 // rows share their first page.
 bool PrefixTrie::any_equal_keys() noexcept {
   seen_.assign(table_size(static_cast<int64_t>(members_.size())), -1);

@@ -1,9 +1,9 @@
 // PrefixTrie: finds rows of a batch that begin with the same pages.
 //
-// It compares only page lists, for rows in any order and forks of any depth. Lists are trees that share nodes, so equal
-// node ids mean equal subtrees, and a comparison of two lists reads one node a level. For rows that share nothing, only
-// the first page is read. The result is a trie: each group of rows shares its leading pages, and groups within this
-// group share more pages.
+// It compares only page lists, for rows in any order and forks of any depth. Lists are trees that share nodes, and
+// equal node ids mean equal subtrees. So a comparison of two lists that share nodes reads one node of each level. For
+// rows that share nothing, only the first page is read. The result is a trie: each group of rows shares its leading
+// pages, and groups within this group share more pages.
 //
 // Pure. Thread safety: none. Allocates in the constructor only. Invariants: A group has two or more rows. A group comes
 // before the groups within it. Two groups are disjoint, or one contains the other; then the inner group shares more
@@ -18,7 +18,8 @@
 
 namespace kvc {
 
-// Rows row(begin) to row(end - 1), which all share their first `pages` pages, and do not all share the next page.
+// The rows row(begin) to row(end - 1). They all share their first `pages` pages. They do not all share the next page,
+// or one of them may not share it (PrefixTrie::add).
 struct PrefixGroup {
   int32_t begin, end;
   int32_t pages;
@@ -31,8 +32,8 @@ class PrefixTrie {
 
   // Removes all rows. After that, add each row of the batch once, and then call find.
   void clear() noexcept;
-  // pages: number of leading pages of the row that may be shared; none of them may be a hole. kind: rows of different
-  // kinds never share.
+  // pages: the number of leading pages of the row that may be shared. They must not include entries of a hole. kind:
+  // rows of different kinds never share pages.
   void add(int32_t row, int32_t pages, int32_t kind) noexcept;
   void find(const kvc_backend_tables& tables) noexcept;
 
@@ -61,7 +62,7 @@ class PrefixTrie {
   bool any_equal_keys() noexcept;
 
   std::vector<Member> members_;
-  std::vector<int64_t> seen_;  // a hash table of keys; -1: free
+  std::vector<int64_t> seen_;  // a hash table of keys; -1 = a free entry
   std::vector<PrefixGroup> groups_;
   std::vector<Run> runs_;  // runs that find has not processed yet
 };

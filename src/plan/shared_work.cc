@@ -77,14 +77,15 @@ kvc_backend_item WorkPlan::item_of(const Prefix& prefix) const noexcept {
   return item;
 }
 
-// Decides into how many items a prefix is cut, so that each costs about target_cost. It cuts by heads first, because
-// cutting the keys adds a partial state for each range.
+// Decides into how many items a prefix is cut, so that each item costs about target_cost. It cuts by heads first,
+// because cutting the keys adds a partial state for each range.
 void WorkPlan::cut_prefix(Prefix* prefix, int64_t target_cost) noexcept {
   KVC_ASSERT(prefix->queries > 0 && prefix->key_begin < prefix->key_end, prefix->queries, prefix->key_end);
   const kvc_backend_tiling& tiling = shape_.tiling;
   const int64_t heads = shape_.num_kv_heads, keys = prefix->key_end - prefix->key_begin;
   const int64_t wanted = ceil_div(cost(item_of(*prefix)), target_cost);
-  // A backend whose items have all heads computes the heads of an item in parallel, and each query_tile of its queries.
+  // If items of a backend have all heads, the backend computes the heads of an item in parallel. It also computes each
+  // tile of query_tile queries in parallel.
   const bool all_heads = heads > 1 && tiling.heads_per_item >= heads;
   prefix->heads_each = static_cast<int32_t>(all_heads ? heads : ceil_div(heads, std::min(wanted, heads)));
   const int64_t at_once = all_heads ? ceil_div(prefix->queries, tiling.query_tile) : heads;

@@ -10,24 +10,25 @@
 namespace kvc {
 namespace {
 
-// Items for each thread. Several items balance the load if items have different sizes or threads start at different
-// times.
+// The number of items for each thread. Several items balance the load if items have different sizes or threads start at
+// different times.
 constexpr int64_t kItemsPerThread = 4;
-// The most states that tiles with shared prefixes merge, as an average over the queries of the batch. A query has a
-// state for each of its shared prefixes, and one for the rest of its keys. If a prefix would exceed this average, it is
-// not shared.
+// The largest number of states that tiles with shared prefixes merge for a query, as an average over the queries of the
+// batch. A query has a state for each of its shared prefixes, and one for the rest of its keys. If a prefix would
+// exceed this average, it is not shared.
 constexpr int64_t kSharedParts = 4;
 constexpr int64_t kMaxSharedFloats = 8 << 20;
-// With fixed splits, the most items of split rows, and the most floats of their states. A row that would exceed these
-// is not split.
+// With fixed splits, the largest number of items of split rows, and of floats of their states. A row that would exceed
+// one of these limits is not split.
 constexpr int64_t kMaxFixedItems = 4096;
 constexpr int64_t kMaxFixedFloats = 8 << 20;
-// The largest and smallest bytes of K and V in an item that has only some heads of its row. Larger items are split
-// along the keys instead: their states must be merged, but whole pages are read faster from memory. Smaller items cost
-// more time than they save.
+// The largest and the smallest number of bytes of K and V in an item that has only some heads of its row. Larger items
+// are split along the keys instead: their states must be merged, but whole pages are read faster from memory. Smaller
+// items cost more time than they save.
 constexpr int64_t kMaxHeadItemBytes = 2 << 20;
 constexpr int64_t kMinHeadItemBytes = 64 << 10;
-// With fewer queries x q heads for a kv head, reading K and V takes longer than computing with them.
+// If an item has fewer rows than this (queries x q heads of a kv head), reading K and V takes longer than computing
+// with them.
 constexpr int64_t kMemoryBoundQueries = 8;
 
 int64_t splits(const WorkShape& shape) noexcept {
@@ -301,15 +302,17 @@ int64_t WorkPlan::states_of(const kvc_backend_item& item) const noexcept {
   return int64_t{item.q_end - item.q_begin} * (item.head_end - item.head_begin) * group_size_;
 }
 
-// Returns into how many ranges the keys of `part` must be cut, if heads are not cut: its cost divided by target_cost,
-// limited so that no range is shorter than min_split_keys.
+// Returns the number of ranges into which the keys of `part` must be cut if its heads are not cut. It is key_splits, if
+// that is set. Otherwise it is the cost of the part divided by target_cost, limited so that no range is shorter than
+// min_split_keys.
 int64_t WorkPlan::key_parts(const kvc_backend_item& part, int64_t target_cost) const noexcept {
   if (shape_.key_splits > 0) return shape_.key_splits;
   const int64_t keys = part.key_end - part.key_begin;
   return std::max<int64_t>(1, std::min(ceil_div(cost(part), target_cost), keys / shape_.tiling.min_split_keys));
 }
 
-// Adds the items of `part`, with its keys cut into `wanted` ranges.
+// Adds the items of `part`, with its keys cut into at most `wanted` ranges. With fixed splits, each range is one block,
+// or the keys are not cut.
 void WorkPlan::split(const kvc_backend_item& part, int64_t wanted) noexcept {
   kernels::KeySplit cut = kernels::split_keys(part.key_begin, part.key_end, shape_.tiling.split_align, wanted);
   if (shape_.fixed_splits && wanted > 1) {
@@ -339,7 +342,7 @@ int64_t WorkPlan::heads_each(const kvc_backend_item& part, int64_t target_cost) 
 
 void WorkPlan::emit(Base base, int64_t target_cost) noexcept {
   // The state of the window must be complete before it is merged with that of the sinks. If the window were cut, its
-  // parts would be merged with the sinks one by one, which gives other bits. So with fixed splits, neither range is
+  // parts would be merged with the sinks one by one. This would give other bits. So with fixed splits, neither range is
   // cut.
   if (shape_.fixed_splits && base.num_parts > 1) target_cost = INT64_MAX;
   const kvc_backend_item& last = base.parts[base.num_parts - 1];  // the window, or all keys

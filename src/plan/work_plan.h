@@ -41,15 +41,16 @@ struct WorkShape {
   bool streaming = false;             // rows may have streaming windows
   bool by_position = false;           // rows are compressed: positions alone decide which keys a query sees
   kvc_backend_tiling tiling = {};
-  int32_t num_threads = 1;  // items that run at once
-  // Whether an item is split at every multiple of split_align or not at all, so that bits do not depend on the splits.
+  int32_t num_threads = 1;  // number of items that run at once
+  // If set, an item is split at every multiple of split_align, or not at all. So the bits of outputs do not depend on
+  // the splits.
   bool fixed_splits = false;
-  int32_t key_splits = 0;  // splits along the keys, at most one a block of split_align keys; 0: decided by cost
+  int32_t key_splits = 0;  // number of key ranges of an item, at most one for each split_align keys; 0 = by cost
   PrefixSharing sharing = PrefixSharing::kByCost;
   int32_t key_sets_class = -1;  // the RoPE class that rotates keys on read, if it has several factor sets; otherwise -1
 
-  // The number of keys of each state that is merged in a deterministic cache. It is the same in every cache, because
-  // bits depend on it.
+  // In a deterministic cache, each state that is merged is over at most this number of keys. The number is the same in
+  // every cache, because the bits of outputs depend on it.
   static constexpr int32_t kFoldKeys = 1024;
   void fix_splits() noexcept {
     fixed_splits = true;
@@ -63,11 +64,12 @@ struct WorkShape {
 struct BatchLimits {
   int64_t rows = 0;
   int64_t tokens = 0;
-  int64_t tree_nodes = 0;  // most nodes of one row, with nodes of earlier steps
+  int64_t tree_nodes = 0;  // largest number of nodes of one row, nodes of earlier steps included
   bool streaming = false;  // sequences may have streaming windows
-  // Whether sinks always have their own item, so that bits do not depend on whether a row is longer than its window.
+  // If set, sinks always have their own item. So the bits of outputs do not depend on whether a row is longer than its
+  // window.
   bool sinks_apart = false;
-  int64_t draft_states = 0;  // most nodes of a row whose recurrent states are kept
+  int64_t draft_states = 0;  // largest number of nodes of a row whose recurrent states are kept
 };
 
 class WorkPlan {
@@ -83,8 +85,9 @@ class WorkPlan {
 
   // flags: KVC_ATTEND_* of the call, which decide the keys that items cover. tables: nullable; the page lists in which
   // shared prefixes are found. If it is null, no prefix is shared. key_sets: nullable; [tokens], the RoPE factor set of
-  // each token. Rows with different sets share no prefix. listed_keys: -1, or in a call with lists the most keys of a
-  // list. With lists, the key ranges of items count places in the lists, and no prefix is shared.
+  // each token. Rows with different sets share no prefix. listed_keys: in a call with lists, the largest number of keys
+  // of a list; otherwise kNoLists. With lists, the key ranges of items count places in the lists, and no prefix is
+  // shared.
   void build(const kvc_backend_rows& rows, uint32_t flags = 0, const kvc_backend_tables* tables = nullptr,
              const int32_t* key_sets = nullptr, int32_t listed_keys = kNoLists) noexcept;
   static constexpr int32_t kNoLists = -1;
@@ -114,20 +117,20 @@ class WorkPlan {
   // The largest numbers of items and tiles that build can make for a shape.
   static int64_t max_items(const WorkShape& shape, const BatchLimits& limits) noexcept;
   static int64_t max_tiles(const WorkShape& shape, const BatchLimits& limits) noexcept;
-  // kvc_backend_plan.max_split_items.
+  // The value of kvc_backend_plan.max_split_items.
   static int64_t max_split_items(const WorkShape& shape, const BatchLimits& limits) noexcept;
-  // The most partial states that the rows of shared prefixes write: those of the shared items and of the rows' other
-  // items. The states of all heads of a query count as one. This number is also an upper bound of the sizes of spans()
-  // and parts().
+  // The largest number of partial states that the rows of shared prefixes write: the states of the shared items, and of
+  // the rows' other items. The states of all heads of a query count as one. This number is also an upper bound of the
+  // sizes of spans() and parts().
   static int64_t max_shared_queries(const WorkShape& shape, const BatchLimits& limits) noexcept;
   static int64_t max_partial_floats(const WorkShape& shape, const BatchLimits& limits) noexcept;
-  // The host memory of a plan.
+  // The number of bytes of host memory of a plan.
   static int64_t bytes_needed(const WorkShape& shape, const BatchLimits& limits) noexcept;
 
  private:
   kernels::VisibleRule rule_of(const kvc_backend_rows& rows, int32_t row) const noexcept;
-  // The rows [begin, end) of trie_ attend together to the keys [key_begin, key_end). Items have keys_each keys,
-  // beginning at multiples of split_align, and heads_each kv heads.
+  // The rows [begin, end) of trie_ attend together to the keys [key_begin, key_end). An item has at most keys_each keys
+  // and heads_each kv heads. These keys are divided at multiples of split_align.
   struct Prefix {
     int32_t begin, end;
     int32_t key_begin, key_end;
@@ -137,9 +140,9 @@ class WorkPlan {
   // The shared items of one row.
   struct RowShare {
     int32_t keys;   // number of the row's first keys that shared items cover
-    int32_t parts;  // states that shared items write for a query of the row
-    int32_t items;  // shared items that write these states
-    int32_t tile;   // tile that merges them; -1: none
+    int32_t parts;  // number of states that shared items write for a query of the row
+    int32_t items;  // number of shared items that write these states
+    int32_t tile;   // tile that merges these states; -1 = none
   };
 
   // The items for some queries and heads before they are split: one item over all keys, or one item for the sinks and
@@ -170,7 +173,7 @@ class WorkPlan {
 
   WorkShape shape_;
   int64_t max_split_items_ = 0;
-  int64_t group_size_ = 1;  // q heads of a kv head
+  int64_t group_size_ = 1;  // number of q heads of a kv head
   int64_t max_shared_queries_ = 0;
   std::vector<kvc_backend_item> items_;
   std::vector<kvc_backend_tile> tiles_;
@@ -180,7 +183,7 @@ class WorkPlan {
   std::vector<Prefix> prefixes_;
   LazyArray<RowShare> shares_;  // [rows]: written by the last build that searched for prefixes
   int64_t shared_queries_ = 0;  // as in max_shared_queries
-  int64_t fixed_items_ = 0;     // items of split rows, if splits are fixed
+  int64_t fixed_items_ = 0;     // number of items of split rows, if splits are fixed
   int64_t fixed_floats_ = 0;
   int64_t partial_floats_ = 0;
   uint32_t flags_ = 0;

@@ -1,4 +1,4 @@
-// work_shape_of: the shape of a layer's work (WorkShape), by which all plans of attention over the layer are cut.
+// work_shape_of returns the WorkShape of a layer. This shape decides how the work of attention over the layer is cut.
 #pragma once
 
 #include "kernels/common/stored_format.h"
@@ -6,8 +6,8 @@
 
 namespace kvc {
 
-// tiling: the result of kvc_backend.tiling for the layer. parallel_items: items that run at once. The caller sets the
-// other fields, which depend on its cache or on the call.
+// tiling: the result of kvc_backend.tiling for the layer. parallel_items: the number of items that run at once. The
+// caller sets the other fields, which depend on its cache or on the call.
 inline WorkShape work_shape_of(const kvc_backend_layer& layer, const kvc_backend_tiling& tiling,
                                int32_t parallel_items) noexcept {
   WorkShape shape;

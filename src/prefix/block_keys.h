@@ -1,5 +1,5 @@
 // BlockKeys: the page keys of the whole blocks of a prefix index, by block id. docs/reference/keys.md defines the keys.
-// The salt in these keys is the query's salt as 8 bytes, little-endian. Salt 0 means no salt.
+// The salt in these keys is TokenRuns::Key::salt as 8 bytes, little-endian. Salt 0 means no salt.
 //
 // Keys are computed in the order of the blocks, for up to kAhead pages in one call. Hashing two pages at once takes
 // less time than hashing one after the other.
@@ -26,19 +26,19 @@ class BlockKeys {
   const PageKey& of(int32_t block) const noexcept { return keys_[block]; }
 
   // Call it before `assign`. The next calls of `assign` must be for block `index` of the key and the blocks after it,
-  // in this order. before: id of the block before it; -1 if `index` is 0. The tokens of the key must exist until the
-  // last `assign`.
+  // in this order. before: id of block `index` - 1 of the key; -1 if `index` is 0. The tokens of the key must exist
+  // until the last `assign`.
   void start(const TokenRuns::Key& key, int64_t index, int32_t before) noexcept;
   // Sets the key of the next whole block, whose id is `block`.
   void assign(int32_t block) noexcept;
 
   // Computes the key of one page with these tokens, for checks. parent: the key of the page before it; null for the
-  // first page. begins_salt: true if the page before it has another salt, or if it is the first page.
+  // first page. begins_salt: true if this is the first page, or if the page before it has another salt.
   PageKey compute(const PageKey* parent, std::span<const int32_t> tokens, uint64_t salt,
                   bool begins_salt) const noexcept;
 
  private:
-  static constexpr int64_t kAhead = 32;  // most pages in one call of page_keys
+  static constexpr int64_t kAhead = 32;  // largest number of pages in one call of page_keys
 
   void compute_next() noexcept;
 
@@ -46,11 +46,11 @@ class BlockKeys {
   LazyArray<PageKey> keys_;  // [max_blocks]
   PageKey fingerprint_;
 
-  TokenRuns::Key key_;   // the query whose blocks get keys
-  int64_t index_ = 0;    // the next block of key_
-  PageKey parent_ = {};  // key of the block before index_, if index_ > 0
-  std::array<PageKey, kAhead> next_ =
-      {};  // keys that are computed but not assigned: entries [ready_, ready_end_), for the blocks from index_ on
+  TokenRuns::Key key_;   // the tokens and the salt whose blocks get page keys
+  int64_t index_ = 0;    // number of the block of key_ that the next `assign` gets
+  PageKey parent_ = {};  // page key of block index_ - 1, if index_ > 0
+  // Page keys that were computed ahead. Entries [ready_, ready_end_) are the keys of the blocks from index_ on.
+  std::array<PageKey, kAhead> next_ = {};
   int64_t ready_ = 0, ready_end_ = 0;
 };
 

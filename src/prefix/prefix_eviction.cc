@@ -1,4 +1,5 @@
-// Eviction from the prefix index: which pages and blocks it releases when there are too few, and in which order.
+// Eviction from the prefix index. The code below decides which pages and blocks are released when there are too few
+// free ones, and in which order.
 #include <algorithm>
 #include <utility>
 
@@ -66,8 +67,9 @@ void PrefixIndex::evict_states(int32_t group, int64_t until, PrefixPages& pages)
   }
 }
 
-// Releases idle pages of runs whose level is at most `level`, until the index holds `until` pages of the group. The
-// level kLevels, which is above the level of every run, releases any idle page.
+// Releases idle pages of runs whose level is at most `level`, until the index holds `until` pages of the group. If the
+// group has a window, or if the level is kLevels (above the level of every run), releases idle pages anywhere in these
+// runs. Otherwise releases pages at the ends of leaves only.
 void PrefixIndex::evict_level(int32_t group, int32_t level, int64_t until, PrefixPages& pages) noexcept {
   const bool any = level == kLevels || rules_[static_cast<size_t>(group)].windowed();
   for_each_oldest(group, [&](int32_t run) {
@@ -78,7 +80,7 @@ void PrefixIndex::evict_level(int32_t group, int32_t level, int64_t until, Prefi
         if (page(b, group) != 0 && pages.idle(group, page(b, group) - 1)) drop_page(run, b, group, pages);
       }
       prune(run, pages);
-    } else {  // from the end, because no query can use blocks after a missing page
+    } else {  // trim removes the last block, because no sequence can use the blocks after a missing page
       while (held_pages(group) > until && link(run, group).pages > 0 && trim(run, pages)) {
       }
     }
@@ -96,7 +98,7 @@ int64_t PrefixIndex::evict(int32_t group, int64_t wanted, PrefixPages& pages) no
       if (may_have_level(level)) evict_level(group, level, until, pages);
     }
     // If a sequence uses a block's page of another group, trim keeps the block, even if the block's page of this group
-    // is idle. This call releases such pages too.
+    // is idle. The call below releases such pages too.
     if (held_pages(group) > until) evict_level(group, kLevels, until, pages);
   }
   return before - held_pages(group);

@@ -74,8 +74,8 @@ void PrefixIndex::link_after(int32_t run, int32_t older, int32_t group) noexcept
   (l.newer >= 0 ? link(l.newer, group).older : list.newest) = run;
 }
 
-// Makes a run and its ancestors the most recently used runs, where a parent counts as used after its child. again: also
-// counts one more use of each of them.
+// Makes a run and its ancestors the most recently used runs. A parent counts as used after its child. again: true to
+// count one more use of each of these runs.
 void PrefixIndex::touch_path(int32_t run, bool again) noexcept {
   ++clock_;
   for (; run > TokenRuns::kRoot; run = runs_.parent(run)) {
@@ -91,8 +91,8 @@ void PrefixIndex::touch_path(int32_t run, bool again) noexcept {
   }
 }
 
-// Sets the page of a block in a group. The block must have no page there. The block is number `index` on its path. The
-// blocks before it are in matched_blocks_.
+// Sets the page of a block in a group. The block must have no page in the group. The block is number `index` on its
+// path, and matched_blocks_ has the blocks before it.
 void PrefixIndex::set_page(int32_t run, int32_t block, int64_t index, int32_t group, int32_t new_page,
                            PrefixPages& pages) noexcept {
   pages.hold(group, new_page);
@@ -134,9 +134,9 @@ int64_t PrefixIndex::servable(int32_t group, int64_t position) const noexcept {
   const GroupRules& rules = rules_[static_cast<size_t>(group)];
   const int64_t size = runs_.page_size();
   if (!rules.holds_tokens()) return position;
-  // The group cannot serve a position if a query there sees a token of a missing page. In that case, tries the first
-  // position of the missing page. Then it remains to check the pages before this position, down to the first page that
-  // a query there sees.
+  // The group cannot serve a position if a query at this position sees a token of a missing page. In that case, the
+  // loop goes on with the begin of the missing page as the position. It checks the pages before the position, down to
+  // the first page that a query at the position sees.
   int64_t first = rules.first_visible(position) / size;
   for (int64_t i = ceil_div(position, size) - 1; position > 0 && i >= first; --i) {
     if (page(matched_blocks_[static_cast<size_t>(i)], group) != 0) continue;
@@ -146,7 +146,8 @@ int64_t PrefixIndex::servable(int32_t group, int64_t position) const noexcept {
   return position;
 }
 
-// Finds the checkpoint with the largest position up to `position` on the path of the key. Returns -1 if there is none.
+// Finds the checkpoint with the largest position up to `position` on the path of the key, whose blocks are in
+// matched_blocks_. Sets *at to the position of the checkpoint. Returns -1, and sets *at to 0, if there is none.
 int32_t PrefixIndex::find_checkpoint(const TokenRuns::Key& key, int64_t position, int64_t* at) const noexcept {
   const int64_t size = runs_.page_size();
   for (int64_t blocks = position / size; blocks >= 0; --blocks) {
@@ -232,8 +233,8 @@ void PrefixIndex::adopt(int32_t run, int32_t block, int64_t index, PublishedPage
   }
 }
 
-// Calls adopt for the first whole_blocks blocks, which the index already has, except those whose pages are already the
-// same. Returns the run of the last block.
+// The index already has the first whole_blocks blocks of the sequence. Calls adopt for those of these blocks in which
+// the sequence has other pages than the index. Returns the run of the last block.
 int32_t PrefixIndex::adopt_known(int64_t whole_blocks, PublishedPages& sequence, PrefixPages& pages) noexcept {
   const auto blocks = static_cast<int64_t>(own_pages_.size()) / num_groups();
   int32_t run = TokenRuns::kRoot;
@@ -293,7 +294,8 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
                              const Terms& terms) {
   const int64_t size = runs_.page_size(), length = static_cast<int64_t>(key.tokens.size());
   const auto most_blocks = static_cast<size_t>(std::min(ceil_div(length, size), runs_.max_blocks()));
-  matched_blocks_.reserve(most_blocks);  // after these lines, nothing can fail
+  // These three statements may throw. After them, nothing can fail.
+  matched_blocks_.reserve(most_blocks);
   matched_runs_.reserve(most_blocks);
   own_pages_.assign(static_cast<size_t>(num_groups()) * most_blocks, -1);
   const int64_t known = runs_.walk(key, &matched_blocks_, &matched_runs_);
@@ -340,7 +342,7 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
   int64_t published = std::min(length, index * size);
   merge_path(run, index, terms);
   touch_path(run, false);
-  // If neither the index nor the sequence had pages for the last blocks, these blocks are removed again.
+  // If neither the index nor the sequence had pages for the last blocks, prune removes these blocks.
   const bool stays = run == TokenRuns::kRoot || has_pages(runs_.last_block(run));
   prune(run, pages);
   if (!stays) published = runs_.walk(key, &matched_blocks_, &matched_runs_);

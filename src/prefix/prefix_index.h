@@ -1,29 +1,30 @@
-// PrefixIndex: records which pages hold which tokens. It finds the longest prefix of a query that every group can
-// serve. It takes references to the pages of published sequences, and releases pages when a pool has too few free
-// pages. token_runs.h defines blocks and runs of tokens.
+// PrefixIndex: records which pages hold which tokens. For given tokens, it finds the longest prefix that every group
+// can serve. A group can serve a prefix if the index has each page of the group that a query after the prefix sees. The
+// index takes references to the pages of published sequences, and releases pages when a pool has too few free pages.
+// token_runs.h defines blocks and runs of tokens.
 //
 // The index finds tokens by comparing token ids and salts, and never by a hash. It holds one reference to each of its
 // pages, through PrefixPages. A page without other references is idle, and only idle pages are evicted. Expired runs
 // are evicted first. Then runs of lower priority are evicted before runs of higher priority. Among runs of one
 // priority, the run whose last use is earliest is evicted first. Leaves are evicted before their parents. If the index
-// rewards reuse, each use after the first, up to kMostUses, adds half the mean age of evicted runs to the time of the
-// last use. So tokens that are used once do not evict tokens that are used repeatedly.
+// rewards reuse, a run that was used repeatedly counts as used later: each use after the first adds half the mean age
+// of evicted runs to the time of the last use. At most kMostUses uses are counted in this way. So tokens that were used
+// once are usually evicted before tokens that were used repeatedly.
 //
-// Pure. Thread safety: none; the owner locks. Allocates in the constructor, to enlarge its scratch for a longer query,
-// and in calls that visit all runs.
+// Pure. Thread safety: none; the owner locks. Allocates in the constructor, in keep_keys and add_listener, when a call
+// needs more scratch than earlier calls, and in calls that visit all runs.
 // Invariants
 //   1. A block has at most one page in each group. The index holds one reference to each of these pages.
 //   2. A run is in a list of a group if and only if a block of it has a page in that group. A group has one list for
 //      each number of uses, ordered by last use. A parent has at least as many uses as its child, and its last use is
 //      not earlier.
 //   3. A leaf's last block has a page in some group.
-//   4. A checkpoint keeps a state: it has a page in every state group. It belongs to the last whole block before its
-//      position, and stores the tokens between the end of this block and its position. It cannot belong to a partial
-//      block, because several blocks may begin with the same tokens.
-//   5. With a fingerprint, each whole block has a page key, also if it has no pages. Without a fingerprint, no keys are
-//      computed.
-//   6. A run that only one session published has the number of that session. Then all runs below it also have this
-//      number.
+//   4. A checkpoint keeps a state: it has a page in every state group. It belongs to the last whole block that ends at
+//      or before its position, and stores the tokens between the end of this block and its position. It cannot belong
+//      to a partial block, because several blocks may begin with the same tokens.
+//   5. With a fingerprint, each whole block has a page key, even if the block has no pages. Without a fingerprint, no
+//      keys are computed.
+//   6. If only one session published a run, the run and all runs below it have the number of that session.
 // From: prefix reuse by a radix tree with leaf-first LRU as in SGLang's RadixAttention; one lookup over groups that
 // need different pages as in vLLM's hybrid cache manager.
 #pragma once
@@ -71,20 +72,20 @@ class PrefixIndex {
  public:
   static constexpr int32_t kMaxPriority = 100;
 
-  // How long published tokens are kept, and which session published them.
+  // Terms say how long published tokens are kept, and which session published them.
   struct Terms {
     uint64_t session = 0;  // 0: no session, or several sessions
-    int64_t expires = 0;   // the time at which they expire; 0: never
+    int64_t expires = 0;   // the time (as in set_time) at which the tokens expire; 0: never
     int32_t priority = 0;  // 0..kMaxPriority
     bool operator==(const Terms&) const = default;
   };
   struct Match {
-    int64_t tokens = 0;       // tokens that every group can serve
-    int64_t known = 0;        // tokens that the index has, even if a group lacks their pages
-    int32_t limited_by = -1;  // the group that makes `tokens` less than `known`, or -1
+    int64_t tokens = 0;       // length of the longest prefix that every group can serve
+    int64_t known = 0;        // length of the longest prefix whose tokens the index has, with or without their pages
+    int32_t limited_by = -1;  // the group that limited `tokens`, because the index lacks pages of it; -1 = no group did
   };
 
-  // rules: [groups]. The index ignores encoder groups, because they hold other tokens than those of the sequence.
+  // rules: [groups]. The index ignores encoder groups, because these groups hold the tokens of an encoder.
   // max_checkpoints: 0 without state groups. rewards_reuse: false for plain LRU.
   PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints,
               bool rewards_reuse = true);
@@ -99,12 +100,12 @@ class PrefixIndex {
     is_told_ = true;
   }
 
-  // A time before the present time is ignored.
+  // A time before now() is ignored.
   void set_time(int64_t now) noexcept { now_ = now > now_ ? now : now_; }
   int64_t now() const noexcept { return now_; }
 
-  // Finds the longest prefix of at most `most` tokens that all groups can serve. matched_page, read_matched and
-  // matched_state read the result, until the index changes or match is called again.
+  // Finds the longest prefix that all groups can serve, among the first `most` tokens. matched_*, read_matched and use
+  // read the result, until the index changes or match is called again.
   Match match(const TokenRuns::Key& key, int64_t most);
   // Returns the page of list entry `index` of the last match, or -1. If the match ends within a block, only the first
   // tokens of its last page match.
@@ -126,12 +127,15 @@ class PrefixIndex {
   // tokens.
   int64_t publish(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages, const Terms& terms);
 
-  // Set priority and expiry of the published tokens of a key, or of the tokens that only this session published.
+  // Set the priority and the expiry of the published tokens of a key, or of all tokens that only this session
+  // published.
   void set_terms(const TokenRuns::Key& key, int32_t priority, int64_t expires);
   void set_session_terms(uint64_t session, int32_t priority, int64_t expires);
-  // Drop all published tokens that begin with a key, or all tokens that only this session published. Their pages may be
-  // in use. A key without tokens drops all tokens whose first block has the salt of the key.
+  // Drops every published prefix that begins with the tokens of the key. The blocks before the last token of the key
+  // stay. A key without tokens drops every prefix whose first block has the salt of the key. Sequences may still use
+  // the pages.
   void drop(const TokenRuns::Key& key, PrefixPages& pages);
+  // Drops all tokens that only this session published.
   void drop_session(uint64_t session, PrefixPages& pages);
 
   // Evicts at least `wanted` idle pages of a group, or all its idle pages. Returns the number of evicted pages of the
@@ -156,12 +160,13 @@ class PrefixIndex {
       for (const int32_t g : state_groups_) visit(g, state_page(c, g));
     }
   }
-  // Calls visit(NamedPage) for every page of a whole block, parents first. Requires keep_keys.
+  // Calls visit(NamedPage) for every page of a whole block and for every state after a whole block, parents first.
+  // Requires keep_keys.
   template <class Visit>
   void for_each_named(Visit visit) const;
   // Reads the tokens of a whole block. tokens.size() must be the page size.
   void read_block(int32_t block, std::span<int32_t> tokens) const noexcept;
-  // Returns a digest of `digest` and of the tokens, salts, pages, terms, uses and checkpoints of the index.
+  // Returns a digest of `digest` and of the time, tokens, salts, pages, terms, uses and checkpoints of the index.
   uint64_t digest(uint64_t digest) const;
   // Returns whether the invariants hold.
   bool is_valid() const;
@@ -170,22 +175,22 @@ class PrefixIndex {
   // The place of a run in the list of a group.
   struct Link {
     int32_t older, newer;  // -1 = none
-    int32_t pages;         // pages of the run in this group; 0: the run is not in the list
+    int32_t pages;         // number of pages of the run in this group; 0: the run is not in the list
   };
   struct List {
     int32_t oldest = -1, newest = -1;
   };
   struct Use {
-    int64_t at;      // the clock at its last use
-    int32_t number;  // uses after the first, at most kMostUses; always 0 without rewards_reuse
+    int64_t at;      // value of clock_ at the last use
+    int32_t number;  // number of uses after the first, limited to kMostUses; always 0 without rewards_reuse
   };
   static constexpr int32_t kMostUses = 3;
   static constexpr int64_t kAgeUnit = 16;
   struct Checkpoint {
-    int32_t block;         // the last whole block before its position; max_blocks if there is none
+    int32_t block;         // id of the whole block to which it belongs; max_blocks if there is none
     int32_t next;          // the next checkpoint of the same block; -1: none
     int32_t older, newer;  // in the list that is ordered by last use
-    int32_t tail;          // tokens between the block's end and its position, fewer than page_size
+    int32_t tail;          // number of tokens between the block's end and its position, less than page_size
     uint64_t salt;         // the salt of these tokens; 0 without a tail
   };
 
@@ -202,8 +207,8 @@ class PrefixIndex {
   const List& list(int32_t group, int32_t uses) const noexcept {
     return lists_[static_cast<size_t>(group) * (kMostUses + 1) + static_cast<size_t>(uses)];
   }
-  // The time that decides the order of eviction: the time of the last use, plus half the mean age of evicted runs for
-  // each use after the first.
+  // Returns the time that decides the order of eviction, in ticks of clock_: the time of the last use, plus half the
+  // mean age of evicted runs for each counted use after the first.
   int64_t time_of(int32_t run) const noexcept { return uses_[run].at + uses_[run].number * age_ / (2 * kAgeUnit); }
   template <class Visit>
   void for_each_oldest(int32_t group, Visit visit);
@@ -272,15 +277,15 @@ class PrefixIndex {
   LazyArray<int32_t> pages_;                           // [max_blocks, groups]: page + 1, 0 = none
   LazyArray<Link> links_;                              // [max_runs, groups]
   LazyArray<Terms> terms_;                             // [max_runs]
-  std::array<int64_t, kMaxPriority + 1> num_at_ = {};  // runs of each priority
-  int64_t num_expiring_ = 0;                           // runs with an expiry
+  std::array<int64_t, kMaxPriority + 1> num_at_ = {};  // number of runs of each priority
+  int64_t num_expiring_ = 0;                           // number of runs with an expiry
   int64_t now_ = 0;
   LazyArray<Use> uses_;  // [max_runs]
   const bool rewards_reuse_;
   int64_t clock_ = 0;          // number of calls that used or published a prefix
-  int64_t age_ = 0;            // kAgeUnit times the mean age of the runs evicted last, in clock_ ticks
+  int64_t age_ = 0;            // kAgeUnit times the moving average of the ages of evicted runs, in ticks of clock_
   std::vector<List> lists_;    // [groups, kMostUses + 1]
-  std::vector<int64_t> held_;  // [groups]
+  std::vector<int64_t> held_;  // [groups]: number of pages to which the index has a reference
   // The groups that hold states, and those that hold tokens.
   const std::vector<int32_t> state_groups_, token_groups_;
   LazyArray<Checkpoint> checkpoints_;  // [max_checkpoints]
@@ -295,7 +300,7 @@ class PrefixIndex {
   std::vector<int32_t> own_pages_;  // [groups, blocks]: pages of the sequence that is being published
   std::vector<int32_t> matched_blocks_, matched_runs_;
   int32_t matched_checkpoint_ = -1;
-  int32_t growing_ = -1;  // the run after which publish adds a block; make_block must not evict it
+  int32_t growing_ = -1;  // the run after which publish adds a block; make_block must not evict this run
 
   std::unique_ptr<BlockKeys> keys_;  // null without a fingerprint
   std::vector<PrefixListener*> listeners_;

@@ -1,4 +1,5 @@
-// PrefixListener: receives a call for each whole page that the prefix index adds or removes. Only an index with a
+// PrefixListener: receives a call for each whole page, and each state after a whole page, that the prefix index adds or
+// removes. If the index removes all pages at once, the listener gets one call for all of them. Only an index with a
 // fingerprint has keys and calls listeners.
 #pragma once
 
@@ -11,17 +12,17 @@ namespace kvc {
 // A page of a whole block in one group, or a state after a whole block.
 struct NamedPage {
   const PageKey* key;
-  const PageKey* parent;  // key of the page before it; null = it is the first page of its sequence
+  const PageKey* parent;  // key of the page before this page; null if this is the first page of a sequence
   int32_t group;
   int32_t page;      // page id in the group
-  int32_t block;     // PrefixIndex::read_block gives its tokens
+  int32_t block;     // id of the block, for PrefixIndex::read_block
   int64_t index;     // number of the page in its sequence
-  uint64_t session;  // the session that alone published it; 0 = no session, or several sessions
+  uint64_t session;  // the only session that published the page; 0 = no session, or several sessions
   bool salted;       // whether its salt is not 0
 };
 
-// The index calls these methods while it changes and its owner's lock is held. So a method must only copy what it
-// needs, and must not call the index, except for read_block. Pointers are valid during the call.
+// The index calls these methods in the middle of a change, while its owner's lock is held. So a method must only copy
+// what it needs, and must not call the index, except for read_block. Pointers are valid during the call.
 class PrefixListener {
  public:
   virtual ~PrefixListener() = default;

@@ -25,7 +25,7 @@ NamedPage PrefixIndex::named(int32_t run, int32_t block, int64_t index, int32_t 
           .salted = runs_.salt(run) != 0};
 }
 
-// The block is number `index` of matched_blocks_.
+// The block is number `index` on its path, and matched_blocks_ has the blocks before it.
 void PrefixIndex::tell_stored(int32_t run, int32_t block, int64_t index, int32_t group, int32_t page) noexcept {
   if (!is_whole(run, block)) return;
   const int32_t before = index > 0 ? matched_blocks_[static_cast<size_t>(index - 1)] : -1;
@@ -43,7 +43,8 @@ void PrefixIndex::tell_removed(int32_t run, int32_t block, int32_t group) noexce
   for (PrefixListener* listener : listeners_) listener->removed(name);
 }
 
-// Reports a checkpoint at the end of a whole block, and no other. The block is number `index` of matched_blocks_.
+// Reports a checkpoint whose position is the end of a whole block. Does nothing for another checkpoint, because it has
+// no key. The block is number `index` of matched_blocks_.
 void PrefixIndex::tell_state_stored(int32_t checkpoint, int64_t index, const TokenRuns::Key& key,
                                     uint64_t session) noexcept {
   const Checkpoint& c = checkpoints_[checkpoint];

@@ -1,11 +1,12 @@
 // PrefixStore: the prefix index over the pages of a SequenceStore. It attaches and publishes sequences, keeps pins, and
-// evicts idle pages when the sequence store has too few free pages. It also counts these operations.
+// evicts idle pages when the sequence store has too few free pages. It also counts attaches and evicted pages.
 //
-// Pure. Thread safety: none; the owner locks. It must not outlive the sequence store. Invariants
+// Pure. Thread safety: none; the owner locks. It must not outlive the sequence store.
+// Invariants
 //   1. The index has one reference to each of its pages (RefPool::index). A pin has one reference to each page of its
 //      prefix.
-//   2. A sequence does not write to a page that the index refers to. If this is its last page, the page is replaced
-//      with a copy before a write.
+//   2. A sequence does not write to a page to which the index refers. If the last page of a sequence is such a page, a
+//      copy replaces it before the sequence writes.
 #pragma once
 
 #include <map>
@@ -32,16 +33,18 @@ class PrefixStore final : public PageEvictor {
     int64_t page_size = 0;
     int64_t max_blocks = 0;
     int64_t max_checkpoints = 0;
-    bool rewards_reuse = true;           // KVC_PREFIX_POLICY_REUSE, otherwise LRU
+    bool rewards_reuse = true;           // true: KVC_PREFIX_POLICY_REUSE; false: LRU
     std::optional<PageKey> fingerprint;  // set if pages need keys, for events or tiers
   };
   using Match = PrefixIndex::Match;
   using Terms = PrefixIndex::Terms;
 
   struct Published {
-    int64_t known = 0;  // tokens that the index has after the publish
-    int64_t added = 0;  // pages that the index added
-    int64_t freed = 0;  // pages of the sequence that became free, because it now uses pages of the index
+    int64_t known = 0;  // number of the key's tokens that the index has after the publish
+    int64_t added = 0;  // number of pages that the index added, minus the pages that it released to make room
+    // By how much the number of free pages grew. The sequence now uses pages of the index instead of some of its own
+    // pages, and the index released pages to make room.
+    int64_t freed = 0;
   };
   struct Counts {
     int64_t attaches = 0;

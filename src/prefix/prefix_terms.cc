@@ -1,4 +1,5 @@
-// Priorities, expiry and sessions of published tokens; drop; the digest.
+// The methods of PrefixIndex for the terms of published tokens (priority, expiry and session), and also drop and
+// digest.
 #include <algorithm>
 
 #include "base/checked.h"
@@ -7,7 +8,8 @@
 namespace kvc {
 
 // Returns the terms of tokens that were published twice: the higher priority with its expiry. If the priorities are
-// equal, returns the later expiry. Old terms that have expired are replaced.
+// equal, returns the later expiry. Old terms that have expired are replaced. The session becomes 0 if the two publishes
+// have different sessions.
 PrefixIndex::Terms PrefixIndex::merged(const Terms& old, const Terms& fresh) const noexcept {
   const bool expired = old.expires != 0 && old.expires <= now_;
   Terms terms = expired || fresh.priority > old.priority ? fresh : old;
@@ -83,7 +85,7 @@ void PrefixIndex::remove_from(int32_t run, int64_t index, PrefixPages& pages) no
 void PrefixIndex::drop(const TokenRuns::Key& key, PrefixPages& pages) {
   const auto length = static_cast<int64_t>(key.tokens.size());
   if (length > 0) {
-    // Several blocks may begin with the last tokens of the key, so the loop runs until none is left.
+    // Several blocks may begin with the last tokens of the key, so the loop runs until no such block is left.
     while (runs_.walk(key, &matched_blocks_, &matched_runs_) == length) {
       remove_from(matched_runs_.back(), ceil_div(length, runs_.page_size()) - 1, pages);
     }

@@ -19,12 +19,12 @@ int64_t TokenRuns::bytes_needed(int64_t page_size, int64_t max_blocks) noexcept 
          (max_blocks + 1) * static_cast<int64_t>(sizeof(Run));
 }
 
-// Returns whether a block begins with these `count` tokens. If count is above page_size, compares the rest with the
-// blocks of the next ids.
+// Returns whether a block begins with these `count` tokens. If count is above page_size, compares the other
+// tokens with the blocks whose ids follow.
 bool TokenRuns::same(int32_t block, const int32_t* tokens, int64_t count) const noexcept {
   const uint16_t* const low = low_.data() + block * page_size_;
   const uint8_t* const middle = middle_.data() + block * page_size_;
-  uint32_t differences = 0;  // without branches, so that the compiler uses vector instructions
+  uint32_t differences = 0;  // the loops below have no branches, because the compiler can vectorise them then
   if (!wide_) {
     for (int64_t i = 0; i < count; ++i) {
       differences |= static_cast<uint32_t>(tokens[i]) ^ (uint32_t{low[i]} | uint32_t{middle[i]} << 16);
@@ -64,8 +64,9 @@ void TokenRuns::store(int32_t block, std::span<const int32_t> tokens) noexcept {
   }
 }
 
-// Finds the child that shares the longest prefix with `tokens`. Children are ordered by their tokens, so a binary
-// search for `tokens` visits this child.
+// Among the children with this salt, finds the child whose first block shares the longest prefix with `tokens`. Sets
+// *matched to the length of this prefix. Returns -1 if no child shares a token. The treap is ordered by tokens, so a
+// binary search for `tokens` visits the child.
 int32_t TokenRuns::find_child(int32_t parent, uint64_t salt, std::span<const int32_t> tokens,
                               int32_t* matched) const noexcept {
   int32_t best = -1;
@@ -111,8 +112,7 @@ int64_t TokenRuns::walk(const Key& key, std::vector<int32_t>* blocks, std::vecto
     position += same;
     if (same < page_size_ || position == length) return position;
     ++index;
-    // All tokens of a run have one salt. So a run of salt 0 matches only up to the first block of the key that has a
-    // salt.
+    // All tokens of a run have one salt. So a run with salt 0 can match only the blocks of the key that have no salt.
     const int64_t run_end = run.begin + run.blocks;
     const int64_t end = run.salt == key.salt ? run_end : std::min(run_end, first_salted);
     for (int32_t block = next_[run.first]; index < end;) {
@@ -129,7 +129,7 @@ int64_t TokenRuns::walk(const Key& key, std::vector<int32_t>* blocks, std::vecto
         if (position == length) return position;
         continue;
       }
-      for (;; ++index, block = next_[block]) {  // finds the block with the first difference, or the last block
+      for (;; ++index, block = next_[block]) {  // adds the blocks up to the end of the match, then returns
         const auto own = static_cast<int32_t>(block == run.last ? run.last_tokens : page_size_);
         same = position < length ? common(block, own, rest(position)) : 0;
         if (same == 0) return position;
@@ -153,8 +153,8 @@ bool TokenRuns::before(int32_t a, int32_t b) const noexcept {
   return left < right;
 }
 
-// Merges two treaps. All nodes of a must come before all nodes of b. The function does not recurse, because the tokens
-// of a caller decide how deep a treap is.
+// Merges two treaps. All nodes of `a` must come before all nodes of `b`. The function is not recursive, because the
+// depth of a treap depends on the calls of a user and has no limit.
 int32_t TokenRuns::merge(int32_t a, int32_t b) noexcept {
   int32_t merged = -1;
   int32_t* link = &merged;
@@ -233,8 +233,8 @@ int32_t TokenRuns::split(int32_t run, int32_t k) noexcept {
   runs_[upper].blocks = k;
   runs_[upper].last_tokens = static_cast<int32_t>(page_size_);
   runs_[upper].child_root = run;
-  // The weight of the upper part differs from that of the run. So the run is removed from the treap, and the upper part
-  // is inserted.
+  // The weight of a run depends on its id. So the upper part cannot take the place of the run in the treap: the run is
+  // removed, and the upper part is inserted.
   *link = merge(rest.left, rest.right);
   insert(rest.parent, upper);
   rest.parent = upper;
@@ -265,7 +265,7 @@ int32_t TokenRuns::add_block(int32_t run, std::span<const int32_t> tokens) noexc
 
 void TokenRuns::grow_last(int32_t run, std::span<const int32_t> tokens) noexcept {
   const int32_t block = runs_[run].last, parent = runs_[run].parent;
-  const bool is_key = runs_[run].blocks == 1;  // its tokens order it among its siblings, and they change
+  const bool is_key = runs_[run].blocks == 1;  // the tokens of this block order the run among its siblings
   if (is_key) remove(run);
   store(block, tokens);
   runs_[run].last_tokens = static_cast<int32_t>(tokens.size());

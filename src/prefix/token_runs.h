@@ -5,13 +5,14 @@
 // Token ids are stored in three arrays: bits 0 to 15, bits 16 to 23, and bits 24 to 31. The last array is used only
 // once a token id is 2^24 or more. Before that, an id takes three bytes.
 //
-// Thread safety: none; the owner locks. Allocates in the constructor, and in for_each_run.
+// Thread safety: none; the owner locks. Allocates in the constructor, in for_each_run, and in walk if a vector of the
+// caller is too small.
 // Invariants
 //   1. The runs of a path follow each other without a gap: a run begins at the block where its parent ends.
-//   2. A run has at least one block, and all its tokens have one salt. Only the last block of a run without children
-//      may be partial.
+//   2. A run other than the root has at least one block, and all its tokens have one salt. Only the last block of a run
+//      without children may be partial.
 //   3. The children of a run are in a treap that is ordered by (salt, tokens of the first block). No two children have
-//      the same salt and tokens.
+//      the same salt and the same tokens in their first blocks.
 // From: radix trees of token sequences as in SGLang's RadixAttention; treaps as in Seidel and Aragon.
 #pragma once
 
@@ -25,8 +26,10 @@ namespace kvc {
 
 class TokenRuns {
  public:
-  static constexpr int32_t kRoot = 0;        // the run above all others; it has no block
-  static constexpr int32_t kRunBlocks = 64;  // limits the walk from a run's first block to its last block
+  static constexpr int32_t kRoot = 0;  // the run above all others; it has no block
+  // The largest number of blocks in a run. It limits the time of split and remove_last, which follow the links between
+  // the blocks from the first block on.
+  static constexpr int32_t kRunBlocks = 64;
 
   // Tokens to find or to add. Tokens with different salts never match. The block that contains token salt_begin and all
   // later blocks have the salt. Earlier blocks have salt 0.
@@ -49,7 +52,7 @@ class TokenRuns {
   int64_t first_salted(const Key& key) const noexcept { return key.salt_begin / page_size_; }
 
   // Finds the longest prefix of the key that the tree has, and returns its number of tokens. Fills `blocks` with the
-  // block ids on the path, of which the last may match only partly. Fills `runs` with their runs, without the root.
+  // ids of the blocks on the path; the last block may match only partly. Fills `runs` with the runs of these blocks.
   int64_t walk(const Key& key, std::vector<int32_t>* blocks, std::vector<int32_t>* runs) const noexcept;
 
   int32_t parent(int32_t run) const noexcept { return runs_[run].parent; }
@@ -61,7 +64,7 @@ class TokenRuns {
   int32_t last_tokens(int32_t run) const noexcept { return runs_[run].last_tokens; }
   int64_t begin_block(int32_t run) const noexcept { return runs_[run].begin; }
   bool is_leaf(int32_t run) const noexcept { return runs_[run].child_root < 0; }
-  // Returns any child of a run; -1 if it is a leaf.
+  // Returns any child of a run; -1 if the run is a leaf.
   int32_t some_child(int32_t run) const noexcept { return runs_[run].child_root; }
   uint64_t salt(int32_t run) const noexcept { return runs_[run].salt; }
   // Returns token `index` of a block; 0 if the block never had that many tokens.
@@ -74,12 +77,14 @@ class TokenRuns {
   // Splits a run. Its first k blocks become a new run, and the remaining run becomes the child of the new run. Requires
   // 0 < k < num_blocks. Returns the new run. The remaining run keeps its id and its children.
   int32_t split(int32_t run, int32_t k) noexcept;
-  // Adds a run of one block below `parent`. There must be a free block, and no child with the same salt and tokens.
+  // Adds a run of one block below `parent`. There must be a free block, and `parent` must not have a child with the
+  // same salt and the same tokens.
   int32_t add_run(int32_t parent, uint64_t salt, std::span<const int32_t> tokens) noexcept;
   // Adds a block at the end of a leaf, and returns it. The last block of the leaf must be full, and the leaf must have
   // fewer than kRunBlocks blocks.
   int32_t add_block(int32_t run, std::span<const int32_t> tokens) noexcept;
-  // Adds tokens to the partial last block of a leaf. `tokens` are all its tokens, the present ones included.
+  // Adds tokens to the partial last block of a leaf. `tokens` are all tokens of the block, also those that it has
+  // already.
   void grow_last(int32_t run, std::span<const int32_t> tokens) noexcept;
   // Removes the last block of a leaf. If it was the only block, removes the run too. Returns whether the run was
   // removed.
@@ -96,12 +101,12 @@ class TokenRuns {
  private:
   struct Run {
     int32_t parent;
-    int32_t first, last;
+    int32_t first, last;  // ids of its first and its last block
     int32_t blocks;
-    int32_t last_tokens;  // tokens of its last block
+    int32_t last_tokens;  // number of tokens in its last block
     int32_t child_root;   // root of the treap of its children; -1 = none
     int32_t left, right;  // links in the treap of its parent's children
-    int64_t begin;        // index of its first block in a sequence
+    int64_t begin;        // number of blocks on the path from the root to this run
     uint64_t salt;
   };
 

@@ -84,12 +84,13 @@ Status check_relations(const kvc_rope_scaling& s, double theta, int64_t layer) {
   return Status();
 }
 
-// The factor on cos and sin for a context that is `factor` times longer: 0.1 * m * ln(factor) + 1
-// (YaRN, section 3.4).
+// Returns the factor on cos and sin for a context that is `factor` times longer: 0.1 * m * ln(factor) + 1 (YaRN,
+// section 3.4).
 double yarn_mscale(double factor, double m) { return factor <= 1.0 ? 1.0 : 0.1 * m * std::log(factor) + 1.0; }
 
 // Uses the first of these settings that is given: attention_factor, or mscale with mscale_all_dim, or factor. If only
-// one of mscale and mscale_all_dim is given, it has no effect. Hugging Face reads its configurations in the same way.
+// one of mscale and mscale_all_dim is given, that setting has no effect. Hugging Face reads its configurations in the
+// same way.
 double attention_factor(const kvc_rope_scaling& s) {
   if (s.attention_factor != 0.0) return s.attention_factor;
   const double factor = or_default(s.factor, 1.0);
@@ -106,7 +107,7 @@ double attention_factor(const kvc_rope_scaling& s) {
 void scale_llama3(const kvc_rope_scaling& s, std::vector<double>* inverse) {
   const auto original = static_cast<double>(s.original_max_position);
   for (double& f : *inverse) {
-    const double turns = original * f / kTwoPi;  // Rotations within the original context.
+    const double turns = original * f / kTwoPi;  // number of rotations within the original context
     const double kept = (turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
     const double blend = std::clamp(kept, 0.0, 1.0);
     f = (1.0 - blend) * f / s.factor + blend * f;
@@ -115,7 +116,8 @@ void scale_llama3(const kvc_rope_scaling& s, std::vector<double>* inverse) {
 
 void scale_yarn(const kvc_rope_scaling& s, int32_t rope_dim, double theta, std::vector<double>* inverse) {
   const auto original = static_cast<double>(s.original_max_position);
-  // The index of the pair (a real number) that makes this many rotations within the original context.
+  // Returns the index of the pair that makes this many rotations within the original context. The index is a real
+  // number.
   const auto pair_of_turns = [&](double turns) {
     return rope_dim * std::log(original / (turns * kTwoPi)) / (2.0 * std::log(theta));
   };
@@ -128,7 +130,7 @@ void scale_yarn(const kvc_rope_scaling& s, int32_t rope_dim, double theta, std::
   // Each bound is clamped on one side only, so low may be above high. The ramp then falls instead of rising.
   low = std::max(low, 0.0);
   high = std::min(high, rope_dim - 1.0);
-  if (high == low) high += 0.001;  // Avoids a division by 0: the ramp becomes a jump.
+  if (high == low) high += 0.001;  // avoids a division by 0; the ramp becomes a jump
   for (size_t i = 0; i < inverse->size(); ++i) {
     const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
     double& f = (*inverse)[i];

@@ -1,4 +1,4 @@
-// Frequencies of rotary position embedding, in float64, from a layer's rope_theta and rope_scaling.
+// Computes the frequencies of rotary position embedding, in float64, from a layer's rope_theta and rope_scaling.
 // docs/reference/rope.md has the formulas and their sources. All functions are pure.
 #pragma once
 
@@ -20,8 +20,8 @@ struct RopeFrequencies {
 // the message. Kind KVC_ROPE_SCALING_NONE with every other field 0 is valid and scales nothing.
 Status check_rope_scaling(const kvc_rope_scaling& scaling, int32_t rope_dim, double theta, int64_t layer);
 
-// Returns one set of frequencies. For longrope it returns two sets, first short, then long. The scaling must have
-// passed check_rope_scaling.
+// Returns one set of frequencies. For longrope, returns two sets: the short one and then the long one. The scaling must
+// have passed check_rope_scaling.
 std::vector<RopeFrequencies> make_rope_frequencies(const kvc_rope_scaling& scaling, int32_t rope_dim, double theta);
 
 }  // namespace kvc

@@ -1,4 +1,5 @@
-// Where the bytes of a saved sequence go, and where they come from: files, and callbacks of the caller.
+// Writes the bytes of a saved sequence to a file or to a callback of the caller, and reads them from a file or a
+// callback.
 //
 // A file is written as a whole or not at all. FileSink writes to a new file in the same folder. commit synchronises
 // this file with the disk, renames it, and synchronises the folder. Without commit, the destructor removes the new

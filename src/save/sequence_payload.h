@@ -1,5 +1,5 @@
-// SequencePayload copies the rows and states of a sequence between the pools and a saved file. Groups follow each
-// other. A group that holds tokens has the runs of RowCopy over all tokens that it holds. A group of states has the
+// SequencePayload copies the rows and states of a sequence between the pools and a saved file. The groups follow each
+// other in the file. A group that holds tokens has the runs of RowCopy over all these tokens. A group of states has the
 // states at the checkpoints before the sequence's length, and then the state at the length. docs/reference/format.md
 // describes the order.
 //

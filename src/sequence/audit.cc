@@ -6,8 +6,8 @@
 namespace kvc {
 namespace {
 
-// For each page of a group: how many lists hold it, and how many of its tokens they hold. All pages of a list except
-// the last one are full.
+// Finds, for each page of a group, how many of its tokens are in at least one list, and how many are in two or more
+// lists. All pages of a list except the last one are full.
 class OwnerCount {
  public:
   OwnerCount(const PageTable& table, int32_t page_size)
@@ -42,13 +42,14 @@ class OwnerCount {
 
  private:
   struct Page {
-    int32_t full_owners = 0;  // lists in which the page is full: 0, 1, or 2 for two or more
-    int32_t tail_first = 0;   // most tokens in this page, over the lists whose last page it is
-    int32_t tail_second = 0;  // second most tokens, over the same lists
+    int32_t full_owners = 0;  // number of lists in which pages follow this page, so that it is full; 2 = two or more
+    int32_t tail_first = 0;   // largest number of tokens in this page, among the lists that end with this page
+    int32_t tail_second = 0;  // second largest number of tokens, among the same lists
   };
 
-  // Counts the pages of entries [base, end) under `node` as full. `base` is the first entry under the node. A node
-  // whose entries all lie before `end` is walked at most twice. After that, all its pages are known to be shared.
+  // Counts the pages of entries [base, end) under `node` as full. `base` is the index of the first entry under the
+  // node. A node whose entries all lie before `end` is visited at most twice. After that, all its pages are known to be
+  // shared.
   void walk_full(int32_t node, int32_t level, int64_t base, int64_t end) {
     const int64_t span = int64_t{1} << (PageTable::kFanoutLog2 * level);
     if (node < 0 || base >= end) return;
@@ -76,7 +77,8 @@ class OwnerCount {
   std::vector<Page> pages_;
 };
 
-// Counts the references that the pages and nodes of a group should have.
+// Counts the references to the pages and nodes of a group, and compares the numbers with the reference counts of the
+// table.
 class ReferenceCount {
  public:
   ReferenceCount(const PageTable& table, int32_t group)
@@ -100,9 +102,9 @@ class ReferenceCount {
 
  private:
   Status visit(int32_t node, int32_t level) {
-    if (node < 0 || node >= table_.nodes().size()) return broken("node", node, "is in a list and does not exist");
+    if (node < 0 || node >= table_.nodes().size()) return broken("node", node, "is in a page list, but does not exist");
     uint8_t& known = node_level_[static_cast<size_t>(node)];
-    if (known != 0 && known != level) return broken("node", node, "stands at two heights");
+    if (known != 0 && known != level) return broken("node", node, "is used at two levels of page lists");
     if (++node_refs_[static_cast<size_t>(node)] > 1) return Status();
     known = static_cast<uint8_t>(level);
     const int32_t* children = table_.node_data() + int64_t{node} * PageTable::kFanout;
@@ -111,7 +113,7 @@ class ReferenceCount {
       if (level > 1) {
         KVC_TRY(visit(children[i], level - 1));
       } else if (children[i] >= table_.num_pages()) {
-        return broken("page", children[i], "is in a list and does not exist");
+        return broken("page", children[i], "is in a page list, but does not exist");
       } else {
         ++page_refs_[static_cast<size_t>(children[i])];
       }
@@ -125,7 +127,8 @@ class ReferenceCount {
       const uint32_t refs = pool.refs(static_cast<int32_t>(id));
       used += refs > 0;
       if (refs != expected[static_cast<size_t>(id)]) {
-        return Status::error(KVC_ERROR_INTERNAL, "group %d: %s %d has count %u and %u references", group_, what,
+        return Status::error(KVC_ERROR_INTERNAL,
+                             "group %d: %s %d has reference count %u, but %u references to it exist", group_, what,
                              static_cast<int>(id), refs, expected[static_cast<size_t>(id)])
             .in_group(group_);
       }
@@ -136,12 +139,13 @@ class ReferenceCount {
       ++free;
       if (pool.refs(id) != 0) bad = id;
     });
-    if (bad >= 0) return broken(what, bad, "is free and has references");
+    if (bad >= 0) return broken(what, bad, "is free, but its reference count is not 0");
     if (used != pool.used() || free != pool.free() || used + free != pool.size()) {
-      return Status::error(KVC_ERROR_INTERNAL, "group %d: %lld used and %lld free of %lld %ss, counted %lld and %lld",
-                           group_, static_cast<long long>(pool.used()), static_cast<long long>(pool.free()),
-                           static_cast<long long>(pool.size()), what, static_cast<long long>(used),
-                           static_cast<long long>(free))
+      return Status::error(
+                 KVC_ERROR_INTERNAL,
+                 "group %d: the table records %lld used and %lld free of %lld %ss, but %lld are used and %lld are free",
+                 group_, static_cast<long long>(pool.used()), static_cast<long long>(pool.free()),
+                 static_cast<long long>(pool.size()), what, static_cast<long long>(used), static_cast<long long>(free))
           .in_group(group_);
     }
     return Status();
@@ -189,8 +193,8 @@ int64_t SequenceStore::exclusive_pages(int32_t slot, int32_t group) const noexce
   const PageTable& pages = table(group);
   const PageList& own = list(slot, group);
   int64_t count = 0;
-  // A sequence may hold one state page several times: as the last checkpoint, as the state before the tree, and as
-  // the current state. So the holds of one page are added up.
+  // A sequence may hold one state page several times: as the last checkpoint, as the state before the tree, and as the
+  // current state. So the loop adds up the holds of each page.
   int32_t held = -1;
   uint32_t holds = 0, tail_holds = 0;
   const auto count_held = [&] {
@@ -244,21 +248,22 @@ uint64_t SequenceStore::digest() const {
   return digest.value();
 }
 
-// Checks that each parent comes before its node, and that no other sequence refers to the nodes' pages.
+// Checks the number of nodes, and that each parent comes before its node. If no snapshot exists, also checks that only
+// this sequence refers to the nodes' pages.
 Status SequenceStore::check_tree(int32_t slot, int32_t group) const {
   const Record& record = records_[slot];
   bool sound = record.nodes >= 0 && record.nodes <= config_.max_tree_nodes && record.nodes <= record.stored &&
                ((record.state & kTree) != 0) == (record.nodes > 0) && (!grows_tree(slot) || busy(slot));
   const std::span<const int16_t> parents = sound ? tree(slot, 0) : std::span<const int16_t>();
   for (size_t i = 0; i < parents.size(); ++i) sound = sound && is_parent(parents[i], static_cast<int64_t>(i));
-  bool read = false;  // whether a snapshot exists, which may also hold these pages (invariant 4)
+  bool read = false;  // whether a snapshot exists; it may also refer to these pages (invariant 4)
   for (int32_t i = 0; i < snapshots_.size(); ++i) read = read || snapshots_[i].used;
   const PageList& pages = list(slot, group);
   for (int64_t i = length(slot) / rules(group).page_size; sound && !read && record.nodes > 0 && i < pages.size; ++i) {
     sound = table(group).exclusive(pages, i);
   }
   if (sound) return Status();
-  return Status::error(KVC_ERROR_INTERNAL, "group %d: slot %d has a tree of %d nodes, state %d, that does not hold",
+  return Status::error(KVC_ERROR_INTERNAL, "group %d: sequence slot %d has an invalid tree of %d nodes (state %d)",
                        group, slot, record.nodes, record.state)
       .in_group(group);
 }
@@ -272,10 +277,11 @@ Status SequenceStore::check_idle_pages(int32_t group) const {
     idle += pages.is_idle(page);
   }
   if (indexed == pages.indexed() && idle == pages.idle()) return Status();
-  return Status::error(KVC_ERROR_INTERNAL,
-                       "group %d: the index has %lld pages and %lld of them alone, counted %lld and %lld", group,
-                       static_cast<long long>(pages.indexed()), static_cast<long long>(pages.idle()),
-                       static_cast<long long>(indexed), static_cast<long long>(idle))
+  return Status::error(
+             KVC_ERROR_INTERNAL,
+             "group %d: the table records %lld indexed pages, %lld of them idle, but %lld are indexed and %lld idle",
+             group, static_cast<long long>(pages.indexed()), static_cast<long long>(pages.idle()),
+             static_cast<long long>(indexed), static_cast<long long>(idle))
       .in_group(group);
 }
 
@@ -291,13 +297,14 @@ Status SequenceStore::check_invariants(const std::vector<std::span<const Reserva
       const bool fits = busy(slot) ? pages.size >= size : pages.size == size;
       const int32_t last = pages.size == 0 ? -1 : table(g).at(pages, pages.size - 1);
       const bool tail = last == pages.tail_page;
-      // Only windows make holes, and the next query sees no key in them.
+      // Windows and chunks make holes. The next query sees no key in a hole.
       const bool whole = pages.first <= pages.size && (pages.has_hole() || (pages.kept == 0 && pages.first == 0)) &&
                          rules_of(slot, g).works_at(length(slot), hole(slot, g));
       if (!fits || !tail || !whole) {
         return Status::error(KVC_ERROR_INTERNAL,
-                             "group %d: slot %d has length %lld and %d entries without [%d, %d), tail %d", g, slot,
-                             static_cast<long long>(stored_in(slot, g)), pages.size, pages.kept, pages.first,
+                             "group %d: the page list of sequence slot %d is invalid: %lld tokens, %d entries, hole "
+                             "[%d, %d), last page %d",
+                             g, slot, static_cast<long long>(stored_in(slot, g)), pages.size, pages.kept, pages.first,
                              pages.tail_page)
             .in_group(g);
       }
@@ -307,7 +314,9 @@ Status SequenceStore::check_invariants(const std::vector<std::span<const Reserva
       });
       if (!rules(g).holds_encoder()) KVC_TRY(check_tree(slot, g));
       if (!stored_layers_.sound(slot, list_of(g), stored_in(slot, g))) {
-        return Status::error(KVC_ERROR_INTERNAL, "group %d: layers hold more tokens of slot %d than it has", g, slot)
+        return Status::error(KVC_ERROR_INTERNAL,
+                             "group %d: the record of which layers hold the tokens of sequence slot %d is invalid", g,
+                             slot)
             .in_group(g);
       }
     }
@@ -331,8 +340,10 @@ Status SequenceStore::check_invariants(const std::vector<std::span<const Reserva
   int64_t used = 0;
   for (int32_t slot = 0; slot < fresh_slot_; ++slot) used += records_[slot].used;
   if (used != num_sequences_ || fresh_slot_ - free_slots_size_ != used) {
-    return Status::error(KVC_ERROR_INTERNAL, "%lld sequences counted, %lld recorded", static_cast<long long>(used),
-                         static_cast<long long>(num_sequences_));
+    return Status::error(
+        KVC_ERROR_INTERNAL,
+        "%lld sequence slots are in use, but the store records %lld sequences, or a wrong number of free slots",
+        static_cast<long long>(used), static_cast<long long>(num_sequences_));
   }
   return Status();
 }

@@ -1,10 +1,11 @@
-// CopyQueue: the copies of slots that a cache with KVC_STORAGE_NONE leaves to its caller, in the order of the calls.
+// CopyQueue has the copies of token slots that a cache with KVC_STORAGE_NONE leaves to its caller, in the order of the
+// calls that need them.
 //
 // Thread safety: none; calls are made under the cache's lock. Pages that a waiting copy reads need no reference,
 // because their contents do not change before the copy. Only steps and copies write pages. No step begins while copies
 // wait, and copies of a later fork or commit come later in the queue.
-// Invariant: at most one open step has copies in the queue, because a step begins only when no copy waits. These copies
-// come first.
+// Invariant: at most one open step has copies in the queue, because a step begins only when no copy waits. The copies
+// of this step come first.
 #pragma once
 
 #include <algorithm>

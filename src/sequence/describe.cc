@@ -1,4 +1,4 @@
-// The sequences in the output of kvc_cache_describe: their pages, and which pages they share.
+// Writes the sequences in the output of kvc_cache_describe, with their pages and the pages that they share.
 #include <algorithm>
 
 #include "sequence/sequence_store.h"

@@ -8,7 +8,7 @@
 namespace kvc {
 
 // The first list entry that the sequence needs. A query at position `tokens` must find all keys that it sees. Entries
-// of the rollback margin are included as far as the source has them.
+// of the rollback margin are included if the source has them.
 int64_t SequenceStore::first_filled_entry(const PrefixSource& source, int32_t group, int64_t found,
                                           int64_t tokens) const noexcept {
   const GroupRules& rules = this->rules(group);

@@ -1,8 +1,8 @@
-// GroupRules: the rules of a layer group for page lists, with the streaming window of a sequence if it has one. They
+// GroupRules: the rules of a layer group for page lists. They can include the streaming window of a sequence. They
 // determine what pages hold, which pages may be freed, and at which positions a sequence can be cut (forked or
 // truncated). A group combines a kind of row with a visibility. All combinations are possible, except that queries of a
-// group of states always see all tokens (src/layer/group_config.h). The methods are pure functions of lengths, in
-// tokens unless named otherwise. Positions are below 2^30.
+// group of states always see all tokens (src/layer/group_config.h). The methods are pure functions. Their numbers count
+// tokens, unless a name says otherwise. Positions are below 2^30.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +41,7 @@ struct GroupRules {
   kernels::VisibleRule visible = {};  // which of the sequence's own tokens a query sees: all, a window or a chunk
   int64_t rollback_tokens = 0;
   int64_t page_size = 1;       // in tokens; for states, more than any length, so that a list has one page
-  int64_t tokens_per_row = 1;  // r: row w stands for the tokens [w r, (w + 1) r), and a page has page_size / r rows
+  int64_t tokens_per_row = 1;  // r: row w represents tokens [w r, (w + 1) r), and a page has page_size / r rows
   RowKind row = RowKind::kKeyValue;
   bool encoder = false;  // queries see all rows of an encoder sequence, which has its own length and steps
 
@@ -82,16 +82,16 @@ struct GroupRules {
     return kernels::visible_begin(visible, static_cast<int32_t>(position));
   }
 
-  // The first of `blocks` whole pages of tokens that a sequence with these tokens needs, where `block_tokens` is the
-  // size of a page. For states, it is the last block, because the state after it is all that is needed. Encoder tokens
-  // are no part of a prefix, so for them it is `blocks`.
+  // The index of the first block that a sequence of `blocks` blocks needs. A block is a whole page of `block_tokens`
+  // tokens. For states, the result is the last block, because only the state after it is needed. For encoder tokens,
+  // the result is `blocks`, because they are no part of a prefix.
   int64_t first_needed(int64_t blocks, int64_t block_tokens) const noexcept {
     if (holds_tokens()) return first_visible(blocks * block_tokens) / block_tokens;
     return encoder ? blocks : blocks - 1;
   }
 
   int64_t sink_tokens() const noexcept { return kernels::visible_sinks(visible, INT32_MAX); }
-  // Pages that hold a sink. They are never freed.
+  // The number of pages that hold a sink. These pages are never freed.
   int64_t sink_pages() const noexcept { return ceil_div(sink_tokens(), page_size); }
 
   // droppable_tokens is the number of leading tokens that no query at or after position `length - rollback_tokens`
@@ -119,8 +119,9 @@ struct GroupRules {
     return kernels::first_query_beyond(visible, static_cast<int32_t>(hole.end * page_size));
   }
 
-  // The most pages that one sequence holds. They hold its sinks, its window or chunk with the rollback margin, and
-  // the tokens of a step. In the worst case, the first token of a step is the last token of a page.
+  // The largest number of pages that one sequence holds. These pages hold its sinks, its window or chunk with the
+  // rollback margin, and the tokens of a step. In the worst case, the first token of a step is the last token of a
+  // page.
   int64_t peak_pages(int64_t step_tokens) const noexcept {
     const int64_t before = kernels::most_before(visible) + rollback_tokens;
     return sink_pages() + 1 + ceil_div(before + step_tokens - 1, page_size);

@@ -1,4 +1,4 @@
-// PageUsers: which sequences use a page, by their numbers in a description (SequenceStore::describe).
+// PageUsers says which sequences use a page. A sequence is given by its index in the array of SequenceStore::describe.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 namespace kvc {
 
 struct PageUsers {
-  int32_t count = 0;
-  int32_t first = -1, last = -1;
+  int32_t count = 0;              // number of sequences
+  int32_t first = -1, last = -1;  // the lowest and the highest index; -1 = none
 };
 
 }  // namespace kvc

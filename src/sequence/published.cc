@@ -16,7 +16,8 @@ Status SequenceStore::check_publish(uint64_t id, int64_t tokens, int32_t* slot) 
                          length(*slot));
   }
   if (records_[*slot].streamed) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "sequence %" PRIu64 " has or had a streaming window", id);
+    return Status::error(KVC_ERROR_UNSUPPORTED,
+                         "sequence %" PRIu64 " cannot be published, because it has or had a streaming window", id);
   }
   return check_held(*slot, tokens, false);
 }
@@ -31,7 +32,8 @@ Status SequenceStore::check_held(int32_t slot, int64_t tokens, bool encoder_too)
     const int64_t held = this->held(slot, group, static_cast<int32_t>(layer));
     if (held >= wanted) continue;
     return Status::error(KVC_ERROR_ORDER,
-                         "layer %zu holds %" PRId64 " of the %" PRId64 " tokens, since a forward did not cover it",
+                         "layer %zu holds %" PRId64 " of the %" PRId64
+                         " tokens, because a forward did not run over this layer",
                          layer, held, wanted)
         .at(static_cast<int64_t>(layer))
         .missing(wanted, held);
@@ -80,7 +82,8 @@ int64_t SequenceStore::first_entry(const PrefixSource& source, int32_t group, in
   return first;
 }
 
-// The entries that a sequence of `tokens` tokens takes from a source, from first_entry on.
+// Returns the pages that a sequence of `tokens` tokens takes from a source: those of the list entries from first_entry
+// on.
 std::span<const int32_t> SequenceStore::read_source(const PrefixSource& source, int32_t group,
                                                     int64_t tokens) noexcept {
   const int64_t first = first_entry(source, group, tokens), count = ceil_div(tokens, rules(group).page_size);

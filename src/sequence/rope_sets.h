@@ -1,6 +1,6 @@
-// RopeSets: the factor set of longrope (short or long) for each sequence, indexed by the sequence's slot in the
-// store. Guarded by the cache's lock. A slot without a sequence has the short set. With max_sequences 0, every
-// sequence has the short set.
+// RopeSets: the factor set of longrope (short or long) for each sequence, indexed by the sequence's slot in the store.
+// The cache's lock guards it. A slot without a sequence has the short set. With max_sequences 0, every sequence has the
+// short set.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// SavedSequence: the description of a sequence, without the bytes of its rows and states. It counts tokens, so it
-// does not depend on a page size. Plain data.
+// SavedSequence: the description of a sequence, without the bytes of its rows and states. Its numbers count tokens, so
+// they do not depend on a page size. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace kvc {
 
 struct SavedSequence {
   struct List {
-    int64_t tokens = 0;                    // length of the sequence or of its encoder sequence; 0 in a group of states
-    int64_t hole_begin = 0, hole_end = 0;  // tokens that were freed; equal = none
+    int64_t tokens = 0;                    // length of the sequence, or of its encoder sequence; 0 in a group of states
+    int64_t hole_begin = 0, hole_end = 0;  // tokens [begin, end) were freed; equal = no hole
 
     int64_t held() const noexcept { return tokens - (hole_end - hole_begin); }
   };
@@ -21,7 +21,7 @@ struct SavedSequence {
   StreamWindow stream = {};
   bool streamed = false;             // has or had a streaming window
   std::vector<List> lists;           // [groups]
-  std::vector<int64_t> checkpoints;  // positions, ascending; the last may be the length
+  std::vector<int64_t> checkpoints;  // positions, ascending; the last one may equal length
 
   // The number of states in a group of states: one for each checkpoint before the length, and one for the length.
   int64_t num_states() const noexcept {

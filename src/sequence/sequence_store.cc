@@ -10,15 +10,15 @@ namespace {
 
 int64_t nodes_of(const SequenceStoreConfig& config, const SequenceStoreConfig::Group& group) {
   const int32_t edges = group.rules.windowed() ? 1 : config.streaming && group.rules.streams() ? 2 : 0;
-  // Entries that left a window stay in a list, so its indices grow to the length of the longest sequence.
+  // A list keeps the entries of freed pages. So its indices grow with the length of the sequence.
   const int64_t longest = ceil_div(config.max_length, group.rules.page_size);
   const int64_t max_index = edges > 0 ? longest : std::min(longest, group.num_pages);
   return PageTable::nodes_needed(group.num_pages, config.max_sequences + config.max_snapshots, max_index, edges);
 }
 
-// The number of nodes of a group's table. With a prefix index, lists may have the same pages in different nodes,
-// which nodes_of does not count. So a table gets more nodes, for lists that are made from the index. When such a list
-// is made, at least nodes_of(config, group) nodes must stay free for all other lists.
+// The number of nodes of a group's table. With a prefix index, two lists may have the same pages in different nodes.
+// nodes_of does not count these nodes. So a table gets more nodes, for lists that are made from the index. When such a
+// list is made, at least nodes_of(config, group) nodes must stay free for all other lists.
 int64_t all_nodes_of(const SequenceStoreConfig& config, const SequenceStoreConfig::Group& group) {
   const int64_t nodes = nodes_of(config, group);
   if (!config.indexed) return nodes;
@@ -238,14 +238,15 @@ Status SequenceStore::check_slots(int64_t n) const {
   const int64_t available = config_.max_sequences - num_sequences_;
   if (n <= available) return Status();
   return Status::error(KVC_ERROR_TOO_MANY_SEQUENCES,
-                       "max_sequences is %" PRId64 ": %" PRId64 " exist, and the call adds %" PRId64,
+                       "max_sequences is %" PRId64 ", but %" PRId64 " sequences exist, and the call adds %" PRId64,
                        config_.max_sequences, num_sequences_, n)
       .missing(n, available);
 }
 
 Status SequenceStore::check_pages(int32_t group, int64_t required, int64_t available) const {
   if (required <= available) return Status();
-  return Status::error(KVC_ERROR_OUT_OF_PAGES, "%" PRId64 " pages of group %d needed, %" PRId64 " of %" PRId64 " free",
+  return Status::error(KVC_ERROR_OUT_OF_PAGES,
+                       "%" PRId64 " pages of group %d are needed, but only %" PRId64 " of %" PRId64 " are available",
                        required, group, available, table(group).num_pages())
       .missing(required, available)
       .in_group(group);
@@ -297,7 +298,7 @@ Status SequenceStore::fork(std::span<const uint64_t> parents, std::span<const in
   for (int32_t g = 0; g < num_groups(); ++g) {
     int64_t& required = needed_pages_[static_cast<size_t>(g)];
     required = 0;
-    if (!rules(g).holds_tokens()) continue;  // such lists are shared whole, which needs no page
+    if (!rules(g).holds_tokens()) continue;  // lists of states and encoder tokens are shared whole, without new pages
     int64_t first_missing = -1;
     for (int64_t i = 0; i < n; ++i) {
       if (position_of(i, slot_of(parents[static_cast<size_t>(i)])) % rules(g).page_size == 0) continue;
@@ -357,8 +358,8 @@ Status SequenceStore::truncate(std::span<const uint64_t> ids, std::span<const in
     KVC_TRY(resolve_first(ids[i], index, &slot));
     if (busy(slot)) return busy_error(slot, index);
     if (lengths[i] < 0 || lengths[i] > length(slot)) {
-      return Status::error(KVC_ERROR_OUT_OF_RANGE, "length %" PRId64 " exceeds sequence length %" PRId64, lengths[i],
-                           length(slot))
+      return Status::error(KVC_ERROR_OUT_OF_RANGE, "length %" PRId64 " is not within the sequence's length %" PRId64,
+                           lengths[i], length(slot))
           .at(index);
     }
     if (lengths[i] < length(slot)) KVC_TRY(check_works_at(slot, lengths[i], index));
@@ -405,7 +406,7 @@ void SequenceStore::nearest_position(int32_t slot, int64_t position, int64_t* be
     nearest_checkpoint(slot, position, before, after);
     return;
   }
-  // In each group, a sequence can be cut at all positions except one range. So each group moves a candidate at most
+  // In each group, a sequence can be cut at all positions except one range. So each group moves each candidate at most
   // once.
   *before = *after = position;
   for (bool moved = true; moved;) {

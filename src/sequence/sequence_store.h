@@ -1,25 +1,29 @@
-// SequenceStore: each sequence as a length and a page list in every group, with the bookkeeping for add, remove,
-// fork, truncate and forward steps. Pure: no tensors, no device, no threads.
+// SequenceStore keeps, for each sequence, its length and a page list in every group. It does the bookkeeping of add,
+// remove, fork, truncate and forward steps. It uses no tensors, no device and no threads. In its methods, the `slot` of
+// a sequence is the index of the sequence's record, and not a token slot.
 //
 // Thread safety: none; calls are made under the cache's lock. Ownership: owns all page tables. Every method makes all
 // its checks, in all groups, before it changes anything.
 // Invariants
-// 1. A sequence of length n with m uncommitted tree nodes holds ceil((n + m) / page_size) entries in every list (more
-//    while it is in an open step); node i is at index n + i.
-// 2. A page with more than one reference is never handed out for writing.
+// 1. Each list of a sequence of length n with m uncommitted tree nodes has ceil((n + m) / page_size) entries, or more
+//    while the sequence is in an open step. Node i is at index n + i. Invariant 5 has the exceptions.
+// 2. A step writes a page only if no other sequence, checkpoint, pin or index refers to the page. A snapshot may refer
+//    to the page, but reads only tokens that are before those of the step.
 // 3. A busy sequence is in an open step, is suspended, or is being saved, loaded, filled, received, suspended or
-//    resumed. Other calls do not change it. If it is removed during a step, save, load, suspend or resume, it is freed
-//    when that operation ends.
-// 4. A sequence with uncommitted nodes shares no page from index n / page_size on. Only snapshots also hold these
-//    pages, and they read no token from n on.
-// 5. The list of an encoder group counts the encoder's tokens. The list of a state group has one page, and each step
-//    takes a new page for it. A checkpoint holds the state pages of its position. A sequence with uncommitted nodes
-//    also holds the state pages of length n and of the first max_draft_states nodes. The state of the last node is in
-//    the list instead. An open step already holds the pages of its nodes.
-// 6. The lists of a suspended sequence keep their sizes, but have no pages: SuspendedPages has the pages that it keeps.
-//    While the sequence is being resumed, it has both lists with pages and SuspendedPages.
-// 7. A step runs over layers that hold all tokens of its sequences (StoredLayers). The other layers then lack the
-//    tokens of the step. No later step runs over them until truncate has dropped these tokens.
+//    resumed. Other calls do not change it. A sequence that is removed during a step, save, load, suspend or resume is
+//    freed when that operation ends.
+// 4. A sequence with uncommitted nodes shares no page from index n / page_size on. Only snapshots may also refer to
+//    these pages, and no snapshot reads a token from index n on.
+// 5. The list of an encoder group has entries for the encoder's tokens. The list of a state group has at most one page,
+//    and each step takes a new page for it. A checkpoint holds the state pages of its position. A sequence with
+//    uncommitted nodes also holds the state pages of length n, and those of the first max_draft_states nodes whose
+//    states were stored. The state of the last node is in the list instead. The pages for the nodes of an open step are
+//    held from reserve on.
+// 6. The lists of a suspended sequence keep their sizes, but have no pages. The pages that the sequence keeps are in
+//    SuspendedPages. While the sequence is being resumed, its lists have pages, and SuspendedPages still exists.
+// 7. A step runs only over layers that hold all tokens of its sequences (StoredLayers). The other layers then lack the
+//    tokens of the step. No later step runs over these other layers until truncate, or the commit of a tree, has
+//    dropped all tokens that they lack.
 #pragma once
 
 #include <cstdint>
@@ -41,34 +45,34 @@
 
 namespace kvc {
 
-// A copy of `tokens` slots in every layer of the group: slots from `source` on are copied to slots from `target` on.
-// Each of the two ranges lies in one page.
+// A copy of `tokens` token slots in every layer of the group. The slots from `source` on are copied to the slots from
+// `target` on. Each of the two ranges lies in one page.
 struct SlotCopy {
   int32_t group;
   int32_t tokens;
-  int64_t source;  // -1: the target is cleared
+  int64_t source;  // -1: nothing is copied, and the slots from `target` on are cleared
   int64_t target;
 };
 
-// What a step took for one row in one group, so that a rollback can return it.
+// Describes what a step took for one row in one group. rollback needs it to return the pages.
 struct Reservation {
-  int32_t old_size = 0;      // entries of the list before the step
-  int32_t copied_from = -1;  // the shared last page, or the state page, that was replaced and is held; -1 = none
+  int32_t old_size = 0;      // number of entries of the list before the step
+  int32_t copied_from = -1;  // the last page (shared, or of states) that the step replaced and holds; -1 = none
 };
 
-// What a step appends: tokens (or nodes of trees) of sequences, or tokens of the encoder sequences of one group.
+// Says what a step appends: tokens (or nodes of trees) of sequences, or tokens of the encoder sequences of one group.
 struct StepKind {
   bool with_trees = false;
-  int32_t encoder_group = -1;
-  LayerRange layers = {};  // the layers over which the step runs
+  int32_t encoder_group = -1;  // the group of the encoder sequences; -1 = the step appends no encoder tokens
+  LayerRange layers = {};      // the layers over which the step runs
 };
 
 class SequenceStore {
  public:
   explicit SequenceStore(SequenceStoreConfig config);
 
-  // Bytes of bookkeeping for a store of this config. The constructor reserves them, but they take memory only when
-  // they are used.
+  // The number of bytes of bookkeeping for a store of this config. The constructor reserves address space for all of
+  // them, but they take memory only when they are used.
   static int64_t bytes_needed(const SequenceStoreConfig& config);
   int64_t bytes() const noexcept;
 
@@ -79,7 +83,7 @@ class SequenceStore {
   std::span<const int32_t> changed_nodes(int32_t group) noexcept { return edit_table(group).changes(); }
   void forget_changed_nodes(int32_t group) noexcept { edit_table(group).forget_changes(); }
   const GroupRules& rules(int32_t group) const noexcept { return config_.groups[static_cast<size_t>(group)].rules; }
-  // The slots in use, and how many of them belong to sequences that were removed while they were busy.
+  // The number of slots in use, and the number of those slots whose sequence was removed while it was busy.
   int64_t num_sequences() const noexcept { return num_sequences_; }
   int64_t num_removed() const noexcept { return num_removed_; }
 
@@ -91,12 +95,13 @@ class SequenceStore {
     *slot = candidate;
     return Status();
   }
-  // Slot of an id that was resolved before.
+  // The slot of an id that resolve has found before.
   int32_t slot_of(uint64_t id) const noexcept { return ids_.slot_of(id); }
   int64_t length(int32_t slot) const noexcept { return records_[slot].stored - records_[slot].nodes; }
-  // The length plus the uncommitted nodes, which is the index of the next token or node.
+  // The length plus the number of uncommitted nodes. This number is also the index of the next token or node.
   int64_t stored(int32_t slot) const noexcept { return records_[slot].stored; }
-  // The number of tokens in the lists of a group: stored(slot), or the tokens of the group's encoder sequence.
+  // The number of tokens in the sequence's list of a group: stored(slot), or the number of tokens of its encoder
+  // sequence in this group.
   int64_t stored_in(int32_t slot, int32_t group) const noexcept {
     return rules(group).holds_encoder() ? encoder_tokens_[int64_t{slot} * num_groups() + group] : stored(slot);
   }
@@ -121,8 +126,8 @@ class SequenceStore {
 
   Status add(std::span<uint64_t> out);
   Status remove(std::span<const uint64_t> ids);
-  // positions: the length of each child. -1, or an empty array, stands for the length of its parent. Appends the copies
-  // and clears that the caller must make to `copies`, at most one of each for each child and group.
+  // positions: the length of each child. -1, or an empty array, stands for the length of the parent. Appends to
+  // `copies` what the caller must copy and clear: at most one copy and one clear for each child and group.
   Status fork(std::span<const uint64_t> parents, std::span<const int64_t> positions, std::span<uint64_t> children,
               std::vector<SlotCopy>* copies);
   // Also drops uncommitted nodes.
@@ -130,28 +135,28 @@ class SequenceStore {
   Status clear();
   void nearest_position(int32_t slot, int64_t position, int64_t* before, int64_t* after) const noexcept;
 
-  // Sets the streaming windows of sequences, and frees pages that they never see again. For each window, sinks <
-  // window, or both are 0. prefix_is_sink: the present tokens of a sequence become sinks. (streams.cc)
+  // Sets the streaming windows of sequences, and frees pages that no later query sees. Each window must have sinks <
+  // window, or both must be 0. prefix_is_sink: the present tokens of a sequence become sinks. (streams.cc)
   Status set_streams(std::span<const uint64_t> ids, std::span<const StreamWindow> streams, bool prefix_is_sink);
   int64_t max_append(int32_t slot, int64_t limit) const noexcept;
-  // Pages of a group that become available when the sequence is removed. (audit.cc)
+  // The number of pages of a group that become available when the sequence is removed. (audit.cc)
   int64_t exclusive_pages(int32_t slot, int32_t group) const noexcept;
 
-  // ---- Steps. `ids` may hold 0 (an inert row). --------------------------------------------------------------------
+  // ---- Steps. `ids` may contain 0 (an inert row). ------------------------------------------------------------------
 
-  // Checks that a step with lengths[i] new tokens for ids[i] fits. On success slots[i] is the slot, or -1.
-  // kind.with_trees: the step has passed check_trees, so sequences may have uncommitted nodes. parents: those of
-  // check_trees, or empty.
+  // Checks that a step with lengths[i] new tokens for ids[i] fits. On success, slots[i] is the slot of ids[i], or -1
+  // for an inert row. kind.with_trees: the step has passed check_trees, so sequences may have uncommitted nodes.
+  // parents: the array that check_trees got, or empty.
   Status check_step(std::span<const uint64_t> ids, std::span<const int32_t> lengths, std::span<int32_t> slots,
                     StepKind kind = {}, std::span<const int32_t> parents = {});
-  // The most copies that reserve appends for the step that was checked last, which has `rows` rows.
+  // The largest number of copies and clears that reserve appends for the last checked step. rows: its number of rows.
   int64_t most_copies(int64_t rows) const noexcept;
-  // Reserves the pages of a checked step, and fills `reservations`, [rows, groups]. Appends the copies that the
-  // caller must make to `copies`, which must have room for most_copies.
+  // Reserves the pages of a checked step, and fills `reservations`, [rows, groups]. Appends to `copies` what the caller
+  // must copy and clear. `copies` must have room for most_copies(rows) more entries.
   void reserve(std::span<const int32_t> slots, std::span<const int32_t> lengths, std::span<Reservation> reservations,
                std::vector<SlotCopy>* copies, StepKind kind = {}, std::span<const int32_t> parents = {}) noexcept;
-  // Keeps the step's tokens, frees pages that left a window, and frees sequences that were removed during the step.
-  // stored_states: bit i = the states after token i of each row were stored, if the token is a node.
+  // Keeps the step's tokens, frees pages that no later query sees, and frees sequences that were removed during the
+  // step. stored_states: for rows whose tokens are nodes, bit i says whether the states after token i were stored.
   void commit(std::span<const int32_t> slots, std::span<const int32_t> lengths,
               std::span<const Reservation> reservations, StepKind kind = {},
               uint64_t stored_states = UINT64_MAX) noexcept;
@@ -170,30 +175,30 @@ class SequenceStore {
   void close_nodes(std::span<const int32_t> slots, std::span<const int32_t> lengths, bool keep) noexcept;
   // Whether an open step adds nodes to the sequence.
   bool grows_tree(int32_t slot) const noexcept { return (records_[slot].state & kGrowsTree) != 0; }
-  // The parents of the uncommitted nodes, and of the `fresh` nodes of an open step.
+  // The parents of the uncommitted nodes, and of `fresh` nodes that an open step adds.
   std::span<const int16_t> tree(int32_t slot, int32_t fresh) const noexcept {
     return {tree_parents_.data() + slot * config_.max_tree_nodes, static_cast<size_t>(records_[slot].nodes + fresh)};
   }
-  // Checks a commit of the paths to `leaves` (-1: commits no node). Appends the copies that the commit needs to
-  // `copies`. The caller must make them in this order. Changes nothing else. Throws std::bad_alloc.
+  // Checks a commit of the paths to `leaves` (-1: commits no node). Appends to `copies` the copies that the commit
+  // needs. The caller must make the copies in this order. Changes nothing else. Throws std::bad_alloc.
   Status plan_commit(std::span<const uint64_t> ids, std::span<const int32_t> leaves, std::vector<SlotCopy>* copies);
-  // Finishes the commit after the copies were made. Lengths grow, other nodes are dropped, and pages that left a window
-  // are freed.
+  // Finishes the commit after the copies were made. Lengths grow, other nodes are dropped, and pages that no later
+  // query sees are freed.
   void finish_commit(std::span<const uint64_t> ids, std::span<const int32_t> leaves) noexcept;
 
   // ---- State groups: checkpoints (states.cc) ----------------------------------------------------------------------
 
   bool has_states() const noexcept { return num_state_groups_ > 0; }
-  // Makes a checkpoint of each sequence at its length. A sequence that has max_checkpoints loses its oldest
-  // checkpoint. At length 0, nothing is done.
+  // Makes a checkpoint of each sequence at its length. A sequence that has max_checkpoints checkpoints loses the oldest
+  // one. Nothing is done at length 0, or if the checkpoint exists.
   Status checkpoint(std::span<const uint64_t> ids);
   // Positions of a sequence's checkpoints, ascending.
   std::span<const int64_t> checkpoints(int32_t slot) const noexcept {
     return {checkpoint_positions_.data() + slot * config_.max_checkpoints,
             static_cast<size_t>(records_[slot].checkpoints)};
   }
-  // The page that is held for the state after an uncommitted node, or -1. Node -1: the state before all nodes.
-  // ordinal: the number of the group among the state groups.
+  // The page that is held for the state after an uncommitted node, or -1. Node -1: the state before all nodes. ordinal:
+  // the index of the group among the state groups.
   int32_t tree_state(int32_t slot, int32_t ordinal, int32_t node) const noexcept {
     return tree_states_[tree_state_index(slot, ordinal, node)];
   }
@@ -201,31 +206,33 @@ class SequenceStore {
 
   // ---- Prefix index (published.cc) --------------------------------------------------------------------------------
 
-  // Sets the object that frees idle pages when a call has too few pages; null without an index. Not owned.
+  // Sets the object that frees idle pages when a call has too few pages; null without an index. The store does not own
+  // the object.
   void set_evictor(PageEvictor* evictor) noexcept { evictor_ = evictor; }
   // Checks that the first `tokens` tokens of a sequence may be published.
   Status check_publish(uint64_t id, int64_t tokens, int32_t* slot) const;
-  // The page of a list entry, or -1. For a state group, the page of the state after `tokens` tokens.
+  // The page of list entry `index`, or -1. For a state group, the page of the state after `tokens` tokens, or -1.
   int32_t page_at(int32_t slot, int32_t group, int64_t index, int64_t tokens) const noexcept;
-  // Reads the first entries of a list; -1 for entries without a page. The group must hold tokens.
+  // Reads the first entries of a list. Entries without a page read as -1. The group must hold tokens.
   void read_pages(int32_t slot, int32_t group, std::span<int32_t> pages) const noexcept;
-  // Replaces a page of the sequence by `page`, which holds the same tokens. Does nothing if too few nodes of the page
-  // list are free.
+  // Replaces a page of the sequence by `page`, which holds the same tokens. Does nothing if too few nodes for page
+  // lists are free.
   void replace_page(int32_t slot, int32_t group, int64_t index, int32_t page) noexcept;
   // If the index refers to the last page of a list, marks the page as shared, so that the sequence does not write it.
   void protect_tail(int32_t slot) noexcept;
-  // Makes a sequence with the pages of a prefix. Copies a partial last page: at most one copy and one clear a group.
+  // Makes a sequence with the pages of a prefix. For each group whose last page is not full, appends to `copies` one
+  // copy of this page, and at most one clear.
   Status attach(const PrefixSource& source, int64_t tokens, uint64_t* id, std::vector<SlotCopy>* copies);
-  // ---- Fills from tiers (filled.cc). Counts of tokens are whole pages. ----------------------------------------------
+  // ---- Fills from tiers (filled.cc). Numbers of tokens are multiples of the page size. -----------------------------
 
   // Makes a sequence of `tokens` tokens. It shares the pages of a prefix for the first `found` tokens, and gets new
-  // pages without contents for the other tokens. It is busy until finish_fill, so no other call uses it.
+  // pages without contents for the other tokens. The sequence is busy until finish_fill, so no other call uses it.
   Status begin_fill(const PrefixSource& source, int64_t found, int64_t tokens, uint64_t* id);
   void finish_fill(uint64_t id) noexcept;
 
-  // The first list entry that a sequence of `tokens` tokens takes from the source.
+  // The index of the first list entry that a sequence of `tokens` tokens takes from the source.
   int64_t first_entry(const PrefixSource& source, int32_t group, int64_t tokens) const noexcept;
-  // The references to pages that the prefix index and its pins have.
+  // These methods read, take and drop the references to pages that the prefix index and its pins have.
   bool is_indexed(int32_t group, int32_t page) const noexcept { return table(group).pages().is_indexed(page); }
   bool is_idle(int32_t group, int32_t page) const noexcept { return table(group).pages().is_idle(page); }
   void index_page(int32_t group, int32_t page) noexcept { edit_table(group).index_page(page); }
@@ -235,30 +242,32 @@ class SequenceStore {
 
   // ---- Saved sequences (saved.cc) ---------------------------------------------------------------------------------
 
-  // Describes a sequence, and makes it busy until end_save. Its pages stay as they are, even if it is removed.
+  // Describes a sequence, and makes it busy until end_save. Until then, its pages do not change, even if the sequence
+  // is removed.
   Status begin_save(uint64_t id, SavedSequence* out, int32_t* slot);
   void end_save(int32_t slot) noexcept;
   // Makes a sequence with new pages for all tokens and states that a saved sequence holds. Until finish_load or
-  // abandon_load it is busy, and other calls see an empty sequence. Appends at most one clear for each group to
-  // `clears`, for a last page that is not full.
+  // abandon_load, the sequence is busy, and other calls see an empty sequence. Appends to `clears` at most one clear
+  // for each group, for a last page that is not full.
   Status begin_load(const SavedSequence& saved, int32_t* slot, std::vector<SlotCopy>* clears);
   // Returns STALE_ID if the sequence was removed since begin_load.
   Status finish_load(const SavedSequence& saved, int32_t slot, uint64_t* id);
   void abandon_load(int32_t slot) noexcept;
-  // The number of oldest checkpoints that a load drops, because a sequence has at most max_checkpoints.
+  // The number of checkpoints that a load drops, oldest first, because a sequence has at most max_checkpoints of them.
   int64_t dropped_checkpoints(const SavedSequence& saved) const noexcept;
-  // The state page of a group at a checkpoint.
+  // The state page of a group at checkpoint `index` of a sequence.
   int32_t checkpoint_page(int32_t slot, int32_t group, int64_t index) const noexcept;
 
   // ---- Sequences from other caches (received.cc) --------------------------------------------------------------------
 
   // Checks that a sequence may be the prefix of a received sequence of `tokens` tokens.
   Status check_prefix(uint64_t id, int64_t tokens, int32_t* slot) const;
-  // The first token that a sequence of `tokens` tokens needs in a group and does not share with the prefix. prefix: the
-  // slot of the prefix, or -1.
+  // The index of the first token that a sequence of `tokens` tokens needs in a group and does not share with the
+  // prefix, rounded down to the begin of a page. prefix: the slot of the prefix, or -1.
   int64_t first_received(int32_t group, int32_t prefix, int64_t tokens) const noexcept;
-  // Makes a sequence that shares the prefix's whole pages, and has fresh pages without contents from first_received
-  // on. It is busy until finish_fill or abandon_load. Appends at most one clear for each group to `clears`.
+  // Makes a sequence that shares the prefix's whole pages, as far as the sequence needs them. From first_received on,
+  // it has fresh pages without contents. The sequence is busy until finish_fill or abandon_load. Appends to `clears` at
+  // most one clear for each group.
   Status begin_receive(int32_t prefix, int64_t tokens, uint64_t* id, std::vector<SlotCopy>* clears);
 
   // ---- Suspended sequences (suspended.cc). A sequence is busy from begin to end, while its pages are copied ----
@@ -268,7 +277,7 @@ class SequenceStore {
   };
   struct MovedPage {
     int32_t group, page;
-    int64_t position;  // its first token; of a page of states, the number of tokens before it
+    int64_t position;  // index of its first token; for a page of states, the number of tokens that the states include
   };
   // moved: gets the pages that become available when the sequence drops them.
   Status begin_suspend(uint64_t id, std::vector<MovedPage>* moved);
@@ -278,10 +287,10 @@ class SequenceStore {
   // fresh: gets pages without contents in place of the moved pages, in the same order.
   Status begin_resume(uint64_t id, std::vector<PageReference>* fresh);
   // If `done`, the sequence is as it was before the suspend. Otherwise drops the fresh pages, and the sequence stays
-  // suspended. Returns false if it was removed since begin_resume.
+  // suspended. Returns false if the sequence was removed since begin_resume.
   bool end_resume(uint64_t id, bool done) noexcept;
 
-  // ---- Snapshots: a list that stays as it is while its pages are read outside the lock ---------------------------
+  // ---- Snapshots: unchanging copies of lists whose pages are read outside the lock ---------------------------
 
   // Returns the index of a new snapshot, or -1 if all snapshots are in use.
   int32_t take_snapshot(int32_t slot, int32_t group) noexcept;
@@ -294,30 +303,30 @@ class SequenceStore {
   };
   // Like describe and check_invariants, throws std::bad_alloc.
   Counts count(int32_t group) const;
-  // Writes an array of the sequences. users: [groups], [pages]: the sequences that use each page. numbers: [slots that
-  // were ever used]: the index of the slot's sequence in the array, or -1. (describe.cc)
+  // Writes an array of the sequences. users[group][page]: the sequences that use the page. numbers[slot]: the index of
+  // the slot's sequence in the array, or -1. numbers has an entry for each slot that was ever used. (describe.cc)
   void describe(JsonText* out, std::vector<std::vector<PageUsers>>* users, std::vector<int32_t>* numbers) const;
   uint64_t digest() const;
-  // open_steps: for each open step its reservations, [rows, groups], which also hold pages. others: the references of
-  // the prefix index and its pins.
+  // open_steps: the reservations of each open step, [rows, groups]. Reservations also hold pages. others: the
+  // references of the prefix index and its pins.
   Status check_invariants(const std::vector<std::span<const Reservation>>& open_steps,
                           std::span<const PageReference> others = {}) const;
 
  private:
   // Bits of Record::state.
-  static constexpr uint8_t kBusy = 1;       // for the reason in Record::busy_with
+  static constexpr uint8_t kBusy = 1;       // is busy for the reason in Record::busy_with
   static constexpr uint8_t kTree = 2;       // has uncommitted nodes
   static constexpr uint8_t kGrowsTree = 4;  // the open step adds nodes
   static constexpr uint8_t kSuspended = 8;  // is suspended, or is being resumed
-  // Why kBusy is set. kFill: the sequence is loaded from a file or from tiers, or it is received.
+  // Why kBusy is set. kFill: the sequence is being loaded from a file or from tiers, or it is being received.
   enum class BusyWith : uint8_t { kForward, kSave, kFill, kSuspend, kResume };
   struct Record {
-    int64_t stored;  // tokens in the lists: the length plus the uncommitted nodes
+    int64_t stored;  // number of tokens in the lists: the length plus the number of uncommitted nodes
     uint64_t id;     // 0 if the slot is free, or if the sequence was removed while busy
     uint64_t generation;
-    uint32_t mark;  // equals mark_ if the current call has met the sequence
-    int32_t checkpoints;
-    int16_t nodes;  // uncommitted
+    uint32_t mark;        // equals mark_ if resolve_first has found the sequence since start_marking
+    int32_t checkpoints;  // number of checkpoints
+    int16_t nodes;        // number of uncommitted nodes
     uint8_t state;
     BusyWith busy_with;  // only with kBusy
     bool used;
@@ -419,15 +428,18 @@ class SequenceStore {
   Status check_state_parents(int32_t slot, int64_t row, std::span<const int32_t> parents) const;
   void plan_moves(int32_t slot, int32_t group, std::span<const int32_t> path, std::vector<SlotCopy>* copies) const;
   Status check_works_at(int32_t slot, int64_t position, int64_t index) const;
-  // Shortages. Every call that takes sequences, pages or nodes reports them by these functions, so the numbers of the
-  // error mean the same: what the whole call needs, and what is available to it.
+  // Checks for shortages. Every call that takes sequences or pages reports shortages by these functions. So the two
+  // numbers of the error always mean the same: what the whole call needs, and what is available to it. Errors of
+  // check_nodes have no such numbers.
   Status check_slots(int64_t n) const;  // n more sequences
   Status check_pages(int32_t group, int64_t required, int64_t available) const;
   Status check_needed_pages() const;  // needed_pages_ of each group
   Status check_rows(const Shortage& shortage) const;
-  // Checks that there are nodes for a list with the entries [first, count), besides the reserved_nodes_.
+  // Checks that enough nodes are free for a list with the entries [first, count), and that reserved_nodes_ nodes remain
+  // free.
   Status check_nodes(int32_t group, int64_t first, int64_t count) const;
-  // Evicts idle pages until each group has needed_pages_ free pages. A check must have found them available.
+  // Evicts idle pages until each group has needed_pages_ free pages. A check must have found that this number of pages
+  // is available.
   void make_room() noexcept;
   int32_t find_donor(int32_t group, std::span<const int32_t> pages) const noexcept;
   std::span<const int32_t> read_source(const PrefixSource& source, int32_t group, int64_t tokens) noexcept;
@@ -437,7 +449,8 @@ class SequenceStore {
   Status check_receive(int32_t prefix, int64_t tokens);
   Status check_saved_list(const SavedSequence& saved, int32_t group);
   Status check_load(const SavedSequence& saved);
-  // A suspended sequence's reference to a page; -1 = none. If `moved`, it gave up this page when it was suspended.
+  // A suspended sequence's reference to a page; -1 = none. If `moved`, the sequence gave up this page when it was
+  // suspended.
   struct Place {
     int32_t page = -1;
     bool moved = false;
@@ -452,7 +465,7 @@ class SequenceStore {
   template <class Visit>
   void for_each_kept(Visit visit) const {
     for (const auto& [slot, pages] : suspended_) {
-      if (!is_suspended(slot)) continue;  // until the suspend has ended, its lists have the pages
+      if (!is_suspended(slot)) continue;  // until the suspend has ended, the lists have the pages
       for (int32_t g = 0; g < num_groups(); ++g) {
         for (const Place& place : pages[static_cast<size_t>(g)]) {
           if (place.is_kept()) visit(g, place.page);
@@ -490,7 +503,7 @@ class SequenceStore {
   std::vector<PageTable> tables_;
   LazyArray<Record> records_;      // [max_sequences]
   LazyArray<PageList> lists_;      // [max_sequences, groups]
-  LazyArray<int32_t> free_slots_;  // stack
+  LazyArray<int32_t> free_slots_;  // stack of the slots that were freed
   LazyArray<Snapshot> snapshots_;
   LazyArray<int16_t> tree_parents_;          // [max_sequences, max_tree_nodes]
   LazyArray<int64_t> encoder_tokens_;        // [max_sequences, groups] if a group has encoder sequences
@@ -502,18 +515,18 @@ class SequenceStore {
   std::map<int32_t, SuspendedPages> suspended_;      // by slot; also of sequences that are being suspended
   std::vector<int32_t> lists_of_groups_;             // [groups]: a group's list in stored_layers_
   std::vector<StoredLayers::LayerSet> step_layers_;  // [lists]: scratch of check_step, the layers that a step needs
-  std::vector<int32_t> ordinals_;                    // [groups]: the number of a state group among the state groups
+  std::vector<int32_t> ordinals_;                    // [groups]: the index of a state group among the state groups
   int32_t num_state_groups_ = 0;
   bool has_encoders_ = false;
-  bool has_windows_ = false;  // some group has a window of its own
+  bool has_windows_ = false;  // whether a group has a window or chunks
   int64_t free_slots_size_ = 0;
-  int32_t fresh_slot_ = 0;
+  int32_t fresh_slot_ = 0;  // the lowest slot that was never used
   int64_t num_sequences_ = 0;
   int64_t num_removed_ = 0;
   uint32_t mark_ = 0;
   PageEvictor* evictor_ = nullptr;
-  std::vector<int64_t> needed_pages_;    // [groups]: pages that the last checked call takes
-  std::vector<int64_t> reserved_nodes_;  // [groups]: nodes that lists made from the index must leave free
+  std::vector<int64_t> needed_pages_;    // [groups]: the number of pages that the last checked call takes
+  std::vector<int64_t> reserved_nodes_;  // [groups]: the number of nodes that check_nodes leaves free
   std::vector<int32_t> donors_;          // [groups]: scratch of attach
   std::vector<int32_t> source_pages_;    // [entries]: scratch of attach, the pages that a new list takes
 };

@@ -30,7 +30,7 @@ void SequenceStore::drop_checkpoints_after(int32_t slot, int64_t position) noexc
   }
 }
 
-// Gives sequence `to` the checkpoints of `from` at positions up to `last`. Both then hold the same pages.
+// Gives sequence `to` the checkpoints of `from` at positions up to `last`. Both sequences then hold the same pages.
 void SequenceStore::copy_checkpoints(int32_t from, int32_t to, int64_t last) noexcept {
   for (const int64_t position : checkpoints(from)) {
     if (position > last) break;
@@ -80,8 +80,8 @@ Status SequenceStore::check_states_at(int32_t slot, int64_t position, int64_t in
       .at(index);
 }
 
-// Finds the nearest positions before and after `position` at which the lists can also be cut. Candidates are 0, the
-// checkpoints, and the length.
+// Finds the nearest positions at or before `position`, and at or after it, at which the lists can also be cut.
+// Candidates are 0, the checkpoints, and the length. *after is -1 if there is none.
 void SequenceStore::nearest_checkpoint(int32_t slot, int64_t position, int64_t* before, int64_t* after) const noexcept {
   *before = 0;
   *after = position == 0 ? 0 : -1;
@@ -106,7 +106,7 @@ void SequenceStore::restore_states(int32_t slot, int64_t position) noexcept {
   });
 }
 
-// ---- States of uncommitted nodes. The list has the state of the last node; the other states are held. ----
+// ---- States of uncommitted nodes. The list has the state of the last node; pages of others are held. ----
 
 // Whether the state after an uncommitted node is kept.
 bool SequenceStore::has_state_of(int32_t slot, int32_t node) const noexcept {
@@ -120,7 +120,7 @@ int64_t SequenceStore::draft_pages(int32_t slot, int64_t nodes) const noexcept {
   return std::max<int64_t>(std::min(config_.max_draft_states, first + nodes - 1) - first, 0);
 }
 
-// The most nodes that the free pages of a state group allow.
+// The largest number of new nodes for which a state group has enough available pages.
 int64_t SequenceStore::max_nodes(int32_t slot, int32_t group) const noexcept {
   const int64_t pages = table(group).available_pages();
   return pages > draft_pages(slot, config_.max_tree_nodes) ? config_.max_tree_nodes : pages;
@@ -143,8 +143,9 @@ void SequenceStore::drop_tree_states(int32_t slot, int32_t group, int32_t first)
   }
 }
 
-// Is called when a step has added nodes. Keeps the state before these nodes, which the step holds. Drops the pages of
-// states that were not stored.
+// Is called when a step has added nodes. The step holds the page of the state before these nodes. If keeps_state_of is
+// true for the node before them, this state is kept; else its page is dropped. Also drops the pages of states that were
+// not stored.
 void SequenceStore::keep_tree_states(int32_t slot, int32_t added, std::span<const Reservation> row,
                                      uint64_t stored) noexcept {
   const int32_t first = records_[slot].nodes - added;
@@ -184,8 +185,8 @@ void SequenceStore::close_tree_states(int32_t slot, int32_t leaf) noexcept {
   });
 }
 
-// The state before a node is the state after its parent. If the parent is the previous node, the caller has this
-// state. Otherwise the caller reads it from the cache, which must keep it.
+// The state before a node is the state after its parent. If the parent is the previous node, the caller has this state.
+// Otherwise the caller reads this state from the cache, so the cache must keep it.
 Status SequenceStore::check_state_parents(int32_t slot, int64_t row, std::span<const int32_t> parents) const {
   const int32_t nodes = records_[slot].nodes;
   for (size_t i = 0; i < parents.size(); ++i) {
@@ -199,7 +200,7 @@ Status SequenceStore::check_state_parents(int32_t slot, int64_t row, std::span<c
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                          "row %" PRId64 ": node %" PRId64
                          " has parent %d, whose recurrent state is not kept (max_draft_states %" PRId64
-                         "). Such trees are chains: %" PRId64,
+                         "). Such trees must be chains: the parent must be node %" PRId64,
                          row, node, parent, config_.max_draft_states, node - 1)
         .at(row);
   }

@@ -7,8 +7,8 @@
 
 namespace kvc {
 
-// The number of free slots in the last page of a list that is not in a step. The function runs for every row of every
-// step, and this formula needs no division.
+// The number of free token slots in the last page of a list. The list must not be in an open step. The function runs
+// for every row of every step, and this formula needs no division.
 int64_t SequenceStore::tail_room(int32_t slot, int32_t group) const noexcept {
   return list(slot, group).size * rules(group).page_size - stored_in(slot, group);
 }
@@ -20,8 +20,8 @@ bool SequenceStore::fits_tail(int32_t slot, int32_t group, int64_t tokens) const
 
 bool SequenceStore::tail_needs_copy(int32_t slot, int32_t group) const noexcept {
   const PageList& tail = list(slot, group);
-  // tail_shared may be outdated, because the list that shared the page may be gone. So it only tells that a check is
-  // needed. For states it is always set.
+  // tail_shared may be outdated, because the list that shared the page may be gone. So if it is set, a check is needed.
+  // For states, it is always set.
   if (!tail.tail_shared || tail_room(slot, group) <= 0) return false;
   return rules(group).holds_state() || !table(group).exclusive(tail, tail.size - 1);
 }
@@ -59,7 +59,7 @@ void SequenceStore::make_room() noexcept {
 }
 
 // Finds the layers that must hold all tokens of each list: the layers over which the step runs. A step of encoder
-// tokens reads only their list.
+// tokens reads only the list of these tokens.
 void SequenceStore::find_step_layers(StepKind kind) noexcept {
   for (int32_t list = 0; list < stored_layers_.num_lists(); ++list) {
     const bool needed = kind.encoder_group < 0 || list == list_of(kind.encoder_group);
@@ -87,8 +87,8 @@ Status SequenceStore::check_layers(int32_t slot, int64_t row, StepKind kind) con
   const int64_t tokens = list == 0 ? stored(slot) : stored_in(slot, group);
   const int64_t held = stored_layers_.held(slot, layer, tokens);
   return Status::error(KVC_ERROR_ORDER,
-                       "row %" PRId64 ": the forward covers layers [%d, %d), and layer %d holds %" PRId64
-                       " of the sequence's %" PRId64 " %stokens, since an earlier forward did not cover it",
+                       "row %" PRId64 ": the forward covers layers [%d, %d), but layer %d holds %" PRId64
+                       " of the sequence's %" PRId64 " %stokens, because an earlier forward did not run over it",
                        row, kind.layers.begin, kind.layers.end, layer, held, tokens, list == 0 ? "" : "encoder ")
       .at(row)
       .missing(tokens, held);
@@ -163,8 +163,8 @@ int64_t SequenceStore::most_copies(int64_t rows) const noexcept {
   return copies;
 }
 
-// If config_.cleared is set, appends a clear for the slots of a page after its first `filled` slots, which get other
-// contents.
+// If config_.cleared is set, appends a clear for the slots of a page after its first `filled` slots. The first slots
+// get their contents in another way.
 void SequenceStore::clear_rest(int32_t group, int32_t page, int64_t filled, std::vector<SlotCopy>* copies) const {
   const int64_t page_size = rules(group).page_size;
   if (!config_.cleared || filled == page_size) return;

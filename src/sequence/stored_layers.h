@@ -1,13 +1,13 @@
-// StoredLayers: how many tokens of each sequence each layer holds. A forward over a range of layers stores its tokens
-// only in these layers. In other layers, the slots of these tokens keep old contents, which may belong to another
-// sequence. No call may read such slots, so every reader checks this class first.
+// StoredLayers records how many tokens of each sequence each layer holds. A forward over a range of layers stores its
+// tokens only in these layers. In other layers, the slots of these tokens keep old contents, which may belong to
+// another sequence. No call may read such slots, so every reader checks this class first.
 //
 // Tokens are counted by list. The sequence's own tokens are one list, and its encoder tokens in each encoder group are
 // another list. A layer stores the tokens of one list, or none (if it reads the K and V of another layer). The layers
 // of a list are numbered in ascending order, and a `LayerSet` is a range of these numbers.
 //
-// Thread safety: none; calls are made under the cache's lock. A sequence costs one word for each list, and one for each
-// layer.
+// Thread safety: none; calls are made under the cache's lock. For each sequence, it needs 4 bytes for each list and 4
+// bytes for each layer.
 // Invariants
 // 1. `complete_` is a range of layers, and these layers hold every token of the list. A step appends only in layers of
 //    `complete_`. Then `complete_` shrinks to the layers of that step. So on each side of `complete_`, a layer that is
@@ -31,7 +31,7 @@ struct LayerRange {
 
 class StoredLayers {
  public:
-  // Layers of one list, by their numbers in the list.
+  // The layers [begin, end) of one list, given by their numbers in the list.
   struct LayerSet {
     int16_t begin = 0;
     int16_t end = 0;
@@ -59,10 +59,9 @@ class StoredLayers {
   // How many of a list's `tokens` tokens a layer of the cache holds.
   int64_t held(int32_t slot, int32_t layer, int64_t tokens) const noexcept;
 
-  // Begins an empty sequence: every layer is complete.
+  // Records that the sequence is empty. So every layer is complete.
   void clear(int32_t slot) noexcept;
-  // Records that tokens from `before` on were appended in `layers`. These layers must have held all tokens before
-  // them.
+  // Records that tokens from `before` on were appended in `layers`. These layers must already hold all earlier tokens.
   void append(int32_t slot, int32_t list, LayerSet layers, int64_t before) noexcept {
     if (complete_[at(slot, list)] != layers) narrow(slot, list, layers, before);
   }
@@ -74,13 +73,13 @@ class StoredLayers {
   // Records that the list of `to` begins with the first `tokens` tokens of `from`.
   void copy(int32_t from, int32_t to, int32_t list, int64_t tokens) noexcept;
 
-  // Whether the invariants hold for a list of `tokens` tokens.
+  // Whether the invariants are true for a list of `tokens` tokens.
   bool sound(int32_t slot, int32_t list, int64_t tokens) const noexcept;
 
  private:
   struct List {
     std::vector<int32_t> layers;  // layers of the cache, ascending
-    int64_t first = 0;            // index of its first layer in held_
+    int64_t first = 0;            // where the entry of its first layer is among the held_ of a sequence
   };
   int64_t at(int32_t slot, int32_t list) const noexcept { return int64_t{slot} * num_lists() + list; }
   int32_t* held_of(int32_t slot, int32_t list) noexcept {
@@ -96,14 +95,14 @@ class StoredLayers {
 
   struct Place {
     int32_t list = -1;
-    int32_t number = 0;  // number of the layer in its list
+    int32_t number = 0;  // the number of the layer in its list, from 0 on
   };
   int32_t num_lists_ = 0;
   std::vector<List> lists_;
   std::vector<Place> places_;     // [layers]
   LazyArray<LayerSet> complete_;  // [sequences, lists]
   LazyArray<int32_t> held_;       // [sequences, stored_layers_]: how many tokens an incomplete layer holds
-  int64_t stored_layers_ = 0;     // layers that store tokens
+  int64_t stored_layers_ = 0;     // number of layers that store tokens
 };
 
 }  // namespace kvc

@@ -1,4 +1,4 @@
-// Streaming windows of sequences: setting, changing and ending them.
+// Sets, changes and ends the streaming windows of sequences.
 #include <cinttypes>
 
 #include "base/assert.h"
@@ -7,7 +7,7 @@
 namespace kvc {
 namespace {
 
-// The streaming window of a sequence of `length` tokens. If prefix_is_sink is set, these tokens become sinks.
+// Returns the streaming window of a sequence of `length` tokens. If prefix_is_sink is set, these tokens become sinks.
 StreamWindow with_prefix(StreamWindow stream, int64_t length, bool prefix_is_sink) noexcept {
   if (stream.on() && prefix_is_sink && length > stream.sinks) stream.sinks = static_cast<int32_t>(length);
   return stream;

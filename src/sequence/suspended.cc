@@ -1,4 +1,5 @@
-// Suspended sequences. Pages that no other owner uses leave the pools, and fresh pages take their places later.
+// Suspends and resumes sequences. A suspended sequence gives up the pages to which no other owner except the prefix
+// index refers. When the sequence is resumed, fresh pages take their places.
 #include <algorithm>
 #include <cinttypes>
 
@@ -8,13 +9,13 @@
 namespace kvc {
 
 // Whether the place at `index` is the first one with its page. A page can have two places, because the current state of
-// a sequence may lie in the page of a checkpoint.
+// a sequence may be in the page of a checkpoint.
 bool SequenceStore::is_first(const std::vector<Place>& places, size_t index) noexcept {
   return std::none_of(places.begin(), places.begin() + static_cast<ptrdiff_t>(index),
                       [&](const Place& place) { return place.page == places[index].page; });
 }
 
-// The places of a group: the entries of its list or, in a group of states, the checkpoints and then the current
+// Finds the places of a group: the entries of its list or, in a group of states, the checkpoints and then the current
 // state.
 void SequenceStore::find_places(int32_t slot, int32_t group, std::vector<Place>* places) const {
   const PageList& own = list(slot, group);
@@ -131,7 +132,7 @@ Status SequenceStore::check_resume(int32_t slot) {
   for_each_moved(pages, [&](int32_t g, size_t) { ++needed_pages_[static_cast<size_t>(g)]; });
   for (int32_t g = 0; g < num_groups(); ++g) {
     // The resumed list gets nodes of its own, even for pages that other lists also have. reserved_nodes_ does not count
-    // these nodes. So as many nodes must be free beyond reserved_nodes_.
+    // these nodes. So enough nodes for the list must be free in addition to reserved_nodes_.
     const std::vector<Place>& places = pages[static_cast<size_t>(g)];
     if (std::none_of(places.begin(), places.end(), [](const Place& place) { return place.is_kept(); })) continue;
     KVC_TRY(check_nodes(g, 0, static_cast<int64_t>(places.size())));

@@ -4,12 +4,12 @@ namespace kvc {
 
 void number_tree(std::span<const int16_t> parents, int32_t first_position, kvc_backend_tree_node* nodes) noexcept {
   struct Place {
-    int32_t size;  // number of nodes in its subtree
+    int32_t size;  // number of nodes in its subtree, itself included
     int32_t next;  // where the interval of its next child begins
     int32_t position;
   };
   const size_t count = parents.size();
-  Place places[kMaxTreeNodes + 1];  // 0: the parent of the roots; i + 1: node i
+  Place places[kMaxTreeNodes + 1];  // places[0] is the parent of the roots, and places[i + 1] is node i
   for (size_t i = 0; i <= count; ++i) places[i].size = 1;
   for (size_t i = count; i-- > 0;) places[parents[i] + 1].size += places[i + 1].size;  // children come after parents
   places[0].next = 0;

@@ -15,8 +15,8 @@ inline constexpr int64_t kMaxTreeNodes = 1024;  // nodes are counted in 16 bits
 // Whether `parent` may be the parent of node `node`.
 constexpr bool is_parent(int32_t parent, int64_t node) noexcept { return parent >= KVC_TREE_ROOT && parent < node; }
 
-// Fills nodes[0..parents.size()) with depth-first intervals. Children come in the order of their indices, and so do
-// roots. The position of a node is `first_position` + its depth.
+// Fills nodes[0..parents.size()) with depth-first intervals. Siblings are numbered in the order of their indices, and
+// roots too. The position of a node is `first_position` + its depth.
 void number_tree(std::span<const int16_t> parents, int32_t first_position, kvc_backend_tree_node* nodes) noexcept;
 
 // Writes the nodes from a root to `leaf`, in ascending order, to the front of `path`, which has room for all nodes.

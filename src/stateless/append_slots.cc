@@ -36,7 +36,7 @@ Status read_scale(const DLTensor* tensor, const char* name, const kvc_backend_la
                   TensorView* out, kvc_backend_scales* scales) {
   if (tensor == nullptr) return Status();
   if (kernels::place_of_scales(layer.format) != KVC_BACKEND_SCALES_APART) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and the cache is not float8", name);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, but the cache is not float8", name);
   }
   static constexpr int64_t kAny = -1;
   KVC_TRY(
@@ -55,17 +55,18 @@ Status read_rotation(const kvc_append_slots_args& args, DLDevice device, AppendS
   KVC_TRY(RotaryTables::read(args.rotary_cos, args.rotary_sin, layer.head_dim - offset, device, &call->rotary));
   KVC_TRY(IndexTensor::read(args.positions, {"positions", device, call->slots.size()}, &call->positions));
   if (call->rotary.given() != call->positions.given()) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and %s is not",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, but %s is not",
                          call->rotary.given() ? "rotary_cos" : "positions",
                          call->rotary.given() ? "positions" : "rotary_cos");
   }
   if (!call->rotary.given()) return Status();
   if (call->positions.on_host() != call->slots.on_host()) {
-    return Status::error(KVC_ERROR_DEVICE, "slot_mapping is on the %s, and positions on the %s: both on one of them",
+    return Status::error(KVC_ERROR_DEVICE,
+                         "slot_mapping is on the %s, and positions on the %s: put both on one of them",
                          call->slots.on_host() ? "host" : "device", call->positions.on_host() ? "host" : "device");
   }
   if (!is_float_dtype(call->k.dtype)) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "rotary_cos with float8 k: rotate before quantising");
+    return Status::error(KVC_ERROR_UNSUPPORTED, "rotary_cos is given with float8 k: rotate before quantising");
   }
   layer.rope_class = 0;
   layer.rope_dim = call->rotary.rotary_dim();
@@ -74,7 +75,7 @@ Status read_rotation(const kvc_append_slots_args& args, DLDevice device, AppendS
   return Status();
 }
 
-// Reads the latent part of MLA rows, and describes them in the layer: the leading dims of K are V.
+// Reads the latent part of MLA rows, and describes these rows in the layer: the leading dims of K are V.
 Status read_latent(const kvc_append_slots_args& args, DLDevice device, AppendSlotsCall* call) {
   kvc_backend_layer& layer = call->cache.layer;
   static constexpr int64_t kAny[3] = {-1, -1, -1};
@@ -90,7 +91,7 @@ Status read_latent(const kvc_append_slots_args& args, DLDevice device, AppendSlo
   }
   if (args.v_scale != nullptr) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "v_scale is given, and v_cache is NULL: k_scale scales whole rows");
+                         "v_scale is given, but v_cache is NULL: k_scale is the scale of whole rows");
   }
   layer.v_head_dim = static_cast<int32_t>(latent_dims);
   layer.row_kind = KVC_BACKEND_ROW_LATENT;
@@ -106,7 +107,7 @@ Status read_call(const kvc_append_slots_args& args, DLDevice device, AppendSlots
   if (args.slot_mapping == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "slot_mapping is NULL");
   KVC_TRY(IndexTensor::read(args.slot_mapping, {"slot_mapping", device}, &call->slots));
   // A slot_mapping with stride 0 can give any number of tokens with one element. Each token takes memory in this call,
-  // so their number is limited.
+  // so the number of tokens is limited.
   if (call->slots.size() > kMaxTokens) {
     return Status::error(KVC_ERROR_SHAPE, "slot_mapping has %" PRId64 " tokens, more than %" PRId64, call->slots.size(),
                          kMaxTokens);

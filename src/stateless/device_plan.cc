@@ -12,7 +12,7 @@ bool reads(const Context& context, const DLTensor* tensor) {
   return tensor == nullptr || context.is_host() || host_reads(*tensor);
 }
 
-// Checks an index array on the device. If *size is -1, any size is accepted, and *size becomes the size of the array.
+// Checks an index array on the device. If *size is -1, any size is accepted. *size becomes the size of the array.
 Status read_indexes(const DLTensor* tensor, const char* name, int64_t* size, DLDevice device,
                     kvc_backend_indexes* out) {
   if (tensor == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", name);
@@ -70,7 +70,8 @@ Status DevicePlan::build(const kvc_plan_args& args, void* stream, uint64_t* gene
 void DevicePlan::refuse(void* stream) noexcept {
   plan_->refuse();
   const int64_t stale = 0;
-  // If the upload fails, the device has failed, and every later call reports this.
+  // If this upload fails, the tables on the device do not become stale. The upload fails if the device has failed,
+  // which every later call reports. On CUDA, the upload also fails if too many calls use the device at once.
   if (word_ != nullptr) (void)context_->upload(word_, &stale, sizeof stale, stream);
 }
 
@@ -160,7 +161,8 @@ Status DevicePlan::build_on_device(const kvc_plan_args& args, void* stream, uint
   if (!plan_->fixed()) {
     return Status::error(
         KVC_ERROR_INVALID_ARGUMENT,
-        "arrays on the device without KVC_PLAN_GRAPH: the host does not know how large the tables are");
+        "arrays are on the device, but the plan is without KVC_PLAN_GRAPH: table sizes depend on values that the host "
+        "does not read");
   }
   kvc_backend_table_plan build = {};
   KVC_TRY(read_arrays(args, &build));

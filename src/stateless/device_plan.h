@@ -1,10 +1,11 @@
-// DevicePlan: a kvc_plan. It has a TablePlan, which makes tables on the host, and copies of the tables on the device.
-// On the CPU there are no copies. If the arrays of a build are on the host, one upload sends the tables. If they are
-// on the device, the host does not read them, and the backend makes the tables on the stream
-// (kvc_backend_table_plan). This needs graph mode, in which shapes follow from the capacity.
+// A DevicePlan is a kvc_plan. It has a TablePlan, which makes tables on the host, and copies of the tables on the
+// device. On the CPU there are no copies. If the arrays of a build are on the host, one upload sends the tables. If the
+// arrays are on the device, the host does not read them, and the backend makes the tables on the stream
+// (kvc_backend_table_plan). Arrays on the device need graph mode, in which the shapes of tables depend on the capacity
+// only.
 //
-// Thread safety: none; one thread at a time. Ownership: it owns the plan and the copies, and borrows a build's
-// arguments during the build.
+// Thread safety: none; one thread at a time. Ownership: a DevicePlan owns the TablePlan and the copies, and borrows the
+// arguments of a build during the build.
 #pragma once
 
 #include <memory>
@@ -23,7 +24,8 @@ class DevicePlan {
                        std::unique_ptr<DevicePlan>* out);
 
   Status build(const kvc_plan_args& args, void* stream, uint64_t* generation);
-  // Is called when a build was refused. Makes the tables stale; on the device, in the order of the stream.
+  // Must be called when a build was refused. Makes the tables stale. Tables on the device become stale in the order of
+  // the stream.
   void refuse(void* stream) noexcept;
   Status tables(int32_t step, kvc_tables* out);
   Status check(uint64_t generation) const { return plan_->check(generation); }
@@ -38,7 +40,7 @@ class DevicePlan {
   const std::shared_ptr<Context> context_;
   std::unique_ptr<TablePlan> plan_;
   DeviceArrays arrays_;
-  int64_t* word_ = nullptr;                 // on the device; null before the first build
+  int64_t* word_ = nullptr;                 // the generation word on the device; null before the first build
   std::vector<kvc_backend_table> tables_;   // the tables of a build that the device makes
   std::vector<kvc_backend_tokens> tokens_;  // [steps]
 };

@@ -26,7 +26,7 @@ void prepare_plan(const WorkShape& shape, const kvc_backend_rows& rows, Stateles
   const int64_t items = WorkPlan::max_items(shape, limits), tiles = WorkPlan::max_tiles(shape, limits);
   if (!scratch->plan || items > scratch->plan_items || tiles > scratch->plan_tiles) {
     const int64_t more_items = std::max(items, scratch->plan_items), more_tiles = std::max(tiles, scratch->plan_tiles);
-    // This may throw, so the sizes are set after it.
+    // The constructor may throw, so the sizes are set after it.
     scratch->plan = std::make_unique<WorkPlan>(more_items, more_tiles);
     scratch->plan_items = more_items;
     scratch->plan_tiles = more_tiles;
@@ -34,7 +34,7 @@ void prepare_plan(const WorkShape& shape, const kvc_backend_rows& rows, Stateles
   scratch->plan->set_shape(shape);
 }
 
-// The part of a tensor that begins at `token`, which belongs to batch row `row`.
+// Returns the part of a tensor that begins at `token`. This token belongs to batch row `row`.
 kvc_backend_tensor tokens_from(const TensorView& t, int64_t row, int64_t token, int64_t row_tokens) {
   kvc_backend_tensor tensor = rows_of(t);
   int64_t element = token * tensor.token_stride;
@@ -49,13 +49,13 @@ kvc_backend_scales scales_of_row(const kvc_backend_row_scales& scales, int64_t r
   return {const_cast<float*>(scales.data) + row * scales.row_stride, 0, head_stride_bytes, 0, 0};
 }
 
-// Whether the rows of a batch follow each other in memory without a gap.
+// Returns whether the rows of a batch follow each other in memory without a gap.
 bool uniform(const TensorView& t) {
   return t.rank == 3 || t.shape[0] <= 1 || t.strides[0] == t.shape[1] * t.strides[1];
 }
 
-// Stores new K and V in one call. If rows have their own scales, or do not follow each other without a gap, makes a
-// call for each row. slots: at the address for calls of the backend.
+// Stores new K and V by one call of the backend. If rows have their own scales, or if there are gaps between rows,
+// makes a call for each row. slots: the address that calls of the backend use (for_backend).
 Status append(const Context& context, const FlashAttnCall& call, const FlashAttnRows& rows, const int64_t* slots,
               const float* cos_sin, const kvc_backend_step* staged, void* stream) {
   const int32_t* begin = rows.new_begin();

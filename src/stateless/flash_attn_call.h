@@ -1,5 +1,5 @@
-// FlashAttnCall: the arguments of kvc_flash_attn_with_kvcache after their shapes, dtypes and options were checked.
-// FlashAttnRows (flash_attn_rows.h) reads the values of its index tensors.
+// A FlashAttnCall has the arguments of kvc_flash_attn_with_kvcache, after their shapes, dtypes and options were
+// checked. FlashAttnRows (flash_attn_rows.h) reads the values of the index tensors.
 #pragma once
 
 #include "context/context.h"
@@ -11,17 +11,17 @@
 namespace kvc {
 
 struct FlashAttnCall {
-  int64_t rows = 0;         // B
-  int64_t row_queries = 0;  // Sq; -1: ragged
-  int64_t row_new = 0;      // Sn; -1: ragged
+  int64_t rows = 0;         // B, the rows of the batch
+  int64_t row_queries = 0;  // Sq, the queries of each row; -1: ragged
+  int64_t row_new = 0;      // Sn, the new tokens of each row; -1: ragged
   ForeignCache cache;
   kvc_backend_layer layer = {};  // the layer for attend; cache.layer is the layer for append
-  int64_t capacity = 0;          // tokens of each row's cache
+  int64_t capacity = 0;          // largest number of tokens of each row
   bool appends = false;
   bool causal = false;
-  int32_t window_right = -1;  // -1: a query sees everything after it
-  int32_t num_splits = 0;
-  bool unlike_scales = false;  // new K and V are quantised, with scales for each row
+  int32_t window_right = -1;   // number of keys that a query sees after itself; -1: all
+  int32_t num_splits = 0;      // parts into which the keys of a row are split; 0: the library decides
+  bool unlike_scales = false;  // new K and V are stored with scales that differ between rows
 
   TensorView q, qv, out, lse, k, v, q_descale, k_descale, v_descale, alibi_slopes, sinks, indices;
   IndexTensor cache_seqlens, batch_idx, leftpad, rotary_seqlens, cu_seqlens_q, cu_seqlens_k_new;
@@ -30,18 +30,18 @@ struct FlashAttnCall {
   kvc_backend_attend attend = {};  // tensors and options, without a plan
   uint32_t flags = 0;              // KVC_ATTEND_*
 
-  // The floats of scratch that a call needs to convert sinks to float32.
+  // Returns the floats of scratch that the call needs to convert sinks to float32.
   int64_t sink_floats() const noexcept {
     return sinks.rank == 0 || attend.sinks != nullptr ? 0 : float32_copy_floats(sinks.shape[0]);
   }
   bool paged() const noexcept { return block_table.given(); }
-  // Whether queries attend to lists of slots.
+  // Returns whether queries attend to lists of slots.
   bool has_lists() const noexcept { return attend.lists.block_tokens > 0; }
   bool host_reads_lists() const noexcept { return host_reads(device_); }
-  // Lengths, offsets and page ids are on the device, so the host does not have their values.
+  // Whether lengths, offsets and page ids are on the device. Then the host does not read their values.
   bool indexes_on_device = false;
 
-  // Reads all arguments, or reports the first one that does not fit. It writes nothing.
+  // Reads and checks all arguments, or reports the first argument that is wrong. Writes to no tensor.
   static Status read(const kvc_flash_attn_args& args, const Context& context, FlashAttnCall* out);
 
  private:

@@ -8,16 +8,17 @@
 namespace kvc {
 namespace {
 
-constexpr int64_t kMaxPartialBytes = int64_t{256} << 20;  // if partial states need more, keys are split less
-constexpr int64_t kItemsAtOnce = 2;                       // items to make, for each item that can run at once
+constexpr int64_t kMaxPartialBytes = int64_t{256} << 20;  // if partial states need more, keys have fewer splits
+constexpr int64_t kItemsAtOnce = 2;                       // items that are wanted for each item that can run at once
 
-// The gap, in elements, between the tokens of one row of the batch and those of the next row; 0 if there is none.
+// Returns the gap, in elements, between the last token of one row of the batch and the first token of the next row.
+// Returns 0 if there is no gap.
 int64_t row_stride(const TensorView& t) { return t.rank == 4 ? t.strides[0] - t.shape[1] * t.strides[1] : 0; }
 
-// How the work of a call is cut into items. It depends on shapes and the capacity only.
+// Says how the work of a call is cut into items. The values of the index tensors have no influence on the cut.
 struct Cut {
-  int32_t item_queries;  // queries of a tile
-  int32_t key_splits;
+  int32_t item_queries;  // largest number of queries of a tile
+  int32_t key_splits;    // items of a tile, each for a part of the keys
   int64_t max_tiles, partial_floats;
 };
 
@@ -46,7 +47,7 @@ Cut cut_of(const FlashAttnCall& call, const WorkShape& shape) {
   return cut;
 }
 
-// The offsets of rows: those of the caller, or multiples of `each`.
+// Returns the offsets of rows: those of the caller if they are given, or multiples of `each`.
 kvc_backend_indexes offsets(const IndexTensor& given, int64_t each) {
   return given.given() ? given.on_device() : kvc_backend_indexes{nullptr, each, 0, 0};
 }
@@ -90,7 +91,7 @@ kvc_backend_flash_plan read_plan(const FlashAttnCall& call, const WorkShape& sha
   return plan;
 }
 
-// Counts the bytes of the plan's arrays if there is no memory. Otherwise, places the arrays in the memory.
+// Counts the bytes of the plan's arrays. If `memory` is not null, also places the arrays in this memory.
 class Arrays {
  public:
   explicit Arrays(CallMemory* memory) : memory_(memory) {}
@@ -106,7 +107,7 @@ class Arrays {
   int64_t bytes_ = 0;
 };
 
-// Arrays of floats: partial results, cos and sin of queries and new tokens, and sinks as float32.
+// Arrays of floats: partial states, cos and sin of the queries, cos and sin of the new tokens, and sinks as float32.
 struct Floats {
   float *partials, *queries, *fresh, *sinks;
 };
@@ -118,7 +119,7 @@ void place(const FlashAttnCall& call, const Cut& cut, Arrays* arrays, kvc_backen
   (*arrays)(&plan->page_begin, 2 * rows);
   if (plan->table_wide != 0) (*arrays)(&plan->pages, rows * plan->table_columns);
   (*arrays)(&plan->positions, tokens);
-  if (call.window_right > 0) (*arrays)(&plan->key_ends, tokens);  // 0 means causal
+  if (call.window_right > 0) (*arrays)(&plan->key_ends, tokens);  // other windows need no key_ends
   (*arrays)(&plan->slots, fresh);
   (*arrays)(&plan->new_rows, fresh);
   (*arrays)(&plan->items, cut.max_tiles* cut.key_splits);

@@ -9,8 +9,8 @@
 namespace kvc {
 namespace {
 
-// Fills [rows + 1] offsets with those of the caller or, if it gives none, with multiples of `each`. The caller's
-// offsets must begin with 0, never decrease, and be at most `tokens`.
+// Fills [rows + 1] offsets with those of the caller or, if the caller gives none, with multiples of `each`. The
+// caller's offsets must begin with 0, never decrease, and be at most `tokens`.
 Status fill_offsets(const IndexTensor& offsets, int64_t rows, int64_t each, int64_t tokens, std::vector<int32_t>* out) {
   out->resize(static_cast<size_t>(rows) + 1);
   int32_t* begin = out->data();
@@ -53,7 +53,7 @@ Status FlashAttnRows::build(const FlashAttnCall& call) {
   cache_rows_.resize(rows);
   page_begin_.resize(rows);
   positions_.resize(queries);
-  const bool ends = call.window_right > 0;  // 0 means causal
+  const bool ends = call.window_right > 0;  // other windows need no key_ends
   if (ends) key_ends_.resize(queries);
   slots_.resize(fresh);
   if (call.rotary.given()) {
@@ -106,7 +106,8 @@ Status FlashAttnRows::build_listed_row(const FlashAttnCall& call, int32_t row) {
   const kvc_backend_layer& cache = call.cache.layer;
   kv_lengths_[r] = lists.num_entries;
   key_begins_[r] = cache_rows_[r] = 0;
-  const int64_t slots = cache.num_pages * cache.page_size;
+  // Kernels count slots in int32, so no list can name slot 2^31 - 1.
+  const int64_t slots = std::min<int64_t>(cache.num_pages * cache.page_size, INT32_MAX);
   BadEntry bad;
   for (int32_t token = token_begin_[r]; token < token_begin_[r + 1]; ++token) {
     positions_[static_cast<size_t>(token)] = 0;
@@ -114,7 +115,7 @@ Status FlashAttnRows::build_listed_row(const FlashAttnCall& call, int32_t row) {
     if (!find_entry_beyond(lists, row, token, cache.num_kv_heads, slots, &bad)) continue;
     return Status::error(KVC_ERROR_OUT_OF_RANGE,
                          "indices has the slot %d in query %d of row %d, head %" PRId64 ", entry %" PRId64
-                         "; k_cache has %" PRId64,
+                         "; lists can name the first %" PRId64 " slots of k_cache",
                          bad.value, token - token_begin_[r], row, bad.head, bad.place, slots)
         .at(row);
   }
@@ -129,7 +130,7 @@ Status FlashAttnRows::build_row(const FlashAttnCall& call, int32_t row) {
       check_in(call.cache_seqlens.given() ? call.cache_seqlens.name() : "cache_seqlens", row, cached, call.capacity));
   if (length > call.capacity) {
     return Status::error(KVC_ERROR_BUFFER_TOO_SMALL,
-                         "the cache of row %d holds %" PRId64 " tokens: %" PRId64 " and %" PRId64
+                         "the cache of row %d has room for %" PRId64 " tokens: %" PRId64 " cached and %" PRId64
                          " new ones are %" PRId64 " too many",
                          row, call.capacity, cached, fresh, length - call.capacity)
         .at(row)
@@ -162,8 +163,9 @@ Status FlashAttnRows::rotate_row(const FlashAttnCall& call, int32_t row, int64_t
     const int64_t last = first + (moves ? end - begin - 1 : 0), positions = call.rotary.positions();
     if (first < 0 || last >= positions) {
       return Status::error(KVC_ERROR_OUT_OF_RANGE,
-                           "row %d is rotated at positions %" PRId64 "..%" PRId64 ", and rotary_cos has %" PRId64, row,
-                           first, last, positions)
+                           "row %d is rotated at positions %" PRId64 "..%" PRId64
+                           ", but positions of rotary_cos are below %" PRId64,
+                           row, first, last, positions)
           .at(row);
     }
     for (int32_t t = begin; t < end; ++t) {
@@ -175,7 +177,7 @@ Status FlashAttnRows::rotate_row(const FlashAttnCall& call, int32_t row, int64_t
   return fill(new_begin_[r], new_begin_[r + 1], true, &new_rotations_);
 }
 
-// Refuses two rows that append to one cache row, because both would write the same slots.
+// Refuses two rows that append to the same cache row, because both would write the same slots.
 Status FlashAttnRows::check_unlike(const FlashAttnCall& call) {
   sorted_.resize(cache_rows_.size());
   for (size_t r = 0; r < sorted_.size(); ++r) {
@@ -186,7 +188,7 @@ Status FlashAttnRows::check_unlike(const FlashAttnCall& call) {
     if (sorted_[i - 1] >> 32 != sorted_[i] >> 32) continue;
     const int64_t one = sorted_[i - 1] & UINT32_MAX, other = sorted_[i] & UINT32_MAX;
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "%s has %" PRId64 " in rows %" PRId64 " and %" PRId64 ", and both append",
+                         "%s has cache row %" PRId64 " in rows %" PRId64 " and %" PRId64 ", which both append to it",
                          call.batch_idx.name(), sorted_[i] >> 32, one, other)
         .at(other);
   }
@@ -201,8 +203,8 @@ Status FlashAttnRows::read_pages(const FlashAttnCall& call, int32_t row, int64_t
   const int32_t* const bad =
       std::find_if(list + begin, list + end, [pages](int32_t page) { return page < 0 || page >= pages; });
   return Status::error(KVC_ERROR_OUT_OF_RANGE,
-                       "block_table has page %d for row %d in row %" PRId64 ", column %td; k_cache has %" PRId64
-                       " pages",
+                       "block_table has page %d for row %d of the batch, in table row %" PRId64
+                       ", column %td; k_cache has %" PRId64 " pages",
                        *bad, row, cache_row, bad - list, pages)
       .at(row);
 }

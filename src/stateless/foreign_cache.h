@@ -1,5 +1,5 @@
-// ForeignCache: a caller's K and V tensors in the form that a backend takes, which is two pools with strides. In a
-// contiguous cache, a page holds a whole sequence.
+// A ForeignCache describes a caller's K and V tensors in the form that a backend needs: two pools with strides. In a
+// cache without a block table, a page has the tokens of a whole sequence.
 #pragma once
 
 #include "base/status.h"
@@ -31,8 +31,8 @@ struct RotaryTables {
   // step that has the positions on a device.
   Status rows_at(const Context& context, const int32_t* positions, int64_t tokens, const kvc_backend_step* step,
                  void* stream, float* cos_sin) const;
-  // Copies the rows for positions on the device, which the host does not read. If a position is not a row of the
-  // tables, the token's cos and sin keep their old values.
+  // Does the same for positions on the device, which the host does not read. If the tables have no row for the position
+  // of a token, the token's cos and sin keep their old values.
   Status rows_at(const Context& context, const kvc_backend_indexes& positions, int64_t tokens, void* stream,
                  float* cos_sin) const;
 
@@ -40,12 +40,12 @@ struct RotaryTables {
   Status rows_at(const Context& context, kvc_backend_rope* args, int64_t tokens, void* stream, float* cos_sin) const;
 };
 
-// Converts numbers [n] of float32, float16 or bfloat16 to float32 on the stream. out: [2 * n]; the results are its
-// first half.
+// Converts numbers [n] of float32, float16 or bfloat16 to float32 on the stream. out: [2 * n]; the first half gets the
+// results.
 Status to_float32(const Context& context, const TensorView& numbers, void* stream, float* out);
 constexpr int64_t float32_copy_floats(int64_t n) noexcept { return 2 * n; }
 
-// A backend's view of rows [tokens, heads, dims].
+// Describes rows [tokens, heads, dims] for a backend.
 kvc_backend_tensor rows_of(const TensorView& t) noexcept;
 
 }  // namespace kvc

@@ -10,7 +10,7 @@
 namespace kvc {
 namespace {
 
-constexpr int32_t kFewParts = 8;  // merged without an allocation
+constexpr int32_t kFewParts = 8;  // up to this many parts are merged without an allocation
 
 // Reads T, H and Dv of a call from the shape of its output.
 Status read_shape(const DLTensor* out, RowsSpec* spec) {
@@ -19,8 +19,9 @@ Status read_shape(const DLTensor* out, RowsSpec* spec) {
   if (out->shape == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "out has no shape");
   const int64_t* shape = out->shape;
   if (shape[0] < 0 || shape[1] < 1 || shape[1] > INT32_MAX || shape[2] < 1 || shape[2] > INT32_MAX) {
-    return Status::error(KVC_ERROR_SHAPE, "out has shape [%" PRId64 ", %" PRId64 ", %" PRId64 "]", shape[0], shape[1],
-                         shape[2]);
+    return Status::error(KVC_ERROR_SHAPE,
+                         "out has shape [%" PRId64 ", %" PRId64 ", %" PRId64 "]: a size is out of range", shape[0],
+                         shape[1], shape[2]);
   }
   spec->tokens = shape[0];
   spec->heads = shape[1];

@@ -1,4 +1,4 @@
-// kvc_merge_states: merges results of attention over disjoint keys. Any thread may call it.
+// Implements kvc_merge_states, which merges results of attention over disjoint keys. Any thread may call it.
 #pragma once
 
 #include "base/status.h"

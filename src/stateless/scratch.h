@@ -1,5 +1,5 @@
-// StatelessScratch: the buffers of a stateless call. StatelessScratches: the scratches of a context, kept for later
-// calls.
+// A StatelessScratch has the buffers of one stateless call. StatelessScratches keeps the scratches of a context for
+// later calls.
 #pragma once
 
 #include <array>
@@ -29,8 +29,8 @@ class GrowingMemory {
 
 struct StatelessScratch;
 
-// The device memory of one call. On the CPU, it belongs to the scratch, and is free when the call returns. Other
-// backends lend memory, because the work of a call runs later.
+// The device memory of one call. On the CPU, this memory belongs to the scratch, and later calls may use it when the
+// call has returned. Other backends lend memory to the call, because the work of the call runs later.
 class CallMemory {
  public:
   CallMemory(std::shared_ptr<Context> context, void* stream) : context_(std::move(context)), stream_(stream) {}
@@ -41,9 +41,9 @@ class CallMemory {
   CallMemory(const CallMemory&) = delete;
   CallMemory& operator=(const CallMemory&) = delete;
 
-  // Call it once. `next` then returns arrays in this memory.
+  // Takes `bytes` bytes. Must be called once. After that, `next` returns arrays in this memory.
   Status take(StatelessScratch& scratch, int64_t bytes);
-  // The bytes that an array of `count` elements takes.
+  // Returns the bytes that an array of `count` elements takes, with padding.
   template <class T>
   static int64_t bytes_of(int64_t count) noexcept {
     return (count * static_cast<int64_t>(sizeof(T)) + kAlignment - 1) / kAlignment * kAlignment;
@@ -67,7 +67,7 @@ class CallMemory {
 struct StatelessScratch {
   FlashAttnRows rows;
   std::unique_ptr<WorkPlan> plan;
-  int64_t plan_items = 0, plan_tiles = 0;  // capacity of the plan
+  int64_t plan_items = 0, plan_tiles = 0;  // the largest numbers of items and tiles that `plan` has room for
   std::vector<int32_t> tile_counters;
   GrowingMemory memory;            // used by CallMemory on the CPU
   std::vector<int64_t> slots;      // used by kvc_append_slots
@@ -100,7 +100,7 @@ class StatelessScratches {
     }
     return std::make_unique<StatelessScratch>();
   }
-  // Keeps a scratch for later calls, unless enough are kept.
+  // Keeps a scratch for later calls, or destroys it if there is no place for it in free_.
   void give(std::unique_ptr<StatelessScratch> scratch) noexcept {
     MutexLock lock(mutex_);
     for (auto& place : free_) {

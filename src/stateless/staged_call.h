@@ -1,5 +1,5 @@
-// StagedCall: the index arrays and the plan of one call on an asynchronous device. One copy sends them to the device,
-// where they stay until end(). On other devices nothing is sent, and the backend reads the host's arrays in place.
+// A StagedCall sends the index arrays and the plan of one call to an asynchronous device in one copy. They stay on the
+// device until end(). For other devices nothing is sent, and the backend reads the host's arrays in place.
 #pragma once
 
 #include <span>
@@ -14,7 +14,7 @@ kvc_backend_array array_of(const T* data, int64_t count) noexcept {
   return {data, count * static_cast<int64_t>(sizeof(T)), nullptr};
 }
 
-// The address that calls of the backend use for an array.
+// Returns the address that calls of the backend use for an array.
 template <class T>
 const T* for_backend(const kvc_backend_array& array) noexcept {
   return static_cast<const T*>(array.device != nullptr ? array.device : array.data);
@@ -27,8 +27,8 @@ class StagedCall {
   StagedCall(const StagedCall&) = delete;
   StagedCall& operator=(const StagedCall&) = delete;
 
-  // Call it once. Fills in the device addresses of the arrays and of the plan. plan: nullable; all its other fields
-  // must be set.
+  // Must be called once. Sets the device addresses of the arrays and of the plan. plan: nullable; all other fields of
+  // the plan must be set.
   Status begin(std::span<kvc_backend_array> arrays, kvc_backend_plan* plan) noexcept {
     if (context_.backend().begin_call == nullptr) return Status();
     kvc_error error = KVC_ERROR_INIT;
@@ -37,9 +37,9 @@ class StagedCall {
                                       stream_, &step_, &error),
         error);
   }
-  // The step that calls of the backend must name.
+  // Returns the step that calls of the backend must name; null if nothing was sent.
   const kvc_backend_step* step() const noexcept { return step_; }
-  // Call it after the last call of the backend.
+  // Must be called after the last call of the backend.
   Status end() noexcept {
     if (step_ == nullptr) return Status();
     kvc_error error = KVC_ERROR_INIT;

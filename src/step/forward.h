@@ -29,7 +29,7 @@ class Forward {
                        const std::vector<WorkClass>& classes, std::span<const kvc_backend_layer* const> layers,
                        std::unique_ptr<Forward>* out);
 
-  // Bytes of host and device memory that create allocates.
+  // The approximate number of bytes of host and device memory for max_open_forwards Forwards, without LatentScratch.
   static int64_t scratch_bytes(const Context& context, const Geometry& geometry, const std::vector<WorkClass>& classes);
 
   // The state pages of one group, for all rows of the batch. Each array is [1 + draft states, rows]. An entry is a page
@@ -77,7 +77,7 @@ class Forward {
   // The plan of a work class. The first layer that needs the plan makes it. flags: KVC_ATTEND_* of the call.
   // listed_keys: see WorkPlan::build. A class keeps only the plan for the last flags and listed_keys.
   const WorkPlan& work_plan(size_t work_class, uint32_t flags = 0, int32_t listed_keys = WorkPlan::kNoLists) noexcept;
-  // The same plan in the form that backends take. If the backend stages plans, the plan is staged once.
+  // The same plan in the form that backends need. If the backend stages plans, the plan is staged once.
   Status plan(size_t work_class, uint32_t flags, int32_t listed_keys, const kvc_backend_plan** out);
   // Memory for kvc_backend_select.scratch; null if no layer has the flag KVC_LAYER_KEYS_ONLY.
   const DeviceMemory* select_scratch() const noexcept { return select_scratch_.get(); }
@@ -85,8 +85,8 @@ class Forward {
   kvc_backend_plan plan_without_items(size_t work_class, uint32_t flags) noexcept;
   // cos and sin of a RoPE class. The first layer that needs them computes them.
   Status cos_sin(const Context& context, const RopeTables& tables, size_t rope_class, const float** out);
-  // cos and sin for queries that attend to sinks of streaming windows. *out is null if no row streams, and no later
-  // step of the graph can have such a row.
+  // cos and sin for queries that attend to sinks of streaming windows. *out is null if no row has a streaming window
+  // and, in a graph, no row of a later step can have one.
   Status cos_sin_sinks(const Context& context, const RopeTables& tables, size_t rope_class, const float** out);
   // Returns which table of the class rotates each token, [num_tokens], or null if the first table rotates all tokens.
   const int32_t* rope_sets_of(size_t rope_class) noexcept;
@@ -101,10 +101,11 @@ class Forward {
   Status unstage();
   // Whether recorded calls may run in this step: it is a step of a graph, and the device replays calls.
   bool replayed() const noexcept { return graph && device_step_.get() != nullptr; }
-  // The fewest rows that tensors of the step's calls may have. tensor_rows counts tokens, and state_rows counts
-  // sequences. If calls may be replayed, both return the capacity of the graph, because later steps can be larger.
+  // The smallest number of rows that tensors of the step's calls may have. tensor_rows counts tokens, and state_rows
+  // counts sequences. If calls may be replayed, both return the capacity of the graph, because later steps can be
+  // larger.
   int64_t tensor_rows() const noexcept { return replayed() ? limits.tokens : batch->rows().num_tokens; }
-  // The fewest rows that k and v may have in layers of a group.
+  // The smallest number of rows that k and v may have in layers of a group.
   int64_t appended_rows(int32_t group) const noexcept {
     return replayed() ? limits.tokens : batch->num_appended(group);
   }

@@ -51,7 +51,7 @@ TableOptions ForwardTables::options_of(const Group& group, const kvc_tables& wan
   int64_t rows = limits_.rows, columns = (pages_per_row_ > 0 ? pages_per_row_ : group.num_pages) * a_page;
   if (wanted.part == KVC_TABLES_BRANCHES) {
     rows = limits_.tokens;
-    columns = std::max(limits_.tree_nodes, limits_.tokens);  // rows without a tree list their new tokens
+    columns = std::max(limits_.tree_nodes, limits_.tokens);  // a row without a tree has entries for its new tokens
   } else if (wanted.part == KVC_TABLES_PREFIX && (group.rules.windowed() || options.streams)) {
     rows = limits_.rows + limits_.tokens;
   } else if (!group.cross) {
@@ -69,10 +69,10 @@ Status ForwardTables::find(const Group& group, const kvc_tables& wanted, Part** 
     *out = part.get();
     if (part->options.arrays == options.arrays && part->options.pad_value == options.pad_value) return Status();
     if (of_graph()) {
-      return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                           "arrays 0x%x with padding %d: the graph's table of part %d has arrays 0x%x and padding %d",
-                           options.arrays, options.pad_value, wanted.part, part->options.arrays,
-                           part->options.pad_value)
+      return Status::error(
+                 KVC_ERROR_INVALID_ARGUMENT,
+                 "arrays 0x%x with padding %d differ from the graph's table of part %d: arrays 0x%x with padding %d",
+                 options.arrays, options.pad_value, wanted.part, part->options.arrays, part->options.pad_value)
           .in_group(group.index);
     }
     part->set = TableSet(options);

@@ -20,7 +20,7 @@ namespace kvc {
 class ForwardTables {
  public:
   ForwardTables() = default;
-  // For a graph. pages_per_row: columns of block tables; 0 = the number of pages of the group.
+  // For a graph. pages_per_row: the number of columns of block tables; 0 = the number of pages of the group.
   ForwardTables(const BatchLimits& limits, int32_t pages_per_row) : limits_(limits), pages_per_row_(pages_per_row) {}
 
   // Whether every tree of the batch is a chain, so that its rows can be treated as rows without trees.

@@ -1,4 +1,4 @@
-// Runs attention of MLA layers for calls that give up-projections (w_uk, w_uv). q and out have the shapes of the model,
+// Runs attention of MLA layers for calls with up-projections (w_uk and w_uv). q and out have the shapes of the model,
 // [T, Hq, Dn + R] and [T, Hq, Dv]. There are two forms of this computation, and plan/latent_plan.h chooses one for each
 // row:
 //   - absorbed: a row with few new tokens attends in latent space (q W_UK, then o W_UV).
@@ -40,7 +40,7 @@ struct LatentCall {
 Status read_projections(const kvc_attend_args& args, const kvc_backend_layer& layer, DLDevice device, LatentCall* call);
 
 // The scratch and the plans of all LatentCalls of one step. The first layer that needs a plan makes and stages it.
-// Later layers use it again, unless the step needs more than kPlans plans.
+// Later layers use the plan again, unless the step needs more than kPlans plans.
 //
 // Thread safety: none. Nothing is allocated after create.
 class LatentScratch {
@@ -60,8 +60,8 @@ class LatentScratch {
 
  private:
   class Run;
-  // What a plan depends on: rows [begin, end) of a group, and how they are cut. Each group has its own page tables, and
-  // a layer can have its own sets of RoPE factors.
+  // What a plan depends on: rows [begin, end) of a group, and how their work is cut. Each group has its own page
+  // tables, and a layer can have its own sets of RoPE factors.
   struct PlanKey {
     const int32_t *roots, *key_sets;  // from the plan of the group and the layer
     int32_t begin, end;

@@ -1,5 +1,6 @@
-// LayerCalls: which calls a step has run for each layer. In a step, a layer is appended at most once, and each part of
-// its attention runs at most once. A step ends only after all layers in its range have stored their tokens and states.
+// LayerCalls records which calls a step has run for each layer. In a step, a layer is appended at most once, and each
+// part of its attention runs at most once. A step ends only after all layers in its range have stored their tokens and
+// states.
 //
 // A graph also keeps the appends and stored states of all its earlier steps. A later step may replay calls that an
 // earlier step recorded, and the host does not see replayed calls.

@@ -1,10 +1,10 @@
 // Step: one forward, from begin to end or abort. It checks and runs the calls within the step: append, attend and
-// select for a layer, states, tables for other kernels, descriptions. Later steps use a closed Step again. The Step
-// of a graph has the same addresses in all its steps.
+// select for a layer, states, tables for other kernels, descriptions. After a Step is closed, it is used again for a
+// later step. The Step of a graph has the same addresses in all steps of the graph.
 //
 // Thread safety: methods of the first section are called under the cache's lock. Methods of the second section are
 // called by the thread that entered the step, one at a time, without a lock. Any thread may call cancel. Ownership: a
-// Step owns its buffers, and borrows the cache's layers, which live longer.
+// Step owns its buffers, and borrows the cache's layers, which must exist longer.
 #pragma once
 
 #include <memory>
@@ -21,8 +21,8 @@ namespace kvc {
 class Step {
  public:
   static Status create(const Layers& layers, std::unique_ptr<Step>* out);
-  // Makes the Step of a graph, whose tensors have the shapes of these limits. pages_per_row: columns of block tables;
-  // 0 = the number of pages of the group.
+  // Makes the Step of a graph, whose tensors have the shapes of these limits. pages_per_row: the number of columns of
+  // block tables; 0 = the number of pages of the group.
   static Status create_graph(const Layers& layers, const BatchLimits& limits, int32_t pages_per_row,
                              std::unique_ptr<Step>* out);
   Step(const Step&) = delete;
@@ -76,7 +76,7 @@ class Step {
   Status unstage() { return forward_->unstage(); }
   // Checks that all layers in range have stored their tokens and states.
   Status check_complete() const;
-  // Bit i: all states after token i of each row were stored, in all layers in range.
+  // Bit i is 1 if all layers in range have stored all their states after token i of each row.
   uint64_t stored_states() const noexcept;
   // Closes the step. Its tables become stale.
   void close() noexcept;
@@ -120,8 +120,8 @@ class Step {
   }
   RowsSpec rows_spec(const char* name, int64_t tokens, int64_t heads, int64_t dims, bool written) const;
 
-  // Whether rows of the layer's group are compressed rows. Such a layer takes the rows that the step closes, and
-  // needs no append if the step closes none.
+  // Whether rows of the layer's group are compressed rows. An append of such a layer has the rows that the step closes.
+  // If the step closes no row, the layer needs no append.
   bool compresses(const Layer& layer) const noexcept { return layers_.rules(layer).compresses(); }
   bool has_appended(int32_t layer) const noexcept;
   // Whether queries of the step attend to encoder tokens, which earlier steps appended to this group.

@@ -1,4 +1,4 @@
-// The text of kvc_forward_describe: what a step plans.
+// Writes the text of kvc_forward_describe: the work that a step plans.
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>

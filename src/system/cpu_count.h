@@ -1,4 +1,4 @@
-// How many threads this process may use: the default of kvc_context_config.num_threads.
+// Finds how many threads this process may use. This is the default of kvc_context_config.num_threads.
 // Thread safety: any thread. The functions read files and the calling thread's affinity mask, and keep nothing.
 #pragma once
 
@@ -12,14 +12,14 @@ struct CgroupFiles {
   std::string mount = "/sys/fs/cgroup";
 };
 
-// CPUs in the calling thread's affinity mask, at least 1.
+// Returns the number of CPUs in the calling thread's affinity mask, at least 1.
 int affinity_cpus();
 
-// The lowest CPU quota of the process's control group and of all groups above it (version 1 or 2), rounded up: 2.5
-// CPUs give 3. 0 = no quota that can be read.
+// Returns the lowest CPU quota of the process's control group and of all groups above it (version 1 or 2), rounded up:
+// 2.5 CPUs give 3. Returns 0 if no quota can be read.
 int cgroup_cpus(const CgroupFiles& files = {});
 
-// The smaller of affinity_cpus and cgroup_cpus, or affinity_cpus if there is no quota.
+// Returns the smaller of affinity_cpus and cgroup_cpus, or affinity_cpus if there is no quota.
 int default_num_threads(const CgroupFiles& files = {});
 
 }  // namespace kvc

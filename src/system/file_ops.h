@@ -1,8 +1,9 @@
-// System calls on files. Tests override single calls, so that the N-th call fails or writes only a part of the bytes.
+// FileOps: makes system calls on files. Tests override single functions, so that the N-th call fails or writes only a
+// part of the bytes.
 //
 // Names are in UTF-8. A name is relative to a folder, which open_at has opened, or to the working folder of the process
-// (kWorkingFolder). Every function returns a negative errno if it fails. A call that a signal interrupts is repeated.
-// Thread safety: any thread.
+// (kWorkingFolder). Every function returns a negative errno if it fails. Every function except `close` repeats a system
+// call that a signal interrupted. Thread safety: any thread.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -27,7 +28,7 @@ enum OpenFlag : int {
 
 struct FileStatus {
   int64_t bytes = 0;
-  int64_t stamp_ns = 0;  // time of the last change since 1970; 0 if it is before 1970, or after 9e9 seconds
+  int64_t stamp_ns = 0;  // time of the last change since 1970; 0 if it is before 1970, or 9e9 seconds or more after
   bool regular = false;
   uint64_t inode = 0;  // two names with the same inode are one file
 };
@@ -44,7 +45,7 @@ class FileOps {
   // flags: OpenFlag values; mode: permissions of a new file
   virtual int open_at(int folder, const char* name, int flags, mode_t mode);
   virtual int close(int fd);
-  // Each function makes one system call. read_at and write_at may transfer fewer bytes than requested.
+  // read_at and write_at make one system call, so they may transfer fewer bytes than requested.
   virtual int64_t read_at(int fd, void* data, int64_t bytes, int64_t offset);
   virtual int64_t write_at(int fd, const void* data, int64_t bytes, int64_t offset);
   virtual int sync_data(int fd);    // waits until the file's bytes are on the disk

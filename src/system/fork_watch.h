@@ -1,11 +1,12 @@
-// ForkWatch: while the object lives, a function runs in the child of every fork(). The child has only one thread then,
+// ForkWatch: while the object exists, a function runs in the child of every fork(). The child has only one thread then,
 // so the function needs no lock. Other code need not compare process ids to find out that the process was forked.
 //
 // Thread safety: construct and destroy on any thread. `in_child` runs in the child, on the thread that forked, before
-// fork() returns; it must only store to memory (no allocation, no lock).
-// Ownership: `self` is borrowed for the life of the object.
+// fork() returns. It may only store to memory: it must not allocate memory or lock a mutex.
+// Ownership: `self` is borrowed as long as the object exists.
 // clone() and _Fork() run no handlers. So their children must not use an object that has a ForkWatch. The library stays
-// loaded after dlclose (-z nodelete), so the handlers stay valid. No destructor runs at exit, when threads may be live.
+// loaded after dlclose (-z nodelete), so the handlers stay valid. The list and its mutex have no destructor that runs
+// at exit, because other threads may still run then.
 #pragma once
 
 #include "base/mutex.h"
@@ -26,9 +27,9 @@ class ForkWatch {
   static bool register_handlers();
   static void before_fork() KVC_ACQUIRE(list_mutex_);
   static void after_fork_in_parent() KVC_RELEASE(list_mutex_);
-  static void after_fork_in_child() KVC_RELEASE(list_mutex_);  // calls in_child of every live object
+  static void after_fork_in_child() KVC_RELEASE(list_mutex_);  // calls in_child of every object
 
-  // The list of live objects.
+  // The list of all ForkWatch objects that exist.
   static Mutex list_mutex_;
   static ForkWatch* list_head_ KVC_GUARDED_BY(list_mutex_);
 

@@ -1,8 +1,8 @@
 // The two futex calls that ThreadPool and WorkerSlots need. Thread safety: any thread. The calls do not order memory:
 // the callers' atomics must.
 //
-// std::atomic::wait is not used: it has no time limit, and notify wakes one thread or all. Callers also could not tell
-// when notify makes a system call, which costs microseconds.
+// std::atomic::wait is not used: it has no time limit, and notify wakes one thread or all threads. Callers also could
+// not tell when notify makes a system call, which costs microseconds.
 #pragma once
 
 #include <atomic>
@@ -10,11 +10,11 @@
 
 namespace kvc {
 
-// Sleeps while word == expected, for at most most_ns nanoseconds if most_ns > 0. It may also return early. Systems with
-// a coarser timer sleep for up to a millisecond more.
+// Sleeps while word == expected. If most_ns > 0, the sleep ends after most_ns nanoseconds, or at the next tick of the
+// system's timer, if that is coarser. The function may also return early.
 void futex_wait(const std::atomic<uint32_t>& word, uint32_t expected, int64_t most_ns = 0) noexcept;
 
-// Wakes at most `count` threads that sleep on word.
+// Wakes up to `count` threads that sleep on word.
 void futex_wake(const std::atomic<uint32_t>& word, int count) noexcept;
 
 }  // namespace kvc

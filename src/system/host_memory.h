@@ -5,7 +5,7 @@
 
 namespace kvc {
 
-// In bytes, or INT64_MAX if the system does not report it.
+// Returns the number of bytes, or INT64_MAX if the system does not report it.
 int64_t host_memory_bytes() noexcept;
 
 }  // namespace kvc

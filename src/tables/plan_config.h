@@ -1,4 +1,4 @@
-// The config of a plan: its defaults and its limits. Pure functions; any thread.
+// Checks the config of a plan, and fills in defaults. complete_config is a pure function, and any thread may call it.
 #pragma once
 
 #include "base/status.h"
@@ -6,10 +6,10 @@
 
 namespace kvc {
 
-constexpr int64_t kMaxPlanRows = 1 << 20;
-constexpr int64_t kMaxPlanSlots = int64_t{1} << 31;  // slots are int32 in tables of page size 1
+constexpr int64_t kMaxPlanRows = 1 << 20;            // limit of the rows of a step, and of max_tokens
+constexpr int64_t kMaxPlanSlots = int64_t{1} << 31;  // slots of a server's pool; tables have slots as int32
 
-// Checks a caller's config, and fills in the defaults where it has zeros.
+// Checks a caller's config, and writes it to *out with defaults in place of zeros.
 Status complete_config(const kvc_plan_config& config, kvc_plan_config* out);
 
 }  // namespace kvc

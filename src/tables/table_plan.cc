@@ -11,7 +11,7 @@
 namespace kvc {
 namespace {
 
-// Reads an index array that must have exactly `size` elements; -1 = any number.
+// Reads an index array that must have exactly `size` elements. If `size` is -1, any number is accepted.
 Status read_array(const DLTensor* tensor, const char* name, int64_t size, IndexTensor* out) {
   if (tensor == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", name);
   return IndexTensor::read(tensor, {.name = name, .device = {kDLCPU, 0}, .size = size, .exact = true}, out);
@@ -51,7 +51,7 @@ TablePlan::TablePlan(const kvc_plan_config& config)
   }
 }
 
-// Adds a table of a step. rows, columns and queries are its capacity in graph mode.
+// Adds a table of a step. rows, columns and queries: the capacity of the table in graph mode.
 void TablePlan::add_part(int32_t step, int32_t part, int64_t rows, int64_t columns, int64_t queries) {
   TableOptions options;
   options.arrays = config_.arrays;
@@ -77,7 +77,8 @@ int64_t TablePlan::most_tokens() const noexcept {
   return config_.max_tokens > 0 ? config_.max_tokens : kernels::kMaxRowTokens;
 }
 
-// The step whose prefix table serves step s. Without a window, all steps of a draft see the same prefix.
+// Returns the step whose prefix table step s uses. Without windows and chunks, all steps of a draft see the same
+// prefix.
 int32_t TablePlan::prefix_step(int32_t s) const noexcept { return rules().windowed() ? s : 0; }
 
 GroupRules TablePlan::rules() const noexcept {
@@ -93,7 +94,7 @@ Status TablePlan::check_given(const kvc_plan_args& args) const {
   }
   const auto only = [&](const char* name, bool given, bool allowed) {
     if (!given || allowed) return Status();
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and mode %d has none", name, config_.mode);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, but mode %d does not use it", name, config_.mode);
   };
   KVC_TRY(only("append_lengths", args.append_lengths != nullptr, config_.mode == KVC_PLAN_EXTEND));
   KVC_TRY(only("tree_parents", args.tree_parents != nullptr, config_.mode == KVC_PLAN_VERIFY));
@@ -102,8 +103,8 @@ Status TablePlan::check_given(const kvc_plan_args& args) const {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "block_table and req_to_token are both given");
   }
   if ((args.flags & KVC_PLAN_ROWS_GREW) != 0 && config_.mode > KVC_PLAN_EXTEND) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_ROWS_GREW with mode %d, which drops drafts again",
-                         config_.mode);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "KVC_PLAN_ROWS_GREW is given, but after a step of mode %d drafts are dropped", config_.mode);
   }
   return Status();
 }
@@ -135,7 +136,7 @@ Status TablePlan::read_batch(const kvc_plan_args& args, Batch* out) const {
       .missing(size, config_.max_rows);
 }
 
-// The number of new tokens of row i.
+// Returns the number of new tokens of row i.
 int32_t TablePlan::fresh_of(int64_t i) const noexcept {
   if (config_.mode == KVC_PLAN_EXTEND) return fresh_[static_cast<size_t>(i)];
   return config_.mode == KVC_PLAN_VERIFY ? config_.num_draft_tokens : 1;
@@ -155,8 +156,9 @@ Status TablePlan::check_row(const Batch& batch, int64_t i, int64_t* tokens) {
   }
   *tokens += fresh;
   if (*tokens > most_tokens()) {
-    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " new tokens up to row %" PRId64 " exceed %" PRId64,
-                         *tokens, i, most_tokens())
+    return Status::error(KVC_ERROR_BATCH_TOO_LARGE,
+                         "%" PRId64 " new tokens up to row %" PRId64 " exceed the limit %" PRId64, *tokens, i,
+                         most_tokens())
         .at(i)
         .missing(*tokens, most_tokens());
   }
@@ -183,8 +185,9 @@ Status TablePlan::check_row(const Batch& batch, int64_t i, int64_t* tokens) {
   const int64_t base = encoders_ ? encoder_lengths_[at] : 0;
   if (is_length(base) && base + before + fresh <= kernels::kMaxRowTokens) return Status();
   return Status::error(KVC_ERROR_OUT_OF_RANGE,
-                       "row %" PRId64 " has %" PRId64 " encoder tokens and %" PRId64 " of its own, not 0..2^30", i,
-                       encoders_ ? batch.encoder_lens[i] : 0, before + fresh)
+                       "row %" PRId64 " has %" PRId64 " encoder tokens and %" PRId64
+                       " tokens of its own: a number or the sum is not in 0..2^30",
+                       i, encoders_ ? batch.encoder_lens[i] : 0, before + fresh)
       .at(i);
 }
 
@@ -194,9 +197,9 @@ Status TablePlan::check_rows(const Batch& batch) {
   return Status();
 }
 
-// Checks that the server's table has columns for all tokens of each row, including new tokens. So a row has at most as
-// many new tokens as the server's table has columns, unless it is inert. This limits the size of the tables that a
-// build makes, because a table has at most one row for each new token, and one for each row of the batch.
+// Checks that the server's table has columns for all tokens of each row, including new tokens. So unless a row is
+// inert, it has at most as many new tokens as a row of the server's table has room for. This limits the size of the
+// tables that a build makes, because a table has at most one row for each new token, and one for each row of the batch.
 Status TablePlan::check_room(const TableSource& source) const {
   const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE;
   for (size_t i = 0; i < step_.size(); ++i) {
@@ -212,23 +215,25 @@ Status TablePlan::check_room(const TableSource& source) const {
 // For KVC_PLAN_ROWS_GREW: checks that the rows are those of the last build, and that none became shorter.
 Status TablePlan::check_grown(const Batch& batch) const {
   if (last_step_.size() != step_.size()) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_ROWS_GREW with %" PRId64 " rows after a build of %zu",
-                         batch.size, last_step_.size());
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "KVC_PLAN_ROWS_GREW is given with %" PRId64 " rows, but the last build had %zu", batch.size,
+                         last_step_.size());
   }
   for (size_t i = 0; i < step_.size(); ++i) {
     const StepRow &now = step_[i], &then = last_step_[i];
     const bool same = now.inert == then.inert && now.base == then.base && row_index_[i] == last_row_index_[i];
     if (same && now.before >= then.before) continue;
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "KVC_PLAN_ROWS_GREW: row %zu is row %d with %d tokens before the step, and was row %d with %d",
+                         "KVC_PLAN_ROWS_GREW: row %zu is table row %d with %d tokens before the step, but it was table "
+                         "row %d with %d",
                          i, row_index_[i], now.before, last_row_index_[i], then.before)
         .at(static_cast<int64_t>(i));
   }
   return Status();
 }
 
-// Copies the arrays and makes rows of the step from them. The passes over the rows have no branches on values. If a
-// pass finds that a row is wrong, check_rows finds which one.
+// Copies the arrays, and makes rows of the step from the copies. The passes over the rows have no branches on values.
+// If a pass finds that some row is wrong, check_rows finds which row.
 Status TablePlan::read_rows(const Batch& batch) {
   const auto size = static_cast<size_t>(batch.size);
   const bool extend = config_.mode == KVC_PLAN_EXTEND, with_new = lengths_with_new();
@@ -242,7 +247,7 @@ Status TablePlan::read_rows(const Batch& batch) {
   } else {
     std::iota(row_index_.begin(), row_index_.end(), 0);
   }
-  // After this check, all values are small enough for int32 sums. Otherwise the build was refused.
+  // After this check, all values are small enough for int32 sums, because check_rows has refused larger values.
   if (!sound) KVC_TRY(check_rows(batch));
   const int32_t each = extend || size == 0 ? 0 : fresh_of(0);
   const int32_t *lengths = lengths_.data(), *appends = extend ? fresh_.data() : nullptr;
@@ -288,7 +293,7 @@ Status TablePlan::read_trees(const Batch& batch) {
   return Status();
 }
 
-// Makes the rows of a part. The table of the part checks them.
+// Makes the rows of a part. The table of the part checks these rows.
 Status TablePlan::plan_part(const Batch& batch, const TableSource& source, Part* part) {
   const auto tree_of = [&](int32_t row) {
     const auto n = static_cast<size_t>(config_.num_draft_tokens);
@@ -414,15 +419,16 @@ Status TablePlan::build(const kvc_plan_args& args, uint64_t* generation) {
 
 Status TablePlan::tables(int32_t step, kvc_tables* out) {
   if (out->flags != 0 || out->pad_value != 0 || out->arrays != 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "flags 0x%x, pad_value %d, arrays 0x%x: a plan's are in its config", out->flags,
-                         out->pad_value, out->arrays);
+    return Status::error(
+        KVC_ERROR_INVALID_ARGUMENT,
+        "flags 0x%x, pad_value %d, arrays 0x%x are not all 0, but a plan has these values in its config", out->flags,
+        out->pad_value, out->arrays);
   }
   if (step < 0 || step >= num_steps()) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE, "step %d is not in 0..%d", step, num_steps() - 1).at(step);
   }
   if (word_ == 0)
-    return Status::error(KVC_ERROR_STALE, "the plan holds no step: %s",
+    return Status::error(KVC_ERROR_STALE, "the plan has no tables: %s",
                          builds_ == 0 ? "nothing was built" : "the last build was refused");
   const int32_t made_by = out->part == KVC_TABLES_PREFIX ? prefix_step(step) : step;
   for (Part& part : parts_) {
@@ -441,7 +447,7 @@ Status TablePlan::tables(int32_t step, kvc_tables* out) {
     out->generation_word = generation_word();
     return Status();
   }
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "part %d: the last build of this plan (mode %d%s) has none",
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "part %d does not exist in the last build of this plan (mode %d%s)",
                        out->part, config_.mode, trees_ ? ", with trees" : "");
 }
 
@@ -452,7 +458,7 @@ Status TablePlan::check(uint64_t generation) const {
                          "generation %" PRIu64 " was requested, but the last build was refused or none was made",
                          generation);
   }
-  return Status::error(KVC_ERROR_STALE, "generation %" PRIu64 " was requested, but the tables hold %" PRId64,
+  return Status::error(KVC_ERROR_STALE, "generation %" PRIu64 " was requested, but the tables have generation %" PRId64,
                        generation, word_);
 }
 

@@ -1,12 +1,15 @@
-// TablePlan: the host's part of a kvc_plan. It makes the tables of one kind of step from the arrays of a server with
-// its own allocator. A build reads the server's arrays into rows of the step. It converts these to rows of tables
-// (table_rows.h), and checks them against the server's table. Then it writes the tables (table_set.h). Sizes and sums
-// are compared with the server's table and the capacity before any row is made.
+// A TablePlan is the host's part of a kvc_plan. It makes the tables of one kind of step from the arrays of a server
+// with its own allocator. A build reads the server's arrays into rows of the step. It converts these rows to rows of
+// tables (table_rows.h), and checks the rows of tables against the server's table. Then it writes the tables
+// (table_set.h). Before a row of a table is made, the build checks that the server's table has room for all tokens, and
+// that the number of new tokens is within its limit.
 //
-// Thread safety: none; one thread at a time. Ownership: it owns its tables, and borrows a build's arguments during
-// the build. Lengths, rows and parents are read once. Ids of the server's table are read twice, to check and to write
-// them. If another thread writes the table during a build, only the ids in the result change.
-// Invariant: generation_word() is the number of the build in the arrays, or 0 if the last build was refused.
+// Thread safety: none; one thread at a time. Ownership: a TablePlan owns its tables, and borrows the arguments of a
+// build during the build. Lengths, rows and parents are read once. Ids of the server's table are read twice: the first
+// time to check them, and the second time to write them. If another thread writes the server's table during a build,
+// only the ids in the result change.
+// Invariant: generation_word() is the number of the build whose tables are in the arrays, or 0 if the last build was
+// refused.
 #pragma once
 
 #include <cstdint>
@@ -27,21 +30,21 @@ class TablePlan {
   Status build(const kvc_plan_args& args, uint64_t* generation);
   Status tables(int32_t step, kvc_tables* out);
   Status check(uint64_t generation) const;
-  void refuse() noexcept { word_ = 0; }  // is called when a build was refused
+  void refuse() noexcept { word_ = 0; }  // must be called when a build was refused
 
-  // For builds that a device makes in graph mode. The device's arrays are copies of this plan's arrays, with equal
-  // shapes.
+  // The functions below are for builds that a device makes in graph mode. The device's arrays are copies of this plan's
+  // arrays, with equal shapes.
   const kvc_plan_config& config() const noexcept { return config_; }
   bool fixed() const noexcept { return (config_.flags & KVC_PLAN_GRAPH) != 0; }
   int32_t num_steps() const noexcept { return config_.mode == KVC_PLAN_DRAFT_DECODE ? config_.num_steps : 1; }
-  int64_t max_tokens() const noexcept;  // most new tokens of a step in graph mode
+  int64_t max_tokens() const noexcept;  // largest number of new tokens of a step in graph mode
   DLTensor generation_word() noexcept { return borrowed_tensor(&word_, &word_shape_); }
-  // Checks that the mode accepts the arguments that are given. It does not read their contents.
+  // Checks that the mode accepts the arguments that are given. Does not read the contents of the arrays.
   Status check_given(const kvc_plan_args& args) const;
   // Records a build that a device makes, and which parts it makes. Returns the number of the build.
   uint64_t start_on_device(bool with_trees, bool with_encoders) noexcept;
   // Calls visit(step, part, kvc_tables*) for each table that the last build made. In graph mode, where arrays never
-  // move, it visits every table. Part -1 stands for the tokens of a step.
+  // move, every table is visited. Part -1 means the tokens of a step.
   template <class Visit>
   void for_each_table(Visit visit);
 
@@ -49,8 +52,8 @@ class TablePlan {
   struct Part {
     int32_t step;
     int32_t part;    // KVC_TABLES_*
-    uint64_t build;  // the last build that made it
-    bool made;       // whether the last build made it
+    uint64_t build;  // number of the last build that made this part
+    bool made;       // whether the last build made this part
     TableSet set;
   };
   struct Tokens {
@@ -62,8 +65,8 @@ class TablePlan {
     IndexTensor seq_lens, append_lengths, rows, encoder_lens, parents;
     IndexTable table;
     bool slots = false;  // the table is req_to_token
-    int64_t size = 0;
-    bool grown = false;
+    int64_t size = 0;    // rows of the batch
+    bool grown = false;  // KVC_PLAN_ROWS_GREW is given
   };
 
   explicit TablePlan(const kvc_plan_config& config);
@@ -88,8 +91,8 @@ class TablePlan {
 
   const kvc_plan_config config_;
   const DraftShape draft_;
-  bool trees_ = false, encoders_ = false;  // the last build had tree_parents, encoder_lens
-  bool on_device_ = false;                 // a device made the last build: the host does not have its values
+  bool trees_ = false, encoders_ = false;  // whether the last build had tree_parents, or encoder_lens
+  bool on_device_ = false;  // whether a device made the last build; then the host does not have its values
   std::vector<Part> parts_;
   std::vector<Tokens> tokens_;  // [steps]
   // The batch of the last build, and scratch of the current one.
@@ -97,7 +100,7 @@ class TablePlan {
   std::vector<int32_t> row_index_, last_row_index_;  // rows of the server's table; 0 for inert rows
   std::vector<int32_t> lengths_, fresh_, encoder_lengths_;
   std::vector<kvc_backend_tree_node> nodes_;  // [B, num_draft_tokens]
-  uint64_t builds_ = 0;
+  uint64_t builds_ = 0;                       // number of builds so far
   int64_t word_ = 0, word_shape_ = 1;
 };
 

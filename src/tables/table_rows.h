@@ -1,10 +1,11 @@
 // Determines which keys the rows of a table name. For every kind of step (decode, extend, verify, drafts, windows,
-// chunks, sinks, trees, encoders), the rows are computed from lengths and from parents of nodes. TableSet writes them.
-// A kernel of another project takes lengths and a causal flag, but no mask. So the queries of a row must see all of its
-// keys. In a causal row, a query must see all keys up to its own.
+// chunks, sinks, trees, encoders), the rows are computed from lengths and from parents of nodes. TableSet writes these
+// rows. A kernel of another project takes lengths and a causal flag, but no mask. So the queries of a table row must
+// see all keys of that row. In a causal table row, a query must see all keys up to its own.
 //
-// Pure functions. Each function makes one pass, gives every row to `rows` (rows.add, add_window or add_list) as soon as
-// the row is made, and returns `rows`. Thread safety: none. Nothing is allocated after the first step of a size.
+// The functions are pure. Each function makes one pass, gives every row to `rows` (rows.add, add_window or add_list) as
+// soon as the row is made, and returns `rows`. Thread safety: none. Only a step that is larger than all earlier steps
+// allocates.
 #pragma once
 
 #include <algorithm>
@@ -24,18 +25,18 @@ namespace kvc {
 using kernels::DraftShape;
 using kernels::VisibleRule;
 
-// A row of a step. `stream` is the streaming window of its sequence, if the group applies streaming windows.
+// A row of a step. `stream` is the streaming window of the row's sequence, if the group applies streaming windows.
 struct StepRow : kernels::StepTokens {
   StreamWindow stream = {};
 };
 
-// Which keys the queries of a row of the group see.
+// Returns the rule by which the queries of a row of the group see keys.
 inline VisibleRule rule_of(const GroupRules& rules, const StepRow& row) noexcept {
   return row.stream.on() ? rules.with(row.stream).visible : rules.visible;
 }
 
-// The keys of rows that list their keys one by one. A key is stored as its distance from the first entry of its
-// range. A range has the keys of one row of the step.
+// The keys of table rows that list their keys one by one. The keys are divided into ranges. A range has the keys of one
+// row of the step, and each key is stored as its distance from entry_begin of the range.
 struct KeyLists {
   struct Range {
     int32_t row;                     // row of the step
@@ -51,24 +52,24 @@ struct KeyLists {
   }
 };
 
-// Checks that the keys of all rows fit in cu_seqlens_k, which adds them up as an int32.
+// Checks that the number of keys of all rows fits in cu_seqlens_k, which is int32.
 inline Status check_key_sum(int64_t keys) {
   if (keys <= INT32_MAX) return Status();
-  return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " keys of all rows do not fit cu_seqlens_k, an int32",
-                       keys)
+  return Status::error(KVC_ERROR_BATCH_TOO_LARGE,
+                       "the %" PRId64 " keys of all rows do not fit in cu_seqlens_k, which is int32", keys)
       .missing(keys, INT32_MAX);
 }
 
-// An upper bound of the rows that whole_rows makes for a step. A row of q queries touches at most q chunks, and at
-// most q / c + 2 chunks of c tokens. A row without queries makes one row.
+// Returns an upper bound of the number of rows that whole_rows makes for a step. The queries of a row with q queries
+// are in at most q chunks, and in at most q / c + 2 chunks of c tokens. A row without queries gets one table row.
 inline int64_t most_whole_rows(const GroupRules& rules, int64_t rows, int64_t tokens) noexcept {
   const int32_t chunk = rules.visible.chunk;
   return chunk > 0 ? std::min(tokens / chunk + 2 * rows, tokens + rows) : rows;
 }
 
-// Trees. Node i of a row sees the keys before the tree, its ancestors and itself. Two tables name these keys without
-// a mask. The first has the keys before the tree, which all queries of a row see. The second has a list of ancestors
-// for each query.
+// The token tree of a row. A node sees the keys before the tree, its ancestors and itself. Two tables name these keys
+// without a mask. The first table has the keys before the tree. The second table has, for each query, a list of the
+// query's ancestors and the query itself.
 struct StepTree {
   std::span<const kvc_backend_tree_node> nodes;  // with nodes of earlier steps; the row's new tokens come last
   int32_t begin = 0;                             // tokens before the tree; node i is entry base + begin + i
@@ -83,8 +84,8 @@ Rows whole_rows(std::span<const StepRow> step, const GroupRules& rules, Rows row
   return rows;
 }
 
-// Makes rows of the keys before each tree. tree_of(row) returns the StepTree of a row, without nodes if it has no
-// tree.
+// Makes rows of the keys before each tree, or before the new tokens of a row without a tree. tree_of(row) returns the
+// StepTree of a row. A row without a tree has a StepTree without nodes.
 template <class TreeOf, class Rows>
 Rows prefix_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf tree_of, Rows rows) {
   for (size_t i = 0; i < step.size(); ++i) {
@@ -116,8 +117,8 @@ void list_chain(const StepRow& row, int32_t index, const VisibleRule& rule, KeyL
   lists->ranges.push_back({index, first_key, end, entry, entry + row.fresh});
 }
 
-// Lists the nodes of the row's tree that each new token sees. These nodes are the path from the root to the token,
-// which is written from its end.
+// Lists the nodes of the row's tree that each new token sees. These nodes are on the path from the root to the token. A
+// list is written from the token to the root.
 template <class Rows>
 void list_tree(const StepRow& row, int32_t index, const VisibleRule& rule, const StepTree& tree, KeyLists* lists,
                Rows& rows) {
@@ -152,8 +153,8 @@ void list_tree(const StepRow& row, int32_t index, const VisibleRule& rule, const
   lists->ranges.push_back({index, first_key, end, entry, row.base + row.before + row.fresh});
 }
 
-// most_branch_keys is an upper bound, in O(1), of the keys that branch_rows lists for a row. count_branch_keys is the
-// exact number.
+// most_branch_keys returns, in O(1), an upper bound of the number of keys that branch_rows lists for a row.
+// count_branch_keys returns the exact number.
 inline int64_t most_branch_keys(const StepRow& row, const StepTree& tree) noexcept {
   return int64_t{row.fresh} * (tree.nodes.empty() ? row.fresh : static_cast<int64_t>(tree.nodes.size()));
 }
@@ -182,8 +183,8 @@ Status check_branch_keys(std::span<const StepRow> step, const GroupRules& rules,
 }
 
 // Makes a row for each new token with rows.add_list(index, begin, end), and appends its keys to `lists`. The keys are
-// the token's ancestors and the token itself, in order. In a row without a tree, its ancestors are the new tokens
-// before it.
+// the token's ancestors and the token itself, in order. In a row without a tree, the ancestors of a token are the new
+// tokens before it.
 template <class TreeOf, class Rows>
 Rows branch_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf tree_of, KeyLists* lists, Rows rows) {
   for (size_t i = 0; i < step.size(); ++i) {
@@ -201,8 +202,8 @@ Rows branch_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf 
   return rows;
 }
 
-// The rows of step s of a draft. draft_prefix_rows makes rows with the keys that all branches share, and
-// draft_branch_rows makes rows with the keys of each branch.
+// These two functions make the rows of step s of a draft. draft_prefix_rows makes rows with the keys that all branches
+// share, and draft_branch_rows makes rows with the keys of each branch.
 template <class Rows>
 Rows draft_prefix_rows(std::span<const StepRow> step, const GroupRules& rules, const DraftShape& shape, int32_t s,
                        Rows rows) {

@@ -10,8 +10,8 @@
 namespace kvc {
 namespace {
 
-// Copies whole blocks, because that needs no branch for each element. So it copies up to kBlock - 1 elements more than
-// `count`.
+// Copies whole blocks, because that needs no branch for each element. So copy_blocks copies up to kBlock - 1 elements
+// more than `count`.
 constexpr int32_t kBlock = 4;
 void copy_blocks(const int32_t* from, int32_t count, int32_t* out) noexcept {
   for (int32_t i = 0; i < count; i += kBlock) __builtin_memcpy(out + i, from + i, kBlock * sizeof(int32_t));
@@ -31,7 +31,7 @@ TableSet::TableSet(const TableOptions& options) : options_(options) {
   for (GrowingArray<int32_t>* array : {&sinks_, &holes_}) array->reserve(options.streams ? rows : 0);
   if (has(KVC_TABLES_DENSE)) {
     dense_.reserve(rows * stride_);
-    // Fresh memory is zero already.
+    // New memory is zero already.
     if (options.pad_value != 0) std::fill_n(dense_.data(), rows * stride_, options.pad_value);
     for (int64_t r = 0; r < rows; ++r) held_[r].padded = static_cast<int32_t>(stride_);
   }
@@ -49,8 +49,8 @@ TableSet::TableSet(const TableOptions& options) : options_(options) {
 void TableSet::Planner::add_with_sinks(int32_t row, int32_t queries, int32_t begin, int32_t end, int32_t position,
                                        int32_t sinks) {
   const int32_t size = divider_.size(), keys = end - begin, first = divider_.page(begin), head = divider_.pages(sinks);
-  // The index of the window's first key in the row, which has the pages of the sinks first and then those of the
-  // window.
+  // The index of the window's first key in the table row. The row has the pages of the sinks first, and then the pages
+  // of the window.
   const int32_t at = head * size + (begin - first * size);
   Planned* planned = next();
   if (keys > 0 && first <= head) {  // no page is missing between sinks and window
@@ -86,7 +86,7 @@ TableSet::Planner TableSet::plan_lists(const TableSource& source) {
   return Planner(this, divider_, 0);
 }
 
-// Checks the columns of a row that will be read.
+// Checks those columns of the source row that `write` will read.
 void TableSet::check_row(const Planned& row) {
   if (!failure_.ok() || (options_.fixed() && row.count > options_.max_columns)) return;
   const int32_t first = row.first + row.kept, end = row.first + row.count - row.head;
@@ -110,7 +110,7 @@ Status TableSet::check(const Planner& planner) {
   if (planner.list_ != nullptr) count = planner.list_ - planned_lists_.data();
   next_rows_ = count;
   if (options_.fixed() && count > options_.max_rows) {
-    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " rows of a table exceed its room for %d", count,
+    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "a table has %" PRId64 " rows, but room for only %d", count,
                          options_.max_rows)
         .missing(count, options_.max_rows);
   }
@@ -127,7 +127,7 @@ Status TableSet::check(const Planner& planner) {
   return Status();
 }
 
-// Reads columns [skip, count) of a row to `out`. In a row with a head, skip must be 0.
+// Reads columns [skip, count) of a row to `out`. If row.head is not 0, skip must be 0.
 void TableSet::read(const Planned& row, int32_t skip, int32_t* out) const noexcept {
   const int32_t first = row.first + skip, end = row.first + row.count - row.head;
   if (options_.slots) {
@@ -154,7 +154,7 @@ void TableSet::reserve() {
   dense_.reserve(count * stride_);
 }
 
-// Makes each row of the block table `columns` columns long, and keeps its pages.
+// Makes room for `columns` columns in each row of the block table, and keeps the pages of the rows.
 void TableSet::add_columns(int64_t rows, int64_t columns) {
   GrowingArray<int32_t> wider;
   const int64_t had = stride_ == 0 ? 0 : dense_.size() / stride_;
@@ -180,7 +180,7 @@ void TableSet::list_slots() {
   }
 }
 
-// After a row's pages, writes the padding value over pages of the last write, and in columns that have no padding yet.
+// Writes the padding value after a row's pages: over pages of the last write, and in columns that have no padding yet.
 void TableSet::pad(int64_t index, const List& row) noexcept {
   int32_t* out = dense_.data() + index * stride_;
   Held& held = held_[index];
@@ -191,7 +191,7 @@ void TableSet::pad(int64_t index, const List& row) noexcept {
   held = {row.count, std::max(padded, width), row.first, row.row};
 }
 
-// Makes rows [begin, end) inert. The last write used them, and this write does not.
+// Makes rows [begin, end) inert. The last write used these rows, and this write does not.
 void TableSet::clear_rows(int64_t begin, int64_t end) noexcept {
   for (int64_t i = begin; i < end; ++i) {
     if (has(KVC_TABLES_DENSE)) {

@@ -1,14 +1,15 @@
-// TableSet: the arrays of one table. They are planned row by row (table_rows.h), written from a TableSource, and
-// returned as borrowed DLTensors. A table is made in two passes. The first pass (plan, add, add, ..., check)
-// determines what each row will hold, and checks that the source has it. The second pass (write) fills the arrays.
+// A TableSet has the arrays of one table. The table is planned row by row (table_rows.h), written from a TableSource,
+// and returned as borrowed DLTensors. A table is made in two passes. The first pass (plan, add, add, ..., check)
+// determines which pages each row will have, and checks that the source has these pages. The second pass (write) fills
+// the arrays.
 //
-// Thread safety: none. Ownership: owns its arrays, and borrows the source from plan to write.
+// Thread safety: none. Ownership: a TableSet owns its arrays, and borrows the source from plan to write.
 // Invariants
 //   1. The last table does not change before write.
 //   2. With a capacity (graph mode), addresses and shapes never change. Rows, pages and tokens that are not used are
 //      inert: no keys, no queries, the padding value, slot -1.
-//   3. In row r of the block table, the first held_[r].written columns hold pages. The columns from there to
-//      held_[r].padded hold the padding value.
+//   3. In row r of the block table, the first held_[r].written columns have pages. The columns from there to
+//      held_[r].padded have the padding value.
 //   4. write allocates only if it needs more rows, pages or columns than any write so far. It allocates before it
 //      writes anything.
 #pragma once
@@ -26,8 +27,8 @@
 
 namespace kvc {
 
-// What a TableSet makes. max_rows and max_columns are the capacity in graph mode. Otherwise they are 0, and tables
-// are as large as the steps need.
+// Says what a TableSet makes. max_rows and max_columns are the capacity in graph mode. In other modes they are 0, and
+// tables are as large as the steps need.
 struct TableOptions {
   uint32_t arrays = 0;  // KVC_TABLES_DENSE | _CSR | _TOKENS
   int32_t pad_value = -1;
@@ -66,7 +67,7 @@ struct StepTokens {
   int64_t count = 0;    // tokens of all runs
 };
 
-// slot_mapping, positions and last_rows of a step's tokens.
+// Makes slot_mapping, positions and last_rows of a step's tokens.
 class TokenSet {
  public:
   explicit TokenSet(int64_t max_tokens = 0, int64_t max_rows = 0);  // if not 0, sizes are fixed, as in graph mode
@@ -79,8 +80,8 @@ class TokenSet {
   const bool fixed_;
   GrowingArray<int64_t> slots_;
   GrowingArray<int32_t> positions_, last_rows_;
-  int64_t tokens_ = 0, rows_ = 0;  // shapes
-  int64_t used_tokens_ = 0, used_rows_ = 0;
+  int64_t tokens_ = 0, rows_ = 0;            // shapes
+  int64_t used_tokens_ = 0, used_rows_ = 0;  // of the last write, if sizes are fixed
 };
 
 class TableSet {
@@ -90,40 +91,41 @@ class TableSet {
 
   class Planner;
 
-  // Begins the next table. The returned Planner takes its rows. causal: the queries of a row are its last keys, and
-  // each query sees the keys up to itself. grown: the source's rows are those of the last write, in the same order,
-  // and only grew.
+  // Begins the next table. The caller adds the rows of the table to the returned Planner. causal: the queries of a row
+  // are its last keys, and each query sees the keys up to itself. grown: the source's rows are those of the last write,
+  // in the same order, and only grew.
   Planner plan(const TableSource& source, bool causal, bool grown = false);
-  // Begins a table whose rows have one query each, with its keys in lists(). Empties the lists; the caller fills them
-  // before check.
+  // Begins a table whose rows have one query each. The keys of the queries are in lists(), which is empty after this
+  // call. The caller must fill it before check.
   Planner plan_lists(const TableSource& source);
   KeyLists* lists() noexcept { return &lists_; }
-  // Checks that the rows fit, and name only what the source has. It does not check the slots of listed keys: they
-  // belong to new tokens, whose slots TokenSet checks.
+  // Checks that the rows fit in the table, and name only pages or slots that the source has. It does not check the
+  // slots of listed keys, because these keys are new tokens, whose slots TokenSet checks.
   Status check(const Planner& planner);
-  // Call it after check. Throws std::bad_alloc before it changes anything.
+  // Must be called after check. May throw std::bad_alloc, before it changes anything.
   void write();
   // Fills all fields except the arrays of tokens and the generation.
   void describe(kvc_tables* out) noexcept;
-  // Sets the maxima that describe returns in graph mode, for launches that are recorded.
+  // Sets max_seqlen_q and max_seqlen_k that describe returns in graph mode, for kernel launches that are recorded.
   void set_bounds(int32_t max_seqlen_q, int32_t max_seqlen_k) noexcept {
     bound_q_ = max_seqlen_q, bound_k_ = max_seqlen_k;
   }
 
  private:
-  // What a row will hold. Its columns are pages [0, head) of its source row, then [first, first + count - head).
+  // A planned row. Its columns have the pages [0, head) of its source row, and then those of [first, first + count -
+  // head).
   struct Planned {
     int32_t row, queries;
     int32_t position, sinks;
     int32_t head, first, count;
     int32_t seqlen, leftpad, hole;
-    int32_t kept;  // leading columns that are in the block table already
+    int32_t kept;  // number of leading columns that are in the block table already
   };
-  // What a row of lists will hold: keys [first, first + count) of lists_.
+  // A planned row of lists, which has the keys [first, first + count) of lists_.
   struct List {
     int32_t row, first, count;
   };
-  // What a row of the block table holds.
+  // What a row of the block table has (see invariant 3), with `first` and `row` of its plan.
   struct Held {
     int32_t written, padded;
     int32_t first, row;
@@ -150,7 +152,7 @@ class TableSet {
   PageDivider divider_{1};
   KeyLists lists_;
   GrowingArray<Planned> planned_;
-  GrowingArray<List> planned_lists_;  // used in place of planned_ if rows are lists
+  GrowingArray<List> planned_lists_;  // used in place of planned_ if the table has rows of lists
   Status failure_;                    // the error of the first wrong row
   bool next_causal_ = false, listed_ = false, next_streams_ = false;
   int64_t next_rows_ = 0, next_pages_ = 0;
@@ -162,18 +164,18 @@ class TableSet {
   GrowingArray<Held> held_;
   GrowingArray<int32_t> indptr_, indices_, last_page_len_;
   GrowingArray<int32_t> seqlens_, cu_q_, cu_k_, starts_, leftpad_, row_of_, sinks_, holes_;
-  int64_t stride_ = 0;
-  // Of the last write.
+  int64_t stride_ = 0;  // columns for which dense_ has room
+  // Sizes and sums of the last write.
   int64_t rows_ = 0, columns_ = 0, pages_ = 0, keys_ = 0, queries_ = 0;
-  int64_t zeros_ = 0;  // leading rows whose leftpad and key_starts are 0, as rows of lists need
+  int64_t zeros_ = 0;  // number of leading rows whose leftpad and key_starts are 0, as rows of lists need
   int32_t max_q_ = 0, max_k_ = 0, page_size_ = 1, bound_q_ = 0, bound_k_ = 0;
   bool causal_ = false, streams_ = false;
-  // Shapes that describe's tensors point to.
+  // The shapes to which the tensors of describe() point.
   int64_t dense_shape_[2] = {0, 0}, dense_strides_[2] = {0, 1}, row_shape_ = 0, border_shape_ = 0, page_shape_ = 0;
 };
 
-// Makes room for one more row at `end` (null: the first row), and returns its place. *capacity_end becomes the end of
-// the room.
+// Makes room for one more row at `end` (null: the first row), and returns the place of this row. *capacity_end becomes
+// the end of the memory.
 template <class Row>
 Row* TableSet::more_rows(GrowingArray<Row>& rows, const Row* end, Row** capacity_end) {
   const int64_t count = end == nullptr ? 0 : end - rows.data();
@@ -182,8 +184,8 @@ Row* TableSet::more_rows(GrowingArray<Row>& rows, const Row* end, Row** capacity
   return rows.data() + count;
 }
 
-// Takes the rows of a table. The calls for rows without sinks are inline, so that a Planner can stay in registers of
-// the loop that makes the rows.
+// A Planner receives the rows of a table. Its functions for rows without sinks are inline, so that the Planner can stay
+// in registers in the loop that makes the rows.
 class TableSet::Planner {
  public:
   [[gnu::always_inline]] void add(int32_t row, int32_t queries, int32_t begin, int32_t end) {

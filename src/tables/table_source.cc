@@ -8,7 +8,8 @@
 namespace kvc {
 namespace {
 
-// Writes slots of entries [begin, end), page by page. pages(j) is the id of page j.
+// Writes the slots of the entries [begin, end), page by page. pages(j) returns the id of page j. Returns the end of the
+// written slots.
 template <class T, class Pages>
 T* slots_of_pages(const PageDivider& divider, int32_t begin, int32_t end, Pages&& pages, T* out) noexcept {
   for (int32_t entry = begin; entry < end;) {
@@ -44,7 +45,7 @@ class ListReader {
   ListReader(const kvc_backend_tables& tables, int32_t row) noexcept
       : nodes_(tables.nodes), root_(tables.roots[row]), levels_(tables.levels[row]) {}
 
-  // The ids of the pages from `page` to the end of its leaf.
+  // Returns the ids of the pages from `page` to the end of the leaf that has `page`.
   const int32_t* from(int32_t page) noexcept {
     if (page >> KVC_BACKEND_NODE_FANOUT_LOG2 != index_) {
       index_ = page >> KVC_BACKEND_NODE_FANOUT_LOG2;
@@ -57,7 +58,7 @@ class ListReader {
  private:
   const int32_t* nodes_;
   int32_t root_, levels_;
-  int32_t index_ = -1;  // which leaf of the list leaf_ is; -1 = none was read
+  int32_t index_ = -1;  // number of the leaf to which leaf_ points; -1 = no leaf was read
   const int32_t* leaf_ = nullptr;
 };
 
@@ -75,13 +76,13 @@ Status bad_entry(const char* what, const ServerTable& table, int32_t row, int64_
       .at(row);
 }
 
-// Checks that columns [begin, end), in steps of `step`, hold ids in [0, limit).
+// Checks that column `begin`, and each `step`-th column after it before `end`, has an id in [0, limit).
 Status check_columns(const char* what, const ServerTable& table, int32_t row, int64_t begin, int64_t end, int64_t step,
                      int64_t limit) {
   if (end <= begin) return Status();
   if (end > table.num_columns) return too_narrow(what, row, end, table.num_columns);
   const int32_t* columns = table.row(row);
-  // An id below 0 sets the sign bit of `outside`. An id above `last` sets it too, because last - id is below 0.
+  // An id below 0 sets the sign bit of `outside`. An id above `last` sets this bit too, because last - id is below 0.
   const auto last = static_cast<uint32_t>(limit - 1);
   uint32_t outside = 0;
   if (step == 1) {
@@ -128,7 +129,7 @@ void BlockTableSource::slots(int32_t row, int32_t begin, int32_t end, int32_t* o
   slots_of_pages(divider(), begin, end, [columns](int32_t page) { return columns[page]; }, out);
 }
 void BlockTableSource::slots(std::span<const TokenRun> runs, int64_t* out) const noexcept {
-  const ServerTable table = table_;  // a local copy, because for the compiler, a write to `out` might change table_
+  const ServerTable table = table_;  // a copy, because the compiler must assume that writes to `out` change table_
   const auto pages_of = [&table](int32_t row) {
     return [columns = table.row(row)](int32_t page) { return columns[page]; };
   };

@@ -1,6 +1,6 @@
-// TableSource: where a token of a batch row is stored. Two kinds of owner have that information: a cache (page
-// lists), and a server with its own allocator (a block table, or a table of token slots). Code that makes tables
-// reads both through this class.
+// A TableSource says where each token of a batch row is stored. Either a cache has that information (page lists), or a
+// server with its own allocator (a block table, or a table of token slots). Code that makes tables reads both kinds
+// through this class.
 //
 // An entry is the index of a token in its source row. Page j of a row holds entries [j * page_size, (j + 1) *
 // page_size). Thread safety: any thread may read while the borrowed data does not change.
@@ -14,7 +14,7 @@
 
 namespace kvc {
 
-// Division of a non-negative number by a page size: a shift for powers of two.
+// Divides non-negative numbers by a page size. For a power of two, the division is a shift.
 class PageDivider {
  public:
   explicit PageDivider(int32_t page_size) noexcept
@@ -34,13 +34,14 @@ class PageDivider {
   int32_t shift_;
 };
 
-// A run of `count` new tokens: entries from `entry` on of the source row, at positions from `position` on.
+// A run of `count` new tokens. They are the entries from `entry` on of the source row, and have the positions from
+// `position` on.
 struct TokenRun {
   int32_t row = 0;
   int32_t count = 0;
   int32_t entry = 0;                             // -1 = an inert row; its tokens have position 0
   int32_t position = 0;                          // position of the first token
-  const kvc_backend_tree_node* nodes = nullptr;  // [count], with the positions; nullable
+  const kvc_backend_tree_node* nodes = nullptr;  // nullable; [count]: nodes whose positions replace `position`
 };
 
 class TableSource {
@@ -50,16 +51,17 @@ class TableSource {
 
   const PageDivider& divider() const noexcept { return divider_; }
 
-  // Page ids of pages [begin, end) of a row.
+  // Writes the ids of the pages [begin, end) of a row to `out`.
   virtual void pages(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept = 0;
-  // Slots of entries [begin, end) of a row.
+  // Writes the slots of the entries [begin, end) of a row to `out`.
   virtual void slots(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept = 0;
-  // Slots of runs, one after the other; -1 for tokens of inert runs.
+  // Writes the slots of all tokens of `runs` to `out`. Tokens of inert rows get -1.
   virtual void slots(std::span<const TokenRun> runs, int64_t* out) const noexcept = 0;
 
   // Checks that a row has columns for entries [0, entries).
   virtual Status check_room(int32_t row, int64_t entries) const = 0;
-  // Check that pages, or entries, [begin, end) of a row exist and hold valid ids.
+  // check_pages checks that the pages [begin, end) of a row exist and have valid ids. check_slots does the same for
+  // entries.
   virtual Status check_pages(int32_t row, int32_t begin, int32_t end) const = 0;
   virtual Status check_slots(int32_t row, int32_t begin, int32_t end) const = 0;
 
@@ -67,7 +69,7 @@ class TableSource {
   PageDivider divider_;
 };
 
-// The page lists of a forward's rows in one group. They belong to the library, so they need no check.
+// The page lists of a forward's rows in one group. The library made these lists, so they need no check.
 class ListSource final : public TableSource {
  public:
   ListSource(const kvc_backend_tables& tables, int32_t page_size) noexcept : TableSource(page_size), tables_(tables) {}
@@ -88,12 +90,13 @@ struct ServerTable {
   const int32_t* data;  // borrowed; rows of `row_stride` elements
   int64_t row_stride;
   int64_t num_columns;
-  const int32_t* rows;  // borrowed; [batch rows], checked; null = row r of the table
-  int64_t num_pages;    // page ids are below it; num_pages * page_size <= 2^31
+  const int32_t* rows;  // borrowed; [batch rows]: rows of the table, already checked; null = row r of the batch is row
+                        // r of the table
+  int64_t num_pages;    // page ids are below num_pages; num_pages * page_size <= 2^31
   const int32_t* row(int32_t r) const noexcept { return data + (rows == nullptr ? r : rows[r]) * row_stride; }
 };
 
-// Column j holds the id of page j.
+// A server's block table. Column j has the id of page j.
 class BlockTableSource final : public TableSource {
  public:
   BlockTableSource(const ServerTable& table, int32_t page_size) noexcept : TableSource(page_size), table_(table) {}
@@ -109,7 +112,8 @@ class BlockTableSource final : public TableSource {
   ServerTable table_;
 };
 
-// Column j holds the slot of token j (req_to_token). Tokens of one page have consecutive slots.
+// A server's table of token slots (req_to_token). Column j has the slot of token j. Tokens of one page have consecutive
+// slots.
 class SlotTableSource final : public TableSource {
  public:
   SlotTableSource(const ServerTable& table, int32_t page_size) noexcept : TableSource(page_size), table_(table) {}

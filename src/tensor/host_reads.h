@@ -1,5 +1,5 @@
-// Whether the host can read a tensor's memory in place. It can read its own memory, and memory that is pinned for a
-// GPU.
+// host_reads returns whether the host can read a tensor's memory in place. The host can read its own memory, and memory
+// that is pinned for a GPU.
 #pragma once
 
 #include <dlpack/dlpack.h>

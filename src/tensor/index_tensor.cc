@@ -11,7 +11,7 @@ int32_t nearest_int32(int64_t value) noexcept {
   return static_cast<int32_t>(std::clamp<int64_t>(value, INT32_MIN, INT32_MAX));
 }
 
-// Copies values to `out`, and returns whether all of them are in least..most. Another thread may write `values`, so the
+// Copies values to `out`, and returns whether all values are in least..most. Another thread may write `values`, so the
 // comparisons read the copies in `out`. Atomic loads of `values` would prevent vector code, so the loads are plain, and
 // the thread sanitizer is off here.
 template <class T>

@@ -1,10 +1,10 @@
-// Index arrays of a caller. IndexTensor has one number for each row, with any stride. IndexTable has rows of numbers.
-// Elements are int32 or int64. `read` checks the tensor. Another thread may write the values during the call. So
-// `copy` reads each value once, and checks what it has read.
+// Describes index arrays of a caller. An IndexTensor is an array of numbers with any stride. An IndexTable is a table
+// of numbers. Elements are int32 or int64. `read` checks the tensor. Another thread may write the values during the
+// call. So `copy` reads each value once, and checks the value that it has read.
 //
-// An array may be on the context's device. Then the host does not read it, but kernels do (`on_device`).
+// An array may be on the context's device. Then the host does not read the array, but kernels do (`on_device`).
 //
-// Thread safety: none; an object belongs to one call. Ownership: borrows the tensor's data.
+// Thread safety: none; an object belongs to one call. Ownership: an object borrows the tensor's data.
 #pragma once
 
 #include <cinttypes>
@@ -21,20 +21,20 @@ struct IndexSpec {
   const char* name;     // for messages
   DLDevice device;      // device of the context; host memory is always allowed
   int64_t size = -1;    // elements that are needed; -1 = all elements of the tensor
-  bool scalar = false;  // a tensor of rank 0 is one value for all `size` elements
+  bool scalar = false;  // a tensor of rank 0 is allowed: one value for all `size` elements
   bool exact = false;   // requires stride 1 and exactly `size` elements
 };
 
 class IndexTensor {
  public:
-  // Checks `tensor`, and keeps its shape and type. NULL stands for an array that is not given.
+  // Checks `tensor`, and keeps its shape and type. If `tensor` is NULL, the array is not given.
   static Status read(const DLTensor* tensor, const IndexSpec& spec, IndexTensor* out);
 
   bool given() const noexcept { return name_ != nullptr; }
   bool on_host() const noexcept { return on_host_; }
   // Whether the array is one value for all rows, and the host can read it.
   bool constant() const noexcept { return on_host_ && view_.rank == 0; }
-  // The array as kernels take it. It has no data if the array is not given or is constant.
+  // Returns the array in the form for kernels, without data if the array is not given or is constant.
   kvc_backend_indexes on_device() const noexcept;
   const char* name() const noexcept { return name_; }
   int64_t size() const noexcept { return size_; }
@@ -69,7 +69,7 @@ class IndexTable {
   int64_t num_columns() const noexcept { return view_.shape[1]; }
   int64_t row_stride() const noexcept { return view_.strides[0]; }
   const void* data() const noexcept { return view_.data; }
-  // The data of a table of int32.
+  // Returns the data of a table of int32.
   const int32_t* narrow() const noexcept { return reinterpret_cast<const int32_t*>(view_.data); }
   // Copies columns [begin, end) of a row to the same places of `out`, and checks them like IndexTensor::copy.
   bool copy_columns(int64_t row, int64_t begin, int64_t end, int64_t most, int32_t* out) const noexcept;
@@ -80,7 +80,7 @@ class IndexTable {
   bool wide_ = false, on_host_ = true;
 };
 
-// The device on which an index tensor must be: the CPU if the host can read the tensor, else `device`.
+// Returns the device on which an index tensor must be: the CPU if the host can read the tensor, else `device`.
 DLDevice index_device(const DLTensor& tensor, DLDevice device) noexcept;
 
 }  // namespace kvc

@@ -2,7 +2,7 @@
 // check the entries again (kvc_backend_lists). So if another thread writes an entry after the check, results may
 // change, but kernels read no memory out of range.
 //
-// Pure functions; any thread.
+// The functions are pure, and any thread may call them.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,9 @@ namespace kvc {
 // Fails with UNSUPPORTED if the backend does not attend over lists.
 Status check_attends_lists(const kvc_backend& backend);
 
-// Reads a tensor that must match `spec`. Its last two dims are heads (1 or kv_heads) and entries. The function sets
-// spec.takes. *out describes lists of blocks of `block` tokens, and its `physical` is 0.
+// Reads a tensor that must match `spec`. Its last two dims are heads (1 or kv_heads) and entries. The function itself
+// sets spec.takes and spec.dtypes. *out then describes lists whose entries are blocks of `block` tokens, and
+// out->physical is 0.
 Status read_key_lists(const DLTensor* tensor, TensorSpec spec, int64_t kv_heads, int32_t block, TensorView* view,
                       kvc_backend_lists* out, const char* block_name = "index_block");
 
@@ -26,8 +27,8 @@ struct BadEntry {
   int64_t head, place;  // indices in the lists of the token
   int32_t value;
 };
-// Whether a list of a token has an entry that is `limit` or more; then *bad describes it. kv_heads: those of the
-// layer.
+// Returns whether a list of a token has an entry that is `limit` or more. If so, *bad describes such an entry.
+// kv_heads: the number of kv heads of the layer.
 bool find_entry_beyond(const kvc_backend_lists& lists, int64_t row, int64_t token, int64_t kv_heads, int64_t limit,
                        BadEntry* bad) noexcept;
 

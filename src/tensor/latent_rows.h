@@ -1,6 +1,6 @@
-// Layers of groups with latent rows (multi-head latent attention, MLA). A token has one row [latent | rotary] for all
-// heads. K is the whole row, and V is its latent part. So V is never stored or moved apart from K. Pure functions;
-// any thread.
+// Checks layers of groups with latent rows (multi-head latent attention, MLA). A token has one row [latent | rotary]
+// for all heads. K is the whole row, and V is the latent part of the row. So V is never stored or moved apart from K.
+// The functions are pure, and any thread may call them.
 #pragma once
 
 #include <cstdint>

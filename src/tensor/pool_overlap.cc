@@ -16,7 +16,7 @@ PoolRows::PoolRows(const kvc_backend_layer& layer, const kvc_backend_pool& pool)
   while (num_dims_ > 0 && dims_[num_dims_ - 1].stride_bytes == row_bytes_) row_bytes_ *= dims_[--num_dims_].count;
 }
 
-// Bytes from the start of the first row to the end of the last row, over the dims from `first_dim` on.
+// Returns the bytes from the begin of the first row to the end of the last row, over the dims from `first_dim` on.
 int64_t PoolRows::extent(int32_t first_dim) const noexcept {
   int64_t bytes = row_bytes_;
   for (int32_t d = first_dim; d < num_dims_; ++d) bytes += (dims_[d].count - 1) * dims_[d].stride_bytes;
@@ -27,9 +27,9 @@ bool PoolRows::overlaps(const PoolRows& other) const noexcept {
   return meets(0, other, 0, static_cast<int64_t>(other.begin_ - begin_));
 }
 
-// Whether an entry of this pool overlaps an entry of the other pool. An entry is all rows with the same indices in the
-// dims before `dim` (in the other pool, before `other_dim`). `distance` is the number of bytes from the first row of
-// this pool's entry to the first row of the other entry.
+// Returns whether an entry of this pool overlaps an entry of the other pool. An entry consists of all rows with the
+// same indices in the dims before `dim` (in the other pool, before `other_dim`). `distance` is the number of bytes from
+// the first row of this pool's entry to the first row of the other entry.
 bool PoolRows::meets(int32_t dim, const PoolRows& other, int32_t other_dim, int64_t distance) const noexcept {
   if (distance >= extent(dim) || distance + other.extent(other_dim) <= 0) return false;
   if (dim == num_dims_ && other_dim == other.num_dims_) return true;
@@ -37,8 +37,8 @@ bool PoolRows::meets(int32_t dim, const PoolRows& other, int32_t other_dim, int6
     return d < rows.num_dims_ ? rows.dims_[d].stride_bytes : 0;
   };
   const int64_t stride = std::max(stride_at(*this, dim), stride_at(other, other_dim));
-  // Each pool is treated as entries that are `stride` bytes apart. A pool without a dim of that stride is one entry.
-  // If an entry reaches into the next one, the search ends here, and the result is true.
+  // Each pool is treated as entries that are `stride` bytes apart. A pool without a dim of that stride is one entry. If
+  // an entry reaches into the next entry, the search ends here, and the result is true.
   const bool steps = stride_at(*this, dim) == stride, other_steps = stride_at(other, other_dim) == stride;
   const int64_t count = steps ? dims_[dim].count : 1;
   const int64_t other_count = other_steps ? other.dims_[other_dim].count : 1;

@@ -1,7 +1,8 @@
-// PoolRows: the bytes that the rows of a page pool take, and whether two pools share a byte. Pure.
+// PoolRows describes the bytes that the rows of a page pool take, and tests whether two pools share a byte. Its
+// functions are pure.
 //
-// The address ranges of two pools of one allocation may overlap without an error. For example, all layers of a page
-// may lie side by side, or K and V of a token. So the test compares rows, not ranges.
+// The address ranges of two pools of one allocation may overlap without an error. For example, a page may have the rows
+// of all layers side by side, or K and V of a token may lie side by side. So the test compares rows, not ranges.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +19,13 @@ class PoolRows {
   uintptr_t begin() const noexcept { return begin_; }
   uintptr_t end() const noexcept { return begin_ + static_cast<uintptr_t>(extent(0)); }
 
-  // Whether a byte belongs to both pools. The result is exact if no entry of a dim reaches into the next one, as in
-  // pools of one layout. In other cases, it may be true when only the ranges overlap.
+  // Returns whether a byte belongs to both pools. The result is exact if no entry of a dim reaches into the next entry,
+  // as in pools of one layout. In other cases, the result may be true although only the address ranges overlap.
   bool overlaps(const PoolRows& other) const noexcept;
 
  private:
-  // Dims in the order of falling strides. Dims of size 1 are left out. Dims whose rows follow each other without a
-  // gap are part of row_bytes_.
+  // A dim of the pool. dims_ has the dims sorted by stride, with the largest stride first. Dims of size 1 are left out.
+  // Dims whose rows follow each other without a gap are part of row_bytes_.
   struct Dim {
     int64_t count;
     int64_t stride_bytes;

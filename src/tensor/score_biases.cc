@@ -32,7 +32,7 @@ Status check_keys(const char* name, int64_t keys, const kvc_backend_rows& rows) 
   return Status();
 }
 
-// The loop has no branch, so that it becomes vector code.
+// Returns whether no number is NaN or +infinity. The loop has no branch, so that it becomes vector code.
 bool all_below_infinity(const float* data, int64_t n) {
   int64_t others = 0;
   for (int64_t i = 0; i < n; ++i) others += data[i] < INFINITY ? 0 : 1;
@@ -125,7 +125,7 @@ Status read_mask(const DLTensor& tensor, const BiasedCall& call, TensorView* vie
 Status check_takes_biases(const kvc_backend& backend, const kvc_attend_args& args) {
   if ((backend.features & KVC_BACKEND_BIASES) != 0) return Status();
   const char* const given = args.rel_bias != nullptr ? "rel_bias" : args.key_bias != nullptr ? "key_bias" : "mask";
-  return Status::error(KVC_ERROR_UNSUPPORTED, "%s: the %s backend has no biases and masks", given, backend.name);
+  return Status::error(KVC_ERROR_UNSUPPORTED, "%s: the %s backend supports no biases and masks", given, backend.name);
 }
 
 Status read_biases(const kvc_attend_args& args, const BiasedCall& call, BiasViews* views, kvc_backend_bias* out) {

@@ -1,7 +1,7 @@
 // Checks the biases and the mask of kvc_forward_attend (kvc_attend_args): their shapes, and their values if the host
 // can read them.
 //
-// Pure functions; any thread.
+// The functions are pure, and any thread may call them.
 #pragma once
 
 #include "base/status.h"
@@ -10,7 +10,8 @@
 
 namespace kvc {
 
-// A call of attend: its rows of the batch, the rows of its tensors (`tokens`), and the heads of its layer.
+// A call of attend. rows: the rows of the batch. tokens: the number of rows of its tensors. q_heads, kv_heads: the
+// heads of the layer.
 struct BiasedCall {
   const kvc_backend_rows& rows;
   int64_t tokens;
@@ -23,7 +24,7 @@ struct BiasViews {
   TensorView rel_bias, key_bias, mask;
 };
 
-// Fails with UNSUPPORTED if the backend takes no biases and masks. The call must have a bias or a mask.
+// Fails with UNSUPPORTED if the backend supports no biases and masks. The call must have a bias or a mask.
 Status check_takes_biases(const kvc_backend& backend, const kvc_attend_args& args);
 
 // Reads the tensors that are given. On the CPU, refuses a NaN or +infinity in a bias.

@@ -8,7 +8,8 @@
 namespace kvc {
 namespace {
 
-// Bytes from the first element to the end of the last one, over the dims whose stride is below `limit` bytes.
+// Returns the bytes from the first element to the end of the last element, over the dims whose stride is below `limit`
+// bytes.
 int64_t extent_bytes(const TensorView& t, int64_t limit) noexcept {
   int64_t bytes = element_bytes(t.dtype);
   for (int32_t i = 0; i < t.rank; ++i) {
@@ -18,8 +19,8 @@ int64_t extent_bytes(const TensorView& t, int64_t limit) noexcept {
   return bytes;
 }
 
-// Whether the tensor can be seen as columns of a table with rows of `pitch` bytes: each stride is a multiple of
-// `pitch`, or is smaller and its dim stays within a row.
+// Returns whether the tensor consists of columns of a table with rows of `pitch` bytes: each stride is a multiple of
+// `pitch`, or it is smaller and the elements of its dim stay within a row.
 bool divides(const TensorView& t, int64_t pitch) noexcept {
   for (int32_t i = 0; i < t.rank; ++i) {
     const int64_t stride = t.strides[i] * element_bytes(t.dtype);
@@ -28,7 +29,7 @@ bool divides(const TensorView& t, int64_t pitch) noexcept {
   return extent_bytes(t, pitch) <= pitch;
 }
 
-// Whether both tensors are columns of a table with rows of `pitch` bytes, and have no column in common.
+// Returns whether both tensors consist of columns of a table with rows of `pitch` bytes, and have no column in common.
 bool in_different_columns(const TensorView& a, const TensorView& b, int64_t pitch) noexcept {
   if (!divides(a, pitch) || !divides(b, pitch)) return false;
   const auto size = static_cast<uintptr_t>(pitch);

@@ -1,4 +1,4 @@
-// Whether two tensors have an element in common. Pure; any thread.
+// Checks whether tensors have an element in common. The functions are pure, and any thread may call them.
 #pragma once
 
 #include "base/status.h"
@@ -6,9 +6,9 @@
 
 namespace kvc {
 
-// The result is exact if the ranges of the tensors do not overlap, and for views of different columns of one buffer.
-// Examples of such views are the latent and the rotary part of MLA rows, or q, k and v of one projection. In other
-// cases it is true if the ranges overlap.
+// Returns whether two tensors have an element in common. The result is exact if the address ranges of the tensors do
+// not overlap. It is also exact for views of different columns of one buffer, such as the latent and the rotary part of
+// MLA rows, or q, k and v of one projection. In other cases, the result is true if the address ranges overlap.
 bool elements_overlap(const TensorView& a, const TensorView& b) noexcept;
 
 // Describes a tensor [tokens, heads, dims] of a backend call as a TensorView.

@@ -16,7 +16,7 @@ constexpr int64_t kSettledNs = 2'000'000'000;
 
 void DiskStore::scan() {
   if (scanning_.exchange(true)) return;
-  const struct Scanning {  // resets the flag also if `make_room` throws
+  const struct Scanning {  // resets the flag, also if `make_room` throws
     std::atomic<bool>& flag;
     ~Scanning() { flag.store(false); }
   } scanning{scanning_};
@@ -82,7 +82,8 @@ void DiskStore::add_found(const kvc_tier_key& key, int64_t payload_bytes) {
     ++counts_.damaged;
     return;
   }
-  // A key can have two files if two processes stored it at the same time, or after a crash. The newer file stays.
+  // A key can have two files of different sizes if two processes stored it at the same time, or after a crash. The
+  // newer file stays.
   int64_t extra_bytes = -1;
   {
     MutexLock lock(mutex_);

@@ -152,7 +152,8 @@ void DiskStore::forget(const kvc_tier_item& item, bool damaged) {
 }
 
 // Gives the file its final name, and updates the entry of its object in the index.
-DiskStore::Outcome DiskStore::publish(const kvc_tier_item& item, const std::string& name, int64_t stamp_ns) {
+DiskStore::Outcome DiskStore::publish(const kvc_tier_item& item, const std::string& name, int64_t stamp_ns,
+                                      int64_t* reserved) {
   MutexLock stripe_lock(stripe(item.key));
   Outcome outcome = folder_->publish(name, item.key, item.bytes);
   int64_t old_bytes = -1;
@@ -162,6 +163,10 @@ DiskStore::Outcome DiskStore::publish(const kvc_tier_item& item, const std::stri
     if (outcome.result == KVC_TIER_OK) {
       try {
         index_.put(item.key, item.bytes, stamp_ns);
+        // The index now counts the new file, and no longer an old file of another size, which is removed below.
+        const int64_t left = old_bytes >= 0 && old_bytes != item.bytes ? frame_bytes(old_bytes) : 0;
+        reserved_bytes_ += left - *reserved;
+        *reserved = left;
       } catch (const std::bad_alloc&) {
         outcome = {KVC_TIER_FAILED, ENOMEM, false};
       }
@@ -179,9 +184,10 @@ DiskStore::Outcome DiskStore::publish(const kvc_tier_item& item, const std::stri
 }
 
 // Writes an object to a file, and gives the file its final name. name: name of a recycled file, or empty.
-DiskStore::Outcome DiskStore::write(const kvc_tier_item& item, int64_t stamp_ns, std::string name, Bounce& bounce) {
+DiskStore::Outcome DiskStore::write(const kvc_tier_item& item, int64_t stamp_ns, std::string name, Bounce& bounce,
+                                    int64_t* reserved) {
   const Outcome outcome = folder_->write(item, stamp_ns, bounce, &name);
-  return outcome.result == KVC_TIER_OK ? publish(item, name, stamp_ns) : outcome;
+  return outcome.result == KVC_TIER_OK ? publish(item, name, stamp_ns, reserved) : outcome;
 }
 
 DiskStore::Outcome DiskStore::store(const kvc_tier_item& item, Bounce& bounce) {
@@ -206,13 +212,14 @@ DiskStore::Outcome DiskStore::store(const kvc_tier_item& item, Bounce& bounce) {
     transfer = store_meter_.begin(steady_ns());
   }
   Outcome outcome;
+  int64_t reserved = bytes;
   try {
-    outcome = write(item, stamp, std::move(recycled), bounce);
+    outcome = write(item, stamp, std::move(recycled), bounce, &reserved);
   } catch (const std::bad_alloc&) {
     outcome = {KVC_TIER_FAILED, ENOMEM, false};
   }
   MutexLock lock(mutex_);
-  reserved_bytes_ -= bytes;
+  reserved_bytes_ -= reserved;
   const bool ok = outcome.result == KVC_TIER_OK;
   store_meter_.end(transfer, steady_ns(), ok ? item.bytes : 0);
   if (ok) counts_.written_bytes += item.bytes;

@@ -70,8 +70,10 @@ class DiskStore {
   // Call it after a load found no object, or a damaged file. Erases the object from the index, and deletes a damaged
   // file.
   void forget(const kvc_tier_item& item, bool damaged);
-  Outcome write(const kvc_tier_item& item, int64_t stamp_ns, std::string name, Bounce& bounce);
-  Outcome publish(const kvc_tier_item& item, const std::string& name, int64_t stamp_ns);
+  // *reserved: bytes that the caller has reserved for the file. While the index counts the file, they are not reserved
+  // too. The caller frees what is left of them.
+  Outcome write(const kvc_tier_item& item, int64_t stamp_ns, std::string name, Bounce& bounce, int64_t* reserved);
+  Outcome publish(const kvc_tier_item& item, const std::string& name, int64_t stamp_ns, int64_t* reserved);
   int64_t next_stamp() noexcept KVC_REQUIRES(mutex_);
   Mutex& stripe(const kvc_tier_key& key) noexcept { return stripes_[key.bytes[1] % stripes_.size()]; }
 

@@ -22,7 +22,7 @@ int64_t largest_object(const DiskTierOptions& options) {
   return std::min(kMaxFramePayloadBytes, blocks - kFrameHeaderBytes);
 }
 
-// A disk tier: its queue, its store, and the threads that take items from the queue and execute them.
+// A disk tier has a queue of items, a store, and threads that take items from the queue and execute them.
 class DiskTier {
  public:
   explicit DiskTier(const DiskTierOptions& options)
@@ -42,7 +42,8 @@ class DiskTier {
     return Status();
   }
 
-  // In a child of fork(), the threads of the parent do not exist, and its locks may be held forever.
+  // Returns whether this process is a child of the process that opened the tier. In a child of fork(), the threads of
+  // the tier do not exist, and its locks may be held forever.
   bool is_child() const noexcept { return process_id() != owner_; }
 
   void lookup(int64_t n, const kvc_tier_key* keys, kvc_tier_found* found) noexcept {
@@ -88,7 +89,7 @@ class DiskTier {
   }
 
   // A child of fork() closes its copies of the descriptors. It does not free the memory, because threads that do not
-  // exist in the child may have held its locks.
+  // exist in the child may have held the locks of the tier.
   static void close(DiskTier* tier) noexcept {
     if (tier->is_child()) {
       tier->queue_.forget_descriptor();

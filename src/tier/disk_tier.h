@@ -26,8 +26,8 @@ struct DiskTierOptions {
   int64_t capacity_bytes = 0;  // limit for all files, at least 4096. The least recently used objects are evicted
   DiskSync sync = DiskSync::kNever;
   int32_t threads = 4;       // 1..64; the threads start with the first job
-  int32_t max_items = 1024;  // 1..1048576: the most open items in all jobs
-  // open_disk_tier scans until it has found this many objects. A thread scans the rest.
+  int32_t max_items = 1024;  // 1..1048576: largest number of open items in all jobs
+  // open_disk_tier scans folders until it has found this many objects. A thread scans the other folders.
   int64_t scan_at_open = 10000;
   int64_t rescan_ms = 1000;  // shortest time between scans for objects of other processes
   // For tests.

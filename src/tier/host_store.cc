@@ -5,6 +5,7 @@
 #include <cinttypes>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "base/steady_clock.h"
 #include "system/mapped_memory.h"
@@ -77,12 +78,13 @@ int32_t HostStore::store(const kvc_tier_item& item) {
   store_meter_.end(transfer, steady_ns(), item.bytes);
   counts_.written_bytes += item.bytes;
   try {
-    if (const auto old = index_.find(item.key); old != index_.end()) drop(old->second);
-    index_.emplace(item.key, made.begin());
+    const auto [at, is_new] = index_.try_emplace(item.key, made.begin());
+    if (!is_new) retire(std::exchange(at->second, made.begin()));
   } catch (...) {
     free_blocks(made.front().first);
     throw;
   }
+  if (made.front().kept) kept_blocks_ += blocks_of(item.bytes);
   Objects& list = list_of(made.front());
   list.splice(list.end(), made);
   return KVC_TIER_OK;
@@ -149,6 +151,11 @@ void HostStore::free_blocks(int32_t first) noexcept {
 
 void HostStore::drop(Objects::iterator object) noexcept {
   index_.erase(object->key);
+  retire(object);
+}
+
+void HostStore::retire(Objects::iterator object) noexcept {
+  if (object->kept) kept_blocks_ -= blocks_of(object->bytes);
   if (object->loads > 0) {
     object->dropped = true;
     dropped_.splice(dropped_.end(), list_of(*object), object);
@@ -181,6 +188,11 @@ void HostStore::count_failure(int32_t os_error) noexcept {
   MutexLock lock(mutex_);
   ++counts_.failed;
   counts_.last_os_error = os_error;
+}
+
+int64_t HostStore::room_to_keep() const noexcept {
+  MutexLock lock(mutex_);
+  return (num_blocks_ - kept_blocks_) * kBlockBytes;
 }
 
 void HostStore::fill(kvc_tier_stats* stats) const noexcept {

@@ -17,6 +17,7 @@
 #include "base/lazy_array.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "tier/host_tier.h"
 #include "tier/tier_items.h"
 #include "tier/tier_key.h"
 #include "tier/transfer_meter.h"
@@ -25,7 +26,7 @@ namespace kvc {
 
 class HostStore {
  public:
-  static constexpr int64_t kBlockBytes = 4096;
+  static constexpr int64_t kBlockBytes = kHostBlockBytes;
   static constexpr int64_t kMaxBytes = INT32_MAX * kBlockBytes;
 
   HostStore() = default;
@@ -43,6 +44,7 @@ class HostStore {
   int32_t perform(TierWork work, const kvc_tier_item& item);
   void count_failure(int32_t os_error) noexcept;
   void fill(kvc_tier_stats* stats) const noexcept;
+  int64_t room_to_keep() const noexcept;  // as host_tier_room_to_keep
 
  private:
   struct Object {
@@ -62,6 +64,8 @@ class HostStore {
   void free_blocks(int32_t first) noexcept KVC_REQUIRES(mutex_);
   Objects& list_of(const Object& object) noexcept KVC_REQUIRES(mutex_) { return object.kept ? kept_ : objects_; }
   void drop(Objects::iterator object) noexcept KVC_REQUIRES(mutex_);
+  // Frees an object that the index does not name: now, or after its last open load.
+  void retire(Objects::iterator object) noexcept KVC_REQUIRES(mutex_);
   // Copies between the buffers of an item and a chain of blocks. No other code may change the chain at the same time.
   void copy(const kvc_tier_item& item, int32_t block, bool into_blocks) const noexcept;
 
@@ -75,8 +79,9 @@ class HostStore {
   Objects dropped_ KVC_GUARDED_BY(mutex_);  // removed objects with open loads
   std::unordered_map<kvc_tier_key, Objects::iterator, TierKeyHash, TierKeyEqual> index_ KVC_GUARDED_BY(mutex_);
   int32_t free_ KVC_GUARDED_BY(mutex_) = -1;
-  int64_t num_free_ KVC_GUARDED_BY(mutex_) = 0;  // blocks of the free chain, and blocks from fresh_ on
-  int32_t fresh_ KVC_GUARDED_BY(mutex_) = 0;     // first block that was never used
+  int64_t num_free_ KVC_GUARDED_BY(mutex_) = 0;     // blocks of the free chain, and blocks from fresh_ on
+  int64_t kept_blocks_ KVC_GUARDED_BY(mutex_) = 0;  // blocks of objects that must not be evicted
+  int32_t fresh_ KVC_GUARDED_BY(mutex_) = 0;        // first block that was never used
   TransferMeter load_meter_ KVC_GUARDED_BY(mutex_), store_meter_ KVC_GUARDED_BY(mutex_);
   kvc_tier_stats counts_ KVC_GUARDED_BY(mutex_) = {};
 };

@@ -25,6 +25,7 @@ class HostTier {
     return store_.open(capacity_bytes);
   }
   int64_t largest_object() const noexcept { return store_.largest_object(); }
+  int64_t room_to_keep() const noexcept { return is_child() ? 0 : store_.room_to_keep(); }
 
   // In a child of fork(), the tier does nothing, because threads of the parent may have held its locks.
   bool is_child() const noexcept { return process_id() != owner_; }
@@ -84,6 +85,8 @@ class HostTier {
 };
 
 }  // namespace
+
+int64_t host_tier_room_to_keep(void* self) noexcept { return static_cast<HostTier*>(self)->room_to_keep(); }
 
 Status open_host_tier(int64_t capacity_bytes, kvc_tier* tier) {
   if (capacity_bytes < HostStore::kBlockBytes || capacity_bytes > HostStore::kMaxBytes) {

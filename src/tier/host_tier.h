@@ -15,7 +15,13 @@
 
 namespace kvc {
 
+// The memory of an object is a whole number of blocks.
+constexpr int64_t kHostBlockBytes = 4096;
+
 // Errors: INVALID_ARGUMENT (capacity_bytes is not in 4096..2^43 - 4096), OUT_OF_MEMORY.
 Status open_host_tier(int64_t capacity_bytes, kvc_tier* tier);
+// self: of a host tier. Returns the bytes of whole blocks that new objects with KVC_TIER_ITEM_KEEP can take, if they
+// evict all other objects.
+int64_t host_tier_room_to_keep(void* self) noexcept;
 
 }  // namespace kvc

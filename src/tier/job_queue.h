@@ -80,7 +80,7 @@ class JobQueue {
     cancel_in(&others_, job, cancelled);
   }
 
-  void stop() noexcept;  // each thread ends after its present item
+  void stop() noexcept;  // take() returns kStop from now on, so each thread ends after its present item
   int64_t open_items() const noexcept;
   void forget_descriptor() noexcept;  // for a child of fork(): only closes the descriptor
 

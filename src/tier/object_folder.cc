@@ -73,8 +73,8 @@ void ObjectFolder::forget_descriptors() noexcept {
   marker_ = root_ = -1;
 }
 
-// Opens or creates the marker file. A directory without a marker must be empty. So the tier never deletes files of
-// another program if the path is wrong.
+// Opens or creates the marker file. A directory without a marker must be empty. So if the path is wrong, the tier does
+// not delete files of another program.
 Status ObjectFolder::check_marker(const std::string& path) {
   marker_ = ops_.open_at(root_, kMarkerName, kOpenRead | kOpenWrite, 0);
   if (forbids_writing(marker_)) {
@@ -86,12 +86,12 @@ Status ObjectFolder::check_marker(const std::string& path) {
     const int listed = ops_.list(root_, [&](const char* name) { entries += std::strcmp(name, kMarkerName) != 0; });
     if (listed < 0) return os_failure(path, "list", listed);
     // Every process creates the marker before other files. So if there are entries, another process may have created
-    // the marker after the first open_at, and it is opened again.
+    // the marker after the first open_at, and the marker is opened again.
     marker_ = ops_.open_at(root_, kMarkerName, kOpenRead | kOpenWrite | (entries == 0 ? kOpenCreate : 0), 0600);
     if (marker_ == -ENOENT) {
       return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                            "directory \"%.200s\" has %" PRId64
-                           " entries and no file %s: it is not empty and not that of a tier",
+                           " entries but no file %s, so it is not the directory of a tier",
                            path.c_str(), entries, kMarkerName);
     }
   }
@@ -100,7 +100,8 @@ Status ObjectFolder::check_marker(const std::string& path) {
   const int64_t got = ops_.read_at(marker_, text, sizeof text, 0);
   if (got < 0) return os_failure(path, "read kvcache-tier", static_cast<int>(got));
   if (got > kMarkerBytes || std::memcmp(text, kMarkerText, static_cast<size_t>(got)) != 0) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "directory \"%.200s\": %s is of another version of libkvcache",
+    return Status::error(KVC_ERROR_UNSUPPORTED,
+                         "directory \"%.200s\": the file %s has the text of another version of libkvcache",
                          path.c_str(), kMarkerName);
   }
   if (got < kMarkerBytes && !read_only_) {  // the marker is new, or a crash or a full disk has cut it
@@ -110,8 +111,8 @@ Status ObjectFolder::check_marker(const std::string& path) {
   return Status();
 }
 
-// Removes files in tmp/ that other processes did not finish. If no other process uses the directory, removes all of
-// them; otherwise, removes files that are older than an hour. If the clock is wrong, this may remove a file that
+// Removes files in tmp/ that other processes did not finish. If no other process holds the lock, removes all files in
+// tmp/. Otherwise, removes files that are older than an hour. If the clock is wrong, this may remove a file that
 // another process is writing. Then only that store fails.
 Status ObjectFolder::lock_and_clean() {
   const bool alone = lock_file(marker_, true) == 0;
@@ -152,7 +153,7 @@ std::string ObjectFolder::temporary_name() {
 }
 
 // Opens a file in tmp/ for writing. A recycled file gets a new stamp at once, so that no other process removes it as
-// the old file of a crash.
+// the leftover of a crash.
 int ObjectFolder::open_temporary(int64_t stamp_ns, std::string* name) {
   if (!name->empty()) {
     const int fd = ops_.open_at(root_, name->c_str(), kOpenWrite | kOpenPlain | (direct_ ? kOpenDirect : 0), 0);

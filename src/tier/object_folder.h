@@ -1,8 +1,8 @@
 // ObjectFolder: the directory of a disk tier. It reads and writes whole objects as files.
 //
-//   kvcache-tier        marks the directory as a tier; every process that uses it has a shared lock on this file
-//   tmp/                files that are being written
-//   00/ .. ff/          objects, by the first byte of their key: <key in hex>.<bytes of the payload in hex>
+//   kvcache-tier        marks the directory as a tier; every process that may write to it has a shared lock on this
+//   file tmp/                files that are being written 00/ .. ff/          objects, by the first byte of their key:
+//   <key in hex>.<bytes of the payload in hex>
 //
 // A file is written in tmp/ and then renamed. So a file with the name of an object is complete, unless power was lost
 // or the disk is damaged. A read checks the frame (object_frame.h), so it never returns wrong bytes.
@@ -24,7 +24,7 @@
 
 namespace kvc {
 
-// Whether and when a store waits until data is on the disk.
+// Says whether a store waits until its data is on the disk, and what a loss of power can destroy.
 enum class DiskSync {
   kNever,  // after a loss of power, an object may be gone or damaged. Its checksum shows the damage
   kData,   // a file is on the disk before it is renamed: an object may be gone, but not damaged
@@ -58,7 +58,7 @@ class ObjectFolder {
 
   void forget_descriptors() noexcept;  // closes the descriptors; for a child of fork()
 
-  // Whether the file system or its permissions forbid all writes.
+  // Returns whether the file system or its permissions forbid writes.
   bool read_only() const noexcept { return read_only_; }
   bool direct() const noexcept { return direct_; }  // whether direct I/O is used
 
@@ -70,8 +70,8 @@ class ObjectFolder {
   };
 
   // Renames the file of an evicted object, so that `write` can overwrite it. Overwriting a file is many times faster
-  // than creating one. Always fails with kData and kFull, because there the old name must never lead to the new bytes
-  // after a loss of power.
+  // than creating one. Always fails in the modes kData and kFull: in these modes, the old name must never lead to
+  // the new bytes after a loss of power.
   //   name   out: the temporary name that the file has now, for `write`; empty on failure
   bool recycle(const kvc_tier_key& key, int64_t payload_bytes, std::string* name);
   void discard(const std::string& name);  // removes a temporary file
@@ -79,7 +79,8 @@ class ObjectFolder {
   // Writes an object to a file in tmp/. On failure, no file is left.
   //   name   in: a recycled file of the same size, or empty; out: the temporary name
   Outcome write(const kvc_tier_item& item, int64_t stamp_ns, Bounce& bounce, std::string* name);
-  // Gives a written file its final name. On failure, removes the file.
+  // Gives a written file its final name. If the rename fails, removes the file. With kFull, also fails if the name
+  // cannot be written to the disk. The file then keeps its final name.
   Outcome publish(const std::string& name, const kvc_tier_key& key, int64_t payload_bytes);
   // Reads an object into the item's buffers. stamp_ns: the new stamp of the file; 0 = do not change it.
   Outcome read(const kvc_tier_item& item, int64_t stamp_ns, Bounce& bounce);

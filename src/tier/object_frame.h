@@ -1,5 +1,6 @@
-// The frame around an object in a file: 128 bytes before the payload, and zeros after it up to a multiple of 4096. With
-// the frame, a read can check that a file holds the object of its name. docs/reference/tiers.md lists every byte.
+// The frame around an object in a file. It consists of 128 bytes before the payload, and of zeros after the payload, up
+// to a multiple of 4096 bytes. With the frame, a read can check that a file holds the object of its name.
+// docs/reference/tiers.md lists every byte.
 //
 // Pure. Thread safety: any thread.
 //
@@ -24,11 +25,12 @@ int64_t frame_bytes(int64_t payload_bytes) noexcept;
 void encode_frame_header(const kvc_tier_key& key, int64_t payload_bytes, const Checksum& payload,
                          uint8_t* header) noexcept;
 
-// Returns the size of the payload that the header states. It may be wrong until check_frame_header accepts the header.
+// Returns the size of the payload that the header states. The size may be wrong if check_frame_header has not accepted
+// the header.
 int64_t frame_payload_bytes(const uint8_t* header) noexcept;
 
-// Returns whether `header`, [kFrameHeaderBytes], is the intact header of this object, of a known version. If so, sets
-// *payload to the checksum that the payload must have.
+// Returns whether `header`, [kFrameHeaderBytes], is the intact header of this object, of a known version. Sets *payload
+// to the checksum of the payload that the header states.
 bool check_frame_header(const uint8_t* header, const kvc_tier_key& key, int64_t payload_bytes,
                         Checksum* payload) noexcept;
 

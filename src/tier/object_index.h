@@ -31,8 +31,8 @@ class ObjectIndex {
   struct Entry {
     int64_t payload_bytes = 0;
     int64_t stamp_ns = 0;       // time of the last use
-    int64_t file_stamp_ns = 0;  // the stamp of the file, which is written at most once a second
-    uint64_t listing = 0;       // number of the last listing that found the file
+    int64_t file_stamp_ns = 0;  // the stamp that the file has; a load changes it at most once a second
+    uint64_t listing = 0;       // number of the last listing before or in which the file was seen or put
   };
 
   const Entry* find(const kvc_tier_key& key) const noexcept;
@@ -41,7 +41,8 @@ class ObjectIndex {
 
   // Inserts or replaces an entry.
   void put(const kvc_tier_key& key, int64_t payload_bytes, int64_t stamp_ns);
-  // Records a use at time stamp_ns. file_stamp_ns: the present stamp of the file. Does nothing if the key has no entry.
+  // Records a use at time stamp_ns. file_stamp_ns: the stamp that the file has now. Does nothing if the key has no
+  // entry.
   void touch(const kvc_tier_key& key, int64_t stamp_ns, int64_t file_stamp_ns);
   bool erase(const kvc_tier_key& key) noexcept;
 

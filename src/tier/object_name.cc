@@ -47,7 +47,7 @@ bool parse_object_name(int folder, const char* name, kvc_tier_key* key, int64_t*
     name += 2;
   }
   if (key->bytes[0] != folder || name[0] != '.' || name[1] == 0) return false;
-  if (name[1] == '0' && name[2] != 0) return false;  // each size has one name
+  if (name[1] == '0' && name[2] != 0) return false;  // without leading zeros, each size has one name
   int64_t bytes = 0;
   for (++name; *name; ++name) {
     const int digit = digit_value(*name);

@@ -11,7 +11,7 @@ namespace {
 
 ObjectFolder::Outcome failed(int64_t error) { return {KVC_TIER_FAILED, static_cast<int32_t>(-error), false}; }
 
-// A position in the buffers of an item, which are read as one sequence of bytes.
+// A position in the buffers of an item. All buffers together are treated as one sequence of bytes.
 class BufferCursor {
  public:
   explicit BufferCursor(const kvc_tier_item& item) : buffer_(item.buffers) {}
@@ -33,7 +33,8 @@ class BufferCursor {
   int64_t at_ = 0;
 };
 
-// The part of the payload in bytes [offset, offset + bytes) of a file. `begin` is its offset within these bytes.
+// The part of the bytes [offset, offset + bytes) of a file that belongs to the payload. The member `begin` is the
+// offset of this part within these bytes, and the member `bytes` is its length.
 struct PayloadPart {
   PayloadPart(int64_t offset, int64_t bytes, int64_t payload_bytes)
       : begin(std::max<int64_t>(0, kFrameHeaderBytes - offset)),

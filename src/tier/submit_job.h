@@ -9,9 +9,9 @@
 
 namespace kvc {
 
-// Submits a job, whole or not at all. *accepted: false = the queue is full. For each item to store, calls
-// keys.begin_store, which may throw std::bad_alloc, before the item is in the queue. If the job is accepted, the tier
-// must call keys.end_store when an item to store is done.
+// Submits a job, whole or not at all. *accepted: false = the queue is full. If the job stores, calls
+// keys.begin_store for each item before the item is in the queue; begin_store may throw std::bad_alloc. If such a job
+// is accepted, the tier must call keys.end_store when an item is done.
 template <typename Keys>
 Status submit_job(JobQueue* queue, Keys* keys, TierWork work, uint64_t job, int64_t n, const kvc_tier_item* items,
                   bool* accepted) noexcept {

@@ -1,4 +1,4 @@
-// The checks that every tier makes before it accepts a job.
+// check_tier_items makes the checks that every tier needs before it accepts a job.
 //
 // Pure. Thread safety: any thread.
 //
@@ -20,7 +20,8 @@ struct TierLimits {
   uint32_t item_flags = 0;  // item flags that the tier supports
 };
 
-// Errors: INVALID_ARGUMENT, NULL_ARGUMENT, BATCH_TOO_LARGE and UNSUPPORTED, with the index of the item.
+// Errors: INVALID_ARGUMENT, NULL_ARGUMENT, BATCH_TOO_LARGE and UNSUPPORTED. If an item is wrong, the error has its
+// index.
 Status check_tier_items(TierWork work, int64_t n, const kvc_tier_item* items, const TierLimits& limits);
 
 }  // namespace kvc

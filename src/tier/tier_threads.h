@@ -1,4 +1,4 @@
-// TierThreads: the threads of a tier. They block all signals.
+// TierThreads: the threads of a tier. The threads block all signals.
 //
 // Thread safety: any thread. join() must be the last call.
 //

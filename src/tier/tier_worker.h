@@ -75,6 +75,8 @@ class TierWorker {
     kvc_tier table = {};
     Stores stores = Stores::kPublished;
     int64_t min_tokens = 0;  // pages of a shorter publish are not stored
+    // Null, or the function host_tier_room_to_keep: the tier is a host tier.
+    int64_t (*room_to_keep)(void* self) = nullptr;
   };
   // The tier in which a page was found.
   struct Found {
@@ -126,7 +128,9 @@ class TierWorker {
 
   // Starts a load, and returns its number.
   Status load(std::vector<LoadPage> pages, uint64_t* load);
-  // Starts to store pages, each in the first tier that accepts it. Returns a number for poll_load.
+  // Starts to store pages, each in the first tier that accepts it. Returns a number for poll_load. The caller has set
+  // found.bytes of each page to the size of its object. If host tiers have no room for all pages, and no other tier
+  // takes them, nothing is stored and nothing is evicted.
   Status store_all(std::vector<LoadPage> pages, uint64_t* load);
   // Removes the objects of pages in the background. Ignores pages that are in no tier.
   void remove(std::vector<LoadPage> pages);
@@ -199,6 +203,7 @@ class TierWorker {
   bool take_completions();
   bool submit_refused();
   bool search();
+  size_t count_fitting(const std::vector<LoadPage>& pages) const noexcept;
   bool start_page(Item& item);
   bool start_store(Item& item);
   void submit(Item& item);

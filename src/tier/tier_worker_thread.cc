@@ -7,6 +7,7 @@
 
 #include "base/steady_clock.h"
 #include "system/wake_event.h"
+#include "tier/host_tier.h"
 #include "tier/tier_worker.h"
 
 namespace kvc {
@@ -118,6 +119,23 @@ bool TierWorker::search() {
   return known > 0;
 }
 
+// Returns how many leading pages of store_all fit in the tiers. Tiers other than host tiers evict what they must.
+size_t TierWorker::count_fitting(const std::vector<LoadPage>& pages) const noexcept {
+  int32_t tier = -1;
+  int64_t room = 0;
+  for (size_t i = 0; i < pages.size(); ++i) {
+    const int64_t bytes = (pages[i].found.bytes + kHostBlockBytes - 1) / kHostBlockBytes * kHostBlockBytes;
+    while (room < bytes) {
+      if ((tier = next_tier(tier)) < 0) return i;
+      const Tier& next = tiers_[tier];
+      if (next.room_to_keep == nullptr) return pages.size();
+      room = next.room_to_keep(next.table.self);
+    }
+    room -= bytes;
+  }
+  return pages.size();
+}
+
 // Starts the next page of a load, of store_all or of a removal. Returns whether there was one.
 bool TierWorker::start_page(Item& item) {
   int64_t bytes = 0;
@@ -130,6 +148,16 @@ bool TierWorker::start_page(Item& item) {
     });
     if (load == work_->loads.end()) return false;
     item.work = load->second.work;
+    if (item.work == TierWork::kStore && load->second.next == 0) {
+      const std::vector<LoadPage>& pages = load->second.pages;
+      if (const size_t fitting = count_fitting(pages); fitting < pages.size()) {
+        load->second.next = fitting;  // poll_load reports this page as the first one that was not stored
+        load->second.cancelled = true;
+        work_->counts.queued -= static_cast<int64_t>(fitting);
+        write_event(done_event_);
+        return true;
+      }
+    }
     item.index = load->second.next;
     const LoadPage& next = load->second.pages[load->second.next++];
     ++load->second.open;

@@ -19,7 +19,8 @@ class TransferMeter {
   // An item that is being transferred.
   struct Item {
     int64_t began_ns = 0;
-    int64_t together = 0;  // items in transfer when this item began, itself included. They share the bandwidth
+    int64_t together =
+        0;  // number of items in transfer when this item began, itself included; they share the bandwidth
   };
 
   Item begin(int64_t now_ns) noexcept {

@@ -16,7 +16,8 @@ namespace {
 constexpr int64_t kMaxMessageBytes = int64_t{1} << 20;
 constexpr size_t kMaxQueuedBytes = size_t{8} << 20;  // a queue with more bytes accepts no message
 
-// The content of an address. It includes the process id, because another process may have an endpoint of this number.
+// The content of an address. It includes the process id, because another process may have an endpoint with the same
+// number.
 struct Address {
   int64_t process;
   uint64_t endpoint;
@@ -33,7 +34,7 @@ struct Endpoint {
   int64_t process = 0;
   uint64_t last_peer = 0;
   size_t queued_bytes = 0;
-  std::map<uint64_t, uint64_t> peers;  // from the number of a peer to its endpoint
+  std::map<uint64_t, uint64_t> peers;  // from the number of a peer to the number of its endpoint
   std::deque<Message> queue;
   std::vector<Message> polled;  // messages that the events of the last poll point to
   std::deque<kvc_transport_event> events;
@@ -68,16 +69,19 @@ int32_t fail(kvc_error* error, const char* why) {
 
 int32_t connect(void* self, const void* bytes, int64_t count, uint64_t* peer, kvc_error* error) {
   Address other;
-  if (count != sizeof other) return fail(error, "this is no address of the transport");
+  if (count != sizeof other) return fail(error, "the address has a wrong length");
   std::memcpy(&other, bytes, sizeof other);
-  if (other.process != process_id()) return fail(error, "the address is of another process");
+  if (other.process != process_id()) return fail(error, "the address belongs to another process");
   Endpoint& own = endpoint_of(self);
   Registry& all = registry();
   MutexLock lock(all.mutex);
-  if (all.endpoints.count(other.endpoint) == 0) return fail(error, "the endpoint was closed");
+  if (all.endpoints.count(other.endpoint) == 0) return fail(error, "the endpoint of the address was closed");
   own.peers[*peer = ++own.last_peer] = other.endpoint;
   return KVC_TRANSPORT_OK;
 }
+
+// Messages leave in `send`.
+int32_t flush(void*, uint64_t, int64_t) { return KVC_TRANSPORT_OK; }
 
 void disconnect(void* self, uint64_t peer) {
   MutexLock lock(registry().mutex);
@@ -91,7 +95,8 @@ int32_t send(void* self, uint64_t peer, const void* header, int64_t header_bytes
   MutexLock lock(all.mutex);
   const auto known = own.peers.find(peer);
   const auto found = known == own.peers.end() ? all.endpoints.end() : all.endpoints.find(known->second);
-  if (found == all.endpoints.end() || own.process != process_id()) return fail(error, "the endpoint was closed");
+  if (found == all.endpoints.end() || own.process != process_id())
+    return fail(error, "the peer was disconnected, its endpoint was closed, or this is a child of fork()");
   Endpoint& target = *found->second;
   if (target.queued_bytes > kMaxQueuedBytes) return KVC_TRANSPORT_RETRY;
   const auto bytes_of = [](const void* first, int64_t count) {
@@ -105,7 +110,7 @@ int32_t send(void* self, uint64_t peer, const void* header, int64_t header_bytes
     sent.operation = operation;
     try {
       own.events.push_back(sent);
-    } catch (const std::bad_alloc&) {  // a failed send has no event, and its message does not arrive
+    } catch (const std::bad_alloc&) {  // a send that fails must give no event, and its message must not arrive
       target.queue.pop_back();
       throw;
     }
@@ -179,6 +184,7 @@ void open_memory_transport(kvc_transport* out) {
   out->max_message_bytes = kMaxMessageBytes;
   out->address = address;
   out->connect = connect;
+  out->flush = flush;
   out->disconnect = disconnect;
   out->send = send;
   out->poll = poll;

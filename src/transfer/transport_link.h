@@ -1,4 +1,4 @@
-// TransportLink: a transport, and the buffers of messages that it still reads.
+// TransportLink: a transport, and the buffers of the messages that the transport still reads.
 //
 // Thread safety: one call at a time. Ownership: owns the transport. The destructor closes it before it frees
 // the buffers.
@@ -15,8 +15,8 @@ namespace kvc {
 
 class TransportLink {
  public:
-  static constexpr int64_t kBufferBytes = int64_t{256} << 10;
-  static constexpr size_t kMaxBuffers = 32;
+  static constexpr int64_t kBufferBytes = int64_t{256} << 10;  // largest size of a buffer
+  static constexpr size_t kMaxBuffers = 32;                    // largest number of buffers
 
   explicit TransportLink(const kvc_transport& transport) noexcept : transport_(transport) {}
   ~TransportLink() { transport_.close(transport_.self); }
@@ -24,9 +24,11 @@ class TransportLink {
   TransportLink& operator=(const TransportLink&) = delete;
 
   const char* name() const noexcept { return transport_.name; }
-  // The transport's address. Fails with IO if it has none. Throws std::bad_alloc.
+  // Sets *out to the transport's address. Fails with IO if the transport has none. Throws std::bad_alloc.
   Status address(std::vector<uint8_t>* out) const;
   Status connect(const std::vector<uint8_t>& address, uint64_t* peer);
+  // Waits until the messages to a peer have left, at most timeout_ms.
+  void flush(uint64_t peer, int64_t timeout_ms) { transport_.flush(transport_.self, peer, timeout_ms); }
   void disconnect(uint64_t peer) { transport_.disconnect(transport_.self, peer); }
 
   // Returns a free buffer, or -1 if none is free. The buffer belongs to the caller until send or give_back is called
@@ -37,13 +39,14 @@ class TransportLink {
   }
   uint8_t* data(int32_t buffer) noexcept { return buffers_[static_cast<size_t>(buffer)].bytes.data(); }
   void give_back(int32_t buffer) noexcept { buffers_[static_cast<size_t>(buffer)].used = false; }
-  // Whether the transport still reads the buffer of an operation.
+  // Returns whether the transport still reads the buffer of an operation.
   bool is_open(uint64_t operation) const noexcept;
 
   // Sends a message with the first `bytes` bytes of a buffer, or without data if `buffer` is -1. Sets *operation to
-  // the number of the operation, or to 0 if the transport is full or failed. If it is 0, the buffer is free again.
+  // the number of the operation. If the transport is full, sets *operation to 0 and returns OK. If the transport fails,
+  // sets *operation to 0 and returns IO. In both cases the buffer is free again.
   Status send(uint64_t peer, const TransferMessage& message, int32_t buffer, int64_t bytes, uint64_t* operation);
-  // Sends a message with a text. Also sets *operation to 0 if no buffer is free.
+  // Sends a message with a text of at most buffer_bytes(). If no buffer is free, sets *operation to 0 and returns OK.
   Status send_text(uint64_t peer, const TransferMessage& message, std::string_view text, uint64_t* operation);
 
   // Polls the transport, and frees the buffers of messages that were sent. Returns the events about messages that
@@ -54,7 +57,7 @@ class TransportLink {
   struct Buffer {
     std::vector<uint8_t> bytes;
     bool used = false;
-    uint64_t operation = 0;  // last operation that used the buffer
+    uint64_t operation = 0;  // number of the last operation that used the buffer
   };
   const kvc_transport transport_;
   uint64_t last_operation_ = 0;

@@ -64,6 +64,50 @@ TEST(SuspendErrors, AFullHostTierKeepsWhatItHas) {
   ASSERT_EQ(engine.resume(seqs[2]), KVC_OK);
 }
 
+// A suspend that does not fit beside the suspended sequences of a host tier evicts no published page from it.
+TEST(SuspendErrors, ASuspendWithoutRoomEvictsNothing) {
+  TieredSpec spec;
+  spec.pages = 60;
+  TieredEngine engine{spec};
+  ASSERT_EQ(engine.add_host(12 * 4096), KVC_OK);
+  const Tokens tokens = count_to(52), published = count_to(24, 700);
+  const kvc_seq small = engine.add_sequence(), large = engine.add_sequence();
+  engine.compute(small, tokens, 0, 20);
+  engine.compute(large, tokens, 0, 32);
+  ASSERT_EQ(engine.suspend(small), KVC_OK);  // 5 pages
+  engine.serve(published);                   // 6 pages
+  engine.wait_stored();
+  kvc_error error = KVC_ERROR_INIT;
+  EXPECT_EQ(engine.suspend(large, &error), KVC_ERROR_IO);  // 8 pages
+  EXPECT_NE(std::string(error.message).find("no tier took page 7 of"), std::string::npos) << error.message;
+  engine.check(large, tokens, 32);
+  EXPECT_EQ(engine.traffic().pages_waiting, 0);
+  engine.forget_all();
+  EXPECT_EQ(engine.load(published), 24);
+  ASSERT_EQ(engine.resume(small), KVC_OK);
+  engine.check(small, tokens, 20);
+  kvc_status suspended = KVC_ERROR_IO;  // until the objects of `small` are removed, in the background
+  for (int tries = 0; suspended == KVC_ERROR_IO && tries < 10000; tries++) suspended = engine.suspend(large);
+  ASSERT_EQ(suspended, KVC_OK);
+  ASSERT_EQ(engine.resume(large), KVC_OK);
+  engine.check(large, tokens, 32);
+}
+
+// With a second tier, pages that do not fit in a host tier go there.
+TEST(SuspendErrors, PagesBeyondTheHostTierGoToTheNext) {
+  MemoryTier second;
+  TieredEngine engine{TieredSpec{}};
+  ASSERT_EQ(engine.add_host(3 * 4096), KVC_OK);
+  ASSERT_EQ(engine.add(second), KVC_OK);
+  const Tokens tokens = count_to(20);
+  const kvc_seq seq = engine.add_sequence();
+  engine.compute(seq, tokens, 0, 20);
+  ASSERT_EQ(engine.suspend(seq), KVC_OK);
+  EXPECT_EQ(second.num_objects(), 2);
+  ASSERT_EQ(engine.resume(seq), KVC_OK);
+  engine.check(seq, tokens, 20);
+}
+
 TEST(SuspendErrors, AFailedStoreLeavesTheSequenceAsItWas) {
   Suspended s;
   s.tier.fail_store = 3;

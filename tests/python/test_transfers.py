@@ -121,7 +121,7 @@ def use(cache, transport, options):
     if transport == "ucx":
         cache.use_ucx(*options.split("/"))
     else:
-        cache.set_transport(os.environ["KVCACHE_NIXL_LIBRARY"], options)
+        cache.use_nixl(dict(option.split("=", 1) for option in options.split(";") if option))
 
 
 def prefill_here(transport, options):
@@ -159,6 +159,16 @@ def test_another_process_over_nixl(options):
     receive_from_another_process("nixl", options)
 
 
+def test_options_of_nixl():
+    cache = make()
+    for options in ({"": "x"}, {"a=b": "x"}, {"a;b": "x"}, {"a": "x;y"}):
+        with pytest.raises(kvcache.InvalidArgument, match="no option"):
+            cache.use_nixl(options)
+    if "KVCACHE_NIXL_LIBRARY" not in os.environ:
+        with pytest.raises(kvcache.FileError, match="libkvcache_nixl"):
+            cache.use_nixl({"backend": "UCX"})
+
+
 def test_nixl_without_its_library():
     """In a process of its own, because a process loads one libnixl_capi.so."""
     if "KVCACHE_NIXL_LIBRARY" not in os.environ:
@@ -167,7 +177,7 @@ def test_nixl_without_its_library():
         import os, kvcache
         cache = kvcache.Cache([kvcache.Layer(q_heads=2, kv_heads=1, head_dim=8)], capacity_tokens=64)
         try:
-            cache.set_transport(os.environ["KVCACHE_NIXL_LIBRARY"], "library=/none/libnixl_capi.so")
+            cache.use_nixl({"library": "/none/libnixl_capi.so"})
         except kvcache.FileError as error:
             print(error)
     """

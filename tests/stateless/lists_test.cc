@@ -1,4 +1,6 @@
 // Lists of slots in the stateless call: against float64 over the listed slots, and what is refused.
+#include <sys/mman.h>
+
 #include <cmath>
 #include <functional>
 #include <set>
@@ -216,6 +218,29 @@ TEST(FlashAttnLists, RefusesWhatMakesNoSense) {
   kvc_flash_attn_args args = call.args();
   ASSERT_EQ(kvc_flash_attn_with_kvcache(context.get(), &args, nullptr, nullptr), KVC_OK);
   call.check();
+}
+
+// Kernels count slots in int32, so no list can name slot 2^31 - 1. An entry that names it is refused, and not skipped.
+TEST(FlashAttnLists, RefusesTheLastSlotOfInt32) {
+  constexpr int64_t kPages = (int64_t{1} << 31) / 16 + 1, kDims = 8, kBytes = kPages * 16 * kDims * 2;
+  void *const memory =
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) GTEST_SKIP() << "no address space for a sparse cache";
+  const ContextPtr context = make_context();
+  Array q(DType::kBF16, {1, 1, 1, kDims}), out(DType::kF32, {1, 1, 1, kDims});
+  int64_t shape[4] = {kPages, 16, 1, kDims};
+  DLTensor cache = {memory, {kDLCPU, 0}, 4, {kDLBfloat, 16, 1}, shape, nullptr, 0};
+  Indexes<> list({INT32_MAX - 1, 0}, {1, 1, 1, 2});
+  kvc_flash_attn_args args;
+  kvc_flash_attn_args_init(&args);
+  args.q = q.dl(), args.out = out.dl(), args.k_cache = args.v_cache = &cache, args.indices = list.dl();
+  kvc_error error = KVC_ERROR_INIT;
+  EXPECT_EQ(kvc_flash_attn_with_kvcache(context.get(), &args, nullptr, &error), KVC_OK) << error.message;
+  list.values[0] = INT32_MAX;
+  refused(nullptr, {KVC_ERROR_OUT_OF_RANGE}, kName,
+          [&](kvc_error *e) { return kvc_flash_attn_with_kvcache(context.get(), &args, nullptr, e); },
+          {"2147483647", "entry 0", "the first 2147483647 slots"});
+  munmap(memory, kBytes);
 }
 
 }  // namespace

@@ -115,6 +115,29 @@ TEST(DiskTier, EvictsTheObjectUsedLongestAgo) {
   EXPECT_LE(tier.stats().stored_bytes, 2 * 4096);
 }
 
+// Objects that exactly fill a tier evict nothing, also while several threads store them: at no time is an object
+// counted beside the room that its store has reserved.
+TEST(DiskTier, ExactlyFullIsNotTooFull) {
+  constexpr int64_t kObjects = 64;
+  TemporaryFolder folder;
+  DiskTierOptions options = disk_options(folder, kObjects * 4096);
+  options.threads = 4;
+  for (int round = 0; round < 200 && !HasFailure(); ++round) {
+    TierDriver tier(open_disk(options));
+    Bytes data = payload_of(1, 0, 100);
+    const kvc_tier_buffer buffer = {data.data(), 100};
+    std::vector<kvc_tier_item> items;
+    for (uint64_t i = 0; i < kObjects; ++i) items.push_back({key_of(i), &buffer, 1, 0, 100});
+    kvc_error error = KVC_ERROR_INIT;
+    ASSERT_EQ(tier.table().store(tier.table().self, 1, kObjects, items.data(), &error), KVC_TIER_OK) << error.message;
+    tier.wait(kObjects);
+    ASSERT_EQ(tier.stats().evictions, 0);
+    ASSERT_EQ(tier.stats().objects, kObjects);
+    ASSERT_EQ(tier.table().remove(tier.table().self, 2, kObjects, items.data(), &error), KVC_TIER_OK) << error.message;
+    tier.wait(kObjects);
+  }
+}
+
 // A full tier overwrites the files that it evicts, but not with another policy, and never a file of another size.
 TEST(DiskTier, RecyclesFiles) {
   for (const DiskSync sync : {DiskSync::kNever, DiskSync::kData}) {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "failing_new.h"
 #include "tier_driver.h"
 
 namespace kvt {
@@ -90,6 +91,30 @@ TEST(HostTier, KeptObjectsAreNotEvicted) {
   item.flags = 2;
   EXPECT_EQ(t.store(t.self, 99, 1, &item, &error), KVC_TIER_FAILED);
   EXPECT_EQ(error.code, KVC_ERROR_UNSUPPORTED);
+}
+
+// A store that replaces an object and runs out of memory leaves the old object.
+TEST(HostTier, AStoreWithoutMemoryKeepsTheOldObject) {
+  int failures = 0;
+  for (int64_t n = 1, failed = 1; failed != 0; ++n) {
+    TierDriver tier(open_host(8 * kBlock));
+    ASSERT_EQ(tier.store(1, payload_of(1, 0, kBlock)), KVC_TIER_OK);
+    Bytes data = payload_of(1, 1, 2 * kBlock);
+    Parts parts(key_of(1), &data);
+    kvc_error error = KVC_ERROR_INIT;
+    fail_allocation(n);
+    ASSERT_EQ(tier.table().store(tier.table().self, 9, 1, &parts.item(), &error), KVC_TIER_OK);
+    failed = fail_allocation(0);
+    const bool stored = tier.wait(1)[0].result == KVC_TIER_OK;
+    EXPECT_EQ(stored, failed == 0);
+    failures += !stored;
+    const size_t bytes = stored ? data.size() : kBlock;
+    Bytes loaded(bytes, 'x');
+    ASSERT_EQ(tier.load(1, &loaded), KVC_TIER_OK) << "allocation " << n;
+    EXPECT_TRUE(loaded == payload_of(1, stored, bytes));
+    EXPECT_EQ(tier.stats().stored_bytes, static_cast<int64_t>(bytes));
+  }
+  EXPECT_GE(failures, 1);
 }
 
 TEST(HostTier, CompletionsThatAreNotPolledFillTheQueue) {

@@ -281,6 +281,7 @@ TEST(TransferErrors, UnusableCaches) {
   other.connect = [](void *, const void *, int64_t, uint64_t *, kvc_error *) -> int32_t {
     return KVC_TRANSPORT_FAILED;
   };
+  other.flush = [](void *, uint64_t, int64_t) { return int32_t{KVC_TRANSPORT_OK}; };
   other.disconnect = [](void *, uint64_t) {};
   other.send = [](void *, uint64_t, const void *, int64_t, const void *, int64_t, uint64_t, kvc_error *) -> int32_t {
     return KVC_TRANSPORT_FAILED;

@@ -42,6 +42,8 @@ struct Endpoint {
     return table.send(table.self, peer, header.data(), static_cast<int64_t>(header.size()), data.data(),
                       static_cast<int64_t>(data.size()), operation, &error);
   }
+  // Waits until the messages to a peer have left.
+  int32_t flush(uint64_t peer, int64_t timeout_ms = 20000) { return table.flush(table.self, peer, timeout_ms); }
   void poll() {
     kvc_transport_event events[3];
     const int64_t count = table.poll(table.self, events, 3);

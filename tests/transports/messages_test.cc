@@ -73,44 +73,94 @@ TEST_P(Messages, AnEndpointReachesItself) {
   EXPECT_EQ(a.sent, std::vector<uint64_t>{5});
 }
 
+// Polls an endpoint in another thread, until it has received a number of messages.
+class Poller {
+ public:
+  Poller(Endpoint *end, size_t messages)
+      : thread_([=] {
+          const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+          while (end->received.size() < messages && std::chrono::steady_clock::now() < until) end->poll();
+          for (int i = 0; i < 100; i++) end->poll();  // its answers leave
+        }) {}
+  void join() { thread_.join(); }
+
+ private:
+  std::thread thread_;
+};
+
 // What is sent after disconnect and a new connect comes after what was sent before.
 TEST_P(Messages, GoOnAfterDisconnect) {
+  constexpr int kRounds = 40;  // more than an endpoint has rings for its senders
   Endpoint a(opened(GetParam())), b(opened(GetParam()));
   const std::string data = data_of(4, 70000);
-  for (int round = 0; round < 3; round++) {
+  Poller receiver(&b, kRounds);
+  for (int round = 0; round < kRounds; round++) {
     uint64_t peer = 0;
-    ASSERT_EQ(a.connect(b.address(), &peer), KVC_TRANSPORT_OK) << a.error.message;
-    ASSERT_EQ(a.send(peer, std::to_string(round), data, static_cast<uint64_t>(round + 1)), KVC_TRANSPORT_OK);
+    EXPECT_EQ(a.connect(b.address(), &peer), KVC_TRANSPORT_OK) << a.error.message;
+    EXPECT_EQ(a.send(peer, std::to_string(round), data, static_cast<uint64_t>(round + 1)), KVC_TRANSPORT_OK);
+    EXPECT_EQ(a.flush(peer), KVC_TRANSPORT_OK);
     a.table.disconnect(a.table.self, peer);
     EXPECT_EQ(a.send(peer, "late", data, 9), KVC_TRANSPORT_FAILED);
+    EXPECT_EQ(a.flush(peer), KVC_TRANSPORT_FAILED);
   }
-  for (int tries = 0; tries < 1000000 && a.sent.size() < 3; tries++) {
-    a.poll();
-    b.poll();
-  }
-  for (int tries = 0; tries < 1000000 && b.received.size() < 3; tries++) b.poll();
-  ASSERT_EQ(b.received.size(), 3u);
-  for (int round = 0; round < 3; round++) {
+  receiver.join();
+  for (int tries = 0; tries < 1000 && a.sent.size() < kRounds; tries++) a.poll();
+  EXPECT_EQ(a.sent.size(), size_t{kRounds});
+  ASSERT_EQ(b.received.size(), size_t{kRounds});
+  for (int round = 0; round < kRounds; round++) {
     EXPECT_EQ(b.received[static_cast<size_t>(round)].header, std::to_string(round));
+    EXPECT_TRUE(b.received[static_cast<size_t>(round)].data == data);
   }
 }
 
-// The sender does not poll after disconnect, and its messages do not wait for that: connections are made first.
-TEST_P(Messages, LeaveBeforeDisconnectReturns) {
+// The sender does not poll after flush. It has not polled before either, so connections are made in flush.
+TEST_P(Messages, LeaveBeforeFlushReturns) {
   Endpoint a(opened(GetParam())), b(opened(GetParam()));
-  std::thread receiver([&] {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (b.received.empty() && std::chrono::steady_clock::now() < end) b.poll();
-  });
+  Poller receiver(&b, 2);
   uint64_t peer = 0;
   EXPECT_EQ(a.connect(b.address(), &peer), KVC_TRANSPORT_OK) << a.error.message;
-  const std::string why = "it was cancelled";
-  EXPECT_EQ(a.send(peer, "last words", why, 1), KVC_TRANSPORT_OK) << a.error.message;
+  const std::string why = "it was cancelled", data = data_of(5, a.table.max_message_bytes);
+  EXPECT_EQ(a.send(peer, "data", data, 1), KVC_TRANSPORT_OK) << a.error.message;
+  EXPECT_EQ(a.send(peer, "last words", why, 2), KVC_TRANSPORT_OK) << a.error.message;
+  EXPECT_EQ(a.flush(peer), KVC_TRANSPORT_OK);
   a.table.disconnect(a.table.self, peer);
   receiver.join();
-  ASSERT_EQ(b.received.size(), 1u);
-  EXPECT_EQ(b.received[0].header, "last words");
-  EXPECT_EQ(b.received[0].data, why);
+  ASSERT_EQ(b.received.size(), 2u);
+  EXPECT_TRUE(b.received[0].data == data);
+  EXPECT_EQ(b.received[1].header, "last words");
+  EXPECT_EQ(b.received[1].data, why);
+}
+
+// A receiver that runs and never polls holds no data of the sender after disconnect.
+TEST_P(Messages, DisconnectEndsOperations) {
+  Endpoint a(opened(GetParam())), b(opened(GetParam()));
+  const Bytes address = b.address();
+  const std::string data = data_of(5, a.table.max_message_bytes);
+  for (int round = 0; round < 3; round++) {
+    uint64_t peer = 0;
+    ASSERT_EQ(a.connect(address, &peer), KVC_TRANSPORT_OK) << a.error.message;
+    for (uint64_t i = 0; i < 64; i++) ASSERT_EQ(a.send(peer, "rows", data, i), KVC_TRANSPORT_OK) << a.error.message;
+    if (round == 1) {
+      for (int i = 0; i < 100; i++) a.poll();
+    }
+    if (round == 2) {
+      EXPECT_EQ(a.flush(peer, 50), KVC_TRANSPORT_RETRY);
+    }
+    a.table.disconnect(a.table.self, peer);
+    for (int tries = 0; tries < 1000 && a.sent.size() < 64; tries++) a.poll();
+    EXPECT_EQ(a.sent.size(), 64u) << "round " << round;
+    a.sent.clear();
+  }
+  // The endpoint still reaches others.
+  Endpoint c(opened(GetParam()));
+  uint64_t peer = 0;
+  ASSERT_EQ(a.connect(c.address(), &peer), KVC_TRANSPORT_OK) << a.error.message;
+  Poller receiver(&c, 1);
+  EXPECT_EQ(a.send(peer, "rows", data, 1), KVC_TRANSPORT_OK) << a.error.message;
+  EXPECT_EQ(a.flush(peer), KVC_TRANSPORT_OK);
+  receiver.join();
+  ASSERT_EQ(c.received.size(), 1u);
+  EXPECT_TRUE(c.received[0].data == data);
 }
 
 TEST_P(Messages, AChildOfForkDoesNothing) {

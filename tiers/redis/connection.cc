@@ -16,7 +16,7 @@ namespace kvc::redis {
 namespace {
 
 constexpr size_t kReadBytes = 256 << 10;
-constexpr size_t kMaxParts = 64;  // most buffers in one sendmsg
+constexpr size_t kMaxParts = 64;  // largest number of buffers in one sendmsg
 
 // "*3\r\n" is the head of a command with three arguments, and "$5\r\n" is the head of an argument of five bytes.
 std::string head(char kind, int64_t count) {
@@ -74,7 +74,7 @@ int Connection::open(const Address& address, const TlsContext* tls, int64_t dead
                                : redisConnectNonBlock(address.host.c_str(), address.port);
   if (context_ == nullptr) return ENOMEM;
   if (context_->err != 0) {
-    const int error = context_->err == REDIS_ERR_IO && errno != 0 ? errno : EHOSTUNREACH;  // no address for the name
+    const int error = context_->err == REDIS_ERR_IO && errno != 0 ? errno : EHOSTUNREACH;  // the name has no address
     return fail(error);
   }
   redisReader& reader = *context_->reader;
@@ -134,7 +134,7 @@ int Connection::send(const std::string& commands, int64_t deadline_ns) {
   return send_parts(&part, 1, deadline_ns);
 }
 
-// Copies the parts into one buffer before it encrypts them. So small parts do not give small TLS records.
+// Copies the parts into one buffer before encrypting them. Otherwise each small part would become a small TLS record.
 int Connection::encrypt_parts(const iovec* parts, size_t count, int64_t deadline_ns) {
   size_t filled = 0;
   for (size_t i = 0; i < count; ++i) {

@@ -1,5 +1,5 @@
-// Connection: a socket to one server, with or without TLS. Every call has a deadline. hiredis opens the socket and
-// parses the replies of the server.
+// Connection: a socket to one server, with or without TLS. Calls that wait for the server have a deadline. Only one
+// wait has none: open resolves a host name. hiredis opens the socket and parses the replies of the server.
 //
 // A caller may send several commands before it receives their replies. Replies come in the order of the commands. After
 // an error the connection is closed, so that a late reply is never taken for the reply to a later command.
@@ -30,8 +30,8 @@ struct FreeReply {
 };
 using Reply = std::unique_ptr<redisReply, FreeReply>;
 
-// The encoded arguments of a command. One argument may be the value of an item. It is sent from the item's own buffers,
-// between before() and after().
+// The encoded arguments of a command. One argument may be the value of an item. The bytes of the item are sent from its
+// own buffers, between before() and after().
 class Command {
  public:
   explicit Command(int32_t num_arguments);
@@ -62,13 +62,15 @@ class Connection {
   // tls: null = without TLS. With TLS, open also makes the handshake.
   int open(const Address& address, const TlsContext* tls, int64_t deadline_ns);
   int send(const Command& command, int64_t deadline_ns);
-  int send(const std::string& commands, int64_t deadline_ns);  // several texts of Command::before(), joined
-  // most_bytes: the most bytes that may wait for parsing. If the server sends more, the connection is closed.
+  // commands: the texts Command::before() of several commands, one after another.
+  int send(const std::string& commands, int64_t deadline_ns);
+  // most_bytes: the largest number of received bytes that hiredis keeps while the reply is not complete. If the server
+  // sends more, the call fails with EPROTO.
   // sink: nullable. If the reply is one string, `sink` is called with its bytes, and *reply gets an empty string. So a
   // large value is not copied.
   using Sink = std::function<void(const uint8_t* data, int64_t bytes)>;
   int receive(Reply* reply, int64_t most_bytes, int64_t deadline_ns, const Sink* sink = nullptr);
-  // Why TLS has failed, as text. "" if it has not failed.
+  // Returns why TLS has failed, as text; "" if it has not failed.
   const char* reason() const noexcept { return reason_; }
 
  private:
@@ -77,7 +79,8 @@ class Connection {
   int encrypt_parts(const iovec* parts, size_t count, int64_t deadline_ns);
   int encrypt_buffer(size_t bytes, int64_t deadline_ns);
   int64_t read_some(int64_t deadline_ns);
-  // Repeats a call of tls_ until it has moved bytes. Returns their number, or a negative errno.
+  // Makes a call of tls_. While the call returns -EAGAIN, waits for the socket and repeats the call. Returns the result
+  // of the last call, or a negative errno if the wait fails (-ETIMEDOUT at the deadline).
   template <typename Call>
   int64_t repeat(Call call, int64_t deadline_ns) noexcept;
   int wait(short events, int64_t deadline_ns) noexcept;
@@ -87,7 +90,7 @@ class Connection {
 
   redisContext* context_ = nullptr;
   redisReplyObjectFunctions functions_ = {}, default_functions_ = {};  // functions with which hiredis makes replies
-  const Sink* sink_ = nullptr;                                         // the sink of the present call of receive
+  const Sink* sink_ = nullptr;                                         // the sink of the last call of receive
   std::vector<char> buffer_;                                           // bytes received, or to be encrypted and sent
   std::unique_ptr<TlsStream> tls_;
   char reason_[240] = {};

@@ -1,10 +1,12 @@
-// KnownObjects: for recently used keys, whether an object exists, and its size. So lookups are answered from memory.
+// KnownObjects: remembers for recently used keys whether an object exists, and its size. So lookups are answered from
+// memory.
 //
-// Each answer is kept for `keep_ns`. A key without an answer is PENDING, and waits until a thread of the tier searches
-// it on the server. A key that is being stored is PENDING too. At most kMaxSearches keys are searched at a time. There
-// are two generations of answers, of up to kGeneration each. When the young one is full, it replaces the old one.
+// An answer is used for `keep_ns`, unless it is dropped earlier. A key without an answer is PENDING, and waits until a
+// thread of the tier searches it on the server. A key that is being stored is PENDING too. At most kMaxSearches keys
+// wait or are searched at a time, and a lookup of a further key returns RETRY. There are two generations of answers, of
+// up to kGeneration answers each. When the young generation is full, it replaces the old one.
 //
-// It has a lock, but no clock: time is an argument. Thread safety: any thread.
+// The class has a lock, but no clock: time is an argument. Thread safety: any thread.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -57,6 +59,7 @@ class KnownObjects {
   // Keys that wait to be searched (they are also in waiting_), and keys that are being searched.
   std::unordered_set<kvc_tier_key, TierKeyHash, TierKeyEqual> searching_ KVC_GUARDED_BY(mutex_);
   std::deque<kvc_tier_key> waiting_ KVC_GUARDED_BY(mutex_);
+  // For each key that is being stored, the number of these stores.
   std::unordered_map<kvc_tier_key, int32_t, TierKeyHash, TierKeyEqual> storing_ KVC_GUARDED_BY(mutex_);
 };
 

@@ -1,4 +1,4 @@
-// The Redis tier: the table of functions that callers use, and threads that take items from a queue. Each thread has a
+// The Redis tier fills the table of functions that callers use. Its threads take items from a queue. Each thread has a
 // Session, which executes the items.
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ namespace kvc::redis {
 namespace {
 
 constexpr int64_t kMaxObjectBytes = (int64_t{512} << 20) - kFrameHeaderBytes;  // a Redis value has at most 512 MiB
-constexpr size_t kSearchKeys = 512;                                            // most keys in one search
+constexpr size_t kSearchKeys = 512;                                            // largest number of keys in one search
 
 class RedisTier {
  public:
@@ -85,7 +85,7 @@ class RedisTier {
 
   void stats(kvc_tier_stats* stats) noexcept {
     if (is_child()) return;
-    // Not under mutex_, because cancel takes mutex_ while it holds the queue's lock.
+    // This call is made without mutex_, because cancel locks mutex_ while it holds the queue's lock.
     const int64_t open_items = queue_.open_items();
     MutexLock lock(mutex_);
     *stats = counts_;
@@ -97,7 +97,8 @@ class RedisTier {
   }
 
   // A child of fork() closes only the descriptor of the queue. It does not free the tier, because threads that do not
-  // exist in the child may have held its locks. The child's copies of the sockets close when it exits or calls exec.
+  // exist in the child may have held the locks of the tier. The child's copies of the sockets are closed when the child
+  // exits or calls exec.
   static void close(RedisTier* tier) noexcept {
     if (tier->is_child()) {
       tier->queue_.forget_descriptor();
@@ -109,7 +110,8 @@ class RedisTier {
   }
 
  private:
-  // In a child of fork(), the threads of the parent do not exist, and its locks may be held forever.
+  // Returns whether this process is a child of the process that opened the tier. In a child of fork(), the threads of
+  // the tier do not exist, and its locks may be held forever.
   bool is_child() const noexcept { return ::getpid() != owner_; }
 
   void run() noexcept {

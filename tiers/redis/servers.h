@@ -1,13 +1,13 @@
-// Servers: what the threads of a tier share about its servers: which server has each slot (a class of keys in a Redis
-// cluster), and which servers have failed.
+// Servers: records for all threads of a tier which server has which slot, and which servers have failed. In this
+// folder, a slot is a class of keys in a Redis cluster.
 //
 // Without a cluster there are no slots: one server has every key. The first MOVED reply shows that the servers are a
 // cluster. The reply to CLUSTER SLOTS then tells which server has which slot.
 //
-// After a failure, a server is not used for 0.1 s. Each further failure doubles this time, up to 5 s. During this time
-// calls fail at once, so an engine does not wait for a dead server. After it, one thread tries the server again.
+// After a failure, a server is not used for 0.1 s. Each further failure doubles this time, up to 5 s. During this time,
+// calls fail at once, so an engine does not wait for a dead server. After this time, one thread tries the server again.
 //
-// It has a lock, but no clock: time is an argument. Thread safety: any thread.
+// The class has a lock, but no clock: time is an argument. Thread safety: any thread.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -25,7 +25,7 @@ namespace kvc::redis {
 inline constexpr int kSlots = 16384;
 
 // The slot of a key: the CRC16 of the key, modulo kSlots. Redis would hash only a part of a key that contains '{'. Keys
-// of a tier contain none, because the prefix may not.
+// of a tier do not contain '{', because the prefix must not contain it.
 int slot_of(const std::string& key) noexcept;
 
 struct SlotRange {
@@ -37,9 +37,10 @@ class Servers {
  public:
   explicit Servers(std::vector<Address> addresses) : addresses_(std::move(addresses)) {}
 
-  // The server of a slot. If it is unknown, or without a cluster, the first server that may be used now.
+  // Returns the server of a slot. If the server is unknown, or without a cluster, returns the first server that may be
+  // used now. If none may be used, returns the first server.
   Address of_slot(int slot, int64_t now_ns);
-  // All known servers, for a command that any node of a cluster can answer.
+  // Returns all known servers, for a command that any node of a cluster can answer.
   std::vector<Address> all();
   bool is_cluster();
 
@@ -51,13 +52,13 @@ class Servers {
 
   void set_slots(const std::vector<SlotRange>& ranges);
   void set_slot(int slot, const Address& server);
-  // Whether the caller should read CLUSTER SLOTS again. True at most once a second.
+  // Returns whether the caller should read CLUSTER SLOTS again. Returns true at most once a second.
   bool should_refresh(int64_t now_ns);
 
  private:
   struct Failure {
     int error = 0;
-    int64_t wait_ns = 0, again_ns = 0;
+    int64_t wait_ns = 0, again_ns = 0;  // for how long the server is not used, and until which time
   };
   int index_of(const Address& server) KVC_REQUIRES(mutex_);
 

@@ -70,8 +70,8 @@ bool parse_slots(const redisReply* entry, const Address& from, SlotRange* range)
   return true;
 }
 
-// Fills the buffers of an item from a value. `bytes` is the size of the value. If the value is longer than the item
-// needs, only its first bytes were received: one byte more than the item needs.
+// Fills the buffers of an item from a value. `bytes` is the number of bytes that were received: the size of the value,
+// but at most one byte more than the item needs.
 Session::Outcome read_value(const kvc_tier_item& item, const uint8_t* value, int64_t bytes) {
   constexpr Session::Outcome kDamaged = {KVC_TIER_MISS, 0, true};
   if (bytes < kFrameHeaderBytes) return kDamaged;
@@ -178,7 +178,7 @@ int Session::exchange(const Address& server, bool asking, const Command& command
       return 0;
     }
     // The server may have closed a connection that was idle. Then the command is sent once more, over a new connection.
-    // All commands of this tier may be executed twice.
+    // This is safe, because a server may execute each command of this tier twice.
     const bool may_be_old = was_open && !again && (error == ECONNRESET || error == EPIPE);
     if (!may_be_old) return refuse(server, error);
   }
@@ -259,8 +259,8 @@ Session::Outcome Session::load(const kvc_tier_item& item) {
   const Connection::Sink sink = [&](const uint8_t* value, int64_t bytes) {
     if (bytes > 0) outcome = read_value(item, value, bytes);  // GETRANGE gives an empty value if the key does not exist
   };
-  // Requests one byte more than the object has. If the value is longer, this byte arrives and shows it. The request
-  // also limits the bytes that the server sends.
+  // Requests one byte more than the value of this object has. If this byte arrives, the value is longer. The request
+  // also limits the number of bytes that the server sends.
   const int64_t last = kFrameHeaderBytes + item.bytes;
   const Command command = Command(4).add("GETRANGE").add(key).add("0").add(std::to_string(last));
   if (const int error = run(key, command, last + kSmallReplyBytes, deadline(item.bytes), &reply, &sink)) {
@@ -327,7 +327,8 @@ void Session::search_server(const Address& server, const std::vector<size_t>& wh
       }
     }
     if (error == 0) servers_.worked(server);
-    if (error != ECONNRESET && error != EPIPE) break;  // these errors: the server may have closed an idle connection
+    if (error != ECONNRESET && error != EPIPE)
+      break;  // otherwise tries again: the server may have closed an idle connection
   }
   if (error != 0 && !servers_.is_cluster()) {
     if (error == ETIMEDOUT) refuse(server, error);

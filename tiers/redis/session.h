@@ -3,8 +3,9 @@
 // An object is a string value under the key `prefix` + 64 hexadecimal digits. The value is the header of a disk tier's
 // file (src/tier/object_frame.h), followed by the payload. Any other value counts as a miss.
 //
-// A call takes at most timeout_ms, plus the time that its bytes need at 10 MB/s. Thread safety: none; a session belongs
-// to one thread. All sessions of a tier share the Servers.
+// A command takes at most timeout_ms, plus the time that its bytes need at 10 MB/s, plus the time to resolve a host
+// name if a connection must be opened. A call may need several commands. Thread safety: none; a session belongs to one
+// thread. All sessions of a tier share the Servers.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -40,8 +41,9 @@ class Session {
   Outcome store(const kvc_tier_item& item);
   Outcome load(const kvc_tier_item& item);
   Outcome remove(const kvc_tier_key& key);
-  // Finds the sizes of objects, [keys]. -1 = no object, or no answer. Makes one round trip to each server. In a
-  // cluster, keys for which the server has no answer are then searched one by one.
+  // Finds the sizes of objects, [keys]. -1 = no object, or no answer. Makes one round trip to each server. Then
+  // searches some keys one by one: those that a server redirects (MOVED or ASK) and, in a cluster, those of a server to
+  // which no connection can be made.
   void search(const std::vector<kvc_tier_key>& keys, std::vector<int64_t>* bytes);
 
  private:

@@ -54,7 +54,7 @@ Status TlsContext::open() {
   context_ = o.SSL_CTX_new(o.TLS_client_method());
   method_ = o.BIO_meth_new(BIO_TYPE_SOURCE_SINK, "socket without signals");
   if (context_ == nullptr || method_ == nullptr) {
-    return Status::error(KVC_ERROR_OUT_OF_MEMORY, "OpenSSL makes no context: %s", first_reason());
+    return Status::error(KVC_ERROR_OUT_OF_MEMORY, "OpenSSL cannot create a context: %s", first_reason());
   }
   o.BIO_meth_set_read(method_, TlsStream::bio_read);
   o.BIO_meth_set_write(method_, TlsStream::bio_write);
@@ -110,8 +110,8 @@ TlsStream::~TlsStream() {
   if (ssl_ != nullptr) openssl().SSL_free(ssl_);
 }
 
-// Sets the name that the server's certificate must have. The name is also sent to the server, which may have several
-// certificates and chooses one by it.
+// Sets the name that the server's certificate must have. The name is also sent to the server. A server with several
+// certificates chooses one by this name.
 bool TlsStream::set_name(const std::string& name) noexcept {
   const OpenSsl& o = openssl();
   if (is_ip_address(name)) {  // TLS sends no IP addresses
@@ -160,7 +160,8 @@ int64_t TlsStream::result_of(int result) noexcept {
   return refused ? -EACCES : -EPROTO;
 }
 
-// ---- The functions by which OpenSSL uses the socket. OpenSSL's own functions are not used: they raise SIGPIPE.
+// ---- The functions by which OpenSSL uses the socket. OpenSSL's own functions are not used, because they raise
+// SIGPIPE.
 
 int TlsStream::socket_result(BIO* bio, int64_t moved, int direction) noexcept {
   openssl().BIO_clear_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_WRITE | BIO_FLAGS_SHOULD_RETRY);

@@ -68,7 +68,7 @@ class TlsStream {
   SSL* ssl_ = nullptr;
   short wanted_ = 0;
   int socket_error_ = 0;  // errno of the last recv or send; 0 = success
-  bool usable_ = false;   // no call has failed
+  bool usable_ = false;   // the constructor has succeeded, and no call has failed
   char reason_[200] = {};
 };
 

@@ -23,6 +23,7 @@ struct TransportTable {
     transport->max_message_bytes = Endpoint::kMaxMessageBytes;
     transport->address = address;
     transport->connect = connect;
+    transport->flush = flush;
     transport->disconnect = disconnect;
     transport->send = send;
     transport->poll = poll;
@@ -49,6 +50,11 @@ struct TransportTable {
   static int64_t address(void* self, void* buffer, int64_t capacity) { return of(self).address(buffer, capacity); }
   static int32_t connect(void* self, const void* address, int64_t bytes, uint64_t* peer, kvc_error* error) {
     return result(error, [&] { return of(self).connect(address, bytes, peer); });
+  }
+  static int32_t flush(void* self, uint64_t peer, int64_t timeout_ms) try {
+    return of(self).flush(peer, timeout_ms);
+  } catch (const std::bad_alloc&) {
+    return KVC_TRANSPORT_RETRY;
   }
   static void disconnect(void* self, uint64_t peer) { of(self).disconnect(peer); }
   static int32_t send(void* self, uint64_t peer, const void* header, int64_t header_bytes, const void* data,

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace kvc {
 namespace {
@@ -16,7 +17,6 @@ constexpr int64_t kLookMs = 50;     // time between two checks of the remote age
 constexpr int64_t kAliveMs = 1000;  // longest time without a notification to a connected agent
 constexpr int64_t kIdleMs = 10000;  // an agent without peers is dropped after this time without a notification
 constexpr int64_t kCloseMs = 200;   // longest time for which the destructor waits for answers
-constexpr int64_t kFlushMs = 1000;  // longest time for which disconnect waits. A connection over TCP takes 0.2 to 0.3 s
 constexpr int kFlushRounds = 64;    // calls of take_notes at the end of the destructor
 
 // The start of an address. The name of the agent and its metadata follow.
@@ -205,19 +205,32 @@ Status NixlEndpoint::connect(const void* address, int64_t bytes, uint64_t* peer)
   return Status();
 }
 
+// Notifications leave in calls of NIXL, which the loop makes.
+int32_t NixlEndpoint::flush(uint64_t peer, int64_t timeout_ms) {
+  const auto found = peers_.find(peer);
+  if (in_child() || found == peers_.end() || found->second.lost) return KVC_TRANSPORT_FAILED;
+  const int64_t end = steady_ms() + timeout_ms;
+  const Peer& own = found->second;
+  while (waits_for(own.agent, own.next) && steady_ms() < end) {
+    take_notes();
+    look_at_remotes();
+    if (own.lost) return KVC_TRANSPORT_FAILED;
+  }
+  return waits_for(own.agent, own.next) ? KVC_TRANSPORT_RETRY : KVC_TRANSPORT_OK;
+}
+
+// NIXL has copied the data of each message, so the operations end at once.
 void NixlEndpoint::disconnect(uint64_t peer) noexcept {
   const auto found = peers_.find(peer);
   if (found == peers_.end()) return;
   const Peer own = std::move(found->second);
   peers_.erase(found);
   if (own.lost) return;
-  --remotes_.at(own.agent).peers;
+  Remote& remote = remotes_.at(own.agent);
+  --remote.peers;
   if (in_child()) return;
-  // Notifications leave in calls of NIXL. After a cancel, a program may never call poll again. So they leave here.
-  const int64_t end = steady_ms() + kFlushMs;
-  try {
-    while (waits_for(own.agent, own.next) && steady_ms() < end) take_notes();
-  } catch (const std::bad_alloc&) {  // the receiver's transfer ends by a timeout
+  for (Sent& sent : remote.sent) {
+    if (sent.peer == peer) end_operation(sent);
   }
 }
 
@@ -249,7 +262,7 @@ Status NixlEndpoint::send(uint64_t peer, const void* header, int64_t header_byte
   }
   const std::string agent = found->second.agent;
   Remote& remote = remotes_.at(agent);
-  remote.sent.push_back({remote.next, operation, data_bytes > 0});
+  remote.sent.push_back({remote.next, operation, peer, data_bytes > 0});
   Status sent = notify(agent, {NoteKind::kMessage, static_cast<uint32_t>(header_bytes), remote.session, remote.next},
                        {static_cast<const char*>(header), static_cast<size_t>(header_bytes)},
                        {static_cast<const char*>(data), static_cast<size_t>(data_bytes)});
@@ -262,8 +275,8 @@ Status NixlEndpoint::send(uint64_t peer, const void* header, int64_t header_byte
   return sent;
 }
 
-void NixlEndpoint::end_operation(const Sent& sent) {
-  if (!sent.has_data) return;
+void NixlEndpoint::end_operation(Sent& sent) {
+  if (!std::exchange(sent.has_data, false)) return;
   kvc_transport_event event = {};
   event.kind = KVC_TRANSPORT_SENT;
   event.operation = sent.operation;
@@ -273,7 +286,7 @@ void NixlEndpoint::end_operation(const Sent& sent) {
 void NixlEndpoint::drop(const std::string& agent) {
   const auto found = remotes_.find(agent);
   if (found == remotes_.end()) return;
-  for (const Sent& sent : found->second.sent) end_operation(sent);
+  for (Sent& sent : found->second.sent) end_operation(sent);
   for (auto& [number, peer] : peers_) {
     if (peer.agent != agent || peer.lost) continue;
     peer.lost = true;

@@ -45,6 +45,7 @@ class NixlEndpoint {
 
   int64_t address(void* buffer, int64_t capacity) const noexcept;
   Status connect(const void* address, int64_t bytes, uint64_t* peer);
+  int32_t flush(uint64_t peer, int64_t timeout_ms);
   void disconnect(uint64_t peer) noexcept;
   Status send(uint64_t peer, const void* header, int64_t header_bytes, const void* data, int64_t data_bytes,
               uint64_t operation);
@@ -75,8 +76,8 @@ class NixlEndpoint {
   };
   // A message that was sent, and that the receiver has not yet counted in a kTaken.
   struct Sent {
-    uint64_t number, operation;
-    bool has_data;
+    uint64_t number, operation, peer;
+    bool has_data;  // and its SENT event was not made yet
   };
   // An agent of another process (or this agent) that was loaded from its address.
   struct Remote {
@@ -116,7 +117,7 @@ class NixlEndpoint {
   void look_at_remotes();
   // Removes an agent. Makes events that its peers are lost, and that its open operations have ended.
   void drop(const std::string& agent);
-  void end_operation(const Sent& sent);
+  void end_operation(Sent& sent);
 
   pid_t process_ = 0;
   const NixlLibrary* nixl_ = nullptr;

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdlib>
 #include <cstring>
@@ -14,7 +15,7 @@ namespace {
 constexpr unsigned kMessageId = 1;
 constexpr int kProgressRounds = 64;  // most rounds of UCX's progress in one poll
 constexpr int kCloseRounds = 200000;
-constexpr int64_t kFlushMs = 200;  // the longest time that disconnect waits for messages to leave
+constexpr int64_t kCloseMs = 200;  // the longest time for which the destructor waits for messages to leave
 
 Status failed(const char* what, ucs_status_t status) {
   return Status::error(KVC_ERROR_IO, "%s: %s", what, ucs_status_string(status));
@@ -61,7 +62,7 @@ Status UcxEndpoint::open(const kvc_ucx_config& config, std::unique_ptr<UcxEndpoi
   }
   ucp_params_t params = {};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  params.features = UCP_FEATURE_AM;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_RMA;  // RMA: to map rings
   if (ucs_status_t made = ucp_init(&params, options.value, &own->context_); made != UCS_OK) {
     own->context_ = nullptr;
     return failed("UCX has no usable device", made);
@@ -98,30 +99,35 @@ Status UcxEndpoint::open(const kvc_ucx_config& config, std::unique_ptr<UcxEndpoi
 }
 
 UcxEndpoint::~UcxEndpoint() {
-  if (in_child()) {  // the parent uses the worker
+  if (in_child()) {  // the parent uses the worker and its memory
     for (auto& [request, sending] : sending_) sending.release();
     for (auto& message : messages_) message.release();
+    for (auto& [number, peer] : peers_) peer.release();
+    for (auto& peer : closed_) peer.release();
+    for (auto& [number, ring] : rings_) ring.release();
+    for (auto& ring : spare_rings_) ring.release();
     return;
   }
   if (worker_ != nullptr) {
-    // Completes the messages that `send` has accepted. The rounds are limited, because a peer may not receive them.
-    for (int i = 0; i < kCloseRounds && !sending_.empty(); ++i) ucp_worker_progress(worker_);
-    const bool flushed = sending_.empty();
-    while (!peers_.empty()) {
-      closed_.push_back(std::move(peers_.begin()->second));
-      peers_.erase(peers_.begin());
-      close_peer(closed_.back().get(), !flushed);
+    // Messages that were accepted leave. The time is limited, because a peer may not receive them.
+    const int64_t until = steady_ms() + kCloseMs;
+    try {
+      for (auto& [number, peer] : peers_) flush(number, std::max<int64_t>(0, until - steady_ms()));
+    } catch (const std::bad_alloc&) {  // transfers that still wait at a peer end by a timeout
     }
-    for (int i = 0; i < kCloseRounds && !closing_.empty(); ++i) {
+    while (!peers_.empty()) disconnect(peers_.begin()->first);
+    for (int i = 0; i < kCloseRounds && !requests_.empty(); ++i) {
       ucp_worker_progress(worker_);
-      while (!closing_.empty() && ucp_request_check_status(closing_.back()) != UCS_INPROGRESS) {
-        ucp_request_free(closing_.back());
-        closing_.pop_back();
+      while (!requests_.empty() && ucp_request_check_status(requests_.back()) != UCS_INPROGRESS) {
+        ucp_request_free(requests_.back());
+        requests_.pop_back();
       }
     }
-    for (void* request : closing_) ucp_request_free(request);
+    for (void* request : requests_) ucp_request_free(request);
     ucp_worker_destroy(worker_);
   }
+  rings_.clear();
+  spare_rings_.clear();
   if (context_ != nullptr) ucp_cleanup(context_);
 }
 
@@ -140,7 +146,9 @@ Status UcxEndpoint::connect(const void* address, int64_t bytes, uint64_t* peer) 
   std::memcpy(&process, address, sizeof process);
   const auto* rest = reinterpret_cast<const ucp_address_t*>(static_cast<const uint8_t*>(address) + sizeof process);
   const bool same_place = own_.sees(process);
-  auto made = std::make_unique<Peer>(Peer{this, last_peer_ + 1, nullptr, 0, true});
+  auto made = std::make_unique<Peer>();
+  made->owner = this;
+  made->number = last_peer_ + 1;
   const auto place = peers_.emplace(made->number, nullptr).first;
   // UCX cannot notice errors over shared memory, so an endpoint that notices them does not use shared memory. If the
   // preferred kind of endpoint cannot reach the peer, the other kind is tried.
@@ -152,6 +160,9 @@ Status UcxEndpoint::connect(const void* address, int64_t bytes, uint64_t* peer) 
     return failed("UCX cannot reach the address", status);
   }
   if (same_place) made->watched = process.number;
+  if (shares_memory && !made->notices_errors) {
+    made->ring_use = RingUse::kAllowed;
+  }
   *peer = last_peer_ = made->number;
   place->second = std::move(made);
   return Status();
@@ -176,6 +187,7 @@ void UcxEndpoint::look_at_processes() {
   for (auto& [number, peer] : peers_) {
     if (peer->watched > 0 && Process{own_.place, peer->watched}.has_ended()) lose(peer.get());
   }
+  look_at_rings(now);
 }
 
 void UcxEndpoint::lose(Peer* peer) {
@@ -190,13 +202,45 @@ void UcxEndpoint::lose(Peer* peer) {
 void UcxEndpoint::close_peer(Peer* peer, bool force) noexcept {
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  // A forced close does not wait for the peer. UCX allows it only for endpoints that notice errors. Other endpoints
-  // stay until the worker is destroyed.
+  // A forced close ends all messages without the peer. UCX allows it only for endpoints that notice errors. Other
+  // endpoints with open messages stay until the worker is destroyed.
   force = force || peer->lost;
   if (force && !peer->notices_errors) return;
   param.flags = force ? static_cast<uint32_t>(UCP_EP_CLOSE_FLAG_FORCE) : 0;
   const ucs_status_ptr_t closing = ucp_ep_close_nbx(peer->ep, &param);
-  if (UCS_PTR_IS_PTR(closing)) closing_.push_back(closing);
+  if (UCS_PTR_IS_PTR(closing)) requests_.push_back(closing);
+}
+
+void UcxEndpoint::progress() {
+  for (int i = 0; i < kProgressRounds && ucp_worker_progress(worker_) != 0; ++i) {
+  }
+  for (; !hellos_.empty(); hellos_.pop_front()) answer(hellos_.front());
+  take_control();
+  for (auto& [number, peer] : peers_) send_queue(peer.get());
+}
+
+int32_t UcxEndpoint::flush(uint64_t number, int64_t timeout_ms) {
+  const auto found = peers_.find(number);
+  if (in_child() || found == peers_.end()) return KVC_TRANSPORT_FAILED;
+  Peer& peer = *found->second;
+  const int64_t until = steady_ms() + timeout_ms;
+  void* request = nullptr;
+  while (!peer.lost) {
+    progress();
+    look_at_processes();
+    if (peer.queue.empty() && request == nullptr) {
+      ucp_request_param_t param = {};
+      request = ucp_ep_flush_nbx(peer.ep, &param);
+      if (request == nullptr) return KVC_TRANSPORT_OK;
+      if (UCS_PTR_IS_ERR(request)) return KVC_TRANSPORT_FAILED;
+      requests_.push_back(request);  // poll frees it
+    }
+    if (request != nullptr && ucp_request_check_status(request) != UCS_INPROGRESS) {
+      return ucp_request_check_status(request) == UCS_OK ? KVC_TRANSPORT_OK : KVC_TRANSPORT_FAILED;
+    }
+    if (steady_ms() >= until) return KVC_TRANSPORT_RETRY;
+  }
+  return KVC_TRANSPORT_FAILED;
 }
 
 void UcxEndpoint::disconnect(uint64_t peer) noexcept {
@@ -206,29 +250,30 @@ void UcxEndpoint::disconnect(uint64_t peer) noexcept {
   closed_.push_back(std::move(found->second));
   peers_.erase(found);
   if (in_child()) return;
-  const size_t others = closing_.size();
-  close_peer(own, false);
-  if (closing_.size() == others) return;  // closed at once
-  // Messages leave in calls of poll. After a cancel, a program may never call it again. So they leave here.
-  const int64_t until = steady_ms() + kFlushMs;
-  while (ucp_request_check_status(closing_.back()) == UCS_INPROGRESS && steady_ms() < until) {
-    ucp_worker_progress(worker_);
+  try {
+    drop_queue(own);
+    if (own->ring_use == RingUse::kRequested || own->ring_use == RingUse::kMapped) {
+      send_control(own->ep, {UcxHead::Kind::kBye, own->ring_request, 0, 0}, &own_, sizeof own_, 0);
+    }
+  } catch (const std::bad_alloc&) {  // `close` ends what has no event, and the receiver frees the ring at its close
   }
+  own->ring.unmap();
+  close_peer(own, own->sending_bytes > 0);
 }
 
-// UCX may call back during any call. So the callbacks only add events to events_, and poll returns them.
-void UcxEndpoint::note_sent(const Sending& sending) {
-  if (!sending.has_data) return;
+void UcxEndpoint::add_sent(uint64_t operation) {
   kvc_transport_event event = {};
   event.kind = KVC_TRANSPORT_SENT;
-  event.operation = sending.operation;
+  event.operation = operation;
   events_.push_back(event);
 }
 
+// UCX may call back during any call. So the callbacks only add to lists, which poll and flush read.
 void UcxEndpoint::on_sent(void* request, ucs_status_t, void* user) {
   auto* const sending = static_cast<Sending*>(user);
   UcxEndpoint* const owner = sending->owner;
-  owner->note_sent(*sending);
+  if (sending->has_data) owner->add_sent(sending->operation);
+  if (sending->peer != nullptr) sending->peer->sending_bytes -= sending->bytes;
   owner->sending_.erase(sending);
   ucp_request_free(request);
 }
@@ -238,60 +283,100 @@ void UcxEndpoint::on_error(void* user, ucp_ep_h, ucs_status_t) {
   peer->owner->lose(peer);
 }
 
-Status UcxEndpoint::send(uint64_t peer, const void* header, int64_t header_bytes, const void* data, int64_t data_bytes,
-                         uint64_t operation) {
-  const auto found = peers_.find(peer);
-  if (in_child() || found == peers_.end() || found->second->lost) {
-    return Status::error(KVC_ERROR_IO, in_child() ? "this is a child of fork()" : "the peer has ended");
-  }
-  const auto* first = static_cast<const uint8_t*>(header);
-  auto made = std::make_unique<Sending>(Sending{this, data_bytes > 0, operation, {first, first + header_bytes}});
+ucs_status_t UcxEndpoint::send_message(ucp_ep_h ep, std::unique_ptr<Sending> made, const void* data, size_t bytes,
+                                       uint32_t flags) {
   Sending* const sending = made.get();
   sending_.emplace(sending, std::move(made));
   ucp_request_param_t param = {};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = flags;
   param.cb.send = on_sent;
   param.user_data = sending;
   const ucs_status_ptr_t request =
-      ucp_am_send_nbx(found->second->ep, kMessageId, sending->header.data(), sending->header.size(), data,
-                      static_cast<size_t>(data_bytes), &param);
-  if (UCS_PTR_IS_PTR(request)) return Status();
+      ucp_am_send_nbx(ep, kMessageId, sending->header.data(), sending->header.size(), data, bytes, &param);
+  if (UCS_PTR_IS_PTR(request)) {
+    if (sending->peer != nullptr) sending->peer->sending_bytes += sending->bytes;
+    return UCS_OK;
+  }
   const ucs_status_t status = UCS_PTR_STATUS(request);
-  if (status == UCS_OK) note_sent(*sending);
+  if (status == UCS_OK && sending->has_data) add_sent(sending->operation);
   sending_.erase(sending);
+  return status;
+}
+
+Status UcxEndpoint::send(uint64_t number, const void* header, int64_t header_bytes, const void* data,
+                         int64_t data_bytes, uint64_t operation) {
+  const auto found = peers_.find(number);
+  if (in_child() || found == peers_.end() || found->second->lost) {
+    return Status::error(KVC_ERROR_IO, in_child() ? "this is a child of fork()" : "the peer has ended");
+  }
+  Peer& peer = *found->second;
+  const auto* first = static_cast<const uint8_t*>(header);
+  const UcxHead head = {UcxHead::Kind::kInline, 0, 0, 0};
+  std::vector<uint8_t> all(sizeof head + static_cast<size_t>(header_bytes));
+  std::memcpy(all.data(), &head, sizeof head);
+  std::copy(first, first + header_bytes, all.begin() + sizeof head);
+  if (!peer.notices_errors) {
+    peer.queue.push_back({std::move(all), data, data_bytes, operation});
+    send_queue(&peer);
+    return Status();
+  }
+  auto made = std::make_unique<Sending>();
+  *made = {&peer, this, data_bytes > 0, operation, std::max<int64_t>(data_bytes, 1), std::move(all), {}};
+  const ucs_status_t status = send_message(peer.ep, std::move(made), data, static_cast<size_t>(data_bytes), 0);
   return status == UCS_OK ? Status() : failed("UCX cannot send", status);
 }
 
 ucs_status_t UcxEndpoint::on_message(void* self, const void* header, size_t header_bytes, void* data, size_t data_bytes,
                                      const ucp_am_recv_param_t* param) try {
-  auto& own = *static_cast<UcxEndpoint*>(self);
-  if (header_bytes > KVC_TRANSPORT_MAX_HEADER_BYTES || data_bytes > static_cast<size_t>(kMaxMessageBytes))
-    return UCS_OK;
+  return static_cast<UcxEndpoint*>(self)->take(header, header_bytes, data, data_bytes, param);
+} catch (const std::bad_alloc&) {
+  return UCS_OK;  // the message is lost, and its transfer ends by a timeout
+}
+
+ucs_status_t UcxEndpoint::take(const void* header, size_t header_bytes, void* data, size_t data_bytes,
+                               const ucp_am_recv_param_t* param) {
   auto message = std::make_unique<Message>();
+  UcxHead& head = message->head;
+  if (header_bytes < sizeof head || header_bytes > sizeof head + KVC_TRANSPORT_MAX_HEADER_BYTES ||
+      data_bytes > static_cast<size_t>(kMaxMessageBytes)) {
+    return UCS_OK;
+  }
+  std::memcpy(&head, header, sizeof head);
   const auto* first = static_cast<const uint8_t*>(header);
-  message->header.assign(first, first + header_bytes);
+  message->header.assign(first + sizeof head, first + header_bytes);
   const bool later = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
   const auto* bytes = static_cast<const uint8_t*>(data);
+  if (!later && data_bytes > 0) message->data.assign(bytes, bytes + data_bytes);
+  if (head.kind == UcxHead::Kind::kHello) {
+    Hello hello = {param->reply_ep, head.number, {}};
+    if (later || data_bytes != sizeof hello.process || (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == 0) {
+      return UCS_OK;
+    }
+    std::memcpy(&hello.process, data, data_bytes);
+    hellos_.push_back(hello);
+    return UCS_OK;
+  }
+  if (head.kind == UcxHead::Kind::kRing || head.kind == UcxHead::Kind::kReleased) {
+    if (!later) control_.push_back(std::move(message));
+    return UCS_OK;
+  }
   if (later) {
     message->data.resize(data_bytes);
     message->complete = false;
-  } else if (data_bytes > 0) {
-    message->data.assign(bytes, bytes + data_bytes);
   }
-  own.messages_.push_back(std::move(message));
+  messages_.push_back(std::move(message));
   if (!later) return UCS_OK;
-  Message* const made = own.messages_.back().get();
+  Message* const made = messages_.back().get();
   ucp_request_param_t receive = {};
   receive.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   receive.cb.recv_am = on_data;
   receive.user_data = made;
-  const ucs_status_ptr_t request = ucp_am_recv_data_nbx(own.worker_, data, made->data.data(), data_bytes, &receive);
+  const ucs_status_ptr_t request = ucp_am_recv_data_nbx(worker_, data, made->data.data(), data_bytes, &receive);
   if (UCS_PTR_IS_PTR(request)) return UCS_INPROGRESS;
   made->header.clear();  // poll drops messages without a header; the library sends none
   made->complete = true;
   return UCS_OK;
-} catch (const std::bad_alloc&) {
-  return UCS_OK;  // the message is lost, and its transfer ends by a timeout
 }
 
 void UcxEndpoint::on_data(void* request, ucs_status_t status, size_t, void* user) {
@@ -304,9 +389,9 @@ void UcxEndpoint::on_data(void* request, ucs_status_t status, size_t, void* user
 int64_t UcxEndpoint::poll(kvc_transport_event* events, int64_t capacity) {
   polled_.clear();
   if (in_child()) return 0;
-  for (int i = 0; i < kProgressRounds && ucp_worker_progress(worker_) != 0; ++i) {
-  }
-  std::erase_if(closing_, [](void* request) {
+  release_rings();
+  progress();
+  std::erase_if(requests_, [](void* request) {
     if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
     ucp_request_free(request);
     return true;
@@ -317,14 +402,7 @@ int64_t UcxEndpoint::poll(kvc_transport_event* events, int64_t capacity) {
   while (count < capacity && !messages_.empty() && messages_.front()->complete) {
     polled_.push_back(std::move(messages_.front()));
     messages_.pop_front();
-    const Message& message = *polled_.back();
-    if (message.header.empty()) continue;
-    kvc_transport_event& event = events[count++] = {};
-    event.kind = KVC_TRANSPORT_RECEIVED;
-    event.header = message.header.data();
-    event.header_bytes = static_cast<int64_t>(message.header.size());
-    event.data = message.data.data();
-    event.data_bytes = static_cast<int64_t>(message.data.size());
+    count += fill_event(*polled_.back(), &events[count]) ? 1 : 0;
   }
   while (count < capacity && !events_.empty()) {
     events[count++] = events_.front();

@@ -27,4 +27,6 @@ static jobject kvj_view(JNIEnv *jni, int64_t address, int64_t bytes);
 static int64_t kvj_holder(void);
 static void kvj_release(int64_t managed);
 static int32_t kvj_useTransport(int64_t cache, int64_t library, int64_t options, int64_t error);
+static int64_t kvj_parallelFor(JNIEnv *jni);
+static void kvj_runItem(int64_t address, int64_t number, int64_t index);
 %include "calls.inc"

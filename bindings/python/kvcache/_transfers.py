@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
+from ._errors import InvalidArgument
 from ._tiers import Tiers
 
 
-def _ucx_library() -> str:
-    """The library of the UCX transport: the one that the environment names, or that is beside this file, or of the system."""
-    named = os.environ.get("KVCACHE_UCX_LIBRARY")
-    beside = Path(__file__).parent / "libkvcache_ucx.so.0"
+def _transport_library(name: str) -> str:
+    """The library of a transport: the one that the environment names, or that is beside this file, or of the system."""
+    named = os.environ.get(f"KVCACHE_{name.upper()}_LIBRARY")
+    beside = Path(__file__).parent / f"libkvcache_{name}.so.0"
     return named or (str(beside) if beside.exists() else beside.name)
 
 
@@ -87,7 +89,25 @@ class Transfers(Tiers):
             transfer), Unsupported (a GPU, storage="none", encoder groups).
         """
         options = f"{transports}/{devices}" if devices else transports
-        self._set_transport("Transfers.use_ucx", _ucx_library(), options)
+        self._set_transport("Transfers.use_ucx", _transport_library("ucx"), options)
+
+    def use_nixl(self, options: Mapping[str, str] | None = None) -> None:
+        """Makes transfers of this cache use NIXL, which reaches other processes and machines. Before the first transfer.
+
+        Args:
+            options: "library" (the file of libnixl_capi.so; else KVCACHE_NIXL_CAPI names it), "agent", "backend", and
+                parameters of the backend, such as "engine_config": "TLS=tcp,NET_DEVICES=eth0". No value has a semicolon.
+
+        Raises:
+            FileError (the transport's library or NIXL is missing, or NIXL refuses), InvalidArgument (a name or a value that
+            the options cannot have), Order (the cache has a transport, or had a transfer), Unsupported (storage="none",
+            encoder groups).
+        """
+        for name, value in (options or {}).items():
+            if not name or "=" in name or ";" in name + value:
+                raise InvalidArgument(f"Transfers.use_nixl: {name!r} = {value!r} is no option", status=1)
+        text = ";".join(f"{name}={value}" for name, value in (options or {}).items())
+        self._set_transport("Transfers.use_nixl", _transport_library("nixl"), text)
 
     def set_transport(self, library: str | os.PathLike[str], options: str = "") -> None:
         """Makes transfers of this cache use another transport: a shared library that fills the table of kvcache_transport.h.

@@ -1,6 +1,6 @@
-// Makes entries of a target's table (kernels/cpu/implementation.h) for the decode kernel. Each entry is compiled for
-// one format. This code is most of the library's size. So a target lists only the formats in which it differs from its
-// base target.
+// Makes entries for the decode kernel in the table of a SIMD target (kernels/cpu/implementation.h). Each entry is
+// compiled for one format. The code of these entries is most of the library's size. So a target lists only the formats
+// for which its code differs from that of its base target.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -17,7 +17,7 @@ static void decode_entry(const kvc_backend_attend* args, const kvc_backend_item*
                          Scratch* scratch) {
   View view = make_view(args, item, listed, scratch);
   if constexpr (Format::kNibbles) view.staged = false;
-  // The most common head dims are constants here. So loops are unrolled, and offsets within a page are constants too.
+  // The most common head dims are template arguments. So loops are unrolled, and offsets within a page are constants.
   if constexpr (kLanes == 16) {
     const int32_t head_dim = view.head_dim == view.v_head_dim ? view.head_dim : 0;
     if (head_dim == 128) return decode_item<Format, 128>(view);
@@ -29,7 +29,8 @@ static void decode_entry(const kvc_backend_attend* args, const kvc_backend_item*
   decode_item<Format, 0>(view);
 }
 
-// Copies rows to scratch as float32, and runs the decode kernel for float32 on the copy. It adds no code for a format.
+// Copies rows to scratch as float32, and runs the decode kernel for float32 on the copy. This function is compiled
+// once, not for each format.
 [[maybe_unused]] static void staged_decode_entry(const kvc_backend_attend* args, const kvc_backend_item* item,
                                                  const ListedQuery* listed, Scratch* scratch) {
   View view = make_view(args, item, listed, scratch);

@@ -1,9 +1,10 @@
-// Decode kernel, outer part: few rows of a kv head over many keys.
+// This file is the outer part of the decode kernel, which computes few rows of a kv head over many keys.
 //
-// A pass goes through the keys in blocks of 16. Within a block it goes through all kv heads of the item. If the page
-// size is a multiple of 16, it reads whole pages one after another. K and V are prefetched for the next kv head, or for
-// the one after it (decode_tile.h). The running states (m, l, o) of all rows and heads stay in the scratch. If they do
-// not fit, there are several passes. After every kFoldKeys keys, the states are folded (long_sums.h).
+// A pass goes through the keys in blocks of 16. Within a block, the pass goes through all kv heads of the item. If the
+// page size is a multiple of 16, the pass reads whole pages one after another. K and V are prefetched for the next kv
+// head, or for the one after it (decode_tile.h). The running states (m, l, o) of all rows and heads stay in the
+// scratch. If the scratch has no room for all of them, there are several passes. After every kFoldKeys keys, the states
+// are folded (long_sums.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +16,8 @@ namespace kvc::kernels::KVC_TARGET {
 
 struct DecodePass;
 
-// The functions of a pass that depend on the format and the head dim. All other code is the same for all formats.
+// The functions and constants of a pass that depend on the format and the head dim. All other code is the same for all
+// formats.
 struct DecodeKernel {
   void (*begin)(const View& view, const DecodePass& pass);
   void (*head)(const View& view, const DecodePass& pass, const DecodeKeys& keys, int32_t h, bool whole,
@@ -29,15 +31,15 @@ struct DecodePass {
   DecodeKernel kernel;
   int32_t row_begin, row_end;
   int32_t head_begin, head_end;
-  int32_t q_width;  // floats of a packed row of q
-  int32_t o_width;
+  int32_t q_width;      // floats of a packed row of q
+  int32_t o_width;      // floats of a row of o, padding included
   int32_t padded_rows;  // rows of all tiles of a head, padding included
   int32_t num_tiles;    // tiles of a head
 };
 
-// Returns the number of rows of the next tile if `rows` rows are left. It is 4 for 3 to 6 rows. It is 8 for 7 rows or
-// more, or 4 if kMaxTileRows is 4. If the tile has more rows than are left, its other rows are padding. few_tiles:
-// tiles have only 1 or 4 rows.
+// Returns the number of rows of the next tile. rows: the number of rows that are in no tile yet, at least 1. The result
+// is 1 for 1 row, 2 for 2 rows, 4 for 3 to 6 rows, and 8 for 7 rows or more (4 if kMaxTileRows is 4). If the result is
+// larger than `rows`, the last rows of the tile are padding. few_tiles: tiles have only 1 or 4 rows.
 KVC_INLINE int tile_rows(int rows, bool few_tiles) {
   if (few_tiles) return rows == 1 ? 1 : 4;
   if (rows >= 7 && kMaxTileRows >= 8) return 8;
@@ -66,7 +68,7 @@ static void pack_query(const DecodePass& pass, const float* row, int tile_row_co
 }
 
 // Calls visit(index, first, rows, padded) for each tile. index: the number of the tile. first: its first row. rows: the
-// number of its rows. padded: the number of rows of the tiles before it, padding included.
+// number of its rows, padding included. padded: the number of rows of all earlier tiles, padding included.
 template <class Visit>
 KVC_INLINE void for_each_tile(int num_rows, bool few_tiles, Visit visit) {
   int index = 0, padded = 0;
@@ -122,7 +124,7 @@ struct DecodeRow {
   FoldedRow folded;
 };
 
-// Calls visit(row) for each row that is not padding, and sets its l to zero.
+// Calls visit(row) for each row that is not padding, and sets l of the row in the scratch to zero.
 template <class Visit>
 static void for_each_state(const View& view, const DecodePass& pass, Visit visit) {
   Scratch& scratch = *view.scratch;
@@ -172,8 +174,8 @@ KVC_INLINE void decode_any_tile(const View& view, const DecodeKeys& keys, const 
   }
 }
 
-// Computes one block of one kv head for every tile of rows. The first tile prefetches. The other tiles find the lines
-// in the cache.
+// Computes one block of one kv head for every tile of rows. Only the first tile prefetches, because the other tiles
+// find the lines in the cache.
 template <class Format, int kHeadDim>
 static void decode_head(const View& view, const DecodePass& pass, const DecodeKeys& keys, int32_t h, bool whole,
                         DecodePipeline& pipeline) {
@@ -193,7 +195,7 @@ static void decode_head(const View& view, const DecodePass& pass, const DecodeKe
                              (pass.head_begin + h) * view.group,
                              scratch.masks + first,
                              Format::kTokenScales ? keys.scales->v : nullptr};
-    DecodeKeys later;  // copied only after the first tile: `keys` was just written, so a wider load of it would stall
+    DecodeKeys later;  // not copied for the first tile: `keys` was just written, and wider loads of it would stall
     if (index > 0) {
       later = keys;
       later.next = later.far = keys.now;
@@ -207,14 +209,15 @@ static void decode_head(const View& view, const DecodePass& pass, const DecodeKe
   });
 }
 
-// Copies the scales of a block's keys for one kv head. keys: addresses of the scales for kv head 0. After `count` keys,
-// the last address is repeated. offset: from kv head 0 to the head, in floats. It also prefetches the scales of the
-// next block.
+// Copies the scales of a block's keys for one kv head to `scales`. keys: the addresses of the scales for kv head 0.
+// After `count` keys, the last address is repeated. offset: from the scale of kv head 0 to the scale of the head, in
+// floats. next, next_offset: addresses and offset, in the same form, of the scales that the function prefetches.
 KVC_INLINE void copy_scales(const float* const* keys, int32_t count, int64_t offset, const float* const* next,
                             int64_t next_offset, int32_t page_size, float* scales) {
   const int32_t run = min_of(page_size, kKeyBlock);
   for (int32_t i = 0; i < kKeyBlock; i += run) __builtin_prefetch(next[i] + next_offset, 0, 3);
-  // All 16 scales are adjacent: they lie in one page, or in two pages whose scales are adjacent.
+  // The condition is true if all 16 scales are adjacent. They then lie in one page, or in two pages whose scales are
+  // adjacent.
   if (run == kKeyBlock && count == kKeyBlock && keys[1] - keys[0] == 1 &&
       keys[kKeyBlock - 1] - keys[0] == kKeyBlock - 1) {
     memcpy(scales, keys[0] + offset, kKeyBlock * sizeof(float));
@@ -252,7 +255,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
   const KeyRange keys = fill_row_masks(view, pass.row_begin, pass.row_end);
   const DecodeKernel& kernel = pass.kernel;
   kernel.begin(view, pass);
-  KeyRange common = {keys.begin, min_of(keys.end, view.picked_begin)};  // the numbers of the keys that every row sees
+  KeyRange common = {keys.begin, min_of(keys.end, view.picked_begin)};  // the range of the keys that every row sees
   for (int r = 0; r < pass.row_end - pass.row_begin; ++r) common = intersect(common, view.scratch->masks[r].keys);
   PageCursor cursor = page_cursor(&view.args->plan->arrays.tables, view.item->row);
   const int32_t num_heads = pass.head_end - pass.head_begin;
@@ -266,7 +269,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
   }
   // With one row of q, loads run at nearly the bandwidth of memory. Prefetches further ahead would only wait.
   const int32_t steps_ahead = pass.row_end - pass.row_begin > 1 ? 2 : 1;
-  KeyScales both_scales[2] = {};  // of this head, and of the previous one, whose V has not been added yet
+  KeyScales both_scales[2] = {};  // those of this head, and those of the previous head, whose V was not added yet
   int32_t current = 0, step = 0, fold_begin = keys.begin;
   for (int32_t begin = keys.begin, end; begin < keys.end; begin = end, ++current) {
     if (begin - fold_begin >= kFoldKeys) {
@@ -308,7 +311,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
   end_decode(view, pass, fold_begin != keys.begin);
 }
 
-// Runs all rows and heads of the item, in as few passes as the scratch allows.
+// Computes all rows and heads of the item, in as few passes as the scratch allows.
 static void decode_rows(const View& view, DecodePass pass) {
   const int32_t fitting_rows = rows_of_pass(max_of(pass.q_width, pass.o_width)) / 8 * 8;
   for (pass.row_begin = 0; pass.row_begin < view.num_rows; pass.row_begin = pass.row_end) {

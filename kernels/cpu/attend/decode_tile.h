@@ -1,7 +1,8 @@
-// Decode kernel, inner part: one block of 16 keys and a tile of 1, 2, 4 or 8 rows of one kv head.
+// This file is the inner part of the decode kernel. It computes one block of 16 keys for a tile of 1, 2, 4 or 8 rows of
+// one kv head.
 //
-// Roofline: only a few rows use each stored byte, so the lower bound is one read of K and V. The arithmetic must not
-// delay the loads.
+// Roofline: only a few rows use each stored byte, so the lower bound is the time of one read of K and V. The arithmetic
+// must not delay the loads.
 //
 // Scores: kLanes accumulators run over the head dim, one for each pair of a row and a key. At the end, sum_each sums
 // the lanes of each accumulator, and puts these sums into one vector. The scores of a block are laid out as [key][row].
@@ -9,11 +10,11 @@
 //
 // P*V: a tile of o stays in registers for all keys of a block.
 //
-// Prefetches: each load of K or V issues two. The far prefetch goes to the level-2 cache. It fetches the same part of a
-// row of the next kv head, or of the one after it (DecodeKeys::far). The near prefetch goes to the level-1 cache. It
-// fetches the line that is read kNearKeys keys later. The near prefetch alone would come too late for the latency of
-// memory. The far prefetch alone would leave the latency of the level-2 cache. A load that waits holds one of the few
-// line buffers that other loads need.
+// Prefetches: where a cache line begins, a load of K or V issues two prefetches. The far prefetch goes to the level-2
+// cache. It fetches the same part of a row of the next kv head, or of the head after the next one (DecodeKeys::far).
+// The near prefetch goes to the level-1 cache. It fetches the line that is read kNearKeys keys later. Without far
+// prefetches, loads would wait for memory, because near prefetches are issued too late. Without near prefetches, loads
+// would wait for the level-2 cache. A waiting load occupies one of the few line buffers that other loads need.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -39,7 +40,7 @@ struct DecodeTile {
   const float* v_scales;   // scales of V of the block's keys; only with kTokenScales
 };
 
-static constexpr int kNearKeys = 8;
+static constexpr int kNearKeys = 8;  // the distance of a near prefetch, in keys
 
 // Rows of K or V: the address of each key's row for kv head 0, and the offset of the head that is used.
 struct KeyRows {
@@ -58,15 +59,16 @@ struct HeadBlock {
 
 // Scales and zero points of a block's keys for one kv head.
 struct KeyScales {
-  float k[kKeyBlock + kMaxLanes];  // scales, with kMaxLanes more floats that may be read; only with kTokenScales
+  float k[kKeyBlock + kMaxLanes];  // scales; kMaxLanes more floats, because a load may read past the last scale; only
+                                   // with kTokenScales
   float v[kKeyBlock + kMaxLanes];
   int32_t k_zeros[kKeyBlock];  // only with kZeroPoints
   int32_t v_zeros[kKeyBlock];
 };
 
 // The keys of one kv head that are multiplied now, and keys to prefetch. next: the keys of the next kv head, or of the
-// first kv head in the next block. They are prefetched into the level-1 cache. far: the same as `next`, or the keys one
-// head later. They are prefetched into the level-2 cache.
+// first kv head in the next block. These keys are prefetched into the level-1 cache. far: the same as `next`, or the
+// keys one head later. These keys are prefetched into the level-2 cache.
 struct DecodeKeys {
   HeadBlock now, next, far;
   const KeyScales* scales;  // of `now`; only with kTokenScales
@@ -88,7 +90,7 @@ struct RowAddresses<0> {
   __attribute__((always_inline)) const unsigned char* operator[](int i) const { return keys.rows[i] + keys.offset; }
 };
 
-// The kRowBytes of RowAddresses; 0 if kHeadDim is 0.
+// The value of kRowBytes in RowAddresses. It is 0 if kHeadDim is 0.
 template <class Format, int kHeadDim>
 static constexpr int kRowBytesOf = kHeadDim / Format::kStep * (Format::kVecBytes + Format::kScaleBytes);
 
@@ -115,9 +117,9 @@ KVC_INLINE void prefetch_twin(const unsigned char* row, int chunk) {
   if (begins_line<Format>(chunk)) prefetch(row + chunk * Format::kVecBytes);
 }
 
-// Loads the first n dims of vector `chunk` of a row, 1 <= n <= Format::kStep. key: the row's key within the block of
-// keys. zeros: the zero points of these keys, read only with kZeroPoints. block_scales: the byte of the row at which
-// the scales of its blocks of dims begin.
+// Loads the first n dims of vector `chunk` of a row, 1 <= n <= Format::kStep. key: the number of the row's key within
+// the block of keys. zeros: the zero points of the keys of this block, read only with kZeroPoints. block_scales: the
+// byte of the row at which the scales of its blocks of dims begin.
 template <class Format>
 KVC_INLINE typename Format::Raw load_dims(const unsigned char* row, int chunk, int n, const int32_t* zeros, int key,
                                           int block_scales) {
@@ -170,12 +172,11 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
         }
       }
     };
-    // With few keys, a vector of q is multiplied with all keys before the next vector is loaded, so q stays in
-    // registers. With many keys, one key is completed before the next, because the addresses of all keys would not fit
-    // in registers. A group has at most kNearKeys keys, so the keys kNearKeys after them are all in this block, or all
-    // in `following`.
-    // AVX2 has only 16 registers. There the products of all keys of a group are computed one vector of q after another.
-    // Otherwise gcc would keep some sums on the stack.
+    // If kKeys is at most 4, a vector of q is multiplied with all keys before the next vector is loaded, so q stays in
+    // registers. If kKeys is larger, one key is completed before the next, because the addresses of all keys would not
+    // fit in registers. A group has at most kNearKeys keys. So the keys that come kNearKeys later are all in this
+    // block, or all in `following`. AVX2 has only 16 registers. There the products of all keys of a group are computed
+    // one vector of q after another. Otherwise gcc would keep some sums on the stack.
     constexpr bool kKeysTogether = kLanes == 8 && Format::kParts > 1;
     constexpr int kGroup = kKeys < kNearKeys ? kKeys : kNearKeys;
     KVC_UNROLL for (int first = 0; first < kKeys; first += kGroup) {
@@ -190,7 +191,7 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
           const KeyRows near = ahead < kKeyBlock ? KeyRows{keys.now.block->k + ahead, keys.now.k_offset}
                                                  : KeyRows{following.rows + (ahead - kKeyBlock), following.offset};
           const unsigned char* const* far_rows = keys.far.block->k + k + first;
-          constexpr bool kReload = Format::kVecBytes >= 64;  // f16 (two vectors in a line) is faster without
+          constexpr bool kReload = Format::kVecBytes >= 64;  // f16 (two vectors in a line) is faster without reload
           prefetch_far((kReload ? reload(far_rows) : far_rows)[i] + keys.far.k_offset + byte);
           prefetch((kReload ? reload(near.rows) : near.rows)[i] + near.offset + byte);
         }
@@ -227,7 +228,7 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
   }
 }
 
-// Returns the place of row g of a tile.
+// Returns the QueryPlace of row g of a tile.
 KVC_INLINE const QueryPlace& place_of_row(const View& view, const DecodeTile& tile, int g) {
   return view.scratch->places[tile.masks - view.scratch->masks + g];
 }
@@ -262,7 +263,7 @@ static void score_tile(const View& view, const DecodeTile& tile, int32_t block_b
   if (view.options.biases) add_tile_biases(view, tile, count, kRows, scores);
 }
 
-// The keys of a block that each row of a tile sees: bit i is for key i. Padding rows see nothing.
+// TileMask says which keys of a block each row of a tile sees. Bit i is for key i. Padding rows see nothing.
 template <int kRows>
 struct TileMask {
   uint32_t rows[kRows];
@@ -306,7 +307,8 @@ KVC_INLINE void mask_scores(const TileMask<kRows>& mask, int vectors, float* sco
   }
 }
 
-// Raises the running maximum to that of the block, and rescales l and o. After the first blocks, this happens rarely.
+// Raises the running maximum of each row to the maximum of the block where that is larger, and rescales l and o. After
+// the first blocks, this happens rarely.
 template <int kRows>
 KVC_INLINE void raise_maximum(const View& view, const DecodeTile& tile, F32 block_max) {
   const F32 old_m = load(tile.m), m = max(block_max, old_m);

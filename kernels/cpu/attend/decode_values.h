@@ -1,4 +1,5 @@
-// Decode kernel, P*V: adds p[key][row] * v[key] to o[row], for the keys [begin, end) of a block. p: softmax weights.
+// This file is the part of the decode kernel that computes P*V. It adds p[key][row] * v[key] to o[row] for the keys of
+// a block. p: softmax weights.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,9 +14,10 @@ struct Weights {
   int stride;
 };
 
-// Adds kVectors vectors of V, from vector `first` on. tail: the number of elements in the last vector, or 0 if it is
-// whole. o: the output of the first row. block_scales: as in load_dims. last: whether these are the last vectors of V.
-// After them, the kernel reads the rows `following`, which are K. kRowBytes: as in RowAddresses.
+// Adds kVectors vectors of V, from vector `first` on, for the keys [begin, end). tail: the number of elements in the
+// last vector, or 0 if it is whole. o: the output of the first row. block_scales: as in load_dims. last: whether these
+// are the last vectors of V. After them, the kernel reads the rows `following`, which are K. kRowBytes: as in
+// RowAddresses.
 template <class Format, int kRows, int kVectors, int kRowBytes>
 KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin, int end, Weights weights, float* o,
                            int o_stride, int block_scales, int first, int tail, bool last) {
@@ -44,7 +46,7 @@ KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin,
   };
   constexpr int kKeys = Format::kPairs ? 2 : 1;
   const int32_t* const zeros = Format::kZeroPoints ? keys.scales->v_zeros : nullptr;
-  // Where the scales of vector `first` begin, counted from the first byte of that vector.
+  // The byte at which the scales of vector `first` begin, counted from the first byte of that vector.
   const int scales_at = block_scales + first * (Format::kScaleBytes - Format::kVecBytes);
   for (int k = begin - begin % kKeys; k < end; k += kKeys) {
     // A half of a pair outside [begin, end) stays 0.
@@ -158,16 +160,16 @@ template <class Format, int kRows>
   add_masked_value_rows<Format, kRows>(view, keys, following, tile, mask, scores);
 }
 
-// What one call of decode_tile leaves for the next. Such a call is named a step here. A pass has a step for each block,
-// kv head and tile. A step computes its scores, then P*V of the previous step, and then its softmax. So the scores of
-// the next step are computed between a softmax and the P*V that needs its result. Therefore no instruction waits for a
-// softmax.
+// What one call of decode_tile keeps for the next call. A pass calls decode_tile once for each block, kv head and tile.
+// Each call computes its own scores, then P*V of the previous call, and then its own softmax. So the scores of a call
+// are computed between the softmax of the previous call and the P*V that needs this softmax. Therefore no instruction
+// waits for a softmax. In names of this file, a step is such a call.
 struct DecodePipeline {
   using AddValues = void (*)(const View& view, const DecodePipeline& step, KeyRows following, const float* p);
-  AddValues add_values = nullptr;  // adds P*V of the previous step; null: it was added
-  DecodeKeys keys;                 // of the previous step
+  AddValues add_values = nullptr;  // adds P*V of the previous call; null if that is done
+  DecodeKeys keys;                 // the keys of the previous call
   DecodeTile tile;
-  int turn = 0;  // which of the two score buffers the current step uses
+  int turn = 0;  // which of the two score buffers the current call uses
   alignas(64) float scores[2][kKeyBlock * kMaxTileRows + kLanes];
 };
 
@@ -182,7 +184,7 @@ static void add_block_values(const View& view, const DecodePipeline& step, KeyRo
   }
 }
 
-// Adds P*V of the previous step. following: the rows that are read after its V.
+// Adds P*V of the previous call of decode_tile. following: the rows that are read after the V of that call.
 KVC_INLINE void finish_step(const View& view, DecodePipeline& pipeline, KeyRows following) {
   pipeline.add_values(view, pipeline, following, pipeline.scores[pipeline.turn ^ 1]);
   pipeline.add_values = nullptr;
@@ -196,7 +198,7 @@ static void decode_tile(const View& view, const DecodeKeys& keys, const DecodeTi
   const DecodeKeys& values = pipeline.add_values != nullptr ? pipeline.keys : keys;
   tile_scores<Format, kRows, kHeadDim>(view, keys, values.now.v(), tile, scores);
   if (pipeline.add_values != nullptr) finish_step(view, pipeline, keys.next.k());
-  if (!whole || view.options.any || view.staged) {  // staged keys are valid only in this step
+  if (!whole || view.options.any || view.staged) {  // staged keys are valid only in this call
     finish_tile<Format, kRows>(view, keys, tile, whole, scores);
     return;
   }

@@ -1,8 +1,8 @@
-// Sums over many keys. A float32 sum of n equal terms can be off by n / 2^26 of its value. So the kernels add only some
-// hundred terms in float32. Then they fold: they add l and o to float64 sums, and start again from zero. So the error
-// of a result does not grow with the number of keys.
+// Limits the error of sums over many keys. A float32 sum of n equal terms can be off by n / 2^26 of its value.
+// Therefore the kernels add only some hundred terms in float32. Then they fold: they add l and o to float64 sums, and
+// start again from zero. So the error of a result does not grow with the number of keys.
 //
-// Cost: one pass over o for each fold. That is far below 1 % of the multiply-adds between two folds.
+// Each fold costs one pass over o. This is far below 1 % of the multiply-adds between two folds.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,8 +17,8 @@ static constexpr int32_t kFoldKeys = 512;
 static constexpr int32_t kPanelFoldKeys = 8192;
 static_assert(kPanelFoldKeys >= kMaxPanelKeys);
 
-// The folded sums of a row of a pass, in units of 2^((score - m) * exp2_scale). m is -inf until the first fold after
-// the row has seen a key.
+// The folded sums of a row of a pass. l is the sum of 2^((score - m) * exp2_scale), and o is the sum of these terms
+// times V. m is -inf until the first fold after the row has seen a key.
 struct FoldedRow {
   double* o;  // [width], in the order in which the kernel keeps o
   float* m;
@@ -57,7 +57,7 @@ static void fold_row(const View& view, int32_t width, float m, double l, float* 
   memset(o, 0, static_cast<size_t>(width) * sizeof(float));
 }
 
-// Folds the remaining keys, and writes the sums over all keys to o. Returns l over all keys.
+// Folds the state (m, l, o) of the remaining keys, and writes the sum over all keys to o. Returns l over all keys.
 static double unfold_row(const View& view, int32_t width, float m, double l, float* o, const FoldedRow& folded) {
   fold_row(view, width, m, l, o, folded);
   if (*folded.m == KVC_NEG_INF) return l;

@@ -1,7 +1,9 @@
-// Panel kernel (prefill): many rows of a kv head. A pass has as many rows as rows_of_pass returns. It packs each block
-// of keys once, as a panel (panel_pack.h). Then groups of 24 rows (32 with AMX) go through scores, softmax and P*V, so
-// each group reads the panel from the level-2 cache once. A group consists of register tiles (panel_tile.h). A group is
-// skipped if none of its rows sees a key of the panel. Keys that only some rows of a tile see are added row by row.
+// The panel kernel computes many rows of a kv head (prefill). A pass has as many rows as fit in the scratch. The pass
+// packs each block of keys once, as a panel (panel_pack.h). Then groups of 24 rows (32 with AMX) compute scores,
+// softmax and P*V one after another, so each group reads the panel from the level-2 cache once. A group consists of
+// register tiles (panel_tile.h). A group is skipped if none of its rows sees a key of the panel. Without AMX, keys that
+// only some rows of a tile see are added row by row. With AMX, this is so only for keys whose V is not finite
+// (panel_steps.h).
 //
 // Deterministic caches (kvc_backend_plan.fold_keys) compute all rows with this kernel. The keys of a row are added in
 // ascending order, by fused multiply-adds to accumulators of that row, and panels begin at fixed places. So the bits of
@@ -17,8 +19,8 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// Returns the keys of the panel that row r sees, counted from the panel's first key. If the range has nodes of a tree
-// that the row does not see, hide_nodes removes them later.
+// Returns the range of the panel's keys that row r sees, counted from the panel's first key. The range may have keys
+// from view.picked_begin on that the row does not see. hide_nodes removes these keys later.
 KVC_INLINE KeyRange keys_in_panel(const View& view, const Panel& panel, int r) {
   if (r < panel.first_row || r >= panel.end_row) return {0, 0};
   const KeyRange keys = view.scratch->masks[r].keys;
@@ -26,8 +28,8 @@ KVC_INLINE KeyRange keys_in_panel(const View& view, const Panel& panel, int r) {
   return intersect({keys.begin - panel.begin, keys.end - panel.begin}, in_panel);
 }
 
-// Ranges of a panel's keys for the rows of a tile. any: a range that holds all keys that some row sees. all: keys that
-// all rows see.
+// Ranges of a panel's keys for the rows of a tile. any: a range that contains all keys that some row sees. all: keys
+// that all rows see.
 struct TileRanges {
   KeyRange any, all;
 };
@@ -86,7 +88,7 @@ static void add_row_edge(const View& view, const PanelPass& pass, const float* p
   }
 }
 
-// Adds p * v to o of row r of the pass, for those of the keys [begin, end) that the row sees. V of other keys may hold
+// Adds p * v to o of row r of the pass, for those of the keys [begin, end) that the row sees. V of other keys may be
 // NaN.
 template <class Format>
 static void add_row_keys(const View& view, const PanelPass& pass, const Panel& panel, int r, const float* p, int begin,
@@ -102,8 +104,8 @@ static void add_row_keys(const View& view, const PanelPass& pass, const Panel& p
 }
 
 // Adds to each row the keys that it sees outside the range that all rows of its tile share. If `behind` is true, the
-// function adds the keys after that range. Otherwise it adds the keys before that range, or all keys if the rows share
-// none.
+// function adds the keys after that range. Otherwise the function adds the keys before that range, or all keys that the
+// row sees if the rows of the tile share none.
 template <class Format>
 static void add_edges(const View& view, const PanelPass& pass, const Panel& panel, const TileRanges* ranges, int first,
                       int real_end, bool behind) {
@@ -154,7 +156,8 @@ static void group_values(const View& view, const PanelPass& pass, const Panel& p
   add_edges<Format>(view, pass, panel, ranges, first, real_end, true);
 }
 
-// Adds P * V to o for the rows of a tile, from row `first` on. The format has kTiles.
+// Adds P * V to o for the rows of a tile, from row `first` on. Used only for formats with kTiles, whose groups have one
+// tile.
 template <class Format>
 static void tile_values(const View& view, const PanelPass& pass, const Panel& panel, TileRanges ranges, int first,
                         int real_end) {
@@ -181,7 +184,7 @@ template <class Format>
 static void group_softmax(const View& view, const PanelPass& pass, const Panel& panel, int first, int end) {
   Scratch& scratch = *view.scratch;
   int nodes_of = -1;  // the query for which nodes_seen was filled
-  // Applies options and masks to the scores of row r, and returns them.
+  // Applies options and masks to the scores of row r, and returns these scores.
   const auto masked_scores = [&](int r) {
     const KeyRange seen = r < end ? keys_in_panel(view, panel, r) : KeyRange{0, 0};
     if (seen.begin >= seen.end) return RowScores{nullptr, {0, 0}};
@@ -208,7 +211,7 @@ static void group_softmax(const View& view, const PanelPass& pass, const Panel& 
   }
 }
 
-// Folds the rows [first, end). Their o was just written, so it is in the cache.
+// Folds the rows [first, end). The kernel has just written o of these rows, so o is in the cache.
 static void fold_group(const View& view, const PanelPass& pass, int first, int end) {
   Scratch& scratch = *view.scratch;
   for (int r = first; r < end; ++r) {
@@ -286,8 +289,8 @@ static void attend_panel(const View& view, const PanelPass& pass, int padded_row
   }
 }
 
-// Computes panels for keys of token trees: one for each query of the pass, over the keys of the query's path. begin:
-// the key number at which all these panels begin. keys: the range of key numbers to compute.
+// Computes panels for keys of token trees. Each query of the pass gets a panel of its own, with the keys of the query's
+// path. begin: the key number at which all these panels begin. keys: the range of key numbers to compute.
 template <class Format>
 [[gnu::noinline]] static void attend_path_panels(const View& view, const PanelPass& pass, int padded_rows,
                                                  PageCursor* cursor, int32_t begin, KeyRange keys) {
@@ -307,7 +310,7 @@ template <class Format>
   }
 }
 
-// Adds `keys` to the states of the pass's rows.
+// Adds the keys in `keys` to the states of the pass's rows.
 template <class Format>
 static void attend_panels(const View& view, const PanelPass& pass, int padded_rows, PageCursor* cursor, KeyRange keys) {
   for (int32_t begin = keys.begin - keys.begin % pass.panel_keys; begin < keys.end; begin += pass.panel_keys) {
@@ -331,9 +334,9 @@ static void begin_panel_rows(const View& view, const PanelPass& pass, int padded
   memset(scratch.o, 0, static_cast<size_t>(padded_rows) * static_cast<size_t>(pass.o_width) * sizeof(float));
 }
 
-// Computes the states of a deterministic cache (kvc_backend_plan.fold_keys). The state over each block of fold_keys
-// keys is rounded as a partial state is, and merged into the state over the blocks before it. merge_tile merges parts
-// in the same way. fold_o is in the order of dims.
+// Computes the states of the pass's rows in a deterministic cache (kvc_backend_plan.fold_keys). The keys are divided
+// into blocks of fold_keys keys. The state over each block is rounded as a partial state is. Then it is merged into the
+// state over all earlier blocks, in the way in which merge_tile merges parts. The merged o is in the order of dims.
 template <class Format>
 static void merge_blocks(const View& view, const PanelPass& pass, int padded_rows, PageCursor* cursor, KeyRange keys) {
   Scratch& scratch = *view.scratch;
@@ -362,13 +365,13 @@ static void sum_panels(const View& view, const PanelPass& pass, int padded_rows,
   attend_panels<Format>(view, pass, padded_rows, cursor, keys);
 }
 
-// Writes row i of the pass, of q head `head`. Its state was computed by merge_blocks.
+// Writes row i of the pass, whose state merge_blocks has computed. head: the q head of the row.
 static void finish_merged_row(const View& view, const PanelPass& pass, int i, int32_t head) {
   Scratch& scratch = *view.scratch;
   const QueryPlace& place = scratch.places[i];
   const FoldedRow folded = folded_row(view, i, pass.o_width);
-  // o and l are rounded to float32, even if the row becomes an output and not a partial state. So the output has the
-  // same bits if the state is first written as a partial state and merged with empty states.
+  // o and l are rounded to float32 even if the row becomes an output and not a partial state. So the output has the
+  // same bits as if the state were first written as a partial state and merged with empty states.
   for (int32_t d = 0; d < view.v_head_dim; ++d) scratch.row[d] = static_cast<float>(folded.o[d]);
   const RowState state = {*folded.m, static_cast<float>(*folded.l)};
   if (place.partial_offset >= 0) {
@@ -378,7 +381,7 @@ static void finish_merged_row(const View& view, const PanelPass& pass, int i, in
   }
 }
 
-// Writes row i of the pass, of q head `head`. Its state was computed by sum_panels.
+// Writes row i of the pass, whose state sum_panels has computed. head: the q head of the row.
 template <class Format>
 static void finish_summed_row(const View& view, const PanelPass& pass, int i, int32_t head) {
   Scratch& scratch = *view.scratch;
@@ -417,7 +420,7 @@ static void panel_pass(const View& view, const PanelPass& pass) {
   }
 }
 
-// Returns the shape of a pass. The caller sets its rows and its head.
+// Returns the shape of a pass. The caller sets the rows and the head of the pass.
 template <class Format>
 KVC_INLINE PanelPass panel_shape(const View& view, PackPanel pack) {
   PanelPass pass;

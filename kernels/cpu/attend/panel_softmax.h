@@ -1,4 +1,5 @@
-// Panel kernel, softmax: converts dot products of one row to P (softmax weights), for the keys of a panel that it sees.
+// This file is the softmax of the panel kernel. It converts the dot products of one row to P (softmax weights), for
+// those keys of a panel that the row sees.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -31,7 +32,7 @@ static void score_row(const View& view, const PanelPass& pass, int32_t panel_beg
          !mask_hides(bias, view.scratch->places[r].token, kv_head, view.scratch->bias_indexes[i]);
 }
 
-// Fills nodes_seen for row r of the pass and the keys `seen` of the panel.
+// Sets nodes_seen for the keys `seen` of the panel: 1 if row r of the pass sees the key, else 0.
 static void find_nodes(const View& view, const PanelPass& pass, int32_t panel_begin, int r, KeyRange seen) {
   for (int32_t i = seen.begin; i < seen.end; ++i) {
     view.scratch->nodes_seen[i] = row_sees(view, r, pass.head, panel_begin + i, i) ? 1.0f : 0.0f;
@@ -46,7 +47,7 @@ static void hide_nodes(const View& view, KeyRange seen, float* scores) {
   }
 }
 
-// Sets scores outside `seen` to -inf, in the vectors that hold the first and the last key of `seen`.
+// Sets scores outside `seen` to -inf, in the vectors that contain the first and the last key of `seen`.
 KVC_INLINE void hide_edges(KeyRange seen, float* scores) {
   const F32 begin = set1(static_cast<float>(seen.begin)), end = set1(static_cast<float>(seen.end));
   const auto hide = [&](int z) __attribute__((always_inline)) {
@@ -64,8 +65,8 @@ KVC_INLINE F32 largest_scores(const float* scores, KeyRange vectors) {
   return largest;
 }
 
-// m is raised only if P would exceed 2^kMaxRise. So m rarely changes, and P can be computed before the exact maximum is
-// known.
+// m is raised only if P would exceed 2^kMaxRise. So m rarely changes, and the maximum over the lanes of a vector is
+// computed only when m is raised.
 static constexpr float kMaxRise = 8.0f;
 
 // The running state of a row. P is 2^((score - m) * exp2_scale), and never exceeds 2^kMaxRise.
@@ -91,7 +92,7 @@ KVC_INLINE void raise_row(const View& view, F32 largest, const RowSums& row) {
 // The scores of a row, which become its P: one value for each key of the panel.
 struct RowScores {
   float* scores;
-  KeyRange vectors;  // the vectors that hold a key which the row sees
+  KeyRange vectors;  // the vectors that contain a key which the row sees
 };
 
 // Replaces the scores of `row` by P in place, and updates m and l of the row. With kPairs, P becomes pairs of bf16.

@@ -1,6 +1,7 @@
-// Panel kernel, P*V for formats that multiply matrix tiles (AMX). A step multiplies 32 keys, for all rows of a tile. A
-// key that a row does not see has weight 0, but 0 * NaN is NaN. So some keys are left out of their step: those that
-// some row does not see, and whose V is not finite. Such a key is added row by row, and only to the rows that see it.
+// This file is P*V of the panel kernel for formats that multiply matrix tiles (AMX). The keys are multiplied in groups
+// of 32, for all rows of a tile. In names of this file, a step is such a group. A key that a row does not see has
+// weight 0, but 0 * NaN is NaN. So if some row does not see all keys of a step, the keys whose V is not finite are left
+// out of the step. Such a key is added row by row, and only to the rows that see it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,7 +17,7 @@ KVC_INLINE KeyRange whole_steps(KeyRange keys) {
   return {keys.begin / kStepKeys * kStepKeys, round_up(keys.end, kStepKeys)};
 }
 
-// Sets V to zero from key `count` of the panel to the end of its step.
+// Sets V to zero after the last of the panel's `count` keys, up to the end of the last step.
 static void clear_values_behind(const View& view, const PanelPass& pass, int count) {
   const int first = (count + 1) / 2, last = round_up(count, kStepKeys) / 2;
   for (int strip = 0; strip * kStrip < pass.o_width; ++strip) {
@@ -37,7 +38,7 @@ static void clear_weights(KeyRange seen, KeyRange steps, float* weights) {
   for (int z = stored_end; z < end; ++z) Format::store_weights(weights, z, zero());
 }
 
-// Returns a bit for each key of the step that begins at `key`. It is 1 if V of the key has a NaN or an infinity.
+// Returns a bit for each key of the step that begins at `key`. The bit is 1 if V of the key has a NaN or an infinity.
 template <class Format>
 static uint32_t keys_not_finite(const View& view, const PanelPass& pass, int key) {
   uint32_t keys = 0;
@@ -51,8 +52,8 @@ static uint32_t keys_not_finite(const View& view, const PanelPass& pass, int key
   return keys;
 }
 
-// Copies V of the step that begins at `key` to staged_k, strip by strip. left_out: a bit for each key whose copy is
-// zeros.
+// Copies V of the step that begins at `key` to staged_k, strip by strip. left_out: bit i is 1 if key i of the step is
+// left out. The copy of such a key is zeros.
 template <class Format>
 static void copy_step(const View& view, const PanelPass& pass, int key, uint32_t left_out) {
   float* target = view.scratch->staged_k;

@@ -1,9 +1,9 @@
-// Panel kernel, register tile: c = a * b, or c += a * b. a is [kTileRows][n], b is [n][kVectors * kLanes], and c is
-// [kTileRows][kVectors * kLanes].
+// Computes a register tile of the panel kernel: c = a * b, or c += a * b. The shapes are a[kTileRows][n], b[n][kVectors
+// * kLanes] and c[kTileRows][kVectors * kLanes].
 //
-// Roofline: multiply-adds. On AVX-512 a tile has 6 x 4 vectors. It needs 24 accumulators, 4 vectors of b and a
-// broadcast of a. Each 24 multiply-adds need 4 loads and 6 broadcasts. So both FMA ports stay busy while b is read from
-// the level-1 or level-2 cache. On AVX2 a tile has 6 x 2 vectors.
+// Roofline: the limit is the rate of multiply-adds. On AVX-512, a tile has 6 x 4 vectors. Its registers are 24
+// accumulators, 4 vectors of b and a broadcast of a. Each 24 multiply-adds need 4 loads and 6 broadcasts. So both FMA
+// ports stay busy while b is read from the level-1 or level-2 cache. On AVX2 a tile has 6 x 2 vectors.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// The rows of a small tile. If 16, 64 or 256 rows are cut into tiles of 6, 4 rows are left. Such numbers of rows occur
-// in MLA decode and with shared prefixes.
+// The number of rows of a small tile. If 16, 64 or 256 rows are cut into tiles of 6 rows, the last tile has 4 rows.
+// Such numbers of rows occur in MLA decode and with shared prefixes.
 static constexpr int kFewRows = 4;
 
 struct TileArgs {
@@ -23,7 +23,8 @@ struct TileArgs {
   int32_t n;
   float* c;  // [Format::kRows][...], row stride c_stride
   int64_t c_stride;
-  bool in_order;  // each product is added to c; else products are added to one another first, and their sum to c
+  bool in_order;  // with c += a * b: each product is added to c; else the products are summed first, and the sum is
+                  // added to c
 };
 
 // Computes one tile. kAccumulate: c += a * b; otherwise c = a * b.
@@ -58,7 +59,8 @@ static void multiply_tile(const TileArgs& args) {
   }
 }
 
-// Computes a tile of `vectors` vectors. rows: how many of its rows are needed. The other rows may be computed or not.
+// Computes a tile with rows of `vectors` vectors. rows: how many rows of the tile are needed. The other rows may be
+// computed or not.
 template <class Format, bool kAccumulate>
 KVC_INLINE void multiply_columns(int rows, int vectors, const TileArgs& args) {
   if constexpr (Format::kTiles) {

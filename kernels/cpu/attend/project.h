@@ -1,8 +1,9 @@
-// Projection: multiplies rows by the matrix of their head, in register tiles of packed float32.
+// Multiplies rows by the matrix of their head (projection), in register tiles of packed float32.
 //
-// Roofline: with few rows (decode), one read of the weights; with many rows, multiply-adds. Rows are converted to
-// float32 once. The matrix is converted in strips of kStrip columns, [in_dims][kStrip], and transposed if needed. A
-// strip stays in the level-1 or level-2 cache while the register tiles of panel_tile.h multiply all rows with it.
+// Roofline: the limit is one read of the weights if there are few rows (decode), and the rate of multiply-adds if there
+// are many. Rows are converted to float32 once. The matrix is converted in strips of kStrip columns, [in_dims][kStrip],
+// and transposed if needed. A strip stays in the level-1 or level-2 cache while the register tiles of panel_tile.h
+// multiply all rows with it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -27,7 +28,8 @@ static void pack_columns(const kvc_backend_project& args, int32_t head, int32_t 
   }
 }
 
-// Packs the columns of a transposed matrix, in blocks of kLanes x kLanes. rows: scratch for kLanes rows of in_dims.
+// Packs the columns of a transposed matrix, in blocks of kLanes x kLanes. rows: scratch for kLanes rows of in_dims
+// floats, which are padded to whole vectors.
 static void pack_rows(const kvc_backend_project& args, int32_t head, int32_t column, int32_t columns, float* rows,
                       float* strip) {
   const Type type = type_of(args.weights.dtype);

@@ -67,7 +67,7 @@ static void rotate_row(const kvc_backend_layer* layer, const float* cos_sin, flo
   }
 }
 
-// Converts a stored row to float32. The results for E4m3 must then be multiplied by view.stored_unit.
+// Converts a stored row to float32. The caller must multiply the results for E4m3 by kE4m3Unit.
 static void widen_row(Type type, const unsigned char* from, int32_t n, float* to) {
   unsigned char* target = reinterpret_cast<unsigned char*>(to);
   switch (type) {
@@ -107,7 +107,7 @@ KVC_INLINE void prefetch_query(const View& view, const QueryPlace& place, int32_
   prefetch_row(query_row(q, view.args->q_row_stride, place, head), view.head_dim * element_bytes(type_of(q.dtype)));
 }
 
-// Prefetches the row of `out` that finish_row will write. Does nothing if the row becomes a partial state.
+// Prefetches the row of `out` that finish_row will write. The function does nothing if the row becomes a partial state.
 KVC_INLINE void prefetch_output(const View& view, const QueryPlace& place, int32_t head) {
   const kvc_backend_tensor& out = view.args->out;
   if (place.partial_offset >= 0) return;
@@ -117,8 +117,9 @@ KVC_INLINE void prefetch_output(const View& view, const QueryPlace& place, int32
 }
 
 // Returns the factor by which a row of q is multiplied when it is loaded. It is the product of the call's scales of q
-// and K (row_factor), the scale of the K head (head_scale), and the sign of the softmax scale. If q or K is E4m3, it
-// also contains kE4m3Unit for each of them. Formats with kRowFactors multiply the scores by it instead.
+// and K (row_factor), the scale of the K head (head_scale), and the sign of the softmax scale. If q or K is E4m3, the
+// product also contains kE4m3Unit for each of them. Formats with kRowFactors multiply the scores by this factor
+// instead.
 KVC_INLINE float query_factor(const View& view, const QueryPlace& place, int32_t head) {
   const kvc_backend_attend& args = *view.args;
   const int32_t kv_head = head / view.group;
@@ -132,15 +133,15 @@ KVC_INLINE const float* query_angles(const View& view) {
   return view.item->part == KVC_BACKEND_PART_SINKS ? view.args->cos_sin_sinks : view.args->cos_sin;
 }
 
-// Returns whether load_query would give the caller's numbers unchanged.
+// Returns whether load_query would give the numbers of the caller unchanged.
 KVC_INLINE bool takes_query_as_it_is(const View& view, const QueryPlace& place, int32_t head) {
   return view.args->qv.data == nullptr && query_angles(view) == nullptr && query_factor(view, place, head) == 1.0f;
 }
 
-// Writes a row of q to out[0, D) as the kernels use it, and sets out[D, padded) to zero. place, head: the query and its
-// q head. If the call rotates q by RoPE, the row is rotated and rounded to q's type. If K is stored rotated
-// (hadamard.h), the row is rotated in that way too. Then the row is multiplied by `factor`: query_factor, or 1 if the
-// scores are multiplied by that factor.
+// Writes a row of q to out[0, D) in the form that the kernels use, and sets out[D, padded) to zero. place, head: the
+// query and its q head. If the call rotates q by RoPE, the row is rotated and rounded to q's type. If K is stored
+// rotated (hadamard.h), the row is rotated in that way too. Then the row is multiplied by `factor`: query_factor, or 1
+// if the scores are multiplied by that factor.
 static void load_query(const View& view, const QueryPlace& place, int32_t head, int32_t padded, float factor,
                        float* out) {
   const kvc_backend_attend& args = *view.args;
@@ -186,7 +187,7 @@ KVC_INLINE void scale_values(const View& view, int32_t head, float* o) {
 static RowState round_state(const View& view, int32_t head, float* o, float largest, float l) {
   const double exact_m = static_cast<double>(largest) * view.natural_scale;
   scale_values(view, head, o);
-  // Rounding m to float32 changes the weight of the state by up to an ulp of m. So l and o are corrected.
+  // Rounding m to float32 changes the weight of the state. l and o are corrected for this change.
   RowState state = {KVC_NEG_INF, 0.0f};
   float correction = 0.0f;
   if (l != 0.0f) {
@@ -224,8 +225,8 @@ static void write_output(const View& view, const QueryPlace& place, int32_t head
   }
 }
 
-// Finishes one row: writes its partial state, or normalises it and writes the output. o: [Dv] in the order of dims; it
-// may be changed. largest: m of the state, before it is multiplied by view.natural_scale.
+// Finishes one row: writes its partial state, or normalises it and writes the output. o: [Dv] in the order of dims; the
+// function may change o. largest: m of the state, before it is multiplied by view.natural_scale.
 static void finish_row(const View& view, const QueryPlace& place, int32_t head, float* o, float largest, double l) {
   if (place.partial_offset >= 0) {
     const RowState state = round_state(view, head, o, largest, static_cast<float>(l));

@@ -1,6 +1,6 @@
-// Score options: softcap, ALiBi and biases. If a call has one of them, one pass over the scores of a block converts
-// them to natural-log units, before the mask is applied. kernels/cpu/biases.h then adds the biases. In calls without
-// options, scores stay plain dot products (view.h), and this pass does not run.
+// The score options are softcap, ALiBi and biases. If a call has one of them, one pass over the dot products of a block
+// converts them to scores in natural-log units, before the mask is applied. Then kernels/cpu/biases.h adds the biases.
+// In calls without options, scores stay plain dot products (view.h), and this pass does not run.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,5 +1,5 @@
 // Computes the scores of keys for kvc_backend_select, with the packing and the register tiles of the panel kernel. A
-// score is a sum of products in the order of dims, and other rows of the tile do not change the score. So scores do not
+// score is a sum of products in the order of dims, and other rows of the tile do not change this sum. So scores do not
 // depend on the batch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -9,7 +9,8 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// Returns the scores of a query in list `list`, from key `key` on. first: the key of the first score (first_scored).
+// Returns where the scores of a query in list `list` are, from key `key` on. first: the key of the first score
+// (first_scored).
 KVC_INLINE float* scores_of(const View& view, const ScoreCall& call, int query, int32_t list, int32_t first,
                             int32_t key) {
   return call.scores + (view.first_query + query) * call.query_stride + (list - call.list_begin) * call.list_stride +
@@ -17,7 +18,7 @@ KVC_INLINE float* scores_of(const View& view, const ScoreCall& call, int query, 
 }
 
 // Adds the weighted dot products of the rows [row, end) to the scores of their query. The rows are heads of one query.
-// dots: the dot products of the first row, from the first of `keys` on. keys: a range of whole vectors.
+// dots: the dot products of row `row`, from the first of `keys` on. keys: a range of whole vectors.
 static void add_heads(const View& view, const PanelPass& pass, const ScoreCall& call, int row, int end,
                       const float* dots, KeyRange keys) {
   const kvc_backend_select& select = *call.select;

@@ -1,4 +1,5 @@
-// AVX2 with FMA and F16C: 8 lanes, 16 registers. simd/scalar.h defines what each function does.
+// Defines the functions of the target avx2, which needs AVX2, FMA and F16C. A vector has 8 lanes, and there are 16
+// vector registers. simd/scalar.h says what each function does.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -119,8 +120,8 @@ KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
 
 KVC_INLINE F32 widen_bytes(E5m2, __m128i b) { return _mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(b), 8)); }
 KVC_INLINE F32 widen_bytes(I8, __m128i b) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)); }
-// An E4m3 is converted to a float16 with the same mantissa, whose exponent is 8 too small. kE4m3Unit is the missing
-// factor. If all bits but the sign are 1, the result is a NaN.
+// An E4m3 is converted to a float16 that has the same mantissa, and an exponent that is 8 too small. kE4m3Unit is the
+// missing factor. If all bits except the sign are 1, the result is a NaN.
 static constexpr float kE4m3Unit = 256.0f;
 KVC_INLINE F32 widen_bytes(E4m3, __m128i b) {
   const __m128i shifted = _mm_slli_epi16(_mm_cvtepi8_epi16(b), 7);
@@ -130,8 +131,8 @@ KVC_INLINE F32 widen_bytes(E4m3, __m128i b) {
   return _mm256_cvtph_ps(_mm_or_si128(half, nan));
 }
 
-// The vector form of narrow_magnitude in kernels/common/convert.h. No magnitude has the sign bit, so comparisons as
-// signed numbers are correct.
+// This is the vector form of narrow_magnitude in kernels/common/convert.h. The sign bit of a magnitude is 0, so
+// comparisons as signed numbers are correct.
 template <int kMantissaBits, int kBias>
 KVC_INLINE __m128i narrow_bytes(F32 v, uint32_t largest, int nan_bits) {
   constexpr int kShift = 23 - kMantissaBits;
@@ -183,7 +184,7 @@ KVC_INLINE void store_bytes(T t, void* p, F32 v, int n) {
   memcpy(p, &bytes, static_cast<size_t>(n));
 }
 
-// Loads and converts two vectors. The steps before the last one work on both vectors at once.
+// load_two_as loads and converts two vectors. All operations except the last conversion work on both vectors at once.
 KVC_INLINE void widen_two_halves(__m256i halves, F32* out) {
   out[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
   out[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
@@ -192,7 +193,8 @@ KVC_INLINE void load_two_as(E5m2, const void* p, F32* out) {
   const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
   widen_two_halves(_mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8), out);
 }
-// As widen_bytes. Adding the lowest bit of the mantissa carries into the unused bit of the exponent only for a NaN.
+// Converts like widen_bytes. Adding the lowest bit of the mantissa carries into the highest bit of the exponent only
+// for a NaN.
 KVC_INLINE void load_two_as(E4m3, const void* p, F32* out) {
   const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
   const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);

@@ -1,6 +1,7 @@
-// AVX2: the formats of 4-bit elements in the decode kernel. Two byte lookups of 16 entries replace an element by the
-// bytes of its value as a bf16, and interleaving these bytes gives the words. A shift and a mask then make float32 of
-// the words, as for bf16. So a vector of 8 elements costs less than three operations. All values are exact as bf16.
+// Defines the formats for elements of 4 bits in the decode kernel of the target avx2. Two byte lookups of 16 entries
+// replace an element by the two bytes of its value as a bf16, and interleaving these bytes gives the bf16. Then a shift
+// or a mask makes a float32 of each bf16. So a vector of 8 elements costs less than three operations. All values are
+// exact as bf16.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,7 +10,7 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// The values of the 16 elements as bf16: their high bytes, and their low bytes.
+// The values of the 16 possible elements as bf16: their high bytes, and their low bytes.
 struct alignas(16) NibbleValues {
   unsigned char high[16], low[16];
 };
@@ -24,7 +25,7 @@ constexpr NibbleValues nibble_values(const float* of) {
   return values;
 }
 
-// uint4: the differences from each zero point.
+// For uint4: of_zero[z] has the differences of the 16 levels from the zero point z.
 struct LevelTables {
   NibbleValues of_zero[16];
 };
@@ -44,7 +45,7 @@ struct TabledNibbles {
   using Vec = F32;
   using QueryElement = float;
   struct Raw {
-    HalfPairs words[2];  // bf16: words[i] has the elements [16 * i, 16 * (i + 1))
+    HalfPairs words[2];  // words[i] has the elements [16 * i, 16 * (i + 1)) as bf16
   };
   static constexpr bool kPairs = false, kTokenScales = true, kZeroPoints = true, kRowFactors = false;
   static constexpr bool kNibbles = true, kWholeRows = false;
@@ -84,7 +85,7 @@ struct TabledNibbles {
   KVC_INLINE_MEMBER F32 part(const Raw& raw, int i) {
     return i % 2 == 0 ? widen_lower(raw.words[i / 2]) : widen_upper(raw.words[i / 2]);
   }
-  // The element in a lane of a part. Each half of words[i] has 8 elements, two in each dword.
+  // Returns the number of the element in a lane of a part. Each half of words[i] has 8 elements, two in each dword.
   KVC_INLINE_MEMBER int element_of(int part, int lane) {
     return part / 2 * 16 + lane % 4 * 4 + part % 2 * 2 + lane / 4;
   }
@@ -104,12 +105,12 @@ struct TabledNibbles {
   }
 };
 
-// float4. A load has two blocks of 16 dims, and each of them has its own scale.
+// The values of the 16 possible elements of float4.
 static constexpr float kFloat4Values[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                             -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 static constexpr NibbleValues kFloat4Table = nibble_values(kFloat4Values);
 
-// The values of the bytes of block scales. Their sign bit is ignored.
+// The values of block scales. The index is the stored byte without its sign bit.
 struct BlockScales {
   float of[128];
 };
@@ -126,6 +127,7 @@ constexpr BlockScales block_scales() {
 }
 static constexpr BlockScales kBlockScales = block_scales();
 
+// float4. A load has two blocks of 16 dims, and each block has its own scale.
 struct ScaledNibbles : TabledNibbles {
   struct Raw {
     HalfPairs words[2];

@@ -1,4 +1,5 @@
-// AVX-512 (F, BW, DQ, VL): 16 lanes, 32 registers. simd/scalar.h defines what each function does.
+// Defines the functions of the target avx512, which needs AVX-512 F, BW, DQ and VL. A vector has 16 lanes, and there
+// are 32 vector registers. simd/scalar.h says what each function does.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -104,11 +105,11 @@ KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
 
 // ---- 8-bit types
 
-// Both float8 types are converted by way of float16. An E5m2 is the upper byte of a float16. An e4m3 is shifted, so
-// that its mantissa is in the upper bits of the mantissa of the float16. Its exponent is then 8 too small, so the
-// result must be multiplied by kE4m3Unit. After the shift, bit 14 is a copy of the sign. It must become 1 if all bits
-// of the element except its sign are 1 (NaN), and 0 otherwise. An addition computes this bit: its carry reaches bit 14
-// only for NaN.
+// Both float8 types are converted by way of float16. An E5m2 is the upper byte of a float16. An E4m3 is shifted, so
+// that its mantissa is in the upper bits of the mantissa of the float16. The exponent of the float16 is then 8 too
+// small, so the result must be multiplied by kE4m3Unit. After the shift, bit 14 is a copy of the sign. This bit must
+// become 1 if all bits of the element except its sign are 1 (NaN), and 0 otherwise. An addition computes this bit,
+// because the carry of the addition reaches bit 14 only for NaN.
 static constexpr float kE4m3Unit = 256.0f;
 static constexpr int kXorMasked = 0x78;  // a ^ (b & c)
 KVC_INLINE __m256i widen_to_halves(E5m2, __m128i b) { return _mm256_slli_epi16(_mm256_cvtepu8_epi16(b), 8); }
@@ -136,7 +137,7 @@ KVC_INLINE void load_two_as(T t, const void* p, F32* out) {
   out[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
 }
 
-// The vector form of narrow_magnitude in kernels/common/convert.h.
+// This is the vector form of narrow_magnitude in kernels/common/convert.h.
 template <int kMantissaBits, int kBias>
 KVC_INLINE __m128i narrow_bytes(F32 v, uint32_t largest, int nan_bits) {
   constexpr int kShift = 23 - kMantissaBits;

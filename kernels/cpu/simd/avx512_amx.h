@@ -1,5 +1,6 @@
-// AVX-512 with AMX: the panel format of bf16 q over bf16 K and V. Operands are packed as in BfDots, and multiplied in
-// matrix tiles. Products of bf16 pairs are summed in float32. Subnormal operands count as 0. P is rounded to bf16.
+// Defines the format for bf16 q over bf16 K and V in the panel kernel of the target avx512_amx. Operands are packed as
+// in BfDots, and multiplied in matrix tiles. Products of bf16 pairs are summed in float32. Subnormal operands count as
+// 0. P is rounded to bf16.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,15 +8,16 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// Eight tile registers of 16 rows x 64 bytes. Tiles 0..3 hold sums, 4 and 5 hold rows of a, 6 and 7 hold columns of b.
+// The shapes of the eight tile registers. Each has 16 rows of 64 bytes. Tiles 0..3 have sums, tiles 4 and 5 have rows
+// of a, and tiles 6 and 7 have columns of b.
 struct alignas(64) TileShapes {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-// Configures the tile registers while an object lives. The ABI makes them caller-saved, so the host loses no state.
-// After their release, a context switch need not save them.
+// The tile registers are configured while an object of this class exists. The ABI makes these registers caller-saved,
+// so the host loses no state. After the release of the registers, a context switch need not save them.
 class Tiles {
  public:
   Tiles() {
@@ -32,8 +34,8 @@ struct BfTiles : BfDots {
   static constexpr bool kTiles = true;
   static constexpr int kRows = 32, kRowGroup = 32, kDecodeRows = 15;
 
-  // Tests n dwords for halves that are NaN or infinite. n is a multiple of kLanes. Bit 0 of the result is set for lower
-  // halves, and bit 1 for upper halves.
+  // Tests n dwords, each of which has two bf16. n is a multiple of kLanes. Bit 0 of the result is 1 if a lower half is
+  // NaN or infinite, and bit 1 is 1 if an upper half is.
   KVC_INLINE_MEMBER uint32_t halves_not_finite(const float* p, int n) {
     __m512i largest = _mm512_setzero_si512();
     for (int i = 0; i < n; i += kLanes) {
@@ -43,8 +45,9 @@ struct BfTiles : BfDots {
     return ((halves & 0x55555555u) != 0 ? 1u : 0u) | ((halves & 0xaaaaaaaau) != 0 ? 2u : 0u);
   }
 
-  // Computes c[32][vectors * kLanes] (+)= a[32][n] * b[n][vectors * kLanes], like multiply_columns. n is a multiple of
-  // 16. An odd `vectors` is rounded up, because a strip has room for one more vector.
+  // Computes c = a * b, or with kAccumulate c += a * b, like multiply_columns. c is [32][vectors * kLanes], a is
+  // [32][n], and b is [n][vectors * kLanes]. n is a multiple of 16. An odd `vectors` is rounded up, because a strip has
+  // room for one more vector.
   template <bool kAccumulate, class Args>
   KVC_INLINE_MEMBER void multiply(int vectors, const Args& args) {
     for (int v = 0; v < vectors; v += 2) multiply_pair<kAccumulate>(args, v * kLanes);

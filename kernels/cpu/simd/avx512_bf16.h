@@ -1,5 +1,5 @@
-// AVX-512 BF16: the format of bf16 q over bf16 K and V. vdpbf16ps multiplies pairs of bf16 and sums the products in
-// float32. It treats bf16 subnormals as 0. P is rounded to bf16.
+// Defines the formats of the target avx512_bf16, for bf16 q. The instruction vdpbf16ps multiplies pairs of bf16, and
+// sums the products in float32. It treats bf16 subnormals as 0. P is rounded to bf16.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,6 +7,7 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
+// bf16 q over bf16 K and V.
 struct BfDots {
   struct Registers {};
   using Vec = __m512i;
@@ -32,13 +33,13 @@ struct BfDots {
   KVC_INLINE_MEMBER F32 multiply_add(Vec a, Vec b, F32 c) { return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b); }
   KVC_INLINE_MEMBER F32 as_dwords(Vec v) { return _mm512_castsi512_ps(v); }
 
-  // Pairs up the rows of two neighbouring keys. The unpack instructions leave o in another order, which natural_order
-  // undoes.
+  // Pairs up the rows of two neighbouring keys. The unpack instructions change the order of the dims of o.
+  // natural_order restores the order.
   KVC_INLINE_MEMBER void spread(Vec even, Vec odd, Vec* out) {
     out[0] = _mm512_unpacklo_epi16(even, odd);
     out[1] = _mm512_unpackhi_epi16(even, odd);
   }
-  // Of each 32 dims, vector 0 holds the dims 8i..8i+3, and vector 1 holds 8i+4..8i+7, for i = 0..3.
+  // Of each 32 dims, vector 0 has the dims 8i..8i+3, and vector 1 has the dims 8i+4..8i+7, for i = 0..3.
   KVC_INLINE_MEMBER void natural_order(const float* o, float* row, int dims) {
     for (int d = 0; d < dims; d += kStep) {
       const F32 a = KVC_TARGET::load(o + d), b = KVC_TARGET::load(o + d + kLanes);
@@ -49,7 +50,7 @@ struct BfDots {
     }
   }
 
-  // Converts P of a decode tile to dwords [key / 2][kRows]. a and b hold P as floats [key][kRows].
+  // Converts P of a decode tile to dwords [key / 2][kRows]. a and b have P as floats [key][kRows].
   template <int kRows>
   KVC_INLINE_MEMBER void store_pairs(float* pairs, F32 a, F32 b) {
     alignas(64) static constexpr auto order = pair_order<kRows>();
@@ -95,7 +96,8 @@ constexpr ByteTables int8_tables() {
 
 static constexpr ByteTables kInt8Tables = int8_tables();
 
-// The magnitude of -128 needs 8 bits, so the tables have no entry for it. Entry 0 has its lower byte, which is 0.
+// The magnitude of -128 needs 8 bits, so the tables have no entry for it. The lookups read entry 0 instead. The lower
+// byte of that entry is right, because it is 0. The upper byte is replaced.
 KVC_INLINE BytePairs widen_to_pairs(I8, __m512i x) {
   const __m512i magnitudes = _mm512_abs_epi8(x);
   const __mmask64 is_128 = _mm512_movepi8_mask(magnitudes);
@@ -104,8 +106,8 @@ KVC_INLINE BytePairs widen_to_pairs(I8, __m512i x) {
                     x);
 }
 
-// bf16 q over e4m3 or int8 in the decode kernel. A bf16 represents every element exactly. The factor of q may not be
-// exact in bf16, so scores are multiplied by it, and q keeps its bits.
+// bf16 q over e4m3 or int8 in the decode kernel. A bf16 represents every element exactly. The product of q and
+// query_factor may not be exact in bf16. So scores are multiplied by that factor, and q keeps its bits.
 template <class T>
 struct ByteDots : BfDots {
   using Raw = BytePairs;
@@ -123,7 +125,7 @@ struct ByteDots : BfDots {
   KVC_INLINE_MEMBER void spread(const Raw& even, const Raw& odd, Vec* out) {
     KVC_UNROLL for (int i = 0; i < kParts; ++i) BfDots::spread(even.pairs[i], odd.pairs[i], out + 2 * i);
   }
-  // Of each 64 dims, vector i holds the dims 16j + 4i .. 16j + 4i + 3, for j = 0..3.
+  // Of each 64 dims, vector i has the dims 16j + 4i .. 16j + 4i + 3, for j = 0..3.
   KVC_INLINE_MEMBER void natural_order(const float* o, float* row, int dims) {
     for (int d = 0; d < dims; d += kStep) {
       F32 quarters[4];

@@ -1,6 +1,7 @@
-// AVX-512: the formats of 4-bit elements in the decode kernel. Each dword of a vector holds 8 elements. A shift moves
-// one of them to the lowest 4 bits, and a permutation of 16 floats replaces it by its value. For uint4, the 16 floats
-// are differences from the key's zero point. So 16 elements cost two vector operations, and the zero point costs none.
+// Defines the formats for elements of 4 bits in the decode kernel of the target avx512. Each dword of a vector has 8
+// elements. A shift moves one of these elements to the lowest 4 bits, and a permutation of 16 floats replaces the
+// element by its value. For uint4, the 16 floats are differences from the key's zero point. So 16 elements cost two
+// vector operations, and the zero point costs none.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -45,7 +46,7 @@ struct TabledNibbles {
   KVC_INLINE_MEMBER Raw load_first(const unsigned char* p, int n, int32_t zero) {
     return looked_up(_mm256_maskz_loadu_epi64(static_cast<__mmask8>((1u << n / 16) - 1u), p), zero);
   }
-  // Lane j of part i holds element 8j + i, and lane 8 + j holds element 8j + 4 + i, for j = 0..7.
+  // Lane j of part i has element 8j + i, and lane 8 + j has element 8j + 4 + i, for j = 0..7.
   KVC_INLINE_MEMBER F32 values_of(__m512i elements, F32 values, int i) {
     const __m512i shifts = _mm512_add_epi32(_mm512_set1_epi32(4 * i),
                                             _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 16, 16, 16, 16, 16, 16, 16, 16));
@@ -69,8 +70,8 @@ struct TabledNibbles {
   }
 };
 
-// float4. Lane i of Raw::scales has the scale for lane i of every part, because a lane holds dims of the same block in
-// all parts. Scales are e4m3. They are converted to float16 with an exponent that is 8 too small, so the values in
+// float4. Lane i of Raw::scales has the scale for lane i of every part, because a lane has dims of the same block in
+// all parts. Scales are E4m3. They are converted to float16 with an exponent that is 8 too small, so the values in
 // part() are multiplied by 256.
 struct ScaledNibbles : TabledNibbles {
   struct Raw {

@@ -1,6 +1,7 @@
-// AVX-512 VBMI: the format of e4m3 in the decode kernel. An element becomes a bf16. A table of 128 bytes has the upper
-// byte of the bf16, and another table has the lower byte. The index is the element without its sign. This takes 13
-// operations for 64 elements, and also converts subnormals and NaN. Conversion by way of float16 takes 18 operations.
+// Defines the format for e4m3 in the decode kernel of the target avx512_vbmi. An element becomes a bf16. A table of 128
+// bytes has the upper byte of the bf16, and another table has the lower byte. The index in both tables is the element
+// without its sign. The lookups take 13 operations for 64 elements, and also convert subnormals and NaN. Conversion by
+// way of float16 takes 18 operations.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +16,7 @@ struct alignas(64) ByteTables {
 constexpr ByteTables e4m3_tables() {
   ByteTables tables = {};
   for (int i = 1; i < 128; ++i) {
-    // A loaded element is mantissa * 2^exponent. It lacks the factor kE4m3Unit.
+    // The bf16 is mantissa * 2^exponent. This value lacks the factor kE4m3Unit.
     int exponent = (i < 8 ? 1 : i / 8) - 7 - 3 - 8;
     int mantissa = i < 8 ? i : i % 8 + 8;
     for (; mantissa < 128; mantissa *= 2) --exponent;
@@ -76,7 +77,7 @@ struct TabledE4m3 {
   KVC_INLINE_MEMBER void spread(const Raw& raw, const Raw&, F32* out) {
     KVC_UNROLL for (int i = 0; i < kParts; ++i) out[i] = part(raw, i);
   }
-  // Each unpack instruction takes 8 of 16 dims. Then a shift and a mask separate even and odd dims.
+  // Each unpack instruction gives 8 of each 16 dims. Then a shift and a mask separate even and odd dims.
   KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) {
     for (int i = 0; i < kStep; ++i) {
       const int part = i / kLanes, lane = i % kLanes;

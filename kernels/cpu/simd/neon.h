@@ -1,5 +1,6 @@
-// NEON as in every aarch64 CPU (Armv8.0-A): 4 lanes, 32 registers. simd/scalar.h defines what each function does.
-// Conversions between float16 and float32 use the rounding mode of FPCR. Work items run with the default FPCR.
+// Defines the functions of the target neon, which needs the NEON of every aarch64 CPU (Armv8.0-A). A vector has 4
+// lanes, and there are 32 vector registers. simd/scalar.h says what each function does. Conversions from float32 to
+// float16 use the rounding mode of FPCR. Work items run with the default FPCR.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -116,8 +117,8 @@ KVC_INLINE F32 widen_bytes(E5m2, uint8x8_t b) { return widen_halves(F16{}, vget_
 KVC_INLINE F32 widen_bytes(I8, uint8x8_t b) {
   return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(b)))));
 }
-// An E4m3 is converted to a float16 with the same mantissa, whose exponent is 8 too small. kE4m3Unit is the missing
-// factor. If all bits but the sign are 1, the result is a NaN.
+// An E4m3 is converted to a float16 that has the same mantissa, and an exponent that is 8 too small. kE4m3Unit is the
+// missing factor. If all bits except the sign are 1, the result is a NaN.
 static constexpr float kE4m3Unit = 256.0f;
 KVC_INLINE F32 widen_bytes(E4m3, uint8x8_t b) {
   const int16x4_t shifted = vshl_n_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(b))), 7);
@@ -127,7 +128,7 @@ KVC_INLINE F32 widen_bytes(E4m3, uint8x8_t b) {
   return widen_halves(F16{}, vorr_u16(half, nan));
 }
 
-// The vector form of narrow_magnitude in kernels/common/convert.h.
+// This is the vector form of narrow_magnitude in kernels/common/convert.h.
 template <int kMantissaBits, int kBias>
 KVC_INLINE uint8x8_t narrow_bytes(F32 v, uint32_t largest, uint32_t nan_bits) {
   constexpr int kShift = 23 - kMantissaBits;

@@ -1,5 +1,6 @@
-// The portable target: a compiler vector of four lanes, which becomes SSE2, NEON or plain code. This file defines what
-// each function does. simd/avx2.h, simd/avx512.h and simd/neon.h define the same functions for their targets.
+// Defines the functions of the portable target, scalar. A vector is a compiler vector of four lanes, which becomes
+// SSE2, NEON or plain code. The comments of this file say what each function does. simd/avx2.h, simd/avx512.h and
+// simd/neon.h define the same functions for other SIMD targets.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,12 +23,12 @@ KVC_INLINE F32 add(F32 a, F32 b) { return a + b; }
 KVC_INLINE F32 sub(F32 a, F32 b) { return a - b; }
 KVC_INLINE F32 mul(F32 a, F32 b) { return a * b; }
 KVC_INLINE F32 div(F32 a, F32 b) { return a / b; }
-// Returns a * b + c. It is fused if the target has a fused operation.
+// Returns a * b + c. Targets with a fused operation round the result once.
 KVC_INLINE F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
 // Returns the larger value, or b if one of them is NaN.
 KVC_INLINE F32 max(F32 a, F32 b) { return a > b ? a : b; }
-// Returns the larger of a and |b|, compared as bits. NaN counts as the largest, so a maximum over several calls does
-// not depend on their order. a must not be negative.
+// Returns the larger of a and |b|, compared as bits. NaN counts as the largest value, so the maximum over several calls
+// does not depend on the order of the calls. a must not be negative.
 KVC_INLINE F32 max_magnitude(F32 a, F32 b) {
   I32 x, y;
   memcpy(&x, &a, sizeof x);
@@ -79,7 +80,7 @@ KVC_INLINE F32 exp2(F32 x) {
 }
 
 // ---- Memory, with any alignment. load_as(T{}, p) converts elements of type T to float32. Functions with _first access
-// only n < kLanes elements, and the other lanes are 0.
+// only the first n elements, n <= kLanes. Their loads set the other lanes to 0.
 
 KVC_INLINE F32 load(const float* p) {
   F32 v;
@@ -123,8 +124,8 @@ KVC_INLINE void load_two_as(T t, const void* p, F32* out) {
 }
 
 // A vector of 2 * kLanes bf16, two in each lane. load_pairs_first loads the first n <= 2 * kLanes of them. widen_lower
-// and widen_upper return the lower and the upper elements of all lanes. zip joins even and odd elements in the order of
-// elements.
+// and widen_upper return the lower and the upper elements of all lanes. zip interleaves a vector of even and a vector
+// of odd elements.
 using HalfPairs = I32;
 KVC_INLINE HalfPairs load_pairs(const void* p) {
   HalfPairs v;
@@ -172,7 +173,7 @@ KVC_INLINE F32 max_by_stride(F32 v) {
   if constexpr (kStride <= 1) v = max(v, F32{v[1], v[0], v[3], v[2]});
   return v;
 }
-// Returns p[i / kRows] in lane i. kRows is a power of two, at most kLanes. It may read all of p[0, kLanes).
+// Returns p[i / kRows] in lane i. kRows is a power of two, at most kLanes. The function may read all of p[0, kLanes).
 template <int kRows>
 KVC_INLINE F32 load_repeated(const float* p) {
   return F32{p[0], p[1 / kRows], p[2 / kRows], p[3 / kRows]};

@@ -1,7 +1,7 @@
-// Every SIMD header includes this file. It defines the macros that mark functions, and the constants of approximations.
-// Each target has one translation unit, which sets KVC_TARGET to the target's name and is compiled with its own flags.
-// All functions of the unit must be static or lie in kvc::kernels::KVC_TARGET. Otherwise the linker could merge them
-// with functions of other targets. tests/kernels/symbols_test.cmake checks the object files.
+// Every SIMD header includes this file, which defines the macros that mark functions, and the constants of
+// approximations. Each target has one translation unit, which sets KVC_TARGET to the target's name and is compiled with
+// its own flags. All functions of the unit must be static or lie in kvc::kernels::KVC_TARGET. Otherwise the linker
+// could merge them with functions of other targets. tests/kernels/symbols_test.cmake checks the object files.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

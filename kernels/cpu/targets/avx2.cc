@@ -1,4 +1,4 @@
-// The avx2 target. kernels/CMakeLists.txt gives this file its own compiler flags.
+// Defines the SIMD target avx2. kernels/CMakeLists.txt gives this file its own compiler flags.
 // SPDX-License-Identifier: Apache-2.0
 #define KVC_TARGET avx2
 

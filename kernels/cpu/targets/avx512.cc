@@ -1,4 +1,4 @@
-// The avx512 target. kernels/CMakeLists.txt gives this file its own compiler flags.
+// Defines the SIMD target avx512. kernels/CMakeLists.txt gives this file its own compiler flags.
 // SPDX-License-Identifier: Apache-2.0
 #define KVC_TARGET avx512
 

@@ -1,4 +1,4 @@
-// The avx512_amx target. kernels/CMakeLists.txt gives this file its own compiler flags.
+// Defines the SIMD target avx512_amx. kernels/CMakeLists.txt gives this file its own compiler flags.
 // SPDX-License-Identifier: Apache-2.0
 #define KVC_TARGET avx512_amx
 

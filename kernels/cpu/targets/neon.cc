@@ -1,4 +1,4 @@
-// The neon target. It needs no compiler flags, because every aarch64 CPU has NEON.
+// Defines the SIMD target neon. This file needs no compiler flags of its own, because every aarch64 CPU has NEON.
 // SPDX-License-Identifier: Apache-2.0
 #define KVC_TARGET neon
 

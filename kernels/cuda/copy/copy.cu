@@ -1,5 +1,5 @@
-// copy_slots and gather copy stored rows and their scales as bytes, so the dtype does not matter. The words have 16, 4
-// or 1 bytes: the longest to which all addresses, strides and rows are aligned.
+// copy_slots and gather copy stored rows and their scales as bytes, so the dtype does not matter. They move words of
+// 16, 4 or 1 bytes: the longest word that divides all addresses, strides and row sizes.
 //
 // Roofline: memory bandwidth. Each byte is read once and written once.
 //
@@ -13,10 +13,10 @@ namespace kvc::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int32_t kSlotsOfThread = 16;  // slots that a thread copies if copies do not conflict
-constexpr int kAtOnce = 4;              // loads of a thread before its first store
+constexpr int32_t kSlotsOfThread = 16;  // the largest number of slots that a thread copies if no copies conflict
+constexpr int kAtOnce = 4;              // the number of loads of a thread before its first store
 constexpr int64_t kScaleWord = 4;       // bytes: the scales of a row are a multiple of this
-constexpr int64_t kMostBlocks = 65535;  // of a grid in the dimensions y and z
+constexpr int64_t kMostBlocks = 65535;  // the largest size of a grid in the dimensions y and z
 static_assert(kSlotsOfThread % kAtOnce == 0);
 
 struct CopyCall {
@@ -74,7 +74,7 @@ __device__ __forceinline__ unsigned char* in_slot(const Column& column, int64_t 
 struct Moves {
   const kvc_backend_slot_copy* copies;
   int64_t first, end;
-  int32_t moved;  // slots of copies[first] that were returned
+  int32_t moved;  // the number of slots of copies[first] that `next` has given
 
   // Gives the source and the target of the next slot. *source is -1 if the target is cleared. Returns false after the
   // last slot.
@@ -97,10 +97,11 @@ struct Moves {
 // have no slot in common, so the loads of all chains can precede the stores.
 template <class Word>
 __device__ __forceinline__ void move_short_chains(const Column& column, const CopyCall& call, int64_t first) {
-  int64_t next[kAtOnce + 1];  // the copy of each chain that is being moved
+  int64_t next[kAtOnce + 1];  // for each chain: the index of the copy that is being moved
   kvc_backend_slot_copy copies[kAtOnce] = {};
   int32_t left[kAtOnce],
-      moved[kAtOnce];  // left: copies of the chain that are not done; moved: slots of the current copy that are done
+      moved[kAtOnce];  // left: the number of copies of the chain that are not done; moved: the number of slots of the
+                       // current copy that are done
   int32_t all = 0;
 #pragma unroll
   for (int i = 0; i <= kAtOnce; ++i) next[i] = call.chains[first + i < call.num_chains ? first + i : call.num_chains];
@@ -138,8 +139,9 @@ __device__ __forceinline__ void move_short_chains(const Column& column, const Co
   }
 }
 
-// Moves a column of all slots. The result is the same as if one slot were moved after another. But up to kAtOnce slots
-// are loaded before the first of them is stored. Such a group ends before a slot whose source is a target of the group.
+// Moves a column of all slots. The result is the same as if one slot were moved after another. But slots are moved in
+// groups of up to kAtOnce: all slots of a group are loaded before the first of them is stored. A group ends before a
+// slot whose source is a target of the group.
 template <class Word>
 __device__ __forceinline__ void move_in_order(const Column& column, Moves moves, int32_t page_size) {
   int64_t source = 0, target = 0;
@@ -178,7 +180,8 @@ __device__ __forceinline__ void move_chains(const Column& column, const CopyCall
 
 // Runs copies that conflict. A thread moves its column through all copies of a chain (copy/plan.h) in order, so no
 // thread waits for another. blockIdx.x selects columns. blockIdx.y selects the first chain, and gridDim.y is the step
-// to the next chain. With kShort, a thread moves kAtOnce chains at a time.
+// to the next chain. With kShort, a thread moves kAtOnce chains at a time, so blockIdx.y and gridDim.y count groups of
+// kAtOnce chains.
 template <class Word, bool kShort>
 __global__ void __launch_bounds__(kThreads) copy_in_order_kernel(const __grid_constant__ CopyCall call) {
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -233,7 +236,7 @@ __global__ void __launch_bounds__(kThreads) copy_apart_kernel(const __grid_const
 struct GatherCall {
   kvc_backend_gather args;  // args.slots is in device memory
   kvc_backend_layer layer;
-  int64_t k_words, v_words, scales;  // as in CopyCall; 0 for what the caller does not need
+  int64_t k_words, v_words, scales;  // as in CopyCall; 0 for arrays that the caller does not need
 };
 
 // Where one word of a slot, or of its scales, lies: in the pool, and in the caller's dense array.

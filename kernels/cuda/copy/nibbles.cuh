@@ -9,7 +9,8 @@
 
 namespace kvc::kernels::cuda {
 
-// Stores a row of uint4. row: [dims] in shared memory. Returns the scale to store. block: of the rotation.
+// Stores a row of uint4. row: [dims] in shared memory. Returns the scale to store. block: the size of a block of the
+// rotation (kernels/common/hadamard.h).
 template <class Element>
 __device__ __forceinline__ float store_nibbles_by_warp(const Element& element, int32_t dims, int32_t block, float* row,
                                                        unsigned char* target, int32_t lane) {
@@ -33,7 +34,7 @@ __device__ __forceinline__ float store_nibbles_by_warp(const Element& element, i
   return scale.stored;
 }
 
-// Stores a row of float4, and after it the scales of its blocks. Half a warp has the dims of a block.
+// Stores a row of float4, and after it the scales of its blocks. Half a warp computes a block.
 template <class Element>
 __device__ __forceinline__ void store_blocks_by_warp(const Element& element, int32_t dims, float head_scale,
                                                      unsigned char* target, int32_t lane) {

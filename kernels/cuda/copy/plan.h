@@ -44,8 +44,8 @@ inline bool are_apart(const SlotRange* ranges, int64_t count) {
   return true;
 }
 
-// Returns the first copy of the chain of `copy`, by the chains that are joined so far. before: [count]; before[i] is i,
-// or an earlier copy of the chain of copy i.
+// Returns the first copy of the chain of `copy`, among the chains as they have been joined so far. before: [count];
+// before[i] is i, or an earlier copy of the chain of copy i.
 inline int64_t first_of_chain(int64_t* before, int64_t copy) {
   while (before[copy] != copy) copy = before[copy] = before[before[copy]];
   return copy;
@@ -90,13 +90,13 @@ struct CopyCut {
   int64_t chains;
 };
 
-// The bytes that cut_copies needs in `memory`, which is aligned to 8.
+// The number of bytes that cut_copies needs in `memory`, which must be aligned to 8 bytes.
 constexpr int64_t bytes_to_cut(int64_t count) {
   return count * static_cast<int64_t>(2 * sizeof(SlotRange) + sizeof(kvc_backend_slot_copy) + 2 * sizeof(int64_t)) +
          static_cast<int64_t>(sizeof(int64_t));
 }
-// Cuts copies into chains, unless no copies conflict and `may_be_apart` allows the kernel for such copies. memory:
-// [bytes_to_cut(count)]; the result points into it.
+// Cuts copies into chains. If no copies conflict, and `may_be_apart` is true, it returns `copies` without chains.
+// memory: [bytes_to_cut(count)], in which chains are written.
 inline CopyCut cut_copies(const kvc_backend_slot_copy* copies, int64_t count, bool may_be_apart, void* memory) {
   auto* const ranges = static_cast<SlotRange*>(memory);
   auto* const ordered = reinterpret_cast<kvc_backend_slot_copy*>(ranges + 2 * count);

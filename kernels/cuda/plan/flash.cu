@@ -19,7 +19,8 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// Passed by value. The device must not read args.layer, which is a host address; `layer` is its copy.
+// The parameter of both kernels, passed by value. The device must not read args.layer, which is a host address; `layer`
+// is its copy.
 struct FlashPlanCall {
   kvc_backend_flash_plan args;
   kvc_backend_layer layer;
@@ -38,8 +39,8 @@ KVC_HOST_DEVICE kvc_backend_rows rows_of_plan(const kvc_backend_flash_plan& args
   return rows;
 }
 
-// The array that page_begin indexes: the page lists as int32. Without a block table, a cache row is one page, so its
-// number is the page id.
+// The array that page_begin indexes: the page lists as int32. Without a block table, a cache row is one page, so the
+// number of the cache row is the page id.
 KVC_HOST_DEVICE const int32_t* page_lists(const kvc_backend_flash_plan& args) {
   if (args.block_table == nullptr) return args.cache_rows;
   return args.table_wide != 0 ? args.pages : static_cast<const int32_t*>(args.block_table);
@@ -92,7 +93,7 @@ __device__ __forceinline__ bool offsets_within(int32_t array, int64_t r, int64_t
          check.element(array, r, r + 1, begin + count, begin, tokens);
 }
 
-// Reads row r of the batch. Sets its length to -1 if a value is out of range.
+// Reads row r of the batch. Sets the length to -1 if a value of the row is out of range.
 __device__ __forceinline__ FlashRow read_row(const kvc_backend_flash_plan& args, int64_t r, const ValueCheck& check) {
   FlashRow row;
   row.token_begin = index_at(args.cu_seqlens_q, r);
@@ -180,7 +181,8 @@ __device__ __forceinline__ void cut_tile(const FlashPlanCall& call, const kvc_ba
   const kvc_backend_flash_plan& args = call.args;
   const int32_t length = args.kv_lengths[row];
   kvc_backend_item item = {row, q_begin, q_end, 0, call.layer.num_kv_heads, 0, length, -1, -1, 0, 0, 0, 0};
-  // Positions ascend, so the first query of the tile sees the first key, and the last query sees the last key.
+  // Positions ascend. So the first key that any query of the tile sees is the first key of its first query, and the
+  // last key is the last key of its last query.
   const int32_t begin = query_mask(&attend, &item, row, q_begin).keys.begin;
   const int32_t end = query_mask(&attend, &item, row, q_end - 1).keys.end;
   const int64_t keys = end > begin ? end - begin : 0, wanted = keys / args.min_split_keys;
@@ -225,8 +227,8 @@ __device__ __forceinline__ const int32_t* list_of_row(const kvc_backend_flash_pl
   return page_lists(args) + args.page_begin[2 * r];
 }
 
-// The first entry of a row's page list that is read or written. It holds the first key that the row's first query sees,
-// or the first new token.
+// The first entry of a row's page list that is read or written. This page has the first key that the row's first query
+// sees, or the first new token, whichever comes first.
 __device__ __forceinline__ int32_t first_page(const FlashPlanCall& call, const kvc_backend_attend& attend, int32_t r,
                                               int32_t length, int32_t first_new) {
   const kvc_backend_flash_plan& args = call.args;
@@ -336,7 +338,7 @@ kvc_status plan_flash(kvc_backend_device* opened, const kvc_backend_flash_plan* 
   const CurrentDevice current(device);
   const FlashPlanCall call = {*args, *args->layer, device.faults.sink()};
   const int64_t most = args->max_tiles * args->key_splits + args->num_new + args->num_tokens;
-  constexpr int64_t kClearing = 8 * kThreads;  // elements that a block makes inert
+  constexpr int64_t kClearing = 8 * kThreads;  // the number of elements that a block makes inert
   const unsigned blocks = 1 + blocks_for(most, kClearing);
   kvc_status status = launch("the rows of a stateless call", stream, {blocks, 1, 1}, kThreads,
                              2 * kThreads * sizeof(int32_t), error, plan_rows_kernel, call);

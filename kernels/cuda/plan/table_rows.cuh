@@ -22,14 +22,14 @@ struct RowCounts {
   int32_t keys;     // the sum of cache_seqlens without leftpad
 };
 
-// A plan as its kernels take it, by value. Its arrays are in device memory.
+// A plan as its kernels get it, by value. The arrays of the plan are in device memory.
 struct TablePlan {
   kvc_backend_table_plan args;  // the kernels do not read its config, tables and tokens
   VisibleRule rule;
   DraftShape shape;
   int32_t page_size, pad_value, max_rows;
-  int64_t num_pages;  // of the server's pool
-  int32_t fresh;      // new tokens of each row; with `extends`, rows have their own numbers
+  int64_t num_pages;  // the number of pages of the server's pool
+  int32_t fresh;      // the number of new tokens of each row; with `extends`, each row has its own number
   bool extends, drafts, verifies, with_new, slots;
   ValueCheck check;
   int32_t* refused;      // [1]

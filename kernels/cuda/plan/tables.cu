@@ -1,14 +1,14 @@
 // plan_tables: makes block tables for other kernels, from a server's arrays on the device. For arrays on the host, the
-// core makes the same tables in two passes over the rows (src/tables). Both follow kernels/common/table_rules.h. Here
-// these kernels run, in this order (`read` stands for plan_read_kernel, and so on):
-//   read    one block for all rows: it checks lengths, and finds where each row's new tokens begin
-//   trees   a thread for each row: depths of tree nodes, and the number of keys in each node's list
-//   count   a thread for each row and table: the rows, pages, queries and keys that the row adds to the table
-//   scan    a block for each table: sums of those counts, and whether they fit
-//   check   a block for each row and table, if the context validates: the page ids and slots that will be read
-//   write   a block for each row and table: its rows and pages; further blocks make unused rows inert
-//   tokens  a block for each row and step: slots and positions
-//   finish  the generation word: the number of this build, or 0 if a kernel refused the plan
+// core makes the same tables in two passes over the rows (src/tables). Both follow kernels/common/table_rules.h. On the
+// device, these kernels run in this order (`read` means plan_read_kernel, and so on):
+//   read    One block checks the lengths of all rows, and finds where the new tokens of each row begin.
+//   trees   A thread for each row finds the depths of its tree nodes, and where the list of keys of each node begins.
+//   count   A thread for each row and table counts the rows, pages, queries and keys that the row adds to the table.
+//   scan    A block for each table sums these counts, and checks whether they fit.
+//   check   If the context validates, a block for each row and table checks the page ids and slots that will be read.
+//   write   A block for each row and table writes the rows and pages. Further blocks make unused rows inert.
+//   tokens  A block for each row and step writes slots and positions.
+//   finish  One thread writes the generation word: the number of this build, or 0 if a kernel refused the plan.
 // One launch handles up to kGroup tables.
 //
 // Roofline: memory bandwidth. Every element of the tables' capacity is written.
@@ -23,9 +23,9 @@ namespace kvc::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-// The thread blocks that ptxas must allow on a multiprocessor. With 8 blocks, a thread has up to 64 registers. Without
-// this bound, ptxas plans for 2,048 threads with 32 registers each. The kernels that inline rows_of_table then spill
-// registers.
+// The smallest number of thread blocks that must fit on a multiprocessor by their registers. With 8 blocks, a thread
+// has up to 64 registers. Without this bound, ptxas plans for 2,048 threads with 32 registers each. The kernels that
+// inline rows_of_table then spill registers.
 constexpr int kBlocks = 8;
 constexpr int kGroup = 16;
 
@@ -144,8 +144,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   plan.counts[(launch.first + blockIdx.y) * plan.args.num_rows + r] = counts;
 }
 
-// Replaces the counts of each row by the sums over the rows before it, and writes the sums over all rows to `totals`.
-// If the plan is refused, the counts may be arbitrary, but no later kernel reads the sums.
+// Replaces the counts of each row by the sums over all earlier rows, and writes the sums over all rows to `totals`. If
+// the plan is refused, the counts may be arbitrary, but no later kernel reads the sums.
 __global__ void __launch_bounds__(kThreads, kBlocks)
     plan_scan_kernel(const __grid_constant__ TablePlan plan, const __grid_constant__ TablesOfLaunch launch) {
   const kvc_backend_table& table = launch.tables[blockIdx.x];
@@ -184,9 +184,9 @@ __device__ __forceinline__ int32_t entry_of_token(const TablePlan& plan, const S
   return plan.drafts ? draft_token(plan.shape, step, i, s) : step.base + step.before + i;
 }
 
-// Checks what plan_write_kernel and plan_tokens_kernel read of the server's table. Rows that name pages include the
-// pages of their new tokens. If the table has slots, or if tree nodes list their keys, the slot of each new token is
-// checked too.
+// Checks what plan_write_kernel and plan_tokens_kernel read of the server's table. Rows that name pages also name the
+// pages of their new tokens, so these pages are checked. If the table has slots, or if tree nodes list their keys, the
+// slot of each new token is checked too.
 __global__ void __launch_bounds__(kThreads, kBlocks)
     plan_check_kernel(const __grid_constant__ TablePlan plan, const __grid_constant__ TablesOfLaunch launch) {
   const int32_t r = static_cast<int32_t>(blockIdx.x);
@@ -292,8 +292,8 @@ __global__ void plan_finish_kernel(const __grid_constant__ TablePlan plan) {
   *plan.args.generation_word = *plan.refused != 0 ? 0 : plan.args.generation;
 }
 
-// Fills the plan for its kernels, and places its arrays in `memory`. Returns the bytes of the arrays. memory: null to
-// compute the bytes only.
+// Fills the plan for its kernels, and places its arrays in `memory`. Returns the number of bytes of the arrays. memory:
+// null if only this number is needed.
 int64_t place(const kvc_backend_table_plan& args, unsigned char* memory, TablePlan* plan) {
   int64_t bytes = 0;
   const auto next = [&]<class T>(T** array, int64_t count) {

@@ -16,15 +16,15 @@ constexpr uint32_t kAbsentOrder = 0, kNanOrder = 1, kForcedOrder = UINT32_MAX;  
 struct SelectCall {
   AttendCall attend;  // q, rows, page lists; its `listed` keys are the candidates, if the caller gave lists
   kvc_backend_select select;
-  uint32_t* orders;  // [queries, lists, stride] of this launch: the order of each candidate, or of each key that the
-                     // query sees
+  uint32_t* orders;  // [queries, lists, stride] of this launch: the order of each candidate, or of each key in the
+                     // range of the query
   int64_t stride;
-  int32_t lists;  // of each query
+  int32_t lists;  // the number of lists of each query
   int32_t token_begin;
   int32_t list_begin, list_end;  // the lists of this launch
 };
 
-// Returns the order of a score. NaN is below all numbers, and both zeros are equal.
+// Returns the order of a score. NaN has a lower order than all numbers, and both zeros have the same order.
 __device__ __forceinline__ uint32_t order_of(float score) {
   uint32_t bits;
   memcpy(&bits, &score, sizeof bits);
@@ -48,7 +48,8 @@ __device__ __forceinline__ int32_t keys_of(const SelectCall& call, const SeenKey
   return seen.keys.end - seen.keys.begin;
 }
 
-// In scores.cu: enqueues the kernel that scores the keys of `queries` queries. most: the most keys of a query.
+// In scores.cu: enqueues the kernel that scores the keys of `queries` queries. most: the largest number of keys of a
+// query.
 kvc_status launch_scores(const Device& device, const SelectCall& call, int32_t queries, int64_t most, void* stream,
                          kvc_error* error);
 // In choice.cu: enqueues the kernel that chooses entries by these scores.

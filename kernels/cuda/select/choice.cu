@@ -1,9 +1,10 @@
 // The second kernel of select: chooses the entries with the highest orders (call.cuh). A thread block handles one list.
-// It finds the k-th largest order digit by digit, and writes the entries that have this order or a higher one, in the
-// order of their places. If an entry is a block of keys, its order is the largest order of its keys. That order is
-// written at the place of the block's first key.
+// It finds the k-th largest order digit by digit. It writes all entries with a higher order, and the first entries with
+// this order, up to k entries. Entries are written by ascending place. If an entry is a block of keys, its order is the
+// largest order of its keys. That order is written at the place of the block's first key.
 //
-// Roofline: five reads of the orders, from the L2 cache.
+// Roofline: four reads of the orders, from the L2 cache. Blocks of keys need another read, and so do entries that are
+// always chosen.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/select/call.cuh"
@@ -19,7 +20,7 @@ struct ChoiceFixed {
   uint32_t counts[kDigits];
   int32_t above[kChoiceWarps], equal[kChoiceWarps];
   uint32_t prefix, known;
-  int32_t left;  // how many entries with the known digits are still to be taken
+  int32_t left;  // the number of entries with the known digits that are still to be taken
 };
 
 // The entry (a key, or a block of keys) of the key at place `at`.
@@ -28,8 +29,8 @@ __device__ __forceinline__ int32_t unit_at(const SelectCall& call, const SeenKey
   return (keys == nullptr ? seen.keys.begin + at : keys[at]) / call.select.block_tokens;
 }
 
-// Replaces the order at the first key of each block of keys by the largest order in the block. The other places become
-// absent.
+// Replaces the order at the first key of each block of keys by the largest order in the block. The orders at the other
+// places become kAbsentOrder.
 __device__ void reduce_blocks(const SelectCall& call, const SeenKeys& seen, const int32_t* keys, int32_t n,
                               uint32_t* orders) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
@@ -77,7 +78,7 @@ __device__ void find_highest(const uint32_t* orders, int32_t n, ChoiceFixed* fix
     for (int32_t d = thread; d < kDigits; d += kChoiceThreads) fixed->counts[d] = 0;
     __syncthreads();
     const uint32_t known = fixed->known, prefix = fixed->prefix;
-    uint32_t digit = 0, run = 0;  // equal neighbours are counted together, because ReLU makes many zeros
+    uint32_t digit = 0, run = 0;  // equal digits in a row are counted together, because ReLU makes many zeros
     for (int32_t i = thread; i < n; i += kChoiceThreads) {
       const uint32_t order = orders[i];
       if (order == kAbsentOrder || (order & known) != prefix) continue;

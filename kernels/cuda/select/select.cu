@@ -9,7 +9,7 @@
 namespace kvc::kernels::cuda {
 namespace {
 
-// The most keys that a query sees. Reads the plan's arrays on the host.
+// Returns the largest number of keys in the range of a query. Reads the plan's arrays on the host.
 int64_t most_keys(const kvc_backend_attend& args) {
   const kvc_backend_rows& rows = args.plan->arrays.rows;
   int64_t most = 0;
@@ -34,7 +34,8 @@ kvc_status select_all(const Device& device, SelectCall* call, int64_t most, void
   call->stride = most > 0 ? most : 1;
   const int64_t fitting = args.scratch_bytes / (call->stride * static_cast<int64_t>(sizeof(uint32_t)));
   if (fitting < 1) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "scores of %lld keys, and the scratch has %lld bytes",
+    return fail(error, KVC_ERROR_UNSUPPORTED,
+                "select needs scratch for the scores of %lld keys, but the scratch has only %lld bytes",
                 static_cast<long long>(most), static_cast<long long>(args.scratch_bytes));
   }
   const int32_t lists = fitting < call->lists ? static_cast<int32_t>(fitting) : call->lists;

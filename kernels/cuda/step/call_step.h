@@ -1,5 +1,5 @@
-// The step of a stateless call that calls the backend several times. begin_call sends its index arrays and its plan in
-// one copy. They stay in one slot of the upload ring until end_call.
+// The step of a stateless call that calls the backend several times. begin_call sends the index arrays and the plan of
+// the call in one copy. The arrays and the plan stay in one slot of the upload ring until end_call.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -10,7 +10,7 @@
 namespace kvc::kernels::cuda {
 
 struct CallStep {
-  static constexpr int kMostArrays = 3;  // besides the arrays of the plan
+  static constexpr int kMostArrays = 3;  // the largest number of index arrays, not counting those of the plan
   kvc_backend_step step;                 // the first member, because its address identifies the CallStep
   kvc_backend_staged_plan staged;
 };

@@ -1,4 +1,4 @@
-// See step/send.h. A thread copies one word. Words are numbered through all parts, and then through all nodes.
+// See step/send.h. Thread i copies word i. First come the words of all parts, and then the words of all nodes.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/copy/words.cuh"
 #include "kernels/cuda/device.h"

@@ -1,5 +1,5 @@
-// Sends the arrays of a step to the device. A kernel reads them from pinned memory, because the kernel can move only
-// the bytes that the current step has, and because enqueuing a kernel takes less time than enqueuing a copy.
+// Sends the arrays of a step to the device. A kernel reads them from pinned memory. The kernel moves only the parts of
+// the buffer that the current step uses. It also takes less time to enqueue than a copy.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,7 +19,7 @@ struct StepParts {
   Part parts[kMost];
   int32_t count, words;  // the number of parts, and of the words in all parts
 
-  // Adds bytes [begin, end). If there are kMost parts already, the last part is extended to include them.
+  // Adds bytes [begin, end). If there are kMost parts already, the last part is extended to include these bytes.
   void add(int64_t begin, int64_t end) {
     if (begin >= end) return;
     const auto first = static_cast<int32_t>(begin / kWord), behind = static_cast<int32_t>((end + kWord - 1) / kWord);
@@ -36,7 +36,7 @@ struct StepParts {
 };
 
 // Changed nodes of page lists. For each i < count, the kernel copies FANOUT numbers from values + i * FANOUT to
-// targets[i]. Both arrays are in pinned memory; the targets are in device memory.
+// targets[i]. Both arrays are in pinned memory. Each targets[i] is an address in device memory.
 struct ChangedNodes {
   int32_t* const* targets;
   const int32_t* values;

@@ -7,7 +7,7 @@
 namespace kvc::kernels::cuda {
 namespace {
 
-// Counts the tree nodes to which rows refer.
+// Returns the number of elements of tree_nodes up to the last node to which a row refers.
 int64_t count_nodes(const kvc_backend_rows& rows) {
   int64_t count = 0;
   for (int32_t r = 0; rows.tree_begin != nullptr && r < rows.num_rows; ++r) {
@@ -49,9 +49,9 @@ void for_each_row_array(kvc_backend_plan* plan, const Visit& visit) {
 
 }  // namespace
 
-// Few items can have many rows, because an item of many rows has at least `wide` queries. All ranges of queries have
-// max_tokens queries together, and the shared items of a kv head have max_spans (max_shared_queries in
-// src/plan/work_plan.h). An unshared item has at most `most` rows.
+// An item of many rows has at least `wide` queries, so few items can have many rows. All ranges of queries together
+// have at most max_tokens queries. The shared items of one kv head together have at most max_spans queries
+// (max_shared_queries in src/plan/work_plan.h). An unshared item has at most `most` rows.
 BlockCounts most_blocks(const kvc_backend_plan& plan, int64_t max_tokens, const BlockCut& many) {
   const kvc_backend_layer& layer = *plan.layer;
   const int64_t group = layer.num_q_heads / layer.num_kv_heads, of_item = most_item_rows(many);

@@ -2,7 +2,8 @@
 //
 // A plan is sent once, by one of three functions:
 //   - stage sends it with the arrays of its step (step/step.h).
-//   - stage_plan sends a plan that was made after the stage to the plan's area in the step.
+//   - stage_plan sends a plan that was made later in the step. It copies the plan to the plan's area in the memory of
+//     the step.
 //   - begin_call sends the plan of a stateless call, with all its arrays (step/call_step.h).
 // Each function fills plan->device, and makes plan->staged point to a kvc_backend_staged_plan. After that, an attend
 // only launches kernels.
@@ -25,9 +26,9 @@ struct kvc_backend_staged_plan {
   // a step of a graph they begin at index most.few.
   const kvc::kernels::cuda::AttendBlock* blocks;
   kvc::kernels::cuda::BlockCounts count;
-  // The next fields are set only for a plan of a graph. Its addresses stay the same in all steps. For other plans the
-  // fields are null or 0. A captured call is launched for the capacity, and its kernels read the sizes of the current
-  // step.
+  // The next fields are set only for a plan of a graph, whose arrays have the same addresses in all steps. For other
+  // plans the fields are null or 0. A captured call is launched for the capacity, and its kernels read the sizes of the
+  // current step.
   const kvc_backend_plan* live_plan;  // in device memory: a copy of the plan, with device addresses of its arrays
   const Live* live;
   kvc::kernels::cuda::BlockCounts most;
@@ -37,7 +38,7 @@ struct kvc_backend_staged_plan {
 
 namespace kvc::kernels::cuda {
 
-// The most thread blocks that a plan can have in any step of up to max_tokens tokens.
+// Returns the largest numbers of thread blocks that a plan can have in any step of up to max_tokens tokens.
 BlockCounts most_blocks(const kvc_backend_plan& plan, int64_t max_tokens, const BlockCut& many);
 
 // Returns the plan as kernels need it: with the device addresses of its arrays, and without pointers to host memory.
@@ -59,7 +60,7 @@ class PlanPieces {
   // Lists all host arrays of the plan as pieces. The page ids of all rows become one array of the upload. The caller
   // holds the upload's lock until write returns.
   kvc_status list_all(kvc_backend_plan* plan, Upload* upload, kvc_error* error);
-  // Lists only the work items and the thread blocks.
+  // Lists only the arrays of work items and the thread blocks.
   void list_work(kvc_backend_plan* plan);
   Piece* pieces() { return pieces_; }
   int count() const { return count_; }

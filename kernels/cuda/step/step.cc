@@ -26,7 +26,8 @@ int64_t change_bytes(int64_t count) {
 int64_t block_bytes(const BlockCounts& blocks) {
   return padded(blocks.both() * static_cast<int64_t>(sizeof(AttendBlock)));
 }
-// The bytes of the first part of the header: the sizes of the step, and Live of each plan. The plans follow it.
+// The bytes of the first part of the header: the sizes of the step, and Live of each plan. The second part has the
+// plans.
 int64_t sizes_bytes(int32_t num_plans) {
   return padded(static_cast<int64_t>(sizeof(Step::Sizes)) +
                 num_plans * static_cast<int64_t>(sizeof(kvc_backend_staged_plan::Live)));
@@ -34,7 +35,7 @@ int64_t sizes_bytes(int32_t num_plans) {
 constexpr int64_t kPlanBytes =
     (static_cast<int64_t>(sizeof(kvc_backend_plan)) + kAlignment - 1) / kAlignment * kAlignment;
 
-// The changed nodes of all mirrors that are not sent yet.
+// The changed nodes of all mirrors. Each write takes the next nodes, until none are left.
 class Changes {
  public:
   explicit Changes(const kvc_backend_stage& args) : args_(args) {}
@@ -67,7 +68,7 @@ class Changes {
  private:
   const kvc_backend_stage& args_;
   int32_t mirror_ = 0;
-  int64_t sent_ = 0;  // how many of changes[mirror_] are sent
+  int64_t sent_ = 0;  // the number of nodes of changes[mirror_] that were written
 };
 
 // One transfer from a pinned buffer to the memory of the step.
@@ -101,7 +102,7 @@ class Transfer {
 };
 
 // Writes the arrays to the places that the core chose, and adds them to `parts`. Returns the place after the last
-// array.
+// array, or, in a step of a graph, after the space for arrays.
 int64_t write_arrays(const Step& step, const kvc_backend_stage& args, unsigned char* host, StepParts* parts) {
   int64_t end = step.header_bytes;
   for (int32_t i = 0; i < args.num_arrays; ++i) {
@@ -132,7 +133,7 @@ void write_live(Step* step, const kvc_backend_plan& plan, unsigned char* host) {
   slot.staged.max_tokens = step->max_tokens;
 }
 
-// Whether these blocks include all blocks of the plan.
+// Whether the blocks that `listed` describes include all blocks of the plan.
 bool has_blocks(const Step::Listed& listed, const kvc_backend_plan& plan) {
   if (plan.num_items > listed.items) return false;
   for (int64_t i = 0; i < plan.num_items; ++i) {
@@ -145,7 +146,8 @@ bool has_blocks(const Step::Listed& listed, const kvc_backend_plan& plan) {
   return true;
 }
 
-// Describes the blocks of a plan with at least one item.
+// Describes the blocks of a plan with at least one item. If the items have different queries or heads, the blocks count
+// as unknown.
 Step::Listed describe_blocks(const kvc_backend_plan& plan, const BlockCounts& count) {
   const kvc_backend_item& first = plan.arrays.items[0];
   const int64_t items = plan.num_items;
@@ -154,17 +156,18 @@ Step::Listed describe_blocks(const kvc_backend_plan& plan, const BlockCounts& co
   return has_blocks(listed, plan) ? listed : Step::Listed{};
 }
 
-// Is called when blocks that were listed may not have been sent.
+// Must be called if blocks that were listed may not have been sent.
 void forget_blocks(Step* step) {
   for (int32_t i = 0; i < step->num_slots; ++i) step->slots[i].listed = {};
 }
 
 // Writes the thread blocks of the plans, and adds them to `parts`. In a step of a graph the blocks have fixed places.
-// Else they begin at *end, which is moved to the place after them.
+// Otherwise they begin at *end. Sets *end to the place after the blocks.
 kvc_status write_plans(Step* step, const kvc_backend_stage& args, unsigned char* host, StepParts* parts, int64_t* end,
                        kvc_error* error) {
   const bool fixed = args.max_tokens > 0;
-  // With more parts than fit, the last part includes places that are not written, so all blocks must be written.
+  // If there are more parts than StepParts can hold, the last part also covers places between parts. So all blocks must
+  // be written.
   const bool keeps = fixed && parts->count + 2 * args.num_plans <= StepParts::kMost;
   for (int32_t i = 0; i < args.num_plans; ++i) {
     kvc_backend_plan& plan = *args.plans[i];
@@ -175,7 +178,7 @@ kvc_status write_plans(Step* step, const kvc_backend_stage& args, unsigned char*
                                     : count_all_blocks(plan, step->many);
     if (count.few > slot.most.few || count.many > slot.most.many) {
       return fail(error, KVC_ERROR_UNSUPPORTED,
-                  "the step needs %lld thread blocks of attention, and there is room for %lld",
+                  "the step needs %lld thread blocks of attention, but there is room for only %lld",
                   static_cast<long long>(count.both()), static_cast<long long>(slot.most.both()));
     }
     const int64_t at = fixed ? slot.blocks_at : *end;
@@ -198,7 +201,7 @@ kvc_status write_plans(Step* step, const kvc_backend_stage& args, unsigned char*
   return KVC_OK;
 }
 
-// Chooses the places of everything in the step's memory. Returns its size in bytes.
+// Chooses the places of everything in the step's memory. Returns the size of this memory in bytes.
 int64_t lay_out(Step* step, const kvc_backend_step_limits& limits) {
   step->header_bytes = sizes_bytes(limits.num_plans) + limits.num_plans * kPlanBytes;
   step->array_bytes = padded(limits.array_bytes);
@@ -359,7 +362,7 @@ kvc_status stage_plan(kvc_backend_device* opened, kvc_backend_step* step, kvc_ba
   if (status != KVC_OK) return status;
   const int64_t bytes = device.upload.place_at(step->device + slot.late_at, of_plan.pieces(), of_plan.count());
   if (bytes > slot.late_bytes) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "a plan needs %lld bytes, and there is room for %lld",
+    return fail(error, KVC_ERROR_UNSUPPORTED, "a plan needs %lld bytes, but there is room for only %lld",
                 static_cast<long long>(bytes), static_cast<long long>(slot.late_bytes));
   }
   of_plan.write(plan, &slot.staged);

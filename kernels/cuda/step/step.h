@@ -10,10 +10,10 @@
 // step_create allocates all memory, by the limits of the step. The host waits only if all kStaged buffers are still in
 // flight. The device does not wait, because the caller has ordered the streams.
 //
-// Only steps of a graph use the header, and their arrays and blocks lie at fixed places. The header holds the sizes of
-// the current step, the sizes of each plan, and the plans with their device addresses. Kernels of a captured call are
-// launched for the capacity, and read the header. So a replay does the work of the current step. unstage sets all sizes
-// to 0.
+// Only steps of a graph use the header. The arrays and blocks of such steps lie at fixed places. The header holds the
+// sizes of the current step, the sizes of each plan, and the plans with their device addresses. Kernels of a captured
+// call are launched for the capacity, and read the header. So a replay does the work of the current step. unstage sets
+// all sizes to 0.
 //
 // Thread safety: only one thread at a time may call stage, stage_plan and unstage for a step, and no thread may read
 // the step during such a call. At other times, any threads may read the step at once.
@@ -35,19 +35,20 @@ struct kvc_backend_mirror {
 struct kvc_backend_step {
   static constexpr int kStaged = 4;
 
-  // The sizes of the current step: tokens, and rows that have recurrent states. They lie at the begin of `device`.
+  // The sizes of the current step: the number of tokens, and the number of rows that have recurrent states. They lie at
+  // the begin of `device`.
   struct Sizes {
     int64_t tokens, rows;
   };
-  // The blocks that the device has, in a step of a graph: those of `items` items that all have the same queries and
-  // heads, as the items of most decode steps do. The blocks of fewer such items are the first of them. So they need not
-  // be sent again. items = 0: the blocks are not known.
+  // For a step of a graph: describes the blocks that an earlier step sent to the device. They belong to `items` items,
+  // which all have `queries` queries and the same heads. Most decode steps have such items. A later plan with at most
+  // as many such items needs only the first of these blocks, so no blocks are sent. items = 0: the blocks are unknown.
   struct Listed {
     int64_t items;
     int32_t queries, head_begin, head_end;
-    kvc::kernels::cuda::BlockCounts of_item;
+    kvc::kernels::cuda::BlockCounts of_item;  // the numbers of blocks of one item
   };
-  // The places of one plan.
+  // What the step keeps for one plan.
   struct Slot {
     kvc_backend_staged_plan staged;
     Listed listed;
@@ -61,17 +62,18 @@ struct kvc_backend_step {
   cudaEvent_t copied[kStaged];
   int64_t header_bytes, array_bytes, capacity;
   int32_t next;         // the pinned buffer of the next stage
-  int32_t max_changes;  // the most nodes that one buffer can hold
+  int32_t max_changes;  // the largest number of changed nodes that one buffer can hold
   Slot* slots;          // [num_slots]
   int32_t num_slots;
   int32_t max_tokens, max_rows;       // the capacities of a step of a graph; else 0
-  kvc::kernels::cuda::BlockCut many;  // how work is cut into blocks of many rows
+  kvc::kernels::cuda::BlockCut many;  // how items are cut into blocks of many rows
 };
 
 namespace kvc::kernels::cuda {
 
-// For a step of a graph, these functions return the most tokens of a step, and where the sizes of the current step lie
-// in device memory. For other steps, and for null, they return 0 and null.
+// For a step of a graph, max_tokens_of returns the largest number of tokens of a step, and the other functions return
+// where the sizes of the current step lie in device memory. For other steps, and for null, the functions return 0 or
+// null.
 int32_t max_tokens_of(const kvc_backend_step* step);
 const kvc_backend_step::Sizes* live_sizes_of(const kvc_backend_step* step);
 const int64_t* live_tokens_of(const kvc_backend_step* step);

@@ -66,7 +66,8 @@ kvc_status Upload::grow(Slot* slot, int64_t bytes, kvc_error* error) {
   }
   for (cudaEvent_t* event : {&slot->copied, &slot->read}) {
     if (status == KVC_OK) {
-      status = check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreate", kPurpose, error);
+      status =
+          check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreateWithFlags", kPurpose, error);
     }
   }
   if (status == KVC_OK) {
@@ -77,7 +78,7 @@ kvc_status Upload::grow(Slot* slot, int64_t bytes, kvc_error* error) {
   return status;
 }
 
-// Returns the next free slot, or null if calls own all slots.
+// Returns the next slot that is not lent, or null if all slots are lent. The device may still use the slot.
 Upload::Slot* Upload::next_slot() {
   for (int i = 0; i < kSlots; ++i) {
     Slot* const slot = &slots_[next_];

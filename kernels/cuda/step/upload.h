@@ -4,9 +4,10 @@
 // slot, writes its arrays into the pinned block, and enqueues one copy and then its kernels. It records one event after
 // the copy and one after the kernels. So the host continues at once, many calls can be in flight, and different streams
 // need not wait for each other:
-//   - The pinned block is written again when its copy is done. The host waits only if kSlots copies are queued.
-//   - The block of device memory is written again after its last reader. The stream of the next call waits for the
-//     second event.
+//   - The pinned block is written again after its copy. The host waits only if the copy of the next slot is not done,
+//     or if a slot must grow.
+//   - The block of device memory is written again after the last kernel that reads it. For this, the stream of the next
+//     call waits for the second event.
 //
 // create allocates all slots. Later, pinned memory and device memory are allocated only when a call needs more bytes
 // than its slot has.
@@ -15,7 +16,8 @@
 // other calls use the other slots. If an event of a slot cannot be recorded, no call can tell when the slot is free. So
 // the slot is never used again.
 //
-// Thread safety: the caller holds the lock from take to finish or lend, and during give.
+// Thread safety: the caller holds the lock from take to its last call for the slot (send_to, finish or lend), and
+// during give.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -59,11 +61,12 @@ class Upload {
   // Takes the next slot, places the pieces in it, and copies their sources to pinned memory. If all pieces are empty,
   // no slot is taken and nothing is sent.
   kvc_status take(Piece* pieces, int count, void* stream, kvc_error* error);
-  // Enqueues the copy of the slot. The caller may then enqueue kernels that read the slot on the same stream.
+  // Enqueues the copy of the slot. After that, the caller may enqueue kernels that read the slot, on the same stream.
   kvc_status send(void* stream, kvc_error* error);
-  // Enqueues a copy of the first `bytes` of the slot to `target` instead. Then kernels read `target`, and not the slot.
+  // Instead of send: enqueues a copy of the first `bytes` bytes of the slot to `target`. Then kernels read `target`,
+  // and not the slot.
   kvc_status send_to(void* target, int64_t bytes, void* stream, kvc_error* error);
-  // Sets the device addresses of pieces that send_to will send to `target`. Returns the bytes to send.
+  // Sets the device addresses of pieces that send_to will send to `target`. Returns the number of bytes to send.
   int64_t place_at(void* target, Piece* pieces, int count) const;
   // Records that the call has enqueued its last kernel that reads the slot.
   kvc_status finish(void* stream, kvc_error* error);
@@ -102,7 +105,7 @@ class Upload {
   int64_t scratch_capacity_ = 0;
 };
 
-// Runs take, send, enqueue() and finish, for a call whose kernels are enqueued by enqueue(). The caller holds the lock.
+// Runs take, send, enqueue() and finish. enqueue() must enqueue the kernels of the call. The caller holds the lock.
 template <class Enqueue>
 kvc_status with_locked_upload(Upload* upload, Piece* pieces, int count, void* stream, kvc_error* error,
                               const Enqueue& enqueue) {

@@ -12,7 +12,7 @@
 namespace kvc {
 namespace {
 
-// quota / period, rounded up to whole CPUs. 0 = no limit.
+// Returns quota / period, rounded up to whole CPUs, or 0 if there is no limit.
 int quota_cpus(double quota, double period) {
   if (!(quota > 0) || !(period > 0)) return 0;
   return static_cast<int>(std::clamp(std::ceil(quota / period), 1.0, 1e6));
@@ -36,8 +36,9 @@ int read_v1(const std::string& folder) {
 
 int tighter(int a, int b) { return a == 0 ? b : b == 0 ? a : std::min(a, b); }
 
-// Returns the lowest limit of the control group at `path` and of the groups above it, up to the mount. In a container,
-// `path` may exist only on the host. Then only the mount has a limit to read, which is the limit of the container.
+// Returns the lowest limit of the control group at `path` and of the groups above it, up to the mount; 0 = no limit. In
+// a container, `path` may exist only on the host. Then only the folder of the mount has a limit to read, and this is
+// the limit of the container.
 int walk_up(const std::string& mount, std::string path, int (*read)(const std::string&)) {
   int limit = 0;
   for (;;) {
@@ -61,7 +62,7 @@ bool has_controller(std::string_view controllers, std::string_view name) {
 }  // namespace
 
 int affinity_cpus() {
-  // sched_getaffinity fails if the mask is shorter than that of the system. So longer masks are tried.
+  // sched_getaffinity fails if the given mask is shorter than that of the system. So the loop tries longer masks.
   for (int capacity = CPU_SETSIZE; capacity <= (1 << 20); capacity *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(capacity), [](cpu_set_t* s) { CPU_FREE(s); });
     if (!set) break;
@@ -85,7 +86,7 @@ int cgroup_cpus(const CgroupFiles& files) {
       limit = tighter(limit, walk_up(files.mount, path, read_v2));
     } else if (has_controller(controllers, "cpu")) {
       // Distributions mount the controller under the full list, such as "cpu,cpuacct", or under "cpu". Often one name
-      // is a link to the other. Both names are read.
+      // is a link to the other. So the limits under both names are read.
       limit = tighter(limit, walk_up(files.mount + "/" + controllers, path, read_v1));
       limit = tighter(limit, walk_up(files.mount + "/cpu", path, read_v1));
     }

@@ -29,7 +29,7 @@ FileStatus translate(const struct stat& from) {
   to.bytes = from.st_size;
   to.regular = S_ISREG(from.st_mode);
   to.inode = from.st_ino;
-  constexpr int64_t kLastSecond = 9'000'000'000;  // in the year 2255; later times do not fit in nanoseconds
+  constexpr int64_t kLastSecond = 9'000'000'000;  // in the year 2255; soon after it, nanoseconds do not fit in int64_t
   if (from.st_mtim.tv_sec > 0 && from.st_mtim.tv_sec < kLastSecond) {
     to.stamp_ns = int64_t{from.st_mtim.tv_sec} * 1'000'000'000 + from.st_mtim.tv_nsec;
   }

@@ -12,8 +12,8 @@ namespace {
 
 char folder[PATH_MAX];  // empty: unknown
 
-// Reads the path of the program's own file. The loader has no name for this file, and dladdr returns argv[0], which
-// the parent process chose.
+// Reads the path of the program's own file, for a library that is linked into the program. The loader has no name for
+// this file, and dladdr returns argv[0], which the parent process chose.
 bool program_path(char* path) noexcept {
   const ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
   if (length <= 0) return false;
@@ -33,8 +33,8 @@ bool program_path(char* path) noexcept {
   } else if (!program_path(path)) {
     return;
   }
-  // Resolves symbolic links in the path of the folder, but not a link of the file itself. A package may use links to
-  // collect files from several places in one folder, and the plug-ins are beside the link.
+  // Symbolic links in the path of the folder are resolved, but a link of the file itself is not. A package may use
+  // links to collect files from several places in one folder. Then the plug-ins are beside the link.
   char* const last = strrchr(path, '/');
   if (last == nullptr) return;
   *(last == path ? last + 1 : last) = '\0';

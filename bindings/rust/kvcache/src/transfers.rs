@@ -65,11 +65,28 @@ impl Cache {
     /// environment says, or all. `KVCACHE_UCX_LIBRARY` names the file of the transport; else the system's loader finds
     /// `libkvcache_ucx.so.0`.
     pub fn use_ucx(&self, transports: &str, devices: &str) -> Result<()> {
-        let named = std::env::var_os("KVCACHE_UCX_LIBRARY").filter(|name| !name.is_empty());
-        let library = named.unwrap_or_else(|| OsString::from("libkvcache_ucx.so.0"));
+        let library = transport_library("KVCACHE_UCX_LIBRARY", "libkvcache_ucx.so.0");
         let options = if devices.is_empty() { transports.into() } else { format!("{transports}/{devices}") };
         // SAFETY: libkvcache's own transport, as `use_ucx` of every language finds it.
         unsafe { self.open_transport("Cache::use_ucx", library.as_ref(), &options) }
+    }
+
+    /// Makes transfers of this cache use NIXL, which reaches other processes and machines. It comes before the first transfer.
+    /// The options are "library" (the file of `libnixl_capi.so`; else `KVCACHE_NIXL_CAPI` names it), "agent", "backend", and
+    /// parameters of the backend, such as `("engine_config", "TLS=tcp,NET_DEVICES=eth0")`. No value has a semicolon.
+    /// `KVCACHE_NIXL_LIBRARY` names the file of the transport; else the system's loader finds `libkvcache_nixl.so.0`.
+    pub fn use_nixl(&self, options: &[(&str, &str)]) -> Result<()> {
+        let mut parts = Vec::new();
+        for (name, value) in options {
+            if name.is_empty() || name.contains(['=', ';']) || value.contains(';') {
+                let message = format!("Cache::use_nixl: {name:?} = {value:?} is no option");
+                return Err(Error::misuse(Status::INVALID_ARGUMENT, message));
+            }
+            parts.push(format!("{name}={value}"));
+        }
+        let library = transport_library("KVCACHE_NIXL_LIBRARY", "libkvcache_nixl.so.0");
+        // SAFETY: libkvcache's own transport, as `use_nixl` of every language finds it.
+        unsafe { self.open_transport("Cache::use_nixl", library.as_ref(), &parts.join(";")) }
     }
 
     /// Makes transfers of this cache use another transport: a shared library that fills the table of `kvcache_transport.h`. It comes
@@ -95,7 +112,7 @@ impl Cache {
         forget(plugin); // its functions are in use as long as the cache
                         // SAFETY: numbers, and pointers that may be null.
         let mut transport =
-            RawTransport { struct_size: size_of::<RawTransport>() as u32, version: 1, ..unsafe { zeroed() } };
+            RawTransport { struct_size: size_of::<RawTransport>() as u32, version: 2, ..unsafe { zeroed() } };
         // SAFETY: the caller's word: it fills a table of this version, or refuses.
         check(|error| unsafe { open(transport.version, options.as_ptr(), &mut transport, error) })
             .and_then(|()| {
@@ -249,11 +266,16 @@ struct RawTransport {
     name: *const c_char,
     this: *mut c_void,
     max_message_bytes: i64,
-    functions: [*const c_void; 5],
+    functions: [*const c_void; 6],
     close: Option<unsafe extern "C" fn(*mut c_void)>,
 }
 
 type Open = unsafe extern "C" fn(u32, *const c_char, *mut RawTransport, *mut sys::kvc_error) -> sys::kvc_status;
+
+// The file of a transport: the one that the environment names, or that the system's loader finds.
+fn transport_library(variable: &str, name: &str) -> OsString {
+    std::env::var_os(variable).filter(|named| !named.is_empty()).unwrap_or_else(|| OsString::from(name))
+}
 
 fn not_loaded(status: Status, function: &str, problem: &libloading::Error) -> Error {
     let words = std::error::Error::source(problem).map_or_else(|| problem.to_string(), ToString::to_string);

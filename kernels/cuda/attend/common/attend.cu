@@ -1,6 +1,6 @@
 // attend: launches the kernels of a plan that is already on the device. Blocks of few rows and blocks of many rows
-// (plan.h) are launched separately. Then a kernel merges the parts of each tile. The stream orders it after all items,
-// so it needs no counters of finished items, unlike the CPU backend.
+// (plan.h) are launched separately. Then a kernel merges the parts of each tile. The stream orders the merge after all
+// items, so it needs no counters of finished items, unlike the CPU backend.
 //
 // Roofline: decode reads K and V once for each kv head and 16 rows.
 // SPDX-License-Identifier: Apache-2.0
@@ -21,8 +21,8 @@
 namespace kvc::kernels::cuda {
 namespace {
 
-// kMergeBlocks: thread blocks for each tile. A warp merges one state at a time. kWeightParts: the number of parts whose
-// weights a warp computes together.
+// kMergeBlocks: the number of thread blocks for each tile. A warp merges one state at a time. kWeightParts: the number
+// of parts whose weights a warp computes together.
 constexpr int kMergeThreads = 128, kMergeBlocks = 16, kMergeWarps = kMergeThreads / kWarpSize;
 constexpr int32_t kWeightParts = kWarpSize;
 
@@ -174,7 +174,7 @@ __device__ __forceinline__ bool comes_in_fours(const MergeCall& call, const kvc_
   return __ballot_sync(kAllLanes, places % 16 != 0) == 0;
 }
 
-// Merges the parts of a tile. The thread blocks of a column of the grid take its states in turn.
+// Merges the parts of a tile. The thread blocks of a column of the grid share the states of the tile.
 __device__ __forceinline__ void merge_tile(const MergeCall& call, const kvc_backend_tile& tile, MergePart* parts) {
   const kvc_backend_attend& args = call.args;
   const kvc_backend_plan_arrays& plan = call.plan.arrays;
@@ -183,7 +183,7 @@ __device__ __forceinline__ void merge_tile(const MergeCall& call, const kvc_back
   const int32_t heads = (first.head_end - first.head_begin) * call.group;
   const int32_t states = heads * (first.q_end - first.q_begin);
   const bool fours = comes_in_fours(call, tile);
-  wait_for_previous();  // until here, only the plan was read, which an earlier kernel wrote
+  wait_for_previous();  // until here, only the plan was read, and attention kernels do not write it
   for (int32_t state = static_cast<int32_t>(blockIdx.y) * kMergeWarps + static_cast<int32_t>(threadIdx.x) / kWarpSize;
        state < states; state += kMergeBlocks * kMergeWarps) {
     const int32_t token = plan.rows.token_begin[first.row] + first.q_begin + state / heads;
@@ -231,9 +231,9 @@ kvc_status launch_merge(const Device& device, const MergeCall& call, int64_t til
   return launch("merge of split items", config, error, merge_tiles_kernel, call);
 }
 
-// Sets the units of scores, as the CPU kernels do. Without options, m is the largest dot product, because a
-// multiplication by the scale would add a rounding error to large scores. The largest dot product is the largest score
-// only if the scale is positive. So q is multiplied by the sign of the scale.
+// Sets the units of scores, as the CPU kernels do. Without options (softcap, ALiBi, biases), m is the largest dot
+// product, because a multiplication by the scale would add a rounding error to large scores. The largest dot product is
+// the largest score only if the scale is positive. So q is multiplied by the sign of the scale.
 void set_scales(AttendCall* call) {
   const kvc_backend_attend& args = call->args;
   const double scale = args.softmax_scale != 0.0 ? args.softmax_scale : static_cast<double>(call->layer.softmax_scale);
@@ -280,7 +280,7 @@ kvc_status launch_rows(const Device& device, AttendCall call, const BlockCut& cu
   return launch_simple(call, blocks, stream, error);
 }
 
-// staged: the list of blocks to launch, or null if the device made the items. blocks: how many blocks there are.
+// staged: null if the device made the items. blocks: the numbers of blocks of few and of many rows.
 kvc_status launch_kernels(const Device& device, AttendCall call, const kvc_backend_staged_plan* staged,
                           BlockCounts blocks, void* stream, kvc_error* error) {
   MergeCall merge = {call.args, call.plan, call.layer.num_q_heads / call.layer.num_kv_heads, call.layer.v_head_dim,
@@ -298,7 +298,8 @@ kvc_status launch_kernels(const Device& device, AttendCall call, const kvc_backe
   if (live != nullptr) call.live_blocks = &live->many;
   if (status == KVC_OK) status = launch_rows(device, call, device.many, blocks.many, stream, error);
   if (status != KVC_OK || tiles == 0) return status;
-  // Only a call that no capture may contain: captures of such launches need functions of a recent driver.
+  // Only the merge of a call that cannot be captured starts early, because a capture of such a launch needs functions
+  // of a recent driver.
   const bool starts_early = device.has_early_start && staged != nullptr && live == nullptr;
   return launch_merge(device, merge, tiles, starts_early, stream, error);
 }
@@ -308,7 +309,8 @@ kvc_status count_device_blocks(const AttendCall& call, BlockCounts* blocks, kvc_
   const int64_t count =
       call.plan.num_items * call.layer.num_kv_heads * blocks_of_head(call.plan, call.layer, call.many_rows);
   if (count > INT32_MAX) {
-    return fail(error, KVC_ERROR_BATCH_TOO_LARGE, "%lld thread blocks of attention", static_cast<long long>(count));
+    return fail(error, KVC_ERROR_BATCH_TOO_LARGE,
+                "attention needs %lld thread blocks, which are too many for one launch", static_cast<long long>(count));
   }
   const bool few = rows_of_device_block(call.plan, call.layer, call.many_rows) == kFewRows.rows;
   *blocks = few ? BlockCounts{count, 0} : BlockCounts{0, count};

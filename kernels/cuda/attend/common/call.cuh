@@ -20,7 +20,8 @@ namespace kvc::kernels::cuda {
 // The threads of a block of the simple kernel. Blocks of attend_mma_kernel have the same number.
 constexpr int kAttendThreads = 128;
 
-// Passed by value. point_to_call sets `plan` and `layer` of a copy of args on the device. The host sets the rest.
+// The parameters of a kernel, passed by value. point_to_call sets `plan` and `layer` of a copy of args on the device.
+// The host sets the rest.
 struct AttendCall {
   kvc_backend_attend args;
   kvc_backend_layer layer;
@@ -28,8 +29,8 @@ struct AttendCall {
   // In device memory: read in place of `plan` by a call that later steps may replay. Else null.
   const kvc_backend_plan* live_plan;
   const AttendBlock* blocks;   // null: the device made the items (device_block)
-  const int64_t* live_blocks;  // in device memory: how many blocks of the call have work; null: all that are launched
-  int32_t many_rows;           // the most rows of a block of many rows: kManyRows.rows or kWideRows.rows
+  const int64_t* live_blocks;  // in device memory: the number of blocks that have work; null: all blocks of the grid
+  int32_t many_rows;           // the largest number of rows of a block of many rows: kManyRows.rows or kWideRows.rows
   // The sign of the softmax scale, or 0. q is multiplied by q_sign, so that the largest dot product gives the largest
   // score.
   float q_sign;
@@ -73,9 +74,9 @@ __device__ __forceinline__ int64_t count_blocks(const AttendCall& call) {
   return call.live_blocks != nullptr ? *call.live_blocks : static_cast<int64_t>(gridDim.x);
 }
 
-// Finds block `index` of the call; index < count_blocks. Returns false if the thread block has no work. If the grid has
-// several rows (gridDim.y > 1), each row of the grid computes a part of every block: half of a block of kWideRows, or,
-// in a call with lists, rows of one query.
+// Finds block `index` of the call; index < count_blocks. Returns false if the thread block has no work. If gridDim.y is
+// above 1, blockIdx.y selects a part of the block: half of a block of kWideRows, or, in a call with lists, rows of one
+// query.
 __device__ __forceinline__ bool find_block(const AttendCall& call, int64_t index, AttendBlock* block) {
   *block = block_at(call, index);
   if (has_lists(call)) {
@@ -104,7 +105,7 @@ __device__ __forceinline__ void point_to_call(const AttendCall& call, const kvc_
   if (!is_shared(&item) && !has_lists(call)) fixed->tree = tree_of_row(&plan_of(call)->arrays.rows, item.row);
 }
 
-// Finds the place, the mask and the scale of row r of the block. point_to_call has run.
+// Finds the place, the mask and the scale of row r of the block. Call point_to_call first.
 template <class AnyFixed>
 __device__ __forceinline__ void find_row(const AttendCall& call, const kvc_backend_item& item, const AttendBlock& block,
                                          int32_t group, int32_t r, AnyFixed* fixed) {
@@ -121,15 +122,15 @@ __device__ __forceinline__ void find_row(const AttendCall& call, const kvc_backe
       (row_factor(&call.args.q_scales, place.row, block.head) * row_factor(&call.args.k_scales, place.row, block.head));
 }
 
-// A key of a call with lists: the page and slot of its rows, and its index and position. Index and position are 0 if
-// the call does not need them.
+// A key of a call with lists. page, slot: the page of the key's rows, and their slot within the page. index, position:
+// 0 if the call does not need them.
 struct ListedKey {
   int64_t page, slot;
   int32_t index, position;
 };
 
-// Returns the key at place `at` of a query's list; `at` is below the length of the list. place: of any row of the
-// query.
+// Returns the key at place `at` of a query's list; `at` is below the length of the list. place: the place of any row of
+// the query.
 __device__ __forceinline__ ListedKey listed_key(const AttendCall& call, const kvc_backend_item& item,
                                                 const QueryPlace& place, int32_t head, int32_t at) {
   const int64_t entry = list_of(call.listed, item.part, place.token, head) * call.listed.most + at;
@@ -142,8 +143,9 @@ __device__ __forceinline__ ListedKey listed_key(const AttendCall& call, const kv
   return key;
 }
 
-// Finds the keys that some row sees and the keys that all rows see, from the masks of the rows. All lanes of a warp
-// call it. No bound is negative, so the minimum of unsigned x is ~y, where y is the maximum of ~x.
+// Finds two ranges, from the masks of the rows. [keys_begin, keys_end) has all keys that any row sees. All rows see all
+// keys in [full_begin, full_end). All lanes of a warp call it. No bound is negative, so the minimum of unsigned x is
+// ~y, where y is the maximum of ~x.
 template <class RowsFixed>
 __device__ __forceinline__ void find_key_bounds(RowsFixed* fixed, int32_t rows, int32_t lane) {
   uint32_t not_begin = 0, end = 0, last_begin = 0, not_first_end = ~static_cast<uint32_t>(fixed->tree.begin);

@@ -108,7 +108,7 @@ __device__ int32_t write_keys(int32_t base, int32_t words, int32_t count, int64_
   return count;
 }
 
-// Replaces keys of a row by their slots, and copies the keys to `keys` unless it is null.
+// Replaces keys of a row by their slots, and copies the keys to `keys`, unless `keys` is null.
 __device__ void find_slots(const ListCall& call, int32_t count, uint32_t* slots, int32_t* keys, ListFixed* fixed) {
   const uint32_t page_size = static_cast<uint32_t>(call.attend.layer.page_size);
   PageCursor cursor = pages_of_item(&plan_of(call.attend)->arrays.tables, &fixed->seen.item);

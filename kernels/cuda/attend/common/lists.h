@@ -6,8 +6,8 @@
 // before. Queries have different lists, so a thread block computes rows of one query only.
 //
 // The arrays lie in scratch of the call (scratch.h). Their sizes follow from the shapes alone. In a capture, the arrays
-// lie in memory of the capture, so replays can use them. An entry that is not a token or slot names no key, so no
-// memory outside of the pools is read.
+// lie in memory of the capture, so replays can use them. An entry that is out of range names no key, so no memory
+// outside of the pools is read.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,19 +19,19 @@ namespace kvc::kernels::cuda {
 struct AttendCall;
 struct Device;
 
-// The most rows of a thread block in a call with lists.
+// The largest number of rows of a thread block in a call with lists.
 constexpr int32_t kMostListedRows = 64;
 
 // Arrays in device memory, indexed by part (KVC_BACKEND_PART_*), token and head of a list.
 struct ListedKeys {
   uint32_t* slots;     // [parts, tokens, heads, most]: page * page_size + offset
-  int32_t* keys;       // null: not needed. Same shape: the key in each slot, as an index in its row
+  int32_t* keys;       // null: not needed. Else, in the same shape, the key in each slot, as an index in its row
   int32_t* counts;     // [parts, tokens, heads]: the length of each list. Null: the call has no lists
-  int64_t most;        // the most slots of a list
-  int32_t tokens;      // tokens of the call; for a graph, the most in any step
-  int32_t heads;       // lists of a query
+  int64_t most;        // the largest number of slots of a list
+  int32_t tokens;      // the number of tokens of the call; in a graph, the largest number of any step
+  int32_t heads;       // the number of lists of a query
   int32_t parts;       // 2 if rows may have a streaming window, else 1
-  int32_t row_blocks;  // thread blocks for each block of the plan (find_listed_rows)
+  int32_t row_blocks;  // the number of thread blocks for each block of the plan (find_listed_rows)
 };
 
 KVC_HOST_DEVICE int64_t list_of(const ListedKeys& lists, int32_t part, int64_t token, int32_t head) {
@@ -39,9 +39,9 @@ KVC_HOST_DEVICE int64_t list_of(const ListedKeys& lists, int32_t part, int64_t t
 }
 
 // Reduces the rows [*begin, *end) of an item to rows of one query: those that thread block `index` of [0, row_blocks)
-// computes. If *begin >= *end after the call, the block has no rows. group: rows of a query.
+// computes. If *begin >= *end after the call, the block has no rows. group: the number of rows of a query.
 KVC_HOST_DEVICE void find_listed_rows(int32_t group, int32_t index, int32_t* begin, int32_t* end) {
-  const int32_t of_query = (group + kMostListedRows - 1) / kMostListedRows;  // thread blocks
+  const int32_t of_query = (group + kMostListedRows - 1) / kMostListedRows;  // the number of thread blocks
   const int32_t number = *begin / group * of_query + *begin % group / kMostListedRows + index;
   const int32_t query = number / of_query * group, first = query + number % of_query * kMostListedRows;
   int32_t last = first + kMostListedRows;
@@ -50,8 +50,8 @@ KVC_HOST_DEVICE void find_listed_rows(int32_t group, int32_t index, int32_t* beg
   if (last < *end) *end = last;
 }
 
-// The most thread blocks for a block of the plan. Blocks of the plan have the rows [i * rows, (i + 1) * rows) of an
-// item.
+// The largest number of thread blocks that a block of the plan needs. Block i of an item has the rows from i * rows on,
+// at most `rows` of them.
 constexpr int32_t row_blocks_of(int32_t group, int32_t rows) {
   if (group % rows == 0) return (rows + kMostListedRows - 1) / kMostListedRows;
   const int32_t queries = rows % group == 0 ? rows / group : (rows + group - 2) / group + 1;

@@ -6,9 +6,10 @@
 
 namespace kvc::kernels::cuda {
 
-// A step of a graph is launched for its capacity, but mostly has few blocks. A thread block of some kernels can compute
-// several blocks in turn (count_blocks). For these kernels, *blocks is reduced to the number that can be resident at
-// once. live: the number of blocks that have work, in device memory; null: the call is not part of a graph.
+// A step of a graph is launched for its capacity, but mostly has few blocks. In some kernels, a thread block computes
+// several blocks of the plan, one after another (count_blocks). For these kernels, *blocks is reduced to the number of
+// thread blocks that can be resident at once. live: the number of blocks that have work, in device memory; null: the
+// call is not part of a graph.
 inline kvc_status cap_blocks(const Device& device, const int64_t* live, const void* kernel, int threads,
                              int64_t shared_bytes, int64_t* blocks, kvc_error* error) {
   if (live == nullptr) return KVC_OK;

@@ -1,5 +1,5 @@
-// Pairs of 16-bit elements in one register: exact conversion from 8 bits, and detection of odd elements. An element is
-// odd if it is NaN or infinity.
+// Pairs of 16-bit elements in one register: exact conversion from 8 and 4 bits, and detection of odd elements. An
+// element is odd if it is NaN or infinity.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -33,7 +33,7 @@ __device__ __forceinline__ uint32_t bits_of_odd(Type stored, uint32_t pair) {
 
 // Converts a pair of stored elements, which are in the upper bytes of the halves. For floats, sign and magnitude are
 // shifted to their places in the larger type. The exponent is then too small by the difference of the biases. A product
-// with a power of two corrects it, also for subnormals. has_odd: an element may be odd.
+// with a power of two corrects the exponent, also for subnormals. has_odd: an element may be odd.
 __device__ __forceinline__ uint32_t widen_pair(F16 type, Type stored, uint32_t pair, bool has_odd) {
   if (stored == Type::kI8) {  // 1024 + (x + 128), minus 1152
     return multiply_add(type, (pair >> 8) ^ 0x64806480u, 0x3c003c00u, 0xe480e480u);
@@ -73,9 +73,9 @@ __device__ __forceinline__ void in_order(const uint32_t (&pairs)[4], uint32_t (&
 
 // ---- uint4 to 16 bits, exactly -----------------------------------------------------------------
 
-// Converts a pair of levels, which are in the lowest bits of the halves, to a level minus the zero point. `zeros` has
-// the zero points in the same places. The bits 0x6400 of float16 are 1024, and 0x4300 of bfloat16 are 128. A level
-// in the lowest bits is added to these numbers.
+// Converts a pair of levels minus their zero points. The levels are in the lowest bits of the halves, and `zeros` has
+// the zero points in the same places. The bits 0x6400 of float16 are 1024, and 0x4300 of bfloat16 are 128. A level in
+// the lowest bits is added to these numbers.
 __device__ __forceinline__ uint32_t pair_of_levels(F16 type, uint32_t levels, uint32_t zeros) {
   return multiply_add(type, levels | 0x64006400u, 0x3c003c00u, zeros | 0xe400e400u);
 }
@@ -117,7 +117,7 @@ __device__ __forceinline__ uint32_t not_finite(Bf16, uint32_t pair) {
   return ((pair & 0x7f807f80u) + 0x00800080u) & 0x80008000u;
 }
 
-// Replaces NaN and infinity among eight elements by zero. Returns a number that is not 0 if there were any.
+// Replaces NaN and infinity among eight elements by zero. Returns 0 if there were none.
 template <class P>
 __device__ __forceinline__ uint32_t take_not_finite(uint32_t (&b)[4]) {
   uint32_t found = 0;

@@ -1,10 +1,10 @@
 // How a plan becomes thread blocks. Pure functions, tested without a device.
 //
-//   - Blocks: an item is cut into thread blocks. A block has one kv head and a few rows of the item. A row is a pair of
+//   - Blocks: an item is cut into thread blocks. A block has one kv head and some rows of the item. A row is a pair of
 //     a query and a query head of the group that shares the kv head: row r is query r / group, head r % group.
 //   - Page lists: in the plan of a forward they are trees, which the device reads in its mirror. In other plans, the
-//     entries that some query sees are copied to one array. There, each row of the batch has two lists: one for its
-//     window, and one for the sinks of a streaming row.
+//     entries that some query sees are copied to one array. In that array, each row of the batch has two lists: one for
+//     its window, and one for the sinks of a streaming row.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,10 +29,10 @@ struct BlockCut {
   int32_t min_rows, max_rows;
 };
 constexpr BlockCut kFewRows = {16, 0, 16}, kManyRows = {64, 17, INT32_MAX};
-// Blocks of many rows as devices cut them. Kernels whose blocks have kManyRows compute such a block in two halves.
+// How Device::many cuts blocks of many rows. Kernels whose blocks have kManyRows compute such a block in two halves.
 constexpr BlockCut kWideRows = {128, 17, INT32_MAX};
-// The most rows of an item if its blocks are cut by `many`. Only two kinds of items can have more rows: those whose
-// group of heads is larger, and those that several sequences share.
+// The largest number of rows of an item if its blocks are cut by `many`. Only two kinds of items can have more rows:
+// those whose group of heads is larger, and those that several sequences share.
 constexpr int32_t most_item_rows(const BlockCut& many) { return many.rows; }
 
 struct BlockCounts {
@@ -82,7 +82,7 @@ inline void list_all_blocks(const kvc_backend_plan& plan, const BlockCut& many, 
 }
 
 // The blocks of items that the device made. For every item, the host launches as many blocks as the largest possible
-// item has. many_rows: the rows of a block of many rows.
+// item has. many_rows: the largest number of rows of a block of many rows.
 KVC_HOST_DEVICE int32_t rows_of_device_block(const kvc_backend_plan& plan, const kvc_backend_layer& layer,
                                              int32_t many_rows) {
   const int32_t most = plan.device_item_queries * (layer.num_q_heads / layer.num_kv_heads);

@@ -1,9 +1,9 @@
 // Attention of few rows over K and V of 8 bits: q, the two products, and the online softmax.
 //
 // Both products are transposed: S^T = K q^T, and O^T = V^T P^T. A product of the tensor cores has 16 rows and 8 columns
-// (attend/mma/layout.h). Keys are the rows of the first product, and dims of V those of the second. The rows of the
-// block are the columns, 8 in each half. A block of up to 8 rows has only one half, and so half of the products and of
-// the softmax.
+// (attend/mma/layout.h). The rows of the first product are keys, and the rows of the second product are dims of V. The
+// columns of both products are rows of the block, 8 in each half. A block of up to 8 rows has only one half, so it has
+// half as many products and half of the softmax.
 //
 //   K    A register of ldmatrix has the dims 4 t to 4 t + 3 (t = lane % 4) of a key. They become two registers of A. q
 //        has its dims in the same order (place_of_dim).
@@ -12,9 +12,9 @@
 //        g and g + 8 of A.
 //
 // q and K are multiplied in float16, which has every value of float8_e4m3fn and int8. A row of q in bfloat16 is
-// multiplied by a power of two, so that its largest element is below 2^16. The scores are multiplied by its inverse.
-// Only elements below 2^-32 of the largest lose bits. V of float8_e4m3fn is multiplied in float16, and V of int8 in
-// bfloat16, because P times a scale may be too large for float16.
+// multiplied by a power of two, so that its largest element is below 2^16. The scores are multiplied by the inverse of
+// this power. Only elements below 2^-32 of the largest lose bits. V of float8_e4m3fn is multiplied in float16, and V of
+// int8 in bfloat16, because P times a scale may be too large for float16.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -41,7 +41,8 @@ __device__ __forceinline__ float power_of_two(int32_t power) {
   return widen(Bf16{static_cast<uint16_t>((127 + power) << 7)});
 }
 
-// Converts pairs of bfloat16 to float16, times a power of two that all lanes choose together. Returns its inverse.
+// Converts pairs of bfloat16 to float16, times a power of two that all lanes choose together. Returns the inverse of
+// this power.
 template <int kPairs>
 __device__ __forceinline__ float scale_to_f16(uint32_t (&pairs)[kPairs]) {
   uint32_t largest = 0;  // the bits of the largest finite magnitude
@@ -62,7 +63,7 @@ __device__ __forceinline__ float scale_to_f16(uint32_t (&pairs)[kPairs]) {
 }
 
 // Writes the first `count` rows of q to shared memory in float16: rotated, and times the sign of the scale. Rows beyond
-// the block's last row are zeros. A warp has every kWarps-th row.
+// the block's last row are zeros. A warp writes every kWarps-th row.
 template <class Kind>
 __device__ __forceinline__ void load_byte_queries(const DecodeCall& call, DecodeFixed& fixed, int32_t count,
                                                   int32_t warp, int32_t lane, unsigned char* q) {
@@ -109,7 +110,7 @@ __device__ __forceinline__ void pairs_of_key(uint32_t four, uint32_t* low, uint3
   if constexpr (Kind::kStored == Type::kE4m3) {
     pairs_of_e4m3(four, low, high);
   } else {
-    const uint32_t above = four ^ 0x80808080u;  // plus 128; with 0x64 it becomes 1024 + (x + 128)
+    const uint32_t above = four ^ 0x80808080u;  // x + 128; with the upper byte 0x64 it is 1024 + (x + 128)
     *low = multiply_add(F16{}, pick_bytes(above, 0x64646464u, 0x4140u), 0x3c003c00u, 0xe480e480u);
     *high = multiply_add(F16{}, pick_bytes(above, 0x64646464u, 0x4342u), 0x3c003c00u, 0xe480e480u);
   }
@@ -129,8 +130,8 @@ __device__ __forceinline__ void pairs_of_value(uint32_t four, uint32_t* even, ui
 
 // ---- Rows -----------------------------------------------------------------------------------------
 
-// The rows of a block as a warp computes them, over the keys of its tiles. A lane has parts of the rows 8 h + 2 t and
-// 8 h + 2 t + 1 of each half h, where t = lane % 4.
+// The state of a block's rows over the keys of one warp's tiles. A lane has parts of two neighbouring rows of each half
+// h: row 8 h + 2 t, where t = lane % 4, and the next row.
 template <class Kind, int kHalves>
 class ByteRows {
  public:
@@ -144,7 +145,7 @@ class ByteRows {
     for (int i = 0; i < kHalves * kValueSteps * 4; ++i) o_[i / (kValueSteps * 4)][i / 4 % kValueSteps][i % 4] = 0.0f;
   }
 
-  // Loads the queries. All threads of the block call it. It has a barrier.
+  // Loads the queries. All threads of the block must call it, because it has a barrier.
   __device__ __forceinline__ void begin(const DecodeCall& call, DecodeFixed& fixed, int32_t warp, int32_t lane,
                                         unsigned char* q) {
     load_byte_queries<Kind>(call, fixed, kHalves * 8, warp, lane, q);
@@ -284,8 +285,8 @@ class ByteRows {
     return x;
   }
 
-  // The online softmax over one tile. s becomes p. Most tiles do not have the largest score so far of any row. For
-  // them, the lanes exchange nothing.
+  // The online softmax over one tile. s becomes p. In most tiles, no row has a larger score than before. Then the lanes
+  // exchange nothing.
   __device__ __forceinline__ void make_weights(float scale, float (&s)[kParts][kHalves][4]) {
     float largest[kHalves][2];
     bool grows = false;
@@ -323,8 +324,8 @@ class ByteRows {
     }
   }
 
-  // O^T += V^T P^T. P is rounded to the type of the product. kRare: some row does not see some key. Then NaN in V is
-  // left out, and a number that is not 0 is returned if there was any.
+  // O^T += V^T P^T. P is rounded to the type of the product. kRare: some row does not see some key. Then NaN in V
+  // counts as zero. Returns 0 if there was none.
   template <bool kRare>
   __device__ __forceinline__ uint32_t multiply_values(const unsigned char* v, int32_t lane,
                                                       const float (&s)[kParts][kHalves][4]) {
@@ -355,7 +356,7 @@ class ByteRows {
     return found;
   }
 
-  // Adds NaN in V to the rows that see it. The products had zeros in its place.
+  // Sets sums to NaN in the rows that see a NaN in V. The products had zeros in the place of NaN.
   __device__ __forceinline__ void add_not_finite_values(const DecodeFixed& fixed, const unsigned char* v, int32_t begin,
                                                         int32_t lane) {
 #pragma unroll 1

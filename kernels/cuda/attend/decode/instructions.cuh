@@ -1,5 +1,5 @@
-// Instructions that only attention of few rows over K and V of 8 bits uses. Like those of attend/mma/instructions.cuh,
-// each function is one instruction with nvcc, and an emulation without nvcc.
+// Instructions that only attention of few rows over K and V of 8 bits uses. As in attend/mma/instructions.cuh, they
+// have an emulation for compilers other than nvcc.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -22,8 +22,8 @@ using cuda_emulation::transpose;
 #endif
 
 // Converts four elements of float8_e4m3fn to two pairs of float16, exactly: bytes 0 and 1, and bytes 2 and 3. NaN stays
-// NaN. GPUs before compute capability 8.9 have no instruction for this. There, only NaN (480) times 144 is infinite,
-// and infinity times 0 is NaN.
+// NaN. GPUs before compute capability 8.9 have no instruction for this. For them, widen_pair converts NaN to 480. Only
+// 480 and -480 become infinite when they are multiplied by 144. Infinity times 0 is NaN, which is added to the element.
 __device__ __forceinline__ void pairs_of_e4m3(uint32_t four, uint32_t* low, uint32_t* high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %2;\ncvt.rn.f16x2.e4m3x2 %0, l;\ncvt.rn.f16x2.e4m3x2 %1, h;\n}"

@@ -3,9 +3,9 @@
 //
 // The kernel streams K and V. Each warp has its own tiles of 16 or 32 keys, and a ring of `stages` tiles in shared
 // memory. The loop over tiles has no barrier of the block, because a warp waits only for its own copies. While a warp
-// computes a tile, the copies of the next stages - 1 tiles are in flight. The page ids of the tile after them are read
-// meanwhile. Each warp has its own softmax state. At the end, the states of the warps are merged like the states of
-// split items.
+// computes a tile, the copies of the next stages - 1 tiles are in flight. At the same time, the warp reads the page ids
+// of the tile after those. Each warp has its own softmax state. At the end, the states of the warps are merged like the
+// states of split items.
 //
 // A warp computes S = Q K^T of 16 rows in registers, then the online softmax, then O += P V. P stays in registers,
 // because two C fragments are one A fragment (attend/mma/layout.h). For K and V of 8 and 4 bits,
@@ -89,7 +89,7 @@ __device__ __forceinline__ void add_not_finite_values(const DecodeFixed& fixed, 
 }
 
 // o += P V. P is rounded to the type of the product. kRare: some row does not see some key. Then NaN and infinity in V
-// are left out, and a number that is not 0 is returned if there were any.
+// count as zero. Returns 0 if there were none.
 template <class Kind, bool kRare>
 __device__ __forceinline__ uint32_t multiply_decode_values(const unsigned char* v, int32_t lane, const float (&s)[2][4],
                                                            DecodeSums<Kind::kValueDims>& sums) {
@@ -189,7 +189,7 @@ __device__ __forceinline__ void compute_decode_tile(const DecodeCall& call, cons
       p = p == 0.0f ? 0.0f : p * lane_scale(scales + kDecodeKeys, i / 4 * 2 + i % 2, lane);
     }
   }
-  if constexpr (Kind::kNibbles) {  // levels are finite, so a p of 0 is enough for a key that the row does not see
+  if constexpr (Kind::kNibbles) {  // levels are finite, so p = 0 is enough to leave out a key
     multiply_nibble_values<Kind>(v, scales + kDecodeKeys, lane, s, sums);
   } else if (is_full) {
     multiply_decode_values<Kind, false>(v, lane, s, sums);
@@ -315,12 +315,12 @@ __device__ __forceinline__ void finish_decode_row(const AttendCall& call, const 
 
 // ---- The kernel -----------------------------------------------------------------------------------
 
-// The rows of a block as a warp computes them, over the keys of its tiles. ByteRows is the same for 8 bits.
+// The state of a block's rows over the keys of one warp's tiles. For K and V of 8 bits, ByteRows replaces this class.
 template <class Kind>
 class DecodeRows {
  public:
   __device__ __forceinline__ DecodeRows() : sums_() { sums_.m[0] = sums_.m[1] = -INFINITY; }
-  // Loads the queries. All threads of the block call it. It has a barrier.
+  // Loads the queries. All threads of the block must call it, because it has a barrier.
   __device__ __forceinline__ void begin(const DecodeCall& call, DecodeFixed& fixed, int32_t warp, int32_t lane,
                                         unsigned char* q) {
     if constexpr (Kind::kNibbles) {
@@ -400,7 +400,7 @@ __device__ __forceinline__ void compute_decode_block(const DecodeCall& call, int
 template <class Kind>
 __global__ void __launch_bounds__(Kind::kThreads, Kind::kBlocks)
     attend_decode_kernel(const __grid_constant__ DecodeCall call) {
-  // The number of blocks is read again for each block, because it would occupy registers.
+  // The number of blocks is read again for each block, so that it occupies no registers in between.
   for (int32_t index = static_cast<int32_t>(blockIdx.x); index < count_blocks(call.attend);
        index += static_cast<int32_t>(gridDim.x)) {
     compute_decode_block<Kind>(call, index);

@@ -30,7 +30,7 @@ bool is_plain(const AttendCall& call) {
          elements % 8 == 0 && reinterpret_cast<uintptr_t>(args.q.data) % 16 == 0;
 }
 
-// Whether the keys of each 16 keys of a tile are in one page, and all byte offsets within a page fit in int32.
+// Whether 16 keys from a multiple of 16 on are always in one page, and all byte offsets within a page fit in int32.
 bool has_tiles_in_pages(const kvc_backend_layer& layer) {
   const int64_t most = INT32_MAX / layer.page_size - layer.head_dim * 2;
   return layer.page_size % kDecodeKeys == 0 && layer.k.slot_stride_bytes < most && layer.v.slot_stride_bytes < most;

@@ -10,7 +10,7 @@ namespace kvc::kernels::cuda {
 
 struct AttendCall;
 
-// The shape of a block of a call on this device. Its `stages` is 0 if shared memory does not suffice.
+// Returns the shape of a block of a call on this device. Its `stages` is 0 if shared memory does not suffice.
 DecodeShape shape_of_decode(const Device& device, const AttendCall& call);
 // Enqueues `blocks` blocks of few rows. call.blocks points to the first block.
 kvc_status launch_decode(const Device& device, const AttendCall& call, const DecodeShape& shape, int64_t blocks,

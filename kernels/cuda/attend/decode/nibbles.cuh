@@ -2,12 +2,12 @@
 //
 // K and V are stored rotated (kernels/common/hadamard.h). So q is rotated too, and finish_decode_row undoes the
 // rotation of o. A rotated q has 24 bits, but an operand of a product has only 11 or 8 bits. So q is multiplied as a
-// sum of two float16 or three bfloat16 numbers, its parts. Each part is the rounded rest of the parts before it. Memory
-// is the limit of this kernel, so the additional products cost little.
+// sum of two float16 or three bfloat16 numbers, its parts. Each part is the rounded difference of q and the sum of the
+// earlier parts. Memory bandwidth limits this kernel, so the additional products cost little.
 //
 // A level minus its zero point is an integer from -15 to 15, which both 16-bit types represent exactly. Levels are
-// converted in registers. A register that is read from shared memory has eight levels. Its shift by 4 j has the levels
-// j and j + 4 in the lowest bits of its halves, so these two dims are a pair.
+// converted in registers. A register that is read from shared memory has eight levels. After a shift by 4 j, the
+// register has the levels j and j + 4 in the lowest bits of its halves, so these two dims are a pair.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -31,8 +31,8 @@ __device__ __forceinline__ int32_t place_of_level(int32_t d) {
   return d / 32 * 32 + d % 4 / 2 * 16 + d % 2 * 8 + d % 32 / 8 * 2 + d % 8 / 4;
 }
 
-// Writes the parts of q to shared memory: rotated, divided by the size of the rotation, and times the sign of the
-// scale. Rows beyond the block's last row are zeros. A warp has every kWarps-th row.
+// Writes the parts of q to shared memory: rotated, divided by kDims (the size of the rotation's block), and times the
+// sign of the scale. Rows beyond the block's last row are zeros. A warp writes every kWarps-th row.
 template <class Kind>
 __device__ __forceinline__ void load_spread_queries(const DecodeCall& call, const DecodeFixed& fixed, int32_t warp,
                                                     int32_t lane, unsigned char* q) {
@@ -72,7 +72,8 @@ __device__ __forceinline__ uint32_t zero_point_at(const float* scale) {
   return static_cast<uint32_t>(zero_point_of(*scale));
 }
 
-// Computes S of 16 rows and the tile's 16 keys, without the scales of the keys. scales: of K.
+// Computes S of 16 rows and the tile's 16 keys, without the scales of the keys. scales: those of K, of which only the
+// zero points are read.
 template <class Kind>
 __device__ __forceinline__ void multiply_nibble_keys(const unsigned char* q, const unsigned char* k,
                                                      const float* scales, int32_t lane, float (&s)[2][4]) {
@@ -114,7 +115,8 @@ __device__ __forceinline__ int32_t dim_of_nibble_sum(int i, int e, int32_t lane)
   return i / 4 * 32 + (lane % 4 * 2 + e % 2) * 4 + i % 4;
 }
 
-// o += P V. P has the scales of V. It is rounded to the type of the product. scales: of V.
+// o += P V. P has been multiplied by the scales of V, and is rounded to the type of the product. scales: those of V, of
+// which only the zero points are read.
 template <class Kind>
 __device__ __forceinline__ void multiply_nibble_values(const unsigned char* v, const float* scales, int32_t lane,
                                                        const float (&s)[2][4], DecodeSums<Kind::kValueDims>& sums) {

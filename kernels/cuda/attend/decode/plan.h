@@ -8,7 +8,7 @@
 
 namespace kvc::kernels::cuda {
 
-constexpr int32_t kDecodeRows = 16;  // the most rows of a block
+constexpr int32_t kDecodeRows = 16;  // the largest number of rows of a block
 constexpr int32_t kDecodeKeys = 16;  // a tile has one or two times as many keys (decode_tile_keys)
 constexpr int32_t kMaxDecodeStages = 4;
 
@@ -31,34 +31,36 @@ inline const char* why_not_decode(const kvc_backend_attend& args) {
   return nullptr;
 }
 
-// The warps of a block. A warp needs registers for 16 rows of o, and shared memory for at least two tiles.
-// element_bits: of stored K and V.
+// The number of warps of a block. A warp needs registers for 16 rows of o, and shared memory for at least two tiles.
+// element_bits: the bits of an element of stored K or V.
 KVC_HOST_DEVICE constexpr int32_t decode_warps(int32_t dims, int32_t element_bits) {
   return dims * element_bits > 2048 ? 2 : 4;
 }
-// The keys of a tile; each warp has its own tiles. A tile of 8-bit storage has 8 KiB at most, so that three fit.
+// The number of keys of a tile. Each warp has its own tiles. With 8-bit storage, K and V of a tile have at most 8 KiB,
+// so that three tiles of each warp fit.
 KVC_HOST_DEVICE constexpr int32_t decode_tile_keys(int32_t dims, int32_t element_bits) {
   return element_bits == 8 && dims <= 128 ? 2 * kDecodeKeys : kDecodeKeys;
 }
-// The bytes of a tile: K, V, and the scales of both if tokens have scales.
+// The number of bytes of a tile: K, V, and the scales of both if tokens have scales.
 KVC_HOST_DEVICE constexpr int32_t decode_tile_bytes(int32_t dims, int32_t v_dims, int32_t element_bits,
                                                     bool has_scales) {
   return decode_tile_keys(dims, element_bits) * ((dims + v_dims) * element_bits / 8 + (has_scales ? 8 : 0));
 }
-// The 16-bit numbers as whose sum a query is multiplied (attend/decode/nibbles.cuh). Their tiles lie one after another.
+// The number of 16-bit parts whose sum is the query (attend/decode/nibbles.cuh). The tiles of the parts lie one after
+// another.
 KVC_HOST_DEVICE constexpr int32_t query_parts(Type q, Type stored) { return stored == Type::kU4 ? turned_parts(q) : 1; }
 
 struct DecodeShape {
-  int32_t stages;  // tiles of a warp in shared memory; 0: not even two fit
+  int32_t stages;  // the number of tiles of a warp in shared memory; 0: not even two fit
   int32_t shared_bytes;
 };
 
 // Chooses the shape of a block. First it chooses how many blocks share a multiprocessor: as many as fit with two stages
-// each, but at most three blocks. Then it takes as many stages as fit. With two stages, one tile of each warp is in
-// flight while another is computed. Three blocks hide the time in which a block of few keys begins and ends. (On an
-// H200, a step of a graph over 256 sequences of 100 tokens took 67 us a layer instead of 85 us, and 1 GB took 259 us
-// instead of 262 us.) With more than 128 dims, three stages are faster.
-// fixed_bytes: the shared memory of a block besides q and tiles.
+// each, but at most three blocks. Then it takes as many stages as fit. With more than 128 dims, the blocks must fit
+// with three stages each, which are faster. Only if no block fits with three stages, two are enough. With two stages,
+// one tile of each warp is in flight while another is computed. Three blocks hide the time in which a block of few keys
+// begins and ends. (On an H200, a step of a graph over 256 sequences of 100 tokens took 67 us a layer instead of 85 us,
+// and 1 GB took 259 us instead of 262 us.) fixed_bytes: the bytes of shared memory of a block besides q and tiles.
 inline DecodeShape decode_shape(const kvc_backend_layer& layer, Type q, int32_t fixed_bytes, int32_t shared_of_block,
                                 int32_t shared_of_multiprocessor) {
   constexpr int32_t kSystemBytes = 1024;  // reserved by the system for each block

@@ -3,7 +3,7 @@
 //
 // When a lane has started its copies of a tile, it finds the page of its key in the warp's next tile. So the copies do
 // not wait for page ids. Lane i finds the page of key i of the tile. If the tile has 16 keys, lane 16 + i finds the
-// same page. A key that no row sees is not read; its place holds zeros.
+// same page. A key that no row sees is not read; its place in the tile holds zeros.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -40,7 +40,7 @@ struct DecodeFixed {
   AttendBlock block;
   int32_t rows;
   int32_t entries_on,
-      slots_on;             // the distance, in entries and slots, from a lane's key to its key in the warp's next tile
+      slots_on;  // the distance, in page-list entries and slots, from a lane's key to its key in the warp's next tile
   kvc_backend_attend args;  // only layer and plan are set, because the rules of kernels/common read only these
   QueryMask masks[kDecodeRows];
   QueryPlace places[kDecodeRows];
@@ -51,8 +51,8 @@ struct DecodeFixed {
   float units[kDecodeRows];
   float m[kMostDecodeWarps][kDecodeRows], l[kMostDecodeWarps][kDecodeRows];
   float factors[kMostDecodeWarps][kDecodeRows];  // a merge multiplies warp w's output for row r by factors[w][r]
-  uint32_t keys_begin, keys_end;                 // keys that some row sees
-  uint32_t full_begin, full_end;                 // keys that all rows see
+  uint32_t keys_begin, keys_end;                 // this range has all keys that any row sees
+  uint32_t full_begin, full_end;                 // all rows see all keys of this range
 };
 constexpr int32_t kDecodeFixedBytes = (static_cast<int32_t>(sizeof(DecodeFixed)) + 127) / 128 * 128;
 
@@ -71,12 +71,13 @@ struct DecodeKind {
   static constexpr int kQueryParts = query_parts(std::is_same_v<Q, F16> ? Type::kF16 : Type::kBf16, kStored);
   static constexpr int kPartBytes = kDecodeRows * kDims * 2;
   static constexpr int kWarps = decode_warps(kDims, kBits), kThreads = kWarps * kWarpSize;
-  // Blocks on a multiprocessor, as the registers allow. Shared memory allows two if a tile has 8 KiB.
+  // The smallest number of blocks that must fit on a multiprocessor by their registers. decode_shape limits the number
+  // by shared memory.
   static constexpr int kBlocks = kWarps == 2 ? 4 : kValueDims > 128 || (kNarrow && kValueDims == 128) ? 2 : 3;
   static constexpr int kKeyPitch = kDims * kBits / 8, kValuePitch = kValueDims * kBits / 8;
   static constexpr int kScalesAt = kKeys * (kKeyPitch + kValuePitch);
   static constexpr int kTileBytes = decode_tile_bytes(kDims, kValueDims, kBits, kHasScales);
-  static constexpr int kStep = kKeys * kWarps;  // keys from the begin of a warp's tile to the begin of its next tile
+  static constexpr int kStep = kKeys * kWarps;  // the distance from a warp's tile to its next tile, in keys
 };
 
 // The softmax state of a warp's 16 rows. A lane has parts of the rows lane / 4 and lane / 4 + 8: of each 8 columns, the
@@ -112,7 +113,8 @@ __device__ __forceinline__ uint64_t first_row_of(const kvc_backend_pool& pool, i
 }
 
 // Finds the work of block `index` of the call: its rows, their masks and places, and the keys that they see. Returns
-// false if the block has no work. Ends with a barrier. keys_on: the keys from a warp's tile to its next tile.
+// false if the block has no work. Ends with a barrier. keys_on: the distance from a warp's tile to its next tile, in
+// keys.
 __device__ __forceinline__ bool begin_decode_block(const AttendCall& call, int64_t index, int32_t thread,
                                                    int32_t keys_on, DecodeFixed* fixed) {
   AttendBlock block;

@@ -1,5 +1,5 @@
-// The instructions of the tensor cores, and the instructions that load their operands. Each function has one
-// instruction. No other file for sm_80 has PTX. Without nvcc, each function calls its emulation
+// The instructions of the tensor cores, and the instructions that load their operands. Each function has at most one
+// instruction. attend/decode/instructions.cuh has further instructions. Without nvcc, each function calls its emulation
 // (tests/cuda/emulation/warp_matrix.h). attend/mma/layout.h defines which lane holds which element. "Warp:" means that
 // all lanes of a warp call the function.
 //
@@ -47,7 +47,7 @@ __device__ __forceinline__ void load_transposed(uint32_t (&to)[4], const void* r
                : "memory");
 }
 
-// Starts a copy of 16 aligned bytes from global to shared memory. If `there` is false, it writes zeros.
+// Starts a copy of 16 aligned bytes from global to shared memory. If `there` is false, the copy writes zeros.
 __device__ __forceinline__ void begin_copy(void* shared, const void* global, bool there) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
                "r"(there ? 16 : 0)
@@ -105,8 +105,8 @@ __device__ __forceinline__ float fast_exp2(float x) {
   return y;
 }
 
-// Hides from the compiler how x was computed. So it computes values that depend on x where they are used, instead of
-// keeping them in registers through a loop.
+// Hides from the compiler how x was computed. So the compiler computes values that depend on x where they are used,
+// instead of keeping them in registers through a loop.
 __device__ __forceinline__ int32_t hidden(int32_t x) {
   asm volatile("" : "+r"(x));
   return x;

@@ -7,9 +7,10 @@
 //                  The four states are merged at the end, by the same arithmetic as the states of split items.
 //
 // A warp computes S = Q K^T of 16 rows in registers, then the online softmax, then O += P V. P stays in registers,
-// because two C fragments are one A fragment (attend/mma/layout.h). A tile needs one barrier, or two with 8-bit
-// storage. attend/mma/plan.h describes shared memory. A thread has Dv / 2 registers for o, and 32 (prefill) or 8
-// (decode) for S.
+// because two C fragments are one A fragment (attend/mma/layout.h). A tile needs one barrier, and one more for each of
+// these: conversion of stored elements, rotation of keys, shared memory with only one stage, and keys that some row
+// does not see (find_seen). attend/mma/plan.h describes shared memory. A thread has Dv / 2 registers for o, and 32
+// (prefill) or 8 (decode) registers for S.
 //
 // In a deterministic cache, states are folded: after each fold_keys keys, the state over these keys is merged into the
 // state over all earlier keys. So the bits of a row do not depend on how its keys are split.
@@ -265,7 +266,8 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
 
 // Calls compute(tile, K, V) for each tile of the item that some row sees. Meanwhile the copies of the next stages - 1
 // tiles are in flight, and the pages of the tile after them have been looked up. Q, P: the types to which K and V of
-// fewer bits are converted. kTurns: keys are rotated on read. kDims: the most dims of V; 0: rows are latent.
+// fewer bits are converted. kTurns: keys are rotated on read. kDims: the largest number of dims of V; 0: rows are
+// latent.
 template <class Q, class P, bool kTurns, int kDims, class Compute>
 __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& compute) {
   const MmaShape& shape = state.call->shape;
@@ -305,7 +307,7 @@ __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& co
   wait_copies<0>();
 }
 
-// Begins block `index` of the call. Returns false if it has no work. Ends with a barrier.
+// Begins block `index` of the call. Returns false if the block has no work. Otherwise ends with a barrier.
 __device__ __forceinline__ bool begin_mma_block(const MmaCall& call, int64_t index, MmaState* state) {
   state->call = &call;
   state->shared = shared_bytes();
@@ -352,7 +354,8 @@ __device__ __forceinline__ bool next_mma_round(const MmaState& state) {
 }
 
 // Q: the type of q and K in products. P: the type of P and V in products. kTurns: keys are rotated on read. A thread
-// may have 255 registers, because shared memory allows at most two blocks on a multiprocessor (attend/mma/plan.h).
+// may have 255 registers, because shared memory is divided for at most two blocks on a multiprocessor
+// (attend/mma/plan.h).
 template <class Q, class P, int kDims, int kKeyWarps, bool kTurns>
 __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __grid_constant__ MmaCall call) {
   constexpr int kTiles = kMmaTileKeys / 8 / kKeyWarps;

@@ -137,8 +137,8 @@ __device__ __forceinline__ void turn_keys(const MmaState& state, const MmaTile& 
   }
 }
 
-// Undoes the rotation of K of uint4, whose rows have kEach * 32 dims, for all keys of a tile. A warp has every fourth
-// key. The scales of the tokens are left out.
+// Undoes the rotation of K of uint4, whose rows have kEach * 32 dims, for all keys of a tile. Warp w computes every
+// cut.warps-th key, from key w on. The result is not multiplied by the scales of the tokens.
 template <class T, int kEach>
 __device__ __forceinline__ void unspread_rows(const MmaState& state, const MmaTile& tile, const unsigned char* raw,
                                               unsigned char* k_tile) {
@@ -162,7 +162,7 @@ __device__ __forceinline__ void unspread_rows(const MmaState& state, const MmaTi
   }
 }
 
-// The result may be read after the next barrier.
+// Calls unspread_rows for the layer's dims. The result may be read after the next barrier.
 template <class T>
 __device__ __forceinline__ void unspread_keys(const MmaState& state, const MmaTile& tile, const unsigned char* raw,
                                               unsigned char* k_tile) {

@@ -1,14 +1,14 @@
 // Attention over latent rows (MLA) on tensor cores. V is the first dims of K's row, so a tile of keys is loaded once
-// and multiplied twice. The warps divide the two products differently. In S = Q K^T, a warp has 16 rows and a part of
-// the keys. In O += P V, a warp has all rows and a part of V's columns. So P and the factors that rescale o go through
-// shared memory.
+// and multiplied twice. The warps divide the two products differently. In S = Q K^T, a warp computes 16 rows and a part
+// of the keys. In O += P V, a warp computes all rows and a part of V's columns. So P and the factors that rescale o go
+// through shared memory.
 //
 //   rows   tile      warps   S of a warp       o of a warp
 //     64   64 keys   8       16 rows x 32 keys   64 rows x 64 columns, 128 registers of a thread
 //     16   32 keys   4       16 rows x 8 keys    16 rows x 128 columns, 64 registers
 //
-// Lower bounds, for D = 576, Dv = 512, 16 bits: a row has 1152 bytes. With 16 heads, these bytes are the limit, at 30
-// operations a byte. With 128 heads, the limit is 2 * 128 * (D + Dv) operations a key; the two blocks of these heads
+// Lower bounds, for D = 576, Dv = 512, 16 bits: a row has 1152 bytes. With 16 heads, there are 30 operations a byte, so
+// memory is the limit. With 128 heads, the limit is 2 * 128 * (D + Dv) operations a key; the two blocks of these heads
 // read a tile once from memory and twice from the L2 cache. After the products, shared memory is the next limit: 16
 // rows x 32 keys of S take 3 loads of 512 bytes for 4 products, and o takes 8 loads for 32 products.
 //
@@ -36,10 +36,10 @@ constexpr MmaCut latent_cut(int32_t rows) { return rows == kMostRows ? kLatentMa
 template <int kRows>
 struct LatentCut {
   static constexpr MmaCut kCut = latent_cut(kRows);
-  static constexpr int kRowGroups = kRows / kMmaRows;         // groups of 16 rows
-  static constexpr int kKeyGroups = kCut.warps / kRowGroups;  // warps that have the same rows of S
-  static constexpr int kKeys = kCut.keys / kKeyGroups;        // the keys of a warp in S
-  // The most fragments of o of a warp, with 8 columns each.
+  static constexpr int kRowGroups = kRows / kMmaRows;         // the number of groups of 16 rows
+  static constexpr int kKeyGroups = kCut.warps / kRowGroups;  // the number of warps that compute the same rows of S
+  static constexpr int kKeys = kCut.keys / kKeyGroups;        // the number of keys of a warp in S
+  // The largest number of fragments of o that a warp has for each group of rows. A fragment has 8 columns.
   static constexpr int kFragments = kMaxLatentDim / kCut.warps / 8;
   static_assert(kKeyGroups * kRows <= 2 * kMostRows, "MmaFixed.m");
 };
@@ -51,8 +51,8 @@ struct LatentColumns {
   int32_t first, dims;
 };
 
-// The place of 8 elements of P in a tile: of row `row`, and of the keys from 8 * chunk on. P has 64 elements in each
-// row of the tile.
+// The place of 8 elements of P in a tile: of row `row`, and of the keys from 8 * chunk on. A row of P has one element
+// for each key of the tile.
 template <int kRows>
 __device__ __forceinline__ int32_t place_of_p(const MmaShape& shape, int32_t row, int32_t chunk) {
   constexpr int kKeys = LatentCut<kRows>::kCut.keys;
@@ -117,8 +117,8 @@ __device__ __forceinline__ void rescale_columns(const MmaState& state, LatentCol
 }
 
 // o += P V for the warp's columns. In tiles of which some row does not see every key, NaN and infinity in V are
-// replaced by zero. They are not added again to the rows that see them, because they are also in K, so the scores of
-// these rows are NaN or infinite already.
+// replaced by zero. They need not be added again to the rows that see them, because they are also in K, so the scores
+// of these rows are NaN or infinite already.
 template <class T, int kRows>
 __device__ __forceinline__ void multiply_columns(const MmaState& state, const MmaTile& tile,
                                                  const unsigned char* k_tile, LatentColumns<kRows>& columns) {
@@ -159,7 +159,7 @@ __device__ __forceinline__ float* folded_column(const MmaState& state, int32_t f
   return folded + row * state.call->attend.layer.v_head_dim + column;
 }
 
-// Does the work of fold_rows (attend/mma/kernel.cuh) for a block of 16 rows. m of earlier keys is in fixed.m from
+// Does the same as fold_rows (attend/mma/kernel.cuh), for a block of 16 rows. m of earlier keys is in fixed.m from
 // kMostRows on, and l is in fixed.l. Ends with a barrier.
 template <class Columns>
 __device__ __forceinline__ void fold_columns(const MmaState& state, int32_t key_group, RowSums& sums,
@@ -269,7 +269,7 @@ __device__ __forceinline__ void share_columns(const MmaState& state, int32_t row
 }
 
 // T: the type of q, K, V and P in products. kTurns: keys are rotated on read. Two blocks of few rows run on a
-// multiprocessor. A block of many rows has all registers of a multiprocessor.
+// multiprocessor. A block of many rows may have all registers of a multiprocessor.
 template <class T, int kRows, bool kTurns>
 __global__ void __launch_bounds__(latent_cut(kRows).warps* kWarpSize, kRows == kMostRows ? 1 : 2)
     attend_latent_kernel(const __grid_constant__ MmaCall call) {

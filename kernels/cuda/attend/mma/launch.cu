@@ -20,7 +20,8 @@ MmaShape mma_shape(const Device& device, const kvc_backend_layer& layer, int32_t
 }
 
 namespace {
-// The shape of attend_many_kernel if it can compute the call's blocks of many rows. Else its `stages` is 0.
+// Returns the shape for attend_many_kernel if this kernel can compute the call's blocks of many rows. Otherwise
+// `stages` of the result is 0.
 MmaShape shape_of_many(const Device& device, const AttendCall& call) {
   kvc_backend_attend host = call.args;
   host.layer = &call.layer;

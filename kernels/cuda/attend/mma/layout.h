@@ -1,6 +1,7 @@
 // Which elements of a matrix each lane of a warp holds in the 16-bit products of the tensor cores: D = A B + C, with A
 // [16, 16], B [16, 8], C and D [16, 8] (PTX ISA, "Matrix fragments for mma.m16n8k16" and "ldmatrix"). The kernels and
-// the emulation of the instructions in the tests use the functions below. A test compares both with plain products.
+// the emulation of the instructions in the tests use the functions below. A test compares the emulation with plain
+// products.
 //
 // Let group = lane / 4 and pair = lane % 4 * 2. A register holds two 16-bit elements, the first in its lower half.
 //   A   a0: [group][pair..]    a1: [group + 8][pair..]    a2: [group][pair + 8..]    a3: [group + 8][pair + 8..]
@@ -35,9 +36,10 @@ KVC_HOST_DEVICE MatrixPlace place_in_loaded(int lane, int half, bool transposed)
   return transposed ? MatrixPlace{place.column, place.row} : place;
 }
 
-// The place of a 16-byte chunk of a row, in bytes from the begin of a tile in shared memory. Rows have `pitch_bytes`, a
-// multiple of 128. The eight chunks of each 128 bytes are permuted by the row's number. So the same chunk of 8 adjacent
-// rows, which ldmatrix reads, lies in different banks. Eight adjacent chunks of a row also lie in different banks.
+// The place of a 16-byte chunk of a row, in bytes from the begin of a tile in shared memory. A row has `pitch_bytes`
+// bytes, a multiple of 128. The eight chunks of each 128 bytes are permuted by the row's number. So the same chunk of 8
+// adjacent rows, which ldmatrix reads, lies in different banks. Eight adjacent chunks of a row also lie in different
+// banks.
 KVC_HOST_DEVICE int32_t swizzled(int32_t row, int32_t chunk, int32_t pitch_bytes) {
   return row * pitch_bytes + ((chunk ^ (row & 7)) << 4);
 }

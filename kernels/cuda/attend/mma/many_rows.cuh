@@ -3,17 +3,18 @@
 // pair of a query and a query head. attend/mma/kernel.cuh computes the calls that this kernel cannot (why_not_many).
 //
 // A warp has 32 rows, so each fragment of K and V that it loads from shared memory is used in two products. S, P and o
-// stay in registers: 64 for S and Dv for o in each thread, besides the operands of the products. For tiles that every
-// row sees whole, the softmax and P V have an instance of their own, without masks and without tests for NaN.
+// stay in registers. A thread has 64 registers for S and Dv registers for o, besides the operands of the products. For
+// tiles in which every row sees every key, the softmax and P V have an instance of their own, without masks and without
+// tests for NaN.
 //
-//   iteration t         copies in flight     rows of keys
-//   S = Q K(t)^T        V of tile t          page ids of tile t + 1 are loaded, and used after the products
+//   iteration t         copies in flight     page ids
+//   S = Q K(t)^T        V of tile t          those of tile t + 1 are loaded, and used after the products
 //   barrier
 //   softmax, o += P V   K of tile t + 1
 //   barrier
 //
-// Shared memory has q, one tile of K and one tile of V. So two blocks fit on a multiprocessor with 164 KiB, and the
-// softmax of one block runs during the products of the other.
+// Shared memory has q, one tile of K and one tile of V. If K has up to 128 dims, two blocks fit on a multiprocessor
+// with 164 KiB. Then the softmax of one block runs during the products of the other.
 //
 // Lower bounds: for a tile, a warp executes D + Dv products, of 8 cycles each on Ampere. The four warps load K, V and q
 // from shared memory in 6 D + 4 Dv cycles, which is 5/8 of the time of the products if D = Dv. K and V come from L2
@@ -38,23 +39,23 @@
 
 namespace kvc::kernels::cuda {
 
-constexpr int kRowTiles = 2;  // of 16 rows, in a warp
+constexpr int kRowTiles = 2;  // the number of tiles of 16 rows of a warp
 static_assert(kManyCut.rows == kManyCut.warps * kRowTiles * kMmaRows && kManyCut.rows == kManyCut.warps * kWarpSize);
 
-// k_rows, v_rows: the addresses of the rows of tile t, at t % 2. there: a bit for each key of that tile. If it is not
-// set, the key is not read; its place in the tile holds zeros.
+// k_rows, v_rows: the addresses of the rows of tile t, at t % 2. there: a bit for each key of that tile. If the bit is
+// not set, the key is not read, and its place in the tile holds zeros.
 struct ManyFixed : WgmmaRowsFixed<kManyCut.rows> {
   const kvc_backend_item* item;
   AttendBlock block;
   int32_t rows, group;
   PageCursor pages;                    // the page list of the item, with no leaf loaded
   const int32_t* leaf[kManyCut.keys];  // for each thread: the leaf that it read last
-  int32_t leaf_index[kManyCut.keys];   // and its index; -1: none yet
+  int32_t leaf_index[kManyCut.keys];   // for each thread: the index of that leaf; -1: none yet
   const unsigned char *k_rows[2][kManyCut.keys], *v_rows[2][kManyCut.keys];
   uint32_t there[2][kManyCut.keys / kWarpSize];
 };
 
-// A thread's view of its block. What is seldom used stays in shared memory, because o and S need most registers.
+// A thread's view of its block. Values that are seldom used stay in shared memory, because o and S need most registers.
 struct ManyState {
   const MmaCall* call;
   ManyFixed* fixed;
@@ -65,8 +66,8 @@ struct ManyState {
   int32_t warp, lane, thread;
 };
 
-// An instance of the kernel: its type and dims, and the layout of q and tiles in shared memory. They consist of panels
-// of 64 dims [rows or keys][64], whose rows are swizzled.
+// An instance of the kernel: its type and dims, and the layout of q and tiles in shared memory. q and tiles consist of
+// panels of 64 dims [rows or keys][64], whose rows are swizzled.
 template <class T, int kDimsOfK, int kDimsOfV>
 struct ManyTiles {
   using Type = T;
@@ -74,8 +75,8 @@ struct ManyTiles {
   static constexpr int32_t kPanelBytes = kKeys * kPanelPitch, kQueryPanelBytes = kManyCut.rows * kPanelPitch;
 };
 
-// The address of a lane's row of matrices (load_matrices): row `row` and 16-byte chunk `chunk` of a panel, with
-// row % 8 = lane % 8. The loop that calls it adds constants to row and chunk.
+// Returns the address that a lane supplies to load_matrices: 16-byte chunk `chunk` + `lane_chunk` of row `row`. row % 8
+// must be equal to lane % 8. Loops that call it add constants to row and chunk.
 __device__ __forceinline__ const unsigned char* matrices_at(const unsigned char* panels, int32_t panel_bytes,
                                                             int32_t row, int32_t chunk, int32_t lane_chunk,
                                                             int32_t lane) {
@@ -104,7 +105,7 @@ __device__ __forceinline__ int32_t look_up_page(const ManyState& state, uint32_t
   return page;
 }
 
-// Writes the addresses of the thread's key. slot: of the tile (ManyFixed).
+// Writes the addresses of the thread's key. slot: t % 2 for tile t (ManyFixed).
 __device__ __forceinline__ void place_key(const ManyState& state, uint32_t begin, int32_t page, int32_t slot) {
   if (state.warp >= kManyCut.keys / kWarpSize) return;
   const kvc_backend_layer& layer = state.call->attend.layer;
@@ -142,8 +143,7 @@ __device__ __forceinline__ void begin_rows(const ManyState& state, const unsigne
 
 // ---- Products --------------------------------------------------------------------------------------
 
-// S = Q K^T of the warp's rows and the keys of a tile. Fragments of the next step are loaded before the products of a
-// step.
+// S = Q K^T of the warp's rows and the keys of a tile.
 template <class Tiles>
 __device__ __forceinline__ void multiply_many_keys(const ManyState& state, const unsigned char* k_tile,
                                                    float (&s)[kRowTiles][Tiles::kKeys / 2]) {
@@ -177,7 +177,7 @@ __device__ __forceinline__ void multiply_many_keys(const ManyState& state, const
 }
 
 // o += P V. kFull: every row sees every key of the tile. Otherwise NaN and infinity in V count as zero. Returns whether
-// the lane found any.
+// the lane found such an element.
 template <class Tiles, bool kFull>
 __device__ __forceinline__ bool multiply_many_values(const ManyState& state, const unsigned char* v_tile,
                                                      const float (&p)[kRowTiles][Tiles::kKeys / 2],
@@ -268,7 +268,7 @@ __device__ __forceinline__ void add_tile(const ManyState& state, uint32_t begin,
   if (!kFull && __ballot_sync(kAllLanes, odd) != 0) add_odd_values<Tiles>(state, begin, v_tile, rows);
 }
 
-// Computes all tiles of the item.
+// Computes all tiles that the block's rows see.
 template <class Tiles>
 __device__ __forceinline__ void compute_many_rows(const ManyState& state,
                                                   WgmmaRows<Tiles::kValueDims> (&rows)[kRowTiles]) {
@@ -308,7 +308,7 @@ __device__ __forceinline__ void compute_many_rows(const ManyState& state,
 }
 
 // Begins block `index` of the call: finds its rows and the keys that they see, and loads their queries. Returns false
-// if it has no work. Ends with a barrier.
+// if the block has no work. Otherwise ends with a barrier.
 template <class Tiles>
 __device__ __forceinline__ bool begin_many_block(const ManyState& state, int64_t index) {
   const AttendCall& call = state.call->attend;

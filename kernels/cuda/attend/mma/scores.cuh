@@ -180,7 +180,7 @@ __device__ __forceinline__ void scale_values(const MmaState& state, const MmaTil
 
 // Adds NaN and infinity in V to those of the 16 rows that see them. The products had zeros in their places. values: a
 // tile of V, of which only the keys [key0, key0 + keys) are read. chunk: the 16-byte chunk of the tile's rows where the
-// dims of o begin. dims: how many dims of o exist.
+// dims of o begin. dims: the number of dims of o.
 template <class P, int kFragments>
 __device__ __forceinline__ void add_not_finite(const MmaState& state, const MmaTile& tile, const unsigned char* values,
                                                int32_t pitch, int32_t chunk, int32_t dims, int32_t row0, int32_t key0,

@@ -13,8 +13,8 @@
 
 namespace kvc::kernels::cuda {
 
-// The number of a thread among the threads that convert: those of the first warpgroup without its first warp, then
-// those of the last warpgroup.
+// The number of a thread among the threads that convert: those of the first warpgroup without its first warp. With
+// 8-bit K and V, those of the last warpgroup follow.
 __device__ __forceinline__ int32_t converting_thread(const WgmmaState& state) {
   return state.thread - (state.thread < kWarpgroupThreads ? kWarpSize : kWarpSize + kWarpgroups * kWarpgroupThreads);
 }
@@ -50,13 +50,13 @@ __device__ __forceinline__ void clean_tiles(const WgmmaState& state) {
   }
 }
 
-// Dequantises a tile to panels of the products' type. A thread loads five chunks at once, so that the loads do not wait
+// Dequantises a tile to panels of the products' type. A thread loads five parts at once, so that the loads do not wait
 // for each other. With `cleans`, NaN and infinity, which are rare, become zero.
 template <class Tiles, Type kStored>
 __device__ __forceinline__ void widen_tile(const WgmmaState& state, const unsigned char* raw, unsigned char* panels,
                                            WgmmaTile& tile, bool cleans) {
   using T = typename Tiles::Type;
-  constexpr int32_t kParts = Tiles::kDims / 8;  // of a key: 8 bytes as stored, a chunk of a panel
+  constexpr int32_t kParts = Tiles::kDims / 8;  // parts of a key; each has 8 bytes as stored, and is a chunk of a panel
   constexpr int32_t kChunks = Tiles::kKeys * kParts, kThreads = Tiles::kConvertingWarps * kWarpSize;
   constexpr int32_t kAtOnce = 5;
   for (int32_t first = converting_thread(state); first < kChunks; first += kAtOnce * kThreads) {

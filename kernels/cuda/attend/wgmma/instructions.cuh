@@ -1,8 +1,8 @@
 // Hopper's instructions (sm_90a) for attention: products of a warpgroup, barriers in shared memory that count bytes,
-// and TMA. Each function has one instruction. Without nvcc, each function calls its emulation
-// (tests/cuda/emulation/warpgroup.h), which also checks the rules of the instruction. attend/wgmma/layout.h describes
-// the operands. "Warpgroup:" means that all threads of four warps call the function; the number of the first warp is a
-// multiple of four.
+// and TMA. Each function wraps one instruction, except hold_results, which has none. Without nvcc, each function calls
+// its emulation (tests/cuda/emulation/warpgroup.h), which also checks the rules of the instruction.
+// attend/wgmma/layout.h describes the operands. "Warpgroup:" means that all threads of four warps call the function;
+// the number of the first warp is a multiple of four.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -44,13 +44,13 @@ __device__ __forceinline__ void wait_phase(uint64_t* barrier, uint32_t parity) {
       : "memory");
 }
 
-// Waits until kThreads threads, in whole warps, have called it with the same number. Numbers are 1 to 15. Number 0 is
-// the barrier of __syncthreads.
+// Waits until kThreads threads, in whole warps, have called it, or notify_threads_of, with the same number. Numbers are
+// 1 to 15. Number 0 is the barrier of __syncthreads.
 template <int kThreads>
 __device__ __forceinline__ void sync_threads_of(int number) {
   asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
 }
-// Arrives at the barrier of sync_threads_of without waiting. The calling threads count among the kThreads.
+// Arrives at the barrier of sync_threads_of without waiting. The calling threads count among the kThreads threads.
 template <int kThreads>
 __device__ __forceinline__ void notify_threads_of(int number) {
   asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(number), "n"(kThreads) : "memory");

@@ -1,25 +1,29 @@
 // Attention by Hopper's warpgroup products (sm_90a). A thread block computes up to 128 rows of one kv head over the
 // keys of an item. A row is a pair of a query and a query head. A tile has 128 keys, or 64 if V has 256 dims.
 //
-// The block has three warpgroups. The first is the producer: it loads tiles (attend/wgmma/tiles.cuh) and needs few
-// registers. The other two are the consumers, with 64 rows each. A consumer computes S = Q K^T from shared memory into
-// registers. Then it computes the online softmax in registers, and O += P V with P from registers.
+// The block has three warpgroups. The first has the producer warp, which loads tiles (attend/wgmma/tiles.cuh), and
+// three warps that convert tiles (attend/wgmma/convert.cuh). These warps need few registers. The other two warpgroups
+// are the consumers, with 64 rows each. A consumer computes S = Q K^T from shared memory into registers. Then it
+// computes the online softmax in registers, and O += P V with P from registers.
 //
 // Products run asynchronously. S of a tile and P V of the previous tile are started together, and the softmax of S runs
 // while P V is computed. The two consumers start products alternately, so the softmax of one also overlaps with
 // products of the other.
 //
-// Lower bounds: 2 (D + Dv) operations for each row and key. K and V come from L2 once for 128 rows, which is 128
-// operations a byte. The last block of the plan starts first, because with a causal mask it has the most keys.
+// Lower bounds: 2 (D + Dv) operations for each row and key. K and V come from L2 once for 128 rows. With 16-bit
+// elements, that is 128 operations a byte. The last block of the plan starts first, because with a causal mask it has
+// the most keys.
 //
-// attend/wgmma/plan.h describes shared memory. A thread has Dv / 2 registers for o, keys / 2 for S, and keys / 4 for P.
+// attend/wgmma/plan.h describes shared memory. For tiles of `keys` keys, a thread has Dv / 2 registers for o, keys / 2
+// for S, and keys / 4 for P.
 //
 // Keys that a row does not see may hold NaN. The scores of such keys are replaced by -inf. In tiles of which some row
 // does not see every key, NaN and infinity in V are replaced by zero. After the product, the replaced values are read
 // from global memory again, and added to the rows that see their keys.
 //
 // 8-bit K and V are loaded as stored, and dequantised in shared memory (attend/wgmma/convert.cuh), once for 128 rows.
-// The block then has four warpgroups. Scales of heads are multiplied into scores and results.
+// The block then has a fourth warpgroup, which also converts tiles. Scores and results are multiplied by the scales of
+// heads.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -44,8 +48,8 @@ constexpr int kRegistersToBring = kRaw ? 48 : 56;
 static_assert(kWarpgroups * kRegistersToCompute<false> + kRegistersToBring<false> <= 3 * 168);
 static_assert(kWarpgroups * kRegistersToCompute<true> + 2 * kRegistersToBring<true> <= 4 * 128);
 
-// Returns x, which is the same in all lanes. This shows the compiler that it can keep x, and values computed from x, in
-// registers that the warp shares.
+// Returns x, which must be the same in all lanes. This shows the compiler that it can keep x, and values computed from
+// x, in registers that the warp shares.
 __device__ __forceinline__ uint32_t of_warp(uint32_t x) { return __shfl_sync(kAllLanes, x, 0); }
 __device__ __forceinline__ int32_t of_warp(int32_t x) { return __shfl_sync(kAllLanes, x, 0); }
 
@@ -73,7 +77,8 @@ struct Alternation {
   }
 };
 
-// Starts S of the warpgroup's rows and the keys in a slot, as one group of products. q, k: descriptors.
+// Starts the products S = Q K^T of the warpgroup's rows and of the keys in a slot, as one group. q, k: the descriptors
+// of the operands.
 template <class Tiles>
 __device__ __forceinline__ void begin_scores(uint64_t q, uint64_t k, float (&s)[Tiles::kKeys / 2]) {
 #pragma unroll
@@ -85,7 +90,7 @@ __device__ __forceinline__ void begin_scores(uint64_t q, uint64_t k, float (&s)[
   close_products();
 }
 
-// Starts o += P V, as one group of products. v: a descriptor.
+// Starts the products of o += P V, as one group. v: the descriptor of V.
 template <class Tiles>
 __device__ __forceinline__ void begin_values(const uint32_t (&p)[Tiles::kKeys / kMmaDepth][4], uint64_t v,
                                              float (&o)[Tiles::kValueDims / 2]) {
@@ -104,8 +109,8 @@ __device__ __forceinline__ void pack_tile(const float (&s)[kScores], uint32_t (&
 }
 
 // is_odd: whether an element in the pool of V is NaN or infinity. widen_odd: such an element as a float. An 8-bit
-// element is read as the upper byte of a float16. This is exact for e5m2. It also gives NaN for the NaN of e4m3, whose
-// bits are all set.
+// element is read as the upper byte of a float16. This is exact for e5m2. It also gives NaN for the NaN of e4m3, in
+// which all bits except the sign are set.
 template <class T>
 __device__ __forceinline__ bool is_odd(Type, T element) {
   return not_finite(T{}, element.bits) != 0;
@@ -152,8 +157,8 @@ __device__ __forceinline__ void add_odd(const WgmmaState& state, const WgmmaTile
   }
 }
 
-// Computes all tiles of the item. S of tile t + 1 and P V of tile t are started together, and are waited for
-// separately. warpgroup: 0 or 1, among the consumers.
+// Computes all tiles that the block's rows see. The products S of tile t + 1 and P V of tile t are started together,
+// but each has its own wait. warpgroup: the number of the consumer, 0 or 1.
 template <class Tiles>
 __device__ __forceinline__ void compute_tiles(const WgmmaState& state, int warpgroup,
                                               WgmmaRows<Tiles::kValueDims>& rows) {
@@ -219,13 +224,13 @@ __device__ __forceinline__ void compute_tiles(const WgmmaState& state, int warpg
   begin_products();
   begin_values<Tiles>(p, v_of(t), rows.o);
   if (warpgroup == 0)
-    starts.wait_for_other();  // for the last start of warpgroup 1, so that each notification has a wait
+    starts.wait_for_other();  // for the last notification of warpgroup 1, so that each notification has a wait
   wait_products<0>();
   hold_results(rows.o);
   end_values(t);
 }
 
-// The work of a consumer warpgroup.
+// Does the work of a consumer warpgroup.
 template <class Tiles>
 __device__ __forceinline__ void compute_rows(const WgmmaState& state, int warpgroup) {
   WgmmaRows<Tiles::kValueDims> rows = {};

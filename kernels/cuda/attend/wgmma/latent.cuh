@@ -3,22 +3,21 @@
 // row of 576, so a tile is loaded once and multiplied twice. A tile has 9 panels of 64 keys x 64 dims. All panels are
 // K, and the first 8 are V. There are two slots for tiles.
 //
-//   scores   Two warpgroups, one for each slot. Each loads the tiles of its slot (attend/wgmma/latent_tiles.cuh). The
+//   scores   Two warpgroups score, one for each slot. Each loads the tiles of its slot (latent_tiles.cuh). The
 //            panels of a tile arrive in two parts, and the warpgroup computes S = Q K^T (64 x 64, 32 registers a
 //            thread) as they arrive. Then it computes the softmax. It writes the factors that rescale o, and P in 16
-//            bits (8 KiB). P overwrites the ninth panel of the tile, which only S reads (rotary dims). The largest
-//            scores so far are passed from one warpgroup to the other.
+//            bits (8 KiB). P overwrites the ninth panel of the tile (rotary dims), which is needed only for S. The
+//            largest scores so far are passed from one warpgroup to the other.
 //   values   Two warpgroups compute o += P V, 256 columns each (128 registers a thread), from 4 panels of V (MN-major).
 //
 // So S of a tile can be computed during the softmax, the product with V, or the load of the tile in the other slot.
-// While a tile is loaded, the next tile of its slot is brought to the L2 cache. So memory is busy while both slots are
-// full.
 //
-// Lower bounds: 1152 bytes a key, once for 64 rows, from memory or L2. 2 * 64 * 1088 operations a key are 2200 cycles
-// for a tile. In this time an H200 delivers 45 KiB of the tile's 72 KiB to a multiprocessor. Shared memory moves 4 KiB
-// for each 16 dims of S, 12 KiB for each 16 keys and 256 columns of o, and the tile itself. That is 312 KiB, or 2500
-// cycles at 128 bytes a cycle. A block has 223 KiB of shared memory (attend/wgmma/latent_plan.h). A thread that scores
-// has kRegistersToScore registers, and a thread that adds values has kRegistersToAdd.
+// Lower bounds: the 1152 bytes of a key are read once for 64 rows, from memory or L2. 2 * 64 * 1088 operations a key
+// are 2200 cycles for a tile. In this time an H200 delivers 45 KiB of the tile's 72 KiB to a multiprocessor. Shared
+// memory moves 4 KiB for each 16 dims of S, 12 KiB for each 16 keys and 256 columns of o, and the tile itself. That is
+// 312 KiB, or 2500 cycles at 128 bytes a cycle. A block has about 223 KiB of shared memory
+// (attend/wgmma/latent_plan.h). A thread that scores has kRegistersToScore registers, and a thread that adds values has
+// kRegistersToAdd.
 //
 // Keys that a row does not see may hold NaN. The scores of such keys are replaced by -inf. In tiles of which some row
 // does not see every key, NaN and infinity in V become zero after S is computed. They are not added again later,
@@ -39,7 +38,8 @@ namespace kvc::kernels::cuda {
 
 // ---- Scores: two warpgroups ----------------------------------------------------------------------
 
-// Starts S of all rows and of the tile in a slot, as one group of products. The tile's first part has arrived.
+// Starts the products S = Q K^T of all rows and the keys in a slot, as one group. The tile's first part must have
+// arrived. Waits for the other parts.
 template <class T, bool kListed>
 __device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, LatentSlot& slot, int32_t group,
                                                     uint32_t phase, float (&s)[kLatentTileKeys / 2]) {
@@ -93,8 +93,8 @@ __device__ __forceinline__ void clean_values(int32_t thread, unsigned char* valu
 }
 
 // The online softmax of a row. s becomes p. before: the largest score of all earlier tiles. largest: the largest score
-// of all tiles up to this tile. Returns the factor of o. sums: only over the tiles of this warpgroup, so its m is that
-// of the warpgroup's previous tile.
+// of all tiles up to this tile. Returns the factor that rescales o. sums: l over the tiles of this warpgroup only,
+// relative to sums.m. sums.m is `largest` of the warpgroup's previous tile.
 __device__ __forceinline__ float soften_latent_row(float scale, float before, float largest, int half,
                                                    float (&s)[kLatentTileKeys / 2], WgmmaSums& sums) {
   const float origin = largest == -INFINITY ? 0.0f : largest;  // while no key was seen, every p is 0
@@ -178,7 +178,8 @@ __device__ __forceinline__ void end_latent_scores(const LatentState& state, int3
 }
 
 // Scores the tiles of a slot. group: the number of the slot, and of the warpgroup among those that score. walk: the
-// search for tiles, which has started to load the first tile. Without lists, only the first warp of the group needs it.
+// search for tiles, which has started to load the first tile. Without lists, only the first warp of the group needs
+// `walk`.
 template <class T, bool kListed>
 __device__ __forceinline__ void score_latent_tiles(const LatentState& state, int32_t group,
                                                    LatentWalkOf<kListed>* walk) {
@@ -232,7 +233,7 @@ struct LatentColumns {
   WgmmaRows<kLatentProductColumns> parts[kLatentParts];
 };
 
-// Starts o += P V for the columns at v, as one group of products for each kLatentProductColumns columns.
+// Starts the products of o += P V for the columns at v, as one group for each kLatentProductColumns columns.
 template <class T>
 __device__ __forceinline__ void begin_latent_values(uint32_t p, uint32_t v, LatentColumns& columns) {
 #pragma unroll
@@ -292,9 +293,9 @@ __device__ __forceinline__ void store_latent_row(const LatentState& state, int32
   }
 }
 
-// Writes the warpgroup's columns of o. They are first copied to a slot, whose tile is no longer needed. So whole lines
-// are written to memory, by few instructions. (The code runs only once, so fetching each instruction takes time.) All
-// warps of both warpgroups must have multiplied the last tile.
+// Writes the warpgroup's columns of o. The columns are first copied to a slot whose tile is no longer needed. So whole
+// cache lines are written to memory, by few instructions. (The code runs only once, so fetching each instruction takes
+// time.) All warps of both warpgroups must have multiplied the last tile.
 __device__ __forceinline__ void store_latent_columns(const LatentState& state, const LatentColumns& columns,
                                                      int32_t group, int32_t first_row) {
   constexpr int32_t kPitch = kLatentColumns + 8;  // padded, so that rows lie in different banks

@@ -14,14 +14,14 @@ static_assert(kWideRows.rows % kWarpgroupRows == 0 && kFewRows.rows <= kWarpgrou
 
 // Returns why attend/mma/latent.cuh must compute blocks of `cut` over latent rows, or null if warpgroups can.
 // Warpgroups need the following:
-//   - A product has 64 rows. Blocks of few rows are accepted if the heads of one query fill them. Such calls take as
-//     long as reading K takes, so unused rows of the product cost nothing.
+//   - A product has 64 rows. Blocks of few rows are accepted if the heads of one query fill such a block. Such calls
+//     take as long as reading K takes, so unused rows of the product cost nothing.
 //   - The cache is not deterministic, because o of earlier keys (128 KiB in float32) does not fit beside q and the
 //     tiles.
 //   - Keys are not rotated on read, because the tiles of their two or three parts do not fit either.
 //   - The number of slots of a page is a multiple of 8, because TMA copies boxes of slots of one page. Keys of a list
 //     are copied without TMA, so only the alignment of why_simple is needed.
-//   - With lists, no ALiBi, because a tile of a list does not have the positions of its keys.
+//   - A call with lists has no ALiBi, because a tile of a list does not have the positions of its keys.
 inline const char* why_not_wgmma_latent(const kvc_backend_attend& args, const BlockCut& cut) {
   const kvc_backend_layer& layer = *args.layer;
   const Type q = type_of(args.q.dtype);
@@ -51,7 +51,7 @@ inline WgmmaShape wgmma_latent_shape(const kvc_backend_layer& layer, int32_t fix
 // Where the last 64 dims of latent rows are: in the pool of the whole rows, or in a pool that has only the dims after
 // V.
 struct RotaryDims {
-  int32_t dims, first;  // dims: of a row of that pool; first: the first dim that is copied
+  int32_t dims, first;  // dims: the number of dims of a row of that pool; first: the first dim that is copied
 };
 KVC_HOST_DEVICE RotaryDims rotary_dims(const kvc_backend_layer& layer) {
   if (layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT) return {kLatentKeyDims - kLatentValueDims, 0};

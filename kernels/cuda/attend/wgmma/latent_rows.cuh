@@ -1,4 +1,5 @@
-// What a block of attend/wgmma/latent.cuh has in shared memory, how its threads find their work, and how q is loaded.
+// The shared memory of a block of attend/wgmma/latent.cuh, how the threads of the block find their work, and how q is
+// loaded.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,15 +21,15 @@ constexpr int32_t kLatentPanelBytes = kLatentTileKeys * kPanelPitch;  // a panel
 constexpr int32_t kLatentTileBytes = kLatentPanels * kLatentPanelBytes;
 // A slot is emptied, and its next tile is loaded, in two parts: the first part of the next tile is loaded while the
 // second part of this tile is still multiplied. Part i has the columns of V for the i-th product of each warpgroup
-// (latent_panel). The last part also has the ninth panel. S of the first part is computed while the second one arrives.
-// Parts that were emptied and parts that have arrived have barriers of their own. (Four parts, and bringing the slot's
-// next tile to the L2 cache meanwhile, were not faster on an H200.)
+// (latent_panel). The last part also has the ninth panel. S of the first part is computed while the second part
+// arrives. Each part has one barrier for its arrival and one for its end of use. (Four parts were not faster on an
+// H200, and neither was a prefetch of the slot's next tile to the L2 cache.)
 constexpr int32_t kLatentLoads = 2, kPanelsOfLoad = kLatentValuePanels / kLatentLoads;
-// The warpgroups that compute scores. Each has a slot, and scores the tiles in this slot.
+// The number of warpgroups that compute scores. Each has a slot, and scores the tiles in this slot.
 constexpr int32_t kScoringGroups = 2;
 static_assert(kScoringGroups == kLatentStages);
-// The columns of o that a warpgroup computes, and the columns of one product. A product of 256 columns would need more
-// registers than a thread has at launch.
+// The number of warpgroups that add values, of columns of o that each of them computes, and of columns of one product.
+// A product of 256 columns would need more registers than a thread has at launch.
 constexpr int32_t kAddingGroups = 2, kLatentColumns = kLatentValueDims / kAddingGroups, kLatentProductColumns = 128;
 constexpr int32_t kLatentParts = kLatentColumns / kLatentProductColumns;
 constexpr int kLatentThreads = (kScoringGroups + kAddingGroups) * kWarpgroupThreads;
@@ -39,7 +40,7 @@ static_assert(kLatentTileKeys == kWarpgroupRows && kLatentTileKeys == kPanelDims
 
 static_assert(kLatentLoads == kLatentParts);
 
-// The number of panel i among the panels of V that part `load` has.
+// Returns the number of the i-th panel of V that belongs to part `load`.
 __device__ __forceinline__ constexpr int32_t latent_panel(int32_t load, int32_t i) {
   constexpr int32_t kEach = kPanelsOfLoad / kAddingGroups;
   return i / kEach * (kLatentColumns / kPanelDims) + load * kEach + i % kEach;
@@ -55,7 +56,7 @@ struct LatentTile {
 
 struct LatentSlot {
   // Barriers. full: the parts of the tile have arrived (not used with lists). known: m is written. scored: P and alphas
-  // are written. empty: all warps have multiplied the parts.
+  // are written. empty: all warps that add values have multiplied the parts.
   uint64_t full[kLatentLoads], known, scored, empty[kLatentLoads];
   LatentTile tile;
   // The factors of o before the tile is added. At the end: the sum of p over the tiles of the slot, relative to m.

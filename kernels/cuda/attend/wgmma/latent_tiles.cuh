@@ -1,15 +1,14 @@
-// How the tiles of a block of attend/wgmma/latent.cuh are brought to shared memory. Each scoring warpgroup brings the
+// How the tiles of a block of attend/wgmma/latent.cuh are copied to shared memory. Each scoring warpgroup copies the
 // tiles of its slot, in two parts.
 //
 //   neighbours   The keys of a tile are slots of a few pages. The first warp of the warpgroup starts TMA boxes. A lane
 //                looks up the page of one box, and starts the boxes with the same keys.
 //   lists        Each key has a slot of its own, so boxes would have 128 bytes. Instead, all 128 threads start
-//                copies of 16 bytes (cp.async), 36 for each thread and tile. A thread has one chunk of 16 bytes in
-//                every panel of four keys, so eight neighbouring threads copy the 128 bytes that a key has in a
-//                panel. Places in shared memory follow the swizzle of TMA. Products read shared memory by the
-//                asynchronous proxy, and these copies are ordinary writes. So each thread waits for its own copies,
-//                publishes them, and meets the other threads of its warpgroup before the first product
-//                (wait_for_load).
+//                copies of 16 bytes (cp.async), 36 for each thread and tile. A thread copies one chunk of 16 bytes in
+//                every panel, for four keys. Eight neighbouring threads copy the 128 bytes that a key has in a panel.
+//                Places in shared memory follow the swizzle of TMA. Products read shared memory by the asynchronous
+//                proxy, and these copies are ordinary writes. So each thread waits for its own copies and publishes
+//                them. Then all threads of the warpgroup wait at a barrier before the first product (wait_for_load).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -84,8 +83,8 @@ __device__ __forceinline__ BoxPlace find_latent_box(const LatentState& state, ui
   return {1, walk->leaf[entry & (KVC_BACKEND_NODE_FANOUT - 1)], static_cast<int32_t>(begin) % page_size};
 }
 
-// Loads the next tile of slot `number`, as soon as the slot's previous tile is no longer read. Without a next tile, it
-// marks the end of the slot. All lanes of one warp call it.
+// Loads the next tile of slot `number`, as soon as the slot's previous tile is no longer read. If there is no next
+// tile, it marks the end of the slot. All lanes of one warp call it.
 __device__ __forceinline__ void bring_latent_tile(const LatentState& state, int32_t number, LatentWalk* walk) {
   const LatentFixed& fixed = *state.fixed;
   LatentSlot& slot = state.fixed->slots[number];
@@ -122,8 +121,8 @@ __device__ __forceinline__ void bring_latent_tile(const LatentState& state, int3
 
 // ---- Lists of keys: all warps of each warpgroup that scores ----------------------------------------
 
-// Where a thread of a scoring warpgroup continues. slots: of the query's list (attend/common/lists.h). t: the number of
-// its next tile.
+// Where a thread of a scoring warpgroup continues. slots: those of the query's list (attend/common/lists.h). t: the
+// number of the thread's next tile.
 struct ListedWalk {
   const uint32_t* slots;
   int32_t t;
@@ -201,8 +200,8 @@ __device__ __forceinline__ void begin_listed_copies(const LatentState& state, co
   close_copies();
 }
 
-// Does the work of the function of the same name for a call with lists. Every row sees the same places, so every tile
-// between the first and the last is loaded. All threads of one warpgroup call it.
+// Does the same as the function of the same name above, for a call with lists. Every row sees the same places, so every
+// tile between the first and the last is loaded. All threads of one warpgroup call it.
 __device__ __forceinline__ void bring_latent_tile(const LatentState& state, int32_t number, ListedWalk* walk) {
   const LatentFixed& fixed = *state.fixed;
   LatentSlot& slot = state.fixed->slots[number];

@@ -1,6 +1,6 @@
 // The layout in shared memory of the operands of Hopper's warpgroup products (wgmma), and which elements of the result
 // a thread holds (PTX ISA, "Asynchronous warpgroup level matrix instructions"). The kernels and the emulation of the
-// instructions in the tests use the functions below. A test compares both with plain products.
+// instructions in the tests use the functions below. A test compares the emulation with plain products.
 //
 // The four warps of a warpgroup compute D [64, N] += A [64, 16] B [16, N]. Elements of A and B have 16 bits.
 //   D   Warp w has the rows 16 w to 16 w + 15. For each 8 columns, a lane holds the same elements as in a result

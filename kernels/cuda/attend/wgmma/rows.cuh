@@ -1,5 +1,5 @@
-// What a thread of a consumer warpgroup does with its parts of two rows, in attend/wgmma/kernel.cuh and
-// attend/wgmma/latent.cuh: scales, options and masks, the online softmax, and writing the finished state.
+// What a thread does with its parts of two rows, in attend/wgmma/kernel.cuh, attend/wgmma/latent.cuh and
+// attend/mma/many_rows.cuh: scales, options and masks, the online softmax, and writing the finished state.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -16,13 +16,14 @@
 
 namespace kvc::kernels::cuda {
 
-// A thread's softmax state of two rows, which are 8 apart. l: the sum over the thread's keys only.
+// A thread's softmax state of two rows, which are 8 apart. l: the sum over the thread's keys, or, with soften_rows,
+// over the keys of the lanes `lane` and `lane ^ 1`.
 struct WgmmaSums {
   float m[2], l[2];
 };
 
-// A thread's part of its warpgroup's rows and of kColumns columns of o. It has the rows `first` and first + 8. Of each
-// 8 columns it has the columns lane % 4 * 2 and lane % 4 * 2 + 1 (attend/wgmma/layout.h).
+// A thread's part of its warpgroup's rows and of kColumns columns of o. The thread has the rows `first` and first + 8.
+// Of each 8 columns, it has the columns lane % 4 * 2 and lane % 4 * 2 + 1 (attend/wgmma/layout.h).
 template <int kColumns>
 struct WgmmaRows : WgmmaSums {
   float o[kColumns / 2];
@@ -174,7 +175,8 @@ __device__ __forceinline__ float sum_of_row(float x) {
   return x + __shfl_xor_sync(kAllLanes, x, 2);
 }
 
-// Arrives at the slot's `empty` barrier. Each warp calls it when it no longer reads the slot.
+// Arrives at a slot's barrier, once for the calling warp. For an `empty` barrier, a warp calls it when it no longer
+// reads the slot.
 template <class State>
 __device__ __forceinline__ void leave_slot(const State& state, uint64_t* empty) {
   __syncwarp();
@@ -228,7 +230,7 @@ __device__ __forceinline__ void store_row(Out* target, const WgmmaRows<kColumns>
 }
 
 // Writes a row's state to the partials, or the normalised row to the output, from column first_column on. sum: l over
-// all keys of the row. kDims: the dims of the row. rest: the factor that corrects l and o (rest_of_origin).
+// all keys of the row. kDims: the number of dims of the row. rest: the factor that corrects l and o (rest_of_origin).
 template <int32_t kDims, class State, int kColumns>
 __device__ __forceinline__ void finish_wgmma_row(const State& state, const WgmmaRows<kColumns>& rows, int half,
                                                  int32_t first_column, float sum, float rest = 1.0f) {
@@ -272,7 +274,7 @@ __device__ __forceinline__ void finish_wgmma_row(const State& state, const Wgmma
 }
 
 // Finds the work of the thread block: a block of the plan, or a part of one. Blocks of the plan are taken from the last
-// to the first. Returns false if there is no work.
+// to the first. Returns false if the thread block has no work.
 __device__ __forceinline__ bool find_wgmma_block(const WgmmaCall& call, AttendBlock* block) {
   const int64_t* const live = call.attend.live_blocks;
   const uint32_t parts = static_cast<uint32_t>(call.parts);

@@ -8,9 +8,9 @@
 // 8-bit tiles arrive as stored in slots of their own, alternately of K and of V, with the barriers `raw_full` and
 // `raw_empty`. After they are dequantised, `full` of K and `ready` of V are signalled.
 //
-// The producer warp finds the boxes that hold a key which some row sees. Each lane looks up one box. Only these boxes
-// are copied, and tiles without such a box are skipped. Other boxes of a tile, and the places of keys that no row sees,
-// may hold any bits. The scores of these keys are replaced by -inf, so p is 0. NaN and infinity in their V are replaced
+// The producer warp finds the boxes with a key that some row sees. Each lane looks up one box. Only these boxes are
+// copied, and tiles without such a box are skipped. Other boxes of a tile, and the places of keys that no row sees, may
+// hold any bits. The scores of these keys are replaced by -inf, so p is 0. NaN and infinity in their V are replaced
 // too, so p V is 0. The tile after the last one has begin -1.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -36,8 +36,8 @@ struct WgmmaCall {
   WgmmaShape shape;
   int32_t k_heads_first, v_heads_first;
   int32_t has_units;  // scores are multiplied by scales of q or K
-  // Thread blocks for each block of the plan. 2: kernels of 64 rows compute a block of kWideRows in two halves. With
-  // lists, each computes rows of one query.
+  // The number of thread blocks for each block of the plan. It is 2 if a kernel of 64 rows computes a block of
+  // kWideRows in two halves. With lists, each thread block computes rows of one query.
   int32_t parts;
   CUtensorMap k_map, v_map;
 };
@@ -63,8 +63,8 @@ struct WgmmaRowsFixed {
   QueryPlace places[kRows];
   KeyTree tree;
   float units[kRows], slopes[kRows];
-  uint32_t keys_begin, keys_end;     // keys that some row sees
-  uint32_t full_begin, full_end;     // keys that all rows see
+  uint32_t keys_begin, keys_end;     // this range has all keys that any row sees
+  uint32_t full_begin, full_end;     // all rows see all keys of this range
   uint32_t gaps[kRows / kWarpSize];  // bit r: the keys of row r and of row r + 1 do not form one range
 };
 
@@ -86,8 +86,8 @@ struct WgmmaStateOf {
 };
 using WgmmaState = WgmmaStateOf<WgmmaFixed>;
 
-// An instance of the kernel: its type and dims, and the layout of its tiles in shared memory. kStoredBits: the bits of
-// an element of K and V in the pools, 16 or 8.
+// An instance of the kernel: its type and dims, and the layout of its tiles in shared memory. kStoredBits: the number
+// of bits of an element of K and V in the pools, 16 or 8.
 template <class T, int kDimsOfK, int kDimsOfV, int kStoredBits>
 struct WgmmaTiles {
   using Type = T;
@@ -100,7 +100,7 @@ struct WgmmaTiles {
   static constexpr int32_t kKeyBytes = kDims / kPanelDims * kPanelBytes;         // a tile of K
   static constexpr int32_t kValueBytes = kValueDims / kPanelDims * kPanelBytes;  // a tile of V
   static constexpr int32_t kRawBytes = kKeys * kDims;                            // a tile as stored
-  // All warps except the producer warp and the consumer warps.
+  // The number of warps that convert: all warps except the producer warp and the consumer warps.
   static constexpr int32_t kConvertingWarps =
       wgmma_threads(kRaw) / kWarpSize - kWarpgroups * kWarpgroupThreads / kWarpSize - 1;
   static_assert(kStages <= kMostStages && kValueStages <= kMostStages && kMostStages + 3 <= kKnownTiles);
@@ -157,7 +157,7 @@ __device__ __forceinline__ bool touches_next(const State& state, int32_t r) {
   return b.begin < b.end && b.begin <= a.end && a.begin <= b.end;
 }
 
-// Fills `gaps`. The threads are those of kRows rows.
+// Fills `gaps`. One thread for each of the kRows rows must call it.
 template <class State>
 __device__ __forceinline__ void find_gaps(const State& state) {
   const bool gap = state.thread < state.rows && !touches_next(state, state.thread);
@@ -165,8 +165,8 @@ __device__ __forceinline__ void find_gaps(const State& state) {
   if (state.lane == 0) state.fixed->gaps[state.warp] = gaps;
 }
 
-// Finds the masks, places and scales of all rows of the block, at most kRows, and the keys that they see. point_to_call
-// has run. All threads call it.
+// Finds the masks, places and scales of all rows of the block, at most kRows, and the keys that they see. Thread 0 has
+// called point_to_call. All threads call it.
 template <int32_t kRows, class State>
 __device__ __forceinline__ void find_wgmma_rows(const State& state) {
   __syncthreads();
@@ -361,15 +361,15 @@ __device__ __forceinline__ void begin_boxes(const WgmmaState& state, const CUten
   }
 }
 
-// The work of the producer warp: loads all tiles. Its lanes find 32 boxes at once, which may belong to several tiles.
-// So it seldom waits for the page list.
+// Does the work of the producer warp: loads all tiles. The lanes find 32 boxes at once, which may belong to several
+// tiles. So the warp seldom waits for the page list.
 template <class Tiles>
 __device__ __forceinline__ void bring_tiles(const WgmmaState& state) {
   const WgmmaCall& call = *state.call;
   WgmmaFixed& fixed = *state.fixed;
   PageCursor cursor = pages_of_item(&call.attend.plan.arrays.tables, state.item);
   const int32_t keys_of_lanes = kWarpSize * call.shape.box_keys;
-  BoxPlace of_values = {0, 0, 0};  // of the previous tile
+  BoxPlace of_values = {0, 0, 0};  // the lane's box of the previous tile, for V
   const auto bring_values = [&](int32_t t) {
     begin_boxes<Tiles, Tiles::kValueDims>(state, call.v_map, call.v_heads_first, of_values,
                                           wait_for_room<Tiles>(state, t, true));

@@ -356,7 +356,7 @@ pub const KVC_ERROR_CANCELLED: kvc_status_code = 202;
 pub const KVC_ERROR_EVICTED: kvc_status_code = 203;
 #[doc = " the sequence has an uncommitted tree. Call kvc_seq_commit first"]
 pub const KVC_ERROR_UNCOMMITTED: kvc_status_code = 204;
-#[doc = " a kvc_plan has the tables of another kvc_plan_build than the requested one. Or it has no\ntables, because no build was made or the last failed. Or no forward is open in the graph"]
+#[doc = " the tables of a kvc_plan are not those of the requested kvc_plan_build. Or it has no\ntables, because no build was made or the last failed. Or no forward is open in the graph"]
 pub const KVC_ERROR_STALE: kvc_status_code = 205;
 #[doc = " the sequence is suspended. Call kvc_seq_resume first"]
 pub const KVC_ERROR_SUSPENDED: kvc_status_code = 206;
@@ -624,7 +624,7 @@ pub struct kvc_layer_config {
     pub head_dim: i32,
     #[doc = " Dv, 1..512; 0 = head_dim (MLA: latent_dim)"]
     pub v_head_dim: i32,
-    #[doc = " the type of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised:\nfloat8_e4m3fn, float8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md).\nA quantised type stores an element x as x / scale, rounded to the nearest value of the type (ties\nto even). If |x / scale| is above the largest finite value of the type, that value is stored,\nwith the sign of x. NaN is stored as NaN if the type has NaN. An element is read as\nstored * scale.\nint8: each row of one token and one head has its own scale, which is stored in the page. The\nscale is amax / 127, where amax is the largest magnitude in the row. No stored element is -128.\nIf amax / 127 rounds to 0 in float32, the row has scale 1 and is read as zeros. A row that holds\nan infinity or a NaN is read as NaN"]
+    #[doc = " the type of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised:\nfloat8_e4m3fn, float8_e5m2, int8, uint4, float4_e2m1fn (docs/reference/formats.md).\nA quantised type stores an element x as x / scale, rounded to the nearest value of the type (ties\nto even). If |x / scale| is above the largest finite value of the type, that value is stored,\nwith the sign of x. NaN is stored as NaN if the type has NaN. An element is read as\nstored * scale. (uint4 has other rules, as that page says.)\nint8: each row of one token and one head has its own scale, which is stored in the page. The\nscale is amax / 127, where amax is the largest magnitude in the row. No stored element is -128.\nIf amax / 127 rounds to 0 in float32, the row has scale 1 and is read as zeros. A row that holds\nan infinity or a NaN is read as NaN"]
     pub dtype: DLDataType,
     #[doc = " KVC_ROPE_*"]
     pub rope_mode: i32,
@@ -743,7 +743,7 @@ pub struct kvc_group_config {
     pub window_tokens: i64,
     #[doc = " KVC_VISIBLE_CHUNK: c, 1..2^30, not necessarily a multiple of the page size. Else 0"]
     pub chunk_tokens: i64,
-    #[doc = " number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's\ncapacity (recurrent: max_sequences * (2 + max_checkpoints + n), where n is the smaller of\nmax_draft_states + 1 and max_tree_nodes - 1, and 0 if max_draft_states is 0). In a\nrecurrent group, a sequence takes one page, one more page in an open forward, and one page for each\ncheckpoint. An uncommitted tree takes one page for the state before the tree (none if it is a\ncheckpoint), and one page for each node whose state is kept, except the last node"]
+    #[doc = " number of pages in the pools of this group, below 2^31. 0 = the number follows from the cache's\ncapacity. For a recurrent group, it is then max_sequences * (2 + max_checkpoints + n). If\nmax_draft_states is 0, n is 0. Otherwise n is the smaller of max_draft_states + 1 and\nmax_tree_nodes - 1. In a recurrent group, a sequence takes one page, one more page in an open\nforward, and one page for each checkpoint. An uncommitted tree takes one page for the state\nbefore the tree (none if it is a checkpoint), and one page for each node whose state is kept,\nexcept the last node"]
     pub num_pages: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]

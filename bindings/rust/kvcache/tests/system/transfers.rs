@@ -116,5 +116,13 @@ fn libraries_that_are_no_transport() {
     let error = unsafe { cache.set_transport("libm.so.6", "") }.unwrap_err();
     assert_eq!(error.status(), Status::UNSUPPORTED);
     assert!(error.message().contains("kvc_transport_open"), "{error}");
+    for bad in [("", "x"), ("a=b", "x"), ("a;b", "x"), ("a", "x;y")] {
+        let error = cache.use_nixl(&[bad]).unwrap_err();
+        assert!(error.status() == Status::INVALID_ARGUMENT && error.message().contains("no option"), "{error}");
+    }
+    if std::env::var_os("KVCACHE_NIXL_LIBRARY").is_none() {
+        let error = cache.use_nixl(&[("backend", "UCX")]).unwrap_err();
+        assert!(error.message().starts_with("Cache::use_nixl: ") && error.message().contains("nixl.so.0"), "{error}");
+    }
     drop(receive(&cache, 1, None)); // it reaches caches of this process
 }

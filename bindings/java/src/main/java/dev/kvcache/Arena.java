@@ -287,11 +287,12 @@ final class Arena {
     return array.address;
   }
 
-  /** Throws what the library has written, all of it anew, about a status that is not 0. */
+  /** Throws what the library has written, all of it anew, about a status that is not 0; or what a ParallelFor threw in the call. */
   void check(int status) {
     if (status != 0) {
       throw failure(status);
     }
+    HostPool.checkThrown();
   }
 
   /** The same for a function of this package that calls a function of the library with another name. */
@@ -299,6 +300,7 @@ final class Arena {
     if (status != 0) {
       throw failure(status, function);
     }
+    HostPool.checkThrown();
   }
 
   /** A message of the library with this package's names for C's. A name may have a meaning of its own in one function. */
@@ -328,8 +330,13 @@ final class Arena {
     long group = error.getLong(Abi.Error.GROUP);
     long required = error.getLong(Abi.Error.REQUIRED);
     long available = error.getLong(Abi.Error.AVAILABLE);
-    return status == Abi.KVC_ERROR_OUT_OF_PAGES
+    KvcacheException error = status == Abi.KVC_ERROR_OUT_OF_PAGES
         ? new OutOfPagesException(name, message, index, group, required, available)
         : new KvcacheException(status, name, message, index, group, required, available);
+    ParallelForException thrown = HostPool.thrown();
+    if (thrown != null) {
+      error.addSuppressed(thrown);
+    }
+    return error;
   }
 }

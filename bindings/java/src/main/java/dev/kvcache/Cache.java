@@ -538,6 +538,18 @@ public final class Cache implements AutoCloseable {
   }
 
   /**
+   * Makes transfers of this cache use NIXL, which reaches other processes and machines. It comes before the first transfer. The
+   * environment variable {@code KVCACHE_NIXL_LIBRARY} names the file of the transport; otherwise the system's loader finds
+   * {@code libkvcache_nixl.so.0}.
+   *
+   * @param options "library" (the file of {@code libnixl_capi.so}; otherwise {@code KVCACHE_NIXL_CAPI} names it), "agent", "backend",
+   *     and parameters of the backend, such as "engine_config" with "TLS=tcp,NET_DEVICES=eth0". No value has a semicolon
+   */
+  public void useNixl(java.util.Map<String, String> options) {
+    Transfers.useNixl(this, options);
+  }
+
+  /**
    * Makes transfers of this cache use another transport: a shared library that fills the table of {@code kvcache_transport.h}. It
    * comes before the first transfer. The library's own code runs, and it stays loaded.
    *

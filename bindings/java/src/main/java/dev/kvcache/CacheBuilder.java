@@ -211,7 +211,8 @@ public final class CacheBuilder {
     return call("CacheBuilder.build", kept, (where, arena, config) -> {
       NativeCalls calls = where.calls;
       arena.check(calls.cacheCreate(where.address, config.address, arena.numbers.address, arena.error.address));
-      return new Cache(new Handle(calls, arena.numbers.getLong(0), calls::cacheDestroy, List.copyOf(kept)), pageSize == 0 ? 16 : pageSize);
+      Handle handle = new Handle(calls, arena.numbers.getLong(0), calls::cacheDestroy, List.copyOf(kept), HostPool.share(where.pool()));
+      return new Cache(handle, pageSize == 0 ? 16 : pageSize);
     });
   }
 

@@ -32,6 +32,7 @@ public final class Context implements AutoCloseable {
   public static final class Builder {
     private int threads;
     private String simd;
+    private ParallelFor parallelFor;
 
     private Builder() {}
 
@@ -47,15 +48,39 @@ public final class Context implements AutoCloseable {
       return this;
     }
 
+    /**
+     * Computes on threads of the program; {@link #threads} is how many it uses at once, at most. null = the library starts threads of
+     * its own. The function is released when the context and all caches in it are closed. If it refers to them, the garbage collector
+     * closes none of them.
+     */
+    public Builder parallelFor(ParallelFor function) {
+      parallelFor = function;
+      return this;
+    }
+
     public Context build() {
       NativeCalls calls = Library.calls();
+      HostPool pool = parallelFor == null ? null : new HostPool(parallelFor);
+      try {
+        return build(calls, pool);
+      } catch (Throwable e) {
+        HostPool.release(pool);
+        throw e;
+      }
+    }
+
+    private Context build(NativeCalls calls, HostPool pool) {
       Arena arena = Arena.take(calls);
       try {
         Mem config = arena.struct(Abi.ContextConfig.SIZE);
         config.putInt(Abi.ContextConfig.NUM_THREADS, threads);
         config.putLong(Abi.ContextConfig.SIMD, arena.text(simd));
+        if (pool != null) {
+          config.putLong(Abi.ContextConfig.PARALLEL_FOR, HostPool.parallelForOfC());
+          config.putLong(Abi.ContextConfig.PARALLEL_FOR_USER, pool.number);
+        }
         arena.check(calls.contextCreate(config.address, arena.numbers.address, arena.error.address));
-        return new Context(new Handle(calls, arena.numbers.getLong(0), calls::contextDestroy, null));
+        return new Context(new Handle(calls, arena.numbers.getLong(0), calls::contextDestroy, null, pool));
       } finally {
         arena.giveBack();
       }

@@ -13,12 +13,22 @@ final class Handle {
   private final LongConsumer destroy;
   private final AtomicInteger state = new AtomicInteger(1); // twice the calls inside, and 1 while it is open
   private Object kept; // what must live as long as C's object: buffers that it adopted
+  private final HostPool pool; // what C's object may call as long as it lives; or null
 
   Handle(NativeCalls calls, long address, LongConsumer destroy, Object kept) {
+    this(calls, address, destroy, kept, null);
+  }
+
+  Handle(NativeCalls calls, long address, LongConsumer destroy, Object kept, HostPool pool) {
     this.calls = calls;
     this.address = address;
     this.destroy = destroy;
     this.kept = kept;
+    this.pool = pool;
+  }
+
+  HostPool pool() {
+    return pool;
   }
 
   Object kept() {
@@ -69,5 +79,6 @@ final class Handle {
   private void release() {
     destroy.accept(address);
     kept = null;
+    HostPool.release(pool);
   }
 }

@@ -476,4 +476,14 @@ final class JniCalls implements NativeCalls {
   public int useTransport(long cache, long library, long options, long error) {
     return Jni.kvj_useTransport(cache, library, options, error);
   }
+
+  @Override
+  public long parallelFor() {
+    return Jni.kvj_parallelFor();
+  }
+
+  @Override
+  public void runItem(long job, long number, long index) {
+    Jni.kvj_runItem(job, number, index);
+  }
 }

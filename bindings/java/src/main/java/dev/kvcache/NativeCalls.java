@@ -112,4 +112,10 @@ interface NativeCalls {
 
   /** Opens the transport of a plug-in, which stays loaded, and gives it to a cache. */
   int useTransport(long cache, long library, long options, long error);
+
+  /** Address of the kvc_parallel_for_fn that calls HostPool.run. */
+  long parallelFor();
+
+  /** Runs an item of a job that HostPool.run was given, unless it has begun before. */
+  void runItem(long job, long number, long index);
 }

@@ -1,6 +1,8 @@
 package dev.kvcache;
 
 import java.nio.file.Path;
+import java.util.Map;
+import java.util.StringJoiner;
 
 /** The calls of a cache that begin transfers; {@link Cache} says what each does. */
 final class Transfers {
@@ -10,8 +12,28 @@ final class Transfers {
     String function = "Cache.useUcx";
     Checks.given(function, "transports", transports);
     String options = Checks.given(function, "devices", devices).isEmpty() ? transports : transports + "/" + devices;
-    String named = System.getenv("KVCACHE_UCX_LIBRARY");
-    open(cache, function, named == null || named.isEmpty() ? "libkvcache_ucx.so.0" : named, options);
+    open(cache, function, library("KVCACHE_UCX_LIBRARY", "libkvcache_ucx.so.0"), options);
+  }
+
+  static void useNixl(Cache cache, Map<String, String> options) {
+    String function = "Cache.useNixl";
+    StringJoiner text = new StringJoiner(";");
+    Checks.given(function, "options", options).forEach((name, value) -> {
+      Checks.given(function, "a name", name);
+      Checks.given(function, "a value", value);
+      if (name.isEmpty() || name.indexOf('=') >= 0 || name.indexOf(';') >= 0 || value.indexOf(';') >= 0) {
+        throw KvcacheException.misuse(
+            Status.INVALID_ARGUMENT, function + ": \"" + name + "\" = \"" + value + "\" is no option");
+      }
+      text.add(name + "=" + value);
+    });
+    open(cache, function, library("KVCACHE_NIXL_LIBRARY", "libkvcache_nixl.so.0"), text.toString());
+  }
+
+  /** The file of a transport: the one that the environment names, or that the system's loader finds. */
+  private static String library(String variable, String name) {
+    String named = System.getenv(variable);
+    return named == null || named.isEmpty() ? name : named;
   }
 
   static void set(Cache cache, Path library, String options) {

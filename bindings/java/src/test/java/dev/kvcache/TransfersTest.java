@@ -19,6 +19,8 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
 import java.util.Random;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -136,6 +138,13 @@ class TransfersTest {
       refused(Status.UNSUPPORTED, () -> cache.setTransport(Path.of("libm.so.6"), ""), "kvc_transport_open");
       Path text = Files.writeString(folder.resolve("text.so"), "no library");
       refused(Status.IO, () -> cache.setTransport(text, ""), "Cache.setTransport");
+      for (Map<String, String> bad : List.of(Map.of("", "x"), Map.of("a=b", "x"), Map.of("a;b", "x"), Map.of("a", "x;y"))) {
+        refused(Status.INVALID_ARGUMENT, () -> cache.useNixl(bad), "Cache.useNixl", "no option");
+      }
+      refused(Status.NULL_ARGUMENT, () -> cache.useNixl(null), "options");
+      if (System.getenv("KVCACHE_NIXL_LIBRARY") == null) {
+        refused(Status.IO, () -> cache.useNixl(Map.of("backend", "UCX")), "Cache.useNixl", "libkvcache_nixl.so.0");
+      }
       cache.receive(1, PATIENT).close(); // it reaches caches of this process
     }
   }
